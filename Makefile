@@ -86,17 +86,17 @@ $(TOBJ) $(POBJ) $(BOBJ): WARN += -Wno-pedantic -Wno-missing-prototypes
 # A third of a build is tests, and none of their time is spent in their own lines.
 $(TOBJ) $(POBJ): CFLAGS := $(CFLAGS:-O2=-O1)
 $(BUILD)/tests/run.o: ALL_CFLAGS += -I$(BUILD)/tests
-$(BUILD)/tests/run.o: $(BUILD)/tests/suites.inc
+$(BUILD)/tests/run.o: $(BUILD)/tests/support/suites.inc
 
-$(BUILD)/tests/suites.inc: always
+$(BUILD)/tests/support/suites.inc: always
 	@mkdir -p $(@D)
 	@for s in $(SUITE); do echo "X($$s)"; done >$@.new; cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
 $(BUILD)/tests/run: $(PARTS) $(TOBJ)
 	$(LINK) $(PARTS) $(TOBJ) $(STANDIN_LINK) -o $@ $(LIBS) $$(pkg-config --libs check)
 
-# Whole programs that tests start: tests/programs/NAME.c. They know devices that are late (tests/deferred.h).
-LATE := $(BUILD)/tests/deferred.o $(BUILD)/tests/deferred_streams.o
+# Whole programs that tests start: tests/programs/NAME.c. They know devices that are late (tests/support/deferred.h).
+LATE := $(BUILD)/tests/support/deferred.o $(BUILD)/tests/support/deferred_streams.o
 $(PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(PARTS) $(LATE)
 	$(LINK) $< $(PARTS) $(LATE) $(STANDIN_LINK) -o $@ $(LIBS)
 

@@ -10,7 +10,7 @@
 #ifndef EXEC_ACTIVITY_H
 #define EXEC_ACTIVITY_H
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -10,14 +10,14 @@
 #ifndef EXEC_BACKEND_H
 #define EXEC_BACKEND_H
 
-#include "core/error.h"
-#include "core/op.h"
+#include "core/base/error.h"
+#include "core/graph/op.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-struct device_comm; /* exec/device_comm.h */
+struct device_comm; /* exec/device_transport/device_comm.h */
 
 enum { BACKEND_ABI = 4, STREAM_COMPUTE = 0 };
 
@@ -40,7 +40,7 @@ struct op_call { /* one operator, resolved to memory */
     /* dropout: the run's seed, and the number, among all that are trained on, of the sequence that its first row is of */
     uint64_t seed;
     int64_t first_sequence;
-    /* attrs.scaled: the numbers of the program's loss scale (core/loss_scale.h), where operands are */
+    /* attrs.scaled: the numbers of the program's loss scale (core/graph/loss_scale.h), where operands are */
     const float *scale;
 };
 
@@ -111,7 +111,7 @@ struct backend {
     /* Bytes that the open device has for anybody now, beside contexts and others' memory. NULL: nobody knows. */
     enum status (*free_bytes)(struct backend *b, int64_t *out, struct error *err);
     /* Once, before anything runs: operators of STREAM_COMPUTE take no more scratch than that, nor products without a workspace
-     * (core/device_memory.h). From then on nothing grows: who wants more is refused. NULL: nothing to prepare. */
+     * (core/program/device_memory.h). From then on nothing grows: who wants more is refused. NULL: nothing to prepare. */
     enum status (*prepare)(struct backend *b, int64_t scratch_bytes, int64_t workspace_bytes,
                            struct error *err);
     /* Something of the open device is on a thread of its own and may never end: whoever ends the process must not wait for it, as exit()

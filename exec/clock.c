@@ -1,6 +1,6 @@
 #include "exec/clock.h"
 
-#include "core/units.h"
+#include "core/base/units.h"
 
 #include <errno.h>
 #include <sched.h>

@@ -21,8 +21,8 @@
 #ifndef EXEC_DATA_H
 #define EXEC_DATA_H
 
-#include "core/error.h"
-#include "core/graph.h"
+#include "core/base/error.h"
+#include "core/graph/graph.h"
 
 #include <stdint.h>
 

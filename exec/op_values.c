@@ -1,6 +1,6 @@
 #include "exec/op_values.h"
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 
 #include <math.h>
 

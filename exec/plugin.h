@@ -9,8 +9,8 @@
 #ifndef EXEC_PLUGIN_H
 #define EXEC_PLUGIN_H
 
-#include "core/error.h"
-#include "core/op.h"
+#include "core/base/error.h"
+#include "core/graph/op.h"
 #include "exec/backend.h"
 
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 #include "exec/plugin_file.h"
 
-#include "core/file.h"
+#include "core/base/file.h"
 
 #include <dlfcn.h>
 #include <elf.h>

@@ -2,7 +2,7 @@
 #ifndef EXEC_PLUGIN_FILE_H
 #define EXEC_PLUGIN_FILE_H
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 #include <limits.h>
 #include <stddef.h>

@@ -1,28 +1,28 @@
 #include "planner/search.h"
 
-#include "core/arena.h"
-#include "core/lower.h"
-#include "core/units.h"
-#include "planner/baseline.h"
-#include "planner/baselines.h"
-#include "planner/bound_cluster.h"
-#include "planner/bound_lp.h"
-#include "planner/cheaper.h"
-#include "planner/exact.h"
-#include "planner/fewer.h"
-#include "planner/fleet.h"
-#include "planner/join.h"
-#include "planner/join_groups.h"
-#include "planner/near.h"
-#include "planner/offers.h"
-#include "planner/polish.h"
-#include "planner/refine.h"
-#include "planner/regroup.h"
+#include "core/base/arena.h"
+#include "core/lower/lower.h"
+#include "core/base/units.h"
+#include "planner/baseline/baseline.h"
+#include "planner/baseline/baselines.h"
+#include "planner/bound/cluster.h"
+#include "planner/bound/lp.h"
+#include "planner/fleet/cost_subsets.h"
+#include "planner/exact/exact.h"
+#include "planner/baseline/subteam.h"
+#include "planner/fleet/fleet.h"
+#include "planner/spmd_stage/spmd_stage.h"
+#include "planner/spmd_stage/groups.h"
+#include "planner/exact/repair.h"
+#include "planner/fleet/tp_options.h"
+#include "planner/exact/refine_search.h"
+#include "planner/schedule/refine.h"
+#include "planner/multi_device/multi_device_stage.h"
 #include "planner/search_check.h"
-#include "planner/sturdy.h"
-#include "planner/trial.h"
-#include "planner/tries.h"
-#include "planner/warm.h"
+#include "planner/fleet/robust.h"
+#include "planner/exact/candidate.h"
+#include "planner/candidate/search_context.h"
+#include "planner/replan/warm_start.h"
 #include "profiles/team.h"
 
 #include <string.h>
@@ -346,7 +346,7 @@ static enum status certify_shared(struct search *q, struct search_result *out, s
     return OK;
 }
 
-/* Any number of devices: kinds, templates and mixes (planner/fleet). */
+/* Any number of devices: kinds, templates and mixes (planner/fleet/fleet). */
 static enum status search_large(struct search *q, const struct profile *p, const int64_t *sizes,
                                 int32_t n_sizes, struct search_result *out, struct error *err)
 {

@@ -1,25 +1,25 @@
 /* planner/search.h - the best plan of a job on a cluster: proved where that can be, searched for everywhere.
  *
- * Up to SEARCH_DEVICES_MAX devices a class of plans is searched to its end, or as far as the work allows (planner/exact.h): every
+ * Up to SEARCH_DEVICES_MAX devices a class of plans is searched to its end, or as far as the work allows (planner/exact/exact.h): every
  * choice of devices, every way to part them into replicas, every order of the devices of a replica, every contiguous split of the
  * layers over them, every integer share of the microbatches, each microbatch size of the job; 1F1B orders. A stage recomputes
  * only where it would not fit otherwise, and then, where it still does not, receives one message ahead and takes fewer warm-ups.
  * `exact` says that the best of this class and the 31 behind it (more where more are asked for) are known; `stopped` what ended
  * the search otherwise. With more devices, and where cards may be taken together, plans are made of kinds of devices and
- * templates (planner/fleet.h) and never exact; up to 12 devices taken one by one are then searched in the class above as well, from
- * what was found (planner/exact_walk.c). For any number lower_bound_ns holds for every plan of bound_class.
- * In the class what cannot beat the incumbent by a lower bound (planner/bound.h) is never built; what survives is
+ * templates (planner/fleet/fleet.h) and never exact; up to 12 devices taken one by one are then searched in the class above as well, from
+ * what was found (planner/exact/exact_walk.c). For any number lower_bound_ns holds for every plan of bound_class.
+ * In the class what cannot beat the incumbent by a lower bound (planner/bound/pipeline_bound.h) is never built; what survives is
  * lowered and scored by the simulator, which alone decides. Those kept then try other warm-up counts, gradient
  * buckets and orders of the replicas (outside the class, only ever better, not exact), and the best are handed out:
- * each differs from the others in layout (planner/kept.h). Last, of up to 8 devices, stages that are shared or neighbours become
- * stages that share operators (planner/join.h), where that is faster; outside the class as well. Interchangeable devices are used in index order.
+ * each differs from the others in layout (planner/candidate/incumbents.h). Last, of up to 8 devices, stages that are shared or neighbours become
+ * stages that share operators (planner/spmd_stage/spmd_stage.h), where that is faster; outside the class as well. Interchangeable devices are used in index order.
  * Ties are broken by the order of enumeration, so that a search repeats to the byte.
  */
 #ifndef PLANNER_SEARCH_H
 #define PLANNER_SEARCH_H
 
-#include "core/error.h"
-#include "core/plan.h"
+#include "core/base/error.h"
+#include "core/plan/plan.h"
 #include "profiles/profile.h"
 
 #include <signal.h>
@@ -67,7 +67,7 @@ enum objective {
 
 struct search_options {
     const char *baseline; /* NULL: search; else the name of the one to make */
-    /* Warm start (planner/warm.h): plans like this one are tried first. Of another cluster: devices are matched by name. Beyond
+    /* Warm start (planner/replan/warm_start.h): plans like this one are tried first. Of another cluster: devices are matched by name. Beyond
      * SEARCH_DEVICES_MAX devices, with evaluations 0, there is no search beside them where they are good enough. NULL: none */
     const struct plan *from;
     /* Numbers of equal cards of one node that may share every operator as one device; NULL: as the cluster says */
@@ -79,8 +79,8 @@ struct search_options {
     int32_t top;                  /* plans to hand out, >= 1 */
     int64_t evaluations;          /* most plans to try, an eighth of them to refine; 0: 20,000 */
     bool
-        fastest; /* measured layers: the first plan is the fastest predicted, however close others are (planner/sturdy.h) */
-    bool unshared;   /* no plan whose stages share operators (planner/join.h); for tests */
+        fastest; /* measured layers: the first plan is the fastest predicted, however close others are (planner/fleet/robust.h) */
+    bool unshared;   /* no plan whose stages share operators (planner/spmd_stage/spmd_stage.h); for tests */
     bool exhaustive; /* no bound prunes: the same best plan, slowly; for tests */
     const volatile sig_atomic_t *stop; /* set: end with the best so far; NULL: never */
     /* first before anything is scored, with best_ns INT64_MAX */
@@ -90,7 +90,7 @@ struct search_options {
 struct search_plan {
     struct plan plan; /* predicted_ns filled */
     int64_t iteration_ns;
-    double cost; /* money an iteration: core/plan.h */
+    double cost; /* money an iteration: core/plan/plan.h */
 };
 struct search_baseline {
     const char *name;
@@ -104,14 +104,14 @@ struct search_result {
     int32_t n_plans;
     struct search_plan *
         plans; /* best first; of measured layers the sturdiest of the fastest, then the others by time */
-    bool sturdy;         /* the first plan is not the fastest (planner/sturdy.h) */
+    bool sturdy;         /* the first plan is not the fastest (planner/fleet/robust.h) */
     int32_t n_baselines; /* all, or the one that was asked for */
     struct search_baseline *baselines;
     int64_t candidates;  /* complete plans that were bounded */
     int64_t evaluated;   /* of them simulated */
     bool exact;          /* the class was searched to its end */
     const char *stopped; /* "end", "evaluations", "work", "interrupted" */
-    /* What no plan of the class beats, and by which term; gap of the best: (T - LB) / LB (planner/bound.h) */
+    /* What no plan of the class beats, and by which term; gap of the best: (T - LB) / LB (planner/bound/pipeline_bound.h) */
     int64_t lower_bound_ns;
     const char *binding, *bound_class;
     double gap;

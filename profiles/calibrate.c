@@ -9,7 +9,7 @@
  */
 #include "profiles/calibrate.h"
 
-#include "core/units.h"
+#include "core/base/units.h"
 #include "profiles/calibrate_internal.h"
 #include "profiles/fit.h"
 #include "profiles/op_fits.h"

@@ -2,7 +2,7 @@
 #ifndef PROFILES_CALIBRATE_INTERNAL_H
 #define PROFILES_CALIBRATE_INTERNAL_H
 
-#include "core/arena.h"
+#include "core/base/arena.h"
 #include "profiles/calibrate.h"
 
 struct sample {   /* one span */

@@ -6,8 +6,8 @@
 #ifndef PROFILES_CATALOGUE_H
 #define PROFILES_CATALOGUE_H
 
-#include "core/error.h"
-#include "core/op.h"
+#include "core/base/error.h"
+#include "core/graph/op.h"
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 #include "profiles/collective_table.h"
 
-#include "core/arena.h"
+#include "core/base/arena.h"
 
 #include <inttypes.h>
 #include <math.h>

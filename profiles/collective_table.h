@@ -5,13 +5,13 @@
  * extremum between two rows, so it is as monotone as what was measured. Below the first row its seconds stand (latency);
  * beyond the last, bytes go at the bandwidth that the last two rows differ by. A table of one row: its seconds, then its bandwidth.
  * Where there is a table it is believed, and NCCL's model (profiles/nccl.h) only where there is none.
- * bytes are those of core/collective.h. Ownership: the caller's arena.
+ * bytes are those of core/collective/collective.h. Ownership: the caller's arena.
  */
 #ifndef PROFILES_COLLECTIVE_TABLE_H
 #define PROFILES_COLLECTIVE_TABLE_H
 
-#include "core/collective.h"
-#include "core/error.h"
+#include "core/collective/collective.h"
+#include "core/base/error.h"
 #include "profiles/link_model.h"
 #include "profiles/nccl.h"
 

@@ -9,7 +9,7 @@
  */
 #include "profiles/fit.h"
 
-#include "core/arena.h"
+#include "core/base/arena.h"
 #include "traces/quantile.h"
 
 #include <gsl/gsl_errno.h>

@@ -3,7 +3,7 @@
 #ifndef PROFILES_FIT_H
 #define PROFILES_FIT_H
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 #include <stddef.h>
 

@@ -8,7 +8,7 @@
 #ifndef PROFILES_LINK_MODEL_H
 #define PROFILES_LINK_MODEL_H
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 #include <stdint.h>
 

@@ -9,7 +9,7 @@
  */
 #include "profiles/op_fits.h"
 
-#include "core/arena.h"
+#include "core/base/arena.h"
 #include "profiles/fit.h"
 #include "traces/quantile.h"
 

@@ -8,7 +8,7 @@
 #ifndef PROFILES_OP_FITS_H
 #define PROFILES_OP_FITS_H
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "profiles/profile.h"
 
 /* Sorts the op rows, makes fits of them (robust, per base, kind, dtype, and orientation) and the scales; kinds whose rows make

@@ -6,7 +6,7 @@
  */
 #include "profiles/profile.h"
 
-#include "core/arena.h"
+#include "core/base/arena.h"
 #include "profiles/catalogue.h"
 #include "profiles/fit.h"
 #include "profiles/measured.h"

@@ -12,9 +12,9 @@
 #ifndef PROFILES_PROFILE_H
 #define PROFILES_PROFILE_H
 
-#include "core/cluster.h"
-#include "core/error.h"
-#include "core/program.h"
+#include "core/cluster/cluster.h"
+#include "core/base/error.h"
+#include "core/program/program.h"
 #include "profiles/collective_table.h"
 #include "profiles/link_model.h"
 #include "profiles/op_prior.h"
@@ -63,7 +63,7 @@ struct factor_row {
     const char *provenance;
 };
 
-/* learned by calibration: how unevenly experts are chosen (core/op.h, op_expert_excess) */
+/* learned by calibration: how unevenly experts are chosen (core/graph/op.h, op_expert_excess) */
 struct routing_row {
     const char *name; /* "experts" */
     double spread;

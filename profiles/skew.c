@@ -6,7 +6,7 @@
  */
 #include "profiles/skew.h"
 
-#include "core/arena.h"
+#include "core/base/arena.h"
 
 #include <math.h>
 #include <stdlib.h>

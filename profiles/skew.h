@@ -1,10 +1,10 @@
 /* profiles/skew.h - how late the last device comes to a meeting, from traces of runs.
  *
- * Devices that share operators meet often (core/meeting.h) and then all wait for the last one. No device takes the same time
+ * Devices that share operators meet often (core/collective/meeting.h) and then all wait for the last one. No device takes the same time
  * twice, so the last one is later than the one that is expected to be last: over many meetings that adds up, though every
  * operator takes what its median says.
  * Model: work W between two meetings varies by `spread` · W from time to time at each of n devices, and the latest of n is
- * expected ln((n - 3/8)/(5/8))/1.702 deviations after the middle (normal scores after Blom 1958, as in core/op.h,
+ * expected ln((n - 3/8)/(5/8))/1.702 deviations after the middle (normal scores after Blom 1958, as in core/graph/op.h,
  * op_expert_excess). So a meeting of n begins share(n) · W late; share(1) = 0.
  * Learned: at each occasion who is slowest in the mean of the *other* occasions is taken as the one expected; what the really
  * latest took more, summed over all meetings, by what the expected one took. No occasion judges itself, so two are enough.

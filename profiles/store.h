@@ -7,7 +7,7 @@
 #ifndef PROFILES_STORE_H
 #define PROFILES_STORE_H
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "profiles/profile.h"
 
 #include <stdint.h>

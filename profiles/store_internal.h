@@ -7,8 +7,8 @@
 #ifndef PROFILES_STORE_INTERNAL_H
 #define PROFILES_STORE_INTERNAL_H
 
-#include "core/arena.h"
-#include "core/error.h"
+#include "core/base/arena.h"
+#include "core/base/error.h"
 
 #include <stdbool.h>
 #include <stdint.h>

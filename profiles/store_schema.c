@@ -1,7 +1,7 @@
 /* Every column of the profile database, once. */
 #include "profiles/store_schema.h"
 
-#include "core/op.h"
+#include "core/graph/op.h"
 
 #include <stddef.h>
 

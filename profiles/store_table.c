@@ -4,8 +4,8 @@
  */
 #include "profiles/store_table.h"
 
-#include "core/collective.h"
-#include "core/op.h"
+#include "core/collective/collective.h"
+#include "core/graph/op.h"
 #include "profiles/link_model.h"
 
 #include <sqlite3.h>

@@ -4,8 +4,8 @@
 #ifndef PROFILES_STORE_TABLE_H
 #define PROFILES_STORE_TABLE_H
 
-#include "core/arena.h"
-#include "core/error.h"
+#include "core/base/arena.h"
+#include "core/base/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 #include "profiles/team.h"
 
-#include "core/arena.h"
+#include "core/base/arena.h"
 #include "profiles/catalogue.h"
 
 #include <inttypes.h>

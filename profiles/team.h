@@ -3,10 +3,10 @@
 #ifndef PROFILES_TEAM_H
 #define PROFILES_TEAM_H
 
-#include "core/cluster.h"
-#include "core/error.h"
-#include "core/lower.h"
-#include "core/model.h"
+#include "core/cluster/cluster.h"
+#include "core/base/error.h"
+#include "core/lower/lower.h"
+#include "core/model/model.h"
 
 /* Types without a stated memory get the catalogue's; CUDA types what their libraries keep. ERR_INPUT: unknown catalogue id, or the catalogue knows no memory; a
  * part of multiprocessors that the card does not have, or of a card whose number is not known. */
@@ -21,7 +21,7 @@ MUST_CHECK enum status team_precision(const struct cluster *c, enum dtype t, str
 double team_slower(const struct device_type *t);
 
 /* Tells the model how many cards share every operator of a device of the first type, for who asks for the job's one graph;
- * lowering and the planner ask each type (core/lower.h). */
+ * lowering and the planner ask each type (core/lower/lower.h). */
 void team_share(const struct cluster *c, struct model *m);
 
 /* Fills n_fused and fused; the rest of *out is untouched. ERR_INPUT: unknown catalogue id. */

@@ -2,8 +2,8 @@
  * that follow are exact. The cache is an open hash by (type, key); key already is a hash (op_key). */
 #include "sim/cost.h"
 
-#include "core/arena.h"
-#include "core/units.h"
+#include "core/base/arena.h"
+#include "core/base/units.h"
 #include "profiles/skew.h"
 
 #include <inttypes.h>
@@ -82,7 +82,7 @@ enum status cost_op(struct cost *k, int32_t type, const struct program_op *op, i
     }
     double seconds = 0;
     enum source source;
-    if (op->kind == OP_message) BUG("a message is priced by its link (sim/code)");
+    if (op->kind == OP_message) BUG("a message is priced by its link (sim/engine/code)");
     if (type < 0 || type >= k->cluster->n_types)
         return error_set(err, ERR_INPUT, "operator %s on unknown device type %" PRId32, op->name,
                          type);

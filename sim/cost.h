@@ -2,9 +2,9 @@
 #ifndef SIM_COST_H
 #define SIM_COST_H
 
-#include "core/cluster.h"
-#include "core/error.h"
-#include "core/program.h"
+#include "core/cluster/cluster.h"
+#include "core/base/error.h"
+#include "core/program/program.h"
 #include "profiles/profile.h"
 
 struct cost; /* opaque; keeps pointers to the profile and the cluster, caches (type, key) */

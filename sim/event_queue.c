@@ -1,7 +1,7 @@
 #include "sim/event_queue.h"
 
-#include "core/arena.h"
-#include "core/error.h"
+#include "core/base/arena.h"
+#include "core/base/error.h"
 
 #include <stdbool.h>
 

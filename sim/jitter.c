@@ -1,8 +1,8 @@
 /* The laws, and who draws from which. jitter_fit.c finds the parameters. */
 #include "sim/jitter.h"
 
-#include "core/arena.h"
-#include "core/rng.h"
+#include "core/base/arena.h"
+#include "core/base/rng.h"
 #include "sim/cost.h"
 #include "traces/quantile.h"
 
@@ -13,7 +13,7 @@
 /* Of Z = exp(0.6 N): mean exp(s²/2), variance (exp(s²) − 1) exp(s²). */
 #define Z_MEAN 1.1972173631218102
 #define Z_SD 0.7881013869316227
-/* sd Z ÷ (1.4826 · MAD of Z ÷ median of Z); tests/test_jitter.c recomputes it. */
+/* sd Z ÷ (1.4826 · MAD of Z ÷ median of Z); tests/sim/test_jitter.c recomputes it. */
 #define CV_OF_SPREAD 1.3731
 /* Standard error of a median is sqrt(π/2) that of a mean. */
 #define MEDIAN_ERROR 1.2533141373155003

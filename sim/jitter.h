@@ -23,9 +23,9 @@
 #ifndef SIM_JITTER_H
 #define SIM_JITTER_H
 
-#include "core/cluster.h"
-#include "core/error.h"
-#include "core/program.h"
+#include "core/cluster/cluster.h"
+#include "core/base/error.h"
+#include "core/program/program.h"
 #include "profiles/profile.h"
 #include "traces/trace.h"
 

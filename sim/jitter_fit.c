@@ -8,7 +8,7 @@
  */
 #include "sim/jitter.h"
 
-#include "core/arena.h"
+#include "core/base/arena.h"
 #include "traces/quantile.h"
 
 #include <math.h>

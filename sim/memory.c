@@ -1,6 +1,6 @@
 #include "sim/memory.h"
 
-#include "core/arena.h"
+#include "core/base/arena.h"
 
 #include <stddef.h>
 

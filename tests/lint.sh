@@ -22,13 +22,13 @@ BEGIN {
     wall["igraph"] = wall["glpk.h"] = "^planner/[a-z0-9_]*\\.c$"
     wall["mpi.h"] = wall["cblas"] = wall["cuda"] = wall["cublas"] = wall["nccl"] = "^exec/"
     wall["cupti"] = "^exec/cupti/"
-    wall["jansson.h"] = wall["yaml.h"] = "^core/document\\.c$"
+    wall["jansson.h"] = wall["yaml.h"] = "^core/document/document\\.c$"
     wall["check.h"] = "^tests/"
     # variables of the environment that the table has
-    while ((getline line < "core/settings.c") > 0)
+    while ((getline line < "core/base/settings.c") > 0)
         if (match(line, /"MUSHER_[A-Z_]+"/)) setting[substr(line, RSTART, RLENGTH)] = 1
     # longer than 500 lines with good reason
-    long["sim/sim.c"] = long["exec/worker.c"] = 1
+    long["sim/engine/sim.c"] = long["exec/worker/worker.c"] = 1
 }
 function say(rule) { printf "%s:%d: %s\n", FILENAME, FNR, rule; bad = 1 }
 # The line without comments and without what stands in quotes.
@@ -63,12 +63,12 @@ match($0, /^#[ \t]*include "[^"]+"/) {
         if (folder != "tests" && index(header, w) == 1 && FILENAME !~ wall[w]) say(w " stays behind its wall")
 }
 folder != "tests" && match($0, /"MUSHER_[A-Z_]+"/) && !(substr($0, RSTART, RLENGTH) in setting) {
-    say("variables of the environment are in the table of core/settings.c")
+    say("variables of the environment are in the table of core/base/settings.c")
 }
 { code = bare($0) }
 # What open_memstream made is freed where the comment beside it says so.
 code ~ /[^a-zA-Z0-9_](malloc|calloc|realloc|free|strdup|asprintf)\(/ && FILENAME !~ /^(core\/arena(_malloc)?\.c|tests\/)/ && !/open_memstream/ {
-    say("memory comes from core/arena.h")
+    say("memory comes from core/base/arena.h")
 }
 code ~ /[^a-zA-Z0-9_](strcpy|strcat|sprintf|vsprintf|strtok|atoi|atol|atof|gets|rand|srand)\(/ {
     say("banned: fails silently or overruns")
@@ -77,7 +77,7 @@ code ~ /[^a-zA-Z0-9_](exit|printf|puts|putchar)\(/ && folder != "tools" && folde
     say("only tools/ prints and exits")
 }
 code ~ /[^a-zA-Z0-9_](stdout|stderr)[^a-zA-Z0-9_]/ && folder !~ /^(tools|tests|exec)$/ && FILENAME !~ /^core\/(log|error|arena|file)\.c$/ {
-    say("talk goes through core/log.h, data through core/file.h")
+    say("talk goes through core/base/log.h, data through core/base/file.h")
 }
 code ~ /[^a-zA-Z0-9_](_exit|abort)\(/ && folder !~ /^(tools|tests|exec)$/ && FILENAME !~ /^core\/(error|arena)\.c$/ {
     say("the end of the program is not decided here")

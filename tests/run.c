@@ -3,7 +3,7 @@
  * Last line: "N passed, N failed". CK_RUN_SUITE and the other variables of Check work; `--list`
  * names the suites. Each test has a process and a time limit of its own (CK_DEFAULT_TIMEOUT).
  */
-#include "tests/suites.h"
+#include "tests/support/suites.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 #include "tools/check_cuda.h"
 
-#include "core/arena.h"
-#include "exec/device_comm.h"
+#include "core/base/arena.h"
+#include "exec/device_transport/device_comm.h"
 
 #include <inttypes.h>
 #include <string.h>

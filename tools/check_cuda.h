@@ -2,8 +2,8 @@
 #ifndef TOOLS_CHECK_CUDA_H
 #define TOOLS_CHECK_CUDA_H
 
-#include "core/error.h"
-#include "core/json.h"
+#include "core/base/error.h"
+#include "core/document/json.h"
 #include "exec/backend.h"
 #include "exec/plugin.h"
 

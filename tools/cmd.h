@@ -1,13 +1,13 @@
 /* tools/cmd.h - every verb of the program, once: its name, and what it does in a line.
  *
  * The verb NAME is `enum status cmd_NAME(int argc, char **argv, struct error *err)` in
- * tools/cmd_NAME.c; argv[0] is the verb. It prints its data on stdout, its talk through core/log.h,
+ * tools/cmd_NAME.c; argv[0] is the verb. It prints its data on stdout, its talk through core/base/log.h,
  * and returns the failure that main turns into the exit code.
  */
 #ifndef TOOLS_CMD_H
 #define TOOLS_CMD_H
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 #define VERBS(X)                                                                                   \
     X(show, "what a job, a cluster or a plan says")                                                \

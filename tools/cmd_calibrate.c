@@ -1,5 +1,5 @@
-#include "core/arena.h"
-#include "core/log.h"
+#include "core/base/arena.h"
+#include "core/base/log.h"
 #include "profiles/calibrate.h"
 #include "profiles/store.h"
 #include "profiles/team.h"

@@ -1,13 +1,13 @@
-#include "core/arena.h"
-#include "core/units.h"
+#include "core/base/arena.h"
+#include "core/base/units.h"
 #include "exec/backend.h"
-#include "exec/card.h"
+#include "exec/device_check.h"
 #include "profiles/catalogue.h"
 #include "tools/check_cuda.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
-#include "tools/profile_cuda.h"
+#include "tools/profile/cuda.h"
 
 #include <sched.h>
 #include <stdio.h>

@@ -1,12 +1,12 @@
 /* What a collective takes on a cluster: each way's closed form (every hop alone), the same played on the cluster's links, where
  * hops that share a link take turns, NCCL's own estimate where the devices are NVIDIA's, and what was measured where the profile
  * has a table. */
-#include "core/arena.h"
-#include "core/log.h"
-#include "core/units.h"
+#include "core/base/arena.h"
+#include "core/base/log.h"
+#include "core/base/units.h"
 #include "profiles/team.h"
-#include "sim/collective_steps.h"
-#include "sim/collective_ways.h"
+#include "sim/collective/steps.h"
+#include "sim/collective/ways.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"

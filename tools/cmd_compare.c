@@ -1,9 +1,9 @@
-#include "core/arena.h"
-#include "core/units.h"
+#include "core/base/arena.h"
+#include "core/base/units.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
-#include "tools/print_kernels.h"
+#include "tools/print/kernels.h"
 #include "traces/compare.h"
 #include "traces/stats.h"
 

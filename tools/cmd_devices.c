@@ -1,5 +1,5 @@
-#include "core/arena.h"
-#include "core/units.h"
+#include "core/base/arena.h"
+#include "core/base/units.h"
 #include "profiles/catalogue.h"
 #include "tools/cmd.h"
 #include "tools/common.h"

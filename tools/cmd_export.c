@@ -1,9 +1,9 @@
-#include "core/arena.h"
-#include "core/file.h"
-#include "core/log.h"
+#include "core/base/arena.h"
+#include "core/base/file.h"
+#include "core/base/log.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
-#include "tools/export_sailor.h"
+#include "tools/export/sailor.h"
 #include "tools/options.h"
 
 #include <string.h>

@@ -1,11 +1,11 @@
-#include "core/arena.h"
-#include "core/log.h"
-#include "core/lower.h"
-#include "core/units.h"
-#include "sim/goodput.h"
+#include "core/base/arena.h"
+#include "core/base/log.h"
+#include "core/lower/lower.h"
+#include "core/base/units.h"
+#include "sim/goodput/goodput.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
-#include "tools/goodput_report.h"
+#include "tools/print/goodput.h"
 #include "tools/options.h"
 
 #include <inttypes.h>
@@ -27,7 +27,7 @@ struct request {
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-/* Seconds with any unit of core/units, or days as "3 d". */
+/* Seconds with any unit of core/base/units, or days as "3 d". */
 static enum status duration(const char *option, const char *text, int64_t *out_ns,
                             struct error *err)
 {

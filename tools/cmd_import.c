@@ -1,7 +1,7 @@
-/* musher import: a foreign format becomes profiles, tables, models or a cluster. tools/import.h lists the kinds. */
-#include "core/arena.h"
+/* musher import: a foreign format becomes profiles, tables, models or a cluster. tools/import/import.h lists the kinds. */
+#include "core/base/arena.h"
 #include "tools/cmd.h"
-#include "tools/import.h"
+#include "tools/import/import.h"
 #include "tools/options.h"
 
 #include <stdbool.h>

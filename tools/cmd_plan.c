@@ -1,15 +1,15 @@
-#include "core/arena.h"
-#include "core/file.h"
-#include "core/log.h"
-#include "core/units.h"
+#include "core/base/arena.h"
+#include "core/base/file.h"
+#include "core/base/log.h"
+#include "core/base/units.h"
 #include "planner/search.h"
-#include "planner/sturdy.h"
+#include "planner/fleet/robust.h"
 #include "profiles/team.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
-#include "tools/degrees.h"
+#include "tools/tp_degrees.h"
 #include "tools/options.h"
-#include "tools/replan.h"
+#include "tools/team/replan.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -107,7 +107,7 @@ static void print_bounds(const struct search_result *r, const struct request *q)
                SEARCH_CLASS);
 }
 
-/* Names of the cluster's devices that the plan leaves out. Where cards were taken together (core/cluster_group) those that are
+/* Names of the cluster's devices that the plan leaves out. Where cards were taken together (core/cluster/group) those that are
  * gone from its cluster are parts of others. */
 static const char **idle_devices(struct arena *a, const struct cluster *c, const struct plan *p,
                                  int32_t *n)
@@ -424,7 +424,7 @@ enum status cmd_plan(int argc, char **argv, struct error *err)
          .type = OPTION_FLAG,
          .value = &q.unshared,
          .help = "no stage whose devices share its operators: the search as it is without "
-                 "planner/join"},
+                 "planner/spmd_stage/spmd_stage"},
         {.name = "top",
          .type = OPTION_INT,
          .value = &q.top,

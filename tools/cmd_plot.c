@@ -1,4 +1,4 @@
-#include "core/arena.h"
+#include "core/base/arena.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"

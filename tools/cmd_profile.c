@@ -8,11 +8,11 @@
  * profile's pace, so that old and new may be compared.
  * Operators of cards may be measured on another machine (profile_away.h): --emit writes the benches, --from reads what came
  * of them. */
-#include "core/arena.h"
-#include "core/log.h"
-#include "core/units.h"
-#include "exec/bench.h"
-#include "exec/worker.h"
+#include "core/base/arena.h"
+#include "core/base/log.h"
+#include "core/base/units.h"
+#include "exec/bench/bench.h"
+#include "exec/worker/worker.h"
 #include "profiles/catalogue.h"
 #include "profiles/fit.h"
 #include "profiles/op_fits.h"
@@ -21,11 +21,11 @@
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
-#include "tools/profile_away.h"
-#include "tools/profile_collectives.h"
-#include "tools/profile_cuda.h"
-#include "tools/profile_links.h"
-#include "tools/profile_report.h"
+#include "tools/profile/remote.h"
+#include "tools/profile/collectives.h"
+#include "tools/profile/cuda.h"
+#include "tools/profile/links.h"
+#include "tools/profile/report.h"
 #include "traces/quantile.h"
 
 #include <math.h>

@@ -1,15 +1,15 @@
 /* tools/cmd_schedule.c - a schedule by name, from a file or searched: its order, makespan, bubble and memory. */
-#include "core/arena.h"
-#include "core/file.h"
-#include "core/units.h"
-#include "planner/schedule_find.h"
-#include "sim/pipeline_program.h"
-#include "sim/zero_bubble.h"
+#include "core/base/arena.h"
+#include "core/base/file.h"
+#include "core/base/units.h"
+#include "planner/schedule/find.h"
+#include "sim/pipeline/program.h"
+#include "sim/pipeline/zero_bubble.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
-#include "tools/schedule_print.h"
-#include "tools/schedule_search.h"
+#include "tools/print/schedule.h"
+#include "tools/validate/schedule_search.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -344,7 +344,7 @@ enum status cmd_schedule(int argc, char **argv, struct error *err)
         OUTPUT("csv", csv, "write the order in one cell, devices between bars; - for stdout"),
         OUTPUT("trace", trace, "write the trace of the event loop, for musher plot"),
         TEXT("cases", search.cases, "CSV",
-             "search the best order of every pipeline of a table (tools/schedule_cases.h)"),
+             "search the best order of every pipeline of a table (tools/validate/schedule_cases.h)"),
         {.name = "out",
          .letter = 'o',
          .type = OPTION_TEXT,

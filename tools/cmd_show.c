@@ -1,14 +1,14 @@
-#include "core/arena.h"
-#include "core/gradient.h"
-#include "core/lower.h"
-#include "core/units.h"
+#include "core/base/arena.h"
+#include "core/graph/gradient.h"
+#include "core/lower/lower.h"
+#include "core/base/units.h"
 #include "profiles/team.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
-#include "tools/print_kernels.h"
-#include "tools/print_layers.h"
-#include "tools/print_sharing.h"
+#include "tools/print/kernels.h"
+#include "tools/print/layers.h"
+#include "tools/print/sharding.h"
 
 #include <stdio.h>
 #include <string.h>

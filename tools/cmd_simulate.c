@@ -1,12 +1,12 @@
-#include "core/arena.h"
-#include "core/log.h"
-#include "core/units.h"
-#include "sim/loading.h"
-#include "sim/montecarlo.h"
+#include "core/base/arena.h"
+#include "core/base/log.h"
+#include "core/base/units.h"
+#include "sim/uncertainty/loading.h"
+#include "sim/uncertainty/montecarlo.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
-#include "tools/print_explain.h"
+#include "tools/print/explain.h"
 
 #include <math.h>
 #include <stdio.h>

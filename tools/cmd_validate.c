@@ -1,12 +1,12 @@
 /* musher validate: what is predicted against what others measured or computed. */
-#include "core/arena.h"
+#include "core/base/arena.h"
 #include "tools/cmd.h"
 #include "tools/options.h"
-#include "tools/validate_collectives.h"
-#include "tools/validate_harp.h"
-#include "tools/validate_plans.h"
-#include "tools/validate_published.h"
-#include "tools/validate_schedules.h"
+#include "tools/validate/collectives.h"
+#include "tools/validate/harp.h"
+#include "tools/validate/plans.h"
+#include "tools/validate/validate_published.h"
+#include "tools/validate/schedules.h"
 
 #include <stdio.h>
 
@@ -69,17 +69,17 @@ enum status cmd_validate(int argc, char **argv, struct error *err)
          .type = OPTION_TEXT,
          .value = &q.schedules,
          .unit = "CSV",
-         .help = "makespans of named schedules, and lower bounds (tools/schedule_cases.h)"},
+         .help = "makespans of named schedules, and lower bounds (tools/validate/schedule_cases.h)"},
         {.name = "harp",
          .type = OPTION_TEXT,
          .value = &q.harp,
          .unit = "DIR",
-         .help = "HARP's cases, planned and simulated (tools/validate_harp.h)"},
+         .help = "HARP's cases, planned and simulated (tools/validate/harp.h)"},
         {.name = "plans",
          .type = OPTION_TEXT,
          .value = &q.plans,
          .unit = "CSV",
-         .help = "plans that were run and measured (tools/validate_plans.h)"},
+         .help = "plans that were run and measured (tools/validate/plans.h)"},
         {.name = "db",
          .type = OPTION_TEXT,
          .value = &q.db,

@@ -1,13 +1,13 @@
 /* tools/cmd_whatif.c - the team as it might be: for each change the plan as it stands, and the best plan there. */
-#include "core/arena.h"
-#include "core/log.h"
-#include "core/units.h"
+#include "core/base/arena.h"
+#include "core/base/log.h"
+#include "core/base/units.h"
 #include "planner/search.h"
-#include "sim/montecarlo.h"
+#include "sim/uncertainty/montecarlo.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
-#include "tools/replan.h"
+#include "tools/team/replan.h"
 
 #include <signal.h>
 #include <stdio.h>

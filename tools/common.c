@@ -1,11 +1,11 @@
 #include "tools/common.h"
 
-#include "core/arena.h"
-#include "core/file.h"
-#include "core/log.h"
-#include "core/lower.h"
-#include "core/rng.h"
-#include "core/text.h"
+#include "core/base/arena.h"
+#include "core/base/file.h"
+#include "core/base/log.h"
+#include "core/lower/lower.h"
+#include "core/base/rng.h"
+#include "core/base/text.h"
 #include "profiles/store.h"
 #include "profiles/team.h"
 #include "tools/screen.h"
@@ -50,7 +50,7 @@ static enum status load(struct store *s, struct arena *a, const struct cluster *
     bool exact = true;
     if (!id) TRY(store_latest(s, common_cluster_hash(a, c), c, &id, &exact, err));
     TRY(store_load(s, a, id, out, err));
-    /* What was imported for a name belongs to every cluster of that name (tools/import_sailor.c). */
+    /* What was imported for a name belongs to every cluster of that name (tools/import/sailor.c). */
     if (!exact && out->cluster_hash != hash_text(0, out->cluster))
         log_warn("profile %lld was measured on another version of cluster %s: the same base "
                  "devices, but names, slowdowns or links differ",

@@ -2,14 +2,14 @@
 #ifndef TOOLS_COMMON_H
 #define TOOLS_COMMON_H
 
-#include "core/cluster.h"
-#include "core/error.h"
-#include "core/json.h"
-#include "core/lower.h"
-#include "core/plan.h"
-#include "core/program.h"
+#include "core/cluster/cluster.h"
+#include "core/base/error.h"
+#include "core/document/json.h"
+#include "core/lower/lower.h"
+#include "core/plan/plan.h"
+#include "core/program/program.h"
 #include "profiles/profile.h"
-#include "sim/sim.h"
+#include "sim/engine/sim.h"
 
 #include <signal.h>
 

@@ -1,6 +1,6 @@
 #include "tools/gnuplot.h"
 
-#include "core/file.h"
+#include "core/base/file.h"
 
 #include <ctype.h>
 #include <errno.h>

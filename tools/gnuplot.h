@@ -6,7 +6,7 @@
 #ifndef TOOLS_GNUPLOT_H
 #define TOOLS_GNUPLOT_H
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 #include <stddef.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 #include "tools/options.h"
 
-#include "core/arena.h"
-#include "core/file.h"
-#include "core/log.h"
-#include "core/units.h"
+#include "core/base/arena.h"
+#include "core/base/file.h"
+#include "core/base/log.h"
+#include "core/base/units.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -289,7 +289,7 @@ enum status options_spare(const char *option, const char *path, const char *inpu
                      option, path, input);
 }
 
-/* A value may hold its file's name in "NAME=FILE:NODE" (tools/team_add.c). */
+/* A value may hold its file's name in "NAME=FILE:NODE" (tools/team/add.c). */
 static enum status spare_value(struct arena *a, const struct option *out, const char *path,
                                const char *value, struct error *err)
 {

@@ -24,7 +24,7 @@
 #ifndef TOOLS_OPTIONS_H
 #define TOOLS_OPTIONS_H
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>

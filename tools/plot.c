@@ -4,10 +4,10 @@
  * minute. Names reach the script through gnuplot_text alone, without markup (`noenhanced`). */
 #include "tools/plot.h"
 
-#include "core/arena.h"
-#include "core/file.h"
-#include "core/log.h"
-#include "core/units.h"
+#include "core/base/arena.h"
+#include "core/base/file.h"
+#include "core/base/log.h"
+#include "core/base/units.h"
 #include "tools/gnuplot.h"
 
 #include <stdio.h>
@@ -38,7 +38,7 @@ struct boxes {
     size_t n, capacity;
 };
 
-/* A name as people may see it (core/log.h). */
+/* A name as people may see it (core/base/log.h). */
 static const char *shown(struct arena *a, const char *name)
 {
     size_t n = 4 * strlen(name) + 1;

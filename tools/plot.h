@@ -2,7 +2,7 @@
 #ifndef TOOLS_PLOT_H
 #define TOOLS_PLOT_H
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "traces/trace.h"
 
 /* One steady iteration of each trace (the last whole step). path's ending chooses: .png, .svg, or .gp (the script alone,

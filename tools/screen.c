@@ -1,8 +1,8 @@
 #include "tools/screen.h"
 
-#include "core/error.h"
-#include "core/log.h"
-#include "core/utf8.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/utf8.h"
 
 #include <errno.h>
 #include <stdbool.h>

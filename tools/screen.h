@@ -1,7 +1,7 @@
 /* tools/screen.h - one door for all that goes to standard output.
  *
  * Names come from files of any origin: tables, traces, databases, the command line. Behind screen_open every control character
- * but line end and tab, and every byte that is no UTF-8, leaves the process as \xNN (core/log.h), whoever printed it and in
+ * but line end and tab, and every byte that is no UTF-8, leaves the process as \xNN (core/base/log.h), whoever printed it and in
  * whatever form, so that no name commands a terminal. Formats that musher writes escape such characters by their own rules and
  * pass unchanged.
  */

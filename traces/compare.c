@@ -4,8 +4,8 @@
  */
 #include "traces/compare.h"
 
-#include "core/arena.h"
-#include "core/rng.h"
+#include "core/base/arena.h"
+#include "core/base/rng.h"
 #include "traces/quantile.h"
 
 #include <inttypes.h>

@@ -2,7 +2,7 @@
 #ifndef TRACES_COMPARE_H
 #define TRACES_COMPARE_H
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "traces/trace.h"
 
 struct compare_kind { /* one operator kind, or meeting kind, or "send", "receive", "reduce" */

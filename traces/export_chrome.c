@@ -1,8 +1,8 @@
 #include "traces/export_chrome.h"
 
-#include "core/arena.h"
-#include "core/file.h"
-#include "core/json.h"
+#include "core/base/arena.h"
+#include "core/base/file.h"
+#include "core/document/json.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #ifndef TRACES_EXPORT_CHROME_H
 #define TRACES_EXPORT_CHROME_H
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "traces/trace.h"
 
 /* ERR_RESOURCE where the file cannot be written. O(n log n) in spans. */

@@ -1,11 +1,11 @@
-/* Text is taken line by line into words; the header's words say which word of a row is what. JSON goes through core/document.
+/* Text is taken line by line into words; the header's words say which word of a row is what. JSON goes through core/document/document.
  * Both end in the same add_sample, which checks what can be checked. */
 #include "traces/import_nccl_tests.h"
 
-#include "core/arena.h"
-#include "core/document.h"
-#include "core/file.h"
-#include "core/units.h"
+#include "core/base/arena.h"
+#include "core/document/document.h"
+#include "core/base/file.h"
+#include "core/base/units.h"
 
 #include <inttypes.h>
 #include <math.h>

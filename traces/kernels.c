@@ -3,7 +3,7 @@
  * between operators. */
 #include "traces/kernels.h"
 
-#include "core/arena.h"
+#include "core/base/arena.h"
 
 #include <stdlib.h>
 #include <string.h>

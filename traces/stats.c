@@ -3,7 +3,7 @@
  */
 #include "traces/stats.h"
 
-#include "core/arena.h"
+#include "core/base/arena.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
  */
 #include "traces/trace.h"
 
-#include "core/arena.h"
+#include "core/base/arena.h"
 #include "traces/quantile.h"
 
 #include <stdlib.h>

@@ -17,8 +17,8 @@
 #ifndef TRACES_TRACE_H
 #define TRACES_TRACE_H
 
-#include "core/error.h"
-#include "core/program.h"
+#include "core/base/error.h"
+#include "core/program/program.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -60,7 +60,7 @@ struct span {
     int32_t part; /* REDUCE: ring step of this span; else 0 */
     /* COMPUTE of gating, run: variance ÷ mean² of the rows that its experts get, in millionths */
     int32_t uneven_ppm;
-    /* REDUCE: 1 + enum meeting_kind where devices that share operators meet (core/meeting.h); 0: a sum over those that hold
+    /* REDUCE: 1 + enum meeting_kind where devices that share operators meet (core/collective/meeting.h); 0: a sum over those that hold
      * the same, and all else */
     int32_t meeting;
     int64_t begin_ns, end_ns;
@@ -110,7 +110,7 @@ int64_t trace_iteration(const struct trace *t);
 /* The first step that counts: the first one warms caches and connections and does not where there are others. The one
  * rule of calibration, comparison and trace_iteration; 0 of a trace without spans. O(spans): ask once a trace. */
 int32_t trace_first_counted_step(const struct trace *t);
-/* Whole or not at all (core/file.h); the same trace gives the same bytes. ERR_RESOURCE. */
+/* Whole or not at all (core/base/file.h); the same trace gives the same bytes. ERR_RESOURCE. */
 MUST_CHECK enum status trace_write(const struct trace *t, const char *path, struct error *err);
 /* Streams: memory is the spans'. ERR_INPUT with file:line: no trace, another schema, malformed or missing fields, indices
  * out of range, negative or reversed times, a second header, a truncated file. path "-" is standard input. */

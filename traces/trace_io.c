@@ -2,13 +2,13 @@
  *
  * A run's trace has millions of lines that look alike, so spans are not handed to a JSON library
  * (measured: 36 MB/s, twelve times the memory): trace_scan.c reads one line of our own fixed fields into
- * one struct span. The header, one line of any length, goes through core/document. The reader keeps one buffer
+ * one struct span. The header, one line of any length, goes through core/document/document. The reader keeps one buffer
  * that grows only where a line does not fit.
  */
-#include "core/arena.h"
-#include "core/document.h"
-#include "core/file.h"
-#include "core/json.h"
+#include "core/base/arena.h"
+#include "core/document/document.h"
+#include "core/base/file.h"
+#include "core/document/json.h"
 #include "traces/trace.h"
 #include "traces/trace_scan.h"
 
@@ -20,7 +20,7 @@
 enum { SCHEMA = 1, SCHEMA_KERNELS };
 #define KIND "musher-trace"
 #define BUFFER_BYTES ((size_t)256 * 1024)
-#define HEADER_MAX_BYTES ((size_t)64 * 1024 * 1024) /* what core/document accepts */
+#define HEADER_MAX_BYTES ((size_t)64 * 1024 * 1024) /* what core/document/document accepts */
 #define LINE_MAX_BYTES ((size_t)64 * 1024)          /* a span has about 200 bytes */
 
 static const char *const sources[] = {"sim", "host", "cuda", NULL};

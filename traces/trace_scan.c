@@ -1,14 +1,14 @@
 /* The scanner of span lines: a flat JSON object of known keys, in any order, integers and short texts.
  *
  * It accepts a subset of JSON: keys and all texts but `name` without escapes, integers without a fraction. A name with an
- * escape is left to core/document, which knows all of them; it is rare (a link's name with a quote in it).
+ * escape is left to core/document/document, which knows all of them; it is rare (a link's name with a quote in it).
  */
 #include "traces/trace_scan.h"
 
-#include "core/arena.h"
-#include "core/document.h"
-#include "core/rng.h"
-#include "core/utf8.h"
+#include "core/base/arena.h"
+#include "core/document/document.h"
+#include "core/base/rng.h"
+#include "core/base/utf8.h"
 
 #include <inttypes.h>
 #include <string.h>

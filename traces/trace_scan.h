@@ -2,7 +2,7 @@
 #ifndef TRACES_TRACE_SCAN_H
 #define TRACES_TRACE_SCAN_H
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "traces/trace.h"
 
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 #include "traces/xml.h"
 
-#include "core/arena.h"
-#include "core/file.h"
+#include "core/base/arena.h"
+#include "core/base/file.h"
 
 #include <stdarg.h>
 #include <stdbool.h>

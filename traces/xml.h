@@ -8,7 +8,7 @@
 #ifndef TRACES_XML_H
 #define TRACES_XML_H
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 #include <stddef.h>
 #include <stdint.h>

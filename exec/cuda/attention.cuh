@@ -4,7 +4,7 @@
 
 #include "exec/cuda/kernels_attention.h"
 #include "exec/cuda/launch.h"
-#include "exec/cuda/numbers.cuh"
+#include "exec/cuda/dtypes.cuh"
 
 #include <math.h>
 

@@ -11,8 +11,8 @@
  */
 #include "exec/cuda/blas.h"
 
-#include "core/arena.h"
-#include "core/device_memory.h"
+#include "core/base/arena.h"
+#include "core/program/device_memory.h"
 #include "exec/cuda/device.h"
 #include "exec/cuda/kernels_elementwise.h"
 #include "exec/cuda/kernels_sums.h"
@@ -26,7 +26,7 @@ enum {
     WORKSPACE = DEVICE_WORKSPACE,
     BESIDE_BYTES = 16, /* what a matrix, a bias or sums beside the product lie at a multiple of */
     AUX_MULTIPLE = 8,  /* elements between rows of that matrix (cublasLt.h, EPILOGUE_AUX_LD) */
-    ALIGNMENT = 64,   /* bytes; what slots have (core/program_valid.h) */
+    ALIGNMENT = 64,   /* bytes; what slots have (core/program/valid.h) */
 };
 
 struct blas_key { /* compared byte by byte, so made from zeros */

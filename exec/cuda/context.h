@@ -12,8 +12,8 @@
 #ifndef EXEC_CUDA_CONTEXT_H
 #define EXEC_CUDA_CONTEXT_H
 
-#include "core/error.h"
-#include "core/op.h"
+#include "core/base/error.h"
+#include "core/graph/op.h"
 #include "exec/backend.h"
 #include "exec/cuda/fault.h"
 
@@ -50,7 +50,7 @@ typedef enum status cuda_op(struct cuda_context *x, const struct op_call *c, str
 extern cuda_op *const cuda_ops[OP_KIND_COUNT];
 
 /* At least `bytes` of device memory, 256-byte aligned, that hold until the stream's next call of this. A prepared stream has what it
- * was told at set-up (core/device_memory.h) and refuses more; others grow, which a bench does in its first round. */
+ * was told at set-up (core/program/device_memory.h) and refuses more; others grow, which a bench does in its first round. */
 MUST_CHECK enum status cuda_scratch(struct cuda_context *x, size_t bytes, void **out,
                                     struct error *err);
 /* OK for cudaSuccess; else ERR_RESOURCE: "what: the reason (number)". */

@@ -8,14 +8,14 @@
  */
 #include "exec/cuda/device.h"
 
-#include "core/arena.h"
-#include "core/settings.h"
+#include "core/base/arena.h"
+#include "core/base/settings.h"
 #include "exec/clock.h"
 #include "exec/cuda/kernels_elementwise.h"
 #include "exec/cuda/nccl.h"
 #include "exec/cuda/operands.h"
 #include "exec/cuda/ops.h"
-#include "exec/cuda/patience.h"
+#include "exec/cuda/watchdog_call.h"
 
 #include <inttypes.h>
 #include <stdio.h>

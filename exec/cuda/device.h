@@ -7,7 +7,7 @@
 #define EXEC_CUDA_DEVICE_H
 
 #include "exec/cuda/context.h"
-#include "exec/cuda/green.h"
+#include "exec/cuda/green_context.h"
 #include "exec/cuda/timeline.h"
 #include "exec/plugin.h"
 

@@ -8,7 +8,7 @@
 #ifndef EXEC_CUDA_FUNCTIONS_CUH
 #define EXEC_CUDA_FUNCTIONS_CUH
 
-#include "exec/cuda/numbers.cuh"
+#include "exec/cuda/dtypes.cuh"
 
 static constexpr float LOG2_E = 1.44269504088896341f;
 

@@ -11,7 +11,7 @@
 #ifndef EXEC_CUDA_KERNELS_ATTENTION_H
 #define EXEC_CUDA_KERNELS_ATTENTION_H
 
-#include "exec/cuda/number.h"
+#include "exec/cuda/dtype.h"
 
 #include <cuda_runtime_api.h>
 #include <stdbool.h>

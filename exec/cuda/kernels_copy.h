@@ -2,7 +2,7 @@
 #ifndef EXEC_CUDA_KERNELS_COPY_H
 #define EXEC_CUDA_KERNELS_COPY_H
 
-#include "exec/cuda/number.h"
+#include "exec/cuda/dtype.h"
 
 #include <cuda_runtime_api.h>
 #include <stdbool.h>

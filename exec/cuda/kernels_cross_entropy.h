@@ -7,7 +7,7 @@
 #ifndef EXEC_CUDA_KERNELS_CROSS_ENTROPY_H
 #define EXEC_CUDA_KERNELS_CROSS_ENTROPY_H
 
-#include "exec/cuda/number.h"
+#include "exec/cuda/dtype.h"
 
 #include <cuda_runtime_api.h>
 #include <stdbool.h>

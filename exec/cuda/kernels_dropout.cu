@@ -1,4 +1,4 @@
-/* exec/cuda/kernels_dropout.cu - random bits of Philox4x32-10 (core/rng.h): of element i of a sequence word i mod 4 of the block
+/* exec/cuda/kernels_dropout.cu - random bits of Philox4x32-10 (core/base/rng.h): of element i of a sequence word i mod 4 of the block
  * (i / 4, number of the sequence) under the operator's key.
  *
  * A thread makes the blocks of its own pack, two for eight elements of bf16. Ten rounds are 20 products of 64 bits and 20 exclusive
@@ -10,7 +10,7 @@
 #include "exec/cuda/launch.h"
 #include "exec/cuda/pack.cuh"
 
-/* Salmon, Moraes, Dror, Shaw, SC'11, table 2 and section 4.3; the numbers of core/rng.h, whose header is not for devices. */
+/* Salmon, Moraes, Dror, Shaw, SC'11, table 2 and section 4.3; the numbers of core/base/rng.h, whose header is not for devices. */
 #define PHILOX_MULTIPLIER_0 0xD2511F53u
 #define PHILOX_MULTIPLIER_1 0xCD9E8D57u
 #define PHILOX_WEYL_0 0x9E3779B9u

@@ -1,8 +1,8 @@
-/* exec/cuda/kernels_dropout.h - dropout: the very elements that the host drops (exec/kernels_host_dropout.inc). */
+/* exec/cuda/kernels_dropout.h - dropout: the very elements that the host drops (exec/host/kernels_host_dropout.inc). */
 #ifndef EXEC_CUDA_KERNELS_DROPOUT_H
 #define EXEC_CUDA_KERNELS_DROPOUT_H
 
-#include "exec/cuda/number.h"
+#include "exec/cuda/dtype.h"
 
 #include <cuda_runtime_api.h>
 #include <stdint.h>

@@ -6,7 +6,7 @@
 #ifndef EXEC_CUDA_KERNELS_ELEMENTWISE_H
 #define EXEC_CUDA_KERNELS_ELEMENTWISE_H
 
-#include "exec/cuda/number.h"
+#include "exec/cuda/dtype.h"
 
 #include <cuda_runtime_api.h>
 #include <stdbool.h>

@@ -6,7 +6,7 @@
 #ifndef EXEC_CUDA_KERNELS_EXPERT_PRODUCTS_H
 #define EXEC_CUDA_KERNELS_EXPERT_PRODUCTS_H
 
-#include "exec/cuda/number.h"
+#include "exec/cuda/dtype.h"
 
 #include <cuda_runtime_api.h>
 #include <stdbool.h>

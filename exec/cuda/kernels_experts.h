@@ -1,13 +1,13 @@
 /* exec/cuda/kernels_experts.h - rows to experts and back; launchers.
  *
- * Which row is in which slot follows from the gates alone (core/op_experts.c): expert_routes finds it once a call, in int32
+ * Which row is in which slot follows from the gates alone (core/graph/op_experts.c): expert_routes finds it once a call, in int32
  * scratch, and what copies or sums rows looks it up. No row is written by two threads.
  * All launchers: the error of the launch; of empty operands nothing is launched.
  */
 #ifndef EXEC_CUDA_KERNELS_EXPERTS_H
 #define EXEC_CUDA_KERNELS_EXPERTS_H
 
-#include "exec/cuda/number.h"
+#include "exec/cuda/dtype.h"
 
 #include <cuda_runtime_api.h>
 #include <stdbool.h>

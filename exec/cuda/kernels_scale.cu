@@ -1,6 +1,6 @@
 /* exec/cuda/kernels_scale.cu - a loss scale: have gradients overflowed, and what follows. One thread each: they are few bytes. */
 #define LOSS_SCALE_FUNCTION static __device__
-#include "core/loss_scale.h"
+#include "core/graph/loss_scale.h"
 
 #include "exec/cuda/kernels_sums.h"
 

@@ -6,7 +6,7 @@
 #ifndef EXEC_CUDA_KERNELS_SUMS_H
 #define EXEC_CUDA_KERNELS_SUMS_H
 
-#include "exec/cuda/number.h"
+#include "exec/cuda/dtype.h"
 
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
@@ -51,7 +51,7 @@ cudaError_t cuda_squares(enum cuda_number number, const void *x, int64_t n, bool
 /* *out = or += 1 where the squares are not finite, else 0; out fp32 (fp64: of fp64). */
 cudaError_t cuda_overflow(const double *squares, bool add, void *out, bool out_fp64, cudaStream_t stream);
 
-/* core/loss_scale.h's rule, numbers (LOSS_SCALE_NUMBERS) in place. */
+/* core/graph/loss_scale.h's rule, numbers (LOSS_SCALE_NUMBERS) in place. */
 struct cuda_scale_step {
     const float *overflow;
     float *numbers;

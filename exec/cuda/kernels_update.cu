@@ -39,7 +39,7 @@ static __device__ __forceinline__ void write_copy(C *copy, int64_t i, int64_t n,
         if (i + j < n) copy[i + j] = narrow[j];
 }
 
-/* Loshchilov and Hutter 2019, Algorithm 2, as exec/kernels_host_update.inc has it. */
+/* Loshchilov and Hutter 2019, Algorithm 2, as exec/host/kernels_host_update.inc has it. */
 template <class W, bool ADAM, int N>
 static __device__ __forceinline__ void step(const update_of<W> &u, W factor, bool skip, W (&p)[N],
                                             W (&m)[N], W (&v)[N], W (&g)[N])

@@ -1,4 +1,4 @@
-/* exec/cuda/nccl.c - exec/device_comm.h by NCCL.
+/* exec/cuda/nccl.c - exec/device_transport/device_comm.h by NCCL.
  *
  * The library is opened when it is asked for, not linked: a card alone needs none, and a machine with a driver and no NCCL
  * still trains on one. MUSHER_NCCL names another file than libnccl.so.2.
@@ -6,7 +6,7 @@
  * Every communicator is non-blocking. A call on it may say that it is still in progress, and until it is not nothing else may
  * be asked of the communicator and nothing is on the stream yet: an event recorded at that moment would come before the work.
  * So each call, or the end of each group, is settled: asynchronous errors are polled until the call is through. That is soon,
- * since connections are made before (exec/device_transport.c lets each clique say a first word); if it is not soon, a peer
+ * since connections are made before (exec/device_transport/device_transport.c lets each clique say a first word); if it is not soon, a peer
  * is gone, and past the clique's time limit the call fails.
  *
  * Communicators are given up together. To free one the library waits until nothing runs on the device, and what another one has
@@ -23,11 +23,11 @@
  */
 #include "exec/cuda/nccl.h"
 
-#include "core/arena.h"
+#include "core/base/arena.h"
 #include "exec/backend.h"
 #include "exec/clock.h"
 #include "exec/cuda/context.h"
-#include "exec/cuda/patience.h"
+#include "exec/cuda/watchdog_call.h"
 
 #include <dlfcn.h>
 #include <inttypes.h>

@@ -3,7 +3,7 @@
 #define EXEC_CUDA_OPERANDS_H
 
 #include "exec/backend.h"
-#include "exec/cuda/number.h"
+#include "exec/cuda/dtype.h"
 
 /* int32 has none: operands of ids are never asked for. */
 static inline enum cuda_number cuda_number_of(enum dtype t)

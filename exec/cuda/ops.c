@@ -1,7 +1,7 @@
 /* exec/cuda/ops.c - the table of operators: one row a kind.
  *
  * A kind that a device runs has a function in one of the ops_*.c files. One that it does not is none, and says why: whoever asks
- * for it is told so. A new kind of core/op.h that stands in neither list does not compile.
+ * for it is told so. A new kind of core/graph/op.h that stands in neither list does not compile.
  */
 #include "exec/cuda/ops.h"
 
@@ -32,7 +32,7 @@
 
 #define X(name) +1
 #define Y(name, why) +1
-_Static_assert(RUNS(X) RUNS_NOT(Y) == OP_KIND_COUNT, "a kind of core/op.h stands in neither list");
+_Static_assert(RUNS(X) RUNS_NOT(Y) == OP_KIND_COUNT, "a kind of core/graph/op.h stands in neither list");
 #undef X
 #undef Y
 

@@ -1,5 +1,5 @@
 /* exec/cuda/ops_copy.c - kinds that move parts of tensors, as calls of exec/cuda/kernels_copy.h. */
-#include "core/exchange.h"
+#include "core/graph/exchange.h"
 #include "exec/cuda/context.h"
 #include "exec/cuda/kernels_copy.h"
 #include "exec/cuda/operands.h"

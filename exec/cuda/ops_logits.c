@@ -1,4 +1,4 @@
-/* exec/cuda/ops_logits.c - products with a vocabulary, whose rows of logits are longer than it (core/op.h).
+/* exec/cuda/ops_logits.c - products with a vocabulary, whose rows of logits are longer than it (core/graph/op.h).
  *
  * cuBLAS takes its fast kernels where not only addresses and rows but also extents are multiples of 16 bytes; of an odd
  * vocabulary neither product had one. So each is two: of all entries but the last few, fewer than EVEN, and of those. The second

@@ -1,4 +1,4 @@
-/* exec/cuda/ops_scale.c - overflow and rescale (core/loss_scale.h) as calls of exec/cuda/kernels_sums.h. */
+/* exec/cuda/ops_scale.c - overflow and rescale (core/graph/loss_scale.h) as calls of exec/cuda/kernels_sums.h. */
 #include "exec/cuda/context.h"
 #include "exec/cuda/kernels_sums.h"
 #include "exec/cuda/operands.h"

@@ -1,5 +1,5 @@
 /* exec/cuda/ops_update.c - optimizers as calls of exec/cuda/kernels_update.h. Its numbers are the host's (kernels_host_update.inc). */
-#include "core/loss_scale.h"
+#include "core/graph/loss_scale.h"
 #include "exec/cuda/context.h"
 #include "exec/cuda/kernels_update.h"
 #include "exec/cuda/operands.h"

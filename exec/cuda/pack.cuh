@@ -13,7 +13,7 @@
 #ifndef EXEC_CUDA_PACK_CUH
 #define EXEC_CUDA_PACK_CUH
 
-#include "exec/cuda/numbers.cuh"
+#include "exec/cuda/dtypes.cuh"
 
 #include <stdint.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 #define EXEC_CUDA_PLAIN_TILE_CUH
 
 #include "exec/cuda/launch.h"
-#include "exec/cuda/numbers.cuh"
+#include "exec/cuda/dtypes.cuh"
 
 #include <stdint.h>
 

@@ -9,7 +9,7 @@
 #include "exec/cuda/device.h"
 #include "exec/cuda/kernels_check.h"
 
-#include "core/arena.h"
+#include "core/base/arena.h"
 
 #include <inttypes.h>
 

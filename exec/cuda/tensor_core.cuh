@@ -22,7 +22,7 @@
 #define EXEC_CUDA_TENSOR_CORE_CUH
 
 #include "exec/cuda/launch.h"
-#include "exec/cuda/numbers.cuh"
+#include "exec/cuda/dtypes.cuh"
 
 #include <stdint.h>
 #include <string.h>

@@ -17,7 +17,7 @@ CUPTI_WRONG := $(if $(CUDA_PLUGIN),$(if $(CUPTI_LACKS),,$(if $(CUDA_ASKED),$(she
 CUPTI_WHY   := $(if $(CUPTI_LACKS),not found: $(CUPTI_LACKS),CUPTI is here and does not work: $(CUPTI_WRONG))
 CUPTI_PLUGIN := $(if $(CUDA_PLUGIN),$(if $(CUPTI_LACKS)$(CUPTI_WRONG),,$(BUILD)/libmusher_cupti.so))
 
-CUPTI_CORE := core/arena.c core/error.c core/rng.c exec/clock.c
+CUPTI_CORE := core/base/arena.c core/base/error.c core/base/rng.c exec/clock.c
 CUPTI_OBJ  := $(CUPTI_C:%.c=$(BUILD)/%.o) $(CUPTI_CORE:%.c=$(BUILD)/pic/%.o)
 
 all: $(or $(CUPTI_PLUGIN),cupti-skipped)

@@ -13,7 +13,7 @@
  */
 #include "exec/activity.h"
 
-#include "core/arena.h"
+#include "core/base/arena.h"
 #include "exec/clock.h"
 #include "exec/cupti/records.h"
 

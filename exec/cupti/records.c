@@ -1,7 +1,7 @@
 #include "exec/cupti/records.h"
 
-#include "core/arena.h"
-#include "core/rng.h"
+#include "core/base/arena.h"
+#include "core/base/rng.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,19 +1,19 @@
 /* Speeds, as lines `bench NAME VALUE UNIT`. CPU time of this process, the best of a few rounds:
  * other work on the machine only ever makes a round slower. Ratios between lines of one run mean
  * more than any line alone. */
-#include "core/arena.h"
-#include "core/document.h"
-#include "core/rng.h"
-#include "core/units.h"
-#include "exec/worker.h"
+#include "core/base/arena.h"
+#include "core/document/document.h"
+#include "core/base/rng.h"
+#include "core/base/units.h"
+#include "exec/worker/worker.h"
 #include "planner/search.h"
 #include "profiles/fit.h"
 #include "profiles/team.h"
-#include "sim/sim.h"
+#include "sim/engine/sim.h"
 #include "tests/bench/bench_static.h"
-#include "tests/hybrid.h"
-#include "tests/pipelines.h"
-#include "tools/team_edit.h"
+#include "tests/support/hybrid.h"
+#include "tests/support/pipelines.h"
+#include "tools/team/edit.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,12 +1,12 @@
 /* What a planner asks about layers before it searches, for a GPT of 133 blocks cut into 401: where to cut, which layers are
  * the same, and the costs of all 80,601 ranges of them on one device type; then of the distinct ranges alone. */
-#include "core/arena.h"
-#include "core/document.h"
-#include "core/gradient.h"
-#include "core/lower.h"
-#include "planner/layer_classes.h"
+#include "core/base/arena.h"
+#include "core/document/document.h"
+#include "core/graph/gradient.h"
+#include "core/lower/lower.h"
+#include "planner/candidate/layer_classes.h"
 #include "profiles/team.h"
-#include "sim/stage.h"
+#include "sim/stage/stage.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,14 +2,14 @@
  * included. One core's CPU time. The exponent is of the time in the number of blocks, from 12 to 96 on 8 devices.
  * Then HAP's four models on 8 and on 64 devices of tests/data/clusters: one search of each (and with so little memory that it
  * binds), and search and ratios by turns. */
-#include "core/arena.h"
-#include "core/document.h"
-#include "core/gradient.h"
-#include "core/lower.h"
-#include "planner/ratio.h"
-#include "planner/spmd.h"
+#include "core/base/arena.h"
+#include "core/document/document.h"
+#include "core/graph/gradient.h"
+#include "core/lower/lower.h"
+#include "planner/spmd/ratio.h"
+#include "planner/spmd/spmd.h"
 #include "profiles/team.h"
-#include "tests/spmd_models.h"
+#include "tests/support/spmd_models.h"
 
 #include <math.h>
 #include <stdio.h>

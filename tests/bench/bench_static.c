@@ -1,7 +1,7 @@
 /* The static pass over W1: strict 1F1B of 64 stages and 1,024 microbatches with occupied links. */
 #include "tests/bench/bench_static.h"
-#include "core/arena.h"
-#include "sim/static.h"
+#include "core/base/arena.h"
+#include "sim/pipeline/static.h"
 
 #include <stdio.h>
 #include <stdlib.h>

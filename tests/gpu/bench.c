@@ -12,12 +12,12 @@
  */
 #include "tests/gpu/bench.h"
 
-#include "core/arena.h"
-#include "core/file.h"
-#include "core/json.h"
-#include "core/program.h"
-#include "exec/launch_local.h"
-#include "exec/worker.h"
+#include "core/base/arena.h"
+#include "core/base/file.h"
+#include "core/document/json.h"
+#include "core/program/program.h"
+#include "exec/comm/launch_local.h"
+#include "exec/worker/worker.h"
 #include "tests/gpu/budget.h"
 #include "traces/quantile.h"
 

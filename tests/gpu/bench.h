@@ -2,8 +2,8 @@
 #ifndef TESTS_GPU_BENCH_H
 #define TESTS_GPU_BENCH_H
 
-#include "core/error.h"
-#include "core/op.h"
+#include "core/base/error.h"
+#include "core/graph/op.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -51,7 +51,7 @@ struct bench_results {
     struct bench_trained trained[BENCH_TRAINED_MOST];
 };
 
-/* The first stage's operators of a program, each key once, beside their floors: bytes that they must move (core/op.h) ÷ the
+/* The first stage's operators of a program, each key once, beside their floors: bytes that they must move (core/graph/op.h) ÷ the
  * bandwidth of a large copy, or FLOPs ÷ the rate of a large product, whichever is longer. In a rank of its own. */
 MUST_CHECK enum status bench_measure_kernels(struct arena *a, const char *program,
                                              const struct bench_size *size,

@@ -1,12 +1,12 @@
 /* tests/gpu/bench_kernels.c - what the card can do, and how far from it kernels are. */
 #include "tests/gpu/bench.h"
 
-#include "core/arena.h"
-#include "core/program.h"
-#include "core/units.h"
-#include "exec/bench.h"
+#include "core/base/arena.h"
+#include "core/program/program.h"
+#include "core/base/units.h"
+#include "exec/bench/bench.h"
 #include "exec/plugin.h"
-#include "exec/worker.h"
+#include "exec/worker/worker.h"
 #include "traces/quantile.h"
 
 #include <math.h>

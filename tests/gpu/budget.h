@@ -3,9 +3,9 @@
 #ifndef TESTS_GPU_BUDGET_H
 #define TESTS_GPU_BUDGET_H
 
-#include "core/settings.h"
+#include "core/base/settings.h"
 #include "exec/clock.h"
-#include "tests/slowdown.h"
+#include "tests/support/slowdown.h"
 
 #include <stdint.h>
 #include <stdio.h>

@@ -5,19 +5,19 @@
  * and little else, so this program knows neither MPI nor Check nor OpenBLAS (its reference products are plain loops).
  * Every check is a group of forked ranks of its own (a CUDA context does not survive a fork) with a time limit: nothing here
  * can hang, and all of them together have GPU_SECONDS. Prints a line a check and a count at the end; exit 1 where one failed, 8 where there is no device.
- *   kernels   each kind and its gradient operators, fp32 fp64 bf16 fp16, beside the host in fp64 (tests/compare_kernels.h)
+ *   kernels   each kind and its gradient operators, fp32 fp64 bf16 fp16, beside the host in fp64 (tests/support/compare_kernels.h)
  *   train     a line of `cases`: NAME RANKS STEPS LIMIT REFERENCE [SKIPPED]: NAME.program's losses against REFERENCE.losses; of the steps
  *             so many are skipped, since fp16's gradients overflow
  *   collectives  a line `collectives NAME RANKS`: between the ranks of NAME.program, every call exact (tests/gpu/collectives.h)
  *   dead      a line `dead NAME RANKS`: its last rank is killed; the others must end with 7, in time and by themselves
  */
-#include "core/arena.h"
-#include "core/file.h"
-#include "core/program.h"
-#include "exec/launch_local.h"
+#include "core/base/arena.h"
+#include "core/base/file.h"
+#include "core/program/program.h"
+#include "exec/comm/launch_local.h"
 #include "exec/plugin.h"
-#include "exec/worker.h"
-#include "tests/compare_kernels.h"
+#include "exec/worker/worker.h"
+#include "tests/support/compare_kernels.h"
 #include "tests/gpu/budget.h"
 #include "tests/gpu/collectives.h"
 #include "tests/gpu/words.h"

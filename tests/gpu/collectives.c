@@ -1,13 +1,13 @@
 #include "tests/gpu/collectives.h"
 
-#include "core/arena.h"
-#include "core/half.h"
+#include "core/base/arena.h"
+#include "core/graph/half.h"
 #include "exec/clock.h"
-#include "exec/comm.h"
-#include "exec/device_comm.h"
-#include "exec/nccl_env.h"
+#include "exec/comm/comm.h"
+#include "exec/device_transport/device_comm.h"
+#include "exec/device_transport/nccl_env.h"
 #include "exec/plugin.h"
-#include "tests/slowdown.h"
+#include "tests/support/slowdown.h"
 
 #include <inttypes.h>
 #include <math.h>

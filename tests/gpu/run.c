@@ -3,19 +3,19 @@
  * usage: gpu-run FOLDER OUT [--kernels]     --kernels: in traces of plans, what ran in operators too (exec/activity.h)
  * FOLDER may hold
  *   benches   names, a line each, written by `musher profile --emit`: NAME.program, one rank. OUT/NAME.trace; then OUT/copies, what
- *             copies between pinned memory and the first card took (tools/profile_away.h)
+ *             copies between pinned memory and the first card took (tools/profile/remote.h)
  *   runs      lines NAME STEPS: NAME.program on text.txt, a forked rank a device. OUT/NAME.trace, which carries the plan
  *             NAME.yaml, so that calibrate learns from it; the iteration is printed
  * Every program is a group of forked ranks of its own with a time limit, and all have GPU_SECONDS together. Prints a line a
  * program and a count at the end; exit 1 where one failed.
  */
-#include "core/arena.h"
-#include "core/file.h"
-#include "core/program.h"
-#include "exec/bench_copies.h"
-#include "exec/launch_local.h"
+#include "core/base/arena.h"
+#include "core/base/file.h"
+#include "core/program/program.h"
+#include "exec/bench/copies.h"
+#include "exec/comm/launch_local.h"
 #include "exec/plugin.h"
-#include "exec/worker.h"
+#include "exec/worker/worker.h"
 #include "tests/gpu/budget.h"
 #include "tests/gpu/words.h"
 

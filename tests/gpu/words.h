@@ -2,7 +2,7 @@
 #ifndef TESTS_GPU_WORDS_H
 #define TESTS_GPU_WORDS_H
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 #include <inttypes.h>
 #include <stdint.h>

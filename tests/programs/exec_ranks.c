@@ -5,7 +5,7 @@
  * exec_ranks wires                  messages from each rank to the next over
  * emulated links: α + βn exactly
  * exec_ranks run STEPS [--data F] [--save D] [--every N] [--resume D] [--no-trace] [--late lazy|threads | --cuda] [--on 01…] PROGRAM...
- * runs program files one after the other; rank 0 prints the losses. --late: devices are tests/deferred.h's, --cuda: the
+ * runs program files one after the other; rank 0 prints the losses. --late: devices are tests/support/deferred.h's, --cuda: the
  * plugin's; all of them, or those that the digits say
  * LATE_FAILS_AT=N: the N-th call of a late device fails
  * exec_ranks fail HOW RANK          a pipeline of messages in which RANK ends by kill | segv | exit | stop | sleep
@@ -13,16 +13,16 @@
  * they ended. exec_ranks local N ...: N forked
  * ranks, without MPI, do any of these. Rank 0 says "ok" at the end; any rank that is not content says why and ends with 1.
  */
-#include "core/arena.h"
-#include "core/cluster.h"
-#include "core/program.h"
-#include "core/units.h"
-#include "exec/launch.h"
-#include "exec/launch_local.h"
-#include "exec/worker.h"
-#include "exec/worker_mover.h"
-#include "tests/deferred.h"
-#include "tests/slowdown.h"
+#include "core/base/arena.h"
+#include "core/cluster/cluster.h"
+#include "core/program/program.h"
+#include "core/base/units.h"
+#include "exec/comm/launch.h"
+#include "exec/comm/launch_local.h"
+#include "exec/worker/worker.h"
+#include "exec/host_transport/comm_thread.h"
+#include "tests/support/deferred.h"
+#include "tests/support/slowdown.h"
 
 #include <inttypes.h>
 #include <signal.h>

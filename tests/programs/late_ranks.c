@@ -2,17 +2,17 @@
  *
  * late_ranks pipelines|meetings|shared FIRST COUNT lazy|threads|cuda FOLDER
  * The programs of these seeds that have as many devices as ranks: pipelines, replicas, several stages a device, state,
- * gradients and parameters divided (tests/plans.h); meetings inside calls (tests/meetings.h); stages whose devices share operators
- * (tests/shared_plans.h). Each runs on the host and then with all or some of its devices late (tests/deferred.h): losses are the same
+ * gradients and parameters divided (tests/support/plans.h); meetings inside calls (tests/support/meetings.h); stages whose devices share operators
+ * (tests/support/shared_plans.h). Each runs on the host and then with all or some of its devices late (tests/support/deferred.h): losses are the same
  * bits, every device's operators, messages and collectives come in the same order, none of one stream overlaps. Every third
  * saves on one kind of device and goes on on the other: the same bits as in one go. Rank 0 says "ok" and how many.
  * cuda: devices are the plugin's; losses agree to CUDA_TOLERANCE.
  */
-#include "core/log.h"
-#include "exec/launch.h"
-#include "exec/worker.h"
+#include "core/base/log.h"
+#include "exec/comm/launch.h"
+#include "exec/worker/worker.h"
 
-#include "tests/suites.h"
+#include "tests/support/suites.h"
 
 /* Plans are made outside of a test, where Check has nobody to tell. */
 #undef ck_assert_msg
@@ -27,10 +27,10 @@
 #define ck_assert_ptr_nonnull(x) ck_assert((x) != NULL)
 #define ck_assert_int_lt(x, y) ck_assert((x) < (y))
 
-#include "tests/deferred.h"
-#include "tests/meetings.h"
-#include "tests/plans.h"
-#include "tests/shared_plans.h"
+#include "tests/support/deferred.h"
+#include "tests/support/meetings.h"
+#include "tests/support/plans.h"
+#include "tests/support/shared_plans.h"
 
 #include <inttypes.h>
 #include <math.h>

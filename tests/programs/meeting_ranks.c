@@ -1,15 +1,15 @@
 /* tests/programs/meeting_ranks.c - one rank of programs of meetings; started by mpirun.
  *
- * meeting_ranks FIRST COUNT   runs the random programs of seeds FIRST … as many devices as ranks (tests/meetings.h): losses
+ * meeting_ranks FIRST COUNT   runs the random programs of seeds FIRST … as many devices as ranks (tests/support/meetings.h): losses
  * are those of the whole computation; every device's streams have the simulator's spans in the simulator's order; meetings
  * before the first operator take the simulator's time to the nanosecond, where links are pairs' own.
  * Rank 0 says "ok" at the end; a rank that is not content says why and ends with 1.
  */
-#include "core/log.h"
-#include "exec/launch.h"
-#include "exec/worker.h"
+#include "core/base/log.h"
+#include "exec/comm/launch.h"
+#include "exec/worker/worker.h"
 
-#include "tests/meetings.h"
+#include "tests/support/meetings.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "tests/standin/kernels_try.h"
 
 #include "exec/cuda/launch.h"
-#include "exec/cuda/numbers.cuh"
+#include "exec/cuda/dtypes.cuh"
 
 enum { THREADS = 256, TILE = 8, ALL = -1 };
 

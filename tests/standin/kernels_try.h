@@ -2,7 +2,7 @@
 #ifndef TESTS_STANDIN_KERNELS_TRY_H
 #define TESTS_STANDIN_KERNELS_TRY_H
 
-#include "exec/cuda/number.h"
+#include "exec/cuda/dtype.h"
 
 #include <cuda_runtime_api.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* tests/gpu/plain/document.c - no documents are read where there is no parser: programs are files of our own. */
-#include "core/document.h"
+#include "core/document/document.h"
 
 enum status document_read(struct arena *a, const char *path, struct node **out, struct error *err)
 {

@@ -1,0 +1,39 @@
+/* core/base/arena.h - memory with a lifetime instead of an owner.
+ *
+ * Everything that dies together is carved from one arena and freed by one call. The only calls of
+ * malloc and free in this program are in arena.c. No memory ends the program with exit code 6 and a
+ * line that names the bytes: a command-line tool has nothing better to do, and callers keep no
+ * out-of-memory paths that nobody can test. The same holds for the requests of libraries, because
+ * arena_malloc.c stands before malloc in the whole process. An arena belongs to one thread at a time.
+ */
+#ifndef CORE_BASE_ARENA_H
+#define CORE_BASE_ARENA_H
+
+#include "core/base/error.h"
+
+#include <stddef.h>
+
+struct arena; /* opaque */
+
+struct arena *arena_new(void);
+void *arena_alloc(struct arena *a, size_t count, size_t size); /* zeroed, aligned for any type */
+void *arena_copy(struct arena *a, const void *from, size_t bytes); /* NULL of none */
+char *arena_strdup(struct arena *a, const char *s);
+char *arena_strndup(struct arena *a, const char *s, size_t n); /* n bytes and a 0 behind them */
+char *arena_printf(struct arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* The array with room for one more element than count; *capacity is updated. The old array stays
+ * in the arena until it is reset, so growing costs at most twice the final size. */
+void *arena_grow(struct arena *a, void *array, size_t count, size_t *capacity, size_t size);
+void arena_reset(struct arena *a); /* forget everything, keep the blocks for the next round */
+void arena_free(struct arena *a);  /* NULL is fine */
+size_t arena_bytes(const struct arena *a); /* what it holds of the process's memory */
+
+/* What to do in the last moment before the program ends for want of memory (remove temporary
+ * files, report the message); it may allocate nothing. One for the whole program; NULL takes it away. */
+void arena_on_exhaustion(void (*last_act)(const char *message));
+/* "musher: out of memory: N bytes were needed" on stderr and exit code 6. bytes 0: a library refused itself what it needed. */
+__attribute__((noreturn)) void arena_exhausted(size_t bytes);
+
+#define ARENA_ARRAY(a, type, n) ((type *)arena_alloc((a), (n), sizeof(type)))
+
+#endif

@@ -1,0 +1,382 @@
+#include "core/base/file.h"
+
+#include "core/base/arena.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- the temporaries of this process, for the last moment ------------------------------------- */
+
+/* A slot is written before it is marked live and never moves, so that a signal handler may walk the
+ * table at any time. A child made by fork inherits the table but not the duty: owner tells. */
+enum { SLOT_FREE, SLOT_FILLING, SLOT_LIVE };
+static struct slot {
+    atomic_int state;
+    pid_t owner;
+    char path[4096];
+    char back[4096]; /* what path is renamed to; empty: path is removed */
+} slots[32];
+
+#define N_SLOTS (sizeof slots / sizeof *slots)
+
+static void remember(const char *path, const char *back)
+{
+    for (size_t i = 0; i < N_SLOTS; i++) {
+        int expected = SLOT_FREE;
+        if (!atomic_compare_exchange_strong(&slots[i].state, &expected, SLOT_FILLING)) continue;
+        slots[i].owner = getpid();
+        snprintf(slots[i].path, sizeof slots[i].path, "%s", path);
+        snprintf(slots[i].back, sizeof slots[i].back, "%s", back);
+        atomic_store(&slots[i].state, SLOT_LIVE);
+        return;
+    }
+}
+
+static void forget(const char *path)
+{
+    for (size_t i = 0; i < N_SLOTS; i++)
+        if (atomic_load(&slots[i].state) == SLOT_LIVE && !strcmp(slots[i].path, path))
+            atomic_store(&slots[i].state, SLOT_FREE);
+}
+
+static void undo(const char *path, const char *back)
+{
+    /* Two names of one file are no rename; what cannot go back stays beside its place. */
+    if (!*back || !rename(path, back)) unlink(path);
+}
+
+void file_remove_temporaries(void)
+{
+    for (size_t i = 0; i < N_SLOTS; i++)
+        if (atomic_load(&slots[i].state) == SLOT_LIVE && slots[i].owner == getpid())
+            undo(slots[i].path, slots[i].back);
+}
+
+/* ---- in --------------------------------------------------------------------------------------- */
+
+static enum status cannot_read(const char *path, int why, struct error *err)
+{
+    bool ours = why == EMFILE || why == ENFILE || why == ENOMEM || why == EIO;
+    return error_set(err, ours ? ERR_RESOURCE : ERR_INPUT, "cannot read '%s': %s", path,
+                     strerror(why));
+}
+
+/* Up to max_bytes; expected is a guess that saves growing. */
+static enum status read_all(struct arena *a, int fd, const char *path, size_t expected,
+                            size_t max_bytes, char **out, size_t *n, struct error *err)
+{
+    size_t capacity = expected + 1, used = 0;
+    char *text = arena_alloc(a, capacity, 1);
+    for (;;) {
+        if (used + 1 >= capacity) {
+            size_t bigger = 2 * capacity > 4096 ? 2 * capacity : 4096;
+            text = memcpy(arena_alloc(a, bigger, 1), text, used);
+            capacity = bigger;
+        }
+        ssize_t got = read(fd, text + used, capacity - 1 - used);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return cannot_read(path, errno, err);
+        if (!got) break;
+        used += (size_t)got;
+        if (used > max_bytes)
+            return error_set(err, ERR_INPUT, "'%s' is larger than the %zu bytes that are accepted",
+                             path, max_bytes);
+    }
+    text[used] = 0;
+    *out = text;
+    if (n) *n = used;
+    return OK;
+}
+
+enum status file_read_fd(struct arena *a, int fd, const char *label, size_t max_bytes, char **out,
+                         size_t *n, struct error *err)
+{
+    return read_all(a, fd, label, 0, max_bytes, out, n, err);
+}
+
+/* Without O_NONBLOCK, the opening of a pipe that has no writer would block. */
+enum status file_open_regular(const char *path, int *fd, int64_t *bytes, struct error *err)
+{
+    struct stat about;
+    enum status status = OK;
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (*fd < 0) return cannot_read(path, errno, err);
+    if (fstat(*fd, &about))
+        status = cannot_read(path, errno, err);
+    else if (!S_ISREG(about.st_mode))
+        status = error_set(err, ERR_INPUT, "cannot read '%s': it is %s, not a regular file", path,
+                           S_ISDIR(about.st_mode)    ? "a folder"
+                           : S_ISFIFO(about.st_mode) ? "a pipe"
+                           : S_ISCHR(about.st_mode)  ? "a device"
+                                                     : "something special");
+    else if (bytes)
+        *bytes = about.st_size;
+    if (status == OK) return OK;
+    close(*fd);
+    *fd = -1;
+    return status;
+}
+
+enum status file_read_at(int fd, const char *path, int64_t at, void *to, int64_t n,
+                         struct error *err)
+{
+    for (int64_t done = 0; done < n;) {
+        ssize_t got = pread(fd, (char *)to + done, (size_t)(n - done), at + done);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return cannot_read(path, errno, err);
+        if (!got)
+            return error_set(err, ERR_INPUT,
+                             "cannot read '%s': it ends at byte %lld, before byte %lld: the file was "
+                             "truncated while it was in use",
+                             path, (long long)(at + done), (long long)(at + n));
+        done += got;
+    }
+    return OK;
+}
+
+size_t file_head(const char *path, char *head, size_t n)
+{
+    int fd;
+    ssize_t got = -1;
+    if (!strcmp(path, "-") || file_open_regular(path, &fd, NULL, NULL) != OK) return 0;
+    do got = read(fd, head, n);
+    while (got < 0 && errno == EINTR);
+    close(fd);
+    return got > 0 ? (size_t)got : 0;
+}
+
+enum status file_read(struct arena *a, const char *path, size_t max_bytes, char **out, size_t *n,
+                      struct error *err)
+{
+    int fd;
+    int64_t bytes;
+    if (!strcmp(path, "-"))
+        return file_read_fd(a, STDIN_FILENO, "standard input", max_bytes, out, n, err);
+    TRY(file_open_regular(path, &fd, &bytes, err));
+    enum status status;
+    if ((uintmax_t)bytes > max_bytes)
+        status = error_set(err, ERR_INPUT, "'%s' has %lld bytes; at most %zu are accepted", path,
+                           (long long)bytes, max_bytes);
+    else
+        /* One byte more than the size, so that the end is met without growing. */
+        status = read_all(a, fd, path, (size_t)bytes + 1, max_bytes, out, n, err);
+    close(fd);
+    return status;
+}
+
+bool file_same(const char *one, const char *other)
+{
+    struct stat x, y;
+    return !stat(one, &x) && !stat(other, &y) && S_ISREG(x.st_mode) && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
+bool file_within(const char *path, const char *folder)
+{
+    char top[PATH_MAX], real[PATH_MAX], beside[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    int length = slash ? (int)(slash - path) + 1 : 0;
+    if (!realpath(folder, top)) return false;
+    if (!realpath(path, real)) { /* not there yet: where it is to be */
+        int n = snprintf(beside, sizeof beside, "%.*s.", length, path);
+        if (n >= (int)sizeof beside || !realpath(beside, real)) return false;
+    }
+    size_t n = strcmp(top, "/") ? strlen(top) : 0;
+    return !strncmp(real, top, n) && (real[n] == '/' || !real[n]);
+}
+
+/* ---- out -------------------------------------------------------------------------------------- */
+
+static enum status cannot_write(const char *path, int why, struct error *err)
+{
+    return error_set(err, ERR_RESOURCE, "cannot write '%s': %s", path, strerror(why));
+}
+
+/* The name beside target; hidden, so that a wildcard does not pick up half a file. */
+static bool name_temporary(struct file *f, unsigned attempt)
+{
+    static atomic_uint counter;
+    const char *slash = strrchr(f->target, '/');
+    int folder = slash ? (int)(slash - f->target) + 1 : 0;
+    int n = snprintf(f->temporary, sizeof f->temporary, "%.*s.%s.%ld.%u.tmp", folder, f->target,
+                     f->target + folder, (long)getpid(), atomic_fetch_add(&counter, 1) + attempt);
+    return n > 0 && (size_t)n < sizeof f->temporary;
+}
+
+/* Where path leads: itself, or the file at the end of its symbolic links. */
+static bool resolve(struct file *f, const char *path)
+{
+    struct stat link;
+    char real[PATH_MAX];
+    if (!lstat(path, &link) && S_ISLNK(link.st_mode) && realpath(path, real)) path = real;
+    int n = snprintf(f->target, sizeof f->target, "%s", path);
+    return n > 0 && (size_t)n < sizeof f->target;
+}
+
+static enum status open_stream(struct file *f, int fd, struct error *err)
+{
+    if (fd >= 0) f->stream = fdopen(fd, "w");
+    if (f->stream) return OK;
+    int why = errno;
+    if (fd >= 0) close(fd);
+    return cannot_write(f->path, why, err);
+}
+
+enum status file_open(struct file *f, const char *path, struct error *err)
+{
+    memset(f, 0, sizeof *f);
+    f->path = path;
+    if (!strcmp(path, "-")) {
+        f->stream = stdout;
+        return OK;
+    }
+    if (!*path) return cannot_write(path, ENOENT, err);
+    if (!resolve(f, path)) return cannot_write(path, ENAMETOOLONG, err);
+    struct stat about;
+    bool exists = !stat(f->target, &about);
+    if (exists && S_ISDIR(about.st_mode)) return cannot_write(path, EISDIR, err);
+    if (exists && !S_ISREG(about.st_mode)) /* a device or a pipe: nothing to rename over */
+        return open_stream(f, open(f->target, O_WRONLY | O_CLOEXEC), err);
+    if (exists && access(f->target, W_OK)) return cannot_write(path, errno, err);
+    int fd = -1;
+    for (unsigned attempt = 0; fd < 0 && attempt < 100; attempt++) {
+        if (!name_temporary(f, attempt)) {
+            f->temporary[0] = 0;
+            return cannot_write(path, ENAMETOOLONG, err);
+        }
+        remember(f->temporary, ""); /* first: another thread may end the program at any time */
+        fd = open(f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        int why = errno;
+        if (fd < 0) forget(f->temporary);
+        if (fd < 0 && why != EEXIST) break;
+    }
+    if (fd < 0) {
+        f->temporary[0] = 0;
+        return cannot_write(path, errno, err);
+    }
+    if (exists && fchmod(fd, about.st_mode & 07777)) { /* a foreign file system may say no */
+    }
+    enum status status = open_stream(f, fd, err);
+    if (status != OK) file_abandon(f);
+    return status;
+}
+
+static void sync_folder(const char *target)
+{
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s", target);
+    char *slash = strrchr(folder, '/');
+    if (slash) slash[slash == folder] = 0;
+    int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return; /* the content is safe; only the name's durability is not ours to force */
+    fsync(fd);
+    close(fd);
+}
+
+/* Why an earlier write failed, which nobody kept: one more fails for the same reason. What is written is thrown away. */
+static int why_of(FILE *stream)
+{
+    static const char zeros[65536];
+    clearerr(stream);
+    errno = 0;
+    bool bad = fwrite(zeros, 1, sizeof zeros, stream) != sizeof zeros || fflush(stream);
+    return bad && errno ? errno : EIO;
+}
+
+enum status file_finish(struct file *f, struct error *err)
+{
+    if (!f->stream) BUG("file_finish: not open");
+    errno = 0;
+    bool bad = ferror(f->stream) | fflush(f->stream);
+    int why = errno ? errno : bad && f->temporary[0] ? why_of(f->stream) : EIO;
+    if (f->temporary[0] && !bad && fsync(fileno(f->stream))) {
+        bad = true;
+        why = errno;
+    }
+    if (f->stream != stdout && fclose(f->stream) && !bad) {
+        bad = true;
+        why = errno;
+    }
+    f->stream = NULL;
+    if (!bad) return OK;
+    file_abandon(f);
+    return cannot_write(f->path, why, err);
+}
+
+static enum status take_place(struct file *f, struct error *err)
+{
+    if (rename(f->temporary, f->target)) {
+        int why = errno;
+        file_abandon(f);
+        return cannot_write(f->path, why, err);
+    }
+    forget(f->temporary);
+    sync_folder(f->target);
+    return OK;
+}
+
+enum status file_commit(struct file *f, struct error *err)
+{
+    TRY(file_finish(f, err));
+    if (!f->temporary[0]) return OK;
+    TRY(take_place(f, err));
+    f->temporary[0] = 0;
+    return OK;
+}
+
+/* Where a swapped file's temporary belongs; empty where nothing lay at the target. */
+static const char *back_of(const struct file *f)
+{
+    return f->swapped && strcmp(f->temporary, f->target) != 0 ? f->target : "";
+}
+
+enum status file_swap(struct file *f, struct error *err)
+{
+    char old[sizeof f->temporary + 4];
+    struct stat about;
+    if (!f->temporary[0]) return OK;
+    snprintf(old, sizeof old, "%s.old", f->temporary);
+    bool exists = !lstat(f->target, &about);
+    /* Where a file system has no links, there is nothing at the target for a moment. */
+    if (exists && !S_ISDIR(about.st_mode) && link(f->target, old) && rename(f->target, old)) {
+        int why = errno;
+        file_abandon(f);
+        return cannot_write(f->path, why, err);
+    }
+    if (exists) remember(old, f->target);
+    enum status status = take_place(f, err);
+    f->swapped = status == OK || exists;
+    if (!f->swapped) return status;
+    if (!exists) remember(f->target, "");
+    snprintf(f->temporary, sizeof f->temporary, "%s", exists ? old : f->target);
+    if (status != OK) file_abandon(f);
+    return status;
+}
+
+void file_keep(struct file *f)
+{
+    if (!f->swapped) return;
+    forget(f->temporary);
+    if (*back_of(f)) unlink(f->temporary);
+    f->temporary[0] = 0;
+    f->swapped = false;
+}
+
+void file_abandon(struct file *f)
+{
+    if (f->stream && f->stream != stdout) fclose(f->stream);
+    f->stream = NULL;
+    if (!f->temporary[0]) return;
+    undo(f->temporary, back_of(f));
+    forget(f->temporary);
+    f->temporary[0] = 0;
+    f->swapped = false;
+}

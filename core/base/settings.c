@@ -1,0 +1,75 @@
+#include "core/base/settings.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SECONDS "seconds above 0"
+#define FILE_NAME "path of a file"
+#define TRANSPORTS "host or cards"
+enum { TIMEOUT_S = 120 };
+
+const struct setting settings[] = {
+    {"MUSHER_TIMEOUT", SECONDS, "a rank of which nothing is heard for so long is gone (120)"},
+    {"MUSHER_TRANSPORT", TRANSPORTS,
+     "host: devices leave every message to the host (cards: by NCCL)"},
+    {"MUSHER_NCCL", FILE_NAME, "the NCCL library (libnccl.so.2 where libraries are)"},
+    {"MUSHER_CUDA_PLUGIN", FILE_NAME, "libmusher_cuda.so (beside the program, ../lib/musher)"},
+    {"MUSHER_CUPTI_PLUGIN", FILE_NAME, "libmusher_cupti.so (likewise)"},
+    {"MUSHER_ANY_CARD", "1", "a card may be another one than the cluster says (it is refused)"},
+    {"MUSHER_CUDA_WAIT", "1", "wait for every operator, so that one that fails is named"},
+    {"MUSHER_BLAS_CLOCK", "1", "count the seconds inside BLAS (it costs some)"},
+    {"MUSHER_LAUNCHED", "1", "set by musher for its ranks: who started them reports how they end"},
+    {0}};
+
+static const char *value_of(const char *name)
+{
+    const char *text = getenv(name);
+    return text && *text ? text : NULL;
+}
+
+/* 0: it is none. */
+static double seconds(const char *text)
+{
+    char *end;
+    double s = strtod(text, &end);
+    return end != text && !*end && isfinite(s) && s > 0 && s < 1e9 ? s : 0;
+}
+
+static bool may_be(const struct setting *s, const char *text)
+{
+    if (!strcmp(s->values, FILE_NAME)) return true; /* who opens it says what is wrong with it */
+    if (!strcmp(s->values, SECONDS)) return seconds(text) > 0;
+    if (!strcmp(s->values, TRANSPORTS)) return !strcmp(text, "host") || !strcmp(text, "cards");
+    return !strcmp(s->values, text);
+}
+
+enum status settings_check(struct error *err)
+{
+    for (const struct setting *s = settings; s->name; s++) {
+        const char *text = value_of(s->name);
+        if (text && !may_be(s, text))
+            return error_set(err, ERR_USAGE, "environment variable %s: '%s', expected %s", s->name,
+                             text, s->values);
+    }
+    return OK;
+}
+
+bool settings_on(const char *name)
+{
+    const char *text = value_of(name);
+    return text && !strcmp(text, "1");
+}
+
+bool settings_host_transport(void)
+{
+    const char *text = value_of("MUSHER_TRANSPORT");
+    return text && !strcmp(text, "host");
+}
+
+double settings_timeout_s(void)
+{
+    const char *text = value_of("MUSHER_TIMEOUT");
+    double s = text ? seconds(text) : 0;
+    return s > 0 ? s : TIMEOUT_S;
+}

@@ -1,0 +1,37 @@
+/* core/base/units.h - the one place where seconds become nanoseconds and text becomes a quantity.
+ *
+ * An instant or a duration of the simulator or a trace is int64_t nanoseconds (suffix _ns): sums
+ * are exact, so two lanes that meet at one instant compare equal whatever path led there. Model
+ * parameters are double in SI base units (_s, _Bps, _flops). Bytes of the modelled world are
+ * int64_t (_bytes), so that headroom may go negative; size_t is for host memory alone.
+ */
+#ifndef CORE_BASE_UNITS_H
+#define CORE_BASE_UNITS_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define NS_PER_S 1000000000.0
+
+static inline int64_t ns_from_s(double s) { return (int64_t)llround(s * NS_PER_S); }
+static inline double s_from_ns(int64_t ns) { return (double)ns / NS_PER_S; }
+
+/* The parsers accept a plain number (base unit) or number + unit, with or without a space, in the
+ * C locale whatever the environment says. Bits are not bytes: "Gb/s" and "Gbps" are an eighth of "GB/s".
+ * k M G T are powers of 1000, Ki Mi Gi Ti of 1024. false where the text is not such a quantity. */
+bool units_parse_bytes(const char *text, double *out); /* B kB KiB MB MiB GB GiB TB TiB */
+bool units_parse_bytes_per_s(const char *text,
+                             double *out); /* B/s … TB/s, GiB/s …, b/s … Gb/s, Gbps */
+bool units_parse_seconds(const char *text, double *out); /* ns us ms s min h */
+bool units_parse_flops(const char *text, double *out);   /* FLOP/s … TFLOP/s PFLOP/s */
+bool units_parse_number(const char *text,
+                        double *out); /* strtod in the C locale, whole text, finite */
+
+/* Short, for people: "1.25 GiB", "12.3 ms", "25 GB/s". buffer holds at least 32; returns it. */
+const char *units_print_bytes(char buffer[32], double bytes);
+const char *units_print_bytes_per_s(char buffer[32], double rate);
+const char *units_print_ns(char buffer[32], int64_t ns);
+
+#endif

@@ -1,0 +1,7 @@
+/* core/base/version.h - what the head of every plan, trace and report calls this program. */
+#ifndef CORE_BASE_VERSION_H
+#define CORE_BASE_VERSION_H
+
+#define MUSHER_VERSION "0.1.0"
+
+#endif

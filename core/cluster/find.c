@@ -1,0 +1,60 @@
+/* core/cluster/find.c - questions to a cluster that has been read. */
+#include "core/cluster/cluster.h"
+
+#include <string.h>
+
+const char *cluster_link_end(const struct cluster *c, const struct link *l, int i)
+{
+    if (link_of_every_pair(l)) return l->kind[i] == END_ACROSS ? "across" : "inside";
+    return l->kind[i] == END_DEVICE   ? c->devices[l->end[i]].name
+           : l->kind[i] == END_SWITCH ? c->switches[l->end[i]]
+                                      : c->nodes[l->end[i]].name;
+}
+
+/* How specific a link is for two devices: 4 their own, 3 of their nodes, 2 inside their node, 1 one for every two, 0 none. */
+static int fit(const struct cluster *c, const struct link *l, int32_t from, int32_t to,
+               int32_t *direction)
+{
+    int32_t a = c->devices[from].node, b = c->devices[to].node;
+    if (l->kind[0] == END_SWITCH || l->kind[1] == END_SWITCH) return 0;
+    if (l->n_ends < 2) *direction = from > to;
+    if (link_of_every_pair(l)) return (a == b) == (l->kind[0] == END_INSIDE);
+    if (l->n_ends == 1) return a == b && a == l->end[0] ? 2 : 0;
+    if (l->kind[0] == END_DEVICE) a = from, b = to;
+    *direction = a != l->end[0];
+    bool joins = (a == l->end[0] && b == l->end[1]) || (a == l->end[1] && b == l->end[0]);
+    return !joins ? 0 : l->kind[0] == END_DEVICE ? 4 : 3;
+}
+
+int32_t cluster_link(const struct cluster *c, int32_t from, int32_t to, int32_t *direction)
+{
+    int32_t best = -1, way = 0;
+    int best_fit = 0;
+    *direction = 0;
+    if (from == to) return -1;
+    for (int32_t i = 0; i < c->n_links; i++) {
+        int f = fit(c, &c->links[i], from, to, &way);
+        if (f <= best_fit) continue;
+        best = i;
+        best_fit = f;
+        *direction = way;
+    }
+    return best;
+}
+
+int32_t cluster_node(const struct cluster *c, const char *name, size_t length)
+{
+    for (int32_t i = 0; i < c->n_nodes; i++)
+        if (!strncmp(c->nodes[i].name, name, length) && !c->nodes[i].name[length]) return i;
+    return -1;
+}
+
+int32_t cluster_device(const struct cluster *c, const char *name)
+{
+    int32_t node = cluster_node(c, name, strcspn(name, "."));
+    if (node < 0) return -1;
+    const struct node_spec *at = &c->nodes[node];
+    for (int32_t i = at->first_device; i < at->first_device + at->n_devices; i++)
+        if (!strcmp(c->devices[i].name, name)) return i;
+    return -1;
+}

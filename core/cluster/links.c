@@ -1,0 +1,238 @@
+/* core/cluster/links.c - the links of a cluster file. */
+#include "core/cluster/internal.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define BANDWIDTH_MAX_BPS 1e15
+#define LATENCY_MIN_S 1e-9 /* the grain of simulated time */
+#define LATENCY_MAX_S 1e3
+
+static const char *node_names(const struct cluster_reader *r)
+{
+    const char *list = "";
+    for (int32_t i = 0; i < r->c->n_nodes; i++)
+        list = cluster_join(r->a, list, r->c->nodes[i].name);
+    return list;
+}
+
+static int32_t find_switch(const struct cluster *c, const char *name)
+{
+    for (int32_t i = 0; i < c->n_switches; i++)
+        if (!strcmp(c->switches[i], name)) return i;
+    return -1;
+}
+
+/* A name that stands for `count:` nodes or switches, which a link cannot name all at once. */
+static enum status unknown_group(const struct cluster_reader *r, const struct node *n,
+                                 const char *name, int64_t count)
+{
+    const char *last = count > 1 ? arena_printf(r->a, " … %.100s%" PRId64, name, count - 1) : "";
+    return node_error(n, r->err,
+                      "'%.100s' is none by itself, but there are %.100s0%s: name one of them, give "
+                      "the link a `count: N` that numbers its ends, or say `every: inside` or "
+                      "`every: across` for the links of any two devices",
+                      name, name, last);
+}
+
+static enum status unknown_end(const struct cluster_reader *r, const struct node *n,
+                               const char *name)
+{
+    int64_t members = cluster_numbered(r, name);
+    if (members) return unknown_group(r, n, name, members);
+    const char *list = node_names(r);
+    if (!r->c->n_switches)
+        return node_error(n, r->err, "unknown node '%.100s'; known are: %s", name, list);
+    for (int32_t i = 0; i < r->c->n_switches; i++)
+        list = cluster_join(r->a, list, r->c->switches[i]);
+    return node_error(n, r->err, "unknown node or switch '%.100s'; known are: %s", name, list);
+}
+
+static enum status find_end(struct cluster_reader *r, const struct node *n, int32_t *out,
+                            enum link_end *kind)
+{
+    const char *name;
+    TRY(node_text(n, &name, r->err));
+    *kind = strchr(name, '.') ? END_DEVICE : END_NODE;
+    *out =
+        *kind == END_DEVICE ? cluster_device(r->c, name) : cluster_node(r->c, name, strlen(name));
+    if (*out >= 0) return OK;
+    if (*kind == END_NODE) {
+        *kind = END_SWITCH;
+        *out = find_switch(r->c, name);
+        return *out >= 0 ? OK : unknown_end(r, n, name);
+    }
+    int32_t node = cluster_node(r->c, name, strcspn(name, "."));
+    if (node < 0) {
+        const char *group = arena_strndup(r->a, name, strcspn(name, "."));
+        int64_t members = cluster_numbered(r, group);
+        if (members) return unknown_group(r, n, group, members);
+        return node_error(n, r->err, "unknown device '%.100s': no such node; known are: %s", name,
+                          node_names(r));
+    }
+    const struct node_spec *at = &r->c->nodes[node];
+    return node_error(n, r->err, "unknown device '%.100s'; node %s has %" PRId32 ", the last is %s",
+                      name, at->name, at->n_devices,
+                      r->c->devices[at->first_device + at->n_devices - 1].name);
+}
+
+static enum status same_end(const struct cluster_reader *r, const struct node *n,
+                            const struct link *l)
+{
+    const char *name = n->members[0]->text;
+    if (l->kind[0] == END_SWITCH) return node_error(n, r->err, "names switch %s twice", name);
+    int32_t node = l->kind[0] == END_DEVICE ? r->c->devices[l->end[0]].node : l->end[0];
+    return node_error(n, r->err, "names %s twice; [%s] is the link inside a node", name,
+                      r->c->nodes[node].name);
+}
+
+static enum status read_ends(struct cluster_reader *r, const struct node *n, struct link *l)
+{
+    TRY(node_is(n, NODE_LIST, r->err));
+    if (n->count < 1 || n->count > 2)
+        return node_error(n, r->err, "must name one node or two ends, found %zu", n->count);
+    l->n_ends = (int32_t)n->count;
+    for (int32_t i = 0; i < l->n_ends; i++)
+        TRY(find_end(r, n->members[i], &l->end[i], &l->kind[i]));
+    if (l->n_ends == 1) {
+        l->end[1] = l->end[0];
+        l->kind[1] = l->kind[0];
+        return l->kind[0] == END_NODE
+                   ? OK
+                   : node_error(n, r->err, "one end must be a node; two devices make a link");
+    }
+    if (l->kind[0] == l->kind[1]) return l->end[0] == l->end[1] ? same_end(r, n, l) : OK;
+    if (l->kind[0] != END_SWITCH && l->kind[1] != END_SWITCH)
+        return node_error(n, r->err,
+                          "must be two nodes or two devices, not one of each; a switch may join "
+                          "any two");
+    return OK;
+}
+
+static enum status read_speed(struct cluster_reader *r, const struct node *n, struct link *l)
+{
+    const struct node *bandwidth = cluster_given(n, "bandwidth"),
+                      *latency = cluster_given(n, "latency");
+    bool at_switch = l->kind[0] == END_SWITCH || l->kind[1] == END_SWITCH;
+    if ((r->c->emulated || at_switch) && !bandwidth)
+        return node_error(n, r->err, "link '%s' needs a bandwidth: links %s cannot be measured",
+                          l->name, r->c->emulated ? "of an emulated cluster" : "at a switch");
+    if (!bandwidth != !latency)
+        return node_error(
+            n, r->err, "link '%s' has a %s and no %s; both are stated or both are measured",
+            l->name, bandwidth ? "bandwidth" : "latency", bandwidth ? "latency" : "bandwidth");
+    if (!bandwidth) return OK;
+    l->stated = true;
+    TRY(node_quantity(bandwidth, QUANTITY_BYTES_PER_S, 1, BANDWIDTH_MAX_BPS, &l->bandwidth_Bps,
+                      r->err));
+    return node_quantity(latency, QUANTITY_SECONDS, LATENCY_MIN_S, LATENCY_MAX_S, &l->latency_s,
+                         r->err);
+}
+
+/* `between` or `every`. */
+static enum status read_place(struct cluster_reader *r, const struct node *n, struct link *l)
+{
+    static const char *const choices[] = {"across", "inside", NULL};
+    const struct node *every = cluster_given(n, "every"), *between = cluster_given(n, "between");
+    int which = 0;
+    if (!every) {
+        TRY(node_need(n, "between", &between, r->err));
+        return read_ends(r, between, l);
+    }
+    TRY(node_choice(every, choices, &which, r->err));
+    if (between)
+        return node_error(between, r->err, "link '%s' is of every two devices already", l->name);
+    if (r->c->emulated)
+        return node_error(every, r->err, "links of emulated devices are given one by one");
+    l->kind[0] = l->kind[1] = which ? END_INSIDE : END_ACROSS;
+    return OK;
+}
+
+/* How NCCL is to use it. */
+static enum status read_nccl(struct cluster_reader *r, const struct node *n, struct link *l)
+{
+    const struct node *ctas = cluster_given(n, "maxCTAs"), *net = cluster_given(n, "netName");
+    int64_t most = 0;
+    if ((ctas || net) && r->c->emulated)
+        return node_error(ctas ? ctas : net, r->err,
+                          "links of emulated devices are not NCCL's to use");
+    if (ctas) TRY(node_int(ctas, 1, LINK_CTAS_MAX, &most, r->err));
+    l->max_ctas = (int32_t)most;
+    if (!net) return OK;
+    TRY(canonical_label(net, &l->net_name, r->err));
+    return strlen(l->net_name) <= LINK_NET_MAX
+               ? OK
+               : node_error(net, r->err,
+                            "a netName is at most %d bytes long, for example IB or Socket",
+                            LINK_NET_MAX);
+}
+
+static enum status read_link(struct cluster_reader *r, const struct node *n, struct link *l)
+{
+    static const char *const keys[] = {
+        "name",    "between",          "every",   "bandwidth", "latency", "duplex", "sharing",
+        "overlap", "compute_slowdown", "maxCTAs", "netName",   NULL};
+    static const char *const duplexes[] = {"full", "half", NULL}, *const sharings[] = {
+                                                                      "fifo", "fair", "fluid",
+                                                                      NULL};
+    const struct node *slowdown;
+    int duplex = 0, sharing = 0;
+    bool overlap = true;
+    TRY(node_keys(n, keys, r->err));
+    TRY(cluster_need_name(n, &l->name, r->err));
+    TRY(read_place(r, n, l));
+    TRY(read_speed(r, n, l));
+    TRY(node_get_bool(n, "overlap", &overlap, r->err));
+    l->blocking = !overlap;
+    if (l->blocking && r->c->emulated)
+        return node_error(node_get(n, "overlap"), r->err,
+                          "links of emulated devices always overlap with computing");
+    slowdown = cluster_given(n, "compute_slowdown");
+    if (slowdown) TRY(node_double(slowdown, 0, CLUSTER_SLOWDOWN_MAX, &l->compute_slowdown, r->err));
+    if (l->compute_slowdown > 0 && r->c->emulated)
+        return node_error(slowdown, r->err, "links of emulated devices slow nothing down");
+    TRY(read_nccl(r, n, l));
+    if (cluster_given(n, "duplex"))
+        TRY(node_choice(node_get(n, "duplex"), duplexes, &duplex, r->err));
+    if (cluster_given(n, "sharing"))
+        TRY(node_choice(node_get(n, "sharing"), sharings, &sharing, r->err));
+    l->half_duplex = duplex == 1;
+    l->sharing = (enum link_sharing)sharing;
+    if (l->sharing == LINK_FLUID && r->c->emulated)
+        return node_error(node_get(n, "sharing"), r->err,
+                          "links of emulated devices are fifo or fair; fluid is simulated only");
+    return OK;
+}
+
+/* Each pair of ends has one link at most, whichever end is named first. */
+static enum status unique_pairs(struct cluster_reader *r, const struct node *list)
+{
+    struct canonical_entry *e = ARENA_ARRAY(r->a, struct canonical_entry, list->count);
+    for (size_t i = 0; i < list->count; i++) {
+        const struct link *l = &r->c->links[i];
+        int low = l->kind[0] != l->kind[1] ? l->kind[0] > l->kind[1] : l->end[0] > l->end[1];
+        const char *key =
+            link_of_every_pair(l)
+                ? arena_printf(r->a, "of every two devices %s", cluster_link_end(r->c, l, 0))
+            : l->n_ends == 1
+                ? arena_printf(r->a, "inside %s", cluster_link_end(r->c, l, 0))
+                : arena_printf(r->a, "between %s and %s", cluster_link_end(r->c, l, low),
+                               cluster_link_end(r->c, l, !low));
+        const char *place = link_of_every_pair(l) ? "every" : "between";
+        e[i] = (struct canonical_entry){key, node_get(list->members[i], place), (int32_t)i};
+    }
+    return canonical_unique(e, list->count, "a link", r->err);
+}
+
+enum status cluster_read_links(struct cluster_reader *r, const struct node *root)
+{
+    const struct node *list = cluster_given(root, "links");
+    if (!list) return OK;
+    TRY(node_is(list, NODE_LIST, r->err));
+    TRY(cluster_repeat(r, list, &list));
+    r->c->n_links = (int32_t)list->count;
+    r->c->links = ARENA_ARRAY(r->a, struct link, list->count);
+    for (size_t i = 0; i < list->count; i++) TRY(read_link(r, list->members[i], &r->c->links[i]));
+    TRY(cluster_unique_names(r, list, "link"));
+    return unique_pairs(r, list);
+}

@@ -1,0 +1,64 @@
+/* core/document/json.h - JSON written as it is known, member by member, to a stream.
+ *
+ *     struct json j;
+ *     json_begin(&j, stream, JSON_INDENTED);
+ *     json_put_object(&j, NULL);
+ *     json_put_int(&j, "schema", 1);
+ *     json_put_list(&j, "devices");
+ *     for (int d = 0; d < n; d++) json_put_text(&j, NULL, name[d]);
+ *     json_close(&j);
+ *     json_close(&j);
+ *     json_end(&j);
+ *
+ * Every value takes its key first: a name inside an object, NULL inside a list and at the top.
+ * Getting that wrong, or leaving something open, is a bug and says so. The writer keeps no memory;
+ * whether the stream took it all is the business of file_commit.
+ * Doubles are the shortest of %.15g, %.16g and %.17g that reads back the same; what JSON cannot say
+ * (nan, inf) is null. Broken UTF-8 becomes U+FFFD. The locale plays no part.
+ * The verbs are json_put_..., because jansson owns json_object and json_null.
+ */
+#ifndef CORE_DOCUMENT_JSON_H
+#define CORE_DOCUMENT_JSON_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define JSON_MAX_DEPTH 64
+
+enum json_layout {
+    JSON_LINE,     /* no spaces, no line breaks: a line of a JSON-lines file */
+    JSON_INDENTED, /* two spaces a level, one member a line */
+};
+
+struct json {
+    FILE *stream;
+    enum json_layout layout;
+    int depth;
+    bool done; /* the one value at the top is complete */
+    struct {
+        bool is_object, on_one_line;
+        int64_t count;
+    } level[JSON_MAX_DEPTH];
+};
+
+void json_begin(struct json *j, FILE *stream, enum json_layout layout);
+void json_end(struct json *j); /* checks that everything is closed; writes a line break */
+
+void json_put_object(struct json *j, const char *key);
+void json_put_list(struct json *j, const char *key);
+/* The same, kept on one line inside an indented document: short rows of a table. */
+void json_put_object_line(struct json *j, const char *key);
+void json_put_list_line(struct json *j, const char *key);
+void json_close(struct json *j); /* the innermost open object or list */
+
+void json_put_int(struct json *j, const char *key, int64_t value);
+void json_put_double(struct json *j, const char *key, double value);
+void json_put_bool(struct json *j, const char *key, bool value);
+void json_put_text(struct json *j, const char *key, const char *value); /* NULL writes null */
+void json_put_null(struct json *j, const char *key);
+
+/* The number as json_put_double writes it, for whoever writes numbers into other formats (YAML, CSV). */
+const char *json_number(char buffer[32], double value);
+
+#endif

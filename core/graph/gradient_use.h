@@ -1,0 +1,50 @@
+/* core/graph/gradient_use.h - what every gradient rule begins with; for core/graph/gradient_rules*.c alone. */
+#ifndef CORE_GRAPH_GRADIENT_USE_H
+#define CORE_GRAPH_GRADIENT_USE_H
+
+#include "core/graph/gradient.h"
+
+struct use { /* the forward operator, copied: the arrays of the graph move while it grows */
+    struct gradient_builder *b;
+    struct graph_op op;
+    int32_t i;  /* its number */
+    int32_t dy; /* gradient of output 0; -1 for the loss */
+};
+
+static inline struct use use_of(struct gradient_builder *b, int32_t i)
+{
+    struct graph_op op = gradient_graph(b)->ops[i];
+    return (struct use){.b = b, .op = op, .i = i, .dy = gradient_of(b, op.output[0])};
+}
+
+static inline bool is_parameter(const struct use *u, int32_t input)
+{
+    return gradient_graph(u->b)->tensors[u->op.input[input]].role == TENSOR_PARAMETER;
+}
+
+static inline bool wants(const struct use *u, int32_t input)
+{
+    return gradient_wanted(u->b, u->op.input[input]);
+}
+
+/* Operand `input` gets grad, unchanged, where it wants one. */
+static inline enum status pass(const struct use *u, int32_t input, int32_t grad, struct error *err)
+{
+    return wants(u, input) ? gradient_contribute(u->b, u->op.input[input], grad, err) : OK;
+}
+
+/* One I operator with one output, the gradient of operand `input`. */
+MUST_CHECK enum status use_input(const struct use *u, int32_t input, enum op_kind kind,
+                                 const char *suffix, const struct op_attrs *attrs,
+                                 const int32_t *inputs, int32_t n_inputs, struct error *err);
+/* One W operator that adds to the gradients of parameters `input`, `input` + 1 … */
+MUST_CHECK enum status use_weights(const struct use *u, int32_t input, int32_t n_outputs,
+                                   enum op_kind kind, const char *suffix, struct op_attrs attrs,
+                                   const int32_t *inputs, int32_t n_inputs, struct error *err);
+/* Gradients of a product's two operands, of u.dy. */
+MUST_CHECK enum status use_product(struct use u, struct error *err);
+
+#define INPUTS(...)                                                                                \
+    (const int32_t[]){__VA_ARGS__}, (int32_t)(sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t))
+
+#endif

@@ -1,0 +1,45 @@
+/* core/graph/op_index_internal.h - between the files op_index*.c. */
+#ifndef CORE_GRAPH_OP_INDEX_INTERNAL_H
+#define CORE_GRAPH_OP_INDEX_INTERNAL_H
+
+#include "core/graph/op_index.h"
+
+struct index_row {
+    const char *letters;
+    const char *other; /* of its other form: other_form */
+    char start;        /* attrs.start is the first unit of this letter */
+    char
+        lines; /* attrs.lines are those units of this letter; not where an input has it and no gates are whole */
+    char columns; /* attrs.columns are the units of this letter */
+    char heads;   /* attrs.heads and kv_heads are those of this letter's units */
+    bool alike;   /* every operand is like the first, of any rank; letters has but its name */
+    bool mean;    /* a loss is a mean over its rows: b and p */
+    bool linear;  /* takes and gives terms of sums */
+    bool
+        elements; /* attrs.start is the number of the first element, attrs.whole those of a sequence */
+    bool experts; /* attrs.experts says how many all have */
+};
+
+struct lettered { /* an operator's operands with a letter for every dimension */
+    const struct graph *g;
+    const struct graph_op *op;
+    const struct index_row *row; /* NULL: the operator has none, or not for such operands */
+    const struct grain *grains;
+    char input[OP_OPERANDS_MAX][SHAPE_RANK_MAX + 1], output[OP_OPERANDS_MAX][SHAPE_RANK_MAX + 1];
+};
+
+struct lettered op_letters(const struct graph *g, const struct graph_op *op,
+                           const struct grain *grains);
+/* Of the letter's dimension in the first operand that has it; -1: none. */
+int64_t op_letter_size(const struct lettered *l, char letter);
+/* The letter that an index of op_indices stands for; 0: none. */
+char op_letter_named(const struct lettered *l, enum op_index index);
+
+extern const char op_all_letters[];
+/* Which dimension has the letter; -1: none. */
+int32_t op_letter_dim(const char *letters, char letter);
+/* Units of a letter whose dimension is `size`; of operand k: input, or n_inputs + output. */
+struct grain op_letter_grain(const struct lettered *l, char letter, int64_t size);
+struct grain op_operand_grain(const struct lettered *l, int32_t k, char letter, int64_t size);
+
+#endif

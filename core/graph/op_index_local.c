@@ -1,0 +1,86 @@
+/* core/graph/op_index_local.c - what a part of an operator must be told beyond the shapes of its operands. */
+#include "core/graph/op_index_internal.h"
+
+#include <string.h>
+
+/* Rows that the whole loss is the mean over; of the balancing loss, sequences. */
+static int64_t loss_rows(const struct graph *g, const struct graph_op *op)
+{
+    const struct shape *logits = &g->tensors[op->input[0]].shape;
+    if (op->kind == OP_gating) return op->attrs.scale != 0 ? logits->dim[0] : 0;
+    return op->attrs.counted ? logits->dim[0] * op->attrs.counted : shape_rows(logits);
+}
+
+/* What a device drops is told by the number of the element in the whole, which from the first on go up one by one; of a part
+ * of each row attrs.columns says the rest. */
+static void count_elements(const struct shape *x, char letter, int64_t first,
+                           struct op_attrs *attrs)
+{
+    int64_t sequence = 1, row = 1;
+    for (int32_t d = 1; d < x->rank; d++) sequence *= x->dim[d];
+    for (int32_t d = 2; d < x->rank; d++) row *= x->dim[d];
+    if (letter != 'f') attrs->start += first * (letter == 'b' ? sequence : row);
+    attrs->whole = sequence;
+}
+
+/* Does an input's part tell how much of the letter there is? */
+static bool told(const struct lettered *l, char letter)
+{
+    for (int32_t k = 0; k < l->op->n_inputs; k++)
+        if (strchr(l->input[k], letter)) return true;
+    return false;
+}
+
+/* Units [first, first + n) of what p is already, counted from there. */
+static void narrow(struct op_part *p, int64_t unit, int64_t of, int64_t first, int64_t n)
+{
+    *p = (struct op_part){.first = p->first + first * unit, .n = n * unit, .of = of};
+}
+
+static void local_parts(const struct lettered *l, const struct op_split *split, char letter,
+                        int64_t first, int64_t n, struct op_attrs *attrs)
+{
+    int64_t of = op_letter_size(l, letter), unit = of / split->n_units;
+    if (l->row->lines == letter && (l->row->experts || !told(l, letter)))
+        narrow(&attrs->lines, unit, of, first, n);
+    else if (l->row->start == letter)
+        attrs->start += first * unit;
+    if (l->row->columns != letter) return;
+    narrow(&attrs->columns, unit, of, first, n);
+    if (l->op->kind == OP_dispatch) attrs->capacity = attrs->columns.n;
+}
+
+void op_local_attrs(const struct graph *g, const struct graph_op *op, const struct grain *grains,
+                    const struct op_split *split, enum op_index index, int64_t first, int64_t n,
+                    struct op_attrs *attrs)
+{
+    struct lettered l = op_letters(g, op, grains);
+    char letter = op_letter_named(&l, op_index_meant(g, op, grains, index));
+    if (!letter || !split->n_units) return;
+    local_parts(&l, split, letter, first, n, attrs);
+    if (letter == 'v') attrs->whole = op_letter_size(&l, 'v');
+    if (letter == 'e' && l.row->experts && !attrs->experts)
+        attrs->experts = (int32_t)op_letter_size(&l, 'e');
+    if (letter == 'c' && op->kind == OP_group_norm) attrs->groups = (int32_t)n;
+    if (l.row->elements) count_elements(&g->tensors[op->input[0]].shape, letter, first, attrs);
+    if (l.row->heads == letter) {
+        attrs->heads = (int32_t)(op->attrs.heads / split->n_units * n);
+        attrs->kv_heads = (int32_t)(op->attrs.kv_heads / split->n_units * n);
+    }
+    if (l.row->mean && (letter == 'b' || letter == 'p')) attrs->mean_rows = loss_rows(g, op);
+}
+
+void op_local_back_attrs(const struct op_attrs *local, const struct op_shapes *shapes,
+                         struct op_attrs *back)
+{
+    const struct shape *x = &shapes->input[0], *w = &shapes->input[1];
+    back->heads = local->heads, back->kv_heads = local->kv_heads;
+    back->start = local->start, back->lines = local->lines, back->columns = local->columns;
+    back->groups = local->groups, back->experts = local->experts;
+    for (int i = 0; i < 2 && x->rank == 4; i++) {
+        if (back->stencil.size[i]) back->stencil.size[i] = (int32_t)x->dim[2 + i];
+        if (shapes->n_inputs > 1 && w->rank == 4 && back->stencil.kernel[i])
+            back->stencil.kernel[i] = (int32_t)w->dim[2 + i];
+    }
+    if (back->capacity) back->capacity = x->dim[2]; /* of combine: its rows' slots */
+}

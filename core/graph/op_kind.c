@@ -1,0 +1,45 @@
+/* core/graph/op_kind.c - names of kinds and what sorts of them there are. */
+#include "core/graph/op.h"
+#include "core/base/rng.h"
+
+#include <string.h>
+
+static const char *const kind_names[OP_KIND_COUNT] = {
+#define X(name) #name,
+    OP_KINDS(X)
+#undef X
+};
+
+char phase_letter(enum phase p) { return "FIWU"[p]; }
+
+const char *op_kind_name(enum op_kind kind) { return kind_names[kind]; }
+
+/* Their lists are runs of the enumeration. */
+bool op_is_measured(enum op_kind kind)
+{
+    return kind >= OP_measured_forward && kind <= OP_assemble;
+}
+bool op_is_group(enum op_kind kind)
+{
+    return kind >= OP_group_all_gather && kind <= OP_group_all_to_all;
+}
+
+bool op_is_product(enum op_kind kind)
+{
+    return kind == OP_matmul || kind == OP_linear || kind == OP_linear_gelu ||
+           kind == OP_logits || kind == OP_attention || kind == OP_conv2d ||
+           kind == OP_expert_matmul;
+}
+
+int64_t op_measured_row(const char *model, const char *layer)
+{
+    uint64_t hash = hash_text(hash_text(0, model), layer);
+    return (int64_t)(hash >> 2) + 1; /* positive, and no double is ever made of it */
+}
+
+bool op_kind_parse(const char *name, enum op_kind *out)
+{
+    for (int i = 0; i < OP_KIND_COUNT; i++)
+        if (!strcmp(name, kind_names[i])) return *out = (enum op_kind)i, true;
+    return false;
+}

@@ -1,0 +1,279 @@
+/* core/lower/cells.c - sums of gradients over devices that keep parameters in different parts.
+ *
+ * Owners (the stages that hold a use of a parameter, one a replica; or the two stages of a replica that use a tied one) each
+ * keep it in parts of their own, by rows or columns, in one piece or several. Along each dimension the bounds of all
+ * parts together cut it into intervals; those that lie in the same devices' parts are one *class*, which may be of
+ * several runs (packed sections, other ratios). A *cell* is a class of each dimension: the common refinement of all cuts. Its
+ * holders are the devices whose parts contain it, at least one of each owner. Cells of all parameters of a bucket
+ * that have the same holders are one group.
+ *
+ * Who brings what. A device's gradient is a term of its key's sum (lower_shards.c); devices of another key of one
+ * owner that hold the cell as well have the same sum again. So of each owner the first holder and those of its key bring
+ * theirs, others are silent. Where every holder has its owner's whole sum already (summed), the first one brings it.
+ *
+ * Cost: O(cells · devices) a parameter, cells the product of the numbers of classes; elsewhere than in plans of mixed replicas
+ * or tied parameters in parts nothing is done.
+ */
+#include "core/lower/internal.h"
+#include "core/collective/part.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct holder {
+    const struct stage_build *b;
+    int32_t owner;
+};
+
+struct class
+{                 /* of a dimension */
+    uint64_t *in; /* holders */
+    int32_t n_runs;
+    size_t capacity;
+    struct run *run; /* of the whole dimension, ascending */
+};
+
+struct cell_group { /* cells that the same holders sum */
+    uint64_t *in, *silent;
+    int32_t n; /* segments */
+    size_t unit_capacity, region_capacity;
+    int32_t *unit;
+    struct region *within; /* (n, holders) */
+};
+
+struct maker {
+    struct lowering *l;
+    bool summed;
+    int32_t n_holders, n_words;
+    struct holder *holders;
+    int32_t n_groups;
+    size_t capacity;
+    struct cell_group *groups;
+    /* of the unit at hand */
+    int32_t unit;
+    struct shape whole;
+    int32_t n_classes[SHAPE_RANK_MAX];
+    struct class *classes[SHAPE_RANK_MAX];
+    const struct class *cell[SHAPE_RANK_MAX];
+};
+
+static bool has(const uint64_t *set, int32_t i) { return set[i / 64] >> (i % 64) & 1; }
+static void put(uint64_t *set, int32_t i) { set[i / 64] |= UINT64_C(1) << (i % 64); }
+static size_t set_bytes(const struct maker *m) { return (size_t)m->n_words * sizeof(uint64_t); }
+
+/* The holder's runs of a dimension: all of it where its part does not cut it. */
+static int32_t runs_of(const struct maker *m, int32_t holder, int32_t dim, const struct run **run,
+                       struct run *all)
+{
+    const struct tensor_part *p = lower_shard_part(m->holders[holder].b, m->unit);
+    for (int32_t c = 0; c < p->n_cuts; c++)
+        if (p->cut[c].dim == dim) {
+            *run = p->cut[c].run;
+            return p->cut[c].n_runs;
+        }
+    *all = (struct run){0, m->whole.dim[dim]};
+    *run = all;
+    return 1;
+}
+
+static int ascending(const void *x, const void *y)
+{
+    int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
+    return (a > b) - (a < b);
+}
+
+/* Bounds of all holders' runs, ascending; returns how many. */
+static int32_t find_bounds(const struct maker *m, int32_t dim, int64_t **out)
+{
+    int64_t *at = ARENA_ARRAY(m->l->a, int64_t, 2 * (size_t)RUNS_MAX * (size_t)m->n_holders + 2);
+    int32_t n = 0, unique = 0;
+    for (int32_t h = 0; h < m->n_holders; h++) {
+        const struct run *run;
+        struct run all;
+        int32_t n_runs = runs_of(m, h, dim, &run, &all);
+        for (int32_t k = 0; k < n_runs; k++)
+            at[n++] = run[k].first, at[n++] = run[k].first + run[k].n;
+    }
+    qsort(at, (size_t)n, sizeof *at, ascending);
+    for (int32_t i = 0; i < n; i++)
+        if (!unique || at[unique - 1] != at[i]) at[unique++] = at[i];
+    *out = at;
+    return unique;
+}
+
+static void note_run(const struct maker *m, struct class *c, int64_t first, int64_t last)
+{
+    struct run *before = c->n_runs ? &c->run[c->n_runs - 1] : NULL;
+    if (before && before->first + before->n == first) {
+        before->n += last - first;
+        return;
+    }
+    c->run = arena_grow(m->l->a, c->run, (size_t)c->n_runs, &c->capacity, sizeof *c->run);
+    c->run[c->n_runs++] = (struct run){first, last - first};
+}
+
+static void find_classes(struct maker *m, int32_t dim)
+{
+    int64_t *at;
+    int32_t n = find_bounds(m, dim, &at);
+    struct class *all = m->classes[dim] = ARENA_ARRAY(m->l->a, struct class, (size_t)n + 1);
+    m->n_classes[dim] = 0;
+    for (int32_t i = 0; i + 1 < n; i++) {
+        uint64_t *in = ARENA_ARRAY(m->l->a, uint64_t, (size_t)m->n_words);
+        for (int32_t h = 0; h < m->n_holders; h++) {
+            const struct run *run;
+            struct run whole;
+            int32_t n_runs = runs_of(m, h, dim, &run, &whole);
+            for (int32_t k = 0; k < n_runs; k++)
+                if (run[k].first <= at[i] && at[i + 1] <= run[k].first + run[k].n) put(in, h);
+        }
+        int32_t k = 0;
+        while (k < m->n_classes[dim] && memcmp(all[k].in, in, set_bytes(m)) != 0) k++;
+        if (k == m->n_classes[dim]) all[m->n_classes[dim]++] = (struct class){.in = in};
+        note_run(m, &all[k], at[i], at[i + 1]);
+    }
+}
+
+/* Of the cell's class along a dimension, where it lies in the holder's own; false: it is all that the holder has. */
+static bool runs_within(const struct maker *m, int32_t holder, int32_t dim, struct region *out)
+{
+    const struct class *c = m->cell[dim];
+    const struct run *run;
+    struct run all;
+    int32_t n_runs = runs_of(m, holder, dim, &run, &all), n = 0;
+    int64_t *first = ARENA_ARRAY(m->l->a, int64_t, (size_t)c->n_runs),
+            *count = ARENA_ARRAY(m->l->a, int64_t, (size_t)c->n_runs), own = 0;
+    for (int32_t k = 0; k < n_runs; k++) {
+        for (int32_t i = 0; i < c->n_runs; i++) {
+            int64_t low = c->run[i].first - run[k].first, high = low + c->run[i].n;
+            low = low < 0 ? 0 : low, high = high > run[k].n ? run[k].n : high;
+            if (low >= high) continue;
+            if (n && first[n - 1] + count[n - 1] == own + low)
+                count[n - 1] += high - low;
+            else
+                first[n] = own + low, count[n++] = high - low;
+        }
+        own += run[k].n;
+    }
+    if (n == 1 && count[0] == own) return false;
+    out->dim[out->n_dims].dimension = dim, out->dim[out->n_dims].n_runs = n;
+    out->dim[out->n_dims].first = first, out->dim[out->n_dims++].count = count;
+    return true;
+}
+
+static struct region region_of(const struct maker *m, int32_t holder)
+{
+    const struct stage_build *b = m->holders[holder].b;
+    struct region r = {.shape = b->v->g->tensors[b->v->units[m->unit].gradient].shape};
+    for (int32_t d = 0; d < r.shape.rank; d++) (void)runs_within(m, holder, d, &r);
+    return r;
+}
+
+static void find_silent(const struct maker *m, const uint64_t *in, uint64_t *silent)
+{
+    int32_t first = -1, owner = -1;
+    for (int32_t h = 0; h < m->n_holders; h++) { /* those of one owner are neighbours */
+        if (!has(in, h)) continue;
+        int32_t key = m->summed ? h : lower_shard_key(m->holders[h].b, m->unit);
+        if (m->holders[h].owner != owner) owner = m->holders[h].owner, first = key;
+        if (key != first) put(silent, h);
+    }
+}
+
+static struct cell_group *group_of(struct maker *m, const uint64_t *in)
+{
+    uint64_t *silent = ARENA_ARRAY(m->l->a, uint64_t, (size_t)m->n_words);
+    find_silent(m, in, silent);
+    for (int32_t i = 0; i < m->n_groups; i++)
+        if (!memcmp(m->groups[i].in, in, set_bytes(m)) &&
+            !memcmp(m->groups[i].silent, silent, set_bytes(m)))
+            return &m->groups[i];
+    m->groups =
+        arena_grow(m->l->a, m->groups, (size_t)m->n_groups, &m->capacity, sizeof *m->groups);
+    m->groups[m->n_groups] =
+        (struct cell_group){.in = arena_copy(m->l->a, in, set_bytes(m)), .silent = silent};
+    return &m->groups[m->n_groups++];
+}
+
+static void add_cell(struct maker *m, const uint64_t *in)
+{
+    struct cell_group *g = group_of(m, in);
+    g->unit = arena_grow(m->l->a, g->unit, (size_t)g->n, &g->unit_capacity, sizeof *g->unit);
+    g->unit[g->n] = m->unit;
+    for (int32_t h = 0; h < m->n_holders; h++) {
+        g->within = arena_grow(m->l->a, g->within, (size_t)(g->n * m->n_holders + h),
+                               &g->region_capacity, sizeof *g->within);
+        g->within[g->n * m->n_holders + h] = has(in, h) ? region_of(m, h) : (struct region){0};
+    }
+    g->n++;
+}
+
+/* All choices of a class for each dimension from d on that some holders have. */
+static void find_cells(struct maker *m, int32_t d, const uint64_t *in)
+{
+    if (d == m->whole.rank) {
+        add_cell(m, in);
+        return;
+    }
+    uint64_t *both = ARENA_ARRAY(m->l->a, uint64_t, (size_t)m->n_words);
+    for (int32_t k = 0; k < m->n_classes[d]; k++) {
+        uint64_t any = 0;
+        m->cell[d] = &m->classes[d][k];
+        for (int32_t w = 0; w < m->n_words; w++) any |= both[w] = in[w] & m->cell[d]->in[w];
+        if (any) find_cells(m, d + 1, both);
+    }
+}
+
+static int32_t members_of(const struct maker *m, const struct cell_group *g)
+{
+    int32_t n = 0;
+    for (int32_t h = 0; h < m->n_holders; h++) n += has(g->in, h);
+    return n;
+}
+
+static enum status make_group(const struct maker *m, const struct cell_group *from,
+                              const char *name, struct group_plan plan, struct error *err)
+{
+    int32_t n = members_of(m, from), at = 0;
+    if (n < 2) BUG("%s: what one device alone keeps", name);
+    struct cells *cells = ARENA_ARRAY(m->l->a, struct cells, 1);
+    *cells = (struct cells){from->n, from->unit,
+                            ARENA_ARRAY(m->l->a, struct region, (size_t)n * (size_t)from->n)};
+    plan.cells = cells;
+    struct group *g = lower_group_new(m->l, name, GROUP_RING, n, plan);
+    for (int32_t h = 0; h < m->n_holders; h++) {
+        if (!has(from->in, h)) continue;
+        for (int32_t k = 0; k < from->n; k++)
+            cells->within[at * from->n + k] = from->within[k * m->n_holders + h];
+        g->members[at++] = (struct group_member){
+            .stage = m->holders[h].b->index, .apart = -1, .silent = has(from->silent, h)};
+    }
+    for (int32_t k = 0; k < from->n; k++) g->elements += region_elements(&cells->within[k]);
+    return lower_group_join(m->l, m->l->p->n_groups - 1, err);
+}
+
+enum status lower_cells(struct lowering *l, const struct stage_build *const *owner,
+                        int32_t n_owners, const char *name, struct group_plan plan,
+                        struct error *err)
+{
+    struct maker m = {.l = l, .summed = plan.tied};
+    for (int32_t i = 0; i < n_owners; i++) m.n_holders += owner[i]->n_shards;
+    m.holders = ARENA_ARRAY(l->a, struct holder, (size_t)m.n_holders);
+    m.n_words = (m.n_holders + 63) / 64;
+    uint64_t *all = ARENA_ARRAY(l->a, uint64_t, (size_t)m.n_words);
+    for (int32_t i = 0, h = 0; i < n_owners; i++)
+        for (int32_t k = 0; k < owner[i]->n_shards; k++, h++)
+            m.holders[h] = (struct holder){owner[i] + k, i}, put(all, h);
+    int32_t last = plan.tied ? plan.first_unit : plan.last_unit;
+    for (m.unit = plan.first_unit; m.unit <= last; m.unit++) {
+        const struct stage_build *b = owner[0];
+        m.whole = part_whole(&b->v->g->tensors[b->v->units[m.unit].gradient].shape,
+                             lower_shard_part(b, m.unit));
+        for (int32_t d = 0; d < m.whole.rank; d++) find_classes(&m, d);
+        find_cells(&m, 0, all);
+    }
+    for (int32_t i = 0; i < m.n_groups; i++)
+        TRY(make_group(&m, &m.groups[i], arena_printf(l->a, "%s.%" PRId32, name, i), plan, err));
+    return OK;
+}

@@ -1,0 +1,498 @@
+/* core/lower/groups.c - which gradients are summed by whom, and in what order everybody meets.
+ *
+ * A unit is one use of one parameter. Units stand in one order for the whole plan (layer of the
+ * use, parameter, use). Where neighbours are owned by the same stages in every replica they form an
+ * interval: the common refinement of the replicas' cuts. Intervals are cut into buckets from the
+ * back, as backward completes them. Groups are numbered in that order, tied exchanges last, and
+ * every device launches its groups by ascending number: so no two can meet them in different
+ * orders. Tied parameters: each use is summed over the replicas first; then, inside each replica,
+ * the two owners add theirs up (two addends: the order does not matter), across a link or within their common device, or
+ * the one owner does so alone.
+ */
+#include "core/lower/internal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool same_owners(const struct lowering *l, int32_t unit, int32_t other)
+{
+    for (int32_t r = 0; r < l->plan->n_replicas; r++)
+        if (lower_unit_owner(l, r, unit) != lower_unit_owner(l, r, other)) return false;
+    return true;
+}
+
+static bool same_keys(const struct lowering *l, int32_t unit, int32_t other)
+{
+    for (int32_t r = 0; r < l->plan->n_replicas; r++)
+        if (!lower_shard_same_keys(lower_unit_owner(l, r, unit), unit, other)) return false;
+    return true;
+}
+
+/* Neighbours that may be in one group. */
+static bool joins(const struct lowering *l, int32_t unit, int32_t other)
+{
+    bool alike = l->mixed[unit] ? l->mixed[other] : !l->mixed[other] && same_keys(l, unit, other);
+    return alike && same_owners(l, unit, other) &&
+           lower_zero_of(l, unit) == lower_zero_of(l, other) && !lower_zero_alone(l, unit) &&
+           !lower_zero_alone(l, other);
+}
+
+/* One device that owns it alone sums nothing, unless its gradients are kept apart and still to be added in
+ * order. */
+static bool needs_group(const struct lowering *l, int32_t unit)
+{
+    const struct stage_build *first = lower_unit_owner(l, 0, unit);
+    return l->plan->n_replicas > 1 || first->n_shards > 1 || first->apart;
+}
+
+static int64_t interval_bucket(const struct lowering *l, int32_t unit)
+{
+    int64_t least = 0;
+    /* Where parameters are gathered, instructions move: nobody asks when an ordinary sum's are complete. */
+    if (!lower_zero_of(l, unit) && lower_unit_owner(l, 0, unit)->plan->zero) return 0;
+    for (int32_t r = 0; r < l->plan->n_replicas; r++) {
+        int64_t bytes = lower_unit_owner(l, r, unit)->plan->bucket_bytes;
+        if (bytes > 0 && (!least || bytes < least)) least = bytes;
+    }
+    return least;
+}
+
+/* Of what one card of the stage holds. */
+static int64_t elements_on(const struct stage_build *b, int32_t unit)
+{
+    return shape_elements(&b->v->g->tensors[b->v->units[unit].gradient].shape);
+}
+
+/* The larger of the largest share so far (-1: none) and what any device of a stage holds. */
+static int64_t largest_share(const struct lowering *l, const struct stage_build *first,
+                             int32_t unit, int64_t most)
+{
+    for (int32_t k = 0; k < first->n_shards; k++) {
+        int64_t n = elements_on(first + k, unit);
+        if (most >= 0 && n != most) l->p->uneven = true;
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+/* Cards that hold equal shares are the rule, and one way to compute makes nothing else. */
+static int64_t unit_elements(const struct lowering *l, int32_t unit)
+{
+    const struct stage_build *own = lower_unit_owner(l, 0, unit);
+    if (l->n_views == 1 || own->plan->sharding || l->mixed[unit]) return elements_on(own, unit);
+    int64_t most = -1;
+    for (int32_t r = 0; r < l->plan->n_replicas; r++)
+        most = largest_share(l, lower_unit_owner(l, r, unit), unit, most);
+    return most;
+}
+
+static int64_t unit_bytes(const struct lowering *l, int32_t unit)
+{
+    const struct lower_view *v = lower_unit_owner(l, 0, unit)->v;
+    return unit_elements(l, unit) * dtype_bytes(v->g->tensors[v->units[unit].gradient].dtype);
+}
+
+struct group *lower_group_new(struct lowering *l, const char *name, enum group_algorithm algorithm,
+                              int32_t n, struct group_plan plan)
+{
+    /* A deterministic plan's sums have the same bits whoever takes them: none is rounded on its way. */
+    bool exact = algorithm == GROUP_CHAIN || plan.overflow || l->plan->deterministic;
+    struct program *p = l->p;
+    p->groups =
+        arena_grow(l->a, p->groups, (size_t)p->n_groups, &l->group_capacity, sizeof *p->groups);
+    l->group_plans = arena_grow(l->a, l->group_plans, (size_t)p->n_groups, &l->plan_capacity,
+                                sizeof *l->group_plans);
+    plan.home = plan.gathered = plan.gather[0] = plan.gather[1] = plan.gather[2] = -1;
+    l->group_plans[p->n_groups] = plan;
+    struct group *g = &p->groups[p->n_groups++];
+    *g = (struct group){.name = name,
+                        .algorithm = algorithm,
+                        .n_members = n,
+                        .dtype = exact ? dtype_master(l->p->dtype) : l->p->dtype};
+    g->members = ARENA_ARRAY(l->a, struct group_member, (size_t)n);
+    g->link = ARENA_ARRAY(l->a, int32_t, (size_t)n),
+    g->direction = ARENA_ARRAY(l->a, int32_t, (size_t)n);
+    if (algorithm == GROUP_CHAIN)
+        g->back_link = ARENA_ARRAY(l->a, int32_t, (size_t)n),
+        g->back_direction = ARENA_ARRAY(l->a, int32_t, (size_t)n);
+    return g;
+}
+
+/* Links of a ring go around; those of a chain go there and back and never from the last to the
+ * first. */
+static enum status join_links(struct lowering *l, struct group *g, struct error *err)
+{
+    int32_t n = g->n_members;
+    for (int32_t i = 0; i < n; i++) g->link[i] = -1;
+    if (g->algorithm == GROUP_LOCAL) return OK;
+    for (int32_t i = 0; i < n; i++) {
+        const struct stage_build *self = &l->stages[g->members[i].stage];
+        bool chain = g->algorithm == GROUP_CHAIN;
+        if (n > 1 && !(chain && i == n - 1))
+            TRY(lower_link(l, self, &l->stages[g->members[(i + 1) % n].stage], &g->link[i],
+                           &g->direction[i], err));
+        if (!chain) continue;
+        g->back_link[i] = -1;
+        if (i > 0)
+            TRY(lower_link(l, self, &l->stages[g->members[i - 1].stage], &g->back_link[i],
+                           &g->back_direction[i], err));
+    }
+    return OK;
+}
+
+/* Whether compute streams wait for what its links carry: nothing is computed beside it. */
+static bool is_awaited(const struct lowering *l, const struct group *g)
+{
+    for (int32_t i = 0; i < g->n_members; i++)
+        if (g->link[i] >= 0 && lower_blocking(l, g->link[i])) return true;
+    return false;
+}
+
+enum status lower_group_join(struct lowering *l, int32_t group, struct error *err)
+{
+    TRY(join_links(l, &l->p->groups[group], err));
+    if (is_awaited(l, &l->p->groups[group])) l->group_plans[group].bucketed = false;
+    return OK;
+}
+
+/* A stage of the plan, on all its devices. */
+static int32_t add_members(const struct stage_build *first, struct group *g, int32_t n)
+{
+    for (int32_t k = 0; k < first->n_shards; k++)
+        g->members[n++] = (struct group_member){.stage = first->index + k, .apart = -1};
+    return n;
+}
+
+/* Those of its devices that hold a term of one part; g NULL: only counted. */
+static int32_t add_holders(const struct stage_build *first, int32_t unit, int32_t key,
+                           struct group *g, int32_t n)
+{
+    for (int32_t k = 0; k < first->n_shards; k++) {
+        if (lower_shard_key(first + k, unit) != key) continue;
+        if (g) g->members[n] = (struct group_member){.stage = first->index + k, .apart = -1};
+        n++;
+    }
+    return n;
+}
+
+static enum status make_sum(struct lowering *l, int32_t first, int32_t last, int32_t key,
+                            const char *name, bool bucketed, struct error *err)
+{
+    int32_t n = 0, at = 0, zero = lower_zero_of(l, first);
+    for (int32_t r = 0; r < l->plan->n_replicas; r++)
+        n = add_holders(lower_unit_owner(l, r, first), first, key, NULL, n);
+    if (n == 1 && !l->plan->deterministic) return OK; /* it is the sum */
+    struct group *g = lower_group_new(
+        l, name,
+        zero                     ? GROUP_SCATTER
+        : l->plan->deterministic ? GROUP_CHAIN
+                                 : GROUP_RING,
+        n,
+        (struct group_plan){
+            .first_unit = first, .last_unit = last, .bucketed = bucketed, .zero = zero});
+    for (int32_t r = 0; r < l->plan->n_replicas; r++)
+        at = add_holders(lower_unit_owner(l, r, first), first, key, g, at);
+    const struct stage_build *holder = &l->stages[g->members[0].stage];
+    for (int32_t u = first; u <= last; u++)
+        g->elements += holder->plan->sharding ? elements_on(holder, u) : unit_elements(l, u);
+    if (zero) lower_zero_sections(l, l->p->n_groups - 1);
+    return lower_group_join(l, l->p->n_groups - 1, err);
+}
+
+static enum status make_mixed(struct lowering *l, int32_t first, int32_t last, const char *name,
+                              bool bucketed, struct error *err)
+{
+    const struct stage_build **owner =
+        ARENA_ARRAY(l->a, const struct stage_build *, (size_t)l->plan->n_replicas);
+    for (int32_t r = 0; r < l->plan->n_replicas; r++) owner[r] = lower_unit_owner(l, r, first);
+    return lower_cells(
+        l, owner, l->plan->n_replicas, name,
+        (struct group_plan){.first_unit = first, .last_unit = last, .bucketed = bucketed}, err);
+}
+
+/* One sum for each part in which the parameters are kept. */
+static enum status make_bucket(struct lowering *l, int32_t first, int32_t last, const char *name,
+                               bool bucketed, struct error *err)
+{
+    if (l->mixed[first]) return make_mixed(l, first, last, name, bucketed, err);
+    int32_t n = lower_shard_keys(lower_unit_owner(l, 0, first), first);
+    for (int32_t k = 0; k < n; k++)
+        TRY(make_sum(l, first, last, k, n > 1 ? arena_printf(l->a, "%s.%" PRId32, name, k) : name,
+                     bucketed, err));
+    return OK;
+}
+
+static enum status make_interval(struct lowering *l, int32_t first, int32_t last, struct error *err)
+{
+    int64_t bucket = interval_bucket(l, first), bytes = 0;
+    int32_t number = 0, end = last;
+    bool layers = lower_zero_of(l, first) > 1; /* whole ones, by default each by itself */
+    for (int32_t u = last; u >= first; u--) {
+        bytes += unit_bytes(l, u);
+        bool full = layers ? u > 0 && lower_unit(l, u - 1)->layer != lower_unit(l, u)->layer &&
+                                 bytes >= bucket
+                           : bucket && bytes >= bucket;
+        if (u > first && !full) continue;
+        const char *name =
+            arena_printf(l->a, "grad[%" PRId32 "..%" PRId32 "]#%" PRId32, first, last, number++);
+        TRY(make_bucket(l, u, end, name, bucket > 0, err));
+        end = u - 1, bytes = 0;
+    }
+    return OK;
+}
+
+/* Every device of the one stage, and every one of the other, holds that use's whole sum. Of each stage the first
+ * brings it, the others have cleared theirs (lower_procedures.c), and all get both. */
+static enum status exchange_far(struct lowering *l, const char *name, struct group_plan plan,
+                                const struct stage_build *a, const struct stage_build *b,
+                                struct error *err)
+{
+    struct group *g = lower_group_new(l, name, GROUP_RING, a->n_shards + b->n_shards, plan);
+    add_members(b, g, add_members(a, g, 0));
+    g->elements = largest_share(l, b, plan.last_unit, largest_share(l, a, plan.first_unit, -1));
+    return join_links(l, g, err);
+}
+
+/* On devices that have both, each for itself. */
+static void exchange_local(struct lowering *l, const char *name, struct group_plan plan,
+                           const struct stage_build *a, const struct stage_build *b)
+{
+    for (int32_t k = 0; k < a->n_shards; k++) {
+        const char *own = a->n_shards > 1 ? arena_printf(l->a, "%s.%" PRId32, name, k) : name;
+        struct group *g = lower_group_new(l, own, GROUP_LOCAL, 2, plan);
+        g->members[0] = (struct group_member){.stage = a->index + k, .apart = -1};
+        g->members[1] = (struct group_member){.stage = b->index + k, .apart = -1};
+        g->elements = elements_on(a + k, plan.first_unit);
+        for (int32_t i = 0; i < 2; i++) g->link[i] = -1;
+    }
+}
+
+static enum status make_exchange(struct lowering *l, int32_t replica, int32_t first, int32_t second,
+                                 struct error *err)
+{
+    const struct stage_build *a = lower_unit_owner(l, replica, first),
+                             *b = lower_unit_owner(l, replica, second);
+    if (a == b) return OK;
+    bool whole = lower_shard_whole(a, first) && lower_shard_whole(b, second);
+    const struct tensor *t = &a->v->g->tensors[a->v->units[first].parameter];
+    const char *name = arena_printf(l->a, "tied[%s]@%" PRId32, t->name, replica);
+    struct group_plan plan = {.first_unit = first, .last_unit = second, .tied = true};
+    if (a->s->device != b->s->device && !whole)
+        return lower_cells(l, (const struct stage_build *[]){a, b}, 2, name, plan, err);
+    if (a->s->device != b->s->device) return exchange_far(l, name, plan, a, b, err);
+    if (!whole && !lower_shard_same_parts(a, b, first))
+        return lower_error(l, b, err, ERR_INPUT,
+                           "sharding: parameter %s is used in two stages of the same devices, "
+                           "which keep other parts of it for the one than for the other",
+                           t->name);
+    exchange_local(l, name, plan, a, b);
+    return OK;
+}
+
+static void tell_members(struct lowering *l)
+{
+    const struct program *p = l->p;
+    for (int32_t i = 0; i < p->n_groups; i++)
+        for (int32_t k = 0; k < p->groups[i].n_members; k++)
+            l->stages[p->groups[i].members[k].stage].n_groups++;
+    for (int32_t s = 0; s < p->n_stages; s++) {
+        l->stages[s].groups = ARENA_ARRAY(l->a, int32_t, (size_t)l->stages[s].n_groups);
+        l->stages[s].member = ARENA_ARRAY(l->a, int32_t, (size_t)l->stages[s].n_groups);
+        l->stages[s].n_groups = 0;
+    }
+    for (int32_t i = 0; i < p->n_groups; i++)
+        for (int32_t k = 0; k < p->groups[i].n_members; k++) {
+            struct stage_build *b = &l->stages[p->groups[i].members[k].stage];
+            b->member[b->n_groups] = k;
+            b->groups[b->n_groups++] = i;
+        }
+}
+
+enum status lower_groups(struct lowering *l, struct error *err)
+{
+    TRY(lower_zero_check(l, err));
+    TRY(lower_shard_mixed(l, err));
+    for (int32_t last = l->n_units - 1, first; last >= 0; last = first - 1) {
+        for (first = last; first > 0 && joins(l, first - 1, last);) first--;
+        if (needs_group(l, last)) TRY(make_interval(l, first, last, err));
+    }
+    for (int32_t u = 0; u < l->n_units; u++)
+        if (lower_unit(l, u)->use == 1)
+            for (int32_t r = 0; r < l->plan->n_replicas; r++)
+                TRY(make_exchange(l, r, l->views[0].use_unit[2 * lower_unit(l, u)->parameter], u,
+                                  err));
+    if (lower_scales(l)) TRY(lower_scale_groups(l, err));
+    lower_zero_gathers(l);
+    tell_members(l);
+    return OK;
+}
+
+/* --- who launches them --- */
+
+struct launch { /* a group, the chunk of its member, and that one's lane */
+    int32_t group, chunk, lane;
+};
+
+static int by_number(const void *x, const void *y)
+{
+    const struct launch *a = x, *b = y;
+    return a->group != b->group ? (a->group > b->group) - (a->group < b->group)
+                                : (a->lane > b->lane) - (a->lane < b->lane);
+}
+
+/* Sums that the step's last weight gradients complete. */
+static bool launched_last(const struct lowering *l, int32_t group)
+{
+    const struct group_plan *g = &l->group_plans[group];
+    return !g->tied && !g->overflow && g->gathered < 0 && g->zero < 2;
+}
+
+/* Whether two lanes' devices share their stages, and so take the same calls. */
+static bool share_calls(const struct lowering *l, int32_t k, int32_t other)
+{
+    const struct lane_build *x = &l->lanes[k], *y = &l->lanes[other];
+    bool several = l->stages[x->stages[0]].n_shards > 1;
+    return k == other || (several && x->replica == y->replica && x->turn == y->turn);
+}
+
+static void add_launches(const struct lowering *l, int32_t k, struct launch *out, size_t *n)
+{
+    for (int32_t c = 0; c < l->lanes[k].n_stages; c++) {
+        const struct stage_build *b = &l->stages[l->lanes[k].stages[c]];
+        for (int32_t i = 0; i < b->n_groups; i++) {
+            if (!launched_last(l, b->groups[i])) continue;
+            if (out) out[*n] = (struct launch){b->groups[i], c, k};
+            ++*n;
+        }
+    }
+}
+
+/* Those groups of a device and of all that share its stages, by ascending number. */
+static struct launch *lane_launches(const struct lowering *l, int32_t k, size_t *n)
+{
+    struct launch *out = NULL;
+    for (int round = 0; round < 2; round++) {
+        *n = 0;
+        for (int32_t other = 0; other < l->p->n_devices; other++)
+            if (share_calls(l, k, other)) add_launches(l, other, out, n);
+        if (!out) out = ARENA_ARRAY(l->a, struct launch, *n + 1);
+    }
+    qsort(out, *n, sizeof *out, by_number);
+    return out;
+}
+
+/* Has this device a sum of every bucket of which one that shares its stages has one? */
+static bool has_all(const struct lowering *l, int32_t k, const struct launch *x, size_t n)
+{
+    for (size_t i = 0, end; i < n; i = end) {
+        bool own = false;
+        int32_t unit = l->group_plans[x[i].group].first_unit;
+        for (end = i; end < n && l->group_plans[x[end].group].first_unit == unit; end++)
+            own |= x[end].lane == k;
+        if (!own) return false;
+    }
+    return true;
+}
+
+/* Each chunk's last weight gradients may launch its groups, but never one before a group of lower number: a chunk that
+ * is ready too early leaves its launch to the chunk that is ready next. Devices that share their stages do so alike, and for groups
+ * that only others of them have as well: among their launches are meetings, which all of them come to in one order. Where one has a
+ * sum less than another, no launch is early. */
+void lower_launches(struct lowering *l)
+{
+    for (int32_t k = 0; k < l->p->n_devices; k++) {
+        const struct lane_build *lane = &l->lanes[k];
+        size_t n;
+        struct launch *launches = lane_launches(l, k, &n);
+        struct stage_build *at = NULL;
+        bool late = false;
+        for (int32_t other = 0; other < l->p->n_devices; other++)
+            late |= share_calls(l, k, other) && !has_all(l, other, launches, n);
+        for (size_t i = 0; i < n; i++) {
+            struct stage_build *b = &l->stages[lane->stages[launches[i].chunk]];
+            if (!at || b->last_weight > at->last_weight) at = b;
+            at->late = late;
+            if (launches[i].lane != k) continue;
+            if (!at->launches) at->launches = ARENA_ARRAY(l->a, int32_t, n);
+            at->launches[at->n_launches++] = launches[i].group;
+        }
+    }
+}
+
+/* Updates come by descending chunk. */
+bool lower_exchanged_before(const struct lowering *l, const struct stage_build *b, int32_t group)
+{
+    const struct group *g = &l->p->groups[group];
+    for (int32_t k = 0; g->algorithm == GROUP_LOCAL && k < g->n_members; k++)
+        if (l->stages[g->members[k].stage].chunk > b->chunk) return true;
+    return false;
+}
+
+int32_t lower_group_of_unit(const struct lowering *l, const struct stage_build *b, int32_t unit)
+{
+    for (int32_t i = 0; i < b->n_groups; i++) {
+        const struct group_plan *g = &l->group_plans[b->groups[i]];
+        if (!g->tied && !g->overflow && unit >= g->first_unit && unit <= g->last_unit)
+            return b->groups[i];
+    }
+    return -1;
+}
+
+static void segments_of(struct lowering *l, const struct stage_build *b, int32_t group,
+                        struct group_member *m)
+{
+    const struct group_plan *plan = &l->group_plans[group];
+    if (plan->overflow) {
+        lower_scale_segment(l, b, m);
+        return;
+    }
+    if (plan->zero) {
+        lower_zero_segments(l, b, group, m);
+        return;
+    }
+    const struct cells *cells = plan->cells;
+    int32_t n = cells ? cells->n : plan->tied ? 1 : plan->last_unit - plan->first_unit + 1;
+    m->segments = ARENA_ARRAY(l->a, int32_t, (size_t)n);
+    m->n_segments = n;
+    if (cells) m->within = cells->within + (m - l->p->groups[group].members) * n;
+    if (plan->tied) {
+        bool first = lower_owns(b, lower_unit(l, plan->first_unit)->layer);
+        for (int32_t i = 0; i < n; i++)
+            m->segments[i] = l->sum_slot[first ? plan->first_unit : plan->last_unit];
+        return;
+    }
+    for (int32_t i = 0; i < n; i++)
+        m->segments[i] = l->sum_slot[cells ? cells->unit[i] : plan->first_unit + i];
+    if (!b->apart) return;
+    m->apart_segments = ARENA_ARRAY(l->a, int32_t, (size_t)n);
+    for (int32_t i = 0; i < n; i++) m->apart_segments[i] = l->apart_slot[plan->first_unit + i];
+    m->apart = b->s->slots[m->apart_segments[0]].ring;
+}
+
+/* One collective runs at a time, so the largest staging area serves all. */
+void lower_group_segments(struct lowering *l, struct stage_build *b)
+{
+    for (int32_t i = 0; i < b->n_groups; i++) {
+        struct group *g = &l->p->groups[b->groups[i]];
+        struct group_member *m = &g->members[b->member[i]];
+        segments_of(l, b, b->groups[i], m);
+        int64_t bytes = group_staging_bytes(g, m, b->s);
+        if (bytes > b->s->buffer_bytes) b->s->buffer_bytes = bytes;
+    }
+}
+
+int32_t lower_complete_at(const struct lowering *l, const struct stage_build *b, int32_t group,
+                          int32_t end)
+{
+    const struct group_plan *g = &l->group_plans[group];
+    bool own = false;
+    for (int32_t i = 0; i < b->n_groups; i++) own |= b->groups[i] == group;
+    if (b->late) return end;
+    if (!own) return 0;
+    if (!g->bucketed) return end;
+    int32_t at = 0;
+    for (int32_t u = g->first_unit; u <= g->last_unit; u++)
+        if (l->done_at[u] > at) at = l->done_at[u];
+    return at;
+}

@@ -1,0 +1,182 @@
+/* core/lower/links.c - devices and links of the cluster as a program has them, and routes over several links as one more.
+ *
+ * Links keep their places; each pair of devices that meets through switches has one route behind them, and each pair that
+ * uses a link of every two devices one of its own, direction 0 from the device that stands first in the cluster.
+ */
+#include "core/lower/internal.h"
+
+#include "core/base/arena.h"
+#include "core/cluster/topology.h"
+
+#include <string.h>
+
+struct lower_routes {
+    struct topology *topology;
+    size_t capacity; /* of the program's links */
+    int32_t n,
+        *slots; /* link of each pair met so far, or -1: open hash of a power of two, at most half full */
+    int32_t n_slots;
+    int32_t (*pair)[2]; /* (n) devices; the k-th pair's route or own link is link c->n_links + k */
+    size_t pair_capacity;
+};
+
+struct program_device lower_device(const struct cluster *c, int32_t device)
+{
+    const struct device *d = &c->devices[device];
+    const struct device_type *t = &c->types[d->type];
+    bool host = !strcmp(t->catalogue, "host");
+    return (struct program_device){.name = d->name,
+                                   .type = t->name,
+                                   .host = c->nodes[d->node].host,
+                                   .kind = host ? "host" : "cuda",
+                                   .card = t->catalogue,
+                                   .index = d->index,
+                                   .type_index = d->type,
+                                   .slowdown = t->slowdown,
+                                   .memory_bytes = t->memory_bytes,
+                                   .multiprocessors = t->multiprocessors};
+}
+
+static struct program_link link_of(const struct cluster *c, int32_t link)
+{
+    const struct link *k = &c->links[link];
+    return (struct program_link){.name = k->name,
+                                 .bandwidth_Bps = k->bandwidth_Bps,
+                                 .latency_s = k->latency_s,
+                                 .half_duplex = k->half_duplex,
+                                 .emulated = c->emulated,
+                                 .sharing = (int32_t)k->sharing,
+                                 .compute_slowdown = k->compute_slowdown,
+                                 .max_ctas = k->max_ctas,
+                                 .net_name = k->net_name};
+}
+
+struct program_link *lower_cluster_links(struct arena *a, const struct cluster *c)
+{
+    struct program_link *links = ARENA_ARRAY(a, struct program_link, (size_t)c->n_links);
+    for (int32_t i = 0; i < c->n_links; i++) links[i] = link_of(c, i);
+    return links;
+}
+
+void lower_links(struct lowering *l)
+{
+    const struct cluster *c = &l->plan->cluster;
+    struct program *p = l->p;
+    p->n_links = c->n_links;
+    p->links = lower_cluster_links(l->a, c);
+    l->routes = ARENA_ARRAY(l->a, struct lower_routes, 1);
+    *l->routes =
+        (struct lower_routes){.topology = topology_new(l->a, c), .capacity = (size_t)c->n_links};
+}
+
+static int32_t *slot_of(const struct lower_routes *r, int32_t low, int32_t high)
+{
+    uint64_t at = ((uint64_t)low << 32 | (uint32_t)high) * UINT64_C(0x9E3779B97F4A7C15) >> 32;
+    for (;; at++) {
+        int32_t *slot = &r->slots[at & (uint64_t)(r->n_slots - 1)];
+        if (*slot < 0 || (r->pair[*slot][0] == low && r->pair[*slot][1] == high)) return slot;
+    }
+}
+
+static void grow(struct lowering *l)
+{
+    struct lower_routes *r = l->routes;
+    r->n_slots = r->n_slots ? 2 * r->n_slots : 64;
+    r->slots = ARENA_ARRAY(l->a, int32_t, (size_t)r->n_slots);
+    memset(r->slots, -1, sizeof *r->slots * (size_t)r->n_slots);
+    for (int32_t i = 0; i < r->n; i++) *slot_of(r, r->pair[i][0], r->pair[i][1]) = i;
+}
+
+/* "up+core+down", as much as stays readable. */
+static const char *name_of(struct lowering *l, const struct route *way)
+{
+    const struct link *links = l->plan->cluster.links;
+    const char *name = links[way->link[0]].name;
+    for (int32_t i = 1; i < way->n_hops; i++)
+        name =
+            strlen(name) > 80 ? name : arena_printf(l->a, "%s+%s", name, links[way->link[i]].name);
+    return name;
+}
+
+/* Its own link of two devices, alike for all of their types. */
+static void make_pair(struct lowering *l, int32_t low, int32_t high, int32_t of,
+                      struct program_link *out)
+{
+    const struct cluster *c = &l->plan->cluster;
+    const struct device *a = &c->devices[low], *b = &c->devices[high];
+    *out = link_of(c, of);
+    out->name = arena_printf(l->a, "%s:%s-%s", out->name, a->name, b->name);
+    out->paired = true, out->of = of, out->type[0] = a->type, out->type[1] = b->type;
+}
+
+static bool make_route(struct lowering *l, int32_t low, int32_t high, struct program_link *out)
+{
+    const struct cluster *c = &l->plan->cluster;
+    struct route way;
+    if (!c->n_switches || !topology_route(l->routes->topology, low, high, &way)) return false;
+    *out = (struct program_link){.name = name_of(l, &way),
+                                 .emulated = c->emulated,
+                                 .sharing = LINK_FAIR,
+                                 .n_hops = way.n_hops,
+                                 .hop = way.link,
+                                 .hop_direction = way.towards};
+    bool clash = false;
+    for (int32_t i = 0; i < way.n_hops; i++) {
+        const struct link *hop = &c->links[way.link[i]];
+        if (hop->compute_slowdown > out->compute_slowdown)
+            out->compute_slowdown = hop->compute_slowdown;
+        link_nccl_join(hop->max_ctas, hop->net_name, &out->max_ctas, &out->net_name, &clash);
+    }
+    if (clash) out->net_name = NULL;
+    return true;
+}
+
+/* The link behind the cluster's that is these two devices' alone: of the cluster's link `of`, or a route where that is -1. */
+static bool pair_link(struct lowering *l, int32_t from, int32_t to, int32_t of, int32_t *link)
+{
+    struct lower_routes *r = l->routes;
+    struct program *p = l->p;
+    struct program_link made;
+    if (2 * r->n >= r->n_slots) grow(l);
+    int32_t low = from < to ? from : to, high = from < to ? to : from;
+    int32_t *slot = slot_of(r, low, high), known = *slot;
+    *link = l->plan->cluster.n_links + known;
+    if (known >= 0) return true;
+    if (of >= 0)
+        make_pair(l, low, high, of, &made);
+    else if (!make_route(l, low, high, &made))
+        return false;
+    r->pair = arena_grow(l->a, r->pair, (size_t)r->n, &r->pair_capacity, sizeof *r->pair);
+    r->pair[r->n][0] = low, r->pair[r->n][1] = high;
+    *slot = r->n++;
+    p->links = arena_grow(l->a, p->links, (size_t)p->n_links, &r->capacity, sizeof *p->links);
+    *link = p->n_links++;
+    p->links[*link] = made;
+    return true;
+}
+
+enum status lower_link(struct lowering *l, const struct stage_build *from,
+                       const struct stage_build *to, int32_t *link, int32_t *direction,
+                       struct error *err)
+{
+    const struct cluster *c = &l->plan->cluster;
+    int32_t a = from->device, b = to->device;
+    *link = cluster_link(c, a, b, direction);
+    bool every = *link >= 0 && link_of_every_pair(&c->links[*link]);
+    if (*link >= 0 && !every) return OK;
+    if (!every) *direction = a > b;
+    if (a != b && pair_link(l, a, b, *link, link)) return OK;
+    return lower_error(l, from, err, ERR_INPUT,
+                       c->n_switches ? "no way from %s to %s" : "no link from %s to %s",
+                       c->devices[a].name, c->devices[b].name);
+}
+
+bool lower_blocking(const struct lowering *l, int32_t link)
+{
+    const struct cluster *c = &l->plan->cluster;
+    const struct program_link *k = &l->p->links[link];
+    bool any =
+        (link < c->n_links && c->links[link].blocking) || (k->paired && c->links[k->of].blocking);
+    for (int32_t i = 0; i < k->n_hops; i++) any |= c->links[k->hop[i]].blocking;
+    return any;
+}

@@ -1,0 +1,314 @@
+/* core/lower/lower.c - a plan to its program: the order of the steps, channels, memory, the proof.
+ *
+ * Everything a lane does is decided by the plan and by these rules; two calls with equal plans give
+ * equal programs. The token game plays the result through before anybody gets it. Where it stops
+ * and somebody waits for a buffer of messages to leave, those rings get more buffers, up to one for
+ * each microbatch; where that does not help, the plan's orders themselves block, and the error
+ * names who.
+ */
+#include "core/lower/internal.h"
+
+#include "core/program/device_memory.h"
+#include "core/graph/gradient.h"
+#include "core/program/internal.h"
+#include "core/base/units.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum status lower_error(const struct lowering *l, const struct stage_build *b, struct error *err,
+                        enum status code, const char *fmt, ...)
+{
+    char message[sizeof err->text], place[160] = "";
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    if (l->plan->file && b->plan->line)
+        snprintf(place, sizeof place, "%s:%" PRId32 ":%" PRId32 ": ", l->plan->file, b->plan->line,
+                 b->plan->column);
+    return error_set(err, code, "%sreplicas[%" PRId32 "].stages[%" PRId32 "]: %s", place,
+                     b->replica, b->stage, message);
+}
+
+/* --- devices, links --- */
+
+static void copy_cluster(struct lowering *l)
+{
+    const struct cluster *c = &l->plan->cluster;
+    struct program *p = l->p;
+    p->devices = ARENA_ARRAY(l->a, struct program_device, (size_t)p->n_devices);
+    for (int32_t i = 0; i < p->n_devices; i++) p->devices[i] = lower_device(c, l->lanes[i].device);
+    lower_links(l);
+}
+
+static void make_head(struct lowering *l)
+{
+    const struct plan *plan = l->plan;
+    *l->p = (struct program){.name = plan->name ? plan->name : "",
+                             .plan_hash = l->o->unhashed ? 0 : plan_hash(l->a, plan),
+                             .seed = plan->seed,
+                             .dtype = plan->job.precision,
+                             .emulated = plan->cluster.emulated,
+                             .deterministic = plan->deterministic,
+                             .steps = plan->steps > 0 ? plan->steps : 1,
+                             .microbatch = plan->microbatch,
+                             .sequence_length = plan->job.sequence_length,
+                             .vocabulary = plan->job.model.vocabulary,
+                             .pixels = model_pixels(&plan->job.model),
+                             .loss_scale = plan->job.model.measured ? (struct loss_scale){0}
+                                                                    : plan->job.loss_scale,
+                             .optimizer = plan->job.optimizer};
+}
+
+/* --- memory --- */
+
+static void ring_bytes(struct program_stage *s)
+{
+    s->class_bytes[SLOT_RING] = 0;
+    for (int32_t i = 0; i < s->n_rings; i++)
+        s->class_bytes[SLOT_RING] += s->rings[i].count * s->rings[i].stride_bytes;
+}
+
+struct holder {
+    const char *name;
+    int64_t bytes;
+};
+
+/* What a device's stages hold together, the largest first. */
+static const char *holders_text(const struct lowering *l, const struct lane_build *lane)
+{
+    int64_t bytes[SLOT_CLASS_COUNT + 1] = {0}, reserve = 0;
+    int32_t most = 0;
+    for (int32_t c = 0; c < lane->n_stages; c++) {
+        const struct program_stage *s = &l->p->stages[lane->stages[c]];
+        for (int32_t i = 0; i <= SLOT_CLASS_COUNT; i++) bytes[i] += program_card_bytes(s, i);
+        reserve = s->reserve_bytes;
+        for (int32_t i = 0; i < s->n_rings; i++)
+            most = s->rings[i].count > most ? s->rings[i].count : most;
+    }
+    struct holder h[] = {
+        {arena_printf(l->a, "activations (%" PRId32 " buffers)", most), bytes[SLOT_RING]},
+        {"parameters", bytes[SLOT_PARAMETER]},
+        {"gradients", bytes[SLOT_GRADIENT]},
+        {"optimizer state", bytes[SLOT_STATE]},
+        {"scratch", bytes[SLOT_SCRATCH]},
+        {"reserve", reserve},
+        {"collective buffers", bytes[SLOT_CLASS_COUNT]}};
+    enum { N = sizeof h / sizeof *h };
+    for (int i = 1; i < N; i++)
+        for (int k = i; k > 0 && h[k].bytes > h[k - 1].bytes; k--) {
+            struct holder t = h[k];
+            h[k] = h[k - 1], h[k - 1] = t;
+        }
+    const char *text = "";
+    char one[32];
+    for (int i = 0; i < N && h[i].bytes > 0; i++)
+        text = arena_printf(l->a, "%s%s%s %s", text, i ? ", " : "", h[i].name,
+                            units_print_bytes(one, (double)h[i].bytes));
+    return text;
+}
+
+/* In one unit, with as many digits as tell them apart. */
+static void print_apart(char x[32], char y[32], int64_t a, int64_t b)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    int unit = 0;
+    double scale = 1;
+    units_print_bytes(x, (double)a), units_print_bytes(y, (double)b);
+    for (; (double)b >= 1024 * scale && unit < 6; unit++) scale *= 1024;
+    for (int digits = 4; !strcmp(x, y) && a != b && digits < 18; digits++) {
+        snprintf(x, 32, "%.*g %s", digits, (double)a / scale, units[unit]);
+        snprintf(y, 32, "%.*g %s", digits, (double)b / scale, units[unit]);
+    }
+}
+
+static enum status too_big(const struct lowering *l, int32_t device, struct error *err)
+{
+    const struct lane_build *lane = &l->lanes[device];
+    char needs[32], has[32], one[32];
+    int64_t need = program_lane_bytes(l->p, device), have = l->p->devices[device].memory_bytes;
+    print_apart(needs, has, need, have);
+    return lower_error(l, &l->stages[lane->stages[0]], err, ERR_INFEASIBLE,
+                       "%s: needs %s of %s, lacks %s: %.256s", l->p->devices[device].name, needs,
+                       has, units_print_bytes(one, (double)(need - have)), holders_text(l, lane));
+}
+
+/* What running takes of a card beside slots: counted, and stated by the catalogue for what only libraries know. */
+static void reserve_devices(struct lowering *l)
+{
+    const struct program *p = l->p;
+    const struct cluster *c = &l->plan->cluster;
+    if (p->uneven || l->plan->job.model.measured) return;
+    struct device_memory *m = ARENA_ARRAY(l->a, struct device_memory, (size_t)p->n_devices + 1);
+    device_memory_of(l->a, p, m);
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        const struct device_type *t = &c->types[p->devices[i].type_index];
+        int64_t bytes = device_memory_known(&m[i]) + t->context_bytes + m[i].cliques * t->clique_bytes;
+        if (t->context_bytes < 0) continue;
+        for (int32_t k = 0; t->tensor_parallel < 2 && k < p->lanes[i].n_stages; k++) {
+            struct program_stage *s = &p->stages[p->lanes[i].stages[k]];
+            if (bytes > s->reserve_bytes) s->reserve_bytes = bytes;
+        }
+    }
+}
+
+static enum status check_memory(const struct lowering *l, struct error *err)
+{
+    int64_t most = 0; /* the device that lacks most is named */
+    int32_t fullest = -1;
+    for (int32_t i = 0; i < l->p->n_devices; i++) {
+        int64_t lacks = program_lane_bytes(l->p, i) - l->p->devices[i].memory_bytes;
+        if (lacks > most) most = lacks, fullest = i;
+    }
+    return fullest < 0 ? OK : too_big(l, fullest, err);
+}
+
+/* --- the proof --- */
+
+static bool more_buffers(struct lowering *l, const struct blocked_ring *blocked, int32_t n)
+{
+    bool any = false;
+    for (int32_t i = 0; i < n; i++) {
+        struct program_stage *s = &l->p->stages[blocked[i].stage];
+        struct ring *r = &s->rings[blocked[i].ring];
+        if (r->count >= s->microbatches) continue;
+        r->count = 2 * r->count < s->microbatches ? 2 * r->count : s->microbatches;
+        any = true;
+        ring_bytes(s);
+    }
+    return any;
+}
+
+static enum status prove(struct lowering *l, struct error *err)
+{
+    for (;;) {
+        struct blocked_ring *blocked;
+        int32_t n;
+        struct error why = {0};
+        enum status status = program_play(l->a, l->p, &blocked, &n, &why);
+        if (status == OK) return OK;
+        if (!more_buffers(l, blocked, n))
+            return error_set(err, status, "%s%s%s", l->plan->file ? l->plan->file : "",
+                             l->plan->file ? ": " : "", why.text);
+    }
+}
+
+static void make_arrays(struct lowering *l)
+{
+    size_t n = 0, ops = 0, units = (size_t)l->n_units;
+    for (int32_t i = 0; i < l->n_views; i++) {
+        const struct graph *g = l->views[i].g;
+        n = (size_t)g->n_tensors > n ? (size_t)g->n_tensors : n;
+        ops = (size_t)g->n_ops > ops ? (size_t)g->n_ops : ops;
+    }
+    l->slot_forward = ARENA_ARRAY(l->a, int32_t, n), l->slot_back = ARENA_ARRAY(l->a, int32_t, n);
+    l->uses_forward = ARENA_ARRAY(l->a, uint8_t, n), l->uses_back = ARENA_ARRAY(l->a, uint8_t, n);
+    l->apart_slot = ARENA_ARRAY(l->a, int32_t, units),
+    l->sum_slot = ARENA_ARRAY(l->a, int32_t, units);
+    l->done_at = ARENA_ARRAY(l->a, int32_t, units);
+    l->rerun = ARENA_ARRAY(l->a, bool, ops);
+}
+
+/* What was measured whole can neither be split nor be shared by any number of cards. */
+static enum status check_measured(const struct lowering *l, const struct stage_build *b,
+                                  struct error *err)
+{
+    const struct graph *g = b->v->g;
+    for (int32_t i = 0; i < g->n_forward; i++) {
+        if (g->ops[i].kind != OP_measured_forward || !lower_owns(b, g->ops[i].layer)) continue;
+        if (b->split)
+            return lower_error(l, b, err, ERR_INPUT,
+                               "the backward of a measured layer is one: its order has F and B");
+        const struct shares *s = g->tensors[g->ops[i].output[1]].shares;
+        if (s && shares_at(s, b->s->cards) < 0)
+            return lower_error(l, b, err, ERR_INPUT,
+                               "layer %s was not measured on %" PRId32 " cards",
+                               g->layer_name[g->ops[i].layer], b->s->cards);
+    }
+    return OK;
+}
+
+static void lower_stage(struct lowering *l, struct stage_build *b)
+{
+    l->v = b->v;
+    lower_slots(l, b);
+    lower_procedures(l, b);
+    lower_scratch(l, b);
+    lower_ring_counts(l, b);
+    ring_bytes(b->s);
+    lower_join_channels(l, b);
+    lower_group_segments(l, b);
+}
+
+enum status lower_plan_graphs(struct arena *a, const struct plan *p, const struct lower_graphs *s,
+                              const struct lower_options *o, struct program *out, struct error *err)
+{
+    struct lowering l = {.a = a, .plan = p, .o = o, .p = out, .n_layers = s->graphs[0]->n_layers};
+    TRY(plan_check(p, l.n_layers, err));
+    make_head(&l);
+    TRY(lower_stages(&l, s, err));
+    copy_cluster(&l);
+    TRY(lower_units(&l, err));
+    TRY(lower_shard_teams(&l, err));
+    make_arrays(&l);
+    TRY(lower_channels(&l, err));
+    TRY(lower_orders(&l, err));
+    for (int32_t i = 0; i < out->n_stages; i++) TRY(check_measured(&l, &l.stages[i], err));
+    TRY(lower_groups(&l, err));
+    lower_launches(&l);
+    for (int32_t i = 0; i < out->n_stages; i++) lower_stage(&l, &l.stages[i]);
+    lower_share_orders(&l);
+    TRY(prove(&l, err));
+    reserve_devices(&l);
+    return o->check_memory ? check_memory(&l, err) : OK;
+}
+
+enum status lower_plan_graph(struct arena *a, const struct plan *p, const struct graph *g,
+                             const struct lower_options *o, struct program *out, struct error *err)
+{
+    struct graph *only = (struct graph *)(uintptr_t)g; /* which nobody writes to */
+    const struct lower_graphs s = {.n = 1, .graphs = &only, .capacity = 1};
+    return lower_plan_graphs(a, p, &s, o, out, err);
+}
+
+/* Does a stage end between logits in long rows and their loss, in a plan some of whose devices share operators? Those may
+ * have logits by parts of the vocabulary, whose rows are no longer than they are, and both ends must mean the same. */
+static bool long_rows_cross(const struct plan *p, const struct graph *g)
+{
+    bool shared = false, crosses = false;
+    int32_t loss = g->n_forward - 1, product = loss;
+    while (product >= 0 && g->ops[product].kind != OP_logits) product--;
+    for (int32_t r = 0; r < p->n_replicas && product >= 0; r++)
+        for (int32_t s = 0; s < p->replicas[r].n_stages; s++) {
+            const struct plan_stage *x = &p->replicas[r].stages[s];
+            shared |= x->sharding != NULL;
+            crosses |= x->last_layer >= g->ops[product].layer && x->last_layer < g->ops[loss].layer;
+        }
+    return shared && crosses;
+}
+
+static struct lower_options without(struct arena *a, const struct lower_options *o,
+                                    enum op_kind kind)
+{
+    struct lower_options out = *o;
+    enum op_kind *list = ARENA_ARRAY(a, enum op_kind, (size_t)o->n_fused);
+    out.n_fused = 0;
+    for (int32_t i = 0; i < o->n_fused; i++)
+        if (o->fused[i] != kind) list[out.n_fused++] = o->fused[i];
+    out.fused = list;
+    return out;
+}
+
+enum status lower_plan(struct arena *a, const struct plan *p, const struct lower_options *o,
+                       struct program *out, struct error *err)
+{
+    struct graph *g = NULL;
+    TRY(lower_training_graph(a, &p->job, p->microbatch, o, &g, err));
+    if (!long_rows_cross(p, g)) return lower_plan_graph(a, p, g, o, out, err);
+    struct lower_options plain = without(a, o, OP_logits);
+    TRY(lower_training_graph(a, &p->job, p->microbatch, &plain, &g, err));
+    return lower_plan_graph(a, p, g, &plain, out, err);
+}

@@ -1,0 +1,173 @@
+/* core/lower/meetings.c - conversions between devices of a stage as meetings: who, over which links, which way.
+ *
+ * A group of devices along an axis of the mesh is a team; its links are looked for once for each way that some meeting of it
+ * goes. Which way is said by the plan (collectives of core/sharding/sharding.h) or follows from the sizes of parts.
+ */
+#include "core/lower/internal.h"
+
+#include "core/base/arena.h"
+#include "core/sharding/shard.h"
+
+/* first: the stage's first device. */
+static struct lower_team *team_of(struct lowering *l, struct stage_build *first,
+                                  const struct exchange *e)
+{
+    struct lower_team *t = first[e->member[0]].team[e->axis];
+    size_t n = (size_t)e->n;
+    if (t) return t;
+    t = ARENA_ARRAY(l->a, struct lower_team, 1);
+    for (int32_t i = 0; i < e->n; i++) first[e->member[i]].team[e->axis] = t;
+    t->link = ARENA_ARRAY(l->a, int32_t, n), t->direction = ARENA_ARRAY(l->a, int32_t, n);
+    int32_t *node = ARENA_ARRAY(l->a, int32_t, n), *tier = ARENA_ARRAY(l->a, int32_t, n);
+    for (int32_t i = 0; i < e->n; i++) {
+        t->link[i] = -1;
+        node[i] = l->plan->cluster.devices[first[e->member[i]].device].node;
+    }
+    int32_t each = meeting_tiers_of(node, e->n, tier);
+    if (each > 1 && each < e->n) t->tier = tier;
+    return t;
+}
+
+/* The entry of the plan's collectives that the operator goes by, -1: none. */
+static int32_t entry_of(const struct stage_build *b, const struct graph_op *op)
+{
+    const struct lower_team *t = b->team[op->attrs.exchange->axis];
+    return sharding_way_for(b->plan->sharding, op->name, shard_meeting_kind(op), t->tier);
+}
+
+static struct meeting *meeting_of(struct lowering *l, const struct stage_build *b,
+                                  const struct graph_op *op)
+{
+    const int32_t *tier = b->team[op->attrs.exchange->axis]->tier;
+    struct meeting *m = shard_meeting(l->a, b->v->g, op, b->plan->sharding, tier);
+    m->in = ARENA_ARRAY(l->a, int32_t, (size_t)m->n);
+    m->out = ARENA_ARRAY(l->a, int32_t, (size_t)m->n);
+    return m;
+}
+
+/* The links of a group of devices, as far as its meetings use them: m of all members, which sends as they do. */
+static enum status find_links(struct lowering *l, struct stage_build *first,
+                              const struct exchange *e, const struct meeting *m, struct error *err)
+{
+    struct lower_team *t = first[e->member[0]].team[e->axis];
+    size_t n = (size_t)e->n;
+    bool ring = m->way == MEETING_BY_ring;
+    if (t->found[m->way]) return OK;
+    t->found[m->way] = true;
+    if (!ring && !t->pair_link) {
+        t->pair_link = ARENA_ARRAY(l->a, int32_t, n * n);
+        t->pair_direction = ARENA_ARRAY(l->a, int32_t, n * n);
+        for (size_t i = 0; i < n * n; i++) t->pair_link[i] = -1;
+    }
+    for (int32_t i = 0; i < e->n * e->n; i++) {
+        int32_t from = i / e->n, to = i % e->n;
+        if (!meeting_sends(m, from, to)) continue;
+        TRY(lower_link(l, &first[e->member[from]], &first[e->member[to]],
+                       ring ? &t->link[from] : &t->pair_link[i],
+                       ring ? &t->direction[from] : &t->pair_direction[i], err));
+    }
+    return OK;
+}
+
+static enum status find_team(struct lowering *l, struct stage_build *first,
+                             const struct graph_op *op, struct error *err)
+{
+    const struct exchange *e = op->attrs.exchange;
+    const struct stage_build *b = &first[e->member[0]];
+    struct lower_team *t = team_of(l, first, e);
+    struct meeting m = {.kind = MEETING_all_reduce,
+                        .way = shard_meeting_way(b->plan->sharding, op, t->tier),
+                        .n = e->n,
+                        .whole = {1, {0}},
+                        .tier = t->tier};
+    if (m.way == MEETING_BY_hierarchical) meeting_set_tiers(l->a, &m);
+    return find_links(l, first, e, &m, err);
+}
+
+/* An entry of a stage's collectives that is for no meeting of it. */
+static enum status check_entries(const struct lowering *l, const struct stage_build *first,
+                                 const bool *used, struct error *err)
+{
+    const struct sharding *s = first->plan->sharding;
+    for (int32_t k = 0; k < s->n_ways; k++) {
+        const struct sharding_way *w = &s->ways[k];
+        const char *text, *name = NULL;
+        const struct graph *g = first->v->g;
+        if (used[k]) continue;
+        for (int32_t i = 0; i < g->n_ops && !name; i++)
+            if (op_is_group(g->ops[i].kind) && lower_owns(first, g->ops[i].layer))
+                name = g->ops[i].name;
+        text = arena_printf(
+            l->a,
+            "collectives: \"%s\" is for no meeting that can go by %s and that no entry before it "
+            "takes; %s%s%s%s",
+            w->match, meeting_way_name(w->way),
+            w->way == MEETING_BY_hierarchical
+                ? "that takes members on several nodes, equally many and at least two on each; "
+                : "",
+            name ? "a meeting here is '" : "nobody meets here", name ? name : "", name ? "'" : "");
+        if (w->node) return node_error(w->node, err, "%s", text);
+        return lower_error(l, first, err, ERR_INPUT, "sharding: %s", text);
+    }
+    return OK;
+}
+
+enum status lower_shard_teams(struct lowering *l, struct error *err)
+{
+    for (int32_t i = 0; i < l->p->n_stages; i++) {
+        struct stage_build *b = &l->stages[i], *first = b - b->shard;
+        const struct graph *g = b->v->g;
+        const struct sharding *s = b->plan->sharding;
+        if (!s) continue;
+        if (b == first) first->ways_used = ARENA_ARRAY(l->a, bool, (size_t)s->n_ways);
+        for (int32_t k = 0; k < g->n_ops; k++) {
+            if (!op_is_group(g->ops[k].kind) || !lower_owns(b, g->ops[k].layer)) continue;
+            TRY(find_team(l, first, &g->ops[k], err));
+            int32_t entry = entry_of(b, &g->ops[k]);
+            if (entry >= 0) first->ways_used[entry] = true;
+        }
+        if (b->shard + 1 == b->n_shards) TRY(check_entries(l, first, first->ways_used, err));
+    }
+    return OK;
+}
+
+static int32_t new_meeting(struct lowering *l, struct stage_build *b, const struct graph_op *op,
+                           const char *name)
+{
+    const struct exchange *e = op->attrs.exchange;
+    const struct lower_team *t = b->team[e->axis];
+    struct meeting *m = meeting_of(l, b, op);
+    struct group *g =
+        lower_group_new(l, name, GROUP_RING, e->n, (struct group_plan){.last_unit = -1});
+    for (int32_t i = 0; i < e->n; i++)
+        g->members[i] =
+            (struct group_member){.stage = b->index - b->shard + e->member[i], .apart = -1};
+    if (m->way == MEETING_BY_ring)
+        g->link = t->link, g->direction = t->direction;
+    else
+        for (int32_t i = 0; i < e->n; i++) g->link[i] = -1;
+    m->pair_link = m->way == MEETING_BY_ring ? NULL : t->pair_link;
+    m->pair_direction = m->way == MEETING_BY_ring ? NULL : t->pair_direction;
+    g->each_call = true, g->meeting = m;
+    g->elements = shape_elements(&m->whole);
+    g->dtype = b->v->g->tensors[op->input[0]].dtype;
+    return l->p->n_groups - 1;
+}
+
+int32_t lower_shard_meeting(struct lowering *l, struct stage_build *b, int32_t op, bool again,
+                            const char *name, int32_t in, int32_t out)
+{
+    const struct graph *g = b->v->g;
+    const struct exchange *e = g->ops[op].attrs.exchange;
+    struct stage_build *first = b - b->shard;
+    int32_t n_ops = g->n_ops, n = b->n_shards;
+    if (!first->meetings)
+        first->meetings = ARENA_ARRAY(l->a, int32_t, 2 * (size_t)n_ops * (size_t)n);
+    int32_t *known = &first->meetings[((again ? n_ops : 0) + op) * n + e->member[0]];
+    if (!*known) *known = 1 + new_meeting(l, b, &g->ops[op], name);
+    struct group *x = &l->p->groups[*known - 1];
+    x->meeting->in[e->self] = in, x->meeting->out[e->self] = out;
+    int64_t staging = meeting_staging_bytes(x->meeting, x->dtype);
+    if (staging > b->s->buffer_bytes) b->s->buffer_bytes = staging;
+    return *known - 1;
+}

@@ -1,0 +1,244 @@
+/* core/lower/orders.c - who is called when on a device, and how many buffers that asks for.
+ *
+ * From a warm-up count w: w-1 forwards, then forward and backward in turn, then w-1 backwards. Or the
+ * order that the plan spells out, or names as a schedule. Then the updates, that of the last layers first: its sums
+ * were launched first. A stage sees of its device's order only its own calls. The number of buffers of a ring is the
+ * smallest one for which no buffer is born while its last holder lives, over endlessly many steps:
+ * positions of calls are periodic, so checking one step's microbatches suffices.
+ * A ring that only holds a message until it has left has no such number (when it leaves is a
+ * matter of time): it gets enough for the difference of the two stages' warm-ups, and the game
+ * afterwards tells whether more are needed.
+ */
+#include "core/lower/internal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- calls --- */
+
+static void append(struct lane_build *lane, char letter, int32_t chunk, int32_t microbatch)
+{
+    lane->calls[lane->n_calls++] = (struct schedule_op){letter, chunk, microbatch};
+}
+
+static void order_from_warmup(struct lane_build *lane, const struct stage_build *b,
+                              int32_t stages_behind)
+{
+    int32_t m = b->s->microbatches, w = b->plan->warmup ? b->plan->warmup : stages_behind + 1;
+    if (w > m) w = m;
+    for (int32_t i = 0; i < w - 1; i++) append(lane, 'F', 0, i);
+    for (int32_t i = w - 1; i < m; i++) append(lane, 'F', 0, i), append(lane, 'B', 0, i - (w - 1));
+    for (int32_t i = m - (w - 1); i < m; i++) append(lane, 'B', 0, i);
+}
+
+/* "F0 F1 B0 …"; plan_check has seen that every call is there once and in its place. */
+static void order_from_text(struct lane_build *lane, const char *text, int64_t most)
+{
+    struct schedule_op x;
+    enum plan_word w;
+    for (const char *t = text; (w = plan_next_call(&t, &x)) != PLAN_WORD_END;) {
+        if (w == PLAN_WORD_BAD || x.chunk >= lane->n_stages || lane->n_calls == most)
+            BUG("order '%s' has not been checked", text);
+        append(lane, x.letter, x.chunk < 0 ? 0 : x.chunk, x.microbatch);
+    }
+}
+
+static void lane_calls(struct lowering *l, struct lane_build *lane)
+{
+    const struct plan_replica *r = &l->plan->replicas[lane->replica];
+    const struct stage_build *first = &l->stages[lane->stages[0]];
+    int64_t most = 3 * (int64_t)r->microbatches * lane->n_stages;
+    const char *text = r->orders ? r->orders[first->stage] : first->plan->order;
+    lane->calls = ARENA_ARRAY(l->a, struct schedule_op, (size_t)most);
+    if (text)
+        order_from_text(lane, text, most);
+    else
+        order_from_warmup(lane, first, r->n_stages - 1 - first->stage);
+}
+
+/* --- a stage's part of them --- */
+
+static void note_positions(struct lowering *l, struct stage_build *b)
+{
+    for (int part = 0; part < PART_COUNT; part++)
+        b->at[part] = ARENA_ARRAY(l->a, int32_t, (size_t)b->s->microbatches);
+    for (int64_t i = 0; i < b->n_calls; i++) {
+        char letter = b->letter[i];
+        if (letter == 'F') b->at[PART_FORWARD][b->microbatch[i]] = (int32_t)i;
+        if (letter == 'B' || letter == 'I') b->at[PART_BACK][b->microbatch[i]] = (int32_t)i;
+        if (letter == 'B' || letter == 'W') b->at[PART_WEIGHT][b->microbatch[i]] = (int32_t)i;
+    }
+}
+
+static void stage_part(struct lowering *l, const struct lane_build *lane, struct stage_build *b)
+{
+    size_t most = 3 * (size_t)b->s->microbatches + 1;
+    b->letter = ARENA_ARRAY(l->a, char, most);
+    b->microbatch = ARENA_ARRAY(l->a, int32_t, most);
+    for (int64_t i = 0; i < lane->n_calls; i++) {
+        const struct schedule_op *x = &lane->calls[i];
+        if (x->chunk != b->chunk) continue;
+        b->letter[b->n_calls] = x->letter;
+        b->microbatch[b->n_calls++] = x->microbatch;
+        if (x->letter == 'I' || x->letter == 'W') b->split = true;
+        if (x->letter == 'B' || x->letter == 'W') b->last_weight = i;
+    }
+    note_positions(l, b);
+    for (b->in_flight = 0; b->in_flight < b->n_calls && b->letter[b->in_flight] == 'F';)
+        b->in_flight++;
+    b->ascending = true;
+    for (int32_t i = 1; i < b->s->microbatches; i++)
+        if (b->at[PART_WEIGHT][i] < b->at[PART_WEIGHT][i - 1]) b->ascending = false;
+    b->apart = l->plan->deterministic && (b->replica > 0 || !b->ascending);
+    b->letter[b->n_calls] = 'U';
+    b->microbatch[b->n_calls++] = -1;
+}
+
+/* Every call is written down once before orders are coded, some 50 bytes each. */
+static enum status count_calls(const struct lowering *l, struct error *err)
+{
+    int64_t calls = 0;
+    for (int32_t i = 0; i < l->p->n_stages; i++) calls += 2 * (int64_t)l->p->stages[i].microbatches;
+    if (calls <= SCHEDULE_MOST_OPS) return OK;
+    return error_set(err, ERR_RESOURCE,
+                     "the plan calls its stages %" PRId64 " times a step (two calls a microbatch "
+                     "and stage), of which at most %" PRId64
+                     " fit in memory: fewer, larger microbatches are needed",
+                     calls, SCHEDULE_MOST_OPS);
+}
+
+enum status lower_orders(struct lowering *l, struct error *err)
+{
+    struct schedule schedule;
+    TRY(count_calls(l, err));
+    for (int32_t i = 0; i < l->p->n_devices; i++) {
+        struct lane_build *lane = &l->lanes[i];
+        if (!i || lane->replica != l->lanes[i - 1].replica) {
+            struct plan_place at = {l->plan, lane->replica, -1, err};
+            if (l->plan->replicas[lane->replica].schedule) TRY(plan_schedule(l->a, &at, &schedule));
+        }
+        if (l->plan->replicas[lane->replica].schedule) {
+            lane->n_calls = schedule.lanes[lane->turn].n_ops;
+            lane->calls = schedule.lanes[lane->turn].ops;
+        } else {
+            lane_calls(l, lane);
+        }
+        for (int32_t c = 0; c < lane->n_stages; c++)
+            stage_part(l, lane, &l->stages[lane->stages[c]]);
+    }
+    return OK;
+}
+
+/* --- rings --- */
+
+/* Where in the endless list of calls the call of a letter for sequence number seq stands. */
+static int64_t position(const struct stage_build *b, char letter, int64_t seq)
+{
+    int64_t m = b->s->microbatches, step = seq / m;
+    if (letter == 'U') return (step + 1) * b->n_calls - 1;
+    enum part part = letter == 'F' ? PART_FORWARD : letter == 'W' ? PART_WEIGHT : PART_BACK;
+    return step * b->n_calls + b->at[part][seq % m];
+}
+
+/* Is the buffer of seq free again when that of seq + count is born, whatever seq? */
+static bool enough(const struct lowering *l, const struct stage_build *b, const struct ring *r,
+                   int64_t count)
+{
+    if (r->birth != 'R') {
+        for (int64_t seq = 0; seq < b->s->microbatches; seq++)
+            if (position(b, r->birth, seq + count) <= position(b, r->death, seq)) return false;
+        return true;
+    }
+    const struct channel *c = &l->p->channels[r->received];
+    if (count < c->receive_ahead) return false; /* the first ones are all posted from the start */
+    char consumer = c->gradient ? part_letter(b, PART_BACK) : 'F';
+    for (int64_t seq = 0; seq < b->s->microbatches; seq++)
+        if (position(b, consumer, seq + count - c->receive_ahead) < position(b, r->death, seq))
+            return false;
+    return true;
+}
+
+static int32_t sent_count(const struct lowering *l, const struct channel *c)
+{
+    int32_t difference = abs(l->stages[c->from_stage].in_flight - l->stages[c->to_stage].in_flight);
+    return difference + 1 > 2 ? difference + 1 : 2;
+}
+
+void lower_ring_counts(struct lowering *l, struct stage_build *b)
+{
+    for (int32_t i = 0; i < b->s->n_rings; i++) {
+        struct ring *r = &b->s->rings[i];
+        if (r->death == 'S') {
+            r->count = sent_count(l, &l->p->channels[r->sent]);
+            continue;
+        }
+        if (r->death == 'U') {
+            r->count = b->s->microbatches;
+            continue;
+        }
+        int64_t count = 1;
+        while (!enough(l, b, r, count)) count++;
+        r->count = (int32_t)count;
+    }
+}
+
+/* --- from letters to coded, shared orders --- */
+
+static int32_t procedure_of(const struct stage_build *b, char letter)
+{
+    return letter == 'F'   ? b->procedure_f
+           : letter == 'U' ? b->procedure_u
+           : letter == 'W' ? b->procedure_w
+                           : b->procedure_back;
+}
+
+static struct call *coded_calls(struct arena *scratch, const struct lowering *l,
+                                const struct lane_build *lane)
+{
+    struct call *calls =
+        ARENA_ARRAY(scratch, struct call, (size_t)lane->n_calls + 2 * (size_t)lane->n_stages);
+    int64_t n = 0;
+    for (; n < lane->n_calls; n++) {
+        const struct schedule_op *x = &lane->calls[n];
+        const struct stage_build *b = &l->stages[lane->stages[x->chunk]];
+        calls[n] = (struct call){procedure_of(b, x->letter), x->microbatch, x->chunk};
+        if (n == b->last_weight && b->procedure_last >= 0) calls[n].procedure = b->procedure_last;
+    }
+    for (int32_t c = lane->n_stages - 1; c >= 0 && lower_checks_apart(l, lane); c--)
+        calls[n++] = (struct call){l->stages[lane->stages[c]].procedure_check, -1, c};
+    for (int32_t c = lane->n_stages - 1; c >= 0; c--)
+        calls[n++] = (struct call){l->stages[lane->stages[c]].procedure_u, -1, c};
+    return calls;
+}
+
+static bool same_order(const struct order *a, const struct order *b)
+{
+    if (a->n_calls != b->n_calls || a->n_runs != b->n_runs) return false;
+    for (int32_t i = 0; i < a->n_runs; i++) {
+        const struct order_run *x = &a->runs[i], *y = &b->runs[i];
+        if (x->repeat != y->repeat || x->n_calls != y->n_calls) return false;
+        if (memcmp(x->calls, y->calls, (size_t)x->n_calls * sizeof *x->calls) != 0) return false;
+    }
+    return true;
+}
+
+void lower_share_orders(struct lowering *l)
+{
+    struct program *p = l->p;
+    p->orders = ARENA_ARRAY(l->a, struct order, (size_t)p->n_devices);
+    p->lanes = ARENA_ARRAY(l->a, struct lane, (size_t)p->n_devices);
+    struct arena *scratch = arena_new();
+    for (int32_t k = 0; k < p->n_devices; k++) {
+        const struct lane_build *lane = &l->lanes[k];
+        struct order *fresh = &p->orders[p->n_orders];
+        int64_t updates = lane->n_stages * (lower_checks_apart(l, lane) ? 2 : 1);
+        order_code(l->a, coded_calls(scratch, l, lane), lane->n_calls + updates, fresh);
+        arena_reset(scratch);
+        int32_t same = 0;
+        while (!same_order(&p->orders[same], fresh)) same++;
+        if (same == p->n_orders) p->n_orders++;
+        p->lanes[k] = (struct lane){same, lane->n_stages, lane->stages};
+    }
+    arena_free(scratch);
+}

@@ -1,0 +1,341 @@
+/* core/lower/procedures.c - a stage's operators and the lists of instructions that run them.
+ *
+ * F: load, receive, forward operators, each output sent right after its producer, loss.
+ * B: what is run again, receive, gradient operators in graph order; the gradient leaves right after its producer, before the
+ * weight gradients that are left. Split: I has the input-gradient operators of that list, W the others. What is run again comes
+ * before the receive: it needs nothing from outside. "last", of B or W: the same with the launches of the sums, each as
+ * soon as its gradients are complete and never before a group of lower number. U: lower_update.c.
+ */
+#include "core/lower/writer.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+void writer_emit(struct writer *w, enum instr_kind kind, int32_t arg)
+{
+    w->instrs = arena_grow(w->l->a, w->instrs, w->n, &w->capacity, sizeof *w->instrs);
+    w->instrs[w->n++] = (struct instr){kind, arg};
+}
+
+int32_t writer_finish(struct writer *w, char letter, const char *variant)
+{
+    struct program_stage *s = w->b->s;
+    if (!*variant && letter != 'U' && letter != 'W')
+        lower_zero_insert(w->l, w->b, letter == 'F' ? PART_FORWARD : PART_BACK, &w->instrs, &w->n);
+    s->procedures[s->n_procedures] = (struct procedure){letter, variant, (int32_t)w->n, w->instrs};
+    *w = (struct writer){.l = w->l, .b = w->b};
+    return s->n_procedures++;
+}
+
+struct program_op *writer_op(struct writer *w, struct program_op op)
+{
+    struct program_stage *s = w->b->s;
+    s->ops = arena_grow(w->l->a, s->ops, (size_t)s->n_ops, &w->b->op_capacity, sizeof *s->ops);
+    op.dtype = op.phase == PHASE_U ? dtype_master(w->l->v->g->dtype) : w->l->v->g->dtype;
+    op.shapes.n_inputs = op.n_inputs, op.shapes.n_outputs = op.n_outputs;
+    for (int32_t i = 0; i < op.n_inputs; i++) op.shapes.input[i] = s->slots[op.input[i]].shape;
+    for (int32_t i = 0; i < op.n_outputs; i++) op.shapes.output[i] = s->slots[op.output[i]].shape;
+    if (s->cards > 1) op.attrs.cards = s->cards;
+    op.key = op_key(op.kind, &op.attrs, &op.shapes, op.dtype);
+    s->ops[s->n_ops] = op;
+    writer_emit(w, INSTR_COMPUTE, s->n_ops);
+    return &s->ops[s->n_ops++];
+}
+
+void writer_accumulate(struct writer *w, enum phase phase, int32_t layer, const char *name,
+                       int32_t x, int32_t y)
+{
+    writer_op(w, (struct program_op){.kind = OP_accumulate,
+                                     .phase = phase,
+                                     .name = name,
+                                     .layer = layer,
+                                     .n_inputs = 1,
+                                     .n_outputs = 1,
+                                     .input = {x},
+                                     .output = {y}});
+}
+
+void writer_zero(struct writer *w, enum phase phase, int32_t layer, const char *name, int32_t y)
+{
+    writer_op(w, (struct program_op){.kind = OP_zero,
+                                     .phase = phase,
+                                     .name = name,
+                                     .layer = layer,
+                                     .n_outputs = 1,
+                                     .output = {y}});
+}
+
+/* A sum of microbatches in their order: each gradient is whole before it is added. */
+static void add_gradient(struct writer *w, const struct graph_op *op, int32_t tensor)
+{
+    struct lowering *l = w->l;
+    int32_t unit = l->v->unit_of[tensor];
+    if (l->plan->deterministic && !w->b->apart)
+        writer_accumulate(w, PHASE_W, op->layer,
+                          arena_printf(l->a, "%s.sum", l->v->g->tensors[tensor].name),
+                          l->slot_back[tensor], l->sum_slot[unit]);
+    l->done_at[unit] = (int32_t)w->n - 1;
+}
+
+static void add_graph_op(struct writer *w, int32_t index, bool again)
+{
+    struct lowering *l = w->l;
+    const struct graph_op *op = &l->v->g->ops[index];
+    bool forward = op->phase == PHASE_F && !again;
+    const int32_t *slot = forward ? l->slot_forward : l->slot_back;
+    struct program_op x = {.kind = op->kind,
+                           .phase = op->phase,
+                           .attrs = op->attrs,
+                           .layer = op->layer,
+                           .name = again ? arena_printf(l->a, "%s.again", op->name) : op->name,
+                           .n_inputs = op->n_inputs,
+                           .n_outputs = op->n_outputs};
+    for (int32_t k = 0; k < op->n_inputs; k++) x.input[k] = slot[op->input[k]];
+    if (op_is_group(op->kind)) {
+        writer_emit(
+            w, INSTR_COLLECT,
+            lower_shard_meeting(l, w->b, index, again, x.name, x.input[0], slot[op->output[0]]));
+        return;
+    }
+    for (int32_t k = 0; k < op->n_outputs; k++) {
+        x.output[k] = slot[op->output[k]];
+        if (op->kind == OP_measured_forward && k == 1)
+            x.attrs.kept = shape_last(&w->b->s->slots[x.output[k]].shape);
+        if (op->kind == OP_measured_backward && k == 1)
+            x.attrs.kept = shape_last(&w->b->s->slots[x.input[1]].shape);
+        if (l->v->g->tensors[op->output[k]].role == TENSOR_PARAMETER_GRADIENT)
+            x.attrs.accumulate =
+                !l->plan->deterministic && lower_zero_of(l, l->v->unit_of[op->output[k]]) < 2;
+    }
+    if (op->kind == OP_cross_entropy_grad || (op->kind == OP_gating_grad && op->attrs.scale != 0))
+        x.attrs.scaled = lower_scales(l);
+    /* This kind adds whatever it is told: where the gradient is of this call alone, there is nothing yet. */
+    if (op->kind == OP_accumulate && !x.attrs.accumulate)
+        writer_zero(w, op->phase, op->layer, arena_printf(l->a, "%s.zero", x.name), x.output[0]);
+    writer_op(w, x);
+}
+
+/* Where the compute stream itself carries a message, both ends are busy while it passes: the sender from when it is
+ * handed over, the receiver from when it takes it up. Each of the cards that share a stage sends its part, and the
+ * receiving ones make it whole again. */
+static void add_carrying(struct writer *w, int32_t link, enum phase phase, int32_t channel,
+                         int32_t slot, bool received)
+{
+    static const char *const names[2][2] = {{"send", "receive"}, {"send_grad", "receive_grad"}};
+    if (link < 0) return;
+    const struct program_stage *s = w->b->s;
+    const char *name = names[w->l->p->channels[channel].gradient][received];
+    struct program_op op = {.kind = OP_message,
+                            .phase = phase,
+                            .attrs = {.link = link},
+                            .name = name,
+                            .layer =
+                                received == (phase == PHASE_F) ? s->first_layer : s->last_layer,
+                            .n_inputs = 1,
+                            .input = {slot}};
+    writer_op(w, op);
+    if (!received) return;
+    op.kind = OP_assemble, op.attrs = (struct op_attrs){0};
+    op.name = arena_printf(w->l->a, "%s.assemble", name);
+    writer_op(w, op);
+}
+
+/* Sequences of one slot cut out into another, or put in there. */
+static void add_piece(struct writer *w, enum op_kind kind, enum phase phase,
+                      const struct crossing *x, int32_t from, int32_t to)
+{
+    const struct stage_build *b = w->b;
+    const char *name = b->s->slots[kind == OP_slice ? from : to].name;
+    struct op_attrs attrs = {.start = x->first, .sequences = b->s->slots[to].shape.dim[0]};
+    writer_op(w, (struct program_op){.kind = kind,
+                                     .phase = phase,
+                                     .attrs = attrs,
+                                     .name = arena_printf(w->l->a, "%s.%s%" PRId64, name,
+                                                          op_kind_name(kind), x->first),
+                                     .layer = (phase == PHASE_F) == (kind == OP_slice)
+                                                  ? b->s->last_layer
+                                                  : b->s->first_layer,
+                                     .n_inputs = 1,
+                                     .n_outputs = 1,
+                                     .input = {from},
+                                     .output = {to}});
+}
+
+/* What stands in home, to all that want of it: as it is, copied or in pieces. */
+static void send(struct writer *w, enum edge out, int32_t tensor, int32_t home)
+{
+    enum phase phase = out == GRADIENTS_OUT ? PHASE_I : PHASE_F;
+    for (int32_t i = 0; i < w->b->edge[out].n; i++) {
+        const struct crossing *x = &w->b->edge[out].list[i];
+        if (x->tensor != tensor) continue;
+        if (!x->whole) {
+            add_piece(w, OP_slice, phase, x, home, x->slot);
+        } else if (x->slot != home) {
+            const char *name = w->l->v->g->tensors[tensor].name;
+            writer_zero(w, phase, w->b->s->first_layer, arena_printf(w->l->a, "%s.pass.zero", name),
+                        x->slot);
+            writer_accumulate(w, phase, w->b->s->first_layer,
+                              arena_printf(w->l->a, "%s.pass", name), home, x->slot);
+        }
+        writer_emit(w, INSTR_SEND, x->channel);
+        add_carrying(w, x->link, phase, x->channel, x->slot, false);
+    }
+}
+
+/* The edge's messages; then, for the stage beyond, what is handed on as it came. */
+static void receive(struct writer *w, enum edge in, enum edge out)
+{
+    struct stage_build *b = w->b;
+    enum phase phase = in == GRADIENTS_IN ? PHASE_I : PHASE_F;
+    const int32_t *slot = in == GRADIENTS_IN ? w->l->slot_back : w->l->slot_forward;
+    for (int32_t i = 0; i < b->edge[in].n; i++) {
+        const struct crossing *x = &b->edge[in].list[i];
+        writer_emit(w, INSTR_RECEIVE, x->channel);
+        add_carrying(w, x->link, phase, x->channel, x->slot, true);
+        if (!x->whole) add_piece(w, OP_paste, phase, x, x->slot, slot[x->tensor]);
+    }
+    for (int32_t i = 0; i < b->edge[in].n; i++) {
+        const struct crossing *x = &b->edge[in].list[i];
+        if (x->first == 0) send(w, out, x->tensor, slot[x->tensor]); /* once a tensor */
+    }
+}
+
+static void forward_procedure(struct writer *w)
+{
+    struct lowering *l = w->l;
+    struct stage_build *b = w->b;
+    const struct graph *g = l->v->g;
+    for (int32_t i = 0; i < b->s->n_slots; i++)
+        if (b->s->slots[i].input >= 0) {
+            writer_emit(w, INSTR_LOAD, -1);
+            break;
+        }
+    receive(w, ACTIVATIONS_IN, ACTIVATIONS_OUT);
+    for (int32_t i = 0; i < g->n_forward; i++) {
+        const struct graph_op *op = &g->ops[i];
+        if (!lower_owns(b, op->layer)) continue;
+        add_graph_op(w, i, false);
+        for (int32_t k = 0; k < op->n_outputs; k++) {
+            int32_t slot = l->slot_forward[op->output[k]];
+            send(w, ACTIVATIONS_OUT, op->output[k], slot);
+            if (g->tensors[op->output[k]].role == TENSOR_LOSS) writer_emit(w, INSTR_LOSS, slot);
+        }
+    }
+    b->procedure_f = writer_finish(w, 'F', "");
+}
+
+static void run_again(struct writer *w, int32_t first, int32_t last)
+{
+    for (int32_t i = first; i <= last; i++) {
+        if (!w->l->rerun[i]) continue;
+        add_graph_op(w, i, true);
+        if (w->l->v->g->ops[i].again) w->l->rerun[i] = false; /* done */
+    }
+}
+
+/* Forward operators of the block of `forward`, before its first gradient operator. */
+static void run_block_again(struct writer *w, int32_t forward, int32_t *done)
+{
+    const struct lowering *l = w->l;
+    int32_t first = forward, last = forward;
+    if (forward < 0 || (*done >= 0 && lower_same_block(l, forward, *done))) return;
+    while (first > 0 && lower_same_block(l, forward, first - 1)) first--;
+    while (last + 1 < l->v->g->n_forward && lower_same_block(l, forward, last + 1)) last++;
+    *done = forward;
+    run_again(w, first, last);
+}
+
+/* From zero 2 on a group's gradients are scattered as soon as they are whole, one group at a time, so that those of two
+ * are in scratch at most. missing: (n_groups of the stage) gradients still to come, + 1. */
+static void scatter_gradient(struct writer *w, int32_t unit)
+{
+    struct lowering *l = w->l;
+    const struct stage_build *b = w->b;
+    int32_t group = lower_zero_of(l, unit) < 2 ? -1 : lower_group_of_unit(l, b, unit), i = 0;
+    if (group < 0) return;
+    if (!w->missing) w->missing = ARENA_ARRAY(l->a, int32_t, (size_t)b->n_groups);
+    while (b->groups[i] != group) i++;
+    if (!w->missing[i])
+        w->missing[i] = l->group_plans[group].last_unit - l->group_plans[group].first_unit + 2;
+    if (--w->missing[i] > 1) return;
+    writer_emit(w, INSTR_REDUCE, group);
+    if (w->scattering) writer_emit(w, INSTR_AWAIT, w->scattering - 1);
+    w->scattering = group + 1;
+}
+
+/* What the operator reads of parameters that are gathered again, right before it; once in a procedure. */
+static void gather_again(struct writer *w, const struct graph_op *reader)
+{
+    const struct graph *g = w->l->v->g;
+    for (int32_t k = 0; k < reader->n_inputs; k++) {
+        int32_t i = g->tensors[reader->input[k]].producer;
+        if (i < 0 || i >= g->n_forward || !g->ops[i].again || !w->l->rerun[i]) continue;
+        w->l->rerun[i] = false; /* done */
+        gather_again(w, &g->ops[i]);
+        add_graph_op(w, i, true);
+    }
+}
+
+static void gradient_ops(struct writer *w, enum part part)
+{
+    int32_t again = -1;
+    bool blocks = part == PART_BACK && w->b->plan->recompute == RECOMPUTE_BLOCKS;
+    struct lowering *l = w->l;
+    const struct graph *g = l->v->g;
+    for (int32_t i = g->n_forward; i < g->n_ops; i++) {
+        const struct graph_op *op = &g->ops[i];
+        if (!lower_owns(w->b, op->layer) || op_part(w->b, op) != part) continue;
+        if (blocks) run_block_again(w, op->forward, &again);
+        gather_again(w, op);
+        add_graph_op(w, i, false);
+        for (int32_t k = 0; k < op->n_outputs; k++)
+            if (g->tensors[op->output[k]].role == TENSOR_PARAMETER_GRADIENT) {
+                add_gradient(w, op, op->output[k]);
+                scatter_gradient(w, l->v->unit_of[op->output[k]]);
+            } else {
+                send(w, GRADIENTS_OUT, op->output[k], l->slot_back[op->output[k]]);
+            }
+    }
+    if (w->scattering) writer_emit(w, INSTR_AWAIT, w->scattering - 1);
+}
+
+static void backward_procedures(struct writer *w)
+{
+    struct lowering *l = w->l;
+    struct stage_build *b = w->b;
+    if (b->plan->recompute != RECOMPUTE_BLOCKS && b->plan->recompute != RECOMPUTE_NONE)
+        run_again(w, 0, l->v->g->n_forward - 1);
+    receive(w, GRADIENTS_IN, GRADIENTS_OUT);
+    gradient_ops(w, PART_BACK);
+    b->procedure_back = b->procedure_w = writer_finish(w, part_letter(b, PART_BACK), "");
+    if (!b->split) return;
+    gradient_ops(w, PART_WEIGHT);
+    b->procedure_w = writer_finish(w, 'W', "");
+}
+
+static void last_procedure(struct writer *w)
+{
+    struct lowering *l = w->l;
+    struct stage_build *b = w->b;
+    struct procedure base = b->s->procedures[b->procedure_w];
+    int32_t next = 0;
+    b->procedure_last = -1;
+    if (!b->n_launches) return;
+    for (int32_t i = 0; i < base.n_instrs || i == 0; i++) {
+        if (i < base.n_instrs) writer_emit(w, base.instrs[i].kind, base.instrs[i].arg);
+        while (next < b->n_launches &&
+               lower_complete_at(l, b, b->launches[next], base.n_instrs - 1) <= i)
+            writer_emit(w, INSTR_REDUCE, b->launches[next++]);
+    }
+    b->procedure_last = writer_finish(w, part_letter(b, PART_WEIGHT), "last");
+}
+
+void lower_procedures(struct lowering *l, struct stage_build *b)
+{
+    struct writer w = {.l = l, .b = b};
+    b->s->procedures = ARENA_ARRAY(l->a, struct procedure, 6); /* F, B or I and W, last, check, U */
+    forward_procedure(&w);
+    backward_procedures(&w);
+    last_procedure(&w);
+    lower_update_procedure(&w);
+}

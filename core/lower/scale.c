@@ -1,0 +1,223 @@
+/* core/lower/scale.c - a program's loss scale (core/graph/loss_scale.h): where its numbers stand, and how all devices come to know
+ * whether every gradient of a step is finite before one of them updates anything.
+ *
+ * Every stage looks at what its updates are about to take, once it is summed, and notes 1 where it overflowed. The notes are summed
+ * along links that the plan has anyway: over the chunks of a device, along the devices of a replica as its activations go,
+ * between the replicas over the devices of layer 0, and back along each replica and to the chunks. Only whether the sum is 0
+ * matters, so what comes back may count a note twice. Then each stage changes its own copy of the numbers by the one rule. All
+ * of it is on the devices' streams, behind the sums and before the updates: no host is asked, and a lane that runs ahead does so
+ * still. Where devices are alike they meet alike, so that the simulator folds them as before.
+ * Discarded: one ring over all devices, for which clusters need links that no plan of theirs uses; a note in every gradient sum,
+ * which tells the replicas of a stage and nobody else.
+ */
+#include "core/lower/writer.h"
+
+#include <inttypes.h>
+
+/* --- slots --- */
+
+static int32_t last_slot(struct lowering *l, struct stage_build *b, enum slot_class class,
+                         const char *name, int64_t elements)
+{
+    int64_t *bytes = &b->s->class_bytes[class];
+    int32_t slot = lower_add_slot(l, b,
+                                  (struct slot){.name = name,
+                                                .class = class,
+                                                .dtype = DTYPE_fp32,
+                                                .shape = {.rank = 1, .dim = {elements}},
+                                                .ring = -1,
+                                                .parameter = -1,
+                                                .input = -1,
+                                                .offset_bytes = *bytes});
+    *bytes += slot_align(b->s->slots[slot].bytes);
+    return slot;
+}
+
+void lower_scale_slots(struct lowering *l, struct stage_build *b)
+{
+    b->s->scale_slot = last_slot(l, b, SLOT_STATE, "loss_scale", LOSS_SCALE_NUMBERS);
+    b->overflow_slot = last_slot(l, b, SLOT_GRADIENT, "overflow", 1);
+}
+
+void lower_scale_segment(struct lowering *l, const struct stage_build *b, struct group_member *m)
+{
+    m->segments = ARENA_ARRAY(l->a, int32_t, 1);
+    m->segments[0] = b->overflow_slot;
+    m->n_segments = 1;
+}
+
+/* --- groups --- */
+
+static struct group *new_group(struct lowering *l, const char *name, enum group_algorithm algorithm,
+                               int32_t n)
+{
+    struct group *g =
+        lower_group_new(l, name, algorithm, n,
+                        (struct group_plan){.first_unit = 1, .last_unit = 0, .overflow = true});
+    g->elements = 1;
+    for (int32_t i = 0; i < n; i++) g->members[i].apart = -1;
+    return g;
+}
+
+/* Of a device's chunks the one that is updated first speaks for it. */
+static int32_t speaker(const struct lane_build *lane) { return lane->stages[lane->n_stages - 1]; }
+
+static enum status add_chunks(struct lowering *l, const char *name, struct error *err)
+{
+    for (int32_t i = 0; i < l->p->n_devices; i++) {
+        const struct lane_build *lane = &l->lanes[i];
+        if (lane->n_stages < 2) continue;
+        struct group *g = new_group(l, arena_printf(l->a, "%s@%" PRId32 ".chunks", name, i),
+                                    GROUP_LOCAL, lane->n_stages);
+        for (int32_t c = 0; c < lane->n_stages; c++)
+            g->members[c].stage = lane->stages[lane->n_stages - 1 - c];
+        TRY(lower_group_join(l, l->p->n_groups - 1, err));
+    }
+    return OK;
+}
+
+static bool linked(struct lowering *l, int32_t stage, int32_t other)
+{
+    int32_t link, direction;
+    return lower_link(l, &l->stages[stage], &l->stages[other], &link, &direction, NULL) == OK;
+}
+
+/* The devices of one stage in their order, from one on that the chain so far has a link to. Returns how many. */
+static int32_t chain_stage(struct lowering *l, const struct lane_build *lane, struct group *g,
+                           int32_t at)
+{
+    int32_t n = l->stages[lane->stages[0]].n_shards, first = 0;
+    while (at && first < n && !linked(l, g->members[at - 1].stage, speaker(&lane[first]))) first++;
+    for (int32_t k = 0; k < n; k++)
+        g->members[at + k].stage = speaker(&lane[(first == n ? k : first + k) % n]);
+    return n;
+}
+
+/* Along each replica of several devices, in the order in which activations go. */
+static enum status add_chains(struct lowering *l, const char *name, struct error *err)
+{
+    for (int32_t i = 0, n; i < l->p->n_devices; i += n) {
+        int32_t r = l->lanes[i].replica;
+        for (n = 1; i + n < l->p->n_devices && l->lanes[i + n].replica == r;) n++;
+        if (n < 2) continue;
+        struct group *g = new_group(l, arena_printf(l->a, "%s@%" PRId32, name, r), GROUP_CHAIN, n);
+        for (int32_t k = 0; k < n;) k += chain_stage(l, &l->lanes[i + k], g, k);
+        TRY(lower_group_join(l, l->p->n_groups - 1, err));
+    }
+    return OK;
+}
+
+/* Between replicas, as layer 0's gradients go. */
+static enum status add_replicas(struct lowering *l, struct error *err)
+{
+    int32_t n = l->plan->n_replicas;
+    struct group *g =
+        new_group(l, "overflow", l->plan->deterministic ? GROUP_CHAIN : GROUP_RING, n);
+    for (int32_t r = 0; r < n; r++)
+        g->members[r].stage = speaker(&l->lanes[l->stages[lower_owner(l, r, 0)].s->device]);
+    return lower_group_join(l, l->p->n_groups - 1, err);
+}
+
+enum status lower_scale_groups(struct lowering *l, struct error *err)
+{
+    bool replicas = l->plan->n_replicas > 1;
+    TRY(add_chunks(l, "overflow", err));
+    TRY(add_chains(l, "overflow", err));
+    if (replicas) TRY(add_replicas(l, err));
+    if (replicas) TRY(add_chains(l, "overflow.back", err));
+    return l->p->n_devices > 1 ? add_chunks(l, "overflow.back", err) : OK;
+}
+
+/* --- instructions --- */
+
+static void look_at(struct writer *w, int32_t gradient, bool *any)
+{
+    const struct stage_build *b = w->b;
+    writer_op(w, (struct program_op){
+                     .kind = OP_overflow,
+                     .phase = PHASE_U,
+                     .attrs = {.accumulate = *any},
+                     .name = arena_printf(w->l->a, "%s.overflow", b->s->slots[gradient].name),
+                     .layer = b->s->first_layer,
+                     .n_inputs = 1,
+                     .n_outputs = 1,
+                     .input = {gradient},
+                     .output = {b->overflow_slot}});
+    *any = true;
+}
+
+/* Elements [first, last) of a section's own gradient. */
+static void look_within(struct writer *w, int32_t own, int64_t first, int64_t last, bool *any)
+{
+    struct slot view = w->b->s->slots[own];
+    if (first >= last) return;
+    view.name = arena_printf(w->l->a, "%s[%" PRId64 "..%" PRId64 ")", view.name, first, last);
+    view.offset_bytes += first * dtype_bytes(view.dtype);
+    view.shape.dim[0] = last - first;
+    look_at(w, lower_add_slot(w->l, w->b, view), any);
+}
+
+/* From zero 2 on gradients come out of scratch, where what lies between two parameters is anything. */
+static void look_at_section(struct writer *w, const struct flat *f, int32_t section, bool *any)
+{
+    const struct lower_view *v = w->b->v;
+    const struct group_plan *g = &w->l->group_plans[f->group];
+    int32_t own = f->own_gradient[section], n = w->l->p->groups[f->group].n_members;
+    int64_t part = g->section[section].elements / n, at = group_own_chunk(f->member, n) * part;
+    int64_t first = 0, last = 0; /* of parameters that touch */
+    if (g->zero < 2) {
+        look_at(w, own, any);
+        return;
+    }
+    for (int32_t u = g->first_unit; u <= g->last_unit; u++) {
+        const struct flat_place *p = &g->places[u - g->first_unit];
+        int64_t low = p->first - at,
+                high = low + shape_elements(&v->g->tensors[v->units[u].parameter].shape);
+        low = low < 0 ? 0 : low, high = high > part ? part : high;
+        if (p->section != section || low >= high) continue;
+        if (low != last) look_within(w, own, first, last, any), first = low;
+        last = high;
+    }
+    look_within(w, own, first, last, any);
+}
+
+void lower_scale_look(struct writer *w)
+{
+    const struct stage_build *b = w->b;
+    const struct program_stage *s = b->s;
+    bool any = false, flat = b->run_slot[0][0] >= 0 || b->run_slot[1][0] >= 0;
+    for (int run = 0; run < 2; run++)
+        if (b->run_slot[run][0] >= 0) look_at(w, b->run_slot[run][UPDATE_G], &any);
+    for (int32_t i = 0; i < s->n_parameters && !flat; i++) {
+        const struct program_parameter *p = &s->parameters[i];
+        int32_t gradient = p->shard ? -1 : lower_primary_gradient(b, p);
+        if (gradient >= 0) look_at(w, gradient, &any);
+    }
+    for (int32_t i = 0; i < b->n_flats; i++) {
+        const struct group_plan *g = &w->l->group_plans[b->flats[i].group];
+        for (int32_t k = 0; g->home == b->flats[i].group && k < g->n_sections; k++)
+            look_at_section(w, &b->flats[i], k, &any);
+    }
+    if (!any) writer_zero(w, PHASE_U, s->first_layer, "overflow.none", b->overflow_slot);
+}
+
+void lower_scale_agree(struct writer *w)
+{
+    struct lowering *l = w->l;
+    const struct stage_build *b = w->b;
+    const struct lane_build *lane = &l->lanes[b->s->device];
+    for (int32_t i = 0; i < b->n_groups && b->index == speaker(lane); i++) {
+        if (!l->group_plans[b->groups[i]].overflow) continue;
+        writer_emit(w, INSTR_REDUCE, b->groups[i]);
+        writer_emit(w, INSTR_AWAIT, b->groups[i]);
+    }
+    writer_op(w, (struct program_op){.kind = OP_rescale,
+                                     .phase = PHASE_U,
+                                     .attrs = {.grows_after = l->p->loss_scale.grows_after},
+                                     .name = "loss_scale.rescale",
+                                     .layer = b->s->first_layer,
+                                     .n_inputs = 1,
+                                     .n_outputs = 1,
+                                     .input = {b->overflow_slot},
+                                     .output = {b->s->scale_slot}});
+}

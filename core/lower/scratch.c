@@ -1,0 +1,126 @@
+/* core/lower/scratch.c - tensors that live inside one procedure share bytes: first fit by lifetimes. */
+#include "core/lower/internal.h"
+
+#include <string.h>
+
+struct life {
+    int32_t first, last; /* instructions of the procedure */
+    int32_t whole;       /* the slot that this one lies in, or itself */
+    bool placed;
+};
+
+static void touch(struct life *life, const struct program_stage *s, int32_t slot, int32_t at)
+{
+    if (s->slots[slot].class != SLOT_SCRATCH) return;
+    slot = life[slot].whole;
+    if (life[slot].first < 0) life[slot].first = at;
+    life[slot].last = at;
+}
+
+/* Lowest offset at which the slot meets none of the living, which stand by ascending offset. */
+static int32_t first_fit(const struct program_stage *s, const int32_t *live, int32_t n,
+                         int64_t bytes, int64_t *offset)
+{
+    *offset = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const struct slot *x = &s->slots[live[i]];
+        if (*offset + bytes <= x->offset_bytes) return i;
+        *offset = x->offset_bytes + slot_align(x->bytes);
+    }
+    return n;
+}
+
+struct laying {
+    struct lowering *l;
+    struct stage_build *b;
+    struct life *life;
+    int32_t *live, n_live;
+    int64_t top;
+};
+
+/* A slot is placed where its life begins. */
+static void lay_slot(struct laying *y, int32_t slot, int32_t at)
+{
+    slot = y->life[slot].whole;
+    struct slot *x = &y->b->s->slots[slot];
+    struct life *life = &y->life[slot];
+    if (x->class != SLOT_SCRATCH || life->first != at || life->placed) return;
+    int32_t k = first_fit(y->b->s, y->live, y->n_live, slot_align(x->bytes), &x->offset_bytes);
+    memmove(&y->live[k + 1], &y->live[k], (size_t)(y->n_live - k) * sizeof *y->live);
+    y->live[k] = slot, y->n_live++, life->placed = true;
+    if (x->offset_bytes + slot_align(x->bytes) > y->top)
+        y->top = x->offset_bytes + slot_align(x->bytes);
+}
+
+/* Operands of a meeting that this stage is in. */
+static int32_t operands(const struct laying *y, const struct instr *x, int32_t out[2])
+{
+    const struct group *g = &y->l->p->groups[x->arg];
+    for (int32_t i = 0; i < g->n_members; i++)
+        if (g->members[i].stage == y->b->index) {
+            out[0] = g->meeting->out[i], out[1] = g->meeting->in[i];
+            return 2;
+        }
+    return 0;
+}
+
+static void lay_procedure(struct laying *y, const struct procedure *p)
+{
+    int32_t whole[SECTIONS_MAX];
+    y->n_live = 0, y->top = 0;
+    for (int32_t i = 0; i < p->n_instrs; i++) {
+        const struct instr *x = &p->instrs[i];
+        bool op = x->kind == INSTR_COMPUTE;
+        if (!op && x->kind != INSTR_REDUCE && x->kind != INSTR_AWAIT && x->kind != INSTR_COLLECT)
+            continue;
+        int32_t n = op                         ? y->b->s->ops[x->arg].n_outputs
+                    : x->kind == INSTR_COLLECT ? operands(y, x, whole)
+                                               : lower_zero_scratch(y->l, y->b, x->arg, whole);
+        for (int32_t k = 0; k < n; k++)
+            lay_slot(y, op ? y->b->s->ops[x->arg].output[k] : whole[k], i);
+        int32_t kept = 0;
+        for (int32_t k = 0; k < y->n_live; k++)
+            if (y->life[y->live[k]].last > i) y->live[kept++] = y->live[k];
+        y->n_live = kept;
+    }
+}
+
+static void find_lives(struct laying *y, const struct procedure *p)
+{
+    const struct program_stage *s = y->b->s;
+    int32_t whole[SECTIONS_MAX];
+    for (int32_t i = 0; i < p->n_instrs; i++) {
+        const struct instr *x = &p->instrs[i];
+        if (x->kind == INSTR_LOSS) touch(y->life, s, x->arg, i);
+        if (x->kind == INSTR_COLLECT)
+            for (int32_t k = operands(y, x, whole); k-- > 0;) touch(y->life, s, whole[k], i);
+        if (x->kind == INSTR_REDUCE || x->kind == INSTR_AWAIT)
+            for (int32_t k = lower_zero_scratch(y->l, y->b, x->arg, whole); k-- > 0;)
+                touch(y->life, s, whole[k], i);
+        if (x->kind != INSTR_COMPUTE) continue;
+        const struct program_op *op = &s->ops[x->arg];
+        for (int32_t j = 0; j < op->n_inputs; j++) touch(y->life, s, op->input[j], i);
+        for (int32_t j = 0; j < op->n_outputs; j++) touch(y->life, s, op->output[j], i);
+    }
+}
+
+void lower_scratch(struct lowering *l, struct stage_build *b)
+{
+    struct program_stage *s = b->s;
+    struct laying y = {.l = l,
+                       .b = b,
+                       .life = ARENA_ARRAY(l->a, struct life, (size_t)s->n_slots),
+                       .live = ARENA_ARRAY(l->a, int32_t, (size_t)s->n_slots + 1)};
+    for (int32_t i = 0; i < s->n_slots; i++) y.life[i].first = -1, y.life[i].whole = i;
+    for (int32_t i = 0; i < b->n_inner; i++) y.life[b->inner[i].slot].whole = b->inner[i].whole;
+    for (int32_t k = 0; k < s->n_procedures; k++) {
+        const struct procedure *p = &s->procedures[k];
+        if (*p->variant) continue; /* the same operators as the plain one */
+        find_lives(&y, p);
+        lay_procedure(&y, p);
+        if (y.top > s->class_bytes[SLOT_SCRATCH]) s->class_bytes[SLOT_SCRATCH] = y.top;
+    }
+    for (int32_t i = 0; i < b->n_inner; i++)
+        s->slots[b->inner[i].slot].offset_bytes =
+            s->slots[b->inner[i].whole].offset_bytes + b->inner[i].offset_bytes;
+}

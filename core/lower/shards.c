@@ -1,0 +1,220 @@
+/* core/lower/shards.c - stages whose devices share operators: their graphs, what crosses, who meets, who sums.
+ *
+ * Each device's operators come from its own view of the whole graph (core/sharding/shard.h), so that everything else of lowering
+ * goes as for any other stage. Conversions of a group of devices become meetings, one for each operator, whose operands
+ * are filled in device by device. What crosses into or out of such a stage is whole on each device, or rows of it.
+ *
+ * Sums of gradients. A device's gradient of a parameter is a term along some axes of the mesh and the same along the others.
+ * Its key is its place along those others; devices of one key, over all replicas, hold one part and a term each: a group.
+ * Replicas that have other keys for a parameter, or keep other parts, sum what they have in common (lower_cells.c).
+ */
+#include "core/graph/gradient.h"
+#include "core/lower/internal.h"
+#include "core/collective/part.h"
+#include "core/sharding/shard.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* --- views --- */
+
+static enum status make_view(struct lowering *l, struct stage_build *b, struct graph **out,
+                             struct error *err)
+{
+    const struct plan *p = l->plan;
+    const struct device_type *t = &p->cluster.types[p->cluster.devices[b->device].type];
+    if (p->job.model.measured)
+        return error_set(err, ERR_INPUT, "layers that were measured whole cannot be shared");
+    if (t->tensor_parallel > 1)
+        return error_set(err, ERR_INPUT,
+                         "device type %s is several cards that are simulated as one; those cannot "
+                         "share operators with other devices",
+                         t->name);
+    if (!l->whole) TRY(lower_graph_whole(l->a, &p->job, p->microbatch, &l->whole, err));
+    if (b->plan->last_layer >= l->whole->n_layers) return OK; /* plan_check has said so */
+    struct graph *g;
+    if (l->shared_of != b->plan) /* a stage's devices follow one another */
+        TRY(shard_stage_new(l->a, l->whole, b->plan->sharding, b->plan->first_layer,
+                            b->plan->last_layer, &l->shared, err));
+    l->shared_of = b->plan;
+    TRY(shard_stage_graph(l->a, l->shared, b->shard, &g, err));
+    g = graph_fuse(g, l->o->fused, l->o->n_fused);
+    if (b->plan->first_layer > 0) g->edge[g->n_edges++] = b->plan->first_layer - 1;
+    if (b->plan->last_layer + 1 < g->n_layers) g->edge[g->n_edges++] = b->plan->last_layer;
+    TRY(gradient_build(g, (double)p->microbatch / (double)p->job.global_batch, err));
+    if (b->plan->last_layer + 1 == g->n_layers) {
+        b->s->shares_loss = true;
+        b->s->loss_share = shard_loss_share(l->a, l->shared, b->shard);
+    }
+    *out = g;
+    return OK;
+}
+
+enum status lower_shard_view(struct lowering *l, struct stage_build *b, const struct graph **out,
+                             struct error *err)
+{
+    struct graph *g = NULL;
+    struct error why = {0};
+    enum status status = make_view(l, b, &g, &why);
+    size_t file = l->plan->file ? strlen(l->plan->file) : 0;
+    bool placed = file && !strncmp(why.text, l->plan->file, file) && why.text[file] == ':';
+    if (status != OK && placed) return error_set(err, status, "%s", why.text); /* a rule's own */
+    if (status != OK) return lower_error(l, b, err, status, "sharding: %.400s", why.text);
+    *out = g;
+    return OK;
+}
+
+static bool whole_or_rows(const struct tensor *t, struct rows *out)
+{
+    if (t->part.n_cuts == 0) return true;
+    if (t->part.n_cuts != 1 || t->part.cut[0].dim != 0 || t->part.cut[0].n_runs != 1) return false;
+    *out = (struct rows){t->part.cut[0].run[0].first, t->part.cut[0].run[0].n};
+    return true;
+}
+
+enum status lower_shard_rows(const struct lowering *l, const struct stage_build *b,
+                             int32_t activation, struct rows *out, struct error *err)
+{
+    const struct tensor *t = &b->v->g->tensors[activation];
+    *out = (struct rows){b->first_sequence, b->sequences};
+    if (!b->plan->sharding || (whole_or_rows(t, out) && out->n == t->shape.dim[0])) return OK;
+    return lower_error(l, b, err, ERR_INPUT,
+                       "sharding: '%s' crosses to another stage neither whole nor by sequences",
+                       t->name);
+}
+
+/* What a tensor of a view was before conversions. */
+static const char *origin(const struct graph *g, int32_t t)
+{
+    while (g->tensors[t].producer >= 0) {
+        const struct graph_op *op = &g->ops[g->tensors[t].producer];
+        if (!op_is_group(op->kind) && op->kind != OP_take_part) break;
+        t = op->input[0];
+    }
+    return g->tensors[t].name;
+}
+
+int32_t lower_shard_same(const struct lower_view *v, int32_t i, const struct lower_view *other,
+                         int32_t layer)
+{
+    const struct cut *cut = &v->g->cut[layer], *others = &other->g->cut[layer];
+    if (cut->n == 1 && others->n == 1) return 0;
+    for (int32_t k = 0; k < others->n; k++)
+        if (!strcmp(origin(v->g, cut->tensor[i]), origin(other->g, others->tensor[k]))) return k;
+    return -1;
+}
+
+int32_t lower_shard_back(const struct lower_view *v, int32_t i, int32_t layer)
+{
+    const struct graph *g = v->g;
+    for (int32_t e = 0; e < g->n_edges; e++)
+        if (g->edge[e] == layer) return g->crossing[e][g->cut[layer].tensor[i]];
+    return g->cut[layer].n == 1 && v->gradient_cut[layer].n == 1 ? v->gradient_cut[layer].tensor[0]
+                                                                 : -1;
+}
+
+bool lower_shard_gives(const struct stage_build *giver, const struct stage_build *taker,
+                       const struct rows *of)
+{
+    const struct rows *mine = &of[giver->shard];
+    int32_t alike = 0, place = 0;
+    for (int32_t k = 0; k < giver->n_shards; k++) {
+        if (of[k].first != mine->first || of[k].n != mine->n) continue;
+        if (k == giver->shard) place = alike;
+        alike++;
+    }
+    return (int64_t)taker->shard * alike / taker->n_shards == place;
+}
+
+/* --- sums of gradients --- */
+
+static const struct tensor *gradient_on(const struct stage_build *b, int32_t unit)
+{
+    return &b->v->g->tensors[b->v->units[unit].gradient];
+}
+
+int32_t lower_shard_keys(const struct stage_build *first, int32_t unit)
+{
+    const struct sharding *s = first->plan->sharding;
+    int32_t n = 1;
+    for (int32_t x = 0; s && x < s->n_axes; x++)
+        if (!(gradient_on(first, unit)->partial >> x & 1)) n *= s->mesh[x];
+    return n;
+}
+
+int32_t lower_shard_key(const struct stage_build *b, int32_t unit)
+{
+    const struct sharding *s = b->plan->sharding;
+    int32_t key = 0;
+    for (int32_t x = 0; s && x < s->n_axes; x++)
+        if (!(gradient_on(b, unit)->partial >> x & 1))
+            key = key * s->mesh[x] + sharding_place(s, b->shard, x);
+    return key;
+}
+
+bool lower_shard_same_keys(const struct stage_build *first, int32_t unit, int32_t other)
+{
+    return !first->plan->sharding ||
+           gradient_on(first, unit)->partial == gradient_on(first, other)->partial;
+}
+
+const struct tensor_part *lower_shard_part(const struct stage_build *b, int32_t unit)
+{
+    return &b->v->g->tensors[b->v->units[unit].parameter].part;
+}
+
+static const struct stage_build *with_key(const struct stage_build *first, int32_t unit,
+                                          int32_t key)
+{
+    for (int32_t k = 0; k < first->n_shards; k++)
+        if (lower_shard_key(first + k, unit) == key) return first + k;
+    BUG("nobody has key %" PRId32, key);
+}
+
+static bool same_kept(const struct stage_build *a, const struct stage_build *b, int32_t unit)
+{
+    int32_t n = lower_shard_keys(a, unit);
+    bool same = n == lower_shard_keys(b, unit);
+    for (int32_t k = 0; same && k < n; k++)
+        same = part_equal(lower_shard_part(with_key(a, unit, k), unit),
+                          lower_shard_part(with_key(b, unit, k), unit));
+    return same;
+}
+
+enum status lower_shard_mixed(struct lowering *l, struct error *err)
+{
+    l->mixed = ARENA_ARRAY(l->a, bool, (size_t)l->n_units);
+    for (int32_t u = 0; u < l->n_units; u++) {
+        const struct stage_build *a = lower_unit_owner(l, 0, u), *odd = a;
+        bool cards = a->s->cards > 1 || a->v->g->cards > 1, shared = a->plan->sharding;
+        for (int32_t r = 1; r < l->plan->n_replicas; r++) {
+            const struct stage_build *b = lower_unit_owner(l, r, u);
+            cards |= b->s->cards > 1 || b->v->g->cards > 1, shared |= b->plan->sharding != NULL;
+            if (shared && !same_kept(a, b, u)) l->mixed[u] = true, odd = b;
+        }
+        if (shared && (cards || (l->mixed[u] && a->plan->zero)))
+            return lower_error(l, odd, err, ERR_INPUT,
+                               "sharding: parameter %s is kept in other parts than in replica 0, "
+                               "and %s; the two do not go together",
+                               a->v->g->tensors[a->v->units[u].parameter].name,
+                               cards ? "by several cards that are simulated as one"
+                                     : "its state is divided (zero)");
+    }
+    return OK;
+}
+
+bool lower_shard_whole(const struct stage_build *first, int32_t unit)
+{
+    bool whole = true;
+    for (int32_t k = 0; first->plan->sharding && k < first->n_shards; k++)
+        whole &= lower_shard_part(first + k, unit)->n_cuts == 0;
+    return whole;
+}
+
+bool lower_shard_same_parts(const struct stage_build *a, const struct stage_build *b, int32_t unit)
+{
+    bool same = a->n_shards == b->n_shards;
+    for (int32_t k = 0; same && k < a->n_shards; k++)
+        same = part_equal(lower_shard_part(a + k, unit), lower_shard_part(b + k, unit));
+    return same;
+}

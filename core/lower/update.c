@@ -1,0 +1,196 @@
+/* core/lower/update.c - the procedure U of a stage.
+ *
+ * Wait for the sums, exchange tied ones, add a second use's gradient to the first's; then updates: one for each flat run, or
+ * one for each parameter, and the part of what is divided. In half precision they change the master, and the parameter is
+ * what it narrows to. With a loss scale (lower_scale.c) all that is updated is waited for and looked at first, in a call of its
+ * own where the device has several chunks.
+ */
+#include "core/lower/writer.h"
+
+static void await_sums(struct writer *w, const struct stage_build *b)
+{
+    for (int32_t i = 0; i < b->n_groups; i++)
+        if (!w->l->group_plans[b->groups[i]].tied && !w->l->group_plans[b->groups[i]].zero &&
+            !w->l->group_plans[b->groups[i]].overflow)
+            writer_emit(w, INSTR_AWAIT, b->groups[i]);
+}
+
+/* All devices of a stage hold the same sum of a use; it counts once (lower_groups.c). */
+static void clear_tied(struct writer *w, const int32_t *tied, int32_t n)
+{
+    const struct lowering *l = w->l;
+    const struct stage_build *b = w->b;
+    for (int32_t i = 0; b->shard > 0 && i < n; i++) {
+        const struct group_plan *plan = &l->group_plans[tied[i]];
+        int32_t unit =
+            lower_owns(b, l->v->units[plan->first_unit].layer) ? plan->first_unit : plan->last_unit;
+        if (l->p->groups[tied[i]].algorithm == GROUP_LOCAL || plan->cells)
+            continue; /* are silent */
+        writer_zero(w, PHASE_U, b->s->first_layer,
+                    arena_printf(l->a, "%s.once", b->s->slots[l->sum_slot[unit]].name),
+                    l->sum_slot[unit]);
+    }
+}
+
+/* The first update of a device exchanges for both chunks, so the other one's sums must be there too. */
+static void wait_for_sums(struct writer *w)
+{
+    const struct lowering *l = w->l;
+    const struct stage_build *b = w->b;
+    int32_t n = 0, *tied = ARENA_ARRAY(l->a, int32_t, (size_t)b->n_groups);
+    await_sums(w, b);
+    for (int32_t i = 0; i < b->n_groups; i++) {
+        if (!l->group_plans[b->groups[i]].tied || lower_exchanged_before(l, b, b->groups[i]))
+            continue;
+        const struct group *g = &l->p->groups[b->groups[i]];
+        for (int32_t k = 0; g->algorithm == GROUP_LOCAL && k < g->n_members; k++)
+            if (g->members[k].stage != b->index) await_sums(w, &l->stages[g->members[k].stage]);
+        tied[n++] = b->groups[i];
+    }
+    clear_tied(w, tied, n);
+    for (int32_t i = 0; i < n; i++) writer_emit(w, INSTR_REDUCE, tied[i]);
+    for (int32_t i = 0; i < n; i++) writer_emit(w, INSTR_AWAIT, tied[i]);
+}
+
+/* slot: (UPDATE_SLOTS). In half precision the master is updated and the parameter is what it narrows to. */
+static struct program_op update_op(const struct writer *w, bool flat, const char *name, bool decay,
+                                   const int32_t *slot)
+{
+    bool adamw = w->l->p->optimizer.kind == OPTIMIZER_ADAMW, narrows = slot[UPDATE_MASTER] >= 0;
+    enum op_kind kind = adamw ? (flat ? OP_flat_adamw : OP_adamw) : flat ? OP_flat_sgd : OP_sgd;
+    struct program_op op = {.kind = kind,
+                            .phase = PHASE_U,
+                            .attrs = {.decay = decay,
+                                      .narrows = narrows,
+                                      .scaled = lower_scales(w->l)},
+                            .name = name,
+                            .layer = w->b->s->first_layer,
+                            .n_inputs = adamw ? 4 : 2,
+                            .n_outputs = adamw ? 4 : 2};
+    static const int out_adamw[4] = {UPDATE_P, UPDATE_M, UPDATE_V, UPDATE_G};
+    for (int k = 0; k < op.n_inputs; k++) {
+        int out = adamw ? out_adamw[k] : k;
+        op.input[k] = k == UPDATE_P && narrows ? slot[UPDATE_MASTER] : slot[k];
+        op.output[k] = out == UPDATE_P && narrows ? slot[UPDATE_MASTER] : slot[out];
+    }
+    if (narrows) op.output[op.n_outputs++] = slot[UPDATE_P];
+    return op;
+}
+
+int32_t lower_primary_gradient(const struct stage_build *b, const struct program_parameter *p)
+{
+    if (p->gradient[0] < 0 || p->gradient[1] < 0)
+        return p->gradient[0] >= 0 ? p->gradient[0] : p->gradient[1];
+    const struct slot *x = b->s->slots;
+    int64_t wide = dtype_bytes(x[p->gradient[0]].dtype) / dtype_bytes(x[p->slot].dtype);
+    return p->gradient[x[p->gradient[0]].offset_bytes != x[p->slot].offset_bytes * wide];
+}
+
+/* The sum of the part that this stage owns of one group's parameters. What a second use's gradients add up to comes on top. */
+static void await_own(struct writer *w, const struct flat *f)
+{
+    struct lowering *l = w->l;
+    const struct group_plan *g = &l->group_plans[f->group];
+    if (g->zero == 1) writer_emit(w, INSTR_AWAIT, f->group);
+    for (int32_t i = 0; g->zero == 1 && i < w->b->n_flats; i++) {
+        const struct flat *other = &w->b->flats[i];
+        if (other == f || l->group_plans[other->group].home != f->group) continue;
+        writer_emit(w, INSTR_AWAIT, other->group);
+        writer_accumulate(w, PHASE_U, w->b->s->first_layer,
+                          arena_printf(l->a, "%s.tie", l->p->groups[f->group].name),
+                          other->own_gradient[0], f->own_gradient[0]);
+    }
+}
+
+static void update_own(struct writer *w, const struct flat *f)
+{
+    struct lowering *l = w->l;
+    const struct group_plan *g = &l->group_plans[f->group];
+    const char *name = l->p->groups[f->group].name;
+    if (!lower_scales(l)) await_own(w, f);
+    for (int32_t k = 0; k < g->n_sections; k++) {
+        int32_t slot[UPDATE_SLOTS] = {f->own_parameter[k], f->own_gradient[k], f->state[k][0],
+                                      f->state[k][1], f->master[k]};
+        bool decay = g->section[k].decay;
+        writer_op(w,
+                  update_op(w, lower_runs_flat(l),
+                            arena_printf(l->a, "%s.update.%s", name, decay ? "decayed" : "other"),
+                            decay, slot));
+    }
+    if (g->gather[PART_WEIGHT] >= 0) writer_emit(w, INSTR_REDUCE, g->gather[PART_WEIGHT]);
+}
+
+/* Divided parameters: updates, then gathers under which the sums that others own are zeroed. */
+static void update_divided(struct writer *w)
+{
+    struct lowering *l = w->l;
+    const struct stage_build *b = w->b;
+    for (int32_t i = 0; i < b->n_flats; i++)
+        if (l->group_plans[b->flats[i].group].home == b->flats[i].group)
+            update_own(w, &b->flats[i]);
+    for (int32_t i = 0; i < b->n_flats; i++)
+        for (int32_t k = 0; k < l->group_plans[b->flats[i].group].n_sections; k++)
+            if (l->group_plans[b->flats[i].group].zero == 1)
+                writer_zero(w, PHASE_U, b->s->first_layer,
+                            arena_printf(l->a, "%s.zero", l->p->groups[b->flats[i].group].name),
+                            b->flats[i].gradient[k]);
+    for (int32_t i = 0; i < b->n_flats; i++) {
+        int32_t gather = l->group_plans[b->flats[i].group].gather[PART_WEIGHT];
+        if (gather >= 0) writer_emit(w, INSTR_AWAIT, gather);
+    }
+}
+
+/* Both uses of a parameter into one gradient. */
+static void add_ties(struct writer *w)
+{
+    struct lowering *l = w->l;
+    const struct stage_build *b = w->b;
+    const struct program_stage *s = b->s;
+    for (int32_t i = 0; i < s->n_parameters; i++) {
+        const struct program_parameter *p = &s->parameters[i];
+        if (p->gradient[0] < 0 || p->gradient[1] < 0 || p->shard) continue;
+        int32_t sum = lower_primary_gradient(b, p),
+                other = p->gradient[0] == sum ? p->gradient[1] : p->gradient[0];
+        writer_accumulate(w, PHASE_U, s->first_layer, arena_printf(l->a, "%s.tie", p->name), other,
+                          sum);
+        writer_zero(w, PHASE_U, s->first_layer, arena_printf(l->a, "%s.tie.zero", p->name), other);
+    }
+}
+
+/* Everything that is updated is there before anything is. */
+static void check(struct writer *w)
+{
+    struct lowering *l = w->l;
+    struct stage_build *b = w->b;
+    for (int32_t i = 0; i < b->n_flats; i++)
+        if (l->group_plans[b->flats[i].group].home == b->flats[i].group) await_own(w, &b->flats[i]);
+    lower_scale_look(w);
+    if (lower_checks_apart(l, &l->lanes[b->s->device]))
+        b->procedure_check = writer_finish(w, 'U', "check");
+    lower_scale_agree(w);
+}
+
+void lower_update_procedure(struct writer *w)
+{
+    struct lowering *l = w->l;
+    struct stage_build *b = w->b;
+    struct program_stage *s = b->s;
+    bool flat = b->run_slot[0][0] >= 0 || b->run_slot[1][0] >= 0;
+    wait_for_sums(w);
+    add_ties(w);
+    if (lower_scales(l)) check(w);
+    for (int run = 0; run < 2; run++)
+        if (b->run_slot[run][0] >= 0)
+            writer_op(w, update_op(w, true, run ? "update.other" : "update.decayed", !run,
+                                   b->run_slot[run]));
+    for (int32_t i = 0; i < s->n_parameters && !flat; i++) {
+        const struct program_parameter *p = &s->parameters[i];
+        if (p->shard) continue;
+        int32_t slot[UPDATE_SLOTS] = {p->slot, lower_primary_gradient(b, p), p->state[0], p->state[1],
+                                      p->master};
+        if (slot[1] < 0) continue;
+        writer_op(w, update_op(w, false, arena_printf(l->a, "%s.update", p->name), p->decay, slot));
+    }
+    update_divided(w);
+    b->procedure_u = writer_finish(w, 'U', "");
+}

@@ -1,0 +1,34 @@
+/* core/lower/writer.h - a procedure being written; for core/lower/procedures.c and core/lower/update.c alone. */
+#ifndef CORE_LOWER_WRITER_H
+#define CORE_LOWER_WRITER_H
+
+#include "core/lower/internal.h"
+
+struct writer {
+    struct lowering *l;
+    struct stage_build *b;
+    int32_t *missing, scattering; /* see scatter_gradient; scattering: group under way, + 1 */
+    struct instr *instrs;
+    size_t n, capacity;
+};
+
+void writer_emit(struct writer *w, enum instr_kind kind, int32_t arg);
+/* The procedure is written: its index; the writer is as new. */
+int32_t writer_finish(struct writer *w, char letter, const char *variant);
+/* Completes and appends the operator and its instruction. */
+struct program_op *writer_op(struct writer *w, struct program_op op);
+/* x added to y; plain arithmetic that no operator of the graph stands for. */
+void writer_accumulate(struct writer *w, enum phase phase, int32_t layer, const char *name,
+                       int32_t x, int32_t y);
+void writer_zero(struct writer *w, enum phase phase, int32_t layer, const char *name, int32_t y);
+
+/* lower_update.c: waits for the sums, exchanges tied ones, updates. */
+void lower_update_procedure(struct writer *w);
+/* The gradient that stands where the parameter stands; a second use's lies behind. */
+int32_t lower_primary_gradient(const struct stage_build *b, const struct program_parameter *p);
+
+/* lower_scale.c: whether this stage's gradients are finite; whether all are, and the loss scale that follows. */
+void lower_scale_look(struct writer *w);
+void lower_scale_agree(struct writer *w);
+
+#endif

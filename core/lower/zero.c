@@ -1,0 +1,268 @@
+/* core/lower/zero.c - what replicas divide among themselves (plan.h's zero): groups and their sections.
+ *
+ * A divided group scatters the gradients of its units. Its parameters are laid flat in sections, so that every member owns
+ * the n-th part of each, of equal size for all: members stay alike whatever their number, which is what lets the
+ * simulator fold them, and what frameworks do with flat parameters. The price is padding: up to n · 64 bytes a section.
+ * Discarded: dividing the list of gradients as a ring does, without padding, where each member would cut other parameters.
+ * Where devices share operators each part of a parameter is divided among those who keep it and have a term each of its
+ * gradient; what one device alone keeps, or computes as all others do, is not.
+ * A parameter that is used twice has a group for each use, which divide alike, and one home; where its uses are on
+ * different stages of a replica it is not divided: its gradients are exchanged whole, and so it is summed whole.
+ */
+#include "core/lower/internal.h"
+
+#include <inttypes.h>
+
+/* Both uses of the parameter of a unit; -1 where there is none. */
+static const int32_t *uses_of(const struct lowering *l, int32_t unit)
+{
+    return &l->views[0].use_unit[2 * lower_unit(l, unit)->parameter];
+}
+
+static bool used_twice(const struct lowering *l, int32_t unit)
+{
+    return uses_of(l, unit)[0] >= 0 && uses_of(l, unit)[1] >= 0;
+}
+
+int32_t lower_zero_of(const struct lowering *l, int32_t unit)
+{
+    const struct stage_build *first = lower_unit_owner(l, 0, unit);
+    const int32_t *uses = uses_of(l, unit);
+    int32_t holders = 0;
+    if (!first->plan->zero) return 0;
+    for (int32_t r = 0; r < l->plan->n_replicas; r++) {
+        const struct stage_build *b = lower_unit_owner(l, r, unit);
+        holders += b->n_shards / lower_shard_keys(b, unit);
+        if (!used_twice(l, unit)) continue;
+        if (lower_unit_owner(l, r, uses[0]) != lower_unit_owner(l, r, uses[1])) return 0;
+        if (!lower_shard_same_keys(b, uses[0], uses[1])) return 0;
+    }
+    return holders > 1 ? first->plan->zero : 0;
+}
+
+bool lower_zero_alone(const struct lowering *l, int32_t unit)
+{
+    return lower_zero_of(l, unit) && used_twice(l, unit);
+}
+
+struct flat_place lower_zero_place(const struct lowering *l, const struct stage_build *b,
+                                   int32_t tensor)
+{
+    const int32_t *uses = &l->v->use_unit[2 * tensor];
+    int32_t unit = uses[0] >= 0 ? uses[0] : uses[1];
+    int32_t group = unit >= 0 ? lower_group_of_unit(l, b, unit) : -1;
+    if (group < 0 || !l->group_plans[group].zero) return (struct flat_place){.group = -1};
+    return l->group_plans[group].places[unit - l->group_plans[group].first_unit];
+}
+
+/* --- do the stages agree? --- */
+
+static enum status check_alike(const struct lowering *l, const struct stage_build *b,
+                               const struct stage_build *first, struct error *err)
+{
+    if (b->plan->zero != first->plan->zero)
+        return lower_error(l, b, err, ERR_INPUT,
+                           "zero: %" PRId32 ", but replicas[%" PRId32 "].stages[%" PRId32
+                           "], which holds the same layers, has %" PRId32,
+                           b->plan->zero, first->replica, first->stage, first->plan->zero);
+    if (b->plan->zero && (b->v->g->cards != first->v->g->cards || b->s->cards != first->s->cards))
+        return lower_error(l, b, err, ERR_INPUT,
+                           "zero: %" PRId32 " with replicas[%" PRId32 "].stages[%" PRId32
+                           "], which shares every operator among another number of cards",
+                           b->plan->zero, first->replica, first->stage);
+    if (b->plan->zero == 3 && b->plan->recompute != first->plan->recompute)
+        return lower_error(l, b, err, ERR_INPUT,
+                           "zero: 3 with recompute other than that of replicas[%" PRId32
+                           "].stages[%" PRId32 "]: they would gather parameters in other orders",
+                           first->replica, first->stage);
+    if (b->plan->zero > 1 && b->s->microbatches != first->s->microbatches)
+        return lower_error(l, b, err, ERR_INPUT,
+                           "zero: %" PRId32 " needs replicas with equal numbers of microbatches, "
+                           "because they meet in every one; this one has %" PRId32
+                           ", replicas[%" PRId32 "] %" PRId32,
+                           b->plan->zero, b->s->microbatches, first->replica,
+                           first->s->microbatches);
+    return OK;
+}
+
+/* Where the backward is split, gradients that are scattered come from W alone, and W needs no parameters. */
+static enum status check_split(const struct lowering *l, const struct stage_build *b,
+                               struct error *err)
+{
+    const struct graph *g = b->v->g;
+    for (int32_t i = g->n_forward; b->split && b->plan->zero > 1 && i < g->n_ops; i++) {
+        const struct graph_op *op = &g->ops[i];
+        bool weight = op_part(b, op) == PART_WEIGHT, bad = false;
+        if (!lower_owns(b, op->layer)) continue;
+        for (int32_t k = 0; k < op->n_inputs; k++)
+            bad |= weight && g->tensors[op->input[k]].role == TENSOR_PARAMETER;
+        for (int32_t k = 0; k < op->n_outputs; k++)
+            bad |= !weight && g->tensors[op->output[k]].role == TENSOR_PARAMETER_GRADIENT;
+        if (bad)
+            return lower_error(l, b, err, ERR_INPUT,
+                               "zero: %" PRId32 " with I and W apart, but %s does of both",
+                               b->plan->zero, op->name);
+    }
+    return OK;
+}
+
+enum status lower_zero_check(const struct lowering *l, struct error *err)
+{
+    for (int32_t i = 0; i < l->p->n_stages; i++) {
+        const struct stage_build *b = &l->stages[i];
+        if (!b->plan->zero) continue;
+        if (l->plan->n_replicas < 2 && b->n_shards < 2)
+            return lower_error(l, b, err, ERR_INPUT,
+                               "zero: %" PRId32 " divides over replicas, and there is one",
+                               b->plan->zero);
+        if (l->plan->deterministic)
+            return lower_error(l, b, err, ERR_INPUT,
+                               "zero: %" PRId32 " in a deterministic plan, whose chain gives the "
+                               "whole sum to everybody",
+                               b->plan->zero);
+        TRY(check_split(l, b, err));
+    }
+    for (int32_t k = 0; k < l->n_layers; k++)
+        for (int32_t r = 1; r < l->plan->n_replicas; r++)
+            TRY(check_alike(l, &l->stages[lower_owner(l, r, k)], &l->stages[lower_owner(l, 0, k)],
+                            err));
+    return OK;
+}
+
+/* --- groups --- */
+
+static int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+
+/* The section of the parameters that decay or do not, made where it is new. */
+static int32_t find_section(struct group_plan *g, bool decay)
+{
+    int32_t k = 0;
+    while (k < g->n_sections && g->section[k].decay != decay) k++;
+    if (k == g->n_sections) g->section[g->n_sections++] = (struct section){.decay = decay};
+    return k;
+}
+
+void lower_zero_sections(struct lowering *l, int32_t group)
+{
+    struct group_plan *g = &l->group_plans[group];
+    struct group *x = &l->p->groups[group];
+    const struct lower_view *v = l->stages[x->members[0].stage].v;
+    int64_t align = SLOT_ALIGN / dtype_bytes(v->g->dtype);
+    g->home =
+        used_twice(l, g->first_unit) && uses_of(l, g->first_unit)[0] != g->first_unit ? -1 : group;
+    g->places = ARENA_ARRAY(l->a, struct flat_place, (size_t)(g->last_unit - g->first_unit) + 1);
+    for (int32_t u = g->first_unit; u <= g->last_unit; u++) {
+        const struct tensor *t = &v->g->tensors[v->units[u].parameter];
+        int32_t section = find_section(g, t->decay);
+        g->places[u - g->first_unit] =
+            (struct flat_place){group, section, g->section[section].elements};
+        g->section[section].elements += round_up(shape_elements(&t->shape), align);
+    }
+    x->elements = 0;
+    for (int32_t k = 0; k < g->n_sections; k++) {
+        g->section[k].elements = round_up(g->section[k].elements, align * x->n_members);
+        x->elements += g->section[k].elements;
+    }
+}
+
+/* Members and links are those of the group whose parameters it gathers. */
+static void make_gather(struct lowering *l, int32_t of, enum part part)
+{
+    static const char *const names[PART_COUNT] = {"forward", "backward", "update"};
+    int32_t n = l->p->groups[of].n_members, index = l->p->n_groups;
+    struct group_plan plan = {
+        .first_unit = 1, .last_unit = 0, .zero = l->group_plans[of].zero}; /* of no unit */
+    struct group *g =
+        lower_group_new(l, arena_printf(l->a, "gather@%s %s", names[part], l->p->groups[of].name),
+                        GROUP_GATHER, n, plan);
+    const struct group *x = &l->p->groups[of];
+    g->elements = x->elements, g->link = x->link, g->direction = x->direction;
+    for (int32_t i = 0; i < n; i++)
+        g->members[i] = (struct group_member){.stage = x->members[i].stage, .apart = -1};
+    l->group_plans[index].gathered = of;
+    l->group_plans[of].gather[part] = index;
+}
+
+/* Of a second use's group: that of the first use, of the same members. */
+static int32_t home_of(const struct lowering *l, int32_t group)
+{
+    int32_t first = uses_of(l, l->group_plans[group].first_unit)[0], home = 0;
+    while (!l->group_plans[home].zero || l->group_plans[home].first_unit != first ||
+           l->p->groups[home].members[0].stage != l->p->groups[group].members[0].stage)
+        home++;
+    return home;
+}
+
+void lower_zero_gathers(struct lowering *l)
+{
+    int32_t n = l->p->n_groups;
+    for (int32_t i = 0; i < n; i++) {
+        struct group_plan *g = &l->group_plans[i];
+        if (!g->zero) continue;
+        if (g->home < 0) g->home = home_of(l, i);
+        if (g->home != i) continue;
+        if (g->zero < 3)
+            make_gather(l, i, PART_WEIGHT);
+        else
+            make_gather(l, i, PART_FORWARD), make_gather(l, i, PART_BACK);
+    }
+}
+
+/* --- members --- */
+
+const struct flat *lower_zero_flat(const struct lowering *l, const struct stage_build *b,
+                                   int32_t group)
+{
+    int32_t of = l->group_plans[group].gathered >= 0 ? l->group_plans[group].gathered : group;
+    int32_t low = 0, high = b->n_flats;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (b->flats[middle].group < of)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < b->n_flats && b->flats[low].group == of ? &b->flats[low] : NULL;
+}
+
+static enum part part_of(const struct lowering *l, int32_t gather)
+{
+    const int32_t *all = l->group_plans[l->group_plans[gather].gathered].gather;
+    return all[PART_FORWARD] == gather ? PART_FORWARD
+           : all[PART_BACK] == gather  ? PART_BACK
+                                       : PART_WEIGHT;
+}
+
+/* What the group gathers or scatters, whole. */
+static const int32_t *whole_slots(const struct lowering *l, const struct flat *f, int32_t group)
+{
+    if (l->group_plans[group].gathered < 0) return f->gradient;
+    return l->group_plans[group].zero < 3 ? f->parameter : f->gather[part_of(l, group)];
+}
+
+int32_t lower_zero_scratch(const struct lowering *l, const struct stage_build *b, int32_t group,
+                           int32_t out[SECTIONS_MAX])
+{
+    const struct group_plan *g = &l->group_plans[group];
+    if (g->zero < 2 || (g->gathered >= 0 && g->zero < 3)) return 0;
+    const struct flat *f = lower_zero_flat(l, b, group);
+    const int32_t *whole = whole_slots(l, f, group);
+    int32_t n = l->group_plans[f->group].n_sections;
+    for (int32_t k = 0; k < n; k++) out[k] = whole[k];
+    return n;
+}
+
+void lower_zero_segments(struct lowering *l, const struct stage_build *b, int32_t group,
+                         struct group_member *m)
+{
+    const struct group_plan *g = &l->group_plans[group];
+    const struct flat *f = lower_zero_flat(l, b, group);
+    const int32_t *whole = whole_slots(l, f, group);
+    const int32_t *own = g->gathered >= 0 ? f->own_parameter : f->own_gradient;
+    int32_t n = m->n_segments = l->group_plans[f->group].n_sections;
+    m->segments = ARENA_ARRAY(l->a, int32_t, (size_t)n);
+    for (int32_t k = 0; k < n; k++) m->segments[k] = whole[k];
+    if (g->zero < (g->gathered >= 0 ? 3 : 2)) return;
+    m->own = ARENA_ARRAY(l->a, int32_t, (size_t)n);
+    for (int32_t k = 0; k < n; k++) m->own[k] = own[k];
+}

@@ -1,0 +1,274 @@
+/* core/lower/zero_slots.c - homes of what a stage divides with others, and when whole parameters are there.
+ *
+ * Regions hold, behind what is not divided, the sections of one group after the other: whole, or this stage's part.
+ * Whole parameters of zero 3 and whole gradients from zero 2 on live in scratch, in one procedure, from the launch that
+ * fetches them or the operator that makes them until their last use or the end of their sum; a parameter's or gradient's
+ * own slot lies inside, so that operators see the shapes they know. Padding in scratch is whatever was there, its sums go
+ * into padding of the part and are never read.
+ */
+#include "core/lower/internal.h"
+
+#include <string.h>
+
+struct flat_maker {
+    struct lowering *l;
+    struct stage_build *b;
+    struct flat *f;
+    const struct group_plan *g; /* of the flat's group */
+};
+
+static int64_t region_bytes(const struct flat_maker *m, enum slot_class class, int64_t elements)
+{
+    int64_t wide = class == SLOT_PARAMETER ? 1 : lower_wide(m->l);
+    return elements * dtype_bytes(m->l->v->g->dtype) * wide;
+}
+
+static int32_t flat_slot(const struct flat_maker *m, enum slot_class class, const char *what,
+                         int64_t offset, int64_t elements)
+{
+    enum dtype t = m->l->v->g->dtype;
+    return lower_add_slot(
+        m->l, m->b,
+        (struct slot){
+            .name = arena_printf(m->l->a, "%s.%s", m->l->p->groups[m->f->group].name, what),
+            .class = class,
+            .dtype = class == SLOT_PARAMETER || !strcmp(what, "gathered") ? t : dtype_master(t),
+            .shape = {.rank = 1, .dim = {elements}},
+            .ring = -1,
+            .parameter = -1,
+            .input = -1,
+            .offset_bytes = offset});
+}
+
+/* Room at the end of a region for a whole section or a part of it. */
+static int64_t claim(const struct flat_maker *m, enum slot_class class, int64_t elements)
+{
+    int64_t at = m->b->s->class_bytes[class];
+    m->b->s->class_bytes[class] += region_bytes(m, class, elements);
+    return at;
+}
+
+/* Whole and this member's part, or the part alone. */
+static void place(const struct flat_maker *m, enum slot_class class, const char *what,
+                  int64_t elements, bool whole, int32_t *all, int32_t *own)
+{
+    int32_t n = m->l->p->groups[m->f->group].n_members;
+    int64_t part = elements / n, at = claim(m, class, whole ? elements : part);
+    int64_t chunk = whole ? group_own_chunk(m->f->member, n) : 0;
+    if (whole) *all = flat_slot(m, class, what, at, elements);
+    *own = flat_slot(m, class, arena_printf(m->l->a, "own.%s", what),
+                     at + region_bytes(m, class, chunk * part), part);
+}
+
+static void make_section(const struct flat_maker *m, int32_t k, bool home)
+{
+    struct flat *f = m->f;
+    const struct program *p = m->l->p;
+    int32_t n = p->groups[f->group].n_members;
+    int64_t elements = m->g->section[k].elements, part = elements / n;
+    if (m->g->zero < 2)
+        place(m, SLOT_GRADIENT, "grad", elements, true, &f->gradient[k], &f->own_gradient[k]);
+    else
+        f->gradient[k] = flat_slot(m, SLOT_SCRATCH, "grad", 0, elements);
+    if (!home) return;
+    if (m->g->zero >= 2)
+        place(m, SLOT_GRADIENT, "grad", elements, false, NULL, &f->own_gradient[k]);
+    place(m, SLOT_PARAMETER, "parameters", elements, m->g->zero < 3, &f->parameter[k],
+          &f->own_parameter[k]);
+    if (m->g->zero == 3)
+        for (int q = PART_FORWARD; q <= PART_BACK; q++)
+            f->gather[q][k] = flat_slot(m, SLOT_SCRATCH, "gathered", 0, elements);
+    for (int64_t s = 0; s < optimizer_state_tensors(&p->optimizer); s++)
+        f->state[k][s] =
+            flat_slot(m, SLOT_STATE, s ? "own.v" : "own.m", claim(m, SLOT_STATE, part), part);
+    if (dtype_is_half(m->l->v->g->dtype))
+        f->master[k] = flat_slot(m, SLOT_STATE, "own.master", claim(m, SLOT_STATE, part), part);
+}
+
+/* --- the tensors' own slots --- */
+
+static int32_t inner_slot(struct lowering *l, struct stage_build *b, int32_t tensor, int32_t whole,
+                          int64_t first, int32_t index)
+{
+    const struct slot *w = &b->s->slots[whole];
+    int64_t at = first * dtype_bytes(w->dtype);
+    struct slot s = lower_slot_like(l, b, tensor, w->class);
+    s.dtype = w->dtype, s.parameter = index;
+    if (w->class != SLOT_SCRATCH) {
+        s.offset_bytes = w->offset_bytes + at;
+        return lower_add_slot(l, b, s);
+    }
+    s.parameter = -1;
+    int32_t slot = lower_add_slot(l, b, s);
+    b->inner = arena_grow(l->a, b->inner, (size_t)b->n_inner, &b->inner_capacity, sizeof *b->inner);
+    b->inner[b->n_inner++] = (struct inner){slot, whole, at};
+    return slot;
+}
+
+static void gradient_slots(struct lowering *l, struct stage_build *b, int32_t tensor, int32_t index)
+{
+    struct program_parameter *p = &b->s->parameters[index];
+    const struct flat_place at = lower_zero_place(l, b, tensor);
+    for (int k = 0; k < 2; k++) {
+        int32_t u = l->v->use_unit[2 * tensor + k];
+        if (u < 0) continue;
+        const struct flat *f = lower_zero_flat(l, b, lower_group_of_unit(l, b, u));
+        int32_t gradient = l->v->units[u].gradient;
+        bool own_group = f->group == at.group;
+        int32_t slot = inner_slot(l, b, gradient, f->gradient[own_group ? at.section : 0],
+                                  own_group ? at.first : 0, index);
+        if (lower_zero_of(l, u) < 2)
+            p->gradient[k] = l->sum_slot[u] = slot;
+        else
+            l->slot_back[gradient] = slot;
+    }
+}
+
+static void parameter_slots(struct lowering *l, struct stage_build *b, int32_t tensor)
+{
+    const struct tensor *t = &l->v->g->tensors[tensor];
+    const struct flat_place place = lower_zero_place(l, b, tensor), *at = &place;
+    const struct flat *f = lower_zero_flat(l, b, at->group);
+    int32_t index = b->s->n_parameters++, n = l->p->groups[at->group].n_members, k = at->section;
+    struct program_shard *shard = ARENA_ARRAY(l->a, struct program_shard, 1);
+    int64_t part = l->group_plans[at->group].section[k].elements / n;
+    *shard = (struct program_shard){.slot = f->own_parameter[k],
+                                    .state = {f->state[k][0], f->state[k][1]},
+                                    .master = f->master[k],
+                                    .first = at->first - group_own_chunk(f->member, n) * part};
+    b->s->parameters[index] = (struct program_parameter){.name = t->name,
+                                                         .shape = t->shape,
+                                                         .init = t->init,
+                                                         .init_std = t->init_std,
+                                                         .decay = t->decay,
+                                                         .slot = -1,
+                                                         .gradient = {-1, -1},
+                                                         .state = {-1, -1},
+                                                         .master = -1,
+                                                         .shard = shard};
+    struct program_parameter *p = &b->s->parameters[index];
+    if (l->group_plans[at->group].zero < 3) {
+        p->slot = inner_slot(l, b, tensor, f->parameter[k], at->first, index);
+        l->slot_forward[tensor] = l->slot_back[tensor] = p->slot;
+    } else {
+        l->slot_forward[tensor] =
+            inner_slot(l, b, tensor, f->gather[PART_FORWARD][k], at->first, -1);
+        l->slot_back[tensor] = inner_slot(l, b, tensor, f->gather[PART_BACK][k], at->first, -1);
+    }
+    gradient_slots(l, b, tensor, index);
+}
+
+static void make_flats(struct lowering *l, struct stage_build *b)
+{
+    b->flats = ARENA_ARRAY(l->a, struct flat, (size_t)b->n_groups);
+    memset(b->flats, -1, (size_t)b->n_groups * sizeof *b->flats);
+    for (int32_t i = 0; i < b->n_groups; i++) {
+        const struct group_plan *g = &l->group_plans[b->groups[i]];
+        if (!g->zero || g->gathered >= 0) continue;
+        struct flat *f = &b->flats[b->n_flats++];
+        f->group = b->groups[i], f->member = b->member[i];
+        struct flat_maker m = {l, b, f, g};
+        for (int32_t k = 0; k < g->n_sections; k++) make_section(&m, k, g->home == f->group);
+    }
+    for (int32_t i = 0; i < b->n_flats; i++) { /* a second use adds to what its home owns */
+        struct flat *f = &b->flats[i];
+        const struct group_plan *g = &l->group_plans[f->group];
+        if (g->zero > 1 && g->home != f->group)
+            f->own_gradient[0] = lower_zero_flat(l, b, g->home)->own_gradient[0];
+    }
+}
+
+static bool is_divided_here(const struct lowering *l, const struct stage_build *b, int32_t tensor)
+{
+    if (l->v->g->tensors[tensor].role != TENSOR_PARAMETER) return false;
+    int32_t group = lower_zero_place(l, b, tensor).group;
+    return group >= 0 && lower_zero_flat(l, b, group);
+}
+
+void lower_zero_slots(struct lowering *l, struct stage_build *b)
+{
+    make_flats(l, b);
+    if (!b->n_flats) return;
+    int32_t more = 0;
+    for (int32_t t = 0; t < l->v->g->n_tensors; t++) more += is_divided_here(l, b, t);
+    struct program_parameter *all =
+        ARENA_ARRAY(l->a, struct program_parameter, (size_t)(b->s->n_parameters + more));
+    if (b->s->n_parameters) memcpy(all, b->s->parameters, (size_t)b->s->n_parameters * sizeof *all);
+    b->s->parameters = all;
+    for (int32_t t = 0; t < l->v->g->n_tensors; t++)
+        if (is_divided_here(l, b, t)) parameter_slots(l, b, t);
+}
+
+/* --- when parameters are gathered --- */
+
+struct gathering {
+    const struct flat *flat;
+    int32_t gather;
+    int64_t first_use; /* instruction; 0 where no operator reads it: other members' may */
+};
+
+static int by_use(const struct gathering *a, const struct gathering *b)
+{
+    return (a->first_use > b->first_use) - (a->first_use < b->first_use);
+}
+
+/* O(groups²), of which a stage has some tens. */
+static void sort_by_use(struct gathering *g, int32_t n)
+{
+    for (int32_t i = 1; i < n; i++)
+        for (int32_t k = i; k > 0 && by_use(&g[k - 1], &g[k]) > 0; k--) {
+            struct gathering t = g[k];
+            g[k] = g[k - 1], g[k - 1] = t;
+        }
+}
+
+static void note_uses(const struct stage_build *b, const struct instr *instrs, size_t n,
+                      const int32_t *gathering_of, struct gathering *all)
+{
+    for (size_t i = n; i-- > 0;) {
+        if (instrs[i].kind != INSTR_COMPUTE) continue;
+        const struct program_op *op = &b->s->ops[instrs[i].arg];
+        for (int32_t k = 0; k < op->n_inputs; k++)
+            if (gathering_of[op->input[k]] >= 0)
+                all[gathering_of[op->input[k]]].first_use = (int64_t)i;
+    }
+}
+
+static int32_t find_gatherings(struct lowering *l, const struct stage_build *b, enum part part,
+                               const struct instr *instrs, size_t n, struct gathering **out)
+{
+    int32_t n_all = 0, *of = ARENA_ARRAY(l->a, int32_t, (size_t)b->s->n_slots);
+    *out = ARENA_ARRAY(l->a, struct gathering, (size_t)b->n_flats);
+    memset(of, -1, (size_t)b->s->n_slots * sizeof *of);
+    for (int32_t i = 0; i < b->n_flats; i++) {
+        const struct group_plan *g = &l->group_plans[b->flats[i].group];
+        if (g->zero < 3 || g->gather[part] < 0) continue;
+        for (int32_t k = 0; k < g->n_sections; k++) of[b->flats[i].gather[part][k]] = n_all;
+        (*out)[n_all++] = (struct gathering){&b->flats[i], g->gather[part], 0};
+    }
+    for (int32_t i = 0; i < b->n_inner; i++) of[b->inner[i].slot] = of[b->inner[i].whole];
+    note_uses(b, instrs, n, of, *out);
+    sort_by_use(*out, n_all);
+    return n_all;
+}
+
+void lower_zero_insert(struct lowering *l, const struct stage_build *b, enum part part,
+                       struct instr **instrs, size_t *n)
+{
+    struct gathering *all;
+    int32_t n_all = 0, next = 0;
+    if (b->plan->zero < 3 || !b->n_flats) return;
+    n_all = find_gatherings(l, b, part, *instrs, *n, &all);
+    if (!n_all) return;
+    struct instr *out = ARENA_ARRAY(l->a, struct instr, *n + 2 * (size_t)n_all);
+    size_t at = 0;
+    out[at++] = (struct instr){INSTR_REDUCE, all[0].gather};
+    for (size_t i = 0; i < *n; i++) {
+        for (; next < n_all && all[next].first_use == (int64_t)i; next++) {
+            if (next + 1 < n_all) out[at++] = (struct instr){INSTR_REDUCE, all[next + 1].gather};
+            out[at++] = (struct instr){INSTR_AWAIT, all[next].gather};
+        }
+        out[at++] = (*instrs)[i];
+    }
+    *instrs = out, *n = at;
+}

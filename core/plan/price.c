@@ -1,0 +1,28 @@
+/* core/plan/price.c - what a plan's cards cost. */
+#include "core/base/arena.h"
+#include "core/plan/plan.h"
+
+double plan_price_per_h(const struct plan *p)
+{
+    const struct cluster *c = &p->cluster;
+    struct arena *scratch = arena_new();
+    bool *counted = ARENA_ARRAY(scratch, bool, (size_t)c->n_devices);
+    double price = 0;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t s = 0; s < p->replicas[r].n_stages; s++)
+            for (int32_t k = 0; k < plan_stage_devices(&p->replicas[r].stages[s]); k++) {
+                int32_t device = plan_stage_device(&p->replicas[r].stages[s], k);
+                const struct device_type *t = &c->types[c->devices[device].type];
+                if (counted[device]) continue;
+                counted[device] = true;
+                price += t->price_per_h * (t->tensor_parallel > 1 ? t->tensor_parallel : 1);
+            }
+    arena_free(scratch);
+    return price;
+}
+
+double plan_cost(const struct plan *p, int64_t ns)
+{
+    const double ns_per_h = 3600e9;
+    return plan_price_per_h(p) * ((double)ns / ns_per_h);
+}

@@ -1,0 +1,21 @@
+/* core/plan/schedule_internal.h - what the files of core/plan/schedule share. */
+#ifndef CORE_PLAN_SCHEDULE_INTERNAL_H
+#define CORE_PLAN_SCHEDULE_INTERNAL_H
+
+#include "core/plan/schedule.h"
+
+/* Fills an empty table of schedule: round robin, or down and up again. */
+void schedule_place(struct arena *a, struct schedule *s, bool v_shaped);
+/* One more operation at the end of a lane whose array is long enough. */
+static inline void schedule_append(struct schedule_lane *l, char letter, int32_t chunk,
+                                   int32_t microbatch)
+{
+    l->ops[l->n_ops++] = (struct schedule_op){letter, chunk, microbatch};
+}
+/* The lanes of the V-shaped kinds (core/plan/schedule_v.c); lanes are allocated for 6 m operations each. */
+void schedule_fill_v(struct arena *a, enum schedule_kind kind, struct schedule *s);
+/* "F3", or "1F3" where a device has several chunks. */
+const char *schedule_op_text(char buffer[32], const struct schedule *s,
+                             const struct schedule_op *o);
+
+#endif

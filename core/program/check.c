@@ -1,0 +1,369 @@
+/* core/program/check.c - the token game: a program played without time.
+ *
+ * Lanes run as far as they can, messages leave as soon as they may, collectives end as soon as all
+ * members have handed them over in the order of their streams. No step ever takes a possibility
+ * away from anybody, so the order of play does not matter: either all lanes come to the end or the
+ * same set stays blocked, which is then the proof of a deadlock on any machine whatever its speeds.
+ * Orders are equal in every step; enough steps are played for every buffer to be used again.
+ * Before the game program_orders.c compares orders on paper.
+ */
+#include "core/program/game.h"
+
+#include "core/base/arena.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { STEPS_MAX = 16, MESSAGES_MAX = 1 << 26 }; /* 5 bytes each */
+
+static void wake(struct game *g, int32_t lane)
+{
+    struct lane_state *l = &g->lanes[lane];
+    if (l->queued || l->done) return;
+    l->queued = true;
+    g->ready[g->n_ready++] = lane;
+}
+
+static void wake_waiter(struct game *g, int32_t stage, enum wait wait, int32_t index, int64_t seq)
+{
+    int32_t lane = g->lane_of_stage[stage];
+    const struct lane_state *l = &g->lanes[lane];
+    if (l->wait == wait && l->wait_index == index && l->wait_seq == seq) wake(g, lane);
+}
+
+/* Messages leave in the order they were handed over, each once its receive is posted. */
+static void move_messages(struct game *g, int32_t channel)
+{
+    struct channel_state *c = &g->channels[channel];
+    while (c->head < c->tail && c->state[c->queue[c->head]] & POSTED) {
+        int64_t seq = c->queue[c->head++];
+        c->state[seq] |= LEFT;
+        wake_waiter(g, g->p->channels[channel].to_stage, WAIT_MESSAGE, channel, seq);
+        wake_waiter(g, g->p->channels[channel].from_stage, WAIT_LEFT, channel, seq);
+    }
+}
+
+static enum status claim(struct game *g, int32_t stage, int32_t ring, int64_t seq)
+{
+    const struct program_stage *s = &g->p->stages[stage];
+    const struct ring *r = &s->rings[ring];
+    int64_t *holder = &g->holders[stage][ring][ring_buffer(r, seq)];
+    if (*holder >= 0)
+        return error_set(g->err, ERR_INPUT,
+                         "%s: ring %" PRId32 " (%c to %c, %" PRId32 " buffers): microbatch %" PRId64
+                         " overwrites microbatch %" PRId64 " while it is alive",
+                         game_device(g, stage), ring, r->birth, r->death, r->count,
+                         seq % s->microbatches, *holder % s->microbatches);
+    *holder = seq;
+    return OK;
+}
+
+static enum status post(struct game *g, int32_t channel, int64_t seq)
+{
+    struct channel_state *c = &g->channels[channel];
+    const struct channel *x = &g->p->channels[channel];
+    if (seq >= c->n) return OK;
+    TRY(claim(g, x->to_stage, g->p->stages[x->to_stage].slots[x->to_slot].ring, seq));
+    c->state[seq] |= POSTED;
+    move_messages(g, channel);
+    return OK;
+}
+
+static bool block(struct lane_state *l, enum wait wait, int32_t index, int64_t seq)
+{
+    l->wait = wait, l->wait_index = index, l->wait_seq = seq;
+    return true;
+}
+
+static bool group_ready(const struct game *g, int32_t group)
+{
+    return g->at_head[group] == group_launches(&g->p->groups[group]);
+}
+
+/* The head of a lane's stream has just been handed over or uncovered. */
+static void head_changed(struct game *g, const struct lane_state *l)
+{
+    if (l->handed > l->ended) g->at_head[l->stream[l->ended % l->n_stream]]++;
+}
+
+static void end_group(struct game *g, int32_t group)
+{
+    const struct group *x = &g->p->groups[group];
+    g->at_head[group] = 0;
+    int32_t step = g->group_ended[group]++;
+    for (int32_t k = 0; k < group_launches(x); k++) {
+        struct lane_state *l = &g->lanes[g->lane_of_stage[x->members[k].stage]];
+        l->ended++;
+        head_changed(g, l);
+        wake_waiter(g, x->members[k].stage, WAIT_GROUP, group, step);
+    }
+}
+
+static void hand_group(struct game *g, struct lane_state *l, int64_t *launched)
+{
+    if (launched) ++*launched;
+    if (l->handed++ == l->ended) head_changed(g, l);
+    /* Ending one group may uncover another at any of its members: follow them all. */
+    int32_t group = l->stream[l->ended % l->n_stream];
+    if (!group_ready(g, group)) return;
+    int32_t *stack = g->ready + g->p->n_devices, n = 0; /* behind the lanes: (n_groups + 1) */
+    stack[n++] = group;
+    while (n) {
+        group = stack[--n];
+        end_group(g, group);
+        const struct group *x = &g->p->groups[group];
+        for (int32_t k = 0; k < group_launches(x); k++) {
+            const struct lane_state *m = &g->lanes[g->lane_of_stage[x->members[k].stage]];
+            int32_t next = m->stream[m->ended % m->n_stream];
+            bool known = false;
+            for (int32_t i = 0; i < n; i++) known |= stack[i] == next;
+            if (m->handed > m->ended && group_ready(g, next) && !known) stack[n++] = next;
+        }
+    }
+}
+
+/* Buffers of messages that have to leave before this call may write: is one still there? */
+static bool blocked_by_sends(struct game *g, struct lane_state *l, char letter, int64_t seq)
+{
+    for (int32_t i = 0; i < l->s->n_rings; i++) {
+        const struct ring *r = &l->s->rings[i];
+        if (r->sent < 0 || r->birth != letter || seq < r->count) continue;
+        if (!(g->channels[r->sent].state[seq - r->count] & LEFT))
+            return block(l, WAIT_LEFT, r->sent, seq - r->count);
+    }
+    return false;
+}
+
+static enum status start_call(struct game *g, struct lane_state *l, char letter, int64_t seq)
+{
+    int32_t stage = (int32_t)(l->s - g->p->stages);
+    for (int32_t i = 0; i < l->s->n_rings; i++)
+        if (l->s->rings[i].birth == letter && l->s->rings[i].death != 'S')
+            TRY(claim(g, stage, i, seq));
+    return OK;
+}
+
+static enum status end_call(struct game *g, struct lane_state *l, char letter, int64_t seq)
+{
+    int32_t stage = (int32_t)(l->s - g->p->stages);
+    for (int32_t i = 0; i < l->s->n_rings; i++) {
+        const struct ring *r = &l->s->rings[i];
+        if (r->death != letter) continue;
+        int64_t *holder = g->holders[stage][i];
+        if (letter == 'U') {
+            memset(holder, -1, (size_t)r->count * sizeof *holder);
+            continue;
+        }
+        if (holder[ring_buffer(r, seq)] != seq)
+            return error_set(g->err, ERR_INPUT,
+                             "%s at %s: ring %" PRId32 " (%c to %c) does not hold this microbatch",
+                             g->p->devices[l->device].name, game_call(g, l), i, r->birth, r->death);
+        holder[ring_buffer(r, seq)] = -1;
+    }
+    const struct boiled *b = &g->procedures[stage][l->call.procedure];
+    for (int32_t i = 0; i < b->n; i++)
+        if (b->instrs[i].kind == INSTR_RECEIVE)
+            TRY(post(g, b->instrs[i].arg, seq + g->p->channels[b->instrs[i].arg].receive_ahead));
+    return OK;
+}
+
+/* One instruction; true where the lane has to wait. */
+static bool take(struct game *g, struct lane_state *l, const struct instr *x, int64_t seq)
+{
+    struct channel_state *c =
+        x->kind == INSTR_SEND || x->kind == INSTR_RECEIVE ? &g->channels[x->arg] : NULL;
+    if (x->kind == INSTR_RECEIVE && !(c->state[seq] & LEFT))
+        return block(l, WAIT_MESSAGE, x->arg, seq);
+    if (x->kind == INSTR_AWAIT) {
+        const int64_t *launched = game_launched(l, x->arg);
+        int64_t last = launched ? *launched - 1 : l->step;
+        if (g->group_ended[x->arg] <= last) return block(l, WAIT_GROUP, x->arg, last);
+    }
+    if (x->kind == INSTR_SEND) {
+        c->queue[c->tail++] = (int32_t)seq;
+        move_messages(g, x->arg);
+    }
+    if (x->kind == INSTR_REDUCE) hand_group(g, l, game_launched(l, x->arg));
+    if (x->kind == INSTR_COLLECT && g->p->groups[x->arg].meeting) {
+        int64_t *launched = game_launched(l, x->arg);
+        if (!l->met) hand_group(g, l, launched);
+        l->met = g->group_ended[x->arg] < *launched;
+        if (l->met) return block(l, WAIT_GROUP, x->arg, *launched - 1);
+    }
+    return false;
+}
+
+static bool next_call(const struct game *g, struct lane_state *l)
+{
+    while (!cursor_next(&l->cursor, &l->call)) {
+        if (++l->step >= g->steps) return false;
+        cursor_start(&l->cursor, l->cursor.order);
+    }
+    l->s = program_called(g->p, l->device, &l->call);
+    l->instr = -1;
+    return true;
+}
+
+static enum status run_lane(struct game *g, struct lane_state *l)
+{
+    l->wait = WAIT_NONE;
+    while (!l->done) {
+        const struct boiled *b = &g->procedures[l->s - g->p->stages][l->call.procedure];
+        char letter = l->s->procedures[l->call.procedure].letter;
+        int64_t seq = l->call.microbatch < 0
+                          ? -1
+                          : (int64_t)l->step * l->s->microbatches + l->call.microbatch;
+        if (l->instr < 0) {
+            if (blocked_by_sends(g, l, letter, seq)) return OK;
+            TRY(start_call(g, l, letter, seq));
+            l->instr = 0;
+        }
+        for (; l->instr < b->n; l->instr++)
+            if (take(g, l, &b->instrs[l->instr], seq)) return OK;
+        TRY(end_call(g, l, letter, seq));
+        l->done = !next_call(g, l);
+    }
+    return OK;
+}
+
+/* --- the table is set --- */
+
+static int32_t steps_to_play(const struct program *p)
+{
+    int64_t buffers = 1, microbatches = INT32_MAX;
+    for (int32_t s = 0; s < p->n_stages; s++) {
+        if (p->stages[s].microbatches < microbatches) microbatches = p->stages[s].microbatches;
+        for (int32_t i = 0; i < p->stages[s].n_rings; i++)
+            if (p->stages[s].rings[i].count > buffers) buffers = p->stages[s].rings[i].count;
+    }
+    int64_t steps = 2 + (buffers + microbatches - 1) / microbatches, messages = 1;
+    for (int32_t i = 0; i < p->n_channels; i++)
+        messages += p->stages[p->channels[i].from_stage].microbatches;
+    if (steps > STEPS_MAX) steps = STEPS_MAX;
+    return steps > 2 && steps * messages > MESSAGES_MAX ? 2 : (int32_t)steps;
+}
+
+static void set_channels(struct game *g)
+{
+    g->channels = ARENA_ARRAY(g->a, struct channel_state, (size_t)g->p->n_channels);
+    for (int32_t i = 0; i < g->p->n_channels; i++) {
+        struct channel_state *c = &g->channels[i];
+        size_t m = (size_t)g->p->stages[g->p->channels[i].from_stage].microbatches,
+               n = m * (size_t)g->steps;
+        c->n = (int64_t)n;
+        c->state = arena_alloc(g->a, n, 1);
+        c->queue = ARENA_ARRAY(g->a, int32_t, n);
+        c->sent = ARENA_ARRAY(g->a, int32_t, m);
+        c->received = ARENA_ARRAY(g->a, int32_t, m);
+    }
+}
+
+static void set_lanes(struct game *g)
+{
+    const struct program *p = g->p;
+    g->lanes = ARENA_ARRAY(g->a, struct lane_state, (size_t)p->n_devices);
+    g->lane_of_stage = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_stages);
+    g->holders = ARENA_ARRAY(g->a, int64_t **, (size_t)p->n_stages);
+    g->ready = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_devices + (size_t)p->n_groups + 1);
+    g->at_head = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_groups);
+    g->launched_by = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_groups);
+    g->launched_times = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_groups);
+    g->group_ended = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_groups);
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        g->lanes[i] = (struct lane_state){.device = i, .instr = -1};
+        for (int32_t c = 0; c < p->lanes[i].n_stages; c++)
+            g->lane_of_stage[p->lanes[i].stages[c]] = i;
+    }
+    for (int32_t s = 0; s < p->n_stages; s++) {
+        g->holders[s] = ARENA_ARRAY(g->a, int64_t *, (size_t)p->stages[s].n_rings);
+        for (int32_t i = 0; i < p->stages[s].n_rings; i++) {
+            size_t n = (size_t)p->stages[s].rings[i].count;
+            g->holders[s][i] = ARENA_ARRAY(g->a, int64_t, n);
+            memset(g->holders[s][i], -1, n * sizeof(int64_t));
+        }
+    }
+}
+
+static const char *wait_text(const struct game *g, const struct lane_state *l)
+{
+    if (l->wait == WAIT_GROUP)
+        return arena_printf(g->a, "for group %s", g->p->groups[l->wait_index].name);
+    return arena_printf(g->a, "for %s of microbatch %" PRId64 "%s", game_channel(g, l->wait_index),
+                        l->wait_seq % l->s->microbatches,
+                        l->wait == WAIT_LEFT ? " to leave its buffer" : "");
+}
+
+static enum status blocked_set(struct game *g, struct blocked_ring **rings, int32_t *n_rings)
+{
+    char text[sizeof g->err->text];
+    int32_t n = 0, left_out = 0;
+    size_t length = 0;
+    for (int32_t i = 0; i < g->p->n_devices; i++) {
+        const struct lane_state *l = &g->lanes[i];
+        if (l->done) continue;
+        for (int32_t r = 0; rings && r < l->s->n_rings; r++)
+            if (l->wait == WAIT_LEFT && l->s->rings[r].sent == l->wait_index)
+                (*rings)[(*n_rings)++] = (struct blocked_ring){(int32_t)(l->s - g->p->stages), r};
+        const char *one = arena_printf(g->a, "%s%s at %s (waits %s)", n ? ", " : "",
+                                       g->p->devices[i].name, game_call(g, l), wait_text(g, l));
+        if (length + strlen(one) > sizeof text - 80) {
+            left_out++;
+            continue;
+        }
+        length += (size_t)snprintf(text + length, sizeof text - length, "%s", one);
+        n++;
+    }
+    if (left_out) snprintf(text + length, sizeof text - length, " and %" PRId32 " more", left_out);
+    return error_set(g->err, ERR_INPUT, "no progress: blocked set: %s", text);
+}
+
+static enum status start_posts(struct game *g)
+{
+    for (int32_t i = 0; i < g->p->n_channels; i++)
+        for (int64_t seq = 0; seq < g->p->channels[i].receive_ahead && seq < g->channels[i].n;
+             seq++)
+            TRY(post(g, i, seq));
+    return OK;
+}
+
+static enum status play(struct game *g)
+{
+    TRY(start_posts(g));
+    for (int32_t i = g->p->n_devices - 1; i >= 0; i--) {
+        struct lane_state *l = &g->lanes[i];
+        cursor_start(&l->cursor, &g->p->orders[g->p->lanes[i].order]);
+        l->done = !next_call(g, l);
+        wake(g, i);
+    }
+    while (g->n_ready) {
+        struct lane_state *l = &g->lanes[g->ready[--g->n_ready]];
+        l->queued = false;
+        TRY(run_lane(g, l));
+    }
+    return OK;
+}
+
+enum status program_play(struct arena *a, const struct program *p, struct blocked_ring **blocked,
+                         int32_t *n_blocked, struct error *err)
+{
+    struct error ignored;
+    struct game g = {.a = a, .p = p, .steps = steps_to_play(p), .err = err ? err : &ignored};
+    int32_t rings = 0;
+    if (n_blocked) *n_blocked = 0;
+    for (int32_t s = 0; s < p->n_stages; s++) rings += p->stages[s].n_rings;
+    if (blocked) *blocked = ARENA_ARRAY(a, struct blocked_ring, (size_t)rings);
+    set_channels(&g);
+    set_lanes(&g);
+    TRY(game_orders(&g));
+    TRY(play(&g));
+    for (int32_t i = 0; i < p->n_devices; i++)
+        if (!g.lanes[i].done) return blocked_set(&g, blocked, n_blocked);
+    return OK;
+}
+
+enum status program_check(struct arena *a, const struct program *p, struct error *err)
+{
+    TRY(program_valid(p, NULL, err));
+    return program_play(a, p, NULL, NULL, err);
+}

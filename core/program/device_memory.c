@@ -1,0 +1,220 @@
+#include "core/program/device_memory.h"
+
+#include "core/base/arena.h"
+
+#include <string.h>
+
+static int64_t aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
+
+/* ---- groups ------------------------------------------------------------------------------------ */
+
+static const struct slot *segment(const struct program *p, const struct group_member *m, int32_t k)
+{
+    return &p->stages[m->stage].slots[m->segments[k]];
+}
+
+static int64_t elements(const struct program *p, const struct group_member *m, int32_t k)
+{
+    return group_segment_elements(m, &p->stages[m->stage], k);
+}
+
+static bool is_cut(const struct group_member *m, int32_t k)
+{
+    return m->within && m->within[k].n_dims;
+}
+
+/* What is sent whole to each and comes whole from each, side by side; rings and tiers pack in the stage's staging. */
+static int64_t meeting_bytes(const struct meeting *m, int32_t member, enum dtype t)
+{
+    int64_t size = dtype_bytes(t), bytes = 0;
+    if (m->n < 2 || m->way == MEETING_BY_ring || m->way == MEETING_BY_hierarchical) return 0;
+    for (int32_t i = 0; i < m->n; i++)
+        bytes += aligned(meeting_elements(m, member, i) * size) +
+                 aligned(meeting_elements(m, i, member) * size);
+    return bytes;
+}
+
+int64_t device_group_wire(const struct program *p, const struct group *g, int32_t member)
+{
+    const struct group_member *m = &g->members[member];
+    int64_t bytes = 0;
+    for (int32_t k = 0; k < m->n_segments; k++)
+        if (segment(p, m, k)->dtype != g->dtype || is_cut(m, k))
+            bytes += aligned(elements(p, m, k) * dtype_bytes(g->dtype));
+    return bytes;
+}
+
+int64_t device_group_scratch(const struct program *p, const struct group *g, int32_t member)
+{
+    const struct group_member *m = &g->members[member];
+    int64_t most = 0;
+    if (g->n_members < 2) return 0;
+    if (g->meeting) return meeting_bytes(g->meeting, member, g->dtype);
+    for (int32_t k = 0; k < m->n_segments; k++) {
+        const struct slot *s = segment(p, m, k);
+        int64_t bytes = aligned(elements(p, m, k) * dtype_bytes(s->dtype));
+        if (s->dtype != g->dtype && is_cut(m, k) && bytes > most) most = bytes;
+    }
+    return device_group_wire(p, g, member) + most;
+}
+
+int64_t device_group_zeros(const struct program *p, const struct group *g, int32_t member)
+{
+    const struct group_member *m = &g->members[member];
+    int64_t bytes = 0;
+    for (int32_t k = 0; m->silent && g->n_members > 1 && !g->meeting && k < m->n_segments; k++)
+        bytes += elements(p, m, k) * dtype_bytes(g->dtype);
+    return bytes;
+}
+
+/* ---- one device after the other ---------------------------------------------------------------- */
+
+struct counted { /* of one device */
+    uint64_t *clique;
+    size_t n, capacity;
+    int64_t packed, zeros;
+    int32_t most_members;
+};
+
+struct counting {
+    struct arena *a;
+    const struct program *p;
+    struct device_memory *out;
+    struct counted *device; /* (n_devices) */
+};
+
+static bool is_cuda(const struct program *p, int32_t device)
+{
+    return !strcmp(p->devices[device].kind, "cuda");
+}
+
+static int32_t device_of(const struct program *p, int32_t stage) { return p->stages[stage].device; }
+
+static uint64_t mixed(uint64_t h, uint64_t value)
+{
+    h = (h ^ value) * UINT64_C(0x9E3779B97F4A7C15);
+    return h ^ h >> 29;
+}
+
+static void add_clique(struct counting *c, int32_t device, uint64_t key, int32_t members)
+{
+    struct counted *d = &c->device[device];
+    if (members > d->most_members) d->most_members = members;
+    for (size_t i = 0; i < d->n; i++)
+        if (d->clique[i] == key) return;
+    d->clique = arena_grow(c->a, d->clique, d->n, &d->capacity, sizeof *d->clique);
+    d->clique[d->n++] = key;
+}
+
+/* By calls of which letter each channel is sent, and received. */
+static void find_letters(const struct program *p, char *sent, char *received)
+{
+    for (int32_t s = 0; s < p->n_stages; s++)
+        for (int32_t f = 0; f < p->stages[s].n_procedures; f++) {
+            const struct procedure *x = &p->stages[s].procedures[f];
+            for (int32_t i = 0; i < x->n_instrs; i++) {
+                if (x->instrs[i].kind == INSTR_SEND) sent[x->instrs[i].arg] = x->letter;
+                if (x->instrs[i].kind == INSTR_RECEIVE) received[x->instrs[i].arg] = x->letter;
+            }
+        }
+}
+
+/* Channels from one stage to another that calls of one letter send, of one receive, equally far ahead, share a clique
+ * (exec/device_transport/plan.c). */
+static void count_channels(struct counting *c)
+{
+    const struct program *p = c->p;
+    char *sent = ARENA_ARRAY(c->a, char, (size_t)p->n_channels + 1),
+         *received = ARENA_ARRAY(c->a, char, (size_t)p->n_channels + 1);
+    find_letters(p, sent, received);
+    for (int32_t i = 0; i < p->n_channels; i++) {
+        const struct channel *x = &p->channels[i];
+        int32_t from = device_of(p, x->from_stage), to = device_of(p, x->to_stage);
+        if (from == to || !is_cuda(p, from) || !is_cuda(p, to)) continue;
+        uint64_t key = mixed(mixed(1, (uint64_t)x->from_stage), (uint64_t)x->to_stage);
+        key = mixed(key, (uint64_t)x->receive_ahead);
+        key = mixed(key, (uint64_t)(256 * sent[i] + received[i]));
+        add_clique(c, from, key, 2);
+        add_clique(c, to, key, 2);
+    }
+}
+
+/* Groups of the same devices share one; of ZeRO's the order counts. */
+static void count_group(struct counting *c, const struct group *g)
+{
+    const struct program *p = c->p;
+    uint64_t key = group_divides(g) ? 2 : 3;
+    if (g->algorithm == GROUP_LOCAL && !g->meeting) return;
+    for (int32_t i = 0; i < g->n_members; i++) {
+        int32_t device = device_of(p, g->members[i].stage);
+        if (!is_cuda(p, device)) return;
+        key = group_divides(g) ? mixed(key, (uint64_t)device) : key + mixed(3, (uint64_t)device);
+    }
+    for (int32_t i = 0; i < g->n_members; i++) {
+        int32_t device = device_of(p, g->members[i].stage);
+        struct counted *d = &c->device[device];
+        int64_t packed = device_group_scratch(p, g, i), zeros = device_group_zeros(p, g, i);
+        if (packed > d->packed) d->packed = packed;
+        if (zeros > d->zeros) d->zeros = zeros;
+        if (g->n_members > 1) add_clique(c, device, key, g->n_members);
+    }
+}
+
+static int64_t to_granule(int64_t bytes)
+{
+    int64_t rest = bytes % DEVICE_GRANULE;
+    return rest ? DEVICE_GRANULE - rest : 0;
+}
+
+static void count_stage(const struct program_stage *s, struct device_memory *m)
+{
+    for (int32_t i = 0; i < s->n_ops; i++) {
+        const struct program_op *x = &s->ops[i];
+        int64_t bytes = device_op_scratch(x->kind, &x->attrs, &x->shapes, x->dtype);
+        if (device_op_multiplies(x->kind)) m->workspace = DEVICE_WORKSPACE;
+        if (bytes <= m->scratch) continue;
+        m->scratch = bytes;
+        m->largest = x->name;
+    }
+    for (int i = 0; i < SLOT_CLASS_COUNT; i++) m->rounding += to_granule(s->class_bytes[i]);
+    m->rounding += to_granule(s->buffer_bytes);
+}
+
+/* The first word: what a device says, hears, and some more of each member, a few hundred bytes. */
+static int64_t first_word(const struct counted *d)
+{
+    return d->n ? DEVICE_WORD_BYTES * (2 * (int64_t)d->most_members + 4) : 0;
+}
+
+static void finish_device(const struct counted *d, struct device_memory *m)
+{
+    const int64_t parts[] = {aligned(d->packed), aligned(d->zeros), first_word(d)};
+    m->cliques = (int32_t)d->n;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        m->messages += parts[i];
+        m->rounding += to_granule(parts[i]);
+    }
+    m->rounding += to_granule(m->scratch) + to_granule(m->workspace);
+}
+
+void device_memory_of(struct arena *a, const struct program *p, struct device_memory *out)
+{
+    struct counting c = {a, p, out, ARENA_ARRAY(a, struct counted, (size_t)p->n_devices + 1)};
+    for (int32_t i = 0; i < p->n_devices; i++) out[i] = (struct device_memory){0};
+    for (int32_t i = 0; i < p->n_stages; i++)
+        if (is_cuda(p, p->stages[i].device)) count_stage(&p->stages[i], &out[p->stages[i].device]);
+    if (!p->emulated) { /* else the host carries everything */
+        count_channels(&c);
+        for (int32_t g = 0; g < p->n_groups; g++) count_group(&c, &p->groups[g]);
+    }
+    for (int32_t i = 0; i < p->n_devices; i++)
+        if (is_cuda(p, i)) finish_device(&c.device[i], &out[i]);
+}
+
+int64_t device_memory_known(const struct device_memory *m)
+{
+    int64_t bytes = m->workspace, parts[] = {m->scratch, m->messages, m->rounding};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (__builtin_add_overflow(bytes, parts[i], &bytes)) return INT64_MAX;
+    return bytes;
+}

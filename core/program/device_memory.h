@@ -1,0 +1,55 @@
+/* core/program/device_memory.h - what running a program takes of a CUDA device beside its slots.
+ *
+ * One place for all who ask: lowering counts it into a lane's reserve, `musher memory` tells it part by part, the executor asks
+ * its device for it once, before the first step, and the plugin refuses an operator that wants more. So a plan that fits fits on
+ * the card, and nothing grows in a step.
+ *   workspace  of products: one of fixed size, where any operator multiplies
+ *   scratch    of operators: the most that one of them needs, since they follow one another on one stream
+ *   messages   packed operands, zeros of silent members, the first word of cliques; as if devices carried all that they can
+ *   rounding   a card gives memory in pieces of DEVICE_GRANULE
+ *   libraries  what only they know: the context with its kernels, and what the collectives' library keeps for each clique. Stated
+ *              by the catalogue (profiles/catalogue.h), never counted here
+ * Discarded: asking the plugin, since plans are made on machines that have none.
+ */
+#ifndef CORE_PROGRAM_DEVICE_MEMORY_H
+#define CORE_PROGRAM_DEVICE_MEMORY_H
+
+#include "core/program/program.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct arena;
+
+enum {
+    DEVICE_WORKSPACE = 32 << 20, /* bytes; what cuBLAS advises for compute capability 9.0 */
+    DEVICE_GRANULE = 2 << 20, /* bytes; least granularity that CUDA names for memory of a device */
+    DEVICE_WORD_BYTES = 8, /* that a member of a clique says to the others before the first step */
+    DEVICE_COLUMNS = 64 << 20 /* bytes; a convolution makes as many columns at once as take so many */
+};
+
+struct device_memory {
+    int64_t workspace, scratch, messages, rounding;
+    const char *largest; /* operator that needs most scratch; NULL: none */
+    int32_t cliques;     /* that devices would make for this one's messages and sums; at least as many as they do */
+};
+
+/* out: (n_devices); zeros for those that are none of CUDA's. O(operators + channels + members of groups). */
+void device_memory_of(struct arena *a, const struct program *p, struct device_memory *out);
+/* All of it, libraries' left out. Saturates. */
+int64_t device_memory_known(const struct device_memory *m);
+
+/* Bytes of scratch of one operator, at most; 0 for kinds that need none. t: of every operand that is not wide. */
+int64_t device_op_scratch(enum op_kind kind, const struct op_attrs *a, const struct op_shapes *s,
+                          enum dtype t);
+/* Whether it asks for products, which have the workspace. */
+bool device_op_multiplies(enum op_kind kind);
+
+/* Bytes that a member's part in a group needs, beside its stage's staging, where devices carry it: packed operands (of a sum: first
+ * all that goes over the wire, then what of one segment is packed and not yet cast) … */
+int64_t device_group_scratch(const struct program *p, const struct group *g, int32_t member);
+int64_t device_group_wire(const struct program *p, const struct group *g, int32_t member);
+/* … and zeros that it gives where it is silent. */
+int64_t device_group_zeros(const struct program *p, const struct group *g, int32_t member);
+
+#endif

@@ -1,0 +1,72 @@
+/* core/program/game.h - the table of the token game; for core/program/check.c and
+ * core/program/orders.c alone. */
+#ifndef CORE_PROGRAM_GAME_H
+#define CORE_PROGRAM_GAME_H
+
+#include "core/program/internal.h"
+
+enum { POSTED = 1, LEFT = 2 };
+enum wait { WAIT_NONE, WAIT_MESSAGE, WAIT_LEFT, WAIT_GROUP };
+
+struct channel_state {
+    int64_t n;      /* messages of the game */
+    uint8_t *state; /* (n) */
+    int32_t *queue; /* (n) handed over, in that order */
+    int64_t head, tail;
+    int64_t n_sent, n_received; /* of one step, for the comparison of orders */
+    int32_t *sent, *received;   /* (microbatches) */
+};
+
+struct lane_state {
+    int32_t device;
+    const struct program_stage *s; /* of the call at hand */
+    struct cursor cursor;
+    int32_t step, instr; /* instr: into the boiled-down procedure; -1 before the call has started */
+    struct call call;
+    bool done, queued;
+    enum wait wait;
+    int32_t wait_index; /* channel or group */
+    int64_t wait_seq;
+    int32_t *stream, n_stream; /* groups in the order of one step */
+    int32_t *microbatch;       /* (n_stream) of the call that launches each */
+    bool met;                  /* the instruction at hand has handed its meeting over */
+    /* (n_divided) groups that may be launched several times a step, ascending, and how often each has been */
+    int32_t n_divided, *divided;
+    int64_t *launched;
+    int64_t handed, ended; /* of the stream, over all steps */
+};
+
+struct boiled {
+    int32_t n;
+    struct instr *instrs;
+};
+
+struct game {
+    struct arena *a;
+    const struct program *p;
+    int32_t steps;
+    struct lane_state *lanes;
+    int32_t *lane_of_stage;
+    struct boiled **procedures; /* (n_stages) of (n_procedures) */
+    int64_t ***holders;         /* (n_stages)(n_rings)(count): sequence number, -1 free */
+    struct channel_state *channels;
+    int32_t *at_head, *group_ended; /* (n_groups) */
+    int32_t *launched_by;           /* (n_groups) last lane that did, + 1 */
+    int32_t *launched_times;        /* (n_groups) times the last lane did in one step */
+    int32_t *ready, n_ready;        /* (n_lanes) stack */
+    struct error *err;
+};
+
+/* For messages: "a.0", "activation 0→1", "F2 of step 1"; "1F2" where the device has several chunks. */
+const char *game_device(const struct game *g, int32_t stage);
+const char *game_channel(const struct game *g, int32_t channel);
+const char *game_call(const struct game *g, const struct lane_state *l);
+/* How often the lane has launched a group that repeats; NULL: it is no member. */
+int64_t *game_launched(const struct lane_state *l, int32_t group);
+
+/* Boils procedures down, walks one step of every lane on paper: every call once, both ends of a
+ * channel agree on the order of its messages, one order of groups serves all lanes. Fills the
+ * lanes' streams. ERR_INPUT. */
+MUST_CHECK enum status game_orders(struct game *g);
+
+#endif

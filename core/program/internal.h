@@ -1,0 +1,46 @@
+/* core/program/internal.h - what program_read, program_check and lowering share; for core/ alone.
+ */
+#ifndef CORE_PROGRAM_INTERNAL_H
+#define CORE_PROGRAM_INTERNAL_H
+
+#include "core/program/program.h"
+
+/* More than any plan of today; keep hostile files from costing hours. */
+enum {
+    PROGRAM_MICROBATCHES_MAX = 1 << 20,
+    PROGRAM_RING_MAX = 1 << 21,
+    PROGRAM_ITEMS_MAX = 1 << 24
+};
+
+/* Every index in range, every slot inside its region, every operator's operands of the shapes its
+ * kind asks for: after this an interpreter may trust the program. ERR_INPUT. O(size of the
+ * program). */
+enum program_section {
+    SECTION_HEAD,
+    SECTION_DEVICE,
+    SECTION_LINK,
+    SECTION_STAGE,
+    SECTION_CHANNEL,
+    SECTION_GROUP,
+    SECTION_ORDER,
+    SECTION_COUNT
+};
+struct program_place { /* which record of the file is meant: the item-th line after the index-th
+                          record's first */
+    enum program_section section;
+    int32_t index, item;
+};
+/* where: NULL, or what the message is about. */
+MUST_CHECK enum status program_valid(const struct program *p, struct program_place *where,
+                                     struct error *err);
+
+struct blocked_ring {
+    int32_t stage, ring;
+};
+/* program_check without program_valid; *blocked gets the sent rings that somebody waits for when
+ * nobody can go on (may be NULL). */
+MUST_CHECK enum status program_play(struct arena *a, const struct program *p,
+                                    struct blocked_ring **blocked, int32_t *n_blocked,
+                                    struct error *err);
+
+#endif

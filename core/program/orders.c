@@ -1,0 +1,284 @@
+/* core/program/orders.c - what holds of the orders of a program before anybody moves.
+ *
+ * A channel's two ends name the same microbatches in the same order, and "before" among groups,
+ * over all lanes, has no cycle - so one order serves all. Operators take no part in the game: a
+ * procedure is boiled down to its other instructions first.
+ */
+#include "core/program/game.h"
+
+#include "core/base/arena.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *game_device(const struct game *g, int32_t stage)
+{
+    return g->p->devices[g->p->stages[stage].device].name;
+}
+
+const char *game_channel(const struct game *g, int32_t channel)
+{
+    const struct channel *c = &g->p->channels[channel];
+    return arena_printf(g->a, "%s %" PRId32 "→%" PRId32, c->gradient ? "gradient" : "activation",
+                        g->p->stages[c->from_stage].stage, g->p->stages[c->to_stage].stage);
+}
+
+const char *game_call(const struct game *g, const struct lane_state *l)
+{
+    const struct procedure *p = &l->s->procedures[l->call.procedure];
+    char step[24] = "", chunk[16] = "";
+    if (l->step) snprintf(step, sizeof step, " of step %" PRId32, l->step);
+    if (g->p->lanes[l->device].n_stages > 1)
+        snprintf(chunk, sizeof chunk, "%" PRId32, l->call.chunk);
+    if (l->call.microbatch < 0) return arena_printf(g->a, "%s%c%s", chunk, p->letter, step);
+    return arena_printf(g->a, "%s%c%" PRId32 "%s", chunk, p->letter, l->call.microbatch, step);
+}
+
+static void boil(struct game *g)
+{
+    g->procedures = ARENA_ARRAY(g->a, struct boiled *, (size_t)g->p->n_stages);
+    for (int32_t s = 0; s < g->p->n_stages; s++) {
+        const struct program_stage *stage = &g->p->stages[s];
+        g->procedures[s] = ARENA_ARRAY(g->a, struct boiled, (size_t)stage->n_procedures);
+        for (int32_t k = 0; k < stage->n_procedures; k++) {
+            const struct procedure *p = &stage->procedures[k];
+            struct boiled *b = &g->procedures[s][k];
+            for (int32_t i = 0; i < p->n_instrs; i++) b->n += p->instrs[i].kind != INSTR_COMPUTE;
+            b->instrs = ARENA_ARRAY(g->a, struct instr, (size_t)b->n);
+            b->n = 0;
+            for (int32_t i = 0; i < p->n_instrs; i++)
+                if (p->instrs[i].kind != INSTR_COMPUTE) b->instrs[b->n++] = p->instrs[i];
+        }
+    }
+}
+
+static enum status note_transfer(struct game *g, const struct lane_state *l, const struct instr *x)
+{
+    struct channel_state *c = &g->channels[x->arg];
+    bool send = x->kind == INSTR_SEND;
+    int64_t *n = send ? &c->n_sent : &c->n_received;
+    if (l->call.microbatch < 0 || *n == l->s->microbatches)
+        return error_set(g->err, ERR_INPUT, "%s at %s: more messages of %s than microbatches",
+                         g->p->devices[l->device].name, game_call(g, l), game_channel(g, x->arg));
+    (send ? c->sent : c->received)[(*n)++] = l->call.microbatch;
+    return OK;
+}
+
+/* What the call at hand does to channels and to the lane's stream of groups. */
+static enum status walk_call(struct game *g, struct lane_state *l, size_t room[2])
+{
+    const struct boiled *b = &g->procedures[l->s - g->p->stages][l->call.procedure];
+    for (int32_t i = 0; i < b->n; i++) {
+        const struct instr *x = &b->instrs[i];
+        if (x->kind == INSTR_SEND || x->kind == INSTR_RECEIVE) TRY(note_transfer(g, l, x));
+        if (!instr_launches(g->p, x)) continue;
+        if (g->launched_by[x->arg] == l->device + 1 && !group_repeats(&g->p->groups[x->arg]))
+            return error_set(g->err, ERR_INPUT, "%s at %s: group %s is launched twice a step",
+                             g->p->devices[l->device].name, game_call(g, l),
+                             g->p->groups[x->arg].name);
+        g->launched_by[x->arg] = l->device + 1;
+        l->stream = arena_grow(g->a, l->stream, (size_t)l->n_stream, &room[0], sizeof *l->stream);
+        l->microbatch =
+            arena_grow(g->a, l->microbatch, (size_t)l->n_stream, &room[1], sizeof *l->microbatch);
+        l->microbatch[l->n_stream] = l->call.microbatch;
+        l->stream[l->n_stream++] = x->arg;
+    }
+    return OK;
+}
+
+/* One step of a lane on paper: every call once, who sends and receives what, the stream of groups.
+ */
+static enum status walk_lane(struct game *g, struct lane_state *l)
+{
+    const struct lane *lane = &g->p->lanes[l->device];
+    size_t room[2] = {0, 0};
+    uint8_t **seen = ARENA_ARRAY(g->a, uint8_t *, (size_t)lane->n_stages);
+    for (int32_t c = 0; c < lane->n_stages;
+         c++) /* bits of letters; [microbatches] for the update */
+        seen[c] = arena_alloc(g->a, (size_t)g->p->stages[lane->stages[c]].microbatches + 1, 1);
+    cursor_start(&l->cursor, &g->p->orders[lane->order]);
+    while (cursor_next(&l->cursor, &l->call)) {
+        l->s = program_called(g->p, l->device, &l->call);
+        char letter = l->s->procedures[l->call.procedure].letter;
+        int32_t m = l->call.microbatch < 0 ? l->s->microbatches : l->call.microbatch;
+        bool check = letter == 'U' && *l->s->procedures[l->call.procedure].variant;
+        uint8_t bit = check ? 1 << 5 : (uint8_t)(1 << (strchr("FBIWU", letter) - "FBIWU")),
+                *at = &seen[l->call.chunk][m];
+        if (*at & bit)
+            return error_set(g->err, ERR_INPUT, "%s: %s is called twice",
+                             g->p->devices[l->device].name, game_call(g, l));
+        *at |= bit;
+        TRY(walk_call(g, l, room));
+    }
+    return OK;
+}
+
+static enum status compare_orders(struct game *g)
+{
+    for (int32_t i = 0; i < g->p->n_channels; i++) {
+        const struct channel_state *c = &g->channels[i];
+        const struct channel *x = &g->p->channels[i];
+        const char *from = game_device(g, x->from_stage), *to = game_device(g, x->to_stage);
+        if (c->n_sent != c->n_received)
+            return error_set(g->err, ERR_INPUT,
+                             "%s: %s sends %" PRId64 " messages a step, %s receives %" PRId64,
+                             game_channel(g, i), from, c->n_sent, to, c->n_received);
+        for (int64_t k = 0; k < c->n_sent; k++)
+            if (c->sent[k] != c->received[k])
+                return error_set(g->err, ERR_INPUT,
+                                 "%s: orders differ: message %" PRId64
+                                 " that %s sends is of microbatch %" PRId32 ", %s expects %" PRId32,
+                                 game_channel(g, i), k, from, c->sent[k], to, c->received[k]);
+    }
+    return OK;
+}
+
+/* Times that each lane launches each group, which must be the same for all its members. */
+static enum status count_launches(struct game *g, int32_t *launches, int32_t *times)
+{
+    for (int32_t i = 0; i < g->p->n_devices; i++) {
+        const struct lane_state *l = &g->lanes[i];
+        for (int32_t k = 0; k < l->n_stream; k++) g->launched_times[l->stream[k]] = 0;
+        for (int32_t k = 0; k < l->n_stream; k++) g->launched_times[l->stream[k]]++;
+        for (int32_t k = 0; k < l->n_stream; k++) {
+            int32_t group = l->stream[k], n = g->launched_times[group];
+            if (!n) continue;
+            if (times[group] && times[group] != n)
+                return error_set(g->err, ERR_INPUT,
+                                 "group %s: %s launches it %" PRId32
+                                 " times a step, others %" PRId32,
+                                 g->p->groups[group].name, g->p->devices[i].name, n, times[group]);
+            times[group] = n;
+            launches[group] += n;
+            g->launched_times[group] = 0;
+        }
+    }
+    for (int32_t i = 0; i < g->p->n_groups; i++) {
+        const struct group *x = &g->p->groups[i];
+        int32_t n = times[i] ? times[i] : 1;
+        if (launches[i] != n * group_launches(x))
+            return error_set(g->err, ERR_INPUT,
+                             "group %s: %" PRId32 " launches a step by %" PRId32 " members",
+                             x->name, launches[i], group_launches(x));
+    }
+    return OK;
+}
+
+/* The k-th launch of a group in a step is a node: first[group] + k. nodes: of all lanes' streams, one after the other. */
+static void number_launches(struct game *g, const int32_t *first, int32_t *nodes, int32_t *before)
+{
+    for (int32_t i = 0, at = 0; i < g->p->n_devices; i++) {
+        const struct lane_state *l = &g->lanes[i];
+        for (int32_t k = 0; k < l->n_stream; k++) g->launched_times[l->stream[k]] = 0;
+        for (int32_t k = 0; k < l->n_stream; k++, at++) {
+            nodes[at] = first[l->stream[k]] + g->launched_times[l->stream[k]]++;
+            if (k) before[nodes[at]]++;
+        }
+    }
+}
+
+/* Whose k-th meeting is of another microbatch than the other members'. */
+static enum status compare_microbatches(struct game *g, const int32_t *nodes, int32_t n_nodes)
+{
+    int32_t *of = ARENA_ARRAY(g->a, int32_t, (size_t)n_nodes); /* + 2; 0: not known yet */
+    for (int32_t i = 0, at = 0; i < g->p->n_devices; i++) {
+        const struct lane_state *l = &g->lanes[i];
+        for (int32_t k = 0; k < l->n_stream; k++, at++) {
+            const struct group *x = &g->p->groups[l->stream[k]];
+            int32_t *known = &of[nodes[at]], microbatch = l->microbatch[k];
+            if (!x->meeting) continue;
+            if (*known && *known != microbatch + 2)
+                return error_set(g->err, ERR_INPUT,
+                                 "meeting %s: %s comes with microbatch %" PRId32
+                                 " where others come with %" PRId32,
+                                 x->name, g->p->devices[i].name, microbatch, *known - 2);
+            *known = microbatch + 2;
+        }
+    }
+    return OK;
+}
+
+/* Every member launches its group as often as the others, and "before" has no cycle (Kahn, 1962). */
+static enum status compare_streams(struct game *g)
+{
+    int32_t n = g->p->n_groups, n_nodes = 0, n_stream = 0, n_stack = 0, n_sorted = 0;
+    int32_t *launches = ARENA_ARRAY(g->a, int32_t, (size_t)n),
+            *times = ARENA_ARRAY(g->a, int32_t, (size_t)n),
+            *first = ARENA_ARRAY(g->a, int32_t, (size_t)n + 1),
+            *begin = ARENA_ARRAY(g->a, int32_t, (size_t)g->p->n_devices);
+    TRY(count_launches(g, launches, times));
+    for (int32_t i = 0; i < n; i++) first[i] = n_nodes, n_nodes += times[i] ? times[i] : 1;
+    for (int32_t i = 0; i < g->p->n_devices; i++)
+        begin[i] = n_stream, n_stream += g->lanes[i].n_stream;
+    int32_t *nodes = ARENA_ARRAY(g->a, int32_t, (size_t)n_stream),
+            *before = ARENA_ARRAY(g->a, int32_t, (size_t)n_nodes),
+            *group_of = ARENA_ARRAY(g->a, int32_t, (size_t)n_nodes),
+            *stack = ARENA_ARRAY(g->a, int32_t, (size_t)n_nodes),
+            *place = ARENA_ARRAY(g->a, int32_t, (size_t)g->p->n_devices);
+    number_launches(g, first, nodes, before);
+    TRY(compare_microbatches(g, nodes, n_nodes));
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t k = 0; k < (times[i] ? times[i] : 1); k++) {
+            group_of[first[i] + k] = i;
+            if (!before[first[i] + k]) stack[n_stack++] = first[i] + k;
+        }
+    while (n_stack) {
+        const struct group *group = &g->p->groups[group_of[stack[--n_stack]]];
+        n_sorted++;
+        for (int32_t k = 0; k < group_launches(group); k++) {
+            int32_t lane = g->lane_of_stage[group->members[k].stage];
+            const struct lane_state *l = &g->lanes[lane];
+            if (++place[lane] < l->n_stream && !--before[nodes[begin[lane] + place[lane]]])
+                stack[n_stack++] = nodes[begin[lane] + place[lane]];
+        }
+    }
+    for (int32_t i = 0; i < n_nodes && n_sorted < n_nodes; i++)
+        if (before[i])
+            return error_set(
+                g->err, ERR_INPUT,
+                "groups are met in different orders: no lane order fits all of %s and others",
+                g->p->groups[group_of[i]].name);
+    return OK;
+}
+
+int64_t *game_launched(const struct lane_state *l, int32_t group)
+{
+    int32_t low = 0, high = l->n_divided;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (l->divided[middle] < group)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < l->n_divided && l->divided[low] == group ? &l->launched[low] : NULL;
+}
+
+static void find_divided(struct game *g)
+{
+    for (int pass = 0; pass < 2; pass++)
+        for (int32_t i = 0; i < g->p->n_groups; i++) {
+            const struct group *x = &g->p->groups[i];
+            for (int32_t k = 0; group_repeats(x) && k < x->n_members; k++) {
+                struct lane_state *l = &g->lanes[g->lane_of_stage[x->members[k].stage]];
+                if (!pass)
+                    l->n_divided++;
+                else if (!l->divided) {
+                    l->divided = ARENA_ARRAY(g->a, int32_t, (size_t)l->n_divided);
+                    l->launched = ARENA_ARRAY(g->a, int64_t, (size_t)l->n_divided);
+                    l->n_divided = 0;
+                }
+                if (pass) l->divided[l->n_divided++] = i;
+            }
+        }
+}
+
+enum status game_orders(struct game *g)
+{
+    boil(g);
+    find_divided(g);
+    for (int32_t i = 0; i < g->p->n_devices; i++) TRY(walk_lane(g, &g->lanes[i]));
+    TRY(compare_orders(g));
+    return compare_streams(g);
+}

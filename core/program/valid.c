@@ -1,0 +1,486 @@
+/* core/program/valid.c - may an interpreter trust this program?
+ *
+ * Everything that would make it read or write outside of what it owns, or wait for what cannot be,
+ * is looked at here once, in the order of the file: so that neither machine has to look again. What
+ * takes time to happen (deadlock, buffers overwritten) is the token game's.
+ */
+#include "core/program/valid.h"
+
+#include "core/cluster/cluster.h"
+#include "core/collective/part.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum status valid_complain(const struct valid *c, const char *fmt, ...)
+{
+    char message[sizeof c->err->text];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    return error_set(c->err, ERR_INPUT, "%s", message);
+}
+
+/* bytes of a shape, -1 where it is none or too large. */
+static int64_t shape_bytes(const struct shape *s, enum dtype t)
+{
+    if (s->rank < 0 || s->rank > SHAPE_RANK_MAX) return -1;
+    int64_t bytes = dtype_bytes(t);
+    for (int32_t i = 0; i < s->rank; i++)
+        if (s->dim[i] < 0 || __builtin_mul_overflow(bytes, s->dim[i], &bytes)) return -1;
+    return bytes;
+}
+
+static enum status check_slot(const struct valid *c, const struct slot *x)
+{
+    NEED(in(x->dtype, DTYPE_COUNT) && in(x->class, SLOT_CLASS_COUNT),
+         "slot of unknown class or dtype");
+    NEED((x->class == SLOT_RING) == (x->ring >= 0) && in_or_none(x->ring, c->s->n_rings),
+         "slot %s: no ring %" PRId32, x->name, x->ring);
+    int64_t region =
+        x->class == SLOT_RING ? c->s->rings[x->ring].stride_bytes : c->s->class_bytes[x->class];
+    NEED(x->bytes == shape_bytes(&x->shape, x->dtype),
+         "slot %s: %" PRId64 " bytes do not fit its shape", x->name, x->bytes);
+    NEED(x->offset_bytes >= 0 && x->offset_bytes % VALID_ALIGN_BYTES == 0 &&
+             x->offset_bytes <= region && x->bytes <= region - x->offset_bytes,
+         "slot %s: %" PRId64 " bytes at %" PRId64 " are outside of its region of %" PRId64, x->name,
+         x->bytes, x->offset_bytes, region);
+    NEED(!x->part || part_valid(&x->shape, x->part), "slot %s: not a part of a tensor", x->name);
+    NEED(in_or_none(x->parameter, c->s->n_parameters), "slot %s: no parameter %" PRId32, x->name,
+         x->parameter);
+    NEED(in_or_none(x->input, INPUT_COUNT), "slot %s: no input %" PRId32, x->name, x->input);
+    if (x->input < 0) return OK;
+    bool pixels = x->input == INPUT_PIXELS;
+    struct shape whole = part_whole(&x->shape, x->part);
+    NEED(x->class == SLOT_RING && x->dtype == (pixels ? c->p->dtype : DTYPE_int32),
+         "slot %s: an input is %s in a ring", x->name, pixels ? "of the program's dtype" : "int32");
+    NEED(!input_is_of_pictures(x->input) || (c->p->pixels > 0 && x->shape.rank > 0),
+         "slot %s: the program has no pictures", x->name);
+    NEED(!input_is_of_pictures(x->input) ||
+             shape_elements(&whole) == whole.dim[0] * (pixels ? c->p->pixels : 1),
+         "slot %s: not of the program's pictures", x->name);
+    return OK;
+}
+
+static enum status check_ring(const struct valid *c, int32_t index, int64_t *bytes,
+                              int64_t *buffers)
+{
+    const struct ring *r = &c->s->rings[index];
+    int64_t size;
+    NEED(r->count >= 1 && (*buffers += r->count) <= PROGRAM_RING_MAX,
+         "ring %" PRId32 ": %" PRId32 " buffers", index, r->count);
+    NEED(r->stride_bytes >= 0 && r->stride_bytes % VALID_ALIGN_BYTES == 0 &&
+             !__builtin_mul_overflow(r->stride_bytes, r->count, &size) &&
+             !__builtin_add_overflow(*bytes, size, bytes),
+         "ring %" PRId32 ": %" PRId64 " bytes", index, r->stride_bytes);
+    NEED(r->birth && strchr("RFBIW", r->birth) && r->death && strchr("FBIWSU", r->death),
+         "ring %" PRId32 ": lives from '%c' to '%c'", index, r->birth, r->death);
+    NEED(in_or_none(r->sent, c->p->n_channels) && in_or_none(r->received, c->p->n_channels),
+         "ring %" PRId32 ": no such channel", index);
+    NEED((r->birth == 'R') == (r->received >= 0) && (r->birth != 'R' || r->sent < 0),
+         "ring %" PRId32 ": R means a received channel", index);
+    NEED(r->death != 'S' || r->sent >= 0, "ring %" PRId32 ": S means a sent channel", index);
+    const struct channel *sent = r->sent >= 0 ? &c->p->channels[r->sent] : NULL,
+                         *received = r->received >= 0 ? &c->p->channels[r->received] : NULL;
+    NEED(!sent || (sent->from_stage == c->where.index && in(sent->from_slot, c->s->n_slots) &&
+                   c->s->slots[sent->from_slot].ring == index),
+         "ring %" PRId32 ": does not hold the source of channel %" PRId32, index, r->sent);
+    NEED(!received ||
+             (received->to_stage == c->where.index && in(received->to_slot, c->s->n_slots) &&
+              c->s->slots[received->to_slot].ring == index),
+         "ring %" PRId32 ": does not hold the destination of channel %" PRId32, index, r->received);
+    return OK;
+}
+
+/* Half precision mixes with the fp32 of gradients and updates. */
+static bool fits(const struct valid *c, enum dtype slot, enum dtype op)
+{
+    return slot == op ||
+           (dtype_is_half(c->p->dtype) && (slot == c->p->dtype || slot == DTYPE_fp32));
+}
+
+/* The operands' shapes are the slots'; the outputs must be what the kind makes of the inputs. */
+static enum status check_op(const struct valid *c, const struct program_op *op)
+{
+    NEED(in(op->kind, OP_KIND_COUNT) && in(op->phase, PHASE_COUNT) && in(op->dtype, DTYPE_COUNT) &&
+             op->dtype != DTYPE_int32,
+         "operator %s: unknown kind, phase or dtype", op->name);
+    NEED(in(op->n_inputs, OP_OPERANDS_MAX + 1) && in(op->n_outputs, OP_OPERANDS_MAX + 1),
+         "operator %s: too many operands", op->name);
+    struct op_shapes shapes = {.n_inputs = op->n_inputs, .n_outputs = op->n_outputs};
+    for (int32_t i = 0; i < op->n_inputs; i++) {
+        NEED(in(op->input[i], c->s->n_slots), "operator %s: no slot %" PRId32, op->name,
+             op->input[i]);
+        const struct slot *x = &c->s->slots[op->input[i]];
+        NEED(op_input_is_int32(op->kind, i) ? x->dtype == DTYPE_int32
+                                            : fits(c, x->dtype, op->dtype),
+             "operator %s: input %s is %s", op->name, x->name, dtype_name(x->dtype));
+        shapes.input[i] = x->shape;
+    }
+    for (int32_t i = 0; i < op->n_outputs; i++) {
+        NEED(in(op->output[i], c->s->n_slots), "operator %s: no slot %" PRId32, op->name,
+             op->output[i]);
+        NEED(fits(c, c->s->slots[op->output[i]].dtype, op->dtype), "operator %s: output %s is %s",
+             op->name, c->s->slots[op->output[i]].name,
+             dtype_name(c->s->slots[op->output[i]].dtype));
+        shapes.output[i] = c->s->slots[op->output[i]].shape;
+    }
+    NEED(!op_is_group(op->kind), "operator %s: what devices do together is no operator of one",
+         op->name);
+    const struct exchange *e = op->attrs.exchange;
+    NEED((op->kind != OP_take_part && op->kind != OP_add_part) ||
+             (e && e->parts && in(e->dim, op->n_inputs ? shapes.input[0].rank : 0) &&
+              in(e->self, e->n)),
+         "operator %s: nobody says which part", op->name);
+    struct error why = {0};
+    if (op_infer(op->kind, &op->attrs, &shapes, &why) != OK)
+        return valid_complain(c, "operator %s: %.300s", op->name, why.text);
+    NEED(shapes.n_outputs == op->n_outputs, "operator %s: %" PRId32 " outputs", op->name,
+         op->n_outputs);
+    for (int32_t i = 0; i < op->n_outputs; i++)
+        NEED(shape_equal(&shapes.output[i], &c->s->slots[op->output[i]].shape),
+             "operator %s: output %" PRId32 " has another shape", op->name, i);
+    return OK;
+}
+
+/* Has a record of its own behind the parameters. */
+static bool op_is_local(const struct program_op *op)
+{
+    const struct op_attrs *a = &op->attrs;
+    return op->kind != OP_slice && op->kind != OP_paste &&
+           (a->start || a->whole || a->mean_rows || a->exchange);
+}
+
+static bool op_is_within(const struct program_op *op)
+{
+    return op->attrs.lines.of || op->attrs.columns.of;
+}
+
+static bool is_slot(const struct valid *c, int32_t slot, enum slot_class class,
+                    const struct shape *shape)
+{
+    return in(slot, c->s->n_slots) && c->s->slots[slot].class == class &&
+           shape_equal(&c->s->slots[slot].shape, shape);
+}
+
+/* Half precision has one, others have none. */
+static bool is_master(const struct valid *c, int32_t slot, int32_t master,
+                      const struct shape *shape)
+{
+    if (!dtype_is_half(c->s->slots[slot].dtype)) return master == -1;
+    return is_slot(c, master, SLOT_STATE, shape) && c->s->slots[master].dtype == DTYPE_fp32;
+}
+
+static enum status check_parameter(const struct valid *c, const struct program_parameter *x)
+{
+    const struct program_shard *shard = x->shard;
+    NEED(in(x->init, INIT_NORMAL + 1) &&
+             ((shard && x->slot == -1) || is_slot(c, x->slot, SLOT_PARAMETER, &x->shape)),
+         "parameter %s: no such slot or init", x->name);
+    if (shard) {
+        NEED(in(shard->slot, c->s->n_slots) && c->s->slots[shard->slot].shape.rank == 1 &&
+                 is_slot(c, shard->slot, SLOT_PARAMETER, &c->s->slots[shard->slot].shape),
+             "parameter %s: no such shard", x->name);
+        for (int i = 0; i < 2; i++)
+            NEED(shard->state[i] == -1 ||
+                     is_slot(c, shard->state[i], SLOT_STATE, &c->s->slots[shard->slot].shape),
+                 "parameter %s: no such state of its shard", x->name);
+        NEED(is_master(c, shard->slot, shard->master, &c->s->slots[shard->slot].shape),
+             "parameter %s: no such master of its shard", x->name);
+    }
+    for (int i = 0; i < 2; i++)
+        NEED((x->gradient[i] == -1 || is_slot(c, x->gradient[i], SLOT_GRADIENT, &x->shape)) &&
+                 (x->state[i] == -1 || is_slot(c, x->state[i], SLOT_STATE, &x->shape)),
+             "parameter %s: no such gradient or state", x->name);
+    NEED(shard ? x->master == -1 : is_master(c, x->slot, x->master, &x->shape),
+         "parameter %s: no such master", x->name);
+    return OK;
+}
+
+/* A device may launch and await the groups of any of its stages. */
+static bool is_member(const struct program *p, const struct group *g, int32_t device)
+{
+    for (int32_t i = 0; i < g->n_members; i++)
+        if (in(g->members[i].stage, p->n_stages) && p->stages[g->members[i].stage].device == device)
+            return true;
+    return false;
+}
+
+/* A meeting is of the stage whose slots it names. */
+static bool is_participant(const struct group *g, int32_t stage)
+{
+    for (int32_t i = 0; i < g->n_members; i++)
+        if (g->members[i].stage == stage) return true;
+    return false;
+}
+
+static enum status check_instr(const struct valid *c, const struct instr *x)
+{
+    const struct program *p = c->p;
+    static const char *const names[] = {
+#define X(name) #name,
+        INSTR_KINDS(X)
+#undef X
+    };
+    NEED(in(x->kind, INSTR_KIND_COUNT), "unknown instruction");
+    bool good = false;
+    switch (x->kind) {
+    case INSTR_COMPUTE:
+        good = in(x->arg, c->s->n_ops);
+        break;
+    case INSTR_RECEIVE:
+        good = in(x->arg, p->n_channels) && p->channels[x->arg].to_stage == c->where.index;
+        break;
+    case INSTR_SEND:
+        good = in(x->arg, p->n_channels) && p->channels[x->arg].from_stage == c->where.index;
+        break;
+    case INSTR_REDUCE:
+    case INSTR_AWAIT:
+        good = in(x->arg, p->n_groups) && !p->groups[x->arg].each_call &&
+               is_member(p, &p->groups[x->arg], c->s->device);
+        break;
+    case INSTR_LOAD:
+        good = x->arg == -1;
+        break;
+    case INSTR_LOSS:
+        good = in(x->arg, c->s->n_slots) && shape_elements(&c->s->slots[x->arg].shape) == 1;
+        break;
+    case INSTR_COLLECT: /* without a meeting: simulated only */
+        good = in(x->arg, p->n_groups) && p->groups[x->arg].meeting &&
+               is_participant(&p->groups[x->arg], c->where.index);
+        break;
+    case INSTR_KIND_COUNT:
+        break;
+    }
+    NEED(good, "%s %" PRId32 ": not this stage's", names[x->kind], x->arg);
+    return OK;
+}
+
+static enum status check_procedure(const struct valid *c, const struct procedure *x)
+{
+    NEED(x->letter && strchr("FBIWU", x->letter), "procedure '%c'", x->letter);
+    for (int32_t i = 0; i < x->n_instrs; i++) TRY(check_instr(c, &x->instrs[i]));
+    return OK;
+}
+
+static enum status check_regions(const struct valid *c, int64_t ring_bytes)
+{
+    int64_t sum = c->s->buffer_bytes;
+    NEED(sum >= 0 && c->s->reserve_bytes >= 0 && c->s->cards >= 0 &&
+             !__builtin_add_overflow(sum, c->s->reserve_bytes, &sum),
+         "negative bytes");
+    for (int i = 0; i < SLOT_CLASS_COUNT; i++)
+        NEED(c->s->class_bytes[i] >= 0 && !__builtin_add_overflow(sum, c->s->class_bytes[i], &sum),
+             "regions of impossible size");
+    NEED(c->s->class_bytes[SLOT_RING] == ring_bytes,
+         "rings need %" PRId64 " bytes, the region has %" PRId64, ring_bytes,
+         c->s->class_bytes[SLOT_RING]);
+    return OK;
+}
+
+/* The numbers of a loss scale stand on every stage, and nobody is scaled where there are none. */
+static enum status check_scale(const struct valid *c)
+{
+    const struct program_stage *s = c->s;
+    const struct shape numbers = {1, {LOSS_SCALE_NUMBERS}};
+    bool has = c->p->loss_scale.initial > 0;
+    NEED(!has || (is_slot(c, s->scale_slot, SLOT_STATE, &numbers) &&
+                  s->slots[s->scale_slot].dtype == DTYPE_fp32),
+         "stage: no numbers of its loss scale");
+    for (int32_t i = 0; i < s->n_ops; i++)
+        NEED(has || !s->ops[i].attrs.scaled, "operator %s: by a loss scale that is none",
+             s->ops[i].name);
+    return OK;
+}
+
+static enum status check_stage(struct valid *c, int32_t index, int64_t *buffers)
+{
+    const struct program_stage *s = c->s = &c->p->stages[index];
+    c->where = (struct program_place){SECTION_STAGE, index, 0};
+    NEED(in(s->device, c->p->n_devices), "stage %" PRId32 ": no device %" PRId32, index, s->device);
+    NEED(s->replica >= 0 && s->stage >= 0 && s->first_layer >= 0 && s->last_layer >= s->first_layer,
+         "stage %" PRId32 ": bad numbers", index);
+    NEED(s->microbatches >= 1 && s->first_microbatch >= 0 &&
+             s->first_microbatch <= c->p->microbatches - s->microbatches,
+         "stage %" PRId32 ": %" PRId32 " microbatches from %" PRId32, index, s->microbatches,
+         s->first_microbatch);
+    NEED(s->sequences >= 0 && s->first_sequence >= 0 &&
+             s->first_sequence <= c->p->microbatch - s->sequences,
+         "stage %" PRId32 ": not its sequences", index);
+    int64_t ring_bytes = 0;
+    for (int32_t i = 0; i < s->n_rings; i++) {
+        c->where.item = 1 + s->n_slots + i;
+        TRY(check_ring(c, i, &ring_bytes, buffers));
+    }
+    c->where.item = 0;
+    TRY(check_regions(c, ring_bytes));
+    int32_t at = 0; /* lines from the stage's own one on */
+    TRY(check_scale(c));
+#define CHECK_EACH(n, call)                                                                        \
+    for (int32_t i = 0; i < (n); i++) {                                                            \
+        c->where.item = ++at;                                                                      \
+        TRY(call);                                                                                 \
+    }
+    CHECK_EACH(s->n_slots, check_slot(c, &s->slots[i]));
+    at += s->n_rings;
+    CHECK_EACH(s->n_ops, check_op(c, &s->ops[i]));
+    CHECK_EACH(s->n_parameters, check_parameter(c, &s->parameters[i]));
+    for (int32_t i = 0; i < s->n_parameters; i++) at += s->parameters[i].shard != NULL;
+    for (int32_t i = 0; i < s->n_ops; i++) at += op_is_local(&s->ops[i]) + op_is_within(&s->ops[i]);
+    for (int32_t i = 0; i < s->n_slots; i++) at += s->slots[i].part != NULL;
+    CHECK_EACH(s->n_procedures, check_procedure(c, &s->procedures[i]));
+#undef CHECK_EACH
+    return OK;
+}
+
+/* Indices of channels, before anybody follows them. */
+static enum status check_channel(struct valid *c, int32_t index, int64_t *messages)
+{
+    const struct channel *x = &c->p->channels[index];
+    c->where = (struct program_place){SECTION_CHANNEL, index, 0};
+    NEED(in(x->from_stage, c->p->n_stages) && in(x->to_stage, c->p->n_stages) &&
+             x->from_stage != x->to_stage,
+         "channel %" PRId32 ": no such stage", index);
+    const struct program_stage *from = &c->p->stages[x->from_stage],
+                               *to = &c->p->stages[x->to_stage];
+    NEED(in(x->from_slot, from->n_slots) && in(x->to_slot, to->n_slots),
+         "channel %" PRId32 ": no such slot", index);
+    const struct slot *a = &from->slots[x->from_slot], *b = &to->slots[x->to_slot];
+    NEED(in(a->ring, from->n_rings) && from->rings[a->ring].sent == index,
+         "channel %" PRId32 ": its source is in no ring that sends it", index);
+    NEED(in(b->ring, to->n_rings) && to->rings[b->ring].received == index,
+         "channel %" PRId32 ": its destination is in no ring that receives it", index);
+    NEED((a->bytes > b->bytes ? a->bytes : b->bytes) == x->bytes &&
+             (a->bytes == b->bytes || c->p->uneven),
+         "channel %" PRId32 ": sizes differ", index);
+    NEED(in_or_none(x->link, c->p->n_links) && in(x->direction, 2),
+         "channel %" PRId32 ": no such link", index);
+    NEED(x->receive_ahead >= 1, "channel %" PRId32 ": receive_ahead %" PRId32, index,
+         x->receive_ahead);
+    NEED((*messages += from->microbatches) <= 1 << 25,
+         "channel %" PRId32 ": more messages a step than anybody can check", index);
+    NEED(from->microbatches == to->microbatches,
+         "channel %" PRId32 ": its ends differ in microbatches", index);
+    NEED(from->device == to->device ? x->link < 0
+                                    : x->link >= 0 || program_stage_carries(to, x->to_slot),
+         "channel %" PRId32 ": a link joins devices; inside one there is none", index);
+    return OK;
+}
+
+static enum status check_link(struct valid *c, int32_t index)
+{
+    const struct program *p = c->p;
+    const struct program_link *k = &p->links[index];
+    c->where = (struct program_place){SECTION_LINK, index, 0};
+    NEED(k->bandwidth_Bps >= 0 && k->latency_s >= 0 && in(k->sharing, LINK_FLUID + 1) &&
+             !(k->emulated && k->sharing == LINK_FLUID),
+         "link %s: out of range", k->name);
+    NEED(k->n_hops == 0 || (k->n_hops > 1 && !k->paired), "route %s: of %" PRId32 " links", k->name,
+         k->n_hops);
+    for (int32_t i = 0; i < k->n_hops; i++)
+        NEED(in(k->hop[i], p->n_links) && !p->links[k->hop[i]].n_hops && in(k->hop_direction[i], 2),
+             "route %s: its link %" PRId32 " is none", k->name, i);
+    return OK;
+}
+
+/* A lane's calls, without expanding runs. */
+static enum status check_lane(struct valid *c, int32_t device)
+{
+    const struct lane *l = &c->p->lanes[device];
+    const struct order *o = &c->p->orders[l->order];
+    int64_t microbatches = 0;
+    for (int32_t i = 0; i < l->n_stages; i++)
+        microbatches += c->p->stages[l->stages[i]].microbatches;
+    c->where = (struct program_place){SECTION_ORDER, l->order, 0};
+    NEED(o->n_calls <= 8 * (microbatches + l->n_stages),
+         "order %" PRId32 ": more calls than %" PRId64 " microbatches can have", l->order,
+         microbatches);
+    for (int32_t i = 0; i < o->n_runs; i++)
+        for (int32_t k = 0; k < o->runs[i].n_calls; k++) {
+            const struct call *x = &o->runs[i].calls[k];
+            c->where.item = 1 + i;
+            NEED(in(x->chunk, l->n_stages), "device %s has no chunk %" PRId32,
+                 c->p->devices[device].name, x->chunk);
+            const struct program_stage *s = program_called(c->p, device, x);
+            NEED(in(x->procedure, s->n_procedures), "no procedure %" PRId32, x->procedure);
+            bool update = s->procedures[x->procedure].letter == 'U';
+            int64_t last = (int64_t)x->microbatch + o->runs[i].repeat - 1;
+            NEED(update ? x->microbatch == -1 && o->runs[i].repeat == 1
+                        : x->microbatch >= 0 && last < s->microbatches,
+                 "%c of microbatch %" PRId32 ": this stage has %" PRId32,
+                 s->procedures[x->procedure].letter, x->microbatch, s->microbatches);
+        }
+    return OK;
+}
+
+static enum status check_order(struct valid *c, int32_t index)
+{
+    const struct order *o = &c->p->orders[index];
+    int64_t calls = 0;
+    for (int32_t i = 0; i < o->n_runs; i++) {
+        c->where = (struct program_place){SECTION_ORDER, index, 1 + i};
+        NEED(o->runs[i].repeat >= 1 && o->runs[i].n_calls >= 0,
+             "run of %" PRId32 " calls, %" PRId32 " times", o->runs[i].n_calls, o->runs[i].repeat);
+        calls += (int64_t)o->runs[i].repeat * o->runs[i].n_calls;
+        NEED(calls <= PROGRAM_ITEMS_MAX, "order %" PRId32 ": too long", index);
+    }
+    c->where.item = 0;
+    NEED(calls == o->n_calls, "order %" PRId32 ": %" PRId64 " calls, not %" PRId64, index, calls,
+         o->n_calls);
+    return OK;
+}
+
+/* With the count of all lanes' stages this says that every stage is in one lane, once. */
+static enum status check_stages_of(const struct valid *c, int32_t device)
+{
+    const struct lane *l = &c->p->lanes[device];
+    bool good = l->n_stages >= 1 && in(l->order, c->p->n_orders);
+    for (int32_t i = 0; good && i < l->n_stages; i++)
+        good = in(l->stages[i], c->p->n_stages) && c->p->stages[l->stages[i]].device == device &&
+               (!i || l->stages[i - 1] < l->stages[i]);
+    NEED(good, "device %s: its lane names no order, or stages that are not its own in order",
+         c->p->devices[device].name);
+    return OK;
+}
+
+static enum status check_all(struct valid *c)
+{
+    const struct program *p = c->p;
+    int64_t stages = 0;
+    for (int32_t i = 0; i < p->n_devices; i++) stages += p->lanes[i].n_stages;
+    NEED(p->steps >= 1 && p->microbatches >= 1 && p->microbatches <= PROGRAM_MICROBATCHES_MAX &&
+             stages == p->n_stages,
+         "steps, microbatches, devices or stages out of range");
+    NEED(in(p->dtype, DTYPE_COUNT) && p->dtype != DTYPE_int32 && p->microbatch >= 1 &&
+             p->sequence_length >= 1,
+         "sizes out of range");
+    NEED(in(p->optimizer.kind, OPTIMIZER_SGD + 1), "unknown optimizer");
+    NEED(p->loss_scale.initial >= 0 && p->loss_scale.initial <= (double)LOSS_SCALE_MOST &&
+             p->loss_scale.grows_after >= 0,
+         "loss scale out of range");
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        c->where = (struct program_place){SECTION_DEVICE, i, 0};
+        NEED(p->devices[i].slowdown >= 0 && p->devices[i].memory_bytes >= 0, "device %s: negative",
+             p->devices[i].name);
+        TRY(check_stages_of(c, i));
+    }
+    for (int32_t i = 0; i < p->n_links; i++) TRY(check_link(c, i));
+    int64_t buffers = 0, messages = 0;
+    for (int32_t i = 0; i < p->n_channels; i++) TRY(check_channel(c, i, &messages));
+    for (int32_t i = 0; i < p->n_stages; i++) TRY(check_stage(c, i, &buffers));
+    for (int32_t i = 0; i < p->n_groups; i++) TRY(valid_group(c, i));
+    for (int32_t i = 0; i < p->n_orders; i++) TRY(check_order(c, i));
+    for (int32_t i = 0; i < p->n_devices; i++) TRY(check_lane(c, i));
+    return OK;
+}
+
+enum status program_valid(const struct program *p, struct program_place *where, struct error *err)
+{
+    struct valid c = {.p = p, .err = err};
+    enum status status = check_all(&c);
+    if (where) *where = c.where;
+    return status;
+}

@@ -1,0 +1,48 @@
+/* core/program/words.h - words of a program file; for core/program/io*.c alone.
+ *
+ * A cursor over the text that goes word by word, line by line. Every getter names the range it
+ * takes and fails with ERR_INPUT and file:line. A count may not exceed what is left of the file, so
+ * no count can make us allocate much more than the file is long.
+ */
+#ifndef CORE_PROGRAM_WORDS_H
+#define CORE_PROGRAM_WORDS_H
+
+#include "core/base/error.h"
+#include "core/graph/op.h"
+#include "core/program/internal.h"
+
+struct reader {
+    struct arena *a;
+    const char *file, *at, *end;
+    int line;
+    struct error *err;
+    int *lines[SECTION_COUNT]; /* first line of each record */
+};
+
+enum status words_broken(const struct reader *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* The next line begins with this word. */
+MUST_CHECK enum status words_start(struct reader *r, const char *word);
+bool words_next_is(const struct reader *r, const char *word); /* whether it does */
+MUST_CHECK enum status words_short(struct reader *r, char *buffer, size_t size);
+MUST_CHECK enum status words_int64(struct reader *r, int64_t min, int64_t max, int64_t *out);
+MUST_CHECK enum status words_int(struct reader *r, int64_t min, int64_t max, int32_t *out);
+MUST_CHECK enum status words_uint64(struct reader *r, int base, uint64_t *out);
+MUST_CHECK enum status words_bool(struct reader *r, bool *out);
+MUST_CHECK enum status words_count(struct reader *r, int32_t *out);
+MUST_CHECK enum status words_double(struct reader *r, double *out);
+MUST_CHECK enum status words_name(struct reader *r, const char **out);
+MUST_CHECK enum status words_choice(struct reader *r, const char *const *names, int n, int *out);
+MUST_CHECK enum status words_letter(struct reader *r, const char *allowed, char *out);
+MUST_CHECK enum status words_dtype(struct reader *r, enum dtype *out);
+MUST_CHECK enum status words_list(struct reader *r, int32_t n, int64_t max,
+                                  int32_t *out); /* each from -1 */
+MUST_CHECK enum status words_shape(struct reader *r, struct shape *s);
+
+/* core/program/io_parts.c: what an operator, a slot is of a device that shares it with others. */
+MUST_CHECK enum status program_read_local(struct reader *r, struct program_stage *s);
+MUST_CHECK enum status program_read_within(struct reader *r, struct program_stage *s);
+MUST_CHECK enum status program_read_part(struct reader *r, struct program_stage *s);
+/* core/program/io_groups.c: the next record is a group. */
+MUST_CHECK enum status program_read_group(struct reader *r, struct group *g);
+
+#endif

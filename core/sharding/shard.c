@@ -1,0 +1,460 @@
+/* core/sharding/shard.c - the walk that makes one device's graph.
+ *
+ * Operators are visited in their order. Each says by its choice where its operands must be; a version of the operand in
+ * that placement is looked up or made by conversions, and the operator is added with its local attributes. All decisions
+ * are about placements, never about one device's sizes, so every device's view has the same operators in the same order.
+ *
+ * Versions made inside a stage are not read outside it: where a stage begins and ends only what crosses is kept.
+ */
+#include "core/sharding/shard.h"
+
+#include "core/base/arena.h"
+#include "core/sharding/shard_internal.h"
+
+#include <string.h>
+
+struct version { /* of a tensor of the whole graph, in one placement */
+    struct placement placement;
+    int32_t tensor; /* of the view */
+    struct version *next;
+};
+
+struct view {
+    struct arena *a;
+    const struct graph *whole;
+    const struct sharding *s;
+    int32_t device, first_layer, last_layer;
+    struct graph *g;
+    const struct grain *grains;
+    struct op_choice *choices;  /* (n_forward) */
+    const bool *gathered;       /* (n_tensors) */
+    struct version **versions;  /* (n_tensors) the first one is what was made; others follow */
+    int32_t *n_conversions;     /* (n_tensors) for names */
+    struct placement *home;     /* (n_tensors) of parameters */
+    int32_t *made_for;          /* (n_tensors) of parameters: reader of its versions, + 1 */
+    int32_t *last;              /* (n_layers) last operator of each layer */
+    struct op_placements *need; /* (n_forward) */
+};
+
+/* --- versions --- */
+
+static int32_t add_version(struct view *v, int32_t t, const struct placement *p, int32_t tensor)
+{
+    struct version *y = ARENA_ARRAY(v->a, struct version, 1), **at = &v->versions[t];
+    *y = (struct version){.placement = *p, .tensor = tensor};
+    while (*at) at = &(*at)->next;
+    *at = y;
+    return tensor;
+}
+
+static int32_t find_version(const struct view *v, int32_t t, const struct placement *p)
+{
+    for (const struct version *y = v->versions[t]; y; y = y->next)
+        if (placement_equal(v->s, &y->placement, p)) return y->tensor;
+    return -1;
+}
+
+/* A source stands in the graph as what this device has of it; a second one of an input has a number in its name. */
+static int32_t add_source(struct view *v, int32_t t, const struct placement *p, int32_t number)
+{
+    struct tensor copy = v->whole->tensors[t];
+    copy.shape = placement_local(v->a, v->s, p, &copy.shape, v->device, &copy.part);
+    if (number) copy.name = arena_printf(v->a, "%s@%d", copy.name, number);
+    return add_version(v, t, p, graph_add_tensor(v->g, copy));
+}
+
+static void note_part(struct view *v, int32_t tensor, const struct placement *p,
+                      const struct shape *whole)
+{
+    struct tensor *x = &v->g->tensors[tensor];
+    struct shape local = placement_local(v->a, v->s, p, whole, v->device, &x->part);
+    if (!shape_equal(&local, &x->shape))
+        BUG("'%s' has not the shape of its part of the whole", x->name);
+}
+
+/* One step: an operator that reads `from`. */
+static enum status convert(struct view *v, int32_t t, const struct conversion *c, int32_t from,
+                           int32_t *out, struct error *err)
+{
+    const struct tensor *whole = &v->whole->tensors[t];
+    struct op_attrs attrs = {.exchange = shard_exchange(v->a, v->s, c, v->device)};
+    int32_t number = v->n_conversions[t]++;
+    const char *name =
+        number ? arena_printf(v->a, "%s.%s.%d", whole->name, op_kind_name(c->kind), number)
+               : arena_printf(v->a, "%s.%s", whole->name, op_kind_name(c->kind));
+    TRY(graph_add_op(v->g, c->kind, name, &attrs, &from, 1, out, err));
+    v->g->ops[v->g->n_ops - 1].again = v->gathered[t] && sharding_gathers_again(v->s, whole->name);
+    note_part(v, *out, &c->after, &whole->shape);
+    v->g->tensors[*out].dtype = whole->dtype;
+    add_version(v, t, &c->after, *out);
+    return OK;
+}
+
+/* Each operator that reads a parameter converts it for itself: so every view has as many gradients of it, and no gathered
+ * matrix stays or crosses between stages for a use far away. */
+static void forget_other_uses(struct view *v, int32_t t, int32_t reader)
+{
+    if (v->made_for[t] != reader + 1 && v->versions[t]) v->versions[t]->next = NULL;
+    v->made_for[t] = reader + 1;
+}
+
+/* The tensor of the view that has `t` in placement p, for this operator (-1: none). */
+static enum status version_of(struct view *v, int32_t t, const struct placement *p, int32_t reader,
+                              int32_t *out, struct error *err)
+{
+    if (v->whole->tensors[t].role == TENSOR_PARAMETER) forget_other_uses(v, t, reader);
+    *out = find_version(v, t, p);
+    if (*out >= 0) return OK;
+    if (v->whole->tensors[t].role == TENSOR_INPUT) {
+        *out = add_source(v, t, p, v->n_conversions[t]++);
+        return OK;
+    }
+    const struct version *made = v->versions[t];
+    if (!made) BUG("'%s' is read before it is made", v->whole->tensors[t].name);
+    struct conversion steps[CONVERSIONS_MAX];
+    int32_t n = 0;
+    enum status status = conversions_between(v->s, &made->placement, p, &n, steps, err);
+    if (status != OK) return error_wrap(err, status, "'%s'", v->whole->tensors[t].name);
+    *out = made->tensor;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t found = find_version(v, t, &steps[i].after), from = *out;
+        if (found >= 0)
+            *out = found;
+        else
+            TRY(convert(v, t, &steps[i], from, out, err));
+    }
+    return OK;
+}
+
+/* --- parameters --- */
+
+/* Kept in parts although it is used whole: by the first dimension that the other axis leaves alone. */
+static void keep_in_parts(const struct view *v, int32_t t, struct placement *p)
+{
+    const struct shape *shape = &v->whole->tensors[t].shape;
+    bool used_whole[MESH_AXES_MAX];
+    for (int32_t x = 0; x < v->s->n_axes; x++) used_whole[x] = p->axis[x].how == PLACED_WHOLE;
+    for (int32_t x = 0; x < v->s->n_axes; x++) {
+        if (!used_whole[x] || v->s->mesh[x] < 2) continue;
+        const struct on_axis *other = &p->axis[1 - x];
+        int32_t dim = 0;
+        if (v->s->n_axes > 1 && !used_whole[1 - x] && other->how == PLACED_SPLIT)
+            dim = other->dim == 0 ? 1 : 0;
+        if (dim >= shape->rank) continue;
+        p->axis[x] =
+            (struct on_axis){.how = PLACED_SPLIT,
+                             .dim = dim,
+                             .grain = {.n_units = shape->dim[dim], .n_sections = 1, .unit = {1}}};
+    }
+}
+
+/* Where each parameter is kept: in the part that all its uses in the stage need, else whole. */
+static void find_homes(struct view *v)
+{
+    const struct graph *g = v->whole;
+    bool *seen = ARENA_ARRAY(v->a, bool, (size_t)g->n_tensors);
+    for (int32_t i = 0; i < g->n_forward; i++)
+        for (int32_t k = 0;
+             graph_op_within(g, i, v->first_layer, v->last_layer) && k < g->ops[i].n_inputs; k++) {
+            int32_t t = g->ops[i].input[k];
+            if (g->tensors[t].role != TENSOR_PARAMETER) continue;
+            const struct placement *need = &v->need[i].input[k];
+            if (!seen[t]) v->home[t] = *need;
+            for (int32_t x = 0; seen[t] && x < v->s->n_axes; x++)
+                if (!on_axis_said_alike(&v->home[t].axis[x], &need->axis[x]))
+                    v->home[t].axis[x] = (struct on_axis){.how = PLACED_WHOLE};
+            seen[t] = true;
+        }
+    for (int32_t t = 0; t < g->n_tensors; t++)
+        if (v->gathered[t] && seen[t]) keep_in_parts(v, t, &v->home[t]);
+}
+
+/* --- operators --- */
+
+static void local_attrs(struct view *v, int32_t i, struct op_attrs *attrs, struct error *err)
+{
+    const struct graph_op *op = &v->whole->ops[i];
+    const struct op_choice *c = &v->choices[i];
+    for (int32_t x = 0; x < v->s->n_axes; x++) {
+        struct op_split split;
+        if (c->index[x] == INDEX_none || c->index[x] == INDEX_terms) continue;
+        if (op_split_by(v->whole, op, v->grains, c->index[x], &split, err) != OK)
+            BUG("%s", err->text);
+        struct placement p = {0}; /* of anything that is dealt out by these units */
+        for (int32_t y = 0; y <= x; y++)
+            if (c->index[y] == c->index[x])
+                p.axis[y] = (struct on_axis){.how = PLACED_SPLIT,
+                                             .ratio = c->ratio[y],
+                                             .grain = {split.n_units, 1, {1}, INDEX_none}};
+        int64_t first, n;
+        shard_units(v->a, v->s, &p, x, v->device, &first, &n);
+        op_local_attrs(v->whole, op, v->grains, &split, c->index[x], first, n, attrs);
+    }
+}
+
+static enum status push_op(struct view *v, enum op_kind kind, const char *name,
+                           const struct op_attrs *attrs, const int32_t *in, int32_t n_in,
+                           int32_t *out, struct error *err)
+{
+    return graph_add_op(v->g, kind, name, attrs, in, n_in, out, err);
+}
+
+/* Everybody's (lse, target's logit) of its columns, gathered over the axes that split the vocabulary, inner first. */
+static enum status split_cross_entropy(struct view *v, int32_t i, const struct op_attrs *attrs,
+                                       const int32_t *in, int32_t *out, struct error *err)
+{
+    const struct graph_op *op = &v->whole->ops[i];
+    const char *name = op->name;
+    int32_t parts;
+    int64_t size = 2;
+    TRY(push_op(v, OP_cross_entropy_part, arena_printf(v->a, "%s.part", name), attrs, in, 2, &parts,
+                err));
+    for (int32_t x = v->s->n_axes - 1; x >= 0; x--) {
+        if (v->choices[i].index[x] != INDEX_vocabulary) continue;
+        struct exchange *e = shard_group(v->a, v->s, x, v->device);
+        struct division *d = ARENA_ARRAY(v->a, struct division, 1);
+        struct run *run = ARENA_ARRAY(v->a, struct run, (size_t)e->n);
+        for (int32_t k = 0; k < e->n; k++) run[k] = (struct run){k * size, size};
+        *d = (struct division){.n = e->n, .n_runs = 1, .whole = size * e->n, .run = run};
+        e->dim = v->g->tensors[parts].shape.rank - 1, e->parts = d;
+        size = d->whole;
+        TRY(push_op(v, OP_group_all_gather, arena_printf(v->a, "%s.gather.%d", name, x),
+                    &(struct op_attrs){.exchange = e}, &parts, 1, &parts, err));
+    }
+    return push_op(v, OP_cross_entropy_join, name, attrs, (int32_t[]){parts, in[0], in[1]}, 3, out,
+                   err);
+}
+
+static bool splits_vocabulary(const struct view *v, int32_t i)
+{
+    if (v->whole->ops[i].kind != OP_cross_entropy) return false;
+    for (int32_t x = 0; x < v->s->n_axes; x++)
+        if (v->choices[i].index[x] == INDEX_vocabulary) return true;
+    return false;
+}
+
+/* The way from a part to what all devices of these axes have together. */
+static enum status gather_steps(struct view *v, const struct placement *from, uint8_t axes,
+                                int32_t *n, const struct exchange **out, struct error *err)
+{
+    struct placement to = *from;
+    struct conversion step[CONVERSIONS_MAX];
+    for (int32_t x = 0; x < v->s->n_axes; x++)
+        if (axes >> x & 1) to.axis[x] = (struct on_axis){.how = PLACED_WHOLE};
+    TRY(conversions_between(v->s, from, &to, n, step, err));
+    for (int32_t k = 0; k < *n; k++) {
+        if (step[k].kind != OP_group_all_gather) BUG("a factor is not gathered");
+        out[k] = shard_exchange(v->a, v->s, &step[k], v->device);
+    }
+    return OK;
+}
+
+/* Of the operator that was added last, which is operator i of the whole graph. */
+static enum status add_factors(struct view *v, int32_t i, struct error *err)
+{
+    struct graph_op *op = &v->g->ops[v->g->n_ops - 1];
+    if (!v->choices[i].sufficient) return OK;
+    uint8_t axes =
+        sharding_factor_axes(v->s, v->whole, &v->whole->ops[i], v->grains, &v->choices[i]);
+    if (!axes) return OK;
+    struct factors *f = ARENA_ARRAY(v->a, struct factors, 1);
+    TRY(gather_steps(v, &v->need[i].input[0], axes, &f->n[0], f->step[0], err));
+    TRY(gather_steps(v, &v->need[i].output[0], axes, &f->n[1], f->step[1], err));
+    op->factors = f;
+    op->partial[1] &= (uint8_t)~axes;
+    return OK;
+}
+
+static enum status add_op(struct view *v, int32_t i, struct error *err)
+{
+    const struct graph_op *op = &v->whole->ops[i];
+    const struct op_placements *need = &v->need[i];
+    struct op_attrs attrs = op->attrs;
+    int32_t in[OP_OPERANDS_MAX], out[OP_OPERANDS_MAX];
+    for (int32_t k = 0; k < op->n_inputs; k++) {
+        enum status status = version_of(v, op->input[k], &need->input[k], i, &in[k], err);
+        if (status != OK) return error_wrap(err, status, "operator '%s'", op->name);
+    }
+    local_attrs(v, i, &attrs, err);
+    if (splits_vocabulary(v, i))
+        TRY(split_cross_entropy(v, i, &attrs, in, out, err));
+    else {
+        TRY(push_op(v, op->kind, op->name, &attrs, in, op->n_inputs, out, err));
+        memcpy(v->g->ops[v->g->n_ops - 1].partial, need->gradient_partial,
+               sizeof need->gradient_partial);
+        TRY(add_factors(v, i, err));
+    }
+    for (int32_t k = 0; k < op->n_outputs; k++) {
+        const struct tensor *whole = &v->whole->tensors[op->output[k]];
+        bool own = false;
+        for (int32_t x = 0; x < v->s->n_axes; x++)
+            own = own || need->output[k].axis[x].how == PLACED_OWN;
+        if (!own) note_part(v, out[k], &need->output[k], &whole->shape);
+        struct tensor *y = &v->g->tensors[out[k]];
+        y->dtype = whole->dtype, y->shares = whole->shares;
+        add_version(v, op->output[k], &need->output[k], out[k]);
+    }
+    return OK;
+}
+
+/* --- where a stage begins and ends --- */
+
+/* The axes along which it is split by batch. */
+static struct op_choice batch_of(const struct view *v, const struct op_choice *c)
+{
+    struct op_choice out = {0};
+    for (int32_t x = 0; x < v->s->n_axes; x++)
+        if (c->index[x] == INDEX_batch) out.index[x] = INDEX_batch, out.ratio[x] = c->ratio[x];
+    return out;
+}
+
+/* Operators outside compute by batch what the stage's neighbour computes by batch, and all of it along other axes. */
+static void choose_outside(struct view *v)
+{
+    const struct graph *g = v->whole;
+    struct op_choice before = {0}, after = {0};
+    const struct cut *in = v->first_layer ? &g->cut[v->first_layer - 1] : NULL;
+    bool found = false;
+    for (int32_t i = 0; i < g->n_forward; i++) {
+        if (!graph_op_within(g, i, v->first_layer, v->last_layer)) continue;
+        for (int32_t k = 0; in && k < g->ops[i].n_inputs && !found; k++)
+            for (int32_t c = 0; c < in->n && !found; c++)
+                if (in->tensor[c] == g->ops[i].input[k])
+                    before = batch_of(v, &v->choices[i]), found = true;
+        after = batch_of(v, &v->choices[i]);
+    }
+    for (int32_t i = 0; i < g->n_forward; i++) {
+        if (graph_op_within(g, i, v->first_layer, v->last_layer)) continue;
+        v->choices[i] = g->ops[i].layer < v->first_layer ? before : after;
+        for (int32_t x = 0; x < v->s->n_axes; x++)
+            if (op_index_meant(g, &g->ops[i], v->grains, v->choices[i].index[x]) == INDEX_COUNT)
+                v->choices[i].index[x] = INDEX_none;
+    }
+}
+
+/* Only what crosses is kept, whole or split by dimension 0. */
+static enum status cross(struct view *v, const struct cut *cut, struct error *err)
+{
+    for (int32_t c = 0; c < cut->n; c++) {
+        int32_t t = cut->tensor[c], kept;
+        struct placement p = v->versions[t]->placement;
+        for (int32_t x = 0; x < v->s->n_axes; x++)
+            if (p.axis[x].how != PLACED_SPLIT || p.axis[x].dim != 0)
+                p.axis[x] = (struct on_axis){.how = PLACED_WHOLE};
+        TRY(version_of(v, t, &p, -1, &kept, err));
+        v->versions[t] = NULL;
+        add_version(v, t, &p, kept);
+    }
+    return OK;
+}
+
+/* --- the view --- */
+
+struct shard_stage {
+    struct view common; /* of no device: nothing is made in it yet */
+};
+
+static enum status find_common(struct view *v, struct error *err)
+{
+    size_t n_tensors = (size_t)v->whole->n_tensors, n_ops = (size_t)v->whole->n_forward;
+    const struct op_choice *choices;
+    v->grains = graph_grains(v->a, v->whole);
+    TRY(sharding_resolve(v->a, v->s, v->whole, &choices, &v->gathered, err));
+    v->choices = ARENA_ARRAY(v->a, struct op_choice, n_ops);
+    memcpy(v->choices, choices, n_ops * sizeof *choices);
+    choose_outside(v);
+    v->home = ARENA_ARRAY(v->a, struct placement, n_tensors);
+    v->need = ARENA_ARRAY(v->a, struct op_placements, n_ops);
+    for (size_t i = 0; i < n_ops; i++) {
+        for (int32_t x = 0; x < v->s->n_axes; x++)
+            if (v->s->mesh[x] == 1) v->choices[i].index[x] = INDEX_none;
+        TRY(op_placements_of(v->s, v->whole, &v->whole->ops[i], v->grains, &v->choices[i],
+                             &v->need[i], err));
+    }
+    find_homes(v);
+    return OK;
+}
+
+enum status shard_stage_new(struct arena *a, const struct graph *whole, const struct sharding *s,
+                            int32_t first_layer, int32_t last_layer, struct shard_stage **out,
+                            struct error *err)
+{
+    struct shard_stage *x = ARENA_ARRAY(a, struct shard_stage, 1);
+    if (whole->n_ops != whole->n_forward) BUG("shard_stage_new: gradients come after sharding");
+    x->common = (struct view){
+        .a = a, .whole = whole, .s = s, .first_layer = first_layer, .last_layer = last_layer};
+    TRY(find_common(&x->common, err));
+    *out = x;
+    return OK;
+}
+
+static void begin_graph(struct view *v)
+{
+    const struct graph *w = v->whole;
+    size_t n_tensors = (size_t)w->n_tensors;
+    v->versions = ARENA_ARRAY(v->a, struct version *, n_tensors);
+    v->n_conversions = ARENA_ARRAY(v->a, int32_t, n_tensors);
+    v->made_for = ARENA_ARRAY(v->a, int32_t, n_tensors);
+    v->last = ARENA_ARRAY(v->a, int32_t, (size_t)w->n_layers);
+    v->g = graph_new(v->a, w->dtype, w->microbatch, w->sequence_length);
+    v->g->cards = w->cards, v->g->sequence_parallel = w->sequence_parallel;
+    for (int32_t x = 0; x < v->s->n_axes; x++)
+        if (v->s->mesh[x] > 1) v->g->group[x] = shard_group(v->a, v->s, x, v->device);
+    for (int32_t t = 0; t < w->n_tensors; t++)
+        if (w->tensors[t].role == TENSOR_PARAMETER) add_source(v, t, &v->home[t], 0);
+}
+
+enum status shard_stage_graph(struct arena *a, const struct shard_stage *x, int32_t device,
+                              struct graph **out, struct error *err)
+{
+    struct view v = x->common;
+    const struct graph *whole = v.whole;
+    v.a = a, v.device = device;
+    begin_graph(&v);
+    for (int32_t i = 0; i < whole->n_forward; i++) {
+        int32_t layer = whole->ops[i].layer;
+        TRY(add_op(&v, i, err));
+        bool ends = i + 1 == whole->n_forward || whole->ops[i + 1].layer != layer;
+        bool edge = layer == v.first_layer - 1 || layer == v.last_layer;
+        if (ends && edge && layer + 1 < whole->n_layers) TRY(cross(&v, &whole->cut[layer], err));
+        if (ends) v.last[layer] = v.g->n_ops - 1;
+    }
+    graph_set_layers(v.g, v.last, whole->n_layers);
+    for (int32_t k = 0; k < whole->n_layers; k++) v.g->layer_name[k] = whole->layer_name[k];
+    *out = v.g;
+    return OK;
+}
+
+enum status shard_graph(struct arena *a, const struct graph *whole, const struct sharding *s,
+                        int32_t device, int32_t first_layer, int32_t last_layer, struct graph **out,
+                        struct error *err)
+{
+    struct shard_stage *x;
+    TRY(shard_stage_new(a, whole, s, first_layer, last_layer, &x, err));
+    return shard_stage_graph(a, x, device, out, err);
+}
+
+double shard_loss_share(struct arena *a, const struct shard_stage *stage, int32_t device)
+{
+    const struct graph *whole = stage->common.whole;
+    const struct sharding *s = stage->common.s;
+    double out = 0;
+    for (int32_t i = 0; i < whole->n_forward; i++) {
+        const struct graph_op *op = &whole->ops[i];
+        if (whole->tensors[op->output[0]].role != TENSOR_LOSS) continue;
+        struct op_placements need = stage->common.need[i];
+        const struct shape *logits = &whole->tensors[op->input[0]].shape;
+        struct shape rows = *logits;
+        rows.dim[rows.rank - 1] = 1;
+        double share = 1;
+        for (int32_t x = 0; x < s->n_axes; x++) {
+            struct on_axis *on = &need.input[0].axis[x];
+            if (on->how == PLACED_SPLIT && on->dim + 1 < logits->rank) continue;
+            *on = (struct on_axis){.how = PLACED_WHOLE}; /* all have these rows: the first speaks */
+            if (sharding_place(s, device, x)) share = 0;
+        }
+        struct shape local = placement_local(a, s, &need.input[0], &rows, device, NULL);
+        out = share * (double)shape_elements(&local) / (double)shape_elements(&rows);
+    }
+    return out;
+}

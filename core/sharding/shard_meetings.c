@@ -1,0 +1,59 @@
+/* core/sharding/shard_meetings.c - conversions of a view as meetings of core/collective/meeting.h. */
+#include "core/sharding/shard.h"
+
+#include "core/base/arena.h"
+
+enum meeting_kind shard_meeting_kind(const struct graph_op *op)
+{
+    return op->kind == OP_group_all_gather       ? MEETING_all_gather
+           : op->kind == OP_group_reduce_scatter ? MEETING_reduce_scatter
+           : op->kind == OP_group_all_to_all     ? MEETING_all_to_all
+                                                 : MEETING_all_reduce;
+}
+
+static bool even(const struct exchange *e)
+{
+    for (int32_t i = 1; e->parts && i < e->parts->n; i++)
+        if (division_extent(e->parts, i) != division_extent(e->parts, 0)) return false;
+    return true;
+}
+
+enum meeting_way shard_meeting_way(const struct sharding *s, const struct graph_op *op,
+                                   const int32_t *tier)
+{
+    enum meeting_kind kind = shard_meeting_kind(op);
+    int32_t entry = sharding_way_for(s, op->name, kind, tier);
+    return entry >= 0 ? s->ways[entry].way : sharding_usual_way(kind, even(op->attrs.exchange));
+}
+
+static struct meeting_cut cut_of(struct arena *a, int32_t dimension, const struct division *d)
+{
+    size_t n = (size_t)d->n * (size_t)d->n_runs;
+    struct meeting_cut c = {dimension, d->n_runs, ARENA_ARRAY(a, int64_t, n),
+                            ARENA_ARRAY(a, int64_t, n)};
+    for (size_t i = 0; i < n; i++) c.first[i] = d->run[i].first, c.count[i] = d->run[i].n;
+    return c;
+}
+
+struct meeting *shard_meeting(struct arena *a, const struct graph *view, const struct graph_op *op,
+                              const struct sharding *s, const int32_t *tier)
+{
+    const struct exchange *e = op->attrs.exchange;
+    struct meeting *m = ARENA_ARRAY(a, struct meeting, 1);
+    *m = (struct meeting){.kind = shard_meeting_kind(op),
+                          .way = shard_meeting_way(s, op, tier),
+                          .n = e->n,
+                          .whole = view->tensors[op->input[0]].shape};
+    m->from.dimension = m->to.dimension = -1;
+    if (m->kind == MEETING_all_gather) m->whole = view->tensors[op->output[0]].shape;
+    if (m->kind == MEETING_all_to_all) m->whole.dim[e->dim] = e->parts->whole;
+    if (meeting_has_from(m->kind)) m->from = cut_of(a, e->dim, e->parts);
+    if (m->kind == MEETING_reduce_scatter) m->to = cut_of(a, e->dim, e->parts);
+    if (m->kind == MEETING_all_to_all) m->to = cut_of(a, e->to_dim, e->to);
+    if (m->way == MEETING_BY_hierarchical) {
+        m->tier = tier;
+        meeting_set_tiers(a, m);
+    }
+    m->most = meeting_most(m);
+    return m;
+}

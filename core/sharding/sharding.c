@@ -1,0 +1,404 @@
+/* core/sharding/sharding.c - ratios to units, rules to choices and back.
+ *
+ * Reading and writing stand in sharding_text.c. A rule is for an operator that it matches by name and that has its index on
+ * every axis; sharding_set_choices only makes rules that say the truth about everything they are for, so their order
+ * among themselves does not matter, and the most frequent choice can be the last one, "*".
+ */
+#include "core/sharding/sharding.h"
+
+#include "core/base/arena.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    DUES_KEPT = 256
+}; /* of more members each due is worked out again whenever it is looked at */
+
+void extents(int64_t n_units, const double *ratios, int32_t n, int64_t *out)
+{
+    double sum = 0, due[DUES_KEPT];
+    int64_t left = n_units;
+    for (int32_t i = 0; i < n; i++) sum += ratios[i];
+    for (int32_t i = 0; i < n; i++) {
+        double mine = sum > 0 ? (double)n_units * (ratios[i] / sum) : 0;
+        if (i < DUES_KEPT) due[i] = mine;
+        out[i] = (int64_t)mine;
+        if (out[i] > left) out[i] = left; /* a due that rounding made an integer too large */
+        left -= out[i];
+    }
+    for (; left > 0; left--) {
+        int32_t most = -1;
+        double deficit = 0;
+        for (int32_t i = 0; i < n; i++) {
+            double mine = i < DUES_KEPT ? due[i]
+                          : sum > 0     ? (double)n_units * (ratios[i] / sum)
+                                        : 0;
+            double d = sum > 0 ? mine - (double)out[i] : 0;
+            if (ratios[i] > 0 && (most < 0 || d > deficit)) most = i, deficit = d;
+        }
+        out[most < 0 ? 0 : most]++;
+    }
+}
+
+int32_t sharding_place(const struct sharding *s, int32_t device, int32_t axis)
+{
+    if (axis >= s->n_axes) return 0;
+    return axis + 1 == s->n_axes ? device % s->mesh[axis] : device / s->mesh[1];
+}
+
+void sharding_axis_ratios(const struct sharding *s, int32_t ratio, int32_t axis, double *out)
+{
+    for (int32_t k = 0; k < s->mesh[axis]; k++) out[k] = 0;
+    for (int32_t d = 0; d < s->n_devices; d++)
+        out[sharding_place(s, d, axis)] += s->ratios[ratio * s->n_devices + d];
+}
+
+void sharding_group(const struct sharding *s, int32_t device, int32_t axis, int32_t *out)
+{
+    int32_t step = axis + 1 == s->n_axes ? 1 : s->mesh[1];
+    int32_t first = device - sharding_place(s, device, axis) * step;
+    for (int32_t k = 0; k < s->mesh[axis]; k++) out[k] = first + k * step;
+}
+
+static const struct sharding_rule *copy_rules(struct arena *a, const struct sharding_rule *r,
+                                              int32_t n)
+{
+    struct sharding_rule *copy = ARENA_ARRAY(a, struct sharding_rule, (size_t)n);
+    for (int32_t k = 0; k < n; k++) {
+        copy[k] = r[k];
+        copy[k].match = arena_strdup(a, r[k].match), copy[k].node = NULL;
+    }
+    return copy;
+}
+
+const struct sharding *sharding_copy(struct arena *a, const struct sharding *s)
+{
+    struct sharding *copy = arena_copy(a, s, sizeof *s);
+    size_t n = (size_t)(s->n_ratios * s->n_devices);
+    copy->ratios = arena_copy(a, s->ratios, n * sizeof *s->ratios);
+    copy->operators = copy_rules(a, s->operators, s->n_operators);
+    copy->parameters = copy_rules(a, s->parameters, s->n_parameters);
+    struct sharding_way *ways = ARENA_ARRAY(a, struct sharding_way, (size_t)s->n_ways);
+    for (int32_t k = 0; k < s->n_ways; k++) {
+        ways[k] = s->ways[k];
+        ways[k].match = arena_strdup(a, s->ways[k].match), ways[k].node = NULL;
+    }
+    copy->ways = ways;
+    return copy;
+}
+
+struct sharding *sharding_of_batch(struct arena *a, const double *ratios, int32_t n_devices)
+{
+    struct sharding *s = ARENA_ARRAY(a, struct sharding, 1);
+    struct sharding_rule *all = ARENA_ARRAY(a, struct sharding_rule, 1);
+    *all = (struct sharding_rule){.match = "*", .choice.index = {INDEX_batch}};
+    *s = (struct sharding){.n_devices = n_devices,
+                           .n_axes = 1,
+                           .mesh = {n_devices, 1},
+                           .n_ratios = 1,
+                           .ratios = arena_copy(a, ratios, sizeof *ratios * (size_t)n_devices),
+                           .n_operators = 1,
+                           .operators = all};
+    return s;
+}
+
+/* --- rules to choices --- */
+
+/* Greedy, with one way back. */
+bool sharding_matches(const char *pattern, const char *name)
+{
+    const char *star = NULL, *retry = NULL;
+    while (*name) {
+        if (*pattern == '*')
+            star = ++pattern, retry = name;
+        else if (*pattern == *name)
+            pattern++, name++;
+        else if (star)
+            pattern = star, name = ++retry;
+        else
+            return false;
+    }
+    while (*pattern == '*') pattern++;
+    return !*pattern;
+}
+
+int32_t sharding_way_for(const struct sharding *s, const char *name, enum meeting_kind kind,
+                         bool tiers)
+{
+    for (int32_t k = 0; k < s->n_ways; k++) {
+        const struct sharding_way *w = &s->ways[k];
+        bool can = meeting_goes(kind, w->way) && (w->way != MEETING_BY_hierarchical || tiers);
+        if (can && (w->kind == kind || w->kind == MEETING_KIND_COUNT) &&
+            sharding_matches(w->match, name))
+            return k;
+    }
+    return -1;
+}
+
+/* Parts of one size go round in a ring that wastes nothing; others from each to each. */
+enum meeting_way sharding_usual_way(enum meeting_kind kind, bool even)
+{
+    if (kind == MEETING_all_reduce) return MEETING_BY_ring;
+    return kind == MEETING_all_to_all || !even ? MEETING_BY_pairs : MEETING_BY_ring;
+}
+
+/* Does nobody else in the graph read it? */
+static bool read_once(const struct graph *g, int32_t tensor)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < g->n_forward && n < 2; i++)
+        for (int32_t k = 0; k < g->ops[i].n_inputs; k++) n += g->ops[i].input[k] == tensor;
+    return n == 1;
+}
+
+uint8_t sharding_factor_axes(const struct sharding *s, const struct graph *g,
+                             const struct graph_op *op, const struct grain *grains,
+                             const struct op_choice *choice)
+{
+    uint8_t axes = 0;
+    if (op->kind != OP_matmul || g->tensors[op->input[1]].role != TENSOR_PARAMETER) return 0;
+    for (int32_t x = 0; x < s->n_axes; x++) {
+        struct op_split split;
+        struct error none = {0};
+        if (s->mesh[x] < 2) continue;
+        if (op_split_by(g, op, grains, choice->index[x], &split, &none) != OK) return 0;
+        if (split.input[1].gradient_partial) axes |= (uint8_t)(1 << x);
+    }
+    return axes && read_once(g, op->input[1]) ? axes : 0;
+}
+
+/* Has the operator what the choice says? Then *out says it in the operator's own words. */
+static bool applies(const struct sharding *s, const struct graph *g, const struct graph_op *op,
+                    const struct grain *grains, const struct op_choice *choice,
+                    struct op_choice *out)
+{
+    *out = *choice;
+    for (int32_t x = 0; x < s->n_axes; x++) {
+        out->index[x] = op_index_meant(g, op, grains, choice->index[x]);
+        if (out->index[x] == INDEX_COUNT) return false;
+    }
+    return !choice->sufficient || sharding_factor_axes(s, g, op, grains, out);
+}
+
+static enum status rule_error(const struct sharding_rule *r, struct error *err, const char *text)
+{
+    if (r->node) return node_error(r->node, err, "%s", text);
+    return error_set(err, ERR_INPUT, "sharding, rule \"%s\": %s", r->match, text);
+}
+
+/* Nobody is split by what the rule says: what those that it matches by name could be split by. */
+static enum status useless(struct arena *a, const struct sharding *s, const struct graph *g,
+                           const struct grain *grains, const struct sharding_rule *r,
+                           struct error *err)
+{
+    const char *wanted = op_index_name(r->choice.index[0]);
+    if (s->n_axes > 1)
+        wanted = arena_printf(a, "[%s, %s]", wanted, op_index_name(r->choice.index[1]));
+    if (r->choice.sufficient)
+        wanted = arena_printf(a,
+                              "%s with sufficient factors (those have matmuls by a parameter of "
+                              "their own, split by batch or positions)",
+                              wanted);
+    int32_t n = 0;
+    const struct graph_op *first = NULL, *last = NULL;
+    uint32_t set = 0, common = UINT32_MAX;
+    for (int32_t i = 0; i < g->n_forward; i++) {
+        if (!sharding_matches(r->match, g->ops[i].name)) continue;
+        last = &g->ops[i], n++;
+        if (!first) first = last;
+        set |= op_indices(g, last, grains), common &= op_indices(g, last, grains);
+    }
+    if (n) {
+        const char *list = "none";
+        for (int k = 1; k < INDEX_COUNT; k++)
+            if (set >> k & 1)
+                list = arena_printf(a, "%s, %s", list, op_index_name((enum op_index)k));
+        const char *who = arena_printf(a, "'%s' (%s)", first->name, op_kind_name(first->kind));
+        if (n > 1) who = arena_printf(a, "its %d, '%s' … '%s',", (int)n, first->name, last->name);
+        return rule_error(r, err,
+                          arena_printf(a,
+                                       "no operator that \"%s\" matches can be split by %s; %s "
+                                       "can%s by %s",
+                                       r->match, wanted, who,
+                                       set != common ? ", one or another," : "", list));
+    }
+    return rule_error(r, err,
+                      arena_printf(a, "\"%s\" matches no operator; they are called '%s' … '%s'",
+                                   r->match, g->ops[0].name, g->ops[g->n_forward - 1].name));
+}
+
+bool sharding_gathers_again(const struct sharding *s, const char *parameter)
+{
+    for (int32_t r = 0; r < s->n_parameters; r++)
+        if (sharding_matches(s->parameters[r].match, parameter)) return s->parameters[r].again;
+    return false;
+}
+
+static enum status resolve_parameters(struct arena *a, const struct sharding *s,
+                                      const struct graph *g, bool *gathered, struct error *err)
+{
+    for (int32_t t = 0; t < g->n_tensors; t++)
+        for (int32_t r = 0; r < s->n_parameters && g->tensors[t].role == TENSOR_PARAMETER; r++) {
+            if (!sharding_matches(s->parameters[r].match, g->tensors[t].name)) continue;
+            gathered[t] = s->parameters[r].gather;
+            break;
+        }
+    for (int32_t r = 0; r < s->n_parameters; r++) {
+        bool any = false;
+        const char *first = NULL;
+        for (int32_t t = 0; t < g->n_tensors; t++) {
+            if (g->tensors[t].role != TENSOR_PARAMETER) continue;
+            if (!first) first = g->tensors[t].name;
+            any = any || sharding_matches(s->parameters[r].match, g->tensors[t].name);
+        }
+        if (!any)
+            return rule_error(&s->parameters[r], err,
+                              arena_printf(a, "\"%s\" matches no parameter; they are called '%s' …",
+                                           s->parameters[r].match, first ? first : ""));
+    }
+    return OK;
+}
+
+enum status sharding_resolve(struct arena *a, const struct sharding *s, const struct graph *g,
+                             const struct op_choice **choices, const bool **gathered,
+                             struct error *err)
+{
+    const struct grain *grains = graph_grains(a, g);
+    struct op_choice *out = ARENA_ARRAY(a, struct op_choice, (size_t)g->n_forward);
+    bool *used = ARENA_ARRAY(a, bool, (size_t)s->n_operators);
+    for (int32_t i = 0; i < g->n_forward; i++)
+        for (int32_t r = 0, taken = 0; r < s->n_operators; r++) {
+            struct op_choice choice;
+            if (taken && used[r]) continue;
+            if (!sharding_matches(s->operators[r].match, g->ops[i].name)) continue;
+            if (!applies(s, g, &g->ops[i], grains, &s->operators[r].choice, &choice)) continue;
+            if (!taken) out[i] = choice;
+            used[r] = true, taken = 1;
+        }
+    for (int32_t r = 0; r < s->n_operators; r++)
+        if (!used[r]) return useless(a, s, g, grains, &s->operators[r], err);
+    bool *g_out = ARENA_ARRAY(a, bool, (size_t)g->n_tensors);
+    TRY(resolve_parameters(a, s, g, g_out, err));
+    *choices = out, *gathered = g_out;
+    return OK;
+}
+
+/* --- choices to rules --- */
+
+const char *sharding_pattern(struct arena *a, const char *name)
+{
+    char *out = arena_strdup(a, name), *to = out;
+    for (const char *p = name; *p;) {
+        size_t n = strspn(p, "0123456789");
+        bool number = n && (p == name || p[-1] == '.') && (p[n] == '.' || !p[n]);
+        if (number)
+            *to++ = '*', p += n;
+        else
+            *to++ = *p++;
+    }
+    *to = '\0';
+    return out;
+}
+
+bool op_choice_equal(const struct op_choice *x, const struct op_choice *y, int32_t n_axes)
+{
+    if (x->sufficient != y->sufficient) return false;
+    for (int32_t k = 0; k < n_axes; k++) {
+        bool dealt = x->index[k] != INDEX_none && x->index[k] != INDEX_terms;
+        if (x->index[k] != y->index[k] || (dealt && x->ratio[k] != y->ratio[k])) return false;
+    }
+    return true;
+}
+
+static bool is_none(const struct sharding *s, const struct op_choice *x)
+{
+    return op_choice_equal(x, &(struct op_choice){0}, s->n_axes);
+}
+
+struct classes { /* operators whose names have one pattern */
+    int32_t n;
+    int32_t *of;          /* (n_forward) */
+    const char **pattern; /* (n) */
+    int32_t *first;       /* (n) operator */
+    bool *
+        agree; /* (n) all have the first's choice, and nobody else that the pattern is for has another */
+};
+
+static struct classes classes_of(struct arena *a, const struct sharding *s, const struct graph *g,
+                                 const struct grain *grains, const struct op_choice *choices)
+{
+    size_t n = (size_t)g->n_forward;
+    struct classes c = {.of = ARENA_ARRAY(a, int32_t, n),
+                        .pattern = ARENA_ARRAY(a, const char *, n),
+                        .first = ARENA_ARRAY(a, int32_t, n),
+                        .agree = ARENA_ARRAY(a, bool, n)};
+    for (int32_t i = 0; i < g->n_forward; i++) {
+        const char *pattern = sharding_pattern(a, g->ops[i].name);
+        int32_t k = 0;
+        while (k < c.n && strcmp(c.pattern[k], pattern) != 0) k++;
+        if (k == c.n) c.pattern[k] = pattern, c.first[k] = i, c.agree[k] = true, c.n++;
+        c.of[i] = k;
+    }
+    for (int32_t k = 0; k < c.n; k++)
+        for (int32_t i = 0; i < g->n_forward && c.agree[k]; i++) {
+            struct op_choice said;
+            if (c.of[i] != k && !sharding_matches(c.pattern[k], g->ops[i].name)) continue;
+            if (applies(s, g, &g->ops[i], grains, &choices[c.first[k]], &said) || c.of[i] == k)
+                c.agree[k] = op_choice_equal(&choices[i], &choices[c.first[k]], s->n_axes);
+        }
+    return c;
+}
+
+/* The choice of most classes; ties to the earlier. */
+static struct op_choice usual(const struct sharding *s, const struct classes *c,
+                              const struct op_choice *choices)
+{
+    int32_t best = 0, most = 0;
+    for (int32_t k = 0; k < c->n; k++) {
+        int32_t n = 0;
+        for (int32_t j = 0; j < c->n; j++)
+            n += op_choice_equal(&choices[c->first[j]], &choices[c->first[k]], s->n_axes);
+        if (n > most) best = k, most = n;
+    }
+    return choices[c->first[best]];
+}
+
+void sharding_set_choices(struct arena *a, struct sharding *s, const struct graph *g,
+                          const struct op_choice *choices, const bool *gathered)
+{
+    const struct grain *grains = graph_grains(a, g);
+    struct classes c = classes_of(a, s, g, grains, choices);
+    struct op_choice rest = usual(s, &c, choices);
+    struct sharding_rule *rules = ARENA_ARRAY(a, struct sharding_rule, (size_t)g->n_forward + 1);
+    int32_t n = 0;
+    for (int32_t i = 0; i < g->n_forward; i++) {
+        int32_t k = c.of[i];
+        struct op_choice said;
+        bool covered = applies(s, g, &g->ops[i], grains, &rest, &said)
+                           ? op_choice_equal(&said, &choices[i], s->n_axes)
+                           : is_none(s, &choices[i]);
+        if (covered && !c.agree[k]) continue;
+        if (c.agree[k]) {
+            if (i != c.first[k]) continue;
+            bool all = true; /* may differ within a class only by what an operator can do */
+            for (int32_t j = i; j < g->n_forward && all; j++) {
+                if (c.of[j] != k) continue;
+                all = applies(s, g, &g->ops[j], grains, &rest, &said)
+                          ? op_choice_equal(&said, &choices[j], s->n_axes)
+                          : is_none(s, &choices[j]);
+            }
+            if (all) continue;
+        }
+        rules[n++] = (struct sharding_rule){.match = c.agree[k] ? c.pattern[k] : g->ops[i].name,
+                                            .choice = choices[i]};
+    }
+    if (!is_none(s, &rest) || !n) rules[n++] = (struct sharding_rule){.match = "*", .choice = rest};
+    s->n_operators = n, s->operators = rules;
+    struct sharding_rule *parameters = ARENA_ARRAY(a, struct sharding_rule, (size_t)g->n_tensors);
+    n = 0;
+    for (int32_t t = 0; t < g->n_tensors && gathered; t++)
+        if (gathered[t])
+            parameters[n++] = (struct sharding_rule){.match = g->tensors[t].name, .gather = true};
+    s->n_parameters = n, s->parameters = parameters;
+}

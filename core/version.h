@@ -1,7 +1,0 @@
-/* core/version.h - what the head of every plan, trace and report calls this program. */
-#ifndef CORE_VERSION_H
-#define CORE_VERSION_H
-
-#define MUSHER_VERSION "0.1.0"
-
-#endif

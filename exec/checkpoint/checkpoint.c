@@ -1,0 +1,280 @@
+#include "exec/checkpoint/checkpoint.h"
+#include "exec/checkpoint/folder.h"
+#include "exec/checkpoint/manifest.h"
+
+#include "core/base/arena.h"
+#include "core/base/file.h"
+#include "core/base/log.h"
+#include "core/base/units.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#define BLOCK_BYTES (1 << 20)
+
+/* ---- writing ----------------------------------------------------------------------------------
+ */
+
+static enum status sync_folder(const char *folder, struct error *err)
+{
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool bad = fd < 0 || fsync(fd);
+    int why = errno;
+    if (fd >= 0) close(fd);
+    return bad ? error_set(err, ERR_RESOURCE, "cannot sync folder '%s': %s", folder, strerror(why))
+               : OK;
+}
+
+enum status checkpoint_enter(struct arena *a, const char *dir, struct checkpoint_store *s,
+                             struct error *err)
+{
+    *s = (struct checkpoint_store){.dir = arena_strdup(a, dir), .lock = -1};
+    for (int i = 0; i < CHECKPOINTS_KEPT; i++) s->whole[i] = -1;
+    s->made = !mkdir(dir, 0777);
+    if (!s->made && errno != EEXIST)
+        return error_set(err, ERR_RESOURCE, "cannot make folder '%s': %s", dir, strerror(errno));
+    if (s->made && sync_folder(arena_printf(a, "%s/..", dir), NULL) != OK) {
+        /* what is in DIR is safe where its name is; that one belongs to another folder */
+    }
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return error_set(err, ERR_INPUT, "cannot open folder '%s': %s", dir, strerror(errno));
+    enum status status = OK;
+    if (flock(fd, LOCK_EX | LOCK_NB))
+        status =
+            errno == EWOULDBLOCK
+                ? error_set(err, ERR_INPUT, "checkpoint folder '%s' is in use by another run", dir)
+                : error_set(err, ERR_RESOURCE, "cannot lock folder '%s': %s", dir, strerror(errno));
+    else if (!faccessat(fd, CHECKPOINT_MANIFEST, F_OK, 0))
+        status = error_set(err, ERR_INPUT,
+                           "'%s' is one checkpoint: save into another folder, or the one that it "
+                           "is in",
+                           dir);
+    if (status == OK)
+        s->lock = fd;
+    else
+        close(fd);
+    return status;
+}
+
+static bool same_folder(const char *path, int dir, const char *name)
+{
+    struct stat x, y;
+    return !stat(path, &x) && !fstatat(dir, name, &y, 0) && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
+enum status checkpoint_follow(struct arena *a, struct checkpoint_store *s, const char *resume,
+                              int64_t first_step, struct error *err)
+{
+    int64_t *steps;
+    size_t n;
+    bool here = resume && same_folder(resume, s->lock, ".");
+    TRY(checkpoint_folder_list(a, s->lock, s->dir, &steps, &n, err));
+    if (n && steps[0] > first_step && !here)
+        return error_set(err, ERR_INPUT,
+                         "'%s' holds step %" PRId64
+                         " of an earlier run; resume from it or save somewhere else",
+                         s->dir, steps[0]);
+    if (here || (resume && same_folder(resume, s->lock, checkpoint_folder_name(a, first_step))))
+        s->whole[0] = first_step;
+    return OK;
+}
+
+void checkpoint_leave(struct checkpoint_store *s)
+{
+    if (s->lock >= 0) close(s->lock);
+    if (s->made) rmdir(s->dir); /* which fails where something is in it */
+    s->lock = -1;
+    s->made = false;
+}
+
+bool checkpoint_fits(const struct checkpoint_store *s, int64_t bytes)
+{
+    struct statvfs about;
+    char wanted[32], room[32];
+    if (fstatvfs(s->lock, &about) || !about.f_blocks) return true;
+    double free_bytes = (double)about.f_bavail * (double)about.f_frsize;
+    if ((double)bytes <= free_bytes) return true;
+    log_warn("a checkpoint takes %s, and '%s' has room for %s",
+             units_print_bytes(wanted, (double)bytes), s->dir, units_print_bytes(room, free_bytes));
+    return false;
+}
+
+enum status checkpoint_begin(struct arena *a, const struct checkpoint_store *s, int64_t step,
+                             const char **temporary, struct error *err)
+{
+    const char *name;
+    checkpoint_folder_clear(s->lock);
+    TRY(checkpoint_folder_make(a, s->lock, s->dir, step, &name, err));
+    *temporary = arena_printf(a, "%s/%s", s->dir, name);
+    return OK;
+}
+
+static const char *name_in(const char *temporary) { return strrchr(temporary, '/') + 1; }
+
+void checkpoint_discard(const struct checkpoint_store *s, const char *temporary)
+{
+    checkpoint_folder_remove(s->lock, name_in(temporary));
+}
+
+static uint32_t crc_of(const void *p, int64_t bytes)
+{
+    return (uint32_t)crc32_z(crc32_z(0, NULL, 0), p, (size_t)bytes);
+}
+
+enum status checkpoint_write(struct arena *a, const char *temporary, const char *file,
+                             struct checkpoint_tensor *tensors, const void *const *data, int32_t n,
+                             struct error *err)
+{
+    struct file f;
+    TRY(file_open(&f, arena_printf(a, "%s/%s", temporary, file), err));
+    int64_t at = 0;
+    for (int32_t i = 0; i < n; i++) {
+        struct checkpoint_tensor *t = &tensors[i];
+        snprintf(t->file, sizeof t->file, "%s", file);
+        t->offset = at;
+        t->crc = crc_of(data[i], t->bytes);
+        at += t->bytes;
+        if (fwrite(data[i], 1, (size_t)t->bytes, f.stream) != (size_t)t->bytes)
+            break; /* file_commit says why */
+    }
+    return file_commit(&f, err);
+}
+
+/* Steps of a run ascend. */
+static void note_whole(struct checkpoint_store *s, int64_t step)
+{
+    if (s->whole[0] == step) return;
+    memmove(s->whole + 1, s->whole, sizeof s->whole - sizeof *s->whole);
+    s->whole[0] = step;
+}
+
+enum status checkpoint_commit(struct arena *a, struct checkpoint_store *s, const char *temporary,
+                              const struct checkpoint *c, struct error *err)
+{
+    int64_t *steps;
+    size_t n;
+    TRY(checkpoint_write_manifest(a, temporary, c, err));
+    TRY(sync_folder(temporary, err));
+    TRY(checkpoint_folder_publish(a, s->lock, s->dir, name_in(temporary), c->step, err));
+    note_whole(s, c->step);
+    TRY(checkpoint_folder_list(a, s->lock, s->dir, &steps, &n, err));
+    for (size_t i = 0; i < n; i++)
+        if (steps[i] < s->whole[CHECKPOINTS_KEPT - 1]) checkpoint_folder_drop(a, s->lock, steps[i]);
+    return OK;
+}
+
+/* ---- reading ----------------------------------------------------------------------------------
+ */
+
+static enum status open_data(const char *path, const struct checkpoint_tensor *t, int *fd,
+                             struct error *err)
+{
+    int64_t bytes;
+    TRY(file_open_regular(path, fd, &bytes, err));
+    if (bytes >= t->offset + t->bytes) return OK;
+    close(*fd);
+    return error_set(err, ERR_INPUT, "'%s' is cut off: tensor %s is not whole", path, t->name);
+}
+
+/* The tensor's bytes into out, or nowhere (NULL); its CRC. */
+static enum status read_data(const struct checkpoint *c, const struct checkpoint_tensor *t,
+                             char *out, struct error *err)
+{
+    static _Thread_local char block[BLOCK_BYTES];
+    char path[4096];
+    int fd;
+    enum status status = OK;
+    uLong crc = crc32_z(0, NULL, 0);
+    snprintf(path, sizeof path, "%s/%s", c->folder, t->file);
+    TRY(open_data(path, t, &fd, err));
+    for (int64_t at = 0, n; at < t->bytes && status == OK; at += n) {
+        n = t->bytes - at < BLOCK_BYTES ? t->bytes - at : BLOCK_BYTES;
+        char *to = out ? out + at : block;
+        status = file_read_at(fd, path, t->offset + at, to, n, err);
+        if (status == OK) crc = crc32_z(crc, (const Bytef *)to, (size_t)n);
+    }
+    close(fd);
+    if (status == OK && (uint32_t)crc != t->crc)
+        return error_set(err, ERR_INPUT, "'%s': tensor %s is damaged (its CRC differs)", path,
+                         t->name);
+    return status;
+}
+
+enum status checkpoint_open(struct arena *a, const char *folder, bool verify,
+                            struct checkpoint *out, struct error *err)
+{
+    TRY(checkpoint_read_manifest(a, folder, out, err));
+    for (int32_t i = 0; verify && i < out->n_tensors; i++)
+        TRY(read_data(out, &out->tensors[i], NULL, err));
+    return OK;
+}
+
+static enum status list(struct arena *a, const char *dir, int64_t **steps, size_t *n,
+                        struct error *err)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return error_set(err, ERR_INPUT, "cannot read folder '%s': %s", dir, strerror(errno));
+    enum status status = checkpoint_folder_list(a, fd, dir, steps, n, err);
+    close(fd);
+    return status;
+}
+
+/* The generation must be what its name says, since names decide which are older. */
+static enum status open_named(struct arena *a, const char *dir, int64_t step,
+                              struct checkpoint *out, struct error *err)
+{
+    const char *name = checkpoint_folder_name(a, step);
+    TRY(checkpoint_open(a, arena_printf(a, "%s/%s", dir, name), true, out, err));
+    if (out->step == step) return OK;
+    return error_set(err, ERR_INPUT,
+                     "'%s/" CHECKPOINT_MANIFEST "': step: %" PRId64
+                     " is not the step of the folder's name",
+                     out->folder, out->step);
+}
+
+enum status checkpoint_find(struct arena *a, const char *dir, struct checkpoint *out,
+                            struct error *err)
+{
+    int64_t *steps;
+    size_t n;
+    if (!access(arena_printf(a, "%s/" CHECKPOINT_MANIFEST, dir), F_OK))
+        return checkpoint_open(a, dir, true, out, err);
+    TRY(list(a, dir, &steps, &n, err));
+    if (!n) return error_set(err, ERR_INPUT, "no checkpoint in '%s'", dir);
+    struct error why = {.code = OK};
+    for (size_t i = 0; i < n; i++) {
+        struct error e;
+        if (open_named(a, dir, steps[i], out, &e) == OK) return OK;
+        if (i == 0) why = e;
+        log_warn("checkpoint of step %" PRId64 " cannot be used: %s", steps[i], e.text);
+    }
+    return error_set(err, ERR_INPUT, "no usable checkpoint in '%s': %s", dir, why.text);
+}
+
+enum status checkpoint_load(const struct checkpoint *c, const char *name, const struct shape *shape,
+                            enum dtype dtype, void *out, struct error *err)
+{
+    const struct checkpoint_tensor *t = NULL;
+    for (int32_t i = 0; i < c->n_tensors && !t; i++)
+        if (!strcmp(c->tensors[i].name, name)) t = &c->tensors[i];
+    if (!t) return error_set(err, ERR_INPUT, "checkpoint '%s' has no tensor %s", c->folder, name);
+    if ((enum dtype)t->dtype != dtype)
+        return error_set(err, ERR_INPUT, "checkpoint '%s': tensor %s is %s, the program wants %s",
+                         c->folder, name, dtype_name((enum dtype)t->dtype), dtype_name(dtype));
+    if (!shape_equal(&t->shape, shape))
+        return error_set(err, ERR_INPUT,
+                         "checkpoint '%s': tensor %s has %" PRId64
+                         " elements in another shape than the program's %" PRId64,
+                         c->folder, name, shape_elements(&t->shape), shape_elements(shape));
+    return read_data(c, t, out, err);
+}

@@ -1,0 +1,161 @@
+#include "exec/comm/launch_local.h"
+
+#include "exec/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define RANKS_MOST 64
+#define LOOK_NS 2000000
+
+static struct {
+    int32_t rank, size;
+    int fd; /* of the file, inherited */
+} self = {.rank = -1, .fd = -1};
+
+int32_t launch_local_rank(void) { return self.rank; }
+int32_t launch_local_size(void) { return self.size; }
+
+int launch_local_open(void)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", self.fd);
+    return open(path, O_RDWR | O_CLOEXEC);
+}
+
+struct children {
+    int32_t n, running;
+    pid_t pid[RANKS_MOST];    /* 0: has ended */
+    bool stopped[RANKS_MOST]; /* by a signal: it does not end by itself */
+    int32_t failed;           /* rank, -1 */
+    int how;                  /* of that one */
+    int32_t other; /* one that neither ended well, nor for want of a peer, nor like it; -1 */
+};
+
+static void become_rank(int32_t rank, int32_t n, int fd)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    self.rank = rank;
+    self.size = n;
+    self.fd = fd;
+}
+
+static void kill_all(const struct children *c)
+{
+    for (int32_t i = 0; i < c->n; i++)
+        if (c->pid[i]) kill(c->pid[i], SIGKILL);
+}
+
+/* ERR_RANK is what others end with: whoever ended otherwise is the cause, even if it was seen later. */
+static bool lost_a_peer(int how) { return WIFEXITED(how) && WEXITSTATUS(how) == ERR_RANK; }
+
+static void reap(struct children *c)
+{
+    for (int32_t i = 0; i < c->n; i++) {
+        int how = 0;
+        if (!c->pid[i] || waitpid(c->pid[i], &how, WNOHANG | WUNTRACED | WCONTINUED) != c->pid[i])
+            continue;
+        c->stopped[i] = WIFSTOPPED(how);
+        if (WIFSTOPPED(how) || WIFCONTINUED(how)) continue;
+        c->pid[i] = 0;
+        c->running--;
+        if (WIFEXITED(how) && WEXITSTATUS(how) == 0) continue;
+        if (c->failed >= 0 && !lost_a_peer(c->how) && !lost_a_peer(how) && how != c->how)
+            c->other = i;
+        if (c->failed >= 0 && (!lost_a_peer(c->how) || lost_a_peer(how))) continue;
+        c->failed = i;
+        c->how = how;
+    }
+}
+
+/* Only those are left that do not end by themselves, for the others have: there is nothing to wait for. */
+static bool rest_is_stopped(const struct children *c)
+{
+    for (int32_t i = 0; i < c->n; i++)
+        if (c->pid[i] && !c->stopped[i]) return false;
+    return c->running > 0 && c->running < c->n;
+}
+
+/* Returns whether all ended in time. */
+static bool follow(struct children *c, double limit_s)
+{
+    int64_t until_ns = clock_wall_ns() + (int64_t)(limit_s * 1e9);
+    bool patient = true;
+    while (c->running) {
+        reap(c);
+        if (c->failed >= 0 && patient) {
+            int64_t soon_ns = clock_wall_ns() + LOCAL_PATIENCE_S * INT64_C(1000000000);
+            if (soon_ns < until_ns) until_ns = soon_ns;
+            patient = false;
+        }
+        if (rest_is_stopped(c) || (c->running && clock_wall_ns() > until_ns)) break;
+        if (c->running) clock_sleep_until(clock_wall_ns() + LOOK_NS);
+    }
+    bool in_time = c->running == 0;
+    kill_all(c);
+    for (int32_t i = 0; i < c->n; i++)
+        while (c->pid[i] && waitpid(c->pid[i], NULL, 0) < 0 && errno == EINTR) continue;
+    return in_time;
+}
+
+static enum status judge(const struct children *c, bool in_time, double limit_s, struct error *err)
+{
+    char others[64] = "";
+    for (int32_t i = 0; i < c->n && !*others && rest_is_stopped(c); i++)
+        if (c->pid[i]) snprintf(others, sizeof others, "; rank %" PRId32 " is stopped", i);
+    if (c->failed < 0 && *others) return error_set(err, ERR_RANK, "%s", others + 2);
+    if (c->failed < 0)
+        return in_time ? OK
+                       : error_set(err, ERR_RANK,
+                                   "%" PRId32 " of %" PRId32 " ranks had not ended after %.0f s",
+                                   c->running, c->n, limit_s);
+    if (!in_time && !*others) snprintf(others, sizeof others, "; others did not end by themselves");
+    if (c->other >= 0 && !*others)
+        snprintf(others, sizeof others, "; rank %" PRId32 " failed otherwise", c->other);
+    if (WIFSIGNALED(c->how))
+        return error_set(err, ERR_RANK, "rank %" PRId32 " was killed by signal %d (%s)%s",
+                         c->failed, WTERMSIG(c->how), strsignal(WTERMSIG(c->how)), others);
+    int code = WEXITSTATUS(c->how);
+    bool documented = code >= ERR_USAGE && code <= ERR_NO_DEVICE;
+    return error_set(err, documented ? (enum status)code : ERR_RANK,
+                     "rank %" PRId32 " ended with exit code %d%s", c->failed, code, others);
+}
+
+enum status launch_local(int32_t n, local_rank *body, void *owner, double limit_s,
+                         struct error *err)
+{
+    struct children c = {.n = n, .failed = -1, .other = -1};
+    if (n < 1 || n > RANKS_MOST)
+        return error_set(err, ERR_INPUT, "%" PRId32 " ranks: 1 to %d can be forked", n, RANKS_MOST);
+    int fd = memfd_create("musher-ranks", MFD_CLOEXEC);
+    if (fd < 0)
+        return error_set(err, ERR_RESOURCE, "cannot make a file for ranks to meet in: %s",
+                         strerror(errno));
+    fflush(NULL);
+    int why = 0;
+    for (int32_t i = 0; i < n && !why; i++) {
+        c.pid[i] = fork();
+        if (c.pid[i] == 0) {
+            become_rank(i, n, fd);
+            int code = body(owner, i);
+            fflush(NULL);
+            _exit(code); /* exit() might wait for what is unfinished (comm_end) */
+        }
+        if (c.pid[i] < 0) why = errno, c.pid[i] = 0;
+        c.running += c.pid[i] > 0;
+    }
+    if (why) kill_all(&c);
+    bool in_time = follow(&c, limit_s);
+    close(fd);
+    if (why) return error_set(err, ERR_RESOURCE, "cannot fork a rank: %s", strerror(why));
+    return judge(&c, in_time, limit_s, err);
+}

@@ -1,0 +1,317 @@
+/* exec/comm/mpi.c - ranks by MPI; the only file that includes it.
+ *
+ * MPI is started once a process and ended at its exit, so that several runs may follow one another.
+ * Its blocking calls spin, which would starve the ranks that share a core: it is told to yield, and
+ * during a run nothing but Isend, Irecv and Testsome is called. Open MPI's messages in shared
+ * memory need both ends to look: the receiver's look moves the bytes, the sender's next look sees
+ * that they are gone. Doorbells (exec/comm/comm.c) make both look at once.
+ */
+#include "exec/comm/transport.h"
+
+#include "core/base/arena.h"
+#include "exec/clock.h"
+#include "exec/comm/launch.h"
+
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <link.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define LEAKS_ARE_WATCHED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define LEAKS_ARE_WATCHED 1
+#endif
+#endif
+#ifdef LEAKS_ARE_WATCHED
+/* MPI leaves thousands of blocks behind, from modules that are unloaded at exit and so escape any list of
+ * suppressions: in a process that has started it, the leak check would speak of nothing else. */
+static int mpi_was_started;
+int __lsan_is_turned_off(void);
+int __lsan_is_turned_off(void) { return mpi_was_started; }
+#define NOTE_MPI() (mpi_was_started = 1)
+#else
+#define NOTE_MPI() ((void)0)
+#endif
+
+#define BROADCAST_BYTES (1 << 30) /* counts of MPI are int */
+#define ROUND_TRIPS 50            /* for the clock offset; the fastest is believed */
+
+struct mpi {
+    MPI_Comm world;
+    size_t n, capacity;
+    MPI_Request *requests; /* (n) */
+    struct comm_ended *ended;
+    int *indices; /* (capacity) for Testsome */
+};
+
+static struct mpi *mpi_of(const struct comm *c) { return c->state; }
+
+/* ---- start and end ----------------------------------------------------------------------------
+ */
+
+/* It waits for the other ranks' as well. */
+static void end_mpi(void)
+{
+    static struct comm nobody = {.phase = ""};
+    int started = 0, ended = 0;
+    MPI_Initialized(&started);
+    MPI_Finalized(&ended);
+    if (!started || ended) return;
+    nobody.rank = launch_rank();
+    nobody.limit_ns = comm_limit_ns();
+    comm_watch_begin(&nobody, "ending MPI");
+    MPI_Finalize();
+    comm_watch_end(&nobody);
+}
+
+enum { KEPT_MOST = 8 };
+struct kept {
+    int n;
+    char path[KEPT_MOST][4096];
+};
+
+static int note_module(struct dl_phdr_info *about, size_t size, void *owner)
+{
+    struct kept *k = owner;
+    (void)size;
+    if (k->n < KEPT_MOST && strstr(about->dlpi_name, "mca_pmix"))
+        snprintf(k->path[k->n++], sizeof k->path[0], "%s", about->dlpi_name);
+    return 0;
+}
+
+/* MPI_Finalize of Open MPI 4.1 unloads the module by which it talks to its launcher, and the launcher's library may call back into it
+ * once more from a thread of its own: about one process in some hundred thousand died of that at its exit. What is loaded stays. */
+static void keep_modules(struct arena *a)
+{
+    struct kept *k = ARENA_ARRAY(a, struct kept, 1);
+    dl_iterate_phdr(note_module, k);
+    for (int i = 0; i < k->n; i++)
+        (void)dlopen(k->path[i], RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+}
+
+static enum status start_mpi(struct arena *a, struct error *err)
+{
+    int started = 0, level = 0;
+    MPI_Initialized(&started);
+    if (started) return OK;
+    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    NOTE_MPI();
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS)
+        return error_set(err, ERR_RANK, "rank %" PRId32 ": MPI does not start", launch_rank());
+    keep_modules(a);
+    atexit(end_mpi);
+    if (level < MPI_THREAD_SERIALIZED)
+        return error_set(err, ERR_RESOURCE, "this MPI library does not support threads");
+    return OK;
+}
+
+static int64_t max(struct comm *c, int64_t value)
+{
+    MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_INT64_T, MPI_MAX, mpi_of(c)->world);
+    return value;
+}
+
+static enum status join(struct comm *c, struct error *err)
+{
+    struct mpi *x = c->state = ARENA_ARRAY(c->a, struct mpi, 1);
+    TRY(start_mpi(c->a, err));
+    c->started = true;
+    if (MPI_Comm_dup(MPI_COMM_WORLD, &x->world) != MPI_SUCCESS)
+        return error_set(err, ERR_RANK, "rank %" PRId32 ": MPI_Comm_dup fails", launch_rank());
+    int rank, size, here;
+    MPI_Comm_rank(x->world, &rank);
+    MPI_Comm_size(x->world, &size);
+    MPI_Comm host;
+    MPI_Comm_split_type(x->world, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host);
+    MPI_Comm_size(host, &here);
+    MPI_Comm_free(&host);
+    c->rank = rank;
+    c->size = size;
+    /* All or none: a rank that sits alone must not believe what the others do not. */
+    c->one_host = -max(c, -(int64_t)(here == size)) == 1;
+    return OK;
+}
+
+static void leave(struct comm *c)
+{
+    struct mpi *x = mpi_of(c);
+    for (size_t i = 0; i < x->n;
+         i++) { /* receives that were posted ahead of a step that never came */
+        MPI_Cancel(&x->requests[i]);
+        MPI_Wait(&x->requests[i], MPI_STATUS_IGNORE);
+    }
+    x->n = 0;
+    MPI_Comm_free(&x->world);
+}
+
+static void end_all(struct comm *c, int code) { MPI_Abort(mpi_of(c)->world, code); }
+
+/* ---- all together -----------------------------------------------------------------------------
+ */
+
+static void barrier(struct comm *c) { MPI_Barrier(mpi_of(c)->world); }
+
+static void broadcast(struct comm *c, void *p, int64_t bytes, int32_t root)
+{
+    for (int64_t at = 0; at < bytes; at += BROADCAST_BYTES) {
+        int64_t n = bytes - at < BROADCAST_BYTES ? bytes - at : BROADCAST_BYTES;
+        MPI_Bcast((char *)p + at, (int)n, MPI_BYTE, root, mpi_of(c)->world);
+    }
+}
+
+static void sum(struct comm *c, double *values, int64_t n)
+{
+    for (int64_t at = 0; at < n; at += BROADCAST_BYTES) {
+        int count = (int)(n - at < BROADCAST_BYTES ? n - at : BROADCAST_BYTES);
+        MPI_Reduce(c->rank ? values + at : MPI_IN_PLACE, values + at, count, MPI_DOUBLE, MPI_SUM, 0,
+                   mpi_of(c)->world);
+    }
+}
+
+/* One rank after the other, in pieces: a trace may be larger than an int. */
+static void *gather(struct comm *c, struct arena *a, const void *p, int64_t bytes, int64_t *total)
+{
+    MPI_Comm world = mpi_of(c)->world;
+    int64_t *sizes = ARENA_ARRAY(a, int64_t, (size_t)c->size);
+    sizes[0] = bytes;
+    MPI_Gather(&bytes, 1, MPI_INT64_T, sizes, 1, MPI_INT64_T, 0, world);
+    *total = 0;
+    if (c->rank == 0)
+        for (int32_t r = 0; r < c->size; r++) *total += sizes[r];
+    char *all = c->rank == 0 ? arena_alloc(a, (size_t)*total + 1, 1) : NULL, *to = all;
+    if (all && bytes) memcpy(to, p, (size_t)bytes);
+    if (all) to += bytes;
+    for (int32_t r = 1; r < c->size; r++)
+        for (int64_t at = 0, n, of = c->rank ? bytes : sizes[r]; at < of; at += n) {
+            n = of - at < BROADCAST_BYTES ? of - at : BROADCAST_BYTES;
+            if (c->rank == r) MPI_Send((const char *)p + at, (int)n, MPI_BYTE, 0, 0, world);
+            if (c->rank != 0) continue;
+            MPI_Recv(to, (int)n, MPI_BYTE, r, 0, world, MPI_STATUS_IGNORE);
+            to += n;
+        }
+    return all;
+}
+
+static int64_t clock_offset(struct comm *c)
+{
+    MPI_Comm world = mpi_of(c)->world;
+    int64_t offset = 0;
+    for (int32_t r = 1; r < c->size; r++) {
+        int64_t best = INT64_MAX, theirs, sent;
+        for (int i = 0; i < ROUND_TRIPS; i++) {
+            if (c->rank == 0) {
+                MPI_Recv(&theirs, 1, MPI_INT64_T, r, 0, world, MPI_STATUS_IGNORE);
+                theirs = clock_wall_ns();
+                MPI_Send(&theirs, 1, MPI_INT64_T, r, 0, world);
+            } else if (c->rank == r) {
+                sent = clock_wall_ns();
+                MPI_Send(&sent, 1, MPI_INT64_T, 0, 0, world);
+                MPI_Recv(&theirs, 1, MPI_INT64_T, 0, 0, world, MPI_STATUS_IGNORE);
+                int64_t trip = clock_wall_ns() - sent;
+                if (trip >= best) continue;
+                best = trip;
+                offset = sent + trip / 2 - theirs;
+            }
+        }
+    }
+    return offset;
+}
+
+/* ---- messages ---------------------------------------------------------------------------------
+ */
+
+static MPI_Request *new_request(struct comm *c, struct comm_ended what)
+{
+    struct mpi *x = mpi_of(c);
+    if (x->n == x->capacity) {
+        size_t capacity = x->capacity ? 2 * x->capacity : 64;
+        MPI_Request *requests = ARENA_ARRAY(c->a, MPI_Request, capacity);
+        struct comm_ended *ended = ARENA_ARRAY(c->a, struct comm_ended, capacity);
+        if (x->n) memcpy(requests, x->requests, x->n * sizeof *requests);
+        if (x->n) memcpy(ended, x->ended, x->n * sizeof *ended);
+        x->requests = requests;
+        x->ended = ended;
+        x->indices = ARENA_ARRAY(c->a, int, capacity);
+        x->capacity = capacity;
+    }
+    x->ended[x->n] = what;
+    return &x->requests[x->n++];
+}
+
+static void send(struct comm *c, const void *p, int64_t bytes, int32_t to, int32_t tag,
+                 struct comm_ended what)
+{
+    MPI_Isend(p, (int)bytes, MPI_BYTE, to, tag, mpi_of(c)->world, new_request(c, what));
+}
+
+static void receive(struct comm *c, void *p, int64_t bytes, int32_t from, int32_t tag,
+                    struct comm_ended what)
+{
+    MPI_Irecv(p, (int)bytes, MPI_BYTE, from, tag, mpi_of(c)->world, new_request(c, what));
+}
+
+/* Requests that ended are null now; the others move together. */
+static void close_ranks(struct mpi *x)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < x->n; i++) {
+        if (x->requests[i] == MPI_REQUEST_NULL) continue;
+        x->requests[kept] = x->requests[i];
+        x->ended[kept++] = x->ended[i];
+    }
+    x->n = kept;
+}
+
+/* Open MPI's Testsome looks first and moves bytes afterwards: what its own look completed is seen
+ * by the next call. */
+enum { LOOKS = 2 };
+
+static enum status look_at_slice(struct comm *c, size_t first, int count, struct comm_ended *ended,
+                                 int32_t *n, struct error *err)
+{
+    struct mpi *x = mpi_of(c);
+    int done = 0;
+    for (int look = 0; look < LOOKS && !done; look++) {
+        if (MPI_Testsome(count, x->requests + first, &done, x->indices, MPI_STATUSES_IGNORE) !=
+            MPI_SUCCESS)
+            return error_set(err, ERR_RANK, "rank %" PRId32 ": a message broke", c->rank);
+        if (done == MPI_UNDEFINED) done = 0;
+    }
+    for (int i = 0; i < done; i++) {
+        ended[*n] = x->ended[first + (size_t)x->indices[i]];
+        ++*n;
+    }
+    return OK;
+}
+
+static enum status poll_all(struct comm *c, struct comm_ended *ended, int32_t most, int32_t *n,
+                            struct error *err)
+{
+    struct mpi *x = mpi_of(c);
+    for (size_t first = 0; first < x->n && *n == 0; first += (size_t)most) {
+        int count = x->n - first < (size_t)most ? (int)(x->n - first) : most;
+        TRY(look_at_slice(c, first, count, ended, n, err));
+    }
+    if (*n) close_ranks(x);
+    return OK;
+}
+
+const struct comm_way comm_by_mpi = {.name = "MPI",
+                                     .join = join,
+                                     .leave = leave,
+                                     .end_all = end_all,
+                                     .end = end_mpi,
+                                     .barrier = barrier,
+                                     .broadcast = broadcast,
+                                     .max = max,
+                                     .sum = sum,
+                                     .gather = gather,
+                                     .clock_offset = clock_offset,
+                                     .send = send,
+                                     .receive = receive,
+                                     .poll = poll_all};

@@ -1,0 +1,66 @@
+#include "exec/device_check.h"
+
+#include "core/base/settings.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The dtypes of a device, by name. */
+static const char *dtypes_of(uint32_t bits, char *out, size_t room)
+{
+    size_t n = 0;
+    out[0] = 0;
+    for (int t = 0; t < DTYPE_COUNT && n < room; t++)
+        if (bits & 1u << t && (enum dtype)t != DTYPE_int32)
+            n += (size_t)snprintf(out + n, room - n, "%s%s", n ? ", " : "",
+                                  dtype_name((enum dtype)t));
+    return out;
+}
+
+/* Whether what stands at `at` is the first word of a card's name, and no longer a number: separators do not count. */
+static bool begins(const char *at, const char *card)
+{
+    for (; *card && *card != '-'; card++, at++) {
+        while (*at == ' ' || *at == '-') at++;
+        if (tolower((unsigned char)*at) != tolower((unsigned char)*card)) return false;
+    }
+    return !isdigit((unsigned char)*at);
+}
+
+/* Whether a device calls itself as the catalogue calls its type: "A100-SXM4-40" is an A100, whatever else its name says, and
+ * no A1000. */
+static bool is_called(const char *name, const char *card)
+{
+    for (const char *at = name; *at; at++)
+        if ((at == name || !isalnum((unsigned char)at[-1])) && begins(at, card)) return true;
+    return false;
+}
+
+/* A card's memory less its error correction and what its driver keeps, of what its type states. */
+#define NOMINAL 0.9
+
+enum status card_is_as_said(const struct program *p, const struct program_device *d,
+                            const struct backend_device *is, struct error *err)
+{
+    char can[96];
+    if (!(is->dtypes & 1u << p->dtype))
+        return error_set(err, ERR_INPUT, "device %s is %s, which does not compute in %s, but in %s",
+                         d->name, is->name, dtype_name(p->dtype),
+                         dtypes_of(is->dtypes, can, sizeof can));
+    if (p->emulated) return OK;
+    if (settings_on("MUSHER_ANY_CARD")) return OK;
+    if (d->card && *d->card && !is_called(is->name, d->card))
+        return error_set(err, ERR_INPUT,
+                         "device %s is to be %s (type %s), but number %" PRId32
+                         " of this host is %s",
+                         d->name, d->card, d->type, d->index, is->name);
+    if ((double)is->memory_bytes < NOMINAL * (double)d->memory_bytes)
+        return error_set(err, ERR_INPUT,
+                         "device %s is to have %" PRId64
+                         " bytes of memory (type %s); number %" PRId32
+                         " of this host, %s, has %" PRId64,
+                         d->name, d->memory_bytes, d->type, d->index, is->name, is->memory_bytes);
+    return OK;
+}

@@ -1,0 +1,372 @@
+/* exec/device_transport/meetings.c - meetings inside calls on the collective stream, in the forms that device_form says.
+ *
+ *   PADDED   parts stand in chunks of the largest part's size, in the order of ranks, and the library gathers or
+ *            sums and scatters them; what stands behind a smaller part is never looked at. Where all parts are equally large
+ *            and lie in the operand as they would in the chunks, it works there. An all-reduce is the library's own.
+ *   ROOTS    one broadcast, or one reduction, for every part, grouped.
+ *   PAIRS    one send and one receive for every other member, grouped; terms are then added in the order that the
+ *            host adds them in: a member's own, then those of i−1, i−2, …
+ *   TIERS    the steps of core/collective/meeting.h, each a group of one send and one receive.
+ * A part that is one run of its operand is sent and received there; else it is packed.
+ */
+#include "exec/device_transport/internal.h"
+
+#include "exec/device_transport/device_region.h"
+
+struct meeting_places { /* this member's */
+    struct place in, out;
+    struct region *from, *into; /* (n) of `in` what goes to member k; of `out` what comes from it */
+    int64_t *from_first,
+        *into_first;            /* (n) element at which the region is one run; -1: it is packed */
+    int64_t *from_at, *into_at; /* (n) in scratch, bytes */
+    int64_t *from_n, *into_n;   /* (n) elements */
+    char *chunks, *outgoing, *incoming;
+    bool direct; /* PADDED: the whole operand is the chunks */
+};
+
+/* ---- before time 0 ---------------------------------------------------------------------------- */
+
+static int64_t align_64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+static int64_t *numbers(struct device_transport *t, int32_t n)
+{
+    return ARENA_ARRAY(t->a, int64_t, (size_t)n);
+}
+
+/* Whether the whole operand of a padded form is the chunks in the order of ranks. */
+static bool is_direct(const struct meeting *m, const struct meeting_places *o, const int32_t *rank)
+{
+    const int64_t *first = m->kind == MEETING_all_gather ? o->into_first : o->from_first,
+                  *n = m->kind == MEETING_all_gather ? o->into_n : o->from_n;
+    for (int32_t k = 0; k < m->n; k++)
+        if (first[k] != rank[k] * m->most || n[k] != m->most) return false;
+    return true;
+}
+
+static void find_regions(struct device_transport *t, const struct meeting *m, int32_t i,
+                         struct meeting_places *o, int64_t size)
+{
+    int64_t at = 0;
+    for (int32_t k = 0; k < m->n; k++) {
+        o->from[k] = meeting_from(t->a, m, i, k), o->into[k] = meeting_into(t->a, m, k, i);
+        o->from_n[k] = region_elements(&o->from[k]), o->into_n[k] = region_elements(&o->into[k]);
+        if (!device_region_in_one(&o->from[k], &o->from_first[k])) o->from_first[k] = -1;
+        if (!device_region_in_one(&o->into[k], &o->into_first[k])) o->into_first[k] = -1;
+        o->from_at[k] = at, at += device_align(meeting_elements(m, i, k) * size);
+        o->into_at[k] = at, at += device_align(meeting_elements(m, k, i) * size);
+    }
+}
+
+void device_meeting_open(struct device_transport *t, int32_t group)
+{
+    struct group_end *e = &t->groups[group];
+    const struct meeting *m = t->p->groups[group].meeting;
+    struct meeting_places *o = e->meeting = ARENA_ARRAY(t->a, struct meeting_places, 1);
+    int64_t size = dtype_bytes(t->p->groups[group].dtype);
+    struct meeting_staging s = meeting_staging(m);
+    o->in = lane_memory_place(e->memory, m->in[e->member]);
+    o->out = lane_memory_place(e->memory, m->out[e->member]);
+    o->chunks = e->memory->staging;
+    o->outgoing = o->chunks + align_64(s.chunks * size);
+    o->incoming = o->outgoing + align_64(s.outgoing * size);
+    if (m->kind == MEETING_all_reduce) return;
+    o->from = ARENA_ARRAY(t->a, struct region, (size_t)m->n);
+    o->into = ARENA_ARRAY(t->a, struct region, (size_t)m->n);
+    o->from_first = numbers(t, m->n), o->into_first = numbers(t, m->n);
+    o->from_at = numbers(t, m->n), o->into_at = numbers(t, m->n);
+    o->from_n = numbers(t, m->n), o->into_n = numbers(t, m->n);
+    find_regions(t, m, e->member, o, size);
+    o->direct = m->n > 1 && device_form(m) == DEVICE_FORM_PADDED &&
+                is_direct(m, o, t->talks.rank_of[group]);
+}
+
+/* ---- the one at hand -------------------------------------------------------------------------- */
+
+struct at_hand {
+    struct device_transport *t;
+    const struct meeting *m;
+    const struct meeting_places *o;
+    const int32_t *rank; /* of each member */
+    void *clique;
+    enum dtype dtype;
+    int32_t i; /* this member */
+    int64_t size;
+    char *in, *out;
+};
+
+static enum status pack(const struct at_hand *h, int32_t k, char *packed, struct error *err)
+{
+    return device_region(h->t, &h->o->from[k], h->dtype, h->in, packed,
+                              REGION_PACK, err);
+}
+
+static enum status unpack(const struct at_hand *h, int32_t k, char *packed, struct error *err)
+{
+    return device_region(h->t, &h->o->into[k], h->dtype, h->out, packed,
+                              REGION_UNPACK, err);
+}
+
+static enum status copy(const struct at_hand *h, char *to, const char *from, int64_t elements,
+                        struct error *err)
+{
+    return device_copy(h->t, to, from, elements * h->size, err);
+}
+
+static enum status add(const struct at_hand *h, char *to, const char *from, int64_t elements,
+                       struct error *err)
+{
+    return device_add(h->t, to, from, elements, h->dtype, err);
+}
+
+/* Where what goes to k stands: in the operand, or packed. */
+static char *goes_from(const struct at_hand *h, int32_t k)
+{
+    const struct meeting_places *o = h->o;
+    return o->from_first[k] >= 0 ? h->in + o->from_first[k] * h->size
+                                 : h->t->scratch + o->from_at[k];
+}
+
+/* Where what comes from k belongs: there, or to be unpacked. Terms of a sum come beside it. */
+static char *comes_to(const struct at_hand *h, int32_t k)
+{
+    const struct meeting_places *o = h->o;
+    bool there = h->m->kind != MEETING_reduce_scatter && o->into_first[k] >= 0;
+    return there ? h->out + o->into_first[k] * h->size : h->t->scratch + o->into_at[k];
+}
+
+static enum status pack_all(const struct at_hand *h, struct error *err)
+{
+    for (int32_t k = 0; k < h->m->n; k++)
+        if (h->o->from_first[k] < 0) TRY(pack(h, k, h->t->scratch + h->o->from_at[k], err));
+    return OK;
+}
+
+static enum status unpack_all(const struct at_hand *h, struct error *err)
+{
+    for (int32_t k = 0; k < h->m->n; k++)
+        if (k != h->i && h->o->into_first[k] < 0)
+            TRY(unpack(h, k, h->t->scratch + h->o->into_at[k], err));
+    return OK;
+}
+
+static int64_t own_elements(const struct at_hand *h)
+{
+    struct shape s = meeting_out(h->m, h->i);
+    return shape_elements(&s);
+}
+
+/* What this member keeps of its own, on its way from `in` to `out`. */
+static enum status keep_own(const struct at_hand *h, struct error *err)
+{
+    char *packed = goes_from(h, h->i);
+    if (h->m->kind == MEETING_reduce_scatter) return copy(h, h->out, packed, own_elements(h), err);
+    return unpack(h, h->i, packed, err);
+}
+
+typedef enum status calls_of(const struct at_hand *h, struct error *err);
+
+static enum status together(const struct at_hand *h, calls_of *calls, struct error *err)
+{
+    const struct device_comm *comm = h->t->comm;
+    struct error later;
+    TRY(comm->group_begin(h->t->b, err));
+    enum status status = calls(h, err);
+    enum status ended = comm->group_end(h->t->b, status == OK ? err : &later);
+    return status == OK ? ended : status;
+}
+
+/* ---- PADDED ----------------------------------------------------------------------------------- */
+
+static char *chunk(const struct at_hand *h, int32_t k)
+{
+    return h->o->chunks + h->rank[k] * h->m->most * h->size;
+}
+
+static enum status gather_padded(const struct at_hand *h, struct error *err)
+{
+    struct device_transport *t = h->t;
+    char *chunks = h->o->direct ? h->out : h->o->chunks, *own = h->in;
+    if (!h->o->direct) TRY(pack(h, h->i, own = chunk(h, h->i), err));
+    TRY(t->comm->all_gather(t->b, h->clique, t->collective, own, chunks, h->m->most, h->dtype,
+                            err));
+    for (int32_t k = 0; !h->o->direct && k < h->m->n; k++) TRY(unpack(h, k, chunk(h, k), err));
+    return OK;
+}
+
+static enum status scatter_padded(const struct at_hand *h, struct error *err)
+{
+    struct device_transport *t = h->t;
+    char *chunks = h->o->direct ? h->in : h->o->chunks,
+         *own = h->o->direct ? h->out : chunk(h, h->i);
+    for (int32_t k = 0; !h->o->direct && k < h->m->n; k++) TRY(pack(h, k, chunk(h, k), err));
+    TRY(t->comm->reduce_scatter(t->b, h->clique, t->collective, chunks, own, h->m->most, h->dtype,
+                                0, err));
+    return h->o->direct ? OK : copy(h, h->out, own, own_elements(h), err);
+}
+
+static enum status meet_padded(const struct at_hand *h, struct error *err)
+{
+    struct device_transport *t = h->t;
+    if (h->m->kind == MEETING_all_reduce)
+        return t->comm->all_reduce(t->b, h->clique, t->collective, h->in, h->out,
+                                   shape_elements(&h->m->whole), h->dtype, 0, err);
+    if (!h->m->most) return OK;
+    return h->m->kind == MEETING_all_gather ? gather_padded(h, err) : scatter_padded(h, err);
+}
+
+/* ---- ROOTS ------------------------------------------------------------------------------------ */
+
+static enum status root_calls(const struct at_hand *h, struct error *err)
+{
+    struct device_transport *t = h->t;
+    const struct device_comm *comm = t->comm;
+    for (int32_t k = 0; k < h->m->n; k++) {
+        bool gathers = h->m->kind == MEETING_all_gather;
+        int64_t n = gathers ? h->o->into_n[k] : h->o->from_n[k];
+        if (!n) continue;
+        char *part = goes_from(h, k);
+        if (gathers)
+            TRY(comm->broadcast(t->b, h->clique, t->collective, k == h->i ? part : comes_to(h, k),
+                                comes_to(h, k), n, h->dtype, h->rank[k], err));
+        else
+            TRY(comm->reduce(t->b, h->clique, t->collective, part, k == h->i ? h->out : part, n,
+                             h->dtype, 0, h->rank[k], err));
+    }
+    return OK;
+}
+
+static enum status meet_by_roots(const struct at_hand *h, struct error *err)
+{
+    TRY(pack_all(h, err));
+    TRY(together(h, root_calls, err));
+    if (h->m->kind != MEETING_all_gather) return OK;
+    TRY(unpack_all(h, err));
+    return h->o->into_first[h->i] >= 0 ? OK : keep_own(h, err);
+}
+
+/* ---- PAIRS ------------------------------------------------------------------------------------ */
+
+static enum status pair_calls(const struct at_hand *h, struct error *err)
+{
+    struct device_transport *t = h->t;
+    for (int32_t d = 1; d < h->m->n; d++) {
+        int32_t to = (h->i + d) % h->m->n, from = (h->i - d + h->m->n) % h->m->n;
+        int64_t out = meeting_elements(h->m, h->i, to), in = meeting_elements(h->m, from, h->i);
+        if (out)
+            TRY(t->comm->send(t->b, h->clique, t->collective, goes_from(h, to), out, h->dtype,
+                              h->rank[to], err));
+        if (in)
+            TRY(t->comm->receive(t->b, h->clique, t->collective, comes_to(h, from), in, h->dtype,
+                                 h->rank[from], err));
+    }
+    return OK;
+}
+
+static enum status meet_in_pairs(const struct at_hand *h, struct error *err)
+{
+    TRY(pack_all(h, err));
+    TRY(together(h, pair_calls, err));
+    TRY(keep_own(h, err));
+    if (h->m->kind != MEETING_reduce_scatter) return unpack_all(h, err);
+    for (int32_t d = 1; d < h->m->n; d++) {
+        int32_t from = (h->i - d + h->m->n) % h->m->n;
+        TRY(add(h, h->out, comes_to(h, from), own_elements(h), err));
+    }
+    return OK;
+}
+
+/* ---- TIERS ------------------------------------------------------------------------------------ */
+
+static char *piece_at(const struct at_hand *h, int64_t first)
+{
+    return (h->m->kind == MEETING_all_reduce ? h->out : h->o->chunks) + first * h->size;
+}
+
+static char *place_of(const struct at_hand *h, int32_t k)
+{
+    return piece_at(h, meeting_chunk_first(h->m, k));
+}
+
+static enum status begin_tiers(const struct at_hand *h, struct error *err)
+{
+    if (h->m->kind == MEETING_all_reduce)
+        return copy(h, h->out, h->in, shape_elements(&h->m->whole), err);
+    if (h->m->kind == MEETING_all_gather) return pack(h, h->i, place_of(h, h->i), err);
+    for (int32_t k = 0; k < h->m->n; k++) TRY(pack(h, k, place_of(h, k), err));
+    return OK;
+}
+
+static enum status end_tiers(const struct at_hand *h, struct error *err)
+{
+    for (int32_t k = 0; h->m->kind == MEETING_all_gather && k < h->m->n; k++)
+        TRY(unpack(h, k, place_of(h, k), err));
+    if (h->m->kind != MEETING_reduce_scatter) return OK;
+    return copy(h, h->out, place_of(h, h->i), own_elements(h), err);
+}
+
+static enum status take_step(const struct at_hand *h, const struct meeting_step *s,
+                             struct error *err)
+{
+    struct device_transport *t = h->t;
+    struct error later;
+    char *landing = s->adds > 0 ? h->o->incoming : piece_at(h, s->in_first);
+    enum status status = t->comm->group_begin(t->b, err);
+    if (status != OK) return status;
+    if (s->to >= 0)
+        status = t->comm->send(t->b, h->clique, t->collective, piece_at(h, s->out_first), s->send,
+                               h->dtype, h->rank[s->to], err);
+    if (s->from >= 0 && status == OK)
+        status = t->comm->receive(t->b, h->clique, t->collective, landing, s->receive, h->dtype,
+                                  h->rank[s->from], err);
+    enum status ended = t->comm->group_end(t->b, status == OK ? err : &later);
+    if (status != OK || ended != OK) return status != OK ? status : ended;
+    return s->from >= 0 && s->adds > 0 ? add(h, piece_at(h, s->in_first), landing, s->adds, err)
+                                       : OK;
+}
+
+static enum status meet_by_tiers(const struct at_hand *h, struct error *err)
+{
+    TRY(begin_tiers(h, err));
+    for (int32_t step = 0; step < meeting_steps(h->m); step++) {
+        struct meeting_step s = meeting_step(h->m, h->i, step);
+        if (s.to >= 0 || s.from >= 0) TRY(take_step(h, &s, err));
+    }
+    return end_tiers(h, err);
+}
+
+/* ---- all -------------------------------------------------------------------------------------- */
+
+/* A meeting of one: its operand, as it is or as its cuts arrange it. */
+static enum status meet_alone(const struct at_hand *h, struct error *err)
+{
+    struct shape whole = meeting_out(h->m, h->i);
+    return copy(h, h->out, h->in, shape_elements(&whole), err);
+}
+
+enum status device_meet(struct device_transport *t, int32_t group, int64_t seq, struct error *err)
+{
+    const struct group_end *e = &t->groups[group];
+    const struct group *g = &t->p->groups[group];
+    struct at_hand h = {.t = t,
+                        .m = g->meeting,
+                        .o = e->meeting,
+                        .rank = t->talks.rank_of[group],
+                        .clique = e->clique >= 0 ? t->cliques[e->clique].handle : NULL,
+                        .dtype = g->dtype,
+                        .i = e->member,
+                        .size = dtype_bytes(g->dtype),
+                        .in = place_at(&e->meeting->in, seq),
+                        .out = place_at(&e->meeting->out, seq)};
+    if (g->meeting->n < 2) return meet_alone(&h, err);
+    switch (device_form(g->meeting)) {
+    case DEVICE_FORM_PADDED:
+        return meet_padded(&h, err);
+    case DEVICE_FORM_ROOTS:
+        return meet_by_roots(&h, err);
+    case DEVICE_FORM_PAIRS:
+        return meet_in_pairs(&h, err);
+    case DEVICE_FORM_TIERS:
+        return meet_by_tiers(&h, err);
+    }
+    BUG("form of group %d", group);
+}

@@ -1,0 +1,251 @@
+/* exec/device_transport/plan.c - who talks together, and in which form, by the program alone: all ranks find the same.
+ *
+ * Messages of one clique must be asked for in one order at both ends, and a rank's program need not give its sends in the
+ * order in which its peer makes room. What does is a bundle: channels from one stage to another that are sent by calls of one
+ * letter, received by calls of one letter and received equally far ahead. Message n of each goes before message n+1 of any,
+ * and those of one number in the order of the sender's instructions: the sender hands them over so, and whoever has room
+ * for message n of one channel of the bundle makes, in the same calls, room for message n of the others.
+ *
+ * Groups of the same devices share a clique. ZeRO's groups say in which order the devices stand, since the library leaves
+ * part r with rank r; to the others the order is all the same.
+ */
+#include "exec/device_transport/internal.h"
+
+#include "core/cluster/cluster.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* NCCL 2.28 starts grouped broadcasts as one where none is more than so many times the first. */
+#define DEVICE_FORM_SPREAD 4
+#define NAMES_MOST 8 /* of a clique, for errors */
+
+/* ---- bundles ---------------------------------------------------------------------------------- */
+
+struct kind { /* what the channels of a bundle have in common */
+    int32_t from, to, ahead;
+    char sent, received;
+};
+
+static char letter_of(const struct program_stage *s, enum instr_kind kind, int32_t channel,
+                      int32_t *at)
+{
+    for (int32_t i = 0; i < s->n_procedures; i++)
+        for (int32_t k = 0; k < s->procedures[i].n_instrs; k++) {
+            struct instr x = s->procedures[i].instrs[k];
+            if (x.kind != kind || x.arg != channel) continue;
+            if (at) *at = k;
+            return s->procedures[i].letter;
+        }
+    return 0;
+}
+
+static struct kind kind_of(const struct program *p, int32_t channel, int32_t *at)
+{
+    const struct channel *c = &p->channels[channel];
+    return (struct kind){.from = c->from_stage,
+                         .to = c->to_stage,
+                         .ahead = c->receive_ahead,
+                         .sent = letter_of(&p->stages[c->from_stage], INSTR_SEND, channel, at),
+                         .received =
+                             letter_of(&p->stages[c->to_stage], INSTR_RECEIVE, channel, NULL)};
+}
+
+static bool alike(const struct kind *x, const struct kind *y)
+{
+    return x->from == y->from && x->to == y->to && x->ahead == y->ahead && x->sent == y->sent &&
+           x->received == y->received;
+}
+
+static int32_t new_talk(struct arena *a, struct talks *t, struct talk talk)
+{
+    talk.phase = arena_printf(a, "joining clique %s", talk.name);
+    t->talk[t->n] = talk;
+    return t->n++;
+}
+
+static void goes_over(const struct program *p, struct talk *t, int32_t link)
+{
+    if (link < 0 || link >= p->n_links) return;
+    link_nccl_join(p->links[link].max_ctas, p->links[link].net_name, &t->max_ctas, &t->net_name,
+                   &t->clash);
+    if (t->clash) t->net_name = NULL;
+}
+
+static int32_t new_bundle(struct arena *a, const struct program *p, struct talks *t,
+                          const struct kind *k)
+{
+    int32_t *device = ARENA_ARRAY(a, int32_t, 2);
+    device[0] = p->stages[k->from].device, device[1] = p->stages[k->to].device;
+    struct talk talk = {.name = arena_printf(a, "%s to %s (%c, stage %" PRId32 " to %" PRId32 ")",
+                                             program_device_told(p, device[0]).text,
+                                             program_device_told(p, device[1]).text,
+                                             k->sent ? k->sent : '-', k->from, k->to),
+                        .n = 2,
+                        .device = device};
+    t->bundle[t->n_bundles] = (struct bundle){
+        .talk = new_talk(a, t, talk), .channel = ARENA_ARRAY(a, int32_t, (size_t)p->n_channels)};
+    return t->n_bundles++;
+}
+
+/* Into its bundle, by where it is sent. */
+static void add_channel(struct bundle *b, const int32_t *at, int32_t channel)
+{
+    int32_t i = b->n++;
+    for (; i > 0 && at[b->channel[i - 1]] > at[channel]; i--) b->channel[i] = b->channel[i - 1];
+    b->channel[i] = channel;
+}
+
+static void bundle_up(struct arena *a, const struct program *p, const unsigned char *by,
+                      struct talks *t)
+{
+    struct kind *kinds = ARENA_ARRAY(a, struct kind, (size_t)p->n_channels + 1);
+    int32_t *at = ARENA_ARRAY(a, int32_t, (size_t)p->n_channels + 1);
+    for (int32_t c = 0; c < p->n_channels; c++) {
+        t->bundle_of[c] = -1;
+        if (by[c] != TRANSPORT_DEVICE) continue;
+        struct kind k = kind_of(p, c, &at[c]);
+        int32_t b = 0;
+        while (b < t->n_bundles && !alike(&kinds[b], &k)) b++;
+        if (b == t->n_bundles) kinds[new_bundle(a, p, t, &k)] = k;
+        t->bundle_of[c] = b;
+        add_channel(&t->bundle[b], at, c);
+        goes_over(p, &t->talk[t->bundle[b].talk], p->channels[c].link);
+    }
+    for (int32_t b = 0; b < t->n_bundles; b++)
+        for (int32_t i = 0; i < t->bundle[b].n; i++) t->place[t->bundle[b].channel[i]] = i;
+}
+
+/* ---- groups ----------------------------------------------------------------------------------- */
+
+static int32_t device_of(const struct program *p, const struct group *g, int32_t member)
+{
+    return p->stages[g->members[member].stage].device;
+}
+
+static int32_t rank_in(const struct talk *t, int32_t device)
+{
+    for (int32_t i = 0; i < t->n; i++)
+        if (t->device[i] == device) return i;
+    return -1;
+}
+
+/* "n.0, n.1 on a, m.0 on b": the host once, behind those that are there side by side. */
+static const char *names(struct arena *a, const struct program *p, const int32_t *device, int32_t n)
+{
+    const char *text = "";
+    for (int32_t i = 0; i < n && i < NAMES_MOST; i++) {
+        bool more =
+            i + 1 < n && i + 1 < NAMES_MOST && program_same_host(p, device[i], device[i + 1]);
+        text = arena_printf(a, "%s%s%s", text, i ? ", " : "",
+                            more ? p->devices[device[i]].name
+                                 : program_device_told(p, device[i]).text);
+    }
+    return n <= NAMES_MOST ? text
+                           : arena_printf(a, "%s and %" PRId32 " more", text, n - NAMES_MOST);
+}
+
+/* Devices by rank: member i of ZeRO's groups has part i + 1. */
+static int32_t find_talk(struct arena *a, const struct program *p, struct talks *t,
+                         const struct group *g, int32_t first_of_groups)
+{
+    int32_t n = g->n_members, *device = ARENA_ARRAY(a, int32_t, (size_t)n);
+    bool fixed = group_divides(g);
+    for (int32_t i = 0; i < n; i++) device[fixed ? group_own_chunk(i, n) : i] = device_of(p, g, i);
+    for (int32_t k = first_of_groups; k < t->n; k++) {
+        bool same = t->talk[k].n == n;
+        for (int32_t i = 0; same && i < n; i++)
+            same = fixed ? t->talk[k].device[i] == device[i] : rank_in(&t->talk[k], device[i]) >= 0;
+        if (same) return k;
+    }
+    return new_talk(a, t,
+                    (struct talk){.name = arena_printf(a, "of %s", names(a, p, device, n)),
+                                  .n = n,
+                                  .device = device});
+}
+
+/* All ways between its members. */
+static void note_links(const struct program *p, struct talk *t, const struct group *g)
+{
+    const struct meeting *m = g->meeting;
+    for (int32_t i = 0; i < g->n_members; i++) {
+        if (g->link) goes_over(p, t, g->link[i]);
+        if (g->back_link) goes_over(p, t, g->back_link[i]);
+        for (int32_t k = 0; m && m->pair_link && k < m->n; k++)
+            goes_over(p, t, m->pair_link[i * m->n + k]);
+    }
+}
+
+static void note_needs(struct talk *t, const struct group *g)
+{
+    if (group_divides(g)) t->gathers = true;
+    if (g->algorithm == GROUP_CHAIN && !g->meeting) t->pairs = true;
+    if (!g->meeting) return;
+    enum device_form form = device_form(g->meeting);
+    t->gathers |= form == DEVICE_FORM_PADDED && g->meeting->kind != MEETING_all_reduce;
+    t->roots |= form == DEVICE_FORM_ROOTS;
+    t->pairs |= form == DEVICE_FORM_PAIRS || form == DEVICE_FORM_TIERS;
+}
+
+static void join_groups(struct arena *a, const struct program *p, const unsigned char *by,
+                        struct talks *t)
+{
+    int32_t first = t->n;
+    for (int32_t g = 0; g < p->n_groups; g++) t->talk_of[g] = -1;
+    for (int divides = 1; divides >= 0; divides--)
+        for (int32_t i = 0; i < p->n_groups; i++) {
+            const struct group *g = &p->groups[i];
+            if (by[i] != TRANSPORT_DEVICE || group_divides(g) != divides || g->n_members < 2)
+                continue;
+            int32_t k = t->talk_of[i] = find_talk(a, p, t, g, first);
+            t->rank_of[i] = ARENA_ARRAY(a, int32_t, (size_t)g->n_members);
+            for (int32_t m = 0; m < g->n_members; m++)
+                t->rank_of[i][m] = rank_in(&t->talk[k], device_of(p, g, m));
+            note_needs(&t->talk[k], g);
+            note_links(p, &t->talk[k], g);
+        }
+}
+
+void device_talks(struct arena *a, const struct program *p, const unsigned char *channel,
+                  const unsigned char *group, struct talks *out)
+{
+    size_t most = (size_t)p->n_channels + (size_t)p->n_groups + 1;
+    *out = (struct talks){.talk = ARENA_ARRAY(a, struct talk, most),
+                          .bundle = ARENA_ARRAY(a, struct bundle, (size_t)p->n_channels + 1),
+                          .bundle_of = ARENA_ARRAY(a, int32_t, (size_t)p->n_channels + 1),
+                          .place = ARENA_ARRAY(a, int32_t, (size_t)p->n_channels + 1),
+                          .talk_of = ARENA_ARRAY(a, int32_t, (size_t)p->n_groups + 1),
+                          .rank_of = ARENA_ARRAY(a, int32_t *, (size_t)p->n_groups + 1)};
+    bundle_up(a, p, channel, out);
+    join_groups(a, p, group, out);
+}
+
+/* ---- forms and sizes -------------------------------------------------------------------------- */
+
+enum device_form device_form(const struct meeting *m)
+{
+    int64_t least = INT64_MAX, most = 0;
+    if (m->way == MEETING_BY_ring) return DEVICE_FORM_PADDED;
+    if (m->way == MEETING_BY_hierarchical) return DEVICE_FORM_TIERS;
+    if (m->kind == MEETING_all_to_all) return DEVICE_FORM_PAIRS;
+    for (int32_t i = 0; i < m->n; i++) {
+        int64_t n = meeting_elements(m, i, i);
+        if (n < least) least = n;
+        if (n > most) most = n;
+    }
+    return most <= DEVICE_FORM_SPREAD * least ? DEVICE_FORM_ROOTS : DEVICE_FORM_PAIRS;
+}
+
+bool device_segments_join(const struct program *p, const struct group *g, int32_t k)
+{
+    for (int32_t i = 0; i < g->n_members; i++) {
+        const struct group_member *m = &g->members[i];
+        if (device_segment_is_cut(m, k) || device_segment_is_cut(m, k + 1)) return false;
+        const struct slot *x = device_segment(p, m, k), *y = device_segment(p, m, k + 1);
+        if (x->class != y->class || x->ring >= 0 || y->ring >= 0 || x->dtype != g->dtype ||
+            y->dtype != g->dtype ||
+            x->offset_bytes + shape_elements(&x->shape) * dtype_bytes(x->dtype) != y->offset_bytes)
+            return false;
+    }
+    return true;
+}

@@ -1,0 +1,422 @@
+/* exec/device_transport/sums.c - sums of gradients over a group on the collective stream: all-reduce, ZeRO's halves, chains.
+ *
+ * A sum is one call for every run of segments that stand side by side on all members, all calls in one group of the library.
+ * What is cut out of a segment, or is of another type than goes over the wire, is packed or cast into scratch and back; how a
+ * member keeps its elements is its own affair, only their number and order are everybody's.
+ * Scratch is one room for all groups, since the collective stream does one after the other.
+ */
+#include "exec/device_transport/internal.h"
+
+#include "exec/device_transport/device_region.h"
+
+#include <inttypes.h>
+
+/* ---- before time 0 ---------------------------------------------------------------------------- */
+
+static const struct group_member *member_of(const struct device_transport *t, int32_t group)
+{
+    return &t->p->groups[group].members[t->groups[group].member];
+}
+
+static char *segment_at(const struct device_transport *t, int32_t group, int32_t k)
+{
+    return lane_memory_slot(t->groups[group].memory, member_of(t, group)->segments[k], 0);
+}
+
+static int64_t segment_elements(const struct device_transport *t, int32_t group, int32_t k)
+{
+    const struct group_member *m = member_of(t, group);
+    return group_segment_elements(m, &t->p->stages[m->stage], k);
+}
+
+/* A cut segment that is one run needs no packing. */
+static char *in_place(const struct device_transport *t, int32_t group, int32_t k)
+{
+    const struct group_member *m = member_of(t, group);
+    int64_t first = 0;
+    if (device_segment(t->p, m, k)->dtype != t->p->groups[group].dtype) return NULL;
+    if (device_segment_is_cut(m, k) && !device_region_in_one(&m->within[k], &first)) return NULL;
+    return segment_at(t, group, k) + first * dtype_bytes(t->p->groups[group].dtype);
+}
+
+static void plan_calls(struct device_transport *t, int32_t group)
+{
+    struct group_end *e = &t->groups[group];
+    const struct group *g = &t->p->groups[group];
+    int32_t n = member_of(t, group)->n_segments;
+    int64_t scratch = 0;
+    e->calls = ARENA_ARRAY(t->a, struct sum_call, (size_t)n + 1);
+    for (int32_t k = 0; k < n; k++) {
+        int64_t elements = segment_elements(t, group, k);
+        if (k && !group_divides(g) && device_segments_join(t->p, g, k - 1)) {
+            e->calls[e->n_calls - 1].elements += elements;
+            e->calls[e->n_calls - 1].last = k + 1;
+            continue;
+        }
+        char *at = in_place(t, group, k);
+        e->calls[e->n_calls++] = (struct sum_call){
+            .elements = elements, .at = at, .scratch = scratch, .first = k, .last = k + 1};
+        if (!at) scratch += device_align(elements * dtype_bytes(g->dtype));
+    }
+    e->packed = device_group_wire(t->p, g, e->member);
+}
+
+static enum status check_types(const struct device_transport *t, int32_t group, struct error *err)
+{
+    const struct group *g = &t->p->groups[group];
+    const struct group_member *m = member_of(t, group);
+    for (int32_t k = 0; k < m->n_segments; k++) {
+        enum dtype d = device_segment(t->p, m, k)->dtype;
+        if (d == g->dtype || (g->algorithm != GROUP_CHAIN && t->b->cast)) continue;
+        return error_set(err, ERR_INPUT, "group %s is %s on the wire and %s in memory, which %s",
+                         g->name, dtype_name(g->dtype), dtype_name(d),
+                         g->algorithm == GROUP_CHAIN ? "a chain does not convert"
+                                                     : "this backend does not convert");
+    }
+    return OK;
+}
+
+static enum status open_group(struct device_transport *t, int32_t group, int32_t member,
+                              struct error *err)
+{
+    const struct group *g = &t->p->groups[group];
+    struct group_end *e = &t->groups[group];
+    *e = (struct group_end){.member = member,
+                            .clique = t->talks.talk_of[group],
+                            .rank = t->talks.rank_of[group] ? t->talks.rank_of[group][member] : 0,
+                            .weight = t->o.weight ? t->o.weight[group] : 0,
+                            .memory = t->o.memory[g->members[member].stage]};
+    for (int i = 0; i < 2; i++) TRY(t->b->event_make(t->b, false, &e->ended[i], err));
+    if (g->meeting) {
+        device_meeting_open(t, group);
+        return OK;
+    }
+    if (e->weight != 0 && g->algorithm == GROUP_CHAIN)
+        return error_set(err, ERR_INPUT, "group %s: a chain does not weigh its terms", g->name);
+    TRY(check_types(t, group, err));
+    plan_calls(t, group);
+    return OK;
+}
+
+enum status device_sums_open(struct device_transport *t, struct error *err)
+{
+    int64_t scratch = 0, zeros = 0;
+    void *p;
+    for (int32_t g = 0; g < t->p->n_groups; g++)
+        for (int32_t i = 0; t->o.group[g] == TRANSPORT_DEVICE && i < t->p->groups[g].n_members;
+             i++) {
+            if (t->p->stages[t->p->groups[g].members[i].stage].device != t->o.rank) continue;
+            TRY(open_group(t, g, i, err));
+            int64_t s = device_group_scratch(t->p, &t->p->groups[g], i),
+                    z = device_group_zeros(t->p, &t->p->groups[g], i);
+            if (s > scratch) scratch = s;
+            if (z > zeros) zeros = z;
+        }
+    if (scratch) {
+        TRY(t->b->allocate(t->b, device_align(scratch), &p, err));
+        t->scratch = p;
+    }
+    if (zeros) {
+        TRY(t->b->allocate(t->b, device_align(zeros), &p, err));
+        t->zeros = p;
+    }
+    return OK;
+}
+
+/* ---- segments to and from scratch ------------------------------------------------------------- */
+
+/* A segment's elements, packed and of the wire's type, at `wire`; or back. */
+static enum status pass_segment(struct device_transport *t, int32_t group, int32_t k, char *wire,
+                                enum region_copy how, struct error *err)
+{
+    const struct group_member *m = member_of(t, group);
+    enum dtype own = device_segment(t->p, m, k)->dtype, type = t->p->groups[group].dtype;
+    int64_t n = segment_elements(t, group, k);
+    char *at = segment_at(t, group, k), *packed = wire;
+    bool cut = device_segment_is_cut(m, k), casts = own != type, pack = how == REGION_PACK;
+    if (!cut)
+        return device_convert(t, pack ? wire : at, pack ? type : own, pack ? at : wire,
+                              pack ? own : type, n, err);
+    if (casts) packed = t->scratch + t->groups[group].packed;
+    if (casts && !pack) TRY(device_convert(t, packed, own, wire, type, n, err));
+    TRY(device_region(t, &m->within[k], own, at, packed, how, err));
+    return casts && pack ? device_convert(t, wire, type, packed, own, n, err) : OK;
+}
+
+static enum status pass_call(struct device_transport *t, int32_t group, const struct sum_call *c,
+                             enum region_copy how, struct error *err)
+{
+    char *wire = t->scratch + c->scratch;
+    for (int32_t k = c->first; !c->at && k < c->last; k++) {
+        TRY(pass_segment(t, group, k, wire, how, err));
+        wire += segment_elements(t, group, k) * dtype_bytes(t->p->groups[group].dtype);
+    }
+    return OK;
+}
+
+static enum status pass_all(struct device_transport *t, int32_t group, enum region_copy how,
+                            struct error *err)
+{
+    const struct group_end *e = &t->groups[group];
+    for (int32_t i = 0; i < e->n_calls; i++) TRY(pass_call(t, group, &e->calls[i], how, err));
+    return OK;
+}
+
+static char *call_at(const struct device_transport *t, const struct sum_call *c)
+{
+    return c->at ? c->at : t->scratch + c->scratch;
+}
+
+/* ---- ring: an all-reduce ---------------------------------------------------------------------- */
+
+static enum status reduce_calls(struct device_transport *t, int32_t group, struct error *err)
+{
+    const struct group_end *e = &t->groups[group];
+    enum dtype type = t->p->groups[group].dtype;
+    bool silent = member_of(t, group)->silent;
+    for (int32_t i = 0; i < e->n_calls; i++) {
+        char *at = call_at(t, &e->calls[i]);
+        if (e->calls[i].elements)
+            TRY(t->comm->all_reduce(t->b, t->cliques[e->clique].handle, t->collective,
+                                    silent ? t->zeros : at, at, e->calls[i].elements, type,
+                                    e->weight, err));
+    }
+    return OK;
+}
+
+typedef enum status calls_of(struct device_transport *t, int32_t group, struct error *err);
+
+/* All calls as one. The library's group is ended whatever happens in it. */
+static enum status together(struct device_transport *t, int32_t group, calls_of *calls,
+                            struct error *err)
+{
+    struct error later;
+    TRY(t->comm->group_begin(t->b, err));
+    enum status status = calls(t, group, err);
+    enum status ended = t->comm->group_end(t->b, status == OK ? err : &later);
+    return status == OK ? ended : status;
+}
+
+static enum status sum_round(struct device_transport *t, int32_t group, struct error *err)
+{
+    if (!member_of(t, group)->silent) TRY(pass_all(t, group, REGION_PACK, err));
+    TRY(together(t, group, reduce_calls, err));
+    return pass_all(t, group, REGION_UNPACK, err);
+}
+
+/* ---- ZeRO's halves ---------------------------------------------------------------------------- */
+
+/* The part of a call that this member owns, of n. */
+static char *own_part(const struct device_transport *t, int32_t group, const struct sum_call *c)
+{
+    const struct group *g = &t->p->groups[group];
+    return call_at(t, c) +
+           t->groups[group].rank * (c->elements / g->n_members) * dtype_bytes(g->dtype);
+}
+
+static enum status scatter_calls(struct device_transport *t, int32_t group, struct error *err)
+{
+    const struct group_end *e = &t->groups[group];
+    const struct group *g = &t->p->groups[group];
+    for (int32_t i = 0; i < e->n_calls; i++)
+        if (e->calls[i].elements)
+            TRY(t->comm->reduce_scatter(t->b, t->cliques[e->clique].handle, t->collective,
+                                        call_at(t, &e->calls[i]), own_part(t, group, &e->calls[i]),
+                                        e->calls[i].elements / g->n_members, g->dtype, e->weight,
+                                        err));
+    return OK;
+}
+
+static enum status gather_calls(struct device_transport *t, int32_t group, struct error *err)
+{
+    const struct group_end *e = &t->groups[group];
+    const struct group *g = &t->p->groups[group];
+    for (int32_t i = 0; i < e->n_calls; i++)
+        if (e->calls[i].elements)
+            TRY(t->comm->all_gather(t->b, t->cliques[e->clique].handle, t->collective,
+                                    own_part(t, group, &e->calls[i]), call_at(t, &e->calls[i]),
+                                    e->calls[i].elements / g->n_members, g->dtype, err));
+    return OK;
+}
+
+static char *own_at(const struct device_transport *t, int32_t group, int32_t k, enum dtype *type)
+{
+    const struct group_member *m = member_of(t, group);
+    *type = t->p->stages[m->stage].slots[m->own[k]].dtype;
+    return lane_memory_slot(t->groups[group].memory, m->own[k], 0);
+}
+
+/* The member's part of the sum into its segment, and added to its own slots where it has some. */
+static enum status take_part(struct device_transport *t, int32_t group, int32_t i,
+                             struct error *err)
+{
+    const struct sum_call *c = &t->groups[group].calls[i];
+    const struct group *g = &t->p->groups[group];
+    const struct group_member *m = member_of(t, group);
+    enum dtype own, segment = device_segment(t->p, m, i)->dtype;
+    int64_t n = c->elements / g->n_members,
+            first = t->groups[group].rank * n * dtype_bytes(segment);
+    char *part = own_part(t, group, c), *there = segment_at(t, group, i) + first;
+    if (!c->at) TRY(device_convert(t, there, segment, part, g->dtype, n, err));
+    if (!m->own) return OK;
+    char *to = own_at(t, group, i, &own);
+    if (own != segment)
+        return error_set(err, ERR_INPUT, "group %s: own parts are %s, segments %s", g->name,
+                         dtype_name(own), dtype_name(segment));
+    return device_add(t, to, there, n, own, err);
+}
+
+static enum status scatter(struct device_transport *t, int32_t group, struct error *err)
+{
+    TRY(pass_all(t, group, REGION_PACK, err));
+    TRY(together(t, group, scatter_calls, err));
+    for (int32_t i = 0; i < t->groups[group].n_calls; i++) TRY(take_part(t, group, i, err));
+    return OK;
+}
+
+static enum status gather(struct device_transport *t, int32_t group, struct error *err)
+{
+    const struct group_end *e = &t->groups[group];
+    const struct group *g = &t->p->groups[group];
+    const struct group_member *m = member_of(t, group);
+    if (!m->own) TRY(pass_all(t, group, REGION_PACK, err));
+    for (int32_t i = 0; m->own && i < e->n_calls; i++) {
+        enum dtype own;
+        const char *from = own_at(t, group, i, &own);
+        TRY(device_convert(t, own_part(t, group, &e->calls[i]), g->dtype, from, own,
+                           e->calls[i].elements / g->n_members, err));
+    }
+    TRY(together(t, group, gather_calls, err));
+    return pass_all(t, group, REGION_UNPACK, err);
+}
+
+/* ---- chain ------------------------------------------------------------------------------------ */
+
+/* This member's microbatches, one after the other, onto the running sum. */
+static enum status add_own(struct device_transport *t, int32_t group, int64_t step, char *sum,
+                           struct error *err)
+{
+    const struct group_end *e = &t->groups[group];
+    const struct group *g = &t->p->groups[group];
+    const struct group_member *m = member_of(t, group);
+    const struct program_stage *s = &t->p->stages[m->stage];
+    int64_t times = m->apart >= 0 ? s->microbatches : 1;
+    for (int64_t b = 0; b < times; b++) {
+        int64_t at = 0;
+        for (int32_t k = 0; k < m->n_segments; k++) {
+            int32_t slot = m->apart >= 0 ? m->apart_segments[k] : m->segments[k];
+            int64_t n = shape_elements(&s->slots[slot].shape);
+            TRY(device_add(t, sum + at,
+                           lane_memory_slot(e->memory, slot, step * s->microbatches + b), n,
+                           g->dtype, err));
+            at += n * dtype_bytes(g->dtype);
+        }
+    }
+    return OK;
+}
+
+static enum status spread_out(struct device_transport *t, int32_t group, const char *sum,
+                              struct error *err)
+{
+    int64_t at = 0;
+    for (int32_t k = 0; k < member_of(t, group)->n_segments; k++) {
+        int64_t bytes = segment_elements(t, group, k) * dtype_bytes(t->p->groups[group].dtype);
+        TRY(device_copy(t, segment_at(t, group, k), sum + at, bytes, err));
+        at += bytes;
+    }
+    return OK;
+}
+
+static enum status chain(struct device_transport *t, int32_t group, int64_t step, struct error *err)
+{
+    const struct group_end *e = &t->groups[group];
+    const struct group *g = &t->p->groups[group];
+    const int32_t *rank = t->talks.rank_of[group];
+    void *clique = e->clique >= 0 ? t->cliques[e->clique].handle : NULL;
+    char *sum = e->memory->staging;
+    int32_t i = e->member, s = t->collective;
+    bool last = i == g->n_members - 1;
+    if (!g->elements) return OK;
+    if (i > 0)
+        TRY(t->comm->receive(t->b, clique, s, sum, g->elements, g->dtype, rank[i - 1], err));
+    else
+        TRY(device_zero(t, sum, g->elements, g->dtype, err));
+    TRY(add_own(t, group, step, sum, err));
+    if (!last) {
+        TRY(t->comm->send(t->b, clique, s, sum, g->elements, g->dtype, rank[i + 1], err));
+        TRY(t->comm->receive(t->b, clique, s, sum, g->elements, g->dtype, rank[i + 1], err));
+    }
+    TRY(spread_out(t, group, sum, err));
+    if (i == 0) return OK;
+    return t->comm->send(t->b, clique, s, sum, g->elements, g->dtype, rank[i - 1], err);
+}
+
+enum status device_sum(struct device_transport *t, int32_t group, int64_t step, struct error *err)
+{
+    const struct group *g = &t->p->groups[group];
+    if (g->algorithm == GROUP_CHAIN) return chain(t, group, step, err);
+    if (g->n_members < 2) return OK;
+    if (g->algorithm == GROUP_SCATTER) return scatter(t, group, err);
+    if (g->algorithm == GROUP_GATHER) return gather(t, group, err);
+    return sum_round(t, group, err);
+}
+
+/* ---- launches --------------------------------------------------------------------------------- */
+
+/* Bytes that a ring would have this member send: what time is compared with. */
+static int64_t bytes_sent(const struct group *g)
+{
+    const struct meeting *m = g->meeting;
+    int64_t n = g->n_members, all = g->elements * dtype_bytes(g->dtype);
+    bool twice =
+        m ? m->kind == MEETING_all_reduce : !group_divides(g) && g->algorithm != GROUP_CHAIN;
+    if (g->algorithm == GROUP_CHAIN && !m) return all;
+    return n ? all / n * (n - 1) * (twice ? 2 : 1) : 0;
+}
+
+enum status device_transport_reduce(struct device_transport *t, int32_t group, int64_t number,
+                                    int64_t step, int32_t times, int64_t seq, char letter,
+                                    struct error *err)
+{
+    struct group_end *e = &t->groups[group];
+    const struct group *g = &t->p->groups[group];
+    int32_t begin, end;
+    TRY(device_live(t, err));
+    if (e->member < 0 || number != e->asked)
+        BUG("group %d: launch %lld after %lld", group, (long long)number, (long long)e->asked - 1);
+    TRY(t->b->event_record(t->b, t->ready, STREAM_COMPUTE, err));
+    TRY(t->b->event_wait(t->b, t->collective, t->ready, err));
+    TRY(device_mark(t, t->collective, &begin, err));
+    t->at_hand = group;
+    TRY(g->meeting ? device_meet(t, group, seq, err) : device_sum(t, group, step, err));
+    t->at_hand = -1;
+    TRY(device_mark(t, t->collective, &end, err));
+    TRY(t->b->event_record(t->b, e->ended[number % 2], t->collective, err));
+    e->asked = number + 1;
+    t->changes++;
+    device_keep(t, begin, end,
+                (struct span){.kind = SPAN_REDUCE,
+                              .stream = STREAM_collective,
+                              .device = t->o.rank,
+                              .peer = -1,
+                              .stage = g->members[e->member].stage,
+                              .letter = letter,
+                              .step = (int32_t)step,
+                              .microbatch = group_repeats(g) ? times : -1,
+                              .op = group,
+                              .meeting = g->meeting ? 1 + (int32_t)g->meeting->kind : 0,
+                              .bytes = bytes_sent(g)});
+    return OK;
+}
+
+/* An earlier launch whose event was used again has ended when the later one has. */
+enum status device_transport_await(struct device_transport *t, int32_t group, int64_t number,
+                                   struct error *err)
+{
+    const struct group_end *e = &t->groups[group];
+    TRY(device_live(t, err));
+    if (number >= e->asked)
+        return error_set(err, ERR_INPUT, "%s: group %s is awaited before its launch %" PRId64,
+                         t->p->devices[t->o.rank].name, t->p->groups[group].name, number);
+    return t->b->event_wait(t->b, STREAM_COMPUTE, e->ended[number % 2], err);
+}

@@ -1,0 +1,11 @@
+/* exec/host/kernels_host_fp32.c - the kernels of exec/host/kernels_host_all.inc over float. */
+#define REAL float
+#define NAME(x) x##_fp32
+#define TABLE kernels_host_fp32
+#define EXP host_exp_fp32
+#define NORMAL host_normal_fp32
+#define SQRT sqrtf
+#define ROOTS host_roots_fp32
+#define LOG logf
+#define GEMM cblas_sgemm
+#include "exec/host/kernels_host_all.inc"

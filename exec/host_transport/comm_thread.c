@@ -1,0 +1,441 @@
+#include "exec/host_transport/comm_thread.h"
+
+#include "core/base/arena.h"
+#include "core/base/log.h"
+#include "exec/comm/launch.h"
+#include "exec/host_transport/bounce.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NS_PER_MS 1000000
+#define POLL_LEAST_NS 20000            /* while our bytes are on their way; doubles up to … */
+#define POLL_MOST_NS 1000000           /* … this where bells ring, */
+#define POLL_REMOTE_NS 50000           /* and this where none does */
+#define POLL_DEVICE_NS 20000           /* a device's event is awaited */
+#define POLL_IDLE_NS (200 * NS_PER_MS) /* nothing under way, and a bell */
+#define PRIORITY 2                     /* above the compute thread's 1 */
+
+/* ---- before and after -------------------------------------------------------------------------
+ */
+
+static bool is_mine(const struct mover *m, int32_t stage)
+{
+    return m->p->stages[stage].device == m->rank;
+}
+
+static void note_letters(struct mover *m, const struct program_stage *s)
+{
+    for (int32_t i = 0; i < s->n_procedures; i++)
+        for (int32_t k = 0; k < s->procedures[i].n_instrs; k++) {
+            struct instr x = s->procedures[i].instrs[k];
+            if (x.kind == INSTR_SEND) m->sent_by[x.arg] = s->procedures[i].letter;
+            if (x.kind == INSTR_RECEIVE) m->received_by[x.arg] = s->procedures[i].letter;
+        }
+}
+
+static void message_ended(void *owner, int32_t wire, int64_t number, int64_t start_ns,
+                          int64_t end_ns, int64_t bytes, int64_t at_ns);
+static void part_ended(void *owner, const struct collective_order *of, int32_t part,
+                       int64_t begin_ns, int64_t end_ns, int64_t bytes);
+static void group_ended(void *owner, const struct collective_order *of, int64_t end_ns);
+
+/* Instants are asked for at most one step after they were noted. */
+static void make_room(struct mover *m)
+{
+    m->channels = ARENA_ARRAY(m->a, struct mover_ended, (size_t)m->p->n_channels + 1);
+    m->groups = ARENA_ARRAY(m->a, struct mover_ended, (size_t)m->p->n_groups + 1);
+    for (int32_t i = 0; i < m->p->n_channels; i++) {
+        const struct channel *c = &m->p->channels[i];
+        if (is_mine(m, c->from_stage) == is_mine(m, c->to_stage)) continue;
+        m->channels[i].capacity =
+            2 * (int64_t)m->p->stages[c->from_stage].microbatches + 2 + c->receive_ahead;
+        m->channels[i].at_ns = ARENA_ARRAY(m->a, int64_t, (size_t)m->channels[i].capacity);
+    }
+    for (int32_t i = 0; i < m->p->n_groups; i++) {
+        m->groups[i].capacity = 2;
+        m->groups[i].at_ns = ARENA_ARRAY(m->a, int64_t, 2);
+    }
+}
+
+void mover_init(struct mover *m, struct arena *a, const struct program *p, struct comm *c,
+                void *shared, bool keep_spans)
+{
+    *m = (struct mover){.a = a,
+                        .order_arena = arena_new(),
+                        .p = p,
+                        .comm = c,
+                        .rank = comm_rank(c),
+                        .threaded = comm_size(c) > 1,
+                        .emulated = p->emulated,
+                        .awaited_peer = -1,
+                        .timeout_ns = comm_limit_ns()};
+    m->sent_by = ARENA_ARRAY(a, char, (size_t)p->n_channels + 1);
+    m->received_by = ARENA_ARRAY(a, char, (size_t)p->n_channels + 1);
+    if (keep_spans) m->spans.a = a;
+    for (int32_t i = 0; i < p->n_stages; i++)
+        if (is_mine(m, i)) note_letters(m, &p->stages[i]);
+    make_room(m);
+    wires_init(&m->wires, a, p, c, shared, message_ended, m);
+    m->collectives = (struct collectives){.a = a,
+                                          .p = p,
+                                          .wires = &m->wires,
+                                          .rank = m->rank,
+                                          .step_ended = part_ended,
+                                          .ended = group_ended,
+                                          .owner = m};
+    m->collectives.members = ARENA_ARRAY(a, struct collective_member, (size_t)p->n_groups + 1);
+    for (int32_t i = 0; i < p->n_groups; i++) m->collectives.members[i].member = -1;
+    pthread_mutex_init(&m->mutex, NULL);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&m->changed, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+static void release_event(void *owner, int32_t event)
+{
+    struct mover *m = owner;
+    pthread_mutex_lock(&m->mutex);
+    m->free_events = arena_grow(m->order_arena, m->free_events, m->n_free, &m->free_capacity,
+                                sizeof *m->free_events);
+    m->free_events[m->n_free++] = event;
+    pthread_mutex_unlock(&m->mutex);
+}
+
+enum status mover_take_event(struct mover *m, int32_t *out, struct error *err)
+{
+    struct backend *x = m->bounce->backend;
+    pthread_mutex_lock(&m->mutex);
+    bool any = m->n_free > 0;
+    if (any) *out = m->free_events[--m->n_free];
+    pthread_mutex_unlock(&m->mutex);
+    return any ? OK : x->event_make(x, m->bounce->timed, out, err);
+}
+
+void mover_bounce(struct mover *m, struct bounce *b)
+{
+    m->bounce = m->collectives.bounce = b;
+    m->threaded = true;
+    b->a = m->a;
+    b->wires = &m->wires;
+    b->spans = &m->spans;
+    b->release = release_event;
+    b->owner = m;
+}
+
+static void place_staging(const struct group *g, struct meeting_operands *o, char *staging)
+{
+    struct meeting_staging s = meeting_staging(g->meeting);
+    int64_t size = dtype_bytes(g->dtype);
+    o->chunks = staging;
+    o->outgoing = o->chunks + (s.chunks * size + 63) / 64 * 64;
+    o->incoming = o->outgoing + (s.outgoing * size + 63) / 64 * 64;
+}
+
+void mover_member(struct mover *m, struct collective_member member, char *staging)
+{
+    struct collective_member *first = &m->collectives.members[member.group];
+    member.incoming = staging;
+    if (member.meeting) place_staging(&m->p->groups[member.group], member.meeting, staging);
+    while (first->member >= 0 && first->also) first = first->also;
+    if (first->member >= 0) first = first->also = ARENA_ARRAY(m->a, struct collective_member, 1);
+    *first = member;
+}
+
+/* ---- what has ended ---------------------------------------------------------------------------
+ */
+
+static void note(struct mover *m, struct mover_ended *e, int64_t number, int64_t at_ns)
+{
+    pthread_mutex_lock(&m->mutex);
+    e->at_ns[number % e->capacity] = at_ns;
+    e->count = number + 1;
+    pthread_cond_signal(&m->changed);
+    pthread_mutex_unlock(&m->mutex);
+}
+
+static struct span message_span(struct mover *m, int32_t channel, int64_t number, int64_t start_ns,
+                                int64_t end_ns, int64_t bytes)
+{
+    const struct channel *c = &m->p->channels[channel];
+    bool sent = is_mine(m, c->from_stage);
+    int32_t stage = sent ? c->from_stage : c->to_stage, other = sent ? c->to_stage : c->from_stage;
+    int32_t microbatches = m->p->stages[stage].microbatches;
+    return (struct span){.kind = sent ? SPAN_SEND : SPAN_RECEIVE,
+                         .stream = sent ? STREAM_send : STREAM_receive,
+                         .device = m->rank,
+                         .peer = m->p->stages[other].device,
+                         .stage = stage,
+                         .letter = sent ? m->sent_by[channel] : m->received_by[channel],
+                         .step = (int32_t)(number / microbatches),
+                         .microbatch = (int32_t)(number % microbatches),
+                         .op = channel,
+                         .begin_ns = start_ns,
+                         .end_ns = end_ns,
+                         .bytes = bytes};
+}
+
+static void message_ended(void *owner, int32_t wire, int64_t number, int64_t start_ns,
+                          int64_t end_ns, int64_t bytes, int64_t at_ns)
+{
+    struct mover *m = owner;
+    (void)at_ns;
+    if (wire >= m->p->n_channels) {
+        collective_message(&m->collectives, wire, end_ns);
+        return;
+    }
+    struct span s = message_span(m, wire, number, start_ns, end_ns, bytes);
+    if (bounce_carries(m->bounce, wire) && s.kind == SPAN_RECEIVE)
+        bounce_arrived(m->bounce, wire, number, &s);
+    else
+        span_list_add(&m->spans, s);
+    note(m, &m->channels[wire], number, end_ns);
+}
+
+static void part_ended(void *owner, const struct collective_order *of, int32_t part,
+                       int64_t begin_ns, int64_t end_ns, int64_t bytes)
+{
+    struct mover *m = owner;
+    int32_t group = of->group;
+    int32_t member = m->collectives.members[group].member;
+    const struct meeting *meeting = m->p->groups[group].meeting;
+    span_list_add(&m->spans,
+                  (struct span){.kind = SPAN_REDUCE,
+                                .stream = STREAM_collective,
+                                .device = m->rank,
+                                .peer = -1,
+                                .stage = m->p->groups[group].members[member].stage,
+                                .letter = of->letter,
+                                .step = (int32_t)of->step,
+                                .microbatch = group_repeats(&m->p->groups[group]) ? of->times : -1,
+                                .op = group,
+                                .part = part,
+                                .meeting = meeting ? 1 + (int32_t)meeting->kind : 0,
+                                .begin_ns = begin_ns,
+                                .end_ns = end_ns,
+                                .bytes = bytes});
+}
+
+static void group_ended(void *owner, const struct collective_order *of, int64_t end_ns)
+{
+    struct mover *m = owner;
+    note(m, &m->groups[of->group], of->number, end_ns);
+}
+
+/* ---- the thread -------------------------------------------------------------------------------
+ */
+
+static void carry_out(struct mover *m, const struct mover_order *o)
+{
+    switch (o->kind) {
+    case ORDER_HAND:
+        if (bounce_carries(m->bounce, o->index))
+            bounce_hand(m->bounce, o->index, o->number, o->after, o->at_ns);
+        else
+            wire_hand(&m->wires, o->index, o->data, o->bytes, o->at_ns);
+        break;
+    case ORDER_POST:
+        if (bounce_carries(m->bounce, o->index))
+            bounce_post(m->bounce, o->index, o->number, o->after, o->at_ns);
+        else
+            wire_post(&m->wires, o->index, o->data, o->bytes, o->at_ns);
+        break;
+    case ORDER_REDUCE:
+        collective_add(&m->collectives,
+                       (struct collective_order){o->index, o->times, o->number, o->step, o->at_ns,
+                                                 o->seq, o->letter, o->after});
+        break;
+    }
+}
+
+static bool take_orders(struct mover *m)
+{
+    bool any = false;
+    for (;;) {
+        struct mover_order o;
+        pthread_mutex_lock(&m->mutex);
+        bool more = m->first < m->n_orders;
+        if (more) o = m->orders[m->first++];
+        if (m->first == m->n_orders) m->first = m->n_orders = 0;
+        pthread_mutex_unlock(&m->mutex);
+        if (!more) return any;
+        carry_out(m, &o);
+        any = true;
+    }
+}
+
+/* Parks while the compute thread wants the message library for itself. True: stop. */
+static bool obey(struct mover *m)
+{
+    pthread_mutex_lock(&m->mutex);
+    if (m->abort_code) comm_abort(m->comm, m->abort_code);
+    bool idle = m->first == m->n_orders && !m->collectives.running && !wires_sending(&m->wires) &&
+                (!m->bounce || bounce_idle(m->bounce));
+    if (m->want_pause && idle) {
+        clock_real_time(false, 0);
+        m->parked = true;
+        pthread_cond_broadcast(&m->changed);
+        while (m->parked) pthread_cond_wait(&m->changed, &m->mutex);
+        if (m->emulated) clock_real_time(true, PRIORITY);
+    }
+    bool stop = m->want_stop && (idle || m->given_up);
+    m->awaited_peer = collective_waits_for(&m->collectives, &m->awaited_group);
+    pthread_mutex_unlock(&m->mutex);
+    return stop;
+}
+
+/* Bytes that need both ends to look while they move: the other end is told to. */
+static void nudge(struct mover *m)
+{
+    for (int32_t i = 0; i < m->wires.n_mine; i++) {
+        const struct wire *x = &m->wires.wire[m->wires.mine[i]];
+        if (x->from == m->rank && x->first < x->started) comm_ring(m->comm, x->to);
+    }
+}
+
+static void sleep_a_while(struct mover *m, uint32_t seen, int64_t *pause_ns)
+{
+    int64_t now = clock_wall_ns(), next = wires_next_ns(&m->wires), most = POLL_IDLE_NS;
+    if (!comm_has_bells(m->comm)) {
+        most = POLL_REMOTE_NS;
+    } else if (comm_sending(m->comm)) {
+        nudge(m);
+        most = *pause_ns;
+        if (*pause_ns < POLL_MOST_NS) *pause_ns *= 2;
+    }
+    if (m->bounce && most > POLL_DEVICE_NS && bounce_waiting(m->bounce)) most = POLL_DEVICE_NS;
+    int64_t until = now + most;
+    if (next < INT64_MAX && m->wires.zero_ns + next < until) until = m->wires.zero_ns + next;
+    comm_sleep(m->comm, seen, until);
+}
+
+static enum status move_on(struct mover *m, bool *progress, struct error *err)
+{
+    if (m->bounce) TRY(bounce_progress(m->bounce, progress, err));
+    return wires_progress(&m->wires, progress, err);
+}
+
+/* A rank that is alone ends as any other function does. */
+static void fail(struct mover *m, const struct error *e)
+{
+    if (comm_size(m->comm) > 1) {
+        struct error own;
+        error_set(&own, e->code, "rank %" PRId32 " (%s): %s", m->rank,
+                  program_device_told(m->p, m->rank).text, e->text);
+        launch_report_alone(&own);
+        comm_abort(m->comm, e->code);
+    }
+    pthread_mutex_lock(&m->mutex);
+    m->failed = e->code;
+    m->failure = *e;
+    pthread_cond_broadcast(&m->changed);
+    pthread_mutex_unlock(&m->mutex);
+}
+
+static void *mover_main(void *argument)
+{
+    struct mover *m = argument;
+    struct error e = {.code = OK};
+    clock_sleep_sharply();
+    if (m->emulated) m->real_time = clock_real_time(true, PRIORITY);
+    int64_t pause_ns = POLL_LEAST_NS;
+    for (;;) {
+        uint32_t seen = comm_rung(m->comm);
+        bool progress = take_orders(m);
+        if (collective_progress(&m->collectives)) progress = true;
+        if (move_on(m, &progress, &e) != OK) {
+            fail(m, &e);
+            break;
+        }
+        if (progress) {
+            pause_ns = POLL_LEAST_NS;
+            continue;
+        }
+        if (obey(m)) break;
+        sleep_a_while(m, seen, &pause_ns);
+    }
+    pthread_mutex_lock(&m->mutex);
+    m->stopped = true;
+    pthread_cond_broadcast(&m->changed);
+    pthread_mutex_unlock(&m->mutex);
+    return NULL;
+}
+
+enum status mover_start(struct mover *m, struct error *err)
+{
+    if (!m->threaded) return OK;
+    int failed = pthread_create(&m->thread, NULL, mover_main, m);
+    if (failed)
+        return error_set(err, ERR_RESOURCE, "cannot start the communication thread: %s",
+                         strerror(failed));
+    m->started = true;
+    return OK;
+}
+
+/* What was ordered has been done, or a peer is gone that should have taken it. */
+static void end_in_time(struct mover *m)
+{
+    int64_t deadline_ns = clock_wall_ns() + m->timeout_ns;
+    char who[160];
+    if (mover_wait_stopped(m, deadline_ns)) return;
+    if (comm_lost(m->comm, m->timeout_ns / 2, who, sizeof who) < 0)
+        snprintf(who, sizeof who, "a peer is gone");
+    log_error("rank %" PRId32 " (%s): its last messages do not leave for %.1f s: %s", m->rank,
+              program_device_told(m->p, m->rank).text, (double)m->timeout_ns / 1e9, who);
+    mover_abort(m, ERR_RANK);
+}
+
+void mover_stop(struct mover *m)
+{
+    if (m->threaded && m->started) {
+        pthread_mutex_lock(&m->mutex);
+        m->want_stop = true;
+        pthread_mutex_unlock(&m->mutex);
+        comm_ring(m->comm, m->rank);
+        if (comm_size(m->comm) > 1) end_in_time(m);
+        pthread_join(m->thread, NULL);
+    }
+    pthread_mutex_destroy(&m->mutex);
+    pthread_cond_destroy(&m->changed);
+    arena_free(m->order_arena);
+    m->order_arena = NULL;
+}
+
+void mover_give_up(struct mover *m)
+{
+    pthread_mutex_lock(&m->mutex);
+    m->given_up = true;
+    pthread_mutex_unlock(&m->mutex);
+}
+
+void mover_abort(struct mover *m, int code)
+{
+    if (m->threaded) {
+        pthread_mutex_lock(&m->mutex);
+        m->abort_code = code;
+        pthread_mutex_unlock(&m->mutex);
+        comm_ring(m->comm, m->rank);
+        clock_sleep_until(clock_wall_ns() + 5000LL * NS_PER_MS);
+    }
+    _exit(code);
+}
+
+void mover_order(struct mover *m, struct mover_order order)
+{
+    if (!m->threaded) {
+        carry_out(m, &order);
+        collective_progress(&m->collectives);
+        return;
+    }
+    pthread_mutex_lock(&m->mutex);
+    m->orders = arena_grow(m->order_arena, m->orders, m->n_orders, &m->capacity, sizeof *m->orders);
+    m->orders[m->n_orders++] = order;
+    pthread_mutex_unlock(&m->mutex);
+    comm_ring(m->comm, m->rank);
+}

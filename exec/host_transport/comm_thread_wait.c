@@ -1,0 +1,114 @@
+/* exec/host_transport/comm_thread_wait.c - what the compute thread waits for at the communication thread. */
+#include "exec/host_transport/comm_thread.h"
+
+#include "exec/clock.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#define LIFE_NS INT64_C(100000000) /* so often a rank that waits says that it is there */
+
+/* false: nothing happened for the whole timeout. The mutex is held. */
+static bool wait_changed(struct mover *m, int64_t deadline_ns)
+{
+    int64_t until_ns = clock_wall_ns() + LIFE_NS;
+    if (until_ns > deadline_ns) until_ns = deadline_ns;
+    const struct timespec until = {.tv_sec = until_ns / 1000000000,
+                                   .tv_nsec = until_ns % 1000000000};
+    comm_alive(m->comm);
+    return pthread_cond_timedwait(&m->changed, &m->mutex, &until) != ETIMEDOUT ||
+           clock_wall_ns() < deadline_ns;
+}
+
+static bool wait_ended(struct mover *m, struct mover_ended *e, int64_t number, int64_t *at_ns)
+{
+    int64_t deadline_ns = clock_wall_ns() + m->timeout_ns;
+    pthread_mutex_lock(&m->mutex);
+    while (m->threaded && e->count <= number && m->failed == OK)
+        if (!wait_changed(m, deadline_ns)) break;
+    bool ended = e->count > number;
+    if (ended) *at_ns = e->at_ns[number % e->capacity];
+    pthread_mutex_unlock(&m->mutex);
+    return ended;
+}
+
+/* Why the thread ended, if it did. */
+static enum status failure(struct mover *m, struct error *err)
+{
+    pthread_mutex_lock(&m->mutex);
+    enum status status = m->failed;
+    if (status != OK) error_set(err, status, "%s", m->failure.text);
+    pthread_mutex_unlock(&m->mutex);
+    return status;
+}
+
+/* Whom it waited for may wait itself. */
+static enum status silent(struct mover *m, int32_t peer, const char *what, struct error *err)
+{
+    char who[160];
+    TRY(failure(m, err));
+    int32_t lost = comm_lost(m->comm, m->timeout_ns / 2, who, sizeof who);
+    return error_set(err, ERR_RANK,
+                     "rank %" PRId32 " (%s) was silent for %.0f s: %s does not come on%s%s", peer,
+                     program_device_told(m->p, peer).text, (double)m->timeout_ns / 1e9, what,
+                     lost >= 0 ? ": " : "", who);
+}
+
+enum status mover_wait_channel(struct mover *m, int32_t channel, int64_t number, int64_t *at_ns,
+                               struct error *err)
+{
+    if (wait_ended(m, &m->channels[channel], number, at_ns)) return OK;
+    char what[96];
+    snprintf(what, sizeof what, "message %" PRId64 " of channel %" PRId32, number, channel);
+    return silent(m, wires_peer(&m->wires, channel), what, err);
+}
+
+enum status mover_wait_group(struct mover *m, int32_t group, int64_t number, int64_t *at_ns,
+                             struct error *err)
+{
+    if (wait_ended(m, &m->groups[group], number, at_ns)) return OK;
+    pthread_mutex_lock(&m->mutex);
+    int32_t peer = m->awaited_peer, running = peer < 0 ? group : m->awaited_group;
+    pthread_mutex_unlock(&m->mutex);
+    char what[160];
+    snprintf(what, sizeof what, "group %s", m->p->groups[running].name);
+    return silent(m, peer < 0 ? m->rank : peer, what, err);
+}
+
+bool mover_wait_stopped(struct mover *m, int64_t deadline_ns)
+{
+    pthread_mutex_lock(&m->mutex);
+    while (!m->stopped && wait_changed(m, deadline_ns)) {
+    }
+    bool stopped = m->stopped;
+    pthread_mutex_unlock(&m->mutex);
+    return stopped;
+}
+
+enum status mover_pause(struct mover *m, struct error *err)
+{
+    if (!m->threaded) return OK;
+    int64_t deadline_ns = clock_wall_ns() + m->timeout_ns;
+    pthread_mutex_lock(&m->mutex);
+    m->want_pause = true;
+    comm_ring(m->comm, m->rank);
+    while (!m->parked && m->failed == OK && wait_changed(m, deadline_ns)) {
+    }
+    bool parked = m->parked;
+    pthread_mutex_unlock(&m->mutex);
+    if (parked) return OK;
+    TRY(failure(m, err));
+    return error_set(err, ERR_RANK, "rank %" PRId32 ": its messages do not leave for %.0f s",
+                     m->rank, (double)m->timeout_ns / 1e9);
+}
+
+void mover_resume(struct mover *m, int64_t zero_ns)
+{
+    m->wires.zero_ns = zero_ns;
+    if (!m->threaded) return;
+    pthread_mutex_lock(&m->mutex);
+    m->want_pause = m->parked = false;
+    pthread_cond_broadcast(&m->changed);
+    pthread_mutex_unlock(&m->mutex);
+}

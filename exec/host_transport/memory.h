@@ -1,0 +1,48 @@
+/* exec/host_transport/memory.h - a stage's slots in a device's memory.
+ *
+ * Lowering decided where everything lies; this module asks the backend for the regions and turns a
+ * slot and a sequence number into an address. Parameters start from random streams keyed by (seed,
+ * name, element), so that every plan of a job starts from the same whole tensors.
+ */
+#ifndef EXEC_HOST_TRANSPORT_MEMORY_H
+#define EXEC_HOST_TRANSPORT_MEMORY_H
+
+#include "core/base/error.h"
+#include "core/program/program.h"
+#include "exec/backend.h"
+
+#include <stdint.h>
+
+struct arena;
+
+struct lane_memory {
+    struct backend *backend;
+    const struct program_stage *stage;
+    char *region[SLOT_CLASS_COUNT];
+    char **ring;   /* (n_rings) first buffer */
+    char *staging; /* of collectives */
+    int64_t bytes; /* all that was asked of the backend: program_stage_bytes */
+};
+
+/* staging: whether collectives have theirs on the device. */
+MUST_CHECK enum status lane_memory_open(struct lane_memory *m, struct arena *a,
+                                        const struct program *p, int32_t stage, struct backend *b,
+                                        bool staging, struct error *err);
+void lane_memory_close(struct lane_memory *m); /* NULLs are fine */
+MUST_CHECK enum status lane_memory_init(struct lane_memory *m, uint64_t seed, struct error *err);
+/* Address of a slot for sequence number seq (any where the slot is in no ring). */
+void *lane_memory_slot(const struct lane_memory *m, int32_t slot, int64_t seq);
+
+/* The same, worked out beforehand: base + (seq mod count) · stride. */
+struct place {
+    char *base;
+    int64_t stride;
+    int64_t count;
+};
+struct place lane_memory_place(const struct lane_memory *m, int32_t slot);
+static inline void *place_at(const struct place *p, int64_t seq)
+{
+    return p->count <= 1 || seq < 0 ? p->base : p->base + seq % p->count * p->stride;
+}
+
+#endif

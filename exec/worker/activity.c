@@ -1,0 +1,157 @@
+/* exec/worker/activity.c - kernels below operators: numbers go out with what is asked, records come back under them.
+ *
+ * The compute thread counts the operators that it asks its device for, and the device's profiler is told that number around each of
+ * them. Spans are seen later, in the same order, so the n-th span of an operator that is seen is number n's. What was asked by anybody
+ * else (messages, sums, inputs, losses) has no number and is told as what ran between operators.
+ * Instants of a record are told from those of its operator, or of the last one before it: the operator's span says where that lies on
+ * the run's clock, which stands still while a checkpoint is written and goes slowdown times as fast on an emulated card.
+ */
+#include "exec/kernel_name.h"
+#include "exec/worker/internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { NAMES = 1024 };
+
+struct told_name {
+    const char *symbol;
+    int64_t at; /* in the text that goes to rank 0 */
+    struct told_name *next;
+};
+
+struct telling {
+    struct worker *w;
+    struct arena *a; /* ends with the run */
+    struct told_name *names[NAMES];
+    char *text;
+    size_t bytes, capacity;
+};
+
+/* Any device of the program, on any rank, that there is something to see of. */
+static bool seen_anywhere(const struct program *p)
+{
+    for (int32_t i = 0; i < p->n_devices; i++)
+        if (strcmp(p->devices[i].kind, "cuda") == 0) return true;
+    return false;
+}
+
+enum status worker_activity_open(struct worker *w, struct error *err)
+{
+    if (!w->o->keep_kernels) return OK;
+    if (!seen_anywhere(w->p))
+        return error_set(err, ERR_NO_DEVICE,
+                         "no device of '%s' is a CUDA device: there are no kernels to see",
+                         w->p->name);
+    if (strcmp(w->p->devices[w->rank].kind, "cuda") != 0) return OK;
+    const struct activity *a;
+    TRY(activity_plugin(&a, err));
+    TRY(a->open(err));
+    w->activity.of = a;
+    return OK;
+}
+
+void worker_activity_close(struct worker *w)
+{
+    if (w->activity.of) w->activity.of->close();
+    w->activity.of = NULL;
+}
+
+enum status worker_activity_enter(struct worker *w, struct error *err)
+{
+    struct worker_activity *x = &w->activity;
+    return x->of ? x->of->enter(++x->entered, err) : OK;
+}
+
+enum status worker_activity_leave(struct worker *w, struct error *err)
+{
+    return w->activity.of ? w->activity.of->leave(err) : OK;
+}
+
+void worker_activity_seen(struct worker *w, int64_t begin_ns, int64_t end_ns)
+{
+    struct worker_activity *x = &w->activity;
+    if (!x->of) return;
+    x->seen = arena_grow(w->spans.a, x->seen, x->n_seen, &x->capacity, sizeof *x->seen);
+    x->seen[x->n_seen++] = (struct activity_seen){w->spans.n, begin_ns, end_ns};
+}
+
+/* --- afterwards ------------------------------------------------------------------------------ */
+
+/* What symbols are called is kept once each. */
+static int64_t told(struct telling *t, const char *symbol)
+{
+    char name[KERNEL_NAME_MOST];
+    struct told_name **at = &t->names[hash_bytes(0, symbol, strlen(symbol)) % NAMES];
+    while (*at && strcmp((*at)->symbol, symbol) != 0) at = &(*at)->next;
+    if (*at) return (*at)->at;
+    *at = ARENA_ARRAY(t->a, struct told_name, 1);
+    **at = (struct told_name){.symbol = symbol, .at = (int64_t)t->bytes};
+    kernel_name(symbol, name, sizeof name);
+    for (size_t i = 0; i <= strlen(name); i++) {
+        t->text = arena_grow(t->a, t->text, t->bytes, &t->capacity, 1);
+        t->text[t->bytes++] = name[i];
+    }
+    return (*at)->at;
+}
+
+/* The operator that was the last to begin by then; -1: none had. */
+static int64_t last_before(const struct worker_activity *x, int64_t at_ns)
+{
+    size_t from = 0, to = x->n_seen;
+    while (from < to) {
+        size_t middle = (from + to) / 2;
+        if (x->seen[middle].begin_ns <= at_ns)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return (int64_t)from - 1;
+}
+
+/* On the run's clock: inside the operator as its span was stretched, behind it as time goes by. */
+static int64_t on_the_run(const struct activity_seen *o, const struct span *s, int64_t at_ns)
+{
+    int64_t lasted = o->end_ns - o->begin_ns, after = at_ns - o->begin_ns;
+    double stretch = (double)(s->end_ns - s->begin_ns) / (double)(lasted > 0 ? lasted : 1);
+    int64_t at = after <= lasted ? s->begin_ns + (int64_t)((double)after * stretch)
+                                 : s->end_ns + after - lasted;
+    return at > 0 ? at : 0;
+}
+
+static void tell(struct telling *t, const struct activity_record *r)
+{
+    struct worker_activity *x = &t->w->activity;
+    bool known = r->under >= 1 && r->under <= x->n_seen;
+    int64_t n = known ? (int64_t)r->under - 1 : last_before(x, r->begin_ns);
+    if (n < 0) return; /* before time 0, or before the first operator */
+    const struct span *o = &t->w->spans.spans[x->seen[n].span];
+    struct span s = {.kind = SPAN_KERNEL,
+                     .stream = STREAM_kernel,
+                     .device = t->w->rank,
+                     .peer = -1,
+                     .stage = known ? o->stage : -1,
+                     .letter = known ? o->letter : 'S',
+                     .step = o->step,
+                     .microbatch = known ? o->microbatch : -1,
+                     .op = known ? o->op : -1,
+                     .bytes = r->bytes,
+                     .begin_ns = on_the_run(&x->seen[n], o, r->begin_ns),
+                     .end_ns = on_the_run(&x->seen[n], o, r->end_ns),
+                     .key = (uint64_t)told(t, r->name)};
+    span_list_add(&x->spans, s);
+}
+
+enum status worker_activity_collect(struct worker *w, struct error *err)
+{
+    struct worker_activity *x = &w->activity;
+    struct activity_log log = {0};
+    struct telling t = {.w = w, .a = w->run};
+    if (!x->of) return OK;
+    TRY(x->of->collect(&log, err));
+    x->spans.a = w->spans.a;
+    for (size_t i = 0; i < log.n; i++) tell(&t, &log.records[i]);
+    x->names = (struct span_names){.text = t.text, .bytes = (int64_t)t.bytes, .lost = log.lost};
+    return OK;
+}

@@ -1,0 +1,254 @@
+/* exec/worker/check.c - can this program be run here? Asked by each rank of its own host, device and lane, before any of them
+ * allocates; all return the same answer. */
+#include "exec/worker/internal.h"
+
+#include "core/base/arena.h"
+#include "core/program/device_memory.h"
+#include "core/base/log.h"
+#include "core/collective/part.h"
+#include "exec/device_check.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- the place and its device -----------------------------------------------------------------
+ */
+
+static bool same_host(const char *wanted)
+{
+    char here[256] = "";
+    if (!wanted || !*wanted || !strcmp(wanted, "localhost")) return true;
+    gethostname(here, sizeof here - 1);
+    size_t n = strcspn(here, ".");
+    return !strcmp(here, wanted) ||
+           (!strncmp(here, wanted, n) && (wanted[n] == 0 || wanted[n] == '.'));
+}
+
+enum status worker_check_place(const struct worker *w, struct error *err)
+{
+    const struct program_device *d = &w->p->devices[w->rank];
+    char here[256] = "";
+    gethostname(here, sizeof here - 1);
+    if (!same_host(d->host))
+        return error_set(err, ERR_INPUT,
+                         "device %s is on host '%s', but rank %" PRId32 " runs on '%s'", d->name,
+                         d->host, w->rank, here);
+    if (w->p->emulated && !comm_one_host(w->comm))
+        return error_set(err, ERR_INPUT, "emulated devices must all be on one host");
+    return OK;
+}
+
+/* What the system could still give without swapping; all that it has where it does not say. */
+static int64_t memory_here(void)
+{
+    int64_t kib = -1;
+    char line[128];
+    FILE *f = fopen("/proc/meminfo", "re");
+    while (f && kib < 0 && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %" SCNd64, &kib) != 1) kib = -1;
+    if (f) fclose(f);
+    return kib >= 0 ? kib * 1024 : (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+}
+
+static bool on_this_host(const struct worker *w, int32_t device)
+{
+    const char *host = w->p->devices[w->rank].host, *other = w->p->devices[device].host;
+    return w->p->emulated || device == w->rank || (host && other && !strcmp(host, other));
+}
+
+static bool is_host(const struct program_device *d) { return !strcmp(d->kind, "host"); }
+
+/* Of this host's memory: lanes of the host, and what lanes apart have pinned of it. */
+static enum status check_host_memory(const struct worker *w, struct error *err)
+{
+    const struct program *p = w->p;
+    int64_t needed = 0, there = memory_here();
+    int32_t n = 0;
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        if (!on_this_host(w, i)) continue;
+        int64_t bytes =
+            is_host(&p->devices[i]) ? program_lane_bytes(p, i) : worker_pinned_bytes(w, i);
+        n++;
+        if (__builtin_add_overflow(needed, bytes, &needed)) needed = INT64_MAX;
+    }
+    if (needed <= there) return OK;
+    return error_set(err, ERR_RESOURCE,
+                     "%" PRId32 " device%s on this host need%s %" PRId64
+                     " bytes of memory; %" PRId64 " are available",
+                     n, n == 1 ? "" : "s", n == 1 ? "s" : "", needed, there);
+}
+
+/* Without what libraries keep: they have their contexts already. Saturates. */
+static int64_t lane_known(const struct program *p, int32_t lane, const struct device_memory *m)
+{
+    int64_t bytes = program_lane_bytes(p, lane);
+    if (bytes == INT64_MAX) return bytes;
+    bytes -= p->stages[p->lanes[lane].stages[0]].reserve_bytes;
+    return __builtin_add_overflow(bytes, device_memory_known(m), &bytes) ? INT64_MAX : bytes;
+}
+
+/* What the card has free, where it says so, is for all lanes on it: every rank has its context, and none has memory yet. */
+static enum status check_card_free(struct worker *w, const struct backend_device *card,
+                                   int64_t needed, struct error *err)
+{
+    const struct program_device *mine = &w->p->devices[w->rank];
+    int64_t left = 0;
+    if (!w->backend.free_bytes) return OK;
+    TRY(w->backend.free_bytes(&w->backend, &left, err));
+    if (needed <= left) return OK;
+    return error_set(err, ERR_RESOURCE,
+                     "device %s (%s, number %" PRId32 "): its lanes need %" PRId64
+                     " bytes of memory; of its %" PRId64 " are %" PRId64 " free",
+                     mine->name, card->name, mine->index, needed, card->memory_bytes, left);
+}
+
+/* Of this rank's card, all lanes that are on it. */
+static enum status check_card_memory(struct worker *w, struct error *err)
+{
+    const struct program *p = w->p;
+    const struct program_device *mine = &p->devices[w->rank];
+    struct backend_device card;
+    struct device_memory *m = ARENA_ARRAY(w->run, struct device_memory, (size_t)p->n_devices + 1);
+    int64_t needed = 0, known = 0;
+    int32_t n = 0;
+    device_memory_of(w->run, p, m);
+    TRY(w->backend.describe(&w->backend, mine->index, &card, err));
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        const struct program_device *d = &p->devices[i];
+        if (!on_this_host(w, i) || strcmp(d->kind, mine->kind) != 0 || d->index != mine->index)
+            continue;
+        int64_t bytes = program_lane_bytes(p, i), own = lane_known(p, i, &m[i]);
+        if (bytes < own) bytes = own; /* made by hand: nobody counted */
+        n++;
+        if (__builtin_add_overflow(needed, bytes, &needed)) needed = INT64_MAX;
+        if (__builtin_add_overflow(known, own, &known)) known = INT64_MAX;
+    }
+    if (needed <= card.memory_bytes) return check_card_free(w, &card, known, err);
+    return error_set(err, ERR_RESOURCE,
+                     "device %s (%s, number %" PRId32 "): %" PRId32 " lane%s need%s %" PRId64
+                     " bytes of memory; it has %" PRId64,
+                     mine->name, card.name, mine->index, n, n == 1 ? "" : "s", n == 1 ? "s" : "",
+                     needed, card.memory_bytes);
+}
+
+enum status worker_check_memory(struct worker *w, struct error *err)
+{
+    TRY(check_host_memory(w, err));
+    return w->apart ? check_card_memory(w, err) : OK;
+}
+
+enum status worker_check_device(struct worker *w, struct error *err)
+{
+    const struct program_device *d = &w->p->devices[w->rank];
+    struct backend_device is;
+    int32_t n;
+    if (is_host(d)) return OK;
+    TRY(w->backend.count(&w->backend, &n, err));
+    if (d->index >= n)
+        return error_set(err, ERR_INPUT,
+                         "device %s is number %" PRId32 " of its host, which has %" PRId32
+                         " %s device%s",
+                         d->name, d->index, n, d->kind, n == 1 ? "" : "s");
+    TRY(w->backend.describe(&w->backend, d->index, &is, err));
+    return card_is_as_said(w->p, d, &is, err);
+}
+
+/* ---- the program ------------------------------------------------------------------------------
+ */
+
+/* Of a whole row, of which the device may have a part. */
+static int64_t input_length(const struct slot *s)
+{
+    struct shape whole = part_whole(&s->shape, s->part);
+    return shape_last(&whole);
+}
+
+static enum status check_inputs(const struct worker *w, const struct program_stage *s,
+                                struct error *err)
+{
+    for (int32_t i = 0; w->o->data && i < s->n_slots; i++)
+        if (s->slots[i].input >= 0 && !input_is_of_pictures(s->slots[i].input) &&
+            input_length(&s->slots[i]) != w->p->sequence_length)
+            return error_set(err, ERR_INPUT, "input %s is not of the program's sequence length",
+                             s->slots[i].name);
+    return OK;
+}
+
+static enum status check_kernels(const struct program_stage *s, struct error *err)
+{
+    for (int32_t i = 0; i < s->n_ops; i++)
+        if (op_is_measured(s->ops[i].kind))
+            return error_set(err, ERR_INPUT,
+                             "%s: layers that were only measured have no kernels: this program is "
+                             "simulated, not run",
+                             s->ops[i].name);
+    return OK;
+}
+
+enum status worker_check_program(const struct worker *w, struct error *err)
+{
+    if (w->p->uneven)
+        return error_set(err, ERR_INPUT,
+                         "its devices are different numbers of cards that share every operator: "
+                         "such a plan is simulated, never run");
+    for (int32_t i = 0; i < w->n_chunks; i++) TRY(check_inputs(w, w->chunks[i].stage, err));
+    for (int32_t i = 0; i < w->n_chunks; i++) TRY(check_kernels(w->chunks[i].stage, err));
+    for (int32_t i = 0; w->p->emulated && i < w->p->n_links; i++)
+        if (w->p->links[i].n_hops)
+            return error_set(err, ERR_INPUT,
+                             "route %s goes through switches; those of an emulated cluster are "
+                             "simulated only",
+                             w->p->links[i].name);
+    for (int32_t i = 0; i < w->p->n_channels; i++)
+        if (w->p->channels[i].bytes > INT32_MAX)
+            return error_set(err, ERR_INPUT,
+                             "channel %" PRId32 ": a message of %" PRId64
+                             " bytes; at most 2 GiB are moved at once",
+                             i, w->p->channels[i].bytes);
+    for (int32_t i = 0; i < w->p->n_groups; i++) {
+        const struct group *g = &w->p->groups[i];
+        if (group_incoming_bytes(g) > INT32_MAX)
+            return error_set(err, ERR_INPUT,
+                             "group %s: more than 2 GiB at once; use smaller buckets", g->name);
+    }
+    return OK;
+}
+
+/* Emulated devices compute for real, one after the other where cores are few: beyond this share of
+ * the cores, or of the turns on a card, the wall falls behind the virtual clocks. */
+#define CROWDED 0.8
+
+static double busy_like(const struct program *p, const struct program_device *like)
+{
+    double busy = 0;
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        const struct program_device *d = &p->devices[i];
+        if (d->slowdown > 0 && !strcmp(d->kind, like->kind) &&
+            (is_host(like) || d->index == like->index))
+            busy += 1 / d->slowdown;
+    }
+    return busy;
+}
+
+void worker_warn_if_crowded(const struct worker *w)
+{
+    double cores = (double)sysconf(_SC_NPROCESSORS_ONLN), worst = 0;
+    for (int32_t i = 0; w->p->emulated && w->p->n_devices > 1 && i < w->p->n_devices; i++) {
+        const struct program_device *d = &w->p->devices[i];
+        double busy = busy_like(w->p, d), there = is_host(d) ? cores : 1;
+        if (busy / there <= CROWDED || busy / there <= worst) continue;
+        worst = busy / there;
+        if (is_host(d))
+            log_warn("the emulated devices together are %.1f times a core of this machine, which "
+                     "has %.0f; measured times will be too long",
+                     busy, there);
+        else
+            log_warn("the devices that are emulated on card %" PRId32
+                     " are together %.1f times it; "
+                     "measured times will be too long",
+                     d->index, busy);
+    }
+}

@@ -1,0 +1,297 @@
+#include "exec/worker/divided.h"
+
+#include "core/collective/part.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static int32_t shard_slot(const struct program_parameter *p, int part)
+{
+    if (part == 0) return p->shard->master >= 0 ? p->shard->master : p->shard->slot;
+    return p->shard->state[part - 1];
+}
+
+/* Which elements of the parameter the shard has, and where in its slot they begin. False: none. */
+static bool overlap(const struct program_stage *s, const struct program_parameter *p, int part,
+                    int64_t *first, int64_t *n, int64_t *at)
+{
+    int64_t room = shape_elements(&s->slots[shard_slot(p, part)].shape);
+    *first = p->shard->first < 0 ? -p->shard->first : 0;
+    *at = p->shard->first > 0 ? p->shard->first : 0;
+    *n = shape_elements(&p->shape) - *first;
+    if (*n > room - *at) *n = room - *at;
+    return *n > 0;
+}
+
+static enum dtype part_dtype(const struct program_stage *s, const struct program_parameter *p,
+                             int part)
+{
+    return s->slots[shard_slot(p, part)].dtype;
+}
+
+static char *part_address(const struct chunk *k, const struct program_parameter *p, int part,
+                          int64_t at)
+{
+    int32_t slot = shard_slot(p, part);
+    return (char *)lane_memory_slot(&k->memory, slot, 0) +
+           at * dtype_bytes(k->stage->slots[slot].dtype);
+}
+
+/* Of what is kept in parts: which part of the whole the parameter here is, NULL: all of it. */
+static const struct tensor_part *part_kept(const struct program_stage *s,
+                                           const struct program_parameter *p)
+{
+    return p->slot >= 0 ? s->slots[p->slot].part : NULL;
+}
+
+enum status divided_collect(struct worker *w, struct arena *a, struct divided *out, bool *finite,
+                            struct error *err)
+{
+    size_t most = 1;
+    for (int32_t i = 0; i < w->n_chunks; i++)
+        most += WORKER_PARTS * (size_t)w->chunks[i].stage->n_parameters;
+    *out = (struct divided){0, ARENA_ARRAY(a, struct divided_piece, most)};
+    for (int32_t i = 0; i < w->n_chunks; i++) {
+        const struct chunk *k = &w->chunks[i];
+        for (int32_t j = 0; j < k->stage->n_parameters; j++) {
+            const struct program_parameter *p = &k->stage->parameters[j];
+            for (int part = 0; p->shard && part < WORKER_PARTS; part++) {
+                struct divided_piece *x = &out->pieces[out->n];
+                int64_t at;
+                *x = (struct divided_piece){
+                    .parameter = p, .part = part, .kept = part_kept(k->stage, p)};
+                if (shard_slot(p, part) < 0 || !overlap(k->stage, p, part, &x->first, &x->n, &at))
+                    continue;
+                enum dtype t = part_dtype(k->stage, p, part);
+                int64_t bytes = x->n * dtype_bytes(t);
+                void *copy = arena_alloc(a, (size_t)bytes + 1, 1);
+                TRY(w->backend.download(&w->backend, copy, part_address(k, p, part, at), bytes,
+                                        err));
+                if (!worker_all_finite(copy, t, x->n)) *finite = false;
+                x->data = copy;
+                out->n++;
+            }
+        }
+    }
+    return OK;
+}
+
+/* --- out --- */
+
+struct piece_head {
+    int64_t first, n;
+};
+
+struct packing { /* runs of a part, as far as the piece has them */
+    struct arena *a;
+    const struct divided_piece *x;
+    int64_t size, bytes, capacity;
+    char *to;
+};
+
+/* n elements of the whole from `first`, which are those of the part from `at`. */
+static void pack_run(void *owner, int64_t first, int64_t at, int64_t n)
+{
+    struct packing *p = owner;
+    int64_t low = p->x->first, high = low + p->x->n;
+    if (low < at) low = at;
+    if (high > at + n) high = at + n;
+    if (low >= high) return;
+    struct piece_head head = {first + low - at, high - low};
+    int64_t bytes = (int64_t)sizeof head + head.n * p->size;
+    if (p->bytes + bytes > p->capacity) {
+        p->capacity = 2 * (p->capacity + bytes);
+        char *more = arena_alloc(p->a, (size_t)p->capacity, 1);
+        if (p->bytes) memcpy(more, p->to, (size_t)p->bytes);
+        p->to = more;
+    }
+    memcpy(p->to + p->bytes, &head, sizeof head);
+    memcpy(p->to + p->bytes + sizeof head, (const char *)p->x->data + (low - p->x->first) * p->size,
+           (size_t)(head.n * p->size));
+    p->bytes += bytes;
+}
+
+/* This rank's parts of one tensor: runs of the whole, each behind its head. */
+static char *packed(struct arena *a, const struct divided *mine, const char *name, int part,
+                    int64_t size, int64_t *bytes)
+{
+    struct packing p = {.a = a, .size = size};
+    for (int32_t i = 0; i < mine->n; i++) {
+        p.x = &mine->pieces[i];
+        if (p.x->part != part || strcmp(p.x->parameter->name, name) != 0) continue;
+        if (p.x->kept) {
+            struct region r = part_region(a, &p.x->parameter->shape, p.x->kept);
+            region_walk(&r, pack_run, &p);
+        } else {
+            pack_run(&p, 0, 0, shape_elements(&p.x->parameter->shape));
+        }
+    }
+    *bytes = p.bytes;
+    return p.to;
+}
+
+/* Every element comes from some rank; from several where they have all computed it. */
+static void unpack(struct arena *a, const char *from, int64_t bytes, int64_t size, int64_t elements,
+                   char *out)
+{
+    char *seen = arena_alloc(a, (size_t)elements + 1, 1);
+    memset(seen, 0, (size_t)elements);
+    for (const char *end = from + bytes; from < end;) {
+        struct piece_head head;
+        memcpy(&head, from, sizeof head);
+        memcpy(out + head.first * size, from + sizeof head, (size_t)(head.n * size));
+        memset(seen + head.first, 1, (size_t)head.n);
+        from += sizeof head + (size_t)(head.n * size);
+    }
+    if (elements && memchr(seen, 0, (size_t)elements))
+        BUG("nobody has element %" PRId64 " of a divided tensor",
+            (int64_t)((char *)memchr(seen, 0, (size_t)elements) - seen));
+}
+
+/* Tensors that wait on rank 0 for their file. */
+struct batch {
+    struct arena *arena;
+    struct checkpoint_tensor *rows; /* all so far; those from `written` on wait */
+    const void **data;
+    int32_t n, written, files;
+    size_t rows_capacity, data_capacity;
+    int64_t bytes;
+};
+
+static enum status write_batch(struct worker *w, struct batch *b, const char *folder,
+                               struct error *err)
+{
+    char file[32];
+    int32_t n = b->n - b->written;
+    if (!n) return OK;
+    snprintf(file, sizeof file, "divided-%04" PRId32 ".bin", b->files++);
+    comm_working(w->comm, true);
+    enum status st = checkpoint_write(b->arena, folder, file, b->rows + b->written,
+                                      b->data + b->written, n, err);
+    comm_working(w->comm, false);
+    TRY(st);
+    b->written = b->n;
+    b->bytes = 0;
+    arena_reset(b->arena);
+    return OK;
+}
+
+static enum status add_row(struct arena *a, struct batch *b, const struct program_parameter *p,
+                           const struct shape *whole, int part, enum dtype t, const void *data,
+                           struct error *err)
+{
+    b->rows = arena_grow(a, b->rows, (size_t)b->n, &b->rows_capacity, sizeof *b->rows);
+    b->data = arena_grow(a, b->data, (size_t)b->n, &b->data_capacity, sizeof *b->data);
+    struct checkpoint_tensor *x = &b->rows[b->n];
+    *x = (struct checkpoint_tensor){
+        .shape = *whole, .dtype = (int32_t)t, .bytes = shape_elements(whole) * dtype_bytes(t)};
+    TRY(worker_part_name(x->name, sizeof x->name, p, part, err));
+    b->data[b->n++] = data;
+    b->bytes += x->bytes;
+    return OK;
+}
+
+/* One tensor from everybody to rank 0. */
+static enum status gather_part(struct worker *w, struct arena *a, const struct divided *mine,
+                               const struct program_stage *s, const struct program_parameter *p,
+                               int part, struct batch *b, struct error *err)
+{
+    enum dtype t = part_dtype(s, p, part);
+    struct shape shape = part_whole(&p->shape, part_kept(s, p));
+    int64_t size = dtype_bytes(t), bytes, total, elements = shape_elements(&shape);
+    struct arena *sent = arena_new();
+    char *from = packed(sent, mine, p->name, part, size, &bytes);
+    char *all = comm_gather(w->comm, sent, from, bytes, &total);
+    enum status st = OK;
+    if (w->rank == 0) {
+        char *whole = arena_alloc(b->arena, (size_t)(elements * size) + 1, 1);
+        unpack(sent, all, total, size, elements, whole);
+        st = add_row(a, b, p, &shape, part, t, whole, err);
+    }
+    arena_free(sent);
+    return st;
+}
+
+static enum status write_stage(struct worker *w, struct arena *a, const char *folder,
+                               const struct divided *mine, const struct program_stage *s,
+                               struct batch *b, struct error *err)
+{
+    for (int32_t j = 0; j < s->n_parameters; j++) {
+        const struct program_parameter *p = &s->parameters[j];
+        if (!p->shard || !worker_owns(w->p, s, p->name)) continue;
+        enum status st = OK; /* a rank that fails goes on, since the others wait for its parts */
+        for (int part = 0; part < WORKER_PARTS; part++)
+            if (shard_slot(p, part) >= 0) {
+                enum status now = gather_part(w, a, mine, s, p, part, b, err);
+                if (st == OK) st = now;
+            }
+        if (st == OK && w->rank == 0 && b->bytes >= DIVIDED_FILE_BYTES)
+            st = write_batch(w, b, folder, err);
+        TRY(comm_agree(w->comm, st, err));
+    }
+    return OK;
+}
+
+enum status divided_write(struct worker *w, struct arena *a, const char *folder,
+                          const struct divided *mine, struct checkpoint_tensor **tensors,
+                          int32_t *n, struct error *err)
+{
+    struct batch b = {.arena = arena_new()};
+    enum status st = OK;
+    for (int32_t i = 0; i < w->p->n_stages && st == OK; i++)
+        st = write_stage(w, a, folder, mine, &w->p->stages[i], &b, err);
+    if (st == OK && w->rank == 0) st = write_batch(w, &b, folder, err);
+    *tensors = b.rows;
+    *n = b.n;
+    arena_free(b.arena);
+    return st;
+}
+
+/* --- in --- */
+
+static enum status load_part(struct worker *w, struct arena *a, const struct checkpoint *c,
+                             const struct chunk *k, const struct program_parameter *p, int part,
+                             struct error *err)
+{
+    int64_t first, n, at;
+    char name[256];
+    bool whole = part == 0 && p->slot >= 0; /* the shard lies inside it */
+    if (shard_slot(p, part) < 0) return OK;
+    if (!overlap(k->stage, p, part, &first, &n, &at) && !whole) return OK;
+    enum dtype t = part_dtype(k->stage, p, part);
+    const struct tensor_part *kept = part_kept(k->stage, p);
+    struct shape shape = part_whole(&p->shape, kept);
+    int64_t size = dtype_bytes(t), elements = shape_elements(&p->shape);
+    char *copy = arena_alloc(a, (size_t)(shape_elements(&shape) * size) + 1, 1);
+    TRY(worker_part_name(name, sizeof name, p, part, err));
+    TRY(checkpoint_load(c, name, &shape, t, copy, err));
+    if (kept) {
+        struct region r = part_region(a, &p->shape, kept);
+        char *mine = arena_alloc(a, (size_t)(elements * size) + 1, 1);
+        region_copy(&r, t, copy, mine, REGION_PACK);
+        copy = mine;
+    }
+    bool mastered = part == 0 && p->shard->master >= 0;
+    if (whole && !mastered)
+        return w->backend.upload(&w->backend, lane_memory_slot(&k->memory, p->slot, 0), copy,
+                                 elements * size, err);
+    if (n > 0)
+        TRY(w->backend.upload(&w->backend, part_address(k, p, part, at), copy + first * size,
+                              n * size, err));
+    if (!mastered) return OK;
+    if (whole) return worker_narrow(w, a, k, p->slot, 0, copy, elements, err);
+    return worker_narrow(w, a, k, p->shard->slot, at, copy + first * size, n, err);
+}
+
+enum status divided_load(struct worker *w, const struct checkpoint *c, const struct chunk *k,
+                         const struct program_parameter *p, struct error *err)
+{
+    for (int part = 0; part < WORKER_PARTS; part++) {
+        struct arena *scratch = arena_new();
+        enum status st = load_part(w, scratch, c, k, p, part, err);
+        arena_free(scratch);
+        TRY(st);
+    }
+    return OK;
+}

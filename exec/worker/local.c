@@ -1,0 +1,70 @@
+/* exec/worker/local.c - sums of the chunks of one device whose memory is apart (GROUP_LOCAL): the device's own operators on its
+ * compute stream, in the order of members, so that they are the bits that a host lane gets. */
+#include "exec/worker/internal.h"
+
+#include "core/base/arena.h"
+
+struct pairing {
+    struct local_sum *to;
+    struct arena *a;
+    size_t capacity;
+    int64_t size; /* of an element */
+};
+
+static void add_piece(struct pairing *v, char *to, char *from, int64_t elements, bool adds)
+{
+    struct local_sum *s = v->to;
+    s->pieces = arena_grow(v->a, s->pieces, (size_t)s->n, &v->capacity, sizeof *s->pieces);
+    struct local_piece *x = &s->pieces[s->n++];
+    *x = (struct local_piece){to, from, elements, adds, {.n_inputs = 1, .n_outputs = 1}};
+    x->shapes.input[0] = x->shapes.output[0] = (struct shape){1, {elements}};
+}
+
+/* y += x, or x = y, over two lists of pieces of as many elements. */
+static void pair_up(struct pairing *v, const struct collective_member *y,
+                    const struct collective_member *x, bool adds)
+{
+    int64_t at_x = 0, at_y = 0;
+    for (int32_t i = 0, k = 0; i < y->n_pieces && k < x->n_pieces;) {
+        int64_t left_y = y->pieces[i].elements - at_y, left_x = x->pieces[k].elements - at_x,
+                n = left_y < left_x ? left_y : left_x;
+        char *sum = y->pieces[i].data + at_y * v->size, *other = x->pieces[k].data + at_x * v->size;
+        if (n) add_piece(v, adds ? sum : other, adds ? other : sum, n, adds);
+        at_y = n == left_y ? 0 : at_y + n, i += n == left_y;
+        at_x = n == left_x ? 0 : at_x + n, k += n == left_x;
+    }
+}
+
+void worker_local_prepare(struct worker *w, int32_t group)
+{
+    const struct collective_member *first = &w->mover.collectives.members[group];
+    struct pairing v = {&w->sums[group], w->run, 0,
+                        dtype_bytes(dtype_master(w->p->groups[group].dtype))};
+    for (const struct collective_member *m = first->also; m; m = m->also)
+        pair_up(&v, first, m, true);
+    for (const struct collective_member *m = first->also; m; m = m->also)
+        pair_up(&v, first, m, false);
+}
+
+enum status worker_local_sum(struct worker *w, int32_t group, struct error *err)
+{
+    struct backend *b = &w->backend;
+    const struct local_sum *s = &w->sums[group];
+    static const struct op_attrs none;
+    enum dtype t = dtype_master(w->p->groups[group].dtype);
+    ahead_break(w);
+    for (int32_t i = 0; i < s->n; i++) {
+        const struct local_piece *x = &s->pieces[i];
+        struct op_call add = {.kind = OP_accumulate,
+                              .dtype = t,
+                              .attrs = &none,
+                              .shapes = &x->shapes,
+                              .input = {x->from},
+                              .output = {x->to}};
+        if (x->adds)
+            TRY(b->run(b, STREAM_COMPUTE, &add, err));
+        else
+            TRY(b->copy(b, STREAM_COMPUTE, x->to, x->from, x->elements * dtype_bytes(t), err));
+    }
+    return OK;
+}

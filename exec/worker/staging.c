@@ -1,0 +1,162 @@
+/* exec/worker/staging.c - what the host has of a lane's memory while it runs a collective for it.
+ *
+ * A mirror lies in pinned memory: the segments of a sum one behind the other, then this member's own parts of them, then
+ * the ring of microbatches kept apart; or the two operands of a meeting. Everything starts at a multiple of 64 bytes. Which of it
+ * goes down before and up after follows from the algorithm: no more than it reads and writes, since what else is in a slot
+ * may be another group's. Neighbours on both sides go in one copy. */
+#include "exec/worker/internal.h"
+
+#include "core/base/arena.h"
+
+#include <string.h>
+
+enum { ALIGN = 64 };
+static int64_t align(int64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
+
+static int64_t slots_bytes(const struct program_stage *s, const int32_t *slots, int32_t n)
+{
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < n; i++) bytes += align(s->slots[slots[i]].bytes);
+    return bytes;
+}
+
+static int64_t own_first(const struct program_stage *s, const struct group_member *m)
+{
+    return slots_bytes(s, m->segments, m->n_segments);
+}
+
+static int64_t ring_first(const struct program_stage *s, const struct group_member *m)
+{
+    return own_first(s, m) + (m->own ? slots_bytes(s, m->own, m->n_segments) : 0);
+}
+
+static int64_t ring_bytes(const struct program_stage *s, const struct group_member *m)
+{
+    return m->apart < 0 ? 0 : s->rings[m->apart].count * s->rings[m->apart].stride_bytes;
+}
+
+int64_t worker_mirror_bytes(const struct program *p, int32_t group, int32_t member)
+{
+    const struct group *g = &p->groups[group];
+    const struct group_member *m = &g->members[member];
+    const struct program_stage *s = &p->stages[m->stage];
+    if (g->meeting)
+        return align(s->slots[g->meeting->in[member]].bytes) +
+               align(s->slots[g->meeting->out[member]].bytes);
+    return ring_first(s, m) + align(ring_bytes(s, m));
+}
+
+struct worker_mirror worker_mirror_of(const struct worker *w, const struct chunk *k, int32_t group,
+                                      int32_t member)
+{
+    const struct group_member *m = &w->p->groups[group].members[member];
+    struct worker_mirror x = {.segments = w->mirror};
+    if (w->p->groups[group].meeting) return x;
+    x.own = w->mirror + own_first(k->stage, m);
+    x.ring = w->mirror + ring_first(k->stage, m);
+    return x;
+}
+
+/* ---- moves ------------------------------------------------------------------------------------
+ */
+
+struct moving {
+    struct arena *a;
+    struct bounce_group *to;
+    size_t capacity;
+    char *device, *pinned;
+    int64_t size; /* of an element */
+    bool fetch, give;
+};
+
+static void add_move(struct moving *v, int64_t offset, int64_t bytes)
+{
+    struct bounce_group *g = v->to;
+    struct bounce_move x = {v->device + offset, v->pinned + offset, bytes, v->fetch, v->give};
+    struct bounce_move *last = g->n_moves ? &g->moves[g->n_moves - 1] : NULL;
+    if (!bytes || (!v->fetch && !v->give)) return;
+    if (last && last->fetch == x.fetch && last->give == x.give &&
+        x.device - last->device == x.pinned - last->pinned &&
+        x.device >= last->device + last->bytes && x.device - last->device - last->bytes < ALIGN &&
+        offset == 0) {
+        last->bytes = x.device + bytes - last->device;
+        return;
+    }
+    g->moves = arena_grow(v->a, g->moves, (size_t)g->n_moves, &v->capacity, sizeof *g->moves);
+    g->moves[g->n_moves++] = x;
+}
+
+static void move_run(void *owner, int64_t first, int64_t packed, int64_t n)
+{
+    struct moving *v = owner;
+    (void)packed;
+    add_move(v, first * v->size, n * v->size);
+}
+
+/* One segment of a sum that is not divided. */
+static void move_segment(struct moving *v, const struct group_member *m, const struct slot *slot,
+                         int32_t segment)
+{
+    if (m->within && m->within[segment].n_dims)
+        region_walk(&m->within[segment], move_run, v);
+    else
+        add_move(v, 0, slot->bytes);
+}
+
+/* Of a divided sum: scattered it is read whole and one chunk of it is kept, gathered the other way round. */
+static void move_divided(struct moving *v, const struct group *g, const struct group_member *m,
+                         const struct slot *slot, int32_t member)
+{
+    bool scatter = g->algorithm == GROUP_SCATTER;
+    int64_t chunk = shape_elements(&slot->shape) / g->n_members * v->size,
+            at = group_own_chunk(member, g->n_members) * chunk;
+    v->fetch = scatter, v->give = !scatter;
+    add_move(v, 0, slot->bytes);
+    v->fetch = !scatter, v->give = scatter;
+    if (!m->own) add_move(v, at, chunk);
+}
+
+void worker_mirror_group(struct worker *w, const struct chunk *k, int32_t group, int32_t member,
+                         struct bounce_group *out)
+{
+    const struct group *g = &w->p->groups[group];
+    const struct group_member *m = &g->members[member];
+    const struct program_stage *s = k->stage;
+    struct worker_mirror mirror = worker_mirror_of(w, k, group, member);
+    struct moving v = {.a = w->run, .to = out};
+    if (g->n_members < 2 && g->algorithm != GROUP_CHAIN) return;
+    for (int32_t i = 0; i < m->n_segments; i++) {
+        const struct slot *slot = &s->slots[m->segments[i]];
+        v.device = lane_memory_slot(&k->memory, m->segments[i], 0);
+        v.pinned = mirror.segments + slots_bytes(s, m->segments, i);
+        v.size = dtype_bytes(slot->dtype);
+        v.fetch = !m->silent && m->apart < 0, v.give = true;
+        if (group_divides(g))
+            move_divided(&v, g, m, slot, member);
+        else
+            move_segment(&v, m, slot, i);
+    }
+    for (int32_t i = 0; m->own && i < m->n_segments; i++) {
+        v.device = lane_memory_slot(&k->memory, m->own[i], 0);
+        v.pinned = mirror.own + slots_bytes(s, m->own, i);
+        v.fetch = true, v.give = g->algorithm == GROUP_SCATTER;
+        add_move(&v, 0, s->slots[m->own[i]].bytes);
+    }
+    if (m->apart < 0) return;
+    v.device = k->memory.ring[m->apart], v.pinned = mirror.ring;
+    v.fetch = true, v.give = false;
+    add_move(&v, 0, ring_bytes(s, m));
+}
+
+void worker_mirror_meeting(struct worker *w, const struct chunk *k, int32_t group, int32_t member,
+                           struct bounce_group *out)
+{
+    const struct meeting *m = w->p->groups[group].meeting;
+    const struct slot *in = &k->stage->slots[m->in[member]];
+    out->in = lane_memory_place(&k->memory, m->in[member]);
+    out->out = lane_memory_place(&k->memory, m->out[member]);
+    out->in_bytes = in->bytes;
+    out->out_bytes = k->stage->slots[m->out[member]].bytes;
+    out->in_pinned = w->mirror;
+    out->out_pinned = m->in[member] == m->out[member] ? w->mirror : w->mirror + align(in->bytes);
+}

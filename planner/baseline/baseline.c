@@ -1,0 +1,259 @@
+#include "planner/baseline/baseline.h"
+
+#include "core/base/arena.h"
+
+#include <stdio.h>
+
+#define MIB (INT64_C(1) << 20)
+
+void plan_skeleton(struct arena *a, const struct space *s, const char *name, int32_t n_replicas,
+                   const int32_t *n_stages, struct plan *out)
+{
+    *out = (struct plan){.name = name,
+                         .seed = s->job->seed,
+                         .microbatch = s->microbatch,
+                         .steps = 1,
+                         .n_replicas = n_replicas,
+                         .job = *s->job,
+                         .cluster = *s->cluster};
+    out->replicas = ARENA_ARRAY(a, struct plan_replica, (size_t)n_replicas);
+    for (int32_t r = 0; r < n_replicas; r++) {
+        out->replicas[r].n_stages = n_stages[r];
+        out->replicas[r].stages = ARENA_ARRAY(a, struct plan_stage, (size_t)n_stages[r]);
+        for (int32_t i = 0; i < n_stages[r]; i++) out->replicas[r].stages[i].receive_ahead = 2;
+    }
+}
+
+/* --- what families have in common --- */
+
+static int32_t devices_of(const struct baseline_task *k, int32_t bed)
+{
+    return k->team ? k->n_team : k->beds[bed].cluster.n_devices;
+}
+
+/* A full replica on each device. */
+static struct setting replicas(const struct baseline_task *k, int32_t size)
+{
+    return (struct setting){.size = size,
+                            .stages = 1,
+                            .replicas = devices_of(k, 0),
+                            .chunks = 1,
+                            .cut = CUT_EVEN,
+                            .team = k->team};
+}
+
+/* One device has nobody to sum with. */
+static bool alone(struct baseline_task *k, const char *what)
+{
+    if (devices_of(k, 0) > 1) return false;
+    snprintf(k->why, sizeof k->why, "one device alone %s", what);
+    return true;
+}
+
+/* A part of what the largest stage has in parameters, at least 64 KiB. */
+static enum status part_bytes(struct baseline_task *k, const struct setting *x, int64_t parts,
+                              int64_t *out, struct error *err)
+{
+    struct space *s;
+    TRY(baseline_space(k, x->bed, x->size, &s, err));
+    *out = space_stage(s, 0, 0, s->n_layers - 1)->parameter_bytes / x->stages / parts;
+    if (*out < 65536) *out = 65536;
+    return OK;
+}
+
+/* The setting with each of these buckets: parts of the parameters, then sizes. */
+static enum status with_buckets(struct baseline_task *k, struct setting x, const int64_t *parts,
+                                int32_t n_parts, const int64_t *sizes, int32_t n_sizes,
+                                struct error *err)
+{
+    for (int32_t i = 0; i < n_parts; i++) {
+        TRY(part_bytes(k, &x, parts[i], &x.bucket_bytes, err));
+        TRY(baseline_add(k, x, err));
+    }
+    for (int32_t i = 0; i < n_sizes; i++) {
+        x.bucket_bytes = sizes[i];
+        TRY(baseline_add(k, x, err));
+    }
+    return OK;
+}
+
+/* --- one replica a device --- */
+
+static enum status data_parallel(struct baseline_task *k, struct error *err)
+{
+    for (int32_t i = 0; i < k->n_sizes; i++) TRY(baseline_add(k, replicas(k, i), err));
+    return OK;
+}
+
+static enum status ddp(struct baseline_task *k, struct error *err)
+{
+    static const int64_t parts[] = {2, 4, 8}, sizes[] = {25 * MIB}; /* torch's default */
+    if (alone(k, "has no gradients to sum")) return OK;
+    for (int32_t i = 0; i < k->n_sizes; i++)
+        TRY(with_buckets(k, replicas(k, i), parts, 3, sizes, 1, err));
+    return OK;
+}
+
+static enum status horovod_ring(struct baseline_task *k, struct error *err)
+{
+    static const int64_t sizes[] = {0, 64 * MIB, 128 * MIB};
+    if (alone(k, "has no gradients to sum")) return OK;
+    for (int32_t i = 0; i < k->n_sizes; i++)
+        TRY(with_buckets(k, replicas(k, i), NULL, 0, sizes, 3, err));
+    return OK;
+}
+
+static enum status divided(struct baseline_task *k, int32_t zero, const int64_t *parts,
+                           int32_t n_parts, bool whole, struct error *err)
+{
+    static const int64_t layers[] = {0};
+    if (alone(k, "has nobody to divide with")) return OK;
+    for (int32_t i = 0; i < k->n_sizes; i++) {
+        struct setting x = replicas(k, i);
+        x.zero = zero;
+        TRY(with_buckets(k, x, parts, n_parts, layers, whole, err));
+    }
+    return OK;
+}
+
+static enum status zero_1(struct baseline_task *k, struct error *err)
+{
+    static const int64_t parts[] = {2, 4, 8};
+    return divided(k, 1, parts, 3, true, err);
+}
+
+static enum status zero_2(struct baseline_task *k, struct error *err)
+{
+    static const int64_t parts[] = {4, 8};
+    return divided(k, 2, parts, 2, true, err);
+}
+
+static enum status zero_3(struct baseline_task *k, struct error *err)
+{
+    static const int64_t parts[] = {2, 4, 8};
+    return divided(k, 3, parts, 3, true, err);
+}
+
+/* Layer by layer, and two layers: a block. */
+static enum status fsdp(struct baseline_task *k, struct error *err)
+{
+    struct space *s;
+    TRY(baseline_space(k, 0, 0, &s, err));
+    int64_t parts[] = {s->n_layers > 2 ? s->n_layers / 2 : 1};
+    return divided(k, 3, parts, 1, true, err);
+}
+
+/* --- pipelines --- */
+
+static enum status even_pipeline(struct baseline_task *k, struct error *err)
+{
+    for (int32_t i = 0; i < k->n_sizes; i++) {
+        struct setting x = replicas(k, i);
+        x.stages = x.replicas, x.replicas = 1;
+        TRY(baseline_add(k, x, err));
+    }
+    return OK;
+}
+
+/* Both ways to place pipelines where they differ. */
+static enum status both_places(struct baseline_task *k, struct setting x, struct error *err)
+{
+    TRY(baseline_add(k, x, err));
+    if (x.stages == 1 || x.replicas == 1) return OK;
+    x.strided = true;
+    return baseline_add(k, x, err);
+}
+
+/* Every way to part n devices into equal pipelines of at least `least` stages, given to `family`. */
+typedef enum status part_family(struct baseline_task *k, struct setting x, struct error *err);
+
+static enum status all_parts(struct baseline_task *k, int32_t bed, int32_t least,
+                             part_family *family, struct error *err)
+{
+    int32_t n = devices_of(k, bed);
+    for (int32_t i = 0; i < k->n_sizes; i++)
+        for (int32_t p = least; p <= n; p++) {
+            if (n % p) continue;
+            struct setting x = replicas(k, i);
+            x.bed = bed, x.stages = p, x.replicas = n / p;
+            TRY(family(k, x, err));
+        }
+    return OK;
+}
+
+static enum status gpipe_part(struct baseline_task *k, struct setting x, struct error *err)
+{
+    x.cut = CUT_BALANCED, x.gpipe = true;
+    TRY(both_places(k, x, err));
+    x.recompute = RECOMPUTE_STAGE;
+    return both_places(k, x, err);
+}
+
+static enum status gpipe(struct baseline_task *k, struct error *err)
+{
+    if (alone(k, "is no pipeline")) return OK;
+    return all_parts(k, 0, 2, gpipe_part, err);
+}
+
+static enum status megatron_part(struct baseline_task *k, struct setting x, struct error *err)
+{
+    for (x.chunks = 1; x.chunks <= 4; x.chunks *= 2) {
+        if (x.chunks > 1 && x.stages == 1) break;
+        x.zero = 0, x.bucket_bytes = 0;
+        if (x.replicas > 1) TRY(part_bytes(k, &x, 4, &x.bucket_bytes, err));
+        TRY(both_places(k, x, err));
+        if (x.replicas == 1) continue;
+        x.zero = 1; /* its distributed optimizer */
+        TRY(both_places(k, x, err));
+    }
+    return OK;
+}
+
+static enum status on_beds(struct baseline_task *k, part_family *family, struct error *err)
+{
+    for (int32_t b = 0; b < k->n_beds; b++)
+        if (k->beds[b].possible) TRY(all_parts(k, b, 1, family, err));
+    return OK;
+}
+
+static enum status megatron(struct baseline_task *k, struct error *err)
+{
+    return on_beds(k, megatron_part, err);
+}
+
+static enum status alpa_part(struct baseline_task *k, struct setting x, struct error *err)
+{
+    struct space *s;
+    TRY(baseline_space(k, x.bed, x.size, &s, err));
+    x.cut = CUT_COARSE;
+    for (x.coarse = 8; x.coarse <= 16; x.coarse *= 2) {
+        if (x.coarse > s->n_layers) x.coarse = s->n_layers;
+        TRY(both_places(k, x, err));
+        if (x.coarse == s->n_layers) break;
+    }
+    return OK;
+}
+
+static enum status alpa_coarse(struct baseline_task *k, struct error *err)
+{
+    return on_beds(k, alpa_part, err);
+}
+
+/* --- the table --- */
+
+#define harp_published NULL
+#define hap NULL
+static const struct {
+    const char *name;
+    baseline_family *settings;
+} table[] = {
+#define X(id, name, help) {name, id},
+    BASELINES(X)
+#undef X
+};
+#undef hap
+#undef harp_published
+
+int32_t baseline_count(void) { return (int32_t)(sizeof table / sizeof *table); }
+const char *baseline_name(int32_t i) { return table[i].name; }
+baseline_family *baseline_settings(int32_t i) { return table[i].settings; }

@@ -1,0 +1,91 @@
+/* planner/baseline/baseline.h - textbook plans as points of the same plan space: families of settings.
+ *
+ * A family enumerates settings; each has an estimate, which only ranks them, and makes one plan, which is simulated. Most
+ * families are grids: `replicas` equal pipelines of `stages` stages (times `chunks` on every device). HARP's plans are not
+ * and are made whole (baseline_harp.h).
+ */
+#ifndef PLANNER_BASELINE_BASELINE_H
+#define PLANNER_BASELINE_BASELINE_H
+
+#include "planner/candidate/space.h"
+#include "planner/candidate/search_context.h"
+
+/* How a family cuts layers into stages. EVEN: equal numbers; BALANCED: the slowest stage as fast as it gets; COARSE: the
+ * same, with HARP's closed form, over `coarse` runs of layers of about equal cost. */
+enum baseline_cut { CUT_EVEN, CUT_BALANCED, CUT_COARSE };
+
+/* One choice of a family. Devices: listed: replica after replica, in the order of the cluster; strided: the first stages of
+ * all replicas, then their second ones. */
+struct setting {
+    int32_t bed, size; /* into baseline_task's */
+    int32_t stages, replicas, chunks, coarse;
+    enum baseline_cut cut;
+    bool strided, gpipe;
+    enum recompute recompute;
+    int32_t zero;
+    int64_t bucket_bytes;
+    const int32_t *team; /* the task's */
+    int64_t estimate_ns; /* INT64_MAX: it cannot be */
+    int32_t number;      /* of the order in which settings came; ties */
+};
+
+/* A cluster in which some cards may share operators, and its space for each microbatch size (NULL: not asked for yet). */
+struct bed {
+    int32_t cards;
+    bool possible; /* every node's cards can be taken together so many at a time */
+    struct cluster cluster;
+    struct job job; /* its model knows how many */
+    struct cost *cost;
+    struct device_graph *graph;
+    struct space **spaces; /* (n_sizes) */
+};
+
+/* What all families draw on, and the settings of the one at hand. */
+struct baseline_task {
+    struct arena *arena;
+    struct tries *t;
+    const struct job *job;
+    const struct cluster *cluster;
+    const struct profile *profile;
+    const int64_t *sizes; /* (n_sizes) microbatch sizes */
+    int32_t n_sizes, n_beds;
+    struct bed *beds; /* beds[0]: the cluster as it is */
+    /* (n_team) devices of beds[0] that the families of grids may use; NULL: every device */
+    const int32_t *team;
+    int32_t n_team;
+    int64_t limit_ns;   /* plans of a team must beat it to be worth a simulation */
+    int32_t most_tries; /* simulations a family */
+    int64_t calls;      /* of stages, in all that was lowered to score them */
+    int32_t n_settings;
+    size_t capacity;
+    struct setting *settings;
+    char why
+        [256]; /* of the setting of the family that cannot be and comes nearest to it; the first of those */
+    /* how far that is: bytes that a device lacks; numbers that do not go up are farther than any */
+    int64_t miss;
+};
+
+/* Adds the settings of a family; none, and `why`, where it cannot exist. */
+typedef enum status baseline_family(struct baseline_task *k, struct error *err);
+
+int32_t baseline_count(void);
+const char *baseline_name(int32_t i);
+baseline_family *baseline_settings(int32_t i); /* NULL: harp-published's and hap's are made whole */
+
+/* The beds that the search's options ask for; errors: those of the cluster as it is. */
+MUST_CHECK enum status baseline_beds(struct baseline_task *k, struct error *err);
+/* The space of a bed and size, made when first asked for. */
+MUST_CHECK enum status baseline_space(struct baseline_task *k, int32_t bed, int32_t size,
+                                      struct space **out, struct error *err);
+/* Estimates x and keeps it, or says why it cannot be. */
+MUST_CHECK enum status baseline_add(struct baseline_task *k, struct setting x, struct error *err);
+/* The setting's plan; ERR_INFEASIBLE says why not. */
+MUST_CHECK enum status baseline_make(struct baseline_task *k, const struct setting *x,
+                                     const char *name, struct arena *a, struct plan *out,
+                                     struct error *err);
+
+/* A plan with one replica per row of n_stages and default schedules; what baselines and the search fill in. */
+void plan_skeleton(struct arena *a, const struct space *s, const char *name, int32_t n_replicas,
+                   const int32_t *n_stages, struct plan *out);
+
+#endif

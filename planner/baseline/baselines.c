@@ -1,0 +1,472 @@
+#include "planner/baseline/baselines.h"
+
+#include "core/base/arena.h"
+#include "planner/baseline/baseline.h"
+#include "planner/baseline/harp.h"
+#include "planner/baseline/baselines_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Layers lowered in all simulations of one family, in one of them, and beside a large search in the first of all families and
+ * in all simulations of those that are tried as if alone: what about a quarter of a second, three seconds, half a second and
+ * one second pay for. */
+enum {
+    LAYERS_A_FAMILY = 6000,
+    LAYERS_A_PLAN = 60000,
+    LAYERS_BESIDE = 10000,
+    LAYERS_WHOLE = 40000,
+    TRIES_MOST = 10,
+    WHOLE_LANES = 32, /* devices beside whose search families are made as if alone */
+    REST_LANES = 64,  /* beside whose search every family is tried, and what may beat them all */
+    REST_MS = 3000,   /* work for that, at most: scorer_work */
+    LANES_A_FAMILY = 4000,
+    LANES_BESIDE = 512,
+    LANES_A_PLAN = 2560,
+    CALLS_MOST = 20000000 /* of all families together, beside the first plan: what about four seconds pay for */
+};
+#define HOPELESS 1.5 /* times the best estimate: not simulated */
+#define SURE 0.95    /* of an estimate: no plan was simulated faster than that, see score_rest */
+
+/* --- scoring --- */
+
+/* What a plan has lowering write down. */
+int64_t scoring_layers(const struct plan *p)
+{
+    int64_t n = 0;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t s = 0; s < p->replicas[r].n_stages; s++) {
+            const struct plan_stage *x = &p->replicas[r].stages[s];
+            n += (int64_t)(x->last_layer - x->first_layer + 1) * plan_stage_devices(x);
+        }
+    return n;
+}
+
+static int64_t calls_of(const struct plan *p)
+{
+    int64_t n = 0;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t s = 0; s < p->replicas[r].n_stages; s++)
+            n += 2 * (int64_t)p->replicas[r].microbatches *
+                 plan_stage_devices(&p->replicas[r].stages[s]);
+    return n;
+}
+
+bool baselines_plain(const struct plan *p)
+{
+    for (int32_t r = 0; r < p->n_replicas; r++) {
+        if (p->replicas[r].schedule || p->replicas[r].orders) return false;
+        for (int32_t s = 0; s < p->replicas[r].n_stages; s++) {
+            const struct plan_stage *x = &p->replicas[r].stages[s];
+            int32_t warmup = p->replicas[r].n_stages - s; /* 1F1B's */
+            if (warmup > p->replicas[r].microbatches) warmup = p->replicas[r].microbatches;
+            if (x->n_shards || x->order || x->zero || x->bucket_bytes || x->warmup > warmup)
+                return false;
+        }
+    }
+    return true;
+}
+
+void scoring_note(struct scoring *x, const char *why, int64_t miss)
+{
+    if (x->b->iteration_ns != INT64_MAX || (*x->why && miss >= x->miss)) return;
+    snprintf(x->why, sizeof x->why, "%s", why);
+    x->miss = miss;
+}
+
+static int64_t lacking(const struct program *p)
+{
+    int64_t most = 0;
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        int64_t lacks = program_lane_bytes(p, i) - p->devices[i].memory_bytes;
+        if (lacks > most) most = lacks;
+    }
+    return most;
+}
+
+/* Why a plan that can be cut so does not run, if it came nearer than those before it. */
+void scoring_find_why(struct scoring *x, const struct space *s, const struct plan *p)
+{
+    struct arena *scratch = arena_new();
+    struct program program;
+    struct error why = {0};
+    struct lower_options o = *x->k->t->lower;
+    o.check_memory = false;
+    bool lowered = lower_plan_graphs(scratch, p, &s->graphs, &o, &program, &why) == OK;
+    int64_t miss = lowered ? lacking(&program) : INT64_MAX;
+    o.check_memory = true;
+    if (!lowered)
+        scoring_note(x, why.text, miss);
+    else if ((!*x->why || miss < x->miss) &&
+             lower_plan_graphs(scratch, p, &s->graphs, &o, &program, &why) != OK)
+        scoring_note(x, why.text, miss);
+    arena_free(scratch);
+}
+
+/* Of the exact search's class it prunes there; the best stands for the family. */
+void scoring_keep(struct scoring *x, const struct space *s, const struct plan *p, int64_t ns)
+{
+    struct tries *t = x->k->t;
+    if (s->n_devices <= QUICK_LANES && s->cluster->n_devices == x->k->cluster->n_devices &&
+        baselines_plain(p))
+        kept_add(&t->kept, p, ns);
+    if (ns >= x->b->iteration_ns) return;
+    x->b->iteration_ns = ns;
+    x->b->plan = score_copy_plan(t->arena, p);
+}
+
+static enum status score(struct scoring *x, const struct space *s, struct plan *p,
+                         struct error *err)
+{
+    int64_t ns, layers = scoring_layers(p);
+    struct tries *t = x->k->t;
+    if (layers > LAYERS_A_PLAN) {
+        char text[160];
+        snprintf(text, sizeof text,
+                 "%d replicas of %d layers are more than a baseline is worth simulating",
+                 (int)p->n_replicas, (int)s->n_layers);
+        scoring_note(x, text, INT64_MAX);
+        return OK;
+    }
+    if (s->n_devices > LANES_A_PLAN) {
+        char text[160];
+        snprintf(text, sizeof text,
+                 "%d devices take minutes to simulate; with --tensor-parallel cards are taken "
+                 "together",
+                 (int)s->n_devices);
+        scoring_note(x, text, INT64_MAX);
+        return OK;
+    }
+    int64_t calls = calls_of(p);
+    if (x->k->calls && x->k->calls + calls > CALLS_MOST) {
+        char text[160];
+        snprintf(text, sizeof text,
+                 "%" PRId64 " calls of its stages a step are more than another baseline is worth "
+                 "simulating: larger microbatches have fewer",
+                 calls);
+        scoring_note(x, text, INT64_MAX);
+        return OK;
+    }
+    int64_t before = scorer_calls(t->scorer);
+    x->tries++, x->layers += layers;
+    int64_t left = t->evaluations_left;
+    scorer_quick(t->scorer, s->n_devices > QUICK_LANES);
+    TRY(tries_score(t, s, p, &ns, err));
+    scorer_quick(t->scorer, false);
+    x->k->calls += scorer_calls(t->scorer) - before; /* more than once, where it had to be made to fit */
+    /* baselines have a budget of their own, but on every device */
+    if (!x->k->team) t->evaluations_left = left;
+    if (ns == INT64_MAX) {
+        if (!x->k->team) scoring_find_why(x, s, p);
+        return OK;
+    }
+    scoring_keep(x, s, p, ns);
+    return OK;
+}
+
+static bool enough(const struct scoring *x)
+{
+    int64_t lanes = (int64_t)x->tries * x->k->cluster->n_devices;
+    return (x->k->team ? tries_over(x->k->t) : tries_stopped(x->k->t)) ||
+           x->tries >= x->k->most_tries ||
+           ((x->layers > LAYERS_A_FAMILY || lanes > LANES_A_FAMILY) &&
+            x->b->iteration_ns != INT64_MAX);
+}
+
+static int by_estimate(const void *x, const void *y)
+{
+    const struct setting *a = x, *b = y;
+    if (a->estimate_ns != b->estimate_ns) return a->estimate_ns < b->estimate_ns ? -1 : 1;
+    return a->number - b->number;
+}
+
+/* The best of each number of chunks goes first: estimates compare orders least well. */
+static void lead(struct setting *x, int32_t n)
+{
+    int32_t leaders = 0;
+    for (int32_t i = 0; i < n; i++) {
+        bool known = false;
+        for (int32_t k = 0; k < leaders; k++) known |= x[k].chunks == x[i].chunks;
+        if (known) continue;
+        struct setting leader = x[i];
+        memmove(&x[leaders + 1], &x[leaders], (size_t)(i - leaders) * sizeof *x);
+        x[leaders++] = leader;
+    }
+}
+
+static enum status find_settings(struct scoring *x, baseline_family *family, struct error *err)
+{
+    struct baseline_task *k = x->k;
+    struct space *s;
+    k->n_settings = 0, k->capacity = 0, k->settings = NULL;
+    *k->why = 0;
+    TRY(family(k, err));
+    x->settings = k->settings, x->n = k->n_settings;
+    if (!x->n) return OK;
+    qsort(x->settings, (size_t)x->n, sizeof *x->settings, by_estimate);
+    lead(x->settings, x->n);
+    TRY(baseline_space(k, x->settings[0].bed, x->settings[0].size, &s, err));
+    x->least = (int64_t)x->settings[0].replicas * s->n_layers;
+    return OK;
+}
+
+/* Whether what is estimated so cannot be worth a simulation any more. */
+static bool hopeless(struct scoring *x, int64_t estimate_ns)
+{
+    double ns = (double)estimate_ns;
+    if (x->beyond_ns && SURE * ns > (double)x->beyond_ns) return x->passed_over = true;
+    return x->settings && x->b->iteration_ns != INT64_MAX &&
+           ns > HOPELESS * (double)x->settings[0].estimate_ns;
+}
+
+static enum status score_grids(struct scoring *x, struct error *err)
+{
+    struct baseline_task *k = x->k;
+    for (; x->at < x->n && !enough(x); x->at++) {
+        const struct setting *y = &x->settings[x->at];
+        if (hopeless(x, y->estimate_ns)) continue;
+        if (k->team && (double)y->estimate_ns > HOPELESS * (double)k->limit_ns) break;
+        struct plan p;
+        struct space *s;
+        TRY(baseline_space(k, y->bed, y->size, &s, err));
+        TRY(baseline_make(k, y, x->b->name, scorer_arena(k->t->scorer), &p, err));
+        TRY(score(x, s, &p, err));
+    }
+    return OK;
+}
+
+static int by_closed_form(const void *x, const void *y)
+{
+    const struct harp_plan *a = x, *b = y;
+    if (a->closed_ns != b->closed_ns) return a->closed_ns < b->closed_ns ? -1 : 1;
+    return a->size - b->size;
+}
+
+static enum status find_harp(struct scoring *x, struct error *err)
+{
+    struct baseline_task *k = x->k;
+    struct space *s;
+    x->plans = ARENA_ARRAY(k->arena, struct harp_plan, (size_t)k->n_sizes);
+    for (int32_t i = 0; i < k->n_sizes && !tries_stopped(k->t); i++) {
+        TRY(harp_plan_make(k, i, &x->plans[x->n], err));
+        x->n += x->plans[x->n].closed_ns != INT64_MAX;
+    }
+    if (x->n) TRY(baseline_space(k, 0, x->plans[0].size, &s, err));
+    if (x->n) x->least = s->n_layers; /* on one device each, or a few */
+    qsort(x->plans, (size_t)x->n, sizeof *x->plans, by_closed_form);
+    return OK;
+}
+
+static enum status score_harp(struct scoring *x, struct error *err)
+{
+    struct baseline_task *k = x->k;
+    for (; x->at < x->n && !enough(x); x->at++) {
+        struct plan p;
+        struct space *s;
+        if (hopeless(x, x->plans[x->at].closed_ns)) continue;
+        TRY(baseline_space(k, 0, x->plans[x->at].size, &s, err));
+        TRY(harp_plan_fill(k, &x->plans[x->at], scorer_arena(k->t->scorer), &p, err));
+        TRY(score(x, s, &p, err));
+    }
+    return OK;
+}
+
+/* Where candidates were compared by their first step: the winner's steady one. */
+static enum status settle(struct scoring *x, struct error *err)
+{
+    struct baseline_task *k = x->k;
+    struct search_baseline *b = x->b;
+    if (x->settled_ns == b->iteration_ns) return OK;
+    if (k->cluster->n_devices > LANES_A_FAMILY) return OK; /* its first step has to do */
+    for (int32_t i = 0; i < k->n_beds; i++)
+        for (int32_t size = 0; k->beds[i].possible && size < k->n_sizes; size++) {
+            const struct space *s = k->beds[i].spaces[size];
+            if (!s || s->microbatch != b->plan.microbatch || s->n_devices <= QUICK_LANES ||
+                s->cluster->n_devices != b->plan.cluster.n_devices)
+                continue;
+            return scorer_run(k->t->scorer, s, &b->plan, &b->iteration_ns, err);
+        }
+    return OK;
+}
+
+static enum status score_family(struct scoring *x, struct error *err)
+{
+    struct search_baseline *b = x->b;
+    TRY(x->last ? scoring_hap(x, err) : x->settings ? score_grids(x, err) : score_harp(x, err));
+    if (b->iteration_ns == INT64_MAX) return OK;
+    TRY(settle(x, err));
+    x->settled_ns = b->iteration_ns;
+    b->plan.predicted_ns = b->iteration_ns;
+    return OK;
+}
+
+static int by_layers(const void *x, const void *y)
+{
+    const struct scoring *a = x, *b = y;
+    if (a->last != b->last) return a->last - b->last;
+    if (a->least != b->least) return a->least < b->least ? -1 : 1;
+    return (a->b > b->b) - (a->b < b->b);
+}
+
+/* Layers that all tries of a family alone would have lowered, at most. */
+static int64_t whole_of(const struct scoring *x)
+{
+    int64_t tries = x->n < TRIES_MOST ? x->n : TRIES_MOST, all = tries * x->least;
+    return all < LAYERS_A_FAMILY + x->least ? all : LAYERS_A_FAMILY + x->least;
+}
+
+static const char *why_of(const struct scoring *x)
+{
+    if (!*x->why) return "stopped before it was tried";
+    return arena_printf(x->k->t->arena, "%s%s", x->why,
+                        x->b->quick && x->tries ? " (not all settings tried; --baseline tries more)"
+                                                : "");
+}
+
+/* Beside a search of few enough devices, so that it never ends above a preset that is made alone: what a family would try alone
+ * beyond its first setting, but for what is estimated above the fastest of all. Estimates leave out much (links that several
+ * messages share above all), so simulations are longer, by a quarter to eight times on 64 devices and never less than 0.95. */
+static enum status score_rest(struct baseline_task *k, struct scoring *all, int32_t n,
+                              int64_t *fastest, struct error *err)
+{
+    int64_t end = scorer_work(k->t->scorer) + REST_MS * INT64_C(1000000);
+    k->most_tries = TRIES_MOST;
+    for (int32_t i = 0; i < n && scorer_work(k->t->scorer) < end; i++) {
+        struct scoring *x = &all[i];
+        if (x->last || !x->b->quick || x->at == x->n || tries_stopped(k->t)) continue;
+        x->beyond_ns = *fastest < INT64_MAX ? *fastest : 0;
+        TRY(score_family(x, err));
+        x->b->quick = x->passed_over || (x->at < x->n && !enough(x));
+        if (x->b->iteration_ns < *fastest) *fastest = x->b->iteration_ns;
+    }
+    return OK;
+}
+
+/* The cheapest families first, as long as the search's share lasts: of each as many settings as if it were made alone, or else
+ * one. */
+static enum status score_all(struct baseline_task *k, struct scoring *all, int32_t n, int64_t share,
+                             struct error *err)
+{
+    int32_t lanes = k->t->o->baseline ? 0 : k->cluster->n_devices;
+    bool beside = share < INT64_MAX, rest = beside && lanes <= REST_LANES;
+    int64_t fastest = INT64_MAX, whole = k->cluster->n_devices <= WHOLE_LANES ? LAYERS_WHOLE : 0;
+    qsort(all, (size_t)n, sizeof *all, by_layers);
+    for (int32_t i = 0; i < n && !tries_stopped(k->t); i++) {
+        struct scoring *x = &all[i];
+        if (x->last && rest) TRY(score_rest(k, all, i, &fastest, err));
+        x->rival_ns = fastest;
+        x->b->quick |= beside && x->n > 1 && whole_of(x) > whole;
+        k->most_tries = x->b->quick ? 1 : TRIES_MOST;
+        if (x->n && (x->least > share || lanes > LANES_BESIDE))
+            scoring_note(x, "not tried beside a search of so many devices: --baseline does",
+                         INT64_MAX);
+        else if (x->n || x->last)
+            TRY(score_family(x, err));
+        share -= x->n ? x->least : 0;
+        if (beside && !x->b->quick) whole -= x->layers;
+        if (x->b->iteration_ns < fastest) fastest = x->b->iteration_ns;
+        if (x->b->iteration_ns == INT64_MAX) x->b->why = why_of(x);
+    }
+    return OK;
+}
+
+enum status baselines_score(struct tries *q, const struct baselines_request *r,
+                            struct search_result *out, struct error *err)
+{
+    bool beside = !q->o->baseline && r->cluster->n_devices > SEARCH_DEVICES_MAX;
+    struct baseline_task k = {.arena = q->arena,
+                              .t = q,
+                              .job = r->job,
+                              .cluster = r->cluster,
+                              .profile = r->profile,
+                              .sizes = r->sizes,
+                              .n_sizes = r->n_sizes};
+    struct scoring *all = ARENA_ARRAY(q->arena, struct scoring, (size_t)baseline_count());
+    int32_t n = 0;
+    TRY(baseline_beds(&k, err));
+    for (int32_t i = 0; i < baseline_count() && !tries_stopped(q); i++) {
+        if (q->o->baseline && strcmp(q->o->baseline, baseline_name(i)) != 0) continue;
+        struct scoring *x = &all[n++];
+        *x = (struct scoring){.k = &k, .b = &out->baselines[i]};
+        k.why[0] = 0;
+        x->last = strcmp(baseline_name(i), "hap") == 0;
+        if (x->last) continue;
+        TRY(baseline_settings(i) ? find_settings(x, baseline_settings(i), err) : find_harp(x, err));
+        if (!x->n) scoring_note(x, k.why, INT64_MAX);
+    }
+    return score_all(&k, all, n, beside ? LAYERS_BESIDE : INT64_MAX, err);
+}
+
+static enum status score_team(struct baseline_task *k, struct error *err)
+{
+    for (int32_t i = 0; i < baseline_count() && !tries_over(k->t); i++) {
+        struct search_baseline b = {.name = baseline_name(i), .iteration_ns = INT64_MAX};
+        struct scoring x = {.k = k, .b = &b};
+        if (!baseline_settings(i)) continue;
+        TRY(find_settings(&x, baseline_settings(i), err));
+        if (x.n) TRY(score_family(&x, err));
+        if (b.iteration_ns != INT64_MAX) kept_add(&k->t->kept, &b.plan, b.iteration_ns);
+    }
+    return OK;
+}
+
+enum status baselines_on(struct tries *q, struct space *spaces, int32_t n, const int32_t *team,
+                         int32_t n_team, struct error *err)
+{
+    struct arena *scratch = arena_new();
+    struct bed bed = {.cards = 1,
+                      .possible = true,
+                      .cluster = *spaces->cluster,
+                      .job = *spaces->job,
+                      .cost = spaces->cost,
+                      .graph = spaces->devices,
+                      .spaces = ARENA_ARRAY(scratch, struct space *, (size_t)n)};
+    int64_t *sizes = ARENA_ARRAY(scratch, int64_t, (size_t)n);
+    for (int32_t i = 0; i < n; i++) bed.spaces[i] = &spaces[i], sizes[i] = spaces[i].microbatch;
+    struct baseline_task k = {.arena = scratch,
+                              .t = q,
+                              .job = spaces->job,
+                              .cluster = spaces->cluster,
+                              .sizes = sizes,
+                              .n_sizes = n,
+                              .n_beds = 1,
+                              .beds = &bed,
+                              .team = team,
+                              .n_team = n_team,
+                              .limit_ns = tries_limit(q),
+                              .most_tries = TRIES_MOST};
+    if (q->kept.n) k.limit_ns = q->kept.plans[0].iteration_ns;
+    enum status st = score_team(&k, err);
+    arena_free(scratch);
+    return st;
+}
+
+void baselines_keep(struct tries *q, const struct search_result *out)
+{
+    for (int32_t i = 0; i < out->n_baselines; i++)
+        if (out->baselines[i].iteration_ns != INT64_MAX)
+            kept_add(&q->kept, &out->baselines[i].plan, out->baselines[i].iteration_ns);
+}
+
+enum status baselines_pick(struct tries *q, struct search_result *out, struct error *err)
+{
+    for (int32_t i = 0; i < baseline_count(); i++) {
+        if (strcmp(baseline_name(i), q->o->baseline) != 0) continue;
+        struct search_baseline *b = &out->baselines[i];
+        if (b->iteration_ns == INT64_MAX)
+            return error_set(err, ERR_INFEASIBLE, "baseline %s: %s", b->name,
+                             b->why ? b->why : "does not fit");
+        q->kept.n = 0;
+        kept_add(&q->kept, &b->plan, b->iteration_ns);
+        out->baselines = b, out->n_baselines = 1; /* the others were not looked at */
+        return OK;
+    }
+    char known[300] = "";
+    for (int32_t i = 0; i < baseline_count(); i++) {
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", baseline_name(i));
+    }
+    return error_set(err, ERR_USAGE, "unknown baseline '%s'; known: %s", q->o->baseline, known);
+}

@@ -1,0 +1,120 @@
+/* HAP's plans beside a search and alone: which microbatch sizes are tried, and how well. */
+#include "planner/baseline/baselines_internal.h"
+
+#include "core/base/arena.h"
+#include "planner/baseline/hap.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    HAP_TRIES = 3,     /* microbatch sizes whose ratios are sought */
+    HAP_BESIDE = 1,    /* beside a search */
+    HAP_WORK_MS = 400, /* there: of the sizes' first looks, and of those that were made to fit */
+    HAP_FIT_MS = 400,
+    HAP_NEAR = 10, /* per cent: of one that is not slower than the best other preset by more, beside a search too */
+    HAP_DEVICES_BESIDE = 128 /* beside a search of more it takes longer than that */
+};
+
+static int by_ns(const void *x, const void *y)
+{
+    const struct hap_plan *a = x, *b = y;
+    if (a->ns != b->ns) return a->ns < b->ns ? -1 : 1;
+    return a->size - b->size;
+}
+
+struct found { /* plans of each microbatch size, best first */
+    int32_t n;
+    struct hap_plan *plans;
+    bool slow; /* operators take long to share: one size, ratios as they are */
+};
+
+/* whole: all sizes, however long they take. */
+static enum status find(struct scoring *x, bool whole, struct found *f, struct error *err)
+{
+    struct baseline_task *k = x->k;
+    f->plans = ARENA_ARRAY(k->arena, struct hap_plan, (size_t)k->n_sizes);
+    if (k->t->o->unshared) {
+        snprintf(k->why, sizeof k->why, "left out by --unshared");
+        return OK;
+    }
+    if (!k->t->o->baseline && k->cluster->n_devices > HAP_DEVICES_BESIDE) {
+        snprintf(k->why, sizeof k->why,
+                 "not tried beside a search of so many devices: --baseline does");
+        return OK;
+    }
+    int64_t start = scorer_work(k->t->scorer);
+    for (int32_t i = k->n_sizes - 1; i >= 0 && !tries_stopped(k->t); i--) { /* fewest calls first */
+        TRY(hap_plan_make(k, i, false, &f->plans[f->n], err));
+        f->n += f->plans[f->n].ns != INT64_MAX;
+        f->slow =
+            !whole && scorer_work(k->t->scorer) - start > HAP_WORK_MS * INT64_C(1000000);
+        if (f->slow && f->n) break; /* where nothing fits, smaller ones may */
+    }
+    qsort(f->plans, (size_t)f->n, sizeof *f->plans, by_ns);
+    return OK;
+}
+
+static enum status score_of(struct scoring *x, struct hap_plan *h, bool slow, struct error *err)
+{
+    struct baseline_task *k = x->k;
+    struct plan p;
+    int64_t ns, left = k->t->evaluations_left;
+    bool quick = h->spot.team.n > QUICK_LANES;
+    if (!slow) TRY(hap_plan_make(k, h->size, true, h, err));
+    if (h->ns == INT64_MAX) return OK;
+    x->tries++;
+    scorer_quick(k->t->scorer, quick);
+    TRY(hap_plan_fit(k, h, !slow, k->arena, &p, &ns, err));
+    scorer_quick(k->t->scorer, false);
+    k->t->evaluations_left = left;
+    x->layers += scoring_layers(&p);
+    if (ns == INT64_MAX)
+        scoring_find_why(x, h->spot.team.s, &p);
+    else
+        scoring_keep(x, h->spot.team.s, &p, ns);
+    return OK;
+}
+
+/* The best ratios are sought for the few sizes that go best with even or with proportional ones, until some fit. */
+static enum status score(struct scoring *x, bool whole, struct error *err)
+{
+    struct baseline_task *k = x->k;
+    int32_t most = whole ? HAP_TRIES : HAP_BESIDE;
+    struct found f = {.n = 0};
+    k->why[0] = 0;
+    x->b->quick = !whole;
+    TRY(find(x, whole, &f, err));
+    if (!f.n) scoring_note(x, k->why, INT64_MAX);
+    int64_t end = scorer_work(k->t->scorer) + HAP_FIT_MS * INT64_C(1000000);
+    for (int32_t i = 0; i < f.n && !tries_stopped(k->t); i++) {
+        if (i >= most && x->b->iteration_ns != INT64_MAX) break;
+        if (i && !whole && scorer_work(k->t->scorer) >= end) break;
+        TRY(score_of(x, &f.plans[i], f.slow, err));
+    }
+    return OK;
+}
+
+static bool is_near(const struct scoring *x)
+{
+    int64_t ns = x->b->iteration_ns;
+    return ns != INT64_MAX && ns / (100 + HAP_NEAR) * 100 <= x->rival_ns;
+}
+
+static enum status score_well(struct scoring *x, struct error *err)
+{
+    bool alone = x->k->t->o->baseline;
+    TRY(score(x, alone, err));
+    return alone || !is_near(x) ? OK : score(x, true, err);
+}
+
+/* What such a plan lacks is no nearest miss: with more memory another one would have been made. */
+enum status scoring_hap(struct scoring *x, struct error *err)
+{
+    struct scorer_miss before, own;
+    scorer_take_miss(x->k->t->scorer, &before);
+    enum status st = score_well(x, err);
+    scorer_take_miss(x->k->t->scorer, &own);
+    scorer_note(x->k->t->scorer, &before, 0, 0);
+    return st;
+}

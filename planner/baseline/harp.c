@@ -1,0 +1,243 @@
+#include "planner/baseline/harp.h"
+
+#include "core/base/arena.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MESH_MOST = 5, MAXIMA_MOST = 48 }; /* meshes of 1, 2 … 16 cards */
+#define WORK_MOST INT64_C(40000000)       /* cells of tables filled for one size */
+
+struct harp {
+    struct arena *a;
+    struct baseline_task *k;
+    struct space *s; /* of whole microbatches */
+    /* of what one card of a mesh has; NULL: it cannot be divided so */
+    struct space *part[MESH_MOST];
+    const struct cluster *c;
+    int32_t n, layers;
+    int64_t *transfer;    /* (n, layers): of a cut, to this device from the one before it */
+    int64_t *best;        /* (n + 1, layers + 1): sum of t + c from this device and layer on */
+    int32_t *mesh, *last; /* likewise: the choice */
+};
+
+/* Cards of a mesh of 2^k from this device on: one node, one type. */
+static bool mesh_fits(const struct harp *h, int32_t device, int32_t k)
+{
+    const struct device *d = h->c->devices;
+    int32_t cards = 1 << k, end = device + cards;
+    if (end > h->n || !h->part[k]) return false;
+    int32_t at = device - h->c->nodes[d[device].node].first_device;
+    return at % cards == 0 && d[end - 1].node == d[device].node &&
+           d[end - 1].type == d[device].type;
+}
+
+static int64_t stage_ns(const struct harp *h, int32_t device, int32_t k, int32_t first,
+                        int32_t last)
+{
+    const struct stage_cost *c =
+        space_stage_type(h->part[k], h->c->devices[device].type, first, last);
+    return c->forward_ns + c->input_ns + c->weight_ns;
+}
+
+/* From the mesh's last card to the first one of the next mesh. */
+static int64_t transfer_ns(const struct harp *h, int32_t device, int32_t k, int32_t last)
+{
+    int32_t next = device + (1 << k);
+    return next >= h->n || last == h->layers - 1 ? 0
+                                                 : h->transfer[(int64_t)next * h->layers + last];
+}
+
+static void find_transfers(struct harp *h)
+{
+    h->transfer = ARENA_ARRAY(h->a, int64_t, (size_t)h->n * (size_t)h->layers);
+    for (int32_t d = 1; d < h->n; d++) {
+        bool linked = space_linked(h->s, d - 1, d);
+        for (int32_t l = 0; l + 1 < h->layers; l++)
+            h->transfer[(int64_t)d * h->layers + l] =
+                linked ? space_transfer_ns(h->s, d - 1, d, l) : INT64_MAX / 4;
+    }
+}
+
+static int64_t *cell(const struct harp *h, int64_t *table, int32_t device, int32_t layer)
+{
+    return &table[(int64_t)device * (h->layers + 1) + layer];
+}
+
+/* Best continuation from (device, layer), of stages and messages of at most `most` each. */
+static void fill_cell(const struct harp *h, int32_t device, int32_t layer, int64_t most)
+{
+    int64_t at = (int64_t)device * (h->layers + 1) + layer, best = INT64_MAX;
+    for (int32_t k = 0; k < MESH_MOST; k++) {
+        if (!mesh_fits(h, device, k)) continue;
+        int32_t next = device + (1 << k);
+        for (int32_t last = layer; last < h->layers; last++) {
+            int64_t ns = stage_ns(h, device, k, layer, last), c = transfer_ns(h, device, k, last);
+            if (ns > most) break;
+            int64_t rest = *cell(h, h->best, next, last + 1);
+            if (c > most || rest == INT64_MAX || ns + c + rest >= best) continue;
+            best = ns + c + rest;
+            h->mesh[at] = k, h->last[at] = last;
+        }
+    }
+    h->best[at] = best;
+}
+
+/* Sum of t + c of the best plan within `most`; INT64_MAX: none. */
+static int64_t within(const struct harp *h, int64_t most)
+{
+    for (int32_t d = h->n; d >= 0; d--)
+        for (int32_t l = h->layers; l >= 0; l--) {
+            if (d == h->n || l == h->layers)
+                *cell(h, h->best, d, l) = d == h->n && l == h->layers ? 0 : INT64_MAX;
+            else
+                fill_cell(h, d, l, most);
+        }
+    return *cell(h, h->best, 0, 0);
+}
+
+/* The maximum actually reached, for which the closed form is meant. */
+static int64_t reached(const struct harp *h)
+{
+    int64_t most = 0;
+    for (int32_t d = 0, l = 0; d < h->n;) {
+        int64_t at = (int64_t)d * (h->layers + 1) + l;
+        int32_t k = h->mesh[at], last = h->last[at];
+        int64_t ns = stage_ns(h, d, k, l, last), c = transfer_ns(h, d, k, last);
+        ns = ns > c ? ns : c;
+        most = ns > most ? ns : most;
+        d += 1 << k, l = last + 1;
+    }
+    return most;
+}
+
+static void read_plan(const struct harp *h, struct harp_plan *out)
+{
+    struct arena *a = h->k->arena;
+    size_t n = (size_t)h->n;
+    out->n_stages = 0;
+    out->first_device = ARENA_ARRAY(a, int32_t, n), out->n_devices = ARENA_ARRAY(a, int32_t, n);
+    out->last_layer = ARENA_ARRAY(a, int32_t, n), out->warmup = ARENA_ARRAY(a, int32_t, n);
+    for (int32_t d = 0, l = 0; d < h->n;) {
+        int64_t at = (int64_t)d * (h->layers + 1) + l;
+        int32_t i = out->n_stages++;
+        out->first_device[i] = d, out->n_devices[i] = 1 << h->mesh[at];
+        out->last_layer[i] = h->last[at];
+        d += 1 << h->mesh[at], l = h->last[at] + 1;
+    }
+    int64_t slowest = reached(h);
+    out->warmup[out->n_stages - 1] = 1;
+    for (int32_t i = out->n_stages - 2; i >= 0; i--) {
+        int32_t k = 0, device = out->first_device[i];
+        while (1 << k < out->n_devices[i]) k++;
+        int64_t c = transfer_ns(h, device, k, out->last_layer[i]);
+        bool near = h->c->devices[device].node == h->c->devices[out->first_device[i + 1]].node;
+        out->warmup[i] = out->warmup[i + 1] + (near || c < slowest / 10 ? 1
+                                               : c < slowest / 2        ? 2
+                                                                        : 3);
+    }
+}
+
+/* Spaces of the sequences that one card of each mesh has. */
+static enum status find_parts(struct harp *h, int32_t size, struct error *err)
+{
+    struct baseline_task *k = h->k;
+    for (int32_t m = 0; m < MESH_MOST; m++) {
+        int64_t cards = INT64_C(1) << m;
+        if (k->sizes[size] % cards || (m && k->job->model.measured)) continue;
+        int32_t have = 0;
+        while (have < k->n_sizes && k->sizes[have] != k->sizes[size] / cards) have++;
+        if (have < k->n_sizes) {
+            TRY(baseline_space(k, 0, have, &h->part[m], err));
+            continue;
+        }
+        const struct bed *o = &k->beds[0];
+        h->part[m] = ARENA_ARRAY(k->arena, struct space, 1);
+        TRY(space_make_on(k->arena, &o->job, &o->cluster, o->cost, o->graph, k->sizes[size] / cards,
+                          k->t->lower, h->part[m], err));
+    }
+    return OK;
+}
+
+static void weigh(const struct harp *h, int64_t sum, struct harp_plan *out)
+{
+    int64_t closed = sum + ((int64_t)h->s->microbatches - 1) * reached(h);
+    if (closed >= out->closed_ns) return;
+    out->closed_ns = closed;
+    read_plan(h, out);
+}
+
+/* Bidirectional pruning: the least maximum of any plan by bisection; a maximum above that plan's T / (B - 1) beats nothing,
+ * so from there down, each time to just below the maximum that was reached, every plan worth weighing comes by. */
+static void search(struct harp *h, struct harp_plan *out)
+{
+    int64_t b = h->s->microbatches, low = 0, high = 1;
+    int64_t cells = (int64_t)h->n * h->layers * h->layers + 1;
+    int64_t tries = WORK_MOST / cells < MAXIMA_MOST ? WORK_MOST / cells : MAXIMA_MOST;
+    while (high < INT64_MAX / 8 && within(h, high) == INT64_MAX) low = high, high *= 2;
+    if (within(h, high) == INT64_MAX) return;
+    while (high - low > 1 + (tries < MAXIMA_MOST ? high / 64 : 0)) {
+        int64_t middle = low + (high - low) / 2;
+        *(within(h, middle) == INT64_MAX ? &low : &high) = middle;
+    }
+    weigh(h, within(h, high), out);
+    for (int64_t i = 0, most = b > 1 ? out->closed_ns / (b - 1) : INT64_MAX / 8; i < tries; i++) {
+        int64_t sum = within(h, most);
+        if (sum == INT64_MAX) break;
+        weigh(h, sum, out);
+        most = reached(h) - 1;
+    }
+}
+
+enum status harp_plan_make(struct baseline_task *k, int32_t size, struct harp_plan *out,
+                           struct error *err)
+{
+    struct harp h = {.a = arena_new(), .k = k, .c = &k->beds[0].cluster};
+    *out = (struct harp_plan){.closed_ns = INT64_MAX, .size = size};
+    enum status st = baseline_space(k, 0, size, &h.s, err);
+    if (st == OK) st = find_parts(&h, size, err);
+    h.n = h.c->n_devices, h.layers = st == OK ? h.s->n_layers : 0;
+    int32_t least = 0; /* stages: a node needs one at least */
+    for (int32_t i = 0; i < h.c->n_nodes; i++) least += h.c->nodes[i].n_devices > 0;
+    if (st == OK && least > h.layers) {
+        snprintf(k->why, sizeof k->why, "%d nodes want a stage each, %d layers", (int)least,
+                 (int)h.layers);
+    } else if (st == OK) {
+        size_t cells = (size_t)(h.n + 1) * (size_t)(h.layers + 1);
+        h.best = ARENA_ARRAY(h.a, int64_t, cells);
+        h.mesh = ARENA_ARRAY(h.a, int32_t, cells), h.last = ARENA_ARRAY(h.a, int32_t, cells);
+        find_transfers(&h);
+        search(&h, out);
+        if (out->closed_ns == INT64_MAX)
+            snprintf(k->why, sizeof k->why,
+                     "no way through all %d devices in their order, with %d layers", (int)h.n,
+                     (int)h.layers);
+    }
+    arena_free(h.a);
+    return st;
+}
+
+enum status harp_plan_fill(struct baseline_task *k, const struct harp_plan *x, struct arena *a,
+                           struct plan *out, struct error *err)
+{
+    struct space *s;
+    TRY(baseline_space(k, 0, x->size, &s, err));
+    plan_skeleton(a, s, "harp-published", 1, &x->n_stages, out);
+    out->replicas[0].microbatches = s->microbatches;
+    for (int32_t i = 0; i < x->n_stages; i++) {
+        struct plan_stage *stage = &out->replicas[0].stages[i];
+        int32_t n = x->n_devices[i], most = s->microbatches;
+        stage->device = x->first_device[i];
+        stage->first_layer = i ? x->last_layer[i - 1] + 1 : 0;
+        stage->last_layer = x->last_layer[i];
+        stage->warmup = x->warmup[i] < most ? x->warmup[i] : most;
+        if (n == 1) continue;
+        int32_t *devices = ARENA_ARRAY(a, int32_t, (size_t)n);
+        int64_t *sequences = ARENA_ARRAY(a, int64_t, (size_t)n);
+        for (int32_t d = 0; d < n; d++)
+            devices[d] = stage->device + d, sequences[d] = s->microbatch / n;
+        stage->n_shards = n, stage->devices = devices, stage->sequences = sequences;
+    }
+    return OK;
+}

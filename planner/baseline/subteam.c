@@ -1,0 +1,77 @@
+#include "planner/baseline/subteam.h"
+
+#include "planner/baseline/baselines.h"
+
+enum { TEAMS_MOST = 24, USED_MOST = 8 };
+
+struct teams {
+    int32_t n;
+    uint32_t set[TEAMS_MOST]; /* bit d: device d */
+};
+
+/* As many devices of each class of interchangeable ones make the same team. */
+static bool alike(const struct space *s, uint32_t x, uint32_t y)
+{
+    int32_t more[SPACE_TABLES_MAX] = {0};
+    for (int32_t d = 0; d < s->n_devices; d++)
+        more[s->class_of[d]] += (int32_t)(x >> d & 1) - (int32_t)(y >> d & 1);
+    for (int32_t c = 0; c < SPACE_TABLES_MAX; c++)
+        if (more[c]) return false;
+    return true;
+}
+
+static void add(struct teams *q, const struct space *s, uint32_t set)
+{
+    uint32_t all = (UINT32_C(1) << s->n_devices) - 1;
+    if (!set || set == all || q->n == TEAMS_MOST) return;
+    for (int32_t i = 0; i < q->n; i++)
+        if (alike(s, q->set[i], set)) return;
+    q->set[q->n++] = set;
+}
+
+/* 0: it has cards taken together. */
+static uint32_t used_by(const struct space *s, const struct plan *p)
+{
+    uint32_t set = 0;
+    if (p->cluster.n_devices != s->n_devices) return 0;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
+            for (int32_t k = 0; k < plan_stage_devices(&p->replicas[r].stages[i]); k++)
+                set |= UINT32_C(1) << plan_stage_device(&p->replicas[r].stages[i], k);
+    return set;
+}
+
+static void add_used(struct teams *q, const struct space *s, const struct kept *kept)
+{
+    int32_t most = q->n + USED_MOST;
+    for (int32_t i = 0; i < kept->n && q->n < most; i++)
+        add(q, s, used_by(s, &kept->plans[i].plan));
+}
+
+static enum status try_all(struct tries *t, struct space *spaces, int32_t n, const struct teams *q,
+                           struct error *err)
+{
+    for (int32_t i = 0; i < q->n && !tries_over(t); i++) {
+        int32_t team[SPACE_TABLES_MAX], n_team = 0;
+        for (int32_t d = 0; d < spaces->n_devices; d++)
+            if (q->set[i] >> d & 1) team[n_team++] = d;
+        TRY(baselines_on(t, spaces, n, team, n_team, err));
+    }
+    return OK;
+}
+
+enum status fewer_try(struct tries *t, struct space *spaces, int32_t n, int64_t work_ns,
+                      struct error *err)
+{
+    struct teams q = {0};
+    int64_t end = t->work_end, before = scorer_work(t->scorer);
+    if (!n || spaces->n_devices > SPACE_TABLES_MAX) return OK;
+    uint32_t all = (UINT32_C(1) << spaces->n_devices) - 1;
+    for (int32_t d = 0; d < spaces->n_devices; d++) add(&q, spaces, all & ~(UINT32_C(1) << d));
+    add_used(&q, spaces, &t->kept);
+    add_used(&q, spaces, &t->spots);
+    if (end) t->work_end = before + work_ns;
+    TRY(try_all(t, spaces, n, &q, err));
+    if (end) t->work_end = end + scorer_work(t->scorer) - before;
+    return OK;
+}

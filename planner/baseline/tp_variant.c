@@ -1,0 +1,89 @@
+/* Clusters in which cards are taken together, and their spaces. */
+#include "planner/baseline/baseline.h"
+
+#include "core/base/arena.h"
+#include "core/cluster/group.h"
+#include "profiles/team.h"
+
+enum status baseline_space(struct baseline_task *k, int32_t bed, int32_t size, struct space **out,
+                           struct error *err)
+{
+    struct bed *b = &k->beds[bed];
+    if (!b->spaces[size]) {
+        struct space *s = ARENA_ARRAY(k->arena, struct space, 1);
+        TRY(space_make_on(k->arena, &b->job, &b->cluster, b->cost, b->graph, k->sizes[size],
+                          k->t->lower, s, err));
+        b->spaces[size] = s;
+        if (k->t->n_presets < PRESET_SPACES_MOST) k->t->preset[k->t->n_presets++] = s;
+    }
+    *out = b->spaces[size];
+    return OK;
+}
+
+/* Each node's cards taken together so many at a time in the order of the file; 0 groups where some are left over or differ. */
+static int32_t group_cards(struct arena *a, const struct cluster *c, int32_t cards,
+                           struct cluster_group *groups)
+{
+    int32_t n = 0;
+    for (int32_t node = 0; node < c->n_nodes; node++) {
+        const struct node_spec *x = &c->nodes[node];
+        if (x->n_devices % cards) return 0;
+        for (int32_t first = x->first_device; first < x->first_device + x->n_devices;
+             first += cards) {
+            int32_t *member = ARENA_ARRAY(a, int32_t, (size_t)cards), type = c->devices[first].type;
+            for (int32_t d = 0; d < cards; d++) {
+                member[d] = first + d;
+                if (c->devices[first + d].type != type || c->types[type].tensor_parallel > 1)
+                    return 0;
+            }
+            groups[n++] = (struct cluster_group){cards, member, false};
+        }
+    }
+    return n;
+}
+
+static enum status make_bed(struct baseline_task *k, struct bed *b, int32_t cards,
+                            struct error *err)
+{
+    const struct cluster *c = k->cluster;
+    *b = (struct bed){.cards = cards, .possible = true, .cluster = *c, .job = *k->job};
+    b->spaces = ARENA_ARRAY(k->arena, struct space *, (size_t)k->n_sizes);
+    if (cards > 1) {
+        struct cluster_group *groups =
+            ARENA_ARRAY(k->arena, struct cluster_group, (size_t)c->n_devices);
+        int32_t n = group_cards(k->arena, c, cards, groups);
+        b->possible = n > 0;
+        if (!n) return OK;
+        TRY(cluster_group(k->arena, c, groups, n, &b->cluster, NULL, err));
+        team_share(&b->cluster, &b->job.model);
+    }
+    b->cost = cost_new(k->arena, k->profile, &b->cluster);
+    return device_graph_new(k->arena, &b->cluster, b->cost, &b->graph, err);
+}
+
+/* Whether the model can be shared among so many cards at all. */
+static enum status try_bed(struct baseline_task *k, int32_t bed, struct error *err)
+{
+    struct space *s;
+    struct error why = {0};
+    if (!k->beds[bed].possible) return OK;
+    enum status st = baseline_space(k, bed, 0, &s, &why);
+    if (st == ERR_INPUT && bed > 0)
+        k->beds[bed].possible = false;
+    else if (st != OK) {
+        if (err) *err = why;
+        return st;
+    }
+    return OK;
+}
+
+enum status baseline_beds(struct baseline_task *k, struct error *err)
+{
+    const struct search_options *o = k->t->o;
+    k->beds = ARENA_ARRAY(k->arena, struct bed, (size_t)o->n_tensor + 1);
+    TRY(make_bed(k, &k->beds[k->n_beds++], 1, err));
+    for (int32_t i = 0; o->tensor && i < o->n_tensor; i++)
+        if (o->tensor[i] > 1) TRY(make_bed(k, &k->beds[k->n_beds++], o->tensor[i], err));
+    for (int32_t i = 0; i < k->n_beds; i++) TRY(try_bed(k, i, err));
+    return OK;
+}

@@ -1,0 +1,358 @@
+#include "planner/bound/any.h"
+
+#include "core/base/arena.h"
+#include "planner/bound/lp.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+struct layer {
+    double *work_ns,
+        *update_ns;            /* (n_kinds) device-ns a sample; of the update. INFINITY: no offer */
+    double pass_ns, weight_ns; /* least of all kinds, of one microbatch */
+    double parameter_bytes, activation_bytes;
+};
+struct cut {
+    int64_t *here; /* (n_kinds) */
+    double Bps;
+    const char *name;
+};
+struct bound_any {
+    struct arena *arena;
+    int32_t n_layers, n_kinds;
+    int64_t *count;
+    double batch;
+    bool shared;
+    int64_t fewest; /* samples of an offer */
+    double *price;  /* (n_kinds) an hour; NULL: none */
+    double most_ns; /* of plans that the bound on cost speaks of; 0: any */
+    struct layer *layers;
+    size_t n_cuts, capacity;
+    struct cut *cuts;
+    /* layers that cost the same: one of each, and how many there are */
+    int32_t n_rows, *row, *times;
+};
+
+/* Which devices take part, and what else the program says about them. */
+struct sides {
+    const int64_t *count[2]; /* (n_kinds) of each side; NULL: none there */
+    double cross_ns;         /* > 0: what side 1 works on crosses, at so much a whole batch */
+};
+
+static double least(double a, double b) { return a < b ? a : b; }
+
+struct bound_any *bound_any_new(struct arena *a, int32_t n_layers, int32_t n_kinds,
+                                const int64_t *count, int64_t global_batch)
+{
+    struct bound_any *b = ARENA_ARRAY(a, struct bound_any, 1);
+    *b = (struct bound_any){.arena = a,
+                            .n_layers = n_layers,
+                            .n_kinds = n_kinds,
+                            .batch = (double)global_batch,
+                            .fewest = INT64_MAX};
+    b->count = ARENA_ARRAY(a, int64_t, (size_t)n_kinds);
+    memcpy(b->count, count, (size_t)n_kinds * sizeof *count);
+    b->layers = ARENA_ARRAY(a, struct layer, (size_t)n_layers);
+    for (int32_t l = 0; l < n_layers; l++) {
+        struct layer *x = &b->layers[l];
+        *x = (struct layer){NULL, NULL, INFINITY, INFINITY, INFINITY, INFINITY};
+        x->work_ns = ARENA_ARRAY(a, double, (size_t)n_kinds);
+        x->update_ns = ARENA_ARRAY(a, double, (size_t)n_kinds);
+        for (int32_t g = 0; g < n_kinds; g++) x->work_ns[g] = x->update_ns[g] = INFINITY;
+    }
+    return b;
+}
+
+void bound_any_shared(struct bound_any *b) { b->shared = true; }
+bool bound_any_is_shared(const struct bound_any *b) { return b->shared; }
+
+void bound_any_offer(struct bound_any *b, int32_t kind, int32_t layer, const struct bound_offer *o)
+{
+    if (o->samples < b->fewest) b->fewest = o->samples;
+    struct layer *x = &b->layers[layer];
+    double all = o->forward_ns + o->input_ns + o->weight_ns, n = (double)o->samples;
+    x->work_ns[kind] = least(x->work_ns[kind], o->cards * all / n);
+    x->update_ns[kind] = least(x->update_ns[kind], o->cards * o->update_ns);
+    x->pass_ns = least(x->pass_ns, o->forward_ns + o->input_ns);
+    x->weight_ns = least(x->weight_ns, o->weight_ns);
+}
+
+int64_t bound_any_fewest(const struct bound_any *b) { return b->fewest; }
+
+void bound_any_traffic(struct bound_any *b, int32_t layer, double parameter_bytes,
+                       double activation_bytes)
+{
+    struct layer *x = &b->layers[layer];
+    x->parameter_bytes = least(x->parameter_bytes, parameter_bytes);
+    x->activation_bytes = least(x->activation_bytes, activation_bytes);
+}
+
+void bound_any_cut(struct bound_any *b, const int64_t *here, double both_ways_Bps, const char *name)
+{
+    if (b->n_cuts == b->capacity)
+        b->cuts = arena_grow(b->arena, b->cuts, b->n_cuts, &b->capacity, sizeof *b->cuts);
+    struct cut *c = &b->cuts[b->n_cuts++];
+    *c = (struct cut){ARENA_ARRAY(b->arena, int64_t, (size_t)b->n_kinds), both_ways_Bps, name};
+    memcpy(c->here, here, (size_t)b->n_kinds * sizeof *here);
+}
+
+void bound_any_prices(struct bound_any *b, const double *price_per_h, double most_ns)
+{
+    b->price = ARENA_ARRAY(b->arena, double, (size_t)b->n_kinds);
+    memcpy(b->price, price_per_h, (size_t)b->n_kinds * sizeof *price_per_h);
+    b->most_ns = most_ns;
+}
+
+double bound_money(double price_per_h, double ns)
+{
+    const double ns_per_h = 3600e9; /* as core/plan/price.c */
+    return price_per_h * (ns / ns_per_h);
+}
+
+double bound_cost_gap(double cost, double lower_cost)
+{
+    return lower_cost > 0 ? (cost - lower_cost) / lower_cost : INFINITY;
+}
+
+double bound_gap(int64_t iteration_ns, int64_t lower_bound_ns)
+{
+    if (lower_bound_ns <= 0) return INFINITY;
+    return (double)(iteration_ns - lower_bound_ns) / (double)lower_bound_ns;
+}
+
+static bool alike(const struct bound_any *b, int32_t i, int32_t j)
+{
+    size_t n = (size_t)b->n_kinds * sizeof(double);
+    return !memcmp(b->layers[i].work_ns, b->layers[j].work_ns, n) &&
+           !memcmp(b->layers[i].update_ns, b->layers[j].update_ns, n);
+}
+
+static void merge_layers(struct bound_any *b)
+{
+    b->n_rows = 0;
+    b->row = ARENA_ARRAY(b->arena, int32_t, (size_t)b->n_layers);
+    b->times = ARENA_ARRAY(b->arena, int32_t, (size_t)b->n_layers);
+    for (int32_t l = 0; l < b->n_layers; l++) {
+        int32_t r = 0;
+        while (r < b->n_rows && !alike(b, l, b->row[r])) r++;
+        if (r == b->n_rows) b->row[b->n_rows++] = l;
+        b->times[r]++;
+    }
+}
+
+/* Time is counted in these, so that the program's numbers are near 1: all work at its cheapest, on all devices. */
+static double unit_ns(const struct bound_any *b)
+{
+    double sum = 0, n = 0;
+    for (int32_t r = 0; r < b->n_rows; r++) {
+        double w = INFINITY;
+        for (int32_t g = 0; g < b->n_kinds; g++) w = least(w, b->layers[b->row[r]].work_ns[g]);
+        sum += b->times[r] * b->batch * w;
+    }
+    for (int32_t g = 0; g < b->n_kinds; g++) n += (double)b->count[g];
+    return sum > 0 && n > 0 ? sum / n : 1;
+}
+
+/* Columns: 0 is T, 1 what crosses (part of the batch); then for every side, kind and distinct layer the part of its work,
+ * and the part of its updates. */
+static int32_t column_of(const struct bound_any *b, int side, int32_t kind, int32_t row, int update)
+{
+    return 2 + ((side * b->n_kinds + kind) * b->n_rows + row) * 2 + update;
+}
+
+static void put_work(struct bound_lp *p, const struct bound_any *b, const struct sides *s,
+                     double unit)
+{
+    for (int side = 0; side < 2; side++)
+        for (int32_t g = 0; s->count[side] && g < b->n_kinds; g++) {
+            if (!s->count[side][g]) continue;
+            int32_t busy = bound_lp_row(p, 0);
+            bound_lp_put(p, busy, 0, (double)s->count[side][g]);
+            for (int32_t r = 0; r < b->n_rows; r++) {
+                const struct layer *x = &b->layers[b->row[r]];
+                if (isinf(x->work_ns[g])) continue;
+                double work = b->times[r] * b->batch * x->work_ns[g];
+                double update = b->times[r] * x->update_ns[g];
+                bound_lp_put(p, busy, column_of(b, side, g, r, 0), -work / unit);
+                bound_lp_put(p, busy, column_of(b, side, g, r, 1), -update / unit);
+            }
+        }
+}
+
+static void put_layers(struct bound_lp *p, const struct bound_any *b, const struct sides *s)
+{
+    for (int32_t r = 0; r < b->n_rows; r++)
+        for (int update = 0; update < 2; update++) {
+            int32_t done = bound_lp_row(p, 1);
+            int32_t crosses = s->cross_ns > 0 && !update ? bound_lp_row(p, 0) : -1;
+            if (crosses >= 0) bound_lp_put(p, crosses, 1, 1);
+            for (int side = 0; side < 2; side++)
+                for (int32_t g = 0; s->count[side] && g < b->n_kinds; g++) {
+                    if (!s->count[side][g] || isinf(b->layers[b->row[r]].work_ns[g])) continue;
+                    int32_t column = column_of(b, side, g, r, update);
+                    bound_lp_put(p, done, column, 1);
+                    if (crosses >= 0 && side == 1) bound_lp_put(p, crosses, column, -1);
+                }
+        }
+}
+
+/* What crosses takes its time on the wire; and the far side, which lacks a layer, does no more than all others of it. */
+static void put_crossing(struct bound_lp *p, const struct bound_any *b, const struct sides *s,
+                         double unit)
+{
+    int32_t wire = bound_lp_row(p, 0), lacks = bound_lp_row(p, 0);
+    bound_lp_put(p, wire, 0, 1);
+    bound_lp_put(p, wire, 1, -s->cross_ns / unit);
+    bound_lp_put(p, lacks, 1, b->n_layers - 1);
+    for (int32_t r = 0; r < b->n_rows; r++)
+        for (int32_t g = 0; g < b->n_kinds; g++)
+            if (s->count[1][g] && !isinf(b->layers[b->row[r]].work_ns[g]))
+                bound_lp_put(p, lacks, column_of(b, 1, g, r, 0), -b->times[r]);
+}
+
+/* Least time of an iteration in ns; INFINITY where these devices cannot hold every layer. */
+static double compute_ns(struct bound_any *b, const struct sides *s)
+{
+    struct arena *scratch = arena_new();
+    double unit = unit_ns(b);
+    struct bound_lp *p = bound_lp_new(scratch, column_of(b, 2, 0, 0, 0));
+    put_work(p, b, s, unit);
+    put_layers(p, b, s);
+    if (s->cross_ns > 0) put_crossing(p, b, s, unit);
+    double ns = bound_lp_solve(p) * unit;
+    arena_free(scratch);
+    return ns;
+}
+
+static bool holds_all(const struct bound_any *b, const int64_t *count)
+{
+    for (int32_t r = 0; r < b->n_rows; r++) {
+        bool held = false;
+        for (int32_t g = 0; g < b->n_kinds; g++)
+            held |= count[g] > 0 && !isinf(b->layers[b->row[r]].work_ns[g]);
+        if (!held) return false;
+    }
+    return true;
+}
+
+/* Least of what the plans of a cut may do; stops once it is no more than `enough`. all: compute of everything. */
+static double cut_ns(struct bound_any *b, const struct cut *c, double all, double enough)
+{
+    double bytes = 0, narrow = INFINITY, both, cross;
+    for (int32_t l = 0; l < b->n_layers; l++) {
+        bytes += b->layers[l].parameter_bytes;
+        if (l + 1 < b->n_layers) narrow = least(narrow, b->layers[l].activation_bytes);
+    }
+    if (!(bytes < INFINITY) || (b->n_layers > 1 && !(narrow < INFINITY))) return 0;
+    both = c->Bps > 0 ? 2 * bytes / c->Bps * 1e9 : INFINITY;
+    cross = c->Bps > 0 ? 2 * b->batch * narrow / c->Bps * 1e9 : INFINITY;
+    if (cross <= enough) return enough;
+    int64_t *there = ARENA_ARRAY(b->arena, int64_t, (size_t)b->n_kinds);
+    for (int32_t g = 0; g < b->n_kinds; g++) there[g] = b->count[g] - c->here[g];
+    const int64_t *part[2] = {c->here, there};
+    double t = both > all ? both : all;
+    for (int side = 0; side < 2 && t > enough; side++)
+        if (holds_all(b, part[side]))
+            t = least(t, compute_ns(b, &(struct sides){{part[side], NULL}, 0}));
+    for (int side = 0; side < 2 && t > enough && cross < INFINITY; side++)
+        t = least(t, compute_ns(b, &(struct sides){{part[side], part[!side]}, cross}));
+    return t;
+}
+
+static double latency_ns(const struct bound_any *b)
+{
+    double ns = b->layers[0].weight_ns;
+    for (int32_t l = 0; l < b->n_layers; l++) ns += b->layers[l].pass_ns;
+    return ns;
+}
+
+/* Times are sums of some thousand doubles; this is more than they can lose, and a nanosecond for whoever rounds. */
+static int64_t floored(double ns) { return ns > 1 ? (int64_t)(ns * (1 - 1e-9) - 1) : 0; }
+
+/* What all work costs where each layer is done at its cheapest: money is counted in these. */
+static double unit_cost(const struct bound_any *b)
+{
+    double sum = 0;
+    for (int32_t r = 0; r < b->n_rows; r++) {
+        const struct layer *x = &b->layers[b->row[r]];
+        double least_cost = INFINITY;
+        for (int32_t g = 0; g < b->n_kinds; g++)
+            if (b->count[g] && !isinf(x->work_ns[g]))
+                least_cost = least(least_cost, bound_money(b->price[g], b->batch * x->work_ns[g]));
+        sum += b->times[r] * least_cost;
+    }
+    return sum;
+}
+
+/* Column 0 is money. One row adds up what busy time costs; one a kind says that no device is busy longer than the longest plan. */
+static double work_cost(struct bound_any *b, double unit)
+{
+    struct arena *scratch = arena_new();
+    struct bound_lp *p = bound_lp_new(scratch, column_of(b, 2, 0, 0, 0));
+    int32_t paid = bound_lp_row(p, 0);
+    bound_lp_put(p, paid, 0, 1);
+    for (int32_t g = 0; g < b->n_kinds; g++) {
+        double most = (double)b->count[g] * b->most_ns;
+        int32_t busy = most > 0 ? bound_lp_row(p, -1) : -1;
+        for (int32_t r = 0; b->count[g] && r < b->n_rows; r++) {
+            const struct layer *x = &b->layers[b->row[r]];
+            if (isinf(x->work_ns[g])) continue;
+            for (int update = 0; update < 2; update++) {
+                double ns = b->times[r] * (update ? x->update_ns[g] : b->batch * x->work_ns[g]);
+                int32_t column = column_of(b, 0, g, r, update);
+                bound_lp_put(p, paid, column, -bound_money(b->price[g], ns) / unit);
+                if (busy >= 0) bound_lp_put(p, busy, column, -ns / most);
+            }
+        }
+    }
+    put_layers(p, b, &(struct sides){{b->count, NULL}, 0});
+    double cost = bound_lp_solve(p) * unit;
+    arena_free(scratch);
+    return cost;
+}
+
+/* Less what rounding may lose: a nanosecond of all devices. 0 where some kind is free. */
+static double least_cost(struct bound_any *b)
+{
+    double all = 0;
+    for (int32_t g = 0; g < b->n_kinds; g++) {
+        if (b->count[g] && !(b->price[g] > 0)) return 0;
+        all += (double)b->count[g] * b->price[g];
+    }
+    double cost = work_cost(b, unit_cost(b));
+    if (isinf(cost)) return 0; /* no plan is so short; whoever has one does not ask */
+    cost = cost * (1 - 1e-9) - bound_money(all, 1);
+    return cost > 0 ? cost : 0;
+}
+
+static const char
+    any_plan[] =
+        "any stages whose devices share sequences, not operators, replicas, shares and orders, of "
+        "the microbatch sizes and numbers of cards tried",
+    any_sharing[] =
+        "any stages, also such whose devices share operators, replicas, shares and orders, of the "
+        "microbatch sizes tried";
+
+enum status bound_any_solve(struct bound_any *b, struct bound_certificate *out, struct error *err)
+{
+    *out = (struct bound_certificate){.binding = "compute of all devices",
+                                      .class_text = b->shared ? any_sharing : any_plan};
+    merge_layers(b);
+    if (!holds_all(b, b->count))
+        return error_set(err, ERR_INFEASIBLE, "no device can hold some layer of the model");
+    double all = compute_ns(b, &(struct sides){{b->count, NULL}, 0}), most = all;
+    if (!b->shared && latency_ns(b) > most) {
+        most = latency_ns(b);
+        out->binding = "latency of one microbatch";
+    }
+    for (size_t i = 0; !b->shared && i < b->n_cuts; i++) {
+        double ns = cut_ns(b, &b->cuts[i], all, most);
+        if (!(ns > most) || isinf(ns)) continue;
+        most = ns;
+        out->binding = b->cuts[i].name;
+    }
+    out->lower_bound_ns = floored(most);
+    if (b->price) out->lower_cost = least_cost(b);
+    return OK;
+}

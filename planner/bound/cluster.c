@@ -1,0 +1,380 @@
+#include "planner/bound/cluster.h"
+
+#include "core/base/arena.h"
+#include "core/base/rng.h"
+#include "planner/topology/igraph_guard.h"
+
+#include <igraph.h>
+#include <math.h>
+#include <string.h>
+
+enum { LEVELS_MOST = 32, CUTS_MOST = 256 };
+
+/* --- offers --- */
+
+static int32_t largest_power_below(int32_t n)
+{
+    int32_t power = 1;
+    while (2 * power < n) power *= 2;
+    return power;
+}
+
+/* Forward, input and weight times of a stage are sums over its layers (sim/stage/stage.h). Updates are not: tied parameters are
+ * updated once, and one operator over many parameters takes less than many. Least of (update of some layers) ÷ (sum of
+ * their own) over all layers and over runs of 2^k that overlap by half; the whole is the least wherever a byte costs no
+ * more in a larger update. */
+static double shrink_of(const struct space *s, int32_t type)
+{
+    double least = 1;
+    for (int32_t n = s->n_layers; n > 1; n = n == s->n_layers ? largest_power_below(n) : n / 2)
+        for (int32_t first = 0; first + n <= s->n_layers; first += n / 2) {
+            double sum = 0,
+                   all = (double)space_stage_type(s, type, first, first + n - 1)->update_ns;
+            for (int32_t l = first; l < first + n; l++)
+                sum += (double)space_stage_type(s, type, l, l)->update_ns;
+            if (all < least * sum) least = all / sum;
+        }
+    return least;
+}
+
+/* Whether a device of the type can do the layer at all: its parameters must be there, whole, while it is computed, even
+ * where they are divided between (ZeRO). What activations need at least depends on what runs again. */
+static bool may_hold(const struct space *s, int32_t type, const struct stage_cost *c)
+{
+    return c->parameter_bytes <= s->cluster->types[type].memory_bytes;
+}
+
+/* samples: of the offers; the space's microbatch, or 1: its part of that. */
+static void offer_as(struct bound_any *b, const struct space *s, int64_t samples,
+                     const int32_t *cards, const int32_t *kind)
+{
+    double part = (double)samples / (double)s->microbatch;
+    for (int32_t t = 0; t < s->n_types; t++) {
+        if (cards && !cards[t]) continue;
+        double shrink = shrink_of(s, t);
+        for (int32_t l = 0; l < s->n_layers; l++) {
+            const struct stage_cost *c = space_stage_type(s, t, l, l);
+            double out = l + 1 < s->n_layers ? (double)s->cut_bytes[l] / (double)s->microbatch : 0;
+            bound_any_traffic(b, l, (double)c->parameter_bytes, out);
+            if (!bound_any_is_shared(b) && !may_hold(s, t, c)) continue;
+            bound_any_offer(b, kind ? kind[t] : t, l,
+                            &(struct bound_offer){
+                                cards ? cards[t] : 1, samples, part * (double)c->forward_ns,
+                                part * (double)c->input_least_ns, part * (double)c->weight_least_ns,
+                                shrink * (double)c->update_ns});
+        }
+    }
+}
+
+/* A stage on several devices gives each a part of a microbatch, down to one sequence. A call of fewer sequences takes no
+ * longer than one of more, and no less for each: so the parts between add nothing. Where one sequence alone has no price its
+ * part of the microbatch's is taken, which is less. Measured layers are never divided. */
+static void offer_shares(struct bound_any *b, const struct space *s, const int32_t *cards,
+                         const int32_t *kind)
+{
+    struct space one;
+    struct error why;
+    if (s->job->model.measured || bound_any_fewest(b) <= 1) return;
+    if (space_make_on(s->arena, s->job, s->cluster, s->cost, s->devices, 1, s->lower, &one, &why) ==
+        OK)
+        offer_as(b, &one, 1, cards, kind);
+    else
+        offer_as(b, s, 1, cards, kind);
+}
+
+void bound_cluster_offer(struct bound_any *b, const struct space *s, const int32_t *cards,
+                         const int32_t *kind)
+{
+    offer_as(b, s, s->microbatch, cards, kind);
+    offer_shares(b, s, cards, kind);
+}
+
+static int32_t cards_of(const struct device_type *t)
+{
+    return t->tensor_parallel > 1 ? t->tensor_parallel : 1;
+}
+
+void bound_cluster_offer_grouped(struct bound_any *b, const struct cluster *c,
+                                 const struct space *s)
+{
+    struct arena *scratch = arena_new();
+    int32_t *cards = ARENA_ARRAY(scratch, int32_t, (size_t)s->n_types);
+    int32_t *kind = ARENA_ARRAY(scratch, int32_t, (size_t)s->n_types);
+    for (int32_t d = 0; d < s->n_devices; d++) {
+        int32_t type = s->cluster->devices[d].type;
+        if (cards[type]) continue;
+        int32_t base = cluster_device(c, s->cluster->devices[d].name);
+        if (base < 0) continue;
+        kind[type] = c->devices[base].type;
+        cards[type] = cards_of(&s->cluster->types[type]) / cards_of(&c->types[kind[type]]);
+    }
+    bound_cluster_offer(b, s, cards, kind);
+    arena_free(scratch);
+}
+
+/* --- cuts --- */
+
+struct edge {
+    int32_t end[2], link; /* vertices: nodes, then switches */
+    double Bps;           /* both ways together */
+};
+struct cutter {
+    struct arena *arena;
+    struct bound_any *bound;
+    const struct cluster *c;
+    int32_t n_vertices, n_edges, n_cuts;
+    struct edge *edges; /* fastest first */
+    int64_t *devices;   /* (n_vertices, n_types) */
+    uint64_t *seen;     /* (CUTS_MOST) of cuts taken */
+};
+
+static int32_t vertex_of(const struct cluster *c, const struct link *l, int end)
+{
+    if (l->kind[end] == END_SWITCH) return c->n_nodes + l->end[end];
+    return l->kind[end] == END_DEVICE ? c->devices[l->end[end]].node : l->end[end];
+}
+
+static double fastest(const struct cost_link *l)
+{
+    double Bps = l->bandwidth_Bps;
+    for (int i = 0; l->curve && i < l->curve->n_points; i++)
+        Bps = fmax(Bps, l->curve->points[i].Bps);
+    return Bps;
+}
+
+/* Shell's sort: fastest first, then in the order of the file. */
+static void sort_edges(struct edge *e, int32_t n)
+{
+    for (int32_t gap = n / 2; gap > 0; gap /= 2)
+        for (int32_t i = gap; i < n; i++) {
+            struct edge x = e[i];
+            int32_t j = i;
+            for (; j >= gap && (e[j - gap].Bps < x.Bps ||
+                                (e[j - gap].Bps == x.Bps && e[j - gap].link > x.link));
+                 j -= gap)
+                e[j] = e[j - gap];
+            e[j] = x;
+        }
+}
+
+static enum status find_edges(struct cutter *k, struct cost *cost, struct error *err)
+{
+    const struct cluster *c = k->c;
+    k->edges = ARENA_ARRAY(k->arena, struct edge, (size_t)c->n_links);
+    for (int32_t i = 0; i < c->n_links; i++) {
+        const struct link *l = &c->links[i];
+        if (l->n_ends < 2) continue;
+        int32_t a = vertex_of(c, l, 0), b = vertex_of(c, l, 1);
+        if (a == b) continue;
+        struct cost_link price;
+        TRY(cost_link(cost, i, &price, err));
+        k->edges[k->n_edges++] =
+            (struct edge){{a, b}, i, fastest(&price) * (l->half_duplex ? 1 : 2)};
+    }
+    sort_edges(k->edges, k->n_edges);
+    return OK;
+}
+
+/* What joins the vertices of each part with the rest, and the devices in it. */
+struct part {
+    int64_t *count; /* (n_types) */
+    int64_t devices;
+    double Bps;
+    int32_t links, first; /* first: fastest link that leaves it, -1 */
+};
+
+static struct part *parts_of(struct cutter *k, const igraph_vector_int_t *member, int32_t n)
+{
+    struct part *parts = ARENA_ARRAY(k->arena, struct part, (size_t)n);
+    int32_t types = k->c->n_types;
+    for (int32_t i = 0; i < n; i++) {
+        parts[i].count = ARENA_ARRAY(k->arena, int64_t, (size_t)types);
+        parts[i].first = -1;
+    }
+    for (int32_t v = 0; v < k->n_vertices; v++) {
+        struct part *p = &parts[VECTOR(*member)[v]];
+        for (int32_t t = 0; t < types; t++) {
+            p->count[t] += k->devices[(int64_t)v * types + t];
+            p->devices += k->devices[(int64_t)v * types + t];
+        }
+    }
+    for (int32_t e = 0; e < k->n_edges; e++) {
+        const struct edge *x = &k->edges[e];
+        int32_t end[2] = {(int32_t)VECTOR(*member)[x->end[0]], (int32_t)VECTOR(*member)[x->end[1]]};
+        for (int side = 0; side < 2 && end[0] != end[1]; side++) {
+            struct part *p = &parts[end[side]];
+            p->Bps += x->Bps;
+            if (!p->links++) p->first = x->link;
+        }
+    }
+    return parts;
+}
+
+static const char *name_of(const struct cutter *k, const struct part *p)
+{
+    const char *link = p->first < 0 ? "no link" : k->c->links[p->first].name;
+    const char *more =
+        p->links > 1 ? arena_printf(k->arena, " and %d more", (int)p->links - 1) : "";
+    return arena_printf(k->arena, "cut of %s%s: %lld | %lld devices", link, more,
+                        (long long)p->devices, (long long)(k->c->n_devices - p->devices));
+}
+
+static void take_parts(struct cutter *k, const igraph_vector_int_t *member, int32_t n)
+{
+    struct part *parts = parts_of(k, member, n);
+    for (int32_t i = 0; i < n && k->n_cuts < CUTS_MOST; i++) {
+        const struct part *p = &parts[i];
+        if (!p->devices || p->devices == k->c->n_devices) continue;
+        uint64_t key = hash_bytes(1, p->count, (size_t)k->c->n_types * sizeof *p->count);
+        key = hash_bytes(key, &p->Bps, sizeof p->Bps);
+        int32_t seen = 0;
+        while (seen < k->n_cuts && k->seen[seen] != key) seen++;
+        if (seen < k->n_cuts) continue;
+        k->seen[k->n_cuts++] = key;
+        bound_any_cut(k->bound, p->count, p->Bps, name_of(k, p));
+    }
+}
+
+/* Edges 0 … n - 1 as a graph. */
+static enum status graph_of(const struct cutter *k, int32_t n, igraph_t *out, struct error *err)
+{
+    igraph_vector_int_t ends;
+    TRY(igraph_guard(igraph_vector_int_init(&ends, 2 * n), "links of a cluster", err));
+    for (int32_t e = 0; e < n; e++)
+        for (int side = 0; side < 2; side++) VECTOR(ends)[2 * e + side] = k->edges[e].end[side];
+    enum status st = igraph_guard(igraph_create(out, &ends, k->n_vertices, IGRAPH_UNDIRECTED),
+                                  "graph of a cluster", err);
+    igraph_vector_int_destroy(&ends);
+    return st;
+}
+
+static enum status take_components(struct cutter *k, const igraph_t *g, struct error *err)
+{
+    igraph_vector_int_t member;
+    igraph_integer_t n = 0;
+    TRY(igraph_guard(igraph_vector_int_init(&member, 0), "parts of a cluster", err));
+    enum status st = igraph_guard(igraph_connected_components(g, &member, NULL, &n, IGRAPH_WEAK),
+                                  "parts of a cluster", err);
+    if (st == OK) take_parts(k, &member, (int32_t)n);
+    igraph_vector_int_destroy(&member);
+    return st;
+}
+
+/* Vertices joined by links of at least some bandwidth, level by level; levels beyond the most are left out evenly. */
+static enum status take_levels(struct cutter *k, struct error *err)
+{
+    int32_t levels = 1, level = 0;
+    for (int32_t e = 1; e < k->n_edges; e++) levels += k->edges[e].Bps != k->edges[e - 1].Bps;
+    int32_t stride = (levels + LEVELS_MOST - 1) / LEVELS_MOST;
+    for (int32_t e = 0; e <= k->n_edges; e++) { /* the first: no links at all, every vertex alone */
+        bool ends = e == k->n_edges || e == 0 || k->edges[e].Bps != k->edges[e - 1].Bps;
+        if (!ends || level++ % stride) continue;
+        igraph_t g;
+        TRY(graph_of(k, e, &g, err));
+        enum status st = take_components(k, &g, err);
+        igraph_destroy(&g);
+        TRY(st);
+    }
+    return OK;
+}
+
+/* Without one of its edges a Gomory-Hu tree falls into the two sides of a least cut. */
+static enum status take_tree(struct cutter *k, igraph_t *tree, struct error *err)
+{
+    for (igraph_integer_t e = 0; e < igraph_ecount(tree); e++) {
+        igraph_t rest;
+        TRY(igraph_guard(igraph_copy(&rest, tree), "copy of a cut tree", err));
+        enum status st =
+            igraph_guard(igraph_delete_edges(&rest, igraph_ess_1(e)), "edge of a cut tree", err);
+        if (st == OK) st = take_components(k, &rest, err);
+        igraph_destroy(&rest);
+        TRY(st);
+    }
+    return OK;
+}
+
+static enum status take_least(struct cutter *k, struct error *err)
+{
+    igraph_t g, tree;
+    igraph_vector_t flows, capacity;
+    TRY(graph_of(k, k->n_edges, &g, err));
+    enum status st = igraph_guard(igraph_vector_init(&capacity, k->n_edges), "capacities", err);
+    if (st != OK) goto graph;
+    st = igraph_guard(igraph_vector_init(&flows, 0), "flows", err);
+    if (st != OK) goto capacities;
+    for (int32_t e = 0; e < k->n_edges; e++) VECTOR(capacity)[e] = k->edges[e].Bps;
+    st = igraph_guard(igraph_gomory_hu_tree(&g, &tree, &flows, &capacity), "cut tree", err);
+    if (st == OK) {
+        st = take_tree(k, &tree, err);
+        igraph_destroy(&tree);
+    }
+    igraph_vector_destroy(&flows);
+capacities:
+    igraph_vector_destroy(&capacity);
+graph:
+    igraph_destroy(&g);
+    return st;
+}
+
+enum status bound_cluster_cuts(struct arena *a, struct bound_any *b, const struct cluster *c,
+                               struct cost *cost, struct error *err)
+{
+    struct cutter k = {.arena = a, .bound = b, .c = c, .n_vertices = c->n_nodes + c->n_switches};
+    if (k.n_vertices < 2) return OK;
+    /* Where every two devices have a link of their own no cut is narrow. */
+    for (int32_t i = 0; i < c->n_links; i++)
+        if (link_of_every_pair(&c->links[i])) return OK;
+    TRY(find_edges(&k, cost, err));
+    k.devices = ARENA_ARRAY(a, int64_t, (size_t)k.n_vertices * (size_t)c->n_types);
+    k.seen = ARENA_ARRAY(a, uint64_t, CUTS_MOST);
+    for (int32_t d = 0; d < c->n_devices; d++)
+        k.devices[(int64_t)c->devices[d].node * c->n_types + c->devices[d].type]++;
+    igraph_guard_enter();
+    enum status st = take_levels(&k, err);
+    if (st == OK && k.n_vertices <= BOUND_VERTICES_MOST && k.n_edges) st = take_least(&k, err);
+    igraph_guard_leave();
+    return st;
+}
+
+void bound_cluster_prices(struct bound_any *b, const struct cluster *c, double most_ns)
+{
+    struct arena *scratch = arena_new();
+    double *price = ARENA_ARRAY(scratch, double, (size_t)c->n_types), any = 0;
+    for (int32_t t = 0; t < c->n_types; t++) {
+        price[t] = c->types[t].price_per_h * cards_of(&c->types[t]);
+        any += price[t];
+    }
+    if (any > 0) bound_any_prices(b, price, most_ns);
+    arena_free(scratch);
+}
+
+static struct bound_any *offers_of(struct arena *a, const struct cluster *c,
+                                   const struct space *const *spaces, int32_t n, bool shared)
+{
+    int64_t *count = ARENA_ARRAY(a, int64_t, (size_t)c->n_types);
+    for (int32_t d = 0; d < c->n_devices; d++) count[c->devices[d].type]++;
+    struct bound_any *b =
+        bound_any_new(a, spaces[0]->n_layers, c->n_types, count, spaces[0]->job->global_batch);
+    if (shared) bound_any_shared(b);
+    for (int32_t i = 0; i < n; i++) bound_cluster_offer_grouped(b, c, spaces[i]);
+    return b;
+}
+
+enum status bound_cluster(struct arena *a, const struct cluster *c, struct cost *k,
+                          const struct space *const *spaces, int32_t n, double most_ns,
+                          struct bound_certificate *out, struct error *err)
+{
+    struct bound_any *b = offers_of(a, c, spaces, n, false);
+    TRY(bound_cluster_cuts(a, b, c, k, err));
+    bound_cluster_prices(b, c, most_ns);
+    return bound_any_solve(b, out, err);
+}
+
+enum status bound_cluster_shared(struct arena *a, const struct cluster *c,
+                                 const struct space *const *spaces, int32_t n, double most_ns,
+                                 struct bound_certificate *out, struct error *err)
+{
+    struct bound_any *b = offers_of(a, c, spaces, n, true);
+    bound_cluster_prices(b, c, most_ns);
+    return bound_any_solve(b, out, err);
+}

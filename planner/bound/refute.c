@@ -1,0 +1,203 @@
+#include "planner/bound/refute.h"
+
+#include "core/base/arena.h"
+#include "planner/bound/pipeline_bound.h"
+
+#include <string.h>
+
+enum { DEPTH_MOST = 400 };
+
+struct refuter {
+    struct arena *arena;
+    const struct bound_line *line;
+    struct bound_walker *walker;
+    size_t n;                  /* values of from and of until */
+    struct bound_windows base; /* of all schedules that end by base_ns */
+    int64_t base_ns;
+    struct bound_windows trial, cases[DEPTH_MOST]; /* cases: made when first used */
+    int64_t steps;
+    int32_t stage;
+    struct bound_witness *witness; /* or NULL */
+};
+
+static double least(double a, double b) { return a < b ? a : b; }
+
+static struct bound_windows windows_new(struct arena *a, size_t n)
+{
+    return (struct bound_windows){ARENA_ARRAY(a, int64_t, n), ARENA_ARRAY(a, int64_t, n)};
+}
+
+static void windows_copy(const struct refuter *r, const struct bound_windows *from,
+                         struct bound_windows *to)
+{
+    memcpy(to->from, from->from, r->n * sizeof *to->from);
+    memcpy(to->until, from->until, r->n * sizeof *to->until);
+}
+
+/* Stage and time of operation i of the windows. */
+static int32_t stage_of(const struct refuter *r, size_t i)
+{
+    return (int32_t)(i / (BOUND_KINDS * (size_t)r->line->m));
+}
+static int64_t time_of(const struct refuter *r, size_t i)
+{
+    return r->line->parts[stage_of(r, i)].ns[i / (size_t)r->line->m % BOUND_KINDS];
+}
+
+/* Heads plus tails of single operations, once windows without an end lie still. */
+static int64_t longest_path(const struct refuter *r)
+{
+    int64_t longest = 0;
+    for (size_t i = 0; i < r->n; i++)
+        longest = max64(longest, r->base.from[i] + time_of(r, i) + BOUND_FAR - r->base.until[i]);
+    return longest;
+}
+
+/* --- cases --- */
+
+/* How much choice a window leaves against the operation's own length; W, whose place settles little, counts as less. */
+static double looseness(const struct refuter *r, const struct bound_windows *w, size_t i)
+{
+    int64_t ns = time_of(r, i), choice = w->until[i] - w->from[i] - ns;
+    double ratio = (double)choice / (double)max64(ns, 1);
+    return i / (size_t)r->line->m % BOUND_KINDS == BOUND_W ? least(ratio, 1) / 2 : ratio;
+}
+
+/* The operation to tell cases by: the tightest of those looser than 1, else the loosest; r->n where nothing is left to choose. */
+static size_t choose(const struct refuter *r, const struct bound_windows *w)
+{
+    size_t chosen = r->n;
+    double best = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        double x = looseness(r, w, i);
+        bool better = best > 1 ? x > 1 && x < best : x > best;
+        if (better) chosen = i, best = x;
+    }
+    return chosen;
+}
+
+/* Whether no schedule keeps to windows that lie still. A schedule that does ends the search. */
+static bool cases_refuted(struct refuter *r, const struct bound_windows *w, int depth)
+{
+    if (r->witness && bound_witness_try(r->witness, r->line, w) &&
+        r->witness->best_ns <= r->base_ns)
+        return false;
+    size_t i = choose(r, w);
+    if (i == r->n || depth == DEPTH_MOST) return false;
+    if (!r->cases[depth].from) r->cases[depth] = windows_new(r->arena, r->n);
+    struct bound_windows *half = &r->cases[depth];
+    int64_t ns = time_of(r, i), middle = w->from[i] + (w->until[i] - w->from[i] - ns) / 2;
+    for (int late = 0; late < 2; late++) {
+        windows_copy(r, w, half);
+        if (late)
+            half->from[i] = middle + 1;
+        else
+            half->until[i] = middle + ns;
+        enum bound_outcome o =
+            bound_windows_narrow(r->walker, half, stage_of(r, i), &r->steps, &r->stage);
+        if (o == BOUND_EMPTY) continue;
+        if (o == BOUND_CUT || !cases_refuted(r, half, depth + 1)) return false;
+    }
+    return true;
+}
+
+/* --- makespans --- */
+
+/* Whether no schedule ends by ns, by windows alone. Where that stays open, they become the base of shorter ones. */
+static bool refuted(struct refuter *r, int64_t ns)
+{
+    memcpy(r->trial.from, r->base.from, r->n * sizeof *r->trial.from);
+    for (size_t i = 0; i < r->n; i++) r->trial.until[i] = r->base.until[i] - (r->base_ns - ns);
+    if (bound_windows_narrow(r->walker, &r->trial, -1, &r->steps, &r->stage) == BOUND_EMPTY)
+        return true;
+    struct bound_windows t = r->base;
+    r->base = r->trial, r->trial = t, r->base_ns = ns;
+    if (r->witness) (void)bound_witness_try(r->witness, r->line, &r->base);
+    return false;
+}
+
+/* The same by cases as well, with at most so many steps. */
+static bool refuted_by_cases(struct refuter *r, int64_t ns, int64_t most)
+{
+    int64_t kept = r->steps > most ? r->steps - most : 0;
+    r->steps -= kept;
+    bool yes = refuted(r, ns) || (r->steps > 0 && cases_refuted(r, &r->base, 0));
+    r->steps = kept + max64(r->steps, 0);
+    return yes;
+}
+
+/* The makespan of the shortest schedule known. */
+static int64_t known(const struct refuter *r, int64_t best_ns)
+{
+    return r->witness && r->witness->best_ns < best_ns ? r->witness->best_ns : best_ns;
+}
+
+/* Between `low`, a bound, and `high`, not refuted or known: the bound it comes to. part: steps of a try by cases are one part in
+ * so many of what is left; 0: windows alone. */
+static int64_t bisect(struct refuter *r, int64_t low, int64_t high, int part, int32_t *stage)
+{
+    while (low < (high = known(r, high)) && r->steps > 0 && high - low > high / 1000000) {
+        int64_t middle = low + (high - low) / 2;
+        bool yes = part ? refuted_by_cases(r, middle, r->steps / part) : refuted(r, middle);
+        if (yes)
+            low = middle + 1, *stage = r->stage;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Windows at some makespan serve all shorter ones; for longer ones those without an end are made again. */
+static void reopen(struct refuter *r)
+{
+    bound_windows_open(r->line, BOUND_FAR, &r->base);
+    r->base_ns = BOUND_FAR;
+    (void)bound_windows_narrow(r->walker, &r->base, -1, &r->steps, &r->stage);
+}
+
+/* Without a schedule to aim at: longer and longer until one is not refuted, then back. */
+static int64_t explore(struct refuter *r, int64_t low, int32_t *stage)
+{
+    for (int64_t ns = low; r->steps > 0; ns += ns / 16 + 1) {
+        if (!refuted(r, ns)) return bisect(r, low, ns, 0, stage);
+        low = ns + 1, *stage = r->stage;
+    }
+    return low;
+}
+
+/* Below a schedule of best_ns, by windows, then by cases for as long as they find shorter schedules. */
+static int64_t aim(struct refuter *r, int64_t low, int64_t best_ns, int32_t *stage)
+{
+    if (refuted(r, best_ns - 1)) {
+        *stage = r->stage;
+        return best_ns;
+    }
+    low = bisect(r, low, best_ns - 1, 0, stage);
+    for (int64_t best = INT64_MAX; r->steps > 0 && known(r, best_ns) < best;) {
+        best = known(r, best_ns);
+        if (low >= best) return low;
+        reopen(r);
+        if (r->steps > 0 && refuted_by_cases(r, best - 1, r->steps / 2)) {
+            *stage = r->stage;
+            return best;
+        }
+    }
+    return bisect(r, low, known(r, best_ns) - 1, 4, stage);
+}
+
+int64_t bound_refute(struct arena *a, const struct bound_line *l, int64_t low, int64_t best_ns,
+                     struct bound_witness *witness, int64_t *steps, int32_t *stage)
+{
+    struct refuter r = {.arena = a, .line = l, .steps = *steps, .stage = -1, .witness = witness};
+    r.n = (size_t)l->n * BOUND_KINDS * (size_t)l->m;
+    r.walker = bound_walker_new(a, l);
+    r.base = windows_new(a, r.n), r.trial = windows_new(a, r.n);
+    reopen(&r);
+    if (longest_path(&r) > low) low = longest_path(&r), *stage = -1;
+    if (!best_ns)
+        low = explore(&r, low, stage);
+    else if (low < best_ns && r.steps > 0)
+        low = aim(&r, low, best_ns, stage);
+    *steps = r.steps;
+    return low;
+}

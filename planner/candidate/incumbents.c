@@ -1,0 +1,134 @@
+#include "planner/candidate/incumbents.h"
+
+#include "core/base/arena.h"
+#include "core/base/rng.h"
+#include "planner/candidate/score.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define NS_PER_H 3600e9
+
+static int by_value(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static uint64_t layout_of(const struct kept *k, const struct plan *p)
+{
+    struct arena *scratch = arena_new();
+    uint64_t *replica = ARENA_ARRAY(scratch, uint64_t, (size_t)p->n_replicas);
+    for (int32_t r = 0; r < p->n_replicas; r++) {
+        const struct plan_replica *x = &p->replicas[r];
+        int32_t share = k->coarse ? 0 : x->microbatches;
+        replica[r] = hash_bytes(0, &share, sizeof share);
+        for (int32_t i = 0; i < x->n_stages; i++) {
+            int32_t stage[2] = {x->stages[i].device, k->coarse ? 0 : x->stages[i].last_layer};
+            replica[r] = hash_bytes(replica[r], stage, sizeof stage);
+            for (int32_t j = 0; j < x->stages[i].n_shards; j++) {
+                int64_t part[2] = {x->stages[i].devices[j],
+                                   x->stages[i].sequences ? x->stages[i].sequences[j] : -1};
+                replica[r] = hash_bytes(replica[r], part, sizeof part);
+            }
+        }
+    }
+    qsort(replica, (size_t)p->n_replicas, sizeof *replica, by_value);
+    uint64_t hash =
+        hash_bytes((uint64_t)p->microbatch, replica, (size_t)p->n_replicas * sizeof *replica);
+    arena_free(scratch);
+    return hash;
+}
+
+void kept_init(struct kept *k, struct arena *a, int32_t most, const struct search_options *o,
+               const struct cluster *c)
+{
+    *k = (struct kept){.arena = a, .o = o, .most = most};
+    k->plans = ARENA_ARRAY(a, struct search_plan, (size_t)most);
+    k->layout = ARENA_ARRAY(a, uint64_t, (size_t)most);
+    for (int32_t i = 0; i < c->n_devices; i++) {
+        double price = c->types[c->devices[i].type].price_per_h;
+        if (i == 0 || price < k->least_price_per_h) k->least_price_per_h = price;
+    }
+}
+
+/* How far outside the limits: 1 and less is inside. */
+static double excess_of(const struct search_options *o, double ns, double cost)
+{
+    double slow = ns * 1e-9 * o->least_rate, dear = o->most_cost > 0 ? cost / o->most_cost : 0;
+    return slow > dear ? slow : dear;
+}
+
+double kept_most_ns(const struct search_options *o)
+{
+    return o->least_rate > 0 ? 1e9 / o->least_rate : 0;
+}
+
+bool kept_inside(const struct kept *k, const struct search_plan *x)
+{
+    return excess_of(k->o, (double)x->iteration_ns, x->cost) <= 1;
+}
+
+/* What a plan that takes ns must cost at least, an iteration. */
+static double least_cost(const struct kept *k, double ns)
+{
+    return k->least_price_per_h * ns / NS_PER_H;
+}
+
+int64_t kept_limit(const struct kept *k)
+{
+    if (k->n < k->most) return INT64_MAX;
+    const struct search_plan *worst = &k->plans[k->n - 1];
+    double excess = excess_of(k->o, (double)worst->iteration_ns, worst->cost), ns = INFINITY;
+    if (excess > 1) {
+        double each = excess_of(k->o, 1, least_cost(k, 1));
+        if (each > 0) ns = excess / each;
+    } else if (k->o->objective != OBJECTIVE_COST) {
+        return worst->iteration_ns;
+    } else if (k->least_price_per_h > 0) {
+        ns = worst->cost / least_cost(k, 1);
+    }
+    return ns < 9e18 ? (int64_t)ns + 1 : INT64_MAX;
+}
+
+bool kept_better(const struct kept *k, const struct search_plan *x, const struct search_plan *y)
+{
+    double a = excess_of(k->o, (double)x->iteration_ns, x->cost),
+           b = excess_of(k->o, (double)y->iteration_ns, y->cost);
+    if ((a > 1 || b > 1) && a != b) return a < b;
+    if (k->o->objective == OBJECTIVE_COST && x->cost != y->cost) return x->cost < y->cost;
+    return x->iteration_ns < y->iteration_ns;
+}
+
+static int32_t place_of(const struct kept *k, uint64_t layout)
+{
+    int32_t at = 0;
+    while (at < k->n && k->layout[at] != layout) at++;
+    return at;
+}
+
+bool kept_has(const struct kept *k, const struct plan *p)
+{
+    return place_of(k, layout_of(k, p)) < k->n;
+}
+
+void kept_add(struct kept *k, const struct plan *p, int64_t iteration_ns)
+{
+    struct search_plan x = {.iteration_ns = iteration_ns};
+    if (iteration_ns >= kept_limit(k)) return;
+    x.cost = plan_cost(p, iteration_ns);
+    if (k->n == k->most && !kept_better(k, &x, &k->plans[k->n - 1])) return;
+    uint64_t layout = layout_of(k, p);
+    int32_t at = place_of(k, layout);
+    if (at < k->n && !kept_better(k, &x, &k->plans[at])) return;
+    if (at == k->n && k->n < k->most) k->n++;
+    if (at == k->most) at--;
+    for (; at > 0 && kept_better(k, &x, &k->plans[at - 1]); at--) {
+        k->plans[at] = k->plans[at - 1];
+        k->layout[at] = k->layout[at - 1];
+    }
+    x.plan = score_copy_plan(k->arena, p);
+    x.plan.predicted_ns = iteration_ns;
+    k->plans[at] = x;
+    k->layout[at] = layout;
+}

@@ -1,0 +1,38 @@
+/* planner/candidate/incumbents.h - the best plans found so far, each layout once.
+ *
+ * A layout is what a plan computes where: microbatch size, and the set of its replicas with their devices, layers and
+ * shares, and whether they share operators. Of plans that differ in less (recompute, warm-ups, buckets, order of replicas) the fastest stays.
+ */
+#ifndef PLANNER_CANDIDATE_INCUMBENTS_H
+#define PLANNER_CANDIDATE_INCUMBENTS_H
+
+#include "core/plan/plan.h"
+#include "planner/search.h"
+
+/* Better is what the objective says (planner/search.h). Plans outside its limits stand behind all inside, the nearest first:
+ * what is refined may come inside. */
+struct kept {
+    struct arena *arena; /* of the copies */
+    bool coarse;         /* a layout is the devices and their order alone, whatever they compute */
+    const struct search_options *o;
+    double least_price_per_h; /* of any device: what a time says of a cost */
+    int32_t n, most;
+    struct search_plan *plans; /* best first; ties: who came first */
+    uint64_t *layout;
+};
+
+void kept_init(struct kept *k, struct arena *a, int32_t most, const struct search_options *o,
+               const struct cluster *c);
+/* What a plan must be faster than to be kept; INT64_MAX while there is room. */
+int64_t kept_limit(const struct kept *k);
+/* How long an iteration of least_rate takes, 0 where there is none. */
+double kept_most_ns(const struct search_options *o);
+/* The limits of rate and cost. */
+bool kept_inside(const struct kept *k, const struct search_plan *x);
+/* Whether x goes before y: inside the limits before outside, there the nearer one; then by the objective. */
+bool kept_better(const struct kept *k, const struct search_plan *x, const struct search_plan *y);
+/* Whether there is one of its layout. */
+bool kept_has(const struct kept *k, const struct plan *p);
+void kept_add(struct kept *k, const struct plan *p, int64_t iteration_ns);
+
+#endif

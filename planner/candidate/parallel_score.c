@@ -1,0 +1,79 @@
+#include "planner/candidate/parallel_score.h"
+
+#include "core/base/arena.h"
+#include "sim/uncertainty/montecarlo.h"
+
+struct result { /* of an item */
+    enum status status;
+    struct error why;
+    struct scorer_miss miss;
+    int64_t runs, work_ns;
+};
+
+struct worker {
+    struct arena *arena;
+    struct scorer *scorer;
+    struct cost *cost;
+    const struct cluster *cluster; /* that the cost is of */
+};
+
+struct crew {
+    struct tries *t;
+    const struct profile *profile;
+    struct crew_item *items;
+    struct result *results;
+    struct worker *workers;
+};
+
+static void score(void *user, int64_t index, int32_t thread)
+{
+    struct crew *c = user;
+    struct worker *w = &c->workers[thread];
+    struct crew_item *x = &c->items[index];
+    struct result *r = &c->results[index];
+    if (c->t->o->stop && *c->t->o->stop) return;
+    if (!w->arena) w->arena = arena_new(), w->scorer = scorer_new(c->t->lower);
+    if (thread > 0 && w->cluster != x->space.cluster) {
+        w->cluster = x->space.cluster;
+        w->cost = cost_new(w->arena, c->profile, w->cluster);
+    }
+    struct space own = x->space;
+    if (thread > 0) own.cost = w->cost; /* thread 0 is who made the spaces */
+    int64_t before = scorer_runs(w->scorer), work = scorer_work(w->scorer);
+    scorer_quick(w->scorer, x->quick);
+    r->status = scorer_fit(w->scorer, &own, &x->plan, &x->ns, &r->why);
+    if (r->status != OK) x->ns = INT64_MAX;
+    scorer_take_miss(w->scorer, &r->miss);
+    r->runs = scorer_runs(w->scorer) - before;
+    r->work_ns = scorer_work(w->scorer) - work;
+    x->tried = true;
+}
+
+enum status crew_score(struct tries *t, const struct profile *p, struct crew_item *items, int32_t n,
+                       struct error *err)
+{
+    struct arena *a = arena_new();
+    int32_t threads = t->o->threads > 1 ? t->o->threads : 1;
+    struct crew c = {.t = t, .profile = p, .items = items};
+    enum status st = OK;
+    for (int32_t i = 0; i < n; i++) items[i].ns = INT64_MAX, items[i].tried = false;
+    if (n > t->evaluations_left) n = t->evaluations_left > 0 ? (int32_t)t->evaluations_left : 0;
+    c.results = ARENA_ARRAY(a, struct result, (size_t)n);
+    c.workers = ARENA_ARRAY(a, struct worker, (size_t)threads);
+    if (n) montecarlo_each(n, threads, score, &c);
+    for (int32_t i = 0; i < n && st == OK; i++) {
+        struct result *r = &c.results[i];
+        if (!items[i].tried) continue;
+        t->evaluations_left--, t->candidates++;
+        scorer_note(t->scorer, &r->miss, r->runs, r->work_ns);
+        if (r->status != OK && r->status != ERR_INPUT) {
+            st = r->status;
+            if (err) *err = r->why;
+        }
+    }
+    for (int32_t i = 0; i < threads; i++)
+        if (c.workers[i].arena) scorer_free(c.workers[i].scorer), arena_free(c.workers[i].arena);
+    arena_free(a);
+    tries_report(t);
+    return st;
+}

@@ -1,0 +1,349 @@
+#include "planner/candidate/score.h"
+
+#include "core/base/arena.h"
+#include "core/program/program.h"
+#include "sim/engine/sim.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* As measured: lowering takes a microsecond an operator and, to play its orders, about a tenth of one a call; a simulation 90 ns
+ * an event. */
+enum {
+    LOWER_NS = 100000,
+    LOWER_OP_NS = 1000,
+    SHARD_OP_NS =
+        4000, /* more of a stage that shares operators: each device's graph is made by itself */
+    LOWER_CALL_NS = 100,
+    SIM_NS = 20000,
+    SIM_EVENT_NS = 90
+};
+
+struct scorer {
+    struct lower_options lower, checked; /* without and with the check of memory */
+    bool quick;
+    struct arena *own, *candidate,
+        *program; /* own: this struct; candidate: its plan; program: lowering and simulation */
+    int64_t runs, work_ns, calls, least_missing;
+    const struct program *simulated; /* the last one, until the next is lowered */
+    const struct sim_device *devices;
+    char why[sizeof((struct error *)0)->text];
+};
+
+static const char nothing[] = "nothing was tried";
+
+struct scorer *scorer_new(const struct lower_options *lower)
+{
+    struct arena *own = arena_new();
+    struct scorer *w = ARENA_ARRAY(own, struct scorer, 1);
+    *w = (struct scorer){.lower = *lower,
+                         .checked = *lower,
+                         .own = own,
+                         .candidate = arena_new(),
+                         .program = arena_new(),
+                         .least_missing = INT64_MAX};
+    snprintf(w->why, sizeof w->why, "%s", nothing);
+    w->lower.unhashed = w->checked.unhashed = true;
+    w->lower.check_memory = false;
+    w->checked.check_memory = true;
+    return w;
+}
+
+void scorer_free(struct scorer *w)
+{
+    arena_free(w->candidate);
+    arena_free(w->program);
+    arena_free(w->own);
+}
+
+struct arena *scorer_arena(struct scorer *w)
+{
+    arena_reset(w->candidate);
+    return w->candidate;
+}
+
+int64_t scorer_runs(const struct scorer *w) { return w->runs; }
+int64_t scorer_work(const struct scorer *w) { return w->work_ns; }
+int64_t scorer_calls(const struct scorer *w) { return w->calls; }
+void scorer_charge(struct scorer *w, int64_t ns) { w->work_ns += ns; }
+const char *scorer_why(const struct scorer *w) { return w->why; }
+
+void scorer_take_miss(struct scorer *w, struct scorer_miss *out)
+{
+    out->missing = w->least_missing;
+    snprintf(out->why, sizeof out->why, "%s", w->why);
+    w->least_missing = INT64_MAX;
+    snprintf(w->why, sizeof w->why, "%s", nothing);
+}
+
+void scorer_note(struct scorer *w, const struct scorer_miss *miss, int64_t runs, int64_t work_ns)
+{
+    w->runs += runs, w->work_ns += work_ns;
+    if (!strcmp(miss->why, nothing)) return;
+    if (miss->missing > w->least_missing ||
+        (miss->missing == w->least_missing && miss->missing < INT64_MAX))
+        return;
+    w->least_missing = miss->missing;
+    snprintf(w->why, sizeof w->why, "%s", miss->why);
+}
+
+static int64_t missing_of(const struct program *p, int32_t device)
+{
+    return program_lane_bytes(p, device) - p->devices[device].memory_bytes;
+}
+
+/* What the fullest device lacks; 0 where all fit. The nearest miss so far leaves its text. */
+static int64_t note_missing(struct scorer *w, const struct space *s, const struct plan *p,
+                            const struct program *program)
+{
+    int64_t worst = 0;
+    for (int32_t i = 0; i < program->n_devices; i++)
+        if (missing_of(program, i) > worst) worst = missing_of(program, i);
+    if (!worst || worst >= w->least_missing) return worst;
+    struct arena *scratch = arena_new();
+    struct program again;
+    struct error why = {0};
+    if (lower_plan_graphs(scratch, p, &s->graphs, &w->checked, &again, &why) == ERR_INFEASIBLE) {
+        w->least_missing = worst;
+        snprintf(w->why, sizeof w->why, "the nearest miss is %s; %s", plan_describe(scratch, p),
+                 why.text);
+    }
+    arena_free(scratch);
+    return worst;
+}
+
+static void charge_lowering(struct scorer *w, const struct plan *p, const struct program *program)
+{
+    int64_t ops = 0, shared = 0, calls = 0;
+    for (int32_t i = 0; i < program->n_stages; i++) ops += program->stages[i].n_ops;
+    for (int32_t r = 0, at = 0; r < p->n_replicas; r++) { /* forward and backward */
+        calls += 2 * (int64_t)p->replicas[r].microbatches * p->replicas[r].n_stages;
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
+            for (int32_t k = plan_stage_devices(&p->replicas[r].stages[i]); k > 0; k--, at++)
+                if (p->replicas[r].stages[i].sharding) shared += program->stages[at].n_ops;
+    }
+    w->calls += calls;
+    scorer_charge(w, LOWER_OP_NS * ops + SHARD_OP_NS * shared + LOWER_CALL_NS * calls);
+}
+
+/* What does not fit the devices, or is too large to be simulated here, is one plan less to choose from. */
+static bool left_out(enum status st) { return st == ERR_INFEASIBLE || st == ERR_RESOURCE; }
+
+static enum status lower(struct scorer *w, const struct space *s, const struct plan *p,
+                         struct program *program, int64_t *missing, struct error *err)
+{
+    arena_reset(w->program);
+    w->devices = NULL;
+    *missing = 0;
+    scorer_charge(w, LOWER_NS);
+    enum status st = lower_plan_graphs(w->program, p, &s->graphs, &w->lower, program, err);
+    if (st == OK) {
+        charge_lowering(w, p, program);
+        *missing = note_missing(w, s, p, program);
+    }
+    if (st != OK && w->least_missing == INT64_MAX)
+        snprintf(w->why, sizeof w->why, "%s", err->text);
+    if (!left_out(st)) return st;
+    *err = (struct error){0};
+    *missing = INT64_MAX;
+    return OK;
+}
+
+void scorer_quick(struct scorer *w, bool quick) { w->quick = quick; }
+
+static enum status simulate(struct scorer *w, const struct space *s, const struct program *program,
+                            int64_t *iteration_ns, struct error *err)
+{
+    struct sim_result result;
+    struct sim_options o = {.steps = 0};
+    if (w->quick) o.steps = 1, o.detail = SIM_STAGE;
+    w->runs++;
+    TRY(sim_run(w->program, program, s->cost, &o, &result, err));
+    *iteration_ns = result.iteration_ns;
+    w->simulated = arena_copy(w->program, program, sizeof *program);
+    w->devices = result.devices;
+    scorer_charge(w, SIM_NS + SIM_EVENT_NS * result.events);
+    return OK;
+}
+
+enum status scorer_run(struct scorer *w, const struct space *s, const struct plan *p,
+                       int64_t *iteration_ns, struct error *err)
+{
+    struct program program;
+    int64_t missing;
+    *iteration_ns = INT64_MAX;
+    TRY(lower(w, s, p, &program, &missing, err));
+    return missing ? OK : simulate(w, s, &program, iteration_ns, err);
+}
+
+bool scorer_worked(const struct scorer *w, const struct plan *p, int64_t *end_ns)
+{
+    for (int32_t r = 0, at = 0; w->devices && r < p->n_replicas; r++) {
+        end_ns[r] = 0;
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
+            for (int32_t k = plan_stage_devices(&p->replicas[r].stages[i]); k > 0; k--, at++) {
+                int64_t end = w->devices[w->simulated->stages[at].device].worked_ns;
+                if (end > end_ns[r]) end_ns[r] = end;
+            }
+    }
+    return w->devices != NULL;
+}
+
+enum status scorer_program(struct scorer *w, const struct space *s, const struct plan *p,
+                           const struct program **out, struct error *err)
+{
+    arena_reset(w->program);
+    w->devices = NULL;
+    struct program *program = ARENA_ARRAY(w->program, struct program, 1);
+    enum status st = lower_plan_graphs(w->program, p, &s->graphs, &w->lower, program, err);
+    if (st == OK) charge_lowering(w, p, program);
+    *out = st == OK ? program : NULL;
+    if (!left_out(st)) return st;
+    *err = (struct error){0};
+    return OK;
+}
+
+/* --- making it fit --- */
+
+enum measure { MEASURE_NONE, MEASURE_RECOMPUTE, MEASURE_RECEIVE, MEASURE_WARMUP, MEASURE_END };
+
+struct fitting { /* of one stage */
+    enum measure last;
+    int64_t missing; /* before it */
+    struct plan_stage before;
+};
+
+static int64_t buffers_bytes(const struct program_stage *s)
+{
+    int64_t bytes = 1;
+    for (int32_t i = 0; i < s->n_rings; i++) bytes += s->rings[i].stride_bytes;
+    return bytes;
+}
+
+/* As many fewer as are missing at least, if each takes a buffer of every ring along. */
+static bool fewer_warmups(struct plan_stage *x, int32_t now, int64_t missing, int64_t bytes)
+{
+    if (x->order || now <= 1) return false;
+    int64_t fewer = missing / bytes > 1 ? missing / bytes : 1;
+    x->warmup = fewer < now ? now - (int32_t)fewer : 1;
+    return true;
+}
+
+/* Next thing to try on a stage that is too large; false: nothing is left. */
+static bool next_measure(struct fitting *f, struct plan_stage *x, int32_t warmup, int64_t missing,
+                         int64_t bytes)
+{
+    if (f->last != MEASURE_NONE && missing >= f->missing) {
+        *x = f->before;
+        if (f->last == MEASURE_WARMUP) f->last = MEASURE_END;
+    } else {
+        f->missing = missing;
+    }
+    f->before = *x;
+    while (f->last < MEASURE_WARMUP) {
+        f->last++;
+        if (f->last == MEASURE_RECOMPUTE && !x->recompute) {
+            x->recompute = RECOMPUTE_STAGE;
+            return true;
+        }
+        if (f->last == MEASURE_RECEIVE && x->receive_ahead > 1) {
+            x->receive_ahead = 1;
+            return true;
+        }
+    }
+    if (f->last == MEASURE_WARMUP && fewer_warmups(x, warmup, f->missing, bytes)) return true;
+    f->last = MEASURE_END;
+    return false;
+}
+
+static int32_t warmup_of(const struct plan_replica *r, int32_t stage)
+{
+    int32_t w = r->stages[stage].warmup ? r->stages[stage].warmup : r->n_stages - stage;
+    return w < r->microbatches ? w : r->microbatches;
+}
+
+/* A stage that wants more forwards before its first backward than the one above sends waits for ever. */
+static void follow_warmups(struct plan_replica *r)
+{
+    for (int32_t i = 1; i < r->n_stages; i++)
+        if (!r->stages[i].order && !r->stages[i - 1].order && warmup_of(r, i) > warmup_of(r, i - 1))
+            r->stages[i].warmup = warmup_of(r, i - 1);
+}
+
+/* What the fullest device of a stage lacks, and which stage of the program it is: from `first` on. */
+static int64_t fullest_of(const struct program *program, const struct plan_stage *x, int32_t first,
+                          int32_t *fullest)
+{
+    int64_t most = INT64_MIN;
+    for (int32_t k = first; k < first + plan_stage_devices(x); k++) {
+        int64_t missing = missing_of(program, program->stages[k].device);
+        if (missing > most) most = missing, *fullest = k;
+    }
+    return most;
+}
+
+static bool change_stages(const struct program *program, struct plan *p, struct fitting *f)
+{
+    bool changed = false;
+    int32_t at = 0;
+    for (int32_t r = 0; r < p->n_replicas; r++) {
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++, f++) {
+            struct plan_stage *x = &p->replicas[r].stages[i];
+            int32_t fullest = at;
+            int64_t missing = fullest_of(program, x, at, &fullest);
+            at += plan_stage_devices(x);
+            if (missing <= 0 || f->last == MEASURE_END) continue;
+            changed |= next_measure(f, x, warmup_of(&p->replicas[r], i), missing,
+                                    buffers_bytes(&program->stages[fullest]));
+        }
+        follow_warmups(&p->replicas[r]);
+    }
+    return changed;
+}
+
+enum status scorer_fit(struct scorer *w, const struct space *s, struct plan *p,
+                       int64_t *iteration_ns, struct error *err)
+{
+    struct program program;
+    int64_t missing;
+    int32_t n = 0;
+    for (int32_t r = 0; r < p->n_replicas; r++) n += p->replicas[r].n_stages;
+    *iteration_ns = INT64_MAX;
+    TRY(lower(w, s, p, &program, &missing, err));
+    if (!missing) return simulate(w, s, &program, iteration_ns, err);
+    struct arena *scratch = arena_new();
+    struct fitting *f = ARENA_ARRAY(scratch, struct fitting, (size_t)n);
+    enum status st = OK;
+    while (st == OK && missing && missing != INT64_MAX && change_stages(&program, p, f))
+        st = lower(w, s, p, &program, &missing, err);
+    arena_free(scratch);
+    if (st != OK || missing) return st;
+    return simulate(w, s, &program, iteration_ns, err);
+}
+
+static void copy_devices(struct arena *a, struct plan_stage *s)
+{
+    size_t n = (size_t)s->n_shards;
+    if (!n) return;
+    s->devices = arena_copy(a, s->devices, n * sizeof *s->devices);
+    if (s->sequences) s->sequences = arena_copy(a, s->sequences, n * sizeof *s->sequences);
+    if (s->sharding) s->sharding = sharding_copy(a, s->sharding);
+}
+
+struct plan score_copy_plan(struct arena *a, const struct plan *p)
+{
+    struct plan copy = *p;
+    copy.replicas = ARENA_ARRAY(a, struct plan_replica, (size_t)p->n_replicas);
+    for (int32_t r = 0; r < p->n_replicas; r++) {
+        size_t n = (size_t)p->replicas[r].n_stages;
+        copy.replicas[r] = p->replicas[r];
+        copy.replicas[r].stages = ARENA_ARRAY(a, struct plan_stage, n);
+        memcpy(copy.replicas[r].stages, p->replicas[r].stages, n * sizeof *copy.replicas[r].stages);
+        for (size_t i = 0; i < n; i++) {
+            struct plan_stage *x = &copy.replicas[r].stages[i];
+            copy_devices(a, x);
+            if (x->order) x->order = arena_strdup(a, x->order);
+        }
+    }
+    return copy;
+}

@@ -1,0 +1,38 @@
+/* planner/exact/pipeline.h - all pipelines of one set of devices whose lower bound beats a limit.
+ *
+ * Depth first over (next device, end of its layers), pruned by the exact prefix and, for the rest, by the least bottleneck
+ * that the remaining devices can reach on the remaining layers (a DP over subsets, made once).
+ */
+#ifndef PLANNER_EXACT_PIPELINE_H
+#define PLANNER_EXACT_PIPELINE_H
+
+#include "planner/candidate/space.h"
+
+struct pipeline {
+    int64_t bound_ns, path_ns; /* bound_pipeline */
+    int32_t n_stages;
+    int8_t device[SPACE_TABLES_MAX];
+    int16_t last[SPACE_TABLES_MAX]; /* last layer of each stage */
+    bool recompute[SPACE_TABLES_MAX];
+};
+struct pipeline_list {
+    struct pipeline *items; /* by bound, then by order of enumeration */
+    size_t n, capacity;
+    bool complete; /* false: more than `most` were found and the worst dropped,
+                    * or all steps were taken */
+    int64_t seen;  /* complete pipelines that were bounded */
+    int64_t steps; /* stages placed */
+};
+
+struct bottleneck; /* least possible max stage time by (subset, first layer) */
+struct bottleneck *bottleneck_make(struct arena *a, const struct space *s);
+int64_t bottleneck_steps(const struct space *s); /* about what that takes, in nanoseconds */
+/* F+B of the slowest stage when the devices in mask, each used, compute layers first … last layer; INT64_MAX where impossible. */
+int64_t bottleneck_ns(const struct bottleneck *b, uint32_t mask, int32_t first);
+
+/* Pipelines that use exactly the devices in mask, for m microbatches, with bound < limit_ns; of them what was found in most_steps. */
+void pipeline_enumerate(struct arena *a, const struct space *s, const struct bottleneck *b,
+                        uint32_t mask, int32_t m, int64_t limit_ns, size_t most, int64_t most_steps,
+                        struct pipeline_list *out);
+
+#endif

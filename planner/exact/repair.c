@@ -1,0 +1,125 @@
+#include "planner/exact/repair.h"
+
+#include "core/base/arena.h"
+#include "planner/exact/local_search.h"
+
+/* The rest of a pipeline: which devices it may use, where it starts, whom it receives from. */
+struct cell {
+    /* bytes the fullest device has too many, below 0 where it has room; MAX: impossible */
+    int64_t worst;
+    int32_t device, last; /* the next stage */
+};
+
+struct table {
+    const struct space *s;
+    int32_t n_stages;   /* of the pipeline; 0: any */
+    struct cell *cells; /* (1 << n_devices, n_layers, n_devices + 1), by number of devices */
+};
+
+static struct cell *cell(const struct table *t, uint32_t mask, int32_t first, int32_t above)
+{
+    int64_t row = (int64_t)mask * t->s->n_layers + first;
+    return &t->cells[row * (t->s->n_devices + 1) + above];
+}
+
+static int64_t over(const struct space *s, int32_t d, int32_t first, int32_t last)
+{
+    const struct stage_cost *c = space_stage(s, d, first, last);
+    return c->parameter_bytes + c->gradient_bytes + c->state_bytes + c->activation_bytes -
+           s->cluster->types[s->cluster->devices[d].type].memory_bytes;
+}
+
+static void fill(struct table *t, uint32_t mask, int32_t first, int32_t above)
+{
+    const struct space *s = t->s;
+    struct cell best = {INT64_MAX, -1, -1};
+    int32_t used = s->n_devices + 1 - __builtin_popcount(mask); /* this stage included */
+    for (int32_t d = 0; d < s->n_devices; d++) {
+        if (!(mask >> d & 1)) continue;
+        bool linked =
+            above == s->n_devices || (space_linked(s, above, d) && space_linked(s, d, above));
+        for (int32_t last = first; last < s->n_layers && linked; last++) {
+            int64_t worst = over(s, d, first, last), rest = INT64_MIN;
+            if (last + 1 < s->n_layers) rest = cell(t, mask & ~(1u << d), last + 1, d)->worst;
+            bool ends = last + 1 == s->n_layers;
+            if (ends && t->n_stages && used != t->n_stages) continue;
+            if (rest > worst) worst = rest;
+            if (worst < best.worst) best = (struct cell){worst, d, last};
+        }
+    }
+    *cell(t, mask, first, above) = best;
+}
+
+struct nearing {
+    struct tries *t;
+    struct trials trials;
+};
+
+/* Bytes that the fullest device lacks, 0 where all fit (and the plan is kept). */
+static enum status score_missing(void *user, const struct trial *x, int64_t best, int64_t *bytes,
+                                 struct error *err)
+{
+    struct nearing *q = user;
+    struct scorer *w = q->t->scorer;
+    struct scorer_miss before, miss;
+    struct plan p;
+    int64_t ns = INT64_MAX;
+    (void)best;
+    *bytes = trials_known(&q->trials, x);
+    if (*bytes) return OK;
+    *bytes = INT64_MAX;
+    if (trial_bound(x) == INT64_MAX) return OK;
+    trial_plan(x, scorer_arena(w), &p);
+    scorer_take_miss(w, &before);
+    TRY(tries_evaluate(q->t, x->s, &p, &ns, err));
+    scorer_take_miss(w, &miss);
+    scorer_note(w, &before, 0, 0);
+    scorer_note(w, &miss, 0, 0);
+    *bytes = ns < INT64_MAX ? 0 : miss.missing;
+    trials_put(&q->trials, x, *bytes);
+    return OK;
+}
+
+/* The pipeline of so many stages (0: any) whose fullest device lacks least, by its tensors alone. false: no link leads on. */
+static bool nearest(struct arena *a, const struct space *s, int32_t n_stages, struct trial *out)
+{
+    int32_t n = s->n_devices, first = 0, above = n;
+    uint32_t mask = (1u << n) - 1;
+    struct table t = {.s = s, .n_stages = n_stages};
+    t.cells =
+        ARENA_ARRAY(a, struct cell, ((size_t)mask + 1) * (size_t)s->n_layers * ((size_t)n + 1));
+    for (uint32_t m = 0; m <= mask; m++)
+        for (int32_t l = 0; l < s->n_layers; l++)
+            for (int32_t d = 0; d <= n; d++) fill(&t, m, l, d);
+    *out = (struct trial){.s = s, .n_replicas = 1, .share = {s->microbatches}};
+    if (cell(&t, mask, 0, n)->worst == INT64_MAX) return false;
+    while (first < s->n_layers) {
+        const struct cell *c = cell(&t, mask, first, above);
+        int32_t i = out->n_stages[0]++;
+        out->device[0][i] = (int8_t)c->device;
+        out->last[0][i] = (int16_t)c->last;
+        mask &= ~(1u << c->device), above = c->device, first = c->last + 1;
+    }
+    return true;
+}
+
+enum status near_try(struct tries *t, struct arena *a, const struct space *s, struct error *err)
+{
+    struct nearing q = {.t = t};
+    struct climb_way way = {t, &q, score_missing, true};
+    struct trial x;
+    struct plan p;
+    int64_t bytes, ns;
+    trials_init(&q.trials, a);
+    if (!nearest(a, s, 0, &x)) return OK;
+    struct error why = {0};
+    trial_plan(&x, scorer_arena(t->scorer), &p);
+    enum status st = scorer_fit(t->scorer, s, &p, &ns, &why); /* said where it lacks even one */
+    if (st != OK && st != ERR_INPUT) return error_set(err, st, "%s", why.text);
+    for (int32_t n = 1; n <= s->n_devices && n <= s->n_layers && !t->kept.n; n++) {
+        if (!nearest(a, s, n, &x)) continue;
+        TRY(score_missing(&q, &x, INT64_MAX, &bytes, err));
+        if (bytes > 0) TRY(climb(&way, &x, &bytes, err));
+    }
+    return OK;
+}

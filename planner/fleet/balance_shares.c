@@ -1,0 +1,107 @@
+#include "planner/fleet/balance_shares.h"
+
+#include "core/base/arena.h"
+
+enum { PARTS = 64 }; /* of a pace: how finely the common end is looked for */
+
+int64_t level_pace(const struct space *s, const struct plan_replica *r)
+{
+    int64_t most = 1;
+    for (int32_t i = 0; i < r->n_stages; i++) {
+        const struct plan_stage *x = &r->stages[i];
+        const struct stage_cost *c = space_stage(s, x->device, x->first_layer, x->last_layer);
+        int64_t t = c->forward_ns + c->input_ns + c->weight_ns;
+        if (x->recompute == RECOMPUTE_STAGE) t += c->recompute_ns;
+        if (t > most) most = t;
+    }
+    return most;
+}
+
+/* Microbatches that a replica takes until T, one at least. */
+static int64_t until(const struct plan_replica *r, int64_t worked_ns, int64_t pace_ns, int64_t t_ns)
+{
+    int64_t room = t_ns - worked_ns, more = room / pace_ns;
+    if (room < 0 && room % pace_ns) more--;
+    return r->microbatches + more > 1 ? r->microbatches + more : 1;
+}
+
+static int64_t taken(const struct plan *p, const int64_t *worked, const int64_t *pace, int64_t t_ns)
+{
+    int64_t sum = 0;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        sum += until(&p->replicas[r], worked[r], pace[r], t_ns);
+    return sum;
+}
+
+static void set_share(struct plan_replica *r, int64_t microbatches)
+{
+    r->microbatches = (int32_t)microbatches;
+    for (int32_t i = 0; i < r->n_stages; i++)
+        if (r->stages[i].warmup > r->microbatches) r->stages[i].warmup = r->microbatches;
+}
+
+/* Whether any share changed. What is one too many at the common end is taken from the last replicas. */
+static bool reshare(const struct space *s, struct plan *p, const int64_t *worked, int64_t *pace)
+{
+    int64_t batch = 0, low = INT64_MAX, high = 0, shortest = INT64_MAX;
+    bool changed = false;
+    for (int32_t r = 0; r < p->n_replicas; r++) {
+        pace[r] = level_pace(s, &p->replicas[r]);
+        batch += p->replicas[r].microbatches;
+        if (worked[r] < low) low = worked[r];
+        if (worked[r] > high) high = worked[r];
+        if (pace[r] < shortest) shortest = pace[r];
+    }
+    while (high - low > shortest / PARTS) { /* at `high` nobody takes less than now */
+        int64_t middle = low + (high - low) / 2;
+        *(taken(p, worked, pace, middle) >= batch ? &high : &low) = middle;
+        if (middle == low && high - low < 2) break;
+    }
+    int64_t surplus = taken(p, worked, pace, high) - batch;
+    for (int32_t r = p->n_replicas; r-- > 0;) {
+        int64_t m = until(&p->replicas[r], worked[r], pace[r], high);
+        if (surplus > 0 && m > 1) m--, surplus--;
+        changed |= m != p->replicas[r].microbatches;
+        set_share(&p->replicas[r], m);
+    }
+    return changed && !surplus;
+}
+
+static bool can_share(const struct plan *p)
+{
+    bool can = p->n_replicas > 1;
+    for (int32_t r = 0; r < p->n_replicas; r++) {
+        can &= !p->replicas[r].orders && p->replicas[r].stages[0].zero < 2;
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
+            can &= !p->replicas[r].stages[i].order;
+    }
+    return can;
+}
+
+bool level_shares(const struct space *s, struct plan *p, const int64_t *worked)
+{
+    struct arena *scratch = arena_new();
+    int64_t *pace = ARENA_ARRAY(scratch, int64_t, (size_t)p->n_replicas);
+    bool changed = can_share(p) && reshare(s, p, worked, pace);
+    arena_free(scratch);
+    return changed;
+}
+
+enum status level_plan(struct tries *t, const struct space *s, struct plan *plan, int64_t *worked,
+                       int64_t *iteration_ns, int32_t rounds, struct error *err)
+{
+    struct arena *scratch = arena_new();
+    int64_t *pace = ARENA_ARRAY(scratch, int64_t, (size_t)plan->n_replicas), ns = 0;
+    enum status st = OK;
+    bool can = can_share(plan);
+    for (int32_t k = 0; k < rounds && can && st == OK && !tries_over(t); k++) {
+        struct plan p = score_copy_plan(t->arena, plan);
+        if (!reshare(s, &p, worked, pace)) break;
+        st = tries_score(t, s, &p, &ns, err);
+        if (st != OK || ns >= *iteration_ns) break;
+        *plan = p, *iteration_ns = ns;
+        can = scorer_worked(t->scorer, plan, worked);
+    }
+    arena_free(scratch);
+    return st;
+}

@@ -1,0 +1,53 @@
+#include "planner/fleet/cost_subsets.h"
+
+#include "core/base/arena.h"
+
+/* Of nodes whose devices are all of types in the mask, of each first type the 1 / part first ones. */
+static struct cluster *part_of(struct arena *a, const struct cluster *c, uint32_t mask,
+                               int32_t part)
+{
+    struct cluster *out = ARENA_ARRAY(a, struct cluster, 1);
+    int32_t *all = ARENA_ARRAY(a, int32_t, (size_t)c->n_types),
+            *taken = ARENA_ARRAY(a, int32_t, (size_t)c->n_types);
+    *out = *c;
+    out->nodes = ARENA_ARRAY(a, struct node_spec, (size_t)c->n_nodes);
+    out->devices = ARENA_ARRAY(a, struct device, (size_t)c->n_devices);
+    out->n_nodes = out->n_devices = 0;
+    for (int32_t n = 0; n < c->n_nodes; n++) all[c->devices[c->nodes[n].first_device].type]++;
+    for (int32_t n = 0; n < c->n_nodes; n++) {
+        const struct node_spec *node = &c->nodes[n];
+        int32_t type = c->devices[node->first_device].type;
+        bool in = taken[type] < (all[type] + part - 1) / part;
+        for (int32_t d = 0; d < node->n_devices; d++)
+            in &= mask >> c->devices[node->first_device + d].type & 1;
+        if (!in) continue;
+        taken[type]++;
+        struct node_spec *x = &out->nodes[out->n_nodes];
+        *x = *node;
+        x->first_device = out->n_devices;
+        for (int32_t d = 0; d < node->n_devices; d++) {
+            out->devices[out->n_devices] = c->devices[node->first_device + d];
+            out->devices[out->n_devices++].node = out->n_nodes;
+        }
+        out->n_nodes++;
+    }
+    return out;
+}
+
+enum status cheaper_search(struct tries *t, const struct fleet_task *task, struct error *err)
+{
+    const struct cluster *c = task->cluster;
+    int32_t before = 0;
+    if (c->n_types > CHEAPER_TYPES_MOST || !fleet_apart(c)) return OK;
+    uint32_t every = (1u << c->n_types) - 1;
+    for (uint32_t mask = every; mask; mask--, before = 0)
+        for (int32_t k = 0; k < CHEAPER_PARTS && !tries_over(t); k++) {
+            struct fleet_task part = *task;
+            struct cluster *x = part_of(t->arena, c, mask, 1 << k);
+            if (x->n_devices < 2 || x->n_devices == before || (mask == every && k == 0)) continue;
+            before = x->n_devices;
+            part.cluster = x;
+            TRY(fleet_search(t, &part, NULL, err));
+        }
+    return OK;
+}

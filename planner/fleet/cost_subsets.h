@@ -1,0 +1,19 @@
+/* planner/fleet/cost_subsets.h - parts of a team, for objectives that count what cards cost.
+ *
+ * A search for the least time takes all cards that help at all; what is cheapest an iteration, or fastest within a budget, often
+ * leaves kinds of cards, or most nodes, to others. So the search is made again on parts of the cluster: the nodes of some
+ * types, all of them or a half, a quarter, an eighth. All plans meet in one list, which the objective orders (planner/candidate/incumbents.h).
+ * Only where every two devices have links of their own: nodes can then be taken away without asking who joined whom.
+ */
+#ifndef PLANNER_FLEET_COST_SUBSETS_H
+#define PLANNER_FLEET_COST_SUBSETS_H
+
+#include "planner/fleet/fleet.h"
+
+enum { CHEAPER_TYPES_MOST = 3, CHEAPER_PARTS = 4 };
+
+/* Adds to t->kept. */
+MUST_CHECK enum status cheaper_search(struct tries *t, const struct fleet_task *task,
+                                      struct error *err);
+
+#endif

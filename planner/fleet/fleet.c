@@ -1,0 +1,232 @@
+#include "planner/fleet/fleet_internal.h"
+
+#include "core/base/arena.h"
+#include "planner/bound/cluster.h"
+#include "planner/candidate/parallel_score.h"
+#include "planner/fleet/fleet_local_search.h"
+#include "planner/fleet/balance_shares.h"
+#include "planner/schedule/plan.h"
+
+enum {
+    BATCH_MOST = 16, /* candidates simulated side by side */
+    /* What simulations may cost where the user says nothing: microseconds at all, and more for each card. */
+    BUDGET_US = 700000,
+    BUDGET_CARD_US = 500,
+    /* The first where estimates are good: nobody shares a link, layers are measured whole. */
+    BUDGET_CLOSED_US = 440000,
+    BUDGET_APART_US = 1300, /* for each card where nobody shares a link: more can be told apart */
+    IMPROVED_MOST = 3
+};
+
+bool fleet_apart(const struct cluster *c)
+{
+    for (int32_t i = 0; i < c->n_links; i++)
+        if (!link_of_every_pair(&c->links[i])) return false;
+    return true;
+}
+
+static void keep_best(struct fleet *q, const struct fleet_plan *x, struct fleet_plan *best,
+                      int32_t *n)
+{
+    int32_t at = *n < IMPROVED_MOST ? (*n)++ : IMPROVED_MOST;
+    kept_add(&q->t->kept, &x->plan, x->ns);
+    for (; at > 0 && best[at - 1].ns > x->ns; at--)
+        if (at < IMPROVED_MOST) best[at] = best[at - 1];
+    if (at < IMPROVED_MOST) best[at] = *x;
+}
+
+/* Simulates what was chosen. */
+static enum status simulate_batch(struct fleet *q, struct fleet_plan *chosen, int32_t n,
+                                  struct fleet_plan *best, int32_t *n_best, struct error *err)
+{
+    struct crew_item items[BATCH_MOST];
+    for (int32_t i = 0; i < n; i++)
+        items[i] = (struct crew_item){
+            .plan = chosen[i].plan, .space = chosen[i].space, .quick = chosen[i].quick};
+    TRY(crew_score(q->t, q->task->profile, items, n, err));
+    for (int32_t i = 0; i < n; i++) {
+        chosen[i].plan = items[i].plan, chosen[i].ns = items[i].ns;
+        if (chosen[i].ns < INT64_MAX) keep_best(q, &chosen[i], best, n_best);
+    }
+    return OK;
+}
+
+/* Estimates of large plans are too short by a thirtieth, more often than not. */
+static bool hopeless(int64_t estimate_ns, int64_t best_ns)
+{
+    return estimate_ns + estimate_ns / 32 >= best_ns;
+}
+
+static enum status simulate_large(struct fleet *q, struct fleet_plan *x, struct fleet_plan *best,
+                                  int32_t *n_best, struct error *err)
+{
+    x->worked = ARENA_ARRAY(q->arena, int64_t, (size_t)x->plan.n_replicas);
+    scorer_quick(q->t->scorer, true);
+    TRY(tries_score(q->t, &x->space, &x->plan, &x->ns, err));
+    if (x->ns == INT64_MAX) return OK;
+    if (!scorer_worked(q->t->scorer, &x->plan, x->worked)) x->quick = false;
+    keep_best(q, x, best, n_best);
+    return OK;
+}
+
+/* The first candidate whatever it costs, if none is cheaper; others while there is budget. One by one until one fits, then in
+ * batches, the same for any number of threads. */
+static enum status simulate_candidates(struct fleet *q, struct fleet_plan *best, int32_t *n_best,
+                                       struct error *err)
+{
+    struct fleet_plan chosen[BATCH_MOST];
+    int64_t least = INT64_MAX, half = q->left_us / 2;
+    int32_t n = 0;
+    *n_best = 0;
+    for (int32_t i = 0; i < q->n_candidates; i++)
+        if (q->candidates[i].cost_us < least) least = q->candidates[i].cost_us;
+    for (int32_t i = 0; i < q->n_candidates && !tries_over(q->t); i++) {
+        const struct fleet_candidate *c = &q->candidates[i];
+        if (i && c->estimate_ns == c[-1].estimate_ns && c->size == c[-1].size) continue;
+        if (q->apart && *n_best == IMPROVED_MOST && q->t->kept.n == q->t->kept.most &&
+            c->estimate_ns - best[0].ns > best[0].ns / 5)
+            break; /* so far behind that no error of estimates brings it forward */
+        bool quick = c->placed.n_stages > FLEET_QUICK_LANES;
+        if (*n_best && (quick || best[0].quick) && hopeless(c->estimate_ns, best[0].ns)) continue;
+        /* Half is kept for improvements, which the largest plans are too dear for. */
+        int64_t spare = quick ? 0 : half;
+        if (q->left_us - c->cost_us < spare && (*n_best || c->cost_us > least)) continue;
+        struct fleet_plan *x = &chosen[n];
+        TRY(fleet_plan_of(q, c, x, err));
+        q->left_us -= c->cost_us;
+        if (quick) {
+            TRY(simulate_large(q, x, best, n_best, err));
+            continue;
+        }
+        n++;
+        if (*n_best && n < BATCH_MOST && n < q->t->evaluations_left) continue;
+        TRY(simulate_batch(q, chosen, n, best, n_best, err));
+        n = 0;
+    }
+    return n ? simulate_batch(q, chosen, n, best, n_best, err) : OK;
+}
+
+enum { LEVEL_ROUNDS = 2, LEVEL_CARD_US = 400 }; /* for each card, what candidates left added */
+
+/* Large plans whose shares are not found yet: by when replicas end, which a few simulations settle. */
+static enum status level(struct fleet *q, struct fleet_plan *x, struct error *err)
+{
+    int64_t us = q->left_us + LEVEL_CARD_US * (int64_t)q->task->cluster->n_devices;
+    int64_t rounds = us / x->cost_us;
+    if (!x->quick || x->leveled || rounds < 1) return OK;
+    scorer_quick(q->t->scorer, true);
+    if (rounds > LEVEL_ROUNDS) rounds = LEVEL_ROUNDS;
+    TRY(level_plan(q->t, &x->space, &x->plan, x->worked, &x->ns, (int32_t)rounds, err));
+    q->left_us = us - rounds * x->cost_us;
+    kept_add(&q->t->kept, &x->plan, x->ns);
+    return OK;
+}
+
+/* The winner's steady step, where candidates were compared by their first. */
+static enum status settle(struct fleet *q, struct fleet_plan *x, struct error *err)
+{
+    struct kept full;
+    scorer_quick(q->t->scorer, false);
+    TRY(tries_score(q->t, &x->space, &x->plan, &x->ns, err));
+    kept_init(&full, q->t->arena, q->t->kept.most, q->t->o, q->task->cluster);
+    kept_add(&full, &x->plan, x->ns);
+    q->t->kept = full;
+    return OK;
+}
+
+enum { ORDER_OPERATIONS = 1000000 }; /* for the orders of a replica: about 30 ms */
+
+/* The winner's stages with searched orders, where that is quicker. */
+static enum status order(struct fleet *q, struct fleet_plan *x, struct error *err)
+{
+    int64_t left = q->t->evaluations_left;
+    TRY(schedule_plan(q->t->arena, q->t->scorer, &x->space, &x->plan, &x->ns, &left,
+                      ORDER_OPERATIONS, q->t->o->stop, err));
+    q->t->evaluations_left = left;
+    kept_add(&q->t->kept, &x->plan, x->ns);
+    return OK;
+}
+
+static enum status search(struct fleet *q, struct error *err)
+{
+    struct fleet_plan best[IMPROVED_MOST + 1];
+    int32_t n_best = 0;
+    const struct search_options *o = q->t->o;
+    TRY(offers_make(q->t->arena, q->task->job, q->task->cluster, q->task->profile, o->tensor,
+                    o->n_tensor, &q->offers, err));
+    TRY(fleet_candidates(q, err));
+    if (!q->n_candidates) return OK;
+    q->left_us = o->evaluations > 0
+                     ? INT64_MAX / 2
+                     : (q->apart && q->task->job->model.measured ? BUDGET_CLOSED_US : BUDGET_US) +
+                           (q->apart ? BUDGET_APART_US : BUDGET_CARD_US) *
+                               (int64_t)q->task->cluster->n_devices;
+    TRY(fleet_rank_large(q, err));
+    TRY(simulate_candidates(q, best, &n_best, err));
+    if (n_best) TRY(level(q, &best[0], err));
+    for (int32_t i = 0; i < n_best && !tries_over(q->t); i++) {
+        int64_t tries = (q->left_us / (n_best - i) - best[i].settle_us) / best[i].cost_us;
+        if (o->evaluations > 0) tries = q->t->evaluations_left / (n_best - i);
+        if (tries < 1) continue;
+        scorer_quick(q->t->scorer, best[i].quick);
+        TRY(improve_plan(q->t, &best[i].space, &best[i].plan, &best[i].ns, tries, err));
+        q->left_us -= tries * best[i].cost_us;
+        kept_add(&q->t->kept, &best[i].plan, best[i].ns);
+    }
+    int32_t first = 0;
+    for (int32_t i = 1; i < n_best; i++)
+        if (best[i].ns < best[first].ns) first = i;
+    if (n_best && !best[first].quick) return order(q, &best[first], err);
+    if (!n_best || best[first].settle_us > q->left_us) return OK;
+    return settle(q, &best[first], err);
+}
+
+/* The certificate speaks of the devices that were offered: where cards must be shared by 4 or by 8, of such plans. */
+static const char *class_of(struct fleet *q, const char *text)
+{
+    const struct search_options *o = q->t->o;
+    for (int32_t i = 0; o->tensor && i < o->n_tensor; i++)
+        text = arena_printf(q->t->arena, "%s%s%d", text,
+                            i ? ", " : "; cards that share operators: ", (int)o->tensor[i]);
+    return text;
+}
+
+/* presets: of what baselines were priced with as well, who may share operators in other ways. */
+static enum status certify(struct fleet *q, bool presets, struct bound_certificate *bound,
+                           struct error *err)
+{
+    const struct cluster *c = q->task->cluster, *priced = &q->offers.priced;
+    if (!q->makers[0]) /* stopped before anything was tried but baselines */
+        TRY(offers_size(q->arena, &q->offers, q->task->sizes[0], q->t->lower, &q->spaces[0],
+                        &q->makers[0], err));
+    int64_t *count = ARENA_ARRAY(q->arena, int64_t, (size_t)c->n_types);
+    int32_t *cards = ARENA_ARRAY(q->arena, int32_t, (size_t)priced->n_types); /* 0: not offered */
+    for (int32_t d = 0; d < c->n_devices; d++) count[c->devices[d].type]++;
+    for (int32_t k = 0; k < q->offers.n_kinds; k++)
+        cards[q->offers.kinds[k].type] = q->offers.kinds[k].cards;
+    struct bound_any *b = bound_any_new(q->t->arena, q->spaces[0].n_layers, c->n_types, count,
+                                        q->task->job->global_batch);
+    for (int32_t i = 0; i < q->task->n_sizes && q->makers[i]; i++)
+        bound_cluster_offer(b, &q->spaces[i], cards, q->offers.base_type);
+    for (int32_t i = 0; presets && i < q->t->n_presets; i++)
+        bound_cluster_offer_grouped(b, c, q->t->preset[i]);
+    TRY(bound_cluster_cuts(q->t->arena, b, c, q->offers.cost, err));
+    bound_cluster_prices(b, c, kept_most_ns(q->t->o));
+    TRY(bound_any_solve(b, bound, err));
+    if (!presets) bound->class_text = class_of(q, bound->class_text);
+    return OK;
+}
+
+enum status fleet_search(struct tries *t, const struct fleet_task *task,
+                         struct bound_certificate bound[2], struct error *err)
+{
+    struct fleet q = {.t = t, .task = task, .arena = arena_new()};
+    q.apart = fleet_apart(task->cluster);
+    enum status st = search(&q, err);
+    if (st == OK && t->kept.n && bound) st = certify(&q, !t->o->tensor, &bound[0], err);
+    if (st == OK && t->kept.n && bound) st = certify(&q, true, &bound[1], err);
+    for (int32_t i = 0; i < t->kept.n && t->o->tensor; i++)
+        place_tidy(t->arena, &t->kept.plans[i].plan.cluster);
+    arena_free(q.arena);
+    return st;
+}

@@ -1,0 +1,177 @@
+#include "planner/fleet/fleet_local_search.h"
+
+#include "core/base/arena.h"
+#include "planner/schedule/refine.h"
+
+#include <string.h>
+
+struct improvement {
+    struct tries *q;
+    const struct space *s;
+    struct arena *arena; /* of the plans tried */
+    struct plan *plan;
+    int64_t *iteration_ns;
+    int64_t left; /* simulations */
+    bool better;  /* the last try was */
+    int32_t n_groups;
+    int32_t *group; /* (n_replicas) of replicas alike */
+};
+
+static bool over(struct improvement *x) { return x->left <= 0 || tries_over(x->q); }
+
+static struct plan copy_of(struct improvement *x) { return score_copy_plan(x->arena, x->plan); }
+
+static enum status attempt(struct improvement *x, struct plan *p, struct error *err)
+{
+    int64_t ns = INT64_MAX;
+    x->better = false;
+    if (over(x)) return OK;
+    x->left--;
+    TRY(tries_score(x->q, x->s, p, &ns, err));
+    if (ns < INT64_MAX) kept_add(&x->q->kept, p, ns); /* may be a next best */
+    if (ns >= *x->iteration_ns) return OK;
+    *x->plan = *p;
+    *x->iteration_ns = ns;
+    x->better = true;
+    return OK;
+}
+
+static bool alike(const struct plan *p, const struct plan_replica *a, const struct plan_replica *b)
+{
+    if (a->n_stages != b->n_stages) return false;
+    for (int32_t i = 0; i < a->n_stages; i++) {
+        const struct plan_stage *x = &a->stages[i], *y = &b->stages[i];
+        if (x->last_layer != y->last_layer || x->n_shards != y->n_shards) return false;
+        for (int32_t k = 0; k < plan_stage_devices(x); k++)
+            if (p->cluster.devices[plan_stage_device(x, k)].type !=
+                    p->cluster.devices[plan_stage_device(y, k)].type ||
+                (x->n_shards && x->sequences[k] != y->sequences[k]))
+                return false;
+    }
+    return true;
+}
+
+static void find_groups(struct improvement *x)
+{
+    const struct plan *p = x->plan;
+    x->group = ARENA_ARRAY(x->arena, int32_t, (size_t)p->n_replicas);
+    x->n_groups = 0;
+    for (int32_t r = 0; r < p->n_replicas; r++) {
+        int32_t o = 0;
+        while (o < r && !alike(p, &p->replicas[o], &p->replicas[r])) o++;
+        x->group[r] = o < r ? x->group[o] : x->n_groups++;
+    }
+}
+
+static enum status try_buckets(struct improvement *x, struct error *err)
+{
+    static const int64_t parts[] = {4, 2, 8};
+    for (size_t k = 0; k < sizeof parts / sizeof *parts && !over(x); k++) {
+        struct plan p = copy_of(x);
+        if (p.n_replicas < 2 || space_awaits(x->s)) return OK;
+        for (int32_t r = 0; r < p.n_replicas; r++)
+            for (int32_t i = 0; i < p.replicas[r].n_stages; i++) {
+                struct plan_stage *y = &p.replicas[r].stages[i];
+                int64_t bytes =
+                    space_stage(x->s, y->device, y->first_layer, y->last_layer)->parameter_bytes;
+                y->bucket_bytes = bytes / parts[k] > 65536 ? bytes / parts[k] : 65536;
+            }
+        TRY(attempt(x, &p, err));
+    }
+    return OK;
+}
+
+static enum status try_warmups(struct improvement *x, struct error *err)
+{
+    for (int rule = 0; rule < REFINE_WARMUPS && !over(x); rule++) {
+        struct plan p = copy_of(x);
+        refine_warmups(x->s, &p, rule);
+        TRY(attempt(x, &p, err));
+    }
+    return OK;
+}
+
+/* One layer of every replica of the group from stage i to its neighbour: up 1 to the stage before, -1 to the one behind. */
+static bool move_layer(struct improvement *x, struct plan *p, int32_t group, int32_t i, int32_t up)
+{
+    for (int32_t r = 0; r < p->n_replicas; r++) {
+        if (x->group[r] != group) continue;
+        struct plan_stage *a = &p->replicas[r].stages[i], *b = a + 1;
+        struct plan_stage *gives = up > 0 ? b : a;
+        if (gives->first_layer == gives->last_layer) return false;
+        a->last_layer += up, b->first_layer += up;
+    }
+    return true;
+}
+
+static enum status try_layers(struct improvement *x, struct error *err)
+{
+    for (int32_t g = 0; g < x->n_groups; g++) {
+        int32_t r = 0;
+        while (x->group[r] != g) r++;
+        for (int32_t i = 0; i + 1 < x->plan->replicas[r].n_stages; i++)
+            for (int32_t up = 1; up >= -1 && !over(x); up -= 2) {
+                struct plan p = copy_of(x);
+                if (!move_layer(x, &p, g, i, up)) continue;
+                TRY(attempt(x, &p, err));
+                if (x->better) up += 2; /* the same again */
+            }
+    }
+    return OK;
+}
+
+/* One microbatch from each replica of a group to those of another, as evenly as they go. */
+static bool move_shares(struct improvement *x, struct plan *p, int32_t from, int32_t to)
+{
+    int32_t moved = 0;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        if (x->group[r] == from && p->replicas[r].microbatches > 1)
+            p->replicas[r].microbatches--, moved++;
+    if (!moved) return false;
+    while (moved)
+        for (int32_t r = 0; r < p->n_replicas && moved; r++)
+            if (x->group[r] == to) p->replicas[r].microbatches++, moved--;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
+            if (p->replicas[r].stages[i].warmup > p->replicas[r].microbatches)
+                p->replicas[r].stages[i].warmup = p->replicas[r].microbatches;
+    return true;
+}
+
+static enum status try_shares(struct improvement *x, struct error *err)
+{
+    for (int32_t from = 0; from < x->n_groups; from++)
+        for (int32_t to = 0; to < x->n_groups && !over(x); to++) {
+            struct plan p = copy_of(x);
+            if (from == to || !move_shares(x, &p, from, to)) continue;
+            TRY(attempt(x, &p, err));
+            if (x->better) to--;
+        }
+    return OK;
+}
+
+enum status improve_plan(struct tries *q, const struct space *s, struct plan *plan,
+                         int64_t *iteration_ns, int64_t evaluations, struct error *err)
+{
+    struct arena *a = arena_new();
+    struct plan best = score_copy_plan(a, plan);
+    struct improvement x = {.q = q,
+                            .s = s,
+                            .arena = a,
+                            .plan = &best,
+                            .iteration_ns = iteration_ns,
+                            .left = evaluations};
+    int64_t before;
+    enum status st = OK;
+    do {
+        before = *iteration_ns;
+        find_groups(&x);
+        st = try_buckets(&x, err);
+        if (st == OK) st = try_warmups(&x, err);
+        if (st == OK) st = try_shares(&x, err);
+        if (st == OK) st = try_layers(&x, err);
+    } while (st == OK && *iteration_ns < before && !over(&x));
+    *plan = score_copy_plan(q->arena, &best);
+    arena_free(a);
+    return st;
+}

@@ -1,0 +1,317 @@
+/* The candidates of planner/fleet/fleet.h: mixes, placed and estimated. */
+#include "planner/fleet/fleet_internal.h"
+
+#include "core/base/arena.h"
+#include "planner/fleet/template_enum.h"
+#include "planner/fleet/replica_order.h"
+#include "planner/fleet/uniform.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    /* What a simulation costs, as measured: to lower a stage, steps of a run. */
+    LOWER_US = 300,
+    LOWER_MEASURED_US = 20, /* of layers measured whole: few operators */
+    STEADY_STEPS = 4,
+    MENU_DEVICES_MOST = 1024,
+    MENU_MOST = 80, /* mixes of a menu, for each size */
+    UNIFORM_MOST = 400,
+    SIZES_MOST = 4, /* microbatch sizes looked at closely */
+    VARIANTS = 4,
+    POOLS_TO_LEAVE = 8,  /* of more pools none is left out on purpose */
+    REPLICAS_MOST = 224, /* of large clusters: a ring over n of them is n^2 messages */
+    LARGE_MOST = 32,     /* candidates whose replicas are simulated alone */
+    LARGE_US = 1500000,  /* for all of them, as counted */
+    CUTS_PART =
+        12 /* the part of all cards that must follow a template, for others to be cut where it is */
+};
+
+static bool same_mix(const struct mix *a, const struct mix *b)
+{
+    if (a->n != b->n || a->t_ns != b->t_ns) return false;
+    for (int32_t i = 0; i < a->n; i++)
+        if (a->count[i] != b->count[i] || a->templates[i].n_stages != b->templates[i].n_stages)
+            return false;
+    return true;
+}
+
+/* Calls of all stages, and messages of all rings. */
+static int64_t work_of(const struct placed *x)
+{
+    const struct plan *p = &x->plan;
+    int64_t calls = 0, most = 1;
+    for (int32_t r = 0; r < p->n_replicas; r++) {
+        calls += 2 * (int64_t)p->replicas[r].microbatches * p->replicas[r].n_stages;
+        if (p->replicas[r].n_stages > most) most = p->replicas[r].n_stages;
+    }
+    return calls + (p->n_replicas > 1 ? 2 * most * p->n_replicas * p->n_replicas : 0);
+}
+
+/* Until a mix has taken the batch where everybody works all the time. */
+static int64_t bare_ns(const struct mix *x, int32_t microbatches)
+{
+    double rate = 0;
+    for (int32_t i = 0; i < x->n; i++) rate += x->count[i] / (double)x->templates[i].tau_ns;
+    return rate > 0 ? (int64_t)(microbatches / rate) : 0;
+}
+
+static void add_candidates(struct fleet *q, int32_t size, const struct mix *x)
+{
+    for (int how = 0; how < PLACEMENT_COUNT && q->n_candidates < FLEET_CANDIDATES_MOST; how++) {
+        struct fleet_candidate *c = &q->candidates[q->n_candidates];
+        c->size = size;
+        if (!place_mix(q->arena, q->makers[size], x, (enum placement)how, &c->placed)) continue;
+        c->estimate_ns = place_estimate(q->arena, &c->placed, x);
+        c->sums_ns = c->estimate_ns > x->t_ns ? c->estimate_ns - x->t_ns : 0;
+        c->least_ns = bare_ns(x, q->makers[size]->s->microbatches) + c->sums_ns;
+        c->ready = NULL;
+        if (c->estimate_ns < q->least_ns) q->least_ns = c->estimate_ns;
+        /* Where nobody shares a link estimates are good to some per cent. */
+        if (q->apart && c->estimate_ns / 3 > q->least_ns / 2) continue;
+        bool measured = q->task->job->model.measured != NULL;
+        int64_t work = work_of(&c->placed),
+                lower = (measured ? LOWER_MEASURED_US : LOWER_US) * (int64_t)c->placed.n_stages;
+        /* Replicas that are alike fold into one. */
+        if (q->apart && c->placed.plan.n_replicas > x->n)
+            work = work * x->n / c->placed.plan.n_replicas;
+        c->settle_us = lower + STEADY_STEPS * work;
+        c->cost_us = c->placed.n_stages > FLEET_QUICK_LANES ? lower + work : c->settle_us;
+        if (c->estimate_ns < q->best_ns) q->best_ns = c->estimate_ns;
+        q->n_candidates++;
+    }
+}
+
+/* Where the templates of a mix begin their stages, of those that many cards follow. */
+static void note_cuts(struct fleet *q, int32_t size, const struct mix *x)
+{
+    const struct template_maker *m = q->makers[size];
+    size_t bytes = (size_t)m->s->n_layers * sizeof(bool);
+    for (int32_t i = 0; i < x->n && q->n_cuts < FLEET_CUTS_MOST; i++) {
+        const struct template *t = &x->templates[i];
+        int64_t cards = 0;
+        for (int32_t p = 0; p < m->n_pools; p++) cards += (int64_t)t->use[p] * x->count[i];
+        if (cards * CUTS_PART < m->g->n_devices || t->n_stages < 2) continue;
+        bool *starts = ARENA_ARRAY(q->arena, bool, (size_t)m->s->n_layers);
+        for (int32_t k = 0; k < t->n_stages; k++) starts[t->stages[k].first] = true;
+        int32_t same = 0;
+        while (same < q->n_cuts && memcmp(q->cuts[same], starts, bytes)) same++;
+        if (same == q->n_cuts) q->cuts[q->n_cuts++] = starts;
+    }
+}
+
+/* The mix of one size, of stages of at most so many layers. Placed where nothing much better is known. */
+static void make_mix(struct fleet *q, int32_t size, int32_t variant, int32_t most_layers)
+{
+    static const struct mix_options variants[VARIANTS] = {
+        {.one_kind = false}, {.widest = true}, {.one_kind = true}, {.one_zone = true}};
+    struct template_maker *m = q->makers[size];
+    struct mix x;
+    int64_t relaxed;
+    m->most_layers = most_layers;
+    if (variants[variant].widest && m->n_kinds == m->n_pools) return;
+    if (variants[variant].one_kind && m->n_kinds == 1) return;
+    if (variants[variant].one_zone && m->g->n_zones == 1) return;
+    if (!mix_solve(m, m->s->microbatches, &variants[variant], &x, &relaxed)) return;
+    /* Wide devices may be slower and yet the only ones few enough to be simulated. */
+    int64_t worse = variants[variant].widest ? q->best_ns : q->best_ns / 5;
+    if (x.t_ns > q->best_ns && x.t_ns - q->best_ns > worse) return;
+    if (same_mix(&x, &q->before[size * VARIANTS + variant])) return;
+    q->before[size * VARIANTS + variant] = x;
+    note_cuts(q, size, &x);
+    add_candidates(q, size, &x);
+}
+
+/* Replicas that are cut in different places sum their gradients ring for ring, each waiting for the one before. So, once mixes
+ * are known: others whose stages all begin where those of one template do. */
+static void share_cuts(struct fleet *q, int32_t size)
+{
+    struct template_maker *m = q->makers[size];
+    m->most_layers = m->s->n_layers;
+    for (int32_t i = 0; i < q->n_cuts && !tries_stopped(q->t); i++) {
+        struct mix x;
+        int64_t relaxed;
+        m->starts = q->cuts[i];
+        if (!mix_solve(m, m->s->microbatches, &(struct mix_options){0}, &x, &relaxed)) continue;
+        add_candidates(q, size, &x);
+    }
+    m->starts = NULL;
+}
+
+/* Where kinds are few and plans are cheap to place. */
+static void take_menu(struct fleet *q, int32_t size)
+{
+    struct template_maker *m = q->makers[size];
+    struct mix *mixes;
+    int32_t n;
+    if (!q->apart || q->task->cluster->n_devices > MENU_DEVICES_MOST) return;
+    m->most_layers = m->s->n_layers;
+    menu_mixes(m, m->s->microbatches, MENU_MOST, &mixes, &n);
+    for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) add_candidates(q, size, &mixes[i]);
+    uniform_mixes(m, m->s->microbatches, UNIFORM_MOST, &mixes, &n);
+    for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) add_candidates(q, size, &mixes[i]);
+}
+
+/* The pool whose leaving leaves the least estimate goes, as long as there is one: slow devices may cost their team more in
+ * messages than they bring. Each step's estimates become candidates. */
+static void leave_out(struct fleet *q, int32_t size)
+{
+    struct template_maker *m = q->makers[size];
+    struct mix_options o = {0};
+    m->most_layers = m->s->n_layers;
+    for (int32_t left = m->n_pools; left > 1 && m->n_pools <= POOLS_TO_LEAVE; left--) {
+        int64_t best = INT64_MAX, all = q->best_ns;
+        int32_t leaves = -1;
+        for (int32_t p = 0; p < m->n_pools && !tries_stopped(q->t); p++) {
+            struct mix_options without = {.left_out = o.left_out | UINT64_C(1) << p};
+            struct mix x;
+            int64_t relaxed;
+            if (o.left_out >> p & 1) continue;
+            if (!mix_solve(m, m->s->microbatches, &without, &x, &relaxed)) continue;
+            q->best_ns = INT64_MAX;
+            add_candidates(q, size, &x);
+            if (q->best_ns < best) best = q->best_ns, leaves = p;
+        }
+        q->best_ns = best < all ? best : all;
+        if (leaves < 0) return;
+        o.left_out |= UINT64_C(1) << leaves;
+    }
+}
+
+/* One replica alone, of every template that was made: no sums at all. */
+static void make_single(struct fleet *q, int32_t size)
+{
+    struct template_maker *m = q->makers[size];
+    const struct template *best = NULL;
+    int32_t one[3] = {1, 0, 0};
+    for (int32_t i = 0; i < m->n_pool; i++)
+        if (!best ||
+            template_ns(&m->pool[i], m->s->microbatches) < template_ns(best, m->s->microbatches))
+            best = &m->pool[i];
+    if (!best) return;
+    struct template copy = *best;
+    struct mix x = {1, &copy, &one[0], &one[1], &one[2], 0};
+    if (mix_share(&x, m->s->microbatches)) add_candidates(q, size, &x);
+}
+
+/* All sizes with stages as long as they want first; then, for the most promising ones, stages of ever fewer layers: longer
+ * pipelines take longer to fill and have less to sum up. */
+static enum status make_candidates(struct fleet *q, struct error *err)
+{
+    int32_t n = q->task->n_sizes;
+    for (int32_t i = 0; i < n; i++) q->size_ns[i] = INT64_MAX;
+    for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) {
+        TRY(offers_size(q->arena, &q->offers, q->task->sizes[i], q->t->lower, &q->spaces[i],
+                        &q->makers[i], err));
+        if (!q->apart && q->task->cluster->n_devices > OFFERS_LARGE)
+            q->makers[i]->most_replicas = REPLICAS_MOST;
+        int64_t before = q->best_ns;
+        q->best_ns = INT64_MAX;
+        make_mix(q, i, 0, q->spaces[i].n_layers);
+        make_single(q, i);
+        q->size_ns[i] = q->best_ns;
+        if (before < q->best_ns) q->best_ns = before;
+    }
+    for (int32_t round = 0; round < SIZES_MOST; round++) {
+        int32_t best = -1;
+        for (int32_t i = 0; i < n; i++)
+            if (q->size_ns[i] < INT64_MAX && (best < 0 || q->size_ns[i] < q->size_ns[best]))
+                best = i;
+        if (best < 0) break;
+        q->size_ns[best] = INT64_MAX, q->n_cuts = 0;
+        take_menu(q, best);
+        int32_t layers = q->spaces[best].n_layers;
+        for (int32_t most = layers; most > 1; most /= 4)
+            for (int32_t v = most == layers; v < VARIANTS && !tries_stopped(q->t); v++)
+                if (v == 0 || 4 * most >= layers) make_mix(q, best, v, most);
+        share_cuts(q, best);
+        if (q->makers[best]->most_replicas) {
+            q->makers[best]->most_replicas = REPLICAS_MOST / 2;
+            share_cuts(q, best);
+            q->makers[best]->most_replicas = REPLICAS_MOST;
+        }
+        if (round == 0) leave_out(q, best);
+    }
+    return OK;
+}
+
+static int by_estimate(const void *x, const void *y)
+{
+    const struct fleet_candidate *a = x, *b = y;
+    if (a->estimate_ns != b->estimate_ns) return a->estimate_ns < b->estimate_ns ? -1 : 1;
+    if (a->size != b->size) return a->size - b->size;
+    return a->placed.n_stages - b->placed.n_stages;
+}
+
+enum status fleet_candidates(struct fleet *q, struct error *err)
+{
+    size_t n = (size_t)q->task->n_sizes;
+    q->candidates = ARENA_ARRAY(q->arena, struct fleet_candidate, FLEET_CANDIDATES_MOST);
+    q->spaces = ARENA_ARRAY(q->arena, struct space, n);
+    q->makers = ARENA_ARRAY(q->arena, struct template_maker *, n);
+    q->size_ns = ARENA_ARRAY(q->arena, int64_t, n);
+    q->before = ARENA_ARRAY(q->arena, struct mix, VARIANTS * n);
+    q->best_ns = q->least_ns = INT64_MAX;
+    q->n_candidates = 0;
+    TRY(make_candidates(q, err));
+    qsort(q->candidates, (size_t)q->n_candidates, sizeof *q->candidates, by_estimate);
+    return OK;
+}
+
+enum status fleet_plan_of(struct fleet *q, const struct fleet_candidate *c, struct fleet_plan *out,
+                          struct error *err)
+{
+    if (c->ready) {
+        *out = *c->ready;
+        return OK;
+    }
+    *out = (struct fleet_plan){.cost_us = c->cost_us,
+                               .settle_us = c->settle_us,
+                               .quick = c->placed.n_stages > FLEET_QUICK_LANES};
+    /* The cluster of a plan outlives the tables. */
+    return place_plan(q->t->arena, &q->offers, &c->placed, &out->plan, &out->space, err);
+}
+
+static int by_least(const void *x, const void *y)
+{
+    const struct fleet_candidate *a = x, *b = y;
+    if (a->least_ns != b->least_ns) return a->least_ns < b->least_ns ? -1 : 1;
+    return by_estimate(x, y);
+}
+
+static enum status find_orders(struct fleet *q, struct fleet_candidate *c, struct error *err)
+{
+    struct fleet_plan x;
+    int64_t end;
+    TRY(fleet_plan_of(q, c, &x, err));
+    TRY(solo_plan(q->t, &x.space, &x.plan, &end, err));
+    x.leveled = end < INT64_MAX;
+    c->ready = arena_copy(q->arena, &x, sizeof x);
+    c->estimate_ns = end < INT64_MAX ? end + c->sums_ns : 2 * c->estimate_ns;
+    return OK;
+}
+
+enum status fleet_rank_large(struct fleet *q, struct error *err)
+{
+    int64_t best = INT64_MAX;
+    int32_t n = 0;
+    if (q->task->job->model.measured) return OK;
+    scorer_quick(q->t->scorer, true);
+    qsort(q->candidates, (size_t)q->n_candidates, sizeof *q->candidates, by_least);
+    for (int32_t i = 0; i < q->n_candidates; i++) {
+        struct fleet_candidate *c = &q->candidates[i];
+        bool again = i && c->placed.n_stages == c[-1].placed.n_stages && c->size == c[-1].size &&
+                     c->least_ns == c[-1].least_ns;
+        if (c->placed.n_stages <= FLEET_QUICK_LANES) continue;
+        if (again || n == LARGE_MOST || c->least_ns >= best || c->cost_us > q->left_us ||
+            tries_over(q->t)) {
+            c->estimate_ns *= 2;
+            continue;
+        }
+        n++;
+        TRY(find_orders(q, c, err));
+        if (c->estimate_ns < best) best = c->estimate_ns;
+    }
+    qsort(q->candidates, (size_t)q->n_candidates, sizeof *q->candidates, by_estimate);
+    return OK;
+}

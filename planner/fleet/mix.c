@@ -1,0 +1,337 @@
+#include "planner/fleet/mix.h"
+
+#include "core/base/arena.h"
+
+#include <glpk.h>
+#include <math.h>
+#include <string.h>
+
+enum { PACES = 24, NEWTON_MOST = 6, ROUNDS_MOST = 8, NODES_MOST = 300, COLUMNS_MOST = 1000 };
+
+struct master {
+    struct template_maker *maker;
+    const struct mix_options *o;
+    int32_t microbatches, n_columns, n_pools, n_kinds;
+    size_t capacity;
+    struct template *columns;
+    int64_t pace[PACES];
+    double *price; /* (n_pools) of a card of each */
+    double replica_price;
+    double t_ns;
+    glp_prob *lp;
+};
+
+static bool same_template(const struct template *a, const struct template *b)
+{
+    if (a->n_stages != b->n_stages) return false;
+    for (int32_t i = 0; i < a->n_stages; i++)
+        if (a->stages[i].kind != b->stages[i].kind || a->stages[i].last != b->stages[i].last)
+            return false;
+    return true;
+}
+
+static double value_of(const struct master *q, const struct template *t)
+{
+    return (q->t_ns - (double)t->fill_ns - (double)t->tail_ns) / (double)t->tau_ns + 1;
+}
+
+static bool is_widest(const struct template_maker *m, int32_t kind)
+{
+    for (int32_t k = 0; k < m->n_kinds; k++)
+        if (m->kinds[k].pool == m->kinds[kind].pool && m->kinds[k].cards > m->kinds[kind].cards)
+            return false;
+    return true;
+}
+
+static bool allowed(const struct master *q, const struct template *t)
+{
+    const struct template_maker *m = q->maker;
+    for (int32_t i = 0; i < t->n_stages; i++) {
+        const struct template_stage *x = &t->stages[i];
+        if (x->last - x->first >= m->most_layers) return false;
+        if (m->starts && !m->starts[x->first]) return false;
+        if (q->o->left_out >> m->kinds[x->kind].pool & 1) return false;
+        if (q->o->widest && !is_widest(m, x->kind)) return false;
+        if (q->o->one_kind && x->kind != t->stages[0].kind) return false;
+        if (q->o->one_zone && m->kinds[x->kind].zone != m->kinds[t->stages[0].kind].zone)
+            return false;
+    }
+    return true;
+}
+
+static void put_column(struct master *q, const struct template *t)
+{
+    int32_t index[KINDS_MOST + 2], n = 0;
+    double factor[KINDS_MOST + 2];
+    if (q->n_columns == COLUMNS_MOST || !allowed(q, t)) return;
+    q->columns = arena_grow(q->maker->arena, q->columns, (size_t)q->n_columns, &q->capacity,
+                            sizeof *q->columns);
+    q->columns[q->n_columns++] = *t;
+    glp_add_cols(q->lp, 1);
+    for (int32_t k = 0; k < q->n_pools; k++)
+        if (t->use[k]) index[++n] = k + 1, factor[n] = t->use[k];
+    index[++n] = q->n_pools + 1, factor[n] = 1;
+    glp_set_mat_col(q->lp, q->n_columns, n, index, factor);
+}
+
+static void add_column(struct master *q, const struct template *t)
+{
+    struct template_maker *m = q->maker;
+    for (int32_t i = 0; i < m->n_pool; i++)
+        if (same_template(&m->pool[i], t)) return;
+    m->pool = arena_grow(m->arena, m->pool, (size_t)m->n_pool, &m->pool_capacity, sizeof *m->pool);
+    m->pool[m->n_pool++] = *t;
+    put_column(q, t);
+}
+
+/* Both as the dynamic program leaves it and with the same kinds split evenly. */
+static void offer(struct master *q, const struct template *t)
+{
+    struct template even;
+    int32_t kinds[TEMPLATE_STAGES_MOST];
+    for (int32_t i = 0; i < t->n_stages; i++) kinds[i] = t->stages[i].kind;
+    if (template_balance(q->maker, kinds, t->n_stages, t->tau_ns, &even) &&
+        even.tau_ns <= t->tau_ns)
+        add_column(q, &even);
+    else
+        add_column(q, t);
+}
+
+static void find_paces(struct master *q)
+{
+    int64_t least, most;
+    template_paces(q->maker, &least, &most);
+    if (most < least) most = least;
+    double ratio = pow((double)most / (double)least, 1.0 / (PACES - 1)), pace = (double)least;
+    for (int i = 0; i < PACES; i++, pace *= ratio) q->pace[i] = (int64_t)ceil(pace) + 1;
+}
+
+/* Prices of the kinds that may be used: of one kind or all (-1), of one zone or all. */
+static void only_kinds(const struct master *q, double *price, int32_t kind, int32_t zone)
+{
+    for (int32_t k = 0; k < q->n_kinds; k++) {
+        const struct template_kind *x = &q->maker->kinds[k];
+        bool in = (kind < 0 || k == kind) && (zone < 0 || x->zone == zone) &&
+                  (!q->o->widest || is_widest(q->maker, k)) && !(q->o->left_out >> x->pool & 1);
+        price[k] = in ? q->price[x->pool] * x->cards : -1;
+    }
+}
+
+static void first_columns(struct master *q)
+{
+    double price[TEMPLATE_KINDS_MOST];
+    struct template t;
+    for (int32_t k = 0; k < q->n_kinds; k++)
+        for (int i = 0; i < PACES; i += 2) {
+            only_kinds(q, price, k, -1);
+            if (template_cheapest(q->maker, q->pace[i], price, &t)) offer(q, &t);
+        }
+}
+
+static double solve(struct master *q)
+{
+    glp_smcp o;
+    glp_init_smcp(&o);
+    o.msg_lev = GLP_MSG_OFF;
+    for (int32_t i = 0; i < q->n_columns; i++) {
+        double value = value_of(q, &q->columns[i]);
+        glp_set_obj_coef(q->lp, i + 1, value > 0 ? value : 0);
+        if (value >= 1)
+            glp_set_col_bnds(q->lp, i + 1, GLP_LO, 0, 0);
+        else
+            glp_set_col_bnds(q->lp, i + 1, GLP_FX, 0, 0);
+    }
+    if (glp_simplex(q->lp, &o) != 0) {
+        glp_std_basis(q->lp);
+        if (glp_simplex(q->lp, &o) != 0) return 0;
+    }
+    for (int32_t k = 0; k < q->n_pools; k++) q->price[k] = fmax(0, glp_get_row_dual(q->lp, k + 1));
+    q->replica_price = fmax(0, glp_get_row_dual(q->lp, q->n_pools + 1));
+    return glp_get_obj_val(q->lp);
+}
+
+/* Columns that would pay at these prices; whether there was one. */
+static bool generate(struct master *q)
+{
+    double price[TEMPLATE_KINDS_MOST];
+    int32_t before = q->n_columns, n_zones = q->o->one_zone ? q->maker->g->n_zones : 1;
+    if (q->o->one_kind) return false;
+    for (int32_t zone = 0; zone < n_zones; zone++) {
+        only_kinds(q, price, -1, q->o->one_zone ? zone : -1);
+        for (int i = 0; i < PACES; i++) {
+            struct template t;
+            if ((double)q->pace[i] >= q->t_ns) break;
+            if (!template_cheapest(q->maker, q->pace[i], price, &t)) continue;
+            double pays = value_of(q, &t) - q->replica_price;
+            for (int32_t k = 0; k < q->n_pools; k++) pays -= q->price[k] * t.use[k];
+            if (pays > 1e-6 * q->microbatches / (1 + (double)q->n_kinds)) offer(q, &t);
+        }
+    }
+    return q->n_columns > before;
+}
+
+/* T where everybody could take the batch at the best pace of any template. */
+static double first_time(const struct master *q)
+{
+    double rate = 0, fill = 0;
+    for (int32_t k = 0; k < q->n_pools; k++) {
+        double best = 0;
+        for (int32_t i = 0; i < q->n_columns; i++) {
+            const struct template *t = &q->columns[i];
+            if (!t->use[k]) continue;
+            double one = 1 / ((double)t->tau_ns * t->use[k]);
+            if (one > best) best = one;
+            if (fill == 0 || (double)t->fill_ns < fill) fill = (double)(t->fill_ns + t->tail_ns);
+        }
+        rate += best * q->maker->g->kinds[k].n;
+    }
+    return rate > 0 ? q->microbatches / rate + fill : 0;
+}
+
+static bool relax(struct master *q)
+{
+    first_columns(q);
+    if (!q->n_columns && !generate(q)) {
+        q->t_ns = 1e18; /* no kind holds the model alone */
+        generate(q);
+    }
+    if (!q->n_columns) return false;
+    q->t_ns = first_time(q);
+    for (int i = 0; i < NEWTON_MOST; i++) {
+        double done = solve(q), slope = 0;
+        for (int r = 0; r < ROUNDS_MOST && generate(q); r++) {
+            double before = done;
+            done = solve(q);
+            if (done < before * (1 + 1e-3)) break;
+        }
+        for (int32_t c = 0; c < q->n_columns; c++)
+            slope += glp_get_col_prim(q->lp, c + 1) / (double)q->columns[c].tau_ns;
+        if (slope <= 0) {
+            q->t_ns *= 2;
+            continue;
+        }
+        double step = (q->microbatches - done) / slope;
+        q->t_ns += step;
+        if (fabs(step) < 0.004 * q->t_ns) break;
+    }
+    return true;
+}
+
+/* --- whole numbers --- */
+
+struct nodes {
+    int left;
+};
+static void on_node(glp_tree *tree, void *user)
+{
+    struct nodes *n = user;
+    if (glp_ios_reason(tree) == GLP_ISELECT && --n->left <= 0) glp_ios_terminate(tree);
+}
+
+bool mix_share(struct mix *x, int32_t microbatches)
+{
+    int64_t low = 0, high = 0;
+    for (int32_t i = 0; i < x->n; i++) {
+        if (!x->count[i]) continue;
+        int64_t most = template_ns(&x->templates[i], microbatches);
+        if (most > high) high = most;
+    }
+    while (low < high) { /* least T by which all replicas together take the batch */
+        int64_t t = low + (high - low) / 2, done = 0;
+        for (int32_t i = 0; i < x->n; i++) {
+            int64_t rest = t - x->templates[i].fill_ns - x->templates[i].tail_ns;
+            int64_t most = rest >= 0 ? rest / x->templates[i].tau_ns + 1 : 0;
+            if (most > 0) done += most * x->count[i];
+        }
+        if (done >= microbatches)
+            high = t;
+        else
+            low = t + 1;
+    }
+    int64_t left = microbatches, replicas = 0;
+    x->t_ns = high;
+    for (int32_t i = 0; i < x->n; i++) {
+        int64_t rest = high - x->templates[i].fill_ns - x->templates[i].tail_ns;
+        int64_t most = rest >= 0 ? rest / x->templates[i].tau_ns + 1 : 0;
+        x->least[i] = (int32_t)(most > 1 ? most : 1), x->more[i] = 0;
+        left -= (int64_t)x->least[i] * x->count[i];
+        replicas += x->count[i];
+    }
+    if (replicas > microbatches || !replicas) return false;
+    for (int32_t i = 0; left < 0; i = (i + 1) % x->n) { /* too many: one less each, round about */
+        if (!x->count[i] || x->least[i] <= 1) continue;
+        int64_t fewer = -left < x->count[i] ? -left : x->count[i];
+        x->least[i]--, x->more[i] = x->count[i] - (int32_t)fewer;
+        left += fewer;
+        if (left < 0) continue;
+        break;
+    }
+    return true;
+}
+
+/* GLPK's branch and bound at the time at hand; the columns it takes. */
+static bool whole(struct master *q, struct mix *out)
+{
+    glp_iocp o;
+    struct nodes nodes = {NODES_MOST};
+    struct arena *a = q->maker->arena;
+    glp_init_iocp(&o);
+    o.msg_lev = GLP_MSG_OFF, o.cb_func = on_node, o.cb_info = &nodes, o.mip_gap = 1e-3;
+    for (int32_t i = 0; i < q->n_columns; i++) glp_set_col_kind(q->lp, i + 1, GLP_IV);
+    int code = glp_intopt(q->lp, &o);
+    bool found = (code == 0 || code == GLP_ESTOP || code == GLP_EMIPGAP) &&
+                 (glp_mip_status(q->lp) == GLP_OPT || glp_mip_status(q->lp) == GLP_FEAS);
+    *out = (struct mix){0};
+    size_t n = (size_t)q->n_columns;
+    out->templates = ARENA_ARRAY(a, struct template, n);
+    out->count = ARENA_ARRAY(a, int32_t, n), out->least = ARENA_ARRAY(a, int32_t, n);
+    out->more = ARENA_ARRAY(a, int32_t, n);
+    for (int32_t i = 0; i < q->n_columns; i++) {
+        double x =
+            found ? glp_mip_col_val(q->lp, i + 1) : floor(glp_get_col_prim(q->lp, i + 1) + 1e-6);
+        if (x < 0.5) continue;
+        out->templates[out->n] = q->columns[i];
+        out->count[out->n++] = (int32_t)(x + 0.5);
+    }
+    for (int32_t i = 0; i < q->n_columns; i++) glp_set_col_kind(q->lp, i + 1, GLP_CV);
+    return out->n > 0 && mix_share(out, q->microbatches);
+}
+
+bool mix_solve(struct template_maker *m, int32_t microbatches, const struct mix_options *o,
+               struct mix *out, int64_t *relaxed_ns)
+{
+    struct master q = {.maker = m,
+                       .o = o,
+                       .microbatches = microbatches,
+                       .n_kinds = m->n_kinds,
+                       .n_pools = m->n_pools};
+    q.price = ARENA_ARRAY(m->arena, double, (size_t)q.n_pools);
+    glp_term_out(GLP_OFF);
+    q.lp = glp_create_prob();
+    glp_set_obj_dir(q.lp, GLP_MAX);
+    glp_add_rows(q.lp, q.n_pools + 1);
+    for (int32_t k = 0; k < q.n_pools; k++)
+        glp_set_row_bnds(q.lp, k + 1, GLP_UP, 0, m->g->kinds[k].n);
+    int32_t most =
+        m->most_replicas && m->most_replicas < microbatches ? m->most_replicas : microbatches;
+    glp_set_row_bnds(q.lp, q.n_pools + 1, GLP_UP, 0, most);
+    for (int32_t i = 0; i < m->n_pool; i++) put_column(&q, &m->pool[i]);
+    find_paces(&q);
+    bool found = relax(&q);
+    if (found) {
+        static const double slack[] = {1, 1.04, 1.1, 1.25};
+        double t_ns = q.t_ns;
+        *relaxed_ns = (int64_t)t_ns;
+        found = false;
+        for (size_t i = 0; i < sizeof slack / sizeof *slack; i++) {
+            struct mix x;
+            q.t_ns = t_ns * slack[i];
+            solve(&q);
+            if (!whole(&q, &x) || (found && x.t_ns >= out->t_ns)) continue;
+            *out = x;
+            found = true;
+        }
+    }
+    glp_delete_prob(q.lp);
+    return found;
+}

@@ -1,0 +1,178 @@
+#include "planner/fleet/place.h"
+
+#include "core/base/arena.h"
+#include "core/cluster/group.h"
+#include "planner/baseline/baseline.h"
+#include "planner/candidate/score.h"
+
+#include <string.h>
+
+static int32_t least32(int32_t a, int32_t b) { return a < b ? a : b; }
+
+/* --- handing out cards --- */
+
+struct node_cards { /* of one pool on one node: those from `next` on are free */
+    int32_t next, end;
+};
+struct pool_cards {
+    int32_t n;
+    struct node_cards *nodes;
+    int32_t *from; /* (cards of one device + 1) no node before has so many left */
+};
+struct giving {
+    struct arena *arena;
+    const struct template_maker *m;
+    struct pool_cards *pools;
+};
+
+static void find_cards(struct giving *q)
+{
+    const struct device_graph *g = q->m->g;
+    q->pools = ARENA_ARRAY(q->arena, struct pool_cards, (size_t)g->n_kinds);
+    for (int32_t p = 0; p < g->n_kinds; p++) {
+        const struct kind *k = &g->kinds[p];
+        struct pool_cards *x = &q->pools[p];
+        x->nodes = ARENA_ARRAY(q->arena, struct node_cards, (size_t)k->n);
+        x->from = ARENA_ARRAY(q->arena, int32_t, (size_t)k->per_node + 1);
+        for (int32_t i = 0; i < k->n; i++) {
+            bool same = i && g->cluster->devices[k->devices[i]].node ==
+                                 g->cluster->devices[k->devices[i - 1]].node;
+            if (!same) x->nodes[x->n++].next = i;
+            x->nodes[x->n - 1].end = i + 1;
+        }
+    }
+}
+
+static int32_t *give(struct giving *q, int32_t kind)
+{
+    const struct template_kind *k = &q->m->kinds[kind];
+    struct pool_cards *p = &q->pools[k->pool];
+    int32_t *at = &p->from[k->cards];
+    while (*at < p->n && p->nodes[*at].end - p->nodes[*at].next < k->cards) ++*at;
+    if (*at == p->n) return NULL;
+    int32_t *cards = &q->m->g->kinds[k->pool].devices[p->nodes[*at].next];
+    p->nodes[*at].next += k->cards;
+    return cards;
+}
+
+/* Replicas of a template that walk side by side. */
+static int32_t block_of(const struct template_maker *m, const struct template *t,
+                        enum placement how)
+{
+    int32_t block = how == PLACEMENT_STAGES ? INT32_MAX : 1;
+    for (int32_t i = 0; i < t->n_stages && how == PLACEMENT_STAGES; i++)
+        block = least32(block, m->kinds[t->stages[i].kind].per_node);
+    return block;
+}
+
+static void fill_replica(const struct template *t, int32_t microbatches, struct plan_replica *r)
+{
+    bool usual = true;
+    r->microbatches = microbatches;
+    for (int32_t i = 0; i < t->n_stages; i++) {
+        const struct template_stage *x = &t->stages[i];
+        r->stages[i].first_layer = x->first, r->stages[i].last_layer = x->last;
+        r->stages[i].recompute = x->recompute ? RECOMPUTE_STAGE : RECOMPUTE_NONE;
+        usual &= least32(x->warmup, microbatches) == least32(t->n_stages - i, microbatches);
+    }
+    for (int32_t i = 0; i < t->n_stages && !usual; i++)
+        r->stages[i].warmup = least32(t->stages[i].warmup, microbatches);
+}
+
+static void make_skeleton(struct arena *a, const struct template_maker *m, const struct mix *x,
+                          struct placed *out)
+{
+    int32_t n = 0, r = 0, at = 0;
+    for (int32_t i = 0; i < x->n; i++) n += x->count[i];
+    int32_t *n_stages = ARENA_ARRAY(a, int32_t, (size_t)n);
+    *out = (struct placed){.maker = m};
+    for (int32_t i = 0; i < x->n; i++)
+        for (int32_t c = 0; c < x->count[i]; c++)
+            out->n_stages += n_stages[r++] = x->templates[i].n_stages;
+    plan_skeleton(a, m->s, "found", n, n_stages, &out->plan);
+    out->kind = ARENA_ARRAY(a, int32_t, (size_t)out->n_stages);
+    out->cards = ARENA_ARRAY(a, int32_t *, (size_t)out->n_stages);
+    for (int32_t i = 0; i < x->n; i++)
+        for (int32_t c = 0; c < x->count[i]; c++)
+            for (int32_t s = 0; s < x->templates[i].n_stages; s++)
+                out->kind[at++] = x->templates[i].stages[s].kind;
+}
+
+bool place_mix(struct arena *a, const struct template_maker *m, const struct mix *x,
+               enum placement how, struct placed *out)
+{
+    struct giving q = {.arena = a, .m = m};
+    int32_t r = 0, at = 0;
+    find_cards(&q);
+    make_skeleton(a, m, x, out);
+    for (int32_t i = 0; i < x->n; i++) {
+        const struct template *t = &x->templates[i];
+        int32_t block = block_of(m, t, how);
+        for (int32_t c = 0; c < x->count[i]; c++)
+            fill_replica(t, x->least[i] + (c < x->more[i]), &out->plan.replicas[r + c]);
+        for (int32_t c = 0; c < x->count[i]; c += block)
+            for (int32_t s = 0; s < t->n_stages; s++)
+                for (int32_t k = c; k < x->count[i] && k - c < block; k++) {
+                    int32_t *cards = give(&q, t->stages[s].kind);
+                    if (!cards) return false;
+                    out->plan.replicas[r + k].stages[s].device = cards[0];
+                    out->cards[at + k * t->n_stages + s] = cards;
+                }
+        r += x->count[i];
+        at += x->count[i] * t->n_stages;
+    }
+    return true;
+}
+
+/* --- the plan --- */
+
+enum status place_plan(struct arena *a, const struct offers *o, const struct placed *x,
+                       struct plan *out, struct space *space, struct error *err)
+{
+    int32_t *where = NULL, n = 0, at = 0;
+    struct cluster_group *groups = ARENA_ARRAY(a, struct cluster_group, (size_t)x->n_stages);
+    *out = score_copy_plan(a, &x->plan);
+    *space = *x->maker->s;
+    for (int32_t i = 0; i < x->n_stages; i++) {
+        int32_t cards = x->maker->kinds[x->kind[i]].cards;
+        if (cards > 1) groups[n++] = (struct cluster_group){cards, x->cards[i], false};
+    }
+    if (n) {
+        struct cluster *c = ARENA_ARRAY(a, struct cluster, 1);
+        TRY(cluster_group(a, x->maker->g->cluster, groups, n, c, &where, err));
+        c->types = o->priced.types, c->n_types = o->priced.n_types;
+        for (int32_t r = 0; r < out->n_replicas; r++)
+            for (int32_t s = 0; s < out->replicas[r].n_stages; s++, at++) {
+                struct plan_stage *stage = &out->replicas[r].stages[s];
+                stage->device = where[stage->device];
+                c->devices[stage->device].type = x->maker->kinds[x->kind[at]].type;
+            }
+        space->cost = cost_new(a, o->profile, c);
+        space->cluster = c, space->n_devices = c->n_devices;
+        TRY(device_graph_new(a, c, space->cost, &space->devices, err));
+        space->link = NULL; /* the table of the single cards */
+    }
+    out->cluster = *space->cluster;
+    plan_share(out);
+    return OK;
+}
+
+void place_tidy(struct arena *a, struct cluster *c)
+{
+    int32_t *now = ARENA_ARRAY(a, int32_t, (size_t)c->n_types), n = 0;
+    struct device_type *types = ARENA_ARRAY(a, struct device_type, (size_t)c->n_types);
+    struct device *devices = ARENA_ARRAY(a, struct device, (size_t)c->n_devices);
+    for (int32_t d = 0; d < c->n_devices; d++) now[c->devices[d].type] = 1;
+    for (int32_t t = 0; t < c->n_types; t++) {
+        int32_t same = 0;
+        if (!now[t]) continue;
+        while (same < n && strcmp(types[same].name, c->types[t].name) != 0) same++;
+        if (same == n) types[n++] = c->types[t];
+        now[t] = same;
+    }
+    for (int32_t d = 0; d < c->n_devices; d++) {
+        devices[d] = c->devices[d];
+        devices[d].type = now[devices[d].type];
+    }
+    c->types = types, c->n_types = n, c->devices = devices;
+}

@@ -1,0 +1,154 @@
+#include "planner/fleet/replica_order.h"
+
+#include "core/base/arena.h"
+#include "planner/fleet/balance_shares.h"
+
+#include <string.h>
+
+/* Orders tried on each replica; the first is its own. */
+static const struct {
+    const char *schedule;
+    bool split;
+} orders[] = {
+    {NULL, false}, {"1f1b", true}, {"zb-h1", true}, {"zb-h2", true}, {"eager-1f1b", true}};
+enum { ORDERS = sizeof orders / sizeof *orders };
+
+struct solo {
+    struct tries *t;
+    const struct space *s;
+    struct arena *arena; /* of one kind of replica */
+    const struct plan *plan;
+    int32_t first, turns; /* of the kind; its microbatches when simulated */
+    struct plan_replica best;
+    int64_t best_ns;
+};
+
+static bool alike(const struct plan *p, const struct plan_replica *a, const struct plan_replica *b)
+{
+    if (a->n_stages != b->n_stages) return false;
+    for (int32_t i = 0; i < a->n_stages; i++) {
+        const struct plan_stage *x = &a->stages[i], *y = &b->stages[i];
+        if (x->last_layer != y->last_layer || x->warmup != y->warmup ||
+            x->recompute != y->recompute ||
+            p->cluster.devices[x->device].type != p->cluster.devices[y->device].type)
+            return false;
+    }
+    return true;
+}
+
+static bool ordered(const struct plan_replica *r)
+{
+    bool any = r->schedule || r->orders;
+    for (int32_t i = 0; i < r->n_stages; i++) any |= r->stages[i].order || r->stages[i].n_shards;
+    return any;
+}
+
+/* The replica alone, of as many microbatches as tell its pace. */
+static struct plan alone(const struct solo *q, int order)
+{
+    struct plan p = *q->plan;
+    p.replicas = &q->plan->replicas[q->first], p.n_replicas = 1;
+    p = score_copy_plan(q->arena, &p);
+    struct plan_replica *r = p.replicas;
+    r->microbatches = q->turns;
+    p.job.global_batch = q->turns * p.microbatch;
+    r->schedule = orders[order].schedule, r->split = orders[order].split;
+    for (int32_t i = 0; i < r->n_stages; i++) {
+        struct plan_stage *x = &r->stages[i];
+        if (r->schedule || x->warmup > q->turns) x->warmup = r->schedule ? 0 : q->turns;
+    }
+    return p;
+}
+
+static enum status try_order(struct solo *q, int order, bool fit, struct error *err)
+{
+    struct scorer *w = q->t->scorer;
+    struct plan p = alone(q, order);
+    int64_t ns, end;
+    struct error why;
+    enum status st = fit ? scorer_fit(w, q->s, &p, &ns, &why) : scorer_run(w, q->s, &p, &ns, &why);
+    if (st == ERR_INPUT || (st == OK && ns == INT64_MAX)) return OK;
+    if (st != OK) return error_set(err, st, "%s", why.text);
+    if (!scorer_worked(w, &p, &end)) return OK;
+    if (end >= q->best_ns) return OK;
+    q->best = p.replicas[0], q->best_ns = end;
+    return OK;
+}
+
+static enum status find_order(struct solo *q, struct error *err)
+{
+    const struct plan_replica *r = &q->plan->replicas[q->first];
+    bool halves = r->n_stages > 1 && !q->s->job->model.measured;
+    q->best_ns = INT64_MAX;
+    q->turns = r->microbatches;
+    if (q->turns > SOLO_TURNS * r->n_stages) q->turns = SOLO_TURNS * r->n_stages;
+    for (int k = 0; k < (halves ? ORDERS : 1) && !tries_over(q->t); k++)
+        TRY(try_order(q, k, false, err));
+    if (q->best_ns == INT64_MAX) TRY(try_order(q, 0, true, err));
+    return OK;
+}
+
+/* What was found for one replica, for another of its kind. */
+static void follow(const struct solo *q, struct plan_replica *r)
+{
+    r->schedule = q->best.schedule, r->split = q->best.split;
+    for (int32_t i = 0; i < r->n_stages; i++) {
+        struct plan_stage *x = &r->stages[i];
+        const struct plan_stage *y = &q->best.stages[i];
+        x->recompute = y->recompute, x->receive_ahead = y->receive_ahead;
+        if (r->schedule || y->warmup < q->turns) x->warmup = y->warmup;
+        if (x->warmup > r->microbatches) x->warmup = r->microbatches;
+    }
+}
+
+/* The kind that replica r is the first of: its likes end at ends[], without it done[] stays. */
+static enum status take_kind(struct solo *q, int32_t r, struct plan *plan, int64_t *ends,
+                             bool *done, struct error *err)
+{
+    const struct plan_replica *first = &q->plan->replicas[r];
+    q->first = r;
+    TRY(find_order(q, err));
+    for (int32_t k = r; k < plan->n_replicas; k++) {
+        struct plan_replica *x = &plan->replicas[k];
+        if (done[k] || !alike(plan, first, &q->plan->replicas[k])) continue;
+        done[k] = true, ends[k] = q->best_ns;
+        if (q->best_ns == INT64_MAX) continue;
+        follow(q, x);
+        ends[k] += (x->microbatches - q->turns) * level_pace(q->s, x);
+    }
+    return OK;
+}
+
+/* Shares for common ends, and when the last of them is. */
+static int64_t share(const struct space *s, struct plan *plan, const int64_t *ends,
+                     struct arena *scratch)
+{
+    int64_t last = 0;
+    for (int32_t r = 0; r < plan->n_replicas; r++)
+        if (ends[r] == INT64_MAX) return INT64_MAX;
+    struct plan before = score_copy_plan(scratch, plan);
+    (void)level_shares(s, plan, ends);
+    for (int32_t r = 0; r < plan->n_replicas; r++) {
+        int32_t more = plan->replicas[r].microbatches - before.replicas[r].microbatches;
+        int64_t end = ends[r] + more * level_pace(s, &plan->replicas[r]);
+        if (end > last) last = end;
+    }
+    return last;
+}
+
+enum status solo_plan(struct tries *t, const struct space *s, struct plan *plan, int64_t *end_ns,
+                      struct error *err)
+{
+    struct solo q = {.t = t, .s = s, .arena = arena_new()};
+    struct plan before = score_copy_plan(q.arena, plan);
+    bool *done = ARENA_ARRAY(q.arena, bool, (size_t)plan->n_replicas), own = false;
+    int64_t *ends = ARENA_ARRAY(q.arena, int64_t, (size_t)plan->n_replicas);
+    enum status st = OK;
+    q.plan = &before, *end_ns = INT64_MAX;
+    for (int32_t r = 0; r < plan->n_replicas; r++) own |= ordered(&plan->replicas[r]);
+    for (int32_t r = 0; r < plan->n_replicas && !own && st == OK; r++)
+        if (!done[r]) st = take_kind(&q, r, plan, ends, done, err);
+    if (st == OK && !own) *end_ns = share(s, plan, ends, q.arena);
+    arena_free(q.arena);
+    return st;
+}

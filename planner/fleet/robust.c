@@ -1,0 +1,85 @@
+#include "planner/fleet/robust.h"
+
+#include "core/base/arena.h"
+#include "planner/fleet/fleet.h"
+#include "sim/engine/sim.h"
+
+/* The cluster with a node for each device. */
+static void part_nodes(struct arena *a, struct cluster *c)
+{
+    struct node_spec *nodes = ARENA_ARRAY(a, struct node_spec, (size_t)c->n_devices);
+    struct device *devices = ARENA_ARRAY(a, struct device, (size_t)c->n_devices);
+    for (int32_t i = 0; i < c->n_devices; i++) {
+        devices[i] = c->devices[i];
+        devices[i].node = i, devices[i].index = 0;
+        nodes[i] = (struct node_spec){.name = devices[i].name,
+                                      .host = c->nodes[c->devices[i].node].host,
+                                      .first_device = i,
+                                      .n_devices = 1};
+    }
+    c->nodes = nodes, c->n_nodes = c->n_devices, c->devices = devices;
+}
+
+/* The first step alone, from rest. */
+static enum status measure(struct arena *a, const struct program *program, struct cost *k,
+                           int64_t *out_ns, struct error *err)
+{
+    static const double nothing[OP_KIND_COUNT] = {0};
+    const struct sim_scale idle = {.kind = nothing};
+    struct sim_options o = {.steps = 1, .detail = SIM_STAGE};
+    struct sim_result r;
+    int64_t worked = 0;
+    TRY(sim_run(a, program, k, &o, &r, err));
+    for (int32_t i = 0; i < program->n_devices; i++)
+        if (r.devices[i].worked_ns > worked) worked = r.devices[i].worked_ns;
+    o.scale = &idle;
+    TRY(sim_run(a, program, k, &o, &r, err));
+    *out_ns = worked + STURDY_SUMS * r.iteration_ns;
+    return OK;
+}
+
+enum status sturdy_ns(const struct tries *t, const struct profile *p, const struct plan *plan,
+                      int64_t *out_ns, struct error *err)
+{
+    struct arena *a = arena_new();
+    struct plan apart = *plan;
+    struct lower_options o = *t->lower;
+    struct program program;
+    struct error why = {0};
+    o.check_memory = false, o.unhashed = true;
+    if (fleet_apart(&apart.cluster)) part_nodes(a, &apart.cluster);
+    *out_ns = INT64_MAX;
+    enum status st = lower_plan(a, &apart, &o, &program, &why);
+    if (st == OK) st = measure(a, &program, cost_new(a, p, &apart.cluster), out_ns, &why);
+    if (st == ERR_INPUT || st == ERR_INFEASIBLE) st = OK; /* no link joins two of its nodes */
+    arena_free(a);
+    return st == OK ? OK : error_set(err, st, "%s", why.text);
+}
+
+static void move_first(struct kept *k, int32_t at)
+{
+    struct search_plan plan = k->plans[at];
+    uint64_t layout = k->layout[at];
+    for (; at > 0; at--) k->plans[at] = k->plans[at - 1], k->layout[at] = k->layout[at - 1];
+    k->plans[0] = plan, k->layout[0] = layout;
+}
+
+enum status sturdy_first(struct tries *t, const struct profile *p, bool *moved, struct error *err)
+{
+    struct kept *k = &t->kept;
+    const struct search_options *o = t->o;
+    bool free = o->objective == OBJECTIVE_TIME && !(o->least_rate > 0) && !(o->most_cost > 0);
+    *moved = false;
+    if (!free || o->fastest || !k->n || !k->plans[0].plan.job.model.measured) return OK;
+    int64_t best = INT64_MAX, limit = k->plans[0].iteration_ns / 100 * (100 + STURDY_PERCENT);
+    int32_t first = 0;
+    for (int32_t i = 0; i < k->n && i < STURDY_PLANS_MOST && !tries_stopped(t); i++) {
+        int64_t ns;
+        if (k->plans[i].iteration_ns > limit) break;
+        TRY(sturdy_ns(t, p, &k->plans[i].plan, &ns, err));
+        if (ns < best) best = ns, first = i;
+    }
+    move_first(k, first);
+    *moved = first > 0;
+    return OK;
+}

@@ -1,0 +1,348 @@
+#include "planner/fleet/template_enum.h"
+
+#include "core/base/arena.h"
+
+#include <glpk.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHOSEN_MOST = 72, HALVINGS = 18, COUNTS = 12 };
+
+struct dish { /* a template, and what the sum of its gradients takes */
+    struct template t;
+    int64_t sum_ns;
+    double value; /* microbatches in the time at hand */
+    double share; /* of its price that it earns */
+    int32_t group;
+};
+
+struct course { /* a mix and its time, sums included */
+    struct mix x;
+    int64_t ns;
+};
+
+struct menu {
+    struct template_maker *m;
+    struct arena *a;
+    int32_t microbatches, n, n_groups, n_courses, most;
+    size_t capacity;
+    struct dish *dishes;
+    int32_t *best;             /* (n_groups) dish of most value for each use of cards */
+    double *price;             /* (n_pools) of a card */
+    int64_t least_ns, most_ns; /* paces */
+    struct course *courses;    /* (most) by time */
+};
+
+/* --- one order of kinds, balanced --- */
+
+/* Work of a stage from `first` to `last` between its neighbours; false where it does not fit as it is. */
+static bool work_of(const struct menu *q, const int32_t *kinds, int32_t n, int32_t i, int32_t first,
+                    int32_t last, int64_t *out)
+{
+    struct template_time t;
+    if (!template_stage_time(q->m, kinds[i], first, last, n - i, &t) || t.recompute) return false;
+    *out = t.t_ns;
+    if (i + 1 < n) *out += template_busy_ns(q->m, kinds[i], kinds[i + 1], last);
+    if (i > 0) *out += template_busy_ns(q->m, kinds[i], kinds[i - 1], first - 1);
+    return true;
+}
+
+/* Each stage from the last on as long as the pace allows; whether the first one's reaches the first layer. */
+static bool fill_back(const struct menu *q, const int32_t *kinds, int32_t n, int64_t tau_ns,
+                      struct template_stage *stages)
+{
+    int32_t end = q->m->s->n_layers;
+    for (int32_t i = n - 1; i >= 0; i--) {
+        int32_t low = i, high = end; /* least first layer; a layer each for those before */
+        while (low < high) {
+            int32_t first = low + (high - low) / 2;
+            int64_t work = 0;
+            if (work_of(q, kinds, n, i, first, end - 1, &work) && work <= tau_ns)
+                high = first;
+            else
+                low = first + 1;
+        }
+        if (low >= end || (i == 0 && low > 0)) return false;
+        stages[i] = (struct template_stage){kinds[i], low, end - 1, n - i, false};
+        end = low;
+    }
+    return end == 0;
+}
+
+static void measure(const struct menu *q, struct dish *d)
+{
+    const struct template_maker *m = q->m;
+    struct template *t = &d->t;
+    int32_t kinds[MENU_STAGES];
+    t->use = ARENA_ARRAY(q->a, int32_t, (size_t)m->n_pools);
+    for (int32_t i = 0; i < t->n_stages; i++) {
+        const struct template_kind *k = &m->kinds[kinds[i] = t->stages[i].kind];
+        t->use[k->pool] += k->cards;
+    }
+    for (int32_t i = 0; i < t->n_stages; i++) {
+        const struct template_stage *x = &t->stages[i];
+        const struct template_kind *k = &m->kinds[x->kind];
+        const struct stage_cost *c = space_stage_type(m->s, k->type, x->first, x->last);
+        const struct device_route *far = m->far[x->kind * m->n_kinds + x->kind];
+        int64_t work = 0;
+        work_of(q, kinds, t->n_stages, i, x->first, x->last, &work);
+        t->fill_ns += work;
+        if (i) {
+            int64_t way = template_transfer_ns(m, kinds[i - 1], kinds[i], x->first - 1);
+            int64_t twice = template_busy_ns(m, kinds[i - 1], kinds[i], x->first - 1);
+            t->fill_ns += twice ? -2 * way : 2 * way; /* in the work of both ends, but once */
+        }
+        if (work > t->tau_ns) t->tau_ns = work;
+        if (c->update_ns > t->tail_ns) t->tail_ns = c->update_ns;
+        double bytes = (double)c->parameter_bytes * k->cards,
+               sum = far ? 2e9 * bytes / far->link.bandwidth_Bps : 0;
+        if (sum > (double)d->sum_ns) d->sum_ns = (int64_t)sum;
+    }
+}
+
+static void balance(struct menu *q, const int32_t *kinds, int32_t n)
+{
+    struct template_stage stages[MENU_STAGES], good[MENU_STAGES];
+    int64_t low, high;
+    low = q->least_ns, high = 4 * q->most_ns;
+    int32_t use[KINDS_MOST] = {0};
+    for (int32_t i = 0; i < n; i++) {
+        const struct template_kind *k = &q->m->kinds[kinds[i]];
+        if ((use[k->pool] += k->cards) > q->m->g->kinds[k->pool].n) return;
+    }
+    for (int32_t i = 0; i + 1 < n; i++)
+        if (!q->m->near[kinds[i] * q->m->n_kinds + kinds[i + 1]]) return;
+    if (!fill_back(q, kinds, n, high, good)) return;
+    while (low < high - high / 2048) {
+        int64_t tau = low + (high - low) / 2;
+        if (fill_back(q, kinds, n, tau, stages))
+            high = tau, memcpy(good, stages, sizeof good);
+        else
+            low = tau + 1;
+    }
+    q->dishes = arena_grow(q->a, q->dishes, (size_t)q->n, &q->capacity, sizeof *q->dishes);
+    struct dish *d = &q->dishes[q->n++];
+    *d = (struct dish){.t = {.n_stages = n, .tau_ns = 1}};
+    d->t.stages = arena_copy(q->a, good, (size_t)n * sizeof *good);
+    measure(q, d);
+}
+
+/* --- what cards are worth --- */
+
+static bool same_use(const struct menu *q, const struct dish *x, const struct dish *y)
+{
+    return !memcmp(x->t.use, y->t.use, (size_t)q->m->n_pools * sizeof *x->t.use);
+}
+
+static void group_uses(struct menu *q)
+{
+    q->best = ARENA_ARRAY(q->a, int32_t, (size_t)q->n);
+    for (int32_t i = 0; i < q->n; i++) {
+        int32_t g = 0;
+        while (g < q->n_groups && !same_use(q, &q->dishes[i], &q->dishes[q->best[g]])) g++;
+        q->dishes[i].group = g;
+        if (g == q->n_groups) q->best[q->n_groups++] = i;
+    }
+}
+
+static double value_in(const struct dish *d, double ns)
+{
+    double rest = ns - (double)(d->sum_ns + d->t.fill_ns + d->t.tail_ns);
+    return rest < 0 ? 0 : floor(rest / (double)d->t.tau_ns) + 1;
+}
+
+/* Most microbatches in so long, fractions of replicas allowed; prices of cards. */
+static double relaxed(struct menu *q, glp_prob *lp, double ns)
+{
+    glp_smcp o;
+    for (int32_t g = 0; g < q->n_groups; g++) q->dishes[q->best[g]].value = -1;
+    for (int32_t i = 0; i < q->n; i++) {
+        struct dish *d = &q->dishes[i];
+        d->value = value_in(d, ns);
+        if (d->value > q->dishes[q->best[d->group]].value) q->best[d->group] = i;
+    }
+    for (int32_t g = 0; g < q->n_groups; g++)
+        glp_set_obj_coef(lp, g + 1, q->dishes[q->best[g]].value);
+    glp_init_smcp(&o);
+    o.msg_lev = GLP_MSG_OFF;
+    if (glp_simplex(lp, &o) != 0) {
+        glp_std_basis(lp);
+        if (glp_simplex(lp, &o) != 0) return 0;
+    }
+    for (int32_t p = 0; p < q->m->n_pools; p++) q->price[p] = fmax(0, glp_get_row_dual(lp, p + 1));
+    return glp_get_obj_val(lp);
+}
+
+static glp_prob *program_of(struct menu *q)
+{
+    int32_t pools = q->m->n_pools, *index = ARENA_ARRAY(q->a, int32_t, (size_t)pools + 1);
+    double *factor = ARENA_ARRAY(q->a, double, (size_t)pools + 1);
+    glp_term_out(GLP_OFF);
+    glp_prob *lp = glp_create_prob();
+    glp_set_obj_dir(lp, GLP_MAX);
+    glp_add_rows(lp, pools);
+    for (int32_t p = 0; p < pools; p++) glp_set_row_bnds(lp, p + 1, GLP_UP, 0, q->m->g->kinds[p].n);
+    glp_add_cols(lp, q->n_groups);
+    for (int32_t g = 0; g < q->n_groups; g++) {
+        const struct template *t = &q->dishes[q->best[g]].t;
+        int n = 0;
+        for (int32_t p = 0; p < pools; p++)
+            if (t->use[p]) index[++n] = p + 1, factor[n] = t->use[p];
+        glp_set_mat_col(lp, g + 1, n, index, factor);
+        glp_set_col_bnds(lp, g + 1, GLP_LO, 0, 0);
+    }
+    return lp;
+}
+
+/* Least time in which fractions of replicas take the batch, and the prices a little above it. */
+static double least_time(struct menu *q)
+{
+    glp_prob *lp = program_of(q);
+    double low = 0, high = 0;
+    for (int32_t i = 0; i < q->n; i++) {
+        const struct dish *d = &q->dishes[i];
+        double ns = (double)(template_ns(&d->t, q->microbatches) + d->sum_ns);
+        if (i == 0 || ns < high) high = ns;
+    }
+    for (int k = 0; k < HALVINGS; k++) {
+        double middle = (low + high) / 2;
+        if (relaxed(q, lp, middle) >= q->microbatches)
+            high = middle;
+        else
+            low = middle;
+    }
+    relaxed(q, lp, high * 1.04);
+    glp_delete_prob(lp);
+    return high;
+}
+
+/* --- mixes --- */
+
+static int by_share(const void *x, const void *y)
+{
+    const struct dish *a = x, *b = y;
+    if (a->share != b->share) return a->share > b->share ? -1 : 1;
+    return (a->t.tau_ns > b->t.tau_ns) - (a->t.tau_ns < b->t.tau_ns);
+}
+
+/* The best first; how many are worth a look. */
+static int32_t choose(struct menu *q)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < q->n; i++) {
+        struct dish *d = &q->dishes[i];
+        double price = 0;
+        for (int32_t p = 0; p < q->m->n_pools; p++) price += q->price[p] * d->t.use[p];
+        d->share = d->value < 1 ? 0 : price > 0 ? d->value / price : 1;
+    }
+    qsort(q->dishes, (size_t)q->n, sizeof *q->dishes, by_share);
+    while (n < q->n && n < CHOSEN_MOST && q->dishes[n].share > 0.85) n++;
+    return n;
+}
+
+/* How many replicas of a template the cards that are left make. */
+static int32_t room_for(const struct menu *q, const struct template *t, const int32_t *left)
+{
+    int32_t n = INT32_MAX;
+    for (int32_t p = 0; p < q->m->n_pools; p++)
+        if (t->use[p] && left[p] / t->use[p] < n) n = left[p] / t->use[p];
+    return n;
+}
+
+static void put_in(struct menu *q, struct mix *x, const struct dish *d, int32_t count,
+                   int32_t *left)
+{
+    if (count < 1) return;
+    for (int32_t p = 0; p < q->m->n_pools; p++) left[p] -= count * d->t.use[p];
+    x->templates[x->n] = d->t;
+    x->count[x->n++] = count;
+}
+
+static void keep(struct menu *q, const struct mix *x, int64_t sum_ns)
+{
+    int64_t ns = x->t_ns + sum_ns;
+    if (q->n_courses == q->most && ns >= q->courses[q->most - 1].ns) return;
+    for (int32_t i = 0; i < q->n_courses; i++)
+        if (q->courses[i].ns == ns) return; /* the same in another order, or as good */
+    int32_t at = q->n_courses < q->most ? q->n_courses++ : q->most - 1;
+    for (; at > 0 && q->courses[at - 1].ns > ns; at--) q->courses[at] = q->courses[at - 1];
+    size_t n = (size_t)x->n;
+    q->courses[at] = (struct course){*x, ns};
+    q->courses[at].x.templates = arena_copy(q->a, x->templates, n * sizeof *x->templates);
+    q->courses[at].x.count = arena_copy(q->a, x->count, n * sizeof *x->count);
+    q->courses[at].x.least = arena_copy(q->a, x->least, n * sizeof *x->least);
+    q->courses[at].x.more = arena_copy(q->a, x->more, n * sizeof *x->more);
+}
+
+/* So many replicas of the first, as many of the second as there is room for, then of whoever fits. */
+static void try_mix(struct menu *q, int32_t chosen, const struct dish *first, int32_t count,
+                    const struct dish *second)
+{
+    struct template templates[3];
+    int32_t counts[3], least[3], more[3], left[KINDS_MOST];
+    struct mix x = {.templates = templates, .count = counts, .least = least, .more = more};
+    int64_t sum_ns = first->sum_ns;
+    for (int32_t p = 0; p < q->m->n_pools; p++) left[p] = q->m->g->kinds[p].n;
+    put_in(q, &x, first, count, left);
+    if (second != first) {
+        int32_t n = room_for(q, &second->t, left);
+        if (n < 1) return;
+        put_in(q, &x, second, n, left);
+        if (second->sum_ns > sum_ns) sum_ns = second->sum_ns;
+    }
+    if (mix_share(&x, q->microbatches)) keep(q, &x, sum_ns);
+    for (int32_t i = 0; i < chosen; i++) {
+        const struct dish *d = &q->dishes[i];
+        int32_t n = room_for(q, &d->t, left);
+        if (n < 1 || d == first || d == second) continue;
+        put_in(q, &x, d, n, left);
+        if (d->sum_ns > sum_ns) sum_ns = d->sum_ns;
+        if (mix_share(&x, q->microbatches)) keep(q, &x, sum_ns);
+        return;
+    }
+}
+
+static void try_mixes(struct menu *q, int32_t chosen)
+{
+    int32_t all[KINDS_MOST];
+    for (int32_t p = 0; p < q->m->n_pools; p++) all[p] = q->m->g->kinds[p].n;
+    for (int32_t i = 0; i < chosen; i++)
+        for (int32_t k = i; k < chosen; k++) {
+            int32_t most = room_for(q, &q->dishes[i].t, all), step = (most + COUNTS - 1) / COUNTS;
+            for (int32_t n = most; n >= 1; n -= step) {
+                try_mix(q, chosen, &q->dishes[i], n, &q->dishes[k]);
+                if (i == k && n < most) break;
+            }
+        }
+}
+
+void menu_mixes(struct template_maker *m, int32_t microbatches, int32_t most, struct mix **out,
+                int32_t *n)
+{
+    struct menu q = {.m = m, .a = m->arena, .microbatches = microbatches, .most = most};
+    int32_t kinds[MENU_STAGES], layers = m->s->n_layers;
+    int64_t orders = 1, tried = 0;
+    *n = 0;
+    template_paces(m, &q.least_ns, &q.most_ns);
+    int32_t longest = m->g->n_devices < MENU_LARGE ? MENU_STAGES - 1 : MENU_STAGES;
+    for (int32_t stages = 1; stages <= longest && stages <= layers; stages++) {
+        orders *= m->n_kinds;
+        tried += orders;
+        if (tried > MENU_ORDERS_MOST) break;
+        for (int64_t order = 0; order < orders; order++) {
+            int64_t rest = order;
+            for (int32_t i = 0; i < stages; i++, rest /= m->n_kinds)
+                kinds[i] = (int32_t)(rest % m->n_kinds);
+            balance(&q, kinds, stages);
+        }
+    }
+    if (!q.n) return;
+    q.price = ARENA_ARRAY(q.a, double, (size_t)m->n_pools);
+    q.courses = ARENA_ARRAY(q.a, struct course, (size_t)most);
+    group_uses(&q);
+    least_time(&q);
+    try_mixes(&q, choose(&q));
+    *out = ARENA_ARRAY(q.a, struct mix, (size_t)most);
+    for (; *n < q.n_courses; ++*n) (*out)[*n] = q.courses[*n].x;
+}

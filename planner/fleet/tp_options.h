@@ -1,0 +1,40 @@
+/* planner/fleet/tp_options.h - what cards may be taken together as one device, and what each such device costs.
+ *
+ * Equal cards of one node may share every operator (options.tensor). So a pool of cards (a kind of the device graph) offers
+ * a kind of template devices for every number of cards that its nodes have; plans may take any of them side by side, and the
+ * pool's cards are the budget (planner/fleet/mix). One space for each microbatch size prices them all: its cluster is the task's,
+ * with a device type more for each type and number of cards.
+ * Which cards are taken together is known once a mix is placed: then the plan gets a cluster of its own (core/cluster/group).
+ */
+#ifndef PLANNER_FLEET_TP_OPTIONS_H
+#define PLANNER_FLEET_TP_OPTIONS_H
+
+#include "planner/bound/any.h"
+#include "planner/fleet/template.h"
+
+struct offers {
+    struct cluster priced; /* the task's, with more types */
+    struct job job;        /* its model knows how many cards share */
+    const struct profile *profile;
+    struct cost *cost;
+    struct device_graph *graph; /* of single cards */
+    int32_t n_kinds, n_base;    /* n_base: types of the task's cluster, which come first */
+    struct template_kind *kinds;
+    int32_t *base_type; /* (types of priced) */
+};
+
+/* numbers: (n) of cards; NULL: devices are taken as they are. Of more than TEMPLATE_KINDS_MOST kinds the first ones. */
+MUST_CHECK enum status offers_make(struct arena *a, const struct job *j, const struct cluster *c,
+                                   const struct profile *p, const int32_t *numbers, int32_t n,
+                                   struct offers *out, struct error *err);
+/* Numbers of cards for those who name none: on real clusters of more than OFFERS_LARGE cards a model that fills half of twelve
+ * devices of the least memory is offered the least power of two for which it does not, and twice that, where its heads and the
+ * nodes allow it; and never so few that there are more than OFFERS_DEVICES_MOST devices. Returns how many; 0: single cards, as everywhere else. A certificate then speaks of these numbers. */
+enum { OFFERS_LARGE = 1024, OFFERS_DEVICES_MOST = 2560, OFFERS_DEFAULT_MOST = 2 };
+int32_t offers_default(const struct job *j, const struct cluster *c, int32_t *numbers);
+/* The space of a microbatch size, and what makes templates of it. */
+MUST_CHECK enum status offers_size(struct arena *a, const struct offers *o, int64_t microbatch,
+                                   const struct lower_options *lower, struct space *space,
+                                   struct template_maker **maker, struct error *err);
+
+#endif

@@ -1,0 +1,193 @@
+#include "planner/fleet/uniform.h"
+
+#include "core/base/arena.h"
+
+#include <string.h>
+
+enum { HALVINGS = 7, CAPS = 5 };
+
+struct part { /* of a pipeline: its last stages */
+    int32_t first, from, length;
+    int64_t fill_ns;
+};
+
+struct uniform {
+    struct template_maker *m;
+    int32_t microbatches, n_states, most, n_mixes;
+    int32_t budget[KINDS_MOST], stride[KINDS_MOST]; /* cards of a replica; steps of a state */
+    struct part *parts;                             /* (n_states, n_kinds) */
+    int64_t *beside_ns;  /* (n_kinds) what the stage before costs at least */
+    int32_t least_cards; /* kinds of fewer are not used */
+    bool fewest;         /* stages, of pipelines that keep a pace */
+    struct mix *mixes;
+};
+
+/* Smallest first layer of a stage within the pace; end where there is none. */
+static int32_t reach(const struct uniform *q, int32_t kind, int32_t end, int32_t warmup,
+                     int64_t limit_ns, int64_t *t_ns)
+{
+    int32_t low = end - q->m->most_layers, high = end;
+    struct template_time t;
+    if (low < 0) low = 0;
+    while (low < high) {
+        int32_t first = low + (high - low) / 2;
+        if (template_stage_time(q->m, kind, first, end - 1, warmup, &t) && t.t_ns <= limit_ns)
+            high = first, *t_ns = t.t_ns;
+        else
+            low = first + 1;
+    }
+    return high;
+}
+
+static bool has_room(const struct uniform *q, int32_t state, int32_t kind)
+{
+    const struct template_kind *k = &q->m->kinds[kind];
+    int32_t used = state / q->stride[k->pool] % (q->budget[k->pool] + 1);
+    return k->cards >= q->least_cards && used + k->cards <= q->budget[k->pool];
+}
+
+/* A stage of `kind` before a part (from; -1: behind it is nothing), if that leaves fewer layers or the same sooner. */
+static void put_before(struct uniform *q, int32_t state, int32_t from, int32_t kind, int64_t tau_ns)
+{
+    const struct template_maker *m = q->m;
+    const struct template_kind *k = &m->kinds[kind];
+    struct part x = {.first = m->s->n_layers, .from = from};
+    int64_t busy = 0, t_ns = 0;
+    if (from >= 0) {
+        int32_t next = from % m->n_kinds;
+        x = q->parts[from], x.from = from;
+        if (!m->near[kind * m->n_kinds + next]) return;
+        busy = template_busy_ns(m, kind, next, x.first - 1);
+    }
+    int32_t end = x.first, first = reach(q, kind, end, ++x.length, tau_ns - busy, &t_ns);
+    if (first > 0) first = reach(q, kind, end, x.length, tau_ns - busy - q->beside_ns[kind], &t_ns);
+    if (first >= end) return;
+    x.first = first, x.fill_ns += t_ns + busy;
+    struct part *at = &q->parts[(state + k->cards * q->stride[k->pool]) * m->n_kinds + kind];
+    if (first < at->first || (first == at->first && x.fill_ns < at->fill_ns)) *at = x;
+}
+
+static bool better(const struct uniform *q, const struct part *x, const struct part *y)
+{
+    if (q->fewest && x->length != y->length) return x->length < y->length;
+    return x->fill_ns < y->fill_ns;
+}
+
+/* Entry of the best whole pipeline at this pace, -1 where there is none. */
+static int32_t at_pace(struct uniform *q, int64_t tau_ns)
+{
+    const struct template_maker *m = q->m;
+    int32_t best = -1;
+    for (int32_t e = 0; e < q->n_states * m->n_kinds; e++)
+        q->parts[e] = (struct part){.first = INT32_MAX};
+    for (int32_t k = 0; k < m->n_kinds; k++)
+        if (has_room(q, 0, k)) put_before(q, 0, -1, k, tau_ns);
+    for (int32_t e = 0; e < q->n_states * m->n_kinds; e++) {
+        const struct part *x = &q->parts[e];
+        if (x->first == 0 && (best < 0 || better(q, x, &q->parts[best]))) best = e;
+        if (x->first == 0 || x->first == INT32_MAX || x->length == UNIFORM_STAGES) continue;
+        for (int32_t k = 0; k < m->n_kinds; k++)
+            if (has_room(q, e / m->n_kinds, k)) put_before(q, e / m->n_kinds, e, k, tau_ns);
+    }
+    return best;
+}
+
+static int32_t order_of(const struct uniform *q, int32_t entry, int32_t *kinds)
+{
+    int32_t n = 0;
+    for (; entry >= 0; entry = q->parts[entry].from) kinds[n++] = entry % q->m->n_kinds;
+    return n;
+}
+
+static void keep(struct uniform *q, const struct template *t, int32_t replicas)
+{
+    struct mix x = {.n = 1};
+    for (int32_t i = 0; i < q->n_mixes; i++)
+        if (q->mixes[i].count[0] == replicas && q->mixes[i].templates[0].n_stages == t->n_stages &&
+            q->mixes[i].templates[0].tau_ns == t->tau_ns &&
+            q->mixes[i].templates[0].fill_ns == t->fill_ns)
+            return;
+    x.templates = arena_copy(q->m->arena, t, sizeof *t);
+    x.count = ARENA_ARRAY(q->m->arena, int32_t, 1), x.least = ARENA_ARRAY(q->m->arena, int32_t, 1);
+    x.more = ARENA_ARRAY(q->m->arena, int32_t, 1);
+    x.count[0] = replicas;
+    if (q->n_mixes < q->most && mix_share(&x, q->microbatches)) q->mixes[q->n_mixes++] = x;
+}
+
+/* The least pace of so many replicas with stages of at most m->most_layers. */
+static void least_pace(struct uniform *q, int32_t replicas, int64_t low, int64_t high)
+{
+    int32_t kinds[UNIFORM_STAGES], n = 0, found = at_pace(q, high);
+    struct template t;
+    if (found < 0) return;
+    n = order_of(q, found, kinds);
+    for (int k = 0; k < HALVINGS; k++) {
+        int64_t tau = low + (high - low) / 2;
+        found = at_pace(q, tau);
+        if (found < 0) {
+            low = tau;
+            continue;
+        }
+        n = order_of(q, found, kinds), high = tau;
+    }
+    if (template_balance(q->m, kinds, n, high + high / 8, &t)) keep(q, &t, replicas);
+    q->fewest = true; /* a little slower, with fewer messages */
+    found = at_pace(q, high + high / 8);
+    q->fewest = false;
+    if (found < 0) return;
+    n = order_of(q, found, kinds);
+    if (template_balance(q->m, kinds, n, high + high / 4, &t)) keep(q, &t, replicas);
+}
+
+/* Whether so many replicas can be, and no more with as many cards each. */
+static bool set_budget(struct uniform *q, int32_t replicas)
+{
+    bool larger = false;
+    q->n_states = 1;
+    for (int32_t p = 0; p < q->m->n_pools; p++) {
+        int32_t n = q->m->g->kinds[p].n;
+        q->budget[p] = n / replicas;
+        larger |= n / (replicas + 1) < q->budget[p];
+        q->stride[p] = q->n_states;
+        if (q->n_states <= UNIFORM_STATES) q->n_states *= q->budget[p] + 1;
+    }
+    return larger && q->n_states > 1 && q->n_states <= UNIFORM_STATES;
+}
+
+static void price_beside(struct uniform *q)
+{
+    const struct template_maker *m = q->m;
+    for (int32_t k = 0; k < m->n_kinds; k++) {
+        int64_t least = INT64_MAX;
+        for (int32_t o = 0; o < m->n_kinds && m->s->n_layers > 1; o++) {
+            if (!m->near[k * m->n_kinds + o]) continue;
+            int64_t ns = template_busy_ns(m, k, o, m->s->n_layers / 2 - 1);
+            if (ns < least) least = ns;
+        }
+        q->beside_ns[k] = least < INT64_MAX ? least : 0;
+    }
+}
+
+void uniform_mixes(struct template_maker *m, int32_t microbatches, int32_t most, struct mix **out,
+                   int32_t *n)
+{
+    struct uniform q = {.m = m, .microbatches = microbatches, .most = most};
+    int32_t layers = m->s->n_layers;
+    int64_t least, slowest;
+    q.parts = ARENA_ARRAY(m->arena, struct part, (UNIFORM_STATES + 1) * (size_t)m->n_kinds);
+    q.beside_ns = ARENA_ARRAY(m->arena, int64_t, (size_t)m->n_kinds);
+    q.mixes = ARENA_ARRAY(m->arena, struct mix, (size_t)most);
+    price_beside(&q);
+    template_paces(m, &least, &slowest);
+    for (int32_t replicas = m->g->n_devices; replicas >= 1; replicas--) {
+        if (replicas > microbatches || !set_budget(&q, replicas)) continue;
+        for (int32_t cap = 1; cap <= CAPS && cap <= layers; cap++)
+            for (q.least_cards = 1; q.least_cards <= 2 && q.least_cards <= m->most_cards;
+                 q.least_cards++) {
+                m->most_layers = (layers + cap - 1) / cap;
+                least_pace(&q, replicas, least, 2 * slowest);
+            }
+    }
+    m->most_layers = layers;
+    *out = q.mixes, *n = q.n_mixes;
+}

@@ -1,0 +1,230 @@
+/* planner/multi_device/large.c - stages merged and split, devices added, moved and dropped, replicas joined and divided. */
+#include "core/base/arena.h"
+#include "planner/multi_device/internal.h"
+#include "planner/multi_device/moves.h"
+
+enum { PROMISING_MOST = 3 }; /* large changes that are followed up */
+/* A large change this much slower than the best may still win after small ones. */
+#define PROMISING 1.2
+
+/* The best of the large changes of a point. */
+struct promising {
+    int32_t n;
+    struct regroup_point at[PROMISING_MOST];
+};
+
+static void note(struct regroup *c, const struct regroup_point *best, const struct regroup_point *y,
+                 struct promising *out)
+{
+    if (y->x.iteration_ns == INT64_MAX ||
+        (double)y->x.iteration_ns > PROMISING * (double)best->x.iteration_ns)
+        return;
+    int32_t at = out->n;
+    if (at == PROMISING_MOST) {
+        if (!kept_better(&c->t->kept, &y->x, &out->at[at - 1].x)) return;
+        at--;
+    } else {
+        out->n++;
+    }
+    for (; at > 0 && kept_better(&c->t->kept, &y->x, &out->at[at - 1].x); at--)
+        out->at[at] = out->at[at - 1];
+    out->at[at] = *y;
+}
+
+/* As it is, and with its layers levelled. */
+static enum status consider(struct regroup *c, const struct regroup_point *best, struct plan *p,
+                            int32_t space, struct promising *out, struct error *err)
+{
+    struct regroup_point y;
+    struct plan level = regroup_copy(c, p);
+    for (int32_t r = 0; r < level.n_replicas; r++) regroup_level(&c->spaces[space], &level, r);
+    TRY(regroup_try(c, p, space, &best->x, &y, err));
+    note(c, best, &y, out);
+    TRY(regroup_try(c, &level, space, &best->x, &y, err));
+    note(c, best, &y, out);
+    return OK;
+}
+
+/* One kind of large change at the microbatch size of `space`: number k of it; *last true: there is none behind. */
+struct change {
+    int32_t r, i, k; /* replica, stage, device: of the stage, or one of the cluster */
+    int32_t to_r, to_i;
+    bool behind;
+};
+typedef bool make_change(struct regroup *c, const struct space *s, struct plan *p,
+                         const struct change *h);
+
+static bool do_merge(struct regroup *c, const struct space *s, struct plan *p,
+                     const struct change *h)
+{
+    return regroup_merge(c->arena, s, p, h->r, h->i);
+}
+static bool do_split(struct regroup *c, const struct space *s, struct plan *p,
+                     const struct change *h)
+{
+    return regroup_split(c->arena, s, p, h->r, h->i, h->k, h->behind);
+}
+static bool do_add(struct regroup *c, const struct space *s, struct plan *p, const struct change *h)
+{
+    return regroup_add(c->arena, s, p, h->r, h->i, h->k);
+}
+static bool do_drop(struct regroup *c, const struct space *s, struct plan *p,
+                    const struct change *h)
+{
+    return regroup_drop(c->arena, s, p, h->r, h->i, h->k, h->behind);
+}
+static bool do_divide(struct regroup *c, const struct space *s, struct plan *p,
+                      const struct change *h)
+{
+    return regroup_divide(c->arena, s, p, h->r);
+}
+static bool do_resize(struct regroup *c, const struct space *s, struct plan *p,
+                      const struct change *h)
+{
+    (void)c, (void)s, (void)h;
+    return p->n_replicas > 0;
+}
+/* r and to_r: two replicas; to_r -1: all like r. */
+static bool do_join(struct regroup *c, const struct space *s, struct plan *p,
+                    const struct change *h)
+{
+    bool *set = ARENA_ARRAY(c->arena, bool, (size_t)p->n_replicas);
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        set[r] = h->to_r < 0 ? p->replicas[r].n_stages == p->replicas[h->r].n_stages
+                             : r == h->r || r == h->to_r;
+    return regroup_join(c->arena, s, p, set);
+}
+/* Added first, so that where it goes keeps its number. */
+static bool do_move(struct regroup *c, const struct space *s, struct plan *p,
+                    const struct change *h)
+{
+    int32_t device = plan_stage_device(&p->replicas[h->r].stages[h->i], h->k);
+    return (h->r != h->to_r || h->i != h->to_i) &&
+           regroup_add(c->arena, s, p, h->to_r, h->to_i, device) &&
+           regroup_drop(c->arena, s, p, h->r, h->i, h->k, h->behind);
+}
+
+/* A change made at each microbatch size from the plan's and one below it to two above. */
+static enum status change_sizes(struct regroup *c, const struct regroup_point *best,
+                                make_change *make, const struct change *h, struct promising *out,
+                                struct error *err)
+{
+    int32_t from = best->space > 0 ? best->space - 1 : 0;
+    for (int32_t k = from; k < c->n_spaces && k <= best->space + 2 && !regroup_over(c); k++) {
+        struct plan p = regroup_copy(c, &best->x.plan);
+        if (!make(c, &c->spaces[k], &p, h)) continue;
+        if (k != best->space && !regroup_resize(c->arena, &c->spaces[k], &p)) continue;
+        TRY(consider(c, best, &p, k, out, err));
+    }
+    return OK;
+}
+
+/* The same device as far as the space knows: an earlier one of the list stands for it. */
+static bool stands_for(const struct space *s, int32_t d, int32_t e)
+{
+    const struct device *x = &s->cluster->devices[d], *y = &s->cluster->devices[e];
+    if (s->n_devices <= SPACE_DEVICES_MAX) return s->class_of[d] == s->class_of[e];
+    return x->type == y->type && x->node == y->node;
+}
+
+static void mark_used(const struct plan *p, bool *used)
+{
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
+            for (int32_t k = 0; k < plan_stage_devices(&p->replicas[r].stages[i]); k++)
+                used[plan_stage_device(&p->replicas[r].stages[i], k)] = true;
+}
+
+static enum status add_idle(struct regroup *c, const struct regroup_point *best,
+                            const struct change *at, struct promising *out, struct error *err)
+{
+    const struct space *s = &c->spaces[best->space];
+    bool *used = ARENA_ARRAY(c->arena, bool, (size_t)s->n_devices);
+    mark_used(&best->x.plan, used);
+    for (int32_t d = 0; d < s->n_devices; d++) {
+        struct change h = *at;
+        int32_t e = 0;
+        while (e < d && (used[e] || !stands_for(s, e, d))) e++;
+        if (used[d] || e < d) continue;
+        h.k = d;
+        TRY(change_sizes(c, best, do_add, &h, out, err));
+    }
+    return OK;
+}
+
+static enum status move_device(struct regroup *c, const struct regroup_point *best,
+                               const struct change *at, struct promising *out, struct error *err)
+{
+    struct change h = *at;
+    bool many = regroup_many(c); /* then to neighbours alone */
+    for (h.to_r = 0; h.to_r < best->x.plan.n_replicas; h.to_r++)
+        for (h.to_i = 0; h.to_i < best->x.plan.replicas[h.to_r].n_stages; h.to_i++) {
+            if (many && (h.to_r != h.r || h.to_i > h.i + 1 || h.to_i + 1 < h.i)) continue;
+            TRY(change_sizes(c, best, do_move, &h, out, err));
+        }
+    return OK;
+}
+
+/* All that begins with a device of a stage. */
+static enum status change_devices(struct regroup *c, const struct regroup_point *best,
+                                  struct change h, struct promising *out, struct error *err)
+{
+    const struct space *s = &c->spaces[best->space];
+    const struct plan_stage *x = &best->x.plan.replicas[h.r].stages[h.i];
+    for (h.k = 0; h.k < plan_stage_devices(x); h.k++) {
+        int32_t d = plan_stage_device(x, h.k), l = 0;
+        while (l < h.k && !stands_for(s, plan_stage_device(x, l), d)) l++;
+        for (int behind = 0; behind < 2; behind++) {
+            h.behind = behind;
+            if (h.k) TRY(change_sizes(c, best, do_split, &h, out, err));
+            if (l < h.k) continue;
+            TRY(change_sizes(c, best, do_drop, &h, out, err));
+            if (!behind || plan_stage_devices(x) == 1) TRY(move_device(c, best, &h, out, err));
+        }
+    }
+    return OK;
+}
+
+static enum status change_replicas(struct regroup *c, const struct regroup_point *best, int32_t r,
+                                   struct promising *out, struct error *err)
+{
+    struct change h = {.r = r};
+    TRY(change_sizes(c, best, do_divide, &h, out, err));
+    for (h.to_r = r ? r + 1 : -1; h.to_r < best->x.plan.n_replicas; h.to_r++)
+        if (h.to_r != r) TRY(change_sizes(c, best, do_join, &h, out, err));
+    return OK;
+}
+
+static enum status change_large(struct regroup *c, const struct regroup_point *best,
+                                struct promising *out, struct error *err)
+{
+    const struct plan *p = &best->x.plan;
+    struct change h = {.r = 0};
+    TRY(change_sizes(c, best, do_resize, &h, out, err));
+    for (int32_t r = 0; r < p->n_replicas; r++) TRY(change_replicas(c, best, r, out, err));
+    for (h.r = 0; h.r < p->n_replicas; h.r++)
+        for (h.i = 0; h.i < p->replicas[h.r].n_stages; h.i++) {
+            if (h.i + 1 < p->replicas[h.r].n_stages)
+                TRY(change_sizes(c, best, do_merge, &h, out, err));
+            TRY(add_idle(c, best, &h, out, err));
+            TRY(change_devices(c, best, h, out, err));
+        }
+    return OK;
+}
+
+enum status regroup_climb(struct regroup *c, struct regroup_point *at, struct error *err)
+{
+    if (!regroup_many(c)) TRY(regroup_climb_small(c, at, REGROUP_SMALL_MOST, err));
+    for (bool better = true; better && !regroup_over(c);) {
+        struct promising found = {.n = 0};
+        better = false;
+        TRY(change_large(c, at, &found, err));
+        for (int32_t i = 0; i < found.n; i++) {
+            TRY(regroup_climb_small(c, &found.at[i], REGROUP_SMALL_MOST, err));
+            if (!kept_better(&c->t->kept, &found.at[i].x, &at->x)) continue;
+            *at = found.at[i];
+            better = true;
+        }
+    }
+    return OK;
+}

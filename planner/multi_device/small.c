@@ -1,0 +1,174 @@
+/* planner/multi_device/small.c - plans tried, and their small changes. */
+#include "core/base/arena.h"
+#include "core/base/rng.h"
+#include "planner/multi_device/internal.h"
+#include "planner/multi_device/moves.h"
+
+bool regroup_many(const struct regroup *c) { return c->spaces[0].n_devices > SPACE_DEVICES_MAX; }
+
+bool regroup_over(const struct regroup *c)
+{
+    return c->left <= 0 || c->looks <= 0 || tries_over(c->t);
+}
+
+static uint64_t hash_of(const struct plan *p)
+{
+    uint64_t h = hash_bytes((uint64_t)p->microbatch, &p->n_replicas, sizeof p->n_replicas);
+    for (int32_t r = 0; r < p->n_replicas; r++) {
+        const struct plan_replica *x = &p->replicas[r];
+        h = hash_bytes(h, &x->microbatches, sizeof x->microbatches);
+        for (int32_t i = 0; i < x->n_stages; i++) {
+            const struct plan_stage *y = &x->stages[i];
+            int32_t n = plan_stage_devices(y);
+            int64_t stage[3] = {y->last_layer, n, y->bucket_bytes};
+            h = hash_bytes(h, stage, sizeof stage);
+            for (int32_t k = 0; k < n; k++) {
+                int64_t part[2] = {plan_stage_device(y, k), y->n_shards ? y->sequences[k] : 0};
+                h = hash_bytes(h, part, sizeof part);
+            }
+        }
+    }
+    return h ? h : 1;
+}
+
+/* Whether it was tried before; it is from now on. */
+static bool is_seen(struct regroup *c, const struct plan *p)
+{
+    uint64_t h = hash_of(p);
+    size_t at = h % REGROUP_SEEN_MOST;
+    for (; c->seen[at]; at = (at + 1) % REGROUP_SEEN_MOST)
+        if (c->seen[at] == h) return true;
+    if (c->n_seen < REGROUP_SEEN_MOST / 2) c->seen[at] = h, c->n_seen++;
+    return false;
+}
+
+/* Some device alone computes as long as the best plan takes, or longer. */
+static bool is_hopeless(const struct regroup *c, const struct space *s, const struct plan *p,
+                        const struct search_plan *best)
+{
+    if (c->t->o->objective == OBJECTIVE_COST || !kept_inside(&c->t->kept, best)) return false;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
+            if (p->replicas[r].microbatches * regroup_stage_ns(s, &p->replicas[r].stages[i]) >=
+                best->iteration_ns)
+                return true;
+    return false;
+}
+
+enum status regroup_graphs(struct arena *a, const struct lower_options *o, struct space *s,
+                           const struct plan *p, struct error *err)
+{
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
+            const struct plan_stage *x = &p->replicas[r].stages[i];
+            for (int32_t k = 0; k < x->n_shards && x->sequences; k++) {
+                const struct device *d = &s->cluster->devices[x->devices[k]];
+                const struct graph *g;
+                bool positions;
+                int32_t cards =
+                    lower_cards(&s->job->model, &s->cluster->types[d->type], &positions);
+                TRY(lower_graphs_need(a, &s->graphs, s->job, o, cards, positions, x->sequences[k],
+                                      &g, err));
+            }
+        }
+    return OK;
+}
+
+enum status regroup_try(struct regroup *c, struct plan *p, int32_t space,
+                        const struct search_plan *best, struct regroup_point *y, struct error *err)
+{
+    struct space *s = &c->spaces[space];
+    *y = (struct regroup_point){.x = {.iteration_ns = INT64_MAX}, .space = space};
+    if (regroup_over(c) || is_hopeless(c, s, p, best) || is_seen(c, p)) return OK;
+    TRY(regroup_graphs(c->arena, c->t->lower, s, p, err));
+    c->left--;
+    TRY(tries_score(c->t, s, p, &y->x.iteration_ns, err));
+    y->x.plan = *p;
+    if (y->x.iteration_ns < INT64_MAX) y->x.cost = plan_cost(p, y->x.iteration_ns);
+    return OK;
+}
+
+struct plan regroup_copy(struct regroup *c, const struct plan *p)
+{
+    struct plan copy = score_copy_plan(c->arena, p);
+    c->looks--;
+    regroup_plain(&copy);
+    return copy;
+}
+
+/* --- small changes --- */
+
+struct small {
+    struct regroup *c;
+    struct regroup_point *at;
+    int64_t left;
+    bool better;
+};
+
+static enum status take_if_better(struct small *x, struct plan *p, struct error *err)
+{
+    struct regroup_point y;
+    x->better = false;
+    if (x->left <= 0) return OK;
+    int64_t before = x->c->left;
+    TRY(regroup_try(x->c, p, x->at->space, &x->at->x, &y, err));
+    x->left -= before - x->c->left;
+    if (y.x.iteration_ns == INT64_MAX || !kept_better(&x->c->t->kept, &y.x, &x->at->x)) return OK;
+    *x->at = y;
+    x->better = true;
+    return OK;
+}
+
+static enum status shift_layers(struct small *x, bool *any, struct error *err)
+{
+    static const int32_t steps[] = {1, -1, 3, -3};
+    for (int32_t r = 0; r < x->at->x.plan.n_replicas; r++)
+        for (int32_t i = 0; i + 1 < x->at->x.plan.replicas[r].n_stages; i++)
+            for (size_t k = 0; k < sizeof steps / sizeof *steps; k++) {
+                struct plan p = regroup_copy(x->c, &x->at->x.plan);
+                if (!regroup_shift(&x->c->spaces[x->at->space], &p, r, i, steps[k])) continue;
+                TRY(take_if_better(x, &p, err));
+                if (x->better) *any = true, k--; /* the same again */
+            }
+    return OK;
+}
+
+static enum status pass_sequences(struct small *x, bool *any, struct error *err)
+{
+    for (int32_t r = 0; r < x->at->x.plan.n_replicas; r++)
+        for (int32_t i = 0; i < x->at->x.plan.replicas[r].n_stages; i++)
+            for (int32_t k = 0; k < x->at->x.plan.replicas[r].stages[i].n_shards; k++)
+                for (int32_t l = 0; l < x->at->x.plan.replicas[r].stages[i].n_shards; l++) {
+                    struct plan p = regroup_copy(x->c, &x->at->x.plan);
+                    if (!regroup_pass(&p, r, i, k, l)) continue;
+                    TRY(take_if_better(x, &p, err));
+                    if (x->better) *any = true, l--;
+                }
+    return OK;
+}
+
+static enum status share_microbatches(struct small *x, bool *any, struct error *err)
+{
+    for (int32_t r = 0; r < x->at->x.plan.n_replicas; r++)
+        for (int32_t q = 0; q < x->at->x.plan.n_replicas; q++) {
+            struct plan p = regroup_copy(x->c, &x->at->x.plan);
+            if (!regroup_share(&p, r, q)) continue;
+            TRY(take_if_better(x, &p, err));
+            if (x->better) *any = true, q--;
+        }
+    return OK;
+}
+
+enum status regroup_climb_small(struct regroup *c, struct regroup_point *at, int64_t most,
+                                struct error *err)
+{
+    struct small x = {c, at, most, false};
+    bool any = true;
+    while (any && x.left > 0 && !regroup_over(c)) {
+        any = false;
+        TRY(shift_layers(&x, &any, err));
+        TRY(pass_sequences(&x, &any, err));
+        TRY(share_microbatches(&x, &any, err));
+    }
+    return OK;
+}

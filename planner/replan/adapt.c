@@ -1,0 +1,474 @@
+#include "planner/replan/adapt.h"
+
+#include "core/base/arena.h"
+#include "planner/exact/partition.h"
+#include "planner/schedule/refine.h"
+#include "planner/multi_device/moves.h"
+#include "planner/candidate/score.h"
+#include "planner/replan/balance_layers.h"
+
+#include <string.h>
+
+struct adapting {
+    struct arena *arena;
+    const struct space *s; /* w->whole */
+    const struct warm_prices *w;
+    const struct plan *from;
+    const int32_t *where;
+    struct plan *p;
+    bool *used;          /* (n_devices) has a stage */
+    bool *changed;       /* (replicas of p, and as many more as there are devices) */
+    bool same;           /* the old plan's job and microbatch size */
+    bool any_lost, done; /* what the way is about was done */
+};
+
+/* --- what is lost --- */
+
+static bool same_type(const struct adapting *q, int32_t old, int32_t now)
+{
+    const struct cluster *c = &q->from->cluster, *d = q->s->cluster;
+    return !strcmp(c->types[c->devices[old].type].name, d->types[d->devices[now].type].name);
+}
+
+/* A spare device for the old one: of its type, else the first; -1: none. */
+static int32_t stand_in(const struct adapting *q, int32_t old)
+{
+    int32_t found = -1;
+    for (int32_t d = 0; d < q->s->n_devices; d++) {
+        if (q->used[d]) continue;
+        if (same_type(q, old, d)) return d;
+        if (found < 0) found = d;
+    }
+    return found;
+}
+
+/* Whether stage i of the old replica is its device's first. */
+static bool is_first_chunk(const struct plan_replica *r, int32_t i)
+{
+    for (int32_t k = 0; k < i; k++)
+        if (r->stages[k].device == r->stages[i].device) return false;
+    return true;
+}
+
+static bool is_whole(const struct adapting *q, const struct plan_replica *r)
+{
+    for (int32_t i = 0; i < r->n_stages; i++)
+        for (int32_t k = 0; k < plan_stage_devices(&r->stages[i]); k++)
+            if (q->where[plan_stage_device(&r->stages[i], k)] < 0) return false;
+    return true;
+}
+
+/* The stage on whoever is left of its devices; false: nobody, or its sequences do not go round. */
+static bool carry_stage(struct adapting *q, const struct plan_stage *old, enum warm_lost lost,
+                        struct plan_stage *x)
+{
+    int32_t n = 0, before = plan_stage_devices(old), now[REGROUP_MEMBERS_MOST];
+    if (before > REGROUP_MEMBERS_MOST) return false;
+    for (int32_t k = 0; k < before; k++) {
+        int32_t d = q->where[plan_stage_device(old, k)];
+        if (d < 0 && lost == LOST_SPARES) {
+            d = stand_in(q, plan_stage_device(old, k));
+            q->done |= d >= 0;
+            if (d >= 0) q->used[d] = true;
+        }
+        if (d >= 0) now[n++] = d;
+    }
+    if (n < before && lost == LOST_STAGE) return false;
+    return regroup_place(q->arena, q->s, x, now, n);
+}
+
+/* The layers of a stage that is gone: those before the boundary where its neighbours are equally slow go to the one before. */
+static void inherit(const struct adapting *q, struct plan_stage *before, struct plan_stage *behind,
+                    int32_t first, int32_t last)
+{
+    int64_t least = INT64_MAX;
+    int32_t best = first - 1;
+    if (!before) behind->first_layer = first;
+    if (!behind) before->last_layer = last;
+    if (!before || !behind) return;
+    for (int32_t cut = first - 1; cut <= last; cut++) {
+        before->last_layer = cut, behind->first_layer = cut + 1;
+        int64_t x = regroup_stage_ns(q->s, before), y = regroup_stage_ns(q->s, behind);
+        if ((x > y ? x : y) < least) least = x > y ? x : y, best = cut;
+    }
+    before->last_layer = best, behind->first_layer = best + 1;
+}
+
+/* Default orders; warm-ups stay, they know what the simulator liked. */
+static void plain(struct plan_replica *r)
+{
+    r->schedule = NULL, r->orders = NULL, r->split = false;
+    for (int32_t i = 0; i < r->n_stages; i++) {
+        r->stages[i].order = NULL, r->stages[i].recompute = RECOMPUTE_NONE;
+        r->stages[i].receive_ahead = 2;
+    }
+}
+
+/* A stage of several devices as stages of numbers that divide a microbatch, the largest first; all but the last have no layers
+ * yet. How many. */
+static int32_t mesh(struct adapting *q, const struct plan_stage *x, struct plan_stage *out)
+{
+    int32_t n = 0, left = plan_stage_devices(x), take = left, own[REGROUP_MEMBERS_MOST];
+    for (int32_t k = 0; k < left; k++) own[k] = plan_stage_device(x, k);
+    for (int32_t at = 0; left > 0; at += take, left -= take) {
+        take = left;
+        while (q->s->microbatch % take) take--;
+        out[n] = *x;
+        if (!regroup_place(q->arena, q->s, &out[n++], &own[at], take)) return 0;
+    }
+    return n;
+}
+
+/* Every stage that lost devices as meshes: all layers are dealt out anew. */
+static bool make_meshes(struct adapting *q, const struct plan_replica *old, struct plan_replica *r)
+{
+    int32_t n = 0;
+    struct plan_stage *all =
+        ARENA_ARRAY(q->arena, struct plan_stage, (size_t)(r->n_stages * REGROUP_MEMBERS_MOST));
+    for (int32_t i = 0; i < r->n_stages; i++) {
+        int32_t k = 0;
+        while (k < old->n_stages && q->where[old->stages[k].device] != r->stages[i].device) k++;
+        bool whole = k < old->n_stages &&
+                     plan_stage_devices(&old->stages[k]) == plan_stage_devices(&r->stages[i]);
+        int32_t made = whole ? 1 : mesh(q, &r->stages[i], &all[n]);
+        if (whole) all[n] = r->stages[i];
+        if (!made) return false;
+        n += made;
+    }
+    if (n == r->n_stages || n > q->s->n_layers) return false;
+    for (int32_t i = 0; i < n; i++)
+        all[i].first_layer = i, all[i].last_layer = i + 1 < n ? i : q->s->n_layers - 1;
+    r->stages = all, r->n_stages = n;
+    return true;
+}
+
+/* A replica that lost devices, of one chunk a device from now on; false: nothing is left of it. */
+static bool repair(struct adapting *q, const struct plan_replica *old, enum warm_lost lost,
+                   struct plan_replica *r)
+{
+    int32_t n = 0;
+    plain(r);
+    for (int32_t i = 0; i < old->n_stages; i++) {
+        struct plan_stage x = r->stages[i];
+        if (!is_first_chunk(old, i) || !carry_stage(q, &old->stages[i], lost, &x)) continue;
+        r->stages[n++] = x;
+    }
+    r->n_stages = n;
+    if (!n || n > q->s->n_layers) return false;
+    for (int32_t i = 0; i <= n && q->same; i++) {
+        int32_t first = i ? r->stages[i - 1].last_layer + 1 : 0;
+        int32_t last = i < n ? r->stages[i].first_layer - 1 : q->s->n_layers - 1;
+        if (first <= last)
+            inherit(q, i ? &r->stages[i - 1] : NULL, i < n ? &r->stages[i] : NULL, first, last);
+    }
+    if (lost == LOST_MESHES) q->done |= make_meshes(q, old, r);
+    return true;
+}
+
+/* A whole replica where it was. */
+static void carry(struct adapting *q, const struct plan_replica *old, struct plan_replica *r)
+{
+    for (int32_t i = 0; i < old->n_stages; i++) {
+        const struct plan_stage *x = &old->stages[i];
+        int32_t n = plan_stage_devices(x), *own = ARENA_ARRAY(q->arena, int32_t, (size_t)n);
+        for (int32_t k = 0; k < n; k++) own[k] = q->where[plan_stage_device(x, k)];
+        r->stages[i].device = own[0];
+        if (x->n_shards) r->stages[i].devices = own;
+    }
+}
+
+static bool carry_all(struct adapting *q, enum warm_lost lost)
+{
+    struct plan *p = q->p;
+    int32_t n = 0;
+    for (int32_t r = 0; r < q->from->n_replicas; r++) {
+        const struct plan_replica *old = &q->from->replicas[r];
+        bool whole = is_whole(q, old);
+        q->any_lost |= !whole;
+        p->replicas[n] = p->replicas[r];
+        q->changed[n] = !whole;
+        if (!whole && (lost == LOST_REPLICA || !repair(q, old, lost, &p->replicas[n]))) continue;
+        if (whole) carry(q, old, &p->replicas[n]);
+        n++;
+    }
+    p->n_replicas = n;
+    if (lost == LOST_SPARES || lost == LOST_MESHES) return n > 0 && q->done;
+    return n > 0 && (q->any_lost || lost == LOST_LEVEL);
+}
+
+static void mark(struct adapting *q)
+{
+    memset(q->used, 0, (size_t)q->s->n_devices * sizeof *q->used);
+    for (int32_t r = 0; r < q->p->n_replicas; r++)
+        for (int32_t i = 0; i < q->p->replicas[r].n_stages; i++) {
+            const struct plan_stage *x = &q->p->replicas[r].stages[i];
+            for (int32_t k = 0; k < plan_stage_devices(x); k++)
+                q->used[plan_stage_device(x, k)] = true;
+        }
+}
+
+/* --- what is spare --- */
+
+/* 2: one of the stage's devices stands on the node; 1: is of the type; 0: neither. */
+static int nearness(const struct space *s, const struct plan_stage *x, int32_t device)
+{
+    int near = 0;
+    const struct device *d = s->cluster->devices;
+    for (int32_t k = 0; k < plan_stage_devices(x); k++) {
+        const struct device *y = &d[plan_stage_device(x, k)];
+        if (y->node == d[device].node) return 2;
+        if (y->type == d[device].type) near = 1;
+    }
+    return near;
+}
+
+/* The stage that a spare device helps: of the nearest ones that of most work; in a replica of distinct devices. */
+static bool find_stage(const struct adapting *q, int32_t device, int32_t *replica, int32_t *stage)
+{
+    int best = -1;
+    int64_t most = 0;
+    for (int32_t r = 0; r < q->p->n_replicas; r++) {
+        const struct plan_replica *x = &q->p->replicas[r];
+        for (int32_t i = 0; i < x->n_stages; i++) {
+            int near = nearness(q->s, &x->stages[i], device);
+            int64_t work = x->microbatches * regroup_stage_ns(q->s, &x->stages[i]);
+            if (near < best || (near == best && work <= most)) continue;
+            best = near, most = work, *replica = r, *stage = i;
+        }
+    }
+    return best >= 0;
+}
+
+/* One chunk a device, default orders: what is changed next. */
+static void simplify(struct adapting *q, int32_t r)
+{
+    struct plan_replica *x = &q->p->replicas[r];
+    int32_t n = 0;
+    if (q->changed[r]) return;
+    q->changed[r] = true;
+    plain(x);
+    for (int32_t i = 0; i < x->n_stages; i++)
+        if (is_first_chunk(x, i)) x->stages[n++] = x->stages[i];
+    for (int32_t i = 0; i < n && n < x->n_stages; i++) /* any cut: all is levelled */
+        x->stages[i].first_layer = i, x->stages[i].last_layer = i + 1 < n ? i : q->s->n_layers - 1;
+    x->n_stages = n;
+}
+
+/* A stage more behind stage i, of its last layer until layers are levelled. */
+static bool insert(struct adapting *q, int32_t r, int32_t i, const int32_t *devices, int32_t n)
+{
+    struct plan_replica *x = &q->p->replicas[r];
+    struct plan_stage *stages = ARENA_ARRAY(q->arena, struct plan_stage, (size_t)x->n_stages + 1);
+    struct plan_stage *one = &stages[i], *two = one + 1;
+    if (x->stages[i].first_layer == x->stages[i].last_layer) return false;
+    memcpy(stages, x->stages, (size_t)(i + 1) * sizeof *stages);
+    *two = *one;
+    memcpy(two + 1, &x->stages[i + 1], (size_t)(x->n_stages - i - 1) * sizeof *stages);
+    one->last_layer--, two->first_layer = two->last_layer;
+    if (!regroup_place(q->arena, q->s, two, devices, n)) return false;
+    x->stages = stages, x->n_stages++;
+    return warm_level(q->w, x);
+}
+
+/* Spare devices of one node, from d on, as many as the stage has. */
+static int32_t companions(const struct adapting *q, int32_t d, int32_t most, int32_t *devices)
+{
+    int32_t n = 0, node = q->s->cluster->devices[d].node;
+    for (; d < q->s->n_devices && n < most && n < REGROUP_MEMBERS_MOST; d++)
+        if (!q->used[d] && q->s->cluster->devices[d].node == node) devices[n++] = d;
+    return n;
+}
+
+static bool take_each(struct adapting *q, bool join)
+{
+    bool any = false;
+    int32_t r = 0, i = 0, own[REGROUP_MEMBERS_MOST];
+    for (int32_t d = 0; d < q->s->n_devices; d++) {
+        if (q->used[d] || !find_stage(q, d, &r, &i)) continue;
+        simplify(q, r);
+        if (i >= q->p->replicas[r].n_stages) i = q->p->replicas[r].n_stages - 1;
+        int32_t n = join ? 1 : plan_stage_devices(&q->p->replicas[r].stages[i]);
+        n = companions(q, d, n, own);
+        if (!(join ? regroup_add(q->arena, q->s, q->p, r, i, d) : insert(q, r, i, own, n)))
+            continue;
+        for (int32_t k = 0; k < n; k++) q->used[own[k]] = true;
+        any = true;
+    }
+    return any;
+}
+
+static int32_t devices_of(const struct plan_replica *x)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < x->n_stages; i++) n += plan_stage_devices(&x->stages[i]);
+    return n;
+}
+
+/* Stages on n devices: shaped like `like` where it has as many, else one each. */
+static bool form(struct adapting *q, const struct plan_replica *like, const int32_t *devices,
+                 int32_t n, struct plan_replica *x)
+{
+    bool alike = devices_of(like) == n;
+    int32_t stages = alike ? like->n_stages : n, layers = q->s->n_layers;
+    if (stages > layers) return false;
+    *x = (struct plan_replica){.microbatches = 1, .n_stages = stages};
+    x->stages = ARENA_ARRAY(q->arena, struct plan_stage, (size_t)stages);
+    for (int32_t i = 0; i < stages; i++) {
+        int32_t m = alike ? plan_stage_devices(&like->stages[i]) : 1;
+        x->stages[i] = (struct plan_stage){.first_layer = i,
+                                           .last_layer = i + 1 < stages ? i : layers - 1,
+                                           .receive_ahead = 2,
+                                           .bucket_bytes = like->stages[0].bucket_bytes,
+                                           .zero = like->stages[0].zero};
+        if (!regroup_place(q->arena, q->s, &x->stages[i], devices, m)) return false;
+        devices += m;
+    }
+    return true;
+}
+
+static bool take_replicas(struct adapting *q)
+{
+    struct plan *p = q->p;
+    const struct plan_replica *like = &p->replicas[0];
+    int32_t n = 0, *spare = ARENA_ARRAY(q->arena, int32_t, (size_t)q->s->n_devices);
+    for (int32_t r = 1; r < p->n_replicas; r++)
+        if (devices_of(&p->replicas[r]) < devices_of(like)) like = &p->replicas[r];
+    for (int32_t d = 0; d < q->s->n_devices; d++)
+        if (!q->used[d]) spare[n++] = d;
+    int32_t each = devices_of(like), before = p->n_replicas;
+    for (int32_t at = 0; at < n; at += each) {
+        int32_t taken = n - at < each ? n - at : each;
+        if (!form(q, like, &spare[at], taken, &p->replicas[p->n_replicas])) continue;
+        q->changed[p->n_replicas++] = true;
+    }
+    return p->n_replicas > before;
+}
+
+/* --- shares and warm-ups --- */
+
+/* After its share has changed: orders name microbatches. */
+static void reshare(struct plan_replica *r, int32_t microbatches)
+{
+    bool named = r->orders != NULL;
+    if (r->microbatches == microbatches) return;
+    r->microbatches = microbatches;
+    for (int32_t i = 0; i < r->n_stages; i++) {
+        named |= r->stages[i].order != NULL;
+        if (r->stages[i].warmup > microbatches) r->stages[i].warmup = microbatches;
+    }
+    if (named) plain(r);
+}
+
+static bool share_out(struct adapting *q)
+{
+    struct plan *p = q->p;
+    int64_t *weight = ARENA_ARRAY(q->arena, int64_t, (size_t)p->n_replicas);
+    int32_t *share = ARENA_ARRAY(q->arena, int32_t, (size_t)p->n_replicas);
+    bool equal = true;
+    if (p->n_replicas > q->s->microbatches) return false;
+    for (int32_t r = 0; r < p->n_replicas; r++) {
+        weight[r] = warm_replica_ns(q->w, &p->replicas[r], NULL);
+        if (weight[r] == INT64_MAX) return false;
+    }
+    partition_shares(weight, p->n_replicas, q->s->microbatches, share);
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        reshare(&p->replicas[r], share[r]), equal &= share[r] == share[0];
+    for (int32_t r = 0; r < p->n_replicas && !equal; r++) /* parts of gradients want equal shares */
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
+            if (p->replicas[r].stages[i].zero > 1) p->replicas[r].stages[i].zero = 1;
+    return true;
+}
+
+/* By rule, and no fewer than a stage had: from one stage to the next they grow by as much as the rule says, or more. */
+static void warm_up(struct adapting *q)
+{
+    for (int32_t r = 0; r < q->p->n_replicas; r++) {
+        struct plan_replica *x = &q->p->replicas[r];
+        struct plan one = *q->p;
+        if (!q->changed[r]) continue;
+        int32_t *before = ARENA_ARRAY(q->arena, int32_t, (size_t)x->n_stages), w = 0, rule = 0;
+        for (int32_t i = 0; i < x->n_stages; i++) before[i] = x->stages[i].warmup;
+        one.n_replicas = 1, one.replicas = x;
+        refine_warmups(q->s, &one, 0);
+        for (int32_t i = x->n_stages - 1; i >= 0; i--) {
+            w += x->stages[i].warmup - rule, rule = x->stages[i].warmup;
+            if (before[i] > w) w = before[i];
+            x->stages[i].warmup = w < x->microbatches ? w : x->microbatches;
+        }
+    }
+}
+
+/* Where job or microbatch size are others than the old plan's, nothing stays as it was. */
+static bool renew(struct adapting *q)
+{
+    for (int32_t r = 0; r < q->p->n_replicas; r++) {
+        struct plan_replica *x = &q->p->replicas[r];
+        simplify(q, r);
+        if (x->n_stages > q->s->n_layers) return false;
+        for (int32_t i = 0; i < x->n_stages; i++) {
+            int32_t n = plan_stage_devices(&x->stages[i]), d[REGROUP_MEMBERS_MOST];
+            x->stages[i].first_layer = i;
+            x->stages[i].last_layer = i + 1 < x->n_stages ? i : q->s->n_layers - 1;
+            for (int32_t k = 0; k < n; k++) d[k] = plan_stage_device(&x->stages[i], k);
+            if (!regroup_place(q->arena, q->s, &x->stages[i], d, n)) return false;
+        }
+    }
+    return true;
+}
+
+static bool same_task(const struct adapting *q)
+{
+    const struct plan_replica *r = &q->from->replicas[0];
+    int64_t batch = 0;
+    for (int32_t i = 0; i < q->from->n_replicas; i++) batch += q->from->replicas[i].microbatches;
+    return q->from->microbatch == q->s->microbatch && batch == q->s->microbatches &&
+           r->stages[r->n_stages - 1].last_layer == q->s->n_layers - 1;
+}
+
+/* The old plan as text says it; of another task without layers, which `renew` gives. */
+static void begin(struct adapting *q)
+{
+    struct plan *p = q->p;
+    *p = score_copy_plan(q->arena, q->from);
+    size_t n = (size_t)(p->n_replicas + q->s->n_devices);
+    struct plan_replica *all = ARENA_ARRAY(q->arena, struct plan_replica, n);
+    memcpy(all, p->replicas, (size_t)p->n_replicas * sizeof *all);
+    p->replicas = all;
+    p->name = "found", p->file = NULL, p->predicted_ns = 0;
+    p->microbatch = q->s->microbatch;
+    p->job = *q->s->job, p->cluster = *q->s->cluster, p->seed = p->job.seed;
+    q->changed = ARENA_ARRAY(q->arena, bool, n);
+    q->used = ARENA_ARRAY(q->arena, bool, (size_t)q->s->n_devices);
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
+            struct plan_stage *x = &p->replicas[r].stages[i];
+            for (int32_t k = 0; k < plan_stage_devices(x); k++) {
+                int32_t now = q->where[plan_stage_device(x, k)];
+                if (now >= 0) q->used[now] = true;
+            }
+            if (!q->same) x->first_layer = x->last_layer = 0;
+        }
+}
+
+bool warm_adapt(struct arena *a, const struct warm_prices *w, const struct plan *from,
+                const int32_t *where, enum warm_lost lost, enum warm_spare spare, struct plan *out)
+{
+    struct adapting q = {.arena = a, .s = w->whole, .w = w, .from = from, .where = where, .p = out};
+    q.same = same_task(&q);
+    bool any = !q.same;
+    if (lost == LOST_NEIGHBOURS && (!q.same || spare != SPARE_IDLE)) return false;
+    begin(&q);
+    if (!carry_all(&q, lost) || (!q.same && !renew(&q))) return false;
+    mark(&q);
+    if (spare == SPARE_JOIN && (out->deterministic || !take_each(&q, true))) return false;
+    if (spare == SPARE_STAGES && !take_each(&q, false)) return false;
+    if (spare == SPARE_REPLICAS && !take_replicas(&q)) return false;
+    for (int32_t r = 0; r < out->n_replicas; r++) {
+        any |= q.changed[r];
+        if (q.changed[r] && lost != LOST_NEIGHBOURS && !warm_level(w, &out->replicas[r]))
+            return false;
+    }
+    if ((any || q.any_lost) && !share_out(&q)) return false;
+    warm_up(&q);
+    return true;
+}

@@ -1,0 +1,379 @@
+#include "planner/replan/warm_start.h"
+
+#include "core/base/arena.h"
+#include "core/cluster/group.h"
+#include "planner/bound/cluster.h"
+#include "planner/fleet/fleet_local_search.h"
+#include "planner/spmd_stage/spmd_stage.h"
+#include "planner/multi_device/multi_device_stage.h"
+#include "planner/schedule/plan.h"
+#include "planner/exact/candidate.h"
+#include "planner/replan/adapt.h"
+#include "planner/replan/balance_layers.h"
+#include "profiles/team.h"
+
+#include <string.h>
+
+enum {
+    /* What simulations may cost, in microseconds as measured: to lower a stage, to simulate a call, steps of a run. */
+    BUDGET_US = 40000,
+    BUDGET_DEVICE_US = 200,
+    LOWER_US = 200,
+    CALL_NS = 300,
+    STEADY_STEPS = 4,
+    ORDER_TRIES_LEAST = 2,
+    ORDER_OPERATIONS = 300000, /* about 10 ms */
+    VARIANTS_MOST = LOST_WAYS * SPARE_WAYS
+};
+/* Times the best estimate: not simulated. */
+#define HOPELESS 1.1
+/* Times what the old plan lets expect. */
+#define ENOUGH 1.1
+
+struct variant {
+    struct plan plan;
+    int64_t estimate_ns;
+};
+
+struct warm {
+    struct tries *t;
+    const struct warm_task *task;
+    struct arena *arena; /* the space and what is tried */
+    const struct plan *from;
+    struct job job;
+    struct cluster cluster;  /* the task's, cards taken together as in the old plan */
+    int32_t *where;          /* (devices of the old cluster) -1: gone */
+    struct space space, few; /* few: of single sequences, where stages share them */
+    struct warm_prices prices;
+    int64_t left_us;
+    int32_t n;
+    struct variant *variants;
+};
+
+/* --- who is who --- */
+
+static int32_t cards_of(const struct cluster *c, int32_t device)
+{
+    int32_t n = c->types[c->devices[device].type].tensor_parallel;
+    return n > 1 ? n : 1;
+}
+
+/* Mostly the same devices in the same order: looked for behind the one before. */
+static int32_t find(const struct cluster *c, const char *name, int32_t *next)
+{
+    for (int32_t k = 0; k < c->n_devices && k < 64; k++) {
+        int32_t d = (*next + k) % c->n_devices;
+        if (!strcmp(c->devices[d].name, name)) return *next = d, d;
+    }
+    int32_t d = cluster_device(c, name);
+    if (d >= 0) *next = d;
+    return d;
+}
+
+static const char *model_of(const struct cluster *c, int32_t device)
+{
+    return c->types[c->devices[device].type].catalogue;
+}
+
+/* Cards of the old device's node and type that nobody has, its own first; how many. */
+static int32_t free_cards(const struct warm *q, int32_t old, const bool *taken, int32_t most,
+                          int32_t *cards)
+{
+    const struct cluster *o = &q->from->cluster, *c = q->task->cluster;
+    const char *node = o->nodes[o->devices[old].node].name;
+    int32_t at = cluster_node(c, node, strlen(node)), n = 0;
+    if (at < 0) return 0;
+    for (int32_t k = 0; k < c->nodes[at].n_devices && n < most; k++) {
+        int32_t d = c->nodes[at].first_device + k;
+        if (taken[d] || cards_of(c, d) > 1 || strcmp(model_of(o, old), model_of(c, d)) != 0)
+            continue;
+        cards[n++] = d;
+    }
+    return n;
+}
+
+/* Fills where with cards of the task's cluster, and the groups that the old plan has and the cluster has not. */
+static int32_t find_groups(struct warm *q, struct cluster_group *groups)
+{
+    const struct cluster *o = &q->from->cluster, *c = q->task->cluster;
+    bool *taken = ARENA_ARRAY(q->arena, bool, (size_t)c->n_devices);
+    int32_t n = 0, next = 0;
+    for (int32_t d = 0; d < o->n_devices; d++) {
+        q->where[d] = find(c, o->devices[d].name, &next);
+        if (q->where[d] >= 0 && (cards_of(o, d) == 1 || cards_of(c, q->where[d]) > 1))
+            taken[q->where[d]] = true;
+    }
+    for (int32_t d = 0; d < o->n_devices; d++) {
+        int32_t most = cards_of(o, d);
+        if (most == 1 || (q->where[d] >= 0 && cards_of(c, q->where[d]) > 1)) continue;
+        int32_t *cards = ARENA_ARRAY(q->arena, int32_t, (size_t)most);
+        int32_t have = free_cards(q, d, taken, most, cards), take = most;
+        while (take > have) take /= 2;
+        q->where[d] = take ? cards[0] : -1;
+        for (int32_t k = 0; k < take; k++) taken[cards[k]] = true;
+        if (take > 1)
+            groups[n++] =
+                (struct cluster_group){take, cards, o->types[o->devices[d].type].sequence_parallel};
+    }
+    return n;
+}
+
+static enum status find_team(struct warm *q, struct error *err)
+{
+    const struct cluster *o = &q->from->cluster;
+    struct cluster_group *groups =
+        ARENA_ARRAY(q->arena, struct cluster_group, (size_t)o->n_devices);
+    q->where = ARENA_ARRAY(q->arena, int32_t, (size_t)o->n_devices);
+    q->cluster = *q->task->cluster, q->job = *q->task->job;
+    int32_t n = find_groups(q, groups), *now;
+    if (!n) return OK;
+    TRY(cluster_group(q->t->arena, q->task->cluster, groups, n, &q->cluster, &now, err));
+    for (int32_t d = 0; d < o->n_devices; d++)
+        if (q->where[d] >= 0) q->where[d] = now[q->where[d]];
+    team_share(&q->cluster, &q->job.model);
+    return OK;
+}
+
+/* The old microbatch size where the job has it, else the nearest one. */
+static int64_t size_of(const struct warm *q)
+{
+    int64_t best = q->task->sizes[0], want = q->from->microbatch;
+    for (int32_t i = 1; i < q->task->n_sizes; i++) {
+        int64_t x = q->task->sizes[i];
+        if ((x > want ? x - want : want - x) < (best > want ? best - want : want - best)) best = x;
+    }
+    return best;
+}
+
+static bool has_shards(const struct plan *p)
+{
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
+            if (p->replicas[r].stages[i].n_shards) return true;
+    return false;
+}
+
+/* --- variants --- */
+
+static bool same_plan(const struct plan *x, const struct plan *y)
+{
+    if (x->n_replicas != y->n_replicas) return false;
+    for (int32_t r = 0; r < x->n_replicas; r++) {
+        const struct plan_replica *a = &x->replicas[r], *b = &y->replicas[r];
+        if (a->n_stages != b->n_stages || a->microbatches != b->microbatches) return false;
+        for (int32_t i = 0; i < a->n_stages; i++) {
+            const struct plan_stage *s = &a->stages[i], *t = &b->stages[i];
+            if (s->last_layer != t->last_layer || s->n_shards != t->n_shards ||
+                s->warmup != t->warmup || s->device != t->device)
+                return false;
+            for (int32_t k = 0; k < s->n_shards; k++)
+                if (s->devices[k] != t->devices[k] || s->sequences[k] != t->sequences[k])
+                    return false;
+        }
+    }
+    return true;
+}
+
+static void add_variant(struct warm *q, enum warm_lost lost, enum warm_spare spare)
+{
+    struct variant x;
+    if (!warm_adapt(q->arena, &q->prices, q->from, q->where, lost, spare, &x.plan)) return;
+    for (int32_t i = 0; i < q->n; i++)
+        if (same_plan(&q->variants[i].plan, &x.plan)) return;
+    x.estimate_ns = warm_estimate(q->arena, &q->prices, &x.plan);
+    if (x.estimate_ns == INT64_MAX) return;
+    int32_t at = q->n++;
+    for (; at > 0 && q->variants[at - 1].estimate_ns > x.estimate_ns; at--)
+        q->variants[at] = q->variants[at - 1];
+    q->variants[at] = x;
+}
+
+/* --- simulations --- */
+
+/* Microseconds of simulating a plan. */
+static int64_t cost_us(const struct plan *p)
+{
+    int64_t stages = 0, calls = 0;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
+            int32_t n = plan_stage_devices(&p->replicas[r].stages[i]);
+            stages += n, calls += 2 * (int64_t)n * p->replicas[r].microbatches;
+        }
+    return stages * LOWER_US + STEADY_STEPS * calls * CALL_NS / 1000;
+}
+
+static void keep(struct warm *q, struct warm_plans *out, const struct plan *p, int64_t ns)
+{
+    struct search_plan x = {.iteration_ns = ns, .cost = plan_cost(p, ns)};
+    int32_t at = out->n < WARM_PLANS_MOST ? out->n++ : WARM_PLANS_MOST;
+    x.plan = score_copy_plan(q->t->arena, p);
+    x.plan.predicted_ns = ns;
+    for (; at > 0 && kept_better(&q->t->kept, &x, &out->plans[at - 1]); at--)
+        out->plans[at] = out->plans[at - 1];
+    out->plans[at] = x;
+}
+
+static enum status simulate(struct warm *q, struct warm_plans *out, struct error *err)
+{
+    for (int32_t i = 0; i < q->n && !tries_over(q->t); i++) {
+        struct plan *p = &q->variants[i].plan;
+        int64_t ns;
+        if (out->n &&
+            ((double)q->variants[i].estimate_ns > HOPELESS * (double)q->variants[0].estimate_ns ||
+             q->left_us < cost_us(p)))
+            continue;
+        TRY(regroup_graphs(q->arena, q->t->lower, &q->space, p, err));
+        TRY(tries_score(q->t, &q->space, p, &ns, err));
+        q->left_us -= cost_us(p);
+        if (ns < INT64_MAX) keep(q, out, p, ns);
+    }
+    return OK;
+}
+
+/* Searched orders, where simulations are cheap. */
+static enum status order(struct warm *q, struct search_plan *best, int64_t tries, struct error *err)
+{
+    int64_t left = tries < q->t->evaluations_left ? tries : q->t->evaluations_left, had = left;
+    if (tries < ORDER_TRIES_LEAST) return OK;
+    TRY(schedule_plan(q->arena, q->t->scorer, &q->space, &best->plan, &best->iteration_ns, &left,
+                      ORDER_OPERATIONS, q->t->o->stop, err));
+    q->t->evaluations_left -= had - left;
+    return OK;
+}
+
+static enum status improve(struct warm *q, struct warm_plans *out, struct error *err)
+{
+    struct search_plan best = out->plans[0];
+    int64_t tries = q->left_us / cost_us(&best.plan);
+    if (tries < 1 || tries_over(q->t)) return OK;
+    TRY(improve_plan(q->t, &q->space, &best.plan, &best.iteration_ns, tries - tries / 4, err));
+    TRY(order(q, &best, tries / 4, err));
+    if (best.iteration_ns < out->plans[0].iteration_ns) keep(q, out, &best.plan, best.iteration_ns);
+    return OK;
+}
+
+/* Sequences a nanosecond of a device of such a name's type; 0 where the new team has none. */
+static double power_of(const struct warm *q, int32_t old)
+{
+    const struct cluster *o = &q->from->cluster, *c = &q->cluster;
+    const char *name = o->types[o->devices[old].type].name;
+    for (int32_t t = 0; t < c->n_types; t++) {
+        if (strcmp(name, c->types[t].name) != 0) continue;
+        const struct stage_cost *x = space_stage_type(&q->space, t, 0, q->space.n_layers - 1);
+        return 1 / (double)(x->forward_ns + x->input_ns + x->weight_ns);
+    }
+    return 0;
+}
+
+/* What the old plan's devices and those that have come should take, as the old plan did; 0: who knows. */
+static double expected_ns(const struct warm *q)
+{
+    const struct cluster *o = &q->from->cluster;
+    bool *known = ARENA_ARRAY(q->arena, bool, (size_t)q->cluster.n_devices);
+    double before = 0, now = 0;
+    for (int32_t d = 0; d < o->n_devices; d++)
+        if (q->where[d] >= 0) known[q->where[d]] = true;
+    for (int32_t d = 0; d < q->cluster.n_devices; d++)
+        if (!known[d]) {
+            const struct stage_cost *x =
+                space_stage_type(&q->space, q->cluster.devices[d].type, 0, q->space.n_layers - 1);
+            now += 1 / (double)(x->forward_ns + x->input_ns + x->weight_ns);
+        }
+    for (int32_t r = 0; r < q->from->n_replicas; r++)
+        for (int32_t i = 0; i < q->from->replicas[r].n_stages; i++)
+            for (int32_t k = 0; k < plan_stage_devices(&q->from->replicas[r].stages[i]); k++) {
+                int32_t d = plan_stage_device(&q->from->replicas[r].stages[i], k);
+                double power = power_of(q, d);
+                if (!(power > 0)) return 0;
+                before += power;
+                if (q->where[d] >= 0) now += power;
+            }
+    return now > 0 ? (double)q->from->predicted_ns * before / now : 0;
+}
+
+static bool enough(const struct warm *q, const struct warm_plans *out)
+{
+    bool same = q->from->job.global_batch == q->job.global_batch &&
+                q->from->microbatch == q->space.microbatch;
+    return same && (double)out->plans[0].iteration_ns <= ENOUGH * expected_ns(q);
+}
+
+/* Stages that share operators: as they were, on the same devices, or not at all. Nothing else is made of them: which shares
+ * and splits other devices want is for a search to say. */
+static enum status as_it_was(struct warm *q, struct warm_plans *out, struct error *err)
+{
+    struct error why;
+    struct plan p = score_copy_plan(q->arena, q->from);
+    int64_t ns;
+    p.job = q->job, p.cluster = q->cluster, p.file = NULL;
+    for (int32_t r = 0; r < p.n_replicas; r++)
+        for (int32_t i = 0; i < p.replicas[r].n_stages; i++) {
+            struct plan_stage *x = &p.replicas[r].stages[i];
+            int32_t n = plan_stage_devices(x);
+            int32_t *now = ARENA_ARRAY(q->arena, int32_t, (size_t)n);
+            for (int32_t k = 0; k < n; k++)
+                if ((now[k] = q->where[plan_stage_device(x, k)]) < 0) return OK;
+            x->device = now[0];
+            if (x->n_shards) x->devices = now;
+        }
+    if (p.microbatch != q->space.microbatch || plan_check(&p, q->space.n_layers, &why) != OK)
+        return OK;
+    TRY(regroup_graphs(q->arena, q->t->lower, &q->space, &p, err));
+    TRY(tries_score(q->t, &q->space, &p, &ns, err));
+    if (ns < INT64_MAX) keep(q, out, &p, ns);
+    return OK;
+}
+
+static enum status search(struct warm *q, struct warm_plans *out, struct bound_certificate *bound,
+                          struct error *err)
+{
+    TRY(find_team(q, err));
+    struct cost *cost = cost_new(q->arena, q->task->profile, &q->cluster);
+    TRY(space_make(q->arena, &q->job, &q->cluster, cost, size_of(q), q->t->lower, &q->space, err));
+    if (join_shares(q->from)) return as_it_was(q, out, err);
+    q->prices = (struct warm_prices){&q->space, NULL};
+    if (has_shards(q->from) && q->space.microbatch > 1) {
+        TRY(space_make_on(q->arena, &q->job, &q->cluster, cost, q->space.devices, 1, q->t->lower,
+                          &q->few, err));
+        q->prices.few = &q->few;
+    }
+    q->variants = ARENA_ARRAY(q->arena, struct variant, VARIANTS_MOST);
+    for (int lost = 0; lost < LOST_WAYS; lost++)
+        for (int spare = 0; spare < SPARE_WAYS; spare++)
+            add_variant(q, (enum warm_lost)lost, (enum warm_spare)spare);
+    q->left_us = BUDGET_US + BUDGET_DEVICE_US * (int64_t)q->cluster.n_devices;
+    TRY(simulate(q, out, err));
+    if (!out->n) return OK;
+    TRY(improve(q, out, err));
+    out->enough = enough(q, out);
+    if (!bound || (!out->enough && !tries_stopped(q->t))) return OK;
+    const struct space *one = &q->space;
+    struct cost *single = cost_new(q->arena, q->task->profile, q->task->cluster);
+    return bound_cluster(q->t->arena, q->task->cluster, single, &one, 1, kept_most_ns(q->t->o),
+                         bound, err);
+}
+
+enum status warm_search(struct tries *t, const struct warm_task *task, struct warm_plans *out,
+                        struct bound_certificate *bound, struct error *err)
+{
+    struct warm q = {.t = t, .task = task, .arena = arena_new(), .from = t->o->from};
+    out->n = 0, out->enough = false;
+    enum status st = search(&q, out, bound, err);
+    arena_free(q.arena);
+    return st;
+}
+
+enum status warm_class(struct tries *t, const struct space *spaces, int32_t n,
+                       const struct warm_plans *from, struct error *err)
+{
+    for (int32_t i = 0; i < from->n && !tries_over(t); i++)
+        for (int32_t s = 0; s < n; s++) {
+            struct trial trial;
+            struct plan p;
+            int64_t ns;
+            if (!trial_of(&from->plans[i].plan, &spaces[s], &trial)) continue;
+            trial_plan(&trial, scorer_arena(t->scorer), &p);
+            TRY(tries_evaluate(t, &spaces[s], &p, &ns, err));
+        }
+    return OK;
+}

@@ -1,0 +1,426 @@
+/* planner/schedule/find.c - starts, turning, moves. */
+#include "planner/schedule/find.h"
+
+#include "core/base/arena.h"
+#include "core/base/rng.h"
+#include "planner/schedule/shop.h"
+#include "planner/schedule/tabu.h"
+#include "sim/pipeline/zero_bubble.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define OPERATIONS_DEFAULT INT64_C(25000000)
+#define PROOF_STEPS INT64_C(45000000)
+enum {
+    ELITE = 6,
+    DISPATCH_COST = 6
+}; /* the list scheduler takes so long as timing a word six times */
+
+struct find {
+    struct arena *arena;
+    const struct pipeline *p;
+    const struct schedule *shape;
+    const struct schedule_find_options *o;
+    struct shop shop, turned;
+    struct shop_list *list, *turned_list;
+    struct shop_times times;
+    struct shop_tabu *tabu;
+    int64_t *priority; /* (n_nodes) */
+    uint8_t *word, *trial;
+    /* the best words so far, each of another makespan (the newest of each, so that they stay unlike); best first */
+    struct {
+        uint8_t *word;
+        int64_t makespan_ns;
+        uint64_t hash;
+        const char *from;
+    } elite[ELITE];
+    int32_t n_elite;
+    struct bound_schedule bound;
+    int64_t left; /* operations */
+    struct shop_random random;
+    bool stopped;
+};
+
+static uint64_t draw(struct find *f, uint64_t n) { return shop_draw(&f->random, n); }
+
+/* Words that no longer stay in the cache of a core take twice as long. */
+static void charge(struct find *f, int64_t times)
+{
+    f->left -= times * f->shop.n_nodes * (f->shop.n_nodes > 65536 ? 2 : 1);
+}
+
+static bool over(struct find *f)
+{
+    if (f->n_elite && f->elite[0].makespan_ns <= f->bound.lower_bound_ns) return true;
+    if (f->o->stop && f->o->stop(f->o->user)) f->stopped = true;
+    return f->stopped || f->left <= 0;
+}
+
+/* --- what is kept --- */
+
+static void keep(struct find *f, const uint8_t *word, int64_t ns, const char *from)
+{
+    size_t n = (size_t)f->shop.n_nodes;
+    if (f->n_elite == ELITE && ns >= f->elite[ELITE - 1].makespan_ns) return;
+    uint64_t hash = hash_bytes(1, word, n);
+    for (int32_t i = 0; i < f->n_elite; i++) {
+        if (f->elite[i].hash == hash) return;
+        if (f->elite[i].makespan_ns != ns) continue;
+        memcpy(f->elite[i].word, word, n);
+        f->elite[i].hash = hash, f->elite[i].from = from;
+        return;
+    }
+    int32_t at = f->n_elite < ELITE ? f->n_elite++ : ELITE - 1;
+    uint8_t *room = f->elite[at].word;
+    for (; at && f->elite[at - 1].makespan_ns > ns; at--) f->elite[at] = f->elite[at - 1];
+    memcpy(room, word, n);
+    f->elite[at].word = room, f->elite[at].makespan_ns = ns, f->elite[at].hash = hash,
+    f->elite[at].from = from;
+}
+
+/* Times a word that fits; -1: it cannot be executed. */
+static int64_t try_word(struct find *f, const uint8_t *word, const char *from)
+{
+    charge(f, 1);
+    if (!shop_time(&f->shop, word, &f->times)) return -1;
+    keep(f, word, f->times.makespan_ns, from);
+    return f->times.makespan_ns;
+}
+
+/* --- starts --- */
+
+static void try_schedule(struct find *f, const struct schedule *s, const char *from)
+{
+    const struct shop *z = &f->shop;
+    for (int32_t d = 0; d < z->n_devices; d++) {
+        uint8_t *word = &f->word[d * z->length];
+        for (int64_t i = 0; i < s->lanes[d].n_ops; i++) {
+            const struct schedule_op *o = &s->lanes[d].ops[i];
+            uint8_t chunk = (uint8_t)(o->chunk * SHOP_KINDS);
+            *word++ = (uint8_t)(chunk + (o->letter == 'F'   ? SHOP_F
+                                         : o->letter == 'W' ? SHOP_W
+                                                            : SHOP_I));
+            if (o->letter == 'B') *word++ = (uint8_t)(chunk + SHOP_W);
+        }
+        if (!shop_fits(z, d, &f->word[d * z->length])) return;
+    }
+    try_word(f, f->word, from);
+}
+
+static void prices_of(struct find *f, double *time, double *transfer)
+{
+    for (int32_t d = 0; d < f->p->n_devices; d++) {
+        const struct pipeline_stage *x = &f->p->stages[d];
+        const struct pipeline_link *l = f->p->links ? &f->p->links[d] : NULL;
+        time[d] =
+            (double)(x->forward_ns + (x->fused_ns ? x->fused_ns : x->input_ns + x->weight_ns));
+        transfer[d] =
+            l && d + 1 < f->p->n_devices ? (double)(l->occupancy_ns[0] + l->latency_ns[0]) : 0;
+    }
+}
+
+static void try_names(struct find *f)
+{
+    struct arena *scratch = arena_new();
+    size_t n = (size_t)f->p->n_devices;
+    for (int k = 0; k < SCHEDULE_KIND_COUNT && !over(f); k++) {
+        struct schedule_spec spec = {.kind = (enum schedule_kind)k,
+                                     .n_devices = f->p->n_devices,
+                                     .n_chunks = f->shape->n_chunks,
+                                     .n_microbatches = f->shape->n_microbatches,
+                                     .split = true};
+        double *time = ARENA_ARRAY(scratch, double, n), *transfer = ARENA_ARRAY(scratch, double, n);
+        int32_t own = schedule_kind_chunks(spec.kind);
+        struct schedule s;
+        if (own ? own != spec.n_chunks : spec.n_chunks < 2) continue;
+        if (own == 1) prices_of(f, time, transfer), spec.time = time, spec.transfer = transfer;
+        if (schedule_make(scratch, &spec, &s, NULL) == OK &&
+            !memcmp(s.stage, f->shape->stage, n * (size_t)spec.n_chunks * sizeof *s.stage))
+            try_schedule(f, &s, schedule_name(spec.kind));
+        arena_reset(scratch);
+    }
+    struct schedule s;
+    int64_t ns;
+    bool thorough = f->shop.n_nodes * 32 < f->left / 8;
+    if (f->shape->n_chunks == 1 && !over(f) &&
+        zero_bubble_make(scratch, f->p, f->shape->n_microbatches, thorough, &s, &ns, NULL) == OK) {
+        try_schedule(f, &s, "zero-bubble");
+        charge(f, thorough ? 31 : 7);
+    }
+    arena_free(scratch);
+}
+
+/* --- the list scheduler by rules --- */
+
+static bool dispatch(struct find *f, bool turned, int32_t patience, const int32_t *flight,
+                     uint8_t *word)
+{
+    struct shop_rule rule = {.priority = f->priority, .patience = patience, .flight = flight};
+    charge(f, DISPATCH_COST);
+    return shop_dispatch(turned ? f->turned_list : f->list, &rule, word);
+}
+
+/* Backward first, then forward, then what nobody waits for; or forward first. */
+static void plain_priority(struct find *f, bool forward_first)
+{
+    const struct shop *z = &f->shop;
+    for (int64_t i = 0; i < z->n_nodes; i++) {
+        int64_t kind = i / z->microbatches % SHOP_KINDS, j = i % z->microbatches;
+        int64_t class = kind == SHOP_W ? 2 : (kind == SHOP_F) == forward_first ? 0 : 1;
+        int64_t chunk = i / z->microbatches % z->n_types / SHOP_KINDS;
+        f->priority[i] = (class * 1000 - (kind == SHOP_F ? chunk : -chunk)) * z->microbatches + j;
+    }
+}
+
+static void flights(const struct find *f, int rule, int32_t *out)
+{
+    int32_t p = f->shop.n_devices, m = f->shop.microbatches;
+    struct schedule_spec spec = {.n_devices = p, .n_chunks = 1, .n_microbatches = m};
+    double *time = ARENA_ARRAY(f->arena, double, (size_t)p),
+           *transfer = ARENA_ARRAY(f->arena, double, (size_t)p);
+    prices_of((struct find *)f, time, transfer);
+    spec.time = time, spec.transfer = transfer;
+    static const enum schedule_kind kind[] = {SCHEDULE_1F1B, SCHEDULE_EAGER, SCHEDULE_H1F1B};
+    spec.kind = kind[rule];
+    schedule_warmup(&spec, out);
+}
+
+/* Without waiting, then with more and more patience: as memory allows, and with the warm-ups of three families. At most a third
+ * of the budget. */
+static void try_rules(struct find *f)
+{
+    static const int32_t patience[] = {0, 256, 512, 768, 1023};
+    int32_t *flight = ARENA_ARRAY(f->arena, int32_t, (size_t)f->shop.n_devices);
+    int rules = f->shape->n_chunks == 1 ? 4 : 1;
+    int64_t enough = f->left - f->left / 3;
+    for (size_t k = 0; k < sizeof patience / sizeof *patience; k++)
+        for (int rule = 0; rule < rules; rule++)
+            for (int first = 0; first < 2 && !over(f) && f->left > enough; first++) {
+                if (rule) flights(f, rule - 1, flight);
+                plain_priority(f, first);
+                if (dispatch(f, false, patience[k], rule ? flight : NULL, f->word))
+                    try_word(f, f->word, "rules");
+            }
+}
+
+/* --- turning --- */
+
+static void reverse(const struct shop *z, uint8_t *word)
+{
+    for (int32_t d = 0; d < z->n_devices; d++)
+        for (int64_t i = d * z->length, k = i + z->length - 1; i < k; i++, k--) {
+            uint8_t x = word[i];
+            word[i] = word[k], word[k] = x;
+        }
+}
+
+/* f->times is of the word that is to be repaired. noise_ns: priorities are blurred by so much. */
+static void remaining_priority(struct find *f, bool turned, int64_t noise_ns)
+{
+    const struct shop *z = &f->shop;
+    int32_t m = z->microbatches;
+    for (int32_t g = 0; g < z->n_devices * z->n_types; g++)
+        for (int32_t j = 0; j < m; j++) {
+            int64_t node = (int64_t)g * m + j, to = turned ? (int64_t)g * m + m - 1 - j : node;
+            f->priority[to] = turned ? -f->times.end[node] : -f->times.rest[node];
+            if (noise_ns) f->priority[to] += (int64_t)draw(f, (uint64_t)noise_ns);
+        }
+}
+
+static int64_t longest_type(const struct shop *z)
+{
+    int64_t most = 1;
+    for (int32_t g = 0; g < z->n_devices * z->n_types; g++)
+        if (z->type[g].ns > most) most = z->type[g].ns;
+    return most;
+}
+
+/* From f->word, which f->times is of: rounds of turning, each on the last one's outcome. */
+static void turn_rounds(struct find *f, int32_t rounds, int64_t noise_ns, int32_t patience)
+{
+    for (int32_t k = 0; k < rounds && !over(f); k++) {
+        bool turned = k % 2 == 0;
+        shop_rest(&f->shop, &f->times);
+        remaining_priority(f, turned, noise_ns);
+        if (!dispatch(f, turned, patience, NULL, f->word)) return;
+        if (turned) reverse(&f->shop, f->word);
+        if (try_word(f, f->word, "turning") < 0)
+            BUG("the list scheduler made a word that cannot be executed");
+    }
+}
+
+static void turn(struct find *f, int32_t times)
+{
+    int64_t longest = longest_type(&f->shop);
+    for (int32_t k = 0; k < times && !over(f); k++) {
+        int32_t i = (int32_t)draw(f, (uint64_t)f->n_elite);
+        memcpy(f->word, f->elite[i].word, (size_t)f->shop.n_nodes);
+        if (!shop_time(&f->shop, f->word, &f->times)) BUG("a kept word");
+        int64_t noise = k % 3 == 0 ? 0 : (int64_t)draw(f, (uint64_t)(4 * longest));
+        turn_rounds(f, 6, noise, (int32_t)draw(f, 1024));
+    }
+}
+
+/* --- moves --- */
+
+static void move(struct find *f, int32_t i, int64_t steps)
+{
+    if (over(f)) return;
+    memcpy(f->trial, f->elite[i].word, (size_t)f->shop.n_nodes);
+    int64_t ns = shop_tabu_run(f->tabu, f->trial, steps, f->bound.lower_bound_ns, &f->left,
+                               f->o->stop, f->o->user);
+    keep(f, f->trial, ns, "moves");
+}
+
+/* --- bounds --- */
+
+static bool any_fused(const struct pipeline *p)
+{
+    for (int32_t v = 0; v < p->n_stages; v++)
+        if (p->stages[v].fused_ns > 0) return true;
+    return false;
+}
+
+/* steps: of the deep bound; a bound of before is never lost. */
+static void find_bound(struct find *f, enum bound_depth depth, int64_t steps)
+{
+    if (f->shape->n_chunks > 1 || (depth == BOUND_DEEP && f->o->cheap)) return;
+    if (depth == BOUND_DEEP && over(f)) {
+        if (f->stopped || f->elite[0].makespan_ns <= f->bound.lower_bound_ns) return;
+        depth = BOUND_CYCLES; /* what large pipelines, whose operations are soon spent, can have */
+    }
+    struct bound_schedule_options o = {.depth = depth,
+                                       .orders = any_fused(f->p) ? BOUND_MIXED : BOUND_SPLIT,
+                                       .best_ns = f->n_elite ? f->elite[0].makespan_ns : 0,
+                                       .arena = f->arena,
+                                       .steps = steps};
+    struct bound_schedule b;
+    bound_schedule(f->p, f->shape->n_microbatches, &o, &b);
+    if (b.found) try_schedule(f, b.found, "proof"); /* what the proof came upon */
+    b.found = NULL;                                 /* it does not outlive the search */
+    if (b.lower_bound_ns > f->bound.lower_bound_ns || depth == BOUND_CHEAP) f->bound = b;
+}
+
+static void search(struct find *f)
+{
+    find_bound(f, BOUND_CHEAP, 0);
+    try_names(f);
+    try_rules(f);
+    if (!f->n_elite) return;
+    turn(f, 10);
+    move(f, 0, 500);
+    find_bound(f, BOUND_DEEP, PROOF_STEPS / 3);
+    int64_t proved = f->left / 8, best = f->elite[0].makespan_ns;
+    while (!over(f)) {
+        move(f, (int32_t)draw(f, (uint64_t)f->n_elite), 2000);
+        turn(f, 30);
+        if (f->left > proved || proved < 0) continue;
+        proved = -1; /* once more with the better schedule, and then what is left of the search */
+        find_bound(f, BOUND_DEEP,
+                   f->elite[0].makespan_ns < best ? PROOF_STEPS : PROOF_STEPS * 2 / 3);
+    }
+}
+
+/* --- the answer --- */
+
+void schedule_shape(struct arena *a, int32_t devices, int32_t chunks, int32_t microbatches,
+                    bool v_shaped, struct schedule *out)
+{
+    *out = (struct schedule){.name = "searched",
+                             .n_devices = devices,
+                             .n_chunks = chunks,
+                             .n_microbatches = microbatches};
+    out->stage = ARENA_ARRAY(a, int32_t, (size_t)devices * (size_t)chunks);
+    for (int32_t d = 0; d < devices; d++)
+        for (int32_t c = 0; c < chunks; c++)
+            out->stage[d * chunks + c] = c * devices + (v_shaped && c % 2 ? devices - 1 - d : d);
+}
+
+static void write_schedule(struct arena *a, struct find *f, const uint8_t *word,
+                           struct schedule *out)
+{
+    const struct shop *z = &f->shop;
+    static const char letter[SHOP_KINDS] = {'F', 'I', 'W'};
+    *out = *f->shape;
+    out->name = "searched";
+    out->stage = ARENA_ARRAY(a, int32_t, (size_t)z->n_devices * (size_t)f->shape->n_chunks);
+    memcpy(out->stage, f->shape->stage,
+           (size_t)z->n_devices * (size_t)f->shape->n_chunks * sizeof *out->stage);
+    out->lanes = ARENA_ARRAY(a, struct schedule_lane, (size_t)z->n_devices);
+    for (int32_t d = 0; d < z->n_devices; d++) {
+        int32_t done[SHOP_TYPES_MOST] = {0};
+        struct schedule_lane *l = &out->lanes[d];
+        l->ops = ARENA_ARRAY(a, struct schedule_op, (size_t)z->length);
+        for (int64_t i = 0; i < z->length; i++) {
+            uint8_t t = word[d * z->length + i];
+            int32_t chunk = t / SHOP_KINDS;
+            bool fused = f->p->stages[f->shape->stage[d * f->shape->n_chunks + chunk]].fused_ns > 0;
+            if (fused && t % SHOP_KINDS == SHOP_W) continue;
+            l->ops[l->n_ops++] = (struct schedule_op){
+                fused && t % SHOP_KINDS == SHOP_I ? 'B' : letter[t % SHOP_KINDS], chunk, done[t]++};
+        }
+    }
+}
+
+static enum status prepare(struct find *f, struct error *err)
+{
+    struct arena *a = f->arena;
+    TRY(shop_make(a, f->p, f->shape, &f->shop, err));
+    shop_turn(a, &f->shop, &f->turned);
+    f->list = shop_list_new(a, &f->shop), f->turned_list = shop_list_new(a, &f->turned);
+    shop_times_new(a, &f->shop, &f->times);
+    f->tabu = shop_tabu_new(a, &f->shop, f->o->seed);
+    size_t n = (size_t)f->shop.n_nodes;
+    f->priority = ARENA_ARRAY(a, int64_t, n);
+    f->word = ARENA_ARRAY(a, uint8_t, n), f->trial = ARENA_ARRAY(a, uint8_t, n);
+    for (int i = 0; i < ELITE; i++) f->elite[i].word = ARENA_ARRAY(a, uint8_t, n);
+    f->left = f->o->operations ? f->o->operations : OPERATIONS_DEFAULT;
+    return OK;
+}
+
+/* The schedule by the simulator's own hand: what is said of it is what sim/pipeline/static says. */
+static enum status describe(struct arena *a, const struct pipeline *p, struct schedule_found *out,
+                            struct error *err)
+{
+    struct static_timer *t;
+    struct arena *scratch = arena_new();
+    int64_t ns = 0;
+    out->peak_bytes = ARENA_ARRAY(a, int64_t, (size_t)p->n_devices);
+    enum status st = static_new(scratch, &out->schedule, &t, err);
+    if (st == OK && (!static_time(t, p, &ns) || ns != out->makespan_ns ||
+                     !static_memory(t, p, out->peak_bytes)))
+        BUG("the searched schedule of %" PRId64 " ns is not what sim/pipeline/static makes of it: %" PRId64
+            " ns",
+            out->makespan_ns, ns);
+    arena_free(scratch);
+    return st;
+}
+
+enum status schedule_find(struct arena *a, const struct pipeline *p, const struct schedule *shape,
+                          const struct schedule_find_options *o, struct schedule_found *out,
+                          struct error *err)
+{
+    struct find f = {.arena = arena_new(),
+                     .p = p,
+                     .shape = shape,
+                     .o = o,
+                     .random = {.seed = o->seed, .stream = 11}};
+    enum status st = prepare(&f, err);
+    if (st == OK) {
+        int64_t budget = f.left;
+        search(&f);
+        if (f.n_elite) {
+            *out = (struct schedule_found){.makespan_ns = f.elite[0].makespan_ns,
+                                           .bound = f.bound,
+                                           .from = f.elite[0].from,
+                                           .operations = budget - f.left};
+            write_schedule(a, &f, f.elite[0].word, &out->schedule);
+            st = describe(a, p, out, err);
+        } else
+            st = error_set(err, ERR_INFEASIBLE,
+                           "no order fits the memory: some device cannot hold one microbatch");
+    }
+    arena_free(f.arena);
+    return st;
+}

@@ -1,0 +1,399 @@
+/* planner/schedule/plan.c - replica → pipeline → orders → plan. */
+#include "planner/schedule/plan.h"
+
+#include "core/base/arena.h"
+#include "planner/schedule/find.h"
+
+#include <string.h>
+
+enum {
+    ATTEMPTS = 3,
+    /* Of plans of so few operations, whose programs are soon made, and which hold so few microbatches that few orders are passed
+     * over until one fits. */
+    SMALL_OPERATIONS = 300,
+    SMALL_ATTEMPTS = 8,
+    /* more times than this no operation is timed: small pipelines need no large budget */
+    OPERATIONS_EACH = 1000
+};
+
+struct ordering {
+    struct arena *arena, *scratch;
+    struct scorer *scorer;
+    const struct space *space;
+    struct plan *plan; /* the variant, whose stages get orders */
+    int64_t operations;
+    const volatile sig_atomic_t *stop;
+    bool *lacks;               /* (stages of all replicas) memory, with some order that was tried */
+    struct pipeline *pipeline; /* (n_replicas) n_stages 0: left as it is */
+    /* (n_replicas) each (n_stages): joint peaks of the orders found last; NULL: none */
+    const int64_t **peak;
+};
+
+static bool asked_to_stop(void *user)
+{
+    const struct ordering *x = user;
+    return x->stop && *x->stop;
+}
+
+static bool can_order(const struct plan_replica *r)
+{
+    return r->n_stages > 1 && r->microbatches > 1;
+}
+
+static int64_t operations_of(const struct plan *p)
+{
+    int64_t n = 0;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        n += 3 * (int64_t)p->replicas[r].n_stages * p->replicas[r].microbatches;
+    return n;
+}
+
+/* Then the program has the stages of the plan, each as often as it has devices, one after the other. */
+static bool one_stage_a_device(const struct plan *p)
+{
+    for (int32_t r = 0; r < p->n_replicas; r++) {
+        const struct plan_replica *x = &p->replicas[r];
+        if (x->schedule || x->orders) return false;
+        for (int32_t i = 0; i < x->n_stages; i++)
+            for (int32_t k = 0; k < i; k++)
+                if (x->stages[i].device == x->stages[k].device) return false;
+    }
+    return true;
+}
+
+/* --- orders as text --- */
+
+static char *put_number(char *to, int32_t x)
+{
+    char digits[12];
+    int n = 0;
+    do digits[n++] = (char)('0' + x % 10);
+    while (x /= 10);
+    while (n) *to++ = digits[--n];
+    return to;
+}
+
+static const char *text_of(struct arena *a, const struct schedule_lane *l)
+{
+    char *text = arena_alloc(a, 13 * (size_t)l->n_ops + 1, 1), *to = text;
+    for (int64_t i = 0; i < l->n_ops; i++) {
+        if (i) *to++ = ' ';
+        *to++ = l->ops[i].letter;
+        to = put_number(to, l->ops[i].microbatch);
+    }
+    return text;
+}
+
+static void write_orders(struct ordering *x, struct plan_replica *r, const struct schedule *s)
+{
+    for (int32_t i = 0; i < r->n_stages; i++) {
+        r->stages[i].order = text_of(x->arena, &s->lanes[i]);
+        r->stages[i].warmup = 0;
+    }
+}
+
+/* --- what a microbatch holds --- */
+
+/* Bytes that are there from F to I, from F to W, from I to W. */
+enum life { F_TO_I, F_TO_W, I_TO_W, LIVES };
+
+static void lives_of(const struct program *p, const struct program_stage *s, int64_t bytes[LIVES])
+{
+    memset(bytes, 0, LIVES * sizeof *bytes);
+    for (int32_t i = 0; i < s->n_rings; i++) {
+        const struct ring *r = &s->rings[i];
+        bool back = r->birth == 'I' || (r->birth == 'R' && p->channels[r->received].gradient);
+        if (r->death == 'I' && !back) bytes[F_TO_I] += r->stride_bytes;
+        if (r->death == 'W') bytes[back ? I_TO_W : F_TO_W] += r->stride_bytes;
+    }
+}
+
+/* How many of each are alive at once in an order. */
+static void most_alive(const struct schedule_lane *l, int64_t most[LIVES])
+{
+    int64_t f = 0, i = 0, w = 0;
+    memset(most, 0, LIVES * sizeof *most);
+    for (int64_t k = 0; k < l->n_ops; k++) {
+        char letter = l->ops[k].letter;
+        f += letter == 'F', i += letter == 'I', w += letter == 'W';
+        const int64_t now[LIVES] = {f - i + (letter == 'I'), f - w + (letter == 'W'),
+                                    i - w + (letter == 'W')};
+        for (int life = 0; life < LIVES; life++)
+            if (now[life] > most[life]) most[life] = now[life];
+    }
+}
+
+/* --- replicas as pipelines --- */
+
+static int64_t part(int64_t ns, int64_t sequences, int64_t of)
+{
+    return (ns * sequences + of - 1) / of;
+}
+
+/* A stage on several devices is as slow as the slowest of them. */
+static void price_stage(const struct ordering *x, const struct plan_stage *g,
+                        struct pipeline_stage *out)
+{
+    int64_t all = x->plan->microbatch;
+    for (int32_t k = 0; k < plan_stage_devices(g); k++) {
+        const struct stage_cost *c =
+            space_stage(x->space, plan_stage_device(g, k), g->first_layer, g->last_layer);
+        int64_t n = plan_stage_sequences(x->plan, g, k);
+        int64_t again = g->recompute == RECOMPUTE_STAGE ? c->recompute_ns : 0;
+        int64_t f = part(c->forward_ns, n, all), i = part(c->input_ns + again, n, all),
+                w = part(c->weight_ns, n, all);
+        if (f > out->forward_ns) out->forward_ns = f;
+        if (i > out->input_ns) out->input_ns = i;
+        if (w > out->weight_ns) out->weight_ns = w;
+    }
+}
+
+static void price_link(const struct space *s, const struct plan_stage *x,
+                       const struct plan_stage *y, struct pipeline_link *out)
+{
+    const struct cost_link *l = space_link(s, x->device, y->device);
+    for (int k = 0; l && k < 2; k++) {
+        out->occupancy_ns[k] = cost_occupancy_ns(l, s->cut_bytes[x->last_layer]);
+        out->latency_ns[k] = l->latency_ns;
+    }
+}
+
+/* Of the stage's devices the one that holds the fewest microbatches counts. at: of its first device among the program's
+ * stages; made: the order that the program has. */
+static void measure_memory(const struct program *program, int32_t at, int32_t n,
+                           const struct schedule_lane *made, struct pipeline_stage *stage,
+                           struct pipeline_device *device)
+{
+    double fewest = 0;
+    for (int32_t k = at; k < at + n; k++) {
+        int64_t bytes[LIVES], most[LIVES], lane = program->stages[k].device;
+        lives_of(program, &program->stages[k], bytes);
+        most_alive(made, most);
+        int64_t resident = program_lane_bytes(program, (int32_t)lane),
+                limit = program->devices[lane].memory_bytes,
+                forward = bytes[F_TO_I] + bytes[F_TO_W];
+        for (int life = 0; life < LIVES; life++) resident -= bytes[life] * most[life];
+        double held = (double)(limit - resident) / (double)(forward > 0 ? forward : 1);
+        if (k > at && held >= fewest) continue;
+        fewest = held;
+        stage->forward_bytes = forward;
+        stage->input_bytes = bytes[I_TO_W] - bytes[F_TO_I];
+        stage->weight_bytes = -bytes[F_TO_W] - bytes[I_TO_W];
+        *device = (struct pipeline_device){resident, limit};
+    }
+}
+
+static void describe(struct ordering *x, const struct program *program, int32_t at,
+                     const struct plan_replica *r, const struct schedule *made, struct pipeline *p)
+{
+    size_t n = (size_t)r->n_stages;
+    *p = (struct pipeline){.n_devices = r->n_stages, .n_stages = r->n_stages};
+    p->stages = ARENA_ARRAY(x->scratch, struct pipeline_stage, n);
+    p->links = ARENA_ARRAY(x->scratch, struct pipeline_link, n);
+    p->devices = ARENA_ARRAY(x->scratch, struct pipeline_device, n);
+    for (int32_t i = 0; i < r->n_stages; i++) {
+        int32_t devices = plan_stage_devices(&r->stages[i]);
+        price_stage(x, &r->stages[i], &p->stages[i]);
+        if (i + 1 < r->n_stages)
+            price_link(x->space, &r->stages[i], &r->stages[i + 1], &p->links[i]);
+        measure_memory(program, at, devices, &made->lanes[i], &p->stages[i], &p->devices[i]);
+        at += devices;
+    }
+}
+
+/* Every replica with the order that ZB-H1 has, lowered: what its rings say is true of any order with I and W. */
+static enum status describe_all(struct ordering *x, bool *possible, struct error *err)
+{
+    struct plan *p = x->plan;
+    struct schedule *made = ARENA_ARRAY(x->scratch, struct schedule, (size_t)p->n_replicas);
+    const struct program *program;
+    *possible = false;
+    for (int32_t r = 0; r < p->n_replicas; r++) {
+        struct plan_replica *replica = &p->replicas[r];
+        struct schedule_spec spec = {.kind = SCHEDULE_ZB_H1,
+                                     .n_devices = replica->n_stages,
+                                     .n_microbatches = replica->microbatches};
+        if (!can_order(replica)) continue;
+        TRY(schedule_make(x->scratch, &spec, &made[r], err));
+        write_orders(x, replica, &made[r]);
+        *possible = true;
+    }
+    if (!*possible) return OK;
+    TRY(scorer_program(x->scorer, x->space, p, &program, err));
+    *possible = program != NULL;
+    x->pipeline = ARENA_ARRAY(x->scratch, struct pipeline, (size_t)p->n_replicas);
+    x->peak = ARENA_ARRAY(x->scratch, const int64_t *, (size_t)p->n_replicas);
+    for (int32_t r = 0, at = 0; program && r < p->n_replicas; r++) {
+        const struct plan_replica *replica = &p->replicas[r];
+        if (made[r].n_devices) describe(x, program, at, replica, &made[r], &x->pipeline[r]);
+        for (int32_t i = 0; i < replica->n_stages; i++)
+            at += plan_stage_devices(&replica->stages[i]);
+    }
+    return OK;
+}
+
+/* --- the search --- */
+
+static bool alike(const struct pipeline *p, const struct pipeline *q)
+{
+    size_t n = (size_t)p->n_stages;
+    return p->n_stages == q->n_stages && !memcmp(p->stages, q->stages, n * sizeof *p->stages) &&
+           !memcmp(p->links, q->links, n * sizeof *p->links) &&
+           !memcmp(p->devices, q->devices, n * sizeof *p->devices);
+}
+
+/* An earlier replica that needs the same order; -1: none. */
+static int32_t twin(const struct ordering *x, int32_t r)
+{
+    for (int32_t k = 0; k < r; k++)
+        if (x->plan->replicas[k].microbatches == x->plan->replicas[r].microbatches &&
+            alike(&x->pipeline[k], &x->pipeline[r]))
+            return k;
+    return -1;
+}
+
+static enum status order_replica(struct ordering *x, int32_t r, bool *fits, struct error *err)
+{
+    struct plan_replica *replica = &x->plan->replicas[r];
+    int64_t nodes = 3 * (int64_t)replica->n_stages * replica->microbatches;
+    int64_t enough = OPERATIONS_EACH * nodes;
+    struct schedule_find_options o = {.seed = 1,
+                                      .operations = enough < x->operations ? enough : x->operations,
+                                      .cheap = true,
+                                      .stop = asked_to_stop,
+                                      .user = x};
+    struct schedule shape;
+    struct schedule_found found;
+    schedule_shape(x->scratch, replica->n_stages, 1, replica->microbatches, false, &shape);
+    enum status st = schedule_find(x->scratch, &x->pipeline[r], &shape, &o, &found, err);
+    *fits = st == OK;
+    if (st == ERR_INFEASIBLE) {
+        *err = (struct error){0};
+        return OK;
+    }
+    TRY(st);
+    x->peak[r] = found.peak_bytes;
+    write_orders(x, replica, &found.schedule);
+    return OK;
+}
+
+/* *fits false: some replica keeps the order it has. */
+static enum status order_all(struct ordering *x, bool *fits, struct error *err)
+{
+    *fits = true;
+    for (int32_t r = 0; r < x->plan->n_replicas; r++) {
+        if (!x->pipeline[r].n_stages) continue;
+        int32_t same = twin(x, r);
+        if (same < 0) {
+            bool one;
+            TRY(order_replica(x, r, &one, err));
+            *fits = *fits && one;
+            continue;
+        }
+        const struct plan_replica *from = &x->plan->replicas[same];
+        x->peak[r] = x->peak[same];
+        for (int32_t i = 0; i < from->n_stages; i++)
+            x->plan->replicas[r].stages[i].order = from->stages[i].order;
+    }
+    return OK;
+}
+
+/* Stages whose program lacks memory are noted, and may have less: all that is lacking, or (gently) just less than what was found
+ * has at its joint peak. By more, orders that fit are passed over, and one that less memory would have led to is not found
+ * with more; or by less, if the joint peak is far from the limit, and the same order is found again. false: none lacks any. */
+static bool tighten(struct ordering *x, const struct program *program, bool gently)
+{
+    bool missing = false;
+    for (int32_t r = 0, lane = 0, at = 0; r < x->plan->n_replicas; r++)
+        for (int32_t i = 0; i < x->plan->replicas[r].n_stages; i++, lane++) {
+            int64_t over = 0;
+            for (int32_t k = 0; k < plan_stage_devices(&x->plan->replicas[r].stages[i]);
+                 k++, at++) {
+                int32_t device = program->stages[at].device;
+                int64_t bytes =
+                    program_lane_bytes(program, device) - program->devices[device].memory_bytes;
+                if (bytes > over) over = bytes;
+            }
+            if (over <= 0) continue;
+            missing = x->lacks[lane] = true;
+            if (!x->peak[r]) continue;
+            int64_t *limit = &x->pipeline[r].devices[i].limit_bytes;
+            *limit = gently ? x->peak[r][i] - 1 : *limit - over;
+        }
+    return missing;
+}
+
+/* Orders of the variant that fit; *found false: none were. */
+static enum status search_orders(struct ordering *x, bool *found, struct error *err)
+{
+    bool possible, fits = true, small = operations_of(x->plan) <= SMALL_OPERATIONS;
+    int attempts = small ? SMALL_ATTEMPTS : ATTEMPTS;
+    *found = false;
+    TRY(describe_all(x, &possible, err));
+    for (int k = 0; k < attempts && possible && fits && !*found; k++) {
+        const struct program *program;
+        TRY(order_all(x, &fits, err));
+        TRY(scorer_program(x->scorer, x->space, x->plan, &program, err));
+        if (!program) break;
+        bool missing = tighten(x, program, small);
+        *found = fits && !missing;
+    }
+    return OK;
+}
+
+/* The stages that lacked memory recompute. false: there are none that do not yet. */
+static bool recompute_lacking(struct ordering *x)
+{
+    bool changed = false;
+    for (int32_t r = 0, lane = 0; r < x->plan->n_replicas; r++)
+        for (int32_t i = 0; i < x->plan->replicas[r].n_stages; i++, lane++) {
+            struct plan_stage *stage = &x->plan->replicas[r].stages[i];
+            if (!x->lacks[lane] || stage->recompute == RECOMPUTE_STAGE) continue;
+            stage->recompute = RECOMPUTE_STAGE;
+            changed = true;
+        }
+    return changed;
+}
+
+static enum status order_and_score(struct ordering *x, struct plan *best, int64_t *best_ns,
+                                   int64_t *evaluations_left, struct error *err)
+{
+    bool found;
+    int64_t ns;
+    if (*evaluations_left <= 0 || asked_to_stop(x)) return OK;
+    TRY(search_orders(x, &found, err));
+    if (!found) return OK;
+    --*evaluations_left;
+    TRY(scorer_run(x->scorer, x->space, x->plan, &ns, err));
+    if (ns < *best_ns) *best = *x->plan, *best_ns = ns;
+    return OK;
+}
+
+enum status schedule_plan(struct arena *a, struct scorer *w, const struct space *s,
+                          struct plan *plan, int64_t *iteration_ns, int64_t *evaluations_left,
+                          int64_t operations, const volatile sig_atomic_t *stop, struct error *err)
+{
+    /* Layers measured whole have one backward, and orders of I and W none. */
+    if (s->job->model.measured) return OK;
+    struct plan best = *plan, variant = score_copy_plan(a, plan), again = score_copy_plan(a, plan);
+    struct ordering x = {.arena = a,
+                         .scratch = arena_new(),
+                         .scorer = w,
+                         .space = s,
+                         .plan = &variant,
+                         .operations = operations,
+                         .stop = stop};
+    int32_t stages = 0;
+    for (int32_t r = 0; r < plan->n_replicas; r++) stages += plan->replicas[r].n_stages;
+    x.lacks = ARENA_ARRAY(x.scratch, bool, (size_t)stages);
+    enum status st = OK;
+    if (operations_of(plan) <= SCHEDULE_PLAN_OPS_MOST && one_stage_a_device(plan)) {
+        st = order_and_score(&x, &best, iteration_ns, evaluations_left, err);
+        x.plan = &again;
+        if (st == OK && recompute_lacking(&x))
+            st = order_and_score(&x, &best, iteration_ns, evaluations_left, err);
+    }
+    if (st == OK) *plan = best;
+    arena_free(x.scratch);
+    return st;
+}

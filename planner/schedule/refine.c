@@ -1,0 +1,155 @@
+#include "planner/schedule/refine.h"
+
+#include "core/base/arena.h"
+#include "planner/schedule/plan.h"
+
+enum { ORDER_OPERATIONS = 300000 }; /* for the orders of one replica: about 10 ms */
+enum warmup_rule { WARMUP_HETEROGENEOUS, WARMUP_EAGER, WARMUP_GPIPE };
+
+static int32_t least(int64_t a, int64_t b) { return (int32_t)(a < b ? a : b); }
+
+/* Of the slowest of its devices, a part of the sequences taken as that part of the time. */
+static int64_t stage_ns(const struct space *s, const struct plan_stage *x)
+{
+    int64_t slowest = 0;
+    for (int32_t k = 0; k < plan_stage_devices(x); k++) {
+        struct space_stage_time time;
+        space_stage_time(s, plan_stage_device(x, k), x->first_layer, x->last_layer, 1, &time);
+        int64_t ns = time.forward_ns + time.backward_ns;
+        if (x->n_shards) ns = ns * x->sequences[k] / s->microbatch;
+        if (ns > slowest) slowest = ns;
+    }
+    return slowest;
+}
+
+/* Of the slowest message between two devices that have sequences in common, as if it were that part of one of all. */
+static int64_t transfer_ns(const struct space *s, const struct plan_stage *x,
+                           const struct plan_stage *y)
+{
+    int64_t slowest = 0, from = 0;
+    for (int32_t k = 0; k < plan_stage_devices(x); k++) {
+        int64_t n = x->n_shards ? x->sequences[k] : s->microbatch, begin = 0;
+        for (int32_t l = 0; l < plan_stage_devices(y); l++) {
+            int64_t m = y->n_shards ? y->sequences[l] : s->microbatch;
+            int64_t first = from > begin ? from : begin,
+                    end = from + n < begin + m ? from + n : begin + m;
+            begin += m;
+            int32_t a = plan_stage_device(x, k), b = plan_stage_device(y, l);
+            if (first >= end || !space_linked(s, a, b)) continue;
+            int64_t ns = space_transfer_ns(s, a, b, x->last_layer) * (end - first) / s->microbatch;
+            if (ns > slowest) slowest = ns;
+        }
+        from += n;
+    }
+    return slowest;
+}
+
+static void heterogeneous(const struct space *s, struct plan_replica *r)
+{
+    struct arena *scratch = arena_new();
+    int64_t *t = ARENA_ARRAY(scratch, int64_t, (size_t)r->n_stages),
+            *c = ARENA_ARRAY(scratch, int64_t, (size_t)r->n_stages), slowest = 1;
+    for (int32_t i = 0; i < r->n_stages; i++) {
+        t[i] = stage_ns(s, &r->stages[i]);
+        if (i + 1 < r->n_stages) c[i] = transfer_ns(s, &r->stages[i], &r->stages[i + 1]);
+        if (t[i] > slowest) slowest = t[i];
+        if (c[i] > slowest) slowest = c[i];
+    }
+    int64_t w = 1;
+    for (int32_t i = r->n_stages - 1; i >= 0; i--) {
+        r->stages[i].warmup = least(w, r->microbatches);
+        if (i == 0) break;
+        int64_t delta = (t[i] + 2 * c[i - 1] + slowest - 1) / slowest;
+        w += delta > 1 ? delta : 1;
+    }
+    arena_free(scratch);
+}
+
+void refine_warmups(const struct space *s, struct plan *p, int rule)
+{
+    for (int32_t r = 0; r < p->n_replicas; r++) {
+        struct plan_replica *replica = &p->replicas[r];
+        if (rule == WARMUP_HETEROGENEOUS) heterogeneous(s, replica);
+        for (int32_t i = 0; i < replica->n_stages; i++) {
+            int32_t behind = replica->n_stages - 1 - i;
+            if (rule == WARMUP_EAGER)
+                replica->stages[i].warmup = least(2 * (int64_t)behind + 1, replica->microbatches);
+            if (rule == WARMUP_GPIPE) replica->stages[i].warmup = replica->microbatches;
+        }
+    }
+}
+
+static void set_buckets(const struct space *s, struct plan *p, int64_t parts)
+{
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
+            struct plan_stage *stage = &p->replicas[r].stages[i];
+            int64_t bytes = space_stage(s, stage->device, stage->first_layer, stage->last_layer)
+                                ->parameter_bytes /
+                            parts;
+            stage->bucket_bytes = bytes > 65536 ? bytes : 65536;
+        }
+}
+
+struct refinement {
+    struct arena *arena;
+    struct scorer *scorer;
+    const struct space *space;
+    struct plan *plan;
+    int64_t *iteration_ns, *evaluations_left;
+    int64_t work_end;
+    const volatile sig_atomic_t *stop;
+};
+
+static enum status attempt(struct refinement *x, struct plan *variant, struct error *err)
+{
+    int64_t time_ns = 0;
+    if (*x->evaluations_left <= 0 || (x->stop && *x->stop)) return OK;
+    if (x->work_end && scorer_work(x->scorer) >= x->work_end) return OK;
+    --*x->evaluations_left;
+    struct error why = {0};
+    enum status st = scorer_fit(x->scorer, x->space, variant, &time_ns, &why);
+    if (st == ERR_INPUT) return OK; /* a ring of members that no link joins */
+    if (st != OK) return error_set(err, st, "%s", why.text);
+    if (time_ns >= *x->iteration_ns) return OK;
+    *x->plan = *variant;
+    *x->iteration_ns = time_ns;
+    return OK;
+}
+
+/* The first stays where it is: turning a ring changes nothing. Exchanging two of the others reaches
+ * all three rings of four replicas. */
+static enum status try_rings(struct refinement *x, struct error *err)
+{
+    for (int32_t i = 1; x->plan->n_replicas > 3 && i < x->plan->n_replicas; i++)
+        for (int32_t j = i + 1; j < x->plan->n_replicas; j++) {
+            struct plan variant = score_copy_plan(x->arena, x->plan);
+            struct plan_replica moved = variant.replicas[i];
+            variant.replicas[i] = variant.replicas[j];
+            variant.replicas[j] = moved;
+            TRY(attempt(x, &variant, err));
+        }
+    return OK;
+}
+
+enum status refine_plan(struct arena *a, struct scorer *w, const struct space *s, struct plan *plan,
+                        int64_t *iteration_ns, int64_t *evaluations_left, int64_t work_end,
+                        const volatile sig_atomic_t *stop, struct error *err)
+{
+    static const int64_t parts[] = {2, 4, 8};
+    struct refinement x = {a, w, s, plan, iteration_ns, evaluations_left, work_end, stop};
+    for (int32_t rule = 0; rule < REFINE_WARMUPS; rule++) {
+        struct plan variant = score_copy_plan(a, plan);
+        refine_warmups(s, &variant, rule);
+        TRY(attempt(&x, &variant, err));
+    }
+    TRY(try_rings(&x, err));
+    bool hidden = plan->n_replicas > 1 && !space_awaits(s);
+    for (size_t i = 0; hidden && i < sizeof parts / sizeof *parts; i++) {
+        struct plan variant = score_copy_plan(a, plan);
+        set_buckets(s, &variant, parts[i]);
+        TRY(attempt(&x, &variant, err));
+    }
+    return schedule_plan(a, w, s, plan, iteration_ns, evaluations_left, ORDER_OPERATIONS, stop,
+                         err);
+}

@@ -1,0 +1,26 @@
+/* planner/schedule/refine.h - other warm-up counts, rings, gradient buckets and searched orders for a plan that is already good.
+ *
+ * Warm-up rules: 1F1B (default), eager (two more a stage), GPipe, and heterogeneity-aware 1F1B by
+ *   w_S = 1, w_i = w_{i+1} + max(1, ceil((t_{i+1} + 2 c_i) / t_max))   (t: F+B of a stage, c: one-way transfer)
+ * which derives HARP's thresholds (arXiv 2509.24859 and its public code) from the steady period t_max. Last, orders of F, I
+ * and W that no rule made (planner/schedule/plan.h).
+ */
+#ifndef PLANNER_SCHEDULE_REFINE_H
+#define PLANNER_SCHEDULE_REFINE_H
+
+#include "planner/candidate/score.h"
+
+#include <signal.h>
+
+/* Sets the warm-up counts of every replica by rule 0 … REFINE_WARMUPS - 1: heterogeneity-aware, eager, GPipe. */
+enum { REFINE_WARMUPS = 3 };
+void refine_warmups(const struct space *s, struct plan *p, int rule);
+
+/* *plan and *iteration_ns become the best variant's where one is better. Spends evaluations;
+ * ends early where *stop is set (NULL: never) or scorer_work is past work_end (0: never). */
+MUST_CHECK enum status refine_plan(struct arena *a, struct scorer *w, const struct space *s,
+                                   struct plan *plan, int64_t *iteration_ns,
+                                   int64_t *evaluations_left, int64_t work_end,
+                                   const volatile sig_atomic_t *stop, struct error *err);
+
+#endif

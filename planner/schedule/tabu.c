@@ -1,0 +1,418 @@
+/* planner/schedule/tabu.c - critical blocks, moves, estimates, the tabu list. */
+#include "planner/schedule/tabu.h"
+
+#include "core/base/arena.h"
+
+#include <string.h>
+
+enum {
+    FORBIDDEN = 1 << 16,
+    FARTHEST = 96,
+    TENURE_LEAST = 8,
+    TENURE_SPREAD = 16,
+    ASK_EVERY = 64,
+    OVERHEAD = 150
+};
+
+struct move {
+    int64_t from,
+        to; /* places of the device's word: from > to: to the front; from < to: to the end */
+    int32_t device;
+    int64_t estimate_ns;
+    bool forbidden;
+};
+struct shop_tabu {
+    const struct shop *s;
+    struct shop_times times;
+    uint8_t *word;  /* (n_devices, length) */
+    uint32_t *node; /* likewise: what stands there */
+    int64_t *held;  /* likewise: bytes after it */
+    int64_t *place; /* (n_nodes) in its device's word */
+    uint32_t *rank; /* (n_nodes) place in times.order */
+    uint32_t *path; /* (n_nodes) a critical path, last node first */
+    int64_t n_path;
+    int64_t *until; /* (FORBIDDEN) step until which a pair may not be exchanged back, by hash */
+    int64_t start[FARTHEST + 2], rest[FARTHEST + 2];
+    struct shop_random random;
+    int64_t step, timed; /* timed: nodes, forwards and backwards */
+};
+
+static inline int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static uint64_t draw(struct shop_tabu *t, uint64_t n) { return shop_draw(&t->random, n); }
+
+struct shop_tabu *shop_tabu_new(struct arena *a, const struct shop *s, uint64_t seed)
+{
+    struct shop_tabu *t = ARENA_ARRAY(a, struct shop_tabu, 1);
+    size_t n = (size_t)s->n_nodes;
+    t->s = s, t->random = (struct shop_random){.seed = seed, .stream = 7};
+    shop_times_new(a, s, &t->times);
+    t->word = ARENA_ARRAY(a, uint8_t, n), t->node = ARENA_ARRAY(a, uint32_t, n);
+    t->held = ARENA_ARRAY(a, int64_t, n), t->place = ARENA_ARRAY(a, int64_t, n);
+    t->path = ARENA_ARRAY(a, uint32_t, n), t->rank = ARENA_ARRAY(a, uint32_t, n);
+    t->until = ARENA_ARRAY(a, int64_t, FORBIDDEN);
+    return t;
+}
+
+/* --- one word --- */
+
+static const struct shop_type *type_of(const struct shop_tabu *t, uint32_t node)
+{
+    return &t->s->type[node / (uint32_t)t->s->microbatches];
+}
+
+static int64_t start_of(const struct shop_tabu *t, uint32_t node)
+{
+    return t->times.end[node] - type_of(t, node)->ns;
+}
+
+static void set_word(struct shop_tabu *t, const uint8_t *word)
+{
+    const struct shop *s = t->s;
+    memcpy(t->word, word, (size_t)s->n_nodes);
+    memset(t->times.done, 0, sizeof *t->times.done * (size_t)s->n_devices * (size_t)s->n_types);
+    for (int32_t d = 0; d < s->n_devices; d++) {
+        int64_t held = s->held[d];
+        for (int64_t i = 0; i < s->length; i++) {
+            int32_t g = d * s->n_types + word[d * s->length + i];
+            uint32_t node = (uint32_t)((int64_t)g * s->microbatches + t->times.done[g]++);
+            held += s->type[g].bytes;
+            t->node[d * s->length + i] = node, t->held[d * s->length + i] = held;
+            t->place[node] = i;
+        }
+    }
+}
+
+static void make_move(struct shop_tabu *t, int32_t d, int64_t from, int64_t to)
+{
+    const struct shop *s = t->s;
+    uint8_t *word = &t->word[d * s->length], letter = word[from];
+    uint32_t *node = &t->node[d * s->length], moved = node[from];
+    int64_t *held = &t->held[d * s->length], step = to > from ? 1 : -1;
+    for (int64_t i = from; i != to; i += step) {
+        word[i] = word[i + step], node[i] = node[i + step];
+        t->place[node[i]] = i;
+    }
+    word[to] = letter, node[to] = moved, t->place[moved] = to;
+    int64_t low = from < to ? from : to, high = from < to ? to : from;
+    int64_t sum = low ? held[low - 1] : s->held[d];
+    for (int64_t i = low; i <= high; i++) held[i] = sum += s->type[d * s->n_types + word[i]].bytes;
+}
+
+/* --- a critical path, from the end --- */
+
+/* Whose message the node waited for at its start; the one before it on the link where that one was in the way. -1: none */
+static int64_t feeder(const struct shop_tabu *t, uint32_t node, int64_t start)
+{
+    const struct shop_type *x = type_of(t, node);
+    uint32_t m = (uint32_t)t->s->microbatches, j = node % m;
+    if (x->before < 0) return -1;
+    uint32_t from = (uint32_t)x->before * m + j;
+    if (t->times.arrival[from] != start) return -1;
+    const struct shop_type *y = &t->s->type[x->before];
+    while (from % m &&
+           t->times.end[from] + y->occupancy_ns + y->latency_ns < t->times.arrival[from]) {
+        from--;
+        start -= y->occupancy_ns;
+    }
+    return from;
+}
+
+static uint32_t last_node(struct shop_tabu *t)
+{
+    const struct shop *s = t->s;
+    uint32_t last = 0;
+    uint64_t n = 0;
+    for (int32_t d = 0; d < s->n_devices; d++) {
+        uint32_t node = t->node[(d + 1) * s->length - 1];
+        if (t->times.end[node] == t->times.makespan_ns && draw(t, ++n) == 0) last = node;
+    }
+    return last;
+}
+
+static void find_path(struct shop_tabu *t)
+{
+    const struct shop *s = t->s;
+    uint32_t node = last_node(t);
+    for (t->n_path = 0;;) {
+        t->path[t->n_path++] = node;
+        int64_t start = start_of(t, node), from = feeder(t, node, start), at = t->place[node];
+        int32_t d = type_of(t, node)->device;
+        int64_t own = at && t->times.end[t->node[d * s->length + at - 1]] == start
+                          ? (int64_t)t->node[d * s->length + at - 1]
+                          : -1;
+        if (from < 0 && own < 0) break;
+        node = (uint32_t)(own < 0 || (from >= 0 && draw(t, 2)) ? from : own);
+    }
+}
+
+/* --- moves --- */
+
+static uint32_t pair(uint32_t first, uint32_t second)
+{
+    uint64_t h = ((uint64_t)first << 32 | second) * 0x9E3779B97F4A7C15u;
+    return (uint32_t)(h >> 48);
+}
+
+/* What would stand in the other order: (moved, crossed) to the front, (crossed, moved) to the end. */
+static bool is_forbidden(const struct shop_tabu *t, const struct move *v)
+{
+    const uint32_t *node = &t->node[v->device * t->s->length];
+    int64_t step = v->to > v->from ? 1 : -1;
+    for (int64_t i = v->from; i != v->to; i += step) {
+        uint32_t crossed = node[i + step];
+        uint32_t p = step < 0 ? pair(node[v->from], crossed) : pair(crossed, node[v->from]);
+        if (t->until[p] > t->step) return true;
+    }
+    return false;
+}
+
+static void forbid_back(struct shop_tabu *t, const struct move *v)
+{
+    const uint32_t *node = &t->node[v->device * t->s->length];
+    int64_t step = v->to > v->from ? 1 : -1,
+            until = t->step + TENURE_LEAST + (int64_t)draw(t, TENURE_SPREAD);
+    for (int64_t i = v->from; i != v->to; i += step) {
+        uint32_t crossed = node[i + step];
+        t->until[step < 0 ? pair(crossed, node[v->from]) : pair(node[v->from], crossed)] = until;
+    }
+}
+
+static int64_t input_of(const struct shop_tabu *t, uint32_t node)
+{
+    const struct shop_type *x = type_of(t, node);
+    uint32_t m = (uint32_t)t->s->microbatches;
+    return x->before < 0 ? 0 : t->times.arrival[(uint32_t)x->before * m + node % m];
+}
+
+/* From the node's end to the end of all by what it sends. */
+static int64_t output_of(const struct shop_tabu *t, uint32_t node)
+{
+    const struct shop_type *x = type_of(t, node);
+    return x->after < 0 ? 0 : t->times.left[node] + x->occupancy_ns;
+}
+
+static bool room_for(const struct shop_tabu *t, const struct move *v)
+{
+    const struct shop *s = t->s;
+    const int64_t *held = &t->held[v->device * s->length];
+    int64_t limit = s->limit[v->device],
+            bytes = type_of(t, t->node[v->device * s->length + v->from])->bytes;
+    if (limit == PIPELINE_NO_LIMIT) return true;
+    if (v->to > v->from) {
+        for (int64_t i = v->from + 1; bytes < 0 && i <= v->to; i++)
+            if (held[i] - bytes > limit) return false;
+        return true;
+    }
+    for (int64_t i = v->to; bytes > 0 && i < v->from; i++)
+        if ((i ? held[i - 1] : s->held[v->device]) + bytes > limit || held[i] + bytes > limit)
+            return false;
+    return true;
+}
+
+/* Is there surely no way from what is crossed to the moved node's input, or from its output to what is crossed? */
+static bool no_circle(const struct shop_tabu *t, const struct move *v)
+{
+    const struct shop *s = t->s;
+    const uint32_t *node = &t->node[v->device * s->length];
+    uint32_t moved = node[v->from], m = (uint32_t)s->microbatches, other = node[v->to],
+             j = moved % m;
+    const struct shop_type *x = type_of(t, moved);
+    if (v->to < v->from) {
+        if (x->own_before >= 0 && t->place[(uint32_t)x->own_before * m + j] >= v->to) return false;
+        if (x->before < 0) return true;
+        uint32_t from = (uint32_t)x->before * m + j;
+        return from != other && t->times.end[from] <= t->times.end[other];
+    }
+    uint32_t own = moved + m; /* W follows I in the table of types */
+    if ((moved / m) % SHOP_KINDS == SHOP_I && t->place[own] <= v->to) return false;
+    if (x->after < 0) return true;
+    uint32_t to = (uint32_t)x->after * m + j;
+    return to != other && t->times.rest[to] <= t->times.rest[other];
+}
+
+/* The longest way through the nodes that change places. */
+static int64_t estimate(struct shop_tabu *t, const struct move *v)
+{
+    const struct shop *s = t->s;
+    const uint32_t *node = &t->node[v->device * s->length];
+    int64_t low = v->from < v->to ? v->from : v->to, high = v->from < v->to ? v->to : v->from,
+            n = high - low + 1;
+    int64_t shift = v->to > v->from ? 1 : -1, longest = 0;
+    int64_t free = low ? t->times.end[node[low - 1]] : 0,
+            rest = high + 1 < s->length ? t->times.rest[node[high + 1]] : 0;
+    uint32_t order[FARTHEST + 2];
+    for (int64_t i = 0; i < n; i++)
+        order[i] = low + i == v->to ? node[v->from] : node[low + i + shift];
+    for (int64_t i = 0; i < n; i++) {
+        t->start[i] = later(free, input_of(t, order[i]));
+        free = t->start[i] + type_of(t, order[i])->ns;
+    }
+    for (int64_t i = n; i-- > 0;) {
+        rest = later(rest, output_of(t, order[i])) + type_of(t, order[i])->ns;
+        longest = later(longest, t->start[i] + rest);
+    }
+    return longest;
+}
+
+static void consider(struct shop_tabu *t, int32_t d, int64_t from, int64_t to, struct move *best,
+                     uint64_t *equal)
+{
+    struct move v = {.from = from, .to = to, .device = d};
+    if (!no_circle(t, &v) || !room_for(t, &v)) return;
+    v.forbidden = is_forbidden(t, &v);
+    v.estimate_ns = estimate(t, &v);
+    if (best->device >= 0) {
+        if (v.forbidden != best->forbidden) {
+            if (v.forbidden) return;
+        } else if (v.estimate_ns != best->estimate_ns) {
+            if (v.estimate_ns > best->estimate_ns) return;
+        } else if (draw(t, ++*equal) != 0)
+            return;
+    }
+    if (best->device < 0 || v.estimate_ns != best->estimate_ns || v.forbidden != best->forbidden)
+        *equal = 1;
+    *best = v;
+}
+
+/* The first of every other type that can go to the front of a block, the last of every other that can go to its end. */
+static void consider_block(struct shop_tabu *t, int32_t d, int64_t low, int64_t high,
+                           struct move *best, uint64_t *equal)
+{
+    const uint8_t *word = &t->word[d * t->s->length];
+    uint64_t seen = (uint64_t)1 << word[low];
+    for (int64_t i = low + 1; i <= high && i - low <= FARTHEST; i++)
+        if (!(seen >> word[i] & 1)) {
+            seen |= (uint64_t)1 << word[i];
+            consider(t, d, i, low, best, equal);
+        }
+    seen = (uint64_t)1 << word[high];
+    for (int64_t i = high - 1; i >= low && high - i <= FARTHEST; i--)
+        if (!(seen >> word[i] & 1)) {
+            seen |= (uint64_t)1 << word[i];
+            consider(t, d, i, high, best, equal);
+        }
+}
+
+static bool find_move(struct shop_tabu *t, struct move *best)
+{
+    uint64_t equal = 1;
+    *best = (struct move){.device = -1};
+    for (int64_t i = 0; i < t->n_path;) {
+        int32_t d = type_of(t, t->path[i])->device;
+        int64_t high = t->place[t->path[i]], low = high, k = i + 1;
+        while (k < t->n_path && type_of(t, t->path[k])->device == d &&
+               t->place[t->path[k]] == low - 1)
+            low--, k++;
+        if (high > low) consider_block(t, d, low, high, best, &equal);
+        i = k;
+    }
+    return best->device >= 0;
+}
+
+/* --- times after a move: only what comes after the first node that moved, only rests of what comes before the last --- */
+
+/* How many of the device's nodes stand before `rank` in the order. */
+static int64_t before_rank(const struct shop_tabu *t, int32_t d, uint32_t rank)
+{
+    const uint32_t *node = &t->node[d * t->s->length];
+    int64_t low = 0, high = t->s->length;
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (t->rank[node[middle]] < rank)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void set_ranks(struct shop_tabu *t, uint32_t from)
+{
+    for (uint32_t i = from; i < t->s->n_nodes; i++) t->rank[t->times.order[i]] = i;
+}
+
+static bool time_all(struct shop_tabu *t)
+{
+    if (!shop_time(t->s, t->word, &t->times)) return false;
+    set_ranks(t, 0);
+    shop_rest(t->s, &t->times);
+    return true;
+}
+
+/* Every device as it stands where the order's first `from` nodes are done. */
+static void rewind_to(struct shop_tabu *t, uint32_t from)
+{
+    const struct shop *s = t->s;
+    for (int32_t d = 0; d < s->n_devices; d++) {
+        const uint32_t *node = &t->node[d * s->length];
+        int64_t at = before_rank(t, d, from);
+        int32_t *done = &t->times.done[d * s->n_types], missing = s->n_types;
+        t->times.at[d] = at, t->times.free[d] = at ? t->times.end[node[at - 1]] : 0;
+        for (int32_t k = 0; k < s->n_types; k++) done[k] = -1;
+        for (int64_t i = at; i-- > 0 && missing;) {
+            int32_t k = t->word[d * s->length + i];
+            if (done[k] >= 0) continue;
+            done[k] = (int32_t)(node[i] % (uint32_t)s->microbatches) + 1, missing--;
+        }
+        for (int32_t k = 0; k < s->n_types; k++)
+            if (done[k] < 0) done[k] = 0;
+    }
+}
+
+/* The move has been made; first: what stood where it begins. false: it cannot be executed. */
+static bool time_move(struct shop_tabu *t, const struct move *v, uint32_t first)
+{
+    const struct shop *s = t->s;
+    int64_t high = v->from > v->to ? v->from : v->to;
+    uint32_t from = t->rank[first], to;
+    rewind_to(t, from);
+    if (!shop_time_on(s, t->word, &t->times, from)) return false;
+    set_ranks(t, from);
+    to = t->rank[t->node[v->device * s->length + high]] + 1;
+    for (int32_t d = 0; d < s->n_devices; d++) {
+        int64_t at = before_rank(t, d, to);
+        t->times.free[d] = at < s->length ? t->times.rest[t->node[d * s->length + at]] : 0;
+    }
+    shop_rest_on(s, &t->times, to);
+    t->timed += s->n_nodes - from + to + t->n_path + OVERHEAD;
+    return true;
+}
+
+/* --- the search --- */
+
+static bool step(struct shop_tabu *t)
+{
+    struct move v;
+    t->step++;
+    find_path(t);
+    if (!find_move(t, &v)) return false;
+    uint32_t first = t->node[v.device * t->s->length + (v.from < v.to ? v.from : v.to)];
+    forbid_back(t, &v);
+    make_move(t, v.device, v.from, v.to);
+    if (time_move(t, &v, first)) return true;
+    make_move(t, v.device, v.to, v.from); /* operations that take no time */
+    if (!time_all(t)) BUG("a move taken back");
+    return true;
+}
+
+int64_t shop_tabu_run(struct shop_tabu *t, uint8_t *word, int64_t steps, int64_t bound_ns,
+                      int64_t *operations, bool (*stop)(void *user), void *user)
+{
+    const struct shop *s = t->s;
+    set_word(t, word);
+    if (!time_all(t)) BUG("a word that cannot be executed");
+    int64_t best_ns = t->times.makespan_ns;
+    memset(t->until, 0, sizeof *t->until * FORBIDDEN);
+    t->step = 0, t->timed = 2 * s->n_nodes;
+    for (int64_t since = 0; since < steps && best_ns > bound_ns; since++) {
+        if (t->timed / 2 >= *operations) break;
+        if (since % ASK_EVERY == 0 && stop && stop(user)) break;
+        if (!step(t)) break;
+        if (t->times.makespan_ns >= best_ns) continue;
+        best_ns = t->times.makespan_ns, since = 0;
+        memcpy(word, t->word, (size_t)s->n_nodes);
+    }
+    *operations -= t->timed / 2;
+    return best_ns;
+}

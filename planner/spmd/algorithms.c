@@ -1,0 +1,227 @@
+/* planner/spmd/algorithms.c - which way each meeting of an answer goes, in a plan's words.
+ *
+ * What is converted, summed and gathered follows from the answer; prices say the way (spmd_step_way), one for all groups
+ * along an axis. Meetings are named as core/sharding/shard and core/graph/gradient name them: after the tensor that is converted. Where the
+ * meetings of all blocks go alike one entry with * for their numbers says so. Entries that no meeting of the view needs are
+ * left out: the accounts list what may flow back, the view has what does.
+ */
+#include "core/base/arena.h"
+#include "core/graph/gradient.h"
+#include "planner/spmd/spmd.h"
+
+#include <string.h>
+
+struct meant { /* a meeting */
+    const char *match, *pattern;
+    enum meeting_kind kind;
+    enum meeting_way way;
+    bool usual;
+};
+
+struct made { /* by a conversion: the k-th of its tensor */
+    int32_t tensor, after;
+    const char *name;
+};
+
+struct meanings {
+    struct arena *a;
+    const struct spmd_question *q;
+    struct spmd_price *price;
+    struct meant *list;
+    int32_t n, n_made;
+    size_t capacity, made_capacity;
+    struct made *made;
+};
+
+static bool kind_of(enum op_kind kind, enum meeting_kind *out)
+{
+    *out = kind == OP_group_all_gather       ? MEETING_all_gather
+           : kind == OP_group_reduce_scatter ? MEETING_reduce_scatter
+           : kind == OP_group_all_reduce     ? MEETING_all_reduce
+                                             : MEETING_all_to_all;
+    return op_is_group(kind);
+}
+
+static void mean(struct meanings *m, const char *match, int32_t tensor, enum op_kind kind,
+                 int32_t axis, int32_t before, int32_t after)
+{
+    const struct tensor *t = &m->q->g->tensors[tensor];
+    struct meant x = {.match = match};
+    struct error none = {0};
+    bool even;
+    if (!kind_of(kind, &x.kind)) return;
+    if (spmd_step_way(m->price, &t->shape, dtype_bytes(t->dtype), kind, axis, before, after, &x.way,
+                      &even, &none) != OK)
+        return;
+    for (int32_t k = 0; k < m->n; k++)
+        if (m->list[k].kind == x.kind && !strcmp(m->list[k].match, match)) return;
+    x.pattern = sharding_pattern(m->a, match);
+    x.usual = x.way == sharding_usual_way(x.kind, even);
+    m->list = arena_grow(m->a, m->list, (size_t)m->n, &m->capacity, sizeof x);
+    m->list[m->n++] = x;
+}
+
+/* What makes `to` of `from` along an axis. */
+static enum op_kind step_kind(const struct on_axis *from, const struct on_axis *to)
+{
+    bool split = to->how == PLACED_SPLIT;
+    if (from->how == PLACED_WHOLE) return OP_take_part;
+    if (from->how == PLACED_PARTIAL) return split ? OP_group_reduce_scatter : OP_group_all_reduce;
+    return split ? OP_group_all_to_all : OP_group_all_gather;
+}
+
+/* What is said of a tensor in a placement: the conversion that makes it, NULL: none. */
+static const char *made_by(const struct meanings *m, int32_t tensor, int32_t placement)
+{
+    for (int32_t k = 0; k < m->n_made; k++)
+        if (m->made[k].tensor == tensor && m->made[k].after == placement) return m->made[k].name;
+    return NULL;
+}
+
+/* Conversions of a tensor are counted in the order in which they come, as core/sharding/shard does. */
+static const char *made_first(struct meanings *m, int32_t tensor, int32_t after, enum op_kind kind)
+{
+    const char *name = m->q->g->tensors[tensor].name, *known = made_by(m, tensor, after);
+    int32_t number = 0;
+    if (known) return known;
+    for (int32_t k = 0; k < m->n_made; k++) number += m->made[k].tensor == tensor;
+    name = number ? arena_printf(m->a, "%s.%s.%d", name, op_kind_name(kind), number)
+                  : arena_printf(m->a, "%s.%s", name, op_kind_name(kind));
+    m->made = arena_grow(m->a, m->made, (size_t)m->n_made, &m->made_capacity, sizeof(struct made));
+    m->made[m->n_made++] = (struct made){tensor, after, name};
+    return name;
+}
+
+/* A conversion forwards, and back in whichever way it goes back; or a sum of what flows back. */
+static void mean_event(struct meanings *m, const struct spmd_event *e)
+{
+    const char *name = m->q->g->tensors[e->tensor].name;
+    int32_t axis = e->step.axis, before = e->from, after = e->step.after;
+    if (after < 0) {
+        const char *made = made_by(m, e->tensor, before);
+        mean(m, arena_printf(m->a, "%s.grad_all_reduce*", made ? made : name), e->tensor,
+             OP_group_all_reduce, axis, before, before);
+        return;
+    }
+    enum op_kind kind = step_kind(&spmd_placement_of(m->price, before)->axis[axis],
+                                  &spmd_placement_of(m->price, after)->axis[axis]);
+    const char *made = made_first(m, e->tensor, after, kind);
+    mean(m, made, e->tensor, kind, axis, before, after);
+    for (int terms = 0; terms < 2 && kind != OP_group_all_reduce; terms++)
+        mean(m, arena_printf(m->a, "%s.grad_*", made), e->tensor, conversion_dual(kind, terms),
+             axis, after, before);
+}
+
+/* What rules meet for by themselves: parameters that are gathered, factors. One axis. */
+static void mean_own(struct meanings *m, const struct spmd_answer *x, int32_t i)
+{
+    const struct graph *g = m->q->g;
+    const struct graph_op *op = &g->ops[i];
+    for (int32_t k = 0; k < op->n_inputs; k++) {
+        const struct tensor *t = &g->tensors[op->input[k]];
+        if (t->role != TENSOR_PARAMETER || !x->gathered[op->input[k]]) continue;
+        struct placement p = {0};
+        p.axis[0] =
+            (struct on_axis){.how = PLACED_SPLIT,
+                             .grain = {.n_units = t->shape.dim[0], .n_sections = 1, .unit = {1}}};
+        int32_t home = spmd_placement(m->price, &p);
+        const char *match = arena_printf(m->a, "%s.group_all_gather", t->name);
+        mean(m, match, op->input[k], OP_group_all_gather, 0, home, 0);
+        mean(m, arena_printf(m->a, "%s.grad_*", match), op->input[k], OP_group_reduce_scatter, 0, 0,
+             home);
+    }
+    if (!x->sufficient[i]) return;
+    struct op_placements need;
+    struct error none = {0};
+    const struct grain *grains = graph_grains(m->a, g);
+    if (op_placements_of(m->q->s, g, op, grains, &x->choices[i], &need, &none) != OK) return;
+    mean(m, arena_printf(m->a, "%s.factor_x", op->name), op->input[0], OP_group_all_gather, 0,
+         spmd_placement(m->price, &need.input[0]), 0);
+    mean(m, arena_printf(m->a, "%s.factor_dy", op->name), op->output[0], OP_group_all_gather, 0,
+         spmd_placement(m->price, &need.output[0]), 0);
+}
+
+/* Do all meetings of its pattern and kind go as it does? first: is it the first of them? */
+static bool agree(const struct meanings *m, int32_t i, bool *first)
+{
+    bool all = true;
+    *first = true;
+    for (int32_t k = 0; k < m->n; k++) {
+        if (m->list[k].kind != m->list[i].kind || strcmp(m->list[k].pattern, m->list[i].pattern))
+            continue;
+        all &= m->list[k].way == m->list[i].way && m->list[k].usual == m->list[i].usual;
+        *first &= k >= i;
+    }
+    return all;
+}
+
+static void say(struct meanings *m, struct sharding *s)
+{
+    struct sharding_way *ways = ARENA_ARRAY(m->a, struct sharding_way, (size_t)m->n);
+    s->n_ways = 0, s->ways = ways;
+    for (int32_t i = 0; i < m->n; i++) {
+        const struct meant *x = &m->list[i];
+        bool first, all = agree(m, i, &first);
+        if (all && (!first || x->usual)) continue;
+        ways[s->n_ways++] = (struct sharding_way){
+            .match = all ? x->pattern : x->match, .kind = x->kind, .way = x->way};
+    }
+}
+
+/* --- which of them the view needs --- */
+
+/* As core/lower/meetings has it: on a node of several, equally many. */
+static bool in_tiers(const struct spmd_question *q, const struct exchange *e)
+{
+    int32_t node[256], tier[256];
+    if (!q->node || e->n > 256) return false;
+    for (int32_t i = 0; i < e->n; i++) node[i] = q->node[e->member[i]];
+    int32_t each = meeting_tiers_of(node, e->n, tier);
+    return each > 1 && each < e->n;
+}
+
+static void leave_out_idle(struct meanings *m, struct sharding *s)
+{
+    const struct spmd_question *q = m->q;
+    struct graph forward = *q->g, *view; /* without what core/graph/gradient made of it */
+    struct error none = {0};
+    bool *used = ARENA_ARRAY(m->a, bool, (size_t)s->n_ways);
+    int32_t n = 0;
+    forward.n_ops = forward.n_forward;
+    forward.tensors =
+        arena_copy(m->a, q->g->tensors, (size_t)q->g->n_tensors * sizeof *forward.tensors);
+    for (int32_t t = 0; t < forward.n_tensors; t++) forward.tensors[t].gradient = -1;
+    if (shard_graph(m->a, &forward, s, 0, q->first_layer, q->last_layer, &view, &none) != OK ||
+        gradient_build(view, 1, &none) != OK) {
+        s->n_ways = 0;
+        return;
+    }
+    for (int32_t i = 0; i < view->n_ops; i++) {
+        const struct graph_op *op = &view->ops[i];
+        enum meeting_kind kind;
+        bool mine = op->layer >= q->first_layer && op->layer <= q->last_layer;
+        if (!mine || !kind_of(op->kind, &kind)) continue;
+        int32_t entry = sharding_way_for(s, op->name, kind, in_tiers(q, op->attrs.exchange));
+        if (entry >= 0) used[entry] = true;
+    }
+    struct sharding_way *ways = (struct sharding_way *)(uintptr_t)s->ways; /* say's own */
+    for (int32_t k = 0; k < s->n_ways; k++)
+        if (used[k]) ways[n++] = ways[k];
+    s->n_ways = n;
+}
+
+void spmd_set_ways(struct arena *a, const struct spmd_question *q, const struct spmd_answer *x,
+                   struct sharding *s)
+{
+    struct meanings m = {.a = a, .q = q, .price = x->tables->price};
+    const struct spmd_tables *t = x->tables;
+    struct spmd_event *events;
+    int32_t n = spmd_events(a, &t->problem, x->found.rule, &events);
+    s->n_ways = 0;
+    for (int32_t k = 0; k < n; k++)
+        if (events[k].op < 0) mean_event(&m, &events[k]);
+    for (int32_t k = t->n_entries; k < t->problem.n_ops; k++)
+        mean_own(&m, x, t->first_op + k - t->n_entries);
+    say(&m, s);
+    if (s->n_ways) leave_out_idle(&m, s);
+}

@@ -1,0 +1,191 @@
+/* planner/spmd/answer.c - from rules to choices and back. */
+#include "planner/spmd/spmd.h"
+
+#include "core/base/arena.h"
+#include "planner/spmd/memory.h"
+
+#include <string.h>
+
+const struct spmd_meaning *spmd_meaning_of(const struct spmd_tables *t, int32_t op, int32_t rule)
+{
+    return &t->meanings[t->problem.ops[op].rules[rule].tag];
+}
+
+static void read_answer(struct arena *a, const struct spmd_question *q, struct spmd_answer *out)
+{
+    const struct spmd_tables *t = out->tables;
+    out->ns = out->found.ns;
+    if (out->ns == INT64_MAX) return;
+    out->bytes = out->found.bytes;
+    out->choices = ARENA_ARRAY(a, struct op_choice, (size_t)q->g->n_forward);
+    out->gathered = ARENA_ARRAY(a, bool, (size_t)q->g->n_tensors);
+    out->sufficient = ARENA_ARRAY(a, bool, (size_t)q->g->n_forward);
+    for (int32_t k = t->n_entries; k < t->problem.n_ops; k++) {
+        int32_t i = t->first_op + k - t->n_entries;
+        const struct spmd_meaning *m = spmd_meaning_of(t, k, out->found.rule[k]);
+        out->choices[i] = m->choice;
+        out->sufficient[i] = m->sufficient;
+        if (m->gather) out->gathered[q->g->ops[i].input[m->parts]] = true;
+    }
+}
+
+/* --- where memory binds --- */
+
+enum {
+    TURNS_MOST = 4,
+    APART_PART = 64 /* of what is counted: nearer than that nothing is asked between two caps */
+};
+
+/* What the search is asked with by turns, bytes of each device. What is laid out beside what is counted is another's for
+ * every answer, so no cap is the right one: too large ones lower it, then what lies between is halved. */
+struct turns {
+    struct arena *a;
+    const struct spmd_question *q;
+    struct spmd_limits limits;
+    int64_t *cap;        /* (n_devices) the problem's */
+    int64_t *low;        /* the highest that gave what fits, or nothing */
+    const int64_t *high; /* what the latest that was too large counts; NULL: none was */
+    bool halving;        /* low says something */
+    struct spmd_answer best;
+};
+
+/* Whether what lowering would lay out fits; where not, what it lays out beside what is counted is taken off the caps below. */
+static bool fits_laid_out(const struct turns *t, struct spmd_answer *x, int64_t *below)
+{
+    struct error why = {0};
+    const struct spmd_question *q = t->q;
+    bool fits = true;
+    x->laid_out = ARENA_ARRAY(t->a, int64_t, (size_t)q->s->n_devices);
+    if (spmd_laid_out(t->a, q, spmd_sharding(t->a, q, x), x->bytes, x->laid_out, &why) != OK) {
+        x->laid_out = NULL; /* lowering has its own say of it */
+        return true;
+    }
+    for (int32_t d = 0; d < q->s->n_devices; d++) {
+        int64_t has = q->memory_bytes[d] - (q->reserve_bytes ? q->reserve_bytes[d] : 0);
+        int64_t beside = x->laid_out[d] - x->bytes[d];
+        below[d] = has - beside < t->cap[d] ? has - beside : t->cap[d];
+        fits = fits && x->laid_out[d] <= has;
+    }
+    return fits;
+}
+
+/* Halfway from low to high; false: they are near. */
+static bool halve(struct turns *t)
+{
+    bool apart = false;
+    for (int32_t d = 0; d < t->q->s->n_devices; d++) {
+        int64_t room = t->high[d] - t->low[d];
+        t->cap[d] = t->low[d] + (room > 0 ? room / 2 : 0);
+        apart |= room > t->high[d] / APART_PART;
+    }
+    return apart;
+}
+
+/* The caps of the next turn, from what this one found; false: there is none. */
+static bool next_caps(struct turns *t, struct spmd_answer *x)
+{
+    size_t n = (size_t)t->q->s->n_devices;
+    bool none = x->ns == INT64_MAX;
+    int64_t *below = ARENA_ARRAY(t->a, int64_t, n);
+    if (!none && (!t->q->memory_bytes || fits_laid_out(t, x, below))) {
+        if (x->ns < t->best.ns) t->best = *x;
+        if (!t->limits.enough_ns || x->ns < t->limits.enough_ns) t->limits.enough_ns = x->ns;
+        none = true;
+    }
+    if (none) {
+        memcpy(t->low, t->cap, n * sizeof *t->low);
+        t->halving = true;
+    } else {
+        t->high = x->bytes;
+    }
+    if (!t->high) return false; /* the first, with all there is */
+    if (t->halving) return halve(t);
+    memcpy(t->cap, below, n * sizeof *below);
+    return true;
+}
+
+/* Fitted like those of tables: a partial solution; and for each rule of each operator what must follow. */
+enum { LABEL_NS = 400, FOLLOW_NS = 3000 };
+
+static int64_t search_work(const struct spmd_tables *t, int64_t labels)
+{
+    int64_t rules = 0;
+    for (int32_t k = 0; k < t->problem.n_ops; k++) rules += t->problem.ops[k].n_rules;
+    return LABEL_NS * labels + FOLLOW_NS * rules;
+}
+
+enum status spmd_best(struct arena *a, const struct spmd_question *q, struct spmd_answer *out,
+                      struct error *err)
+{
+    struct spmd_tables *tables;
+    TRY(spmd_tables_new(a, q, &tables, err));
+    int64_t bound = 0, labels = 0;
+    struct turns t = {.a = a, .q = q, .limits = q->limits, .cap = (int64_t *)tables->problem.cap};
+    t.low = ARENA_ARRAY(a, int64_t, (size_t)q->s->n_devices);
+    t.best = (struct spmd_answer){.ns = INT64_MAX, .tables = tables};
+    bool more = true;
+    for (int turn = 0; turn < TURNS_MOST && more; turn++) {
+        struct spmd_answer x = {.tables = tables};
+        TRY(spmd_search(a, &tables->problem, &t.limits, &x.found, err));
+        labels += x.found.n_labels;
+        if (!turn) t.best.found = x.found;
+        /* of what is counted, which holds whatever else is laid out */
+        if (!turn) bound = x.found.bound_ns;
+        read_answer(a, q, &x);
+        more = next_caps(&t, &x);
+    }
+    *out = t.best;
+    out->found.n_labels = labels, out->found.bound_ns = bound;
+    out->work_ns = tables->work_ns + search_work(tables, labels);
+    return OK;
+}
+
+static bool keeps_in_parts(const struct graph *g, const struct graph_op *op, const bool *gathered)
+{
+    bool any = false;
+    for (int32_t k = 0; k < op->n_inputs && gathered; k++)
+        any |= g->tensors[op->input[k]].role == TENSOR_PARAMETER && gathered[op->input[k]];
+    return any;
+}
+
+int64_t spmd_choices_ns(struct arena *a, const struct spmd_tables *t, const struct spmd_question *q,
+                        const struct op_choice *choices, const bool *gathered, int64_t *bytes)
+{
+    int32_t *rule = ARENA_ARRAY(a, int32_t, (size_t)t->problem.n_ops);
+    int64_t best = INT64_MAX;
+    for (int32_t k = t->n_entries; k < t->problem.n_ops; k++) {
+        int32_t i = t->first_op + k - t->n_entries;
+        const int32_t *input = q->g->ops[i].input;
+        bool kept = keeps_in_parts(q->g, &q->g->ops[i], gathered);
+        const struct spmd_op *op = &t->problem.ops[k];
+        rule[k] = -1;
+        for (int32_t r = 0; r < op->n_rules && rule[k] < 0; r++) {
+            const struct spmd_meaning *m = spmd_meaning_of(t, k, r);
+            bool alike = m->gather ? kept && gathered[input[m->parts]] : !kept;
+            if (alike && op_choice_equal(&m->choice, &choices[i], q->s->n_axes)) rule[k] = r;
+        }
+        if (rule[k] < 0) return INT64_MAX;
+    }
+    int64_t *mine = ARENA_ARRAY(a, int64_t, (size_t)t->problem.n_columns);
+    for (int32_t k = 0; k < t->n_entries; k++) rule[k] = 0;
+    for (int32_t turn = -1;
+         turn < t->n_entries;) { /* the cheapest way to be handed what comes in */
+        int64_t ns = spmd_cost(a, &t->problem, rule, mine);
+        if (ns < best && bytes) memcpy(bytes, mine, (size_t)t->problem.n_columns * sizeof *bytes);
+        if (ns < best) best = ns;
+        for (turn = 0; turn < t->n_entries; turn++) {
+            if (++rule[turn] < t->problem.ops[turn].n_rules) break;
+            rule[turn] = 0;
+        }
+    }
+    return best;
+}
+
+struct sharding *spmd_sharding(struct arena *a, const struct spmd_question *q,
+                               const struct spmd_answer *x)
+{
+    struct sharding *s = arena_copy(a, q->s, sizeof *s);
+    sharding_set_choices(a, s, q->g, x->choices, x->gathered);
+    spmd_set_ways(a, q, x, s);
+    return s;
+}

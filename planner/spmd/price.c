@@ -1,0 +1,487 @@
+#include "planner/spmd/price.h"
+
+#include "core/base/arena.h"
+
+#include <string.h>
+
+struct parts { /* of tensors of one shape in one placement */
+    struct shape whole;
+    int32_t placement;
+    struct shape *local;      /* (n_devices) */
+    struct tensor_part *part; /* (n_devices) */
+};
+struct priced {
+    struct shape whole;
+    int64_t element_bytes;
+    enum op_kind kind;
+    int32_t axis, before, after;
+    bool joined; /* one of many in one meeting: latencies are not its own */
+    int64_t ns;
+    enum meeting_way way;
+};
+
+struct members {     /* devices that meet along an axis; joined: the same with no latencies */
+    int32_t *member; /* (n) */
+    struct cost_link *hop[2]; /* (n, n) each; NULL: not asked for yet */
+};
+
+struct spmd_price {
+    struct arena *a;
+    const struct sharding *s;
+    struct cost_link *hop; /* (n_devices, n_devices) */
+    uint32_t ways;
+    const int32_t *node;
+    const bool *bus;
+    int32_t n_placements, n_parts, n_prices;
+    size_t placement_capacity, parts_capacity, price_capacity, n_table;
+    struct placement *placements;
+    struct parts **parts;
+    struct priced *prices;
+    int32_t *table; /* of prices, 0: none */
+    /* (n_devices, mesh[axis]) [d][k]: messages that leave d's node or come to the other's at the same time, where everybody
+     * sends to who stands k places on along the axis; NULL: nobody shares */
+    int32_t *share[MESH_AXES_MAX + 1];
+    int64_t n_meetings, n_pairs;               /* priced */
+    struct members *groups[MESH_AXES_MAX + 1]; /* (n_devices) by first member; NULL: nobody met */
+};
+
+/* Behind the axes of the mesh stands one of all devices in a row: sums over both axes go round it. */
+static int32_t places_along(const struct spmd_price *y, int32_t axis)
+{
+    return axis == SPMD_ALL_AXES ? y->s->n_devices : y->s->mesh[axis];
+}
+
+static int32_t place_along(const struct spmd_price *y, int32_t device, int32_t axis)
+{
+    return axis == SPMD_ALL_AXES ? device : sharding_place(y->s, device, axis);
+}
+
+static void group_along(const struct spmd_price *y, int32_t device, int32_t axis, int32_t *member)
+{
+    if (axis < SPMD_ALL_AXES) {
+        sharding_group(y->s, device, axis, member);
+        return;
+    }
+    for (int32_t d = 0; d < y->s->n_devices; d++) member[d] = d;
+}
+
+/* Who stands k places on along the axis, of all groups at once: what goes from one node to another shares the links that
+ * leave the nodes, what stays inside a node with a bus shares the bus. */
+static int32_t *find_shares(struct spmd_price *y, int32_t axis)
+{
+    int32_t n = y->s->n_devices, places = places_along(y, axis), member[256];
+    int32_t *share = ARENA_ARRAY(y->a, int32_t, (size_t)n * (size_t)places);
+    int32_t *out = ARENA_ARRAY(y->a, int32_t, (size_t)n),
+            *in = ARENA_ARRAY(y->a, int32_t, (size_t)n);
+    int32_t *inside = ARENA_ARRAY(y->a, int32_t, (size_t)n),
+            *first = ARENA_ARRAY(y->a, int32_t, (size_t)n); /* device of each one's node */
+    for (int32_t d = 0; d < n; d++)
+        while (y->node[first[d]] != y->node[d]) first[d]++;
+    for (int32_t k = 1; k < places; k++) {
+        memset(out, 0, (size_t)n * sizeof *out), memset(in, 0, (size_t)n * sizeof *in);
+        memset(inside, 0, (size_t)n * sizeof *inside);
+        for (int pass = 0; pass < 2; pass++)
+            for (int32_t d = 0; d < n; d++) {
+                group_along(y, d, axis, member);
+                int32_t to = member[(place_along(y, d, axis) + k) % places];
+                bool leaves = first[to] != first[d];
+                int32_t *mine = &share[d * places + k];
+                bool bus = !leaves && y->bus && y->bus[d];
+                if (!pass && leaves) out[first[d]]++, in[first[to]]++;
+                if (!pass && bus) inside[first[d]]++;
+                if (!pass) continue;
+                *mine = leaves ? out[first[d]] : bus ? inside[first[d]] : 1;
+                if (leaves && in[first[to]] > *mine) *mine = in[first[to]];
+            }
+    }
+    return share;
+}
+
+struct spmd_price *spmd_price_new(struct arena *a, const struct sharding *s, spmd_hop *hop,
+                                  const void *of, uint32_t ways, const int32_t *node,
+                                  const bool *bus)
+{
+    struct spmd_price *y = ARENA_ARRAY(a, struct spmd_price, 1);
+    int32_t n = s->n_devices;
+    *y =
+        (struct spmd_price){.a = a, .s = s, .ways = ways, .node = node, .bus = bus, .n_table = 256};
+    y->table = ARENA_ARRAY(a, int32_t, y->n_table);
+    y->hop = ARENA_ARRAY(a, struct cost_link, (size_t)n * (size_t)n);
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t k = 0; k < n; k++)
+            if (i != k) y->hop[i * n + k] = hop(of, i, k);
+    for (int32_t x = 0; node && x < s->n_axes; x++) y->share[x] = find_shares(y, x);
+    if (node && s->n_axes > 1) y->share[SPMD_ALL_AXES] = find_shares(y, SPMD_ALL_AXES);
+    spmd_placement(y, &(struct placement){0});
+    return y;
+}
+
+/* --- placements and parts --- */
+
+int32_t spmd_placement(struct spmd_price *y, const struct placement *p)
+{
+    for (int32_t k = 0; k < y->n_placements; k++)
+        if (placement_said_alike(&y->placements[k], p)) return k;
+    for (int32_t k = 0; k < y->n_placements; k++)
+        if (placement_equal(y->s, &y->placements[k], p)) return k;
+    y->placements = arena_grow(y->a, y->placements, (size_t)y->n_placements, &y->placement_capacity,
+                               sizeof *y->placements);
+    y->placements[y->n_placements] = *p;
+    return y->n_placements++;
+}
+
+const struct placement *spmd_placement_of(const struct spmd_price *y, int32_t placement)
+{
+    return &y->placements[placement];
+}
+
+int32_t spmd_placements(const struct spmd_price *y) { return y->n_placements; }
+
+int64_t spmd_meetings_priced(const struct spmd_price *y, int64_t *pairs)
+{
+    *pairs = y->n_pairs;
+    return y->n_meetings;
+}
+
+bool spmd_is_own(const struct spmd_price *y, int32_t placement)
+{
+    const struct placement *p = &y->placements[placement];
+    return p->axis[0].how == PLACED_OWN || p->axis[1].how == PLACED_OWN;
+}
+
+static const struct parts *parts_of(struct spmd_price *y, const struct shape *whole,
+                                    int32_t placement)
+{
+    for (int32_t k = 0; k < y->n_parts; k++)
+        if (y->parts[k]->placement == placement && shape_equal(&y->parts[k]->whole, whole))
+            return y->parts[k];
+    struct parts *x = ARENA_ARRAY(y->a, struct parts, 1);
+    size_t n = (size_t)y->s->n_devices;
+    *x = (struct parts){.whole = *whole, .placement = placement};
+    x->local = ARENA_ARRAY(y->a, struct shape, n);
+    x->part = ARENA_ARRAY(y->a, struct tensor_part, n);
+    struct arena *scratch = arena_new();
+    placement_parts(scratch, y->s, &y->placements[placement], whole, x->local, x->part);
+    arena_free(scratch);
+    y->parts = arena_grow(y->a, y->parts, (size_t)y->n_parts, &y->parts_capacity, sizeof *y->parts);
+    y->parts[y->n_parts++] = x;
+    return x;
+}
+
+const struct shape *spmd_parts(struct spmd_price *y, const struct shape *whole, int32_t placement)
+{
+    return parts_of(y, whole, placement)->local;
+}
+
+/* --- meetings of one group --- */
+
+static int64_t later(int64_t x, int64_t y) { return x > y ? x : y; }
+
+struct meet { /* members, by their places among the stage's devices */
+    struct spmd_price *y;
+    int32_t n, axis;
+    const int32_t *member;
+    const struct cost_link *hop; /* (n, n) */
+    const struct parts *before, *after;
+    int64_t element_bytes;
+    struct arena *scratch; /* of the step that is priced */
+};
+
+/* Messages beside that of member i to who stands k places on, itself included. */
+static int64_t sharing(const struct meet *m, int32_t i, int32_t k)
+{
+    const int32_t *share = m->y->share[m->axis];
+    return share ? share[m->member[i] * m->n + k] : 1;
+}
+
+static int64_t ring_ns(const struct meet *m, int32_t steps, int64_t chunk_bytes)
+{
+    int64_t slowest = 0;
+    for (int32_t i = 0; i < m->n && chunk_bytes; i++) {
+        const struct cost_link *h = &m->hop[i * m->n + (i + 1) % m->n];
+        int64_t ns = cost_occupancy_ns(h, chunk_bytes * sharing(m, i, 1)) + h->latency_ns;
+        slowest = later(slowest, ns);
+    }
+    return steps * slowest;
+}
+
+/* bytes: (n, n), used up. */
+static int64_t pairs_ns(const struct meet *m, int64_t *bytes)
+{
+    for (int32_t i = 0; i < m->n; i++)
+        for (int32_t k = 1; k < m->n; k++) bytes[i * m->n + (i + k) % m->n] *= sharing(m, i, k);
+    return spmd_pairs_ns(m->n, bytes, m->hop);
+}
+
+/* Elements that both parts have: of each dimension the runs' overlap. */
+static int64_t overlap(const struct shape *whole, const struct tensor_part *x,
+                       const struct tensor_part *y)
+{
+    int64_t n = 1;
+    for (int32_t d = 0; d < whole->rank; d++) {
+        const struct run all = {0, whole->dim[d]}, *a = &all, *b = &all;
+        int32_t na = 1, nb = 1;
+        for (int32_t c = 0; c < x->n_cuts; c++)
+            if (x->cut[c].dim == d) a = x->cut[c].run, na = x->cut[c].n_runs;
+        for (int32_t c = 0; c < y->n_cuts; c++)
+            if (y->cut[c].dim == d) b = y->cut[c].run, nb = y->cut[c].n_runs;
+        int64_t sum = 0;
+        for (int32_t i = 0; i < na; i++)
+            for (int32_t k = 0; k < nb; k++) {
+                int64_t first = later(a[i].first, b[k].first), end = a[i].first + a[i].n;
+                if (b[k].first + b[k].n < end) end = b[k].first + b[k].n;
+                sum += end > first ? end - first : 0;
+            }
+        n *= sum;
+    }
+    return n;
+}
+
+static int64_t part_elements(const struct meet *m, const struct parts *p, int32_t i)
+{
+    return shape_elements(&p->local[m->member[i]]);
+}
+
+/* A meeting of the group in tiers; -1 where its members do not stand so. Parts are dealt out of one row. */
+static int64_t tiers_ns(struct meet *m, enum meeting_kind kind, const struct parts *p)
+{
+    int32_t *node = ARENA_ARRAY(m->scratch, int32_t, (size_t)m->n),
+            *tier = ARENA_ARRAY(m->scratch, int32_t, (size_t)m->n);
+    int64_t *first = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n),
+            *count = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n), at = 0;
+    for (int32_t i = 0; i < m->n && m->y->node; i++) node[i] = m->y->node[m->member[i]];
+    int32_t each = meeting_tiers_of(node, m->n, tier);
+    if (!m->y->node || each < 2 || each == m->n) return -1;
+    for (int32_t i = 0; i < m->n; i++) {
+        first[i] = at, count[i] = part_elements(m, p, i);
+        at += count[i];
+    }
+    struct meeting x = {.kind = kind,
+                        .way = MEETING_BY_hierarchical,
+                        .n = m->n,
+                        .whole = {1, {at}},
+                        .from = {0, 1, first, count},
+                        .to = {0, 1, first, count},
+                        .tier = tier};
+    if (kind == MEETING_all_reduce) x.whole.dim[0] = count[0];
+    meeting_set_tiers(m->scratch, &x);
+    int64_t inside = 1, between = 1;
+    for (int32_t i = 0; i < m->n; i++) {
+        if (m->y->bus && m->y->bus[m->member[i]]) inside = each;
+        between = later(between, sharing(m, i, each));
+    }
+    return spmd_tiers_ns(&x, m->element_bytes, inside, between, m->hop);
+}
+
+static int64_t sum_ns(const struct meet *m, const struct parts *p)
+{
+    int64_t elements = part_elements(m, p, 0), chunk = (elements + m->n - 1) / m->n;
+    return ring_ns(m, 2 * (m->n - 1), chunk * m->element_bytes);
+}
+
+/* Everybody's part to everybody (all-gather), or everybody's term of each part to whom it belongs. */
+static int64_t spread_ns(struct meet *m, const struct parts *p, bool gather, enum meeting_way way)
+{
+    int64_t largest = 0;
+    for (int32_t i = 0; i < m->n; i++) largest = later(largest, part_elements(m, p, i));
+    if (way == MEETING_BY_ring) return ring_ns(m, m->n - 1, largest * m->element_bytes);
+    int64_t *bytes = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n * (size_t)m->n);
+    for (int32_t i = 0; i < m->n; i++)
+        for (int32_t k = 0; k < m->n; k++)
+            bytes[i * m->n + k] = part_elements(m, p, gather ? i : k) * m->element_bytes;
+    return pairs_ns(m, bytes);
+}
+
+static int64_t turn_ns(struct meet *m, const struct shape *whole)
+{
+    int64_t *bytes = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n * (size_t)m->n);
+    for (int32_t i = 0; i < m->n; i++)
+        for (int32_t k = 0; k < m->n; k++)
+            if (i != k)
+                bytes[i * m->n + k] =
+                    m->element_bytes *
+                    overlap(whole, &m->before->part[m->member[i]], &m->after->part[m->member[k]]);
+    return pairs_ns(m, bytes);
+}
+
+/* Kept, since many steps are priced and a group's hops are as many as its pairs. */
+static const struct members *group_at(struct spmd_price *y, int32_t device, int32_t axis,
+                                      bool joined)
+{
+    size_t n = (size_t)places_along(y, axis), all = (size_t)y->s->n_devices;
+    if (!y->groups[axis]) y->groups[axis] = ARENA_ARRAY(y->a, struct members, all);
+    struct members *g = &y->groups[axis][device];
+    if (!g->member) {
+        g->member = ARENA_ARRAY(y->a, int32_t, n);
+        group_along(y, device, axis, g->member);
+    }
+    if (g->hop[joined]) return g;
+    struct cost_link *hop = g->hop[joined] = ARENA_ARRAY(y->a, struct cost_link, n * n);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < n; k++) {
+            hop[i * n + k] = y->hop[(size_t)g->member[i] * all + (size_t)g->member[k]];
+            if (joined) hop[i * n + k].latency_ns = 0;
+        }
+    return g;
+}
+
+static struct meet group_of(struct spmd_price *y, const struct priced *p, int32_t device,
+                            struct arena *scratch)
+{
+    const struct members *g = group_at(y, device, p->axis, p->joined);
+    return (struct meet){.y = y,
+                         .n = places_along(y, p->axis),
+                         .axis = p->axis,
+                         .member = g->member,
+                         .hop = g->hop[p->joined],
+                         .before = parts_of(y, &p->whole, p->before),
+                         .after = parts_of(y, &p->whole, p->after),
+                         .element_bytes = p->element_bytes,
+                         .scratch = scratch};
+}
+
+/* The parts that are dealt out: those of before (gather, all-to-all) or after (reduce-scatter). */
+static const struct parts *dealt_out(const struct meet *m, enum op_kind kind)
+{
+    return kind == OP_group_reduce_scatter ? m->after : m->before;
+}
+
+/* One group's meeting in one way; -1: it cannot go so. */
+static int64_t group_ns(struct meet *m, const struct shape *whole, enum op_kind kind,
+                        enum meeting_way way)
+{
+    const struct parts *p = dealt_out(m, kind);
+    if (kind == OP_group_all_to_all) return way == MEETING_BY_pairs ? turn_ns(m, whole) : -1;
+    if (way == MEETING_BY_hierarchical && kind != OP_all_reduce)
+        return tiers_ns(m,
+                        kind == OP_group_all_gather       ? MEETING_all_gather
+                        : kind == OP_group_reduce_scatter ? MEETING_reduce_scatter
+                                                          : MEETING_all_reduce,
+                        p);
+    if (kind == OP_group_all_gather || kind == OP_group_reduce_scatter)
+        return spread_ns(m, p, kind == OP_group_all_gather, way);
+    return way == MEETING_BY_ring ? sum_ns(m, p) : -1;
+}
+
+/* The cheapest way that is allowed; of equal ones the first. Where none is that can go, the first that can. */
+static void price_step(struct spmd_price *y, struct priced *p)
+{
+    static const uint32_t bit[MEETING_WAY_COUNT] = {SPMD_RING, SPMD_PAIRS, SPMD_TIERS};
+    bool allowed = false;
+    struct arena *scratch = arena_new();
+    p->ns = -1;
+    for (int w = 0; w < MEETING_WAY_COUNT; w++) {
+        int64_t slowest = 0;
+        bool may = y->ways & bit[w];
+        for (int32_t d = 0; d < y->s->n_devices && slowest >= 0; d++) {
+            if (place_along(y, d, p->axis)) continue; /* one for each group */
+            struct meet m = group_of(y, p, d, scratch);
+            int64_t ns = group_ns(&m, &p->whole, p->kind, (enum meeting_way)w);
+            y->n_meetings++, y->n_pairs += (int64_t)m.n * m.n;
+            arena_reset(scratch);
+            slowest = ns < 0 ? ns : later(slowest, ns);
+        }
+        if (slowest < 0 || (!may && p->ns >= 0)) continue;
+        if (p->ns >= 0 && allowed && slowest >= p->ns) continue;
+        p->ns = slowest, p->way = (enum meeting_way)w, allowed = may;
+    }
+    arena_free(scratch);
+    if (p->ns < 0) BUG("no way for %s", op_kind_name(p->kind));
+}
+
+static uint64_t hash_price(const struct priced *p)
+{
+    uint64_t h = (uint64_t)p->kind * 31 + (uint64_t)p->axis * 2 + p->joined;
+    h = h * 1000003 + (uint64_t)p->before, h = h * 1000003 + (uint64_t)p->after;
+    h = h * 1000003 + (uint64_t)p->element_bytes;
+    for (int32_t d = 0; d < p->whole.rank; d++) h = h * 1000003 + (uint64_t)p->whole.dim[d];
+    return h * UINT64_C(0x9E3779B97F4A7C15) >> 20;
+}
+
+static size_t bucket_of(const struct spmd_price *y, const struct priced *p)
+{
+    for (size_t at = (size_t)hash_price(p);; at++) {
+        int32_t id = y->table[at & (y->n_table - 1)] - 1;
+        if (id < 0) return at & (y->n_table - 1);
+        const struct priced *x = &y->prices[id];
+        if (x->kind == p->kind && x->axis == p->axis && x->before == p->before &&
+            x->after == p->after && x->joined == p->joined &&
+            x->element_bytes == p->element_bytes && shape_equal(&x->whole, &p->whole))
+            return at & (y->n_table - 1);
+    }
+}
+
+static void keep_price(struct spmd_price *y, const struct priced *p)
+{
+    y->prices =
+        arena_grow(y->a, y->prices, (size_t)y->n_prices, &y->price_capacity, sizeof *y->prices);
+    y->prices[y->n_prices++] = *p;
+    if (2 * (size_t)y->n_prices > y->n_table) {
+        y->n_table *= 4;
+        y->table = ARENA_ARRAY(y->a, int32_t, y->n_table);
+        for (int32_t k = 0; k < y->n_prices; k++) y->table[bucket_of(y, &y->prices[k])] = k + 1;
+    } else
+        y->table[bucket_of(y, p)] = y->n_prices;
+}
+
+static enum status priced_step(struct spmd_price *y, struct priced *p, struct error *err)
+{
+    int32_t n = places_along(y, p->axis);
+    if (n < 2 || p->kind == OP_take_part || p->kind == OP_KIND_COUNT) return OK;
+    if (n > 256)
+        return error_set(err, ERR_INPUT, "%d devices share a stage; at most 256 along one axis", n);
+    int32_t id = y->table[bucket_of(y, p)] - 1;
+    if (id >= 0) {
+        *p = y->prices[id];
+        return OK;
+    }
+    price_step(y, p);
+    keep_price(y, p);
+    return OK;
+}
+
+enum status spmd_step_ns(struct spmd_price *y, const struct shape *whole, int64_t element_bytes,
+                         enum op_kind kind, int32_t axis, int32_t before, int32_t after,
+                         int64_t *out_ns, struct error *err)
+{
+    struct priced p = {*whole, element_bytes, kind, axis, before, after, false, 0, MEETING_BY_ring};
+    TRY(priced_step(y, &p, err));
+    *out_ns = p.ns;
+    return OK;
+}
+
+enum status spmd_step_way(struct spmd_price *y, const struct shape *whole, int64_t element_bytes,
+                          enum op_kind kind, int32_t axis, int32_t before, int32_t after,
+                          enum meeting_way *way, bool *even, struct error *err)
+{
+    struct priced p = {*whole, element_bytes, kind, axis, before, after, false, 0, MEETING_BY_ring};
+    TRY(priced_step(y, &p, err));
+    *way = p.way, *even = true;
+    for (int32_t d = 0; d < y->s->n_devices; d++) {
+        if (place_along(y, d, axis)) continue;
+        struct meet m = group_of(y, &p, d, NULL);
+        for (int32_t i = 1; i < m.n; i++)
+            *even &= part_elements(&m, dealt_out(&m, kind), i) ==
+                     part_elements(&m, dealt_out(&m, kind), 0);
+    }
+    return OK;
+}
+
+/* Of a kind that has no other way. */
+enum status spmd_gradient_ns(struct spmd_price *y, const struct shape *whole, int64_t element_bytes,
+                             int32_t axis, int32_t placement, bool joined, int64_t *out_ns,
+                             struct error *err)
+{
+    struct priced p = {*whole, element_bytes,  OP_all_reduce, axis, placement, placement, joined,
+                       0,      MEETING_BY_ring};
+    TRY(priced_step(y, &p, err));
+    *out_ns = p.ns;
+    return OK;
+}
+
+enum status spmd_sum_ns(struct spmd_price *y, const struct shape *whole, int64_t element_bytes,
+                        int32_t axis, int32_t placement, int64_t *out_ns, struct error *err)
+{
+    return spmd_step_ns(y, whole, element_bytes, OP_group_all_reduce, axis, placement, placement,
+                        out_ns, err);
+}

@@ -1,0 +1,94 @@
+/* planner/spmd/shared.c - what no operator of the stage decides alone: parameters that several read (one home for all of them,
+ * priced when it is known), and how what comes into the stage is handed to it. */
+#include "planner/spmd/rules.h"
+
+#include "core/base/arena.h"
+
+#include <string.h>
+
+struct home { /* a shared parameter's, priced */
+    int32_t tensor, placement;
+    uint8_t terms;
+    int64_t ns, *bytes;
+    struct home *next;
+};
+struct shared_user {
+    struct builder *b;
+    struct home *homes;
+};
+
+void spmd_join(const void *user, int32_t *home, uint8_t *terms, int32_t need, uint8_t need_terms)
+{
+    const struct shared_user *u = user;
+    struct spmd_price *y = u->b->t->price;
+    *terms |= need_terms;
+    if (*home < 0 || *home == need) {
+        *home = need;
+        return;
+    }
+    struct placement p = *spmd_placement_of(y, *home), n = *spmd_placement_of(y, need);
+    for (int32_t x = 0; x < u->b->q->s->n_axes; x++) {
+        if (on_axis_said_alike(&p.axis[x], &n.axis[x])) continue;
+        if (p.axis[x].how == PLACED_SPLIT || n.axis[x].how == PLACED_SPLIT)
+            *terms |= (uint8_t)(1 << x); /* who needs a part adds a term into the whole */
+        p.axis[x] = (struct on_axis){.how = PLACED_WHOLE};
+    }
+    *home = spmd_placement(y, &p);
+}
+
+int64_t spmd_home_ns(const void *user, int32_t tensor, int32_t home, uint8_t terms,
+                     const int64_t **bytes)
+{
+    struct shared_user *u = (struct shared_user *)user;
+    struct builder *b = u->b;
+    for (struct home *h = u->homes; h; h = h->next)
+        if (h->tensor == tensor && h->placement == home && h->terms == terms)
+            return *bytes = h->bytes, h->ns;
+    struct home *h = ARENA_ARRAY(b->a, struct home, 1);
+    int64_t *ns = ARENA_ARRAY(b->a, int64_t, (size_t)b->n_devices), most = 0;
+    struct error err = {0};
+    *h = (struct home){.tensor = tensor, .placement = home, .terms = terms, .next = u->homes};
+    h->bytes = ARENA_ARRAY(b->a, int64_t, (size_t)b->n_devices);
+    if (spmd_parameter(b, tensor, home, terms, &h->ns, ns, h->bytes, &err) != OK)
+        h->ns = INT64_MAX / 8; /* its rules were priced: cannot be */
+    for (int32_t d = 0; d < b->n_devices; d++) most = ns[d] > most ? ns[d] : most;
+    h->ns += most;
+    u->homes = h;
+    return *bytes = h->bytes, h->ns;
+}
+
+const void *spmd_shared_user(struct builder *b)
+{
+    struct shared_user *u = ARENA_ARRAY(b->a, struct shared_user, 1);
+    u->b = b;
+    return u;
+}
+
+/* --- what comes into the stage --- */
+
+void spmd_entry_rules(struct builder *b, struct spmd_op *op)
+{
+    const struct sharding *s = b->q->s;
+    size_t capacity = 0;
+    struct spmd_rule *rules = NULL;
+    int32_t ways = 1 + s->n_ratios; /* an axis: whole, or by batch with a vector */
+    int64_t *ns = ARENA_ARRAY(b->a, int64_t, (size_t)b->n_devices);
+    for (int32_t w = 0; w < ways * (s->n_axes > 1 ? ways : 1); w++) {
+        struct spmd_rule r = {0};
+        for (int32_t k = 0; k < op->n_outputs; k++) {
+            struct placement p = {0};
+            for (int32_t x = 0; x < s->n_axes; x++) {
+                int32_t v = x ? w / ways : w % ways;
+                int64_t rows = b->g->tensors[op->output[k]].shape.dim[0];
+                if (v && s->mesh[x] > 1)
+                    p.axis[x] = (struct on_axis){
+                        PLACED_SPLIT, 0, v - 1, {.n_units = rows, .n_sections = 1, .unit = {1}}};
+            }
+            r.give[k] = spmd_placement(b->t->price, &p);
+        }
+        r.tag = spmd_meaning_new(b, &(struct spmd_meaning){.device_ns = ns});
+        rules = arena_grow(b->a, rules, (size_t)op->n_rules, &capacity, sizeof r);
+        rules[op->n_rules++] = r;
+    }
+    op->rules = rules;
+}

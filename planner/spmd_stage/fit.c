@@ -1,0 +1,119 @@
+/* planner/spmd_stage/fit.c - sharded stages that are too large, asked for again with less memory. */
+#include "core/base/arena.h"
+#include "core/program/program.h"
+#include "planner/spmd_stage/spmd_stage.h"
+
+enum { TURNS_MOST = 3 };
+
+/* What each device of a spot may be counted on for: what it was less what it lacks. false: nothing is left, or all have enough. */
+static bool less_memory(struct arena *a, const struct program *program, int32_t first,
+                        struct join_spot *x)
+{
+    const int64_t *had = x->team.memory ? x->team.memory : join_memory(a, &x->team);
+    int64_t *memory = ARENA_ARRAY(a, int64_t, (size_t)x->team.n);
+    bool short_of = false;
+    for (int32_t k = 0; k < x->team.n; k++) {
+        int32_t device = program->stages[first + k].device;
+        int64_t lacks = program_lane_bytes(program, device) - program->devices[device].memory_bytes;
+        short_of |= lacks > 0;
+        memory[k] = had[k] - (lacks > 0 ? lacks : 0);
+        if (memory[k] <= 0) return false;
+    }
+    if (short_of) x->team.memory = memory;
+    return short_of;
+}
+
+/* Asks again for the spots that are too large; false: none is, or nothing can be done. */
+static enum status ask_again(struct tries *t, struct arena *a, const struct program *program,
+                             struct join_spot *spots, int32_t n, bool thorough, struct plan *p,
+                             bool *changed, struct error *err)
+{
+    *changed = false;
+    for (int32_t r = 0, at = 0, k = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
+            struct plan_stage *stage = &p->replicas[r].stages[i];
+            int32_t first = at;
+            at += plan_stage_devices(stage);
+            if (k == n || spots[k].replica != r || spots[k].stage != i) continue;
+            struct join_spot *x = &spots[k++];
+            if (!less_memory(a, program, first, x)) continue;
+            TRY(join_stage(t->join, t->scorer, &x->team, thorough, &x->answer, err));
+            if (x->answer.ns == INT64_MAX) return *changed = false, OK;
+            join_put(a, &x->team, &x->answer, stage);
+            *changed = true;
+        }
+    return OK;
+}
+
+/* --- what lowering refuses --- */
+
+/* Whether a parameter that the operator reads is read in another layer too. */
+static bool tied(const struct graph *g, int32_t op)
+{
+    for (int32_t k = 0; k < g->ops[op].n_inputs; k++) {
+        int32_t t = g->ops[op].input[k];
+        if (g->tensors[t].role != TENSOR_PARAMETER) continue;
+        for (int32_t i = 0; i < g->n_forward; i++)
+            for (int32_t j = 0; j < g->ops[i].n_inputs; j++)
+                if (g->ops[i].input[j] == t && g->ops[i].layer != g->ops[op].layer) return true;
+    }
+    return false;
+}
+
+/* The same sharing, but what reads tied parameters is split by batch, so that they are whole wherever they are. */
+static struct sharding *whole_ties(struct arena *a, const struct join_spot *x)
+{
+    const struct graph *g = x->team.s->graph;
+    struct sharding *s = arena_copy(a, x->answer.sharding, sizeof *s);
+    struct sharding_rule *rules =
+        ARENA_ARRAY(a, struct sharding_rule, (size_t)(g->n_forward + s->n_operators));
+    int32_t n = 0;
+    for (int32_t i = 0; i < g->n_forward; i++) {
+        if (g->ops[i].layer < x->team.first_layer || g->ops[i].layer > x->team.last_layer ||
+            !tied(g, i))
+            continue;
+        rules[n].match = g->ops[i].name;
+        rules[n++].choice.index[0] = INDEX_batch;
+    }
+    for (int32_t k = 0; k < s->n_operators; k++) rules[n++] = s->operators[k];
+    s->operators = rules, s->n_operators = n;
+    return s;
+}
+
+/* Sharded stages as lowering may take them where it refused them: turn 0: tied parameters whole; 1: everything split by batch. */
+static void simpler(struct arena *a, struct join_spot *spots, int32_t n, int turn, struct plan *p)
+{
+    for (int32_t k = 0; k < n; k++) {
+        struct join_spot *x = &spots[k];
+        struct plan_stage *stage = &p->replicas[x->replica].stages[x->stage];
+        const struct sharding *s = x->answer.sharding;
+        stage->sharding = turn ? sharding_of_batch(a, s->ratios, s->n_devices) : whole_ties(a, x);
+    }
+}
+
+enum status join_fit(struct tries *t, struct arena *a, const struct space *s,
+                     struct join_spot *spots, int32_t n, bool thorough, struct plan *p, int64_t *ns,
+                     struct error *err)
+{
+    int refused = 0;
+    for (int turn = 0;; turn++) {
+        struct plan fitted = score_copy_plan(a, p);
+        TRY(tries_score(t, s, &fitted, ns, err));
+        if (*ns < INT64_MAX) {
+            *p = fitted;
+            return OK;
+        }
+        const struct program *program = NULL;
+        struct error why = {0};
+        bool changed = false;
+        if (turn == TURNS_MOST || tries_stopped(t)) return OK;
+        if (scorer_program(t->scorer, s, &fitted, &program, &why) != OK) {
+            if (refused == 2) return OK;
+            simpler(a, spots, n, refused++, p);
+            continue;
+        }
+        if (!program || refused) return OK;
+        TRY(ask_again(t, a, program, spots, n, thorough, p, &changed, err));
+        if (!changed) return OK;
+    }
+}

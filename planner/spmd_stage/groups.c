@@ -1,0 +1,335 @@
+#include "planner/spmd_stage/groups.h"
+
+#include "core/base/arena.h"
+#include "planner/baseline/baseline.h"
+#include "planner/spmd_stage/groups_internal.h"
+#include "planner/schedule/refine.h"
+
+#include <string.h>
+
+enum {
+    SIZES_MOST = 2,    /* microbatch sizes */
+    THOROUGH_MOST = 3, /* plans whose ratios are sought */
+    LEVEL_ROUNDS = 2,
+    BUCKETS = 4, /* a stage's gradients, of several replicas */
+    BUCKET_LEAST = 65536
+};
+
+/* A layout made. */
+struct made {
+    struct layout *x;
+    struct plan plan;
+    int64_t ns;
+    int32_t n_spots;
+    struct join_spot *spots;
+};
+
+/* --- from a layout to a plan --- */
+
+static int32_t replicas_of(const struct layout *x)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < x->n; i++) n += x->part[i].lineup->copies;
+    return n;
+}
+
+/* Each replica's share: parts' as estimated, some fewer where that is too many. */
+static void deal(const struct layout *x, struct arena *a, int32_t *share)
+{
+    int32_t n = replicas_of(x), at = 0;
+    int64_t *end = ARENA_ARRAY(a, int64_t, (size_t)n), *slow = ARENA_ARRAY(a, int64_t, (size_t)n);
+    for (int32_t i = 0; i < x->n; i++)
+        for (int32_t c = 0; c < x->part[i].lineup->copies; c++, at++) {
+            const struct join_cut *cut = &x->part[i].pipe->cut;
+            share[at] = 1, end[at] = cut->sum_ns, slow[at] = cut->slowest_ns ? cut->slowest_ns : 1;
+        }
+    groups_deal(n, end, slow, share, x->s->microbatches, 1);
+}
+
+/* Stage k of a part's copy; a sharded one is asked for with the part's share, so that copies share an answer. */
+static enum status fill_stage(struct groups *g, const struct part *p, int32_t copy, int32_t k,
+                              struct made *m, int32_t replica, bool *possible, struct error *err)
+{
+    const struct pipe *pipe = p->pipe;
+    struct plan_stage *stage = &m->plan.replicas[replica].stages[k];
+    int32_t behind = pipe->n - k;
+    struct join_spot spot = {.replica = replica, .stage = k};
+    struct join_team *t = &spot.team;
+    *t = (struct join_team){.s = m->x->s,
+                            .first_layer = k ? pipe->cut.last[k - 1] + 1 : 0,
+                            .last_layer = pipe->cut.last[k],
+                            .microbatches = p->share,
+                            .in_flight = behind < p->share ? behind : p->share,
+                            .together = p->lineup->together};
+    t->device = groups_devices(g, p->lineup, pipe->first[k], pipe->last[k], copy, &t->n);
+    stage->first_layer = t->first_layer, stage->last_layer = t->last_layer;
+    stage->device = t->device[0];
+    if (t->n == 1) return OK;
+    t->memory = join_memory(g->arena, t);
+    t->beside = join_beside(t->n, groups_size(p->lineup, pipe, k - 1)) +
+                join_beside(t->n, groups_size(p->lineup, pipe, k + 1));
+    TRY(join_stage(g->t->join, g->t->scorer, t, false, &spot.answer, err));
+    *possible = spot.answer.ns < INT64_MAX;
+    if (!*possible) return OK;
+    join_put(g->arena, t, &spot.answer, stage);
+    m->spots[m->n_spots++] = spot;
+    return OK;
+}
+
+static enum status make(struct groups *g, struct layout *x, struct made *m, bool *possible,
+                        struct error *err)
+{
+    int32_t n = replicas_of(x), at = 0, stages = 0;
+    int32_t *n_stages = ARENA_ARRAY(g->arena, int32_t, (size_t)n),
+            *share = ARENA_ARRAY(g->arena, int32_t, (size_t)n);
+    *m = (struct made){.x = x, .ns = INT64_MAX};
+    *possible = true;
+    for (int32_t i = 0; i < x->n; i++)
+        for (int32_t c = 0; c < x->part[i].lineup->copies; c++)
+            stages += n_stages[at++] = x->part[i].pipe->n;
+    plan_skeleton(g->arena, x->s, "found", n, n_stages, &m->plan);
+    m->spots = ARENA_ARRAY(g->arena, struct join_spot, (size_t)stages);
+    deal(x, g->arena, share);
+    at = 0;
+    for (int32_t i = 0; i < x->n; i++)
+        for (int32_t c = 0; c < x->part[i].lineup->copies; c++, at++) {
+            m->plan.replicas[at].microbatches = share[at];
+            for (int32_t k = 0; k < n_stages[at] && *possible; k++)
+                TRY(fill_stage(g, &x->part[i], c, k, m, at, possible, err));
+        }
+    return OK;
+}
+
+/* Shares by when replicas ended, as long as that helps. */
+static enum status level(struct groups *g, struct made *m, struct error *err)
+{
+    int32_t n = m->plan.n_replicas, at;
+    int64_t *end = ARENA_ARRAY(g->arena, int64_t, (size_t)n),
+            *slow = ARENA_ARRAY(g->arena, int64_t, (size_t)n);
+    int32_t *share = ARENA_ARRAY(g->arena, int32_t, (size_t)n);
+    for (int round = 0; round < LEVEL_ROUNDS && n > 1 && !tries_over(g->t); round++) {
+        if (!scorer_worked(g->t->scorer, &m->plan, end)) return OK;
+        at = 0;
+        for (int32_t i = 0; i < m->x->n; i++)
+            for (int32_t c = 0; c < m->x->part[i].lineup->copies; c++, at++)
+                slow[at] = m->x->part[i].pipe->cut.slowest_ns + 1;
+        for (at = 0; at < n; at++) share[at] = m->plan.replicas[at].microbatches;
+        groups_deal(n, end, slow, share, m->x->s->microbatches, 1);
+        struct plan p = score_copy_plan(g->arena, &m->plan);
+        bool same = true;
+        for (at = 0; at < n; at++) {
+            same &= p.replicas[at].microbatches == share[at];
+            p.replicas[at].microbatches = share[at];
+            for (int32_t i = 0; i < p.replicas[at].n_stages; i++)
+                if (p.replicas[at].stages[i].warmup > share[at])
+                    p.replicas[at].stages[i].warmup = share[at];
+        }
+        if (same) return OK;
+        int64_t ns;
+        TRY(tries_score(g->t, m->x->s, &p, &ns, err));
+        if (ns >= m->ns) return OK;
+        m->plan = p, m->ns = ns;
+    }
+    return OK;
+}
+
+/* As many forwards ahead as hide what messages take: planner/schedule/refine.h's rule, by the line's own accounts. */
+static void follow_costs(struct made *m, struct plan *p)
+{
+    int32_t at = 0;
+    for (int32_t i = 0; i < m->x->n; i++)
+        for (int32_t c = 0; c < m->x->part[i].lineup->copies; c++, at++) {
+            const struct pipe *pipe = m->x->part[i].pipe;
+            struct plan_replica *r = &p->replicas[at];
+            int64_t slowest = pipe->cut.slowest_ns + 1, w = 1;
+            for (int32_t k = r->n_stages - 1; k >= 0; k--) {
+                r->stages[k].warmup = (int32_t)(w < r->microbatches ? w : r->microbatches);
+                if (!k) break;
+                int64_t cross = pipe->cross_ns[k - 1][pipe->cut.last[k - 1]];
+                w += 1 + (2 * cross + slowest / 2) / slowest;
+            }
+        }
+}
+
+/* A variant of the plan, which stands where it is faster. */
+static enum status attempt(struct groups *g, struct made *m, struct plan *variant,
+                           struct error *err)
+{
+    int64_t ns;
+    if (tries_over(g->t)) return OK;
+    TRY(tries_score(g->t, m->x->s, variant, &ns, err));
+    if (ns >= m->ns) return OK;
+    m->plan = *variant, m->ns = ns;
+    return OK;
+}
+
+/* Other warm-ups, and sums in buckets. */
+static enum status refine(struct groups *g, struct made *m, struct error *err)
+{
+    bool long_ones = false;
+    for (int32_t r = 0; r < m->plan.n_replicas; r++) long_ones |= m->plan.replicas[r].n_stages > 1;
+    for (int rule = 0; long_ones && rule < REFINE_WARMUPS; rule++) {
+        struct plan p = score_copy_plan(g->arena, &m->plan);
+        if (rule)
+            refine_warmups(m->x->s, &p, rule); /* eager, GPipe */
+        else
+            follow_costs(m, &p);
+        TRY(attempt(g, m, &p, err));
+    }
+    if (m->plan.n_replicas < 2) return OK;
+    struct plan p = score_copy_plan(g->arena, &m->plan);
+    for (int32_t r = 0; r < p.n_replicas; r++)
+        for (int32_t i = 0; i < p.replicas[r].n_stages; i++) {
+            struct plan_stage *x = &p.replicas[r].stages[i];
+            int64_t bytes =
+                g->parameter_bytes[x->last_layer + 1] - g->parameter_bytes[x->first_layer];
+            x->bucket_bytes = bytes / BUCKETS > BUCKET_LEAST ? bytes / BUCKETS : BUCKET_LEAST;
+        }
+    return attempt(g, m, &p, err);
+}
+
+static enum status fit(struct groups *g, struct made *m, bool thorough, struct error *err)
+{
+    TRY(join_fit(g->t, g->arena, m->x->s, m->spots, m->n_spots, thorough, &m->plan, &m->ns, err));
+    if (m->ns == INT64_MAX) return OK;
+    TRY(level(g, m, err));
+    if (!g->t->kept.n || m->ns / 2 < g->t->kept.plans[0].iteration_ns) TRY(refine(g, m, err));
+    kept_add(&g->t->kept, &m->plan, m->ns);
+    return OK;
+}
+
+/* The same with the ratios of all its stages sought. */
+static enum status try_ratios(struct groups *g, const struct made *m, struct error *err)
+{
+    struct made better = *m;
+    better.plan = score_copy_plan(g->arena, &m->plan);
+    for (int32_t k = 0; k < m->n_spots && !tries_over(g->t); k++) {
+        struct join_spot *x = &better.spots[k];
+        TRY(join_stage(g->t->join, g->t->scorer, &x->team, true, &x->answer, err));
+        if (x->answer.ns == INT64_MAX) return OK;
+        join_put(g->arena, &x->team, &x->answer,
+                 &better.plan.replicas[x->replica].stages[x->stage]);
+    }
+    if (tries_over(g->t)) return OK;
+    return fit(g, &better, true, err);
+}
+
+/* The best by estimate are made, the best of those by simulation with ratios. */
+static enum status try_layouts(struct groups *g, int64_t end, struct error *err)
+{
+    struct made best[THOROUGH_MOST];
+    int32_t n = 0;
+    int64_t start = scorer_work(g->t->scorer);
+    g->t->work_end = start + (end - start) / 3 * 2;
+    for (int32_t i = 0; i < g->n_layouts && !tries_over(g->t); i++) {
+        struct made m;
+        bool possible;
+        TRY(make(g, &g->layouts[i], &m, &possible, err));
+        if (!possible) continue;
+        TRY(fit(g, &m, false, err));
+        if (m.ns == INT64_MAX || !m.n_spots) continue;
+        int32_t at = n;
+        if (n < THOROUGH_MOST)
+            n++;
+        else if (m.ns < best[--at].ns)
+            ;
+        else
+            continue;
+        for (; at > 0 && best[at - 1].ns > m.ns; at--) best[at] = best[at - 1];
+        best[at] = m;
+    }
+    g->t->work_end = end;
+    for (int32_t i = 0; i < n && !tries_over(g->t); i++) TRY(try_ratios(g, &best[i], err));
+    return OK;
+}
+
+/* --- microbatch sizes --- */
+
+void groups_begin(struct groups *g, const struct space *s)
+{
+    int32_t layers = s->n_layers;
+    g->s = s, g->known = NULL, g->all = 0;
+    g->lineup = ARENA_ARRAY(g->arena, struct lineup, LINEUPS_MOST);
+    g->way = ARENA_ARRAY(g->arena, struct way, LINEUPS_MOST);
+    g->power = ARENA_ARRAY(g->arena, double, (size_t)s->n_devices);
+    g->parameter_bytes = ARENA_ARRAY(g->arena, int64_t, (size_t)layers + 1);
+    for (int32_t d = 0; d < s->n_devices; d++) {
+        const struct stage_cost *x = space_stage(s, d, 0, layers - 1);
+        g->power[d] = 1e9 / (double)(x->forward_ns + x->input_ns + x->weight_ns + 1);
+        g->all += g->power[d];
+    }
+    for (int32_t l = 0; l < layers; l++)
+        g->parameter_bytes[l + 1] =
+            g->parameter_bytes[l] + space_stage(s, 0, l, l)->parameter_bytes;
+}
+
+static const struct space *space_of(const struct groups *g, const struct space *const *spaces,
+                                    int32_t n, int64_t microbatch)
+{
+    for (int32_t k = 0; k < n; k++)
+        if (spaces[k]->microbatch == microbatch &&
+            spaces[k]->cluster->devices == g->cluster->devices)
+            return spaces[k];
+    return NULL;
+}
+
+/* Of the best plans that share operators, and of the best that do not, by turns. */
+static int32_t choose_sizes(const struct groups *g, const struct space *const *spaces, int32_t n,
+                            const struct space **out)
+{
+    int32_t found = 0, at[2] = {0, 0};
+    const struct kept *k = &g->t->kept;
+    for (int turn = 0; found < SIZES_MOST && (at[0] < k->n || at[1] < k->n); turn = !turn) {
+        while (at[turn] < k->n && join_shares(&k->plans[at[turn]].plan) != turn) at[turn]++;
+        if (at[turn] >= k->n) continue;
+        const struct space *s = space_of(g, spaces, n, k->plans[at[turn]++].plan.microbatch);
+        bool known = !s;
+        for (int32_t i = 0; i < found; i++) known |= out[i] == s;
+        if (!known) out[found++] = s;
+    }
+    for (int32_t i = 0; i < n && found == 1; i++) { /* and the next larger one */
+        const struct space *s = spaces[i];
+        if (s->cluster->devices != g->cluster->devices || s->microbatch <= out[0]->microbatch)
+            continue;
+        if (!out[1] || s->microbatch < out[1]->microbatch) out[1] = s;
+    }
+    return found == 1 && out[1] ? 2 : found;
+}
+
+static bool possible(const struct cluster *c, const struct space *s)
+{
+    for (int32_t k = 0; k < c->n_types; k++)
+        if (c->types[k].tensor_parallel > 1) return false;
+    return c->n_devices > 1 && !s->job->model.measured;
+}
+
+static enum status search(struct groups *g, const struct space *const *spaces, int32_t n,
+                          int64_t work_ns, struct error *err)
+{
+    const struct space *size[SIZES_MOST] = {NULL, NULL};
+    int64_t start = scorer_work(g->t->scorer);
+    int32_t sizes = choose_sizes(g, spaces, n, size);
+    if (!sizes || !possible(g->cluster, size[0])) return OK;
+    g->layouts = ARENA_ARRAY(g->arena, struct layout, LAYOUTS_MOST + 1);
+    for (int32_t i = 0; i < sizes && !tries_stopped(g->t); i++) {
+        g->begin = scorer_work(g->t->scorer);
+        g->mine = (start + work_ns / 2 - g->begin) / (sizes - i);
+        g->t->work_end = g->begin + g->mine;
+        groups_begin(g, size[i]);
+        TRY(groups_layouts(g, err));
+    }
+    return try_layouts(g, start + work_ns, err);
+}
+
+enum status join_groups(struct tries *t, const struct cluster *cluster,
+                        const struct space *const *spaces, int32_t n_spaces, int64_t work_ns,
+                        struct error *err)
+{
+    struct groups g = {.t = t, .arena = arena_new(), .cluster = cluster};
+    int64_t end = t->work_end;
+    t->work_end = scorer_work(t->scorer) + work_ns;
+    enum status st = search(&g, spaces, n_spaces, work_ns, err);
+    t->work_end = end;
+    arena_free(g.arena);
+    return st;
+}

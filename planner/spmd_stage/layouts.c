@@ -1,0 +1,382 @@
+/* planner/spmd_stage/layouts.c - lineups of a cluster, every way to cut them, and what that should take. */
+#include "core/base/arena.h"
+#include "planner/spmd_stage/groups_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEAL_TURNS = 50, LAYOUT_NS = 3000 /* an estimate, as measured */ };
+
+/* --- shares --- */
+
+/* Microbatches that replica r takes until `end`. */
+static int64_t until(int64_t end, int64_t end_ns, int64_t slow_ns, int32_t share, int32_t least)
+{
+    int64_t more =
+        end >= end_ns ? (end - end_ns) / slow_ns : -((end_ns - end + slow_ns - 1) / slow_ns);
+    return share + more > least ? share + more : least;
+}
+
+void groups_deal(int32_t n, const int64_t *end_ns, const int64_t *slow_ns, int32_t *share,
+                 int64_t all, int32_t least)
+{
+    int64_t low = 0, high = 1;
+    for (int32_t r = 0; r < n; r++)
+        if (end_ns[r] + all * slow_ns[r] > high) high = end_ns[r] + all * slow_ns[r];
+    for (int turn = 0; turn < DEAL_TURNS && low < high; turn++) {
+        int64_t end = low + (high - low) / 2, sum = 0;
+        for (int32_t r = 0; r < n; r++) sum += until(end, end_ns[r], slow_ns[r], share[r], least);
+        if (sum >= all)
+            high = end;
+        else
+            low = end + 1;
+    }
+    int64_t sum = 0;
+    for (int32_t r = 0; r < n; r++) {
+        share[r] = (int32_t)until(high, end_ns[r], slow_ns[r], share[r], least);
+        sum += share[r];
+    }
+    for (int32_t r = n - 1; sum > all; r = r ? r - 1 : n - 1) /* too many: each one fewer */
+        if (share[r] > least) share[r]--, sum--;
+}
+
+/* --- what a layout should take --- */
+
+static int64_t link_ns(const struct groups *g, int32_t from, int32_t to, int64_t bytes)
+{
+    const struct cost_link *l = space_link(g->s, from, to);
+    return l ? cost_occupancy_ns(l, bytes) : INT64_MAX / 16;
+}
+
+/* Sums of gradients between replicas: each stage's parameters over the way from its first device to the next replica's. */
+static int64_t sums_ns(const struct groups *g, const struct layout *x, int32_t replicas)
+{
+    int64_t most = 0;
+    for (int32_t i = 0; i < x->n && replicas > 1; i++) {
+        const struct part *p = &x->part[i], *next = &x->part[(i + 1) % x->n];
+        const struct lineup *l = p->lineup;
+        for (int32_t k = 0; k < p->pipe->n; k++) {
+            int32_t first = k ? p->pipe->cut.last[k - 1] + 1 : 0, u = p->pipe->first[k];
+            int64_t bytes =
+                g->parameter_bytes[p->pipe->cut.last[k] + 1] - g->parameter_bytes[first];
+            int32_t from = l->device[u][0], to = x->n > 1 ? next->lineup->device[next->first][0]
+                                                          : l->device[u][(l->copies - 1) * l->n[u]];
+            if (from == to) continue;
+            int64_t ns = link_ns(g, from, to, 2 * bytes / replicas * (replicas - 1));
+            if (ns > most) most = ns;
+        }
+    }
+    return most;
+}
+
+/* Shares and the estimate; false: some replica would get nothing. */
+static bool estimate(struct groups *g, struct layout *x)
+{
+    int64_t end[PARTS_MOST], slow[PARTS_MOST], low = 0, high = 0;
+    int32_t replicas = 0;
+    for (int32_t i = 0; i < x->n; i++) {
+        const struct join_cut *c = &x->part[i].pipe->cut;
+        slow[i] = c->slowest_ns > 0 ? c->slowest_ns : 1;
+        end[i] = c->sum_ns;
+        replicas += x->part[i].lineup->copies;
+        if (end[i] + g->s->microbatches * slow[i] > high)
+            high = end[i] + g->s->microbatches * slow[i];
+    }
+    if (replicas > g->s->microbatches) return false;
+    scorer_charge(g->t->scorer, LAYOUT_NS);
+    for (int turn = 0; turn < DEAL_TURNS && low < high; turn++) {
+        int64_t t = low + (high - low) / 2, sum = 0;
+        for (int32_t i = 0; i < x->n; i++)
+            sum += x->part[i].lineup->copies * until(t, end[i], slow[i], 1, 0);
+        if (sum >= g->s->microbatches)
+            high = t;
+        else
+            low = t + 1;
+    }
+    for (int32_t i = 0; i < x->n; i++)
+        if ((x->part[i].share = (int32_t)until(high, end[i], slow[i], 1, 0)) < 1) return false;
+    x->ns = high + sums_ns(g, x, replicas);
+    return true;
+}
+
+/* Among the best; of those that take the same (backward, or in other copies) the one that came first. */
+static void keep(struct groups *g, struct layout *x)
+{
+    x->s = g->s;
+    if (!estimate(g, x)) return;
+    int32_t at = g->n_layouts;
+    while (at > 0 && g->layouts[at - 1].ns > x->ns) at--;
+    if (at == LAYOUTS_MOST) return;
+    for (int32_t i = at; i > 0 && g->layouts[i - 1].ns == x->ns; i--)
+        if (g->layouts[i - 1].s == x->s) return;
+    int32_t behind = g->n_layouts - at;
+    if (g->n_layouts == LAYOUTS_MOST)
+        behind--;
+    else
+        g->n_layouts++;
+    memmove(&g->layouts[at + 1], &g->layouts[at], (size_t)behind * sizeof *x);
+    g->layouts[at] = *x;
+}
+
+/* --- every cut of a lineup --- */
+
+/* Each place between two units: the same group, the next stage, or the next replica. */
+static enum status cut_all(struct groups *g, struct lineup *l, struct error *err)
+{
+    int32_t codes = 1;
+    for (int32_t u = 1; u < l->n_units; u++) codes *= 3;
+    for (int32_t code = 0; code < codes && !tries_over(g->t); code++) {
+        struct layout x = {.n = 0};
+        int32_t first = 0, mask = 0, left = code;
+        bool possible = true;
+        for (int32_t u = 0; u < l->n_units && possible; u++, left /= 3) {
+            int cut = u + 1 == l->n_units ? 2 : left % 3;
+            if (cut == 1) mask |= 1 << (u - first);
+            if (cut < 2) continue;
+            const struct pipe *p;
+            TRY(groups_pipe(g, l, first, u, mask, &p, err));
+            possible = p != NULL;
+            x.part[x.n++] = (struct part){l, first, u, mask, p, 0};
+            first = u + 1, mask = 0;
+        }
+        if (possible) keep(g, &x);
+    }
+    return OK;
+}
+
+/* --- lineups --- */
+
+static void add_way(struct groups *g, struct lineup *const *lineup, int32_t n, bool cells)
+{
+    if (!n || g->n_ways == LINEUPS_MOST) return;
+    struct way *w = &g->way[g->n_ways++];
+    w->cells = cells, w->n = n;
+    memcpy(w->lineup, lineup, (size_t)n * sizeof *lineup);
+}
+
+/* Units and a number of copies from the devices of nodes: each node's, in equal parts; none where some node has no such parts. */
+static void sliced(struct groups *g, const struct node_spec *const *nodes, int32_t n,
+                   int32_t slices)
+{
+    for (int32_t u = 0; u < n; u++)
+        if (nodes[u]->n_devices % slices) return;
+    struct lineup *l = groups_lineup(g, n, slices);
+    if (!l) return;
+    for (int32_t u = 0; u < n; u++) {
+        int32_t *device = ARENA_ARRAY(g->arena, int32_t, (size_t)nodes[u]->n_devices);
+        for (int32_t k = 0; k < nodes[u]->n_devices; k++) device[k] = nodes[u]->first_device + k;
+        l->n[u] = nodes[u]->n_devices / slices, l->device[u] = device;
+    }
+    l->together = slices;
+    add_way(g, &l, 1, false);
+}
+
+/* All devices one by one, of few. */
+static void single(struct groups *g, bool back)
+{
+    int32_t n = g->cluster->n_devices;
+    struct lineup *l = groups_lineup(g, n, 1);
+    for (int32_t u = 0; l && u < n; u++) {
+        int32_t d = back ? n - 1 - u : u;
+        l->n[u] = 1, l->device[u] = arena_copy(g->arena, &d, sizeof d);
+    }
+    if (l) add_way(g, &l, 1, false);
+}
+
+/* The nodes as units, with as many slices as they have devices, halving; backward too. */
+static void list_nodes(struct groups *g)
+{
+    const struct cluster *c = g->cluster;
+    const struct node_spec *nodes[2][JOIN_LINE_MAX];
+    int32_t n = 0, most = 1;
+    for (int32_t i = 0; i < c->n_nodes; i++) {
+        if (!c->nodes[i].n_devices) continue;
+        if (n == JOIN_LINE_MAX) return;
+        nodes[0][n++] = &c->nodes[i];
+        if (c->nodes[i].n_devices > most) most = c->nodes[i].n_devices;
+    }
+    for (int32_t i = 0; i < n; i++) nodes[1][i] = nodes[0][n - 1 - i];
+    for (int32_t slices = most; slices >= 1; slices /= 2)
+        for (int back = 0; back < (n > 2 ? 2 : 1); back++)
+            if (n > 1) sliced(g, nodes[back], n, slices);
+}
+
+/* --- cells --- */
+
+/* Nodes of one kind: equal numbers of devices of equal types. */
+static bool same_kind(const struct cluster *c, const struct node_spec *x, const struct node_spec *y)
+{
+    if (x->n_devices != y->n_devices) return false;
+    for (int32_t k = 0; k < x->n_devices; k++)
+        if (c->devices[x->first_device + k].type != c->devices[y->first_device + k].type)
+            return false;
+    return true;
+}
+
+/* Cells of `each` nodes of one kind, a unit a node, or of one node in parts; nodes that are left make one cell more. */
+static void cells_of(struct groups *g, const struct node_spec *const *nodes, int32_t n,
+                     int32_t each, int32_t parts, struct lineup **out, int32_t *n_out)
+{
+    int32_t size = nodes[0]->n_devices / parts;
+    for (int32_t at = 0; at < n;) {
+        int32_t units = each < n - at ? each : n - at, copies = (n - at) / units;
+        struct lineup *l = groups_lineup(g, each == 1 ? parts : units, copies);
+        if (!l) return;
+        for (int32_t u = 0; u < l->n_units; u++) {
+            int32_t *device = ARENA_ARRAY(g->arena, int32_t, (size_t)(copies * size));
+            for (int32_t c = 0; c < copies; c++)
+                for (int32_t k = 0; k < size; k++)
+                    device[c * size + k] =
+                        nodes[at + c * units + (each == 1 ? 0 : u)]->first_device +
+                        (each == 1 ? u * size : 0) + k;
+            l->n[u] = size, l->device[u] = device;
+        }
+        out[(*n_out)++] = l;
+        at += units * copies;
+    }
+}
+
+/* The best cut of a cell with so many groups, or any number (0), by microbatches a second; NULL: none. */
+static enum status best_cell(struct groups *g, struct lineup *l, int32_t n_groups, struct part *out,
+                             struct error *err)
+{
+    *out = (struct part){.lineup = NULL};
+    for (int32_t mask = 0; mask < 1 << (l->n_units - 1); mask++) {
+        const struct pipe *p;
+        TRY(groups_pipe(g, l, 0, l->n_units - 1, mask, &p, err));
+        if (!p || (n_groups && p->n != n_groups)) continue;
+        if (!out->lineup || p->cut.ns < out->pipe->cut.ns)
+            *out = (struct part){l, 0, l->n_units - 1, mask, p, 0};
+    }
+    return OK;
+}
+
+/* Layouts of these cells: the best cut of each, and those with one number of groups everywhere. */
+static enum status cut_cells(struct groups *g, struct lineup *const *cell, int32_t n,
+                             struct error *err)
+{
+    for (int32_t groups = 0; groups <= JOIN_LINE_MAX && n && !tries_over(g->t); groups++) {
+        struct layout x = {.n = 0};
+        for (int32_t i = 0; i < n && x.n == i; i++) {
+            int32_t most = cell[i]->n_units;
+            TRY(best_cell(g, cell[i], groups < most ? groups : most, &x.part[x.n], err));
+            x.n += x.part[x.n].lineup != NULL;
+        }
+        if (x.n == n) keep(g, &x);
+    }
+    return OK;
+}
+
+struct kind_nodes {
+    int32_t n;
+    const struct node_spec **node;
+};
+
+static int32_t kinds_of(struct groups *g, struct kind_nodes *kind)
+{
+    const struct cluster *c = g->cluster;
+    int32_t kinds = 0;
+    for (int32_t i = 0; i < c->n_nodes; i++) {
+        int32_t k = 0;
+        if (!c->nodes[i].n_devices) continue;
+        while (k < kinds && !same_kind(c, kind[k].node[0], &c->nodes[i])) k++;
+        if (k == PARTS_MOST / 2) return 0; /* too many */
+        if (k == kinds) {
+            kind[k].n = 0, kinds++;
+            kind[k].node = ARENA_ARRAY(g->arena, const struct node_spec *, (size_t)c->n_nodes);
+        }
+        kind[k].node[kind[k].n++] = &c->nodes[i];
+    }
+    return kinds;
+}
+
+/* Cells of one node in parts, then of ever more nodes. */
+static void list_kinds(struct groups *g)
+{
+    struct kind_nodes kind[PARTS_MOST / 2 + 1];
+    int32_t kinds = kinds_of(g, kind);
+    for (int32_t parts = JOIN_LINE_MAX; parts >= 1; parts /= 2) {
+        bool any = parts == 1;
+        for (int32_t k = 0; k < kinds; k++) any |= kind[k].node[0]->n_devices % parts == 0;
+        if (!any) continue;
+        struct lineup *cell[PARTS_MOST];
+        int32_t n = 0;
+        for (int32_t k = 0; k < kinds; k++) {
+            int32_t size = kind[k].node[0]->n_devices, mine = parts;
+            while (size % mine) mine /= 2;
+            cells_of(g, kind[k].node, kind[k].n, 1, mine, cell, &n);
+        }
+        add_way(g, cell, n, true);
+    }
+    for (int32_t each = 2; each <= JOIN_LINE_MAX; each *= 2) {
+        struct lineup *cell[PARTS_MOST];
+        int32_t n = 0;
+        for (int32_t k = 0; k < kinds; k++) cells_of(g, kind[k].node, kind[k].n, each, 1, cell, &n);
+        add_way(g, cell, n, true);
+    }
+}
+
+/* --- all of them --- */
+
+struct turn { /* a group that is to be asked for */
+    int32_t nodes, devices, place;
+    struct lineup *lineup;
+    int32_t first, last;
+};
+
+static struct turn turn_of(const struct groups *g, struct lineup *l, int32_t first, int32_t last)
+{
+    struct turn x = {.lineup = l, .first = first, .last = last};
+    for (int32_t u = first, node = -1; u <= last; u++)
+        for (int32_t k = 0; k < l->n[u]; k++, x.devices++) {
+            int32_t at = g->cluster->devices[l->device[u][k]].node;
+            x.nodes += at != node, node = at;
+        }
+    return x;
+}
+
+/* Fewest nodes first, then fewest devices, then as they were listed. */
+static int by_turn(const void *a, const void *b)
+{
+    const struct turn *x = a, *y = b;
+    if (x->nodes != y->nodes) return x->nodes < y->nodes ? -1 : 1;
+    if (x->devices != y->devices) return x->devices < y->devices ? -1 : 1;
+    return x->place < y->place ? -1 : x->place > y->place;
+}
+
+static enum status ask_groups(struct groups *g, struct error *err)
+{
+    enum { RANGES = JOIN_LINE_MAX * (JOIN_LINE_MAX + 1) / 2 };
+    struct turn *turn = ARENA_ARRAY(g->arena, struct turn, (size_t)(g->n_lineups * RANGES + 1));
+    int32_t n = 0;
+    for (int32_t i = 0; i < g->n_lineups; i++)
+        for (int32_t first = 0; first < g->lineup[i].n_units; first++)
+            for (int32_t last = first; last < g->lineup[i].n_units; last++) {
+                turn[n] = turn_of(g, &g->lineup[i], first, last);
+                turn[n].place = n, n++;
+            }
+    qsort(turn, (size_t)n, sizeof *turn, by_turn);
+    for (int32_t i = 0; i < n && !tries_over(g->t); i++) {
+        struct crowd *x;
+        TRY(groups_ask(g, turn[i].lineup, turn[i].first, turn[i].last, &x, err));
+    }
+    return OK;
+}
+
+/* Groups are asked for as long as tables may take, of all ways those on fewest nodes first, then the smallest: most good plans are
+ * made of them, and what shares operators over slow links is found last and seldom worth it. */
+enum status groups_layouts(struct groups *g, struct error *err)
+{
+    int64_t tenths = g->cluster->n_devices > JOIN_LINE_MAX ? 7 : 8;
+    g->n_lineups = g->n_ways = 0;
+    g->tables_end = g->begin + g->mine / 10 * tenths;
+    list_kinds(g);
+    list_nodes(g);
+    for (int back = 0; back < 2 && g->cluster->n_devices <= JOIN_LINE_MAX; back++) single(g, back);
+    TRY(ask_groups(g, err));
+    for (int32_t i = 0; i < g->n_ways; i++) {
+        const struct way *w = &g->way[i];
+        TRY(w->cells ? cut_cells(g, w->lineup, w->n, err) : cut_all(g, w->lineup[0], err));
+    }
+    return OK;
+}

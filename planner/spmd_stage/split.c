@@ -1,0 +1,156 @@
+#include "planner/spmd_stage/split.h"
+
+#include "core/base/arena.h"
+
+enum { LAYERS_MOST = 512 };
+
+/* Of a layer on device k of n. */
+static int64_t bytes_of(const struct join_layers *x, int32_t layer, int32_t n, int32_t k,
+                        int32_t in_flight)
+{
+    int64_t at = (int64_t)layer * n + k;
+    return x->fixed_bytes[at] + in_flight * x->kept_bytes[at];
+}
+
+const int32_t *join_far(struct arena *a, const struct join_layers *x, int32_t n_layers, int32_t n,
+                        const int64_t *room, int32_t in_flight)
+{
+    int32_t *far = ARENA_ARRAY(a, int32_t, (size_t)n_layers);
+    for (int32_t l = 0; l < n_layers; l++) far[l] = n_layers - 1;
+    for (int32_t k = 0; k < n; k++) {
+        int64_t had = 0;
+        int32_t last = -1;
+        for (int32_t l = 0; l < n_layers; l++) {
+            for (; last + 1 < n_layers; last++) {
+                int64_t more = bytes_of(x, last + 1, n, k, in_flight);
+                if (had + more > room[k]) break;
+                had += more;
+            }
+            if (last < far[l]) far[l] = last;
+            if (last >= l)
+                had -= bytes_of(x, l, n, k, in_flight);
+            else
+                last = l;
+        }
+    }
+    return far;
+}
+
+int64_t join_range_ns(const struct join_line *l, int32_t i, int32_t first, int32_t last)
+{
+    const struct join_member *x = l->member[i];
+    int64_t best = INT64_MAX;
+    for (int32_t k = 0; k < x->n_modes; k++) {
+        const struct join_mode *m = &x->mode[k];
+        if (last > l->far[i][k][first]) continue;
+        int64_t ns = m->call_ns[last + 1] - m->call_ns[first] +
+                     (m->step_ns[last + 1] - m->step_ns[first]) / l->microbatches;
+        if (ns < best) best = ns;
+    }
+    return best;
+}
+
+static int64_t cross_of(const struct join_line *l, int32_t i, int32_t last)
+{
+    return i + 1 < l->n ? l->cross_ns[i][last] : 0;
+}
+
+int64_t join_line_ns(const struct join_line *l, const int32_t *last)
+{
+    int64_t slowest = 0, sum = 0;
+    for (int32_t i = 0; i < l->n; i++) {
+        int64_t c = join_range_ns(l, i, i ? last[i - 1] + 1 : 0, last[i]),
+                x = cross_of(l, i, last[i]);
+        if (c == INT64_MAX || x == INT64_MAX) return INT64_MAX;
+        if (c > slowest) slowest = c;
+        if (x > slowest) slowest = x;
+        sum += c + 2 * x;
+    }
+    return (l->microbatches - 1) * slowest + sum;
+}
+
+/* The cheapest sum with nothing as slow as `limit`; false: there is none. */
+static bool least_sum(const struct join_line *l, int64_t limit, struct join_cut *out)
+{
+    int64_t best[2][LAYERS_MOST + 1];
+    int16_t from[JOIN_LINE_MAX][LAYERS_MOST + 1];
+    int32_t layers = l->n_layers;
+    for (int32_t e = 0; e <= layers; e++) best[0][e] = e ? INT64_MAX : 0;
+    for (int32_t i = 0; i < l->n; i++) {
+        const int64_t *had = best[i % 2];
+        int64_t *now = best[(i + 1) % 2];
+        int32_t least = i + 1, most = layers - (l->n - 1 - i); /* ends that leave others a layer */
+        for (int32_t e = 0; e <= layers; e++) now[e] = INT64_MAX;
+        for (int32_t e = least; e <= (i + 1 == l->n ? layers : most); e++) {
+            int64_t x = cross_of(l, i, e - 1);
+            if ((i + 1 == l->n && e < layers) || x >= limit) continue;
+            for (int32_t f = e - 1; f >= i; f--) {
+                out->steps++;
+                if (had[f] == INT64_MAX) continue;
+                int64_t c = join_range_ns(l, i, f, e - 1);
+                if (c >= limit) break; /* longer ranges take longer, or have no room either */
+                if (had[f] + c + 2 * x >= now[e]) continue;
+                now[e] = had[f] + c + 2 * x, from[i][e] = (int16_t)f;
+            }
+        }
+    }
+    if (best[l->n % 2][layers] == INT64_MAX) return false;
+    for (int32_t i = l->n - 1, e = layers; i >= 0; e = from[i][e], i--) out->last[i] = e - 1;
+    return true;
+}
+
+static int64_t slowest_of(const struct join_line *l, const int32_t *last)
+{
+    int64_t slowest = 0;
+    for (int32_t i = 0; i < l->n; i++) {
+        int64_t c = join_range_ns(l, i, i ? last[i - 1] + 1 : 0, last[i]),
+                x = cross_of(l, i, last[i]);
+        slowest = c > slowest ? c : slowest;
+        slowest = x > slowest ? x : slowest;
+    }
+    return slowest;
+}
+
+/* An answer under the limit, kept where it is the best so far; false: there is none. */
+static bool answer(const struct join_line *l, int64_t limit, struct join_cut *now,
+                   struct join_cut *best)
+{
+    if (!least_sum(l, limit, now)) return false;
+    now->ns = join_line_ns(l, now->last);
+    now->slowest_ns = slowest_of(l, now->last);
+    now->sum_ns = now->ns - (l->microbatches - 1) * now->slowest_ns;
+    if (now->ns < best->ns) *best = *now;
+    return true;
+}
+
+/* What a better answer than this one must have as its slowest is less than that, whatever its sum. */
+static int64_t limit_of(const struct join_line *l, const struct join_cut *best, int64_t least)
+{
+    return (best->ns - 1 - least) / (l->microbatches - 1) + 1;
+}
+
+void join_split(const struct join_line *l, struct join_cut *out)
+{
+    struct join_cut now = {.steps = 0};
+    *out = (struct join_cut){.ns = INT64_MAX};
+    if (l->n_layers > LAYERS_MOST || l->n > l->n_layers) return;
+    bool any = answer(l, INT64_MAX, &now, out);
+    int64_t least = now.sum_ns, low = 0, high = now.slowest_ns;
+    if (any && l->microbatches > 1) {
+        /* nothing is as fast as low; halved until all between low and high is worth less than a hundredth */
+        while (high - low > 1 && (high - low) * 128 > high) {
+            int64_t limit = low + (high - low) / 2;
+            if (answer(l, limit, &now, out))
+                high = now.slowest_ns;
+            else
+                low = limit;
+        }
+        int64_t limit = limit_of(l, out, least);
+        while (limit > low && answer(l, limit, &now, out)) {
+            if (now.sum_ns + (l->microbatches - 1) * low >= out->ns) break;
+            limit =
+                limit_of(l, out, least) < now.slowest_ns ? limit_of(l, out, least) : now.slowest_ns;
+        }
+    }
+    out->steps = now.steps;
+}

@@ -1,0 +1,411 @@
+/* planner/spmd_stage/spmd_stage.c - the inside of one stage: asked of planner/spmd/spmd and planner/spmd/ratio, and remembered. */
+#include "planner/spmd_stage/spmd_stage.h"
+
+#include "core/base/arena.h"
+#include "core/program/device_memory.h"
+#include "core/graph/gradient.h"
+#include "core/base/rng.h"
+#include "planner/spmd/ratio.h"
+#include "planner/spmd/mesh.h"
+
+#include <string.h>
+
+enum {
+    SMALL_LABELS = 2000, /* to prove the best where memory binds */
+    PIECES_FROM = 0,
+    MESH_FROM = 4 /* devices: fewer stand in no mesh of two axes */
+};
+
+struct known { /* an answer */
+    uint64_t key;
+    struct join_answer answer;
+    struct known *next;
+};
+struct whole { /* a training graph, unfused */
+    const struct job *job;
+    int64_t microbatch;
+    const struct graph *g;
+    struct whole *next;
+};
+struct join {
+    struct arena *arena;
+    struct known *known;
+    struct whole *wholes;
+};
+
+struct join *join_new(void)
+{
+    struct arena *a = arena_new();
+    struct join *j = ARENA_ARRAY(a, struct join, 1);
+    j->arena = a;
+    return j;
+}
+
+void join_free(struct join *j)
+{
+    if (j) arena_free(j->arena);
+}
+
+bool join_shares(const struct plan *p)
+{
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
+            if (p->replicas[r].stages[i].sharding) return true;
+    return false;
+}
+
+/* --- what an answer depends on --- */
+
+/* The first of the team's devices on the node of its device k. */
+static int32_t first_of_node(const struct join_team *t, int32_t k)
+{
+    const struct device *device = t->s->cluster->devices;
+    int32_t first = 0;
+    while (device[t->device[first]].node != device[t->device[k]].node) first++;
+    return first;
+}
+
+/* Whether what it sends to another of them on its node goes over one link of all the node's devices. */
+static bool on_bus(const struct join_team *t, int32_t k)
+{
+    const struct cluster *c = t->s->cluster;
+    int32_t direction;
+    for (int32_t m = 0; m < t->n; m++) {
+        if (m == k || c->devices[t->device[m]].node != c->devices[t->device[k]].node) continue;
+        int32_t link = cluster_link(c, t->device[k], t->device[m], &direction);
+        if (link >= 0 && c->links[link].n_ends == 1) return true;
+    }
+    return false;
+}
+
+static bool on_one_node(const struct join_team *t)
+{
+    for (int32_t k = 1; k < t->n; k++)
+        if (first_of_node(t, k)) return false;
+    return true;
+}
+
+uint64_t join_key(const struct join_team *t, bool thorough)
+{
+    const struct cluster *c = t->s->cluster;
+    int64_t head[11] = {t->s->microbatch,
+                        t->first_layer,
+                        t->last_layer,
+                        t->microbatches,
+                        t->in_flight,
+                        t->n,
+                        thorough,
+                        t->memory != NULL,
+                        t->rough,
+                        t->together > 1 && !on_one_node(t) ? t->together : 1,
+                        t->memory ? t->beside : 0};
+    uint64_t key = hash_bytes(1, head, sizeof head);
+    if (t->memory) key = hash_bytes(key, t->memory, (size_t)t->n * sizeof *t->memory);
+    for (int32_t k = 0; k < t->n; k++) {
+        const struct device_type *type = &c->types[c->devices[t->device[k]].type];
+        key = hash_bytes(key, type->name, strlen(type->name) + 1);
+        key = hash_bytes(key, &type->tensor_parallel, sizeof type->tensor_parallel);
+        int32_t first = first_of_node(t, k); /* who stands with whom: they share what leaves */
+        bool bus = on_bus(t, k);
+        key = hash_bytes(key, &first, sizeof first), key = hash_bytes(key, &bus, sizeof bus);
+        for (int32_t m = 0; m < t->n; m++) {
+            const struct cost_link *l = space_link(t->s, t->device[k], t->device[m]);
+            if (!l || k == m) continue;
+            key = hash_bytes(key, &l->bandwidth_Bps, sizeof l->bandwidth_Bps);
+            key = hash_bytes(key, &l->latency_ns, sizeof l->latency_ns);
+        }
+    }
+    return key;
+}
+
+static enum status training_graph(struct join *j, const struct join_team *t,
+                                  const struct graph **out, struct error *err)
+{
+    for (struct whole *w = j->wholes; w; w = w->next)
+        if (w->job == t->s->job && w->microbatch == t->s->microbatch) return *out = w->g, OK;
+    struct graph *g;
+    TRY(lower_graph_whole(j->arena, t->s->job, t->s->microbatch, &g, err));
+    TRY(gradient_build(g, (double)t->s->microbatch / (double)t->s->job->global_batch, err));
+    struct whole w = {t->s->job, t->s->microbatch, g, j->wholes};
+    j->wholes = arena_copy(j->arena, &w, sizeof w);
+    *out = g;
+    return OK;
+}
+
+/* --- the question --- */
+
+static struct cost_link hop(const void *of, int32_t from, int32_t to)
+{
+    const struct join_team *t = of;
+    const struct device *device = t->s->cluster->devices;
+    int32_t a = t->device[from], b = t->device[to];
+    struct cost_link l = *space_link(t->s, a, b);
+    if (t->together > 1 && device[a].node != device[b].node) l.bandwidth_Bps /= t->together;
+    return l;
+}
+
+/* Why these devices cannot share anything; NULL: they may. */
+static const char *refusal(struct join *j, const struct join_team *t)
+{
+    const struct cluster *c = t->s->cluster;
+    if (t->s->job->model.measured) return "layers that were measured whole cannot be shared";
+    if (t->n < 2) return "one device alone has nobody to share operators with";
+    for (int32_t k = 0; k < t->n; k++) {
+        const struct device *d = &c->devices[t->device[k]];
+        if (c->types[d->type].tensor_parallel > 1)
+            return arena_printf(j->arena, "device type %s is several cards simulated as one",
+                                c->types[d->type].name);
+        for (int32_t m = 0; m < t->n; m++)
+            if (m != k && !space_linked(t->s, t->device[k], t->device[m]))
+                return arena_printf(j->arena, "no message gets from %s to %s", d->name,
+                                    c->devices[t->device[m]].name);
+    }
+    return NULL;
+}
+
+int64_t join_reserve(const struct device_type *t, int32_t cliques, bool emulated)
+{
+    int64_t bytes = device_type_reserve(t), shared = 0;
+    if (t->context_bytes > 0)
+        shared = t->context_bytes + (emulated ? 0 : cliques * t->clique_bytes) + DEVICE_WORKSPACE;
+    return bytes > shared ? bytes : shared;
+}
+
+int32_t join_beside(int32_t n, int32_t m) { return m ? 1 + m / n : 0; }
+
+static enum status question(struct join *j, struct arena *a, const struct join_team *t,
+                            struct spmd_question *q, struct error *err)
+{
+    const struct cluster *c = t->s->cluster;
+    int32_t *type = ARENA_ARRAY(a, int32_t, (size_t)t->n),
+            *node = ARENA_ARRAY(a, int32_t, (size_t)t->n);
+    int64_t *reserve = ARENA_ARRAY(a, int64_t, (size_t)t->n);
+    bool *bus = ARENA_ARRAY(a, bool, (size_t)t->n);
+    double *ratios = ARENA_ARRAY(a, double, (size_t)t->n);
+    for (int32_t k = 0; k < t->n; k++) {
+        const struct stage_cost *x = space_stage(t->s, t->device[k], t->first_layer, t->last_layer);
+        type[k] = c->devices[t->device[k]].type, node[k] = c->devices[t->device[k]].node;
+        reserve[k] = join_reserve(&c->types[type[k]], 1 + t->beside, c->emulated);
+        bus[k] = on_bus(t, k);
+        ratios[k] = 1e9 / (double)(x->forward_ns + x->input_ns + x->weight_ns + 1);
+    }
+    struct sharding s = {
+        .n_devices = t->n, .n_axes = 1, .mesh = {t->n, 1}, .n_ratios = 1, .ratios = ratios};
+    *q =
+        (struct spmd_question){.first_layer = t->first_layer,
+                               .last_layer = t->last_layer,
+                               .s = arena_copy(a, &s, sizeof s),
+                               .cost = t->s->cost,
+                               .type = type,
+                               .memory_bytes = t->memory,
+                               .reserve_bytes = reserve,
+                               .hop = hop,
+                               .of = t,
+                               .node = node,
+                               .bus = bus,
+                               .microbatches = t->microbatches,
+                               .in_flight = t->in_flight,
+                               .optimizer = &t->s->job->optimizer,
+                               .ways = SPMD_RING | SPMD_PAIRS | SPMD_TIERS,
+                               .gather = t->memory != NULL,
+                               .sufficient = true,
+                               .limits = {.pieces_from = PIECES_FROM, .most_labels = SMALL_LABELS}};
+    return training_graph(j, t, &q->g, err);
+}
+
+/* --- the answer --- */
+
+static int64_t *numbers(struct arena *a, int64_t n) { return ARENA_ARRAY(a, int64_t, (size_t)n); }
+
+/* Where each layer hands on what is whole on every device, or made so: not split by batch. */
+static const bool *whole_cuts(struct arena *keep, struct arena *a, const struct spmd_question *q,
+                              const struct spmd_answer *x)
+{
+    const struct spmd_problem *p = &x->tables->problem;
+    bool *out = ARENA_ARRAY(keep, bool, (size_t)q->g->n_layers);
+    bool *split = ARENA_ARRAY(a, bool, (size_t)q->g->n_tensors);
+    for (int32_t k = 0; k < p->n_ops; k++)
+        for (int32_t i = 0; i < p->ops[k].n_outputs; i++) {
+            const struct spmd_rule *r = &p->ops[k].rules[x->found.rule[k]];
+            const struct on_axis *y = &spmd_placement_of(x->tables->price, r->give[i])->axis[0];
+            split[p->ops[k].output[i]] = y->how == PLACED_SPLIT && y->dim == 0;
+        }
+    for (int32_t l = 0; l + 1 < q->g->n_layers; l++)
+        for (int32_t c = 0; c < q->g->cut[l].n; c++) out[l] |= !split[q->g->cut[l].tensor[c]];
+    return out;
+}
+
+/* What an operator of the answer costs, and a step's sums of it. */
+static void add_op(const struct spmd_question *q, const struct spmd_answer *x, int32_t k,
+                   int32_t layer, struct join_layers *out)
+{
+    const struct spmd_problem *p = &x->tables->problem;
+    const struct spmd_op *op = &p->ops[k];
+    const struct spmd_rule *r = &op->rules[x->found.rule[k]];
+    const struct spmd_meaning *m = spmd_meaning_of(x->tables, k, x->found.rule[k]);
+    int32_t n = q->s->n_devices;
+    int64_t *fixed = (int64_t *)out->fixed_bytes + (int64_t)layer * n,
+            *kept = (int64_t *)out->kept_bytes + (int64_t)layer * n;
+    int64_t once = m->gather ? 0 : m->meet_ns;
+    ((int64_t *)out->call_ns)[layer] += r->ns - once;
+    ((int64_t *)out->step_ns)[layer] += once;
+    for (int32_t d = 0; d < n && r->bytes; d++) fixed[d] += r->bytes[d];
+    for (int32_t i = 0; i < op->n_outputs; i++) {
+        const struct spmd_tensor_class *of = p->tensors[op->output[i]].of;
+        const int64_t *bytes = of && of->bytes ? of->bytes[r->give[i]] : NULL;
+        for (int32_t d = 0; d < n && bytes && (op->keeps_output >> i & 1); d++)
+            kept[d] += bytes[d] / q->in_flight;
+    }
+}
+
+/* The answer layer by layer. What no event tells, homes of shared parameters, is the last layer's, once a step. */
+static const struct join_layers *layers_of(struct arena *keep, struct arena *a,
+                                           const struct spmd_question *q,
+                                           const struct spmd_answer *x)
+{
+    int32_t layers = q->g->n_layers, n = q->s->n_devices, at = 0;
+    struct spmd_event *events = NULL;
+    struct join_layers *out = ARENA_ARRAY(keep, struct join_layers, 1);
+    int64_t *call = numbers(keep, layers), *step = numbers(keep, layers), rest = x->ns;
+    *out = (struct join_layers){call, step, numbers(keep, (int64_t)layers * n),
+                                numbers(keep, (int64_t)layers * n), whole_cuts(keep, a, q, x)};
+    int32_t n_events = spmd_events(a, &x->tables->problem, x->found.rule, &events);
+    for (int32_t e = 0; e < n_events; e++) {
+        const struct spmd_event *v = &events[e];
+        if (v->op >= 0) {
+            at = q->g->ops[x->tables->first_op + v->op].layer;
+            add_op(q, x, v->op, at, out);
+        } else {
+            call[at] += v->step.forward_ns + (v->terms ? v->step.back_terms_ns : v->step.back_ns);
+        }
+    }
+    for (int32_t l = 0; l < layers; l++) rest -= call[l] + step[l], call[l] /= q->microbatches;
+    if (rest > 0) step[layers - 1] += rest;
+    return out;
+}
+
+/* Is there an end of what is asked: proportional and even ratios are the same. */
+static bool alike(const double *ratios, int32_t n)
+{
+    for (int32_t k = 1; k < n; k++)
+        if (ratios[k] < ratios[0] || ratios[k] > ratios[0]) return false;
+    return true;
+}
+
+struct asking {
+    struct join *j;
+    struct arena *a; /* scratch */
+    struct spmd_question q;
+    struct join_answer *out;
+    bool whole, rough; /* all layers; one search */
+    int64_t work;
+};
+
+static void take(struct asking *k, const struct spmd_question *q, const struct spmd_answer *x,
+                 const struct sharding *s)
+{
+    struct arena *keep = k->j->arena;
+    k->out->ns = x->ns;
+    k->out->sharding = s;
+    if (k->whole) k->out->layers = layers_of(keep, k->a, q, x);
+}
+
+/* One search each, of proportional and of even ratios. */
+static enum status ask_twice(struct asking *k, struct error *err)
+{
+    struct spmd_question *q = &k->q;
+    struct sharding even = *q->s, fast = *q->s;
+    double *ones = ARENA_ARRAY(k->a, double, (size_t)q->s->n_devices);
+    for (int32_t d = 0; d < q->s->n_devices; d++) ones[d] = 1;
+    even.ratios = ones;
+    const struct sharding *turn[2] = {&fast, &even};
+    int first = alike(fast.ratios, fast.n_devices); /* then even ones, which are written shorter */
+    for (int i = first; i < (k->rough && !first ? 1 : 2); i++) {
+        struct spmd_answer x;
+        q->s = turn[i];
+        TRY(spmd_best(k->a, q, &x, err));
+        k->work += x.work_ns;
+        if (x.ns < k->out->ns) take(k, q, &x, spmd_sharding(k->a, q, &x));
+    }
+    return OK;
+}
+
+/* The best ratios of one axis, dealt out over meshes of two. */
+static enum status ask_meshes(struct asking *k, const double *ratios, struct error *err)
+{
+    struct spmd_question q = k->q;
+    struct sharding s = *q.s;
+    struct spmd_mesh_best best;
+    s.n_ratios = 1;
+    if (ratios) s.ratios = ratios;
+    q.s = &s;
+    TRY(spmd_best_mesh(k->a, &q, &best, err));
+    k->work += best.work_ns;
+    if (best.answer.ns < k->out->ns) take(k, &q, &best.answer, best.sharding);
+    return OK;
+}
+
+static enum status ask(struct asking *k, const struct join_team *t, bool thorough,
+                       struct error *err)
+{
+    TRY(question(k->j, k->a, t, &k->q, err));
+    k->whole = !thorough && t->first_layer == 0 && t->last_layer == k->q.g->n_layers - 1;
+    if (!thorough) return ask_twice(k, err);
+    struct ratio_best best;
+    TRY(ratio_alternate(k->a, &k->q, &best, err));
+    k->work += best.work_ns;
+    if (best.answer.ns < INT64_MAX) take(k, &k->q, &best.answer, best.sharding);
+    if (t->n < MESH_FROM) return OK;
+    return ask_meshes(k, best.answer.ns < INT64_MAX ? best.sharding->ratios : NULL, err);
+}
+
+enum status join_stage(struct join *j, struct scorer *w, const struct join_team *t, bool thorough,
+                       struct join_answer *out, struct error *err)
+{
+    uint64_t key = join_key(t, thorough);
+    for (struct known *k = j->known; k; k = k->next)
+        if (k->key == key) return *out = k->answer, OK;
+    *out = (struct join_answer){.ns = INT64_MAX, .why = refusal(j, t)};
+    if (!out->why) {
+        struct arena *scratch = arena_new();
+        struct error why = {0};
+        struct asking k = {.j = j, .a = scratch, .out = out, .rough = t->rough};
+        enum status st = ask(&k, t, thorough, &why);
+        if (w) scorer_charge(w, k.work);
+        if (st != OK) *out = (struct join_answer){.ns = INT64_MAX};
+        if (out->sharding) out->sharding = sharding_copy(j->arena, out->sharding);
+        if (out->ns == INT64_MAX)
+            out->why = *why.text   ? arena_strdup(j->arena, why.text)
+                       : t->memory ? "no way to share the operators fits these devices' memory"
+                                   : "no way to share the operators was found";
+        arena_free(scratch);
+        if (st != OK && st != ERR_INPUT && st != ERR_INFEASIBLE)
+            return error_set(err, st, "%s", out->why);
+    }
+    struct known k = {key, *out, j->known};
+    j->known = arena_copy(j->arena, &k, sizeof k);
+    return OK;
+}
+
+const int64_t *join_memory(struct arena *a, const struct join_team *t)
+{
+    int64_t *out = ARENA_ARRAY(a, int64_t, (size_t)t->n);
+    const struct cluster *c = t->s->cluster;
+    for (int32_t k = 0; k < t->n; k++)
+        out[k] = c->types[c->devices[t->device[k]].type].memory_bytes;
+    return out;
+}
+
+void join_put(struct arena *a, const struct join_team *t, const struct join_answer *x,
+              struct plan_stage *out)
+{
+    bool same = out->first_layer == t->first_layer && out->last_layer == t->last_layer;
+    *out = (struct plan_stage){.first_layer = t->first_layer,
+                               .last_layer = t->last_layer,
+                               .device = t->device[0],
+                               .n_shards = t->n,
+                               .warmup = same ? out->warmup : 0,
+                               .receive_ahead = 2};
+    out->devices = arena_copy(a, t->device, (size_t)t->n * sizeof *t->device);
+    out->sharding = x->sharding;
+}

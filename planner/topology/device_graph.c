@@ -1,0 +1,433 @@
+#include "planner/topology/device_graph.h"
+
+#include "core/base/arena.h"
+#include "core/cluster/topology.h"
+#include "planner/topology/igraph_guard.h"
+
+#include <igraph.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Zones are parted only where each device's share falls by so much at once. */
+static const double ZONE_FACTOR = 3;
+
+/* --- routes --- */
+
+struct device_routes { /* open hash, never more than half full */
+    struct arena *arena, *scratch;
+    struct cost *cost;
+    struct topology *topology;
+    size_t n, capacity;
+    struct device_route **entries;
+};
+
+/* A message on several links goes at the pace of the slowest and arrives after all their latencies (sim/network/network.h). */
+static bool price_route(struct device_routes *r, const struct cluster *c, const int32_t type[2],
+                        const struct route *way, struct device_route *out)
+{
+    struct error unheard;
+    int32_t *hop = ARENA_ARRAY(r->arena, int32_t, (size_t)way->n_hops);
+    if (cost_link_of(r->cost, way->link[0], type[0], type[1], &out->link, &unheard) != OK)
+        return false;
+    out->own = link_of_every_pair(&c->links[way->link[0]]);
+    out->n_hops = way->n_hops, out->hop = hop;
+    for (int32_t i = 0; i < way->n_hops; i++) {
+        struct cost_link x;
+        hop[i] = 2 * way->link[i] + way->towards[i];
+        out->blocking |= c->links[way->link[i]].blocking;
+        if (i == 0) continue;
+        if (cost_link(r->cost, way->link[i], &x, &unheard) != OK) return false;
+        if (x.bandwidth_Bps < out->link.bandwidth_Bps) out->link.bandwidth_Bps = x.bandwidth_Bps;
+        out->link.latency_ns += x.latency_ns;
+    }
+    return true;
+}
+
+static struct device_route **find_route(struct device_routes *r, int64_t key)
+{
+    size_t at = (size_t)((uint64_t)key * UINT64_C(0x9E3779B97F4A7C15) >> 20);
+    for (;; at++) {
+        struct device_route **e = &r->entries[at & (r->capacity - 1)];
+        if (!*e || (*e)->key == key) return e;
+    }
+}
+
+static void grow_routes(struct device_routes *r)
+{
+    struct device_route **old = r->entries;
+    size_t n = r->capacity;
+    r->capacity *= 2;
+    r->entries = ARENA_ARRAY(r->arena, struct device_route *, r->capacity);
+    for (size_t i = 0; i < n; i++)
+        if (old[i]) *find_route(r, old[i]->key) = old[i];
+}
+
+const struct device_route *device_graph_route(const struct device_graph *g, int32_t from,
+                                              int32_t to, int32_t from_type, int32_t to_type)
+{
+    struct device_routes *r = g->routes;
+    if (from == to) return NULL;
+    if (from > to) return device_graph_route(g, to, from, to_type, from_type);
+    int64_t types = g->n_types, places = g->n_sites * types;
+    int64_t key = ((int64_t)g->site_of[from] * types + from_type) * places +
+                  (int64_t)g->site_of[to] * types + to_type + 1;
+    struct device_route **e = find_route(r, key);
+    if (!*e) {
+        if (2 * ++r->n > r->capacity) {
+            grow_routes(r);
+            e = find_route(r, key);
+        }
+        struct route way;
+        struct device_route *made = *e = ARENA_ARRAY(r->arena, struct device_route, 1);
+        made->key = key;
+        made->linked =
+            topology_route(r->topology, from, to, &way) &&
+            price_route(r, g->cluster, (const int32_t[2]){from_type, to_type}, &way, made);
+    }
+    return (*e)->linked ? *e : NULL;
+}
+
+const struct cost_link *device_graph_link(const struct device_graph *g, int32_t from, int32_t to)
+{
+    const struct device *d = g->cluster->devices;
+    const struct device_route *r = device_graph_route(g, from, to, d[from].type, d[to].type);
+    return r ? &r->link : NULL;
+}
+
+static struct device_routes *routes_new(struct arena *a, const struct cluster *c, struct cost *k)
+{
+    struct device_routes *r = ARENA_ARRAY(a, struct device_routes, 1);
+    *r = (struct device_routes){
+        .arena = a, .cost = k, .topology = topology_new(a, c), .capacity = 1024};
+    r->entries = ARENA_ARRAY(a, struct device_route *, r->capacity);
+    return r;
+}
+
+/* --- sites and their tree --- */
+
+struct tree_edge {
+    int32_t end[2], link;
+    double Bps, share;
+    bool cut;
+};
+struct tree {
+    struct arena *arena;
+    const struct cluster *c;
+    struct device_graph *g;
+    int32_t n_vertices, n_edges, n_tree; /* vertices: sites, then switches */
+    struct tree_edge *edges;             /* (n_edges); of the tree after find_tree: (n_tree) */
+    int32_t *first, *next;               /* half edges of a vertex: 2 · edge + end */
+    int32_t *weight;                     /* (n_vertices) devices */
+    int32_t *node_of_site;               /* (n_sites) */
+    int32_t *walk, *parent;              /* (n_vertices) depth first, and the half edge come by */
+    size_t capacity;
+};
+
+static void find_sites(struct tree *t)
+{
+    const struct cluster *c = t->c;
+    struct device_graph *g = t->g;
+    bool *own = ARENA_ARRAY(t->arena, bool, (size_t)c->n_nodes);
+    t->node_of_site = ARENA_ARRAY(t->arena, int32_t, (size_t)c->n_devices + 1);
+    for (int32_t i = 0; i < c->n_links; i++)
+        for (int32_t e = 0; e < c->links[i].n_ends; e++)
+            if (c->links[i].kind[e] == END_DEVICE) own[c->devices[c->links[i].end[e]].node] = true;
+    for (int32_t n = 0; n < c->n_nodes; n++)
+        for (int32_t d = 0; d < c->nodes[n].n_devices; d++) {
+            g->site_of[c->nodes[n].first_device + d] = g->n_sites;
+            t->node_of_site[g->n_sites] = n;
+            if (own[n] || d + 1 == c->nodes[n].n_devices) g->n_sites++;
+        }
+}
+
+static void add_edge(struct tree *t, int32_t a, int32_t b, int32_t link, double Bps)
+{
+    t->edges = arena_grow(t->arena, t->edges, (size_t)t->n_edges, &t->capacity, sizeof *t->edges);
+    t->edges[t->n_edges++] = (struct tree_edge){.end = {a, b}, .link = link, .Bps = Bps};
+}
+
+/* Sites of a link's end, from … to. */
+static void sites_of(const struct tree *t, const struct link *l, int end, int32_t *from,
+                     int32_t *to)
+{
+    const struct cluster *c = t->c;
+    if (l->kind[end] == END_SWITCH) {
+        *from = *to = t->g->n_sites + l->end[end];
+    } else if (l->kind[end] == END_DEVICE) {
+        *from = *to = t->g->site_of[l->end[end]];
+    } else {
+        const struct node_spec *n = &c->nodes[l->end[end]];
+        *from = t->g->site_of[n->first_device];
+        *to = t->g->site_of[n->first_device + n->n_devices - 1];
+    }
+}
+
+/* A link of every two devices joins all sites alike: each with the first one, or with the one before on its node. */
+static enum status every_edges(struct tree *t, struct cost *k, int32_t link, struct error *err)
+{
+    const struct cluster *c = t->c;
+    bool inside = c->links[link].kind[0] == END_INSIDE;
+    int32_t *first = ARENA_ARRAY(t->arena, int32_t, (size_t)t->g->n_sites);
+    for (int32_t d = t->g->n_devices - 1; d >= 0; d--) first[t->g->site_of[d]] = d;
+    for (int32_t s = 1; s < t->g->n_sites; s++) {
+        int32_t other = inside ? s - 1 : 0;
+        const struct device *a = &c->devices[first[other]], *b = &c->devices[first[s]];
+        struct cost_link cost;
+        if ((a->node == b->node) != inside) continue;
+        TRY(cost_link_of(k, link, a->type, b->type, &cost, err));
+        add_edge(t, other, s, link, cost.bandwidth_Bps);
+    }
+    return OK;
+}
+
+static enum status find_edges(struct tree *t, struct cost *k, struct error *err)
+{
+    for (int32_t i = 0; i < t->c->n_links; i++) {
+        const struct link *l = &t->c->links[i];
+        struct cost_link cost;
+        int32_t a, a_last, b, b_last;
+        if (link_of_every_pair(l)) {
+            TRY(every_edges(t, k, i, err));
+            continue;
+        }
+        TRY(cost_link(k, i, &cost, err));
+        if (link_of_every_pair(l)) {
+            for (int32_t v = 0; v + 1 < t->g->n_sites; v++)
+                if ((t->node_of_site[v] == t->node_of_site[v + 1]) == (l->kind[0] == END_INSIDE))
+                    add_edge(t, v, v + 1, i, cost.bandwidth_Bps);
+            continue;
+        }
+        sites_of(t, l, 0, &a, &a_last);
+        if (l->n_ends == 1) {
+            for (; a < a_last; a++) add_edge(t, a, a + 1, i, cost.bandwidth_Bps);
+            continue;
+        }
+        sites_of(t, l, 1, &b, &b_last);
+        for (int32_t x = a; x <= a_last; x++) add_edge(t, x, b, i, cost.bandwidth_Bps);
+        for (int32_t y = b + 1; y <= b_last; y++) add_edge(t, a, y, i, cost.bandwidth_Bps);
+    }
+    return OK;
+}
+
+/* Keeps the edges of a maximum spanning forest by bandwidth. */
+static enum status find_tree(struct tree *t, struct error *err)
+{
+    igraph_t graph;
+    igraph_vector_int_t ends = {0}, kept = {0}; /* all zero is empty, and may be destroyed */
+    igraph_vector_t weight = {0};
+    igraph_integer_t n = t->n_edges;
+    enum status st;
+    igraph_guard_enter();
+    bool made = false;
+    st = igraph_guard(igraph_vector_int_init(&ends, 2 * n), "edges of the devices", err);
+    if (st == OK) st = igraph_guard(igraph_vector_int_init(&kept, 0), "a tree of devices", err);
+    if (st == OK) st = igraph_guard(igraph_vector_init(&weight, n), "weights of links", err);
+    for (igraph_integer_t i = 0; i < n && st == OK; i++) {
+        VECTOR(ends)[2 * i] = t->edges[i].end[0];
+        VECTOR(ends)[2 * i + 1] = t->edges[i].end[1];
+        VECTOR(weight)[i] = 1 / t->edges[i].Bps;
+    }
+    if (st == OK)
+        st = igraph_guard(igraph_create(&graph, &ends, t->n_vertices, IGRAPH_UNDIRECTED),
+                          "a graph of the devices", err);
+    made = st == OK;
+    if (st == OK)
+        st = igraph_guard(igraph_minimum_spanning_tree(&graph, &kept, &weight),
+                          "a spanning tree of the devices", err);
+    for (igraph_integer_t i = 0; st == OK && i < igraph_vector_int_size(&kept); i++)
+        t->edges[n + i] = t->edges[VECTOR(kept)[i]];
+    if (st == OK) {
+        t->n_tree = (int32_t)igraph_vector_int_size(&kept);
+        memmove(t->edges, t->edges + n, (size_t)t->n_tree * sizeof *t->edges);
+    }
+    if (made) igraph_destroy(&graph);
+    igraph_vector_destroy(&weight);
+    igraph_vector_int_destroy(&kept);
+    igraph_vector_int_destroy(&ends);
+    igraph_guard_leave();
+    return st;
+}
+
+/* Half edges of every vertex, in the order of the tree's list. */
+static void link_vertices(struct tree *t)
+{
+    memset(t->first, -1, (size_t)t->n_vertices * sizeof *t->first);
+    for (int32_t h = 2 * t->n_tree - 1; h >= 0; h--) {
+        int32_t v = t->edges[h / 2].end[h % 2];
+        t->next[h] = t->first[v];
+        t->first[v] = h;
+    }
+}
+
+/* Depth first from every vertex not yet seen; a vertex's half edge back to where it was come from is its parent. */
+static void walk_tree(struct tree *t)
+{
+    int32_t *stack = ARENA_ARRAY(t->arena, int32_t, (size_t)t->n_vertices), n = 0;
+    bool *seen = ARENA_ARRAY(t->arena, bool, (size_t)t->n_vertices);
+    for (int32_t root = 0; root < t->n_vertices; root++) {
+        int32_t depth = 0;
+        if (seen[root]) continue;
+        seen[root] = true;
+        t->parent[root] = -1;
+        stack[depth++] = root;
+        while (depth) {
+            int32_t v = stack[--depth];
+            t->walk[n++] = v;
+            for (int32_t h = t->first[v]; h >= 0; h = t->next[h]) {
+                int32_t to = t->edges[h / 2].end[1 - h % 2];
+                if (seen[to]) continue;
+                seen[to] = true;
+                t->parent[to] = h;
+                stack[depth++] = to;
+            }
+        }
+    }
+}
+
+static int by_share(const void *x, const void *y)
+{
+    double a = *(const double *)x, b = *(const double *)y;
+    return (a < b) - (a > b);
+}
+
+/* Marks the edges to cut: below the largest fall of shares. */
+static void find_shares(struct tree *t)
+{
+    struct device_graph *g = t->g;
+    double *share = ARENA_ARRAY(t->arena, double, (size_t)t->n_tree + 1), least = 0;
+    int32_t n = 0;
+    for (int32_t i = t->n_vertices - 1; i >= 0; i--) { /* weight: of the subtree */
+        int32_t v = t->walk[i], h = t->parent[v];
+        if (h < 0) continue;
+        struct tree_edge *e = &t->edges[h / 2];
+        int32_t inside = t->weight[v];
+        int32_t side = inside < g->n_devices - inside ? inside : g->n_devices - inside;
+        if (link_of_every_pair(&t->c->links[e->link]) && side > 0) side = 1; /* each has its own */
+        e->share = side > 0 ? e->Bps / side : INFINITY;
+        t->weight[e->end[h % 2]] += inside;
+        if (isinf(e->share)) continue;
+        if (g->bottleneck < 0 || e->share < least) least = e->share, g->bottleneck = e->link;
+        share[n++] = e->share;
+    }
+    if (n > 1) qsort(share, (size_t)n, sizeof *share, by_share);
+    double fall = ZONE_FACTOR, cut = 0;
+    for (int32_t i = 0; i + 1 < n; i++)
+        if (share[i] >= fall * share[i + 1]) fall = share[i] / share[i + 1], cut = share[i + 1];
+    g->zone_share_Bps = cut;
+    for (int32_t i = 0; i < t->n_tree; i++) t->edges[i].cut = t->edges[i].share <= cut;
+}
+
+/* Devices in the order of the walk; a zone goes on until a cut edge or a new root. Zones without devices take no number. */
+static void find_order(struct tree *t)
+{
+    struct device_graph *g = t->g;
+    int32_t *label = ARENA_ARRAY(t->arena, int32_t, (size_t)t->n_vertices), labels = 0, n = 0;
+    int32_t *zone = ARENA_ARRAY(t->arena, int32_t, (size_t)t->n_vertices);
+    int32_t *first = ARENA_ARRAY(t->arena, int32_t, (size_t)g->n_sites + 1);
+    for (int32_t d = 0; d < g->n_devices; d++) first[g->site_of[d] + 1] = d + 1;
+    for (int32_t i = 0; i < t->n_vertices; i++) {
+        int32_t v = t->walk[i], h = t->parent[v];
+        bool fresh = h < 0 || t->edges[h / 2].cut;
+        label[v] = fresh ? labels++ : label[t->edges[h / 2].end[h % 2]];
+        if (fresh) zone[label[v]] = -1;
+        if (v >= g->n_sites) continue;
+        if (zone[label[v]] < 0) zone[label[v]] = g->n_zones++;
+        for (int32_t d = first[v]; d < first[v + 1]; d++) {
+            g->order[n++] = d;
+            g->zone_of[d] = zone[label[v]];
+        }
+    }
+}
+
+static enum status find_places(struct tree *t, struct cost *k, struct error *err)
+{
+    struct device_graph *g = t->g;
+    find_sites(t);
+    TRY(find_edges(t, k, err));
+    t->n_vertices = g->n_sites + t->c->n_switches;
+    size_t n = (size_t)t->n_vertices, edges = (size_t)t->n_edges;
+    struct tree_edge *room = ARENA_ARRAY(t->arena, struct tree_edge, edges + n);
+    if (edges) memcpy(room, t->edges, edges * sizeof *room);
+    t->edges = room;
+    TRY(find_tree(t, err));
+    t->first = ARENA_ARRAY(t->arena, int32_t, n), t->next = ARENA_ARRAY(t->arena, int32_t, 2 * n);
+    t->weight = ARENA_ARRAY(t->arena, int32_t, n), t->walk = ARENA_ARRAY(t->arena, int32_t, n);
+    t->parent = ARENA_ARRAY(t->arena, int32_t, n);
+    for (int32_t d = 0; d < g->n_devices; d++) t->weight[g->site_of[d]]++;
+    link_vertices(t);
+    walk_tree(t);
+    find_shares(t);
+    find_order(t);
+    return OK;
+}
+
+/* --- kinds --- */
+
+/* How finely kinds are told apart: by type, zone and node; by type and zone; by type. */
+enum { LEVELS = 3 };
+static int32_t count_kinds(struct arena *a, struct device_graph *g, int level)
+{
+    const struct cluster *c = g->cluster;
+    size_t types = (size_t)c->n_types;
+    int32_t *on_node = ARENA_ARRAY(a, int32_t, (size_t)c->n_nodes * types);
+    for (int32_t d = 0; d < g->n_devices; d++)
+        on_node[(size_t)c->devices[d].node * types + (size_t)c->devices[d].type]++;
+    g->n_kinds = 0;
+    for (int32_t i = 0; i < g->n_devices; i++) {
+        int32_t d = g->order[i], k = 0, type = c->devices[d].type;
+        int32_t per_node = on_node[(size_t)c->devices[d].node * types + (size_t)type];
+        int32_t zone = level < 2 ? g->zone_of[d] : 0;
+        for (; k < g->n_kinds; k++)
+            if (g->kinds[k].type == type && g->kinds[k].zone == zone &&
+                (level > 0 || g->kinds[k].per_node == per_node))
+                break;
+        if (k == g->n_kinds) {
+            if (k == KINDS_MOST) return -1;
+            g->kinds[g->n_kinds++] =
+                (struct kind){.type = type, .zone = zone, .per_node = per_node};
+        }
+        g->kinds[k].n++;
+        g->kind_of[d] = k;
+    }
+    return g->n_kinds;
+}
+
+static enum status find_kinds(struct arena *a, struct device_graph *g, struct error *err)
+{
+    int level = 0;
+    g->kinds = ARENA_ARRAY(a, struct kind, KINDS_MOST);
+    while (level < LEVELS && count_kinds(a, g, level) < 0) level++;
+    if (level == LEVELS)
+        return error_set(err, ERR_INPUT,
+                         "cluster '%s' has devices of more than %d types: a planner tells so many "
+                         "apart at most",
+                         g->cluster->name, KINDS_MOST);
+    for (int32_t k = 0; k < g->n_kinds; k++) {
+        g->kinds[k].devices = ARENA_ARRAY(a, int32_t, (size_t)g->kinds[k].n);
+        g->kinds[k].n = 0;
+    }
+    for (int32_t i = 0; i < g->n_devices; i++) {
+        struct kind *k = &g->kinds[g->kind_of[g->order[i]]];
+        k->devices[k->n++] = g->order[i];
+    }
+    return OK;
+}
+
+enum status device_graph_new(struct arena *a, const struct cluster *c, struct cost *k,
+                             struct device_graph **out, struct error *err)
+{
+    size_t n = (size_t)c->n_devices;
+    struct device_graph *g = *out = ARENA_ARRAY(a, struct device_graph, 1);
+    *g = (struct device_graph){
+        .cluster = c, .n_devices = c->n_devices, .n_types = cost_types(k), .bottleneck = -1};
+    g->site_of = ARENA_ARRAY(a, int32_t, n), g->zone_of = ARENA_ARRAY(a, int32_t, n);
+    g->kind_of = ARENA_ARRAY(a, int32_t, n), g->order = ARENA_ARRAY(a, int32_t, n);
+    g->routes = routes_new(a, c, k);
+    struct arena *scratch = arena_new();
+    struct tree t = {.arena = scratch, .c = c, .g = g};
+    enum status st = find_places(&t, k, err);
+    if (st == OK) st = find_kinds(a, g, err);
+    arena_free(scratch);
+    return st;
+}

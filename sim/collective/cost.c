@@ -1,0 +1,433 @@
+/* Each way is made of passes: a ring, a line, a tree, rounds of pairs. A pass takes the instant at which each member is free
+ * and leaves the instant at which its part is over. That is all that one pass must know of the one before, so that
+ * unequal nodes and shards need nothing of their own.
+ * Instants saturate at MOST_NS, 73 years, which is reported at the end. */
+#include "sim/collective/cost.h"
+
+#include "core/base/arena.h"
+#include "core/program/program.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#define MOST_NS (INT64_MAX / 4)
+#define MOST_BYTES ((int64_t)1 << 50)
+
+struct walk {
+    const struct collective *c;
+    const struct collective_hops *hops;
+    struct arena *scratch;
+    int64_t *free_ns; /* (members) each member's part is over */
+};
+
+/* --- shapes ---------------------------------------------------------------------------------- */
+
+int64_t collective_chunk(int64_t elements, int32_t c, int32_t n)
+{
+    const struct group g = {.elements = elements, .n_members = n};
+    int64_t first, last;
+    c %= n;
+    group_chunk(&g, c < 0 ? c + n : c, &first, &last);
+    return last - first;
+}
+
+int32_t collective_pieces(const struct collective *c, int64_t elements)
+{
+    int64_t piece = c->piece_bytes > 0 ? c->piece_bytes : COLLECTIVE_PIECE_BYTES;
+    int64_t bytes = elements * c->element_bytes, n = bytes / piece + (bytes % piece != 0);
+    if (n > elements) n = elements;
+    return n > COLLECTIVE_PIECES ? COLLECTIVE_PIECES : (int32_t)n;
+}
+
+/* Numbered in order: the lowest set bit is the height; a parent stands one higher, on the side where there is one. */
+int32_t collective_parent(int32_t member, int32_t n)
+{
+    if (!member) return -1;
+    int32_t low = member & -member, below = member ^ low;
+    int64_t parent = (int64_t)below | (int64_t)low << 1;
+    return parent < n ? (int32_t)parent : below;
+}
+
+/* --- checks ---------------------------------------------------------------------------------- */
+
+static enum status check_way(const struct collective *c, struct error *err)
+{
+    if ((int)c->kind < 0 || c->kind >= COLLECTIVE_KIND_COUNT || (int)c->way < 0 ||
+        c->way >= COLLECTIVE_WAY_COUNT)
+        return error_set(err, ERR_INPUT, "no such collective");
+    if (collective_can(c->kind, c->way)) return OK;
+    char choices[128] = "";
+    size_t at = 0;
+    for (int w = 0; w < COLLECTIVE_WAY_COUNT; w++)
+        if (collective_can(c->kind, (enum collective_way)w) && at < sizeof choices)
+            at += (size_t)snprintf(choices + at, sizeof choices - at, "%s%s", at ? ", " : "",
+                                   collective_way_names[w]);
+    return error_set(err, ERR_INPUT, "%s is no way to do %s; it can be done by %s",
+                     collective_way_name(c->way), collective_kind_name(c->kind), choices);
+}
+
+static enum status check_shards(const struct collective *c, struct error *err)
+{
+    int64_t left = c->elements;
+    if (!c->shards) return OK;
+    if (c->kind != COLLECTIVE_ALL_GATHER && c->kind != COLLECTIVE_REDUCE_SCATTER)
+        return error_set(err, ERR_INPUT, "%s has no shards", collective_kind_name(c->kind));
+    for (int32_t i = 0; i < c->n_members; i++) {
+        if (c->shards[i] < 0 || c->shards[i] > left)
+            return error_set(err, ERR_INPUT,
+                             "shard %" PRId32 " of %" PRId64 " elements does not fit in %" PRId64,
+                             i, c->shards[i], c->elements);
+        left -= c->shards[i];
+    }
+    return left ? error_set(err, ERR_INPUT, "the shards leave %" PRId64 " of %" PRId64 " elements",
+                            left, c->elements)
+                : OK;
+}
+
+static enum status check_nodes(const struct collective *c, struct error *err)
+{
+    int32_t run = 1, first_run = 0;
+    for (int32_t i = 1; c->node && i <= c->n_members; i++, run++) {
+        if (i < c->n_members && c->node[i] == c->node[i - 1]) continue;
+        if (i < c->n_members && c->node[i] < c->node[i - 1])
+            return error_set(err, ERR_INPUT, "members of one node must stand together");
+        if (!first_run) first_run = run;
+        if (c->way == WAY_SHARDED && run != first_run)
+            return error_set(err, ERR_INPUT,
+                             "sharded needs as many members on every node: one has %" PRId32
+                             ", another %" PRId32,
+                             first_run, run);
+        run = 0;
+    }
+    return OK;
+}
+
+enum status collective_check(const struct collective *c, struct error *err)
+{
+    TRY(check_way(c, err));
+    if (c->n_members < 1 || c->n_members > COLLECTIVE_MEMBERS)
+        return error_set(err, ERR_INPUT, "%" PRId32 " members: there can be 1 to %d", c->n_members,
+                         (int)COLLECTIVE_MEMBERS);
+    if (c->element_bytes < 1 || c->elements < 0 || c->piece_bytes < 0 ||
+        c->elements > MOST_BYTES / c->element_bytes / c->n_members)
+        return error_set(err, ERR_INPUT,
+                         "%" PRId64 " elements of %" PRId32 " bytes for %" PRId32
+                         " members: at most 1 PiB in all",
+                         c->elements, c->element_bytes, c->n_members);
+    TRY(check_shards(c, err));
+    return check_nodes(c, err);
+}
+
+/* --- passes ---------------------------------------------------------------------------------- */
+
+static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
+
+struct moved {
+    int64_t left_ns, arrival_ns;
+};
+static struct moved move(const struct cost_link *hop, int64_t ready_ns, int64_t bytes)
+{
+    int64_t left = ready_ns + cost_occupancy_ns(hop, bytes), arrival = left + hop->latency_ns;
+    return (struct moved){left < MOST_NS ? left : MOST_NS, arrival < MOST_NS ? arrival : MOST_NS};
+}
+
+/* From each of the first n_hops members to the one behind it, behind the last stands the first. */
+static struct cost_link *hops_of(const struct walk *w, const int32_t *member, int32_t n,
+                                 int32_t n_hops)
+{
+    struct cost_link *hops = ARENA_ARRAY(w->scratch, struct cost_link, (size_t)n);
+    for (int32_t i = 0; i < n_hops; i++)
+        hops[i] = w->hops->hop(w->hops->of, member[i], member[(i + 1) % n]);
+    return hops;
+}
+
+static bool alike(const struct walk *w, const int32_t *member, int32_t n, const int64_t *chunk,
+                  const struct cost_link *hops)
+{
+    for (int32_t i = 1; i < n; i++)
+        if (chunk[i] != chunk[0] || hops[i].bandwidth_Bps != hops[0].bandwidth_Bps ||
+            hops[i].latency_ns != hops[0].latency_ns ||
+            w->free_ns[member[i]] != w->free_ns[member[0]])
+            return false;
+    return true;
+}
+
+/* In step k the i-th of n members sends chunk (i + ahead − k) mod n of so many bytes to the next. */
+static void ring(const struct walk *w, const int32_t *member, int32_t n, const int64_t *chunk,
+                 int32_t ahead, int32_t steps)
+{
+    if (n < 2) return;
+    const struct cost_link *hops = hops_of(w, member, n, n);
+    int64_t *now = ARENA_ARRAY(w->scratch, int64_t, (size_t)n),
+            *next = ARENA_ARRAY(w->scratch, int64_t, (size_t)n);
+    if (alike(w, member, n, chunk, hops)) {
+        int64_t each = move(&hops[0], 0, chunk[0]).arrival_ns, t = w->free_ns[member[0]];
+        if (!chunk[0]) each = 0;
+        t = each && steps > (MOST_NS - t) / each ? MOST_NS : t + steps * each;
+        for (int32_t i = 0; i < n; i++) w->free_ns[member[i]] = t;
+        return;
+    }
+    for (int32_t i = 0; i < n; i++) now[i] = w->free_ns[member[i]];
+    for (int32_t k = 0; k < steps; k++) {
+        for (int32_t i = 0; i < n; i++) next[i] = now[i];
+        for (int32_t i = 0; i < n; i++) {
+            int32_t to = (i + 1) % n, c = (i + ahead - k) % n;
+            int64_t bytes = chunk[c < 0 ? c + n : c];
+            if (!bytes) continue;
+            struct moved m = move(&hops[i], later(now[i], now[to]), bytes);
+            next[i] = later(next[i], m.left_ns);
+            next[to] = later(next[to], m.arrival_ns);
+        }
+        int64_t *swap = now;
+        now = next, next = swap;
+    }
+    for (int32_t i = 0; i < n; i++) w->free_ns[member[i]] = now[i];
+}
+
+/* Down a line of n members in pieces: a piece goes on as soon as it has come, behind the piece before it. */
+static void line(const struct walk *w, const int32_t *member, int32_t n, int64_t elements)
+{
+    int32_t pieces = collective_pieces(w->c, elements);
+    if (n < 2) return;
+    const struct cost_link *hops = hops_of(w, member, n, n - 1);
+    int64_t *start = ARENA_ARRAY(w->scratch, int64_t, (size_t)n),
+            *left = ARENA_ARRAY(w->scratch, int64_t, (size_t)n);
+    for (int32_t i = 0; i < n; i++) start[i] = w->free_ns[member[i]];
+    for (int32_t p = 0; p < pieces; p++) {
+        int64_t bytes = collective_chunk(elements, p, pieces) * w->c->element_bytes;
+        int64_t here = start[0];
+        for (int32_t i = 0; i + 1 < n; i++) {
+            int64_t ready = later(later(here, start[i]), start[i + 1]);
+            struct moved m = move(&hops[i], later(ready, left[i]), bytes);
+            left[i] = m.left_ns;
+            here = m.arrival_ns;
+            w->free_ns[member[i]] = later(w->free_ns[member[i]], m.left_ns);
+            w->free_ns[member[i + 1]] = later(w->free_ns[member[i + 1]], m.arrival_ns);
+        }
+    }
+}
+
+/* All members, root 0: sums up where `up`, results down. Children have a lower lowest bit than their parents, so that
+ * going through the bits in order meets children first. */
+static void tree(const struct walk *w, bool up)
+{
+    int32_t n = w->c->n_members, pieces = collective_pieces(w->c, w->c->elements), at = 0;
+    int32_t *order = ARENA_ARRAY(w->scratch, int32_t, (size_t)n);
+    int64_t *start = ARENA_ARRAY(w->scratch, int64_t, (size_t)n),
+            *up_left = ARENA_ARRAY(w->scratch, int64_t, (size_t)n),
+            *down_left = ARENA_ARRAY(w->scratch, int64_t, (size_t)n),
+            *here = ARENA_ARRAY(w->scratch, int64_t, (size_t)n);
+    for (int64_t low = 1; low < n; low *= 2)
+        for (int64_t i = low; i < n; i += 2 * low) order[at++] = (int32_t)i;
+    for (int32_t i = 0; i < n; i++) start[i] = w->free_ns[i];
+    for (int32_t p = 0; p < pieces; p++) {
+        int64_t bytes = collective_chunk(w->c->elements, p, pieces) * w->c->element_bytes;
+        for (int32_t i = 0; i < n; i++) here[i] = start[i];
+        for (int32_t k = 0; up && k < n - 1; k++) {
+            int32_t i = order[k], to = collective_parent(i, n);
+            struct cost_link hop = w->hops->hop(w->hops->of, i, to);
+            struct moved m = move(&hop, later(later(here[i], start[to]), up_left[i]), bytes);
+            up_left[i] = m.left_ns;
+            here[to] = later(here[to], m.arrival_ns);
+            w->free_ns[i] = later(w->free_ns[i], m.left_ns);
+        }
+        w->free_ns[0] = later(w->free_ns[0], here[0]);
+        for (int32_t k = n - 2; k >= 0; k--) {
+            int32_t i = order[k], from = collective_parent(i, n);
+            struct cost_link hop = w->hops->hop(w->hops->of, from, i);
+            struct moved m = move(&hop, later(later(here[from], start[i]), down_left[i]), bytes);
+            down_left[i] = m.left_ns;
+            here[i] = m.arrival_ns;
+            w->free_ns[from] = later(w->free_ns[from], m.left_ns);
+            w->free_ns[i] = later(w->free_ns[i], m.arrival_ns);
+        }
+    }
+}
+
+static void pairs(const struct walk *w)
+{
+    int32_t n = w->c->n_members;
+    int64_t *now = ARENA_ARRAY(w->scratch, int64_t, (size_t)n);
+    for (int32_t k = 1; k < n; k++) {
+        for (int32_t i = 0; i < n; i++) now[i] = w->free_ns[i];
+        for (int32_t i = 0; i < n; i++) {
+            int32_t to = (i + k) % n;
+            int64_t bytes = collective_chunk(w->c->elements, to, n) * w->c->element_bytes;
+            if (!bytes) continue;
+            struct cost_link hop = w->hops->hop(w->hops->of, i, to);
+            struct moved m = move(&hop, later(now[i], now[to]), bytes);
+            w->free_ns[i] = later(w->free_ns[i], m.left_ns);
+            w->free_ns[to] = later(w->free_ns[to], m.arrival_ns);
+        }
+    }
+}
+
+/* --- ways ------------------------------------------------------------------------------------ */
+
+static int32_t *members(const struct walk *w, int32_t first, int32_t n, int32_t step)
+{
+    int32_t *out = ARENA_ARRAY(w->scratch, int32_t, (size_t)n);
+    for (int32_t i = 0; i < n; i++) {
+        int32_t m = (first + i * step) % w->c->n_members;
+        out[i] = m < 0 ? m + w->c->n_members : m;
+    }
+    return out;
+}
+
+static int64_t *chunks(const struct walk *w, int64_t elements, int32_t n)
+{
+    int64_t *out = ARENA_ARRAY(w->scratch, int64_t, (size_t)n);
+    for (int32_t i = 0; i < n; i++) out[i] = collective_chunk(elements, i, n) * w->c->element_bytes;
+    return out;
+}
+
+static int64_t shard(const struct collective *c, int32_t i)
+{
+    return c->shards ? c->shards[i] : collective_chunk(c->elements, i, c->n_members);
+}
+
+/* All-gather: member i starts with shard i; reduce-scatter: it ends with it. */
+static void shards_round(const struct walk *w)
+{
+    const struct collective *c = w->c;
+    int32_t n = c->n_members;
+    int64_t *chunk = ARENA_ARRAY(w->scratch, int64_t, (size_t)n), most = 0;
+    for (int32_t i = 0; i < n; i++) {
+        chunk[i] = shard(c, i) * c->element_bytes;
+        most = later(most, chunk[i]);
+    }
+    for (int32_t i = 0; c->way == WAY_PADDED && i < n; i++) chunk[i] = most;
+    ring(w, members(w, 0, n, 1), n, chunk, c->kind == COLLECTIVE_ALL_GATHER ? 0 : -1, n - 1);
+}
+
+static void grouped(const struct walk *w)
+{
+    int32_t n = w->c->n_members, last = w->c->kind == COLLECTIVE_ALL_GATHER ? 0 : 1;
+    for (int32_t i = 0; i < n; i++) line(w, members(w, i + last, n, 1), n, shard(w->c, i));
+}
+
+static int32_t node_end(const struct collective *c, int32_t first)
+{
+    int32_t end = first + 1;
+    if (!c->node) return c->n_members;
+    while (end < c->n_members && c->node[end] == c->node[first]) end++;
+    return end;
+}
+
+static void leader(const struct walk *w)
+{
+    const struct collective *c = w->c;
+    int32_t *leaders = ARENA_ARRAY(w->scratch, int32_t, (size_t)c->n_members), n = 0;
+    for (int32_t i = 0, end; i < c->n_members; i = end) {
+        end = node_end(c, i);
+        leaders[n++] = i;
+        line(w, members(w, end - 1, end - i, -1), end - i, c->elements);
+    }
+    ring(w, leaders, n, chunks(w, c->elements, n), 0, 2 * (n - 1));
+    for (int32_t i = 0, end; i < c->n_members; i = end) {
+        end = node_end(c, i);
+        line(w, members(w, i, end - i, 1), end - i, c->elements);
+    }
+}
+
+static void sharded(const struct walk *w)
+{
+    const struct collective *c = w->c;
+    int32_t g = node_end(c, 0), nodes = c->n_members / g;
+    for (int32_t i = 0; i < nodes; i++)
+        ring(w, members(w, i * g, g, 1), g, chunks(w, c->elements, g), 0, g - 1);
+    for (int32_t l = 0; l < g; l++) /* after its reduce-scatter local rank l has chunk l + 1 */
+        ring(w, members(w, l, nodes, g), nodes,
+             chunks(w, collective_chunk(c->elements, l + 1, g), nodes), 0, 2 * (nodes - 1));
+    for (int32_t i = 0; i < nodes; i++)
+        ring(w, members(w, i * g, g, 1), g, chunks(w, c->elements, g), 1, g - 1);
+}
+
+static void all(const struct walk *w)
+{
+    const struct collective *c = w->c;
+    int32_t n = c->n_members;
+    struct collective whole = *c;
+    struct walk there = *w;
+    switch (c->way) {
+    case WAY_RING:
+        if (c->kind == COLLECTIVE_ALL_REDUCE)
+            ring(w, members(w, 0, n, 1), n, chunks(w, c->elements, n), 0, 2 * (n - 1));
+        else
+            shards_round(w);
+        return;
+    case WAY_PADDED:
+        shards_round(w);
+        return;
+    case WAY_TREE:
+        tree(w, c->kind == COLLECTIVE_ALL_REDUCE);
+        return;
+    case WAY_CHAIN:
+        if (c->kind == COLLECTIVE_ALL_REDUCE) { /* the whole vector is one piece */
+            whole.piece_bytes = later(1, c->elements * c->element_bytes);
+            there.c = &whole;
+        }
+        line(&there, members(w, 0, n, 1), n, c->elements);
+        if (c->kind == COLLECTIVE_ALL_REDUCE)
+            line(&there, members(w, n - 1, n, -1), n, c->elements);
+        return;
+    case WAY_GROUPED:
+        grouped(w);
+        return;
+    case WAY_LEADER:
+        leader(w);
+        return;
+    case WAY_SHARDED:
+        sharded(w);
+        return;
+    case WAY_PAIRWISE:
+        pairs(w);
+        return;
+    case COLLECTIVE_WAY_COUNT:
+        break;
+    }
+    BUG("way %d of a collective", (int)c->way);
+}
+
+enum status collective_ns(const struct collective *c, const struct collective_hops *h,
+                          const int64_t *start_ns, int64_t *end_ns, int64_t *out_ns,
+                          struct error *err)
+{
+    TRY(collective_check(c, err));
+    struct arena *scratch = arena_new();
+    struct walk w = {c, h, scratch, ARENA_ARRAY(scratch, int64_t, (size_t)c->n_members)};
+    for (int32_t i = 0; start_ns && i < c->n_members; i++) w.free_ns[i] = start_ns[i];
+    all(&w);
+    *out_ns = 0;
+    for (int32_t i = 0; i < c->n_members; i++) {
+        *out_ns = later(*out_ns, w.free_ns[i]);
+        if (end_ns) end_ns[i] = w.free_ns[i];
+    }
+    arena_free(scratch);
+    if (*out_ns < MOST_NS) return OK;
+    return error_set(err, ERR_INPUT, "%s takes more than 73 years", collective_kind_name(c->kind));
+}
+
+void collective_split(int32_t k, const double *ring_Bps, int64_t elements, int64_t *out)
+{
+    double sum = 0;
+    int64_t left = elements;
+    for (int32_t i = 0; i < k; i++) sum += ring_Bps[i];
+    for (int32_t i = 0; i < k; i++) {
+        out[i] = (int64_t)floor((double)elements * (ring_Bps[i] / sum));
+        if (out[i] > left) out[i] = left; /* doubles beyond 2^53 */
+        left -= out[i];
+    }
+    while (left > 0) { /* fewer than k turns, but for rounding of very large counts */
+        int32_t best = 0;
+        double most = -INFINITY;
+        for (int32_t i = 0; i < k; i++) {
+            double owed = (double)elements * (ring_Bps[i] / sum) - (double)out[i];
+            if (owed > most) most = owed, best = i;
+        }
+        int64_t step = left > k ? left / k : 1;
+        out[best] += step;
+        left -= step;
+    }
+}

@@ -1,0 +1,229 @@
+#include "sim/engine/code.h"
+
+#include "core/base/arena.h"
+#include "sim/engine/sim.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+struct writer {
+    struct arena *a;
+    const struct code_pricing *by;
+    const struct program *p;
+    const struct program_stage *s;
+    int32_t device;
+    int32_t n;
+    struct code *code; /* room for the longest procedure of the stage */
+    /* The stretch since the host and the card last waited for one another. */
+    int32_t stretch;
+    int64_t kernels_ns, issue_ns;
+    int64_t alone_ns; /* operators since the call began or devices met */
+};
+
+static void put(struct writer *w, enum code_kind kind, int32_t arg, int64_t amount)
+{
+    w->code[w->n++] = (struct code){kind, arg, amount};
+}
+
+int32_t code_room(const struct program *p, int32_t channel)
+{
+    const struct channel *c = &p->channels[channel];
+    const struct program_stage *s = &p->stages[c->from_stage];
+    int32_t ring = s->slots[c->from_slot].ring;
+    return ring >= 0 && s->rings[ring].sent == channel ? s->rings[ring].count : 0;
+}
+
+static bool put_room(struct writer *w, const struct procedure *f)
+{
+    bool any = false;
+    for (int32_t r = 0; r < w->s->n_rings; r++) {
+        const struct ring *ring = &w->s->rings[r];
+        if (ring->sent < 0 || !procedure_writes_ring(w->s, f, r)) continue;
+        put(w, CODE_ROOM, ring->sent, ring->count);
+        any = true;
+    }
+    return any;
+}
+
+/* Buffers that a call of this letter gives life to, and those it ends; what waits for the update dies all at once. */
+static int64_t born_bytes(const struct program_stage *s, char letter)
+{
+    int64_t bytes = 0;
+    for (int32_t r = 0; r < s->n_rings; r++)
+        if (s->rings[r].birth == letter) bytes += s->rings[r].stride_bytes;
+    return bytes;
+}
+
+static int64_t dead_bytes(const struct program_stage *s, char letter)
+{
+    int64_t bytes = 0;
+    for (int32_t r = 0; r < s->n_rings; r++)
+        if (s->rings[r].death == letter)
+            bytes += s->rings[r].stride_bytes * (letter == 'U' ? s->microbatches : 1);
+    return bytes;
+}
+
+static enum status stretch(const struct writer *w, const struct program_op *op, double factor,
+                           int64_t *ns, struct error *err)
+{
+    if (factor == 1) return OK;
+    double longer = (double)*ns * factor;
+    if (!(longer >= 0 && longer <= (double)COST_MOST_NS))
+        return error_set(err, ERR_INPUT, "operator %s cannot take %g times as long on %s", op->name,
+                         factor, w->p->devices[w->device].name);
+    *ns = (int64_t)llround(longer);
+    return OK;
+}
+
+/* A message that the compute stream carries: over its slowest link, and all latencies of its way. It is its links' time,
+ * whatever the device's speed. */
+static enum status price_message(const struct writer *w, const struct program_op *op,
+                                 int64_t *out_ns, struct error *err)
+{
+    int32_t link = op->attrs.link;
+    if (link < 0 || link >= w->p->n_links)
+        return error_set(err, ERR_INPUT, "operator %s: unknown link %d", op->name, (int)link);
+    const struct program_link *l = &w->p->links[link];
+    int64_t bytes = shape_elements(&op->shapes.input[0]) * dtype_bytes(op->dtype), slowest = 0;
+    *out_ns = 0;
+    for (int32_t i = 0; i < (l->n_hops ? l->n_hops : 1); i++) {
+        int32_t hop = l->n_hops ? l->hop[i] : link;
+        double factor = w->by->scale && w->by->scale->link ? w->by->scale->link[hop] : 1;
+        struct cost_link c;
+        TRY(cost_program_link(w->by->cost, &w->p->links[hop], hop, &c, err));
+        int64_t ns = cost_occupancy_ns(&c, bytes);
+        TRY(stretch(w, op, factor, &ns, err));
+        TRY(stretch(w, op, factor, &c.latency_ns, err));
+        if (ns > slowest) slowest = ns;
+        *out_ns += c.latency_ns;
+        if (*out_ns > COST_MOST_NS)
+            return error_set(err, ERR_INPUT,
+                             "route %s: its latencies add up to more than ten years", l->name);
+    }
+    *out_ns += slowest;
+    return OK;
+}
+
+static enum status price(const struct writer *w, const struct program_op *op, int64_t *out_ns,
+                         struct error *err)
+{
+    const struct sim_scale *s = w->by->scale;
+    double kind = s && s->kind ? s->kind[op->kind] : 1;
+    if (op->kind == OP_message) {
+        TRY(price_message(w, op, out_ns, err));
+        return stretch(w, op, kind, out_ns, err);
+    }
+    TRY(cost_op(w->by->cost, w->p->devices[w->device].type_index, op, out_ns, err));
+    return stretch(w, op, kind * (s && s->device ? s->device[w->device] : 1), out_ns, err);
+}
+
+static enum status put_operator(struct writer *w, struct code_procedure *out, int32_t index,
+                                struct error *err)
+{
+    int64_t ns = 0;
+    TRY(price(w, &w->s->ops[index], &ns, err));
+    out->n_operators++;
+    out->busy_ns += ns;
+    w->kernels_ns += ns;
+    w->alone_ns += ns;
+    w->issue_ns += cost_issue(w->by->cost, w->p->devices[w->device].type_index, &w->s->ops[index]);
+    if (out->busy_ns > COST_MOST_NS)
+        return error_set(err, ERR_INPUT,
+                         "the operators of one procedure of stage %d take more than ten years",
+                         (int)w->s->stage);
+    struct code *last = w->n ? &w->code[w->n - 1] : NULL;
+    if (!w->by->each_operator && last && last->kind == CODE_COMPUTE)
+        last->amount += ns, last->arg = -1;
+    else
+        put(w, CODE_COMPUTE, index, ns);
+    return OK;
+}
+
+/* Where the host is slower than the card over a stretch, operators stand further apart, in proportion, so that those that
+ * are priced together and apart end alike (profiles/op_prior.h). */
+static void end_stretch(struct writer *w, struct code_procedure *out)
+{
+    if (w->issue_ns > w->kernels_ns && w->kernels_ns > 0) {
+        double slower = (double)w->issue_ns / (double)w->kernels_ns;
+        int64_t before = 0, ended = 0;
+        for (int32_t i = w->stretch; i < w->n; i++) {
+            if (w->code[i].kind != CODE_COMPUTE) continue;
+            before += w->code[i].amount;
+            int64_t ends = llround((double)before * slower);
+            w->code[i].amount = ends - ended;
+            ended = ends;
+        }
+        out->busy_ns += ended - before;
+    }
+    w->stretch = w->n;
+    w->kernels_ns = w->issue_ns = 0;
+}
+
+static void put_meeting(struct writer *w, int32_t group)
+{
+    const struct group *g = &w->p->groups[group];
+    if (g->meeting)
+        put(w, CODE_MEET, group, cost_late_ns(w->by->cost, g->meeting->n, w->alone_ns));
+    else
+        put(w, CODE_COLLECT, group, w->by->meeting_ns[group]);
+    w->alone_ns = 0;
+}
+
+static enum status write_procedure(struct writer *w, const struct procedure *f,
+                                   struct code_procedure *out, struct error *err)
+{
+    int64_t born = born_bytes(w->s, f->letter), dead = dead_bytes(w->s, f->letter);
+    if (f->letter == 'U' && *f->variant) dead = 0; /* the update behind it ends what waits for it */
+    *out = (struct code_procedure){.letter = f->letter};
+    w->n = w->stretch = 0;
+    w->kernels_ns = w->issue_ns = w->alone_ns = 0;
+    out->messages = put_room(w, f);
+    for (int32_t i = 0; i < f->n_instrs; i++) {
+        const struct instr *x = &f->instrs[i];
+        /* A call that still waits for its message holds nothing yet. */
+        if (born && x->kind != INSTR_RECEIVE) put(w, CODE_BORN, -1, born), born = 0;
+        if (x->kind == INSTR_RECEIVE || x->kind == INSTR_AWAIT) end_stretch(w, out);
+        if (x->kind == INSTR_COMPUTE) TRY(put_operator(w, out, x->arg, err));
+        if (x->kind == INSTR_RECEIVE) put(w, CODE_RECEIVE, x->arg, 0);
+        if (x->kind == INSTR_SEND) put(w, CODE_SEND, x->arg, 0);
+        if (x->kind == INSTR_REDUCE) put(w, CODE_REDUCE, x->arg, 0);
+        if (x->kind == INSTR_AWAIT) put(w, CODE_AWAIT, x->arg, 0);
+        if (x->kind == INSTR_COLLECT) put_meeting(w, x->arg);
+        if (x->kind == INSTR_RECEIVE || x->kind == INSTR_SEND) out->messages = true;
+    }
+    end_stretch(w, out);
+    if (born) put(w, CODE_BORN, -1, born);
+    for (int32_t i = 0; i < f->n_instrs; i++)
+        if (f->instrs[i].kind == INSTR_RECEIVE) put(w, CODE_CONSUMED, f->instrs[i].arg, 0);
+    if (dead) put(w, CODE_DEAD, -1, dead);
+    put(w, CODE_END, -1, 0);
+    out->code = ARENA_ARRAY(w->a, struct code, (size_t)w->n);
+    memcpy(out->code, w->code, (size_t)w->n * sizeof *w->code);
+    return OK;
+}
+
+enum status code_stage(struct arena *a, const struct code_pricing *by, int32_t stage,
+                       int32_t device, struct code *scratch, struct code_procedure **out,
+                       struct error *err)
+{
+    const struct program_stage *s = &by->program->stages[stage];
+    struct writer w = {
+        .a = a, .by = by, .p = by->program, .s = s, .device = device, .code = scratch};
+    *out = ARENA_ARRAY(a, struct code_procedure, (size_t)s->n_procedures);
+    for (int32_t i = 0; i < s->n_procedures; i++)
+        TRY(write_procedure(&w, &s->procedures[i], &(*out)[i], err));
+    return OK;
+}
+
+size_t code_most(const struct program *p)
+{
+    size_t most = 0;
+    for (int32_t s = 0; s < p->n_stages; s++)
+        for (int32_t i = 0; i < p->stages[s].n_procedures; i++) {
+            const struct procedure *f = &p->stages[s].procedures[i];
+            size_t n = 2 * (size_t)f->n_instrs + (size_t)p->stages[s].n_rings + 3;
+            if (n > most) most = n;
+        }
+    return most;
+}

@@ -1,0 +1,103 @@
+/* Stage detail of procedures whose members meet. code.h says what and why it is exact. */
+#include "core/base/arena.h"
+#include "sim/engine/code.h"
+
+#include <string.h>
+
+/* What one member does in one procedure: codes [first, last] from its first meeting to its last, alike at all members but
+ * for how long operators take. */
+struct stretch {
+    struct code *code;
+    int32_t first, last, n;
+    int32_t at; /* the meeting that a walk has come to */
+};
+
+static bool same_members(const struct program *p, int32_t a, int32_t b)
+{
+    const struct group *x = &p->groups[a], *y = &p->groups[b];
+    if (a == b) return true;
+    if (x->n_members != y->n_members) return false;
+    for (int32_t i = 0; i < x->n_members; i++)
+        if (x->members[i].stage != y->members[i].stage) return false;
+    return true;
+}
+
+/* false: fewer than two meetings, or something else among them. */
+static bool find(const struct program *p, struct code *code, struct stretch *out)
+{
+    *out = (struct stretch){.code = code, .first = -1};
+    for (int32_t i = 0; code[i].kind != CODE_END; i++) {
+        if (code[i].kind != CODE_COLLECT) continue;
+        if (out->first < 0) out->first = i;
+        if (!same_members(p, code[out->first].arg, code[i].arg)) return false;
+        out->last = i;
+        out->n++;
+    }
+    out->at = out->first;
+    for (int32_t i = out->first; out->n > 1 && i <= out->last; i++)
+        if (code[i].kind != CODE_COLLECT && code[i].kind != CODE_COMPUTE) return false;
+    return out->n > 1;
+}
+
+/* Operators up to the next meeting, to which the stretch moves on. */
+static int64_t next_meeting(struct stretch *s)
+{
+    int64_t work = 0;
+    while (s->code[++s->at].kind == CODE_COMPUTE) work += s->code[s->at].amount;
+    return work;
+}
+
+/* From the first meeting's start to the last one's end: meetings, and the longest work of any member between each two. */
+static bool way_through(struct stretch *s, int32_t n_members, int64_t *out)
+{
+    *out = s[0].code[s[0].first].amount;
+    for (int32_t meeting = 1; meeting < s[0].n; meeting++) {
+        int64_t longest = 0;
+        for (int32_t m = 0; m < n_members; m++) {
+            int64_t work = next_meeting(&s[m]);
+            if (work > longest) longest = work;
+            if (s[m].code[s[m].at].arg != s[0].code[s[0].at].arg) return false;
+        }
+        *out += longest + s[0].code[s[0].at].amount;
+        if (*out > COST_MOST_NS) return false; /* refused meeting by meeting */
+    }
+    return true;
+}
+
+static void shorten(struct stretch *s, int64_t amount)
+{
+    struct code *end = s->code + s->last;
+    while (end->kind != CODE_END) end++;
+    s->code[s->first].amount = amount;
+    memmove(s->code + s->first + 1, s->code + s->last + 1,
+            (size_t)(end - (s->code + s->last)) * sizeof *s->code);
+}
+
+static void merge(const struct program *p, const struct group *g, int32_t procedure,
+                  struct code_procedure *const *of, struct stretch *s)
+{
+    int64_t amount;
+    for (int32_t m = 0; m < g->n_members; m++) {
+        int32_t stage = g->members[m].stage;
+        if (procedure >= p->stages[stage].n_procedures ||
+            !find(p, of[stage][procedure].code, &s[m]) || s[m].n != s[0].n)
+            return;
+    }
+    if (!way_through(s, g->n_members, &amount)) return;
+    for (int32_t m = 0; m < g->n_members; m++) shorten(&s[m], amount);
+}
+
+void code_merge_meetings(struct arena *a, const struct program *p,
+                         struct code_procedure *const *procedures)
+{
+    int32_t most = 1;
+    for (int32_t i = 0; i < p->n_groups; i++)
+        if (p->groups[i].n_members > most) most = p->groups[i].n_members;
+    struct stretch *s = ARENA_ARRAY(a, struct stretch, (size_t)most);
+    for (int32_t i = 0; i < p->n_groups; i++) {
+        const struct group *g = &p->groups[i];
+        if (!g->each_call || g->meeting) continue;
+        for (int32_t f = 0; f < p->stages[g->members[0].stage].n_procedures; f++)
+            merge(p, g, f, procedures, s);
+    }
+}

@@ -1,0 +1,426 @@
+/* Rings, chains and meetings as messages on the links.
+ *
+ * A member is one lane in one group. Its part of a collective is a list of parts (core/program/program.h's steps): each sends at
+ * most one message and receives at most one, and the next begins when both have ended. A hop is one direction between two
+ * neighbours: its message is ready when both ends have come to their parts. Neither end can come to the next part of
+ * the hop before this one is over, so one flag for each end is all there is to know.
+ * A lane's collective stream takes what it is handed in order, one after the other.
+ */
+#include "sim/engine/engine.h"
+
+#include "core/base/arena.h"
+
+#include <inttypes.h>
+
+struct member {
+    int32_t group, index, lane; /* index in the group */
+    int32_t part, pending;      /* messages of this part that are not over */
+    int32_t launched, ended;    /* collectives of this group, one a step where it is a sum */
+    int32_t step, times; /* of the running one: its step, and how many of that step were before */
+    int32_t next_step, next_times;             /* of the last one launched */
+    int64_t begin_ns, part_end_ns, part_bytes; /* of the part */
+    int64_t end_ns;                            /* of the last collective */
+};
+
+/* Of a meeting: of all meetings that the two lanes have over this link, since each lane is in one collective at a time;
+ * `from` and `to` are then those that came last. */
+struct hop {
+    int32_t from, to; /* members */
+    int32_t resource, link, direction, from_lane, to_lane;
+    bool from_here, to_here;
+    int64_t ready_ns, bytes;
+};
+
+struct handed {
+    int32_t member, step, times;
+    int64_t when_ns;
+};
+
+struct stream_state {
+    bool busy;
+    int64_t free_ns;
+    int32_t *members, n_members; /* of this lane, by group */
+    size_t first, n, capacity;
+    struct handed *queue; /* waiting: queue[first … first + n - 1] */
+};
+
+struct collectives {
+    int32_t *first_member, *first_hop; /* (n_groups) */
+    int32_t **meeting_hop; /* (n_groups) of meetings: (n, n), or (n) by ring; -1: none */
+    int32_t n_members, n_hops;
+    struct member *members;
+    struct hop *hops;
+    struct stream_state *streams; /* (n_devices) */
+};
+
+/* --- setting up --- */
+
+/* Members of the real group: of a folded ring (sim/engine/fold) one stands for all. */
+static int32_t ranks_of(const struct group *g)
+{
+    return g->stands_for ? g->stands_for : g->n_members;
+}
+
+static bool folded(const struct group *g) { return ranks_of(g) > g->n_members; }
+
+/* Has no part in this file. */
+static bool stands_apart(const struct group *g) { return g->each_call && !g->meeting; }
+
+static int32_t hops_of(const struct group *g)
+{
+    if (ranks_of(g) < 2 || g->each_call || g->algorithm == GROUP_LOCAL) return 0;
+    return group_goes_round(g) ? g->n_members : 2 * (g->n_members - 1);
+}
+
+static enum status make_hop(struct engine *e, struct cost *k, const struct group *g, int32_t first,
+                            int32_t i, struct hop *h, struct error *err)
+{
+    int32_t n = g->n_members, direction;
+    bool back = g->algorithm == GROUP_CHAIN && i >= n - 1;
+    int32_t from = back ? i - (n - 1) + 1 : i, to = back ? from - 1 : (i + 1) % n;
+    int32_t ranks = ranks_of(g);
+    int64_t elements = group_goes_round(g) ? (g->elements + ranks - 1) / ranks : g->elements;
+    h->from = first + from, h->to = first + to;
+    h->link = back ? g->back_link[from] : g->link[from];
+    direction = back ? g->back_direction[from] : g->direction[from];
+    return network_join(e->network, k, h->link, direction, elements * dtype_bytes(g->dtype),
+                        &h->resource, err);
+}
+
+static void count(struct engine *e, struct collectives *c)
+{
+    const struct program *p = e->program;
+    c->first_member = ARENA_ARRAY(e->arena, int32_t, (size_t)p->n_groups);
+    c->first_hop = ARENA_ARRAY(e->arena, int32_t, (size_t)p->n_groups);
+    c->streams = ARENA_ARRAY(e->arena, struct stream_state, (size_t)p->n_devices);
+    for (int32_t i = 0; i < p->n_groups; i++) {
+        const struct group *g = &p->groups[i];
+        c->first_member[i] = c->n_members, c->first_hop[i] = c->n_hops;
+        c->n_members += stands_apart(g) ? 0 : g->n_members, c->n_hops += hops_of(g);
+        for (int32_t m = 0; m < g->n_members && !stands_apart(g); m++)
+            c->streams[e->lane_of_stage[g->members[m].stage]].n_members++;
+    }
+    c->members = ARENA_ARRAY(e->arena, struct member, (size_t)c->n_members);
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        struct stream_state *s = &c->streams[i];
+        s->members = ARENA_ARRAY(e->arena, int32_t, (size_t)s->n_members);
+        s->capacity = (size_t)s->n_members;
+        s->queue = ARENA_ARRAY(e->arena, struct handed, s->capacity);
+        s->n_members = 0;
+    }
+}
+
+/* --- hops of meetings --- */
+
+struct seen_hop {
+    uint64_t key;
+    int32_t index; /* + 1; 0: empty */
+};
+
+struct seeing {
+    struct engine *e;
+    struct seen_hop *seen; /* (n_seen) open hash, a power of two */
+    size_t n_seen, capacity;
+};
+
+/* The hop of these lanes over this link; `bytes` is the most that it carries. */
+static int32_t see_hop(struct seeing *s, const struct hop *like)
+{
+    struct collectives *c = s->e->collectives;
+    uint64_t key = ((uint64_t)(uint32_t)like->from_lane << 32 | (uint32_t)like->to_lane) *
+                       UINT64_C(0x9E3779B97F4A7C15) ^
+                   ((uint64_t)(uint32_t)like->link << 1 | (uint32_t)like->direction);
+    for (size_t at = (size_t)(key * UINT64_C(0x9E3779B97F4A7C15) >> 24);; at++) {
+        struct seen_hop *x = &s->seen[at & (s->n_seen - 1)];
+        struct hop *h = x->index ? &c->hops[x->index - 1] : NULL;
+        if (!h) {
+            c->hops =
+                arena_grow(s->e->arena, c->hops, (size_t)c->n_hops, &s->capacity, sizeof *c->hops);
+            c->hops[c->n_hops++] = *like;
+            *x = (struct seen_hop){key, c->n_hops};
+            return c->n_hops - 1;
+        }
+        if (x->key != key || h->from_lane != like->from_lane || h->to_lane != like->to_lane ||
+            h->link != like->link || h->direction != like->direction)
+            continue;
+        if (like->bytes > h->bytes) h->bytes = like->bytes;
+        return x->index - 1;
+    }
+}
+
+static void see_group(struct seeing *s, int32_t group)
+{
+    const struct group *g = &s->e->program->groups[group];
+    const struct meeting *m = g->meeting;
+    bool ring = m->way == MEETING_BY_ring;
+    size_t n = (size_t)m->n * (ring ? 1 : (size_t)m->n);
+    int32_t *hop = s->e->collectives->meeting_hop[group] = ARENA_ARRAY(s->e->arena, int32_t, n);
+    for (int32_t i = 0; i < m->n; i++)
+        for (int32_t k = 0; k < (ring ? 1 : m->n); k++) {
+            int32_t to = ring ? (i + 1) % m->n : k, at = ring ? i : i * m->n + k;
+            int64_t most = m->way == MEETING_BY_pairs ? meeting_elements(m, i, k) : m->most;
+            hop[at] = -1;
+            if (!most || !meeting_sends(m, i, to)) continue;
+            struct hop like = {.from_lane = s->e->lane_of_stage[g->members[i].stage],
+                               .to_lane = s->e->lane_of_stage[g->members[to].stage],
+                               .bytes = most * dtype_bytes(g->dtype)};
+            group_way(g, i, to, &like.link, &like.direction);
+            hop[at] = see_hop(s, &like);
+        }
+}
+
+/* Behind those of the sums: one for every two lanes and link, whichever meetings use it. */
+static void find_meeting_hops(struct engine *e)
+{
+    const struct program *p = e->program;
+    struct collectives *c = e->collectives;
+    size_t most = 1;
+    c->meeting_hop = ARENA_ARRAY(e->arena, int32_t *, (size_t)p->n_groups);
+    for (int32_t i = 0; i < p->n_groups; i++) {
+        const struct meeting *m = p->groups[i].meeting;
+        if (m) most += (size_t)m->n * (m->way == MEETING_BY_ring ? 1 : (size_t)m->n);
+    }
+    size_t lanes = (size_t)p->n_devices, pairs = lanes * lanes * 4;
+    struct seeing s = {.e = e, .n_seen = 2, .capacity = (size_t)c->n_hops};
+    while (s.n_seen < 2 * (most < pairs ? most : pairs)) s.n_seen *= 2;
+    s.seen = ARENA_ARRAY(e->arena, struct seen_hop, s.n_seen);
+    c->hops = ARENA_ARRAY(e->arena, struct hop, s.capacity);
+    for (int32_t i = 0; i < p->n_groups; i++)
+        if (p->groups[i].meeting) see_group(&s, i);
+}
+
+enum status collective_new(struct engine *e, struct cost *k, struct error *err)
+{
+    const struct program *p = e->program;
+    struct collectives *c = e->collectives = ARENA_ARRAY(e->arena, struct collectives, 1);
+    count(e, c);
+    int32_t n_sums = c->n_hops;
+    find_meeting_hops(e);
+    for (int32_t i = 0; i < p->n_groups; i++) {
+        const struct group *g = &p->groups[i];
+        for (int32_t m = 0; m < g->n_members && !stands_apart(g); m++) {
+            int32_t lane = e->lane_of_stage[g->members[m].stage], at = c->first_member[i] + m;
+            struct stream_state *s = &c->streams[lane];
+            c->members[at] = (struct member){.group = i, .index = m, .lane = lane};
+            s->members[s->n_members++] = at;
+        }
+        for (int32_t h = 0; h < hops_of(g); h++)
+            TRY(make_hop(e, k, g, c->first_member[i], h, &c->hops[c->first_hop[i] + h], err));
+    }
+    for (int32_t h = n_sums; h < c->n_hops; h++)
+        TRY(network_join(e->network, k, c->hops[h].link, c->hops[h].direction, c->hops[h].bytes,
+                         &c->hops[h].resource, err));
+    return OK;
+}
+
+/* --- parts --- */
+
+static int64_t chunk_bytes(const struct group *g, int32_t chunk)
+{
+    int64_t first, last;
+    if (folded(g)) return (g->elements + g->stands_for - 1) / g->stands_for * dtype_bytes(g->dtype);
+    chunk %= g->n_members;
+    group_chunk(g, chunk < 0 ? chunk + g->n_members : chunk, &first, &last);
+    return (last - first) * dtype_bytes(g->dtype);
+}
+
+int32_t collective_parts(const struct group *g)
+{
+    if (g->meeting) return meeting_steps(g->meeting);
+    if (ranks_of(g) < 2 || g->algorithm == GROUP_LOCAL) return 0;
+    if (group_divides(g)) return ranks_of(g) - 1;
+    return g->algorithm == GROUP_RING ? 2 * (ranks_of(g) - 1) : 4;
+}
+
+struct part {
+    int32_t send, receive; /* hops of the group; -1: none */
+    int64_t send_bytes, receive_bytes;
+};
+
+static struct part ring_part(const struct group *g, int32_t i, int32_t k)
+{
+    int32_t n = g->n_members;
+    if (g->algorithm == GROUP_GATHER) k += n - 1;
+    int32_t chunk = k < n - 1 ? i - k : i + 1 - (k - (n - 1));
+    return (struct part){i, (i + n - 1) % n, chunk_bytes(g, chunk), chunk_bytes(g, chunk - 1)};
+}
+
+static struct part meeting_part(const struct engine *e, const struct member *m)
+{
+    const struct group *g = &e->program->groups[m->group];
+    const struct meeting *x = g->meeting;
+    const int32_t *hop = e->collectives->meeting_hop[m->group];
+    struct meeting_step s = meeting_step(x, m->index, m->part);
+    bool ring = x->way == MEETING_BY_ring;
+    int64_t size = dtype_bytes(g->dtype);
+    struct part p = {-1, -1, s.send * size, s.receive * size};
+    if (s.to >= 0) p.send = hop[ring ? m->index : m->index * x->n + s.to];
+    if (s.from >= 0) p.receive = hop[ring ? s.from : s.from * x->n + m->index];
+    return p;
+}
+
+/* Receive the sum so far, send it on, receive the result, send it back. */
+static struct part chain_part(const struct group *g, int32_t i, int32_t k)
+{
+    int32_t last = g->n_members - 1, hop = -1;
+    if (k == 0 && i > 0) hop = i - 1;
+    if (k == 1 && i < last) hop = i;
+    if (k == 2 && i < last) hop = last + i;
+    if (k == 3 && i > 0) hop = last + i - 1;
+    int64_t bytes = hop < 0 ? 0 : g->elements * dtype_bytes(g->dtype);
+    return k % 2 ? (struct part){hop, -1, bytes, 0} : (struct part){-1, hop, 0, bytes};
+}
+
+/* One end of a hop has come to its part; an empty message takes no part at all. */
+static void come(struct engine *e, struct member *m, int32_t group_hop, bool sender, int64_t bytes,
+                 int64_t now_ns)
+{
+    if (group_hop < 0 || !bytes) return;
+    bool met = e->program->groups[m->group].meeting;
+    int32_t index = (met ? 0 : e->collectives->first_hop[m->group]) + group_hop;
+    struct hop *h = &e->collectives->hops[index];
+    if (met) *(sender ? &h->from : &h->to) = (int32_t)(m - e->collectives->members);
+    m->pending++;
+    if (now_ns > h->ready_ns) h->ready_ns = now_ns;
+    *(sender ? &h->from_here : &h->to_here) = true;
+    if (!h->from_here || !h->to_here) return;
+    h->bytes = bytes;
+    event_queue_push(e->queue, (struct event){.time_ns = h->ready_ns,
+                                              .kind = EVENT_READY,
+                                              .index = e->program->n_channels + index});
+    h->from_here = h->to_here = false;
+    h->ready_ns = 0;
+}
+
+/* From the member's part on, as far as nothing has to be waited for. */
+static void advance(struct engine *e, struct member *m, int64_t now_ns)
+{
+    const struct group *g = &e->program->groups[m->group];
+    for (; m->part < collective_parts(g); m->part++) {
+        struct part p = g->meeting            ? meeting_part(e, m)
+                        : group_goes_round(g) ? ring_part(g, m->index, m->part)
+                                              : chain_part(g, m->index, m->part);
+        m->begin_ns = m->part_end_ns = now_ns;
+        m->part_bytes = p.send_bytes;
+        come(e, m, p.send, true, p.send_bytes, now_ns);
+        come(e, m, p.receive, false, p.receive_bytes, now_ns);
+        if (m->pending) return;
+    }
+    struct stream_state *s = &e->collectives->streams[m->lane];
+    m->ended++;
+    m->end_ns = s->free_ns = now_ns;
+    s->busy = false;
+}
+
+static void run_stream(struct engine *e, int32_t lane)
+{
+    struct stream_state *s = &e->collectives->streams[lane];
+    while (!s->busy && s->n) {
+        struct handed h = s->queue[s->first];
+        s->first = --s->n ? s->first + 1 : 0;
+        s->busy = true;
+        struct member *m = &e->collectives->members[h.member];
+        m->part = 0, m->step = h.step, m->times = h.times;
+        advance(e, m, h.when_ns > s->free_ns ? h.when_ns : s->free_ns);
+    }
+}
+
+/* --- what the engine calls --- */
+
+static int32_t find_member(const struct engine *e, int32_t group, int32_t lane)
+{
+    const struct stream_state *s = &e->collectives->streams[lane];
+    int32_t low = 0, high = s->n_members;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (e->collectives->members[s->members[middle]].group < group)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < s->n_members && e->collectives->members[s->members[low]].group == group
+               ? s->members[low]
+               : -1;
+}
+
+void collective_hand_over(struct engine *e, int32_t group, int32_t lane, int64_t now_ns)
+{
+    struct stream_state *s = &e->collectives->streams[lane];
+    int32_t member = find_member(e, group, lane);
+    if (member < 0) {
+        engine_fail(e, ERR_INPUT, "%s is no member of group %s that it reduces",
+                    e->program->devices[lane].name, e->program->groups[group].name);
+        return;
+    }
+    if (s->first + s->n == s->capacity && s->first > 0) {
+        for (size_t i = 0; i < s->n; i++) s->queue[i] = s->queue[s->first + i];
+        s->first = 0;
+    }
+    s->queue = arena_grow(e->arena, s->queue, s->first + s->n, &s->capacity, sizeof *s->queue);
+    struct member *m = &e->collectives->members[member];
+    m->next_times = m->launched++ && m->next_step == e->lanes[lane].step ? m->next_times + 1 : 0;
+    m->next_step = e->lanes[lane].step;
+    s->queue[s->first + s->n++] = (struct handed){member, m->next_step, m->next_times, now_ns};
+    run_stream(e, lane);
+}
+
+int64_t collective_end(const struct engine *e, int32_t group, int32_t lane, int32_t step)
+{
+    int32_t index = find_member(e, group, lane);
+    if (index < 0) return -1;
+    const struct member *m = &e->collectives->members[index];
+    bool several = group_repeats(&e->program->groups[group]) && m->launched > 0;
+    return m->ended >= (several ? m->launched : step + 1) ? m->end_ns : -1;
+}
+
+int32_t collective_resource(const struct engine *e, int32_t hop, int64_t *occupancy_ns)
+{
+    const struct hop *h = &e->collectives->hops[hop];
+    *occupancy_ns = network_occupancy_ns(e->network, h->resource, h->bytes);
+    const struct member *m = &e->collectives->members[h->from];
+    /* Hops that meetings share are told apart by who sends. */
+    int32_t number = e->program->groups[m->group].meeting ? e->collectives->n_hops + h->from : hop;
+    if (e->jitter)
+        *occupancy_ns = jitter_hop_ns(e->jitter, number, m->ended, m->part, *occupancy_ns);
+    return h->resource;
+}
+
+static void message_over(struct engine *e, int32_t member, int64_t when_ns)
+{
+    struct member *m = &e->collectives->members[member];
+    if (when_ns > m->part_end_ns) m->part_end_ns = when_ns;
+    if (--m->pending) return;
+    if (e->trace)
+        report_collective(e, m->lane, m->group, m->index, m->part, m->step, m->times, m->begin_ns,
+                          m->part_end_ns, m->part_bytes);
+    m->part++;
+    advance(e, m, m->part_end_ns);
+    run_stream(e, m->lane);
+}
+
+void collective_started(struct engine *e, int32_t hop, int64_t start_ns)
+{
+    const struct hop *h = &e->collectives->hops[hop];
+    const struct member *m = e->collectives->members;
+    if (e->overlap) overlap_begins(e, h->link, m[h->from].lane, m[h->to].lane, start_ns);
+}
+
+void collective_moved(struct engine *e, int32_t hop, const struct passage *way)
+{
+    struct hop h = e->collectives->hops[hop];
+    const struct member *m = e->collectives->members;
+    if (e->overlap) overlap_ends(e, h.link, m[h.from].lane, m[h.to].lane, way->left_ns);
+    message_over(e, h.from, way->left_ns);
+    message_over(e, h.to, way->arrival_ns);
+    engine_wake(e, e->collectives->members[h.from].lane);
+    engine_wake(e, e->collectives->members[h.to].lane);
+}
+
+int32_t collective_unfinished(const struct engine *e, int32_t lane)
+{
+    const struct stream_state *s = &e->collectives->streams[lane];
+    for (int32_t i = 0; s->busy && i < s->n_members; i++)
+        if (e->collectives->members[s->members[i]].pending)
+            return e->collectives->members[s->members[i]].group;
+    return -1;
+}

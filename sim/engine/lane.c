@@ -1,0 +1,160 @@
+/* A device's compute stream, taken instruction by instruction, call by call, step by step. */
+#include "sim/engine/engine.h"
+
+#include <inttypes.h>
+
+static void step_ended(struct engine *e, struct lane_state *l)
+{
+    int32_t s = l->step;
+    int64_t end = l->update_ns >= 0 ? l->update_ns : l->now_ns, shift = end - l->last_end_ns;
+    int32_t lane = (int32_t)(l - e->lanes);
+    if (end > e->step_end_ns[s] ||
+        (end == e->step_end_ns[s] && (!e->step_lanes[s] || lane < e->step_last[s])))
+        e->step_end_ns[s] = end, e->step_last[s] = lane;
+    if (!e->step_lanes[s])
+        e->step_shift_ns[s] = shift;
+    else if (e->step_shift_ns[s] != shift)
+        e->step_shift_ns[s] = -1;
+    l->last_end_ns = end;
+    l->ended_busy_ns[s & 1] = l->busy_ns;
+    bool all = ++e->step_lanes[s] == e->program->n_devices;
+    /* Under jitter no step repeats another, even where a single lane cannot disagree with any. */
+    if (all && s > 0 && s + 1 < e->steps && e->step_shift_ns[s] >= 0 && !e->steady_step &&
+        !e->jitter) {
+        e->steady_step = s;
+        for (int32_t i = 0; i < e->program->n_devices; i++)
+            e->lanes[i].steady_busy_ns = e->lanes[i].ended_busy_ns[s & 1];
+        if (!e->trace && e->stop == STOP_NOT) e->until_ns = e->step_end_ns[s];
+        if (!e->trace && e->stop == STOP_NOT && !shift) e->stop = STOP_STEADY;
+    }
+    l->busy_ns = 0;
+    l->update_ns = -1;
+    l->step++;
+}
+
+/* Takes the next call; procedure is NULL where there is none left. */
+static void next_call(struct engine *e, struct lane_state *l)
+{
+    while (!cursor_next(&l->cursor, &l->call)) {
+        step_ended(e, l);
+        if (l->step == e->steps) {
+            l->procedure = NULL;
+            return;
+        }
+        cursor_start(&l->cursor, l->cursor.order);
+    }
+    int32_t lane = (int32_t)(l - e->lanes);
+    l->stage = e->program->lanes[lane].stages[l->call.chunk];
+    l->microbatches = e->program->stages[l->stage].microbatches;
+    l->procedure = &l->procedures[l->call.chunk][l->call.procedure];
+    l->code = l->procedure->code;
+    l->seq = l->call.microbatch < 0 ? -1 : (int64_t)l->step * l->microbatches + l->call.microbatch;
+    if (l->procedure->messages && (l->call.microbatch < 0 || l->call.microbatch >= l->microbatches))
+        engine_fail(e, ERR_INPUT,
+                    "stage %" PRId32 " calls %c with microbatch %" PRId32 " of %" PRId32, l->stage,
+                    l->procedure->letter, l->call.microbatch, l->microbatches);
+}
+
+void lane_start(struct engine *e, int32_t lane)
+{
+    struct lane_state *l = &e->lanes[lane];
+    l->update_ns = l->meeting = -1;
+    cursor_start(&l->cursor, &e->program->orders[e->program->lanes[lane].order]);
+    next_call(e, l);
+}
+
+static void end_call(struct engine *e, struct lane_state *l)
+{
+    e->operators += l->procedure->n_operators;
+    l->busy_ns += l->procedure->busy_ns;
+    if (l->procedure->letter == 'U')
+        l->update_ns = l->now_ns;
+    else if (!l->step)
+        l->worked_ns = l->now_ns;
+    if (l->now_ns > e->limit_ns && e->stop == STOP_NOT && !e->steady_step) e->stop = STOP_LIMIT;
+    if (l->now_ns > ENGINE_MOST_NS) engine_fail(e, ERR_INPUT, "simulated time exceeds 73 years");
+    next_call(e, l);
+}
+
+/* Until an instant that may not be known yet (-1). */
+static bool wait_until(struct engine *e, int32_t lane, struct lane_state *l, int64_t when_ns)
+{
+    if (when_ns < 0 || (e->overlap && !overlap_wait(e, lane, when_ns))) return false;
+    if (when_ns > ENGINE_MOST_NS) engine_fail(e, ERR_INPUT, "simulated time exceeds 73 years");
+    if (when_ns > l->now_ns) l->now_ns = when_ns;
+    return true;
+}
+
+static bool compute(struct engine *e, int32_t lane, struct lane_state *l, const struct code *c)
+{
+    int64_t ns = c->amount, begin = l->now_ns;
+    if (e->jitter)
+        ns = jitter_op_ns(e->jitter, lane, l->step, l->call.chunk, l->call.procedure,
+                          l->call.microbatch, c->arg, ns);
+    if (e->overlap && !overlap_compute(e, lane, ns, &begin)) return false;
+    int64_t end = e->overlap ? e->now_ns : begin + ns;
+    l->busy_ns += end - begin - c->amount; /* end_call adds the price */
+    if (e->trace) report_operator(e, lane, c, begin, end);
+    l->now_ns = end;
+    return true;
+}
+
+/* false: it waits, and takes the same instruction again when something has happened. */
+static bool take(struct engine *e, int32_t lane, struct lane_state *l, const struct code *c)
+{
+    switch (c->kind) {
+    case CODE_ROOM:
+        return wait_until(e, lane, l,
+                          l->seq < c->amount ? 0 : messages_left(e, c->arg, l->seq - c->amount));
+    case CODE_RECEIVE:
+        return wait_until(e, lane, l, messages_arrival(e, c->arg, l->seq));
+    case CODE_AWAIT:
+        return wait_until(e, lane, l, collective_end(e, c->arg, lane, l->step));
+    case CODE_BORN:
+        memory_from_lane(e->memory, lane, l->now_ns, c->amount);
+        return true;
+    case CODE_DEAD:
+        memory_from_lane(e->memory, lane, l->now_ns, -c->amount);
+        return true;
+    case CODE_COMPUTE:
+        return compute(e, lane, l, c);
+    case CODE_SEND:
+        messages_hand_over(e, c->arg, l->seq, l->now_ns);
+        return true;
+    case CODE_REDUCE:
+        collective_hand_over(e, c->arg, lane, l->now_ns);
+        return true;
+    case CODE_MEET:
+        if (!l->met) {
+            /* under jitter somebody is late of himself */
+            int64_t when_ns = l->now_ns + (e->jitter ? 0 : c->amount);
+            if (!e->overlap) l->now_ns = when_ns;
+            collective_hand_over(e, c->arg, lane, when_ns);
+        }
+        l->met = true;
+        if (!wait_until(e, lane, l, collective_end(e, c->arg, lane, l->step))) return false;
+        l->met = false;
+        return true;
+    case CODE_COLLECT:
+        return wait_until(e, lane, l, collect_end(e, lane, c));
+    case CODE_CONSUMED:
+        messages_consumed(e, c->arg, l->seq, l->now_ns);
+        return true;
+    case CODE_END:
+        break;
+    }
+    return true;
+}
+
+void lane_run(struct engine *e, int32_t lane)
+{
+    struct lane_state *l = &e->lanes[lane];
+    while (l->procedure && e->stop == STOP_NOT && l->now_ns <= e->until_ns) {
+        if (l->code->kind == CODE_END)
+            end_call(e, l);
+        else if (take(e, lane, l, l->code))
+            l->code++;
+        else
+            return;
+    }
+}

@@ -1,0 +1,283 @@
+/* The event loop. engine.h says how the parts fit together. */
+#include "sim/engine/sim.h"
+
+#include "core/base/arena.h"
+#include "sim/engine/engine.h"
+#include "sim/engine/fold.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+/* The first step starts from rest and the last is not disturbed by what follows it: the third of four is steady in 1500 of
+ * 1500 random plans, the second in 1498, the third of three, being the last, in 1465. */
+enum { LEAST_STEPS = 4 };
+
+void engine_fail(struct engine *e, enum status status, const char *fmt, ...)
+{
+    if (e->stop == STOP_ERROR) return;
+    va_list ap;
+    va_start(ap, fmt);
+    char text[sizeof e->error.text];
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    e->stop = STOP_ERROR;
+    e->status = error_set(&e->error, status, "%s", text);
+}
+
+static enum status find_lanes(struct engine *e, struct error *err)
+{
+    const struct program *p = e->program;
+    e->lane_of_stage = ARENA_ARRAY(e->arena, int32_t, (size_t)p->n_stages);
+    for (int32_t s = 0; s < p->n_stages; s++) e->lane_of_stage[s] = -1;
+    for (int32_t i = 0; i < p->n_devices; i++)
+        for (int32_t c = 0; c < p->lanes[i].n_stages; c++)
+            e->lane_of_stage[p->lanes[i].stages[c]] = i;
+    for (int32_t s = 0; s < p->n_stages; s++)
+        if (e->lane_of_stage[s] < 0)
+            return error_set(err, ERR_INPUT, "stage %" PRId32 " has no lane", s);
+    return OK;
+}
+
+static enum status make_lanes(struct engine *e, struct cost *k, const struct sim_scale *scale,
+                              enum sim_detail detail, struct error *err)
+{
+    const struct program *p = e->program;
+    const struct code_pricing by = {p, k, scale, e->meeting_ns,
+                                    e->jitter || (e->trace && detail == SIM_OPERATOR)};
+    struct arena *a = e->arena;
+    struct code *scratch = ARENA_ARRAY(a, struct code, code_most(p));
+    struct code_procedure **of = ARENA_ARRAY(a, struct code_procedure *, (size_t)p->n_stages);
+    e->lanes = ARENA_ARRAY(a, struct lane_state, (size_t)p->n_devices);
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        const struct lane *lane = &p->lanes[i];
+        struct lane_state *l = &e->lanes[i];
+        l->procedures = ARENA_ARRAY(a, const struct code_procedure *, (size_t)lane->n_stages);
+        for (int32_t c = 0; c < lane->n_stages; c++) {
+            struct code_procedure **at = &of[lane->stages[c]];
+            TRY(code_stage(a, &by, lane->stages[c], i, scratch, at, err));
+            l->procedures[c] = *at;
+        }
+    }
+    if (detail == SIM_STAGE && !e->jitter) code_merge_meetings(a, p, of);
+    return OK;
+}
+
+/* A lane's changes come in order of its time, a channel's in order of its messages, nothing before the next event. */
+static int64_t memory_settled(const void *engine, int32_t device)
+{
+    const struct engine *e = engine;
+    int64_t own = e->lanes[device].now_ns, messages = messages_settled(e, device);
+    int64_t least = own < messages ? own : messages;
+    return least > e->now_ns ? least : e->now_ns;
+}
+
+static void start_memory(struct engine *e)
+{
+    const struct program *p = e->program;
+    bool *meets = ARENA_ARRAY(e->arena, bool, (size_t)p->n_devices);
+    e->memory = memory_new(e->arena, p->n_devices, memory_settled, e);
+    for (int32_t i = 0; i < p->n_channels; i++) {
+        const struct channel_state *c = &e->channels[i];
+        if (c->born_bytes) meets[c->to_lane] = true;
+        if (c->dead_bytes) meets[c->from_lane] = true;
+    }
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        int64_t bytes = program_lane_bytes(p, i);
+        for (int32_t c = 0; c < p->lanes[i].n_stages; c++)
+            bytes -= p->stages[p->lanes[i].stages[c]].class_bytes[SLOT_RING];
+        memory_always(e->memory, i, bytes, !meets[i]);
+    }
+}
+
+static enum status set_up(struct engine *e, struct cost *k, const struct sim_options *o,
+                          struct error *err)
+{
+    const struct program *p = e->program;
+    e->steps = o->steps > 0 ? o->steps : p->steps > LEAST_STEPS ? p->steps : LEAST_STEPS;
+    e->limit_ns = o->limit_ns > 0 ? o->limit_ns : INT64_MAX;
+    e->until_ns = INT64_MAX;
+    e->jitter = o->jitter;
+    e->queue = event_queue_new(e->arena, (size_t)p->n_channels + 4 * (size_t)p->n_devices + 16);
+    e->network = network_new(e->arena, p, e->queue, EVENT_FLOW, o->scale ? o->scale->link : NULL);
+    e->trace = o->keep_trace ? trace_new(e->arena, TRACE_SIM, p) : NULL;
+    e->wake = ARENA_ARRAY(e->arena, int32_t, (size_t)p->n_devices);
+    e->awake = ARENA_ARRAY(e->arena, bool, (size_t)p->n_devices);
+    e->step_lanes = ARENA_ARRAY(e->arena, int32_t, (size_t)e->steps);
+    e->step_last = ARENA_ARRAY(e->arena, int32_t, (size_t)e->steps);
+    e->step_end_ns = ARENA_ARRAY(e->arena, int64_t, (size_t)e->steps);
+    e->step_shift_ns = ARENA_ARRAY(e->arena, int64_t, (size_t)e->steps);
+    TRY(find_lanes(e, err));
+    TRY(collect_new(e, k, err));
+    TRY(make_lanes(e, k, o->scale, o->detail, err));
+    TRY(messages_new(e, k, err));
+    TRY(collective_new(e, k, err));
+    if (e->trace) TRY(report_reserve(e, o, err));
+    network_start(e->network, e->arena);
+    overlap_new(e);
+    messages_start(e);
+    start_memory(e);
+    return OK;
+}
+
+static void moved(struct engine *e, int32_t owner, const struct passage *way)
+{
+    if (way->arrival_ns > ENGINE_MOST_NS)
+        engine_fail(e, ERR_INPUT, "simulated time exceeds 73 years");
+    else if (owner < e->program->n_channels)
+        messages_left_link(e, owner, way);
+    else
+        collective_moved(e, owner - e->program->n_channels, way);
+}
+
+static void ready(struct engine *e, int32_t owner)
+{
+    struct passage way;
+    bool channel = owner < e->program->n_channels;
+    int64_t occupancy_ns = channel ? messages_occupancy(e, owner) : 0;
+    int32_t resource = channel
+                           ? e->channels[owner].resource
+                           : collective_resource(e, owner - e->program->n_channels, &occupancy_ns);
+    bool known = network_ready(e->network, owner, resource, occupancy_ns, e->now_ns, &way);
+    int64_t start_ns = known ? way.start_ns : e->now_ns;
+    if (channel)
+        messages_started(e, owner, start_ns);
+    else
+        collective_started(e, owner - e->program->n_channels, start_ns);
+    if (known) moved(e, owner, &way);
+    if (channel) messages_follow(e, owner);
+}
+
+void engine_wake(struct engine *e, int32_t lane)
+{
+    if (e->awake[lane]) return;
+    e->awake[lane] = true;
+    int32_t at = e->first_wake + e->n_wake++;
+    e->wake[at < e->program->n_devices ? at : at - e->program->n_devices] = lane;
+}
+
+/* Everything that follows without another event. */
+static void follow_up(struct engine *e)
+{
+    while (e->n_wake && e->stop == STOP_NOT) {
+        int32_t lane = e->wake[e->first_wake];
+        if (++e->first_wake == e->program->n_devices) e->first_wake = 0;
+        e->n_wake--;
+        e->awake[lane] = false;
+        lane_run(e, lane);
+    }
+}
+
+static void run(struct engine *e)
+{
+    for (int32_t i = 0; i < e->program->n_devices; i++) lane_start(e, i);
+    for (int32_t i = 0; i < e->program->n_devices; i++) engine_wake(e, i);
+    follow_up(e);
+    while (e->stop == STOP_NOT && event_queue_size(e->queue)) {
+        struct event x = event_queue_pop(e->queue);
+        struct passage way;
+        int32_t owner;
+        e->now_ns = x.time_ns;
+        e->events++;
+        if (e->now_ns > e->until_ns)
+            e->stop = STOP_STEADY;
+        else if (e->now_ns > e->limit_ns)
+            e->stop = STOP_LIMIT;
+        else if (x.kind == EVENT_READY)
+            ready(e, x.index);
+        else if (x.kind != EVENT_FLOW)
+            overlap_event(e, &x);
+        else if (network_flow(e->network, &x, &owner, &way))
+            moved(e, owner, &way);
+        follow_up(e);
+    }
+    if (e->until_ns < INT64_MAX && e->stop == STOP_NOT) e->stop = STOP_STEADY;
+}
+
+/* The step whose duration is the iteration: steady, or else the last one that another follows. */
+static int32_t steady_step(const struct engine *e)
+{
+    if (e->steady_step) return e->steady_step;
+    return e->steps > 2 ? e->steps - 2 : e->steps - 1;
+}
+
+static enum status fill_times(const struct engine *e, struct sim_result *out, struct error *err)
+{
+    int32_t steady = steady_step(e), last = e->stop == STOP_STEADY ? steady : e->steps - 1;
+    int64_t iteration = e->step_end_ns[steady] - (steady > 0 ? e->step_end_ns[steady - 1] : 0),
+            end = e->step_end_ns[last];
+    out->steps = last + 1;
+    if (iteration > 0 && (e->steps - 1 - last) > (ENGINE_MOST_NS - end) / iteration)
+        return error_set(err, ERR_INPUT, "simulated time exceeds 73 years");
+    out->makespan_ns = end + (e->steps - 1 - last) * iteration;
+    out->iteration_ns = iteration;
+    for (int32_t i = 0; i < e->program->n_devices; i++) {
+        struct sim_device *d = &out->devices[i];
+        d->busy_ns =
+            e->steady_step ? e->lanes[i].steady_busy_ns : e->lanes[i].ended_busy_ns[steady & 1];
+        d->worked_ns = e->lanes[i].worked_ns;
+        d->idle_ns = iteration > d->busy_ns ? iteration - d->busy_ns : 0;
+    }
+    return OK;
+}
+
+static enum status conclude(struct engine *e, struct cost *k, struct sim_result *out,
+                            struct error *err)
+{
+    const struct program *p = e->program;
+    if (e->stop == STOP_ERROR) return error_set(err, e->status, "%s", e->error.text);
+    if (e->stop == STOP_NOT) TRY(report_blocked(e, err));
+    *out = (struct sim_result){.events = e->events,
+                               .operators = e->operators,
+                               .devices =
+                                   ARENA_ARRAY(e->arena, struct sim_device, (size_t)p->n_devices)};
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        out->devices[i].reserved_bytes = program_lane_bytes(p, i);
+        out->devices[i].peak_bytes =
+            memory_peak(e->memory, i, e->until_ns, &out->devices[i].peak_ns);
+    }
+    if (e->stop == STOP_LIMIT) {
+        out->iteration_ns = out->makespan_ns = INT64_MAX;
+        return OK;
+    }
+    TRY(fill_times(e, out, err));
+    if (e->trace) report_steps(e, out, k);
+    out->trace = e->trace;
+    return OK;
+}
+
+static enum status run_whole(struct arena *a, const struct program *p, struct cost *k,
+                             const struct sim_options *o, struct sim_result *out, struct error *err)
+{
+    struct engine e = {.arena = a, .program = p};
+    TRY(set_up(&e, k, o, err));
+    run(&e);
+    return conclude(&e, k, out, err);
+}
+
+/* The folded program's result for all devices. Where it fails the whole program is asked, for the sake of all names. */
+static enum status run_folded(struct arena *a, const struct program *p, struct cost *k,
+                              const struct sim_options *o, struct sim_result *out,
+                              struct error *err)
+{
+    struct fold f;
+    struct sim_options folded = *o;
+    fold_make(a, p, k, o->scale, &f);
+    folded.scale = &f.scale;
+    if (f.program.n_devices == p->n_devices) return run_whole(a, p, k, o, out, err);
+    if (run_whole(a, &f.program, k, &folded, out, err) != OK)
+        return run_whole(a, p, k, o, out, err);
+    const struct sim_device *one = out->devices;
+    out->devices = ARENA_ARRAY(a, struct sim_device, (size_t)p->n_devices);
+    for (int32_t i = 0; i < p->n_devices; i++) out->devices[i] = one[f.of[i]];
+    return OK;
+}
+
+enum status sim_run(struct arena *a, const struct program *p, struct cost *k,
+                    const struct sim_options *o, struct sim_result *out, struct error *err)
+{
+    if (p->n_devices < 1) return error_set(err, ERR_INPUT, "a program without devices");
+    /* Jitter makes all devices different. */
+    if (o->fold && !o->keep_trace && !o->jitter) return run_folded(a, p, k, o, out, err);
+    return run_whole(a, p, k, o, out, err);
+}

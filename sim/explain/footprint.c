@@ -1,0 +1,237 @@
+#include "sim/explain/footprint.h"
+
+#include "core/base/arena.h"
+#include "core/program/device_memory.h"
+#include "core/base/units.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- of a program --- */
+
+static const char *const class_names[SLOT_CLASS_COUNT] = {
+    "parameters", "gradients", "optimizer state", "activations", "scratch"};
+
+static void hold(struct footprint *f, const char *name, int64_t bytes, const char *why)
+{
+    int32_t at = f->n;
+    if (bytes <= 0) return;
+    for (; at > 0 && f->holders[at - 1].bytes < bytes; at--) f->holders[at] = f->holders[at - 1];
+    f->holders[at] = (struct footprint_holder){name, bytes, why};
+    f->n++;
+    f->total_bytes += bytes;
+}
+
+static int64_t divided(const struct footprint_options *o, int64_t bytes, int32_t from)
+{
+    double share = o->share > 0 ? o->share : 1.0 / o->shards;
+    return o->zero >= from ? (int64_t)((double)bytes * share + 0.5) : bytes;
+}
+
+/* Of the operator that reads most bytes of parameters. */
+static int64_t largest_parameters(const struct program_stage *s)
+{
+    int64_t most = 0;
+    for (int32_t i = 0; i < s->n_ops; i++) {
+        int64_t bytes = 0;
+        if (s->ops[i].phase == PHASE_U) continue;
+        for (int32_t k = 0; k < s->ops[i].n_inputs; k++) {
+            const struct slot *x = &s->slots[s->ops[i].input[k]];
+            if (x->class == SLOT_PARAMETER) bytes += x->bytes;
+        }
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+static const char *letter_name(char letter)
+{
+    return letter == 'R' ? "arrival" : letter == 'S' ? "departure" : NULL;
+}
+
+/* The first call, as "F3", after whose begin as many of the ring's buffers as ever are alive; NULL where calls alone do not
+ * say so: what comes or leaves by messages keeps its own time. O(calls of the lane). */
+static const char *fullest_at(struct arena *a, const struct program *p, int32_t device,
+                              const struct program_stage *s, const struct ring *r)
+{
+    const struct lane *l = &p->lanes[device];
+    struct cursor c;
+    struct call call;
+    int32_t alive = 0, most = 0;
+    const char *at = NULL;
+    if (!strchr("FBI", r->birth) || !strchr("FBIW", r->death)) return NULL;
+    for (cursor_start(&c, &p->orders[l->order]); cursor_next(&c, &call);) {
+        if (&p->stages[l->stages[call.chunk]] != s) continue;
+        char letter = s->procedures[call.procedure].letter;
+        if (letter == r->birth && ++alive > most) {
+            most = alive;
+            at = arena_printf(a, "%c%" PRId32, letter, call.microbatch);
+        }
+        alive -= letter == r->death;
+    }
+    return at;
+}
+
+/* Who keeps a ring's buffers, and between which calls. */
+static void hold_ring(struct arena *a, const struct program *p, int32_t device,
+                      const struct program_stage *s, const struct ring *r, struct footprint *f)
+{
+    const char *birth = letter_name(r->birth), *death = letter_name(r->death);
+    const char *name = r->received >= 0  ? "received"
+                       : r->sent >= 0    ? "to be sent"
+                       : r->birth == 'F' ? "activations"
+                                         : "gradients of activations";
+    if (r->death == 'U') name = "gradients kept apart";
+    const char *at = fullest_at(a, p, device, s, r);
+    hold(f, name, (int64_t)r->count * r->stride_bytes,
+         arena_printf(a,
+                      "%" PRId32 " of %" PRId32 " microbatches in flight on stage %" PRId32
+                      ", from %s to %s%s%s",
+                      r->count, s->microbatches, s->stage,
+                      birth ? birth : arena_printf(a, "%c", r->birth),
+                      death ? death : arena_printf(a, "%c", r->death), at ? ", all first at " : "",
+                      at ? at : ""));
+}
+
+/* What needs the stage's staging area. O(groups + members of meetings). */
+static const char *staged(struct arena *a, const struct program *p, const struct program_stage *s)
+{
+    for (int32_t g = 0; g < p->n_groups; g++) {
+        const struct group *x = &p->groups[g];
+        if (!x->meeting || meeting_staging_bytes(x->meeting, x->dtype) != s->buffer_bytes) continue;
+        for (int32_t i = 0; i < x->n_members; i++)
+            if (&p->stages[x->members[i].stage] == s)
+                return arena_printf(a, "what %s %s has on its way",
+                                    meeting_kind_name(x->meeting->kind), x->name);
+    }
+    return "the largest sum's part on its way";
+}
+
+static void hold_stage(struct arena *a, const struct program *p, int32_t device,
+                       const struct program_stage *s, const struct footprint_options *o,
+                       struct footprint *f)
+{
+    static const int32_t from[SLOT_CLASS_COUNT] = {
+        [SLOT_PARAMETER] = 3, [SLOT_GRADIENT] = 2, [SLOT_STATE] = 1};
+    for (int class = 0; class < SLOT_CLASS_COUNT; class ++) {
+        const char *why = "";
+        int64_t bytes = program_card_bytes(s, class);
+        if (class == SLOT_RING) continue;
+        if (from[class] && o->zero >= from[class] && o->shards > 1) {
+            why = arena_printf(a, "%s divided over %" PRId32 " cards",
+                               units_print_bytes((char[32]){0}, (double)bytes), o->shards);
+            bytes = divided(o, bytes, from[class]);
+        }
+        hold(f, class_names[class], bytes, why);
+    }
+    for (int32_t r = 0; r < s->n_rings; r++) hold_ring(a, p, device, s, &s->rings[r], f);
+    hold(f, "collective buffers", program_card_bytes(s, SLOT_CLASS_COUNT), staged(a, p, s));
+    if (o->zero >= 3 && o->shards > 1)
+        hold(f, "gathered parameters", 2 * largest_parameters(s) / (s->cards > 1 ? s->cards : 1),
+             "one operator's in use, the next one's on their way");
+}
+
+/* What running takes beside slots, part by part; what is left of the reserve is libraries'. */
+static void hold_reserve(struct arena *a, const struct device_memory *m, int64_t reserve,
+                         struct footprint *f)
+{
+    int64_t known = device_memory_known(m);
+    const char *cliques =
+        m->cliques ? arena_printf(a, "; %" PRId32 " cliques of devices", m->cliques) : "";
+    if (reserve < known || !known) {
+        hold(f, "reserve", reserve, "of the cluster's device type");
+        return;
+    }
+    hold(f, "workspace of products", m->workspace, "");
+    hold(f, "scratch of operators", m->scratch,
+         m->largest ? arena_printf(a, "most for %s", m->largest) : "");
+    hold(f, "packed messages", m->messages, "what goes between devices");
+    hold(f, "rounding", m->rounding, "allocations in pieces of 2 MiB");
+    hold(f, "reserve", reserve - known,
+         arena_printf(a, "libraries: the context and what it loads%s", cliques));
+}
+
+enum status footprint_stages(struct arena *a, const struct program *p,
+                             const struct footprint_options *o, struct footprint *out,
+                             struct error *err)
+{
+    if (o->zero < 0 || o->zero > 3)
+        return error_set(err, ERR_INPUT, "zero: must be 0, 1, 2 or 3, found %" PRId32, o->zero);
+    if (o->shards < 1 || !(o->share >= 0 && o->share <= 1) || o->reserve_bytes < 0)
+        return error_set(err, ERR_INPUT,
+                         "shards: at least 1, a share between 0 and 1, a reserve of 0 or more");
+    struct device_memory *beside = ARENA_ARRAY(a, struct device_memory, (size_t)p->n_devices + 1);
+    device_memory_of(a, p, beside);
+    for (int32_t d = 0; d < p->n_devices; d++) {
+        size_t room = 7;
+        int64_t reserve = 0;
+        struct footprint *f = &out[d];
+        *f = (struct footprint){.device = p->devices[d].name,
+                                .memory_bytes = p->devices[d].memory_bytes};
+        for (int32_t s = 0; s < p->n_stages; s++)
+            if (p->stages[s].device == d)
+                room += SLOT_CLASS_COUNT + 3 + (size_t)p->stages[s].n_rings;
+        f->holders = ARENA_ARRAY(a, struct footprint_holder, room);
+        for (int32_t s = 0; s < p->n_stages; s++)
+            if (p->stages[s].device == d) {
+                hold_stage(a, p, d, &p->stages[s], o, f);
+                reserve = p->stages[s].reserve_bytes;
+            }
+        hold_reserve(a, &beside[d], reserve, f);
+        hold(f, "framework", o->reserve_bytes, "stated");
+    }
+    return OK;
+}
+
+const char *footprint_verdict(struct arena *a, const struct footprint *f)
+{
+    char needs[32], has[32], text[32];
+    bool fits = f->total_bytes <= f->memory_bytes;
+    units_print_bytes(needs, (double)f->total_bytes);
+    units_print_bytes(has, (double)f->memory_bytes);
+    const char *line = arena_printf(a, "needs %s of %s", needs, has);
+    if (!fits)
+        line = arena_printf(a, "%s, lacks %s", line,
+                            units_print_bytes(text, (double)(f->total_bytes - f->memory_bytes)));
+    for (int32_t i = 0; i < f->n && i < 3; i++) {
+        const struct footprint_holder *h = &f->holders[i];
+        line = arena_printf(a, "%s%s%s %s%s%s%s", line, i ? ", " : ": ", h->name,
+                            units_print_bytes(text, (double)h->bytes), *h->why ? " (" : "", h->why,
+                            *h->why ? ")" : "");
+    }
+    return line;
+}
+
+/* --- closed forms --- */
+
+static double block_unit(const struct footprint_block *b)
+{
+    return (double)b->sequence * (double)b->microbatch * (double)b->hidden;
+}
+
+double footprint_block(const struct footprint_block *b)
+{
+    double t = b->cards > 1 ? b->cards : 1;
+    double scores = 5.0 * (double)b->heads * (double)b->sequence / ((double)b->hidden * t);
+    if (b->recompute == RECOMPUTE_BLOCKS) return block_unit(b) * (b->sequence_parallel ? 2 / t : 2);
+    if (b->recompute == RECOMPUTE_SELECTIVE) scores = 0;
+    return block_unit(b) * ((b->sequence_parallel ? 34 / t : 10 + 24 / t) + scores);
+}
+
+double footprint_block_weights(const struct footprint_block *b)
+{
+    return 32 * block_unit(b) / (b->cards > 1 ? b->cards : 1);
+}
+
+double footprint_activations(const struct footprint_step *s)
+{
+    double p = (double)s->stages, more = s->chunks > 1 ? (p - 1) / (p * (double)s->chunks) : 0;
+    return footprint_block(&s->block) * (double)s->layers * (1 + more);
+}
+
+double footprint_parameters(const struct footprint_step *s, double bytes)
+{
+    double h = (double)s->block.hidden, t = s->block.cards > 1 ? s->block.cards : 1;
+    return bytes * 12 * h * h * (double)s->layers / ((double)s->stages * t);
+}

@@ -1,0 +1,121 @@
+/* sim/explain/internal.h - a simulation told again, so that it can be read backwards. Only sim/explain/explain*.c include it.
+ *
+ * Each lane becomes a list of records in the order of its compute stream; messages and collectives become tables that
+ * point into these lists. Instants that spans do not have (copies inside a device, collectives of one member) follow
+ * from the program's rules.
+ */
+#ifndef SIM_EXPLAIN_INTERNAL_H
+#define SIM_EXPLAIN_INTERNAL_H
+
+#include "sim/explain/explain.h"
+
+enum record_kind {
+    RECORD_COMPUTE, /* arg: operator of the stage */
+    RECORD_RECEIVE, /* a wait that took time: arg channel, seq */
+    RECORD_ROOM,    /* likewise: arg channel, seq of the message that had to leave */
+    RECORD_AWAIT,   /* likewise: arg group, seq the launch */
+    RECORD_LATE,    /* a meeting begins later: arg group */
+    RECORD_SEND,    /* no time: arg channel, seq */
+    RECORD_REDUCE,  /* no time: arg group, seq the launch */
+    RECORD_END,     /* no time: the call is over */
+};
+struct record {
+    enum record_kind kind;
+    char letter;
+    int32_t arg, stage, step, call; /* call: ordinal in the step */
+    int64_t seq, begin_ns, end_ns;
+};
+
+struct collective_run { /* one lane's part of one collective */
+    int32_t group, member, launch;
+    size_t record;                      /* its REDUCE */
+    int64_t begin_ns, end_ns;           /* on the collective stream */
+    int64_t wait_begin_ns, wait_end_ns; /* the compute stream's AWAIT of it; equal: none */
+};
+struct told_lane {
+    struct record *records;
+    size_t n_records, capacity;
+    struct collective_run *runs; /* in the order of the collective stream */
+    size_t n_runs, run_capacity;
+    struct explain_live *live;
+    int32_t last_forward; /* ordinal of the step's last F call, -1 */
+};
+
+/* Memory of a lane that messages do not touch: followed change by change, since buffers that live for no time make a peak
+ * too. NULL for the other lanes: there frees come first at each instant, and counting up to the peak's instant is enough. */
+struct explain_live {
+    int64_t bytes, peak_bytes; /* of ring buffers */
+};
+
+struct told_message { /* -1: not known */
+    int64_t handed_ns, start_ns, left_ns, arrival_ns, consumed_ns;
+    int64_t before, after;                 /* messages handed over around it on this channel, -1 */
+    size_t handed_record, consumed_record; /* SEND at the sender, END of the call at the receiver */
+};
+struct told_channel {
+    int32_t from_lane, to_lane, resource; /* resource: link · 2 + direction; -1: inside a device */
+    int32_t ahead;
+    int64_t alone_ns; /* what its link takes for one message and nothing else */
+    int64_t n_messages;
+    struct told_message *messages;
+    int64_t last_handed, head; /* seq, -1; head: inside a device, the first that has not passed */
+};
+
+struct told_part {                   /* REDUCE span */
+    int64_t begin_ns, end_ns, bytes; /* begin -1: there is none */
+};
+struct told_group {
+    int32_t n_parts,
+        times; /* times: launches by each member in a step; launch: step · times + how many before */
+    int32_t *launched;       /* (n_members) as far as the lanes are told */
+    struct told_part *parts; /* (launches, n_members, n_parts) */
+    size_t *run;             /* (launches, n_members): into the lane's runs */
+};
+
+struct on_resource { /* a message on a link's direction */
+    int32_t channel;
+    int64_t seq, start_ns, left_ns;
+};
+
+struct told {
+    struct arena *arena;
+    const struct program *program;
+    struct cost *cost;
+    const struct trace *trace;
+    const struct sim_result *result;
+    int32_t steps;
+    int32_t *lane_of_stage;
+    struct told_lane *lanes;       /* (n_devices) */
+    struct told_channel *channels; /* (n_channels) */
+    struct told_group *groups;     /* (n_groups) */
+    struct cost_link *links;       /* (n_links), of those that are used */
+    struct on_resource **line;     /* (2 n_links) by start */
+    size_t *n_line;
+    /* (n_stages, 256) births - deaths by letter until the device's peak; see explain_memory.c */
+    int64_t *alive;
+};
+
+struct told_part *told_part_at(const struct told *t, int32_t group, int32_t launch, int32_t member,
+                               int32_t part);
+size_t *told_run_at(const struct told *t, int32_t group, int32_t launch, int32_t member);
+int32_t told_member(const struct told *t, int32_t group, int32_t lane); /* -1 */
+/* explain_tables.c: all of it; explain_tell.c: the lanes' records */
+MUST_CHECK enum status explain_tell(struct told *t, struct error *err);
+MUST_CHECK enum status explain_tell_lanes(struct told *t, struct error *err);
+/* explain_size.c: of one step, at most */
+double explain_records(const struct program *p, int32_t lane);
+/* explain_path.c: pieces of the window into x, presence on all paths into the three arrays (ns) */
+struct explain_presence {
+    int64_t *device, *link, *kind;
+};
+MUST_CHECK enum status explain_path(const struct told *t, struct explain *x,
+                                    struct explain_presence *all, struct error *err);
+/* explain_use.c: devices, links */
+void explain_use(const struct told *t, struct explain *x);
+/* explain_memory.c: births and deaths of buffers as the lanes are told, then who is alive at the peak */
+void explain_memory_start(struct told *t);
+void explain_born(struct told *t, int32_t lane, int32_t stage, char letter, int64_t now_ns);
+void explain_dead(struct told *t, int32_t lane, int32_t stage, char letter, int64_t now_ns);
+void explain_memory(const struct told *t, struct explain *x);
+
+#endif

@@ -1,0 +1,50 @@
+/* How large the tables of an explanation become, from the program alone. */
+#include "sim/explain/internal.h"
+
+/* At most: a wait leaves a record only where it takes time. */
+static int64_t records_of_call(const struct program *p, const struct program_stage *s,
+                               const struct procedure *f)
+{
+    int64_t n = 1; /* RECORD_END */
+    for (int32_t r = 0; r < s->n_rings; r++) n += s->rings[r].sent >= 0;
+    for (int32_t i = 0; i < f->n_instrs; i++) {
+        const struct instr *x = &f->instrs[i];
+        bool meets = x->kind == INSTR_COLLECT && p->groups[x->arg].meeting;
+        /* a meeting: late, handed over, awaited */
+        n += meets ? 3 : x->kind != INSTR_LOAD && x->kind != INSTR_LOSS;
+    }
+    return n;
+}
+
+double explain_records(const struct program *p, int32_t lane)
+{
+    const struct order *o = &p->orders[p->lanes[lane].order];
+    double n = 0;
+    for (int32_t r = 0; r < o->n_runs; r++)
+        for (int32_t k = 0; k < o->runs[r].n_calls; k++) {
+            const struct call *c = &o->runs[r].calls[k];
+            const struct program_stage *s = program_called(p, lane, c);
+            n += (double)o->runs[r].repeat *
+                 (double)records_of_call(p, s, &s->procedures[c->procedure]);
+        }
+    return n;
+}
+
+double explain_bytes(const struct program *p, int32_t steps, double spans)
+{
+    double records = 0, longest = 0, messages = 0;
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        double n = explain_records(p, i);
+        records += n;
+        if (n > longest) longest = n;
+    }
+    for (int32_t i = 0; i < p->n_channels; i++)
+        messages += p->stages[p->channels[i].from_stage].microbatches;
+    /* A span is a number in a lane's list, or a part and a run of a collective. Lines of links are sorted beside a copy. The
+     * path of one step has about as many pieces as its longest lane has records; their array grows by doubling. */
+    return spans * (double)(sizeof(struct told_part) + sizeof(struct collective_run)) +
+           steps * records * (double)sizeof(struct record) +
+           steps * messages *
+               (double)(sizeof(struct told_message) + 2 * sizeof(struct on_resource)) +
+           longest * (double)(4 * sizeof(struct explain_piece) + 2 * sizeof(struct explain_row));
+}

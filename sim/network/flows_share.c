@@ -1,0 +1,264 @@
+/* Many flows: the search for rates after something has changed.
+ *
+ * Which rates can change? A group's level depends on what is left to it by routes that cross it and have less elsewhere.
+ * So a change of a group reaches the routes of the group, and through them the groups on their ways: these have levels at
+ * least as high, for a route has its bottleneck where it gets least. Everything below stays as it is, and so does
+ * everything that shares no full resource with what changed. Beginning with the groups and routes that were touched, all
+ * that can be reached so is *taken*, and rates are found for it by progressive filling, with the others as given.
+ * Filling: the resource with the least share (what is left ÷ flows without a rate) is the bottleneck of all those flows;
+ * they have their rate, the resources on their ways have less left, and so on. Shares never fall on the way.
+ * A bottleneck may turn out lower than a route that was not taken: then that one is no longer served as before, it is
+ * taken too, and the filling is done again. What is taken only grows, so this ends; in the end each route has a
+ * bottleneck, the taken ones by filling, the others as before.
+ *
+ * A resource whose routes could not fill it even if each had all that its narrowest resource gives (demand <= capacity) is
+ * nobody's bottleneck and is not looked at. In its stead each route has a *cap*, its narrowest resource; of a tree with
+ * many links most are of that kind.
+ *
+ * Cost: O(T · resources of a route + B log B) for T routes taken and B contended resources on their ways.
+ */
+#include "sim/network/flows_internal.h"
+
+enum { SCAN_MOST = 24 }; /* so many bounds are scanned, more are kept as a heap */
+
+static void take_route(struct flows *f, int32_t route)
+{
+    struct flow_route *r = &f->routes[route];
+    if (r->taken == f->search) return;
+    r->taken = f->search;
+    f->taken[f->n_taken++] = route;
+}
+
+static void open_group(struct flows *f, struct flow_resource *g)
+{
+    if (g->opened == f->search || !g->n_members) return;
+    g->opened = f->search;
+    g->served_bytes = flows_served(g, f->now_ns);
+    g->since_ns = f->now_ns;
+    for (int32_t i = 0; i < g->n_members; i++) take_route(f, g->members[i]);
+}
+
+/* Everything that the routes from `first` on reach. */
+static void spread(struct flows *f, int32_t first)
+{
+    for (int32_t i = first; i < f->n_taken; i++) {
+        struct flow_route *r = &f->routes[f->taken[i]];
+        r->n_bounding = 0;
+        for (int32_t k = 0; k < r->n_resources; k++) {
+            int32_t resource = r->resources[k];
+            struct flow_resource *x = &f->resources[resource];
+            if (x->n_members) open_group(f, x);
+            if (!flows_contended(x)) continue;
+            r->bounding[r->n_bounding++] = resource;
+            if (x->touched == f->search) continue;
+            x->touched = f->search;
+            f->touched[f->n_touched++] = resource;
+        }
+    }
+}
+
+static void begin(struct flows *f)
+{
+    f->search++;
+    f->n_taken = f->n_touched = 0;
+    for (int32_t i = 0; i < f->n_fresh; i++) {
+        struct flow_route *r = &f->routes[f->fresh[i]];
+        r->listed = false;
+        if (r->n_flows) take_route(f, f->fresh[i]);
+    }
+    for (int32_t i = 0; i < f->n_dirty; i++) {
+        struct flow_resource *x = &f->resources[f->dirty[i]];
+        x->listed = false;
+        open_group(f, x);
+    }
+    f->n_fresh = f->n_dirty = 0;
+    spread(f, 0);
+}
+
+/* --- bounds: the least share first --- */
+
+static void sink(struct flow_bound *b, int32_t n, int32_t hole)
+{
+    struct flow_bound x = b[hole];
+    for (int32_t child; (child = 2 * hole + 1) < n; hole = child) {
+        if (child + 1 < n && b[child + 1].share_Bpns < b[child].share_Bpns) child++;
+        if (!(b[child].share_Bpns < x.share_Bpns)) break;
+        b[hole] = b[child];
+    }
+    b[hole] = x;
+}
+
+/* Shares only rise, so one that has been overtaken is put back lower down. -1: nothing is bounded any more. */
+static int32_t least_of_heap(struct flows *f)
+{
+    struct flow_bound *b = f->bounds;
+    while (f->n_bounds) {
+        const struct flow_resource *x = &f->resources[b[0].resource];
+        if (!x->count) {
+            b[0] = b[--f->n_bounds];
+        } else if (x->share_Bpns > b[0].share_Bpns) {
+            b[0].share_Bpns = x->share_Bpns;
+        } else {
+            return b[0].resource;
+        }
+        if (f->n_bounds) sink(b, f->n_bounds, 0);
+    }
+    return -1;
+}
+
+static int32_t least_of_few(struct flows *f)
+{
+    int32_t best = -1;
+    double share = INFINITY;
+    for (int32_t i = 0; i < f->n_bounds;) {
+        int32_t resource = f->bounds[i].resource;
+        const struct flow_resource *x = &f->resources[resource];
+        if (!x->count) {
+            f->bounds[i] = f->bounds[--f->n_bounds];
+            continue;
+        }
+        if (x->share_Bpns < share || (x->share_Bpns == share && resource < best))
+            share = x->share_Bpns, best = resource;
+        i++;
+    }
+    return best;
+}
+
+static int32_t least_bound(struct flows *f, bool few)
+{
+    return few ? least_of_few(f) : least_of_heap(f);
+}
+
+/* --- filling --- */
+
+static void new_share(struct flow_resource *x)
+{
+    if (x->count) x->share_Bpns = (x->left_Bpns > 0 ? x->left_Bpns : 0) / (double)x->count;
+}
+
+/* What the routes that are not taken leave of it. */
+static double left_by_others(const struct flows *f, const struct flow_resource *x)
+{
+    double left = x->capacity_Bpns;
+    for (int32_t i = 0; i < x->n_users; i++) {
+        const struct flow_route *r = &f->routes[x->users[i].route];
+        if (r->taken != f->search) left -= f->resources[r->group].level_Bpns * (double)r->n_flows;
+    }
+    return left;
+}
+
+static double prepare(struct flows *f)
+{
+    double least_cap = INFINITY;
+    for (int32_t i = 0; i < f->n_touched; i++) f->resources[f->touched[i]].count = 0;
+    for (int32_t i = 0; i < f->n_taken; i++) {
+        struct flow_route *r = &f->routes[f->taken[i]];
+        r->new_group = -1;
+        r->new_level = r->cap_Bpns / (double)r->n_flows;
+        if (r->new_level < least_cap) least_cap = r->new_level;
+        for (int32_t k = 0; k < r->n_bounding; k++)
+            f->resources[r->bounding[k]].count += r->n_flows;
+    }
+    f->n_bounds = f->n_touched;
+    for (int32_t i = 0; i < f->n_touched; i++) {
+        struct flow_resource *x = &f->resources[f->touched[i]];
+        x->left_Bpns = x->count == x->n_flows ? x->capacity_Bpns : left_by_others(f, x);
+        new_share(x);
+        f->bounds[i] = (struct flow_bound){x->share_Bpns, f->touched[i]};
+    }
+    for (int32_t i = f->n_bounds / 2; i-- > 0 && f->n_bounds > SCAN_MOST;)
+        sink(f->bounds, f->n_bounds, i);
+    return least_cap;
+}
+
+static void settle(struct flows *f, struct flow_route *r, double level, int32_t group)
+{
+    r->new_group = group;
+    r->new_level = level;
+    double all = level * (double)r->n_flows;
+    for (int32_t k = 0; k < r->n_bounding; k++) {
+        struct flow_resource *x = &f->resources[r->bounding[k]];
+        x->count -= r->n_flows;
+        x->left_Bpns -= all;
+        new_share(x);
+    }
+}
+
+/* Caps up to this level hold. What is settled below a share only raises it, so all of them at once. */
+static double settle_caps(struct flows *f, double level, int32_t *unsettled)
+{
+    double least_cap = INFINITY;
+    for (int32_t i = 0; i < f->n_taken; i++) {
+        struct flow_route *r = &f->routes[f->taken[i]];
+        if (r->new_group >= 0) continue;
+        if (r->new_level <= level)
+            settle(f, r, r->new_level, r->narrow), --*unsettled;
+        else if (r->new_level < least_cap)
+            least_cap = r->new_level;
+    }
+    return least_cap;
+}
+
+/* The routes of a bottleneck have their rate. true: one that was not taken has more. */
+static bool settle_bottleneck(struct flows *f, int32_t resource, int32_t *unsettled)
+{
+    const struct flow_resource *x = &f->resources[resource];
+    double level = x->share_Bpns;
+    bool more = false;
+    for (int32_t i = 0; i < x->n_users; i++) {
+        struct flow_route *r = &f->routes[x->users[i].route];
+        if (r->taken != f->search) {
+            if (f->resources[r->group].level_Bpns > level * FLOWS_SAME)
+                take_route(f, x->users[i].route), more = true;
+        } else if (r->new_group < 0) {
+            settle(f, r, level, resource), --*unsettled;
+        }
+    }
+    return more;
+}
+
+/* false: more had to be taken. */
+static bool fill(struct flows *f)
+{
+    int32_t n = f->n_taken, unsettled = n;
+    double least_cap = prepare(f);
+    bool few = f->n_bounds <= SCAN_MOST;
+    while (unsettled) {
+        int32_t resource = least_bound(f, few);
+        double level = resource < 0 ? INFINITY : f->resources[resource].share_Bpns;
+        if (least_cap <= level)
+            least_cap = settle_caps(f, level, &unsettled);
+        else if (settle_bottleneck(f, resource, &unsettled)) {
+            spread(f, n);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void commit(struct flows *f)
+{
+    for (int32_t i = 0; i < f->n_taken; i++) {
+        struct flow_route *r = &f->routes[f->taken[i]];
+        struct flow_resource *g = &f->resources[r->new_group];
+        if (r->group != r->new_group) flows_join_group(f, f->taken[i], r->new_group);
+        g->level_Bpns = g->new_level = r->new_level;
+        g->changed = true;
+    }
+    for (int32_t i = 0; i < f->n_taken; i++) {
+        struct flow_resource *g = &f->resources[f->routes[f->taken[i]].group];
+        if (!g->changed) continue;
+        g->changed = false;
+        flows_new_end(f, f->routes[f->taken[i]].group);
+    }
+}
+
+void flows_share(struct flows *f)
+{
+    if (flows_keep(f)) return;
+    begin(f);
+    if (!f->n_taken) return;
+    while (!fill(f)) {
+    }
+    commit(f);
+}

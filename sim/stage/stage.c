@@ -1,0 +1,340 @@
+/* Stage costs without lowering: sums of operator prices by layer, and sizes counted as lowering lays them out.
+ *
+ * What a range of layers takes is a difference of prefix sums; what depends on the range as a whole (what its parameters' updates
+ * take, what runs again, what it holds) is kept by rows and columns: made the first time a range with that first layer,
+ * or that last one, is asked for, in O(layers), so that all pairs take O(layers²) together.
+ */
+#include "sim/stage/stage.h"
+
+#include "core/base/arena.h"
+#include "sim/stage/stage_internal.h"
+#include "sim/stage/within.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <string.h>
+
+/* what one update over so many bytes takes; open hash of a power of two, at most half full */
+struct memo {
+    int32_t n, n_slots;
+    int64_t *bytes, *ns; /* (n_slots); bytes 0: empty */
+};
+
+struct type_times {
+    int64_t *forward_ns, *input_ns, *weight_ns, *input_least_ns,
+        *weight_least_ns; /* (n_layers + 1) prefix sums: [l] of layers before l */
+    int64_t *op_ns;       /* (n_forward) */
+    struct within update; /* of updates that are not flat, and of ties */
+    int64_t **update_row; /* (n_layers) of (n_layers), made when asked for */
+    struct memo flat[2];  /* decayed, and not */
+};
+
+struct stage_table {
+    struct arena *arena;
+    const struct graph *g;
+    struct cost *cost;
+    const struct optimizer *optimizer;
+    bool flat;
+    const struct lower_graphs *graphs; /* NULL: g alone */
+    struct stage_table **other; /* (n_types): of types with another graph, NULL until asked for */
+    struct stage_again *again;
+    struct type_times **times;  /* (n_types) */
+    int32_t *cards;             /* (n_types): that share a stage; sizes are of one of them */
+    struct stage_sizes **sizes; /* (n_types): shared by types with equal cards */
+};
+
+static int64_t master_bytes(const struct graph *g) { return dtype_bytes(dtype_master(g->dtype)); }
+
+/* --- times --- */
+
+static enum status price(struct stage_table *t, int32_t type, struct program_op *op, int64_t *out,
+                         struct error *err)
+{
+    op->dtype = op->phase == PHASE_U ? dtype_master(t->g->dtype) : t->g->dtype;
+    op->shapes.n_inputs = op->n_inputs, op->shapes.n_outputs = op->n_outputs;
+    op->key = op_key(op->kind, &op->attrs, &op->shapes, op->dtype);
+    return cost_op(t->cost, type, op, out, err);
+}
+
+/* least: the lesser of adding to a parameter's gradient and of writing it. What cannot be priced is in no plan. */
+static enum status price_graph_op(struct stage_table *t, int32_t type, const struct graph_op *x,
+                                  int64_t *out, int64_t *least, struct error *err)
+{
+    struct program_op op = {.kind = x->kind,
+                            .attrs = x->attrs,
+                            .name = x->name,
+                            .n_inputs = x->n_inputs,
+                            .n_outputs = x->n_outputs};
+    graph_op_shapes(t->g, x, &op.shapes);
+    for (int32_t k = 0; k < x->n_outputs; k++)
+        if (t->g->tensors[x->output[k]].role == TENSOR_PARAMETER_GRADIENT)
+            op.attrs.accumulate = true;
+    TRY(price(t, type, &op, out, err));
+    *least = *out;
+    if (!op.attrs.accumulate) return OK;
+    struct error why;
+    int64_t written;
+    op.attrs.accumulate = false;
+    if (price(t, type, &op, &written, &why) == OK && written < *least) *least = written;
+    return OK;
+}
+
+/* One update over tensors of this shape. */
+static enum status price_update(struct stage_table *t, int32_t type, bool flat, bool decay,
+                                const struct shape *shape, int64_t *out, struct error *err)
+{
+    bool adamw = t->optimizer->kind == OPTIMIZER_ADAMW;
+    struct program_op op = {.kind = adamw  ? (flat ? OP_flat_adamw : OP_adamw)
+                                    : flat ? OP_flat_sgd
+                                           : OP_sgd,
+                            .phase = PHASE_U,
+                            .attrs = {.decay = decay, .narrows = dtype_is_half(t->g->dtype)},
+                            .name = "update",
+                            .n_inputs = adamw ? 4 : 2,
+                            .n_outputs = adamw ? 4 : 2};
+    op.n_outputs += op.attrs.narrows;
+    for (int32_t k = 0; k < op.n_inputs; k++) op.shapes.input[k] = *shape;
+    for (int32_t k = 0; k < op.n_outputs; k++) op.shapes.output[k] = *shape;
+    return price(t, type, &op, out, err);
+}
+
+/* A second use's gradient is added to the first's and cleared. */
+static enum status price_tie(struct stage_table *t, int32_t type, const struct shape *shape,
+                             int64_t *out, struct error *err)
+{
+    struct program_op add = {
+        .kind = OP_accumulate, .phase = PHASE_U, .name = "tie", .n_inputs = 1, .n_outputs = 1};
+    struct program_op zero = {
+        .kind = OP_zero, .phase = PHASE_U, .name = "tie.zero", .n_outputs = 1};
+    int64_t zero_ns;
+    add.shapes.input[0] = add.shapes.output[0] = zero.shapes.output[0] = *shape;
+    TRY(price(t, type, &add, out, err));
+    TRY(price(t, type, &zero, &zero_ns, err));
+    *out += zero_ns;
+    return OK;
+}
+
+static struct type_times *new_times(struct stage_table *t)
+{
+    size_t n = (size_t)t->g->n_layers;
+    struct type_times *x = ARENA_ARRAY(t->arena, struct type_times, 1);
+    *x = (struct type_times){.forward_ns = ARENA_ARRAY(t->arena, int64_t, n + 1),
+                             .input_ns = ARENA_ARRAY(t->arena, int64_t, n + 1),
+                             .weight_ns = ARENA_ARRAY(t->arena, int64_t, n + 1),
+                             .input_least_ns = ARENA_ARRAY(t->arena, int64_t, n + 1),
+                             .weight_least_ns = ARENA_ARRAY(t->arena, int64_t, n + 1),
+                             .op_ns = ARENA_ARRAY(t->arena, int64_t, (size_t)t->g->n_forward),
+                             .update_row = ARENA_ARRAY(t->arena, int64_t *, n)};
+    within_init(&x->update, t->arena, t->g->n_layers);
+    return x;
+}
+
+/* One update for each parameter with a use in the range unless all are updated in one; a tie where there are two. */
+static enum status add_updates(struct stage_table *t, int32_t type, struct type_times *x,
+                               struct error *err)
+{
+    const struct stage_uses *uses;
+    int32_t n = stage_sizes_uses(t->sizes[type], &uses);
+    for (int32_t i = 0; i < n; i++) {
+        const struct tensor *p = &t->g->tensors[uses[i].tensor];
+        int64_t ns = 0;
+        if (!t->flat) TRY(price_update(t, type, false, p->decay, &p->shape, &ns, err));
+        if (ns) within_add_any(&x->update, uses[i].layer, uses[i].n, 1, ns);
+        if (uses[i].n < 2) continue;
+        TRY(price_tie(t, type, &p->shape, &ns, err));
+        within_add_any(&x->update, uses[i].layer, uses[i].n, 2, ns);
+    }
+    return OK;
+}
+
+static enum status make_times(struct stage_table *t, int32_t type, struct error *err)
+{
+    const struct graph *g = t->g;
+    struct type_times *x = new_times(t);
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        const struct graph_op *op = &g->ops[i];
+        int64_t ns = 0, least = 0;
+        TRY(price_graph_op(t, type, op, &ns, &least, err));
+        int64_t *sum = op->phase == PHASE_F   ? x->forward_ns
+                       : op->phase == PHASE_W ? x->weight_ns
+                                              : x->input_ns;
+        sum[op->layer + 1] += ns;
+        if (op->phase != PHASE_F)
+            (op->phase == PHASE_W ? x->weight_least_ns : x->input_least_ns)[op->layer + 1] += least;
+        if (i < g->n_forward) x->op_ns[i] = ns;
+    }
+    for (int32_t l = 0; l < g->n_layers; l++) {
+        x->forward_ns[l + 1] += x->forward_ns[l];
+        x->input_ns[l + 1] += x->input_ns[l];
+        x->weight_ns[l + 1] += x->weight_ns[l];
+        x->input_least_ns[l + 1] += x->input_least_ns[l];
+        x->weight_least_ns[l + 1] += x->weight_least_ns[l];
+    }
+    TRY(add_updates(t, type, x, err));
+    t->times[type] = x;
+    return OK;
+}
+
+static int32_t memo_slot(const struct memo *m, int64_t bytes)
+{
+    uint64_t at = (uint64_t)bytes * UINT64_C(0x9E3779B97F4A7C15) >> 32;
+    for (;; at++) {
+        int32_t slot = (int32_t)(at & (uint64_t)(m->n_slots - 1));
+        if (!m->bytes[slot] || m->bytes[slot] == bytes) return slot;
+    }
+}
+
+static void memo_grow(struct arena *a, struct memo *m)
+{
+    struct memo old = *m;
+    m->n_slots = old.n_slots ? 2 * old.n_slots : 64;
+    m->bytes = ARENA_ARRAY(a, int64_t, (size_t)m->n_slots);
+    m->ns = ARENA_ARRAY(a, int64_t, (size_t)m->n_slots);
+    for (int32_t i = 0; i < old.n_slots; i++) {
+        if (!old.bytes[i]) continue;
+        int32_t slot = memo_slot(m, old.bytes[i]);
+        m->bytes[slot] = old.bytes[i], m->ns[slot] = old.ns[i];
+    }
+}
+
+/* One update over a run of parameters; ranges of repeated layers ask for the same few sizes. */
+static enum status flat_update(struct stage_table *t, int32_t type, bool decay, int64_t bytes,
+                               int64_t *sum, struct error *err)
+{
+    struct memo *m = &t->times[type]->flat[!decay];
+    if (!bytes) return OK;
+    if (2 * m->n >= m->n_slots) memo_grow(t->arena, m);
+    int32_t slot = memo_slot(m, bytes);
+    if (!m->bytes[slot]) {
+        struct shape shape = {.rank = 1, .dim = {bytes / dtype_bytes(t->g->dtype)}};
+        TRY(price_update(t, type, true, decay, &shape, &m->ns[slot], err));
+        m->bytes[slot] = bytes, m->n++;
+    }
+    *sum += m->ns[slot];
+    return OK;
+}
+
+static enum status update_time(struct stage_table *t, int32_t first, int32_t last, int32_t type,
+                               const struct size_row *s, int64_t *out, struct error *err)
+{
+    int64_t **row = &t->times[type]->update_row[first];
+    if (!*row) {
+        *row = ARENA_ARRAY(t->arena, int64_t, (size_t)t->g->n_layers);
+        within_row(&t->times[type]->update, first, *row);
+    }
+    *out = (*row)[last];
+    if (!t->flat) return OK;
+    TRY(flat_update(t, type, true, s->decayed[last], out, err));
+    return flat_update(t, type, false, s->parameter[last] - s->decayed[last], out, err);
+}
+
+/* --- the table --- */
+
+struct stage_table *stage_table_new(struct arena *a, const struct graph *g, struct cost *k,
+                                    const struct optimizer *o)
+{
+    size_t n = (size_t)cost_types(k);
+    struct stage_table *t = ARENA_ARRAY(a, struct stage_table, 1);
+    *t = (struct stage_table){.arena = a,
+                              .g = g,
+                              .cost = k,
+                              .optimizer = o,
+                              .again = stage_again_new(a, g, cost_types(k)),
+                              .times = ARENA_ARRAY(a, struct type_times *, n),
+                              .other = ARENA_ARRAY(a, struct stage_table *, n),
+                              .cards = ARENA_ARRAY(a, int32_t, n),
+                              .sizes = ARENA_ARRAY(a, struct stage_sizes *, n)};
+    /* A graph of measured layers is whole; any other is one card's share already (core/model/model). */
+    bool whole = g->n_ops && op_is_measured(g->ops[0].kind);
+    for (int32_t i = 0; i < cost_types(k); i++) {
+        int32_t cards = cost_type(k, i)->tensor_parallel, same = 0;
+        t->cards[i] = whole && cards > 1 ? cards : 1;
+        while (t->cards[same] != t->cards[i]) same++;
+        t->sizes[i] = same < i ? t->sizes[same] : stage_sizes_new(a, g, t->cards[i]);
+    }
+    return t;
+}
+
+void stage_table_graphs(struct stage_table *t, const struct lower_graphs *graphs)
+{
+    t->graphs = graphs;
+}
+
+void stage_table_fused(struct stage_table *t, const enum op_kind *fused, int32_t n)
+{
+    enum op_kind flat = t->optimizer->kind == OPTIMIZER_ADAMW ? OP_flat_adamw : OP_flat_sgd;
+    for (int32_t i = 0; i < n; i++) t->flat |= fused[i] == flat;
+}
+
+/* What a range holds that is not kept from its forward: what it loads, and what it needs of what it receives. */
+static int64_t input_bytes(const struct stage_table *t, const struct size_row *s, int32_t first,
+                           int32_t last, int32_t type)
+{
+    int64_t bytes = s->input[last];
+    uint64_t keeps = stage_again_keeps(t->again, first, last);
+    for (int32_t k = 0; keeps >> k; k++)
+        if (keeps >> k & 1)
+            bytes += stage_sizes_bytes(t->sizes[type], t->g->cut[first - 1].tensor[k]);
+    return bytes;
+}
+
+/* The table of the graph of which one card of the type computes its share: types that share alike have one. */
+static enum status table_for(struct stage_table *t, int32_t type, struct stage_table **out,
+                             struct error *err)
+{
+    const struct device_type *d = cost_type(t->cost, type);
+    bool whole = t->g->n_ops && op_is_measured(t->g->ops[0].kind);
+    int32_t cards = !whole && d->tensor_parallel > 1 ? d->tensor_parallel : 1;
+    bool positions = cards > 1 && d->sequence_parallel;
+    *out = t;
+    if (whole ||
+        ((t->g->cards > 1 ? t->g->cards : 1) == cards && t->g->sequence_parallel == positions))
+        return OK;
+    const struct graph *g =
+        t->graphs ? lower_graphs_find(t->graphs, cards, positions, t->g->microbatch) : NULL;
+    if (!g)
+        return error_set(err, ERR_INPUT,
+                         "device type %s: there is no graph of %" PRId32
+                         " cards that share every operator",
+                         d->name, cards);
+    for (int32_t i = 0; i < cost_types(t->cost) && !t->other[type]; i++)
+        if (t->other[i] && t->other[i]->g == g) t->other[type] = t->other[i];
+    if (!t->other[type]) t->other[type] = stage_table_new(t->arena, g, t->cost, t->optimizer);
+    *out = t->other[type];
+    (*out)->flat = t->flat;
+    return OK;
+}
+
+enum status sim_stage(struct stage_table *t, int32_t first_layer, int32_t last_layer, int32_t type,
+                      struct stage_cost *out, struct error *err)
+{
+    if (first_layer < 0 || last_layer < first_layer || last_layer >= t->g->n_layers || type < 0 ||
+        type >= cost_types(t->cost))
+        return error_set(err, ERR_INPUT,
+                         "no stage of layers %" PRId32 " to %" PRId32 " of %" PRId32
+                         " on type %" PRId32,
+                         first_layer, last_layer, t->g->n_layers, type);
+    TRY(table_for(t, type, &t, err));
+    if (!t->times[type]) TRY(make_times(t, type, err));
+    const struct type_times *x = t->times[type];
+    const struct size_row *s = stage_sizes_row(t->sizes[type], first_layer);
+    int32_t cards = t->cards[type];
+    *out = (struct stage_cost){
+        .forward_ns = x->forward_ns[last_layer + 1] - x->forward_ns[first_layer],
+        .input_ns = x->input_ns[last_layer + 1] - x->input_ns[first_layer],
+        .weight_ns = x->weight_ns[last_layer + 1] - x->weight_ns[first_layer],
+        .input_least_ns = x->input_least_ns[last_layer + 1] - x->input_least_ns[first_layer],
+        .weight_least_ns = x->weight_least_ns[last_layer + 1] - x->weight_least_ns[first_layer],
+        .recompute_ns = stage_again_column(t->again, last_layer, type, x->op_ns)[first_layer],
+        .parameter_bytes = s->parameter[last_layer] / cards,
+        .gradient_bytes = s->gradient[last_layer] / cards,
+        .state_bytes = (optimizer_state_tensors(t->optimizer) + dtype_is_half(t->g->dtype) +
+                        cost_type(t->cost, type)->parameter_copies) *
+                       s->parameter[last_layer] / dtype_bytes(t->g->dtype) * master_bytes(t->g) /
+                       cards,
+        .activation_bytes = s->kept[last_layer],
+        .input_bytes = input_bytes(t, s, first_layer, last_layer, type),
+        .scratch_bytes = s->scratch[last_layer] + device_type_reserve(cost_type(t->cost, type)),
+    };
+    return update_time(t, first_layer, last_layer, type, s, &out->update_ns, err);
+}

@@ -1,0 +1,155 @@
+/* What a stage under recompute runs again, and what it must keep for that.
+ *
+ * Walking a stage from its last layer to its first, all that must be known of the layers behind is which of the activations
+ * that they received are needed again: a set of the tensors of one cut. So a (layer, set) pair has one answer: the
+ * operators of the layer that run again, and the set of the cut before it. The pairs that occur are few (two a layer where
+ * cuts have one tensor), are found once, and each last layer's column of sums is one walk over them.
+ */
+#include "sim/stage/stage_internal.h"
+
+#include "core/base/arena.h"
+
+#include <string.h>
+
+struct state { /* a layer, and what behind it is needed */
+    uint64_t behind, before;
+    int32_t n_ops, *ops; /* that run again */
+    int64_t *ns;         /* (n_types), -1: not yet asked for */
+    struct state *next;  /* of the layer */
+};
+
+struct column {
+    uint64_t *keeps; /* (n_layers) by first layer */
+    int64_t **ns;    /* (n_types) of (n_layers) */
+};
+
+struct stage_again {
+    struct arena *arena;
+    const struct graph *g;
+    int32_t n_types;
+    int32_t *first_op;      /* (n_layers + 1): forward operators */
+    struct layer_back {     /* tensors that the layer's backward reads */
+        int32_t n, *tensor; /* (n) */
+    } * back;               /* (n_layers) */
+    struct state **states;  /* (n_layers) */
+    struct column *columns; /* (n_layers) by last layer */
+    bool *need;             /* (n_tensors), all false between calls */
+};
+
+static void find_back(struct stage_again *s)
+{
+    const struct graph *g = s->g;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int32_t l = 0; l < g->n_layers; l++) {
+            if (pass) s->back[l].tensor = ARENA_ARRAY(s->arena, int32_t, (size_t)s->back[l].n);
+            s->back[l].n = 0;
+        }
+        for (int32_t i = g->n_forward; i < g->n_ops; i++) {
+            struct layer_back *b = &s->back[g->ops[i].layer];
+            for (int32_t k = 0; k < g->ops[i].n_inputs; k++, b->n++)
+                if (pass) b->tensor[b->n] = g->ops[i].input[k];
+        }
+    }
+}
+
+struct stage_again *stage_again_new(struct arena *a, const struct graph *g, int32_t n_types)
+{
+    struct stage_again *s = ARENA_ARRAY(a, struct stage_again, 1);
+    size_t n = (size_t)g->n_layers;
+    *s = (struct stage_again){.arena = a,
+                              .g = g,
+                              .n_types = n_types,
+                              .first_op = ARENA_ARRAY(a, int32_t, n + 1),
+                              .back = ARENA_ARRAY(a, struct layer_back, n),
+                              .states = ARENA_ARRAY(a, struct state *, n),
+                              .columns = ARENA_ARRAY(a, struct column, n),
+                              .need = ARENA_ARRAY(a, bool, (size_t)g->n_tensors)};
+    for (int32_t i = 0; i < g->n_forward; i++) s->first_op[g->ops[i].layer + 1] = i + 1;
+    for (int32_t l = 0; l + 1 < g->n_layers; l++)
+        if (g->cut[l].n > CUT_TENSORS_MOST) BUG("too many activations cross behind layer %d", l);
+    find_back(s);
+    return s;
+}
+
+/* Marks what the layers behind and the layer's own backward need; then, last operator first, what those need. */
+static void run_again(struct stage_again *s, int32_t layer, struct state *x)
+{
+    const struct graph *g = s->g;
+    int32_t first = s->first_op[layer], end = s->first_op[layer + 1];
+    const struct layer_back *b = &s->back[layer];
+    x->ops = ARENA_ARRAY(s->arena, int32_t, (size_t)(end - first));
+    for (int32_t k = 0; k < b->n; k++) s->need[b->tensor[k]] = true;
+    for (int32_t k = 0; layer + 1 < g->n_layers && k < g->cut[layer].n; k++)
+        if (x->behind >> k & 1) s->need[g->cut[layer].tensor[k]] = true;
+    for (int32_t i = end - 1; i >= first; i--) {
+        const struct graph_op *op = &g->ops[i];
+        bool again = false;
+        for (int32_t k = 0; k < op->n_outputs; k++) again |= s->need[op->output[k]];
+        for (int32_t k = 0; again && k < op->n_inputs; k++) s->need[op->input[k]] = true;
+        if (again) x->ops[x->n_ops++] = i;
+    }
+    for (int32_t k = 0; layer > 0 && k < g->cut[layer - 1].n; k++)
+        x->before |= (uint64_t)s->need[g->cut[layer - 1].tensor[k]] << k;
+}
+
+static void forget(struct stage_again *s, int32_t layer, const struct state *x)
+{
+    const struct graph *g = s->g;
+    const struct layer_back *b = &s->back[layer];
+    for (int32_t k = 0; k < b->n; k++) s->need[b->tensor[k]] = false;
+    for (int32_t k = 0; layer + 1 < g->n_layers && k < g->cut[layer].n; k++)
+        s->need[g->cut[layer].tensor[k]] = false;
+    for (int32_t i = 0; i < x->n_ops; i++)
+        for (int32_t k = 0; k < g->ops[x->ops[i]].n_inputs; k++)
+            s->need[g->ops[x->ops[i]].input[k]] = false;
+}
+
+static struct state *state_of(struct stage_again *s, int32_t layer, uint64_t behind)
+{
+    for (struct state *x = s->states[layer]; x; x = x->next)
+        if (x->behind == behind) return x;
+    struct state *x = ARENA_ARRAY(s->arena, struct state, 1);
+    *x = (struct state){.behind = behind, .next = s->states[layer]};
+    x->ns = ARENA_ARRAY(s->arena, int64_t, (size_t)s->n_types);
+    memset(x->ns, -1, (size_t)s->n_types * sizeof *x->ns);
+    run_again(s, layer, x);
+    forget(s, layer, x);
+    return s->states[layer] = x;
+}
+
+static struct column *column_of(struct stage_again *s, int32_t last)
+{
+    struct column *c = &s->columns[last];
+    if (c->keeps) return c;
+    c->keeps = ARENA_ARRAY(s->arena, uint64_t, (size_t)last + 1);
+    c->ns = ARENA_ARRAY(s->arena, int64_t *, (size_t)s->n_types);
+    uint64_t needed = 0;
+    for (int32_t l = last; l >= 0; l--) c->keeps[l] = needed = state_of(s, l, needed)->before;
+    return c;
+}
+
+uint64_t stage_again_keeps(struct stage_again *s, int32_t first, int32_t last)
+{
+    return column_of(s, last)->keeps[first];
+}
+
+static int64_t state_ns(struct state *x, int32_t type, const int64_t *op_ns)
+{
+    if (x->ns[type] >= 0) return x->ns[type];
+    x->ns[type] = 0;
+    for (int32_t i = 0; i < x->n_ops; i++) x->ns[type] += op_ns[x->ops[i]];
+    return x->ns[type];
+}
+
+const int64_t *stage_again_column(struct stage_again *s, int32_t last, int32_t type,
+                                  const int64_t *op_ns)
+{
+    struct column *c = column_of(s, last);
+    if (c->ns[type]) return c->ns[type];
+    int64_t *ns = c->ns[type] = ARENA_ARRAY(s->arena, int64_t, (size_t)last + 1), sum = 0;
+    for (int32_t l = last; l >= 0; l--) {
+        struct state *x = state_of(s, l, l == last ? 0 : c->keeps[l + 1]);
+        ns[l] = sum += state_ns(x, type, op_ns);
+    }
+    return ns;
+}

@@ -1,0 +1,195 @@
+/* Searches where something is missing: a link, equal cards, all baselines but one. */
+#include "core/base/arena.h"
+#include "core/document/document.h"
+#include "planner/search.h"
+#include "profiles/team.h"
+
+#include "tests/support/suites.h"
+
+#include <string.h>
+
+static struct arena *arena;
+static struct job job;
+static struct cluster cluster;
+static struct profile profile;
+
+static void setup(void) { arena = arena_new(); }
+static void teardown(void) { arena_free(arena); }
+
+static void read_all(const char *team)
+{
+    static const char text[] =
+        "version: 1\nmodel: {model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 2, "
+        "n_positions: 16, vocab_size: 256}\nsequence_length: 16\nglobal_batch: 8\nmicrobatch: 1\n";
+    struct error err = {0};
+    struct node *root = NULL;
+    ck_assert_int_eq(document_parse(arena, "job", text, strlen(text), &root, &err), OK);
+    ck_assert_msg(job_parse(arena, root, ".", &job, &err) == OK, "%s", err.text);
+    ck_assert_int_eq(document_parse(arena, "team", team, strlen(team), &root, &err), OK);
+    ck_assert_msg(cluster_parse(arena, root, &cluster, &err) == OK, "%s", err.text);
+    ck_assert_msg(team_complete(&cluster, &err) == OK, "%s", err.text);
+    ck_assert_msg(profile_prior(arena, &cluster, &profile, &err) == OK, "%s", err.text);
+}
+
+static enum status find(const struct search_options *o, struct search_result *r, struct error *err)
+{
+    *err = (struct error){0};
+    return search_plans(arena, &job, &cluster, &profile, o, r, err);
+}
+
+#define TEAM                                                                                       \
+    "version: 1\nname: t\ndevice_types:\n"                                                         \
+    "  - {name: fast, device: host, slowdown: 2, memory: 1 GiB}\n"                                 \
+    "  - {name: slow, device: host, slowdown: 3, memory: 1 GiB}\n"                                 \
+    "nodes:\n"                                                                                     \
+    "  - {name: a, host: localhost, devices: [{type: fast}, {type: slow}]}\n"                      \
+    "  - {name: b, host: localhost, devices: [{type: slow}]}\n"
+
+START_TEST(a_team_with_a_link_missing_is_planned_on_devices_that_have_one)
+{
+    struct search_options o = {.top = 1};
+    struct search_result r;
+    struct error err;
+    read_all(TEAM "links: [{name: bus, between: [a], bandwidth: 2 GB/s, latency: 20 us}]\n");
+    ck_assert_msg(find(&o, &r, &err) == OK, "%s", err.text);
+    ck_assert(r.exact);
+    for (int32_t i = 0; i < r.plans[0].plan.n_replicas; i++)
+        for (int32_t s = 0; s < r.plans[0].plan.replicas[i].n_stages; s++)
+            ck_assert_int_lt(r.plans[0].plan.replicas[i].stages[s].device, 2);
+    ck_assert_int_le(r.lower_bound_ns, r.plans[0].iteration_ns);
+    int64_t two = r.plans[0].iteration_ns;
+    read_all(TEAM "links: []\n");
+    ck_assert_msg(find(&o, &r, &err) == OK, "%s", err.text);
+    ck_assert_int_eq(r.plans[0].plan.n_replicas, 1);
+    ck_assert_int_eq(r.plans[0].plan.replicas[0].n_stages, 1);
+    ck_assert_int_eq(r.plans[0].plan.replicas[0].stages[0].device, 0);
+    ck_assert_int_lt(two, r.plans[0].iteration_ns);
+}
+END_TEST
+
+/* Four cards of each node share a switch and the fifth has none: two kinds on one node. */
+START_TEST(ten_cards_whose_nodes_are_not_of_one_kind_are_planned)
+{
+    struct search_options o = {.top = 1};
+    struct search_result r;
+    struct error err;
+    read_all("version: 1\nname: t\ndevice_types: [{name: h, device: H100-SXM5}]\n"
+             "nodes:\n  - {name: a, host: a, devices: [{type: h, count: 5}]}\n"
+             "  - {name: b, host: b, devices: [{type: h, count: 5}]}\n"
+             "switches: [{name: sa}, {name: sb}]\nlinks:\n"
+             "  - {name: a0, between: [a.0, sa], bandwidth: 90 GB/s, latency: 2 us}\n"
+             "  - {name: a1, between: [a.1, sa], bandwidth: 90 GB/s, latency: 2 us}\n"
+             "  - {name: a2, between: [a.2, sa], bandwidth: 90 GB/s, latency: 2 us}\n"
+             "  - {name: a3, between: [a.3, sa], bandwidth: 90 GB/s, latency: 2 us}\n"
+             "  - {name: b0, between: [b.0, sb], bandwidth: 50 GB/s, latency: 2 us}\n"
+             "  - {name: b1, between: [b.1, sb], bandwidth: 50 GB/s, latency: 2 us}\n"
+             "  - {name: b2, between: [b.2, sb], bandwidth: 50 GB/s, latency: 2 us}\n"
+             "  - {name: b3, between: [b.3, sb], bandwidth: 50 GB/s, latency: 2 us}\n"
+             "  - {name: ab, between: [sa, sb], bandwidth: 10 GB/s, latency: 5 us}\n");
+    ck_assert_msg(find(&o, &r, &err) == OK, "%s", err.text);
+    ck_assert_int_le(r.lower_bound_ns, r.plans[0].iteration_ns);
+}
+END_TEST
+
+START_TEST(a_square_without_diagonals_is_planned)
+{
+    struct search_options o = {.top = 1};
+    struct search_result r;
+    struct error err;
+    read_all("version: 1\nname: t\n"
+             "device_types: [{name: d, device: host, slowdown: 2, memory: 1 GiB}]\n"
+             "nodes:\n"
+             "  - {name: a, host: localhost, devices: [{type: d}]}\n"
+             "  - {name: b, host: localhost, devices: [{type: d}]}\n"
+             "  - {name: c, host: localhost, devices: [{type: d}]}\n"
+             "  - {name: e, host: localhost, devices: [{type: d}]}\n"
+             "links:\n"
+             "  - {name: ab, between: [a, b], bandwidth: 2 GB/s, latency: 2 us}\n"
+             "  - {name: bc, between: [b, c], bandwidth: 2 GB/s, latency: 2 us}\n"
+             "  - {name: ce, between: [c, e], bandwidth: 2 GB/s, latency: 2 us}\n"
+             "  - {name: ae, between: [a, e], bandwidth: 2 GB/s, latency: 2 us}\n");
+    ck_assert_msg(find(&o, &r, &err) == OK, "%s", err.text);
+    ck_assert_int_le(r.lower_bound_ns, r.plans[0].iteration_ns);
+}
+END_TEST
+
+START_TEST(a_baseline_asked_for_stands_alone_and_all_others_say_why_they_do_not)
+{
+    struct search_options one = {.top = 1, .baseline = "gpipe"}, all = {.top = 1};
+    struct search_result r;
+    struct error err;
+    read_all(TEAM "links: [{name: bus, between: [a], bandwidth: 2 GB/s, latency: 20 us}]\n");
+    ck_assert_msg(find(&all, &r, &err) == OK, "%s", err.text);
+    ck_assert_int_gt(r.n_baselines, 1);
+    for (int32_t i = 0; i < r.n_baselines; i++)
+        if (r.baselines[i].iteration_ns == INT64_MAX) ck_assert_ptr_nonnull(r.baselines[i].why);
+    read_all(TEAM "links:\n"
+                  "  - {name: bus, between: [a], bandwidth: 2 GB/s, latency: 20 us}\n"
+                  "  - {name: lan, between: [a, b], bandwidth: 1 GB/s, latency: 20 us}\n");
+    ck_assert_msg(find(&one, &r, &err) == OK, "%s", err.text);
+    ck_assert_int_eq(r.n_baselines, 1);
+    ck_assert_str_eq(r.baselines[0].name, "gpipe");
+    ck_assert_int_eq(r.baselines[0].iteration_ns, r.plans[0].iteration_ns);
+}
+END_TEST
+
+START_TEST(cards_that_may_share_operators_as_well_never_make_a_small_team_slower)
+{
+    static const int32_t two[] = {2}, both[] = {1, 2};
+    struct search_options alone = {.top = 1}, shared = {.top = 1, .tensor = both, .n_tensor = 2},
+                          only = {.top = 1, .tensor = two, .n_tensor = 1};
+    struct search_result a, b;
+    struct error err;
+    read_all(TEAM "links:\n"
+                  "  - {name: bus, between: [a], bandwidth: 2 GB/s, latency: 20 us}\n"
+                  "  - {name: lan, between: [a, b], bandwidth: 20 MB/s, latency: 90 us}\n");
+    ck_assert_msg(find(&alone, &a, &err) == OK, "%s", err.text);
+    ck_assert_msg(find(&shared, &b, &err) == OK, "%s", err.text);
+    ck_assert_int_le(b.plans[0].iteration_ns, a.plans[0].iteration_ns);
+    ck_assert_int_eq(find(&only, &b, &err), ERR_INPUT);
+    ck_assert_msg(strstr(err.text, "no node of cluster 't' has 2 equal cards") != NULL, "%s",
+                  err.text);
+}
+END_TEST
+
+/* Cards one by one are faster here, as baselines use them: what comes of a baseline is held against a bound of its class. */
+START_TEST(no_plan_is_below_its_bound_where_all_cards_should_share)
+{
+    static const int32_t four[] = {4};
+    static const char text[] =
+        "version: 1\nmodel: {model_type: gpt2, n_embd: 8192, n_layer: 12, n_head: 64, n_positions: "
+        "1024, vocab_size: 51200}\nsequence_length: 1024\nglobal_batch: 32\nmicrobatch: [1]\n"
+        "precision: fp16\n";
+    struct search_options o = {.top = 3, .tensor = four, .n_tensor = 1};
+    struct search_result r;
+    struct error err = {0};
+    struct node *root = NULL;
+    read_all("version: 1\nname: pair\ndevice_types: [{name: h100, device: H100-SXM5}]\nnodes:\n"
+             "  - {name: a, host: a, devices: [{type: h100, count: 4}]}\n"
+             "  - {name: b, host: b, devices: [{type: h100, count: 4}]}\nlinks:\n"
+             "  - {name: na, between: [a], bandwidth: 400 GB/s, latency: 2 us}\n"
+             "  - {name: nb, between: [b], bandwidth: 400 GB/s, latency: 2 us}\n"
+             "  - {name: ib, between: [a, b], bandwidth: 25 GB/s, latency: 5 us}\n");
+    ck_assert_int_eq(document_parse(arena, "job", text, strlen(text), &root, &err), OK);
+    ck_assert_msg(job_parse(arena, root, ".", &job, &err) == OK, "%s", err.text);
+    ck_assert_msg(find(&o, &r, &err) == OK, "%s", err.text);
+    for (int32_t i = 0; i < r.n_plans; i++)
+        ck_assert_int_le(r.lower_bound_ns, r.plans[i].iteration_ns);
+}
+END_TEST
+
+Suite *search_edges_suite(void)
+{
+    Suite *s = suite_create("search_edges");
+    TCase *t = tcase_create("all");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_set_timeout(t, 600);
+    tcase_add_test(t, a_team_with_a_link_missing_is_planned_on_devices_that_have_one);
+    tcase_add_test(t, ten_cards_whose_nodes_are_not_of_one_kind_are_planned);
+    tcase_add_test(t, a_square_without_diagonals_is_planned);
+    tcase_add_test(t, a_baseline_asked_for_stands_alone_and_all_others_say_why_they_do_not);
+    tcase_add_test(t, cards_that_may_share_operators_as_well_never_make_a_small_team_slower);
+    tcase_add_test(t, no_plan_is_below_its_bound_where_all_cards_should_share);
+    suite_add_tcase(s, t);
+    return s;
+}

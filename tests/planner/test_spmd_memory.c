@@ -1,0 +1,128 @@
+/* What a sharded stage lays out, as the planner says it and as lowering does it. */
+#include "core/program/device_memory.h"
+#include "core/lower/lower.h"
+#include "core/plan/plan.h"
+#include "core/program/program.h"
+#include "planner/spmd/memory.h"
+
+#include "tests/support/spmd_models.h"
+#include "tests/support/suites.h"
+
+static struct arena *arena;
+static void setup(void) { arena = arena_new(); }
+static void teardown(void) { arena_free(arena); }
+
+static const struct {
+    const char *job;
+    int64_t microbatch;
+    double over; /* what the planner may say too much: sums that lowering makes in several groups */
+} models[] = {{"hap-vgg19", 32, 0.001},
+              {"hap-vit", 32, 0.001},
+              {"hap-bert", 32, 0.001},
+              {"hap-bert-moe", 32, 0.02}};
+
+static void must(enum status st, const struct error *err)
+{
+    ck_assert_msg(st == OK, "%s", err->text);
+}
+
+static struct spmd_model *model_of(int i)
+{
+    struct error err = {0};
+    struct spmd_model *m;
+    must(spmd_model_new(arena, arena_printf(arena, "tests/data/jobs/%s.yaml", models[i].job),
+                        "tests/data/clusters/hap8.yaml", models[i].microbatch, &m, &err),
+         &err);
+    m->q.gather = true, m->q.limits.most_labels = 1000;
+    return m;
+}
+
+/* The answer as a plan of one stage; memory: of each device, NULL: no end. */
+static enum status lower_answer(const struct spmd_model *m, const struct spmd_answer *x,
+                                const int64_t *memory, struct program *out, struct error *err)
+{
+    int32_t n = m->s.n_devices, *devices = ARENA_ARRAY(arena, int32_t, n);
+    for (int32_t d = 0; d < n; d++) devices[d] = d;
+    struct plan_stage stage = {.last_layer = m->g->n_layers - 1,
+                               .n_shards = n,
+                               .receive_ahead = 2,
+                               .devices = devices,
+                               .sharding = spmd_sharding(arena, &m->q, x)};
+    struct plan_replica replica = {
+        .n_stages = 1, .stages = &stage, .microbatches = m->q.microbatches};
+    struct plan p = {.name = "one",
+                     .microbatch = m->job.global_batch / m->q.microbatches,
+                     .steps = 1,
+                     .job = m->job,
+                     .cluster = m->cluster,
+                     .n_replicas = 1,
+                     .replicas = arena_copy(arena, &replica, sizeof replica)};
+    p.replicas[0].stages = arena_copy(arena, &stage, sizeof stage);
+    p.cluster.types =
+        arena_copy(arena, p.cluster.types, (size_t)p.cluster.n_types * sizeof *p.cluster.types);
+    for (int32_t d = 0; d < n; d++)
+        p.cluster.types[m->q.type[d]].memory_bytes = memory ? memory[d] : INT64_C(1) << 50;
+    struct lower_options o = {.check_memory = true};
+    return lower_plan(arena, &p, &o, out, err);
+}
+
+START_TEST(what_is_laid_out_is_what_lowering_lays_out)
+{
+    struct spmd_model *m = model_of(_i);
+    struct error err = {0};
+    struct spmd_answer x;
+    struct program p;
+    int64_t laid[8];
+    must(spmd_best(arena, &m->q, &x, &err), &err);
+    must(spmd_laid_out(arena, &m->q, spmd_sharding(arena, &m->q, &x), x.bytes, laid, &err), &err);
+    must(lower_answer(m, &x, NULL, &p, &err), &err);
+    for (int32_t d = 0; d < 8; d++) {
+        int64_t is = program_lane_bytes(&p, d) - p.stages[d].reserve_bytes;
+        ck_assert_int_le(x.bytes[d], is); /* what is counted is never more */
+        ck_assert_msg((double)(laid[d] - is) <= models[_i].over * (double)is && laid[d] >= is,
+                      "%s, device %d: %ld laid out, lowering %ld", models[_i].job, d, (long)laid[d],
+                      (long)is);
+    }
+}
+END_TEST
+
+/* Less and less memory, the same for all devices of a type: what spmd says fits lowering takes. What a card keeps for its context and
+ * scratch, and loses where a buffer less ends elsewhere in a granule, is none of spmd's: the question takes it off beforehand. */
+START_TEST(what_fits_lowering_takes)
+{
+    struct spmd_model *m = model_of(_i);
+    struct error err = {0};
+    struct spmd_answer x;
+    struct program p;
+    int64_t memory[8], with_reserve[8], first[8];
+    int32_t fitted = 0;
+    must(spmd_best(arena, &m->q, &x, &err), &err);
+    must(spmd_laid_out(arena, &m->q, spmd_sharding(arena, &m->q, &x), x.bytes, first, &err), &err);
+    m->q.memory_bytes = memory;
+    for (int percent = 101; percent > 60; percent -= 10) {
+        for (int32_t d = 0; d < 8; d++)
+            memory[d] = first[m->q.type[d] == m->q.type[0] ? 0 : 7] / 100 * percent;
+        must(spmd_best(arena, &m->q, &x, &err), &err);
+        if (x.ns == INT64_MAX) break;
+        fitted++;
+        must(lower_answer(m, &x, NULL, &p, &err), &err);
+        for (int32_t d = 0; d < 8; d++)
+            with_reserve[d] = memory[d] + p.stages[d].reserve_bytes + 2 * DEVICE_GRANULE;
+        enum status st = lower_answer(m, &x, with_reserve, &p, &err);
+        ck_assert_msg(st == OK, "%s at %d %%: %s", models[_i].job, percent, err.text);
+        ck_assert_int_ge(x.ns, x.found.bound_ns);
+    }
+    ck_assert_int_ge(fitted, 1);
+}
+END_TEST
+
+Suite *spmd_memory_suite(void)
+{
+    Suite *s = suite_create("spmd_memory");
+    TCase *t = tcase_create("spmd_memory");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_loop_test(t, what_is_laid_out_is_what_lowering_lays_out, 0, 4);
+    tcase_add_loop_test(t, what_fits_lowering_takes, 0, 4);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -1,0 +1,349 @@
+/* One card's share of a model, what the backward runs again, half precision, and a host that issues kernels. */
+#include "core/lower/lower.h"
+#include "core/program/program.h"
+#include "sim/engine/sim.h"
+
+#include "tests/support/plans.h"
+
+static struct arena *arena;
+static void setup(void) { arena = arena_new(); }
+static void teardown(void) { arena_free(arena); }
+
+enum { LAYERS = 3 };
+
+static struct plan shared(const char *model, int32_t cards, bool positions)
+{
+    struct plan p = plans_new(arena, model, LAYERS, 2);
+    p.job.model.kv_heads = p.job.model.heads; /* tiny llama has one of them */
+    p.cluster.types[0].tensor_parallel = p.job.model.tensor_parallel = cards;
+    p.cluster.types[0].sequence_parallel = p.job.model.sequence_parallel = positions;
+    return p;
+}
+
+static struct graph *training(const struct plan *p)
+{
+    struct lower_options o = {0};
+    struct graph *g;
+    struct error err = {0};
+    struct job j = p->job;
+    j.global_batch = p->microbatch;
+    ck_assert_msg(lower_training_graph(arena, &j, p->microbatch, &o, &g, &err) == OK, "%s",
+                  err.text);
+    return g;
+}
+
+static double flops(const struct graph *g, enum op_kind kind)
+{
+    double sum = 0;
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        struct op_shapes s;
+        if (g->ops[i].kind != kind) continue;
+        graph_op_shapes(g, &g->ops[i], &s);
+        sum += op_flops(kind, &g->ops[i].attrs, &s);
+    }
+    return sum;
+}
+
+static int32_t count(const struct graph *g, enum op_kind kind, enum phase phase)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < g->n_ops; i++) n += g->ops[i].kind == kind && g->ops[i].phase == phase;
+    return n;
+}
+
+START_TEST(a_card_does_its_part_of_every_product)
+{
+    const char *const models[] = {TINY_GPT2, TINY_LLAMA};
+    static const enum op_kind kinds[] = {OP_matmul, OP_attention, OP_attention_grad, OP_gelu};
+    for (int m = 0; m < 2; m++) {
+        struct plan one = shared(models[m], 1, false), two = shared(models[m], 2, false),
+                    also = shared(models[m], 2, true);
+        for (int k = 0; k < 4; k++) {
+            double whole = flops(training(&one), kinds[k]);
+            ck_assert_double_eq(2 * flops(training(&two), kinds[k]), whole);
+            ck_assert_double_eq(2 * flops(training(&also), kinds[k]), whole);
+        }
+    }
+}
+END_TEST
+
+/* Behind the embedding and each half of a block; backwards before each norm whose output is divided, ln_f's too. */
+START_TEST(cards_meet_twice_a_block_each_way)
+{
+    const char *const models[] = {TINY_GPT2, TINY_LLAMA};
+    for (int m = 0; m < 2; m++) {
+        struct plan p = shared(models[m], 2, false);
+        struct graph *g = training(&p);
+        ck_assert_int_eq(count(g, OP_all_reduce, PHASE_F), 2 * LAYERS + 1);
+        ck_assert_int_eq(count(g, OP_all_reduce, PHASE_I), 2 * LAYERS + 1);
+        ck_assert_int_eq(count(g, OP_all_gather, PHASE_F), 0);
+        p = shared(models[m], 2, true);
+        g = training(&p);
+        ck_assert_int_eq(count(g, OP_all_reduce, PHASE_F) + count(g, OP_all_reduce, PHASE_I), 0);
+        ck_assert_int_eq(count(g, OP_all_gather, PHASE_F), 2 * LAYERS + 1);
+        ck_assert_int_eq(count(g, OP_reduce_scatter, PHASE_F), 2 * LAYERS + 1);
+        ck_assert_int_eq(count(g, OP_all_gather, PHASE_I), 2 * LAYERS + 1);
+        ck_assert_int_eq(count(g, OP_reduce_scatter, PHASE_I), 2 * LAYERS + 1);
+    }
+}
+END_TEST
+
+START_TEST(norms_and_residuals_are_whole_or_divided_by_positions)
+{
+    for (int positions = 0; positions < 2; positions++) {
+        struct plan p = shared(TINY_GPT2, 2, positions);
+        struct graph *g = training(&p);
+        for (int32_t i = 0; i < g->n_forward; i++)
+            if (g->ops[i].kind == OP_layer_norm || strstr(g->ops[i].name, ".residual")) {
+                const struct shape *s = &g->tensors[g->ops[i].output[0]].shape;
+                ck_assert_int_eq(s->dim[1], positions ? 4 : 8);
+                ck_assert_int_eq(s->dim[2], 32);
+            }
+    }
+}
+END_TEST
+
+/* h = 32, ffn 128, vocabulary 64, 64 positions. A card has half of each matrix and of the biases of divided columns. */
+START_TEST(a_cards_parameters_add_up)
+{
+    struct plan p = shared(TINY_GPT2, 2, false);
+    struct graph *g = training(&p);
+    int64_t n = 0, block = 12 * 32 * 32 / 2 + (96 + 128) / 2 + 2 * 32 + 4 * 32;
+    for (int32_t t = 0; t < g->n_tensors; t++)
+        if (g->tensors[t].role == TENSOR_PARAMETER) n += shape_elements(&g->tensors[t].shape);
+    ck_assert_int_eq(n, LAYERS * block + 64 * 32 / 2 + 64 * 32 + 2 * 32);
+    ck_assert_int_eq(model_parameters(&p.job.model),
+                     LAYERS * (12 * 32 * 32 + 96 + 128 + 2 * 32 + 4 * 32) + 2 * 64 * 32 + 2 * 32);
+}
+END_TEST
+
+START_TEST(cards_must_divide_what_they_share)
+{
+    struct plan p = shared(TINY_GPT2, 4, false);
+    struct graph *g;
+    struct error err = {0};
+    ck_assert_int_eq(lower_graph(arena, &p.job, 2, &g, &err), ERR_INPUT);
+    ck_assert_msg(strstr(err.text, "tensor_parallel 4 does not divide its 2 heads"), "%s",
+                  err.text);
+    p = shared(TINY_GPT2, 2, true);
+    p.job.sequence_length = 7;
+    ck_assert_int_eq(lower_graph(arena, &p.job, 2, &g, &err), ERR_INPUT);
+    ck_assert_msg(strstr(err.text, "positions"), "%s", err.text);
+}
+END_TEST
+
+static const char written[] =
+    "version: 1\nname: x\nmicrobatch: 2\nreplicas:\n"
+    "  - {microbatches: 4, stages: [{layers: [0, 3], device: a.0, recompute: selective}, "
+    "{layers: [4, 9], device: b.0, recompute: blocks}]}\n"
+    "  - {microbatches: 4, stages: [{layers: [0, 9], device: c.0, recompute: %s}]}\n"
+    "job: {version: 1, sequence_length: 8, global_batch: 16, model: {model_type: gpt2, n_embd: 32,"
+    " n_layer: 3, n_head: 2, n_positions: 64, vocab_size: 64, attn_implementation: eager}}\n"
+    "cluster: {version: 1, name: c, device_types: [{name: t, device: A100-SXM4-80, "
+    "tensor_parallel: "
+    "2, sequence_parallel: true}], nodes: [{name: a, host: h, devices: [{type: t}]}, {name: b, "
+    "host: i, devices: [{type: t}]}, {name: c, host: j, devices: [{type: t}]}], links: [{name: l, "
+    "between: [a, b], bandwidth: 1 GB/s, latency: 1 us}]}\n";
+
+static enum status read_written(const char *recompute, struct plan *p, struct error *err)
+{
+    char text[2000];
+    struct node *root;
+    int n = snprintf(text, sizeof text, written, recompute);
+    ck_assert_int_eq(document_parse(arena, "plan", text, (size_t)n, &root, err), OK);
+    return plan_parse(arena, root, ".", p, err);
+}
+
+START_TEST(files_say_how_cards_share_and_what_runs_again)
+{
+    struct plan p, again;
+    struct node *root;
+    struct error err = {0};
+    char *text = NULL;
+    size_t n = 0;
+    ck_assert_msg(read_written("true", &p, &err) == OK, "%s", err.text);
+    ck_assert_int_eq(p.replicas[0].stages[0].recompute, RECOMPUTE_SELECTIVE);
+    ck_assert_int_eq(p.replicas[0].stages[1].recompute, RECOMPUTE_BLOCKS);
+    ck_assert_int_eq(p.replicas[1].stages[0].recompute, RECOMPUTE_STAGE);
+    ck_assert_int_eq(p.job.model.tensor_parallel, 2);
+    ck_assert(p.job.model.sequence_parallel && p.job.model.eager);
+    FILE *f = open_memstream(&text, &n);
+    plan_write(f, arena, &p);
+    fclose(f);
+    ck_assert_int_eq(document_parse(arena, "again", text, n, &root, &err), OK);
+    ck_assert_msg(plan_parse(arena, root, ".", &again, &err) == OK, "%s\n%s", err.text, text);
+    free(text);
+    ck_assert_uint_eq(plan_hash(arena, &again), plan_hash(arena, &p));
+    ck_assert_int_eq(again.replicas[0].stages[1].recompute, RECOMPUTE_BLOCKS);
+    ck_assert(again.job.model.sequence_parallel && again.job.model.eager);
+    ck_assert_int_eq(read_written("some", &p, &err), ERR_INPUT);
+    ck_assert_msg(strstr(err.text, "must be one of false, true, blocks, selective"), "%s",
+                  err.text);
+}
+END_TEST
+
+/* --- what runs again --- */
+
+static struct program *recomputing(enum recompute r, bool eager)
+{
+    struct plan p = plans_new(arena, TINY_GPT2, LAYERS, 1);
+    p.job.model.eager = eager;
+    int32_t last = plans_layers(arena, &p) - 1;
+    plans_replica(arena, &p, 3, 1, &last)->stages[0].recompute = r;
+    return plans_lower(arena, &p, false);
+}
+
+static int32_t again(const struct program *p, char letter, enum op_kind kind)
+{
+    const struct program_stage *s = &p->stages[0];
+    const struct procedure *f = &s->procedures[program_procedure(s, letter, "")];
+    int32_t n = 0;
+    for (int32_t i = 0; i < f->n_instrs; i++) {
+        const struct program_op *op = &s->ops[f->instrs[i].arg];
+        if (f->instrs[i].kind != INSTR_COMPUTE || !strstr(op->name, ".again")) continue;
+        n += kind == OP_KIND_COUNT || op->kind == kind;
+    }
+    return n;
+}
+
+START_TEST(selective_recomputation_keeps_all_but_the_scores)
+{
+    struct program *none = recomputing(RECOMPUTE_NONE, true),
+                   *selective = recomputing(RECOMPUTE_SELECTIVE, true);
+    ck_assert_int_eq(again(none, 'B', OP_KIND_COUNT), 0);
+    ck_assert_int_eq(again(selective, 'B', OP_attention), LAYERS);
+    ck_assert_int_eq(again(selective, 'B', OP_KIND_COUNT), LAYERS);
+    /* 2 sequences, 2 heads, 8 x 8 scores of 4 bytes, a block */
+    int64_t kept = none->stages[0].class_bytes[SLOT_RING],
+            now = selective->stages[0].class_bytes[SLOT_RING];
+    int64_t buffers = none->stages[0].rings[0].count;
+    ck_assert_int_eq(kept - now, buffers * LAYERS * 2 * 2 * 8 * 8 * 4);
+}
+END_TEST
+
+START_TEST(blocks_run_again_each_before_its_own_gradients)
+{
+    struct program *p = recomputing(RECOMPUTE_BLOCKS, false);
+    const struct program_stage *s = &p->stages[0];
+    const struct procedure *f = &s->procedures[program_procedure(s, 'B', "")];
+    int32_t block = LAYERS, blocks = 0;
+    for (int32_t i = 0; i < f->n_instrs; i++) {
+        const struct program_op *op = &s->ops[f->instrs[i].arg];
+        if (f->instrs[i].kind != INSTR_COMPUTE || strncmp(op->name, "h.", 2) != 0) continue;
+        if (strstr(op->name, ".grad_sum")) continue; /* of a block's output: the next one's work */
+        int32_t mine = op->name[2] - '0';
+        ck_assert_int_le(mine, block);
+        if (mine == block) continue;
+        ck_assert_msg(strstr(op->name, ".again"), "%s comes first", op->name);
+        block = mine, blocks++;
+    }
+    ck_assert_int_eq(blocks, LAYERS);
+    ck_assert_int_eq(again(p, 'B', OP_matmul),
+                     3 * LAYERS); /* mlp's last product is read by nobody */
+}
+END_TEST
+
+START_TEST(less_is_kept_the_more_runs_again)
+{
+    const struct program_stage *none = recomputing(RECOMPUTE_NONE, true)->stages,
+                               *selective = recomputing(RECOMPUTE_SELECTIVE, true)->stages,
+                               *blocks = recomputing(RECOMPUTE_BLOCKS, true)->stages,
+                               *stage = recomputing(RECOMPUTE_STAGE, true)->stages;
+    ck_assert_int_lt(selective->class_bytes[SLOT_RING], none->class_bytes[SLOT_RING]);
+    ck_assert_int_lt(blocks->class_bytes[SLOT_RING], selective->class_bytes[SLOT_RING]);
+    ck_assert_int_lt(stage->class_bytes[SLOT_RING], blocks->class_bytes[SLOT_RING]);
+    /* A whole stage that runs again at once is alive at once. */
+    ck_assert_int_lt(blocks->class_bytes[SLOT_SCRATCH], stage->class_bytes[SLOT_SCRATCH]);
+}
+END_TEST
+
+/* --- half precision --- */
+
+START_TEST(half_precision_keeps_eighteen_bytes_a_parameter)
+{
+    struct plan p = plans_new(arena, TINY_GPT2, LAYERS, 2);
+    struct error err = {0};
+    p.job.precision = DTYPE_bf16;
+    int32_t n = plans_layers(arena, &p);
+    plans_replica(arena, &p, 2, 1, (const int32_t[]){n - 1});
+    plans_replica(arena, &p, 2, 1, (const int32_t[]){n - 1});
+    struct program *x = plans_lower(arena, &p, true);
+    const struct program_stage *s = x->stages;
+    int64_t bytes = s->class_bytes[SLOT_PARAMETER];
+    /* one tied use more has a gradient of its own: 64 words of 32 */
+    ck_assert_int_eq(s->class_bytes[SLOT_GRADIENT], 2 * bytes + 64 * 32 * 4);
+    ck_assert_int_eq(s->class_bytes[SLOT_STATE], 6 * bytes);
+    ck_assert_int_eq(x->groups[0].dtype, DTYPE_bf16); /* on the wire */
+    char *text = NULL;
+    size_t length = 0;
+    struct program back;
+    FILE *f = open_memstream(&text, &length);
+    program_write(f, x);
+    fclose(f);
+    ck_assert_msg(program_parse(arena, "text", text, length, &back, &err) == OK, "%s", err.text);
+    free(text);
+}
+END_TEST
+
+/* --- the host --- */
+
+static int64_t iteration(const struct plan *p, struct op_prior *prior, bool trace)
+{
+    struct program *x = plans_lower(arena, p, false);
+    struct profile profile;
+    struct sim_result r;
+    struct error err = {0};
+    ck_assert_int_eq(profile_prior(arena, &p->cluster, &profile, &err), OK);
+    profile.n_priors = 1, profile.priors = prior;
+    ck_assert_msg(sim_run(arena, x, cost_new(arena, &profile, &p->cluster),
+                          &(struct sim_options){.steps = 3, .keep_trace = trace}, &r, &err) == OK,
+                  "%s", err.text);
+    return r.iteration_ns;
+}
+
+START_TEST(a_slow_host_sets_the_pace_and_a_fast_one_none)
+{
+    struct plan p = plans_new(arena, TINY_GPT2, LAYERS, 1);
+    struct op_prior prior = op_prior_default("host");
+    int32_t last = plans_layers(arena, &p) - 1, calls = 0;
+    plans_replica(arena, &p, 2, 1, &last);
+    int64_t card = iteration(&p, &prior, false);
+    prior.issue_s = 1e-9;
+    ck_assert_int_eq(iteration(&p, &prior, false), card);
+    prior.issue_s = 1;
+    struct program *x = plans_lower(arena, &p, false);
+    for (int32_t i = 0; i < x->stages[0].n_procedures; i++) {
+        const struct procedure *f = &x->stages[0].procedures[i];
+        int32_t times = f->letter == 'U' ? 1 : 2;
+        for (int32_t k = 0; k < f->n_instrs; k++)
+            calls += times * (f->instrs[k].kind == INSTR_COMPUTE);
+    }
+    int64_t host = iteration(&p, &prior, false);
+    ck_assert_int_le(llabs(host - calls * INT64_C(1000000000)),
+                     100); /* roundings of scaled times */
+    ck_assert_int_eq(iteration(&p, &prior, true), host);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    static const TTest *const *tests[] = {&a_card_does_its_part_of_every_product,
+                                          &cards_meet_twice_a_block_each_way,
+                                          &norms_and_residuals_are_whole_or_divided_by_positions,
+                                          &a_cards_parameters_add_up,
+                                          &cards_must_divide_what_they_share,
+                                          &files_say_how_cards_share_and_what_runs_again,
+                                          &selective_recomputation_keeps_all_but_the_scores,
+                                          &blocks_run_again_each_before_its_own_gradients,
+                                          &less_is_kept_the_more_runs_again,
+                                          &half_precision_keeps_eighteen_bytes_a_parameter,
+                                          &a_slow_host_sets_the_pace_and_a_fast_one_none};
+    Suite *s = suite_create("share");
+    TCase *t = tcase_create("share");
+    tcase_add_checked_fixture(t, setup, teardown);
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(t, *tests[i]);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+Suite *share_suite(void) { return suite(); }

@@ -1,0 +1,63 @@
+/* tests/support/join_cases.h - small jobs on small teams whose devices may share operators. */
+#ifndef TESTS_SUPPORT_JOIN_CASES_H
+#define TESTS_SUPPORT_JOIN_CASES_H
+
+#include "profiles/team.h"
+
+#include "tests/support/random_teams.h"
+#include "tests/support/suites.h"
+
+struct small {
+    struct job job;
+    struct cluster cluster;
+    struct profile profile;
+    struct lower_options lower;
+    struct cost *cost;
+    struct space space[2]; /* microbatches of 1 and of 2 sequences */
+};
+
+/* Three devices on fast links and a batch of two sequences: too few to deal out. */
+static inline void near_case(struct arena *arena, struct draw *d, struct small *x)
+{
+    struct text c = {.n = 0}, j = {.n = 0};
+    struct error err = {0};
+    int n = 3, blocks = 1 + (int)below(d, 2), gigabytes = 20 + 30 * (int)below(d, 2);
+    say(&c, "version: 1\nname: c\ndevice_types:\n");
+    for (int i = 0; i < n; i++)
+        say(&c, "  - {name: t%d, device: host, slowdown: %d, memory: 1 GiB}\n", i,
+            1 + (int)below(d, 3));
+    say(&c, "nodes: [{name: n, host: localhost, devices: [");
+    for (int i = 0; i < n; i++) say(&c, "%s{type: t%d}", i ? ", " : "", i);
+    say(&c, "]}]\nlinks: [{name: bus, between: [n], bandwidth: %d GB/s, latency: 1 us}]\n",
+        gigabytes);
+    say(&j,
+        "version: 1\nmodel: {model_type: gpt2, n_embd: 128, n_layer: %d, n_head: 4, n_positions: "
+        "64, vocab_size: 512}\nsequence_length: 64\nglobal_batch: 2\nmicrobatch: [1, 2]\n",
+        blocks);
+    ck_assert_msg(cluster_parse(arena, parsed(arena, &c), &x->cluster, &err) == OK, "%s\n%s",
+                  err.text, c.at);
+    ck_assert_msg(job_parse(arena, parsed(arena, &j), ".", &x->job, &err) == OK, "%s", err.text);
+}
+
+/* Of an odd seed near devices, of an even one any team. */
+static inline struct small *small_new(struct arena *arena, uint64_t seed)
+{
+    struct small *x = ARENA_ARRAY(arena, struct small, 1);
+    struct draw d = {seed, 0};
+    struct error err = {0};
+    if (seed % 2)
+        near_case(arena, &d, x);
+    else
+        random_case(arena, &d, &x->job, &x->cluster);
+    x->lower.check_memory = true;
+    ck_assert_msg(profile_prior(arena, &x->cluster, &x->profile, &err) == OK, "%s", err.text);
+    ck_assert_int_eq(team_fused(arena, &x->cluster, &x->lower, &err), OK);
+    x->cost = cost_new(arena, &x->profile, &x->cluster);
+    for (int i = 0; i < 2; i++)
+        ck_assert_msg(space_make(arena, &x->job, &x->cluster, x->cost, i + 1, &x->lower,
+                                 &x->space[i], &err) == OK,
+                      "%s", err.text);
+    return x;
+}
+
+#endif

@@ -1,0 +1,170 @@
+#include "tools/export/sailor.h"
+
+#include "core/document/json.h"
+#include "core/base/units.h"
+#include "tools/import/sailor_tables.h"
+
+#include <string.h>
+
+/* --- pipelines: replicas of equal cuts ------------------------------------------------------- */
+
+static bool same_cuts(const struct plan_replica *x, const struct plan_replica *y)
+{
+    if (x->n_stages != y->n_stages) return false;
+    for (int32_t s = 0; s < x->n_stages; s++)
+        if (x->stages[s].last_layer != y->stages[s].last_layer) return false;
+    return true;
+}
+
+/* Is r the first replica of its pipeline? */
+static bool begins(const struct plan *p, int32_t r)
+{
+    for (int32_t i = 0; i < r; i++)
+        if (same_cuts(&p->replicas[i], &p->replicas[r])) return false;
+    return true;
+}
+
+static int32_t count(const struct plan *p, int32_t r)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < p->n_replicas; i++) n += same_cuts(&p->replicas[i], &p->replicas[r]);
+    return n;
+}
+
+bool export_sailor_equal(const struct plan *p)
+{
+    for (int32_t r = 0; r < p->n_replicas; r++) {
+        int32_t difference = p->replicas[r].microbatches - p->replicas[0].microbatches;
+        /* A batch that the replicas do not divide leaves some with one more: Sailor rounds up. */
+        if (difference < -1 || difference > 1 || count(p, r) != count(p, 0)) return false;
+    }
+    return true;
+}
+
+/* --- what can be said ------------------------------------------------------------------------ */
+
+static const struct device_type *type_of(const struct plan *p, const struct plan_stage *s)
+{
+    return &p->cluster.types[p->cluster.devices[s->device].type];
+}
+
+static int32_t cards_of(const struct device_type *t)
+{
+    return t->tensor_parallel > 1 ? t->tensor_parallel : 1;
+}
+
+static enum status check_stage(const struct plan *p, int32_t replica, int32_t stage,
+                               struct error *err)
+{
+    const struct plan_stage *s = &p->replicas[replica].stages[stage];
+    const struct device_type *t = type_of(p, s);
+    const char *what = s->n_shards > 1                ? "is on several devices"
+                       : s->recompute                 ? "recomputes"
+                       : !sailor_gpu_of(t->catalogue) ? "is on a type that Sailor has not"
+                       : t->sequence_parallel         ? "shares positions too"
+                                                      : NULL;
+    if (!what) return OK;
+    return error_set(
+        err, ERR_INPUT, "replica %d, stage %d on %s (%s) %s: Sailor's plans cannot say that",
+        (int)replica, (int)stage, p->cluster.devices[s->device].name, t->catalogue, what);
+}
+
+static enum status check(const struct plan *p, struct error *err)
+{
+    for (int32_t r = 0; r < p->n_replicas; r++) {
+        const struct plan_replica *x = &p->replicas[r];
+        for (int32_t s = 0; s < x->n_stages; s++) {
+            TRY(check_stage(p, r, s, err));
+            for (int32_t i = 0; i < s; i++)
+                if (x->stages[i].device == x->stages[s].device)
+                    return error_set(err, ERR_INPUT,
+                                     "replica %d has several stages on %s: Sailor's plans cannot "
+                                     "say that",
+                                     (int)r, p->cluster.devices[x->stages[s].device].name);
+        }
+    }
+    return OK;
+}
+
+/* --- out ------------------------------------------------------------------------------------- */
+
+static int32_t cards_of_node(const struct cluster *c, int32_t node)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < c->nodes[node].n_devices; i++)
+        n += cards_of(&c->types[c->devices[c->nodes[node].first_device + i].type]);
+    return n;
+}
+
+static void put_spot(struct json *j, const struct plan *p, const struct plan_stage *s,
+                     const char *zone)
+{
+    const struct device_type *t = type_of(p, s);
+    json_put_list_line(j, NULL);
+    json_put_list(j, NULL);
+    json_put_list(j, NULL);
+    json_put_text(j, NULL, sailor_gpu_of(t->catalogue)->name);
+    json_put_int(j, NULL, cards_of_node(&p->cluster, p->cluster.devices[s->device].node));
+    json_put_text(j, NULL, zone);
+    json_close(j);
+    json_close(j);
+    json_put_int(j, NULL, cards_of(t));
+    json_close(j);
+}
+
+static void put_layers(struct json *j, const struct plan_replica *x)
+{
+    json_put_list(j, "layers_per_stage");
+    for (int32_t s = 0; s < x->n_stages; s++) {
+        json_put_list_line(j, NULL);
+        for (int32_t l = x->stages[s].first_layer; l <= x->stages[s].last_layer; l++)
+            json_put_int(j, NULL, l);
+        json_close(j);
+    }
+    json_close(j);
+}
+
+static void put_pipeline(struct json *j, const struct plan *p, int32_t first, const char *zone)
+{
+    const struct plan_replica *x = &p->replicas[first];
+    json_put_object(j, NULL);
+    json_put_int(j, "num_stages", x->n_stages);
+    put_layers(j, x);
+    json_put_list(j, "tmp_per_stage");
+    for (int32_t s = 0; s < x->n_stages; s++) {
+        json_put_list(j, NULL);
+        for (int32_t r = first; r < p->n_replicas; r++)
+            if (same_cuts(&p->replicas[r], x)) put_spot(j, p, &p->replicas[r].stages[s], zone);
+        json_close(j);
+    }
+    json_close(j);
+    json_put_list_line(j, "dp");
+    for (int32_t s = 0; s < x->n_stages; s++) json_put_int(j, NULL, count(p, first));
+    json_close(j);
+    json_put_list_line(j, "microbatches");
+    for (int32_t r = first; r < p->n_replicas; r++)
+        if (same_cuts(&p->replicas[r], x)) json_put_int(j, NULL, p->replicas[r].microbatches);
+    json_close(j);
+    json_close(j);
+}
+
+enum status export_sailor(FILE *out, const struct plan *p, const char *zone, struct error *err)
+{
+    struct json j;
+    TRY(check(p, err));
+    if (!zone) zone = SAILOR_ZONE;
+    json_begin(&j, out, JSON_INDENTED);
+    json_put_object(&j, NULL);
+    json_put_text(&j, "zone", zone);
+    json_put_list(&j, "pipeline_list");
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        if (begins(p, r)) put_pipeline(&j, p, r, zone);
+    json_close(&j);
+    json_put_int(&j, "mbs", p->microbatch);
+    json_put_int(&j, "gbs", p->job.global_batch);
+    json_put_bool(&j, "equal_shares", export_sailor_equal(p));
+    if (p->predicted_ns) json_put_double(&j, "iteration_s", s_from_ns(p->predicted_ns));
+    json_close(&j);
+    json_end(&j);
+    return OK;
+}

@@ -1,0 +1,273 @@
+#include "tools/print/explain.h"
+
+#include "core/base/arena.h"
+#include "core/base/units.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { MOST_ROWS = 12, MOST_HOLDERS = 5, MOST_WHAT = 12 };
+
+#define STRAGGLES 1.05 /* times the median of its peers: a healthy device's steps differ by less */
+
+static double percent(int64_t part, int64_t whole)
+{
+    return whole > 0 ? 100.0 * (double)part / (double)whole : 0;
+}
+
+static const char *ns(struct arena *a, int64_t t)
+{
+    char text[32];
+    return arena_strdup(a, units_print_ns(text, t));
+}
+
+/* "F matmul on a.0", "transfer on lan" */
+static const char *row_name(struct arena *a, const struct program *p, const struct explain_row *r)
+{
+    if (r->op >= 0)
+        return arena_printf(a, "%c %s on %s", r->letter, op_kind_name((enum op_kind)r->op),
+                            p->devices[r->device].name);
+    return arena_printf(a, "%s on %s", explain_kind_name(r->kind),
+                        r->link >= 0     ? p->links[r->link].name
+                        : r->device >= 0 ? p->devices[r->device].name
+                                         : "?");
+}
+
+static const char *what_name(const struct program *p, const struct explain_what *w)
+{
+    if (w->kind == EXPLAIN_WHAT_DEVICE) return p->devices[w->index].name;
+    if (w->kind == EXPLAIN_WHAT_LINK) return p->links[w->index].name;
+    return op_kind_name((enum op_kind)w->index);
+}
+
+static const char *what_kind(enum explain_what_kind k)
+{
+    static const char *const names[] = {"device", "link", "operator"};
+    return names[k];
+}
+
+/* --- text --- */
+
+static void text_path(struct arena *a, const struct program *p, const struct explain *x)
+{
+    printf("critical path of step %" PRId32 ", %s:\n", x->step, ns(a, x->iteration_ns));
+    for (int k = 0; k < EXPLAIN_KIND_COUNT; k++)
+        if (x->kind_ns[k])
+            printf("  %-12s %10s %5.1f %%\n", explain_kind_name((enum explain_kind)k),
+                   ns(a, x->kind_ns[k]), percent(x->kind_ns[k], x->iteration_ns));
+    printf("longest on it:\n");
+    for (size_t i = 0; i < x->n_rows && i < MOST_ROWS; i++)
+        printf("  %-36s %10s %5.1f %%  %" PRId64 " times\n", row_name(a, p, &x->rows[i]),
+               ns(a, x->rows[i].ns), percent(x->rows[i].ns, x->iteration_ns), x->rows[i].pieces);
+    if (x->n_rows > MOST_ROWS) printf("  and %zu more\n", x->n_rows - MOST_ROWS);
+    if (x->rooms) printf("  it waits for a free send buffer %" PRId64 " times\n", x->rooms);
+    if (x->unposted) printf("  it waits for a posted receive %" PRId64 " times\n", x->unposted);
+}
+
+static void text_devices(struct arena *a, const struct program *p, const struct explain *x)
+{
+    printf("devices:\n");
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        const struct explain_device *d = &x->devices[i];
+        printf("  %-10s busy %5.1f %%, on the path %5.1f %%; idle:", p->devices[i].name,
+               percent(d->busy_ns, x->iteration_ns), percent(d->path_ns, x->iteration_ns));
+        bool any = false;
+        for (int k = 0; k < EXPLAIN_IDLE_COUNT; k++) {
+            if (!d->idle_ns[k]) continue;
+            printf("%s %s %.1f %%", any ? "," : "", explain_idle_name((enum explain_idle)k),
+                   percent(d->idle_ns[k], x->iteration_ns));
+            any = true;
+        }
+        printf("%s", any ? "" : " never");
+        if (d->replica_peers && (double)d->busy_ns > STRAGGLES * (double)d->peers_ns && d->peers_ns)
+            printf("; computes %.2f times as long as its peers in other replicas",
+                   (double)d->busy_ns / (double)d->peers_ns);
+        printf("\n");
+    }
+    const struct explain_device *b = &x->devices[x->busiest];
+    printf("busiest: %s computes %s", p->devices[x->busiest].name, ns(a, b->busy_ns));
+    if (b->n_peers && b->peers_ns)
+        printf(", %.2f times the median of %" PRId32 " %s",
+               (double)b->busy_ns / (double)b->peers_ns, b->n_peers,
+               b->replica_peers ? "with the same stage" : "other stages");
+    printf("\n");
+}
+
+static void text_links(struct arena *a, const struct program *p, const struct explain *x)
+{
+    bool any = false;
+    for (int32_t i = 0; i < p->n_links; i++) {
+        const struct explain_link *l = &x->links[i];
+        if (!l->messages && !l->carried_ns) continue;
+        if (!any) printf("links:\n");
+        any = true;
+        printf("  %-10s %" PRId64
+               " messages on their way for %s: %.1f %% hidden, %s exposed; %s in line\n",
+               p->links[i].name, l->messages, ns(a, l->carried_ns),
+               percent(l->carried_ns - l->exposed_ns, l->carried_ns), ns(a, l->exposed_ns),
+               ns(a, l->queued_ns));
+    }
+}
+
+static void text_memory(const struct program *p, const struct sim_result *r,
+                        const struct explain *x)
+{
+    char bytes[32];
+    int64_t peak = r->devices[x->fullest].peak_bytes;
+    printf("fullest memory: %s, %s at its peak:", p->devices[x->fullest].name,
+           units_print_bytes(bytes, (double)peak));
+    for (size_t i = 0; i < x->n_holders && i < MOST_HOLDERS; i++) {
+        const struct explain_holder *h = &x->holders[i];
+        printf("%s %s %.1f %%", i ? "," : "", h->name, percent(h->bytes, peak));
+        if (h->buffers > 1) printf(" (%" PRId64 " buffers)", h->buffers);
+    }
+    printf("%s\n", x->n_holders > MOST_HOLDERS ? ", …" : "");
+}
+
+static void text_what(struct arena *a, const struct program *p, const struct explain *x)
+{
+    if (!x->n_what) return;
+    printf("what if it took no time (a lower bound for any speed-up of it alone), or half its "
+           "time:\n");
+    for (size_t i = 0; i < x->n_what && i < MOST_WHAT; i++) {
+        const struct explain_what *w = &x->what[i];
+        printf("  %-8s %-16s %10s (%+.1f %%), at twice the speed %10s (%+.1f %%)\n",
+               what_kind(w->kind), what_name(p, w), ns(a, w->free_ns),
+               percent(w->free_ns - x->iteration_ns, x->iteration_ns), ns(a, w->half_ns),
+               percent(w->half_ns - x->iteration_ns, x->iteration_ns));
+    }
+    if (x->n_what > MOST_WHAT)
+        printf("  and %zu more with less to gain; --json has them all\n", x->n_what - MOST_WHAT);
+    if (x->what_left_out)
+        printf("  %zu more are on the path and were not tried (--what-if)\n", x->what_left_out);
+}
+
+void print_explain(struct arena *a, const struct program *p, const struct sim_result *r,
+                   const struct explain *x)
+{
+    text_path(a, p, x);
+    text_devices(a, p, x);
+    text_links(a, p, x);
+    text_memory(p, r, x);
+    text_what(a, p, x);
+}
+
+/* --- JSON --- */
+
+static void json_rows(struct json *j, const struct program *p, const struct explain *x)
+{
+    json_put_object_line(j, "kinds");
+    for (int k = 0; k < EXPLAIN_KIND_COUNT; k++)
+        json_put_int(j, explain_kind_name((enum explain_kind)k), x->kind_ns[k]);
+    json_close(j);
+    json_put_list(j, "path");
+    for (size_t i = 0; i < x->n_rows; i++) {
+        const struct explain_row *r = &x->rows[i];
+        char letter[2] = {r->letter, 0};
+        json_put_object_line(j, NULL);
+        json_put_text(j, "kind", explain_kind_name(r->kind));
+        if (r->op >= 0) json_put_text(j, "call", letter);
+        if (r->op >= 0) json_put_text(j, "operator", op_kind_name((enum op_kind)r->op));
+        if (r->device >= 0) json_put_text(j, "device", p->devices[r->device].name);
+        if (r->link >= 0) json_put_text(j, "link", p->links[r->link].name);
+        json_put_int(j, "ns", r->ns);
+        json_put_int(j, "pieces", r->pieces);
+        json_close(j);
+    }
+    json_close(j);
+    json_put_int(j, "waits_for_room", x->rooms);
+    json_put_int(j, "waits_for_receive", x->unposted);
+}
+
+static void json_devices(struct json *j, const struct program *p, const struct explain *x)
+{
+    json_put_list(j, "devices");
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        const struct explain_device *d = &x->devices[i];
+        json_put_object_line(j, NULL);
+        json_put_text(j, "id", p->devices[i].name);
+        json_put_int(j, "busy_ns", d->busy_ns);
+        json_put_int(j, "path_ns", d->path_ns);
+        json_put_object(j, "idle_ns");
+        for (int k = 0; k < EXPLAIN_IDLE_COUNT; k++)
+            json_put_int(j, explain_idle_name((enum explain_idle)k), d->idle_ns[k]);
+        json_close(j);
+        json_put_int(j, "peers", d->n_peers);
+        json_put_text(j, "peers_are", d->replica_peers ? "replicas" : "stages");
+        json_put_int(j, "peers_median_busy_ns", d->peers_ns);
+        json_close(j);
+    }
+    json_close(j);
+    json_put_text(j, "busiest", p->devices[x->busiest].name);
+}
+
+static void json_links(struct json *j, const struct program *p, const struct explain *x)
+{
+    json_put_list(j, "links");
+    for (int32_t i = 0; i < p->n_links; i++) {
+        const struct explain_link *l = &x->links[i];
+        json_put_object_line(j, NULL);
+        json_put_text(j, "link", p->links[i].name);
+        json_put_int(j, "messages", l->messages);
+        json_put_int(j, "bytes", l->bytes);
+        json_put_int(j, "carried_ns", l->carried_ns);
+        json_put_int(j, "exposed_ns", l->exposed_ns);
+        json_put_int(j, "hidden_ns", l->carried_ns - l->exposed_ns);
+        json_put_int(j, "queued_ns", l->queued_ns);
+        json_put_int(j, "path_ns", l->path_ns);
+        json_close(j);
+    }
+    json_close(j);
+}
+
+static void json_memory(struct json *j, const struct program *p, const struct sim_result *r,
+                        const struct explain *x)
+{
+    json_put_object(j, "memory");
+    json_put_text(j, "device", p->devices[x->fullest].name);
+    json_put_int(j, "peak_bytes", r->devices[x->fullest].peak_bytes);
+    json_put_int(j, "peak_ns", r->devices[x->fullest].peak_ns);
+    json_put_list(j, "holders");
+    for (size_t i = 0; i < x->n_holders; i++) {
+        json_put_object_line(j, NULL);
+        json_put_text(j, "name", x->holders[i].name);
+        json_put_int(j, "buffers", x->holders[i].buffers);
+        json_put_int(j, "bytes", x->holders[i].bytes);
+        json_close(j);
+    }
+    json_close(j);
+    json_close(j);
+}
+
+static void json_what(struct json *j, const struct program *p, const struct explain *x)
+{
+    json_put_list(j, "what_if");
+    for (size_t i = 0; i < x->n_what; i++) {
+        const struct explain_what *w = &x->what[i];
+        json_put_object_line(j, NULL);
+        json_put_text(j, what_kind(w->kind), what_name(p, w));
+        json_put_int(j, "free_ns", w->free_ns);
+        json_put_int(j, "free_gain_ns", x->iteration_ns - w->free_ns);
+        json_put_int(j, "half_ns", w->half_ns);
+        json_put_int(j, "half_gain_ns", x->iteration_ns - w->half_ns);
+        json_close(j);
+    }
+    json_close(j);
+    json_put_int(j, "what_if_left_out", (int64_t)x->what_left_out);
+}
+
+void print_explain_json(struct json *j, const struct program *p, const struct sim_result *r,
+                        const struct explain *x)
+{
+    json_put_object(j, "explain");
+    json_put_int(j, "step", x->step);
+    json_put_int(j, "begin_ns", x->begin_ns);
+    json_put_int(j, "end_ns", x->end_ns);
+    json_put_int(j, "iteration_ns", x->iteration_ns);
+    json_rows(j, p, x);
+    json_devices(j, p, x);
+    json_links(j, p, x);
+    json_memory(j, p, r, x);
+    json_what(j, p, x);
+    json_close(j);
+}

@@ -1,0 +1,232 @@
+#include "tools/print/sharding.h"
+
+#include "core/base/arena.h"
+#include "core/collective/part.h"
+#include "core/base/units.h"
+#include "tools/common.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct telling {
+    struct arena *a;
+    const struct plan *plan;
+    const struct program *program; /* NULL: it cannot be lowered, for why */
+    const char *why;
+};
+
+/* One stage of the plan that shares operators. */
+struct shared {
+    int32_t replica, stage;
+    const struct plan_stage *x;
+    int64_t whole;  /* bytes of all parameters of the stage; each once */
+    int64_t *bytes; /* (devices) of them that each keeps */
+};
+
+static bool shares(const struct plan *p)
+{
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
+            if (p->replicas[r].stages[i].sharding) return true;
+    return false;
+}
+
+/* Of parameters that are divided (zero) the shape says what there is before the division. */
+static void measure(const struct telling *t, struct shared *x)
+{
+    x->bytes = ARENA_ARRAY(t->a, int64_t, (size_t)x->x->n_shards);
+    x->whole = 0;
+    for (int32_t i = 0; t->program && i < t->program->n_stages; i++) {
+        const struct program_stage *s = &t->program->stages[i];
+        int32_t k = 0;
+        if (s->replica != x->replica || s->stage != x->stage) continue;
+        while (k < x->x->n_shards && x->x->devices[k] != s->device) k++;
+        if (k == x->x->n_shards) continue;
+        int64_t whole = 0;
+        for (int32_t q = 0; q < s->n_parameters; q++) {
+            const struct program_parameter *w = &s->parameters[q];
+            const struct slot *slot = w->slot >= 0 ? &s->slots[w->slot] : NULL;
+            int64_t size = dtype_bytes(slot ? slot->dtype : t->plan->job.precision);
+            struct shape all = part_whole(&w->shape, slot ? slot->part : NULL);
+            x->bytes[k] += shape_elements(&w->shape) * size;
+            whole += shape_elements(&all) * size;
+        }
+        if (whole > x->whole) x->whole = whole;
+    }
+}
+
+static const char *device_of(const struct telling *t, const struct shared *x, int32_t k)
+{
+    return t->plan->cluster.devices[x->x->devices[k]].name;
+}
+
+/* --- text --- */
+
+/* "heads", "batch x heads", with the vector of ratios where it is not the first. */
+static const char *choice_text(struct arena *a, const struct sharding *s, const struct op_choice *c)
+{
+    const char *text = "";
+    for (int32_t k = 0; k < s->n_axes; k++) {
+        text = arena_printf(a, "%s%s%s", text, k ? " x " : "", op_index_name(c->index[k]));
+        if (c->ratio[k]) text = arena_printf(a, "%s (ratios %d)", text, (int)c->ratio[k]);
+    }
+    return c->sufficient ? arena_printf(a, "%s, sufficient factors", text) : text;
+}
+
+/* Patterns with the same choice on one line, in the order of the first of each. */
+static void print_operators(struct arena *a, const struct sharding *s)
+{
+    const char **texts = ARENA_ARRAY(a, const char *, (size_t)s->n_operators);
+    for (int32_t r = 0; r < s->n_operators; r++)
+        texts[r] = choice_text(a, s, &s->operators[r].choice);
+    for (int32_t r = 0; r < s->n_operators; r++) {
+        int32_t first = 0;
+        while (strcmp(texts[first], texts[r]) != 0) first++;
+        if (first < r) continue;
+        printf("    %-22s", texts[r]);
+        for (int32_t k = r; k < s->n_operators; k++)
+            if (!strcmp(texts[k], texts[r]))
+                printf("%s%s", k > r ? ", " : " ", s->operators[k].match);
+        puts("");
+    }
+}
+
+static void print_ratios(const struct telling *t, const struct shared *x)
+{
+    const struct sharding *s = x->x->sharding;
+    for (int32_t v = 0; v < s->n_ratios; v++) {
+        double sum = 0;
+        for (int32_t d = 0; d < s->n_devices; d++) sum += s->ratios[v * s->n_devices + d];
+        printf("    %-22s", v ? arena_printf(t->a, "ratios %d", (int)v) : "ratios");
+        for (int32_t d = 0; d < s->n_devices; d++)
+            printf("%s %s %.3g %%", d ? "," : "", device_of(t, x, d),
+                   100 * s->ratios[v * s->n_devices + d] / sum);
+        puts("");
+    }
+}
+
+static void print_rest(const struct telling *t, const struct shared *x)
+{
+    const struct sharding *s = x->x->sharding;
+    char text[32];
+    for (int32_t r = 0; r < s->n_parameters; r++)
+        printf("    %-22s %s\n", s->parameters[r].gather ? "gathered" : "not gathered",
+               s->parameters[r].match);
+    for (int32_t r = 0; r < s->n_ways; r++)
+        printf("    %-22s %s%s%s\n", arena_printf(t->a, "by %s", meeting_way_name(s->ways[r].way)),
+               s->ways[r].kind < MEETING_KIND_COUNT ? meeting_kind_name(s->ways[r].kind) : "",
+               s->ways[r].kind < MEETING_KIND_COUNT ? " " : "", s->ways[r].match);
+    printf("    %-22s", "parameters");
+    if (!t->program) printf(" not known: %s\n", t->why);
+    if (!t->program) return;
+    for (int32_t k = 0; k < x->x->n_shards; k++)
+        printf("%s %s %.3g %%", k ? "," : "", device_of(t, x, k),
+               x->whole ? 100 * (double)x->bytes[k] / (double)x->whole : 0.0);
+    printf(" of %s\n", units_print_bytes(text, (double)x->whole));
+}
+
+static void print_one(const struct telling *t, const struct shared *x)
+{
+    const struct sharding *s = x->x->sharding;
+    printf("  replica %d, stage %d: layers %d-%d on", (int)x->replica, (int)x->stage,
+           (int)x->x->first_layer, (int)x->x->last_layer);
+    for (int32_t k = 0; k < x->x->n_shards; k++) printf("%s %s", k ? "," : "", device_of(t, x, k));
+    if (s->n_axes > 1) printf(", a mesh of %d x %d", (int)s->mesh[0], (int)s->mesh[1]);
+    puts("");
+    print_ratios(t, x);
+    print_operators(t->a, s);
+    print_rest(t, x);
+}
+
+/* --- JSON --- */
+
+static void put_rules(struct json *j, const struct sharding *s)
+{
+    json_put_list(j, "operators");
+    for (int32_t r = 0; r < s->n_operators; r++) {
+        const struct sharding_rule *x = &s->operators[r];
+        json_put_object_line(j, NULL);
+        json_put_text(j, "match", x->match);
+        json_put_list_line(j, "split");
+        for (int32_t k = 0; k < s->n_axes; k++)
+            json_put_text(j, NULL, op_index_name(x->choice.index[k]));
+        json_close(j);
+        json_put_list_line(j, "ratio");
+        for (int32_t k = 0; k < s->n_axes; k++) json_put_int(j, NULL, x->choice.ratio[k]);
+        json_close(j);
+        json_put_bool(j, "sufficient", x->choice.sufficient);
+        json_close(j);
+    }
+    json_close(j);
+    json_put_list(j, "parameters");
+    for (int32_t r = 0; r < s->n_parameters; r++) {
+        json_put_object_line(j, NULL);
+        json_put_text(j, "match", s->parameters[r].match);
+        json_put_bool(j, "gather", s->parameters[r].gather);
+        json_close(j);
+    }
+    json_close(j);
+    json_put_list(j, "collectives");
+    for (int32_t r = 0; r < s->n_ways; r++) {
+        const struct sharding_way *w = &s->ways[r];
+        json_put_object_line(j, NULL);
+        json_put_text(j, "match", w->match);
+        json_put_text(j, "kind", w->kind < MEETING_KIND_COUNT ? meeting_kind_name(w->kind) : NULL);
+        json_put_text(j, "way", meeting_way_name(w->way));
+        json_close(j);
+    }
+    json_close(j);
+}
+
+static void put_one(const struct telling *t, const struct shared *x, struct json *j)
+{
+    const struct sharding *s = x->x->sharding;
+    json_put_object(j, NULL);
+    json_put_int(j, "replica", x->replica);
+    json_put_int(j, "stage", x->stage);
+    json_put_list_line(j, "devices");
+    for (int32_t k = 0; k < x->x->n_shards; k++) json_put_text(j, NULL, device_of(t, x, k));
+    json_close(j);
+    json_put_list_line(j, "mesh");
+    for (int32_t k = 0; k < s->n_axes; k++) json_put_int(j, NULL, s->mesh[k]);
+    json_close(j);
+    json_put_list(j, "ratios");
+    for (int32_t v = 0; v < s->n_ratios; v++) {
+        json_put_list_line(j, NULL);
+        for (int32_t d = 0; d < s->n_devices; d++)
+            json_put_double(j, NULL, s->ratios[v * s->n_devices + d]);
+        json_close(j);
+    }
+    json_close(j);
+    put_rules(j, s);
+    if (t->program) {
+        json_put_int(j, "bytes_parameters", x->whole);
+        json_put_list_line(j, "bytes_parameters_of");
+        for (int32_t k = 0; k < x->x->n_shards; k++) json_put_int(j, NULL, x->bytes[k]);
+        json_close(j);
+    } else {
+        json_put_text(j, "why", t->why);
+    }
+    json_close(j);
+}
+
+void print_sharing(struct arena *a, const struct plan *p, struct json *out)
+{
+    struct telling t = {.a = a, .plan = p};
+    struct program *program = ARENA_ARRAY(a, struct program, 1);
+    struct error why = {0};
+    if (out) json_put_list(out, "sharing");
+    if (shares(p) && common_lower(a, p, false, program, &why) == OK) t.program = program;
+    t.why = arena_strdup(a, why.text);
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
+            struct shared x = {.replica = r, .stage = i, .x = &p->replicas[r].stages[i]};
+            if (!x.x->sharding) continue;
+            measure(&t, &x);
+            if (out)
+                put_one(&t, &x, out);
+            else
+                print_one(&t, &x);
+        }
+    if (out) json_close(out);
+}

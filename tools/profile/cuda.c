@@ -1,0 +1,131 @@
+#include "tools/profile/cuda.h"
+
+#include "core/base/arena.h"
+#include "core/lower/lower.h"
+#include "core/base/units.h"
+#include "exec/plugin.h"
+#include "profiles/op_prior.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { COPY_SIZES = 8, WARM_MOST = 2000 };
+
+bool profile_host_is_here(const char *host)
+{
+    char own[256] = "";
+    gethostname(own, sizeof own - 1);
+    size_t n = strcspn(own, ".");
+    return !host || !*host || !strcmp(host, "localhost") || !strcmp(host, own) ||
+           (!strncmp(host, own, n) && (host[n] == 0 || host[n] == '.'));
+}
+
+static bool is_cuda(const struct cluster *c, int32_t device)
+{
+    return !strcmp(lower_device(c, device).kind, "cuda");
+}
+
+void profile_cards_find(struct arena *a, const struct cluster *c, double warm_s,
+                        struct profile_cards *out)
+{
+    struct backend b;
+    struct error why = {0};
+    bool asked = false;
+    *out = (struct profile_cards){.cluster = c, .warm_s = warm_s, .reason = ""};
+    for (int32_t i = 0; i < c->n_devices; i++) asked |= is_cuda(c, i);
+    if (!asked) return;
+    enum status st = plugin_open_backend("cuda", &b, &why);
+    if (st == OK) st = b.count(&b, &out->n, &why);
+    if (st != OK) {
+        out->n = 0;
+        out->reason = arena_strdup(a, why.text);
+    }
+}
+
+bool profile_is_here(const struct profile_cards *k, int32_t device)
+{
+    struct program_device d = lower_device(k->cluster, device);
+    return strcmp(d.kind, "cuda") != 0 || (profile_host_is_here(d.host) && d.index < k->n);
+}
+
+bool profile_same_card(const struct cluster *c, int32_t one, int32_t other)
+{
+    struct program_device x = lower_device(c, one), y = lower_device(c, other);
+    return !strcmp(x.kind, "cuda") && !strcmp(y.kind, "cuda") && x.index == y.index &&
+           !strcmp(x.host, y.host);
+}
+
+int32_t profile_card_of(const struct profile_cards *k, const char *base)
+{
+    const struct cluster *c = k->cluster;
+    for (int32_t i = 0; i < c->n_devices; i++)
+        if (is_cuda(c, i) && !strcmp(c->types[c->devices[i].type].catalogue, base) &&
+            profile_is_here(k, i))
+            return i;
+    return -1;
+}
+
+int32_t profile_warm_rounds(const struct profile_cards *k, const char *base,
+                            const struct program_op *ops, size_t n)
+{
+    const struct catalogue_device *d = NULL;
+    struct op_prior prior = op_prior_default(base);
+    double round_s = 0;
+    if (catalogue_find(base, &d, NULL) != OK) return 1;
+    for (size_t i = 0; i < n; i++) {
+        double s =
+            op_prior_seconds(&prior, d, ops[i].kind, &ops[i].attrs, &ops[i].shapes, ops[i].dtype);
+        if (s > 0) round_s += s; /* NaN is not */
+    }
+    double rounds = round_s > 0 ? ceil(k->warm_s / round_s) : 1;
+    return rounds < 1 ? 1 : rounds < WARM_MOST ? (int32_t)rounds : WARM_MOST;
+}
+
+enum status profile_copies(struct arena *a, struct profile_cards *k, int32_t repeats,
+                           struct error *err)
+{
+    int64_t bytes[COPY_SIZES];
+    struct backend b;
+    int32_t card = -1;
+    for (int32_t i = 0; i < k->cluster->n_devices && card < 0; i++)
+        if (is_cuda(k->cluster, i) && profile_is_here(k, i)) card = i;
+    if (card < 0) return OK;
+    for (int32_t i = 0; i < COPY_SIZES; i++) bytes[i] = (int64_t)4096 << 2 * i; /* 4 KiB … 64 MiB */
+    TRY(plugin_open_backend("cuda", &b, err));
+    TRY(b.open(&b, k->cluster->devices[card].index, err));
+    k->copies = ARENA_ARRAY(a, struct copy_sample, COPY_SIZES);
+    enum status st = bench_copies(a, &b, bytes, COPY_SIZES, repeats, k->copies, err);
+    if (st == OK) k->n_copies = COPY_SIZES;
+    b.close(&b);
+    return st;
+}
+
+/* The largest size's: of what is limited by the wires. */
+void profile_copies_print(const struct profile_cards *k)
+{
+    char size[32], up[32], down[32];
+    if (!k->n_copies) return;
+    const struct copy_sample *s = &k->copies[k->n_copies - 1];
+    printf("  copies     pinned memory, %s: up %s (spread %.1f %%), down %s (%.1f %%)\n",
+           units_print_bytes(size, (double)s->bytes),
+           units_print_bytes_per_s(up, (double)s->bytes / s->up_s), 100 * s->up_spread,
+           units_print_bytes_per_s(down, (double)s->bytes / s->down_s), 100 * s->down_spread);
+}
+
+void profile_copies_json(struct json *j, const struct profile_cards *k)
+{
+    json_put_list(j, "copies");
+    for (int32_t i = 0; i < k->n_copies; i++) {
+        const struct copy_sample *s = &k->copies[i];
+        json_put_object_line(j, NULL);
+        json_put_int(j, "bytes", s->bytes);
+        json_put_double(j, "up_s", s->up_s);
+        json_put_double(j, "up_spread", s->up_spread);
+        json_put_double(j, "down_s", s->down_s);
+        json_put_double(j, "down_spread", s->down_spread);
+        json_close(j);
+    }
+    json_close(j);
+}

@@ -1,0 +1,231 @@
+#include "tools/profile/links.h"
+
+#include "core/base/arena.h"
+#include "core/base/file.h"
+#include "core/document/json.h"
+#include "core/base/log.h"
+#include "core/lower/lower.h"
+#include "core/base/units.h"
+#include "exec/bench/bench.h"
+#include "exec/comm/launch.h"
+#include "profiles/fit.h"
+#include "tools/profile/cuda.h"
+#include "traces/quantile.h"
+#include "traces/trace.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LINK_SIZES = 9 };
+
+/* Ranks print for people; a bench's ranks print for nobody. */
+static enum status launch_quietly(int32_t n, char *const *argv, struct error *err)
+{
+    fflush(stdout);
+    int keep = dup(STDOUT_FILENO), null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (keep < 0 || null < 0 || dup2(null, STDOUT_FILENO) < 0)
+        return error_set(err, ERR_RESOURCE, "/dev/null: %s", strerror(errno));
+    enum status st = launch_ranks(n, argv, err);
+    dup2(keep, STDOUT_FILENO);
+    close(keep);
+    close(null);
+    return st;
+}
+
+enum status profile_run_bench(struct profile_links *b, const struct program *program,
+                              const char *folder, struct trace **out, struct error *err)
+{
+    char *file = arena_printf(b->arena, "%s/bench.program", folder),
+         *trace = arena_printf(b->arena, "%s/bench.trace", folder);
+    char verb[] = "run", musher[] = "musher", option[] = "--trace", steps[] = "--steps",
+         one[] = "1", quiet[] = "-q";
+    char *argv[] = {musher, verb, file, option, trace, steps, one, quiet, NULL};
+    struct file f = {0};
+    TRY(file_open(&f, file, err));
+    program_write(f.stream, program);
+    TRY(file_commit(&f, err));
+    enum status st = launch_quietly(program->n_devices, argv, err);
+    if (st == OK) st = trace_read(b->arena, trace, out, err);
+    unlink(file);
+    unlink(trace);
+    return st;
+}
+
+/* Messages of an emulated link last what the cluster states: that is stored, and the measurement only checks it. */
+static void check_link(struct profile_links *b, const struct link *l, const int64_t *bytes,
+                       const double *seconds, size_t n, struct profile *p)
+{
+    double *offs = ARENA_ARRAY(b->arena, double, n + 1);
+    struct link_model m = {.latency_s = l->latency_s,
+                           .bandwidth_Bps = l->bandwidth_Bps,
+                           .max_bytes = INT64_MAX,
+                           .source = SOURCE_STATED};
+    for (size_t i = 0; i < n; i++)
+        offs[i] = fabs(seconds[i] / (l->latency_s + (double)bytes[i] / l->bandwidth_Bps) - 1);
+    profile_set_link(b->arena, p, l->name, &m);
+    b->off[l - b->cluster->links] = quantile(offs, n, 0.95);
+}
+
+static enum status fit_link(struct profile_links *b, const struct link *l, const struct trace *t,
+                            struct profile *p, struct error *err)
+{
+    int64_t *bytes = ARENA_ARRAY(b->arena, int64_t, t->n_spans + 1);
+    double *seconds = ARENA_ARRAY(b->arena, double, t->n_spans + 1);
+    size_t n = 0;
+    for (size_t i = 0; i < t->n_spans; i++) {
+        const struct span *s = &t->spans[i];
+        if (s->kind != SPAN_RECEIVE || s->microbatch == 0) continue;
+        bytes[n] = s->bytes;
+        seconds[n++] = s_from_ns(s->end_ns - s->begin_ns);
+    }
+    if (!b->cluster->emulated || !(l->bandwidth_Bps > 0))
+        return profile_fit_link(b->arena, p, l->name, bytes, seconds, n, err);
+    check_link(b, l, bytes, seconds, n, p);
+    return OK;
+}
+
+/* The first pair of devices that this machine has and whose messages cross the link. *crossed: a pair crosses it anyway. */
+static bool pair_of(const struct profile_links *b, int32_t link, int32_t *from, int32_t *to,
+                    bool *crossed)
+{
+    const struct cluster *c = b->cluster;
+    *crossed = false;
+    for (int32_t i = 0; i < c->n_devices; i++)
+        for (int32_t j = 0; j < c->n_devices; j++) {
+            int32_t direction = 0;
+            if (i == j || cluster_link(c, i, j, &direction) != link) continue;
+            if (profile_same_card(c, i, j)) continue; /* no link: the card's own memory */
+            *crossed = true;
+            if (!profile_is_here(b->cards, i) || !profile_is_here(b->cards, j)) continue;
+            *from = i;
+            *to = j;
+            return true;
+        }
+    return false;
+}
+
+static bool between_cards(const struct cluster *c, int32_t from, int32_t to)
+{
+    return !strcmp(lower_device(c, from).kind, "cuda") || !strcmp(lower_device(c, to).kind, "cuda");
+}
+
+/* 1 KiB … 1 MiB; between cards, whose links are faster by far, … 64 MiB, or what is asked for. */
+static int32_t choose_sizes(const struct profile_links *b, int32_t from, int32_t to, int64_t *bytes)
+{
+    bool cards = between_cards(b->cluster, from, to);
+    int32_t n = 0;
+    for (; n < LINK_SIZES; n++) {
+        bytes[n] = (int64_t)1024 << (cards ? n * 2 : n * 4 / 3);
+        if (cards && n && bytes[n] > b->largest_bytes) break;
+    }
+    return n;
+}
+
+/* What each size took, for whoever wants more than the fit. */
+static void note_sizes(struct profile_links *b, const struct link *l, const int64_t *bytes,
+                       int32_t n_bytes, const struct trace *t)
+{
+    double *values = ARENA_ARRAY(b->arena, double, t->n_spans + 1),
+           *copy = ARENA_ARRAY(b->arena, double, t->n_spans + 1);
+    for (int32_t i = 0; i < n_bytes; i++) {
+        size_t n = 0;
+        for (size_t k = 0; k < t->n_spans; k++) {
+            const struct span *s = &t->spans[k];
+            if (s->kind == SPAN_RECEIVE && s->microbatch && s->bytes == bytes[i])
+                values[n] = copy[n] = s_from_ns(s->end_ns - s->begin_ns), n++;
+        }
+        if (!n) continue;
+        b->sizes = arena_grow(b->arena, b->sizes, b->n_sizes, &b->sizes_capacity, sizeof *b->sizes);
+        b->sizes[b->n_sizes++] = (struct link_size){l->name, bytes[i], median_double(values, n),
+                                                    fit_spread(copy, n), (int32_t)n};
+    }
+}
+
+static enum status measure_link(struct profile_links *b, int32_t link, int64_t repeats,
+                                const char *folder, struct profile *p, struct error *err)
+{
+    int64_t bytes[LINK_SIZES];
+    int32_t from = 0, to = 0;
+    struct program program;
+    struct trace *t = NULL;
+    bool crossed = false;
+    if (!pair_of(b, link, &from, &to, &crossed)) {
+        if (crossed)
+            log_warn("link %s: this machine has not the devices at both ends: its costs stay the "
+                     "catalogue's prior",
+                     b->cluster->links[link].name);
+        return OK;
+    }
+    int32_t n = choose_sizes(b, from, to, bytes);
+    log_info("measuring link %s between %s and %s", b->cluster->links[link].name,
+             b->cluster->devices[from].name, b->cluster->devices[to].name);
+    TRY(bench_link(b->arena, b->cluster, from, to, bytes, n, (int32_t)repeats + 1, &program, err));
+    TRY(profile_run_bench(b, &program, folder, &t, err));
+    if (between_cards(b->cluster, from, to)) note_sizes(b, &b->cluster->links[link], bytes, n, t);
+    return fit_link(b, &b->cluster->links[link], t, p, err);
+}
+
+enum status profile_bench_folder(struct profile_links *b, const char **out, struct error *err)
+{
+    const char *base = getenv("TMPDIR");
+    char *folder = arena_printf(b->arena, "%s/musher-XXXXXX", base && *base ? base : "/tmp");
+    *out = folder;
+    return mkdtemp(folder) ? OK : error_set(err, ERR_RESOURCE, "%s: %s", folder, strerror(errno));
+}
+
+void profile_bench_folder_gone(const char *folder) { rmdir(folder); }
+
+enum status profile_links_measure(struct profile_links *b, int64_t repeats, struct profile *p,
+                                  struct error *err)
+{
+    const char *folder;
+    b->off = ARENA_ARRAY(b->arena, double, (size_t)b->cluster->n_links + 1);
+    if (b->cluster->n_devices < 2) return OK;
+    TRY(profile_bench_folder(b, &folder, err));
+    enum status st = OK;
+    for (int32_t i = 0; i < b->cluster->n_links && st == OK; i++)
+        st = measure_link(b, i, repeats, folder, p, err);
+    profile_bench_folder_gone(folder);
+    return st;
+}
+
+double profile_link_off(const struct profile_links *b, const char *link)
+{
+    for (int32_t i = 0; i < b->cluster->n_links && b->off; i++)
+        if (!strcmp(b->cluster->links[i].name, link)) return b->off[i];
+    return 0;
+}
+
+/* Medians of each size: the fit is of all samples. */
+void profile_sizes_print(const struct profile_links *b)
+{
+    for (size_t i = 0; i < b->n_sizes; i++) {
+        const struct link_size *x = &b->sizes[i];
+        char size[32], time[32];
+        printf("    %-8s %8s %s (spread %.1f %%, %" PRId32 " samples)\n", x->link,
+               units_print_bytes(size, (double)x->bytes),
+               units_print_ns(time, ns_from_s(x->seconds)), 100 * x->spread, x->samples);
+    }
+}
+
+void profile_sizes_json(struct json *j, const struct profile_links *b)
+{
+    json_put_list(j, "messages");
+    for (size_t i = 0; i < b->n_sizes; i++) {
+        const struct link_size *x = &b->sizes[i];
+        json_put_object_line(j, NULL);
+        json_put_text(j, "link", x->link);
+        json_put_int(j, "bytes", x->bytes);
+        json_put_double(j, "seconds", x->seconds);
+        json_put_double(j, "spread", x->spread);
+        json_put_int(j, "samples", x->samples);
+        json_close(j);
+    }
+    json_close(j);
+}

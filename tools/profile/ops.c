@@ -1,0 +1,182 @@
+/* Which operators a profile measures.
+ *
+ * Of a job: those of every microbatch size that a search may choose, updates and sums over flat runs in a few sizes that make a
+ * line, and shares of devices that divide operators. Of plans: those of their programs, by key, no more and no less.
+ */
+#include "tools/profile/ops.h"
+
+#include "core/base/arena.h"
+#include "core/graph/gradient.h"
+#include "core/sharding/shard.h"
+#include "planner/candidate/layer_classes.h"
+#include "tools/common.h"
+
+enum { SIZES_MOST = 16, FLAT_SIZES = 6, LARGEST_MEASURED_FULLY = 8, SHARERS = 4 };
+
+/* What it is, its shapes and how wide its operands are; the rest is filled in. */
+static void add_op(struct profile_ops *b, struct program_op op)
+{
+    char text[256];
+    op.key = op_key(op.kind, &op.attrs, &op.shapes, op.dtype);
+    b->seen++;
+    for (size_t i = 0; i < b->n; i++)
+        if (b->ops[i].key == op.key) return;
+    op.n_inputs = op.shapes.n_inputs, op.n_outputs = op.shapes.n_outputs;
+    op.name = arena_strdup(
+        b->arena, op_key_text(text, sizeof text, op.kind, &op.attrs, &op.shapes, op.dtype));
+    b->ops = arena_grow(b->arena, b->ops, b->n, &b->capacity, sizeof *b->ops);
+    b->ops[b->n++] = op;
+}
+
+/* As the slots of a program will be, by the tensors of its graph. */
+static void mark_wide(const struct graph *g, const struct graph_op *from, struct program_op *to)
+{
+    if (!dtype_is_half(g->dtype)) return;
+    for (int32_t i = 0; i < from->n_inputs; i++)
+        to->wide_input |= (uint32_t)(g->tensors[from->input[i]].dtype == DTYPE_fp32) << i;
+    for (int32_t i = 0; i < from->n_outputs; i++)
+        to->wide_output |= (uint32_t)(g->tensors[from->output[i]].dtype == DTYPE_fp32) << i;
+}
+
+/* All but what devices do together and what is empty. */
+static void add_ops(struct profile_ops *b, const struct graph *g)
+{
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        const struct graph_op *from = &g->ops[i];
+        struct program_op op = {
+            .kind = from->kind, .phase = from->phase, .attrs = from->attrs, .dtype = g->dtype};
+        graph_op_shapes(g, from, &op.shapes);
+        mark_wide(g, from, &op);
+        if (!op.attrs.exchange && shape_elements(&op.shapes.output[0])) add_op(b, op);
+    }
+}
+
+static enum status add_graph(struct profile_ops *b, int64_t microbatch, struct error *err)
+{
+    struct graph *g = NULL;
+    TRY(lower_graph(b->arena, b->job, microbatch, &g, err));
+    g = graph_fuse(g, b->lower.fused, b->lower.n_fused);
+    TRY(gradient_build(g, 1, err));
+    if (!b->layers) b->layers = layer_classes_text(b->arena, layer_classes_new(b->arena, g));
+    add_ops(b, g);
+    return OK;
+}
+
+/* One of equal devices that share all that can be split by this index: a fit of whole operators takes parts for too fast. */
+static enum status add_share(struct profile_ops *b, const struct graph *whole, enum op_index index,
+                             struct error *err)
+{
+    static const double even[SHARERS] = {1, 1, 1, 1};
+    const struct sharding_rule rule = {.match = "*", .choice = {.index = {index}}};
+    const struct sharding s = {.n_devices = SHARERS,
+                               .n_axes = 1,
+                               .mesh = {SHARERS, 1},
+                               .n_ratios = 1,
+                               .n_operators = 1,
+                               .ratios = even,
+                               .operators = &rule};
+    struct graph *g = NULL;
+    if (shard_graph(b->arena, whole, &s, 0, 0, whole->n_layers - 1, &g, NULL) != OK)
+        return OK; /* nothing of the model can be split by it */
+    TRY(gradient_build(g, 1, err));
+    add_ops(b, g);
+    return OK;
+}
+
+static enum status add_shares(struct profile_ops *b, int64_t microbatch, struct error *err)
+{
+    struct graph *whole = NULL;
+    if (b->cluster->n_devices < 2 || b->job->model.measured || b->job->model.tensor_parallel > 1)
+        return OK;
+    TRY(lower_graph(b->arena, b->job, microbatch, &whole, err));
+    for (int index = INDEX_batch; index < INDEX_COUNT; index++)
+        TRY(add_share(b, whole, (enum op_index)index, err));
+    return OK;
+}
+
+/* Operators over flat runs have sizes that only a plan knows: a few sizes make a line. Of the numbers that updates work on:
+ * in half precision masters, gradients and state are fp32, and an update narrows a copy. */
+static enum status add_flat(struct profile_ops *b, enum op_kind kind, int64_t parameters,
+                            struct error *err)
+{
+    bool updates = kind == OP_flat_adamw || kind == OP_flat_sgd, adamw = kind == OP_flat_adamw;
+    for (int64_t i = 0, n = parameters; i < FLAT_SIZES && n >= 1024; i++, n /= 4) {
+        struct program_op op = {.kind = kind,
+                                .phase = PHASE_U,
+                                .attrs = {.decay = true},
+                                .dtype = dtype_master(b->job->precision)};
+        struct shape run = {.rank = 1, .dim = {n}};
+        op.attrs.narrows = updates && dtype_is_half(b->job->precision);
+        op.shapes.n_inputs = kind == OP_accumulate ? 1 : adamw ? 4 : 2;
+        for (int32_t k = 0; k < op.shapes.n_inputs; k++) op.shapes.input[k] = run;
+        if (kind == OP_zero)
+            op.shapes = (struct op_shapes){.n_outputs = 1, .output = {run}};
+        else
+            TRY(op_infer(kind, &op.attrs, &op.shapes, err));
+        add_op(b, op);
+    }
+    return OK;
+}
+
+/* Every microbatch size that the search may choose. */
+static int32_t sizes_of(const struct job *j, int64_t *sizes)
+{
+    int32_t n = 0;
+    for (; n < j->n_microbatches_sizes; n++) sizes[n] = j->microbatch_sizes[n];
+    for (int64_t size = 1; !j->n_microbatches_sizes && size <= 64 && size <= j->global_batch;
+         size *= 2)
+        if (j->global_batch % size == 0) sizes[n++] = size;
+    return n;
+}
+
+enum status profile_ops_of_job(struct profile_ops *b, struct error *err)
+{
+    const struct job *j = b->job;
+    int64_t parameters = model_parameters(&j->model);
+    int64_t sizes[SIZES_MOST + 1];
+    int32_t n = sizes_of(j, sizes);
+    for (int32_t i = 0; i < n; i++)
+        if (sizes[i] <= LARGEST_MEASURED_FULLY) TRY(add_graph(b, sizes[i], err));
+    TRY(add_flat(b, j->optimizer.kind == OPTIMIZER_ADAMW ? OP_flat_adamw : OP_flat_sgd, parameters,
+                 err));
+    TRY(add_flat(b, OP_accumulate, parameters, err));
+    TRY(add_flat(b, OP_zero, parameters, err));
+    b->n_fully = b->n;
+    TRY(add_shares(b, sizes[n / 2], err));
+    int64_t least = sizes[0], most = sizes[0];
+    for (int32_t i = 0; i < n; i++) {
+        if (sizes[i] > LARGEST_MEASURED_FULLY) TRY(add_graph(b, sizes[i], err));
+        if (sizes[i] < least) least = sizes[i];
+        if (sizes[i] > most) most = sizes[i];
+    }
+    /* one size more, so that each kind has two at least and a fit can tell its constant from its slope */
+    if (least > 1) return add_graph(b, least / 2, err);
+    return most <= LARGEST_MEASURED_FULLY ? add_graph(b, 2 * most, err) : OK;
+}
+
+/* Those of one program whose work is a kernel's; what devices do together is priced by links. */
+static void add_program(struct profile_ops *b, const struct program *p)
+{
+    for (int32_t s = 0; s < p->n_stages; s++)
+        for (int32_t i = 0; i < p->stages[s].n_ops; i++) {
+            struct program_op op = p->stages[s].ops[i];
+            if (op_is_group(op.kind) || op_is_measured(op.kind) || op.attrs.cards > 1 ||
+                op.attrs.ranks > 1 || !op.shapes.n_outputs || !shape_elements(&op.shapes.output[0]))
+                continue;
+            program_op_wide(&p->stages[s], &op);
+            op.attrs.scaled = false; /* a bench has no loss scale */
+            add_op(b, op);
+        }
+}
+
+enum status profile_ops_of_plan(struct profile_ops *b, const struct plan *p, struct error *err)
+{
+    struct program program;
+    if (p->job.precision != b->job->precision)
+        return error_set(err, ERR_INPUT, "the plan computes in %s, the job in %s",
+                         dtype_name(p->job.precision), dtype_name(b->job->precision));
+    TRY(common_lower(b->arena, p, false, &program, err));
+    add_program(b, &program);
+    b->n_fully = b->n;
+    return OK;
+}

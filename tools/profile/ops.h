@@ -1,0 +1,30 @@
+/* tools/profile/ops.h - the unique operators that a profile is to measure: of a job, or of plans. */
+#ifndef TOOLS_PROFILE_OPS_H
+#define TOOLS_PROFILE_OPS_H
+
+#include "core/cluster/cluster.h"
+#include "core/base/error.h"
+#include "core/lower/lower.h"
+#include "core/plan/plan.h"
+#include "core/program/program.h"
+
+struct profile_ops {
+    struct arena *arena;
+    const struct job *job;
+    const struct cluster *cluster;
+    struct lower_options lower;
+    struct program_op *ops; /* unique by key, the arena's */
+    size_t n, capacity,
+        n_fully; /* the first ones get all repeats, the rest, large or only there for a fit, a few */
+    int32_t seen; /* operators of all graphs, repeats counted */
+    const char
+        *layers; /* how many of the job's are unique, for people; NULL where none were built */
+};
+
+/* Appends. ERR_INPUT where the job cannot be lowered. */
+MUST_CHECK enum status profile_ops_of_job(struct profile_ops *b, struct error *err);
+/* Appends the operators that the plan's program computes. ERR_INPUT: it cannot be lowered, or computes in another precision. */
+MUST_CHECK enum status profile_ops_of_plan(struct profile_ops *b, const struct plan *p,
+                                           struct error *err);
+
+#endif

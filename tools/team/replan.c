@@ -1,0 +1,91 @@
+#include "tools/team/replan.h"
+
+#include "core/base/arena.h"
+
+#include <string.h>
+
+struct carrying {
+    struct arena *a;
+    const struct cluster *from, *to;
+    const char *missing;
+};
+
+static int32_t carried(struct carrying *k, int32_t device)
+{
+    const char *name = k->from->devices[device].name;
+    int32_t now = cluster_device(k->to, name);
+    if (now >= 0) return now;
+    if (!k->missing)
+        k->missing = name;
+    else if (strlen(k->missing) < 80)
+        k->missing = arena_printf(k->a, "%s, %s", k->missing, name);
+    return now;
+}
+
+static struct plan_stage carry_stage(struct carrying *k, const struct plan_stage *s)
+{
+    struct plan_stage made = *s;
+    if (!s->n_shards) made.device = carried(k, s->device);
+    if (!s->n_shards) return made;
+    int32_t *devices = ARENA_ARRAY(k->a, int32_t, (size_t)s->n_shards);
+    for (int32_t i = 0; i < s->n_shards; i++) devices[i] = carried(k, s->devices[i]);
+    made.devices = devices;
+    made.device = devices[0];
+    return made;
+}
+
+void replan_carry(struct arena *a, const struct plan *p, const struct cluster *c, struct plan *out,
+                  const char **missing)
+{
+    struct plan made = *p;
+    struct carrying k = {.a = a, .from = &p->cluster, .to = c};
+    made.cluster = *c;
+    made.predicted_ns = 0;
+    made.replicas = ARENA_ARRAY(a, struct plan_replica, (size_t)p->n_replicas);
+    for (int32_t r = 0; r < p->n_replicas; r++) {
+        size_t n = (size_t)p->replicas[r].n_stages;
+        made.replicas[r] = p->replicas[r];
+        made.replicas[r].stages = ARENA_ARRAY(a, struct plan_stage, n);
+        for (size_t s = 0; s < n; s++)
+            made.replicas[r].stages[s] = carry_stage(&k, &p->replicas[r].stages[s]);
+    }
+    *missing = k.missing;
+    if (!k.missing) *out = made;
+}
+
+int32_t replan_mark(const struct plan *p, bool *used)
+{
+    int32_t n = 0;
+    for (int32_t d = 0; d < p->cluster.n_devices; d++) used[d] = false;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t s = 0; s < p->replicas[r].n_stages; s++) {
+            const struct plan_stage *stage = &p->replicas[r].stages[s];
+            for (int32_t k = 0; k < plan_stage_devices(stage); k++)
+                used[plan_stage_device(stage, k)] = true;
+        }
+    for (int32_t d = 0; d < p->cluster.n_devices; d++) n += used[d];
+    return n;
+}
+
+const char *replan_joined(struct arena *a, const struct texts *list)
+{
+    const char *text = list->items[0];
+    for (size_t i = 1; i < list->count; i++) text = arena_printf(a, "%s,%s", text, list->items[i]);
+    return text;
+}
+
+enum status replan_team(struct arena *a, const struct plan *from, const struct profile *profile,
+                        const struct texts *with, const struct texts *without, struct cluster *out,
+                        struct error *err)
+{
+    struct cluster c = from->cluster;
+    if (with->count) TRY(team_state_links(a, profile, &c, err));
+    for (size_t i = 0; i < with->count; i++)
+        TRY(team_edit(a, &c, &(struct team_change){TEAM_ADD, with->items[i], NULL}, &c, err));
+    if (without->count) {
+        struct team_change change = {TEAM_WITHOUT, replan_joined(a, without), NULL};
+        TRY(team_edit(a, &c, &change, &c, err));
+    }
+    *out = c;
+    return OK;
+}

@@ -1,0 +1,89 @@
+#include "tools/tp_degrees.h"
+
+#include "profiles/measured.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum status degrees_parse(const char *text, struct degrees *out, struct error *err)
+{
+    *out = (struct degrees){0};
+    for (const char *at = text; at && *at; at += *at == ',') {
+        char *end;
+        long n = strtol(at, &end, 10);
+        if (end == at || (*end && *end != ',') || n < 1 || n > DEGREE_MOST ||
+            out->n == DEGREES_MOST)
+            return error_set(err, ERR_USAGE,
+                             "--tensor-parallel wants numbers of cards, for example 1,2,4; found "
+                             "'%.60s'",
+                             text);
+        out->cards[out->n++] = (int32_t)n;
+        at = end;
+    }
+    return OK;
+}
+
+/* Cards of the type on the node that has the most of them. */
+static int32_t most_on_a_node(const struct cluster *c, int32_t type)
+{
+    int32_t most = 0;
+    for (int32_t n = 0; n < c->n_nodes; n++) {
+        int32_t here = 0;
+        for (int32_t d = 0; d < c->nodes[n].n_devices; d++)
+            here += c->devices[c->nodes[n].first_device + d].type == type;
+        if (here > most) most = here;
+    }
+    return most;
+}
+
+static bool is_measured(const struct profile *p, const struct device_type *t, int32_t cards)
+{
+    char base[MEASURED_BASE_MAX];
+    measured_base(base, t->catalogue, cards);
+    for (size_t i = 0; i < p->n_ops; i++)
+        if (p->ops[i].kind == OP_measured_forward && !strcmp(p->ops[i].base, base)) return true;
+    return false;
+}
+
+static bool is_possible(const struct model *m, const struct profile *p, const struct device_type *t,
+                        int32_t cards)
+{
+    return m->measured ? is_measured(p, t, cards) : model_shares(m, cards);
+}
+
+static enum status refuse(const struct model *m, const struct profile *p,
+                          const struct device_type *t, int32_t cards, int32_t on_node,
+                          struct error *err)
+{
+    char list[200] = "";
+    size_t used = 0;
+    for (int32_t n = 1; n <= on_node && used < sizeof list - 8; n++)
+        if (is_possible(m, p, t, n))
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%" PRId32,
+                                     used ? ", " : "", n);
+    if (m->measured)
+        return error_set(err, ERR_INPUT,
+                         "--tensor-parallel %" PRId32 ": no layers were measured on %" PRId32
+                         " cards of %s that share them; measured: %s",
+                         cards, cards, t->catalogue, used ? list : "none (give --db)");
+    return error_set(err, ERR_INPUT,
+                     "--tensor-parallel %" PRId32
+                     " does not divide the heads and features of model %.80s; possible on cards of "
+                     "type %s: %s",
+                     cards, m->name, t->name, list);
+}
+
+enum status degrees_check(const struct degrees *d, const struct model *m, const struct cluster *c,
+                          const struct profile *p, struct error *err)
+{
+    for (int32_t t = 0; t < c->n_types && d->n; t++) {
+        int32_t on_node = most_on_a_node(c, t);
+        if (c->types[t].tensor_parallel > 1) continue;
+        for (int32_t i = 0; i < d->n; i++)
+            if (d->cards[i] > 1 && d->cards[i] <= on_node &&
+                !is_possible(m, p, &c->types[t], d->cards[i]))
+                return refuse(m, p, &c->types[t], d->cards[i], on_node, err);
+    }
+    return OK;
+}

@@ -1,0 +1,281 @@
+/* tools/validate/row.c - a row's words into a cluster of its own and a plan on it. */
+#include "tools/validate/row.h"
+
+#include "core/base/arena.h"
+#include "core/model/measured.h"
+#include "core/base/units.h"
+#include "profiles/catalogue.h"
+#include "profiles/measured.h"
+#include "profiles/team.h"
+#include "tools/import/sailor_tables.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+static enum status whole(const char *column, const char *text, int64_t most, int64_t *out,
+                         struct error *err)
+{
+    double value;
+    if (!units_parse_number(text, &value) || value < 1 || value > (double)most ||
+        value != floor(value))
+        return error_set(err, ERR_INPUT, "%s is '%.60s', not a whole number from 1 to %" PRId64,
+                         column, text, most);
+    *out = (int64_t)value;
+    return OK;
+}
+
+/* Pieces of text between separators; the arena's. */
+static int32_t pieces(struct arena *a, const char *text, char separator, int32_t most,
+                      const char **out)
+{
+    int32_t n = 0;
+    for (const char *at = text;; at++) {
+        const char *end = strchr(at, separator);
+        if (n == most) return -1;
+        while (isspace((unsigned char)*at)) at++;
+        out[n++] = end ? arena_strndup(a, at, (size_t)(end - at)) : at;
+        if (!end) return n;
+        at = end;
+    }
+}
+
+static bool contains(const char *text, const char *name)
+{
+    for (; *text; text++) {
+        size_t i = 0;
+        while (name[i] && tolower((unsigned char)text[i]) == tolower((unsigned char)name[i])) i++;
+        if (!name[i]) return true;
+    }
+    return false;
+}
+
+static enum status find_model(struct row_plan *r, const char *name, struct error *err)
+{
+    r->model = NULL;
+    for (int32_t i = 0; i < r->n_models; i++)
+        if (contains(name, r->models[i].name) &&
+            (!r->model || strlen(r->models[i].name) > strlen(r->model->name)))
+            r->model = &r->models[i];
+    if (r->model) return OK;
+    return error_set(err, ERR_INPUT, "no table of layers of a model named in '%.80s'", name);
+}
+
+static enum status read_layers(struct row_plan *r, const char *text, struct error *err)
+{
+    const char *list[ROW_STAGES_MOST];
+    int64_t sum = 0;
+    r->n_stages = pieces(r->a, text, '|', ROW_STAGES_MOST, list);
+    if (r->n_stages < 0) return error_set(err, ERR_INPUT, "more than %d stages", ROW_STAGES_MOST);
+    for (int32_t s = 0; s < r->n_stages; s++) {
+        TRY(whole("layers_per_stage", list[s], r->model->layers, &r->layers[s], err));
+        sum += r->layers[s];
+    }
+    if (sum == r->model->layers) return OK;
+    return error_set(err, ERR_INPUT, "layers_per_stage adds up to %" PRId64 ", %s has %" PRId64,
+                     sum, r->model->name, r->model->layers);
+}
+
+/* "x", "x|y", "x+y|z+w": one for all, one a stage, one a stage and replica. *n_replicas: 0 where it does not say. */
+static enum status spread(struct row_plan *r, const char *column, const char *text,
+                          int32_t *n_replicas, const char **out, struct error *err)
+{
+    const char *stages[ROW_STAGES_MOST], *list[ROW_REPLICAS_MOST];
+    int32_t n = pieces(r->a, text, '|', ROW_STAGES_MOST, stages), most = *n_replicas;
+    if (n != 1 && n != r->n_stages)
+        return error_set(err, ERR_INPUT,
+                         "%s is of %" PRId32 " stages, layers_per_stage of %" PRId32, column, n,
+                         r->n_stages);
+    for (int32_t s = 0; s < r->n_stages; s++) {
+        int32_t k = pieces(r->a, stages[n == 1 ? 0 : s], '+', ROW_REPLICAS_MOST, list);
+        if (k < 0)
+            return error_set(err, ERR_INPUT, "%s has more than %d replicas", column,
+                             ROW_REPLICAS_MOST);
+        if (!most) most = k;
+        if (k != most && k != 1)
+            return error_set(err, ERR_INPUT,
+                             "%s: stage %" PRId32 " has %" PRId32 " replicas, not %" PRId32
+                             " like the others",
+                             column, s, k, most);
+        for (int32_t i = 0; i < most; i++) out[i * r->n_stages + s] = list[k == 1 ? 0 : i];
+    }
+    *n_replicas = most;
+    return OK;
+}
+
+static enum status same(const char *column, const char *text, int64_t value, struct error *err)
+{
+    int64_t said;
+    if (!*text) return OK;
+    TRY(whole(column, text, INT32_MAX, &said, err));
+    return said == value ? OK
+                         : error_set(err, ERR_INPUT, "%s is %" PRId64 ", the plan's is %" PRId64,
+                                     column, said, value);
+}
+
+static enum status read_spots(struct row_plan *r, const struct row_text *t, struct error *err)
+{
+    const char *gpus = t->gpu_per_stage_replica;
+    const char **gpu = ARENA_ARRAY(r->a, const char *, (size_t)ROW_STAGES_MOST *ROW_REPLICAS_MOST),
+               **tp = ARENA_ARRAY(r->a, const char *, (size_t)ROW_STAGES_MOST *ROW_REPLICAS_MOST);
+    int64_t replicas = 0;
+    if (*t->dp) TRY(whole("dp", t->dp, ROW_REPLICAS_MOST, &replicas, err));
+    r->n_replicas = (int32_t)replicas;
+    TRY(spread(r, "gpu_per_stage_replica", gpus, &r->n_replicas, gpu, err));
+    TRY(spread(r, "tp", t->tp, &r->n_replicas, tp, err));
+    int32_t n = r->n_replicas * r->n_stages;
+    r->spots = ARENA_ARRAY(r->a, struct spot, (size_t)n);
+    for (int32_t i = 0; i < n; i++) {
+        int64_t cards;
+        TRY(whole("tp", tp[i], 64, &cards, err));
+        r->spots[i] = (struct spot){gpu[i], (int32_t)cards, -1, -1};
+    }
+    return same("pp", t->pp, r->n_stages, err);
+}
+
+static enum status read_row(struct row_plan *r, const struct row_text *t, struct error *err)
+{
+    const char *model = t->model;
+    TRY(find_model(r, *model ? model : t->set, err));
+    TRY(read_layers(r, t->layers_per_stage, err));
+    TRY(read_spots(r, t, err));
+    TRY(whole("mbs", t->mbs, MEASURED_SEQUENCES_MOST, &r->microbatch, err));
+    TRY(whole("gbs", t->gbs, 1 << 24, &r->batch, err));
+    r->nodes = 0;
+    if (*t->nodes) TRY(whole("nodes", t->nodes, 1 << 16, &r->nodes, err));
+    if (r->batch % r->microbatch)
+        return error_set(err, ERR_INPUT, "mbs %" PRId64 " does not divide gbs %" PRId64,
+                         r->microbatch, r->batch);
+    if (r->batch / r->microbatch < r->n_replicas)
+        return error_set(err, ERR_INPUT, "%" PRId64 " microbatches for %" PRId32 " replicas",
+                         r->batch / r->microbatch, r->n_replicas);
+    return OK;
+}
+
+/* --- its cluster and plan -------------------------------------------------------------------- */
+
+static enum status add_type(struct row_plan *r, struct spot *s, struct error *err)
+{
+    struct cluster *c = &r->plan.cluster;
+    const struct sailor_gpu *gpu = sailor_gpu(s->gpu);
+    const struct catalogue_device *d = NULL;
+    const char *id = gpu ? gpu->catalogue : s->gpu;
+    if (catalogue_find(id, &d, NULL) != OK)
+        return error_set(err, ERR_INPUT, "unknown GPU '%.60s'", s->gpu);
+    for (s->type = 0; s->type < c->n_types; s->type++)
+        if (!strcmp(c->types[s->type].catalogue, id) &&
+            c->types[s->type].tensor_parallel == s->cards)
+            return OK;
+    c->types[c->n_types++] =
+        (struct device_type){.name = arena_printf(r->a, "%s-x%" PRId32, s->gpu, s->cards),
+                             .catalogue = id,
+                             .tensor_parallel = s->cards,
+                             .reserve_bytes = gpu ? gpu->reserve_bytes[s->cards > 1] : 0};
+    return OK;
+}
+
+static void add_link(struct row_plan *r, int32_t from, int32_t to)
+{
+    struct cluster *c = &r->plan.cluster;
+    int32_t direction, a = c->devices[from].node, b = c->devices[to].node;
+    if (from == to || cluster_link(c, from, to, &direction) >= 0) return;
+    c->links[c->n_links++] =
+        (struct link){.name = arena_printf(r->a, "%s-%s", c->nodes[a].name, c->nodes[b].name),
+                      .n_ends = a == b ? 1 : 2,
+                      .end = {a, b},
+                      .blocking = true};
+}
+
+/* Ranks fill nodes in the order of stages, then replicas (DeepSpeed's grid); as many nodes as stages of replicas leave
+ * each its own. */
+static int32_t place(struct row_plan *r)
+{
+    int32_t n = r->n_replicas * r->n_stages, nodes = 0, room = 0;
+    const char *kind = "";
+    for (int32_t k = 0; k < n; k++) {
+        struct spot *s = &r->spots[k % r->n_replicas * r->n_stages + k / r->n_replicas];
+        const struct sailor_gpu *gpu = sailor_gpu(s->gpu);
+        if (r->nodes == n || strcmp(kind, s->gpu) != 0 || room < s->cards) {
+            nodes++;
+            kind = s->gpu;
+            room = gpu ? gpu->node_cards : s->cards;
+        }
+        s->node = nodes - 1;
+        room -= s->cards;
+    }
+    return nodes;
+}
+
+/* Devices by node, and links from stage to stage and around each stage's replicas. */
+static enum status make_cluster(struct row_plan *r, struct error *err)
+{
+    struct cluster *c = &r->plan.cluster;
+    int32_t n = r->n_replicas * r->n_stages;
+    *c = (struct cluster){.name = SAILOR_CLUSTER, .n_nodes = place(r)};
+    c->types = ARENA_ARRAY(r->a, struct device_type, (size_t)n);
+    c->nodes = ARENA_ARRAY(r->a, struct node_spec, (size_t)c->n_nodes);
+    c->devices = ARENA_ARRAY(r->a, struct device, (size_t)n);
+    c->links = ARENA_ARRAY(r->a, struct link, 2 * (size_t)n);
+    r->device = ARENA_ARRAY(r->a, int32_t, (size_t)n);
+    for (int32_t k = 0; k < c->n_nodes; k++) {
+        struct node_spec *node = &c->nodes[k];
+        *node = (struct node_spec){.name = arena_printf(r->a, "n%" PRId32, k),
+                                   .host = "localhost",
+                                   .first_device = c->n_devices};
+        for (int32_t i = 0; i < n; i++) {
+            if (r->spots[i].node != k) continue;
+            TRY(add_type(r, &r->spots[i], err));
+            r->device[i] = c->n_devices;
+            c->devices[c->n_devices++] =
+                (struct device){arena_printf(r->a, "%s.%" PRId32, node->name, node->n_devices),
+                                r->spots[i].type, k, node->n_devices};
+            node->n_devices++;
+        }
+    }
+    for (int32_t i = 0; i < n; i++) {
+        if (i % r->n_stages + 1 < r->n_stages) add_link(r, r->device[i], r->device[i + 1]);
+        add_link(r, r->device[i], r->device[(i + r->n_stages) % n]);
+    }
+    return team_complete(c, err);
+}
+
+static void make_plan(struct row_plan *r, const char *name)
+{
+    struct plan *p = &r->plan;
+    int64_t m = r->batch / r->microbatch;
+    p->name = name, p->microbatch = r->microbatch, p->steps = 1, p->seed = 1;
+    p->job = (struct job){.model = *r->model,
+                          .sequence_length = r->model->measured->sequence_length,
+                          .global_batch = r->batch,
+                          .n_microbatches_sizes = 1,
+                          .microbatch_sizes = {r->microbatch},
+                          .precision = DTYPE_fp32,
+                          .optimizer = {OPTIMIZER_ADAMW, 1e-3, 0.9, 0.999, 1e-8, 0.01},
+                          .seed = 1};
+    p->n_replicas = r->n_replicas;
+    p->replicas = ARENA_ARRAY(r->a, struct plan_replica, (size_t)r->n_replicas);
+    for (int32_t i = 0; i < r->n_replicas; i++) {
+        struct plan_replica *x = &p->replicas[i];
+        x->microbatches = (int32_t)(m * (i + 1) / r->n_replicas - m * i / r->n_replicas);
+        x->n_stages = r->n_stages;
+        x->stages = ARENA_ARRAY(r->a, struct plan_stage, (size_t)r->n_stages);
+        int32_t layer = 0;
+        for (int32_t s = 0; s < r->n_stages; s++) {
+            x->stages[s] = (struct plan_stage){.first_layer = layer,
+                                               .last_layer = layer + (int32_t)r->layers[s] - 1,
+                                               .device = r->device[i * r->n_stages + s],
+                                               .receive_ahead = 1};
+            layer += (int32_t)r->layers[s];
+        }
+    }
+}
+
+enum status row_plan_make(struct row_plan *r, const struct row_text *t, const char *name,
+                          struct error *err)
+{
+    TRY(read_row(r, t, err));
+    TRY(make_cluster(r, err));
+    make_plan(r, name);
+    return OK;
+}
