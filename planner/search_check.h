@@ -2,7 +2,7 @@
 #ifndef PLANNER_SEARCH_CHECK_H
 #define PLANNER_SEARCH_CHECK_H
 
-#include "planner/search.h"
+#include "planner/candidate/types.h"
 
 /* Whether cards may be taken one by one, and whether they may be taken together. */
 bool search_offers_one(const struct search_options *o);

@@ -7,6 +7,7 @@
 #ifndef PLANNER_BASELINE_BASELINE_H
 #define PLANNER_BASELINE_BASELINE_H
 
+#include "planner/candidate/plan_skeleton.h"
 #include "planner/candidate/space.h"
 #include "planner/candidate/search_context.h"
 
@@ -83,9 +84,5 @@ MUST_CHECK enum status baseline_add(struct baseline_task *k, struct setting x, s
 MUST_CHECK enum status baseline_make(struct baseline_task *k, const struct setting *x,
                                      const char *name, struct arena *a, struct plan *out,
                                      struct error *err);
-
-/* A plan with one replica per row of n_stages and default schedules; what baselines and the search fill in. */
-void plan_skeleton(struct arena *a, const struct space *s, const char *name, int32_t n_replicas,
-                   const int32_t *n_stages, struct plan *out);
 
 #endif

@@ -7,9 +7,9 @@
 #define PLANNER_CANDIDATE_INCUMBENTS_H
 
 #include "core/plan/plan.h"
-#include "planner/search.h"
+#include "planner/candidate/types.h"
 
-/* Better is what the objective says (planner/search.h). Plans outside its limits stand behind all inside, the nearest first:
+/* Better is what the objective says (planner/candidate/types.h). Plans outside its limits stand behind all inside, the nearest first:
  * what is refined may come inside. */
 struct kept {
     struct arena *arena; /* of the copies */

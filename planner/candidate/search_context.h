@@ -8,7 +8,7 @@
 
 #include "planner/candidate/incumbents.h"
 #include "planner/candidate/score.h"
-#include "planner/search.h"
+#include "planner/candidate/types.h"
 #include "planner/candidate/space.h"
 
 enum { PRESET_SPACES_MOST = 96 };

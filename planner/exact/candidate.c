@@ -2,7 +2,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/rng.h"
-#include "planner/baseline/baseline.h"
+#include "planner/candidate/plan_skeleton.h"
 #include "planner/bound/pipeline_bound.h"
 
 #include <string.h>

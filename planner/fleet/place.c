@@ -2,7 +2,7 @@
 
 #include "core/base/arena.h"
 #include "core/cluster/group.h"
-#include "planner/baseline/baseline.h"
+#include "planner/candidate/plan_skeleton.h"
 #include "planner/candidate/score.h"
 
 #include <string.h>

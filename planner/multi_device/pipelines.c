@@ -1,7 +1,7 @@
 #include "planner/multi_device/pipelines.h"
 
 #include "core/base/arena.h"
-#include "planner/baseline/baseline.h"
+#include "planner/candidate/plan_skeleton.h"
 #include "planner/multi_device/moves.h"
 
 #include <math.h>

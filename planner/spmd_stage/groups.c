@@ -1,7 +1,7 @@
 #include "planner/spmd_stage/groups.h"
 
 #include "core/base/arena.h"
-#include "planner/baseline/baseline.h"
+#include "planner/candidate/plan_skeleton.h"
 #include "planner/spmd_stage/groups_internal.h"
 #include "planner/schedule/refine.h"
 
