@@ -242,7 +242,7 @@ static enum status options_of(const struct request *q, struct sim_options *o, st
         return error_set(err, ERR_USAGE, "--trace-memory: '%s' is out of range", q->trace_memory);
     *o = (struct sim_options){.steps = (int32_t)q->steps,
                               .keep_trace = q->trace || q->explain,
-                              .explained = q->explain,
+                              .beside_trace = q->explain ? explain_bytes : NULL,
                               .trace_most_bytes = (int64_t)bytes,
                               .detail = q->detail ? SIM_STAGE : SIM_OPERATOR,
                               .fold = q->fold};

@@ -2,7 +2,6 @@
 #include "sim/engine/engine.h"
 
 #include "core/base/units.h"
-#include "sim/explain/explain.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -44,7 +43,7 @@ enum status report_reserve(struct engine *e, const struct sim_options *o, struct
     double spans = (double)e->steps * spans_of_step(e);
     /* sorting takes two numbers a span */
     double own = spans * (double)(sizeof(struct span) + 2 * sizeof(size_t)),
-           more = o->explained ? explain_bytes(e->program, e->steps, spans) : 0;
+           more = o->beside_trace ? o->beside_trace(e->program, e->steps, spans) : 0;
     int64_t most = o->trace_most_bytes > 0 ? o->trace_most_bytes : SIM_TRACE_MOST_BYTES;
     char one[32], other[32], limit[32];
     if (own + more <= (double)most) {
@@ -56,8 +55,8 @@ enum status report_reserve(struct engine *e, const struct sim_options *o, struct
                      "at most %s are allowed: simulate fewer steps, a plan of fewer microbatches, "
                      "or without a trace",
                      e->steps, spans, units_print_bytes(one, own),
-                     o->explained ? ", and explaining them takes " : "",
-                     o->explained ? units_print_bytes(other, more) : "",
+                     o->beside_trace ? ", and explaining them takes " : "",
+                     o->beside_trace ? units_print_bytes(other, more) : "",
                      units_print_bytes(limit, (double)most));
 }
 

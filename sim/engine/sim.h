@@ -36,7 +36,8 @@ struct sim_options {
     /* >= 1: exactly so many; 0 means the program's, at least 4, so that there is a steady step between the ends */
     int32_t steps;
     bool keep_trace;
-    bool explained; /* with keep_trace: explain_result is to follow, and its tables count as memory of the trace */
+    /* With keep_trace: bytes that the caller will take beside a trace of so many spans, e.g. explain_bytes; NULL: none */
+    double (*beside_trace)(const struct program *p, int32_t steps, double spans);
     /* A trace that would take more is refused before anything of it is allocated (ERR_RESOURCE); 0: SIM_TRACE_MOST_BYTES */
     int64_t trace_most_bytes;
     enum sim_detail detail;

@@ -306,7 +306,7 @@ static enum status within(struct pipes_made *m, int32_t steps, int64_t bytes, bo
                           struct sim_result *r, struct error *err)
 {
     struct sim_options o = {
-        .steps = steps, .keep_trace = true, .explained = explained, .trace_most_bytes = bytes};
+        .steps = steps, .keep_trace = true, .beside_trace = explained ? explain_bytes : NULL, .trace_most_bytes = bytes};
     return sim_run(arena, &m->program, m->cost, &o, r, err);
 }
 
