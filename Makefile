@@ -11,6 +11,7 @@
 # make gpu-predict  back here: predictions beside what gpu-run brought to build/gpu-out
 # make bench        speed of the simulator, the planner and the executor; beside SimGrid where libsimgrid-dev is (a minute)
 # make lint         layers, walls, bans, headers that stand alone
+# make layers       the folders of each room and what they include, lowest first
 # make format       clang-format over the tree
 # make install      PREFIX=/usr/local DESTDIR=                      (make uninstall takes it away again)
 # make clean        remove every build folder
@@ -50,10 +51,10 @@ ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -I. $(patsubst -I%,-isystem %,$(CFL)) $(WARN
 
 ROOMS   := core traces profiles sim planner exec tools
 # The CUDA plugin (exec/cuda) is opened at run time and never linked in; exec/cuda/cuda.mk has its rules.
-SRC     := $(wildcard $(ROOMS:%=%/*.c))
-HDR     := $(wildcard $(ROOMS:%=%/*.h) tests/*.h)
-TEST    := $(wildcard tests/*.c)
-SUITE   := $(patsubst tests/test_%.c,%,$(wildcard tests/test_*.c))
+SRC     := $(filter-out exec/cuda/% exec/cupti/%,$(wildcard $(ROOMS:%=%/*.c) $(ROOMS:%=%/*/*.c)))
+HDR     := $(filter-out exec/cuda/% exec/cupti/%,$(wildcard $(ROOMS:%=%/*.h) $(ROOMS:%=%/*/*.h))) $(wildcard tests/support/*.h)
+TEST    := $(wildcard tests/run.c tests/support/*.c $(ROOMS:%=tests/%/test_*.c))
+SUITE   := $(sort $(patsubst test_%,%,$(basename $(notdir $(wildcard $(ROOMS:%=tests/%/test_*.c))))))
 PROGRAM := $(wildcard tests/programs/*.c)
 BENCH   := $(wildcard tests/bench/*.c)
 PRELOAD := $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/preload/*.c))
@@ -76,7 +77,7 @@ $(BUILD)/%.o: %.c | libraries
 	@echo "  CC $<"; $(CC) $(ALL_CFLAGS) -c $< -o $@
 
 # The inner loops of the host executor; they choose their instructions themselves (target_clones).
-$(BUILD)/exec/kernels_host%.o: CFLAGS := $(CFLAGS) -O3
+$(BUILD)/exec/host/kernels_host%.o: CFLAGS := $(CFLAGS) -O3
 
 libraries:
 	@test -z "$(strip $(MISSING))" || { echo "musher: missing libraries: $(strip $(MISSING)); run tools/setup.sh" >&2; exit 1; }
@@ -86,9 +87,9 @@ $(TOBJ) $(POBJ) $(BOBJ): WARN += -Wno-pedantic -Wno-missing-prototypes
 # A third of a build is tests, and none of their time is spent in their own lines.
 $(TOBJ) $(POBJ): CFLAGS := $(CFLAGS:-O2=-O1)
 $(BUILD)/tests/run.o: ALL_CFLAGS += -I$(BUILD)/tests
-$(BUILD)/tests/run.o: $(BUILD)/tests/support/suites.inc
+$(BUILD)/tests/run.o: $(BUILD)/tests/suites.inc
 
-$(BUILD)/tests/support/suites.inc: always
+$(BUILD)/tests/suites.inc: always
 	@mkdir -p $(@D)
 	@for s in $(SUITE); do echo "X($$s)"; done >$@.new; cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
@@ -152,6 +153,9 @@ $(BUILD)/simgrid-bench: tests/bench/simgrid/workloads.cpp
 lint: headers
 	@tests/lint.sh
 
+layers:
+	@tests/layers.sh
+
 headers: $(HDR:%=$(BUILD)/%.alone)
 
 $(BUILD)/%.h.alone: %.h | libraries
@@ -187,6 +191,6 @@ include exec/cuda/cuda.mk
 include tests/gpu/gpu.mk
 -include $(OBJ:.o=.d) $(TOBJ:.o=.d) $(POBJ:.o=.d) $(BOBJ:.o=.d)
 
-.PHONY: all libraries check check-long checked tests demo demo-ready rank hap bench lint headers format install uninstall clean help always
+.PHONY: all libraries check check-long checked tests demo demo-ready rank hap bench lint layers headers format install uninstall clean help always
 .SECONDARY:
 .DELETE_ON_ERROR:

@@ -1,9 +1,9 @@
 #include "exec/data.h"
 
 #include "core/base/file.h"
+#include "core/base/rng.h"
 #include "core/graph/half.h"
 #include "core/model/model.h"
-#include "core/base/rng.h"
 
 #include <inttypes.h>
 #include <math.h>

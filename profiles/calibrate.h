@@ -12,8 +12,8 @@
 #ifndef PROFILES_CALIBRATE_H
 #define PROFILES_CALIBRATE_H
 
-#include "core/cluster/cluster.h"
 #include "core/base/error.h"
+#include "core/cluster/cluster.h"
 #include "profiles/profile.h"
 #include "traces/trace.h"
 

@@ -10,8 +10,8 @@
 #ifndef PROFILES_COLLECTIVE_TABLE_H
 #define PROFILES_COLLECTIVE_TABLE_H
 
-#include "core/collective/collective.h"
 #include "core/base/error.h"
+#include "core/collective/collective.h"
 #include "profiles/link_model.h"
 #include "profiles/nccl.h"
 

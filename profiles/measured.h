@@ -16,8 +16,8 @@
 #ifndef PROFILES_MEASURED_H
 #define PROFILES_MEASURED_H
 
-#include "core/cluster/cluster.h"
 #include "core/base/error.h"
+#include "core/cluster/cluster.h"
 #include "profiles/profile.h"
 
 enum { MEASURED_BASE_MAX = 160, MEASURED_SEQUENCES_MOST = 1024 };

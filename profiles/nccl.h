@@ -11,8 +11,8 @@
 #ifndef PROFILES_NCCL_H
 #define PROFILES_NCCL_H
 
-#include "core/collective/collective.h"
 #include "core/base/error.h"
+#include "core/collective/collective.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -12,8 +12,8 @@
 #ifndef PROFILES_PROFILE_H
 #define PROFILES_PROFILE_H
 
-#include "core/cluster/cluster.h"
 #include "core/base/error.h"
+#include "core/cluster/cluster.h"
 #include "core/program/program.h"
 #include "profiles/collective_table.h"
 #include "profiles/link_model.h"

@@ -3,8 +3,8 @@
 #ifndef PROFILES_TEAM_H
 #define PROFILES_TEAM_H
 
-#include "core/cluster/cluster.h"
 #include "core/base/error.h"
+#include "core/cluster/cluster.h"
 #include "core/lower/lower.h"
 #include "core/model/model.h"
 

@@ -2,8 +2,8 @@
 #ifndef SIM_COST_H
 #define SIM_COST_H
 
-#include "core/cluster/cluster.h"
 #include "core/base/error.h"
+#include "core/cluster/cluster.h"
 #include "core/program/program.h"
 #include "profiles/profile.h"
 

@@ -23,8 +23,8 @@
 #ifndef SIM_JITTER_H
 #define SIM_JITTER_H
 
-#include "core/cluster/cluster.h"
 #include "core/base/error.h"
+#include "core/cluster/cluster.h"
 #include "core/program/program.h"
 #include "profiles/profile.h"
 #include "traces/trace.h"

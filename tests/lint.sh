@@ -5,21 +5,26 @@
 set -u
 if (($# == 0)); then
     shopt -s nullglob
-    set -- {core,traces,profiles,sim,planner,exec,exec/cuda,exec/cupti,tools,tests,tests/programs,tests/bench,tests/fuzz,tests/plugins,tests/preload,tests/standin,tests/gpu,tests/gpu/plain}/*.{c,h,cu,cuh,cpp}
+    set -- {core,traces,profiles,sim,planner,exec,tools,tests}{,/*}/*.{c,h,cu,cuh,cpp} tests/{bench,gpu}/*/*.{c,h,cpp}
 fi
 (($#)) || exit 0
 failed=0
 
-awk '
+awk -v layers="$(dirname "$0")/layers.txt" '
 BEGIN {
+    while ((getline line < layers) > 0)
+        if (match(line, /^[a-z]+:/)) {
+            n = split(substr(line, RLENGTH + 2), names, " ")
+            for (i = 1; i <= n; i++) rank[substr(line, 1, RLENGTH - 1) "/" names[i]] = i
+        }
     split("core:core;traces:core traces;profiles:core traces profiles;" \
           "sim:core traces profiles sim;planner:core traces profiles sim planner;" \
           "exec:core traces exec;tools:*;tests:*", rows, ";")
     for (i in rows) { split(rows[i], kv, ":"); may[kv[1]] = " " kv[2] " " }
     # <header that begins so> may be included by files that match
     wall["sqlite3.h"] = "^(profiles/store[a-z_]*|traces/import_[a-z_]*)\\.c$"
-    wall["gsl/"] = "^(profiles|sim|planner)/[a-z0-9_]*\\.c$"
-    wall["igraph"] = wall["glpk.h"] = "^planner/[a-z0-9_]*\\.c$"
+    wall["gsl/"] = "^(profiles|sim|planner)/[a-z0-9_/]*\\.c$"
+    wall["igraph"] = wall["glpk.h"] = "^planner/[a-z0-9_/]*\\.c$"
     wall["mpi.h"] = wall["cblas"] = wall["cuda"] = wall["cublas"] = wall["nccl"] = "^exec/"
     wall["cupti"] = "^exec/cupti/"
     wall["jansson.h"] = wall["yaml.h"] = "^core/document/document\\.c$"
@@ -47,7 +52,17 @@ function bare(line,    out, c, i, n, quote) {
     }
     return " " out
 }
-FNR == 1 { split(FILENAME, at, "/"); folder = at[1]; in_comment = 0 }
+# The folder or module of a room that a path is in: planner/exact, sim/cost; tools/cmd_* is one.
+function node(path,    step, n) {
+    n = split(path, step, "/")
+    if (n == 2) sub(/\.[a-z]+$/, "", step[2])
+    sub(/^cmd_.*/, "cmd_*", step[2])
+    return step[1] "/" step[2]
+}
+FNR == 1 {
+    split(FILENAME, at, "/"); folder = at[1]; in_comment = 0; here = node(FILENAME)
+    if (folder ~ /^(core|sim|planner|exec|tools)$/ && !(here in rank)) say(here " is not in tests/layers.txt")
+}
 FNR == 501 && !(FILENAME in long) { say("more than 500 lines: split the file") }
 /[ \t]$/ { say("space at the end of the line") }
 /TO[D]O|FIX[M]E|XX[X][ :]/ { say("unfinished work is not committed") }
@@ -55,6 +70,9 @@ match($0, /^#[ \t]*include "[^"]+"/) {
     split($0, quoted, "\"")
     n = split(quoted[2], to, "/")
     if (n > 1 && may[folder] != " * " && !index(may[folder], " " to[1] " ")) say(folder " may not include " to[1])
+    below = node(quoted[2])
+    if (n > 1 && to[1] == folder && below != here && below in rank && here in rank && rank[below] >= rank[here])
+        say(here " may not include " below ", which stands above it")
 }
 /^#[ \t]*include [<"]/ {
     header = $0
@@ -67,7 +85,7 @@ folder != "tests" && match($0, /"MUSHER_[A-Z_]+"/) && !(substr($0, RSTART, RLENG
 }
 { code = bare($0) }
 # What open_memstream made is freed where the comment beside it says so.
-code ~ /[^a-zA-Z0-9_](malloc|calloc|realloc|free|strdup|asprintf)\(/ && FILENAME !~ /^(core\/arena(_malloc)?\.c|tests\/)/ && !/open_memstream/ {
+code ~ /[^a-zA-Z0-9_](malloc|calloc|realloc|free|strdup|asprintf)\(/ && FILENAME !~ /^(core\/base\/arena(_malloc)?\.c|tests\/)/ && !/open_memstream/ {
     say("memory comes from core/base/arena.h")
 }
 code ~ /[^a-zA-Z0-9_](strcpy|strcat|sprintf|vsprintf|strtok|atoi|atol|atof|gets|rand|srand)\(/ {
@@ -76,10 +94,10 @@ code ~ /[^a-zA-Z0-9_](strcpy|strcat|sprintf|vsprintf|strtok|atoi|atol|atof|gets|
 code ~ /[^a-zA-Z0-9_](exit|printf|puts|putchar)\(/ && folder != "tools" && folder != "tests" {
     say("only tools/ prints and exits")
 }
-code ~ /[^a-zA-Z0-9_](stdout|stderr)[^a-zA-Z0-9_]/ && folder !~ /^(tools|tests|exec)$/ && FILENAME !~ /^core\/(log|error|arena|file)\.c$/ {
+code ~ /[^a-zA-Z0-9_](stdout|stderr)[^a-zA-Z0-9_]/ && folder !~ /^(tools|tests|exec)$/ && FILENAME !~ /^core\/base\/(log|error|arena|file)\.c$/ {
     say("talk goes through core/base/log.h, data through core/base/file.h")
 }
-code ~ /[^a-zA-Z0-9_](_exit|abort)\(/ && folder !~ /^(tools|tests|exec)$/ && FILENAME !~ /^core\/(error|arena)\.c$/ {
+code ~ /[^a-zA-Z0-9_](_exit|abort)\(/ && folder !~ /^(tools|tests|exec)$/ && FILENAME !~ /^core\/base\/(error|arena)\.c$/ {
     say("the end of the program is not decided here")
 }
 code ~ /[^a-zA-Z0-9_]setlocale\(/ && folder != "tests" { say("banned: numbers would depend on the place") }

@@ -1,12 +1,12 @@
 #include "core/base/arena.h"
 #include "core/base/log.h"
-#include "core/lower/lower.h"
 #include "core/base/units.h"
+#include "core/lower/lower.h"
 #include "sim/goodput/goodput.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
-#include "tools/print/goodput.h"
 #include "tools/options.h"
+#include "tools/print/goodput.h"
 
 #include <inttypes.h>
 #include <math.h>

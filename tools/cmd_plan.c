@@ -2,14 +2,14 @@
 #include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/base/units.h"
-#include "planner/search.h"
 #include "planner/fleet/robust.h"
+#include "planner/search.h"
 #include "profiles/team.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
-#include "tools/tp_degrees.h"
 #include "tools/options.h"
 #include "tools/team/replan.h"
+#include "tools/tp_degrees.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -21,10 +21,10 @@
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
-#include "tools/profile/remote.h"
 #include "tools/profile/collectives.h"
 #include "tools/profile/cuda.h"
 #include "tools/profile/links.h"
+#include "tools/profile/remote.h"
 #include "tools/profile/report.h"
 #include "traces/quantile.h"
 

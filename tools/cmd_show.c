@@ -1,7 +1,7 @@
 #include "core/base/arena.h"
+#include "core/base/units.h"
 #include "core/graph/gradient.h"
 #include "core/lower/lower.h"
-#include "core/base/units.h"
 #include "profiles/team.h"
 #include "tools/cmd.h"
 #include "tools/common.h"

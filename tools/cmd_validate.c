@@ -5,8 +5,8 @@
 #include "tools/validate/collectives.h"
 #include "tools/validate/harp.h"
 #include "tools/validate/plans.h"
-#include "tools/validate/validate_published.h"
 #include "tools/validate/schedules.h"
+#include "tools/validate/validate_published.h"
 
 #include <stdio.h>
 

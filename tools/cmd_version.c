@@ -1,6 +1,6 @@
 #include "core/base/arena.h"
-#include "core/document/json.h"
 #include "core/base/version.h"
+#include "core/document/json.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"

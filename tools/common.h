@@ -2,8 +2,8 @@
 #ifndef TOOLS_COMMON_H
 #define TOOLS_COMMON_H
 
-#include "core/cluster/cluster.h"
 #include "core/base/error.h"
+#include "core/cluster/cluster.h"
 #include "core/document/json.h"
 #include "core/lower/lower.h"
 #include "core/plan/plan.h"

@@ -5,11 +5,11 @@
  */
 #include "core/base/arena.h"
 #include "core/base/file.h"
-#include "core/document/json.h"
 #include "core/base/log.h"
 #include "core/base/sanitized.h"
 #include "core/base/settings.h"
 #include "core/base/version.h"
+#include "core/document/json.h"
 #include "exec/comm/comm.h"
 #include "exec/comm/launch.h"
 #include "tools/cmd.h"

@@ -2,8 +2,8 @@
 #ifndef TOOLS_TP_DEGREES_H
 #define TOOLS_TP_DEGREES_H
 
-#include "core/cluster/cluster.h"
 #include "core/base/error.h"
+#include "core/cluster/cluster.h"
 #include "core/model/model.h"
 #include "profiles/profile.h"
 

@@ -3,9 +3,9 @@
 #include "traces/import_nccl_tests.h"
 
 #include "core/base/arena.h"
-#include "core/document/document.h"
 #include "core/base/file.h"
 #include "core/base/units.h"
+#include "core/document/document.h"
 
 #include <inttypes.h>
 #include <math.h>

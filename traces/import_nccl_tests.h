@@ -12,8 +12,8 @@
 #ifndef TRACES_IMPORT_NCCL_TESTS_H
 #define TRACES_IMPORT_NCCL_TESTS_H
 
-#include "core/collective/collective.h"
 #include "core/base/error.h"
+#include "core/collective/collective.h"
 
 #include <stdbool.h>
 #include <stddef.h>

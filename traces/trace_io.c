@@ -6,8 +6,8 @@
  * that grows only where a line does not fit.
  */
 #include "core/base/arena.h"
-#include "core/document/document.h"
 #include "core/base/file.h"
+#include "core/document/document.h"
 #include "core/document/json.h"
 #include "traces/trace.h"
 #include "traces/trace_scan.h"

@@ -6,9 +6,9 @@
 #include "traces/trace_scan.h"
 
 #include "core/base/arena.h"
-#include "core/document/document.h"
 #include "core/base/rng.h"
 #include "core/base/utf8.h"
+#include "core/document/document.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -67,8 +67,8 @@
 #ifndef CORE_CLUSTER_CLUSTER_H
 #define CORE_CLUSTER_CLUSTER_H
 
-#include "core/document/document.h"
 #include "core/base/error.h"
+#include "core/document/document.h"
 
 #include <stdint.h>
 #include <stdio.h>

@@ -3,8 +3,8 @@
 #define CORE_CLUSTER_INTERNAL_H
 
 #include "core/base/arena.h"
-#include "core/document/canonical.h"
 #include "core/cluster/cluster.h"
+#include "core/document/canonical.h"
 
 enum { CLUSTER_DEVICES_MAX = 65536 };
 #define CLUSTER_SLOWDOWN_MAX 1e6

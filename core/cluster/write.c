@@ -1,7 +1,7 @@
 /* core/cluster/write.c - a cluster as canonical YAML, that cluster_parse reads back. */
 #include "core/base/arena.h"
-#include "core/document/canonical.h"
 #include "core/cluster/cluster.h"
+#include "core/document/canonical.h"
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>

@@ -7,8 +7,8 @@
 #ifndef CORE_COLLECTIVE_PART_H
 #define CORE_COLLECTIVE_PART_H
 
-#include "core/graph/graph.h"
 #include "core/collective/meeting.h"
+#include "core/graph/graph.h"
 
 struct arena;
 

@@ -1,8 +1,8 @@
 #include "core/document/canonical.h"
 
-#include "core/document/json.h"
 #include "core/base/units.h"
 #include "core/base/utf8.h"
+#include "core/document/json.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

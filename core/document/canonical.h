@@ -7,8 +7,8 @@
 #ifndef CORE_DOCUMENT_CANONICAL_H
 #define CORE_DOCUMENT_CANONICAL_H
 
-#include "core/document/document.h"
 #include "core/base/error.h"
+#include "core/document/document.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -2,8 +2,8 @@
 
 #include "core/base/arena.h"
 #include "core/base/file.h"
-#include "core/document/json.h"
 #include "core/base/utf8.h"
+#include "core/document/json.h"
 
 #include <inttypes.h>
 #include <jansson.h>

@@ -1,6 +1,6 @@
-#include "core/document/document.h"
 #include "core/base/units.h"
 #include "core/base/utf8.h"
+#include "core/document/document.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -12,10 +12,10 @@
  */
 #include "core/graph/op.h"
 
+#include "core/base/rng.h"
 #include "core/graph/gradient_rules.h"
 #include "core/graph/op_shapes.h"
 #include "core/graph/op_work.h"
-#include "core/base/rng.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* core/graph/op_kind.c - names of kinds and what sorts of them there are. */
-#include "core/graph/op.h"
 #include "core/base/rng.h"
+#include "core/graph/op.h"
 
 #include <string.h>
 

@@ -14,8 +14,8 @@
  * Cost: O(cells · devices) a parameter, cells the product of the numbers of classes; elsewhere than in plans of mixed replicas
  * or tied parameters in parts nothing is done.
  */
-#include "core/lower/internal.h"
 #include "core/collective/part.h"
+#include "core/lower/internal.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

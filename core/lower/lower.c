@@ -8,10 +8,10 @@
  */
 #include "core/lower/internal.h"
 
-#include "core/program/device_memory.h"
-#include "core/graph/gradient.h"
-#include "core/program/internal.h"
 #include "core/base/units.h"
+#include "core/graph/gradient.h"
+#include "core/program/device_memory.h"
+#include "core/program/internal.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

@@ -8,9 +8,9 @@
  * Its key is its place along those others; devices of one key, over all replicas, hold one part and a term each: a group.
  * Replicas that have other keys for a parameter, or keep other parts, sum what they have in common (lower_cells.c).
  */
+#include "core/collective/part.h"
 #include "core/graph/gradient.h"
 #include "core/lower/internal.h"
-#include "core/collective/part.h"
 #include "core/sharding/shard.h"
 
 #include <inttypes.h>

@@ -19,10 +19,10 @@
 #ifndef CORE_MODEL_JOB_H
 #define CORE_MODEL_JOB_H
 
-#include "core/document/document.h"
 #include "core/base/error.h"
-#include "core/model/layers.h"
+#include "core/document/document.h"
 #include "core/graph/loss_scale.h"
+#include "core/model/layers.h"
 #include "core/model/model.h"
 
 #include <stdio.h>

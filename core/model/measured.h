@@ -17,10 +17,10 @@
 #ifndef CORE_MODEL_MEASURED_H
 #define CORE_MODEL_MEASURED_H
 
-#include "core/document/document.h"
 #include "core/base/error.h"
-#include "core/graph/graph.h"
+#include "core/document/document.h"
 #include "core/document/json.h"
+#include "core/graph/graph.h"
 #include "core/model/model.h"
 
 struct measured_layer {

@@ -9,13 +9,13 @@
 #include "core/model/model.h"
 
 #include "core/base/arena.h"
+#include "core/base/text.h"
 #include "core/document/json.h"
 #include "core/model/bert.h"
 #include "core/model/experts.h"
-#include "core/model/measured.h"
 #include "core/model/images.h"
+#include "core/model/measured.h"
 #include "core/model/read.h"
-#include "core/base/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -29,8 +29,8 @@
 #ifndef CORE_MODEL_MODEL_H
 #define CORE_MODEL_MODEL_H
 
-#include "core/document/document.h"
 #include "core/base/error.h"
+#include "core/document/document.h"
 #include "core/graph/graph.h"
 
 enum {

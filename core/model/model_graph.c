@@ -11,8 +11,8 @@
 #include "core/base/arena.h"
 #include "core/model/bert.h"
 #include "core/model/experts.h"
-#include "core/model/measured.h"
 #include "core/model/images.h"
+#include "core/model/measured.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* core/plan/describe.c - a plan in a few words: every replica of a small one, every shape of a large one. */
 #include "core/base/arena.h"
-#include "core/plan/internal.h"
 #include "core/base/text.h"
 #include "core/base/units.h"
+#include "core/plan/internal.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -7,10 +7,10 @@
 #include "core/plan/plan.h"
 
 #include "core/base/arena.h"
-#include "core/plan/internal.h"
 #include "core/base/rng.h"
 #include "core/base/text.h"
 #include "core/base/units.h"
+#include "core/plan/internal.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

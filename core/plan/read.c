@@ -7,9 +7,9 @@
 #include "core/plan/plan.h"
 
 #include "core/base/arena.h"
+#include "core/base/version.h"
 #include "core/document/canonical.h"
 #include "core/plan/internal.h"
-#include "core/base/version.h"
 
 #include <inttypes.h>
 #include <math.h>

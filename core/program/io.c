@@ -4,8 +4,8 @@
  * yet: such findings are program_valid's, and get their lines here.
  */
 #include "core/base/arena.h"
-#include "core/cluster/cluster.h"
 #include "core/base/file.h"
+#include "core/cluster/cluster.h"
 #include "core/program/internal.h"
 #include "core/program/words.h"
 

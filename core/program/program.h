@@ -77,11 +77,11 @@
 #define CORE_PROGRAM_PROGRAM_H
 
 #include "core/base/error.h"
-#include "core/graph/graph.h"
-#include "core/model/job.h"
-#include "core/graph/loss_scale.h"
 #include "core/collective/meeting.h"
+#include "core/graph/graph.h"
+#include "core/graph/loss_scale.h"
 #include "core/graph/op.h"
+#include "core/model/job.h"
 
 #include <stdint.h>
 #include <stdio.h>

@@ -25,8 +25,8 @@
 #define CORE_SHARDING_SHARD_H
 
 #include "core/base/error.h"
-#include "core/graph/graph.h"
 #include "core/collective/meeting.h"
+#include "core/graph/graph.h"
 #include "core/sharding/sharding.h"
 
 struct arena;

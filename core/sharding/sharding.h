@@ -37,10 +37,10 @@
 #ifndef CORE_SHARDING_SHARDING_H
 #define CORE_SHARDING_SHARDING_H
 
-#include "core/document/document.h"
 #include "core/base/error.h"
-#include "core/graph/graph.h"
 #include "core/collective/meeting.h"
+#include "core/document/document.h"
+#include "core/graph/graph.h"
 #include "core/graph/op_index.h"
 
 struct op_choice { /* of one operator, by axis */

@@ -9,8 +9,8 @@
 #ifndef EXEC_BENCH_BENCH_H
 #define EXEC_BENCH_BENCH_H
 
-#include "core/cluster/cluster.h"
 #include "core/base/error.h"
+#include "core/cluster/cluster.h"
 #include "core/program/program.h"
 
 MUST_CHECK enum status bench_ops(struct arena *a, const struct program_op *ops, int32_t n,

@@ -6,8 +6,8 @@
 #ifndef EXEC_BENCH_COLLECTIVES_H
 #define EXEC_BENCH_COLLECTIVES_H
 
-#include "core/cluster/cluster.h"
 #include "core/base/error.h"
+#include "core/cluster/cluster.h"
 #include "core/program/program.h"
 
 struct bench_collective {

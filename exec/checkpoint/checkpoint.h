@@ -15,8 +15,8 @@
 #define EXEC_CHECKPOINT_CHECKPOINT_H
 
 #include "core/base/error.h"
-#include "core/model/job.h"
 #include "core/graph/op.h"
+#include "core/model/job.h"
 
 #include <stdbool.h>
 #include <stddef.h>

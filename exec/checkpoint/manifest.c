@@ -1,8 +1,8 @@
 #include "exec/checkpoint/manifest.h"
 
 #include "core/base/arena.h"
-#include "core/document/document.h"
 #include "core/base/file.h"
+#include "core/document/document.h"
 #include "core/document/json.h"
 #include "core/graph/loss_scale.h"
 

@@ -2,9 +2,9 @@
 #ifndef EXEC_CUDA_ATTENTION_CUH
 #define EXEC_CUDA_ATTENTION_CUH
 
+#include "exec/cuda/dtypes.cuh"
 #include "exec/cuda/kernels_attention.h"
 #include "exec/cuda/launch.h"
-#include "exec/cuda/dtypes.cuh"
 
 #include <math.h>
 

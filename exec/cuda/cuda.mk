@@ -49,8 +49,9 @@ NVCC_FLAGS = -std=c++17 -O3 -I. --threads $(NVCC_THREADS) -Wno-deprecated-gpu-ta
 CUDA_C    := $(wildcard exec/cuda/*.c)
 CUDA_CU   := $(wildcard exec/cuda/*.cu)
 # What a plugin carries of the other rooms: errors, memory, the operator table and what that refers to.
-CUDA_CORE := $(addprefix core/,$(addsuffix .c,arena error exchange gradient gradient_rules gradient_rules_fused gradient_rules_group graph log op op_kind half \
-  op_dtype op_experts op_shapes op_shapes_fused op_shapes_group op_shapes_pictures op_work rng settings utf8)) exec/clock.c exec/op_values.c
+CUDA_CORE := $(addprefix core/base/,arena.c error.c log.c rng.c settings.c utf8.c) $(addprefix core/graph/,exchange.c gradient.c gradient_rules.c \
+  gradient_rules_fused.c gradient_rules_group.c graph.c half.c op.c op_dtype.c op_experts.c op_kind.c op_shapes.c op_shapes_fused.c \
+  op_shapes_group.c op_shapes_images.c op_work.c) exec/clock.c exec/op_values.c
 CUDA_OBJ  := $(CUDA_C:%.c=$(BUILD)/%.o) $(CUDA_CU:%.cu=$(BUILD)/%.cu.o) $(CUDA_CORE:%.c=$(BUILD)/pic/%.o)
 
 all: $(if $(CUDA_PLUGIN),$(CUDA_PLUGIN),cuda-skipped)

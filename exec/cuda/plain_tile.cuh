@@ -9,8 +9,8 @@
 #ifndef EXEC_CUDA_PLAIN_TILE_CUH
 #define EXEC_CUDA_PLAIN_TILE_CUH
 
-#include "exec/cuda/launch.h"
 #include "exec/cuda/dtypes.cuh"
+#include "exec/cuda/launch.h"
 
 #include <stdint.h>
 

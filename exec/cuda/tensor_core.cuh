@@ -21,8 +21,8 @@
 #ifndef EXEC_CUDA_TENSOR_CORE_CUH
 #define EXEC_CUDA_TENSOR_CORE_CUH
 
-#include "exec/cuda/launch.h"
 #include "exec/cuda/dtypes.cuh"
+#include "exec/cuda/launch.h"
 
 #include <stdint.h>
 #include <string.h>

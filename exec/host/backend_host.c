@@ -7,8 +7,8 @@
 #include "exec/backend.h"
 
 #include "core/base/arena.h"
-#include "core/graph/half.h"
 #include "core/base/settings.h"
+#include "core/graph/half.h"
 #include "exec/clock.h"
 #include "exec/host/kernels_host.h"
 

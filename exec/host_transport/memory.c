@@ -1,9 +1,9 @@
 #include "exec/host_transport/memory.h"
 
 #include "core/base/arena.h"
-#include "core/graph/half.h"
-#include "core/collective/part.h"
 #include "core/base/rng.h"
+#include "core/collective/part.h"
+#include "core/graph/half.h"
 #include "exec/host_transport/collective.h"
 
 #include <inttypes.h>

@@ -1,8 +1,8 @@
 #include "exec/host_transport/wire.h"
 
 #include "core/base/arena.h"
-#include "core/cluster/cluster.h"
 #include "core/base/units.h"
+#include "core/cluster/cluster.h"
 
 #include <string.h>
 

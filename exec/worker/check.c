@@ -3,9 +3,9 @@
 #include "exec/worker/internal.h"
 
 #include "core/base/arena.h"
-#include "core/program/device_memory.h"
 #include "core/base/log.h"
 #include "core/collective/part.h"
+#include "core/program/device_memory.h"
 #include "exec/device_check.h"
 
 #include <inttypes.h>

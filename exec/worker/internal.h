@@ -11,12 +11,12 @@
 #include "exec/comm/comm.h"
 #include "exec/data.h"
 #include "exec/device_transport/device_transport.h"
-#include "exec/worker/worker.h"
-#include "exec/worker/async_issue.h"
 #include "exec/host_transport/bounce.h"
-#include "exec/host_transport/memory.h"
 #include "exec/host_transport/comm_thread.h"
+#include "exec/host_transport/memory.h"
 #include "exec/host_transport/spans.h"
+#include "exec/worker/async_issue.h"
+#include "exec/worker/worker.h"
 
 struct prepared_op { /* an operator with its operands' places */
     struct op_call call;

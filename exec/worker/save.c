@@ -8,9 +8,9 @@
 #include "exec/worker/internal.h"
 #include "exec/worker/parts.h"
 
-#include "core/graph/half.h"
 #include "core/base/log.h"
 #include "core/collective/part.h"
+#include "core/graph/half.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -18,9 +18,9 @@
 #include "exec/plugin.h"
 #include "exec/worker/internal.h"
 
-#include "core/program/device_memory.h"
 #include "core/base/log.h"
 #include "core/collective/part.h"
+#include "core/program/device_memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>

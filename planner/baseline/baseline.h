@@ -8,8 +8,8 @@
 #define PLANNER_BASELINE_BASELINE_H
 
 #include "planner/candidate/plan_skeleton.h"
-#include "planner/candidate/space.h"
 #include "planner/candidate/search_context.h"
+#include "planner/candidate/space.h"
 
 /* How a family cuts layers into stages. EVEN: equal numbers; BALANCED: the slowest stage as fast as it gets; COARSE: the
  * same, with HARP's closed form, over `coarse` runs of layers of about equal cost. */

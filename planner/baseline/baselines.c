@@ -2,8 +2,8 @@
 
 #include "core/base/arena.h"
 #include "planner/baseline/baseline.h"
-#include "planner/baseline/harp.h"
 #include "planner/baseline/baselines_internal.h"
+#include "planner/baseline/harp.h"
 
 #include <inttypes.h>
 #include <stdio.h>

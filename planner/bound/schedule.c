@@ -1,8 +1,8 @@
 #include "planner/bound/schedule.h"
 
 #include "core/base/arena.h"
-#include "planner/bound/pipeline_bound.h"
 #include "planner/bound/alone.h"
+#include "planner/bound/pipeline_bound.h"
 #include "planner/bound/refute.h"
 #include "sim/pipeline/static.h"
 

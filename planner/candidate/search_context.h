@@ -8,8 +8,8 @@
 
 #include "planner/candidate/incumbents.h"
 #include "planner/candidate/score.h"
-#include "planner/candidate/types.h"
 #include "planner/candidate/space.h"
+#include "planner/candidate/types.h"
 
 enum { PRESET_SPACES_MOST = 96 };
 

@@ -5,13 +5,13 @@
 #ifndef PLANNER_CANDIDATE_SPACE_H
 #define PLANNER_CANDIDATE_SPACE_H
 
-#include "core/cluster/cluster.h"
 #include "core/base/error.h"
+#include "core/cluster/cluster.h"
 #include "core/graph/graph.h"
-#include "core/model/job.h"
 #include "core/lower/lower.h"
-#include "planner/topology/device_graph.h"
+#include "core/model/job.h"
 #include "planner/candidate/layer_classes.h"
+#include "planner/topology/device_graph.h"
 #include "sim/cost.h"
 #include "sim/stage/stage.h"
 

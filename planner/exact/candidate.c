@@ -2,8 +2,8 @@
 
 #include "core/base/arena.h"
 #include "core/base/rng.h"
-#include "planner/candidate/plan_skeleton.h"
 #include "planner/bound/pipeline_bound.h"
+#include "planner/candidate/plan_skeleton.h"
 
 #include <string.h>
 

@@ -2,8 +2,8 @@
 
 #include "core/base/arena.h"
 #include "core/base/rng.h"
-#include "planner/exact/local_search.h"
 #include "planner/exact/exact_internal.h"
+#include "planner/exact/local_search.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 #ifndef PLANNER_EXACT_PARTITION_H
 #define PLANNER_EXACT_PARTITION_H
 
-#include "planner/exact/pipeline.h"
 #include "planner/candidate/space.h"
+#include "planner/exact/pipeline.h"
 
 struct partition {
     int32_t n_replicas;

@@ -1,9 +1,9 @@
 #include "planner/exact/refine_search.h"
 
 #include "core/base/arena.h"
+#include "planner/exact/candidate.h"
 #include "planner/exact/local_search.h"
 #include "planner/schedule/refine.h"
-#include "planner/exact/candidate.h"
 
 struct polishing {
     struct tries *t;

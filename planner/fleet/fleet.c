@@ -3,8 +3,8 @@
 #include "core/base/arena.h"
 #include "planner/bound/cluster.h"
 #include "planner/candidate/parallel_score.h"
-#include "planner/fleet/fleet_local_search.h"
 #include "planner/fleet/balance_shares.h"
+#include "planner/fleet/fleet_local_search.h"
 #include "planner/schedule/plan.h"
 
 enum {

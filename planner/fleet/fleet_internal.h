@@ -3,8 +3,8 @@
 #define PLANNER_FLEET_FLEET_INTERNAL_H
 
 #include "planner/fleet/fleet.h"
-#include "planner/fleet/tp_options.h"
 #include "planner/fleet/place.h"
+#include "planner/fleet/tp_options.h"
 
 enum {
     FLEET_QUICK_LANES = 256, /* plans of more are compared by the first step of a run */

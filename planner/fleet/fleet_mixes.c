@@ -2,8 +2,8 @@
 #include "planner/fleet/fleet_internal.h"
 
 #include "core/base/arena.h"
-#include "planner/fleet/template_enum.h"
 #include "planner/fleet/replica_order.h"
+#include "planner/fleet/template_enum.h"
 #include "planner/fleet/uniform.h"
 
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 #include "planner/multi_device/multi_device_stage.h"
 
 #include "core/base/arena.h"
-#include "planner/schedule/refine.h"
 #include "planner/multi_device/internal.h"
 #include "planner/multi_device/moves.h"
 #include "planner/multi_device/pipelines.h"
+#include "planner/schedule/refine.h"
 
 #include <string.h>
 

@@ -1,11 +1,11 @@
 #include "planner/replan/adapt.h"
 
 #include "core/base/arena.h"
-#include "planner/exact/partition.h"
-#include "planner/schedule/refine.h"
-#include "planner/multi_device/moves.h"
 #include "planner/candidate/score.h"
+#include "planner/exact/partition.h"
+#include "planner/multi_device/moves.h"
 #include "planner/replan/balance_layers.h"
+#include "planner/schedule/refine.h"
 
 #include <string.h>
 

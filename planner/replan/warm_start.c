@@ -3,13 +3,13 @@
 #include "core/base/arena.h"
 #include "core/cluster/group.h"
 #include "planner/bound/cluster.h"
-#include "planner/fleet/fleet_local_search.h"
-#include "planner/spmd_stage/spmd_stage.h"
-#include "planner/multi_device/multi_device_stage.h"
-#include "planner/schedule/plan.h"
 #include "planner/exact/candidate.h"
+#include "planner/fleet/fleet_local_search.h"
+#include "planner/multi_device/multi_device_stage.h"
 #include "planner/replan/adapt.h"
 #include "planner/replan/balance_layers.h"
+#include "planner/schedule/plan.h"
+#include "planner/spmd_stage/spmd_stage.h"
 #include "profiles/team.h"
 
 #include <string.h>

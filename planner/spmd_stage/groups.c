@@ -2,8 +2,8 @@
 
 #include "core/base/arena.h"
 #include "planner/candidate/plan_skeleton.h"
-#include "planner/spmd_stage/groups_internal.h"
 #include "planner/schedule/refine.h"
+#include "planner/spmd_stage/groups_internal.h"
 
 #include <string.h>
 

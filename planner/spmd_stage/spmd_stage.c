@@ -2,11 +2,11 @@
 #include "planner/spmd_stage/spmd_stage.h"
 
 #include "core/base/arena.h"
-#include "core/program/device_memory.h"
-#include "core/graph/gradient.h"
 #include "core/base/rng.h"
-#include "planner/spmd/ratio.h"
+#include "core/graph/gradient.h"
+#include "core/program/device_memory.h"
 #include "planner/spmd/mesh.h"
+#include "planner/spmd/ratio.h"
 
 #include <string.h>
 

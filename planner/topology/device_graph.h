@@ -13,8 +13,8 @@
 #ifndef PLANNER_TOPOLOGY_DEVICE_GRAPH_H
 #define PLANNER_TOPOLOGY_DEVICE_GRAPH_H
 
-#include "core/cluster/cluster.h"
 #include "core/base/error.h"
+#include "core/cluster/cluster.h"
 #include "sim/cost.h"
 
 #include <stdbool.h>

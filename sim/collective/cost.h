@@ -31,8 +31,8 @@
 #ifndef SIM_COLLECTIVE_COST_H
 #define SIM_COLLECTIVE_COST_H
 
-#include "core/collective/collective.h"
 #include "core/base/error.h"
+#include "core/collective/collective.h"
 #include "sim/cost.h"
 
 #include <stdint.h>

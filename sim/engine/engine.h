@@ -19,10 +19,10 @@
 #define SIM_ENGINE_ENGINE_H
 
 #include "sim/engine/code.h"
+#include "sim/engine/sim.h"
 #include "sim/event_queue.h"
 #include "sim/memory.h"
 #include "sim/network/network.h"
-#include "sim/engine/sim.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 #include "sim/explain/footprint.h"
 
 #include "core/base/arena.h"
-#include "core/program/device_memory.h"
 #include "core/base/units.h"
+#include "core/program/device_memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>

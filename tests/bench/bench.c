@@ -2,9 +2,9 @@
  * other work on the machine only ever makes a round slower. Ratios between lines of one run mean
  * more than any line alone. */
 #include "core/base/arena.h"
-#include "core/document/document.h"
 #include "core/base/rng.h"
 #include "core/base/units.h"
+#include "core/document/document.h"
 #include "exec/worker/worker.h"
 #include "planner/search.h"
 #include "profiles/fit.h"

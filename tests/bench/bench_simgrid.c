@@ -1,8 +1,8 @@
 /* How the simulator's time grows with the number of events, and how it stands beside SimGrid's on two workloads
  * (tests/bench/simgrid/workloads.cpp, made where libsimgrid-dev is installed). CPU time; ours includes setting up. */
 #include "core/base/arena.h"
-#include "tests/support/pipeline_workload.h"
 #include "tests/support/flow_workload.h"
+#include "tests/support/pipeline_workload.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@ bad=0
 lint=$PWD/tests/lint.sh
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-mkdir "$scratch"/{core,traces,profiles,sim,planner,exec,tools,tests}
+mkdir -p "$scratch"/{core/{base,graph,document},traces,profiles,sim/engine,planner/{exact,fleet},exec/worker,tools,tests}
 cd "$scratch" || exit 1
 
 # breaks FILE TEXT RULE: a file with that text is reported at its line, with that rule.
@@ -31,54 +31,64 @@ keeps() { # FILE TEXT
     rm -f "$1"
 }
 
-breaks core/a.c '#include "traces/trace.h"' 'core may not include traces'
-breaks sim/a.c '#include "planner/plan.h"' 'sim may not include planner'
-breaks exec/a.c '#include "profiles/store.h"' 'exec may not include profiles'
-breaks exec/a.c '#include "sim/engine/sim.h"' 'exec may not include sim'
-breaks planner/a.c '#include "exec/worker/worker.h"' 'planner may not include exec'
-breaks sim/a.c '#include <sqlite3.h>' 'sqlite3.h stays behind its wall'
+breaks core/base/a.c '#include "traces/trace.h"' 'core may not include traces'
+breaks sim/engine/a.c '#include "planner/plan.h"' 'sim may not include planner'
+breaks exec/worker/a.c '#include "profiles/store.h"' 'exec may not include profiles'
+breaks exec/worker/a.c '#include "sim/engine/sim.h"' 'exec may not include sim'
+breaks planner/exact/a.c '#include "exec/worker/worker.h"' 'planner may not include exec'
+breaks core/base/a.c '#include "core/graph/op.h"' 'core/base may not include core/graph'
+breaks planner/exact/a.c '#include "planner/search.h"' 'planner/exact may not include planner/search, which stands above it'
+breaks sim/cost.c '#include "sim/engine/sim.h"' 'sim/cost may not include sim/engine'
+keeps planner/fleet/a.c '#include "planner/bound/any.h"'
+keeps tools/cmd_x.c '#include "tools/options.h"'
+breaks sim/engine/a.c '#include <sqlite3.h>' 'sqlite3.h stays behind its wall'
 breaks profiles/fit.c '#include <sqlite3.h>' 'sqlite3.h stays'
 breaks profiles/fit.h '#include <gsl/gsl_multifit.h>' 'gsl/ stays'
-breaks sim/a.c '#include <igraph/igraph.h>' 'igraph stays'
-breaks planner/a.h '#include <igraph/igraph.h>' 'igraph stays'
-breaks planner/a.h '#include <glpk.h>' 'glpk.h stays'
-keeps planner/a.c '#include <glpk.h>'
+breaks sim/engine/a.c '#include <igraph/igraph.h>' 'igraph stays'
+breaks planner/exact/a.h '#include <igraph/igraph.h>' 'igraph stays'
+breaks planner/exact/a.h '#include <glpk.h>' 'glpk.h stays'
+keeps planner/exact/a.c '#include <glpk.h>'
 breaks profiles/a.c '#include <glpk.h>' 'glpk.h stays'
-breaks sim/a.c '#include <mpi.h>' 'mpi.h stays'
-breaks tools/a.c '#include <cuda_runtime.h>' 'cuda stays'
-breaks tools/a.c '#include <nccl.h>' 'nccl stays'
-breaks sim/a.c '#include <cblas.h>' 'cblas stays'
+breaks sim/engine/a.c '#include <mpi.h>' 'mpi.h stays'
+breaks tools/cmd_a.c '#include <cuda_runtime.h>' 'cuda stays'
+breaks tools/cmd_a.c '#include <nccl.h>' 'nccl stays'
+breaks sim/engine/a.c '#include <cblas.h>' 'cblas stays'
 breaks core/document/json.c '#include <jansson.h>' 'jansson.h stays'
 breaks core/graph/graph.c '#include <yaml.h>' 'yaml.h stays'
-breaks sim/a.c '#include <check.h>' 'check.h stays'
-breaks sim/a.c 'p = malloc(4);' 'memory comes from'
-breaks exec/a.c '    free(p);' 'memory comes from'
-breaks sim/a.c 'strcpy(a, b);' 'banned'
-breaks tools/a.c 'n = atoi(s);' 'banned'
-breaks sim/a.c 'printf("x");' 'only tools/ prints'
-breaks exec/a.c 'exit(1);' 'only tools/ prints'
-breaks sim/a.c 'fputs(s, stderr);' 'talk goes through'
-breaks sim/a.c 'abort();' 'the end of the program'
-breaks sim/a.c 'typedef struct node node;' 'no typedef'
-breaks sim/a.c 'int x; ' 'space at the end'
-breaks sim/a.c "/* TO""DO later */" 'unfinished'
-breaks exec/a.c 'p = getenv("MUSHER_ELSEWHERE");' 'in the table of core/base/settings'
-keeps core/a.c '#include "core/base/error.h"'
-keeps exec/a.c '#include "traces/trace.h"'
+breaks sim/engine/a.c '#include <check.h>' 'check.h stays'
+breaks sim/engine/a.c 'p = malloc(4);' 'memory comes from'
+breaks exec/worker/a.c '    free(p);' 'memory comes from'
+breaks sim/engine/a.c 'strcpy(a, b);' 'banned'
+breaks tools/cmd_a.c 'n = atoi(s);' 'banned'
+breaks sim/engine/a.c 'printf("x");' 'only tools/ prints'
+breaks exec/worker/a.c 'exit(1);' 'only tools/ prints'
+breaks sim/engine/a.c 'fputs(s, stderr);' 'talk goes through'
+breaks sim/engine/a.c 'abort();' 'the end of the program'
+breaks sim/engine/a.c 'typedef struct node node;' 'no typedef'
+breaks sim/engine/a.c 'int x; ' 'space at the end'
+breaks sim/engine/a.c "/* TO""DO later */" 'unfinished'
+breaks exec/worker/a.c 'p = getenv("MUSHER_ELSEWHERE");' 'in the table of core/base/settings'
+keeps core/base/a.c '#include "core/base/error.h"'
+keeps exec/worker/a.c '#include "traces/trace.h"'
 keeps profiles/store.c '#include <sqlite3.h>'
 keeps traces/import_nsight.c '#include <sqlite3.h>'
-keeps planner/a.c '#include "profiles/store.h"'
-keeps exec/a.c '_exit(7);'
-keeps sim/a.c '/* never malloc(4) */ log_info("printf(%d)", 1);'
-keeps sim/a.c 'typedef enum status (*visit)(void);'
-printf '#ifndef SIM_B_H\n#define SIM_B_H\n#endif\n' >sim/a.h
-if "$lint" sim/a.h | grep -q '^sim/a.h:1: the guard is SIM_A_H'; then echo "ok a header has a guard of its own"; else
+keeps planner/exact/a.c '#include "profiles/store.h"'
+keeps exec/worker/a.c '_exit(7);'
+keeps sim/engine/a.c '/* never malloc(4) */ log_info("printf(%d)", 1);'
+keeps sim/engine/a.c 'typedef enum status (*visit)(void);'
+printf '#ifndef SIM_B_H\n#define SIM_B_H\n#endif\n' >sim/engine/a.h
+if "$lint" sim/engine/a.h | grep -q '^sim/engine/a.h:1: the guard is SIM_ENGINE_A_H'; then echo "ok a header has a guard of its own"; else
     echo "not ok a header has a guard of its own"
     bad=1
 fi
-yes 'int x;' | head -n 501 >sim/a.c
-if "$lint" sim/a.c | grep -q '^sim/a.c:501: more than 500 lines'; then echo "ok a file is at most 500 lines long"; else
+yes 'int x;' | head -n 501 >sim/engine/a.c
+if "$lint" sim/engine/a.c | grep -q '^sim/engine/a.c:501: more than 500 lines'; then echo "ok a file is at most 500 lines long"; else
     echo "not ok a file is at most 500 lines long"
+    bad=1
+fi
+printf '/* head */\n' >planner/lone.c
+if "$lint" planner/lone.c | grep -q '^planner/lone.c:1: planner/lone is not in tests/layers.txt'; then echo "ok a module that no layer has is reported"; else
+    echo "not ok a module that no layer has is reported"
     bad=1
 fi
 exit $bad

@@ -1,9 +1,9 @@
 /* Values as files write them: short where they can be, and always read back to the same bits.
  */
 #include "core/base/arena.h"
-#include "core/document/canonical.h"
 #include "core/base/rng.h"
 #include "core/base/units.h"
+#include "core/document/canonical.h"
 
 #include "tests/support/suites.h"
 

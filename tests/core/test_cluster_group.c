@@ -1,7 +1,7 @@
 /* Cards taken together as one device: which devices are left, what their types and links become, what is refused. */
 #include "core/base/arena.h"
-#include "core/cluster/group.h"
 #include "core/base/rng.h"
+#include "core/cluster/group.h"
 
 #include "tests/support/suites.h"
 

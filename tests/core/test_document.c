@@ -1,6 +1,6 @@
 #include "core/base/arena.h"
-#include "core/document/document.h"
 #include "core/base/text.h"
+#include "core/document/document.h"
 #include "tests/support/suites.h"
 
 #include <math.h>

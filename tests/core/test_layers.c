@@ -1,7 +1,7 @@
 /* Where models are cut: blocks found from operators, and the clustering against every grouping there is. */
+#include "core/base/rng.h"
 #include "core/graph/gradient.h"
 #include "core/model/layers.h"
-#include "core/base/rng.h"
 
 #include "tests/support/plans.h"
 #include "tests/support/small_graph.h"

@@ -1,10 +1,10 @@
 /* Models as tables of measured layers, their sizes and prices: shares of cards, lines between microbatches, curves. */
 #include "core/base/arena.h"
+#include "core/base/rng.h"
 #include "core/document/document.h"
 #include "core/lower/lower.h"
 #include "core/model/measured.h"
 #include "core/program/program.h"
-#include "core/base/rng.h"
 #include "profiles/measured.h"
 #include "sim/engine/sim.h"
 #include "sim/stage/stage.h"

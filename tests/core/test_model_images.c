@@ -1,9 +1,9 @@
 /* Models of pictures: published parameter counts, layers, names, what is refused; from job to program and back as text. */
 #include "core/base/arena.h"
 #include "core/graph/gradient.h"
+#include "core/lower/lower.h"
 #include "core/model/job.h"
 #include "core/model/layers.h"
-#include "core/lower/lower.h"
 #include "core/model/model.h"
 #include "core/program/program.h"
 

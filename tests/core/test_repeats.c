@@ -1,7 +1,7 @@
 /* Repeats of letters, against all repeats there are. */
 #include "core/base/arena.h"
-#include "core/model/repeats.h"
 #include "core/base/rng.h"
+#include "core/model/repeats.h"
 
 #include "tests/support/suites.h"
 

@@ -2,8 +2,8 @@
 #include "core/sharding/shard.h"
 
 #include "core/base/arena.h"
-#include "core/model/model.h"
 #include "core/base/rng.h"
+#include "core/model/model.h"
 
 #include "tests/support/suites.h"
 

@@ -1,7 +1,7 @@
 /* Ways through switches: which links, in which direction, and what of a network is refused. */
 #include "core/base/arena.h"
-#include "core/cluster/cluster.h"
 #include "core/base/rng.h"
+#include "core/cluster/cluster.h"
 #include "core/cluster/topology.h"
 
 #include "tests/support/suites.h"

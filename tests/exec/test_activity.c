@@ -6,9 +6,9 @@
 #include "exec/kernel_name.h"
 #include "exec/plugin.h"
 
-#include "tests/support/activity.h"
 #include "tests/standin/activity.h"
 #include "tests/standin/standin.h"
+#include "tests/support/activity.h"
 #include "tests/support/suites.h"
 
 #include <unistd.h>

@@ -2,10 +2,10 @@
 #include "exec/worker/worker.h"
 #include "traces/kernels.h"
 
-#include "tests/support/activity.h"
-#include "tests/support/plans.h"
 #include "tests/standin/activity.h"
 #include "tests/standin/standin.h"
+#include "tests/support/activity.h"
+#include "tests/support/plans.h"
 
 static struct error err;
 

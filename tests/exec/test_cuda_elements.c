@@ -2,10 +2,10 @@
  * every number, tails, parts, empty shares, and the same bytes in whatever order blocks and threads go on. */
 #include "exec/cuda/ops.h"
 #include "exec/plugin.h"
+#include "tests/standin/emulator.h"
 #include "tests/support/compare_kernels.h"
 #include "tests/support/kernel_calls.h"
 #include "tests/support/kernel_rows_elements.h"
-#include "tests/standin/emulator.h"
 #include "tests/support/suites.h"
 
 #include <stdlib.h>

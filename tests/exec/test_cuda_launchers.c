@@ -1,7 +1,7 @@
 /* Kernels that no operator of the table asks for by itself: casts between numbers, sums of squares, updates that are scaled or left
  * out. On the stand-in, whose kernels work on any memory. */
-#include "core/graph/half.h"
 #include "core/base/rng.h"
+#include "core/graph/half.h"
 #include "exec/cuda/kernels_cross_entropy.h"
 #include "exec/cuda/kernels_elementwise.h"
 #include "exec/cuda/kernels_sums.h"

@@ -1,8 +1,8 @@
 /* Row-major products of the CUDA plugin (on the stand-in) against plain sums: all transposes, strides, batches, numbers that
  * are wider in the result, a bias fused to them and one that is not. Operands are small integers, so that every sum is exact
  * in every number and the results are equal to the bit; GELU alone is compared within a rounding. */
-#include "core/graph/half.h"
 #include "core/base/rng.h"
+#include "core/graph/half.h"
 #include "exec/cuda/blas.h"
 #include "exec/plugin.h"
 

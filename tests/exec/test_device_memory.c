@@ -10,8 +10,8 @@
 #include "tests/support/device_ranks.h"
 #include "tests/support/plans.h"
 
-#include "tests/support/cuda_rows.h"
 #include "tests/standin/standin.h"
+#include "tests/support/cuda_rows.h"
 
 #include <sys/mman.h>
 

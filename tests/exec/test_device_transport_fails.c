@@ -1,6 +1,6 @@
 /* Devices' messages where something fails: a peer that ends, one that is silent, every call of the library in turn. */
-#include "tests/support/device_ranks.h"
 #include "tests/standin/standin.h"
+#include "tests/support/device_ranks.h"
 
 #include <signal.h>
 #include <sys/mman.h>

@@ -6,8 +6,8 @@
 
 #include "tests/support/plans.h"
 
-#include "tests/support/cuda_rows.h"
 #include "tests/standin/standin.h"
+#include "tests/support/cuda_rows.h"
 
 static struct error err;
 

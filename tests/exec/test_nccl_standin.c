@@ -2,8 +2,8 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
-#include "tests/support/device_ranks.h"
 #include "tests/standin/dies.h"
+#include "tests/support/device_ranks.h"
 
 #include <dlfcn.h>
 #include <sys/mman.h>

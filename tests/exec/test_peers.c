@@ -4,9 +4,9 @@
 #include "exec/worker/worker.h"
 
 #include "core/base/log.h"
+#include "tests/standin/standin.h"
 #include "tests/support/device_ranks.h"
 #include "tests/support/plans.h"
-#include "tests/standin/standin.h"
 
 #include <dirent.h>
 #include <math.h>

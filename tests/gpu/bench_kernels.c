@@ -2,8 +2,8 @@
 #include "tests/gpu/bench.h"
 
 #include "core/base/arena.h"
-#include "core/program/program.h"
 #include "core/base/units.h"
+#include "core/program/program.h"
 #include "exec/bench/bench.h"
 #include "exec/plugin.h"
 #include "exec/worker/worker.h"

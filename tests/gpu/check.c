@@ -17,10 +17,10 @@
 #include "exec/comm/launch_local.h"
 #include "exec/plugin.h"
 #include "exec/worker/worker.h"
-#include "tests/support/compare_kernels.h"
 #include "tests/gpu/budget.h"
 #include "tests/gpu/collectives.h"
 #include "tests/gpu/words.h"
+#include "tests/support/compare_kernels.h"
 
 #include <inttypes.h>
 #include <math.h>

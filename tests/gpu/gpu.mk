@@ -13,11 +13,11 @@
 GPU        := $(BUILD)/gpu
 GPU_OBJ    := $(BUILD)/gpu-obj
 GPU_PLAIN  := tests/gpu/plain
-GPU_SRC    := $(filter-out core/document/document.c,$(wildcard core/*.c)) traces/trace.c traces/trace_io.c traces/trace_scan.c traces/quantile.c \
-  $(filter-out exec/comm/mpi.c,$(wildcard exec/*.c)) $(wildcard $(GPU_PLAIN)/*.c)
+GPU_SRC    := $(filter-out core/document/document.c,$(wildcard core/*/*.c)) traces/trace.c traces/trace_io.c traces/trace_scan.c traces/quantile.c \
+  $(filter-out exec/comm/mpi.c exec/cuda/% exec/cupti/%,$(wildcard exec/*.c exec/*/*.c)) $(wildcard $(GPU_PLAIN)/*.c)
 GPU_COMPARE := tests/support/compare_kernels.c tests/support/kernel_problem.c
 # What meets the headers of $(GPU_PLAIN) in place of a library's is compiled once more; the rest is the program's own, and asks for no library.
-GPU_TWICE  := $(addprefix exec/,backend_host.c checkpoint.c checkpoint_manifest.c data.c) $(GPU_PLAIN)/%
+GPU_TWICE  := $(addprefix exec/,host/backend_host.c checkpoint/checkpoint.c checkpoint/manifest.c data.c) $(GPU_PLAIN)/%
 GPU_ONCE   := $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(GPU_TWICE),$(GPU_SRC)))
 GPU_PARTS  := $(GPU_ONCE) $(patsubst %.c,$(GPU_OBJ)/%.o,$(filter $(GPU_TWICE),$(GPU_SRC)))
 GPU_LIB    := $(GPU_OBJ)/parts.a
@@ -91,4 +91,4 @@ tests: gpu-programs
 
 .PHONY: gpu-files gpu-programs gpu-ready gpu-check gpu-run gpu-bench gpu-sanitize gpu-predict
 
--include $(wildcard $(GPU_OBJ)/*/*.d $(GPU_OBJ)/*/*/*.d $(GPU_OBJ)/*/*/*/*.d)
+-include $(wildcard $(GPU_OBJ)/*/*.d $(GPU_OBJ)/*/*/*.d $(GPU_OBJ)/*/*/*/*.d $(GPU_OBJ)/*/*/*/*/*.d)

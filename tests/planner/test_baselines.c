@@ -1,7 +1,7 @@
 /* Presets: each makes what its name says, and the best of its family as far as brute force over its settings can tell. */
 #include "core/base/arena.h"
-#include "core/document/document.h"
 #include "core/base/rng.h"
+#include "core/document/document.h"
 #include "planner/baseline/harp.h"
 #include "planner/search.h"
 #include "profiles/team.h"

@@ -1,12 +1,13 @@
 /* The search for any number of devices: its parts by hand, and against the exact search where both can go. */
 #include "core/base/arena.h"
-#include "core/document/document.h"
 #include "core/base/rng.h"
+#include "core/document/document.h"
 #include "planner/bound/any.h"
-#include "planner/topology/device_graph.h"
 #include "planner/fleet/fleet.h"
 #include "planner/fleet/mix.h"
 #include "planner/fleet/place.h"
+#include "planner/search.h"
+#include "planner/topology/device_graph.h"
 #include "profiles/team.h"
 
 #include "tests/support/suites.h"

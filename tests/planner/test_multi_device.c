@@ -1,11 +1,11 @@
 /* Stages on several devices: the planner against brute force over them, and no bound above any of them. */
 #include "core/base/arena.h"
-#include "core/document/document.h"
 #include "core/base/rng.h"
+#include "core/document/document.h"
 #include "planner/baseline/baseline.h"
 #include "planner/bound/cluster.h"
-#include "planner/multi_device/moves.h"
 #include "planner/candidate/score.h"
+#include "planner/multi_device/moves.h"
 #include "planner/search.h"
 #include "profiles/team.h"
 #include "tests/support/suites.h"

@@ -1,7 +1,7 @@
 /* What a plan costs, and plans chosen by cost or within a budget. */
 #include "core/base/arena.h"
-#include "core/document/document.h"
 #include "core/base/rng.h"
+#include "core/document/document.h"
 #include "planner/search.h"
 #include "profiles/profile.h"
 #include "tests/support/suites.h"

@@ -1,13 +1,13 @@
 /* The search against brute force: same plan class, no pruning, same simulator. */
 #include "core/base/arena.h"
-#include "core/document/document.h"
-#include "core/lower/lower.h"
 #include "core/base/rng.h"
 #include "core/base/units.h"
+#include "core/document/document.h"
+#include "core/lower/lower.h"
 #include "planner/baseline/baseline.h"
 #include "planner/bound/pipeline_bound.h"
-#include "planner/exact/partition.h"
 #include "planner/candidate/score.h"
+#include "planner/exact/partition.h"
 #include "planner/search.h"
 #include "profiles/team.h"
 

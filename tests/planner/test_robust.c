@@ -2,6 +2,7 @@
 #include "core/base/arena.h"
 #include "core/base/units.h"
 #include "planner/fleet/robust.h"
+#include "planner/search.h"
 #include "sim/cost.h"
 #include "tests/support/sailor_cases.h"
 #include "tests/support/suites.h"

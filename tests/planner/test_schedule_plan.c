@@ -1,7 +1,7 @@
 /* Plans with searched orders: what is said of them is what the simulator says, memory holds, twins are ordered alike. */
 #include "core/base/arena.h"
-#include "core/document/document.h"
 #include "core/base/rng.h"
+#include "core/document/document.h"
 #include "planner/baseline/baseline.h"
 #include "planner/schedule/plan.h"
 #include "profiles/team.h"

@@ -1,7 +1,7 @@
 /* What a sharded stage lays out, as the planner says it and as lowering does it. */
-#include "core/program/device_memory.h"
 #include "core/lower/lower.h"
 #include "core/plan/plan.h"
+#include "core/program/device_memory.h"
 #include "core/program/program.h"
 #include "planner/spmd/memory.h"
 

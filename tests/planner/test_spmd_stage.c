@@ -1,8 +1,8 @@
 /* Pipelines whose stages share operators: never slower than without, remembered rightly, and no bound above them. */
 #include "planner/bound/cluster.h"
-#include "planner/spmd_stage/spmd_stage.h"
-#include "planner/spmd_stage/groups.h"
 #include "planner/search.h"
+#include "planner/spmd_stage/groups.h"
+#include "planner/spmd_stage/spmd_stage.h"
 
 #include "tests/support/join_cases.h"
 #include "tests/support/suites.h"

@@ -1,9 +1,9 @@
 /* Layers over a line of groups that share operators: dealt out best, at costs and in rooms that are true. */
-#include "core/program/device_memory.h"
 #include "core/graph/gradient.h"
-#include "planner/spmd_stage/groups_internal.h"
+#include "core/program/device_memory.h"
 #include "planner/search.h"
 #include "planner/spmd/spmd.h"
+#include "planner/spmd_stage/groups_internal.h"
 
 #include "tests/support/join_cases.h"
 

@@ -1,10 +1,10 @@
 /* Warm starts: old plans on teams that have changed; and searches by several threads. */
 #include "core/base/arena.h"
+#include "core/base/rng.h"
 #include "core/cluster/group.h"
 #include "core/document/document.h"
-#include "core/base/rng.h"
-#include "planner/search.h"
 #include "planner/replan/balance_layers.h"
+#include "planner/search.h"
 #include "profiles/team.h"
 #include "tools/team/edit.h"
 

@@ -1,8 +1,8 @@
 /* Lateness at meetings: learned from traces worked by hand, charged in simulations of devices that share operators. */
 #include "profiles/skew.h"
 
-#include "sim/explain/explain.h"
 #include "sim/engine/sim.h"
+#include "sim/explain/explain.h"
 #include "tests/support/plans.h"
 
 #include <math.h>

@@ -14,13 +14,13 @@
  * ranks, without MPI, do any of these. Rank 0 says "ok" at the end; any rank that is not content says why and ends with 1.
  */
 #include "core/base/arena.h"
+#include "core/base/units.h"
 #include "core/cluster/cluster.h"
 #include "core/program/program.h"
-#include "core/base/units.h"
 #include "exec/comm/launch.h"
 #include "exec/comm/launch_local.h"
-#include "exec/worker/worker.h"
 #include "exec/host_transport/comm_thread.h"
+#include "exec/worker/worker.h"
 #include "tests/support/deferred.h"
 #include "tests/support/slowdown.h"
 

@@ -5,8 +5,8 @@
 #include "sim/event_queue.h"
 #include "sim/network/flows.h"
 
-#include "tests/support/suites.h"
 #include "tests/support/flow_workload.h"
+#include "tests/support/suites.h"
 
 #include <math.h>
 

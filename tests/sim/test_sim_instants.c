@@ -1,7 +1,7 @@
 /* Very long pipelines, very many events at one instant, very many steps, and factors that are none: it ends, within a second of CPU time. */
 #include "tests/support/cpu_limit.h"
-#include "tests/support/pipelines.h"
 #include "tests/support/pipeline_workload.h"
+#include "tests/support/pipelines.h"
 
 #include <math.h>
 

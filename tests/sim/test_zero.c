@@ -1,8 +1,8 @@
 /* ZeRO: who holds, sends and updates what, by hand; then random plans through the token game, the program file, the
  * simulator, its folding and its explanation. That training is the same is tests/cli/training.sh's. */
+#include "sim/engine/sim.h"
 #include "sim/explain/explain.h"
 #include "sim/explain/footprint.h"
-#include "sim/engine/sim.h"
 
 #include "tests/support/plans.h"
 

@@ -1,8 +1,8 @@
 /* tests/standin/kernels_try.cu - kernels that only the stand-in's own suites run. */
 #include "tests/standin/kernels_try.h"
 
-#include "exec/cuda/launch.h"
 #include "exec/cuda/dtypes.cuh"
+#include "exec/cuda/launch.h"
 
 enum { THREADS = 256, TILE = 8, ALL = -1 };
 

@@ -3,8 +3,8 @@
 #define TESTS_SUPPORT_BRUTE_H
 
 #include "core/base/arena.h"
-#include "core/document/document.h"
 #include "core/base/rng.h"
+#include "core/document/document.h"
 #include "planner/baseline/baseline.h"
 #include "planner/bound/pipeline_bound.h"
 #include "planner/candidate/score.h"

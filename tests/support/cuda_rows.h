@@ -6,9 +6,9 @@
 #define TESTS_SUPPORT_CUDA_ROWS_H
 
 #include "exec/plugin.h"
+#include "tests/standin/emulator.h"
 #include "tests/support/compare_kernels.h"
 #include "tests/support/kernel_calls.h"
-#include "tests/standin/emulator.h"
 #include "tests/support/suites.h"
 
 #include <stdlib.h>

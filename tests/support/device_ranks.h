@@ -10,9 +10,9 @@
 #include "core/program/program.h"
 #include "exec/clock.h"
 #include "exec/comm/comm.h"
+#include "exec/comm/launch_local.h"
 #include "exec/device_transport/device_comm.h"
 #include "exec/device_transport/device_transport.h"
-#include "exec/comm/launch_local.h"
 #include "exec/plugin.h"
 
 #include "tests/support/suites.h"

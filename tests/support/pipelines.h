@@ -7,8 +7,8 @@
 #define TESTS_SUPPORT_PIPELINES_H
 
 #include "core/base/arena.h"
-#include "sim/jitter.h"
 #include "sim/engine/sim.h"
+#include "sim/jitter.h"
 
 #include "tests/support/suites.h"
 

@@ -6,8 +6,8 @@
 #define TESTS_SUPPORT_PLANS_H
 
 #include "core/base/arena.h"
-#include "core/lower/lower.h"
 #include "core/base/rng.h"
+#include "core/lower/lower.h"
 
 #include "tests/support/suites.h"
 

@@ -4,8 +4,8 @@
 #define TESTS_SUPPORT_RANDOM_TEAMS_H
 
 #include "core/base/arena.h"
-#include "core/document/document.h"
 #include "core/base/rng.h"
+#include "core/document/document.h"
 #include "planner/baseline/baseline.h"
 #include "planner/candidate/space.h"
 

@@ -21,8 +21,8 @@
 #ifndef TESTS_SUPPORT_SAILOR_REFEREE_H
 #define TESTS_SUPPORT_SAILOR_REFEREE_H
 
-#include "core/document/document.h"
 #include "core/base/error.h"
+#include "core/document/document.h"
 
 struct sailor_score {
     double total_s;

@@ -7,8 +7,8 @@
 #define TESTS_SUPPORT_SHARD_MACHINE_H
 
 #include "core/base/arena.h"
-#include "core/graph/gradient.h"
 #include "core/base/rng.h"
+#include "core/graph/gradient.h"
 #include "core/sharding/shard.h"
 #include "exec/host/kernels_host.h"
 

@@ -8,8 +8,8 @@
 #define TESTS_SUPPORT_SHARED_PLANS_H
 
 #include "core/base/arena.h"
-#include "core/lower/lower.h"
 #include "core/base/rng.h"
+#include "core/lower/lower.h"
 
 #include <stdio.h>
 #include <stdlib.h>

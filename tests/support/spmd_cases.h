@@ -3,10 +3,10 @@
 #define TESTS_SUPPORT_SPMD_CASES_H
 
 #include "core/base/arena.h"
+#include "core/base/rng.h"
 #include "core/document/document.h"
 #include "core/graph/gradient.h"
 #include "core/lower/lower.h"
-#include "core/base/rng.h"
 #include "planner/spmd/spmd.h"
 #include "profiles/team.h"
 

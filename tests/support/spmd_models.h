@@ -5,8 +5,8 @@
 #include "core/base/arena.h"
 #include "core/graph/gradient.h"
 #include "core/lower/lower.h"
-#include "planner/topology/device_graph.h"
 #include "planner/spmd/spmd.h"
+#include "planner/topology/device_graph.h"
 #include "profiles/team.h"
 
 struct spmd_model {

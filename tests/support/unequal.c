@@ -1,7 +1,7 @@
 #include "tests/support/unequal.h"
 
-#include "core/model/measured.h"
 #include "core/base/rng.h"
+#include "core/model/measured.h"
 #include "tests/support/texts.h"
 
 #include <math.h>

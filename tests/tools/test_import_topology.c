@@ -1,9 +1,9 @@
 /* Topologies that others wrote become clusters: which switches and links, at what speed, and what is refused. The files of
  * tests/data/topology are made by hand in the shape of the real ones; their values are our own. */
 #include "core/base/arena.h"
-#include "core/cluster/cluster.h"
 #include "core/base/file.h"
 #include "core/base/rng.h"
+#include "core/cluster/cluster.h"
 #include "core/cluster/topology.h"
 #include "tools/import/import.h"
 #include "tools/import/topologies.h"

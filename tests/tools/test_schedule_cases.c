@@ -6,9 +6,9 @@
  * and the bubble rates that the authors calculate from them: idle share of the device that takes the longest.
  */
 #include "core/base/arena.h"
-#include "core/document/document.h"
 #include "core/base/file.h"
 #include "core/base/rng.h"
+#include "core/document/document.h"
 #include "sim/pipeline/zero_bubble.h"
 #include "tests/support/schedules.h"
 #include "tests/support/suites.h"

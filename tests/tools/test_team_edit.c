@@ -1,10 +1,10 @@
 /* Clusters changed: devices gone, nodes more, other links; by hand, and read back from what they write. */
 #include "core/base/arena.h"
-#include "core/document/document.h"
 #include "core/cluster/topology.h"
+#include "core/document/document.h"
 #include "profiles/team.h"
-#include "tools/team/replan.h"
 #include "tools/team/edit.h"
+#include "tools/team/replan.h"
 
 #include "tests/support/suites.h"
 

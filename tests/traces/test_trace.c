@@ -2,9 +2,9 @@
 #include "traces/trace.h"
 
 #include "core/base/arena.h"
-#include "core/document/document.h"
 #include "core/base/file.h"
 #include "core/base/rng.h"
+#include "core/document/document.h"
 #include "tests/support/suites.h"
 #include "tests/support/traces.h"
 

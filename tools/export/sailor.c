@@ -1,7 +1,7 @@
 #include "tools/export/sailor.h"
 
-#include "core/document/json.h"
 #include "core/base/units.h"
+#include "core/document/json.h"
 #include "tools/import/sailor_tables.h"
 
 #include <string.h>

@@ -1,7 +1,6 @@
 /* musher import nccl-tests FILE --cluster C --db DB: the medians of a run of nccl-tests become a table of the cluster's
  * next profile. Its parent is the newest profile of that cluster, or the prior where there is none yet; a table of the
  * same kind, ranks and nodes replaces the parent's. */
-#include "traces/import_nccl_tests.h"
 #include "core/base/arena.h"
 #include "core/base/log.h"
 #include "core/base/units.h"
@@ -10,6 +9,7 @@
 #include "profiles/team.h"
 #include "tools/common.h"
 #include "tools/import/import.h"
+#include "traces/import_nccl_tests.h"
 #include "traces/quantile.h"
 
 #include <inttypes.h>

@@ -13,12 +13,12 @@
  * Everything is read before anything is written.
  */
 #include "core/base/arena.h"
-#include "core/document/document.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
-#include "core/model/measured.h"
 #include "core/base/rng.h"
 #include "core/base/units.h"
+#include "core/document/document.h"
+#include "core/model/measured.h"
 #include "profiles/measured.h"
 #include "profiles/op_fits.h"
 #include "profiles/store.h"

@@ -1,10 +1,10 @@
 #include "tools/import/topologies.h"
 
 #include "core/base/arena.h"
-#include "core/document/document.h"
 #include "core/base/file.h"
 #include "core/base/text.h"
 #include "core/base/units.h"
+#include "core/document/document.h"
 #include "tools/common.h"
 
 #include <stdio.h>

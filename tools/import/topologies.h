@@ -9,8 +9,8 @@
 #ifndef TOOLS_IMPORT_TOPOLOGIES_H
 #define TOOLS_IMPORT_TOPOLOGIES_H
 
-#include "core/cluster/cluster.h"
 #include "core/base/error.h"
+#include "core/cluster/cluster.h"
 #include "tools/import/import.h"
 
 #include <stddef.h>

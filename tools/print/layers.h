@@ -3,8 +3,8 @@
 #define TOOLS_PRINT_LAYERS_H
 
 #include "core/base/error.h"
-#include "core/graph/graph.h"
 #include "core/document/json.h"
+#include "core/graph/graph.h"
 
 #include <stdbool.h>
 

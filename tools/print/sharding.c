@@ -1,8 +1,8 @@
 #include "tools/print/sharding.h"
 
 #include "core/base/arena.h"
-#include "core/collective/part.h"
 #include "core/base/units.h"
+#include "core/collective/part.h"
 #include "tools/common.h"
 
 #include <stdio.h>

@@ -1,11 +1,11 @@
 #include "tools/profile/collectives.h"
 
 #include "core/base/arena.h"
-#include "core/document/json.h"
 #include "core/base/log.h"
-#include "core/lower/lower.h"
 #include "core/base/settings.h"
 #include "core/base/units.h"
+#include "core/document/json.h"
+#include "core/lower/lower.h"
 #include "exec/bench/collectives.h"
 #include "exec/device_transport/device_comm.h"
 #include "exec/plugin.h"

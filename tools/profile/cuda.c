@@ -1,8 +1,8 @@
 #include "tools/profile/cuda.h"
 
 #include "core/base/arena.h"
-#include "core/lower/lower.h"
 #include "core/base/units.h"
+#include "core/lower/lower.h"
 #include "exec/plugin.h"
 #include "profiles/op_prior.h"
 

@@ -6,8 +6,8 @@
 #ifndef TOOLS_PROFILE_CUDA_H
 #define TOOLS_PROFILE_CUDA_H
 
-#include "core/cluster/cluster.h"
 #include "core/base/error.h"
+#include "core/cluster/cluster.h"
 #include "core/document/json.h"
 #include "core/program/program.h"
 #include "exec/bench/copies.h"

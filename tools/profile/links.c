@@ -2,10 +2,10 @@
 
 #include "core/base/arena.h"
 #include "core/base/file.h"
-#include "core/document/json.h"
 #include "core/base/log.h"
-#include "core/lower/lower.h"
 #include "core/base/units.h"
+#include "core/document/json.h"
+#include "core/lower/lower.h"
 #include "exec/bench/bench.h"
 #include "exec/comm/launch.h"
 #include "profiles/fit.h"

@@ -2,8 +2,8 @@
 #ifndef TOOLS_PROFILE_LINKS_H
 #define TOOLS_PROFILE_LINKS_H
 
-#include "core/cluster/cluster.h"
 #include "core/base/error.h"
+#include "core/cluster/cluster.h"
 #include "profiles/profile.h"
 
 #include <stdint.h>

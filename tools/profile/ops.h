@@ -2,8 +2,8 @@
 #ifndef TOOLS_PROFILE_OPS_H
 #define TOOLS_PROFILE_OPS_H
 
-#include "core/cluster/cluster.h"
 #include "core/base/error.h"
+#include "core/cluster/cluster.h"
 #include "core/lower/lower.h"
 #include "core/plan/plan.h"
 #include "core/program/program.h"

@@ -3,10 +3,10 @@
 #define TOOLS_PROFILE_REPORT_H
 
 #include "profiles/profile.h"
-#include "tools/profile/remote.h"
 #include "tools/profile/cuda.h"
 #include "tools/profile/links.h"
 #include "tools/profile/ops.h"
+#include "tools/profile/remote.h"
 
 struct profile_bench {
     struct arena *arena;

@@ -27,8 +27,8 @@
 #ifndef TOOLS_TEAM_EDIT_H
 #define TOOLS_TEAM_EDIT_H
 
-#include "core/cluster/cluster.h"
 #include "core/base/error.h"
+#include "core/cluster/cluster.h"
 #include "profiles/profile.h"
 
 #include <stdbool.h>

@@ -2,8 +2,8 @@
 
 #include "core/base/arena.h"
 #include "core/base/file.h"
-#include "core/document/json.h"
 #include "core/base/units.h"
+#include "core/document/json.h"
 #include "profiles/collective_table.h"
 #include "tools/common.h"
 #include "traces/quantile.h"

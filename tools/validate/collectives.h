@@ -8,8 +8,8 @@
 #ifndef TOOLS_VALIDATE_COLLECTIVES_H
 #define TOOLS_VALIDATE_COLLECTIVES_H
 
-#include "core/collective/collective.h"
 #include "core/base/error.h"
+#include "core/collective/collective.h"
 #include "profiles/nccl.h"
 
 #include <stdbool.h>

@@ -17,8 +17,8 @@
 #ifndef TOOLS_VALIDATE_HARP_MODEL_H
 #define TOOLS_VALIDATE_HARP_MODEL_H
 
-#include "core/cluster/cluster.h"
 #include "core/base/error.h"
+#include "core/cluster/cluster.h"
 #include "core/model/job.h"
 #include "core/plan/plan.h"
 #include "core/plan/schedule.h"

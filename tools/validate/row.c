@@ -2,8 +2,8 @@
 #include "tools/validate/row.h"
 
 #include "core/base/arena.h"
-#include "core/model/measured.h"
 #include "core/base/units.h"
+#include "core/model/measured.h"
 #include "profiles/catalogue.h"
 #include "profiles/measured.h"
 #include "profiles/team.h"
