@@ -36,7 +36,7 @@ static enum status check(const struct activity *p, const char *path, struct erro
 
 static enum status open_once(struct error *err)
 {
-    char path[PLUGIN_PATH_MOST];
+    char path[PLUGIN_PATH_MAX];
     void *library = NULL, *symbol = NULL;
     activity_entry *entry = NULL;
     if (opened) return OK;

@@ -12,7 +12,7 @@
 
 #define BYTE_VALUES 256
 #define WHOLE_BYTES (INT64_C(64) << 20)
-#define STRETCH_MOST 8
+#define STRETCH_MAX 8
 #define END_BYTES (1 << 20)
 #define WINDOW_BYTES (16 << 10) /* a multiple of 8 */
 
@@ -233,7 +233,7 @@ enum status data_label(const struct data *d, int64_t picture, int32_t *out, stru
     struct bytes b;
     int64_t stretch = d->pixels / (d->vocabulary > 0 ? d->vocabulary : 1), most = -1;
     if (stretch < 1) stretch = 1;
-    if (stretch > STRETCH_MOST) stretch = STRETCH_MOST;
+    if (stretch > STRETCH_MAX) stretch = STRETCH_MAX;
     *out = 0;
     bytes_begin(&b, d, picture);
     for (int64_t k = 0; k < d->vocabulary && (k + 1) * stretch <= d->pixels; k++) {

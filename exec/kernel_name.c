@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { DEPTH_MOST = 12 };
+enum { DEPTH_MAX = 12 };
 
 struct reader {
     const char *at;
@@ -70,7 +70,7 @@ static bool part(struct reader *r, const char *before, int depth)
 static void name(struct reader *r, int depth)
 {
     bool some = false;
-    if (depth > DEPTH_MOST) give_up(r);
+    if (depth > DEPTH_MAX) give_up(r);
     if (!take(r, 'N')) {
         if (!r->odd) (void)part(r, "", depth);
         return;
@@ -137,7 +137,7 @@ static void arguments(struct reader *r, int depth)
 {
     int open = 1;
     bool some = false;
-    if (depth > DEPTH_MOST) give_up(r);
+    if (depth > DEPTH_MAX) give_up(r);
     if (!take(r, 'I')) return;
     say_text(r, "<");
     while (!r->odd && open) {

@@ -10,7 +10,7 @@
 
 #include <stddef.h>
 
-enum { KERNEL_NAME_MOST = 160 };
+enum { KERNEL_NAME_MAX = 160 };
 
 /* "_Z4rowsIfLi4EEvPKf" → "rows<float, 4>"; a name that is no such symbol as it is, without parentheses around all of it. Printable
  * ASCII in any case, cut to n - 1 characters. Returns out. */

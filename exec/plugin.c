@@ -9,7 +9,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const struct plugin *opened; /* under the lock; set once */
-static char opened_path[PLUGIN_PATH_MOST];
+static char opened_path[PLUGIN_PATH_MAX];
 
 static const struct plugin_file file = {
     .what = "CUDA plugin",
@@ -44,7 +44,7 @@ static enum status check(const struct plugin *p, const char *path, struct error 
 
 static enum status open_once(struct error *err)
 {
-    char path[PLUGIN_PATH_MOST];
+    char path[PLUGIN_PATH_MAX];
     void *library = NULL, *symbol = NULL;
     plugin_entry *entry = NULL;
     if (opened) return OK;

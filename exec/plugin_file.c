@@ -31,14 +31,14 @@ static enum status find(const struct plugin_file *f, char *path, struct error *e
     char folder[PATH_MAX];
     if (named && *named) {
         /* a name without a slash would be looked for where libraries are */
-        snprintf(path, PLUGIN_PATH_MOST, "%s%s", strchr(named, '/') ? "" : "./", named);
+        snprintf(path, PLUGIN_PATH_MAX, "%s%s", strchr(named, '/') ? "" : "./", named);
         if (access(path, R_OK) == 0) return OK;
         return error_set(err, ERR_NO_DEVICE, "no %s: %s names %s, which is not there", f->what,
                          f->variable, named);
     }
     own_folder(folder);
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        snprintf(path, PLUGIN_PATH_MOST, "%s%s/%s", folder, places[i], f->name);
+        snprintf(path, PLUGIN_PATH_MAX, "%s%s/%s", folder, places[i], f->name);
         if (access(path, R_OK) == 0) return OK;
     }
     return error_set(err, ERR_NO_DEVICE,

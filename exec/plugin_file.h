@@ -7,7 +7,7 @@
 #include <limits.h>
 #include <stddef.h>
 
-enum { PLUGIN_PATH_MOST = PATH_MAX + 64 };
+enum { PLUGIN_PATH_MAX = PATH_MAX + 64 };
 
 struct plugin_file {
     const char *what;     /* "CUDA plugin" */
@@ -18,7 +18,7 @@ struct plugin_file {
     const char *entry;    /* its one function */
 };
 
-/* Opens it: the library for dlclose, its entry, and in path (PLUGIN_PATH_MOST bytes) where it lies. ERR_NO_DEVICE where it is
+/* Opens it: the library for dlclose, its entry, and in path (PLUGIN_PATH_MAX bytes) where it lies. ERR_NO_DEVICE where it is
  * not there (all places are named), cannot be opened or has no entry; nothing is left open then. */
 MUST_CHECK enum status plugin_file_open(const struct plugin_file *f, char *path, void **library,
                                         void **entry, struct error *err);

@@ -29,22 +29,22 @@
 
 enum {
     EVALUATIONS_DEFAULT = 20000,
-    KEPT_LEAST = 32,
+    KEPT_MIN = 32,
     REGROUP_SMALL = 1500, /* simulations for stages on several devices, up to 8 devices */
     /* With more of them: microseconds at all, what a simulation takes a call and by itself as measured; fewer than so many
      * simulations are not worth it */
     REGROUP_US = 400000,
     REGROUP_CALL_NS = 6000,
     REGROUP_PLAN_US = 1000,
-    REGROUP_LEAST = 30,
-    REGROUP_DEVICES_MOST =
+    REGROUP_MIN = 30,
+    REGROUP_DEVICES_MAX =
         128,          /* of more a plan takes longer to make and to look at than to simulate */
     JOIN_PLANS = 300, /* simulations for stages that share operators */
     GROUPS_MS = 2200, /* pipelines of groups that share operators */
     GROUPS_MANY_MS = 7000,
-    GROUPS_DEVICES_MOST = 512, /* beyond, what shares operators takes longer to lower than that */
-    SPACES_MOST = 16 + PRESET_SPACES_MOST,
-    SPOTS_MOST = 16,
+    GROUPS_DEVICES_MAX = 512, /* beyond, what shares operators takes longer to lower than that */
+    SPACES_MAX = 16 + PRESET_SPACES_MAX,
+    SPOTS_MAX = 16,
     APART_MS = 1000, /* for plans of single cards, where up to 8 may be taken together too */
     WORK_MS = 5000,  /* what a search of a small team may take, about: scorer_work */
     FEWER_PART = 20, /* of the work: presets of fewer devices */
@@ -96,8 +96,8 @@ static bool hopeless(const struct search *q, const struct search_plan *x, int32_
 {
     struct trial trial;
     int32_t among = q->t.o->top > POLISH_STARTS ? q->t.o->top : POLISH_STARTS;
-    bool free = q->t.o->objective == OBJECTIVE_TIME && !(q->t.o->least_rate > 0) &&
-                !(q->t.o->most_cost > 0);
+    bool free = q->t.o->objective == OBJECTIVE_TIME && !(q->t.o->min_rate > 0) &&
+                !(q->t.o->max_cost > 0);
     if (!free || refined->n < among) return false;
     return trial_of(&x->plan, &q->space[space], &trial) &&
            trial_work(&trial) >= refined->plans[among - 1].iteration_ns;
@@ -197,7 +197,7 @@ static void put_bound(struct search_result *out, const struct bound_certificate 
     out->cost_gap = bound_cost_gap(out->plans[0].cost, b->lower_cost);
 }
 
-static int32_t all_spaces(const struct search *q, const struct space *out[SPACES_MOST])
+static int32_t all_spaces(const struct search *q, const struct space *out[SPACES_MAX])
 {
     int32_t n = 0;
     for (int32_t i = 0; i < q->n_spaces; i++) out[n++] = &q->space[i];
@@ -208,11 +208,11 @@ static int32_t all_spaces(const struct search *q, const struct space *out[SPACES
 /* Stages that share operators, around the best plans so far. */
 static enum status search_joined(struct search *q, struct error *err)
 {
-    const struct space *spaces[SPACES_MOST];
+    const struct space *spaces[SPACES_MAX];
     int32_t n = all_spaces(q, spaces);
     if (q->t.o->unshared) return OK;
     int64_t ms = q->cluster->n_devices > JOIN_DEVICES_MAX ? GROUPS_MANY_MS : GROUPS_MS;
-    if (q->cluster->n_devices <= GROUPS_DEVICES_MOST)
+    if (q->cluster->n_devices <= GROUPS_DEVICES_MAX)
         TRY(join_groups(&q->t, q->cluster, spaces, n, ms * INT64_C(1000000), err));
     if (q->cluster->n_devices > JOIN_DEVICES_MAX) return OK;
     return join_kept(&q->t, spaces, n, JOIN_PLANS, err);
@@ -222,7 +222,7 @@ static enum status search_joined(struct search *q, struct error *err)
 static enum status certify(struct search *q, struct search_result *out, struct error *err)
 {
     struct bound_certificate b = {.binding = "nothing was tried", .class_text = ""};
-    const struct space *spaces[SPACES_MOST];
+    const struct space *spaces[SPACES_MAX];
     int32_t n = all_spaces(q, spaces);
     if (n)
         TRY(bound_cluster(q->t.arena, q->cluster, q->cost, spaces, n, kept_most_ns(q->t.o), &b,
@@ -278,7 +278,7 @@ static enum status search_around(struct search *q, const int64_t *sizes, int32_t
     else if (t->o->evaluations > 0)
         work = work / EVALUATIONS_DEFAULT * t->o->evaluations;
     TRY(make_spaces(q, sizes, n_sizes, err));
-    kept_init(&t->spots, t->arena, SPOTS_MOST, t->o, q->cluster);
+    kept_init(&t->spots, t->arena, SPOTS_MAX, t->o, q->cluster);
     t->spots.coarse = true;
     t->work_end = work ? scorer_work(t->scorer) + work / 4 * 3 : 0;
     TRY(exact_search(t, q->lists, q->space, q->n_spaces, err));
@@ -301,7 +301,7 @@ static enum status regroup_large(struct search *q, const struct profile *p, cons
 {
     struct tries *t = &q->t;
     if (!t->kept.n || q->job->model.measured) return OK;
-    if (q->cluster->n_devices > REGROUP_DEVICES_MOST && t->o->evaluations <= 0) return OK;
+    if (q->cluster->n_devices > REGROUP_DEVICES_MAX && t->o->evaluations <= 0) return OK;
     int32_t first = 0;
     while (first < t->kept.n && join_shares(&t->kept.plans[first].plan)) first++;
     if (first == t->kept.n) return OK;
@@ -314,7 +314,7 @@ static enum status regroup_large(struct search *q, const struct profile *p, cons
                      (int64_t)plan_stage_devices(&best->replicas[r].stages[i]);
     int64_t evaluations = REGROUP_US / (REGROUP_CALL_NS * calls / 1000 + REGROUP_PLAN_US);
     if (t->o->evaluations > 0) evaluations = t->evaluations_left;
-    if (evaluations < REGROUP_LEAST) return OK;
+    if (evaluations < REGROUP_MIN) return OK;
     scorer_quick(t->scorer, false);
     struct cost *cost = cost_new(t->arena, p, &best->cluster);
     struct space spaces[16];
@@ -334,7 +334,7 @@ static enum status regroup_large(struct search *q, const struct profile *p, cons
 static enum status certify_shared(struct search *q, struct search_result *out, struct error *err)
 {
     struct bound_certificate b;
-    const struct space *spaces[SPACES_MOST];
+    const struct space *spaces[SPACES_MAX];
     int32_t n = all_spaces(q, spaces);
     bool shared = false;
     for (int32_t i = 0; i < out->n_plans; i++) shared |= join_shares(&out->plans[i].plan);
@@ -357,7 +357,7 @@ static enum status search_large(struct search *q, const struct profile *p, const
     struct fleet_task task = {q->job, q->cluster, p, sizes, n_sizes};
     TRY(search_apart(q, sizes, n_sizes, out, err));
     TRY(fleet_search(t, &task, b, err));
-    if (t->o->objective != OBJECTIVE_TIME || t->o->most_cost > 0)
+    if (t->o->objective != OBJECTIVE_TIME || t->o->max_cost > 0)
         TRY(cheaper_search(t, &task, err));
     if (t->kept.n) out->class_ns = t->kept.plans[0].iteration_ns;
     TRY(search_around(q, sizes, n_sizes, out, err));
@@ -400,7 +400,7 @@ static enum status search_small(struct search *q, const struct profile *p, const
     if (!t->o->baseline) {
         int64_t for_refinement = t->evaluations_left / 8, work = work_of(t->o);
         if (work) t->work_end = scorer_work(t->scorer) + work / 4 * 3;
-        kept_init(&t->spots, t->arena, SPOTS_MOST, t->o, q->cluster);
+        kept_init(&t->spots, t->arena, SPOTS_MAX, t->o, q->cluster);
         t->spots.coarse = true;
         t->evaluations_left -= for_refinement;
         TRY(warm_class(t, q->space, q->n_spaces, &q->warm, err));
@@ -455,7 +455,7 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
         out->baselines[i] = (struct search_baseline){.name = baseline_name(i),
                                                      .iteration_ns = INT64_MAX,
                                                      .why = "stopped before it was tried"};
-    int32_t cards[OFFERS_DEFAULT_MOST];
+    int32_t cards[OFFERS_DEFAULT_MAX];
     struct search_options with_cards = *o;
     if (!o->tensor && !o->baseline) {
         with_cards.n_tensor = offers_default(j, c, cards);
@@ -478,7 +478,7 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
         .cost = k,
         .spaces = arena_new(),
         .lists = arena_new()};
-    kept_init(&q.t.kept, a, o->top > KEPT_LEAST ? o->top : KEPT_LEAST, o, c);
+    kept_init(&q.t.kept, a, o->top > KEPT_MIN ? o->top : KEPT_MIN, o, c);
     q.t.join = join_new();
     enum status st = search_all(&q, p, out, err);
     join_free(q.t.join);

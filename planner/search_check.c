@@ -19,12 +19,12 @@ enum status search_check_objective(const struct cluster *c, const struct search_
 {
     bool prices = false;
     for (int32_t t = 0; t < c->n_types; t++) prices |= c->types[t].price_per_h > 0;
-    if ((o->objective == OBJECTIVE_COST || o->most_cost > 0) && !prices)
+    if ((o->objective == OBJECTIVE_COST || o->max_cost > 0) && !prices)
         return error_set(err, ERR_INPUT,
                          "no device type of cluster '%s' has a price (for example price: 3.2/h)",
                          c->name);
-    if (o->objective == OBJECTIVE_RATE && !(o->most_cost > 0))
-        return error_set(err, ERR_USAGE, "the objective rate wants a budget (most-cost)");
+    if (o->objective == OBJECTIVE_RATE && !(o->max_cost > 0))
+        return error_set(err, ERR_USAGE, "the objective rate wants a budget (max-cost)");
     return OK;
 }
 

@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SAMPLES_LEAST = 3, SECANTS = 2, LINK_SAMPLES_LEAST = 8 };
+enum { SAMPLES_MIN = 3, SECANTS = 2, LINK_SAMPLES_MIN = 8 };
 static const double pace_least = 0.5, pace_most = 2, pace_exact = 1e-6;
 
 /* --- spans ----------------------------------------------------------------------------------- */
@@ -167,7 +167,7 @@ static void make_rows(struct calibrating *s)
         const struct sample *x = &s->samples[first];
         for (end = first + 1; end < s->n_samples; end++)
             if (s->samples[end].type != x->type || s->samples[end].key != x->key) break;
-        if (end - first >= SAMPLES_LEAST) add_row(s, x, end - first);
+        if (end - first >= SAMPLES_MIN) add_row(s, x, end - first);
     }
     keep_parent_rows(s);
 }
@@ -196,7 +196,7 @@ static void fit_one_link(struct calibrating *s, const char *name)
             seconds[n++] = s_from_ns(x->end_ns - x->begin_ns);
         }
     }
-    if (n >= LINK_SAMPLES_LEAST &&
+    if (n >= LINK_SAMPLES_MIN &&
         profile_fit_link(s->a, &s->out->next, name, bytes, seconds, n, NULL) == OK)
         s->out->spans_used += (int64_t)n;
 }

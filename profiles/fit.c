@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-enum { COLUMNS_MOST = 3 };
+enum { COLUMNS_MAX = 3 };
 
 /* GSL's own handler ends the program. */
 static void fit_guard(void)
@@ -32,10 +32,10 @@ struct problem {
     struct arena *arena;
     size_t n_columns, n;
     /* (n) each, divided by y and scaled; column 0 is the constant's */
-    double *column[COLUMNS_MOST];
-    double scale[COLUMNS_MOST];
-    bool used[COLUMNS_MOST];
-    double value[COLUMNS_MOST]; /* solution in scaled units; 0 where not used */
+    double *column[COLUMNS_MAX];
+    double scale[COLUMNS_MAX];
+    bool used[COLUMNS_MAX];
+    double value[COLUMNS_MAX]; /* solution in scaled units; 0 where not used */
     bool robust;                /* the last solve was */
 };
 

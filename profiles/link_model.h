@@ -15,7 +15,7 @@
 enum source { SOURCE_MEASURED, SOURCE_FITTED, SOURCE_STATED, SOURCE_CATALOGUE };
 const char *source_name(enum source s);
 
-enum { LINK_POINTS_MOST = 48 };
+enum { LINK_POINTS_MAX = 48 };
 struct link_point {
     double bytes, Bps;
 };
@@ -27,7 +27,7 @@ struct link_model {
     int64_t min_bytes, max_bytes;
     enum source source;
     int32_t n_points; /* > 0: a curve; bandwidth_Bps is then the largest messages' */
-    struct link_point points[LINK_POINTS_MOST]; /* bytes ascend */
+    struct link_point points[LINK_POINTS_MAX]; /* bytes ascend */
 };
 double link_model_Bps(const struct link_model *m, double bytes);
 

@@ -41,7 +41,7 @@ static void neighbours(const struct profile *p, const char *base, enum op_kind k
         const struct op_row *r = row_of(p, base, kind, row, m);
         if (r) below[(*n_below)++] = (struct point){(double)m, r->seconds};
     }
-    for (int64_t m = sequences + 1; m <= MEASURED_SEQUENCES_MOST && *n_above < 2; m++) {
+    for (int64_t m = sequences + 1; m <= MEASURED_SEQUENCES_MAX && *n_above < 2; m++) {
         const struct op_row *r = row_of(p, base, kind, row, m);
         if (r) above[(*n_above)++] = (struct point){(double)m, r->seconds};
     }
@@ -131,7 +131,7 @@ static bool find_curve(const struct profile *p, bool same_node, const char *cata
     *out = (struct link_model){.source = SOURCE_MEASURED};
     for (size_t i = 0; i < p->n_links && best; i++)
         if (cards_of_row(p->links[i].name, prefix, length, &bytes) == best &&
-            out->n_points < LINK_POINTS_MOST / 2)
+            out->n_points < LINK_POINTS_MAX / 2)
             out->points[out->n_points++] =
                 (struct link_point){(double)bytes, p->links[i].model.bandwidth_Bps};
     if (!out->n_points) return false;
@@ -166,7 +166,7 @@ bool measured_link(const struct profile *p, const struct device_type *from,
         double x = i < one.n_points ? one.points[i].bytes : INFINITY,
                y = k < other.n_points ? other.points[k].bytes : INFINITY, bytes = fmin(x, y);
         i += x <= y, k += y <= x;
-        if (out->n_points == LINK_POINTS_MOST) break;
+        if (out->n_points == LINK_POINTS_MAX) break;
         out->points[out->n_points++] = (struct link_point){
             bytes, fmin(link_model_Bps(&one, bytes), link_model_Bps(&other, bytes))};
     }

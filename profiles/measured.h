@@ -20,7 +20,7 @@
 #include "core/cluster/cluster.h"
 #include "profiles/profile.h"
 
-enum { MEASURED_BASE_MAX = 160, MEASURED_SEQUENCES_MOST = 1024 };
+enum { MEASURED_BASE_MAX = 160, MEASURED_SEQUENCES_MAX = 1024 };
 const char *measured_base(char buffer[MEASURED_BASE_MAX], const char *catalogue, int32_t cards);
 
 /* How a microbatch of so many sequences stands to those that were measured. */

@@ -181,7 +181,7 @@ static void links_of(int32_t capability, int32_t *links, double *GBps)
 
 /* NCCL looks for channels at the speeds of a list (search.cc): the fastest first, and the most in all of them together. Rings
  * have at most 16 channels, which are doubled at half the speed when they are found. */
-enum { SPEEDS = 12, RINGS_MOST = 16 };
+enum { SPEEDS = 12, RINGS_MAX = 16 };
 static const double speeds_GBps[3][SPEEDS] = {
     {40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4},
     {60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3},
@@ -198,7 +198,7 @@ static void find_rings(struct nccl_system *s, double GBps)
     const double *speed = speeds_of(s->compute_capability);
     double best = 0;
     for (int i = 0; i < SPEEDS && speed[i] > 0; i++) {
-        int32_t n = (int32_t)fmin(floor(GBps / speed[i]), RINGS_MOST);
+        int32_t n = (int32_t)fmin(floor(GBps / speed[i]), RINGS_MAX);
         if (n * speed[i] <= best) continue;
         best = n * speed[i];
         s->channels = 2 * n;
@@ -272,7 +272,7 @@ struct packing {
     signed char left[8][8]; /* of each direction */
     bool seen[8];
 };
-enum { TRIES_MOST = 2000000 }; /* of the search; the answers need far fewer */
+enum { TRIES_MAX = 2000000 }; /* of the search; the answers need far fewer */
 
 /* Ways of a hop: 0: the direct link; r > 0: relayed by GPU r - 1. Takes it where it is free. */
 static bool take(struct packing *p, int32_t from, int32_t to, int32_t way)
@@ -310,7 +310,7 @@ static bool next_ring(struct packing *p, int32_t rings)
 /* Extends the ring that stands at `at` with `length` GPUs behind it, until the goal is reached. */
 static bool pack(struct packing *p, int32_t at, int32_t length, int32_t rings)
 {
-    if (++p->tries > TRIES_MOST) return false;
+    if (++p->tries > TRIES_MAX) return false;
     for (int32_t to = 0; to < p->n; to++) {
         if (length == p->n ? to != 0 : p->seen[to]) continue;
         for (int32_t way = 0; way <= p->n; way++) {

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIT_ROWS_LEAST = 2, FIT_ROWS_FOR_TWO = 6, ORIENTATIONS = 3 };
+enum { FIT_ROWS_MIN = 2, FIT_ROWS_FOR_TWO = 6, ORIENTATIONS = 3 };
 
 bool profile_kind_is_dense(enum op_kind kind)
 {
@@ -133,7 +133,7 @@ static bool fit_rows(struct arena *scratch, const struct op_row *const *rows, si
         out->min_flops = fmin(out->min_flops, rows[i]->flops);
         out->max_flops = fmax(out->max_flops, rows[i]->flops);
     }
-    if (left < FIT_ROWS_LEAST || fit_relative(x, n_x, y, left, &line, NULL) != OK) return false;
+    if (left < FIT_ROWS_MIN || fit_relative(x, n_x, y, left, &line, NULL) != OK) return false;
     out->constant_s = line.constant;
     out->s_per_flop = dense ? line.slope[0] : 0;
     out->s_per_byte = dense ? line.slope[1] : line.slope[0];

@@ -8,8 +8,8 @@
 
 enum {
     APPLICATION = 0x4D555348, /* "MUSH" */
-    VALUE_MOST = 1 << 20,     /* bytes of a text or a row: ours have some hundred */
-    SQL_MOST = 1 << 16,
+    VALUE_MAX = 1 << 20,     /* bytes of a text or a row: ours have some hundred */
+    SQL_MAX = 1 << 16,
     STEPS_AT_ONCE = 1000,
 };
 
@@ -38,7 +38,7 @@ enum status store_sql_error(const struct store *s, const char *doing, struct err
         return error_set(err, ERR_INPUT, "'%s': %s: %s", s->path, doing, why);
     case SQLITE_TOOBIG:
         return error_set(err, ERR_INPUT, "'%s': %s: a value of more than %d bytes", s->path, doing,
-                         (int)VALUE_MOST);
+                         (int)VALUE_MAX);
     case SQLITE_INTERRUPT:
         return error_set(
             err, ERR_INPUT,
@@ -117,8 +117,8 @@ enum status store_connect(struct store *s, int flags, struct error *err)
         if (sqlite3_db_config(s->db, settings[i].what, settings[i].on, NULL) != SQLITE_OK)
             return error_set(err, ERR_INTERNAL, "SQLite %s does not know setting %d",
                              sqlite3_libversion(), settings[i].what);
-    sqlite3_limit(s->db, SQLITE_LIMIT_LENGTH, VALUE_MOST);
-    sqlite3_limit(s->db, SQLITE_LIMIT_SQL_LENGTH, SQL_MOST);
+    sqlite3_limit(s->db, SQLITE_LIMIT_LENGTH, VALUE_MAX);
+    sqlite3_limit(s->db, SQLITE_LIMIT_SQL_LENGTH, SQL_MAX);
     sqlite3_limit(s->db, SQLITE_LIMIT_ATTACHED, 0);
     sqlite3_progress_handler(s->db, STEPS_AT_ONCE, count_steps, s);
     return store_execute(s, "pragma cell_size_check=1; pragma mmap_size=0; pragma synchronous=full",

@@ -89,7 +89,7 @@ enum status cost_op(struct cost *k, int32_t type, const struct program_op *op, i
     TRY(profile_op_seconds(k->profile, k->cluster, type, op->kind, &op->attrs, &op->shapes,
                            op->dtype, op->key, &seconds, &source, err));
     if (k->profile->pace > 0) seconds *= k->profile->pace;
-    if (!(seconds >= 0 && seconds <= s_from_ns(COST_MOST_NS)))
+    if (!(seconds >= 0 && seconds <= s_from_ns(COST_MAX_NS)))
         return error_set(err, ERR_INPUT,
                          "operator %s takes %g s on %s: not a time that can be simulated", op->name,
                          seconds, k->cluster->types[type].name);
@@ -111,14 +111,14 @@ int64_t cost_issue(const struct cost *k, int32_t type, const struct program_op *
 int64_t cost_late_ns(const struct cost *k, int32_t n, int64_t work_ns)
 {
     double late = (double)work_ns * skew_share(k->profile, n);
-    return late < (double)COST_MOST_NS ? (int64_t)llround(late) : COST_MOST_NS;
+    return late < (double)COST_MAX_NS ? (int64_t)llround(late) : COST_MAX_NS;
 }
 
 static enum status take_model(struct cost *k, int32_t link, const struct link_model *m,
                               struct cost_link *out, struct error *err)
 {
     if (!(m->bandwidth_Bps > 0 && m->bandwidth_Bps < HUGE_VAL) ||
-        !(m->latency_s >= 0 && m->latency_s <= s_from_ns(COST_MOST_NS)))
+        !(m->latency_s >= 0 && m->latency_s <= s_from_ns(COST_MAX_NS)))
         return error_set(err, ERR_INPUT,
                          "link %s: bandwidth %g B/s and latency %g s cannot be simulated",
                          k->cluster->links[link].name, m->bandwidth_Bps, m->latency_s);
@@ -190,7 +190,7 @@ int64_t cost_occupancy_ns(const struct cost_link *l, int64_t bytes)
 {
     double Bps = l->curve ? link_model_Bps(l->curve, (double)bytes) : l->bandwidth_Bps;
     double seconds = (double)bytes / Bps;
-    return seconds <= s_from_ns(COST_MOST_NS) ? ns_from_s(seconds) : COST_MOST_NS;
+    return seconds <= s_from_ns(COST_MAX_NS) ? ns_from_s(seconds) : COST_MAX_NS;
 }
 
 int64_t cost_profile_id(const struct cost *k) { return k->profile->id; }

@@ -11,13 +11,13 @@ struct cost; /* opaque; keeps pointers to the profile and the cluster, caches (t
 
 struct cost *cost_new(struct arena *a, const struct profile *p, const struct cluster *c);
 /* Nanoseconds of an operator that is no message on a device type, >= 0, the profile's pace in it. ERR_INPUT: unknown type, time not finite, negative or beyond
- * COST_MOST_NS. O(1) when cached. */
+ * COST_MAX_NS. O(1) when cached. */
 MUST_CHECK enum status cost_op(struct cost *k, int32_t type, const struct program_op *op,
                                int64_t *out_ns, struct error *err);
 /* Nanoseconds that the host takes to issue the operator's kernels (profiles/op_prior.h), 0 where it is never in the way. */
 int64_t cost_issue(const struct cost *k, int32_t type, const struct program_op *op);
 /* How late the last of n devices is expected to come to a meeting behind so much work since they last met; 0 where no run with
- * meetings has taught it (profiles/skew.h). At most COST_MOST_NS. */
+ * meetings has taught it (profiles/skew.h). At most COST_MAX_NS. */
 int64_t cost_late_ns(const struct cost *k, int32_t n, int64_t work_ns);
 struct cost_link {
     double bandwidth_Bps;
@@ -38,12 +38,12 @@ MUST_CHECK enum status cost_way(struct cost *k, const struct program_link *l, in
 /* The cluster's link of this name, tried first at index hint; -1 where there is none. */
 int32_t cost_link_index(const struct cost *k, int32_t hint, const char *name);
 int64_t cost_occupancy_ns(const struct cost_link *l,
-                          int64_t bytes); /* bytes ÷ bandwidth; at most COST_MOST_NS */
+                          int64_t bytes); /* bytes ÷ bandwidth; at most COST_MAX_NS */
 int64_t cost_profile_id(const struct cost *k);
 const struct device_type *cost_type(const struct cost *k, int32_t type); /* of the cluster */
 int32_t cost_types(const struct cost *k); /* device types of the cluster */
 
 /* Ten years: no operator and no message takes longer, and sums of some stay far inside int64. */
-#define COST_MOST_NS ((int64_t)315360000 * 1000000000)
+#define COST_MAX_NS ((int64_t)315360000 * 1000000000)
 
 #endif

@@ -17,7 +17,7 @@
 #define CV_OF_SPREAD 1.3731
 /* Standard error of a median is sqrt(π/2) that of a mean. */
 #define MEDIAN_ERROR 1.2533141373155003
-#define PARTS_MOST_NS ((int64_t)1000000000000000) /* links share fairly up to twelve days */
+#define PARTS_MAX_NS ((int64_t)1000000000000000) /* links share fairly up to twelve days */
 
 enum domain { DOMAIN_OP, DOMAIN_CALL, DOMAIN_STEP, DOMAIN_STRAGGLER, DOMAIN_MESSAGE, DOMAIN_HOP };
 
@@ -341,7 +341,7 @@ static double step_factor(const struct jitter *j, int32_t lane, int32_t step)
 static int64_t scaled(int64_t ns, double factor_)
 {
     double x = (double)ns * factor_;
-    return x < (double)COST_MOST_NS ? llround(x) : COST_MOST_NS;
+    return x < (double)COST_MAX_NS ? llround(x) : COST_MAX_NS;
 }
 
 int64_t jitter_op_ns(const struct jitter *j, int32_t lane, int32_t step, int32_t chunk,
@@ -369,8 +369,8 @@ int64_t jitter_message_ns(const struct jitter *j, int32_t channel, int64_t seq,
     int64_t ns =
         scaled(occupancy_ns, factor(j, j->message_cv[channel], (uint32_t)channel, (uint32_t)seq,
                                     (uint32_t)((uint64_t)seq >> 32), 0, DOMAIN_MESSAGE));
-    return ns > occupancy_ns && ns > PARTS_MOST_NS
-               ? (occupancy_ns > PARTS_MOST_NS ? occupancy_ns : PARTS_MOST_NS)
+    return ns > occupancy_ns && ns > PARTS_MAX_NS
+               ? (occupancy_ns > PARTS_MAX_NS ? occupancy_ns : PARTS_MAX_NS)
                : ns;
 }
 
@@ -378,5 +378,5 @@ int64_t jitter_hop_ns(const struct jitter *j, int32_t hop, int32_t step, int32_t
 {
     int64_t x = scaled(ns, factor(j, j->model->hop_cv, (uint32_t)hop, (uint32_t)step,
                                   (uint32_t)part, 0, DOMAIN_HOP));
-    return x > ns && x > PARTS_MOST_NS ? (ns > PARTS_MOST_NS ? ns : PARTS_MOST_NS) : x;
+    return x > ns && x > PARTS_MAX_NS ? (ns > PARTS_MAX_NS ? ns : PARTS_MAX_NS) : x;
 }

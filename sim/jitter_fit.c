@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STRAGGLER_STEPS_LEAST = 8 }; /* fewer steps do not tell what is usual */
+enum { STRAGGLER_STEPS_MIN = 8 }; /* fewer steps do not tell what is usual */
 static const double straggler_least = 1.1, straggler_deviations = 8;
 
 struct seen { /* one executed operator */
@@ -258,7 +258,7 @@ static void mark_slow(struct fit *f, struct stepped *s, size_t n, double usual,
     double *away = ARENA_ARRAY(f->a, double, n);
     for (size_t i = 0; i < n; i++) away[i] = fabs(s[i].factor - usual);
     double cv = jitter_cv_of_spread(1.4826 * median_double(away, n) / usual);
-    for (size_t i = 0; i < n && n >= STRAGGLER_STEPS_LEAST; i++) {
+    for (size_t i = 0; i < n && n >= STRAGGLER_STEPS_MIN; i++) {
         s[i].slow = s[i].factor > straggler_least * usual &&
                     s[i].factor > usual * (1 + straggler_deviations * cv);
         if (!s[i].slow) continue;

@@ -27,11 +27,11 @@ struct findings {
     struct cuda_here cuda;
 };
 
-enum { FINDINGS_MOST = 96, CARDS_SHOWN = 16 };
+enum { FINDINGS_MAX = 96, CARDS_SHOWN = 16 };
 
 static void add(struct findings *f, const char *what, const char *state, const char *text)
 {
-    if (f->n == FINDINGS_MOST) BUG("too many findings");
+    if (f->n == FINDINGS_MAX) BUG("too many findings");
     f->items[f->n++] = (struct finding){what, state, text};
     if (!strcmp(state, "missing") && f->worst == OK) f->worst = ERR_RESOURCE;
 }
@@ -151,7 +151,7 @@ static enum status check_plan(struct findings *f, const char *path, struct error
                          units_print_bytes(of, (double)d->memory_bytes)));
         if (d->slowdown > 0) cores += 1 / d->slowdown;
         check_card(f, &program, d);
-        if (f->n > FINDINGS_MOST - 8) break;
+        if (f->n > FINDINGS_MAX - 8) break;
     }
     if (cores > 0.8 * (double)have)
         add(f, "emulation", "warning",

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { INTERVALS_MOST = 64 };
+enum { INTERVALS_MAX = 64 };
 
 struct request {
     const char *plan, *db, *failures, *spot, *interval, *storage;
@@ -149,7 +149,7 @@ static enum status set_speeds(const struct request *q, struct team_left *f, stru
 static enum status match_spot(struct arena *a, struct goodput_report *s, struct error *err)
 {
     const struct team_left *f = &s->left;
-    int32_t column[GOODPUT_TYPES_MOST];
+    int32_t column[GOODPUT_TYPES_MAX];
     for (int32_t t = 0; t < f->n_types; t++) {
         for (column[t] = s->spot.n_types - 1; column[t] >= 0; column[t]--)
             if (!strcmp(s->spot.types[column[t]], f->types[t])) break;
@@ -248,7 +248,7 @@ static enum status make_job(struct arena *a, const struct request *q, struct goo
 /* --- intervals -------------------------------------------------------------------------------- */
 
 /* Around Daly's; where nothing stops the job or a checkpoint costs nothing there is no such middle. */
-#define WRITES_MOST 1e6 /* in one run, where every interval around the best is tried */
+#define WRITES_MAX 1e6 /* in one run, where every interval around the best is tried */
 
 static size_t automatic_intervals(const struct goodput_report *s, int64_t *out)
 {
@@ -271,7 +271,7 @@ static enum status intervals(struct arena *a, const struct request *q, struct go
     if (s->automatic) {
         s->n = automatic_intervals(s, out);
         double writes = (double)s->job.horizon_ns / ((double)out[0] + (double)s->job.checkpoint_ns);
-        if (writes > WRITES_MOST)
+        if (writes > WRITES_MAX)
             return error_set(
                 err, ERR_USAGE,
                 "--interval auto: checkpoints cost next to nothing here, and %.3g of them "
@@ -284,8 +284,8 @@ static enum status intervals(struct arena *a, const struct request *q, struct go
         char *comma = strchr(text, ',');
         next = comma ? comma + 1 : NULL;
         if (comma) *comma = 0;
-        if (s->n == INTERVALS_MOST)
-            return error_set(err, ERR_USAGE, "--interval: at most %d of them", INTERVALS_MOST);
+        if (s->n == INTERVALS_MAX)
+            return error_set(err, ERR_USAGE, "--interval: at most %d of them", INTERVALS_MAX);
         TRY(duration("interval", text, &out[s->n], err));
         text = next;
     }
@@ -295,7 +295,7 @@ static enum status intervals(struct arena *a, const struct request *q, struct go
 static enum status run_studies(struct arena *a, const struct request *q, struct goodput_report *s,
                                struct error *err)
 {
-    int64_t t[INTERVALS_MOST];
+    int64_t t[INTERVALS_MAX];
     TRY(intervals(a, q, s, t, err));
     s->results = ARENA_ARRAY(a, struct goodput_result, s->n);
     size_t best = 0;

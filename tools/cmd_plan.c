@@ -28,7 +28,7 @@ struct request {
     const char *cards; /* --tensor-parallel, as given */
     struct degrees degrees;
     int objective;
-    double least_rate, most_cost;
+    double min_rate, max_cost;
 };
 
 static volatile sig_atomic_t *stop, timed_out;
@@ -91,7 +91,7 @@ static void print_bounds(const struct search_result *r, const struct request *q)
     if (q->objective == OBJECTIVE_COST && r->lower_cost > 0)
         printf(
             "  lower bound of cost %.4g (price of all work): at most %.1f %% from the cheapest%s\n",
-            r->lower_cost, 100 * r->cost_gap, q->least_rate > 0 ? " within --least-rate" : "");
+            r->lower_cost, 100 * r->cost_gap, q->min_rate > 0 ? " within --min-rate" : "");
     else if (q->objective == OBJECTIVE_COST)
         puts("  no bound on cost is known: some devices are free");
     printf("  lower bound %s%s (%s): ", q->objective == OBJECTIVE_COST ? "of time " : "",
@@ -305,8 +305,8 @@ static enum status plan(struct arena *a, struct request *q, const struct common 
                                .tensor = q->degrees.n ? q->degrees.cards : NULL,
                                .n_tensor = q->degrees.n,
                                .objective = (enum objective)q->objective,
-                               .least_rate = q->least_rate,
-                               .most_cost = q->most_cost,
+                               .min_rate = q->min_rate,
+                               .max_cost = q->max_cost,
                                .top = (int32_t)q->top,
                                .fastest = q->fastest,
                                .unshared = q->unshared,
@@ -399,17 +399,17 @@ enum status cmd_plan(int argc, char **argv, struct error *err)
          .type = OPTION_CHOICE,
          .value = &q.objective,
          .choices = objectives,
-         .help = "least time, least cost of an iteration, or least time within --most-cost"},
-        {.name = "least-rate",
+         .help = "least time, least cost of an iteration, or least time within --max-cost"},
+        {.name = "min-rate",
          .type = OPTION_DOUBLE,
-         .value = &q.least_rate,
+         .value = &q.min_rate,
          .unit = "PER_SECOND",
          .min = 0,
          .max = 1e9,
          .help = "only plans of so many iterations a second at least; 0: any"},
-        {.name = "most-cost",
+        {.name = "max-cost",
          .type = OPTION_DOUBLE,
-         .value = &q.most_cost,
+         .value = &q.max_cost,
          .unit = "MONEY",
          .min = 0,
          .max = 1e12,
@@ -461,7 +461,7 @@ enum status cmd_plan(int argc, char **argv, struct error *err)
         options,
         {"musher plan job.yaml cluster.yaml --db profiles.db -o plan.yaml",
          "musher plan job.yaml cluster.yaml -o even.yaml --baseline even-pipeline",
-         "musher plan job.yaml cluster.yaml --tensor-parallel 1,2,4 --objective cost --least-rate "
+         "musher plan job.yaml cluster.yaml --tensor-parallel 1,2,4 --objective cost --min-rate "
          "0.05 -o cheap.yaml",
          "musher plan --from plan.yaml --without b.0 -o smaller.yaml"}};
     struct arena *a = arena_new();

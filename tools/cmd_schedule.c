@@ -23,7 +23,7 @@ struct asked {
     bool split, v_shaped, fair, fluid, timeline;
 };
 static const char automatic[] = "zero-bubble", searched[] = "searched";
-enum { MOST_STAGES = 1000000 };
+enum { MAX_STAGES = 1000000 };
 
 /* --- lists: "1 ms | 2 ms", or one for all --- */
 
@@ -189,9 +189,9 @@ static enum status make(struct arena *a, const struct asked *q, struct schedule 
         TRY(counts_given(q, err));
         int64_t own = named ? schedule_kind_chunks(kind) : 1;
         int64_t stages = q->devices * (q->chunks ? q->chunks : own ? own : 2);
-        if (stages > MOST_STAGES)
+        if (stages > MAX_STAGES)
             return error_set(err, ERR_INPUT, "%" PRId64 " stages: expected at most %d", stages,
-                             MOST_STAGES);
+                             MAX_STAGES);
         if (!named && !search && q->chunks > 1)
             return error_set(err, ERR_USAGE, "%s has one chunk a device", automatic);
         TRY(read_pipeline(a, q, (int32_t)q->devices, (int32_t)stages, p, err));
@@ -318,10 +318,10 @@ enum status cmd_schedule(int argc, char **argv, struct error *err)
          .help =
              "gpipe 1f1b eager-1f1b h-1f1b h-1f1b-published interleaved zb-h1 zb-h2 zb-v v-half "
              "v-min, zero-bubble and searched (automatic), or a file"},
-        COUNT("devices", devices, "P", SCHEDULE_MOST_DEVICES, "devices of the pipeline"),
-        COUNT("microbatches", microbatches, "M", SCHEDULE_MOST_MICROBATCHES,
+        COUNT("devices", devices, "P", SCHEDULE_MAX_DEVICES, "devices of the pipeline"),
+        COUNT("microbatches", microbatches, "M", SCHEDULE_MAX_MICROBATCHES,
               "microbatches of a step"),
-        COUNT("chunks", chunks, "V", SCHEDULE_MOST_CHUNKS,
+        COUNT("chunks", chunks, "V", SCHEDULE_MAX_CHUNKS,
               "stages a device; 0: the least of the kind"),
         TEXT("warmup", warmup, "LIST",
              "forwards in flight on each device, '3|2|1' (1F1B and its kin)"),

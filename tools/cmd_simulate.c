@@ -24,7 +24,7 @@ struct request {
     struct texts runs; /* traces that tell the jitter */
 };
 
-enum { LOADED_STEPS = 20000, LOADERS_MOST = 256 };
+enum { LOADED_STEPS = 20000, LOADERS_MAX = 256 };
 
 /* Steps that wait for data: what the loaders of a run make of the prediction. */
 struct fed {
@@ -151,7 +151,7 @@ static void print_fed(const struct fed *f)
     if (f->enough)
         printf("; %d loaders would be enough for 1 %%\n", (int)f->enough);
     else
-        printf("; not even %d loaders would be enough for 1 %%\n", LOADERS_MOST);
+        printf("; not even %d loaders would be enough for 1 %%\n", LOADERS_MAX);
 }
 
 static void print_text(struct arena *a, const struct plan *plan, const struct program *p,
@@ -227,14 +227,14 @@ static enum status feed(const struct request *q, const struct plan *plan,
                          .load_ns = ns_from_s(load_s),
                          .cv = q->load_cv};
     TRY(loading_walk(&out->loading, steps, n, LOADED_STEPS, plan->seed, &out->result, err));
-    return loading_enough(&out->loading, steps, n, LOADED_STEPS, plan->seed, 0.01, LOADERS_MOST,
+    return loading_enough(&out->loading, steps, n, LOADED_STEPS, plan->seed, 0.01, LOADERS_MAX,
                           &out->enough, err);
 }
 
 /* What may be said of simulating without reading anything. */
 static enum status options_of(const struct request *q, struct sim_options *o, struct error *err)
 {
-    double bytes = (double)SIM_TRACE_MOST_BYTES;
+    double bytes = (double)SIM_TRACE_MAX_BYTES;
     if (q->trace_memory && !units_parse_bytes(q->trace_memory, &bytes))
         return error_set(err, ERR_USAGE, "--trace-memory: '%s' is no size such as 16 GiB",
                          q->trace_memory);
@@ -365,7 +365,7 @@ enum status cmd_simulate(int argc, char **argv, struct error *err)
          .value = &q.loaders,
          .unit = "N",
          .min = 0,
-         .max = LOADERS_MOST,
+         .max = LOADERS_MAX,
          .help = "threads that load data; 0: it is always there"},
         {.name = "load",
          .type = OPTION_TEXT,

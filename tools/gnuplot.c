@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define PICTURE_MOST ((size_t)1 << 30)
+#define PICTURE_MAX ((size_t)1 << 30)
 #define WITHOUT "-o NAME.gp writes the script alone"
 enum { CANNOT_EXEC = 127 };
 
@@ -99,7 +99,7 @@ static enum status run(struct arena *a, int script, char **picture, size_t *n, s
     close(ends[1]);
     if (child < 0)
         st = error_set(err, ERR_RESOURCE, "cannot start gnuplot: %s", strerror(why));
-    else if (file_read_fd(a, ends[0], "gnuplot's picture", PICTURE_MOST, picture, n, err) != OK)
+    else if (file_read_fd(a, ends[0], "gnuplot's picture", PICTURE_MAX, picture, n, err) != OK)
         st = error_wrap(err, ERR_RESOURCE, "gnuplot");
     close(ends[0]); /* gnuplot ends, if it is still writing */
     if (child < 0) return st;

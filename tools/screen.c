@@ -11,10 +11,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CHARACTER_MOST = 4, ESCAPED_MOST = 4 * CHARACTER_MOST + 1, BLOCK = 8192 };
+enum { CHARACTER_MAX = 4, ESCAPED_MAX = 4 * CHARACTER_MAX + 1, BLOCK = 8192 };
 
 /* Between two writes: the beginning of a character. The lock of the stream guards it. */
-static char cut[CHARACTER_MOST];
+static char cut[CHARACTER_MAX];
 static size_t n_cut;
 
 static bool put(const char *text, size_t n)
@@ -38,7 +38,7 @@ static size_t run_of(const char *text, size_t n)
 
 static bool put_escaped(const char *text, size_t n)
 {
-    char one[CHARACTER_MOST + 1] = "", safe[ESCAPED_MOST] = "\\x00";
+    char one[CHARACTER_MAX + 1] = "", safe[ESCAPED_MAX] = "\\x00";
     memcpy(one, text, n);
     if (*one) log_safe(safe, sizeof safe, one);
     return put(safe, strlen(safe));
@@ -54,7 +54,7 @@ static size_t pass(const char *text, size_t n, bool last, bool *bad)
         at += run;
         if (at == n || *bad) break;
         size_t length = utf8_next(text + at, n - at, NULL);
-        if (!length && !last && n - at < CHARACTER_MOST && (unsigned char)text[at] >= 0xC2) break;
+        if (!length && !last && n - at < CHARACTER_MAX && (unsigned char)text[at] >= 0xC2) break;
         if (!length) length = 1;
         *bad = !put_escaped(text + at, length);
         at += length;
@@ -64,7 +64,7 @@ static size_t pass(const char *text, size_t n, bool last, bool *bad)
 
 static ssize_t write_screen(void *unused, const char *text, size_t n)
 {
-    char block[CHARACTER_MOST + BLOCK];
+    char block[CHARACTER_MAX + BLOCK];
     bool bad = false;
     (void)unused;
     for (size_t at = 0; at < n && !bad;) {

@@ -12,8 +12,8 @@ enum status degrees_parse(const char *text, struct degrees *out, struct error *e
     for (const char *at = text; at && *at; at += *at == ',') {
         char *end;
         long n = strtol(at, &end, 10);
-        if (end == at || (*end && *end != ',') || n < 1 || n > DEGREE_MOST ||
-            out->n == DEGREES_MOST)
+        if (end == at || (*end && *end != ',') || n < 1 || n > DEGREE_MAX ||
+            out->n == DEGREES_MAX)
             return error_set(err, ERR_USAGE,
                              "--tensor-parallel wants numbers of cards, for example 1,2,4; found "
                              "'%.60s'",

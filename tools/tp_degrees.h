@@ -9,13 +9,13 @@
 
 #include <stdint.h>
 
-enum { DEGREES_MOST = 16, DEGREE_MOST = 1024 };
+enum { DEGREES_MAX = 16, DEGREE_MAX = 1024 };
 
 struct degrees {
-    int32_t n, cards[DEGREES_MOST]; /* as written; none where the option was not given */
+    int32_t n, cards[DEGREES_MAX]; /* as written; none where the option was not given */
 };
 
-/* text may be NULL. ERR_USAGE: anything but whole numbers from 1 to DEGREE_MOST between commas. */
+/* text may be NULL. ERR_USAGE: anything but whole numbers from 1 to DEGREE_MAX between commas. */
 MUST_CHECK enum status degrees_parse(const char *text, struct degrees *out, struct error *err);
 /* Numbers that some node has the cards for are to be possible on them: they divide the model, or its layers were measured so.
  * ERR_INPUT names the number and those that are possible. O(devices + degrees · types · rows of the profile). */

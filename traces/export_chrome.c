@@ -10,7 +10,7 @@
 
 /* Threads that overlapping events of one stream and peer may need. Beyond them the last one takes all: no trace of
  * ours comes near, and a foreign one must not make the search quadratic. */
-enum { LANES_MOST = 64, TIDS_A_STREAM = 1000000 };
+enum { LANES_MAX = 64, TIDS_A_STREAM = 1000000 };
 
 struct track { /* one thread of one device */
     int32_t peer, lane;
@@ -91,7 +91,7 @@ static size_t track_for(struct chrome *c, const struct span *s)
         lanes++;
         last = i;
     }
-    if (lanes == LANES_MOST) return last;
+    if (lanes == LANES_MAX) return last;
     c->tracks = arena_grow(c->scratch, c->tracks, c->n_tracks, &c->capacity, sizeof *c->tracks);
     c->tracks[c->n_tracks] = (struct track){.peer = s->peer, .lane = lanes};
     name_track(c, s, c->n_tracks);

@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORDS_MOST = 64, RANKS_MOST = 1 << 20 };
-#define FILE_MOST ((size_t)64 << 20)
+enum { WORDS_MAX = 64, RANKS_MAX = 1 << 20 };
+#define FILE_MAX ((size_t)64 << 20)
 
 struct reader {
     struct arena *arena;
@@ -26,7 +26,7 @@ struct reader {
     const char **hosts; /* distinct */
     int32_t *on_host;   /* ranks on each */
     size_t n_hosts, hosts_capacity, on_host_capacity;
-    const char *columns[WORDS_MOST]; /* of the header; none yet: n_columns 0 */
+    const char *columns[WORDS_MAX]; /* of the header; none yet: n_columns 0 */
     int n_columns;
     int line;
     double *bus; /* reported, one a sample */
@@ -167,10 +167,10 @@ static const char *here(struct reader *r)
     return arena_printf(r->arena, "%s:%d", r->path, r->line);
 }
 
-static int split(char *line, char *word[WORDS_MOST])
+static int split(char *line, char *word[WORDS_MAX])
 {
     int n = 0;
-    for (char *at = line; n < WORDS_MOST;) {
+    for (char *at = line; n < WORDS_MAX;) {
         at += strspn(at, " \t\r");
         if (!*at) break;
         word[n++] = at;
@@ -212,7 +212,7 @@ static enum status rank_line(struct reader *r, char **word, int n, struct error 
             break;
         }
     }
-    if (rank < 0 || rank >= RANKS_MOST || !host)
+    if (rank < 0 || rank >= RANKS_MAX || !host)
         return error_set(err, ERR_INPUT, "%s: not '#  Rank N … on HOST device N [BUS] NAME'",
                          here(r));
     if (!r->out->n_ranks) r->group = (int32_t)group;
@@ -313,7 +313,7 @@ static enum status data_line(struct reader *r, char **word, int n, struct error 
 
 static enum status text_line(struct reader *r, char *line, struct error *err)
 {
-    char *word[WORDS_MOST];
+    char *word[WORDS_MAX];
     int64_t size = 0, count = 0;
     int n = split(without_prefix(line), word);
     if (!n) return OK;
@@ -351,7 +351,7 @@ static enum status lut_name(struct reader *r, struct error *err)
 {
     const char *slash = strrchr(r->path, '/'), *base = slash ? slash + 1 : r->path;
     long ranks = strncmp(base, "AR_GPU", 6) ? 0 : strtol(base + 6, NULL, 10);
-    if (ranks < 2 || ranks > RANKS_MOST)
+    if (ranks < 2 || ranks > RANKS_MAX)
         return error_set(err, ERR_INPUT,
                          "%s: such a table's name tells its ranks: AR_GPU4_… is an all-reduce of 4",
                          r->path);
@@ -479,7 +479,7 @@ enum status import_nccl_tests_read(struct arena *a, const char *path, struct ncc
     char *text = NULL;
     size_t n = 0;
     *out = (struct nccl_tests){.device = "", .version = ""};
-    TRY(file_read(a, path, FILE_MOST, &text, &n, err));
+    TRY(file_read(a, path, FILE_MAX, &text, &n, err));
     bool json = text[strspn(text, " \t\r\n")] == '{';
     TRY(json ? read_json(&r, text, n, err) : read_text(&r, text, n, err));
     return conclude(&r, err);

@@ -128,9 +128,9 @@ struct graph_op {
     const char *name; /* unique: "h.0.mlp.c_fc", gradients "h.0.mlp.c_fc.grad_input" … */
 };
 
-enum { CUT_TENSORS_MOST = 64, GRAPH_EDGES_MAX = 2 };
+enum { CUT_TENSORS_MAX = 64, GRAPH_EDGES_MAX = 2 };
 struct cut {         /* what crosses between two layers, in the order in which it is made */
-    int32_t n;       /* at most CUT_TENSORS_MOST */
+    int32_t n;       /* at most CUT_TENSORS_MAX */
     int32_t *tensor; /* (n) */
 };
 

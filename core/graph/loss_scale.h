@@ -21,8 +21,8 @@ struct loss_scale {
 };
 #define LOSS_SCALE_INITIAL 65536.0
 #define LOSS_SCALE_GROWS_AFTER 2000
-#define LOSS_SCALE_LEAST 0x1p-24f /* it is halved no further, and doubled no further than … */
-#define LOSS_SCALE_MOST 0x1p96f
+#define LOSS_SCALE_MIN 0x1p-24f /* it is halved no further, and doubled no further than … */
+#define LOSS_SCALE_MAX 0x1p96f
 
 /* The numbers of a stage, fp32. FACTOR is what gradients are multiplied by in the step's updates: 1 / scale, NaN where the step is
  * skipped. RATE and ROOT are adamw's, of the update at hand. */
@@ -55,7 +55,7 @@ LOSS_SCALE_FUNCTION void loss_scale_step(float x[LOSS_SCALE_NUMBERS], float over
         x[LOSS_SCALE_ROOT] = (float)sqrt(1 - pow(beta2, updates));
         x[LOSS_SCALE_GOOD] += 1;
         if (grows_after && x[LOSS_SCALE_GOOD] >= (float)grows_after) {
-            x[LOSS_SCALE_NOW] = 2 * now < LOSS_SCALE_MOST ? 2 * now : LOSS_SCALE_MOST;
+            x[LOSS_SCALE_NOW] = 2 * now < LOSS_SCALE_MAX ? 2 * now : LOSS_SCALE_MAX;
             x[LOSS_SCALE_GOOD] = 0;
         }
         return;
@@ -63,7 +63,7 @@ LOSS_SCALE_FUNCTION void loss_scale_step(float x[LOSS_SCALE_NUMBERS], float over
     x[LOSS_SCALE_FACTOR] = nanf("");
     x[LOSS_SCALE_SKIPPED] += 1;
     x[LOSS_SCALE_GOOD] = 0;
-    if (grows_after) x[LOSS_SCALE_NOW] = now / 2 > LOSS_SCALE_LEAST ? now / 2 : LOSS_SCALE_LEAST;
+    if (grows_after) x[LOSS_SCALE_NOW] = now / 2 > LOSS_SCALE_MIN ? now / 2 : LOSS_SCALE_MIN;
 }
 
 #endif

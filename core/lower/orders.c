@@ -100,12 +100,12 @@ static enum status count_calls(const struct lowering *l, struct error *err)
 {
     int64_t calls = 0;
     for (int32_t i = 0; i < l->p->n_stages; i++) calls += 2 * (int64_t)l->p->stages[i].microbatches;
-    if (calls <= SCHEDULE_MOST_OPS) return OK;
+    if (calls <= SCHEDULE_MAX_OPS) return OK;
     return error_set(err, ERR_RESOURCE,
                      "the plan calls its stages %" PRId64 " times a step (two calls a microbatch "
                      "and stage), of which at most %" PRId64
                      " fit in memory: fewer, larger microbatches are needed",
-                     calls, SCHEDULE_MOST_OPS);
+                     calls, SCHEDULE_MAX_OPS);
 }
 
 enum status lower_orders(struct lowering *l, struct error *err)

@@ -26,8 +26,8 @@ static enum status read_dense_layers(const struct node *c, struct model *m, stru
     const struct node *n = model_given(c, "mlp_only_layers");
     if (!n) return OK;
     TRY(node_is(n, NODE_LIST, err));
-    if (n->count > MODEL_DENSE_MOST)
-        return node_error(n, err, "more than %d layers", MODEL_DENSE_MOST);
+    if (n->count > MODEL_DENSE_MAX)
+        return node_error(n, err, "more than %d layers", MODEL_DENSE_MAX);
     for (size_t i = 0; i < n->count; i++) {
         int64_t layer;
         TRY(node_int(n->members[i], 0, MODEL_LAYERS_MAX, &layer, err));

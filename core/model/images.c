@@ -229,8 +229,8 @@ static enum status read_features(const struct node *c, struct model *m, struct e
     for (int32_t i = 0; i < m->n_features; i++) m->features[i] = vgg19[i];
     if (!list) return OK;
     TRY(node_is(list, NODE_LIST, err));
-    if (list->count < 1 || list->count > MODEL_FEATURES_MOST)
-        return node_error(list, err, "must be 1 to %d layers, found %zu", MODEL_FEATURES_MOST,
+    if (list->count < 1 || list->count > MODEL_FEATURES_MAX)
+        return node_error(list, err, "must be 1 to %d layers, found %zu", MODEL_FEATURES_MAX,
                           list->count);
     for (size_t i = 0; i < list->count; i++)
         TRY(read_feature(list->members[i], &m->features[m->n_features++], err));
@@ -244,8 +244,8 @@ static enum status read_classifier(const struct node *c, struct model *m, struct
     if (!list) m->classifier[0] = m->classifier[1] = 4096;
     if (!list) return OK;
     TRY(node_is(list, NODE_LIST, err));
-    if (list->count > MODEL_CLASSIFIER_MOST)
-        return node_error(list, err, "must be at most %d widths, found %zu", MODEL_CLASSIFIER_MOST,
+    if (list->count > MODEL_CLASSIFIER_MAX)
+        return node_error(list, err, "must be at most %d widths, found %zu", MODEL_CLASSIFIER_MAX,
                           list->count);
     for (size_t i = 0; i < list->count; i++)
         TRY(node_int(list->members[i], 1, MODEL_WIDTH_MAX, &m->classifier[m->n_classifier++], err));

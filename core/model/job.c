@@ -120,7 +120,7 @@ static enum status read_batches(const struct node *root, struct job *j, struct e
     return OK;
 }
 
-enum { LAYERS_MOST = 1000000 };
+enum { LAYERS_MAX = 1000000 };
 
 static enum status read_layers(const struct node *root, struct job *j, struct error *err)
 {
@@ -132,7 +132,7 @@ static enum status read_layers(const struct node *root, struct job *j, struct er
         j->layers.by = LAYERS_COARSE;
     else if (n->kind == NODE_SCALAR && !strcmp(n->text, "fine"))
         j->layers.by = LAYERS_FINE;
-    else if (n->kind != NODE_SCALAR || node_int(n, 1, LAYERS_MOST, &number, NULL) != OK)
+    else if (n->kind != NODE_SCALAR || node_int(n, 1, LAYERS_MAX, &number, NULL) != OK)
         return node_error(n, err, "must be coarse, fine or how many layers there shall be");
     else
         j->layers = (struct layers_choice){LAYERS_NUMBER, (int32_t)number};
@@ -152,13 +152,13 @@ static enum status read_precision(const struct node *root, struct job *j, struct
     return node_choice(n, names, &ignored, err);
 }
 
-enum { GROWS_MOST = 1000000 };
+enum { GROWS_MAX = 1000000 };
 
 static enum status read_scale(const struct node *n, double *out, struct error *err)
 {
-    TRY(node_double(n, 0, (double)LOSS_SCALE_MOST, out, err));
-    if (*out >= (double)LOSS_SCALE_LEAST) return OK;
-    return node_error(n, err, "must be at least %g, found '%s'", (double)LOSS_SCALE_LEAST, n->text);
+    TRY(node_double(n, 0, (double)LOSS_SCALE_MAX, out, err));
+    if (*out >= (double)LOSS_SCALE_MIN) return OK;
+    return node_error(n, err, "must be at least %g, found '%s'", (double)LOSS_SCALE_MIN, n->text);
 }
 
 static enum status read_loss_scale(const struct node *root, struct job *j, struct error *err)
@@ -178,7 +178,7 @@ static enum status read_loss_scale(const struct node *root, struct job *j, struc
         TRY(node_is(n, NODE_MAP, err));
         TRY(node_keys(n, keys, err));
         if (given(n, "initial")) TRY(read_scale(node_get(n, "initial"), &s.initial, err));
-        TRY(node_get_int(n, "grows_after", 1, GROWS_MOST, &s.grows_after, err));
+        TRY(node_get_int(n, "grows_after", 1, GROWS_MAX, &s.grows_after, err));
     }
     j->loss_scale = s;
     return OK;

@@ -74,7 +74,7 @@ static void find_live(struct view *v)
     int64_t bytes = 0;
     for (int32_t i = 0; i < g->n_forward; i++) {
         const struct graph_op *op = &g->ops[i];
-        v->in_bytes[i] = n > CUT_TENSORS_MOST ? -1 : bytes;
+        v->in_bytes[i] = n > CUT_TENSORS_MAX ? -1 : bytes;
         for (int32_t k = 0; k < op->n_outputs; k++)
             if (last[op->output[k]] > i) n++, bytes += graph_tensor_bytes(g, op->output[k]);
         for (int32_t k = 0; k < op->n_inputs; k++) {

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LAYERS_MOST = 4096, CARDS_MOST = 64, COUNTS_MOST = 16 };
-#define ELEMENTS_MOST (INT64_C(1) << 40)
+enum { LAYERS_MAX = 4096, CARDS_MAX = 64, COUNTS_MAX = 16 };
+#define ELEMENTS_MAX (INT64_C(1) << 40)
 
 static enum status list_of(const struct node *map, const char *key, size_t most,
                            const struct node **out, struct error *err)
@@ -22,12 +22,12 @@ static enum status read_cards(struct arena *a, const struct node *config, struct
                               struct error *err)
 {
     const struct node *list;
-    TRY(list_of(config, "tensor_parallel", COUNTS_MOST, &list, err));
+    TRY(list_of(config, "tensor_parallel", COUNTS_MAX, &list, err));
     m->n_cards = (int32_t)list->count;
     m->cards = ARENA_ARRAY(a, int32_t, list->count);
     for (int32_t i = 0; i < m->n_cards; i++) {
         int64_t cards;
-        TRY(node_int(list->members[i], 1, CARDS_MOST, &cards, err));
+        TRY(node_int(list->members[i], 1, CARDS_MAX, &cards, err));
         if (i && cards <= m->cards[i - 1])
             return node_error(list->members[i], err, "must ascend: %" PRId64 " after %" PRId32,
                               cards, m->cards[i - 1]);
@@ -41,13 +41,13 @@ static enum status read_shares(struct arena *a, const struct node *layer, const 
                                struct error *err)
 {
     const struct node *list;
-    TRY(list_of(layer, key, COUNTS_MOST, &list, err));
+    TRY(list_of(layer, key, COUNTS_MAX, &list, err));
     if ((int32_t)list->count != m->n_cards)
         return node_error(list, err, "has %zu sizes for %" PRId32 " numbers of cards", list->count,
                           m->n_cards);
     int64_t *elements = ARENA_ARRAY(a, int64_t, list->count);
     for (int32_t i = 0; i < m->n_cards; i++)
-        TRY(node_int(list->members[i], 0, ELEMENTS_MOST, &elements[i], err));
+        TRY(node_int(list->members[i], 0, ELEMENTS_MAX, &elements[i], err));
     *out = (struct shares){m->n_cards, m->cards, elements};
     return OK;
 }
@@ -64,7 +64,7 @@ static enum status read_layer(struct arena *a, const struct node *n, bool last,
     TRY(node_need(n, "cost", &at, err));
     TRY(node_text(at, &l->cost, err));
     TRY(node_need(n, "output", &at, err));
-    TRY(node_int(at, 0, ELEMENTS_MOST, &l->output, err));
+    TRY(node_int(at, 0, ELEMENTS_MAX, &l->output, err));
     if (!l->output != last)
         return node_error(at, err,
                           last ? "the last layer gives the loss: its output must be 0"
@@ -88,7 +88,7 @@ enum status measured_model_read(struct arena *a, const struct node *config, stru
     TRY(node_need(config, "sequence_length", &n, err));
     TRY(node_int(n, 1, 1 << 27, &m->sequence_length, err));
     TRY(read_cards(a, config, m, err));
-    TRY(list_of(config, "layers", LAYERS_MOST, &n, err));
+    TRY(list_of(config, "layers", LAYERS_MAX, &n, err));
     m->n_layers = (int32_t)n->count;
     m->layers = ARENA_ARRAY(a, struct measured_layer, n->count);
     for (int32_t i = 0; i < m->n_layers; i++)

@@ -34,9 +34,9 @@
 #include "core/graph/graph.h"
 
 enum {
-    MODEL_DENSE_MOST = 64,
-    MODEL_FEATURES_MOST = 64,
-    MODEL_CLASSIFIER_MOST = 8,
+    MODEL_DENSE_MAX = 64,
+    MODEL_FEATURES_MAX = 64,
+    MODEL_CLASSIFIER_MAX = 8,
     FEATURE_MAX_POOL = 0,
     FEATURE_AVG_POOL = -1
 };
@@ -54,7 +54,7 @@ struct model {
     /* vgg: channels of each convolution in order, or FEATURE_*_POOL; widths of the classifier's hidden layers; groups of a
      * group norm behind each convolution, 0: none */
     int32_t n_features, n_classifier, norm_groups;
-    int64_t features[MODEL_FEATURES_MOST], classifier[MODEL_CLASSIFIER_MOST];
+    int64_t features[MODEL_FEATURES_MAX], classifier[MODEL_CLASSIFIER_MAX];
     bool relu; /* hidden_act of vit: relu; else gelu */
     double norm_eps, rope_theta, init_std;
     int64_t experts; /* of each layer that has them; 0: none */
@@ -64,7 +64,7 @@ struct model {
     double capacity_factor; /* 0: every row finds room */
     bool renormalise;       /* the chosen gates sum to 1 */
     int32_t n_dense_layers; /* that have none all the same (mlp_only_layers) */
-    int32_t dense_layers[MODEL_DENSE_MOST];
+    int32_t dense_layers[MODEL_DENSE_MAX];
     double aux_loss;  /* router_aux_loss_coef: kept, not trained */
     int64_t segments; /* bert: token types */
     /* What the config says, and what the job asks for: of hidden states before they are added to the residual stream, and

@@ -21,7 +21,7 @@
  *       stages: [{layers: …, device: c.0}, {layers: …, device: d.0}, {layers: …, device: d.0}, {layers: …, device: c.0}]
  *   job: {…}
  *   cluster: {…}
- * recompute: true, blocks or selective, see enum recompute. zero: 1, 2 or 3, see ZERO_MOST.
+ * recompute: true, blocks or selective, see enum recompute. zero: 1, 2 or 3, see ZERO_MAX.
  * warmup: forwards in flight, the first backward included (1F1B: stages behind it + 1, the default);
  * microbatches means GPipe. bucket: gradients of a data-parallel group are reduced in buckets of
  * about so many bytes as the last backward yields them; absent: all at once after it.
@@ -72,7 +72,7 @@ enum recompute {
  * who keep the same part of a parameter and have a term of its gradient each, over all replicas; what one alone keeps or all
  * compute alike stays as it is. There 3 is refused: `gather` (core/sharding/sharding.h) keeps parameters in parts for all. Replicas that
  * keep a parameter in different parts go with no zero at all: that is refused too. */
-enum { ZERO_MOST = 3 };
+enum { ZERO_MAX = 3 };
 
 struct plan_stage {
     int32_t first_layer, last_layer; /* inclusive */
@@ -88,7 +88,7 @@ struct plan_stage {
     const char *order; /* NULL: from warmup */
     enum recompute recompute;
     int64_t bucket_bytes; /* 0: one bucket after the last backward; zero 3: a layer each */
-    int32_t zero; /* 0 … ZERO_MOST: what is divided over the replicas that hold the same layers */
+    int32_t zero; /* 0 … ZERO_MAX: what is divided over the replicas that hold the same layers */
     int32_t receive_ahead; /* >= 1; default 2 */
     int32_t line, column;  /* where the file says so, for messages; 0 where made */
 };

@@ -173,7 +173,7 @@ static enum status read_stage(struct reader *r, const struct node *n, struct pla
     TRY(read_recompute(n, s, r->err));
     TRY(node_get_quantity(n, "bucket", QUANTITY_BYTES, 1, BUCKET_MAX_BYTES, &bucket, r->err));
     s->bucket_bytes = (int64_t)llround(bucket);
-    TRY(get_count(n, "zero", 0, ZERO_MOST, &s->zero, r->err));
+    TRY(get_count(n, "zero", 0, ZERO_MAX, &s->zero, r->err));
     return get_count(n, "receive_ahead", 1, RECEIVE_AHEAD_MAX, &s->receive_ahead, r->err);
 }
 

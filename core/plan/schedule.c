@@ -89,7 +89,7 @@ static int32_t step_published(double transfer, double t_max)
 static int32_t step_ceil(double next_time, double transfer, double period)
 {
     double n = ceil((next_time + 2 * transfer) / period - 1e-9);
-    return n < 1 ? 1 : n > SCHEDULE_MOST_MICROBATCHES ? SCHEDULE_MOST_MICROBATCHES : (int32_t)n;
+    return n < 1 ? 1 : n > SCHEDULE_MAX_MICROBATCHES ? SCHEDULE_MAX_MICROBATCHES : (int32_t)n;
 }
 
 void schedule_warmup(const struct schedule_spec *s, int32_t *out)
@@ -208,13 +208,13 @@ static enum status check_spec(const struct schedule_spec *s, int32_t *chunks, st
     const char *name = kinds[s->kind].name;
     int32_t own = kinds[s->kind].chunks;
     *chunks = s->n_chunks ? s->n_chunks : own ? own : 2;
-    if (s->n_devices < 1 || s->n_devices > SCHEDULE_MOST_DEVICES)
+    if (s->n_devices < 1 || s->n_devices > SCHEDULE_MAX_DEVICES)
         return error_set(err, ERR_INPUT, "%s: %" PRId32 " devices: expected 1 … %d", name,
-                         s->n_devices, SCHEDULE_MOST_DEVICES);
-    if (s->n_microbatches < 1 || s->n_microbatches > SCHEDULE_MOST_MICROBATCHES)
+                         s->n_devices, SCHEDULE_MAX_DEVICES);
+    if (s->n_microbatches < 1 || s->n_microbatches > SCHEDULE_MAX_MICROBATCHES)
         return error_set(err, ERR_INPUT, "%s: %" PRId32 " microbatches: expected 1 … %d", name,
-                         s->n_microbatches, SCHEDULE_MOST_MICROBATCHES);
-    if (own ? *chunks != own : *chunks < 2 || *chunks > SCHEDULE_MOST_CHUNKS)
+                         s->n_microbatches, SCHEDULE_MAX_MICROBATCHES);
+    if (own ? *chunks != own : *chunks < 2 || *chunks > SCHEDULE_MAX_CHUNKS)
         return error_set(err, ERR_INPUT, "%s: %" PRId32 " chunks a device: expected %s", name,
                          *chunks,
                          own == 1   ? "1"
@@ -228,11 +228,11 @@ static enum status check_spec(const struct schedule_spec *s, int32_t *chunks, st
                          s->n_microbatches, s->n_devices);
     if (s->warmup && !has_warmup(s->kind))
         return error_set(err, ERR_INPUT, "%s has no warm-up counts to be given", name);
-    if (3 * (int64_t)s->n_devices * *chunks > SCHEDULE_MOST_OPS / s->n_microbatches)
+    if (3 * (int64_t)s->n_devices * *chunks > SCHEDULE_MAX_OPS / s->n_microbatches)
         return error_set(err, ERR_INPUT,
                          "%s: %" PRId32 " devices × %" PRId32 " chunks × %" PRId32
                          " microbatches are more than %" PRId64 " operations",
-                         name, s->n_devices, *chunks, s->n_microbatches, SCHEDULE_MOST_OPS);
+                         name, s->n_devices, *chunks, s->n_microbatches, SCHEDULE_MAX_OPS);
     return check_numbers(s, err);
 }
 

@@ -74,9 +74,9 @@ int32_t schedule_kind_chunks(enum schedule_kind k);            /* 0: any >= 2 */
 bool schedule_kind_splits(enum schedule_kind k);               /* always I and W */
 
 /* Bounds of what schedule_make and schedule_parse take. */
-enum { SCHEDULE_MOST_DEVICES = 100000, SCHEDULE_MOST_CHUNKS = 1000 };
-#define SCHEDULE_MOST_MICROBATCHES 10000000
-#define SCHEDULE_MOST_OPS INT64_C(100000000)
+enum { SCHEDULE_MAX_DEVICES = 100000, SCHEDULE_MAX_CHUNKS = 1000 };
+#define SCHEDULE_MAX_MICROBATCHES 10000000
+#define SCHEDULE_MAX_OPS INT64_C(100000000)
 
 struct schedule_spec {
     enum schedule_kind kind;

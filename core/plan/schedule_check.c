@@ -66,7 +66,7 @@ static enum status check_counts(struct check *k)
                          " microbatches: expected 1 or more of each",
                          s->n_devices, s->n_chunks, s->n_microbatches);
     int64_t stages = (int64_t)s->n_devices * s->n_chunks, ops = schedule_ops(s);
-    if (stages > INT32_MAX / 4 || ops > 3 * SCHEDULE_MOST_OPS ||
+    if (stages > INT32_MAX / 4 || ops > 3 * SCHEDULE_MAX_OPS ||
         stages > (2 * ops + 1024) / s->n_microbatches)
         return error_set(k->err, ERR_INPUT,
                          "%" PRId64 " operations for %" PRId64 " stages and %" PRId32

@@ -44,7 +44,7 @@ static enum status read_op(struct reader *r, struct schedule_op *out)
 {
     int column = r->column;
     int64_t chunk, microbatch;
-    TRY(number(r, "chunk", SCHEDULE_MOST_CHUNKS - 1, &chunk));
+    TRY(number(r, "chunk", SCHEDULE_MAX_CHUNKS - 1, &chunk));
     (chunk < 0 ? &r->without_chunk : &r->with_chunk)[0] = true;
     if (r->with_chunk && r->without_chunk)
         return COMPLAIN(r, column,
@@ -65,7 +65,7 @@ static enum status read_op(struct reader *r, struct schedule_op *out)
                         shown);
     }
     take(r);
-    TRY(number(r, "microbatch", SCHEDULE_MOST_MICROBATCHES - 1, &microbatch));
+    TRY(number(r, "microbatch", SCHEDULE_MAX_MICROBATCHES - 1, &microbatch));
     if (microbatch < 0)
         return COMPLAIN(r, r->column, "expected the number of a microbatch after %c", letter);
     if (*r->at && !strchr(" \t\r\n,|#", *r->at))
@@ -128,8 +128,8 @@ static enum status read_lanes(struct reader *r)
                 return COMPLAIN(r, column, "device %" PRId32 " has no operations", r->s->n_devices);
             continue; /* an empty line */
         }
-        if (r->s->n_devices == SCHEDULE_MOST_DEVICES)
-            return COMPLAIN(r, column, "more than %d devices", SCHEDULE_MOST_DEVICES);
+        if (r->s->n_devices == SCHEDULE_MAX_DEVICES)
+            return COMPLAIN(r, column, "more than %d devices", SCHEDULE_MAX_DEVICES);
         r->s->lanes = arena_grow(r->a, r->s->lanes, (size_t)r->s->n_devices, &r->lane_capacity,
                                  sizeof *r->s->lanes);
         r->s->lanes[r->s->n_devices++] = l;

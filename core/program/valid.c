@@ -458,7 +458,7 @@ static enum status check_all(struct valid *c)
              p->sequence_length >= 1,
          "sizes out of range");
     NEED(in(p->optimizer.kind, OPTIMIZER_SGD + 1), "unknown optimizer");
-    NEED(p->loss_scale.initial >= 0 && p->loss_scale.initial <= (double)LOSS_SCALE_MOST &&
+    NEED(p->loss_scale.initial >= 0 && p->loss_scale.initial <= (double)LOSS_SCALE_MAX &&
              p->loss_scale.grows_after >= 0,
          "loss scale out of range");
     for (int32_t i = 0; i < p->n_devices; i++) {

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RATIOS_MOST = 64, RULES_MOST = 1 << 16 };
+enum { RATIOS_MAX = 64, RULES_MAX = 1 << 16 };
 
 static enum status read_mesh(const struct node *n, struct sharding *s, struct error *err)
 {
@@ -37,8 +37,8 @@ static enum status read_ratios(struct arena *a, const struct node *n, struct sha
     size_t devices = (size_t)s->n_devices, vectors = 1;
     if (n) {
         TRY(node_is(n, NODE_LIST, err));
-        if (n->count < 1 || n->count > RATIOS_MOST)
-            return node_error(n, err, "%zu vectors; 1 to %d are possible", n->count, RATIOS_MOST);
+        if (n->count < 1 || n->count > RATIOS_MAX)
+            return node_error(n, err, "%zu vectors; 1 to %d are possible", n->count, RATIOS_MAX);
         vectors = n->count;
     }
     double *ratios = ARENA_ARRAY(a, double, vectors *devices);
@@ -143,8 +143,8 @@ static enum status read_rules(struct arena *a, const struct node *n, const struc
     *out = NULL, *n_out = 0;
     if (!n) return OK;
     TRY(node_is(n, NODE_LIST, err));
-    if (n->count > RULES_MOST)
-        return node_error(n, err, "%zu rules; %d are possible", n->count, RULES_MOST);
+    if (n->count > RULES_MAX)
+        return node_error(n, err, "%zu rules; %d are possible", n->count, RULES_MAX);
     struct sharding_rule *rules = ARENA_ARRAY(a, struct sharding_rule, n->count);
     for (size_t i = 0; i < n->count; i++)
         TRY(operators ? read_operator(n->members[i], s, &rules[i], err)
@@ -186,8 +186,8 @@ static enum status read_ways(struct arena *a, const struct node *n, struct shard
 {
     if (!n) return OK;
     TRY(node_is(n, NODE_LIST, err));
-    if (n->count > RULES_MOST)
-        return node_error(n, err, "%zu rules; %d are possible", n->count, RULES_MOST);
+    if (n->count > RULES_MAX)
+        return node_error(n, err, "%zu rules; %d are possible", n->count, RULES_MAX);
     struct sharding_way *ways = ARENA_ARRAY(a, struct sharding_way, n->count);
     for (size_t i = 0; i < n->count; i++) TRY(read_way(n->members[i], &ways[i], err));
     s->ways = ways, s->n_ways = (int32_t)n->count;

@@ -14,7 +14,7 @@
  * depends on the plan, and the error is on the slow side. Measured on a small GPT's iteration: cold 4 to 5 % too slow, all
  * operands warm 6 to 8 % too fast, the first operand alone warm within 2 % there and 10 % too fast in fp64. */
 
-enum { ALIGN = 64, REGION_MOST = 64 << 20, UPDATE_MOST = 32 << 20, SWEEP = 32 << 20 };
+enum { ALIGN = 64, REGION_MAX = 64 << 20, UPDATE_MAX = 32 << 20, SWEEP = 32 << 20 };
 static int64_t align(int64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
 struct maker {
@@ -96,12 +96,12 @@ static void measure(struct maker *m, const struct program_op *op)
     for (int32_t i = 0; i < op->shapes.n_outputs; i++)
         outputs += align(bytes_of(&op->shapes.output[i], output_type(m, op, i)));
     if (is_update(op->kind)) {
-        m->update = extended(m->update, update, UPDATE_MOST);
+        m->update = extended(m->update, update, UPDATE_MAX);
         if (!op->attrs.narrows) outputs = 0;
     } else {
-        m->operands = extended(m->operands, operands, REGION_MOST);
+        m->operands = extended(m->operands, operands, REGION_MAX);
     }
-    m->outputs = extended(m->outputs, outputs, REGION_MOST);
+    m->outputs = extended(m->outputs, outputs, REGION_MAX);
     if (ids > m->ids) m->ids = ids;
     int32_t gates = op_gates_input(op->kind);
     if (gates >= 0) {

@@ -15,7 +15,7 @@
 
 #define PREFIX "step-"
 #define STEP_FORMAT PREFIX "%08" PRId64
-#define STEP_DIGITS_MOST 18
+#define STEP_DIGITS_MAX 18
 #define TEMPORARY ".tmp"
 #define ATTEMPTS 100
 
@@ -29,7 +29,7 @@ static int64_t step_of(const char *name)
 {
     char again[32];
     size_t prefix = strlen(PREFIX), n = strlen(name);
-    if (strncmp(name, PREFIX, prefix) != 0 || n > prefix + STEP_DIGITS_MOST) return -1;
+    if (strncmp(name, PREFIX, prefix) != 0 || n > prefix + STEP_DIGITS_MAX) return -1;
     int64_t step = strtoll(name + prefix, NULL, 10);
     snprintf(again, sizeof again, STEP_FORMAT, step);
     return step < 0 || strcmp(name, again) != 0 ? -1 : step;

@@ -257,7 +257,7 @@ static enum status read_scale(const struct node *root, struct checkpoint *c, str
 {
     const struct node *map = node_get(root, "loss_scale"), *n;
     for (int i = 0; map && i < 3; i++) {
-        double x, most = i == LOSS_SCALE_NOW ? (double)LOSS_SCALE_MOST : (double)c->step;
+        double x, most = i == LOSS_SCALE_NOW ? (double)LOSS_SCALE_MAX : (double)c->step;
         TRY(node_need(map, scale_key[i], &n, err));
         TRY(node_double(n, 0, most, &x, err));
         c->scale[i] = (float)x;

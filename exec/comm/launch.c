@@ -28,7 +28,7 @@
 #include <unistd.h>
 
 #define CANNOT_EXEC 127
-#define RANKS_MOST 4096
+#define RANKS_MAX 4096
 /* For mpirun to end its ranks after SIGTERM, before SIGKILL; and itself, when it has none left. */
 #define PATIENCE_MS 5000
 #define START_MS 60000 /* for mpirun to have ranks */
@@ -456,9 +456,9 @@ static enum status open_pipes(int from[2], int to[2], struct error *err)
 
 enum status launch_ranks(int32_t n, char *const *argv, struct error *err)
 {
-    if (n < 1 || n > RANKS_MOST)
+    if (n < 1 || n > RANKS_MAX)
         return error_set(err, ERR_INPUT, "%" PRId32 " ranks: 1 to %d can be started on one host", n,
-                         RANKS_MOST);
+                         RANKS_MAX);
     int from[2], to[2], how = 0; /* of stdout, of stderr */
     TRY(open_pipes(from, to, err));
     struct arena *a = arena_new();

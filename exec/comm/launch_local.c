@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define RANKS_MOST 64
+#define RANKS_MAX 64
 #define LOOK_NS 2000000
 
 static struct {
@@ -34,8 +34,8 @@ int launch_local_open(void)
 
 struct children {
     int32_t n, running;
-    pid_t pid[RANKS_MOST];    /* 0: has ended */
-    bool stopped[RANKS_MOST]; /* by a signal: it does not end by itself */
+    pid_t pid[RANKS_MAX];    /* 0: has ended */
+    bool stopped[RANKS_MAX]; /* by a signal: it does not end by itself */
     int32_t failed;           /* rank, -1 */
     int how;                  /* of that one */
     int32_t other; /* one that neither ended well, nor for want of a peer, nor like it; -1 */
@@ -134,8 +134,8 @@ enum status launch_local(int32_t n, local_rank *body, void *owner, double limit_
                          struct error *err)
 {
     struct children c = {.n = n, .failed = -1, .other = -1};
-    if (n < 1 || n > RANKS_MOST)
-        return error_set(err, ERR_INPUT, "%" PRId32 " ranks: 1 to %d can be forked", n, RANKS_MOST);
+    if (n < 1 || n > RANKS_MAX)
+        return error_set(err, ERR_INPUT, "%" PRId32 " ranks: 1 to %d can be forked", n, RANKS_MAX);
     int fd = memfd_create("musher-ranks", MFD_CLOEXEC);
     if (fd < 0)
         return error_set(err, ERR_RESOURCE, "cannot make a file for ranks to meet in: %s",

@@ -237,10 +237,10 @@ static enum status join(struct comm *c, struct error *err)
     struct local *x = c->state = ARENA_ARRAY(c->a, struct local, 1);
     c->rank = launch_rank();
     c->size = launch_size();
-    if (c->size > LOCAL_RANKS_MOST || c->rank >= c->size)
+    if (c->size > LOCAL_RANKS_MAX || c->rank >= c->size)
         return error_set(err, ERR_INPUT,
                          "rank %" PRId32 " of %" PRId32 ": at most %d can meet here", c->rank,
-                         c->size, LOCAL_RANKS_MOST);
+                         c->size, LOCAL_RANKS_MAX);
     *x = (struct local){.a = arena_new(), .fd = -1, .dead = -1};
     x->peers = ARENA_ARRAY(x->a, struct peer, (size_t)c->size);
     for (int32_t i = 0; i < c->size; i++) {

@@ -5,7 +5,7 @@
 #include "exec/comm/transport.h"
 
 #define LOCAL_PIPE_BYTES (256 << 10)
-#define LOCAL_RANKS_MOST 64
+#define LOCAL_RANKS_MAX 64
 
 enum { LOCAL_NOT_YET, LOCAL_HERE, LOCAL_LEFT }; /* a rank's state */
 
@@ -17,7 +17,7 @@ struct pipe {
 struct room {
     _Atomic int32_t size; /* as the first rank said */
     _Atomic int32_t joined;
-    _Atomic int32_t state[LOCAL_RANKS_MOST];
+    _Atomic int32_t state[LOCAL_RANKS_MAX];
     struct pipe pipe[]; /* (size, size) from, to */
 };
 

@@ -69,17 +69,17 @@ static void end_mpi(void)
     comm_watch_end(&nobody);
 }
 
-enum { KEPT_MOST = 8 };
+enum { KEPT_MAX = 8 };
 struct kept {
     int n;
-    char path[KEPT_MOST][4096];
+    char path[KEPT_MAX][4096];
 };
 
 static int note_module(struct dl_phdr_info *about, size_t size, void *owner)
 {
     struct kept *k = owner;
     (void)size;
-    if (k->n < KEPT_MOST && strstr(about->dlpi_name, "mca_pmix"))
+    if (k->n < KEPT_MAX && strstr(about->dlpi_name, "mca_pmix"))
         snprintf(k->path[k->n++], sizeof k->path[0], "%s", about->dlpi_name);
     return 0;
 }

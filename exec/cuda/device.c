@@ -84,7 +84,7 @@ static bool device_unfinished(struct backend *b) { return device_of(b)->unfinish
 
 struct rest { /* what is looked at, of nobody but the thread that looks */
     int32_t n;
-    cudaStream_t stream[STREAMS_MOST];
+    cudaStream_t stream[STREAMS_MAX];
     int64_t until_ns;
     bool rests;
 };
@@ -178,7 +178,7 @@ static enum status set_up(struct backend *b, int32_t device, struct error *err)
     void *faults = NULL;
     int least = 0, most = 0;
     int32_t first = 0;
-    size_t bytes = STREAMS_MOST * sizeof *d->faults;
+    size_t bytes = STREAMS_MAX * sizeof *d->faults;
     TRY(learn(b, device, err));
     entered = -1;
     TRY(cuda_enter(b, err));

@@ -13,7 +13,7 @@
 
 #include <stdatomic.h>
 
-enum { STREAMS_MOST = 1024, EVENT_BLOCK = 1024, EVENT_BLOCKS = 1024 };
+enum { STREAMS_MAX = 1024, EVENT_BLOCK = 1024, EVENT_BLOCKS = 1024 };
 
 struct cuda_event {
     cudaEvent_t event;
@@ -31,8 +31,8 @@ struct cuda_device {
     int priority; /* of all streams but the first: the most urgent that the device has */
     int64_t pitch_most; /* bytes from one row to the next that a copy of rows takes */
     _Atomic bool abandoned, unfinished; /* unfinished: a library is at work on a thread of its own; set too where abandoned */
-    struct cuda_context *contexts[STREAMS_MOST];
-    struct cuda_fault *faults;               /* (STREAMS_MOST) pinned */
+    struct cuda_context *contexts[STREAMS_MAX];
+    struct cuda_fault *faults;               /* (STREAMS_MAX) pinned */
     struct cuda_event *events[EVENT_BLOCKS]; /* blocks of EVENT_BLOCK */
     _Atomic int32_t n_contexts, n_events;
     struct timeline timeline;

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define DRIVER_LEAST 12050 /* the first whose green contexts have streams */
+#define DRIVER_MIN 12050 /* the first whose green contexts have streams */
 #define OTHERWISE "; without `multiprocessors`, a slowdown emulates on the virtual clock alone"
 
 #if CUDA_VERSION >= 13000 /* whose resource says how multiprocessors part */
@@ -42,7 +42,7 @@ static enum status find_call(const char *name, void *out, struct error *err)
     enum cudaDriverEntryPointQueryResult how = cudaDriverEntryPointSuccess;
     void *at = NULL;
     cudaError_t e =
-        cudaGetDriverEntryPointByVersion(name, &at, DRIVER_LEAST, cudaEnableDefault, &how);
+        cudaGetDriverEntryPointByVersion(name, &at, DRIVER_MIN, cudaEnableDefault, &how);
     if (e == cudaSuccess && at && how == cudaDriverEntryPointSuccess) {
         memcpy(out, &at, sizeof at);
         return OK;

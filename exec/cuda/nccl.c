@@ -39,7 +39,7 @@
 #include <time.h>
 
 #define LIBRARY "libnccl.so.2"
-#define VERSION_LEAST 21400  /* the first whose communicators need not block */
+#define VERSION_MIN 21400  /* the first whose communicators need not block */
 #define VERSION_ABORTS 22200 /* the first whose groups abort */
 #define NS_PER_S 1e9
 #define LOOKS_AT_ONCE 200 /* polls before it sleeps between them … */
@@ -93,9 +93,9 @@ static enum status load(int32_t *version, struct error *err)
     enum status status = find_calls(handle, err);
     if (status == OK && lib.ncclGetVersion(&number) != ncclSuccess)
         status = error_set(err, ERR_RESOURCE, "%s does not tell its version", file_name());
-    if (status == OK && number < VERSION_LEAST)
+    if (status == OK && number < VERSION_MIN)
         status = error_set(err, ERR_RESOURCE, "%s is NCCL version %d; %d is needed at least",
-                           file_name(), number, VERSION_LEAST);
+                           file_name(), number, VERSION_MIN);
     if (status != OK) dlclose(handle); /* else it stays until the process ends */
     *version = number;
     return status;

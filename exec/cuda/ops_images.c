@@ -1,6 +1,6 @@
 /* exec/cuda/ops_images.c - convolutions as products of columns (exec/cuda/kernels_images.h, blas.h), and pooling.
  *
- * What a kernel sees at each place is a column (Chellapilla et al. 2006); as many pictures at once as COLUMNS_MOST bytes of columns
+ * What a kernel sees at each place is a column (Chellapilla et al. 2006); as many pictures at once as COLUMNS_MAX bytes of columns
  * take, but one at least, and their products are one batch. A kernel of one element that steps one element sees x itself,
  * and nothing is copied: half of a residual network's convolutions. The gradient of the weight is a product a picture, in
  * scratch, and these are added like rows of a matrix, so the batch is cut by their size as well. How many pictures go at once
@@ -16,7 +16,7 @@
 cuda_op cuda_op_conv2d, cuda_op_conv2d_grad, cuda_op_conv2d_weight_grad, cuda_op_max_pool2d,
     cuda_op_max_pool2d_grad, cuda_op_avg_pool2d, cuda_op_avg_pool2d_grad;
 
-enum { COLUMNS_MOST = 64 << 20, ALIGN = 256 };
+enum { COLUMNS_MAX = 64 << 20, ALIGN = 256 };
 
 struct conv {
     struct cuda_window window;
@@ -83,7 +83,7 @@ static enum status conv_of(const struct op_call *c, const struct shape *x,
 /* Pictures at once, each taking so many bytes of scratch. */
 static int64_t pictures_at_once(const struct conv *v, int64_t each)
 {
-    return most(1, least(v->window.b, COLUMNS_MOST / most(1, each)));
+    return most(1, least(v->window.b, COLUMNS_MAX / most(1, each)));
 }
 
 /* Columns of `b` pictures from the given one on, which v then is about. */

@@ -24,8 +24,8 @@ static enum status stream_make(struct backend *b, int32_t *out, struct error *er
 {
     struct cuda_device *d = b->state;
     int32_t n = d->n_contexts;
-    if (n == STREAMS_MOST)
-        return error_set(err, ERR_RESOURCE, "%s: more than %d streams", d->name, STREAMS_MOST);
+    if (n == STREAMS_MAX)
+        return error_set(err, ERR_RESOURCE, "%s: more than %d streams", d->name, STREAMS_MAX);
     TRY(cuda_enter(b, err));
     struct cuda_context *x = arena_alloc(d->arena, 1, sizeof *x);
     *x = (struct cuda_context){.multiprocessors = d->multiprocessors,

@@ -22,7 +22,7 @@
 
 enum {
     BUFFER_BYTES = 1 << 20,
-    BUFFERS_MOST = 256 /* with CUPTI at a time; beyond them it drops records, and says how many */
+    BUFFERS_MAX = 256 /* with CUPTI at a time; beyond them it drops records, and says how many */
 };
 
 static const CUpti_ActivityKind kinds[] = {
@@ -87,7 +87,7 @@ static void CUPTIAPI buffer_requested(uint8_t **buffer, size_t *bytes, size_t *m
     void *b = buffers.spare;
     if (b) {
         buffers.spare = buffers.spare->next;
-    } else if (buffers.n < BUFFERS_MOST) {
+    } else if (buffers.n < BUFFERS_MAX) {
         if (!buffers.arena) buffers.arena = arena_new();
         b = arena_alloc(buffers.arena, BUFFER_BYTES, 1);
         buffers.n++;

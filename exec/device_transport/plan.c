@@ -18,7 +18,7 @@
 
 /* NCCL 2.28 starts grouped broadcasts as one where none is more than so many times the first. */
 #define DEVICE_FORM_SPREAD 4
-#define NAMES_MOST 8 /* of a clique, for errors */
+#define NAMES_MAX 8 /* of a clique, for errors */
 
 /* ---- bundles ---------------------------------------------------------------------------------- */
 
@@ -134,15 +134,15 @@ static int32_t rank_in(const struct talk *t, int32_t device)
 static const char *names(struct arena *a, const struct program *p, const int32_t *device, int32_t n)
 {
     const char *text = "";
-    for (int32_t i = 0; i < n && i < NAMES_MOST; i++) {
+    for (int32_t i = 0; i < n && i < NAMES_MAX; i++) {
         bool more =
-            i + 1 < n && i + 1 < NAMES_MOST && program_same_host(p, device[i], device[i + 1]);
+            i + 1 < n && i + 1 < NAMES_MAX && program_same_host(p, device[i], device[i + 1]);
         text = arena_printf(a, "%s%s%s", text, i ? ", " : "",
                             more ? p->devices[device[i]].name
                                  : program_device_told(p, device[i]).text);
     }
-    return n <= NAMES_MOST ? text
-                           : arena_printf(a, "%s and %" PRId32 " more", text, n - NAMES_MOST);
+    return n <= NAMES_MAX ? text
+                           : arena_printf(a, "%s and %" PRId32 " more", text, n - NAMES_MAX);
 }
 
 /* Devices by rank: member i of ZeRO's groups has part i + 1. */

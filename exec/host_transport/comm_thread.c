@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #define NS_PER_MS 1000000
-#define POLL_LEAST_NS 20000            /* while our bytes are on their way; doubles up to … */
-#define POLL_MOST_NS 1000000           /* … this where bells ring, */
+#define POLL_MIN_NS 20000            /* while our bytes are on their way; doubles up to … */
+#define POLL_MAX_NS 1000000           /* … this where bells ring, */
 #define POLL_REMOTE_NS 50000           /* and this where none does */
 #define POLL_DEVICE_NS 20000           /* a device's event is awaited */
 #define POLL_IDLE_NS (200 * NS_PER_MS) /* nothing under way, and a bell */
@@ -307,7 +307,7 @@ static void sleep_a_while(struct mover *m, uint32_t seen, int64_t *pause_ns)
     } else if (comm_sending(m->comm)) {
         nudge(m);
         most = *pause_ns;
-        if (*pause_ns < POLL_MOST_NS) *pause_ns *= 2;
+        if (*pause_ns < POLL_MAX_NS) *pause_ns *= 2;
     }
     if (m->bounce && most > POLL_DEVICE_NS && bounce_waiting(m->bounce)) most = POLL_DEVICE_NS;
     int64_t until = now + most;
@@ -344,7 +344,7 @@ static void *mover_main(void *argument)
     struct error e = {.code = OK};
     clock_sleep_sharply();
     if (m->emulated) m->real_time = clock_real_time(true, PRIORITY);
-    int64_t pause_ns = POLL_LEAST_NS;
+    int64_t pause_ns = POLL_MIN_NS;
     for (;;) {
         uint32_t seen = comm_rung(m->comm);
         bool progress = take_orders(m);
@@ -354,7 +354,7 @@ static void *mover_main(void *argument)
             break;
         }
         if (progress) {
-            pause_ns = POLL_LEAST_NS;
+            pause_ns = POLL_MIN_NS;
             continue;
         }
         if (obey(m)) break;

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { TURN_LEAST = 4096, TURN_MOST = 65536, TURNS = 8 };
+enum { TURN_MIN = 4096, TURN_MAX = 65536, TURNS = 8 };
 #define POLL_AT_ONCE 64
 
 /* ---- where things are -------------------------------------------------------------------------
@@ -263,7 +263,7 @@ static int64_t turn_bytes(const struct wire *x, const struct message *m)
 {
     if (!x->link || x->link->sharing != LINK_FAIR) return m->bytes;
     int64_t bytes = m->bytes / TURNS;
-    return bytes < TURN_LEAST ? TURN_LEAST : bytes > TURN_MOST ? TURN_MOST : bytes;
+    return bytes < TURN_MIN ? TURN_MIN : bytes > TURN_MAX ? TURN_MAX : bytes;
 }
 
 /* The next turn of a message; true when that was its last. */

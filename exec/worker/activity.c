@@ -82,7 +82,7 @@ void worker_activity_seen(struct worker *w, int64_t begin_ns, int64_t end_ns)
 /* What symbols are called is kept once each. */
 static int64_t told(struct telling *t, const char *symbol)
 {
-    char name[KERNEL_NAME_MOST];
+    char name[KERNEL_NAME_MAX];
     struct told_name **at = &t->names[hash_bytes(0, symbol, strlen(symbol)) % NAMES];
     while (*at && strcmp((*at)->symbol, symbol) != 0) at = &(*at)->next;
     if (*at) return (*at)->at;

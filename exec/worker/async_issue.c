@@ -3,9 +3,9 @@
 #include "core/base/arena.h"
 
 enum { VALUE_BYTES = 8, ALIGN = 64 };
-#define LOOK_LEAST_NS                                                                              \
+#define LOOK_MIN_NS                                                                              \
     2000 /* between two looks at an event while peers are watched; doubles up to … */
-#define LOOK_MOST_NS 100000
+#define LOOK_MAX_NS 100000
 
 /* ---- how much ---------------------------------------------------------------------------------
  */
@@ -69,7 +69,7 @@ static enum status make_events(struct worker *w, int64_t ops, struct error *err)
     struct ahead *x = &w->ahead;
     if (!x->timed) return OK;
     x->n_events = 4 * ops + 4; /* begin and end of two steps' operators */
-    if (x->n_events > AHEAD_EVENTS_MOST) x->n_events = AHEAD_EVENTS_MOST;
+    if (x->n_events > AHEAD_EVENTS_MAX) x->n_events = AHEAD_EVENTS_MAX;
     x->events = ARENA_ARRAY(w->run, int32_t, (size_t)x->n_events);
     x->spans = ARENA_ARRAY(w->run, struct ahead_span, (size_t)x->n_events);
     for (int64_t i = 0; i < x->n_events; i++)
@@ -106,13 +106,13 @@ enum status ahead_open(struct worker *w, char *pinned, struct error *err)
 enum status ahead_see(struct worker *w, int32_t event, struct error *err)
 {
     if (!w->transport) return w->backend.event_wait_here(&w->backend, event, err);
-    int64_t pause_ns = LOOK_LEAST_NS;
+    int64_t pause_ns = LOOK_MIN_NS;
     for (bool done = false;;) {
         TRY(w->backend.event_done(&w->backend, event, &done, err));
         if (done) return OK;
         TRY(device_transport_check(w->transport, err));
         clock_sleep_until(clock_wall_ns() + pause_ns);
-        if (pause_ns < LOOK_MOST_NS) pause_ns *= 2;
+        if (pause_ns < LOOK_MAX_NS) pause_ns *= 2;
     }
 }
 

@@ -29,7 +29,7 @@ struct program_stage;
 struct slot;
 
 enum {
-    AHEAD_EVENTS_MOST = 16384, /* timed events under way; two operators take three at most */
+    AHEAD_EVENTS_MAX = 16384, /* timed events under way; two operators take three at most */
     AHEAD_GATES = 4,           /* calls of gating whose gates are on their way */
     AHEAD_PACE = 16,           /* operators to a pace, … */
     AHEAD_PACES = 4            /* … and paces under way where devices talk among themselves */

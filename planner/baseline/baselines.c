@@ -18,14 +18,14 @@ enum {
     LAYERS_A_PLAN = 60000,
     LAYERS_BESIDE = 10000,
     LAYERS_WHOLE = 40000,
-    TRIES_MOST = 10,
+    TRIES_MAX = 10,
     WHOLE_LANES = 32, /* devices beside whose search families are made as if alone */
     REST_LANES = 64,  /* beside whose search every family is tried, and what may beat them all */
     REST_MS = 3000,   /* work for that, at most: scorer_work */
     LANES_A_FAMILY = 4000,
     LANES_BESIDE = 512,
     LANES_A_PLAN = 2560,
-    CALLS_MOST = 20000000 /* of all families together, beside the first plan: what about four seconds pay for */
+    CALLS_MAX = 20000000 /* of all families together, beside the first plan: what about four seconds pay for */
 };
 #define HOPELESS 1.5 /* times the best estimate: not simulated */
 #define SURE 0.95    /* of an estimate: no plan was simulated faster than that, see score_rest */
@@ -140,7 +140,7 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
         return OK;
     }
     int64_t calls = calls_of(p);
-    if (x->k->calls && x->k->calls + calls > CALLS_MOST) {
+    if (x->k->calls && x->k->calls + calls > CALLS_MAX) {
         char text[160];
         snprintf(text, sizeof text,
                  "%" PRId64 " calls of its stages a step are more than another baseline is worth "
@@ -313,7 +313,7 @@ static int by_layers(const void *x, const void *y)
 /* Layers that all tries of a family alone would have lowered, at most. */
 static int64_t whole_of(const struct scoring *x)
 {
-    int64_t tries = x->n < TRIES_MOST ? x->n : TRIES_MOST, all = tries * x->least;
+    int64_t tries = x->n < TRIES_MAX ? x->n : TRIES_MAX, all = tries * x->least;
     return all < LAYERS_A_FAMILY + x->least ? all : LAYERS_A_FAMILY + x->least;
 }
 
@@ -332,7 +332,7 @@ static enum status score_rest(struct baseline_task *k, struct scoring *all, int3
                               int64_t *fastest, struct error *err)
 {
     int64_t end = scorer_work(k->t->scorer) + REST_MS * INT64_C(1000000);
-    k->most_tries = TRIES_MOST;
+    k->most_tries = TRIES_MAX;
     for (int32_t i = 0; i < n && scorer_work(k->t->scorer) < end; i++) {
         struct scoring *x = &all[i];
         if (x->last || !x->b->quick || x->at == x->n || tries_stopped(k->t)) continue;
@@ -358,7 +358,7 @@ static enum status score_all(struct baseline_task *k, struct scoring *all, int32
         if (x->last && rest) TRY(score_rest(k, all, i, &fastest, err));
         x->rival_ns = fastest;
         x->b->quick |= beside && x->n > 1 && whole_of(x) > whole;
-        k->most_tries = x->b->quick ? 1 : TRIES_MOST;
+        k->most_tries = x->b->quick ? 1 : TRIES_MAX;
         if (x->n && (x->least > share || lanes > LANES_BESIDE))
             scoring_note(x, "not tried beside a search of so many devices: --baseline does",
                          INT64_MAX);
@@ -436,7 +436,7 @@ enum status baselines_on(struct tries *q, struct space *spaces, int32_t n, const
                               .team = team,
                               .n_team = n_team,
                               .limit_ns = tries_limit(q),
-                              .most_tries = TRIES_MOST};
+                              .most_tries = TRIES_MAX};
     if (q->kept.n) k.limit_ns = q->kept.plans[0].iteration_ns;
     enum status st = score_team(&k, err);
     arena_free(scratch);

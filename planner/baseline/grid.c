@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SAMPLES = 4, MOST_COARSE = 16 };
+enum { SAMPLES = 4, MAX_COARSE = 16 };
 #define MISS_COUNTS (INT64_C(1) << 60) /* more bytes than any device lacks */
 
 struct grid { /* a setting on its space */
@@ -94,7 +94,7 @@ static void cut_balanced(const struct grid *g)
 }
 
 /* Ends of at most `coarse` runs of layers of about equal cost on the first device. */
-static int32_t coarse_ends(const struct grid *g, int32_t end[MOST_COARSE])
+static int32_t coarse_ends(const struct grid *g, int32_t end[MAX_COARSE])
 {
     int32_t n = 0, layers = g->s->n_layers, want = g->x->coarse;
     int64_t all = stage_ns(g, 0, 0, layers - 1);
@@ -108,7 +108,7 @@ static int32_t coarse_ends(const struct grid *g, int32_t end[MOST_COARSE])
 
 struct coarse {
     int32_t n, p; /* runs, stages */
-    int32_t end[MOST_COARSE];
+    int32_t end[MAX_COARSE];
     int64_t *ns; /* (p, n, n): stage, first run, last run */
 };
 
@@ -116,8 +116,8 @@ struct coarse {
 static bool coarse_within(const struct grid *g, const struct coarse *c, int64_t most,
                           int64_t *sum_ns)
 {
-    int64_t best[MOST_COARSE + 1][MOST_COARSE + 1];
-    int32_t from[MOST_COARSE + 1][MOST_COARSE + 1];
+    int64_t best[MAX_COARSE + 1][MAX_COARSE + 1];
+    int32_t from[MAX_COARSE + 1][MAX_COARSE + 1];
     for (int32_t i = 0; i <= c->p; i++)
         for (int32_t j = 0; j <= c->n; j++) best[i][j] = INT64_MAX;
     best[0][0] = 0;

@@ -6,15 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MESH_MOST = 5, MAXIMA_MOST = 48 }; /* meshes of 1, 2 … 16 cards */
-#define WORK_MOST INT64_C(40000000)       /* cells of tables filled for one size */
+enum { MESH_MAX = 5, MAXIMA_MAX = 48 }; /* meshes of 1, 2 … 16 cards */
+#define WORK_MAX INT64_C(40000000)       /* cells of tables filled for one size */
 
 struct harp {
     struct arena *a;
     struct baseline_task *k;
     struct space *s; /* of whole microbatches */
     /* of what one card of a mesh has; NULL: it cannot be divided so */
-    struct space *part[MESH_MOST];
+    struct space *part[MESH_MAX];
     const struct cluster *c;
     int32_t n, layers;
     int64_t *transfer;    /* (n, layers): of a cut, to this device from the one before it */
@@ -69,7 +69,7 @@ static int64_t *cell(const struct harp *h, int64_t *table, int32_t device, int32
 static void fill_cell(const struct harp *h, int32_t device, int32_t layer, int64_t most)
 {
     int64_t at = (int64_t)device * (h->layers + 1) + layer, best = INT64_MAX;
-    for (int32_t k = 0; k < MESH_MOST; k++) {
+    for (int32_t k = 0; k < MESH_MAX; k++) {
         if (!mesh_fits(h, device, k)) continue;
         int32_t next = device + (1 << k);
         for (int32_t last = layer; last < h->layers; last++) {
@@ -143,7 +143,7 @@ static void read_plan(const struct harp *h, struct harp_plan *out)
 static enum status find_parts(struct harp *h, int32_t size, struct error *err)
 {
     struct baseline_task *k = h->k;
-    for (int32_t m = 0; m < MESH_MOST; m++) {
+    for (int32_t m = 0; m < MESH_MAX; m++) {
         int64_t cards = INT64_C(1) << m;
         if (k->sizes[size] % cards || (m && k->job->model.measured)) continue;
         int32_t have = 0;
@@ -174,10 +174,10 @@ static void search(struct harp *h, struct harp_plan *out)
 {
     int64_t b = h->s->microbatches, low = 0, high = 1;
     int64_t cells = (int64_t)h->n * h->layers * h->layers + 1;
-    int64_t tries = WORK_MOST / cells < MAXIMA_MOST ? WORK_MOST / cells : MAXIMA_MOST;
+    int64_t tries = WORK_MAX / cells < MAXIMA_MAX ? WORK_MAX / cells : MAXIMA_MAX;
     while (high < INT64_MAX / 8 && within(h, high) == INT64_MAX) low = high, high *= 2;
     if (within(h, high) == INT64_MAX) return;
-    while (high - low > 1 + (tries < MAXIMA_MOST ? high / 64 : 0)) {
+    while (high - low > 1 + (tries < MAXIMA_MAX ? high / 64 : 0)) {
         int64_t middle = low + (high - low) / 2;
         *(within(h, middle) == INT64_MAX ? &low : &high) = middle;
     }

@@ -2,11 +2,11 @@
 
 #include "planner/baseline/baselines.h"
 
-enum { TEAMS_MOST = 24, USED_MOST = 8 };
+enum { TEAMS_MAX = 24, USED_MAX = 8 };
 
 struct teams {
     int32_t n;
-    uint32_t set[TEAMS_MOST]; /* bit d: device d */
+    uint32_t set[TEAMS_MAX]; /* bit d: device d */
 };
 
 /* As many devices of each class of interchangeable ones make the same team. */
@@ -23,7 +23,7 @@ static bool alike(const struct space *s, uint32_t x, uint32_t y)
 static void add(struct teams *q, const struct space *s, uint32_t set)
 {
     uint32_t all = (UINT32_C(1) << s->n_devices) - 1;
-    if (!set || set == all || q->n == TEAMS_MOST) return;
+    if (!set || set == all || q->n == TEAMS_MAX) return;
     for (int32_t i = 0; i < q->n; i++)
         if (alike(s, q->set[i], set)) return;
     q->set[q->n++] = set;
@@ -43,7 +43,7 @@ static uint32_t used_by(const struct space *s, const struct plan *p)
 
 static void add_used(struct teams *q, const struct space *s, const struct kept *kept)
 {
-    int32_t most = q->n + USED_MOST;
+    int32_t most = q->n + USED_MAX;
     for (int32_t i = 0; i < kept->n && q->n < most; i++)
         add(q, s, used_by(s, &kept->plans[i].plan));
 }

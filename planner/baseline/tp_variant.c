@@ -14,7 +14,7 @@ enum status baseline_space(struct baseline_task *k, int32_t bed, int32_t size, s
         TRY(space_make_on(k->arena, &b->job, &b->cluster, b->cost, b->graph, k->sizes[size],
                           k->t->lower, s, err));
         b->spaces[size] = s;
-        if (k->t->n_presets < PRESET_SPACES_MOST) k->t->preset[k->t->n_presets++] = s;
+        if (k->t->n_presets < PRESET_SPACES_MAX) k->t->preset[k->t->n_presets++] = s;
     }
     *out = b->spaces[size];
     return OK;

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { LEVELS_MOST = 32, CUTS_MOST = 256 };
+enum { LEVELS_MAX = 32, CLUSTER_CUTS_MAX = 256 };
 
 /* --- offers --- */
 
@@ -125,7 +125,7 @@ struct cutter {
     int32_t n_vertices, n_edges, n_cuts;
     struct edge *edges; /* fastest first */
     int64_t *devices;   /* (n_vertices, n_types) */
-    uint64_t *seen;     /* (CUTS_MOST) of cuts taken */
+    uint64_t *seen;     /* (CLUSTER_CUTS_MAX) of cuts taken */
 };
 
 static int32_t vertex_of(const struct cluster *c, const struct link *l, int end)
@@ -222,7 +222,7 @@ static const char *name_of(const struct cutter *k, const struct part *p)
 static void take_parts(struct cutter *k, const igraph_vector_int_t *member, int32_t n)
 {
     struct part *parts = parts_of(k, member, n);
-    for (int32_t i = 0; i < n && k->n_cuts < CUTS_MOST; i++) {
+    for (int32_t i = 0; i < n && k->n_cuts < CLUSTER_CUTS_MAX; i++) {
         const struct part *p = &parts[i];
         if (!p->devices || p->devices == k->c->n_devices) continue;
         uint64_t key = hash_bytes(1, p->count, (size_t)k->c->n_types * sizeof *p->count);
@@ -265,7 +265,7 @@ static enum status take_levels(struct cutter *k, struct error *err)
 {
     int32_t levels = 1, level = 0;
     for (int32_t e = 1; e < k->n_edges; e++) levels += k->edges[e].Bps != k->edges[e - 1].Bps;
-    int32_t stride = (levels + LEVELS_MOST - 1) / LEVELS_MOST;
+    int32_t stride = (levels + LEVELS_MAX - 1) / LEVELS_MAX;
     for (int32_t e = 0; e <= k->n_edges; e++) { /* the first: no links at all, every vertex alone */
         bool ends = e == k->n_edges || e == 0 || k->edges[e].Bps != k->edges[e - 1].Bps;
         if (!ends || level++ % stride) continue;
@@ -326,12 +326,12 @@ enum status bound_cluster_cuts(struct arena *a, struct bound_any *b, const struc
         if (link_of_every_pair(&c->links[i])) return OK;
     TRY(find_edges(&k, cost, err));
     k.devices = ARENA_ARRAY(a, int64_t, (size_t)k.n_vertices * (size_t)c->n_types);
-    k.seen = ARENA_ARRAY(a, uint64_t, CUTS_MOST);
+    k.seen = ARENA_ARRAY(a, uint64_t, CLUSTER_CUTS_MAX);
     for (int32_t d = 0; d < c->n_devices; d++)
         k.devices[(int64_t)c->devices[d].node * c->n_types + c->devices[d].type]++;
     igraph_guard_enter();
     enum status st = take_levels(&k, err);
-    if (st == OK && k.n_vertices <= BOUND_VERTICES_MOST && k.n_edges) st = take_least(&k, err);
+    if (st == OK && k.n_vertices <= BOUND_VERTICES_MAX && k.n_edges) st = take_least(&k, err);
     igraph_guard_leave();
     return st;
 }

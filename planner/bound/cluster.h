@@ -5,7 +5,7 @@
  * stage costs.
  * Cuts: nodes and switches are vertices, links edges (igraph). Links of at least some bandwidth join vertices to clusters,
  * one level after the other from the fastest to the slowest; each such cluster against the rest is a cut. Up to
- * BOUND_VERTICES_MOST vertices those of the Gomory-Hu tree come on top: they contain a least cut of every two vertices.
+ * BOUND_VERTICES_MAX vertices those of the Gomory-Hu tree come on top: they contain a least cut of every two vertices.
  * Cuts alike in devices and bandwidth are taken once. Inside a node nothing is cut.
  */
 #ifndef PLANNER_BOUND_CLUSTER_H
@@ -15,7 +15,7 @@
 #include "planner/bound/any.h"
 #include "planner/candidate/space.h"
 
-enum { BOUND_VERTICES_MOST = 64 };
+enum { BOUND_VERTICES_MAX = 64 };
 
 /* One space more, of this microbatch size, and the parts of a microbatch that the devices of one stage have. cards: (n_types
  * of the space) that its types stand for (0: no offer), and kind: (n_types) which type of the bound's cluster these are; NULL:

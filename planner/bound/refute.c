@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { DEPTH_MOST = 400 };
+enum { DEPTH_MAX = 400 };
 
 struct refuter {
     struct arena *arena;
@@ -14,7 +14,7 @@ struct refuter {
     size_t n;                  /* values of from and of until */
     struct bound_windows base; /* of all schedules that end by base_ns */
     int64_t base_ns;
-    struct bound_windows trial, cases[DEPTH_MOST]; /* cases: made when first used */
+    struct bound_windows trial, cases[DEPTH_MAX]; /* cases: made when first used */
     int64_t steps;
     int32_t stage;
     struct bound_witness *witness; /* or NULL */
@@ -83,7 +83,7 @@ static bool cases_refuted(struct refuter *r, const struct bound_windows *w, int 
         r->witness->best_ns <= r->base_ns)
         return false;
     size_t i = choose(r, w);
-    if (i == r->n || depth == DEPTH_MOST) return false;
+    if (i == r->n || depth == DEPTH_MAX) return false;
     if (!r->cases[depth].from) r->cases[depth] = windows_new(r->arena, r->n);
     struct bound_windows *half = &r->cases[depth];
     int64_t ns = time_of(r, i), middle = w->from[i] + (w->until[i] - w->from[i] - ns) / 2;

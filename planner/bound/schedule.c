@@ -8,9 +8,9 @@
 
 enum { STEPS_DEFAULT = 45000000 };
 /* A stage of more points than this is left to the closed forms. */
-enum { POINTS_MOST = 4000000 };
+enum { POINTS_MAX = 4000000 };
 /* Most microbatches of a stage alone, which takes 16 bytes times their square. */
-enum { ALONE_MOST = 2048 };
+enum { ALONE_MAX = 2048 };
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -168,7 +168,7 @@ static void cycles(struct arena *a, const struct bound_line *l, const struct pla
             if (!done[s] && (next < 0 || at[s].bound_ns > at[next].bound_ns)) next = s;
         done[next] = true;
         if (best_ns && out->lower_bound_ns >= best_ns) return;
-        if (l->m <= ALONE_MOST && bound_points(&l->parts[next], l->m) <= *steps)
+        if (l->m <= ALONE_MAX && bound_points(&l->parts[next], l->m) <= *steps)
             cycle(l, next, &at[next], steps, out);
     }
 }
@@ -181,7 +181,7 @@ static bool sweeps_fit(const struct bound_line *l, int64_t steps)
     int64_t points = 0;
     for (int32_t s = 0; s < l->n; s++) {
         int64_t one = bound_points(&l->parts[s], l->m);
-        if (one > POINTS_MOST) return false;
+        if (one > POINTS_MAX) return false;
         points += one;
     }
     return 4 * points <= steps;

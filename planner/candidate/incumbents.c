@@ -55,13 +55,13 @@ void kept_init(struct kept *k, struct arena *a, int32_t most, const struct searc
 /* How far outside the limits: 1 and less is inside. */
 static double excess_of(const struct search_options *o, double ns, double cost)
 {
-    double slow = ns * 1e-9 * o->least_rate, dear = o->most_cost > 0 ? cost / o->most_cost : 0;
+    double slow = ns * 1e-9 * o->min_rate, dear = o->max_cost > 0 ? cost / o->max_cost : 0;
     return slow > dear ? slow : dear;
 }
 
 double kept_most_ns(const struct search_options *o)
 {
-    return o->least_rate > 0 ? 1e9 / o->least_rate : 0;
+    return o->min_rate > 0 ? 1e9 / o->min_rate : 0;
 }
 
 bool kept_inside(const struct kept *k, const struct search_plan *x)

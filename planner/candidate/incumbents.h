@@ -25,7 +25,7 @@ void kept_init(struct kept *k, struct arena *a, int32_t most, const struct searc
                const struct cluster *c);
 /* What a plan must be faster than to be kept; INT64_MAX while there is room. */
 int64_t kept_limit(const struct kept *k);
-/* How long an iteration of least_rate takes, 0 where there is none. */
+/* How long an iteration of min_rate takes, 0 where there is none. */
 double kept_most_ns(const struct search_options *o);
 /* The limits of rate and cost. */
 bool kept_inside(const struct kept *k, const struct search_plan *x);

@@ -11,7 +11,7 @@
 #include "planner/candidate/space.h"
 #include "planner/candidate/types.h"
 
-enum { PRESET_SPACES_MOST = 96 };
+enum { PRESET_SPACES_MAX = 96 };
 
 struct join;
 
@@ -29,7 +29,7 @@ struct tries {
      * alike. most 0: not kept. */
     struct kept spots;
     /* What baselines were priced with: the bound must hold for their plans too. */
-    const struct space *preset[PRESET_SPACES_MOST];
+    const struct space *preset[PRESET_SPACES_MAX];
     int32_t n_presets;
     bool truncated;   /* more candidates than lists hold: the class was not searched to its end */
     bool interrupted; /* *o->stop was seen set */

@@ -42,7 +42,7 @@ enum { SEARCH_DEVICES_MAX = 8 };
       "cost least")
 
 /* What a plan is better by. TIME: the iteration. COST: money an iteration (device types with a price), among plans
- * of at least least_rate iterations a second. RATE: the iteration, among plans of at most most_cost an iteration. */
+ * of at least min_rate iterations a second. RATE: the iteration, among plans of at most max_cost an iteration. */
 #define OBJECTIVES(X) X(TIME, "time") X(COST, "cost") X(RATE, "rate")
 enum objective {
 #define X(name, text) OBJECTIVE_##name,
@@ -59,7 +59,7 @@ struct search_options {
     const int32_t *tensor;
     int32_t n_tensor;
     enum objective objective;
-    double least_rate, most_cost; /* iterations a second; money an iteration; 0: no such limit */
+    double min_rate, max_cost; /* iterations a second; money an iteration; 0: no such limit */
     int32_t threads;              /* >= 1; 0: 1. The same plan for any number */
     int32_t top;                  /* plans to hand out, >= 1 */
     int64_t evaluations;          /* most plans to try, an eighth of them to refine; 0: 20,000 */
@@ -100,7 +100,7 @@ struct search_result {
     int64_t lower_bound_ns;
     const char *binding, *bound_class;
     double gap;
-    /* The same of money an iteration, among plans of least_rate; 0 and infinite where a type has no price */
+    /* The same of money an iteration, among plans of min_rate; 0 and infinite where a type has no price */
     double lower_cost, cost_gap;
     int64_t class_ns; /* the best plan of the class before it was refined */
 };

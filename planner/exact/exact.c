@@ -9,18 +9,18 @@
 #include <string.h>
 
 enum {
-    LIST_MOST = 60000,
-    LISTED_MOST = 10, /* devices whose partitions can be listed */
-    FIRST_MOST = 16,
+    LIST_MAX = 60000,
+    LISTED_MAX = 10, /* devices whose partitions can be listed */
+    FIRST_MAX = 16,
     /* Where work is limited: how much of it the first round may take, and the climbs end at, in percent. */
     FIRST_PERCENT = 35,
     CLIMB_PERCENT = 70,
-    CLIMBS_MOST = 6,
+    CLIMBS_MAX = 6,
     WALK_PERCENT = 90, /* of the climbs, where all that is left could not be looked at anyway */
-    WALK_CLIMBS_MOST = 16,
+    WALK_CLIMBS_MAX = 16,
     LAST_PERCENT = 85,
     HELD_PART = 6, /* of the evaluations */
-    KICKS_MOST = 1000,
+    KICKS_MAX = 1000,
     KICK_SEED = 12,
     /* What else costs time, for the account of the work: a stage placed, shares of microbatches chosen. */
     STEP_NS = 60,
@@ -68,7 +68,7 @@ static void enumerate_few(struct exact *q, struct exact_size *z, uint32_t mask, 
     double least = (double)m * (double)bottleneck_ns(z->b, mask, 0);
     for (double factor = 1.05;; factor = 1 + 2 * (factor - 1)) {
         bool last = factor > 10 || factor * least >= (double)limit;
-        enumerate(q, z, mask, m, last ? limit : (int64_t)(factor * least), FIRST_MOST, out);
+        enumerate(q, z, mask, m, last ? limit : (int64_t)(factor * least), FIRST_MAX, out);
         if (out->n || last || tries_over(q->t)) return;
     }
 }
@@ -112,7 +112,7 @@ static const struct pipeline_list *pipelines(struct exact *q, struct combination
         enumerate_few(q, z, c->part->mask[r], c->share[r], limit, &x->list);
         return &x->list;
     }
-    enumerate(q, z, c->part->mask[r], c->share[r], limit, LIST_MOST, &x->list);
+    enumerate(q, z, c->part->mask[r], c->share[r], limit, LIST_MAX, &x->list);
     if (!x->list.complete) q->t->truncated = true;
     return &x->list;
 }
@@ -279,7 +279,7 @@ static enum status kicks(struct exact *q, const struct climb_way *way, struct tr
                          int64_t best_ns, struct error *err)
 {
     uint64_t n = (uint64_t)best->s->n_devices, at = 0;
-    for (int32_t i = 0; i < KICKS_MOST && !tries_over(q->t); i++) {
+    for (int32_t i = 0; i < KICKS_MAX && !tries_over(q->t); i++) {
         struct trial x = *best;
         int64_t ns = INT64_MAX;
         for (int32_t k = 0; k < 2 + i % 3; k++, at += 2)
@@ -294,10 +294,10 @@ static enum status kicks(struct exact *q, const struct climb_way *way, struct tr
 
 static enum status climbs(struct exact *q, struct error *err)
 {
-    struct trial starts[WALK_CLIMBS_MOST + SPACE_TABLES_MAX];
-    int64_t ns[WALK_CLIMBS_MOST + SPACE_TABLES_MAX];
+    struct trial starts[WALK_CLIMBS_MAX + SPACE_TABLES_MAX];
+    int64_t ns[WALK_CLIMBS_MAX + SPACE_TABLES_MAX];
     struct climb_way way = {q->t, q, score_step, q->walked};
-    int32_t n = 0, most = q->walked ? WALK_CLIMBS_MOST : CLIMBS_MOST;
+    int32_t n = 0, most = q->walked ? WALK_CLIMBS_MAX : CLIMBS_MAX;
     for (int32_t i = 0; i < q->t->spots.n && n < most; i++)
         for (int32_t z = 0; z < q->n_sizes && n < most; z++) {
             ns[n] = q->t->spots.plans[i].iteration_ns;
@@ -408,7 +408,7 @@ enum status exact_search(struct tries *t, struct arena *lists, const struct spac
     struct exact q = {.t = t, .lists = lists, .n_sizes = n};
     int64_t start = scorer_work(t->scorer), end = t->work_end;
     bool few = !n || spaces[0].n_devices <= SPACE_DEVICES_MAX,
-         listed = few || spaces[0].n_devices <= LISTED_MOST;
+         listed = few || spaces[0].n_devices <= LISTED_MAX;
     make_tables(&q, spaces);
     trials_init(&q.trials, lists);
     until_percent(t, start, end, FIRST_PERCENT);

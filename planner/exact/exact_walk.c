@@ -7,8 +7,8 @@
 #include <string.h>
 
 enum {
-    SEEDS_MOST = 4, /* partitions of kept plans to start from */
-    STARTS_MOST = 64,
+    SEEDS_MAX = 4, /* partitions of kept plans to start from */
+    STARTS_MAX = 64,
     NEIGHBOUR_NS = 100, /* what one costs to bound, and for each microbatch */
     SHARE_NS = 2
 };
@@ -208,7 +208,7 @@ static enum status walk_from(struct walk *w, struct point *at, struct error *err
 static enum status start(struct walk *w, struct point *starts, int32_t *n, struct point *x,
                          struct error *err)
 {
-    if (*n == STARTS_MOST || !settle(w, x) || is_seen(w, x)) return OK;
+    if (*n == STARTS_MAX || !settle(w, x) || is_seen(w, x)) return OK;
     w->q->walk_ns = INT64_MAX;
     TRY(visit(w, x, err));
     if (x->ns < INT64_MAX) starts[(*n)++] = *x;
@@ -220,10 +220,10 @@ static enum status start_from_kept(struct walk *w, struct point *starts, int32_t
                                    struct error *err)
 {
     struct tries *t = w->q->t;
-    struct trial kept[SEEDS_MOST];
+    struct trial kept[SEEDS_MAX];
     int32_t n_kept = 0;
-    for (int32_t i = 0; i < t->kept.n && n_kept < SEEDS_MOST; i++)
-        for (int32_t z = 0; z < w->q->n_sizes && n_kept < SEEDS_MOST; z++)
+    for (int32_t i = 0; i < t->kept.n && n_kept < SEEDS_MAX; i++)
+        for (int32_t z = 0; z < w->q->n_sizes && n_kept < SEEDS_MAX; z++)
             if (trial_of(&t->kept.plans[i].plan, w->q->sizes[z].s, &kept[n_kept])) n_kept++;
     for (int32_t i = 0; i < n_kept; i++) {
         struct point x = {.part.n_replicas = kept[i].n_replicas};
@@ -283,7 +283,7 @@ static int by_ns(const void *a, const void *b)
 
 static enum status walk_all(struct walk *w, struct error *err)
 {
-    struct point starts[STARTS_MOST];
+    struct point starts[STARTS_MAX];
     int32_t n = 0;
     TRY(start_from_kept(w, starts, &n, err));
     for (int32_t i = 0; i < w->q->n_sizes && !tries_over(w->q->t); i++)

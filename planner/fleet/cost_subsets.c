@@ -38,7 +38,7 @@ enum status cheaper_search(struct tries *t, const struct fleet_task *task, struc
 {
     const struct cluster *c = task->cluster;
     int32_t before = 0;
-    if (c->n_types > CHEAPER_TYPES_MOST || !fleet_apart(c)) return OK;
+    if (c->n_types > CHEAPER_TYPES_MAX || !fleet_apart(c)) return OK;
     uint32_t every = (1u << c->n_types) - 1;
     for (uint32_t mask = every; mask; mask--, before = 0)
         for (int32_t k = 0; k < CHEAPER_PARTS && !tries_over(t); k++) {

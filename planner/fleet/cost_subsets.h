@@ -10,7 +10,7 @@
 
 #include "planner/fleet/fleet.h"
 
-enum { CHEAPER_TYPES_MOST = 3, CHEAPER_PARTS = 4 };
+enum { CHEAPER_TYPES_MAX = 3, CHEAPER_PARTS = 4 };
 
 /* Adds to t->kept. */
 MUST_CHECK enum status cheaper_search(struct tries *t, const struct fleet_task *task,

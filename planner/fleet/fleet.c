@@ -8,14 +8,14 @@
 #include "planner/schedule/plan.h"
 
 enum {
-    BATCH_MOST = 16, /* candidates simulated side by side */
+    BATCH_MAX = 16, /* candidates simulated side by side */
     /* What simulations may cost where the user says nothing: microseconds at all, and more for each card. */
     BUDGET_US = 700000,
     BUDGET_CARD_US = 500,
     /* The first where estimates are good: nobody shares a link, layers are measured whole. */
     BUDGET_CLOSED_US = 440000,
     BUDGET_APART_US = 1300, /* for each card where nobody shares a link: more can be told apart */
-    IMPROVED_MOST = 3
+    IMPROVED_MAX = 3
 };
 
 bool fleet_apart(const struct cluster *c)
@@ -28,18 +28,18 @@ bool fleet_apart(const struct cluster *c)
 static void keep_best(struct fleet *q, const struct fleet_plan *x, struct fleet_plan *best,
                       int32_t *n)
 {
-    int32_t at = *n < IMPROVED_MOST ? (*n)++ : IMPROVED_MOST;
+    int32_t at = *n < IMPROVED_MAX ? (*n)++ : IMPROVED_MAX;
     kept_add(&q->t->kept, &x->plan, x->ns);
     for (; at > 0 && best[at - 1].ns > x->ns; at--)
-        if (at < IMPROVED_MOST) best[at] = best[at - 1];
-    if (at < IMPROVED_MOST) best[at] = *x;
+        if (at < IMPROVED_MAX) best[at] = best[at - 1];
+    if (at < IMPROVED_MAX) best[at] = *x;
 }
 
 /* Simulates what was chosen. */
 static enum status simulate_batch(struct fleet *q, struct fleet_plan *chosen, int32_t n,
                                   struct fleet_plan *best, int32_t *n_best, struct error *err)
 {
-    struct crew_item items[BATCH_MOST];
+    struct crew_item items[BATCH_MAX];
     for (int32_t i = 0; i < n; i++)
         items[i] = (struct crew_item){
             .plan = chosen[i].plan, .space = chosen[i].space, .quick = chosen[i].quick};
@@ -74,7 +74,7 @@ static enum status simulate_large(struct fleet *q, struct fleet_plan *x, struct 
 static enum status simulate_candidates(struct fleet *q, struct fleet_plan *best, int32_t *n_best,
                                        struct error *err)
 {
-    struct fleet_plan chosen[BATCH_MOST];
+    struct fleet_plan chosen[BATCH_MAX];
     int64_t least = INT64_MAX, half = q->left_us / 2;
     int32_t n = 0;
     *n_best = 0;
@@ -83,7 +83,7 @@ static enum status simulate_candidates(struct fleet *q, struct fleet_plan *best,
     for (int32_t i = 0; i < q->n_candidates && !tries_over(q->t); i++) {
         const struct fleet_candidate *c = &q->candidates[i];
         if (i && c->estimate_ns == c[-1].estimate_ns && c->size == c[-1].size) continue;
-        if (q->apart && *n_best == IMPROVED_MOST && q->t->kept.n == q->t->kept.most &&
+        if (q->apart && *n_best == IMPROVED_MAX && q->t->kept.n == q->t->kept.most &&
             c->estimate_ns - best[0].ns > best[0].ns / 5)
             break; /* so far behind that no error of estimates brings it forward */
         bool quick = c->placed.n_stages > FLEET_QUICK_LANES;
@@ -99,7 +99,7 @@ static enum status simulate_candidates(struct fleet *q, struct fleet_plan *best,
             continue;
         }
         n++;
-        if (*n_best && n < BATCH_MOST && n < q->t->evaluations_left) continue;
+        if (*n_best && n < BATCH_MAX && n < q->t->evaluations_left) continue;
         TRY(simulate_batch(q, chosen, n, best, n_best, err));
         n = 0;
     }
@@ -149,7 +149,7 @@ static enum status order(struct fleet *q, struct fleet_plan *x, struct error *er
 
 static enum status search(struct fleet *q, struct error *err)
 {
-    struct fleet_plan best[IMPROVED_MOST + 1];
+    struct fleet_plan best[IMPROVED_MAX + 1];
     int32_t n_best = 0;
     const struct search_options *o = q->t->o;
     TRY(offers_make(q->t->arena, q->task->job, q->task->cluster, q->task->profile, o->tensor,

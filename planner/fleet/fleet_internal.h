@@ -8,8 +8,8 @@
 
 enum {
     FLEET_QUICK_LANES = 256, /* plans of more are compared by the first step of a run */
-    FLEET_CANDIDATES_MOST = 2048,
-    FLEET_CUTS_MOST = 24
+    FLEET_CANDIDATES_MAX = 2048,
+    FLEET_CUTS_MAX = 24
 };
 
 /* A plan on the cards that its devices are made of, with what it costs to simulate it. */
@@ -47,7 +47,7 @@ struct fleet {
     int64_t *size_ns;            /* (n_sizes) the same of each size, stages as long as they want */
     struct mix *before;          /* (n_sizes, FLEET_VARIANTS) the last mix of each */
     int32_t n_cuts;              /* of the size at hand */
-    bool *cuts[FLEET_CUTS_MOST]; /* (n_layers) where stages of one template begin */
+    bool *cuts[FLEET_CUTS_MAX]; /* (n_layers) where stages of one template begin */
     bool apart;                  /* every two devices have links of their own */
 };
 

@@ -14,14 +14,14 @@ enum {
     LOWER_US = 300,
     LOWER_MEASURED_US = 20, /* of layers measured whole: few operators */
     STEADY_STEPS = 4,
-    MENU_DEVICES_MOST = 1024,
-    MENU_MOST = 80, /* mixes of a menu, for each size */
-    UNIFORM_MOST = 400,
-    SIZES_MOST = 4, /* microbatch sizes looked at closely */
+    MENU_DEVICES_MAX = 1024,
+    MENU_MAX = 80, /* mixes of a menu, for each size */
+    UNIFORM_MAX = 400,
+    SIZES_MAX = 4, /* microbatch sizes looked at closely */
     VARIANTS = 4,
     POOLS_TO_LEAVE = 8,  /* of more pools none is left out on purpose */
-    REPLICAS_MOST = 224, /* of large clusters: a ring over n of them is n^2 messages */
-    LARGE_MOST = 32,     /* candidates whose replicas are simulated alone */
+    REPLICAS_MAX = 224, /* of large clusters: a ring over n of them is n^2 messages */
+    LARGE_MAX = 32,     /* candidates whose replicas are simulated alone */
     LARGE_US = 1500000,  /* for all of them, as counted */
     CUTS_PART =
         12 /* the part of all cards that must follow a template, for others to be cut where it is */
@@ -58,7 +58,7 @@ static int64_t bare_ns(const struct mix *x, int32_t microbatches)
 
 static void add_candidates(struct fleet *q, int32_t size, const struct mix *x)
 {
-    for (int how = 0; how < PLACEMENT_COUNT && q->n_candidates < FLEET_CANDIDATES_MOST; how++) {
+    for (int how = 0; how < PLACEMENT_COUNT && q->n_candidates < FLEET_CANDIDATES_MAX; how++) {
         struct fleet_candidate *c = &q->candidates[q->n_candidates];
         c->size = size;
         if (!place_mix(q->arena, q->makers[size], x, (enum placement)how, &c->placed)) continue;
@@ -87,7 +87,7 @@ static void note_cuts(struct fleet *q, int32_t size, const struct mix *x)
 {
     const struct template_maker *m = q->makers[size];
     size_t bytes = (size_t)m->s->n_layers * sizeof(bool);
-    for (int32_t i = 0; i < x->n && q->n_cuts < FLEET_CUTS_MOST; i++) {
+    for (int32_t i = 0; i < x->n && q->n_cuts < FLEET_CUTS_MAX; i++) {
         const struct template *t = &x->templates[i];
         int64_t cards = 0;
         for (int32_t p = 0; p < m->n_pools; p++) cards += (int64_t)t->use[p] * x->count[i];
@@ -144,11 +144,11 @@ static void take_menu(struct fleet *q, int32_t size)
     struct template_maker *m = q->makers[size];
     struct mix *mixes;
     int32_t n;
-    if (!q->apart || q->task->cluster->n_devices > MENU_DEVICES_MOST) return;
+    if (!q->apart || q->task->cluster->n_devices > MENU_DEVICES_MAX) return;
     m->most_layers = m->s->n_layers;
-    menu_mixes(m, m->s->microbatches, MENU_MOST, &mixes, &n);
+    menu_mixes(m, m->s->microbatches, MENU_MAX, &mixes, &n);
     for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) add_candidates(q, size, &mixes[i]);
-    uniform_mixes(m, m->s->microbatches, UNIFORM_MOST, &mixes, &n);
+    uniform_mixes(m, m->s->microbatches, UNIFORM_MAX, &mixes, &n);
     for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) add_candidates(q, size, &mixes[i]);
 }
 
@@ -204,7 +204,7 @@ static enum status make_candidates(struct fleet *q, struct error *err)
         TRY(offers_size(q->arena, &q->offers, q->task->sizes[i], q->t->lower, &q->spaces[i],
                         &q->makers[i], err));
         if (!q->apart && q->task->cluster->n_devices > OFFERS_LARGE)
-            q->makers[i]->most_replicas = REPLICAS_MOST;
+            q->makers[i]->most_replicas = REPLICAS_MAX;
         int64_t before = q->best_ns;
         q->best_ns = INT64_MAX;
         make_mix(q, i, 0, q->spaces[i].n_layers);
@@ -212,7 +212,7 @@ static enum status make_candidates(struct fleet *q, struct error *err)
         q->size_ns[i] = q->best_ns;
         if (before < q->best_ns) q->best_ns = before;
     }
-    for (int32_t round = 0; round < SIZES_MOST; round++) {
+    for (int32_t round = 0; round < SIZES_MAX; round++) {
         int32_t best = -1;
         for (int32_t i = 0; i < n; i++)
             if (q->size_ns[i] < INT64_MAX && (best < 0 || q->size_ns[i] < q->size_ns[best]))
@@ -226,9 +226,9 @@ static enum status make_candidates(struct fleet *q, struct error *err)
                 if (v == 0 || 4 * most >= layers) make_mix(q, best, v, most);
         share_cuts(q, best);
         if (q->makers[best]->most_replicas) {
-            q->makers[best]->most_replicas = REPLICAS_MOST / 2;
+            q->makers[best]->most_replicas = REPLICAS_MAX / 2;
             share_cuts(q, best);
-            q->makers[best]->most_replicas = REPLICAS_MOST;
+            q->makers[best]->most_replicas = REPLICAS_MAX;
         }
         if (round == 0) leave_out(q, best);
     }
@@ -246,7 +246,7 @@ static int by_estimate(const void *x, const void *y)
 enum status fleet_candidates(struct fleet *q, struct error *err)
 {
     size_t n = (size_t)q->task->n_sizes;
-    q->candidates = ARENA_ARRAY(q->arena, struct fleet_candidate, FLEET_CANDIDATES_MOST);
+    q->candidates = ARENA_ARRAY(q->arena, struct fleet_candidate, FLEET_CANDIDATES_MAX);
     q->spaces = ARENA_ARRAY(q->arena, struct space, n);
     q->makers = ARENA_ARRAY(q->arena, struct template_maker *, n);
     q->size_ns = ARENA_ARRAY(q->arena, int64_t, n);
@@ -303,7 +303,7 @@ enum status fleet_rank_large(struct fleet *q, struct error *err)
         bool again = i && c->placed.n_stages == c[-1].placed.n_stages && c->size == c[-1].size &&
                      c->least_ns == c[-1].least_ns;
         if (c->placed.n_stages <= FLEET_QUICK_LANES) continue;
-        if (again || n == LARGE_MOST || c->least_ns >= best || c->cost_us > q->left_us ||
+        if (again || n == LARGE_MAX || c->least_ns >= best || c->cost_us > q->left_us ||
             tries_over(q->t)) {
             c->estimate_ns *= 2;
             continue;

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { PACES = 24, NEWTON_MOST = 6, ROUNDS_MOST = 8, NODES_MOST = 300, COLUMNS_MOST = 1000 };
+enum { PACES = 24, NEWTON_MAX = 6, ROUNDS_MAX = 8, NODES_MAX = 300, COLUMNS_MAX = 1000 };
 
 struct master {
     struct template_maker *maker;
@@ -61,9 +61,9 @@ static bool allowed(const struct master *q, const struct template *t)
 
 static void put_column(struct master *q, const struct template *t)
 {
-    int32_t index[KINDS_MOST + 2], n = 0;
-    double factor[KINDS_MOST + 2];
-    if (q->n_columns == COLUMNS_MOST || !allowed(q, t)) return;
+    int32_t index[KINDS_MAX + 2], n = 0;
+    double factor[KINDS_MAX + 2];
+    if (q->n_columns == COLUMNS_MAX || !allowed(q, t)) return;
     q->columns = arena_grow(q->maker->arena, q->columns, (size_t)q->n_columns, &q->capacity,
                             sizeof *q->columns);
     q->columns[q->n_columns++] = *t;
@@ -88,7 +88,7 @@ static void add_column(struct master *q, const struct template *t)
 static void offer(struct master *q, const struct template *t)
 {
     struct template even;
-    int32_t kinds[TEMPLATE_STAGES_MOST];
+    int32_t kinds[TEMPLATE_STAGES_MAX];
     for (int32_t i = 0; i < t->n_stages; i++) kinds[i] = t->stages[i].kind;
     if (template_balance(q->maker, kinds, t->n_stages, t->tau_ns, &even) &&
         even.tau_ns <= t->tau_ns)
@@ -119,7 +119,7 @@ static void only_kinds(const struct master *q, double *price, int32_t kind, int3
 
 static void first_columns(struct master *q)
 {
-    double price[TEMPLATE_KINDS_MOST];
+    double price[TEMPLATE_KINDS_MAX];
     struct template t;
     for (int32_t k = 0; k < q->n_kinds; k++)
         for (int i = 0; i < PACES; i += 2) {
@@ -153,7 +153,7 @@ static double solve(struct master *q)
 /* Columns that would pay at these prices; whether there was one. */
 static bool generate(struct master *q)
 {
-    double price[TEMPLATE_KINDS_MOST];
+    double price[TEMPLATE_KINDS_MAX];
     int32_t before = q->n_columns, n_zones = q->o->one_zone ? q->maker->g->n_zones : 1;
     if (q->o->one_kind) return false;
     for (int32_t zone = 0; zone < n_zones; zone++) {
@@ -197,9 +197,9 @@ static bool relax(struct master *q)
     }
     if (!q->n_columns) return false;
     q->t_ns = first_time(q);
-    for (int i = 0; i < NEWTON_MOST; i++) {
+    for (int i = 0; i < NEWTON_MAX; i++) {
         double done = solve(q), slope = 0;
-        for (int r = 0; r < ROUNDS_MOST && generate(q); r++) {
+        for (int r = 0; r < ROUNDS_MAX && generate(q); r++) {
             double before = done;
             done = solve(q);
             if (done < before * (1 + 1e-3)) break;
@@ -273,7 +273,7 @@ bool mix_share(struct mix *x, int32_t microbatches)
 static bool whole(struct master *q, struct mix *out)
 {
     glp_iocp o;
-    struct nodes nodes = {NODES_MOST};
+    struct nodes nodes = {NODES_MAX};
     struct arena *a = q->maker->arena;
     glp_init_iocp(&o);
     o.msg_lev = GLP_MSG_OFF, o.cb_func = on_node, o.cb_info = &nodes, o.mip_gap = 1e-3;

@@ -68,12 +68,12 @@ enum status sturdy_first(struct tries *t, const struct profile *p, bool *moved, 
 {
     struct kept *k = &t->kept;
     const struct search_options *o = t->o;
-    bool free = o->objective == OBJECTIVE_TIME && !(o->least_rate > 0) && !(o->most_cost > 0);
+    bool free = o->objective == OBJECTIVE_TIME && !(o->min_rate > 0) && !(o->max_cost > 0);
     *moved = false;
     if (!free || o->fastest || !k->n || !k->plans[0].plan.job.model.measured) return OK;
     int64_t best = INT64_MAX, limit = k->plans[0].iteration_ns / 100 * (100 + STURDY_PERCENT);
     int32_t first = 0;
-    for (int32_t i = 0; i < k->n && i < STURDY_PLANS_MOST && !tries_stopped(t); i++) {
+    for (int32_t i = 0; i < k->n && i < STURDY_PLANS_MAX && !tries_stopped(t); i++) {
         int64_t ns;
         if (k->plans[i].iteration_ns > limit) break;
         TRY(sturdy_ns(t, p, &k->plans[i].plan, &ns, err));

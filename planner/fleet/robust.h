@@ -15,12 +15,12 @@
 
 #include "planner/candidate/search_context.h"
 
-enum { STURDY_PERCENT = 5, STURDY_SUMS = 2, STURDY_PLANS_MOST = 16 };
+enum { STURDY_PERCENT = 5, STURDY_SUMS = 2, STURDY_PLANS_MAX = 16 };
 
 /* The step of a plan as above; INT64_MAX where it cannot be lowered so. O(a simulation and a half). */
 MUST_CHECK enum status sturdy_ns(const struct tries *t, const struct profile *p,
                                  const struct plan *plan, int64_t *out_ns, struct error *err);
-/* Puts that plan first of those kept; the others stay in order. Looks at STURDY_PLANS_MOST at most, the fastest. *moved: it is
+/* Puts that plan first of those kept; the others stay in order. Looks at STURDY_PLANS_MAX at most, the fastest. *moved: it is
  * not the fastest. */
 MUST_CHECK enum status sturdy_first(struct tries *t, const struct profile *p, bool *moved,
                                     struct error *err);

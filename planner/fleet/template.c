@@ -221,9 +221,9 @@ static void add_label(struct template_maker *m, const struct template_label *x)
 static void extend(struct template_maker *m, int32_t below, int64_t tau_ns, const double *price)
 {
     struct template_label from = {.first = m->s->n_layers};
-    int32_t use[KINDS_MOST] = {0};
+    int32_t use[KINDS_MAX] = {0};
     if (below >= 0) from = m->labels[below];
-    if (from.length >= TEMPLATE_STAGES_MOST) return;
+    if (from.length >= TEMPLATE_STAGES_MAX) return;
     if ((from.length + 1) * m->most_cards > m->least_pool) count_used(m, below, use);
     for (int32_t k = 0; k < m->n_kinds; k++) {
         const struct template_kind *kind = &m->kinds[k];

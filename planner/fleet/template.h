@@ -16,7 +16,7 @@
 
 #include "planner/candidate/space.h"
 
-enum { TEMPLATE_STAGES_MOST = 256, TEMPLATE_KINDS_MOST = 128 };
+enum { TEMPLATE_STAGES_MAX = 256, TEMPLATE_KINDS_MAX = 128 };
 
 struct template_stage {
     int32_t kind, first, last, warmup;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHOSEN_MOST = 72, HALVINGS = 18, COUNTS = 12 };
+enum { CHOSEN_MAX = 72, HALVINGS = 18, COUNTS = 12 };
 
 struct dish { /* a template, and what the sum of its gradients takes */
     struct template t;
@@ -106,7 +106,7 @@ static void balance(struct menu *q, const int32_t *kinds, int32_t n)
     struct template_stage stages[MENU_STAGES], good[MENU_STAGES];
     int64_t low, high;
     low = q->least_ns, high = 4 * q->most_ns;
-    int32_t use[KINDS_MOST] = {0};
+    int32_t use[KINDS_MAX] = {0};
     for (int32_t i = 0; i < n; i++) {
         const struct template_kind *k = &q->m->kinds[kinds[i]];
         if ((use[k->pool] += k->cards) > q->m->g->kinds[k->pool].n) return;
@@ -237,7 +237,7 @@ static int32_t choose(struct menu *q)
         d->share = d->value < 1 ? 0 : price > 0 ? d->value / price : 1;
     }
     qsort(q->dishes, (size_t)q->n, sizeof *q->dishes, by_share);
-    while (n < q->n && n < CHOSEN_MOST && q->dishes[n].share > 0.85) n++;
+    while (n < q->n && n < CHOSEN_MAX && q->dishes[n].share > 0.85) n++;
     return n;
 }
 
@@ -280,7 +280,7 @@ static void try_mix(struct menu *q, int32_t chosen, const struct dish *first, in
                     const struct dish *second)
 {
     struct template templates[3];
-    int32_t counts[3], least[3], more[3], left[KINDS_MOST];
+    int32_t counts[3], least[3], more[3], left[KINDS_MAX];
     struct mix x = {.templates = templates, .count = counts, .least = least, .more = more};
     int64_t sum_ns = first->sum_ns;
     for (int32_t p = 0; p < q->m->n_pools; p++) left[p] = q->m->g->kinds[p].n;
@@ -305,7 +305,7 @@ static void try_mix(struct menu *q, int32_t chosen, const struct dish *first, in
 
 static void try_mixes(struct menu *q, int32_t chosen)
 {
-    int32_t all[KINDS_MOST];
+    int32_t all[KINDS_MAX];
     for (int32_t p = 0; p < q->m->n_pools; p++) all[p] = q->m->g->kinds[p].n;
     for (int32_t i = 0; i < chosen; i++)
         for (int32_t k = i; k < chosen; k++) {
@@ -329,7 +329,7 @@ void menu_mixes(struct template_maker *m, int32_t microbatches, int32_t most, st
     for (int32_t stages = 1; stages <= longest && stages <= layers; stages++) {
         orders *= m->n_kinds;
         tried += orders;
-        if (tried > MENU_ORDERS_MOST) break;
+        if (tried > MENU_ORDERS_MAX) break;
         for (int64_t order = 0; order < orders; order++) {
             int64_t rest = order;
             for (int32_t i = 0; i < stages; i++, rest /= m->n_kinds)

@@ -14,7 +14,7 @@
 #include "planner/fleet/mix.h"
 
 /* Longer orders in teams of so many devices: there are more replicas to wait for, and longer sums of gradients. */
-enum { MENU_STAGES = 4, MENU_LARGE = 128, MENU_ORDERS_MOST = 4000 };
+enum { MENU_STAGES = 4, MENU_LARGE = 128, MENU_ORDERS_MAX = 4000 };
 
 /* At most `most` mixes for the batch, the best by estimate first; in the maker's arena. 0 where kinds are too many. */
 void menu_mixes(struct template_maker *m, int32_t microbatches, int32_t most, struct mix **out,

@@ -35,7 +35,7 @@ static void add_kind(struct offers *o, int32_t pool, int32_t type, int32_t cards
         if (run > longest) longest = run;
         all += run % cards == 0;
     }
-    if (type < 0 || !all || o->n_kinds == TEMPLATE_KINDS_MOST) return;
+    if (type < 0 || !all || o->n_kinds == TEMPLATE_KINDS_MAX) return;
     o->kinds[o->n_kinds++] =
         (struct template_kind){pool, type, k->zone, cards, longest / cards, all};
 }
@@ -85,7 +85,7 @@ enum status offers_make(struct arena *a, const struct job *j, const struct clust
     for (int32_t t = 0; t < c->n_types; t++) out->base_type[t] = t;
     if (numbers) make_types(a, out, c, numbers, n, most);
     out->cost = cost_new(a, p, &out->priced);
-    out->kinds = ARENA_ARRAY(a, struct template_kind, TEMPLATE_KINDS_MOST);
+    out->kinds = ARENA_ARRAY(a, struct template_kind, TEMPLATE_KINDS_MAX);
     TRY(device_graph_new(a, c, out->cost, &out->graph, err));
     make_kinds(out, numbers, n);
     return OK;
@@ -107,7 +107,7 @@ int32_t offers_default(const struct job *j, const struct cluster *c, int32_t *nu
         if (c->nodes[i].n_devices > on_node) on_node = c->nodes[i].n_devices;
     double bytes = STATE_BYTES * (double)model_parameters(&j->model);
     while (((double)(DEVICES_OF_A_REPLICA * cards) * (double)least / 2 < bytes ||
-            c->n_devices > OFFERS_DEVICES_MOST * cards) &&
+            c->n_devices > OFFERS_DEVICES_MAX * cards) &&
            2 * cards <= on_node && model_shares(&j->model, 2 * cards))
         cards *= 2;
     if (cards == 1) return 0;

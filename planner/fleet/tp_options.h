@@ -23,14 +23,14 @@ struct offers {
     int32_t *base_type; /* (types of priced) */
 };
 
-/* numbers: (n) of cards; NULL: devices are taken as they are. Of more than TEMPLATE_KINDS_MOST kinds the first ones. */
+/* numbers: (n) of cards; NULL: devices are taken as they are. Of more than TEMPLATE_KINDS_MAX kinds the first ones. */
 MUST_CHECK enum status offers_make(struct arena *a, const struct job *j, const struct cluster *c,
                                    const struct profile *p, const int32_t *numbers, int32_t n,
                                    struct offers *out, struct error *err);
 /* Numbers of cards for those who name none: on real clusters of more than OFFERS_LARGE cards a model that fills half of twelve
  * devices of the least memory is offered the least power of two for which it does not, and twice that, where its heads and the
- * nodes allow it; and never so few that there are more than OFFERS_DEVICES_MOST devices. Returns how many; 0: single cards, as everywhere else. A certificate then speaks of these numbers. */
-enum { OFFERS_LARGE = 1024, OFFERS_DEVICES_MOST = 2560, OFFERS_DEFAULT_MOST = 2 };
+ * nodes allow it; and never so few that there are more than OFFERS_DEVICES_MAX devices. Returns how many; 0: single cards, as everywhere else. A certificate then speaks of these numbers. */
+enum { OFFERS_LARGE = 1024, OFFERS_DEVICES_MAX = 2560, OFFERS_DEFAULT_MAX = 2 };
 int32_t offers_default(const struct job *j, const struct cluster *c, int32_t *numbers);
 /* The space of a microbatch size, and what makes templates of it. */
 MUST_CHECK enum status offers_size(struct arena *a, const struct offers *o, int64_t microbatch,

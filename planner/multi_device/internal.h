@@ -5,18 +5,18 @@
 #include "planner/multi_device/multi_device_stage.h"
 
 enum {
-    REGROUP_SPACES_MOST = 16,
-    REGROUP_SEEN_MOST = 1 << 13, /* plans remembered, a power of two */
-    REGROUP_SMALL_MOST = 40      /* simulations of small changes of one plan */
+    REGROUP_SPACES_MAX = 16,
+    REGROUP_SEEN_MAX = 1 << 13, /* plans remembered, a power of two */
+    REGROUP_SMALL_MAX = 40      /* simulations of small changes of one plan */
 };
 
 struct regroup {
     struct tries *t;
     struct arena *arena;
     int32_t n_spaces;
-    struct space spaces[REGROUP_SPACES_MOST]; /* copies, which know the graphs of shares as well */
+    struct space spaces[REGROUP_SPACES_MAX]; /* copies, which know the graphs of shares as well */
     int64_t left, looks;                      /* simulations; plans made */
-    uint64_t *seen;                           /* (REGROUP_SEEN_MOST) hashes; 0: free */
+    uint64_t *seen;                           /* (REGROUP_SEEN_MAX) hashes; 0: free */
     int32_t n_seen;
 };
 

@@ -3,14 +3,14 @@
 #include "planner/multi_device/internal.h"
 #include "planner/multi_device/moves.h"
 
-enum { PROMISING_MOST = 3 }; /* large changes that are followed up */
+enum { PROMISING_MAX = 3 }; /* large changes that are followed up */
 /* A large change this much slower than the best may still win after small ones. */
 #define PROMISING 1.2
 
 /* The best of the large changes of a point. */
 struct promising {
     int32_t n;
-    struct regroup_point at[PROMISING_MOST];
+    struct regroup_point at[PROMISING_MAX];
 };
 
 static void note(struct regroup *c, const struct regroup_point *best, const struct regroup_point *y,
@@ -20,7 +20,7 @@ static void note(struct regroup *c, const struct regroup_point *best, const stru
         (double)y->x.iteration_ns > PROMISING * (double)best->x.iteration_ns)
         return;
     int32_t at = out->n;
-    if (at == PROMISING_MOST) {
+    if (at == PROMISING_MAX) {
         if (!kept_better(&c->t->kept, &y->x, &out->at[at - 1].x)) return;
         at--;
     } else {
@@ -214,13 +214,13 @@ static enum status change_large(struct regroup *c, const struct regroup_point *b
 
 enum status regroup_climb(struct regroup *c, struct regroup_point *at, struct error *err)
 {
-    if (!regroup_many(c)) TRY(regroup_climb_small(c, at, REGROUP_SMALL_MOST, err));
+    if (!regroup_many(c)) TRY(regroup_climb_small(c, at, REGROUP_SMALL_MAX, err));
     for (bool better = true; better && !regroup_over(c);) {
         struct promising found = {.n = 0};
         better = false;
         TRY(change_large(c, at, &found, err));
         for (int32_t i = 0; i < found.n; i++) {
-            TRY(regroup_climb_small(c, &found.at[i], REGROUP_SMALL_MOST, err));
+            TRY(regroup_climb_small(c, &found.at[i], REGROUP_SMALL_MAX, err));
             if (!kept_better(&c->t->kept, &found.at[i].x, &at->x)) continue;
             *at = found.at[i];
             better = true;

@@ -7,7 +7,7 @@
 
 struct members {
     int32_t n;
-    int32_t device[REGROUP_MEMBERS_MOST];
+    int32_t device[REGROUP_MEMBERS_MAX];
 };
 
 static int64_t whole_ns(const struct space *s, int32_t device, int32_t first, int32_t last)
@@ -19,7 +19,7 @@ static int64_t whole_ns(const struct space *s, int32_t device, int32_t first, in
 void regroup_balance(const struct space *s, int32_t first_layer, int32_t last_layer,
                      const int32_t *devices, int32_t n, int64_t *sequences)
 {
-    int64_t each[REGROUP_MEMBERS_MOST];
+    int64_t each[REGROUP_MEMBERS_MAX];
     for (int32_t k = 0; k < n; k++)
         sequences[k] = 1, each[k] = whole_ns(s, devices[k], first_layer, last_layer);
     for (int64_t left = s->microbatch - n; left > 0; left--) {
@@ -33,7 +33,7 @@ void regroup_balance(const struct space *s, int32_t first_layer, int32_t last_la
 bool regroup_place(struct arena *a, const struct space *s, struct plan_stage *x,
                    const int32_t *devices, int32_t n)
 {
-    if (n < 1 || n > REGROUP_MEMBERS_MOST || n > s->microbatch) return false;
+    if (n < 1 || n > REGROUP_MEMBERS_MAX || n > s->microbatch) return false;
     int32_t *own = ARENA_ARRAY(a, int32_t, (size_t)n);
     for (int32_t k = 0; k < n; k++) {
         int32_t at = k;
@@ -71,7 +71,7 @@ static struct members members_of(const struct plan_stage *x)
 static bool take_all(struct members *m, const struct plan_stage *x)
 {
     for (int32_t k = 0; k < plan_stage_devices(x); k++) {
-        if (m->n == REGROUP_MEMBERS_MOST) return false;
+        if (m->n == REGROUP_MEMBERS_MAX) return false;
         m->device[m->n++] = plan_stage_device(x, k);
     }
     return true;
@@ -95,7 +95,7 @@ bool regroup_possible(const struct plan *p)
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
             const struct plan_stage *x = &p->replicas[r].stages[i];
-            if (plan_stage_devices(x) > REGROUP_MEMBERS_MOST || x->sharding) return false;
+            if (plan_stage_devices(x) > REGROUP_MEMBERS_MAX || x->sharding) return false;
             for (int32_t k = 0; k < i; k++)
                 if (p->replicas[r].stages[k].device == x->device) return false;
         }
@@ -112,7 +112,7 @@ static void remove_stage(struct plan_replica *x, int32_t i)
 static void balance_again(const struct space *s, struct plan_stage *x)
 {
     if (!x->n_shards) return;
-    int64_t sequences[REGROUP_MEMBERS_MOST];
+    int64_t sequences[REGROUP_MEMBERS_MAX];
     regroup_balance(s, x->first_layer, x->last_layer, x->devices, x->n_shards, sequences);
     /* the plan is a copy whose lists are its own */
     memcpy((int64_t *)(uintptr_t)x->sequences, sequences, (size_t)x->n_shards * sizeof *sequences);
@@ -163,7 +163,7 @@ bool regroup_add(struct arena *a, const struct space *s, struct plan *p, int32_t
                  int32_t device)
 {
     struct members m = members_of(&p->replicas[r].stages[i]);
-    if (m.n == REGROUP_MEMBERS_MOST) return false;
+    if (m.n == REGROUP_MEMBERS_MAX) return false;
     m.device[m.n++] = device;
     return regroup_place(a, s, &p->replicas[r].stages[i], m.device, m.n);
 }
@@ -316,7 +316,7 @@ bool regroup_share(struct plan *p, int32_t r, int32_t q)
 static void share_out(struct plan *p, int32_t all)
 {
     struct plan_replica *x = p->replicas;
-    int64_t weight[REGROUP_MEMBERS_MOST];
+    int64_t weight[REGROUP_MEMBERS_MAX];
     for (int32_t r = 0; r < p->n_replicas; r++)
         weight[r] = x[r].microbatches, x[r].microbatches = 1;
     for (int32_t left = all - p->n_replicas; left > 0; left--) {
@@ -331,7 +331,7 @@ static void share_out(struct plan *p, int32_t all)
 bool regroup_resize(struct arena *a, const struct space *s, struct plan *p)
 {
     if (p->microbatch == s->microbatch || p->n_replicas > s->microbatches ||
-        p->n_replicas > REGROUP_MEMBERS_MOST)
+        p->n_replicas > REGROUP_MEMBERS_MAX)
         return false;
     p->microbatch = s->microbatch;
     share_out(p, s->microbatches);

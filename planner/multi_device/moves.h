@@ -15,7 +15,7 @@ struct arena;
 struct plan;
 struct plan_stage;
 
-enum { REGROUP_MEMBERS_MOST = 64 }; /* devices of one stage */
+enum { REGROUP_MEMBERS_MAX = 64 }; /* devices of one stage */
 
 /* The stage on these devices (any order, no device twice); false where a microbatch has fewer sequences. */
 bool regroup_place(struct arena *a, const struct space *s, struct plan_stage *x,
@@ -29,7 +29,7 @@ int64_t regroup_stage_ns(const struct space *s, const struct plan_stage *x);
 
 /* Default orders, nothing computed again. */
 void regroup_plain(struct plan *p);
-/* No device owns two stages, and every stage has at most REGROUP_MEMBERS_MOST. */
+/* No device owns two stages, and every stage has at most REGROUP_MEMBERS_MAX. */
 bool regroup_possible(const struct plan *p);
 
 /* Stages i and i + 1 of replica r on all their devices. */

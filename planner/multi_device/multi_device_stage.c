@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum {
-    STARTS_MOST = 3,
+    STARTS_MAX = 3,
     PIPELINES_EACH = 12, /* of each microbatch size; of many devices: */
     PIPELINES_FEW = 4,
     LOOKS_EACH = 8 /* plans made for each that may be simulated */
@@ -29,7 +29,7 @@ static void keep_start(const struct regroup *c, const struct regroup_point *y,
 {
     if (y->x.iteration_ns == INT64_MAX) return;
     int32_t at = *n;
-    if (at == STARTS_MOST) {
+    if (at == STARTS_MAX) {
         if (!kept_better(&c->t->kept, &y->x, &starts[--at].x)) return;
     } else {
         ++*n;
@@ -46,7 +46,7 @@ static enum status start_from_kept(struct regroup *c, struct regroup_point *star
                                    struct error *err)
 {
     int32_t looked = 0;
-    int32_t most = regroup_many(c) ? 1 : 2 * STARTS_MOST;
+    int32_t most = regroup_many(c) ? 1 : 2 * STARTS_MAX;
     for (int32_t i = 0; i < c->t->kept.n && looked < most; i++) {
         const struct plan *from = &c->t->kept.plans[i].plan;
         int32_t space = space_of(c, from);
@@ -71,7 +71,7 @@ static enum status start_from_pipelines(struct regroup *c, struct regroup_point 
         int32_t made = regroup_pipelines(c->arena, &c->spaces[k], &c->spaces[few], most, plans);
         for (int32_t i = 0; i < made; i++) {
             struct regroup_point y;
-            const struct search_plan *best = *n == STARTS_MOST ? &starts[*n - 1].x : &unbeaten;
+            const struct search_plan *best = *n == STARTS_MAX ? &starts[*n - 1].x : &unbeaten;
             TRY(regroup_try(c, &plans[i], k, best, &y, err));
             keep_start(c, &y, starts, n);
         }
@@ -113,7 +113,7 @@ static enum status finish(struct regroup *c, struct regroup_point *at, struct er
 
 static enum status climb_all(struct regroup *c, struct error *err)
 {
-    struct regroup_point starts[STARTS_MOST], apart;
+    struct regroup_point starts[STARTS_MAX], apart;
     int32_t n = 0;
     bool found;
     TRY(start_from_kept(c, starts, &n, err));
@@ -138,7 +138,7 @@ static enum status climb_all(struct regroup *c, struct error *err)
 enum status regroup_kept(struct tries *t, const struct space *spaces, int32_t n_spaces,
                          int64_t evaluations, struct error *err)
 {
-    if (!n_spaces || n_spaces > REGROUP_SPACES_MOST || spaces[0].job->model.measured ||
+    if (!n_spaces || n_spaces > REGROUP_SPACES_MAX || spaces[0].job->model.measured ||
         spaces[0].n_devices < 2)
         return OK;
     struct regroup c = {.t = t,
@@ -147,7 +147,7 @@ enum status regroup_kept(struct tries *t, const struct space *spaces, int32_t n_
                         .left = evaluations,
                         .looks = LOOKS_EACH * evaluations};
     memcpy(c.spaces, spaces, (size_t)n_spaces * sizeof *spaces);
-    c.seen = ARENA_ARRAY(c.arena, uint64_t, REGROUP_SEEN_MOST);
+    c.seen = ARENA_ARRAY(c.arena, uint64_t, REGROUP_SEEN_MAX);
     enum status st = climb_all(&c, err);
     arena_free(c.arena);
     return st;

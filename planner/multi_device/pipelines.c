@@ -12,7 +12,7 @@ enum { MASKS_EACH = 3, MANY_UNITS = 7 };
 
 /* What a stage takes or leaves whole: a device, or on many devices those of one type on one node. */
 struct unit {
-    int32_t n, device[REGROUP_MEMBERS_MOST];
+    int32_t n, device[REGROUP_MEMBERS_MAX];
 };
 
 /* A set of units: the device of each type that has most sequences of a microbatch. */
@@ -61,7 +61,7 @@ static bool find_units(struct table *t)
 {
     const struct cluster *c = t->s->cluster;
     bool single = c->n_devices <= SPACE_DEVICES_MAX;
-    if (c->n_devices > REGROUP_MEMBERS_MOST) return false;
+    if (c->n_devices > REGROUP_MEMBERS_MAX) return false;
     for (int32_t d = 0; d < c->n_devices; d++) {
         const struct device *x = &c->devices[d];
         int32_t u = 0;
@@ -135,8 +135,8 @@ static bool taken_in_order(const struct table *t, uint32_t mask)
 
 static void describe_set(struct table *t, uint32_t mask, struct set *x)
 {
-    int32_t d[REGROUP_MEMBERS_MOST];
-    int64_t n[REGROUP_MEMBERS_MOST];
+    int32_t d[REGROUP_MEMBERS_MAX];
+    int64_t n[REGROUP_MEMBERS_MAX];
     x->taken_in_order = taken_in_order(t, mask);
     x->n = members_of(t, mask, d);
     x->link_Bps = slowest_Bps(t, mask);
@@ -255,7 +255,7 @@ static bool make(struct table *t, struct arena *a, const struct candidate *x, st
     out->replicas[0].microbatches = t->s->microbatches;
     for (int32_t i = 0; i < x->n_stages; i++) { /* the candidate's are last first */
         struct plan_stage *y = &out->replicas[0].stages[i];
-        int32_t k = x->n_stages - 1 - i, d[REGROUP_MEMBERS_MOST], n = members_of(t, x->stage[k], d);
+        int32_t k = x->n_stages - 1 - i, d[REGROUP_MEMBERS_MAX], n = members_of(t, x->stage[k], d);
         y->first_layer = t->first[x->first[k]];
         y->last_layer = k ? t->first[x->first[k - 1]] - 1 : t->s->n_layers - 1;
         if (!regroup_place(a, t->s, y, d, n)) return false;

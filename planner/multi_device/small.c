@@ -35,10 +35,10 @@ static uint64_t hash_of(const struct plan *p)
 static bool is_seen(struct regroup *c, const struct plan *p)
 {
     uint64_t h = hash_of(p);
-    size_t at = h % REGROUP_SEEN_MOST;
-    for (; c->seen[at]; at = (at + 1) % REGROUP_SEEN_MOST)
+    size_t at = h % REGROUP_SEEN_MAX;
+    for (; c->seen[at]; at = (at + 1) % REGROUP_SEEN_MAX)
         if (c->seen[at] == h) return true;
-    if (c->n_seen < REGROUP_SEEN_MOST / 2) c->seen[at] = h, c->n_seen++;
+    if (c->n_seen < REGROUP_SEEN_MAX / 2) c->seen[at] = h, c->n_seen++;
     return false;
 }
 

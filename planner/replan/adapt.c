@@ -62,8 +62,8 @@ static bool is_whole(const struct adapting *q, const struct plan_replica *r)
 static bool carry_stage(struct adapting *q, const struct plan_stage *old, enum warm_lost lost,
                         struct plan_stage *x)
 {
-    int32_t n = 0, before = plan_stage_devices(old), now[REGROUP_MEMBERS_MOST];
-    if (before > REGROUP_MEMBERS_MOST) return false;
+    int32_t n = 0, before = plan_stage_devices(old), now[REGROUP_MEMBERS_MAX];
+    if (before > REGROUP_MEMBERS_MAX) return false;
     for (int32_t k = 0; k < before; k++) {
         int32_t d = q->where[plan_stage_device(old, k)];
         if (d < 0 && lost == LOST_SPARES) {
@@ -108,7 +108,7 @@ static void plain(struct plan_replica *r)
  * yet. How many. */
 static int32_t mesh(struct adapting *q, const struct plan_stage *x, struct plan_stage *out)
 {
-    int32_t n = 0, left = plan_stage_devices(x), take = left, own[REGROUP_MEMBERS_MOST];
+    int32_t n = 0, left = plan_stage_devices(x), take = left, own[REGROUP_MEMBERS_MAX];
     for (int32_t k = 0; k < left; k++) own[k] = plan_stage_device(x, k);
     for (int32_t at = 0; left > 0; at += take, left -= take) {
         take = left;
@@ -124,7 +124,7 @@ static bool make_meshes(struct adapting *q, const struct plan_replica *old, stru
 {
     int32_t n = 0;
     struct plan_stage *all =
-        ARENA_ARRAY(q->arena, struct plan_stage, (size_t)(r->n_stages * REGROUP_MEMBERS_MOST));
+        ARENA_ARRAY(q->arena, struct plan_stage, (size_t)(r->n_stages * REGROUP_MEMBERS_MAX));
     for (int32_t i = 0; i < r->n_stages; i++) {
         int32_t k = 0;
         while (k < old->n_stages && q->where[old->stages[k].device] != r->stages[i].device) k++;
@@ -274,7 +274,7 @@ static bool insert(struct adapting *q, int32_t r, int32_t i, const int32_t *devi
 static int32_t companions(const struct adapting *q, int32_t d, int32_t most, int32_t *devices)
 {
     int32_t n = 0, node = q->s->cluster->devices[d].node;
-    for (; d < q->s->n_devices && n < most && n < REGROUP_MEMBERS_MOST; d++)
+    for (; d < q->s->n_devices && n < most && n < REGROUP_MEMBERS_MAX; d++)
         if (!q->used[d] && q->s->cluster->devices[d].node == node) devices[n++] = d;
     return n;
 }
@@ -282,7 +282,7 @@ static int32_t companions(const struct adapting *q, int32_t d, int32_t most, int
 static bool take_each(struct adapting *q, bool join)
 {
     bool any = false;
-    int32_t r = 0, i = 0, own[REGROUP_MEMBERS_MOST];
+    int32_t r = 0, i = 0, own[REGROUP_MEMBERS_MAX];
     for (int32_t d = 0; d < q->s->n_devices; d++) {
         if (q->used[d] || !find_stage(q, d, &r, &i)) continue;
         simplify(q, r);
@@ -406,7 +406,7 @@ static bool renew(struct adapting *q)
         simplify(q, r);
         if (x->n_stages > q->s->n_layers) return false;
         for (int32_t i = 0; i < x->n_stages; i++) {
-            int32_t n = plan_stage_devices(&x->stages[i]), d[REGROUP_MEMBERS_MOST];
+            int32_t n = plan_stage_devices(&x->stages[i]), d[REGROUP_MEMBERS_MAX];
             x->stages[i].first_layer = i;
             x->stages[i].last_layer = i + 1 < x->n_stages ? i : q->s->n_layers - 1;
             for (int32_t k = 0; k < n; k++) d[k] = plan_stage_device(&x->stages[i], k);

@@ -2,7 +2,7 @@
 
 #include "core/base/arena.h"
 
-enum { LEVEL_STAGES_MOST = 1024 };
+enum { LEVEL_STAGES_MAX = 1024 };
 
 static int64_t price(const struct space *s, int32_t type, const struct plan_stage *x, bool again)
 {
@@ -156,7 +156,7 @@ static int32_t latest(const struct warm_prices *w, const struct plan_replica *r,
 static bool level_within(const struct warm_prices *w, struct plan_replica *r, int64_t most,
                          bool write)
 {
-    int32_t at = 0, end[LEVEL_STAGES_MOST];
+    int32_t at = 0, end[LEVEL_STAGES_MAX];
     end[r->n_stages - 1] = w->whole->n_layers - 1;
     for (int32_t i = r->n_stages - 2; i >= 0; i--)
         if ((end[i] = latest(w, r, i, end[i + 1], most)) < 0) return false;
@@ -180,9 +180,9 @@ static bool level_within(const struct warm_prices *w, struct plan_replica *r, in
 bool warm_level(const struct warm_prices *w, struct plan_replica *r)
 {
     int64_t low = 0, high = 1000;
-    if (r->n_stages > LEVEL_STAGES_MOST) return false;
+    if (r->n_stages > LEVEL_STAGES_MAX) return false;
     while (!level_within(w, r, high, false)) {
-        if (high > COST_MOST_NS / 4) return false;
+        if (high > COST_MAX_NS / 4) return false;
         low = high, high *= 4;
     }
     while (high - low > 1 + high / 1024) {

@@ -21,9 +21,9 @@ enum {
     LOWER_US = 200,
     CALL_NS = 300,
     STEADY_STEPS = 4,
-    ORDER_TRIES_LEAST = 2,
+    ORDER_TRIES_MIN = 2,
     ORDER_OPERATIONS = 300000, /* about 10 ms */
-    VARIANTS_MOST = LOST_WAYS * SPARE_WAYS
+    VARIANTS_MAX = LOST_WAYS * SPARE_WAYS
 };
 /* Times the best estimate: not simulated. */
 #define HOPELESS 1.1
@@ -205,7 +205,7 @@ static int64_t cost_us(const struct plan *p)
 static void keep(struct warm *q, struct warm_plans *out, const struct plan *p, int64_t ns)
 {
     struct search_plan x = {.iteration_ns = ns, .cost = plan_cost(p, ns)};
-    int32_t at = out->n < WARM_PLANS_MOST ? out->n++ : WARM_PLANS_MOST;
+    int32_t at = out->n < WARM_PLANS_MAX ? out->n++ : WARM_PLANS_MAX;
     x.plan = score_copy_plan(q->t->arena, p);
     x.plan.predicted_ns = ns;
     for (; at > 0 && kept_better(&q->t->kept, &x, &out->plans[at - 1]); at--)
@@ -234,7 +234,7 @@ static enum status simulate(struct warm *q, struct warm_plans *out, struct error
 static enum status order(struct warm *q, struct search_plan *best, int64_t tries, struct error *err)
 {
     int64_t left = tries < q->t->evaluations_left ? tries : q->t->evaluations_left, had = left;
-    if (tries < ORDER_TRIES_LEAST) return OK;
+    if (tries < ORDER_TRIES_MIN) return OK;
     TRY(schedule_plan(q->arena, q->t->scorer, &q->space, &best->plan, &best->iteration_ns, &left,
                       ORDER_OPERATIONS, q->t->o->stop, err));
     q->t->evaluations_left -= had - left;
@@ -337,7 +337,7 @@ static enum status search(struct warm *q, struct warm_plans *out, struct bound_c
                           &q->few, err));
         q->prices.few = &q->few;
     }
-    q->variants = ARENA_ARRAY(q->arena, struct variant, VARIANTS_MOST);
+    q->variants = ARENA_ARRAY(q->arena, struct variant, VARIANTS_MAX);
     for (int lost = 0; lost < LOST_WAYS; lost++)
         for (int spare = 0; spare < SPARE_WAYS; spare++)
             add_variant(q, (enum warm_lost)lost, (enum warm_spare)spare);

@@ -23,15 +23,15 @@ struct warm_task {
     const int64_t *sizes; /* (n_sizes) of microbatches */
     int32_t n_sizes;
 };
-/* Plans like t->o->from, best first, at most WARM_PLANS_MOST; none where nothing of it can be kept or fits. bound: NULL, or
+/* Plans like t->o->from, best first, at most WARM_PLANS_MAX; none where nothing of it can be kept or fits. bound: NULL, or
  * what no plan of the microbatch size beats. Plans live in t->arena. */
-enum { WARM_PLANS_MOST = 4 };
+enum { WARM_PLANS_MAX = 4 };
 struct warm_plans {
     int32_t n;
     /* The best is about as fast as the old plan was, for the computing power that is left (a tenth slower at most) or has come. Else,
      * and where that cannot be said, a search may find better. */
     bool enough;
-    struct search_plan plans[WARM_PLANS_MOST + 1];
+    struct search_plan plans[WARM_PLANS_MAX + 1];
 };
 MUST_CHECK enum status warm_search(struct tries *t, const struct warm_task *task,
                                    struct warm_plans *out, struct bound_certificate *bound,

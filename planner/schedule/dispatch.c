@@ -72,7 +72,7 @@ static int64_t ready(struct shop_list *l, const struct shop_rule *r, int32_t d, 
 static void choose(struct shop_list *l, const struct shop_rule *r, int32_t d)
 {
     const struct shop *s = l->s;
-    int64_t start[SHOP_TYPES_MOST], soonest = NEVER, first = NEVER;
+    int64_t start[SHOP_TYPES_MAX], soonest = NEVER, first = NEVER;
     for (int32_t k = 0; k < s->n_types; k++) {
         start[k] = ready(l, r, d, k);
         if (start[k] == NEVER) continue;

@@ -349,7 +349,7 @@ static void write_schedule(struct arena *a, struct find *f, const uint8_t *word,
            (size_t)z->n_devices * (size_t)f->shape->n_chunks * sizeof *out->stage);
     out->lanes = ARENA_ARRAY(a, struct schedule_lane, (size_t)z->n_devices);
     for (int32_t d = 0; d < z->n_devices; d++) {
-        int32_t done[SHOP_TYPES_MOST] = {0};
+        int32_t done[SHOP_TYPES_MAX] = {0};
         struct schedule_lane *l = &out->lanes[d];
         l->ops = ARENA_ARRAY(a, struct schedule_op, (size_t)z->length);
         for (int64_t i = 0; i < z->length; i++) {

@@ -16,7 +16,7 @@
 #include <signal.h>
 
 /* Plans of more operations (F, I and W of all stages) than this are left as they are. */
-enum { SCHEDULE_PLAN_OPS_MOST = 30000 };
+enum { SCHEDULE_PLAN_OPS_MAX = 30000 };
 
 /* *plan and *iteration_ns become those of the plan with searched orders where it is quicker. Plans with a named schedule or
  * several stages a device are left alone, and so are replicas of one stage and measured layers, whose backward is one. Spends an evaluation a simulation, two at most.

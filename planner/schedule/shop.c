@@ -48,7 +48,7 @@ static void price(struct shop *s, const struct pipeline *p, const struct schedul
 /* F of the chunks down the pipeline, then I and W on the way back. */
 static void chain(struct shop *s, const struct schedule *shape, int32_t d)
 {
-    int32_t n = shape->n_chunks, by_stage[SHOP_TYPES_MOST];
+    int32_t n = shape->n_chunks, by_stage[SHOP_TYPES_MAX];
     for (int32_t c = 0; c < n; c++) {
         int32_t i = c;
         for (; i > 0 && shape->stage[d * n + by_stage[i - 1]] > shape->stage[d * n + c]; i--)
@@ -114,9 +114,9 @@ static void allocate(struct arena *a, struct shop *s)
 enum status shop_make(struct arena *a, const struct pipeline *p, const struct schedule *shape,
                       struct shop *out, struct error *err)
 {
-    if (shape->n_chunks * SHOP_KINDS > SHOP_TYPES_MOST)
+    if (shape->n_chunks * SHOP_KINDS > SHOP_TYPES_MAX)
         return error_set(err, ERR_INPUT, "%" PRId32 " chunks a device: expected 1 … %d",
-                         shape->n_chunks, SHOP_TYPES_MOST / SHOP_KINDS);
+                         shape->n_chunks, SHOP_TYPES_MAX / SHOP_KINDS);
     TRY(pipeline_check(p, shape, err));
     struct shop *s = out;
     *s = (struct shop){.n_devices = p->n_devices,

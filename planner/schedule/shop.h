@@ -21,7 +21,7 @@
 struct arena;
 
 enum { SHOP_F, SHOP_I, SHOP_W, SHOP_KINDS };
-enum { SHOP_TYPES_MOST = 48 }; /* types a device: 16 chunks */
+enum { SHOP_TYPES_MAX = 48 }; /* types a device: 16 chunks */
 
 struct shop_type {
     int64_t ns,

@@ -8,7 +8,7 @@
 enum {
     FORBIDDEN = 1 << 16,
     FARTHEST = 96,
-    TENURE_LEAST = 8,
+    TENURE_MIN = 8,
     TENURE_SPREAD = 16,
     ASK_EVERY = 64,
     OVERHEAD = 150
@@ -171,7 +171,7 @@ static void forbid_back(struct shop_tabu *t, const struct move *v)
 {
     const uint32_t *node = &t->node[v->device * t->s->length];
     int64_t step = v->to > v->from ? 1 : -1,
-            until = t->step + TENURE_LEAST + (int64_t)draw(t, TENURE_SPREAD);
+            until = t->step + TENURE_MIN + (int64_t)draw(t, TENURE_SPREAD);
     for (int64_t i = v->from; i != v->to; i += step) {
         uint32_t crossed = node[i + step];
         t->until[step < 0 ? pair(crossed, node[v->from]) : pair(node[v->from], crossed)] = until;

@@ -32,7 +32,7 @@ static void read_answer(struct arena *a, const struct spmd_question *q, struct s
 /* --- where memory binds --- */
 
 enum {
-    TURNS_MOST = 4,
+    TURNS_MAX = 4,
     APART_PART = 64 /* of what is counted: nearer than that nothing is asked between two caps */
 };
 
@@ -124,7 +124,7 @@ enum status spmd_best(struct arena *a, const struct spmd_question *q, struct spm
     t.low = ARENA_ARRAY(a, int64_t, (size_t)q->s->n_devices);
     t.best = (struct spmd_answer){.ns = INT64_MAX, .tables = tables};
     bool more = true;
-    for (int turn = 0; turn < TURNS_MOST && more; turn++) {
+    for (int turn = 0; turn < TURNS_MAX && more; turn++) {
         struct spmd_answer x = {.tables = tables};
         TRY(spmd_search(a, &tables->problem, &t.limits, &x.found, err));
         labels += x.found.n_labels;

@@ -16,7 +16,7 @@ static int32_t row_of_nodes(int32_t n, const int32_t *node)
 
 static void add_shape(int32_t n, int32_t columns, struct spmd_shape *out, int32_t *n_out)
 {
-    if (columns < 1 || n % columns || *n_out == SPMD_MESHES_MOST) return;
+    if (columns < 1 || n % columns || *n_out == SPMD_MESHES_MAX) return;
     if (*n_out && (columns < 2 || columns >= n)) return;
     for (int32_t k = 0; k < *n_out; k++)
         if (out[k].columns == columns) return;
@@ -39,7 +39,7 @@ int32_t spmd_meshes(int32_t n, const int32_t *node, struct spmd_shape *out)
 enum status spmd_best_mesh(struct arena *a, const struct spmd_question *q,
                            struct spmd_mesh_best *out, struct error *err)
 {
-    struct spmd_shape shape[SPMD_MESHES_MOST];
+    struct spmd_shape shape[SPMD_MESHES_MAX];
     int32_t n = spmd_meshes(q->s->n_devices, q->node, shape);
     *out = (struct spmd_mesh_best){.answer.ns = INT64_MAX, .shape = shape[0]};
     for (int32_t k = 0; k < n; k++) {

@@ -2,7 +2,7 @@
  *
  * One axis of all devices, and two: devices in their order, rows of equal length. Where the devices stand on nodes of equally
  * many, side by side, rows of a node come first (sums inside nodes and between them then go by themselves), then rows of half
- * and of twice as many, then what else divides. At most SPMD_MESHES_MOST are looked at, in this order; each but the first
+ * and of twice as many, then what else divides. At most SPMD_MESHES_MAX are looked at, in this order; each but the first
  * only for what is better than the best so far, so that one whose bound is no better ends after its tables.
  * Ratios of a place along an axis are sums over its devices (core/sharding/sharding.h).
  */
@@ -11,12 +11,12 @@
 
 #include "planner/spmd/spmd.h"
 
-enum { SPMD_MESHES_MOST = 6 };
+enum { SPMD_MESHES_MAX = 6 };
 
 struct spmd_shape {
     int32_t rows, columns; /* 1 row: one axis */
 };
-/* What is looked at, in order; returns how many, out: (SPMD_MESHES_MOST). node: (n), or NULL. */
+/* What is looked at, in order; returns how many, out: (SPMD_MESHES_MAX). node: (n), or NULL. */
 int32_t spmd_meshes(int32_t n, const int32_t *node, struct spmd_shape *out);
 
 struct spmd_mesh_best {

@@ -188,7 +188,7 @@ enum status ratio_of_answer(struct arena *a, const struct spmd_question *q,
 
 /* --- turns --- */
 
-enum { ROUNDS_MOST = 8 };
+enum { ROUNDS_MAX = 8 };
 
 struct turns {
     struct arena *a;
@@ -223,7 +223,7 @@ static enum status chain(struct turns *t, const double *start, struct error *err
     size_t n = (size_t)(t->q->s->n_ratios * t->q->s->n_devices);
     double *ratios = arena_copy(t->a, start, n * sizeof *start);
     int64_t before = INT64_MAX;
-    for (int round = 0; round < ROUNDS_MOST; round++) {
+    for (int round = 0; round < ROUNDS_MAX; round++) {
         struct spmd_question q;
         struct spmd_answer x;
         struct ratio_problem p;

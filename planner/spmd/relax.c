@@ -171,7 +171,7 @@ static int32_t home_digit(const struct seen *y, int32_t home, uint8_t terms)
     return d;
 }
 
-enum { HOMES_MOST = 64 };
+enum { HOMES_MAX = 64 };
 
 /* Every home that readers up to here can have asked for. */
 static void find_homes(struct spmd_relax *x, int32_t op, int32_t k)
@@ -180,8 +180,8 @@ static void find_homes(struct spmd_relax *x, int32_t op, int32_t k)
     struct seen *y = &x->seen[o->input[k]];
     const struct spmd_tensor *t = &x->p->tensors[o->input[k]];
     if (!y->value) {
-        y->value = ARENA_ARRAY(x->a, int32_t, HOMES_MOST);
-        y->terms = ARENA_ARRAY(x->a, uint8_t, HOMES_MOST);
+        y->value = ARENA_ARRAY(x->a, int32_t, HOMES_MAX);
+        y->terms = ARENA_ARRAY(x->a, uint8_t, HOMES_MAX);
     }
     int32_t before = y->radix;
     for (int32_t d = -1; d < before; d++)
@@ -191,7 +191,7 @@ static void find_homes(struct spmd_relax *x, int32_t op, int32_t k)
             t->join(x->p->user, &home, &terms, o->rules[*r].need[k], o->rules[*r].terms[k]);
             int32_t at = home_digit(y, home, terms);
             if (at < y->radix) continue;
-            if (y->radix == HOMES_MOST) y->forgotten = true;
+            if (y->radix == HOMES_MAX) y->forgotten = true;
             if (y->forgotten) break;
             y->value[at] = home, y->terms[at] = terms, y->radix++;
         }

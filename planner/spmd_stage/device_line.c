@@ -20,7 +20,7 @@ const int32_t *groups_devices(struct groups *g, const struct lineup *l, int32_t 
 
 struct lineup *groups_lineup(struct groups *g, int32_t n_units, int32_t copies)
 {
-    if (g->n_lineups == LINEUPS_MOST || n_units > JOIN_LINE_MAX) return NULL;
+    if (g->n_lineups == LINEUPS_MAX || n_units > JOIN_LINE_MAX) return NULL;
     struct lineup *l = &g->lineup[g->n_lineups++];
     *l = (struct lineup){.n_units = n_units, .copies = copies, .together = 1};
     l->pipe = ARENA_ARRAY(g->arena, struct pipe *, (size_t)JOIN_LINE_MAX * JOIN_LINE_MAX * MASKS);

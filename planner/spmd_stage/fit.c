@@ -3,7 +3,7 @@
 #include "core/program/program.h"
 #include "planner/spmd_stage/spmd_stage.h"
 
-enum { TURNS_MOST = 3 };
+enum { TURNS_MAX = 3 };
 
 /* What each device of a spot may be counted on for: what it was less what it lacks. false: nothing is left, or all have enough. */
 static bool less_memory(struct arena *a, const struct program *program, int32_t first,
@@ -106,7 +106,7 @@ enum status join_fit(struct tries *t, struct arena *a, const struct space *s,
         const struct program *program = NULL;
         struct error why = {0};
         bool changed = false;
-        if (turn == TURNS_MOST || tries_stopped(t)) return OK;
+        if (turn == TURNS_MAX || tries_stopped(t)) return OK;
         if (scorer_program(t->scorer, s, &fitted, &program, &why) != OK) {
             if (refused == 2) return OK;
             simpler(a, spots, n, refused++, p);

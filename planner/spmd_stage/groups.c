@@ -8,11 +8,11 @@
 #include <string.h>
 
 enum {
-    SIZES_MOST = 2,    /* microbatch sizes */
-    THOROUGH_MOST = 3, /* plans whose ratios are sought */
+    SIZES_MAX = 2,    /* microbatch sizes */
+    THOROUGH_MAX = 3, /* plans whose ratios are sought */
     LEVEL_ROUNDS = 2,
     BUCKETS = 4, /* a stage's gradients, of several replicas */
-    BUCKET_LEAST = 65536
+    BUCKET_MIN = 65536
 };
 
 /* A layout made. */
@@ -183,7 +183,7 @@ static enum status refine(struct groups *g, struct made *m, struct error *err)
             struct plan_stage *x = &p.replicas[r].stages[i];
             int64_t bytes =
                 g->parameter_bytes[x->last_layer + 1] - g->parameter_bytes[x->first_layer];
-            x->bucket_bytes = bytes / BUCKETS > BUCKET_LEAST ? bytes / BUCKETS : BUCKET_LEAST;
+            x->bucket_bytes = bytes / BUCKETS > BUCKET_MIN ? bytes / BUCKETS : BUCKET_MIN;
         }
     return attempt(g, m, &p, err);
 }
@@ -217,7 +217,7 @@ static enum status try_ratios(struct groups *g, const struct made *m, struct err
 /* The best by estimate are made, the best of those by simulation with ratios. */
 static enum status try_layouts(struct groups *g, int64_t end, struct error *err)
 {
-    struct made best[THOROUGH_MOST];
+    struct made best[THOROUGH_MAX];
     int32_t n = 0;
     int64_t start = scorer_work(g->t->scorer);
     g->t->work_end = start + (end - start) / 3 * 2;
@@ -229,7 +229,7 @@ static enum status try_layouts(struct groups *g, int64_t end, struct error *err)
         TRY(fit(g, &m, false, err));
         if (m.ns == INT64_MAX || !m.n_spots) continue;
         int32_t at = n;
-        if (n < THOROUGH_MOST)
+        if (n < THOROUGH_MAX)
             n++;
         else if (m.ns < best[--at].ns)
             ;
@@ -249,8 +249,8 @@ void groups_begin(struct groups *g, const struct space *s)
 {
     int32_t layers = s->n_layers;
     g->s = s, g->known = NULL, g->all = 0;
-    g->lineup = ARENA_ARRAY(g->arena, struct lineup, LINEUPS_MOST);
-    g->way = ARENA_ARRAY(g->arena, struct way, LINEUPS_MOST);
+    g->lineup = ARENA_ARRAY(g->arena, struct lineup, LINEUPS_MAX);
+    g->way = ARENA_ARRAY(g->arena, struct way, LINEUPS_MAX);
     g->power = ARENA_ARRAY(g->arena, double, (size_t)s->n_devices);
     g->parameter_bytes = ARENA_ARRAY(g->arena, int64_t, (size_t)layers + 1);
     for (int32_t d = 0; d < s->n_devices; d++) {
@@ -279,7 +279,7 @@ static int32_t choose_sizes(const struct groups *g, const struct space *const *s
 {
     int32_t found = 0, at[2] = {0, 0};
     const struct kept *k = &g->t->kept;
-    for (int turn = 0; found < SIZES_MOST && (at[0] < k->n || at[1] < k->n); turn = !turn) {
+    for (int turn = 0; found < SIZES_MAX && (at[0] < k->n || at[1] < k->n); turn = !turn) {
         while (at[turn] < k->n && join_shares(&k->plans[at[turn]].plan) != turn) at[turn]++;
         if (at[turn] >= k->n) continue;
         const struct space *s = space_of(g, spaces, n, k->plans[at[turn]++].plan.microbatch);
@@ -306,11 +306,11 @@ static bool possible(const struct cluster *c, const struct space *s)
 static enum status search(struct groups *g, const struct space *const *spaces, int32_t n,
                           int64_t work_ns, struct error *err)
 {
-    const struct space *size[SIZES_MOST] = {NULL, NULL};
+    const struct space *size[SIZES_MAX] = {NULL, NULL};
     int64_t start = scorer_work(g->t->scorer);
     int32_t sizes = choose_sizes(g, spaces, n, size);
     if (!sizes || !possible(g->cluster, size[0])) return OK;
-    g->layouts = ARENA_ARRAY(g->arena, struct layout, LAYOUTS_MOST + 1);
+    g->layouts = ARENA_ARRAY(g->arena, struct layout, LAYOUTS_MAX + 1);
     for (int32_t i = 0; i < sizes && !tries_stopped(g->t); i++) {
         g->begin = scorer_work(g->t->scorer);
         g->mine = (start + work_ns / 2 - g->begin) / (sizes - i);

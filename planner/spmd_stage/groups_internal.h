@@ -6,9 +6,9 @@
 #include "planner/spmd_stage/split.h"
 
 enum {
-    LINEUPS_MOST = 48,
-    LAYOUTS_MOST = 24, /* that may be made */
-    PARTS_MOST = 16,   /* of a layout: lineups' runs that are replicas */
+    LINEUPS_MAX = 48,
+    LAYOUTS_MAX = 24, /* that may be made */
+    PARTS_MAX = 16,   /* of a layout: lineups' runs that are replicas */
     MASKS = 1 << (JOIN_LINE_MAX - 1)
 };
 
@@ -50,12 +50,12 @@ struct layout {
     int64_t ns; /* estimate */
     const struct space *s;
     int32_t n;
-    struct part part[PARTS_MOST];
+    struct part part[PARTS_MAX];
 };
 struct way { /* to cut the cluster: a lineup of all devices, or cells that are replicas */
     bool cells;
     int32_t n;
-    struct lineup *lineup[PARTS_MOST];
+    struct lineup *lineup[PARTS_MAX];
 };
 struct crowd_known {
     uint64_t key;
@@ -72,14 +72,14 @@ struct groups {
     int64_t *parameter_bytes; /* (n_layers + 1) prefix sums */
     struct crowd_known *known;
     int32_t n_lineups;
-    struct lineup *lineup; /* (LINEUPS_MOST) */
+    struct lineup *lineup; /* (LINEUPS_MAX) */
     int32_t n_ways;
-    struct way *way;     /* (LINEUPS_MOST) */
+    struct way *way;     /* (LINEUPS_MAX) */
     int64_t begin, mine; /* of the work: of this size's turn, and how much it has */
     int64_t tables_end;  /* no group is asked for any more */
     /* over all sizes, best first */
     int32_t n_layouts;
-    struct layout *layouts; /* (LAYOUTS_MOST + 1) */
+    struct layout *layouts; /* (LAYOUTS_MAX + 1) */
 };
 
 /* Nothing is known yet of the microbatch size of s, which is at hand from here on. */

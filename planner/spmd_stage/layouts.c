@@ -72,7 +72,7 @@ static int64_t sums_ns(const struct groups *g, const struct layout *x, int32_t r
 /* Shares and the estimate; false: some replica would get nothing. */
 static bool estimate(struct groups *g, struct layout *x)
 {
-    int64_t end[PARTS_MOST], slow[PARTS_MOST], low = 0, high = 0;
+    int64_t end[PARTS_MAX], slow[PARTS_MAX], low = 0, high = 0;
     int32_t replicas = 0;
     for (int32_t i = 0; i < x->n; i++) {
         const struct join_cut *c = &x->part[i].pipe->cut;
@@ -106,11 +106,11 @@ static void keep(struct groups *g, struct layout *x)
     if (!estimate(g, x)) return;
     int32_t at = g->n_layouts;
     while (at > 0 && g->layouts[at - 1].ns > x->ns) at--;
-    if (at == LAYOUTS_MOST) return;
+    if (at == LAYOUTS_MAX) return;
     for (int32_t i = at; i > 0 && g->layouts[i - 1].ns == x->ns; i--)
         if (g->layouts[i - 1].s == x->s) return;
     int32_t behind = g->n_layouts - at;
-    if (g->n_layouts == LAYOUTS_MOST)
+    if (g->n_layouts == LAYOUTS_MAX)
         behind--;
     else
         g->n_layouts++;
@@ -148,7 +148,7 @@ static enum status cut_all(struct groups *g, struct lineup *l, struct error *err
 
 static void add_way(struct groups *g, struct lineup *const *lineup, int32_t n, bool cells)
 {
-    if (!n || g->n_ways == LINEUPS_MOST) return;
+    if (!n || g->n_ways == LINEUPS_MAX) return;
     struct way *w = &g->way[g->n_ways++];
     w->cells = cells, w->n = n;
     memcpy(w->lineup, lineup, (size_t)n * sizeof *lineup);
@@ -280,7 +280,7 @@ static int32_t kinds_of(struct groups *g, struct kind_nodes *kind)
         int32_t k = 0;
         if (!c->nodes[i].n_devices) continue;
         while (k < kinds && !same_kind(c, kind[k].node[0], &c->nodes[i])) k++;
-        if (k == PARTS_MOST / 2) return 0; /* too many */
+        if (k == PARTS_MAX / 2) return 0; /* too many */
         if (k == kinds) {
             kind[k].n = 0, kinds++;
             kind[k].node = ARENA_ARRAY(g->arena, const struct node_spec *, (size_t)c->n_nodes);
@@ -293,13 +293,13 @@ static int32_t kinds_of(struct groups *g, struct kind_nodes *kind)
 /* Cells of one node in parts, then of ever more nodes. */
 static void list_kinds(struct groups *g)
 {
-    struct kind_nodes kind[PARTS_MOST / 2 + 1];
+    struct kind_nodes kind[PARTS_MAX / 2 + 1];
     int32_t kinds = kinds_of(g, kind);
     for (int32_t parts = JOIN_LINE_MAX; parts >= 1; parts /= 2) {
         bool any = parts == 1;
         for (int32_t k = 0; k < kinds; k++) any |= kind[k].node[0]->n_devices % parts == 0;
         if (!any) continue;
-        struct lineup *cell[PARTS_MOST];
+        struct lineup *cell[PARTS_MAX];
         int32_t n = 0;
         for (int32_t k = 0; k < kinds; k++) {
             int32_t size = kind[k].node[0]->n_devices, mine = parts;
@@ -309,7 +309,7 @@ static void list_kinds(struct groups *g)
         add_way(g, cell, n, true);
     }
     for (int32_t each = 2; each <= JOIN_LINE_MAX; each *= 2) {
-        struct lineup *cell[PARTS_MOST];
+        struct lineup *cell[PARTS_MAX];
         int32_t n = 0;
         for (int32_t k = 0; k < kinds; k++) cells_of(g, kind[k].node, kind[k].n, each, 1, cell, &n);
         add_way(g, cell, n, true);

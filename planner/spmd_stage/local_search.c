@@ -5,9 +5,9 @@
 #include <string.h>
 
 enum {
-    STARTS_MOST = 3,
-    ROUNDS_MOST = 4,   /* of one start: changes that helped */
-    THOROUGH_MOST = 4, /* changes a round whose ratios are sought: the best by simulation */
+    STARTS_MAX = 3,
+    ROUNDS_MAX = 4,   /* of one start: changes that helped */
+    THOROUGH_MAX = 4, /* changes a round whose ratios are sought: the best by simulation */
     WORK_MS = 250
 };
 
@@ -101,8 +101,8 @@ static bool better(const struct climb *c, const struct search_plan *x, const str
 /* Among the best of a round, best first. */
 static void put(const struct climb *c, const struct point *y, struct point *best, int32_t *n)
 {
-    if (*n == THOROUGH_MOST && !better(c, &y->x, &best[*n - 1].x)) return;
-    int32_t k = *n < THOROUGH_MOST ? (*n)++ : *n - 1;
+    if (*n == THOROUGH_MAX && !better(c, &y->x, &best[*n - 1].x)) return;
+    int32_t k = *n < THOROUGH_MAX ? (*n)++ : *n - 1;
     for (; k > 0 && better(c, &y->x, &best[k - 1].x); k--) best[k] = best[k - 1];
     best[k] = *y;
 }
@@ -145,7 +145,7 @@ static enum status try_ratios(struct climb *c, struct point *y, struct error *er
 /* Every change of one stage or of neighbours; the best of them, if it is better than where it started. */
 static enum status step(struct climb *c, struct search_plan *at, bool *moved, struct error *err)
 {
-    struct point best[THOROUGH_MOST] = {{.replica = 0}};
+    struct point best[THOROUGH_MAX] = {{.replica = 0}};
     int32_t n = 0;
     *moved = false;
     int32_t longest = 0;
@@ -189,7 +189,7 @@ static enum status climb(struct climb *c, const struct search_plan *from, struct
         struct plan_replica *x = &at.plan.replicas[r];
         x->schedule = NULL, x->split = false, x->orders = NULL;
     }
-    for (int round = 0; round < ROUNDS_MOST && moved && !over(c); round++)
+    for (int round = 0; round < ROUNDS_MAX && moved && !over(c); round++)
         TRY(step(c, &at, &moved, err));
     return OK;
 }
@@ -219,13 +219,13 @@ enum status join_kept(struct tries *t, const struct space *const *spaces, int32_
                       int64_t evaluations, struct error *err)
 {
     struct climb c = {.t = t, .arena = arena_new(), .left = evaluations};
-    struct search_plan *starts = ARENA_ARRAY(c.arena, struct search_plan, STARTS_MOST);
+    struct search_plan *starts = ARENA_ARRAY(c.arena, struct search_plan, STARTS_MAX);
     int32_t n = 0;
     enum status st = OK;
     int64_t end = t->work_end;
     int64_t all = scorer_work(t->scorer) + (int64_t)WORK_MS * 1000000;
     for (int turn = 0; turn < 2; turn++)
-        for (int32_t i = 0; i < t->kept.n && n < STARTS_MOST; i++) {
+        for (int32_t i = 0; i < t->kept.n && n < STARTS_MAX; i++) {
             const struct search_plan *x = &t->kept.plans[i];
             if (!possible(&x->plan) || !space_of(spaces, n_spaces, &x->plan)) continue;
             if (started(starts, n, x, turn)) continue;

@@ -2,7 +2,7 @@
 
 #include "core/base/arena.h"
 
-enum { LAYERS_MOST = 512 };
+enum { LAYERS_MAX = 512 };
 
 /* Of a layer on device k of n. */
 static int64_t bytes_of(const struct join_layers *x, int32_t layer, int32_t n, int32_t k,
@@ -72,8 +72,8 @@ int64_t join_line_ns(const struct join_line *l, const int32_t *last)
 /* The cheapest sum with nothing as slow as `limit`; false: there is none. */
 static bool least_sum(const struct join_line *l, int64_t limit, struct join_cut *out)
 {
-    int64_t best[2][LAYERS_MOST + 1];
-    int16_t from[JOIN_LINE_MAX][LAYERS_MOST + 1];
+    int64_t best[2][LAYERS_MAX + 1];
+    int16_t from[JOIN_LINE_MAX][LAYERS_MAX + 1];
     int32_t layers = l->n_layers;
     for (int32_t e = 0; e <= layers; e++) best[0][e] = e ? INT64_MAX : 0;
     for (int32_t i = 0; i < l->n; i++) {
@@ -133,7 +133,7 @@ void join_split(const struct join_line *l, struct join_cut *out)
 {
     struct join_cut now = {.steps = 0};
     *out = (struct join_cut){.ns = INT64_MAX};
-    if (l->n_layers > LAYERS_MOST || l->n > l->n_layers) return;
+    if (l->n_layers > LAYERS_MAX || l->n > l->n_layers) return;
     bool any = answer(l, INT64_MAX, &now, out);
     int64_t least = now.sum_ns, low = 0, high = now.slowest_ns;
     if (any && l->microbatches > 1) {

@@ -383,7 +383,7 @@ static int32_t count_kinds(struct arena *a, struct device_graph *g, int level)
                 (level > 0 || g->kinds[k].per_node == per_node))
                 break;
         if (k == g->n_kinds) {
-            if (k == KINDS_MOST) return -1;
+            if (k == KINDS_MAX) return -1;
             g->kinds[g->n_kinds++] =
                 (struct kind){.type = type, .zone = zone, .per_node = per_node};
         }
@@ -396,13 +396,13 @@ static int32_t count_kinds(struct arena *a, struct device_graph *g, int level)
 static enum status find_kinds(struct arena *a, struct device_graph *g, struct error *err)
 {
     int level = 0;
-    g->kinds = ARENA_ARRAY(a, struct kind, KINDS_MOST);
+    g->kinds = ARENA_ARRAY(a, struct kind, KINDS_MAX);
     while (level < LEVELS && count_kinds(a, g, level) < 0) level++;
     if (level == LEVELS)
         return error_set(err, ERR_INPUT,
                          "cluster '%s' has devices of more than %d types: a planner tells so many "
                          "apart at most",
-                         g->cluster->name, KINDS_MOST);
+                         g->cluster->name, KINDS_MAX);
     for (int32_t k = 0; k < g->n_kinds; k++) {
         g->kinds[k].devices = ARENA_ARRAY(a, int32_t, (size_t)g->kinds[k].n);
         g->kinds[k].n = 0;

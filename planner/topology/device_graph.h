@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { KINDS_MOST = 64 };
+enum { KINDS_MAX = 64 };
 
 struct kind {
     int32_t type, zone, per_node; /* per_node: devices of the type on each node */
@@ -40,7 +40,7 @@ struct device_graph {
     struct device_routes *routes; /* those asked for so far */
 };
 
-/* Where kinds would be more than KINDS_MOST, devices of one type in one zone are one, or all of one type. ERR_INPUT: more types
+/* Where kinds would be more than KINDS_MAX, devices of one type in one zone are one, or all of one type. ERR_INPUT: more types
  * than that are used; what cost_link says. O((sites + links) log). */
 MUST_CHECK enum status device_graph_new(struct arena *a, const struct cluster *c, struct cost *k,
                                         struct device_graph **out, struct error *err);

@@ -1,7 +1,7 @@
 /* Each way is made of passes: a ring, a line, a tree, rounds of pairs. A pass takes the instant at which each member is free
  * and leaves the instant at which its part is over. That is all that one pass must know of the one before, so that
  * unequal nodes and shards need nothing of their own.
- * Instants saturate at MOST_NS, 73 years, which is reported at the end. */
+ * Instants saturate at MAX_NS, 73 years, which is reported at the end. */
 #include "sim/collective/cost.h"
 
 #include "core/base/arena.h"
@@ -11,8 +11,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define MOST_NS (INT64_MAX / 4)
-#define MOST_BYTES ((int64_t)1 << 50)
+#define MAX_NS (INT64_MAX / 4)
+#define MAX_BYTES ((int64_t)1 << 50)
 
 struct walk {
     const struct collective *c;
@@ -110,7 +110,7 @@ enum status collective_check(const struct collective *c, struct error *err)
         return error_set(err, ERR_INPUT, "%" PRId32 " members: there can be 1 to %d", c->n_members,
                          (int)COLLECTIVE_MEMBERS);
     if (c->element_bytes < 1 || c->elements < 0 || c->piece_bytes < 0 ||
-        c->elements > MOST_BYTES / c->element_bytes / c->n_members)
+        c->elements > MAX_BYTES / c->element_bytes / c->n_members)
         return error_set(err, ERR_INPUT,
                          "%" PRId64 " elements of %" PRId32 " bytes for %" PRId32
                          " members: at most 1 PiB in all",
@@ -129,7 +129,7 @@ struct moved {
 static struct moved move(const struct cost_link *hop, int64_t ready_ns, int64_t bytes)
 {
     int64_t left = ready_ns + cost_occupancy_ns(hop, bytes), arrival = left + hop->latency_ns;
-    return (struct moved){left < MOST_NS ? left : MOST_NS, arrival < MOST_NS ? arrival : MOST_NS};
+    return (struct moved){left < MAX_NS ? left : MAX_NS, arrival < MAX_NS ? arrival : MAX_NS};
 }
 
 /* From each of the first n_hops members to the one behind it, behind the last stands the first. */
@@ -164,7 +164,7 @@ static void ring(const struct walk *w, const int32_t *member, int32_t n, const i
     if (alike(w, member, n, chunk, hops)) {
         int64_t each = move(&hops[0], 0, chunk[0]).arrival_ns, t = w->free_ns[member[0]];
         if (!chunk[0]) each = 0;
-        t = each && steps > (MOST_NS - t) / each ? MOST_NS : t + steps * each;
+        t = each && steps > (MAX_NS - t) / each ? MAX_NS : t + steps * each;
         for (int32_t i = 0; i < n; i++) w->free_ns[member[i]] = t;
         return;
     }
@@ -405,7 +405,7 @@ enum status collective_ns(const struct collective *c, const struct collective_ho
         if (end_ns) end_ns[i] = w.free_ns[i];
     }
     arena_free(scratch);
-    if (*out_ns < MOST_NS) return OK;
+    if (*out_ns < MAX_NS) return OK;
     return error_set(err, ERR_INPUT, "%s takes more than 73 years", collective_kind_name(c->kind));
 }
 

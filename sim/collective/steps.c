@@ -46,7 +46,7 @@ static void after(struct builder *b, int32_t transfer, int what)
 static int32_t transfer(struct builder *b, int32_t from, int32_t to, int64_t bytes)
 {
     struct steps *s = b->out;
-    if (s->n == STEPS_MOST) b->full = true;
+    if (s->n == STEPS_MAX) b->full = true;
     if (!bytes || b->full) return -1;
     s->transfers =
         arena_grow(b->arena, s->transfers, (size_t)s->n, &b->capacity, sizeof *s->transfers);
@@ -279,7 +279,7 @@ enum status steps_make(struct arena *a, const struct collective *c, struct steps
     if (!b.full) return OK;
     return error_set(err, ERR_INPUT, "%s by %s of %" PRId32 " members has more than %d transfers",
                      collective_kind_name(c->kind), collective_way_name(c->way), c->n_members,
-                     (int)STEPS_MOST);
+                     (int)STEPS_MAX);
 }
 
 /* --- playing --------------------------------------------------------------------------------- */
@@ -366,8 +366,8 @@ static enum status set_up(struct arena *a, struct player *p, const struct cluste
     for (int32_t i = 0; i < n_plays; i++) {
         p->first[i] = (int32_t)n;
         n += p->plays[i].steps->n;
-        if (n > 4 * (int64_t)STEPS_MOST)
-            return error_set(err, ERR_INPUT, "more than %d transfers at once", 4 * STEPS_MOST);
+        if (n > 4 * (int64_t)STEPS_MAX)
+            return error_set(err, ERR_INPUT, "more than %d transfers at once", 4 * STEPS_MAX);
     }
     p->n = (int32_t)n;
     p->waiting = ARENA_ARRAY(a, struct waiting, (size_t)n);

@@ -17,7 +17,7 @@
 
 struct arena;
 
-enum { STEPS_MOST = 1 << 23 }; /* transfers of one collective */
+enum { STEPS_MAX = 1 << 23 }; /* transfers of one collective */
 
 struct step_transfer {
     int32_t from, to; /* members */
@@ -32,7 +32,7 @@ struct steps {
     int32_t *after; /* 2 · transfer, + 1 where it must have arrived and not only left */
 };
 
-/* ERR_INPUT: what collective_check says, or more than STEPS_MOST transfers. */
+/* ERR_INPUT: what collective_check says, or more than STEPS_MAX transfers. */
 MUST_CHECK enum status steps_make(struct arena *a, const struct collective *c, struct steps *out,
                                   struct error *err);
 

@@ -69,7 +69,7 @@ static enum status stretch(const struct writer *w, const struct program_op *op, 
 {
     if (factor == 1) return OK;
     double longer = (double)*ns * factor;
-    if (!(longer >= 0 && longer <= (double)COST_MOST_NS))
+    if (!(longer >= 0 && longer <= (double)COST_MAX_NS))
         return error_set(err, ERR_INPUT, "operator %s cannot take %g times as long on %s", op->name,
                          factor, w->p->devices[w->device].name);
     *ns = (int64_t)llround(longer);
@@ -97,7 +97,7 @@ static enum status price_message(const struct writer *w, const struct program_op
         TRY(stretch(w, op, factor, &c.latency_ns, err));
         if (ns > slowest) slowest = ns;
         *out_ns += c.latency_ns;
-        if (*out_ns > COST_MOST_NS)
+        if (*out_ns > COST_MAX_NS)
             return error_set(err, ERR_INPUT,
                              "route %s: its latencies add up to more than ten years", l->name);
     }
@@ -128,7 +128,7 @@ static enum status put_operator(struct writer *w, struct code_procedure *out, in
     w->kernels_ns += ns;
     w->alone_ns += ns;
     w->issue_ns += cost_issue(w->by->cost, w->p->devices[w->device].type_index, &w->s->ops[index]);
-    if (out->busy_ns > COST_MOST_NS)
+    if (out->busy_ns > COST_MAX_NS)
         return error_set(err, ERR_INPUT,
                          "the operators of one procedure of stage %d take more than ten years",
                          (int)w->s->stage);

@@ -59,7 +59,7 @@ static bool way_through(struct stretch *s, int32_t n_members, int64_t *out)
             if (s[m].code[s[m].at].arg != s[0].code[s[0].at].arg) return false;
         }
         *out += longest + s[0].code[s[0].at].amount;
-        if (*out > COST_MOST_NS) return false; /* refused meeting by meeting */
+        if (*out > COST_MAX_NS) return false; /* refused meeting by meeting */
     }
     return true;
 }

@@ -30,7 +30,7 @@ enum status collect_new(struct engine *e, struct cost *k, struct error *err)
             if (ns > slowest) slowest = ns;
         }
         int64_t steps = 2 * ((int64_t)ranks - 1);
-        if (steps > 0 && slowest > COST_MOST_NS / steps)
+        if (steps > 0 && slowest > COST_MAX_NS / steps)
             return error_set(err, ERR_INPUT, "group %s takes more than ten years", g->name);
         e->meeting_ns[i] = steps * slowest;
     }

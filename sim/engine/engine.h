@@ -28,7 +28,7 @@
 #include <stdint.h>
 
 /* Instants stay below a quarter of int64 (73 years), so that the sum of one and a few durations cannot overflow. */
-#define ENGINE_MOST_NS (INT64_MAX / 4)
+#define ENGINE_MAX_NS (INT64_MAX / 4)
 
 enum engine_event {
     EVENT_READY,

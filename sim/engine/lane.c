@@ -72,7 +72,7 @@ static void end_call(struct engine *e, struct lane_state *l)
     else if (!l->step)
         l->worked_ns = l->now_ns;
     if (l->now_ns > e->limit_ns && e->stop == STOP_NOT && !e->steady_step) e->stop = STOP_LIMIT;
-    if (l->now_ns > ENGINE_MOST_NS) engine_fail(e, ERR_INPUT, "simulated time exceeds 73 years");
+    if (l->now_ns > ENGINE_MAX_NS) engine_fail(e, ERR_INPUT, "simulated time exceeds 73 years");
     next_call(e, l);
 }
 
@@ -80,7 +80,7 @@ static void end_call(struct engine *e, struct lane_state *l)
 static bool wait_until(struct engine *e, int32_t lane, struct lane_state *l, int64_t when_ns)
 {
     if (when_ns < 0 || (e->overlap && !overlap_wait(e, lane, when_ns))) return false;
-    if (when_ns > ENGINE_MOST_NS) engine_fail(e, ERR_INPUT, "simulated time exceeds 73 years");
+    if (when_ns > ENGINE_MAX_NS) engine_fail(e, ERR_INPUT, "simulated time exceeds 73 years");
     if (when_ns > l->now_ns) l->now_ns = when_ns;
     return true;
 }

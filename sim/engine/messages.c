@@ -122,7 +122,7 @@ static int64_t ready_at(const struct channel_state *c)
 static void moved(struct engine *e, int32_t channel, const struct passage *way)
 {
     struct channel_state *c = &e->channels[channel];
-    if (way->arrival_ns > ENGINE_MOST_NS)
+    if (way->arrival_ns > ENGINE_MAX_NS)
         engine_fail(e, ERR_INPUT, "simulated time exceeds 73 years");
     int64_t seq = c->queue[c->head++ & (c->capacity - 1)];
     at(c, seq)->left_ns = c->left_ns = way->left_ns;

@@ -44,7 +44,7 @@ enum status report_reserve(struct engine *e, const struct sim_options *o, struct
     /* sorting takes two numbers a span */
     double own = spans * (double)(sizeof(struct span) + 2 * sizeof(size_t)),
            more = o->beside_trace ? o->beside_trace(e->program, e->steps, spans) : 0;
-    int64_t most = o->trace_most_bytes > 0 ? o->trace_most_bytes : SIM_TRACE_MOST_BYTES;
+    int64_t most = o->trace_most_bytes > 0 ? o->trace_most_bytes : SIM_TRACE_MAX_BYTES;
     char one[32], other[32], limit[32];
     if (own + more <= (double)most) {
         trace_reserve(e->trace, (size_t)spans);

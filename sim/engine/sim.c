@@ -11,7 +11,7 @@
 
 /* The first step starts from rest and the last is not disturbed by what follows it: the third of four is steady in 1500 of
  * 1500 random plans, the second in 1498, the third of three, being the last, in 1465. */
-enum { LEAST_STEPS = 4 };
+enum { MIN_STEPS = 4 };
 
 void engine_fail(struct engine *e, enum status status, const char *fmt, ...)
 {
@@ -94,7 +94,7 @@ static enum status set_up(struct engine *e, struct cost *k, const struct sim_opt
                           struct error *err)
 {
     const struct program *p = e->program;
-    e->steps = o->steps > 0 ? o->steps : p->steps > LEAST_STEPS ? p->steps : LEAST_STEPS;
+    e->steps = o->steps > 0 ? o->steps : p->steps > MIN_STEPS ? p->steps : MIN_STEPS;
     e->limit_ns = o->limit_ns > 0 ? o->limit_ns : INT64_MAX;
     e->until_ns = INT64_MAX;
     e->jitter = o->jitter;
@@ -122,7 +122,7 @@ static enum status set_up(struct engine *e, struct cost *k, const struct sim_opt
 
 static void moved(struct engine *e, int32_t owner, const struct passage *way)
 {
-    if (way->arrival_ns > ENGINE_MOST_NS)
+    if (way->arrival_ns > ENGINE_MAX_NS)
         engine_fail(e, ERR_INPUT, "simulated time exceeds 73 years");
     else if (owner < e->program->n_channels)
         messages_left_link(e, owner, way);
@@ -207,7 +207,7 @@ static enum status fill_times(const struct engine *e, struct sim_result *out, st
     int64_t iteration = e->step_end_ns[steady] - (steady > 0 ? e->step_end_ns[steady - 1] : 0),
             end = e->step_end_ns[last];
     out->steps = last + 1;
-    if (iteration > 0 && (e->steps - 1 - last) > (ENGINE_MOST_NS - end) / iteration)
+    if (iteration > 0 && (e->steps - 1 - last) > (ENGINE_MAX_NS - end) / iteration)
         return error_set(err, ERR_INPUT, "simulated time exceeds 73 years");
     out->makespan_ns = end + (e->steps - 1 - last) * iteration;
     out->iteration_ns = iteration;

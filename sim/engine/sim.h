@@ -30,7 +30,7 @@ struct sim_scale {
 enum sim_detail { SIM_OPERATOR, SIM_STAGE };
 
 /* The same on every machine, so that a plan is refused everywhere or nowhere. */
-#define SIM_TRACE_MOST_BYTES (INT64_C(4) << 30)
+#define SIM_TRACE_MAX_BYTES (INT64_C(4) << 30)
 
 struct sim_options {
     /* >= 1: exactly so many; 0 means the program's, at least 4, so that there is a steady step between the ends */
@@ -38,7 +38,7 @@ struct sim_options {
     bool keep_trace;
     /* With keep_trace: bytes that the caller will take beside a trace of so many spans, e.g. explain_bytes; NULL: none */
     double (*beside_trace)(const struct program *p, int32_t steps, double spans);
-    /* A trace that would take more is refused before anything of it is allocated (ERR_RESOURCE); 0: SIM_TRACE_MOST_BYTES */
+    /* A trace that would take more is refused before anything of it is allocated (ERR_RESOURCE); 0: SIM_TRACE_MAX_BYTES */
     int64_t trace_most_bytes;
     enum sim_detail detail;
     /* devices that do the same at the same times are simulated once (sim/engine/fold); not with a trace */

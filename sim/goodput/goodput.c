@@ -10,9 +10,9 @@
 #include <string.h>
 
 #define NEVER INT64_MAX
-#define HORIZON_MOST_NS (INT64_MAX / 8) /* 36 years */
-#define FAILURES_MOST 1e7
-#define CHECKPOINTS_MOST 1e8
+#define HORIZON_MAX_NS (INT64_MAX / 8) /* 36 years */
+#define FAILURES_MAX 1e7
+#define CHECKPOINTS_MAX 1e8
 
 enum state { RUN, WRITE, DETECT, REPLAN, RESTART, WAIT };
 enum event { END, DURABLE, PHASE, CHANGE, REPAIR, FAILURE, DUE };
@@ -81,7 +81,7 @@ static int64_t failure_ns(const struct walk *w)
     double rate = pace(w);
     if (w->soonest == w->job->n_causes || !(rate > 0)) return NEVER;
     double wait = ceil((w->next[w->soonest] - w->clock) / rate);
-    return wait < (double)HORIZON_MOST_NS ? w->now_ns + (wait > 0 ? (int64_t)wait : 0) : NEVER;
+    return wait < (double)HORIZON_MAX_NS ? w->now_ns + (wait > 0 ? (int64_t)wait : 0) : NEVER;
 }
 
 /* --- devices ---------------------------------------------------------------------------------- */
@@ -109,7 +109,7 @@ static void enter(struct walk *w, enum state s, int64_t duration_ns)
 /* With the devices that are there: on, or wait. */
 static void choose(struct walk *w)
 {
-    int64_t wanted[GOODPUT_TYPES_MOST], all = 0, used = 0;
+    int64_t wanted[GOODPUT_TYPES_MAX], all = 0, used = 0;
     double speed = speed_of_wanted(w, wanted);
     size_t bytes = (size_t)w->job->n_types * sizeof *wanted;
     if (!(speed > 0)) {
@@ -129,7 +129,7 @@ static void choose(struct walk *w)
 static void maybe_grow(struct walk *w)
 {
     const struct goodput_job *j = w->job;
-    int64_t wanted[GOODPUT_TYPES_MOST];
+    int64_t wanted[GOODPUT_TYPES_MAX];
     double faster = speed_of_wanted(w, wanted);
     if (w->state == WAIT && faster > 0) choose(w);
     if (w->state != RUN || faster <= w->speed) return;
@@ -373,14 +373,14 @@ static enum status check_times(const struct goodput_job *j, struct error *err)
                  {"notice", j->notice_ns},
                  {"work", j->work_ns}};
     for (size_t i = 0; i < sizeof times / sizeof *times; i++)
-        if (times[i].ns < 0 || times[i].ns > HORIZON_MOST_NS)
+        if (times[i].ns < 0 || times[i].ns > HORIZON_MAX_NS)
             return error_set(err, ERR_INPUT, "%s of %g s: not between 0 and 36 years",
                              times[i].name, s_from_ns(times[i].ns));
     if (!(j->background_slow >= 0 && j->background_slow < 1))
         return error_set(err, ERR_INPUT,
                          "a write in the background takes %g of the speed: not in [0, 1)",
                          j->background_slow);
-    if (j->horizon_ns <= 0 || j->horizon_ns > HORIZON_MOST_NS)
+    if (j->horizon_ns <= 0 || j->horizon_ns > HORIZON_MAX_NS)
         return error_set(err, ERR_INPUT, "a run of %g s: not between 0 and 36 years",
                          s_from_ns(j->horizon_ns));
     return OK;
@@ -391,12 +391,12 @@ static enum status check(const struct goodput_job *j, int64_t interval_ns, struc
     int64_t devices = 0;
     double failures = 0;
     TRY(check_times(j, err));
-    if (interval_ns <= 0 || interval_ns > HORIZON_MOST_NS)
+    if (interval_ns <= 0 || interval_ns > HORIZON_MAX_NS)
         return error_set(err, ERR_INPUT, "a checkpoint every %g s: not between 0 and 36 years",
                          s_from_ns(interval_ns));
-    if (j->n_types < 1 || j->n_types > GOODPUT_TYPES_MOST)
+    if (j->n_types < 1 || j->n_types > GOODPUT_TYPES_MAX)
         return error_set(err, ERR_INPUT, "%" PRId32 " device types: between 1 and %d are possible",
-                         j->n_types, GOODPUT_TYPES_MOST);
+                         j->n_types, GOODPUT_TYPES_MAX);
     for (int32_t t = 0; t < j->n_types; t++) {
         if (j->devices[t] < 0 || (j->spares && j->spares[t] < 0))
             return error_set(err, ERR_INPUT, "fewer than 0 devices of type %s", j->types[t]);
@@ -413,15 +413,15 @@ static enum status check(const struct goodput_job *j, int64_t interval_ns, struc
                 c->name, c->mtbf_s, c->shape, c->devices);
         failures += s_from_ns(j->horizon_ns) / c->mtbf_s;
     }
-    if (failures > FAILURES_MOST)
+    if (failures > FAILURES_MAX)
         return error_set(err, ERR_INPUT,
                          "%.3g failures in %g s: more than can be walked through (%g)", failures,
-                         s_from_ns(j->horizon_ns), FAILURES_MOST);
+                         s_from_ns(j->horizon_ns), FAILURES_MAX);
     double writes = (double)j->horizon_ns / ((double)interval_ns + (double)j->checkpoint_ns);
-    if (writes > CHECKPOINTS_MOST)
+    if (writes > CHECKPOINTS_MAX)
         return error_set(err, ERR_INPUT,
                          "%.3g checkpoints in %g s: more than can be walked through (%g)", writes,
-                         s_from_ns(j->horizon_ns), CHECKPOINTS_MOST);
+                         s_from_ns(j->horizon_ns), CHECKPOINTS_MAX);
     return OK;
 }
 

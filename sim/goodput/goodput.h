@@ -47,7 +47,7 @@ enum goodput_part {
 const char *goodput_part_name(enum goodput_part p);
 const char *goodput_part_help(enum goodput_part p);
 
-enum { GOODPUT_TYPES_MOST = 64 };
+enum { GOODPUT_TYPES_MAX = 64 };
 
 struct goodput_cause {
     const char *name, *category;

@@ -12,8 +12,8 @@
 #include <string.h>
 #include <strings.h>
 
-enum { FIELDS_MOST = 2 + GOODPUT_TYPES_MOST };
-#define FILE_MOST ((size_t)256 << 20)
+enum { FIELDS_MAX = 2 + GOODPUT_TYPES_MAX };
+#define FILE_MAX ((size_t)256 << 20)
 #define SECONDS_OF_DAY 86400.0
 
 /* --- comma-separated values ------------------------------------------------------------------- */
@@ -22,7 +22,7 @@ struct table { /* reads a text line by line, in place */
     const char *path;
     char *rest;
     int line, n_fields;
-    char *field[FIELDS_MOST];
+    char *field[FIELDS_MAX];
 };
 
 /* Cuts one line into its fields. Quotes are taken off ("" inside them is one); a quoted field ends on its line. */
@@ -30,9 +30,9 @@ static enum status cut(struct table *t, char *at, struct error *err)
 {
     for (t->n_fields = 0;; at++) {
         char *to = at;
-        if (t->n_fields == FIELDS_MOST)
+        if (t->n_fields == FIELDS_MAX)
             return error_set(err, ERR_INPUT, "%s:%d: more than %d columns", t->path, t->line,
-                             FIELDS_MOST);
+                             FIELDS_MAX);
         t->field[t->n_fields++] = at;
         if (*at == '"') {
             for (at++; *at && (*at != '"' || at[1] == '"'); *to++ = *at++)
@@ -76,7 +76,7 @@ static enum status open_table(struct arena *a, const char *path, struct table *t
     size_t n = 0;
     bool more = false;
     *t = (struct table){.path = path};
-    TRY(file_read(a, path, FILE_MOST, &t->rest, &n, err));
+    TRY(file_read(a, path, FILE_MAX, &t->rest, &n, err));
     if (strlen(t->rest) != n) return error_set(err, ERR_INPUT, "%s: a 0 byte is no text", path);
     TRY(next_line(t, &more, err));
     return more ? OK : error_set(err, ERR_INPUT, "%s: empty", path);
@@ -232,7 +232,7 @@ static bool parse_time(const char *text, double *out)
 }
 
 struct spot_columns {
-    int time, n, column[GOODPUT_TYPES_MOST];
+    int time, n, column[GOODPUT_TYPES_MAX];
 };
 
 static enum status spot_header(struct arena *a, const struct table *t, struct spot_columns *c,
@@ -247,9 +247,9 @@ static enum status spot_header(struct arena *a, const struct table *t, struct sp
             c->time = i;
             continue;
         }
-        if (c->n == GOODPUT_TYPES_MOST)
+        if (c->n == GOODPUT_TYPES_MAX)
             return error_set(err, ERR_INPUT, "%s:%d: more than %d device types", t->path, t->line,
-                             GOODPUT_TYPES_MOST);
+                             GOODPUT_TYPES_MAX);
         out->types[c->n] = arena_strdup(a, name);
         c->column[c->n++] = i;
     }

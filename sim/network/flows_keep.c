@@ -9,11 +9,11 @@
  */
 #include "sim/network/flows_internal.h"
 
-enum { GROUPS_MOST = 64 }; /* beyond that the search by routes is as good */
+enum { GROUPS_MAX = 64 }; /* beyond that the search by routes is as good */
 
 struct keeping {
     struct flows *f;
-    int32_t n, groups[GROUPS_MOST]; /* by level before the change */
+    int32_t n, groups[GROUPS_MAX]; /* by level before the change */
     bool failed;
 };
 
@@ -30,7 +30,7 @@ static void reach_group(struct keeping *k, int32_t group)
 {
     struct flow_resource *g = &k->f->resources[group];
     if (g->opened == k->f->search) return;
-    if (k->n == GROUPS_MOST || !g->tracked) {
+    if (k->n == GROUPS_MAX || !g->tracked) {
         k->failed = true;
         return;
     }

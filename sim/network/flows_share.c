@@ -19,7 +19,7 @@
  */
 #include "sim/network/flows_internal.h"
 
-enum { SCAN_MOST = 24 }; /* so many bounds are scanned, more are kept as a heap */
+enum { SCAN_MAX = 24 }; /* so many bounds are scanned, more are kept as a heap */
 
 static void take_route(struct flows *f, int32_t route)
 {
@@ -166,7 +166,7 @@ static double prepare(struct flows *f)
         new_share(x);
         f->bounds[i] = (struct flow_bound){x->share_Bpns, f->touched[i]};
     }
-    for (int32_t i = f->n_bounds / 2; i-- > 0 && f->n_bounds > SCAN_MOST;)
+    for (int32_t i = f->n_bounds / 2; i-- > 0 && f->n_bounds > SCAN_MAX;)
         sink(f->bounds, f->n_bounds, i);
     return least_cap;
 }
@@ -222,7 +222,7 @@ static bool fill(struct flows *f)
 {
     int32_t n = f->n_taken, unsettled = n;
     double least_cap = prepare(f);
-    bool few = f->n_bounds <= SCAN_MOST;
+    bool few = f->n_bounds <= SCAN_MAX;
     while (unsettled) {
         int32_t resource = least_bound(f, few);
         double level = resource < 0 ? INFINITY : f->resources[resource].share_Bpns;

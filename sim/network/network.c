@@ -7,9 +7,9 @@
 #include <math.h>
 
 /* Twelve days: a double still tells quarters of a nanosecond apart there. */
-#define FAIR_MOST_NS ((int64_t)1000000000000000)
+#define FAIR_MAX_NS ((int64_t)1000000000000000)
 /* A clock of the flows is begun anew before it is too far for their grain (an hour). */
-#define CLOCK_MOST_NS ((int64_t)1 << 42)
+#define CLOCK_MAX_NS ((int64_t)1 << 42)
 
 struct resource {
     struct cost_link cost; /* of a route: the least bandwidth, the sum of latencies */
@@ -62,7 +62,7 @@ static enum status stretch(const struct network *n, int32_t link, struct cost_li
 {
     double factor = n->scale ? n->scale[link] : 1, latency_ns = (double)c->latency_ns * factor;
     if (factor == 1) return OK;
-    if (!(latency_ns >= 0 && latency_ns <= (double)COST_MOST_NS && factor < HUGE_VAL))
+    if (!(latency_ns >= 0 && latency_ns <= (double)COST_MAX_NS && factor < HUGE_VAL))
         return error_set(err, ERR_INPUT, "link %s cannot take %g times as long",
                          n->program->links[link].name, factor);
     /* Where it takes no time: finite, for flows, and beyond all that can be measured. */
@@ -100,7 +100,7 @@ static enum status not_too_long(const struct network *n, int32_t link, struct er
 {
     const struct resource *r = &n->resources[2 * link];
     int64_t longest = r[0].longest_ns > r[1].longest_ns ? r[0].longest_ns : r[1].longest_ns;
-    if (!r->fair || longest <= FAIR_MOST_NS) return OK;
+    if (!r->fair || longest <= FAIR_MAX_NS) return OK;
     return error_set(err, ERR_INPUT,
                      "link %s: a message takes %" PRId64
                      " s, more than twelve days: that cannot be "
@@ -123,7 +123,7 @@ static enum status price_route(struct network *n, struct cost *k, int32_t link, 
         if (hop->cost.bandwidth_Bps < all.bandwidth_Bps)
             all.bandwidth_Bps = hop->cost.bandwidth_Bps;
         all.latency_ns += hop->cost.latency_ns;
-        if (all.latency_ns > COST_MOST_NS)
+        if (all.latency_ns > COST_MAX_NS)
             return error_set(err, ERR_INPUT,
                              "route %s: its latencies add up to more than ten years", l->name);
     }
@@ -257,7 +257,7 @@ static void start_flow(struct network *n, int32_t owner, int32_t resource, int64
 {
     const struct resource *r = &n->resources[resource];
     leave_until(n, now_ns, (double)(now_ns - n->origin_ns));
-    if (now_ns - n->origin_ns > CLOCK_MOST_NS) {
+    if (now_ns - n->origin_ns > CLOCK_MAX_NS) {
         flows_rebase(n->flows, (double)(now_ns - n->origin_ns));
         n->origin_ns = now_ns;
     }

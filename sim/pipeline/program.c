@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { MOST_RINGS = 8, MOST_INSTRS = 3 };
+enum { MAX_RINGS = 8, MAX_INSTRS = 3 };
 
 struct builder {
     struct arena *a;
@@ -125,7 +125,7 @@ static void add_procedure(struct builder *b, struct program_stage *x, char lette
     op->n_inputs = op->shapes.n_inputs = 2, op->shapes.n_outputs = 1;
     op->shapes.input[0] = op->shapes.input[1] = op->shapes.output[0] = one;
     if (sent_slot >= 0) op->output[op->n_outputs++] = sent_slot;
-    struct instr *list = ARENA_ARRAY(b->a, struct instr, MOST_INSTRS);
+    struct instr *list = ARENA_ARRAY(b->a, struct instr, MAX_INSTRS);
     int32_t n = 0;
     if (received >= 0) list[n++] = (struct instr){INSTR_RECEIVE, received};
     list[n++] = (struct instr){INSTR_COMPUTE, x->n_ops++};
@@ -163,8 +163,8 @@ static enum status add_stage(struct builder *b, int32_t v)
     const struct pipeline_stage *y = &b->p->stages[v];
     int32_t n = b->p->n_stages, m = b->s->n_microbatches, most = 2 * m;
     *x = (struct program_stage){.stage = v, .device = b->device_of[v], .microbatches = m};
-    x->slots = ARENA_ARRAY(b->a, struct slot, MOST_RINGS);
-    x->rings = ARENA_ARRAY(b->a, struct ring, MOST_RINGS);
+    x->slots = ARENA_ARRAY(b->a, struct slot, MAX_RINGS);
+    x->rings = ARENA_ARRAY(b->a, struct ring, MAX_RINGS);
     x->ops = ARENA_ARRAY(b->a, struct program_op, 4);
     x->procedures = ARENA_ARRAY(b->a, struct procedure, 4);
     char back = b->fused[v] ? 'B' : 'I';

@@ -188,7 +188,7 @@ enum status static_new(struct arena *a, const struct schedule *s, struct static_
 
 /* --- prices --- */
 
-#define MOST_SUM 4e18 /* of nanoseconds or bytes: less than half of what int64 holds */
+#define MAX_SUM 4e18 /* of nanoseconds or bytes: less than half of what int64 holds */
 
 static int64_t fused_ns(const struct pipeline_stage *x)
 {
@@ -200,10 +200,10 @@ static enum status check_stage(const struct pipeline_stage *x, int32_t v, struct
     const int64_t ns[] = {x->forward_ns, x->input_ns, x->weight_ns, x->fused_ns};
     static const char *const name[] = {"forward", "input gradient", "weight gradient", "backward"};
     for (int i = 0; i < 4; i++)
-        if (ns[i] < 0 || ns[i] > PIPELINE_MOST_NS)
+        if (ns[i] < 0 || ns[i] > PIPELINE_MAX_NS)
             return error_set(err, ERR_INPUT,
                              "stage %" PRId32 ": %s of %" PRId64 " ns: expected 0 … %" PRId64, v,
-                             name[i], ns[i], PIPELINE_MOST_NS);
+                             name[i], ns[i], PIPELINE_MAX_NS);
     return OK;
 }
 
@@ -231,12 +231,12 @@ static enum status check_sums(const struct pipeline *p, const struct schedule *s
         if (p->devices) bytes += fabs((double)p->devices[d].resident_bytes);
         if (bytes > most_bytes) most_bytes = bytes;
     }
-    if (ns * s->n_microbatches > MOST_SUM || most_bytes > MOST_SUM)
+    if (ns * s->n_microbatches > MAX_SUM || most_bytes > MAX_SUM)
         return error_set(
             err, ERR_INPUT,
             "the %s of all %" PRId32 " microbatches add up to %.3g: expected at most %.3g",
-            most_bytes > MOST_SUM ? "bytes of a device" : "nanoseconds", s->n_microbatches,
-            most_bytes > MOST_SUM ? most_bytes : ns * s->n_microbatches, MOST_SUM);
+            most_bytes > MAX_SUM ? "bytes of a device" : "nanoseconds", s->n_microbatches,
+            most_bytes > MAX_SUM ? most_bytes : ns * s->n_microbatches, MAX_SUM);
     return OK;
 }
 
@@ -253,10 +253,10 @@ enum status pipeline_check(const struct pipeline *p, const struct schedule *s, s
         for (int k = 0; k < 4; k++) {
             const struct pipeline_link *l = &p->links[v];
             int64_t ns = k < 2 ? l->occupancy_ns[k] : l->latency_ns[k - 2];
-            if (ns < 0 || ns > PIPELINE_MOST_NS)
+            if (ns < 0 || ns > PIPELINE_MAX_NS)
                 return error_set(err, ERR_INPUT,
                                  "link %" PRId32 ": %s of %" PRId64 " ns: expected 0 … %" PRId64, v,
-                                 k < 2 ? "occupancy" : "latency", ns, PIPELINE_MOST_NS);
+                                 k < 2 ? "occupancy" : "latency", ns, PIPELINE_MAX_NS);
         }
     return check_sums(p, s, err);
 }

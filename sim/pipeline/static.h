@@ -28,7 +28,7 @@ struct arena;
 #define PIPELINE_NO_LIMIT INT64_MAX
 /* No time or occupancy is longer than this (about 11 days); pipeline_check sees to it that sums over a schedule stay far
  * inside int64. */
-#define PIPELINE_MOST_NS (INT64_C(1000000) * 1000000000)
+#define PIPELINE_MAX_NS (INT64_C(1000000) * 1000000000)
 
 struct pipeline_stage {
     int64_t forward_ns, input_ns, weight_ns; /* F, I, W of one microbatch */
@@ -52,7 +52,7 @@ struct pipeline {
     struct pipeline_link *links;     /* (n_stages - 1); NULL: transfers take no time */
     struct pipeline_device *devices; /* (n_devices); NULL: nothing resident, no limits */
 };
-/* ERR_INPUT: shape unlike the schedule's; a time that is negative or beyond PIPELINE_MOST_NS; times of all microbatches that
+/* ERR_INPUT: shape unlike the schedule's; a time that is negative or beyond PIPELINE_MAX_NS; times of all microbatches that
  * add up to more than 4e18 ns, or bytes of a device to more than 4e18. */
 MUST_CHECK enum status pipeline_check(const struct pipeline *p, const struct schedule *s,
                                       struct error *err);

@@ -66,7 +66,7 @@ struct stage_again *stage_again_new(struct arena *a, const struct graph *g, int3
                               .need = ARENA_ARRAY(a, bool, (size_t)g->n_tensors)};
     for (int32_t i = 0; i < g->n_forward; i++) s->first_op[g->ops[i].layer + 1] = i + 1;
     for (int32_t l = 0; l + 1 < g->n_layers; l++)
-        if (g->cut[l].n > CUT_TENSORS_MOST) BUG("too many activations cross behind layer %d", l);
+        if (g->cut[l].n > CUT_TENSORS_MAX) BUG("too many activations cross behind layer %d", l);
     find_back(s);
     return s;
 }

@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 
 /* Three numbers a sample and device are kept until all samples are taken. */
-#define MONTECARLO_MOST_BYTES ((size_t)4 << 30)
+#define MONTECARLO_MAX_BYTES ((size_t)4 << 30)
 
 /* --- threads ---------------------------------------------------------------------------------- */
 
@@ -183,12 +183,12 @@ enum status montecarlo_run(struct arena *a, const struct program *p, const struc
     size_t n = (size_t)o->samples, cells = n * (size_t)p->n_devices,
            bytes = cells * (2 * sizeof(double) + sizeof(int64_t));
     char one[32], most[32];
-    if (bytes > MONTECARLO_MOST_BYTES)
+    if (bytes > MONTECARLO_MAX_BYTES)
         return error_set(err, ERR_RESOURCE,
                          "%d samples of %d devices take %s of memory; at most %s are allowed: take "
                          "fewer samples",
                          (int)o->samples, (int)p->n_devices, units_print_bytes(one, (double)bytes),
-                         units_print_bytes(most, (double)MONTECARLO_MOST_BYTES));
+                         units_print_bytes(most, (double)MONTECARLO_MAX_BYTES));
     TRY(jitter_new(a, p, f, c, m, seed, &jitter, err));
     struct experiment x = {.program = p,
                            .profile = f,

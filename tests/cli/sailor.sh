@@ -113,13 +113,13 @@ ends "an export of another format" 2 "known: sailor" "$MUSHER" export mixed.yaml
 ends "an export without a file" 2 "wants -o" "$MUSHER" export mixed.yaml --format sailor
 ends "numbers of cards that are none" 2 "1,2,4" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel two -o x.yaml
 ends "numbers of cards that were not measured" 3 "on 3 cards of A100-SXM4-40 that share them; measured: 1, 2, 4" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel 1,3 -o x.yaml
-ends "a floor that nobody reaches" 4 "within the limits" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel 1,2,4 --least-rate 5 -o x.yaml
-ends "a rate without a budget" 2 "most-cost" "$MUSHER" plan "$job" "$team" --db mixed.db --objective rate -o x.yaml
-ends "the cheapest has a bound of cost" 0 "from the cheapest within --least-rate" "$MUSHER" plan "$job" "$team" --db mixed.db --objective cost --least-rate 0.02 --evaluations 50 -o cheap.yaml
+ends "a floor that nobody reaches" 4 "within the limits" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel 1,2,4 --min-rate 5 -o x.yaml
+ends "a rate without a budget" 2 "max-cost" "$MUSHER" plan "$job" "$team" --db mixed.db --objective rate -o x.yaml
+ends "the cheapest has a bound of cost" 0 "from the cheapest within --min-rate" "$MUSHER" plan "$job" "$team" --db mixed.db --objective cost --min-rate 0.02 --evaluations 50 -o cheap.yaml
 ends "as JSON too" 0 '"cost_gap": 0.' "$MUSHER" plan "$job" "$team" --db mixed.db --objective cost --evaluations 50 -o cheap.yaml --json
 sed '0,/, price: [0-9.]*\/h/s///' "$team" > partly.yaml
 ends "of free devices none is known" 0 "no bound on cost is known" "$MUSHER" plan "$job" partly.yaml --db mixed.db --objective cost --evaluations 50 -o cheap.yaml
 sed 's/, price: [0-9.]*\/h//' "$team" > free.yaml
-ends "nor is a cost told where nothing has one" 4 "s an iteration" "$MUSHER" plan "$job" free.yaml --db mixed.db --least-rate 5 --evaluations 50 -o x.yaml
+ends "nor is a cost told where nothing has one" 4 "s an iteration" "$MUSHER" plan "$job" free.yaml --db mixed.db --min-rate 5 --evaluations 50 -o x.yaml
 ends "cost without prices" 3 "price" "$MUSHER" plan "$job" free.yaml --db mixed.db --objective cost -o x.yaml
 exit $bad

@@ -63,11 +63,11 @@ END_TEST
 
 START_TEST(it_stays_a_number)
 {
-    float x[LOSS_SCALE_NUMBERS] = {LOSS_SCALE_MOST / 2};
+    float x[LOSS_SCALE_NUMBERS] = {LOSS_SCALE_MAX / 2};
     for (int i = 0; i < 300; i++) step(x, 0, 1, i + 1);
-    ck_assert(x[LOSS_SCALE_NOW] == LOSS_SCALE_MOST);
+    ck_assert(x[LOSS_SCALE_NOW] == LOSS_SCALE_MAX);
     for (int i = 0; i < 300; i++) step(x, 1, 1, i + 1);
-    ck_assert(x[LOSS_SCALE_NOW] == LOSS_SCALE_LEAST);
+    ck_assert(x[LOSS_SCALE_NOW] == LOSS_SCALE_MIN);
 }
 END_TEST
 

@@ -188,7 +188,7 @@ END_TEST
 
 /* --- against a naive search: all ways of up to four links --- */
 
-enum { SWITCHES_MOST = 7, LINKS_MOST = 24, DEEP = 5 };
+enum { SWITCHES_MAX = 7, LINKS_MAX = 24, DEEP = 5 };
 
 struct naive {
     const struct cluster *c;
@@ -233,10 +233,10 @@ START_TEST(ways_are_the_shortest_on_random_networks)
     for (uint64_t seed = 0; seed < (test_long() ? 2000 : 200); seed++) {
         struct cluster c = good(HEAD SWITCHES);
         uint64_t n = 0;
-        const char *names[SWITCHES_MOST] = {0};
-        c.n_switches = 1 + drawn(seed, &n, SWITCHES_MOST), c.switches = names;
-        c.n_links = drawn(seed, &n, LINKS_MOST);
-        c.links = ARENA_ARRAY(arena, struct link, LINKS_MOST);
+        const char *names[SWITCHES_MAX] = {0};
+        c.n_switches = 1 + drawn(seed, &n, SWITCHES_MAX), c.switches = names;
+        c.n_links = drawn(seed, &n, LINKS_MAX);
+        c.links = ARENA_ARRAY(arena, struct link, LINKS_MAX);
         for (int32_t i = 0; i < c.n_links; i++) {
             struct link *l = &c.links[i];
             *l = (struct link){.name = "l", .n_ends = 2, .latency_s = 1 + drawn(seed, &n, 4)};

@@ -21,7 +21,7 @@ static void need(enum status st) { ck_assert_msg(st == OK, "%s", err.text); }
 
 static void called(const char *symbol, const char *wanted)
 {
-    char out[KERNEL_NAME_MOST];
+    char out[KERNEL_NAME_MAX];
     ck_assert_str_eq(kernel_name(symbol, out, sizeof out), wanted);
 }
 

@@ -157,7 +157,7 @@ END_TEST
 
 /* --- rows of logits --- */
 
-enum { LOGITS = 70, ROWS = 2, PACK_MOST = 8 };
+enum { LOGITS = 70, ROWS = 2, PACK_MAX = 8 };
 
 /* log Σ exp of row r of logits that are all 1 but for n of the first row, from the given one on, which are v. */
 static double log_sum(int number, int from, int n, double v, int r)
@@ -183,7 +183,7 @@ static double log_sum(int number, int from, int n, double v, int r)
 /* Also where all that a thread has of a row is none. */
 START_TEST(a_logit_that_is_no_number_shows_in_its_row_alone)
 {
-    for (int n = 1; n <= PACK_MOST; n += PACK_MOST - 1)
+    for (int n = 1; n <= PACK_MAX; n += PACK_MAX - 1)
         for (int from = 0; from + n <= LOGITS; from++) {
             ck_assert_msg(isnan(log_sum(_i, from, n, NAN, 0)), "%d from %d on", n, from);
             ck_assert_double_eq_tol(log_sum(_i, from, n, NAN, 1), 1 + log(LOGITS), 1e-5);

@@ -10,8 +10,8 @@ enum { MESSAGE = 3000, STEPS = 3 }; /* floats; more than a pipe holds */
 /* Two activations forwards, their receives in another order than their sends, and a gradient back. */
 struct line {
     struct made *m;
-    int32_t in[RANKS_MOST][2], out[RANKS_MOST][2], grad_in[RANKS_MOST], grad_out[RANKS_MOST];
-    int32_t kept[RANKS_MOST]; /* slot of all that came back */
+    int32_t in[RANKS_MAX][2], out[RANKS_MAX][2], grad_in[RANKS_MAX], grad_out[RANKS_MAX];
+    int32_t kept[RANKS_MAX]; /* slot of all that came back */
 };
 
 static int32_t add_channel(struct made *m, int32_t from, int32_t from_slot, int32_t to,
@@ -225,7 +225,7 @@ START_TEST(channels_that_are_sent_and_received_alike_share_a_clique)
     struct arena *a = arena_new();
     struct line l = {0};
     struct talks t;
-    unsigned char channel[16], group[GROUPS_MOST];
+    unsigned char channel[16], group[GROUPS_MAX];
     make_line(&l, a, 7, 3);
     memset(channel, TRANSPORT_DEVICE, sizeof channel);
     memset(group, TRANSPORT_DEVICE, sizeof group);
@@ -247,7 +247,7 @@ START_TEST(a_clique_goes_as_the_links_that_it_crosses_say)
     struct arena *a = arena_new();
     struct line l = {0};
     struct talks t;
-    unsigned char channel[16], group[GROUPS_MOST];
+    unsigned char channel[16], group[GROUPS_MAX];
     int32_t first[3] = {0, 1, 0}, none[3] = {0};
     struct program_link links[2] = {{.name = "wide", .max_ctas = 8, .net_name = "IB"},
                                     {.name = "slow", .max_ctas = 2}};

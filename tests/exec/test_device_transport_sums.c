@@ -33,15 +33,15 @@ static void add_segment(struct made *m, struct group_member *x, enum dtype t, in
 static struct group_member new_member(struct made *m, int32_t stage)
 {
     return (struct group_member){.stage = stage,
-                                 .segments = ARENA_ARRAY(m->a, int32_t, SEGMENTS_MOST),
-                                 .within = ARENA_ARRAY(m->a, struct region, SEGMENTS_MOST),
+                                 .segments = ARENA_ARRAY(m->a, int32_t, SEGMENTS_MAX),
+                                 .within = ARENA_ARRAY(m->a, struct region, SEGMENTS_MAX),
                                  .apart = -1};
 }
 
 static void keep_apart(struct made *m, struct group_member *x, const int64_t *n, int32_t segments)
 {
     int64_t room = 0;
-    x->apart_segments = ARENA_ARRAY(m->a, int32_t, SEGMENTS_MOST);
+    x->apart_segments = ARENA_ARRAY(m->a, int32_t, SEGMENTS_MAX);
     for (int32_t k = 0; k < segments; k++) room += (n[k] * 4 + 63) / 64 * 64;
     int32_t whole = slot(m, x->stage, SLOT_RING, DTYPE_fp32, room / 4, 3);
     struct program_stage *s = &m->p.stages[x->stage];
@@ -59,7 +59,7 @@ static void keep_apart(struct made *m, struct group_member *x, const int64_t *n,
 static void own_slots(struct made *m, struct group_member *x, enum dtype t, const int64_t *n,
                       int32_t segments, int32_t members)
 {
-    x->own = ARENA_ARRAY(m->a, int32_t, SEGMENTS_MOST);
+    x->own = ARENA_ARRAY(m->a, int32_t, SEGMENTS_MAX);
     for (int32_t k = 0; k < segments; k++)
         x->own[k] = slot(m, x->stage, SLOT_STATE, t, n[k] / members, 0);
 }
@@ -70,8 +70,8 @@ static void make_sum(struct made *m)
                                                  GROUP_GATHER};
     static const enum dtype wires[] = {DTYPE_fp32, DTYPE_fp32, DTYPE_fp64, DTYPE_bf16, DTYPE_fp16};
     struct group *g = &m->p.groups[m->p.n_groups];
-    int32_t n = m->p.n_devices, segments = (int32_t)draw(m, 0, SEGMENTS_MOST);
-    int64_t elements[SEGMENTS_MOST];
+    int32_t n = m->p.n_devices, segments = (int32_t)draw(m, 0, SEGMENTS_MAX);
+    int64_t elements[SEGMENTS_MAX];
     *g = (struct group){.name = "sum", .algorithm = kinds[draw(m, 0, 4)], .n_members = n};
     bool ring = g->algorithm == GROUP_RING, chain = g->algorithm == GROUP_CHAIN;
     g->dtype = chain ? DTYPE_fp32 : wires[draw(m, 0, 4)];
@@ -267,7 +267,7 @@ START_TEST(sums_of_all_kinds_are_plain_sums_for_random_segments)
     struct arena *a = arena_new();
     int32_t n = 2 + _i % 3;
     struct made *m = make(a, 50 + (uint64_t)_i, n);
-    while (m->p.n_groups < GROUPS_MOST) make_sum(m);
+    while (m->p.n_groups < GROUPS_MAX) make_sum(m);
     device_ranks_run(sum_up, m, n);
     arena_free(a);
 }
@@ -277,12 +277,12 @@ START_TEST(groups_of_the_same_devices_share_a_clique)
 {
     struct arena *a = arena_new();
     struct talks t;
-    unsigned char channel[1] = {0}, group[GROUPS_MOST];
+    unsigned char channel[1] = {0}, group[GROUPS_MAX];
     for (uint64_t seed = 0; seed < 40; seed++) {
         struct made *m = make(a, seed, 4);
         bool turns[4] = {0};
         int32_t orders = 0;
-        while (m->p.n_groups < GROUPS_MOST) make_sum(m);
+        while (m->p.n_groups < GROUPS_MAX) make_sum(m);
         memset(group, TRANSPORT_DEVICE, sizeof group);
         device_talks(a, &m->p, channel, group, &t);
         for (int32_t g = 0; g < m->p.n_groups; g++)

@@ -27,7 +27,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ALL_S = 200, KERNELS_S = 70, TRAINING_S = 120, BELOW_S = 25, LIST_MOST = 1 << 16, ROWS_SHOWN = 24 };
+enum { ALL_S = 200, KERNELS_S = 70, TRAINING_S = 120, BELOW_S = 25, LIST_MAX = 1 << 16, ROWS_SHOWN = 24 };
 
 struct task {
     const char *folder;
@@ -154,7 +154,7 @@ static struct torch torch_of(struct arena *a, const char *text, const char *mode
 
 static double median_of(const double *values, int32_t n)
 {
-    double copy[BENCH_ROUNDS_MOST];
+    double copy[BENCH_ROUNDS_MAX];
     memcpy(copy, values, (size_t)n * sizeof *copy);
     return median_double(copy, (size_t)n);
 }
@@ -162,7 +162,7 @@ static double median_of(const double *values, int32_t n)
 /* What a step takes longer with a trace, of what it takes without: the median over rounds. */
 static double overhead_of(const struct bench_trained *x)
 {
-    double each[BENCH_ROUNDS_MOST];
+    double each[BENCH_ROUNDS_MAX];
     for (int32_t i = 0; i < x->done; i++) each[i] = x->plain[i] / x->traced[i] - 1;
     return median_double(each, (size_t)x->done);
 }
@@ -291,13 +291,13 @@ static enum status read_tasks(struct arena *a, const char *folder, struct bench_
 {
     char *text, *line;
     size_t n;
-    TRY(file_read(a, arena_printf(a, "%s/trained", folder), LIST_MOST, &text, &n, err));
+    TRY(file_read(a, arena_printf(a, "%s/trained", folder), LIST_MAX, &text, &n, err));
     while ((line = strsep(&text, "\n"))) {
         struct bench_trained *x = &r->trained[r->n_trained];
         if (!*line) continue;
-        if (r->n_trained == BENCH_TRAINED_MOST ||
+        if (r->n_trained == BENCH_TRAINED_MAX ||
             sscanf(line, "%63s %" SCNd32, x->name, &x->rounds) != 2 || x->rounds < 1 ||
-            x->rounds > BENCH_ROUNDS_MOST)
+            x->rounds > BENCH_ROUNDS_MAX)
             return error_set(err, ERR_INPUT, "%s/trained: not \"NAME ROUNDS\": %s", folder, line);
         r->n_trained++;
     }
@@ -325,7 +325,7 @@ static enum status bench(struct arena *a, char **argv, struct bench_results *r, 
     size_t n;
     r->size = size_asked();
     TRY(read_tasks(a, argv[1], r, err));
-    TRY(file_read(a, argv[2], LIST_MOST, &torch, &n, err));
+    TRY(file_read(a, argv[2], LIST_MAX, &torch, &n, err));
     *whole = measure((struct task){argv[1], r, NULL, NULL}, &budget, KERNELS_S);
     for (int32_t i = 0; i < r->n_trained; i++)
         *whole &= measure((struct task){argv[1], r, &r->trained[i], NULL}, &budget, TRAINING_S);

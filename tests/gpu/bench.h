@@ -10,7 +10,7 @@
 
 struct arena;
 
-enum { BENCH_ROWS_MOST = 256, BENCH_ROUNDS_MOST = 8, BENCH_TRAINED_MOST = 8, BENCH_NAME = 64 };
+enum { BENCH_ROWS_MAX = 256, BENCH_ROUNDS_MAX = 8, BENCH_TRAINED_MAX = 8, BENCH_NAME = 64 };
 
 /* How much of everything. GPU_SMALL=1: so little that a processor does it, and nothing of it is a measurement. */
 struct bench_size {
@@ -31,13 +31,13 @@ struct bench_kernels {
     char device[64], version[120];
     double copy_Bps, product_flops; /* what the card can do, measured; product in bf16 */
     int32_t n_rows;
-    struct bench_row rows[BENCH_ROWS_MOST]; /* by what they take in all, most first */
+    struct bench_row rows[BENCH_ROWS_MAX]; /* by what they take in all, most first */
 };
 
 struct bench_trained { /* rounds without a trace and with one, in turn */
     char name[BENCH_NAME];
     int32_t rounds, done;
-    double plain[BENCH_ROUNDS_MOST], traced[BENCH_ROUNDS_MOST]; /* tokens/s, of the median step */
+    double plain[BENCH_ROUNDS_MAX], traced[BENCH_ROUNDS_MAX]; /* tokens/s, of the median step */
     double loss;                                                /* after the last step */
     double kernels; /* tokens/s of as many steps more, whose trace has kernels; 0: they could not be had */
     char why_not[160];
@@ -48,7 +48,7 @@ struct bench_results {
     struct bench_size size;
     struct bench_kernels kernels;
     int32_t n_trained;
-    struct bench_trained trained[BENCH_TRAINED_MOST];
+    struct bench_trained trained[BENCH_TRAINED_MAX];
 };
 
 /* The first stage's operators of a program, each key once, beside their floors: bytes that they must move (core/graph/op.h) ÷ the

@@ -128,7 +128,7 @@ static int32_t find_rows(const struct program *p, struct program_op *ops, struct
             if (x->kind != INSTR_COMPUTE || *s->procedures[f].variant) continue;
             const struct program_op *op = &s->ops[x->arg];
             while (k < n && ops[k].key != op->key) k++;
-            if (k == n && n < BENCH_ROWS_MOST) {
+            if (k == n && n < BENCH_ROWS_MAX) {
                 ops[n] = *op;
                 program_op_wide(s, &ops[n]);
                 rows[n++] = (struct bench_row){.kind = op->kind};
@@ -180,7 +180,7 @@ static enum status measure_rows(struct arena *a, const struct program *p,
     struct program bench;
     struct run_result r;
     struct run_options o = {.steps = 1, .keep_trace = true};
-    struct program_op *ops = ARENA_ARRAY(a, struct program_op, BENCH_ROWS_MOST);
+    struct program_op *ops = ARENA_ARRAY(a, struct program_op, BENCH_ROWS_MAX);
     int32_t n = find_rows(p, ops, out->rows), warm = size->repeats / 2;
     double *took = ARENA_ARRAY(a, double, (size_t)size->repeats);
     TRY(bench_ops(a, ops, n, &p->devices[0], size->repeats + warm, p->vocabulary, &bench, err));

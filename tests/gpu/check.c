@@ -31,7 +31,7 @@
 #include <unistd.h>
 
 enum { ALL_S = 420, KERNELS_S = 150, LIMIT_S = 90, CASES_MAX = 1 << 16 };
-enum { RANKS_MOST = 64, STEPS_MOST = 1000000, UNTOLD = -1 };
+enum { RANKS_MAX = 64, STEPS_MAX = 1000000, UNTOLD = -1 };
 /* A rank is killed when it trains: a card's context and its cliques take some seconds to make. */
 enum { KILL_AFTER_S = 15, KILL_AFTER_SMALL_S = 3 };
 
@@ -239,12 +239,12 @@ static enum status read_case(struct words at, char *line, struct check *c, struc
     for (int i = 0; i < 6; i++) word[i] = strsep(&line, " ");
     c->dies = !strcmp(word[0], "dead"), c->collects = !strcmp(word[0], "collectives");
     bool plain = !c->dies && !c->collects;
-    c->name = word[c->dies], c->reference = word[1], c->steps = STEPS_MOST, c->skipped = UNTOLD;
-    TRY(words_number(at, "ranks", word[plain ? 1 : 2], c->collects ? 2 : 1, RANKS_MOST, &ranks,
+    c->name = word[c->dies], c->reference = word[1], c->steps = STEPS_MAX, c->skipped = UNTOLD;
+    TRY(words_number(at, "ranks", word[plain ? 1 : 2], c->collects ? 2 : 1, RANKS_MAX, &ranks,
                      err));
     c->ranks = (int32_t)ranks;
     if (!plain) return OK;
-    TRY(words_number(at, "steps", word[2], 1, STEPS_MOST, &c->steps, err));
+    TRY(words_number(at, "steps", word[2], 1, STEPS_MAX, &c->steps, err));
     c->limit = word[3] ? strtod(word[3], &end) : 0;
     if (!(c->limit > 0) || !isfinite(c->limit) || (end && *end))
         return error_set(err, ERR_INPUT, "%s:%d: limit: '%s', expected a number above 0", at.list,

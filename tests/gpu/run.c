@@ -25,8 +25,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STEPS_MOST = 1000000 };
-enum { ALL_S = 240, LIMIT_S = 90, LIST_MOST = 1 << 16, PLAN_MOST = 1 << 22 };
+enum { STEPS_MAX = 1000000 };
+enum { ALL_S = 240, LIMIT_S = 90, LIST_MAX = 1 << 16, PLAN_MAX = 1 << 22 };
 enum { COPY_SIZES = 8, COPY_REPEATS = 15 };
 
 struct running {
@@ -49,7 +49,7 @@ static enum status write_trace(struct arena *a, const struct running *j, struct 
     char *text;
     size_t n;
     if (j->is_plan) {
-        TRY(file_read(a, path_of(a, j->folder, j->name, ".yaml"), PLAN_MOST, &text, &n, err));
+        TRY(file_read(a, path_of(a, j->folder, j->name, ".yaml"), PLAN_MAX, &text, &n, err));
         t->plan_text = text;
     }
     return trace_write(t, path_of(a, j->out, j->name, ".trace"), err);
@@ -157,7 +157,7 @@ static enum status read_list(struct arena *a, const char *folder, const char *na
     const char *path = path_of(a, folder, name, "");
     size_t n;
     *out = NULL;
-    return access(path, F_OK) == 0 ? file_read(a, path, LIST_MOST, out, &n, err) : OK;
+    return access(path, F_OK) == 0 ? file_read(a, path, LIST_MAX, out, &n, err) : OK;
 }
 
 static void run_benches(struct tally *t, const char *folder, const char *out, char *list)
@@ -180,7 +180,7 @@ static void run_plans(struct arena *a, struct tally *t, const char *folder, cons
         at.line++;
         j.name = strsep(&line, " ");
         if (!*j.name) continue;
-        if (words_number(at, "steps", line, 1, STEPS_MOST, &j.steps, &err) == OK)
+        if (words_number(at, "steps", line, 1, STEPS_MAX, &j.steps, &err) == OK)
             run_one(t, program_rank, &j, ranks_of(a, &j));
         else
             printf("not ok %s: %s\n", j.name, err.text), t->failed++;

@@ -116,7 +116,7 @@ START_TEST(large_clusters_are_offered_as_many_cards_as_the_model_needs)
     struct job j = texts_job(arena, large), small = texts_job(arena, job_text);
     struct cluster many = texts_cluster(arena, arena_printf(arena, text, "200", "200")),
                    few = texts_cluster(arena, arena_printf(arena, text, "128", "128"));
-    int32_t cards[OFFERS_DEFAULT_MOST];
+    int32_t cards[OFFERS_DEFAULT_MAX];
     ck_assert_int_eq(offers_default(&j, &many, cards), 2);
     ck_assert_int_eq(cards[0], 4);
     ck_assert_int_eq(cards[1], 8);

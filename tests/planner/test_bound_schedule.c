@@ -15,12 +15,12 @@ static int64_t below(struct draw *d, int64_t n)
     return (int64_t)rng_below(d->seed, 501, d->at++, (uint64_t)n);
 }
 
-enum { STAGES_MOST = 6 };
+enum { STAGES_MAX = 6 };
 struct pipe { /* storage of one random pipeline */
     struct pipeline p;
-    struct pipeline_stage stages[STAGES_MOST];
-    struct pipeline_link links[STAGES_MOST];
-    struct pipeline_device devices[STAGES_MOST];
+    struct pipeline_stage stages[STAGES_MAX];
+    struct pipeline_link links[STAGES_MAX];
+    struct pipeline_device devices[STAGES_MAX];
     int32_t m;
 };
 
@@ -157,7 +157,7 @@ START_TEST(no_bound_is_above_a_schedule)
         struct draw d = {seed, 0};
         struct pipe p;
         int64_t best[3] = {INT64_MAX, INT64_MAX, INT64_MAX}, ns;
-        random_pipe(&d, STAGES_MOST, 9, &p);
+        random_pipe(&d, STAGES_MAX, 9, &p);
         best_by_name(a, &d, &p, best);
         struct schedule s;
         struct error err = {0};
@@ -215,10 +215,10 @@ static void all_orders(struct orders *o, char *text, int32_t f, int32_t i, int32
  * latency. -1: stuck. */
 static int64_t play(const struct pipe *p, char *const order[])
 {
-    int32_t n = p->p.n_stages, m = p->m, at[STAGES_MOST] = {0}, k[STAGES_MOST][3] = {{0}},
+    int32_t n = p->p.n_stages, m = p->m, at[STAGES_MAX] = {0}, k[STAGES_MAX][3] = {{0}},
             moved = 1;
-    int64_t now[STAGES_MOST] = {0}, line[STAGES_MOST][2] = {{0}}, longest = 0;
-    int64_t arrive[STAGES_MOST][2][4];
+    int64_t now[STAGES_MAX] = {0}, line[STAGES_MAX][2] = {{0}}, longest = 0;
+    int64_t arrive[STAGES_MAX][2][4];
     while (moved) {
         moved = 0;
         for (int32_t s = 0; s < n; s++)
@@ -301,7 +301,7 @@ START_TEST(bounds_of_tiny_pipelines_are_their_optimum_nearly_always_and_never_ab
         random_pipe(&d, 3, 3, &p);
         if (p.p.n_stages == 3 && p.m == 3) p.m = 2; /* 42^3 orders are too many */
         struct orders o = {.m = p.m};
-        char text[12], *order[STAGES_MOST];
+        char text[12], *order[STAGES_MAX];
         all_orders(&o, text, 0, 0, 0);
         int64_t best = exhaust(&p, &o, 0, order, INT64_MAX);
         int64_t deep = bound_of(&p, BOUND_DEEP, BOUND_SPLIT, 0, 0);

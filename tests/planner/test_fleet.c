@@ -90,15 +90,15 @@ static struct cluster of_types(int32_t n)
 
 START_TEST(more_types_than_are_told_apart_are_refused)
 {
-    for (int32_t n = KINDS_MOST; n <= KINDS_MOST + 1; n++) {
+    for (int32_t n = KINDS_MAX; n <= KINDS_MAX + 1; n++) {
         struct cluster c = of_types(n);
         struct profile p;
         struct device_graph *g;
         struct error err = {0};
         ck_assert_msg(profile_prior(arena, &c, &p, &err) == OK, "%s", err.text);
         enum status st = device_graph_new(arena, &c, cost_new(arena, &p, &c), &g, &err);
-        ck_assert_int_eq(st, n > KINDS_MOST ? ERR_INPUT : OK);
-        if (st == OK) ck_assert_int_eq(g->n_kinds, KINDS_MOST);
+        ck_assert_int_eq(st, n > KINDS_MAX ? ERR_INPUT : OK);
+        if (st == OK) ck_assert_int_eq(g->n_kinds, KINDS_MAX);
         if (st != OK) ck_assert_ptr_nonnull(strstr(err.text, "'many' has devices of more than 64"));
     }
 }

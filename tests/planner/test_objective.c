@@ -125,8 +125,8 @@ START_TEST(pruning_by_cost_loses_nothing_and_limits_are_kept)
         ck_assert_int_le(quick->iteration_ns, low->iteration_ns);
         struct search_options o[] = {
             {.objective = OBJECTIVE_COST,
-             .least_rate = 2e9 / (double)(quick->iteration_ns + low->iteration_ns)},
-            {.objective = OBJECTIVE_RATE, .most_cost = (quick->cost + low->cost) / 2},
+             .min_rate = 2e9 / (double)(quick->iteration_ns + low->iteration_ns)},
+            {.objective = OBJECTIVE_RATE, .max_cost = (quick->cost + low->cost) / 2},
         };
         for (int k = 0; k < 2; k++) {
             MUST(find(&job, &cluster, &profile, o[k], &r));
@@ -135,9 +135,9 @@ START_TEST(pruning_by_cost_loses_nothing_and_limits_are_kept)
             ck_assert_int_eq(r.plans[0].iteration_ns, slowly.plans[0].iteration_ns);
             ck_assert_double_eq(r.plans[0].cost, slowly.plans[0].cost);
             if (k == 0)
-                ck_assert_double_ge(1e9 / (double)r.plans[0].iteration_ns, o[k].least_rate);
+                ck_assert_double_ge(1e9 / (double)r.plans[0].iteration_ns, o[k].min_rate);
             else
-                ck_assert_double_le(r.plans[0].cost, o[k].most_cost);
+                ck_assert_double_le(r.plans[0].cost, o[k].max_cost);
             ck_assert_double_ge(r.plans[0].cost, low->cost);
             ck_assert_int_ge(r.plans[0].iteration_ns, quick->iteration_ns);
         }
@@ -152,11 +152,11 @@ START_TEST(limits_that_no_plan_keeps_and_prices_that_are_not_there_are_said)
     struct profile profile;
     struct search_result r;
     make_case(1, 2, true, &job, &cluster, &profile);
-    ck_assert_int_eq(find(&job, &cluster, &profile, (struct search_options){.least_rate = 1e6}, &r),
+    ck_assert_int_eq(find(&job, &cluster, &profile, (struct search_options){.min_rate = 1e6}, &r),
                      ERR_INFEASIBLE);
     ck_assert_msg(strstr(err.text, "within the limits") != NULL, "%s", err.text);
     ck_assert_int_eq(find(&job, &cluster, &profile,
-                          (struct search_options){.objective = OBJECTIVE_RATE, .most_cost = 1e-30},
+                          (struct search_options){.objective = OBJECTIVE_RATE, .max_cost = 1e-30},
                           &r),
                      ERR_INFEASIBLE);
     ck_assert_msg(strstr(err.text, "within the limits") != NULL, "%s", err.text);
@@ -164,7 +164,7 @@ START_TEST(limits_that_no_plan_keeps_and_prices_that_are_not_there_are_said)
         find(&job, &cluster, &profile, (struct search_options){.objective = OBJECTIVE_RATE}, &r),
         ERR_USAGE);
     make_case(1, 2, false, &job, &cluster, &profile);
-    ck_assert_int_eq(find(&job, &cluster, &profile, (struct search_options){.least_rate = 1e6}, &r),
+    ck_assert_int_eq(find(&job, &cluster, &profile, (struct search_options){.min_rate = 1e6}, &r),
                      ERR_INFEASIBLE);
     ck_assert_msg(strstr(err.text, "s an iteration") && !strstr(err.text, "costs"), "%s", err.text);
     ck_assert_int_eq(

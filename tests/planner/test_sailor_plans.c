@@ -239,10 +239,10 @@ START_TEST(cost_and_budget_choose_parts_of_the_team)
     o.objective = OBJECTIVE_COST;
     MUST(search_plans(a, &job, &cluster, &profile, &o, &cheap, &err));
     o.objective = OBJECTIVE_RATE;
-    o.most_cost = (fast.plans[0].cost + cheap.plans[0].cost) / 2;
+    o.max_cost = (fast.plans[0].cost + cheap.plans[0].cost) / 2;
     MUST(search_plans(a, &job, &cluster, &profile, &o, &within, &err));
     ck_assert_double_lt(cheap.plans[0].cost, fast.plans[0].cost);
-    ck_assert_double_le(within.plans[0].cost, o.most_cost);
+    ck_assert_double_le(within.plans[0].cost, o.max_cost);
     ck_assert_int_lt(fast.plans[0].iteration_ns, within.plans[0].iteration_ns);
     ck_assert_int_lt(within.plans[0].iteration_ns, cheap.plans[0].iteration_ns);
 }

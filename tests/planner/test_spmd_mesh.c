@@ -11,7 +11,7 @@ static void teardown(void) { arena_free(arena); }
 
 START_TEST(nodes_by_cards_are_looked_at_first)
 {
-    struct spmd_shape s[SPMD_MESHES_MOST];
+    struct spmd_shape s[SPMD_MESHES_MAX];
     static const int32_t node[12] = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2};
     static const int32_t odd[4] = {0, 0, 0, 1};
     ck_assert_int_eq(spmd_meshes(12, node, s), 5);
@@ -24,7 +24,7 @@ START_TEST(nodes_by_cards_are_looked_at_first)
     ck_assert_int_eq(spmd_meshes(4, odd, s), 2);
     ck_assert_int_eq(s[1].columns, 2);
     ck_assert_int_eq(spmd_meshes(7, NULL, s), 1);
-    ck_assert_int_eq(spmd_meshes(64, NULL, s), SPMD_MESHES_MOST);
+    ck_assert_int_eq(spmd_meshes(64, NULL, s), SPMD_MESHES_MAX);
 }
 END_TEST
 

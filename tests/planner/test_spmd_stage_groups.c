@@ -452,7 +452,7 @@ START_TEST(groups_near_one_another_are_asked_for_first_then_small_ones)
         struct groups g = {.t = &t, .arena = arena, .cluster = &x->cluster};
         int32_t least[2] = {INT32_MAX, 0}, most[2] = {0, 0}, size[2];
         g.mine = step * INT64_C(20000000);
-        g.layouts = ARENA_ARRAY(arena, struct layout, LAYOUTS_MOST + 1);
+        g.layouts = ARENA_ARRAY(arena, struct layout, LAYOUTS_MAX + 1);
         groups_begin(&g, &s);
         ck_assert_msg(groups_layouts(&g, &err) == OK, "%s", err.text);
         for (int32_t i = 0; i < g.n_lineups; i++)

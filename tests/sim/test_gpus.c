@@ -15,7 +15,7 @@ static void setup(void)
 }
 static void teardown(void) { arena_free(arena); }
 
-enum { BLOCKS = 2, CARDS_MOST = 2 };
+enum { BLOCKS = 2, CARDS_MAX = 2 };
 /* Types of the team: one card, two, two that share positions too. */
 enum { ONE, TWO, TWO_POSITIONS, N_TYPES };
 
@@ -29,7 +29,7 @@ static struct plan team(const char *model, int32_t n_devices, const int32_t *typ
     one.catalogue = "A100-SXM4-40";
     for (int32_t i = 0; i < N_TYPES; i++) {
         t[i] = one;
-        t[i].name = names[i], t[i].tensor_parallel = i ? CARDS_MOST : 1;
+        t[i].name = names[i], t[i].tensor_parallel = i ? CARDS_MAX : 1;
         t[i].sequence_parallel = i == TWO_POSITIONS;
     }
     p.cluster.types = t, p.cluster.n_types = N_TYPES;
@@ -69,7 +69,7 @@ START_TEST(any_number_of_cards_finds_the_same_layers)
             const struct graph *one = s.graphs[0];
             for (int32_t i = 1; i < s.n; i++) {
                 ck_assert_int_eq(s.graphs[i]->n_layers, one->n_layers);
-                ck_assert(s.graphs[i]->cards == CARDS_MOST);
+                ck_assert(s.graphs[i]->cards == CARDS_MAX);
                 for (int32_t k = 0; k + 1 < one->n_layers; k++)
                     ck_assert_int_eq(s.graphs[i]->cut[k].n, one->cut[k].n);
             }

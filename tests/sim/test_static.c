@@ -355,7 +355,7 @@ START_TEST(prices_that_do_not_fit_are_refused)
     ck_assert(strstr(err.text, "link 0: latency of -7 ns"));
     /* sums stay inside int64, those of memory too */
     s.n_microbatches = 1000000;
-    p = equal(2, 1, PIPELINE_MOST_NS);
+    p = equal(2, 1, PIPELINE_MAX_NS);
     ck_assert_int_eq(pipeline_check(&p, &s, &err), ERR_INPUT);
     ck_assert(strstr(err.text, "nanoseconds of all 1000000 microbatches add up to"));
     p = equal(2, 1, 2);

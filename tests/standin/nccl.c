@@ -166,7 +166,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n, ncclUniqueId id, int
     int device = 0;
     *out = NULL;
     COUNT();
-    if (n < 1 || n > WIRE_RANKS_MOST || rank < 0 || rank >= n || !config ||
+    if (n < 1 || n > WIRE_RANKS_MAX || rank < 0 || rank >= n || !config ||
         config->magic != NCCL_CONFIG_MAGIC)
         return ncclInvalidArgument;
     if (config->maxCTAs != NCCL_CONFIG_UNDEF_INT && config->maxCTAs < 1) return ncclInvalidArgument;

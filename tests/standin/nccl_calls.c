@@ -147,13 +147,13 @@ static ncclResult_t ask(struct ncclComm *c, struct work x)
 static double weight_of(const struct ncclComm *c, ncclRedOp_t op)
 {
     int i = (int)op - ncclNumOps;
-    return c && i >= 0 && i < WEIGHTS_MOST && c->weight_used[i] ? c->weight[i] : 1;
+    return c && i >= 0 && i < WEIGHTS_MAX && c->weight_used[i] ? c->weight[i] : 1;
 }
 
 static bool knows(const struct ncclComm *c, ncclRedOp_t op)
 {
     int i = (int)op - ncclNumOps;
-    return op == ncclSum || (c && i >= 0 && i < WEIGHTS_MOST && c->weight_used[i]);
+    return op == ncclSum || (c && i >= 0 && i < WEIGHTS_MAX && c->weight_used[i]);
 }
 
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *out, void *scalar, ncclDataType_t t,
@@ -164,7 +164,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *out, void *scalar, ncclDataTy
     COUNT();
     if (residence != ncclScalarHostImmediate || (t != ncclFloat32 && t != ncclFloat64))
         return ncclInvalidArgument;
-    for (int i = 0; i < WEIGHTS_MOST; i++) {
+    for (int i = 0; i < WEIGHTS_MAX; i++) {
         if (c->weight_used[i]) continue;
         memcpy(&single, scalar, sizeof single);
         if (t == ncclFloat64)

@@ -8,13 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { GONE_MOST = 256 };
+enum { GONE_MAX = 256 };
 
-static _Atomic(const void *) gone[GONE_MOST];
+static _Atomic(const void *) gone[GONE_MAX];
 
 static bool replace(const void *old, const void *by)
 {
-    for (int i = 0; i < GONE_MOST; i++) {
+    for (int i = 0; i < GONE_MAX; i++) {
         const void *seen = old;
         if (atomic_compare_exchange_strong_explicit(&gone[i], &seen, by, memory_order_relaxed, memory_order_relaxed))
             return true;
@@ -31,7 +31,7 @@ void nccl_gone(struct ncclComm *c)
 
 void nccl_need(struct ncclComm *c, const char *call)
 {
-    for (int i = 0; c && i < GONE_MOST; i++)
+    for (int i = 0; c && i < GONE_MAX; i++)
         if (atomic_load_explicit(&gone[i], memory_order_relaxed) == c) {
             fprintf(stderr, "%s of a communicator that was given up\n", call);
             abort();

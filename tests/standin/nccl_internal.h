@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-enum { LOOKS_BEFORE = 2, WEIGHTS_MOST = 64 };
+enum { LOOKS_BEFORE = 2, WEIGHTS_MAX = 64 };
 
 enum phase { JOINING, IDLE, ASKED, ENDING, ENDED };
 
@@ -28,8 +28,8 @@ struct ncclComm {
     cudaEvent_t after; /* the group before */
     cudaStream_t after_stream;
     bool has_after;
-    double weight[WEIGHTS_MOST];
-    bool weight_used[WEIGHTS_MOST];
+    double weight[WEIGHTS_MAX];
+    bool weight_used[WEIGHTS_MAX];
     char said[128];
 };
 

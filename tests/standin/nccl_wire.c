@@ -32,7 +32,7 @@ struct shared {
     _Atomic int n;      /* ranks, as the first one said */
     _Atomic int joined; /* how many */
     _Atomic int kept;   /* the maker's file descriptor is closed */
-    struct member member[WIRE_RANKS_MOST];
+    struct member member[WIRE_RANKS_MAX];
     struct pipe pipe[]; /* (n, n) from, to */
 };
 
@@ -80,7 +80,7 @@ struct wire *wire_open(const char *id, int n, int rank, uint64_t host, int devic
     struct wire *w = calloc(1, sizeof *w);
     if (!w) return NULL;
     w->n = n, w->rank = rank, w->maker_fd = fd_of_maker(id);
-    w->fd = n > 0 && n <= WIRE_RANKS_MOST ? open(id, O_RDWR | O_CLOEXEC) : -1;
+    w->fd = n > 0 && n <= WIRE_RANKS_MAX ? open(id, O_RDWR | O_CLOEXEC) : -1;
     if (w->fd < 0 || !map(w) || !hold_lock(w->fd, rank)) {
         wire_close(w);
         return NULL;

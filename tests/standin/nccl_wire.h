@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WIRE_RANKS_MOST = 32 };
+enum { WIRE_RANKS_MAX = 32 };
 
 struct wire;
 

@@ -33,7 +33,7 @@ struct queue {
 struct running {
     struct wire *w;
     int n, rank;
-    struct queue out[WIRE_RANKS_MOST], in[WIRE_RANKS_MOST];
+    struct queue out[WIRE_RANKS_MAX], in[WIRE_RANKS_MAX];
 };
 
 size_t work_type_bytes(ncclDataType_t t)

@@ -16,7 +16,7 @@
 #include <string.h>
 
 /* Of a card, as its driver tells; what a stream takes before a launch waits is some 1,000 there. */
-enum { DRIVER_VERSION = 13000, MULTIPROCESSORS = 4, PITCH_MOST = 2147483647, QUEUE_MOST = 1024 };
+enum { DRIVER_VERSION = 13000, MULTIPROCESSORS = 4, PITCH_MAX = 2147483647, QUEUE_MAX = 1024 };
 
 static const int64_t MEMORY_BYTES = (int64_t)141
                                     << 30; /* an H200's; nothing is taken before it is asked for */
@@ -79,8 +79,8 @@ static void start(void)
     state.multiprocessors = (int)variable("STANDIN_MULTIPROCESSORS", MULTIPROCESSORS);
     state.driver_version = (int)variable("STANDIN_DRIVER_VERSION", DRIVER_VERSION);
     state.granule = variable("STANDIN_GRANULE", 1);
-    state.pitch = variable("STANDIN_PITCH", PITCH_MOST);
-    state.queue = variable("STANDIN_QUEUE", QUEUE_MOST);
+    state.pitch = variable("STANDIN_PITCH", PITCH_MAX);
+    state.queue = variable("STANDIN_QUEUE", QUEUE_MAX);
     const char *text = getenv("STANDIN_CAPABILITY");
     int capability = 90;
     for (int i = 0; i < STANDIN_DEVICES_MAX; i++) {

@@ -54,7 +54,7 @@ static enum status get(struct backend *b, int64_t bytes, bool pinned, void **out
 {
     struct deferred *d = b->state;
     TRY(counted(&d->o, pinned ? "allocate_pinned" : "allocate", err));
-    if (bytes <= 0 || d->n_pieces == PIECES_MOST) BUG("%" PRId64 " bytes asked for", bytes);
+    if (bytes <= 0 || d->n_pieces == PIECES_MAX) BUG("%" PRId64 " bytes asked for", bytes);
     struct piece x = {.bytes = (size_t)bytes};
     x.real = map(x.bytes, PROT_READ | PROT_WRITE);
     x.shown = pinned ? x.real : map(x.bytes, PROT_NONE);
@@ -291,7 +291,7 @@ static enum status late_stream_make(struct backend *b, int32_t *out, struct erro
     struct deferred *d = b->state;
     TRY(counted(&d->o, "stream_make", err));
     struct stream *s = calloc(1, sizeof *s);
-    if (!s || d->n_streams == STREAMS_MOST) abort();
+    if (!s || d->n_streams == STREAMS_MAX) abort();
     s->of = d;
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->more, NULL);
@@ -311,7 +311,7 @@ static enum status late_event_make(struct backend *b, bool timed, int32_t *out, 
     (void)timed;
     TRY(counted(&d->o, "event_make", err));
     struct event *e = calloc(1, sizeof *e);
-    if (!e || d->n_events == EVENTS_MOST) abort();
+    if (!e || d->n_events == EVENTS_MAX) abort();
     pthread_mutex_init(&e->mutex, NULL);
     pthread_cond_init(&e->reached, NULL);
     pthread_mutex_lock(&d->mutex);
@@ -348,7 +348,7 @@ static enum status late_open(struct backend *b, int32_t device, struct error *er
     struct deferred *d = calloc(1, sizeof *d);
     if (!d) abort();
     d->o = deferred_options;
-    d->events = calloc(EVENTS_MOST, sizeof(struct event *));
+    d->events = calloc(EVENTS_MAX, sizeof(struct event *));
     if (!d->events) abort();
     pthread_mutex_init(&d->mutex, NULL);
     b->state = d;

@@ -7,7 +7,7 @@
 
 #include <pthread.h>
 
-enum { STREAMS_MOST = 64, EVENTS_MOST = 1 << 20, PIECES_MOST = 4096 };
+enum { STREAMS_MAX = 64, EVENTS_MAX = 1 << 20, PIECES_MAX = 4096 };
 
 enum task_kind { TASK_OP, TASK_COPY, TASK_RECORD, TASK_WAIT };
 struct task {
@@ -48,10 +48,10 @@ struct piece {
 struct deferred {
     struct deferred_options o;
     pthread_mutex_t mutex; /* tables; LAZY: everything */
-    struct stream *streams[STREAMS_MOST];
+    struct stream *streams[STREAMS_MAX];
     int32_t n_streams, n_events;
     struct event **events;
-    struct piece pieces[PIECES_MOST];
+    struct piece pieces[PIECES_MAX];
     int32_t n_pieces;
     enum status failed;
     struct error error;

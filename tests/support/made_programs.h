@@ -5,13 +5,13 @@
 #include "core/base/rng.h"
 #include "tests/support/device_ranks.h"
 
-enum { RANKS_MOST = 4, GROUPS_MOST = 6, SEGMENTS_MOST = 5, SLOTS_MOST = 64 };
+enum { RANKS_MAX = 4, GROUPS_MAX = 6, SEGMENTS_MAX = 5, SLOTS_MAX = 64 };
 
 struct made { /* a program by hand: a stage a device */
     struct arena *a;
     struct program p;
     uint64_t seed, draws;
-    double weight[RANKS_MOST][GROUPS_MOST];
+    double weight[RANKS_MAX][GROUPS_MAX];
 };
 
 static inline int64_t draw(struct made *m, int64_t low, int64_t high)
@@ -27,13 +27,13 @@ static inline struct made *make(struct arena *a, uint64_t seed, int32_t n)
     p->n_devices = p->n_stages = n;
     p->devices = ARENA_ARRAY(a, struct program_device, (size_t)n);
     p->stages = ARENA_ARRAY(a, struct program_stage, (size_t)n);
-    p->groups = ARENA_ARRAY(a, struct group, GROUPS_MOST);
+    p->groups = ARENA_ARRAY(a, struct group, GROUPS_MAX);
     p->channels = ARENA_ARRAY(a, struct channel, 16);
     for (int32_t i = 0; i < n; i++) {
         p->devices[i] = (struct program_device){
             .name = arena_printf(a, "card.%d", (int)i), .host = "h", .kind = "cuda", .index = i};
         p->stages[i] = (struct program_stage){.stage = i, .device = i, .microbatches = 3};
-        p->stages[i].slots = ARENA_ARRAY(a, struct slot, SLOTS_MOST);
+        p->stages[i].slots = ARENA_ARRAY(a, struct slot, SLOTS_MAX);
         p->stages[i].rings = ARENA_ARRAY(a, struct ring, 16);
     }
     return m;

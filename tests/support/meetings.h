@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MET_DEVICES = 8, MET_MOST = 16, MET_SLOTS = 128, MET_INSTRS = 128 };
+enum { MET_DEVICES = 8, MET_MAX = 16, MET_SLOTS = 128, MET_INSTRS = 128 };
 
 struct met {
     struct arena *a;
@@ -371,7 +371,7 @@ static inline void met_team(struct met *m, int32_t n, int32_t microbatches, bool
     p->lanes = ARENA_ARRAY(m->a, struct lane, (size_t)n);
     p->stages = ARENA_ARRAY(m->a, struct program_stage, (size_t)n);
     p->orders = ARENA_ARRAY(m->a, struct order, (size_t)n);
-    p->groups = ARENA_ARRAY(m->a, struct group, MET_MOST + 1);
+    p->groups = ARENA_ARRAY(m->a, struct group, MET_MAX + 1);
     p->n_links = bus ? 1 : n * (n - 1) / 2;
     p->links = ARENA_ARRAY(m->a, struct program_link, (size_t)p->n_links + 1);
     m->cluster = (struct cluster){.name = "c", .n_types = 1, .n_links = p->n_links};
@@ -405,9 +405,9 @@ static inline void met_team(struct met *m, int32_t n, int32_t microbatches, bool
                                               .microbatches = microbatches,
                                               .first_microbatch = i * microbatches};
         p->stages[i].slots = ARENA_ARRAY(m->a, struct slot, MET_SLOTS);
-        p->stages[i].rings = ARENA_ARRAY(m->a, struct ring, MET_MOST);
-        p->stages[i].ops = ARENA_ARRAY(m->a, struct program_op, 3 * MET_MOST);
-        p->stages[i].parameters = ARENA_ARRAY(m->a, struct program_parameter, 2 * MET_MOST);
+        p->stages[i].rings = ARENA_ARRAY(m->a, struct ring, MET_MAX);
+        p->stages[i].ops = ARENA_ARRAY(m->a, struct program_op, 3 * MET_MAX);
+        p->stages[i].parameters = ARENA_ARRAY(m->a, struct program_parameter, 2 * MET_MAX);
         m->acc[i] = -1;
     }
 }

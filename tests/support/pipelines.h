@@ -14,17 +14,17 @@
 
 #include <stdio.h>
 
-enum { PIPES_MOST = 64, PIPES_UNBOUND = 100 };
+enum { PIPES_MAX = 64, PIPES_UNBOUND = 100 };
 #define PIPES_MS 1000000
 
 struct pipes { /* what a test fills in; 0 means what the comment says */
     int32_t n_stages, microbatches;
-    int64_t forward_ns[PIPES_MOST], backward_ns[PIPES_MOST], update_ns[PIPES_MOST];
-    int32_t warmup[PIPES_MOST];      /* stages behind + 1 */
-    const char *order[PIPES_MOST];   /* "F0 B0 …" instead of the warm-up; U follows by itself */
-    int64_t transfer_ns[PIPES_MOST]; /* occupancy of link s, between stages s and s + 1 */
-    int64_t latency_ns[PIPES_MOST];
-    bool half_duplex[PIPES_MOST], one_link; /* one_link: all messages cross link 0 */
+    int64_t forward_ns[PIPES_MAX], backward_ns[PIPES_MAX], update_ns[PIPES_MAX];
+    int32_t warmup[PIPES_MAX];      /* stages behind + 1 */
+    const char *order[PIPES_MAX];   /* "F0 B0 …" instead of the warm-up; U follows by itself */
+    int64_t transfer_ns[PIPES_MAX]; /* occupancy of link s, between stages s and s + 1 */
+    int64_t latency_ns[PIPES_MAX];
+    bool half_duplex[PIPES_MAX], one_link; /* one_link: all messages cross link 0 */
     enum link_sharing sharing;
     double compute_slowdown; /* of every link */
     int32_t ahead, buffers;  /* receives posted early, send buffers: enough never to matter */
@@ -189,11 +189,11 @@ static inline void pipes_links(struct pipes_made *m, const struct pipes *in)
                                   .n_types = 1,
                                   .types = ARENA_ARRAY(m->arena, struct device_type, 1),
                                   .n_links = in->n_stages,
-                                  .links = ARENA_ARRAY(m->arena, struct link, PIPES_MOST)};
+                                  .links = ARENA_ARRAY(m->arena, struct link, PIPES_MAX)};
     m->cluster.types[0] = (struct device_type){
         .name = "t", .catalogue = "host", .slowdown = 1, .memory_bytes = INT64_C(1) << 40};
     p->n_links = in->n_stages;
-    p->links = ARENA_ARRAY(m->arena, struct program_link, PIPES_MOST);
+    p->links = ARENA_ARRAY(m->arena, struct program_link, PIPES_MAX);
     for (int32_t i = 0; i < p->n_links; i++) {
         const char *name = arena_printf(m->arena, "l%d", i);
         double latency_s = (double)in->latency_ns[i] / 1e9;

@@ -10,12 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 10, MICROBATCHES_MOST = 12 };
+enum { MOST = 10, MICROBATCHES_MAX = 12 };
 #define ALONE_SLACK 1.05
 
 struct line { /* one pipeline: its devices in order, the last layer of each */
     int8_t n, device[MOST], last[MOST];
-    int64_t alone[MICROBATCHES_MOST + 1]; /* by share; 0: not simulated yet */
+    int64_t alone[MICROBATCHES_MAX + 1]; /* by share; 0: not simulated yet */
 };
 struct lines {
     size_t n, capacity;
@@ -33,7 +33,7 @@ struct looking {
     bool plain;
     int64_t most;
     struct lines lines[1 << MOST];
-    int64_t fastest_ns[1 << MOST][MICROBATCHES_MOST + 1]; /* least of their lines */
+    int64_t fastest_ns[1 << MOST][MICROBATCHES_MAX + 1]; /* least of their lines */
     int32_t n_replicas, share[MOST];
     uint32_t mask[MOST];
     const struct line *line[MOST];
@@ -298,7 +298,7 @@ void reference_search(struct arena *a, const struct unequal *x, int64_t below_ns
         enum status st = space_make(q->arena, &x->job, &x->cluster, cost,
                                     x->job.microbatch_sizes[i], &lower, &q->space, &err);
         ck_assert_msg(st == OK, "%s", err.text);
-        ck_assert(q->space.n_devices <= MOST && q->space.microbatches <= MICROBATCHES_MOST);
+        ck_assert(q->space.n_devices <= MOST && q->space.microbatches <= MICROBATCHES_MAX);
         q->scorer = scorer_new(&lower);
         struct line none = {0};
         extend(q, &none, 0, 0);

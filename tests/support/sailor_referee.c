@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STAGES_MOST = 32, REPLICAS_MOST = 512, LAYERS_MOST = 64 };
+enum { STAGES_MAX = 32, REPLICAS_MAX = 512, LAYERS_MAX = 64 };
 
 struct spot {
     const char *gpu;
@@ -15,7 +15,7 @@ struct spot {
 
 struct pipe {
     int32_t n_stages, n_replicas;
-    int32_t first[STAGES_MOST], last[STAGES_MOST];
+    int32_t first[STAGES_MAX], last[STAGES_MAX];
     struct spot *spot;     /* (n_replicas, n_stages) */
     int64_t *microbatches; /* (n_replicas) */
 };
@@ -48,12 +48,12 @@ static enum status read_layers(struct referee *r, const struct node *n, struct p
 {
     int64_t layer, next = 0;
     p->n_stages = (int32_t)n->count;
-    if (p->n_stages > STAGES_MOST) return node_error(n, r->err, "too many stages");
+    if (p->n_stages > STAGES_MAX) return node_error(n, r->err, "too many stages");
     for (int32_t s = 0; s < p->n_stages; s++) {
         const struct node *list = n->members[s];
         p->first[s] = (int32_t)next;
         for (size_t i = 0; i < list->count; i++, next++) {
-            TRY(node_int(list->members[i], 0, LAYERS_MOST, &layer, r->err));
+            TRY(node_int(list->members[i], 0, LAYERS_MAX, &layer, r->err));
             if (layer != next) return node_error(list->members[i], r->err, "out of order");
         }
         p->last[s] = (int32_t)next - 1;
@@ -82,7 +82,7 @@ static enum status read_pipe(struct referee *r, const struct node *n, struct pip
     TRY(read_layers(r, layers, p));
     p->n_replicas = (int32_t)spots->members[0]->count;
     TRY(list_of(n, "microbatches", (size_t)p->n_replicas, &shares, r->err));
-    if (p->n_replicas < 1 || p->n_replicas > REPLICAS_MOST)
+    if (p->n_replicas < 1 || p->n_replicas > REPLICAS_MAX)
         return node_error(spots, r->err, "%d replicas", (int)p->n_replicas);
     p->spot = ARENA_ARRAY(r->a, struct spot, (size_t)p->n_replicas * (size_t)p->n_stages);
     p->microbatches = ARENA_ARRAY(r->a, int64_t, (size_t)p->n_replicas);

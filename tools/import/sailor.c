@@ -32,7 +32,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CARDS_MOST = 64, LAYERS_MOST = 512 };
+enum { CARDS_MAX = 64, LAYERS_MAX = 512 };
 
 struct taken {
     struct arena *a;
@@ -116,10 +116,10 @@ static enum status each_table(const struct node *model, struct visit *v, visitor
         for (size_t b = 0; b < model->members[g]->count; b++) {
             const struct node *batch, *table;
             int64_t sequences, cards;
-            TRY(member(model->members[g], b, MEASURED_SEQUENCES_MOST, &sequences, &batch, err));
+            TRY(member(model->members[g], b, MEASURED_SEQUENCES_MAX, &sequences, &batch, err));
             TRY(node_is(batch, NODE_MAP, err));
             for (size_t c = 0; c < batch->count; c++) {
-                TRY(member(batch, c, CARDS_MOST, &cards, &table, err));
+                TRY(member(batch, c, CARDS_MAX, &cards, &table, err));
                 TRY(node_is(table, NODE_MAP, err));
                 if ((int64_t)table->count != v->m->layers)
                     return node_error(table, err,
@@ -137,7 +137,7 @@ static enum status tell_apart(struct visit *v, const struct sailor_gpu *gpu, int
                               int32_t cards, const struct node *table, struct error *err)
 {
     (void)gpu, (void)sequences, (void)cards;
-    struct times t[LAYERS_MOST];
+    struct times t[LAYERS_MAX];
     int32_t n = (int32_t)v->m->layers;
     for (int32_t i = 0; i < n; i++) TRY(layer_times(table, i, &t[i], err));
     for (int32_t i = 0; i < n; i++) {
@@ -168,24 +168,24 @@ static enum status read_sizes(struct taken *t, const struct node *info, struct m
                               struct error *err)
 {
     struct measured_model *x = ARENA_ARRAY(t->a, struct measured_model, 1);
-    const struct node *counts[CARDS_MOST + 1] = {0};
+    const struct node *counts[CARDS_MAX + 1] = {0};
     TRY(node_is(info, NODE_MAP, err));
     for (size_t i = 0; i < info->count; i++) {
         const struct node *n;
         int64_t cards;
-        TRY(member(info, i, CARDS_MOST, &cards, &n, err));
+        TRY(member(info, i, CARDS_MAX, &cards, &n, err));
         TRY(node_is(n, NODE_MAP, err));
         counts[cards] = n;
         if (!x->n_layers) x->n_layers = (int32_t)n->count;
-        if (!n->count || n->count > LAYERS_MOST || (int32_t)n->count != x->n_layers)
+        if (!n->count || n->count > LAYERS_MAX || (int32_t)n->count != x->n_layers)
             return node_error(n, err, "has %zu layers; each number of cards has the same 1 to %d",
-                              n->count, LAYERS_MOST);
+                              n->count, LAYERS_MAX);
         x->n_cards++;
     }
     if (!x->n_cards) return node_error(info, err, "has no sizes");
     x->cards = ARENA_ARRAY(t->a, int32_t, (size_t)x->n_cards);
     x->layers = ARENA_ARRAY(t->a, struct measured_layer, (size_t)x->n_layers);
-    for (int32_t c = 0, k = 0; c <= CARDS_MOST; c++)
+    for (int32_t c = 0, k = 0; c <= CARDS_MAX; c++)
         if (counts[c]) x->cards[k++] = c;
     for (int32_t i = 0; i < x->n_layers; i++) {
         struct measured_layer *l = &x->layers[i];
@@ -326,7 +326,7 @@ static enum status take_curve(struct taken *t, bool same_node, const struct sail
     for (int i = 0; i < 3; i++) TRY(node_double(n->members[0]->members[i], -1e6, 1e6, &c[i], err));
     TRY(node_double(n->members[1], 1, 1e15, &most, err));
     int points = 0;
-    for (int x = -6; x <= 12 && points < LINK_POINTS_MOST / 2; x++) {
+    for (int x = -6; x <= 12 && points < LINK_POINTS_MAX / 2; x++) {
         double Bps = fmin((c[0] * x * x + c[1] * x + c[2]) * 1e9, most), bytes = ldexp(1e6, x);
         if (!(Bps > 0)) continue;
         /* Behind its top a curve that is fitted to what saturates would fall: it stays there. */
@@ -356,7 +356,7 @@ static enum status take_curves(struct taken *t, bool same_node, const struct nod
         for (size_t i = 0; i < map->members[g]->count; i++) {
             const struct node *n;
             int64_t cards;
-            TRY(member(map->members[g], i, CARDS_MOST, &cards, &n, err));
+            TRY(member(map->members[g], i, CARDS_MAX, &cards, &n, err));
             TRY(take_curve(t, same_node, gpu, cards, n, err));
         }
     }

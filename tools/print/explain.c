@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-enum { MOST_ROWS = 12, MOST_HOLDERS = 5, MOST_WHAT = 12 };
+enum { MAX_ROWS = 12, MAX_HOLDERS = 5, MAX_WHAT = 12 };
 
 #define STRAGGLES 1.05 /* times the median of its peers: a healthy device's steps differ by less */
 
@@ -56,10 +56,10 @@ static void text_path(struct arena *a, const struct program *p, const struct exp
             printf("  %-12s %10s %5.1f %%\n", explain_kind_name((enum explain_kind)k),
                    ns(a, x->kind_ns[k]), percent(x->kind_ns[k], x->iteration_ns));
     printf("longest on it:\n");
-    for (size_t i = 0; i < x->n_rows && i < MOST_ROWS; i++)
+    for (size_t i = 0; i < x->n_rows && i < MAX_ROWS; i++)
         printf("  %-36s %10s %5.1f %%  %" PRId64 " times\n", row_name(a, p, &x->rows[i]),
                ns(a, x->rows[i].ns), percent(x->rows[i].ns, x->iteration_ns), x->rows[i].pieces);
-    if (x->n_rows > MOST_ROWS) printf("  and %zu more\n", x->n_rows - MOST_ROWS);
+    if (x->n_rows > MAX_ROWS) printf("  and %zu more\n", x->n_rows - MAX_ROWS);
     if (x->rooms) printf("  it waits for a free send buffer %" PRId64 " times\n", x->rooms);
     if (x->unposted) printf("  it waits for a posted receive %" PRId64 " times\n", x->unposted);
 }
@@ -116,12 +116,12 @@ static void text_memory(const struct program *p, const struct sim_result *r,
     int64_t peak = r->devices[x->fullest].peak_bytes;
     printf("fullest memory: %s, %s at its peak:", p->devices[x->fullest].name,
            units_print_bytes(bytes, (double)peak));
-    for (size_t i = 0; i < x->n_holders && i < MOST_HOLDERS; i++) {
+    for (size_t i = 0; i < x->n_holders && i < MAX_HOLDERS; i++) {
         const struct explain_holder *h = &x->holders[i];
         printf("%s %s %.1f %%", i ? "," : "", h->name, percent(h->bytes, peak));
         if (h->buffers > 1) printf(" (%" PRId64 " buffers)", h->buffers);
     }
-    printf("%s\n", x->n_holders > MOST_HOLDERS ? ", …" : "");
+    printf("%s\n", x->n_holders > MAX_HOLDERS ? ", …" : "");
 }
 
 static void text_what(struct arena *a, const struct program *p, const struct explain *x)
@@ -129,15 +129,15 @@ static void text_what(struct arena *a, const struct program *p, const struct exp
     if (!x->n_what) return;
     printf("what if it took no time (a lower bound for any speed-up of it alone), or half its "
            "time:\n");
-    for (size_t i = 0; i < x->n_what && i < MOST_WHAT; i++) {
+    for (size_t i = 0; i < x->n_what && i < MAX_WHAT; i++) {
         const struct explain_what *w = &x->what[i];
         printf("  %-8s %-16s %10s (%+.1f %%), at twice the speed %10s (%+.1f %%)\n",
                what_kind(w->kind), what_name(p, w), ns(a, w->free_ns),
                percent(w->free_ns - x->iteration_ns, x->iteration_ns), ns(a, w->half_ns),
                percent(w->half_ns - x->iteration_ns, x->iteration_ns));
     }
-    if (x->n_what > MOST_WHAT)
-        printf("  and %zu more with less to gain; --json has them all\n", x->n_what - MOST_WHAT);
+    if (x->n_what > MAX_WHAT)
+        printf("  and %zu more with less to gain; --json has them all\n", x->n_what - MAX_WHAT);
     if (x->what_left_out)
         printf("  %zu more are on the path and were not tried (--what-if)\n", x->what_left_out);
 }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COLUMNS = 100, MOST_SHOWN = 400 };
+enum { COLUMNS = 100, MAX_SHOWN = 400 };
 
 /* Microbatches (of a chunk each) between the start of F and the end of B or W: at once, and before the first backward. */
 static int64_t in_flight(const struct schedule_lane *l, int64_t *warmup)
@@ -83,7 +83,7 @@ void schedule_print_text(const struct schedule *s, const struct static_report *r
     if (timeline && r->makespan_ns) print_timeline(s, r);
     for (int32_t d = 0; d < s->n_devices; d++) {
         const struct schedule_lane *l = &s->lanes[d];
-        if (l->n_ops > MOST_SHOWN) continue;
+        if (l->n_ops > MAX_SHOWN) continue;
         printf("%6" PRId32 " ", d);
         for (int64_t i = 0; i < l->n_ops; i++) {
             putchar(' ');

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CARDS_MOST = 64, GROUPS_MOST = 512, BYTES_LEAST = 1024, BYTES_FACTOR = 4 };
+enum { CARDS_MAX = 64, GROUPS_MAX = 512, BYTES_MIN = 1024, BYTES_FACTOR = 4 };
 
 struct form { /* a table of the profile */
     enum collective_kind kind;
@@ -41,7 +41,7 @@ static const struct form forms[] = {
 enum { FORMS = sizeof forms / sizeof *forms };
 
 struct team { /* cards that meet */
-    int32_t n, n_nodes, device[CARDS_MOST];
+    int32_t n, n_nodes, device[CARDS_MAX];
 };
 
 /* ---- who ---------------------------------------------------------------------------------------- */
@@ -51,7 +51,7 @@ static struct team cards_here(const struct profile_links *b)
 {
     const struct cluster *c = b->cluster;
     struct team t = {0};
-    for (int32_t i = 0; i < c->n_devices && t.n < CARDS_MOST; i++) {
+    for (int32_t i = 0; i < c->n_devices && t.n < CARDS_MAX; i++) {
         bool again = false;
         for (int32_t k = 0; k < t.n; k++) again |= profile_same_card(c, i, t.device[k]);
         if (strcmp(lower_device(c, i).kind, "cuda") == 0 && profile_is_here(b->cards, i) && !again)
@@ -138,7 +138,7 @@ static int32_t choose(const struct profile_links *b, const struct profile *p, co
     int32_t n = 0;
     for (int32_t f = 0; f < FORMS; f++) {
         if (!again && is_known(p, &forms[f], t)) continue;
-        for (int64_t bytes = BYTES_LEAST; bytes <= b->largest_bytes && n < GROUPS_MOST;
+        for (int64_t bytes = BYTES_MIN; bytes <= b->largest_bytes && n < GROUPS_MAX;
              bytes *= BYTES_FACTOR) {
             form[n] = f;
             what[n++] = (struct bench_collective){.kind = forms[f].meeting,
@@ -203,9 +203,9 @@ static enum status measure_team(struct profile_links *b, const struct team *t, c
                                 int64_t repeats, bool again, const char *folder, struct profile *p,
                                 size_t *measured, struct error *err)
 {
-    struct bench_collective *what = ARENA_ARRAY(b->arena, struct bench_collective, GROUPS_MOST);
-    int32_t *form = ARENA_ARRAY(b->arena, int32_t, GROUPS_MOST);
-    struct collective_row *rows = ARENA_ARRAY(b->arena, struct collective_row, GROUPS_MOST);
+    struct bench_collective *what = ARENA_ARRAY(b->arena, struct bench_collective, GROUPS_MAX);
+    int32_t *form = ARENA_ARRAY(b->arena, int32_t, GROUPS_MAX);
+    struct collective_row *rows = ARENA_ARRAY(b->arena, struct collective_row, GROUPS_MAX);
     struct program program;
     struct trace *trace = NULL;
     const char *names = names_of(b->arena, b->cluster, t), *why = why_not(b->arena, b->cluster, t);

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { COPY_SIZES = 8, WARM_MOST = 2000 };
+enum { COPY_SIZES = 8, WARM_MAX = 2000 };
 
 bool profile_host_is_here(const char *host)
 {
@@ -80,7 +80,7 @@ int32_t profile_warm_rounds(const struct profile_cards *k, const char *base,
         if (s > 0) round_s += s; /* NaN is not */
     }
     double rounds = round_s > 0 ? ceil(k->warm_s / round_s) : 1;
-    return rounds < 1 ? 1 : rounds < WARM_MOST ? (int32_t)rounds : WARM_MOST;
+    return rounds < 1 ? 1 : rounds < WARM_MAX ? (int32_t)rounds : WARM_MAX;
 }
 
 enum status profile_copies(struct arena *a, struct profile_cards *k, int32_t repeats,

@@ -11,7 +11,7 @@
 #include "planner/candidate/layer_classes.h"
 #include "tools/common.h"
 
-enum { SIZES_MOST = 16, FLAT_SIZES = 6, LARGEST_MEASURED_FULLY = 8, SHARERS = 4 };
+enum { SIZES_MAX = 16, FLAT_SIZES = 6, LARGEST_MEASURED_FULLY = 8, SHARERS = 4 };
 
 /* What it is, its shapes and how wide its operands are; the rest is filled in. */
 static void add_op(struct profile_ops *b, struct program_op op)
@@ -133,7 +133,7 @@ enum status profile_ops_of_job(struct profile_ops *b, struct error *err)
 {
     const struct job *j = b->job;
     int64_t parameters = model_parameters(&j->model);
-    int64_t sizes[SIZES_MOST + 1];
+    int64_t sizes[SIZES_MAX + 1];
     int32_t n = sizes_of(j, sizes);
     for (int32_t i = 0; i < n; i++)
         if (sizes[i] <= LARGEST_MEASURED_FULLY) TRY(add_graph(b, sizes[i], err));

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { COPIES_MOST = 1 << 16 };
+enum { COPIES_MAX = 1 << 16 };
 
 static const char *file_of(struct arena *a, const char *folder, int32_t bench, const char *ending)
 {
@@ -90,7 +90,7 @@ enum status profile_away_copies(struct arena *a, const struct profile_away *x,
     size_t size, capacity = 0;
     *out = NULL, *n = 0;
     if (access(path, F_OK) != 0) return OK;
-    TRY(file_read(a, path, COPIES_MOST, &text, &size, err));
+    TRY(file_read(a, path, COPIES_MAX, &text, &size, err));
     while ((line = strsep(&text, "\n"))) {
         struct copy_sample s;
         if (!*line) continue;

@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { COMBINATIONS_MOST = 256 };
+enum { COMBINATIONS_MAX = 256 };
 
 static int64_t index_of(const struct team_left *f, const int64_t *devices)
 {
@@ -40,9 +40,9 @@ enum status team_left_of_plan(struct arena *a, const struct plan *p, struct team
 {
     const struct cluster *c = &p->cluster;
     size_t n = (size_t)c->n_types;
-    if (c->n_types > GOODPUT_TYPES_MOST)
+    if (c->n_types > GOODPUT_TYPES_MAX)
         return error_set(err, ERR_INPUT, "%" PRId32 " device types: at most %d can be told apart",
-                         c->n_types, GOODPUT_TYPES_MOST);
+                         c->n_types, GOODPUT_TYPES_MAX);
     *out = (struct team_left){.n_types = c->n_types,
                               .types = ARENA_ARRAY(a, const char *, n),
                               .devices = ARENA_ARRAY(a, int64_t, n),
@@ -121,13 +121,13 @@ enum status team_left_plan_all(struct arena *a, const struct plan *p, const stru
     struct sim_result whole;
     struct program program;
     int64_t combinations = 1, at = 0;
-    for (int32_t t = 0; t < f->n_types && combinations <= COMBINATIONS_MOST; t++)
+    for (int32_t t = 0; t < f->n_types && combinations <= COMBINATIONS_MAX; t++)
         combinations *= f->devices[t] + 1;
-    if (combinations > COMBINATIONS_MOST)
+    if (combinations > COMBINATIONS_MAX)
         return error_set(err, ERR_USAGE,
                          "--replan-speeds plans for up to %d sets of devices, counted by type; "
                          "these devices make more: give --unit and --speed instead",
-                         COMBINATIONS_MOST);
+                         COMBINATIONS_MAX);
     TRY(common_simulate(a, p, profile, &(struct sim_options){0}, &whole, &program, err));
     f->table = ARENA_ARRAY(a, double, (size_t)combinations);
     int64_t *devices = ARENA_ARRAY(a, int64_t, (size_t)f->n_types);

@@ -20,7 +20,7 @@ enum { FIELDS = 9, LARGE = 64 << 20 };
 /* Of a node of B200 in the published rows: 8 × 50 GB/s (EFA v4, "50GB/s per accelerator" in their source column). */
 static const double B200_NETWORK_BPS = 8 * 50e9;
 /* Printed with two decimals: below this a row is right to 5 % at best. */
-static const double LEAST_BUSBW = .1;
+static const double MIN_BUSBW = .1;
 
 /* What the tables call a card, and which of the catalogue's it is: all have NVLink, as their bandwidths and sources say. */
 static const struct {
@@ -119,7 +119,7 @@ static const char *why_not(const struct published_collective *r, bool kind_known
     if (!kind_known) return "not one of the five collectives";
     if (!(size > 0)) return "its size is not said";
     if (r->n_ranks < 2) return "its number of ranks is not said";
-    if (busbw < LEAST_BUSBW) return "too few digits";
+    if (busbw < MIN_BUSBW) return "too few digits";
     return NULL;
 }
 

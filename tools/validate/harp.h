@@ -21,9 +21,9 @@ struct harp_case {
     /* as they ran it; where no warm-up counts are told, their rule's */
     struct harp_pipeline published;
     double measured_s;
-    double peak_GB[HARP_STAGES_MOST]; /* of a card of each stage */
+    double peak_GB[HARP_STAGES_MAX]; /* of a card of each stage */
     /* simulated as a plan: iteration and the most each stage's card holds */
-    int64_t iteration_ns, peak_bytes[HARP_STAGES_MOST];
+    int64_t iteration_ns, peak_bytes[HARP_STAGES_MAX];
     /* the best of their class by simulation: devices in the order they chose, any cut, their warm-up rule */
     struct harp_result best;
     int32_t apart; /* most layers that a stage of it has more or less than theirs */

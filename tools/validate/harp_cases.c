@@ -16,10 +16,10 @@ const char *const HARP_RULE_NAME[HARP_RULES] = {"1f1b", "eager-1f1b", "h-1f1b-pu
 /* --- rows --- */
 
 /* Texts between bars; how many. */
-static int32_t parts(struct arena *a, const char *text, const char *out[HARP_STAGES_MOST])
+static int32_t parts(struct arena *a, const char *text, const char *out[HARP_STAGES_MAX])
 {
     int32_t n = 0;
-    for (char *at = arena_strdup(a, text), *bar; at && n < HARP_STAGES_MOST; at = bar) {
+    for (char *at = arena_strdup(a, text), *bar; at && n < HARP_STAGES_MAX; at = bar) {
         bar = strchr(at, '|');
         if (bar) *bar++ = 0;
         out[n++] = at;
@@ -38,7 +38,7 @@ static enum status row_error(const struct csv *c, int32_t row, const char *colum
 static enum status numbers(struct arena *a, const struct csv *c, int32_t row, const char *column,
                            int32_t n, double *out, struct error *err)
 {
-    const char *text[HARP_STAGES_MOST];
+    const char *text[HARP_STAGES_MAX];
     if (parts(a, csv_text(c, row, column), text) != n) return row_error(c, row, column, err);
     for (int32_t i = 0; i < n; i++)
         if (!units_parse_number(text[i], &out[i])) return row_error(c, row, column, err);
@@ -50,8 +50,8 @@ static enum status read_published(struct arena *a, const struct csv *c, int32_t 
                                   struct harp_case *out, bool *own_warmup, struct error *err)
 {
     struct harp_pipeline *p = &out->published;
-    const char *node[HARP_STAGES_MOST];
-    double layers[HARP_STAGES_MOST], warmup[HARP_STAGES_MOST];
+    const char *node[HARP_STAGES_MAX];
+    double layers[HARP_STAGES_MAX], warmup[HARP_STAGES_MAX];
     p->n = parts(a, csv_text(c, row, "nodes"), node);
     TRY(numbers(a, c, row, "layers", p->n, layers, err));
     TRY(numbers(a, c, row, "peak_GB", p->n, out->peak_GB, err));

@@ -55,7 +55,7 @@ static enum status price_node(struct arena *a, struct harp_team *t, int32_t node
 /* Every node with several cards becomes one device. */
 static enum status group_nodes(struct arena *a, struct harp_team *t, struct error *err)
 {
-    struct cluster_group groups[HARP_STAGES_MOST];
+    struct cluster_group groups[HARP_STAGES_MAX];
     int32_t n = 0;
     for (int32_t i = 0; i < t->cards.n_nodes; i++) {
         const struct node_spec *at = &t->cards.nodes[i];
@@ -82,9 +82,9 @@ enum status harp_team_read(struct arena *a, const char *job, const char *cluster
     if (t->job.n_microbatches_sizes != 1 || t->job.global_batch / t->job.microbatch_sizes[0] > 4096)
         return error_set(err, ERR_INPUT, "%s: expected one microbatch size, at most 4096 of a step",
                          job);
-    if (t->cards.n_nodes > HARP_STAGES_MOST)
+    if (t->cards.n_nodes > HARP_STAGES_MAX)
         return error_set(err, ERR_INPUT, "%s: %d nodes, expected at most %d", cluster,
-                         (int)t->cards.n_nodes, HARP_STAGES_MOST);
+                         (int)t->cards.n_nodes, HARP_STAGES_MAX);
     t->cluster = t->cards;
     if (sharing == HARP_OPERATORS) TRY(group_nodes(a, t, err));
     TRY(profile_prior(a, &t->cluster, &t->profile, err));
@@ -140,8 +140,8 @@ static enum status sum_ns(const struct harp_team *t, int32_t node, int64_t bytes
 }
 
 struct priced {
-    struct pipeline_stage stages[HARP_STAGES_MOST];
-    struct pipeline_link links[HARP_STAGES_MOST];
+    struct pipeline_stage stages[HARP_STAGES_MAX];
+    struct pipeline_link links[HARP_STAGES_MAX];
     int64_t update_ns; /* the longest sum and update */
 };
 
@@ -181,7 +181,7 @@ static enum status price(const struct harp_team *t, const struct harp_pipeline *
 static void warm_up(const struct harp_team *t, enum schedule_kind rule, const struct priced *x,
                     struct harp_pipeline *p)
 {
-    double time[HARP_STAGES_MOST], transfer[HARP_STAGES_MOST];
+    double time[HARP_STAGES_MAX], transfer[HARP_STAGES_MAX];
     for (int32_t s = 0; s < p->n; s++) {
         time[s] = (double)(x->stages[s].forward_ns + x->stages[s].fused_ns);
         transfer[s] = (double)(x->links[s].occupancy_ns[0] + x->links[s].latency_ns[0]);
@@ -199,7 +199,7 @@ struct timers {
     struct arena *a;
     size_t n, capacity;
     struct known {
-        int32_t n, warmup[HARP_STAGES_MOST];
+        int32_t n, warmup[HARP_STAGES_MAX];
         struct static_timer *timer;
     } * known;
 };

@@ -31,7 +31,7 @@
 
 struct arena;
 
-enum { HARP_STAGES_MOST = 4 };
+enum { HARP_STAGES_MAX = 4 };
 
 enum harp_sharing { HARP_SEQUENCES, HARP_OPERATORS };
 struct harp_team {
@@ -47,7 +47,7 @@ struct harp_team {
     struct stage_cost *stage;
     int64_t *cut_bytes; /* (n_layers - 1) of a microbatch, whole */
 };
-/* ERR_INPUT: what the readers say; no microbatch size or several; more than HARP_STAGES_MOST nodes; a node of several types, or
+/* ERR_INPUT: what the readers say; no microbatch size or several; more than HARP_STAGES_MAX nodes; a node of several types, or
  * with more cards than divide a microbatch. */
 MUST_CHECK enum status harp_team_read(struct arena *a, const char *job, const char *cluster,
                                       enum harp_sharing sharing, double pace, struct harp_team *out,
@@ -55,8 +55,8 @@ MUST_CHECK enum status harp_team_read(struct arena *a, const char *job, const ch
 
 struct harp_pipeline {
     int32_t n;
-    int32_t node[HARP_STAGES_MOST], last[HARP_STAGES_MOST]; /* last layer of each stage */
-    int32_t warmup[HARP_STAGES_MOST];                       /* forwards in flight */
+    int32_t node[HARP_STAGES_MAX], last[HARP_STAGES_MAX]; /* last layer of each stage */
+    int32_t warmup[HARP_STAGES_MAX];                       /* forwards in flight */
     int64_t iteration_ns;
 };
 /* Fills warmup by the rule (1F1B, eager, H-1F1B as published or as a ceiling) unless own_warmup, and iteration_ns. ERR_INPUT: two

@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIELDS_MOST = 64, CSV_MOST = 1 << 26 };
+enum { FIELDS_MAX = 64, CSV_MAX = 1 << 26 };
 
 /* --- the file -------------------------------------------------------------------------------- */
 
@@ -48,12 +48,12 @@ struct table {
 };
 
 /* One line into fields, quotes taken off; *line goes on behind it. -1: too many fields or an open quote. */
-static int split(char **line, char *fields[FIELDS_MOST])
+static int split(char **line, char *fields[FIELDS_MAX])
 {
     char *at = *line;
     int n = 0;
     for (;;) {
-        if (n == FIELDS_MOST) return -1;
+        if (n == FIELDS_MAX) return -1;
         char *out = fields[n++] = at;
         bool quoted = *at == '"';
         if (quoted) at++;
@@ -87,7 +87,7 @@ static enum status read_head(struct table *t, char **text, int *n, struct error 
 {
     static const enum column needed[] = {COLUMN_tp, COLUMN_mbs, COLUMN_gbs, COLUMN_layers_per_stage,
                                          COLUMN_gpu_per_stage_replica};
-    char *fields[FIELDS_MOST];
+    char *fields[FIELDS_MAX];
     if (!strncmp(*text, "\xef\xbb\xbf", 3)) *text += 3;
     *n = split(text, fields);
     for (int c = 0; c < COLUMN_COUNT; c++) {
@@ -315,18 +315,18 @@ enum status validate_plans(struct arena *a, const char *csv, const char *db, con
     size_t n = 0, capacity = 0;
     char *text;
     int columns, line = 1;
-    TRY(file_read(a, csv, CSV_MOST, &text, NULL, err));
+    TRY(file_read(a, csv, CSV_MAX, &text, NULL, err));
     TRY(read_head(&t, &text, &columns, err));
     TRY(read_profile(a, db, &profile, err));
     TRY(read_models(a, models, &shared, err));
     while (*text) {
-        char *fields[FIELDS_MOST];
+        char *fields[FIELDS_MAX];
         line++;
         int found = split(&text, fields);
         if (found < 0)
             return error_set(err, ERR_INPUT,
                              "%s:%d: more than %d fields, or a quote that does not end", csv, line,
-                             FIELDS_MOST);
+                             FIELDS_MAX);
         if (found == 1 && !*fields[0]) continue;
         rows = arena_grow(a, rows, n, &capacity, sizeof *rows);
         TRY(validate_row(a, &shared, &t, fields, found, line, &rows[n++]));

@@ -64,10 +64,10 @@ static enum status find_model(struct row_plan *r, const char *name, struct error
 
 static enum status read_layers(struct row_plan *r, const char *text, struct error *err)
 {
-    const char *list[ROW_STAGES_MOST];
+    const char *list[ROW_STAGES_MAX];
     int64_t sum = 0;
-    r->n_stages = pieces(r->a, text, '|', ROW_STAGES_MOST, list);
-    if (r->n_stages < 0) return error_set(err, ERR_INPUT, "more than %d stages", ROW_STAGES_MOST);
+    r->n_stages = pieces(r->a, text, '|', ROW_STAGES_MAX, list);
+    if (r->n_stages < 0) return error_set(err, ERR_INPUT, "more than %d stages", ROW_STAGES_MAX);
     for (int32_t s = 0; s < r->n_stages; s++) {
         TRY(whole("layers_per_stage", list[s], r->model->layers, &r->layers[s], err));
         sum += r->layers[s];
@@ -81,17 +81,17 @@ static enum status read_layers(struct row_plan *r, const char *text, struct erro
 static enum status spread(struct row_plan *r, const char *column, const char *text,
                           int32_t *n_replicas, const char **out, struct error *err)
 {
-    const char *stages[ROW_STAGES_MOST], *list[ROW_REPLICAS_MOST];
-    int32_t n = pieces(r->a, text, '|', ROW_STAGES_MOST, stages), most = *n_replicas;
+    const char *stages[ROW_STAGES_MAX], *list[ROW_REPLICAS_MAX];
+    int32_t n = pieces(r->a, text, '|', ROW_STAGES_MAX, stages), most = *n_replicas;
     if (n != 1 && n != r->n_stages)
         return error_set(err, ERR_INPUT,
                          "%s is of %" PRId32 " stages, layers_per_stage of %" PRId32, column, n,
                          r->n_stages);
     for (int32_t s = 0; s < r->n_stages; s++) {
-        int32_t k = pieces(r->a, stages[n == 1 ? 0 : s], '+', ROW_REPLICAS_MOST, list);
+        int32_t k = pieces(r->a, stages[n == 1 ? 0 : s], '+', ROW_REPLICAS_MAX, list);
         if (k < 0)
             return error_set(err, ERR_INPUT, "%s has more than %d replicas", column,
-                             ROW_REPLICAS_MOST);
+                             ROW_REPLICAS_MAX);
         if (!most) most = k;
         if (k != most && k != 1)
             return error_set(err, ERR_INPUT,
@@ -117,10 +117,10 @@ static enum status same(const char *column, const char *text, int64_t value, str
 static enum status read_spots(struct row_plan *r, const struct row_text *t, struct error *err)
 {
     const char *gpus = t->gpu_per_stage_replica;
-    const char **gpu = ARENA_ARRAY(r->a, const char *, (size_t)ROW_STAGES_MOST *ROW_REPLICAS_MOST),
-               **tp = ARENA_ARRAY(r->a, const char *, (size_t)ROW_STAGES_MOST *ROW_REPLICAS_MOST);
+    const char **gpu = ARENA_ARRAY(r->a, const char *, (size_t)ROW_STAGES_MAX *ROW_REPLICAS_MAX),
+               **tp = ARENA_ARRAY(r->a, const char *, (size_t)ROW_STAGES_MAX *ROW_REPLICAS_MAX);
     int64_t replicas = 0;
-    if (*t->dp) TRY(whole("dp", t->dp, ROW_REPLICAS_MOST, &replicas, err));
+    if (*t->dp) TRY(whole("dp", t->dp, ROW_REPLICAS_MAX, &replicas, err));
     r->n_replicas = (int32_t)replicas;
     TRY(spread(r, "gpu_per_stage_replica", gpus, &r->n_replicas, gpu, err));
     TRY(spread(r, "tp", t->tp, &r->n_replicas, tp, err));
@@ -140,7 +140,7 @@ static enum status read_row(struct row_plan *r, const struct row_text *t, struct
     TRY(find_model(r, *model ? model : t->set, err));
     TRY(read_layers(r, t->layers_per_stage, err));
     TRY(read_spots(r, t, err));
-    TRY(whole("mbs", t->mbs, MEASURED_SEQUENCES_MOST, &r->microbatch, err));
+    TRY(whole("mbs", t->mbs, MEASURED_SEQUENCES_MAX, &r->microbatch, err));
     TRY(whole("gbs", t->gbs, 1 << 24, &r->batch, err));
     r->nodes = 0;
     if (*t->nodes) TRY(whole("nodes", t->nodes, 1 << 16, &r->nodes, err));

@@ -7,7 +7,7 @@
 
 struct arena;
 
-enum { ROW_STAGES_MOST = 256, ROW_REPLICAS_MOST = 512 };
+enum { ROW_STAGES_MAX = 256, ROW_REPLICAS_MAX = 512 };
 
 struct row_text { /* the fields, "" where there is none (tools/validate/plans.h) */
     const char *model, *set, *nodes, *pp, *dp, *tp, *mbs, *gbs, *layers_per_stage,
@@ -26,7 +26,7 @@ struct row_plan {
     int32_t n_models;
     const struct model *model;
     int32_t n_stages, n_replicas;
-    int64_t layers[ROW_STAGES_MOST];
+    int64_t layers[ROW_STAGES_MAX];
     struct spot *spots;               /* (n_replicas, n_stages) */
     int32_t *device;                  /* (n_replicas, n_stages), of the cluster */
     int64_t microbatch, batch, nodes; /* nodes: 0 where the row does not say */

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MOST_COLUMNS = 64 };
+enum { MAX_COLUMNS = 64 };
 static const char *const needed[] = {"case",        "p",    "m",    "tF",   "tB",       "tW",
                                      "tcomm_links", "memF", "memB", "memW", "mem_limit"};
 enum { CASE, P, M, T_F, T_B, T_W, LINKS, MEM_F, MEM_B, MEM_W, LIMIT, NEEDED };
@@ -33,7 +33,7 @@ struct reader {
     const char *file;
     int line;
     int32_t n_columns, needed[NEEDED], compared[SCHEDULE_COLUMN_COUNT];
-    char *cells[MOST_COLUMNS];
+    char *cells[MAX_COLUMNS];
     struct error *err;
 };
 
@@ -41,9 +41,9 @@ static enum status split(struct reader *r, char *line)
 {
     r->n_columns = 0;
     for (char *at = line; at;) {
-        if (r->n_columns == MOST_COLUMNS)
+        if (r->n_columns == MAX_COLUMNS)
             return error_set(r->err, ERR_INPUT, "%s:%d: more than %d columns", r->file, r->line,
-                             MOST_COLUMNS);
+                             MAX_COLUMNS);
         r->cells[r->n_columns++] = at;
         at = strchr(at, ',');
         if (at) *at++ = 0;
@@ -83,10 +83,10 @@ static enum status whole(struct reader *r, const char *column, const char *text,
         return OK;
     }
     if (!units_parse_number(text, &v) || v != floor(v) || v < (double)least ||
-        v > (double)PIPELINE_MOST_NS)
+        v > (double)PIPELINE_MAX_NS)
         return error_set(r->err, ERR_INPUT,
                          "%s:%d: %s: '%s': expected a whole number, %" PRId64 " … %" PRId64 "%s",
-                         r->file, r->line, column, text, least, PIPELINE_MOST_NS,
+                         r->file, r->line, column, text, least, PIPELINE_MAX_NS,
                          inf ? ", or inf" : "");
     *out = (int64_t)v;
     return OK;
@@ -96,7 +96,7 @@ static enum status whole(struct reader *r, const char *column, const char *text,
 static enum status bound(struct reader *r, const char *text, int64_t *out)
 {
     double v;
-    if (!units_parse_number(text, &v) || v < 0 || v > (double)PIPELINE_MOST_NS)
+    if (!units_parse_number(text, &v) || v < 0 || v > (double)PIPELINE_MAX_NS)
         return error_set(r->err, ERR_INPUT,
                          "%s:%d: lower_bound: '%s': expected a number, 0 or more", r->file, r->line,
                          text);
@@ -132,7 +132,7 @@ static enum status read_pipeline(struct reader *r, struct schedule_case *c)
     int32_t p = c->n_stages;
     int64_t *list[NEEDED];
     for (int k = T_F; k <= LIMIT; k++)
-        TRY(numbers(r, k, k == LINKS ? p - 1 : p, k >= MEM_F && k <= MEM_W ? -PIPELINE_MOST_NS : 0,
+        TRY(numbers(r, k, k == LINKS ? p - 1 : p, k >= MEM_F && k <= MEM_W ? -PIPELINE_MAX_NS : 0,
                     &list[k]));
     c->pipeline = (struct pipeline){.n_devices = p, .n_stages = p};
     c->pipeline.stages = ARENA_ARRAY(r->a, struct pipeline_stage, (size_t)p);
@@ -164,11 +164,11 @@ static enum status read_case(struct reader *r, char *line, int32_t expected,
     *c = (struct schedule_case){.name = r->cells[r->needed[CASE]], .line = r->line};
     TRY(whole(r, "p", r->cells[r->needed[P]], 1, false, &p));
     TRY(whole(r, "m", r->cells[r->needed[M]], 1, false, &m));
-    if (p > SCHEDULE_MOST_DEVICES || m > SCHEDULE_MOST_MICROBATCHES)
+    if (p > SCHEDULE_MAX_DEVICES || m > SCHEDULE_MAX_MICROBATCHES)
         return error_set(r->err, ERR_INPUT,
                          "%s:%d: %" PRId64 " stages and %" PRId64
                          " microbatches: expected at most %d and %d",
-                         r->file, r->line, p, m, SCHEDULE_MOST_DEVICES, SCHEDULE_MOST_MICROBATCHES);
+                         r->file, r->line, p, m, SCHEDULE_MAX_DEVICES, SCHEDULE_MAX_MICROBATCHES);
     c->n_stages = (int32_t)p, c->microbatches = (int32_t)m;
     TRY(read_pipeline(r, c));
     for (int k = 0; k < SCHEDULE_COLUMN_COUNT; k++) {
