@@ -26,11 +26,11 @@ static enum status open_file(const char *path, struct data *d, struct error *err
     data_close(d);
     return error_set(err, ERR_INPUT,
                      "data '%s' has %" PRId64 " bytes; %s of %" PRId64 " need more than %" PRId64,
-                     path, bytes, d->pixels ? "pictures" : "sequences", d->sequence_length,
+                     path, bytes, d->pixels ? "images" : "sequences", d->sequence_length,
                      d->sequence_length + 1);
 }
 
-enum status data_open_pictures(const char *path, uint64_t seed, int64_t pixels, int64_t classes,
+enum status data_open_images(const char *path, uint64_t seed, int64_t pixels, int64_t classes,
                                struct data *out, struct error *err)
 {
     *out = (struct data){
@@ -147,21 +147,21 @@ enum status data_fill(const struct data *d, enum tensor_input input, int64_t seq
     return OK;
 }
 
-/* Bytes of a picture: of the file, window by window, or drawn eight at a time. */
+/* Bytes of an image: of the file, window by window, or drawn eight at a time. */
 struct bytes {
     const struct data *d;
     int64_t offset;  /* in the file */
-    uint64_t first;  /* number of the picture's first draw */
-    int64_t at, end; /* bytes of the picture in room */
+    uint64_t first;  /* number of the image's first draw */
+    int64_t at, end; /* bytes of the image in room */
     unsigned char room[WINDOW_BYTES];
 };
 
-static void bytes_begin(struct bytes *b, const struct data *d, int64_t picture)
+static void bytes_begin(struct bytes *b, const struct data *d, int64_t image)
 {
     uint64_t draws = (uint64_t)(d->pixels + 7) / 8;
     b->d = d;
-    b->offset = data_offset(d, picture);
-    b->first = (uint64_t)picture * draws;
+    b->offset = data_offset(d, image);
+    b->first = (uint64_t)image * draws;
     b->at = b->end = 0;
 }
 
@@ -207,13 +207,13 @@ static void put_pixel(enum dtype t, void *out, int64_t at, double pixel)
         ((double *)out)[at] = pixel;
 }
 
-enum status data_pixels(const struct data *d, int64_t picture, enum dtype t, void *out,
+enum status data_pixels(const struct data *d, int64_t image, enum dtype t, void *out,
                         struct error *err)
 {
     struct bytes b;
     const unsigned char *x;
     int64_t sum = 0, squares = 0; /* exact */
-    bytes_begin(&b, d, picture);
+    bytes_begin(&b, d, image);
     for (int64_t at = 0; at < d->pixels; at += 8) {
         TRY(eight(&b, at, &x, err));
         for (int64_t i = 0; i < 8 && at + i < d->pixels; i++) sum += x[i], squares += x[i] * x[i];
@@ -228,14 +228,14 @@ enum status data_pixels(const struct data *d, int64_t picture, enum dtype t, voi
     return OK;
 }
 
-enum status data_label(const struct data *d, int64_t picture, int32_t *out, struct error *err)
+enum status data_label(const struct data *d, int64_t image, int32_t *out, struct error *err)
 {
     struct bytes b;
     int64_t stretch = d->pixels / (d->vocabulary > 0 ? d->vocabulary : 1), most = -1;
     if (stretch < 1) stretch = 1;
     if (stretch > STRETCH_MAX) stretch = STRETCH_MAX;
     *out = 0;
-    bytes_begin(&b, d, picture);
+    bytes_begin(&b, d, image);
     for (int64_t k = 0; k < d->vocabulary && (k + 1) * stretch <= d->pixels; k++) {
         int64_t sum;
         TRY(sum_of(&b, k * stretch, (k + 1) * stretch, &sum, err));

@@ -12,10 +12,10 @@
  * MASKED_TARGETS the byte there and -1 elsewhere; BERT's replacing of some by other or the same words is left out. The mask's
  * id is 256, the first that is no byte; in a smaller vocabulary the last one.
  *
- * Pictures. Picture n of `pixels` bytes is a run of the file as above; without a file its bytes are random. A pixel is
- * (byte - mean) / deviation, both the picture's own (at least 1). Its label is which of `classes` equal stretches of the picture,
+ * Images. Image n of `pixels` bytes is a run of the file as above; without a file its bytes are random. A pixel is
+ * (byte - mean) / deviation, both the image's own (at least 1). Its label is which of `classes` equal stretches of the image,
  * in the order of memory and from its beginning on, of at most eight pixels each, has the largest sum of bytes (the first of
- * equals): a function of the picture that a model can learn, and as frequent as any other. With fewer pixels than classes a
+ * equals): a function of the image that a model can learn, and as frequent as any other. With fewer pixels than classes a
  * stretch is one pixel.
  */
 #ifndef EXEC_DATA_H
@@ -32,7 +32,7 @@ struct data {
     int64_t n_bytes, sequence_length, vocabulary;
     uint64_t seed;
     int64_t
-        pixels; /* of a picture: then sequence_length too, and vocabulary is how many classes; 0: text */
+        pixels; /* of an image: then sequence_length too, and vocabulary is how many classes; 0: text */
 };
 
 /* path NULL: synthetic ids below vocabulary. ERR_INPUT: no readable regular file, not more than
@@ -40,8 +40,8 @@ struct data {
  * since a mapped file that is truncated ends the process by SIGBUS. */
 MUST_CHECK enum status data_open(const char *path, uint64_t seed, int64_t sequence_length,
                                  int64_t vocabulary, struct data *out, struct error *err);
-/* The same for pictures. ERR_INPUT: not more than pixels + 1 bytes. */
-MUST_CHECK enum status data_open_pictures(const char *path, uint64_t seed, int64_t pixels,
+/* The same for images. ERR_INPUT: not more than pixels + 1 bytes. */
+MUST_CHECK enum status data_open_images(const char *path, uint64_t seed, int64_t pixels,
                                           int64_t classes, struct data *out, struct error *err);
 void data_close(struct data *d);
 /* Offset of the sequence in the file, 0 … n_bytes - sequence_length - 1. */
@@ -50,10 +50,10 @@ int64_t data_offset(const struct data *d, int64_t sequence);
 /* sequence_length values of one input of the sequence. */
 MUST_CHECK enum status data_fill(const struct data *d, enum tensor_input input, int64_t sequence,
                                  int32_t *out, struct error *err);
-/* The picture as (pixels) of t, fp32 or fp64. */
-MUST_CHECK enum status data_pixels(const struct data *d, int64_t picture, enum dtype t, void *out,
+/* The image as (pixels) of t, fp32 or fp64. */
+MUST_CHECK enum status data_pixels(const struct data *d, int64_t image, enum dtype t, void *out,
                                    struct error *err);
-MUST_CHECK enum status data_label(const struct data *d, int64_t picture, int32_t *out,
+MUST_CHECK enum status data_label(const struct data *d, int64_t image, int32_t *out,
                                   struct error *err);
 /* CRC-32 of the file; of more than 64 MiB the first and the last MiB. 0 without a file. */
 MUST_CHECK enum status data_crc(const struct data *d, uint32_t *out, struct error *err);

@@ -76,7 +76,7 @@ static const enum op_kind fused[] = {OP_bias_gelu, OP_swiglu, OP_flat_adamw, OP_
 const struct catalogue_value CATALOGUE_CONTEXT_BYTES =
     MEDIUM(512.0 * MIB, "processes seen by nvidia-smi: unsloth-zoo #1053, pytorch #107667");
 /* 8 H100: 32 channels to a neighbour, each with 10 MiB to receive in and 2 MiB to send from (NVIDIA/nccl #1685). */
-const struct catalogue_value CATALOGUE_CLIQUE_BYTES =
+const struct catalogue_value CATALOGUE_COMMUNICATOR_BYTES =
     LOW(32.0 * (10 + 2) * MIB, "allocations of a ring on H100: NVIDIA/nccl #1685");
 
 static const struct catalogue_device table[] = {

@@ -33,8 +33,8 @@ const struct catalogue_device *catalogue_at(int32_t i);
 
 /* Prior efficiencies and constants, each with its source in catalogue.c: the share of peak FLOP/s of matmul-like kinds, of
  * memory bandwidth of the others, and a constant per operator. */
-/* Bytes of a CUDA card that only libraries know of: a process's context with what it loads, and each clique of NCCL's. */
-extern const struct catalogue_value CATALOGUE_CONTEXT_BYTES, CATALOGUE_CLIQUE_BYTES;
+/* Bytes of a CUDA card that only libraries know of: a process's context with what it loads, and each communicator of NCCL's. */
+extern const struct catalogue_value CATALOGUE_CONTEXT_BYTES, CATALOGUE_COMMUNICATOR_BYTES;
 extern const double CATALOGUE_FLOPS_EFFICIENCY, CATALOGUE_MEMORY_EFFICIENCY, CATALOGUE_OPERATOR_S;
 /* Dense peak of a dtype, the stated stand-in for fp32 included; 0 where no source is known. */
 double catalogue_peak_flops(const struct catalogue_device *d, enum dtype t);

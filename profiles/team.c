@@ -49,7 +49,7 @@ enum status team_complete(struct cluster *c, struct error *err)
         TRY(check_part(type, d, err));
         if (!strcmp(d->backend, "cuda")) {
             c->types[t].context_bytes = (int64_t)CATALOGUE_CONTEXT_BYTES.value;
-            c->types[t].clique_bytes = (int64_t)CATALOGUE_CLIQUE_BYTES.value;
+            c->types[t].communicator_bytes = (int64_t)CATALOGUE_COMMUNICATOR_BYTES.value;
         }
         if (type->memory_bytes > 0) continue;
         if (d->memory_bytes.value <= 0)

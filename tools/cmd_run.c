@@ -19,7 +19,7 @@ struct request {
     int64_t seed;
 };
 
-/* Tokens; of pictures, whose positions nobody counts, pictures. */
+/* Tokens; of images, whose positions nobody counts, images. */
 static double samples_per_s(const struct program *p, const struct run_result *r)
 {
     return p->pixels ? r->tokens_per_s / (double)p->sequence_length : r->tokens_per_s;
@@ -44,7 +44,7 @@ static void print_json(const struct program *p, const struct run_result *r)
         for (int64_t i = 0; i < r->n_skipped; i++) json_put_int(&j, NULL, r->skipped[i]);
         json_close(&j);
     }
-    json_put_double(&j, p->pixels ? "pictures_per_s" : "tokens_per_s", samples_per_s(p, r));
+    json_put_double(&j, p->pixels ? "images_per_s" : "tokens_per_s", samples_per_s(p, r));
     if (r->blas_share > 0) json_put_double(&j, "blas_share", r->blas_share);
     common_json_end(&j);
 }
@@ -75,7 +75,7 @@ static void print_text(const struct program *p, const struct run_result *r)
     printf("%s: %s an iteration (measured, median of %lld steps%s), %.0f %s/s\n", p->name,
            units_print_ns(text, r->iteration_ns), (long long)r->steps,
            p->emulated ? ", emulated devices" : "", samples_per_s(p, r),
-           p->pixels ? "pictures" : "tokens");
+           p->pixels ? "images" : "tokens");
     printf("  loss %s at step %lld, %s at step %lld\n", loss_text(first, r->losses[0]),
            (long long)r->first_step + 1, loss_text(last, r->losses[r->steps - 1]),
            (long long)(r->first_step + r->steps));
@@ -161,7 +161,7 @@ static enum status run(struct arena *a, struct request *q, int argc, char **argv
                          q->trace, q->run.resume);
     TRY(load(a, q, &plan, &program, &is_plan, err));
     if (q->run.data == NULL && is_plan) q->run.data = plan.job.data;
-    bool needed = q->run.data == NULL && !program.pixels; /* pictures may be random ones */
+    bool needed = q->run.data == NULL && !program.pixels; /* images may be random ones */
     if (needed && is_plan)
         return error_set(err, ERR_USAGE, "no text to train on: --data FILE, or `data:` in the job");
     if (needed && program.plan_hash != 0)

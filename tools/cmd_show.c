@@ -49,8 +49,8 @@ static enum status show_job(struct arena *a, const struct job *j, bool layers, b
     int64_t parameters = model_parameters(&j->model),
             bytes = parameters * dtype_bytes(j->precision),
             active = j->model.experts ? model_active_parameters(&j->model) : parameters;
-    bool pictures = model_pixels(&j->model) > 0;
-    int64_t samples = pictures ? w.tokens / j->sequence_length : w.tokens;
+    bool images = model_pixels(&j->model) > 0;
+    int64_t samples = images ? w.tokens / j->sequence_length : w.tokens;
     double each = w.flops / (double)samples, forward = w.forward_flops / (double)samples;
     if (as_json) {
         struct json out;
@@ -63,8 +63,8 @@ static enum status show_job(struct arena *a, const struct job *j, bool layers, b
         json_put_int(&out, "operators", w.operators);
         json_put_int(&out, "layers", w.layers);
         TRY(print_layers(a, w.graph, layers, &out, err));
-        json_put_double(&out, pictures ? "flops_per_picture" : "flops_per_token", each);
-        json_put_double(&out, pictures ? "forward_flops_per_picture" : "forward_flops_per_token",
+        json_put_double(&out, images ? "flops_per_image" : "flops_per_token", each);
+        json_put_double(&out, images ? "forward_flops_per_image" : "forward_flops_per_token",
                         forward);
         json_put_int(&out, "bytes_parameters", bytes);
         json_put_text(&out, "precision", dtype_name(j->precision));
@@ -84,9 +84,9 @@ static enum status show_job(struct arena *a, const struct job *j, bool layers, b
         "  operators         %d in a microbatch's training graph, %d layers between cut points\n",
         (int)w.operators, (int)w.layers);
     TRY(print_layers(a, w.graph, layers, NULL, err));
-    printf("  FLOPs per %-7s %.4g (forward %.4g)\n", pictures ? "picture" : "token", each, forward);
-    if (pictures)
-        printf("  step              %lld pictures of %lld x %lld x %lld, %lld classes\n",
+    printf("  FLOPs per %-7s %.4g (forward %.4g)\n", images ? "image" : "token", each, forward);
+    if (images)
+        printf("  step              %lld images of %lld x %lld x %lld, %lld classes\n",
                (long long)j->global_batch, (long long)j->model.channels,
                (long long)j->model.image_size, (long long)j->model.image_size,
                (long long)j->model.vocabulary);

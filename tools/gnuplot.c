@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define PICTURE_MAX ((size_t)1 << 30)
+#define IMAGE_MAX ((size_t)1 << 30)
 #define WITHOUT "-o NAME.gp writes the script alone"
 enum { CANNOT_EXEC = 127 };
 
@@ -63,10 +63,10 @@ static bool whole_svg(const char *text, size_t n)
            !memcmp(text + n - (sizeof last - 1), last, sizeof last - 1);
 }
 
-static void be_gnuplot(int script, int picture)
+static void be_gnuplot(int script, int image)
 {
     /* Names in UTF-8; a plain C locale makes gnuplot warn of it. */
-    if (dup2(script, STDIN_FILENO) < 0 || dup2(picture, STDOUT_FILENO) < 0 ||
+    if (dup2(script, STDIN_FILENO) < 0 || dup2(image, STDOUT_FILENO) < 0 ||
         setenv("LC_ALL", "C.UTF-8", 1))
         _exit(1);
     execlp("gnuplot", "gnuplot", "-", (char *)NULL);
@@ -86,7 +86,7 @@ static enum status exit_of(pid_t child, struct error *err)
                      WIFEXITED(how) ? WEXITSTATUS(how) : WTERMSIG(how));
 }
 
-static enum status run(struct arena *a, int script, char **picture, size_t *n, struct error *err)
+static enum status run(struct arena *a, int script, char **image, size_t *n, struct error *err)
 {
     int ends[2];
     if (lseek(script, 0, SEEK_SET) || pipe2(ends, O_CLOEXEC))
@@ -99,7 +99,7 @@ static enum status run(struct arena *a, int script, char **picture, size_t *n, s
     close(ends[1]);
     if (child < 0)
         st = error_set(err, ERR_RESOURCE, "cannot start gnuplot: %s", strerror(why));
-    else if (file_read_fd(a, ends[0], "gnuplot's picture", PICTURE_MAX, picture, n, err) != OK)
+    else if (file_read_fd(a, ends[0], "gnuplot's picture", IMAGE_MAX, image, n, err) != OK)
         st = error_wrap(err, ERR_RESOURCE, "gnuplot");
     close(ends[0]); /* gnuplot ends, if it is still writing */
     if (child < 0) return st;
@@ -108,18 +108,18 @@ static enum status run(struct arena *a, int script, char **picture, size_t *n, s
     return st != OK || ended == OK ? st : error_set(err, ended, "%s", end.text);
 }
 
-enum status gnuplot_draw(struct arena *a, FILE *script, const char *format, char **picture,
+enum status gnuplot_draw(struct arena *a, FILE *script, const char *format, char **image,
                          size_t *n, struct error *err)
 {
     errno = 0;
     bool bad = ferror(script) | fflush(script);
     enum status st = bad ? error_set(err, ERR_RESOURCE, "cannot write a script for gnuplot: %s",
                                      strerror(errno ? errno : EIO))
-                         : run(a, fileno(script), picture, n, err);
+                         : run(a, fileno(script), image, n, err);
     fclose(script);
     if (st != OK) return st;
-    bool whole = strcmp(format, "svg") ? whole_png((const unsigned char *)*picture, *n)
-                                       : whole_svg(*picture, *n);
+    bool whole = strcmp(format, "svg") ? whole_png((const unsigned char *)*image, *n)
+                                       : whole_svg(*image, *n);
     return whole ? OK
                  : error_set(err, ERR_RESOURCE,
                              "gnuplot ended well, but its picture is cut off after %zu bytes", *n);

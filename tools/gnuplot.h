@@ -21,6 +21,6 @@ void gnuplot_text(FILE *out, const char *text);
  * ERR_RESOURCE: gnuplot is missing, failed, or gave half a picture. */
 MUST_CHECK enum status gnuplot_open(FILE **script, struct error *err);
 MUST_CHECK enum status gnuplot_draw(struct arena *a, FILE *script, const char *format,
-                                    char **picture, size_t *n, struct error *err);
+                                    char **image, size_t *n, struct error *err);
 
 #endif

@@ -277,12 +277,12 @@ static enum status draw(FILE *out, struct arena *a, struct trace *const *traces,
                         const char *format, struct error *err)
 {
     FILE *script = NULL;
-    char *picture = NULL;
+    char *image = NULL;
     size_t bytes = 0;
     TRY(gnuplot_open(&script, err));
     write_script(script, a, traces, n, format, NULL);
-    TRY(gnuplot_draw(a, script, format, &picture, &bytes, err));
-    fwrite(picture, 1, bytes, out); /* file_commit looks whether it could */
+    TRY(gnuplot_draw(a, script, format, &image, &bytes, err));
+    fwrite(image, 1, bytes, out); /* file_commit looks whether it could */
     return OK;
 }
 

@@ -89,9 +89,9 @@ struct device_type {
     bool sequence_parallel;
     const char *cards_of;     /* NULL, or the type whose profile prices its cards */
     double price_per_h;       /* of one card, in whatever money; 0 where the file has no price */
-    /* the catalogue's, not the file's: what a process keeps of a card, and each clique of its collectives' library; 0 unknown.
+    /* the catalogue's, not the file's: what a process keeps of a card, and each communicator of its collectives' library; 0 unknown.
      * context -1: another's framework runs there, of which lowering counts nothing */
-    int64_t context_bytes, clique_bytes;
+    int64_t context_bytes, communicator_bytes;
     const struct node *where; /* of `catalogue`, for messages; NULL where no file has it */
 };
 
@@ -147,7 +147,7 @@ enum {
     LINK_CTAS_MAX = 64,
     LINK_NET_MAX = 64
 }; /* of maxCTAs, as NCCL has channels; bytes of netName */
-/* What a clique over several links goes by: the least maxCTAs that any of them says, and their netName where no two differ. Both
+/* What a communicator over several links goes by: the least maxCTAs that any of them says, and their netName where no two differ. Both
  * begin as 0 and NULL; clash: two differ, which leaves it to the library. */
 static inline void link_nccl_join(int32_t max_ctas, const char *net_name, int32_t *out_ctas,
                                   const char **out_net, bool *clash)

@@ -213,7 +213,7 @@ void meeting_chunk(const struct meeting *m, int32_t c, int64_t *first, int64_t *
 int64_t meeting_most(const struct meeting *m)
 {
     int64_t most = 0;
-    if (m->way == MEETING_BY_hierarchical) { /* bundles */
+    if (m->way == MEETING_BY_hierarchical) { /* ordered channel groups */
         for (int32_t at = 0; at < m->n && m->n > 1; at += m->n_tiers) {
             int64_t e = m->first[at + m->n_tiers] - m->first[at];
             if (e > most) most = e;

@@ -25,9 +25,9 @@
  *          modulo n): as many bytes as there are, over the pair's own link. reduce_scatter adds its own term, then
  *          those of i−1, i−2, …
  *   HIERARCHICAL  members stand in tiers (the nodes of a cluster), equally many in each: T tiers of g. Member (r, t) is the
- *          r-th of tier t. Parts lie in the order (0, 0), (0, 1) … (1, 0) …, and those of one r are a bundle.
- *          reduce_scatter: bundles round the ring of each tier, g−1 steps, then parts round the rings of T members of one r,
- *          T−1 steps; all_gather: parts between tiers, T−1 steps, then bundles inside, g−1 steps; in either ring as RING's
+ *          r-th of tier t. Parts lie in the order (0, 0), (0, 1) … (1, 0) …, and those of one r are a ordered channel group.
+ *          reduce_scatter: ordered channel groups round the ring of each tier, g−1 steps, then parts round the rings of T members of one r,
+ *          T−1 steps; all_gather: parts between tiers, T−1 steps, then ordered channel groups inside, g−1 steps; in either ring as RING's
  *          chunks go. all_reduce: its n even chunks, by such a reduce_scatter and then such an all_gather. Unpadded; a
  *          message goes over the pair's own link. Few of the steps cross between tiers, and every link does its share.
  * all_gather and reduce_scatter go any way, all_reduce by ring or hierarchical, all_to_all by pairs.

@@ -2,7 +2,7 @@
  *
  * Rings pass on pieces: in step k of a ring of n the one at place i sends piece i−k where pieces are gathered, i−1−k where
  * they are summed, and receives the one before it. A hierarchical meeting is such rings one after the other: inside a
- * tier they pass on bundles, between tiers the parts of one bundle. A summing ring leaves place i with piece i, which is
+ * tier they pass on ordered channel groups, between tiers the parts of one ordered channel group. A summing ring leaves place i with piece i, which is
  * where a gathering one begins.
  */
 #include "core/collective/meeting.h"
@@ -73,7 +73,7 @@ bool meeting_sends(const struct meeting *m, int32_t i, int32_t k)
 struct ring {           /* that one member is in, for a few steps */
     int32_t n, self;    /* places, and this member's */
     int32_t step;       /* of the ring's */
-    bool sums, bundles; /* bundles: inside a tier */
+    bool sums, channel_groups; /* ordered channel groups: inside a tier */
 };
 
 int32_t meeting_steps(const struct meeting *m)
@@ -90,14 +90,14 @@ static struct ring ring_of(const struct meeting *m, int32_t member, int32_t step
     int32_t across = tiers ? m->n_tiers : m->n, inside = m->n / across;
     int32_t place = tiers ? m->place[member] : member, once = across + inside - 2;
     if (sums && step >= once) sums = false, step -= once;
-    bool bundles = sums ? step < inside - 1 : step >= across - 1;
-    if (sums && !bundles) step -= inside - 1;
-    if (!sums && bundles) step -= across - 1;
-    return (struct ring){.n = bundles ? inside : across,
-                         .self = bundles ? place / across : place % across,
+    bool channel_groups = sums ? step < inside - 1 : step >= across - 1;
+    if (sums && !channel_groups) step -= inside - 1;
+    if (!sums && channel_groups) step -= across - 1;
+    return (struct ring){.n = channel_groups ? inside : across,
+                         .self = channel_groups ? place / across : place % across,
                          .step = step,
                          .sums = sums,
-                         .bundles = bundles};
+                         .channel_groups = channel_groups};
 }
 
 /* The member at place k of the ring. */
@@ -106,7 +106,7 @@ static int32_t member_at(const struct meeting *m, int32_t member, const struct r
     k = modulo(k, r->n);
     if (m->way == MEETING_BY_ring) return k;
     int32_t p = m->place[member], t = m->n_tiers;
-    return m->at[r->bundles ? k * t + p % t : p / t * t + k];
+    return m->at[r->channel_groups ? k * t + p % t : p / t * t + k];
 }
 
 /* Elements [*first, *first + what is returned) of a ring's piece, as on the wire; *own: those that are not padding. */
@@ -116,9 +116,9 @@ static int64_t piece(const struct meeting *m, int32_t member, const struct ring 
     int64_t last;
     k = modulo(k, r->n);
     if (m->way == MEETING_BY_hierarchical) {
-        int32_t t = m->n_tiers, p = r->bundles ? k * t : m->place[member] / t * t + k;
+        int32_t t = m->n_tiers, p = r->channel_groups ? k * t : m->place[member] / t * t + k;
         *first = m->first[p];
-        return *own = m->first[r->bundles ? p + t : p + 1] - *first;
+        return *own = m->first[r->channel_groups ? p + t : p + 1] - *first;
     }
     if (m->kind == MEETING_all_reduce) {
         meeting_chunk(m, k, first, &last);

@@ -15,7 +15,7 @@
     X(embedding) X(rotary) X(attention) X(cross_entropy) X(all_reduce) X(all_gather) X(reduce_scatter) \
     X(measured_forward) X(conv2d) X(relu) X(max_pool2d) X(avg_pool2d) X(group_norm) X(to_rows) X(prepend) X(slice) \
     X(dropout) X(gating) X(dispatch) X(combine) X(expert_matmul) \
-    X(take_part) X(group_all_gather) X(group_reduce_scatter) X(group_all_to_all) X(cross_entropy_join)
+    X(local_slice) X(group_all_gather) X(group_reduce_scatter) X(group_all_to_all) X(cross_entropy_join)
 /* clang-format on */
 #define X(name) op_gradient_rule gradient_rule_##name;
 GRADIENT_RULES(X)

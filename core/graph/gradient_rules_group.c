@@ -56,7 +56,7 @@ enum status gradient_rule_group_all_gather(struct gradient_builder *g, int32_t o
         bool owed = m >> axis & 1;
         int32_t mine;
         if (terms[m] < 0) continue;
-        TRY(convert_back(&u, owed ? OP_group_reduce_scatter : OP_take_part,
+        TRY(convert_back(&u, owed ? OP_group_reduce_scatter : OP_local_slice,
                          owed ? scatter[m] : part[m], u.op.attrs.exchange, terms[m], &mine, err));
         TRY(hand_on(&u, mine, (uint8_t)(m & ~(1 << axis)), err));
     }
@@ -73,18 +73,18 @@ static enum status part_of_parameter(const struct use *u, struct error *err)
         if (terms[m] < 0) continue;
         uint8_t owed = (uint8_t)(m | 1 << exchange->axis);
         if (!is_parameter(u, 0)) {
-            TRY(convert_back(u, OP_add_part, "grad_whole", exchange, terms[m], &out, err));
+            TRY(convert_back(u, OP_add_to_slice, "grad_whole", exchange, terms[m], &out, err));
             return gradient_contribute_terms(u->b, u->op.input[0], out, owed, err);
         }
         out = gradient_parameter_terms(u->b, u->op.input[0], owed);
         struct op_attrs attrs = {.exchange = exchange, .accumulate = true};
-        return gradient_emit(u->b, u->i, OP_add_part, PHASE_W, "grad_weight", &attrs, &terms[m], 1,
+        return gradient_emit(u->b, u->i, OP_add_to_slice, PHASE_W, "grad_weight", &attrs, &terms[m], 1,
                              &out, 1, err);
     }
     return OK;
 }
 
-enum status gradient_rule_take_part(struct gradient_builder *g, int32_t op, struct error *err)
+enum status gradient_rule_local_slice(struct gradient_builder *g, int32_t op, struct error *err)
 {
     struct use u = use_of(g, op);
     int32_t whole;
@@ -98,7 +98,7 @@ enum status gradient_rule_take_part(struct gradient_builder *g, int32_t op, stru
 enum status gradient_rule_group_reduce_scatter(struct gradient_builder *g, int32_t op,
                                                struct error *err)
 {
-    return gradient_rule_take_part(g, op, err);
+    return gradient_rule_local_slice(g, op, err);
 }
 
 enum status gradient_rule_group_all_to_all(struct gradient_builder *g, int32_t op,

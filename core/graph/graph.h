@@ -40,7 +40,7 @@ enum tensor_role {
 };
 /* SEGMENTS: the part of its text that a position belongs to, 0 everywhere. MASKED_*: of masked language modelling (exec/data.h):
  * tokens some of which are hidden, and those as targets, -1 at the others. PIXELS (b,c,h,w) are of the graph's dtype, LABELS (b)
- * the class of each picture; all others are int32 (b,T). */
+ * the class of each image; all others are int32 (b,T). */
 enum tensor_input {
     INPUT_TOKENS,
     INPUT_POSITIONS,
@@ -52,7 +52,7 @@ enum tensor_input {
     INPUT_LABELS,
     INPUT_COUNT
 };
-static inline bool input_is_of_pictures(int32_t input)
+static inline bool input_is_of_images(int32_t input)
 {
     return input == INPUT_PIXELS || input == INPUT_LABELS;
 }

@@ -226,9 +226,9 @@ static const struct op_row table[OP_KIND_COUNT] = {
                           .flops = flops_expert_matmul, .bytes = bytes_expert_matmul,
                           .gradient = gradient_rule_expert_matmul, .key_attrs = A_EXPERTS | A_TRANS},
     /* copies of a part; which part is no work */
-    [OP_take_part] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_take_part, .bytes = bytes_slice,
-                      .gradient = gradient_rule_take_part},
-    [OP_add_part] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_add_part, .flops_per_element = 1, .bytes = bytes_add_part},
+    [OP_local_slice] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_local_slice, .bytes = bytes_slice,
+                      .gradient = gradient_rule_local_slice},
+    [OP_add_to_slice] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_add_to_slice, .flops_per_element = 1, .bytes = bytes_add_to_slice},
     /* maximum, subtract, exp, sum of these columns */
     [OP_cross_entropy_part] = {.n_inputs = 2, .n_outputs = 1, .wide_outputs = 1, .int32_inputs = 2,
                                .infer = shapes_cross_entropy_part, .flops_per_element = 4},
@@ -238,7 +238,7 @@ static const struct op_row table[OP_KIND_COUNT] = {
     /* between the devices of a group; additions ride on the wire and are not counted */
     [OP_group_all_gather] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_gather,
                              .gradient = gradient_rule_group_all_gather},
-    [OP_group_reduce_scatter] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_take_part,
+    [OP_group_reduce_scatter] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_local_slice,
                                  .gradient = gradient_rule_group_reduce_scatter},
     [OP_group_all_reduce] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_same,
                              .gradient = gradient_rule_all_reduce},

@@ -97,7 +97,7 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
  * group_norm               x (b,c,…), gamma (c), beta (c) -> y, stats (b·groups,2) = mean, 1/std of c/groups channels together
  * group_norm_grad      I   x, gamma, stats, dy           -> dx
  * group_norm_weight_grad W x, stats, dy                  -> dgamma, dbeta
- * to_rows              (I) x (b,c,h,w)                   -> y (b,h·w,c), a row a place; attrs.flat: (b,c·h·w), a row a picture;
+ * to_rows              (I) x (b,c,h,w)                   -> y (b,h·w,c), a row a place; attrs.flat: (b,c·h·w), a row an image;
  *                                                           attrs.inverse turns back to attrs.stencil.size: it is its own gradient
  * prepend                  x (b,T,d), token (k,d)        -> y (b,k+T,d)     the same token in front of every sequence
  * dropout              (I) x (b,T,…)                     -> y: an element is 0 with probability attrs.rate, else x/(1-rate) (Srivastava et
@@ -130,8 +130,8 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
  *                                                           others stay as they are, or become 0 with attrs.blank, which is
  *                                                           the gradient of slice. Both also stand where devices share a
  *                                                           stage's sequences (core/lower/lower.h)
- * take_part                x                             -> y = this device's part of x: attrs.exchange says of which dimension
- * add_part             W   x                             -> y whole, whose part of this device += x
+ * local_slice                x                             -> y = this device's part of x: attrs.exchange says of which dimension
+ * add_to_slice             W   x                             -> y whole, whose part of this device += x
  * cross_entropy_part       logits (b,T,V/n), targets     -> (b,T,2) = lse of these columns, logit of the target (0: not mine)
  * cross_entropy_join       parts (b,T,2n), logits, targets -> loss (1), lse (b,T) over all columns; logits, of which each device has
  *                                                           some columns, are read for the gradient's sake alone
@@ -177,7 +177,7 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
     X(group_norm) X(group_norm_grad) X(group_norm_weight_grad) X(to_rows) X(prepend) \
     X(accumulate) X(zero) X(adamw) X(flat_adamw) X(sgd) X(flat_sgd) X(overflow) X(rescale) \
     X(all_reduce) X(all_gather) X(reduce_scatter) X(slice) X(paste) \
-    X(take_part) X(add_part) X(cross_entropy_part) X(cross_entropy_join) \
+    X(local_slice) X(add_to_slice) X(cross_entropy_part) X(cross_entropy_join) \
     X(dropout) X(gating) X(gating_grad) X(dispatch) X(combine) X(gates_grad) X(expert_matmul)
 /* clang-format on */
 enum op_kind {
@@ -245,7 +245,7 @@ struct op_attrs {
     int32_t dim;    /* slice, paste: which dimension; bias: its first, 0 the last one */
     int32_t dims;   /* bias_grad, where dim > 0: how many */
     bool blank;     /* paste: the rest becomes 0 */
-    bool flat;      /* to_rows: a picture is one row */
+    bool flat;      /* to_rows: an image is one row */
     int32_t groups; /* group_norm */
     struct stencil stencil;
     bool first;     /* measured_*: reads no activation */

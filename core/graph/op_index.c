@@ -33,7 +33,7 @@ static const struct index_row rows[OP_KIND_COUNT] = {
     [OP_max_pool2d] = {.letters = "bcYx->bcrx,.", .other = "bcrx->bcrx,.", .lines = 'r'},
     [OP_avg_pool2d] = {.letters = "bcYx->bcrx", .other = "bcrx->bcrx", .lines = 'r'},
     [OP_group_norm] = {.letters = "bcyx,c,c->bcyx,."},
-    [OP_to_rows] = {.letters = "bcrx->brc", .other = "bCyx->bC"}, /* a row of a picture is that many places */
+    [OP_to_rows] = {.letters = "bcrx->brc", .other = "bCyx->bC"}, /* a row of an image is that many places */
     [OP_prepend] = {.letters = "bPf,Kf->bPf"},
     [OP_slice] = {.letters = "bpf->bpf"}, /* the dimension that is sliced is not dealt out */
     [OP_gating] = {.letters = "bpE->bpE", .other = "bPE->bPE", .mean = true},
@@ -100,7 +100,7 @@ static const char *read_operand(const char *s, const struct shape *shape, char *
     return *rest == ',' ? rest + 1 : *rest == '-' ? rest + 2 : rest;
 }
 
-/* Four dimensions are pictures, or rows in the slots of experts. */
+/* Four dimensions are images, or rows in the slots of experts. */
 static bool in_slots(const struct graph *g, int32_t t)
 {
     for (;;) {

@@ -7,7 +7,7 @@
  * One row a kind; a kind without a row can only be computed by everybody, which every kind can (index none).
  *
  * Letters: b batch, p positions, f and o features, i inputs (the features a matmul sums over), h heads, v vocabulary,
- * e experts, c channels, r rows of a picture, s slots of an expert; any other character is a dimension that is never dealt out; "." is an operand that stays where it
+ * e experts, c channels, r rows of an image, s slots of an expert; any other character is a dimension that is never dealt out; "." is an operand that stays where it
  * is made and that only the operator's own gradients read (statistics). An operand of fewer dimensions than letters lacks p.
  *
  * Grains: a dimension is dealt out in units. Where attention reads or writes it a unit is what belongs to one key-value

@@ -36,7 +36,7 @@ static bool is_activation(const struct graph *g, int32_t t)
     return g->tensors[t].role == TENSOR_ACTIVATION;
 }
 
-/* Of which of its letters a tensor's grain is: the last one, of pictures the rows. */
+/* Of which of its letters a tensor's grain is: the last one, of images the rows. */
 static char grained(const char *letters)
 {
     size_t n = strlen(letters);

@@ -19,7 +19,7 @@ typedef enum status op_shape_rule(enum op_kind kind, const struct op_attrs *attr
     X(matmul) X(linear) X(matmul_gelu_grad) X(logits) X(logits_grad) X(logits_weight_grad) X(same) X(bias) X(bias_grad) X(norm) X(norm_grad) X(norm_weight_grad) X(embedding) X(embedding_grad) \
     X(rotary) X(attention) X(attention_grad) X(cross_entropy) X(cross_entropy_grad) X(none) X(all_gather) X(reduce_scatter) \
     X(measured_forward) X(measured_backward) X(slice) X(paste) \
-    X(take_part) X(add_part) X(gather) X(to_other_part) X(cross_entropy_part) X(cross_entropy_join) \
+    X(local_slice) X(add_to_slice) X(gather) X(to_other_part) X(cross_entropy_part) X(cross_entropy_join) \
     X(conv2d) X(conv2d_grad) X(conv2d_weight_grad) X(pool2d) X(pool2d_grad) \
     X(group_norm) X(group_norm_grad) X(group_norm_weight_grad) X(to_rows) X(prepend) \
     X(overflow) X(rescale) X(dropout) X(gating) X(dispatch) X(combine) X(gates_grad) X(expert_matmul)

@@ -17,7 +17,7 @@ static enum status need_dim(enum op_kind kind, const struct exchange *m, const s
                      op_kind_name(kind), dim, shape_text(text, x), n);
 }
 
-enum status shapes_take_part(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
+enum status shapes_local_slice(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
                              struct error *err)
 {
     const struct exchange *m = attrs->exchange;
@@ -37,7 +37,7 @@ enum status shapes_gather(enum op_kind kind, const struct op_attrs *attrs, struc
     return OK;
 }
 
-enum status shapes_add_part(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
+enum status shapes_add_to_slice(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
                             struct error *err)
 {
     return shapes_gather(kind, attrs, s, err);

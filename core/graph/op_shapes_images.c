@@ -1,4 +1,4 @@
-/* core/graph/op_shapes_images.c - shape rules of the kinds that look at pictures, (b, channels, height, width).
+/* core/graph/op_shapes_images.c - shape rules of the kinds that look at images, (b, channels, height, width).
  *
  * A kernel may hang over the edge by its padding, but never see padding alone.
  */
@@ -31,7 +31,7 @@ static int64_t steps(const struct stencil *k, int i, int64_t kernel, int64_t siz
     return (size + 2 * k->padding[i] - kernel) / k->stride[i] + 1;
 }
 
-static struct shape picture(int64_t b, int64_t c, int64_t h, int64_t w)
+static struct shape image(int64_t b, int64_t c, int64_t h, int64_t w)
 {
     return (struct shape){.rank = 4, .dim = {b, c, h, w}};
 }
@@ -47,7 +47,7 @@ enum status shapes_lines(enum op_kind kind, const struct op_attrs *attrs, int64_
                      (long long)all);
 }
 
-static enum status need_picture(enum op_kind kind, const struct shape *x, struct error *err)
+static enum status need_image(enum op_kind kind, const struct shape *x, struct error *err)
 {
     char text[SHAPE_TEXT_MAX];
     if (x->rank == 4) return OK;
@@ -59,13 +59,13 @@ enum status shapes_conv2d(enum op_kind kind, const struct op_attrs *attrs, struc
                           struct error *err)
 {
     const struct shape *x = &s->input[0], *weight = &s->input[1];
-    TRY(need_picture(kind, x, err));
+    TRY(need_image(kind, x, err));
     if (weight->rank != 4 || weight->dim[1] != x->dim[1])
         return shapes_misfit(kind, x, weight, "the weight must be (out, channels, height, width)",
                              err);
     TRY(need_stencil(kind, attrs, &weight->dim[2], &x->dim[2], err));
     s->output[0] =
-        picture(x->dim[0], weight->dim[0], steps(&attrs->stencil, 0, weight->dim[2], x->dim[2]),
+        image(x->dim[0], weight->dim[0], steps(&attrs->stencil, 0, weight->dim[2], x->dim[2]),
                 steps(&attrs->stencil, 1, weight->dim[3], x->dim[3]));
     return shapes_lines(kind, attrs, s->output[0].dim[2], &s->output[0].dim[2], err);
 }
@@ -75,10 +75,10 @@ static enum status need_steps(enum op_kind kind, const struct op_attrs *attrs,
                               const struct shape *dy, const int64_t kernel[2],
                               const int64_t size[2], struct error *err)
 {
-    TRY(need_picture(kind, dy, err));
+    TRY(need_image(kind, dy, err));
     TRY(need_stencil(kind, attrs, kernel, size, err));
     struct shape want =
-        picture(dy->dim[0], dy->dim[1], steps(&attrs->stencil, 0, kernel[0], size[0]),
+        image(dy->dim[0], dy->dim[1], steps(&attrs->stencil, 0, kernel[0], size[0]),
                 steps(&attrs->stencil, 1, kernel[1], size[1]));
     TRY(shapes_lines(kind, attrs, want.dim[2], &want.dim[2], err));
     return shape_equal(&want, dy) ? OK
@@ -94,7 +94,7 @@ enum status shapes_conv2d_grad(enum op_kind kind, const struct op_attrs *attrs, 
         return shapes_misfit(kind, weight, dy, "one channel of gradient for each of the weight",
                              err);
     TRY(need_steps(kind, attrs, dy, &weight->dim[2], size, err));
-    s->output[0] = picture(dy->dim[0], weight->dim[1], size[0], size[1]);
+    s->output[0] = image(dy->dim[0], weight->dim[1], size[0], size[1]);
     return OK;
 }
 
@@ -103,10 +103,10 @@ enum status shapes_conv2d_weight_grad(enum op_kind kind, const struct op_attrs *
 {
     const struct shape *x = &s->input[0], *dy = &s->input[1];
     int64_t kernel[2] = {attrs->stencil.kernel[0], attrs->stencil.kernel[1]};
-    TRY(need_picture(kind, x, err));
+    TRY(need_image(kind, x, err));
     TRY(need_steps(kind, attrs, dy, kernel, &x->dim[2], err));
-    if (x->dim[0] != dy->dim[0]) return shapes_misfit(kind, x, dy, "other pictures", err);
-    s->output[0] = picture(dy->dim[1], x->dim[1], kernel[0], kernel[1]);
+    if (x->dim[0] != dy->dim[0]) return shapes_misfit(kind, x, dy, "other images", err);
+    s->output[0] = image(dy->dim[1], x->dim[1], kernel[0], kernel[1]);
     return OK;
 }
 
@@ -116,9 +116,9 @@ enum status shapes_pool2d(enum op_kind kind, const struct op_attrs *attrs, struc
     const struct shape *x = &s->input[0];
     const struct stencil *k = &attrs->stencil;
     int64_t kernel[2] = {k->kernel[0], k->kernel[1]};
-    TRY(need_picture(kind, x, err));
+    TRY(need_image(kind, x, err));
     TRY(need_stencil(kind, attrs, kernel, &x->dim[2], err));
-    struct shape y = picture(x->dim[0], x->dim[1], steps(k, 0, kernel[0], x->dim[2]),
+    struct shape y = image(x->dim[0], x->dim[1], steps(k, 0, kernel[0], x->dim[2]),
                              steps(k, 1, kernel[1], x->dim[3]));
     TRY(shapes_lines(kind, attrs, y.dim[2], &y.dim[2], err));
     for (int32_t i = 0; i < s->n_outputs; i++) s->output[i] = y;
@@ -134,7 +134,7 @@ enum status shapes_pool2d_grad(enum op_kind kind, const struct op_attrs *attrs, 
     TRY(need_steps(kind, attrs, dy, kernel, size, err));
     if (!shape_equal(&s->input[0], dy))
         return shapes_misfit(kind, &s->input[0], dy, "shapes must be equal", err);
-    s->output[0] = picture(dy->dim[0], dy->dim[1], size[0], size[1]);
+    s->output[0] = image(dy->dim[0], dy->dim[1], size[0], size[1]);
     return OK;
 }
 
@@ -205,9 +205,9 @@ enum status shapes_group_norm_weight_grad(enum op_kind kind, const struct op_att
     return OK;
 }
 
-/* --- from pictures to rows --- */
+/* --- from images to rows --- */
 
-static enum status back_to_pictures(enum op_kind kind, const struct op_attrs *attrs,
+static enum status back_to_images(enum op_kind kind, const struct op_attrs *attrs,
                                     struct op_shapes *s, struct error *err)
 {
     const struct shape *x = &s->input[0];
@@ -217,9 +217,9 @@ static enum status back_to_pictures(enum op_kind kind, const struct op_attrs *at
                              : x->rank == 3 && x->dim[1] == places);
     char text[SHAPE_TEXT_MAX];
     if (!fits)
-        return error_set(err, ERR_INPUT, "%s: %s are not rows of pictures of %lld x %lld",
+        return error_set(err, ERR_INPUT, "%s: %s are not rows of images of %lld x %lld",
                          op_kind_name(kind), shape_text(text, x), (long long)h, (long long)w);
-    s->output[0] = picture(x->dim[0], attrs->flat ? x->dim[1] / places : x->dim[2], h, w);
+    s->output[0] = image(x->dim[0], attrs->flat ? x->dim[1] / places : x->dim[2], h, w);
     return OK;
 }
 
@@ -227,8 +227,8 @@ enum status shapes_to_rows(enum op_kind kind, const struct op_attrs *attrs, stru
                            struct error *err)
 {
     const struct shape *x = &s->input[0];
-    if (attrs->inverse) return back_to_pictures(kind, attrs, s, err);
-    TRY(need_picture(kind, x, err));
+    if (attrs->inverse) return back_to_images(kind, attrs, s, err);
+    TRY(need_image(kind, x, err));
     int64_t places = x->dim[2] * x->dim[3];
     s->output[0] = attrs->flat ? (struct shape){.rank = 2, .dim = {x->dim[0], x->dim[1] * places}}
                                : (struct shape){.rank = 3, .dim = {x->dim[0], places, x->dim[1]}};

@@ -270,7 +270,7 @@ void bytes_cross_entropy_join(const struct op_attrs *a, const struct op_shapes *
 }
 
 /* Adding touches the part alone; else all is written, zeros around it. */
-void bytes_add_part(const struct op_attrs *attrs, const struct op_shapes *s, int64_t b,
+void bytes_add_to_slice(const struct op_attrs *attrs, const struct op_shapes *s, int64_t b,
                     int64_t *read, int64_t *written)
 {
     int64_t part = b * shape_elements(&s->input[0]);

@@ -25,7 +25,7 @@ typedef void bytes_rule(const struct op_attrs *attrs, const struct op_shapes *sh
     X(attention)                                                                                   \
     X(attention_grad)                                                                              \
     X(slice)                                                                                       \
-    X(paste) X(dispatch) X(combine) X(gates_grad) X(expert_matmul) X(cross_entropy_join) X(add_part)
+    X(paste) X(dispatch) X(combine) X(gates_grad) X(expert_matmul) X(cross_entropy_join) X(add_to_slice)
 #define X(name) flops_rule flops_##name;
 FLOPS_RULES(X)
 #undef X

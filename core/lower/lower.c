@@ -146,7 +146,7 @@ static void reserve_devices(struct lowering *l)
     device_memory_of(l->a, p, m);
     for (int32_t i = 0; i < p->n_devices; i++) {
         const struct device_type *t = &c->types[p->devices[i].type_index];
-        int64_t bytes = device_memory_known(&m[i]) + t->context_bytes + m[i].cliques * t->clique_bytes;
+        int64_t bytes = device_memory_known(&m[i]) + t->context_bytes + m[i].communicators * t->communicator_bytes;
         if (t->context_bytes < 0) continue;
         for (int32_t k = 0; t->tensor_parallel < 2 && k < p->lanes[i].n_stages; k++) {
             struct program_stage *s = &p->stages[p->lanes[i].stages[k]];

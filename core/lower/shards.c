@@ -88,7 +88,7 @@ static const char *origin(const struct graph *g, int32_t t)
 {
     while (g->tensors[t].producer >= 0) {
         const struct graph_op *op = &g->ops[g->tensors[t].producer];
-        if (!op_is_group(op->kind) && op->kind != OP_take_part) break;
+        if (!op_is_group(op->kind) && op->kind != OP_local_slice) break;
         t = op->input[0];
     }
     return g->tensors[t].name;

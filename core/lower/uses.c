@@ -17,7 +17,7 @@ static const char *name_of(const struct lowering *l, int32_t op)
 {
     const struct graph *g = l->v->g;
     while (op + 1 < g->n_forward &&
-           (op_is_group(g->ops[op].kind) || g->ops[op].kind == OP_take_part))
+           (op_is_group(g->ops[op].kind) || g->ops[op].kind == OP_local_slice))
         op++;
     return g->ops[op].name;
 }

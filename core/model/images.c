@@ -1,4 +1,4 @@
-/* core/model/images.c - models that say what a picture shows: ViT (Dosovitskiy et al. 2021) with Hugging Face's names, VGG
+/* core/model/images.c - models that say what an image shows: ViT (Dosovitskiy et al. 2021) with Hugging Face's names, VGG
  * (Simonyan and Zisserman 2014) with torchvision's.
  *
  * Weights of VGG start as He et al. 2015 have it for what relu follows, so that signals keep their size through 19 layers; its
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { IMAGE_MAX = 4096, PICTURE_CHANNELS_MAX = 1024, CHANNELS_MAX = 1 << 14 };
+enum { IMAGE_MAX = 4096, IMAGE_CHANNELS_MAX = 1024, CHANNELS_MAX = 1 << 14 };
 
 /* num_labels, or as many as id2label names. */
 static enum status read_classes(const struct node *c, int64_t absent, struct model *m,
@@ -31,11 +31,11 @@ static enum status read_classes(const struct node *c, int64_t absent, struct mod
     return m->vocabulary > 0 ? OK : node_error(names, err, "a model needs a class");
 }
 
-static enum status read_picture(const struct node *c, struct model *m, struct error *err)
+static enum status read_image(const struct node *c, struct model *m, struct error *err)
 {
     m->image_size = 224, m->channels = 3;
     TRY(model_get_int(c, "image_size", 1, IMAGE_MAX, &m->image_size, err));
-    return model_get_int(c, "num_channels", 1, PICTURE_CHANNELS_MAX, &m->channels, err);
+    return model_get_int(c, "num_channels", 1, IMAGE_CHANNELS_MAX, &m->channels, err);
 }
 
 /* --- vit --- */
@@ -46,10 +46,10 @@ enum status model_read_vit(const struct node *c, struct model *m, struct error *
     int activation = 0;
     TRY(model_need_encoder(c, m, err));
     m->patch = 16, m->norm_eps = 1e-12, m->attention_bias = true, m->gelu_erf = true;
-    TRY(read_picture(c, m, err));
+    TRY(read_image(c, m, err));
     TRY(model_get_int(c, "patch_size", 1, IMAGE_MAX, &m->patch, err));
     if (m->patch > m->image_size)
-        return node_error(c, err, "patches of %lld are larger than pictures of %lld",
+        return node_error(c, err, "patches of %lld are larger than images of %lld",
                           (long long)m->patch, (long long)m->image_size);
     int64_t side = m->image_size / m->patch;
     m->max_positions = side * side + 1;
@@ -252,7 +252,7 @@ static enum status read_classifier(const struct node *c, struct model *m, struct
     return OK;
 }
 
-/* What is left of a picture behind all features, and how many layers have weights. */
+/* What is left of an image behind all features, and how many layers have weights. */
 static enum status check_features(const struct node *c, struct model *m, struct error *err)
 {
     const struct node *list = node_get(c, "features");
@@ -270,7 +270,7 @@ static enum status check_features(const struct node *c, struct model *m, struct 
         }
         if (size < 2)
             return node_error(list ? list : c, err,
-                              "pooling %d halves a picture of one pixel: image_size %lld is too "
+                              "pooling %d halves an image of one pixel: image_size %lld is too "
                               "small",
                               i + 1, (long long)m->image_size);
         size /= 2;
@@ -283,7 +283,7 @@ enum status model_read_vgg(const struct node *c, struct model *m, struct error *
     int64_t groups = 0;
     m->heads = m->kv_heads = m->max_positions = 1;
     m->norm_eps = 1e-5;
-    TRY(read_picture(c, m, err));
+    TRY(read_image(c, m, err));
     TRY(read_features(c, m, err));
     TRY(read_classifier(c, m, err));
     TRY(model_get_int(c, "norm_groups", 0, CHANNELS_MAX, &groups, err));

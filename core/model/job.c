@@ -75,14 +75,14 @@ static enum status read_model(struct arena *a, const struct node *root, const ch
 static enum status read_sequence(const struct node *root, struct job *j, struct error *err)
 {
     const struct node *n;
-    bool pictures = model_pixels(&j->model) > 0;
+    bool images = model_pixels(&j->model) > 0;
     j->sequence_length = j->model.max_positions;
-    if (pictures && !given(root, "sequence_length")) return OK;
+    if (images && !given(root, "sequence_length")) return OK;
     TRY(node_need(root, "sequence_length", &n, err));
     TRY(node_int(n, 1, SEQUENCE_MAX, &j->sequence_length, err));
-    if (pictures && j->sequence_length != j->model.max_positions)
+    if (images && j->sequence_length != j->model.max_positions)
         return node_error(n, err,
-                          "%" PRId64 ": a picture has %" PRId64
+                          "%" PRId64 ": an image has %" PRId64
                           " positions in model %.80s; leave it out, or write that",
                           j->sequence_length, j->model.max_positions, j->model.name);
     if (j->sequence_length > j->model.max_positions)

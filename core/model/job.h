@@ -3,8 +3,8 @@
  * job.yaml:
  *   version: 1
  *   model: models/tiny-gpt2.json      # path of a config.json beside this file, or the map itself; X.layers.json: measured layers
- *   sequence_length: 128              # models of pictures: absent, or what the model has (patches + 1 of a vit, 1 of a vgg)
- *   global_batch: 32                  # sequences, or pictures, a step
+ *   sequence_length: 128              # models of images: absent, or what the model has (patches + 1 of a vit, 1 of a vgg)
+ *   global_batch: 32                  # sequences, or images, a step
  *   microbatch: 4                     # sequences; a number, a list, or absent: the planner chooses
  *   layers: fine                      # coarse | fine | a number: where stages may begin (core/model/layers.h); absent: the default cuts
  *   precision: fp32                   # fp32 | fp64 | bf16 | fp16

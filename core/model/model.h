@@ -3,8 +3,8 @@
  * Families: gpt2, llama, mistral, qwen2, qwen3 (dense); mixtral, qwen3_moe (experts); bert (masked language modelling, dense or
  * with experts); and measured_layers, a table of layers whose operators nobody
  * knows (core/model/measured.h). Unknown model_type: ERR_INPUT that lists them.
- * vit (ViTForImageClassification) and vgg are of pictures: inputs pixels (b,c,h,w) and labels (b); global batch and microbatch
- * count pictures, the sequence length is what the model makes of one: patches and the class token (vit), 1 (vgg).
+ * vit (ViTForImageClassification) and vgg are of images: inputs pixels (b,c,h,w) and labels (b); global batch and microbatch
+ * count images, the sequence length is what the model makes of one: patches and the class token (vit), 1 (vgg).
  * The graph is built for one microbatch: inputs tokens, positions (learned positions only), targets (b,T); bert also segments.
  *
  * Experts. The router's projection has its Hugging Face name (block_sparse_moe.gate, mlp.gate); the weights of a layer's experts
@@ -49,7 +49,7 @@ struct model {
     bool tied, attention_bias, mlp_bias, qk_norm, gelu_erf;
     bool eager; /* attn_implementation: eager, whose scores stand in memory; else they never do */
     const struct measured_model *measured; /* family measured_layers, else NULL */
-    /* Pictures: (channels, image_size, image_size), 0: text; then vocabulary is the number of classes. patch: of vit. */
+    /* Images: (channels, image_size, image_size), 0: text; then vocabulary is the number of classes. patch: of vit. */
     int64_t image_size, channels, patch;
     /* vgg: channels of each convolution in order, or FEATURE_*_POOL; widths of the classifier's hidden layers; groups of a
      * group norm behind each convolution, 0: none */
@@ -85,7 +85,7 @@ MUST_CHECK enum status model_parse(struct arena *a, const struct node *config, c
                                    struct model *out, struct error *err);
 /* config.json text that model_read reads back to the same model, as YAML flow or JSON on one line (for plan.yaml). */
 const char *model_write(struct arena *a, const struct model *m);
-int64_t model_pixels(const struct model *m);     /* of one picture, all channels; 0: text */
+int64_t model_pixels(const struct model *m);     /* of one image, all channels; 0: text */
 int64_t model_parameters(const struct model *m); /* from the graph's parameters, each once */
 /* Whether so many cards can share every operator, each with as many heads and features as the others. */
 bool model_shares(const struct model *m, int64_t cards);

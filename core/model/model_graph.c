@@ -187,11 +187,11 @@ enum status model_graph(struct arena *a, const struct model *m, enum dtype dtype
                          m->name, (long long)sequence_length, (long long)m->max_positions);
     if (model_pixels(m) && sequence_length != m->max_positions)
         return error_set(err, ERR_INPUT,
-                         "model '%s': sequence length %lld; its pictures have %lld positions each",
+                         "model '%s': sequence length %lld; its images have %lld positions each",
                          m->name, (long long)sequence_length, (long long)m->max_positions);
     if (model_pixels(m) && microbatch > INT32_MAX / model_pixels(m))
         return error_set(err, ERR_INPUT,
-                         "model '%s': %lld pictures of %lld pixels are more than %d pixels",
+                         "model '%s': %lld images of %lld pixels are more than %d pixels",
                          m->name, (long long)microbatch, (long long)model_pixels(m), INT32_MAX);
     if (microbatch < 1 || microbatch > INT32_MAX / sequence_length)
         return error_set(

@@ -70,7 +70,7 @@ int64_t device_group_zeros(const struct program *p, const struct group *g, int32
 /* ---- one device after the other ---------------------------------------------------------------- */
 
 struct counted { /* of one device */
-    uint64_t *clique;
+    uint64_t *communicator;
     size_t n, capacity;
     int64_t packed, zeros;
     int32_t most_members;
@@ -96,14 +96,14 @@ static uint64_t mixed(uint64_t h, uint64_t value)
     return h ^ h >> 29;
 }
 
-static void add_clique(struct counting *c, int32_t device, uint64_t key, int32_t members)
+static void add_communicator(struct counting *c, int32_t device, uint64_t key, int32_t members)
 {
     struct counted *d = &c->device[device];
     if (members > d->most_members) d->most_members = members;
     for (size_t i = 0; i < d->n; i++)
-        if (d->clique[i] == key) return;
-    d->clique = arena_grow(c->a, d->clique, d->n, &d->capacity, sizeof *d->clique);
-    d->clique[d->n++] = key;
+        if (d->communicator[i] == key) return;
+    d->communicator = arena_grow(c->a, d->communicator, d->n, &d->capacity, sizeof *d->communicator);
+    d->communicator[d->n++] = key;
 }
 
 /* By calls of which letter each channel is sent, and received. */
@@ -119,7 +119,7 @@ static void find_letters(const struct program *p, char *sent, char *received)
         }
 }
 
-/* Channels from one stage to another that calls of one letter send, of one receive, equally far ahead, share a clique
+/* Channels from one stage to another that calls of one letter send, of one receive, equally far ahead, share a communicator
  * (exec/device_transport/plan.c). */
 static void count_channels(struct counting *c)
 {
@@ -134,8 +134,8 @@ static void count_channels(struct counting *c)
         uint64_t key = mixed(mixed(1, (uint64_t)x->from_stage), (uint64_t)x->to_stage);
         key = mixed(key, (uint64_t)x->receive_ahead);
         key = mixed(key, (uint64_t)(256 * sent[i] + received[i]));
-        add_clique(c, from, key, 2);
-        add_clique(c, to, key, 2);
+        add_communicator(c, from, key, 2);
+        add_communicator(c, to, key, 2);
     }
 }
 
@@ -156,7 +156,7 @@ static void count_group(struct counting *c, const struct group *g)
         int64_t packed = device_group_scratch(p, g, i), zeros = device_group_zeros(p, g, i);
         if (packed > d->packed) d->packed = packed;
         if (zeros > d->zeros) d->zeros = zeros;
-        if (g->n_members > 1) add_clique(c, device, key, g->n_members);
+        if (g->n_members > 1) add_communicator(c, device, key, g->n_members);
     }
 }
 
@@ -189,7 +189,7 @@ static int64_t first_word(const struct counted *d)
 static void finish_device(const struct counted *d, struct device_memory *m)
 {
     const int64_t parts[] = {aligned(d->packed), aligned(d->zeros), first_word(d)};
-    m->cliques = (int32_t)d->n;
+    m->communicators = (int32_t)d->n;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         m->messages += parts[i];
         m->rounding += to_granule(parts[i]);

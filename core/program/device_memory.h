@@ -5,9 +5,9 @@
  * the card, and nothing grows in a step.
  *   workspace  of products: one of fixed size, where any operator multiplies
  *   scratch    of operators: the most that one of them needs, since they follow one another on one stream
- *   messages   packed operands, zeros of silent members, the first word of cliques; as if devices carried all that they can
+ *   messages   packed operands, zeros of silent members, the first word of communicators; as if devices carried all that they can
  *   rounding   a card gives memory in pieces of DEVICE_GRANULE
- *   libraries  what only they know: the context with its kernels, and what the collectives' library keeps for each clique. Stated
+ *   libraries  what only they know: the context with its kernels, and what the collectives' library keeps for each communicator. Stated
  *              by the catalogue (profiles/catalogue.h), never counted here
  * Discarded: asking the plugin, since plans are made on machines that have none.
  */
@@ -24,14 +24,14 @@ struct arena;
 enum {
     DEVICE_WORKSPACE = 32 << 20, /* bytes; what cuBLAS advises for compute capability 9.0 */
     DEVICE_GRANULE = 2 << 20, /* bytes; least granularity that CUDA names for memory of a device */
-    DEVICE_WORD_BYTES = 8, /* that a member of a clique says to the others before the first step */
+    DEVICE_WORD_BYTES = 8, /* that a member of a communicator says to the others before the first step */
     DEVICE_COLUMNS = 64 << 20 /* bytes; a convolution makes as many columns at once as take so many */
 };
 
 struct device_memory {
     int64_t workspace, scratch, messages, rounding;
     const char *largest; /* operator that needs most scratch; NULL: none */
-    int32_t cliques;     /* that devices would make for this one's messages and sums; at least as many as they do */
+    int32_t communicators;     /* that devices would make for this one's messages and sums; at least as many as they do */
 };
 
 /* out: (n_devices); zeros for those that are none of CUDA's. O(operators + channels + members of groups). */

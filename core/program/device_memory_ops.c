@@ -64,8 +64,8 @@ static int64_t routes(enum op_kind kind, const struct op_shapes *s)
 }
 
 struct conv {
-    int64_t pictures, out, taps, places;
-    bool plain; /* columns are the picture itself */
+    int64_t images, out, taps, places;
+    bool plain; /* columns are the image itself */
 };
 
 static struct conv conv_of(const struct op_attrs *a, const struct shape *x, const struct shape *w,
@@ -79,7 +79,7 @@ static struct conv conv_of(const struct op_attrs *a, const struct shape *x, cons
 
 static int64_t at_once(const struct conv *c, int64_t each)
 {
-    return most(1, least(c->pictures, DEVICE_COLUMNS / most(1, each)));
+    return most(1, least(c->images, DEVICE_COLUMNS / most(1, each)));
 }
 
 static int64_t columns(const struct conv *c, int64_t bytes)
@@ -88,7 +88,7 @@ static int64_t columns(const struct conv *c, int64_t bytes)
     return c->plain ? 0 : at_once(c, each) * each;
 }
 
-/* Columns, a product for each picture, their sum where it is rounded, and room for adding up. */
+/* Columns, a product for each image, their sum where it is rounded, and room for adding up. */
 static int64_t conv_weights(const struct conv *c, enum dtype t)
 {
     int64_t size = c->out * c->taps, w = wide(t);

@@ -38,8 +38,8 @@ static enum status read_head(struct reader *r, struct program *p)
     TRY(words_int64(r, 1, INT64_C(1) << 31, &p->sequence_length));
     TRY(words_int64(r, 0, INT64_C(1) << 40, &p->vocabulary));
     TRY(words_int(r, 1, PROGRAM_MICROBATCHES_MAX, &p->microbatches));
-    if (words_next_is(r, "pictures")) {
-        TRY(words_start(r, "pictures"));
+    if (words_next_is(r, "images")) {
+        TRY(words_start(r, "images"));
         TRY(words_int64(r, 1, INT64_C(1) << 31, &p->pixels));
     }
     if (words_next_is(r, "loss_scale")) {

@@ -323,7 +323,7 @@ struct program {
     bool uneven;
     int32_t steps; /* a default for how many to take; orders describe one step, all alike */
     int64_t microbatch, sequence_length, vocabulary;
-    /* of one picture, all its channels; 0: samples are text. A picture counts as a sequence, its classes as the vocabulary */
+    /* of one image, all its channels; 0: samples are text. An image counts as a sequence, its classes as the vocabulary */
     int64_t pixels;
     int32_t microbatches; /* of the whole step */
     struct optimizer optimizer;

@@ -57,11 +57,11 @@ static enum status check_slot(const struct valid *c, const struct slot *x)
     struct shape whole = part_whole(&x->shape, x->part);
     NEED(x->class == SLOT_RING && x->dtype == (pixels ? c->p->dtype : DTYPE_int32),
          "slot %s: an input is %s in a ring", x->name, pixels ? "of the program's dtype" : "int32");
-    NEED(!input_is_of_pictures(x->input) || (c->p->pixels > 0 && x->shape.rank > 0),
-         "slot %s: the program has no pictures", x->name);
-    NEED(!input_is_of_pictures(x->input) ||
+    NEED(!input_is_of_images(x->input) || (c->p->pixels > 0 && x->shape.rank > 0),
+         "slot %s: the program has no images", x->name);
+    NEED(!input_is_of_images(x->input) ||
              shape_elements(&whole) == whole.dim[0] * (pixels ? c->p->pixels : 1),
-         "slot %s: not of the program's pictures", x->name);
+         "slot %s: not of the program's images", x->name);
     return OK;
 }
 
@@ -131,7 +131,7 @@ static enum status check_op(const struct valid *c, const struct program_op *op)
     NEED(!op_is_group(op->kind), "operator %s: what devices do together is no operator of one",
          op->name);
     const struct exchange *e = op->attrs.exchange;
-    NEED((op->kind != OP_take_part && op->kind != OP_add_part) ||
+    NEED((op->kind != OP_local_slice && op->kind != OP_add_to_slice) ||
              (e && e->parts && in(e->dim, op->n_inputs ? shapes.input[0].rank : 0) &&
               in(e->self, e->n)),
          "operator %s: nobody says which part", op->name);

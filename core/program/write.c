@@ -43,7 +43,7 @@ static void write_head(FILE *out, const struct program *p)
             dtype_name(p->dtype), p->emulated, p->deterministic);
     put(out, p->steps), put(out, p->microbatch), put(out, p->sequence_length),
         put(out, p->vocabulary), put(out, p->microbatches);
-    if (p->pixels) fprintf(out, "\npictures %" PRId64, p->pixels);
+    if (p->pixels) fprintf(out, "\nimages %" PRId64, p->pixels);
     if (p->loss_scale.initial > 0) {
         fprintf(out, "\nloss_scale");
         put_double(out, p->loss_scale.initial), put(out, p->loss_scale.grows_after);
@@ -91,7 +91,7 @@ static void write_devices(FILE *out, const struct program *p)
     }
 }
 
-/* Attributes of kinds that came with pictures; a flag says whether they follow, so that other operators are as they were. */
+/* Attributes of kinds that came with images; a flag says whether they follow, so that other operators are as they were. */
 static bool has_shape_attrs(const struct op_attrs *a)
 {
     const struct stencil *k = &a->stencil;

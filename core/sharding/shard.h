@@ -13,7 +13,7 @@
  *
  * Sources (inputs, parameters) are not converted but had: an input tensor stands once for every part that is needed of it
  * (tokens, "tokens@1" …). A parameter is kept in the part that all its uses need, else whole, and a use that needs less
- * takes its part; the gradient of that use is then added into its place (add_part) and is a term of the sum.
+ * takes its part; the gradient of that use is then added into its place (add_to_slice) and is a term of the sum.
  *
  * An operator of sufficient factors carries how x and dy are gathered (graph_op.factors); its matmul rule gathers them in
  * the backward and multiplies the wholes, so that its weight's gradient is no term and is summed by nobody.
@@ -69,7 +69,7 @@ void placement_parts(struct arena *a, const struct sharding *s, const struct pla
 
 struct conversion { /* one step along one axis */
     enum op_kind
-        kind; /* take_part, group_all_gather, group_reduce_scatter, group_all_reduce, group_all_to_all */
+        kind; /* local_slice, group_all_gather, group_reduce_scatter, group_all_reduce, group_all_to_all */
     int32_t axis;
     struct placement before, after;
 };

@@ -215,7 +215,7 @@ static enum op_kind step_kind(const struct on_axis *from, const struct on_axis *
     if (from->how == PLACED_OWN || to->how == PLACED_OWN || to->how == PLACED_PARTIAL)
         return OP_KIND_COUNT;
     bool split = to->how == PLACED_SPLIT;
-    if (from->how == PLACED_WHOLE) return split ? OP_take_part : OP_KIND_COUNT;
+    if (from->how == PLACED_WHOLE) return split ? OP_local_slice : OP_KIND_COUNT;
     if (from->how == PLACED_PARTIAL) return split ? OP_group_reduce_scatter : OP_group_all_reduce;
     return split ? OP_group_all_to_all : OP_group_all_gather;
 }
@@ -223,7 +223,7 @@ static enum op_kind step_kind(const struct on_axis *from, const struct on_axis *
 /* Smaller first: what shrinks a tensor before what everybody must have whole. */
 static int32_t step_rank(enum op_kind kind)
 {
-    static const enum op_kind order[] = {OP_take_part, OP_group_reduce_scatter, OP_group_all_to_all,
+    static const enum op_kind order[] = {OP_local_slice, OP_group_reduce_scatter, OP_group_all_to_all,
                                          OP_group_all_reduce, OP_group_all_gather};
     int32_t rank = 0;
     while (rank < 5 && order[rank] != kind) rank++;
@@ -297,10 +297,10 @@ enum status conversions_between(const struct sharding *s, const struct placement
 enum op_kind conversion_dual(enum op_kind kind, bool partial)
 {
     switch (kind) {
-    case OP_take_part:
+    case OP_local_slice:
         return OP_group_all_gather;
     case OP_group_all_gather:
-        return partial ? OP_group_reduce_scatter : OP_take_part;
+        return partial ? OP_group_reduce_scatter : OP_local_slice;
     case OP_group_reduce_scatter:
         return OP_group_all_gather;
     case OP_group_all_to_all:

@@ -160,7 +160,7 @@ static enum status learn(struct backend *b, int32_t device, struct error *err)
 }
 
 /* What the caller asked for of its multiprocessors; the context is there. */
-static enum status take_part(struct backend *b, struct error *err)
+static enum status local_slice(struct backend *b, struct error *err)
 {
     struct cuda_device *d = b->state;
     TRY(cuda_green_make(d->arena, d->index, b->multiprocessors, &d->green, err));
@@ -182,7 +182,7 @@ static enum status set_up(struct backend *b, int32_t device, struct error *err)
     TRY(learn(b, device, err));
     entered = -1;
     TRY(cuda_enter(b, err));
-    TRY(take_part(b, err));
+    TRY(local_slice(b, err));
     TRY(cuda_device_failed(d, cudaHostAlloc(&faults, bytes, cudaHostAllocPortable), "cudaHostAlloc",
                            err));
     d->faults = memset(faults, 0, bytes);

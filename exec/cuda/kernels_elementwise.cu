@@ -209,7 +209,7 @@ extern "C" cudaError_t cuda_rows(enum cuda_row_kind kind, enum cuda_number numbe
     return e;
 }
 
-/* --- channels of pictures --- */
+/* --- channels of images --- */
 
 /* One block row a plane (outer, middle): its inner elements have the same bias. */
 template <class T>

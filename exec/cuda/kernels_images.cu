@@ -1,8 +1,8 @@
-/* exec/cuda/kernels_images.cu - pictures in lines: a thread a place, neighbours beside one another.
+/* exec/cuda/kernels_images.cu - images in lines: a thread a place, neighbours beside one another.
  *
  * Gradients are gathered, never scattered: an element of dx asks the places whose windows it is in, in ascending order, so no two
  * threads write one word and sums have one order. Windows overlap, and what neighbours read twice comes from L1. Indices within a
- * picture fit 32 bits; divisions by widths are multiplications.
+ * image fit 32 bits; divisions by widths are multiplications.
  */
 #include "exec/cuda/kernels_images.h"
 
@@ -43,7 +43,7 @@ static dim3 plane_grid(dim3 block, int64_t n, int64_t planes)
 
 /* --- columns --- */
 
-/* A plane here is a row of columns: (picture, channel, tap). A thread writes a pack of neighbouring places, whose elements of x it
+/* A plane here is a row of columns: (image, channel, tap). A thread writes a pack of neighbouring places, whose elements of x it
  * asks for all at once. */
 template <class T>
 static __global__ void __launch_bounds__(BLOCK)

@@ -1,6 +1,6 @@
 /* exec/cuda/kernels_images.h - launchers for (b, channels, h, w): what a convolution sees as columns, and pooling.
  *
- * Lines first … first + oh - 1 of the places are here; of x all lines. Elements of one picture are fewer than 2^31, and so are those of
+ * Lines first … first + oh - 1 of the places are here; of x all lines. Elements of one image are fewer than 2^31, and so are those of
  * its columns in one of their rows.
  */
 #ifndef EXEC_CUDA_KERNELS_IMAGES_H
@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-struct cuda_window { /* how a kernel goes over pictures */
+struct cuda_window { /* how a kernel goes over images */
     enum cuda_number number;
     int64_t b, c, h, w; /* x */
     int64_t oh, ow, first;

@@ -5,7 +5,7 @@
  * memory. Stretches are as many as fill the card, at most CHUNKS: 4 blocks are on each of an H200's 132 multiprocessors at a time
  * (by registers), so twice that in all (BLOCKS) or once, and never a few more, for which all others would be waited for. Each stretch
  * leaves one row of sums in scratch, which a second kernel adds up. What scratch costs beside the operand: 2 · CHUNKS rows of fp32 against thousands of rows.
- * Channels of pictures: a block a channel and a stretch of pictures; then the same second kernel.
+ * Channels of images: a block a channel and a stretch of images; then the same second kernel.
  */
 #include "exec/cuda/kernels_sums.h"
 
@@ -229,8 +229,8 @@ static int64_t channel_chunks(int64_t outer, int64_t middle)
     return most(1, least(least(outer, CHUNKS), over(BLOCKS, most(1, middle))));
 }
 
-/* part (chunks, sums, middle); blockIdx.x the channel, blockIdx.y the stretch of pictures. `across` threads, a power of
- * two, go over a picture's plane; the block has so many pictures at once. */
+/* part (chunks, sums, middle); blockIdx.x the channel, blockIdx.y the stretch of images. `across` threads, a power of
+ * two, go over an image's plane; the block has so many images at once. */
 template <class T, int KIND>
 static __global__ void __launch_bounds__(BLOCK)
     channel_kernel(sum_operands<T> o, int64_t outer, int64_t middle, int64_t inner, int64_t per,
@@ -241,10 +241,10 @@ static __global__ void __launch_bounds__(BLOCK)
     __shared__ W room[WARP];
     int64_t m = blockIdx.x, each = (outer + gridDim.y - 1) / gridDim.y;
     int64_t begin = blockIdx.y * each, end = min(outer, begin + each);
-    int pictures = BLOCK / across, lane = (int)threadIdx.x % across;
+    int images = BLOCK / across, lane = (int)threadIdx.x % across;
     W sum[2] = {0, 0};
-    for (int64_t picture = begin + threadIdx.x / across; picture < end; picture += pictures) {
-        int64_t plane = picture * middle + m;
+    for (int64_t image = begin + threadIdx.x / across; image < end; image += images) {
+        int64_t plane = image * middle + m;
         W mean, scale;
         row_stats<T, KIND>(o.stats, plane / per, mean, scale);
 #pragma unroll 2

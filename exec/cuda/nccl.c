@@ -6,8 +6,8 @@
  * Every communicator is non-blocking. A call on it may say that it is still in progress, and until it is not nothing else may
  * be asked of the communicator and nothing is on the stream yet: an event recorded at that moment would come before the work.
  * So each call, or the end of each group, is settled: asynchronous errors are polled until the call is through. That is soon,
- * since connections are made before (exec/device_transport/device_transport.c lets each clique say a first word); if it is not soon, a peer
- * is gone, and past the clique's time limit the call fails.
+ * since connections are made before (exec/device_transport/device_transport.c lets each communicator say a first word); if it is not soon, a peer
+ * is gone, and past the communicator's time limit the call fails.
  *
  * Communicators are given up together. To free one the library waits until nothing runs on the device, and what another one has
  * there does not end before that one is given up too: one after the other would wait for ever. From 2.22 on aborts go
@@ -17,7 +17,7 @@
  * also say that it goes on behind our back, and of what it frees nothing can be asked: then the device is looked at until it rests.
  *
  * What a group joins is noted per thread, as the library's own groups are a thread's. A weight is the library's operator
- * that multiplies before it adds, made once for each weight and type of a clique.
+ * that multiplies before it adds, made once for each weight and type of a communicator.
  * Discarded: blocking communicators with a watchdog thread (an abort from another thread while the first one is inside the
  * library is what the library allows least well).
  */
@@ -109,7 +109,7 @@ struct weight { /* an operator of the library's: weight · x, summed */
     ncclRedOp_t op;
 };
 
-struct clique {
+struct communicator {
     struct arena *a;
     ncclComm_t comm; /* NULL: given up */
     const char *name;
@@ -118,26 +118,26 @@ struct clique {
     bool joined;
     struct weight *weights;
     size_t n_weights, weights_capacity;
-    struct clique *next_in_group;
+    struct communicator *next_in_group;
     bool in_group;
 };
 
 static struct error *own_error(struct error *err, struct error *own) { return err ? err : own; }
 
 /* What the library says of the last failure may be longer than a line, and stale: it is asked for only where something failed. */
-static enum status say(const struct clique *x, ncclResult_t r, const char *call, struct error *err)
+static enum status say(const struct communicator *x, ncclResult_t r, const char *call, struct error *err)
 {
     const char *more = x && x->comm ? lib.ncclGetLastError(x->comm) : NULL;
     int length = more ? (int)strcspn(more, "\n") : 0;
     /* Once all have joined, what a socket has to say is about the other end of it. */
     bool peer = r == ncclRemoteError || (r == ncclSystemError && x && x->joined);
     return error_set(err, peer ? ERR_RANK : ERR_RESOURCE, "%s%s%s%s%s says %s (%d)%s%.*s",
-                     x ? "clique " : "", x ? x->name : "", peer ? ": a peer is gone" : "",
+                     x ? "communicator " : "", x ? x->name : "", peer ? ": a peer is gone" : "",
                      x || peer ? ": " : "", call, lib.ncclGetErrorString(r), (int)r,
                      length ? ": " : "", length > 160 ? 160 : length, more ? more : "");
 }
 
-static enum status of_call(const struct clique *x, ncclResult_t r, const char *call,
+static enum status of_call(const struct communicator *x, ncclResult_t r, const char *call,
                            struct error *err)
 {
     return r == ncclSuccess || r == ncclInProgress ? OK : say(x, r, call, err);
@@ -182,7 +182,7 @@ static void part(void *owner)
     p->is_through = lib.ncclGroupEnd() != ncclInProgress;
 }
 
-static void give_up(struct backend *b, void *const *cliques, int32_t n)
+static void give_up(struct backend *b, void *const *communicators, int32_t n)
 {
     struct arena *a = arena_new();
     struct parting *p = ARENA_ARRAY(a, struct parting, 1);
@@ -190,7 +190,7 @@ static void give_up(struct backend *b, void *const *cliques, int32_t n)
                           .in_a_group = b->comm->version >= VERSION_ABORTS,
                           .comm = ARENA_ARRAY(a, ncclComm_t, (size_t)n + 1)};
     for (int32_t i = 0; i < n; i++) {
-        struct clique *x = cliques[i];
+        struct communicator *x = communicators[i];
         if (x->comm) p->comm[p->n++] = x->comm;
         x->comm = NULL;
     }
@@ -205,9 +205,9 @@ static void give_up(struct backend *b, void *const *cliques, int32_t n)
     if (ended) arena_free(a); /* else what was asked of the thread stays with it */
 }
 
-static enum status given_up(const struct clique *x, struct error *err)
+static enum status given_up(const struct communicator *x, struct error *err)
 {
-    return error_set(err, ERR_RANK, "clique %s was given up", x->name);
+    return error_set(err, ERR_RANK, "communicator %s was given up", x->name);
 }
 
 /* ---- until a call is through ------------------------------------------------------------------ */
@@ -218,7 +218,7 @@ static void rest(int look)
     if (look >= LOOKS_AT_ONCE) nanosleep(&t, NULL);
 }
 
-static enum status settle(struct clique *x, const char *call, struct error *err)
+static enum status settle(struct communicator *x, const char *call, struct error *err)
 {
     ncclResult_t now = ncclSuccess;
     int64_t until = clock_wall_ns() + x->limit_ns;
@@ -230,7 +230,7 @@ static enum status settle(struct clique *x, const char *call, struct error *err)
         rest(look);
     }
     return error_set(err, ERR_RANK,
-                     "clique %s: %s did not get through within %.0f s: a peer is gone", x->name,
+                     "communicator %s: %s did not get through within %.0f s: a peer is gone", x->name,
                      call, (double)x->limit_ns / NS_PER_S);
 }
 
@@ -238,7 +238,7 @@ static enum status settle(struct clique *x, const char *call, struct error *err)
 
 static _Thread_local struct {
     bool open;
-    struct clique *first;
+    struct communicator *first;
 } group;
 
 static enum status group_begin(struct backend *b, struct error *err)
@@ -255,7 +255,7 @@ static enum status group_end(struct backend *b, struct error *err)
     (void)b;
     enum status status = of_call(group.first, lib.ncclGroupEnd(), "ncclGroupEnd", err);
     group.open = false;
-    for (struct clique *x = group.first, *next; x; x = next) {
+    for (struct communicator *x = group.first, *next; x; x = next) {
         next = x->next_in_group;
         x->in_group = false;
         if (status == OK && x->comm) status = settle(x, "a group of calls", err);
@@ -265,7 +265,7 @@ static enum status group_end(struct backend *b, struct error *err)
 }
 
 /* A call has been made: through at once, or when the group is. */
-static enum status asked(struct clique *x, ncclResult_t r, const char *call, struct error *err)
+static enum status asked(struct communicator *x, ncclResult_t r, const char *call, struct error *err)
 {
     TRY(of_call(x, r, call, err));
     if (!group.open) return settle(x, call, err);
@@ -277,7 +277,7 @@ static enum status asked(struct clique *x, ncclResult_t r, const char *call, str
     return OK;
 }
 
-/* ---- cliques ---------------------------------------------------------------------------------- */
+/* ---- communicators ---------------------------------------------------------------------------------- */
 
 static enum status make_id(unsigned char *out, struct error *err)
 {
@@ -288,7 +288,7 @@ static enum status make_id(unsigned char *out, struct error *err)
     return OK;
 }
 
-static enum status open_clique(struct backend *b, const struct clique_options *o, void **out,
+static enum status open_communicator(struct backend *b, const struct communicator_options *o, void **out,
                                struct error *err)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -299,8 +299,8 @@ static enum status open_clique(struct backend *b, const struct clique_options *o
     if (o->max_ctas > 0) config.minCTAs = 1, config.maxCTAs = o->max_ctas;
     if (o->net_name) config.netName = o->net_name;
     struct arena *a = arena_new();
-    struct clique *x = ARENA_ARRAY(a, struct clique, 1);
-    *x = (struct clique){.a = a,
+    struct communicator *x = ARENA_ARRAY(a, struct communicator, 1);
+    *x = (struct communicator){.a = a,
                          .name = arena_strdup(a, o->name),
                          .n = o->n,
                          .rank = o->rank,
@@ -317,9 +317,9 @@ static enum status open_clique(struct backend *b, const struct clique_options *o
     return status;
 }
 
-static enum status joined(struct backend *b, void *clique, bool *out, struct error *err)
+static enum status joined(struct backend *b, void *communicator, bool *out, struct error *err)
 {
-    struct clique *x = clique;
+    struct communicator *x = communicator;
     ncclResult_t now = ncclSuccess;
     (void)b;
     *out = x->joined;
@@ -329,14 +329,14 @@ static enum status joined(struct backend *b, void *clique, bool *out, struct err
     TRY(of_call(x, now, "ncclCommInitRankConfig", err));
     *out = x->joined = now == ncclSuccess;
     if (x->joined || clock_wall_ns() - x->since_ns <= x->limit_ns) return OK;
-    return error_set(err, ERR_RANK, "clique %s: its %" PRId32 " ranks have not all come in %.0f s",
+    return error_set(err, ERR_RANK, "communicator %s: its %" PRId32 " ranks have not all come in %.0f s",
                      x->name, x->n, (double)x->limit_ns / NS_PER_S);
 }
 
 /* Peers may be gone by now: whoever cannot part in order is cut off. */
-static void close_clique(struct backend *b, void *clique)
+static void close_communicator(struct backend *b, void *communicator)
 {
-    struct clique *x = clique;
+    struct communicator *x = communicator;
     struct error own;
     if (!x) return;
     for (size_t i = 0; x->comm && i < x->n_weights; i++)
@@ -347,13 +347,13 @@ static void close_clique(struct backend *b, void *clique)
         lib.ncclCommDestroy(x->comm);
         x->comm = NULL;
     }
-    give_up(b, &clique, 1);
+    give_up(b, &communicator, 1);
     arena_free(x->a);
 }
 
-static enum status check(struct backend *b, void *clique, struct error *err)
+static enum status check(struct backend *b, void *communicator, struct error *err)
 {
-    struct clique *x = clique;
+    struct communicator *x = communicator;
     ncclResult_t now = ncclSuccess;
     (void)b;
     if (!x->comm) return given_up(x, err);
@@ -373,7 +373,7 @@ static ncclDataType_t type_of(enum dtype t)
     return types[t];
 }
 
-static enum status make_weight(struct clique *x, double weight, enum dtype t, ncclRedOp_t *out,
+static enum status make_weight(struct communicator *x, double weight, enum dtype t, ncclRedOp_t *out,
                                struct error *err)
 {
     ncclDataType_t type = type_of(t);
@@ -384,7 +384,7 @@ static enum status make_weight(struct clique *x, double weight, enum dtype t, nc
             return OK;
         }
     if (t != DTYPE_fp32 && t != DTYPE_fp64)
-        return error_set(err, ERR_INPUT, "clique %s: a weighted sum is of fp32 or fp64, not of %s",
+        return error_set(err, ERR_INPUT, "communicator %s: a weighted sum is of fp32 or fp64, not of %s",
                          x->name, dtype_name(t));
     void *scalar = t == DTYPE_fp64 ? (void *)&weight : (void *)&single;
     ncclRedOp_t op;
@@ -398,8 +398,8 @@ static enum status make_weight(struct clique *x, double weight, enum dtype t, nc
     return OK;
 }
 
-/* Which operator sums; the clique is still there. */
-static enum status ready(struct backend *b, struct clique *x, double weight, enum dtype t,
+/* Which operator sums; the communicator is still there. */
+static enum status ready(struct backend *b, struct communicator *x, double weight, enum dtype t,
                          ncclRedOp_t *op, struct error *err)
 {
     if (!x->comm) return given_up(x, err);
@@ -410,7 +410,7 @@ static enum status ready(struct backend *b, struct clique *x, double weight, enu
 
 #define CALL(name, weight_, ...)                                                                   \
     do {                                                                                           \
-        struct clique *x = clique;                                                                 \
+        struct communicator *x = communicator;                                                                 \
         struct error own_;                                                                         \
         ncclRedOp_t op;                                                                            \
         err = own_error(err, &own_);                                                               \
@@ -420,44 +420,44 @@ static enum status ready(struct backend *b, struct clique *x, double weight, enu
         return asked(x, lib.name(__VA_ARGS__, x->comm, s), #name, err);                            \
     } while (0)
 
-static enum status send(struct backend *b, void *clique, int32_t stream, const void *p, int64_t n,
+static enum status send(struct backend *b, void *communicator, int32_t stream, const void *p, int64_t n,
                         enum dtype t, int32_t peer, struct error *err)
 {
     CALL(ncclSend, 0, p, (size_t)n, type_of(t), peer);
 }
 
-static enum status receive(struct backend *b, void *clique, int32_t stream, void *p, int64_t n,
+static enum status receive(struct backend *b, void *communicator, int32_t stream, void *p, int64_t n,
                            enum dtype t, int32_t peer, struct error *err)
 {
     CALL(ncclRecv, 0, p, (size_t)n, type_of(t), peer);
 }
 
-static enum status all_reduce(struct backend *b, void *clique, int32_t stream, const void *in,
+static enum status all_reduce(struct backend *b, void *communicator, int32_t stream, const void *in,
                               void *out, int64_t n, enum dtype t, double weight, struct error *err)
 {
     CALL(ncclAllReduce, weight, in, out, (size_t)n, type_of(t), op);
 }
 
-static enum status broadcast(struct backend *b, void *clique, int32_t stream, const void *in,
+static enum status broadcast(struct backend *b, void *communicator, int32_t stream, const void *in,
                              void *out, int64_t n, enum dtype t, int32_t root, struct error *err)
 {
     CALL(ncclBroadcast, 0, in, out, (size_t)n, type_of(t), root);
 }
 
-static enum status reduce(struct backend *b, void *clique, int32_t stream, const void *in,
+static enum status reduce(struct backend *b, void *communicator, int32_t stream, const void *in,
                           void *out, int64_t n, enum dtype t, double weight, int32_t root,
                           struct error *err)
 {
     CALL(ncclReduce, weight, in, out, (size_t)n, type_of(t), op, root);
 }
 
-static enum status all_gather(struct backend *b, void *clique, int32_t stream, const void *in,
+static enum status all_gather(struct backend *b, void *communicator, int32_t stream, const void *in,
                               void *out, int64_t n, enum dtype t, struct error *err)
 {
     CALL(ncclAllGather, 0, in, out, (size_t)n, type_of(t));
 }
 
-static enum status reduce_scatter(struct backend *b, void *clique, int32_t stream, const void *in,
+static enum status reduce_scatter(struct backend *b, void *communicator, int32_t stream, const void *in,
                                   void *out, int64_t n, enum dtype t, double weight,
                                   struct error *err)
 {
@@ -468,9 +468,9 @@ static enum status reduce_scatter(struct backend *b, void *clique, int32_t strea
 
 static struct device_comm table = {.name = "nccl",
                                    .make_id = make_id,
-                                   .open = open_clique,
+                                   .open = open_communicator,
                                    .joined = joined,
-                                   .close = close_clique,
+                                   .close = close_communicator,
                                    .give_up = give_up,
                                    .check = check,
                                    .group_begin = group_begin,

@@ -18,7 +18,7 @@
     X(max_pool2d) X(max_pool2d_grad) X(avg_pool2d) X(avg_pool2d_grad) \
     X(group_norm) X(group_norm_grad) X(group_norm_weight_grad) X(to_rows) X(prepend) \
     X(accumulate) X(zero) X(adamw) X(flat_adamw) X(sgd) X(flat_sgd) X(overflow) X(rescale) X(slice) X(paste) \
-    X(take_part) X(add_part) X(cross_entropy_part) X(cross_entropy_join) \
+    X(local_slice) X(add_to_slice) X(cross_entropy_part) X(cross_entropy_join) \
     X(dropout) X(gating) X(gating_grad) X(dispatch) X(combine) X(gates_grad) X(expert_matmul)
 
 #define CARDS "a device of several cards is planned and simulated, never run"

@@ -4,7 +4,7 @@
 #include "exec/cuda/kernels_copy.h"
 #include "exec/cuda/operands.h"
 
-cuda_op cuda_op_slice, cuda_op_paste, cuda_op_take_part, cuda_op_add_part, cuda_op_prepend,
+cuda_op cuda_op_slice, cuda_op_paste, cuda_op_local_slice, cuda_op_add_to_slice, cuda_op_prepend,
     cuda_op_to_rows;
 
 static const void *at(const void *p, int64_t elements, enum dtype t)
@@ -74,12 +74,12 @@ static enum status move_part(struct cuda_context *x, const struct op_call *c,
     return OK;
 }
 
-enum status cuda_op_take_part(struct cuda_context *x, const struct op_call *c, struct error *err)
+enum status cuda_op_local_slice(struct cuda_context *x, const struct op_call *c, struct error *err)
 {
     return move_part(x, c, &c->shapes->input[0], true, err);
 }
 
-enum status cuda_op_add_part(struct cuda_context *x, const struct op_call *c, struct error *err)
+enum status cuda_op_add_to_slice(struct cuda_context *x, const struct op_call *c, struct error *err)
 {
     if (!c->attrs->accumulate) TRY(clear(x, c, err));
     return move_part(x, c, &c->shapes->output[0], false, err);
@@ -104,9 +104,9 @@ enum status cuda_op_prepend(struct cuda_context *x, const struct op_call *c, str
 enum status cuda_op_to_rows(struct cuda_context *x, const struct op_call *c, struct error *err)
 {
     bool back = c->attrs->inverse;
-    const struct shape *picture = back ? &c->shapes->output[0] : &c->shapes->input[0];
-    int64_t channels = picture->dim[1], places = picture->dim[2] * picture->dim[3];
-    int64_t n = shape_elements(picture);
+    const struct shape *image = back ? &c->shapes->output[0] : &c->shapes->input[0];
+    int64_t channels = image->dim[1], places = image->dim[2] * image->dim[3];
+    int64_t n = shape_elements(image);
     enum cuda_number number;
     TRY(cuda_major_number(c, 1, 1, &number, err));
     struct cuda_runs r = {.number = number,
@@ -118,7 +118,7 @@ enum status cuda_op_to_rows(struct cuda_context *x, const struct op_call *c, str
                           .to_step = n};
     cudaError_t e = c->attrs->flat ? cuda_copy_runs(&r, x->stream)
                                    : cuda_transpose(number, c->input[0], c->output[0],
-                                                    picture->dim[0], back ? places : channels,
+                                                    image->dim[0], back ? places : channels,
                                                     back ? channels : places, x->stream);
     return cuda_failed(e, "to_rows", err);
 }

@@ -1,9 +1,9 @@
 /* exec/cuda/ops_images.c - convolutions as products of columns (exec/cuda/kernels_images.h, blas.h), and pooling.
  *
- * What a kernel sees at each place is a column (Chellapilla et al. 2006); as many pictures at once as COLUMNS_MAX bytes of columns
+ * What a kernel sees at each place is a column (Chellapilla et al. 2006); as many images at once as COLUMNS_MAX bytes of columns
  * take, but one at least, and their products are one batch. A kernel of one element that steps one element sees x itself,
- * and nothing is copied: half of a residual network's convolutions. The gradient of the weight is a product a picture, in
- * scratch, and these are added like rows of a matrix, so the batch is cut by their size as well. How many pictures go at once
+ * and nothing is copied: half of a residual network's convolutions. The gradient of the weight is a product an image, in
+ * scratch, and these are added like rows of a matrix, so the batch is cut by their size as well. How many images go at once
  * follows from shapes alone, and so does the order of every sum.
  */
 #include "exec/cuda/blas.h"
@@ -20,7 +20,7 @@ enum { COLUMNS_MAX = 64 << 20, ALIGN = 256 };
 
 struct conv {
     struct cuda_window window;
-    enum dtype dtype; /* of the pictures */
+    enum dtype dtype; /* of the images */
     int64_t o, taps;  /* channels of y; c·kh·kw */
     int64_t places,
         from;   /* oh·ow; where the first of them is in a plane of x that is seen as it is */
@@ -58,7 +58,7 @@ static struct cuda_window window_of(const struct op_call *c, const struct shape 
                                 .padding = {k->padding[0], k->padding[1]}};
 }
 
-/* major: bits of the inputs and outputs that are pictures or weights that products read. */
+/* major: bits of the inputs and outputs that are images or weights that products read. */
 static enum status conv_of(const struct op_call *c, const struct shape *x,
                            const struct shape *weight, const struct shape *y, uint32_t major_in,
                            uint32_t major_out, struct conv *v, struct error *err)
@@ -76,17 +76,17 @@ static enum status conv_of(const struct op_call *c, const struct shape *x,
     if (most(v->taps, most(v->o, most(v->places, v->window.c * v->window.h * v->window.w))) <=
         INT32_MAX)
         return OK;
-    return error_set(err, ERR_INPUT, "%s: its pictures are too large for 32-bit indices",
+    return error_set(err, ERR_INPUT, "%s: its images are too large for 32-bit indices",
                      op_kind_name(c->kind));
 }
 
-/* Pictures at once, each taking so many bytes of scratch. */
-static int64_t pictures_at_once(const struct conv *v, int64_t each)
+/* Images at once, each taking so many bytes of scratch. */
+static int64_t images_at_once(const struct conv *v, int64_t each)
 {
     return most(1, least(v->window.b, COLUMNS_MAX / most(1, each)));
 }
 
-/* Columns of `b` pictures from the given one on, which v then is about. */
+/* Columns of `b` images from the given one on, which v then is about. */
 static enum status columns(struct cuda_context *x, struct conv *v, int64_t b, const void *from,
                            void *to, const char *name, struct error *err)
 {
@@ -94,7 +94,7 @@ static enum status columns(struct cuda_context *x, struct conv *v, int64_t b, co
     return cuda_failed(cuda_columns(&v->window, from, to, x->stream), name, err);
 }
 
-/* y (o, places) = weight (o, taps) · columns (taps, places) of each picture. */
+/* y (o, places) = weight (o, taps) · columns (taps, places) of each image. */
 static enum status multiply(struct cuda_context *x, const struct conv *v, int64_t b,
                             const void *weight, const void *column, void *y, struct error *err)
 {
@@ -123,12 +123,12 @@ enum status cuda_op_conv2d(struct cuda_context *x, const struct op_call *c, stru
     TRY(conv_of(c, &c->shapes->input[0], &c->shapes->input[1], &c->shapes->output[0], 3, 1, &v,
                 err));
     int64_t all = v.window.b, each = v.taps * v.places * dtype_bytes(v.dtype);
-    int64_t n = v.plain ? all : pictures_at_once(&v, each);
-    int64_t picture = v.window.c * v.window.h * v.window.w;
+    int64_t n = v.plain ? all : images_at_once(&v, each);
+    int64_t image = v.window.c * v.window.h * v.window.w;
     if (!all || !v.o || !v.places) return OK;
     if (!v.plain) TRY(cuda_scratch(x, (size_t)(n * each), &scratch, err));
     for (int64_t b = 0; b < all; b += n) {
-        const void *in = at(c->input[0], b * picture, v.dtype);
+        const void *in = at(c->input[0], b * image, v.dtype);
         int64_t now = least(n, all - b);
         if (!v.plain) TRY(columns(x, &v, now, in, scratch, "conv2d", err));
         TRY(multiply(x, &v, now, c->input[1], v.plain ? in : scratch,
@@ -137,7 +137,7 @@ enum status cuda_op_conv2d(struct cuda_context *x, const struct op_call *c, stru
     return OK;
 }
 
-/* columns (taps, places) = weightᵀ · dy of each picture; of plain ones they are dx's lines. */
+/* columns (taps, places) = weightᵀ · dy of each image; of plain ones they are dx's lines. */
 static enum status multiply_back(struct cuda_context *x, const struct conv *v, int64_t b,
                                  const void *weight, const void *dy, void *column,
                                  struct error *err)
@@ -169,7 +169,7 @@ enum status cuda_op_conv2d_grad(struct cuda_context *x, const struct op_call *c,
     const struct shape *dx = &c->shapes->output[0];
     TRY(conv_of(c, dx, &c->shapes->input[0], &c->shapes->input[1], 3, 1, &v, err));
     int64_t all = v.window.b, each = v.taps * v.places * wide_bytes(v.dtype);
-    int64_t n = v.plain ? all : pictures_at_once(&v, each);
+    int64_t n = v.plain ? all : images_at_once(&v, each);
     int64_t bytes = shape_elements(dx) * dtype_bytes(v.dtype);
     /* What no place sees, or what nothing comes from: zeros. */
     bool clears = v.plain ? v.places < v.window.h * v.window.w || !v.o : !v.places || !v.o;
@@ -191,7 +191,7 @@ enum status cuda_op_conv2d_grad(struct cuda_context *x, const struct op_call *c,
     return OK;
 }
 
-/* dweight (o, taps) of each picture = dy (o, places) · columnsᵀ. */
+/* dweight (o, taps) of each image = dy (o, places) · columnsᵀ. */
 static enum status multiply_weights(struct cuda_context *x, const struct conv *v, int64_t b,
                                     const void *dy, const void *column, void *part,
                                     struct error *err)
@@ -217,7 +217,7 @@ static enum status multiply_weights(struct cuda_context *x, const struct conv *v
 }
 
 struct
-    weight_scratch { /* (n) pictures: their columns and products; sums of these, and room for sums */
+    weight_scratch { /* (n) images: their columns and products; sums of these, and room for sums */
     int64_t n;
     void *columns, *parts, *total, *sums;
 };
@@ -228,7 +228,7 @@ static enum status weight_scratch(struct cuda_context *x, const struct conv *v, 
     int64_t size = v->o * v->taps, wide = wide_bytes(v->dtype);
     enum cuda_number number = v->dtype == DTYPE_fp64 ? CUDA_fp64 : CUDA_fp32;
     int64_t column = v->plain ? 0 : v->taps * v->places * dtype_bytes(v->dtype);
-    s->n = pictures_at_once(v, most(column, size * wide));
+    s->n = images_at_once(v, most(column, size * wide));
     int64_t parts = rounded(s->n * column), total = parts + rounded(s->n * size * wide);
     int64_t sums = total + (narrow ? rounded(size * wide) : 0);
     TRY(cuda_scratch(x, (size_t)sums + cuda_column_sums_scratch(number, s->n, size), &s->columns,
@@ -239,9 +239,9 @@ static enum status weight_scratch(struct cuda_context *x, const struct conv *v, 
     return OK;
 }
 
-/* The products of so many pictures, added up, and to what is there. */
+/* The products of so many images, added up, and to what is there. */
 static enum status add_up(struct cuda_context *x, const struct conv *v,
-                          const struct weight_scratch *s, int64_t pictures, void *out, bool add,
+                          const struct weight_scratch *s, int64_t images, void *out, bool add,
                           struct error *err)
 {
     struct cuda_sum sum = {.kind = CUDA_SUM_plain,
@@ -249,7 +249,7 @@ static enum status add_up(struct cuda_context *x, const struct conv *v,
                            .dy = s->parts,
                            .out = {out},
                            .add = add};
-    return cuda_failed(cuda_column_sums(&sum, pictures, v->o * v->taps, s->sums, x->stream),
+    return cuda_failed(cuda_column_sums(&sum, images, v->o * v->taps, s->sums, x->stream),
                        "conv2d_weight_grad", err);
 }
 
@@ -292,7 +292,7 @@ static enum status pool_of(const struct op_call *c, const struct shape *x, const
     TRY(cuda_major_number(c, major_in, 1, &number, err));
     *v = window_of(c, x, y, kernel, number);
     if (most(v->h * v->w, v->oh * v->ow) <= INT32_MAX) return OK;
-    return error_set(err, ERR_INPUT, "%s: its pictures are too large for 32-bit indices",
+    return error_set(err, ERR_INPUT, "%s: its images are too large for 32-bit indices",
                      op_kind_name(c->kind));
 }
 

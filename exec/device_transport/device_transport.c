@@ -6,10 +6,10 @@
  *
  * Silence. A library may take long to see that a peer is gone, or never see it. So check also watches that something ends:
  * when it has looked for as long as the limit and nothing was asked or ended meanwhile although something is under way, the
- * oldest of that names the clique, and the ranks' board (exec/comm/watch.c) names who of them is gone. Looking is what is
+ * oldest of that names the communicator, and the ranks' board (exec/comm/watch.c) names who of them is gone. Looking is what is
  * counted, a pause between two looks is not: a device that computes for long, or a checkpoint between two steps, accuses nobody. Discarded: a deadline for every message, which a slow peer's honest work would break.
  * A rank whose process has ended is seen on that board long before: no rank ends while another one still checks. The library, which
- * knows the clique, has the time from one look at the board to the next to say so first.
+ * knows the communicator, has the time from one look at the board to the next to say so first.
  */
 #include "exec/device_transport/internal.h"
 
@@ -165,7 +165,7 @@ void device_transport_give_up(struct device_transport *t)
 {
     if (!t || t->given_up) return;
     t->given_up = true;
-    device_cliques_give_up(t, 0);
+    device_communicators_give_up(t, 0);
 }
 
 /* Counts what has ended since. A record that stands for a later message is only done when the earlier one is. */
@@ -206,11 +206,11 @@ static void name_silent(const struct device_transport *t, struct error *why)
     double limit_s = (double)t->o.limit_ns / 1e9;
     for (int32_t i = 0; i < t->p->n_groups; i++) {
         const struct group_end *g = &t->groups[i];
-        if (g->member < 0 || (g->done == g->asked && i != t->at_hand) || g->clique < 0) continue;
+        if (g->member < 0 || (g->done == g->asked && i != t->at_hand) || g->communicator < 0) continue;
         error_set(why, ERR_RANK,
                   "%s: collective %s %s has not ended for %.0f s: one of them is gone",
                   program_device_told(t->p, t->o.rank).text, t->p->groups[i].name,
-                  t->talks.talk[g->clique].name, limit_s);
+                  t->talks.talk[g->communicator].name, limit_s);
         return;
     }
     for (int sends = 0; sends < 2; sends++)
@@ -274,7 +274,7 @@ enum status device_transport_check(struct device_transport *t, struct error *err
     TRY(device_live(t, err));
     comm_alive(t->o.comm);
     for (int32_t i = 0; i < t->talks.n && why.code == OK; i++)
-        if (t->cliques[i].handle) (void)t->comm->check(t->b, t->cliques[i].handle, &why);
+        if (t->communicators[i].handle) (void)t->comm->check(t->b, t->communicators[i].handle, &why);
     if (why.code == OK) (void)look(t, &why);
     if (why.code == OK && rank_has_ended(t))
         error_set(&why, ERR_RANK, "%s: a peer is gone", program_device_told(t->p, t->o.rank).text);
@@ -343,13 +343,13 @@ enum status device_transport_open(struct arena *a, const struct device_transport
     *t = (struct device_transport){
         .a = a, .o = *o, .b = o->backend, .p = o->p, .collective = -1, .ready = -1, .at_hand = -1};
     device_talks(a, o->p, o->channel, o->group, &t->talks);
-    t->cliques = ARENA_ARRAY(a, struct clique, (size_t)t->talks.n + 1);
-    t->bundles = ARENA_ARRAY(a, struct bundle_end, (size_t)t->talks.n_bundles + 1);
+    t->communicators = ARENA_ARRAY(a, struct communicator, (size_t)t->talks.n + 1);
+    t->channel_groups = ARENA_ARRAY(a, struct channel_group_end, (size_t)t->talks.n_channel_groups + 1);
     t->channels = ARENA_ARRAY(a, struct channel_end_device, (size_t)o->p->n_channels + 1);
     t->groups = ARENA_ARRAY(a, struct group_end, (size_t)o->p->n_groups + 1);
     for (int32_t g = 0; g < o->p->n_groups; g++) t->groups[g].member = -1;
     enum status status = comm_agree(o->comm, open_mine(t, err), err);
-    if (status == OK) status = device_cliques_open(t, err); /* agrees by itself */
+    if (status == OK) status = device_communicators_open(t, err); /* agrees by itself */
     if (status == OK)
         *out = t;
     else {
@@ -362,7 +362,7 @@ enum status device_transport_open(struct arena *a, const struct device_transport
 void device_transport_close(struct device_transport *t)
 {
     if (!t) return;
-    device_cliques_close(t);
+    device_communicators_close(t);
     if (t->scratch) t->b->release(t->b, t->scratch);
     if (t->zeros) t->b->release(t->b, t->zeros);
     t->scratch = t->zeros = NULL;

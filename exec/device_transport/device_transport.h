@@ -1,14 +1,14 @@
 /* exec/device_transport/device_transport.h - a program's messages, sums and meetings between devices themselves, on their streams.
  *
  * Where both ends of a channel, or all members of a group, are devices of one backend whose library talks between them
- * (exec/device_transport/device_comm.h), nothing goes through the host: it asks, events order, devices move. A *clique* is made before time 0
- * for every list of members that meets in groups, and for every bundle of channels, one direction of a pair of stages, whose
- * messages go in one order at both ends whatever either does; each bundle has a stream of its own at either end, so that
+ * (exec/device_transport/device_comm.h), nothing goes through the host: it asks, events order, devices move. A *communicator* is made before time 0
+ * for every list of members that meets in groups, and for every ordered channel group of channels, one direction of a pair of stages, whose
+ * messages go in one order at both ends whatever either does; each ordered channel group has a stream of its own at either end, so that
  * receives are asked for ahead of time and hold up nothing. Sums and meetings share one collective stream, in the order that
  * all devices launch them in.
  *
  * Nothing here waits for a peer but open, close and check's caller: what was asked is ordered by events against
- * STREAM_COMPUTE, and a peer that is gone is seen by check, with the names of the clique and of the peer. All calls are the
+ * STREAM_COMPUTE, and a peer that is gone is seen by check, with the names of the communicator and of the peer. All calls are the
  * compute thread's.
  *
  * Uneven parts go in three forms (core/collective/meeting.h says what they are for). The plan's way decides: ring is the library's
@@ -48,7 +48,7 @@ struct device_transport_options {
     int64_t limit_ns; /* a silent peer is gone after that */
 };
 
-/* All ranks together, those without a part as well; cliques are joined and have exchanged a first word when it returns. */
+/* All ranks together, those without a part as well; communicators are joined and have exchanged a first word when it returns. */
 MUST_CHECK enum status device_transport_open(struct arena *a,
                                              const struct device_transport_options *o,
                                              struct device_transport **out, struct error *err);
@@ -78,7 +78,7 @@ MUST_CHECK enum status device_transport_reduce(struct device_transport *t, int32
 MUST_CHECK enum status device_transport_await(struct device_transport *t, int32_t group,
                                               int64_t number, struct error *err);
 
-/* For whoever waits for the device: ERR_RANK, with the names of clique and peer, where one is gone, or where nothing that was
+/* For whoever waits for the device: ERR_RANK, with the names of communicator and peer, where one is gone, or where nothing that was
  * asked here has ended for limit_ns. Costs O(what has ended since). Everything is given up then. */
 MUST_CHECK enum status device_transport_check(struct device_transport *t, struct error *err);
 /* Until all that was asked has ended, looking: what check says. Costs a look every 50 us. */

@@ -9,7 +9,7 @@
 
 /* ---- device_transport_plan.c: who talks together, by the program alone ---- */
 
-struct talk {                 /* what becomes a clique */
+struct talk {                 /* what becomes a communicator */
     const char *name, *phase; /* phase: while it is made */
     int32_t n;
     const int32_t *device; /* (n) of each of its ranks */
@@ -20,20 +20,20 @@ struct talk {                 /* what becomes a clique */
 };
 
 struct
-    bundle { /* channels of two stages whose messages go in one order: by number, then as listed */
+    channel_group { /* channels of two stages whose messages go in one order: by number, then as listed */
     int32_t talk;
     int32_t n;
     int32_t *channel; /* (n) */
 };
 
 struct talks {
-    int32_t n, n_bundles;
+    int32_t n, n_channel_groups;
     struct talk *talk;
-    struct bundle *bundle;
-    int32_t *bundle_of; /* (n_channels) -1: not by devices */
-    int32_t *place;     /* (n_channels) in its bundle */
+    struct channel_group *channel_group;
+    int32_t *channel_group_of; /* (n_channels) -1: not by devices */
+    int32_t *place;     /* (n_channels) in its ordered channel group */
     int32_t *talk_of;   /* (n_groups) -1 */
-    int32_t **rank_of;  /* (n_groups) of each member in the clique; NULL */
+    int32_t **rank_of;  /* (n_groups) of each member in the communicator; NULL */
 };
 
 void device_talks(struct arena *a, const struct program *p, const unsigned char *channel,
@@ -57,7 +57,7 @@ static inline int64_t device_align(int64_t bytes) { return (bytes + 255) / 256 *
 
 /* ---- one rank ---- */
 
-struct clique {
+struct communicator {
     const struct talk *talk;
     int32_t rank; /* -1: not this one's */
     void *handle;
@@ -81,10 +81,10 @@ struct channel_end_device {
     char letter; /* of the calls */
 };
 
-struct bundle_end {
-    int32_t clique, stream; /* stream -1: not this rank's */
+struct channel_group_end {
+    int32_t communicator, stream; /* stream -1: not this rank's */
     int64_t next;           /* message number … */
-    int32_t place;          /* … and channel of the bundle, whose turn it is */
+    int32_t place;          /* … and channel of the ordered channel group, whose turn it is */
 };
 
 struct sum_call { /* elements of neighbouring segments, in one call */
@@ -95,7 +95,7 @@ struct sum_call { /* elements of neighbouring segments, in one call */
 };
 
 struct group_end {
-    int32_t member, clique, rank; /* member -1: none of this rank's */
+    int32_t member, communicator, rank; /* member -1: none of this rank's */
     int32_t ended[2];             /* events; launch n: n mod 2 */
     int64_t asked, done;          /* launches */
     double weight;
@@ -118,8 +118,8 @@ struct device_transport {
     const struct device_comm *comm; /* NULL: this rank has no part */
     const struct program *p;
     struct talks talks;
-    struct clique *cliques; /* (talks.n) */
-    struct bundle_end *bundles;
+    struct communicator *communicators; /* (talks.n) */
+    struct channel_group_end *channel_groups;
     struct channel_end_device *channels; /* (n_channels) */
     struct group_end *groups;            /* (n_groups) */
     int32_t collective;                  /* stream; -1 */
@@ -143,7 +143,7 @@ struct device_transport {
 };
 
 /* device_transport.c */
-/* Adds to what is said of a clique (ERR_RANK) which rank is gone, where that is known. */
+/* Adds to what is said of a communicator (ERR_RANK) which rank is gone, where that is known. */
 void device_peer_lost(const struct device_transport *t, struct error *err);
 MUST_CHECK enum status device_live(const struct device_transport *t, struct error *err);
 /* A timed event on a stream where spans are kept; *event -1 else. */
@@ -168,10 +168,10 @@ MUST_CHECK enum status device_region(struct device_transport *t, const struct re
 MUST_CHECK enum status device_pace(struct device_transport *t, struct error *err);
 
 /* device_transport_cliques.c: made, joined, and a first word said; then closed. */
-MUST_CHECK enum status device_cliques_open(struct device_transport *t, struct error *err);
-void device_cliques_close(struct device_transport *t);
+MUST_CHECK enum status device_communicators_open(struct device_transport *t, struct error *err);
+void device_communicators_close(struct device_transport *t);
 /* Those from `first` on that are there, together. */
-void device_cliques_give_up(struct device_transport *t, int32_t first);
+void device_communicators_give_up(struct device_transport *t, int32_t first);
 
 /* device_transport_messages.c */
 MUST_CHECK enum status device_messages_open(struct device_transport *t, struct error *err);

@@ -87,7 +87,7 @@ struct at_hand {
     const struct meeting *m;
     const struct meeting_places *o;
     const int32_t *rank; /* of each member */
-    void *clique;
+    void *communicator;
     enum dtype dtype;
     int32_t i; /* this member */
     int64_t size;
@@ -187,7 +187,7 @@ static enum status gather_padded(const struct at_hand *h, struct error *err)
     struct device_transport *t = h->t;
     char *chunks = h->o->direct ? h->out : h->o->chunks, *own = h->in;
     if (!h->o->direct) TRY(pack(h, h->i, own = chunk(h, h->i), err));
-    TRY(t->comm->all_gather(t->b, h->clique, t->collective, own, chunks, h->m->most, h->dtype,
+    TRY(t->comm->all_gather(t->b, h->communicator, t->collective, own, chunks, h->m->most, h->dtype,
                             err));
     for (int32_t k = 0; !h->o->direct && k < h->m->n; k++) TRY(unpack(h, k, chunk(h, k), err));
     return OK;
@@ -199,7 +199,7 @@ static enum status scatter_padded(const struct at_hand *h, struct error *err)
     char *chunks = h->o->direct ? h->in : h->o->chunks,
          *own = h->o->direct ? h->out : chunk(h, h->i);
     for (int32_t k = 0; !h->o->direct && k < h->m->n; k++) TRY(pack(h, k, chunk(h, k), err));
-    TRY(t->comm->reduce_scatter(t->b, h->clique, t->collective, chunks, own, h->m->most, h->dtype,
+    TRY(t->comm->reduce_scatter(t->b, h->communicator, t->collective, chunks, own, h->m->most, h->dtype,
                                 0, err));
     return h->o->direct ? OK : copy(h, h->out, own, own_elements(h), err);
 }
@@ -208,7 +208,7 @@ static enum status meet_padded(const struct at_hand *h, struct error *err)
 {
     struct device_transport *t = h->t;
     if (h->m->kind == MEETING_all_reduce)
-        return t->comm->all_reduce(t->b, h->clique, t->collective, h->in, h->out,
+        return t->comm->all_reduce(t->b, h->communicator, t->collective, h->in, h->out,
                                    shape_elements(&h->m->whole), h->dtype, 0, err);
     if (!h->m->most) return OK;
     return h->m->kind == MEETING_all_gather ? gather_padded(h, err) : scatter_padded(h, err);
@@ -226,10 +226,10 @@ static enum status root_calls(const struct at_hand *h, struct error *err)
         if (!n) continue;
         char *part = goes_from(h, k);
         if (gathers)
-            TRY(comm->broadcast(t->b, h->clique, t->collective, k == h->i ? part : comes_to(h, k),
+            TRY(comm->broadcast(t->b, h->communicator, t->collective, k == h->i ? part : comes_to(h, k),
                                 comes_to(h, k), n, h->dtype, h->rank[k], err));
         else
-            TRY(comm->reduce(t->b, h->clique, t->collective, part, k == h->i ? h->out : part, n,
+            TRY(comm->reduce(t->b, h->communicator, t->collective, part, k == h->i ? h->out : part, n,
                              h->dtype, 0, h->rank[k], err));
     }
     return OK;
@@ -253,10 +253,10 @@ static enum status pair_calls(const struct at_hand *h, struct error *err)
         int32_t to = (h->i + d) % h->m->n, from = (h->i - d + h->m->n) % h->m->n;
         int64_t out = meeting_elements(h->m, h->i, to), in = meeting_elements(h->m, from, h->i);
         if (out)
-            TRY(t->comm->send(t->b, h->clique, t->collective, goes_from(h, to), out, h->dtype,
+            TRY(t->comm->send(t->b, h->communicator, t->collective, goes_from(h, to), out, h->dtype,
                               h->rank[to], err));
         if (in)
-            TRY(t->comm->receive(t->b, h->clique, t->collective, comes_to(h, from), in, h->dtype,
+            TRY(t->comm->receive(t->b, h->communicator, t->collective, comes_to(h, from), in, h->dtype,
                                  h->rank[from], err));
     }
     return OK;
@@ -313,10 +313,10 @@ static enum status take_step(const struct at_hand *h, const struct meeting_step 
     enum status status = t->comm->group_begin(t->b, err);
     if (status != OK) return status;
     if (s->to >= 0)
-        status = t->comm->send(t->b, h->clique, t->collective, piece_at(h, s->out_first), s->send,
+        status = t->comm->send(t->b, h->communicator, t->collective, piece_at(h, s->out_first), s->send,
                                h->dtype, h->rank[s->to], err);
     if (s->from >= 0 && status == OK)
-        status = t->comm->receive(t->b, h->clique, t->collective, landing, s->receive, h->dtype,
+        status = t->comm->receive(t->b, h->communicator, t->collective, landing, s->receive, h->dtype,
                                   h->rank[s->from], err);
     enum status ended = t->comm->group_end(t->b, status == OK ? err : &later);
     if (status != OK || ended != OK) return status != OK ? status : ended;
@@ -351,7 +351,7 @@ enum status device_meet(struct device_transport *t, int32_t group, int64_t seq, 
                         .m = g->meeting,
                         .o = e->meeting,
                         .rank = t->talks.rank_of[group],
-                        .clique = e->clique >= 0 ? t->cliques[e->clique].handle : NULL,
+                        .communicator = e->communicator >= 0 ? t->communicators[e->communicator].handle : NULL,
                         .dtype = g->dtype,
                         .i = e->member,
                         .size = dtype_bytes(g->dtype),

@@ -1,7 +1,7 @@
 /* exec/device_transport/messages.c - a program's channels on streams of their own, receives ahead of time.
  *
- * What the worker orders early stands with an event of the compute stream until its turn in the bundle has come; then the
- * bundle's stream waits for that event, moves the bytes and leaves an event of its own. Events are used in turns of a window
+ * What the worker orders early stands with an event of the compute stream until its turn in the ordered channel group has come; then the
+ * ordered channel group's stream waits for that event, moves the bytes and leaves an event of its own. Events are used in turns of a window
  * that is never shorter than what may be looked back at: a sender asks for room of a message that lies a ring's buffers back,
  * a receiver posts a message only when the one receive_ahead before it was consumed.
  */
@@ -61,13 +61,13 @@ static enum status open_end(struct device_transport *t, int32_t channel, bool se
 
 enum status device_messages_open(struct device_transport *t, struct error *err)
 {
-    for (int32_t i = 0; i < t->talks.n_bundles; i++) {
-        const struct bundle *b = &t->talks.bundle[i];
+    for (int32_t i = 0; i < t->talks.n_channel_groups; i++) {
+        const struct channel_group *b = &t->talks.channel_group[i];
         const struct talk *talk = &t->talks.talk[b->talk];
         bool sends = talk->device[0] == t->o.rank, receives = talk->device[1] == t->o.rank;
-        t->bundles[i] = (struct bundle_end){.clique = b->talk, .stream = -1};
+        t->channel_groups[i] = (struct channel_group_end){.communicator = b->talk, .stream = -1};
         if (!sends && !receives) continue;
-        TRY(t->b->stream_make(t->b, &t->bundles[i].stream, err));
+        TRY(t->b->stream_make(t->b, &t->channel_groups[i].stream, err));
         for (int32_t k = 0; k < b->n; k++) TRY(open_end(t, b->channel[k], sends, err));
     }
     return OK;
@@ -95,18 +95,18 @@ static void keep_span(struct device_transport *t, int32_t channel, int64_t numbe
                               .bytes = x->bytes});
 }
 
-static enum status move(struct device_transport *t, const struct bundle_end *b, int32_t channel,
+static enum status move(struct device_transport *t, const struct channel_group_end *b, int32_t channel,
                         int64_t number, struct error *err)
 {
     struct channel_end_device *c = &t->channels[channel];
-    void *clique = t->cliques[b->clique].handle, *at = place_at(&c->place, number);
+    void *communicator = t->communicators[b->communicator].handle, *at = place_at(&c->place, number);
     int32_t begin, end;
     TRY(t->b->event_wait(t->b, b->stream, c->ready[number % c->window], err));
     TRY(device_mark(t, b->stream, &begin, err));
     if (c->elements && c->sends)
-        TRY(t->comm->send(t->b, clique, b->stream, at, c->elements, c->dtype, 1, err));
+        TRY(t->comm->send(t->b, communicator, b->stream, at, c->elements, c->dtype, 1, err));
     else if (c->elements)
-        TRY(t->comm->receive(t->b, clique, b->stream, at, c->elements, c->dtype, 0, err));
+        TRY(t->comm->receive(t->b, communicator, b->stream, at, c->elements, c->dtype, 0, err));
     TRY(device_mark(t, b->stream, &end, err));
     TRY(t->b->event_record(t->b, c->ended[number % c->window], b->stream, err));
     keep_span(t, channel, number, begin, end);
@@ -116,10 +116,10 @@ static enum status move(struct device_transport *t, const struct bundle_end *b, 
 }
 
 /* All whose turn it is. */
-static enum status go_on(struct device_transport *t, int32_t bundle, struct error *err)
+static enum status go_on(struct device_transport *t, int32_t channel_group, struct error *err)
 {
-    const struct bundle *x = &t->talks.bundle[bundle];
-    struct bundle_end *b = &t->bundles[bundle];
+    const struct channel_group *x = &t->talks.channel_group[channel_group];
+    struct channel_group_end *b = &t->channel_groups[channel_group];
     while (t->channels[x->channel[b->place]].given > b->next) {
         TRY(move(t, b, x->channel[b->place], b->next, err));
         b->place = (b->place + 1) % x->n;
@@ -138,7 +138,7 @@ static enum status order(struct device_transport *t, int32_t channel, int64_t se
             (long long)c->given - 1);
     TRY(t->b->event_record(t->b, c->ready[seq % c->window], STREAM_COMPUTE, err));
     c->given++;
-    return go_on(t, t->talks.bundle_of[channel], err);
+    return go_on(t, t->talks.channel_group_of[channel], err);
 }
 
 /* An event that was not recorded yet holds up nobody: the program would go on without the message. */

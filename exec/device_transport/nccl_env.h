@@ -4,7 +4,7 @@
 
 #include "core/program/program.h"
 
-/* Connections are made when a clique is, not by the first call that needs one: that call would wait for its peer's, and hold
+/* Connections are made when a communicator is, not by the first call that needs one: that call would wait for its peer's, and hold
  * up the thread that has to make that peer go on. Where two lanes of the program are the same card of the same host, which
  * the library refuses, this rank also passes for a host of its own and talks over the loopback: for correctness alone, emulated,
  * never to be timed. What the user has set stays, but for the host's name. */

@@ -1,12 +1,12 @@
 /* exec/device_transport/plan.c - who talks together, and in which form, by the program alone: all ranks find the same.
  *
- * Messages of one clique must be asked for in one order at both ends, and a rank's program need not give its sends in the
- * order in which its peer makes room. What does is a bundle: channels from one stage to another that are sent by calls of one
+ * Messages of one communicator must be asked for in one order at both ends, and a rank's program need not give its sends in the
+ * order in which its peer makes room. What does is a ordered channel group: channels from one stage to another that are sent by calls of one
  * letter, received by calls of one letter and received equally far ahead. Message n of each goes before message n+1 of any,
  * and those of one number in the order of the sender's instructions: the sender hands them over so, and whoever has room
- * for message n of one channel of the bundle makes, in the same calls, room for message n of the others.
+ * for message n of one channel of the ordered channel group makes, in the same calls, room for message n of the others.
  *
- * Groups of the same devices share a clique. ZeRO's groups say in which order the devices stand, since the library leaves
+ * Groups of the same devices share a communicator. ZeRO's groups say in which order the devices stand, since the library leaves
  * part r with rank r; to the others the order is all the same.
  */
 #include "exec/device_transport/internal.h"
@@ -18,11 +18,11 @@
 
 /* NCCL 2.28 starts grouped broadcasts as one where none is more than so many times the first. */
 #define DEVICE_FORM_SPREAD 4
-#define NAMES_MAX 8 /* of a clique, for errors */
+#define NAMES_MAX 8 /* of a communicator, for errors */
 
-/* ---- bundles ---------------------------------------------------------------------------------- */
+/* ---- ordered channel groups ---------------------------------------------------------------------------------- */
 
-struct kind { /* what the channels of a bundle have in common */
+struct kind { /* what the channels of a ordered channel group have in common */
     int32_t from, to, ahead;
     char sent, received;
 };
@@ -59,7 +59,7 @@ static bool alike(const struct kind *x, const struct kind *y)
 
 static int32_t new_talk(struct arena *a, struct talks *t, struct talk talk)
 {
-    talk.phase = arena_printf(a, "joining clique %s", talk.name);
+    talk.phase = arena_printf(a, "joining communicator %s", talk.name);
     t->talk[t->n] = talk;
     return t->n++;
 }
@@ -72,7 +72,7 @@ static void goes_over(const struct program *p, struct talk *t, int32_t link)
     if (t->clash) t->net_name = NULL;
 }
 
-static int32_t new_bundle(struct arena *a, const struct program *p, struct talks *t,
+static int32_t new_channel_group(struct arena *a, const struct program *p, struct talks *t,
                           const struct kind *k)
 {
     int32_t *device = ARENA_ARRAY(a, int32_t, 2);
@@ -83,37 +83,37 @@ static int32_t new_bundle(struct arena *a, const struct program *p, struct talks
                                              k->sent ? k->sent : '-', k->from, k->to),
                         .n = 2,
                         .device = device};
-    t->bundle[t->n_bundles] = (struct bundle){
+    t->channel_group[t->n_channel_groups] = (struct channel_group){
         .talk = new_talk(a, t, talk), .channel = ARENA_ARRAY(a, int32_t, (size_t)p->n_channels)};
-    return t->n_bundles++;
+    return t->n_channel_groups++;
 }
 
-/* Into its bundle, by where it is sent. */
-static void add_channel(struct bundle *b, const int32_t *at, int32_t channel)
+/* Into its ordered channel group, by where it is sent. */
+static void add_channel(struct channel_group *b, const int32_t *at, int32_t channel)
 {
     int32_t i = b->n++;
     for (; i > 0 && at[b->channel[i - 1]] > at[channel]; i--) b->channel[i] = b->channel[i - 1];
     b->channel[i] = channel;
 }
 
-static void bundle_up(struct arena *a, const struct program *p, const unsigned char *by,
+static void channel_group_up(struct arena *a, const struct program *p, const unsigned char *by,
                       struct talks *t)
 {
     struct kind *kinds = ARENA_ARRAY(a, struct kind, (size_t)p->n_channels + 1);
     int32_t *at = ARENA_ARRAY(a, int32_t, (size_t)p->n_channels + 1);
     for (int32_t c = 0; c < p->n_channels; c++) {
-        t->bundle_of[c] = -1;
+        t->channel_group_of[c] = -1;
         if (by[c] != TRANSPORT_DEVICE) continue;
         struct kind k = kind_of(p, c, &at[c]);
         int32_t b = 0;
-        while (b < t->n_bundles && !alike(&kinds[b], &k)) b++;
-        if (b == t->n_bundles) kinds[new_bundle(a, p, t, &k)] = k;
-        t->bundle_of[c] = b;
-        add_channel(&t->bundle[b], at, c);
-        goes_over(p, &t->talk[t->bundle[b].talk], p->channels[c].link);
+        while (b < t->n_channel_groups && !alike(&kinds[b], &k)) b++;
+        if (b == t->n_channel_groups) kinds[new_channel_group(a, p, t, &k)] = k;
+        t->channel_group_of[c] = b;
+        add_channel(&t->channel_group[b], at, c);
+        goes_over(p, &t->talk[t->channel_group[b].talk], p->channels[c].link);
     }
-    for (int32_t b = 0; b < t->n_bundles; b++)
-        for (int32_t i = 0; i < t->bundle[b].n; i++) t->place[t->bundle[b].channel[i]] = i;
+    for (int32_t b = 0; b < t->n_channel_groups; b++)
+        for (int32_t i = 0; i < t->channel_group[b].n; i++) t->place[t->channel_group[b].channel[i]] = i;
 }
 
 /* ---- groups ----------------------------------------------------------------------------------- */
@@ -211,12 +211,12 @@ void device_talks(struct arena *a, const struct program *p, const unsigned char 
 {
     size_t most = (size_t)p->n_channels + (size_t)p->n_groups + 1;
     *out = (struct talks){.talk = ARENA_ARRAY(a, struct talk, most),
-                          .bundle = ARENA_ARRAY(a, struct bundle, (size_t)p->n_channels + 1),
-                          .bundle_of = ARENA_ARRAY(a, int32_t, (size_t)p->n_channels + 1),
+                          .channel_group = ARENA_ARRAY(a, struct channel_group, (size_t)p->n_channels + 1),
+                          .channel_group_of = ARENA_ARRAY(a, int32_t, (size_t)p->n_channels + 1),
                           .place = ARENA_ARRAY(a, int32_t, (size_t)p->n_channels + 1),
                           .talk_of = ARENA_ARRAY(a, int32_t, (size_t)p->n_groups + 1),
                           .rank_of = ARENA_ARRAY(a, int32_t *, (size_t)p->n_groups + 1)};
-    bundle_up(a, p, channel, out);
+    channel_group_up(a, p, channel, out);
     join_groups(a, p, group, out);
 }
 

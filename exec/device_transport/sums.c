@@ -82,7 +82,7 @@ static enum status open_group(struct device_transport *t, int32_t group, int32_t
     const struct group *g = &t->p->groups[group];
     struct group_end *e = &t->groups[group];
     *e = (struct group_end){.member = member,
-                            .clique = t->talks.talk_of[group],
+                            .communicator = t->talks.talk_of[group],
                             .rank = t->talks.rank_of[group] ? t->talks.rank_of[group][member] : 0,
                             .weight = t->o.weight ? t->o.weight[group] : 0,
                             .memory = t->o.memory[g->members[member].stage]};
@@ -177,7 +177,7 @@ static enum status reduce_calls(struct device_transport *t, int32_t group, struc
     for (int32_t i = 0; i < e->n_calls; i++) {
         char *at = call_at(t, &e->calls[i]);
         if (e->calls[i].elements)
-            TRY(t->comm->all_reduce(t->b, t->cliques[e->clique].handle, t->collective,
+            TRY(t->comm->all_reduce(t->b, t->communicators[e->communicator].handle, t->collective,
                                     silent ? t->zeros : at, at, e->calls[i].elements, type,
                                     e->weight, err));
     }
@@ -220,7 +220,7 @@ static enum status scatter_calls(struct device_transport *t, int32_t group, stru
     const struct group *g = &t->p->groups[group];
     for (int32_t i = 0; i < e->n_calls; i++)
         if (e->calls[i].elements)
-            TRY(t->comm->reduce_scatter(t->b, t->cliques[e->clique].handle, t->collective,
+            TRY(t->comm->reduce_scatter(t->b, t->communicators[e->communicator].handle, t->collective,
                                         call_at(t, &e->calls[i]), own_part(t, group, &e->calls[i]),
                                         e->calls[i].elements / g->n_members, g->dtype, e->weight,
                                         err));
@@ -233,7 +233,7 @@ static enum status gather_calls(struct device_transport *t, int32_t group, struc
     const struct group *g = &t->p->groups[group];
     for (int32_t i = 0; i < e->n_calls; i++)
         if (e->calls[i].elements)
-            TRY(t->comm->all_gather(t->b, t->cliques[e->clique].handle, t->collective,
+            TRY(t->comm->all_gather(t->b, t->communicators[e->communicator].handle, t->collective,
                                     own_part(t, group, &e->calls[i]), call_at(t, &e->calls[i]),
                                     e->calls[i].elements / g->n_members, g->dtype, err));
     return OK;
@@ -247,7 +247,7 @@ static char *own_at(const struct device_transport *t, int32_t group, int32_t k, 
 }
 
 /* The member's part of the sum into its segment, and added to its own slots where it has some. */
-static enum status take_part(struct device_transport *t, int32_t group, int32_t i,
+static enum status local_slice(struct device_transport *t, int32_t group, int32_t i,
                              struct error *err)
 {
     const struct sum_call *c = &t->groups[group].calls[i];
@@ -270,7 +270,7 @@ static enum status scatter(struct device_transport *t, int32_t group, struct err
 {
     TRY(pass_all(t, group, REGION_PACK, err));
     TRY(together(t, group, scatter_calls, err));
-    for (int32_t i = 0; i < t->groups[group].n_calls; i++) TRY(take_part(t, group, i, err));
+    for (int32_t i = 0; i < t->groups[group].n_calls; i++) TRY(local_slice(t, group, i, err));
     return OK;
 }
 
@@ -332,23 +332,23 @@ static enum status chain(struct device_transport *t, int32_t group, int64_t step
     const struct group_end *e = &t->groups[group];
     const struct group *g = &t->p->groups[group];
     const int32_t *rank = t->talks.rank_of[group];
-    void *clique = e->clique >= 0 ? t->cliques[e->clique].handle : NULL;
+    void *communicator = e->communicator >= 0 ? t->communicators[e->communicator].handle : NULL;
     char *sum = e->memory->staging;
     int32_t i = e->member, s = t->collective;
     bool last = i == g->n_members - 1;
     if (!g->elements) return OK;
     if (i > 0)
-        TRY(t->comm->receive(t->b, clique, s, sum, g->elements, g->dtype, rank[i - 1], err));
+        TRY(t->comm->receive(t->b, communicator, s, sum, g->elements, g->dtype, rank[i - 1], err));
     else
         TRY(device_zero(t, sum, g->elements, g->dtype, err));
     TRY(add_own(t, group, step, sum, err));
     if (!last) {
-        TRY(t->comm->send(t->b, clique, s, sum, g->elements, g->dtype, rank[i + 1], err));
-        TRY(t->comm->receive(t->b, clique, s, sum, g->elements, g->dtype, rank[i + 1], err));
+        TRY(t->comm->send(t->b, communicator, s, sum, g->elements, g->dtype, rank[i + 1], err));
+        TRY(t->comm->receive(t->b, communicator, s, sum, g->elements, g->dtype, rank[i + 1], err));
     }
     TRY(spread_out(t, group, sum, err));
     if (i == 0) return OK;
-    return t->comm->send(t->b, clique, s, sum, g->elements, g->dtype, rank[i - 1], err);
+    return t->comm->send(t->b, communicator, s, sum, g->elements, g->dtype, rank[i - 1], err);
 }
 
 enum status device_sum(struct device_transport *t, int32_t group, int64_t step, struct error *err)

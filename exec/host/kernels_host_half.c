@@ -53,7 +53,7 @@ static int64_t floats_of(const struct op_call *c)
 static bool reads_outputs(const struct op_call *c)
 {
     return c->attrs->accumulate || c->kind == OP_accumulate || c->kind == OP_paste ||
-           c->kind == OP_add_part;
+           c->kind == OP_add_to_slice;
 }
 
 /* One operand twice has one place. */

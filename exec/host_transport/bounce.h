@@ -84,7 +84,7 @@ struct bounce {
     int64_t landing_capacity, landing_first, landing_next;
     int32_t fetched; /* event: what the running collective needs is there */
     bool fetching;
-    struct span_list *spans; /* the mover's */
+    struct span_list *spans; /* the communication thread's */
     bounce_release *release;
     void *owner;
     enum status failed;

@@ -23,12 +23,12 @@
 /* ---- before and after -------------------------------------------------------------------------
  */
 
-static bool is_mine(const struct mover *m, int32_t stage)
+static bool is_mine(const struct comm_thread *m, int32_t stage)
 {
     return m->p->stages[stage].device == m->rank;
 }
 
-static void note_letters(struct mover *m, const struct program_stage *s)
+static void note_letters(struct comm_thread *m, const struct program_stage *s)
 {
     for (int32_t i = 0; i < s->n_procedures; i++)
         for (int32_t k = 0; k < s->procedures[i].n_instrs; k++) {
@@ -45,10 +45,10 @@ static void part_ended(void *owner, const struct collective_order *of, int32_t p
 static void group_ended(void *owner, const struct collective_order *of, int64_t end_ns);
 
 /* Instants are asked for at most one step after they were noted. */
-static void make_room(struct mover *m)
+static void make_room(struct comm_thread *m)
 {
-    m->channels = ARENA_ARRAY(m->a, struct mover_ended, (size_t)m->p->n_channels + 1);
-    m->groups = ARENA_ARRAY(m->a, struct mover_ended, (size_t)m->p->n_groups + 1);
+    m->channels = ARENA_ARRAY(m->a, struct comm_thread_ended, (size_t)m->p->n_channels + 1);
+    m->groups = ARENA_ARRAY(m->a, struct comm_thread_ended, (size_t)m->p->n_groups + 1);
     for (int32_t i = 0; i < m->p->n_channels; i++) {
         const struct channel *c = &m->p->channels[i];
         if (is_mine(m, c->from_stage) == is_mine(m, c->to_stage)) continue;
@@ -62,10 +62,10 @@ static void make_room(struct mover *m)
     }
 }
 
-void mover_init(struct mover *m, struct arena *a, const struct program *p, struct comm *c,
+void comm_thread_init(struct comm_thread *m, struct arena *a, const struct program *p, struct comm *c,
                 void *shared, bool keep_spans)
 {
-    *m = (struct mover){.a = a,
+    *m = (struct comm_thread){.a = a,
                         .order_arena = arena_new(),
                         .p = p,
                         .comm = c,
@@ -100,7 +100,7 @@ void mover_init(struct mover *m, struct arena *a, const struct program *p, struc
 
 static void release_event(void *owner, int32_t event)
 {
-    struct mover *m = owner;
+    struct comm_thread *m = owner;
     pthread_mutex_lock(&m->mutex);
     m->free_events = arena_grow(m->order_arena, m->free_events, m->n_free, &m->free_capacity,
                                 sizeof *m->free_events);
@@ -108,7 +108,7 @@ static void release_event(void *owner, int32_t event)
     pthread_mutex_unlock(&m->mutex);
 }
 
-enum status mover_take_event(struct mover *m, int32_t *out, struct error *err)
+enum status comm_thread_take_event(struct comm_thread *m, int32_t *out, struct error *err)
 {
     struct backend *x = m->bounce->backend;
     pthread_mutex_lock(&m->mutex);
@@ -118,7 +118,7 @@ enum status mover_take_event(struct mover *m, int32_t *out, struct error *err)
     return any ? OK : x->event_make(x, m->bounce->timed, out, err);
 }
 
-void mover_bounce(struct mover *m, struct bounce *b)
+void comm_thread_bounce(struct comm_thread *m, struct bounce *b)
 {
     m->bounce = m->collectives.bounce = b;
     m->threaded = true;
@@ -138,7 +138,7 @@ static void place_staging(const struct group *g, struct meeting_operands *o, cha
     o->incoming = o->outgoing + (s.outgoing * size + 63) / 64 * 64;
 }
 
-void mover_member(struct mover *m, struct collective_member member, char *staging)
+void comm_thread_member(struct comm_thread *m, struct collective_member member, char *staging)
 {
     struct collective_member *first = &m->collectives.members[member.group];
     member.incoming = staging;
@@ -151,7 +151,7 @@ void mover_member(struct mover *m, struct collective_member member, char *stagin
 /* ---- what has ended ---------------------------------------------------------------------------
  */
 
-static void note(struct mover *m, struct mover_ended *e, int64_t number, int64_t at_ns)
+static void note(struct comm_thread *m, struct comm_thread_ended *e, int64_t number, int64_t at_ns)
 {
     pthread_mutex_lock(&m->mutex);
     e->at_ns[number % e->capacity] = at_ns;
@@ -160,7 +160,7 @@ static void note(struct mover *m, struct mover_ended *e, int64_t number, int64_t
     pthread_mutex_unlock(&m->mutex);
 }
 
-static struct span message_span(struct mover *m, int32_t channel, int64_t number, int64_t start_ns,
+static struct span message_span(struct comm_thread *m, int32_t channel, int64_t number, int64_t start_ns,
                                 int64_t end_ns, int64_t bytes)
 {
     const struct channel *c = &m->p->channels[channel];
@@ -184,7 +184,7 @@ static struct span message_span(struct mover *m, int32_t channel, int64_t number
 static void message_ended(void *owner, int32_t wire, int64_t number, int64_t start_ns,
                           int64_t end_ns, int64_t bytes, int64_t at_ns)
 {
-    struct mover *m = owner;
+    struct comm_thread *m = owner;
     (void)at_ns;
     if (wire >= m->p->n_channels) {
         collective_message(&m->collectives, wire, end_ns);
@@ -201,7 +201,7 @@ static void message_ended(void *owner, int32_t wire, int64_t number, int64_t sta
 static void part_ended(void *owner, const struct collective_order *of, int32_t part,
                        int64_t begin_ns, int64_t end_ns, int64_t bytes)
 {
-    struct mover *m = owner;
+    struct comm_thread *m = owner;
     int32_t group = of->group;
     int32_t member = m->collectives.members[group].member;
     const struct meeting *meeting = m->p->groups[group].meeting;
@@ -224,14 +224,14 @@ static void part_ended(void *owner, const struct collective_order *of, int32_t p
 
 static void group_ended(void *owner, const struct collective_order *of, int64_t end_ns)
 {
-    struct mover *m = owner;
+    struct comm_thread *m = owner;
     note(m, &m->groups[of->group], of->number, end_ns);
 }
 
 /* ---- the thread -------------------------------------------------------------------------------
  */
 
-static void carry_out(struct mover *m, const struct mover_order *o)
+static void carry_out(struct comm_thread *m, const struct comm_thread_order *o)
 {
     switch (o->kind) {
     case ORDER_HAND:
@@ -254,11 +254,11 @@ static void carry_out(struct mover *m, const struct mover_order *o)
     }
 }
 
-static bool take_orders(struct mover *m)
+static bool take_orders(struct comm_thread *m)
 {
     bool any = false;
     for (;;) {
-        struct mover_order o;
+        struct comm_thread_order o;
         pthread_mutex_lock(&m->mutex);
         bool more = m->first < m->n_orders;
         if (more) o = m->orders[m->first++];
@@ -271,7 +271,7 @@ static bool take_orders(struct mover *m)
 }
 
 /* Parks while the compute thread wants the message library for itself. True: stop. */
-static bool obey(struct mover *m)
+static bool obey(struct comm_thread *m)
 {
     pthread_mutex_lock(&m->mutex);
     if (m->abort_code) comm_abort(m->comm, m->abort_code);
@@ -291,7 +291,7 @@ static bool obey(struct mover *m)
 }
 
 /* Bytes that need both ends to look while they move: the other end is told to. */
-static void nudge(struct mover *m)
+static void nudge(struct comm_thread *m)
 {
     for (int32_t i = 0; i < m->wires.n_mine; i++) {
         const struct wire *x = &m->wires.wire[m->wires.mine[i]];
@@ -299,7 +299,7 @@ static void nudge(struct mover *m)
     }
 }
 
-static void sleep_a_while(struct mover *m, uint32_t seen, int64_t *pause_ns)
+static void sleep_a_while(struct comm_thread *m, uint32_t seen, int64_t *pause_ns)
 {
     int64_t now = clock_wall_ns(), next = wires_next_ns(&m->wires), most = POLL_IDLE_NS;
     if (!comm_has_bells(m->comm)) {
@@ -315,14 +315,14 @@ static void sleep_a_while(struct mover *m, uint32_t seen, int64_t *pause_ns)
     comm_sleep(m->comm, seen, until);
 }
 
-static enum status move_on(struct mover *m, bool *progress, struct error *err)
+static enum status move_on(struct comm_thread *m, bool *progress, struct error *err)
 {
     if (m->bounce) TRY(bounce_progress(m->bounce, progress, err));
     return wires_progress(&m->wires, progress, err);
 }
 
 /* A rank that is alone ends as any other function does. */
-static void fail(struct mover *m, const struct error *e)
+static void fail(struct comm_thread *m, const struct error *e)
 {
     if (comm_size(m->comm) > 1) {
         struct error own;
@@ -338,9 +338,9 @@ static void fail(struct mover *m, const struct error *e)
     pthread_mutex_unlock(&m->mutex);
 }
 
-static void *mover_main(void *argument)
+static void *comm_thread_main(void *argument)
 {
-    struct mover *m = argument;
+    struct comm_thread *m = argument;
     struct error e = {.code = OK};
     clock_sleep_sharply();
     if (m->emulated) m->real_time = clock_real_time(true, PRIORITY);
@@ -367,10 +367,10 @@ static void *mover_main(void *argument)
     return NULL;
 }
 
-enum status mover_start(struct mover *m, struct error *err)
+enum status comm_thread_start(struct comm_thread *m, struct error *err)
 {
     if (!m->threaded) return OK;
-    int failed = pthread_create(&m->thread, NULL, mover_main, m);
+    int failed = pthread_create(&m->thread, NULL, comm_thread_main, m);
     if (failed)
         return error_set(err, ERR_RESOURCE, "cannot start the communication thread: %s",
                          strerror(failed));
@@ -379,19 +379,19 @@ enum status mover_start(struct mover *m, struct error *err)
 }
 
 /* What was ordered has been done, or a peer is gone that should have taken it. */
-static void end_in_time(struct mover *m)
+static void end_in_time(struct comm_thread *m)
 {
     int64_t deadline_ns = clock_wall_ns() + m->timeout_ns;
     char who[160];
-    if (mover_wait_stopped(m, deadline_ns)) return;
+    if (comm_thread_wait_stopped(m, deadline_ns)) return;
     if (comm_lost(m->comm, m->timeout_ns / 2, who, sizeof who) < 0)
         snprintf(who, sizeof who, "a peer is gone");
     log_error("rank %" PRId32 " (%s): its last messages do not leave for %.1f s: %s", m->rank,
               program_device_told(m->p, m->rank).text, (double)m->timeout_ns / 1e9, who);
-    mover_abort(m, ERR_RANK);
+    comm_thread_abort(m, ERR_RANK);
 }
 
-void mover_stop(struct mover *m)
+void comm_thread_stop(struct comm_thread *m)
 {
     if (m->threaded && m->started) {
         pthread_mutex_lock(&m->mutex);
@@ -407,14 +407,14 @@ void mover_stop(struct mover *m)
     m->order_arena = NULL;
 }
 
-void mover_give_up(struct mover *m)
+void comm_thread_give_up(struct comm_thread *m)
 {
     pthread_mutex_lock(&m->mutex);
     m->given_up = true;
     pthread_mutex_unlock(&m->mutex);
 }
 
-void mover_abort(struct mover *m, int code)
+void comm_thread_abort(struct comm_thread *m, int code)
 {
     if (m->threaded) {
         pthread_mutex_lock(&m->mutex);
@@ -426,7 +426,7 @@ void mover_abort(struct mover *m, int code)
     _exit(code);
 }
 
-void mover_order(struct mover *m, struct mover_order order)
+void comm_thread_order(struct comm_thread *m, struct comm_thread_order order)
 {
     if (!m->threaded) {
         carry_out(m, &order);

@@ -2,10 +2,10 @@
  * compute thread.
  *
  * The compute thread gives orders (hand over, post, reduce) and waits for what has come of them;
- * the mover owns the wires, the collectives and every call of the message library between
- * mover_start and mover_stop. It sleeps on its doorbell; orders and other ranks of the host ring
+ * the communication thread owns the wires, the collectives and every call of the message library between
+ * comm_thread_start and comm_thread_stop. It sleeps on its doorbell; orders and other ranks of the host ring
  * it. Without a bell (several hosts) it looks every 50 µs while something is under way. States:
- * RUNNING → (mover_pause, when all of this rank's messages have left) PARKED → RUNNING → STOPPED.
+ * RUNNING → (comm_thread_pause, when all of this rank's messages have left) PARKED → RUNNING → STOPPED.
  * With one device there is no thread, but where its memory is apart: orders are carried out at once by whoever gives
  * them. A lane apart hands its orders over while its device is still on the way to them; `after` is the event to wait for.
  */
@@ -23,9 +23,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum mover_order_kind { ORDER_HAND, ORDER_POST, ORDER_REDUCE };
-struct mover_order {
-    enum mover_order_kind kind;
+enum comm_thread_order_kind { ORDER_HAND, ORDER_POST, ORDER_REDUCE };
+struct comm_thread_order {
+    enum comm_thread_order_kind kind;
     int32_t index;  /* channel or group */
     int64_t number; /* REDUCE: launches of the group before */
     int64_t step;   /* REDUCE: of this run */
@@ -34,18 +34,18 @@ struct mover_order {
     char letter;
     void *data;
     int64_t bytes, at_ns;
-    /* a lane apart: event + 1 of the compute stream behind which it holds, from mover_take_event; 0: at once */
+    /* a lane apart: event + 1 of the compute stream behind which it holds, from comm_thread_take_event; 0: at once */
     int32_t after;
 };
 
-struct mover_ended { /* messages of a channel at this end, or a group's steps */
+struct comm_thread_ended { /* messages of a channel at this end, or a group's steps */
     int64_t count;   /* numbers 0 … count-1 have ended */
     int64_t *at_ns;  /* (capacity) of number n at n mod capacity */
     int64_t capacity;
 };
 
-struct mover {
-    struct arena *a;           /* the mover's */
+struct comm_thread {
+    struct arena *a;           /* the communication thread's */
     struct arena *order_arena; /* orders; under the mutex */
     const struct program *p;
     struct comm *comm;
@@ -60,9 +60,9 @@ struct mover {
     pthread_t thread;
     pthread_mutex_t mutex; /* all below */
     pthread_cond_t changed;
-    struct mover_order *orders;
+    struct comm_thread_order *orders;
     size_t first, n_orders, capacity; /* [first, n_orders) to do */
-    struct mover_ended *channels, *groups;
+    struct comm_thread_ended *channels, *groups;
     int32_t *free_events; /* (n_free) of free_capacity */
     size_t n_free, free_capacity;
     enum status failed; /* with one rank: why the thread ended */
@@ -75,34 +75,34 @@ struct mover {
 };
 
 /* Everything but the thread. shared: memory of wires_shared_bytes, NULL where real. a: lives as
- * long as the mover. */
-void mover_init(struct mover *m, struct arena *a, const struct program *p, struct comm *c,
+ * long as the communication thread. */
+void comm_thread_init(struct comm_thread *m, struct arena *a, const struct program *p, struct comm *c,
                 void *shared, bool keep_spans);
 /* Before the start: this lane's memory is apart, b carries what moves. The thread runs even where the rank is alone. */
-void mover_bounce(struct mover *m, struct bounce *b);
+void comm_thread_bounce(struct comm_thread *m, struct bounce *b);
 /* An event of the device that nobody waits for. */
-MUST_CHECK enum status mover_take_event(struct mover *m, int32_t *out, struct error *err);
+MUST_CHECK enum status comm_thread_take_event(struct comm_thread *m, int32_t *out, struct error *err);
 /* This rank's part in a group, before the start; once for each of its members. */
-void mover_member(struct mover *m, struct collective_member member, char *staging);
-MUST_CHECK enum status mover_start(struct mover *m, struct error *err);
+void comm_thread_member(struct comm_thread *m, struct collective_member member, char *staging);
+MUST_CHECK enum status comm_thread_start(struct comm_thread *m, struct error *err);
 /* Joins, when what was ordered has been done; where a silent peer keeps that from ending, all ranks are ended instead. */
-void mover_stop(struct mover *m);
+void comm_thread_stop(struct comm_thread *m);
 /* Until the thread has ended; false where it has not by then. */
-bool mover_wait_stopped(struct mover *m, int64_t deadline_ns);
-void mover_give_up(struct mover *m); /* the next stop leaves undone what is not done */
+bool comm_thread_wait_stopped(struct comm_thread *m, int64_t deadline_ns);
+void comm_thread_give_up(struct comm_thread *m); /* the next stop leaves undone what is not done */
 /* Ends all ranks with this exit code, from the compute thread. */
-__attribute__((noreturn)) void mover_abort(struct mover *m, int code);
+__attribute__((noreturn)) void comm_thread_abort(struct comm_thread *m, int code);
 
-void mover_order(struct mover *m, struct mover_order order);
+void comm_thread_order(struct comm_thread *m, struct comm_thread_order order);
 /* Until message `number` of a channel has ended at this end (arrived, left), or step `number` of a
  * group; *at_ns when. Out of patience: ERR_RANK that names channel or group and peer. */
-MUST_CHECK enum status mover_wait_channel(struct mover *m, int32_t channel, int64_t number,
+MUST_CHECK enum status comm_thread_wait_channel(struct comm_thread *m, int32_t channel, int64_t number,
                                           int64_t *at_ns, struct error *err);
-MUST_CHECK enum status mover_wait_group(struct mover *m, int32_t group, int64_t number,
+MUST_CHECK enum status comm_thread_wait_group(struct comm_thread *m, int32_t group, int64_t number,
                                         int64_t *at_ns, struct error *err);
 /* Afterwards the message library belongs to the caller. */
-MUST_CHECK enum status mover_pause(struct mover *m, struct error *err);
-void mover_resume(struct mover *m,
+MUST_CHECK enum status comm_thread_pause(struct comm_thread *m, struct error *err);
+void comm_thread_resume(struct comm_thread *m,
                   int64_t zero_ns); /* the run's clock may have been set back by the pause */
 
 #endif

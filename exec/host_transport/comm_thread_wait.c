@@ -10,7 +10,7 @@
 #define LIFE_NS INT64_C(100000000) /* so often a rank that waits says that it is there */
 
 /* false: nothing happened for the whole timeout. The mutex is held. */
-static bool wait_changed(struct mover *m, int64_t deadline_ns)
+static bool wait_changed(struct comm_thread *m, int64_t deadline_ns)
 {
     int64_t until_ns = clock_wall_ns() + LIFE_NS;
     if (until_ns > deadline_ns) until_ns = deadline_ns;
@@ -21,7 +21,7 @@ static bool wait_changed(struct mover *m, int64_t deadline_ns)
            clock_wall_ns() < deadline_ns;
 }
 
-static bool wait_ended(struct mover *m, struct mover_ended *e, int64_t number, int64_t *at_ns)
+static bool wait_ended(struct comm_thread *m, struct comm_thread_ended *e, int64_t number, int64_t *at_ns)
 {
     int64_t deadline_ns = clock_wall_ns() + m->timeout_ns;
     pthread_mutex_lock(&m->mutex);
@@ -34,7 +34,7 @@ static bool wait_ended(struct mover *m, struct mover_ended *e, int64_t number, i
 }
 
 /* Why the thread ended, if it did. */
-static enum status failure(struct mover *m, struct error *err)
+static enum status failure(struct comm_thread *m, struct error *err)
 {
     pthread_mutex_lock(&m->mutex);
     enum status status = m->failed;
@@ -44,7 +44,7 @@ static enum status failure(struct mover *m, struct error *err)
 }
 
 /* Whom it waited for may wait itself. */
-static enum status silent(struct mover *m, int32_t peer, const char *what, struct error *err)
+static enum status silent(struct comm_thread *m, int32_t peer, const char *what, struct error *err)
 {
     char who[160];
     TRY(failure(m, err));
@@ -55,7 +55,7 @@ static enum status silent(struct mover *m, int32_t peer, const char *what, struc
                      lost >= 0 ? ": " : "", who);
 }
 
-enum status mover_wait_channel(struct mover *m, int32_t channel, int64_t number, int64_t *at_ns,
+enum status comm_thread_wait_channel(struct comm_thread *m, int32_t channel, int64_t number, int64_t *at_ns,
                                struct error *err)
 {
     if (wait_ended(m, &m->channels[channel], number, at_ns)) return OK;
@@ -64,7 +64,7 @@ enum status mover_wait_channel(struct mover *m, int32_t channel, int64_t number,
     return silent(m, wires_peer(&m->wires, channel), what, err);
 }
 
-enum status mover_wait_group(struct mover *m, int32_t group, int64_t number, int64_t *at_ns,
+enum status comm_thread_wait_group(struct comm_thread *m, int32_t group, int64_t number, int64_t *at_ns,
                              struct error *err)
 {
     if (wait_ended(m, &m->groups[group], number, at_ns)) return OK;
@@ -76,7 +76,7 @@ enum status mover_wait_group(struct mover *m, int32_t group, int64_t number, int
     return silent(m, peer < 0 ? m->rank : peer, what, err);
 }
 
-bool mover_wait_stopped(struct mover *m, int64_t deadline_ns)
+bool comm_thread_wait_stopped(struct comm_thread *m, int64_t deadline_ns)
 {
     pthread_mutex_lock(&m->mutex);
     while (!m->stopped && wait_changed(m, deadline_ns)) {
@@ -86,7 +86,7 @@ bool mover_wait_stopped(struct mover *m, int64_t deadline_ns)
     return stopped;
 }
 
-enum status mover_pause(struct mover *m, struct error *err)
+enum status comm_thread_pause(struct comm_thread *m, struct error *err)
 {
     if (!m->threaded) return OK;
     int64_t deadline_ns = clock_wall_ns() + m->timeout_ns;
@@ -103,7 +103,7 @@ enum status mover_pause(struct mover *m, struct error *err)
                      m->rank, (double)m->timeout_ns / 1e9);
 }
 
-void mover_resume(struct mover *m, int64_t zero_ns)
+void comm_thread_resume(struct comm_thread *m, int64_t zero_ns)
 {
     m->wires.zero_ns = zero_ns;
     if (!m->threaded) return;

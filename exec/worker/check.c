@@ -170,7 +170,7 @@ static enum status check_inputs(const struct worker *w, const struct program_sta
                                 struct error *err)
 {
     for (int32_t i = 0; w->o->data && i < s->n_slots; i++)
-        if (s->slots[i].input >= 0 && !input_is_of_pictures(s->slots[i].input) &&
+        if (s->slots[i].input >= 0 && !input_is_of_images(s->slots[i].input) &&
             input_length(&s->slots[i]) != w->p->sequence_length)
             return error_set(err, ERR_INPUT, "input %s is not of the program's sequence length",
                              s->slots[i].name);

@@ -112,7 +112,7 @@ struct worker {
     struct chunk *chunks; /* (n_chunks) */
     struct comm *comm;
     struct backend backend;
-    bool backend_open, mover_made;
+    bool backend_open, comm_thread_made;
     bool apart;                           /* the backend's memory is its own */
     unsigned char *channel_by, *group_by; /* enum transport, alike on all ranks */
     struct device_transport *transport;   /* NULL: nothing goes by devices alone */
@@ -124,7 +124,7 @@ struct worker {
     struct local_sum *sums;   /* (n_groups) */
     struct link_clock *cards; /* (n_devices) shared; emulated */
     struct data data;
-    struct mover mover;
+    struct comm_thread comm_thread;
     struct device_clock clock;
     struct span_list spans;
     struct worker_activity activity;
@@ -140,7 +140,7 @@ struct worker {
     double *losses;               /* (steps, microbatches of the whole step) */
     int64_t *step_end_ns;         /* (steps) */
     int64_t cpu_start_ns, cpu_ns; /* of the compute thread while stepping */
-    int64_t longest_bytes;        /* of an input's sequence or picture */
+    int64_t longest_bytes;        /* of an input's sequence or image */
     void *row;                    /* (longest_bytes) */
     int64_t bad_step;             /* of this run: the first whose loss here is not finite, -1 */
     bool told_of_bad_loss;
@@ -233,7 +233,7 @@ int64_t worker_first_sequence(const struct worker *w, const struct program_stage
 MUST_CHECK enum status worker_load(struct worker *w, const struct chunk *k, int32_t microbatch,
                                    int64_t seq, struct error *err);
 
-/* worker_save.c: all ranks together; the mover parked or not running. */
+/* worker_save.c: all ranks together; the communication thread parked or not running. */
 MUST_CHECK enum status worker_resume(struct worker *w, struct error *err);
 /* The folder of --save: before what is resumed is looked for, and once it is known from where the run goes on. ERR_RESOURCE: a rank
  * cannot write into it. */

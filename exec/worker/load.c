@@ -61,18 +61,18 @@ static enum status load_part(struct worker *w, const struct slot *s, char *to,
 {
     struct arena *a = arena_new();
     struct region r = part_region(a, &s->shape, s->part);
-    bool pictures = input_is_of_pictures(s->input);
-    int64_t rows = pictures ? r.shape.dim[0] : shape_rows(&r.shape);
+    bool images = input_is_of_images(s->input);
+    int64_t rows = images ? r.shape.dim[0] : shape_rows(&r.shape);
     struct loading x = {w, s,  w->data, worker_first_sequence(w, k->stage, microbatch),
                         0, to, OK,      err};
     x.length = rows ? shape_elements(&r.shape) / rows : 0;
-    if (!pictures) x.data.sequence_length = shape_last(&r.shape);
+    if (!images) x.data.sequence_length = shape_last(&r.shape);
     region_walk(&r, load_run, &x);
     arena_free(a);
     return x.status;
 }
 
-/* One input of a microbatch: rows of ids, or pictures. Only synthetic data comes in other lengths than
+/* One input of a microbatch: rows of ids, or images. Only synthetic data comes in other lengths than
  * the program's (benches). */
 static enum status load_slot(struct worker *w, int32_t slot, char *to, const struct chunk *k,
                              int32_t microbatch, struct error *err)
@@ -80,10 +80,10 @@ static enum status load_slot(struct worker *w, int32_t slot, char *to, const str
     const struct slot *s = &k->stage->slots[slot];
     struct data d = w->data;
     if (s->part) return load_part(w, s, to, k, microbatch, err);
-    bool pictures = input_is_of_pictures(s->input);
-    int64_t rows = pictures ? s->shape.dim[0] : shape_rows(&s->shape),
+    bool images = input_is_of_images(s->input);
+    int64_t rows = images ? s->shape.dim[0] : shape_rows(&s->shape),
             first = worker_first_sequence(w, k->stage, microbatch);
-    if (!pictures) d.sequence_length = shape_last(&s->shape);
+    if (!images) d.sequence_length = shape_last(&s->shape);
     int64_t bytes = rows ? s->bytes / rows : 0;
     if (bytes > w->longest_bytes) BUG("slot %s is longer than was looked for", s->name);
     for (int64_t row = 0; row < rows; row++) {

@@ -37,7 +37,7 @@ static void pair_up(struct pairing *v, const struct collective_member *y,
 
 void worker_local_prepare(struct worker *w, int32_t group)
 {
-    const struct collective_member *first = &w->mover.collectives.members[group];
+    const struct collective_member *first = &w->comm_thread.collectives.members[group];
     struct pairing v = {&w->sums[group], w->run, 0,
                         dtype_bytes(dtype_master(w->p->groups[group].dtype))};
     for (const struct collective_member *m = first->also; m; m = m->also)

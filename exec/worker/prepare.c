@@ -129,7 +129,7 @@ static enum status prepare_meeting(struct worker *w, const struct chunk *k, int3
         o->from[i] = meeting_from(w->run, m, member, i);
         o->into[i] = meeting_into(w->run, m, i, member);
     }
-    mover_member(&w->mover,
+    comm_thread_member(&w->comm_thread,
                  (struct collective_member){.group = group, .member = member, .meeting = o},
                  w->apart ? w->staging : k->memory.staging);
     return OK;
@@ -223,7 +223,7 @@ static enum status prepare_group(struct worker *w, const struct chunk *k, int32_
     add_pieces(w, k, g, m, mirror.segments, &x);
     if (m->own) add_own(w, k, m, mirror.own, &x);
     if (m->apart >= 0) add_apart(w, k, m, mirror.ring, &x);
-    mover_member(&w->mover, x, w->apart ? w->staging : k->memory.staging);
+    comm_thread_member(&w->comm_thread, x, w->apart ? w->staging : k->memory.staging);
     return OK;
 }
 
@@ -256,7 +256,7 @@ enum status worker_prepare(struct worker *w, struct error *err)
     for (int32_t g = 0; g < w->p->n_groups; g++) {
         for (int32_t i = 0; i < w->p->groups[g].n_members; i++) TRY(prepare_member(w, g, i, err));
         if (w->apart && w->group_by[g] == TRANSPORT_LOCAL &&
-            w->mover.collectives.members[g].member >= 0)
+            w->comm_thread.collectives.members[g].member >= 0)
             worker_local_prepare(w, g);
     }
     return OK;

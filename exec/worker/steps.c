@@ -42,13 +42,13 @@ static enum status need_local(const struct worker *w, int32_t channel, int64_t s
                      w->p->devices[w->rank].name, seq, channel);
 }
 
-static enum status order_message(struct worker *w, enum mover_order_kind kind, int32_t channel,
+static enum status order_message(struct worker *w, enum comm_thread_order_kind kind, int32_t channel,
                                  int64_t number, int64_t at_ns, int32_t after, struct error *err)
 {
     if (w->channel_by[channel] == TRANSPORT_DEVICE)
         return kind == ORDER_HAND ? device_transport_send(w->transport, channel, number, err)
                                   : device_transport_post(w->transport, channel, number, err);
-    mover_order(&w->mover, (struct mover_order){.kind = kind,
+    comm_thread_order(&w->comm_thread, (struct comm_thread_order){.kind = kind,
                                                 .index = channel,
                                                 .number = number,
                                                 .data = place_at(&w->ends[channel].place, number),
@@ -64,7 +64,7 @@ static enum status mark(struct worker *w, bool wanted, int32_t *after, struct er
     int32_t event;
     *after = 0;
     if (!w->apart || !wanted) return OK;
-    TRY(mover_take_event(&w->mover, &event, err));
+    TRY(comm_thread_take_event(&w->comm_thread, &event, err));
     *after = event + 1;
     return w->backend.event_record(&w->backend, event, STREAM_COMPUTE, err);
 }
@@ -97,7 +97,7 @@ static enum status note_end(struct worker *w, int32_t channel, int64_t seq, stru
 }
 
 /* Those whose turn it is, from number `next` of the window on. */
-static enum status order_kept(struct worker *w, enum mover_order_kind kind, int32_t channel,
+static enum status order_kept(struct worker *w, enum comm_thread_order_kind kind, int32_t channel,
                               int64_t number, struct error *err)
 {
     struct channel_end *e = &w->ends[channel];
@@ -144,7 +144,7 @@ static enum status wait_for_host(struct worker *w, int32_t channel, int64_t seq,
     int64_t at_ns = 0;
     TRY(ahead_settle(w, err));
     device_clock_wait(&w->clock);
-    TRY(mover_wait_channel(&w->mover, channel, seq, &at_ns, err));
+    TRY(comm_thread_wait_channel(&w->comm_thread, channel, seq, &at_ns, err));
     device_clock_waited(&w->clock, at_ns);
     return OK;
 }
@@ -270,7 +270,7 @@ static enum status take_reduce(struct worker *w, int32_t group, char letter, int
                                        err);
     }
     TRY(mark(w, true, &after, err));
-    mover_order(&w->mover, (struct mover_order){.kind = ORDER_REDUCE,
+    comm_thread_order(&w->comm_thread, (struct comm_thread_order){.kind = ORDER_REDUCE,
                                                 .index = group,
                                                 .number = number,
                                                 .step = w->step,
@@ -295,7 +295,7 @@ static enum status take_await(struct worker *w, int32_t group, struct error *err
     }
     TRY(ahead_settle(w, err));
     device_clock_wait(&w->clock);
-    TRY(mover_wait_group(&w->mover, group, last, &end_ns, err));
+    TRY(comm_thread_wait_group(&w->comm_thread, group, last, &end_ns, err));
     device_clock_waited(&w->clock, end_ns);
     return w->apart ? ahead_wait(w, bounce_given(&w->bounce, group), err) : OK;
 }

@@ -39,7 +39,7 @@ static enum status open_data(struct worker *w, struct error *err)
 {
     const struct program *p = w->p;
     if (p->pixels)
-        return data_open_pictures(w->o->data, p->seed, p->pixels, p->vocabulary, &w->data, err);
+        return data_open_images(w->o->data, p->seed, p->pixels, p->vocabulary, &w->data, err);
     return data_open(w->o->data, p->seed, p->sequence_length, p->vocabulary, &w->data, err);
 }
 
@@ -138,18 +138,18 @@ static enum status open_shared(struct worker *w, struct error *err)
         TRY(comm_share(w->comm, bytes + cards, &shared, err));
         TRY(share_cards(w, (char *)shared + bytes, err));
     }
-    mover_init(&w->mover, w->moving, w->p, w->comm, shared, w->o->keep_trace);
-    w->mover_made = true;
-    if (w->apart) mover_bounce(&w->mover, &w->bounce);
+    comm_thread_init(&w->comm_thread, w->moving, w->p, w->comm, shared, w->o->keep_trace);
+    w->comm_thread_made = true;
+    if (w->apart) comm_thread_bounce(&w->comm_thread, &w->bounce);
     TRY(comm_agree(w->comm, worker_prepare(w, err), err));
     return worker_open_transport(w, err);
 }
 
-/* What is loaded at once: a sequence, or a picture, whole even where the device has a part of it. */
+/* What is loaded at once: a sequence, or an image, whole even where the device has a part of it. */
 static int64_t row_bytes(const struct slot *s)
 {
     struct shape whole = part_whole(&s->shape, s->part);
-    int64_t rows = input_is_of_pictures(s->input) ? whole.dim[0] : shape_rows(&whole);
+    int64_t rows = input_is_of_images(s->input) ? whole.dim[0] : shape_rows(&whole);
     return rows ? shape_elements(&whole) * dtype_bytes(s->dtype) / rows : 0;
 }
 
@@ -240,13 +240,13 @@ static void take_priority(struct worker *w, bool wanted)
 static enum status save_between(struct worker *w, int64_t offset_ns, struct error *err)
 {
     if (w->apart) TRY(ahead_drain(w, err));
-    TRY(mover_pause(&w->mover, err));
+    TRY(comm_thread_pause(&w->comm_thread, err));
     take_priority(w, false);
     int64_t now_ns = comm_max(w->comm, device_clock_now(&w->clock));
     enum status status = worker_save(w, w->first_step + w->step + 1, err);
     w->agreed = status != OK;
     w->clock.zero_ns = agree_on_zero(w, offset_ns, now_ns);
-    mover_resume(&w->mover, w->clock.zero_ns);
+    comm_thread_resume(&w->comm_thread, w->clock.zero_ns);
     take_priority(w, true);
     device_clock_waited(&w->clock, 0);
     clock_sleep_until(w->clock.zero_ns + now_ns);
@@ -268,8 +268,8 @@ static enum status run_steps(struct worker *w, int64_t offset_ns, struct error *
 static enum status train(struct worker *w, struct error *err)
 {
     int64_t offset_ns = comm_clock_offset(w->comm), zero_ns = agree_on_zero(w, offset_ns, 0);
-    w->mover.wires.zero_ns = zero_ns;
-    TRY(mover_start(&w->mover, err));
+    w->comm_thread.wires.zero_ns = zero_ns;
+    TRY(comm_thread_start(&w->comm_thread, err));
     clock_sleep_sharply();
     take_priority(w, true);
     TRY(worker_post_first(w, err));
@@ -289,8 +289,8 @@ static void report(struct worker *w, struct run_result *out)
 {
     const struct program *p = w->p;
     double blas_s = w->backend.blas_seconds ? w->backend.blas_seconds(&w->backend) : -1;
-    bool granted = w->real_time && (!w->mover.threaded || w->mover.real_time);
-    const struct span_list lists[] = {w->spans, w->mover.spans, w->activity.spans};
+    bool granted = w->real_time && (!w->comm_thread.threaded || w->comm_thread.real_time);
+    const struct span_list lists[] = {w->spans, w->comm_thread.spans, w->activity.spans};
     *out = (struct run_result){.first_step = w->first_step, .steps = w->o->steps};
     out->real_time = p->emulated && !comm_max(w->comm, !granted);
     out->blas_share = w->cpu_ns > 0 && blas_s >= 0 ? blas_s * 1e9 / (double)w->cpu_ns : -1;
@@ -334,14 +334,14 @@ static enum status fail_alone(struct worker *w, enum status status, struct error
 {
     struct error own = *err;
     if (comm_size(w->comm) == 1) {
-        mover_give_up(&w->mover);
+        comm_thread_give_up(&w->comm_thread);
         return status;
     }
     if (!w->agreed)
         error_set(&own, status, "rank %" PRId32 " (%s): %s", w->rank,
                   program_device_told(w->p, w->rank).text, err->text);
     launch_report_alone(&own);
-    mover_abort(&w->mover, (int)status);
+    comm_thread_abort(&w->comm_thread, (int)status);
 }
 
 static enum status run(struct worker *w, struct run_result *out, struct error *err)
@@ -350,8 +350,8 @@ static enum status run(struct worker *w, struct run_result *out, struct error *e
     enum status status = train(w, err);
     if (status != OK) status = fail_alone(w, status, err);
     log_progress_end();
-    mover_stop(&w->mover);
-    w->mover_made = false;
+    comm_thread_stop(&w->comm_thread);
+    w->comm_thread_made = false;
     comm_phase(w->comm, "at the end of the run");
     if (status == OK) status = comm_agree(w->comm, worker_activity_collect(w, err), err);
     if (status == OK) status = worker_scale_agreed(w, err);
@@ -373,7 +373,7 @@ enum status worker_run(struct arena *a, const struct program *p, const struct ru
                        .bad_step = -1,
                        .store = {.lock = -1}};
     enum status status = run(&w, out, err ? err : &own);
-    if (w.mover_made) mover_stop(&w.mover);
+    if (w.comm_thread_made) comm_thread_stop(&w.comm_thread);
     checkpoint_leave(&w.store);
     if (status != OK && w.transport) device_transport_give_up(w.transport);
     comm_close(w.comm); /* first: receives that nobody waits for any more still point into memory */

@@ -65,7 +65,7 @@ static void mean(struct meanings *m, const char *match, int32_t tensor, enum op_
 static enum op_kind step_kind(const struct on_axis *from, const struct on_axis *to)
 {
     bool split = to->how == PLACED_SPLIT;
-    if (from->how == PLACED_WHOLE) return OP_take_part;
+    if (from->how == PLACED_WHOLE) return OP_local_slice;
     if (from->how == PLACED_PARTIAL) return split ? OP_group_reduce_scatter : OP_group_all_reduce;
     return split ? OP_group_all_to_all : OP_group_all_gather;
 }

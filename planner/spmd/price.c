@@ -427,7 +427,7 @@ static void keep_price(struct spmd_price *y, const struct priced *p)
 static enum status priced_step(struct spmd_price *y, struct priced *p, struct error *err)
 {
     int32_t n = places_along(y, p->axis);
-    if (n < 2 || p->kind == OP_take_part || p->kind == OP_KIND_COUNT) return OK;
+    if (n < 2 || p->kind == OP_local_slice || p->kind == OP_KIND_COUNT) return OK;
     if (n > 256)
         return error_set(err, ERR_INPUT, "%d devices share a stage; at most 256 along one axis", n);
     int32_t id = y->table[bucket_of(y, p)] - 1;

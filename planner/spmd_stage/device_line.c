@@ -34,24 +34,24 @@ static const struct device_type *type_of(const struct groups *g, int32_t device)
     return &g->cluster->types[g->cluster->devices[device].type];
 }
 
-/* What tensors may take of a device that is in so many cliques. */
-static int64_t room_of(const struct groups *g, int32_t device, int32_t cliques)
+/* What tensors may take of a device that is in so many communicators. */
+static int64_t room_of(const struct groups *g, int32_t device, int32_t communicators)
 {
     const struct device_type *t = type_of(g, device);
-    int64_t room = t->memory_bytes - join_reserve(t, cliques, g->cluster->emulated);
+    int64_t room = t->memory_bytes - join_reserve(t, communicators, g->cluster->emulated);
     return room > 0 ? room : 0;
 }
 
 /* How far the memory of a group reaches in one of its modes. */
 static const int32_t *reach_of(struct groups *g, struct crowd *x, int32_t mode, int32_t in_flight,
-                               int32_t cliques)
+                               int32_t communicators)
 {
     for (const struct reach *r = x->reach[mode]; r; r = r->next)
-        if (r->in_flight == in_flight && r->cliques == cliques) return r->far;
+        if (r->in_flight == in_flight && r->communicators == communicators) return r->far;
     int64_t *room = ARENA_ARRAY(g->arena, int64_t, (size_t)x->n);
-    for (int32_t k = 0; k < x->n; k++) room[k] = room_of(g, x->device[k], cliques);
+    for (int32_t k = 0; k < x->n; k++) room[k] = room_of(g, x->device[k], communicators);
     const int32_t *far = join_far(g->arena, x->layers[mode], g->s->n_layers, x->n, room, in_flight);
-    struct reach r = {in_flight, cliques, far, x->reach[mode]};
+    struct reach r = {in_flight, communicators, far, x->reach[mode]};
     x->reach[mode] = arena_copy(g->arena, &r, sizeof r);
     return far;
 }
@@ -92,9 +92,9 @@ static void add_alone(struct groups *g, struct crowd *out)
 static int32_t full_at(struct groups *g, struct crowd *x, int32_t microbatches)
 {
     for (int32_t f = 1; f <= JOIN_LINE_MAX && f <= microbatches; f++) {
-        int32_t last = g->s->n_layers - f, cliques = 1 + (f > 1 ? join_beside(x->n, 1) : 0);
+        int32_t last = g->s->n_layers - f, communicators = 1 + (f > 1 ? join_beside(x->n, 1) : 0);
         if (last < 0) break;
-        if (reach_of(g, x, 0, f, cliques)[0] < last) return f;
+        if (reach_of(g, x, 0, f, communicators)[0] < last) return f;
     }
     return 0;
 }
@@ -222,11 +222,11 @@ static void place_groups(struct groups *g, const struct lineup *l, struct pipe *
     for (int32_t k = 0; k < p->n; k++) {
         int32_t n = crowd[k]->n, behind = p->n - k;
         int32_t in_flight = behind < p->microbatches ? behind : p->microbatches;
-        int32_t cliques = (n > 1) + join_beside(n, groups_size(l, p, k - 1)) +
+        int32_t communicators = (n > 1) + join_beside(n, groups_size(l, p, k - 1)) +
                           join_beside(n, groups_size(l, p, k + 1));
         line->member[k] = &crowd[k]->member;
         for (int32_t mode = 0; mode < crowd[k]->member.n_modes; mode++)
-            line->far[k][mode] = reach_of(g, crowd[k], mode, in_flight, cliques);
+            line->far[k][mode] = reach_of(g, crowd[k], mode, in_flight, communicators);
         if (k + 1 < p->n)
             line->cross_ns[k] = p->cross_ns[k] =
                 cross_of(g, l, p->last[k], groups_size(l, p, k + 1), &crowd[k]->member,

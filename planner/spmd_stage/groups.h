@@ -8,7 +8,7 @@
  * added up for ranges (approximate: a range alone may be shared better, its first operators have what crosses as the stage before
  * leaves it, whole or split by batch, and a sum of a shared parameter is the last layer's) and dealt out by planner/spmd_stage/split.
  * Those on fewest nodes are asked for first, then the smallest: where all cannot be, most good plans are made of them. Room is that of
- * a group's place in its line: so many microbatches in flight, cliques with so many devices beside it.
+ * a group's place in its line: so many microbatches in flight, communicators with so many devices beside it.
  * Estimates only rank: of the best layouts each stage is asked for exactly, the plan lowered, made to fit and simulated,
  * shares dealt anew by when replicas end; of the best few of those the ratios are sought.
  * What it takes is counted (scorer_work), never timed.

@@ -13,7 +13,7 @@ enum {
 };
 
 struct reach { /* how far memory reaches at a place in a line */
-    int32_t in_flight, cliques;
+    int32_t in_flight, communicators;
     const int32_t *far; /* (n_layers) */
     struct reach *next;
 };

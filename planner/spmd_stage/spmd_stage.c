@@ -163,11 +163,11 @@ static const char *refusal(struct join *j, const struct join_team *t)
     return NULL;
 }
 
-int64_t join_reserve(const struct device_type *t, int32_t cliques, bool emulated)
+int64_t join_reserve(const struct device_type *t, int32_t communicators, bool emulated)
 {
     int64_t bytes = device_type_reserve(t), shared = 0;
     if (t->context_bytes > 0)
-        shared = t->context_bytes + (emulated ? 0 : cliques * t->clique_bytes) + DEVICE_WORKSPACE;
+        shared = t->context_bytes + (emulated ? 0 : communicators * t->communicator_bytes) + DEVICE_WORKSPACE;
     return bytes > shared ? bytes : shared;
 }
 

@@ -29,7 +29,7 @@ struct join_team {
     const int64_t *memory;
     bool rough;       /* one search, dealt out by speed */
     int32_t together; /* so many such teams share the ways between nodes; 0: one */
-    int32_t beside;   /* cliques that each makes with the stages before and behind (join_beside) */
+    int32_t beside;   /* communicators that each makes with the stages before and behind (join_beside) */
 };
 /* What an answer for all layers takes layer by layer: conversions are the reader's layer's, sums over the devices are once a
  * step. */
@@ -56,10 +56,10 @@ uint64_t join_key(const struct join_team *t, bool thorough);
 MUST_CHECK enum status join_stage(struct join *j, struct scorer *w, const struct join_team *t,
                                   bool thorough, struct join_answer *out, struct error *err);
 /* Bytes that lowering will keep of a card for others than tensors, as far as that can be known before there is a program: it
- * multiplies, and is in so many cliques. */
-int64_t join_reserve(const struct device_type *t, int32_t cliques, bool emulated);
-/* Cliques that a device of a stage on n makes with a stage beside on m (0: there is none), at least: activations go one way,
- * gradients the other, and each way of a pair of devices is a clique of its own (core/program/device_memory). Each receives from one of
+ * multiplies, and is in so many communicators. */
+int64_t join_reserve(const struct device_type *t, int32_t communicators, bool emulated);
+/* Communicators that a device of a stage on n makes with a stage beside on m (0: there is none), at least: activations go one way,
+ * gradients the other, and each way of a pair of devices is a communicator of its own (core/program/device_memory). Each receives from one of
  * the others at least; what is whole on several devices one of them sends. */
 int32_t join_beside(int32_t n, int32_t m);
 /* What the team's devices have: (n). */

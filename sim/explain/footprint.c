@@ -137,8 +137,8 @@ static void hold_reserve(struct arena *a, const struct device_memory *m, int64_t
                          struct footprint *f)
 {
     int64_t known = device_memory_known(m);
-    const char *cliques =
-        m->cliques ? arena_printf(a, "; %" PRId32 " cliques of devices", m->cliques) : "";
+    const char *communicators =
+        m->communicators ? arena_printf(a, "; %" PRId32 " communicators of devices", m->communicators) : "";
     if (reserve < known || !known) {
         hold(f, "reserve", reserve, "of the cluster's device type");
         return;
@@ -149,7 +149,7 @@ static void hold_reserve(struct arena *a, const struct device_memory *m, int64_t
     hold(f, "packed messages", m->messages, "what goes between devices");
     hold(f, "rounding", m->rounding, "allocations in pieces of 2 MiB");
     hold(f, "reserve", reserve - known,
-         arena_printf(a, "libraries: the context and what it loads%s", cliques));
+         arena_printf(a, "libraries: the context and what it loads%s", communicators));
 }
 
 enum status footprint_stages(struct arena *a, const struct program *p,

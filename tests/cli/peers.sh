@@ -32,7 +32,7 @@ left() { grep -lsz "^$scratch/.*[.]yaml" /proc/[0-9]*/cmdline | grep -c .; }
 export STANDIN_NCCL_TELL=$scratch/told
 STANDIN_DEVICES=1 says "two ranks train on one card" 0 '"losses"' "$MUSHER" run "$scratch/shared.yaml" --data LICENSE --steps 2 --json
 [[ $(grep -c "of 2: maxCTAs 4, netName Socket" "$scratch/told") -ge 4 && $(grep -vc "maxCTAs 4, netName Socket" "$scratch/told") == 0 ]] &&
-    ok "what their link says of NCCL reaches each clique" || not_ok "what their link says of NCCL reaches each clique" "$(cat "$scratch/told")"
+    ok "what their link says of NCCL reaches each communicator" || not_ok "what their link says of NCCL reaches each communicator" "$(cat "$scratch/told")"
 rm "$scratch/told"
 says "and a link that says nothing leaves it to NCCL" 0 "" "$MUSHER" run "$scratch/pair.yaml" --data LICENSE --steps 2
 grep -q "maxCTAs 0, netName -" "$scratch/told" && ok "by its own choice" || not_ok "by its own choice" "$(cat "$scratch/told")"
@@ -91,8 +91,8 @@ strike() {
     rm -rf "$scratch/save"
 }
 strike "stopped before it has a device" row 1 2 19 "m.1"
-strike "stopped while cliques are made" row 1 150 19 "m.1"
-strike "killed while cliques are made" pair 0 150 9 "rank 0"
+strike "stopped while communicators are made" row 1 150 19 "m.1"
+strike "killed while communicators are made" pair 0 150 9 "rank 0"
 strike "stopped in a step" row 0 1500 19 "n.0"
 strike "stopped in a later one" pair 1 2500 19 "m.1"
 strike "killed in a step" pair 1 2000 9 "rank 1"

@@ -157,7 +157,7 @@ says "runs leave traces of meetings" 0 "measured" "$MUSHER" run "$scratch/shared
 says "predicted and measured meetings are compared" 0 "reduce_scatter" "$MUSHER" compare "$scratch/sim.trace" "$scratch/run.trace"
 has "each kind by itself" out "all_to_all"
 "$MUSHER" plot "$scratch/sim.trace" -o "$scratch/p.gp"
-grep -q "title 'all_gather'.*title 'reduce_scatter'.*title 'all_to_all'" "$scratch/p.gp" && ok "a picture has a colour for each kind" || not_ok "a picture has a colour for each kind" "$(grep ^plot "$scratch/p.gp")"
+grep -q "title 'all_gather'.*title 'reduce_scatter'.*title 'all_to_all'" "$scratch/p.gp" && ok "an image has a colour for each kind" || not_ok "an image has a colour for each kind" "$(grep ^plot "$scratch/p.gp")"
 sed 's/split: heads/split: experts/' "$scratch/shared.yaml" > "$scratch/bad.yaml"
 says "an index that is none is refused with its place" 3 "bad.yaml:" "$MUSHER" lower "$scratch/bad.yaml" -o "$scratch/x"
 [[ $(grep -o 'bad.yaml:' "$scratch/err" | wc -l) == 1 ]] && ok "and one place alone" || not_ok "and one place alone" "$(cat "$scratch/err")"

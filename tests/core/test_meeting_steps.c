@@ -224,9 +224,9 @@ START_TEST(sums_are_alike_on_all_members_bit_for_bit)
 }
 END_TEST
 
-/* Two tiers of three, 600 elements: inside 2 steps of bundles of two parts, between one step of a part; the way back.
+/* Two tiers of three, 600 elements: inside 2 steps of ordered channel groups of two parts, between one step of a part; the way back.
  * Member 1 stands in tier 1. */
-START_TEST(tiers_pass_on_bundles_inside_and_parts_between)
+START_TEST(tiers_pass_on_channel_groups_inside_and_parts_between)
 {
     int32_t node[6] = {7, 3, 7, 3, 7, 3}, tier[6];
     struct meeting m = {.kind = MEETING_all_reduce,
@@ -379,7 +379,7 @@ Suite *meeting_steps_suite(void)
     const TTest *tests[] = {steps_of_every_kind_and_way_give_the_whole,
                             gathering_what_was_scattered_gives_it_back,
                             sums_are_alike_on_all_members_bit_for_bit,
-                            tiers_pass_on_bundles_inside_and_parts_between,
+                            tiers_pass_on_channel_groups_inside_and_parts_between,
                             tiers_take_what_the_planner_says,
                             padded_wins_where_its_bandwidth_outdoes_the_largest_share};
     tcase_add_checked_fixture(c, setup, teardown);

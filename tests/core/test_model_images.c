@@ -1,4 +1,4 @@
-/* Models of pictures: published parameter counts, layers, names, what is refused; from job to program and back as text. */
+/* Models of images: published parameter counts, layers, names, what is refused; from job to program and back as text. */
 #include "core/base/arena.h"
 #include "core/graph/gradient.h"
 #include "core/lower/lower.h"
@@ -98,7 +98,7 @@ START_TEST(a_config_is_written_as_it_is_read)
 }
 END_TEST
 
-START_TEST(inputs_are_pictures_and_one_label_each)
+START_TEST(inputs_are_images_and_one_label_each)
 {
     struct model m = model("tiny-vit");
     struct graph *g = graph(&m, 5);
@@ -144,7 +144,7 @@ START_TEST(parameters_have_the_names_that_people_know)
 END_TEST
 
 /* Known from their papers: VGG19 19.6 and ViT-B/16 17.6 thousand million multiply-adds forward. */
-START_TEST(a_picture_costs_what_papers_say)
+START_TEST(an_image_costs_what_papers_say)
 {
     static const struct {
         const char *name;
@@ -193,7 +193,7 @@ static const struct {
     {"{model_type: vit, hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 4, "
      "intermediate_size: 8, "
      "image_size: 8}",
-     "larger than pictures"},
+     "larger than images"},
     {"{model_type: vit, hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 4, "
      "intermediate_size: 8, "
      "num_labels: 3, id2label: {'0': a}}",
@@ -233,7 +233,7 @@ START_TEST(the_sequence_length_follows_from_the_model)
 }
 END_TEST
 
-START_TEST(cards_do_not_share_operators_of_pictures)
+START_TEST(cards_do_not_share_operators_of_images)
 {
     struct model m = model("tiny-vit");
     struct graph *g;
@@ -277,7 +277,7 @@ static char *written(const struct program *p, size_t *n)
     return copy;
 }
 
-START_TEST(programs_of_pictures_are_written_as_they_are_read_and_pass_the_token_game)
+START_TEST(programs_of_images_are_written_as_they_are_read_and_pass_the_token_game)
 {
     static const char *const names[] = {"tiny-vit", "tiny-vgg"};
     struct program *p = lowered(names[_i]), again;
@@ -288,22 +288,22 @@ START_TEST(programs_of_pictures_are_written_as_they_are_read_and_pass_the_token_
     char *second = written(&again, &m);
     ck_assert_str_eq(text, second);
     ck_assert_int_eq(again.pixels, _i ? 288 : 432);
-    ck_assert(strstr(text, "\npictures ") != NULL);
+    ck_assert(strstr(text, "\nimages ") != NULL);
     for (int32_t s = 0; s < p->n_stages; s++)
         for (int32_t k = 0; k < p->stages[s].n_ops; k++)
             ck_assert(p->stages[s].ops[k].key == again.stages[s].ops[k].key);
 }
 END_TEST
 
-START_TEST(a_program_file_with_other_pictures_than_its_slots_is_refused)
+START_TEST(a_program_file_with_other_images_than_its_slots_is_refused)
 {
     size_t n;
     struct program again;
-    char *text = written(lowered("tiny-vit"), &n), *at = strstr(text, "\npictures 432");
+    char *text = written(lowered("tiny-vit"), &n), *at = strstr(text, "\nimages 432");
     ck_assert(at != NULL);
-    memcpy(at, "\npictures 431", 13);
+    memcpy(at, "\nimages 431", 11);
     ck_assert_int_eq(program_parse(arena, "x", text, n, &again, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, "not of the program's pictures") != NULL, "%s", err.text);
+    ck_assert_msg(strstr(err.text, "not of the program's images") != NULL, "%s", err.text);
 }
 END_TEST
 
@@ -315,16 +315,16 @@ Suite *model_images_suite(void)
     tcase_add_loop_test(t, parameters_are_counted_as_published, 0, N_SIZES);
     tcase_add_loop_test(t, layers_end_where_one_activation_is_live, 0, N_SIZES);
     tcase_add_loop_test(t, a_config_is_written_as_it_is_read, 0, N_SIZES);
-    tcase_add_test(t, inputs_are_pictures_and_one_label_each);
+    tcase_add_test(t, inputs_are_images_and_one_label_each);
     tcase_add_test(t, parameters_have_the_names_that_people_know);
-    tcase_add_test(t, a_picture_costs_what_papers_say);
+    tcase_add_test(t, an_image_costs_what_papers_say);
     tcase_add_test(t, fine_and_coarse_layers_are_found);
     tcase_add_loop_test(t, what_cannot_be_built_is_named, 0, sizeof refused / sizeof *refused);
     tcase_add_test(t, the_sequence_length_follows_from_the_model);
-    tcase_add_test(t, cards_do_not_share_operators_of_pictures);
+    tcase_add_test(t, cards_do_not_share_operators_of_images);
     tcase_add_loop_test(
-        t, programs_of_pictures_are_written_as_they_are_read_and_pass_the_token_game, 0, 2);
-    tcase_add_test(t, a_program_file_with_other_pictures_than_its_slots_is_refused);
+        t, programs_of_images_are_written_as_they_are_read_and_pass_the_token_game, 0, 2);
+    tcase_add_test(t, a_program_file_with_other_images_than_its_slots_is_refused);
     suite_add_tcase(s, t);
     return s;
 }

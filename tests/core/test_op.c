@@ -214,12 +214,12 @@ static const struct row text_rows[] = {
     {OP_paste, {.start = 1, .sequences = 4}, "3,2", "4,2", 0, 24, 24},
 };
 enum { N_TEXT = sizeof text_rows / sizeof *text_rows };
-enum { N_ROWS = N_TEXT + N_PICTURE_ROWS + N_PART_ROWS };
+enum { N_ROWS = N_TEXT + N_IMAGE_ROWS + N_PART_ROWS };
 
 static const struct row *row_at(int i)
 {
-    if (i >= N_TEXT + N_PICTURE_ROWS) return &part_rows[i - N_TEXT - N_PICTURE_ROWS];
-    return i < N_TEXT ? &text_rows[i] : &picture_rows[i - N_TEXT];
+    if (i >= N_TEXT + N_IMAGE_ROWS) return &part_rows[i - N_TEXT - N_IMAGE_ROWS];
+    return i < N_TEXT ? &text_rows[i] : &image_rows[i - N_TEXT];
 }
 
 static int32_t parse_shapes(const char *text, struct shape *out)
@@ -373,7 +373,7 @@ enum { N_TEXT_MISFITS = sizeof text_misfits / sizeof *text_misfits };
 START_TEST(shapes_that_do_not_fit_are_named_with_their_operator)
 {
     const struct misfit *m =
-        _i < N_TEXT_MISFITS ? &text_misfits[_i] : &picture_misfits[_i - N_TEXT_MISFITS];
+        _i < N_TEXT_MISFITS ? &text_misfits[_i] : &image_misfits[_i - N_TEXT_MISFITS];
     struct op_shapes s = with_inputs(m->inputs);
     struct error err;
     ck_assert_int_eq(op_infer(m->kind, &m->attrs, &s, &err), ERR_INPUT);
@@ -488,7 +488,7 @@ Suite *op_suite(void)
     tcase_add_test(t, every_kind_has_a_row_here_and_a_name_that_reads_back);
     tcase_add_test(t, zero_writes_its_output_and_reads_nothing);
     tcase_add_loop_test(t, shapes_that_do_not_fit_are_named_with_their_operator, 0,
-                        N_TEXT_MISFITS + N_PICTURE_MISFITS);
+                        N_TEXT_MISFITS + N_IMAGE_MISFITS);
     tcase_add_test(t, half_precision_halves_all_but_the_integers);
     tcase_add_test(t, keys_see_what_changes_the_work_and_nothing_else);
     tcase_add_test(t, key_texts_of_different_keys_differ);

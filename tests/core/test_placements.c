@@ -28,23 +28,23 @@ START_TEST(the_steps_between_placements_are_the_few_that_are_needed)
         int32_t axes[3];
     } rows[] = {
         {{whole, whole}, {whole, whole}, 0, {0}, {0}},
-        {{whole, whole}, {b, whole}, 1, {OP_take_part}, {0}},
+        {{whole, whole}, {b, whole}, 1, {OP_local_slice}, {0}},
         {{b, whole}, {whole, whole}, 1, {OP_group_all_gather}, {0}},
         {{partial, whole}, {whole, whole}, 1, {OP_group_all_reduce}, {0}},
         {{partial, whole}, {b, whole}, 1, {OP_group_reduce_scatter}, {0}},
         {{b, whole}, {p, whole}, 1, {OP_group_all_to_all}, {0}},
         /* smaller first */
-        {{b, whole}, {whole, p}, 2, {OP_take_part, OP_group_all_gather}, {1, 0}},
+        {{b, whole}, {whole, p}, 2, {OP_local_slice, OP_group_all_gather}, {1, 0}},
         {{b, partial}, {whole, p}, 2, {OP_group_reduce_scatter, OP_group_all_gather}, {1, 0}},
         /* both axes split one dimension: the inner one goes first and comes last */
         {{b, b}, {whole, whole}, 2, {OP_group_all_gather, OP_group_all_gather}, {1, 0}},
-        {{whole, whole}, {b, b}, 2, {OP_take_part, OP_take_part}, {0, 1}},
+        {{whole, whole}, {b, b}, 2, {OP_local_slice, OP_local_slice}, {0, 1}},
         {{b, b},
          {whole, b},
          3,
-         {OP_group_all_gather, OP_group_all_gather, OP_take_part},
+         {OP_group_all_gather, OP_group_all_gather, OP_local_slice},
          {1, 0, 1}},
-        {{b, b}, {p, b}, 3, {OP_group_all_gather, OP_group_all_to_all, OP_take_part}, {1, 0, 1}},
+        {{b, b}, {p, b}, 3, {OP_group_all_gather, OP_group_all_to_all, OP_local_slice}, {1, 0, 1}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct placement from = {{rows[i].from[0], rows[i].from[1]}},
@@ -89,10 +89,10 @@ START_TEST(other_ratios_that_give_the_same_parts_are_no_conversion)
     conversion_elements(&s, &steps[0], &shape, 0, &before, &after);
     ck_assert(before == 12 && after == 18);
     ck_assert_int_eq(conversion_dual(OP_group_all_gather, true), OP_group_reduce_scatter);
-    ck_assert_int_eq(conversion_dual(OP_group_all_gather, false), OP_take_part);
+    ck_assert_int_eq(conversion_dual(OP_group_all_gather, false), OP_local_slice);
     ck_assert_int_eq(conversion_dual(OP_group_all_reduce, false), OP_KIND_COUNT);
     ck_assert_int_eq(conversion_dual(OP_group_all_reduce, true), OP_group_all_reduce);
-    ck_assert_int_eq(conversion_dual(OP_take_part, false), OP_group_all_gather);
+    ck_assert_int_eq(conversion_dual(OP_local_slice, false), OP_group_all_gather);
 }
 END_TEST
 

@@ -199,7 +199,7 @@ static const struct strategy strategies[] = {
      {{OP_group_all_gather, 3, 2, 2, 0},
       {OP_group_reduce_scatter, 0, 0, 0, 2},
       {OP_group_all_to_all, 1, 0, 1, 0}}}, /* lines of patches are not cut as patches are */
-    /* Pictures by lines: each 3x3 kernel and each norm wants them whole, what stands between wants nothing */
+    /* Images by lines: each 3x3 kernel and each norm wants them whole, what stands between wants nothing */
     {"  - {match: \"*\", split: rows}\n",
      6,
      {{OP_group_all_gather, 4, 0, 2, 0},

@@ -2,7 +2,7 @@
  * one device, forward and backward. */
 #include "tests/support/sharded_graphs.h"
 
-/* Operands: 'a' an activation (B,T,n) that everybody has, 'm' one of pictures (B,n,T,1), 'w' one of larger pictures (B,n,12,2), 'g' gates (B,T,n) of a choice of 2
+/* Operands: 'a' an activation (B,T,n) that everybody has, 'm' one of images (B,n,T,1), 'w' one of larger images (B,n,12,2), 'g' gates (B,T,n) of a choice of 2
  * experts, 'r' rows (B,EXPERTS,2,n) that such gates dispatched, 'p' a parameter, 'i' ids (B,T). */
 struct rule_case {
     enum op_kind kind;
@@ -183,7 +183,7 @@ static int32_t make_operand(struct making *m, int32_t k)
     }
 }
 
-/* Rows of anything: pictures by place, what stands in slots put back. */
+/* Rows of anything: images by place, what stands in slots put back. */
 static int32_t rows_again(struct making *m, int32_t y)
 {
     const struct shape *s = &m->g->tensors[y].shape;

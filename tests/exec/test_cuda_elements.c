@@ -1,4 +1,4 @@
-/* The device's elementwise kinds, sums, norms, tokens, dropout, moves, pictures and updates beside the host's in fp64, on the stand-in:
+/* The device's elementwise kinds, sums, norms, tokens, dropout, moves, images and updates beside the host's in fp64, on the stand-in:
  * every number, tails, parts, empty shares, and the same bytes in whatever order blocks and threads go on. */
 #include "exec/cuda/ops.h"
 #include "exec/plugin.h"

@@ -39,15 +39,15 @@ static void fill(const struct data *d, enum tensor_input input, int64_t sequence
     ck_assert_int_eq(data_fill(d, input, sequence, out, NULL), OK);
 }
 
-static void draw(const struct data *d, int64_t picture, enum dtype t, void *out)
+static void draw(const struct data *d, int64_t image, enum dtype t, void *out)
 {
-    ck_assert_int_eq(data_pixels(d, picture, t, out, NULL), OK);
+    ck_assert_int_eq(data_pixels(d, image, t, out, NULL), OK);
 }
 
-static int32_t label_of(const struct data *d, int64_t picture)
+static int32_t label_of(const struct data *d, int64_t image)
 {
     int32_t label = -1;
-    ck_assert_int_eq(data_label(d, picture, &label, NULL), OK);
+    ck_assert_int_eq(data_label(d, image, &label, NULL), OK);
     return label;
 }
 
@@ -218,11 +218,11 @@ START_TEST(a_small_vocabulary_hides_behind_its_last_word)
 }
 END_TEST
 
-static struct data open_pictures(const char *path, int64_t pixels, int64_t classes)
+static struct data open_images(const char *path, int64_t pixels, int64_t classes)
 {
     struct data d;
     struct error err = {0};
-    ck_assert_msg(data_open_pictures(path, 3, pixels, classes, &d, &err) == OK, "%s", err.text);
+    ck_assert_msg(data_open_images(path, 3, pixels, classes, &d, &err) == OK, "%s", err.text);
     return d;
 }
 
@@ -230,7 +230,7 @@ static struct data open_pictures(const char *path, int64_t pixels, int64_t class
 START_TEST(pixels_are_bytes_about_their_mean)
 {
     const char *path = bytes_file(BYTES);
-    struct data d = open_pictures(path, 11, 3);
+    struct data d = open_images(path, 11, 3);
     float single[11];
     double pixels[11];
     unlink(path);
@@ -247,11 +247,11 @@ START_TEST(pixels_are_bytes_about_their_mean)
 }
 END_TEST
 
-/* Of random pictures: no file, then any class is as good as another. */
+/* Of random images: no file, then any class is as good as another. */
 START_TEST(labels_are_the_brightest_stretch_and_all_come_up)
 {
     enum { PIXELS = 45, CLASSES = 4, N = 400, STRETCH = 8 };
-    struct data d = open_pictures(NULL, PIXELS, CLASSES);
+    struct data d = open_images(NULL, PIXELS, CLASSES);
     int seen[CLASSES] = {0};
     double pixels[PIXELS];
     for (int64_t n = 0; n < N; n++) {
@@ -273,24 +273,24 @@ END_TEST
 
 START_TEST(more_classes_than_pixels_have_a_pixel_each)
 {
-    struct data d = open_pictures(NULL, 5, 1000);
+    struct data d = open_images(NULL, 5, 1000);
     for (int64_t n = 0; n < 50; n++) ck_assert(label_of(&d, n) >= 0 && label_of(&d, n) < 5);
 }
 END_TEST
 
-START_TEST(a_file_smaller_than_a_picture_is_refused)
+START_TEST(a_file_smaller_than_an_image_is_refused)
 {
     struct data d;
     struct error err = {0};
     const char *path = bytes_file(12);
-    ck_assert_int_eq(data_open_pictures(path, 1, 12, 3, &d, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, "pictures of 12") != NULL, "%s", err.text);
+    ck_assert_int_eq(data_open_images(path, 1, 12, 3, &d, &err), ERR_INPUT);
+    ck_assert_msg(strstr(err.text, "images of 12") != NULL, "%s", err.text);
     unlink(path);
 }
 END_TEST
 
-/* Pictures that are read window by window, and classes whose stretches lie across the windows' ends. */
-START_TEST(large_pictures_are_the_bytes_of_the_file)
+/* Images that are read window by window, and classes whose stretches lie across the windows' ends. */
+START_TEST(large_images_are_the_bytes_of_the_file)
 {
     enum { PIXELS = 40001, CLASSES = 13000, STRETCH = PIXELS / CLASSES, SIZE = 3 * PIXELS };
     static unsigned char bytes[SIZE];
@@ -301,7 +301,7 @@ START_TEST(large_pictures_are_the_bytes_of_the_file)
     for (int i = 0; i < SIZE; i++) bytes[i] = (unsigned char)(i * 31 % 251 + i / 5000);
     ck_assert_int_eq(fwrite(bytes, 1, SIZE, f), SIZE);
     fclose(f);
-    struct data d = open_pictures(path, PIXELS, CLASSES);
+    struct data d = open_images(path, PIXELS, CLASSES);
     unlink(path);
     for (int64_t n = 0; n < 10; n++) {
         const unsigned char *x = bytes + data_offset(&d, n);
@@ -333,24 +333,24 @@ START_TEST(a_file_that_is_truncated_while_it_is_in_use_is_an_error)
     int32_t tokens[LENGTH], label;
     float pixels[PIXELS];
     uint32_t crc;
-    struct data d, pictures = open_pictures(path, PIXELS, 2);
+    struct data d, images = open_images(path, PIXELS, 2);
     struct error err = {0};
     ck_assert_int_eq(data_open(path, 1, LENGTH, 256, &d, &err), OK);
     ck_assert_int_eq(truncate(path, 0), 0);
     is_truncated(data_fill(&d, INPUT_TOKENS, 0, tokens, &err), &err, path);
     is_truncated(data_fill(&d, INPUT_MASKED_TARGETS, 0, tokens, &err), &err, path);
     is_truncated(data_crc(&d, &crc, &err), &err, path);
-    is_truncated(data_pixels(&pictures, 0, DTYPE_fp32, pixels, &err), &err, path);
-    is_truncated(data_label(&pictures, 0, &label, &err), &err, path);
+    is_truncated(data_pixels(&images, 0, DTYPE_fp32, pixels, &err), &err, path);
+    is_truncated(data_label(&images, 0, &label, &err), &err, path);
     data_close(&d);
-    data_close(&pictures);
+    data_close(&images);
     unlink(path);
 }
 END_TEST
 
-SUITE_OF(data, large_pictures_are_the_bytes_of_the_file,
+SUITE_OF(data, large_images_are_the_bytes_of_the_file,
          a_file_that_is_truncated_while_it_is_in_use_is_an_error, pixels_are_bytes_about_their_mean, labels_are_the_brightest_stretch_and_all_come_up,
-         more_classes_than_pixels_have_a_pixel_each, a_file_smaller_than_a_picture_is_refused,
+         more_classes_than_pixels_have_a_pixel_each, a_file_smaller_than_an_image_is_refused,
          hidden_positions_have_a_fixed_number_and_depend_on_seed_and_sequence_alone,
          a_small_vocabulary_hides_behind_its_last_word, a_file_is_known_by_its_crc,
          targets_are_the_tokens_one_byte_later, offsets_stay_inside_and_reach_both_ends,

@@ -239,11 +239,11 @@ START_TEST(the_reserve_is_what_is_counted_and_stated_and_never_less_than_the_typ
     device_memory_of(arena, bare, m);
     for (int i = 0; i < 2; i++) {
         ck_assert_int_eq(m[i].workspace, DEVICE_WORKSPACE);
-        ck_assert_int_eq(m[i].cliques, 3); /* forwards, back, the tied embedding */
+        ck_assert_int_eq(m[i].communicators, 3); /* forwards, back, the tied embedding */
         ck_assert_ptr_nonnull(m[i].largest);
         ck_assert_int_eq(bare->stages[i].reserve_bytes, device_memory_known(&m[i]));
     }
-    p.cluster.types[0].context_bytes = 1000, p.cluster.types[0].clique_bytes = 100;
+    p.cluster.types[0].context_bytes = 1000, p.cluster.types[0].communicator_bytes = 100;
     ck_assert_int_eq(lowered(&p)->stages[0].reserve_bytes, device_memory_known(&m[0]) + 1300);
     p.cluster.types[0].reserve_bytes = INT64_C(1) << 30;
     ck_assert_int_eq(lowered(&p)->stages[0].reserve_bytes, INT64_C(1) << 30);
@@ -275,8 +275,8 @@ START_TEST(the_footprint_tells_the_parts)
 }
 END_TEST
 
-/* As many cliques as devices will make, or a few more. */
-START_TEST(cliques_are_no_fewer_than_those_that_are_made)
+/* As many communicators as devices will make, or a few more. */
+START_TEST(communicators_are_no_fewer_than_those_that_are_made)
 {
     int made = 0, counted = 0;
     for (uint64_t seed = 0; seed < 60; seed++) {
@@ -304,8 +304,8 @@ START_TEST(cliques_are_no_fewer_than_those_that_are_made)
             int32_t mine = 0;
             for (int32_t k = 0; k < t.n; k++)
                 for (int32_t q = 0; q < t.talk[k].n; q++) mine += t.talk[k].device[q] == i;
-            ck_assert_int_le(mine, m[i].cliques);
-            made += mine, counted += m[i].cliques;
+            ck_assert_int_le(mine, m[i].communicators);
+            made += mine, counted += m[i].communicators;
         }
     }
     ck_assert_int_gt(made, 100);
@@ -334,7 +334,7 @@ Suite *device_memory_suite(void)
     tcase_add_test(c, a_card_that_is_a_byte_too_small_is_refused_before_anything_runs);
     tcase_add_test(c, the_reserve_is_what_is_counted_and_stated_and_never_less_than_the_types);
     tcase_add_test(c, the_footprint_tells_the_parts);
-    tcase_add_test(c, cliques_are_no_fewer_than_those_that_are_made);
+    tcase_add_test(c, communicators_are_no_fewer_than_those_that_are_made);
     suite_add_tcase(s, c);
     return s;
 }

@@ -220,7 +220,7 @@ START_TEST(ranks_that_share_a_card_pass_for_hosts_of_their_own)
 }
 END_TEST
 
-START_TEST(channels_that_are_sent_and_received_alike_share_a_clique)
+START_TEST(channels_that_are_sent_and_received_alike_share_a_communicator)
 {
     struct arena *a = arena_new();
     struct line l = {0};
@@ -230,19 +230,19 @@ START_TEST(channels_that_are_sent_and_received_alike_share_a_clique)
     memset(channel, TRANSPORT_DEVICE, sizeof channel);
     memset(group, TRANSPORT_DEVICE, sizeof group);
     device_talks(a, &l.m->p, channel, group, &t);
-    ck_assert_int_eq(t.n_bundles, 4); /* forwards and backwards, twice */
-    ck_assert_int_eq(t.bundle_of[l.out[0][0]], t.bundle_of[l.out[0][1]]);
+    ck_assert_int_eq(t.n_channel_groups, 4); /* forwards and backwards, twice */
+    ck_assert_int_eq(t.channel_group_of[l.out[0][0]], t.channel_group_of[l.out[0][1]]);
     ck_assert_int_lt(t.place[l.out[0][0]], t.place[l.out[0][1]]);
     l.m->p.channels[l.out[0][1]].receive_ahead += 1;
     device_talks(a, &l.m->p, channel, group, &t);
-    ck_assert_int_eq(t.n_bundles, 5);
-    ck_assert_int_ne(t.bundle_of[l.out[0][0]], t.bundle_of[l.out[0][1]]);
+    ck_assert_int_eq(t.n_channel_groups, 5);
+    ck_assert_int_ne(t.channel_group_of[l.out[0][0]], t.channel_group_of[l.out[0][1]]);
     arena_free(a);
 }
 END_TEST
 
-/* The least blocks that any link of a clique allows; a network only where no two links say another. */
-START_TEST(a_clique_goes_as_the_links_that_it_crosses_say)
+/* The least blocks that any link of a communicator allows; a network only where no two links say another. */
+START_TEST(a_communicator_goes_as_the_links_that_it_crosses_say)
 {
     struct arena *a = arena_new();
     struct line l = {0};
@@ -266,8 +266,8 @@ START_TEST(a_clique_goes_as_the_links_that_it_crosses_say)
     memset(channel, TRANSPORT_DEVICE, sizeof channel);
     memset(group, TRANSPORT_DEVICE, sizeof group);
     device_talks(a, p, channel, group, &t);
-    const struct talk *wide = &t.talk[t.bundle[t.bundle_of[l.out[0][0]]].talk],
-                      *slow = &t.talk[t.bundle[t.bundle_of[l.out[1][0]]].talk],
+    const struct talk *wide = &t.talk[t.channel_group[t.channel_group_of[l.out[0][0]]].talk],
+                      *slow = &t.talk[t.channel_group[t.channel_group_of[l.out[1][0]]].talk],
                       *all = &t.talk[t.talk_of[0]];
     ck_assert(wide->max_ctas == 8 && !strcmp(wide->net_name, "IB"));
     ck_assert(slow->max_ctas == 2 && !slow->net_name);
@@ -286,8 +286,8 @@ Suite *device_transport_suite(void)
     tcase_add_loop_test(t, messages_pass_along_a_line_and_back_with_receives_ahead, 0,
                         test_long() ? 30 : 6);
     tcase_add_test(t, ranks_that_share_a_card_pass_for_hosts_of_their_own);
-    tcase_add_test(t, channels_that_are_sent_and_received_alike_share_a_clique);
-    tcase_add_test(t, a_clique_goes_as_the_links_that_it_crosses_say);
+    tcase_add_test(t, channels_that_are_sent_and_received_alike_share_a_communicator);
+    tcase_add_test(t, a_communicator_goes_as_the_links_that_it_crosses_say);
     suite_add_tcase(s, t);
     return s;
 }

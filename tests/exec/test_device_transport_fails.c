@@ -140,7 +140,7 @@ static int owe(void *owner, int32_t rank)
     return status;
 }
 
-/* In the second round by a library whose groups cannot give up cliques. */
+/* In the second round by a library whose groups cannot give up communicators. */
 START_TEST(a_peer_that_ends_or_is_silent_is_named)
 {
     if (_i >= HOW_COUNT)

@@ -273,7 +273,7 @@ START_TEST(sums_of_all_kinds_are_plain_sums_for_random_segments)
 }
 END_TEST
 
-START_TEST(groups_of_the_same_devices_share_a_clique)
+START_TEST(groups_of_the_same_devices_share_a_communicator)
 {
     struct arena *a = arena_new();
     struct talks t;
@@ -307,7 +307,7 @@ Suite *device_transport_sums_suite(void)
     TCase *t = tcase_create("device_transport_sums");
     tcase_add_loop_test(t, sums_of_all_kinds_are_plain_sums_for_random_segments, 0,
                         test_long() ? 60 : 9);
-    tcase_add_test(t, groups_of_the_same_devices_share_a_clique);
+    tcase_add_test(t, groups_of_the_same_devices_share_a_communicator);
     suite_add_tcase(s, t);
     return s;
 }

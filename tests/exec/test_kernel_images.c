@@ -1,4 +1,4 @@
-/* The host's kernels over pictures against their definitions, written out one number at a time, on random shapes. */
+/* The host's kernels over images against their definitions, written out one number at a time, on random shapes. */
 #include "tests/support/kernel_calls.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@ static int32_t draw(int32_t least, int32_t most)
     return least + (int32_t)rng_below(draw_seed, 7, draw_at++, (uint64_t)(most - least + 1));
 }
 
-struct shot { /* a stencil on a picture that it fits on */
+struct shot { /* a stencil on an image that it fits on */
     struct stencil k;
     int32_t b, c, o, h, w, oh, ow;
 };
@@ -35,7 +35,7 @@ static struct shot random_shot(uint64_t seed)
     return s;
 }
 
-/* x at (plane, y, x), outside of the picture `beyond`. */
+/* x at (plane, y, x), outside of the image `beyond`. */
 static double pixel(const struct shot *s, const double *x, int64_t plane, int32_t i, int32_t j,
                     double beyond)
 {
@@ -131,7 +131,7 @@ START_TEST(of_equal_largest_numbers_the_first_one_has_the_gradient)
 }
 END_TEST
 
-/* With one group it is a layer norm of the whole picture, whose weights are 1 and 0. */
+/* With one group it is a layer norm of the whole image, whose weights are 1 and 0. */
 START_TEST(group_norm_has_mean_0_and_deviation_1_in_each_group)
 {
     enum { B = 2, C = 6, N = 35, GROUPS = 3 };

@@ -19,14 +19,14 @@ START_TEST(a_part_is_taken_run_by_run_and_added_back_to_its_place)
     struct exchange e = {.n = 2, .self = 1, .dim = 1, .parts = &columns};
     for (int k = 0; k < 2; k++) {
         enum dtype t = k ? DTYPE_fp64 : DTYPE_fp32;
-        struct made *m = make(OP_take_part, &(struct op_attrs){.exchange = &e}, "2,5", t);
+        struct made *m = make(OP_local_slice, &(struct op_attrs){.exchange = &e}, "2,5", t);
         SETS(m, m->c.input[0], 0, 0, 1, 2, 3, 4, 10, 11, 12, 13, 14);
         run_checked(m);
         const double want[] = {1, 3, 4, 11, 13, 14};
         for (int i = 0; i < 6; i++) ck_assert_double_eq(get(t, m->c.output[0], i), want[i]);
         for (int add = 0; add < 2; add++) {
             struct op_attrs attrs = {.exchange = &e, .accumulate = add};
-            struct made *b = make(OP_add_part, &attrs, "2,3", t);
+            struct made *b = make(OP_add_to_slice, &attrs, "2,3", t);
             SETS(b, b->c.input[0], 0, 1, 3, 4, 11, 13, 14);
             for (int i = 0; add && i < 10; i++) set(t, b->c.output[0], i, 100);
             run_checked(b);

@@ -32,7 +32,7 @@
 
 enum { ALL_S = 420, KERNELS_S = 150, LIMIT_S = 90, CASES_MAX = 1 << 16 };
 enum { RANKS_MAX = 64, STEPS_MAX = 1000000, UNTOLD = -1 };
-/* A rank is killed when it trains: a card's context and its cliques take some seconds to make. */
+/* A rank is killed when it trains: a card's context and its communicators take some seconds to make. */
 enum { KILL_AFTER_S = 15, KILL_AFTER_SMALL_S = 3 };
 
 struct check {

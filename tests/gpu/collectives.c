@@ -32,7 +32,7 @@ struct peers {
     struct arena *a;
     struct comm *comm;
     struct backend b;
-    void *clique;
+    void *communicator;
     int32_t n, rank, stream, event;
     char *in, *out;    /* the device's, of the largest call */
     char *told, *come; /* the same here */
@@ -155,15 +155,15 @@ static enum status ask_parts(struct peers *x, const struct question *c, struct e
         int64_t n = part(x, c, k), at = part_at(x, c, k) * bytes;
         if (c->kind == PAIRS && k == x->rank) continue;
         if (c->kind == PAIRS && n)
-            TRY(lib->send(&x->b, x->clique, x->stream, x->in + at, n, c->t, k, err));
+            TRY(lib->send(&x->b, x->communicator, x->stream, x->in + at, n, c->t, k, err));
         if (c->kind == PAIRS && mine)
-            TRY(lib->receive(&x->b, x->clique, x->stream, x->out + k * mine * bytes, mine, c->t, k,
+            TRY(lib->receive(&x->b, x->communicator, x->stream, x->out + k * mine * bytes, mine, c->t, k,
                              err));
         if (c->kind == BROADCASTS && n)
-            TRY(lib->broadcast(&x->b, x->clique, x->stream, x->in + at, x->out + at, n, c->t, k,
+            TRY(lib->broadcast(&x->b, x->communicator, x->stream, x->in + at, x->out + at, n, c->t, k,
                                err));
         if (c->kind == REDUCES && n)
-            TRY(lib->reduce(&x->b, x->clique, x->stream, x->in + at,
+            TRY(lib->reduce(&x->b, x->communicator, x->stream, x->in + at,
                             k == x->rank ? x->out + at : x->in + at, n, c->t, weight(c, x->rank), k,
                             err));
     }
@@ -177,13 +177,13 @@ static enum status ask(struct peers *x, const struct question *c, struct error *
     struct backend *b = &x->b;
     switch (c->kind) {
     case ALL_REDUCE:
-        return lib->all_reduce(b, x->clique, x->stream, x->in, x->out, c->n, c->t, w, err);
+        return lib->all_reduce(b, x->communicator, x->stream, x->in, x->out, c->n, c->t, w, err);
     case IN_PLACE:
-        return lib->all_reduce(b, x->clique, x->stream, x->out, x->out, c->n, c->t, w, err);
+        return lib->all_reduce(b, x->communicator, x->stream, x->out, x->out, c->n, c->t, w, err);
     case SCATTER:
-        return lib->reduce_scatter(b, x->clique, x->stream, x->in, x->out, c->n, c->t, w, err);
+        return lib->reduce_scatter(b, x->communicator, x->stream, x->in, x->out, c->n, c->t, w, err);
     case GATHER:
-        return lib->all_gather(b, x->clique, x->stream, x->in, x->out, c->n, c->t, err);
+        return lib->all_gather(b, x->communicator, x->stream, x->in, x->out, c->n, c->t, err);
     case BROADCASTS:
     case REDUCES:
     case PAIRS:
@@ -202,7 +202,7 @@ static enum status wait_for(struct peers *x, struct error *err)
     for (;;) {
         TRY(x->b.event_done(&x->b, x->event, &done, err));
         if (done) return OK;
-        TRY(x->b.comm->check(&x->b, x->clique, err));
+        TRY(x->b.comm->check(&x->b, x->communicator, err));
         if (clock_wall_ns() > until_ns)
             return error_set(err, ERR_RANK, "it has not ended after %d s", LIMIT_S);
         clock_sleep_until(clock_wall_ns() + REST_NS);
@@ -274,7 +274,7 @@ static enum status join(struct peers *x, struct error *err)
 {
     unsigned char id[DEVICE_COMM_ID_BYTES] = {0};
     bool joined = false;
-    const struct clique_options o = {
+    const struct communicator_options o = {
         .id = id, .n = x->n, .rank = x->rank, .limit_ns = LIMIT_NS, .name = "collectives"};
     if (!x->b.comm) {
         const struct plugin *plugin;
@@ -284,9 +284,9 @@ static enum status join(struct peers *x, struct error *err)
     TRY(comm_agree(x->comm, x->b.comm ? OK : err->code, err));
     TRY(comm_agree(x->comm, x->rank ? OK : x->b.comm->make_id(id, err), err));
     comm_broadcast(x->comm, id, sizeof id);
-    TRY(comm_agree(x->comm, x->b.comm->open(&x->b, &o, &x->clique, err), err));
+    TRY(comm_agree(x->comm, x->b.comm->open(&x->b, &o, &x->communicator, err), err));
     while (!joined) {
-        TRY(x->b.comm->joined(&x->b, x->clique, &joined, err));
+        TRY(x->b.comm->joined(&x->b, x->communicator, &joined, err));
         if (!joined) clock_sleep_until(clock_wall_ns() + REST_NS);
     }
     return OK;
@@ -321,8 +321,8 @@ enum status collectives_check(const struct program *p, int64_t *calls, struct er
     struct peers x = {.a = arena_new()};
     enum status st = run(&x, p, err);
     *calls = x.calls;
-    if (x.clique && st != OK) x.b.comm->give_up(&x.b, &x.clique, 1);
-    if (x.clique) x.b.comm->close(&x.b, x.clique);
+    if (x.communicator && st != OK) x.b.comm->give_up(&x.b, &x.communicator, 1);
+    if (x.communicator) x.b.comm->close(&x.b, x.communicator);
     if (x.b.state) x.b.close(&x.b);
     if (x.comm) comm_close(x.comm);
     arena_free(x.a);

@@ -11,8 +11,8 @@
 
 #include <stdint.h>
 
-/* As one rank of p's devices, by themselves one clique. *calls: collectives that were looked at.
- * ERR_TOLERANCE: which call, dtype, size and element is wrong; what opening devices and cliques says else. */
+/* As one rank of p's devices, by themselves one communicator. *calls: collectives that were looked at.
+ * ERR_TOLERANCE: which call, dtype, size and element is wrong; what opening devices and communicators says else. */
 MUST_CHECK enum status collectives_check(const struct program *p, int64_t *calls, struct error *err);
 
 #endif

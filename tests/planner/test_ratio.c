@@ -232,14 +232,14 @@ static const char mixtral[] =
     "num_experts_per_tok: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5}";
 
 /* Convolutions compute, the classifier meets. */
-static const char pictures[] =
+static const char images[] =
     "{model_type: vgg, image_size: 32, num_channels: 3, features: [64, 64, M, 128, 128, A], "
     "classifier: [2048, 2048], norm_groups: 2, num_labels: 64}";
 
 /* A random model on random unequal devices. */
 static struct spmd_case *random_case(uint64_t seed)
 {
-    static const char *const models[] = {gpt2, mixtral, pictures};
+    static const char *const models[] = {gpt2, mixtral, images};
     double *ones = ARENA_ARRAY(arena, double, 4);
     for (int d = 0; d < 4; d++) ones[d] = 1;
     int32_t n = 2 + 2 * (int32_t)rng_below(seed, 11, 0, 2);

@@ -324,7 +324,7 @@ static int32_t random_stages(struct draw *d, const struct space *s, struct plan 
     return stages;
 }
 
-START_TEST(no_card_makes_fewer_cliques_than_are_reserved_for_it)
+START_TEST(no_card_makes_fewer_communicators_than_are_reserved_for_it)
 {
     struct space s;
     struct small *x = cards_on(&s, 1, CARDS);
@@ -343,9 +343,9 @@ START_TEST(no_card_makes_fewer_cliques_than_are_reserved_for_it)
             for (int k = 0; k < n[i]; k++, card++) {
                 int32_t least = (n[i] > 1) + join_beside(n[i], i ? n[i - 1] : 0) +
                                 join_beside(n[i], i + 1 < stages ? n[i + 1] : 0);
-                ck_assert_msg(memory[card].cliques >= least, "seed %d: card %d has %d, not %d",
-                              (int)seed, (int)card, (int)memory[card].cliques, (int)least);
-                exact += memory[card].cliques == least, cards++;
+                ck_assert_msg(memory[card].communicators >= least, "seed %d: card %d has %d, not %d",
+                              (int)seed, (int)card, (int)memory[card].communicators, (int)least);
+                exact += memory[card].communicators == least, cards++;
             }
     }
     ck_assert_msg(exact > cards / 10, "%d of %d", exact, cards);
@@ -355,11 +355,11 @@ END_TEST
 
 /* Whether a group's devices have room for layers first … last in one of its modes, layer by layer. */
 static bool has_room(const struct crowd *x, const struct device_type *t, int32_t mode,
-                     int32_t first, int32_t last, int32_t flight, int32_t cliques)
+                     int32_t first, int32_t last, int32_t flight, int32_t communicators)
 {
     const struct join_layers *y = x->layers[mode];
     for (int32_t k = 0; k < x->n; k++) {
-        int64_t bytes = join_reserve(t, cliques, false);
+        int64_t bytes = join_reserve(t, communicators, false);
         for (int32_t l = first; l <= last; l++)
             bytes += y->fixed_bytes[l * x->n + k] + flight * y->kept_bytes[l * x->n + k];
         if (bytes > t->memory_bytes) return false;
@@ -367,7 +367,7 @@ static bool has_room(const struct crowd *x, const struct device_type *t, int32_t
     return true;
 }
 
-/* Every group of a line holds its layers, with as many microbatches in flight and in as many cliques as it has at its place. */
+/* Every group of a line holds its layers, with as many microbatches in flight and in as many communicators as it has at its place. */
 static void check_places(const struct groups *g, const struct lineup *l, const struct pipe *p)
 {
     const struct device_type *t = &g->cluster->types[0];
@@ -376,16 +376,16 @@ static void check_places(const struct groups *g, const struct lineup *l, const s
         int32_t left = p->n - k, flight = left < p->microbatches ? left : p->microbatches;
         int32_t before = k ? p->last[k - 1] - p->first[k - 1] + 1 : 0,
                 behind = k + 1 < p->n ? p->last[k + 1] - p->first[k + 1] + 1 : 0;
-        int32_t cliques = (x->n > 1) + join_beside(x->n, before) + join_beside(x->n, behind);
+        int32_t communicators = (x->n > 1) + join_beside(x->n, before) + join_beside(x->n, behind);
         bool room = false;
         for (int32_t mode = 0; mode < x->member.n_modes; mode++)
             room |= has_room(x, t, mode, k ? p->cut.last[k - 1] + 1 : 0, p->cut.last[k], flight,
-                             cliques);
+                             communicators);
         ck_assert_msg(room, "group %d of %d, %d in flight", (int)k, (int)p->n, (int)flight);
     }
 }
 
-/* Every line that can be made of four cards with room for two or four cliques and a part of the model or more. A group gets a second
+/* Every line that can be made of four cards with room for two or four communicators and a part of the model or more. A group gets a second
  * way to share where its first one has room for all layers with one microbatch in flight and not for what a line may give it
  * with more. */
 START_TEST(groups_hold_their_layers_at_every_place_of_a_line)
@@ -484,7 +484,7 @@ Suite *spmd_stage_groups_suite(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, a_split_over_groups_is_the_best_of_all_in_its_accounts);
     tcase_add_test(t, layers_of_an_answer_take_what_spmd_says_of_them_alone);
-    tcase_add_test(t, no_card_makes_fewer_cliques_than_are_reserved_for_it);
+    tcase_add_test(t, no_card_makes_fewer_communicators_than_are_reserved_for_it);
     tcase_add_test(t, groups_hold_their_layers_at_every_place_of_a_line);
     tcase_add_test(t, groups_near_one_another_are_asked_for_first_then_small_ones);
     tcase_set_timeout(t, 600);

@@ -71,7 +71,7 @@ static struct program circle(struct arena *a, int32_t n, bool emulated, int32_t 
 struct rig {
     struct arena *a;
     struct comm *comm;
-    struct mover mover;
+    struct comm_thread comm_thread;
     int32_t rank, n;
 };
 
@@ -85,22 +85,22 @@ static void start(struct rig *r, struct arena *a, const struct program *p)
     r->rank = comm_rank(r->comm);
     if (wires_shared_bytes(p))
         NEED(comm_share(r->comm, wires_shared_bytes(p), &shared, &e) == OK, "%s", e.text);
-    mover_init(&r->mover, a, p, r->comm, shared, true);
+    comm_thread_init(&r->comm_thread, a, p, r->comm, shared, true);
     comm_barrier(r->comm);
     zero = clock_wall_ns() + 1000000;
     comm_broadcast(r->comm, &zero, sizeof zero);
-    r->mover.wires.zero_ns = zero;
+    r->comm_thread.wires.zero_ns = zero;
 }
 
 static void go(struct rig *r)
 {
     struct error e;
-    NEED(mover_start(&r->mover, &e) == OK, "%s", e.text);
+    NEED(comm_thread_start(&r->comm_thread, &e) == OK, "%s", e.text);
 }
 
 static void stop(struct rig *r)
 {
-    mover_stop(&r->mover);
+    comm_thread_stop(&r->comm_thread);
     comm_close(r->comm);
 }
 
@@ -204,10 +204,10 @@ static void collective(enum group_algorithm algorithm, int64_t elements, int32_t
     }
     for (int64_t i = 0; i < 2 * elements; i++)
         ((float *)m.ring)[i] = value(r.rank, (int32_t)(i / elements), i % elements);
-    mover_member(&r.mover, m, arena_alloc(a, 2 * ((size_t)elements * 4 + 64), 1));
+    comm_thread_member(&r.comm_thread, m, arena_alloc(a, 2 * ((size_t)elements * 4 + 64), 1));
     go(&r);
-    mover_order(&r.mover, (struct mover_order){.kind = ORDER_REDUCE, .index = 0, .number = 0});
-    NEED(mover_wait_group(&r.mover, 0, 0, &end_ns, &e) == OK, "%s", e.text);
+    comm_thread_order(&r.comm_thread, (struct comm_thread_order){.kind = ORDER_REDUCE, .index = 0, .number = 0});
+    NEED(comm_thread_wait_group(&r.comm_thread, 0, 0, &end_ns, &e) == OK, "%s", e.text);
     stop(&r);
     for (int32_t k = 0, at = 0; k < segments; at += (int32_t)m.pieces[k++].elements)
         for (int64_t i = 0; i < m.pieces[k].elements; i++) {
@@ -261,13 +261,13 @@ static void wires(int32_t sharing)
     char *out_data = arena_alloc(a, 200000, 1), *in_data = arena_alloc(a, MESSAGES, 200000);
     for (int32_t k = 0; k < 200000; k++) out_data[k] = (char)(k * 31 + r.rank);
     for (int32_t k = 0; k < MESSAGES; k++)
-        mover_order(&r.mover, (struct mover_order){.kind = ORDER_POST,
+        comm_thread_order(&r.comm_thread, (struct comm_thread_order){.kind = ORDER_POST,
                                                    .index = in,
                                                    .number = k,
                                                    .data = in_data + k * 200000,
                                                    .bytes = message_bytes(k)});
     for (int32_t k = 0; k < MESSAGES; k++)
-        mover_order(&r.mover, (struct mover_order){.kind = ORDER_HAND,
+        comm_thread_order(&r.comm_thread, (struct comm_thread_order){.kind = ORDER_HAND,
                                                    .index = r.rank,
                                                    .number = k,
                                                    .data = out_data,
@@ -277,10 +277,10 @@ static void wires(int32_t sharing)
     for (int32_t k = 0; k < MESSAGES; k++) {
         left = (left > k * 20000 ? left : k * 20000) +
                ns_from_s((double)message_bytes(k) / bandwidth_Bps);
-        NEED(mover_wait_channel(&r.mover, in, k, &is, &e) == OK, "%s", e.text);
+        NEED(comm_thread_wait_channel(&r.comm_thread, in, k, &is, &e) == OK, "%s", e.text);
         NEED(is == left + ns_from_s(latency_s), "message %d arrives at %" PRId64 ", not %" PRId64,
              (int)k, is, left + ns_from_s(latency_s));
-        NEED(mover_wait_channel(&r.mover, r.rank, k, &is, &e) == OK, "%s", e.text);
+        NEED(comm_thread_wait_channel(&r.comm_thread, r.rank, k, &is, &e) == OK, "%s", e.text);
         NEED(is == left, "message %d leaves at %" PRId64 ", not %" PRId64, (int)k, is, left);
         for (int32_t i = 0; i < message_bytes(k); i++)
             NEED(in_data[k * 200000 + i] == (char)(i * 31 + in), "message %d, byte %d", (int)k,
@@ -308,15 +308,15 @@ static void fair_share(void)
     start(&r, a, &p);
     go(&r);
     char *data = arena_alloc(a, FLOWS, BYTES);
-    enum mover_order_kind kind = r.rank ? ORDER_POST : ORDER_HAND;
+    enum comm_thread_order_kind kind = r.rank ? ORDER_POST : ORDER_HAND;
     int64_t whole = ns_from_s(FLOWS * BYTES / slow_Bps), left;
     for (int32_t i = 0; i < FLOWS && r.rank < 2; i++)
-        mover_order(
-            &r.mover,
-            (struct mover_order){
+        comm_thread_order(
+            &r.comm_thread,
+            (struct comm_thread_order){
                 .kind = kind, .index = i, .number = 0, .data = data + i * BYTES, .bytes = BYTES});
     for (int32_t i = 0; i < FLOWS && r.rank < 2; i++) {
-        NEED(mover_wait_channel(&r.mover, i, 0, &left, &e) == OK, "%s", e.text);
+        NEED(comm_thread_wait_channel(&r.comm_thread, i, 0, &left, &e) == OK, "%s", e.text);
         if (r.rank == 1) left -= ns_from_s(latency_s);
         NEED(left > whole * 3 / 4 && left <= whole + 1000,
              "flow %d left after %" PRId64 " of %" PRId64 " ns", (int)i, left, whole);
@@ -433,14 +433,14 @@ static void fail(const char *how, int32_t rank)
     go(&r);
     if (r.rank == rank) end_by(how);
     int32_t in = (r.rank + n - 1) % n;
-    mover_order(&r.mover, (struct mover_order){.kind = ORDER_POST,
+    comm_thread_order(&r.comm_thread, (struct comm_thread_order){.kind = ORDER_POST,
                                                .index = in,
                                                .number = 0,
                                                .data = arena_alloc(a, 4, 1),
                                                .bytes = 4});
-    enum status status = mover_wait_channel(&r.mover, in, 0, &is, &e);
+    enum status status = comm_thread_wait_channel(&r.comm_thread, in, 0, &is, &e);
     fprintf(stderr, "rank %d: %s\n", (int)r.rank, e.text);
-    mover_abort(&r.mover, (int)status);
+    comm_thread_abort(&r.comm_thread, (int)status);
 }
 
 static int launch(int32_t n, char **argv)

@@ -115,7 +115,7 @@ START_TEST(stage_costs_are_what_lowering_makes_of_the_layers)
 }
 END_TEST
 
-START_TEST(stage_costs_of_pictures_are_what_lowering_makes_of_the_layers)
+START_TEST(stage_costs_of_images_are_what_lowering_makes_of_the_layers)
 {
     struct plan p = plans_new(arena, "gpt2", 1, 2);
     p.job.model = plans_model_file(arena, _i % 2 ? "tiny-vgg" : "tiny-vit");
@@ -217,7 +217,7 @@ Suite *stage_suite(void)
     TCase *t = tcase_create("all");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, stage_costs_are_what_lowering_makes_of_the_layers);
-    tcase_add_loop_test(t, stage_costs_of_pictures_are_what_lowering_makes_of_the_layers, 0, 4);
+    tcase_add_loop_test(t, stage_costs_of_images_are_what_lowering_makes_of_the_layers, 0, 4);
     tcase_add_test(t, a_step_of_one_device_is_the_sum_of_its_stage_costs);
     tcase_add_test(t, every_lowered_plan_can_be_simulated_and_stays_within_what_is_reserved);
     tcase_add_test(t, ranges_add_up_and_nonsense_is_refused);

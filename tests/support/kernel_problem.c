@@ -83,11 +83,11 @@ static struct wide_row wide_row_of(enum op_kind kind, const struct op_attrs *att
         return adamw ? (struct wide_row){kind, 15, 15, 0} : (struct wide_row){kind, 3, 3, 0};
     if (kind == OP_attention_grad) return (struct wide_row){kind, 1u << (n_inputs - 2), 0, 0};
     /* gradients that are added up: from narrow ones or from wide ones, or nothing is wide */
-    if (kind == OP_add_part) /* of few rows, some are of each kind */
+    if (kind == OP_add_to_slice) /* of few rows, some are of each kind */
         return (struct wide_row){kind, choice % 3 == 2, choice % 3 > 0, 0};
     if (kind == OP_accumulate)
         return (struct wide_row){kind, choice >> 1 & choice & 1, choice & 1, 0};
-    if (kind == OP_zero || kind == OP_take_part || kind == OP_slice)
+    if (kind == OP_zero || kind == OP_local_slice || kind == OP_slice)
         return (struct wide_row){kind, choice & 1, choice & 1, 0};
     for (size_t i = 0; i < sizeof wide_rows / sizeof *wide_rows; i++)
         if (wide_rows[i].kind == kind) return wide_rows[i];

@@ -154,7 +154,7 @@ static void a_dropout(struct draw *d, struct kernel_row *row)
 }
 
 /* A kernel that fits on x with its padding. */
-static void a_picture(struct draw *d, struct kernel_row *row)
+static void an_image(struct draw *d, struct kernel_row *row)
 {
     int64_t b = size(d, 2, 4), c = size(d, 3, 9), size_[2] = {size(d, 9, 17), size(d, 9, 17)};
     struct stencil *k = &row->attrs.stencil;
@@ -226,7 +226,7 @@ void random_element_row(struct arena *a, uint64_t number, struct kernel_row *out
 {
     static void (*const make[N_ELEMENT_MAKERS])(struct draw *, struct kernel_row *) = {
         an_activation, a_sum,    a_bias,    a_channel_bias, a_layer_norm, an_rms_norm,
-        an_embedding,  a_rotary, a_dropout, a_picture,      a_group_norm, a_move};
+        an_embedding,  a_rotary, a_dropout, an_image,      a_group_norm, a_move};
     struct draw d = {a, number, 0};
     *out = (struct kernel_row){0};
     make[number % N_ELEMENT_MAKERS](&d, out);

@@ -1,4 +1,4 @@
-/* tests/support/op_rows.h - what a row of the operator table's suite says, and the rows of pictures. For tests/core/test_op.c. */
+/* tests/support/op_rows.h - what a row of the operator table's suite says, and the rows of images. For tests/core/test_op.c. */
 #ifndef TESTS_SUPPORT_OP_ROWS_H
 #define TESTS_SUPPORT_OP_ROWS_H
 
@@ -20,7 +20,7 @@ struct misfit {
     const char *inputs, *first, *second; /* what the message must name */
 };
 
-static const struct row picture_rows[] = {
+static const struct row image_rows[] = {
     {OP_cross_entropy, {0}, "6,10 x 6", "1 x 6", 240, 240 + 24, 28},
     {OP_bias, {.dim = 1}, "2,3,4,5 x 3", "2,3,4,5", 120, 492, 480},
     {OP_bias_grad, {.dim = 1, .dims = 2, .accumulate = true}, "2,3,4", "3,4", 24, 96 + 48, 48},
@@ -105,9 +105,9 @@ static const struct row picture_rows[] = {
     {OP_slice, {.dim = 1, .start = 2, .sequences = 1}, "2,3,4", "2,1,4", 0, 32, 32},
     {OP_paste, {.dim = 1, .start = 2, .sequences = 3, .blank = true}, "2,1,4", "2,3,4", 0, 32, 96},
 };
-enum { N_PICTURE_ROWS = sizeof picture_rows / sizeof *picture_rows };
+enum { N_IMAGE_ROWS = sizeof image_rows / sizeof *image_rows };
 
-static const struct misfit picture_misfits[] = {
+static const struct misfit image_misfits[] = {
     {OP_bias, {.dim = 1}, "2,3,4 x 4", "(2,3,4)", "(4)"},
     {OP_bias, {.dim = 2}, "2,3,4 x 4,5", "(2,3,4)", "(4,5)"},
     {OP_bias_grad, {.dim = 2, .dims = 2}, "2,3,4", "2 dimensions from 2", "rank 3"},
@@ -162,6 +162,6 @@ static const struct misfit picture_misfits[] = {
     {OP_dropout, {.columns = {3, 2, 4}}, "2,3,2", "from 3", "of 4"},
     {OP_dispatch, {.capacity = 2, .lines = {1, 2, 4}}, "2,3,5 x 2,4,6", "(2,3,5)", "(2,4,6)"},
 };
-enum { N_PICTURE_MISFITS = sizeof picture_misfits / sizeof *picture_misfits };
+enum { N_IMAGE_MISFITS = sizeof image_misfits / sizeof *image_misfits };
 
 #endif

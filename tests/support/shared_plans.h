@@ -17,7 +17,7 @@
 
 /* In fp32 a last bit may send a token to another expert, so those are compared in fp64 alone. */
 struct sharded_model {
-    bool pictures, wide;
+    bool images, wide;
     const char *config;
 };
 #define SHARDED_SMALL "num_hidden_layers: 2, num_attention_heads: 4, "
@@ -77,7 +77,7 @@ static inline enum status sharded_job(struct sharded *s, int32_t n_devices, int3
     const char *devices[2] = {"", ""}, *nodes, *bus = "n";
     bool far = n_devices > 3 && n_devices % 2 == 0;
     const char *positions =
-        model->pictures ? "" : arena_printf(s->a, "  sequence_length: %d\n", (int)length);
+        model->images ? "" : arena_printf(s->a, "  sequence_length: %d\n", (int)length);
     for (int32_t i = 0; i < n_devices; i++)
         devices[far && i >= n_devices / 2] =
             arena_printf(s->a, "%s%s{type: cpu}", devices[far && i >= n_devices / 2],
@@ -87,7 +87,7 @@ static inline enum status sharded_job(struct sharded *s, int32_t n_devices, int3
         bus = "n, m", nodes = arena_printf(s->a, "%s, {name: m, host: localhost, devices: [%s]}",
                                            nodes, devices[1]);
     const char *extras = model->wide && s->seed % 2             ? "  balance: 0.1\n"
-                         : s->seed % 4 == 1 && !model->pictures ? "  dropout: 0.1\n"
+                         : s->seed % 4 == 1 && !model->images ? "  dropout: 0.1\n"
                                                                 : "";
     const char *text = arena_printf(
         s->a,

@@ -1,11 +1,11 @@
 #!/bin/bash
-# tests/cli/pictures.sh - models of pictures are shown, planned, measured and trained, and train alike whoever computes them:
+# tests/cli/images.sh - models of images are shown, planned, measured and trained, and train alike whoever computes them:
 # a small VGG (convolutions, group norms, both poolings) and a small ViT on one device and on several, losses to 1e-5 (fp32) and
 # 1e-9 (fp64).
 set -u
 . tests/cli/common.inc
 text=$scratch/text.txt
-head -c 600 LICENSE > "$text" # few pictures, which thirty steps learn by heart
+head -c 600 LICENSE > "$text" # few images, which thirty steps learn by heart
 steps=${TRAINING_STEPS:-30}
 dropout=
 vit='{model_type: vit, hidden_size: 24, num_hidden_layers: 2, num_attention_heads: 3, intermediate_size: 40, image_size: 12, patch_size: 4, num_channels: 3, num_labels: 5}'
@@ -75,7 +75,7 @@ same_losses() { # NAME MODEL LAST PRECISION TOLERANCE
     done
 }
 
-# 12 steps here and the rest there are the same run: a checkpoint counts pictures.
+# 12 steps here and the rest there are the same run: a checkpoint counts images.
 resumes() { # NAME MODEL LAST
     plan single "$2" fp64 1 "  - {microbatches: 6, stages: [{layers: [0, $3], device: n.0}]}"
     plan other "$2" fp64 3 "  - {microbatches: 2, stages: [{layers: [0, 1], device: n.0}, {layers: [2, $3], devices: [n.1, n.2], sequences: [1, 2]}]}"
@@ -105,7 +105,7 @@ planned() { # NAME MODEL
         says "$1: the $layers plan is sound" 0 '' "$MUSHER" check "$scratch/$1-$layers.plan.yaml"
         says "$1: and simulated" 0 '' "$MUSHER" simulate "$scratch/$1-$layers.plan.yaml" --db "$scratch/$1.db"
     done
-    says "$1: and run on random pictures" 0 '' "$MUSHER" run "$scratch/$1-fine.plan.yaml" --steps 2
+    says "$1: and run on random images" 0 '' "$MUSHER" run "$scratch/$1-fine.plan.yaml" --steps 2
 }
 
 same_losses vit "$vit" 7 fp32 1e-5
