@@ -30,31 +30,31 @@
 enum {
     EVALUATIONS_DEFAULT = 20000,
     KEPT_MIN = 32,
-    REGROUP_SMALL = 1500, /* simulations for stages on several devices, up to 8 devices */
+    MULTI_DEVICE_SMALL = 1500, /* simulations for stages on several devices, up to 8 devices */
     /* With more of them: microseconds at all, what a simulation takes a call and by itself as measured; fewer than so many
      * simulations are not worth it */
-    REGROUP_US = 400000,
-    REGROUP_CALL_NS = 6000,
-    REGROUP_PLAN_US = 1000,
-    REGROUP_MIN = 30,
-    REGROUP_DEVICES_MAX =
+    MULTI_DEVICE_US = 400000,
+    MULTI_DEVICE_CALL_NS = 6000,
+    MULTI_DEVICE_PLAN_US = 1000,
+    MULTI_DEVICE_MIN = 30,
+    MULTI_DEVICE_DEVICES_MAX =
         128,          /* of more a plan takes longer to make and to look at than to simulate */
-    JOIN_PLANS = 300, /* simulations for stages that share operators */
+    SPMD_STAGE_PLANS = 300, /* simulations for stages that share operators */
     GROUPS_MS = 2200, /* pipelines of groups that share operators */
     GROUPS_MANY_MS = 7000,
     GROUPS_DEVICES_MAX = 512, /* beyond, what shares operators takes longer to lower than that */
     SPACES_MAX = 16 + PRESET_SPACES_MAX,
-    SPOTS_MAX = 16,
+    DIVERSE_STARTS_MAX = 16,
     APART_MS = 1000, /* for plans of single cards, where up to 8 may be taken together too */
     WORK_MS = 5000,  /* what a search of a small team may take, about: scorer_work */
-    FEWER_PART = 20, /* of the work: presets of fewer devices */
+    SUBTEAM_PART = 20, /* of the work: presets of fewer devices */
     NEAR_MS = 1000,  /* of each microbatch size, for any plan that fits where none was found */
     MANY_MS = 2000   /* the same beside the search for any number of devices */
 };
 
 /* The tables of one microbatch size after the other, and the tries on all of them. */
 struct search {
-    struct tries t;
+    struct search_context t;
     const struct job *job;
     const struct cluster *cluster;
     struct cost *cost;
@@ -67,10 +67,10 @@ struct search {
 
 static enum status make_spaces(struct search *q, const int64_t *sizes, int32_t n, struct error *err)
 {
-    for (int32_t i = 0; i < n && !tries_stopped(&q->t); i++) {
+    for (int32_t i = 0; i < n && !search_context_stopped(&q->t); i++) {
         TRY(space_make(q->spaces, q->job, q->cluster, q->cost, sizes[i], q->t.lower,
                        &q->space[q->n_spaces++], err));
-        tries_report(&q->t);
+        search_context_report(&q->t);
     }
     return OK;
 }
@@ -78,13 +78,13 @@ static enum status make_spaces(struct search *q, const int64_t *sizes, int32_t n
 /* The class, and the nearest miss where nothing of it fits. */
 static enum status search_class(struct search *q, struct error *err)
 {
-    struct tries *t = &q->t;
+    struct search_context *t = &q->t;
     TRY(exact_search(t, q->lists, q->space, q->n_spaces, err));
     int64_t end = t->work_end;
-    bool over = tries_over(t);
-    for (int32_t i = 0; i < q->n_spaces && !t->kept.n && !tries_stopped(t); i++) {
+    bool over = search_context_over(t);
+    for (int32_t i = 0; i < q->n_spaces && !t->incumbents.n && !search_context_stopped(t); i++) {
         if (end) t->work_end = scorer_work(t->scorer) + (int64_t)NEAR_MS * 1000000;
-        TRY(near_try(t, q->lists, &q->space[i], err));
+        TRY(repair_try(t, q->lists, &q->space[i], err));
     }
     t->work_end = over && end ? 1 : end; /* that it was over shows afterwards */
     return OK;
@@ -92,31 +92,31 @@ static enum status search_class(struct search *q, struct error *err)
 
 /* No order makes a plan faster than its busiest device: whether that is still too slow to be handed out or to be polished. */
 static bool hopeless(const struct search *q, const struct search_plan *x, int32_t space,
-                     const struct kept *refined)
+                     const struct incumbents *refined)
 {
-    struct trial trial;
-    int32_t among = q->t.o->top > POLISH_STARTS ? q->t.o->top : POLISH_STARTS;
+    struct candidate trial;
+    int32_t among = q->t.o->top > REFINE_SEARCH_STARTS ? q->t.o->top : REFINE_SEARCH_STARTS;
     bool free = q->t.o->objective == OBJECTIVE_TIME && !(q->t.o->min_rate > 0) &&
                 !(q->t.o->max_cost > 0);
     if (!free || refined->n < among) return false;
-    return trial_of(&x->plan, &q->space[space], &trial) &&
-           trial_work(&trial) >= refined->plans[among - 1].iteration_ns;
+    return candidate_of(&x->plan, &q->space[space], &trial) &&
+           candidate_work(&trial) >= refined->plans[among - 1].iteration_ns;
 }
 
-static enum status refine_one(struct search *q, const struct search_plan *x, struct kept *refined,
+static enum status refine_one(struct search *q, const struct search_plan *x, struct incumbents *refined,
                               struct error *err)
 {
-    struct tries *t = &q->t;
+    struct search_context *t = &q->t;
     struct plan better = x->plan;
     int64_t ns = x->iteration_ns;
     int32_t s = 0;
     while (s < q->n_spaces && q->space[s].microbatch != better.microbatch) s++;
-    if (!tries_over(t) && s < q->n_spaces &&
+    if (!search_context_over(t) && s < q->n_spaces &&
         !hopeless(q, x, s, refined)) /* a baseline's size may not have had its turn */
         TRY(refine_plan(scorer_arena(t->scorer), t->scorer, &q->space[s], &better, &ns,
                         &t->evaluations_left, t->work_end, t->o->stop, err));
-    kept_add(refined, &better, ns);
-    tries_report(t);
+    incumbents_add(refined, &better, ns);
+    search_context_report(t);
     return OK;
 }
 
@@ -124,26 +124,26 @@ static enum status refine_one(struct search *q, const struct search_plan *x, str
  * choice of devices: those kept may all be nearly the same plan. */
 static enum status refine_kept(struct search *q, struct search_result *out, struct error *err)
 {
-    struct tries *t = &q->t;
-    struct kept refined;
-    kept_init(&refined, t->arena, t->kept.most, t->o, q->cluster);
-    if (t->kept.n) out->class_ns = t->kept.plans[0].iteration_ns;
-    for (int32_t i = 0; i < t->kept.n || i < t->spots.n; i++) {
-        if (i < t->spots.n && !kept_has(&t->kept, &t->spots.plans[i].plan))
-            TRY(refine_one(q, &t->spots.plans[i], &refined, err));
-        if (i < t->kept.n) TRY(refine_one(q, &t->kept.plans[i], &refined, err));
+    struct search_context *t = &q->t;
+    struct incumbents refined;
+    incumbents_init(&refined, t->arena, t->incumbents.most, t->o, q->cluster);
+    if (t->incumbents.n) out->class_ns = t->incumbents.plans[0].iteration_ns;
+    for (int32_t i = 0; i < t->incumbents.n || i < t->diverse_starts.n; i++) {
+        if (i < t->diverse_starts.n && !incumbents_has(&t->incumbents, &t->diverse_starts.plans[i].plan))
+            TRY(refine_one(q, &t->diverse_starts.plans[i], &refined, err));
+        if (i < t->incumbents.n) TRY(refine_one(q, &t->incumbents.plans[i], &refined, err));
     }
-    TRY(polish(t, q->space, q->n_spaces, &refined, err));
-    t->kept = refined;
+    TRY(refine_search(t, q->space, q->n_spaces, &refined, err));
+    t->incumbents = refined;
     return OK;
 }
 
-static enum status conclude(struct tries *q, const struct profile *p, struct search_result *out,
+static enum status conclude(struct search_context *q, const struct profile *p, struct search_result *out,
                             struct error *err)
 {
     if (q->o->baseline) TRY(baselines_pick(q, out, err));
-    out->plans = q->kept.plans;
-    while (out->n_plans < q->kept.n && kept_inside(&q->kept, &q->kept.plans[out->n_plans]))
+    out->plans = q->incumbents.plans;
+    while (out->n_plans < q->incumbents.n && incumbents_inside(&q->incumbents, &q->incumbents.plans[out->n_plans]))
         out->n_plans++;
     if (q->o->top > 0 && out->n_plans > q->o->top) out->n_plans = q->o->top;
     out->candidates = q->candidates;
@@ -163,8 +163,8 @@ static enum status conclude(struct tries *q, const struct profile *p, struct sea
     if (out->n_plans) return OK;
     if (q->interrupted)
         return error_set(err, ERR_INTERRUPTED, "interrupted before any plan was found");
-    if (q->kept.n) {
-        const struct search_plan *x = &q->kept.plans[0];
+    if (q->incumbents.n) {
+        const struct search_plan *x = &q->incumbents.plans[0];
         return error_set(err, ERR_INFEASIBLE,
                          "no plan within the limits: the nearest takes %.4g s%s an iteration",
                          s_from_ns(x->iteration_ns),
@@ -210,12 +210,12 @@ static enum status search_joined(struct search *q, struct error *err)
 {
     const struct space *spaces[SPACES_MAX];
     int32_t n = all_spaces(q, spaces);
-    if (q->t.o->unshared) return OK;
-    int64_t ms = q->cluster->n_devices > JOIN_DEVICES_MAX ? GROUPS_MANY_MS : GROUPS_MS;
+    if (q->t.o->no_sharding) return OK;
+    int64_t ms = q->cluster->n_devices > SPMD_STAGE_DEVICES_MAX ? GROUPS_MANY_MS : GROUPS_MS;
     if (q->cluster->n_devices <= GROUPS_DEVICES_MAX)
-        TRY(join_groups(&q->t, q->cluster, spaces, n, ms * INT64_C(1000000), err));
-    if (q->cluster->n_devices > JOIN_DEVICES_MAX) return OK;
-    return join_kept(&q->t, spaces, n, JOIN_PLANS, err);
+        TRY(spmd_stage_groups(&q->t, q->cluster, spaces, n, ms * INT64_C(1000000), err));
+    if (q->cluster->n_devices > SPMD_STAGE_DEVICES_MAX) return OK;
+    return spmd_stage_local_search(&q->t, spaces, n, SPMD_STAGE_PLANS, err);
 }
 
 /* How far from the best of any plan the first one can be. */
@@ -225,7 +225,7 @@ static enum status certify(struct search *q, struct search_result *out, struct e
     const struct space *spaces[SPACES_MAX];
     int32_t n = all_spaces(q, spaces);
     if (n)
-        TRY(bound_cluster(q->t.arena, q->cluster, q->cost, spaces, n, kept_most_ns(q->t.o), &b,
+        TRY(bound_cluster(q->t.arena, q->cluster, q->cost, spaces, n, incumbents_max_ns(q->t.o), &b,
                           err));
     put_bound(out, &b);
     return OK;
@@ -234,16 +234,16 @@ static enum status certify(struct search *q, struct search_result *out, struct e
 static bool is_large(const struct search *q)
 {
     return !q->t.o->baseline &&
-           (q->cluster->n_devices > SEARCH_DEVICES_MAX || search_offers_more(q->t.o));
+           (q->cluster->n_devices > SEARCH_DEVICES_MAX || search_check_takes_several(q->t.o));
 }
 
 /* Few devices that may be taken together: those taken one by one as a search of them alone takes them, cut short. */
 static enum status search_apart(struct search *q, const int64_t *sizes, int32_t n_sizes,
                                 struct search_result *out, struct error *err)
 {
-    struct tries *t = &q->t;
+    struct search_context *t = &q->t;
     int64_t work = (int64_t)APART_MS * 1000000, all = t->evaluations_left, share = all / 4;
-    if (q->cluster->n_devices > SEARCH_DEVICES_MAX || !search_offers_one(t->o)) return OK;
+    if (q->cluster->n_devices > SEARCH_DEVICES_MAX || !search_check_takes_one(t->o)) return OK;
     t->evaluations_left = share;
     t->work_end = scorer_work(t->scorer) + work / 4 * 3;
     TRY(make_spaces(q, sizes, n_sizes, err));
@@ -268,9 +268,9 @@ static int64_t work_of(const struct search_options *o)
 static enum status search_around(struct search *q, const int64_t *sizes, int32_t n_sizes,
                                  struct search_result *out, struct error *err)
 {
-    struct tries *t = &q->t;
+    struct search_context *t = &q->t;
     int32_t n = q->cluster->n_devices;
-    if (n <= SEARCH_DEVICES_MAX || n > SPACE_TABLES_MAX || search_offers_more(t->o)) return OK;
+    if (n <= SEARCH_DEVICES_MAX || n > SPACE_TABLES_MAX || search_check_takes_several(t->o)) return OK;
     int64_t work = (int64_t)MANY_MS * 1000000;
     scorer_quick(t->scorer, false);
     if (t->o->evaluations >= EVALUATIONS_DEFAULT)
@@ -278,13 +278,13 @@ static enum status search_around(struct search *q, const int64_t *sizes, int32_t
     else if (t->o->evaluations > 0)
         work = work / EVALUATIONS_DEFAULT * t->o->evaluations;
     TRY(make_spaces(q, sizes, n_sizes, err));
-    kept_init(&t->spots, t->arena, SPOTS_MAX, t->o, q->cluster);
-    t->spots.coarse = true;
+    incumbents_init(&t->diverse_starts, t->arena, DIVERSE_STARTS_MAX, t->o, q->cluster);
+    t->diverse_starts.coarse = true;
     t->work_end = work ? scorer_work(t->scorer) + work / 4 * 3 : 0;
     TRY(exact_search(t, q->lists, q->space, q->n_spaces, err));
     t->work_end = work ? scorer_work(t->scorer) + work / 4 : 0;
     TRY(refine_kept(q, out, err));
-    t->spots = (struct kept){.most = 0};
+    t->diverse_starts = (struct incumbents){.most = 0};
     t->work_end = 0;
     return OK;
 }
@@ -292,29 +292,29 @@ static enum status search_around(struct search *q, const int64_t *sizes, int32_t
 static void keep_warm(struct search *q)
 {
     for (int32_t i = 0; i < q->warm.n; i++)
-        kept_add(&q->t.kept, &q->warm.plans[i].plan, q->warm.plans[i].iteration_ns);
+        incumbents_add(&q->t.incumbents, &q->warm.plans[i].plan, q->warm.plans[i].iteration_ns);
 }
 
-/* Around the best plan, at its microbatch size and those next to it. Simulations are as many as cost about REGROUP_US. */
-static enum status regroup_large(struct search *q, const struct profile *p, const int64_t *sizes,
+/* Around the best plan, at its microbatch size and those next to it. Simulations are as many as cost about MULTI_DEVICE_US. */
+static enum status multi_device_large(struct search *q, const struct profile *p, const int64_t *sizes,
                                  int32_t n_sizes, struct error *err)
 {
-    struct tries *t = &q->t;
-    if (!t->kept.n || q->job->model.measured) return OK;
-    if (q->cluster->n_devices > REGROUP_DEVICES_MAX && t->o->evaluations <= 0) return OK;
+    struct search_context *t = &q->t;
+    if (!t->incumbents.n || q->job->model.measured) return OK;
+    if (q->cluster->n_devices > MULTI_DEVICE_DEVICES_MAX && t->o->evaluations <= 0) return OK;
     int32_t first = 0;
-    while (first < t->kept.n && join_shares(&t->kept.plans[first].plan)) first++;
-    if (first == t->kept.n) return OK;
+    while (first < t->incumbents.n && spmd_stage_in_plan(&t->incumbents.plans[first].plan)) first++;
+    if (first == t->incumbents.n) return OK;
     struct plan *best = ARENA_ARRAY(t->arena, struct plan, 1);
-    *best = t->kept.plans[first].plan;
+    *best = t->incumbents.plans[first].plan;
     int64_t calls = 0, microbatch = best->microbatch;
     for (int32_t r = 0; r < best->n_replicas; r++)
         for (int32_t i = 0; i < best->replicas[r].n_stages; i++)
             calls += best->replicas[r].microbatches *
                      (int64_t)plan_stage_devices(&best->replicas[r].stages[i]);
-    int64_t evaluations = REGROUP_US / (REGROUP_CALL_NS * calls / 1000 + REGROUP_PLAN_US);
+    int64_t evaluations = MULTI_DEVICE_US / (MULTI_DEVICE_CALL_NS * calls / 1000 + MULTI_DEVICE_PLAN_US);
     if (t->o->evaluations > 0) evaluations = t->evaluations_left;
-    if (evaluations < REGROUP_MIN) return OK;
+    if (evaluations < MULTI_DEVICE_MIN) return OK;
     scorer_quick(t->scorer, false);
     struct cost *cost = cost_new(t->arena, p, &best->cluster);
     struct space spaces[16];
@@ -324,8 +324,8 @@ static enum status regroup_large(struct search *q, const struct profile *p, cons
             TRY(space_make(q->spaces, q->job, &best->cluster, cost, sizes[i], t->lower,
                            &spaces[n++], err));
     /* links that many messages share make a simulation take longer than its calls say */
-    if (t->o->evaluations <= 0) t->work_end = scorer_work(t->scorer) + (int64_t)REGROUP_US * 1000;
-    TRY(regroup_kept(t, spaces, n, evaluations, err));
+    if (t->o->evaluations <= 0) t->work_end = scorer_work(t->scorer) + (int64_t)MULTI_DEVICE_US * 1000;
+    TRY(multi_device_search(t, spaces, n, evaluations, err));
     t->work_end = 0;
     return OK;
 }
@@ -337,11 +337,11 @@ static enum status certify_shared(struct search *q, struct search_result *out, s
     const struct space *spaces[SPACES_MAX];
     int32_t n = all_spaces(q, spaces);
     bool shared = false;
-    for (int32_t i = 0; i < out->n_plans; i++) shared |= join_shares(&out->plans[i].plan);
+    for (int32_t i = 0; i < out->n_plans; i++) shared |= spmd_stage_in_plan(&out->plans[i].plan);
     for (int32_t i = 0; i < out->n_baselines; i++)
         shared |= out->baselines[i].iteration_ns < out->lower_bound_ns;
     if (!shared || !n) return OK;
-    TRY(bound_cluster_shared(q->t.arena, q->cluster, spaces, n, kept_most_ns(q->t.o), &b, err));
+    TRY(bound_cluster_shared(q->t.arena, q->cluster, spaces, n, incumbents_max_ns(q->t.o), &b, err));
     put_bound(out, &b);
     return OK;
 }
@@ -350,7 +350,7 @@ static enum status certify_shared(struct search *q, struct search_result *out, s
 static enum status search_large(struct search *q, const struct profile *p, const int64_t *sizes,
                                 int32_t n_sizes, struct search_result *out, struct error *err)
 {
-    struct tries *t = &q->t;
+    struct search_context *t = &q->t;
     struct bound_certificate b[2] = {{.binding = "", .class_text = ""},
                                      {.binding = "", .class_text = ""}};
     bool wide = false; /* a plan of another class than the one that was searched is faster */
@@ -358,15 +358,15 @@ static enum status search_large(struct search *q, const struct profile *p, const
     TRY(search_apart(q, sizes, n_sizes, out, err));
     TRY(fleet_search(t, &task, b, err));
     if (t->o->objective != OBJECTIVE_TIME || t->o->max_cost > 0)
-        TRY(cheaper_search(t, &task, err));
-    if (t->kept.n) out->class_ns = t->kept.plans[0].iteration_ns;
+        TRY(cost_subsets_search(t, &task, err));
+    if (t->incumbents.n) out->class_ns = t->incumbents.plans[0].iteration_ns;
     TRY(search_around(q, sizes, n_sizes, out, err));
     t->truncated = true;
     baselines_keep(t, out);
     keep_warm(q);
-    TRY(regroup_large(q, p, sizes, n_sizes, err));
+    TRY(multi_device_large(q, p, sizes, n_sizes, err));
     TRY(search_joined(q, err));
-    TRY(sturdy_first(t, p, &out->sturdy, err));
+    TRY(robust_first(t, p, &out->robust, err));
     TRY(conclude(t, p, out, err));
     for (int32_t i = 0; i < out->n_plans; i++)
         wide |= out->plans[i].iteration_ns < b[0].lower_bound_ns ||
@@ -384,7 +384,7 @@ static enum status finish_warm(struct search *q, const struct profile *p,
 {
     for (int32_t i = 0; i < out->n_baselines; i++)
         out->baselines[i].why = "not tried beside an old plan: --baseline does";
-    out->class_ns = q->t.kept.plans[0].iteration_ns;
+    out->class_ns = q->t.incumbents.plans[0].iteration_ns;
     q->t.truncated = true;
     TRY(conclude(&q->t, p, out, err));
     put_bound(out, b);
@@ -395,25 +395,25 @@ static enum status finish_warm(struct search *q, const struct profile *p,
 static enum status search_small(struct search *q, const struct profile *p, const int64_t *sizes,
                                 int32_t n_sizes, struct search_result *out, struct error *err)
 {
-    struct tries *t = &q->t;
+    struct search_context *t = &q->t;
     TRY(make_spaces(q, sizes, n_sizes, err));
     if (!t->o->baseline) {
         int64_t for_refinement = t->evaluations_left / 8, work = work_of(t->o);
         if (work) t->work_end = scorer_work(t->scorer) + work / 4 * 3;
-        kept_init(&t->spots, t->arena, SPOTS_MAX, t->o, q->cluster);
-        t->spots.coarse = true;
+        incumbents_init(&t->diverse_starts, t->arena, DIVERSE_STARTS_MAX, t->o, q->cluster);
+        t->diverse_starts.coarse = true;
         t->evaluations_left -= for_refinement;
         TRY(warm_class(t, q->space, q->n_spaces, &q->warm, err));
         TRY(search_class(q, err));
         t->exhausted = t->evaluations_left <= 0;
-        t->worked_out = tries_over(t) && !t->exhausted && !t->interrupted;
+        t->worked_out = search_context_over(t) && !t->exhausted && !t->interrupted;
         t->evaluations_left = (t->exhausted ? 0 : t->evaluations_left) + for_refinement;
         if (work) t->work_end = scorer_work(t->scorer) + work / 4;
         TRY(refine_kept(q, out, err));
         baselines_keep(t, out);
         keep_warm(q);
-        TRY(fewer_try(t, q->space, q->n_spaces, work / FEWER_PART, err));
-        TRY(regroup_kept(t, q->space, q->n_spaces, REGROUP_SMALL, err));
+        TRY(subteam_try(t, q->space, q->n_spaces, work / SUBTEAM_PART, err));
+        TRY(multi_device_search(t, q->space, q->n_spaces, MULTI_DEVICE_SMALL, err));
         TRY(search_joined(q, err));
     }
     TRY(conclude(t, p, out, err));
@@ -427,18 +427,18 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
     int64_t sizes[16];
     int32_t n_sizes = sizes_of(q->job, sizes);
     struct baselines_request r = {q->job, q->cluster, p, sizes, n_sizes};
-    tries_report(&q->t);
+    search_context_report(&q->t);
     if (q->t.o->from && !q->t.o->baseline) {
         struct warm_task w = {q->job, q->cluster, p, sizes, n_sizes};
         struct bound_certificate b = {.binding = "", .class_text = ""};
         bool alone = is_large(q) && q->t.o->evaluations <= 0;
         TRY(warm_search(&q->t, &w, &q->warm, alone ? &b : NULL, err));
-        bool enough = q->warm.enough || (tries_stopped(&q->t) && !join_shares(q->t.o->from));
+        bool enough = q->warm.enough || (search_context_stopped(&q->t) && !spmd_stage_in_plan(q->t.o->from));
         if (alone && q->warm.n && enough) {
             keep_warm(q);
             return finish_warm(q, p, &b, out, err);
         }
-        if (!is_large(q)) q->t.kept.n = 0; /* may be of no class: warm_class, keep_warm */
+        if (!is_large(q)) q->t.incumbents.n = 0; /* may be of no class: warm_class, keep_warm */
     }
     TRY(baselines_score(&q->t, &r, out, err));
     return is_large(q) ? search_large(q, p, sizes, n_sizes, out, err)
@@ -458,7 +458,7 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
     int32_t cards[OFFERS_DEFAULT_MAX];
     struct search_options with_cards = *o;
     if (!o->tensor && !o->baseline) {
-        with_cards.n_tensor = offers_default(j, c, cards);
+        with_cards.n_tensor = tp_options_default(j, c, cards);
         with_cards.tensor = with_cards.n_tensor ? cards : NULL;
         o = &with_cards;
     }
@@ -478,10 +478,10 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
         .cost = k,
         .spaces = arena_new(),
         .lists = arena_new()};
-    kept_init(&q.t.kept, a, o->top > KEPT_MIN ? o->top : KEPT_MIN, o, c);
-    q.t.join = join_new();
+    incumbents_init(&q.t.incumbents, a, o->top > KEPT_MIN ? o->top : KEPT_MIN, o, c);
+    q.t.join = spmd_stage_new();
     enum status st = search_all(&q, p, out, err);
-    join_free(q.t.join);
+    spmd_stage_free(q.t.join);
     scorer_free(q.t.scorer);
     bound_lp_forget();
     arena_free(q.lists);

@@ -1,13 +1,13 @@
 #include "planner/search_check.h"
 
-bool search_offers_one(const struct search_options *o)
+bool search_check_takes_one(const struct search_options *o)
 {
     bool one = !o->tensor;
     for (int32_t i = 0; o->tensor && i < o->n_tensor; i++) one |= o->tensor[i] == 1;
     return one;
 }
 
-bool search_offers_more(const struct search_options *o)
+bool search_check_takes_several(const struct search_options *o)
 {
     bool more = false;
     for (int32_t i = 0; o->tensor && i < o->n_tensor; i++) more |= o->tensor[i] > 1;
@@ -45,7 +45,7 @@ static bool has_cards(const struct cluster *c, int32_t cards)
 enum status search_check_tensor(const struct cluster *c, const struct search_options *o,
                                 struct error *err)
 {
-    if (o->baseline || search_offers_one(o)) return OK;
+    if (o->baseline || search_check_takes_one(o)) return OK;
     int32_t least = o->tensor[0];
     for (int32_t i = 0; i < o->n_tensor; i++) {
         if (has_cards(c, o->tensor[i])) return OK;

@@ -24,7 +24,7 @@ struct request {
     const char *job, *cluster, *db, *out, *baseline, *from;
     struct texts with, without;
     int64_t profile, top, evaluations, time_limit, threads;
-    bool fastest, unshared;
+    bool fastest, no_sharding;
     const char *cards; /* --tensor-parallel, as given */
     struct degrees degrees;
     int objective;
@@ -204,9 +204,9 @@ static void print_text(struct arena *a, const struct cluster *c, const struct se
         printf("  %-14s %10s  %s%s\n", x->plan.name, units_print_ns(text, x->iteration_ns), cost,
                plan_describe(a, &x->plan));
     }
-    if (r->sturdy)
-        printf("  the first is the sturdiest of those within %d %% of the fastest (--fastest)\n",
-               (int)STURDY_PERCENT);
+    if (r->robust)
+        printf("  the first is the most robust of those within %d %% of the fastest (--fastest)\n",
+               (int)ROBUST_PERCENT);
     print_idle(a, c, &r->plans[0].plan);
     for (int32_t i = 0; i < r->n_baselines; i++) {
         const struct search_baseline *b = &r->baselines[i];
@@ -309,7 +309,7 @@ static enum status plan(struct arena *a, struct request *q, const struct common 
                                .max_cost = q->max_cost,
                                .top = (int32_t)q->top,
                                .fastest = q->fastest,
-                               .unshared = q->unshared,
+                               .no_sharding = q->no_sharding,
                                .evaluations = q->evaluations,
                                .threads = (int32_t)q->threads,
                                .stop = stop,
@@ -418,11 +418,11 @@ enum status cmd_plan(int argc, char **argv, struct error *err)
         {.name = "fastest",
          .type = OPTION_FLAG,
          .value = &q.fastest,
-         .help = "measured layers: the fastest predicted first, not the sturdiest of those within "
+         .help = "measured layers: the fastest predicted first, not the most robust of those within "
                  "5 % of it"},
-        {.name = "unshared",
+        {.name = "no-sharding",
          .type = OPTION_FLAG,
-         .value = &q.unshared,
+         .value = &q.no_sharding,
          .help = "no stage whose devices share its operators: the search as it is without "
                  "planner/spmd_stage/spmd_stage"},
         {.name = "top",

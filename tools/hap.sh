@@ -6,7 +6,7 @@
 #   zero           the best of zero-1, zero-2, zero-3 and fsdp
 #   hap            one stage on all devices that share every operator, alone
 #   harp-published HARP as its authors published it
-#   harp           what the search finds without stages that share operators (--unshared): pipelines, replicas, shares
+#   harp           what the search finds without stages that share operators (--no-sharding): pipelines, replicas, shares
 #   joined         what the search finds with them
 # usage: MUSHER=build/musher tools/hap.sh [FOLDER]      table.md, table.csv, hap.svg and every plan in FOLDER (build/hap)
 #   HAP_CASES="hap8:vgg19 ..."  cells to do           HAP_SECONDS=300   of a search, at most
@@ -96,7 +96,7 @@ cell() { # TEAM MODEL
     zero "$at" "$job" "$team"
     plan "$at" hap "$job" "$team" --baseline hap
     plan "$at" harp-published "$job" "$team" --baseline harp-published
-    plan "$at" harp "$job" "$team" --unshared
+    plan "$at" harp "$job" "$team" --no-sharding
     plan "$at" joined "$job" "$team"
 }
 

@@ -154,7 +154,7 @@ static enum status assign_double(const struct option *o, const char *text, struc
     return OK;
 }
 
-static const char *join_choices(char *buffer, size_t size, const char *const *choices,
+static const char *spmd_stage_choices(char *buffer, size_t size, const char *const *choices,
                                 const char *between)
 {
     size_t used = 0;
@@ -173,7 +173,7 @@ static enum status assign_choice(const struct option *o, const char *text, struc
             return OK;
         }
     return error_set(err, ERR_USAGE, "--%s must be one of %s; got '%s'", o->name,
-                     join_choices(list, sizeof list, o->choices, ", "), text);
+                     spmd_stage_choices(list, sizeof list, o->choices, ", "), text);
 }
 
 /* Lists grow one by one; command lines are short. */
@@ -390,7 +390,7 @@ static void print_row(const struct option *o, FILE *out)
 {
     char head[200], unit[128] = "", letter[8] = "    ";
     if (o->type == OPTION_CHOICE)
-        join_choices(unit, sizeof unit, o->choices, "|");
+        spmd_stage_choices(unit, sizeof unit, o->choices, "|");
     else if (o->type != OPTION_FLAG && !is_argument(o))
         snprintf(unit, sizeof unit, "%s", o->unit ? o->unit : "VALUE");
     if (o->letter) snprintf(letter, sizeof letter, "-%c, ", o->letter);

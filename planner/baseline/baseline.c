@@ -8,9 +8,9 @@
 
 /* --- what families have in common --- */
 
-static int32_t devices_of(const struct baseline_task *k, int32_t bed)
+static int32_t devices_of(const struct baseline_task *k, int32_t tp_variant)
 {
-    return k->team ? k->n_team : k->beds[bed].cluster.n_devices;
+    return k->team ? k->n_team : k->tp_variants[tp_variant].cluster.n_devices;
 }
 
 /* A full replica on each device. */
@@ -37,7 +37,7 @@ static enum status part_bytes(struct baseline_task *k, const struct setting *x, 
                               int64_t *out, struct error *err)
 {
     struct space *s;
-    TRY(baseline_space(k, x->bed, x->size, &s, err));
+    TRY(baseline_space(k, x->tp_variant, x->size, &s, err));
     *out = space_stage(s, 0, 0, s->n_layers - 1)->parameter_bytes / x->stages / parts;
     if (*out < 65536) *out = 65536;
     return OK;
@@ -149,15 +149,15 @@ static enum status both_places(struct baseline_task *k, struct setting x, struct
 /* Every way to part n devices into equal pipelines of at least `least` stages, given to `family`. */
 typedef enum status part_family(struct baseline_task *k, struct setting x, struct error *err);
 
-static enum status all_parts(struct baseline_task *k, int32_t bed, int32_t least,
+static enum status all_parts(struct baseline_task *k, int32_t tp_variant, int32_t least,
                              part_family *family, struct error *err)
 {
-    int32_t n = devices_of(k, bed);
+    int32_t n = devices_of(k, tp_variant);
     for (int32_t i = 0; i < k->n_sizes; i++)
         for (int32_t p = least; p <= n; p++) {
             if (n % p) continue;
             struct setting x = replicas(k, i);
-            x.bed = bed, x.stages = p, x.replicas = n / p;
+            x.tp_variant = tp_variant, x.stages = p, x.replicas = n / p;
             TRY(family(k, x, err));
         }
     return OK;
@@ -191,22 +191,22 @@ static enum status megatron_part(struct baseline_task *k, struct setting x, stru
     return OK;
 }
 
-static enum status on_beds(struct baseline_task *k, part_family *family, struct error *err)
+static enum status on_tp_variants(struct baseline_task *k, part_family *family, struct error *err)
 {
-    for (int32_t b = 0; b < k->n_beds; b++)
-        if (k->beds[b].possible) TRY(all_parts(k, b, 1, family, err));
+    for (int32_t b = 0; b < k->n_tp_variants; b++)
+        if (k->tp_variants[b].possible) TRY(all_parts(k, b, 1, family, err));
     return OK;
 }
 
 static enum status megatron(struct baseline_task *k, struct error *err)
 {
-    return on_beds(k, megatron_part, err);
+    return on_tp_variants(k, megatron_part, err);
 }
 
 static enum status alpa_part(struct baseline_task *k, struct setting x, struct error *err)
 {
     struct space *s;
-    TRY(baseline_space(k, x.bed, x.size, &s, err));
+    TRY(baseline_space(k, x.tp_variant, x.size, &s, err));
     x.cut = CUT_COARSE;
     for (x.coarse = 8; x.coarse <= 16; x.coarse *= 2) {
         if (x.coarse > s->n_layers) x.coarse = s->n_layers;
@@ -218,7 +218,7 @@ static enum status alpa_part(struct baseline_task *k, struct setting x, struct e
 
 static enum status alpa_coarse(struct baseline_task *k, struct error *err)
 {
-    return on_beds(k, alpa_part, err);
+    return on_tp_variants(k, alpa_part, err);
 }
 
 /* --- the table --- */

@@ -18,7 +18,7 @@ enum baseline_cut { CUT_EVEN, CUT_BALANCED, CUT_COARSE };
 /* One choice of a family. Devices: listed: replica after replica, in the order of the cluster; strided: the first stages of
  * all replicas, then their second ones. */
 struct setting {
-    int32_t bed, size; /* into baseline_task's */
+    int32_t tp_variant, size; /* into baseline_task's */
     int32_t stages, replicas, chunks, coarse;
     enum baseline_cut cut;
     bool strided, gpipe;
@@ -31,7 +31,7 @@ struct setting {
 };
 
 /* A cluster in which some cards may share operators, and its space for each microbatch size (NULL: not asked for yet). */
-struct bed {
+struct tp_variant {
     int32_t cards;
     bool possible; /* every node's cards can be taken together so many at a time */
     struct cluster cluster;
@@ -44,13 +44,13 @@ struct bed {
 /* What all families draw on, and the settings of the one at hand. */
 struct baseline_task {
     struct arena *arena;
-    struct tries *t;
+    struct search_context *t;
     const struct job *job;
     const struct cluster *cluster;
     const struct profile *profile;
     const int64_t *sizes; /* (n_sizes) microbatch sizes */
-    int32_t n_sizes, n_beds;
-    struct bed *beds; /* beds[0]: the cluster as it is */
+    int32_t n_sizes, n_tp_variants;
+    struct tp_variant *tp_variants; /* beds[0]: the cluster as it is */
     /* (n_team) devices of beds[0] that the families of grids may use; NULL: every device */
     const int32_t *team;
     int32_t n_team;
@@ -74,9 +74,9 @@ const char *baseline_name(int32_t i);
 baseline_family *baseline_settings(int32_t i); /* NULL: harp-published's and hap's are made whole */
 
 /* The beds that the search's options ask for; errors: those of the cluster as it is. */
-MUST_CHECK enum status baseline_beds(struct baseline_task *k, struct error *err);
+MUST_CHECK enum status baseline_tp_variants(struct baseline_task *k, struct error *err);
 /* The space of a bed and size, made when first asked for. */
-MUST_CHECK enum status baseline_space(struct baseline_task *k, int32_t bed, int32_t size,
+MUST_CHECK enum status baseline_space(struct baseline_task *k, int32_t tp_variant, int32_t size,
                                       struct space **out, struct error *err);
 /* Estimates x and keeps it, or says why it cannot be. */
 MUST_CHECK enum status baseline_add(struct baseline_task *k, struct setting x, struct error *err);

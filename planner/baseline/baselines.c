@@ -108,10 +108,10 @@ void scoring_find_why(struct scoring *x, const struct space *s, const struct pla
 /* Of the exact search's class it prunes there; the best stands for the family. */
 void scoring_keep(struct scoring *x, const struct space *s, const struct plan *p, int64_t ns)
 {
-    struct tries *t = x->k->t;
+    struct search_context *t = x->k->t;
     if (s->n_devices <= QUICK_LANES && s->cluster->n_devices == x->k->cluster->n_devices &&
         baselines_plain(p))
-        kept_add(&t->kept, p, ns);
+        incumbents_add(&t->incumbents, p, ns);
     if (ns >= x->b->iteration_ns) return;
     x->b->iteration_ns = ns;
     x->b->plan = score_copy_plan(t->arena, p);
@@ -121,7 +121,7 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
                          struct error *err)
 {
     int64_t ns, layers = scoring_layers(p);
-    struct tries *t = x->k->t;
+    struct search_context *t = x->k->t;
     if (layers > LAYERS_A_PLAN) {
         char text[160];
         snprintf(text, sizeof text,
@@ -153,7 +153,7 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
     x->tries++, x->layers += layers;
     int64_t left = t->evaluations_left;
     scorer_quick(t->scorer, s->n_devices > QUICK_LANES);
-    TRY(tries_score(t, s, p, &ns, err));
+    TRY(search_context_score(t, s, p, &ns, err));
     scorer_quick(t->scorer, false);
     x->k->calls += scorer_calls(t->scorer) - before; /* more than once, where it had to be made to fit */
     /* baselines have a budget of their own, but on every device */
@@ -169,7 +169,7 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
 static bool enough(const struct scoring *x)
 {
     int64_t lanes = (int64_t)x->tries * x->k->cluster->n_devices;
-    return (x->k->team ? tries_over(x->k->t) : tries_stopped(x->k->t)) ||
+    return (x->k->team ? search_context_over(x->k->t) : search_context_stopped(x->k->t)) ||
            x->tries >= x->k->most_tries ||
            ((x->layers > LAYERS_A_FAMILY || lanes > LANES_A_FAMILY) &&
             x->b->iteration_ns != INT64_MAX);
@@ -207,7 +207,7 @@ static enum status find_settings(struct scoring *x, baseline_family *family, str
     if (!x->n) return OK;
     qsort(x->settings, (size_t)x->n, sizeof *x->settings, by_estimate);
     lead(x->settings, x->n);
-    TRY(baseline_space(k, x->settings[0].bed, x->settings[0].size, &s, err));
+    TRY(baseline_space(k, x->settings[0].tp_variant, x->settings[0].size, &s, err));
     x->least = (int64_t)x->settings[0].replicas * s->n_layers;
     return OK;
 }
@@ -230,7 +230,7 @@ static enum status score_grids(struct scoring *x, struct error *err)
         if (k->team && (double)y->estimate_ns > HOPELESS * (double)k->limit_ns) break;
         struct plan p;
         struct space *s;
-        TRY(baseline_space(k, y->bed, y->size, &s, err));
+        TRY(baseline_space(k, y->tp_variant, y->size, &s, err));
         TRY(baseline_make(k, y, x->b->name, scorer_arena(k->t->scorer), &p, err));
         TRY(score(x, s, &p, err));
     }
@@ -249,7 +249,7 @@ static enum status find_harp(struct scoring *x, struct error *err)
     struct baseline_task *k = x->k;
     struct space *s;
     x->plans = ARENA_ARRAY(k->arena, struct harp_plan, (size_t)k->n_sizes);
-    for (int32_t i = 0; i < k->n_sizes && !tries_stopped(k->t); i++) {
+    for (int32_t i = 0; i < k->n_sizes && !search_context_stopped(k->t); i++) {
         TRY(harp_plan_make(k, i, &x->plans[x->n], err));
         x->n += x->plans[x->n].closed_ns != INT64_MAX;
     }
@@ -280,9 +280,9 @@ static enum status settle(struct scoring *x, struct error *err)
     struct search_baseline *b = x->b;
     if (x->settled_ns == b->iteration_ns) return OK;
     if (k->cluster->n_devices > LANES_A_FAMILY) return OK; /* its first step has to do */
-    for (int32_t i = 0; i < k->n_beds; i++)
-        for (int32_t size = 0; k->beds[i].possible && size < k->n_sizes; size++) {
-            const struct space *s = k->beds[i].spaces[size];
+    for (int32_t i = 0; i < k->n_tp_variants; i++)
+        for (int32_t size = 0; k->tp_variants[i].possible && size < k->n_sizes; size++) {
+            const struct space *s = k->tp_variants[i].spaces[size];
             if (!s || s->microbatch != b->plan.microbatch || s->n_devices <= QUICK_LANES ||
                 s->cluster->n_devices != b->plan.cluster.n_devices)
                 continue;
@@ -335,7 +335,7 @@ static enum status score_rest(struct baseline_task *k, struct scoring *all, int3
     k->most_tries = TRIES_MAX;
     for (int32_t i = 0; i < n && scorer_work(k->t->scorer) < end; i++) {
         struct scoring *x = &all[i];
-        if (x->last || !x->b->quick || x->at == x->n || tries_stopped(k->t)) continue;
+        if (x->last || !x->b->quick || x->at == x->n || search_context_stopped(k->t)) continue;
         x->beyond_ns = *fastest < INT64_MAX ? *fastest : 0;
         TRY(score_family(x, err));
         x->b->quick = x->passed_over || (x->at < x->n && !enough(x));
@@ -353,7 +353,7 @@ static enum status score_all(struct baseline_task *k, struct scoring *all, int32
     bool beside = share < INT64_MAX, rest = beside && lanes <= REST_LANES;
     int64_t fastest = INT64_MAX, whole = k->cluster->n_devices <= WHOLE_LANES ? LAYERS_WHOLE : 0;
     qsort(all, (size_t)n, sizeof *all, by_layers);
-    for (int32_t i = 0; i < n && !tries_stopped(k->t); i++) {
+    for (int32_t i = 0; i < n && !search_context_stopped(k->t); i++) {
         struct scoring *x = &all[i];
         if (x->last && rest) TRY(score_rest(k, all, i, &fastest, err));
         x->rival_ns = fastest;
@@ -372,7 +372,7 @@ static enum status score_all(struct baseline_task *k, struct scoring *all, int32
     return OK;
 }
 
-enum status baselines_score(struct tries *q, const struct baselines_request *r,
+enum status baselines_score(struct search_context *q, const struct baselines_request *r,
                             struct search_result *out, struct error *err)
 {
     bool beside = !q->o->baseline && r->cluster->n_devices > SEARCH_DEVICES_MAX;
@@ -385,8 +385,8 @@ enum status baselines_score(struct tries *q, const struct baselines_request *r,
                               .n_sizes = r->n_sizes};
     struct scoring *all = ARENA_ARRAY(q->arena, struct scoring, (size_t)baseline_count());
     int32_t n = 0;
-    TRY(baseline_beds(&k, err));
-    for (int32_t i = 0; i < baseline_count() && !tries_stopped(q); i++) {
+    TRY(baseline_tp_variants(&k, err));
+    for (int32_t i = 0; i < baseline_count() && !search_context_stopped(q); i++) {
         if (q->o->baseline && strcmp(q->o->baseline, baseline_name(i)) != 0) continue;
         struct scoring *x = &all[n++];
         *x = (struct scoring){.k = &k, .b = &out->baselines[i]};
@@ -401,22 +401,22 @@ enum status baselines_score(struct tries *q, const struct baselines_request *r,
 
 static enum status score_team(struct baseline_task *k, struct error *err)
 {
-    for (int32_t i = 0; i < baseline_count() && !tries_over(k->t); i++) {
+    for (int32_t i = 0; i < baseline_count() && !search_context_over(k->t); i++) {
         struct search_baseline b = {.name = baseline_name(i), .iteration_ns = INT64_MAX};
         struct scoring x = {.k = k, .b = &b};
         if (!baseline_settings(i)) continue;
         TRY(find_settings(&x, baseline_settings(i), err));
         if (x.n) TRY(score_family(&x, err));
-        if (b.iteration_ns != INT64_MAX) kept_add(&k->t->kept, &b.plan, b.iteration_ns);
+        if (b.iteration_ns != INT64_MAX) incumbents_add(&k->t->incumbents, &b.plan, b.iteration_ns);
     }
     return OK;
 }
 
-enum status baselines_on(struct tries *q, struct space *spaces, int32_t n, const int32_t *team,
+enum status baselines_on(struct search_context *q, struct space *spaces, int32_t n, const int32_t *team,
                          int32_t n_team, struct error *err)
 {
     struct arena *scratch = arena_new();
-    struct bed bed = {.cards = 1,
+    struct tp_variant tp_variant = {.cards = 1,
                       .possible = true,
                       .cluster = *spaces->cluster,
                       .job = *spaces->job,
@@ -424,33 +424,33 @@ enum status baselines_on(struct tries *q, struct space *spaces, int32_t n, const
                       .graph = spaces->devices,
                       .spaces = ARENA_ARRAY(scratch, struct space *, (size_t)n)};
     int64_t *sizes = ARENA_ARRAY(scratch, int64_t, (size_t)n);
-    for (int32_t i = 0; i < n; i++) bed.spaces[i] = &spaces[i], sizes[i] = spaces[i].microbatch;
+    for (int32_t i = 0; i < n; i++) tp_variant.spaces[i] = &spaces[i], sizes[i] = spaces[i].microbatch;
     struct baseline_task k = {.arena = scratch,
                               .t = q,
                               .job = spaces->job,
                               .cluster = spaces->cluster,
                               .sizes = sizes,
                               .n_sizes = n,
-                              .n_beds = 1,
-                              .beds = &bed,
+                              .n_tp_variants = 1,
+                              .tp_variants = &tp_variant,
                               .team = team,
                               .n_team = n_team,
-                              .limit_ns = tries_limit(q),
+                              .limit_ns = search_context_limit(q),
                               .most_tries = TRIES_MAX};
-    if (q->kept.n) k.limit_ns = q->kept.plans[0].iteration_ns;
+    if (q->incumbents.n) k.limit_ns = q->incumbents.plans[0].iteration_ns;
     enum status st = score_team(&k, err);
     arena_free(scratch);
     return st;
 }
 
-void baselines_keep(struct tries *q, const struct search_result *out)
+void baselines_keep(struct search_context *q, const struct search_result *out)
 {
     for (int32_t i = 0; i < out->n_baselines; i++)
         if (out->baselines[i].iteration_ns != INT64_MAX)
-            kept_add(&q->kept, &out->baselines[i].plan, out->baselines[i].iteration_ns);
+            incumbents_add(&q->incumbents, &out->baselines[i].plan, out->baselines[i].iteration_ns);
 }
 
-enum status baselines_pick(struct tries *q, struct search_result *out, struct error *err)
+enum status baselines_pick(struct search_context *q, struct search_result *out, struct error *err)
 {
     for (int32_t i = 0; i < baseline_count(); i++) {
         if (strcmp(baseline_name(i), q->o->baseline) != 0) continue;
@@ -458,8 +458,8 @@ enum status baselines_pick(struct tries *q, struct search_result *out, struct er
         if (b->iteration_ns == INT64_MAX)
             return error_set(err, ERR_INFEASIBLE, "baseline %s: %s", b->name,
                              b->why ? b->why : "does not fit");
-        q->kept.n = 0;
-        kept_add(&q->kept, &b->plan, b->iteration_ns);
+        q->incumbents.n = 0;
+        incumbents_add(&q->incumbents, &b->plan, b->iteration_ns);
         out->baselines = b, out->n_baselines = 1; /* the others were not looked at */
         return OK;
     }

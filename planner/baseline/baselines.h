@@ -20,18 +20,18 @@ struct baselines_request {
 };
 /* All baselines, or the one that the options name; out->baselines gets the best of each, or why there is none. What is of the
  * exact search's class is kept among the plans found, so that it prunes. */
-MUST_CHECK enum status baselines_score(struct tries *q, const struct baselines_request *r,
+MUST_CHECK enum status baselines_score(struct search_context *q, const struct baselines_request *r,
                                        struct search_result *out, struct error *err);
 /* The families of grids on some devices (n_team, of the spaces' cluster) alone, each microbatch size one of n >= 1 spaces. What
  * by its estimate may beat the best plan kept is simulated, as evaluations and work last, and each family's best kept. */
-MUST_CHECK enum status baselines_on(struct tries *q, struct space *spaces, int32_t n,
+MUST_CHECK enum status baselines_on(struct search_context *q, struct space *spaces, int32_t n,
                                     const int32_t *team, int32_t n_team, struct error *err);
 /* Of the class that the exact search knows: contiguous layers a device, 1F1B, nothing else. */
 bool baselines_plain(const struct plan *p);
 /* Those that are kept after all, because no search may end with a plan slower than a baseline's. */
-void baselines_keep(struct tries *q, const struct search_result *out);
+void baselines_keep(struct search_context *q, const struct search_result *out);
 /* The one that the options name becomes the only plan kept. ERR_USAGE: unknown (lists them); ERR_INFEASIBLE: why not. */
-MUST_CHECK enum status baselines_pick(struct tries *q, struct search_result *out,
+MUST_CHECK enum status baselines_pick(struct search_context *q, struct search_result *out,
                                       struct error *err);
 
 #endif

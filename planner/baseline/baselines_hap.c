@@ -34,8 +34,8 @@ static enum status find(struct scoring *x, bool whole, struct found *f, struct e
 {
     struct baseline_task *k = x->k;
     f->plans = ARENA_ARRAY(k->arena, struct hap_plan, (size_t)k->n_sizes);
-    if (k->t->o->unshared) {
-        snprintf(k->why, sizeof k->why, "left out by --unshared");
+    if (k->t->o->no_sharding) {
+        snprintf(k->why, sizeof k->why, "left out by --no-sharding");
         return OK;
     }
     if (!k->t->o->baseline && k->cluster->n_devices > HAP_DEVICES_BESIDE) {
@@ -44,7 +44,7 @@ static enum status find(struct scoring *x, bool whole, struct found *f, struct e
         return OK;
     }
     int64_t start = scorer_work(k->t->scorer);
-    for (int32_t i = k->n_sizes - 1; i >= 0 && !tries_stopped(k->t); i--) { /* fewest calls first */
+    for (int32_t i = k->n_sizes - 1; i >= 0 && !search_context_stopped(k->t); i--) { /* fewest calls first */
         TRY(hap_plan_make(k, i, false, &f->plans[f->n], err));
         f->n += f->plans[f->n].ns != INT64_MAX;
         f->slow =
@@ -87,7 +87,7 @@ static enum status score(struct scoring *x, bool whole, struct error *err)
     TRY(find(x, whole, &f, err));
     if (!f.n) scoring_note(x, k->why, INT64_MAX);
     int64_t end = scorer_work(k->t->scorer) + HAP_FIT_MS * INT64_C(1000000);
-    for (int32_t i = 0; i < f.n && !tries_stopped(k->t); i++) {
+    for (int32_t i = 0; i < f.n && !search_context_stopped(k->t); i++) {
         if (i >= most && x->b->iteration_ns != INT64_MAX) break;
         if (i && !whole && scorer_work(k->t->scorer) >= end) break;
         TRY(score_of(x, &f.plans[i], f.slow, err));

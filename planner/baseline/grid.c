@@ -208,7 +208,7 @@ static enum status lay_grid(struct baseline_task *k, const struct setting *x, st
                             struct grid *g, struct error *err)
 {
     struct space *s;
-    TRY(baseline_space(k, x->bed, x->size, &s, err));
+    TRY(baseline_space(k, x->tp_variant, x->size, &s, err));
     *g = (struct grid){.x = x, .s = s, .n_virtual = x->stages * x->chunks};
     TRY(check(g, err));
     g->microbatches = (s->microbatches + x->replicas - 1) / x->replicas;
@@ -334,7 +334,7 @@ static enum status estimate(struct baseline_task *k, struct setting *x, struct e
 
 static bool same_setting(const struct setting *a, const struct setting *b)
 {
-    return a->bed == b->bed && a->size == b->size && a->stages == b->stages &&
+    return a->tp_variant == b->tp_variant && a->size == b->size && a->stages == b->stages &&
            a->replicas == b->replicas && a->chunks == b->chunks && a->coarse == b->coarse &&
            a->cut == b->cut && a->strided == b->strided && a->gpipe == b->gpipe &&
            a->recompute == b->recompute && a->zero == b->zero && a->bucket_bytes == b->bucket_bytes;

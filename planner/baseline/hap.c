@@ -4,20 +4,20 @@
 
 #include <stdio.h>
 
-static enum status all_devices(struct baseline_task *k, int32_t size, struct join_team *out,
+static enum status all_devices(struct baseline_task *k, int32_t size, struct spmd_stage_team *out,
                                struct error *err)
 {
     struct space *s;
     TRY(baseline_space(k, 0, size, &s, err));
     int32_t *device = ARENA_ARRAY(k->arena, int32_t, (size_t)s->n_devices);
     for (int32_t d = 0; d < s->n_devices; d++) device[d] = d;
-    *out = (struct join_team){.s = s,
+    *out = (struct spmd_stage_team){.s = s,
                               .last_layer = s->n_layers - 1,
                               .n = s->n_devices,
                               .device = device,
                               .microbatches = s->microbatches,
                               .in_flight = 1};
-    out->memory = join_memory(k->arena, out);
+    out->memory = spmd_stage_memory(k->arena, out);
     return OK;
 }
 
@@ -25,9 +25,9 @@ enum status hap_plan_make(struct baseline_task *k, int32_t size, bool thorough,
                           struct hap_plan *out, struct error *err)
 {
     *out = (struct hap_plan){.size = size};
-    struct join_answer *x = &out->spot.answer;
+    struct spmd_stage_answer *x = &out->spot.answer;
     TRY(all_devices(k, size, &out->spot.team, err));
-    TRY(join_stage(k->t->join, k->t->scorer, &out->spot.team, thorough, x, err));
+    TRY(spmd_stage_solve(k->t->join, k->t->scorer, &out->spot.team, thorough, x, err));
     out->ns = x->ns;
     if (x->why) snprintf(k->why, sizeof k->why, "%s", x->why);
     return OK;
@@ -37,9 +37,9 @@ enum status hap_plan_fit(struct baseline_task *k, struct hap_plan *x, bool thoro
                          struct arena *a, struct plan *out, int64_t *ns, struct error *err)
 {
     static const int32_t one = 1;
-    const struct join_team *all = &x->spot.team;
+    const struct spmd_stage_team *all = &x->spot.team;
     plan_skeleton(a, all->s, "hap", 1, &one, out);
     out->replicas[0].microbatches = all->microbatches;
-    join_put(a, all, &x->spot.answer, out->replicas[0].stages);
-    return join_fit(k->t, a, all->s, &x->spot, 1, thorough, out, ns, err);
+    spmd_stage_put(a, all, &x->spot.answer, out->replicas[0].stages);
+    return spmd_stage_fit(k->t, a, all->s, &x->spot, 1, thorough, out, ns, err);
 }

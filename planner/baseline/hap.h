@@ -14,7 +14,7 @@
 struct hap_plan {
     int64_t ns; /* as planner/spmd/spmd adds up; INT64_MAX where there is none */
     int32_t size;
-    struct join_spot spot; /* its only stage */
+    struct spmd_stage_spot spot; /* its only stage */
 };
 
 /* At one microbatch size; ns INT64_MAX, and task->why, where there is none. thorough: ratios too. */

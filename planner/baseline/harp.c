@@ -152,7 +152,7 @@ static enum status find_parts(struct harp *h, int32_t size, struct error *err)
             TRY(baseline_space(k, 0, have, &h->part[m], err));
             continue;
         }
-        const struct bed *o = &k->beds[0];
+        const struct tp_variant *o = &k->tp_variants[0];
         h->part[m] = ARENA_ARRAY(k->arena, struct space, 1);
         TRY(space_make_on(k->arena, &o->job, &o->cluster, o->cost, o->graph, k->sizes[size] / cards,
                           k->t->lower, h->part[m], err));
@@ -193,7 +193,7 @@ static void search(struct harp *h, struct harp_plan *out)
 enum status harp_plan_make(struct baseline_task *k, int32_t size, struct harp_plan *out,
                            struct error *err)
 {
-    struct harp h = {.a = arena_new(), .k = k, .c = &k->beds[0].cluster};
+    struct harp h = {.a = arena_new(), .k = k, .c = &k->tp_variants[0].cluster};
     *out = (struct harp_plan){.closed_ns = INT64_MAX, .size = size};
     enum status st = baseline_space(k, 0, size, &h.s, err);
     if (st == OK) st = find_parts(&h, size, err);

@@ -41,17 +41,17 @@ static uint32_t used_by(const struct space *s, const struct plan *p)
     return set;
 }
 
-static void add_used(struct teams *q, const struct space *s, const struct kept *kept)
+static void add_used(struct teams *q, const struct space *s, const struct incumbents *kept)
 {
     int32_t most = q->n + USED_MAX;
     for (int32_t i = 0; i < kept->n && q->n < most; i++)
         add(q, s, used_by(s, &kept->plans[i].plan));
 }
 
-static enum status try_all(struct tries *t, struct space *spaces, int32_t n, const struct teams *q,
+static enum status try_all(struct search_context *t, struct space *spaces, int32_t n, const struct teams *q,
                            struct error *err)
 {
-    for (int32_t i = 0; i < q->n && !tries_over(t); i++) {
+    for (int32_t i = 0; i < q->n && !search_context_over(t); i++) {
         int32_t team[SPACE_TABLES_MAX], n_team = 0;
         for (int32_t d = 0; d < spaces->n_devices; d++)
             if (q->set[i] >> d & 1) team[n_team++] = d;
@@ -60,7 +60,7 @@ static enum status try_all(struct tries *t, struct space *spaces, int32_t n, con
     return OK;
 }
 
-enum status fewer_try(struct tries *t, struct space *spaces, int32_t n, int64_t work_ns,
+enum status subteam_try(struct search_context *t, struct space *spaces, int32_t n, int64_t work_ns,
                       struct error *err)
 {
     struct teams q = {0};
@@ -68,8 +68,8 @@ enum status fewer_try(struct tries *t, struct space *spaces, int32_t n, int64_t 
     if (!n || spaces->n_devices > SPACE_TABLES_MAX) return OK;
     uint32_t all = (UINT32_C(1) << spaces->n_devices) - 1;
     for (int32_t d = 0; d < spaces->n_devices; d++) add(&q, spaces, all & ~(UINT32_C(1) << d));
-    add_used(&q, spaces, &t->kept);
-    add_used(&q, spaces, &t->spots);
+    add_used(&q, spaces, &t->incumbents);
+    add_used(&q, spaces, &t->diverse_starts);
     if (end) t->work_end = before + work_ns;
     TRY(try_all(t, spaces, n, &q, err));
     if (end) t->work_end = end + scorer_work(t->scorer) - before;

@@ -5,10 +5,10 @@
 #include "core/cluster/group.h"
 #include "profiles/team.h"
 
-enum status baseline_space(struct baseline_task *k, int32_t bed, int32_t size, struct space **out,
+enum status baseline_space(struct baseline_task *k, int32_t tp_variant, int32_t size, struct space **out,
                            struct error *err)
 {
-    struct bed *b = &k->beds[bed];
+    struct tp_variant *b = &k->tp_variants[tp_variant];
     if (!b->spaces[size]) {
         struct space *s = ARENA_ARRAY(k->arena, struct space, 1);
         TRY(space_make_on(k->arena, &b->job, &b->cluster, b->cost, b->graph, k->sizes[size],
@@ -42,11 +42,11 @@ static int32_t group_cards(struct arena *a, const struct cluster *c, int32_t car
     return n;
 }
 
-static enum status make_bed(struct baseline_task *k, struct bed *b, int32_t cards,
+static enum status make_tp_variant(struct baseline_task *k, struct tp_variant *b, int32_t cards,
                             struct error *err)
 {
     const struct cluster *c = k->cluster;
-    *b = (struct bed){.cards = cards, .possible = true, .cluster = *c, .job = *k->job};
+    *b = (struct tp_variant){.cards = cards, .possible = true, .cluster = *c, .job = *k->job};
     b->spaces = ARENA_ARRAY(k->arena, struct space *, (size_t)k->n_sizes);
     if (cards > 1) {
         struct cluster_group *groups =
@@ -62,14 +62,14 @@ static enum status make_bed(struct baseline_task *k, struct bed *b, int32_t card
 }
 
 /* Whether the model can be shared among so many cards at all. */
-static enum status try_bed(struct baseline_task *k, int32_t bed, struct error *err)
+static enum status try_tp_variant(struct baseline_task *k, int32_t tp_variant, struct error *err)
 {
     struct space *s;
     struct error why = {0};
-    if (!k->beds[bed].possible) return OK;
-    enum status st = baseline_space(k, bed, 0, &s, &why);
-    if (st == ERR_INPUT && bed > 0)
-        k->beds[bed].possible = false;
+    if (!k->tp_variants[tp_variant].possible) return OK;
+    enum status st = baseline_space(k, tp_variant, 0, &s, &why);
+    if (st == ERR_INPUT && tp_variant > 0)
+        k->tp_variants[tp_variant].possible = false;
     else if (st != OK) {
         if (err) *err = why;
         return st;
@@ -77,13 +77,13 @@ static enum status try_bed(struct baseline_task *k, int32_t bed, struct error *e
     return OK;
 }
 
-enum status baseline_beds(struct baseline_task *k, struct error *err)
+enum status baseline_tp_variants(struct baseline_task *k, struct error *err)
 {
     const struct search_options *o = k->t->o;
-    k->beds = ARENA_ARRAY(k->arena, struct bed, (size_t)o->n_tensor + 1);
-    TRY(make_bed(k, &k->beds[k->n_beds++], 1, err));
+    k->tp_variants = ARENA_ARRAY(k->arena, struct tp_variant, (size_t)o->n_tensor + 1);
+    TRY(make_tp_variant(k, &k->tp_variants[k->n_tp_variants++], 1, err));
     for (int32_t i = 0; o->tensor && i < o->n_tensor; i++)
-        if (o->tensor[i] > 1) TRY(make_bed(k, &k->beds[k->n_beds++], o->tensor[i], err));
-    for (int32_t i = 0; i < k->n_beds; i++) TRY(try_bed(k, i, err));
+        if (o->tensor[i] > 1) TRY(make_tp_variant(k, &k->tp_variants[k->n_tp_variants++], o->tensor[i], err));
+    for (int32_t i = 0; i < k->n_tp_variants; i++) TRY(try_tp_variant(k, i, err));
     return OK;
 }

@@ -15,7 +15,7 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static uint64_t layout_of(const struct kept *k, const struct plan *p)
+static uint64_t layout_of(const struct incumbents *k, const struct plan *p)
 {
     struct arena *scratch = arena_new();
     uint64_t *replica = ARENA_ARRAY(scratch, uint64_t, (size_t)p->n_replicas);
@@ -40,10 +40,10 @@ static uint64_t layout_of(const struct kept *k, const struct plan *p)
     return hash;
 }
 
-void kept_init(struct kept *k, struct arena *a, int32_t most, const struct search_options *o,
+void incumbents_init(struct incumbents *k, struct arena *a, int32_t most, const struct search_options *o,
                const struct cluster *c)
 {
-    *k = (struct kept){.arena = a, .o = o, .most = most};
+    *k = (struct incumbents){.arena = a, .o = o, .most = most};
     k->plans = ARENA_ARRAY(a, struct search_plan, (size_t)most);
     k->layout = ARENA_ARRAY(a, uint64_t, (size_t)most);
     for (int32_t i = 0; i < c->n_devices; i++) {
@@ -59,23 +59,23 @@ static double excess_of(const struct search_options *o, double ns, double cost)
     return slow > dear ? slow : dear;
 }
 
-double kept_most_ns(const struct search_options *o)
+double incumbents_max_ns(const struct search_options *o)
 {
     return o->min_rate > 0 ? 1e9 / o->min_rate : 0;
 }
 
-bool kept_inside(const struct kept *k, const struct search_plan *x)
+bool incumbents_inside(const struct incumbents *k, const struct search_plan *x)
 {
     return excess_of(k->o, (double)x->iteration_ns, x->cost) <= 1;
 }
 
 /* What a plan that takes ns must cost at least, an iteration. */
-static double least_cost(const struct kept *k, double ns)
+static double least_cost(const struct incumbents *k, double ns)
 {
     return k->least_price_per_h * ns / NS_PER_H;
 }
 
-int64_t kept_limit(const struct kept *k)
+int64_t incumbents_limit(const struct incumbents *k)
 {
     if (k->n < k->most) return INT64_MAX;
     const struct search_plan *worst = &k->plans[k->n - 1];
@@ -91,7 +91,7 @@ int64_t kept_limit(const struct kept *k)
     return ns < 9e18 ? (int64_t)ns + 1 : INT64_MAX;
 }
 
-bool kept_better(const struct kept *k, const struct search_plan *x, const struct search_plan *y)
+bool incumbents_better(const struct incumbents *k, const struct search_plan *x, const struct search_plan *y)
 {
     double a = excess_of(k->o, (double)x->iteration_ns, x->cost),
            b = excess_of(k->o, (double)y->iteration_ns, y->cost);
@@ -100,30 +100,30 @@ bool kept_better(const struct kept *k, const struct search_plan *x, const struct
     return x->iteration_ns < y->iteration_ns;
 }
 
-static int32_t place_of(const struct kept *k, uint64_t layout)
+static int32_t place_of(const struct incumbents *k, uint64_t layout)
 {
     int32_t at = 0;
     while (at < k->n && k->layout[at] != layout) at++;
     return at;
 }
 
-bool kept_has(const struct kept *k, const struct plan *p)
+bool incumbents_has(const struct incumbents *k, const struct plan *p)
 {
     return place_of(k, layout_of(k, p)) < k->n;
 }
 
-void kept_add(struct kept *k, const struct plan *p, int64_t iteration_ns)
+void incumbents_add(struct incumbents *k, const struct plan *p, int64_t iteration_ns)
 {
     struct search_plan x = {.iteration_ns = iteration_ns};
-    if (iteration_ns >= kept_limit(k)) return;
+    if (iteration_ns >= incumbents_limit(k)) return;
     x.cost = plan_cost(p, iteration_ns);
-    if (k->n == k->most && !kept_better(k, &x, &k->plans[k->n - 1])) return;
+    if (k->n == k->most && !incumbents_better(k, &x, &k->plans[k->n - 1])) return;
     uint64_t layout = layout_of(k, p);
     int32_t at = place_of(k, layout);
-    if (at < k->n && !kept_better(k, &x, &k->plans[at])) return;
+    if (at < k->n && !incumbents_better(k, &x, &k->plans[at])) return;
     if (at == k->n && k->n < k->most) k->n++;
     if (at == k->most) at--;
-    for (; at > 0 && kept_better(k, &x, &k->plans[at - 1]); at--) {
+    for (; at > 0 && incumbents_better(k, &x, &k->plans[at - 1]); at--) {
         k->plans[at] = k->plans[at - 1];
         k->layout[at] = k->layout[at - 1];
     }

@@ -11,7 +11,7 @@
 
 /* Better is what the objective says (planner/candidate/types.h). Plans outside its limits stand behind all inside, the nearest first:
  * what is refined may come inside. */
-struct kept {
+struct incumbents {
     struct arena *arena; /* of the copies */
     bool coarse;         /* a layout is the devices and their order alone, whatever they compute */
     const struct search_options *o;
@@ -21,18 +21,18 @@ struct kept {
     uint64_t *layout;
 };
 
-void kept_init(struct kept *k, struct arena *a, int32_t most, const struct search_options *o,
+void incumbents_init(struct incumbents *k, struct arena *a, int32_t most, const struct search_options *o,
                const struct cluster *c);
 /* What a plan must be faster than to be kept; INT64_MAX while there is room. */
-int64_t kept_limit(const struct kept *k);
+int64_t incumbents_limit(const struct incumbents *k);
 /* How long an iteration of min_rate takes, 0 where there is none. */
-double kept_most_ns(const struct search_options *o);
+double incumbents_max_ns(const struct search_options *o);
 /* The limits of rate and cost. */
-bool kept_inside(const struct kept *k, const struct search_plan *x);
+bool incumbents_inside(const struct incumbents *k, const struct search_plan *x);
 /* Whether x goes before y: inside the limits before outside, there the nearer one; then by the objective. */
-bool kept_better(const struct kept *k, const struct search_plan *x, const struct search_plan *y);
+bool incumbents_better(const struct incumbents *k, const struct search_plan *x, const struct search_plan *y);
 /* Whether there is one of its layout. */
-bool kept_has(const struct kept *k, const struct plan *p);
-void kept_add(struct kept *k, const struct plan *p, int64_t iteration_ns);
+bool incumbents_has(const struct incumbents *k, const struct plan *p);
+void incumbents_add(struct incumbents *k, const struct plan *p, int64_t iteration_ns);
 
 #endif

@@ -17,19 +17,19 @@ struct worker {
     const struct cluster *cluster; /* that the cost is of */
 };
 
-struct crew {
-    struct tries *t;
+struct parallel_score_pool {
+    struct search_context *t;
     const struct profile *profile;
-    struct crew_item *items;
+    struct parallel_score_item *items;
     struct result *results;
     struct worker *workers;
 };
 
 static void score(void *user, int64_t index, int32_t thread)
 {
-    struct crew *c = user;
+    struct parallel_score_pool *c = user;
     struct worker *w = &c->workers[thread];
-    struct crew_item *x = &c->items[index];
+    struct parallel_score_item *x = &c->items[index];
     struct result *r = &c->results[index];
     if (c->t->o->stop && *c->t->o->stop) return;
     if (!w->arena) w->arena = arena_new(), w->scorer = scorer_new(c->t->lower);
@@ -49,12 +49,12 @@ static void score(void *user, int64_t index, int32_t thread)
     x->tried = true;
 }
 
-enum status crew_score(struct tries *t, const struct profile *p, struct crew_item *items, int32_t n,
+enum status parallel_score(struct search_context *t, const struct profile *p, struct parallel_score_item *items, int32_t n,
                        struct error *err)
 {
     struct arena *a = arena_new();
     int32_t threads = t->o->threads > 1 ? t->o->threads : 1;
-    struct crew c = {.t = t, .profile = p, .items = items};
+    struct parallel_score_pool c = {.t = t, .profile = p, .items = items};
     enum status st = OK;
     for (int32_t i = 0; i < n; i++) items[i].ns = INT64_MAX, items[i].tried = false;
     if (n > t->evaluations_left) n = t->evaluations_left > 0 ? (int32_t)t->evaluations_left : 0;
@@ -74,6 +74,6 @@ enum status crew_score(struct tries *t, const struct profile *p, struct crew_ite
     for (int32_t i = 0; i < threads; i++)
         if (c.workers[i].arena) scorer_free(c.workers[i].scorer), arena_free(c.workers[i].arena);
     arena_free(a);
-    tries_report(t);
+    search_context_report(t);
     return st;
 }

@@ -1,30 +1,30 @@
 #include "planner/candidate/search_context.h"
 
-int64_t tries_limit(const struct tries *q)
+int64_t search_context_limit(const struct search_context *q)
 {
-    return q->o->exhaustive ? INT64_MAX : kept_limit(&q->kept);
+    return q->o->exhaustive ? INT64_MAX : incumbents_limit(&q->incumbents);
 }
 
-bool tries_stopped(struct tries *q)
+bool search_context_stopped(struct search_context *q)
 {
     if (q->o->stop && *q->o->stop) q->interrupted = true;
     return q->interrupted;
 }
 
-bool tries_over(struct tries *q)
+bool search_context_over(struct search_context *q)
 {
-    return tries_stopped(q) || q->evaluations_left <= 0 ||
+    return search_context_stopped(q) || q->evaluations_left <= 0 ||
            (q->work_end && scorer_work(q->scorer) >= q->work_end);
 }
 
-void tries_report(const struct tries *q)
+void search_context_report(const struct search_context *q)
 {
     if (q->o->progress)
         q->o->progress(q->o->user, scorer_runs(q->scorer),
-                       q->kept.n ? q->kept.plans[0].iteration_ns : INT64_MAX);
+                       q->incumbents.n ? q->incumbents.plans[0].iteration_ns : INT64_MAX);
 }
 
-enum status tries_evaluate(struct tries *q, const struct space *s, struct plan *p,
+enum status search_context_evaluate(struct search_context *q, const struct space *s, struct plan *p,
                            int64_t *iteration_ns, struct error *err)
 {
     struct error why = {0};
@@ -34,13 +34,13 @@ enum status tries_evaluate(struct tries *q, const struct space *s, struct plan *
     if (st == ERR_INPUT && p->n_replicas > 3) q->truncated = true;
     if (st == ERR_INPUT) return OK;
     if (st != OK) return error_set(err, st, "%s", why.text);
-    kept_add(&q->kept, p, *iteration_ns);
-    if (q->spots.most) kept_add(&q->spots, p, *iteration_ns);
-    tries_report(q);
+    incumbents_add(&q->incumbents, p, *iteration_ns);
+    if (q->diverse_starts.most) incumbents_add(&q->diverse_starts, p, *iteration_ns);
+    search_context_report(q);
     return OK;
 }
 
-enum status tries_score(struct tries *q, const struct space *s, struct plan *p,
+enum status search_context_score(struct search_context *q, const struct space *s, struct plan *p,
                         int64_t *iteration_ns, struct error *err)
 {
     *iteration_ns = INT64_MAX;
@@ -48,7 +48,7 @@ enum status tries_score(struct tries *q, const struct space *s, struct plan *p,
     q->candidates++;
     struct error why;
     enum status st = scorer_fit(q->scorer, s, p, iteration_ns, &why);
-    tries_report(q);
+    search_context_report(q);
     if (st != OK && st != ERR_INPUT && err) *err = why;
     return st == ERR_INPUT ? OK : st;
 }

@@ -1,6 +1,6 @@
 /* planner/candidate/search_context.h - what one search shares among its ways of finding plans: the scorer, its budget, the best so far.
  *
- * Whoever makes plans (exact, fleet, baselines) gives them to tries_evaluate and asks tries_limit what is still worth
+ * Whoever makes plans (exact, fleet, baselines) gives them to search_context_evaluate and asks search_context_limit what is still worth
  * making. Kept are plans as they were found; refinement comes at the end (planner/search.c).
  */
 #ifndef PLANNER_CANDIDATE_SEARCH_CONTEXT_H
@@ -13,21 +13,21 @@
 
 enum { PRESET_SPACES_MAX = 96 };
 
-struct join;
+struct spmd_stage;
 
-struct tries {
+struct search_context {
     struct arena *arena; /* the result's */
     const struct search_options *o;
     const struct lower_options *lower;
     struct scorer *scorer;
-    struct join *join; /* what stages that share operators do inside (planner/spmd_stage/spmd_stage.h) */
-    struct kept kept;
+    struct spmd_stage *join; /* what stages that share operators do inside (planner/spmd_stage/spmd_stage.h) */
+    struct incumbents incumbents;
     int64_t candidates; /* complete plans that were bounded */
     int64_t evaluations_left;
     int64_t work_end; /* of the scorer's work (scorer_work); 0: no end */
     /* The best plan of each choice of devices and their order: where refinement starts beside the best ones, which may all be
      * alike. most 0: not kept. */
-    struct kept spots;
+    struct incumbents diverse_starts;
     /* What baselines were priced with: the bound must hold for their plans too. */
     const struct space *preset[PRESET_SPACES_MAX];
     int32_t n_presets;
@@ -38,17 +38,17 @@ struct tries {
 };
 
 /* What a plan must beat to be kept; INT64_MAX while anything is. */
-int64_t tries_limit(const struct tries *q);
-bool tries_stopped(struct tries *q); /* interrupted by the user */
-bool tries_over(struct tries *q);    /* that, or no evaluations or work left */
-void tries_report(const struct tries *q);
+int64_t search_context_limit(const struct search_context *q);
+bool search_context_stopped(struct search_context *q); /* interrupted by the user */
+bool search_context_over(struct search_context *q);    /* that, or no evaluations or work left */
+void search_context_report(const struct search_context *q);
 /* Fits, simulates and keeps one plan of the space; *p is changed until it fits (scorer_fit). *iteration_ns: INT64_MAX where it
  * does not, or where lowering refuses it, as below. */
-MUST_CHECK enum status tries_evaluate(struct tries *q, const struct space *s, struct plan *p,
+MUST_CHECK enum status search_context_evaluate(struct search_context *q, const struct space *s, struct plan *p,
                                       int64_t *iteration_ns, struct error *err);
 /* The same without keeping: *iteration_ns, INT64_MAX where it does not fit, or where lowering refuses it (no way between two
  * members of a ring), which is a result here and no error. */
-MUST_CHECK enum status tries_score(struct tries *q, const struct space *s, struct plan *p,
+MUST_CHECK enum status search_context_score(struct search_context *q, const struct space *s, struct plan *p,
                                    int64_t *iteration_ns, struct error *err);
 
 #endif

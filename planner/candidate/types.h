@@ -65,7 +65,7 @@ struct search_options {
     int64_t evaluations;          /* most plans to try, an eighth of them to refine; 0: 20,000 */
     bool
         fastest; /* measured layers: the first plan is the fastest predicted, however close others are (planner/fleet/robust.h) */
-    bool unshared;   /* no plan whose stages share operators (planner/spmd_stage/spmd_stage.h); for tests */
+    bool no_sharding;   /* no plan whose stages share operators (planner/spmd_stage/spmd_stage.h); for tests */
     bool exhaustive; /* no bound prunes: the same best plan, slowly; for tests */
     const volatile sig_atomic_t *stop; /* set: end with the best so far; NULL: never */
     /* first before anything is scored, with best_ns INT64_MAX */
@@ -88,8 +88,8 @@ struct search_baseline {
 struct search_result {
     int32_t n_plans;
     struct search_plan *
-        plans; /* best first; of measured layers the sturdiest of the fastest, then the others by time */
-    bool sturdy;         /* the first plan is not the fastest (planner/fleet/robust.h) */
+        plans; /* best first; of measured layers the most robust of the fastest, then the others by time */
+    bool robust;         /* the first plan is not the fastest (planner/fleet/robust.h) */
     int32_t n_baselines; /* all, or the one that was asked for */
     struct search_baseline *baselines;
     int64_t candidates;  /* complete plans that were bounded */

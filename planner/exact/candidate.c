@@ -7,10 +7,10 @@
 
 #include <string.h>
 
-bool trial_of(const struct plan *p, const struct space *s, struct trial *out)
+bool candidate_of(const struct plan *p, const struct space *s, struct candidate *out)
 {
     uint64_t taken = 0;
-    *out = (struct trial){.s = s, .n_replicas = p->n_replicas};
+    *out = (struct candidate){.s = s, .n_replicas = p->n_replicas};
     if (p->n_replicas > SPACE_TABLES_MAX || p->microbatch != s->microbatch) return false;
     if (p->cluster.n_devices != s->n_devices) return false; /* cards taken together */
     for (int32_t r = 0; r < p->n_replicas; r++) {
@@ -30,19 +30,19 @@ bool trial_of(const struct plan *p, const struct space *s, struct trial *out)
     return true;
 }
 
-static int32_t in_flight(const struct trial *x, int32_t r, int32_t i)
+static int32_t in_flight(const struct candidate *x, int32_t r, int32_t i)
 {
     int32_t left = x->n_stages[r] - i;
     return left < x->share[r] ? left : x->share[r];
 }
 
-static void time_of(const struct trial *x, int32_t r, int32_t i, struct space_stage_time *out)
+static void time_of(const struct candidate *x, int32_t r, int32_t i, struct space_stage_time *out)
 {
     int32_t first = i ? x->last[r][i - 1] + 1 : 0;
     space_stage_time(x->s, x->device[r][i], first, x->last[r][i], in_flight(x, r, i), out);
 }
 
-int64_t trial_reduce_ns(const struct space *s, int32_t n_replicas, int32_t device, int32_t last)
+int64_t candidate_reduce_ns(const struct space *s, int32_t n_replicas, int32_t device, int32_t last)
 {
     double all = 0;
     for (int32_t e = 0; e < s->n_devices; e++)
@@ -51,7 +51,7 @@ int64_t trial_reduce_ns(const struct space *s, int32_t n_replicas, int32_t devic
     return bound_ring((double)space_stage(s, device, 0, last)->parameter_bytes, n_replicas, all, 0);
 }
 
-static int64_t replica_bound(const struct trial *x, int32_t r)
+static int64_t replica_bound(const struct candidate *x, int32_t r)
 {
     struct bound_stage stage[SPACE_TABLES_MAX];
     int64_t path;
@@ -71,11 +71,11 @@ static int64_t replica_bound(const struct trial *x, int32_t r)
         stage[i].transfer_ns = space_least_transfer_ns(x->s, from, to, x->last[r][i]);
     }
     int64_t bound = bound_pipeline(stage, x->n_stages[r], x->share[r], &path);
-    path += trial_reduce_ns(x->s, x->n_replicas, x->device[r][0], x->last[r][0]);
+    path += candidate_reduce_ns(x->s, x->n_replicas, x->device[r][0], x->last[r][0]);
     return path > bound ? path : bound;
 }
 
-int64_t trial_bound(const struct trial *x)
+int64_t candidate_bound(const struct candidate *x)
 {
     int64_t most = 0;
     for (int32_t r = 0; r < x->n_replicas && most < INT64_MAX; r++) {
@@ -85,7 +85,7 @@ int64_t trial_bound(const struct trial *x)
     return most;
 }
 
-int64_t trial_work(const struct trial *x)
+int64_t candidate_work(const struct candidate *x)
 {
     int64_t most = 0;
     for (int32_t r = 0; r < x->n_replicas; r++)
@@ -98,7 +98,7 @@ int64_t trial_work(const struct trial *x)
     return most;
 }
 
-void trial_plan(const struct trial *x, struct arena *a, struct plan *out)
+void candidate_plan(const struct candidate *x, struct arena *a, struct plan *out)
 {
     plan_skeleton(a, x->s, "found", x->n_replicas, x->n_stages, out);
     for (int32_t r = 0; r < x->n_replicas; r++) {
@@ -117,7 +117,7 @@ void trial_plan(const struct trial *x, struct arena *a, struct plan *out)
 
 /* --- what was simulated --- */
 
-static uint64_t key_of(const struct trial *x)
+static uint64_t key_of(const struct candidate *x)
 {
     uint64_t key = hash_bytes((uint64_t)x->s->microbatch, &x->n_replicas, sizeof x->n_replicas);
     for (int32_t r = 0; r < x->n_replicas; r++) {
@@ -130,16 +130,16 @@ static uint64_t key_of(const struct trial *x)
     return key;
 }
 
-static size_t find(const struct trials *q, uint64_t key)
+static size_t find(const struct candidates *q, uint64_t key)
 {
     size_t at = (size_t)key & (q->capacity - 1);
     while (q->ns[at] && q->key[at] != key) at = (at + 1) & (q->capacity - 1);
     return at;
 }
 
-static void make_room(struct trials *q, size_t capacity)
+static void make_room(struct candidates *q, size_t capacity)
 {
-    struct trials old = *q;
+    struct candidates old = *q;
     q->capacity = capacity;
     q->key = ARENA_ARRAY(q->arena, uint64_t, capacity);
     q->ns = ARENA_ARRAY(q->arena, int64_t, capacity);
@@ -150,18 +150,18 @@ static void make_room(struct trials *q, size_t capacity)
     }
 }
 
-void trials_init(struct trials *q, struct arena *a)
+void candidates_init(struct candidates *q, struct arena *a)
 {
-    *q = (struct trials){.arena = a};
+    *q = (struct candidates){.arena = a};
     make_room(q, 1024);
 }
 
-int64_t trials_known(const struct trials *q, const struct trial *x)
+int64_t candidates_known(const struct candidates *q, const struct candidate *x)
 {
     return q->ns[find(q, key_of(x))];
 }
 
-void trials_put(struct trials *q, const struct trial *x, int64_t ns)
+void candidates_put(struct candidates *q, const struct candidate *x, int64_t ns)
 {
     if (2 * ++q->n > q->capacity) make_room(q, 2 * q->capacity);
     uint64_t key = key_of(x);
@@ -186,16 +186,16 @@ static bool unset_recompute(struct plan *p)
     return any;
 }
 
-enum status trials_score(struct trials *q, struct tries *t, const struct trial *x, int64_t *ns,
+enum status candidates_score(struct candidates *q, struct search_context *t, const struct candidate *x, int64_t *ns,
                          struct error *err)
 {
     struct plan p;
-    *ns = trials_known(q, x);
+    *ns = candidates_known(q, x);
     if (*ns) return OK;
-    trial_plan(x, scorer_arena(t->scorer), &p);
-    TRY(tries_evaluate(t, x->s, &p, ns, err));
+    candidate_plan(x, scorer_arena(t->scorer), &p);
+    TRY(search_context_evaluate(t, x->s, &p, ns, err));
     /* What is computed again may be larger at once than what fewer warm-ups would leave: from the start without. */
-    if (*ns == INT64_MAX && unset_recompute(&p)) TRY(tries_evaluate(t, x->s, &p, ns, err));
-    trials_put(q, x, *ns);
+    if (*ns == INT64_MAX && unset_recompute(&p)) TRY(search_context_evaluate(t, x->s, &p, ns, err));
+    candidates_put(q, x, *ns);
     return OK;
 }

@@ -40,7 +40,7 @@ struct combination {
 
 static int64_t limit_of(const struct exact *q)
 {
-    int64_t limit = tries_limit(q->t);
+    int64_t limit = search_context_limit(q->t);
     return q->walk_ns > limit ? q->walk_ns : limit;
 }
 
@@ -69,7 +69,7 @@ static void enumerate_few(struct exact *q, struct exact_size *z, uint32_t mask, 
     for (double factor = 1.05;; factor = 1 + 2 * (factor - 1)) {
         bool last = factor > 10 || factor * least >= (double)limit;
         enumerate(q, z, mask, m, last ? limit : (int64_t)(factor * least), FIRST_MAX, out);
-        if (out->n || last || tries_over(q->t)) return;
+        if (out->n || last || search_context_over(q->t)) return;
     }
 }
 
@@ -119,7 +119,7 @@ static const struct pipeline_list *pipelines(struct exact *q, struct combination
 
 /* --- plans --- */
 
-static void note_shape(struct exact *q, const struct trial *x, int64_t ns)
+static void note_shape(struct exact *q, const struct candidate *x, int64_t ns)
 {
     int64_t *best = &q->shape_ns[x->n_replicas];
     if (ns == INT64_MAX || (*best && *best <= ns)) return;
@@ -129,14 +129,14 @@ static void note_shape(struct exact *q, const struct trial *x, int64_t ns)
 
 static enum status score(struct exact *q, struct combination *c, struct error *err)
 {
-    struct trial x = {.s = c->size->s, .n_replicas = c->part->n_replicas};
+    struct candidate x = {.s = c->size->s, .n_replicas = c->part->n_replicas};
     for (int32_t r = 0; r < x.n_replicas; r++) {
         x.share[r] = c->share[r];
         x.n_stages[r] = c->chosen[r]->n_stages;
         memcpy(x.device[r], c->chosen[r]->device, sizeof x.device[r]);
         memcpy(x.last[r], c->chosen[r]->last, sizeof x.last[r]);
     }
-    TRY(trials_score(&q->trials, q->t, &x, &c->ns, err));
+    TRY(candidates_score(&q->trials, q->t, &x, &c->ns, err));
     note_shape(q, &x, c->ns);
     return OK;
 }
@@ -151,11 +151,11 @@ static bool out_of_turn(const struct combination *c, int32_t r, const struct pip
 static enum status combine(struct exact *q, struct combination *c, int32_t r, struct error *err)
 {
     if (r == c->part->n_replicas) return score(q, c, err);
-    for (size_t i = 0; i < c->list[r]->n && !tries_over(q->t); i++) {
+    for (size_t i = 0; i < c->list[r]->n && !search_context_over(q->t); i++) {
         const struct pipeline *p = &c->list[r]->items[i];
         if (p->bound_ns >= limit_of(q)) break;
         if (out_of_turn(c, r, p)) continue;
-        int64_t sum = trial_reduce_ns(c->size->s, c->part->n_replicas, p->device[0], p->last[0]);
+        int64_t sum = candidate_reduce_ns(c->size->s, c->part->n_replicas, p->device[0], p->last[0]);
         if (p->path_ns + sum >= limit_of(q)) continue;
         c->chosen[r] = p;
         TRY(combine(q, c, r + 1, err));
@@ -198,7 +198,7 @@ static enum status all_shares(struct exact *q, struct combination *c, int32_t r,
     int32_t behind = c->part->n_replicas - r - 1, most = left - behind;
     int64_t weight = bottleneck_ns(c->size->b, c->part->mask[r], 0);
     if ((c->like_before >> r & 1) && c->share[r - 1] < most) most = c->share[r - 1];
-    for (int32_t m = behind ? 1 : left; m <= most && !tries_over(q->t); m++) {
+    for (int32_t m = behind ? 1 : left; m <= most && !search_context_over(q->t); m++) {
         if (m * weight >= limit_of(q)) break;
         int64_t lacking = left - m - room_behind(q, c, r, m);
         if (behind && lacking > 0) {
@@ -241,7 +241,7 @@ static struct combination begin(struct exact *q, const struct exact_turn *turn)
 
 static bool goes_on(struct exact *q, size_t i)
 {
-    return i < q->n_turns && !tries_over(q->t) && q->turns[i].bound_ns < limit_of(q);
+    return i < q->n_turns && !search_context_over(q->t) && q->turns[i].bound_ns < limit_of(q);
 }
 
 enum status exact_first(struct exact *q, const struct exact_turn *turn, int64_t *ns,
@@ -266,27 +266,27 @@ static enum status first_round(struct exact *q, struct error *err)
     return OK;
 }
 
-static enum status score_step(void *user, const struct trial *x, int64_t best_ns, int64_t *ns,
+static enum status score_step(void *user, const struct candidate *x, int64_t best_ns, int64_t *ns,
                               struct error *err)
 {
     struct exact *q = user;
     *ns = INT64_MAX;
-    return trial_bound(x) < best_ns ? trials_score(&q->trials, q->t, x, ns, err) : OK;
+    return candidate_bound(x) < best_ns ? candidates_score(&q->trials, q->t, x, ns, err) : OK;
 }
 
 /* Some devices of the best plan change places by chance, and a climb begins there; as long as there is work left. */
-static enum status kicks(struct exact *q, const struct climb_way *way, struct trial *best,
+static enum status kicks(struct exact *q, const struct local_search_hooks *way, struct candidate *best,
                          int64_t best_ns, struct error *err)
 {
     uint64_t n = (uint64_t)best->s->n_devices, at = 0;
-    for (int32_t i = 0; i < KICKS_MAX && !tries_over(q->t); i++) {
-        struct trial x = *best;
+    for (int32_t i = 0; i < KICKS_MAX && !search_context_over(q->t); i++) {
+        struct candidate x = *best;
         int64_t ns = INT64_MAX;
         for (int32_t k = 0; k < 2 + i % 3; k++, at += 2)
-            climb_exchange(&x, (int32_t)rng_below(KICK_SEED, 0, at, n),
+            local_search_exchange(&x, (int32_t)rng_below(KICK_SEED, 0, at, n),
                            (int32_t)rng_below(KICK_SEED, 0, at + 1, n));
         TRY(score_step(q, &x, INT64_MAX, &ns, err));
-        if (ns < INT64_MAX) TRY(climb(way, &x, &ns, err));
+        if (ns < INT64_MAX) TRY(local_search(way, &x, &ns, err));
         if (ns < best_ns) *best = x, best_ns = ns;
     }
     return OK;
@@ -294,14 +294,14 @@ static enum status kicks(struct exact *q, const struct climb_way *way, struct tr
 
 static enum status climbs(struct exact *q, struct error *err)
 {
-    struct trial starts[WALK_CLIMBS_MAX + SPACE_TABLES_MAX];
+    struct candidate starts[WALK_CLIMBS_MAX + SPACE_TABLES_MAX];
     int64_t ns[WALK_CLIMBS_MAX + SPACE_TABLES_MAX];
-    struct climb_way way = {q->t, q, score_step, q->walked};
+    struct local_search_hooks way = {q->t, q, score_step, q->walked};
     int32_t n = 0, most = q->walked ? WALK_CLIMBS_MAX : CLIMBS_MAX;
-    for (int32_t i = 0; i < q->t->spots.n && n < most; i++)
+    for (int32_t i = 0; i < q->t->diverse_starts.n && n < most; i++)
         for (int32_t z = 0; z < q->n_sizes && n < most; z++) {
-            ns[n] = q->t->spots.plans[i].iteration_ns;
-            if (trial_of(&q->t->spots.plans[i].plan, q->sizes[z].s, &starts[n])) {
+            ns[n] = q->t->diverse_starts.plans[i].iteration_ns;
+            if (candidate_of(&q->t->diverse_starts.plans[i].plan, q->sizes[z].s, &starts[n])) {
                 n++;
                 break;
             }
@@ -310,7 +310,7 @@ static enum status climbs(struct exact *q, struct error *err)
         if (q->shape_ns[r]) starts[n] = q->shape[r], ns[n++] = q->shape_ns[r];
     int32_t best = 0;
     for (int32_t i = 0; i < n; i++) {
-        TRY(climb(&way, &starts[i], &ns[i], err));
+        TRY(local_search(&way, &starts[i], &ns[i], err));
         if (ns[i] < ns[best]) best = i;
     }
     return n && q->walked ? kicks(q, &way, &starts[best], ns[best], err) : OK;
@@ -373,7 +373,7 @@ static void make_tables(struct exact *q, const struct space *spaces)
 }
 
 /* A phase may go on until so much of the work is done. */
-static void until_percent(struct tries *t, int64_t start, int64_t end, int32_t percent)
+static void until_percent(struct search_context *t, int64_t start, int64_t end, int32_t percent)
 {
     if (end) t->work_end = start + (end - start) / 100 * percent;
 }
@@ -381,18 +381,18 @@ static void until_percent(struct tries *t, int64_t start, int64_t end, int32_t p
 /* All that is left; where that is too much for the budget, what is kept back of it goes to climbs that exchange any devices. */
 static enum status finish(struct exact *q, int64_t start, int64_t end, struct error *err)
 {
-    struct tries *t = q->t;
+    struct search_context *t = q->t;
     int64_t held = t->o->exhaustive || q->walked ? 0 : t->evaluations_left / HELD_PART;
     t->work_end = end;
     if (held > 0) until_percent(t, start, end, LAST_PERCENT);
     t->evaluations_left -= held;
     TRY(last_round(q, err));
     t->work_end = end;
-    bool cut = tries_over(t) || t->evaluations_left <= 0;
+    bool cut = search_context_over(t) || t->evaluations_left <= 0;
     if (held > 0 && end)
         cut |= scorer_work(t->scorer) >= start + (end - start) / 100 * LAST_PERCENT;
     t->evaluations_left += held;
-    if (!cut || !held || tries_over(t)) return OK;
+    if (!cut || !held || search_context_over(t)) return OK;
     q->walked = true;
     TRY(climbs(q, err));
     if (end)
@@ -402,7 +402,7 @@ static enum status finish(struct exact *q, int64_t start, int64_t end, struct er
     return OK;
 }
 
-enum status exact_search(struct tries *t, struct arena *lists, const struct space *spaces,
+enum status exact_search(struct search_context *t, struct arena *lists, const struct space *spaces,
                          int32_t n, struct error *err)
 {
     struct exact q = {.t = t, .lists = lists, .n_sizes = n};
@@ -410,7 +410,7 @@ enum status exact_search(struct tries *t, struct arena *lists, const struct spac
     bool few = !n || spaces[0].n_devices <= SPACE_DEVICES_MAX,
          listed = few || spaces[0].n_devices <= LISTED_MAX;
     make_tables(&q, spaces);
-    trials_init(&q.trials, lists);
+    candidates_init(&q.trials, lists);
     until_percent(t, start, end, FIRST_PERCENT);
     q.walked = !few;
     if (q.walked) TRY(exact_walk(&q, err));

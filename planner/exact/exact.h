@@ -22,7 +22,7 @@
 
 /* All plans of n spaces, one for each microbatch size, of at most SPACE_TABLES_MAX devices each; lists: scratch, filled. Sets
  * truncated where the class was not searched to its end. */
-MUST_CHECK enum status exact_search(struct tries *t, struct arena *lists,
+MUST_CHECK enum status exact_search(struct search_context *t, struct arena *lists,
                                     const struct space *spaces, int32_t n, struct error *err);
 
 #endif

@@ -29,15 +29,15 @@ struct exact_turn { /* of one partition */
 
 /* What cannot beat the worst kept plan is pruned, so that how many plans are asked for does not change which are found. */
 struct exact {
-    struct tries *t;
+    struct search_context *t;
     struct arena *lists; /* pipelines */
     struct exact_size *sizes;
     int32_t n_sizes;
     struct exact_turn *turns;
     size_t n_turns, turns_room;
-    struct trials trials;
+    struct candidates trials;
     /* The fastest plan of each number of replicas: what is best may have more than what is best so far. ns 0: none */
-    struct trial shape[SPACE_TABLES_MAX + 1];
+    struct candidate shape[SPACE_TABLES_MAX + 1];
     int64_t shape_ns[SPACE_TABLES_MAX + 1];
     bool walked; /* by exact_walk: partitions are many */
     int64_t

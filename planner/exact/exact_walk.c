@@ -182,7 +182,7 @@ static int by_bound(const void *a, const void *b)
 static enum status walk_from(struct walk *w, struct point *at, struct error *err)
 {
     struct exact *q = w->q;
-    for (bool better = true; better && !tries_over(q->t);) {
+    for (bool better = true; better && !search_context_over(q->t);) {
         better = false;
         w->n_next = 0;
         move_devices(w, at);
@@ -190,7 +190,7 @@ static enum status walk_from(struct walk *w, struct point *at, struct error *err
         merge_replicas(w, at);
         change_size(w, at);
         if (w->n_next) qsort(w->next, w->n_next, sizeof *w->next, by_bound);
-        for (size_t i = 0; i < w->n_next && !better && !tries_over(q->t); i++) {
+        for (size_t i = 0; i < w->n_next && !better && !search_context_over(q->t); i++) {
             struct point *x = &w->next[i];
             if (is_seen(w, x)) continue;
             q->walk_ns = at->ns;
@@ -219,12 +219,12 @@ static enum status start(struct walk *w, struct point *starts, int32_t *n, struc
 static enum status start_from_kept(struct walk *w, struct point *starts, int32_t *n,
                                    struct error *err)
 {
-    struct tries *t = w->q->t;
-    struct trial kept[SEEDS_MAX];
+    struct search_context *t = w->q->t;
+    struct candidate kept[SEEDS_MAX];
     int32_t n_kept = 0;
-    for (int32_t i = 0; i < t->kept.n && n_kept < SEEDS_MAX; i++)
+    for (int32_t i = 0; i < t->incumbents.n && n_kept < SEEDS_MAX; i++)
         for (int32_t z = 0; z < w->q->n_sizes && n_kept < SEEDS_MAX; z++)
-            if (trial_of(&t->kept.plans[i].plan, w->q->sizes[z].s, &kept[n_kept])) n_kept++;
+            if (candidate_of(&t->incumbents.plans[i].plan, w->q->sizes[z].s, &kept[n_kept])) n_kept++;
     for (int32_t i = 0; i < n_kept; i++) {
         struct point x = {.part.n_replicas = kept[i].n_replicas};
         int64_t ns;
@@ -232,7 +232,7 @@ static enum status start_from_kept(struct walk *w, struct point *starts, int32_t
         for (int32_t r = 0; r < kept[i].n_replicas; r++)
             for (int32_t k = 0; k < kept[i].n_stages[r]; k++)
                 x.part.mask[r] |= 1u << kept[i].device[r][k];
-        TRY(trials_score(&w->q->trials, t, &kept[i], &ns, err));
+        TRY(candidates_score(&w->q->trials, t, &kept[i], &ns, err));
         TRY(start(w, starts, n, &x, err));
     }
     return OK;
@@ -286,10 +286,10 @@ static enum status walk_all(struct walk *w, struct error *err)
     struct point starts[STARTS_MAX];
     int32_t n = 0;
     TRY(start_from_kept(w, starts, &n, err));
-    for (int32_t i = 0; i < w->q->n_sizes && !tries_over(w->q->t); i++)
+    for (int32_t i = 0; i < w->q->n_sizes && !search_context_over(w->q->t); i++)
         TRY(start_even(w, i, starts, &n, err));
     qsort(starts, (size_t)n, sizeof *starts, by_ns);
-    for (int32_t i = 0; i < n && !tries_over(w->q->t); i++) TRY(walk_from(w, &starts[i], err));
+    for (int32_t i = 0; i < n && !search_context_over(w->q->t); i++) TRY(walk_from(w, &starts[i], err));
     w->q->walk_ns = 0;
     return OK;
 }

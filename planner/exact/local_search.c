@@ -1,17 +1,17 @@
 #include "planner/exact/local_search.h"
 
 struct climber {
-    const struct climb_way *way;
-    struct trial *x;
+    const struct local_search_hooks *way;
+    struct candidate *x;
     int64_t *ns;
     bool better; /* the last attempt was */
 };
 
-static enum status attempt(struct climber *c, const struct trial *variant, struct error *err)
+static enum status attempt(struct climber *c, const struct candidate *variant, struct error *err)
 {
     int64_t ns;
     c->better = false;
-    if (tries_over(c->way->t)) return OK;
+    if (search_context_over(c->way->t)) return OK;
     TRY(c->way->score(c->way->user, variant, *c->ns, &ns, err));
     if (ns >= *c->ns) return OK;
     *c->x = *variant;
@@ -21,7 +21,7 @@ static enum status attempt(struct climber *c, const struct trial *variant, struc
 }
 
 /* The same stages on devices of the same types. */
-static bool alike(const struct trial *x, int32_t a, int32_t b)
+static bool alike(const struct candidate *x, int32_t a, int32_t b)
 {
     const struct device *d = x->s->cluster->devices;
     if (x->n_stages[a] != x->n_stages[b] || x->share[a] != x->share[b]) return false;
@@ -32,7 +32,7 @@ static bool alike(const struct trial *x, int32_t a, int32_t b)
 }
 
 /* Replicas that change with r: those alike, or r alone. */
-static uint32_t group_of(const struct trial *x, int32_t r, bool together)
+static uint32_t group_of(const struct candidate *x, int32_t r, bool together)
 {
     uint32_t mask = 1u << r;
     for (int32_t o = 0; together && o < x->n_replicas; o++)
@@ -41,13 +41,13 @@ static uint32_t group_of(const struct trial *x, int32_t r, bool together)
 }
 
 /* Whoever is alike to an earlier one has had his turn. */
-static bool had_turn(const struct trial *x, int32_t r, bool together)
+static bool had_turn(const struct candidate *x, int32_t r, bool together)
 {
     uint32_t before = (1u << r) - 1;
     return together && (group_of(x, r, true) & before);
 }
 
-static bool move_end(struct trial *x, uint32_t group, int32_t i, int32_t by)
+static bool move_end(struct candidate *x, uint32_t group, int32_t i, int32_t by)
 {
     for (int32_t r = 0; r < x->n_replicas; r++) {
         if (!(group >> r & 1)) continue;
@@ -64,7 +64,7 @@ static enum status move_ends(struct climber *c, int32_t by, bool together, struc
         if (had_turn(c->x, r, together)) continue;
         for (int32_t i = 0; i + 1 < c->x->n_stages[r]; i++)
             for (int32_t sign = 1; sign >= -1; sign -= 2) do {
-                    struct trial variant = *c->x;
+                    struct candidate variant = *c->x;
                     c->better = false;
                     if (move_end(&variant, group_of(c->x, r, together), i, sign * by))
                         TRY(attempt(c, &variant, err));
@@ -83,7 +83,7 @@ static int32_t common_divisor(int32_t a, int32_t b)
 }
 
 /* As many from each replica of one group as make the same for each of the other. */
-static bool move_share(struct trial *x, uint32_t from, uint32_t to, int32_t by)
+static bool move_share(struct candidate *x, uint32_t from, uint32_t to, int32_t by)
 {
     int32_t givers = __builtin_popcount(from), takers = __builtin_popcount(to);
     int32_t divisor = common_divisor(givers, takers);
@@ -99,7 +99,7 @@ static enum status move_shares(struct climber *c, int32_t by, bool together, str
 {
     for (int32_t r = 0; r < c->x->n_replicas; r++)
         for (int32_t o = 0; o < c->x->n_replicas; o++) do {
-                struct trial variant = *c->x;
+                struct candidate variant = *c->x;
                 uint32_t from = group_of(c->x, r, together), to = group_of(c->x, o, together);
                 c->better = false;
                 if (!(from & to) && move_share(&variant, from, to, by))
@@ -109,7 +109,7 @@ static enum status move_shares(struct climber *c, int32_t by, bool together, str
 }
 
 /* A stage changes places with the next one and takes its number of layers along. */
-static void exchange(struct trial *x, int32_t r, int32_t i)
+static void exchange(struct candidate *x, int32_t r, int32_t i)
 {
     int8_t device = x->device[r][i];
     int32_t before = i ? x->last[r][i - 1] : -1;
@@ -122,7 +122,7 @@ static enum status exchange_stages(struct climber *c, bool together, struct erro
 {
     for (int32_t r = 0; r < c->x->n_replicas; r++)
         for (int32_t i = 0; i + 1 < c->x->n_stages[r] && !had_turn(c->x, r, together); i++) {
-            struct trial variant = *c->x;
+            struct candidate variant = *c->x;
             uint32_t group = group_of(c->x, r, together);
             const int32_t *class_of = variant.s->class_of;
             if (class_of[variant.device[r][i]] == class_of[variant.device[r][i + 1]]) continue;
@@ -134,7 +134,7 @@ static enum status exchange_stages(struct climber *c, bool together, struct erro
 }
 
 /* The stage that computes on a device; false: none. */
-static bool stage_on(const struct trial *x, int32_t device, int32_t *r, int32_t *i)
+static bool stage_on(const struct candidate *x, int32_t device, int32_t *r, int32_t *i)
 {
     for (*r = 0; *r < x->n_replicas; (*r)++)
         for (*i = 0; *i < x->n_stages[*r]; (*i)++)
@@ -142,7 +142,7 @@ static bool stage_on(const struct trial *x, int32_t device, int32_t *r, int32_t 
     return false;
 }
 
-bool climb_exchange(struct trial *x, int32_t d, int32_t e)
+bool local_search_exchange(struct candidate *x, int32_t d, int32_t e)
 {
     int32_t r, i, o, k;
     bool used = stage_on(x, d, &r, &i), other = stage_on(x, e, &o, &k);
@@ -157,14 +157,14 @@ static enum status exchange_devices(struct climber *c, struct error *err)
     const struct space *s = c->x->s;
     for (int32_t d = 0; d < s->n_devices; d++)
         for (int32_t e = 0; e < d; e++) {
-            struct trial variant = *c->x;
-            if (climb_exchange(&variant, d, e)) TRY(attempt(c, &variant, err));
+            struct candidate variant = *c->x;
+            if (local_search_exchange(&variant, d, e)) TRY(attempt(c, &variant, err));
         }
     return OK;
 }
 
 /* A device that computes nothing takes the later half of a stage. */
-static bool split(struct trial *x, int32_t r, int32_t i, int32_t device)
+static bool split(struct candidate *x, int32_t r, int32_t i, int32_t device)
 {
     int32_t first = i ? x->last[r][i - 1] + 1 : 0, last = x->last[r][i], n = x->n_stages[r]++;
     if (first == last) return false;
@@ -182,7 +182,7 @@ static enum status split_stages(struct climber *c, struct error *err)
     for (int32_t d = 0; d < c->x->s->n_devices; d++)
         for (int32_t r = 0; r < c->x->n_replicas; r++)
             for (int32_t i = 0; i < c->x->n_stages[r]; i++) {
-                struct trial variant = *c->x;
+                struct candidate variant = *c->x;
                 int32_t o, k;
                 if (stage_on(&variant, d, &o, &k)) continue;
                 if (split(&variant, r, i, d)) TRY(attempt(c, &variant, err));
@@ -191,7 +191,7 @@ static enum status split_stages(struct climber *c, struct error *err)
 }
 
 /* A stage leaves, and its layers go to the one before (up) or behind. */
-static bool leave(struct trial *x, int32_t r, int32_t i, bool up)
+static bool leave(struct candidate *x, int32_t r, int32_t i, bool up)
 {
     if (i >= x->n_stages[r] || x->n_stages[r] < 2 || (up ? i == 0 : i + 1 == x->n_stages[r]))
         return false;
@@ -209,7 +209,7 @@ static enum status leave_stages(struct climber *c, struct error *err)
     for (int32_t r = 0; r < c->x->n_replicas; r++)
         for (int32_t i = 0; i < c->x->n_stages[r]; i++)
             for (int32_t up = 0; up < 2; up++) {
-                struct trial variant = *c->x;
+                struct candidate variant = *c->x;
                 if (leave(&variant, r, i, up)) TRY(attempt(c, &variant, err));
             }
     return OK;
@@ -217,7 +217,7 @@ static enum status leave_stages(struct climber *c, struct error *err)
 
 static int32_t eighth(int32_t n) { return n < 16 ? 1 : n / 8; }
 
-enum status climb(const struct climb_way *way, struct trial *x, int64_t *ns, struct error *err)
+enum status local_search(const struct local_search_hooks *way, struct candidate *x, int64_t *ns, struct error *err)
 {
     struct climber c = {.way = way, .x = x, .ns = ns};
     int64_t before;
@@ -233,6 +233,6 @@ enum status climb(const struct climb_way *way, struct trial *x, int64_t *ns, str
         if (way->devices) TRY(exchange_devices(&c, err));
         if (way->devices) TRY(split_stages(&c, err));
         if (way->devices) TRY(leave_stages(&c, err));
-    } while (*ns < before && !tries_over(way->t));
+    } while (*ns < before && !search_context_over(way->t));
     return OK;
 }

@@ -8,9 +8,9 @@
 
 #include "planner/candidate/search_context.h"
 
-enum { POLISH_STARTS = 3 }; /* as many of the best */
+enum { REFINE_SEARCH_STARTS = 3 }; /* as many of the best */
 /* What is found goes to *refined; spends what t has left. */
-MUST_CHECK enum status polish(struct tries *t, const struct space *spaces, int32_t n_spaces,
-                              struct kept *refined, struct error *err);
+MUST_CHECK enum status refine_search(struct search_context *t, const struct space *spaces, int32_t n_spaces,
+                              struct incumbents *refined, struct error *err);
 
 #endif

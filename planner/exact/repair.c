@@ -51,12 +51,12 @@ static void fill(struct table *t, uint32_t mask, int32_t first, int32_t above)
 }
 
 struct nearing {
-    struct tries *t;
-    struct trials trials;
+    struct search_context *t;
+    struct candidates trials;
 };
 
 /* Bytes that the fullest device lacks, 0 where all fit (and the plan is kept). */
-static enum status score_missing(void *user, const struct trial *x, int64_t best, int64_t *bytes,
+static enum status score_missing(void *user, const struct candidate *x, int64_t best, int64_t *bytes,
                                  struct error *err)
 {
     struct nearing *q = user;
@@ -65,23 +65,23 @@ static enum status score_missing(void *user, const struct trial *x, int64_t best
     struct plan p;
     int64_t ns = INT64_MAX;
     (void)best;
-    *bytes = trials_known(&q->trials, x);
+    *bytes = candidates_known(&q->trials, x);
     if (*bytes) return OK;
     *bytes = INT64_MAX;
-    if (trial_bound(x) == INT64_MAX) return OK;
-    trial_plan(x, scorer_arena(w), &p);
+    if (candidate_bound(x) == INT64_MAX) return OK;
+    candidate_plan(x, scorer_arena(w), &p);
     scorer_take_miss(w, &before);
-    TRY(tries_evaluate(q->t, x->s, &p, &ns, err));
+    TRY(search_context_evaluate(q->t, x->s, &p, &ns, err));
     scorer_take_miss(w, &miss);
     scorer_note(w, &before, 0, 0);
     scorer_note(w, &miss, 0, 0);
     *bytes = ns < INT64_MAX ? 0 : miss.missing;
-    trials_put(&q->trials, x, *bytes);
+    candidates_put(&q->trials, x, *bytes);
     return OK;
 }
 
 /* The pipeline of so many stages (0: any) whose fullest device lacks least, by its tensors alone. false: no link leads on. */
-static bool nearest(struct arena *a, const struct space *s, int32_t n_stages, struct trial *out)
+static bool nearest(struct arena *a, const struct space *s, int32_t n_stages, struct candidate *out)
 {
     int32_t n = s->n_devices, first = 0, above = n;
     uint32_t mask = (1u << n) - 1;
@@ -91,7 +91,7 @@ static bool nearest(struct arena *a, const struct space *s, int32_t n_stages, st
     for (uint32_t m = 0; m <= mask; m++)
         for (int32_t l = 0; l < s->n_layers; l++)
             for (int32_t d = 0; d <= n; d++) fill(&t, m, l, d);
-    *out = (struct trial){.s = s, .n_replicas = 1, .share = {s->microbatches}};
+    *out = (struct candidate){.s = s, .n_replicas = 1, .share = {s->microbatches}};
     if (cell(&t, mask, 0, n)->worst == INT64_MAX) return false;
     while (first < s->n_layers) {
         const struct cell *c = cell(&t, mask, first, above);
@@ -103,23 +103,23 @@ static bool nearest(struct arena *a, const struct space *s, int32_t n_stages, st
     return true;
 }
 
-enum status near_try(struct tries *t, struct arena *a, const struct space *s, struct error *err)
+enum status repair_try(struct search_context *t, struct arena *a, const struct space *s, struct error *err)
 {
     struct nearing q = {.t = t};
-    struct climb_way way = {t, &q, score_missing, true};
-    struct trial x;
+    struct local_search_hooks way = {t, &q, score_missing, true};
+    struct candidate x;
     struct plan p;
     int64_t bytes, ns;
-    trials_init(&q.trials, a);
+    candidates_init(&q.trials, a);
     if (!nearest(a, s, 0, &x)) return OK;
     struct error why = {0};
-    trial_plan(&x, scorer_arena(t->scorer), &p);
+    candidate_plan(&x, scorer_arena(t->scorer), &p);
     enum status st = scorer_fit(t->scorer, s, &p, &ns, &why); /* said where it lacks even one */
     if (st != OK && st != ERR_INPUT) return error_set(err, st, "%s", why.text);
-    for (int32_t n = 1; n <= s->n_devices && n <= s->n_layers && !t->kept.n; n++) {
+    for (int32_t n = 1; n <= s->n_devices && n <= s->n_layers && !t->incumbents.n; n++) {
         if (!nearest(a, s, n, &x)) continue;
         TRY(score_missing(&q, &x, INT64_MAX, &bytes, err));
-        if (bytes > 0) TRY(climb(&way, &x, &bytes, err));
+        if (bytes > 0) TRY(local_search(&way, &x, &bytes, err));
     }
     return OK;
 }

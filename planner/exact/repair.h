@@ -6,7 +6,7 @@
 
 /* Gives the scorer, for its message, the one pipeline whose worst device lacks least by the bytes of its tensors, and climbs from
  * there (planner/exact/local_search.h) by the bytes that are lacking after lowering. What fits is kept. a: scratch. */
-MUST_CHECK enum status near_try(struct tries *t, struct arena *a, const struct space *s,
+MUST_CHECK enum status repair_try(struct search_context *t, struct arena *a, const struct space *s,
                                 struct error *err);
 
 #endif

@@ -4,7 +4,7 @@
 
 enum { PARTS = 64 }; /* of a pace: how finely the common end is looked for */
 
-int64_t level_pace(const struct space *s, const struct plan_replica *r)
+int64_t balance_shares_pace(const struct space *s, const struct plan_replica *r)
 {
     int64_t most = 1;
     for (int32_t i = 0; i < r->n_stages; i++) {
@@ -46,7 +46,7 @@ static bool reshare(const struct space *s, struct plan *p, const int64_t *worked
     int64_t batch = 0, low = INT64_MAX, high = 0, shortest = INT64_MAX;
     bool changed = false;
     for (int32_t r = 0; r < p->n_replicas; r++) {
-        pace[r] = level_pace(s, &p->replicas[r]);
+        pace[r] = balance_shares_pace(s, &p->replicas[r]);
         batch += p->replicas[r].microbatches;
         if (worked[r] < low) low = worked[r];
         if (worked[r] > high) high = worked[r];
@@ -78,7 +78,7 @@ static bool can_share(const struct plan *p)
     return can;
 }
 
-bool level_shares(const struct space *s, struct plan *p, const int64_t *worked)
+bool balance_shares(const struct space *s, struct plan *p, const int64_t *worked)
 {
     struct arena *scratch = arena_new();
     int64_t *pace = ARENA_ARRAY(scratch, int64_t, (size_t)p->n_replicas);
@@ -87,17 +87,17 @@ bool level_shares(const struct space *s, struct plan *p, const int64_t *worked)
     return changed;
 }
 
-enum status level_plan(struct tries *t, const struct space *s, struct plan *plan, int64_t *worked,
+enum status balance_shares_plan(struct search_context *t, const struct space *s, struct plan *plan, int64_t *worked,
                        int64_t *iteration_ns, int32_t rounds, struct error *err)
 {
     struct arena *scratch = arena_new();
     int64_t *pace = ARENA_ARRAY(scratch, int64_t, (size_t)plan->n_replicas), ns = 0;
     enum status st = OK;
     bool can = can_share(plan);
-    for (int32_t k = 0; k < rounds && can && st == OK && !tries_over(t); k++) {
+    for (int32_t k = 0; k < rounds && can && st == OK && !search_context_over(t); k++) {
         struct plan p = score_copy_plan(t->arena, plan);
         if (!reshare(s, &p, worked, pace)) break;
-        st = tries_score(t, s, &p, &ns, err);
+        st = search_context_score(t, s, &p, &ns, err);
         if (st != OK || ns >= *iteration_ns) break;
         *plan = p, *iteration_ns = ns;
         can = scorer_worked(t->scorer, plan, worked);

@@ -11,13 +11,13 @@
 #include "planner/candidate/search_context.h"
 
 /* Work of a replica's busiest stage on a microbatch. */
-int64_t level_pace(const struct space *s, const struct plan_replica *r);
-/* New shares where replicas end when worked says: whether any changed. Nothing where level_plan would change nothing. */
-bool level_shares(const struct space *s, struct plan *p, const int64_t *worked);
+int64_t balance_shares_pace(const struct space *s, const struct plan_replica *r);
+/* New shares where replicas end when worked says: whether any changed. Nothing where balance_shares_plan would change nothing. */
+bool balance_shares(const struct space *s, struct plan *p, const int64_t *worked);
 /* Up to `rounds` simulations, each with new shares, as long as they are quicker. *plan and *iteration_ns are changed where a plan
  * is. worked: (n_replicas) when those of *plan ended (scorer_worked); changed. Nothing for one replica, where replicas must have
  * equal shares (ZeRO 2 and 3), or with orders. */
-MUST_CHECK enum status level_plan(struct tries *t, const struct space *s, struct plan *plan,
+MUST_CHECK enum status balance_shares_plan(struct search_context *t, const struct space *s, struct plan *plan,
                                   int64_t *worked, int64_t *iteration_ns, int32_t rounds,
                                   struct error *err);
 

@@ -34,14 +34,14 @@ static struct cluster *part_of(struct arena *a, const struct cluster *c, uint32_
     return out;
 }
 
-enum status cheaper_search(struct tries *t, const struct fleet_task *task, struct error *err)
+enum status cost_subsets_search(struct search_context *t, const struct fleet_task *task, struct error *err)
 {
     const struct cluster *c = task->cluster;
     int32_t before = 0;
-    if (c->n_types > CHEAPER_TYPES_MAX || !fleet_apart(c)) return OK;
+    if (c->n_types > COST_SUBSETS_TYPES_MAX || !fleet_apart(c)) return OK;
     uint32_t every = (1u << c->n_types) - 1;
     for (uint32_t mask = every; mask; mask--, before = 0)
-        for (int32_t k = 0; k < CHEAPER_PARTS && !tries_over(t); k++) {
+        for (int32_t k = 0; k < COST_SUBSETS_PARTS && !search_context_over(t); k++) {
             struct fleet_task part = *task;
             struct cluster *x = part_of(t->arena, c, mask, 1 << k);
             if (x->n_devices < 2 || x->n_devices == before || (mask == every && k == 0)) continue;

@@ -10,10 +10,10 @@
 
 #include "planner/fleet/fleet.h"
 
-enum { CHEAPER_TYPES_MAX = 3, CHEAPER_PARTS = 4 };
+enum { COST_SUBSETS_TYPES_MAX = 3, COST_SUBSETS_PARTS = 4 };
 
-/* Adds to t->kept. */
-MUST_CHECK enum status cheaper_search(struct tries *t, const struct fleet_task *task,
+/* Adds to t->incumbents. */
+MUST_CHECK enum status cost_subsets_search(struct search_context *t, const struct fleet_task *task,
                                       struct error *err);
 
 #endif

@@ -29,7 +29,7 @@ static void keep_best(struct fleet *q, const struct fleet_plan *x, struct fleet_
                       int32_t *n)
 {
     int32_t at = *n < IMPROVED_MAX ? (*n)++ : IMPROVED_MAX;
-    kept_add(&q->t->kept, &x->plan, x->ns);
+    incumbents_add(&q->t->incumbents, &x->plan, x->ns);
     for (; at > 0 && best[at - 1].ns > x->ns; at--)
         if (at < IMPROVED_MAX) best[at] = best[at - 1];
     if (at < IMPROVED_MAX) best[at] = *x;
@@ -39,11 +39,11 @@ static void keep_best(struct fleet *q, const struct fleet_plan *x, struct fleet_
 static enum status simulate_batch(struct fleet *q, struct fleet_plan *chosen, int32_t n,
                                   struct fleet_plan *best, int32_t *n_best, struct error *err)
 {
-    struct crew_item items[BATCH_MAX];
+    struct parallel_score_item items[BATCH_MAX];
     for (int32_t i = 0; i < n; i++)
-        items[i] = (struct crew_item){
+        items[i] = (struct parallel_score_item){
             .plan = chosen[i].plan, .space = chosen[i].space, .quick = chosen[i].quick};
-    TRY(crew_score(q->t, q->task->profile, items, n, err));
+    TRY(parallel_score(q->t, q->task->profile, items, n, err));
     for (int32_t i = 0; i < n; i++) {
         chosen[i].plan = items[i].plan, chosen[i].ns = items[i].ns;
         if (chosen[i].ns < INT64_MAX) keep_best(q, &chosen[i], best, n_best);
@@ -62,7 +62,7 @@ static enum status simulate_large(struct fleet *q, struct fleet_plan *x, struct 
 {
     x->worked = ARENA_ARRAY(q->arena, int64_t, (size_t)x->plan.n_replicas);
     scorer_quick(q->t->scorer, true);
-    TRY(tries_score(q->t, &x->space, &x->plan, &x->ns, err));
+    TRY(search_context_score(q->t, &x->space, &x->plan, &x->ns, err));
     if (x->ns == INT64_MAX) return OK;
     if (!scorer_worked(q->t->scorer, &x->plan, x->worked)) x->quick = false;
     keep_best(q, x, best, n_best);
@@ -80,10 +80,10 @@ static enum status simulate_candidates(struct fleet *q, struct fleet_plan *best,
     *n_best = 0;
     for (int32_t i = 0; i < q->n_candidates; i++)
         if (q->candidates[i].cost_us < least) least = q->candidates[i].cost_us;
-    for (int32_t i = 0; i < q->n_candidates && !tries_over(q->t); i++) {
+    for (int32_t i = 0; i < q->n_candidates && !search_context_over(q->t); i++) {
         const struct fleet_candidate *c = &q->candidates[i];
         if (i && c->estimate_ns == c[-1].estimate_ns && c->size == c[-1].size) continue;
-        if (q->apart && *n_best == IMPROVED_MAX && q->t->kept.n == q->t->kept.most &&
+        if (q->apart && *n_best == IMPROVED_MAX && q->t->incumbents.n == q->t->incumbents.most &&
             c->estimate_ns - best[0].ns > best[0].ns / 5)
             break; /* so far behind that no error of estimates brings it forward */
         bool quick = c->placed.n_stages > FLEET_QUICK_LANES;
@@ -116,21 +116,21 @@ static enum status level(struct fleet *q, struct fleet_plan *x, struct error *er
     if (!x->quick || x->leveled || rounds < 1) return OK;
     scorer_quick(q->t->scorer, true);
     if (rounds > LEVEL_ROUNDS) rounds = LEVEL_ROUNDS;
-    TRY(level_plan(q->t, &x->space, &x->plan, x->worked, &x->ns, (int32_t)rounds, err));
+    TRY(balance_shares_plan(q->t, &x->space, &x->plan, x->worked, &x->ns, (int32_t)rounds, err));
     q->left_us = us - rounds * x->cost_us;
-    kept_add(&q->t->kept, &x->plan, x->ns);
+    incumbents_add(&q->t->incumbents, &x->plan, x->ns);
     return OK;
 }
 
 /* The winner's steady step, where candidates were compared by their first. */
 static enum status settle(struct fleet *q, struct fleet_plan *x, struct error *err)
 {
-    struct kept full;
+    struct incumbents full;
     scorer_quick(q->t->scorer, false);
-    TRY(tries_score(q->t, &x->space, &x->plan, &x->ns, err));
-    kept_init(&full, q->t->arena, q->t->kept.most, q->t->o, q->task->cluster);
-    kept_add(&full, &x->plan, x->ns);
-    q->t->kept = full;
+    TRY(search_context_score(q->t, &x->space, &x->plan, &x->ns, err));
+    incumbents_init(&full, q->t->arena, q->t->incumbents.most, q->t->o, q->task->cluster);
+    incumbents_add(&full, &x->plan, x->ns);
+    q->t->incumbents = full;
     return OK;
 }
 
@@ -143,7 +143,7 @@ static enum status order(struct fleet *q, struct fleet_plan *x, struct error *er
     TRY(schedule_plan(q->t->arena, q->t->scorer, &x->space, &x->plan, &x->ns, &left,
                       ORDER_OPERATIONS, q->t->o->stop, err));
     q->t->evaluations_left = left;
-    kept_add(&q->t->kept, &x->plan, x->ns);
+    incumbents_add(&q->t->incumbents, &x->plan, x->ns);
     return OK;
 }
 
@@ -152,7 +152,7 @@ static enum status search(struct fleet *q, struct error *err)
     struct fleet_plan best[IMPROVED_MAX + 1];
     int32_t n_best = 0;
     const struct search_options *o = q->t->o;
-    TRY(offers_make(q->t->arena, q->task->job, q->task->cluster, q->task->profile, o->tensor,
+    TRY(tp_options_make(q->t->arena, q->task->job, q->task->cluster, q->task->profile, o->tensor,
                     o->n_tensor, &q->offers, err));
     TRY(fleet_candidates(q, err));
     if (!q->n_candidates) return OK;
@@ -164,14 +164,14 @@ static enum status search(struct fleet *q, struct error *err)
     TRY(fleet_rank_large(q, err));
     TRY(simulate_candidates(q, best, &n_best, err));
     if (n_best) TRY(level(q, &best[0], err));
-    for (int32_t i = 0; i < n_best && !tries_over(q->t); i++) {
+    for (int32_t i = 0; i < n_best && !search_context_over(q->t); i++) {
         int64_t tries = (q->left_us / (n_best - i) - best[i].settle_us) / best[i].cost_us;
         if (o->evaluations > 0) tries = q->t->evaluations_left / (n_best - i);
         if (tries < 1) continue;
         scorer_quick(q->t->scorer, best[i].quick);
-        TRY(improve_plan(q->t, &best[i].space, &best[i].plan, &best[i].ns, tries, err));
+        TRY(fleet_local_search_plan(q->t, &best[i].space, &best[i].plan, &best[i].ns, tries, err));
         q->left_us -= tries * best[i].cost_us;
-        kept_add(&q->t->kept, &best[i].plan, best[i].ns);
+        incumbents_add(&q->t->incumbents, &best[i].plan, best[i].ns);
     }
     int32_t first = 0;
     for (int32_t i = 1; i < n_best; i++)
@@ -197,7 +197,7 @@ static enum status certify(struct fleet *q, bool presets, struct bound_certifica
 {
     const struct cluster *c = q->task->cluster, *priced = &q->offers.priced;
     if (!q->makers[0]) /* stopped before anything was tried but baselines */
-        TRY(offers_size(q->arena, &q->offers, q->task->sizes[0], q->t->lower, &q->spaces[0],
+        TRY(tp_options_size(q->arena, &q->offers, q->task->sizes[0], q->t->lower, &q->spaces[0],
                         &q->makers[0], err));
     int64_t *count = ARENA_ARRAY(q->arena, int64_t, (size_t)c->n_types);
     int32_t *cards = ARENA_ARRAY(q->arena, int32_t, (size_t)priced->n_types); /* 0: not offered */
@@ -211,22 +211,22 @@ static enum status certify(struct fleet *q, bool presets, struct bound_certifica
     for (int32_t i = 0; presets && i < q->t->n_presets; i++)
         bound_cluster_offer_grouped(b, c, q->t->preset[i]);
     TRY(bound_cluster_cuts(q->t->arena, b, c, q->offers.cost, err));
-    bound_cluster_prices(b, c, kept_most_ns(q->t->o));
+    bound_cluster_prices(b, c, incumbents_max_ns(q->t->o));
     TRY(bound_any_solve(b, bound, err));
     if (!presets) bound->class_text = class_of(q, bound->class_text);
     return OK;
 }
 
-enum status fleet_search(struct tries *t, const struct fleet_task *task,
+enum status fleet_search(struct search_context *t, const struct fleet_task *task,
                          struct bound_certificate bound[2], struct error *err)
 {
     struct fleet q = {.t = t, .task = task, .arena = arena_new()};
     q.apart = fleet_apart(task->cluster);
     enum status st = search(&q, err);
-    if (st == OK && t->kept.n && bound) st = certify(&q, !t->o->tensor, &bound[0], err);
-    if (st == OK && t->kept.n && bound) st = certify(&q, true, &bound[1], err);
-    for (int32_t i = 0; i < t->kept.n && t->o->tensor; i++)
-        place_tidy(t->arena, &t->kept.plans[i].plan.cluster);
+    if (st == OK && t->incumbents.n && bound) st = certify(&q, !t->o->tensor, &bound[0], err);
+    if (st == OK && t->incumbents.n && bound) st = certify(&q, true, &bound[1], err);
+    for (int32_t i = 0; i < t->incumbents.n && t->o->tensor; i++)
+        place_tidy(t->arena, &t->incumbents.plans[i].plan.cluster);
     arena_free(q.arena);
     return st;
 }

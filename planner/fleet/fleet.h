@@ -24,9 +24,9 @@ struct fleet_task {
 };
 /* Every two devices have links of their own: nobody shares one. */
 bool fleet_apart(const struct cluster *c);
-/* Fills t->kept, and bound, unless it is NULL, with what no plan beats: of the numbers of cards that the options offer, and of
+/* Fills t->incumbents, and bound, unless it is NULL, with what no plan beats: of the numbers of cards that the options offer, and of
  * those that baselines were priced with as well. ERR_INFEASIBLE is left to the caller, who sees nothing kept. */
-MUST_CHECK enum status fleet_search(struct tries *t, const struct fleet_task *task,
+MUST_CHECK enum status fleet_search(struct search_context *t, const struct fleet_task *task,
                                     struct bound_certificate bound[2], struct error *err);
 
 #endif

@@ -33,10 +33,10 @@ struct fleet_candidate {
 };
 
 struct fleet {
-    struct tries *t;
+    struct search_context *t;
     const struct fleet_task *task;
     struct arena *arena; /* spaces, templates, placed mixes */
-    struct offers offers;
+    struct tp_options offers;
     struct space *spaces;           /* (n_sizes) */
     struct template_maker **makers; /* (n_sizes) */
     int32_t n_candidates;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 struct improvement {
-    struct tries *q;
+    struct search_context *q;
     const struct space *s;
     struct arena *arena; /* of the plans tried */
     struct plan *plan;
@@ -17,7 +17,7 @@ struct improvement {
     int32_t *group; /* (n_replicas) of replicas alike */
 };
 
-static bool over(struct improvement *x) { return x->left <= 0 || tries_over(x->q); }
+static bool over(struct improvement *x) { return x->left <= 0 || search_context_over(x->q); }
 
 static struct plan copy_of(struct improvement *x) { return score_copy_plan(x->arena, x->plan); }
 
@@ -27,8 +27,8 @@ static enum status attempt(struct improvement *x, struct plan *p, struct error *
     x->better = false;
     if (over(x)) return OK;
     x->left--;
-    TRY(tries_score(x->q, x->s, p, &ns, err));
-    if (ns < INT64_MAX) kept_add(&x->q->kept, p, ns); /* may be a next best */
+    TRY(search_context_score(x->q, x->s, p, &ns, err));
+    if (ns < INT64_MAX) incumbents_add(&x->q->incumbents, p, ns); /* may be a next best */
     if (ns >= *x->iteration_ns) return OK;
     *x->plan = *p;
     *x->iteration_ns = ns;
@@ -150,7 +150,7 @@ static enum status try_shares(struct improvement *x, struct error *err)
     return OK;
 }
 
-enum status improve_plan(struct tries *q, const struct space *s, struct plan *plan,
+enum status fleet_local_search_plan(struct search_context *q, const struct space *s, struct plan *plan,
                          int64_t *iteration_ns, int64_t evaluations, struct error *err)
 {
     struct arena *a = arena_new();

@@ -14,8 +14,8 @@ enum {
     LOWER_US = 300,
     LOWER_MEASURED_US = 20, /* of layers measured whole: few operators */
     STEADY_STEPS = 4,
-    MENU_DEVICES_MAX = 1024,
-    MENU_MAX = 80, /* mixes of a menu, for each size */
+    TEMPLATE_ENUM_DEVICES_MAX = 1024,
+    TEMPLATE_ENUM_MAX = 80, /* mixes of a menu, for each size */
     UNIFORM_MAX = 400,
     SIZES_MAX = 4, /* microbatch sizes looked at closely */
     VARIANTS = 4,
@@ -128,7 +128,7 @@ static void share_cuts(struct fleet *q, int32_t size)
 {
     struct template_maker *m = q->makers[size];
     m->most_layers = m->s->n_layers;
-    for (int32_t i = 0; i < q->n_cuts && !tries_stopped(q->t); i++) {
+    for (int32_t i = 0; i < q->n_cuts && !search_context_stopped(q->t); i++) {
         struct mix x;
         int64_t relaxed;
         m->starts = q->cuts[i];
@@ -144,12 +144,12 @@ static void take_menu(struct fleet *q, int32_t size)
     struct template_maker *m = q->makers[size];
     struct mix *mixes;
     int32_t n;
-    if (!q->apart || q->task->cluster->n_devices > MENU_DEVICES_MAX) return;
+    if (!q->apart || q->task->cluster->n_devices > TEMPLATE_ENUM_DEVICES_MAX) return;
     m->most_layers = m->s->n_layers;
-    menu_mixes(m, m->s->microbatches, MENU_MAX, &mixes, &n);
-    for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) add_candidates(q, size, &mixes[i]);
+    template_enum_mixes(m, m->s->microbatches, TEMPLATE_ENUM_MAX, &mixes, &n);
+    for (int32_t i = 0; i < n && !search_context_stopped(q->t); i++) add_candidates(q, size, &mixes[i]);
     uniform_mixes(m, m->s->microbatches, UNIFORM_MAX, &mixes, &n);
-    for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) add_candidates(q, size, &mixes[i]);
+    for (int32_t i = 0; i < n && !search_context_stopped(q->t); i++) add_candidates(q, size, &mixes[i]);
 }
 
 /* The pool whose leaving leaves the least estimate goes, as long as there is one: slow devices may cost their team more in
@@ -162,7 +162,7 @@ static void leave_out(struct fleet *q, int32_t size)
     for (int32_t left = m->n_pools; left > 1 && m->n_pools <= POOLS_TO_LEAVE; left--) {
         int64_t best = INT64_MAX, all = q->best_ns;
         int32_t leaves = -1;
-        for (int32_t p = 0; p < m->n_pools && !tries_stopped(q->t); p++) {
+        for (int32_t p = 0; p < m->n_pools && !search_context_stopped(q->t); p++) {
             struct mix_options without = {.left_out = o.left_out | UINT64_C(1) << p};
             struct mix x;
             int64_t relaxed;
@@ -200,8 +200,8 @@ static enum status make_candidates(struct fleet *q, struct error *err)
 {
     int32_t n = q->task->n_sizes;
     for (int32_t i = 0; i < n; i++) q->size_ns[i] = INT64_MAX;
-    for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) {
-        TRY(offers_size(q->arena, &q->offers, q->task->sizes[i], q->t->lower, &q->spaces[i],
+    for (int32_t i = 0; i < n && !search_context_stopped(q->t); i++) {
+        TRY(tp_options_size(q->arena, &q->offers, q->task->sizes[i], q->t->lower, &q->spaces[i],
                         &q->makers[i], err));
         if (!q->apart && q->task->cluster->n_devices > OFFERS_LARGE)
             q->makers[i]->most_replicas = REPLICAS_MAX;
@@ -222,7 +222,7 @@ static enum status make_candidates(struct fleet *q, struct error *err)
         take_menu(q, best);
         int32_t layers = q->spaces[best].n_layers;
         for (int32_t most = layers; most > 1; most /= 4)
-            for (int32_t v = most == layers; v < VARIANTS && !tries_stopped(q->t); v++)
+            for (int32_t v = most == layers; v < VARIANTS && !search_context_stopped(q->t); v++)
                 if (v == 0 || 4 * most >= layers) make_mix(q, best, v, most);
         share_cuts(q, best);
         if (q->makers[best]->most_replicas) {
@@ -284,7 +284,7 @@ static enum status find_orders(struct fleet *q, struct fleet_candidate *c, struc
     struct fleet_plan x;
     int64_t end;
     TRY(fleet_plan_of(q, c, &x, err));
-    TRY(solo_plan(q->t, &x.space, &x.plan, &end, err));
+    TRY(replica_order_plan(q->t, &x.space, &x.plan, &end, err));
     x.leveled = end < INT64_MAX;
     c->ready = arena_copy(q->arena, &x, sizeof x);
     c->estimate_ns = end < INT64_MAX ? end + c->sums_ns : 2 * c->estimate_ns;
@@ -304,7 +304,7 @@ enum status fleet_rank_large(struct fleet *q, struct error *err)
                      c->least_ns == c[-1].least_ns;
         if (c->placed.n_stages <= FLEET_QUICK_LANES) continue;
         if (again || n == LARGE_MAX || c->least_ns >= best || c->cost_us > q->left_us ||
-            tries_over(q->t)) {
+            search_context_over(q->t)) {
             c->estimate_ns *= 2;
             continue;
         }

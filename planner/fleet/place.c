@@ -126,7 +126,7 @@ bool place_mix(struct arena *a, const struct template_maker *m, const struct mix
 
 /* --- the plan --- */
 
-enum status place_plan(struct arena *a, const struct offers *o, const struct placed *x,
+enum status place_plan(struct arena *a, const struct tp_options *o, const struct placed *x,
                        struct plan *out, struct space *space, struct error *err)
 {
     int32_t *where = NULL, n = 0, at = 0;

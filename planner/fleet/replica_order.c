@@ -13,8 +13,8 @@ static const struct {
     {NULL, false}, {"1f1b", true}, {"zb-h1", true}, {"zb-h2", true}, {"eager-1f1b", true}};
 enum { ORDERS = sizeof orders / sizeof *orders };
 
-struct solo {
-    struct tries *t;
+struct replica_order {
+    struct search_context *t;
     const struct space *s;
     struct arena *arena; /* of one kind of replica */
     const struct plan *plan;
@@ -44,7 +44,7 @@ static bool ordered(const struct plan_replica *r)
 }
 
 /* The replica alone, of as many microbatches as tell its pace. */
-static struct plan alone(const struct solo *q, int order)
+static struct plan alone(const struct replica_order *q, int order)
 {
     struct plan p = *q->plan;
     p.replicas = &q->plan->replicas[q->first], p.n_replicas = 1;
@@ -60,7 +60,7 @@ static struct plan alone(const struct solo *q, int order)
     return p;
 }
 
-static enum status try_order(struct solo *q, int order, bool fit, struct error *err)
+static enum status try_order(struct replica_order *q, int order, bool fit, struct error *err)
 {
     struct scorer *w = q->t->scorer;
     struct plan p = alone(q, order);
@@ -75,21 +75,21 @@ static enum status try_order(struct solo *q, int order, bool fit, struct error *
     return OK;
 }
 
-static enum status find_order(struct solo *q, struct error *err)
+static enum status find_order(struct replica_order *q, struct error *err)
 {
     const struct plan_replica *r = &q->plan->replicas[q->first];
     bool halves = r->n_stages > 1 && !q->s->job->model.measured;
     q->best_ns = INT64_MAX;
     q->turns = r->microbatches;
     if (q->turns > SOLO_TURNS * r->n_stages) q->turns = SOLO_TURNS * r->n_stages;
-    for (int k = 0; k < (halves ? ORDERS : 1) && !tries_over(q->t); k++)
+    for (int k = 0; k < (halves ? ORDERS : 1) && !search_context_over(q->t); k++)
         TRY(try_order(q, k, false, err));
     if (q->best_ns == INT64_MAX) TRY(try_order(q, 0, true, err));
     return OK;
 }
 
 /* What was found for one replica, for another of its kind. */
-static void follow(const struct solo *q, struct plan_replica *r)
+static void follow(const struct replica_order *q, struct plan_replica *r)
 {
     r->schedule = q->best.schedule, r->split = q->best.split;
     for (int32_t i = 0; i < r->n_stages; i++) {
@@ -102,7 +102,7 @@ static void follow(const struct solo *q, struct plan_replica *r)
 }
 
 /* The kind that replica r is the first of: its likes end at ends[], without it done[] stays. */
-static enum status take_kind(struct solo *q, int32_t r, struct plan *plan, int64_t *ends,
+static enum status take_kind(struct replica_order *q, int32_t r, struct plan *plan, int64_t *ends,
                              bool *done, struct error *err)
 {
     const struct plan_replica *first = &q->plan->replicas[r];
@@ -114,7 +114,7 @@ static enum status take_kind(struct solo *q, int32_t r, struct plan *plan, int64
         done[k] = true, ends[k] = q->best_ns;
         if (q->best_ns == INT64_MAX) continue;
         follow(q, x);
-        ends[k] += (x->microbatches - q->turns) * level_pace(q->s, x);
+        ends[k] += (x->microbatches - q->turns) * balance_shares_pace(q->s, x);
     }
     return OK;
 }
@@ -127,19 +127,19 @@ static int64_t share(const struct space *s, struct plan *plan, const int64_t *en
     for (int32_t r = 0; r < plan->n_replicas; r++)
         if (ends[r] == INT64_MAX) return INT64_MAX;
     struct plan before = score_copy_plan(scratch, plan);
-    (void)level_shares(s, plan, ends);
+    (void)balance_shares(s, plan, ends);
     for (int32_t r = 0; r < plan->n_replicas; r++) {
         int32_t more = plan->replicas[r].microbatches - before.replicas[r].microbatches;
-        int64_t end = ends[r] + more * level_pace(s, &plan->replicas[r]);
+        int64_t end = ends[r] + more * balance_shares_pace(s, &plan->replicas[r]);
         if (end > last) last = end;
     }
     return last;
 }
 
-enum status solo_plan(struct tries *t, const struct space *s, struct plan *plan, int64_t *end_ns,
+enum status replica_order_plan(struct search_context *t, const struct space *s, struct plan *plan, int64_t *end_ns,
                       struct error *err)
 {
-    struct solo q = {.t = t, .s = s, .arena = arena_new()};
+    struct replica_order q = {.t = t, .s = s, .arena = arena_new()};
     struct plan before = score_copy_plan(q.arena, plan);
     bool *done = ARENA_ARRAY(q.arena, bool, (size_t)plan->n_replicas), own = false;
     int64_t *ends = ARENA_ARRAY(q.arena, int64_t, (size_t)plan->n_replicas);

@@ -19,7 +19,7 @@ enum { SOLO_TURNS = 6 };
 /* Changes orders, what is computed again, and shares, so that all end together; *end_ns: when that should be, the last
  * backward; INT64_MAX where some replica fits in no way. Replicas with orders of their own stay as they are, and then
  * so does all else. */
-MUST_CHECK enum status solo_plan(struct tries *t, const struct space *s, struct plan *plan,
+MUST_CHECK enum status replica_order_plan(struct search_context *t, const struct space *s, struct plan *plan,
                                  int64_t *end_ns, struct error *err);
 
 #endif

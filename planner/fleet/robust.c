@@ -34,11 +34,11 @@ static enum status measure(struct arena *a, const struct program *program, struc
         if (r.devices[i].worked_ns > worked) worked = r.devices[i].worked_ns;
     o.scale = &idle;
     TRY(sim_run(a, program, k, &o, &r, err));
-    *out_ns = worked + STURDY_SUMS * r.iteration_ns;
+    *out_ns = worked + ROBUST_SUMS * r.iteration_ns;
     return OK;
 }
 
-enum status sturdy_ns(const struct tries *t, const struct profile *p, const struct plan *plan,
+enum status robust_ns(const struct search_context *t, const struct profile *p, const struct plan *plan,
                       int64_t *out_ns, struct error *err)
 {
     struct arena *a = arena_new();
@@ -56,7 +56,7 @@ enum status sturdy_ns(const struct tries *t, const struct profile *p, const stru
     return st == OK ? OK : error_set(err, st, "%s", why.text);
 }
 
-static void move_first(struct kept *k, int32_t at)
+static void move_first(struct incumbents *k, int32_t at)
 {
     struct search_plan plan = k->plans[at];
     uint64_t layout = k->layout[at];
@@ -64,19 +64,19 @@ static void move_first(struct kept *k, int32_t at)
     k->plans[0] = plan, k->layout[0] = layout;
 }
 
-enum status sturdy_first(struct tries *t, const struct profile *p, bool *moved, struct error *err)
+enum status robust_first(struct search_context *t, const struct profile *p, bool *moved, struct error *err)
 {
-    struct kept *k = &t->kept;
+    struct incumbents *k = &t->incumbents;
     const struct search_options *o = t->o;
     bool free = o->objective == OBJECTIVE_TIME && !(o->min_rate > 0) && !(o->max_cost > 0);
     *moved = false;
     if (!free || o->fastest || !k->n || !k->plans[0].plan.job.model.measured) return OK;
-    int64_t best = INT64_MAX, limit = k->plans[0].iteration_ns / 100 * (100 + STURDY_PERCENT);
+    int64_t best = INT64_MAX, limit = k->plans[0].iteration_ns / 100 * (100 + ROBUST_PERCENT);
     int32_t first = 0;
-    for (int32_t i = 0; i < k->n && i < STURDY_PLANS_MAX && !tries_stopped(t); i++) {
+    for (int32_t i = 0; i < k->n && i < ROBUST_PLANS_MAX && !search_context_stopped(t); i++) {
         int64_t ns;
         if (k->plans[i].iteration_ns > limit) break;
-        TRY(sturdy_ns(t, p, &k->plans[i].plan, &ns, err));
+        TRY(robust_ns(t, p, &k->plans[i].plan, &ns, err));
         if (ns < best) best = ns, first = i;
     }
     move_first(k, first);

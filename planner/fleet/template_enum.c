@@ -9,7 +9,7 @@
 
 enum { CHOSEN_MAX = 72, HALVINGS = 18, COUNTS = 12 };
 
-struct dish { /* a template, and what the sum of its gradients takes */
+struct template_use { /* a template, and what the sum of its gradients takes */
     struct template t;
     int64_t sum_ns;
     double value; /* microbatches in the time at hand */
@@ -22,12 +22,12 @@ struct course { /* a mix and its time, sums included */
     int64_t ns;
 };
 
-struct menu {
+struct template_enum {
     struct template_maker *m;
     struct arena *a;
     int32_t microbatches, n, n_groups, n_courses, most;
     size_t capacity;
-    struct dish *dishes;
+    struct template_use *dishes;
     int32_t *best;             /* (n_groups) dish of most value for each use of cards */
     double *price;             /* (n_pools) of a card */
     int64_t least_ns, most_ns; /* paces */
@@ -37,7 +37,7 @@ struct menu {
 /* --- one order of kinds, balanced --- */
 
 /* Work of a stage from `first` to `last` between its neighbours; false where it does not fit as it is. */
-static bool work_of(const struct menu *q, const int32_t *kinds, int32_t n, int32_t i, int32_t first,
+static bool work_of(const struct template_enum *q, const int32_t *kinds, int32_t n, int32_t i, int32_t first,
                     int32_t last, int64_t *out)
 {
     struct template_time t;
@@ -49,7 +49,7 @@ static bool work_of(const struct menu *q, const int32_t *kinds, int32_t n, int32
 }
 
 /* Each stage from the last on as long as the pace allows; whether the first one's reaches the first layer. */
-static bool fill_back(const struct menu *q, const int32_t *kinds, int32_t n, int64_t tau_ns,
+static bool fill_back(const struct template_enum *q, const int32_t *kinds, int32_t n, int64_t tau_ns,
                       struct template_stage *stages)
 {
     int32_t end = q->m->s->n_layers;
@@ -70,11 +70,11 @@ static bool fill_back(const struct menu *q, const int32_t *kinds, int32_t n, int
     return end == 0;
 }
 
-static void measure(const struct menu *q, struct dish *d)
+static void measure(const struct template_enum *q, struct template_use *d)
 {
     const struct template_maker *m = q->m;
     struct template *t = &d->t;
-    int32_t kinds[MENU_STAGES];
+    int32_t kinds[TEMPLATE_ENUM_STAGES];
     t->use = ARENA_ARRAY(q->a, int32_t, (size_t)m->n_pools);
     for (int32_t i = 0; i < t->n_stages; i++) {
         const struct template_kind *k = &m->kinds[kinds[i] = t->stages[i].kind];
@@ -101,9 +101,9 @@ static void measure(const struct menu *q, struct dish *d)
     }
 }
 
-static void balance(struct menu *q, const int32_t *kinds, int32_t n)
+static void balance(struct template_enum *q, const int32_t *kinds, int32_t n)
 {
-    struct template_stage stages[MENU_STAGES], good[MENU_STAGES];
+    struct template_stage stages[TEMPLATE_ENUM_STAGES], good[TEMPLATE_ENUM_STAGES];
     int64_t low, high;
     low = q->least_ns, high = 4 * q->most_ns;
     int32_t use[KINDS_MAX] = {0};
@@ -122,20 +122,20 @@ static void balance(struct menu *q, const int32_t *kinds, int32_t n)
             low = tau + 1;
     }
     q->dishes = arena_grow(q->a, q->dishes, (size_t)q->n, &q->capacity, sizeof *q->dishes);
-    struct dish *d = &q->dishes[q->n++];
-    *d = (struct dish){.t = {.n_stages = n, .tau_ns = 1}};
+    struct template_use *d = &q->dishes[q->n++];
+    *d = (struct template_use){.t = {.n_stages = n, .tau_ns = 1}};
     d->t.stages = arena_copy(q->a, good, (size_t)n * sizeof *good);
     measure(q, d);
 }
 
 /* --- what cards are worth --- */
 
-static bool same_use(const struct menu *q, const struct dish *x, const struct dish *y)
+static bool same_use(const struct template_enum *q, const struct template_use *x, const struct template_use *y)
 {
     return !memcmp(x->t.use, y->t.use, (size_t)q->m->n_pools * sizeof *x->t.use);
 }
 
-static void group_uses(struct menu *q)
+static void group_uses(struct template_enum *q)
 {
     q->best = ARENA_ARRAY(q->a, int32_t, (size_t)q->n);
     for (int32_t i = 0; i < q->n; i++) {
@@ -146,19 +146,19 @@ static void group_uses(struct menu *q)
     }
 }
 
-static double value_in(const struct dish *d, double ns)
+static double value_in(const struct template_use *d, double ns)
 {
     double rest = ns - (double)(d->sum_ns + d->t.fill_ns + d->t.tail_ns);
     return rest < 0 ? 0 : floor(rest / (double)d->t.tau_ns) + 1;
 }
 
 /* Most microbatches in so long, fractions of replicas allowed; prices of cards. */
-static double relaxed(struct menu *q, glp_prob *lp, double ns)
+static double relaxed(struct template_enum *q, glp_prob *lp, double ns)
 {
     glp_smcp o;
     for (int32_t g = 0; g < q->n_groups; g++) q->dishes[q->best[g]].value = -1;
     for (int32_t i = 0; i < q->n; i++) {
-        struct dish *d = &q->dishes[i];
+        struct template_use *d = &q->dishes[i];
         d->value = value_in(d, ns);
         if (d->value > q->dishes[q->best[d->group]].value) q->best[d->group] = i;
     }
@@ -174,7 +174,7 @@ static double relaxed(struct menu *q, glp_prob *lp, double ns)
     return glp_get_obj_val(lp);
 }
 
-static glp_prob *program_of(struct menu *q)
+static glp_prob *program_of(struct template_enum *q)
 {
     int32_t pools = q->m->n_pools, *index = ARENA_ARRAY(q->a, int32_t, (size_t)pools + 1);
     double *factor = ARENA_ARRAY(q->a, double, (size_t)pools + 1);
@@ -196,12 +196,12 @@ static glp_prob *program_of(struct menu *q)
 }
 
 /* Least time in which fractions of replicas take the batch, and the prices a little above it. */
-static double least_time(struct menu *q)
+static double least_time(struct template_enum *q)
 {
     glp_prob *lp = program_of(q);
     double low = 0, high = 0;
     for (int32_t i = 0; i < q->n; i++) {
-        const struct dish *d = &q->dishes[i];
+        const struct template_use *d = &q->dishes[i];
         double ns = (double)(template_ns(&d->t, q->microbatches) + d->sum_ns);
         if (i == 0 || ns < high) high = ns;
     }
@@ -221,17 +221,17 @@ static double least_time(struct menu *q)
 
 static int by_share(const void *x, const void *y)
 {
-    const struct dish *a = x, *b = y;
+    const struct template_use *a = x, *b = y;
     if (a->share != b->share) return a->share > b->share ? -1 : 1;
     return (a->t.tau_ns > b->t.tau_ns) - (a->t.tau_ns < b->t.tau_ns);
 }
 
 /* The best first; how many are worth a look. */
-static int32_t choose(struct menu *q)
+static int32_t choose(struct template_enum *q)
 {
     int32_t n = 0;
     for (int32_t i = 0; i < q->n; i++) {
-        struct dish *d = &q->dishes[i];
+        struct template_use *d = &q->dishes[i];
         double price = 0;
         for (int32_t p = 0; p < q->m->n_pools; p++) price += q->price[p] * d->t.use[p];
         d->share = d->value < 1 ? 0 : price > 0 ? d->value / price : 1;
@@ -242,7 +242,7 @@ static int32_t choose(struct menu *q)
 }
 
 /* How many replicas of a template the cards that are left make. */
-static int32_t room_for(const struct menu *q, const struct template *t, const int32_t *left)
+static int32_t room_for(const struct template_enum *q, const struct template *t, const int32_t *left)
 {
     int32_t n = INT32_MAX;
     for (int32_t p = 0; p < q->m->n_pools; p++)
@@ -250,7 +250,7 @@ static int32_t room_for(const struct menu *q, const struct template *t, const in
     return n;
 }
 
-static void put_in(struct menu *q, struct mix *x, const struct dish *d, int32_t count,
+static void put_in(struct template_enum *q, struct mix *x, const struct template_use *d, int32_t count,
                    int32_t *left)
 {
     if (count < 1) return;
@@ -259,7 +259,7 @@ static void put_in(struct menu *q, struct mix *x, const struct dish *d, int32_t 
     x->count[x->n++] = count;
 }
 
-static void keep(struct menu *q, const struct mix *x, int64_t sum_ns)
+static void keep(struct template_enum *q, const struct mix *x, int64_t sum_ns)
 {
     int64_t ns = x->t_ns + sum_ns;
     if (q->n_courses == q->most && ns >= q->courses[q->most - 1].ns) return;
@@ -276,8 +276,8 @@ static void keep(struct menu *q, const struct mix *x, int64_t sum_ns)
 }
 
 /* So many replicas of the first, as many of the second as there is room for, then of whoever fits. */
-static void try_mix(struct menu *q, int32_t chosen, const struct dish *first, int32_t count,
-                    const struct dish *second)
+static void try_mix(struct template_enum *q, int32_t chosen, const struct template_use *first, int32_t count,
+                    const struct template_use *second)
 {
     struct template templates[3];
     int32_t counts[3], least[3], more[3], left[KINDS_MAX];
@@ -293,7 +293,7 @@ static void try_mix(struct menu *q, int32_t chosen, const struct dish *first, in
     }
     if (mix_share(&x, q->microbatches)) keep(q, &x, sum_ns);
     for (int32_t i = 0; i < chosen; i++) {
-        const struct dish *d = &q->dishes[i];
+        const struct template_use *d = &q->dishes[i];
         int32_t n = room_for(q, &d->t, left);
         if (n < 1 || d == first || d == second) continue;
         put_in(q, &x, d, n, left);
@@ -303,7 +303,7 @@ static void try_mix(struct menu *q, int32_t chosen, const struct dish *first, in
     }
 }
 
-static void try_mixes(struct menu *q, int32_t chosen)
+static void try_mixes(struct template_enum *q, int32_t chosen)
 {
     int32_t all[KINDS_MAX];
     for (int32_t p = 0; p < q->m->n_pools; p++) all[p] = q->m->g->kinds[p].n;
@@ -317,19 +317,19 @@ static void try_mixes(struct menu *q, int32_t chosen)
         }
 }
 
-void menu_mixes(struct template_maker *m, int32_t microbatches, int32_t most, struct mix **out,
+void template_enum_mixes(struct template_maker *m, int32_t microbatches, int32_t most, struct mix **out,
                 int32_t *n)
 {
-    struct menu q = {.m = m, .a = m->arena, .microbatches = microbatches, .most = most};
-    int32_t kinds[MENU_STAGES], layers = m->s->n_layers;
+    struct template_enum q = {.m = m, .a = m->arena, .microbatches = microbatches, .most = most};
+    int32_t kinds[TEMPLATE_ENUM_STAGES], layers = m->s->n_layers;
     int64_t orders = 1, tried = 0;
     *n = 0;
     template_paces(m, &q.least_ns, &q.most_ns);
-    int32_t longest = m->g->n_devices < MENU_LARGE ? MENU_STAGES - 1 : MENU_STAGES;
+    int32_t longest = m->g->n_devices < TEMPLATE_ENUM_LARGE ? TEMPLATE_ENUM_STAGES - 1 : TEMPLATE_ENUM_STAGES;
     for (int32_t stages = 1; stages <= longest && stages <= layers; stages++) {
         orders *= m->n_kinds;
         tried += orders;
-        if (tried > MENU_ORDERS_MAX) break;
+        if (tried > TEMPLATE_ENUM_ORDERS_MAX) break;
         for (int64_t order = 0; order < orders; order++) {
             int64_t rest = order;
             for (int32_t i = 0; i < stages; i++, rest /= m->n_kinds)

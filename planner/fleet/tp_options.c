@@ -9,7 +9,7 @@
 static bool shared(const struct device_type *t) { return t->tensor_parallel > 1; }
 
 /* A type for so many cards of type `base`, made where it is not there; -1 where there is no room. */
-static int32_t type_of(struct arena *a, struct offers *o, int32_t base, int32_t cards, int32_t most)
+static int32_t type_of(struct arena *a, struct tp_options *o, int32_t base, int32_t cards, int32_t most)
 {
     struct cluster *c = &o->priced;
     if (cards == 1) return base;
@@ -24,7 +24,7 @@ static int32_t type_of(struct arena *a, struct offers *o, int32_t base, int32_t 
     return c->n_types++;
 }
 
-static void add_kind(struct offers *o, int32_t pool, int32_t type, int32_t cards)
+static void add_kind(struct tp_options *o, int32_t pool, int32_t type, int32_t cards)
 {
     const struct kind *k = &o->graph->kinds[pool];
     const struct device *d = o->graph->cluster->devices;
@@ -41,7 +41,7 @@ static void add_kind(struct offers *o, int32_t pool, int32_t type, int32_t cards
 }
 
 /* One type for every number of cards that some node has of it. */
-static void make_types(struct arena *a, struct offers *o, const struct cluster *c,
+static void make_types(struct arena *a, struct tp_options *o, const struct cluster *c,
                        const int32_t *numbers, int32_t n, int32_t most)
 {
     int32_t *on_node = ARENA_ARRAY(a, int32_t, (size_t)c->n_types);
@@ -58,7 +58,7 @@ static void make_types(struct arena *a, struct offers *o, const struct cluster *
             if (numbers[i] > 1 && numbers[i] <= most_of[t]) type_of(a, o, t, numbers[i], most);
 }
 
-static void make_kinds(struct offers *o, const int32_t *numbers, int32_t n)
+static void make_kinds(struct tp_options *o, const int32_t *numbers, int32_t n)
 {
     for (int32_t pool = 0; pool < o->graph->n_kinds; pool++) {
         int32_t base = o->graph->kinds[pool].type;
@@ -73,12 +73,12 @@ static void make_kinds(struct offers *o, const int32_t *numbers, int32_t n)
     }
 }
 
-enum status offers_make(struct arena *a, const struct job *j, const struct cluster *c,
+enum status tp_options_make(struct arena *a, const struct job *j, const struct cluster *c,
                         const struct profile *p, const int32_t *numbers, int32_t n,
-                        struct offers *out, struct error *err)
+                        struct tp_options *out, struct error *err)
 {
     int32_t most = c->n_types * (1 + (numbers ? n : 0));
-    *out = (struct offers){.priced = *c, .job = *j, .profile = p, .n_base = c->n_types};
+    *out = (struct tp_options){.priced = *c, .job = *j, .profile = p, .n_base = c->n_types};
     out->priced.types = ARENA_ARRAY(a, struct device_type, (size_t)most);
     out->base_type = ARENA_ARRAY(a, int32_t, (size_t)most);
     memcpy(out->priced.types, c->types, (size_t)c->n_types * sizeof *c->types);
@@ -94,7 +94,7 @@ enum status offers_make(struct arena *a, const struct job *j, const struct clust
 /* Parameter, gradient and state of each parameter, about: what AdamW keeps. */
 enum { STATE_BYTES = 16, DEVICES_OF_A_REPLICA = 12 };
 
-int32_t offers_default(const struct job *j, const struct cluster *c, int32_t *numbers)
+int32_t tp_options_default(const struct job *j, const struct cluster *c, int32_t *numbers)
 {
     int64_t least = INT64_MAX, on_node = 0, cards = 1;
     int32_t n = 0;
@@ -117,7 +117,7 @@ int32_t offers_default(const struct job *j, const struct cluster *c, int32_t *nu
     return n;
 }
 
-enum status offers_size(struct arena *a, const struct offers *o, int64_t microbatch,
+enum status tp_options_size(struct arena *a, const struct tp_options *o, int64_t microbatch,
                         const struct lower_options *lower, struct space *space,
                         struct template_maker **maker, struct error *err)
 {

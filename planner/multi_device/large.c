@@ -10,10 +10,10 @@ enum { PROMISING_MAX = 3 }; /* large changes that are followed up */
 /* The best of the large changes of a point. */
 struct promising {
     int32_t n;
-    struct regroup_point at[PROMISING_MAX];
+    struct multi_device_point at[PROMISING_MAX];
 };
 
-static void note(struct regroup *c, const struct regroup_point *best, const struct regroup_point *y,
+static void note(struct multi_device *c, const struct multi_device_point *best, const struct multi_device_point *y,
                  struct promising *out)
 {
     if (y->x.iteration_ns == INT64_MAX ||
@@ -21,26 +21,26 @@ static void note(struct regroup *c, const struct regroup_point *best, const stru
         return;
     int32_t at = out->n;
     if (at == PROMISING_MAX) {
-        if (!kept_better(&c->t->kept, &y->x, &out->at[at - 1].x)) return;
+        if (!incumbents_better(&c->t->incumbents, &y->x, &out->at[at - 1].x)) return;
         at--;
     } else {
         out->n++;
     }
-    for (; at > 0 && kept_better(&c->t->kept, &y->x, &out->at[at - 1].x); at--)
+    for (; at > 0 && incumbents_better(&c->t->incumbents, &y->x, &out->at[at - 1].x); at--)
         out->at[at] = out->at[at - 1];
     out->at[at] = *y;
 }
 
 /* As it is, and with its layers levelled. */
-static enum status consider(struct regroup *c, const struct regroup_point *best, struct plan *p,
+static enum status consider(struct multi_device *c, const struct multi_device_point *best, struct plan *p,
                             int32_t space, struct promising *out, struct error *err)
 {
-    struct regroup_point y;
-    struct plan level = regroup_copy(c, p);
-    for (int32_t r = 0; r < level.n_replicas; r++) regroup_level(&c->spaces[space], &level, r);
-    TRY(regroup_try(c, p, space, &best->x, &y, err));
+    struct multi_device_point y;
+    struct plan level = multi_device_copy(c, p);
+    for (int32_t r = 0; r < level.n_replicas; r++) multi_device_balance_replica(&c->spaces[space], &level, r);
+    TRY(multi_device_try(c, p, space, &best->x, &y, err));
     note(c, best, &y, out);
-    TRY(regroup_try(c, &level, space, &best->x, &y, err));
+    TRY(multi_device_try(c, &level, space, &best->x, &y, err));
     note(c, best, &y, out);
     return OK;
 }
@@ -51,69 +51,69 @@ struct change {
     int32_t to_r, to_i;
     bool behind;
 };
-typedef bool make_change(struct regroup *c, const struct space *s, struct plan *p,
+typedef bool make_change(struct multi_device *c, const struct space *s, struct plan *p,
                          const struct change *h);
 
-static bool do_merge(struct regroup *c, const struct space *s, struct plan *p,
+static bool do_merge(struct multi_device *c, const struct space *s, struct plan *p,
                      const struct change *h)
 {
-    return regroup_merge(c->arena, s, p, h->r, h->i);
+    return multi_device_merge(c->arena, s, p, h->r, h->i);
 }
-static bool do_split(struct regroup *c, const struct space *s, struct plan *p,
+static bool do_split(struct multi_device *c, const struct space *s, struct plan *p,
                      const struct change *h)
 {
-    return regroup_split(c->arena, s, p, h->r, h->i, h->k, h->behind);
+    return multi_device_split(c->arena, s, p, h->r, h->i, h->k, h->behind);
 }
-static bool do_add(struct regroup *c, const struct space *s, struct plan *p, const struct change *h)
+static bool do_add(struct multi_device *c, const struct space *s, struct plan *p, const struct change *h)
 {
-    return regroup_add(c->arena, s, p, h->r, h->i, h->k);
+    return multi_device_add(c->arena, s, p, h->r, h->i, h->k);
 }
-static bool do_drop(struct regroup *c, const struct space *s, struct plan *p,
+static bool do_drop(struct multi_device *c, const struct space *s, struct plan *p,
                     const struct change *h)
 {
-    return regroup_drop(c->arena, s, p, h->r, h->i, h->k, h->behind);
+    return multi_device_drop(c->arena, s, p, h->r, h->i, h->k, h->behind);
 }
-static bool do_divide(struct regroup *c, const struct space *s, struct plan *p,
+static bool do_divide(struct multi_device *c, const struct space *s, struct plan *p,
                       const struct change *h)
 {
-    return regroup_divide(c->arena, s, p, h->r);
+    return multi_device_divide(c->arena, s, p, h->r);
 }
-static bool do_resize(struct regroup *c, const struct space *s, struct plan *p,
+static bool do_resize(struct multi_device *c, const struct space *s, struct plan *p,
                       const struct change *h)
 {
     (void)c, (void)s, (void)h;
     return p->n_replicas > 0;
 }
 /* r and to_r: two replicas; to_r -1: all like r. */
-static bool do_join(struct regroup *c, const struct space *s, struct plan *p,
+static bool do_join(struct multi_device *c, const struct space *s, struct plan *p,
                     const struct change *h)
 {
     bool *set = ARENA_ARRAY(c->arena, bool, (size_t)p->n_replicas);
     for (int32_t r = 0; r < p->n_replicas; r++)
         set[r] = h->to_r < 0 ? p->replicas[r].n_stages == p->replicas[h->r].n_stages
                              : r == h->r || r == h->to_r;
-    return regroup_join(c->arena, s, p, set);
+    return multi_device_join(c->arena, s, p, set);
 }
 /* Added first, so that where it goes keeps its number. */
-static bool do_move(struct regroup *c, const struct space *s, struct plan *p,
+static bool do_move(struct multi_device *c, const struct space *s, struct plan *p,
                     const struct change *h)
 {
     int32_t device = plan_stage_device(&p->replicas[h->r].stages[h->i], h->k);
     return (h->r != h->to_r || h->i != h->to_i) &&
-           regroup_add(c->arena, s, p, h->to_r, h->to_i, device) &&
-           regroup_drop(c->arena, s, p, h->r, h->i, h->k, h->behind);
+           multi_device_add(c->arena, s, p, h->to_r, h->to_i, device) &&
+           multi_device_drop(c->arena, s, p, h->r, h->i, h->k, h->behind);
 }
 
 /* A change made at each microbatch size from the plan's and one below it to two above. */
-static enum status change_sizes(struct regroup *c, const struct regroup_point *best,
+static enum status change_sizes(struct multi_device *c, const struct multi_device_point *best,
                                 make_change *make, const struct change *h, struct promising *out,
                                 struct error *err)
 {
     int32_t from = best->space > 0 ? best->space - 1 : 0;
-    for (int32_t k = from; k < c->n_spaces && k <= best->space + 2 && !regroup_over(c); k++) {
-        struct plan p = regroup_copy(c, &best->x.plan);
+    for (int32_t k = from; k < c->n_spaces && k <= best->space + 2 && !multi_device_over(c); k++) {
+        struct plan p = multi_device_copy(c, &best->x.plan);
         if (!make(c, &c->spaces[k], &p, h)) continue;
-        if (k != best->space && !regroup_resize(c->arena, &c->spaces[k], &p)) continue;
+        if (k != best->space && !multi_device_resize(c->arena, &c->spaces[k], &p)) continue;
         TRY(consider(c, best, &p, k, out, err));
     }
     return OK;
@@ -135,7 +135,7 @@ static void mark_used(const struct plan *p, bool *used)
                 used[plan_stage_device(&p->replicas[r].stages[i], k)] = true;
 }
 
-static enum status add_idle(struct regroup *c, const struct regroup_point *best,
+static enum status add_idle(struct multi_device *c, const struct multi_device_point *best,
                             const struct change *at, struct promising *out, struct error *err)
 {
     const struct space *s = &c->spaces[best->space];
@@ -152,11 +152,11 @@ static enum status add_idle(struct regroup *c, const struct regroup_point *best,
     return OK;
 }
 
-static enum status move_device(struct regroup *c, const struct regroup_point *best,
+static enum status move_device(struct multi_device *c, const struct multi_device_point *best,
                                const struct change *at, struct promising *out, struct error *err)
 {
     struct change h = *at;
-    bool many = regroup_many(c); /* then to neighbours alone */
+    bool many = multi_device_many(c); /* then to neighbours alone */
     for (h.to_r = 0; h.to_r < best->x.plan.n_replicas; h.to_r++)
         for (h.to_i = 0; h.to_i < best->x.plan.replicas[h.to_r].n_stages; h.to_i++) {
             if (many && (h.to_r != h.r || h.to_i > h.i + 1 || h.to_i + 1 < h.i)) continue;
@@ -166,7 +166,7 @@ static enum status move_device(struct regroup *c, const struct regroup_point *be
 }
 
 /* All that begins with a device of a stage. */
-static enum status change_devices(struct regroup *c, const struct regroup_point *best,
+static enum status change_devices(struct multi_device *c, const struct multi_device_point *best,
                                   struct change h, struct promising *out, struct error *err)
 {
     const struct space *s = &c->spaces[best->space];
@@ -185,7 +185,7 @@ static enum status change_devices(struct regroup *c, const struct regroup_point 
     return OK;
 }
 
-static enum status change_replicas(struct regroup *c, const struct regroup_point *best, int32_t r,
+static enum status change_replicas(struct multi_device *c, const struct multi_device_point *best, int32_t r,
                                    struct promising *out, struct error *err)
 {
     struct change h = {.r = r};
@@ -195,7 +195,7 @@ static enum status change_replicas(struct regroup *c, const struct regroup_point
     return OK;
 }
 
-static enum status change_large(struct regroup *c, const struct regroup_point *best,
+static enum status change_large(struct multi_device *c, const struct multi_device_point *best,
                                 struct promising *out, struct error *err)
 {
     const struct plan *p = &best->x.plan;
@@ -212,16 +212,16 @@ static enum status change_large(struct regroup *c, const struct regroup_point *b
     return OK;
 }
 
-enum status regroup_climb(struct regroup *c, struct regroup_point *at, struct error *err)
+enum status multi_device_local_search(struct multi_device *c, struct multi_device_point *at, struct error *err)
 {
-    if (!regroup_many(c)) TRY(regroup_climb_small(c, at, REGROUP_SMALL_MAX, err));
-    for (bool better = true; better && !regroup_over(c);) {
+    if (!multi_device_many(c)) TRY(multi_device_local_search_small(c, at, MULTI_DEVICE_SMALL_MAX, err));
+    for (bool better = true; better && !multi_device_over(c);) {
         struct promising found = {.n = 0};
         better = false;
         TRY(change_large(c, at, &found, err));
         for (int32_t i = 0; i < found.n; i++) {
-            TRY(regroup_climb_small(c, &found.at[i], REGROUP_SMALL_MAX, err));
-            if (!kept_better(&c->t->kept, &found.at[i].x, &at->x)) continue;
+            TRY(multi_device_local_search_small(c, &found.at[i], MULTI_DEVICE_SMALL_MAX, err));
+            if (!incumbents_better(&c->t->incumbents, &found.at[i].x, &at->x)) continue;
             *at = found.at[i];
             better = true;
         }

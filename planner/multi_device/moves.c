@@ -7,7 +7,7 @@
 
 struct members {
     int32_t n;
-    int32_t device[REGROUP_MEMBERS_MAX];
+    int32_t device[MULTI_DEVICE_MEMBERS_MAX];
 };
 
 static int64_t whole_ns(const struct space *s, int32_t device, int32_t first, int32_t last)
@@ -16,10 +16,10 @@ static int64_t whole_ns(const struct space *s, int32_t device, int32_t first, in
     return c->forward_ns + c->input_ns + c->weight_ns;
 }
 
-void regroup_balance(const struct space *s, int32_t first_layer, int32_t last_layer,
+void multi_device_balance(const struct space *s, int32_t first_layer, int32_t last_layer,
                      const int32_t *devices, int32_t n, int64_t *sequences)
 {
-    int64_t each[REGROUP_MEMBERS_MAX];
+    int64_t each[MULTI_DEVICE_MEMBERS_MAX];
     for (int32_t k = 0; k < n; k++)
         sequences[k] = 1, each[k] = whole_ns(s, devices[k], first_layer, last_layer);
     for (int64_t left = s->microbatch - n; left > 0; left--) {
@@ -30,10 +30,10 @@ void regroup_balance(const struct space *s, int32_t first_layer, int32_t last_la
     }
 }
 
-bool regroup_place(struct arena *a, const struct space *s, struct plan_stage *x,
+bool multi_device_place(struct arena *a, const struct space *s, struct plan_stage *x,
                    const int32_t *devices, int32_t n)
 {
-    if (n < 1 || n > REGROUP_MEMBERS_MAX || n > s->microbatch) return false;
+    if (n < 1 || n > MULTI_DEVICE_MEMBERS_MAX || n > s->microbatch) return false;
     int32_t *own = ARENA_ARRAY(a, int32_t, (size_t)n);
     for (int32_t k = 0; k < n; k++) {
         int32_t at = k;
@@ -44,12 +44,12 @@ bool regroup_place(struct arena *a, const struct space *s, struct plan_stage *x,
     x->n_shards = 0, x->devices = NULL, x->sequences = NULL;
     if (n == 1) return true;
     int64_t *sequences = ARENA_ARRAY(a, int64_t, (size_t)n);
-    regroup_balance(s, x->first_layer, x->last_layer, own, n, sequences);
+    multi_device_balance(s, x->first_layer, x->last_layer, own, n, sequences);
     x->n_shards = n, x->devices = own, x->sequences = sequences;
     return true;
 }
 
-int64_t regroup_stage_ns(const struct space *s, const struct plan_stage *x)
+int64_t multi_device_stage_ns(const struct space *s, const struct plan_stage *x)
 {
     int64_t slowest = 0;
     for (int32_t k = 0; k < plan_stage_devices(x); k++) {
@@ -71,14 +71,14 @@ static struct members members_of(const struct plan_stage *x)
 static bool take_all(struct members *m, const struct plan_stage *x)
 {
     for (int32_t k = 0; k < plan_stage_devices(x); k++) {
-        if (m->n == REGROUP_MEMBERS_MAX) return false;
+        if (m->n == MULTI_DEVICE_MEMBERS_MAX) return false;
         m->device[m->n++] = plan_stage_device(x, k);
     }
     return true;
 }
 
 /* Zero is the plan's: all that hold a layer must agree. Buckets stay. */
-void regroup_plain(struct plan *p)
+void multi_device_plain(struct plan *p)
 {
     for (int32_t r = 0; r < p->n_replicas; r++) {
         struct plan_replica *x = &p->replicas[r];
@@ -90,12 +90,12 @@ void regroup_plain(struct plan *p)
     }
 }
 
-bool regroup_possible(const struct plan *p)
+bool multi_device_possible(const struct plan *p)
 {
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
             const struct plan_stage *x = &p->replicas[r].stages[i];
-            if (plan_stage_devices(x) > REGROUP_MEMBERS_MAX || x->sharding) return false;
+            if (plan_stage_devices(x) > MULTI_DEVICE_MEMBERS_MAX || x->sharding) return false;
             for (int32_t k = 0; k < i; k++)
                 if (p->replicas[r].stages[k].device == x->device) return false;
         }
@@ -112,20 +112,20 @@ static void remove_stage(struct plan_replica *x, int32_t i)
 static void balance_again(const struct space *s, struct plan_stage *x)
 {
     if (!x->n_shards) return;
-    int64_t sequences[REGROUP_MEMBERS_MAX];
-    regroup_balance(s, x->first_layer, x->last_layer, x->devices, x->n_shards, sequences);
+    int64_t sequences[MULTI_DEVICE_MEMBERS_MAX];
+    multi_device_balance(s, x->first_layer, x->last_layer, x->devices, x->n_shards, sequences);
     /* the plan is a copy whose lists are its own */
     memcpy((int64_t *)(uintptr_t)x->sequences, sequences, (size_t)x->n_shards * sizeof *sequences);
 }
 
-bool regroup_merge(struct arena *a, const struct space *s, struct plan *p, int32_t r, int32_t i)
+bool multi_device_merge(struct arena *a, const struct space *s, struct plan *p, int32_t r, int32_t i)
 {
     struct plan_replica *x = &p->replicas[r];
     struct members m = members_of(&x->stages[i]);
     if (!take_all(&m, &x->stages[i + 1])) return false;
     x->stages[i].last_layer = x->stages[i + 1].last_layer;
     remove_stage(x, i + 1);
-    return regroup_place(a, s, &x->stages[i], m.device, m.n);
+    return multi_device_place(a, s, &x->stages[i], m.device, m.n);
 }
 
 /* Where two stages on these devices meet. */
@@ -137,14 +137,14 @@ static bool halve(const struct space *s, struct plan_stage *one, struct plan_sta
     if (first == last) return false;
     for (int32_t cut = first; cut < last; cut++) {
         one->last_layer = cut, two->first_layer = cut + 1;
-        int64_t x = regroup_stage_ns(s, one), y = regroup_stage_ns(s, two);
+        int64_t x = multi_device_stage_ns(s, one), y = multi_device_stage_ns(s, two);
         if ((x > y ? x : y) < least) least = x > y ? x : y, best = cut;
     }
     one->last_layer = best, two->first_layer = best + 1;
     return true;
 }
 
-bool regroup_split(struct arena *a, const struct space *s, struct plan *p, int32_t r, int32_t i,
+bool multi_device_split(struct arena *a, const struct space *s, struct plan *p, int32_t r, int32_t i,
                    int32_t front, bool behind)
 {
     struct plan_replica *x = &p->replicas[r];
@@ -154,18 +154,18 @@ bool regroup_split(struct arena *a, const struct space *s, struct plan *p, int32
     memcpy(stages, x->stages, (size_t)(i + 1) * sizeof *stages);
     memcpy(&stages[i + 1], &x->stages[i], (size_t)(x->n_stages - i) * sizeof *stages);
     x->stages = stages, x->n_stages++;
-    return regroup_place(a, s, &stages[i + behind], m.device, front) &&
-           regroup_place(a, s, &stages[i + !behind], &m.device[front], m.n - front) &&
+    return multi_device_place(a, s, &stages[i + behind], m.device, front) &&
+           multi_device_place(a, s, &stages[i + !behind], &m.device[front], m.n - front) &&
            halve(s, &stages[i], &stages[i + 1]);
 }
 
-bool regroup_add(struct arena *a, const struct space *s, struct plan *p, int32_t r, int32_t i,
+bool multi_device_add(struct arena *a, const struct space *s, struct plan *p, int32_t r, int32_t i,
                  int32_t device)
 {
     struct members m = members_of(&p->replicas[r].stages[i]);
-    if (m.n == REGROUP_MEMBERS_MAX) return false;
+    if (m.n == MULTI_DEVICE_MEMBERS_MAX) return false;
     m.device[m.n++] = device;
-    return regroup_place(a, s, &p->replicas[r].stages[i], m.device, m.n);
+    return multi_device_place(a, s, &p->replicas[r].stages[i], m.device, m.n);
 }
 
 static bool drop_replica(struct plan *p, int32_t r)
@@ -180,14 +180,14 @@ static bool drop_replica(struct plan *p, int32_t r)
     return true;
 }
 
-bool regroup_drop(struct arena *a, const struct space *s, struct plan *p, int32_t r, int32_t i,
+bool multi_device_drop(struct arena *a, const struct space *s, struct plan *p, int32_t r, int32_t i,
                   int32_t k, bool behind)
 {
     struct plan_replica *x = &p->replicas[r];
     struct members m = members_of(&x->stages[i]);
     if (m.n > 1) {
         memmove(&m.device[k], &m.device[k + 1], (size_t)(m.n - k - 1) * sizeof *m.device);
-        return !behind && regroup_place(a, s, &x->stages[i], m.device, m.n - 1);
+        return !behind && multi_device_place(a, s, &x->stages[i], m.device, m.n - 1);
     }
     if (x->n_stages == 1) return !behind && drop_replica(p, r);
     if (behind ? i + 1 == x->n_stages : i == 0) return false;
@@ -201,7 +201,7 @@ bool regroup_drop(struct arena *a, const struct space *s, struct plan *p, int32_
     return true;
 }
 
-bool regroup_join(struct arena *a, const struct space *s, struct plan *p, const bool *set)
+bool multi_device_join(struct arena *a, const struct space *s, struct plan *p, const bool *set)
 {
     int32_t first = 0, n = 0;
     while (first < p->n_replicas && !set[first]) first++;
@@ -217,7 +217,7 @@ bool regroup_join(struct arena *a, const struct space *s, struct plan *p, const 
         if (n++) x->microbatches += y->microbatches;
     }
     for (int32_t i = 0; i < x->n_stages; i++)
-        if (!regroup_place(a, s, &x->stages[i], m[i].device, m[i].n)) return false;
+        if (!multi_device_place(a, s, &x->stages[i], m[i].device, m[i].n)) return false;
     int32_t kept = 0;
     for (int32_t r = 0; r < p->n_replicas; r++)
         if (!set[r] || r == first) p->replicas[kept++] = p->replicas[r];
@@ -225,7 +225,7 @@ bool regroup_join(struct arena *a, const struct space *s, struct plan *p, const 
     return n > 1;
 }
 
-bool regroup_divide(struct arena *a, const struct space *s, struct plan *p, int32_t r)
+bool multi_device_divide(struct arena *a, const struct space *s, struct plan *p, int32_t r)
 {
     struct plan_replica *from = &p->replicas[r];
     if (from->microbatches < 2) return false;
@@ -239,8 +239,8 @@ bool regroup_divide(struct arena *a, const struct space *s, struct plan *p, int3
         struct members m = members_of(&from->stages[i]), half[2] = {{.n = 0}, {.n = 0}};
         if (m.n < 2) return false;
         for (int32_t k = 0; k < m.n; k++) half[k % 2].device[half[k % 2].n++] = m.device[k];
-        if (!regroup_place(a, s, &one->stages[i], half[0].device, half[0].n) ||
-            !regroup_place(a, s, &two->stages[i], half[1].device, half[1].n))
+        if (!multi_device_place(a, s, &one->stages[i], half[0].device, half[0].n) ||
+            !multi_device_place(a, s, &two->stages[i], half[1].device, half[1].n))
             return false;
     }
     two->microbatches = from->microbatches / 2, one->microbatches -= two->microbatches;
@@ -248,7 +248,7 @@ bool regroup_divide(struct arena *a, const struct space *s, struct plan *p, int3
     return true;
 }
 
-bool regroup_shift(const struct space *s, struct plan *p, int32_t r, int32_t i, int32_t layers)
+bool multi_device_shift(const struct space *s, struct plan *p, int32_t r, int32_t i, int32_t layers)
 {
     struct plan_stage *x = &p->replicas[r].stages[i], *y = x + 1;
     int32_t cut = x->last_layer + layers;
@@ -267,11 +267,11 @@ static bool level_within(const struct space *s, struct plan_replica *x, int64_t 
         struct plan_stage one = x->stages[i];
         int32_t end = s->n_layers - (x->n_stages - i); /* the others need one each */
         one.first_layer = one.last_layer = at;
-        if (regroup_stage_ns(s, &one) > most) return false;
+        if (multi_device_stage_ns(s, &one) > most) return false;
         for (; one.last_layer < end; one.last_layer++) {
             struct plan_stage more = one;
             more.last_layer++;
-            if (regroup_stage_ns(s, &more) > most) break;
+            if (multi_device_stage_ns(s, &more) > most) break;
         }
         if (write) x->stages[i].first_layer = at, x->stages[i].last_layer = one.last_layer;
         at = one.last_layer + 1;
@@ -279,12 +279,12 @@ static bool level_within(const struct space *s, struct plan_replica *x, int64_t 
     return at == s->n_layers;
 }
 
-void regroup_level(const struct space *s, struct plan *p, int32_t r)
+void multi_device_balance_replica(const struct space *s, struct plan *p, int32_t r)
 {
     struct plan_replica *x = &p->replicas[r];
     int64_t low = 0, high = 1;
     for (int32_t i = 0; i < x->n_stages; i++) {
-        int64_t ns = regroup_stage_ns(s, &x->stages[i]);
+        int64_t ns = multi_device_stage_ns(s, &x->stages[i]);
         if (ns > high) high = ns;
     }
     if (!level_within(s, x, high, false)) return;
@@ -296,7 +296,7 @@ void regroup_level(const struct space *s, struct plan *p, int32_t r)
     for (int32_t i = 0; i < x->n_stages; i++) balance_again(s, &x->stages[i]);
 }
 
-bool regroup_pass(struct plan *p, int32_t r, int32_t i, int32_t k, int32_t l)
+bool multi_device_pass(struct plan *p, int32_t r, int32_t i, int32_t k, int32_t l)
 {
     const struct plan_stage *x = &p->replicas[r].stages[i];
     int64_t *sequences = (int64_t *)(uintptr_t)x->sequences;
@@ -305,7 +305,7 @@ bool regroup_pass(struct plan *p, int32_t r, int32_t i, int32_t k, int32_t l)
     return true;
 }
 
-bool regroup_share(struct plan *p, int32_t r, int32_t q)
+bool multi_device_share(struct plan *p, int32_t r, int32_t q)
 {
     if (r == q || p->replicas[r].microbatches < 2) return false;
     p->replicas[r].microbatches--, p->replicas[q].microbatches++;
@@ -316,7 +316,7 @@ bool regroup_share(struct plan *p, int32_t r, int32_t q)
 static void share_out(struct plan *p, int32_t all)
 {
     struct plan_replica *x = p->replicas;
-    int64_t weight[REGROUP_MEMBERS_MAX];
+    int64_t weight[MULTI_DEVICE_MEMBERS_MAX];
     for (int32_t r = 0; r < p->n_replicas; r++)
         weight[r] = x[r].microbatches, x[r].microbatches = 1;
     for (int32_t left = all - p->n_replicas; left > 0; left--) {
@@ -328,17 +328,17 @@ static void share_out(struct plan *p, int32_t all)
     }
 }
 
-bool regroup_resize(struct arena *a, const struct space *s, struct plan *p)
+bool multi_device_resize(struct arena *a, const struct space *s, struct plan *p)
 {
     if (p->microbatch == s->microbatch || p->n_replicas > s->microbatches ||
-        p->n_replicas > REGROUP_MEMBERS_MAX)
+        p->n_replicas > MULTI_DEVICE_MEMBERS_MAX)
         return false;
     p->microbatch = s->microbatch;
     share_out(p, s->microbatches);
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
             struct members m = members_of(&p->replicas[r].stages[i]);
-            if (!regroup_place(a, s, &p->replicas[r].stages[i], m.device, m.n)) return false;
+            if (!multi_device_place(a, s, &p->replicas[r].stages[i], m.device, m.n)) return false;
         }
     return true;
 }

@@ -15,7 +15,7 @@ enum {
     LOOKS_EACH = 8 /* plans made for each that may be simulated */
 };
 
-static int32_t space_of(const struct regroup *c, const struct plan *p)
+static int32_t space_of(const struct multi_device *c, const struct plan *p)
 {
     for (int32_t k = 0; k < c->n_spaces; k++)
         if (c->spaces[k].microbatch == p->microbatch &&
@@ -24,17 +24,17 @@ static int32_t space_of(const struct regroup *c, const struct plan *p)
     return -1;
 }
 
-static void keep_start(const struct regroup *c, const struct regroup_point *y,
-                       struct regroup_point *starts, int32_t *n)
+static void keep_start(const struct multi_device *c, const struct multi_device_point *y,
+                       struct multi_device_point *starts, int32_t *n)
 {
     if (y->x.iteration_ns == INT64_MAX) return;
     int32_t at = *n;
     if (at == STARTS_MAX) {
-        if (!kept_better(&c->t->kept, &y->x, &starts[--at].x)) return;
+        if (!incumbents_better(&c->t->incumbents, &y->x, &starts[--at].x)) return;
     } else {
         ++*n;
     }
-    for (; at > 0 && kept_better(&c->t->kept, &y->x, &starts[at - 1].x); at--)
+    for (; at > 0 && incumbents_better(&c->t->incumbents, &y->x, &starts[at - 1].x); at--)
         starts[at] = starts[at - 1];
     starts[at] = *y;
 }
@@ -42,37 +42,37 @@ static void keep_start(const struct regroup *c, const struct regroup_point *y,
 static const struct search_plan unbeaten = {.iteration_ns = INT64_MAX};
 
 /* Plans kept as they would be with default orders. */
-static enum status start_from_kept(struct regroup *c, struct regroup_point *starts, int32_t *n,
+static enum status start_from_kept(struct multi_device *c, struct multi_device_point *starts, int32_t *n,
                                    struct error *err)
 {
     int32_t looked = 0;
-    int32_t most = regroup_many(c) ? 1 : 2 * STARTS_MAX;
-    for (int32_t i = 0; i < c->t->kept.n && looked < most; i++) {
-        const struct plan *from = &c->t->kept.plans[i].plan;
+    int32_t most = multi_device_many(c) ? 1 : 2 * STARTS_MAX;
+    for (int32_t i = 0; i < c->t->incumbents.n && looked < most; i++) {
+        const struct plan *from = &c->t->incumbents.plans[i].plan;
         int32_t space = space_of(c, from);
-        if (space < 0 || !regroup_possible(from)) continue;
-        struct plan p = regroup_copy(c, from);
-        struct regroup_point y;
+        if (space < 0 || !multi_device_possible(from)) continue;
+        struct plan p = multi_device_copy(c, from);
+        struct multi_device_point y;
         looked++;
-        TRY(regroup_try(c, &p, space, &unbeaten, &y, err));
+        TRY(multi_device_try(c, &p, space, &unbeaten, &y, err));
         keep_start(c, &y, starts, n);
     }
     return OK;
 }
 
-static enum status start_from_pipelines(struct regroup *c, struct regroup_point *starts, int32_t *n,
+static enum status start_from_pipelines(struct multi_device *c, struct multi_device_point *starts, int32_t *n,
                                         struct error *err)
 {
     struct plan plans[PIPELINES_EACH];
-    int32_t few = 0, most = regroup_many(c) ? PIPELINES_FEW : PIPELINES_EACH;
+    int32_t few = 0, most = multi_device_many(c) ? PIPELINES_FEW : PIPELINES_EACH;
     for (int32_t k = 1; k < c->n_spaces; k++)
         if (c->spaces[k].microbatch < c->spaces[few].microbatch) few = k;
-    for (int32_t k = 0; k < c->n_spaces && !regroup_over(c); k++) {
-        int32_t made = regroup_pipelines(c->arena, &c->spaces[k], &c->spaces[few], most, plans);
+    for (int32_t k = 0; k < c->n_spaces && !multi_device_over(c); k++) {
+        int32_t made = multi_device_pipelines(c->arena, &c->spaces[k], &c->spaces[few], most, plans);
         for (int32_t i = 0; i < made; i++) {
-            struct regroup_point y;
+            struct multi_device_point y;
             const struct search_plan *best = *n == STARTS_MAX ? &starts[*n - 1].x : &unbeaten;
-            TRY(regroup_try(c, &plans[i], k, best, &y, err));
+            TRY(multi_device_try(c, &plans[i], k, best, &y, err));
             keep_start(c, &y, starts, n);
         }
     }
@@ -80,74 +80,74 @@ static enum status start_from_pipelines(struct regroup *c, struct regroup_point 
 }
 
 /* Where all starts have as many replicas: the best plan kept that has another number, which no small change leads to. */
-static enum status start_apart(struct regroup *c, const struct regroup_point *starts, int32_t n,
-                               struct regroup_point *out, bool *found, struct error *err)
+static enum status start_apart(struct multi_device *c, const struct multi_device_point *starts, int32_t n,
+                               struct multi_device_point *out, bool *found, struct error *err)
 {
     *found = false;
     for (int32_t i = 1; i < n; i++)
         if (starts[i].x.plan.n_replicas != starts[0].x.plan.n_replicas) return OK;
-    for (int32_t i = 0; n && i < c->t->kept.n && !*found && !regroup_over(c); i++) {
-        const struct plan *from = &c->t->kept.plans[i].plan;
+    for (int32_t i = 0; n && i < c->t->incumbents.n && !*found && !multi_device_over(c); i++) {
+        const struct plan *from = &c->t->incumbents.plans[i].plan;
         int32_t space = space_of(c, from);
-        if (from->n_replicas == starts[0].x.plan.n_replicas || space < 0 || !regroup_possible(from))
+        if (from->n_replicas == starts[0].x.plan.n_replicas || space < 0 || !multi_device_possible(from))
             continue;
-        struct plan p = regroup_copy(c, from);
-        TRY(regroup_try(c, &p, space, &unbeaten, out, err));
+        struct plan p = multi_device_copy(c, from);
+        TRY(multi_device_try(c, &p, space, &unbeaten, out, err));
         *found = out->x.iteration_ns != INT64_MAX;
     }
     return OK;
 }
 
 /* Kept as it is, and with other orders and buckets. */
-static enum status finish(struct regroup *c, struct regroup_point *at, struct error *err)
+static enum status finish(struct multi_device *c, struct multi_device_point *at, struct error *err)
 {
-    struct tries *t = c->t;
-    kept_add(&t->kept, &at->x.plan, at->x.iteration_ns);
-    if (tries_over(t)) return OK;
+    struct search_context *t = c->t;
+    incumbents_add(&t->incumbents, &at->x.plan, at->x.iteration_ns);
+    if (search_context_over(t)) return OK;
     TRY(refine_plan(c->arena, t->scorer, &c->spaces[at->space], &at->x.plan, &at->x.iteration_ns,
                     &t->evaluations_left, t->work_end, t->o->stop, err));
-    kept_add(&t->kept, &at->x.plan, at->x.iteration_ns);
-    tries_report(t);
+    incumbents_add(&t->incumbents, &at->x.plan, at->x.iteration_ns);
+    search_context_report(t);
     return OK;
 }
 
-static enum status climb_all(struct regroup *c, struct error *err)
+static enum status climb_all(struct multi_device *c, struct error *err)
 {
-    struct regroup_point starts[STARTS_MAX], apart;
+    struct multi_device_point starts[STARTS_MAX], apart;
     int32_t n = 0;
     bool found;
     TRY(start_from_kept(c, starts, &n, err));
     TRY(start_from_pipelines(c, starts, &n, err));
-    if (regroup_many(c) && n > 1) n = 1;
+    if (multi_device_many(c) && n > 1) n = 1;
     int64_t all = c->left;
-    for (int32_t i = 0; i < n && !tries_over(c->t); i++) {
+    for (int32_t i = 0; i < n && !search_context_over(c->t); i++) {
         int64_t mine = all / (n - i); /* what one leaves the next have */
         c->left = mine, c->looks = LOOKS_EACH * mine;
-        TRY(regroup_climb(c, &starts[i], err));
+        TRY(multi_device_local_search(c, &starts[i], err));
         all -= mine - c->left;
         TRY(finish(c, &starts[i], err));
     }
     c->left = all, c->looks = LOOKS_EACH * all; /* what is left over */
-    if (regroup_many(c) || regroup_over(c)) return OK;
+    if (multi_device_many(c) || multi_device_over(c)) return OK;
     TRY(start_apart(c, starts, n, &apart, &found, err));
     if (!found) return OK;
-    TRY(regroup_climb(c, &apart, err));
+    TRY(multi_device_local_search(c, &apart, err));
     return finish(c, &apart, err);
 }
 
-enum status regroup_kept(struct tries *t, const struct space *spaces, int32_t n_spaces,
+enum status multi_device_search(struct search_context *t, const struct space *spaces, int32_t n_spaces,
                          int64_t evaluations, struct error *err)
 {
-    if (!n_spaces || n_spaces > REGROUP_SPACES_MAX || spaces[0].job->model.measured ||
+    if (!n_spaces || n_spaces > MULTI_DEVICE_SPACES_MAX || spaces[0].job->model.measured ||
         spaces[0].n_devices < 2)
         return OK;
-    struct regroup c = {.t = t,
+    struct multi_device c = {.t = t,
                         .arena = arena_new(),
                         .n_spaces = n_spaces,
                         .left = evaluations,
                         .looks = LOOKS_EACH * evaluations};
     memcpy(c.spaces, spaces, (size_t)n_spaces * sizeof *spaces);
-    c.seen = ARENA_ARRAY(c.arena, uint64_t, REGROUP_SEEN_MAX);
+    c.seen = ARENA_ARRAY(c.arena, uint64_t, MULTI_DEVICE_SEEN_MAX);
     enum status st = climb_all(&c, err);
     arena_free(c.arena);
     return st;

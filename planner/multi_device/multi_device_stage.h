@@ -15,12 +15,12 @@
 
 #include "planner/candidate/search_context.h"
 
-/* Adds what it finds to t->kept, refined (planner/schedule/refine.h). spaces: (n_spaces) one a microbatch size, all of one cluster; plans of
+/* Adds what it finds to t->incumbents, refined (planner/schedule/refine.h). spaces: (n_spaces) one a microbatch size, all of one cluster; plans of
  * other clusters or sizes are no starts. evaluations: most simulations, of t's budget. */
-MUST_CHECK enum status regroup_kept(struct tries *t, const struct space *spaces, int32_t n_spaces,
+MUST_CHECK enum status multi_device_search(struct search_context *t, const struct space *spaces, int32_t n_spaces,
                                     int64_t evaluations, struct error *err);
 /* The graphs of all shares of a plan's stages, made in `a` and kept in the space, once for all plans that are lowered with it. */
-MUST_CHECK enum status regroup_graphs(struct arena *a, const struct lower_options *o,
+MUST_CHECK enum status multi_device_graphs(struct arena *a, const struct lower_options *o,
                                       struct space *s, const struct plan *p, struct error *err);
 
 #endif

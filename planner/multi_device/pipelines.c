@@ -12,7 +12,7 @@ enum { MASKS_EACH = 3, MANY_UNITS = 7 };
 
 /* What a stage takes or leaves whole: a device, or on many devices those of one type on one node. */
 struct unit {
-    int32_t n, device[REGROUP_MEMBERS_MAX];
+    int32_t n, device[MULTI_DEVICE_MEMBERS_MAX];
 };
 
 /* A set of units: the device of each type that has most sequences of a microbatch. */
@@ -40,7 +40,7 @@ struct table {
 };
 
 /* A candidate: last cell and its estimate. */
-struct candidate {
+struct pipeline_choice {
     double ns;
     int32_t n_stages;
     uint32_t stage[SPACE_DEVICES_MAX];
@@ -61,7 +61,7 @@ static bool find_units(struct table *t)
 {
     const struct cluster *c = t->s->cluster;
     bool single = c->n_devices <= SPACE_DEVICES_MAX;
-    if (c->n_devices > REGROUP_MEMBERS_MAX) return false;
+    if (c->n_devices > MULTI_DEVICE_MEMBERS_MAX) return false;
     for (int32_t d = 0; d < c->n_devices; d++) {
         const struct device *x = &c->devices[d];
         int32_t u = 0;
@@ -135,14 +135,14 @@ static bool taken_in_order(const struct table *t, uint32_t mask)
 
 static void describe_set(struct table *t, uint32_t mask, struct set *x)
 {
-    int32_t d[REGROUP_MEMBERS_MAX];
-    int64_t n[REGROUP_MEMBERS_MAX];
+    int32_t d[MULTI_DEVICE_MEMBERS_MAX];
+    int64_t n[MULTI_DEVICE_MEMBERS_MAX];
     x->taken_in_order = taken_in_order(t, mask);
     x->n = members_of(t, mask, d);
     x->link_Bps = slowest_Bps(t, mask);
     x->possible = x->n && x->n <= t->s->microbatch && x->link_Bps > 0;
     if (!x->possible) return;
-    regroup_balance(t->s, 0, t->s->n_layers - 1, d, x->n, n);
+    multi_device_balance(t->s, 0, t->s->n_layers - 1, d, x->n, n);
     for (int32_t k = 0; k < x->n; k++) {
         const struct device *all = t->s->cluster->devices;
         int32_t i = 0;
@@ -216,7 +216,7 @@ static void fill(struct table *t, double most)
     }
 }
 
-static void read_candidate(const struct table *t, uint32_t mask, double most, struct candidate *out)
+static void read_candidate(const struct table *t, uint32_t mask, double most, struct pipeline_choice *out)
 {
     size_t wide = (size_t)t->cuts + 1;
     int32_t at = t->cuts;
@@ -230,7 +230,7 @@ static void read_candidate(const struct table *t, uint32_t mask, double most, st
     }
 }
 
-static void keep(struct candidate *list, int32_t *n, int32_t most, const struct candidate *x)
+static void keep(struct pipeline_choice *list, int32_t *n, int32_t most, const struct pipeline_choice *x)
 {
     for (int32_t i = 0; i < *n; i++) { /* the same with another T */
         if (list[i].n_stages != x->n_stages) continue;
@@ -249,16 +249,16 @@ static void keep(struct candidate *list, int32_t *n, int32_t most, const struct 
     list[at] = *x;
 }
 
-static bool make(struct table *t, struct arena *a, const struct candidate *x, struct plan *out)
+static bool make(struct table *t, struct arena *a, const struct pipeline_choice *x, struct plan *out)
 {
     plan_skeleton(a, t->s, "found", 1, &x->n_stages, out);
     out->replicas[0].microbatches = t->s->microbatches;
     for (int32_t i = 0; i < x->n_stages; i++) { /* the candidate's are last first */
         struct plan_stage *y = &out->replicas[0].stages[i];
-        int32_t k = x->n_stages - 1 - i, d[REGROUP_MEMBERS_MAX], n = members_of(t, x->stage[k], d);
+        int32_t k = x->n_stages - 1 - i, d[MULTI_DEVICE_MEMBERS_MAX], n = members_of(t, x->stage[k], d);
         y->first_layer = t->first[x->first[k]];
         y->last_layer = k ? t->first[x->first[k - 1]] - 1 : t->s->n_layers - 1;
-        if (!regroup_place(a, t->s, y, d, n)) return false;
+        if (!multi_device_place(a, t->s, y, d, n)) return false;
     }
     return true;
 }
@@ -276,13 +276,13 @@ static double alone(const struct table *t)
 }
 
 /* The best few sets for this T, each a candidate; false: none is left. */
-static bool collect(const struct table *t, double most, struct candidate *list, int32_t *n,
+static bool collect(const struct table *t, double most, struct pipeline_choice *list, int32_t *n,
                     int32_t room)
 {
-    struct candidate best[MASKS_EACH];
+    struct pipeline_choice best[MASKS_EACH];
     int32_t n_best = 0;
     for (uint32_t m = 1; m < t->n_sets; m++) {
-        struct candidate x;
+        struct pipeline_choice x;
         if (isinf(t->best[m * (size_t)(t->cuts + 1) + (size_t)t->cuts])) continue;
         read_candidate(t, m, most, &x);
         keep(best, &n_best, MASKS_EACH, &x);
@@ -291,7 +291,7 @@ static bool collect(const struct table *t, double most, struct candidate *list, 
     return n_best > 0;
 }
 
-int32_t regroup_pipelines(struct arena *a, const struct space *s, const struct space *few,
+int32_t multi_device_pipelines(struct arena *a, const struct space *s, const struct space *few,
                           int32_t most, struct plan *plans)
 {
     struct table t = {.arena = arena_new(), .s = s, .few = few};
@@ -304,7 +304,7 @@ int32_t regroup_pipelines(struct arena *a, const struct space *s, const struct s
         t.best = ARENA_ARRAY(t.arena, double, cells);
         t.stage = ARENA_ARRAY(t.arena, uint32_t, cells);
         t.from = ARENA_ARRAY(t.arena, int32_t, cells);
-        struct candidate *list = ARENA_ARRAY(t.arena, struct candidate, (size_t)most);
+        struct pipeline_choice *list = ARENA_ARRAY(t.arena, struct pipeline_choice, (size_t)most);
         for (uint32_t m = 0; m < t.n_sets; m++) describe_set(&t, m, &t.set[m]);
         double period = alone(&t);
         for (int k = 0; k < PIPELINE_PERIODS && period < INFINITY; k++, period *= PERIOD_STEP) {

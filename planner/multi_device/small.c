@@ -4,11 +4,11 @@
 #include "planner/multi_device/internal.h"
 #include "planner/multi_device/moves.h"
 
-bool regroup_many(const struct regroup *c) { return c->spaces[0].n_devices > SPACE_DEVICES_MAX; }
+bool multi_device_many(const struct multi_device *c) { return c->spaces[0].n_devices > SPACE_DEVICES_MAX; }
 
-bool regroup_over(const struct regroup *c)
+bool multi_device_over(const struct multi_device *c)
 {
-    return c->left <= 0 || c->looks <= 0 || tries_over(c->t);
+    return c->left <= 0 || c->looks <= 0 || search_context_over(c->t);
 }
 
 static uint64_t hash_of(const struct plan *p)
@@ -32,30 +32,30 @@ static uint64_t hash_of(const struct plan *p)
 }
 
 /* Whether it was tried before; it is from now on. */
-static bool is_seen(struct regroup *c, const struct plan *p)
+static bool is_seen(struct multi_device *c, const struct plan *p)
 {
     uint64_t h = hash_of(p);
-    size_t at = h % REGROUP_SEEN_MAX;
-    for (; c->seen[at]; at = (at + 1) % REGROUP_SEEN_MAX)
+    size_t at = h % MULTI_DEVICE_SEEN_MAX;
+    for (; c->seen[at]; at = (at + 1) % MULTI_DEVICE_SEEN_MAX)
         if (c->seen[at] == h) return true;
-    if (c->n_seen < REGROUP_SEEN_MAX / 2) c->seen[at] = h, c->n_seen++;
+    if (c->n_seen < MULTI_DEVICE_SEEN_MAX / 2) c->seen[at] = h, c->n_seen++;
     return false;
 }
 
 /* Some device alone computes as long as the best plan takes, or longer. */
-static bool is_hopeless(const struct regroup *c, const struct space *s, const struct plan *p,
+static bool is_hopeless(const struct multi_device *c, const struct space *s, const struct plan *p,
                         const struct search_plan *best)
 {
-    if (c->t->o->objective == OBJECTIVE_COST || !kept_inside(&c->t->kept, best)) return false;
+    if (c->t->o->objective == OBJECTIVE_COST || !incumbents_inside(&c->t->incumbents, best)) return false;
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
-            if (p->replicas[r].microbatches * regroup_stage_ns(s, &p->replicas[r].stages[i]) >=
+            if (p->replicas[r].microbatches * multi_device_stage_ns(s, &p->replicas[r].stages[i]) >=
                 best->iteration_ns)
                 return true;
     return false;
 }
 
-enum status regroup_graphs(struct arena *a, const struct lower_options *o, struct space *s,
+enum status multi_device_graphs(struct arena *a, const struct lower_options *o, struct space *s,
                            const struct plan *p, struct error *err)
 {
     for (int32_t r = 0; r < p->n_replicas; r++)
@@ -74,46 +74,46 @@ enum status regroup_graphs(struct arena *a, const struct lower_options *o, struc
     return OK;
 }
 
-enum status regroup_try(struct regroup *c, struct plan *p, int32_t space,
-                        const struct search_plan *best, struct regroup_point *y, struct error *err)
+enum status multi_device_try(struct multi_device *c, struct plan *p, int32_t space,
+                        const struct search_plan *best, struct multi_device_point *y, struct error *err)
 {
     struct space *s = &c->spaces[space];
-    *y = (struct regroup_point){.x = {.iteration_ns = INT64_MAX}, .space = space};
-    if (regroup_over(c) || is_hopeless(c, s, p, best) || is_seen(c, p)) return OK;
-    TRY(regroup_graphs(c->arena, c->t->lower, s, p, err));
+    *y = (struct multi_device_point){.x = {.iteration_ns = INT64_MAX}, .space = space};
+    if (multi_device_over(c) || is_hopeless(c, s, p, best) || is_seen(c, p)) return OK;
+    TRY(multi_device_graphs(c->arena, c->t->lower, s, p, err));
     c->left--;
-    TRY(tries_score(c->t, s, p, &y->x.iteration_ns, err));
+    TRY(search_context_score(c->t, s, p, &y->x.iteration_ns, err));
     y->x.plan = *p;
     if (y->x.iteration_ns < INT64_MAX) y->x.cost = plan_cost(p, y->x.iteration_ns);
     return OK;
 }
 
-struct plan regroup_copy(struct regroup *c, const struct plan *p)
+struct plan multi_device_copy(struct multi_device *c, const struct plan *p)
 {
     struct plan copy = score_copy_plan(c->arena, p);
     c->looks--;
-    regroup_plain(&copy);
+    multi_device_plain(&copy);
     return copy;
 }
 
 /* --- small changes --- */
 
 struct small {
-    struct regroup *c;
-    struct regroup_point *at;
+    struct multi_device *c;
+    struct multi_device_point *at;
     int64_t left;
     bool better;
 };
 
 static enum status take_if_better(struct small *x, struct plan *p, struct error *err)
 {
-    struct regroup_point y;
+    struct multi_device_point y;
     x->better = false;
     if (x->left <= 0) return OK;
     int64_t before = x->c->left;
-    TRY(regroup_try(x->c, p, x->at->space, &x->at->x, &y, err));
+    TRY(multi_device_try(x->c, p, x->at->space, &x->at->x, &y, err));
     x->left -= before - x->c->left;
-    if (y.x.iteration_ns == INT64_MAX || !kept_better(&x->c->t->kept, &y.x, &x->at->x)) return OK;
+    if (y.x.iteration_ns == INT64_MAX || !incumbents_better(&x->c->t->incumbents, &y.x, &x->at->x)) return OK;
     *x->at = y;
     x->better = true;
     return OK;
@@ -125,8 +125,8 @@ static enum status shift_layers(struct small *x, bool *any, struct error *err)
     for (int32_t r = 0; r < x->at->x.plan.n_replicas; r++)
         for (int32_t i = 0; i + 1 < x->at->x.plan.replicas[r].n_stages; i++)
             for (size_t k = 0; k < sizeof steps / sizeof *steps; k++) {
-                struct plan p = regroup_copy(x->c, &x->at->x.plan);
-                if (!regroup_shift(&x->c->spaces[x->at->space], &p, r, i, steps[k])) continue;
+                struct plan p = multi_device_copy(x->c, &x->at->x.plan);
+                if (!multi_device_shift(&x->c->spaces[x->at->space], &p, r, i, steps[k])) continue;
                 TRY(take_if_better(x, &p, err));
                 if (x->better) *any = true, k--; /* the same again */
             }
@@ -139,8 +139,8 @@ static enum status pass_sequences(struct small *x, bool *any, struct error *err)
         for (int32_t i = 0; i < x->at->x.plan.replicas[r].n_stages; i++)
             for (int32_t k = 0; k < x->at->x.plan.replicas[r].stages[i].n_shards; k++)
                 for (int32_t l = 0; l < x->at->x.plan.replicas[r].stages[i].n_shards; l++) {
-                    struct plan p = regroup_copy(x->c, &x->at->x.plan);
-                    if (!regroup_pass(&p, r, i, k, l)) continue;
+                    struct plan p = multi_device_copy(x->c, &x->at->x.plan);
+                    if (!multi_device_pass(&p, r, i, k, l)) continue;
                     TRY(take_if_better(x, &p, err));
                     if (x->better) *any = true, l--;
                 }
@@ -151,20 +151,20 @@ static enum status share_microbatches(struct small *x, bool *any, struct error *
 {
     for (int32_t r = 0; r < x->at->x.plan.n_replicas; r++)
         for (int32_t q = 0; q < x->at->x.plan.n_replicas; q++) {
-            struct plan p = regroup_copy(x->c, &x->at->x.plan);
-            if (!regroup_share(&p, r, q)) continue;
+            struct plan p = multi_device_copy(x->c, &x->at->x.plan);
+            if (!multi_device_share(&p, r, q)) continue;
             TRY(take_if_better(x, &p, err));
             if (x->better) *any = true, q--;
         }
     return OK;
 }
 
-enum status regroup_climb_small(struct regroup *c, struct regroup_point *at, int64_t most,
+enum status multi_device_local_search_small(struct multi_device *c, struct multi_device_point *at, int64_t most,
                                 struct error *err)
 {
     struct small x = {c, at, most, false};
     bool any = true;
-    while (any && x.left > 0 && !regroup_over(c)) {
+    while (any && x.left > 0 && !multi_device_over(c)) {
         any = false;
         TRY(shift_layers(&x, &any, err));
         TRY(pass_sequences(&x, &any, err));

@@ -15,7 +15,7 @@
  *   REPLICAS    become replicas shaped like the smallest one; the last few, one of their own
  * Replicas that changed get 1F1B's orders with warm-ups for unequal stages (planner/schedule/refine.h) and compute nothing again until
  * scorer_fit says else; the others stay as they were. Microbatches are shared out so that the slowest replica is as fast as it
- * gets (integer water-filling). Times are warm_level's: they only shape plans, the simulator tells
+ * gets (integer water-filling). Times are balance_layers's: they only shape plans, the simulator tells
  * which is good.
  */
 #ifndef PLANNER_REPLAN_ADAPT_H

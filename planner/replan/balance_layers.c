@@ -177,7 +177,7 @@ static bool level_within(const struct warm_prices *w, struct plan_replica *r, in
     return at == w->whole->n_layers;
 }
 
-bool warm_level(const struct warm_prices *w, struct plan_replica *r)
+bool balance_layers(const struct warm_prices *w, struct plan_replica *r)
 {
     int64_t low = 0, high = 1000;
     if (r->n_stages > LEVEL_STAGES_MAX) return false;

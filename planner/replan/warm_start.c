@@ -36,7 +36,7 @@ struct variant {
 };
 
 struct warm {
-    struct tries *t;
+    struct search_context *t;
     const struct warm_task *task;
     struct arena *arena; /* the space and what is tried */
     const struct plan *from;
@@ -208,22 +208,22 @@ static void keep(struct warm *q, struct warm_plans *out, const struct plan *p, i
     int32_t at = out->n < WARM_PLANS_MAX ? out->n++ : WARM_PLANS_MAX;
     x.plan = score_copy_plan(q->t->arena, p);
     x.plan.predicted_ns = ns;
-    for (; at > 0 && kept_better(&q->t->kept, &x, &out->plans[at - 1]); at--)
+    for (; at > 0 && incumbents_better(&q->t->incumbents, &x, &out->plans[at - 1]); at--)
         out->plans[at] = out->plans[at - 1];
     out->plans[at] = x;
 }
 
 static enum status simulate(struct warm *q, struct warm_plans *out, struct error *err)
 {
-    for (int32_t i = 0; i < q->n && !tries_over(q->t); i++) {
+    for (int32_t i = 0; i < q->n && !search_context_over(q->t); i++) {
         struct plan *p = &q->variants[i].plan;
         int64_t ns;
         if (out->n &&
             ((double)q->variants[i].estimate_ns > HOPELESS * (double)q->variants[0].estimate_ns ||
              q->left_us < cost_us(p)))
             continue;
-        TRY(regroup_graphs(q->arena, q->t->lower, &q->space, p, err));
-        TRY(tries_score(q->t, &q->space, p, &ns, err));
+        TRY(multi_device_graphs(q->arena, q->t->lower, &q->space, p, err));
+        TRY(search_context_score(q->t, &q->space, p, &ns, err));
         q->left_us -= cost_us(p);
         if (ns < INT64_MAX) keep(q, out, p, ns);
     }
@@ -245,8 +245,8 @@ static enum status improve(struct warm *q, struct warm_plans *out, struct error 
 {
     struct search_plan best = out->plans[0];
     int64_t tries = q->left_us / cost_us(&best.plan);
-    if (tries < 1 || tries_over(q->t)) return OK;
-    TRY(improve_plan(q->t, &q->space, &best.plan, &best.iteration_ns, tries - tries / 4, err));
+    if (tries < 1 || search_context_over(q->t)) return OK;
+    TRY(fleet_local_search_plan(q->t, &q->space, &best.plan, &best.iteration_ns, tries - tries / 4, err));
     TRY(order(q, &best, tries / 4, err));
     if (best.iteration_ns < out->plans[0].iteration_ns) keep(q, out, &best.plan, best.iteration_ns);
     return OK;
@@ -318,8 +318,8 @@ static enum status as_it_was(struct warm *q, struct warm_plans *out, struct erro
         }
     if (p.microbatch != q->space.microbatch || plan_check(&p, q->space.n_layers, &why) != OK)
         return OK;
-    TRY(regroup_graphs(q->arena, q->t->lower, &q->space, &p, err));
-    TRY(tries_score(q->t, &q->space, &p, &ns, err));
+    TRY(multi_device_graphs(q->arena, q->t->lower, &q->space, &p, err));
+    TRY(search_context_score(q->t, &q->space, &p, &ns, err));
     if (ns < INT64_MAX) keep(q, out, &p, ns);
     return OK;
 }
@@ -330,7 +330,7 @@ static enum status search(struct warm *q, struct warm_plans *out, struct bound_c
     TRY(find_team(q, err));
     struct cost *cost = cost_new(q->arena, q->task->profile, &q->cluster);
     TRY(space_make(q->arena, &q->job, &q->cluster, cost, size_of(q), q->t->lower, &q->space, err));
-    if (join_shares(q->from)) return as_it_was(q, out, err);
+    if (spmd_stage_in_plan(q->from)) return as_it_was(q, out, err);
     q->prices = (struct warm_prices){&q->space, NULL};
     if (has_shards(q->from) && q->space.microbatch > 1) {
         TRY(space_make_on(q->arena, &q->job, &q->cluster, cost, q->space.devices, 1, q->t->lower,
@@ -346,14 +346,14 @@ static enum status search(struct warm *q, struct warm_plans *out, struct bound_c
     if (!out->n) return OK;
     TRY(improve(q, out, err));
     out->enough = enough(q, out);
-    if (!bound || (!out->enough && !tries_stopped(q->t))) return OK;
+    if (!bound || (!out->enough && !search_context_stopped(q->t))) return OK;
     const struct space *one = &q->space;
     struct cost *single = cost_new(q->arena, q->task->profile, q->task->cluster);
-    return bound_cluster(q->t->arena, q->task->cluster, single, &one, 1, kept_most_ns(q->t->o),
+    return bound_cluster(q->t->arena, q->task->cluster, single, &one, 1, incumbents_max_ns(q->t->o),
                          bound, err);
 }
 
-enum status warm_search(struct tries *t, const struct warm_task *task, struct warm_plans *out,
+enum status warm_search(struct search_context *t, const struct warm_task *task, struct warm_plans *out,
                         struct bound_certificate *bound, struct error *err)
 {
     struct warm q = {.t = t, .task = task, .arena = arena_new(), .from = t->o->from};
@@ -363,17 +363,17 @@ enum status warm_search(struct tries *t, const struct warm_task *task, struct wa
     return st;
 }
 
-enum status warm_class(struct tries *t, const struct space *spaces, int32_t n,
+enum status warm_class(struct search_context *t, const struct space *spaces, int32_t n,
                        const struct warm_plans *from, struct error *err)
 {
-    for (int32_t i = 0; i < from->n && !tries_over(t); i++)
+    for (int32_t i = 0; i < from->n && !search_context_over(t); i++)
         for (int32_t s = 0; s < n; s++) {
-            struct trial trial;
+            struct candidate trial;
             struct plan p;
             int64_t ns;
-            if (!trial_of(&from->plans[i].plan, &spaces[s], &trial)) continue;
-            trial_plan(&trial, scorer_arena(t->scorer), &p);
-            TRY(tries_evaluate(t, &spaces[s], &p, &ns, err));
+            if (!candidate_of(&from->plans[i].plan, &spaces[s], &trial)) continue;
+            candidate_plan(&trial, scorer_arena(t->scorer), &p);
+            TRY(search_context_evaluate(t, &spaces[s], &p, &ns, err));
         }
     return OK;
 }

@@ -1,4 +1,4 @@
-/* planner/spmd_stage/device_line.c - groups of a lineup as members of a line: asked of planner/spmd_stage/spmd_stage once, split over layers. */
+/* planner/spmd_stage/device_line.c - groups of a device line as members of a line: asked of planner/spmd_stage/spmd_stage once, split over layers. */
 #include "core/base/arena.h"
 #include "planner/spmd_stage/groups_internal.h"
 
@@ -7,7 +7,7 @@
 enum { SPLIT_STEP_NS = 6 }; /* as measured */
 #define ROOM 1.3            /* of what all layers take, for what cannot be divided evenly */
 
-const int32_t *groups_devices(struct groups *g, const struct lineup *l, int32_t first, int32_t last,
+const int32_t *groups_devices(struct groups *g, const struct device_line *l, int32_t first, int32_t last,
                               int32_t copy, int32_t *n)
 {
     *n = 0;
@@ -18,12 +18,12 @@ const int32_t *groups_devices(struct groups *g, const struct lineup *l, int32_t 
     return out;
 }
 
-struct lineup *groups_lineup(struct groups *g, int32_t n_units, int32_t copies)
+struct device_line *groups_device_line(struct groups *g, int32_t n_units, int32_t copies)
 {
-    if (g->n_lineups == LINEUPS_MAX || n_units > JOIN_LINE_MAX) return NULL;
-    struct lineup *l = &g->lineup[g->n_lineups++];
-    *l = (struct lineup){.n_units = n_units, .copies = copies, .together = 1};
-    l->pipe = ARENA_ARRAY(g->arena, struct pipe *, (size_t)JOIN_LINE_MAX * JOIN_LINE_MAX * MASKS);
+    if (g->n_lineups == DEVICE_LINES_MAX || n_units > SPMD_STAGE_LINE_MAX) return NULL;
+    struct device_line *l = &g->device_line[g->n_lineups++];
+    *l = (struct device_line){.n_units = n_units, .copies = copies, .together = 1};
+    l->line_cut = ARENA_ARRAY(g->arena, struct line_cut *, (size_t)SPMD_STAGE_LINE_MAX * SPMD_STAGE_LINE_MAX * MASKS);
     return l;
 }
 
@@ -38,26 +38,26 @@ static const struct device_type *type_of(const struct groups *g, int32_t device)
 static int64_t room_of(const struct groups *g, int32_t device, int32_t communicators)
 {
     const struct device_type *t = type_of(g, device);
-    int64_t room = t->memory_bytes - join_reserve(t, communicators, g->cluster->emulated);
+    int64_t room = t->memory_bytes - spmd_stage_reserve(t, communicators, g->cluster->emulated);
     return room > 0 ? room : 0;
 }
 
 /* How far the memory of a group reaches in one of its modes. */
-static const int32_t *reach_of(struct groups *g, struct crowd *x, int32_t mode, int32_t in_flight,
+static const int32_t *reach_of(struct groups *g, struct device_group *x, int32_t mode, int32_t in_flight,
                                int32_t communicators)
 {
     for (const struct reach *r = x->reach[mode]; r; r = r->next)
         if (r->in_flight == in_flight && r->communicators == communicators) return r->far;
     int64_t *room = ARENA_ARRAY(g->arena, int64_t, (size_t)x->n);
     for (int32_t k = 0; k < x->n; k++) room[k] = room_of(g, x->device[k], communicators);
-    const int32_t *far = join_far(g->arena, x->layers[mode], g->s->n_layers, x->n, room, in_flight);
+    const int32_t *far = spmd_stage_far(g->arena, x->layers[mode], g->s->n_layers, x->n, room, in_flight);
     struct reach r = {in_flight, communicators, far, x->reach[mode]};
     x->reach[mode] = arena_copy(g->arena, &r, sizeof r);
     return far;
 }
 
 /* Prefix sums of an answer's layers. */
-static void add_mode(struct groups *g, const struct join_layers *layers, struct crowd *out)
+static void add_mode(struct groups *g, const struct spmd_stage_layers *layers, struct device_group *out)
 {
     int32_t n = g->s->n_layers;
     int64_t *call = ARENA_ARRAY(g->arena, int64_t, (size_t)n + 1),
@@ -66,11 +66,11 @@ static void add_mode(struct groups *g, const struct join_layers *layers, struct 
         call[l + 1] = call[l] + layers->call_ns[l], step[l + 1] = step[l] + layers->step_ns[l];
     out->layers[out->member.n_modes] = layers;
     out->member.mode[out->member.n_modes++] =
-        (struct join_mode){.call_ns = call, .step_ns = step, .whole = layers->whole};
+        (struct spmd_stage_mode){.call_ns = call, .step_ns = step, .whole = layers->whole};
 }
 
 /* One device computes its layers as stages of one device do. */
-static void add_alone(struct groups *g, struct crowd *out)
+static void add_alone(struct groups *g, struct device_group *out)
 {
     size_t layers = (size_t)g->s->n_layers;
     int64_t *call = ARENA_ARRAY(g->arena, int64_t, layers),
@@ -83,16 +83,16 @@ static void add_alone(struct groups *g, struct crowd *out)
         fixed[l] = x->parameter_bytes + x->gradient_bytes + x->state_bytes;
         kept[l] = x->activation_bytes;
     }
-    struct join_layers all = {call, step, fixed, kept, NULL};
+    struct spmd_stage_layers all = {call, step, fixed, kept, NULL};
     add_mode(g, arena_copy(g->arena, &all, sizeof all), out);
 }
 
 /* The fewest microbatches in flight with which its first mode has no room for all that a line may give it, every layer but one for
  * each group behind; 0: it has room at every place. */
-static int32_t full_at(struct groups *g, struct crowd *x, int32_t microbatches)
+static int32_t full_at(struct groups *g, struct device_group *x, int32_t microbatches)
 {
-    for (int32_t f = 1; f <= JOIN_LINE_MAX && f <= microbatches; f++) {
-        int32_t last = g->s->n_layers - f, communicators = 1 + (f > 1 ? join_beside(x->n, 1) : 0);
+    for (int32_t f = 1; f <= SPMD_STAGE_LINE_MAX && f <= microbatches; f++) {
+        int32_t last = g->s->n_layers - f, communicators = 1 + (f > 1 ? spmd_stage_beside(x->n, 1) : 0);
         if (last < 0) break;
         if (reach_of(g, x, 0, f, communicators)[0] < last) return f;
     }
@@ -100,7 +100,7 @@ static int32_t full_at(struct groups *g, struct crowd *x, int32_t microbatches)
 }
 
 /* What the devices have; where all layers need more, as much more as they need beside the reserve. */
-static const int64_t *memory_of(struct groups *g, const struct join_team *t, bool *large)
+static const int64_t *memory_of(struct groups *g, const struct spmd_stage_team *t, bool *large)
 {
     int64_t *out = ARENA_ARRAY(g->arena, int64_t, (size_t)t->n), has = 0, needs = 0;
     for (int32_t k = 0; k < t->n; k++) has += out[k] = room_of(g, t->device[k], 1 + t->beside);
@@ -119,22 +119,22 @@ static const int64_t *memory_of(struct groups *g, const struct join_team *t, boo
     return out;
 }
 
-static enum status ask_mode(struct groups *g, const struct join_team *t, struct crowd *out,
+static enum status ask_mode(struct groups *g, const struct spmd_stage_team *t, struct device_group *out,
                             struct error *err)
 {
-    struct join_answer x;
-    TRY(join_stage(g->t->join, g->t->scorer, t, false, &x, err));
+    struct spmd_stage_answer x;
+    TRY(spmd_stage_solve(g->t->join, g->t->scorer, t, false, &x, err));
     if (x.ns < INT64_MAX) add_mode(g, x.layers, out);
     return OK;
 }
 
 /* As memory does not count, and where it then has no room somewhere as it does. */
-static enum status ask_crowd(struct groups *g, struct join_team *t, struct crowd *out,
+static enum status ask_device_group(struct groups *g, struct spmd_stage_team *t, struct device_group *out,
                              struct error *err)
 {
     if (t->n == 1) return add_alone(g, out), OK;
     bool large; /* what all parameters need alone is more than they have */
-    t->beside = join_beside(t->n, 1);
+    t->beside = spmd_stage_beside(t->n, 1);
     const int64_t *memory = memory_of(g, t, &large);
     if (!large) TRY(ask_mode(g, t, out, err));
     if (!large && out->member.n_modes) {
@@ -155,47 +155,47 @@ static int32_t microbatches_of(const struct groups *g, const int32_t *device, in
     return m < 1 ? 1 : m;
 }
 
-enum status groups_ask(struct groups *g, struct lineup *l, int32_t first, int32_t last,
-                       struct crowd **out, struct error *err)
+enum status groups_ask(struct groups *g, struct device_line *l, int32_t first, int32_t last,
+                       struct device_group **out, struct error *err)
 {
-    *out = l->crowd[first][last];
+    *out = l->device_group[first][last];
     if (l->asked[first][last]) return OK;
-    struct join_team t = {.s = g->s,
+    struct spmd_stage_team t = {.s = g->s,
                           .last_layer = g->s->n_layers - 1,
                           .in_flight = 1,
                           .rough = true,
                           .together = l->together};
     t.device = groups_devices(g, l, first, last, 0, &t.n);
     t.microbatches = microbatches_of(g, t.device, t.n);
-    uint64_t key = join_key(&t, false);
-    struct crowd_known *k = g->known;
+    uint64_t key = spmd_stage_key(&t, false);
+    struct device_group_known *k = g->known;
     while (k && k->key != key) k = k->next;
     if (!k) {
         if (scorer_work(g->t->scorer) >= g->tables_end && t.n > 1)
             return OK; /* asked, another time */
-        struct crowd x = {.n = t.n, .device = t.device};
-        TRY(ask_crowd(g, &t, &x, err));
-        struct crowd_known known = {key, NULL, g->known};
-        if (x.member.n_modes) known.crowd = arena_copy(g->arena, &x, sizeof x);
+        struct device_group x = {.n = t.n, .device = t.device};
+        TRY(ask_device_group(g, &t, &x, err));
+        struct device_group_known known = {key, NULL, g->known};
+        if (x.member.n_modes) known.device_group = arena_copy(g->arena, &x, sizeof x);
         g->known = k = arena_copy(g->arena, &known, sizeof known);
     }
     l->asked[first][last] = true;
-    *out = l->crowd[first][last] = k->crowd;
+    *out = l->device_group[first][last] = k->device_group;
     return OK;
 }
 
 /* --- pipes --- */
 
 /* Whether a member may have what crosses after a layer whole on every device, in its cheapest mode. */
-static bool whole_at(const struct join_member *x, int32_t layer)
+static bool whole_at(const struct spmd_stage_member *x, int32_t layer)
 {
     return x->mode[0].whole && x->mode[0].whole[layer];
 }
 
 /* What crosses after each layer from units that end at u to those behind it: every receiver gets all of what is whole, a part of
  * what is split by batch; copies of which messages leave the same node wait for one another. */
-static const int64_t *cross_of(struct groups *g, const struct lineup *l, int32_t u, int32_t n,
-                               const struct join_member *x, const struct join_member *y)
+static const int64_t *cross_of(struct groups *g, const struct device_line *l, int32_t u, int32_t n,
+                               const struct spmd_stage_member *x, const struct spmd_stage_member *y)
 {
     int64_t *ns = ARENA_ARRAY(g->arena, int64_t, (size_t)g->s->n_layers);
     const struct cost_link *link = space_link(g->s, l->device[u][0], l->device[u + 1][0]);
@@ -207,7 +207,7 @@ static const int64_t *cross_of(struct groups *g, const struct lineup *l, int32_t
     return ns;
 }
 
-int32_t groups_size(const struct lineup *l, const struct pipe *p, int32_t group)
+int32_t groups_size(const struct device_line *l, const struct line_cut *p, int32_t group)
 {
     int32_t n = 0;
     if (group < 0 || group >= p->n) return 0;
@@ -216,47 +216,47 @@ int32_t groups_size(const struct lineup *l, const struct pipe *p, int32_t group)
 }
 
 /* What memory has room for at each place of a line, and what crosses between them. */
-static void place_groups(struct groups *g, const struct lineup *l, struct pipe *p,
-                         struct crowd *const *crowd, struct join_line *line)
+static void place_groups(struct groups *g, const struct device_line *l, struct line_cut *p,
+                         struct device_group *const *device_group, struct spmd_stage_line *line)
 {
     for (int32_t k = 0; k < p->n; k++) {
-        int32_t n = crowd[k]->n, behind = p->n - k;
+        int32_t n = device_group[k]->n, behind = p->n - k;
         int32_t in_flight = behind < p->microbatches ? behind : p->microbatches;
-        int32_t communicators = (n > 1) + join_beside(n, groups_size(l, p, k - 1)) +
-                          join_beside(n, groups_size(l, p, k + 1));
-        line->member[k] = &crowd[k]->member;
-        for (int32_t mode = 0; mode < crowd[k]->member.n_modes; mode++)
-            line->far[k][mode] = reach_of(g, crowd[k], mode, in_flight, communicators);
+        int32_t communicators = (n > 1) + spmd_stage_beside(n, groups_size(l, p, k - 1)) +
+                          spmd_stage_beside(n, groups_size(l, p, k + 1));
+        line->member[k] = &device_group[k]->member;
+        for (int32_t mode = 0; mode < device_group[k]->member.n_modes; mode++)
+            line->far[k][mode] = reach_of(g, device_group[k], mode, in_flight, communicators);
         if (k + 1 < p->n)
             line->cross_ns[k] = p->cross_ns[k] =
-                cross_of(g, l, p->last[k], groups_size(l, p, k + 1), &crowd[k]->member,
-                         &crowd[k + 1]->member);
+                cross_of(g, l, p->last[k], groups_size(l, p, k + 1), &device_group[k]->member,
+                         &device_group[k + 1]->member);
     }
 }
 
-enum status groups_pipe(struct groups *g, struct lineup *l, int32_t first, int32_t last,
-                        int32_t mask, const struct pipe **out, struct error *err)
+enum status groups_line_cut(struct groups *g, struct device_line *l, int32_t first, int32_t last,
+                        int32_t mask, const struct line_cut **out, struct error *err)
 {
-    struct pipe **at = &l->pipe[(first * JOIN_LINE_MAX + last) * MASKS + mask];
+    struct line_cut **at = &l->line_cut[(first * SPMD_STAGE_LINE_MAX + last) * MASKS + mask];
     *out = *at && (*at)->cut.ns < INT64_MAX ? *at : NULL;
     if (*at) return OK;
-    struct pipe *p = *at = ARENA_ARRAY(g->arena, struct pipe, 1);
-    struct crowd *crowd[JOIN_LINE_MAX];
+    struct line_cut *p = *at = ARENA_ARRAY(g->arena, struct line_cut, 1);
+    struct device_group *device_group[SPMD_STAGE_LINE_MAX];
     int32_t n;
     const int32_t *device = groups_devices(g, l, first, last, 0, &n);
     p->microbatches = microbatches_of(g, device, n);
     p->cut.ns = INT64_MAX;
     for (int32_t u = first, begin = first; u <= last; u++) {
         if (u < last && !(mask >> (u - first) & 1)) continue;
-        TRY(groups_ask(g, l, begin, u, &crowd[p->n], err));
-        if (!crowd[p->n]) return OK;
+        TRY(groups_ask(g, l, begin, u, &device_group[p->n], err));
+        if (!device_group[p->n]) return OK;
         p->first[p->n] = (int8_t)begin, p->last[p->n++] = (int8_t)u;
         begin = u + 1;
     }
-    struct join_line line = {
+    struct spmd_stage_line line = {
         .n = p->n, .n_layers = g->s->n_layers, .microbatches = p->microbatches};
-    place_groups(g, l, p, crowd, &line);
-    join_split(&line, &p->cut);
+    place_groups(g, l, p, device_group, &line);
+    spmd_stage_split(&line, &p->cut);
     scorer_charge(g->t->scorer, SPLIT_STEP_NS * p->cut.steps);
     if (p->cut.ns < INT64_MAX) *out = p;
     return OK;

@@ -7,9 +7,9 @@ enum { TURNS_MAX = 3 };
 
 /* What each device of a spot may be counted on for: what it was less what it lacks. false: nothing is left, or all have enough. */
 static bool less_memory(struct arena *a, const struct program *program, int32_t first,
-                        struct join_spot *x)
+                        struct spmd_stage_spot *x)
 {
-    const int64_t *had = x->team.memory ? x->team.memory : join_memory(a, &x->team);
+    const int64_t *had = x->team.memory ? x->team.memory : spmd_stage_memory(a, &x->team);
     int64_t *memory = ARENA_ARRAY(a, int64_t, (size_t)x->team.n);
     bool short_of = false;
     for (int32_t k = 0; k < x->team.n; k++) {
@@ -24,8 +24,8 @@ static bool less_memory(struct arena *a, const struct program *program, int32_t 
 }
 
 /* Asks again for the spots that are too large; false: none is, or nothing can be done. */
-static enum status ask_again(struct tries *t, struct arena *a, const struct program *program,
-                             struct join_spot *spots, int32_t n, bool thorough, struct plan *p,
+static enum status ask_again(struct search_context *t, struct arena *a, const struct program *program,
+                             struct spmd_stage_spot *diverse_starts, int32_t n, bool thorough, struct plan *p,
                              bool *changed, struct error *err)
 {
     *changed = false;
@@ -34,12 +34,12 @@ static enum status ask_again(struct tries *t, struct arena *a, const struct prog
             struct plan_stage *stage = &p->replicas[r].stages[i];
             int32_t first = at;
             at += plan_stage_devices(stage);
-            if (k == n || spots[k].replica != r || spots[k].stage != i) continue;
-            struct join_spot *x = &spots[k++];
+            if (k == n || diverse_starts[k].replica != r || diverse_starts[k].stage != i) continue;
+            struct spmd_stage_spot *x = &diverse_starts[k++];
             if (!less_memory(a, program, first, x)) continue;
-            TRY(join_stage(t->join, t->scorer, &x->team, thorough, &x->answer, err));
+            TRY(spmd_stage_solve(t->join, t->scorer, &x->team, thorough, &x->answer, err));
             if (x->answer.ns == INT64_MAX) return *changed = false, OK;
-            join_put(a, &x->team, &x->answer, stage);
+            spmd_stage_put(a, &x->team, &x->answer, stage);
             *changed = true;
         }
     return OK;
@@ -61,7 +61,7 @@ static bool tied(const struct graph *g, int32_t op)
 }
 
 /* The same sharing, but what reads tied parameters is split by batch, so that they are whole wherever they are. */
-static struct sharding *whole_ties(struct arena *a, const struct join_spot *x)
+static struct sharding *whole_ties(struct arena *a, const struct spmd_stage_spot *x)
 {
     const struct graph *g = x->team.s->graph;
     struct sharding *s = arena_copy(a, x->answer.sharding, sizeof *s);
@@ -81,24 +81,24 @@ static struct sharding *whole_ties(struct arena *a, const struct join_spot *x)
 }
 
 /* Sharded stages as lowering may take them where it refused them: turn 0: tied parameters whole; 1: everything split by batch. */
-static void simpler(struct arena *a, struct join_spot *spots, int32_t n, int turn, struct plan *p)
+static void simpler(struct arena *a, struct spmd_stage_spot *diverse_starts, int32_t n, int turn, struct plan *p)
 {
     for (int32_t k = 0; k < n; k++) {
-        struct join_spot *x = &spots[k];
+        struct spmd_stage_spot *x = &diverse_starts[k];
         struct plan_stage *stage = &p->replicas[x->replica].stages[x->stage];
         const struct sharding *s = x->answer.sharding;
         stage->sharding = turn ? sharding_of_batch(a, s->ratios, s->n_devices) : whole_ties(a, x);
     }
 }
 
-enum status join_fit(struct tries *t, struct arena *a, const struct space *s,
-                     struct join_spot *spots, int32_t n, bool thorough, struct plan *p, int64_t *ns,
+enum status spmd_stage_fit(struct search_context *t, struct arena *a, const struct space *s,
+                     struct spmd_stage_spot *diverse_starts, int32_t n, bool thorough, struct plan *p, int64_t *ns,
                      struct error *err)
 {
     int refused = 0;
     for (int turn = 0;; turn++) {
         struct plan fitted = score_copy_plan(a, p);
-        TRY(tries_score(t, s, &fitted, ns, err));
+        TRY(search_context_score(t, s, &fitted, ns, err));
         if (*ns < INT64_MAX) {
             *p = fitted;
             return OK;
@@ -106,14 +106,14 @@ enum status join_fit(struct tries *t, struct arena *a, const struct space *s,
         const struct program *program = NULL;
         struct error why = {0};
         bool changed = false;
-        if (turn == TURNS_MAX || tries_stopped(t)) return OK;
+        if (turn == TURNS_MAX || search_context_stopped(t)) return OK;
         if (scorer_program(t->scorer, s, &fitted, &program, &why) != OK) {
             if (refused == 2) return OK;
-            simpler(a, spots, n, refused++, p);
+            simpler(a, diverse_starts, n, refused++, p);
             continue;
         }
         if (!program || refused) return OK;
-        TRY(ask_again(t, a, program, spots, n, thorough, p, &changed, err));
+        TRY(ask_again(t, a, program, diverse_starts, n, thorough, p, &changed, err));
         if (!changed) return OK;
     }
 }

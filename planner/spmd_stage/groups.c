@@ -20,8 +20,8 @@ struct made {
     struct layout *x;
     struct plan plan;
     int64_t ns;
-    int32_t n_spots;
-    struct join_spot *spots;
+    int32_t n_diverse_starts;
+    struct spmd_stage_spot *diverse_starts;
 };
 
 /* --- from a layout to a plan --- */
@@ -29,7 +29,7 @@ struct made {
 static int32_t replicas_of(const struct layout *x)
 {
     int32_t n = 0;
-    for (int32_t i = 0; i < x->n; i++) n += x->part[i].lineup->copies;
+    for (int32_t i = 0; i < x->n; i++) n += x->part[i].device_line->copies;
     return n;
 }
 
@@ -39,8 +39,8 @@ static void deal(const struct layout *x, struct arena *a, int32_t *share)
     int32_t n = replicas_of(x), at = 0;
     int64_t *end = ARENA_ARRAY(a, int64_t, (size_t)n), *slow = ARENA_ARRAY(a, int64_t, (size_t)n);
     for (int32_t i = 0; i < x->n; i++)
-        for (int32_t c = 0; c < x->part[i].lineup->copies; c++, at++) {
-            const struct join_cut *cut = &x->part[i].pipe->cut;
+        for (int32_t c = 0; c < x->part[i].device_line->copies; c++, at++) {
+            const struct spmd_stage_cut *cut = &x->part[i].line_cut->cut;
             share[at] = 1, end[at] = cut->sum_ns, slow[at] = cut->slowest_ns ? cut->slowest_ns : 1;
         }
     groups_deal(n, end, slow, share, x->s->microbatches, 1);
@@ -50,29 +50,29 @@ static void deal(const struct layout *x, struct arena *a, int32_t *share)
 static enum status fill_stage(struct groups *g, const struct part *p, int32_t copy, int32_t k,
                               struct made *m, int32_t replica, bool *possible, struct error *err)
 {
-    const struct pipe *pipe = p->pipe;
+    const struct line_cut *line_cut = p->line_cut;
     struct plan_stage *stage = &m->plan.replicas[replica].stages[k];
-    int32_t behind = pipe->n - k;
-    struct join_spot spot = {.replica = replica, .stage = k};
-    struct join_team *t = &spot.team;
-    *t = (struct join_team){.s = m->x->s,
-                            .first_layer = k ? pipe->cut.last[k - 1] + 1 : 0,
-                            .last_layer = pipe->cut.last[k],
+    int32_t behind = line_cut->n - k;
+    struct spmd_stage_spot spot = {.replica = replica, .stage = k};
+    struct spmd_stage_team *t = &spot.team;
+    *t = (struct spmd_stage_team){.s = m->x->s,
+                            .first_layer = k ? line_cut->cut.last[k - 1] + 1 : 0,
+                            .last_layer = line_cut->cut.last[k],
                             .microbatches = p->share,
                             .in_flight = behind < p->share ? behind : p->share,
-                            .together = p->lineup->together};
-    t->device = groups_devices(g, p->lineup, pipe->first[k], pipe->last[k], copy, &t->n);
+                            .together = p->device_line->together};
+    t->device = groups_devices(g, p->device_line, line_cut->first[k], line_cut->last[k], copy, &t->n);
     stage->first_layer = t->first_layer, stage->last_layer = t->last_layer;
     stage->device = t->device[0];
     if (t->n == 1) return OK;
-    t->memory = join_memory(g->arena, t);
-    t->beside = join_beside(t->n, groups_size(p->lineup, pipe, k - 1)) +
-                join_beside(t->n, groups_size(p->lineup, pipe, k + 1));
-    TRY(join_stage(g->t->join, g->t->scorer, t, false, &spot.answer, err));
+    t->memory = spmd_stage_memory(g->arena, t);
+    t->beside = spmd_stage_beside(t->n, groups_size(p->device_line, line_cut, k - 1)) +
+                spmd_stage_beside(t->n, groups_size(p->device_line, line_cut, k + 1));
+    TRY(spmd_stage_solve(g->t->join, g->t->scorer, t, false, &spot.answer, err));
     *possible = spot.answer.ns < INT64_MAX;
     if (!*possible) return OK;
-    join_put(g->arena, t, &spot.answer, stage);
-    m->spots[m->n_spots++] = spot;
+    spmd_stage_put(g->arena, t, &spot.answer, stage);
+    m->diverse_starts[m->n_diverse_starts++] = spot;
     return OK;
 }
 
@@ -85,14 +85,14 @@ static enum status make(struct groups *g, struct layout *x, struct made *m, bool
     *m = (struct made){.x = x, .ns = INT64_MAX};
     *possible = true;
     for (int32_t i = 0; i < x->n; i++)
-        for (int32_t c = 0; c < x->part[i].lineup->copies; c++)
-            stages += n_stages[at++] = x->part[i].pipe->n;
+        for (int32_t c = 0; c < x->part[i].device_line->copies; c++)
+            stages += n_stages[at++] = x->part[i].line_cut->n;
     plan_skeleton(g->arena, x->s, "found", n, n_stages, &m->plan);
-    m->spots = ARENA_ARRAY(g->arena, struct join_spot, (size_t)stages);
+    m->diverse_starts = ARENA_ARRAY(g->arena, struct spmd_stage_spot, (size_t)stages);
     deal(x, g->arena, share);
     at = 0;
     for (int32_t i = 0; i < x->n; i++)
-        for (int32_t c = 0; c < x->part[i].lineup->copies; c++, at++) {
+        for (int32_t c = 0; c < x->part[i].device_line->copies; c++, at++) {
             m->plan.replicas[at].microbatches = share[at];
             for (int32_t k = 0; k < n_stages[at] && *possible; k++)
                 TRY(fill_stage(g, &x->part[i], c, k, m, at, possible, err));
@@ -107,12 +107,12 @@ static enum status level(struct groups *g, struct made *m, struct error *err)
     int64_t *end = ARENA_ARRAY(g->arena, int64_t, (size_t)n),
             *slow = ARENA_ARRAY(g->arena, int64_t, (size_t)n);
     int32_t *share = ARENA_ARRAY(g->arena, int32_t, (size_t)n);
-    for (int round = 0; round < LEVEL_ROUNDS && n > 1 && !tries_over(g->t); round++) {
+    for (int round = 0; round < LEVEL_ROUNDS && n > 1 && !search_context_over(g->t); round++) {
         if (!scorer_worked(g->t->scorer, &m->plan, end)) return OK;
         at = 0;
         for (int32_t i = 0; i < m->x->n; i++)
-            for (int32_t c = 0; c < m->x->part[i].lineup->copies; c++, at++)
-                slow[at] = m->x->part[i].pipe->cut.slowest_ns + 1;
+            for (int32_t c = 0; c < m->x->part[i].device_line->copies; c++, at++)
+                slow[at] = m->x->part[i].line_cut->cut.slowest_ns + 1;
         for (at = 0; at < n; at++) share[at] = m->plan.replicas[at].microbatches;
         groups_deal(n, end, slow, share, m->x->s->microbatches, 1);
         struct plan p = score_copy_plan(g->arena, &m->plan);
@@ -126,7 +126,7 @@ static enum status level(struct groups *g, struct made *m, struct error *err)
         }
         if (same) return OK;
         int64_t ns;
-        TRY(tries_score(g->t, m->x->s, &p, &ns, err));
+        TRY(search_context_score(g->t, m->x->s, &p, &ns, err));
         if (ns >= m->ns) return OK;
         m->plan = p, m->ns = ns;
     }
@@ -138,14 +138,14 @@ static void follow_costs(struct made *m, struct plan *p)
 {
     int32_t at = 0;
     for (int32_t i = 0; i < m->x->n; i++)
-        for (int32_t c = 0; c < m->x->part[i].lineup->copies; c++, at++) {
-            const struct pipe *pipe = m->x->part[i].pipe;
+        for (int32_t c = 0; c < m->x->part[i].device_line->copies; c++, at++) {
+            const struct line_cut *line_cut = m->x->part[i].line_cut;
             struct plan_replica *r = &p->replicas[at];
-            int64_t slowest = pipe->cut.slowest_ns + 1, w = 1;
+            int64_t slowest = line_cut->cut.slowest_ns + 1, w = 1;
             for (int32_t k = r->n_stages - 1; k >= 0; k--) {
                 r->stages[k].warmup = (int32_t)(w < r->microbatches ? w : r->microbatches);
                 if (!k) break;
-                int64_t cross = pipe->cross_ns[k - 1][pipe->cut.last[k - 1]];
+                int64_t cross = line_cut->cross_ns[k - 1][line_cut->cut.last[k - 1]];
                 w += 1 + (2 * cross + slowest / 2) / slowest;
             }
         }
@@ -156,8 +156,8 @@ static enum status attempt(struct groups *g, struct made *m, struct plan *varian
                            struct error *err)
 {
     int64_t ns;
-    if (tries_over(g->t)) return OK;
-    TRY(tries_score(g->t, m->x->s, variant, &ns, err));
+    if (search_context_over(g->t)) return OK;
+    TRY(search_context_score(g->t, m->x->s, variant, &ns, err));
     if (ns >= m->ns) return OK;
     m->plan = *variant, m->ns = ns;
     return OK;
@@ -190,11 +190,11 @@ static enum status refine(struct groups *g, struct made *m, struct error *err)
 
 static enum status fit(struct groups *g, struct made *m, bool thorough, struct error *err)
 {
-    TRY(join_fit(g->t, g->arena, m->x->s, m->spots, m->n_spots, thorough, &m->plan, &m->ns, err));
+    TRY(spmd_stage_fit(g->t, g->arena, m->x->s, m->diverse_starts, m->n_diverse_starts, thorough, &m->plan, &m->ns, err));
     if (m->ns == INT64_MAX) return OK;
     TRY(level(g, m, err));
-    if (!g->t->kept.n || m->ns / 2 < g->t->kept.plans[0].iteration_ns) TRY(refine(g, m, err));
-    kept_add(&g->t->kept, &m->plan, m->ns);
+    if (!g->t->incumbents.n || m->ns / 2 < g->t->incumbents.plans[0].iteration_ns) TRY(refine(g, m, err));
+    incumbents_add(&g->t->incumbents, &m->plan, m->ns);
     return OK;
 }
 
@@ -203,14 +203,14 @@ static enum status try_ratios(struct groups *g, const struct made *m, struct err
 {
     struct made better = *m;
     better.plan = score_copy_plan(g->arena, &m->plan);
-    for (int32_t k = 0; k < m->n_spots && !tries_over(g->t); k++) {
-        struct join_spot *x = &better.spots[k];
-        TRY(join_stage(g->t->join, g->t->scorer, &x->team, true, &x->answer, err));
+    for (int32_t k = 0; k < m->n_diverse_starts && !search_context_over(g->t); k++) {
+        struct spmd_stage_spot *x = &better.diverse_starts[k];
+        TRY(spmd_stage_solve(g->t->join, g->t->scorer, &x->team, true, &x->answer, err));
         if (x->answer.ns == INT64_MAX) return OK;
-        join_put(g->arena, &x->team, &x->answer,
+        spmd_stage_put(g->arena, &x->team, &x->answer,
                  &better.plan.replicas[x->replica].stages[x->stage]);
     }
-    if (tries_over(g->t)) return OK;
+    if (search_context_over(g->t)) return OK;
     return fit(g, &better, true, err);
 }
 
@@ -221,13 +221,13 @@ static enum status try_layouts(struct groups *g, int64_t end, struct error *err)
     int32_t n = 0;
     int64_t start = scorer_work(g->t->scorer);
     g->t->work_end = start + (end - start) / 3 * 2;
-    for (int32_t i = 0; i < g->n_layouts && !tries_over(g->t); i++) {
+    for (int32_t i = 0; i < g->n_layouts && !search_context_over(g->t); i++) {
         struct made m;
         bool possible;
         TRY(make(g, &g->layouts[i], &m, &possible, err));
         if (!possible) continue;
         TRY(fit(g, &m, false, err));
-        if (m.ns == INT64_MAX || !m.n_spots) continue;
+        if (m.ns == INT64_MAX || !m.n_diverse_starts) continue;
         int32_t at = n;
         if (n < THOROUGH_MAX)
             n++;
@@ -239,7 +239,7 @@ static enum status try_layouts(struct groups *g, int64_t end, struct error *err)
         best[at] = m;
     }
     g->t->work_end = end;
-    for (int32_t i = 0; i < n && !tries_over(g->t); i++) TRY(try_ratios(g, &best[i], err));
+    for (int32_t i = 0; i < n && !search_context_over(g->t); i++) TRY(try_ratios(g, &best[i], err));
     return OK;
 }
 
@@ -249,8 +249,8 @@ void groups_begin(struct groups *g, const struct space *s)
 {
     int32_t layers = s->n_layers;
     g->s = s, g->known = NULL, g->all = 0;
-    g->lineup = ARENA_ARRAY(g->arena, struct lineup, LINEUPS_MAX);
-    g->way = ARENA_ARRAY(g->arena, struct way, LINEUPS_MAX);
+    g->device_line = ARENA_ARRAY(g->arena, struct device_line, DEVICE_LINES_MAX);
+    g->way = ARENA_ARRAY(g->arena, struct way, DEVICE_LINES_MAX);
     g->power = ARENA_ARRAY(g->arena, double, (size_t)s->n_devices);
     g->parameter_bytes = ARENA_ARRAY(g->arena, int64_t, (size_t)layers + 1);
     for (int32_t d = 0; d < s->n_devices; d++) {
@@ -278,9 +278,9 @@ static int32_t choose_sizes(const struct groups *g, const struct space *const *s
                             const struct space **out)
 {
     int32_t found = 0, at[2] = {0, 0};
-    const struct kept *k = &g->t->kept;
+    const struct incumbents *k = &g->t->incumbents;
     for (int turn = 0; found < SIZES_MAX && (at[0] < k->n || at[1] < k->n); turn = !turn) {
-        while (at[turn] < k->n && join_shares(&k->plans[at[turn]].plan) != turn) at[turn]++;
+        while (at[turn] < k->n && spmd_stage_in_plan(&k->plans[at[turn]].plan) != turn) at[turn]++;
         if (at[turn] >= k->n) continue;
         const struct space *s = space_of(g, spaces, n, k->plans[at[turn]++].plan.microbatch);
         bool known = !s;
@@ -311,7 +311,7 @@ static enum status search(struct groups *g, const struct space *const *spaces, i
     int32_t sizes = choose_sizes(g, spaces, n, size);
     if (!sizes || !possible(g->cluster, size[0])) return OK;
     g->layouts = ARENA_ARRAY(g->arena, struct layout, LAYOUTS_MAX + 1);
-    for (int32_t i = 0; i < sizes && !tries_stopped(g->t); i++) {
+    for (int32_t i = 0; i < sizes && !search_context_stopped(g->t); i++) {
         g->begin = scorer_work(g->t->scorer);
         g->mine = (start + work_ns / 2 - g->begin) / (sizes - i);
         g->t->work_end = g->begin + g->mine;
@@ -321,7 +321,7 @@ static enum status search(struct groups *g, const struct space *const *spaces, i
     return try_layouts(g, start + work_ns, err);
 }
 
-enum status join_groups(struct tries *t, const struct cluster *cluster,
+enum status spmd_stage_groups(struct search_context *t, const struct cluster *cluster,
                         const struct space *const *spaces, int32_t n_spaces, int64_t work_ns,
                         struct error *err)
 {

@@ -1,8 +1,8 @@
 /* planner/spmd_stage/groups.h - pipelines and replicas of pipelines over groups of devices that share operators.
  *
- * A lineup is up to JOIN_LINE_MAX units of devices side by side, and copies of it: all devices, the nodes, runs of nodes, parts of
+ * A device line is up to SPMD_STAGE_LINE_MAX units of devices side by side, and copies of it: all devices, the nodes, runs of nodes, parts of
  * nodes; or slices: so many copies of which each has its part of every node. Neighbouring units become a group, groups a
- * pipeline, pipelines replicas. Every way to cut a lineup so is looked at (3^(units - 1)); of cells, equal nodes or runs of
+ * pipeline, pipelines replicas. Every way to cut a device line so is looked at (3^(units - 1)); of cells, equal nodes or runs of
  * them of which each is a replica, the best cut of each kind, so that hundreds of nodes cost what their kinds do.
  * A group is asked of planner/spmd/spmd once for all layers (planner/spmd_stage/spmd_stage.h: answers are kept by structure), its layers' costs are
  * added up for ranges (approximate: a range alone may be shared better, its first operators have what crosses as the stage before
@@ -18,9 +18,9 @@
 
 #include "planner/spmd_stage/spmd_stage.h"
 
-/* Adds what it finds to t->kept. spaces: (n_spaces); those of `cluster` at the microbatch sizes of the best plans kept are looked at.
+/* Adds what it finds to t->incumbents. spaces: (n_spaces); those of `cluster` at the microbatch sizes of the best plans kept are looked at.
  * work_ns: of scorer_work, about. */
-MUST_CHECK enum status join_groups(struct tries *t, const struct cluster *cluster,
+MUST_CHECK enum status spmd_stage_groups(struct search_context *t, const struct cluster *cluster,
                                    const struct space *const *spaces, int32_t n_spaces,
                                    int64_t work_ns, struct error *err);
 

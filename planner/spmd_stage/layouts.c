@@ -1,4 +1,4 @@
-/* planner/spmd_stage/layouts.c - lineups of a cluster, every way to cut them, and what that should take. */
+/* planner/spmd_stage/layouts.c - device lines of a cluster, every way to cut them, and what that should take. */
 #include "core/base/arena.h"
 #include "planner/spmd_stage/groups_internal.h"
 
@@ -54,12 +54,12 @@ static int64_t sums_ns(const struct groups *g, const struct layout *x, int32_t r
     int64_t most = 0;
     for (int32_t i = 0; i < x->n && replicas > 1; i++) {
         const struct part *p = &x->part[i], *next = &x->part[(i + 1) % x->n];
-        const struct lineup *l = p->lineup;
-        for (int32_t k = 0; k < p->pipe->n; k++) {
-            int32_t first = k ? p->pipe->cut.last[k - 1] + 1 : 0, u = p->pipe->first[k];
+        const struct device_line *l = p->device_line;
+        for (int32_t k = 0; k < p->line_cut->n; k++) {
+            int32_t first = k ? p->line_cut->cut.last[k - 1] + 1 : 0, u = p->line_cut->first[k];
             int64_t bytes =
-                g->parameter_bytes[p->pipe->cut.last[k] + 1] - g->parameter_bytes[first];
-            int32_t from = l->device[u][0], to = x->n > 1 ? next->lineup->device[next->first][0]
+                g->parameter_bytes[p->line_cut->cut.last[k] + 1] - g->parameter_bytes[first];
+            int32_t from = l->device[u][0], to = x->n > 1 ? next->device_line->device[next->first][0]
                                                           : l->device[u][(l->copies - 1) * l->n[u]];
             if (from == to) continue;
             int64_t ns = link_ns(g, from, to, 2 * bytes / replicas * (replicas - 1));
@@ -75,10 +75,10 @@ static bool estimate(struct groups *g, struct layout *x)
     int64_t end[PARTS_MAX], slow[PARTS_MAX], low = 0, high = 0;
     int32_t replicas = 0;
     for (int32_t i = 0; i < x->n; i++) {
-        const struct join_cut *c = &x->part[i].pipe->cut;
+        const struct spmd_stage_cut *c = &x->part[i].line_cut->cut;
         slow[i] = c->slowest_ns > 0 ? c->slowest_ns : 1;
         end[i] = c->sum_ns;
-        replicas += x->part[i].lineup->copies;
+        replicas += x->part[i].device_line->copies;
         if (end[i] + g->s->microbatches * slow[i] > high)
             high = end[i] + g->s->microbatches * slow[i];
     }
@@ -87,7 +87,7 @@ static bool estimate(struct groups *g, struct layout *x)
     for (int turn = 0; turn < DEAL_TURNS && low < high; turn++) {
         int64_t t = low + (high - low) / 2, sum = 0;
         for (int32_t i = 0; i < x->n; i++)
-            sum += x->part[i].lineup->copies * until(t, end[i], slow[i], 1, 0);
+            sum += x->part[i].device_line->copies * until(t, end[i], slow[i], 1, 0);
         if (sum >= g->s->microbatches)
             high = t;
         else
@@ -118,14 +118,14 @@ static void keep(struct groups *g, struct layout *x)
     g->layouts[at] = *x;
 }
 
-/* --- every cut of a lineup --- */
+/* --- every cut of a device line --- */
 
 /* Each place between two units: the same group, the next stage, or the next replica. */
-static enum status cut_all(struct groups *g, struct lineup *l, struct error *err)
+static enum status cut_all(struct groups *g, struct device_line *l, struct error *err)
 {
     int32_t codes = 1;
     for (int32_t u = 1; u < l->n_units; u++) codes *= 3;
-    for (int32_t code = 0; code < codes && !tries_over(g->t); code++) {
+    for (int32_t code = 0; code < codes && !search_context_over(g->t); code++) {
         struct layout x = {.n = 0};
         int32_t first = 0, mask = 0, left = code;
         bool possible = true;
@@ -133,8 +133,8 @@ static enum status cut_all(struct groups *g, struct lineup *l, struct error *err
             int cut = u + 1 == l->n_units ? 2 : left % 3;
             if (cut == 1) mask |= 1 << (u - first);
             if (cut < 2) continue;
-            const struct pipe *p;
-            TRY(groups_pipe(g, l, first, u, mask, &p, err));
+            const struct line_cut *p;
+            TRY(groups_line_cut(g, l, first, u, mask, &p, err));
             possible = p != NULL;
             x.part[x.n++] = (struct part){l, first, u, mask, p, 0};
             first = u + 1, mask = 0;
@@ -144,14 +144,14 @@ static enum status cut_all(struct groups *g, struct lineup *l, struct error *err
     return OK;
 }
 
-/* --- lineups --- */
+/* --- device lines --- */
 
-static void add_way(struct groups *g, struct lineup *const *lineup, int32_t n, bool cells)
+static void add_way(struct groups *g, struct device_line *const *device_line, int32_t n, bool cells)
 {
-    if (!n || g->n_ways == LINEUPS_MAX) return;
+    if (!n || g->n_ways == DEVICE_LINES_MAX) return;
     struct way *w = &g->way[g->n_ways++];
     w->cells = cells, w->n = n;
-    memcpy(w->lineup, lineup, (size_t)n * sizeof *lineup);
+    memcpy(w->device_line, device_line, (size_t)n * sizeof *device_line);
 }
 
 /* Units and a number of copies from the devices of nodes: each node's, in equal parts; none where some node has no such parts. */
@@ -160,7 +160,7 @@ static void sliced(struct groups *g, const struct node_spec *const *nodes, int32
 {
     for (int32_t u = 0; u < n; u++)
         if (nodes[u]->n_devices % slices) return;
-    struct lineup *l = groups_lineup(g, n, slices);
+    struct device_line *l = groups_device_line(g, n, slices);
     if (!l) return;
     for (int32_t u = 0; u < n; u++) {
         int32_t *device = ARENA_ARRAY(g->arena, int32_t, (size_t)nodes[u]->n_devices);
@@ -175,7 +175,7 @@ static void sliced(struct groups *g, const struct node_spec *const *nodes, int32
 static void single(struct groups *g, bool back)
 {
     int32_t n = g->cluster->n_devices;
-    struct lineup *l = groups_lineup(g, n, 1);
+    struct device_line *l = groups_device_line(g, n, 1);
     for (int32_t u = 0; l && u < n; u++) {
         int32_t d = back ? n - 1 - u : u;
         l->n[u] = 1, l->device[u] = arena_copy(g->arena, &d, sizeof d);
@@ -187,11 +187,11 @@ static void single(struct groups *g, bool back)
 static void list_nodes(struct groups *g)
 {
     const struct cluster *c = g->cluster;
-    const struct node_spec *nodes[2][JOIN_LINE_MAX];
+    const struct node_spec *nodes[2][SPMD_STAGE_LINE_MAX];
     int32_t n = 0, most = 1;
     for (int32_t i = 0; i < c->n_nodes; i++) {
         if (!c->nodes[i].n_devices) continue;
-        if (n == JOIN_LINE_MAX) return;
+        if (n == SPMD_STAGE_LINE_MAX) return;
         nodes[0][n++] = &c->nodes[i];
         if (c->nodes[i].n_devices > most) most = c->nodes[i].n_devices;
     }
@@ -215,12 +215,12 @@ static bool same_kind(const struct cluster *c, const struct node_spec *x, const 
 
 /* Cells of `each` nodes of one kind, a unit a node, or of one node in parts; nodes that are left make one cell more. */
 static void cells_of(struct groups *g, const struct node_spec *const *nodes, int32_t n,
-                     int32_t each, int32_t parts, struct lineup **out, int32_t *n_out)
+                     int32_t each, int32_t parts, struct device_line **out, int32_t *n_out)
 {
     int32_t size = nodes[0]->n_devices / parts;
     for (int32_t at = 0; at < n;) {
         int32_t units = each < n - at ? each : n - at, copies = (n - at) / units;
-        struct lineup *l = groups_lineup(g, each == 1 ? parts : units, copies);
+        struct device_line *l = groups_device_line(g, each == 1 ? parts : units, copies);
         if (!l) return;
         for (int32_t u = 0; u < l->n_units; u++) {
             int32_t *device = ARENA_ARRAY(g->arena, int32_t, (size_t)(copies * size));
@@ -237,30 +237,30 @@ static void cells_of(struct groups *g, const struct node_spec *const *nodes, int
 }
 
 /* The best cut of a cell with so many groups, or any number (0), by microbatches a second; NULL: none. */
-static enum status best_cell(struct groups *g, struct lineup *l, int32_t n_groups, struct part *out,
+static enum status best_cell(struct groups *g, struct device_line *l, int32_t n_groups, struct part *out,
                              struct error *err)
 {
-    *out = (struct part){.lineup = NULL};
+    *out = (struct part){.device_line = NULL};
     for (int32_t mask = 0; mask < 1 << (l->n_units - 1); mask++) {
-        const struct pipe *p;
-        TRY(groups_pipe(g, l, 0, l->n_units - 1, mask, &p, err));
+        const struct line_cut *p;
+        TRY(groups_line_cut(g, l, 0, l->n_units - 1, mask, &p, err));
         if (!p || (n_groups && p->n != n_groups)) continue;
-        if (!out->lineup || p->cut.ns < out->pipe->cut.ns)
+        if (!out->device_line || p->cut.ns < out->line_cut->cut.ns)
             *out = (struct part){l, 0, l->n_units - 1, mask, p, 0};
     }
     return OK;
 }
 
 /* Layouts of these cells: the best cut of each, and those with one number of groups everywhere. */
-static enum status cut_cells(struct groups *g, struct lineup *const *cell, int32_t n,
+static enum status cut_cells(struct groups *g, struct device_line *const *cell, int32_t n,
                              struct error *err)
 {
-    for (int32_t groups = 0; groups <= JOIN_LINE_MAX && n && !tries_over(g->t); groups++) {
+    for (int32_t groups = 0; groups <= SPMD_STAGE_LINE_MAX && n && !search_context_over(g->t); groups++) {
         struct layout x = {.n = 0};
         for (int32_t i = 0; i < n && x.n == i; i++) {
             int32_t most = cell[i]->n_units;
             TRY(best_cell(g, cell[i], groups < most ? groups : most, &x.part[x.n], err));
-            x.n += x.part[x.n].lineup != NULL;
+            x.n += x.part[x.n].device_line != NULL;
         }
         if (x.n == n) keep(g, &x);
     }
@@ -295,11 +295,11 @@ static void list_kinds(struct groups *g)
 {
     struct kind_nodes kind[PARTS_MAX / 2 + 1];
     int32_t kinds = kinds_of(g, kind);
-    for (int32_t parts = JOIN_LINE_MAX; parts >= 1; parts /= 2) {
+    for (int32_t parts = SPMD_STAGE_LINE_MAX; parts >= 1; parts /= 2) {
         bool any = parts == 1;
         for (int32_t k = 0; k < kinds; k++) any |= kind[k].node[0]->n_devices % parts == 0;
         if (!any) continue;
-        struct lineup *cell[PARTS_MAX];
+        struct device_line *cell[PARTS_MAX];
         int32_t n = 0;
         for (int32_t k = 0; k < kinds; k++) {
             int32_t size = kind[k].node[0]->n_devices, mine = parts;
@@ -308,8 +308,8 @@ static void list_kinds(struct groups *g)
         }
         add_way(g, cell, n, true);
     }
-    for (int32_t each = 2; each <= JOIN_LINE_MAX; each *= 2) {
-        struct lineup *cell[PARTS_MAX];
+    for (int32_t each = 2; each <= SPMD_STAGE_LINE_MAX; each *= 2) {
+        struct device_line *cell[PARTS_MAX];
         int32_t n = 0;
         for (int32_t k = 0; k < kinds; k++) cells_of(g, kind[k].node, kind[k].n, each, 1, cell, &n);
         add_way(g, cell, n, true);
@@ -320,13 +320,13 @@ static void list_kinds(struct groups *g)
 
 struct turn { /* a group that is to be asked for */
     int32_t nodes, devices, place;
-    struct lineup *lineup;
+    struct device_line *device_line;
     int32_t first, last;
 };
 
-static struct turn turn_of(const struct groups *g, struct lineup *l, int32_t first, int32_t last)
+static struct turn turn_of(const struct groups *g, struct device_line *l, int32_t first, int32_t last)
 {
-    struct turn x = {.lineup = l, .first = first, .last = last};
+    struct turn x = {.device_line = l, .first = first, .last = last};
     for (int32_t u = first, node = -1; u <= last; u++)
         for (int32_t k = 0; k < l->n[u]; k++, x.devices++) {
             int32_t at = g->cluster->devices[l->device[u][k]].node;
@@ -346,19 +346,19 @@ static int by_turn(const void *a, const void *b)
 
 static enum status ask_groups(struct groups *g, struct error *err)
 {
-    enum { RANGES = JOIN_LINE_MAX * (JOIN_LINE_MAX + 1) / 2 };
+    enum { RANGES = SPMD_STAGE_LINE_MAX * (SPMD_STAGE_LINE_MAX + 1) / 2 };
     struct turn *turn = ARENA_ARRAY(g->arena, struct turn, (size_t)(g->n_lineups * RANGES + 1));
     int32_t n = 0;
     for (int32_t i = 0; i < g->n_lineups; i++)
-        for (int32_t first = 0; first < g->lineup[i].n_units; first++)
-            for (int32_t last = first; last < g->lineup[i].n_units; last++) {
-                turn[n] = turn_of(g, &g->lineup[i], first, last);
+        for (int32_t first = 0; first < g->device_line[i].n_units; first++)
+            for (int32_t last = first; last < g->device_line[i].n_units; last++) {
+                turn[n] = turn_of(g, &g->device_line[i], first, last);
                 turn[n].place = n, n++;
             }
     qsort(turn, (size_t)n, sizeof *turn, by_turn);
-    for (int32_t i = 0; i < n && !tries_over(g->t); i++) {
-        struct crowd *x;
-        TRY(groups_ask(g, turn[i].lineup, turn[i].first, turn[i].last, &x, err));
+    for (int32_t i = 0; i < n && !search_context_over(g->t); i++) {
+        struct device_group *x;
+        TRY(groups_ask(g, turn[i].device_line, turn[i].first, turn[i].last, &x, err));
     }
     return OK;
 }
@@ -367,16 +367,16 @@ static enum status ask_groups(struct groups *g, struct error *err)
  * made of them, and what shares operators over slow links is found last and seldom worth it. */
 enum status groups_layouts(struct groups *g, struct error *err)
 {
-    int64_t tenths = g->cluster->n_devices > JOIN_LINE_MAX ? 7 : 8;
+    int64_t tenths = g->cluster->n_devices > SPMD_STAGE_LINE_MAX ? 7 : 8;
     g->n_lineups = g->n_ways = 0;
     g->tables_end = g->begin + g->mine / 10 * tenths;
     list_kinds(g);
     list_nodes(g);
-    for (int back = 0; back < 2 && g->cluster->n_devices <= JOIN_LINE_MAX; back++) single(g, back);
+    for (int back = 0; back < 2 && g->cluster->n_devices <= SPMD_STAGE_LINE_MAX; back++) single(g, back);
     TRY(ask_groups(g, err));
     for (int32_t i = 0; i < g->n_ways; i++) {
         const struct way *w = &g->way[i];
-        TRY(w->cells ? cut_cells(g, w->lineup, w->n, err) : cut_all(g, w->lineup[0], err));
+        TRY(w->cells ? cut_cells(g, w->device_line, w->n, err) : cut_all(g, w->device_line[0], err));
     }
     return OK;
 }

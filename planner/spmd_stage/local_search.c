@@ -11,19 +11,19 @@ enum {
     WORK_MS = 250
 };
 
-struct climb {
-    struct tries *t;
+struct local_search {
+    struct search_context *t;
     struct arena *arena;
     const struct space *s;
     int64_t left; /* simulations */
 };
 struct point {
     struct search_plan x;
-    struct join_team team; /* of the stage that changed */
+    struct spmd_stage_team team; /* of the stage that changed */
     int32_t replica, stage;
 };
 
-static bool over(struct climb *c) { return c->left <= 0 || tries_over(c->t); }
+static bool over(struct local_search *c) { return c->left <= 0 || search_context_over(c->t); }
 
 /* Devices of a replica's stage; 0: there is no such stage. */
 static int32_t size_of(const struct plan_replica *r, int32_t stage)
@@ -32,29 +32,29 @@ static int32_t size_of(const struct plan_replica *r, int32_t stage)
 }
 
 /* The stages first … last of a replica on their devices, each once; false: a device stands in several, or one is left. */
-static bool team_of(struct climb *c, const struct plan_replica *r, int32_t first, int32_t last,
-                    struct join_team *out)
+static bool team_of(struct local_search *c, const struct plan_replica *r, int32_t first, int32_t last,
+                    struct spmd_stage_team *out)
 {
-    int32_t device[JOIN_DEVICES_MAX], n = 0, behind = r->n_stages - first;
+    int32_t device[SPMD_STAGE_DEVICES_MAX], n = 0, behind = r->n_stages - first;
     for (int32_t i = first; i <= last; i++)
         for (int32_t k = 0; k < plan_stage_devices(&r->stages[i]); k++) {
             int32_t d = plan_stage_device(&r->stages[i], k);
             for (int32_t m = 0; m < n; m++)
                 if (device[m] == d) return false;
-            if (n == JOIN_DEVICES_MAX) return false;
+            if (n == SPMD_STAGE_DEVICES_MAX) return false;
             device[n++] = d;
         }
     behind -= last - first;
-    *out = (struct join_team){.s = c->s,
+    *out = (struct spmd_stage_team){.s = c->s,
                               .first_layer = r->stages[first].first_layer,
                               .last_layer = r->stages[last].last_layer,
                               .n = n,
                               .microbatches = r->microbatches,
                               .in_flight = behind < r->microbatches ? behind : r->microbatches,
-                              .beside = join_beside(n, size_of(r, first - 1)) +
-                                        join_beside(n, size_of(r, last + 1))};
+                              .beside = spmd_stage_beside(n, size_of(r, first - 1)) +
+                                        spmd_stage_beside(n, size_of(r, last + 1))};
     out->device = arena_copy(c->arena, device, (size_t)n * sizeof *device);
-    out->memory = join_memory(c->arena, out);
+    out->memory = spmd_stage_memory(c->arena, out);
     return n > 1;
 }
 
@@ -69,12 +69,12 @@ static void plain(struct plan_replica *r)
 }
 
 /* A copy of p in which these stages are one, everything else of the replica by default. */
-static struct plan merged(struct climb *c, const struct plan *p, int32_t replica, int32_t first,
-                          int32_t last, const struct join_team *t, const struct join_answer *x)
+static struct plan merged(struct local_search *c, const struct plan *p, int32_t replica, int32_t first,
+                          int32_t last, const struct spmd_stage_team *t, const struct spmd_stage_answer *x)
 {
     struct plan out = score_copy_plan(c->arena, p);
     struct plan_replica *r = &out.replicas[replica];
-    join_put(c->arena, t, x, &r->stages[first]);
+    spmd_stage_put(c->arena, t, x, &r->stages[first]);
     memmove(&r->stages[first + 1], &r->stages[last + 1],
             (size_t)(r->n_stages - last - 1) * sizeof *r->stages);
     r->n_stages -= last - first;
@@ -82,24 +82,24 @@ static struct plan merged(struct climb *c, const struct plan *p, int32_t replica
     return out;
 }
 
-static enum status simulate(struct climb *c, struct plan *p, struct search_plan *out,
+static enum status simulate(struct local_search *c, struct plan *p, struct search_plan *out,
                             struct error *err)
 {
     c->left--;
     out->plan = *p;
-    TRY(tries_score(c->t, c->s, &out->plan, &out->iteration_ns, err));
+    TRY(search_context_score(c->t, c->s, &out->plan, &out->iteration_ns, err));
     if (out->iteration_ns < INT64_MAX) out->cost = plan_cost(&out->plan, out->iteration_ns);
     return OK;
 }
 
-static bool better(const struct climb *c, const struct search_plan *x, const struct search_plan *y)
+static bool better(const struct local_search *c, const struct search_plan *x, const struct search_plan *y)
 {
     return x->iteration_ns < INT64_MAX &&
-           (y->iteration_ns == INT64_MAX || kept_better(&c->t->kept, x, y));
+           (y->iteration_ns == INT64_MAX || incumbents_better(&c->t->incumbents, x, y));
 }
 
 /* Among the best of a round, best first. */
-static void put(const struct climb *c, const struct point *y, struct point *best, int32_t *n)
+static void put(const struct local_search *c, const struct point *y, struct point *best, int32_t *n)
 {
     if (*n == THOROUGH_MAX && !better(c, &y->x, &best[*n - 1].x)) return;
     int32_t k = *n < THOROUGH_MAX ? (*n)++ : *n - 1;
@@ -108,17 +108,17 @@ static void put(const struct climb *c, const struct point *y, struct point *best
 }
 
 /* Stages first … last of a replica become one, if what it computes alone does not take as long as all of the best plan. */
-static enum status try_team(struct climb *c, const struct search_plan *at, int32_t replica,
+static enum status try_team(struct local_search *c, const struct search_plan *at, int32_t replica,
                             int32_t first, int32_t last, struct point *best, int32_t *n,
                             struct error *err)
 {
     const struct plan_replica *r = &at->plan.replicas[replica];
-    struct join_answer x;
+    struct spmd_stage_answer x;
     struct point y = {.replica = replica, .stage = first};
     if ((first == last && r->stages[first].sharding) || over(c)) return OK;
     if (!team_of(c, r, first, last, &y.team)) return OK;
-    TRY(join_stage(c->t->join, c->t->scorer, &y.team, false, &x, err));
-    bool by_time = c->t->o->objective != OBJECTIVE_COST && kept_inside(&c->t->kept, at);
+    TRY(spmd_stage_solve(c->t->join, c->t->scorer, &y.team, false, &x, err));
+    bool by_time = c->t->o->objective != OBJECTIVE_COST && incumbents_inside(&c->t->incumbents, at);
     /* spmd lets nothing hide behind anything: what it says is often more than the simulator does */
     if (x.ns == INT64_MAX || (by_time && x.ns / 4 * 3 >= at->iteration_ns)) return OK;
     struct plan p = merged(c, &at->plan, replica, first, last, &y.team, &x);
@@ -128,22 +128,22 @@ static enum status try_team(struct climb *c, const struct search_plan *at, int32
 }
 
 /* The same with its ratios sought. */
-static enum status try_ratios(struct climb *c, struct point *y, struct error *err)
+static enum status try_ratios(struct local_search *c, struct point *y, struct error *err)
 {
-    struct join_answer x;
+    struct spmd_stage_answer x;
     struct search_plan better_ratios;
     if (over(c)) return OK;
-    TRY(join_stage(c->t->join, c->t->scorer, &y->team, true, &x, err));
+    TRY(spmd_stage_solve(c->t->join, c->t->scorer, &y->team, true, &x, err));
     if (x.ns == INT64_MAX) return OK;
     struct plan p = score_copy_plan(c->arena, &y->x.plan);
-    join_put(c->arena, &y->team, &x, &p.replicas[y->replica].stages[y->stage]);
+    spmd_stage_put(c->arena, &y->team, &x, &p.replicas[y->replica].stages[y->stage]);
     TRY(simulate(c, &p, &better_ratios, err));
     if (better(c, &better_ratios, &y->x)) y->x = better_ratios;
     return OK;
 }
 
 /* Every change of one stage or of neighbours; the best of them, if it is better than where it started. */
-static enum status step(struct climb *c, struct search_plan *at, bool *moved, struct error *err)
+static enum status step(struct local_search *c, struct search_plan *at, bool *moved, struct error *err)
 {
     struct point best[THOROUGH_MAX] = {{.replica = 0}};
     int32_t n = 0;
@@ -159,7 +159,7 @@ static enum status step(struct climb *c, struct search_plan *at, bool *moved, st
         TRY(try_ratios(c, &best[i], err));
         if (!better(c, &best[i].x, at)) continue;
         *at = best[i].x, *moved = true;
-        kept_add(&c->t->kept, &at->plan, at->iteration_ns);
+        incumbents_add(&c->t->incumbents, &at->plan, at->iteration_ns);
     }
     return OK;
 }
@@ -180,7 +180,7 @@ static bool possible(const struct plan *p)
 }
 
 /* A copy whose replicas have the default orders, which changes are compared with fairly. */
-static enum status climb(struct climb *c, const struct search_plan *from, struct error *err)
+static enum status local_search(struct local_search *c, const struct search_plan *from, struct error *err)
 {
     struct search_plan at = *from;
     bool moved = true;
@@ -215,18 +215,18 @@ static bool started(const struct search_plan *starts, int32_t n, const struct se
     return false;
 }
 
-enum status join_kept(struct tries *t, const struct space *const *spaces, int32_t n_spaces,
+enum status spmd_stage_local_search(struct search_context *t, const struct space *const *spaces, int32_t n_spaces,
                       int64_t evaluations, struct error *err)
 {
-    struct climb c = {.t = t, .arena = arena_new(), .left = evaluations};
+    struct local_search c = {.t = t, .arena = arena_new(), .left = evaluations};
     struct search_plan *starts = ARENA_ARRAY(c.arena, struct search_plan, STARTS_MAX);
     int32_t n = 0;
     enum status st = OK;
     int64_t end = t->work_end;
     int64_t all = scorer_work(t->scorer) + (int64_t)WORK_MS * 1000000;
     for (int turn = 0; turn < 2; turn++)
-        for (int32_t i = 0; i < t->kept.n && n < STARTS_MAX; i++) {
-            const struct search_plan *x = &t->kept.plans[i];
+        for (int32_t i = 0; i < t->incumbents.n && n < STARTS_MAX; i++) {
+            const struct search_plan *x = &t->incumbents.plans[i];
             if (!possible(&x->plan) || !space_of(spaces, n_spaces, &x->plan)) continue;
             if (started(starts, n, x, turn)) continue;
             starts[n] = *x;
@@ -236,8 +236,8 @@ enum status join_kept(struct tries *t, const struct space *const *spaces, int32_
         int64_t now = scorer_work(t->scorer);
         t->work_end = now + (all - now) / (n - i);
         c.s = space_of(spaces, n_spaces, &starts[i].plan);
-        if (c.s->job->model.measured || c.s->n_devices > JOIN_DEVICES_MAX) continue;
-        st = climb(&c, &starts[i], err);
+        if (c.s->job->model.measured || c.s->n_devices > SPMD_STAGE_DEVICES_MAX) continue;
+        st = local_search(&c, &starts[i], err);
     }
     t->work_end = end;
     arena_free(c.arena);

@@ -5,14 +5,14 @@
 enum { LAYERS_MAX = 512 };
 
 /* Of a layer on device k of n. */
-static int64_t bytes_of(const struct join_layers *x, int32_t layer, int32_t n, int32_t k,
+static int64_t bytes_of(const struct spmd_stage_layers *x, int32_t layer, int32_t n, int32_t k,
                         int32_t in_flight)
 {
     int64_t at = (int64_t)layer * n + k;
     return x->fixed_bytes[at] + in_flight * x->kept_bytes[at];
 }
 
-const int32_t *join_far(struct arena *a, const struct join_layers *x, int32_t n_layers, int32_t n,
+const int32_t *spmd_stage_far(struct arena *a, const struct spmd_stage_layers *x, int32_t n_layers, int32_t n,
                         const int64_t *room, int32_t in_flight)
 {
     int32_t *far = ARENA_ARRAY(a, int32_t, (size_t)n_layers);
@@ -36,12 +36,12 @@ const int32_t *join_far(struct arena *a, const struct join_layers *x, int32_t n_
     return far;
 }
 
-int64_t join_range_ns(const struct join_line *l, int32_t i, int32_t first, int32_t last)
+int64_t spmd_stage_range_ns(const struct spmd_stage_line *l, int32_t i, int32_t first, int32_t last)
 {
-    const struct join_member *x = l->member[i];
+    const struct spmd_stage_member *x = l->member[i];
     int64_t best = INT64_MAX;
     for (int32_t k = 0; k < x->n_modes; k++) {
-        const struct join_mode *m = &x->mode[k];
+        const struct spmd_stage_mode *m = &x->mode[k];
         if (last > l->far[i][k][first]) continue;
         int64_t ns = m->call_ns[last + 1] - m->call_ns[first] +
                      (m->step_ns[last + 1] - m->step_ns[first]) / l->microbatches;
@@ -50,16 +50,16 @@ int64_t join_range_ns(const struct join_line *l, int32_t i, int32_t first, int32
     return best;
 }
 
-static int64_t cross_of(const struct join_line *l, int32_t i, int32_t last)
+static int64_t cross_of(const struct spmd_stage_line *l, int32_t i, int32_t last)
 {
     return i + 1 < l->n ? l->cross_ns[i][last] : 0;
 }
 
-int64_t join_line_ns(const struct join_line *l, const int32_t *last)
+int64_t spmd_stage_line_ns(const struct spmd_stage_line *l, const int32_t *last)
 {
     int64_t slowest = 0, sum = 0;
     for (int32_t i = 0; i < l->n; i++) {
-        int64_t c = join_range_ns(l, i, i ? last[i - 1] + 1 : 0, last[i]),
+        int64_t c = spmd_stage_range_ns(l, i, i ? last[i - 1] + 1 : 0, last[i]),
                 x = cross_of(l, i, last[i]);
         if (c == INT64_MAX || x == INT64_MAX) return INT64_MAX;
         if (c > slowest) slowest = c;
@@ -70,10 +70,10 @@ int64_t join_line_ns(const struct join_line *l, const int32_t *last)
 }
 
 /* The cheapest sum with nothing as slow as `limit`; false: there is none. */
-static bool least_sum(const struct join_line *l, int64_t limit, struct join_cut *out)
+static bool least_sum(const struct spmd_stage_line *l, int64_t limit, struct spmd_stage_cut *out)
 {
     int64_t best[2][LAYERS_MAX + 1];
-    int16_t from[JOIN_LINE_MAX][LAYERS_MAX + 1];
+    int16_t from[SPMD_STAGE_LINE_MAX][LAYERS_MAX + 1];
     int32_t layers = l->n_layers;
     for (int32_t e = 0; e <= layers; e++) best[0][e] = e ? INT64_MAX : 0;
     for (int32_t i = 0; i < l->n; i++) {
@@ -87,7 +87,7 @@ static bool least_sum(const struct join_line *l, int64_t limit, struct join_cut 
             for (int32_t f = e - 1; f >= i; f--) {
                 out->steps++;
                 if (had[f] == INT64_MAX) continue;
-                int64_t c = join_range_ns(l, i, f, e - 1);
+                int64_t c = spmd_stage_range_ns(l, i, f, e - 1);
                 if (c >= limit) break; /* longer ranges take longer, or have no room either */
                 if (had[f] + c + 2 * x >= now[e]) continue;
                 now[e] = had[f] + c + 2 * x, from[i][e] = (int16_t)f;
@@ -99,11 +99,11 @@ static bool least_sum(const struct join_line *l, int64_t limit, struct join_cut 
     return true;
 }
 
-static int64_t slowest_of(const struct join_line *l, const int32_t *last)
+static int64_t slowest_of(const struct spmd_stage_line *l, const int32_t *last)
 {
     int64_t slowest = 0;
     for (int32_t i = 0; i < l->n; i++) {
-        int64_t c = join_range_ns(l, i, i ? last[i - 1] + 1 : 0, last[i]),
+        int64_t c = spmd_stage_range_ns(l, i, i ? last[i - 1] + 1 : 0, last[i]),
                 x = cross_of(l, i, last[i]);
         slowest = c > slowest ? c : slowest;
         slowest = x > slowest ? x : slowest;
@@ -112,11 +112,11 @@ static int64_t slowest_of(const struct join_line *l, const int32_t *last)
 }
 
 /* An answer under the limit, kept where it is the best so far; false: there is none. */
-static bool answer(const struct join_line *l, int64_t limit, struct join_cut *now,
-                   struct join_cut *best)
+static bool answer(const struct spmd_stage_line *l, int64_t limit, struct spmd_stage_cut *now,
+                   struct spmd_stage_cut *best)
 {
     if (!least_sum(l, limit, now)) return false;
-    now->ns = join_line_ns(l, now->last);
+    now->ns = spmd_stage_line_ns(l, now->last);
     now->slowest_ns = slowest_of(l, now->last);
     now->sum_ns = now->ns - (l->microbatches - 1) * now->slowest_ns;
     if (now->ns < best->ns) *best = *now;
@@ -124,15 +124,15 @@ static bool answer(const struct join_line *l, int64_t limit, struct join_cut *no
 }
 
 /* What a better answer than this one must have as its slowest is less than that, whatever its sum. */
-static int64_t limit_of(const struct join_line *l, const struct join_cut *best, int64_t least)
+static int64_t limit_of(const struct spmd_stage_line *l, const struct spmd_stage_cut *best, int64_t least)
 {
     return (best->ns - 1 - least) / (l->microbatches - 1) + 1;
 }
 
-void join_split(const struct join_line *l, struct join_cut *out)
+void spmd_stage_split(const struct spmd_stage_line *l, struct spmd_stage_cut *out)
 {
-    struct join_cut now = {.steps = 0};
-    *out = (struct join_cut){.ns = INT64_MAX};
+    struct spmd_stage_cut now = {.steps = 0};
+    *out = (struct spmd_stage_cut){.ns = INT64_MAX};
     if (l->n_layers > LAYERS_MAX || l->n > l->n_layers) return;
     bool any = answer(l, INT64_MAX, &now, out);
     int64_t least = now.sum_ns, low = 0, high = now.slowest_ns;

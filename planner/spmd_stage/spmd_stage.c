@@ -18,7 +18,7 @@ enum {
 
 struct known { /* an answer */
     uint64_t key;
-    struct join_answer answer;
+    struct spmd_stage_answer answer;
     struct known *next;
 };
 struct whole { /* a training graph, unfused */
@@ -27,26 +27,26 @@ struct whole { /* a training graph, unfused */
     const struct graph *g;
     struct whole *next;
 };
-struct join {
+struct spmd_stage {
     struct arena *arena;
     struct known *known;
     struct whole *wholes;
 };
 
-struct join *join_new(void)
+struct spmd_stage *spmd_stage_new(void)
 {
     struct arena *a = arena_new();
-    struct join *j = ARENA_ARRAY(a, struct join, 1);
+    struct spmd_stage *j = ARENA_ARRAY(a, struct spmd_stage, 1);
     j->arena = a;
     return j;
 }
 
-void join_free(struct join *j)
+void spmd_stage_free(struct spmd_stage *j)
 {
     if (j) arena_free(j->arena);
 }
 
-bool join_shares(const struct plan *p)
+bool spmd_stage_in_plan(const struct plan *p)
 {
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
@@ -57,7 +57,7 @@ bool join_shares(const struct plan *p)
 /* --- what an answer depends on --- */
 
 /* The first of the team's devices on the node of its device k. */
-static int32_t first_of_node(const struct join_team *t, int32_t k)
+static int32_t first_of_node(const struct spmd_stage_team *t, int32_t k)
 {
     const struct device *device = t->s->cluster->devices;
     int32_t first = 0;
@@ -66,7 +66,7 @@ static int32_t first_of_node(const struct join_team *t, int32_t k)
 }
 
 /* Whether what it sends to another of them on its node goes over one link of all the node's devices. */
-static bool on_bus(const struct join_team *t, int32_t k)
+static bool on_bus(const struct spmd_stage_team *t, int32_t k)
 {
     const struct cluster *c = t->s->cluster;
     int32_t direction;
@@ -78,14 +78,14 @@ static bool on_bus(const struct join_team *t, int32_t k)
     return false;
 }
 
-static bool on_one_node(const struct join_team *t)
+static bool on_one_node(const struct spmd_stage_team *t)
 {
     for (int32_t k = 1; k < t->n; k++)
         if (first_of_node(t, k)) return false;
     return true;
 }
 
-uint64_t join_key(const struct join_team *t, bool thorough)
+uint64_t spmd_stage_key(const struct spmd_stage_team *t, bool thorough)
 {
     const struct cluster *c = t->s->cluster;
     int64_t head[11] = {t->s->microbatch,
@@ -118,7 +118,7 @@ uint64_t join_key(const struct join_team *t, bool thorough)
     return key;
 }
 
-static enum status training_graph(struct join *j, const struct join_team *t,
+static enum status training_graph(struct spmd_stage *j, const struct spmd_stage_team *t,
                                   const struct graph **out, struct error *err)
 {
     for (struct whole *w = j->wholes; w; w = w->next)
@@ -136,7 +136,7 @@ static enum status training_graph(struct join *j, const struct join_team *t,
 
 static struct cost_link hop(const void *of, int32_t from, int32_t to)
 {
-    const struct join_team *t = of;
+    const struct spmd_stage_team *t = of;
     const struct device *device = t->s->cluster->devices;
     int32_t a = t->device[from], b = t->device[to];
     struct cost_link l = *space_link(t->s, a, b);
@@ -145,7 +145,7 @@ static struct cost_link hop(const void *of, int32_t from, int32_t to)
 }
 
 /* Why these devices cannot share anything; NULL: they may. */
-static const char *refusal(struct join *j, const struct join_team *t)
+static const char *refusal(struct spmd_stage *j, const struct spmd_stage_team *t)
 {
     const struct cluster *c = t->s->cluster;
     if (t->s->job->model.measured) return "layers that were measured whole cannot be shared";
@@ -163,7 +163,7 @@ static const char *refusal(struct join *j, const struct join_team *t)
     return NULL;
 }
 
-int64_t join_reserve(const struct device_type *t, int32_t communicators, bool emulated)
+int64_t spmd_stage_reserve(const struct device_type *t, int32_t communicators, bool emulated)
 {
     int64_t bytes = device_type_reserve(t), shared = 0;
     if (t->context_bytes > 0)
@@ -171,9 +171,9 @@ int64_t join_reserve(const struct device_type *t, int32_t communicators, bool em
     return bytes > shared ? bytes : shared;
 }
 
-int32_t join_beside(int32_t n, int32_t m) { return m ? 1 + m / n : 0; }
+int32_t spmd_stage_beside(int32_t n, int32_t m) { return m ? 1 + m / n : 0; }
 
-static enum status question(struct join *j, struct arena *a, const struct join_team *t,
+static enum status question(struct spmd_stage *j, struct arena *a, const struct spmd_stage_team *t,
                             struct spmd_question *q, struct error *err)
 {
     const struct cluster *c = t->s->cluster;
@@ -185,7 +185,7 @@ static enum status question(struct join *j, struct arena *a, const struct join_t
     for (int32_t k = 0; k < t->n; k++) {
         const struct stage_cost *x = space_stage(t->s, t->device[k], t->first_layer, t->last_layer);
         type[k] = c->devices[t->device[k]].type, node[k] = c->devices[t->device[k]].node;
-        reserve[k] = join_reserve(&c->types[type[k]], 1 + t->beside, c->emulated);
+        reserve[k] = spmd_stage_reserve(&c->types[type[k]], 1 + t->beside, c->emulated);
         bus[k] = on_bus(t, k);
         ratios[k] = 1e9 / (double)(x->forward_ns + x->input_ns + x->weight_ns + 1);
     }
@@ -237,7 +237,7 @@ static const bool *whole_cuts(struct arena *keep, struct arena *a, const struct 
 
 /* What an operator of the answer costs, and a step's sums of it. */
 static void add_op(const struct spmd_question *q, const struct spmd_answer *x, int32_t k,
-                   int32_t layer, struct join_layers *out)
+                   int32_t layer, struct spmd_stage_layers *out)
 {
     const struct spmd_problem *p = &x->tables->problem;
     const struct spmd_op *op = &p->ops[k];
@@ -259,15 +259,15 @@ static void add_op(const struct spmd_question *q, const struct spmd_answer *x, i
 }
 
 /* The answer layer by layer. What no event tells, homes of shared parameters, is the last layer's, once a step. */
-static const struct join_layers *layers_of(struct arena *keep, struct arena *a,
+static const struct spmd_stage_layers *layers_of(struct arena *keep, struct arena *a,
                                            const struct spmd_question *q,
                                            const struct spmd_answer *x)
 {
     int32_t layers = q->g->n_layers, n = q->s->n_devices, at = 0;
     struct spmd_event *events = NULL;
-    struct join_layers *out = ARENA_ARRAY(keep, struct join_layers, 1);
+    struct spmd_stage_layers *out = ARENA_ARRAY(keep, struct spmd_stage_layers, 1);
     int64_t *call = numbers(keep, layers), *step = numbers(keep, layers), rest = x->ns;
-    *out = (struct join_layers){call, step, numbers(keep, (int64_t)layers * n),
+    *out = (struct spmd_stage_layers){call, step, numbers(keep, (int64_t)layers * n),
                                 numbers(keep, (int64_t)layers * n), whole_cuts(keep, a, q, x)};
     int32_t n_events = spmd_events(a, &x->tables->problem, x->found.rule, &events);
     for (int32_t e = 0; e < n_events; e++) {
@@ -293,10 +293,10 @@ static bool alike(const double *ratios, int32_t n)
 }
 
 struct asking {
-    struct join *j;
+    struct spmd_stage *j;
     struct arena *a; /* scratch */
     struct spmd_question q;
-    struct join_answer *out;
+    struct spmd_stage_answer *out;
     bool whole, rough; /* all layers; one search */
     int64_t work;
 };
@@ -345,7 +345,7 @@ static enum status ask_meshes(struct asking *k, const double *ratios, struct err
     return OK;
 }
 
-static enum status ask(struct asking *k, const struct join_team *t, bool thorough,
+static enum status ask(struct asking *k, const struct spmd_stage_team *t, bool thorough,
                        struct error *err)
 {
     TRY(question(k->j, k->a, t, &k->q, err));
@@ -359,20 +359,20 @@ static enum status ask(struct asking *k, const struct join_team *t, bool thoroug
     return ask_meshes(k, best.answer.ns < INT64_MAX ? best.sharding->ratios : NULL, err);
 }
 
-enum status join_stage(struct join *j, struct scorer *w, const struct join_team *t, bool thorough,
-                       struct join_answer *out, struct error *err)
+enum status spmd_stage_solve(struct spmd_stage *j, struct scorer *w, const struct spmd_stage_team *t, bool thorough,
+                       struct spmd_stage_answer *out, struct error *err)
 {
-    uint64_t key = join_key(t, thorough);
+    uint64_t key = spmd_stage_key(t, thorough);
     for (struct known *k = j->known; k; k = k->next)
         if (k->key == key) return *out = k->answer, OK;
-    *out = (struct join_answer){.ns = INT64_MAX, .why = refusal(j, t)};
+    *out = (struct spmd_stage_answer){.ns = INT64_MAX, .why = refusal(j, t)};
     if (!out->why) {
         struct arena *scratch = arena_new();
         struct error why = {0};
         struct asking k = {.j = j, .a = scratch, .out = out, .rough = t->rough};
         enum status st = ask(&k, t, thorough, &why);
         if (w) scorer_charge(w, k.work);
-        if (st != OK) *out = (struct join_answer){.ns = INT64_MAX};
+        if (st != OK) *out = (struct spmd_stage_answer){.ns = INT64_MAX};
         if (out->sharding) out->sharding = sharding_copy(j->arena, out->sharding);
         if (out->ns == INT64_MAX)
             out->why = *why.text   ? arena_strdup(j->arena, why.text)
@@ -387,7 +387,7 @@ enum status join_stage(struct join *j, struct scorer *w, const struct join_team 
     return OK;
 }
 
-const int64_t *join_memory(struct arena *a, const struct join_team *t)
+const int64_t *spmd_stage_memory(struct arena *a, const struct spmd_stage_team *t)
 {
     int64_t *out = ARENA_ARRAY(a, int64_t, (size_t)t->n);
     const struct cluster *c = t->s->cluster;
@@ -396,7 +396,7 @@ const int64_t *join_memory(struct arena *a, const struct join_team *t)
     return out;
 }
 
-void join_put(struct arena *a, const struct join_team *t, const struct join_answer *x,
+void spmd_stage_put(struct arena *a, const struct spmd_stage_team *t, const struct spmd_stage_answer *x,
               struct plan_stage *out)
 {
     bool same = out->first_layer == t->first_layer && out->last_layer == t->last_layer;

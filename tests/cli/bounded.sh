@@ -40,7 +40,7 @@ device_types: [{name: t, device: host, slowdown: 1, memory: $memory}]
 nodes: [{name: n, host: localhost, devices: [{type: t, count: $cards}]}]
 links: [{name: bus, between: [n], bandwidth: 1 GB/s, latency: 10 us}]
 END
-    within 30 "$MUSHER" plan job.yaml team.yaml --evaluations 5 --unshared -o case.yaml
+    within 30 "$MUSHER" plan job.yaml team.yaml --evaluations 5 --no-sharding -o case.yaml
     judge "$name" $? "$code" "$text"
 done <<'TABLE'
 shares of 65536 microbatches over four equal devices:65536:1 KiB:4:4:no feasible plan

@@ -35,8 +35,8 @@ global_batch: 8
 microbatch: 8
 precision: fp16
 END
-says "a stage on two cards" 0 "a.0×" "$MUSHER" plan "$scratch/few.yaml" "$scratch/pair.yaml" --unshared -o "$scratch/one.yaml"
-"$MUSHER" plan "$scratch/few.yaml" "$scratch/pair.yaml" --unshared -o "$scratch/two.yaml" > /dev/null
+says "a stage on two cards" 0 "a.0×" "$MUSHER" plan "$scratch/few.yaml" "$scratch/pair.yaml" --no-sharding -o "$scratch/one.yaml"
+"$MUSHER" plan "$scratch/few.yaml" "$scratch/pair.yaml" --no-sharding -o "$scratch/two.yaml" > /dev/null
 cmp -s "$scratch/one.yaml" "$scratch/two.yaml" && ok "twice the same" || not_ok "twice the same" "differ"
 says "it is simulated as planned" 0 "iteration" "$MUSHER" simulate "$scratch/one.yaml"
 exit $bad

@@ -72,18 +72,18 @@ START_TEST(even_shares_of_unequal_replicas_are_made_level)
     ck_assert_int_eq(team_fused(arena, &c, &lower, &err), OK);
     struct cost *k = cost_new(arena, &profile, &c);
     ck_assert_msg(space_make(arena, &j, &c, k, 2, &lower, &s, &err) == OK, "%s", err.text);
-    struct tries t = {.arena = arena,
+    struct search_context t = {.arena = arena,
                       .o = &o,
                       .lower = &lower,
                       .scorer = scorer_new(&lower),
                       .evaluations_left = 100};
     make_plan(&s, 32, 32, &p);
-    ck_assert_msg(tries_score(&t, &s, &p, &ns, &err) == OK, "%s", err.text);
+    ck_assert_msg(search_context_score(&t, &s, &p, &ns, &err) == OK, "%s", err.text);
     ck_assert(scorer_worked(t.scorer, &p, worked));
     ck_assert_int_lt(worked[0], worked[1]);
     ck_assert_int_le(worked[1], ns);
     before = ns;
-    ck_assert_msg(level_plan(&t, &s, &p, worked, &ns, 3, &err) == OK, "%s", err.text);
+    ck_assert_msg(balance_shares_plan(&t, &s, &p, worked, &ns, 3, &err) == OK, "%s", err.text);
     ck_assert_int_lt(ns, before);
     ck_assert_int_eq(p.replicas[0].microbatches + p.replicas[1].microbatches, 64);
     ck_assert_int_gt(p.replicas[0].microbatches, p.replicas[1].microbatches);
@@ -93,7 +93,7 @@ START_TEST(even_shares_of_unequal_replicas_are_made_level)
         int64_t other;
         make_plan(&s, p.replicas[0].microbatches + 3 * more, p.replicas[1].microbatches - 3 * more,
                   &q);
-        ck_assert_msg(tries_score(&t, &s, &q, &other, &err) == OK, "%s", err.text);
+        ck_assert_msg(search_context_score(&t, &s, &q, &other, &err) == OK, "%s", err.text);
         ck_assert_int_lt(ns, other);
     }
     scorer_free(t.scorer);
@@ -117,13 +117,13 @@ START_TEST(large_clusters_are_offered_as_many_cards_as_the_model_needs)
     struct cluster many = texts_cluster(arena, arena_printf(arena, text, "200", "200")),
                    few = texts_cluster(arena, arena_printf(arena, text, "128", "128"));
     int32_t cards[OFFERS_DEFAULT_MAX];
-    ck_assert_int_eq(offers_default(&j, &many, cards), 2);
+    ck_assert_int_eq(tp_options_default(&j, &many, cards), 2);
     ck_assert_int_eq(cards[0], 4);
     ck_assert_int_eq(cards[1], 8);
-    ck_assert_int_eq(offers_default(&small, &many, cards), 0);
-    ck_assert_int_eq(offers_default(&j, &few, cards), 0);
+    ck_assert_int_eq(tp_options_default(&small, &many, cards), 0);
+    ck_assert_int_eq(tp_options_default(&j, &few, cards), 0);
     j.model.intermediate += 2; /* which two divides, and four does not */
-    ck_assert_int_eq(offers_default(&j, &many, cards), 1);
+    ck_assert_int_eq(tp_options_default(&j, &many, cards), 1);
     ck_assert_int_eq(cards[0], 2);
 }
 END_TEST

@@ -208,8 +208,8 @@ END_TEST
 
 struct bench {
     struct baseline_task k;
-    struct bed bed;
-    struct tries tries;
+    struct tp_variant tp_variant;
+    struct search_context tries;
     struct search_options options;
     struct lower_options lower;
     struct profile profile;
@@ -223,15 +223,15 @@ static void set_bench(struct bench *b, const struct job *j, const struct cluster
     ck_assert_int_eq(profile_prior(arena, c, &b->profile, &err), OK);
     ck_assert_int_eq(team_fused(arena, c, &b->lower, &err), OK);
     b->lower.check_memory = true;
-    b->tries = (struct tries){.arena = arena,
+    b->tries = (struct search_context){.arena = arena,
                               .o = &b->options,
                               .lower = &b->lower,
                               .scorer = scorer_new(&b->lower),
                               .evaluations_left = INT64_MAX};
-    b->bed = (struct bed){.cards = 1, .possible = true, .cluster = *c, .job = *j};
-    b->bed.spaces = ARENA_ARRAY(arena, struct space *, 3);
-    b->bed.cost = cost_new(arena, &b->profile, c);
-    ck_assert_int_eq(device_graph_new(arena, c, b->bed.cost, &b->bed.graph, &err), OK);
+    b->tp_variant = (struct tp_variant){.cards = 1, .possible = true, .cluster = *c, .job = *j};
+    b->tp_variant.spaces = ARENA_ARRAY(arena, struct space *, 3);
+    b->tp_variant.cost = cost_new(arena, &b->profile, c);
+    ck_assert_int_eq(device_graph_new(arena, c, b->tp_variant.cost, &b->tp_variant.graph, &err), OK);
     b->k = (struct baseline_task){.arena = arena,
                                   .t = &b->tries,
                                   .job = j,
@@ -239,8 +239,8 @@ static void set_bench(struct bench *b, const struct job *j, const struct cluster
                                   .profile = &b->profile,
                                   .sizes = b->sizes,
                                   .n_sizes = 3,
-                                  .n_beds = 1,
-                                  .beds = &b->bed};
+                                  .n_tp_variants = 1,
+                                  .tp_variants = &b->tp_variant};
 }
 
 /* Every setting of the family simulated. */
@@ -256,9 +256,9 @@ static int64_t best_of_all(struct bench *b, int32_t family)
         struct space *s;
         struct plan p;
         int64_t ns;
-        ck_assert_int_eq(baseline_space(&b->k, x->bed, x->size, &s, &err), OK);
+        ck_assert_int_eq(baseline_space(&b->k, x->tp_variant, x->size, &s, &err), OK);
         ck_assert_int_eq(baseline_make(&b->k, x, "x", a, &p, &err), OK);
-        ck_assert_int_eq(tries_score(&b->tries, s, &p, &ns, &err), OK);
+        ck_assert_int_eq(search_context_score(&b->tries, s, &p, &ns, &err), OK);
         if (ns < best) best = ns;
         arena_free(a);
     }
@@ -348,7 +348,7 @@ START_TEST(no_search_of_up_to_64_devices_ends_above_a_preset_made_alone)
     ck_assert_int_eq(job_read(arena, "tests/data/jobs/hap-vit.yaml", &j, &err), OK);
     ck_assert_int_eq(cluster_read(arena, "tests/data/clusters/hap64.yaml", &c, &err), OK);
     ck_assert_int_eq(team_complete(&c, &err), OK);
-    struct search_options o = {.top = 1, .unshared = true};
+    struct search_options o = {.top = 1, .no_sharding = true};
     struct search_result beside = made(&j, &c, &o);
     for (int32_t i = 0; i < (test_long() ? beside.n_baselines : 3); i++) {
         struct search_result alone;

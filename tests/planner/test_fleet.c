@@ -48,7 +48,7 @@ struct made {
     struct cluster cluster;
     struct job job;
     struct profile profile;
-    struct offers offers;
+    struct tp_options offers;
     struct space space;
     struct template_maker *maker;
 };
@@ -62,9 +62,9 @@ static void make(struct made *m, const int32_t *cards, int32_t n)
     ck_assert_msg(profile_prior(arena, &m->cluster, &m->profile, &err) == OK, "%s", err.text);
     ck_assert_int_eq(team_fused(arena, &m->cluster, &lower, &err), OK);
     ck_assert_msg(
-        offers_make(arena, &m->job, &m->cluster, &m->profile, cards, n, &m->offers, &err) == OK,
+        tp_options_make(arena, &m->job, &m->cluster, &m->profile, cards, n, &m->offers, &err) == OK,
         "%s", err.text);
-    ck_assert_msg(offers_size(arena, &m->offers, 2, &lower, &m->space, &m->maker, &err) == OK, "%s",
+    ck_assert_msg(tp_options_size(arena, &m->offers, 2, &lower, &m->space, &m->maker, &err) == OK, "%s",
                   err.text);
 }
 
@@ -269,18 +269,18 @@ static int64_t fleet_finds(const struct job *j, const struct cluster *c,
     int64_t sizes[1] = {j->microbatch_sizes[0]};
     ck_assert_int_eq(profile_prior(arena, c, &profile, &err), OK);
     ck_assert_int_eq(team_fused(arena, c, &lower, &err), OK);
-    struct tries t = {.arena = arena,
+    struct search_context t = {.arena = arena,
                       .o = o,
                       .lower = &lower,
                       .scorer = scorer_new(&lower),
                       .evaluations_left = 20000};
-    kept_init(&t.kept, arena, 32, o, c);
+    incumbents_init(&t.incumbents, arena, 32, o, c);
     struct bound_certificate both[2] = {{0}};
     struct fleet_task task = {j, c, &profile, sizes, 1};
     ck_assert_msg(fleet_search(&t, &task, both, &err) == OK, "%s", err.text);
     scorer_free(t.scorer);
     *bound = both[0];
-    return t.kept.n ? t.kept.plans[0].iteration_ns : INT64_MAX;
+    return t.incumbents.n ? t.incumbents.plans[0].iteration_ns : INT64_MAX;
 }
 
 static double regret_sum;
@@ -376,10 +376,10 @@ START_TEST(types_of_shared_cards_that_are_there_are_not_given_twice)
     struct cluster c = texts_cluster(arena, text), tidied;
     struct job job = texts_job(arena, small_job);
     struct profile profile;
-    struct offers o;
+    struct tp_options o;
     struct error err = {0};
     ck_assert_int_eq(profile_prior(arena, &c, &profile, &err), OK);
-    ck_assert_msg(offers_make(arena, &job, &c, &profile, cards, 2, &o, &err) == OK, "%s", err.text);
+    ck_assert_msg(tp_options_make(arena, &job, &c, &profile, cards, 2, &o, &err) == OK, "%s", err.text);
     ck_assert_int_eq(o.priced.n_types, 6);
     ck_assert_int_eq(o.base_type[4], 0);
     ck_assert_str_eq(o.priced.types[4].name, "h-x2-2");

@@ -1,4 +1,4 @@
-/* The sturdiest of plans that prediction cannot tell apart (planner/fleet/robust), on measured layers of A100 and V100. */
+/* The most robust of plans that prediction cannot tell apart (planner/fleet/robust), on measured layers of A100 and V100. */
 #include "core/base/arena.h"
 #include "core/base/units.h"
 #include "planner/fleet/robust.h"
@@ -19,12 +19,12 @@ static const struct sailor_case a16 = {"a16", "opt", "OPT-350", 0},
                                 a8_v8 = {"a8-v8", "opt", "OPT-350", 0};
 static const struct lower_options lower = {.check_memory = true};
 
-static int64_t sturdy_of(const struct plan *p, const struct profile *profile)
+static int64_t robust_of(const struct plan *p, const struct profile *profile)
 {
     struct search_options o = {.top = 1};
-    struct tries t = {.arena = a, .o = &o, .lower = &lower};
+    struct search_context t = {.arena = a, .o = &o, .lower = &lower};
     int64_t ns;
-    MUST(sturdy_ns(&t, profile, p, &ns, &err));
+    MUST(robust_ns(&t, profile, p, &ns, &err));
     return ns;
 }
 
@@ -42,7 +42,7 @@ START_TEST(a_step_is_its_computing_and_twice_its_sums)
     MUST(sailor_plan(a, &job, &c, 2, 16, &whole, 1, &p, &err));
     MUST(cost_link_of(cost_new(a, &profile, &c), 1, 0, 0, &net, &err));
     double sums = 30 * s_from_ns(cost_occupancy_ns(&net, 1629724672 / 16) + net.latency_ns);
-    ck_assert_double_eq_tol(s_from_ns(sturdy_of(&p, &profile)), 32 * 0.395741 + 2 * sums, 2e-3);
+    ck_assert_double_eq_tol(s_from_ns(robust_of(&p, &profile)), 32 * 0.395741 + 2 * sums, 2e-3);
 }
 END_TEST
 
@@ -62,7 +62,7 @@ START_TEST(who_shares_a_node_with_whom_plays_no_part)
     MUST(sailor_simulate(a, &across, &profile, &ns[0], &err));
     MUST(sailor_simulate(a, &inside, &profile, &ns[1], &err));
     ck_assert_int_lt(ns[1], ns[0]);
-    ck_assert_int_eq(sturdy_of(&inside, &profile), sturdy_of(&across, &profile));
+    ck_assert_int_eq(robust_of(&inside, &profile), robust_of(&across, &profile));
 }
 END_TEST
 
@@ -95,26 +95,26 @@ START_TEST(the_first_plan_is_the_sturdiest_of_the_fastest)
     struct job job;
     struct cluster c;
     struct profile profile;
-    struct search_result sturdy, fast;
+    struct search_result robust, fast;
     MUST(sailor_case_read(a, &a8_v8, &job, &c, &profile, &err));
     struct search_options o = {.tensor = cards, .n_tensor = 3, .top = 12};
-    MUST(search_plans(a, &job, &c, &profile, &o, &sturdy, &err));
+    MUST(search_plans(a, &job, &c, &profile, &o, &robust, &err));
     o.fastest = true;
     MUST(search_plans(a, &job, &c, &profile, &o, &fast, &err));
     ck_assert_int_eq(fast.n_plans, 12);
-    int64_t first = sturdy.plans[0].iteration_ns, limit = fast.plans[0].iteration_ns;
-    limit += limit / 100 * STURDY_PERCENT;
+    int64_t first = robust.plans[0].iteration_ns, limit = fast.plans[0].iteration_ns;
+    limit += limit / 100 * ROBUST_PERCENT;
     ck_assert_int_gt(first, fast.plans[0].iteration_ns); /* so the case says something */
     ck_assert_int_le(first, limit);
-    int64_t least = sturdy_of(&sturdy.plans[0].plan, &profile);
-    for (int32_t i = 0; i < STURDY_PLANS_MAX; i++) {
+    int64_t least = robust_of(&robust.plans[0].plan, &profile);
+    for (int32_t i = 0; i < ROBUST_PLANS_MAX; i++) {
         const struct search_plan *x = &fast.plans[i];
-        if (x->iteration_ns <= limit) ck_assert_int_le(least, sturdy_of(&x->plan, &profile));
+        if (x->iteration_ns <= limit) ck_assert_int_le(least, robust_of(&x->plan, &profile));
     }
     /* The others follow by time, and none is lost. */
     for (int32_t i = 1, k = 0; i < 12; i++, k++) {
         if (fast.plans[k].iteration_ns == first) k++;
-        ck_assert_int_eq(sturdy.plans[i].iteration_ns, fast.plans[k].iteration_ns);
+        ck_assert_int_eq(robust.plans[i].iteration_ns, fast.plans[k].iteration_ns);
     }
 }
 END_TEST
@@ -122,7 +122,7 @@ END_TEST
 Suite *robust_suite(void)
 {
     Suite *s = suite_create("robust");
-    TCase *c = tcase_create("sturdy");
+    TCase *c = tcase_create("robust");
     tcase_add_checked_fixture(c, set_up, tear_down);
     tcase_add_test(c, a_step_is_its_computing_and_twice_its_sums);
     tcase_add_test(c, buckets_hide_no_sum_where_computing_waits_for_the_links);

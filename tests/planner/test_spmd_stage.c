@@ -13,10 +13,10 @@ static struct arena *arena;
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
 
-static enum status search(struct small *x, bool unshared, struct search_result *r)
+static enum status search(struct small *x, bool no_sharding, struct search_result *r)
 {
     struct error err = {0};
-    struct search_options o = {.top = 1, .evaluations = 300, .unshared = unshared};
+    struct search_options o = {.top = 1, .evaluations = 300, .no_sharding = no_sharding};
     enum status st = search_plans(arena, &x->job, &x->cluster, &x->profile, &o, r, &err);
     ck_assert_msg(st == OK || st == ERR_INFEASIBLE, "%s", err.text);
     return st;
@@ -48,10 +48,10 @@ START_TEST(sharing_operators_never_makes_the_search_slower)
         if (st == OK) ck_assert_int_le(ns, without.plans[0].iteration_ns);
         faster += st != OK || ns < without.plans[0].iteration_ns;
         haps += hap->iteration_ns != INT64_MAX;
-        shared += join_shares(&with.plans[0].plan);
+        shared += spmd_stage_in_plan(&with.plans[0].plan);
         ck_assert_int_le(ns, hap->iteration_ns);
         ck_assert_int_le(with.lower_bound_ns, ns);
-        ck_assert_ptr_null(st == OK && join_shares(&without.plans[0].plan) ? &without : NULL);
+        ck_assert_ptr_null(st == OK && spmd_stage_in_plan(&without.plans[0].plan) ? &without : NULL);
     }
     ck_assert_msg(haps > (int)cases / 2 && faster > 0 && faster <= shared,
                   "%d faster, %d share operators, hap fits %d times", faster, shared, haps);
@@ -74,7 +74,7 @@ START_TEST(a_joined_plan_can_be_written_and_read)
         char *text = NULL;
         size_t n = 0;
         int64_t ns;
-        if (search(x, false, &r) != OK || !join_shares(&r.plans[0].plan)) continue;
+        if (search(x, false, &r) != OK || !spmd_stage_in_plan(&r.plans[0].plan)) continue;
         FILE *f = open_memstream(&text, &n);
         plan_write(f, arena, &r.plans[0].plan);
         fclose(f);
@@ -132,23 +132,23 @@ START_TEST(an_answer_is_remembered_for_devices_that_are_alike)
         for (int32_t d = 1; d < x->cluster.n_devices; d++)
             linked &= space_linked(&x->space[1], 0, d);
         if (!linked) continue;
-        struct join *j = join_new();
-        struct join_team t = {.s = &x->space[1],
+        struct spmd_stage *j = spmd_stage_new();
+        struct spmd_stage_team t = {.s = &x->space[1],
                               .last_layer = x->space[1].n_layers - 1,
                               .n = 2,
                               .device = all,
                               .microbatches = x->space[1].microbatches,
                               .in_flight = 1};
-        struct join_answer a, b, c, one;
-        ck_assert_int_eq(join_stage(j, NULL, &t, false, &a, &err), OK);
-        ck_assert_int_eq(join_stage(j, NULL, &t, false, &b, &err), OK);
-        ck_assert_int_eq(join_stage(j, NULL, &t, true, &c, &err), OK);
+        struct spmd_stage_answer a, b, c, one;
+        ck_assert_int_eq(spmd_stage_solve(j, NULL, &t, false, &a, &err), OK);
+        ck_assert_int_eq(spmd_stage_solve(j, NULL, &t, false, &b, &err), OK);
+        ck_assert_int_eq(spmd_stage_solve(j, NULL, &t, true, &c, &err), OK);
         ck_assert_ptr_eq(a.sharding, b.sharding);
         if (a.ns < INT64_MAX) ck_assert_int_le(c.ns, a.ns);
         t.n = 1;
-        ck_assert_int_eq(join_stage(j, NULL, &t, false, &one, &err), OK);
+        ck_assert_int_eq(spmd_stage_solve(j, NULL, &t, false, &one, &err), OK);
         ck_assert(one.ns == INT64_MAX && strstr(one.why, "alone"));
-        join_free(j);
+        spmd_stage_free(j);
         if (a.ns < INT64_MAX) break;
     }
 }
@@ -183,14 +183,14 @@ START_TEST(answers_are_told_apart_by_who_stands_with_whom)
         ck_assert_msg(space_make(arena, &x->job, &x->cluster, x->cost, 1, &x->lower, &s, &err) ==
                           OK,
                       "%s", err.text);
-        struct join_team t = {.s = &s,
+        struct spmd_stage_team t = {.s = &s,
                               .last_layer = s.n_layers - 1,
                               .n = 4,
                               .device = all,
                               .microbatches = s.microbatches,
                               .in_flight = 1};
-        key[i] = join_key(&t, false);
-        ck_assert_uint_eq(key[i], join_key(&t, false));
+        key[i] = spmd_stage_key(&t, false);
+        ck_assert_uint_eq(key[i], spmd_stage_key(&t, false));
     }
     ck_assert_uint_ne(key[0], key[1]);
 }
@@ -207,27 +207,27 @@ START_TEST(groups_stop_when_their_work_is_done)
         int64_t work[2], best[2];
         for (int turn = 0; turn < 2; turn++) {
             struct error err = {0};
-            struct tries t = {.arena = arena,
+            struct search_context t = {.arena = arena,
                               .o = &o,
                               .lower = &x->lower,
                               .scorer = scorer_new(&x->lower),
                               .evaluations_left = 1000,
-                              .join = join_new()};
+                              .join = spmd_stage_new()};
             int64_t ms = turn ? 2000 : 1, ns;
             int32_t one = 1;
             struct plan p;
-            kept_init(&t.kept, arena, 8, &o, &x->cluster);
+            incumbents_init(&t.incumbents, arena, 8, &o, &x->cluster);
             plan_skeleton(arena, &x->space[0], "start", 1, &one, &p);
             p.replicas[0].microbatches = x->space[0].microbatches;
             p.replicas[0].stages[0].last_layer = x->space[0].n_layers - 1;
-            ck_assert_int_eq(tries_evaluate(&t, &x->space[0], &p, &ns, &err), OK);
+            ck_assert_int_eq(search_context_evaluate(&t, &x->space[0], &p, &ns, &err), OK);
             int64_t start = scorer_work(t.scorer);
-            ck_assert_int_eq(join_groups(&t, &x->cluster, spaces, 2, ms * 1000000, &err), OK);
+            ck_assert_int_eq(spmd_stage_groups(&t, &x->cluster, spaces, 2, ms * 1000000, &err), OK);
             work[turn] = scorer_work(t.scorer) - start;
-            best[turn] = t.kept.n ? t.kept.plans[0].iteration_ns : INT64_MAX;
+            best[turn] = t.incumbents.n ? t.incumbents.plans[0].iteration_ns : INT64_MAX;
             ck_assert_int_le(best[turn], ns);
             found += turn && best[turn] < ns;
-            join_free(t.join);
+            spmd_stage_free(t.join);
             scorer_free(t.scorer);
         }
         ck_assert_int_le(work[0], work[1]);
@@ -307,9 +307,9 @@ static void random_shared(struct draw *d, struct arena *a, const struct space *s
                              .ratios = ratios,
                              .n_operators = rules,
                              .operators = r};
-    struct join_team t = {
+    struct spmd_stage_team t = {
         .s = s, .last_layer = s->n_layers - 1, .n = n, .device = device, .microbatches = 1};
-    join_put(a, &t, &(struct join_answer){.ns = 1, .sharding = how}, out->replicas[0].stages);
+    spmd_stage_put(a, &t, &(struct spmd_stage_answer){.ns = 1, .sharding = how}, out->replicas[0].stages);
 }
 
 START_TEST(no_bound_is_above_a_plan_that_shares_operators)
@@ -357,8 +357,8 @@ START_TEST(an_answer_that_less_memory_leads_to_is_found_with_more)
         int32_t both[2] = {0, 1};
         int64_t memory[2], best = INT64_MAX;
         if (x->cluster.n_devices < 2 || !space_linked(&x->space[0], 0, 1)) continue;
-        struct join *j = join_new();
-        struct join_team t = {.s = &x->space[0],
+        struct spmd_stage *j = spmd_stage_new();
+        struct spmd_stage_team t = {.s = &x->space[0],
                               .last_layer = x->space[0].n_layers - 1,
                               .n = 2,
                               .device = both,
@@ -366,13 +366,13 @@ START_TEST(an_answer_that_less_memory_leads_to_is_found_with_more)
                               .in_flight = 1,
                               .memory = memory};
         for (int64_t kib = 100; kib <= 1000; kib += kib / 20) {
-            struct join_answer y;
+            struct spmd_stage_answer y;
             memory[0] = memory[1] = kib << 10;
-            ck_assert_int_eq(join_stage(j, NULL, &t, false, &y, &err), OK);
+            ck_assert_int_eq(spmd_stage_solve(j, NULL, &t, false, &y, &err), OK);
             if (best < INT64_MAX) steps++, slower += y.ns > best, lost += y.ns == INT64_MAX;
             if (y.ns < best) best = y.ns;
         }
-        join_free(j);
+        spmd_stage_free(j);
     }
     ck_assert_int_gt(steps, 100);
     ck_assert_int_eq(lost, 0);

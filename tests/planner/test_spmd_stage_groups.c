@@ -15,13 +15,13 @@ enum { SPLIT_LAYERS = 7, SPLIT_GROUPS = 4, SPLIT_DEVICES = 2 };
 
 /* A line of random groups of one or two modes, some of which have little room: layer by layer, as a line has it in sums. */
 struct split_case {
-    struct join_line line;
+    struct spmd_stage_line line;
     int32_t n[SPLIT_GROUPS];
-    struct join_layers layers[SPLIT_GROUPS][JOIN_MODES_MAX];
+    struct spmd_stage_layers layers[SPLIT_GROUPS][SPMD_STAGE_MODES_MAX];
     int64_t room[SPLIT_GROUPS][SPLIT_DEVICES];
 };
 
-static int32_t in_flight(const struct join_line *l, int32_t i)
+static int32_t in_flight(const struct spmd_stage_line *l, int32_t i)
 {
     int32_t left = l->n - i;
     return left < l->microbatches ? left : l->microbatches;
@@ -43,12 +43,12 @@ static int64_t *sums(const int64_t *x, int32_t n)
 
 static void random_line(struct draw *d, struct split_case *c)
 {
-    struct join_line *l = &c->line;
-    *l = (struct join_line){.n = 1 + (int32_t)below(d, SPLIT_GROUPS)};
+    struct spmd_stage_line *l = &c->line;
+    *l = (struct spmd_stage_line){.n = 1 + (int32_t)below(d, SPLIT_GROUPS)};
     l->n_layers = 3 + (int32_t)below(d, SPLIT_LAYERS - 2);
     l->microbatches = 1 + (int32_t)below(d, 6);
     for (int32_t i = 0; i < l->n; i++) {
-        struct join_member *m = ARENA_ARRAY(arena, struct join_member, 1);
+        struct spmd_stage_member *m = ARENA_ARRAY(arena, struct spmd_stage_member, 1);
         c->n[i] = 1 + (int32_t)below(d, SPLIT_DEVICES), m->n_modes = 1 + (int32_t)below(d, 2);
         for (int32_t k = 0; k < c->n[i]; k++) c->room[i][k] = 10 + below(d, 90);
         for (int32_t k = 0; k < m->n_modes; k++) {
@@ -56,10 +56,10 @@ static void random_line(struct draw *d, struct split_case *c)
                     *step = random_numbers(d, l->n_layers, 20),
                     *fixed = random_numbers(d, l->n_layers * c->n[i], 20),
                     *kept = random_numbers(d, l->n_layers * c->n[i], 10);
-            struct join_layers *x = &c->layers[i][k];
-            *x = (struct join_layers){call, step, fixed, kept, NULL};
-            m->mode[k] = (struct join_mode){sums(call, l->n_layers), sums(step, l->n_layers), NULL};
-            l->far[i][k] = join_far(arena, x, l->n_layers, c->n[i], c->room[i], in_flight(l, i));
+            struct spmd_stage_layers *x = &c->layers[i][k];
+            *x = (struct spmd_stage_layers){call, step, fixed, kept, NULL};
+            m->mode[k] = (struct spmd_stage_mode){sums(call, l->n_layers), sums(step, l->n_layers), NULL};
+            l->far[i][k] = spmd_stage_far(arena, x, l->n_layers, c->n[i], c->room[i], in_flight(l, i));
         }
         l->member[i] = m, l->cross_ns[i] = random_numbers(d, l->n_layers, 30);
     }
@@ -70,7 +70,7 @@ static int64_t range_by_layers(const struct split_case *c, int32_t i, int32_t fi
 {
     int64_t best = INT64_MAX;
     for (int32_t m = 0; m < c->line.member[i]->n_modes; m++) {
-        const struct join_layers *x = &c->layers[i][m];
+        const struct spmd_stage_layers *x = &c->layers[i][m];
         int64_t call = 0, step = 0, bytes[SPLIT_DEVICES] = {0};
         bool fits = true;
         for (int32_t l = first; l <= last; l++) {
@@ -90,7 +90,7 @@ static int64_t range_by_layers(const struct split_case *c, int32_t i, int32_t fi
 static int64_t best_by_layers(const struct split_case *c, int32_t i, int32_t first, int64_t slowest,
                               int64_t sum)
 {
-    const struct join_line *l = &c->line;
+    const struct spmd_stage_line *l = &c->line;
     int64_t best = INT64_MAX;
     bool ends = i + 1 == l->n;
     for (int32_t e = ends ? l->n_layers - 1 : first; e < l->n_layers - !ends; e++) {
@@ -111,14 +111,14 @@ START_TEST(a_split_over_groups_is_the_best_of_all_in_its_accounts)
     for (uint64_t seed = 1; seed <= (uint64_t)cases; seed++, arena_reset(arena)) {
         struct draw d = {seed, 7000};
         struct split_case c;
-        struct join_cut cut;
+        struct spmd_stage_cut cut;
         random_line(&d, &c);
-        join_split(&c.line, &cut);
+        spmd_stage_split(&c.line, &cut);
         int64_t best = c.line.n <= c.line.n_layers ? best_by_layers(&c, 0, 0, 0, 0) : INT64_MAX;
         ck_assert_msg(cut.ns == best, "seed %d: %lld, best %lld", (int)seed, (long long)cut.ns,
                       (long long)best);
         if (best == INT64_MAX) continue;
-        ck_assert_int_eq(join_line_ns(&c.line, cut.last), best);
+        ck_assert_int_eq(spmd_stage_line_ns(&c.line, cut.last), best);
         possible++;
         for (int32_t i = 0; i < c.line.n; i++)
             for (int32_t k = 0; k < c.n[i]; k++) c.room[i][k] = 1 << 20;
@@ -136,8 +136,8 @@ struct shared_case {
     struct small x;
     struct space s;
     struct graph *forward, *training;
-    struct join_team team;
-    struct join_answer answer;
+    struct spmd_stage_team team;
+    struct spmd_stage_answer answer;
 };
 
 /* GPT-2 whose parameters are each read once. */
@@ -170,17 +170,17 @@ static void shared_case_make(struct draw *d, struct shared_case *c)
     ck_assert_int_eq(gradient_build(c->training, part, &err), OK);
 }
 
-static void ask_all(struct draw *d, struct join *j, struct shared_case *c)
+static void ask_all(struct draw *d, struct spmd_stage *j, struct shared_case *c)
 {
     static const int32_t all[SHARERS] = {0, 1, 2};
     struct error err = {0};
-    c->team = (struct join_team){.s = &c->s,
+    c->team = (struct spmd_stage_team){.s = &c->s,
                                  .last_layer = c->s.n_layers - 1,
                                  .n = SHARERS,
                                  .device = all,
                                  .microbatches = c->s.microbatches,
                                  .in_flight = 1 + (int32_t)below(d, 3)};
-    ck_assert_int_eq(join_stage(j, NULL, &c->team, false, &c->answer, &err), OK);
+    ck_assert_int_eq(spmd_stage_solve(j, NULL, &c->team, false, &c->answer, &err), OK);
     ck_assert(c->answer.ns < INT64_MAX && c->answer.layers);
 }
 
@@ -223,7 +223,7 @@ static int64_t prefix_ns(const struct shared_case *c, int32_t last, int64_t *byt
  * bytes than planner/spmd/spmd counts, so that nothing is refused that fits. How many such places there are. */
 static int32_t check_prefixes(const struct shared_case *c, uint64_t seed)
 {
-    const struct join_layers *x = c->answer.layers;
+    const struct spmd_stage_layers *x = c->answer.layers;
     int32_t n = 0, layers = c->s.n_layers;
     int64_t took = 0, counted[SHARERS] = {0};
     for (int32_t l = 0; l < layers; l++) {
@@ -250,11 +250,11 @@ START_TEST(layers_of_an_answer_take_what_spmd_says_of_them_alone)
     for (uint64_t seed = 1; seed <= (uint64_t)cases; seed++, arena_reset(arena)) {
         struct draw d = {seed, 7100};
         struct shared_case *c = ARENA_ARRAY(arena, struct shared_case, 1);
-        struct join *j = join_new();
+        struct spmd_stage *j = spmd_stage_new();
         shared_case_make(&d, c);
         ask_all(&d, j, c);
         prefixes += check_prefixes(c, seed);
-        join_free(j);
+        spmd_stage_free(j);
     }
     ck_assert_int_gt(prefixes, cases);
 }
@@ -284,14 +284,14 @@ static struct small *cards_on(struct space *s, int32_t nodes, int32_t n)
     return x;
 }
 
-static struct tries tries_of(struct small *x, const struct search_options *o)
+static struct search_context tries_of(struct small *x, const struct search_options *o)
 {
-    return (struct tries){.arena = arena,
+    return (struct search_context){.arena = arena,
                           .o = o,
                           .lower = &x->lower,
                           .scorer = scorer_new(&x->lower),
                           .evaluations_left = 1000,
-                          .join = join_new()};
+                          .join = spmd_stage_new()};
 }
 
 /* Stages of one to three cards, each of which has a way of its own to share its operators. */
@@ -314,11 +314,11 @@ static int32_t random_stages(struct draw *d, const struct space *s, struct plan 
         struct sharding_rule rule = {.match = "*"};
         rule.choice.index[0] = ways[below(d, 3)];
         how->operators = arena_copy(arena, &rule, sizeof rule), how->n_operators = 1;
-        struct join_team t = {.first_layer = i ? y[-1].last_layer + 1 : 0,
+        struct spmd_stage_team t = {.first_layer = i ? y[-1].last_layer + 1 : 0,
                               .last_layer = end - 1,
                               .n = n[i],
                               .device = device};
-        join_put(arena, &t, &(struct join_answer){.ns = 1, .sharding = how}, y);
+        spmd_stage_put(arena, &t, &(struct spmd_stage_answer){.ns = 1, .sharding = how}, y);
         if (n[i] == 1) y->sharding = NULL, y->n_shards = 0;
     }
     return stages;
@@ -341,8 +341,8 @@ START_TEST(no_card_makes_fewer_communicators_than_are_reserved_for_it)
         device_memory_of(arena, program, memory);
         for (int32_t i = 0, card = 0; i < stages; i++)
             for (int k = 0; k < n[i]; k++, card++) {
-                int32_t least = (n[i] > 1) + join_beside(n[i], i ? n[i - 1] : 0) +
-                                join_beside(n[i], i + 1 < stages ? n[i + 1] : 0);
+                int32_t least = (n[i] > 1) + spmd_stage_beside(n[i], i ? n[i - 1] : 0) +
+                                spmd_stage_beside(n[i], i + 1 < stages ? n[i + 1] : 0);
                 ck_assert_msg(memory[card].communicators >= least, "seed %d: card %d has %d, not %d",
                               (int)seed, (int)card, (int)memory[card].communicators, (int)least);
                 exact += memory[card].communicators == least, cards++;
@@ -354,12 +354,12 @@ START_TEST(no_card_makes_fewer_communicators_than_are_reserved_for_it)
 END_TEST
 
 /* Whether a group's devices have room for layers first … last in one of its modes, layer by layer. */
-static bool has_room(const struct crowd *x, const struct device_type *t, int32_t mode,
+static bool has_room(const struct device_group *x, const struct device_type *t, int32_t mode,
                      int32_t first, int32_t last, int32_t flight, int32_t communicators)
 {
-    const struct join_layers *y = x->layers[mode];
+    const struct spmd_stage_layers *y = x->layers[mode];
     for (int32_t k = 0; k < x->n; k++) {
-        int64_t bytes = join_reserve(t, communicators, false);
+        int64_t bytes = spmd_stage_reserve(t, communicators, false);
         for (int32_t l = first; l <= last; l++)
             bytes += y->fixed_bytes[l * x->n + k] + flight * y->kept_bytes[l * x->n + k];
         if (bytes > t->memory_bytes) return false;
@@ -368,15 +368,15 @@ static bool has_room(const struct crowd *x, const struct device_type *t, int32_t
 }
 
 /* Every group of a line holds its layers, with as many microbatches in flight and in as many communicators as it has at its place. */
-static void check_places(const struct groups *g, const struct lineup *l, const struct pipe *p)
+static void check_places(const struct groups *g, const struct device_line *l, const struct line_cut *p)
 {
     const struct device_type *t = &g->cluster->types[0];
     for (int32_t k = 0; k < p->n; k++) {
-        const struct crowd *x = l->crowd[p->first[k]][p->last[k]];
+        const struct device_group *x = l->device_group[p->first[k]][p->last[k]];
         int32_t left = p->n - k, flight = left < p->microbatches ? left : p->microbatches;
         int32_t before = k ? p->last[k - 1] - p->first[k - 1] + 1 : 0,
                 behind = k + 1 < p->n ? p->last[k + 1] - p->first[k + 1] + 1 : 0;
-        int32_t communicators = (x->n > 1) + join_beside(x->n, before) + join_beside(x->n, behind);
+        int32_t communicators = (x->n > 1) + spmd_stage_beside(x->n, before) + spmd_stage_beside(x->n, behind);
         bool room = false;
         for (int32_t mode = 0; mode < x->member.n_modes; mode++)
             room |= has_room(x, t, mode, k ? p->cut.last[k - 1] + 1 : 0, p->cut.last[k], flight,
@@ -398,26 +398,26 @@ START_TEST(groups_hold_their_layers_at_every_place_of_a_line)
         struct error err = {0};
         struct small *x = cards_on(&s, 1, LINE);
         struct device_type *type = &x->cluster.types[0];
-        struct tries t = tries_of(x, &o);
+        struct search_context t = tries_of(x, &o);
         struct groups g = {
             .t = &t, .arena = arena, .cluster = &x->cluster, .tables_end = INT64_MAX};
         type->memory_bytes =
-            join_reserve(type, 2 + step % 2 * 2, false) + ((INT64_C(6) + step) << 20);
+            spmd_stage_reserve(type, 2 + step % 2 * 2, false) + ((INT64_C(6) + step) << 20);
         groups_begin(&g, &s);
-        struct lineup *l = groups_lineup(&g, LINE, 1);
+        struct device_line *l = groups_device_line(&g, LINE, 1);
         for (int32_t u = 0; u < LINE; u++) l->n[u] = 1, l->device[u] = &device[u];
         for (int32_t mask = 0; mask < 1 << (LINE - 1); mask++) {
-            const struct pipe *p;
-            ck_assert_msg(groups_pipe(&g, l, 0, LINE - 1, mask, &p, &err) == OK, "%s", err.text);
+            const struct line_cut *p;
+            ck_assert_msg(groups_line_cut(&g, l, 0, LINE - 1, mask, &p, &err) == OK, "%s", err.text);
             refused += !p, lines += p != NULL;
             if (p) check_places(&g, l, p);
         }
         for (int32_t last = 1; last < LINE; last++) {
-            const struct crowd *c = l->crowd[0][last];
+            const struct device_group *c = l->device_group[0][last];
             two += c && c->member.n_modes > 1 &&
-                   has_room(c, type, 0, 0, s.n_layers - 1, 1, 1 + join_beside(c->n, 1));
+                   has_room(c, type, 0, 0, s.n_layers - 1, 1, 1 + spmd_stage_beside(c->n, 1));
         }
-        join_free(t.join);
+        spmd_stage_free(t.join);
         scorer_free(t.scorer);
     }
     if (getenv("MUSHER_PRINT"))
@@ -427,7 +427,7 @@ START_TEST(groups_hold_their_layers_at_every_place_of_a_line)
 END_TEST
 
 /* Nodes that a group stands on, and its devices. */
-static void size_of(const struct groups *g, const struct lineup *l, int32_t first, int32_t last,
+static void size_of(const struct groups *g, const struct device_line *l, int32_t first, int32_t last,
                     int32_t size[2])
 {
     int32_t node = -1;
@@ -448,7 +448,7 @@ START_TEST(groups_near_one_another_are_asked_for_first_then_small_ones)
         struct space s;
         struct error err = {0};
         struct small *x = cards_on(&s, 3, 2);
-        struct tries t = tries_of(x, &o);
+        struct search_context t = tries_of(x, &o);
         struct groups g = {.t = &t, .arena = arena, .cluster = &x->cluster};
         int32_t least[2] = {INT32_MAX, 0}, most[2] = {0, 0}, size[2];
         g.mine = step * INT64_C(20000000);
@@ -456,10 +456,10 @@ START_TEST(groups_near_one_another_are_asked_for_first_then_small_ones)
         groups_begin(&g, &s);
         ck_assert_msg(groups_layouts(&g, &err) == OK, "%s", err.text);
         for (int32_t i = 0; i < g.n_lineups; i++)
-            for (int32_t first = 0; first < g.lineup[i].n_units; first++)
-                for (int32_t last = first; last < g.lineup[i].n_units; last++) {
-                    bool done = g.lineup[i].asked[first][last];
-                    size_of(&g, &g.lineup[i], first, last, size);
+            for (int32_t first = 0; first < g.device_line[i].n_units; first++)
+                for (int32_t last = first; last < g.device_line[i].n_units; last++) {
+                    bool done = g.device_line[i].asked[first][last];
+                    size_of(&g, &g.device_line[i], first, last, size);
                     asked += done && size[1] > 1, left += !done;
                     if (done && (size[0] > most[0] || (size[0] == most[0] && size[1] > most[1])))
                         memcpy(most, size, sizeof size);
@@ -470,7 +470,7 @@ START_TEST(groups_near_one_another_are_asked_for_first_then_small_ones)
         ck_assert_msg(most[0] < least[0] || (most[0] == least[0] && most[1] <= least[1]),
                       "%d devices of %d nodes were asked for, %d of %d not", (int)most[1],
                       (int)most[0], (int)least[1], (int)least[0]);
-        join_free(t.join);
+        spmd_stage_free(t.join);
         scorer_free(t.scorer);
     }
     ck_assert_msg(left > 0 && asked > 0, "%d asked for, %d left", asked, left);
@@ -480,7 +480,7 @@ END_TEST
 Suite *spmd_stage_groups_suite(void)
 {
     Suite *s = suite_create("spmd_stage_groups");
-    TCase *t = tcase_create("join_groups");
+    TCase *t = tcase_create("spmd_stage_groups");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, a_split_over_groups_is_the_best_of_all_in_its_accounts);
     tcase_add_test(t, layers_of_an_answer_take_what_spmd_says_of_them_alone);

@@ -18,7 +18,7 @@ struct made {
     struct job job;
     struct cluster cluster;
     struct profile profile;
-    struct offers offers;
+    struct tp_options offers;
     struct space space;
     struct template_maker *maker;
 };
@@ -29,8 +29,8 @@ static void make(struct made *m, const char *cluster)
     static const struct lower_options lower = {.check_memory = true};
     struct sailor_case c = {cluster, "opt", "OPT-350", 0};
     MUST(sailor_case_read(a, &c, &m->job, &m->cluster, &m->profile, &err));
-    MUST(offers_make(a, &m->job, &m->cluster, &m->profile, cards, 3, &m->offers, &err));
-    MUST(offers_size(a, &m->offers, 2, &lower, &m->space, &m->maker, &err));
+    MUST(tp_options_make(a, &m->job, &m->cluster, &m->profile, cards, 3, &m->offers, &err));
+    MUST(tp_options_size(a, &m->offers, 2, &lower, &m->space, &m->maker, &err));
     m->maker->most_layers = m->space.n_layers;
 }
 

@@ -244,7 +244,7 @@ START_TEST(a_plan_whose_stages_share_operators_stays_a_candidate)
     struct search_options hap = {.top = 1, .baseline = "hap"};
     struct search_result old = search(&m, &m.cluster, &hap);
     struct search_options o = {
-        .top = 1, .from = &old.plans[0].plan, .evaluations = 1, .unshared = true};
+        .top = 1, .from = &old.plans[0].plan, .evaluations = 1, .no_sharding = true};
     struct search_result r = search(&m, &m.cluster, &o);
     ck_assert_int_eq(r.plans[0].iteration_ns, old.plans[0].iteration_ns);
     ck_assert_ptr_nonnull(r.plans[0].plan.replicas[0].stages[0].sharding);
@@ -357,7 +357,7 @@ START_TEST(levelled_layers_are_as_even_as_any)
                 int64_t ns = warm_replica_ns(&w, &r, NULL);
                 if (ns < least) least = ns;
             }
-        ck_assert(warm_level(&w, &r));
+        ck_assert(balance_layers(&w, &r));
         int64_t ns = warm_replica_ns(&w, &r, NULL);
         ck_assert_int_ge(ns, least);
         ck_assert_msg((double)ns <= 1.002 * (double)least, "%lld and %lld", (long long)ns,

@@ -434,7 +434,7 @@ START_TEST(w1h_by_fluid_sharing_ends_when_it_is_known_to)
 }
 END_TEST
 
-/* --- crowds --- */
+/* --- device groups --- */
 
 START_TEST(a_million_flows_that_start_at_once_end_when_they_must)
 {

@@ -114,7 +114,7 @@ static int64_t simulate(struct looking *q)
     struct error err = {0};
     int32_t n_stages[MOST];
     int64_t ns = 0;
-    struct trial trial;
+    struct candidate trial;
     for (int32_t r = 0; r < q->n_replicas; r++) n_stages[r] = q->line[r]->n;
     plan_skeleton(scorer_arena(q->scorer), &q->space, "reference", q->n_replicas, n_stages, &p);
     p.job.global_batch = 0; /* of a replica alone: its part */
@@ -128,13 +128,13 @@ static int64_t simulate(struct looking *q)
             stage->last_layer = q->line[r]->last[i];
         }
     }
-    bool shaped = trial_of(&p, &q->space, &trial);
+    bool shaped = candidate_of(&p, &q->space, &trial);
     enum status st = scorer_fit(q->scorer, &q->space, &p, &ns, &err);
     if (st == ERR_INPUT && strstr(err.text, "no link")) return INT64_MAX; /* of a sum */
     ck_assert_msg(st == OK && shaped, "%s", err.text);
     q->out->simulated++;
     if (ns == INT64_MAX) return ns;
-    if (trial_bound(&trial) > ns) q->out->violations++;
+    if (candidate_bound(&trial) > ns) q->out->violations++;
     for (int32_t r = 0; r < q->n_replicas; r++)
         if (least_ns(q, q->line[r], q->share[r]) > ns) q->out->violations++;
     if (ns < q->out->least_ns && p.job.global_batch == q->x->job.global_batch)

@@ -76,22 +76,22 @@ static enum status read_spot(struct referee *r, const struct node *n, struct spo
 
 static enum status read_pipe(struct referee *r, const struct node *n, struct pipe *p)
 {
-    const struct node *layers, *spots, *shares;
+    const struct node *layers, *diverse_starts, *shares;
     TRY(list_of(n, "layers_per_stage", 1, &layers, r->err));
-    TRY(list_of(n, "tmp_per_stage", layers->count, &spots, r->err));
+    TRY(list_of(n, "tmp_per_stage", layers->count, &diverse_starts, r->err));
     TRY(read_layers(r, layers, p));
-    p->n_replicas = (int32_t)spots->members[0]->count;
+    p->n_replicas = (int32_t)diverse_starts->members[0]->count;
     TRY(list_of(n, "microbatches", (size_t)p->n_replicas, &shares, r->err));
     if (p->n_replicas < 1 || p->n_replicas > REPLICAS_MAX)
-        return node_error(spots, r->err, "%d replicas", (int)p->n_replicas);
+        return node_error(diverse_starts, r->err, "%d replicas", (int)p->n_replicas);
     p->spot = ARENA_ARRAY(r->a, struct spot, (size_t)p->n_replicas * (size_t)p->n_stages);
     p->microbatches = ARENA_ARRAY(r->a, int64_t, (size_t)p->n_replicas);
     for (int32_t k = 0; k < p->n_replicas; k++) {
         TRY(node_int(shares->members[k], 1, 1 << 24, &p->microbatches[k], r->err));
         for (int32_t s = 0; s < p->n_stages; s++) {
-            if (spots->members[s]->count != (size_t)p->n_replicas)
-                return node_error(spots->members[s], r->err, "stages differ in replicas");
-            TRY(read_spot(r, spots->members[s]->members[k], &p->spot[k * p->n_stages + s]));
+            if (diverse_starts->members[s]->count != (size_t)p->n_replicas)
+                return node_error(diverse_starts->members[s], r->err, "stages differ in replicas");
+            TRY(read_spot(r, diverse_starts->members[s]->members[k], &p->spot[k * p->n_stages + s]));
         }
     }
     return OK;

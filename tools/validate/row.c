@@ -114,7 +114,7 @@ static enum status same(const char *column, const char *text, int64_t value, str
                                      column, said, value);
 }
 
-static enum status read_spots(struct row_plan *r, const struct row_text *t, struct error *err)
+static enum status read_diverse_starts(struct row_plan *r, const struct row_text *t, struct error *err)
 {
     const char *gpus = t->gpu_per_stage_replica;
     const char **gpu = ARENA_ARRAY(r->a, const char *, (size_t)ROW_STAGES_MAX *ROW_REPLICAS_MAX),
@@ -125,11 +125,11 @@ static enum status read_spots(struct row_plan *r, const struct row_text *t, stru
     TRY(spread(r, "gpu_per_stage_replica", gpus, &r->n_replicas, gpu, err));
     TRY(spread(r, "tp", t->tp, &r->n_replicas, tp, err));
     int32_t n = r->n_replicas * r->n_stages;
-    r->spots = ARENA_ARRAY(r->a, struct spot, (size_t)n);
+    r->diverse_starts = ARENA_ARRAY(r->a, struct spot, (size_t)n);
     for (int32_t i = 0; i < n; i++) {
         int64_t cards;
         TRY(whole("tp", tp[i], 64, &cards, err));
-        r->spots[i] = (struct spot){gpu[i], (int32_t)cards, -1, -1};
+        r->diverse_starts[i] = (struct spot){gpu[i], (int32_t)cards, -1, -1};
     }
     return same("pp", t->pp, r->n_stages, err);
 }
@@ -139,7 +139,7 @@ static enum status read_row(struct row_plan *r, const struct row_text *t, struct
     const char *model = t->model;
     TRY(find_model(r, *model ? model : t->set, err));
     TRY(read_layers(r, t->layers_per_stage, err));
-    TRY(read_spots(r, t, err));
+    TRY(read_diverse_starts(r, t, err));
     TRY(whole("mbs", t->mbs, MEASURED_SEQUENCES_MAX, &r->microbatch, err));
     TRY(whole("gbs", t->gbs, 1 << 24, &r->batch, err));
     r->nodes = 0;
@@ -194,7 +194,7 @@ static int32_t place(struct row_plan *r)
     int32_t n = r->n_replicas * r->n_stages, nodes = 0, room = 0;
     const char *kind = "";
     for (int32_t k = 0; k < n; k++) {
-        struct spot *s = &r->spots[k % r->n_replicas * r->n_stages + k / r->n_replicas];
+        struct spot *s = &r->diverse_starts[k % r->n_replicas * r->n_stages + k / r->n_replicas];
         const struct sailor_gpu *gpu = sailor_gpu(s->gpu);
         if (r->nodes == n || strcmp(kind, s->gpu) != 0 || room < s->cards) {
             nodes++;
@@ -224,12 +224,12 @@ static enum status make_cluster(struct row_plan *r, struct error *err)
                                    .host = "localhost",
                                    .first_device = c->n_devices};
         for (int32_t i = 0; i < n; i++) {
-            if (r->spots[i].node != k) continue;
-            TRY(add_type(r, &r->spots[i], err));
+            if (r->diverse_starts[i].node != k) continue;
+            TRY(add_type(r, &r->diverse_starts[i], err));
             r->device[i] = c->n_devices;
             c->devices[c->n_devices++] =
                 (struct device){arena_printf(r->a, "%s.%" PRId32, node->name, node->n_devices),
-                                r->spots[i].type, k, node->n_devices};
+                                r->diverse_starts[i].type, k, node->n_devices};
             node->n_devices++;
         }
     }

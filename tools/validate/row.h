@@ -27,7 +27,7 @@ struct row_plan {
     const struct model *model;
     int32_t n_stages, n_replicas;
     int64_t layers[ROW_STAGES_MAX];
-    struct spot *spots;               /* (n_replicas, n_stages) */
+    struct spot *diverse_starts;               /* (n_replicas, n_stages) */
     int32_t *device;                  /* (n_replicas, n_stages), of the cluster */
     int64_t microbatch, batch, nodes; /* nodes: 0 where the row does not say */
     struct plan plan;
