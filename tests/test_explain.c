@@ -372,6 +372,8 @@ START_TEST(what_if_is_simulated_and_sorted_by_gain)
     ck_assert_int_eq(explain_what_if(&m->program, m->cost, &o, 1, &x, &err), OK);
     ck_assert_uint_eq(x.n_what, 1);
     ck_assert_uint_eq(x.what_left_out, 3);
+    ck_assert_int_eq(x.what[1].free_ns, -1); /* not tried */
+    ck_assert_int_eq(x.what[1].half_ns, -1);
 }
 END_TEST
 
