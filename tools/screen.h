@@ -12,6 +12,6 @@
 
 void screen_open(void); /* replaces stdout; once, before anything is printed */
 bool screen_flush(
-    void); /* what stdout holds goes out, a character that was cut short too; false where any write failed */
+    void); /* what stdout holds goes out, a character that was cut short too; false where any write failed: errno is the first failure's */
 
 #endif
