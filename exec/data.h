@@ -36,8 +36,8 @@ struct data {
 };
 
 /* path NULL: synthetic ids below vocabulary. ERR_INPUT: no readable regular file, not more than
- * sequence_length + 1 bytes, vocabulary < 256 for a file. The file is open until data_close; it is read where it is needed, never mapped,
- * since a mapped file that is truncated ends the process by SIGBUS. */
+ * sequence_length + 1 bytes, vocabulary < 256 for a file. The file stays open until data_close. It is read by windows and never mapped,
+ * because truncating a mapped file ends the process by SIGBUS. */
 MUST_CHECK enum status data_open(const char *path, uint64_t seed, int64_t sequence_length,
                                  int64_t vocabulary, struct data *out, struct error *err);
 /* The same for images. ERR_INPUT: not more than pixels + 1 bytes. */
@@ -46,7 +46,7 @@ MUST_CHECK enum status data_open_images(const char *path, uint64_t seed, int64_t
 void data_close(struct data *d);
 /* Offset of the sequence in the file, 0 … n_bytes - sequence_length - 1. */
 int64_t data_offset(const struct data *d, int64_t sequence);
-/* What reads the file fails as file_read_at does: ERR_INPUT where the file was truncated since. */
+/* The functions below read the file. ERR_INPUT: it was truncated since it was opened. */
 /* sequence_length values of one input of the sequence. */
 MUST_CHECK enum status data_fill(const struct data *d, enum tensor_input input, int64_t sequence,
                                  int32_t *out, struct error *err);

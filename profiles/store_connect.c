@@ -42,7 +42,7 @@ enum status store_sql_error(const struct store *s, const char *doing, struct err
     case SQLITE_INTERRUPT:
         return error_set(
             err, ERR_INPUT,
-            "'%s' is damaged: %s: it takes more steps than a file of its size can need", s->path,
+            "'%s' is damaged: %s: a statement takes more steps of SQLite than a file of its size can need", s->path,
             doing);
     default:
         return error_set(err, ERR_INPUT, "'%s' is damaged: %s: %s", s->path, doing, why);

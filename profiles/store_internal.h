@@ -1,8 +1,8 @@
 /* profiles/store_internal.h - the connection to the file of a profile database. Only profiles/store*.c include this header.
  *
  * The file may come from anybody. Its objects must be those that musher makes, word for word: a view in the place of a table,
- * a trigger, an index or a virtual table would run what its author wrote. Beyond that a statement may take no more steps than
- * the size of the file explains, because damaged pages can lead in circles, and no value may be longer than 1 MiB.
+ * a trigger, an index or a virtual table would run what its author wrote. Beyond that the virtual machine of SQLite may
+ * take a number of steps for a statement that follows from the size of the file, because damaged pages can form a cycle, and no value may be longer than 1 MiB.
  */
 #ifndef PROFILES_STORE_INTERNAL_H
 #define PROFILES_STORE_INTERNAL_H

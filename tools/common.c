@@ -152,11 +152,21 @@ enum status common_flush(struct error *err)
                      errno ? strerror(errno) : "an earlier write failed");
 }
 
+static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+enum { N_ENDS = sizeof ends / sizeof *ends };
+
+void common_hold_end_signals(bool hold)
+{
+    sigset_t held;
+    sigemptyset(&held);
+    for (size_t i = 0; i < N_ENDS; i++) sigaddset(&held, ends[i]);
+    pthread_sigmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &held, NULL);
+}
+
 void common_on_end_signals(signal_handler *handler)
 {
-    static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction old;
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+    for (size_t i = 0; i < N_ENDS; i++) {
         sigaction(ends[i], NULL, &old);
         if (ends[i] != SIGHUP || old.sa_handler != SIG_IGN) signal(ends[i], handler);
     }

@@ -22,6 +22,9 @@ void common_on_end_signals(signal_handler *handler);
  * come again, because batch systems and terminals send them more than once; a second SIGINT ends the program at once. */
 volatile sig_atomic_t *common_stop_on_end_signals(void);
 
+/* Until hold is false again those signals wait: between two acts of which both must happen or neither. */
+void common_hold_end_signals(bool hold);
+
 /* What was printed reaches stdout, or ERR_RESOURCE says why not. */
 MUST_CHECK enum status common_flush(struct error *err);
 

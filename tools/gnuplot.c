@@ -69,7 +69,8 @@ static void be_gnuplot(int script, int image)
     if (dup2(script, STDIN_FILENO) < 0 || dup2(image, STDOUT_FILENO) < 0 ||
         setenv("LC_ALL", "C.UTF-8", 1))
         _exit(1);
-    execlp("gnuplot", "gnuplot", "-", (char *)NULL);
+    /* -d: a .gnuplot of the user's could print into the picture, or send it elsewhere */
+    execlp("gnuplot", "gnuplot", "-d", "-", (char *)NULL);
     _exit(CANNOT_EXEC);
 }
 

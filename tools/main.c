@@ -123,7 +123,16 @@ static void last_act(enum status code, const char *message)
     if (write(STDOUT_FILENO, object, (size_t)n) < 0) _exit(code);
 }
 
-static void on_exhaustion(const char *message) { last_act(ERR_RESOURCE, message); }
+/* Of a rank that musher launched, the launcher prints the message, and puts it into the object of --json. */
+static void on_exhaustion(const char *message)
+{
+    struct error err;
+    last_act(ERR_RESOURCE, message);
+    if (!silent) return;
+    error_set(&err, ERR_RESOURCE, "rank %d: %s", (int)launch_rank(), message);
+    launch_report_alone(&err);
+    _exit(ERR_RESOURCE);
+}
 
 static void on_signal(int number)
 {

@@ -16,13 +16,17 @@ enum { CHARACTER_MAX = 4, ESCAPED_MAX = 4 * CHARACTER_MAX + 1, BLOCK = 8192 };
 /* Between two writes: the beginning of a character. The lock of the stream guards it. */
 static char cut[CHARACTER_MAX];
 static size_t n_cut;
+static int why; /* errno of the first write that failed; 0: none did */
 
 static bool put(const char *text, size_t n)
 {
     while (n) {
         ssize_t written = write(STDOUT_FILENO, text, n);
         if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return false;
+        if (written < 0) {
+            if (!why) why = errno;
+            return false;
+        }
         text += written, n -= (size_t)written;
     }
     return true;
@@ -94,5 +98,6 @@ bool screen_flush(void)
     bool bad = fflush(stdout) || ferror(stdout);
     pass(cut, n_cut, true, &bad);
     n_cut = 0;
+    if (bad && why) errno = why;
     return !bad;
 }

@@ -1,4 +1,4 @@
-/* tools/screen.h - one door for all that goes to standard output.
+/* tools/screen.h - the stream through which everything goes to standard output.
  *
  * Names come from files of any origin: tables, traces, databases, the command line. Behind screen_open every control character
  * but line end and tab, and every byte that is no UTF-8, leaves the process as \xNN (core/base/log.h), whoever printed it and in
@@ -12,6 +12,6 @@
 
 void screen_open(void); /* replaces stdout; once, before anything is printed */
 bool screen_flush(
-    void); /* what stdout holds goes out, a character that was cut short too; false where any write failed */
+    void); /* what stdout holds goes out, a character that was cut short too; false where any write failed: errno is the first failure's */
 
 #endif

@@ -37,7 +37,7 @@ static void (*last_act)(const char *message);
 
 void arena_on_exhaustion(void (*act)(const char *message)) { last_act = act; }
 
-/* Of several threads that run out the first one tells; of one that runs out while it tells there is nothing more to tell. */
+/* If several threads run out of memory, the first one reports it. A thread that runs out while it reports ends the process at once. */
 void arena_exhausted(size_t bytes)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;

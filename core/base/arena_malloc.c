@@ -55,11 +55,18 @@ static bool ready(void)
     return true;
 }
 
+/* A request for more than PTRDIFF_MAX bytes is a mistake of the caller's, who expects NULL: PMIx takes an error code for a length
+ * and asks for -29 bytes. No memory would suffice, so the program is not out of memory. */
+static void check(const void *p, size_t bytes)
+{
+    if (!p && bytes && bytes <= PTRDIFF_MAX) arena_exhausted(bytes);
+}
+
 void *malloc(size_t bytes)
 {
     if (!ready()) return NULL;
     void *p = next.malloc(bytes);
-    if (!p && bytes) arena_exhausted(bytes);
+    check(p, bytes);
     return p;
 }
 
@@ -67,7 +74,7 @@ void *calloc(size_t count, size_t size)
 {
     if (!ready()) return NULL;
     void *p = next.calloc(count, size);
-    if (!p && count && size) arena_exhausted(count > SIZE_MAX / size ? SIZE_MAX : count * size);
+    check(p, size && count > SIZE_MAX / size ? SIZE_MAX : count * size);
     return p;
 }
 
@@ -75,7 +82,7 @@ void *realloc(void *old, size_t bytes)
 {
     if (!ready()) return NULL;
     void *p = next.realloc(old, bytes);
-    if (!p && bytes) arena_exhausted(bytes);
+    check(p, bytes);
     return p;
 }
 
@@ -84,7 +91,7 @@ void *memalign(size_t alignment, size_t bytes)
 {
     if (!ready()) return NULL;
     void *p = next.memalign(alignment, bytes);
-    if (!p && bytes && errno == ENOMEM) arena_exhausted(bytes);
+    if (errno == ENOMEM) check(p, bytes);
     return p;
 }
 
@@ -92,7 +99,7 @@ void *aligned_alloc(size_t alignment, size_t bytes)
 {
     if (!ready()) return NULL;
     void *p = next.aligned_alloc(alignment, bytes);
-    if (!p && bytes && errno == ENOMEM) arena_exhausted(bytes);
+    if (errno == ENOMEM) check(p, bytes);
     return p;
 }
 
@@ -100,7 +107,7 @@ int posix_memalign(void **out, size_t alignment, size_t bytes)
 {
     if (!ready()) return ENOMEM;
     int why = next.posix_memalign(out, alignment, bytes);
-    if (why == ENOMEM) arena_exhausted(bytes);
+    if (why == ENOMEM) check(NULL, bytes);
     return why;
 }
 

@@ -19,7 +19,7 @@ const struct setting settings[] = {
     {"MUSHER_ANY_CARD", "1", "a card may be another one than the cluster says (it is refused)"},
     {"MUSHER_CUDA_WAIT", "1", "wait for every operator, so that one that fails is named"},
     {"MUSHER_BLAS_CLOCK", "1", "count the seconds inside BLAS (it costs some)"},
-    {"MUSHER_LAUNCHED", "1", "set by musher for its ranks: who started them reports how they end"},
+    {"MUSHER_LAUNCHED", "1", "set by musher for its own ranks, whose errors the launcher prints"},
     {0}};
 
 static const char *value_of(const char *name)

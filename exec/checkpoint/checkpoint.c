@@ -261,6 +261,19 @@ enum status checkpoint_find(struct arena *a, const char *dir, struct checkpoint 
     return error_set(err, ERR_INPUT, "no usable checkpoint in '%s': %s", dir, why.text);
 }
 
+enum status checkpoint_continues(const struct checkpoint *c, int64_t steps, int64_t global_batch,
+                                 struct error *err)
+{
+    if (steps <= CHECKPOINT_COUNT_MAX - c->step &&
+        steps <= (CHECKPOINT_COUNT_MAX - c->sequences) / global_batch)
+        return OK;
+    return error_set(err, ERR_INPUT,
+                     "checkpoint '%s': %" PRId64 " more steps of %" PRId64
+                     " sequences lead beyond step or sequence %" PRId64
+                     ", the last that a checkpoint can state",
+                     c->folder, steps, global_batch, CHECKPOINT_COUNT_MAX);
+}
+
 enum status checkpoint_load(const struct checkpoint *c, const char *name, const struct shape *shape,
                             enum dtype dtype, void *out, struct error *err)
 {

@@ -26,6 +26,8 @@
 struct arena;
 
 enum { CHECKPOINT_VERSION = 2 };
+/* Of steps, sequences, bytes and elements in a manifest: a double has each exactly, and what a run adds to one stays far from int64's end. */
+#define CHECKPOINT_COUNT_MAX (INT64_C(1) << 53)
 
 struct checkpoint_tensor {
     char name[200];
@@ -97,6 +99,9 @@ MUST_CHECK enum status checkpoint_find(struct arena *a, const char *dir, struct 
 /* One generation: manifest and, where verify, all data. */
 MUST_CHECK enum status checkpoint_open(struct arena *a, const char *folder, bool verify,
                                        struct checkpoint *out, struct error *err);
+/* ERR_INPUT where `steps` more steps of `global_batch` sequences lead to a step or a sequence that no manifest may hold. */
+MUST_CHECK enum status checkpoint_continues(const struct checkpoint *c, int64_t steps,
+                                            int64_t global_batch, struct error *err);
 /* ERR_INPUT naming the tensor: missing, other shape or dtype, wrong CRC. out: (bytes). */
 MUST_CHECK enum status checkpoint_load(const struct checkpoint *c, const char *name,
                                        const struct shape *shape, enum dtype dtype, void *out,

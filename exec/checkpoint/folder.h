@@ -27,7 +27,7 @@ MUST_CHECK enum status checkpoint_folder_make(struct arena *a, int dir, const ch
 MUST_CHECK enum status checkpoint_folder_publish(struct arena *a, int dir, const char *path,
                                                  const char *hidden, int64_t step,
                                                  struct error *err);
-/* A folder of plain files, or a symbolic link. What cannot be removed stays, and is in no way. */
+/* A folder of plain files, or a symbolic link. What cannot be removed stays: no later save needs its name. */
 void checkpoint_folder_remove(int dir, const char *name);
 /* Removes a generation; a kill in between leaves no part of it under its name. */
 void checkpoint_folder_drop(struct arena *a, int dir, int64_t step);

@@ -14,8 +14,6 @@
 
 #define MAGIC "musher checkpoint"
 #define GENERATOR "philox4x32-10"
-/* Of steps, sequences, bytes and elements: a double has each exactly, and what a run adds to one stays far from int64's end. */
-#define MOST (INT64_C(1) << 53)
 
 /* ---- out --------------------------------------------------------------------------------------
  */
@@ -156,9 +154,9 @@ static enum status read_shape(const struct node *map, struct shape *out, struct 
         return node_error(shape, err, "more than %d dimensions", SHAPE_RANK_MAX);
     out->rank = (int32_t)shape->count;
     for (size_t k = 0; k < shape->count; k++) {
-        TRY(node_int(shape->members[k], 0, MOST, &out->dim[k], err));
-        if (out->dim[k] > 0 && elements > MOST / out->dim[k])
-            return node_error(shape, err, "more than %" PRId64 " elements", MOST);
+        TRY(node_int(shape->members[k], 0, CHECKPOINT_COUNT_MAX, &out->dim[k], err));
+        if (out->dim[k] > 0 && elements > CHECKPOINT_COUNT_MAX / out->dim[k])
+            return node_error(shape, err, "more than %" PRId64 " elements", CHECKPOINT_COUNT_MAX);
         elements *= out->dim[k];
     }
     return OK;
@@ -174,7 +172,7 @@ static enum status read_tensor(const struct node *n, struct checkpoint_tensor *t
     TRY(read_dtype(n, &dtype, err));
     t->dtype = (int32_t)dtype;
     TRY(read_shape(n, &t->shape, err));
-    TRY(read_int(n, "offset", 0, MOST, &t->offset, err));
+    TRY(read_int(n, "offset", 0, CHECKPOINT_COUNT_MAX, &t->offset, err));
     TRY(read_int(n, "bytes", 0, INT64_MAX, &t->bytes, err));
     int64_t wanted = shape_elements(&t->shape) * dtype_bytes(dtype);
     if (t->bytes != wanted)
@@ -226,8 +224,8 @@ static enum status read_position(const struct node *root, struct checkpoint *c, 
     const struct node *data;
     int64_t crc;
     TRY(node_need(root, "data", &data, err));
-    TRY(read_int(data, "sequences", 0, MOST, &c->sequences, err));
-    TRY(read_int(data, "bytes", 0, MOST, &c->data_bytes, err));
+    TRY(read_int(data, "sequences", 0, CHECKPOINT_COUNT_MAX, &c->sequences, err));
+    TRY(read_int(data, "bytes", 0, CHECKPOINT_COUNT_MAX, &c->data_bytes, err));
     TRY(read_int(data, "crc32", 0, UINT32_MAX, &crc, err));
     c->data_crc = (uint32_t)crc;
     return OK;
@@ -283,10 +281,10 @@ static enum status read_head(const struct node *root, struct checkpoint *c, stru
     TRY(read_text(root, "byte_order", order, sizeof order, err));
     if (strcmp(order, "little") != 0)
         return node_error(root, err, "byte_order: '%s' is not 'little'", order);
-    TRY(read_int(root, "step", 0, MOST, &c->step, err));
+    TRY(read_int(root, "step", 0, CHECKPOINT_COUNT_MAX, &c->step, err));
     TRY(read_dtype(root, &c->dtype, err));
     TRY(read_optimizer(root, &c->optimizer, err));
-    TRY(read_int(root, "global_batch", 0, MOST, &c->global_batch, err));
+    TRY(read_int(root, "global_batch", 0, CHECKPOINT_COUNT_MAX, &c->global_batch, err));
     TRY(read_position(root, c, err));
     TRY(read_scale(root, c, err));
     return read_generator(root, c, err);

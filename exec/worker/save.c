@@ -268,7 +268,7 @@ static enum status write_probe(const struct worker *w, struct arena *a, const ch
     return checkpoint_write(a, folder, file, &t, &data, 1, err);
 }
 
-/* Every rank writes what is thrown away again, so that a folder that refuses is known before the first step. */
+/* Every rank writes a probe file, which is removed, so that an error of the folder is known before the first step. */
 static enum status probe(struct worker *w, struct error *err)
 {
     struct arena *a = arena_new();
@@ -379,6 +379,7 @@ static enum status load_tensors(struct worker *w, struct arena *a, const char *f
     struct checkpoint c;
     TRY(checkpoint_open(a, folder, false, &c, err));
     TRY(check_job(w, &c, err));
+    TRY(checkpoint_continues(&c, w->o->steps, w->global_batch, err));
     if (w->rank == 0) warn_of_changes(w, &c);
     for (int32_t i = 0; i < w->n_chunks; i++) {
         const struct chunk *k = &w->chunks[i];

@@ -125,7 +125,7 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
     if (layers > LAYERS_A_PLAN) {
         char text[160];
         snprintf(text, sizeof text,
-                 "%d replicas of %d layers are more than a baseline is worth simulating",
+                 "%d replicas of %d layers are more than is simulated for a baseline",
                  (int)p->n_replicas, (int)s->n_layers);
         scoring_note(x, text, INT64_MAX);
         return OK;
@@ -143,8 +143,8 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
     if (x->k->calls && x->k->calls + calls > CALLS_MAX) {
         char text[160];
         snprintf(text, sizeof text,
-                 "%" PRId64 " calls of its stages a step are more than another baseline is worth "
-                 "simulating: larger microbatches have fewer",
+                 "%" PRId64 " calls of its stages in a step are more than are simulated for "
+                 "another baseline: larger microbatches have fewer",
                  calls);
         scoring_note(x, text, INT64_MAX);
         return OK;

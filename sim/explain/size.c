@@ -10,7 +10,7 @@ static int64_t records_of_call(const struct program *p, const struct program_sta
     for (int32_t i = 0; i < f->n_instrs; i++) {
         const struct instr *x = &f->instrs[i];
         bool meets = x->kind == INSTR_COLLECT && p->groups[x->arg].meeting;
-        /* a meeting: late, handed over, awaited */
+        /* a collective: records of lateness, of its start and of its wait */
         n += meets ? 3 : x->kind != INSTR_LOAD && x->kind != INSTR_LOSS;
     }
     return n;

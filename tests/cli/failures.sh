@@ -32,7 +32,7 @@ victim() {
     "$MUSHER" run "$mark" --steps 1000000 --data LICENSE > "$scratch/out" 2> "$scratch/err" &
     local run=$! pid= code
     for _ in $(seq 1200); do
-        pid=$(ranks "$3" | head -n 1)
+        pid=$(ranks "${3/launcher/1}" | head -n 1) # a launcher is signalled once a rank is there
         [[ -n $pid ]] && break
         sleep 0.1
     done

@@ -75,6 +75,10 @@ says "with the one profile of the import that did not" 3 "no profile 2; it has 1
 every "and can be read" 25 "$musher" collective all-reduce pair.yaml -b 1MiB --db p.db --json
 every "what takes the time" 25 "$musher" simulate plan.yaml --explain --json
 
+# A rank that was launched gives the reason to its launcher, whose object of --json has it then.
+says "a rank without memory" 6 "" env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 MUSHER_LAUNCHED=1 FAIL_ALLOC=300 LD_PRELOAD="$shim" "$musher" run two.yaml --steps 1 --data job.yaml --json
+grep -qE '^musher rank failure: 6 rank 0: out of memory: [1-9][0-9]* bytes were needed$' err && [[ $(wc -l < err) == 1 && ! -s out ]] && ok "reports to its launcher alone" || not_ok "reports to its launcher alone" "$(head -c 300 out err)"
+
 # limited KIB THREADS: with so much address space, in which the loader may already fail (127), and BLAS when it starts its threads (130).
 limited() {
     local code

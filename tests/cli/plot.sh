@@ -82,6 +82,9 @@ draws "a death" "gnuplot failed (signal 9)" new.svg 'kill -9 $$'
 printf '#!%s\nexec cat ../whole.svg\n' "$BASH" > ../bin/gnuplot
 fails "a full disk" "cannot write 'old.svg'" bash -c 'ulimit -f 12; PATH=$1:$PATH exec "$2" plot t.png.gp -o old.svg' - "$PWD/../bin" "$MUSHER"
 fails "a fuller one" "" bash -c 'ulimit -f 1; exec "$1" plot t.png.gp -o old.svg' - "$MUSHER"
+mkdir ../home
+printf 'set print "-"\nprint "not a picture"\nset output "elsewhere.txt"\n' > ../home/.gnuplot
+HOME=$PWD/../home "$MUSHER" plot t.png.gp -o set.svg > ../out 2> ../err && cmp -s set.svg old.svg && rm set.svg && [[ $(listed) == "$before" ]] && ok "a .gnuplot in the home folder is not read" || not_ok "a .gnuplot in the home folder is not read" "$(cat ../err; ls -lA)"
 ln -s /dev/full full.png
 before=$(listed) sums=$(find . -type f -exec sha256sum {} +)
 "$MUSHER" plot t.png.gp -o full.png > ../out 2> ../err

@@ -24,6 +24,11 @@ cp -r "$data" evil && chmod -R u+w evil && sed -i 's|"OPT-350"|"../OPT-350"|' ev
 ends "a model named like a path" 3 "no name of a model" "$MUSHER" import sailor evil --db q.db
 ends "an output folder that is not there" 6 "nowhere/OPT-350" "$MUSHER" import sailor "$data" --db q.db -o nowhere
 [[ ! -e q.db ]] && ok "and no profile without its models" || not_ok "and no profile without its models" "q.db"
+# A signal that comes when the profile is committed and its models are not final yet.
+mkdir signalled && cp sailor.db signalled && echo old > signalled/OPT-350.layers.json
+shims disk
+DISK_GONE=-journal DISK_SIGNAL=15 ends "a signal behind the commit" 130 "interrupted" "${shims[@]}" "$MUSHER" import sailor "$data" --db signalled/sailor.db
+cmp -s OPT-350.layers.json signalled/OPT-350.layers.json && ok "leaves the models with their profile" || not_ok "leaves the models with their profile" "$(head -c 100 signalled/OPT-350.layers.json)"
 # A second model of 300 equal layers on 1 to 64 cards: its file is larger than the database, and its last.
 {
     printf '{"OPT-350":' && tr -d '\n' < "$data/llm_info.json" | sed 's/^[^:]*://; s/}$//'

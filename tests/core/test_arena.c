@@ -1,7 +1,10 @@
 #include "core/base/arena.h"
+#include "core/base/sanitized.h"
 #include "tests/support/suites.h"
 
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -106,6 +109,18 @@ START_TEST(no_memory_ends_the_program_with_code_6_and_the_bytes)
 }
 END_TEST
 
+#if !SANITIZED_ADDRESS && !SANITIZED_THREAD
+START_TEST(a_request_that_no_memory_satisfies_returns_to_its_caller)
+{
+    volatile size_t bytes = (size_t)-29, many = SIZE_MAX / 2;
+    ck_assert_ptr_null(malloc(bytes));
+    ck_assert_ptr_null(calloc(many, 3));
+    ck_assert_ptr_null(realloc(NULL, bytes));
+    ck_assert_ptr_null(aligned_alloc(64, bytes));
+}
+END_TEST
+#endif
+
 START_TEST(a_wrapped_error_says_where_and_keeps_its_cause)
 {
     struct error err = {0};
@@ -132,7 +147,12 @@ START_TEST(an_error_may_quote_itself)
 }
 END_TEST
 
+#if SANITIZED_ADDRESS || SANITIZED_THREAD
+#define OF_MALLOC /* sanitizers bring their own */
+#else
+#define OF_MALLOC a_request_that_no_memory_satisfies_returns_to_its_caller,
+#endif
 SUITE_OF(arena, memory_is_zeroed_aligned_and_does_not_overlap, an_object_larger_than_a_block_fits,
          after_a_reset_memory_is_zero_again, texts_are_copied_cut_and_printed,
          a_growing_array_keeps_its_elements, no_memory_ends_the_program_with_code_6_and_the_bytes,
-         a_wrapped_error_says_where_and_keeps_its_cause, an_error_may_quote_itself)
+         OF_MALLOC a_wrapped_error_says_where_and_keeps_its_cause, an_error_may_quote_itself)

@@ -140,6 +140,21 @@ START_TEST(the_largest_numbers_are_read)
 }
 END_TEST
 
+/* A run that would save a step that cannot be read back is refused before it begins. */
+START_TEST(a_run_ends_at_a_step_that_a_manifest_can_hold)
+{
+    struct checkpoint c = whole;
+    struct error err;
+    c.folder = "x", c.step = CHECKPOINT_COUNT_MAX - 3, c.sequences = 0;
+    ck_assert_int_eq(checkpoint_continues(&c, 3, 8, &err), OK);
+    ck_assert_int_eq(checkpoint_continues(&c, 4, 8, &err), ERR_INPUT);
+    ck_assert_msg(strstr(err.text, "4 more steps of 8 sequences") != NULL, "%s", err.text);
+    c.step = 0, c.sequences = CHECKPOINT_COUNT_MAX - 20;
+    ck_assert_int_eq(checkpoint_continues(&c, 2, 8, &err), OK);
+    ck_assert_int_eq(checkpoint_continues(&c, 3, 8, &err), ERR_INPUT);
+}
+END_TEST
+
 /* ---- any field, any value ---------------------------------------------------------------------
  */
 
@@ -308,6 +323,7 @@ Suite *checkpoint_manifest_suite(void)
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_add_loop_test(c, a_number_that_cannot_be_is_named, 0, N_BAD);
     tcase_add_test(c, the_largest_numbers_are_read);
+    tcase_add_test(c, a_run_ends_at_a_step_that_a_manifest_can_hold);
     tcase_add_test(c, any_manifest_is_read_or_refused);
     tcase_add_test(c, any_text_for_a_value_is_refused);
     suite_add_tcase(suite, c);

@@ -1,11 +1,13 @@
-/* tests/preload/disk.c - a disk that is slow or full, or a rank that dies at it: LD_PRELOAD replaces fsync.
+/* tests/preload/disk.c - a disk that is slow or full, or a rank that dies at it: LD_PRELOAD replaces fsync and unlink.
  *
  * DISK_NAME=TEXT    concerned is each file whose path has TEXT in it, and nothing without it
  * DISK_SIGNAL=N     the process gets signal N: 9 ends it, 19 stops it
+ * DISK_GONE=TEXT    it gets the signal when a file with TEXT in its name has been removed, instead
  * DISK_SECONDS=S    fsync takes so long
  * DISK_FULL=1       fsync fails for want of space, as it does where space is given out late
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,4 +41,12 @@ int fsync(int fd)
     if (!number("DISK_FULL")) return (int)syscall(SYS_fsync, fd);
     errno = ENOSPC;
     return -1;
+}
+
+int unlink(const char *path)
+{
+    const char *name = getenv("DISK_GONE");
+    int result = (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+    if (!result && name && strstr(path, name)) raise((int)number("DISK_SIGNAL"));
+    return result;
 }

@@ -97,6 +97,24 @@ START_TEST(a_link_that_is_the_slowest_is_named_with_its_queue)
 }
 END_TEST
 
+START_TEST(a_message_behind_another_channel_s_is_followed_to_that_one_s_sender)
+{
+    /* All messages cross one link, 30 each. Down: a0 10-40, a1 40-70 (handed over at 20), b0 70-100 (at 41), b1 100-130 (at 71).
+     * d2: F0 100-110, B0 110-115, F1 130-140, B1 140-145. Up: g0 115-145, g1 145-175, h0 175-205 (at 150), h1 205-235 (at
+     * 180). d0: B1 235-240. The path goes from h0 to g1, which is of another channel and held the link, and from b0 to a1. */
+    struct pipes in = uniform(3, 2, 10, 5);
+    in.one_link = true, in.forward_ns[1] = 1;
+    for (int i = 0; i < 3; i++) in.transfer_ns[i] = 30;
+    struct explain x = explained(pipes_make(arena, &in), 1);
+    ck_assert_int_eq(x.iteration_ns, 240);
+    ck_assert_int_eq(x.kind_ns[EXPLAIN_compute], 5 + 5 + 10 + 10);
+    ck_assert_int_eq(x.kind_ns[EXPLAIN_transfer], 30 + 5 + 5 + 30 + 1 + 1 + 10);
+    ck_assert_int_eq(x.kind_ns[EXPLAIN_contention], 25 + 25 + 29 + 29 + 20);
+    ck_assert_int_eq(x.devices[1].path_ns, 0);
+    ck_assert_int_eq(x.devices[2].path_ns, 15);
+}
+END_TEST
+
 START_TEST(a_buffer_that_is_not_free_and_a_receive_that_is_not_posted_are_causes)
 {
     /* One send buffer: F1 of d0 starts when message 0 has left at 60; F2 at 120; message 2 leaves at 180. */
@@ -372,6 +390,8 @@ START_TEST(what_if_is_simulated_and_sorted_by_gain)
     ck_assert_int_eq(explain_what_if(&m->program, m->cost, &o, 1, &x, &err), OK);
     ck_assert_uint_eq(x.n_what, 1);
     ck_assert_uint_eq(x.what_left_out, 3);
+    ck_assert_int_eq(x.what[1].free_ns, -1); /* not tried */
+    ck_assert_int_eq(x.what[1].half_ns, -1);
 }
 END_TEST
 
@@ -400,6 +420,7 @@ Suite *explain_suite(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, two_stages_by_hand);
     tcase_add_test(t, a_link_that_is_the_slowest_is_named_with_its_queue);
+    tcase_add_test(t, a_message_behind_another_channel_s_is_followed_to_that_one_s_sender);
     tcase_add_test(t, a_buffer_that_is_not_free_and_a_receive_that_is_not_posted_are_causes);
     tcase_add_test(t, a_collective_waits_for_its_slowest_member);
     tcase_add_test(t, messages_that_begin_with_the_step_are_its_own);

@@ -416,6 +416,11 @@ START_TEST(threads_change_no_bit_of_a_study)
     struct goodput_cause cause;
     struct goodput_job j = job_of(&cause, 3000);
     struct goodput_result a, b;
+    /* One sample is a study: what the walk of that sample took. */
+    ck_assert_int_eq(goodput_study(arena, &j, 500 * S, 1, 1, 1, &a, &err), OK);
+    ck_assert_double_eq(a.mean.elapsed_ns, walk(&j, 500 * S, 1).elapsed_ns);
+    ck_assert_int_eq(goodput_study(arena, &j, 500 * S, 1, 0, 1, &a, &err), ERR_USAGE);
+    ck_assert_int_eq(goodput_study(arena, &j, 500 * S, 1, 1, 0, &a, &err), ERR_USAGE);
     ck_assert_int_eq(goodput_study(arena, &j, 500 * S, 1, 40, 1, &a, &err), OK);
     ck_assert_int_eq(goodput_study(arena, &j, 500 * S, 1, 40, 3, &b, &err), OK);
     ck_assert_double_eq(a.goodput.mean, b.goodput.mean);

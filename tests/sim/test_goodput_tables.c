@@ -114,6 +114,25 @@ static const char *file_of(const char *text)
     return path;
 }
 
+START_TEST(centuries_are_leap_years_by_four_hundred)
+{
+    /* From 31 December to 1 March: 1 + 31 + 29 days into 2000, 1 + 31 + 28 into 2100. */
+    static const struct {
+        const char *text;
+        int64_t days;
+    } rows[] = {{"time_s,a\n1999-12-31 00:00,1\n2000-03-01 00:00,2\n", 61},
+                {"time_s,a\n2099-12-31 00:00,1\n2100-03-01 00:00,2\n", 60}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct goodput_spot s;
+        const char *path = file_of(rows[i].text);
+        ck_assert_msg(goodput_read_spot(arena, path, &s, &err) == OK, "%s", err.text);
+        unlink(path);
+        ck_assert_uint_eq(s.n_changes, 2);
+        ck_assert_int_eq(s.changes[1].time_ns, rows[i].days * 86400 * S);
+    }
+}
+END_TEST
+
 static void refused_spot(const char *text, const char *why)
 {
     struct goodput_spot s;
@@ -168,6 +187,7 @@ Suite *goodput_tables_suite(void)
     tcase_add_test(c, the_file_of_llama_3_s_table_says_what_the_typed_one_says);
     tcase_add_test(c, llama_3_s_run_is_told_as_it_went);
     tcase_add_test(c, availability_is_read_with_dates_or_seconds);
+    tcase_add_test(c, centuries_are_leap_years_by_four_hundred);
     tcase_add_test(c, broken_tables_are_refused_with_their_line);
     suite_add_tcase(s, c);
     return s;

@@ -425,6 +425,7 @@ static enum status write_model(struct arena *a, const char *folder, const struct
 static enum status swap_all(void *user, struct error *err)
 {
     struct taken *t = user;
+    common_hold_end_signals(true); /* the handler would put the old models back behind a profile that is committed */
     for (int32_t i = 0; i < t->n_files; i++) TRY(file_swap(&t->files[i], err));
     return OK;
 }
@@ -445,6 +446,7 @@ static enum status put_out(struct taken *t, const char *folder, const char *db, 
         if (st == OK) file_keep(&t->files[i]);
         file_abandon(&t->files[i]);
     }
+    common_hold_end_signals(false);
     return st;
 }
 
