@@ -38,18 +38,18 @@ enum {
     MULTI_DEVICE_PLAN_US = 1000,
     MULTI_DEVICE_MIN = 30,
     MULTI_DEVICE_DEVICES_MAX =
-        128,          /* of more a plan takes longer to make and to look at than to simulate */
+        128, /* of more a plan takes longer to make and to look at than to simulate */
     SPMD_STAGE_PLANS = 300, /* simulations for stages that share operators */
-    GROUPS_MS = 2200, /* pipelines of groups that share operators */
+    GROUPS_MS = 2200,       /* pipelines of groups that share operators */
     GROUPS_MANY_MS = 7000,
     GROUPS_DEVICES_MAX = 512, /* beyond, what shares operators takes longer to lower than that */
     SPACES_MAX = 16 + PRESET_SPACES_MAX,
     DIVERSE_STARTS_MAX = 16,
-    APART_MS = 1000, /* for plans of single cards, where up to 8 may be taken together too */
-    WORK_MS = 5000,  /* what a search of a small team may take, about: scorer_work */
+    APART_MS = 1000,   /* for plans of single cards, where up to 8 may be taken together too */
+    WORK_MS = 5000,    /* what a search of a small team may take, about: scorer_work */
     SUBTEAM_PART = 20, /* of the work: presets of fewer devices */
-    NEAR_MS = 1000,  /* of each microbatch size, for any plan that fits where none was found */
-    MANY_MS = 2000   /* the same beside the search for any number of devices */
+    NEAR_MS = 1000,    /* of each microbatch size, for any plan that fits where none was found */
+    MANY_MS = 2000     /* the same beside the search for any number of devices */
 };
 
 /* The tables of one microbatch size after the other, and the tries on all of them. */
@@ -96,15 +96,15 @@ static bool hopeless(const struct search *q, const struct search_plan *x, int32_
 {
     struct candidate trial;
     int32_t among = q->t.o->top > REFINE_SEARCH_STARTS ? q->t.o->top : REFINE_SEARCH_STARTS;
-    bool free = q->t.o->objective == OBJECTIVE_TIME && !(q->t.o->min_rate > 0) &&
-                !(q->t.o->max_cost > 0);
+    bool free =
+        q->t.o->objective == OBJECTIVE_TIME && !(q->t.o->min_rate > 0) && !(q->t.o->max_cost > 0);
     if (!free || refined->n < among) return false;
     return candidate_of(&x->plan, &q->space[space], &trial) &&
            candidate_work(&trial) >= refined->plans[among - 1].iteration_ns;
 }
 
-static enum status refine_one(struct search *q, const struct search_plan *x, struct incumbents *refined,
-                              struct error *err)
+static enum status refine_one(struct search *q, const struct search_plan *x,
+                              struct incumbents *refined, struct error *err)
 {
     struct search_context *t = &q->t;
     struct plan better = x->plan;
@@ -129,7 +129,8 @@ static enum status refine_kept(struct search *q, struct search_result *out, stru
     incumbents_init(&refined, t->arena, t->incumbents.most, t->o, q->cluster);
     if (t->incumbents.n) out->class_ns = t->incumbents.plans[0].iteration_ns;
     for (int32_t i = 0; i < t->incumbents.n || i < t->diverse_starts.n; i++) {
-        if (i < t->diverse_starts.n && !incumbents_has(&t->incumbents, &t->diverse_starts.plans[i].plan))
+        if (i < t->diverse_starts.n &&
+            !incumbents_has(&t->incumbents, &t->diverse_starts.plans[i].plan))
             TRY(refine_one(q, &t->diverse_starts.plans[i], &refined, err));
         if (i < t->incumbents.n) TRY(refine_one(q, &t->incumbents.plans[i], &refined, err));
     }
@@ -138,12 +139,13 @@ static enum status refine_kept(struct search *q, struct search_result *out, stru
     return OK;
 }
 
-static enum status conclude(struct search_context *q, const struct profile *p, struct search_result *out,
-                            struct error *err)
+static enum status conclude(struct search_context *q, const struct profile *p,
+                            struct search_result *out, struct error *err)
 {
     if (q->o->baseline) TRY(baselines_pick(q, out, err));
     out->plans = q->incumbents.plans;
-    while (out->n_plans < q->incumbents.n && incumbents_inside(&q->incumbents, &q->incumbents.plans[out->n_plans]))
+    while (out->n_plans < q->incumbents.n &&
+           incumbents_inside(&q->incumbents, &q->incumbents.plans[out->n_plans]))
         out->n_plans++;
     if (q->o->top > 0 && out->n_plans > q->o->top) out->n_plans = q->o->top;
     out->candidates = q->candidates;
@@ -270,7 +272,8 @@ static enum status search_around(struct search *q, const int64_t *sizes, int32_t
 {
     struct search_context *t = &q->t;
     int32_t n = q->cluster->n_devices;
-    if (n <= SEARCH_DEVICES_MAX || n > SPACE_TABLES_MAX || search_check_takes_several(t->o)) return OK;
+    if (n <= SEARCH_DEVICES_MAX || n > SPACE_TABLES_MAX || search_check_takes_several(t->o))
+        return OK;
     int64_t work = (int64_t)MANY_MS * 1000000;
     scorer_quick(t->scorer, false);
     if (t->o->evaluations >= EVALUATIONS_DEFAULT)
@@ -296,8 +299,8 @@ static void keep_warm(struct search *q)
 }
 
 /* Around the best plan, at its microbatch size and those next to it. Simulations are as many as cost about MULTI_DEVICE_US. */
-static enum status multi_device_large(struct search *q, const struct profile *p, const int64_t *sizes,
-                                 int32_t n_sizes, struct error *err)
+static enum status multi_device_large(struct search *q, const struct profile *p,
+                                      const int64_t *sizes, int32_t n_sizes, struct error *err)
 {
     struct search_context *t = &q->t;
     if (!t->incumbents.n || q->job->model.measured) return OK;
@@ -312,7 +315,8 @@ static enum status multi_device_large(struct search *q, const struct profile *p,
         for (int32_t i = 0; i < best->replicas[r].n_stages; i++)
             calls += best->replicas[r].microbatches *
                      (int64_t)plan_stage_devices(&best->replicas[r].stages[i]);
-    int64_t evaluations = MULTI_DEVICE_US / (MULTI_DEVICE_CALL_NS * calls / 1000 + MULTI_DEVICE_PLAN_US);
+    int64_t evaluations =
+        MULTI_DEVICE_US / (MULTI_DEVICE_CALL_NS * calls / 1000 + MULTI_DEVICE_PLAN_US);
     if (t->o->evaluations > 0) evaluations = t->evaluations_left;
     if (evaluations < MULTI_DEVICE_MIN) return OK;
     scorer_quick(t->scorer, false);
@@ -324,7 +328,8 @@ static enum status multi_device_large(struct search *q, const struct profile *p,
             TRY(space_make(q->spaces, q->job, &best->cluster, cost, sizes[i], t->lower,
                            &spaces[n++], err));
     /* links that many messages share make a simulation take longer than its calls say */
-    if (t->o->evaluations <= 0) t->work_end = scorer_work(t->scorer) + (int64_t)MULTI_DEVICE_US * 1000;
+    if (t->o->evaluations <= 0)
+        t->work_end = scorer_work(t->scorer) + (int64_t)MULTI_DEVICE_US * 1000;
     TRY(multi_device_search(t, spaces, n, evaluations, err));
     t->work_end = 0;
     return OK;
@@ -341,7 +346,8 @@ static enum status certify_shared(struct search *q, struct search_result *out, s
     for (int32_t i = 0; i < out->n_baselines; i++)
         shared |= out->baselines[i].iteration_ns < out->lower_bound_ns;
     if (!shared || !n) return OK;
-    TRY(bound_cluster_shared(q->t.arena, q->cluster, spaces, n, incumbents_max_ns(q->t.o), &b, err));
+    TRY(bound_cluster_shared(q->t.arena, q->cluster, spaces, n, incumbents_max_ns(q->t.o), &b,
+                             err));
     put_bound(out, &b);
     return OK;
 }
@@ -433,7 +439,8 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
         struct bound_certificate b = {.binding = "", .class_text = ""};
         bool alone = is_large(q) && q->t.o->evaluations <= 0;
         TRY(warm_search(&q->t, &w, &q->warm, alone ? &b : NULL, err));
-        bool enough = q->warm.enough || (search_context_stopped(&q->t) && !spmd_stage_in_plan(q->t.o->from));
+        bool enough =
+            q->warm.enough || (search_context_stopped(&q->t) && !spmd_stage_in_plan(q->t.o->from));
         if (alone && q->warm.n && enough) {
             keep_warm(q);
             return finish_warm(q, p, &b, out, err);
@@ -455,7 +462,7 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
         out->baselines[i] = (struct search_baseline){.name = baseline_name(i),
                                                      .iteration_ns = INT64_MAX,
                                                      .why = "stopped before it was tried"};
-    int32_t cards[OFFERS_DEFAULT_MAX];
+    int32_t cards[TP_OPTIONS_DEFAULT_MAX];
     struct search_options with_cards = *o;
     if (!o->tensor && !o->baseline) {
         with_cards.n_tensor = tp_options_default(j, c, cards);

@@ -34,7 +34,7 @@ struct layers_choice {
     int32_t n; /* NUMBER: >= 1 */
 };
 
-/* Cuts a forward graph (one sequence, unshared, unfused). ERR_INPUT with the numbers that are possible where this one is
+/* Cuts a forward graph (one sequence, one device, unfused). ERR_INPUT with the numbers that are possible where this one is
  * not, and where the layers were measured whole. */
 MUST_CHECK enum status layers_find(struct graph *g, const struct layers_choice *c,
                                    struct error *err);

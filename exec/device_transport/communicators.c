@@ -89,7 +89,8 @@ static enum status wait_for(struct device_transport *t, const struct communicato
         TRY(all_there(t, c, look, err));
         TRY(t->comm->check(t->b, c->handle, err));
         if (clock_wall_ns() > until_ns)
-            return error_set(err, ERR_RANK, "communicator %s: its first word did not come in %.0f s",
+            return error_set(err, ERR_RANK,
+                             "communicator %s: its first word did not come in %.0f s",
                              c->talk->name, (double)t->o.limit_ns / 1e9);
         rest();
     }
@@ -135,8 +136,8 @@ static enum status say_together(struct device_transport *t, const struct communi
     return t->comm->all_reduce(t->b, x, s, w->said, w->heard, WORD_ELEMENTS, DTYPE_fp32, 0, err);
 }
 
-static enum status compare(const struct communicator *c, const float *heard, float wanted, int32_t from,
-                           struct error *err)
+static enum status compare(const struct communicator *c, const float *heard, float wanted,
+                           int32_t from, struct error *err)
 {
     for (int i = 0; i < WORD_ELEMENTS; i++)
         if (heard[i] != wanted)
@@ -195,12 +196,12 @@ static enum status begin(struct device_transport *t, struct communicator *c, con
                          struct error *err)
 {
     const struct communicator_options o = {.id = id->bytes,
-                                     .n = c->talk->n,
-                                     .rank = c->rank,
-                                     .max_ctas = c->talk->max_ctas,
-                                     .net_name = c->talk->net_name,
-                                     .limit_ns = t->o.limit_ns,
-                                     .name = c->talk->name};
+                                           .n = c->talk->n,
+                                           .rank = c->rank,
+                                           .max_ctas = c->talk->max_ctas,
+                                           .net_name = c->talk->net_name,
+                                           .limit_ns = t->o.limit_ns,
+                                           .name = c->talk->name};
     return c->rank < 0 ? OK : t->comm->open(t->b, &o, &c->handle, err);
 }
 

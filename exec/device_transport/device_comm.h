@@ -44,10 +44,10 @@ struct device_comm {
     /* What is asked between them starts as one, in no order. */
     enum status (*group_begin)(struct backend *b, struct error *err);
     enum status (*group_end)(struct backend *b, struct error *err);
-    enum status (*send)(struct backend *b, void *communicator, int32_t stream, const void *p, int64_t n,
-                        enum dtype t, int32_t peer, struct error *err);
-    enum status (*receive)(struct backend *b, void *communicator, int32_t stream, void *p, int64_t n,
-                           enum dtype t, int32_t peer, struct error *err);
+    enum status (*send)(struct backend *b, void *communicator, int32_t stream, const void *p,
+                        int64_t n, enum dtype t, int32_t peer, struct error *err);
+    enum status (*receive)(struct backend *b, void *communicator, int32_t stream, void *p,
+                           int64_t n, enum dtype t, int32_t peer, struct error *err);
     /* n elements of each rank. weight: each rank's own, of its summand (ncclRedOpCreatePreMulSum); 0 on all of them: a plain
      * sum, which is another operator than weights of 1. in == out is in place. */
     enum status (*all_reduce)(struct backend *b, void *communicator, int32_t stream, const void *in,
@@ -60,8 +60,8 @@ struct device_comm {
     /* n elements a rank, equal: the padded form of uneven shards. */
     enum status (*all_gather)(struct backend *b, void *communicator, int32_t stream, const void *in,
                               void *out, int64_t n, enum dtype t, struct error *err);
-    enum status (*reduce_scatter)(struct backend *b, void *communicator, int32_t stream, const void *in,
-                                  void *out, int64_t n, enum dtype t, double weight,
+    enum status (*reduce_scatter)(struct backend *b, void *communicator, int32_t stream,
+                                  const void *in, void *out, int64_t n, enum dtype t, double weight,
                                   struct error *err);
 };
 

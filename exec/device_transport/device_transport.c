@@ -206,7 +206,8 @@ static void name_silent(const struct device_transport *t, struct error *why)
     double limit_s = (double)t->o.limit_ns / 1e9;
     for (int32_t i = 0; i < t->p->n_groups; i++) {
         const struct group_end *g = &t->groups[i];
-        if (g->member < 0 || (g->done == g->asked && i != t->at_hand) || g->communicator < 0) continue;
+        if (g->member < 0 || (g->done == g->asked && i != t->at_hand) || g->communicator < 0)
+            continue;
         error_set(why, ERR_RANK,
                   "%s: collective %s %s has not ended for %.0f s: one of them is gone",
                   program_device_told(t->p, t->o.rank).text, t->p->groups[i].name,
@@ -274,7 +275,8 @@ enum status device_transport_check(struct device_transport *t, struct error *err
     TRY(device_live(t, err));
     comm_alive(t->o.comm);
     for (int32_t i = 0; i < t->talks.n && why.code == OK; i++)
-        if (t->communicators[i].handle) (void)t->comm->check(t->b, t->communicators[i].handle, &why);
+        if (t->communicators[i].handle)
+            (void)t->comm->check(t->b, t->communicators[i].handle, &why);
     if (why.code == OK) (void)look(t, &why);
     if (why.code == OK && rank_has_ended(t))
         error_set(&why, ERR_RANK, "%s: a peer is gone", program_device_told(t->p, t->o.rank).text);
@@ -344,7 +346,8 @@ enum status device_transport_open(struct arena *a, const struct device_transport
         .a = a, .o = *o, .b = o->backend, .p = o->p, .collective = -1, .ready = -1, .at_hand = -1};
     device_talks(a, o->p, o->channel, o->group, &t->talks);
     t->communicators = ARENA_ARRAY(a, struct communicator, (size_t)t->talks.n + 1);
-    t->channel_groups = ARENA_ARRAY(a, struct channel_group_end, (size_t)t->talks.n_channel_groups + 1);
+    t->channel_groups =
+        ARENA_ARRAY(a, struct channel_group_end, (size_t)t->talks.n_channel_groups + 1);
     t->channels = ARENA_ARRAY(a, struct channel_end_device, (size_t)o->p->n_channels + 1);
     t->groups = ARENA_ARRAY(a, struct group_end, (size_t)o->p->n_groups + 1);
     for (int32_t g = 0; g < o->p->n_groups; g++) t->groups[g].member = -1;

@@ -31,9 +31,9 @@ struct talks {
     struct talk *talk;
     struct channel_group *channel_group;
     int32_t *channel_group_of; /* (n_channels) -1: not by devices */
-    int32_t *place;     /* (n_channels) in its ordered channel group */
-    int32_t *talk_of;   /* (n_groups) -1 */
-    int32_t **rank_of;  /* (n_groups) of each member in the communicator; NULL */
+    int32_t *place;            /* (n_channels) in its ordered channel group */
+    int32_t *talk_of;          /* (n_groups) -1 */
+    int32_t **rank_of;         /* (n_groups) of each member in the communicator; NULL */
 };
 
 void device_talks(struct arena *a, const struct program *p, const unsigned char *channel,
@@ -83,8 +83,8 @@ struct channel_end_device {
 
 struct channel_group_end {
     int32_t communicator, stream; /* stream -1: not this rank's */
-    int64_t next;           /* message number … */
-    int32_t place;          /* … and channel of the ordered channel group, whose turn it is */
+    int64_t next;                 /* message number … */
+    int32_t place; /* … and channel of the ordered channel group, whose turn it is */
 };
 
 struct sum_call { /* elements of neighbouring segments, in one call */
@@ -96,8 +96,8 @@ struct sum_call { /* elements of neighbouring segments, in one call */
 
 struct group_end {
     int32_t member, communicator, rank; /* member -1: none of this rank's */
-    int32_t ended[2];             /* events; launch n: n mod 2 */
-    int64_t asked, done;          /* launches */
+    int32_t ended[2];                   /* events; launch n: n mod 2 */
+    int64_t asked, done;                /* launches */
     double weight;
     struct lane_memory const *memory;
     int64_t packed; /* of a segment that is cut and cast: where in the scratch */
@@ -132,10 +132,10 @@ struct device_transport {
     struct error why; /* what everything was given up for; OK: no reason of the transport's own */
     /* silence: how much was asked and had ended when check looked, and when that last changed */
     int64_t changes, seen_changes, silent_since_ns, looked_ns;
-    bool under_way;       /* when check looked last */
+    bool under_way;          /* when check looked last */
     int64_t ranks_looked_ns; /* at whether ranks have ended */
     bool rank_ended;         /* one had, then */
-    int32_t *free_events; /* timed */
+    int32_t *free_events;    /* timed */
     size_t n_free, free_capacity;
     struct mark *marks;
     size_t n_marks, marks_capacity;
@@ -160,7 +160,8 @@ MUST_CHECK enum status device_convert(struct device_transport *t, void *to, enum
                                       struct error *err);
 MUST_CHECK enum status device_copy(struct device_transport *t, void *to, const void *from,
                                    int64_t bytes, struct error *err);
-MUST_CHECK enum status device_region(struct device_transport *t, const struct region *r, enum dtype dtype, char *whole, char *packed,
+MUST_CHECK enum status device_region(struct device_transport *t, const struct region *r,
+                                     enum dtype dtype, char *whole, char *packed,
                                      enum region_copy how, struct error *err);
 /* Before a kernel or a copy is asked of the collective stream, outside the library's groups: who asks for more than (PACES + 1) · PACE
  * of which none has been seen to end waits here, and looks at peers. Compute does not stand behind a sum, so its own pace

@@ -96,14 +96,12 @@ struct at_hand {
 
 static enum status pack(const struct at_hand *h, int32_t k, char *packed, struct error *err)
 {
-    return device_region(h->t, &h->o->from[k], h->dtype, h->in, packed,
-                              REGION_PACK, err);
+    return device_region(h->t, &h->o->from[k], h->dtype, h->in, packed, REGION_PACK, err);
 }
 
 static enum status unpack(const struct at_hand *h, int32_t k, char *packed, struct error *err)
 {
-    return device_region(h->t, &h->o->into[k], h->dtype, h->out, packed,
-                              REGION_UNPACK, err);
+    return device_region(h->t, &h->o->into[k], h->dtype, h->out, packed, REGION_UNPACK, err);
 }
 
 static enum status copy(const struct at_hand *h, char *to, const char *from, int64_t elements,
@@ -199,8 +197,8 @@ static enum status scatter_padded(const struct at_hand *h, struct error *err)
     char *chunks = h->o->direct ? h->in : h->o->chunks,
          *own = h->o->direct ? h->out : chunk(h, h->i);
     for (int32_t k = 0; !h->o->direct && k < h->m->n; k++) TRY(pack(h, k, chunk(h, k), err));
-    TRY(t->comm->reduce_scatter(t->b, h->communicator, t->collective, chunks, own, h->m->most, h->dtype,
-                                0, err));
+    TRY(t->comm->reduce_scatter(t->b, h->communicator, t->collective, chunks, own, h->m->most,
+                                h->dtype, 0, err));
     return h->o->direct ? OK : copy(h, h->out, own, own_elements(h), err);
 }
 
@@ -226,11 +224,12 @@ static enum status root_calls(const struct at_hand *h, struct error *err)
         if (!n) continue;
         char *part = goes_from(h, k);
         if (gathers)
-            TRY(comm->broadcast(t->b, h->communicator, t->collective, k == h->i ? part : comes_to(h, k),
-                                comes_to(h, k), n, h->dtype, h->rank[k], err));
+            TRY(comm->broadcast(t->b, h->communicator, t->collective,
+                                k == h->i ? part : comes_to(h, k), comes_to(h, k), n, h->dtype,
+                                h->rank[k], err));
         else
-            TRY(comm->reduce(t->b, h->communicator, t->collective, part, k == h->i ? h->out : part, n,
-                             h->dtype, 0, h->rank[k], err));
+            TRY(comm->reduce(t->b, h->communicator, t->collective, part, k == h->i ? h->out : part,
+                             n, h->dtype, 0, h->rank[k], err));
     }
     return OK;
 }
@@ -256,8 +255,8 @@ static enum status pair_calls(const struct at_hand *h, struct error *err)
             TRY(t->comm->send(t->b, h->communicator, t->collective, goes_from(h, to), out, h->dtype,
                               h->rank[to], err));
         if (in)
-            TRY(t->comm->receive(t->b, h->communicator, t->collective, comes_to(h, from), in, h->dtype,
-                                 h->rank[from], err));
+            TRY(t->comm->receive(t->b, h->communicator, t->collective, comes_to(h, from), in,
+                                 h->dtype, h->rank[from], err));
     }
     return OK;
 }
@@ -313,11 +312,11 @@ static enum status take_step(const struct at_hand *h, const struct meeting_step 
     enum status status = t->comm->group_begin(t->b, err);
     if (status != OK) return status;
     if (s->to >= 0)
-        status = t->comm->send(t->b, h->communicator, t->collective, piece_at(h, s->out_first), s->send,
-                               h->dtype, h->rank[s->to], err);
+        status = t->comm->send(t->b, h->communicator, t->collective, piece_at(h, s->out_first),
+                               s->send, h->dtype, h->rank[s->to], err);
     if (s->from >= 0 && status == OK)
-        status = t->comm->receive(t->b, h->communicator, t->collective, landing, s->receive, h->dtype,
-                                  h->rank[s->from], err);
+        status = t->comm->receive(t->b, h->communicator, t->collective, landing, s->receive,
+                                  h->dtype, h->rank[s->from], err);
     enum status ended = t->comm->group_end(t->b, status == OK ? err : &later);
     if (status != OK || ended != OK) return status != OK ? status : ended;
     return s->from >= 0 && s->adds > 0 ? add(h, piece_at(h, s->in_first), landing, s->adds, err)
@@ -351,7 +350,8 @@ enum status device_meet(struct device_transport *t, int32_t group, int64_t seq, 
                         .m = g->meeting,
                         .o = e->meeting,
                         .rank = t->talks.rank_of[group],
-                        .communicator = e->communicator >= 0 ? t->communicators[e->communicator].handle : NULL,
+                        .communicator =
+                            e->communicator >= 0 ? t->communicators[e->communicator].handle : NULL,
                         .dtype = g->dtype,
                         .i = e->member,
                         .size = dtype_bytes(g->dtype),

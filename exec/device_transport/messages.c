@@ -95,11 +95,12 @@ static void keep_span(struct device_transport *t, int32_t channel, int64_t numbe
                               .bytes = x->bytes});
 }
 
-static enum status move(struct device_transport *t, const struct channel_group_end *b, int32_t channel,
-                        int64_t number, struct error *err)
+static enum status move(struct device_transport *t, const struct channel_group_end *b,
+                        int32_t channel, int64_t number, struct error *err)
 {
     struct channel_end_device *c = &t->channels[channel];
-    void *communicator = t->communicators[b->communicator].handle, *at = place_at(&c->place, number);
+    void *communicator = t->communicators[b->communicator].handle,
+         *at = place_at(&c->place, number);
     int32_t begin, end;
     TRY(t->b->event_wait(t->b, b->stream, c->ready[number % c->window], err));
     TRY(device_mark(t, b->stream, &begin, err));

@@ -73,7 +73,7 @@ static void goes_over(const struct program *p, struct talk *t, int32_t link)
 }
 
 static int32_t new_channel_group(struct arena *a, const struct program *p, struct talks *t,
-                          const struct kind *k)
+                                 const struct kind *k)
 {
     int32_t *device = ARENA_ARRAY(a, int32_t, 2);
     device[0] = p->stages[k->from].device, device[1] = p->stages[k->to].device;
@@ -97,7 +97,7 @@ static void add_channel(struct channel_group *b, const int32_t *at, int32_t chan
 }
 
 static void channel_group_up(struct arena *a, const struct program *p, const unsigned char *by,
-                      struct talks *t)
+                             struct talks *t)
 {
     struct kind *kinds = ARENA_ARRAY(a, struct kind, (size_t)p->n_channels + 1);
     int32_t *at = ARENA_ARRAY(a, int32_t, (size_t)p->n_channels + 1);
@@ -113,7 +113,8 @@ static void channel_group_up(struct arena *a, const struct program *p, const uns
         goes_over(p, &t->talk[t->channel_group[b].talk], p->channels[c].link);
     }
     for (int32_t b = 0; b < t->n_channel_groups; b++)
-        for (int32_t i = 0; i < t->channel_group[b].n; i++) t->place[t->channel_group[b].channel[i]] = i;
+        for (int32_t i = 0; i < t->channel_group[b].n; i++)
+            t->place[t->channel_group[b].channel[i]] = i;
 }
 
 /* ---- groups ----------------------------------------------------------------------------------- */
@@ -141,8 +142,7 @@ static const char *names(struct arena *a, const struct program *p, const int32_t
                             more ? p->devices[device[i]].name
                                  : program_device_told(p, device[i]).text);
     }
-    return n <= NAMES_MAX ? text
-                           : arena_printf(a, "%s and %" PRId32 " more", text, n - NAMES_MAX);
+    return n <= NAMES_MAX ? text : arena_printf(a, "%s and %" PRId32 " more", text, n - NAMES_MAX);
 }
 
 /* Devices by rank: member i of ZeRO's groups has part i + 1. */
@@ -211,7 +211,8 @@ void device_talks(struct arena *a, const struct program *p, const unsigned char 
 {
     size_t most = (size_t)p->n_channels + (size_t)p->n_groups + 1;
     *out = (struct talks){.talk = ARENA_ARRAY(a, struct talk, most),
-                          .channel_group = ARENA_ARRAY(a, struct channel_group, (size_t)p->n_channels + 1),
+                          .channel_group =
+                              ARENA_ARRAY(a, struct channel_group, (size_t)p->n_channels + 1),
                           .channel_group_of = ARENA_ARRAY(a, int32_t, (size_t)p->n_channels + 1),
                           .place = ARENA_ARRAY(a, int32_t, (size_t)p->n_channels + 1),
                           .talk_of = ARENA_ARRAY(a, int32_t, (size_t)p->n_groups + 1),

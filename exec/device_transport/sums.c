@@ -220,10 +220,10 @@ static enum status scatter_calls(struct device_transport *t, int32_t group, stru
     const struct group *g = &t->p->groups[group];
     for (int32_t i = 0; i < e->n_calls; i++)
         if (e->calls[i].elements)
-            TRY(t->comm->reduce_scatter(t->b, t->communicators[e->communicator].handle, t->collective,
-                                        call_at(t, &e->calls[i]), own_part(t, group, &e->calls[i]),
-                                        e->calls[i].elements / g->n_members, g->dtype, e->weight,
-                                        err));
+            TRY(t->comm->reduce_scatter(
+                t->b, t->communicators[e->communicator].handle, t->collective,
+                call_at(t, &e->calls[i]), own_part(t, group, &e->calls[i]),
+                e->calls[i].elements / g->n_members, g->dtype, e->weight, err));
     return OK;
 }
 
@@ -248,7 +248,7 @@ static char *own_at(const struct device_transport *t, int32_t group, int32_t k, 
 
 /* The member's part of the sum into its segment, and added to its own slots where it has some. */
 static enum status local_slice(struct device_transport *t, int32_t group, int32_t i,
-                             struct error *err)
+                               struct error *err)
 {
     const struct sum_call *c = &t->groups[group].calls[i];
     const struct group *g = &t->p->groups[group];

@@ -425,7 +425,8 @@ static void begin(struct collectives *c)
     else if (group_of(c)->algorithm == GROUP_CHAIN)
         chain_leg(c, LEG_IN, at_ns);
     else if (group_of(c)->n_members > 1) {
-        if (group_of(c)->members[member_of(c)->member].silent) be_silent(member_of(c), dtype_bytes(memory_of(group_of(c))));
+        if (group_of(c)->members[member_of(c)->member].silent)
+            be_silent(member_of(c), dtype_bytes(memory_of(group_of(c))));
         if (group_of(c)->algorithm == GROUP_GATHER) pass_own(c, false);
         ring_part(c, first_part(group_of(c)), at_ns);
     } else

@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #define NS_PER_MS 1000000
-#define POLL_MIN_NS 20000            /* while our bytes are on their way; doubles up to … */
-#define POLL_MAX_NS 1000000           /* … this where bells ring, */
+#define POLL_MIN_NS 20000              /* while our bytes are on their way; doubles up to … */
+#define POLL_MAX_NS 1000000            /* … this where bells ring, */
 #define POLL_REMOTE_NS 50000           /* and this where none does */
 #define POLL_DEVICE_NS 20000           /* a device's event is awaited */
 #define POLL_IDLE_NS (200 * NS_PER_MS) /* nothing under way, and a bell */
@@ -62,18 +62,18 @@ static void make_room(struct comm_thread *m)
     }
 }
 
-void comm_thread_init(struct comm_thread *m, struct arena *a, const struct program *p, struct comm *c,
-                void *shared, bool keep_spans)
+void comm_thread_init(struct comm_thread *m, struct arena *a, const struct program *p,
+                      struct comm *c, void *shared, bool keep_spans)
 {
     *m = (struct comm_thread){.a = a,
-                        .order_arena = arena_new(),
-                        .p = p,
-                        .comm = c,
-                        .rank = comm_rank(c),
-                        .threaded = comm_size(c) > 1,
-                        .emulated = p->emulated,
-                        .awaited_peer = -1,
-                        .timeout_ns = comm_limit_ns()};
+                              .order_arena = arena_new(),
+                              .p = p,
+                              .comm = c,
+                              .rank = comm_rank(c),
+                              .threaded = comm_size(c) > 1,
+                              .emulated = p->emulated,
+                              .awaited_peer = -1,
+                              .timeout_ns = comm_limit_ns()};
     m->sent_by = ARENA_ARRAY(a, char, (size_t)p->n_channels + 1);
     m->received_by = ARENA_ARRAY(a, char, (size_t)p->n_channels + 1);
     if (keep_spans) m->spans.a = a;
@@ -160,8 +160,8 @@ static void note(struct comm_thread *m, struct comm_thread_ended *e, int64_t num
     pthread_mutex_unlock(&m->mutex);
 }
 
-static struct span message_span(struct comm_thread *m, int32_t channel, int64_t number, int64_t start_ns,
-                                int64_t end_ns, int64_t bytes)
+static struct span message_span(struct comm_thread *m, int32_t channel, int64_t number,
+                                int64_t start_ns, int64_t end_ns, int64_t bytes)
 {
     const struct channel *c = &m->p->channels[channel];
     bool sent = is_mine(m, c->from_stage);

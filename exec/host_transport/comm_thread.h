@@ -39,8 +39,8 @@ struct comm_thread_order {
 };
 
 struct comm_thread_ended { /* messages of a channel at this end, or a group's steps */
-    int64_t count;   /* numbers 0 … count-1 have ended */
-    int64_t *at_ns;  /* (capacity) of number n at n mod capacity */
+    int64_t count;         /* numbers 0 … count-1 have ended */
+    int64_t *at_ns;        /* (capacity) of number n at n mod capacity */
     int64_t capacity;
 };
 
@@ -76,12 +76,13 @@ struct comm_thread {
 
 /* Everything but the thread. shared: memory of wires_shared_bytes, NULL where real. a: lives as
  * long as the communication thread. */
-void comm_thread_init(struct comm_thread *m, struct arena *a, const struct program *p, struct comm *c,
-                void *shared, bool keep_spans);
+void comm_thread_init(struct comm_thread *m, struct arena *a, const struct program *p,
+                      struct comm *c, void *shared, bool keep_spans);
 /* Before the start: this lane's memory is apart, b carries what moves. The thread runs even where the rank is alone. */
 void comm_thread_bounce(struct comm_thread *m, struct bounce *b);
 /* An event of the device that nobody waits for. */
-MUST_CHECK enum status comm_thread_take_event(struct comm_thread *m, int32_t *out, struct error *err);
+MUST_CHECK enum status comm_thread_take_event(struct comm_thread *m, int32_t *out,
+                                              struct error *err);
 /* This rank's part in a group, before the start; once for each of its members. */
 void comm_thread_member(struct comm_thread *m, struct collective_member member, char *staging);
 MUST_CHECK enum status comm_thread_start(struct comm_thread *m, struct error *err);
@@ -96,13 +97,13 @@ __attribute__((noreturn)) void comm_thread_abort(struct comm_thread *m, int code
 void comm_thread_order(struct comm_thread *m, struct comm_thread_order order);
 /* Until message `number` of a channel has ended at this end (arrived, left), or step `number` of a
  * group; *at_ns when. Out of patience: ERR_RANK that names channel or group and peer. */
-MUST_CHECK enum status comm_thread_wait_channel(struct comm_thread *m, int32_t channel, int64_t number,
-                                          int64_t *at_ns, struct error *err);
+MUST_CHECK enum status comm_thread_wait_channel(struct comm_thread *m, int32_t channel,
+                                                int64_t number, int64_t *at_ns, struct error *err);
 MUST_CHECK enum status comm_thread_wait_group(struct comm_thread *m, int32_t group, int64_t number,
-                                        int64_t *at_ns, struct error *err);
+                                              int64_t *at_ns, struct error *err);
 /* Afterwards the message library belongs to the caller. */
 MUST_CHECK enum status comm_thread_pause(struct comm_thread *m, struct error *err);
 void comm_thread_resume(struct comm_thread *m,
-                  int64_t zero_ns); /* the run's clock may have been set back by the pause */
+                        int64_t zero_ns); /* the run's clock may have been set back by the pause */
 
 #endif

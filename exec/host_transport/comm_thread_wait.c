@@ -21,7 +21,8 @@ static bool wait_changed(struct comm_thread *m, int64_t deadline_ns)
            clock_wall_ns() < deadline_ns;
 }
 
-static bool wait_ended(struct comm_thread *m, struct comm_thread_ended *e, int64_t number, int64_t *at_ns)
+static bool wait_ended(struct comm_thread *m, struct comm_thread_ended *e, int64_t number,
+                       int64_t *at_ns)
 {
     int64_t deadline_ns = clock_wall_ns() + m->timeout_ns;
     pthread_mutex_lock(&m->mutex);
@@ -55,8 +56,8 @@ static enum status silent(struct comm_thread *m, int32_t peer, const char *what,
                      lost >= 0 ? ": " : "", who);
 }
 
-enum status comm_thread_wait_channel(struct comm_thread *m, int32_t channel, int64_t number, int64_t *at_ns,
-                               struct error *err)
+enum status comm_thread_wait_channel(struct comm_thread *m, int32_t channel, int64_t number,
+                                     int64_t *at_ns, struct error *err)
 {
     if (wait_ended(m, &m->channels[channel], number, at_ns)) return OK;
     char what[96];
@@ -64,8 +65,8 @@ enum status comm_thread_wait_channel(struct comm_thread *m, int32_t channel, int
     return silent(m, wires_peer(&m->wires, channel), what, err);
 }
 
-enum status comm_thread_wait_group(struct comm_thread *m, int32_t group, int64_t number, int64_t *at_ns,
-                             struct error *err)
+enum status comm_thread_wait_group(struct comm_thread *m, int32_t group, int64_t number,
+                                   int64_t *at_ns, struct error *err)
 {
     if (wait_ended(m, &m->groups[group], number, at_ns)) return OK;
     pthread_mutex_lock(&m->mutex);

@@ -50,8 +50,8 @@ struct baseline_task {
     const struct profile *profile;
     const int64_t *sizes; /* (n_sizes) microbatch sizes */
     int32_t n_sizes, n_tp_variants;
-    struct tp_variant *tp_variants; /* beds[0]: the cluster as it is */
-    /* (n_team) devices of beds[0] that the families of grids may use; NULL: every device */
+    struct tp_variant *tp_variants; /* tp_variants[0]: the cluster as it is */
+    /* (n_team) devices of tp_variants[0] that the families of grids may use; NULL: every device */
     const int32_t *team;
     int32_t n_team;
     int64_t limit_ns;   /* plans of a team must beat it to be worth a simulation */
@@ -73,9 +73,9 @@ int32_t baseline_count(void);
 const char *baseline_name(int32_t i);
 baseline_family *baseline_settings(int32_t i); /* NULL: harp-published's and hap's are made whole */
 
-/* The beds that the search's options ask for; errors: those of the cluster as it is. */
+/* The tensor-parallel variants that the search's options ask for; errors: those of the cluster as it is. */
 MUST_CHECK enum status baseline_tp_variants(struct baseline_task *k, struct error *err);
-/* The space of a bed and size, made when first asked for. */
+/* The space of a variant and microbatch size, made at its first use. */
 MUST_CHECK enum status baseline_space(struct baseline_task *k, int32_t tp_variant, int32_t size,
                                       struct space **out, struct error *err);
 /* Estimates x and keeps it, or says why it cannot be. */

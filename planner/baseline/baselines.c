@@ -25,7 +25,8 @@ enum {
     LANES_A_FAMILY = 4000,
     LANES_BESIDE = 512,
     LANES_A_PLAN = 2560,
-    CALLS_MAX = 20000000 /* of all families together, beside the first plan: what about four seconds pay for */
+    CALLS_MAX =
+        20000000 /* of all families together, beside the first plan: what about four seconds pay for */
 };
 #define HOPELESS 1.5 /* times the best estimate: not simulated */
 #define SURE 0.95    /* of an estimate: no plan was simulated faster than that, see score_rest */
@@ -155,7 +156,8 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
     scorer_quick(t->scorer, s->n_devices > QUICK_LANES);
     TRY(search_context_score(t, s, p, &ns, err));
     scorer_quick(t->scorer, false);
-    x->k->calls += scorer_calls(t->scorer) - before; /* more than once, where it had to be made to fit */
+    x->k->calls +=
+        scorer_calls(t->scorer) - before; /* more than once, where it had to be made to fit */
     /* baselines have a budget of their own, but on every device */
     if (!x->k->team) t->evaluations_left = left;
     if (ns == INT64_MAX) {
@@ -412,19 +414,20 @@ static enum status score_team(struct baseline_task *k, struct error *err)
     return OK;
 }
 
-enum status baselines_on(struct search_context *q, struct space *spaces, int32_t n, const int32_t *team,
-                         int32_t n_team, struct error *err)
+enum status baselines_on(struct search_context *q, struct space *spaces, int32_t n,
+                         const int32_t *team, int32_t n_team, struct error *err)
 {
     struct arena *scratch = arena_new();
     struct tp_variant tp_variant = {.cards = 1,
-                      .possible = true,
-                      .cluster = *spaces->cluster,
-                      .job = *spaces->job,
-                      .cost = spaces->cost,
-                      .graph = spaces->devices,
-                      .spaces = ARENA_ARRAY(scratch, struct space *, (size_t)n)};
+                                    .possible = true,
+                                    .cluster = *spaces->cluster,
+                                    .job = *spaces->job,
+                                    .cost = spaces->cost,
+                                    .graph = spaces->devices,
+                                    .spaces = ARENA_ARRAY(scratch, struct space *, (size_t)n)};
     int64_t *sizes = ARENA_ARRAY(scratch, int64_t, (size_t)n);
-    for (int32_t i = 0; i < n; i++) tp_variant.spaces[i] = &spaces[i], sizes[i] = spaces[i].microbatch;
+    for (int32_t i = 0; i < n; i++)
+        tp_variant.spaces[i] = &spaces[i], sizes[i] = spaces[i].microbatch;
     struct baseline_task k = {.arena = scratch,
                               .t = q,
                               .job = spaces->job,

@@ -12,7 +12,8 @@ enum {
     HAP_BESIDE = 1,    /* beside a search */
     HAP_WORK_MS = 400, /* there: of the sizes' first looks, and of those that were made to fit */
     HAP_FIT_MS = 400,
-    HAP_NEAR = 10, /* per cent: of one that is not slower than the best other preset by more, beside a search too */
+    HAP_NEAR =
+        10, /* per cent: of one that is not slower than the best other preset by more, beside a search too */
     HAP_DEVICES_BESIDE = 128 /* beside a search of more it takes longer than that */
 };
 
@@ -44,11 +45,11 @@ static enum status find(struct scoring *x, bool whole, struct found *f, struct e
         return OK;
     }
     int64_t start = scorer_work(k->t->scorer);
-    for (int32_t i = k->n_sizes - 1; i >= 0 && !search_context_stopped(k->t); i--) { /* fewest calls first */
+    for (int32_t i = k->n_sizes - 1; i >= 0 && !search_context_stopped(k->t);
+         i--) { /* fewest calls first */
         TRY(hap_plan_make(k, i, false, &f->plans[f->n], err));
         f->n += f->plans[f->n].ns != INT64_MAX;
-        f->slow =
-            !whole && scorer_work(k->t->scorer) - start > HAP_WORK_MS * INT64_C(1000000);
+        f->slow = !whole && scorer_work(k->t->scorer) - start > HAP_WORK_MS * INT64_C(1000000);
         if (f->slow && f->n) break; /* where nothing fits, smaller ones may */
     }
     qsort(f->plans, (size_t)f->n, sizeof *f->plans, by_ns);

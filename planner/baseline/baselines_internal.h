@@ -20,8 +20,8 @@ struct scoring { /* of one family */
     int64_t settled_ns;
     bool last;        /* hap: sought when all others stand, since that takes longest */
     int64_t rival_ns; /* then: the fastest of those */
-    int64_t least;  /* layers of the first one */
-    int64_t layers; /* lowered so far */
+    int64_t least;    /* layers of the first one */
+    int64_t layers;   /* lowered so far */
     int32_t tries;
     char why[256]; /* of what came nearest to fitting, the first of those */
     int64_t miss;  /* bytes that it lacks; INT64_MAX: lowering refused it */

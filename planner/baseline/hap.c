@@ -12,11 +12,11 @@ static enum status all_devices(struct baseline_task *k, int32_t size, struct spm
     int32_t *device = ARENA_ARRAY(k->arena, int32_t, (size_t)s->n_devices);
     for (int32_t d = 0; d < s->n_devices; d++) device[d] = d;
     *out = (struct spmd_stage_team){.s = s,
-                              .last_layer = s->n_layers - 1,
-                              .n = s->n_devices,
-                              .device = device,
-                              .microbatches = s->microbatches,
-                              .in_flight = 1};
+                                    .last_layer = s->n_layers - 1,
+                                    .n = s->n_devices,
+                                    .device = device,
+                                    .microbatches = s->microbatches,
+                                    .in_flight = 1};
     out->memory = spmd_stage_memory(k->arena, out);
     return OK;
 }

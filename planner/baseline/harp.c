@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum { MESH_MAX = 5, MAXIMA_MAX = 48 }; /* meshes of 1, 2 … 16 cards */
-#define WORK_MAX INT64_C(40000000)       /* cells of tables filled for one size */
+#define WORK_MAX INT64_C(40000000)      /* cells of tables filled for one size */
 
 struct harp {
     struct arena *a;

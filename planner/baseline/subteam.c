@@ -48,8 +48,8 @@ static void add_used(struct teams *q, const struct space *s, const struct incumb
         add(q, s, used_by(s, &kept->plans[i].plan));
 }
 
-static enum status try_all(struct search_context *t, struct space *spaces, int32_t n, const struct teams *q,
-                           struct error *err)
+static enum status try_all(struct search_context *t, struct space *spaces, int32_t n,
+                           const struct teams *q, struct error *err)
 {
     for (int32_t i = 0; i < q->n && !search_context_over(t); i++) {
         int32_t team[SPACE_TABLES_MAX], n_team = 0;
@@ -61,7 +61,7 @@ static enum status try_all(struct search_context *t, struct space *spaces, int32
 }
 
 enum status subteam_try(struct search_context *t, struct space *spaces, int32_t n, int64_t work_ns,
-                      struct error *err)
+                        struct error *err)
 {
     struct teams q = {0};
     int64_t end = t->work_end, before = scorer_work(t->scorer);

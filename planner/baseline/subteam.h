@@ -9,9 +9,9 @@
 
 #include "planner/candidate/search_context.h"
 
-/* n >= 0 spaces of the same cluster of at most SPACE_TABLES_MAX devices; of plans kept in t->incumbents and t->spots. Spends
+/* n >= 0 spaces of the same cluster of at most SPACE_TABLES_MAX devices; of plans kept in t->incumbents and t->diverse_starts. Spends
  * evaluations and, where work ends, so much of it beside what is left. */
-MUST_CHECK enum status subteam_try(struct search_context *t, struct space *spaces, int32_t n, int64_t work_ns,
-                                 struct error *err);
+MUST_CHECK enum status subteam_try(struct search_context *t, struct space *spaces, int32_t n,
+                                   int64_t work_ns, struct error *err);
 
 #endif

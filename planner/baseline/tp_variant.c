@@ -5,8 +5,8 @@
 #include "core/cluster/group.h"
 #include "profiles/team.h"
 
-enum status baseline_space(struct baseline_task *k, int32_t tp_variant, int32_t size, struct space **out,
-                           struct error *err)
+enum status baseline_space(struct baseline_task *k, int32_t tp_variant, int32_t size,
+                           struct space **out, struct error *err)
 {
     struct tp_variant *b = &k->tp_variants[tp_variant];
     if (!b->spaces[size]) {
@@ -43,7 +43,7 @@ static int32_t group_cards(struct arena *a, const struct cluster *c, int32_t car
 }
 
 static enum status make_tp_variant(struct baseline_task *k, struct tp_variant *b, int32_t cards,
-                            struct error *err)
+                                   struct error *err)
 {
     const struct cluster *c = k->cluster;
     *b = (struct tp_variant){.cards = cards, .possible = true, .cluster = *c, .job = *k->job};
@@ -83,7 +83,8 @@ enum status baseline_tp_variants(struct baseline_task *k, struct error *err)
     k->tp_variants = ARENA_ARRAY(k->arena, struct tp_variant, (size_t)o->n_tensor + 1);
     TRY(make_tp_variant(k, &k->tp_variants[k->n_tp_variants++], 1, err));
     for (int32_t i = 0; o->tensor && i < o->n_tensor; i++)
-        if (o->tensor[i] > 1) TRY(make_tp_variant(k, &k->tp_variants[k->n_tp_variants++], o->tensor[i], err));
+        if (o->tensor[i] > 1)
+            TRY(make_tp_variant(k, &k->tp_variants[k->n_tp_variants++], o->tensor[i], err));
     for (int32_t i = 0; i < k->n_tp_variants; i++) TRY(try_tp_variant(k, i, err));
     return OK;
 }

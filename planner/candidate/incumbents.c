@@ -40,8 +40,8 @@ static uint64_t layout_of(const struct incumbents *k, const struct plan *p)
     return hash;
 }
 
-void incumbents_init(struct incumbents *k, struct arena *a, int32_t most, const struct search_options *o,
-               const struct cluster *c)
+void incumbents_init(struct incumbents *k, struct arena *a, int32_t most,
+                     const struct search_options *o, const struct cluster *c)
 {
     *k = (struct incumbents){.arena = a, .o = o, .most = most};
     k->plans = ARENA_ARRAY(a, struct search_plan, (size_t)most);
@@ -91,7 +91,8 @@ int64_t incumbents_limit(const struct incumbents *k)
     return ns < 9e18 ? (int64_t)ns + 1 : INT64_MAX;
 }
 
-bool incumbents_better(const struct incumbents *k, const struct search_plan *x, const struct search_plan *y)
+bool incumbents_better(const struct incumbents *k, const struct search_plan *x,
+                       const struct search_plan *y)
 {
     double a = excess_of(k->o, (double)x->iteration_ns, x->cost),
            b = excess_of(k->o, (double)y->iteration_ns, y->cost);

@@ -21,8 +21,8 @@ struct incumbents {
     uint64_t *layout;
 };
 
-void incumbents_init(struct incumbents *k, struct arena *a, int32_t most, const struct search_options *o,
-               const struct cluster *c);
+void incumbents_init(struct incumbents *k, struct arena *a, int32_t most,
+                     const struct search_options *o, const struct cluster *c);
 /* What a plan must be faster than to be kept; INT64_MAX while there is room. */
 int64_t incumbents_limit(const struct incumbents *k);
 /* How long an iteration of min_rate takes, 0 where there is none. */
@@ -30,7 +30,8 @@ double incumbents_max_ns(const struct search_options *o);
 /* The limits of rate and cost. */
 bool incumbents_inside(const struct incumbents *k, const struct search_plan *x);
 /* Whether x goes before y: inside the limits before outside, there the nearer one; then by the objective. */
-bool incumbents_better(const struct incumbents *k, const struct search_plan *x, const struct search_plan *y);
+bool incumbents_better(const struct incumbents *k, const struct search_plan *x,
+                       const struct search_plan *y);
 /* Whether there is one of its layout. */
 bool incumbents_has(const struct incumbents *k, const struct plan *p);
 void incumbents_add(struct incumbents *k, const struct plan *p, int64_t iteration_ns);

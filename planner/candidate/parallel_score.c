@@ -49,8 +49,8 @@ static void score(void *user, int64_t index, int32_t thread)
     x->tried = true;
 }
 
-enum status parallel_score(struct search_context *t, const struct profile *p, struct parallel_score_item *items, int32_t n,
-                       struct error *err)
+enum status parallel_score(struct search_context *t, const struct profile *p,
+                           struct parallel_score_item *items, int32_t n, struct error *err)
 {
     struct arena *a = arena_new();
     int32_t threads = t->o->threads > 1 ? t->o->threads : 1;

@@ -17,7 +17,8 @@ struct parallel_score_item {
     bool tried;
 };
 /* Scores the first of the items that evaluations are left for; none any more where the user stops. o->threads threads. */
-MUST_CHECK enum status parallel_score(struct search_context *t, const struct profile *p, struct parallel_score_item *items,
-                                  int32_t n, struct error *err);
+MUST_CHECK enum status parallel_score(struct search_context *t, const struct profile *p,
+                                      struct parallel_score_item *items, int32_t n,
+                                      struct error *err);
 
 #endif

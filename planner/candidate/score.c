@@ -141,8 +141,7 @@ static enum status lower(struct scorer *w, const struct space *s, const struct p
         charge_lowering(w, p, program);
         *missing = note_missing(w, s, p, program);
     }
-    if (st != OK && w->least_missing == INT64_MAX)
-        snprintf(w->why, sizeof w->why, "%s", err->text);
+    if (st != OK && w->least_missing == INT64_MAX) snprintf(w->why, sizeof w->why, "%s", err->text);
     if (!left_out(st)) return st;
     *err = (struct error){0};
     *missing = INT64_MAX;

@@ -25,7 +25,7 @@ void search_context_report(const struct search_context *q)
 }
 
 enum status search_context_evaluate(struct search_context *q, const struct space *s, struct plan *p,
-                           int64_t *iteration_ns, struct error *err)
+                                    int64_t *iteration_ns, struct error *err)
 {
     struct error why = {0};
     q->evaluations_left--;
@@ -41,7 +41,7 @@ enum status search_context_evaluate(struct search_context *q, const struct space
 }
 
 enum status search_context_score(struct search_context *q, const struct space *s, struct plan *p,
-                        int64_t *iteration_ns, struct error *err)
+                                 int64_t *iteration_ns, struct error *err)
 {
     *iteration_ns = INT64_MAX;
     q->evaluations_left--;

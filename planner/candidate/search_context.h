@@ -20,7 +20,8 @@ struct search_context {
     const struct search_options *o;
     const struct lower_options *lower;
     struct scorer *scorer;
-    struct spmd_stage *join; /* what stages that share operators do inside (planner/spmd_stage/spmd_stage.h) */
+    struct spmd_stage
+        *join; /* what stages that share operators do inside (planner/spmd_stage/spmd_stage.h) */
     struct incumbents incumbents;
     int64_t candidates; /* complete plans that were bounded */
     int64_t evaluations_left;
@@ -44,11 +45,13 @@ bool search_context_over(struct search_context *q);    /* that, or no evaluation
 void search_context_report(const struct search_context *q);
 /* Fits, simulates and keeps one plan of the space; *p is changed until it fits (scorer_fit). *iteration_ns: INT64_MAX where it
  * does not, or where lowering refuses it, as below. */
-MUST_CHECK enum status search_context_evaluate(struct search_context *q, const struct space *s, struct plan *p,
-                                      int64_t *iteration_ns, struct error *err);
+MUST_CHECK enum status search_context_evaluate(struct search_context *q, const struct space *s,
+                                               struct plan *p, int64_t *iteration_ns,
+                                               struct error *err);
 /* The same without keeping: *iteration_ns, INT64_MAX where it does not fit, or where lowering refuses it (no way between two
  * members of a ring), which is a result here and no error. */
-MUST_CHECK enum status search_context_score(struct search_context *q, const struct space *s, struct plan *p,
-                                   int64_t *iteration_ns, struct error *err);
+MUST_CHECK enum status search_context_score(struct search_context *q, const struct space *s,
+                                            struct plan *p, int64_t *iteration_ns,
+                                            struct error *err);
 
 #endif

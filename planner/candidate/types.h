@@ -60,13 +60,14 @@ struct search_options {
     int32_t n_tensor;
     enum objective objective;
     double min_rate, max_cost; /* iterations a second; money an iteration; 0: no such limit */
-    int32_t threads;              /* >= 1; 0: 1. The same plan for any number */
-    int32_t top;                  /* plans to hand out, >= 1 */
-    int64_t evaluations;          /* most plans to try, an eighth of them to refine; 0: 20,000 */
+    int32_t threads;           /* >= 1; 0: 1. The same plan for any number */
+    int32_t top;               /* plans to hand out, >= 1 */
+    int64_t evaluations;       /* most plans to try, an eighth of them to refine; 0: 20,000 */
     bool
         fastest; /* measured layers: the first plan is the fastest predicted, however close others are (planner/fleet/robust.h) */
-    bool no_sharding;   /* no plan whose stages share operators (planner/spmd_stage/spmd_stage.h); for tests */
-    bool exhaustive; /* no bound prunes: the same best plan, slowly; for tests */
+    bool
+        no_sharding; /* no plan whose stages share operators (planner/spmd_stage/spmd_stage.h); for tests */
+    bool exhaustive;                   /* no bound prunes: the same best plan, slowly; for tests */
     const volatile sig_atomic_t *stop; /* set: end with the best so far; NULL: never */
     /* first before anything is scored, with best_ns INT64_MAX */
     void (*progress)(void *user, int64_t evaluated, int64_t best_ns);

@@ -186,8 +186,8 @@ static bool unset_recompute(struct plan *p)
     return any;
 }
 
-enum status candidates_score(struct candidates *q, struct search_context *t, const struct candidate *x, int64_t *ns,
-                         struct error *err)
+enum status candidates_score(struct candidates *q, struct search_context *t,
+                             const struct candidate *x, int64_t *ns, struct error *err)
 {
     struct plan p;
     *ns = candidates_known(q, x);

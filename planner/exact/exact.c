@@ -155,7 +155,8 @@ static enum status combine(struct exact *q, struct combination *c, int32_t r, st
         const struct pipeline *p = &c->list[r]->items[i];
         if (p->bound_ns >= limit_of(q)) break;
         if (out_of_turn(c, r, p)) continue;
-        int64_t sum = candidate_reduce_ns(c->size->s, c->part->n_replicas, p->device[0], p->last[0]);
+        int64_t sum =
+            candidate_reduce_ns(c->size->s, c->part->n_replicas, p->device[0], p->last[0]);
         if (p->path_ns + sum >= limit_of(q)) continue;
         c->chosen[r] = p;
         TRY(combine(q, c, r + 1, err));
@@ -275,8 +276,8 @@ static enum status score_step(void *user, const struct candidate *x, int64_t bes
 }
 
 /* Some devices of the best plan change places by chance, and a climb begins there; as long as there is work left. */
-static enum status kicks(struct exact *q, const struct local_search_hooks *way, struct candidate *best,
-                         int64_t best_ns, struct error *err)
+static enum status kicks(struct exact *q, const struct local_search_hooks *way,
+                         struct candidate *best, int64_t best_ns, struct error *err)
 {
     uint64_t n = (uint64_t)best->s->n_devices, at = 0;
     for (int32_t i = 0; i < KICKS_MAX && !search_context_over(q->t); i++) {
@@ -284,7 +285,7 @@ static enum status kicks(struct exact *q, const struct local_search_hooks *way, 
         int64_t ns = INT64_MAX;
         for (int32_t k = 0; k < 2 + i % 3; k++, at += 2)
             local_search_exchange(&x, (int32_t)rng_below(KICK_SEED, 0, at, n),
-                           (int32_t)rng_below(KICK_SEED, 0, at + 1, n));
+                                  (int32_t)rng_below(KICK_SEED, 0, at + 1, n));
         TRY(score_step(q, &x, INT64_MAX, &ns, err));
         if (ns < INT64_MAX) TRY(local_search(way, &x, &ns, err));
         if (ns < best_ns) *best = x, best_ns = ns;

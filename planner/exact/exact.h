@@ -1,4 +1,4 @@
-/* planner/exact/exact.h - branch and bound over every plan of a small team, and climbs over those of one a little larger.
+/* planner/exact/exact.h - branch and bound over all plans of up to 8 devices, and local search over those of up to 12.
  *
  * The class: every choice of devices, every way to part them into replicas, every order of the devices of a replica,
  * every contiguous split of the layers over them, every integer share of the microbatches; 1F1B orders. What cannot beat
@@ -6,13 +6,13 @@
  * Interchangeable devices are used in index order, interchangeable replicas share in falling order; ties are broken by the
  * order of enumeration.
  *
- * Partitions of all microbatch sizes take turns by their bound: first the most promising plan of each, then a climb from the
- * best of those (planner/exact/local_search.h), so that the best known is good when the budget ends; last everything that is left, which is
- * what proves.
+ * Partitions of all microbatch sizes take turns by their bound: first the most promising plan of each, then a local search from the
+ * best of those (planner/exact/local_search.h), so that the best known is good when the budget ends; last all the others, which
+ * completes the proof.
  *
  * With more than SPACE_DEVICES_MAX devices partitions are too many for that. A walk over them comes first (planner/exact/exact_walk.c), from
  * those of the kept plans and from even ones; up to 10 devices those that can still be better are then listed and take turns as
- * above. Climbs also let any two devices change places, and begin again from the best plan with some devices changed by chance
+ * above. Local searches also exchange any two devices, and restart from the best plan with some devices changed at random
  * (counter-based, the same each time) until the work is done.
  */
 #ifndef PLANNER_EXACT_EXACT_H

@@ -224,7 +224,8 @@ static enum status start_from_kept(struct walk *w, struct point *starts, int32_t
     int32_t n_kept = 0;
     for (int32_t i = 0; i < t->incumbents.n && n_kept < SEEDS_MAX; i++)
         for (int32_t z = 0; z < w->q->n_sizes && n_kept < SEEDS_MAX; z++)
-            if (candidate_of(&t->incumbents.plans[i].plan, w->q->sizes[z].s, &kept[n_kept])) n_kept++;
+            if (candidate_of(&t->incumbents.plans[i].plan, w->q->sizes[z].s, &kept[n_kept]))
+                n_kept++;
     for (int32_t i = 0; i < n_kept; i++) {
         struct point x = {.part.n_replicas = kept[i].n_replicas};
         int64_t ns;
@@ -289,7 +290,8 @@ static enum status walk_all(struct walk *w, struct error *err)
     for (int32_t i = 0; i < w->q->n_sizes && !search_context_over(w->q->t); i++)
         TRY(start_even(w, i, starts, &n, err));
     qsort(starts, (size_t)n, sizeof *starts, by_ns);
-    for (int32_t i = 0; i < n && !search_context_over(w->q->t); i++) TRY(walk_from(w, &starts[i], err));
+    for (int32_t i = 0; i < n && !search_context_over(w->q->t); i++)
+        TRY(walk_from(w, &starts[i], err));
     w->q->walk_ns = 0;
     return OK;
 }

@@ -217,7 +217,8 @@ static enum status leave_stages(struct climber *c, struct error *err)
 
 static int32_t eighth(int32_t n) { return n < 16 ? 1 : n / 8; }
 
-enum status local_search(const struct local_search_hooks *way, struct candidate *x, int64_t *ns, struct error *err)
+enum status local_search(const struct local_search_hooks *way, struct candidate *x, int64_t *ns,
+                         struct error *err)
 {
     struct climber c = {.way = way, .x = x, .ns = ns};
     int64_t before;

@@ -11,8 +11,8 @@ struct polishing {
     struct incumbents *refined;
 };
 
-static enum status score_refined(void *user, const struct candidate *x, int64_t best_ns, int64_t *ns,
-                                 struct error *err)
+static enum status score_refined(void *user, const struct candidate *x, int64_t best_ns,
+                                 int64_t *ns, struct error *err)
 {
     struct polishing *q = user;
     struct search_context *t = q->t;
@@ -29,7 +29,8 @@ static enum status score_refined(void *user, const struct candidate *x, int64_t 
     if (st != OK && st != ERR_INPUT) return error_set(err, st, "%s", why.text);
     if (st != OK) *ns = INT64_MAX; /* two neighbours of a ring without a link */
     if (*ns < INT64_MAX)
-        TRY(refine_plan(a, t->scorer, x->s, &p, ns, &t->evaluations_left, t->work_end, t->o->stop, err));
+        TRY(refine_plan(a, t->scorer, x->s, &p, ns, &t->evaluations_left, t->work_end, t->o->stop,
+                        err));
     incumbents_add(q->refined, &p, *ns);
     candidates_put(&q->trials, x, *ns);
     search_context_report(t);
@@ -37,7 +38,7 @@ static enum status score_refined(void *user, const struct candidate *x, int64_t 
 }
 
 enum status refine_search(struct search_context *t, const struct space *spaces, int32_t n_spaces,
-                   struct incumbents *refined, struct error *err)
+                          struct incumbents *refined, struct error *err)
 {
     struct arena *scratch = arena_new();
     struct polishing q = {.t = t, .refined = refined};

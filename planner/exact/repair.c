@@ -56,8 +56,8 @@ struct nearing {
 };
 
 /* Bytes that the fullest device lacks, 0 where all fit (and the plan is kept). */
-static enum status score_missing(void *user, const struct candidate *x, int64_t best, int64_t *bytes,
-                                 struct error *err)
+static enum status score_missing(void *user, const struct candidate *x, int64_t best,
+                                 int64_t *bytes, struct error *err)
 {
     struct nearing *q = user;
     struct scorer *w = q->t->scorer;
@@ -103,7 +103,8 @@ static bool nearest(struct arena *a, const struct space *s, int32_t n_stages, st
     return true;
 }
 
-enum status repair_try(struct search_context *t, struct arena *a, const struct space *s, struct error *err)
+enum status repair_try(struct search_context *t, struct arena *a, const struct space *s,
+                       struct error *err)
 {
     struct nearing q = {.t = t};
     struct local_search_hooks way = {t, &q, score_missing, true};

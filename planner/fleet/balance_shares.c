@@ -87,8 +87,9 @@ bool balance_shares(const struct space *s, struct plan *p, const int64_t *worked
     return changed;
 }
 
-enum status balance_shares_plan(struct search_context *t, const struct space *s, struct plan *plan, int64_t *worked,
-                       int64_t *iteration_ns, int32_t rounds, struct error *err)
+enum status balance_shares_plan(struct search_context *t, const struct space *s, struct plan *plan,
+                                int64_t *worked, int64_t *iteration_ns, int32_t rounds,
+                                struct error *err)
 {
     struct arena *scratch = arena_new();
     int64_t *pace = ARENA_ARRAY(scratch, int64_t, (size_t)plan->n_replicas), ns = 0;

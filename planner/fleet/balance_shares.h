@@ -17,8 +17,9 @@ bool balance_shares(const struct space *s, struct plan *p, const int64_t *worked
 /* Up to `rounds` simulations, each with new shares, as long as they are quicker. *plan and *iteration_ns are changed where a plan
  * is. worked: (n_replicas) when those of *plan ended (scorer_worked); changed. Nothing for one replica, where replicas must have
  * equal shares (ZeRO 2 and 3), or with orders. */
-MUST_CHECK enum status balance_shares_plan(struct search_context *t, const struct space *s, struct plan *plan,
-                                  int64_t *worked, int64_t *iteration_ns, int32_t rounds,
-                                  struct error *err);
+MUST_CHECK enum status balance_shares_plan(struct search_context *t, const struct space *s,
+                                           struct plan *plan, int64_t *worked,
+                                           int64_t *iteration_ns, int32_t rounds,
+                                           struct error *err);
 
 #endif

@@ -34,7 +34,8 @@ static struct cluster *part_of(struct arena *a, const struct cluster *c, uint32_
     return out;
 }
 
-enum status cost_subsets_search(struct search_context *t, const struct fleet_task *task, struct error *err)
+enum status cost_subsets_search(struct search_context *t, const struct fleet_task *task,
+                                struct error *err)
 {
     const struct cluster *c = task->cluster;
     int32_t before = 0;

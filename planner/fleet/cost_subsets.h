@@ -14,6 +14,6 @@ enum { COST_SUBSETS_TYPES_MAX = 3, COST_SUBSETS_PARTS = 4 };
 
 /* Adds to t->incumbents. */
 MUST_CHECK enum status cost_subsets_search(struct search_context *t, const struct fleet_task *task,
-                                      struct error *err);
+                                           struct error *err);
 
 #endif

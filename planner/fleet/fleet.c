@@ -153,7 +153,7 @@ static enum status search(struct fleet *q, struct error *err)
     int32_t n_best = 0;
     const struct search_options *o = q->t->o;
     TRY(tp_options_make(q->t->arena, q->task->job, q->task->cluster, q->task->profile, o->tensor,
-                    o->n_tensor, &q->offers, err));
+                        o->n_tensor, &q->offers, err));
     TRY(fleet_candidates(q, err));
     if (!q->n_candidates) return OK;
     q->left_us = o->evaluations > 0
@@ -198,7 +198,7 @@ static enum status certify(struct fleet *q, bool presets, struct bound_certifica
     const struct cluster *c = q->task->cluster, *priced = &q->offers.priced;
     if (!q->makers[0]) /* stopped before anything was tried but baselines */
         TRY(tp_options_size(q->arena, &q->offers, q->task->sizes[0], q->t->lower, &q->spaces[0],
-                        &q->makers[0], err));
+                            &q->makers[0], err));
     int64_t *count = ARENA_ARRAY(q->arena, int64_t, (size_t)c->n_types);
     int32_t *cards = ARENA_ARRAY(q->arena, int32_t, (size_t)priced->n_types); /* 0: not offered */
     for (int32_t d = 0; d < c->n_devices; d++) count[c->devices[d].type]++;

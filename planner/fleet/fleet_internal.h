@@ -28,7 +28,8 @@ struct fleet_candidate {
     int64_t estimate_ns;
     int64_t sums_ns;  /* of the estimate: what sums and full links add to the slowest replica */
     int64_t least_ns; /* that, behind pipelines that need no time to fill */
-    struct fleet_plan *ready;   /* with orders and shares found (planner/fleet/replica_order.h); NULL: not yet */
+    struct fleet_plan
+        *ready; /* with orders and shares found (planner/fleet/replica_order.h); NULL: not yet */
     int64_t cost_us, settle_us; /* of simulating it: for comparison, and to its steady step */
 };
 
@@ -41,14 +42,14 @@ struct fleet {
     struct template_maker **makers; /* (n_sizes) */
     int32_t n_candidates;
     struct fleet_candidate *candidates;
-    int64_t left_us;             /* of the budget for simulations */
-    int64_t best_ns;             /* least estimate of those looked at now */
-    int64_t least_ns;            /* of all */
-    int64_t *size_ns;            /* (n_sizes) the same of each size, stages as long as they want */
-    struct mix *before;          /* (n_sizes, FLEET_VARIANTS) the last mix of each */
-    int32_t n_cuts;              /* of the size at hand */
+    int64_t left_us;            /* of the budget for simulations */
+    int64_t best_ns;            /* least estimate of those looked at now */
+    int64_t least_ns;           /* of all */
+    int64_t *size_ns;           /* (n_sizes) the same of each size, stages as long as they want */
+    struct mix *before;         /* (n_sizes, FLEET_VARIANTS) the last mix of each */
+    int32_t n_cuts;             /* of the size at hand */
     bool *cuts[FLEET_CUTS_MAX]; /* (n_layers) where stages of one template begin */
-    bool apart;                  /* every two devices have links of their own */
+    bool apart;                 /* every two devices have links of their own */
 };
 
 /* Mixes of all sizes, placed and estimated, least estimates first; spaces, makers and candidates filled. */

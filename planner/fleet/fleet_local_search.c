@@ -150,8 +150,9 @@ static enum status try_shares(struct improvement *x, struct error *err)
     return OK;
 }
 
-enum status fleet_local_search_plan(struct search_context *q, const struct space *s, struct plan *plan,
-                         int64_t *iteration_ns, int64_t evaluations, struct error *err)
+enum status fleet_local_search_plan(struct search_context *q, const struct space *s,
+                                    struct plan *plan, int64_t *iteration_ns, int64_t evaluations,
+                                    struct error *err)
 {
     struct arena *a = arena_new();
     struct plan best = score_copy_plan(a, plan);

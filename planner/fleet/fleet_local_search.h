@@ -9,7 +9,8 @@
 #include "planner/candidate/search_context.h"
 
 /* *plan and *iteration_ns become the best found with at most `evaluations` simulations of q's budget. */
-MUST_CHECK enum status fleet_local_search_plan(struct search_context *q, const struct space *s, struct plan *plan,
-                                    int64_t *iteration_ns, int64_t evaluations, struct error *err);
+MUST_CHECK enum status fleet_local_search_plan(struct search_context *q, const struct space *s,
+                                               struct plan *plan, int64_t *iteration_ns,
+                                               int64_t evaluations, struct error *err);
 
 #endif

@@ -19,10 +19,10 @@ enum {
     UNIFORM_MAX = 400,
     SIZES_MAX = 4, /* microbatch sizes looked at closely */
     VARIANTS = 4,
-    POOLS_TO_LEAVE = 8,  /* of more pools none is left out on purpose */
+    POOLS_TO_LEAVE = 8, /* of more pools none is left out on purpose */
     REPLICAS_MAX = 224, /* of large clusters: a ring over n of them is n^2 messages */
     LARGE_MAX = 32,     /* candidates whose replicas are simulated alone */
-    LARGE_US = 1500000,  /* for all of them, as counted */
+    LARGE_US = 1500000, /* for all of them, as counted */
     CUTS_PART =
         12 /* the part of all cards that must follow a template, for others to be cut where it is */
 };
@@ -147,9 +147,11 @@ static void take_menu(struct fleet *q, int32_t size)
     if (!q->apart || q->task->cluster->n_devices > TEMPLATE_ENUM_DEVICES_MAX) return;
     m->most_layers = m->s->n_layers;
     template_enum_mixes(m, m->s->microbatches, TEMPLATE_ENUM_MAX, &mixes, &n);
-    for (int32_t i = 0; i < n && !search_context_stopped(q->t); i++) add_candidates(q, size, &mixes[i]);
+    for (int32_t i = 0; i < n && !search_context_stopped(q->t); i++)
+        add_candidates(q, size, &mixes[i]);
     uniform_mixes(m, m->s->microbatches, UNIFORM_MAX, &mixes, &n);
-    for (int32_t i = 0; i < n && !search_context_stopped(q->t); i++) add_candidates(q, size, &mixes[i]);
+    for (int32_t i = 0; i < n && !search_context_stopped(q->t); i++)
+        add_candidates(q, size, &mixes[i]);
 }
 
 /* The pool whose leaving leaves the least estimate goes, as long as there is one: slow devices may cost their team more in
@@ -202,8 +204,8 @@ static enum status make_candidates(struct fleet *q, struct error *err)
     for (int32_t i = 0; i < n; i++) q->size_ns[i] = INT64_MAX;
     for (int32_t i = 0; i < n && !search_context_stopped(q->t); i++) {
         TRY(tp_options_size(q->arena, &q->offers, q->task->sizes[i], q->t->lower, &q->spaces[i],
-                        &q->makers[i], err));
-        if (!q->apart && q->task->cluster->n_devices > OFFERS_LARGE)
+                            &q->makers[i], err));
+        if (!q->apart && q->task->cluster->n_devices > TP_OPTIONS_LARGE)
             q->makers[i]->most_replicas = REPLICAS_MAX;
         int64_t before = q->best_ns;
         q->best_ns = INT64_MAX;

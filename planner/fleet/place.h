@@ -33,8 +33,9 @@ int64_t place_estimate(struct arena *a, struct placed *x, const struct mix *mix)
 
 /* The plan on a cluster of its own, in which each stage's cards are one device, and the space that scores it (its own where
  * cards are taken together, else the maker's). */
-MUST_CHECK enum status place_plan(struct arena *a, const struct tp_options *o, const struct placed *x,
-                                  struct plan *out, struct space *space, struct error *err);
+MUST_CHECK enum status place_plan(struct arena *a, const struct tp_options *o,
+                                  const struct placed *x, struct plan *out, struct space *space,
+                                  struct error *err);
 /* Leaves only the device types that the cluster's devices are of, those of one name as one. */
 void place_tidy(struct arena *a, struct cluster *c);
 

@@ -81,7 +81,7 @@ static enum status find_order(struct replica_order *q, struct error *err)
     bool halves = r->n_stages > 1 && !q->s->job->model.measured;
     q->best_ns = INT64_MAX;
     q->turns = r->microbatches;
-    if (q->turns > SOLO_TURNS * r->n_stages) q->turns = SOLO_TURNS * r->n_stages;
+    if (q->turns > REPLICA_ORDER_TURNS * r->n_stages) q->turns = REPLICA_ORDER_TURNS * r->n_stages;
     for (int k = 0; k < (halves ? ORDERS : 1) && !search_context_over(q->t); k++)
         TRY(try_order(q, k, false, err));
     if (q->best_ns == INT64_MAX) TRY(try_order(q, 0, true, err));
@@ -136,8 +136,8 @@ static int64_t share(const struct space *s, struct plan *plan, const int64_t *en
     return last;
 }
 
-enum status replica_order_plan(struct search_context *t, const struct space *s, struct plan *plan, int64_t *end_ns,
-                      struct error *err)
+enum status replica_order_plan(struct search_context *t, const struct space *s, struct plan *plan,
+                               int64_t *end_ns, struct error *err)
 {
     struct replica_order q = {.t = t, .s = s, .arena = arena_new()};
     struct plan before = score_copy_plan(q.arena, plan);

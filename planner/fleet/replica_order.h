@@ -5,7 +5,7 @@
  * and eager 1F1B with backwards split; the two handmade zero-bubble orders (Qi et al., arXiv 2401.10241), which keep W
  * for the end of the pipeline as memory allows. The quickest that fits is everybody's of the kind. One that fits in no order is changed
  * until it does (scorer_fit), and so are its likes: a plan of a thousand stages is then lowered once.
- * Pipelines of many microbatches are cut off after SOLO_TURNS times their length: from there on each takes the pace of
+ * Pipelines of many microbatches are cut off after REPLICA_ORDER_TURNS times their length: from there on each takes the pace of
  * the busiest stage.
  * O(kinds of replicas · orders) simulations of one pipeline.
  */
@@ -14,12 +14,12 @@
 
 #include "planner/candidate/search_context.h"
 
-enum { SOLO_TURNS = 6 };
+enum { REPLICA_ORDER_TURNS = 6 };
 
 /* Changes orders, what is computed again, and shares, so that all end together; *end_ns: when that should be, the last
  * backward; INT64_MAX where some replica fits in no way. Replicas with orders of their own stay as they are, and then
  * so does all else. */
-MUST_CHECK enum status replica_order_plan(struct search_context *t, const struct space *s, struct plan *plan,
-                                 int64_t *end_ns, struct error *err);
+MUST_CHECK enum status replica_order_plan(struct search_context *t, const struct space *s,
+                                          struct plan *plan, int64_t *end_ns, struct error *err);
 
 #endif

@@ -38,8 +38,8 @@ static enum status measure(struct arena *a, const struct program *program, struc
     return OK;
 }
 
-enum status robust_ns(const struct search_context *t, const struct profile *p, const struct plan *plan,
-                      int64_t *out_ns, struct error *err)
+enum status robust_ns(const struct search_context *t, const struct profile *p,
+                      const struct plan *plan, int64_t *out_ns, struct error *err)
 {
     struct arena *a = arena_new();
     struct plan apart = *plan;
@@ -64,7 +64,8 @@ static void move_first(struct incumbents *k, int32_t at)
     k->plans[0] = plan, k->layout[0] = layout;
 }
 
-enum status robust_first(struct search_context *t, const struct profile *p, bool *moved, struct error *err)
+enum status robust_first(struct search_context *t, const struct profile *p, bool *moved,
+                         struct error *err)
 {
     struct incumbents *k = &t->incumbents;
     const struct search_options *o = t->o;

@@ -37,8 +37,8 @@ struct template_enum {
 /* --- one order of kinds, balanced --- */
 
 /* Work of a stage from `first` to `last` between its neighbours; false where it does not fit as it is. */
-static bool work_of(const struct template_enum *q, const int32_t *kinds, int32_t n, int32_t i, int32_t first,
-                    int32_t last, int64_t *out)
+static bool work_of(const struct template_enum *q, const int32_t *kinds, int32_t n, int32_t i,
+                    int32_t first, int32_t last, int64_t *out)
 {
     struct template_time t;
     if (!template_stage_time(q->m, kinds[i], first, last, n - i, &t) || t.recompute) return false;
@@ -49,8 +49,8 @@ static bool work_of(const struct template_enum *q, const int32_t *kinds, int32_t
 }
 
 /* Each stage from the last on as long as the pace allows; whether the first one's reaches the first layer. */
-static bool fill_back(const struct template_enum *q, const int32_t *kinds, int32_t n, int64_t tau_ns,
-                      struct template_stage *stages)
+static bool fill_back(const struct template_enum *q, const int32_t *kinds, int32_t n,
+                      int64_t tau_ns, struct template_stage *stages)
 {
     int32_t end = q->m->s->n_layers;
     for (int32_t i = n - 1; i >= 0; i--) {
@@ -130,7 +130,8 @@ static void balance(struct template_enum *q, const int32_t *kinds, int32_t n)
 
 /* --- what cards are worth --- */
 
-static bool same_use(const struct template_enum *q, const struct template_use *x, const struct template_use *y)
+static bool same_use(const struct template_enum *q, const struct template_use *x,
+                     const struct template_use *y)
 {
     return !memcmp(x->t.use, y->t.use, (size_t)q->m->n_pools * sizeof *x->t.use);
 }
@@ -242,7 +243,8 @@ static int32_t choose(struct template_enum *q)
 }
 
 /* How many replicas of a template the cards that are left make. */
-static int32_t room_for(const struct template_enum *q, const struct template *t, const int32_t *left)
+static int32_t room_for(const struct template_enum *q, const struct template *t,
+                        const int32_t *left)
 {
     int32_t n = INT32_MAX;
     for (int32_t p = 0; p < q->m->n_pools; p++)
@@ -250,8 +252,8 @@ static int32_t room_for(const struct template_enum *q, const struct template *t,
     return n;
 }
 
-static void put_in(struct template_enum *q, struct mix *x, const struct template_use *d, int32_t count,
-                   int32_t *left)
+static void put_in(struct template_enum *q, struct mix *x, const struct template_use *d,
+                   int32_t count, int32_t *left)
 {
     if (count < 1) return;
     for (int32_t p = 0; p < q->m->n_pools; p++) left[p] -= count * d->t.use[p];
@@ -276,8 +278,8 @@ static void keep(struct template_enum *q, const struct mix *x, int64_t sum_ns)
 }
 
 /* So many replicas of the first, as many of the second as there is room for, then of whoever fits. */
-static void try_mix(struct template_enum *q, int32_t chosen, const struct template_use *first, int32_t count,
-                    const struct template_use *second)
+static void try_mix(struct template_enum *q, int32_t chosen, const struct template_use *first,
+                    int32_t count, const struct template_use *second)
 {
     struct template templates[3];
     int32_t counts[3], least[3], more[3], left[KINDS_MAX];
@@ -317,15 +319,16 @@ static void try_mixes(struct template_enum *q, int32_t chosen)
         }
 }
 
-void template_enum_mixes(struct template_maker *m, int32_t microbatches, int32_t most, struct mix **out,
-                int32_t *n)
+void template_enum_mixes(struct template_maker *m, int32_t microbatches, int32_t most,
+                         struct mix **out, int32_t *n)
 {
     struct template_enum q = {.m = m, .a = m->arena, .microbatches = microbatches, .most = most};
     int32_t kinds[TEMPLATE_ENUM_STAGES], layers = m->s->n_layers;
     int64_t orders = 1, tried = 0;
     *n = 0;
     template_paces(m, &q.least_ns, &q.most_ns);
-    int32_t longest = m->g->n_devices < TEMPLATE_ENUM_LARGE ? TEMPLATE_ENUM_STAGES - 1 : TEMPLATE_ENUM_STAGES;
+    int32_t longest =
+        m->g->n_devices < TEMPLATE_ENUM_LARGE ? TEMPLATE_ENUM_STAGES - 1 : TEMPLATE_ENUM_STAGES;
     for (int32_t stages = 1; stages <= longest && stages <= layers; stages++) {
         orders *= m->n_kinds;
         tried += orders;

@@ -17,7 +17,7 @@
 enum { TEMPLATE_ENUM_STAGES = 4, TEMPLATE_ENUM_LARGE = 128, TEMPLATE_ENUM_ORDERS_MAX = 4000 };
 
 /* At most `most` mixes for the batch, the best by estimate first; in the maker's arena. 0 where kinds are too many. */
-void template_enum_mixes(struct template_maker *m, int32_t microbatches, int32_t most, struct mix **out,
-                int32_t *n);
+void template_enum_mixes(struct template_maker *m, int32_t microbatches, int32_t most,
+                         struct mix **out, int32_t *n);
 
 #endif

@@ -9,7 +9,8 @@
 static bool shared(const struct device_type *t) { return t->tensor_parallel > 1; }
 
 /* A type for so many cards of type `base`, made where it is not there; -1 where there is no room. */
-static int32_t type_of(struct arena *a, struct tp_options *o, int32_t base, int32_t cards, int32_t most)
+static int32_t type_of(struct arena *a, struct tp_options *o, int32_t base, int32_t cards,
+                       int32_t most)
 {
     struct cluster *c = &o->priced;
     if (cards == 1) return base;
@@ -74,8 +75,8 @@ static void make_kinds(struct tp_options *o, const int32_t *numbers, int32_t n)
 }
 
 enum status tp_options_make(struct arena *a, const struct job *j, const struct cluster *c,
-                        const struct profile *p, const int32_t *numbers, int32_t n,
-                        struct tp_options *out, struct error *err)
+                            const struct profile *p, const int32_t *numbers, int32_t n,
+                            struct tp_options *out, struct error *err)
 {
     int32_t most = c->n_types * (1 + (numbers ? n : 0));
     *out = (struct tp_options){.priced = *c, .job = *j, .profile = p, .n_base = c->n_types};
@@ -98,7 +99,7 @@ int32_t tp_options_default(const struct job *j, const struct cluster *c, int32_t
 {
     int64_t least = INT64_MAX, on_node = 0, cards = 1;
     int32_t n = 0;
-    if (c->n_devices <= OFFERS_LARGE || c->emulated || j->model.measured) return 0;
+    if (c->n_devices <= TP_OPTIONS_LARGE || c->emulated || j->model.measured) return 0;
     for (int32_t t = 0; t < c->n_types; t++) {
         if (shared(&c->types[t])) return 0;
         if (c->types[t].memory_bytes < least) least = c->types[t].memory_bytes;
@@ -107,7 +108,7 @@ int32_t tp_options_default(const struct job *j, const struct cluster *c, int32_t
         if (c->nodes[i].n_devices > on_node) on_node = c->nodes[i].n_devices;
     double bytes = STATE_BYTES * (double)model_parameters(&j->model);
     while (((double)(DEVICES_OF_A_REPLICA * cards) * (double)least / 2 < bytes ||
-            c->n_devices > OFFERS_DEVICES_MAX * cards) &&
+            c->n_devices > TP_OPTIONS_DEVICES_MAX * cards) &&
            2 * cards <= on_node && model_shares(&j->model, 2 * cards))
         cards *= 2;
     if (cards == 1) return 0;
@@ -118,8 +119,8 @@ int32_t tp_options_default(const struct job *j, const struct cluster *c, int32_t
 }
 
 enum status tp_options_size(struct arena *a, const struct tp_options *o, int64_t microbatch,
-                        const struct lower_options *lower, struct space *space,
-                        struct template_maker **maker, struct error *err)
+                            const struct lower_options *lower, struct space *space,
+                            struct template_maker **maker, struct error *err)
 {
     TRY(space_make_on(a, &o->job, &o->priced, o->cost, o->graph, microbatch, lower, space, err));
     *maker = template_maker_new(a, space, o->graph, o->kinds, o->n_kinds);

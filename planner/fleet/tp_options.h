@@ -24,17 +24,19 @@ struct tp_options {
 };
 
 /* numbers: (n) of cards; NULL: devices are taken as they are. Of more than TEMPLATE_KINDS_MAX kinds the first ones. */
-MUST_CHECK enum status tp_options_make(struct arena *a, const struct job *j, const struct cluster *c,
-                                   const struct profile *p, const int32_t *numbers, int32_t n,
-                                   struct tp_options *out, struct error *err);
-/* Numbers of cards for those who name none: on real clusters of more than OFFERS_LARGE cards a model that fills half of twelve
+MUST_CHECK enum status tp_options_make(struct arena *a, const struct job *j,
+                                       const struct cluster *c, const struct profile *p,
+                                       const int32_t *numbers, int32_t n, struct tp_options *out,
+                                       struct error *err);
+/* Numbers of cards for those who name none: on real clusters of more than TP_OPTIONS_LARGE cards a model that fills half of twelve
  * devices of the least memory is offered the least power of two for which it does not, and twice that, where its heads and the
- * nodes allow it; and never so few that there are more than OFFERS_DEVICES_MAX devices. Returns how many; 0: single cards, as everywhere else. A certificate then speaks of these numbers. */
-enum { OFFERS_LARGE = 1024, OFFERS_DEVICES_MAX = 2560, OFFERS_DEFAULT_MAX = 2 };
+ * nodes allow it; and never so few that there are more than TP_OPTIONS_DEVICES_MAX devices. Returns how many; 0: single cards, as everywhere else. A certificate then speaks of these numbers. */
+enum { TP_OPTIONS_LARGE = 1024, TP_OPTIONS_DEVICES_MAX = 2560, TP_OPTIONS_DEFAULT_MAX = 2 };
 int32_t tp_options_default(const struct job *j, const struct cluster *c, int32_t *numbers);
 /* The space of a microbatch size, and what makes templates of it. */
-MUST_CHECK enum status tp_options_size(struct arena *a, const struct tp_options *o, int64_t microbatch,
-                                   const struct lower_options *lower, struct space *space,
-                                   struct template_maker **maker, struct error *err);
+MUST_CHECK enum status tp_options_size(struct arena *a, const struct tp_options *o,
+                                       int64_t microbatch, const struct lower_options *lower,
+                                       struct space *space, struct template_maker **maker,
+                                       struct error *err);
 
 #endif

@@ -15,7 +15,7 @@ struct uniform {
     struct template_maker *m;
     int32_t microbatches, n_states, most, n_mixes;
     int32_t budget[KINDS_MAX], stride[KINDS_MAX]; /* cards of a replica; steps of a state */
-    struct part *parts;                             /* (n_states, n_kinds) */
+    struct part *parts;                           /* (n_states, n_kinds) */
     int64_t *beside_ns;  /* (n_kinds) what the stage before costs at least */
     int32_t least_cards; /* kinds of fewer are not used */
     bool fewest;         /* stages, of pipelines that keep a pace */

@@ -1,4 +1,4 @@
-/* planner/multi_device/internal.h - what the climb of planner/multi_device/multi_device_stage.c shares among its files. */
+/* planner/multi_device/internal.h - what the files of the search for stages on several devices share. */
 #ifndef PLANNER_MULTI_DEVICE_INTERNAL_H
 #define PLANNER_MULTI_DEVICE_INTERNAL_H
 
@@ -14,9 +14,10 @@ struct multi_device {
     struct search_context *t;
     struct arena *arena;
     int32_t n_spaces;
-    struct space spaces[MULTI_DEVICE_SPACES_MAX]; /* copies, which know the graphs of shares as well */
-    int64_t left, looks;                      /* simulations; plans made */
-    uint64_t *seen;                           /* (MULTI_DEVICE_SEEN_MAX) hashes; 0: free */
+    struct space
+        spaces[MULTI_DEVICE_SPACES_MAX]; /* copies, which know the graphs of shares as well */
+    int64_t left, looks;                 /* simulations; plans made */
+    uint64_t *seen;                      /* (MULTI_DEVICE_SEEN_MAX) hashes; 0: free */
     int32_t n_seen;
 };
 
@@ -34,13 +35,14 @@ bool multi_device_many(const struct multi_device *c);
 struct plan multi_device_copy(struct multi_device *c, const struct plan *p);
 /* *y becomes p where that is worth a simulation; its time is INT64_MAX where it was not: seen before, hopeless, or it does not fit. */
 MUST_CHECK enum status multi_device_try(struct multi_device *c, struct plan *p, int32_t space,
-                                   const struct search_plan *best, struct multi_device_point *y,
-                                   struct error *err);
+                                        const struct search_plan *best,
+                                        struct multi_device_point *y, struct error *err);
 /* Small changes as long as one helps, with at most so many simulations. */
-MUST_CHECK enum status multi_device_local_search_small(struct multi_device *c, struct multi_device_point *at,
-                                           int64_t most, struct error *err);
+MUST_CHECK enum status multi_device_local_search_small(struct multi_device *c,
+                                                       struct multi_device_point *at, int64_t most,
+                                                       struct error *err);
 /* Large changes, followed by small ones, as long as one helps. */
-MUST_CHECK enum status multi_device_local_search(struct multi_device *c, struct multi_device_point *at,
-                                     struct error *err);
+MUST_CHECK enum status multi_device_local_search(struct multi_device *c,
+                                                 struct multi_device_point *at, struct error *err);
 
 #endif

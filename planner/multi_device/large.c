@@ -13,8 +13,8 @@ struct promising {
     struct multi_device_point at[PROMISING_MAX];
 };
 
-static void note(struct multi_device *c, const struct multi_device_point *best, const struct multi_device_point *y,
-                 struct promising *out)
+static void note(struct multi_device *c, const struct multi_device_point *best,
+                 const struct multi_device_point *y, struct promising *out)
 {
     if (y->x.iteration_ns == INT64_MAX ||
         (double)y->x.iteration_ns > PROMISING * (double)best->x.iteration_ns)
@@ -32,12 +32,13 @@ static void note(struct multi_device *c, const struct multi_device_point *best, 
 }
 
 /* As it is, and with its layers levelled. */
-static enum status consider(struct multi_device *c, const struct multi_device_point *best, struct plan *p,
-                            int32_t space, struct promising *out, struct error *err)
+static enum status consider(struct multi_device *c, const struct multi_device_point *best,
+                            struct plan *p, int32_t space, struct promising *out, struct error *err)
 {
     struct multi_device_point y;
     struct plan level = multi_device_copy(c, p);
-    for (int32_t r = 0; r < level.n_replicas; r++) multi_device_balance_replica(&c->spaces[space], &level, r);
+    for (int32_t r = 0; r < level.n_replicas; r++)
+        multi_device_balance_replica(&c->spaces[space], &level, r);
     TRY(multi_device_try(c, p, space, &best->x, &y, err));
     note(c, best, &y, out);
     TRY(multi_device_try(c, &level, space, &best->x, &y, err));
@@ -64,7 +65,8 @@ static bool do_split(struct multi_device *c, const struct space *s, struct plan 
 {
     return multi_device_split(c->arena, s, p, h->r, h->i, h->k, h->behind);
 }
-static bool do_add(struct multi_device *c, const struct space *s, struct plan *p, const struct change *h)
+static bool do_add(struct multi_device *c, const struct space *s, struct plan *p,
+                   const struct change *h)
 {
     return multi_device_add(c->arena, s, p, h->r, h->i, h->k);
 }
@@ -185,8 +187,8 @@ static enum status change_devices(struct multi_device *c, const struct multi_dev
     return OK;
 }
 
-static enum status change_replicas(struct multi_device *c, const struct multi_device_point *best, int32_t r,
-                                   struct promising *out, struct error *err)
+static enum status change_replicas(struct multi_device *c, const struct multi_device_point *best,
+                                   int32_t r, struct promising *out, struct error *err)
 {
     struct change h = {.r = r};
     TRY(change_sizes(c, best, do_divide, &h, out, err));
@@ -212,9 +214,11 @@ static enum status change_large(struct multi_device *c, const struct multi_devic
     return OK;
 }
 
-enum status multi_device_local_search(struct multi_device *c, struct multi_device_point *at, struct error *err)
+enum status multi_device_local_search(struct multi_device *c, struct multi_device_point *at,
+                                      struct error *err)
 {
-    if (!multi_device_many(c)) TRY(multi_device_local_search_small(c, at, MULTI_DEVICE_SMALL_MAX, err));
+    if (!multi_device_many(c))
+        TRY(multi_device_local_search_small(c, at, MULTI_DEVICE_SMALL_MAX, err));
     for (bool better = true; better && !multi_device_over(c);) {
         struct promising found = {.n = 0};
         better = false;

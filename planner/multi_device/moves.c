@@ -17,7 +17,7 @@ static int64_t whole_ns(const struct space *s, int32_t device, int32_t first, in
 }
 
 void multi_device_balance(const struct space *s, int32_t first_layer, int32_t last_layer,
-                     const int32_t *devices, int32_t n, int64_t *sequences)
+                          const int32_t *devices, int32_t n, int64_t *sequences)
 {
     int64_t each[MULTI_DEVICE_MEMBERS_MAX];
     for (int32_t k = 0; k < n; k++)
@@ -31,7 +31,7 @@ void multi_device_balance(const struct space *s, int32_t first_layer, int32_t la
 }
 
 bool multi_device_place(struct arena *a, const struct space *s, struct plan_stage *x,
-                   const int32_t *devices, int32_t n)
+                        const int32_t *devices, int32_t n)
 {
     if (n < 1 || n > MULTI_DEVICE_MEMBERS_MAX || n > s->microbatch) return false;
     int32_t *own = ARENA_ARRAY(a, int32_t, (size_t)n);
@@ -118,7 +118,8 @@ static void balance_again(const struct space *s, struct plan_stage *x)
     memcpy((int64_t *)(uintptr_t)x->sequences, sequences, (size_t)x->n_shards * sizeof *sequences);
 }
 
-bool multi_device_merge(struct arena *a, const struct space *s, struct plan *p, int32_t r, int32_t i)
+bool multi_device_merge(struct arena *a, const struct space *s, struct plan *p, int32_t r,
+                        int32_t i)
 {
     struct plan_replica *x = &p->replicas[r];
     struct members m = members_of(&x->stages[i]);
@@ -144,8 +145,8 @@ static bool halve(const struct space *s, struct plan_stage *one, struct plan_sta
     return true;
 }
 
-bool multi_device_split(struct arena *a, const struct space *s, struct plan *p, int32_t r, int32_t i,
-                   int32_t front, bool behind)
+bool multi_device_split(struct arena *a, const struct space *s, struct plan *p, int32_t r,
+                        int32_t i, int32_t front, bool behind)
 {
     struct plan_replica *x = &p->replicas[r];
     struct members m = members_of(&x->stages[i]);
@@ -160,7 +161,7 @@ bool multi_device_split(struct arena *a, const struct space *s, struct plan *p, 
 }
 
 bool multi_device_add(struct arena *a, const struct space *s, struct plan *p, int32_t r, int32_t i,
-                 int32_t device)
+                      int32_t device)
 {
     struct members m = members_of(&p->replicas[r].stages[i]);
     if (m.n == MULTI_DEVICE_MEMBERS_MAX) return false;
@@ -181,7 +182,7 @@ static bool drop_replica(struct plan *p, int32_t r)
 }
 
 bool multi_device_drop(struct arena *a, const struct space *s, struct plan *p, int32_t r, int32_t i,
-                  int32_t k, bool behind)
+                       int32_t k, bool behind)
 {
     struct plan_replica *x = &p->replicas[r];
     struct members m = members_of(&x->stages[i]);

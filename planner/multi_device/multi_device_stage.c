@@ -42,8 +42,8 @@ static void keep_start(const struct multi_device *c, const struct multi_device_p
 static const struct search_plan unbeaten = {.iteration_ns = INT64_MAX};
 
 /* Plans kept as they would be with default orders. */
-static enum status start_from_kept(struct multi_device *c, struct multi_device_point *starts, int32_t *n,
-                                   struct error *err)
+static enum status start_from_kept(struct multi_device *c, struct multi_device_point *starts,
+                                   int32_t *n, struct error *err)
 {
     int32_t looked = 0;
     int32_t most = multi_device_many(c) ? 1 : 2 * STARTS_MAX;
@@ -60,15 +60,16 @@ static enum status start_from_kept(struct multi_device *c, struct multi_device_p
     return OK;
 }
 
-static enum status start_from_pipelines(struct multi_device *c, struct multi_device_point *starts, int32_t *n,
-                                        struct error *err)
+static enum status start_from_pipelines(struct multi_device *c, struct multi_device_point *starts,
+                                        int32_t *n, struct error *err)
 {
     struct plan plans[PIPELINES_EACH];
     int32_t few = 0, most = multi_device_many(c) ? PIPELINES_FEW : PIPELINES_EACH;
     for (int32_t k = 1; k < c->n_spaces; k++)
         if (c->spaces[k].microbatch < c->spaces[few].microbatch) few = k;
     for (int32_t k = 0; k < c->n_spaces && !multi_device_over(c); k++) {
-        int32_t made = multi_device_pipelines(c->arena, &c->spaces[k], &c->spaces[few], most, plans);
+        int32_t made =
+            multi_device_pipelines(c->arena, &c->spaces[k], &c->spaces[few], most, plans);
         for (int32_t i = 0; i < made; i++) {
             struct multi_device_point y;
             const struct search_plan *best = *n == STARTS_MAX ? &starts[*n - 1].x : &unbeaten;
@@ -80,8 +81,9 @@ static enum status start_from_pipelines(struct multi_device *c, struct multi_dev
 }
 
 /* Where all starts have as many replicas: the best plan kept that has another number, which no small change leads to. */
-static enum status start_apart(struct multi_device *c, const struct multi_device_point *starts, int32_t n,
-                               struct multi_device_point *out, bool *found, struct error *err)
+static enum status start_apart(struct multi_device *c, const struct multi_device_point *starts,
+                               int32_t n, struct multi_device_point *out, bool *found,
+                               struct error *err)
 {
     *found = false;
     for (int32_t i = 1; i < n; i++)
@@ -89,7 +91,8 @@ static enum status start_apart(struct multi_device *c, const struct multi_device
     for (int32_t i = 0; n && i < c->t->incumbents.n && !*found && !multi_device_over(c); i++) {
         const struct plan *from = &c->t->incumbents.plans[i].plan;
         int32_t space = space_of(c, from);
-        if (from->n_replicas == starts[0].x.plan.n_replicas || space < 0 || !multi_device_possible(from))
+        if (from->n_replicas == starts[0].x.plan.n_replicas || space < 0 ||
+            !multi_device_possible(from))
             continue;
         struct plan p = multi_device_copy(c, from);
         TRY(multi_device_try(c, &p, space, &unbeaten, out, err));
@@ -135,17 +138,17 @@ static enum status climb_all(struct multi_device *c, struct error *err)
     return finish(c, &apart, err);
 }
 
-enum status multi_device_search(struct search_context *t, const struct space *spaces, int32_t n_spaces,
-                         int64_t evaluations, struct error *err)
+enum status multi_device_search(struct search_context *t, const struct space *spaces,
+                                int32_t n_spaces, int64_t evaluations, struct error *err)
 {
     if (!n_spaces || n_spaces > MULTI_DEVICE_SPACES_MAX || spaces[0].job->model.measured ||
         spaces[0].n_devices < 2)
         return OK;
     struct multi_device c = {.t = t,
-                        .arena = arena_new(),
-                        .n_spaces = n_spaces,
-                        .left = evaluations,
-                        .looks = LOOKS_EACH * evaluations};
+                             .arena = arena_new(),
+                             .n_spaces = n_spaces,
+                             .left = evaluations,
+                             .looks = LOOKS_EACH * evaluations};
     memcpy(c.spaces, spaces, (size_t)n_spaces * sizeof *spaces);
     c.seen = ARENA_ARRAY(c.arena, uint64_t, MULTI_DEVICE_SEEN_MAX);
     enum status st = climb_all(&c, err);

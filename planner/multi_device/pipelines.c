@@ -216,7 +216,8 @@ static void fill(struct table *t, double most)
     }
 }
 
-static void read_candidate(const struct table *t, uint32_t mask, double most, struct pipeline_choice *out)
+static void read_candidate(const struct table *t, uint32_t mask, double most,
+                           struct pipeline_choice *out)
 {
     size_t wide = (size_t)t->cuts + 1;
     int32_t at = t->cuts;
@@ -230,7 +231,8 @@ static void read_candidate(const struct table *t, uint32_t mask, double most, st
     }
 }
 
-static void keep(struct pipeline_choice *list, int32_t *n, int32_t most, const struct pipeline_choice *x)
+static void keep(struct pipeline_choice *list, int32_t *n, int32_t most,
+                 const struct pipeline_choice *x)
 {
     for (int32_t i = 0; i < *n; i++) { /* the same with another T */
         if (list[i].n_stages != x->n_stages) continue;
@@ -249,13 +251,15 @@ static void keep(struct pipeline_choice *list, int32_t *n, int32_t most, const s
     list[at] = *x;
 }
 
-static bool make(struct table *t, struct arena *a, const struct pipeline_choice *x, struct plan *out)
+static bool make(struct table *t, struct arena *a, const struct pipeline_choice *x,
+                 struct plan *out)
 {
     plan_skeleton(a, t->s, "found", 1, &x->n_stages, out);
     out->replicas[0].microbatches = t->s->microbatches;
     for (int32_t i = 0; i < x->n_stages; i++) { /* the candidate's are last first */
         struct plan_stage *y = &out->replicas[0].stages[i];
-        int32_t k = x->n_stages - 1 - i, d[MULTI_DEVICE_MEMBERS_MAX], n = members_of(t, x->stage[k], d);
+        int32_t k = x->n_stages - 1 - i, d[MULTI_DEVICE_MEMBERS_MAX],
+                n = members_of(t, x->stage[k], d);
         y->first_layer = t->first[x->first[k]];
         y->last_layer = k ? t->first[x->first[k - 1]] - 1 : t->s->n_layers - 1;
         if (!multi_device_place(a, t->s, y, d, n)) return false;
@@ -292,7 +296,7 @@ static bool collect(const struct table *t, double most, struct pipeline_choice *
 }
 
 int32_t multi_device_pipelines(struct arena *a, const struct space *s, const struct space *few,
-                          int32_t most, struct plan *plans)
+                               int32_t most, struct plan *plans)
 {
     struct table t = {.arena = arena_new(), .s = s, .few = few};
     int32_t n = 0, made = 0;

@@ -16,6 +16,6 @@
  * are more than SPACE_DEVICES_MAX, or devices than MULTI_DEVICE_MEMBERS_MAX. O(3^units · cuts²) for every T, of which there are at most PIPELINE_PERIODS. */
 enum { PIPELINE_CUTS = 16, PIPELINE_CUTS_MANY = 10, PIPELINE_PERIODS = 16 };
 int32_t multi_device_pipelines(struct arena *a, const struct space *s, const struct space *few,
-                          int32_t most, struct plan *plans);
+                               int32_t most, struct plan *plans);
 
 #endif

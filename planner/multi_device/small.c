@@ -4,7 +4,10 @@
 #include "planner/multi_device/internal.h"
 #include "planner/multi_device/moves.h"
 
-bool multi_device_many(const struct multi_device *c) { return c->spaces[0].n_devices > SPACE_DEVICES_MAX; }
+bool multi_device_many(const struct multi_device *c)
+{
+    return c->spaces[0].n_devices > SPACE_DEVICES_MAX;
+}
 
 bool multi_device_over(const struct multi_device *c)
 {
@@ -46,7 +49,8 @@ static bool is_seen(struct multi_device *c, const struct plan *p)
 static bool is_hopeless(const struct multi_device *c, const struct space *s, const struct plan *p,
                         const struct search_plan *best)
 {
-    if (c->t->o->objective == OBJECTIVE_COST || !incumbents_inside(&c->t->incumbents, best)) return false;
+    if (c->t->o->objective == OBJECTIVE_COST || !incumbents_inside(&c->t->incumbents, best))
+        return false;
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
             if (p->replicas[r].microbatches * multi_device_stage_ns(s, &p->replicas[r].stages[i]) >=
@@ -56,7 +60,7 @@ static bool is_hopeless(const struct multi_device *c, const struct space *s, con
 }
 
 enum status multi_device_graphs(struct arena *a, const struct lower_options *o, struct space *s,
-                           const struct plan *p, struct error *err)
+                                const struct plan *p, struct error *err)
 {
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
@@ -75,7 +79,8 @@ enum status multi_device_graphs(struct arena *a, const struct lower_options *o, 
 }
 
 enum status multi_device_try(struct multi_device *c, struct plan *p, int32_t space,
-                        const struct search_plan *best, struct multi_device_point *y, struct error *err)
+                             const struct search_plan *best, struct multi_device_point *y,
+                             struct error *err)
 {
     struct space *s = &c->spaces[space];
     *y = (struct multi_device_point){.x = {.iteration_ns = INT64_MAX}, .space = space};
@@ -113,7 +118,8 @@ static enum status take_if_better(struct small *x, struct plan *p, struct error 
     int64_t before = x->c->left;
     TRY(multi_device_try(x->c, p, x->at->space, &x->at->x, &y, err));
     x->left -= before - x->c->left;
-    if (y.x.iteration_ns == INT64_MAX || !incumbents_better(&x->c->t->incumbents, &y.x, &x->at->x)) return OK;
+    if (y.x.iteration_ns == INT64_MAX || !incumbents_better(&x->c->t->incumbents, &y.x, &x->at->x))
+        return OK;
     *x->at = y;
     x->better = true;
     return OK;
@@ -159,8 +165,8 @@ static enum status share_microbatches(struct small *x, bool *any, struct error *
     return OK;
 }
 
-enum status multi_device_local_search_small(struct multi_device *c, struct multi_device_point *at, int64_t most,
-                                struct error *err)
+enum status multi_device_local_search_small(struct multi_device *c, struct multi_device_point *at,
+                                            int64_t most, struct error *err)
 {
     struct small x = {c, at, most, false};
     bool any = true;

@@ -246,7 +246,8 @@ static enum status improve(struct warm *q, struct warm_plans *out, struct error 
     struct search_plan best = out->plans[0];
     int64_t tries = q->left_us / cost_us(&best.plan);
     if (tries < 1 || search_context_over(q->t)) return OK;
-    TRY(fleet_local_search_plan(q->t, &q->space, &best.plan, &best.iteration_ns, tries - tries / 4, err));
+    TRY(fleet_local_search_plan(q->t, &q->space, &best.plan, &best.iteration_ns, tries - tries / 4,
+                                err));
     TRY(order(q, &best, tries / 4, err));
     if (best.iteration_ns < out->plans[0].iteration_ns) keep(q, out, &best.plan, best.iteration_ns);
     return OK;
@@ -353,8 +354,8 @@ static enum status search(struct warm *q, struct warm_plans *out, struct bound_c
                          bound, err);
 }
 
-enum status warm_search(struct search_context *t, const struct warm_task *task, struct warm_plans *out,
-                        struct bound_certificate *bound, struct error *err)
+enum status warm_search(struct search_context *t, const struct warm_task *task,
+                        struct warm_plans *out, struct bound_certificate *bound, struct error *err)
 {
     struct warm q = {.t = t, .task = task, .arena = arena_new(), .from = t->o->from};
     out->n = 0, out->enough = false;

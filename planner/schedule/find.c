@@ -390,8 +390,8 @@ static enum status describe(struct arena *a, const struct pipeline *p, struct sc
     enum status st = static_new(scratch, &out->schedule, &t, err);
     if (st == OK && (!static_time(t, p, &ns) || ns != out->makespan_ns ||
                      !static_memory(t, p, out->peak_bytes)))
-        BUG("the searched schedule of %" PRId64 " ns is not what sim/pipeline/static makes of it: %" PRId64
-            " ns",
+        BUG("the searched schedule of %" PRId64
+            " ns is not what sim/pipeline/static makes of it: %" PRId64 " ns",
             out->makespan_ns, ns);
     arena_free(scratch);
     return st;

@@ -315,7 +315,8 @@ static enum status loss_gather_ns(struct builder *b, const struct graph_op *op,
     struct shape pairs = b->g->tensors[op->input[0]].shape;
     const struct placement *rows = spmd_placement_of(b->t->price, r->need[0]);
     int64_t size = 2;
-    for (int32_t x = b->q->s->n_axes - 1; x >= 0; x--) { /* inner first, as core/sharding/shard does */
+    for (int32_t x = b->q->s->n_axes - 1; x >= 0;
+         x--) { /* inner first, as core/sharding/shard does */
         struct placement p = *rows;
         int32_t n = b->q->s->mesh[x];
         int64_t cost;

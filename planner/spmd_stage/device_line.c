@@ -7,8 +7,8 @@
 enum { SPLIT_STEP_NS = 6 }; /* as measured */
 #define ROOM 1.3            /* of what all layers take, for what cannot be divided evenly */
 
-const int32_t *groups_devices(struct groups *g, const struct device_line *l, int32_t first, int32_t last,
-                              int32_t copy, int32_t *n)
+const int32_t *groups_devices(struct groups *g, const struct device_line *l, int32_t first,
+                              int32_t last, int32_t copy, int32_t *n)
 {
     *n = 0;
     for (int32_t u = first; u <= last; u++) *n += l->n[u];
@@ -23,7 +23,8 @@ struct device_line *groups_device_line(struct groups *g, int32_t n_units, int32_
     if (g->n_lineups == DEVICE_LINES_MAX || n_units > SPMD_STAGE_LINE_MAX) return NULL;
     struct device_line *l = &g->device_line[g->n_lineups++];
     *l = (struct device_line){.n_units = n_units, .copies = copies, .together = 1};
-    l->line_cut = ARENA_ARRAY(g->arena, struct line_cut *, (size_t)SPMD_STAGE_LINE_MAX * SPMD_STAGE_LINE_MAX * MASKS);
+    l->line_cut = ARENA_ARRAY(g->arena, struct line_cut *,
+                              (size_t)SPMD_STAGE_LINE_MAX * SPMD_STAGE_LINE_MAX * MASKS);
     return l;
 }
 
@@ -43,21 +44,23 @@ static int64_t room_of(const struct groups *g, int32_t device, int32_t communica
 }
 
 /* How far the memory of a group reaches in one of its modes. */
-static const int32_t *reach_of(struct groups *g, struct device_group *x, int32_t mode, int32_t in_flight,
-                               int32_t communicators)
+static const int32_t *reach_of(struct groups *g, struct device_group *x, int32_t mode,
+                               int32_t in_flight, int32_t communicators)
 {
     for (const struct reach *r = x->reach[mode]; r; r = r->next)
         if (r->in_flight == in_flight && r->communicators == communicators) return r->far;
     int64_t *room = ARENA_ARRAY(g->arena, int64_t, (size_t)x->n);
     for (int32_t k = 0; k < x->n; k++) room[k] = room_of(g, x->device[k], communicators);
-    const int32_t *far = spmd_stage_far(g->arena, x->layers[mode], g->s->n_layers, x->n, room, in_flight);
+    const int32_t *far =
+        spmd_stage_far(g->arena, x->layers[mode], g->s->n_layers, x->n, room, in_flight);
     struct reach r = {in_flight, communicators, far, x->reach[mode]};
     x->reach[mode] = arena_copy(g->arena, &r, sizeof r);
     return far;
 }
 
 /* Prefix sums of an answer's layers. */
-static void add_mode(struct groups *g, const struct spmd_stage_layers *layers, struct device_group *out)
+static void add_mode(struct groups *g, const struct spmd_stage_layers *layers,
+                     struct device_group *out)
 {
     int32_t n = g->s->n_layers;
     int64_t *call = ARENA_ARRAY(g->arena, int64_t, (size_t)n + 1),
@@ -92,7 +95,8 @@ static void add_alone(struct groups *g, struct device_group *out)
 static int32_t full_at(struct groups *g, struct device_group *x, int32_t microbatches)
 {
     for (int32_t f = 1; f <= SPMD_STAGE_LINE_MAX && f <= microbatches; f++) {
-        int32_t last = g->s->n_layers - f, communicators = 1 + (f > 1 ? spmd_stage_beside(x->n, 1) : 0);
+        int32_t last = g->s->n_layers - f,
+                communicators = 1 + (f > 1 ? spmd_stage_beside(x->n, 1) : 0);
         if (last < 0) break;
         if (reach_of(g, x, 0, f, communicators)[0] < last) return f;
     }
@@ -119,8 +123,8 @@ static const int64_t *memory_of(struct groups *g, const struct spmd_stage_team *
     return out;
 }
 
-static enum status ask_mode(struct groups *g, const struct spmd_stage_team *t, struct device_group *out,
-                            struct error *err)
+static enum status ask_mode(struct groups *g, const struct spmd_stage_team *t,
+                            struct device_group *out, struct error *err)
 {
     struct spmd_stage_answer x;
     TRY(spmd_stage_solve(g->t->join, g->t->scorer, t, false, &x, err));
@@ -129,8 +133,8 @@ static enum status ask_mode(struct groups *g, const struct spmd_stage_team *t, s
 }
 
 /* As memory does not count, and where it then has no room somewhere as it does. */
-static enum status ask_device_group(struct groups *g, struct spmd_stage_team *t, struct device_group *out,
-                             struct error *err)
+static enum status ask_device_group(struct groups *g, struct spmd_stage_team *t,
+                                    struct device_group *out, struct error *err)
 {
     if (t->n == 1) return add_alone(g, out), OK;
     bool large; /* what all parameters need alone is more than they have */
@@ -161,10 +165,10 @@ enum status groups_ask(struct groups *g, struct device_line *l, int32_t first, i
     *out = l->device_group[first][last];
     if (l->asked[first][last]) return OK;
     struct spmd_stage_team t = {.s = g->s,
-                          .last_layer = g->s->n_layers - 1,
-                          .in_flight = 1,
-                          .rough = true,
-                          .together = l->together};
+                                .last_layer = g->s->n_layers - 1,
+                                .in_flight = 1,
+                                .rough = true,
+                                .together = l->together};
     t.device = groups_devices(g, l, first, last, 0, &t.n);
     t.microbatches = microbatches_of(g, t.device, t.n);
     uint64_t key = spmd_stage_key(&t, false);
@@ -223,7 +227,7 @@ static void place_groups(struct groups *g, const struct device_line *l, struct l
         int32_t n = device_group[k]->n, behind = p->n - k;
         int32_t in_flight = behind < p->microbatches ? behind : p->microbatches;
         int32_t communicators = (n > 1) + spmd_stage_beside(n, groups_size(l, p, k - 1)) +
-                          spmd_stage_beside(n, groups_size(l, p, k + 1));
+                                spmd_stage_beside(n, groups_size(l, p, k + 1));
         line->member[k] = &device_group[k]->member;
         for (int32_t mode = 0; mode < device_group[k]->member.n_modes; mode++)
             line->far[k][mode] = reach_of(g, device_group[k], mode, in_flight, communicators);
@@ -235,7 +239,7 @@ static void place_groups(struct groups *g, const struct device_line *l, struct l
 }
 
 enum status groups_line_cut(struct groups *g, struct device_line *l, int32_t first, int32_t last,
-                        int32_t mask, const struct line_cut **out, struct error *err)
+                            int32_t mask, const struct line_cut **out, struct error *err)
 {
     struct line_cut **at = &l->line_cut[(first * SPMD_STAGE_LINE_MAX + last) * MASKS + mask];
     *out = *at && (*at)->cut.ns < INT64_MAX ? *at : NULL;

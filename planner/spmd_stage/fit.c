@@ -24,9 +24,10 @@ static bool less_memory(struct arena *a, const struct program *program, int32_t 
 }
 
 /* Asks again for the spots that are too large; false: none is, or nothing can be done. */
-static enum status ask_again(struct search_context *t, struct arena *a, const struct program *program,
-                             struct spmd_stage_spot *diverse_starts, int32_t n, bool thorough, struct plan *p,
-                             bool *changed, struct error *err)
+static enum status ask_again(struct search_context *t, struct arena *a,
+                             const struct program *program, struct spmd_stage_spot *diverse_starts,
+                             int32_t n, bool thorough, struct plan *p, bool *changed,
+                             struct error *err)
 {
     *changed = false;
     for (int32_t r = 0, at = 0, k = 0; r < p->n_replicas; r++)
@@ -81,7 +82,8 @@ static struct sharding *whole_ties(struct arena *a, const struct spmd_stage_spot
 }
 
 /* Sharded stages as lowering may take them where it refused them: turn 0: tied parameters whole; 1: everything split by batch. */
-static void simpler(struct arena *a, struct spmd_stage_spot *diverse_starts, int32_t n, int turn, struct plan *p)
+static void simpler(struct arena *a, struct spmd_stage_spot *diverse_starts, int32_t n, int turn,
+                    struct plan *p)
 {
     for (int32_t k = 0; k < n; k++) {
         struct spmd_stage_spot *x = &diverse_starts[k];
@@ -92,8 +94,8 @@ static void simpler(struct arena *a, struct spmd_stage_spot *diverse_starts, int
 }
 
 enum status spmd_stage_fit(struct search_context *t, struct arena *a, const struct space *s,
-                     struct spmd_stage_spot *diverse_starts, int32_t n, bool thorough, struct plan *p, int64_t *ns,
-                     struct error *err)
+                           struct spmd_stage_spot *diverse_starts, int32_t n, bool thorough,
+                           struct plan *p, int64_t *ns, struct error *err)
 {
     int refused = 0;
     for (int turn = 0;; turn++) {

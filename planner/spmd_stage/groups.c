@@ -56,12 +56,13 @@ static enum status fill_stage(struct groups *g, const struct part *p, int32_t co
     struct spmd_stage_spot spot = {.replica = replica, .stage = k};
     struct spmd_stage_team *t = &spot.team;
     *t = (struct spmd_stage_team){.s = m->x->s,
-                            .first_layer = k ? line_cut->cut.last[k - 1] + 1 : 0,
-                            .last_layer = line_cut->cut.last[k],
-                            .microbatches = p->share,
-                            .in_flight = behind < p->share ? behind : p->share,
-                            .together = p->device_line->together};
-    t->device = groups_devices(g, p->device_line, line_cut->first[k], line_cut->last[k], copy, &t->n);
+                                  .first_layer = k ? line_cut->cut.last[k - 1] + 1 : 0,
+                                  .last_layer = line_cut->cut.last[k],
+                                  .microbatches = p->share,
+                                  .in_flight = behind < p->share ? behind : p->share,
+                                  .together = p->device_line->together};
+    t->device =
+        groups_devices(g, p->device_line, line_cut->first[k], line_cut->last[k], copy, &t->n);
     stage->first_layer = t->first_layer, stage->last_layer = t->last_layer;
     stage->device = t->device[0];
     if (t->n == 1) return OK;
@@ -190,10 +191,12 @@ static enum status refine(struct groups *g, struct made *m, struct error *err)
 
 static enum status fit(struct groups *g, struct made *m, bool thorough, struct error *err)
 {
-    TRY(spmd_stage_fit(g->t, g->arena, m->x->s, m->diverse_starts, m->n_diverse_starts, thorough, &m->plan, &m->ns, err));
+    TRY(spmd_stage_fit(g->t, g->arena, m->x->s, m->diverse_starts, m->n_diverse_starts, thorough,
+                       &m->plan, &m->ns, err));
     if (m->ns == INT64_MAX) return OK;
     TRY(level(g, m, err));
-    if (!g->t->incumbents.n || m->ns / 2 < g->t->incumbents.plans[0].iteration_ns) TRY(refine(g, m, err));
+    if (!g->t->incumbents.n || m->ns / 2 < g->t->incumbents.plans[0].iteration_ns)
+        TRY(refine(g, m, err));
     incumbents_add(&g->t->incumbents, &m->plan, m->ns);
     return OK;
 }
@@ -208,7 +211,7 @@ static enum status try_ratios(struct groups *g, const struct made *m, struct err
         TRY(spmd_stage_solve(g->t->join, g->t->scorer, &x->team, true, &x->answer, err));
         if (x->answer.ns == INT64_MAX) return OK;
         spmd_stage_put(g->arena, &x->team, &x->answer,
-                 &better.plan.replicas[x->replica].stages[x->stage]);
+                       &better.plan.replicas[x->replica].stages[x->stage]);
     }
     if (search_context_over(g->t)) return OK;
     return fit(g, &better, true, err);
@@ -322,8 +325,8 @@ static enum status search(struct groups *g, const struct space *const *spaces, i
 }
 
 enum status spmd_stage_groups(struct search_context *t, const struct cluster *cluster,
-                        const struct space *const *spaces, int32_t n_spaces, int64_t work_ns,
-                        struct error *err)
+                              const struct space *const *spaces, int32_t n_spaces, int64_t work_ns,
+                              struct error *err)
 {
     struct groups g = {.t = t, .arena = arena_new(), .cluster = cluster};
     int64_t end = t->work_end;

@@ -21,7 +21,7 @@
 /* Adds what it finds to t->incumbents. spaces: (n_spaces); those of `cluster` at the microbatch sizes of the best plans kept are looked at.
  * work_ns: of scorer_work, about. */
 MUST_CHECK enum status spmd_stage_groups(struct search_context *t, const struct cluster *cluster,
-                                   const struct space *const *spaces, int32_t n_spaces,
-                                   int64_t work_ns, struct error *err);
+                                         const struct space *const *spaces, int32_t n_spaces,
+                                         int64_t work_ns, struct error *err);
 
 #endif

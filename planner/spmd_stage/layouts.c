@@ -59,8 +59,9 @@ static int64_t sums_ns(const struct groups *g, const struct layout *x, int32_t r
             int32_t first = k ? p->line_cut->cut.last[k - 1] + 1 : 0, u = p->line_cut->first[k];
             int64_t bytes =
                 g->parameter_bytes[p->line_cut->cut.last[k] + 1] - g->parameter_bytes[first];
-            int32_t from = l->device[u][0], to = x->n > 1 ? next->device_line->device[next->first][0]
-                                                          : l->device[u][(l->copies - 1) * l->n[u]];
+            int32_t from = l->device[u][0], to = x->n > 1
+                                                     ? next->device_line->device[next->first][0]
+                                                     : l->device[u][(l->copies - 1) * l->n[u]];
             if (from == to) continue;
             int64_t ns = link_ns(g, from, to, 2 * bytes / replicas * (replicas - 1));
             if (ns > most) most = ns;
@@ -237,8 +238,8 @@ static void cells_of(struct groups *g, const struct node_spec *const *nodes, int
 }
 
 /* The best cut of a cell with so many groups, or any number (0), by microbatches a second; NULL: none. */
-static enum status best_cell(struct groups *g, struct device_line *l, int32_t n_groups, struct part *out,
-                             struct error *err)
+static enum status best_cell(struct groups *g, struct device_line *l, int32_t n_groups,
+                             struct part *out, struct error *err)
 {
     *out = (struct part){.device_line = NULL};
     for (int32_t mask = 0; mask < 1 << (l->n_units - 1); mask++) {
@@ -255,7 +256,8 @@ static enum status best_cell(struct groups *g, struct device_line *l, int32_t n_
 static enum status cut_cells(struct groups *g, struct device_line *const *cell, int32_t n,
                              struct error *err)
 {
-    for (int32_t groups = 0; groups <= SPMD_STAGE_LINE_MAX && n && !search_context_over(g->t); groups++) {
+    for (int32_t groups = 0; groups <= SPMD_STAGE_LINE_MAX && n && !search_context_over(g->t);
+         groups++) {
         struct layout x = {.n = 0};
         for (int32_t i = 0; i < n && x.n == i; i++) {
             int32_t most = cell[i]->n_units;
@@ -324,7 +326,8 @@ struct turn { /* a group that is to be asked for */
     int32_t first, last;
 };
 
-static struct turn turn_of(const struct groups *g, struct device_line *l, int32_t first, int32_t last)
+static struct turn turn_of(const struct groups *g, struct device_line *l, int32_t first,
+                           int32_t last)
 {
     struct turn x = {.device_line = l, .first = first, .last = last};
     for (int32_t u = first, node = -1; u <= last; u++)
@@ -372,11 +375,13 @@ enum status groups_layouts(struct groups *g, struct error *err)
     g->tables_end = g->begin + g->mine / 10 * tenths;
     list_kinds(g);
     list_nodes(g);
-    for (int back = 0; back < 2 && g->cluster->n_devices <= SPMD_STAGE_LINE_MAX; back++) single(g, back);
+    for (int back = 0; back < 2 && g->cluster->n_devices <= SPMD_STAGE_LINE_MAX; back++)
+        single(g, back);
     TRY(ask_groups(g, err));
     for (int32_t i = 0; i < g->n_ways; i++) {
         const struct way *w = &g->way[i];
-        TRY(w->cells ? cut_cells(g, w->device_line, w->n, err) : cut_all(g, w->device_line[0], err));
+        TRY(w->cells ? cut_cells(g, w->device_line, w->n, err)
+                     : cut_all(g, w->device_line[0], err));
     }
     return OK;
 }

@@ -32,8 +32,8 @@ static int32_t size_of(const struct plan_replica *r, int32_t stage)
 }
 
 /* The stages first … last of a replica on their devices, each once; false: a device stands in several, or one is left. */
-static bool team_of(struct local_search *c, const struct plan_replica *r, int32_t first, int32_t last,
-                    struct spmd_stage_team *out)
+static bool team_of(struct local_search *c, const struct plan_replica *r, int32_t first,
+                    int32_t last, struct spmd_stage_team *out)
 {
     int32_t device[SPMD_STAGE_DEVICES_MAX], n = 0, behind = r->n_stages - first;
     for (int32_t i = first; i <= last; i++)
@@ -45,14 +45,15 @@ static bool team_of(struct local_search *c, const struct plan_replica *r, int32_
             device[n++] = d;
         }
     behind -= last - first;
-    *out = (struct spmd_stage_team){.s = c->s,
-                              .first_layer = r->stages[first].first_layer,
-                              .last_layer = r->stages[last].last_layer,
-                              .n = n,
-                              .microbatches = r->microbatches,
-                              .in_flight = behind < r->microbatches ? behind : r->microbatches,
-                              .beside = spmd_stage_beside(n, size_of(r, first - 1)) +
-                                        spmd_stage_beside(n, size_of(r, last + 1))};
+    *out =
+        (struct spmd_stage_team){.s = c->s,
+                                 .first_layer = r->stages[first].first_layer,
+                                 .last_layer = r->stages[last].last_layer,
+                                 .n = n,
+                                 .microbatches = r->microbatches,
+                                 .in_flight = behind < r->microbatches ? behind : r->microbatches,
+                                 .beside = spmd_stage_beside(n, size_of(r, first - 1)) +
+                                           spmd_stage_beside(n, size_of(r, last + 1))};
     out->device = arena_copy(c->arena, device, (size_t)n * sizeof *device);
     out->memory = spmd_stage_memory(c->arena, out);
     return n > 1;
@@ -69,8 +70,9 @@ static void plain(struct plan_replica *r)
 }
 
 /* A copy of p in which these stages are one, everything else of the replica by default. */
-static struct plan merged(struct local_search *c, const struct plan *p, int32_t replica, int32_t first,
-                          int32_t last, const struct spmd_stage_team *t, const struct spmd_stage_answer *x)
+static struct plan merged(struct local_search *c, const struct plan *p, int32_t replica,
+                          int32_t first, int32_t last, const struct spmd_stage_team *t,
+                          const struct spmd_stage_answer *x)
 {
     struct plan out = score_copy_plan(c->arena, p);
     struct plan_replica *r = &out.replicas[replica];
@@ -92,7 +94,8 @@ static enum status simulate(struct local_search *c, struct plan *p, struct searc
     return OK;
 }
 
-static bool better(const struct local_search *c, const struct search_plan *x, const struct search_plan *y)
+static bool better(const struct local_search *c, const struct search_plan *x,
+                   const struct search_plan *y)
 {
     return x->iteration_ns < INT64_MAX &&
            (y->iteration_ns == INT64_MAX || incumbents_better(&c->t->incumbents, x, y));
@@ -143,7 +146,8 @@ static enum status try_ratios(struct local_search *c, struct point *y, struct er
 }
 
 /* Every change of one stage or of neighbours; the best of them, if it is better than where it started. */
-static enum status step(struct local_search *c, struct search_plan *at, bool *moved, struct error *err)
+static enum status step(struct local_search *c, struct search_plan *at, bool *moved,
+                        struct error *err)
 {
     struct point best[THOROUGH_MAX] = {{.replica = 0}};
     int32_t n = 0;
@@ -180,7 +184,8 @@ static bool possible(const struct plan *p)
 }
 
 /* A copy whose replicas have the default orders, which changes are compared with fairly. */
-static enum status local_search(struct local_search *c, const struct search_plan *from, struct error *err)
+static enum status local_search(struct local_search *c, const struct search_plan *from,
+                                struct error *err)
 {
     struct search_plan at = *from;
     bool moved = true;
@@ -215,8 +220,8 @@ static bool started(const struct search_plan *starts, int32_t n, const struct se
     return false;
 }
 
-enum status spmd_stage_local_search(struct search_context *t, const struct space *const *spaces, int32_t n_spaces,
-                      int64_t evaluations, struct error *err)
+enum status spmd_stage_local_search(struct search_context *t, const struct space *const *spaces,
+                                    int32_t n_spaces, int64_t evaluations, struct error *err)
 {
     struct local_search c = {.t = t, .arena = arena_new(), .left = evaluations};
     struct search_plan *starts = ARENA_ARRAY(c.arena, struct search_plan, STARTS_MAX);

@@ -12,8 +12,8 @@ static int64_t bytes_of(const struct spmd_stage_layers *x, int32_t layer, int32_
     return x->fixed_bytes[at] + in_flight * x->kept_bytes[at];
 }
 
-const int32_t *spmd_stage_far(struct arena *a, const struct spmd_stage_layers *x, int32_t n_layers, int32_t n,
-                        const int64_t *room, int32_t in_flight)
+const int32_t *spmd_stage_far(struct arena *a, const struct spmd_stage_layers *x, int32_t n_layers,
+                              int32_t n, const int64_t *room, int32_t in_flight)
 {
     int32_t *far = ARENA_ARRAY(a, int32_t, (size_t)n_layers);
     for (int32_t l = 0; l < n_layers; l++) far[l] = n_layers - 1;
@@ -124,7 +124,8 @@ static bool answer(const struct spmd_stage_line *l, int64_t limit, struct spmd_s
 }
 
 /* What a better answer than this one must have as its slowest is less than that, whatever its sum. */
-static int64_t limit_of(const struct spmd_stage_line *l, const struct spmd_stage_cut *best, int64_t least)
+static int64_t limit_of(const struct spmd_stage_line *l, const struct spmd_stage_cut *best,
+                        int64_t least)
 {
     return (best->ns - 1 - least) / (l->microbatches - 1) + 1;
 }

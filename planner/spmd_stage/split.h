@@ -23,7 +23,8 @@ struct spmd_stage_mode {
     const bool *
         whole; /* (n_layers) what it hands on after each is whole on every device; NULL: on the only one */
 };
-struct spmd_stage_member { /* a group: a range is computed in the cheaper mode that has room for it */
+struct
+    spmd_stage_member { /* a group: a range is computed in the cheaper mode that has room for it */
     int32_t n_modes;
     struct spmd_stage_mode mode[SPMD_STAGE_MODES_MAX];
 };
@@ -37,18 +38,19 @@ struct spmd_stage_line {
     const int64_t *cross_ns[SPMD_STAGE_LINE_MAX];
 };
 struct spmd_stage_cut {
-    int64_t ns, slowest_ns, sum_ns; /* ns INT64_MAX: it cannot be */
-    int32_t last[SPMD_STAGE_LINE_MAX];    /* last layer of each */
-    int64_t steps;                  /* of the DP */
+    int64_t ns, slowest_ns, sum_ns;    /* ns INT64_MAX: it cannot be */
+    int32_t last[SPMD_STAGE_LINE_MAX]; /* last layer of each */
+    int64_t steps;                     /* of the DP */
 };
 /* (n_layers) how far the memory of n devices reaches from each layer on, with room for so many bytes of the layers' each and so many
  * microbatches in flight. O(layers · n). */
-const int32_t *spmd_stage_far(struct arena *a, const struct spmd_stage_layers *x, int32_t n_layers, int32_t n,
-                        const int64_t *room, int32_t in_flight);
+const int32_t *spmd_stage_far(struct arena *a, const struct spmd_stage_layers *x, int32_t n_layers,
+                              int32_t n, const int64_t *room, int32_t in_flight);
 /* c of a range of group i; INT64_MAX where no mode has room. */
-int64_t spmd_stage_range_ns(const struct spmd_stage_line *l, int32_t i, int32_t first, int32_t last);
+int64_t spmd_stage_range_ns(const struct spmd_stage_line *l, int32_t i, int32_t first,
+                            int32_t last);
 int64_t spmd_stage_line_ns(const struct spmd_stage_line *l,
-                     const int32_t *last); /* the accounts of a given cut */
+                           const int32_t *last); /* the accounts of a given cut */
 void spmd_stage_split(const struct spmd_stage_line *l, struct spmd_stage_cut *out);
 
 #endif

@@ -167,7 +167,8 @@ int64_t spmd_stage_reserve(const struct device_type *t, int32_t communicators, b
 {
     int64_t bytes = device_type_reserve(t), shared = 0;
     if (t->context_bytes > 0)
-        shared = t->context_bytes + (emulated ? 0 : communicators * t->communicator_bytes) + DEVICE_WORKSPACE;
+        shared = t->context_bytes + (emulated ? 0 : communicators * t->communicator_bytes) +
+                 DEVICE_WORKSPACE;
     return bytes > shared ? bytes : shared;
 }
 
@@ -260,15 +261,16 @@ static void add_op(const struct spmd_question *q, const struct spmd_answer *x, i
 
 /* The answer layer by layer. What no event tells, homes of shared parameters, is the last layer's, once a step. */
 static const struct spmd_stage_layers *layers_of(struct arena *keep, struct arena *a,
-                                           const struct spmd_question *q,
-                                           const struct spmd_answer *x)
+                                                 const struct spmd_question *q,
+                                                 const struct spmd_answer *x)
 {
     int32_t layers = q->g->n_layers, n = q->s->n_devices, at = 0;
     struct spmd_event *events = NULL;
     struct spmd_stage_layers *out = ARENA_ARRAY(keep, struct spmd_stage_layers, 1);
     int64_t *call = numbers(keep, layers), *step = numbers(keep, layers), rest = x->ns;
-    *out = (struct spmd_stage_layers){call, step, numbers(keep, (int64_t)layers * n),
-                                numbers(keep, (int64_t)layers * n), whole_cuts(keep, a, q, x)};
+    *out =
+        (struct spmd_stage_layers){call, step, numbers(keep, (int64_t)layers * n),
+                                   numbers(keep, (int64_t)layers * n), whole_cuts(keep, a, q, x)};
     int32_t n_events = spmd_events(a, &x->tables->problem, x->found.rule, &events);
     for (int32_t e = 0; e < n_events; e++) {
         const struct spmd_event *v = &events[e];
@@ -359,8 +361,9 @@ static enum status ask(struct asking *k, const struct spmd_stage_team *t, bool t
     return ask_meshes(k, best.answer.ns < INT64_MAX ? best.sharding->ratios : NULL, err);
 }
 
-enum status spmd_stage_solve(struct spmd_stage *j, struct scorer *w, const struct spmd_stage_team *t, bool thorough,
-                       struct spmd_stage_answer *out, struct error *err)
+enum status spmd_stage_solve(struct spmd_stage *j, struct scorer *w,
+                             const struct spmd_stage_team *t, bool thorough,
+                             struct spmd_stage_answer *out, struct error *err)
 {
     uint64_t key = spmd_stage_key(t, thorough);
     for (struct known *k = j->known; k; k = k->next)
@@ -396,8 +399,8 @@ const int64_t *spmd_stage_memory(struct arena *a, const struct spmd_stage_team *
     return out;
 }
 
-void spmd_stage_put(struct arena *a, const struct spmd_stage_team *t, const struct spmd_stage_answer *x,
-              struct plan_stage *out)
+void spmd_stage_put(struct arena *a, const struct spmd_stage_team *t,
+                    const struct spmd_stage_answer *x, struct plan_stage *out)
 {
     bool same = out->first_layer == t->first_layer && out->last_layer == t->last_layer;
     *out = (struct plan_stage){.first_layer = t->first_layer,

@@ -73,10 +73,10 @@ START_TEST(even_shares_of_unequal_replicas_are_made_level)
     struct cost *k = cost_new(arena, &profile, &c);
     ck_assert_msg(space_make(arena, &j, &c, k, 2, &lower, &s, &err) == OK, "%s", err.text);
     struct search_context t = {.arena = arena,
-                      .o = &o,
-                      .lower = &lower,
-                      .scorer = scorer_new(&lower),
-                      .evaluations_left = 100};
+                               .o = &o,
+                               .lower = &lower,
+                               .scorer = scorer_new(&lower),
+                               .evaluations_left = 100};
     make_plan(&s, 32, 32, &p);
     ck_assert_msg(search_context_score(&t, &s, &p, &ns, &err) == OK, "%s", err.text);
     ck_assert(scorer_worked(t.scorer, &p, worked));
@@ -116,7 +116,7 @@ START_TEST(large_clusters_are_offered_as_many_cards_as_the_model_needs)
     struct job j = texts_job(arena, large), small = texts_job(arena, job_text);
     struct cluster many = texts_cluster(arena, arena_printf(arena, text, "200", "200")),
                    few = texts_cluster(arena, arena_printf(arena, text, "128", "128"));
-    int32_t cards[OFFERS_DEFAULT_MAX];
+    int32_t cards[TP_OPTIONS_DEFAULT_MAX];
     ck_assert_int_eq(tp_options_default(&j, &many, cards), 2);
     ck_assert_int_eq(cards[0], 4);
     ck_assert_int_eq(cards[1], 8);

@@ -224,14 +224,15 @@ static void set_bench(struct bench *b, const struct job *j, const struct cluster
     ck_assert_int_eq(team_fused(arena, c, &b->lower, &err), OK);
     b->lower.check_memory = true;
     b->tries = (struct search_context){.arena = arena,
-                              .o = &b->options,
-                              .lower = &b->lower,
-                              .scorer = scorer_new(&b->lower),
-                              .evaluations_left = INT64_MAX};
+                                       .o = &b->options,
+                                       .lower = &b->lower,
+                                       .scorer = scorer_new(&b->lower),
+                                       .evaluations_left = INT64_MAX};
     b->tp_variant = (struct tp_variant){.cards = 1, .possible = true, .cluster = *c, .job = *j};
     b->tp_variant.spaces = ARENA_ARRAY(arena, struct space *, 3);
     b->tp_variant.cost = cost_new(arena, &b->profile, c);
-    ck_assert_int_eq(device_graph_new(arena, c, b->tp_variant.cost, &b->tp_variant.graph, &err), OK);
+    ck_assert_int_eq(device_graph_new(arena, c, b->tp_variant.cost, &b->tp_variant.graph, &err),
+                     OK);
     b->k = (struct baseline_task){.arena = arena,
                                   .t = &b->tries,
                                   .job = j,

@@ -215,8 +215,7 @@ static void all_orders(struct orders *o, char *text, int32_t f, int32_t i, int32
  * latency. -1: stuck. */
 static int64_t play(const struct pipe *p, char *const order[])
 {
-    int32_t n = p->p.n_stages, m = p->m, at[STAGES_MAX] = {0}, k[STAGES_MAX][3] = {{0}},
-            moved = 1;
+    int32_t n = p->p.n_stages, m = p->m, at[STAGES_MAX] = {0}, k[STAGES_MAX][3] = {{0}}, moved = 1;
     int64_t now[STAGES_MAX] = {0}, line[STAGES_MAX][2] = {{0}}, longest = 0;
     int64_t arrive[STAGES_MAX][2][4];
     while (moved) {

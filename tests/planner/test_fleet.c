@@ -64,8 +64,8 @@ static void make(struct made *m, const int32_t *cards, int32_t n)
     ck_assert_msg(
         tp_options_make(arena, &m->job, &m->cluster, &m->profile, cards, n, &m->offers, &err) == OK,
         "%s", err.text);
-    ck_assert_msg(tp_options_size(arena, &m->offers, 2, &lower, &m->space, &m->maker, &err) == OK, "%s",
-                  err.text);
+    ck_assert_msg(tp_options_size(arena, &m->offers, 2, &lower, &m->space, &m->maker, &err) == OK,
+                  "%s", err.text);
 }
 
 /* A node and a link of its own for every type, all on one switch. */
@@ -270,10 +270,10 @@ static int64_t fleet_finds(const struct job *j, const struct cluster *c,
     ck_assert_int_eq(profile_prior(arena, c, &profile, &err), OK);
     ck_assert_int_eq(team_fused(arena, c, &lower, &err), OK);
     struct search_context t = {.arena = arena,
-                      .o = o,
-                      .lower = &lower,
-                      .scorer = scorer_new(&lower),
-                      .evaluations_left = 20000};
+                               .o = o,
+                               .lower = &lower,
+                               .scorer = scorer_new(&lower),
+                               .evaluations_left = 20000};
     incumbents_init(&t.incumbents, arena, 32, o, c);
     struct bound_certificate both[2] = {{0}};
     struct fleet_task task = {j, c, &profile, sizes, 1};
@@ -379,7 +379,8 @@ START_TEST(types_of_shared_cards_that_are_there_are_not_given_twice)
     struct tp_options o;
     struct error err = {0};
     ck_assert_int_eq(profile_prior(arena, &c, &profile, &err), OK);
-    ck_assert_msg(tp_options_make(arena, &job, &c, &profile, cards, 2, &o, &err) == OK, "%s", err.text);
+    ck_assert_msg(tp_options_make(arena, &job, &c, &profile, cards, 2, &o, &err) == OK, "%s",
+                  err.text);
     ck_assert_int_eq(o.priced.n_types, 6);
     ck_assert_int_eq(o.base_type[4], 0);
     ck_assert_str_eq(o.priced.types[4].name, "h-x2-2");

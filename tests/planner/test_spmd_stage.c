@@ -51,7 +51,8 @@ START_TEST(sharing_operators_never_makes_the_search_slower)
         shared += spmd_stage_in_plan(&with.plans[0].plan);
         ck_assert_int_le(ns, hap->iteration_ns);
         ck_assert_int_le(with.lower_bound_ns, ns);
-        ck_assert_ptr_null(st == OK && spmd_stage_in_plan(&without.plans[0].plan) ? &without : NULL);
+        ck_assert_ptr_null(st == OK && spmd_stage_in_plan(&without.plans[0].plan) ? &without
+                                                                                  : NULL);
     }
     ck_assert_msg(haps > (int)cases / 2 && faster > 0 && faster <= shared,
                   "%d faster, %d share operators, hap fits %d times", faster, shared, haps);
@@ -134,11 +135,11 @@ START_TEST(an_answer_is_remembered_for_devices_that_are_alike)
         if (!linked) continue;
         struct spmd_stage *j = spmd_stage_new();
         struct spmd_stage_team t = {.s = &x->space[1],
-                              .last_layer = x->space[1].n_layers - 1,
-                              .n = 2,
-                              .device = all,
-                              .microbatches = x->space[1].microbatches,
-                              .in_flight = 1};
+                                    .last_layer = x->space[1].n_layers - 1,
+                                    .n = 2,
+                                    .device = all,
+                                    .microbatches = x->space[1].microbatches,
+                                    .in_flight = 1};
         struct spmd_stage_answer a, b, c, one;
         ck_assert_int_eq(spmd_stage_solve(j, NULL, &t, false, &a, &err), OK);
         ck_assert_int_eq(spmd_stage_solve(j, NULL, &t, false, &b, &err), OK);
@@ -184,11 +185,11 @@ START_TEST(answers_are_told_apart_by_who_stands_with_whom)
                           OK,
                       "%s", err.text);
         struct spmd_stage_team t = {.s = &s,
-                              .last_layer = s.n_layers - 1,
-                              .n = 4,
-                              .device = all,
-                              .microbatches = s.microbatches,
-                              .in_flight = 1};
+                                    .last_layer = s.n_layers - 1,
+                                    .n = 4,
+                                    .device = all,
+                                    .microbatches = s.microbatches,
+                                    .in_flight = 1};
         key[i] = spmd_stage_key(&t, false);
         ck_assert_uint_eq(key[i], spmd_stage_key(&t, false));
     }
@@ -208,11 +209,11 @@ START_TEST(groups_stop_when_their_work_is_done)
         for (int turn = 0; turn < 2; turn++) {
             struct error err = {0};
             struct search_context t = {.arena = arena,
-                              .o = &o,
-                              .lower = &x->lower,
-                              .scorer = scorer_new(&x->lower),
-                              .evaluations_left = 1000,
-                              .join = spmd_stage_new()};
+                                       .o = &o,
+                                       .lower = &x->lower,
+                                       .scorer = scorer_new(&x->lower),
+                                       .evaluations_left = 1000,
+                                       .join = spmd_stage_new()};
             int64_t ms = turn ? 2000 : 1, ns;
             int32_t one = 1;
             struct plan p;
@@ -309,7 +310,8 @@ static void random_shared(struct draw *d, struct arena *a, const struct space *s
                              .operators = r};
     struct spmd_stage_team t = {
         .s = s, .last_layer = s->n_layers - 1, .n = n, .device = device, .microbatches = 1};
-    spmd_stage_put(a, &t, &(struct spmd_stage_answer){.ns = 1, .sharding = how}, out->replicas[0].stages);
+    spmd_stage_put(a, &t, &(struct spmd_stage_answer){.ns = 1, .sharding = how},
+                   out->replicas[0].stages);
 }
 
 START_TEST(no_bound_is_above_a_plan_that_shares_operators)
@@ -359,12 +361,12 @@ START_TEST(an_answer_that_less_memory_leads_to_is_found_with_more)
         if (x->cluster.n_devices < 2 || !space_linked(&x->space[0], 0, 1)) continue;
         struct spmd_stage *j = spmd_stage_new();
         struct spmd_stage_team t = {.s = &x->space[0],
-                              .last_layer = x->space[0].n_layers - 1,
-                              .n = 2,
-                              .device = both,
-                              .microbatches = x->space[0].microbatches,
-                              .in_flight = 1,
-                              .memory = memory};
+                                    .last_layer = x->space[0].n_layers - 1,
+                                    .n = 2,
+                                    .device = both,
+                                    .microbatches = x->space[0].microbatches,
+                                    .in_flight = 1,
+                                    .memory = memory};
         for (int64_t kib = 100; kib <= 1000; kib += kib / 20) {
             struct spmd_stage_answer y;
             memory[0] = memory[1] = kib << 10;

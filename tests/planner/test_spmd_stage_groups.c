@@ -58,8 +58,10 @@ static void random_line(struct draw *d, struct split_case *c)
                     *kept = random_numbers(d, l->n_layers * c->n[i], 10);
             struct spmd_stage_layers *x = &c->layers[i][k];
             *x = (struct spmd_stage_layers){call, step, fixed, kept, NULL};
-            m->mode[k] = (struct spmd_stage_mode){sums(call, l->n_layers), sums(step, l->n_layers), NULL};
-            l->far[i][k] = spmd_stage_far(arena, x, l->n_layers, c->n[i], c->room[i], in_flight(l, i));
+            m->mode[k] =
+                (struct spmd_stage_mode){sums(call, l->n_layers), sums(step, l->n_layers), NULL};
+            l->far[i][k] =
+                spmd_stage_far(arena, x, l->n_layers, c->n[i], c->room[i], in_flight(l, i));
         }
         l->member[i] = m, l->cross_ns[i] = random_numbers(d, l->n_layers, 30);
     }
@@ -175,11 +177,11 @@ static void ask_all(struct draw *d, struct spmd_stage *j, struct shared_case *c)
     static const int32_t all[SHARERS] = {0, 1, 2};
     struct error err = {0};
     c->team = (struct spmd_stage_team){.s = &c->s,
-                                 .last_layer = c->s.n_layers - 1,
-                                 .n = SHARERS,
-                                 .device = all,
-                                 .microbatches = c->s.microbatches,
-                                 .in_flight = 1 + (int32_t)below(d, 3)};
+                                       .last_layer = c->s.n_layers - 1,
+                                       .n = SHARERS,
+                                       .device = all,
+                                       .microbatches = c->s.microbatches,
+                                       .in_flight = 1 + (int32_t)below(d, 3)};
     ck_assert_int_eq(spmd_stage_solve(j, NULL, &c->team, false, &c->answer, &err), OK);
     ck_assert(c->answer.ns < INT64_MAX && c->answer.layers);
 }
@@ -287,11 +289,11 @@ static struct small *cards_on(struct space *s, int32_t nodes, int32_t n)
 static struct search_context tries_of(struct small *x, const struct search_options *o)
 {
     return (struct search_context){.arena = arena,
-                          .o = o,
-                          .lower = &x->lower,
-                          .scorer = scorer_new(&x->lower),
-                          .evaluations_left = 1000,
-                          .join = spmd_stage_new()};
+                                   .o = o,
+                                   .lower = &x->lower,
+                                   .scorer = scorer_new(&x->lower),
+                                   .evaluations_left = 1000,
+                                   .join = spmd_stage_new()};
 }
 
 /* Stages of one to three cards, each of which has a way of its own to share its operators. */
@@ -315,9 +317,9 @@ static int32_t random_stages(struct draw *d, const struct space *s, struct plan 
         rule.choice.index[0] = ways[below(d, 3)];
         how->operators = arena_copy(arena, &rule, sizeof rule), how->n_operators = 1;
         struct spmd_stage_team t = {.first_layer = i ? y[-1].last_layer + 1 : 0,
-                              .last_layer = end - 1,
-                              .n = n[i],
-                              .device = device};
+                                    .last_layer = end - 1,
+                                    .n = n[i],
+                                    .device = device};
         spmd_stage_put(arena, &t, &(struct spmd_stage_answer){.ns = 1, .sharding = how}, y);
         if (n[i] == 1) y->sharding = NULL, y->n_shards = 0;
     }
@@ -343,8 +345,9 @@ START_TEST(no_card_makes_fewer_communicators_than_are_reserved_for_it)
             for (int k = 0; k < n[i]; k++, card++) {
                 int32_t least = (n[i] > 1) + spmd_stage_beside(n[i], i ? n[i - 1] : 0) +
                                 spmd_stage_beside(n[i], i + 1 < stages ? n[i + 1] : 0);
-                ck_assert_msg(memory[card].communicators >= least, "seed %d: card %d has %d, not %d",
-                              (int)seed, (int)card, (int)memory[card].communicators, (int)least);
+                ck_assert_msg(memory[card].communicators >= least,
+                              "seed %d: card %d has %d, not %d", (int)seed, (int)card,
+                              (int)memory[card].communicators, (int)least);
                 exact += memory[card].communicators == least, cards++;
             }
     }
@@ -368,7 +371,8 @@ static bool has_room(const struct device_group *x, const struct device_type *t, 
 }
 
 /* Every group of a line holds its layers, with as many microbatches in flight and in as many communicators as it has at its place. */
-static void check_places(const struct groups *g, const struct device_line *l, const struct line_cut *p)
+static void check_places(const struct groups *g, const struct device_line *l,
+                         const struct line_cut *p)
 {
     const struct device_type *t = &g->cluster->types[0];
     for (int32_t k = 0; k < p->n; k++) {
@@ -376,7 +380,8 @@ static void check_places(const struct groups *g, const struct device_line *l, co
         int32_t left = p->n - k, flight = left < p->microbatches ? left : p->microbatches;
         int32_t before = k ? p->last[k - 1] - p->first[k - 1] + 1 : 0,
                 behind = k + 1 < p->n ? p->last[k + 1] - p->first[k + 1] + 1 : 0;
-        int32_t communicators = (x->n > 1) + spmd_stage_beside(x->n, before) + spmd_stage_beside(x->n, behind);
+        int32_t communicators =
+            (x->n > 1) + spmd_stage_beside(x->n, before) + spmd_stage_beside(x->n, behind);
         bool room = false;
         for (int32_t mode = 0; mode < x->member.n_modes; mode++)
             room |= has_room(x, t, mode, k ? p->cut.last[k - 1] + 1 : 0, p->cut.last[k], flight,
@@ -408,7 +413,8 @@ START_TEST(groups_hold_their_layers_at_every_place_of_a_line)
         for (int32_t u = 0; u < LINE; u++) l->n[u] = 1, l->device[u] = &device[u];
         for (int32_t mask = 0; mask < 1 << (LINE - 1); mask++) {
             const struct line_cut *p;
-            ck_assert_msg(groups_line_cut(&g, l, 0, LINE - 1, mask, &p, &err) == OK, "%s", err.text);
+            ck_assert_msg(groups_line_cut(&g, l, 0, LINE - 1, mask, &p, &err) == OK, "%s",
+                          err.text);
             refused += !p, lines += p != NULL;
             if (p) check_places(&g, l, p);
         }
@@ -427,8 +433,8 @@ START_TEST(groups_hold_their_layers_at_every_place_of_a_line)
 END_TEST
 
 /* Nodes that a group stands on, and its devices. */
-static void size_of(const struct groups *g, const struct device_line *l, int32_t first, int32_t last,
-                    int32_t size[2])
+static void size_of(const struct groups *g, const struct device_line *l, int32_t first,
+                    int32_t last, int32_t size[2])
 {
     int32_t node = -1;
     size[0] = size[1] = 0;
