@@ -6,6 +6,8 @@
  */
 #include "profiles/catalogue.h"
 
+#include "core/base/nearest.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -391,18 +393,21 @@ const struct catalogue_device *catalogue_at(int32_t i)
 
 enum status catalogue_find(const char *id, const struct catalogue_device **out, struct error *err)
 {
-    char known[440] = "";
+    char known[440] = "", hint[NEAREST_HINT];
     size_t used = 0;
-    for (int32_t i = 0; i < catalogue_count(); i++)
-        if (!strcmp(table[i].id, id)) {
-            *out = &table[i];
-            return OK;
-        }
+    struct nearest near = nearest_to(id);
+    for (int32_t i = 0; i < catalogue_count(); i++) {
+        nearest_try(&near, table[i].id);
+        if (strcmp(table[i].id, id) != 0) continue;
+        *out = &table[i];
+        return OK;
+    }
     for (int32_t i = 0; i < catalogue_count(); i++) {
         int n = snprintf(known + used, sizeof known - used, "%s%s", i ? " " : "", table[i].id);
         if (n > 0 && used + (size_t)n < sizeof known) used += (size_t)n;
     }
-    return error_set(err, ERR_INPUT, "no device '%.24s'; known: %s", id, known);
+    return error_set(err, ERR_INPUT, "no device '%.24s'; known: %s%s", id, known,
+                     nearest_hint(&near, hint));
 }
 
 double catalogue_peak_flops(const struct catalogue_device *d, enum dtype t)

@@ -3,6 +3,7 @@
  * has a table. */
 #include "core/base/arena.h"
 #include "core/base/log.h"
+#include "core/base/nearest.h"
 #include "core/base/units.h"
 #include "profiles/team.h"
 #include "sim/collective/steps.h"
@@ -119,12 +120,11 @@ static enum status take_words(struct question *q, const struct request *r, struc
     if (nccl_choose(r->nccl, &nobody, COLLECTIVE_ALL_REDUCE, 1, &q->prior, err) != OK)
         return ERR_USAGE;
     if (!collective_kind_parse(r->kind, &q->c.kind)) {
-        const char *near = options_nearest(r->kind, collective_kind_names);
+        char hint[NEAREST_HINT];
         return error_set(err, ERR_USAGE,
-                         "unknown collective '%s'%s%s%s; there are all-reduce, all-gather, "
-                         "reduce-scatter, broadcast, all-to-all",
-                         r->kind, near ? "; did you mean '" : "", near ? near : "",
-                         near ? "'" : "");
+                         "unknown collective '%s'; there are all-reduce, all-gather, "
+                         "reduce-scatter, broadcast, all-to-all%s",
+                         r->kind, nearest_name_hint(r->kind, collective_kind_names, hint));
     }
     if (!units_parse_bytes(r->bytes, &bytes) || !(bytes >= 1 && bytes <= 1e15))
         return error_set(err, ERR_USAGE, "--bytes '%s': a size such as '1 GB', at most 1 PB",

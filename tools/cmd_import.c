@@ -1,5 +1,6 @@
 /* musher import: a foreign format becomes profiles, tables, models or a cluster. tools/import/import.h lists the kinds. */
 #include "core/base/arena.h"
+#include "core/base/nearest.h"
 #include "tools/cmd.h"
 #include "tools/import/import.h"
 #include "tools/options.h"
@@ -32,9 +33,9 @@ static enum status find(const char *word, size_t *out, struct error *err)
 {
     for (*out = 0; names[*out]; ++*out)
         if (is(names[*out], word)) return OK;
-    const char *near = options_nearest(word, names);
-    return error_set(err, ERR_USAGE, "unknown kind '%s'%s%s%s; 'musher import --help' lists them",
-                     word, near ? "; did you mean '" : "", near ? near : "", near ? "'" : "");
+    char hint[NEAREST_HINT];
+    return error_set(err, ERR_USAGE, "unknown kind '%s'; 'musher import --help' lists them%s", word,
+                     nearest_name_hint(word, names, hint));
 }
 
 enum status cmd_import(int argc, char **argv, struct error *err)

@@ -6,6 +6,7 @@
 #include "core/base/arena.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
+#include "core/base/nearest.h"
 #include "core/base/sanitized.h"
 #include "core/base/settings.h"
 #include "core/base/version.h"
@@ -65,7 +66,7 @@ static void warn_of_slips(void)
         size_t n = strcspn(*e, "=");
         if (strncmp(*e, "MUSHER_", 7) || n >= sizeof name) continue;
         memcpy(name, *e, n);
-        const char *near = options_nearest(name, names);
+        const char *near = nearest_name(name, names);
         if (near && strcmp(near, name))
             log_warn("environment variable %s is none of ours; is %s meant?", name, near);
     }
@@ -80,7 +81,7 @@ static enum status find_verb(const char *name, const struct verb **out, struct e
         *out = &verbs[i];
         return OK;
     }
-    const char *near = options_nearest(name, names);
+    const char *near = nearest_name(name, names);
     if (near) return error_set(err, ERR_USAGE, "unknown verb '%s'; did you mean '%s'?", name, near);
     return error_set(err, ERR_USAGE, "unknown verb '%s'; 'musher --help' lists them", name);
 }

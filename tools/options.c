@@ -3,14 +3,13 @@
 #include "core/base/arena.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
+#include "core/base/nearest.h"
 #include "core/base/units.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define MAX_WORD 40 /* longer words are nobody's typing error */
 
 /* The parser's view: the verb's own table, then the common one. */
 struct tables {
@@ -55,43 +54,6 @@ static bool is_argument(const struct option *o)
     return o->type == OPTION_ARGUMENT || o->type == OPTION_ARGUMENTS;
 }
 
-static int at_most(int x, int y) { return x < y ? x : y; }
-
-/* Damerau's distance (insert, delete, change, swap neighbours), O(length^2). */
-static int distance(const char *a, const char *b)
-{
-    int n = (int)strlen(a), m = (int)strlen(b);
-    int row[3][MAX_WORD + 1];
-    if (n > MAX_WORD || m > MAX_WORD) return MAX_WORD;
-    for (int j = 0; j <= m; j++) row[0][j] = j;
-    for (int i = 1; i <= n; i++) {
-        int *now = row[i % 3], *before = row[(i + 2) % 3], *two_before = row[(i + 1) % 3];
-        now[0] = i;
-        for (int j = 1; j <= m; j++) {
-            int cost = a[i - 1] != b[j - 1];
-            now[j] = at_most(at_most(before[j] + 1, now[j - 1] + 1), before[j - 1] + cost);
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                now[j] = at_most(now[j], two_before[j - 2] + 1);
-        }
-    }
-    return row[n % 3][m];
-}
-
-const char *options_nearest(const char *word, const char *const *names)
-{
-    const char *best = NULL;
-    /* A third of the letters may be wrong, but never all of them. */
-    int limit = (int)strlen(word) / 3 + 1, best_distance = limit < 3 ? limit + 1 : 4;
-    for (; *names; names++) {
-        int d = distance(word, *names);
-        if (d < best_distance) {
-            best_distance = d;
-            best = *names;
-        }
-    }
-    return best;
-}
-
 static enum status unknown(const struct tables *t, const char *shown, const char *word,
                            struct error *err)
 {
@@ -101,7 +63,7 @@ static enum status unknown(const struct tables *t, const char *shown, const char
         if (!is_argument(o)) names[n++] = o->name;
     for (const struct option *o = t->shared; o->name; o++) names[n++] = o->name;
     names[n] = NULL;
-    const char *near = options_nearest(word, names);
+    const char *near = nearest_name(word, names);
     if (near)
         return error_set(err, ERR_USAGE, "unknown option '%s'; did you mean --%s?", shown, near);
     return error_set(err, ERR_USAGE, "unknown option '%s'; --help lists them", shown);

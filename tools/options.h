@@ -88,8 +88,6 @@ MUST_CHECK enum status options_spare(const char *option, const char *path, const
                                      struct error *err);
 void options_help(const struct command *command, const struct common *common, FILE *out);
 
-/* The NULL-ended list's name that is nearest to word, or NULL where none is near. */
-const char *options_nearest(const char *word, const char *const *names);
 
 /* Rows of every verb that prices something: where its costs come from. */
 #define OPTION_DB(at)                                                                              \

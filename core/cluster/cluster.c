@@ -7,6 +7,7 @@
  */
 #include "core/cluster/internal.h"
 
+#include "core/base/nearest.h"
 #include "core/base/units.h"
 
 #include <inttypes.h>
@@ -186,11 +187,15 @@ static enum status read_types(struct cluster_reader *r, const struct node *root)
 static enum status find_type(struct cluster_reader *r, const struct node *n, int32_t *out)
 {
     const char *name;
+    char hint[NEAREST_HINT];
     TRY(node_text(n, &name, r->err));
-    for (*out = 0; *out < r->c->n_types; ++*out)
+    struct nearest near = nearest_to(name);
+    for (*out = 0; *out < r->c->n_types; ++*out) {
         if (!strcmp(r->c->types[*out].name, name)) return OK;
-    return node_error(n, r->err, "unknown device type '%.100s'; known are: %s", name,
-                      type_names(r));
+        nearest_try(&near, r->c->types[*out].name);
+    }
+    return node_error(n, r->err, "unknown device type '%.100s'; known are: %s%s", name,
+                      type_names(r), nearest_hint(&near, hint));
 }
 
 static enum status add_device(struct cluster_reader *r, const struct node *n, int32_t type,
@@ -342,6 +347,7 @@ enum status cluster_parse(struct arena *a, const struct node *root, struct clust
     const struct node *name;
     struct cluster c = {0};
     struct cluster_reader r = {.a = a, .c = &c, .err = err};
+    TRY(canonical_kind(root, "cluster", err));
     TRY(node_keys(root, keys, err));
     TRY(canonical_version(root, err));
     TRY(node_need(root, "name", &name, err));

@@ -125,6 +125,22 @@ void canonical_indent(FILE *out, int n) { fprintf(out, "%*s", n, ""); }
 
 /* --- reading --- */
 
+enum status canonical_kind(const struct node *root, const char *expected, struct error *err)
+{
+    static const char *const kinds[][2] = {
+        {"plan", "replicas"}, {"cluster", "nodes"}, {"job", "global_batch"}};
+    const char *found = NULL, *key = "";
+    if (root->kind != NODE_MAP) return OK;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (!node_get(root, kinds[i][1])) continue;
+        if (!strcmp(kinds[i][0], expected)) return OK;
+        if (!found) found = kinds[i][0], key = kinds[i][1];
+    }
+    if (!found) return OK;
+    return node_error(root, err, "this is a %s (it has '%s'); a %s was expected", found, key,
+                      expected);
+}
+
 enum status canonical_version(const struct node *root, struct error *err)
 {
     const struct node *n;

@@ -23,6 +23,9 @@ void canonical_double(FILE *out, double value);   /* finite */
 void canonical_quantity(FILE *out, enum quantity q, double value);
 void canonical_indent(FILE *out, int n); /* n spaces */
 
+/* A plan, a job or a cluster in the place of another kind of file, by the keys that only one of them has at its root. */
+MUST_CHECK enum status canonical_kind(const struct node *root, const char *expected,
+                                      struct error *err);
 /* The head of every file: version: 1. */
 MUST_CHECK enum status canonical_version(const struct node *root, struct error *err);
 

@@ -1,3 +1,4 @@
+#include "core/base/nearest.h"
 #include "core/base/units.h"
 #include "core/base/utf8.h"
 #include "core/document/document.h"
@@ -114,12 +115,13 @@ static int index_of(const char *const *names, const char *name)
 
 enum status node_keys(const struct node *map, const char *const *known, struct error *err)
 {
-    char list[300];
+    char list[300], hint[NEAREST_HINT];
     TRY(node_is(map, NODE_MAP, err));
     for (size_t i = 0; i < map->count; i++)
         if (index_of(known, map->members[i]->key) < 0)
-            return node_error(map->members[i], err, "unknown key '%.60s'; known are: %s",
-                              map->members[i]->key, join(list, sizeof list, known));
+            return node_error(map->members[i], err, "unknown key '%.60s'; known are: %s%s",
+                              map->members[i]->key, join(list, sizeof list, known),
+                              nearest_name_hint(map->members[i]->key, known, hint));
     return OK;
 }
 
@@ -223,11 +225,12 @@ enum status node_lines(const struct node *n, const char **out, struct error *err
 
 enum status node_choice(const struct node *n, const char *const *names, int *out, struct error *err)
 {
-    char list[300], buffer[64];
+    char list[300], buffer[64], hint[NEAREST_HINT] = "";
     int index = n->kind == NODE_SCALAR ? index_of(names, n->text) : -1;
+    if (n->kind == NODE_SCALAR) nearest_name_hint(n->text, names, hint);
     if (index < 0)
-        return node_error(n, err, "must be one of %s; found %s", join(list, sizeof list, names),
-                          found(buffer, n));
+        return node_error(n, err, "must be one of %s; found %s%s", join(list, sizeof list, names),
+                          found(buffer, n), hint);
     *out = index;
     return OK;
 }

@@ -284,6 +284,7 @@ enum status job_parse(struct arena *a, const struct node *root, const char *fold
                                        "seed",       NULL};
     struct job j = {0};
     int64_t seed = 1;
+    TRY(canonical_kind(root, "job", err));
     TRY(node_keys(root, keys, err));
     TRY(canonical_version(root, err));
     TRY(read_model(a, root, folder, &j, err));

@@ -7,6 +7,7 @@
 #include "core/plan/plan.h"
 
 #include "core/base/arena.h"
+#include "core/base/nearest.h"
 #include "core/base/version.h"
 #include "core/document/canonical.h"
 #include "core/plan/internal.h"
@@ -78,14 +79,18 @@ static enum status find_device(const struct reader *r, const struct node *n, int
 {
     const struct cluster *c = &r->p->cluster;
     const char *name, *list = "";
+    char hint[NEAREST_HINT];
     TRY(node_text(n, &name, r->err));
     *device = cluster_device(c, name);
     if (*device >= 0) return OK;
+    struct nearest near = nearest_to(name);
+    for (int32_t i = 0; i < c->n_devices; i++) nearest_try(&near, c->devices[i].name);
     for (int32_t i = 0; i < c->n_devices && strlen(list) < 200; i++)
         list = arena_printf(r->a, "%s%s%s", list, i ? ", " : "",
                             strlen(list) + strlen(c->devices[i].name) < 200 ? c->devices[i].name
                                                                             : "...");
-    return node_error(n, r->err, "unknown device '%.100s'; known are: %s", name, list);
+    return node_error(n, r->err, "unknown device '%.100s'; known are: %s%s", name, list,
+                      nearest_hint(&near, hint));
 }
 
 /* devices: [a.0, b.0], sequences: [3, 2] */
@@ -327,6 +332,7 @@ enum status plan_parse(struct arena *a, const struct node *root, const char *fol
     const struct node *job, *cluster;
     struct plan p = {.file = root->file};
     struct reader r = {a, &p, err};
+    TRY(canonical_kind(root, "plan", err));
     TRY(node_keys(root, keys, err));
     TRY(canonical_version(root, err));
     TRY(node_need(root, "job", &job, err));

@@ -1,6 +1,7 @@
 #include "planner/baseline/baselines.h"
 
 #include "core/base/arena.h"
+#include "core/base/nearest.h"
 #include "planner/baseline/baseline.h"
 #include "planner/baseline/baselines_internal.h"
 #include "planner/baseline/harp.h"
@@ -466,10 +467,13 @@ enum status baselines_pick(struct search_context *q, struct search_result *out, 
         out->baselines = b, out->n_baselines = 1; /* the others were not looked at */
         return OK;
     }
-    char known[300] = "";
+    char known[300] = "", hint[NEAREST_HINT];
+    struct nearest near = nearest_to(q->o->baseline);
     for (int32_t i = 0; i < baseline_count(); i++) {
         size_t used = strlen(known);
+        nearest_try(&near, baseline_name(i));
         snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", baseline_name(i));
     }
-    return error_set(err, ERR_USAGE, "unknown baseline '%s'; known: %s", q->o->baseline, known);
+    return error_set(err, ERR_USAGE, "unknown baseline '%s'; known: %s%s", q->o->baseline, known,
+                     nearest_hint(&near, hint));
 }

@@ -31,7 +31,7 @@ static const struct {
     {"empty-types", 4, 15, "device_types: must not be empty", ""},
     {"type-key", 5, 39, "device_types[0].speed: unknown key", ""},
     {"unknown-type", 11, 49,
-     "nodes[2].devices[0].type: unknown device type 'slwo'; known are: fast, middle, slow", ""},
+     "nodes[2].devices[0].type: unknown device type 'slwo'; known are: fast, middle, slow; did you mean 'slow'?", ""},
     {"duplicate-type", 7, 12,
      "device_types[2].name: device type fast is given twice (first in line 5)", ""},
     {"duplicate-node", 11, 12, "node a is given twice", ""},

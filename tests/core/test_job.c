@@ -1,6 +1,7 @@
 /* job.yaml: what is read, its defaults, what is refused and where.
  */
 #include "core/base/arena.h"
+#include "core/cluster/cluster.h"
 #include "core/model/job.h"
 
 #include "tests/support/suites.h"
@@ -96,6 +97,19 @@ static const char *written(const struct job *j, int indent)
     "version: 1\nmodel: {model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 2, n_positions: 16, "   \
     "vocab_size: 300}\n"                                                                           \
     "sequence_length: 16\nglobal_batch: 4\n"
+
+START_TEST(another_kind_of_file_is_named)
+{
+    struct job j;
+    struct cluster c;
+    struct error e = {0};
+    ck_assert_int_eq(job_read(arena, "examples/team.yaml", &j, &e), ERR_INPUT);
+    ck_assert_ptr_nonnull(strstr(e.text, "this is a cluster (it has 'nodes'); a job was expected"));
+    ck_assert_int_eq(cluster_read(arena, "examples/job.yaml", &c, &e), ERR_INPUT);
+    ck_assert_ptr_nonnull(
+        strstr(e.text, "this is a job (it has 'global_batch'); a cluster was expected"));
+}
+END_TEST
 
 START_TEST(a_job_is_read_as_written)
 {
@@ -215,6 +229,7 @@ Suite *job_suite(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_loop_test(t, a_bad_job_is_refused_with_its_place_and_the_reason, 0,
                         sizeof bad / sizeof *bad);
+    tcase_add_test(t, another_kind_of_file_is_named);
     tcase_add_test(t, a_job_is_read_as_written);
     tcase_add_test(t, what_is_not_said_has_a_default);
     tcase_add_test(t, balance_is_for_models_with_experts);

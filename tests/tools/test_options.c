@@ -183,20 +183,6 @@ START_TEST(help_wins_over_mistakes)
 }
 END_TEST
 
-START_TEST(the_nearest_name_allows_for_typing_errors)
-{
-    static const char *const verbs[] = {"plan", "plot", "simulate", NULL};
-    ck_assert_str_eq(options_nearest("simualte", verbs), "simulate");
-    ck_assert_str_eq(options_nearest("pla", verbs), "plan");
-    ck_assert_str_eq(options_nearest("polt", verbs), "plot");
-    ck_assert_ptr_null(options_nearest("xyz", verbs));
-    char endless[5000];
-    memset(endless, 'a', sizeof endless - 1);
-    endless[sizeof endless - 1] = 0;
-    ck_assert_ptr_null(options_nearest(endless, verbs));
-}
-END_TEST
-
 Suite *options_suite(void)
 {
     Suite *s = suite_create("options");
@@ -209,7 +195,6 @@ Suite *options_suite(void)
     tcase_add_loop_test(c, a_wrong_line_says_what_is_wrong, 0, sizeof wrong / sizeof *wrong);
     tcase_add_test(c, help_comes_from_the_table);
     tcase_add_test(c, help_wins_over_mistakes);
-    tcase_add_test(c, the_nearest_name_allows_for_typing_errors);
     suite_add_tcase(s, c);
     return s;
 }
