@@ -98,7 +98,7 @@ planned() { # NAME MODEL
     small_team > "$scratch/team.yaml"
     job "$2" fp32 | sed 's/^  //' > "$scratch/$1.yaml"
     says "$1: is measured" 0 '' "$MUSHER" profile "$scratch/$1.yaml" "$scratch/team.yaml" --db "$scratch/$1.db"
-    says "$1: show" 0 'FLOPs per picture' "$MUSHER" show "$scratch/$1.yaml"
+    says "$1: show" 0 'FLOPs per image' "$MUSHER" show "$scratch/$1.yaml"
     for layers in coarse fine; do
         { job "$2" fp32 | sed 's/^  //' && echo "layers: $layers"; } > "$scratch/$1.yaml"
         says "$1: planned with $layers layers" 0 '' "$MUSHER" plan "$scratch/$1.yaml" "$scratch/team.yaml" --db "$scratch/$1.db" -o "$scratch/$1-$layers.plan.yaml"
@@ -120,7 +120,7 @@ resumes vgg "$vgg" 8
 planned vit "$vit"
 planned vgg "$vgg"
 { job "$vit" fp32 | sed 's/^  //' && echo 'sequence_length: 7'; } > "$scratch/long.yaml"
-says "a sequence length that no picture has" 3 'a picture has 10 positions' "$MUSHER" show "$scratch/long.yaml"
+says "a sequence length that no image has" 3 'an image has 10 positions' "$MUSHER" show "$scratch/long.yaml"
 job "${vit/model_type: vit/model_type: vit, hidden_act: mish}" fp32 | sed 's/^  //' > "$scratch/mish.yaml"
 says "an activation that is not built" 3 'hidden_act' "$MUSHER" show "$scratch/mish.yaml"
 exit $bad

@@ -22,7 +22,7 @@ done
 
 # ---- CUPTI's twin and the plugin in front of it, in buffers of a few records
 twin=(tests/standin/{books,runtime,memory,streams,launches,emulator,fiber,shared_memory,cupti}.c
-    exec/cupti/{plugin,records}.c core/{arena,error,rng}.c exec/clock.c)
+    exec/cupti/{plugin,records}.c core/base/{arena,error,rng}.c exec/clock.c)
 for sanitizer in thread address,undefined; do
     if ${CC:-gcc} -std=c11 -D_GNU_SOURCE -g -O1 -fsanitize=$sanitizer -pthread -I. -isystem tests/standin tests/programs/activity_race.c "${twin[@]}" \
         -lm -o "$scratch/activity" >"$scratch/log" 2>&1; then
