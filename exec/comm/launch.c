@@ -30,7 +30,7 @@
 #define CANNOT_EXEC 127
 #define RANKS_MAX 4096
 /* For mpirun to end its ranks after SIGTERM, before SIGKILL; and itself, when it has none left. */
-#define PATIENCE_MS 5000
+#define WATCHDOG_MS 5000
 #define START_MS 60000 /* for mpirun to have ranks */
 #define LOOK_MS 500
 
@@ -380,9 +380,9 @@ static void follow(struct talk *t, struct output *o, pid_t child, const int fd[2
             kill(child, SIGTERM);
             told = true;
         }
-        int n = poll(p, 2, told ? PATIENCE_MS : LOOK_MS);
+        int n = poll(p, 2, told ? WATCHDOG_MS : LOOK_MS);
         if (n == 0 && !told) looks = look_for_ranks(child, looks, &began);
-        t->alone = n == 0 && !told && looks * LOOK_MS >= (began ? PATIENCE_MS : START_MS);
+        t->alone = n == 0 && !told && looks * LOOK_MS >= (began ? WATCHDOG_MS : START_MS);
         if (n == 0 && (told || t->alone)) {
             kill(-child, SIGKILL); /* mpirun; its ranks end when they lose it */
             return;

@@ -116,7 +116,7 @@ void cuda_await_rest(struct backend *b, int64_t until_ns)
     r->until_ns = until_ns;
     for (; r->n < d->n_contexts; r->n++) r->stream[r->n] = d->contexts[r->n]->stream;
     int64_t left_ns = until_ns - clock_wall_ns();
-    bool ended = patience_run(await_rest, r, (left_ns > 0 ? left_ns : 0) + LAST_LOOK_NS);
+    bool ended = watchdog_call(await_rest, r, (left_ns > 0 ? left_ns : 0) + LAST_LOOK_NS);
     if (!ended || !r->rests) cuda_abandon(b);
     if (ended) arena_free(a); /* else what is looked at stays with the thread */
 }
@@ -163,7 +163,7 @@ static enum status learn(struct backend *b, int32_t device, struct error *err)
 static enum status local_slice(struct backend *b, struct error *err)
 {
     struct cuda_device *d = b->state;
-    TRY(cuda_green_make(d->arena, d->index, b->multiprocessors, &d->green, err));
+    TRY(cuda_green_context_make(d->arena, d->index, b->multiprocessors, &d->green, err));
     if (!d->green) return OK;
     size_t at = strlen(d->name) - 1; /* in front of the bracket */
     snprintf(d->name + at, sizeof d->name - at, ", %" PRId32 " of %" PRId32 " multiprocessors)",
@@ -202,7 +202,7 @@ static void take_back(struct cuda_device *d)
         (void)cudaEventDestroy(d->events[i / EVENT_BLOCK][i % EVENT_BLOCK].event);
     timeline_close(&d->timeline);
     if (d->faults) (void)cudaFreeHost(d->faults);
-    cuda_green_close(d->green);
+    cuda_green_context_close(d->green);
 }
 
 /* From a device that is lost, or abandoned, nothing can be taken back. */

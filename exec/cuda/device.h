@@ -24,7 +24,7 @@ struct cuda_device {
     struct arena *arena;
     int32_t index, capability, multiprocessors;
     char name[128];  /* "NVIDIA H200 (device 0)" */
-    struct cuda_green *green; /* a part of it; NULL: all */
+    struct cuda_green_context *green; /* a part of it; NULL: all */
     uint32_t dtypes; /* bit 1 << enum dtype */
     bool
         wait_each; /* MUSHER_CUDA_WAIT=1: every operator is waited for, so that it is the one that is named */

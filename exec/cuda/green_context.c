@@ -32,7 +32,7 @@ struct driver { /* what it offers of green contexts */
     make_stream *cuGreenCtxStreamCreate;
 };
 
-struct cuda_green {
+struct cuda_green_context {
     struct driver driver;
     CUgreenCtx context;
 };
@@ -106,8 +106,8 @@ static enum status check_part(const CUdevSmResource *of, int32_t wanted, struct 
     return does_not_part(of, wanted, err);
 }
 
-static enum status make_green(struct cuda_green *g, CUdevice device, const CUdevResource *all,
-                              int32_t wanted, struct error *err)
+static enum status make_green_context(struct cuda_green_context *g, CUdevice device,
+                                      const CUdevResource *all, int32_t wanted, struct error *err)
 {
     const struct driver *d = &g->driver;
     CUdevResource part, rest;
@@ -124,8 +124,8 @@ static enum status make_green(struct cuda_green *g, CUdevice device, const CUdev
         "cuGreenCtxCreate", err);
 }
 
-enum status cuda_green_make(struct arena *a, int32_t device, int32_t multiprocessors,
-                            struct cuda_green **out, struct error *err)
+enum status cuda_green_context_make(struct arena *a, int32_t device, int32_t multiprocessors,
+                                    struct cuda_green_context **out, struct error *err)
 {
     struct driver driver = {0};
     CUdevResource all = {0};
@@ -136,27 +136,27 @@ enum status cuda_green_make(struct arena *a, int32_t device, int32_t multiproces
     TRY(all_of(&driver, device, &handle, &all, err));
     if ((uint32_t)multiprocessors == all.sm.smCount) return OK;
     TRY(check_part(&all.sm, multiprocessors, err));
-    struct cuda_green *g = ARENA_ARRAY(a, struct cuda_green, 1);
+    struct cuda_green_context *g = ARENA_ARRAY(a, struct cuda_green_context, 1);
     g->driver = driver;
-    TRY(make_green(g, handle, &all, multiprocessors, err));
+    TRY(make_green_context(g, handle, &all, multiprocessors, err));
     *out = g;
     return OK;
 }
 
-void cuda_green_close(struct cuda_green *g)
+void cuda_green_context_close(struct cuda_green_context *g)
 {
     if (g) (void)g->driver.cuGreenCtxDestroy(g->context);
 }
 
-enum status cuda_green_stream(struct cuda_green *g, int priority, cudaStream_t *out,
-                              struct error *err)
+enum status cuda_green_context_stream(struct cuda_green_context *g, int priority, cudaStream_t *out,
+                                      struct error *err)
 {
     return failed(
         g->driver.cuGreenCtxStreamCreate(out, g->context, CU_STREAM_NON_BLOCKING, priority),
         "cuGreenCtxStreamCreate", err);
 }
 
-void cuda_green_offer(int32_t device, char *out, int32_t bytes)
+void cuda_green_context_offer(int32_t device, char *out, int32_t bytes)
 {
     struct driver driver = {0};
     CUdevResource all = {0};
@@ -174,8 +174,8 @@ void cuda_green_offer(int32_t device, char *out, int32_t bytes)
 
 #else /* an older toolkit does not know of them */
 
-enum status cuda_green_make(struct arena *a, int32_t device, int32_t multiprocessors,
-                            struct cuda_green **out, struct error *err)
+enum status cuda_green_context_make(struct arena *a, int32_t device, int32_t multiprocessors,
+                                    struct cuda_green_context **out, struct error *err)
 {
     (void)a, (void)device;
     *out = NULL;
@@ -185,16 +185,16 @@ enum status cuda_green_make(struct arena *a, int32_t device, int32_t multiproces
                      "which has no parts of a card" OTHERWISE);
 }
 
-void cuda_green_close(struct cuda_green *g) { (void)g; }
+void cuda_green_context_close(struct cuda_green_context *g) { (void)g; }
 
-enum status cuda_green_stream(struct cuda_green *g, int priority, cudaStream_t *out,
-                              struct error *err)
+enum status cuda_green_context_stream(struct cuda_green_context *g, int priority, cudaStream_t *out,
+                                      struct error *err)
 {
     (void)g, (void)priority, (void)out;
     return error_set(err, ERR_NO_DEVICE, "no parts of a card");
 }
 
-void cuda_green_offer(int32_t device, char *out, int32_t bytes)
+void cuda_green_context_offer(int32_t device, char *out, int32_t bytes)
 {
     (void)device;
     snprintf(out, (size_t)bytes, "none: built by a toolkit before CUDA 13");

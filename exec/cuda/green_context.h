@@ -16,18 +16,19 @@
 #include <stdint.h>
 
 struct arena;
-struct cuda_green; /* NULL: all of the card */
+struct cuda_green_context; /* NULL: all of the card */
 
 /* multiprocessors of the device, which is the current one and has its primary context. 0, or all there are: *out is NULL. ERR_INPUT,
  * with the numbers next to it, where the card does not part so; ERR_NO_DEVICE where the driver or the toolkit has none. */
-MUST_CHECK enum status cuda_green_make(struct arena *a, int32_t device, int32_t multiprocessors,
-                                       struct cuda_green **out, struct error *err);
+MUST_CHECK enum status cuda_green_context_make(struct arena *a, int32_t device,
+                                               int32_t multiprocessors,
+                                               struct cuda_green_context **out, struct error *err);
 /* After its streams. NULL is fine. */
-void cuda_green_close(struct cuda_green *g);
+void cuda_green_context_close(struct cuda_green_context *g);
 /* As cudaStreamCreateWithPriority, non-blocking. */
-MUST_CHECK enum status cuda_green_stream(struct cuda_green *g, int priority, cudaStream_t *out,
-                                         struct error *err);
+MUST_CHECK enum status cuda_green_context_stream(struct cuda_green_context *g, int priority,
+                                                 cudaStream_t *out, struct error *err);
 /* "132 multiprocessors, in parts that are multiples of 8, from 8 on", or why not. Of the device, whose context this may make. */
-void cuda_green_offer(int32_t device, char *out, int32_t bytes);
+void cuda_green_context_offer(int32_t device, char *out, int32_t bytes);
 
 #endif

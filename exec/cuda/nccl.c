@@ -197,7 +197,7 @@ static void give_up(struct backend *b, void *const *communicators, int32_t n)
     /* Patience is had once for a device. */
     bool asks = p->n && !cuda_is_abandoned(b);
     int64_t until_ns = clock_wall_ns() + GIVE_UP_NS;
-    bool ended = !asks || patience_run(part, p, GIVE_UP_NS);
+    bool ended = !asks || watchdog_call(part, p, GIVE_UP_NS);
     if (!ended)
         cuda_abandon(b);
     else if (asks && !p->is_through)

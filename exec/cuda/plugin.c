@@ -23,7 +23,7 @@ const struct plugin *musher_plugin(void)
 {
     static const struct plugin table = {PLUGIN_NUMBERS, .kind = "cuda", .backend = cuda_backend,
                                         .joined = cuda_joined, .comm = cuda_device_comm,
-                                        .parts = cuda_green_offer};
+                                        .parts = cuda_green_context_offer};
     /* Before the first call of CUDA: with its 8 hardware queues, streams that wait for messages would hold up others. */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     return &table;

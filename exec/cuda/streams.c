@@ -36,7 +36,7 @@ static enum status stream_make(struct backend *b, int32_t *out, struct error *er
                                .asked = -1};
     int priority = n == STREAM_COMPUTE ? 0 : d->priority;
     if (d->green)
-        TRY(cuda_green_stream(d->green, priority, &x->stream, err));
+        TRY(cuda_green_context_stream(d->green, priority, &x->stream, err));
     else
         TRY(cuda_device_failed(
             d, cudaStreamCreateWithPriority(&x->stream, cudaStreamNonBlocking, priority),

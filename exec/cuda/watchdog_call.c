@@ -50,7 +50,7 @@ static struct errand *make(void (*body)(void *owner), void *owner)
     return e;
 }
 
-bool patience_run(void (*body)(void *owner), void *owner, int64_t limit_ns)
+bool watchdog_call(void (*body)(void *owner), void *owner, int64_t limit_ns)
 {
     struct errand *e = make(body, owner);
     pthread_t thread;
@@ -59,9 +59,11 @@ bool patience_run(void (*body)(void *owner), void *owner, int64_t limit_ns)
         return false;
     }
     int64_t until_ns = clock_wall_ns() + limit_ns;
-    const struct timespec until = {.tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000};
+    const struct timespec until = {.tv_sec = until_ns / 1000000000,
+                                   .tv_nsec = until_ns % 1000000000};
     pthread_mutex_lock(&e->mutex);
-    while (!e->ended && pthread_cond_timedwait(&e->changed, &e->mutex, &until) != ETIMEDOUT) continue;
+    while (!e->ended && pthread_cond_timedwait(&e->changed, &e->mutex, &until) != ETIMEDOUT)
+        continue;
     bool ended = e->ended;
     e->left = !ended;
     pthread_mutex_unlock(&e->mutex);

@@ -7,6 +7,6 @@
 
 /* body(owner) on another thread; waits for its end for limit_ns at most. true: it has ended. false: it has not, and still has owner;
  * or there can be no more threads and nobody began it. */
-bool patience_run(void (*body)(void *owner), void *owner, int64_t limit_ns);
+bool watchdog_call(void (*body)(void *owner), void *owner, int64_t limit_ns);
 
 #endif

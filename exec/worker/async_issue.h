@@ -6,7 +6,7 @@
  * bounded, and where it is full the thread waits for the oldest. Without a trace no event is timed.
  * A stream takes about a thousand launches; who asks for one more stands in the driver until it has room. Where the stream waits for a
  * peer that is gone, that would be for ever, and nobody would look for the peer. So lanes whose devices talk among themselves ask
- * their compute stream for no more than (AHEAD_PACES + 1) · AHEAD_PACE operators of which none has been seen to end, and look at their
+ * their compute stream for no more than (ASYNC_ISSUE_PACES + 1) · ASYNC_ISSUE_PACE operators of which none has been seen to end, and look at their
  * peers while they wait. A meeting, behind which compute stands, counts as many as it has members. Sums, behind which it does not,
  * have a pace of their own (device_pace).
  * On an emulated device (the card is real, its speed is not) the thread settles where a host lane would have ended an
@@ -29,80 +29,82 @@ struct program_stage;
 struct slot;
 
 enum {
-    AHEAD_EVENTS_MAX = 16384, /* timed events under way; two operators take three at most */
-    AHEAD_GATES = 4,           /* calls of gating whose gates are on their way */
-    AHEAD_PACE = 16,           /* operators to a pace, … */
-    AHEAD_PACES = 4            /* … and paces under way where devices talk among themselves */
+    ASYNC_ISSUE_EVENTS_MAX = 16384, /* timed events under way; two operators take three at most */
+    ASYNC_ISSUE_GATES = 4,          /* calls of gating whose gates are on their way */
+    ASYNC_ISSUE_PACE = 16,          /* operators to a pace, … */
+    ASYNC_ISSUE_PACES = 4 /* … and paces under way where devices talk among themselves */
 };
 
-struct ahead_span {
+struct async_issue_span {
     struct span span;
     int64_t begin, end, ready; /* numbers of timed events; ready: its gates are down, or end */
     int32_t gates;             /* pinned buffer + 1; 0: none */
     const struct op_call *gating;
 };
 
-struct ahead_loss {
+struct async_issue_loss {
     const struct program_stage *stage;
     int32_t microbatch;
     enum dtype dtype;
 };
 
-struct ahead_step { /* one of the two that may be under way */
+struct async_issue_step { /* one of the two that may be under way */
     bool asked;
     int64_t step;
     int32_t updated, ended; /* events: its last update so far; all of it */
     int32_t n_losses;
-    struct ahead_loss *losses; /* (most_losses) */
-    char *values;              /* (most_losses) pinned, 8 bytes each */
-    float *scale;              /* pinned: the loss scale's numbers behind it; NULL: none */
+    struct async_issue_loss *losses; /* (most_losses) */
+    char *values;                    /* (most_losses) pinned, 8 bytes each */
+    float *scale;                    /* pinned: the loss scale's numbers behind it; NULL: none */
 };
 
-struct ahead {
+struct async_issue {
     bool timed;      /* spans are kept, or the device is emulated */
     int32_t *events; /* (n_events) timed; number n is n mod n_events */
     int64_t n_events, next_event;
     int64_t
         last_event; /* number of the one right behind the last operator; -1: something else came since */
-    int64_t seen_ns;          /* when the last operator that was seen ended */
-    struct ahead_span *spans; /* (n_events): [first_span, next_span), number n at n mod n_events */
+    int64_t seen_ns; /* when the last operator that was seen ended */
+    struct async_issue_span
+        *spans; /* (n_events): [first_span, next_span), number n at n mod n_events */
     int64_t first_span, next_span;
-    struct ahead_step steps[2];
+    struct async_issue_step steps[2];
     int32_t most_losses;
-    char *gates; /* (AHEAD_GATES, gates_bytes) pinned */
+    char *gates; /* (ASYNC_ISSUE_GATES, gates_bytes) pinned */
     int64_t gates_bytes, next_gates;
     struct link_clock
         *card; /* emulated: whose turn it is on the card; NULL: nobody else is there */
     bool our_turn;
     bool paced;
-    int32_t pace[AHEAD_PACES];  /* events; pace n: n mod AHEAD_PACES */
-    int64_t in_pace, next_pace; /* operators asked for in the one at hand, which this is */
+    int32_t pace[ASYNC_ISSUE_PACES]; /* events; pace n: n mod ASYNC_ISSUE_PACES */
+    int64_t in_pace, next_pace;      /* operators asked for in the one at hand, which this is */
 };
 
 /* Bytes of pinned memory that a device's lane needs for it. */
-int64_t ahead_pinned_bytes(const struct worker *w, int32_t device);
+int64_t async_issue_pinned_bytes(const struct worker *w, int32_t device);
 /* pinned: so many bytes, zeroed. */
-MUST_CHECK enum status ahead_open(struct worker *w, char *pinned, struct error *err);
+MUST_CHECK enum status async_issue_open(struct worker *w, char *pinned, struct error *err);
 /* Around an operator on the compute stream; span NULL where none is kept. */
-MUST_CHECK enum status ahead_begin(struct worker *w, struct error *err);
-MUST_CHECK enum status ahead_end(struct worker *w, const struct span *span,
-                                 const struct op_call *call, struct error *err);
+MUST_CHECK enum status async_issue_begin(struct worker *w, struct error *err);
+MUST_CHECK enum status async_issue_end(struct worker *w, const struct span *span,
+                                       const struct op_call *call, struct error *err);
 /* So many more operators, or what takes as long to ask for, are about to be asked of the device. */
-MUST_CHECK enum status ahead_keep_pace(struct worker *w, int32_t operators, struct error *err);
+MUST_CHECK enum status async_issue_keep_pace(struct worker *w, int32_t operators,
+                                             struct error *err);
 /* The compute stream waits for something, or copies. */
-void ahead_break(struct worker *w);
-MUST_CHECK enum status ahead_wait(struct worker *w, int32_t event, struct error *err);
-MUST_CHECK enum status ahead_loss(struct worker *w, const struct ahead_loss *what, const void *from,
-                                  struct error *err);
+void async_issue_break(struct worker *w);
+MUST_CHECK enum status async_issue_wait(struct worker *w, int32_t event, struct error *err);
+MUST_CHECK enum status async_issue_loss(struct worker *w, const struct async_issue_loss *what,
+                                        const void *from, struct error *err);
 /* Emulated: everything that was asked of the device has ended, and the clock knows. */
-MUST_CHECK enum status ahead_settle(struct worker *w, struct error *err);
+MUST_CHECK enum status async_issue_settle(struct worker *w, struct error *err);
 /* The last update so far has been asked for; the step is asked for whole; all steps have been seen, though receives posted for
  * the next one may wait for their messages; the run is over and nothing is under way. */
-MUST_CHECK enum status ahead_updated(struct worker *w, struct error *err);
-MUST_CHECK enum status ahead_step_asked(struct worker *w, struct error *err);
-MUST_CHECK enum status ahead_drain(struct worker *w, struct error *err);
-MUST_CHECK enum status ahead_finish(struct worker *w, struct error *err);
+MUST_CHECK enum status async_issue_updated(struct worker *w, struct error *err);
+MUST_CHECK enum status async_issue_step_asked(struct worker *w, struct error *err);
+MUST_CHECK enum status async_issue_drain(struct worker *w, struct error *err);
+MUST_CHECK enum status async_issue_finish(struct worker *w, struct error *err);
 /* The host waits for an event of the device; peers are looked after meanwhile. */
-MUST_CHECK enum status ahead_see(struct worker *w, int32_t event, struct error *err);
+MUST_CHECK enum status async_issue_see(struct worker *w, int32_t event, struct error *err);
 
 #endif

@@ -94,9 +94,9 @@ struct worker_activity {
     uint64_t entered;          /* operators asked for so far */
     size_t n_seen, capacity;
     struct activity_seen {
-        size_t span; /* of the compute thread's */
+        size_t span;              /* of the compute thread's */
         int64_t begin_ns, end_ns; /* CLOCK_MONOTONIC, by its events */
-    } * seen; /* (n_seen) number n at n - 1 */
+    } * seen;                     /* (n_seen) number n at n - 1 */
     struct span_list spans;
     struct span_names names;
 };
@@ -116,7 +116,7 @@ struct worker {
     bool apart;                           /* the backend's memory is its own */
     unsigned char *channel_by, *group_by; /* enum transport, alike on all ranks */
     struct device_transport *transport;   /* NULL: nothing goes by devices alone */
-    struct ahead ahead;                   /* a lane apart */
+    struct async_issue ahead;             /* a lane apart */
     struct bounce bounce;
     char *pinned;             /* all of it; parts of it: */
     char *staging, *mirror;   /* of collectives */
@@ -131,9 +131,9 @@ struct worker {
     struct channel_end *ends;  /* (n_channels) */
     struct launches *launches; /* (n_groups) */
     struct optimizer_step optimizer;
-    int64_t first_step, step;     /* step: of this run, 0-based */
+    int64_t first_step, step;         /* step: of this run, 0-based */
     float scale_before[WORKER_SCALE]; /* the loss scale before this run; 0: there was none */
-    float *scales;                    /* (steps, WORKER_SCALE) after each; NULL: the program has none */
+    float *scales;                /* (steps, WORKER_SCALE) after each; NULL: the program has none */
     int64_t first_sequence;       /* sequences consumed before this run */
     int64_t global_batch;         /* sequences a step */
     uint32_t data_crc;            /* rank 0, where checkpoints are written or read */
@@ -168,18 +168,18 @@ MUST_CHECK enum status worker_open_transport(struct worker *w, struct error *err
 /* Whether any of its messages or sums goes between devices on their streams; transports are chosen. Alike on all ranks. */
 bool worker_goes_by_devices(const struct worker *w);
 
-/* worker_mirror.c: what a lane apart has in pinned memory of a collective while it runs. */
-struct worker_mirror {
+/* worker_staging.c: what a lane apart has in pinned memory of a collective while it runs. */
+struct worker_staging {
     char *segments, *own,
         *ring; /* of a sum: segment after segment, each at a multiple of 64 bytes */
 };
-int64_t worker_mirror_bytes(const struct program *p, int32_t group, int32_t member);
-struct worker_mirror worker_mirror_of(const struct worker *w, const struct chunk *k, int32_t group,
-                                      int32_t member);
-void worker_mirror_group(struct worker *w, const struct chunk *k, int32_t group, int32_t member,
-                         struct bounce_group *out);
-void worker_mirror_meeting(struct worker *w, const struct chunk *k, int32_t group, int32_t member,
-                           struct bounce_group *out);
+int64_t worker_staging_bytes(const struct program *p, int32_t group, int32_t member);
+struct worker_staging worker_staging_of(const struct worker *w, const struct chunk *k,
+                                        int32_t group, int32_t member);
+void worker_staging_group(struct worker *w, const struct chunk *k, int32_t group, int32_t member,
+                          struct bounce_group *out);
+void worker_staging_meeting(struct worker *w, const struct chunk *k, int32_t group, int32_t member,
+                            struct bounce_group *out);
 
 /* worker_local.c: sums of this device's own chunks, asked of the device itself. */
 void worker_local_prepare(struct worker *w, int32_t group);
@@ -189,8 +189,8 @@ MUST_CHECK enum status worker_local_sum(struct worker *w, int32_t group, struct 
 MUST_CHECK enum status worker_prepare(struct worker *w, struct error *err);
 /* Operator `op` of the chunk's stage with the places of its operands; the chunk has its memory. */
 struct prepared_op worker_prepared_op(const struct worker *w, const struct chunk *k, int32_t op);
-/* worker_rehearse.c: each operator of the chunk once; what its memory holds afterwards means nothing. */
-MUST_CHECK enum status worker_rehearse(struct worker *w, const struct chunk *k, struct error *err);
+/* worker_preload.c: each operator of the chunk once; what its memory holds afterwards means nothing. */
+MUST_CHECK enum status worker_preload(struct worker *w, const struct chunk *k, struct error *err);
 /* The chunk of this rank that is the stage; NULL where it is another rank's. */
 struct chunk *worker_chunk(const struct worker *w, int32_t stage);
 /* worker_steps.c */
@@ -198,7 +198,7 @@ MUST_CHECK enum status worker_step(struct worker *w, struct error *err);
 /* The receives that may be posted from the start. */
 MUST_CHECK enum status worker_post_first(struct worker *w, struct error *err);
 /* value: of the loss slot, as it stood there. */
-void worker_note_loss(struct worker *w, int64_t step, const struct ahead_loss *l,
+void worker_note_loss(struct worker *w, int64_t step, const struct async_issue_loss *l,
                       const void *value);
 
 /* worker_scale.c: before the first step, once a checkpoint was read; numbers of a step that was seen; the same of a host lane;

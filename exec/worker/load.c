@@ -103,7 +103,7 @@ static enum status copy_input(struct worker *w, const struct chunk *k, struct pr
     TRY(b->copy(b, w->loading, place_at(&x->place, seq), x->pinned[buffer],
                 k->stage->slots[x->slot].bytes, err));
     TRY(b->event_record(b, x->copied[buffer], w->loading, err));
-    return ahead_wait(w, x->copied[buffer], err);
+    return async_issue_wait(w, x->copied[buffer], err);
 }
 
 static enum status load_ahead(struct worker *w, const struct chunk *k, int32_t microbatch,
@@ -112,7 +112,7 @@ static enum status load_ahead(struct worker *w, const struct chunk *k, int32_t m
     for (int32_t i = 0; i < k->n_inputs; i++) {
         struct prepared_input *x = &k->inputs[i];
         int buffer = x->next++ % INPUT_BUFFERS;
-        if (x->filled[buffer]) TRY(ahead_see(w, x->copied[buffer], err));
+        if (x->filled[buffer]) TRY(async_issue_see(w, x->copied[buffer], err));
         x->filled[buffer] = true;
         TRY(load_slot(w, x->slot, x->pinned[buffer], k, microbatch, err));
         TRY(copy_input(w, k, x, seq, buffer, err));

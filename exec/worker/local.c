@@ -52,7 +52,7 @@ enum status worker_local_sum(struct worker *w, int32_t group, struct error *err)
     const struct local_sum *s = &w->sums[group];
     static const struct op_attrs none;
     enum dtype t = dtype_master(w->p->groups[group].dtype);
-    ahead_break(w);
+    async_issue_break(w);
     for (int32_t i = 0; i < s->n; i++) {
         const struct local_piece *x = &s->pieces[i];
         struct op_call add = {.kind = OP_accumulate,

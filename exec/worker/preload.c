@@ -26,8 +26,8 @@ static bool was_before(const struct worker *w, const struct chunk *k, int32_t op
     return false;
 }
 
-static enum status rehearse_op(struct worker *w, const struct chunk *k, int32_t op,
-                               struct error *err)
+static enum status preload_op(struct worker *w, const struct chunk *k, int32_t op,
+                              struct error *err)
 {
     const struct program_op *x = &k->stage->ops[op];
     struct prepared_op o = worker_prepared_op(w, k, op);
@@ -39,8 +39,8 @@ static enum status rehearse_op(struct worker *w, const struct chunk *k, int32_t 
 }
 
 /* Chains add, and silent members give zeros, in the type that goes over the wire. */
-static enum status rehearse_flat(struct backend *b, enum op_kind kind, enum dtype t, void *x,
-                                 void *y, int64_t n, struct error *err)
+static enum status preload_flat(struct backend *b, enum op_kind kind, enum dtype t, void *x,
+                                void *y, int64_t n, struct error *err)
 {
     static const struct op_attrs none;
     const struct shape run = {.rank = 1, .dim = {n}};
@@ -52,16 +52,16 @@ static enum status rehearse_flat(struct backend *b, enum op_kind kind, enum dtyp
     return b->finish(b, err); /* shapes are gone afterwards */
 }
 
-static enum status rehearse_sum(struct backend *b, enum dtype t, void *x, void *y, int64_t n,
-                                struct error *err)
+static enum status preload_sum(struct backend *b, enum dtype t, void *x, void *y, int64_t n,
+                               struct error *err)
 {
-    TRY(rehearse_flat(b, OP_zero, t, NULL, x, n, err));
-    TRY(rehearse_flat(b, OP_zero, t, NULL, y, n, err));
-    return rehearse_flat(b, OP_accumulate, t, x, y, n, err);
+    TRY(preload_flat(b, OP_zero, t, NULL, x, n, err));
+    TRY(preload_flat(b, OP_zero, t, NULL, y, n, err));
+    return preload_flat(b, OP_accumulate, t, x, y, n, err);
 }
 
 /* What sums do beside operators: adding, zeros, and between half precision and fp32, there and back. */
-static enum status rehearse_sums(struct worker *w, struct error *err)
+static enum status preload_sums(struct worker *w, struct error *err)
 {
     enum { ELEMENTS = 8, BYTES = 256 };
     struct backend *b = &w->backend;
@@ -69,8 +69,8 @@ static enum status rehearse_sums(struct worker *w, struct error *err)
     void *room = NULL;
     TRY(b->allocate(b, BYTES, &room, err));
     char *other = (char *)room + BYTES / 2;
-    enum status st = rehearse_sum(b, wide, room, other, ELEMENTS, err);
-    if (st == OK && narrow != wide) st = rehearse_sum(b, narrow, room, other, ELEMENTS, err);
+    enum status st = preload_sum(b, wide, room, other, ELEMENTS, err);
+    if (st == OK && narrow != wide) st = preload_sum(b, narrow, room, other, ELEMENTS, err);
     if (st == OK && narrow != wide)
         st = b->cast(b, STREAM_COMPUTE, room, wide, other, narrow, ELEMENTS, err);
     if (st == OK && narrow != wide)
@@ -80,11 +80,11 @@ static enum status rehearse_sums(struct worker *w, struct error *err)
     return st;
 }
 
-enum status worker_rehearse(struct worker *w, const struct chunk *k, struct error *err)
+enum status worker_preload(struct worker *w, const struct chunk *k, struct error *err)
 {
     for (int32_t i = 0; i < k->stage->n_ops; i++)
         if (k->stage->ops[i].kind != OP_message && !was_before(w, k, i))
-            TRY(rehearse_op(w, k, i, err));
-    TRY(rehearse_sums(w, err));
+            TRY(preload_op(w, k, i, err));
+    TRY(preload_sums(w, err));
     return w->backend.finish(&w->backend, err);
 }

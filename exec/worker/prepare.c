@@ -118,7 +118,7 @@ static enum status prepare_meeting(struct worker *w, const struct chunk *k, int3
     o->in = lane_memory_place(&k->memory, m->in[member]);
     o->out = lane_memory_place(&k->memory, m->out[member]);
     if (mirrored(w, group)) {
-        worker_mirror_meeting(w, k, group, member, &b);
+        worker_staging_meeting(w, k, group, member, &b);
         o->in = (struct place){b.in_pinned, 0, 1};
         o->out = (struct place){b.out_pinned, 0, 1};
         TRY(bounce_add_group(&w->bounce, group, b, err));
@@ -130,8 +130,8 @@ static enum status prepare_meeting(struct worker *w, const struct chunk *k, int3
         o->into[i] = meeting_into(w->run, m, i, member);
     }
     comm_thread_member(&w->comm_thread,
-                 (struct collective_member){.group = group, .member = member, .meeting = o},
-                 w->apart ? w->staging : k->memory.staging);
+                       (struct collective_member){.group = group, .member = member, .meeting = o},
+                       w->apart ? w->staging : k->memory.staging);
     return OK;
 }
 
@@ -213,11 +213,11 @@ static enum status prepare_group(struct worker *w, const struct chunk *k, int32_
     const struct group_member *m = &g->members[member];
     struct collective_member x = {
         .group = group, .member = member, .microbatches = k->stage->microbatches};
-    struct worker_mirror mirror = {0};
+    struct worker_staging mirror = {0};
     if (mirrored(w, group)) {
         struct bounce_group b = {0};
-        mirror = worker_mirror_of(w, k, group, member);
-        worker_mirror_group(w, k, group, member, &b);
+        mirror = worker_staging_of(w, k, group, member);
+        worker_staging_group(w, k, group, member, &b);
         TRY(bounce_add_group(&w->bounce, group, b, err));
     }
     add_pieces(w, k, g, m, mirror.segments, &x);

@@ -35,7 +35,7 @@ static int64_t ring_bytes(const struct program_stage *s, const struct group_memb
     return m->apart < 0 ? 0 : s->rings[m->apart].count * s->rings[m->apart].stride_bytes;
 }
 
-int64_t worker_mirror_bytes(const struct program *p, int32_t group, int32_t member)
+int64_t worker_staging_bytes(const struct program *p, int32_t group, int32_t member)
 {
     const struct group *g = &p->groups[group];
     const struct group_member *m = &g->members[member];
@@ -46,11 +46,11 @@ int64_t worker_mirror_bytes(const struct program *p, int32_t group, int32_t memb
     return ring_first(s, m) + align(ring_bytes(s, m));
 }
 
-struct worker_mirror worker_mirror_of(const struct worker *w, const struct chunk *k, int32_t group,
-                                      int32_t member)
+struct worker_staging worker_staging_of(const struct worker *w, const struct chunk *k,
+                                        int32_t group, int32_t member)
 {
     const struct group_member *m = &w->p->groups[group].members[member];
-    struct worker_mirror x = {.segments = w->mirror};
+    struct worker_staging x = {.segments = w->mirror};
     if (w->p->groups[group].meeting) return x;
     x.own = w->mirror + own_first(k->stage, m);
     x.ring = w->mirror + ring_first(k->stage, m);
@@ -116,13 +116,13 @@ static void move_divided(struct moving *v, const struct group *g, const struct g
     if (!m->own) add_move(v, at, chunk);
 }
 
-void worker_mirror_group(struct worker *w, const struct chunk *k, int32_t group, int32_t member,
-                         struct bounce_group *out)
+void worker_staging_group(struct worker *w, const struct chunk *k, int32_t group, int32_t member,
+                          struct bounce_group *out)
 {
     const struct group *g = &w->p->groups[group];
     const struct group_member *m = &g->members[member];
     const struct program_stage *s = k->stage;
-    struct worker_mirror mirror = worker_mirror_of(w, k, group, member);
+    struct worker_staging mirror = worker_staging_of(w, k, group, member);
     struct moving v = {.a = w->run, .to = out};
     if (g->n_members < 2 && g->algorithm != GROUP_CHAIN) return;
     for (int32_t i = 0; i < m->n_segments; i++) {
@@ -148,8 +148,8 @@ void worker_mirror_group(struct worker *w, const struct chunk *k, int32_t group,
     add_move(&v, 0, ring_bytes(s, m));
 }
 
-void worker_mirror_meeting(struct worker *w, const struct chunk *k, int32_t group, int32_t member,
-                           struct bounce_group *out)
+void worker_staging_meeting(struct worker *w, const struct chunk *k, int32_t group, int32_t member,
+                            struct bounce_group *out)
 {
     const struct meeting *m = w->p->groups[group].meeting;
     const struct slot *in = &k->stage->slots[m->in[member]];

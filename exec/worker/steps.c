@@ -25,7 +25,7 @@ static enum status copy_local(struct worker *w, int32_t channel, int64_t seq, st
 {
     struct channel_end *e = &w->ends[channel];
     if (e->handed[seq % e->window] != seq || e->posted[seq % e->window] != seq) return OK;
-    ahead_break(w);
+    async_issue_break(w);
     return w->backend.copy(&w->backend, STREAM_COMPUTE, place_at(&e->to, seq),
                            place_at(&e->place, seq), w->p->channels[channel].bytes, err);
 }
@@ -42,19 +42,21 @@ static enum status need_local(const struct worker *w, int32_t channel, int64_t s
                      w->p->devices[w->rank].name, seq, channel);
 }
 
-static enum status order_message(struct worker *w, enum comm_thread_order_kind kind, int32_t channel,
-                                 int64_t number, int64_t at_ns, int32_t after, struct error *err)
+static enum status order_message(struct worker *w, enum comm_thread_order_kind kind,
+                                 int32_t channel, int64_t number, int64_t at_ns, int32_t after,
+                                 struct error *err)
 {
     if (w->channel_by[channel] == TRANSPORT_DEVICE)
         return kind == ORDER_HAND ? device_transport_send(w->transport, channel, number, err)
                                   : device_transport_post(w->transport, channel, number, err);
-    comm_thread_order(&w->comm_thread, (struct comm_thread_order){.kind = kind,
-                                                .index = channel,
-                                                .number = number,
-                                                .data = place_at(&w->ends[channel].place, number),
-                                                .bytes = w->p->channels[channel].bytes,
-                                                .at_ns = at_ns,
-                                                .after = after});
+    comm_thread_order(&w->comm_thread,
+                      (struct comm_thread_order){.kind = kind,
+                                                 .index = channel,
+                                                 .number = number,
+                                                 .data = place_at(&w->ends[channel].place, number),
+                                                 .bytes = w->p->channels[channel].bytes,
+                                                 .at_ns = at_ns,
+                                                 .after = after});
     return OK;
 }
 
@@ -130,7 +132,7 @@ static enum status take_send(struct worker *w, int32_t channel, int64_t seq, str
         e->handed[seq % e->window] = seq;
         return copy_local(w, channel, seq, err);
     }
-    TRY(ahead_settle(w, err));
+    TRY(async_issue_settle(w, err));
     device_clock_pace(&w->clock);
     TRY(note_end(w, channel, seq, err));
     while (e->at_ns[e->next % e->window] >= 0)
@@ -142,7 +144,7 @@ static enum status take_send(struct worker *w, int32_t channel, int64_t seq, str
 static enum status wait_for_host(struct worker *w, int32_t channel, int64_t seq, struct error *err)
 {
     int64_t at_ns = 0;
-    TRY(ahead_settle(w, err));
+    TRY(async_issue_settle(w, err));
     device_clock_wait(&w->clock);
     TRY(comm_thread_wait_channel(&w->comm_thread, channel, seq, &at_ns, err));
     device_clock_waited(&w->clock, at_ns);
@@ -153,11 +155,11 @@ static enum status take_receive(struct worker *w, int32_t channel, int64_t seq, 
 {
     if (is_local(w, channel)) return need_local(w, channel, seq, err);
     if (w->channel_by[channel] == TRANSPORT_DEVICE) {
-        ahead_break(w);
+        async_issue_break(w);
         return device_transport_receive(w->transport, channel, seq, err);
     }
     TRY(wait_for_host(w, channel, seq, err));
-    return w->apart ? ahead_wait(w, bounce_copied(&w->bounce, channel, seq), err) : OK;
+    return w->apart ? async_issue_wait(w, bounce_copied(&w->bounce, channel, seq), err) : OK;
 }
 
 static enum status wait_for_room(struct worker *w, const struct chunk *k,
@@ -169,7 +171,7 @@ static enum status wait_for_room(struct worker *w, const struct chunk *k,
         if (is_local(w, r->sent)) {
             TRY(need_local(w, r->sent, seq - r->count, err));
         } else if (w->channel_by[r->sent] == TRANSPORT_DEVICE) {
-            ahead_break(w);
+            async_issue_break(w);
             TRY(device_transport_room(w->transport, r->sent, seq - r->count, err));
         } else {
             TRY(wait_for_host(w, r->sent, seq - r->count, err));
@@ -198,7 +200,7 @@ static enum status take_compute(struct worker *w, int32_t op, const struct takin
     if (t->microbatch >= 0)
         o->call.first_sequence = worker_first_sequence(w, t->chunk->stage, t->microbatch);
     int64_t begin_ns = device_clock_begin(&w->clock);
-    if (w->apart) TRY(ahead_begin(w, err));
+    if (w->apart) TRY(async_issue_begin(w, err));
     TRY(worker_activity_enter(w, err));
     if (w->backend.run(&w->backend, STREAM_COMPUTE, &o->call, err) != OK)
         return error_wrap(err, err ? err->code : ERR_RESOURCE, "operator %s", x->name);
@@ -219,13 +221,14 @@ static enum status take_compute(struct worker *w, int32_t op, const struct takin
                      .key = x->key,
                      .bytes = op_bytes_read(x->kind, &x->attrs, &x->shapes, x->dtype) +
                               op_bytes_written(x->kind, &x->attrs, &x->shapes, x->dtype)};
-    if (w->apart) return ahead_end(w, &s, &o->call, err);
+    if (w->apart) return async_issue_end(w, &s, &o->call, err);
     if (x->kind == OP_gating) TRY(worker_routing(w, &o->call, &s.uneven_ppm, err));
     span_list_add(&w->spans, s);
     return OK;
 }
 
-void worker_note_loss(struct worker *w, int64_t step, const struct ahead_loss *l, const void *value)
+void worker_note_loss(struct worker *w, int64_t step, const struct async_issue_loss *l,
+                      const void *value)
 {
     const struct program_stage *stage = l->stage;
     float single = 0;
@@ -245,9 +248,10 @@ static enum status take_loss(struct worker *w, int32_t slot, const struct taking
                              struct error *err)
 {
     char value[sizeof(double)];
-    struct ahead_loss l = {t->chunk->stage, t->microbatch, t->chunk->stage->slots[slot].dtype};
+    struct async_issue_loss l = {t->chunk->stage, t->microbatch,
+                                 t->chunk->stage->slots[slot].dtype};
     const void *from = lane_memory_slot(&t->chunk->memory, slot, t->seq);
-    if (w->apart) return ahead_loss(w, &l, from, err);
+    if (w->apart) return async_issue_loss(w, &l, from, err);
     TRY(w->backend.download(&w->backend, value, from, dtype_bytes(l.dtype), err));
     worker_note_loss(w, w->step, &l, value);
     return OK;
@@ -258,27 +262,28 @@ static enum status take_reduce(struct worker *w, int32_t group, char letter, int
 {
     struct launches *n = &w->launches[group];
     int32_t after;
-    TRY(ahead_settle(w, err));
+    TRY(async_issue_settle(w, err));
     device_clock_pace(&w->clock);
     n->times = n->number && n->step == w->step ? n->times + 1 : 0;
     n->step = w->step;
     int64_t number = n->number++;
     if (w->apart && w->group_by[group] == TRANSPORT_LOCAL) return worker_local_sum(w, group, err);
     if (w->group_by[group] == TRANSPORT_DEVICE) {
-        TRY(ahead_keep_pace(w, w->p->groups[group].n_members, err));
+        TRY(async_issue_keep_pace(w, w->p->groups[group].n_members, err));
         return device_transport_reduce(w->transport, group, number, w->step, n->times, seq, letter,
                                        err);
     }
     TRY(mark(w, true, &after, err));
-    comm_thread_order(&w->comm_thread, (struct comm_thread_order){.kind = ORDER_REDUCE,
-                                                .index = group,
-                                                .number = number,
-                                                .step = w->step,
-                                                .times = n->times,
-                                                .seq = seq,
-                                                .letter = letter,
-                                                .at_ns = device_clock_now(&w->clock),
-                                                .after = after});
+    comm_thread_order(&w->comm_thread,
+                      (struct comm_thread_order){.kind = ORDER_REDUCE,
+                                                 .index = group,
+                                                 .number = number,
+                                                 .step = w->step,
+                                                 .times = n->times,
+                                                 .seq = seq,
+                                                 .letter = letter,
+                                                 .at_ns = device_clock_now(&w->clock),
+                                                 .after = after});
     return OK;
 }
 
@@ -290,14 +295,14 @@ static enum status take_await(struct worker *w, int32_t group, struct error *err
                        : w->step;
     if (w->apart && w->group_by[group] == TRANSPORT_LOCAL) return OK;
     if (w->group_by[group] == TRANSPORT_DEVICE) {
-        ahead_break(w);
+        async_issue_break(w);
         return device_transport_await(w->transport, group, last, err);
     }
-    TRY(ahead_settle(w, err));
+    TRY(async_issue_settle(w, err));
     device_clock_wait(&w->clock);
     TRY(comm_thread_wait_group(&w->comm_thread, group, last, &end_ns, err));
     device_clock_waited(&w->clock, end_ns);
-    return w->apart ? ahead_wait(w, bounce_given(&w->bounce, group), err) : OK;
+    return w->apart ? async_issue_wait(w, bounce_given(&w->bounce, group), err) : OK;
 }
 
 static enum status take(struct worker *w, const struct instr *x, const struct taking *t,
@@ -332,7 +337,7 @@ static enum status end_call(struct worker *w, struct chunk *k, const struct prep
                             int64_t seq, struct error *err)
 {
     if (!w->apart) TRY(w->backend.finish(&w->backend, err));
-    TRY(ahead_settle(w, err));
+    TRY(async_issue_settle(w, err));
     device_clock_pace(&w->clock);
     if (!w->apart || !f->reads_inputs || seq < 0) return OK;
     k->read_seq[seq % k->reading] = seq;
@@ -356,7 +361,7 @@ static enum status take_call(struct worker *w, const struct call *c, struct erro
 /* When this rank ended its last update so far; without any, its calls. */
 static enum status note_update(struct worker *w, struct error *err)
 {
-    if (w->apart) TRY(ahead_updated(w, err));
+    if (w->apart) TRY(async_issue_updated(w, err));
     if (!w->apart || w->clock.slowdown > 0)
         w->step_end_ns[w->step] = clock_wall_ns() - w->clock.zero_ns;
     return OK;
@@ -377,5 +382,5 @@ enum status worker_step(struct worker *w, struct error *err)
         updated = updated || update;
     }
     TRY(worker_see_scale(w, err));
-    return w->apart ? ahead_step_asked(w, err) : OK;
+    return w->apart ? async_issue_step_asked(w, err) : OK;
 }

@@ -153,7 +153,7 @@ static void add_groups(const struct worker *w, int32_t device, struct pinned *ou
             const struct group_member *m = &w->p->groups[g].members[i];
             const struct program_stage *s = &w->p->stages[m->stage];
             if (s->device != device || w->group_by[g] != TRANSPORT_HOST) continue;
-            int64_t mirror = worker_mirror_bytes(w->p, g, i),
+            int64_t mirror = worker_staging_bytes(w->p, g, i),
                     staging = align(group_staging_bytes(&w->p->groups[g], m, s));
             if (mirror > out->mirror) out->mirror = mirror;
             if (staging > out->staging) out->staging = staging;
@@ -163,7 +163,7 @@ static void add_groups(const struct worker *w, int32_t device, struct pinned *ou
 static struct pinned pinned_of(const struct worker *w, int32_t device)
 {
     const struct lane *lane = &w->p->lanes[device];
-    struct pinned x = {.ahead = align(ahead_pinned_bytes(w, device))};
+    struct pinned x = {.ahead = align(async_issue_pinned_bytes(w, device))};
     for (int32_t i = 0; i < w->p->n_channels; i++)
         if (w->channel_by[i] == TRANSPORT_HOST)
             x.channels += channel_bytes(w->p, &w->p->channels[i], device);
@@ -246,7 +246,7 @@ enum status worker_open_apart(struct worker *w, struct error *err)
     TRY(open_channels(w, &at, err));
     w->staging = at, at += x.staging;
     w->mirror = at, at += x.mirror;
-    TRY(ahead_open(w, at, err));
+    TRY(async_issue_open(w, at, err));
     at += x.ahead;
     for (int32_t i = 0; i < w->n_chunks; i++) TRY(open_inputs(w, &w->chunks[i], &at, err));
     return OK;

@@ -93,7 +93,7 @@ static enum status open_lanes(struct worker *w, struct error *err)
         struct chunk *k = &w->chunks[i];
         TRY(open_memory(w, k, err));
         if (w->apart && worker_goes_by_devices(w)) {
-            TRY(worker_rehearse(w, k, err));
+            TRY(worker_preload(w, k, err));
             lane_memory_close(&k->memory);
             TRY(open_memory(w, k, err));
         }
@@ -239,7 +239,7 @@ static void take_priority(struct worker *w, bool wanted)
 /* The run's clock stands still while everybody writes. */
 static enum status save_between(struct worker *w, int64_t offset_ns, struct error *err)
 {
-    if (w->apart) TRY(ahead_drain(w, err));
+    if (w->apart) TRY(async_issue_drain(w, err));
     TRY(comm_thread_pause(&w->comm_thread, err));
     take_priority(w, false);
     int64_t now_ns = comm_max(w->comm, device_clock_now(&w->clock));
@@ -262,7 +262,7 @@ static enum status run_steps(struct worker *w, int64_t offset_ns, struct error *
         if (w->o->save && !last && w->o->save_every > 0 && (w->step + 1) % w->o->save_every == 0)
             TRY(save_between(w, offset_ns, err));
     }
-    return w->apart ? ahead_finish(w, err) : OK;
+    return w->apart ? async_issue_finish(w, err) : OK;
 }
 
 static enum status train(struct worker *w, struct error *err)

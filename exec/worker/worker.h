@@ -27,7 +27,8 @@ struct run_options {
     const char *save, *resume; /* checkpoint folders; NULL: none */
     int64_t save_every;        /* 0: at the end only */
     bool keep_trace;
-    bool keep_kernels; /* with keep_trace: what CUDA devices ran in operators, by their profiler (activity.h) */
+    bool
+        keep_kernels; /* with keep_trace: what CUDA devices ran in operators, by their profiler (activity.h) */
     backend_maker *backends; /* NULL: the host's, and the plugins' */
     /* NULL, or what rank 0 does with the result, which is complete then: it writes files. The other ranks wait for as long as that takes,
      * and every rank returns its status. */
@@ -44,7 +45,8 @@ struct run_result {
     bool real_time;      /* real-time priority was to be had */
     struct trace *trace; /* NULL unless kept */
     double loss_scale;   /* after the last step; 0: the program has none */
-    int64_t n_skipped, *skipped; /* (n_skipped) steps, from 1 on, whose gradients overflowed: nothing was updated */
+    int64_t n_skipped,
+        *skipped; /* (n_skipped) steps, from 1 on, whose gradients overflowed: nothing was updated */
 };
 MUST_CHECK enum status worker_run(struct arena *a, const struct program *p,
                                   const struct run_options *o, struct run_result *out,

@@ -167,7 +167,7 @@ static CUresult cuGreenCtxStreamCreate(CUstream *out, CUgreenCtx green, unsigned
     if (g) g->streams++;
     books_close();
     if (!g) return CUDA_ERROR_INVALID_CONTEXT;
-    *out = stream_make_green(g->device, &g->streams);
+    *out = stream_make_green_context(g->device, &g->streams);
     return CUDA_SUCCESS;
 }
 

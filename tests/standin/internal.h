@@ -97,7 +97,7 @@ void stream_push(cudaStream_t stream, struct work *w);
 void stream_wait(cudaStream_t stream);
 int stream_device(cudaStream_t stream);
 /* Non-blocking, of a green context, whose count of streams goes down when it is destroyed. */
-cudaStream_t stream_make_green(int device, int *of);
+cudaStream_t stream_make_green_context(int device, int *of);
 /* All streams of a device. */
 void streams_wait(int device);
 

@@ -263,7 +263,7 @@ static cudaStream_t keep_stream(struct CUstream_st *s)
     return s;
 }
 
-cudaStream_t stream_make_green(int device, int *of)
+cudaStream_t stream_make_green_context(int device, int *of)
 {
     struct CUstream_st *s = stream_make(device, cudaStreamNonBlocking, true);
     s->of = of;
