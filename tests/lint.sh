@@ -114,4 +114,15 @@ for file in "$@"; do
         failed=1
     fi
 done
+# One word, one thing: a tag stands in one header, so that any two headers can be included together.
+headers=()
+for file in "$@"; do [[ $file == *.h && $file != tests/gpu/plain/* ]] && headers+=("$file"); done
+if ((${#headers[@]})); then
+    twice=$(grep -hoE '^(struct|enum|union) [a-z0-9_]+( \{|$)' "${headers[@]}" | sed 's/ {$//' | sort | uniq -d)
+    while read -r tag; do
+        [[ $tag ]] || continue
+        grep -nE "^$tag( \{|\$)" "${headers[@]}" /dev/null | sed "s/:\([0-9]*\):.*/:\1: $tag is defined in another header too/"
+        failed=1
+    done <<<"$twice"
+fi
 exit $failed

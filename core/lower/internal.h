@@ -22,7 +22,7 @@ static inline int64_t slot_align(int64_t bytes)
 
 /* The parts of one microbatch's life on a stage, in order. Where the backward is fused, BACK is B
  * and WEIGHT is the same procedure; where it is split, BACK is I and WEIGHT is W. */
-enum part { PART_FORWARD, PART_BACK, PART_WEIGHT, PART_COUNT };
+enum graph_part { PART_FORWARD, PART_BACK, PART_WEIGHT, PART_COUNT };
 
 struct unit { /* one use of one parameter: what replicas sum. Sorted by layer, parameter, use. */
     int32_t gradient, parameter, use, layer; /* tensors; layer of the use */
@@ -224,12 +224,12 @@ static inline bool lower_crosses(const struct stage_build *b, enum edge e, int32
         if (b->edge[e].list[i].tensor == tensor) return true;
     return false;
 }
-static inline char part_letter(const struct stage_build *b, enum part p)
+static inline char part_letter(const struct stage_build *b, enum graph_part p)
 {
     return p == PART_FORWARD ? 'F' : !b->split ? 'B' : p == PART_BACK ? 'I' : 'W';
 }
 /* The part that runs a gradient operator; WEIGHT only where it is a procedure of its own. */
-static inline enum part op_part(const struct stage_build *b, const struct graph_op *op)
+static inline enum graph_part op_part(const struct stage_build *b, const struct graph_op *op)
 {
     return op->phase == PHASE_F               ? PART_FORWARD
            : b->split && op->phase == PHASE_W ? PART_WEIGHT
@@ -360,7 +360,7 @@ const struct flat *lower_zero_flat(const struct lowering *l, const struct stage_
 int32_t lower_zero_scratch(const struct lowering *l, const struct stage_build *b, int32_t group,
                            int32_t out[SECTIONS_MAX]);
 /* Puts launches of gathers and waits for them among a procedure's instructions (zero 3). */
-void lower_zero_insert(struct lowering *l, const struct stage_build *b, enum part part,
+void lower_zero_insert(struct lowering *l, const struct stage_build *b, enum graph_part part,
                        struct instr **instrs, size_t *n);
 
 /* lower_scale.c: a loss scale in fp16. Whether there is one; its groups, behind all that are summed; a stage's slots, behind all

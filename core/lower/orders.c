@@ -137,7 +137,7 @@ static int64_t position(const struct stage_build *b, char letter, int64_t seq)
 {
     int64_t m = b->s->microbatches, step = seq / m;
     if (letter == 'U') return (step + 1) * b->n_calls - 1;
-    enum part part = letter == 'F' ? PART_FORWARD : letter == 'W' ? PART_WEIGHT : PART_BACK;
+    enum graph_part part = letter == 'F' ? PART_FORWARD : letter == 'W' ? PART_WEIGHT : PART_BACK;
     return step * b->n_calls + b->at[part][seq % m];
 }
 

@@ -276,7 +276,7 @@ static void gather_again(struct writer *w, const struct graph_op *reader)
     }
 }
 
-static void gradient_ops(struct writer *w, enum part part)
+static void gradient_ops(struct writer *w, enum graph_part part)
 {
     int32_t again = -1;
     bool blocks = part == PART_BACK && w->b->plan->recompute == RECOMPUTE_BLOCKS;

@@ -91,18 +91,18 @@ static int32_t ring_slot(struct lowering *l, struct stage_build *b, int32_t tens
     return add_ring_slot(l, b, lower_slot_like(l, b, tensor, SLOT_RING), life, group);
 }
 
-static enum part last_part(uint8_t uses, enum part born)
+static enum graph_part last_part(uint8_t uses, enum graph_part born)
 {
     for (int part = PART_COUNT - 1; part > (int)born; part--)
-        if (uses >> part & 1) return (enum part)part;
+        if (uses >> part & 1) return (enum graph_part)part;
     return born;
 }
 
 /* A tensor made in a part: a ring where it outlives the part or leaves the stage, else scratch. */
-static int32_t made_slot(struct lowering *l, struct stage_build *b, int32_t tensor, enum part born,
+static int32_t made_slot(struct lowering *l, struct stage_build *b, int32_t tensor, enum graph_part born,
                          uint8_t uses, int32_t sent)
 {
-    enum part last = last_part(uses, born);
+    enum graph_part last = last_part(uses, born);
     if (last == born && sent < 0)
         return lower_add_slot(l, b, lower_slot_like(l, b, tensor, SLOT_SCRATCH));
     char death = last > born ? part_letter(b, last) : 'S';
@@ -125,7 +125,7 @@ static int32_t piece_slot(struct lowering *l, struct stage_build *b, int32_t ten
 
 /* Of what leaves: home, or a piece of it that somebody cuts out in this part. */
 static void sent_slots(struct lowering *l, struct stage_build *b, enum edge out, int32_t tensor,
-                       enum part part, int32_t home)
+                       enum graph_part part, int32_t home)
 {
     for (int32_t i = 0; i < b->edge[out].n; i++) {
         struct crossing *x = &b->edge[out].list[i];
@@ -140,7 +140,7 @@ static void sent_slots(struct lowering *l, struct stage_build *b, enum edge out,
 
 /* Of what comes, one for each piece; the part puts them together. */
 static void received_slots(struct lowering *l, struct stage_build *b, enum edge in, int32_t tensor,
-                           enum part part)
+                           enum graph_part part)
 {
     for (int32_t i = 0; i < b->edge[in].n; i++) {
         struct crossing *x = &b->edge[in].list[i];
@@ -160,7 +160,7 @@ static int32_t sent_from_home(const struct stage_build *b, enum edge out, int32_
 /* Home of a tensor that comes from outside, and of what goes on from there. What came whole and only is handed on is
  * copied, so that a buffer that is sent is always one that a call wrote; what is put together is written anyway. */
 static int32_t arriving_slot(struct lowering *l, struct stage_build *b, enum edge in, enum edge out,
-                             int32_t tensor, uint8_t uses, enum part part)
+                             int32_t tensor, uint8_t uses, enum graph_part part)
 {
     struct crossing *whole = lower_crossing(b, in, tensor);
     int32_t home, sent = sent_from_home(b, out, tensor);
@@ -186,7 +186,7 @@ static int32_t arriving_slot(struct lowering *l, struct stage_build *b, enum edg
 static void input_slot(struct lowering *l, struct stage_build *b, int32_t tensor)
 {
     if (l->slot_forward[tensor] >= 0) return;
-    enum part last = last_part(l->uses_forward[tensor] | l->uses_back[tensor], PART_FORWARD);
+    enum graph_part last = last_part(l->uses_forward[tensor] | l->uses_back[tensor], PART_FORWARD);
     struct ring life = {.birth = 'F', .death = part_letter(b, last), .sent = -1, .received = -1};
     l->slot_forward[tensor] = l->slot_back[tensor] = ring_slot(l, b, tensor, life, -1);
 }

@@ -77,7 +77,7 @@ void lower_find_uses(struct lowering *l, const struct stage_build *b)
     for (int32_t i = 0; i < g->n_ops; i++) {
         const struct graph_op *op = &g->ops[i];
         if (!lower_owns(b, op->layer)) continue;
-        enum part part = op_part(b, op);
+        enum graph_part part = op_part(b, op);
         uint8_t *uses = part == PART_FORWARD ? l->uses_forward : l->uses_back;
         for (int32_t k = 0; k < op->n_inputs; k++) uses[op->input[k]] |= (uint8_t)(1 << part);
     }

@@ -166,7 +166,7 @@ void lower_zero_sections(struct lowering *l, int32_t group)
 }
 
 /* Members and links are those of the group whose parameters it gathers. */
-static void make_gather(struct lowering *l, int32_t of, enum part part)
+static void make_gather(struct lowering *l, int32_t of, enum graph_part part)
 {
     static const char *const names[PART_COUNT] = {"forward", "backward", "update"};
     int32_t n = l->p->groups[of].n_members, index = l->p->n_groups;
@@ -225,7 +225,7 @@ const struct flat *lower_zero_flat(const struct lowering *l, const struct stage_
     return low < b->n_flats && b->flats[low].group == of ? &b->flats[low] : NULL;
 }
 
-static enum part part_of(const struct lowering *l, int32_t gather)
+static enum graph_part part_of(const struct lowering *l, int32_t gather)
 {
     const int32_t *all = l->group_plans[l->group_plans[gather].gathered].gather;
     return all[PART_FORWARD] == gather ? PART_FORWARD

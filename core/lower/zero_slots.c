@@ -234,7 +234,7 @@ static void note_uses(const struct stage_build *b, const struct instr *instrs, s
     }
 }
 
-static int32_t find_gatherings(struct lowering *l, const struct stage_build *b, enum part part,
+static int32_t find_gatherings(struct lowering *l, const struct stage_build *b, enum graph_part part,
                                const struct instr *instrs, size_t n, struct gathering **out)
 {
     int32_t n_all = 0, *of = ARENA_ARRAY(l->a, int32_t, (size_t)b->s->n_slots);
@@ -252,7 +252,7 @@ static int32_t find_gatherings(struct lowering *l, const struct stage_build *b, 
     return n_all;
 }
 
-void lower_zero_insert(struct lowering *l, const struct stage_build *b, enum part part,
+void lower_zero_insert(struct lowering *l, const struct stage_build *b, enum graph_part part,
                        struct instr **instrs, size_t *n)
 {
     struct gathering *all;

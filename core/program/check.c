@@ -19,7 +19,7 @@ enum { STEPS_MAX = 16, MESSAGES_MAX = 1 << 26 }; /* 5 bytes each */
 
 static void wake(struct game *g, int32_t lane)
 {
-    struct lane_state *l = &g->lanes[lane];
+    struct game_lane *l = &g->lanes[lane];
     if (l->queued || l->done) return;
     l->queued = true;
     g->ready[g->n_ready++] = lane;
@@ -28,14 +28,14 @@ static void wake(struct game *g, int32_t lane)
 static void wake_waiter(struct game *g, int32_t stage, enum wait wait, int32_t index, int64_t seq)
 {
     int32_t lane = g->lane_of_stage[stage];
-    const struct lane_state *l = &g->lanes[lane];
+    const struct game_lane *l = &g->lanes[lane];
     if (l->wait == wait && l->wait_index == index && l->wait_seq == seq) wake(g, lane);
 }
 
 /* Messages leave in the order they were handed over, each once its receive is posted. */
 static void move_messages(struct game *g, int32_t channel)
 {
-    struct channel_state *c = &g->channels[channel];
+    struct game_channel *c = &g->channels[channel];
     while (c->head < c->tail && c->state[c->queue[c->head]] & POSTED) {
         int64_t seq = c->queue[c->head++];
         c->state[seq] |= LEFT;
@@ -61,7 +61,7 @@ static enum status claim(struct game *g, int32_t stage, int32_t ring, int64_t se
 
 static enum status post(struct game *g, int32_t channel, int64_t seq)
 {
-    struct channel_state *c = &g->channels[channel];
+    struct game_channel *c = &g->channels[channel];
     const struct channel *x = &g->p->channels[channel];
     if (seq >= c->n) return OK;
     TRY(claim(g, x->to_stage, g->p->stages[x->to_stage].slots[x->to_slot].ring, seq));
@@ -70,7 +70,7 @@ static enum status post(struct game *g, int32_t channel, int64_t seq)
     return OK;
 }
 
-static bool block(struct lane_state *l, enum wait wait, int32_t index, int64_t seq)
+static bool block(struct game_lane *l, enum wait wait, int32_t index, int64_t seq)
 {
     l->wait = wait, l->wait_index = index, l->wait_seq = seq;
     return true;
@@ -82,7 +82,7 @@ static bool group_ready(const struct game *g, int32_t group)
 }
 
 /* The head of a lane's stream has just been handed over or uncovered. */
-static void head_changed(struct game *g, const struct lane_state *l)
+static void head_changed(struct game *g, const struct game_lane *l)
 {
     if (l->handed > l->ended) g->at_head[l->stream[l->ended % l->n_stream]]++;
 }
@@ -93,14 +93,14 @@ static void end_group(struct game *g, int32_t group)
     g->at_head[group] = 0;
     int32_t step = g->group_ended[group]++;
     for (int32_t k = 0; k < group_launches(x); k++) {
-        struct lane_state *l = &g->lanes[g->lane_of_stage[x->members[k].stage]];
+        struct game_lane *l = &g->lanes[g->lane_of_stage[x->members[k].stage]];
         l->ended++;
         head_changed(g, l);
         wake_waiter(g, x->members[k].stage, WAIT_GROUP, group, step);
     }
 }
 
-static void hand_group(struct game *g, struct lane_state *l, int64_t *launched)
+static void hand_group(struct game *g, struct game_lane *l, int64_t *launched)
 {
     if (launched) ++*launched;
     if (l->handed++ == l->ended) head_changed(g, l);
@@ -114,7 +114,7 @@ static void hand_group(struct game *g, struct lane_state *l, int64_t *launched)
         end_group(g, group);
         const struct group *x = &g->p->groups[group];
         for (int32_t k = 0; k < group_launches(x); k++) {
-            const struct lane_state *m = &g->lanes[g->lane_of_stage[x->members[k].stage]];
+            const struct game_lane *m = &g->lanes[g->lane_of_stage[x->members[k].stage]];
             int32_t next = m->stream[m->ended % m->n_stream];
             bool known = false;
             for (int32_t i = 0; i < n; i++) known |= stack[i] == next;
@@ -124,7 +124,7 @@ static void hand_group(struct game *g, struct lane_state *l, int64_t *launched)
 }
 
 /* Buffers of messages that have to leave before this call may write: is one still there? */
-static bool blocked_by_sends(struct game *g, struct lane_state *l, char letter, int64_t seq)
+static bool blocked_by_sends(struct game *g, struct game_lane *l, char letter, int64_t seq)
 {
     for (int32_t i = 0; i < l->s->n_rings; i++) {
         const struct ring *r = &l->s->rings[i];
@@ -135,7 +135,7 @@ static bool blocked_by_sends(struct game *g, struct lane_state *l, char letter, 
     return false;
 }
 
-static enum status start_call(struct game *g, struct lane_state *l, char letter, int64_t seq)
+static enum status start_call(struct game *g, struct game_lane *l, char letter, int64_t seq)
 {
     int32_t stage = (int32_t)(l->s - g->p->stages);
     for (int32_t i = 0; i < l->s->n_rings; i++)
@@ -144,7 +144,7 @@ static enum status start_call(struct game *g, struct lane_state *l, char letter,
     return OK;
 }
 
-static enum status end_call(struct game *g, struct lane_state *l, char letter, int64_t seq)
+static enum status end_call(struct game *g, struct game_lane *l, char letter, int64_t seq)
 {
     int32_t stage = (int32_t)(l->s - g->p->stages);
     for (int32_t i = 0; i < l->s->n_rings; i++) {
@@ -169,9 +169,9 @@ static enum status end_call(struct game *g, struct lane_state *l, char letter, i
 }
 
 /* One instruction; true where the lane has to wait. */
-static bool take(struct game *g, struct lane_state *l, const struct instr *x, int64_t seq)
+static bool take(struct game *g, struct game_lane *l, const struct instr *x, int64_t seq)
 {
-    struct channel_state *c =
+    struct game_channel *c =
         x->kind == INSTR_SEND || x->kind == INSTR_RECEIVE ? &g->channels[x->arg] : NULL;
     if (x->kind == INSTR_RECEIVE && !(c->state[seq] & LEFT))
         return block(l, WAIT_MESSAGE, x->arg, seq);
@@ -194,7 +194,7 @@ static bool take(struct game *g, struct lane_state *l, const struct instr *x, in
     return false;
 }
 
-static bool next_call(const struct game *g, struct lane_state *l)
+static bool next_call(const struct game *g, struct game_lane *l)
 {
     while (!cursor_next(&l->cursor, &l->call)) {
         if (++l->step >= g->steps) return false;
@@ -205,7 +205,7 @@ static bool next_call(const struct game *g, struct lane_state *l)
     return true;
 }
 
-static enum status run_lane(struct game *g, struct lane_state *l)
+static enum status run_lane(struct game *g, struct game_lane *l)
 {
     l->wait = WAIT_NONE;
     while (!l->done) {
@@ -246,9 +246,9 @@ static int32_t steps_to_play(const struct program *p)
 
 static void set_channels(struct game *g)
 {
-    g->channels = ARENA_ARRAY(g->a, struct channel_state, (size_t)g->p->n_channels);
+    g->channels = ARENA_ARRAY(g->a, struct game_channel, (size_t)g->p->n_channels);
     for (int32_t i = 0; i < g->p->n_channels; i++) {
-        struct channel_state *c = &g->channels[i];
+        struct game_channel *c = &g->channels[i];
         size_t m = (size_t)g->p->stages[g->p->channels[i].from_stage].microbatches,
                n = m * (size_t)g->steps;
         c->n = (int64_t)n;
@@ -262,7 +262,7 @@ static void set_channels(struct game *g)
 static void set_lanes(struct game *g)
 {
     const struct program *p = g->p;
-    g->lanes = ARENA_ARRAY(g->a, struct lane_state, (size_t)p->n_devices);
+    g->lanes = ARENA_ARRAY(g->a, struct game_lane, (size_t)p->n_devices);
     g->lane_of_stage = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_stages);
     g->holders = ARENA_ARRAY(g->a, int64_t **, (size_t)p->n_stages);
     g->ready = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_devices + (size_t)p->n_groups + 1);
@@ -271,7 +271,7 @@ static void set_lanes(struct game *g)
     g->launched_times = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_groups);
     g->group_ended = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_groups);
     for (int32_t i = 0; i < p->n_devices; i++) {
-        g->lanes[i] = (struct lane_state){.device = i, .instr = -1};
+        g->lanes[i] = (struct game_lane){.device = i, .instr = -1};
         for (int32_t c = 0; c < p->lanes[i].n_stages; c++)
             g->lane_of_stage[p->lanes[i].stages[c]] = i;
     }
@@ -285,7 +285,7 @@ static void set_lanes(struct game *g)
     }
 }
 
-static const char *wait_text(const struct game *g, const struct lane_state *l)
+static const char *wait_text(const struct game *g, const struct game_lane *l)
 {
     if (l->wait == WAIT_GROUP)
         return arena_printf(g->a, "for group %s", g->p->groups[l->wait_index].name);
@@ -300,7 +300,7 @@ static enum status blocked_set(struct game *g, struct blocked_ring **rings, int3
     int32_t n = 0, left_out = 0;
     size_t length = 0;
     for (int32_t i = 0; i < g->p->n_devices; i++) {
-        const struct lane_state *l = &g->lanes[i];
+        const struct game_lane *l = &g->lanes[i];
         if (l->done) continue;
         for (int32_t r = 0; rings && r < l->s->n_rings; r++)
             if (l->wait == WAIT_LEFT && l->s->rings[r].sent == l->wait_index)
@@ -331,13 +331,13 @@ static enum status play(struct game *g)
 {
     TRY(start_posts(g));
     for (int32_t i = g->p->n_devices - 1; i >= 0; i--) {
-        struct lane_state *l = &g->lanes[i];
+        struct game_lane *l = &g->lanes[i];
         cursor_start(&l->cursor, &g->p->orders[g->p->lanes[i].order]);
         l->done = !next_call(g, l);
         wake(g, i);
     }
     while (g->n_ready) {
-        struct lane_state *l = &g->lanes[g->ready[--g->n_ready]];
+        struct game_lane *l = &g->lanes[g->ready[--g->n_ready]];
         l->queued = false;
         TRY(run_lane(g, l));
     }

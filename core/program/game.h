@@ -8,7 +8,7 @@
 enum { POSTED = 1, LEFT = 2 };
 enum wait { WAIT_NONE, WAIT_MESSAGE, WAIT_LEFT, WAIT_GROUP };
 
-struct channel_state {
+struct game_channel {
     int64_t n;      /* messages of the game */
     uint8_t *state; /* (n) */
     int32_t *queue; /* (n) handed over, in that order */
@@ -17,7 +17,7 @@ struct channel_state {
     int32_t *sent, *received;   /* (microbatches) */
 };
 
-struct lane_state {
+struct game_lane {
     int32_t device;
     const struct program_stage *s; /* of the call at hand */
     struct cursor cursor;
@@ -45,11 +45,11 @@ struct game {
     struct arena *a;
     const struct program *p;
     int32_t steps;
-    struct lane_state *lanes;
+    struct game_lane *lanes;
     int32_t *lane_of_stage;
     struct boiled **procedures; /* (n_stages) of (n_procedures) */
     int64_t ***holders;         /* (n_stages)(n_rings)(count): sequence number, -1 free */
-    struct channel_state *channels;
+    struct game_channel *channels;
     int32_t *at_head, *group_ended; /* (n_groups) */
     int32_t *launched_by;           /* (n_groups) last lane that did, + 1 */
     int32_t *launched_times;        /* (n_groups) times the last lane did in one step */
@@ -60,9 +60,9 @@ struct game {
 /* For messages: "a.0", "activation 0→1", "F2 of step 1"; "1F2" where the device has several chunks. */
 const char *game_device(const struct game *g, int32_t stage);
 const char *game_channel(const struct game *g, int32_t channel);
-const char *game_call(const struct game *g, const struct lane_state *l);
+const char *game_call(const struct game *g, const struct game_lane *l);
 /* How often the lane has launched a group that repeats; NULL: it is no member. */
-int64_t *game_launched(const struct lane_state *l, int32_t group);
+int64_t *game_launched(const struct game_lane *l, int32_t group);
 
 /* Boils procedures down, walks one step of every lane on paper: every call once, both ends of a
  * channel agree on the order of its messages, one order of groups serves all lanes. Fills the

@@ -24,7 +24,7 @@ const char *game_channel(const struct game *g, int32_t channel)
                         g->p->stages[c->from_stage].stage, g->p->stages[c->to_stage].stage);
 }
 
-const char *game_call(const struct game *g, const struct lane_state *l)
+const char *game_call(const struct game *g, const struct game_lane *l)
 {
     const struct procedure *p = &l->s->procedures[l->call.procedure];
     char step[24] = "", chunk[16] = "";
@@ -53,9 +53,9 @@ static void boil(struct game *g)
     }
 }
 
-static enum status note_transfer(struct game *g, const struct lane_state *l, const struct instr *x)
+static enum status note_transfer(struct game *g, const struct game_lane *l, const struct instr *x)
 {
-    struct channel_state *c = &g->channels[x->arg];
+    struct game_channel *c = &g->channels[x->arg];
     bool send = x->kind == INSTR_SEND;
     int64_t *n = send ? &c->n_sent : &c->n_received;
     if (l->call.microbatch < 0 || *n == l->s->microbatches)
@@ -66,7 +66,7 @@ static enum status note_transfer(struct game *g, const struct lane_state *l, con
 }
 
 /* What the call at hand does to channels and to the lane's stream of groups. */
-static enum status walk_call(struct game *g, struct lane_state *l, size_t room[2])
+static enum status walk_call(struct game *g, struct game_lane *l, size_t room[2])
 {
     const struct boiled *b = &g->procedures[l->s - g->p->stages][l->call.procedure];
     for (int32_t i = 0; i < b->n; i++) {
@@ -89,7 +89,7 @@ static enum status walk_call(struct game *g, struct lane_state *l, size_t room[2
 
 /* One step of a lane on paper: every call once, who sends and receives what, the stream of groups.
  */
-static enum status walk_lane(struct game *g, struct lane_state *l)
+static enum status walk_lane(struct game *g, struct game_lane *l)
 {
     const struct lane *lane = &g->p->lanes[l->device];
     size_t room[2] = {0, 0};
@@ -117,7 +117,7 @@ static enum status walk_lane(struct game *g, struct lane_state *l)
 static enum status compare_orders(struct game *g)
 {
     for (int32_t i = 0; i < g->p->n_channels; i++) {
-        const struct channel_state *c = &g->channels[i];
+        const struct game_channel *c = &g->channels[i];
         const struct channel *x = &g->p->channels[i];
         const char *from = game_device(g, x->from_stage), *to = game_device(g, x->to_stage);
         if (c->n_sent != c->n_received)
@@ -138,7 +138,7 @@ static enum status compare_orders(struct game *g)
 static enum status count_launches(struct game *g, int32_t *launches, int32_t *times)
 {
     for (int32_t i = 0; i < g->p->n_devices; i++) {
-        const struct lane_state *l = &g->lanes[i];
+        const struct game_lane *l = &g->lanes[i];
         for (int32_t k = 0; k < l->n_stream; k++) g->launched_times[l->stream[k]] = 0;
         for (int32_t k = 0; k < l->n_stream; k++) g->launched_times[l->stream[k]]++;
         for (int32_t k = 0; k < l->n_stream; k++) {
@@ -169,7 +169,7 @@ static enum status count_launches(struct game *g, int32_t *launches, int32_t *ti
 static void number_launches(struct game *g, const int32_t *first, int32_t *nodes, int32_t *before)
 {
     for (int32_t i = 0, at = 0; i < g->p->n_devices; i++) {
-        const struct lane_state *l = &g->lanes[i];
+        const struct game_lane *l = &g->lanes[i];
         for (int32_t k = 0; k < l->n_stream; k++) g->launched_times[l->stream[k]] = 0;
         for (int32_t k = 0; k < l->n_stream; k++, at++) {
             nodes[at] = first[l->stream[k]] + g->launched_times[l->stream[k]]++;
@@ -183,7 +183,7 @@ static enum status compare_microbatches(struct game *g, const int32_t *nodes, in
 {
     int32_t *of = ARENA_ARRAY(g->a, int32_t, (size_t)n_nodes); /* + 2; 0: not known yet */
     for (int32_t i = 0, at = 0; i < g->p->n_devices; i++) {
-        const struct lane_state *l = &g->lanes[i];
+        const struct game_lane *l = &g->lanes[i];
         for (int32_t k = 0; k < l->n_stream; k++, at++) {
             const struct group *x = &g->p->groups[l->stream[k]];
             int32_t *known = &of[nodes[at]], microbatch = l->microbatch[k];
@@ -228,7 +228,7 @@ static enum status compare_streams(struct game *g)
         n_sorted++;
         for (int32_t k = 0; k < group_launches(group); k++) {
             int32_t lane = g->lane_of_stage[group->members[k].stage];
-            const struct lane_state *l = &g->lanes[lane];
+            const struct game_lane *l = &g->lanes[lane];
             if (++place[lane] < l->n_stream && !--before[nodes[begin[lane] + place[lane]]])
                 stack[n_stack++] = nodes[begin[lane] + place[lane]];
         }
@@ -242,7 +242,7 @@ static enum status compare_streams(struct game *g)
     return OK;
 }
 
-int64_t *game_launched(const struct lane_state *l, int32_t group)
+int64_t *game_launched(const struct game_lane *l, int32_t group)
 {
     int32_t low = 0, high = l->n_divided;
     while (low < high) {
@@ -261,7 +261,7 @@ static void find_divided(struct game *g)
         for (int32_t i = 0; i < g->p->n_groups; i++) {
             const struct group *x = &g->p->groups[i];
             for (int32_t k = 0; group_repeats(x) && k < x->n_members; k++) {
-                struct lane_state *l = &g->lanes[g->lane_of_stage[x->members[k].stage]];
+                struct game_lane *l = &g->lanes[g->lane_of_stage[x->members[k].stage]];
                 if (!pass)
                     l->n_divided++;
                 else if (!l->divided) {

@@ -157,21 +157,21 @@ int32_t wires_peer(const struct wires *w, int32_t wire)
     return x->from == w->rank ? x->to : x->from;
 }
 
-static struct message *message_at(const struct wire *x, int64_t n)
+static struct wire_message *message_at(const struct wire *x, int64_t n)
 {
     return &x->queue[n & (x->capacity - 1)];
 }
 
-static struct message *push(struct wires *w, struct wire *x, struct message m)
+static struct wire_message *push(struct wires *w, struct wire *x, struct wire_message m)
 {
     if (x->next - x->first == x->capacity) {
         struct wire bigger = *x;
         bigger.capacity = x->capacity ? 2 * x->capacity : 8;
-        bigger.queue = ARENA_ARRAY(w->a, struct message, (size_t)bigger.capacity);
+        bigger.queue = ARENA_ARRAY(w->a, struct wire_message, (size_t)bigger.capacity);
         for (int64_t n = x->first; n < x->next; n++) *message_at(&bigger, n) = *message_at(x, n);
         *x = bigger;
     }
-    struct message *slot = message_at(x, x->next++);
+    struct wire_message *slot = message_at(x, x->next++);
     *slot = m;
     return slot;
 }
@@ -185,7 +185,7 @@ static bool announce(struct wires *w, int32_t wire)
     struct wire *x = &w->wire[wire];
     bool any = false;
     for (; x->started < x->next; x->started++) {
-        struct message *m = message_at(x, x->started);
+        struct wire_message *m = message_at(x, x->started);
         if (x->control && x->started - x->first >= WIRE_DEPTH)
             break; /* its entry is still to be read */
         comm_send(w->comm, m->data, m->bytes, x->to, wire, wire, x->started);
@@ -201,7 +201,7 @@ static bool announce(struct wires *w, int32_t wire)
 
 void wire_hand(struct wires *w, int32_t wire, void *data, int64_t bytes, int64_t ready_ns)
 {
-    push(w, &w->wire[wire], (struct message){.data = data, .bytes = bytes, .at_ns = ready_ns});
+    push(w, &w->wire[wire], (struct wire_message){.data = data, .bytes = bytes, .at_ns = ready_ns});
     announce(w, wire);
 }
 
@@ -210,7 +210,7 @@ static bool finish_sent(struct wires *w, int32_t wire)
     struct wire *x = &w->wire[wire];
     bool any = false;
     while (x->first < x->started && message_at(x, x->first)->moved) {
-        struct message m = *message_at(x, x->first);
+        struct wire_message m = *message_at(x, x->first);
         m.start_ns = m.at_ns;
         m.left_ns = m.moved_ns;
         if (x->control) {
@@ -231,7 +231,7 @@ void wire_post(struct wires *w, int32_t wire, void *data, int64_t bytes, int64_t
 {
     struct wire *x = &w->wire[wire];
     comm_receive(w->comm, data, bytes, x->from, wire, wire, x->next);
-    push(w, x, (struct message){.data = data, .bytes = bytes, .at_ns = posted_ns});
+    push(w, x, (struct wire_message){.data = data, .bytes = bytes, .at_ns = posted_ns});
 }
 
 static int64_t occupancy_ns(const struct wire *x, int64_t bytes)
@@ -251,7 +251,7 @@ static int64_t earliest_ns(const struct wire *x)
 {
     if (!x->control || x->started >= x->next || atomic_load(&x->control->handed) <= x->started)
         return INT64_MAX;
-    const struct message *m = message_at(x, x->started);
+    const struct wire_message *m = message_at(x, x->started);
     if (m->reserved_bytes > 0) return m->left_ns;
     int64_t at = x->control->entry[x->started % WIRE_DEPTH].ready_ns;
     if (m->at_ns > at) at = m->at_ns;
@@ -259,7 +259,7 @@ static int64_t earliest_ns(const struct wire *x)
 }
 
 /* Messages that share a link in earnest have several turns each, however small they are. */
-static int64_t turn_bytes(const struct wire *x, const struct message *m)
+static int64_t turn_bytes(const struct wire *x, const struct wire_message *m)
 {
     if (!x->link || x->link->sharing != LINK_FAIR) return m->bytes;
     int64_t bytes = m->bytes / TURNS;
@@ -267,7 +267,7 @@ static int64_t turn_bytes(const struct wire *x, const struct message *m)
 }
 
 /* The next turn of a message; true when that was its last. */
-static bool take_turn(struct wire *x, struct message *m)
+static bool take_turn(struct wire *x, struct wire_message *m)
 {
     int64_t from = m->reserved_bytes, to = m->bytes, turn = turn_bytes(x, m);
     if (to - from > turn) to = from + turn;
@@ -286,7 +286,7 @@ static bool reserve(struct wires *w, struct wire *x)
     for (;;) {
         int64_t at = earliest_ns(x);
         if (at == INT64_MAX || clock_wall_ns() < w->zero_ns + at) return any;
-        struct message *m = message_at(x, x->started);
+        struct wire_message *m = message_at(x, x->started);
         if (!take_turn(x, m)) return true;
         struct wire_entry *e = &x->control->entry[x->started % WIRE_DEPTH];
         e->start_ns = m->start_ns;
@@ -303,7 +303,7 @@ static bool finish_received(struct wires *w, int32_t wire)
     bool any = false;
     while (x->first < x->next && message_at(x, x->first)->moved &&
            (!x->control || x->first < x->started)) {
-        struct message m = *message_at(x, x->first);
+        struct wire_message m = *message_at(x, x->first);
         int64_t start = x->control ? m.start_ns : m.at_ns;
         int64_t arrival = x->control ? m.left_ns + latency_ns(x) : m.moved_ns;
         w->ended(w->owner, wire, x->first++, start, arrival, m.bytes, m.at_ns);
@@ -323,7 +323,7 @@ static enum status poll_bytes(struct wires *w, bool *progress, struct error *err
         TRY(comm_poll(w->comm, ended, POLL_AT_ONCE, &n, err));
         int64_t now_ns = n ? clock_wall_ns() - w->zero_ns : 0;
         for (int32_t i = 0; i < n; i++) {
-            struct message *m = message_at(&w->wire[ended[i].owner], ended[i].number);
+            struct wire_message *m = message_at(&w->wire[ended[i].owner], ended[i].number);
             m->moved = true;
             m->moved_ns = now_ns;
             /* The sender's library must look once more to see that its bytes are gone. */

@@ -37,7 +37,7 @@ struct wire_control {       /* shared by both ends */
     struct wire_entry entry[WIRE_DEPTH];
 };
 
-struct message {
+struct wire_message {
     void *data;
     int64_t bytes, at_ns; /* handed over, posted */
     int64_t start_ns, left_ns;
@@ -51,7 +51,7 @@ struct wire {                        /* one end */
     const struct program_link *link; /* NULL: free */
     struct link_clock *clock;        /* NULL: real or free */
     struct wire_control *control;    /* NULL: real */
-    struct message *queue;           /* (capacity), message n at n mod capacity; a power of two */
+    struct wire_message *queue;           /* (capacity), message n at n mod capacity; a power of two */
     int64_t capacity;
     /* [first, next) under way; [first, started) told to the other end or reserved */
     int64_t first, started, next;

@@ -14,9 +14,9 @@ static int32_t devices_of(const struct baseline_task *k, int32_t tp_variant)
 }
 
 /* A full replica on each device. */
-static struct setting replicas(const struct baseline_task *k, int32_t size)
+static struct baseline_setting replicas(const struct baseline_task *k, int32_t size)
 {
-    return (struct setting){.size = size,
+    return (struct baseline_setting){.size = size,
                             .stages = 1,
                             .replicas = devices_of(k, 0),
                             .chunks = 1,
@@ -33,7 +33,7 @@ static bool alone(struct baseline_task *k, const char *what)
 }
 
 /* A part of what the largest stage has in parameters, at least 64 KiB. */
-static enum status part_bytes(struct baseline_task *k, const struct setting *x, int64_t parts,
+static enum status part_bytes(struct baseline_task *k, const struct baseline_setting *x, int64_t parts,
                               int64_t *out, struct error *err)
 {
     struct space *s;
@@ -44,7 +44,7 @@ static enum status part_bytes(struct baseline_task *k, const struct setting *x, 
 }
 
 /* The setting with each of these buckets: parts of the parameters, then sizes. */
-static enum status with_buckets(struct baseline_task *k, struct setting x, const int64_t *parts,
+static enum status with_buckets(struct baseline_task *k, struct baseline_setting x, const int64_t *parts,
                                 int32_t n_parts, const int64_t *sizes, int32_t n_sizes,
                                 struct error *err)
 {
@@ -91,7 +91,7 @@ static enum status divided(struct baseline_task *k, int32_t zero, const int64_t 
     static const int64_t layers[] = {0};
     if (alone(k, "has nobody to divide with")) return OK;
     for (int32_t i = 0; i < k->n_sizes; i++) {
-        struct setting x = replicas(k, i);
+        struct baseline_setting x = replicas(k, i);
         x.zero = zero;
         TRY(with_buckets(k, x, parts, n_parts, layers, whole, err));
     }
@@ -130,7 +130,7 @@ static enum status fsdp(struct baseline_task *k, struct error *err)
 static enum status even_pipeline(struct baseline_task *k, struct error *err)
 {
     for (int32_t i = 0; i < k->n_sizes; i++) {
-        struct setting x = replicas(k, i);
+        struct baseline_setting x = replicas(k, i);
         x.stages = x.replicas, x.replicas = 1;
         TRY(baseline_add(k, x, err));
     }
@@ -138,7 +138,7 @@ static enum status even_pipeline(struct baseline_task *k, struct error *err)
 }
 
 /* Both ways to place pipelines where they differ. */
-static enum status both_places(struct baseline_task *k, struct setting x, struct error *err)
+static enum status both_places(struct baseline_task *k, struct baseline_setting x, struct error *err)
 {
     TRY(baseline_add(k, x, err));
     if (x.stages == 1 || x.replicas == 1) return OK;
@@ -147,7 +147,7 @@ static enum status both_places(struct baseline_task *k, struct setting x, struct
 }
 
 /* Every way to part n devices into equal pipelines of at least `least` stages, given to `family`. */
-typedef enum status part_family(struct baseline_task *k, struct setting x, struct error *err);
+typedef enum status part_family(struct baseline_task *k, struct baseline_setting x, struct error *err);
 
 static enum status all_parts(struct baseline_task *k, int32_t tp_variant, int32_t least,
                              part_family *family, struct error *err)
@@ -156,14 +156,14 @@ static enum status all_parts(struct baseline_task *k, int32_t tp_variant, int32_
     for (int32_t i = 0; i < k->n_sizes; i++)
         for (int32_t p = least; p <= n; p++) {
             if (n % p) continue;
-            struct setting x = replicas(k, i);
+            struct baseline_setting x = replicas(k, i);
             x.tp_variant = tp_variant, x.stages = p, x.replicas = n / p;
             TRY(family(k, x, err));
         }
     return OK;
 }
 
-static enum status gpipe_part(struct baseline_task *k, struct setting x, struct error *err)
+static enum status gpipe_part(struct baseline_task *k, struct baseline_setting x, struct error *err)
 {
     x.cut = CUT_BALANCED, x.gpipe = true;
     TRY(both_places(k, x, err));
@@ -177,7 +177,7 @@ static enum status gpipe(struct baseline_task *k, struct error *err)
     return all_parts(k, 0, 2, gpipe_part, err);
 }
 
-static enum status megatron_part(struct baseline_task *k, struct setting x, struct error *err)
+static enum status megatron_part(struct baseline_task *k, struct baseline_setting x, struct error *err)
 {
     for (x.chunks = 1; x.chunks <= 4; x.chunks *= 2) {
         if (x.chunks > 1 && x.stages == 1) break;
@@ -203,7 +203,7 @@ static enum status megatron(struct baseline_task *k, struct error *err)
     return on_tp_variants(k, megatron_part, err);
 }
 
-static enum status alpa_part(struct baseline_task *k, struct setting x, struct error *err)
+static enum status alpa_part(struct baseline_task *k, struct baseline_setting x, struct error *err)
 {
     struct space *s;
     TRY(baseline_space(k, x.tp_variant, x.size, &s, err));

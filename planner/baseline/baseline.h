@@ -17,7 +17,7 @@ enum baseline_cut { CUT_EVEN, CUT_BALANCED, CUT_COARSE };
 
 /* One choice of a family. Devices: listed: replica after replica, in the order of the cluster; strided: the first stages of
  * all replicas, then their second ones. */
-struct setting {
+struct baseline_setting {
     int32_t tp_variant, size; /* into baseline_task's */
     int32_t stages, replicas, chunks, coarse;
     enum baseline_cut cut;
@@ -59,7 +59,7 @@ struct baseline_task {
     int64_t calls;      /* of stages, in all that was lowered to score them */
     int32_t n_settings;
     size_t capacity;
-    struct setting *settings;
+    struct baseline_setting *settings;
     char why
         [256]; /* of the setting of the family that cannot be and comes nearest to it; the first of those */
     /* how far that is: bytes that a device lacks; numbers that do not go up are farther than any */
@@ -79,9 +79,9 @@ MUST_CHECK enum status baseline_tp_variants(struct baseline_task *k, struct erro
 MUST_CHECK enum status baseline_space(struct baseline_task *k, int32_t tp_variant, int32_t size,
                                       struct space **out, struct error *err);
 /* Estimates x and keeps it, or says why it cannot be. */
-MUST_CHECK enum status baseline_add(struct baseline_task *k, struct setting x, struct error *err);
+MUST_CHECK enum status baseline_add(struct baseline_task *k, struct baseline_setting x, struct error *err);
 /* The setting's plan; ERR_INFEASIBLE says why not. */
-MUST_CHECK enum status baseline_make(struct baseline_task *k, const struct setting *x,
+MUST_CHECK enum status baseline_make(struct baseline_task *k, const struct baseline_setting *x,
                                      const char *name, struct arena *a, struct plan *out,
                                      struct error *err);
 

@@ -180,20 +180,20 @@ static bool enough(const struct scoring *x)
 
 static int by_estimate(const void *x, const void *y)
 {
-    const struct setting *a = x, *b = y;
+    const struct baseline_setting *a = x, *b = y;
     if (a->estimate_ns != b->estimate_ns) return a->estimate_ns < b->estimate_ns ? -1 : 1;
     return a->number - b->number;
 }
 
 /* The best of each number of chunks goes first: estimates compare orders least well. */
-static void lead(struct setting *x, int32_t n)
+static void lead(struct baseline_setting *x, int32_t n)
 {
     int32_t leaders = 0;
     for (int32_t i = 0; i < n; i++) {
         bool known = false;
         for (int32_t k = 0; k < leaders; k++) known |= x[k].chunks == x[i].chunks;
         if (known) continue;
-        struct setting leader = x[i];
+        struct baseline_setting leader = x[i];
         memmove(&x[leaders + 1], &x[leaders], (size_t)(i - leaders) * sizeof *x);
         x[leaders++] = leader;
     }
@@ -228,7 +228,7 @@ static enum status score_grids(struct scoring *x, struct error *err)
 {
     struct baseline_task *k = x->k;
     for (; x->at < x->n && !enough(x); x->at++) {
-        const struct setting *y = &x->settings[x->at];
+        const struct baseline_setting *y = &x->settings[x->at];
         if (hopeless(x, y->estimate_ns)) continue;
         if (k->team && (double)y->estimate_ns > HOPELESS * (double)k->limit_ns) break;
         struct plan p;

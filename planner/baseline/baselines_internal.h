@@ -12,7 +12,7 @@ struct scoring { /* of one family */
     struct baseline_task *k;
     struct search_baseline *b;
     int32_t n; /* best first: settings or HARP's plans */
-    struct setting *settings;
+    struct baseline_setting *settings;
     struct harp_plan *plans;
     int32_t at;        /* the next of them */
     int64_t beyond_ns; /* what is estimated above that is passed over; 0: nothing is */

@@ -14,7 +14,7 @@ enum { SAMPLES = 4, MAX_COARSE = 16 };
 #define MISS_COUNTS (INT64_C(1) << 60) /* more bytes than any device lacks */
 
 struct grid { /* a setting on its space */
-    const struct setting *x;
+    const struct baseline_setting *x;
     const struct space *s;
     int32_t n_virtual;    /* stages · chunks */
     int32_t microbatches; /* of a replica, the largest share */
@@ -22,18 +22,18 @@ struct grid { /* a setting on its space */
     int64_t miss;         /* where it cannot be: as baseline_task's */
 };
 
-static int32_t device_of(const struct setting *x, int32_t replica, int32_t stage)
+static int32_t device_of(const struct baseline_setting *x, int32_t replica, int32_t stage)
 {
     int32_t at = x->strided ? stage * x->replicas + replica : replica * x->stages + stage;
     return x->team ? x->team[at] : at;
 }
 
 /* Replicas 0, …, spread evenly. */
-static int32_t sample(const struct setting *x, int32_t k)
+static int32_t sample(const struct baseline_setting *x, int32_t k)
 {
     return x->replicas <= SAMPLES ? k : (int32_t)((int64_t)k * (x->replicas - 1) / (SAMPLES - 1));
 }
-static int32_t samples(const struct setting *x)
+static int32_t samples(const struct baseline_setting *x)
 {
     return x->replicas < SAMPLES ? x->replicas : SAMPLES;
 }
@@ -178,7 +178,7 @@ static enum status refuse(struct grid *g, struct error *err, int64_t count, cons
 }
 
 /* What a card holds whatever the order: parameters, gradients, state, divided as zero says. */
-static int64_t resident_bytes(const struct setting *x, const struct stage_cost *c)
+static int64_t resident_bytes(const struct baseline_setting *x, const struct stage_cost *c)
 {
     int64_t n = x->replicas;
     return (x->zero >= 3 ? c->parameter_bytes / n : c->parameter_bytes) +
@@ -188,7 +188,7 @@ static int64_t resident_bytes(const struct setting *x, const struct stage_cost *
 
 static enum status check(struct grid *g, struct error *err)
 {
-    const struct setting *x = g->x;
+    const struct baseline_setting *x = g->x;
     int64_t layers = g->s->n_layers, m = g->s->microbatches;
     int64_t n_virtual = (int64_t)x->stages * x->chunks;
     if (layers < n_virtual) return refuse(g, err, layers, "layer", "s", "on", n_virtual, "stages");
@@ -204,7 +204,7 @@ static enum status check(struct grid *g, struct error *err)
     return OK;
 }
 
-static enum status lay_grid(struct baseline_task *k, const struct setting *x, struct arena *a,
+static enum status lay_grid(struct baseline_task *k, const struct baseline_setting *x, struct arena *a,
                             struct grid *g, struct error *err)
 {
     struct space *s;
@@ -229,7 +229,7 @@ struct timing { /* of one replica */
 static enum status time_device(struct grid *g, int32_t replica, int32_t stage, struct timing *t,
                                struct error *err)
 {
-    const struct setting *x = g->x;
+    const struct baseline_setting *x = g->x;
     int32_t device = device_of(x, replica, stage);
     int64_t forward = 0, backward = 0, again = 0, held = 0, kept = 0;
     int64_t memory = g->s->cluster->types[g->s->cluster->devices[device].type].memory_bytes;
@@ -269,7 +269,7 @@ static enum status time_device(struct grid *g, int32_t replica, int32_t stage, s
 /* Half a ring, n-1 hops of an n-th, between the replicas' stages over the slowest of a few hops. */
 static int64_t half_ring_ns(const struct grid *g, int32_t stage)
 {
-    const struct setting *x = g->x;
+    const struct baseline_setting *x = g->x;
     int64_t bytes = 0, n = x->replicas, most = 0;
     for (int32_t c = 0; c < x->chunks; c++) {
         int32_t v = c * x->stages + stage;
@@ -308,7 +308,7 @@ static int64_t exposed_ns(const struct grid *g, const struct timing *t)
     return most;
 }
 
-static enum status estimate(struct baseline_task *k, struct setting *x, struct error *err)
+static enum status estimate(struct baseline_task *k, struct baseline_setting *x, struct error *err)
 {
     struct arena *scratch = arena_new();
     struct grid g = {.miss = INT64_MAX};
@@ -332,7 +332,7 @@ static enum status estimate(struct baseline_task *k, struct setting *x, struct e
     return st;
 }
 
-static bool same_setting(const struct setting *a, const struct setting *b)
+static bool same_setting(const struct baseline_setting *a, const struct baseline_setting *b)
 {
     return a->tp_variant == b->tp_variant && a->size == b->size && a->stages == b->stages &&
            a->replicas == b->replicas && a->chunks == b->chunks && a->coarse == b->coarse &&
@@ -340,7 +340,7 @@ static bool same_setting(const struct setting *a, const struct setting *b)
            a->recompute == b->recompute && a->zero == b->zero && a->bucket_bytes == b->bucket_bytes;
 }
 
-enum status baseline_add(struct baseline_task *k, struct setting x, struct error *err)
+enum status baseline_add(struct baseline_task *k, struct baseline_setting x, struct error *err)
 {
     struct error why = {0};
     for (int32_t i = k->n_settings; i-- > 0;)
@@ -362,7 +362,7 @@ enum status baseline_add(struct baseline_task *k, struct setting x, struct error
 
 static void fill_replica(const struct grid *g, int32_t replica, struct plan_replica *out)
 {
-    const struct setting *x = g->x;
+    const struct baseline_setting *x = g->x;
     int32_t m = g->s->microbatches;
     out->microbatches = m / x->replicas + (replica < m % x->replicas);
     if (x->chunks > 1) out->schedule = "interleaved";
@@ -378,7 +378,7 @@ static void fill_replica(const struct grid *g, int32_t replica, struct plan_repl
     }
 }
 
-enum status baseline_make(struct baseline_task *k, const struct setting *x, const char *name,
+enum status baseline_make(struct baseline_task *k, const struct baseline_setting *x, const char *name,
                           struct arena *a, struct plan *out, struct error *err)
 {
     struct grid g;

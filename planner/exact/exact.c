@@ -31,7 +31,7 @@ struct combination {
     struct exact_size *size;
     const struct partition *part;
     const struct pipeline_list *list[SPACE_TABLES_MAX];
-    const struct pipeline *chosen[SPACE_TABLES_MAX];
+    const struct exact_pipeline *chosen[SPACE_TABLES_MAX];
     int32_t share[SPACE_TABLES_MAX];
     uint32_t like_before; /* bit r: replica r is interchangeable with r - 1 */
     bool first_only;
@@ -142,7 +142,7 @@ static enum status score(struct exact *q, struct combination *c, struct error *e
 }
 
 /* A replica that is interchangeable with the one before it and has the same share takes no better pipeline. */
-static bool out_of_turn(const struct combination *c, int32_t r, const struct pipeline *p)
+static bool out_of_turn(const struct combination *c, int32_t r, const struct exact_pipeline *p)
 {
     return (c->like_before >> r & 1) && c->share[r] == c->share[r - 1] &&
            p->bound_ns < c->chosen[r - 1]->bound_ns;
@@ -152,7 +152,7 @@ static enum status combine(struct exact *q, struct combination *c, int32_t r, st
 {
     if (r == c->part->n_replicas) return score(q, c, err);
     for (size_t i = 0; i < c->list[r]->n && !search_context_over(q->t); i++) {
-        const struct pipeline *p = &c->list[r]->items[i];
+        const struct exact_pipeline *p = &c->list[r]->items[i];
         if (p->bound_ns >= limit_of(q)) break;
         if (out_of_turn(c, r, p)) continue;
         int64_t sum =

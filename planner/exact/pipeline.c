@@ -57,13 +57,13 @@ struct walk {
     int64_t late_ns; /* most that a stage may still compute after it handed its last gradient on */
     size_t most;
     struct pipeline_list *out;
-    struct pipeline p;
+    struct exact_pipeline p;
     struct bound_stage stage[SPACE_TABLES_MAX];
 };
 
 static int by_bound(const void *a, const void *b)
 {
-    const struct pipeline *x = a, *y = b;
+    const struct exact_pipeline *x = a, *y = b;
     if (x->bound_ns != y->bound_ns) return x->bound_ns < y->bound_ns ? -1 : 1;
     for (int32_t i = 0; i < x->n_stages; i++) {
         if (x->device[i] != y->device[i]) return x->device[i] - y->device[i];

@@ -8,7 +8,7 @@
 
 #include "planner/candidate/space.h"
 
-struct pipeline {
+struct exact_pipeline {
     int64_t bound_ns, path_ns; /* bound_pipeline */
     int32_t n_stages;
     int8_t device[SPACE_TABLES_MAX];
@@ -16,7 +16,7 @@ struct pipeline {
     bool recompute[SPACE_TABLES_MAX];
 };
 struct pipeline_list {
-    struct pipeline *items; /* by bound, then by order of enumeration */
+    struct exact_pipeline *items; /* by bound, then by order of enumeration */
     size_t n, capacity;
     bool complete; /* false: more than `most` were found and the worst dropped,
                     * or all steps were taken */

@@ -61,7 +61,7 @@ static void add_candidates(struct fleet *q, int32_t size, const struct mix *x)
     for (int how = 0; how < PLACEMENT_COUNT && q->n_candidates < FLEET_CANDIDATES_MAX; how++) {
         struct fleet_candidate *c = &q->candidates[q->n_candidates];
         c->size = size;
-        if (!place_mix(q->arena, q->makers[size], x, (enum placement)how, &c->placed)) continue;
+        if (!place_mix(q->arena, q->makers[size], x, (enum placement_order)how, &c->placed)) continue;
         c->estimate_ns = place_estimate(q->arena, &c->placed, x);
         c->sums_ns = c->estimate_ns > x->t_ns ? c->estimate_ns - x->t_ns : 0;
         c->least_ns = bare_ns(x, q->makers[size]->s->microbatches) + c->sums_ns;

@@ -57,7 +57,7 @@ static int32_t *give(struct giving *q, int32_t kind)
 
 /* Replicas of a template that walk side by side. */
 static int32_t block_of(const struct template_maker *m, const struct template *t,
-                        enum placement how)
+                        enum placement_order how)
 {
     int32_t block = how == PLACEMENT_STAGES ? INT32_MAX : 1;
     for (int32_t i = 0; i < t->n_stages && how == PLACEMENT_STAGES; i++)
@@ -99,7 +99,7 @@ static void make_skeleton(struct arena *a, const struct template_maker *m, const
 }
 
 bool place_mix(struct arena *a, const struct template_maker *m, const struct mix *x,
-               enum placement how, struct placed *out)
+               enum placement_order how, struct placed *out)
 {
     struct giving q = {.arena = a, .m = m};
     int32_t r = 0, at = 0;

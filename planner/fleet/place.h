@@ -12,7 +12,7 @@
 #include "planner/fleet/mix.h"
 #include "planner/fleet/tp_options.h"
 
-enum placement { PLACEMENT_REPLICAS, PLACEMENT_STAGES, PLACEMENT_COUNT };
+enum placement_order { PLACEMENT_REPLICAS, PLACEMENT_STAGES, PLACEMENT_COUNT };
 
 struct placed {
     const struct template_maker *maker;
@@ -23,7 +23,7 @@ struct placed {
 };
 /* false where the cards that are left stand on too many nodes. O(stages + devices). */
 bool place_mix(struct arena *a, const struct template_maker *m, const struct mix *x,
-               enum placement how, struct placed *out);
+               enum placement_order how, struct placed *out);
 
 /* What the placed mix should take: its slowest replica or its fullest link, whichever is longer, and the sums of gradients
  * from link to link as if nothing hid them, each behind those that its members take part in before. Where messages keep both

@@ -47,7 +47,7 @@ static void deal(const struct layout *x, struct arena *a, int32_t *share)
 }
 
 /* Stage k of a part's copy; a sharded one is asked for with the part's share, so that copies share an answer. */
-static enum status fill_stage(struct groups *g, const struct part *p, int32_t copy, int32_t k,
+static enum status fill_stage(struct groups *g, const struct line_part *p, int32_t copy, int32_t k,
                               struct made *m, int32_t replica, bool *possible, struct error *err)
 {
     const struct line_cut *line_cut = p->line_cut;

@@ -44,7 +44,7 @@ struct device_line {
     struct line_cut *
         *line_cut; /* (JOIN_LINE_MAX² · MASKS) by first, last, mask; NULL: not asked for */
 };
-struct part { /* replicas: every copy of it */
+struct line_part { /* replicas: every copy of it */
     struct device_line *device_line;
     int32_t first, last, mask;
     const struct line_cut *line_cut;
@@ -54,7 +54,7 @@ struct layout {
     int64_t ns; /* estimate */
     const struct space *s;
     int32_t n;
-    struct part part[PARTS_MAX];
+    struct line_part part[PARTS_MAX];
 };
 struct way { /* to cut the cluster: a device line of all devices, or cells that are replicas */
     bool cells;

@@ -53,7 +53,7 @@ static int64_t sums_ns(const struct groups *g, const struct layout *x, int32_t r
 {
     int64_t most = 0;
     for (int32_t i = 0; i < x->n && replicas > 1; i++) {
-        const struct part *p = &x->part[i], *next = &x->part[(i + 1) % x->n];
+        const struct line_part *p = &x->part[i], *next = &x->part[(i + 1) % x->n];
         const struct device_line *l = p->device_line;
         for (int32_t k = 0; k < p->line_cut->n; k++) {
             int32_t first = k ? p->line_cut->cut.last[k - 1] + 1 : 0, u = p->line_cut->first[k];
@@ -137,7 +137,7 @@ static enum status cut_all(struct groups *g, struct device_line *l, struct error
             const struct line_cut *p;
             TRY(groups_line_cut(g, l, first, u, mask, &p, err));
             possible = p != NULL;
-            x.part[x.n++] = (struct part){l, first, u, mask, p, 0};
+            x.part[x.n++] = (struct line_part){l, first, u, mask, p, 0};
             first = u + 1, mask = 0;
         }
         if (possible) keep(g, &x);
@@ -239,15 +239,15 @@ static void cells_of(struct groups *g, const struct node_spec *const *nodes, int
 
 /* The best cut of a cell with so many groups, or any number (0), by microbatches a second; NULL: none. */
 static enum status best_cell(struct groups *g, struct device_line *l, int32_t n_groups,
-                             struct part *out, struct error *err)
+                             struct line_part *out, struct error *err)
 {
-    *out = (struct part){.device_line = NULL};
+    *out = (struct line_part){.device_line = NULL};
     for (int32_t mask = 0; mask < 1 << (l->n_units - 1); mask++) {
         const struct line_cut *p;
         TRY(groups_line_cut(g, l, 0, l->n_units - 1, mask, &p, err));
         if (!p || (n_groups && p->n != n_groups)) continue;
         if (!out->device_line || p->cut.ns < out->line_cut->cut.ns)
-            *out = (struct part){l, 0, l->n_units - 1, mask, p, 0};
+            *out = (struct line_part){l, 0, l->n_units - 1, mask, p, 0};
     }
     return OK;
 }

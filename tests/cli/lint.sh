@@ -86,6 +86,13 @@ if "$lint" sim/engine/a.c | grep -q '^sim/engine/a.c:501: more than 500 lines'; 
     echo "not ok a file is at most 500 lines long"
     bad=1
 fi
+printf '#ifndef SIM_ENGINE_A_H\n#define SIM_ENGINE_A_H\nstruct twin {\n    int x;\n};\n#endif\n' >sim/engine/a.h
+printf '#ifndef SIM_ENGINE_B_H\n#define SIM_ENGINE_B_H\nstruct twin {\n    int y;\n};\n#endif\n' >sim/engine/b.h
+if "$lint" sim/engine/a.h sim/engine/b.h | grep -q '^sim/engine/b.h:3: struct twin is defined in another header too'; then echo "ok a tag stands in one header"; else
+    echo "not ok a tag stands in one header"
+    bad=1
+fi
+"$lint" sim/engine/a.h && echo "ok one header alone has any tag" || { echo "not ok one header alone has any tag"; bad=1; }
 printf '/* head */\n' >planner/lone.c
 if "$lint" planner/lone.c | grep -q '^planner/lone.c:1: planner/lone is not in tests/layers.txt'; then echo "ok a module that no layer has is reported"; else
     echo "not ok a module that no layer has is reported"

@@ -28,7 +28,7 @@ static void end(void)
 
 START_TEST(the_host_is_as_good_as_itself)
 {
-    struct comparison c;
+    struct kernel_comparison c;
     comparison_begin(&c, &device, memory, &context, 1);
     for (int k = 0; k < 4; k++) {
         struct error err = {0};
@@ -94,7 +94,7 @@ static enum status run_wrong(struct backend *b, int32_t stream, const struct op_
 START_TEST(every_mistake_is_found_and_named)
 {
     static const struct kernel_row row = {OP_gelu, {0}, "3,19", {{0}}};
-    struct comparison c;
+    struct kernel_comparison c;
     struct error err = {0};
     device.run = run_wrong;
     mistake = _i;
@@ -110,7 +110,7 @@ END_TEST
 START_TEST(an_output_that_is_added_to_keeps_what_it_held)
 {
     static const struct kernel_row row = {OP_accumulate, {0}, "5", {{0}}};
-    struct comparison c;
+    struct kernel_comparison c;
     struct error err = {0};
     struct kernel_problem *p[PROBLEMS_MAX];
     int32_t n;

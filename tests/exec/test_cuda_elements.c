@@ -42,7 +42,7 @@ static bool is_mine(enum op_kind kind)
 
 static void compare(const struct kernel_row *row, enum dtype t, bool accumulate, uint64_t seed)
 {
-    struct comparison c;
+    struct kernel_comparison c;
     struct error err = {0};
     comparison_begin(&c, &device, memory, &context, seed);
     /* what products by a library make of an address is the library's */
@@ -112,7 +112,7 @@ END_TEST
 /* Digest of all bytes that a row's operators give when blocks and threads go on in this order. */
 static uint64_t digest_in_order(const struct kernel_row *row, enum dtype t, uint64_t order)
 {
-    struct comparison c;
+    struct kernel_comparison c;
     struct error err = {0};
     standin_order(order);
     comparison_begin(&c, &device, memory, &context, 5);

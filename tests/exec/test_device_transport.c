@@ -9,12 +9,12 @@ enum { MESSAGE = 3000, STEPS = 3 }; /* floats; more than a pipe holds */
 
 /* Two activations forwards, their receives in another order than their sends, and a gradient back. */
 struct line {
-    struct made *m;
+    struct made_program *m;
     int32_t in[RANKS_MAX][2], out[RANKS_MAX][2], grad_in[RANKS_MAX], grad_out[RANKS_MAX];
     int32_t kept[RANKS_MAX]; /* slot of all that came back */
 };
 
-static int32_t add_channel(struct made *m, int32_t from, int32_t from_slot, int32_t to,
+static int32_t add_channel(struct made_program *m, int32_t from, int32_t from_slot, int32_t to,
                            int32_t to_slot, int32_t ahead, bool gradient)
 {
     struct program *p = &m->p;
@@ -47,7 +47,7 @@ static void procedures(struct line *l, int32_t s)
 
 static void make_line(struct line *l, struct arena *a, uint64_t seed, int32_t n)
 {
-    struct made *m = l->m = make(a, seed, n);
+    struct made_program *m = l->m = make(a, seed, n);
     for (int32_t s = 0; s + 1 < n; s++) {
         int32_t ahead = (int32_t)draw(m, 1, 3), count = (int32_t)draw(m, 1, 3);
         for (int k = 0; k < 2; k++) {

@@ -8,14 +8,14 @@
 
 /* ---- sums ------------------------------------------------------------------------------------- */
 
-static double value(const struct made *m, int32_t group, int32_t segment, int32_t member, int64_t i)
+static double value(const struct made_program *m, int32_t group, int32_t segment, int32_t member, int64_t i)
 {
     uint64_t key = (uint64_t)(group * 64 + segment * 8 + member);
     return rng_normal(m->seed, key, (uint64_t)i);
 }
 
 /* A member's segment: whole, or in two runs of something longer. */
-static void add_segment(struct made *m, struct group_member *x, enum dtype t, int64_t n, bool cuts)
+static void add_segment(struct made_program *m, struct group_member *x, enum dtype t, int64_t n, bool cuts)
 {
     int64_t gap = cuts ? draw(m, 1, 3) : 0, first = cuts ? draw(m, 0, n) : n;
     int32_t k = x->n_segments++;
@@ -30,7 +30,7 @@ static void add_segment(struct made *m, struct group_member *x, enum dtype t, in
     x->within[k].dim[0].count = count;
 }
 
-static struct group_member new_member(struct made *m, int32_t stage)
+static struct group_member new_member(struct made_program *m, int32_t stage)
 {
     return (struct group_member){.stage = stage,
                                  .segments = ARENA_ARRAY(m->a, int32_t, SEGMENTS_MAX),
@@ -38,7 +38,7 @@ static struct group_member new_member(struct made *m, int32_t stage)
                                  .apart = -1};
 }
 
-static void keep_apart(struct made *m, struct group_member *x, const int64_t *n, int32_t segments)
+static void keep_apart(struct made_program *m, struct group_member *x, const int64_t *n, int32_t segments)
 {
     int64_t room = 0;
     x->apart_segments = ARENA_ARRAY(m->a, int32_t, SEGMENTS_MAX);
@@ -56,7 +56,7 @@ static void keep_apart(struct made *m, struct group_member *x, const int64_t *n,
     }
 }
 
-static void own_slots(struct made *m, struct group_member *x, enum dtype t, const int64_t *n,
+static void own_slots(struct made_program *m, struct group_member *x, enum dtype t, const int64_t *n,
                       int32_t segments, int32_t members)
 {
     x->own = ARENA_ARRAY(m->a, int32_t, SEGMENTS_MAX);
@@ -64,7 +64,7 @@ static void own_slots(struct made *m, struct group_member *x, enum dtype t, cons
         x->own[k] = slot(m, x->stage, SLOT_STATE, t, n[k] / members, 0);
 }
 
-static void make_sum(struct made *m)
+static void make_sum(struct made_program *m)
 {
     static const enum group_algorithm kinds[] = {GROUP_RING, GROUP_RING, GROUP_CHAIN, GROUP_SCATTER,
                                                  GROUP_GATHER};
@@ -101,13 +101,13 @@ static void make_sum(struct made *m)
 }
 
 /* What a member has in the elements of a segment, before; as many as it has. */
-static double before(const struct made *m, int32_t g, int32_t k, int32_t member, int64_t i)
+static double before(const struct made_program *m, int32_t g, int32_t k, int32_t member, int64_t i)
 {
     return value(m, g, k, member, i);
 }
 
 /* Through a device's memory, as doubles. */
-static void pass(struct device_rank *r, const struct made *m, int32_t stage, int32_t slot_number,
+static void pass(struct device_rank *r, const struct made_program *m, int32_t stage, int32_t slot_number,
                  int64_t seq, double *values, int64_t n, bool up)
 {
     enum dtype t = m->p.stages[stage].slots[slot_number].dtype;
@@ -145,7 +145,7 @@ static void note_run(void *owner, int64_t first, int64_t packed, int64_t n)
 }
 
 /* Where the elements of a segment are in its slot. */
-static void where(const struct made *m, const struct group_member *x, int32_t k, struct spread *s)
+static void where(const struct made_program *m, const struct group_member *x, int32_t k, struct spread *s)
 {
     int64_t all = shape_elements(&m->p.stages[x->stage].slots[x->segments[k]].shape);
     s->n = 0;
@@ -155,7 +155,7 @@ static void where(const struct made *m, const struct group_member *x, int32_t k,
         for (; s->n < all; s->n++) s->at[s->n] = s->n;
 }
 
-static void fill(struct device_rank *r, const struct made *m, int32_t g, int32_t i)
+static void fill(struct device_rank *r, const struct made_program *m, int32_t g, int32_t i)
 {
     const struct group_member *x = &m->p.groups[g].members[i];
     double v[2048];
@@ -177,7 +177,7 @@ static void fill(struct device_rank *r, const struct made *m, int32_t g, int32_t
 }
 
 /* Element e of segment k after the sum, for member i; *known: the member has a right to it. */
-static double after(const struct made *m, int32_t g, int32_t k, int32_t i, int64_t e, bool *known)
+static double after(const struct made_program *m, int32_t g, int32_t k, int32_t i, int64_t e, bool *known)
 {
     const struct group *x = &m->p.groups[g];
     int32_t n = x->n_members;
@@ -202,7 +202,7 @@ static double after(const struct made *m, int32_t g, int32_t k, int32_t i, int64
     return sum;
 }
 
-static void check(struct device_rank *r, const struct made *m, int32_t g, int32_t i)
+static void check(struct device_rank *r, const struct made_program *m, int32_t g, int32_t i)
 {
     const struct group *group = &m->p.groups[g];
     const struct group_member *x = &group->members[i];
@@ -243,7 +243,7 @@ static int32_t member_of(const struct group *g, int32_t stage)
 
 static int sum_up(void *owner, int32_t rank)
 {
-    struct made *m = owner;
+    struct made_program *m = owner;
     struct arena *a = arena_new();
     struct device_rank r;
     NEED(device_rank_open(&r, a, &m->p, -1) == OK, "%s", r.err.text);
@@ -266,7 +266,7 @@ START_TEST(sums_of_all_kinds_are_plain_sums_for_random_segments)
 {
     struct arena *a = arena_new();
     int32_t n = 2 + _i % 3;
-    struct made *m = make(a, 50 + (uint64_t)_i, n);
+    struct made_program *m = make(a, 50 + (uint64_t)_i, n);
     while (m->p.n_groups < GROUPS_MAX) make_sum(m);
     device_ranks_run(sum_up, m, n);
     arena_free(a);
@@ -279,7 +279,7 @@ START_TEST(groups_of_the_same_devices_share_a_communicator)
     struct talks t;
     unsigned char channel[1] = {0}, group[GROUPS_MAX];
     for (uint64_t seed = 0; seed < 40; seed++) {
-        struct made *m = make(a, seed, 4);
+        struct made_program *m = make(a, seed, 4);
         bool turns[4] = {0};
         int32_t orders = 0;
         while (m->p.n_groups < GROUPS_MAX) make_sum(m);

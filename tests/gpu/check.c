@@ -67,7 +67,7 @@ static bool is_small(void)
 }
 
 /* One that is off is told, and the others are compared all the same: what a card says in one call should be all it has to say. */
-static enum status compare_one(struct comparison *x, const struct kernel_row *row, enum dtype t,
+static enum status compare_one(struct kernel_comparison *x, const struct kernel_row *row, enum dtype t,
                                bool add, int *off, struct error *err)
 {
     enum status st = compare_row(x, row, t, add, err);
@@ -78,7 +78,7 @@ static enum status compare_one(struct comparison *x, const struct kernel_row *ro
 }
 
 /* Where it is small each call has one of the two forms, with and without a sum to add to. */
-static enum status compare_all(struct comparison *x, struct error *err)
+static enum status compare_all(struct kernel_comparison *x, struct error *err)
 {
     int off = 0;
     bool one = is_small();
@@ -97,7 +97,7 @@ static int kernels(void *owner, int32_t rank)
     struct arena *a = arena_new();
     struct host_context host;
     struct backend b;
-    struct comparison x;
+    struct kernel_comparison x;
     struct error err = {0};
     (void)rank;
     enum status st = plugin_open_backend("cuda", &b, &err);

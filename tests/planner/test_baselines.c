@@ -252,7 +252,7 @@ static int64_t best_of_all(struct bench *b, int32_t family)
     b->k.n_settings = 0;
     ck_assert_int_eq(baseline_settings(family)(&b->k, &err), OK);
     for (int32_t i = 0; i < b->k.n_settings; i++) {
-        const struct setting *x = &b->k.settings[i];
+        const struct baseline_setting *x = &b->k.settings[i];
         struct arena *a = arena_new();
         struct space *s;
         struct plan p;

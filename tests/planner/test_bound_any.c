@@ -292,7 +292,7 @@ START_TEST(no_bound_is_above_what_the_search_finds)
 END_TEST
 
 /* Nodes of 2 or 4 cards that may share operators, one or two and four at a time; small matrices, so that sharing costs. */
-static void say_cards(struct text *t, struct draw *d)
+static void say_cards(struct yaml_text *t, struct draw *d)
 {
     static const char *const types[] = {"A100-SXM4-40", "V100-SXM2-32", "H100-SXM5"};
     int nodes = 1 + (int)below(d, 3);
@@ -319,7 +319,7 @@ START_TEST(no_bound_is_above_a_plan_of_cards_that_share_operators)
     uint64_t cases = test_long() ? 60 : 5;
     for (uint64_t seed = 0; seed < cases; seed++, arena_reset(a)) {
         struct draw d = {seed, 7000};
-        struct text c = {.n = 0}, j = {.n = 0};
+        struct yaml_text c = {.n = 0}, j = {.n = 0};
         struct job job;
         struct cluster cluster;
         struct profile profile;

@@ -206,7 +206,7 @@ START_TEST(a_placed_mix_uses_every_card_once_and_no_device_spans_nodes)
         struct placed p;
         bool used[64] = {false};
         int32_t at = 0, shares = 0;
-        ck_assert(place_mix(arena, m.maker, &x, (enum placement)how, &p));
+        ck_assert(place_mix(arena, m.maker, &x, (enum placement_order)how, &p));
         for (int32_t r = 0; r < p.plan.n_replicas; r++) {
             shares += p.plan.replicas[r].microbatches;
             for (int32_t s = 0; s < p.plan.replicas[r].n_stages; s++, at++)

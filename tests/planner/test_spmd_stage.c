@@ -168,7 +168,7 @@ START_TEST(answers_are_told_apart_by_who_stands_with_whom)
     for (int i = 0; i < 2; i++) {
         struct small *x = small_new(arena, 1);
         struct error err = {0};
-        struct text c = {.n = 0};
+        struct yaml_text c = {.n = 0};
         say(&c,
             "version: 1\nname: c\ndevice_types: [{name: t, device: V100-SXM2-16}]\n%slinks: "
             "[{name: "
@@ -246,7 +246,7 @@ START_TEST(hap_fits_where_a_whole_replica_does_not)
     int32_t cases = test_long() ? 24 : 4, fits = 0;
     for (uint64_t seed = 1; seed <= (uint64_t)cases; seed++, arena_reset(arena)) {
         struct draw d = {seed, 9000};
-        struct text c = {.n = 0}, j = {.n = 0};
+        struct yaml_text c = {.n = 0}, j = {.n = 0};
         struct error err = {0};
         struct job job;
         struct cluster cluster;

@@ -145,7 +145,7 @@ struct shared_case {
 /* GPT-2 whose parameters are each read once. */
 static void untied_job(struct job *out, int width, int blocks, int vocabulary, int batch)
 {
-    struct text j = {.n = 0};
+    struct yaml_text j = {.n = 0};
     struct error err = {0};
     say(&j,
         "version: 1\nmodel: {model_type: gpt2, n_embd: %d, n_layer: %d, n_head: 4, n_positions: "
@@ -269,7 +269,7 @@ static struct small *cards_on(struct space *s, int32_t nodes, int32_t n)
 {
     struct small *x = ARENA_ARRAY(arena, struct small, 1);
     struct error err = {0};
-    struct text c = {.n = 0};
+    struct yaml_text c = {.n = 0};
     say(&c,
         "version: 1\nname: c\ndevice_types: [{name: t, device: V100-SXM2-16}]\nnodes:\n"
         "  - {name: n, count: %d, devices: {type: t, count: %d}}\nlinks:\n"

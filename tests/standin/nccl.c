@@ -114,7 +114,7 @@ static void drop(struct ncclComm *c)
 void nccl_forget(struct ncclComm *c)
 {
     while (c->asked) {
-        struct work *next = c->asked->next;
+        struct nccl_work *next = c->asked->next;
         free(c->asked);
         c->asked = next;
     }
@@ -198,7 +198,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n, ncclUniqueId id, int
 
 struct plan {
     struct ncclComm *c;
-    struct work *list;
+    struct nccl_work *list;
 };
 
 static void carry_out(void *p)
@@ -207,7 +207,7 @@ static void carry_out(void *p)
     struct ncclComm *c = plan->c;
     if (!atomic_load(&c->stopped)) work_run(c->wire, c->n, c->rank, plan->list, &c->stopped);
     while (plan->list) {
-        struct work *next = plan->list->next;
+        struct nccl_work *next = plan->list->next;
         free(plan->list);
         plan->list = next;
     }
@@ -217,11 +217,11 @@ static void carry_out(void *p)
 }
 
 /* The first stream waits for all the others, and they for it afterwards. */
-static bool others_wait(struct work *list, cudaStream_t first, cudaEvent_t event, bool before)
+static bool others_wait(struct nccl_work *list, cudaStream_t first, cudaEvent_t event, bool before)
 {
-    for (struct work *x = list; x; x = x->next) {
+    for (struct nccl_work *x = list; x; x = x->next) {
         bool seen = x->stream == first;
-        for (struct work *y = list; y != x; y = y->next) seen |= y->stream == x->stream;
+        for (struct nccl_work *y = list; y != x; y = y->next) seen |= y->stream == x->stream;
         if (seen) continue;
         cudaError_t e = before ? cudaEventRecord(event, x->stream) : cudaSuccess;
         if (e == cudaSuccess) e = cudaStreamWaitEvent(before ? first : x->stream, event, 0);
@@ -241,10 +241,10 @@ static ncclResult_t launch_here(struct ncclComm *c)
     fine = fine && others_wait(c->asked, first, c->after, true);
     atomic_fetch_add(&c->refs, 1);
     atomic_fetch_add(&c->running, 1);
-    struct work streams[64], *list = NULL; /* the plan is gone as soon as it has run */
+    struct nccl_work streams[64], *list = NULL; /* the plan is gone as soon as it has run */
     int n = 0;
-    for (struct work *x = c->asked; x && n < 64; x = x->next) {
-        streams[n] = (struct work){.stream = x->stream, .next = list};
+    for (struct nccl_work *x = c->asked; x && n < 64; x = x->next) {
+        streams[n] = (struct nccl_work){.stream = x->stream, .next = list};
         list = &streams[n++];
     }
     if (!fine || cudaLaunchHostFunc(first, carry_out, plan) != cudaSuccess) {

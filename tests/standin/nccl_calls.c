@@ -101,7 +101,7 @@ ncclResult_t ncclGroupEnd(void)
     return end_group();
 }
 
-static const char *wrong_with(const struct ncclComm *c, const struct work *x)
+static const char *wrong_with(const struct ncclComm *c, const struct nccl_work *x)
 {
     if (!work_type_bytes(x->type)) return "a type that this twin does not know";
     if (x->root < 0 || x->root >= c->n) return "no such rank";
@@ -110,7 +110,7 @@ static const char *wrong_with(const struct ncclComm *c, const struct work *x)
     return NULL;
 }
 
-static ncclResult_t note(struct ncclComm *c, struct work x)
+static ncclResult_t note(struct ncclComm *c, struct nccl_work x)
 {
     if (!c) return ncclInvalidArgument;
     HERE(c);
@@ -120,7 +120,7 @@ static ncclResult_t note(struct ncclComm *c, struct work x)
         return nccl_refuse(c, ncclInvalidUsage, "has failed before");
     const char *why = wrong_with(c, &x);
     if (why) return nccl_refuse(c, ncclInvalidArgument, why);
-    struct work *kept = malloc(sizeof *kept);
+    struct nccl_work *kept = malloc(sizeof *kept);
     if (!kept) abort();
     *kept = x;
     *c->last = kept;
@@ -133,7 +133,7 @@ static ncclResult_t note(struct ncclComm *c, struct work x)
 }
 
 /* A call alone is a group of one. */
-static ncclResult_t ask(struct ncclComm *c, struct work x)
+static ncclResult_t ask(struct ncclComm *c, struct nccl_work x)
 {
     ncclResult_t made = nccl_count();
     group.depth++;
@@ -197,7 +197,7 @@ ncclResult_t ncclAllReduce(const void *in, void *out, size_t n, ncclDataType_t t
                            ncclComm_t c, cudaStream_t s)
 {
     NEED_OP();
-    return ask(c, (struct work){.kind = WORK_ALL_REDUCE,
+    return ask(c, (struct nccl_work){.kind = WORK_ALL_REDUCE,
                                 .in = in,
                                 .out = out,
                                 .n = n,
@@ -210,7 +210,7 @@ ncclResult_t ncclAllReduce(const void *in, void *out, size_t n, ncclDataType_t t
 ncclResult_t ncclBroadcast(const void *in, void *out, size_t n, ncclDataType_t t, int root,
                            ncclComm_t c, cudaStream_t s)
 {
-    return ask(c, (struct work){.kind = WORK_BROADCAST,
+    return ask(c, (struct nccl_work){.kind = WORK_BROADCAST,
                                 .in = in,
                                 .out = out,
                                 .n = n,
@@ -224,7 +224,7 @@ ncclResult_t ncclReduce(const void *in, void *out, size_t n, ncclDataType_t t, n
                         int root, ncclComm_t c, cudaStream_t s)
 {
     NEED_OP();
-    return ask(c, (struct work){.kind = WORK_REDUCE,
+    return ask(c, (struct nccl_work){.kind = WORK_REDUCE,
                                 .in = in,
                                 .out = out,
                                 .n = n,
@@ -238,7 +238,7 @@ ncclResult_t ncclReduce(const void *in, void *out, size_t n, ncclDataType_t t, n
 ncclResult_t ncclAllGather(const void *in, void *out, size_t n, ncclDataType_t t, ncclComm_t c,
                            cudaStream_t s)
 {
-    return ask(c, (struct work){.kind = WORK_ALL_GATHER,
+    return ask(c, (struct nccl_work){.kind = WORK_ALL_GATHER,
                                 .in = in,
                                 .out = out,
                                 .n = n,
@@ -251,7 +251,7 @@ ncclResult_t ncclReduceScatter(const void *in, void *out, size_t n, ncclDataType
                                ncclRedOp_t op, ncclComm_t c, cudaStream_t s)
 {
     NEED_OP();
-    return ask(c, (struct work){.kind = WORK_REDUCE_SCATTER,
+    return ask(c, (struct nccl_work){.kind = WORK_REDUCE_SCATTER,
                                 .in = in,
                                 .out = out,
                                 .n = n,
@@ -266,13 +266,13 @@ ncclResult_t ncclSend(const void *p, size_t n, ncclDataType_t t, int peer, ncclC
 {
     return ask(
         c,
-        (struct work){
+        (struct nccl_work){
             .kind = WORK_SEND, .in = p, .n = n, .type = t, .root = peer, .weight = 1, .stream = s});
 }
 
 ncclResult_t ncclRecv(void *p, size_t n, ncclDataType_t t, int peer, ncclComm_t c, cudaStream_t s)
 {
-    return ask(c, (struct work){.kind = WORK_RECV,
+    return ask(c, (struct nccl_work){.kind = WORK_RECV,
                                 .out = p,
                                 .n = n,
                                 .type = t,

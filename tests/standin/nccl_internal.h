@@ -9,19 +9,19 @@
 
 enum { LOOKS_BEFORE = 2, WEIGHTS_MAX = 64 };
 
-enum phase { JOINING, IDLE, ASKED, ENDING, ENDED };
+enum nccl_phase { JOINING, IDLE, ASKED, ENDING, ENDED };
 
 struct ncclComm {
     struct wire *wire;
     int n, rank, device;
     bool blocking;
-    enum phase phase;
+    enum nccl_phase phase;
     int looks;           /* that still say "in progress" */
     _Atomic int bad;     /* ncclResult_t of what has gone wrong since */
     _Atomic int stopped; /* aborted */
     _Atomic int refs;    /* the caller's, and one of each group on a stream */
     _Atomic int running; /* groups on streams */
-    struct work *asked, **last;
+    struct nccl_work *asked, **last;
     struct ncclComm *next; /* of the thread's group */
     bool in_group;
     struct ncclComm *next_aborted; /* of the thread's group */

@@ -94,7 +94,7 @@ static void put(unsigned char *p, ncclDataType_t t, size_t i, double v)
     memcpy(p + i * size, &u, size);
 }
 
-static void sum_terms(const struct work *x, int n)
+static void sum_terms(const struct nccl_work *x, int n)
 {
     size_t bytes = x->n * work_type_bytes(x->type);
     for (size_t i = 0; i < x->n; i++) {
@@ -109,7 +109,7 @@ static void sum_terms(const struct work *x, int n)
 
 /* ---- a call's transfers ----------------------------------------------------------------------- */
 
-static void add(struct queue *q, const struct work *x, unsigned char *p, size_t bytes)
+static void add(struct queue *q, const struct nccl_work *x, unsigned char *p, size_t bytes)
 {
     struct transfer *t = calloc(1, sizeof *t);
     if (!t) abort();
@@ -125,13 +125,13 @@ static void add(struct queue *q, const struct work *x, unsigned char *p, size_t 
     q->last = &t->next;
 }
 
-static bool sums(const struct work *x, int rank)
+static bool sums(const struct nccl_work *x, int rank)
 {
     return x->kind == WORK_ALL_REDUCE || x->kind == WORK_REDUCE_SCATTER ||
            (x->kind == WORK_REDUCE && x->root == rank);
 }
 
-static bool gives(const struct work *x, int rank, int to)
+static bool gives(const struct nccl_work *x, int rank, int to)
 {
     switch (x->kind) {
     case WORK_SEND:
@@ -146,7 +146,7 @@ static bool gives(const struct work *x, int rank, int to)
     }
 }
 
-static bool takes(const struct work *x, int rank, int from)
+static bool takes(const struct nccl_work *x, int rank, int from)
 {
     switch (x->kind) {
     case WORK_SEND:
@@ -162,7 +162,7 @@ static bool takes(const struct work *x, int rank, int from)
 }
 
 /* What this rank gives is copied first: results may stand where operands do. */
-static void take_copy(const struct running *r, struct work *x, size_t bytes)
+static void take_copy(const struct running *r, struct nccl_work *x, size_t bytes)
 {
     bool parts = x->kind == WORK_REDUCE_SCATTER;
     size_t n = x->n * (parts ? (size_t)r->n : 1), all = bytes * (parts ? (size_t)r->n : 1);
@@ -176,7 +176,7 @@ static void take_copy(const struct running *r, struct work *x, size_t bytes)
         put(x->mine, x->type, i, x->weight * get(x->mine, x->type, i));
 }
 
-static void take_apart(struct running *r, struct work *x)
+static void take_apart(struct running *r, struct nccl_work *x)
 {
     size_t bytes = x->n * work_type_bytes(x->type);
     take_copy(r, x, bytes);
@@ -250,10 +250,10 @@ static bool all_done(const struct running *r)
     return true;
 }
 
-void work_run(struct wire *w, int n, int rank, struct work *list, const _Atomic int *stopped)
+void work_run(struct wire *w, int n, int rank, struct nccl_work *list, const _Atomic int *stopped)
 {
     struct running r = {.w = w, .n = n, .rank = rank};
-    for (struct work *x = list; x; x = x->next) take_apart(&r, x);
+    for (struct nccl_work *x = list; x; x = x->next) take_apart(&r, x);
     while (!atomic_load(stopped) && !all_done(&r)) {
         uint32_t seen = wire_rung(w);
         bool moved = false;
@@ -268,7 +268,7 @@ void work_run(struct wire *w, int n, int rank, struct work *list, const _Atomic 
         while (r.out[k].first) drop_first(&r.out[k]);
         while (r.in[k].first) drop_first(&r.in[k]);
     }
-    for (struct work *x = list; x; x = x->next) {
+    for (struct nccl_work *x = list; x; x = x->next) {
         if (done && x->terms) sum_terms(x, n);
         free(x->mine);
         free(x->terms);

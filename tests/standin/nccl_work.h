@@ -18,7 +18,7 @@ enum work_kind {
     WORK_REDUCE_SCATTER
 };
 
-struct work { /* one call */
+struct nccl_work { /* one call */
     enum work_kind kind;
     const void *in;
     void *out;
@@ -28,7 +28,7 @@ struct work { /* one call */
     double weight;
     bool weighs; /* its operator is one that multiplies first, which all ranks' must be then: other kernels add */
     cudaStream_t stream;
-    struct work *next;
+    struct nccl_work *next;
 
     unsigned char *mine;  /* while it is carried out: a copy of what this rank gives, weighted */
     unsigned char *terms; /* (n_ranks) what it gets of each, to be summed */
@@ -37,6 +37,6 @@ struct work { /* one call */
 size_t work_type_bytes(ncclDataType_t t); /* 0: unknown here */
 /* All of the list at once; returns when all are done, or *stopped is set. A call that does not match what its peer calls
  * never ends, nor does one whose peer is gone. */
-void work_run(struct wire *w, int n, int rank, struct work *list, const _Atomic int *stopped);
+void work_run(struct wire *w, int n, int rank, struct nccl_work *list, const _Atomic int *stopped);
 
 #endif

@@ -9,10 +9,10 @@
 
 enum { GUARD = 64, SHIFTS = 2 };
 
-void comparison_begin(struct comparison *c, struct backend *device, struct arena *arena,
+void comparison_begin(struct kernel_comparison *c, struct backend *device, struct arena *arena,
                       struct host_context *host, uint64_t seed)
 {
-    *c = (struct comparison){.device = device,
+    *c = (struct kernel_comparison){.device = device,
                              .any_address = true,
                              .maker = {.arena = arena, .host = host, .seed = seed}};
 }
@@ -68,7 +68,7 @@ struct run_of_call {
     struct piece in[OP_OPERANDS_MAX], out[OP_OPERANDS_MAX];
 };
 
-static enum status place(struct comparison *c, struct piece *p, enum dtype t, int64_t n,
+static enum status place(struct kernel_comparison *c, struct piece *p, enum dtype t, int64_t n,
                          const double *values, const int32_t *ids, int32_t shift, struct error *err)
 {
     struct arena *a = c->maker.arena;
@@ -90,7 +90,7 @@ static enum status place(struct comparison *c, struct piece *p, enum dtype t, in
     return c->device->upload(c->device, device, p->host, all, err);
 }
 
-static enum status place_operands(struct comparison *c, const struct kernel_problem *p,
+static enum status place_operands(struct kernel_comparison *c, const struct kernel_problem *p,
                                   struct run_of_call *r, int32_t shift, struct error *err)
 {
     for (int32_t i = 0; i < p->shapes.n_outputs; i++)
@@ -104,7 +104,7 @@ static enum status place_operands(struct comparison *c, const struct kernel_prob
     return OK;
 }
 
-static enum status run_call(struct comparison *c, const struct kernel_problem *p,
+static enum status run_call(struct kernel_comparison *c, const struct kernel_problem *p,
                             struct run_of_call *r, struct error *err)
 {
     struct backend *b = c->device;
@@ -127,7 +127,7 @@ static enum status run_call(struct comparison *c, const struct kernel_problem *p
     return OK;
 }
 
-static enum status run_at(struct comparison *c, const struct kernel_problem *p,
+static enum status run_at(struct kernel_comparison *c, const struct kernel_problem *p,
                           struct run_of_call *r, int32_t shift, struct error *err)
 {
     *r = (struct run_of_call){0};
@@ -177,7 +177,7 @@ static double floor_of(enum op_kind kind)
     return is_norm_grad(kind) || kind == OP_attention_grad ? 0.2 : 1e-2;
 }
 
-static enum status check_output(struct comparison *c, const struct kernel_problem *p,
+static enum status check_output(struct kernel_comparison *c, const struct kernel_problem *p,
                                 const struct piece *piece, int32_t o, struct error *err)
 {
     enum dtype t = problem_output_type(p, o);
@@ -216,7 +216,7 @@ static enum status check_same(const struct kernel_problem *p, const struct run_o
     return OK;
 }
 
-enum status compare_problem(struct comparison *c, struct kernel_problem *p, struct error *err)
+enum status compare_problem(struct kernel_comparison *c, struct kernel_problem *p, struct error *err)
 {
     struct run_of_call first, again;
     char key[200];
@@ -237,7 +237,7 @@ enum status compare_problem(struct comparison *c, struct kernel_problem *p, stru
     return OK;
 }
 
-enum status compare_row(struct comparison *c, const struct kernel_row *row, enum dtype t,
+enum status compare_row(struct kernel_comparison *c, const struct kernel_row *row, enum dtype t,
                         bool accumulate, struct error *err)
 {
     struct kernel_problem *p[PROBLEMS_MAX];

@@ -49,7 +49,7 @@ static inline bool any_address(enum op_kind kind) { return !op_is_product(kind) 
 static inline void compare(const struct kernel_row *row, enum dtype t, bool accumulate,
                            uint64_t seed)
 {
-    struct comparison c;
+    struct kernel_comparison c;
     struct error err = {0};
     comparison_begin(&c, &device, memory, &context, seed);
     c.any_address = any_address(row->kind);
@@ -68,7 +68,7 @@ static inline void compare_dtypes(const struct kernel_row *row, int i, uint64_t 
 /* Digest of all bytes that a row's operators give when blocks and threads go on in this order. */
 static inline uint64_t digest_in_order(const struct kernel_row *row, enum dtype t, uint64_t order)
 {
-    struct comparison c;
+    struct kernel_comparison c;
     struct error err = {0};
     standin_order(order);
     comparison_begin(&c, &device, memory, &context, 5);

@@ -55,7 +55,7 @@ static enum status get(struct backend *b, int64_t bytes, bool pinned, void **out
     struct deferred *d = b->state;
     TRY(counted(&d->o, pinned ? "allocate_pinned" : "allocate", err));
     if (bytes <= 0 || d->n_pieces == PIECES_MAX) BUG("%" PRId64 " bytes asked for", bytes);
-    struct piece x = {.bytes = (size_t)bytes};
+    struct deferred_piece x = {.bytes = (size_t)bytes};
     x.real = map(x.bytes, PROT_READ | PROT_WRITE);
     x.shown = pinned ? x.real : map(x.bytes, PROT_NONE);
     pthread_mutex_lock(&d->mutex);
@@ -76,7 +76,7 @@ static enum status late_allocate_pinned(struct backend *b, int64_t bytes, void *
     return get(b, bytes, true, out, err);
 }
 
-static void unmap(const struct piece *x)
+static void unmap(const struct deferred_piece *x)
 {
     munmap(x->real, x->bytes);
     if (x->shown != x->real) munmap(x->shown, x->bytes);
@@ -101,7 +101,7 @@ static void *real(struct deferred *d, const void *p, size_t bytes, bool on_devic
     void *found = NULL;
     pthread_mutex_lock(&d->mutex);
     for (int32_t i = 0; i < d->n_pieces && !found; i++) {
-        const struct piece *x = &d->pieces[i];
+        const struct deferred_piece *x = &d->pieces[i];
         if (at >= x->shown && at + bytes <= x->shown + x->bytes &&
             (!on_device || x->shown != x->real))
             found = x->real + (at - x->shown);
@@ -163,7 +163,7 @@ static enum status late_event_record(struct backend *b, int32_t event, int32_t s
 {
     struct deferred *d = b->state;
     TRY(counted(&d->o, "event_record", err));
-    struct event *e = deferred_event(d, event);
+    struct deferred_event *e = deferred_event(d, event);
     struct task t = {.kind = TASK_RECORD, .event = event};
     pthread_mutex_lock(&e->mutex);
     t.ticket = ++e->wanted;
@@ -178,7 +178,7 @@ static enum status late_event_wait(struct backend *b, int32_t stream, int32_t ev
 {
     struct deferred *d = b->state;
     TRY(counted(&d->o, "event_wait", err));
-    struct event *e = deferred_event(d, event);
+    struct deferred_event *e = deferred_event(d, event);
     struct task t = {.kind = TASK_WAIT, .event = event};
     pthread_mutex_lock(&e->mutex);
     t.ticket = e->wanted;
@@ -190,7 +190,7 @@ static enum status late_event_wait(struct backend *b, int32_t stream, int32_t ev
 /* ---- waiting ----------------------------------------------------------------------------------
  */
 
-static enum status look(struct deferred *d, struct event *e, bool *out, struct error *err)
+static enum status look(struct deferred *d, struct deferred_event *e, bool *out, struct error *err)
 {
     pthread_mutex_lock(&e->mutex);
     int64_t ticket = e->wanted;
@@ -213,7 +213,7 @@ static enum status late_event_done(struct backend *b, int32_t event, bool *out, 
 
 static enum status wait_here(struct deferred *d, int32_t event, struct error *err)
 {
-    struct event *e = deferred_event(d, event);
+    struct deferred_event *e = deferred_event(d, event);
     bool done = false;
     if (d->o.mode == DEFERRED_THREADS) {
         pthread_mutex_lock(&e->mutex);
@@ -238,7 +238,7 @@ static enum status late_event_at(struct backend *b, int32_t event, int64_t *out_
 {
     struct deferred *d = b->state;
     TRY(counted(&d->o, "event_at", err));
-    struct event *e = deferred_event(d, event);
+    struct deferred_event *e = deferred_event(d, event);
     pthread_mutex_lock(&e->mutex);
     bool reached = e->done == e->wanted && e->done > 0;
     *out_ns = e->at_ns;
@@ -310,7 +310,7 @@ static enum status late_event_make(struct backend *b, bool timed, int32_t *out, 
     struct deferred *d = b->state;
     (void)timed;
     TRY(counted(&d->o, "event_make", err));
-    struct event *e = calloc(1, sizeof *e);
+    struct deferred_event *e = calloc(1, sizeof *e);
     if (!e || d->n_events == EVENTS_MAX) abort();
     pthread_mutex_init(&e->mutex, NULL);
     pthread_cond_init(&e->reached, NULL);
@@ -348,7 +348,7 @@ static enum status late_open(struct backend *b, int32_t device, struct error *er
     struct deferred *d = calloc(1, sizeof *d);
     if (!d) abort();
     d->o = deferred_options;
-    d->events = calloc(EVENTS_MAX, sizeof(struct event *));
+    d->events = calloc(EVENTS_MAX, sizeof(struct deferred_event *));
     if (!d->events) abort();
     pthread_mutex_init(&d->mutex, NULL);
     b->state = d;

@@ -22,7 +22,7 @@ struct task {
     struct task *next;
 };
 
-struct event {
+struct deferred_event {
     pthread_mutex_t mutex;
     pthread_cond_t reached;
     int64_t wanted, done, at_ns; /* records asked for, records reached */
@@ -40,7 +40,7 @@ struct stream {
     struct deferred *of;
 };
 
-struct piece {
+struct deferred_piece {
     char *shown, *real; /* the same where pinned */
     size_t bytes;
 };
@@ -50,17 +50,17 @@ struct deferred {
     pthread_mutex_t mutex; /* tables; LAZY: everything */
     struct stream *streams[STREAMS_MAX];
     int32_t n_streams, n_events;
-    struct event **events;
-    struct piece pieces[PIECES_MAX];
+    struct deferred_event **events;
+    struct deferred_piece pieces[PIECES_MAX];
     int32_t n_pieces;
     enum status failed;
     struct error error;
 };
 
-struct event *deferred_event(struct deferred *d, int32_t event);
+struct deferred_event *deferred_event(struct deferred *d, int32_t event);
 struct stream *deferred_stream(struct deferred *d, int32_t stream);
-bool deferred_reached(struct event *e, int64_t ticket);
-void deferred_await(struct event *e, int64_t ticket);
+bool deferred_reached(struct deferred_event *e, int64_t ticket);
+void deferred_await(struct deferred_event *e, int64_t ticket);
 void *deferred_stream_main(void *argument); /* THREADS: a stream's thread */
 /* LAZY: one task of the stream, or of one that it waits for. False: there is none. */
 bool deferred_one_task(struct deferred *d, struct stream *s);

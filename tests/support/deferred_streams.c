@@ -17,11 +17,11 @@ static void keep_failure(struct deferred *d, enum status status, const struct er
 /* ---- doing ------------------------------------------------------------------------------------
  */
 
-struct event *deferred_event(struct deferred *d, int32_t event)
+struct deferred_event *deferred_event(struct deferred *d, int32_t event)
 {
     pthread_mutex_lock(&d->mutex);
     if (event < 0 || event >= d->n_events) BUG("no event %d", (int)event);
-    struct event *e = d->events[event];
+    struct deferred_event *e = d->events[event];
     pthread_mutex_unlock(&d->mutex);
     return e;
 }
@@ -35,7 +35,7 @@ struct stream *deferred_stream(struct deferred *d, int32_t stream)
     return s;
 }
 
-static void reach(struct event *e, int64_t ticket)
+static void reach(struct deferred_event *e, int64_t ticket)
 {
     pthread_mutex_lock(&e->mutex);
     e->done = ticket;
@@ -44,7 +44,7 @@ static void reach(struct event *e, int64_t ticket)
     pthread_mutex_unlock(&e->mutex);
 }
 
-bool deferred_reached(struct event *e, int64_t ticket)
+bool deferred_reached(struct deferred_event *e, int64_t ticket)
 {
     pthread_mutex_lock(&e->mutex);
     bool is = e->done >= ticket;
@@ -52,7 +52,7 @@ bool deferred_reached(struct event *e, int64_t ticket)
     return is;
 }
 
-void deferred_await(struct event *e, int64_t ticket)
+void deferred_await(struct deferred_event *e, int64_t ticket)
 {
     pthread_mutex_lock(&e->mutex);
     while (e->done < ticket) pthread_cond_wait(&e->reached, &e->mutex);
@@ -105,7 +105,7 @@ bool deferred_one_task(struct deferred *d, struct stream *s)
     pthread_mutex_lock(&s->mutex);
     struct task *t = s->first;
     if (t && t->kind == TASK_WAIT && !deferred_reached(deferred_event(d, t->event), t->ticket)) {
-        struct event *e = deferred_event(d, t->event);
+        struct deferred_event *e = deferred_event(d, t->event);
         pthread_mutex_unlock(&s->mutex);
         pthread_mutex_lock(&e->mutex);
         int32_t other = e->stream;

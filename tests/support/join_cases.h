@@ -19,7 +19,7 @@ struct small {
 /* Three devices on fast links and a batch of two sequences: too few to deal out. */
 static inline void near_case(struct arena *arena, struct draw *d, struct small *x)
 {
-    struct text c = {.n = 0}, j = {.n = 0};
+    struct yaml_text c = {.n = 0}, j = {.n = 0};
     struct error err = {0};
     int n = 3, blocks = 1 + (int)below(d, 2), gigabytes = 20 + 30 * (int)below(d, 2);
     say(&c, "version: 1\nname: c\ndevice_types:\n");

@@ -21,11 +21,11 @@ static inline int64_t below(struct draw *d, int64_t n)
     return (int64_t)rng_below(d->seed, 502, d->at++, (uint64_t)n);
 }
 
-struct text {
+struct yaml_text {
     char at[6000];
     size_t n;
 };
-static inline void say(struct text *t, const char *fmt, ...)
+static inline void say(struct yaml_text *t, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
@@ -34,7 +34,7 @@ static inline void say(struct text *t, const char *fmt, ...)
     ck_assert(t->n < sizeof t->at);
 }
 
-static inline void say_link(struct text *t, struct draw *d, const char *name, const char *a,
+static inline void say_link(struct yaml_text *t, struct draw *d, const char *name, const char *a,
                             const char *b)
 {
     static const int kBps[] = {30, 200, 2000, 20000, 200000};
@@ -46,7 +46,7 @@ static inline void say_link(struct text *t, struct draw *d, const char *name, co
 }
 
 /* 1 … 4 nodes of 1 or 2 devices of 1 … 3 types, joined by links of their own or by one or two switches. */
-static inline void say_cluster(struct text *t, struct draw *d)
+static inline void say_cluster(struct yaml_text *t, struct draw *d)
 {
     int types = 1 + (int)below(d, 3), nodes = 1 + (int)below(d, 4), two[4], switches = 0;
     char a[8], b[8], name[8];
@@ -82,7 +82,7 @@ static inline void say_cluster(struct text *t, struct draw *d)
     if (switches > 1) say_link(t, d, "trunk", "s0", "s1");
 }
 
-static const struct node *parsed(struct arena *a, const struct text *t)
+static const struct node *parsed(struct arena *a, const struct yaml_text *t)
 {
     struct node *root = NULL;
     struct error err = {0};
@@ -94,7 +94,7 @@ static const struct node *parsed(struct arena *a, const struct text *t)
 static inline void random_case(struct arena *a, struct draw *d, struct job *job,
                                struct cluster *cluster)
 {
-    struct text c = {.n = 0}, j = {.n = 0};
+    struct yaml_text c = {.n = 0}, j = {.n = 0};
     struct error err = {0};
     say_cluster(&c, d);
     ck_assert_msg(cluster_parse(a, parsed(a, &c), cluster, &err) == OK, "%s\n%s", err.text, c.at);
