@@ -1,9 +1,9 @@
 /* core/base/arena.h - memory with a lifetime instead of an owner.
  *
  * Everything that dies together is carved from one arena and freed by one call. The only calls of
- * malloc and free in this program are in arena.c. No memory ends the program with exit code 6 and a
- * line that names the bytes: a command-line tool has nothing better to do, and callers keep no
- * out-of-memory paths that nobody can test. The same holds for the requests of libraries, because
+ * malloc and free in this program are in arena.c. A failed allocation ends the program with exit code 6 and a line that states the
+ * bytes, because a command-line tool can do nothing better, and callers need no out-of-memory paths, which could hardly be
+ * tested. The same holds for the requests of libraries, because
  * arena_malloc.c stands before malloc in the whole process. An arena belongs to one thread at a time.
  */
 #ifndef CORE_BASE_ARENA_H

@@ -1,4 +1,4 @@
-/* core/base/utf8.h - which bytes are a character, asked by whoever reads or prints foreign text. */
+/* core/base/utf8.h - characters of UTF-8 in foreign text, and which of them are control characters. */
 #ifndef CORE_BASE_UTF8_H
 #define CORE_BASE_UTF8_H
 
