@@ -6,7 +6,7 @@
  * fits chooses what they flatter, so plan and profile by turns until a plan has nothing unknown. A machine does not keep its
  * pace (neighbours, heat): beside what is new some of what is known is measured again, and the new rows are stated in the
  * profile's pace, so that old and new may be compared.
- * Operators of cards may be measured on another machine (profile_away.h): --emit writes the benches, --from reads what came
+ * Operators of cards may be measured on another machine (tools/profile/remote.h): --emit writes the benches, --from reads what came
  * of them. */
 #include "core/base/arena.h"
 #include "core/base/log.h"

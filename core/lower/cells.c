@@ -7,7 +7,7 @@
  * holders are the devices whose parts contain it, at least one of each owner. Cells of all parameters of a bucket
  * that have the same holders are one group.
  *
- * Who brings what. A device's gradient is a term of its key's sum (lower_shards.c); devices of another key of one
+ * Who brings what. A device's gradient is a term of its key's sum (core/lower/shards.c); devices of another key of one
  * owner that hold the cell as well have the same sum again. So of each owner the first holder and those of its key bring
  * theirs, others are silent. Where every holder has its owner's whole sum already (summed), the first one brings it.
  *

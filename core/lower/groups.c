@@ -243,7 +243,7 @@ static enum status make_interval(struct lowering *l, int32_t first, int32_t last
 }
 
 /* Every device of the one stage, and every one of the other, holds that use's whole sum. Of each stage the first
- * brings it, the others have cleared theirs (lower_procedures.c), and all get both. */
+ * brings it, the others have cleared theirs (core/lower/procedures.c), and all get both. */
 static enum status exchange_far(struct lowering *l, const char *name, struct group_plan plan,
                                 const struct stage_build *a, const struct stage_build *b,
                                 struct error *err)

@@ -67,7 +67,7 @@ struct flat_place {
     int64_t first;          /* element */
 };
 
-/* What members of a group that keep different parts have in common (lower_cells.c). */
+/* What members of a group that keep different parts have in common (core/lower/cells.c). */
 struct cells {
     int32_t n;             /* segments */
     int32_t *unit;         /* (n) of a tied exchange: any of the two */
@@ -78,7 +78,7 @@ struct group_plan {                /* beside the program's group of the same ind
     int32_t first_unit, last_unit; /* inclusive; of a tied exchange: the parameter's two */
     bool bucketed;                 /* launched as soon as complete, else after the last operator */
     bool tied;                     /* exchange between the owners of both uses inside one replica */
-    bool overflow; /* agreement on whether all gradients are finite (lower_scale.c) */
+    bool overflow; /* agreement on whether all gradients are finite (core/lower/scale.c) */
     /* Divided (ZeRO): the plan's level, else 0; of a gather the level of what it gathers. */
     int32_t zero;
     const struct cells *cells; /* NULL: all of all units from first to last */
@@ -235,17 +235,17 @@ static inline enum graph_part op_part(const struct stage_build *b, const struct 
            : b->split && op->phase == PHASE_W ? PART_WEIGHT
                                               : PART_BACK;
 }
-/* lower_stages.c: stages, lanes and the stages' graphs, from the set where it has them. */
+/* core/lower/stages.c: stages, lanes and the stages' graphs, from the set where it has them. */
 MUST_CHECK enum status lower_stages(struct lowering *l, const struct lower_graphs *s,
                                     struct error *err);
 
-/* lower_graphs.c: the training graph of a stage that ends behind these layers (graph.edge). */
+/* core/lower/graphs.c: the training graph of a stage that ends behind these layers (graph.edge). */
 MUST_CHECK enum status lower_graph_between(struct arena *a, const struct job *j, int64_t sequences,
                                            const struct lower_options *o, int32_t n_edges,
                                            const int32_t *edge, struct graph **out,
                                            struct error *err);
 
-/* lower_shards.c: stages whose devices share operators. The training graph of one of them; what each has of an
+/* core/lower/shards.c: stages whose devices share operators. The training graph of one of them; what each has of an
  * activation that crosses, and of its gradient; the links of those who meet. ERR_INPUT. */
 MUST_CHECK enum status lower_shard_view(struct lowering *l, struct stage_build *b,
                                         const struct graph **out, struct error *err);
@@ -261,7 +261,7 @@ int32_t lower_shard_back(const struct lower_view *v, int32_t i, int32_t layer);
  * other stage's device? */
 bool lower_shard_gives(const struct stage_build *giver, const struct stage_build *taker,
                        const struct rows *of);
-/* lower_meetings.c. The meeting that stands for an operator of the stage's view, this device's operands being these slots. again: run again
+/* core/lower/meetings.c. The meeting that stands for an operator of the stage's view, this device's operands being these slots. again: run again
  * by the backward. Returns its group. */
 int32_t lower_shard_meeting(struct lowering *l, struct stage_build *b, int32_t op, bool again,
                             const char *name, int32_t in, int32_t out);
@@ -277,18 +277,18 @@ const struct tensor_part *lower_shard_part(const struct stage_build *b, int32_t 
 bool lower_shard_same_parts(const struct stage_build *a, const struct stage_build *b, int32_t unit);
 bool lower_shard_whole(const struct stage_build *first, int32_t unit);
 
-/* lower_cells.c: sums over devices that keep parameters in different parts. Units first … last, over the stages `owner` of
+/* core/lower/cells.c: sums over devices that keep parameters in different parts. Units first … last, over the stages `owner` of
  * the plan (their first devices); summed: every holder has the whole sum of its stage, which counts once. Groups are
  * named and planned alike. */
 MUST_CHECK enum status lower_cells(struct lowering *l, const struct stage_build *const *owner,
                                    int32_t n_owners, const char *name, struct group_plan plan,
                                    struct error *err);
 
-/* lower_channels.c: the channels between stages, and their slots once both ends' stand. */
+/* core/lower/channels.c: the channels between stages, and their slots once both ends' stand. */
 MUST_CHECK enum status lower_channels(struct lowering *l, struct error *err);
 void lower_join_channels(struct lowering *l, const struct stage_build *b);
 
-/* lower_links.c: the cluster's links; then the link that carries from one stage's device to another's, or the route,
+/* core/lower/links.c: the cluster's links; then the link that carries from one stage's device to another's, or the route,
  * which is added where it is new. ERR_INPUT naming both devices where neither is. */
 void lower_links(struct lowering *l);
 MUST_CHECK enum status lower_link(struct lowering *l, const struct stage_build *from,
@@ -297,15 +297,15 @@ MUST_CHECK enum status lower_link(struct lowering *l, const struct stage_build *
 /* Whether the compute stream waits for the link's transport; a route's where it waits for one of its hops. */
 bool lower_blocking(const struct lowering *l, int32_t link);
 
-/* lower_orders.c */
+/* core/lower/orders.c */
 MUST_CHECK enum status lower_orders(struct lowering *l, struct error *err);
 void lower_ring_counts(struct lowering *l, struct stage_build *b);
 void lower_share_orders(struct lowering *l);
 
-/* lower_units.c */
+/* core/lower/param_uses.c */
 MUST_CHECK enum status lower_units(struct lowering *l, struct error *err);
 
-/* lower_groups.c */
+/* core/lower/groups.c */
 MUST_CHECK enum status lower_groups(struct lowering *l, struct error *err);
 void lower_launches(struct lowering *l); /* once groups and orders stand */
 /* Is this exchange between two chunks of one device awaited in an update before that of b? */
@@ -338,7 +338,7 @@ static inline const struct stage_build *lower_unit_owner(const struct lowering *
     return &l->stages[lower_owner(l, replica, lower_unit(l, unit)->layer)];
 }
 
-/* lower_zero.c: what is divided over replicas (plan.h's zero) */
+/* core/lower/zero.c: what is divided over replicas (plan.h's zero) */
 /* Whether stages agree; ERR_INPUT. Once orders stand. */
 MUST_CHECK enum status lower_zero_check(const struct lowering *l, struct error *err);
 int32_t lower_zero_of(const struct lowering *l, int32_t unit); /* level; 0: an ordinary sum */
@@ -363,7 +363,7 @@ int32_t lower_zero_scratch(const struct lowering *l, const struct stage_build *b
 void lower_zero_insert(struct lowering *l, const struct stage_build *b, enum graph_part part,
                        struct instr **instrs, size_t *n);
 
-/* lower_scale.c: a loss scale in fp16. Whether there is one; its groups, behind all that are summed; a stage's slots, behind all
+/* core/lower/scale.c: a loss scale in fp16. Whether there is one; its groups, behind all that are summed; a stage's slots, behind all
  * others of their regions; the one segment of a group. */
 static inline bool lower_scales(const struct lowering *l) { return l->p->loss_scale.initial > 0; }
 MUST_CHECK enum status lower_scale_groups(struct lowering *l, struct error *err);
@@ -375,7 +375,7 @@ static inline bool lower_checks_apart(const struct lowering *l, const struct lan
     return lower_scales(l) && lane->n_stages > 1;
 }
 
-/* lower_slots.c */
+/* core/lower/slots.c */
 int32_t lower_add_slot(struct lowering *l, struct stage_build *b, struct slot s);
 struct slot lower_slot_like(const struct lowering *l, const struct stage_build *b, int32_t tensor,
                             enum slot_class class);
@@ -384,7 +384,7 @@ lower_wide(const struct lowering *l); /* bytes of a gradient or state for one of
 bool lower_runs_flat(const struct lowering *l);
 void lower_slots(struct lowering *l, struct stage_build *b);
 void lower_scratch(struct lowering *l, struct stage_build *b); /* once the procedures stand */
-/* lower_uses.c: whether two forward operators belong to one block of the model; fills uses_* and rerun; whether the backward
+/* core/lower/uses.c: whether two forward operators belong to one block of the model; fills uses_* and rerun; whether the backward
  * finds what F made of the tensor, or has it made again. */
 bool lower_same_block(const struct lowering *l, int32_t op, int32_t other);
 void lower_find_uses(struct lowering *l, const struct stage_build *b);
@@ -392,7 +392,7 @@ bool lower_kept(const struct lowering *l, const struct stage_build *b, int32_t t
 int32_t lower_group_of_unit(const struct lowering *l, const struct stage_build *b,
                             int32_t unit); /* -1 */
 
-/* lower_procedures.c */
+/* core/lower/procedures.c */
 void lower_procedures(struct lowering *l, struct stage_build *b);
 
 #endif

@@ -13,7 +13,7 @@
  *   them meets only its piece of it. Sizes of such ends differ (program.uneven): simulated, never run.
  *
  * Devices that share operators keep parameters in parts. All that hold a term of one part sum it; replicas that keep other
- * parts, and two stages that use one parameter, sum by the common refinement of their parts (lower_cells.c).
+ * parts, and two stages that use one parameter, sum by the common refinement of their parts (core/lower/cells.c).
  *
  * A stage on several devices (plan.h, `devices:`) becomes a stage of the program on each of them. Where its neighbour is
  * divided in another way, each message has the sequences that both of its ends have: SLICE cuts them out of the sender's

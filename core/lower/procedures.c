@@ -4,7 +4,7 @@
  * B: what is run again, receive, gradient operators in graph order; the gradient leaves right after its producer, before the
  * weight gradients that are left. Split: I has the input-gradient operators of that list, W the others. What is run again comes
  * before the receive: it needs nothing from outside. "last", of B or W: the same with the launches of the sums, each as
- * soon as its gradients are complete and never before a group of lower number. U: lower_update.c.
+ * soon as its gradients are complete and never before a group of lower number. U: core/lower/update.c.
  */
 #include "core/lower/writer.h"
 

@@ -6,7 +6,7 @@
  *
  * Sums of gradients. A device's gradient of a parameter is a term along some axes of the mesh and the same along the others.
  * Its key is its place along those others; devices of one key, over all replicas, hold one part and a term each: a group.
- * Replicas that have other keys for a parameter, or keep other parts, sum what they have in common (lower_cells.c).
+ * Replicas that have other keys for a parameter, or keep other parts, sum what they have in common (core/lower/cells.c).
  */
 #include "core/collective/part.h"
 #include "core/graph/gradient.h"

@@ -2,7 +2,7 @@
  *
  * What lives from one procedure to another lives in a ring, one ring for each pair of birth and
  * death (and for each channel, whose messages come and go in their own time). What lives inside one
- * procedure lives in scratch (lower_scratch.c). Parameters,
+ * procedure lives in scratch (core/lower/scratch.c). Parameters,
  * gradients and optimizer state stand in the same order at the same offsets of their regions,
  * decayed parameters first: one flat update runs over each half. A parameter starts at a multiple
  * of 64 bytes; what lies between is zero and stays zero under adamw and sgd.
@@ -10,7 +10,7 @@
  * offsets are twice the parameters'. The master copy stands behind the state; it is what updates change, and they write the
  * parameter from it.
  * With recompute a forward tensor has two homes: one while F runs, one in the backward.
- * Where a tensor comes or goes in pieces (lower_channels.c), the pieces live as its messages do and it lives as what is
+ * Where a tensor comes or goes in pieces (core/lower/channels.c), the pieces live as its messages do and it lives as what is
  * made of them.
  */
 #include "core/lower/internal.h"

@@ -2,7 +2,7 @@
  *
  * Wait for the sums, exchange tied ones, add a second use's gradient to the first's; then updates: one for each flat run, or
  * one for each parameter, and the part of what is divided. In half precision they change the master, and the parameter is
- * what it narrows to. With a loss scale (lower_scale.c) all that is updated is waited for and looked at first, in a call of its
+ * what it narrows to. With a loss scale (core/lower/scale.c) all that is updated is waited for and looked at first, in a call of its
  * own where the device has several chunks.
  */
 #include "core/lower/writer.h"
@@ -15,7 +15,7 @@ static void await_sums(struct writer *w, const struct stage_build *b)
             writer_emit(w, INSTR_AWAIT, b->groups[i]);
 }
 
-/* All devices of a stage hold the same sum of a use; it counts once (lower_groups.c). */
+/* All devices of a stage hold the same sum of a use; it counts once (core/lower/groups.c). */
 static void clear_tied(struct writer *w, const int32_t *tied, int32_t n)
 {
     const struct lowering *l = w->l;

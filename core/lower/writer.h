@@ -22,12 +22,12 @@ void writer_accumulate(struct writer *w, enum phase phase, int32_t layer, const 
                        int32_t x, int32_t y);
 void writer_zero(struct writer *w, enum phase phase, int32_t layer, const char *name, int32_t y);
 
-/* lower_update.c: waits for the sums, exchanges tied ones, updates. */
+/* core/lower/update.c: waits for the sums, exchanges tied ones, updates. */
 void lower_update_procedure(struct writer *w);
 /* The gradient that stands where the parameter stands; a second use's lies behind. */
 int32_t lower_primary_gradient(const struct stage_build *b, const struct program_parameter *p);
 
-/* lower_scale.c: whether this stage's gradients are finite; whether all are, and the loss scale that follows. */
+/* core/lower/scale.c: whether this stage's gradients are finite; whether all are, and the loss scale that follows. */
 void lower_scale_look(struct writer *w);
 void lower_scale_agree(struct writer *w);
 

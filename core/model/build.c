@@ -1,4 +1,4 @@
-/* core/model/build.c - what the families are built of (model_build.h). */
+/* core/model/build.c - what the families are built of (core/model/build.h). */
 #include "core/model/build.h"
 
 #include "core/base/arena.h"

@@ -1,4 +1,4 @@
-/* core/model/read.c - keys of a config.json (model_read.h). */
+/* core/model/read.c - keys of a config.json (core/model/read.h). */
 #include "core/model/read.h"
 
 #include <string.h>

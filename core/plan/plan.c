@@ -1,8 +1,8 @@
 /* core/plan/plan.c - questions to a plan: does it hold together, what is it in short, which one is it.
  *
- * plan_read.c has the file's grammar, this file what a plan means; a plan made by the planner goes
+ * core/plan/read.c has the file's grammar, this file what a plan means; a plan made by the planner goes
  * through the same checks as one edited by hand. Both name the place in the file where there is one.
- * plan_orders.c has what orders and schedules mean.
+ * core/plan/orders.c has what orders and schedules mean.
  */
 #include "core/plan/plan.h"
 

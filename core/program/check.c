@@ -5,7 +5,7 @@
  * away from anybody, so the order of play does not matter: either all lanes come to the end or the
  * same set stays blocked, which is then the proof of a deadlock on any machine whatever its speeds.
  * Orders are equal in every step; enough steps are played for every buffer to be used again.
- * Before the game program_orders.c compares orders on paper.
+ * Before the game core/program/orders.c compares orders on paper.
  */
 #include "core/program/game.h"
 

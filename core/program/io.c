@@ -1,6 +1,6 @@
 /* core/program/io.c - reads what program_write wrote, and trusts none of it.
  *
- * Records stand in the order of program_write.c. What an index points to may not have been read
+ * Records stand in the order of core/program/write.c. What an index points to may not have been read
  * yet: such findings are program_valid's, and get their lines here.
  */
 #include "core/base/arena.h"

@@ -1,4 +1,4 @@
-/* core/program/words.c - words of a program file (program_words.h). */
+/* core/program/words.c - words of a program file (core/program/words.h). */
 #include "core/program/words.h"
 
 #include "core/base/arena.h"

@@ -4,7 +4,7 @@
  * count. A name is a word in which spaces, percent signs and control bytes are written %XX; the
  * empty name is a percent sign alone. Doubles have 17 digits, which bring back every bit. What
  * follows from the rest is not written: bytes of slots, shapes and keys of operators.
- * program_parse (program_io.c) reads the same records in the same order.
+ * program_parse (core/program/io.c) reads the same records in the same order.
  */
 #include "core/program/program.h"
 

@@ -1,6 +1,6 @@
 /* exec/comm/local.c - ranks of one machine by a file that all of them map, without any library.
  *
- * Between every two ranks there is a pipe of bytes each way (comm_local_messages.c), which moves when either end looks:
+ * Between every two ranks there is a pipe of bytes each way (exec/comm/local_messages.c), which moves when either end looks:
  * comm_poll, or a call that waits. What all ranks do together is messages with a tag of its own, by way of rank 0: there are
  * few ranks, and they do it between steps.
  *

@@ -29,7 +29,7 @@ struct comm_way {
                         struct error *err);
 };
 
-/* comm_watch.c: around each call that waits for other ranks, one inside another being one; all have joined; the board, NULL: taken
+/* exec/comm/watch.c: around each call that waits for other ranks, one inside another being one; all have joined; the board, NULL: taken
  * away. What its thread reads of a comm is written there, or while nobody waits. */
 void comm_watch_begin(struct comm *c, const char *what);
 void comm_watch_end(struct comm *c);
@@ -40,7 +40,7 @@ void comm_watch_board(struct comm *c, struct bell *bells);
 extern const struct comm_way comm_by_local;
 extern const struct comm_way comm_by_mpi __attribute__((weak)); /* absent where not linked */
 
-struct bell { /* and what a rank shows of itself: the board of comm_watch.c */
+struct bell { /* and what a rank shows of itself: the board of exec/comm/watch.c */
     _Atomic uint32_t rung;
     _Atomic uint32_t asleep;
     _Atomic int64_t life_ns;  /* CLOCK_MONOTONIC, when it was last heard of */

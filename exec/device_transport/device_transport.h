@@ -87,7 +87,7 @@ MUST_CHECK enum status device_transport_drain(struct device_transport *t, struct
 void device_transport_give_up(struct device_transport *t);
 
 /* Spans of all that was asked of steps <= step, which has ended (the compute stream's end of the step was waited for, and
- * check called since); their events are used again. As worker_mover.c fills them. */
+ * check called since); their events are used again. As exec/host_transport/comm_thread.c fills them. */
 MUST_CHECK enum status device_transport_spans(struct device_transport *t, int64_t step,
                                               int64_t zero_ns, struct span_list *out,
                                               struct error *err);

@@ -7,7 +7,7 @@
 #include "exec/device_transport/device_comm.h"
 #include "exec/device_transport/device_transport.h"
 
-/* ---- device_transport_plan.c: who talks together, by the program alone ---- */
+/* ---- exec/device_transport/plan.c: who talks together, by the program alone ---- */
 
 struct talk {                 /* what becomes a communicator */
     const char *name, *phase; /* phase: while it is made */
@@ -168,15 +168,15 @@ MUST_CHECK enum status device_region(struct device_transport *t, const struct re
  * (exec/worker/async_issue.h) knows nothing of it. */
 MUST_CHECK enum status device_pace(struct device_transport *t, struct error *err);
 
-/* device_transport_cliques.c: made, joined, and a first word said; then closed. */
+/* exec/device_transport/communicators.c: made, joined, and a first word said; then closed. */
 MUST_CHECK enum status device_communicators_open(struct device_transport *t, struct error *err);
 void device_communicators_close(struct device_transport *t);
 /* Those from `first` on that are there, together. */
 void device_communicators_give_up(struct device_transport *t, int32_t first);
 
-/* device_transport_messages.c */
+/* exec/device_transport/messages.c */
 MUST_CHECK enum status device_messages_open(struct device_transport *t, struct error *err);
-/* device_transport_sums.c, device_transport_meetings.c */
+/* exec/device_transport/sums.c, exec/device_transport/meetings.c */
 MUST_CHECK enum status device_sums_open(struct device_transport *t, struct error *err);
 void device_meeting_open(struct device_transport *t, int32_t group);
 MUST_CHECK enum status device_sum(struct device_transport *t, int32_t group, int64_t step,

@@ -1,4 +1,4 @@
-/* exec/host_transport/collective_internal.h - what sums and meetings share; for exec/host_transport/collective.c and worker_meeting.c alone. */
+/* exec/host_transport/collective_internal.h - what sums and meetings share; for exec/host_transport/collective.c and exec/host_transport/meeting.c alone. */
 #ifndef EXEC_HOST_TRANSPORT_COLLECTIVE_INTERNAL_H
 #define EXEC_HOST_TRANSPORT_COLLECTIVE_INTERNAL_H
 
@@ -13,7 +13,7 @@ int64_t collective_part_end_ns(const struct collectives *c);
 void collective_report_part(struct collectives *c); /* its span, where it had a message */
 void collective_finish(struct collectives *c, int64_t end_ns);
 
-/* worker_meeting.c: the running collective is a meeting. It begins; its part has ended; the member that it waits for. */
+/* exec/host_transport/meeting.c: the running collective is a meeting. It begins; its part has ended; the member that it waits for. */
 void meeting_begin(struct collectives *c, int64_t at_ns);
 void meeting_part_over(struct collectives *c);
 int32_t meeting_waits_for(const struct collectives *c);

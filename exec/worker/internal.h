@@ -88,7 +88,7 @@ struct launches {
     int32_t times;
 };
 
-/* Kernels below operators (worker_activity.c). */
+/* Kernels below operators (exec/worker/activity.c). */
 struct worker_activity {
     const struct activity *of; /* NULL: nobody asked, or this device has none */
     uint64_t entered;          /* operators asked for so far */
@@ -149,7 +149,7 @@ struct worker {
     bool real_time;
 };
 
-/* worker_check.c */
+/* exec/worker/check.c */
 MUST_CHECK enum status worker_check_place(const struct worker *w, struct error *err);
 MUST_CHECK enum status worker_check_program(const struct worker *w, struct error *err);
 /* The backend is there, its device not opened. */
@@ -158,7 +158,7 @@ MUST_CHECK enum status worker_check_device(struct worker *w, struct error *err);
 MUST_CHECK enum status worker_check_memory(struct worker *w, struct error *err);
 void worker_warn_if_crowded(const struct worker *w);
 
-/* worker_transport.c: how each channel and group moves, from what all ranks' backends can (together); bytes that devices of
+/* exec/worker/transport.c: how each channel and group moves, from what all ranks' backends can (together); bytes that devices of
  * this host take of its memory, and the lanes of this rank's device of its own. */
 void worker_choose_transports(struct worker *w);
 int64_t worker_pinned_bytes(const struct worker *w, int32_t device);
@@ -181,11 +181,11 @@ void worker_staging_group(struct worker *w, const struct chunk *k, int32_t group
 void worker_staging_meeting(struct worker *w, const struct chunk *k, int32_t group, int32_t member,
                             struct bounce_group *out);
 
-/* worker_local.c: sums of this device's own chunks, asked of the device itself. */
+/* exec/worker/local.c: sums of this device's own chunks, asked of the device itself. */
 void worker_local_prepare(struct worker *w, int32_t group);
 MUST_CHECK enum status worker_local_sum(struct worker *w, int32_t group, struct error *err);
 
-/* worker_prepare.c */
+/* exec/worker/prepare.c */
 MUST_CHECK enum status worker_prepare(struct worker *w, struct error *err);
 /* Operator `op` of the chunk's stage with the places of its operands; the chunk has its memory. */
 struct prepared_op worker_prepared_op(const struct worker *w, const struct chunk *k, int32_t op);
@@ -193,7 +193,7 @@ struct prepared_op worker_prepared_op(const struct worker *w, const struct chunk
 MUST_CHECK enum status worker_preload(struct worker *w, const struct chunk *k, struct error *err);
 /* The chunk of this rank that is the stage; NULL where it is another rank's. */
 struct chunk *worker_chunk(const struct worker *w, int32_t stage);
-/* worker_steps.c */
+/* exec/worker/steps.c */
 MUST_CHECK enum status worker_step(struct worker *w, struct error *err);
 /* The receives that may be posted from the start. */
 MUST_CHECK enum status worker_post_first(struct worker *w, struct error *err);
@@ -201,7 +201,7 @@ MUST_CHECK enum status worker_post_first(struct worker *w, struct error *err);
 void worker_note_loss(struct worker *w, int64_t step, const struct async_issue_loss *l,
                       const void *value);
 
-/* worker_scale.c: before the first step, once a checkpoint was read; numbers of a step that was seen; the same of a host lane;
+/* exec/worker/scale.c: before the first step, once a checkpoint was read; numbers of a step that was seen; the same of a host lane;
  * after so many steps of this run; do all devices have had the same? */
 float *worker_scale_at(const struct chunk *k);
 MUST_CHECK enum status worker_scale_open(struct worker *w, struct error *err);
@@ -211,7 +211,7 @@ void worker_scale_after(const struct worker *w, int64_t steps, float out[WORKER_
 MUST_CHECK enum status worker_scale_agreed(struct worker *w, struct error *err);
 void worker_scale_report(const struct worker *w, struct run_result *out);
 
-/* worker_activity.c: before the device is opened, and the end of it; around an operator; its span is about to be added; once no device
+/* exec/worker/activity.c: before the device is opened, and the end of it; around an operator; its span is about to be added; once no device
  * has anything to do, as spans of this rank. */
 MUST_CHECK enum status worker_activity_open(struct worker *w, struct error *err);
 void worker_activity_close(struct worker *w);
@@ -220,20 +220,20 @@ MUST_CHECK enum status worker_activity_leave(struct worker *w, struct error *err
 void worker_activity_seen(struct worker *w, int64_t begin_ns, int64_t end_ns);
 MUST_CHECK enum status worker_activity_collect(struct worker *w, struct error *err);
 
-/* worker_routing.c: of a call of gating that has ended, variance ÷ mean² of the rows of its experts, in millionths. The device's
+/* exec/worker/routing.c: of a call of gating that has ended, variance ÷ mean² of the rows of its experts, in millionths. The device's
  * clock stands still meanwhile. */
 MUST_CHECK enum status worker_routing(struct worker *w, const struct op_call *c, int32_t *out_ppm,
                                       struct error *err);
 /* The same of gates that are here already. */
 int32_t worker_uneven(const struct op_call *c, const void *gates);
-/* worker_load.c: number, among all sequences that are trained on, of the first one that the stage has of a microbatch; its
+/* exec/worker/load.c: number, among all sequences that are trained on, of the first one that the stage has of a microbatch; its
  * inputs, into the buffers of sequence number seq. */
 int64_t worker_first_sequence(const struct worker *w, const struct program_stage *s,
                               int32_t microbatch);
 MUST_CHECK enum status worker_load(struct worker *w, const struct chunk *k, int32_t microbatch,
                                    int64_t seq, struct error *err);
 
-/* worker_save.c: all ranks together; the communication thread parked or not running. */
+/* exec/worker/save.c: all ranks together; the communication thread parked or not running. */
 MUST_CHECK enum status worker_resume(struct worker *w, struct error *err);
 /* The folder of --save: before what is resumed is looked for, and once it is known from where the run goes on. ERR_RESOURCE: a rank
  * cannot write into it. */

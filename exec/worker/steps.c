@@ -2,7 +2,7 @@
  * (core/program/program.h).
  *
  * On a host lane an instruction has been done when it has been taken. A lane apart asks its device for it and goes on
- * (worker_ahead.h); what must be in order is ordered by events, and the thread itself waits only for messages that the
+ * (exec/worker/async_issue.h); what must be in order is ordered by events, and the thread itself waits only for messages that the
  * host carries, and for room of theirs. */
 #include "exec/worker/internal.h"
 

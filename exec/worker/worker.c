@@ -1,14 +1,14 @@
 /* exec/worker/worker.c - one rank's run from its first look at the program to the result.
  *
  * Order of life: join the other ranks; look whether this host and device can run the lane; memory,
- * first values or a checkpoint; agree on when time is 0; step after step (worker_steps.c) while the
- * communication thread (worker_mover.c) moves messages; gather spans and losses on rank 0, which
+ * first values or a checkpoint; agree on when time is 0; step after step (exec/worker/steps.c) while the
+ * communication thread (exec/host_transport/comm_thread.c) moves messages; gather spans and losses on rank 0, which
  * writes what is wanted of them while the others wait for it.
  * Until time 0 an error is agreed upon: every rank returns the same one. Later there is no such
  * moment: a rank that fails says why and ends all ranks, because others may wait for it for ever.
  *
  * Emulated devices. All ranks are on this host. The compute thread's clock is virtual (clock.h),
- * messages carry virtual instants (worker_wire.h), and the thread sleeps until the wall has come to
+ * messages carry virtual instants (exec/host_transport/wire.h), and the thread sleeps until the wall has come to
  * its virtual time before it hands anything over and at the end of each call. Steps are measured in
  * wall time. While a checkpoint is written the run's clock stands still.
  */

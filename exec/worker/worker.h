@@ -4,7 +4,7 @@
  * device no message library is touched. The result is complete on rank 0 only.
  * The compute thread interprets the lane; a communication thread moves messages and runs collectives, so that both
  * overlap. Devices of several kinds may share a run: where two that must talk have no way of their own, the host carries.
- * A lane whose device has its own memory runs ahead of it (worker_ahead.h). On emulated devices time is the device's own clock (docs in worker.c and clock.c).
+ * A lane whose device has its own memory runs ahead of it (exec/worker/async_issue.h). On emulated devices time is the device's own clock (docs in worker.c and clock.c).
  */
 #ifndef EXEC_WORKER_WORKER_H
 #define EXEC_WORKER_WORKER_H

@@ -2,7 +2,7 @@
  *
  * A family enumerates settings; each has an estimate, which only ranks them, and makes one plan, which is simulated. Most
  * families are grids: `replicas` equal pipelines of `stages` stages (times `chunks` on every device). HARP's plans are not
- * and are made whole (baseline_harp.h).
+ * and are made whole (planner/baseline/harp.h).
  */
 #ifndef PLANNER_BASELINE_BASELINE_H
 #define PLANNER_BASELINE_BASELINE_H

@@ -3,7 +3,7 @@
  * A window is [earliest start, latest end] over all schedules of makespan <= some C; windows here contain the true ones.
  * Two rules narrow them:
  *   stage   all orders of a stage are paths through the lattice of (F done, I done, W done), numbers of microbatches
- *           (bound_schedule.h says why they keep their order). One pass forward finds the earliest time at each point that
+ *           (planner/bound/schedule.h says why they keep their order). One pass forward finds the earliest time at each point that
  *           keeps to windows and memory, one pass back the latest; a step counts if the first is not after the second.
  *   link    a message arrives occupancy + latency after its producer, and occupancy after the message before it.
  * That is all consequences of one stage at a time; what it misses are conflicts of several stages at once.

@@ -27,7 +27,7 @@ struct template_enum {
     struct arena *a;
     int32_t microbatches, n, n_groups, n_courses, most;
     size_t capacity;
-    struct template_use *dishes;
+    struct template_use *uses;
     int32_t *best;             /* (n_groups) dish of most value for each use of cards */
     double *price;             /* (n_pools) of a card */
     int64_t least_ns, most_ns; /* paces */
@@ -121,8 +121,8 @@ static void balance(struct template_enum *q, const int32_t *kinds, int32_t n)
         else
             low = tau + 1;
     }
-    q->dishes = arena_grow(q->a, q->dishes, (size_t)q->n, &q->capacity, sizeof *q->dishes);
-    struct template_use *d = &q->dishes[q->n++];
+    q->uses = arena_grow(q->a, q->uses, (size_t)q->n, &q->capacity, sizeof *q->uses);
+    struct template_use *d = &q->uses[q->n++];
     *d = (struct template_use){.t = {.n_stages = n, .tau_ns = 1}};
     d->t.stages = arena_copy(q->a, good, (size_t)n * sizeof *good);
     measure(q, d);
@@ -141,8 +141,8 @@ static void group_uses(struct template_enum *q)
     q->best = ARENA_ARRAY(q->a, int32_t, (size_t)q->n);
     for (int32_t i = 0; i < q->n; i++) {
         int32_t g = 0;
-        while (g < q->n_groups && !same_use(q, &q->dishes[i], &q->dishes[q->best[g]])) g++;
-        q->dishes[i].group = g;
+        while (g < q->n_groups && !same_use(q, &q->uses[i], &q->uses[q->best[g]])) g++;
+        q->uses[i].group = g;
         if (g == q->n_groups) q->best[q->n_groups++] = i;
     }
 }
@@ -157,14 +157,14 @@ static double value_in(const struct template_use *d, double ns)
 static double relaxed(struct template_enum *q, glp_prob *lp, double ns)
 {
     glp_smcp o;
-    for (int32_t g = 0; g < q->n_groups; g++) q->dishes[q->best[g]].value = -1;
+    for (int32_t g = 0; g < q->n_groups; g++) q->uses[q->best[g]].value = -1;
     for (int32_t i = 0; i < q->n; i++) {
-        struct template_use *d = &q->dishes[i];
+        struct template_use *d = &q->uses[i];
         d->value = value_in(d, ns);
-        if (d->value > q->dishes[q->best[d->group]].value) q->best[d->group] = i;
+        if (d->value > q->uses[q->best[d->group]].value) q->best[d->group] = i;
     }
     for (int32_t g = 0; g < q->n_groups; g++)
-        glp_set_obj_coef(lp, g + 1, q->dishes[q->best[g]].value);
+        glp_set_obj_coef(lp, g + 1, q->uses[q->best[g]].value);
     glp_init_smcp(&o);
     o.msg_lev = GLP_MSG_OFF;
     if (glp_simplex(lp, &o) != 0) {
@@ -186,7 +186,7 @@ static glp_prob *program_of(struct template_enum *q)
     for (int32_t p = 0; p < pools; p++) glp_set_row_bnds(lp, p + 1, GLP_UP, 0, q->m->g->kinds[p].n);
     glp_add_cols(lp, q->n_groups);
     for (int32_t g = 0; g < q->n_groups; g++) {
-        const struct template *t = &q->dishes[q->best[g]].t;
+        const struct template *t = &q->uses[q->best[g]].t;
         int n = 0;
         for (int32_t p = 0; p < pools; p++)
             if (t->use[p]) index[++n] = p + 1, factor[n] = t->use[p];
@@ -202,7 +202,7 @@ static double least_time(struct template_enum *q)
     glp_prob *lp = program_of(q);
     double low = 0, high = 0;
     for (int32_t i = 0; i < q->n; i++) {
-        const struct template_use *d = &q->dishes[i];
+        const struct template_use *d = &q->uses[i];
         double ns = (double)(template_ns(&d->t, q->microbatches) + d->sum_ns);
         if (i == 0 || ns < high) high = ns;
     }
@@ -232,13 +232,13 @@ static int32_t choose(struct template_enum *q)
 {
     int32_t n = 0;
     for (int32_t i = 0; i < q->n; i++) {
-        struct template_use *d = &q->dishes[i];
+        struct template_use *d = &q->uses[i];
         double price = 0;
         for (int32_t p = 0; p < q->m->n_pools; p++) price += q->price[p] * d->t.use[p];
         d->share = d->value < 1 ? 0 : price > 0 ? d->value / price : 1;
     }
-    qsort(q->dishes, (size_t)q->n, sizeof *q->dishes, by_share);
-    while (n < q->n && n < CHOSEN_MAX && q->dishes[n].share > 0.85) n++;
+    qsort(q->uses, (size_t)q->n, sizeof *q->uses, by_share);
+    while (n < q->n && n < CHOSEN_MAX && q->uses[n].share > 0.85) n++;
     return n;
 }
 
@@ -295,7 +295,7 @@ static void try_mix(struct template_enum *q, int32_t chosen, const struct templa
     }
     if (mix_share(&x, q->microbatches)) keep(q, &x, sum_ns);
     for (int32_t i = 0; i < chosen; i++) {
-        const struct template_use *d = &q->dishes[i];
+        const struct template_use *d = &q->uses[i];
         int32_t n = room_for(q, &d->t, left);
         if (n < 1 || d == first || d == second) continue;
         put_in(q, &x, d, n, left);
@@ -311,9 +311,9 @@ static void try_mixes(struct template_enum *q, int32_t chosen)
     for (int32_t p = 0; p < q->m->n_pools; p++) all[p] = q->m->g->kinds[p].n;
     for (int32_t i = 0; i < chosen; i++)
         for (int32_t k = i; k < chosen; k++) {
-            int32_t most = room_for(q, &q->dishes[i].t, all), step = (most + COUNTS - 1) / COUNTS;
+            int32_t most = room_for(q, &q->uses[i].t, all), step = (most + COUNTS - 1) / COUNTS;
             for (int32_t n = most; n >= 1; n -= step) {
-                try_mix(q, chosen, &q->dishes[i], n, &q->dishes[k]);
+                try_mix(q, chosen, &q->uses[i], n, &q->uses[k]);
                 if (i == k && n < most) break;
             }
         }

@@ -20,7 +20,7 @@ enum { SCHEDULE_PLAN_OPS_MAX = 30000 };
 
 /* *plan and *iteration_ns become those of the plan with searched orders where it is quicker. Plans with a named schedule or
  * several stages a device are left alone, and so are replicas of one stage and measured layers, whose backward is one. Spends an evaluation a simulation, two at most.
- * operations: what the search may time for each replica (schedule_find.h). Orders are texts of the arena. */
+ * operations: what the search may time for each replica (planner/schedule/find.h). Orders are texts of the arena. */
 MUST_CHECK enum status schedule_plan(struct arena *a, struct scorer *w, const struct space *s,
                                      struct plan *plan, int64_t *iteration_ns,
                                      int64_t *evaluations_left, int64_t operations,

@@ -91,7 +91,7 @@ struct told {
     struct cost_link *links;       /* (n_links), of those that are used */
     struct on_resource **line;     /* (2 n_links) by start */
     size_t *n_line;
-    /* (n_stages, 256) births - deaths by letter until the device's peak; see explain_memory.c */
+    /* (n_stages, 256) births - deaths by letter until the device's peak; see sim/explain/memory.c */
     int64_t *alive;
 };
 
@@ -99,20 +99,20 @@ struct told_part *told_part_at(const struct told *t, int32_t group, int32_t laun
                                int32_t part);
 size_t *told_run_at(const struct told *t, int32_t group, int32_t launch, int32_t member);
 int32_t told_member(const struct told *t, int32_t group, int32_t lane); /* -1 */
-/* explain_tables.c: all of it; explain_tell.c: the lanes' records */
+/* sim/explain/tables.c: all of it; sim/explain/label.c: the lanes' records */
 MUST_CHECK enum status explain_tell(struct told *t, struct error *err);
 MUST_CHECK enum status explain_tell_lanes(struct told *t, struct error *err);
-/* explain_size.c: of one step, at most */
+/* sim/explain/size.c: of one step, at most */
 double explain_records(const struct program *p, int32_t lane);
-/* explain_path.c: pieces of the window into x, presence on all paths into the three arrays (ns) */
+/* sim/explain/path.c: pieces of the window into x, presence on all paths into the three arrays (ns) */
 struct explain_presence {
     int64_t *device, *link, *kind;
 };
 MUST_CHECK enum status explain_path(const struct told *t, struct explain *x,
                                     struct explain_presence *all, struct error *err);
-/* explain_use.c: devices, links */
+/* sim/explain/use.c: devices, links */
 void explain_use(const struct told *t, struct explain *x);
-/* explain_memory.c: births and deaths of buffers as the lanes are told, then who is alive at the peak */
+/* sim/explain/memory.c: births and deaths of buffers as the lanes are told, then who is alive at the peak */
 void explain_memory_start(struct told *t);
 void explain_born(struct told *t, int32_t lane, int32_t stage, char letter, int64_t now_ns);
 void explain_dead(struct told *t, int32_t lane, int32_t stage, char letter, int64_t now_ns);

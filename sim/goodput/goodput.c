@@ -1,4 +1,4 @@
-/* The walk. goodput_study.c repeats it, goodput_read.c has the tables. */
+/* The walk. sim/goodput/study.c repeats it, sim/goodput/read.c has the tables. */
 #include "sim/goodput/goodput.h"
 
 #include "core/base/arena.h"

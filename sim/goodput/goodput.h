@@ -123,7 +123,7 @@ double goodput_daly(double C, double M);
 /* Where both closed forms are least: the root of (1 − t/M) e^((t+C)/M) = 1. */
 double goodput_optimum(double C, double M);
 
-/* --- goodput_read.c --- */
+/* --- sim/goodput/read.c --- */
 
 /* Failures counted elsewhere, scaled to n devices. CSV with a header; columns component, category, count, window_days, gpus (and
  * any others). Category decides what is lost: GPU 1 device; Host and Unplanned Maintenance per_node devices; others none.

@@ -1,7 +1,7 @@
 /* tools/import/import.h - every foreign format that `musher import KIND PATH` reads, once: its name, and what it brings.
  *
  * A kind is X(NAME, as users write it, what it brings) and
- * `enum status import_NAME(struct arena *a, const struct import_request *q, struct error *err)` in tools/import_NAME.c. It
+ * `enum status import_NAME(struct arena *a, const struct import_request *q, struct error *err)` in tools/import/NAME.c. It
  * prints what it took in (q->json: one object, common_json_begin).
  */
 #ifndef TOOLS_IMPORT_IMPORT_H
