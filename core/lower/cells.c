@@ -14,8 +14,11 @@
  * Cost: O(cells · devices) a parameter, cells the product of the numbers of classes; elsewhere than in plans of mixed replicas
  * or tied parameters in parts nothing is done.
  */
+#include "core/lower/cells.h"
+
 #include "core/collective/part.h"
-#include "core/lower/internal.h"
+#include "core/lower/param_uses.h"
+#include "core/lower/shards.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

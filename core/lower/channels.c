@@ -4,7 +4,11 @@
  * devices in another. Both are intervals of the microbatch's sequences, so each pair of devices whose intervals meet
  * has, for every tensor of the cut between them, a channel forwards or back and a crossing at both of its ends.
  */
-#include "core/lower/internal.h"
+#include "core/lower/channels.h"
+
+#include "core/lower/links.h"
+#include "core/lower/param_uses.h"
+#include "core/lower/shards.h"
 
 static int64_t bytes_of(const struct stage_build *b, const struct crossing *x)
 {
@@ -198,6 +202,9 @@ static enum status join(struct lowering *l, struct stage_build *a, struct stage_
 enum status lower_channels(struct lowering *l, struct error *err)
 {
     l->p->channels = ARENA_ARRAY(l->a, struct channel, most_channels(l));
+    struct crossings *edges =
+        ARENA_ARRAY(l->a, struct crossings, (size_t)l->p->n_stages * EDGE_COUNT);
+    for (int32_t i = 0; i < l->p->n_stages; i++) l->stages[i].edge = &edges[i * EDGE_COUNT];
     for (int32_t i = 0; i < l->p->n_stages; i++) {
         struct stage_build *a = &l->stages[i];
         int32_t next = i + a->n_shards;

@@ -1,6 +1,7 @@
 /* core/lower/graphs.c - the training graphs of one job, one for each way in which its stages compute. */
-#include "core/lower/internal.h"
+#include "core/lower/graphs.h"
 
+#include "core/base/arena.h"
 #include "core/graph/gradient.h"
 
 #include <inttypes.h>

@@ -9,7 +9,16 @@
  * the two owners add theirs up (two addends: the order does not matter), across a link or within their common device, or
  * the one owner does so alone.
  */
-#include "core/lower/internal.h"
+#include "core/lower/groups.h"
+
+#include "core/lower/cells.h"
+#include "core/lower/links.h"
+#include "core/lower/param_uses.h"
+#include "core/lower/scale.h"
+#include "core/lower/shards.h"
+#include "core/lower/stage_scratch.h"
+#include "core/lower/zero.h"
+#include "core/lower/zero_slots.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -32,7 +41,8 @@ static bool same_keys(const struct lowering *l, int32_t unit, int32_t other)
 /* Neighbours that may be in one group. */
 static bool joins(const struct lowering *l, int32_t unit, int32_t other)
 {
-    bool alike = l->mixed[unit] ? l->mixed[other] : !l->mixed[other] && same_keys(l, unit, other);
+    bool alike = l->groups->mixed[unit] ? l->groups->mixed[other]
+                                        : !l->groups->mixed[other] && same_keys(l, unit, other);
     return alike && same_owners(l, unit, other) &&
            lower_zero_of(l, unit) == lower_zero_of(l, other) && !lower_zero_alone(l, unit) &&
            !lower_zero_alone(l, other);
@@ -43,7 +53,7 @@ static bool joins(const struct lowering *l, int32_t unit, int32_t other)
 static bool needs_group(const struct lowering *l, int32_t unit)
 {
     const struct stage_build *first = lower_unit_owner(l, 0, unit);
-    return l->plan->n_replicas > 1 || first->n_shards > 1 || first->apart;
+    return l->plan->n_replicas > 1 || first->n_shards > 1 || first->order->apart;
 }
 
 static int64_t interval_bucket(const struct lowering *l, int32_t unit)
@@ -80,7 +90,8 @@ static int64_t largest_share(const struct lowering *l, const struct stage_build 
 static int64_t unit_elements(const struct lowering *l, int32_t unit)
 {
     const struct stage_build *own = lower_unit_owner(l, 0, unit);
-    if (l->n_views == 1 || own->plan->sharding || l->mixed[unit]) return elements_on(own, unit);
+    if (l->uses->n_views == 1 || own->plan->sharding || l->groups->mixed[unit])
+        return elements_on(own, unit);
     int64_t most = -1;
     for (int32_t r = 0; r < l->plan->n_replicas; r++)
         most = largest_share(l, lower_unit_owner(l, r, unit), unit, most);
@@ -99,12 +110,12 @@ struct group *lower_group_new(struct lowering *l, const char *name, enum group_a
     /* A deterministic plan's sums have the same bits whoever takes them: none is rounded on its way. */
     bool exact = algorithm == GROUP_CHAIN || plan.overflow || l->plan->deterministic;
     struct program *p = l->p;
-    p->groups =
-        arena_grow(l->a, p->groups, (size_t)p->n_groups, &l->group_capacity, sizeof *p->groups);
-    l->group_plans = arena_grow(l->a, l->group_plans, (size_t)p->n_groups, &l->plan_capacity,
-                                sizeof *l->group_plans);
+    p->groups = arena_grow(l->a, p->groups, (size_t)p->n_groups, &l->groups->group_capacity,
+                           sizeof *p->groups);
+    l->groups->plans = arena_grow(l->a, l->groups->plans, (size_t)p->n_groups,
+                                  &l->groups->plan_capacity, sizeof *l->groups->plans);
     plan.home = plan.gathered = plan.gather[0] = plan.gather[1] = plan.gather[2] = -1;
-    l->group_plans[p->n_groups] = plan;
+    l->groups->plans[p->n_groups] = plan;
     struct group *g = &p->groups[p->n_groups++];
     *g = (struct group){.name = name,
                         .algorithm = algorithm,
@@ -152,7 +163,7 @@ static bool is_awaited(const struct lowering *l, const struct group *g)
 enum status lower_group_join(struct lowering *l, int32_t group, struct error *err)
 {
     TRY(join_links(l, &l->p->groups[group], err));
-    if (is_awaited(l, &l->p->groups[group])) l->group_plans[group].bucketed = false;
+    if (is_awaited(l, &l->p->groups[group])) l->groups->plans[group].bucketed = false;
     return OK;
 }
 
@@ -215,7 +226,7 @@ static enum status make_mixed(struct lowering *l, int32_t first, int32_t last, c
 static enum status make_bucket(struct lowering *l, int32_t first, int32_t last, const char *name,
                                bool bucketed, struct error *err)
 {
-    if (l->mixed[first]) return make_mixed(l, first, last, name, bucketed, err);
+    if (l->groups->mixed[first]) return make_mixed(l, first, last, name, bucketed, err);
     int32_t n = lower_shard_keys(lower_unit_owner(l, 0, first), first);
     for (int32_t k = 0; k < n; k++)
         TRY(make_sum(l, first, last, k, n > 1 ? arena_printf(l->a, "%s.%" PRId32, name, k) : name,
@@ -293,132 +304,47 @@ static enum status make_exchange(struct lowering *l, int32_t replica, int32_t fi
 static void tell_members(struct lowering *l)
 {
     const struct program *p = l->p;
+    struct stage_groups *all = ARENA_ARRAY(l->a, struct stage_groups, (size_t)p->n_stages);
+    for (int32_t s = 0; s < p->n_stages; s++) l->stages[s].groups = &all[s];
     for (int32_t i = 0; i < p->n_groups; i++)
         for (int32_t k = 0; k < p->groups[i].n_members; k++)
-            l->stages[p->groups[i].members[k].stage].n_groups++;
+            l->stages[p->groups[i].members[k].stage].groups->n++;
     for (int32_t s = 0; s < p->n_stages; s++) {
-        l->stages[s].groups = ARENA_ARRAY(l->a, int32_t, (size_t)l->stages[s].n_groups);
-        l->stages[s].member = ARENA_ARRAY(l->a, int32_t, (size_t)l->stages[s].n_groups);
-        l->stages[s].n_groups = 0;
+        struct stage_groups *g = l->stages[s].groups;
+        g->group = ARENA_ARRAY(l->a, int32_t, (size_t)g->n);
+        g->member = ARENA_ARRAY(l->a, int32_t, (size_t)g->n);
+        g->n = 0;
     }
     for (int32_t i = 0; i < p->n_groups; i++)
         for (int32_t k = 0; k < p->groups[i].n_members; k++) {
             struct stage_build *b = &l->stages[p->groups[i].members[k].stage];
-            b->member[b->n_groups] = k;
-            b->groups[b->n_groups++] = i;
+            b->groups->member[b->groups->n] = k;
+            b->groups->group[b->groups->n++] = i;
         }
 }
 
 enum status lower_groups(struct lowering *l, struct error *err)
 {
     TRY(lower_zero_check(l, err));
-    TRY(lower_shard_mixed(l, err));
-    for (int32_t last = l->n_units - 1, first; last >= 0; last = first - 1) {
+    l->groups = ARENA_ARRAY(l->a, struct groups, 1);
+    l->groups->mixed = ARENA_ARRAY(l->a, bool, (size_t)l->uses->n_units);
+    TRY(lower_shard_mixed(l, l->groups->mixed, err));
+    for (int32_t last = l->uses->n_units - 1, first; last >= 0; last = first - 1) {
         for (first = last; first > 0 && joins(l, first - 1, last);) first--;
         if (needs_group(l, last)) TRY(make_interval(l, first, last, err));
     }
-    for (int32_t u = 0; u < l->n_units; u++)
+    for (int32_t u = 0; u < l->uses->n_units; u++)
         if (lower_unit(l, u)->use == 1)
             for (int32_t r = 0; r < l->plan->n_replicas; r++)
-                TRY(make_exchange(l, r, l->views[0].use_unit[2 * lower_unit(l, u)->parameter], u,
-                                  err));
+                TRY(make_exchange(l, r, l->uses->views[0].use_unit[2 * lower_unit(l, u)->parameter],
+                                  u, err));
     if (lower_scales(l)) TRY(lower_scale_groups(l, err));
     lower_zero_gathers(l);
     tell_members(l);
     return OK;
 }
 
-/* --- who launches them --- */
-
-struct launch { /* a group, the chunk of its member, and that one's lane */
-    int32_t group, chunk, lane;
-};
-
-static int by_number(const void *x, const void *y)
-{
-    const struct launch *a = x, *b = y;
-    return a->group != b->group ? (a->group > b->group) - (a->group < b->group)
-                                : (a->lane > b->lane) - (a->lane < b->lane);
-}
-
-/* Sums that the step's last weight gradients complete. */
-static bool launched_last(const struct lowering *l, int32_t group)
-{
-    const struct group_plan *g = &l->group_plans[group];
-    return !g->tied && !g->overflow && g->gathered < 0 && g->zero < 2;
-}
-
-/* Whether two lanes' devices share their stages, and so take the same calls. */
-static bool share_calls(const struct lowering *l, int32_t k, int32_t other)
-{
-    const struct lane_build *x = &l->lanes[k], *y = &l->lanes[other];
-    bool several = l->stages[x->stages[0]].n_shards > 1;
-    return k == other || (several && x->replica == y->replica && x->turn == y->turn);
-}
-
-static void add_launches(const struct lowering *l, int32_t k, struct launch *out, size_t *n)
-{
-    for (int32_t c = 0; c < l->lanes[k].n_stages; c++) {
-        const struct stage_build *b = &l->stages[l->lanes[k].stages[c]];
-        for (int32_t i = 0; i < b->n_groups; i++) {
-            if (!launched_last(l, b->groups[i])) continue;
-            if (out) out[*n] = (struct launch){b->groups[i], c, k};
-            ++*n;
-        }
-    }
-}
-
-/* Those groups of a device and of all that share its stages, by ascending number. */
-static struct launch *lane_launches(const struct lowering *l, int32_t k, size_t *n)
-{
-    struct launch *out = NULL;
-    for (int round = 0; round < 2; round++) {
-        *n = 0;
-        for (int32_t other = 0; other < l->p->n_devices; other++)
-            if (share_calls(l, k, other)) add_launches(l, other, out, n);
-        if (!out) out = ARENA_ARRAY(l->a, struct launch, *n + 1);
-    }
-    qsort(out, *n, sizeof *out, by_number);
-    return out;
-}
-
-/* Has this device a sum of every bucket of which one that shares its stages has one? */
-static bool has_all(const struct lowering *l, int32_t k, const struct launch *x, size_t n)
-{
-    for (size_t i = 0, end; i < n; i = end) {
-        bool own = false;
-        int32_t unit = l->group_plans[x[i].group].first_unit;
-        for (end = i; end < n && l->group_plans[x[end].group].first_unit == unit; end++)
-            own |= x[end].lane == k;
-        if (!own) return false;
-    }
-    return true;
-}
-
-/* Each chunk's last weight gradients may launch its groups, but never one before a group of lower number: a chunk that
- * is ready too early leaves its launch to the chunk that is ready next. Devices that share their stages do so alike, and for groups
- * that only others of them have as well: among their launches are meetings, which all of them come to in one order. Where one has a
- * sum less than another, no launch is early. */
-void lower_launches(struct lowering *l)
-{
-    for (int32_t k = 0; k < l->p->n_devices; k++) {
-        const struct lane_build *lane = &l->lanes[k];
-        size_t n;
-        struct launch *launches = lane_launches(l, k, &n);
-        struct stage_build *at = NULL;
-        bool late = false;
-        for (int32_t other = 0; other < l->p->n_devices; other++)
-            late |= share_calls(l, k, other) && !has_all(l, other, launches, n);
-        for (size_t i = 0; i < n; i++) {
-            struct stage_build *b = &l->stages[lane->stages[launches[i].chunk]];
-            if (!at || b->last_weight > at->last_weight) at = b;
-            at->late = late;
-            if (launches[i].lane != k) continue;
-            if (!at->launches) at->launches = ARENA_ARRAY(l->a, int32_t, n);
-            at->launches[at->n_launches++] = launches[i].group;
-        }
-    }
-}
+/* --- stages that are in them --- */
 
 /* Updates come by descending chunk. */
 bool lower_exchanged_before(const struct lowering *l, const struct stage_build *b, int32_t group)
@@ -431,24 +357,25 @@ bool lower_exchanged_before(const struct lowering *l, const struct stage_build *
 
 int32_t lower_group_of_unit(const struct lowering *l, const struct stage_build *b, int32_t unit)
 {
-    for (int32_t i = 0; i < b->n_groups; i++) {
-        const struct group_plan *g = &l->group_plans[b->groups[i]];
+    for (int32_t i = 0; i < b->groups->n; i++) {
+        const struct group_plan *g = &l->groups->plans[b->groups->group[i]];
         if (!g->tied && !g->overflow && unit >= g->first_unit && unit <= g->last_unit)
-            return b->groups[i];
+            return b->groups->group[i];
     }
     return -1;
 }
 
-static void segments_of(struct lowering *l, const struct stage_build *b, int32_t group,
-                        struct group_member *m)
+static void segments_of(const struct stage_scratch *h, int32_t group, struct group_member *m)
 {
-    const struct group_plan *plan = &l->group_plans[group];
+    const struct lowering *l = h->l;
+    const struct stage_build *b = h->b;
+    const struct group_plan *plan = &l->groups->plans[group];
     if (plan->overflow) {
-        lower_scale_segment(l, b, m);
+        lower_scale_segment(h, m);
         return;
     }
     if (plan->zero) {
-        lower_zero_segments(l, b, group, m);
+        lower_zero_segments(h, group, m);
         return;
     }
     const struct cells *cells = plan->cells;
@@ -459,40 +386,26 @@ static void segments_of(struct lowering *l, const struct stage_build *b, int32_t
     if (plan->tied) {
         bool first = lower_owns(b, lower_unit(l, plan->first_unit)->layer);
         for (int32_t i = 0; i < n; i++)
-            m->segments[i] = l->sum_slot[first ? plan->first_unit : plan->last_unit];
+            m->segments[i] = h->sum_slot[first ? plan->first_unit : plan->last_unit];
         return;
     }
     for (int32_t i = 0; i < n; i++)
-        m->segments[i] = l->sum_slot[cells ? cells->unit[i] : plan->first_unit + i];
-    if (!b->apart) return;
+        m->segments[i] = h->sum_slot[cells ? cells->unit[i] : plan->first_unit + i];
+    if (!b->order->apart) return;
     m->apart_segments = ARENA_ARRAY(l->a, int32_t, (size_t)n);
-    for (int32_t i = 0; i < n; i++) m->apart_segments[i] = l->apart_slot[plan->first_unit + i];
+    for (int32_t i = 0; i < n; i++) m->apart_segments[i] = h->apart_slot[plan->first_unit + i];
     m->apart = b->s->slots[m->apart_segments[0]].ring;
 }
 
 /* One collective runs at a time, so the largest staging area serves all. */
-void lower_group_segments(struct lowering *l, struct stage_build *b)
+void lower_group_segments(const struct stage_scratch *h)
 {
-    for (int32_t i = 0; i < b->n_groups; i++) {
-        struct group *g = &l->p->groups[b->groups[i]];
-        struct group_member *m = &g->members[b->member[i]];
-        segments_of(l, b, b->groups[i], m);
+    struct stage_build *b = h->b;
+    for (int32_t i = 0; i < b->groups->n; i++) {
+        struct group *g = &h->l->p->groups[b->groups->group[i]];
+        struct group_member *m = &g->members[b->groups->member[i]];
+        segments_of(h, b->groups->group[i], m);
         int64_t bytes = group_staging_bytes(g, m, b->s);
         if (bytes > b->s->buffer_bytes) b->s->buffer_bytes = bytes;
     }
-}
-
-int32_t lower_complete_at(const struct lowering *l, const struct stage_build *b, int32_t group,
-                          int32_t end)
-{
-    const struct group_plan *g = &l->group_plans[group];
-    bool own = false;
-    for (int32_t i = 0; i < b->n_groups; i++) own |= b->groups[i] == group;
-    if (b->late) return end;
-    if (!own) return 0;
-    if (!g->bucketed) return end;
-    int32_t at = 0;
-    for (int32_t u = g->first_unit; u <= g->last_unit; u++)
-        if (l->done_at[u] > at) at = l->done_at[u];
-    return at;
 }

@@ -3,14 +3,16 @@
  * Links keep their places; each pair of devices that meets through switches has one route behind them, and each pair that
  * uses a link of every two devices one of its own, direction 0 from the device that stands first in the cluster.
  */
-#include "core/lower/internal.h"
+#include "core/lower/links.h"
 
-#include "core/base/arena.h"
 #include "core/cluster/topology.h"
 
 #include <string.h>
 
-struct lower_routes {
+struct links {
+    struct arena *a;
+    const struct cluster *c;
+    struct program *p;
     struct topology *topology;
     size_t capacity; /* of the program's links */
     int32_t n,
@@ -58,18 +60,17 @@ struct program_link *lower_cluster_links(struct arena *a, const struct cluster *
     return links;
 }
 
-void lower_links(struct lowering *l)
+struct links *links_new(struct arena *a, const struct cluster *c, struct program *p)
 {
-    const struct cluster *c = &l->plan->cluster;
-    struct program *p = l->p;
+    struct links *k = ARENA_ARRAY(a, struct links, 1);
     p->n_links = c->n_links;
-    p->links = lower_cluster_links(l->a, c);
-    l->routes = ARENA_ARRAY(l->a, struct lower_routes, 1);
-    *l->routes =
-        (struct lower_routes){.topology = topology_new(l->a, c), .capacity = (size_t)c->n_links};
+    p->links = lower_cluster_links(a, c);
+    *k = (struct links){
+        .a = a, .c = c, .p = p, .topology = topology_new(a, c), .capacity = (size_t)c->n_links};
+    return k;
 }
 
-static int32_t *slot_of(const struct lower_routes *r, int32_t low, int32_t high)
+static int32_t *slot_of(const struct links *r, int32_t low, int32_t high)
 {
     uint64_t at = ((uint64_t)low << 32 | (uint32_t)high) * UINT64_C(0x9E3779B97F4A7C15) >> 32;
     for (;; at++) {
@@ -78,43 +79,42 @@ static int32_t *slot_of(const struct lower_routes *r, int32_t low, int32_t high)
     }
 }
 
-static void grow(struct lowering *l)
+static void grow(struct links *r)
 {
-    struct lower_routes *r = l->routes;
     r->n_slots = r->n_slots ? 2 * r->n_slots : 64;
-    r->slots = ARENA_ARRAY(l->a, int32_t, (size_t)r->n_slots);
+    r->slots = ARENA_ARRAY(r->a, int32_t, (size_t)r->n_slots);
     memset(r->slots, -1, sizeof *r->slots * (size_t)r->n_slots);
     for (int32_t i = 0; i < r->n; i++) *slot_of(r, r->pair[i][0], r->pair[i][1]) = i;
 }
 
 /* "up+core+down", as much as stays readable. */
-static const char *name_of(struct lowering *l, const struct route *way)
+static const char *name_of(const struct links *r, const struct route *way)
 {
-    const struct link *links = l->plan->cluster.links;
+    const struct link *links = r->c->links;
     const char *name = links[way->link[0]].name;
     for (int32_t i = 1; i < way->n_hops; i++)
         name =
-            strlen(name) > 80 ? name : arena_printf(l->a, "%s+%s", name, links[way->link[i]].name);
+            strlen(name) > 80 ? name : arena_printf(r->a, "%s+%s", name, links[way->link[i]].name);
     return name;
 }
 
 /* Its own link of two devices, alike for all of their types. */
-static void make_pair(struct lowering *l, int32_t low, int32_t high, int32_t of,
+static void make_pair(const struct links *r, int32_t low, int32_t high, int32_t of,
                       struct program_link *out)
 {
-    const struct cluster *c = &l->plan->cluster;
+    const struct cluster *c = r->c;
     const struct device *a = &c->devices[low], *b = &c->devices[high];
     *out = link_of(c, of);
-    out->name = arena_printf(l->a, "%s:%s-%s", out->name, a->name, b->name);
+    out->name = arena_printf(r->a, "%s:%s-%s", out->name, a->name, b->name);
     out->paired = true, out->of = of, out->type[0] = a->type, out->type[1] = b->type;
 }
 
-static bool make_route(struct lowering *l, int32_t low, int32_t high, struct program_link *out)
+static bool make_route(const struct links *r, int32_t low, int32_t high, struct program_link *out)
 {
-    const struct cluster *c = &l->plan->cluster;
+    const struct cluster *c = r->c;
     struct route way;
-    if (!c->n_switches || !topology_route(l->routes->topology, low, high, &way)) return false;
-    *out = (struct program_link){.name = name_of(l, &way),
+    if (!c->n_switches || !topology_route(r->topology, low, high, &way)) return false;
+    *out = (struct program_link){.name = name_of(r, &way),
                                  .emulated = c->emulated,
                                  .sharing = LINK_FAIR,
                                  .n_hops = way.n_hops,
@@ -132,24 +132,23 @@ static bool make_route(struct lowering *l, int32_t low, int32_t high, struct pro
 }
 
 /* The link behind the cluster's that is these two devices' alone: of the cluster's link `of`, or a route where that is -1. */
-static bool pair_link(struct lowering *l, int32_t from, int32_t to, int32_t of, int32_t *link)
+static bool pair_link(struct links *r, int32_t from, int32_t to, int32_t of, int32_t *link)
 {
-    struct lower_routes *r = l->routes;
-    struct program *p = l->p;
+    struct program *p = r->p;
     struct program_link made;
-    if (2 * r->n >= r->n_slots) grow(l);
+    if (2 * r->n >= r->n_slots) grow(r);
     int32_t low = from < to ? from : to, high = from < to ? to : from;
     int32_t *slot = slot_of(r, low, high), known = *slot;
-    *link = l->plan->cluster.n_links + known;
+    *link = r->c->n_links + known;
     if (known >= 0) return true;
     if (of >= 0)
-        make_pair(l, low, high, of, &made);
-    else if (!make_route(l, low, high, &made))
+        make_pair(r, low, high, of, &made);
+    else if (!make_route(r, low, high, &made))
         return false;
-    r->pair = arena_grow(l->a, r->pair, (size_t)r->n, &r->pair_capacity, sizeof *r->pair);
+    r->pair = arena_grow(r->a, r->pair, (size_t)r->n, &r->pair_capacity, sizeof *r->pair);
     r->pair[r->n][0] = low, r->pair[r->n][1] = high;
     *slot = r->n++;
-    p->links = arena_grow(l->a, p->links, (size_t)p->n_links, &r->capacity, sizeof *p->links);
+    p->links = arena_grow(r->a, p->links, (size_t)p->n_links, &r->capacity, sizeof *p->links);
     *link = p->n_links++;
     p->links[*link] = made;
     return true;
@@ -165,7 +164,7 @@ enum status lower_link(struct lowering *l, const struct stage_build *from,
     bool every = *link >= 0 && link_of_every_pair(&c->links[*link]);
     if (*link >= 0 && !every) return OK;
     if (!every) *direction = a > b;
-    if (a != b && pair_link(l, a, b, *link, link)) return OK;
+    if (a != b && pair_link(l->links, a, b, *link, link)) return OK;
     return lower_error(l, from, err, ERR_INPUT,
                        c->n_switches ? "no way from %s to %s" : "no link from %s to %s",
                        c->devices[a].name, c->devices[b].name);

@@ -6,7 +6,17 @@
  * each microbatch; where that does not help, the plan's orders themselves block, and the error
  * names who.
  */
-#include "core/lower/internal.h"
+#include "core/lower/channels.h"
+#include "core/lower/groups.h"
+#include "core/lower/launches.h"
+#include "core/lower/links.h"
+#include "core/lower/meetings.h"
+#include "core/lower/orders.h"
+#include "core/lower/param_uses.h"
+#include "core/lower/procedures.h"
+#include "core/lower/scratch.h"
+#include "core/lower/slots.h"
+#include "core/lower/uses.h"
 
 #include "core/base/units.h"
 #include "core/graph/gradient.h"
@@ -41,7 +51,7 @@ static void copy_cluster(struct lowering *l)
     struct program *p = l->p;
     p->devices = ARENA_ARRAY(l->a, struct program_device, (size_t)p->n_devices);
     for (int32_t i = 0; i < p->n_devices; i++) p->devices[i] = lower_device(c, l->lanes[i].device);
-    lower_links(l);
+    l->links = links_new(l->a, c, p);
 }
 
 static void make_head(struct lowering *l)
@@ -196,22 +206,6 @@ static enum status prove(struct lowering *l, struct error *err)
     }
 }
 
-static void make_arrays(struct lowering *l)
-{
-    size_t n = 0, ops = 0, units = (size_t)l->n_units;
-    for (int32_t i = 0; i < l->n_views; i++) {
-        const struct graph *g = l->views[i].g;
-        n = (size_t)g->n_tensors > n ? (size_t)g->n_tensors : n;
-        ops = (size_t)g->n_ops > ops ? (size_t)g->n_ops : ops;
-    }
-    l->slot_forward = ARENA_ARRAY(l->a, int32_t, n), l->slot_back = ARENA_ARRAY(l->a, int32_t, n);
-    l->uses_forward = ARENA_ARRAY(l->a, uint8_t, n), l->uses_back = ARENA_ARRAY(l->a, uint8_t, n);
-    l->apart_slot = ARENA_ARRAY(l->a, int32_t, units),
-    l->sum_slot = ARENA_ARRAY(l->a, int32_t, units);
-    l->done_at = ARENA_ARRAY(l->a, int32_t, units);
-    l->rerun = ARENA_ARRAY(l->a, bool, ops);
-}
-
 /* What was measured whole can neither be split nor be shared by any number of cards. */
 static enum status check_measured(const struct lowering *l, const struct stage_build *b,
                                   struct error *err)
@@ -219,7 +213,7 @@ static enum status check_measured(const struct lowering *l, const struct stage_b
     const struct graph *g = b->v->g;
     for (int32_t i = 0; i < g->n_forward; i++) {
         if (g->ops[i].kind != OP_measured_forward || !lower_owns(b, g->ops[i].layer)) continue;
-        if (b->split)
+        if (b->order->split)
             return lower_error(l, b, err, ERR_INPUT,
                                "the backward of a measured layer is one: its order has F and B");
         const struct shares *s = g->tensors[g->ops[i].output[1]].shares;
@@ -231,16 +225,17 @@ static enum status check_measured(const struct lowering *l, const struct stage_b
     return OK;
 }
 
-static void lower_stage(struct lowering *l, struct stage_build *b)
+static void lower_stage(struct stage_scratch *h, struct stage_build *b)
 {
-    l->v = b->v;
-    lower_slots(l, b);
-    lower_procedures(l, b);
-    lower_scratch(l, b);
-    lower_ring_counts(l, b);
+    stage_scratch_begin(h, b);
+    lower_find_uses(h);
+    lower_slots(h);
+    lower_procedures(h);
+    lower_scratch(h);
+    lower_ring_counts(h->l, b);
     ring_bytes(b->s);
-    lower_join_channels(l, b);
-    lower_group_segments(l, b);
+    lower_join_channels(h->l, b);
+    lower_group_segments(h);
 }
 
 enum status lower_plan_graphs(struct arena *a, const struct plan *p, const struct lower_graphs *s,
@@ -251,15 +246,15 @@ enum status lower_plan_graphs(struct arena *a, const struct plan *p, const struc
     make_head(&l);
     TRY(lower_stages(&l, s, err));
     copy_cluster(&l);
-    TRY(lower_units(&l, err));
+    TRY(param_uses_find(l.uses, a, l.n_layers, err));
     TRY(lower_shard_teams(&l, err));
-    make_arrays(&l);
     TRY(lower_channels(&l, err));
     TRY(lower_orders(&l, err));
     for (int32_t i = 0; i < out->n_stages; i++) TRY(check_measured(&l, &l.stages[i], err));
     TRY(lower_groups(&l, err));
     lower_launches(&l);
-    for (int32_t i = 0; i < out->n_stages; i++) lower_stage(&l, &l.stages[i]);
+    struct stage_scratch *at_hand = stage_scratch_new(&l);
+    for (int32_t i = 0; i < out->n_stages; i++) lower_stage(at_hand, &l.stages[i]);
     lower_share_orders(&l);
     TRY(prove(&l, err));
     reserve_devices(&l);

@@ -3,20 +3,36 @@
  * A group of devices along an axis of the mesh is a team; its links are looked for once for each way that some meeting of it
  * goes. Which way is said by the plan (collectives of core/sharding/sharding.h) or follows from the sizes of parts.
  */
-#include "core/lower/internal.h"
+#include "core/lower/meetings.h"
 
-#include "core/base/arena.h"
+#include "core/lower/groups.h"
+#include "core/lower/links.h"
+#include "core/lower/param_uses.h"
 #include "core/sharding/shard.h"
+
+/* Devices that meet: their links, as program groups have them; NULL where no meeting goes that way. */
+struct lower_team {
+    bool found[MEETING_WAY_COUNT];
+    int32_t *link, *direction, *pair_link, *pair_direction;
+    const int32_t *tier; /* (members) the nodes they stand on; NULL: no hierarchical meetings */
+};
+
+struct stage_meetings {
+    struct lower_team *team[MESH_AXES_MAX]; /* its group along each axis; NULL: no meetings there */
+    /* of the stage's first device: */
+    int32_t *known;  /* (2, operators, n_shards) group of a meeting + 1, see lower_shard_meeting */
+    bool *ways_used; /* (entries of collectives) */
+};
 
 /* first: the stage's first device. */
 static struct lower_team *team_of(struct lowering *l, struct stage_build *first,
                                   const struct exchange *e)
 {
-    struct lower_team *t = first[e->member[0]].team[e->axis];
+    struct lower_team *t = first[e->member[0]].meetings->team[e->axis];
     size_t n = (size_t)e->n;
     if (t) return t;
     t = ARENA_ARRAY(l->a, struct lower_team, 1);
-    for (int32_t i = 0; i < e->n; i++) first[e->member[i]].team[e->axis] = t;
+    for (int32_t i = 0; i < e->n; i++) first[e->member[i]].meetings->team[e->axis] = t;
     t->link = ARENA_ARRAY(l->a, int32_t, n), t->direction = ARENA_ARRAY(l->a, int32_t, n);
     int32_t *node = ARENA_ARRAY(l->a, int32_t, n), *tier = ARENA_ARRAY(l->a, int32_t, n);
     for (int32_t i = 0; i < e->n; i++) {
@@ -31,14 +47,14 @@ static struct lower_team *team_of(struct lowering *l, struct stage_build *first,
 /* The entry of the plan's collectives that the operator goes by, -1: none. */
 static int32_t entry_of(const struct stage_build *b, const struct graph_op *op)
 {
-    const struct lower_team *t = b->team[op->attrs.exchange->axis];
+    const struct lower_team *t = b->meetings->team[op->attrs.exchange->axis];
     return sharding_way_for(b->plan->sharding, op->name, shard_meeting_kind(op), t->tier);
 }
 
 static struct meeting *meeting_of(struct lowering *l, const struct stage_build *b,
                                   const struct graph_op *op)
 {
-    const int32_t *tier = b->team[op->attrs.exchange->axis]->tier;
+    const int32_t *tier = b->meetings->team[op->attrs.exchange->axis]->tier;
     struct meeting *m = shard_meeting(l->a, b->v->g, op, b->plan->sharding, tier);
     m->in = ARENA_ARRAY(l->a, int32_t, (size_t)m->n);
     m->out = ARENA_ARRAY(l->a, int32_t, (size_t)m->n);
@@ -49,7 +65,7 @@ static struct meeting *meeting_of(struct lowering *l, const struct stage_build *
 static enum status find_links(struct lowering *l, struct stage_build *first,
                               const struct exchange *e, const struct meeting *m, struct error *err)
 {
-    struct lower_team *t = first[e->member[0]].team[e->axis];
+    struct lower_team *t = first[e->member[0]].meetings->team[e->axis];
     size_t n = (size_t)e->n;
     bool ring = m->way == MEETING_BY_ring;
     if (t->found[m->way]) return OK;
@@ -112,6 +128,13 @@ static enum status check_entries(const struct lowering *l, const struct stage_bu
     return OK;
 }
 
+static void begin_stage(const struct lowering *l, struct stage_build *first)
+{
+    struct stage_meetings *all = ARENA_ARRAY(l->a, struct stage_meetings, (size_t)first->n_shards);
+    for (int32_t k = 0; k < first->n_shards; k++) first[k].meetings = &all[k];
+    all->ways_used = ARENA_ARRAY(l->a, bool, (size_t)first->plan->sharding->n_ways);
+}
+
 enum status lower_shard_teams(struct lowering *l, struct error *err)
 {
     for (int32_t i = 0; i < l->p->n_stages; i++) {
@@ -119,14 +142,15 @@ enum status lower_shard_teams(struct lowering *l, struct error *err)
         const struct graph *g = b->v->g;
         const struct sharding *s = b->plan->sharding;
         if (!s) continue;
-        if (b == first) first->ways_used = ARENA_ARRAY(l->a, bool, (size_t)s->n_ways);
+        if (b == first) begin_stage(l, first);
         for (int32_t k = 0; k < g->n_ops; k++) {
             if (!op_is_group(g->ops[k].kind) || !lower_owns(b, g->ops[k].layer)) continue;
             TRY(find_team(l, first, &g->ops[k], err));
             int32_t entry = entry_of(b, &g->ops[k]);
-            if (entry >= 0) first->ways_used[entry] = true;
+            if (entry >= 0) first->meetings->ways_used[entry] = true;
         }
-        if (b->shard + 1 == b->n_shards) TRY(check_entries(l, first, first->ways_used, err));
+        if (b->shard + 1 == b->n_shards)
+            TRY(check_entries(l, first, first->meetings->ways_used, err));
     }
     return OK;
 }
@@ -135,7 +159,7 @@ static int32_t new_meeting(struct lowering *l, struct stage_build *b, const stru
                            const char *name)
 {
     const struct exchange *e = op->attrs.exchange;
-    const struct lower_team *t = b->team[e->axis];
+    const struct lower_team *t = b->meetings->team[e->axis];
     struct meeting *m = meeting_of(l, b, op);
     struct group *g =
         lower_group_new(l, name, GROUP_RING, e->n, (struct group_plan){.last_unit = -1});
@@ -161,9 +185,9 @@ int32_t lower_shard_meeting(struct lowering *l, struct stage_build *b, int32_t o
     const struct exchange *e = g->ops[op].attrs.exchange;
     struct stage_build *first = b - b->shard;
     int32_t n_ops = g->n_ops, n = b->n_shards;
-    if (!first->meetings)
-        first->meetings = ARENA_ARRAY(l->a, int32_t, 2 * (size_t)n_ops * (size_t)n);
-    int32_t *known = &first->meetings[((again ? n_ops : 0) + op) * n + e->member[0]];
+    if (!first->meetings->known)
+        first->meetings->known = ARENA_ARRAY(l->a, int32_t, 2 * (size_t)n_ops * (size_t)n);
+    int32_t *known = &first->meetings->known[((again ? n_ops : 0) + op) * n + e->member[0]];
     if (!*known) *known = 1 + new_meeting(l, b, &g->ops[op], name);
     struct group *x = &l->p->groups[*known - 1];
     x->meeting->in[e->self] = in, x->meeting->out[e->self] = out;

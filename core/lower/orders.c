@@ -9,7 +9,11 @@
  * matter of time): it gets enough for the difference of the two stages' warm-ups, and the game
  * afterwards tells whether more are needed.
  */
-#include "core/lower/internal.h"
+#include "core/lower/orders.h"
+
+#include "core/lower/procedures.h"
+#include "core/lower/scale.h"
+#include "core/plan/internal.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -17,9 +21,14 @@
 
 /* --- calls --- */
 
+struct lane_order { /* a device's calls of one step in turn, without the updates */
+    int64_t n_calls;
+    struct schedule_op *calls; /* (n_calls) */
+};
+
 static void append(struct lane_build *lane, char letter, int32_t chunk, int32_t microbatch)
 {
-    lane->calls[lane->n_calls++] = (struct schedule_op){letter, chunk, microbatch};
+    lane->order->calls[lane->order->n_calls++] = (struct schedule_op){letter, chunk, microbatch};
 }
 
 static void order_from_warmup(struct lane_build *lane, const struct stage_build *b,
@@ -38,7 +47,7 @@ static void order_from_text(struct lane_build *lane, const char *text, int64_t m
     struct schedule_op x;
     enum plan_word w;
     for (const char *t = text; (w = plan_next_call(&t, &x)) != PLAN_WORD_END;) {
-        if (w == PLAN_WORD_BAD || x.chunk >= lane->n_stages || lane->n_calls == most)
+        if (w == PLAN_WORD_BAD || x.chunk >= lane->n_stages || lane->order->n_calls == most)
             BUG("order '%s' has not been checked", text);
         append(lane, x.letter, x.chunk < 0 ? 0 : x.chunk, x.microbatch);
     }
@@ -50,7 +59,7 @@ static void lane_calls(struct lowering *l, struct lane_build *lane)
     const struct stage_build *first = &l->stages[lane->stages[0]];
     int64_t most = 3 * (int64_t)r->microbatches * lane->n_stages;
     const char *text = r->orders ? r->orders[first->stage] : first->plan->order;
-    lane->calls = ARENA_ARRAY(l->a, struct schedule_op, (size_t)most);
+    lane->order->calls = ARENA_ARRAY(l->a, struct schedule_op, (size_t)most);
     if (text)
         order_from_text(lane, text, most);
     else
@@ -59,40 +68,41 @@ static void lane_calls(struct lowering *l, struct lane_build *lane)
 
 /* --- a stage's part of them --- */
 
-static void note_positions(struct lowering *l, struct stage_build *b)
+static void note_positions(struct arena *a, struct stage_order *o, int32_t microbatches)
 {
     for (int part = 0; part < PART_COUNT; part++)
-        b->at[part] = ARENA_ARRAY(l->a, int32_t, (size_t)b->s->microbatches);
-    for (int64_t i = 0; i < b->n_calls; i++) {
-        char letter = b->letter[i];
-        if (letter == 'F') b->at[PART_FORWARD][b->microbatch[i]] = (int32_t)i;
-        if (letter == 'B' || letter == 'I') b->at[PART_BACK][b->microbatch[i]] = (int32_t)i;
-        if (letter == 'B' || letter == 'W') b->at[PART_WEIGHT][b->microbatch[i]] = (int32_t)i;
+        o->at[part] = ARENA_ARRAY(a, int32_t, (size_t)microbatches);
+    for (int64_t i = 0; i < o->n_calls; i++) {
+        char letter = o->letter[i];
+        if (letter == 'F') o->at[PART_FORWARD][o->microbatch[i]] = (int32_t)i;
+        if (letter == 'B' || letter == 'I') o->at[PART_BACK][o->microbatch[i]] = (int32_t)i;
+        if (letter == 'B' || letter == 'W') o->at[PART_WEIGHT][o->microbatch[i]] = (int32_t)i;
     }
 }
 
 static void stage_part(struct lowering *l, const struct lane_build *lane, struct stage_build *b)
 {
+    struct stage_order *o = b->order;
     size_t most = 3 * (size_t)b->s->microbatches + 1;
-    b->letter = ARENA_ARRAY(l->a, char, most);
-    b->microbatch = ARENA_ARRAY(l->a, int32_t, most);
-    for (int64_t i = 0; i < lane->n_calls; i++) {
-        const struct schedule_op *x = &lane->calls[i];
+    o->letter = ARENA_ARRAY(l->a, char, most);
+    o->microbatch = ARENA_ARRAY(l->a, int32_t, most);
+    for (int64_t i = 0; i < lane->order->n_calls; i++) {
+        const struct schedule_op *x = &lane->order->calls[i];
         if (x->chunk != b->chunk) continue;
-        b->letter[b->n_calls] = x->letter;
-        b->microbatch[b->n_calls++] = x->microbatch;
-        if (x->letter == 'I' || x->letter == 'W') b->split = true;
-        if (x->letter == 'B' || x->letter == 'W') b->last_weight = i;
+        o->letter[o->n_calls] = x->letter;
+        o->microbatch[o->n_calls++] = x->microbatch;
+        if (x->letter == 'I' || x->letter == 'W') o->split = true;
+        if (x->letter == 'B' || x->letter == 'W') o->last_weight = i;
     }
-    note_positions(l, b);
-    for (b->in_flight = 0; b->in_flight < b->n_calls && b->letter[b->in_flight] == 'F';)
-        b->in_flight++;
-    b->ascending = true;
+    note_positions(l->a, o, b->s->microbatches);
+    for (o->in_flight = 0; o->in_flight < o->n_calls && o->letter[o->in_flight] == 'F';)
+        o->in_flight++;
+    o->ascending = true;
     for (int32_t i = 1; i < b->s->microbatches; i++)
-        if (b->at[PART_WEIGHT][i] < b->at[PART_WEIGHT][i - 1]) b->ascending = false;
-    b->apart = l->plan->deterministic && (b->replica > 0 || !b->ascending);
-    b->letter[b->n_calls] = 'U';
-    b->microbatch[b->n_calls++] = -1;
+        if (o->at[PART_WEIGHT][i] < o->at[PART_WEIGHT][i - 1]) o->ascending = false;
+    o->apart = l->plan->deterministic && (b->replica > 0 || !o->ascending);
+    o->letter[o->n_calls] = 'U';
+    o->microbatch[o->n_calls++] = -1;
 }
 
 /* Every call is written down once before orders are coded, some 50 bytes each. */
@@ -111,16 +121,20 @@ static enum status count_calls(const struct lowering *l, struct error *err)
 enum status lower_orders(struct lowering *l, struct error *err)
 {
     struct schedule schedule;
+    struct lane_order *lanes = ARENA_ARRAY(l->a, struct lane_order, (size_t)l->p->n_devices);
+    struct stage_order *stages = ARENA_ARRAY(l->a, struct stage_order, (size_t)l->p->n_stages);
     TRY(count_calls(l, err));
+    for (int32_t i = 0; i < l->p->n_stages; i++) l->stages[i].order = &stages[i];
     for (int32_t i = 0; i < l->p->n_devices; i++) {
         struct lane_build *lane = &l->lanes[i];
+        lane->order = &lanes[i];
         if (!i || lane->replica != l->lanes[i - 1].replica) {
             struct plan_place at = {l->plan, lane->replica, -1, err};
             if (l->plan->replicas[lane->replica].schedule) TRY(plan_schedule(l->a, &at, &schedule));
         }
         if (l->plan->replicas[lane->replica].schedule) {
-            lane->n_calls = schedule.lanes[lane->turn].n_ops;
-            lane->calls = schedule.lanes[lane->turn].ops;
+            lane->order->n_calls = schedule.lanes[lane->turn].n_ops;
+            lane->order->calls = schedule.lanes[lane->turn].ops;
         } else {
             lane_calls(l, lane);
         }
@@ -136,9 +150,9 @@ enum status lower_orders(struct lowering *l, struct error *err)
 static int64_t position(const struct stage_build *b, char letter, int64_t seq)
 {
     int64_t m = b->s->microbatches, step = seq / m;
-    if (letter == 'U') return (step + 1) * b->n_calls - 1;
+    if (letter == 'U') return (step + 1) * b->order->n_calls - 1;
     enum graph_part part = letter == 'F' ? PART_FORWARD : letter == 'W' ? PART_WEIGHT : PART_BACK;
-    return step * b->n_calls + b->at[part][seq % m];
+    return step * b->order->n_calls + b->order->at[part][seq % m];
 }
 
 /* Is the buffer of seq free again when that of seq + count is born, whatever seq? */
@@ -161,7 +175,8 @@ static bool enough(const struct lowering *l, const struct stage_build *b, const 
 
 static int32_t sent_count(const struct lowering *l, const struct channel *c)
 {
-    int32_t difference = abs(l->stages[c->from_stage].in_flight - l->stages[c->to_stage].in_flight);
+    int32_t difference =
+        abs(l->stages[c->from_stage].order->in_flight - l->stages[c->to_stage].order->in_flight);
     return difference + 1 > 2 ? difference + 1 : 2;
 }
 
@@ -187,28 +202,29 @@ void lower_ring_counts(struct lowering *l, struct stage_build *b)
 
 static int32_t procedure_of(const struct stage_build *b, char letter)
 {
-    return letter == 'F'   ? b->procedure_f
-           : letter == 'U' ? b->procedure_u
-           : letter == 'W' ? b->procedure_w
-                           : b->procedure_back;
+    return letter == 'F'   ? b->procedures->f
+           : letter == 'U' ? b->procedures->u
+           : letter == 'W' ? b->procedures->w
+                           : b->procedures->back;
 }
 
 static struct call *coded_calls(struct arena *scratch, const struct lowering *l,
                                 const struct lane_build *lane)
 {
-    struct call *calls =
-        ARENA_ARRAY(scratch, struct call, (size_t)lane->n_calls + 2 * (size_t)lane->n_stages);
+    struct call *calls = ARENA_ARRAY(scratch, struct call,
+                                     (size_t)lane->order->n_calls + 2 * (size_t)lane->n_stages);
     int64_t n = 0;
-    for (; n < lane->n_calls; n++) {
-        const struct schedule_op *x = &lane->calls[n];
+    for (; n < lane->order->n_calls; n++) {
+        const struct schedule_op *x = &lane->order->calls[n];
         const struct stage_build *b = &l->stages[lane->stages[x->chunk]];
         calls[n] = (struct call){procedure_of(b, x->letter), x->microbatch, x->chunk};
-        if (n == b->last_weight && b->procedure_last >= 0) calls[n].procedure = b->procedure_last;
+        if (n == b->order->last_weight && b->procedures->last >= 0)
+            calls[n].procedure = b->procedures->last;
     }
     for (int32_t c = lane->n_stages - 1; c >= 0 && lower_checks_apart(l, lane); c--)
-        calls[n++] = (struct call){l->stages[lane->stages[c]].procedure_check, -1, c};
+        calls[n++] = (struct call){l->stages[lane->stages[c]].procedures->check, -1, c};
     for (int32_t c = lane->n_stages - 1; c >= 0; c--)
-        calls[n++] = (struct call){l->stages[lane->stages[c]].procedure_u, -1, c};
+        calls[n++] = (struct call){l->stages[lane->stages[c]].procedures->u, -1, c};
     return calls;
 }
 
@@ -233,7 +249,7 @@ void lower_share_orders(struct lowering *l)
         const struct lane_build *lane = &l->lanes[k];
         struct order *fresh = &p->orders[p->n_orders];
         int64_t updates = lane->n_stages * (lower_checks_apart(l, lane) ? 2 : 1);
-        order_code(l->a, coded_calls(scratch, l, lane), lane->n_calls + updates, fresh);
+        order_code(l->a, coded_calls(scratch, l, lane), lane->order->n_calls + updates, fresh);
         arena_reset(scratch);
         int32_t same = 0;
         while (!same_order(&p->orders[same], fresh)) same++;

@@ -1,5 +1,5 @@
 /* core/lower/param_uses.c - in which ways the stages compute, and the uses of parameters that all ways have in common. */
-#include "core/lower/internal.h"
+#include "core/lower/param_uses.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -13,13 +13,13 @@ static int by_place(const void *x, const void *y)
     return (a->use > b->use) - (a->use < b->use);
 }
 
-static enum status find_units(struct lowering *l, struct lower_view *v, int32_t *n_units,
+static enum status find_units(struct arena *a, struct lower_view *v, int32_t *n_units,
                               struct error *err)
 {
     const struct graph *g = v->g;
     int32_t n = 0;
-    v->units = ARENA_ARRAY(l->a, struct unit, (size_t)g->n_tensors);
-    v->unit_of = ARENA_ARRAY(l->a, int32_t, (size_t)g->n_tensors);
+    v->units = ARENA_ARRAY(a, struct unit, (size_t)g->n_tensors);
+    v->unit_of = ARENA_ARRAY(a, int32_t, (size_t)g->n_tensors);
     for (int32_t t = 0; t < g->n_tensors; t++) {
         const struct tensor *x = &g->tensors[t];
         v->unit_of[t] = -1;
@@ -30,7 +30,7 @@ static enum status find_units(struct lowering *l, struct lower_view *v, int32_t 
         v->units[n++] = (struct unit){t, x->of, x->use, g->ops[x->producer].layer};
     }
     qsort(v->units, (size_t)n, sizeof *v->units, by_place);
-    v->use_unit = ARENA_ARRAY(l->a, int32_t, 2 * (size_t)g->n_tensors);
+    v->use_unit = ARENA_ARRAY(a, int32_t, 2 * (size_t)g->n_tensors);
     memset(v->use_unit, -1, 2 * (size_t)g->n_tensors * sizeof *v->use_unit);
     for (int32_t i = 0; i < n; i++) {
         v->unit_of[v->units[i].gradient] = i;
@@ -41,10 +41,11 @@ static enum status find_units(struct lowering *l, struct lower_view *v, int32_t 
 }
 
 /* Parameters are made in one order whatever the way, so the k-th unit is the same in each. */
-static void check_alike(const struct lowering *l, const struct lower_view *v, int32_t n_units)
+static void check_alike(const struct param_uses *u, const struct lower_view *v, int32_t n_units,
+                        int32_t n_layers)
 {
-    const struct lower_view *first = &l->views[0];
-    bool alike = n_units == l->n_units && v->g->n_layers == l->n_layers;
+    const struct lower_view *first = &u->views[0];
+    bool alike = n_units == u->n_units && v->g->n_layers == n_layers;
     for (int32_t i = 0; alike && i < n_units; i++) {
         const struct unit *x = &first->units[i], *y = &v->units[i];
         alike = x->layer == y->layer && x->use == y->use &&
@@ -55,14 +56,30 @@ static void check_alike(const struct lowering *l, const struct lower_view *v, in
             first->g->cards, v->g->cards);
 }
 
-enum status lower_units(struct lowering *l, struct error *err)
+struct param_uses *param_uses_new(struct arena *a, int32_t most)
 {
-    for (int32_t i = 0; i < l->n_views; i++) {
+    struct param_uses *u = ARENA_ARRAY(a, struct param_uses, 1);
+    u->views = ARENA_ARRAY(a, struct lower_view, (size_t)most);
+    return u;
+}
+
+const struct lower_view *param_uses_view(struct param_uses *u, const struct graph *g)
+{
+    for (int32_t i = 0; i < u->n_views; i++)
+        if (u->views[i].g == g) return &u->views[i];
+    u->views[u->n_views].g = g;
+    return &u->views[u->n_views++];
+}
+
+enum status param_uses_find(struct param_uses *u, struct arena *a, int32_t n_layers,
+                            struct error *err)
+{
+    for (int32_t i = 0; i < u->n_views; i++) {
         int32_t n = 0;
-        TRY(find_units(l, &l->views[i], &n, err));
-        if (!i) l->n_units = n;
-        check_alike(l, &l->views[i], n);
-        l->views[i].gradient_cut = graph_gradient_cuts(l->a, l->views[i].g);
+        TRY(find_units(a, &u->views[i], &n, err));
+        if (!i) u->n_units = n;
+        check_alike(u, &u->views[i], n, n_layers);
+        u->views[i].gradient_cut = graph_gradient_cuts(a, u->views[i].g);
     }
     return OK;
 }

@@ -6,7 +6,17 @@
  * before the receive: it needs nothing from outside. "last", of B or W: the same with the launches of the sums, each as
  * soon as its gradients are complete and never before a group of lower number. U: core/lower/update.c.
  */
+#include "core/lower/procedures.h"
+
+#include "core/lower/channels.h"
+#include "core/lower/groups.h"
+#include "core/lower/launches.h"
+#include "core/lower/meetings.h"
+#include "core/lower/scale.h"
+#include "core/lower/uses.h"
 #include "core/lower/writer.h"
+#include "core/lower/zero.h"
+#include "core/lower/zero_slots.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -21,17 +31,17 @@ int32_t writer_finish(struct writer *w, char letter, const char *variant)
 {
     struct program_stage *s = w->b->s;
     if (!*variant && letter != 'U' && letter != 'W')
-        lower_zero_insert(w->l, w->b, letter == 'F' ? PART_FORWARD : PART_BACK, &w->instrs, &w->n);
+        lower_zero_insert(w->h, letter == 'F' ? PART_FORWARD : PART_BACK, &w->instrs, &w->n);
     s->procedures[s->n_procedures] = (struct procedure){letter, variant, (int32_t)w->n, w->instrs};
-    *w = (struct writer){.l = w->l, .b = w->b};
+    *w = (struct writer){.h = w->h, .l = w->l, .b = w->b, .op_capacity = w->op_capacity};
     return s->n_procedures++;
 }
 
 struct program_op *writer_op(struct writer *w, struct program_op op)
 {
     struct program_stage *s = w->b->s;
-    s->ops = arena_grow(w->l->a, s->ops, (size_t)s->n_ops, &w->b->op_capacity, sizeof *s->ops);
-    op.dtype = op.phase == PHASE_U ? dtype_master(w->l->v->g->dtype) : w->l->v->g->dtype;
+    s->ops = arena_grow(w->l->a, s->ops, (size_t)s->n_ops, &w->op_capacity, sizeof *s->ops);
+    op.dtype = op.phase == PHASE_U ? dtype_master(w->h->v->g->dtype) : w->h->v->g->dtype;
     op.shapes.n_inputs = op.n_inputs, op.shapes.n_outputs = op.n_outputs;
     for (int32_t i = 0; i < op.n_inputs; i++) op.shapes.input[i] = s->slots[op.input[i]].shape;
     for (int32_t i = 0; i < op.n_outputs; i++) op.shapes.output[i] = s->slots[op.output[i]].shape;
@@ -69,20 +79,20 @@ void writer_zero(struct writer *w, enum phase phase, int32_t layer, const char *
 static void add_gradient(struct writer *w, const struct graph_op *op, int32_t tensor)
 {
     struct lowering *l = w->l;
-    int32_t unit = l->v->unit_of[tensor];
-    if (l->plan->deterministic && !w->b->apart)
+    int32_t unit = w->h->v->unit_of[tensor];
+    if (l->plan->deterministic && !w->b->order->apart)
         writer_accumulate(w, PHASE_W, op->layer,
-                          arena_printf(l->a, "%s.sum", l->v->g->tensors[tensor].name),
-                          l->slot_back[tensor], l->sum_slot[unit]);
-    l->done_at[unit] = (int32_t)w->n - 1;
+                          arena_printf(l->a, "%s.sum", w->h->v->g->tensors[tensor].name),
+                          w->h->slot_back[tensor], w->h->sum_slot[unit]);
+    w->h->done_at[unit] = (int32_t)w->n - 1;
 }
 
 static void add_graph_op(struct writer *w, int32_t index, bool again)
 {
     struct lowering *l = w->l;
-    const struct graph_op *op = &l->v->g->ops[index];
+    const struct graph_op *op = &w->h->v->g->ops[index];
     bool forward = op->phase == PHASE_F && !again;
-    const int32_t *slot = forward ? l->slot_forward : l->slot_back;
+    const int32_t *slot = forward ? w->h->slot_forward : w->h->slot_back;
     struct program_op x = {.kind = op->kind,
                            .phase = op->phase,
                            .attrs = op->attrs,
@@ -103,9 +113,9 @@ static void add_graph_op(struct writer *w, int32_t index, bool again)
             x.attrs.kept = shape_last(&w->b->s->slots[x.output[k]].shape);
         if (op->kind == OP_measured_backward && k == 1)
             x.attrs.kept = shape_last(&w->b->s->slots[x.input[1]].shape);
-        if (l->v->g->tensors[op->output[k]].role == TENSOR_PARAMETER_GRADIENT)
+        if (w->h->v->g->tensors[op->output[k]].role == TENSOR_PARAMETER_GRADIENT)
             x.attrs.accumulate =
-                !l->plan->deterministic && lower_zero_of(l, l->v->unit_of[op->output[k]]) < 2;
+                !l->plan->deterministic && lower_zero_of(l, w->h->v->unit_of[op->output[k]]) < 2;
     }
     if (op->kind == OP_cross_entropy_grad || (op->kind == OP_gating_grad && op->attrs.scale != 0))
         x.attrs.scaled = lower_scales(l);
@@ -171,7 +181,7 @@ static void send(struct writer *w, enum edge out, int32_t tensor, int32_t home)
         if (!x->whole) {
             add_piece(w, OP_slice, phase, x, home, x->slot);
         } else if (x->slot != home) {
-            const char *name = w->l->v->g->tensors[tensor].name;
+            const char *name = w->h->v->g->tensors[tensor].name;
             writer_zero(w, phase, w->b->s->first_layer, arena_printf(w->l->a, "%s.pass.zero", name),
                         x->slot);
             writer_accumulate(w, phase, w->b->s->first_layer,
@@ -187,7 +197,7 @@ static void receive(struct writer *w, enum edge in, enum edge out)
 {
     struct stage_build *b = w->b;
     enum phase phase = in == GRADIENTS_IN ? PHASE_I : PHASE_F;
-    const int32_t *slot = in == GRADIENTS_IN ? w->l->slot_back : w->l->slot_forward;
+    const int32_t *slot = in == GRADIENTS_IN ? w->h->slot_back : w->h->slot_forward;
     for (int32_t i = 0; i < b->edge[in].n; i++) {
         const struct crossing *x = &b->edge[in].list[i];
         writer_emit(w, INSTR_RECEIVE, x->channel);
@@ -202,9 +212,8 @@ static void receive(struct writer *w, enum edge in, enum edge out)
 
 static void forward_procedure(struct writer *w)
 {
-    struct lowering *l = w->l;
     struct stage_build *b = w->b;
-    const struct graph *g = l->v->g;
+    const struct graph *g = w->h->v->g;
     for (int32_t i = 0; i < b->s->n_slots; i++)
         if (b->s->slots[i].input >= 0) {
             writer_emit(w, INSTR_LOAD, -1);
@@ -216,31 +225,31 @@ static void forward_procedure(struct writer *w)
         if (!lower_owns(b, op->layer)) continue;
         add_graph_op(w, i, false);
         for (int32_t k = 0; k < op->n_outputs; k++) {
-            int32_t slot = l->slot_forward[op->output[k]];
+            int32_t slot = w->h->slot_forward[op->output[k]];
             send(w, ACTIVATIONS_OUT, op->output[k], slot);
             if (g->tensors[op->output[k]].role == TENSOR_LOSS) writer_emit(w, INSTR_LOSS, slot);
         }
     }
-    b->procedure_f = writer_finish(w, 'F', "");
+    b->procedures->f = writer_finish(w, 'F', "");
 }
 
 static void run_again(struct writer *w, int32_t first, int32_t last)
 {
     for (int32_t i = first; i <= last; i++) {
-        if (!w->l->rerun[i]) continue;
+        if (!w->h->rerun[i]) continue;
         add_graph_op(w, i, true);
-        if (w->l->v->g->ops[i].again) w->l->rerun[i] = false; /* done */
+        if (w->h->v->g->ops[i].again) w->h->rerun[i] = false; /* done */
     }
 }
 
 /* Forward operators of the block of `forward`, before its first gradient operator. */
 static void run_block_again(struct writer *w, int32_t forward, int32_t *done)
 {
-    const struct lowering *l = w->l;
     int32_t first = forward, last = forward;
-    if (forward < 0 || (*done >= 0 && lower_same_block(l, forward, *done))) return;
-    while (first > 0 && lower_same_block(l, forward, first - 1)) first--;
-    while (last + 1 < l->v->g->n_forward && lower_same_block(l, forward, last + 1)) last++;
+    if (forward < 0 || (*done >= 0 && lower_same_block(w->h->v->g, forward, *done))) return;
+    while (first > 0 && lower_same_block(w->h->v->g, forward, first - 1)) first--;
+    while (last + 1 < w->h->v->g->n_forward && lower_same_block(w->h->v->g, forward, last + 1))
+        last++;
     *done = forward;
     run_again(w, first, last);
 }
@@ -253,10 +262,11 @@ static void scatter_gradient(struct writer *w, int32_t unit)
     const struct stage_build *b = w->b;
     int32_t group = lower_zero_of(l, unit) < 2 ? -1 : lower_group_of_unit(l, b, unit), i = 0;
     if (group < 0) return;
-    if (!w->missing) w->missing = ARENA_ARRAY(l->a, int32_t, (size_t)b->n_groups);
-    while (b->groups[i] != group) i++;
+    if (!w->missing) w->missing = ARENA_ARRAY(l->a, int32_t, (size_t)b->groups->n);
+    while (b->groups->group[i] != group) i++;
     if (!w->missing[i])
-        w->missing[i] = l->group_plans[group].last_unit - l->group_plans[group].first_unit + 2;
+        w->missing[i] =
+            lower_group_plan(l, group)->last_unit - lower_group_plan(l, group)->first_unit + 2;
     if (--w->missing[i] > 1) return;
     writer_emit(w, INSTR_REDUCE, group);
     if (w->scattering) writer_emit(w, INSTR_AWAIT, w->scattering - 1);
@@ -266,11 +276,11 @@ static void scatter_gradient(struct writer *w, int32_t unit)
 /* What the operator reads of parameters that are gathered again, right before it; once in a procedure. */
 static void gather_again(struct writer *w, const struct graph_op *reader)
 {
-    const struct graph *g = w->l->v->g;
+    const struct graph *g = w->h->v->g;
     for (int32_t k = 0; k < reader->n_inputs; k++) {
         int32_t i = g->tensors[reader->input[k]].producer;
-        if (i < 0 || i >= g->n_forward || !g->ops[i].again || !w->l->rerun[i]) continue;
-        w->l->rerun[i] = false; /* done */
+        if (i < 0 || i >= g->n_forward || !g->ops[i].again || !w->h->rerun[i]) continue;
+        w->h->rerun[i] = false; /* done */
         gather_again(w, &g->ops[i]);
         add_graph_op(w, i, true);
     }
@@ -280,8 +290,7 @@ static void gradient_ops(struct writer *w, enum graph_part part)
 {
     int32_t again = -1;
     bool blocks = part == PART_BACK && w->b->plan->recompute == RECOMPUTE_BLOCKS;
-    struct lowering *l = w->l;
-    const struct graph *g = l->v->g;
+    const struct graph *g = w->h->v->g;
     for (int32_t i = g->n_forward; i < g->n_ops; i++) {
         const struct graph_op *op = &g->ops[i];
         if (!lower_owns(w->b, op->layer) || op_part(w->b, op) != part) continue;
@@ -291,9 +300,9 @@ static void gradient_ops(struct writer *w, enum graph_part part)
         for (int32_t k = 0; k < op->n_outputs; k++)
             if (g->tensors[op->output[k]].role == TENSOR_PARAMETER_GRADIENT) {
                 add_gradient(w, op, op->output[k]);
-                scatter_gradient(w, l->v->unit_of[op->output[k]]);
+                scatter_gradient(w, w->h->v->unit_of[op->output[k]]);
             } else {
-                send(w, GRADIENTS_OUT, op->output[k], l->slot_back[op->output[k]]);
+                send(w, GRADIENTS_OUT, op->output[k], w->h->slot_back[op->output[k]]);
             }
     }
     if (w->scattering) writer_emit(w, INSTR_AWAIT, w->scattering - 1);
@@ -301,39 +310,40 @@ static void gradient_ops(struct writer *w, enum graph_part part)
 
 static void backward_procedures(struct writer *w)
 {
-    struct lowering *l = w->l;
     struct stage_build *b = w->b;
     if (b->plan->recompute != RECOMPUTE_BLOCKS && b->plan->recompute != RECOMPUTE_NONE)
-        run_again(w, 0, l->v->g->n_forward - 1);
+        run_again(w, 0, w->h->v->g->n_forward - 1);
     receive(w, GRADIENTS_IN, GRADIENTS_OUT);
     gradient_ops(w, PART_BACK);
-    b->procedure_back = b->procedure_w = writer_finish(w, part_letter(b, PART_BACK), "");
-    if (!b->split) return;
+    b->procedures->back = b->procedures->w = writer_finish(w, part_letter(b, PART_BACK), "");
+    if (!b->order->split) return;
     gradient_ops(w, PART_WEIGHT);
-    b->procedure_w = writer_finish(w, 'W', "");
+    b->procedures->w = writer_finish(w, 'W', "");
 }
 
 static void last_procedure(struct writer *w)
 {
-    struct lowering *l = w->l;
     struct stage_build *b = w->b;
-    struct procedure base = b->s->procedures[b->procedure_w];
+    struct procedure base = b->s->procedures[b->procedures->w];
     int32_t next = 0;
-    b->procedure_last = -1;
-    if (!b->n_launches) return;
+    b->procedures->last = -1;
+    if (!b->launches->n) return;
     for (int32_t i = 0; i < base.n_instrs || i == 0; i++) {
         if (i < base.n_instrs) writer_emit(w, base.instrs[i].kind, base.instrs[i].arg);
-        while (next < b->n_launches &&
-               lower_complete_at(l, b, b->launches[next], base.n_instrs - 1) <= i)
-            writer_emit(w, INSTR_REDUCE, b->launches[next++]);
+        while (next < b->launches->n &&
+               lower_complete_at(w->h, b->launches->group[next], base.n_instrs - 1) <= i)
+            writer_emit(w, INSTR_REDUCE, b->launches->group[next++]);
     }
-    b->procedure_last = writer_finish(w, part_letter(b, PART_WEIGHT), "last");
+    b->procedures->last = writer_finish(w, part_letter(b, PART_WEIGHT), "last");
 }
 
-void lower_procedures(struct lowering *l, struct stage_build *b)
+void lower_procedures(struct stage_scratch *h)
 {
-    struct writer w = {.l = l, .b = b};
-    b->s->procedures = ARENA_ARRAY(l->a, struct procedure, 6); /* F, B or I and W, last, check, U */
+    struct stage_build *b = h->b;
+    struct writer w = {.h = h, .l = h->l, .b = b};
+    b->s->procedures =
+        ARENA_ARRAY(h->l->a, struct procedure, 6); /* F, B or I and W, last, check, U */
+    b->procedures = ARENA_ARRAY(h->l->a, struct stage_procedures, 1);
     forward_procedure(&w);
     backward_procedures(&w);
     last_procedure(&w);

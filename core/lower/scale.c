@@ -10,39 +10,44 @@
  * Discarded: one ring over all devices, for which clusters need links that no plan of theirs uses; a note in every gradient sum,
  * which tells the replicas of a stage and nobody else.
  */
+#include "core/lower/scale.h"
+
+#include "core/lower/groups.h"
+#include "core/lower/links.h"
+#include "core/lower/slots.h"
 #include "core/lower/writer.h"
+#include "core/lower/zero_slots.h"
 
 #include <inttypes.h>
 
 /* --- slots --- */
 
-static int32_t last_slot(struct lowering *l, struct stage_build *b, enum slot_class class,
-                         const char *name, int64_t elements)
+static int32_t last_slot(const struct stage_scratch *h, enum slot_class class, const char *name,
+                         int64_t elements)
 {
-    int64_t *bytes = &b->s->class_bytes[class];
-    int32_t slot = lower_add_slot(l, b,
-                                  (struct slot){.name = name,
-                                                .class = class,
-                                                .dtype = DTYPE_fp32,
-                                                .shape = {.rank = 1, .dim = {elements}},
-                                                .ring = -1,
-                                                .parameter = -1,
-                                                .input = -1,
-                                                .offset_bytes = *bytes});
-    *bytes += slot_align(b->s->slots[slot].bytes);
+    int64_t *bytes = &h->b->s->class_bytes[class];
+    int32_t slot = lower_add_slot(h, (struct slot){.name = name,
+                                                   .class = class,
+                                                   .dtype = DTYPE_fp32,
+                                                   .shape = {.rank = 1, .dim = {elements}},
+                                                   .ring = -1,
+                                                   .parameter = -1,
+                                                   .input = -1,
+                                                   .offset_bytes = *bytes});
+    *bytes += slot_align(h->b->s->slots[slot].bytes);
     return slot;
 }
 
-void lower_scale_slots(struct lowering *l, struct stage_build *b)
+int32_t lower_scale_slots(const struct stage_scratch *h)
 {
-    b->s->scale_slot = last_slot(l, b, SLOT_STATE, "loss_scale", LOSS_SCALE_NUMBERS);
-    b->overflow_slot = last_slot(l, b, SLOT_GRADIENT, "overflow", 1);
+    h->b->s->scale_slot = last_slot(h, SLOT_STATE, "loss_scale", LOSS_SCALE_NUMBERS);
+    return last_slot(h, SLOT_GRADIENT, "overflow", 1);
 }
 
-void lower_scale_segment(struct lowering *l, const struct stage_build *b, struct group_member *m)
+void lower_scale_segment(const struct stage_scratch *h, struct group_member *m)
 {
-    m->segments = ARENA_ARRAY(l->a, int32_t, 1);
-    m->segments[0] = b->overflow_slot;
+    m->segments = ARENA_ARRAY(h->l->a, int32_t, 1);
+    m->segments[0] = h->slots->overflow;
     m->n_segments = 1;
 }
 
@@ -142,7 +147,7 @@ static void look_at(struct writer *w, int32_t gradient, bool *any)
                      .n_inputs = 1,
                      .n_outputs = 1,
                      .input = {gradient},
-                     .output = {b->overflow_slot}});
+                     .output = {w->h->slots->overflow}});
     *any = true;
 }
 
@@ -154,14 +159,14 @@ static void look_within(struct writer *w, int32_t own, int64_t first, int64_t la
     view.name = arena_printf(w->l->a, "%s[%" PRId64 "..%" PRId64 ")", view.name, first, last);
     view.offset_bytes += first * dtype_bytes(view.dtype);
     view.shape.dim[0] = last - first;
-    look_at(w, lower_add_slot(w->l, w->b, view), any);
+    look_at(w, lower_add_slot(w->h, view), any);
 }
 
 /* From zero 2 on gradients come out of scratch, where what lies between two parameters is anything. */
 static void look_at_section(struct writer *w, const struct flat *f, int32_t section, bool *any)
 {
     const struct lower_view *v = w->b->v;
-    const struct group_plan *g = &w->l->group_plans[f->group];
+    const struct group_plan *g = lower_group_plan(w->l, f->group);
     int32_t own = f->own_gradient[section], n = w->l->p->groups[f->group].n_members;
     int64_t part = g->section[section].elements / n, at = group_own_chunk(f->member, n) * part;
     int64_t first = 0, last = 0; /* of parameters that touch */
@@ -185,20 +190,23 @@ void lower_scale_look(struct writer *w)
 {
     const struct stage_build *b = w->b;
     const struct program_stage *s = b->s;
-    bool any = false, flat = b->run_slot[0][0] >= 0 || b->run_slot[1][0] >= 0;
+    const struct stage_slots *slots = w->h->slots;
+    const struct stage_flats *flats = w->h->flats;
+    bool any = false, flat = slots->run[0][0] >= 0 || slots->run[1][0] >= 0;
     for (int run = 0; run < 2; run++)
-        if (b->run_slot[run][0] >= 0) look_at(w, b->run_slot[run][UPDATE_G], &any);
+        if (slots->run[run][0] >= 0) look_at(w, slots->run[run][UPDATE_G], &any);
     for (int32_t i = 0; i < s->n_parameters && !flat; i++) {
         const struct program_parameter *p = &s->parameters[i];
         int32_t gradient = p->shard ? -1 : lower_primary_gradient(b, p);
         if (gradient >= 0) look_at(w, gradient, &any);
     }
-    for (int32_t i = 0; i < b->n_flats; i++) {
-        const struct group_plan *g = &w->l->group_plans[b->flats[i].group];
-        for (int32_t k = 0; g->home == b->flats[i].group && k < g->n_sections; k++)
-            look_at_section(w, &b->flats[i], k, &any);
+    for (int32_t i = 0; i < flats->n; i++) {
+        const struct flat *f = &flats->list[i];
+        const struct group_plan *g = lower_group_plan(w->l, f->group);
+        for (int32_t k = 0; g->home == f->group && k < g->n_sections; k++)
+            look_at_section(w, f, k, &any);
     }
-    if (!any) writer_zero(w, PHASE_U, s->first_layer, "overflow.none", b->overflow_slot);
+    if (!any) writer_zero(w, PHASE_U, s->first_layer, "overflow.none", slots->overflow);
 }
 
 void lower_scale_agree(struct writer *w)
@@ -206,10 +214,10 @@ void lower_scale_agree(struct writer *w)
     struct lowering *l = w->l;
     const struct stage_build *b = w->b;
     const struct lane_build *lane = &l->lanes[b->s->device];
-    for (int32_t i = 0; i < b->n_groups && b->index == speaker(lane); i++) {
-        if (!l->group_plans[b->groups[i]].overflow) continue;
-        writer_emit(w, INSTR_REDUCE, b->groups[i]);
-        writer_emit(w, INSTR_AWAIT, b->groups[i]);
+    for (int32_t i = 0; i < b->groups->n && b->index == speaker(lane); i++) {
+        if (!lower_group_plan(l, b->groups->group[i])->overflow) continue;
+        writer_emit(w, INSTR_REDUCE, b->groups->group[i]);
+        writer_emit(w, INSTR_AWAIT, b->groups->group[i]);
     }
     writer_op(w, (struct program_op){.kind = OP_rescale,
                                      .phase = PHASE_U,
@@ -218,6 +226,6 @@ void lower_scale_agree(struct writer *w)
                                      .layer = b->s->first_layer,
                                      .n_inputs = 1,
                                      .n_outputs = 1,
-                                     .input = {b->overflow_slot},
+                                     .input = {w->h->slots->overflow},
                                      .output = {b->s->scale_slot}});
 }

@@ -1,5 +1,9 @@
 /* core/lower/scratch.c - tensors that live inside one procedure share bytes: first fit by lifetimes. */
-#include "core/lower/internal.h"
+#include "core/lower/scratch.h"
+
+#include "core/lower/slots.h"
+#include "core/lower/zero.h"
+#include "core/lower/zero_slots.h"
 
 #include <string.h>
 
@@ -31,8 +35,7 @@ static int32_t first_fit(const struct program_stage *s, const int32_t *live, int
 }
 
 struct laying {
-    struct lowering *l;
-    struct stage_build *b;
+    const struct stage_scratch *h;
     struct life *life;
     int32_t *live, n_live;
     int64_t top;
@@ -42,10 +45,10 @@ struct laying {
 static void lay_slot(struct laying *y, int32_t slot, int32_t at)
 {
     slot = y->life[slot].whole;
-    struct slot *x = &y->b->s->slots[slot];
+    struct slot *x = &y->h->b->s->slots[slot];
     struct life *life = &y->life[slot];
     if (x->class != SLOT_SCRATCH || life->first != at || life->placed) return;
-    int32_t k = first_fit(y->b->s, y->live, y->n_live, slot_align(x->bytes), &x->offset_bytes);
+    int32_t k = first_fit(y->h->b->s, y->live, y->n_live, slot_align(x->bytes), &x->offset_bytes);
     memmove(&y->live[k + 1], &y->live[k], (size_t)(y->n_live - k) * sizeof *y->live);
     y->live[k] = slot, y->n_live++, life->placed = true;
     if (x->offset_bytes + slot_align(x->bytes) > y->top)
@@ -55,9 +58,9 @@ static void lay_slot(struct laying *y, int32_t slot, int32_t at)
 /* Operands of a meeting that this stage is in. */
 static int32_t operands(const struct laying *y, const struct instr *x, int32_t out[2])
 {
-    const struct group *g = &y->l->p->groups[x->arg];
+    const struct group *g = &y->h->l->p->groups[x->arg];
     for (int32_t i = 0; i < g->n_members; i++)
-        if (g->members[i].stage == y->b->index) {
+        if (g->members[i].stage == y->h->b->index) {
             out[0] = g->meeting->out[i], out[1] = g->meeting->in[i];
             return 2;
         }
@@ -73,11 +76,11 @@ static void lay_procedure(struct laying *y, const struct procedure *p)
         bool op = x->kind == INSTR_COMPUTE;
         if (!op && x->kind != INSTR_REDUCE && x->kind != INSTR_AWAIT && x->kind != INSTR_COLLECT)
             continue;
-        int32_t n = op                         ? y->b->s->ops[x->arg].n_outputs
+        int32_t n = op                         ? y->h->b->s->ops[x->arg].n_outputs
                     : x->kind == INSTR_COLLECT ? operands(y, x, whole)
-                                               : lower_zero_scratch(y->l, y->b, x->arg, whole);
+                                               : lower_zero_scratch(y->h, x->arg, whole);
         for (int32_t k = 0; k < n; k++)
-            lay_slot(y, op ? y->b->s->ops[x->arg].output[k] : whole[k], i);
+            lay_slot(y, op ? y->h->b->s->ops[x->arg].output[k] : whole[k], i);
         int32_t kept = 0;
         for (int32_t k = 0; k < y->n_live; k++)
             if (y->life[y->live[k]].last > i) y->live[kept++] = y->live[k];
@@ -87,7 +90,7 @@ static void lay_procedure(struct laying *y, const struct procedure *p)
 
 static void find_lives(struct laying *y, const struct procedure *p)
 {
-    const struct program_stage *s = y->b->s;
+    const struct program_stage *s = y->h->b->s;
     int32_t whole[SECTIONS_MAX];
     for (int32_t i = 0; i < p->n_instrs; i++) {
         const struct instr *x = &p->instrs[i];
@@ -95,7 +98,7 @@ static void find_lives(struct laying *y, const struct procedure *p)
         if (x->kind == INSTR_COLLECT)
             for (int32_t k = operands(y, x, whole); k-- > 0;) touch(y->life, s, whole[k], i);
         if (x->kind == INSTR_REDUCE || x->kind == INSTR_AWAIT)
-            for (int32_t k = lower_zero_scratch(y->l, y->b, x->arg, whole); k-- > 0;)
+            for (int32_t k = lower_zero_scratch(y->h, x->arg, whole); k-- > 0;)
                 touch(y->life, s, whole[k], i);
         if (x->kind != INSTR_COMPUTE) continue;
         const struct program_op *op = &s->ops[x->arg];
@@ -104,15 +107,15 @@ static void find_lives(struct laying *y, const struct procedure *p)
     }
 }
 
-void lower_scratch(struct lowering *l, struct stage_build *b)
+void lower_scratch(const struct stage_scratch *h)
 {
-    struct program_stage *s = b->s;
-    struct laying y = {.l = l,
-                       .b = b,
-                       .life = ARENA_ARRAY(l->a, struct life, (size_t)s->n_slots),
-                       .live = ARENA_ARRAY(l->a, int32_t, (size_t)s->n_slots + 1)};
+    struct program_stage *s = h->b->s;
+    const struct stage_flats *f = h->flats;
+    struct laying y = {.h = h,
+                       .life = ARENA_ARRAY(h->l->a, struct life, (size_t)s->n_slots),
+                       .live = ARENA_ARRAY(h->l->a, int32_t, (size_t)s->n_slots + 1)};
     for (int32_t i = 0; i < s->n_slots; i++) y.life[i].first = -1, y.life[i].whole = i;
-    for (int32_t i = 0; i < b->n_inner; i++) y.life[b->inner[i].slot].whole = b->inner[i].whole;
+    for (int32_t i = 0; i < f->n_inner; i++) y.life[f->inner[i].slot].whole = f->inner[i].whole;
     for (int32_t k = 0; k < s->n_procedures; k++) {
         const struct procedure *p = &s->procedures[k];
         if (*p->variant) continue; /* the same operators as the plain one */
@@ -120,7 +123,7 @@ void lower_scratch(struct lowering *l, struct stage_build *b)
         lay_procedure(&y, p);
         if (y.top > s->class_bytes[SLOT_SCRATCH]) s->class_bytes[SLOT_SCRATCH] = y.top;
     }
-    for (int32_t i = 0; i < b->n_inner; i++)
-        s->slots[b->inner[i].slot].offset_bytes =
-            s->slots[b->inner[i].whole].offset_bytes + b->inner[i].offset_bytes;
+    for (int32_t i = 0; i < f->n_inner; i++)
+        s->slots[f->inner[i].slot].offset_bytes =
+            s->slots[f->inner[i].whole].offset_bytes + f->inner[i].offset_bytes;
 }

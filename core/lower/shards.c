@@ -8,9 +8,11 @@
  * Its key is its place along those others; devices of one key, over all replicas, hold one part and a term each: a group.
  * Replicas that have other keys for a parameter, or keep other parts, sum what they have in common (core/lower/cells.c).
  */
+#include "core/lower/shards.h"
+
 #include "core/collective/part.h"
 #include "core/graph/gradient.h"
-#include "core/lower/internal.h"
+#include "core/lower/param_uses.h"
 #include "core/sharding/shard.h"
 
 #include <inttypes.h>
@@ -18,8 +20,19 @@
 
 /* --- views --- */
 
-static enum status make_view(struct lowering *l, struct stage_build *b, struct graph **out,
-                             struct error *err)
+struct shard_views {
+    struct graph *whole;            /* forward, of a microbatch; made when a stage first needs it */
+    struct shard_stage *shared;     /* what the devices of one stage have in common */
+    const struct plan_stage *stage; /* that one */
+};
+
+struct shard_views *shard_views_new(struct arena *a)
+{
+    return ARENA_ARRAY(a, struct shard_views, 1);
+}
+
+static enum status make_view(const struct lowering *l, struct shard_views *x, struct stage_build *b,
+                             struct graph **out, struct error *err)
 {
     const struct plan *p = l->plan;
     const struct device_type *t = &p->cluster.types[p->cluster.devices[b->device].type];
@@ -30,32 +43,32 @@ static enum status make_view(struct lowering *l, struct stage_build *b, struct g
                          "device type %s is several cards that are simulated as one; those cannot "
                          "share operators with other devices",
                          t->name);
-    if (!l->whole) TRY(lower_graph_whole(l->a, &p->job, p->microbatch, &l->whole, err));
-    if (b->plan->last_layer >= l->whole->n_layers) return OK; /* plan_check has said so */
+    if (!x->whole) TRY(lower_graph_whole(l->a, &p->job, p->microbatch, &x->whole, err));
+    if (b->plan->last_layer >= x->whole->n_layers) return OK; /* plan_check has said so */
     struct graph *g;
-    if (l->shared_of != b->plan) /* a stage's devices follow one another */
-        TRY(shard_stage_new(l->a, l->whole, b->plan->sharding, b->plan->first_layer,
-                            b->plan->last_layer, &l->shared, err));
-    l->shared_of = b->plan;
-    TRY(shard_stage_graph(l->a, l->shared, b->shard, &g, err));
+    if (x->stage != b->plan) /* a stage's devices follow one another */
+        TRY(shard_stage_new(l->a, x->whole, b->plan->sharding, b->plan->first_layer,
+                            b->plan->last_layer, &x->shared, err));
+    x->stage = b->plan;
+    TRY(shard_stage_graph(l->a, x->shared, b->shard, &g, err));
     g = graph_fuse(g, l->o->fused, l->o->n_fused);
     if (b->plan->first_layer > 0) g->edge[g->n_edges++] = b->plan->first_layer - 1;
     if (b->plan->last_layer + 1 < g->n_layers) g->edge[g->n_edges++] = b->plan->last_layer;
     TRY(gradient_build(g, (double)p->microbatch / (double)p->job.global_batch, err));
     if (b->plan->last_layer + 1 == g->n_layers) {
         b->s->shares_loss = true;
-        b->s->loss_share = shard_loss_share(l->a, l->shared, b->shard);
+        b->s->loss_share = shard_loss_share(l->a, x->shared, b->shard);
     }
     *out = g;
     return OK;
 }
 
-enum status lower_shard_view(struct lowering *l, struct stage_build *b, const struct graph **out,
-                             struct error *err)
+enum status lower_shard_view(const struct lowering *l, struct shard_views *views,
+                             struct stage_build *b, const struct graph **out, struct error *err)
 {
     struct graph *g = NULL;
     struct error why = {0};
-    enum status status = make_view(l, b, &g, &why);
+    enum status status = make_view(l, views, b, &g, &why);
     size_t file = l->plan->file ? strlen(l->plan->file) : 0;
     bool placed = file && !strncmp(why.text, l->plan->file, file) && why.text[file] == ':';
     if (status != OK && placed) return error_set(err, status, "%s", why.text); /* a rule's own */
@@ -181,18 +194,17 @@ static bool same_kept(const struct stage_build *a, const struct stage_build *b, 
     return same;
 }
 
-enum status lower_shard_mixed(struct lowering *l, struct error *err)
+enum status lower_shard_mixed(const struct lowering *l, bool *mixed, struct error *err)
 {
-    l->mixed = ARENA_ARRAY(l->a, bool, (size_t)l->n_units);
-    for (int32_t u = 0; u < l->n_units; u++) {
+    for (int32_t u = 0; u < l->uses->n_units; u++) {
         const struct stage_build *a = lower_unit_owner(l, 0, u), *odd = a;
         bool cards = a->s->cards > 1 || a->v->g->cards > 1, shared = a->plan->sharding;
         for (int32_t r = 1; r < l->plan->n_replicas; r++) {
             const struct stage_build *b = lower_unit_owner(l, r, u);
             cards |= b->s->cards > 1 || b->v->g->cards > 1, shared |= b->plan->sharding != NULL;
-            if (shared && !same_kept(a, b, u)) l->mixed[u] = true, odd = b;
+            if (shared && !same_kept(a, b, u)) mixed[u] = true, odd = b;
         }
-        if (shared && (cards || (l->mixed[u] && a->plan->zero)))
+        if (shared && (cards || (mixed[u] && a->plan->zero)))
             return lower_error(l, odd, err, ERR_INPUT,
                                "sharding: parameter %s is kept in other parts than in replica 0, "
                                "and %s; the two do not go together",

@@ -2,7 +2,13 @@
  *
  * A stage of the plan on several devices is as many stages of the program, neighbours in its list; each device is a lane.
  */
-#include "core/lower/internal.h"
+#include "core/lower/stages.h"
+
+#include "core/lower/graphs.h"
+#include "core/lower/lowering.h"
+#include "core/lower/param_uses.h"
+#include "core/lower/shards.h"
+#include "core/plan/internal.h"
 
 static const struct device_type *type_of(const struct lowering *l, int32_t device)
 {
@@ -101,14 +107,6 @@ static void make_stages(struct lowering *l)
 
 /* --- ways to compute --- */
 
-static const struct lower_view *view_of(struct lowering *l, const struct graph *g)
-{
-    for (int32_t i = 0; i < l->n_views; i++)
-        if (l->views[i].g == g) return &l->views[i];
-    l->views[l->n_views].g = g;
-    return &l->views[l->n_views++];
-}
-
 /* Ends at which a neighbour's devices share operators and several activations are alive: there each has one gradient. */
 static int32_t shared_ends(const struct lowering *l, const struct stage_build *b,
                            const struct graph *g, int32_t edge[GRAPH_EDGES_MAX])
@@ -147,15 +145,16 @@ static enum status make_views(struct lowering *l, const struct lower_graphs *s, 
     const struct plan *p = l->plan;
     struct lower_graphs own = *s;
     own.capacity = (size_t)own.n; /* what the set lacks goes into a list of our own */
-    l->views = ARENA_ARRAY(l->a, struct lower_view, (size_t)l->p->n_stages);
+    struct shard_views *shared = shard_views_new(l->a);
+    l->uses = param_uses_new(l->a, l->p->n_stages);
     for (int32_t i = 0; i < l->p->n_stages; i++) {
         struct stage_build *b = &l->stages[i];
         const struct graph *g = NULL;
         struct error why = {0};
         bool positions;
         if (b->plan->sharding) {
-            TRY(lower_shard_view(l, b, &g, err));
-            b->v = view_of(l, g);
+            TRY(lower_shard_view(l, shared, b, &g, err));
+            b->v = param_uses_view(l->uses, g);
             continue;
         }
         int32_t cards = lower_cards(&p->job.model, type_of(l, b->device), &positions);
@@ -163,7 +162,7 @@ static enum status make_views(struct lowering *l, const struct lower_graphs *s, 
             lower_graphs_need(l->a, &own, &p->job, l->o, cards, positions, b->sequences, &g, &why);
         if (st == OK) st = end_like(l, b, &g, &why);
         if (st != OK) return lower_error(l, b, err, st, "%.300s", why.text);
-        b->v = view_of(l, g);
+        b->v = param_uses_view(l->uses, g);
     }
     return OK;
 }

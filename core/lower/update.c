@@ -5,14 +5,19 @@
  * what it narrows to. With a loss scale (core/lower/scale.c) all that is updated is waited for and looked at first, in a call of its
  * own where the device has several chunks.
  */
+#include "core/lower/groups.h"
+#include "core/lower/procedures.h"
+#include "core/lower/scale.h"
+#include "core/lower/slots.h"
 #include "core/lower/writer.h"
+#include "core/lower/zero_slots.h"
 
 static void await_sums(struct writer *w, const struct stage_build *b)
 {
-    for (int32_t i = 0; i < b->n_groups; i++)
-        if (!w->l->group_plans[b->groups[i]].tied && !w->l->group_plans[b->groups[i]].zero &&
-            !w->l->group_plans[b->groups[i]].overflow)
-            writer_emit(w, INSTR_AWAIT, b->groups[i]);
+    for (int32_t i = 0; i < b->groups->n; i++) {
+        const struct group_plan *g = lower_group_plan(w->l, b->groups->group[i]);
+        if (!g->tied && !g->zero && !g->overflow) writer_emit(w, INSTR_AWAIT, b->groups->group[i]);
+    }
 }
 
 /* All devices of a stage hold the same sum of a use; it counts once (core/lower/groups.c). */
@@ -21,14 +26,14 @@ static void clear_tied(struct writer *w, const int32_t *tied, int32_t n)
     const struct lowering *l = w->l;
     const struct stage_build *b = w->b;
     for (int32_t i = 0; b->shard > 0 && i < n; i++) {
-        const struct group_plan *plan = &l->group_plans[tied[i]];
-        int32_t unit =
-            lower_owns(b, l->v->units[plan->first_unit].layer) ? plan->first_unit : plan->last_unit;
+        const struct group_plan *plan = lower_group_plan(l, tied[i]);
+        int32_t unit = lower_owns(b, w->h->v->units[plan->first_unit].layer) ? plan->first_unit
+                                                                             : plan->last_unit;
         if (l->p->groups[tied[i]].algorithm == GROUP_LOCAL || plan->cells)
             continue; /* are silent */
         writer_zero(w, PHASE_U, b->s->first_layer,
-                    arena_printf(l->a, "%s.once", b->s->slots[l->sum_slot[unit]].name),
-                    l->sum_slot[unit]);
+                    arena_printf(l->a, "%s.once", b->s->slots[w->h->sum_slot[unit]].name),
+                    w->h->sum_slot[unit]);
     }
 }
 
@@ -37,15 +42,15 @@ static void wait_for_sums(struct writer *w)
 {
     const struct lowering *l = w->l;
     const struct stage_build *b = w->b;
-    int32_t n = 0, *tied = ARENA_ARRAY(l->a, int32_t, (size_t)b->n_groups);
+    int32_t n = 0, *tied = ARENA_ARRAY(l->a, int32_t, (size_t)b->groups->n);
     await_sums(w, b);
-    for (int32_t i = 0; i < b->n_groups; i++) {
-        if (!l->group_plans[b->groups[i]].tied || lower_exchanged_before(l, b, b->groups[i]))
-            continue;
-        const struct group *g = &l->p->groups[b->groups[i]];
+    for (int32_t i = 0; i < b->groups->n; i++) {
+        int32_t group = b->groups->group[i];
+        if (!lower_group_plan(l, group)->tied || lower_exchanged_before(l, b, group)) continue;
+        const struct group *g = &l->p->groups[group];
         for (int32_t k = 0; g->algorithm == GROUP_LOCAL && k < g->n_members; k++)
             if (g->members[k].stage != b->index) await_sums(w, &l->stages[g->members[k].stage]);
-        tied[n++] = b->groups[i];
+        tied[n++] = group;
     }
     clear_tied(w, tied, n);
     for (int32_t i = 0; i < n; i++) writer_emit(w, INSTR_REDUCE, tied[i]);
@@ -90,11 +95,12 @@ int32_t lower_primary_gradient(const struct stage_build *b, const struct program
 static void await_own(struct writer *w, const struct flat *f)
 {
     struct lowering *l = w->l;
-    const struct group_plan *g = &l->group_plans[f->group];
+    const struct stage_flats *flats = w->h->flats;
+    const struct group_plan *g = lower_group_plan(l, f->group);
     if (g->zero == 1) writer_emit(w, INSTR_AWAIT, f->group);
-    for (int32_t i = 0; g->zero == 1 && i < w->b->n_flats; i++) {
-        const struct flat *other = &w->b->flats[i];
-        if (other == f || l->group_plans[other->group].home != f->group) continue;
+    for (int32_t i = 0; g->zero == 1 && i < flats->n; i++) {
+        const struct flat *other = &flats->list[i];
+        if (other == f || lower_group_plan(l, other->group)->home != f->group) continue;
         writer_emit(w, INSTR_AWAIT, other->group);
         writer_accumulate(w, PHASE_U, w->b->s->first_layer,
                           arena_printf(l->a, "%s.tie", l->p->groups[f->group].name),
@@ -105,7 +111,7 @@ static void await_own(struct writer *w, const struct flat *f)
 static void update_own(struct writer *w, const struct flat *f)
 {
     struct lowering *l = w->l;
-    const struct group_plan *g = &l->group_plans[f->group];
+    const struct group_plan *g = lower_group_plan(l, f->group);
     const char *name = l->p->groups[f->group].name;
     if (!lower_scales(l)) await_own(w, f);
     for (int32_t k = 0; k < g->n_sections; k++) {
@@ -124,18 +130,20 @@ static void update_own(struct writer *w, const struct flat *f)
 static void update_divided(struct writer *w)
 {
     struct lowering *l = w->l;
-    const struct stage_build *b = w->b;
-    for (int32_t i = 0; i < b->n_flats; i++)
-        if (l->group_plans[b->flats[i].group].home == b->flats[i].group)
-            update_own(w, &b->flats[i]);
-    for (int32_t i = 0; i < b->n_flats; i++)
-        for (int32_t k = 0; k < l->group_plans[b->flats[i].group].n_sections; k++)
-            if (l->group_plans[b->flats[i].group].zero == 1)
-                writer_zero(w, PHASE_U, b->s->first_layer,
-                            arena_printf(l->a, "%s.zero", l->p->groups[b->flats[i].group].name),
-                            b->flats[i].gradient[k]);
-    for (int32_t i = 0; i < b->n_flats; i++) {
-        int32_t gather = l->group_plans[b->flats[i].group].gather[PART_WEIGHT];
+    const struct stage_flats *flats = w->h->flats;
+    for (int32_t i = 0; i < flats->n; i++) {
+        const struct flat *f = &flats->list[i];
+        if (lower_group_plan(l, f->group)->home == f->group) update_own(w, f);
+    }
+    for (int32_t i = 0; i < flats->n; i++) {
+        const struct flat *f = &flats->list[i];
+        const struct group_plan *g = lower_group_plan(l, f->group);
+        for (int32_t k = 0; g->zero == 1 && k < g->n_sections; k++)
+            writer_zero(w, PHASE_U, w->b->s->first_layer,
+                        arena_printf(l->a, "%s.zero", l->p->groups[f->group].name), f->gradient[k]);
+    }
+    for (int32_t i = 0; i < flats->n; i++) {
+        int32_t gather = lower_group_plan(l, flats->list[i].group)->gather[PART_WEIGHT];
         if (gather >= 0) writer_emit(w, INSTR_AWAIT, gather);
     }
 }
@@ -162,11 +170,14 @@ static void check(struct writer *w)
 {
     struct lowering *l = w->l;
     struct stage_build *b = w->b;
-    for (int32_t i = 0; i < b->n_flats; i++)
-        if (l->group_plans[b->flats[i].group].home == b->flats[i].group) await_own(w, &b->flats[i]);
+    const struct stage_flats *flats = w->h->flats;
+    for (int32_t i = 0; i < flats->n; i++) {
+        const struct flat *own = &flats->list[i];
+        if (lower_group_plan(l, own->group)->home == own->group) await_own(w, own);
+    }
     lower_scale_look(w);
     if (lower_checks_apart(l, &l->lanes[b->s->device]))
-        b->procedure_check = writer_finish(w, 'U', "check");
+        b->procedures->check = writer_finish(w, 'U', "check");
     lower_scale_agree(w);
 }
 
@@ -175,14 +186,14 @@ void lower_update_procedure(struct writer *w)
     struct lowering *l = w->l;
     struct stage_build *b = w->b;
     struct program_stage *s = b->s;
-    bool flat = b->run_slot[0][0] >= 0 || b->run_slot[1][0] >= 0;
+    bool flat = w->h->slots->run[0][0] >= 0 || w->h->slots->run[1][0] >= 0;
     wait_for_sums(w);
     add_ties(w);
     if (lower_scales(l)) check(w);
     for (int run = 0; run < 2; run++)
-        if (b->run_slot[run][0] >= 0)
+        if (w->h->slots->run[run][0] >= 0)
             writer_op(w, update_op(w, true, run ? "update.other" : "update.decayed", !run,
-                                   b->run_slot[run]));
+                                   w->h->slots->run[run]));
     for (int32_t i = 0; i < s->n_parameters && !flat; i++) {
         const struct program_parameter *p = &s->parameters[i];
         if (p->shard) continue;
@@ -192,5 +203,5 @@ void lower_update_procedure(struct writer *w)
         writer_op(w, update_op(w, false, arena_printf(l->a, "%s.update", p->name), p->decay, slot));
     }
     update_divided(w);
-    b->procedure_u = writer_finish(w, 'U', "");
+    b->procedures->u = writer_finish(w, 'U', "");
 }

@@ -1,5 +1,7 @@
 /* core/lower/uses.c - who reads which tensor of a stage, and what the backward runs again instead of keeping it. */
-#include "core/lower/internal.h"
+#include "core/lower/uses.h"
+
+#include "core/lower/orders.h"
 
 #include <string.h>
 
@@ -13,26 +15,25 @@ static size_t block_name(const char *op)
 }
 
 /* Conversions are named after what they convert; they belong to whom they are made for, who comes next. */
-static const char *name_of(const struct lowering *l, int32_t op)
+static const char *name_of(const struct graph *g, int32_t op)
 {
-    const struct graph *g = l->v->g;
     while (op + 1 < g->n_forward &&
            (op_is_group(g->ops[op].kind) || g->ops[op].kind == OP_local_slice))
         op++;
     return g->ops[op].name;
 }
 
-bool lower_same_block(const struct lowering *l, int32_t op, int32_t other)
+bool lower_same_block(const struct graph *g, int32_t op, int32_t other)
 {
-    const char *a = name_of(l, op), *b = name_of(l, other);
+    const char *a = name_of(g, op), *b = name_of(g, other);
     size_t n = block_name(a);
     return n && n == block_name(b) && !strncmp(a, b, n);
 }
 
 /* Whether the backward finds what F made of the tensor, or has it made again. */
-bool lower_kept(const struct lowering *l, const struct stage_build *b, int32_t tensor)
+bool lower_kept(const struct stage_build *b, int32_t tensor)
 {
-    const struct graph *g = l->v->g;
+    const struct graph *g = b->v->g;
     int32_t producer = g->tensors[tensor].producer, first;
     if (g->ops[producer].again) return false;
     switch (b->plan->recompute) {
@@ -45,12 +46,12 @@ bool lower_kept(const struct lowering *l, const struct stage_build *b, int32_t t
     case RECOMPUTE_BLOCKS:
         break;
     }
-    if (!block_name(name_of(l, producer))) return true;
-    for (first = producer; first + 1 < g->n_forward && lower_same_block(l, producer, first + 1);)
+    if (!block_name(name_of(g, producer))) return true;
+    for (first = producer; first + 1 < g->n_forward && lower_same_block(g, producer, first + 1);)
         first++;
     /* Read in the next block: its input. What is in no block, conversions for it included, is looked through as well. */
     for (int32_t i = first + 1; i < g->n_forward; i++) {
-        if (block_name(name_of(l, i)) && !lower_same_block(l, first + 1, i)) break;
+        if (block_name(name_of(g, i)) && !lower_same_block(g, first + 1, i)) break;
         for (int32_t k = 0; k < g->ops[i].n_inputs; k++)
             if (g->ops[i].input[k] == tensor) return true;
     }
@@ -58,31 +59,32 @@ bool lower_kept(const struct lowering *l, const struct stage_build *b, int32_t t
 }
 
 /* Forward operators whose outputs the backward reads, directly or through others that run again. */
-static void find_reruns(struct lowering *l, const struct stage_build *b)
+static void find_reruns(struct stage_scratch *h)
 {
-    const struct graph *g = l->v->g;
+    const struct graph *g = h->v->g;
     for (int32_t i = g->n_forward - 1; i >= 0; i--) {
         const struct graph_op *op = &g->ops[i];
-        if (!lower_owns(b, op->layer)) continue;
+        if (!lower_owns(h->b, op->layer)) continue;
         for (int32_t k = 0; k < op->n_outputs; k++)
-            if (l->uses_back[op->output[k]] && !lower_kept(l, b, op->output[k])) l->rerun[i] = true;
-        if (!l->rerun[i]) continue;
-        for (int32_t k = 0; k < op->n_inputs; k++) l->uses_back[op->input[k]] |= 1 << PART_BACK;
+            if (h->uses_back[op->output[k]] && !lower_kept(h->b, op->output[k])) h->rerun[i] = true;
+        if (!h->rerun[i]) continue;
+        for (int32_t k = 0; k < op->n_inputs; k++) h->uses_back[op->input[k]] |= 1 << PART_BACK;
     }
 }
 
-void lower_find_uses(struct lowering *l, const struct stage_build *b)
+void lower_find_uses(struct stage_scratch *h)
 {
-    const struct graph *g = l->v->g;
+    const struct stage_build *b = h->b;
+    const struct graph *g = h->v->g;
     for (int32_t i = 0; i < g->n_ops; i++) {
         const struct graph_op *op = &g->ops[i];
         if (!lower_owns(b, op->layer)) continue;
         enum graph_part part = op_part(b, op);
-        uint8_t *uses = part == PART_FORWARD ? l->uses_forward : l->uses_back;
+        uint8_t *uses = part == PART_FORWARD ? h->uses_forward : h->uses_back;
         for (int32_t k = 0; k < op->n_inputs; k++) uses[op->input[k]] |= (uint8_t)(1 << part);
     }
     bool again = b->s->recompute;
     for (int32_t i = 0; i < g->n_forward; i++)
         again |= g->ops[i].again && lower_owns(b, g->ops[i].layer);
-    if (again) find_reruns(l, b);
+    if (again) find_reruns(h);
 }

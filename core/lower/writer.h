@@ -1,15 +1,17 @@
-/* core/lower/writer.h - a procedure being written; for core/lower/procedures.c and core/lower/update.c alone. */
+/* core/lower/writer.h - a procedure being written; for core/lower/procedures.c, update.c and scale.c alone. */
 #ifndef CORE_LOWER_WRITER_H
 #define CORE_LOWER_WRITER_H
 
-#include "core/lower/internal.h"
+#include "core/lower/stage_scratch.h"
 
 struct writer {
-    struct lowering *l;
-    struct stage_build *b;
+    struct stage_scratch *h;
+    struct lowering *l;           /* h's */
+    struct stage_build *b;        /* h's */
     int32_t *missing, scattering; /* see scatter_gradient; scattering: group under way, + 1 */
     struct instr *instrs;
     size_t n, capacity;
+    size_t op_capacity; /* of the stage's operators: kept from one procedure to the next */
 };
 
 void writer_emit(struct writer *w, enum instr_kind kind, int32_t arg);

@@ -9,14 +9,18 @@
  * A parameter that is used twice has a group for each use, which divide alike, and one home; where its uses are on
  * different stages of a replica it is not divided: its gradients are exchanged whole, and so it is summed whole.
  */
-#include "core/lower/internal.h"
+#include "core/lower/zero.h"
+
+#include "core/lower/param_uses.h"
+#include "core/lower/shards.h"
+#include "core/lower/slots.h"
 
 #include <inttypes.h>
 
 /* Both uses of the parameter of a unit; -1 where there is none. */
 static const int32_t *uses_of(const struct lowering *l, int32_t unit)
 {
-    return &l->views[0].use_unit[2 * lower_unit(l, unit)->parameter];
+    return &l->uses->views[0].use_unit[2 * lower_unit(l, unit)->parameter];
 }
 
 static bool used_twice(const struct lowering *l, int32_t unit)
@@ -48,11 +52,11 @@ bool lower_zero_alone(const struct lowering *l, int32_t unit)
 struct flat_place lower_zero_place(const struct lowering *l, const struct stage_build *b,
                                    int32_t tensor)
 {
-    const int32_t *uses = &l->v->use_unit[2 * tensor];
+    const int32_t *uses = &b->v->use_unit[2 * tensor];
     int32_t unit = uses[0] >= 0 ? uses[0] : uses[1];
     int32_t group = unit >= 0 ? lower_group_of_unit(l, b, unit) : -1;
-    if (group < 0 || !l->group_plans[group].zero) return (struct flat_place){.group = -1};
-    return l->group_plans[group].places[unit - l->group_plans[group].first_unit];
+    if (group < 0 || !l->groups->plans[group].zero) return (struct flat_place){.group = -1};
+    return l->groups->plans[group].places[unit - l->groups->plans[group].first_unit];
 }
 
 /* --- do the stages agree? --- */
@@ -90,7 +94,7 @@ static enum status check_split(const struct lowering *l, const struct stage_buil
                                struct error *err)
 {
     const struct graph *g = b->v->g;
-    for (int32_t i = g->n_forward; b->split && b->plan->zero > 1 && i < g->n_ops; i++) {
+    for (int32_t i = g->n_forward; b->order->split && b->plan->zero > 1 && i < g->n_ops; i++) {
         const struct graph_op *op = &g->ops[i];
         bool weight = op_part(b, op) == PART_WEIGHT, bad = false;
         if (!lower_owns(b, op->layer)) continue;
@@ -144,7 +148,7 @@ static int32_t find_section(struct group_plan *g, bool decay)
 
 void lower_zero_sections(struct lowering *l, int32_t group)
 {
-    struct group_plan *g = &l->group_plans[group];
+    struct group_plan *g = &l->groups->plans[group];
     struct group *x = &l->p->groups[group];
     const struct lower_view *v = l->stages[x->members[0].stage].v;
     int64_t align = SLOT_ALIGN / dtype_bytes(v->g->dtype);
@@ -171,7 +175,7 @@ static void make_gather(struct lowering *l, int32_t of, enum graph_part part)
     static const char *const names[PART_COUNT] = {"forward", "backward", "update"};
     int32_t n = l->p->groups[of].n_members, index = l->p->n_groups;
     struct group_plan plan = {
-        .first_unit = 1, .last_unit = 0, .zero = l->group_plans[of].zero}; /* of no unit */
+        .first_unit = 1, .last_unit = 0, .zero = l->groups->plans[of].zero}; /* of no unit */
     struct group *g =
         lower_group_new(l, arena_printf(l->a, "gather@%s %s", names[part], l->p->groups[of].name),
                         GROUP_GATHER, n, plan);
@@ -179,15 +183,15 @@ static void make_gather(struct lowering *l, int32_t of, enum graph_part part)
     g->elements = x->elements, g->link = x->link, g->direction = x->direction;
     for (int32_t i = 0; i < n; i++)
         g->members[i] = (struct group_member){.stage = x->members[i].stage, .apart = -1};
-    l->group_plans[index].gathered = of;
-    l->group_plans[of].gather[part] = index;
+    l->groups->plans[index].gathered = of;
+    l->groups->plans[of].gather[part] = index;
 }
 
 /* Of a second use's group: that of the first use, of the same members. */
 static int32_t home_of(const struct lowering *l, int32_t group)
 {
-    int32_t first = uses_of(l, l->group_plans[group].first_unit)[0], home = 0;
-    while (!l->group_plans[home].zero || l->group_plans[home].first_unit != first ||
+    int32_t first = uses_of(l, l->groups->plans[group].first_unit)[0], home = 0;
+    while (!l->groups->plans[home].zero || l->groups->plans[home].first_unit != first ||
            l->p->groups[home].members[0].stage != l->p->groups[group].members[0].stage)
         home++;
     return home;
@@ -197,7 +201,7 @@ void lower_zero_gathers(struct lowering *l)
 {
     int32_t n = l->p->n_groups;
     for (int32_t i = 0; i < n; i++) {
-        struct group_plan *g = &l->group_plans[i];
+        struct group_plan *g = &l->groups->plans[i];
         if (!g->zero) continue;
         if (g->home < 0) g->home = home_of(l, i);
         if (g->home != i) continue;
@@ -206,63 +210,4 @@ void lower_zero_gathers(struct lowering *l)
         else
             make_gather(l, i, PART_FORWARD), make_gather(l, i, PART_BACK);
     }
-}
-
-/* --- members --- */
-
-const struct flat *lower_zero_flat(const struct lowering *l, const struct stage_build *b,
-                                   int32_t group)
-{
-    int32_t of = l->group_plans[group].gathered >= 0 ? l->group_plans[group].gathered : group;
-    int32_t low = 0, high = b->n_flats;
-    while (low < high) {
-        int32_t middle = low + (high - low) / 2;
-        if (b->flats[middle].group < of)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < b->n_flats && b->flats[low].group == of ? &b->flats[low] : NULL;
-}
-
-static enum graph_part part_of(const struct lowering *l, int32_t gather)
-{
-    const int32_t *all = l->group_plans[l->group_plans[gather].gathered].gather;
-    return all[PART_FORWARD] == gather ? PART_FORWARD
-           : all[PART_BACK] == gather  ? PART_BACK
-                                       : PART_WEIGHT;
-}
-
-/* What the group gathers or scatters, whole. */
-static const int32_t *whole_slots(const struct lowering *l, const struct flat *f, int32_t group)
-{
-    if (l->group_plans[group].gathered < 0) return f->gradient;
-    return l->group_plans[group].zero < 3 ? f->parameter : f->gather[part_of(l, group)];
-}
-
-int32_t lower_zero_scratch(const struct lowering *l, const struct stage_build *b, int32_t group,
-                           int32_t out[SECTIONS_MAX])
-{
-    const struct group_plan *g = &l->group_plans[group];
-    if (g->zero < 2 || (g->gathered >= 0 && g->zero < 3)) return 0;
-    const struct flat *f = lower_zero_flat(l, b, group);
-    const int32_t *whole = whole_slots(l, f, group);
-    int32_t n = l->group_plans[f->group].n_sections;
-    for (int32_t k = 0; k < n; k++) out[k] = whole[k];
-    return n;
-}
-
-void lower_zero_segments(struct lowering *l, const struct stage_build *b, int32_t group,
-                         struct group_member *m)
-{
-    const struct group_plan *g = &l->group_plans[group];
-    const struct flat *f = lower_zero_flat(l, b, group);
-    const int32_t *whole = whole_slots(l, f, group);
-    const int32_t *own = g->gathered >= 0 ? f->own_parameter : f->own_gradient;
-    int32_t n = m->n_segments = l->group_plans[f->group].n_sections;
-    m->segments = ARENA_ARRAY(l->a, int32_t, (size_t)n);
-    for (int32_t k = 0; k < n; k++) m->segments[k] = whole[k];
-    if (g->zero < (g->gathered >= 0 ? 3 : 2)) return;
-    m->own = ARENA_ARRAY(l->a, int32_t, (size_t)n);
-    for (int32_t k = 0; k < n; k++) m->own[k] = own[k];
 }

@@ -6,31 +6,33 @@
  * own slot lies inside, so that operators see the shapes they know. Padding in scratch is whatever was there, its sums go
  * into padding of the part and are never read.
  */
-#include "core/lower/internal.h"
+#include "core/lower/zero_slots.h"
+
+#include "core/lower/slots.h"
+#include "core/lower/zero.h"
 
 #include <string.h>
 
 struct flat_maker {
-    struct lowering *l;
-    struct stage_build *b;
+    struct stage_scratch *h;
     struct flat *f;
     const struct group_plan *g; /* of the flat's group */
 };
 
 static int64_t region_bytes(const struct flat_maker *m, enum slot_class class, int64_t elements)
 {
-    int64_t wide = class == SLOT_PARAMETER ? 1 : lower_wide(m->l);
-    return elements * dtype_bytes(m->l->v->g->dtype) * wide;
+    int64_t wide = class == SLOT_PARAMETER ? 1 : lower_wide(m->h->v->g->dtype);
+    return elements * dtype_bytes(m->h->v->g->dtype) * wide;
 }
 
 static int32_t flat_slot(const struct flat_maker *m, enum slot_class class, const char *what,
                          int64_t offset, int64_t elements)
 {
-    enum dtype t = m->l->v->g->dtype;
+    enum dtype t = m->h->v->g->dtype;
     return lower_add_slot(
-        m->l, m->b,
+        m->h,
         (struct slot){
-            .name = arena_printf(m->l->a, "%s.%s", m->l->p->groups[m->f->group].name, what),
+            .name = arena_printf(m->h->l->a, "%s.%s", m->h->l->p->groups[m->f->group].name, what),
             .class = class,
             .dtype = class == SLOT_PARAMETER || !strcmp(what, "gathered") ? t : dtype_master(t),
             .shape = {.rank = 1, .dim = {elements}},
@@ -43,8 +45,8 @@ static int32_t flat_slot(const struct flat_maker *m, enum slot_class class, cons
 /* Room at the end of a region for a whole section or a part of it. */
 static int64_t claim(const struct flat_maker *m, enum slot_class class, int64_t elements)
 {
-    int64_t at = m->b->s->class_bytes[class];
-    m->b->s->class_bytes[class] += region_bytes(m, class, elements);
+    int64_t at = m->h->b->s->class_bytes[class];
+    m->h->b->s->class_bytes[class] += region_bytes(m, class, elements);
     return at;
 }
 
@@ -52,18 +54,18 @@ static int64_t claim(const struct flat_maker *m, enum slot_class class, int64_t 
 static void place(const struct flat_maker *m, enum slot_class class, const char *what,
                   int64_t elements, bool whole, int32_t *all, int32_t *own)
 {
-    int32_t n = m->l->p->groups[m->f->group].n_members;
+    int32_t n = m->h->l->p->groups[m->f->group].n_members;
     int64_t part = elements / n, at = claim(m, class, whole ? elements : part);
     int64_t chunk = whole ? group_own_chunk(m->f->member, n) : 0;
     if (whole) *all = flat_slot(m, class, what, at, elements);
-    *own = flat_slot(m, class, arena_printf(m->l->a, "own.%s", what),
+    *own = flat_slot(m, class, arena_printf(m->h->l->a, "own.%s", what),
                      at + region_bytes(m, class, chunk * part), part);
 }
 
 static void make_section(const struct flat_maker *m, int32_t k, bool home)
 {
     struct flat *f = m->f;
-    const struct program *p = m->l->p;
+    const struct program *p = m->h->l->p;
     int32_t n = p->groups[f->group].n_members;
     int64_t elements = m->g->section[k].elements, part = elements / n;
     if (m->g->zero < 2)
@@ -81,122 +83,187 @@ static void make_section(const struct flat_maker *m, int32_t k, bool home)
     for (int64_t s = 0; s < optimizer_state_tensors(&p->optimizer); s++)
         f->state[k][s] =
             flat_slot(m, SLOT_STATE, s ? "own.v" : "own.m", claim(m, SLOT_STATE, part), part);
-    if (dtype_is_half(m->l->v->g->dtype))
+    if (dtype_is_half(m->h->v->g->dtype))
         f->master[k] = flat_slot(m, SLOT_STATE, "own.master", claim(m, SLOT_STATE, part), part);
 }
 
 /* --- the tensors' own slots --- */
 
-static int32_t inner_slot(struct lowering *l, struct stage_build *b, int32_t tensor, int32_t whole,
-                          int64_t first, int32_t index)
+static int32_t inner_slot(struct stage_scratch *h, int32_t tensor, int32_t whole, int64_t first,
+                          int32_t index)
 {
-    const struct slot *w = &b->s->slots[whole];
+    const struct slot *w = &h->b->s->slots[whole];
     int64_t at = first * dtype_bytes(w->dtype);
-    struct slot s = lower_slot_like(l, b, tensor, w->class);
+    struct slot s = lower_slot_like(h, tensor, w->class);
     s.dtype = w->dtype, s.parameter = index;
     if (w->class != SLOT_SCRATCH) {
         s.offset_bytes = w->offset_bytes + at;
-        return lower_add_slot(l, b, s);
+        return lower_add_slot(h, s);
     }
     s.parameter = -1;
-    int32_t slot = lower_add_slot(l, b, s);
-    b->inner = arena_grow(l->a, b->inner, (size_t)b->n_inner, &b->inner_capacity, sizeof *b->inner);
-    b->inner[b->n_inner++] = (struct inner){slot, whole, at};
+    int32_t slot = lower_add_slot(h, s);
+    struct stage_flats *f = h->flats;
+    f->inner =
+        arena_grow(h->l->a, f->inner, (size_t)f->n_inner, &f->inner_capacity, sizeof *f->inner);
+    f->inner[f->n_inner++] = (struct inner){slot, whole, at};
     return slot;
 }
 
-static void gradient_slots(struct lowering *l, struct stage_build *b, int32_t tensor, int32_t index)
+static void gradient_slots(struct stage_scratch *h, int32_t tensor, int32_t index)
 {
-    struct program_parameter *p = &b->s->parameters[index];
-    const struct flat_place at = lower_zero_place(l, b, tensor);
+    struct program_parameter *p = &h->b->s->parameters[index];
+    const struct flat_place at = lower_zero_place(h->l, h->b, tensor);
     for (int k = 0; k < 2; k++) {
-        int32_t u = l->v->use_unit[2 * tensor + k];
+        int32_t u = h->v->use_unit[2 * tensor + k];
         if (u < 0) continue;
-        const struct flat *f = lower_zero_flat(l, b, lower_group_of_unit(l, b, u));
-        int32_t gradient = l->v->units[u].gradient;
+        const struct flat *f = lower_zero_flat(h, lower_group_of_unit(h->l, h->b, u));
+        int32_t gradient = h->v->units[u].gradient;
         bool own_group = f->group == at.group;
-        int32_t slot = inner_slot(l, b, gradient, f->gradient[own_group ? at.section : 0],
+        int32_t slot = inner_slot(h, gradient, f->gradient[own_group ? at.section : 0],
                                   own_group ? at.first : 0, index);
-        if (lower_zero_of(l, u) < 2)
-            p->gradient[k] = l->sum_slot[u] = slot;
+        if (lower_zero_of(h->l, u) < 2)
+            p->gradient[k] = h->sum_slot[u] = slot;
         else
-            l->slot_back[gradient] = slot;
+            h->slot_back[gradient] = slot;
     }
 }
 
-static void parameter_slots(struct lowering *l, struct stage_build *b, int32_t tensor)
+static void parameter_slots(struct stage_scratch *h, int32_t tensor)
 {
-    const struct tensor *t = &l->v->g->tensors[tensor];
-    const struct flat_place place = lower_zero_place(l, b, tensor), *at = &place;
-    const struct flat *f = lower_zero_flat(l, b, at->group);
-    int32_t index = b->s->n_parameters++, n = l->p->groups[at->group].n_members, k = at->section;
-    struct program_shard *shard = ARENA_ARRAY(l->a, struct program_shard, 1);
-    int64_t part = l->group_plans[at->group].section[k].elements / n;
+    const struct tensor *t = &h->v->g->tensors[tensor];
+    const struct flat_place place = lower_zero_place(h->l, h->b, tensor), *at = &place;
+    const struct flat *f = lower_zero_flat(h, at->group);
+    int32_t index = h->b->s->n_parameters++, n = h->l->p->groups[at->group].n_members,
+            k = at->section;
+    struct program_shard *shard = ARENA_ARRAY(h->l->a, struct program_shard, 1);
+    int64_t part = lower_group_plan(h->l, at->group)->section[k].elements / n;
     *shard = (struct program_shard){.slot = f->own_parameter[k],
                                     .state = {f->state[k][0], f->state[k][1]},
                                     .master = f->master[k],
                                     .first = at->first - group_own_chunk(f->member, n) * part};
-    b->s->parameters[index] = (struct program_parameter){.name = t->name,
-                                                         .shape = t->shape,
-                                                         .init = t->init,
-                                                         .init_std = t->init_std,
-                                                         .decay = t->decay,
-                                                         .slot = -1,
-                                                         .gradient = {-1, -1},
-                                                         .state = {-1, -1},
-                                                         .master = -1,
-                                                         .shard = shard};
-    struct program_parameter *p = &b->s->parameters[index];
-    if (l->group_plans[at->group].zero < 3) {
-        p->slot = inner_slot(l, b, tensor, f->parameter[k], at->first, index);
-        l->slot_forward[tensor] = l->slot_back[tensor] = p->slot;
+    h->b->s->parameters[index] = (struct program_parameter){.name = t->name,
+                                                            .shape = t->shape,
+                                                            .init = t->init,
+                                                            .init_std = t->init_std,
+                                                            .decay = t->decay,
+                                                            .slot = -1,
+                                                            .gradient = {-1, -1},
+                                                            .state = {-1, -1},
+                                                            .master = -1,
+                                                            .shard = shard};
+    struct program_parameter *p = &h->b->s->parameters[index];
+    if (lower_group_plan(h->l, at->group)->zero < 3) {
+        p->slot = inner_slot(h, tensor, f->parameter[k], at->first, index);
+        h->slot_forward[tensor] = h->slot_back[tensor] = p->slot;
     } else {
-        l->slot_forward[tensor] =
-            inner_slot(l, b, tensor, f->gather[PART_FORWARD][k], at->first, -1);
-        l->slot_back[tensor] = inner_slot(l, b, tensor, f->gather[PART_BACK][k], at->first, -1);
+        h->slot_forward[tensor] = inner_slot(h, tensor, f->gather[PART_FORWARD][k], at->first, -1);
+        h->slot_back[tensor] = inner_slot(h, tensor, f->gather[PART_BACK][k], at->first, -1);
     }
-    gradient_slots(l, b, tensor, index);
+    gradient_slots(h, tensor, index);
 }
 
-static void make_flats(struct lowering *l, struct stage_build *b)
+static void make_flats(struct stage_scratch *h)
 {
-    b->flats = ARENA_ARRAY(l->a, struct flat, (size_t)b->n_groups);
-    memset(b->flats, -1, (size_t)b->n_groups * sizeof *b->flats);
-    for (int32_t i = 0; i < b->n_groups; i++) {
-        const struct group_plan *g = &l->group_plans[b->groups[i]];
+    const struct stage_groups *in = h->b->groups;
+    struct stage_flats *all = h->flats = ARENA_ARRAY(h->l->a, struct stage_flats, 1);
+    all->list = ARENA_ARRAY(h->l->a, struct flat, (size_t)in->n);
+    memset(all->list, -1, (size_t)in->n * sizeof *all->list);
+    for (int32_t i = 0; i < in->n; i++) {
+        const struct group_plan *g = lower_group_plan(h->l, in->group[i]);
         if (!g->zero || g->gathered >= 0) continue;
-        struct flat *f = &b->flats[b->n_flats++];
-        f->group = b->groups[i], f->member = b->member[i];
-        struct flat_maker m = {l, b, f, g};
+        struct flat *f = &all->list[all->n++];
+        f->group = in->group[i], f->member = in->member[i];
+        struct flat_maker m = {h, f, g};
         for (int32_t k = 0; k < g->n_sections; k++) make_section(&m, k, g->home == f->group);
     }
-    for (int32_t i = 0; i < b->n_flats; i++) { /* a second use adds to what its home owns */
-        struct flat *f = &b->flats[i];
-        const struct group_plan *g = &l->group_plans[f->group];
+    for (int32_t i = 0; i < all->n; i++) { /* a second use adds to what its home owns */
+        struct flat *f = &all->list[i];
+        const struct group_plan *g = lower_group_plan(h->l, f->group);
         if (g->zero > 1 && g->home != f->group)
-            f->own_gradient[0] = lower_zero_flat(l, b, g->home)->own_gradient[0];
+            f->own_gradient[0] = lower_zero_flat(h, g->home)->own_gradient[0];
     }
 }
 
-static bool is_divided_here(const struct lowering *l, const struct stage_build *b, int32_t tensor)
+static bool is_divided_here(const struct stage_scratch *h, int32_t tensor)
 {
-    if (l->v->g->tensors[tensor].role != TENSOR_PARAMETER) return false;
-    int32_t group = lower_zero_place(l, b, tensor).group;
-    return group >= 0 && lower_zero_flat(l, b, group);
+    if (h->v->g->tensors[tensor].role != TENSOR_PARAMETER) return false;
+    int32_t group = lower_zero_place(h->l, h->b, tensor).group;
+    return group >= 0 && lower_zero_flat(h, group);
 }
 
-void lower_zero_slots(struct lowering *l, struct stage_build *b)
+void lower_zero_slots(struct stage_scratch *h)
 {
-    make_flats(l, b);
-    if (!b->n_flats) return;
+    make_flats(h);
+    if (!h->flats->n) return;
     int32_t more = 0;
-    for (int32_t t = 0; t < l->v->g->n_tensors; t++) more += is_divided_here(l, b, t);
+    for (int32_t t = 0; t < h->v->g->n_tensors; t++) more += is_divided_here(h, t);
     struct program_parameter *all =
-        ARENA_ARRAY(l->a, struct program_parameter, (size_t)(b->s->n_parameters + more));
-    if (b->s->n_parameters) memcpy(all, b->s->parameters, (size_t)b->s->n_parameters * sizeof *all);
-    b->s->parameters = all;
-    for (int32_t t = 0; t < l->v->g->n_tensors; t++)
-        if (is_divided_here(l, b, t)) parameter_slots(l, b, t);
+        ARENA_ARRAY(h->l->a, struct program_parameter, (size_t)(h->b->s->n_parameters + more));
+    if (h->b->s->n_parameters)
+        memcpy(all, h->b->s->parameters, (size_t)h->b->s->n_parameters * sizeof *all);
+    h->b->s->parameters = all;
+    for (int32_t t = 0; t < h->v->g->n_tensors; t++)
+        if (is_divided_here(h, t)) parameter_slots(h, t);
+}
+
+/* --- what members bring and keep --- */
+
+const struct flat *lower_zero_flat(const struct stage_scratch *h, int32_t group)
+{
+    const struct group_plan *plans = h->l->groups->plans;
+    const struct stage_flats *f = h->flats;
+    int32_t of = plans[group].gathered >= 0 ? plans[group].gathered : group;
+    int32_t low = 0, high = f->n;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (f->list[middle].group < of)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < f->n && f->list[low].group == of ? &f->list[low] : NULL;
+}
+
+static enum graph_part part_of(const struct lowering *l, int32_t gather)
+{
+    const int32_t *all = lower_group_plan(l, lower_group_plan(l, gather)->gathered)->gather;
+    return all[PART_FORWARD] == gather ? PART_FORWARD
+           : all[PART_BACK] == gather  ? PART_BACK
+                                       : PART_WEIGHT;
+}
+
+/* What the group gathers or scatters, whole. */
+static const int32_t *whole_slots(const struct lowering *l, const struct flat *f, int32_t group)
+{
+    if (lower_group_plan(l, group)->gathered < 0) return f->gradient;
+    return lower_group_plan(l, group)->zero < 3 ? f->parameter : f->gather[part_of(l, group)];
+}
+
+int32_t lower_zero_scratch(const struct stage_scratch *h, int32_t group, int32_t out[SECTIONS_MAX])
+{
+    const struct lowering *l = h->l;
+    const struct group_plan *g = lower_group_plan(l, group);
+    if (g->zero < 2 || (g->gathered >= 0 && g->zero < 3)) return 0;
+    const struct flat *f = lower_zero_flat(h, group);
+    const int32_t *whole = whole_slots(l, f, group);
+    int32_t n = lower_group_plan(l, f->group)->n_sections;
+    for (int32_t k = 0; k < n; k++) out[k] = whole[k];
+    return n;
+}
+
+void lower_zero_segments(const struct stage_scratch *h, int32_t group, struct group_member *m)
+{
+    const struct lowering *l = h->l;
+    const struct group_plan *g = lower_group_plan(l, group);
+    const struct flat *f = lower_zero_flat(h, group);
+    const int32_t *whole = whole_slots(l, f, group);
+    const int32_t *own = g->gathered >= 0 ? f->own_parameter : f->own_gradient;
+    int32_t n = m->n_segments = lower_group_plan(l, f->group)->n_sections;
+    m->segments = ARENA_ARRAY(l->a, int32_t, (size_t)n);
+    for (int32_t k = 0; k < n; k++) m->segments[k] = whole[k];
+    if (g->zero < (g->gathered >= 0 ? 3 : 2)) return;
+    m->own = ARENA_ARRAY(l->a, int32_t, (size_t)n);
+    for (int32_t k = 0; k < n; k++) m->own[k] = own[k];
 }
 
 /* --- when parameters are gathered --- */
@@ -234,33 +301,34 @@ static void note_uses(const struct stage_build *b, const struct instr *instrs, s
     }
 }
 
-static int32_t find_gatherings(struct lowering *l, const struct stage_build *b, enum graph_part part,
+static int32_t find_gatherings(const struct stage_scratch *h, enum graph_part part,
                                const struct instr *instrs, size_t n, struct gathering **out)
 {
-    int32_t n_all = 0, *of = ARENA_ARRAY(l->a, int32_t, (size_t)b->s->n_slots);
-    *out = ARENA_ARRAY(l->a, struct gathering, (size_t)b->n_flats);
-    memset(of, -1, (size_t)b->s->n_slots * sizeof *of);
-    for (int32_t i = 0; i < b->n_flats; i++) {
-        const struct group_plan *g = &l->group_plans[b->flats[i].group];
+    int32_t n_all = 0, *of = ARENA_ARRAY(h->l->a, int32_t, (size_t)h->b->s->n_slots);
+    *out = ARENA_ARRAY(h->l->a, struct gathering, (size_t)h->flats->n);
+    memset(of, -1, (size_t)h->b->s->n_slots * sizeof *of);
+    for (int32_t i = 0; i < h->flats->n; i++) {
+        const struct group_plan *g = lower_group_plan(h->l, h->flats->list[i].group);
         if (g->zero < 3 || g->gather[part] < 0) continue;
-        for (int32_t k = 0; k < g->n_sections; k++) of[b->flats[i].gather[part][k]] = n_all;
-        (*out)[n_all++] = (struct gathering){&b->flats[i], g->gather[part], 0};
+        for (int32_t k = 0; k < g->n_sections; k++) of[h->flats->list[i].gather[part][k]] = n_all;
+        (*out)[n_all++] = (struct gathering){&h->flats->list[i], g->gather[part], 0};
     }
-    for (int32_t i = 0; i < b->n_inner; i++) of[b->inner[i].slot] = of[b->inner[i].whole];
-    note_uses(b, instrs, n, of, *out);
+    for (int32_t i = 0; i < h->flats->n_inner; i++)
+        of[h->flats->inner[i].slot] = of[h->flats->inner[i].whole];
+    note_uses(h->b, instrs, n, of, *out);
     sort_by_use(*out, n_all);
     return n_all;
 }
 
-void lower_zero_insert(struct lowering *l, const struct stage_build *b, enum graph_part part,
-                       struct instr **instrs, size_t *n)
+void lower_zero_insert(const struct stage_scratch *h, enum graph_part part, struct instr **instrs,
+                       size_t *n)
 {
     struct gathering *all;
     int32_t n_all = 0, next = 0;
-    if (b->plan->zero < 3 || !b->n_flats) return;
-    n_all = find_gatherings(l, b, part, *instrs, *n, &all);
+    if (h->b->plan->zero < 3 || !h->flats->n) return;
+    n_all = find_gatherings(h, part, *instrs, *n, &all);
     if (!n_all) return;
-    struct instr *out = ARENA_ARRAY(l->a, struct instr, *n + 2 * (size_t)n_all);
+    struct instr *out = ARENA_ARRAY(h->l->a, struct instr, *n + 2 * (size_t)n_all);
     size_t at = 0;
     out[at++] = (struct instr){INSTR_REDUCE, all[0].gather};
     for (size_t i = 0; i < *n; i++) {

@@ -1,0 +1,72 @@
+/* core/lower/groups.h - the program's groups while they are made, and which of them a stage is in. */
+#ifndef CORE_LOWER_GROUPS_H
+#define CORE_LOWER_GROUPS_H
+
+#include "core/lower/lowering.h"
+#include "core/lower/orders.h"
+
+/* Parameters of a group laid flat one after the other, so that n members divide them evenly: those that decay and the
+ * others apart, because updates tell them apart. A parameter starts at a multiple of 64 bytes; the end is padded. */
+enum { SECTIONS_MAX = 2 };
+struct section {
+    bool decay;
+    int64_t elements; /* a multiple of n members · 64 bytes */
+};
+
+/* Where a parameter lies in the sections of its home. */
+struct flat_place {
+    int32_t group, section; /* group -1: not divided */
+    int64_t first;          /* element */
+};
+
+struct group_plan {                /* beside the program's group of the same index */
+    int32_t first_unit, last_unit; /* inclusive; of a tied exchange: the parameter's two */
+    bool bucketed;                 /* launched as soon as complete, else after the last operator */
+    bool tied;                     /* exchange between the owners of both uses inside one replica */
+    bool overflow; /* agreement on whether all gradients are finite (core/lower/scale.c) */
+    const struct cells *cells; /* core/lower/cells.h; NULL: all of all units from first to last */
+    /* zero.c: */
+    /* Divided (ZeRO): the plan's level, else 0; of a gather the level of what it gathers. */
+    int32_t zero;
+    int32_t n_sections;
+    struct section section[SECTIONS_MAX];
+    struct flat_place *places; /* (units) where each one's parameter lies */
+    /* group whose sections hold the parameters: itself, but for a tied one's second use */
+    int32_t home;
+    int32_t gathered; /* of a gather: that group; else -1 */
+    /* of a home: the gathers that F and the backward launch (zero 3), or [PART_WEIGHT] the update (1, 2); -1 */
+    int32_t gather[PART_COUNT];
+};
+
+struct groups {
+    struct group_plan *plans; /* (p->n_groups) */
+    bool *mixed;              /* (n_units): replicas keep its parameter in different parts */
+    size_t group_capacity, plan_capacity;
+};
+
+struct stage_groups {
+    /* ascending; tied ones last, then gathers; and which member of each it is */
+    int32_t n, *group, *member;
+};
+
+static inline const struct group_plan *lower_group_plan(const struct lowering *l, int32_t group)
+{
+    return &l->groups->plans[group];
+}
+
+MUST_CHECK enum status lower_groups(struct lowering *l, struct error *err);
+/* Is this exchange between two chunks of one device awaited in an update before that of b? */
+bool lower_exchanged_before(const struct lowering *l, const struct stage_build *b, int32_t group);
+/* The group that sums the unit on this stage, -1. */
+int32_t lower_group_of_unit(const struct lowering *l, const struct stage_build *b, int32_t unit);
+
+/* A new group of n members, whose links are joined once they stand. */
+struct group *lower_group_new(struct lowering *l, const char *name, enum group_algorithm algorithm,
+                              int32_t n, struct group_plan plan);
+/* Its links, once its members stand. ERR_INPUT. */
+MUST_CHECK enum status lower_group_join(struct lowering *l, int32_t group, struct error *err);
+
+struct stage_scratch;
+void lower_group_segments(const struct stage_scratch *h); /* once the stage's slots stand */
+
+#endif

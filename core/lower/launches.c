@@ -1,0 +1,114 @@
+/* core/lower/launches.c - which gradient groups a stage's last weight gradients launch, and after which instruction. */
+#include "core/lower/launches.h"
+
+#include "core/lower/groups.h"
+#include "core/lower/orders.h"
+
+#include <stdlib.h>
+
+struct launch { /* a group, the chunk of its member, and that one's lane */
+    int32_t group, chunk, lane;
+};
+
+static int by_number(const void *x, const void *y)
+{
+    const struct launch *a = x, *b = y;
+    return a->group != b->group ? (a->group > b->group) - (a->group < b->group)
+                                : (a->lane > b->lane) - (a->lane < b->lane);
+}
+
+/* Sums that the step's last weight gradients complete. */
+static bool launched_last(const struct lowering *l, int32_t group)
+{
+    const struct group_plan *g = lower_group_plan(l, group);
+    return !g->tied && !g->overflow && g->gathered < 0 && g->zero < 2;
+}
+
+/* Whether two lanes' devices share their stages, and so take the same calls. */
+static bool share_calls(const struct lowering *l, int32_t k, int32_t other)
+{
+    const struct lane_build *x = &l->lanes[k], *y = &l->lanes[other];
+    bool several = l->stages[x->stages[0]].n_shards > 1;
+    return k == other || (several && x->replica == y->replica && x->turn == y->turn);
+}
+
+static void add_launches(const struct lowering *l, int32_t k, struct launch *out, size_t *n)
+{
+    for (int32_t c = 0; c < l->lanes[k].n_stages; c++) {
+        const struct stage_build *b = &l->stages[l->lanes[k].stages[c]];
+        for (int32_t i = 0; i < b->groups->n; i++) {
+            if (!launched_last(l, b->groups->group[i])) continue;
+            if (out) out[*n] = (struct launch){b->groups->group[i], c, k};
+            ++*n;
+        }
+    }
+}
+
+/* Those groups of a device and of all that share its stages, by ascending number. */
+static struct launch *lane_launches(const struct lowering *l, int32_t k, size_t *n)
+{
+    struct launch *out = NULL;
+    for (int round = 0; round < 2; round++) {
+        *n = 0;
+        for (int32_t other = 0; other < l->p->n_devices; other++)
+            if (share_calls(l, k, other)) add_launches(l, other, out, n);
+        if (!out) out = ARENA_ARRAY(l->a, struct launch, *n + 1);
+    }
+    qsort(out, *n, sizeof *out, by_number);
+    return out;
+}
+
+/* Has this device a sum of every bucket of which one that shares its stages has one? */
+static bool has_all(const struct lowering *l, int32_t k, const struct launch *x, size_t n)
+{
+    for (size_t i = 0, end; i < n; i = end) {
+        bool own = false;
+        int32_t unit = lower_group_plan(l, x[i].group)->first_unit;
+        for (end = i; end < n && lower_group_plan(l, x[end].group)->first_unit == unit; end++)
+            own |= x[end].lane == k;
+        if (!own) return false;
+    }
+    return true;
+}
+
+/* Each chunk's last weight gradients may launch its groups, but never one before a group of lower number: a chunk that
+ * is ready too early leaves its launch to the chunk that is ready next. Devices that share their stages do so alike, and for groups
+ * that only others of them have as well: among their launches are meetings, which all of them come to in one order. Where one has a
+ * sum less than another, no launch is early. */
+void lower_launches(struct lowering *l)
+{
+    struct stage_launches *all = ARENA_ARRAY(l->a, struct stage_launches, (size_t)l->p->n_stages);
+    for (int32_t i = 0; i < l->p->n_stages; i++) l->stages[i].launches = &all[i];
+    for (int32_t k = 0; k < l->p->n_devices; k++) {
+        const struct lane_build *lane = &l->lanes[k];
+        size_t n;
+        struct launch *launches = lane_launches(l, k, &n);
+        struct stage_build *at = NULL;
+        bool late = false;
+        for (int32_t other = 0; other < l->p->n_devices; other++)
+            late |= share_calls(l, k, other) && !has_all(l, other, launches, n);
+        for (size_t i = 0; i < n; i++) {
+            struct stage_build *b = &l->stages[lane->stages[launches[i].chunk]];
+            if (!at || b->order->last_weight > at->order->last_weight) at = b;
+            at->launches->late = late;
+            if (launches[i].lane != k) continue;
+            if (!at->launches->group) at->launches->group = ARENA_ARRAY(l->a, int32_t, n);
+            at->launches->group[at->launches->n++] = launches[i].group;
+        }
+    }
+}
+
+int32_t lower_complete_at(const struct stage_scratch *h, int32_t group, int32_t end)
+{
+    const struct stage_build *b = h->b;
+    const struct group_plan *g = lower_group_plan(h->l, group);
+    bool own = false;
+    for (int32_t i = 0; i < b->groups->n; i++) own |= b->groups->group[i] == group;
+    if (b->launches->late) return end;
+    if (!own) return 0;
+    if (!g->bucketed) return end;
+    int32_t at = 0;
+    for (int32_t u = g->first_unit; u <= g->last_unit; u++)
+        if (h->done_at[u] > at) at = h->done_at[u];
+    return at;
+}

@@ -1,0 +1,59 @@
+/* core/lower/lowering.h - one call of lower_plan_graphs: its arguments, and the tables that its steps hand on.
+ *
+ * The steps run in the order of the table; each table is written by the file beside it, in its step, and only read afterwards.
+ *
+ *   step                                  file            writes
+ *   stages, lanes, training graphs        stages.c        stages, lanes, stage_of_layer; the list of views
+ *   links and routes                      links.c         links
+ *   uses of parameters                    param_uses.c    uses
+ *   teams of sharded stages               meetings.c      stage_build.meetings
+ *   channels                              channels.c      stage_build.edge, program.channels
+ *   orders                                orders.c        stage_build.order, lane_build.order
+ *   gradient groups                       groups.c        groups, stage_build.groups, program.groups
+ *     with sections (ZeRO) zero.c, unequal parts cells.c, the loss scale's scale.c
+ *   who launches them                     launches.c      stage_build.launches
+ *   for one stage after the other, with core/lower/stage_scratch.h:
+ *     who reads which tensor              uses.c          stage_scratch.uses_forward, uses_back, rerun
+ *     slots and rings                     slots.c         stage_scratch's slots, stage_slots; program_stage.slots, rings
+ *     sections (ZeRO)                     zero_slots.c    stage_flats
+ *     procedures                          procedures.c, update.c   stage_build.procedures, stage_scratch.done_at
+ *     offsets inside scratch              scratch.c       offsets of slots
+ *     counts of rings; ends of channels; segments of groups    orders.c, channels.c, groups.c
+ *   orders, coded; proof; memory          orders.c, lower.c
+ *
+ * All memory is the arena's.
+ */
+#ifndef CORE_LOWER_LOWERING_H
+#define CORE_LOWER_LOWERING_H
+
+#include "core/base/arena.h"
+#include "core/lower/stages.h"
+
+struct lowering {
+    /* arguments */
+    struct arena *a;
+    const struct plan *plan;
+    const struct lower_options *o;
+    struct program *p;
+    int32_t n_layers;
+    /* tables */
+    struct stage_build *stages; /* stages.c (p->n_stages) */
+    struct lane_build *lanes;   /* stages.c (p->n_devices) */
+    /* stages.c (n_replicas, n_layers): index into stages; of several devices the first */
+    int32_t *stage_of_layer;
+    struct param_uses *uses; /* param_uses.c */
+    struct links *links;     /* links.c */
+    struct groups *groups;   /* groups.c */
+};
+
+/* ERR_INPUT and others with the place in the plan in front. */
+enum status lower_error(const struct lowering *l, const struct stage_build *b, struct error *err,
+                        enum status code, const char *fmt, ...) PRINTF_LIKE(5, 6);
+
+/* The stage that holds a layer; of several devices the first. */
+static inline int32_t lower_owner(const struct lowering *l, int32_t replica, int32_t layer)
+{
+    return l->stage_of_layer[replica * l->n_layers + layer];
+}
+
+#endif

@@ -1,0 +1,14 @@
+/* core/lower/procedures.h - a stage's operators and the lists of instructions that run them. */
+#ifndef CORE_LOWER_PROCEDURES_H
+#define CORE_LOWER_PROCEDURES_H
+
+#include "core/lower/stage_scratch.h"
+
+struct stage_procedures { /* of program_stage.procedures; -1: none */
+    int32_t f, back, w, last;
+    int32_t u, check; /* update.c */
+};
+
+void lower_procedures(struct stage_scratch *h);
+
+#endif

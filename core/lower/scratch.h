@@ -1,0 +1,9 @@
+/* core/lower/scratch.h - offsets of slots that live inside one procedure. */
+#ifndef CORE_LOWER_SCRATCH_H
+#define CORE_LOWER_SCRATCH_H
+
+#include "core/lower/stage_scratch.h"
+
+void lower_scratch(const struct stage_scratch *h); /* once the procedures stand */
+
+#endif

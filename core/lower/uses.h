@@ -1,0 +1,14 @@
+/* core/lower/uses.h - who reads which tensor of the stage at hand, and what the backward runs again instead of keeping it. */
+#ifndef CORE_LOWER_USES_H
+#define CORE_LOWER_USES_H
+
+#include "core/lower/stage_scratch.h"
+
+/* Fills uses_forward, uses_back and rerun. */
+void lower_find_uses(struct stage_scratch *h);
+/* Whether two forward operators belong to one block of the model. */
+bool lower_same_block(const struct graph *g, int32_t op, int32_t other);
+/* Whether the backward finds what F made of the tensor, or has it made again. */
+bool lower_kept(const struct stage_build *b, int32_t tensor);
+
+#endif
