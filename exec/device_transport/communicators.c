@@ -4,7 +4,7 @@
  * yet complete always has all its ranks on the way to it: no order of arrival can lock. The first word makes the library
  * connect whom it connects late, and shows before time 0 that what is sent is what arrives.
  */
-#include "exec/device_transport/internal.h"
+#include "exec/device_transport/communicators.h"
 
 #include "exec/clock.h"
 #include "exec/device_transport/nccl_env.h"
@@ -20,12 +20,12 @@
 static void rest(void) { clock_sleep_until(clock_wall_ns() + LOOK_NS); }
 
 /* While a communicator is made the library may wait for one that has ended until the limit, and say nothing. */
-static enum status all_there(struct device_transport *t, const struct communicator *c, int32_t look,
+static enum status all_there(struct communicators *c, const struct communicator *x, int32_t look,
                              struct error *err)
 {
-    comm_alive(t->o.comm);
-    if (look % LOOKS || comm_ended(t->o.comm) < 0) return OK;
-    return error_set(err, ERR_RANK, "communicator %s: a peer is gone", c->talk->name);
+    comm_alive(c->o->comm);
+    if (look % LOOKS || comm_ended(c->o->comm) < 0) return OK;
+    return error_set(err, ERR_RANK, "communicator %s: a peer is gone", x->talk->name);
 }
 
 /* ---- ids -------------------------------------------------------------------------------------- */
@@ -36,36 +36,35 @@ struct id { /* as ranks tell each other */
 };
 
 /* Each communicator's id is made by its rank 0, where the others will ask for it. */
-static enum status make_mine(struct device_transport *t, struct id *ids, int32_t *n,
-                             struct error *err)
+static enum status make_mine(struct communicators *c, struct id *ids, int32_t *n, struct error *err)
 {
     *n = 0;
-    for (int32_t i = 0; i < t->talks.n; i++) {
-        t->communicators[i] = (struct communicator){.talk = &t->talks.talk[i], .rank = -1};
-        for (int32_t k = 0; k < t->talks.talk[i].n; k++)
-            if (t->talks.talk[i].device[k] == t->o.rank) t->communicators[i].rank = k;
-        if (t->communicators[i].rank != 0) continue;
+    for (int32_t i = 0; i < c->talks->n; i++) {
+        c->at[i] = (struct communicator){.talk = &c->talks->talk[i], .rank = -1};
+        for (int32_t k = 0; k < c->talks->talk[i].n; k++)
+            if (c->talks->talk[i].device[k] == c->o->rank) c->at[i].rank = k;
+        if (c->at[i].rank != 0) continue;
         ids[*n].talk = i;
-        TRY(t->comm->make_id(ids[*n].bytes, err));
+        TRY(c->library->make_id(ids[*n].bytes, err));
         ++*n;
     }
     return OK;
 }
 
-static enum status exchange_ids(struct device_transport *t, struct id *all, struct error *err)
+static enum status exchange_ids(struct communicators *c, struct id *all, struct error *err)
 {
     struct arena *a = arena_new();
-    struct id *mine = ARENA_ARRAY(a, struct id, (size_t)t->talks.n + 1);
+    struct id *mine = ARENA_ARRAY(a, struct id, (size_t)c->talks->n + 1);
     int32_t n = 0;
     int64_t bytes = 0;
-    nccl_env_set(t->p, t->o.rank);
-    enum status status = comm_agree(t->o.comm, make_mine(t, mine, &n, err), err);
+    nccl_env_set(c->o->p, c->o->rank);
+    enum status status = comm_agree(c->o->comm, make_mine(c, mine, &n, err), err);
     if (status == OK) {
         const struct id *gathered =
-            comm_gather(t->o.comm, a, mine, n * (int64_t)sizeof *mine, &bytes);
+            comm_gather(c->o->comm, a, mine, n * (int64_t)sizeof *mine, &bytes);
         for (int64_t i = 0; gathered && i < bytes / (int64_t)sizeof *gathered; i++)
             all[gathered[i].talk] = gathered[i];
-        comm_broadcast(t->o.comm, all, t->talks.n * (int64_t)sizeof *all);
+        comm_broadcast(c->o->comm, all, c->talks->n * (int64_t)sizeof *all);
     }
     arena_free(a);
     return status;
@@ -78,65 +77,66 @@ struct word { /* buffers on the device: what is said, what comes of it */
     int32_t event;
 };
 
-static enum status wait_for(struct device_transport *t, const struct communicator *c, int32_t event,
+static enum status wait_for(struct communicators *c, const struct communicator *x, int32_t event,
                             struct error *err)
 {
-    int64_t until_ns = clock_wall_ns() + t->o.limit_ns;
+    int64_t until_ns = clock_wall_ns() + c->o->limit_ns;
     bool done = false;
     for (int32_t look = 1;; look++) {
-        TRY(t->b->event_done(t->b, event, &done, err));
+        TRY(c->b->event_done(c->b, event, &done, err));
         if (done) return OK;
-        TRY(all_there(t, c, look, err));
-        TRY(t->comm->check(t->b, c->handle, err));
+        TRY(all_there(c, x, look, err));
+        TRY(c->library->check(c->b, x->handle, err));
         if (clock_wall_ns() > until_ns)
             return error_set(err, ERR_RANK,
                              "communicator %s: its first word did not come in %.0f s",
-                             c->talk->name, (double)t->o.limit_ns / 1e9);
+                             x->talk->name, (double)c->o->limit_ns / 1e9);
         rest();
     }
 }
 
 /* From each to each: two floats apiece, at their ranks' places in heard. */
-static enum status say_in_pairs(struct device_transport *t, const struct communicator *c,
+static enum status say_in_pairs(struct communicators *c, const struct communicator *x,
                                 const struct word *w, struct error *err)
 {
-    enum status status = t->comm->group_begin(t->b, err);
+    enum status status = c->library->group_begin(c->b, err);
     if (status != OK) return status;
-    bool one_way = !c->talk->pairs; /* a ordered channel group's: from 0 to 1 */
-    for (int32_t k = 0; k < c->talk->n && status == OK; k++) {
-        bool sends = one_way ? c->rank == 0 && k == 1 : k != c->rank,
-             receives = one_way ? c->rank == 1 && k == 0 : k != c->rank;
+    bool one_way = !x->talk->pairs; /* a ordered channel group's: from 0 to 1 */
+    for (int32_t k = 0; k < x->talk->n && status == OK; k++) {
+        bool sends = one_way ? x->rank == 0 && k == 1 : k != x->rank,
+             receives = one_way ? x->rank == 1 && k == 0 : k != x->rank;
         if (sends)
-            status = t->comm->send(t->b, c->handle, t->collective, w->said, WORD_ELEMENTS,
-                                   DTYPE_fp32, k, err);
+            status = c->library->send(c->b, x->handle, c->stream, w->said, WORD_ELEMENTS,
+                                      DTYPE_fp32, k, err);
         if (receives && status == OK)
-            status = t->comm->receive(t->b, c->handle, t->collective, w->heard + k * WORD_ELEMENTS,
-                                      WORD_ELEMENTS, DTYPE_fp32, k, err);
+            status = c->library->receive(c->b, x->handle, c->stream, w->heard + k * WORD_ELEMENTS,
+                                         WORD_ELEMENTS, DTYPE_fp32, k, err);
     }
     struct error first = {.code = OK};
-    enum status ended = t->comm->group_end(t->b, status == OK ? err : &first);
+    enum status ended = c->library->group_end(c->b, status == OK ? err : &first);
     return status == OK ? ended : status;
 }
 
 /* Sums to heard[0 … 1]; the rest is there to have been asked for. */
-static enum status say_together(struct device_transport *t, const struct communicator *c,
+static enum status say_together(struct communicators *c, const struct communicator *x,
                                 const struct word *w, struct error *err)
 {
-    void *x = c->handle;
-    int32_t s = t->collective, n = c->talk->n;
+    void *h = x->handle;
+    int32_t s = c->stream, n = x->talk->n;
     float *room = w->heard + WORD_ELEMENTS * (n + 1);
-    if (c->talk->gathers) {
-        TRY(t->comm->all_gather(t->b, x, s, w->said, room, WORD_ELEMENTS, DTYPE_fp32, err));
-        TRY(t->comm->reduce_scatter(t->b, x, s, room, w->heard, WORD_ELEMENTS, DTYPE_fp32, 0, err));
+    if (x->talk->gathers) {
+        TRY(c->library->all_gather(c->b, h, s, w->said, room, WORD_ELEMENTS, DTYPE_fp32, err));
+        TRY(c->library->reduce_scatter(c->b, h, s, room, w->heard, WORD_ELEMENTS, DTYPE_fp32, 0,
+                                       err));
     }
-    for (int32_t k = 0; c->talk->roots && k < n; k++) {
-        TRY(t->comm->broadcast(t->b, x, s, w->said, room, WORD_ELEMENTS, DTYPE_fp32, k, err));
-        TRY(t->comm->reduce(t->b, x, s, w->said, room, WORD_ELEMENTS, DTYPE_fp32, 0, k, err));
+    for (int32_t k = 0; x->talk->roots && k < n; k++) {
+        TRY(c->library->broadcast(c->b, h, s, w->said, room, WORD_ELEMENTS, DTYPE_fp32, k, err));
+        TRY(c->library->reduce(c->b, h, s, w->said, room, WORD_ELEMENTS, DTYPE_fp32, 0, k, err));
     }
-    return t->comm->all_reduce(t->b, x, s, w->said, w->heard, WORD_ELEMENTS, DTYPE_fp32, 0, err);
+    return c->library->all_reduce(c->b, h, s, w->said, w->heard, WORD_ELEMENTS, DTYPE_fp32, 0, err);
 }
 
-static enum status compare(const struct communicator *c, const float *heard, float wanted,
+static enum status compare(const struct communicator *x, const float *heard, float wanted,
                            int32_t from, struct error *err)
 {
     for (int i = 0; i < WORD_ELEMENTS; i++)
@@ -144,146 +144,188 @@ static enum status compare(const struct communicator *c, const float *heard, flo
             return error_set(err, ERR_RANK,
                              "communicator %s: rank %" PRId32
                              " of it got %g where %g was sent by %s%" PRId32,
-                             c->talk->name, c->rank, (double)heard[i], (double)wanted,
-                             from < 0 ? "all " : "rank ", from < 0 ? c->talk->n : from);
+                             x->talk->name, x->rank, (double)heard[i], (double)wanted,
+                             from < 0 ? "all " : "rank ", from < 0 ? x->talk->n : from);
     return OK;
 }
 
-static enum status check_words(struct device_transport *t, const struct communicator *c,
+static enum status check_words(struct communicators *c, const struct communicator *x,
                                const struct word *w, bool together, struct error *err)
 {
     struct arena *a = arena_new();
-    int32_t n = c->talk->n;
+    int32_t n = x->talk->n;
     float *heard = ARENA_ARRAY(a, float, (size_t)n *WORD_ELEMENTS);
     enum status status =
-        t->b->download(t->b, heard, w->heard, n * WORD_ELEMENTS * (int64_t)sizeof *heard, err);
+        c->b->download(c->b, heard, w->heard, n * WORD_ELEMENTS * (int64_t)sizeof *heard, err);
     if (status == OK && together)
-        status = compare(c, heard, (float)n * (float)(n + 1) / 2, -1, err);
+        status = compare(x, heard, (float)n * (float)(n + 1) / 2, -1, err);
     for (int32_t k = 0; !together && status == OK && k < n; k++)
-        if (c->talk->pairs ? k != c->rank : c->rank == 1 && k == 0)
-            status = compare(c, heard + k * WORD_ELEMENTS, (float)(k + 1), k, err);
+        if (x->talk->pairs ? k != x->rank : x->rank == 1 && k == 0)
+            status = compare(x, heard + k * WORD_ELEMENTS, (float)(k + 1), k, err);
     arena_free(a);
     return status;
 }
 
-static bool is_channel_group(const struct device_transport *t, int32_t talk)
+static bool is_channel_group(const struct communicators *c, int32_t talk)
 {
-    for (int32_t i = 0; i < t->talks.n_channel_groups; i++)
-        if (t->talks.channel_group[i].talk == talk) return true;
+    for (int32_t i = 0; i < c->talks->n_channel_groups; i++)
+        if (c->talks->channel_group[i].talk == talk) return true;
     return false;
 }
 
-static enum status first_word(struct device_transport *t, int32_t talk, const struct word *w,
+static enum status first_word(struct communicators *c, int32_t talk, const struct word *w,
                               struct error *err)
 {
-    const struct communicator *c = &t->communicators[talk];
-    float said[WORD_ELEMENTS] = {(float)(c->rank + 1), (float)(c->rank + 1)};
-    TRY(t->b->upload(t->b, w->said, said, sizeof said, err));
+    const struct communicator *x = &c->at[talk];
+    float said[WORD_ELEMENTS] = {(float)(x->rank + 1), (float)(x->rank + 1)};
+    TRY(c->b->upload(c->b, w->said, said, sizeof said, err));
     for (int together = 0; together < 2; together++) {
-        bool channel_group = is_channel_group(t, talk);
-        if (together ? channel_group : !channel_group && !c->talk->pairs) continue;
-        TRY(together ? say_together(t, c, w, err) : say_in_pairs(t, c, w, err));
-        TRY(t->b->event_record(t->b, w->event, t->collective, err));
-        TRY(wait_for(t, c, w->event, err));
-        TRY(check_words(t, c, w, together, err));
+        bool channel_group = is_channel_group(c, talk);
+        if (together ? channel_group : !channel_group && !x->talk->pairs) continue;
+        TRY(together ? say_together(c, x, w, err) : say_in_pairs(c, x, w, err));
+        TRY(c->b->event_record(c->b, w->event, c->stream, err));
+        TRY(wait_for(c, x, w->event, err));
+        TRY(check_words(c, x, w, together, err));
     }
     return OK;
 }
 
 /* ---- open and close --------------------------------------------------------------------------- */
 
-static enum status begin(struct device_transport *t, struct communicator *c, const struct id *id,
+static enum status begin(struct communicators *c, struct communicator *x, const struct id *id,
                          struct error *err)
 {
     const struct communicator_options o = {.id = id->bytes,
-                                           .n = c->talk->n,
-                                           .rank = c->rank,
-                                           .max_ctas = c->talk->max_ctas,
-                                           .net_name = c->talk->net_name,
-                                           .limit_ns = t->o.limit_ns,
-                                           .name = c->talk->name};
-    return c->rank < 0 ? OK : t->comm->open(t->b, &o, &c->handle, err);
+                                           .n = x->talk->n,
+                                           .rank = x->rank,
+                                           .max_ctas = x->talk->max_ctas,
+                                           .net_name = x->talk->net_name,
+                                           .limit_ns = c->o->limit_ns,
+                                           .name = x->talk->name};
+    return x->rank < 0 ? OK : c->library->open(c->b, &o, &x->handle, err);
 }
 
-static enum status join(struct device_transport *t, int32_t talk, const struct word *w,
+static enum status join(struct communicators *c, int32_t talk, const struct word *w,
                         struct error *err)
 {
-    const struct communicator *c = &t->communicators[talk];
+    const struct communicator *x = &c->at[talk];
     bool all = false;
-    if (c->rank < 0) return OK;
+    if (x->rank < 0) return OK;
     for (int32_t look = 1;; look++) {
-        TRY(t->comm->joined(t->b, c->handle, &all, err));
+        TRY(c->library->joined(c->b, x->handle, &all, err));
         if (all) break;
-        TRY(all_there(t, c, look, err));
+        TRY(all_there(c, x, look, err));
         rest();
     }
-    return first_word(t, talk, w, err);
+    return first_word(c, talk, w, err);
 }
 
-static enum status make_room(struct device_transport *t, struct word *w, struct error *err)
+static enum status make_room(struct communicators *c, struct word *w, struct error *err)
 {
     int32_t most = 0;
     void *said;
-    for (int32_t i = 0; i < t->talks.n; i++)
-        if (t->communicators[i].rank >= 0 && t->talks.talk[i].n > most) most = t->talks.talk[i].n;
+    for (int32_t i = 0; i < c->talks->n; i++)
+        if (c->at[i].rank >= 0 && c->talks->talk[i].n > most) most = c->talks->talk[i].n;
     if (!most) return OK;
-    TRY(t->b->event_make(t->b, false, &w->event, err));
-    TRY(t->b->allocate(t->b, (int64_t)sizeof(float) * WORD_ELEMENTS * (2 * most + 4), &said, err));
+    TRY(c->b->event_make(c->b, false, &w->event, err));
+    TRY(c->b->allocate(c->b, (int64_t)sizeof(float) * WORD_ELEMENTS * (2 * most + 4), &said, err));
     w->said = said, w->heard = w->said + WORD_ELEMENTS;
     return OK;
 }
 
 /* Nobody waits in a communicator for one that could not even begin: all agree before. Who fails later gives up what it has, which its
  * peers' own looks tell them, and everybody hears of it at the next agreement. */
-static enum status open_all(struct device_transport *t, const struct id *ids, struct word *w,
+static enum status open_all(struct communicators *c, const struct id *ids, struct word *w,
                             struct error *err)
 {
     struct error own;
     if (!err) err = &own;
-    enum status mine = make_room(t, w, err);
-    for (int32_t i = 0; i < t->talks.n; i++) {
-        comm_phase(t->o.comm, t->talks.talk[i].phase);
-        if (mine == OK) mine = begin(t, &t->communicators[i], &ids[i], err);
-        TRY(comm_agree(t->o.comm, mine, err));
-        mine = join(t, i, w, err);
+    enum status mine = make_room(c, w, err);
+    for (int32_t i = 0; i < c->talks->n; i++) {
+        comm_phase(c->o->comm, c->talks->talk[i].phase);
+        if (mine == OK) mine = begin(c, &c->at[i], &ids[i], err);
+        TRY(comm_agree(c->o->comm, mine, err));
+        mine = join(c, i, w, err);
         if (mine == OK) continue;
-        device_peer_lost(t, err);
-        device_transport_give_up(t);
+        communicators_peer_lost(c, err);
+        communicators_give_up(c, NULL);
     }
-    return comm_agree(t->o.comm, mine, err);
+    return comm_agree(c->o->comm, mine, err);
 }
 
-enum status device_communicators_open(struct device_transport *t, struct error *err)
+void communicators_init(struct communicators *c, struct arena *a,
+                        const struct device_transport_options *o, const struct talks *talks)
 {
-    struct id *ids = ARENA_ARRAY(t->a, struct id, (size_t)t->talks.n + 1);
+    *c = (struct communicators){.a = a, .o = o, .b = o->backend, .talks = talks, .stream = -1};
+    c->at = ARENA_ARRAY(a, struct communicator, (size_t)talks->n + 1);
+}
+
+enum status communicators_open(struct communicators *c, const struct device_comm *library,
+                               int32_t stream, struct error *err)
+{
+    c->library = library, c->stream = stream;
+    struct id *ids = ARENA_ARRAY(c->a, struct id, (size_t)c->talks->n + 1);
     struct word w = {NULL, NULL, -1};
-    if (!t->talks.n) return OK; /* on all ranks */
-    TRY(exchange_ids(t, ids, err));
-    enum status status = open_all(t, ids, &w, err);
-    if (status != OK) device_transport_give_up(t);
-    comm_phase(t->o.comm, "");
-    if (w.said) t->b->release(t->b, w.said);
+    if (!c->talks->n) return OK; /* on all ranks */
+    TRY(exchange_ids(c, ids, err));
+    enum status status = open_all(c, ids, &w, err);
+    if (status != OK) communicators_give_up(c, NULL);
+    comm_phase(c->o->comm, "");
+    if (w.said) c->b->release(c->b, w.said);
     return status;
 }
 
-void device_communicators_give_up(struct device_transport *t, int32_t first)
+/* ---- watched and given up --------------------------------------------------------------------- */
+
+enum status communicators_live(const struct communicators *c, struct error *err)
 {
-    void **all = ARENA_ARRAY(t->a, void *, (size_t)t->talks.n + 1);
+    if (!c->given_up) return OK;
+    if (c->why.code != OK) return error_set(err, c->why.code, "%s", c->why.text);
+    return error_set(err, ERR_RANK, "messages between devices were given up");
+}
+
+void communicators_check(struct communicators *c, struct error *why)
+{
+    for (int32_t i = 0; i < c->talks->n && why->code == OK; i++)
+        if (c->at[i].handle) (void)c->library->check(c->b, c->at[i].handle, why);
+}
+
+void communicators_peer_lost(const struct communicators *c, struct error *err)
+{
+    char who[160], said[sizeof err->text];
+    if (err->code != ERR_RANK) return;
+    if (comm_lost(c->o->comm, c->o->limit_ns / 2, who, sizeof who) < 0) return;
+    snprintf(said, sizeof said, "%s", err->text);
+    error_set(err, ERR_RANK, "%.300s; %s", said, who);
+}
+
+/* Those from `first` on that are there, together. */
+static void give_up_from(struct communicators *c, int32_t first)
+{
+    void **all = ARENA_ARRAY(c->a, void *, (size_t)c->talks->n + 1);
     int32_t n = 0;
-    for (int32_t i = first; i < t->talks.n; i++)
-        if (t->communicators[i].handle) all[n++] = t->communicators[i].handle;
-    if (n) t->comm->give_up(t->b, all, n);
+    for (int32_t i = first; i < c->talks->n; i++)
+        if (c->at[i].handle) all[n++] = c->at[i].handle;
+    if (n) c->library->give_up(c->b, all, n);
+}
+
+void communicators_give_up(struct communicators *c, const struct error *why)
+{
+    if (c->given_up) return;
+    c->given_up = true;
+    if (why) c->why = *why;
+    give_up_from(c, 0);
 }
 
 /* Who does not part in time from one parts from none: the others are cut off. */
-void device_communicators_close(struct device_transport *t)
+void communicators_close(struct communicators *c)
 {
-    int64_t until_ns = clock_wall_ns() + t->o.limit_ns;
+    int64_t until_ns = clock_wall_ns() + c->o->limit_ns;
     bool late = false;
-    for (int32_t i = 0; i < t->talks.n; i++) {
-        if (!t->communicators[i].handle) continue;
-        if (!late && clock_wall_ns() > until_ns) device_communicators_give_up(t, i), late = true;
-        t->comm->close(t->b, t->communicators[i].handle);
-        t->communicators[i].handle = NULL;
+    for (int32_t i = 0; i < c->talks->n; i++) {
+        if (!c->at[i].handle) continue;
+        if (!late && clock_wall_ns() > until_ns) give_up_from(c, i), late = true;
+        c->library->close(c->b, c->at[i].handle);
+        c->at[i].handle = NULL;
     }
 }

@@ -96,24 +96,26 @@ struct at_hand {
 
 static enum status pack(const struct at_hand *h, int32_t k, char *packed, struct error *err)
 {
-    return device_region(h->t, &h->o->from[k], h->dtype, h->in, packed, REGION_PACK, err);
+    return paced_stream_region(&h->t->stream, &h->o->from[k], h->dtype, h->in, packed, REGION_PACK,
+                               err);
 }
 
 static enum status unpack(const struct at_hand *h, int32_t k, char *packed, struct error *err)
 {
-    return device_region(h->t, &h->o->into[k], h->dtype, h->out, packed, REGION_UNPACK, err);
+    return paced_stream_region(&h->t->stream, &h->o->into[k], h->dtype, h->out, packed,
+                               REGION_UNPACK, err);
 }
 
 static enum status copy(const struct at_hand *h, char *to, const char *from, int64_t elements,
                         struct error *err)
 {
-    return device_copy(h->t, to, from, elements * h->size, err);
+    return paced_stream_copy(&h->t->stream, to, from, elements * h->size, err);
 }
 
 static enum status add(const struct at_hand *h, char *to, const char *from, int64_t elements,
                        struct error *err)
 {
-    return device_add(h->t, to, from, elements, h->dtype, err);
+    return paced_stream_add(&h->t->stream, to, from, elements, h->dtype, err);
 }
 
 /* Where what goes to k stands: in the operand, or packed. */
@@ -346,17 +348,18 @@ enum status device_meet(struct device_transport *t, int32_t group, int64_t seq, 
 {
     const struct group_end *e = &t->groups[group];
     const struct group *g = &t->p->groups[group];
-    struct at_hand h = {.t = t,
-                        .m = g->meeting,
-                        .o = e->meeting,
-                        .rank = t->talks.rank_of[group],
-                        .communicator =
-                            e->communicator >= 0 ? t->communicators[e->communicator].handle : NULL,
-                        .dtype = g->dtype,
-                        .i = e->member,
-                        .size = dtype_bytes(g->dtype),
-                        .in = place_at(&e->meeting->in, seq),
-                        .out = place_at(&e->meeting->out, seq)};
+    struct at_hand h = {
+        .t = t,
+        .m = g->meeting,
+        .o = e->meeting,
+        .rank = t->talks.rank_of[group],
+        .communicator =
+            e->communicator >= 0 ? communicators_handle(&t->communicators, e->communicator) : NULL,
+        .dtype = g->dtype,
+        .i = e->member,
+        .size = dtype_bytes(g->dtype),
+        .in = place_at(&e->meeting->in, seq),
+        .out = place_at(&e->meeting->out, seq)};
     if (g->meeting->n < 2) return meet_alone(&h, err);
     switch (device_form(g->meeting)) {
     case DEVICE_FORM_PADDED:

@@ -9,9 +9,10 @@
  * Groups of the same devices share a communicator. ZeRO's groups say in which order the devices stand, since the library leaves
  * part r with rank r; to the others the order is all the same.
  */
-#include "exec/device_transport/internal.h"
+#include "exec/device_transport/plan.h"
 
 #include "core/cluster/cluster.h"
+#include "exec/device_transport/device_transport.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -102,6 +102,7 @@ enum status device_sums_open(struct device_transport *t, struct error *err)
 {
     int64_t scratch = 0, zeros = 0;
     void *p;
+    TRY(t->b->event_make(t->b, false, &t->ready, err));
     for (int32_t g = 0; g < t->p->n_groups; g++)
         for (int32_t i = 0; t->o.group[g] == TRANSPORT_DEVICE && i < t->p->groups[g].n_members;
              i++) {
@@ -123,6 +124,13 @@ enum status device_sums_open(struct device_transport *t, struct error *err)
     return OK;
 }
 
+void device_sums_close(struct device_transport *t)
+{
+    if (t->scratch) t->b->release(t->b, t->scratch);
+    if (t->zeros) t->b->release(t->b, t->zeros);
+    t->scratch = t->zeros = NULL;
+}
+
 /* ---- segments to and from scratch ------------------------------------------------------------- */
 
 /* A segment's elements, packed and of the wire's type, at `wire`; or back. */
@@ -135,12 +143,12 @@ static enum status pass_segment(struct device_transport *t, int32_t group, int32
     char *at = segment_at(t, group, k), *packed = wire;
     bool cut = device_segment_is_cut(m, k), casts = own != type, pack = how == REGION_PACK;
     if (!cut)
-        return device_convert(t, pack ? wire : at, pack ? type : own, pack ? at : wire,
-                              pack ? own : type, n, err);
+        return paced_stream_convert(&t->stream, pack ? wire : at, pack ? type : own,
+                                    pack ? at : wire, pack ? own : type, n, err);
     if (casts) packed = t->scratch + t->groups[group].packed;
-    if (casts && !pack) TRY(device_convert(t, packed, own, wire, type, n, err));
-    TRY(device_region(t, &m->within[k], own, at, packed, how, err));
-    return casts && pack ? device_convert(t, wire, type, packed, own, n, err) : OK;
+    if (casts && !pack) TRY(paced_stream_convert(&t->stream, packed, own, wire, type, n, err));
+    TRY(paced_stream_region(&t->stream, &m->within[k], own, at, packed, how, err));
+    return casts && pack ? paced_stream_convert(&t->stream, wire, type, packed, own, n, err) : OK;
 }
 
 static enum status pass_call(struct device_transport *t, int32_t group, const struct sum_call *c,
@@ -177,9 +185,9 @@ static enum status reduce_calls(struct device_transport *t, int32_t group, struc
     for (int32_t i = 0; i < e->n_calls; i++) {
         char *at = call_at(t, &e->calls[i]);
         if (e->calls[i].elements)
-            TRY(t->comm->all_reduce(t->b, t->communicators[e->communicator].handle, t->collective,
-                                    silent ? t->zeros : at, at, e->calls[i].elements, type,
-                                    e->weight, err));
+            TRY(t->comm->all_reduce(t->b, communicators_handle(&t->communicators, e->communicator),
+                                    t->collective, silent ? t->zeros : at, at, e->calls[i].elements,
+                                    type, e->weight, err));
     }
     return OK;
 }
@@ -221,7 +229,7 @@ static enum status scatter_calls(struct device_transport *t, int32_t group, stru
     for (int32_t i = 0; i < e->n_calls; i++)
         if (e->calls[i].elements)
             TRY(t->comm->reduce_scatter(
-                t->b, t->communicators[e->communicator].handle, t->collective,
+                t->b, communicators_handle(&t->communicators, e->communicator), t->collective,
                 call_at(t, &e->calls[i]), own_part(t, group, &e->calls[i]),
                 e->calls[i].elements / g->n_members, g->dtype, e->weight, err));
     return OK;
@@ -233,9 +241,10 @@ static enum status gather_calls(struct device_transport *t, int32_t group, struc
     const struct group *g = &t->p->groups[group];
     for (int32_t i = 0; i < e->n_calls; i++)
         if (e->calls[i].elements)
-            TRY(t->comm->all_gather(t->b, t->communicators[e->communicator].handle, t->collective,
-                                    own_part(t, group, &e->calls[i]), call_at(t, &e->calls[i]),
-                                    e->calls[i].elements / g->n_members, g->dtype, err));
+            TRY(t->comm->all_gather(t->b, communicators_handle(&t->communicators, e->communicator),
+                                    t->collective, own_part(t, group, &e->calls[i]),
+                                    call_at(t, &e->calls[i]), e->calls[i].elements / g->n_members,
+                                    g->dtype, err));
     return OK;
 }
 
@@ -257,13 +266,13 @@ static enum status local_slice(struct device_transport *t, int32_t group, int32_
     int64_t n = c->elements / g->n_members,
             first = t->groups[group].rank * n * dtype_bytes(segment);
     char *part = own_part(t, group, c), *there = segment_at(t, group, i) + first;
-    if (!c->at) TRY(device_convert(t, there, segment, part, g->dtype, n, err));
+    if (!c->at) TRY(paced_stream_convert(&t->stream, there, segment, part, g->dtype, n, err));
     if (!m->own) return OK;
     char *to = own_at(t, group, i, &own);
     if (own != segment)
         return error_set(err, ERR_INPUT, "group %s: own parts are %s, segments %s", g->name,
                          dtype_name(own), dtype_name(segment));
-    return device_add(t, to, there, n, own, err);
+    return paced_stream_add(&t->stream, to, there, n, own, err);
 }
 
 static enum status scatter(struct device_transport *t, int32_t group, struct error *err)
@@ -283,8 +292,8 @@ static enum status gather(struct device_transport *t, int32_t group, struct erro
     for (int32_t i = 0; m->own && i < e->n_calls; i++) {
         enum dtype own;
         const char *from = own_at(t, group, i, &own);
-        TRY(device_convert(t, own_part(t, group, &e->calls[i]), g->dtype, from, own,
-                           e->calls[i].elements / g->n_members, err));
+        TRY(paced_stream_convert(&t->stream, own_part(t, group, &e->calls[i]), g->dtype, from, own,
+                                 e->calls[i].elements / g->n_members, err));
     }
     TRY(together(t, group, gather_calls, err));
     return pass_all(t, group, REGION_UNPACK, err);
@@ -306,9 +315,9 @@ static enum status add_own(struct device_transport *t, int32_t group, int64_t st
         for (int32_t k = 0; k < m->n_segments; k++) {
             int32_t slot = m->apart >= 0 ? m->apart_segments[k] : m->segments[k];
             int64_t n = shape_elements(&s->slots[slot].shape);
-            TRY(device_add(t, sum + at,
-                           lane_memory_slot(e->memory, slot, step * s->microbatches + b), n,
-                           g->dtype, err));
+            TRY(paced_stream_add(&t->stream, sum + at,
+                                 lane_memory_slot(e->memory, slot, step * s->microbatches + b), n,
+                                 g->dtype, err));
             at += n * dtype_bytes(g->dtype);
         }
     }
@@ -321,7 +330,7 @@ static enum status spread_out(struct device_transport *t, int32_t group, const c
     int64_t at = 0;
     for (int32_t k = 0; k < member_of(t, group)->n_segments; k++) {
         int64_t bytes = segment_elements(t, group, k) * dtype_bytes(t->p->groups[group].dtype);
-        TRY(device_copy(t, segment_at(t, group, k), sum + at, bytes, err));
+        TRY(paced_stream_copy(&t->stream, segment_at(t, group, k), sum + at, bytes, err));
         at += bytes;
     }
     return OK;
@@ -332,7 +341,8 @@ static enum status chain(struct device_transport *t, int32_t group, int64_t step
     const struct group_end *e = &t->groups[group];
     const struct group *g = &t->p->groups[group];
     const int32_t *rank = t->talks.rank_of[group];
-    void *communicator = e->communicator >= 0 ? t->communicators[e->communicator].handle : NULL;
+    void *communicator =
+        e->communicator >= 0 ? communicators_handle(&t->communicators, e->communicator) : NULL;
     char *sum = e->memory->staging;
     int32_t i = e->member, s = t->collective;
     bool last = i == g->n_members - 1;
@@ -340,7 +350,7 @@ static enum status chain(struct device_transport *t, int32_t group, int64_t step
     if (i > 0)
         TRY(t->comm->receive(t->b, communicator, s, sum, g->elements, g->dtype, rank[i - 1], err));
     else
-        TRY(device_zero(t, sum, g->elements, g->dtype, err));
+        TRY(paced_stream_zero(&t->stream, sum, g->elements, g->dtype, err));
     TRY(add_own(t, group, step, sum, err));
     if (!last) {
         TRY(t->comm->send(t->b, communicator, s, sum, g->elements, g->dtype, rank[i + 1], err));
@@ -381,31 +391,31 @@ enum status device_transport_reduce(struct device_transport *t, int32_t group, i
     struct group_end *e = &t->groups[group];
     const struct group *g = &t->p->groups[group];
     int32_t begin, end;
-    TRY(device_live(t, err));
+    TRY(communicators_live(&t->communicators, err));
     if (e->member < 0 || number != e->asked)
         BUG("group %d: launch %lld after %lld", group, (long long)number, (long long)e->asked - 1);
     TRY(t->b->event_record(t->b, t->ready, STREAM_COMPUTE, err));
     TRY(t->b->event_wait(t->b, t->collective, t->ready, err));
-    TRY(device_mark(t, t->collective, &begin, err));
+    TRY(timed_spans_record(&t->spans, t->collective, &begin, err));
     t->at_hand = group;
     TRY(g->meeting ? device_meet(t, group, seq, err) : device_sum(t, group, step, err));
     t->at_hand = -1;
-    TRY(device_mark(t, t->collective, &end, err));
+    TRY(timed_spans_record(&t->spans, t->collective, &end, err));
     TRY(t->b->event_record(t->b, e->ended[number % 2], t->collective, err));
     e->asked = number + 1;
-    t->changes++;
-    device_keep(t, begin, end,
-                (struct span){.kind = SPAN_REDUCE,
-                              .stream = STREAM_collective,
-                              .device = t->o.rank,
-                              .peer = -1,
-                              .stage = g->members[e->member].stage,
-                              .letter = letter,
-                              .step = (int32_t)step,
-                              .microbatch = group_repeats(g) ? times : -1,
-                              .op = group,
-                              .meeting = g->meeting ? 1 + (int32_t)g->meeting->kind : 0,
-                              .bytes = bytes_sent(g)});
+    watchdog_progress(&t->watchdog);
+    timed_spans_keep(&t->spans, begin, end,
+                     (struct span){.kind = SPAN_REDUCE,
+                                   .stream = STREAM_collective,
+                                   .device = t->o.rank,
+                                   .peer = -1,
+                                   .stage = g->members[e->member].stage,
+                                   .letter = letter,
+                                   .step = (int32_t)step,
+                                   .microbatch = group_repeats(g) ? times : -1,
+                                   .op = group,
+                                   .meeting = g->meeting ? 1 + (int32_t)g->meeting->kind : 0,
+                                   .bytes = bytes_sent(g)});
     return OK;
 }
 
@@ -414,7 +424,7 @@ enum status device_transport_await(struct device_transport *t, int32_t group, in
                                    struct error *err)
 {
     const struct group_end *e = &t->groups[group];
-    TRY(device_live(t, err));
+    TRY(communicators_live(&t->communicators, err));
     if (number >= e->asked)
         return error_set(err, ERR_INPUT, "%s: group %s is awaited before its launch %" PRId64,
                          t->p->devices[t->o.rank].name, t->p->groups[group].name, number);

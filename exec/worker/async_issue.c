@@ -1,6 +1,6 @@
-#include "exec/worker/internal.h"
+#include "exec/worker/async_issue.h"
 
-#include "core/base/arena.h"
+#include "exec/worker/routing.h"
 
 enum { VALUE_BYTES = 8, ALIGN = 64 };
 #define LOOK_MIN_NS                                                                                \
@@ -33,14 +33,14 @@ static void add_procedure(struct load *l, const struct program_stage *s, const s
     }
 }
 
-static struct load load_of(const struct worker *w, int32_t device)
+static struct load load_of(const struct program *p, int32_t device)
 {
     struct load l = {0};
     struct cursor cursor;
     struct call call;
-    cursor_start(&cursor, &w->p->orders[w->p->lanes[device].order]);
+    cursor_start(&cursor, &p->orders[p->lanes[device].order]);
     while (cursor_next(&cursor, &call)) {
-        const struct program_stage *s = program_called(w->p, device, &call);
+        const struct program_stage *s = program_called(p, device, &call);
         add_procedure(&l, s, &s->procedures[call.procedure]);
     }
     return l;
@@ -52,66 +52,73 @@ static int64_t losses_bytes(const struct load *l)
 }
 
 /* Of a step; what a device writes stands on lines of its own. */
-static int64_t scale_bytes(const struct worker *w)
+static int64_t scale_bytes(const struct program *p)
 {
-    return w->p->loss_scale.initial > 0 ? ALIGN : 0;
+    return p->loss_scale.initial > 0 ? ALIGN : 0;
 }
 
-int64_t async_issue_pinned_bytes(const struct worker *w, int32_t device)
+int64_t async_issue_pinned_bytes(const struct program *p, bool keep_trace, int32_t device)
 {
-    struct load l = load_of(w, device);
-    return losses_bytes(&l) + 2 * scale_bytes(w) +
-           (w->o->keep_trace ? ASYNC_ISSUE_GATES * l.gates_bytes : 0);
+    struct load l = load_of(p, device);
+    return losses_bytes(&l) + 2 * scale_bytes(p) +
+           (keep_trace ? ASYNC_ISSUE_GATES * l.gates_bytes : 0);
 }
 
-static enum status make_events(struct worker *w, int64_t ops, struct error *err)
+static enum status make_events(struct async_issue *x, int64_t ops, struct error *err)
 {
-    struct async_issue *x = &w->ahead;
+    struct backend *b = &x->u.r->backend;
     if (!x->timed) return OK;
     x->n_events = 4 * ops + 4; /* begin and end of two steps' operators */
     if (x->n_events > ASYNC_ISSUE_EVENTS_MAX) x->n_events = ASYNC_ISSUE_EVENTS_MAX;
-    x->events = ARENA_ARRAY(w->run, int32_t, (size_t)x->n_events);
-    x->spans = ARENA_ARRAY(w->run, struct async_issue_span, (size_t)x->n_events);
-    for (int64_t i = 0; i < x->n_events; i++)
-        TRY(w->backend.event_make(&w->backend, true, &x->events[i], err));
+    x->events = ARENA_ARRAY(x->u.r->run, int32_t, (size_t)x->n_events);
+    x->spans = ARENA_ARRAY(x->u.r->run, struct async_issue_span, (size_t)x->n_events);
+    for (int64_t i = 0; i < x->n_events; i++) TRY(b->event_make(b, true, &x->events[i], err));
     return OK;
 }
 
-enum status async_issue_open(struct worker *w, char *pinned, struct error *err)
+void async_issue_init(struct async_issue *x, const struct async_issue_uses *u) { x->u = *u; }
+
+enum status async_issue_open(struct async_issue *x, char *pinned, struct error *err)
 {
-    struct async_issue *x = &w->ahead;
-    struct load l = load_of(w, w->rank);
-    x->timed = w->o->keep_trace || w->p->devices[w->rank].slowdown > 0;
+    struct rank *r = x->u.r;
+    struct load l = load_of(r->p, r->index);
+    x->timed = r->o->keep_trace || rank_device(r)->slowdown > 0;
     x->last_event = -1;
     x->most_losses = (int32_t)l.losses;
     for (int i = 0; i < 2; i++) {
         struct async_issue_step *s = &x->steps[i];
-        s->losses = ARENA_ARRAY(w->run, struct async_issue_loss, (size_t)l.losses + 1);
+        s->losses = ARENA_ARRAY(r->run, struct step_loss, (size_t)l.losses + 1);
         s->values = pinned + i * l.losses * VALUE_BYTES;
-        if (scale_bytes(w))
-            s->scale = (float *)(void *)(pinned + losses_bytes(&l) + i * scale_bytes(w));
-        TRY(w->backend.event_make(&w->backend, true, &s->updated, err));
-        TRY(w->backend.event_make(&w->backend, false, &s->ended, err));
+        if (scale_bytes(r->p))
+            s->scale = (float *)(void *)(pinned + losses_bytes(&l) + i * scale_bytes(r->p));
+        TRY(r->backend.event_make(&r->backend, true, &s->updated, err));
+        TRY(r->backend.event_make(&r->backend, false, &s->ended, err));
     }
-    if (w->o->keep_trace)
-        x->gates = pinned + losses_bytes(&l) + 2 * scale_bytes(w), x->gates_bytes = l.gates_bytes;
-    x->paced = worker_goes_by_devices(w);
+    if (r->o->keep_trace)
+        x->gates = pinned + losses_bytes(&l) + 2 * scale_bytes(r->p),
+        x->gates_bytes = l.gates_bytes;
+    x->paced = transports_use_devices(x->u.t, r->p);
     for (int i = 0; x->paced && i < ASYNC_ISSUE_PACES; i++)
-        TRY(w->backend.event_make(&w->backend, false, &x->pace[i], err));
-    return make_events(w, l.ops, err);
+        TRY(r->backend.event_make(&r->backend, false, &x->pace[i], err));
+    return make_events(x, l.ops, err);
 }
+
+void async_issue_share(struct async_issue *x, struct link_clock *turns) { x->card = turns; }
+
+bool async_issue_timed(const struct async_issue *x) { return x->timed; }
 
 /* ---- seeing -----------------------------------------------------------------------------------
  */
 
-enum status async_issue_see(struct worker *w, int32_t event, struct error *err)
+enum status async_issue_see(struct async_issue *x, int32_t event, struct error *err)
 {
-    if (!w->transport) return w->backend.event_wait_here(&w->backend, event, err);
+    struct backend *b = &x->u.r->backend;
+    if (!x->u.t->device) return b->event_wait_here(b, event, err);
     int64_t pause_ns = LOOK_MIN_NS;
     for (bool done = false;;) {
-        TRY(w->backend.event_done(&w->backend, event, &done, err));
+        TRY(b->event_done(b, event, &done, err));
         if (done) return OK;
-        TRY(device_transport_check(w->transport, err));
+        TRY(device_transport_check(x->u.t->device, err));
         clock_sleep_until(clock_wall_ns() + pause_ns);
         if (pause_ns < LOOK_MAX_NS) pause_ns *= 2;
     }
@@ -122,43 +129,43 @@ static struct async_issue_span *span_at(struct async_issue *x, int64_t n)
     return &x->spans[n % x->n_events];
 }
 
-static enum status reached(struct worker *w, int64_t number, int64_t *at_ns, struct error *err)
+static enum status reached(struct async_issue *x, int64_t number, int64_t *at_ns, struct error *err)
 {
-    struct async_issue *x = &w->ahead;
-    return w->backend.event_at(&w->backend, x->events[number % x->n_events], at_ns, err);
+    struct backend *b = &x->u.r->backend;
+    return b->event_at(b, x->events[number % x->n_events], at_ns, err);
 }
 
 /* The oldest span; its events have been reached, or are waited for here. */
-static enum status see_span(struct worker *w, struct error *err)
+static enum status see_span(struct async_issue *x, struct error *err)
 {
-    struct async_issue *x = &w->ahead;
     struct async_issue_span *s = span_at(x, x->first_span);
     int64_t begin_ns, end_ns;
-    TRY(async_issue_see(w, x->events[s->ready % x->n_events], err));
-    TRY(reached(w, s->begin, &begin_ns, err));
-    TRY(reached(w, s->end, &end_ns, err));
+    TRY(async_issue_see(x, x->events[s->ready % x->n_events], err));
+    TRY(reached(x, s->begin, &begin_ns, err));
+    TRY(reached(x, s->end, &end_ns, err));
     /* A device's clock is fitted to the host's again and again; its stream is in order all the same. */
     if (begin_ns < x->seen_ns) begin_ns = x->seen_ns;
     if (end_ns <= begin_ns) end_ns = begin_ns + 1;
     x->seen_ns = end_ns;
-    if (w->clock.slowdown > 0) {
-        s->span.begin_ns = device_clock_now(&w->clock);
-        s->span.end_ns = device_clock_lasted(&w->clock, end_ns - begin_ns);
+    if (x->u.clock->slowdown > 0) {
+        s->span.begin_ns = device_clock_now(x->u.clock);
+        s->span.end_ns = device_clock_lasted(x->u.clock, end_ns - begin_ns);
     } else {
-        s->span.begin_ns = begin_ns - w->clock.zero_ns;
-        s->span.end_ns = end_ns - w->clock.zero_ns;
+        s->span.begin_ns = begin_ns - x->u.clock->zero_ns;
+        s->span.end_ns = end_ns - x->u.clock->zero_ns;
     }
     if (s->gates)
-        s->span.uneven_ppm = worker_uneven(s->gating, x->gates + (s->gates - 1) * x->gates_bytes);
-    worker_activity_seen(w, begin_ns, end_ns);
-    span_list_add(&w->spans, s->span);
+        s->span.uneven_ppm =
+            routing_uneven_ppm(s->gating, x->gates + (s->gates - 1) * x->gates_bytes);
+    kernel_spans_seen(x->u.kernels, x->u.spans, begin_ns, end_ns);
+    span_list_add(x->u.spans, s->span);
     x->first_span++;
     return OK;
 }
 
-static enum status see_spans(struct worker *w, int64_t until, struct error *err)
+static enum status see_spans(struct async_issue *x, int64_t until, struct error *err)
 {
-    while (w->ahead.first_span < until) TRY(see_span(w, err));
+    while (x->first_span < until) TRY(see_span(x, err));
     return OK;
 }
 
@@ -166,15 +173,14 @@ static enum status see_spans(struct worker *w, int64_t until, struct error *err)
  */
 
 /* The number of the next event, now recorded. A span that still needs its place in the ring is seen first. */
-static enum status record(struct worker *w, int64_t *out, struct error *err)
+static enum status record(struct async_issue *x, int64_t *out, struct error *err)
 {
-    struct async_issue *x = &w->ahead;
+    struct backend *b = &x->u.r->backend;
     int64_t number = x->next_event++;
     while (x->first_span < x->next_span && span_at(x, x->first_span)->begin <= number - x->n_events)
-        TRY(see_span(w, err));
+        TRY(see_span(x, err));
     *out = number;
-    return w->backend.event_record(&w->backend, x->events[number % x->n_events], STREAM_COMPUTE,
-                                   err);
+    return b->event_record(b, x->events[number % x->n_events], STREAM_COMPUTE, err);
 }
 
 static void take_turn(struct async_issue *x)
@@ -191,153 +197,158 @@ static void end_turn(struct async_issue *x)
 }
 
 /* The event of a pace is that of the one ASYNC_ISSUE_PACES before, which is waited for. */
-enum status async_issue_keep_pace(struct worker *w, int32_t operators, struct error *err)
+enum status async_issue_keep_pace(struct async_issue *x, int32_t operators, struct error *err)
 {
-    struct async_issue *x = &w->ahead;
+    struct backend *b = &x->u.r->backend;
     x->in_pace += operators;
     if (!x->paced || x->in_pace < ASYNC_ISSUE_PACE) return OK;
     int32_t event = x->pace[x->next_pace % ASYNC_ISSUE_PACES];
-    if (x->next_pace >= ASYNC_ISSUE_PACES) TRY(async_issue_see(w, event, err));
+    if (x->next_pace >= ASYNC_ISSUE_PACES) TRY(async_issue_see(x, event, err));
     x->in_pace = 0;
     x->next_pace++;
-    return w->backend.event_record(&w->backend, event, STREAM_COMPUTE, err);
+    return b->event_record(b, event, STREAM_COMPUTE, err);
 }
 
-enum status async_issue_begin(struct worker *w, struct error *err)
+enum status async_issue_begin(struct async_issue *x, struct error *err)
 {
-    struct async_issue *x = &w->ahead;
-    TRY(async_issue_keep_pace(w, 1, err));
+    TRY(async_issue_keep_pace(x, 1, err));
     if (!x->timed) return OK;
     take_turn(x);
-    return x->last_event >= 0 ? OK : record(w, &x->last_event, err);
+    return x->last_event >= 0 ? OK : record(x, &x->last_event, err);
 }
 
-static enum status bring_gates(struct worker *w, struct async_issue_span *s,
+static enum status bring_gates(struct async_issue *x, struct async_issue_span *s,
                                const struct op_call *call, struct error *err)
 {
-    struct async_issue *x = &w->ahead;
+    struct backend *b = &x->u.r->backend;
     int64_t bytes = shape_elements(&call->shapes->output[0]) * dtype_bytes(call->dtype);
     int32_t at = (int32_t)(x->next_gates++ % ASYNC_ISSUE_GATES);
     for (int64_t n = x->first_span; n < x->next_span; n++)
-        if (span_at(x, n)->gates == at + 1) TRY(see_spans(w, n + 1, err));
-    TRY(w->backend.copy(&w->backend, STREAM_COMPUTE, x->gates + at * x->gates_bytes,
-                        call->output[0], bytes, err));
+        if (span_at(x, n)->gates == at + 1) TRY(see_spans(x, n + 1, err));
+    TRY(b->copy(b, STREAM_COMPUTE, x->gates + at * x->gates_bytes, call->output[0], bytes, err));
     s->gates = at + 1;
     s->gating = call;
-    TRY(record(w, &s->ready, err));
+    TRY(record(x, &s->ready, err));
     x->last_event = s->ready;
     return OK;
 }
 
-enum status async_issue_end(struct worker *w, const struct span *span, const struct op_call *call,
-                            struct error *err)
+enum status async_issue_end(struct async_issue *x, const struct span *span,
+                            const struct op_call *call, struct error *err)
 {
-    struct async_issue *x = &w->ahead;
     if (!x->timed) return OK;
     struct async_issue_span s = {.span = *span, .begin = x->last_event};
-    TRY(record(w, &s.end, err));
+    TRY(record(x, &s.end, err));
     s.ready = x->last_event = s.end;
-    if (w->spans.a && call->kind == OP_gating && x->gates_bytes) TRY(bring_gates(w, &s, call, err));
+    if (x->u.spans->a && call->kind == OP_gating && x->gates_bytes)
+        TRY(bring_gates(x, &s, call, err));
     *span_at(x, x->next_span++) = s;
     return OK;
 }
 
-void async_issue_break(struct worker *w) { w->ahead.last_event = -1; }
+void async_issue_break(struct async_issue *x) { x->last_event = -1; }
 
-enum status async_issue_wait(struct worker *w, int32_t event, struct error *err)
+enum status async_issue_wait(struct async_issue *x, int32_t event, struct error *err)
 {
-    async_issue_break(w);
-    return w->backend.event_wait(&w->backend, STREAM_COMPUTE, event, err);
+    struct backend *b = &x->u.r->backend;
+    async_issue_break(x);
+    return b->event_wait(b, STREAM_COMPUTE, event, err);
 }
 
 /* Only the compute stream's operators count: what it waits for has been waited for by the thread. */
-enum status async_issue_settle(struct worker *w, struct error *err)
+enum status async_issue_settle(struct async_issue *x, struct error *err)
 {
-    if (!(w->clock.slowdown > 0)) return OK;
-    enum status status = see_spans(w, w->ahead.next_span, err);
-    async_issue_break(w);
-    end_turn(&w->ahead);
+    if (!(x->u.clock->slowdown > 0)) return OK;
+    enum status status = see_spans(x, x->next_span, err);
+    async_issue_break(x);
+    end_turn(x);
     return status;
 }
 
 /* ---- steps ------------------------------------------------------------------------------------
  */
 
-static struct async_issue_step *step_of(struct worker *w, int64_t step)
+static struct async_issue_step *step_of(struct async_issue *x, int64_t step)
 {
-    return &w->ahead.steps[step % 2];
+    return &x->steps[step % 2];
 }
 
-enum status async_issue_loss(struct worker *w, const struct async_issue_loss *what,
-                             const void *from, struct error *err)
+enum status async_issue_loss(struct async_issue *x, const struct step_loss *what, const void *from,
+                             struct error *err)
 {
-    struct async_issue_step *s = step_of(w, w->step);
-    if (s->n_losses == w->ahead.most_losses) BUG("more losses in a step than were counted");
-    async_issue_break(w);
-    TRY(w->backend.copy(&w->backend, STREAM_COMPUTE, s->values + s->n_losses * VALUE_BYTES, from,
-                        dtype_bytes(what->dtype), err));
+    struct backend *b = &x->u.r->backend;
+    struct async_issue_step *s = step_of(x, x->u.progress->step);
+    if (s->n_losses == x->most_losses) BUG("more losses in a step than were counted");
+    async_issue_break(x);
+    TRY(b->copy(b, STREAM_COMPUTE, s->values + s->n_losses * VALUE_BYTES, from,
+                dtype_bytes(what->dtype), err));
     s->losses[s->n_losses++] = *what;
     return OK;
 }
 
-enum status async_issue_updated(struct worker *w, struct error *err)
+enum status async_issue_updated(struct async_issue *x, struct error *err)
 {
-    return w->backend.event_record(&w->backend, step_of(w, w->step)->updated, STREAM_COMPUTE, err);
+    struct backend *b = &x->u.r->backend;
+    return b->event_record(b, step_of(x, x->u.progress->step)->updated, STREAM_COMPUTE, err);
 }
 
 /* Spans of what moved between devices, as far as it has ended. */
-static enum status see_messages(struct worker *w, int64_t step, struct error *err)
+static enum status see_messages(struct async_issue *x, int64_t step, struct error *err)
 {
-    if (!w->transport) return OK;
-    TRY(device_transport_check(w->transport, err));
-    return w->spans.a ? device_transport_spans(w->transport, step, w->clock.zero_ns, &w->spans, err)
-                      : OK;
+    if (!x->u.t->device) return OK;
+    TRY(device_transport_check(x->u.t->device, err));
+    return x->u.spans->a
+               ? device_transport_spans(x->u.t->device, step, x->u.clock->zero_ns, x->u.spans, err)
+               : OK;
 }
 
-static enum status see_step(struct worker *w, struct async_issue_step *s, struct error *err)
+static enum status see_step(struct async_issue *x, struct async_issue_step *s, struct error *err)
 {
+    struct backend *b = &x->u.r->backend;
     int64_t at_ns;
     if (!s->asked) return OK;
-    TRY(async_issue_see(w, s->ended, err));
+    TRY(async_issue_see(x, s->ended, err));
     for (int32_t i = 0; i < s->n_losses; i++)
-        worker_note_loss(w, s->step, &s->losses[i], s->values + i * VALUE_BYTES);
-    if (s->scale) worker_note_scale(w, s->step, s->scale);
-    if (!(w->clock.slowdown > 0)) {
-        TRY(w->backend.event_at(&w->backend, s->updated, &at_ns, err));
-        w->step_end_ns[s->step] = at_ns - w->clock.zero_ns;
+        step_log_loss(x->u.log, x->u.r, s->step, &s->losses[i], s->values + i * VALUE_BYTES);
+    if (s->scale) scale_log_note(x->u.scales, s->step, s->scale);
+    if (!(x->u.clock->slowdown > 0)) {
+        TRY(b->event_at(b, s->updated, &at_ns, err));
+        step_log_end(x->u.log, s->step, at_ns - x->u.clock->zero_ns);
     }
-    TRY(see_messages(w, s->step, err));
+    TRY(see_messages(x, s->step, err));
     s->asked = false;
     s->n_losses = 0;
     return OK;
 }
 
-enum status async_issue_step_asked(struct worker *w, struct error *err)
+enum status async_issue_step_asked(struct async_issue *x, struct error *err)
 {
-    struct async_issue_step *s = step_of(w, w->step);
+    struct backend *b = &x->u.r->backend;
+    struct async_issue_step *s = step_of(x, x->u.progress->step);
     s->asked = true;
-    s->step = w->step;
+    s->step = x->u.progress->step;
     if (s->scale)
-        TRY(w->backend.copy(&w->backend, STREAM_COMPUTE, s->scale, worker_scale_at(&w->chunks[0]),
-                            LOSS_SCALE_NUMBERS * (int64_t)sizeof *s->scale, err));
-    TRY(w->backend.event_record(&w->backend, s->ended, STREAM_COMPUTE, err));
-    return see_step(w, step_of(w, w->step + 1), err);
+        TRY(b->copy(b, STREAM_COMPUTE, s->scale, chunks_scale(&x->u.chunks->at[0]),
+                    LOSS_SCALE_NUMBERS * (int64_t)sizeof *s->scale, err));
+    TRY(b->event_record(b, s->ended, STREAM_COMPUTE, err));
+    return see_step(x, step_of(x, x->u.progress->step + 1), err);
 }
 
-enum status async_issue_drain(struct worker *w, struct error *err)
+enum status async_issue_drain(struct async_issue *x, struct error *err)
 {
-    TRY(see_spans(w, w->ahead.next_span, err));
-    TRY(see_step(w, step_of(w, w->step), err));
-    TRY(see_step(w, step_of(w, w->step + 1), err));
-    async_issue_break(w);
+    TRY(see_spans(x, x->next_span, err));
+    TRY(see_step(x, step_of(x, x->u.progress->step), err));
+    TRY(see_step(x, step_of(x, x->u.progress->step + 1), err));
+    async_issue_break(x);
     return OK;
 }
 
 /* The last messages leave behind the compute stream; only when none of them waits for a peer is the device waited for. */
-enum status async_issue_finish(struct worker *w, struct error *err)
+enum status async_issue_finish(struct async_issue *x, struct error *err)
 {
-    TRY(async_issue_drain(w, err));
-    if (w->transport) TRY(device_transport_drain(w->transport, err));
-    TRY(w->backend.finish(&w->backend, err));
-    return see_messages(w, w->step, err);
+    struct backend *b = &x->u.r->backend;
+    TRY(async_issue_drain(x, err));
+    if (x->u.t->device) TRY(device_transport_drain(x->u.t->device, err));
+    TRY(b->finish(b, err));
+    return see_messages(x, x->u.progress->step, err);
 }

@@ -17,16 +17,16 @@
 #ifndef EXEC_WORKER_ASYNC_ISSUE_H
 #define EXEC_WORKER_ASYNC_ISSUE_H
 
-#include "exec/backend.h"
 #include "exec/clock.h"
-#include "traces/trace.h"
+#include "exec/worker/chunks.h"
+#include "exec/worker/kernel_spans.h"
+#include "exec/worker/progress.h"
+#include "exec/worker/scale_log.h"
+#include "exec/worker/step_log.h"
+#include "exec/worker/transports.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-struct worker;
-struct program_stage;
-struct slot;
 
 enum {
     ASYNC_ISSUE_EVENTS_MAX = 16384, /* timed events under way; two operators take three at most */
@@ -42,23 +42,32 @@ struct async_issue_span {
     const struct op_call *gating;
 };
 
-struct async_issue_loss {
-    const struct program_stage *stage;
-    int32_t microbatch;
-    enum dtype dtype;
-};
-
 struct async_issue_step { /* one of the two that may be under way */
     bool asked;
     int64_t step;
     int32_t updated, ended; /* events: its last update so far; all of it */
     int32_t n_losses;
-    struct async_issue_loss *losses; /* (most_losses) */
-    char *values;                    /* (most_losses) pinned, 8 bytes each */
-    float *scale;                    /* pinned: the loss scale's numbers behind it; NULL: none */
+    struct step_loss *losses; /* (most_losses) */
+    char *values;             /* (most_losses) pinned, 8 bytes each */
+    float *scale;             /* pinned: the loss scale's numbers behind it; NULL: none */
 };
 
+/* What it works on; none of it belongs to it. */
+struct async_issue_uses {
+    struct rank *r;
+    const struct chunks *chunks;
+    const struct progress *progress;
+    const struct transports *t;
+    struct device_clock *clock;
+    struct span_list *spans; /* of operators, messages and collectives that were seen */
+    struct kernel_spans *kernels;
+    struct step_log *log;
+    struct scale_log *scales;
+};
+
+/* All fields belong to async_issue.c. */
 struct async_issue {
+    struct async_issue_uses u;
     bool timed;      /* spans are kept, or the device is emulated */
     int32_t *events; /* (n_events) timed; number n is n mod n_events */
     int64_t n_events, next_event;
@@ -81,30 +90,36 @@ struct async_issue {
 };
 
 /* Bytes of pinned memory that a device's lane needs for it. */
-int64_t async_issue_pinned_bytes(const struct worker *w, int32_t device);
+int64_t async_issue_pinned_bytes(const struct program *p, bool keep_trace, int32_t device);
+/* On a lane that does not run ahead, too: break and settle do nothing there. */
+void async_issue_init(struct async_issue *x, const struct async_issue_uses *u);
+/* Emulated ranks on one device take turns by this clock, which they share. */
+void async_issue_share(struct async_issue *x, struct link_clock *turns);
+/* Whether spans are seen. */
+bool async_issue_timed(const struct async_issue *x);
 /* pinned: so many bytes, zeroed. */
-MUST_CHECK enum status async_issue_open(struct worker *w, char *pinned, struct error *err);
+MUST_CHECK enum status async_issue_open(struct async_issue *x, char *pinned, struct error *err);
 /* Around an operator on the compute stream; span NULL where none is kept. */
-MUST_CHECK enum status async_issue_begin(struct worker *w, struct error *err);
-MUST_CHECK enum status async_issue_end(struct worker *w, const struct span *span,
+MUST_CHECK enum status async_issue_begin(struct async_issue *x, struct error *err);
+MUST_CHECK enum status async_issue_end(struct async_issue *x, const struct span *span,
                                        const struct op_call *call, struct error *err);
 /* So many more operators, or what takes as long to ask for, are about to be asked of the device. */
-MUST_CHECK enum status async_issue_keep_pace(struct worker *w, int32_t operators,
+MUST_CHECK enum status async_issue_keep_pace(struct async_issue *x, int32_t operators,
                                              struct error *err);
 /* The compute stream waits for something, or copies. */
-void async_issue_break(struct worker *w);
-MUST_CHECK enum status async_issue_wait(struct worker *w, int32_t event, struct error *err);
-MUST_CHECK enum status async_issue_loss(struct worker *w, const struct async_issue_loss *what,
+void async_issue_break(struct async_issue *x);
+MUST_CHECK enum status async_issue_wait(struct async_issue *x, int32_t event, struct error *err);
+MUST_CHECK enum status async_issue_loss(struct async_issue *x, const struct step_loss *what,
                                         const void *from, struct error *err);
 /* Emulated: everything that was asked of the device has ended, and the clock knows. */
-MUST_CHECK enum status async_issue_settle(struct worker *w, struct error *err);
+MUST_CHECK enum status async_issue_settle(struct async_issue *x, struct error *err);
 /* The last update so far has been asked for; the step is asked for whole; all steps have been seen, though receives posted for
  * the next one may wait for their messages; the run is over and nothing is under way. */
-MUST_CHECK enum status async_issue_updated(struct worker *w, struct error *err);
-MUST_CHECK enum status async_issue_step_asked(struct worker *w, struct error *err);
-MUST_CHECK enum status async_issue_drain(struct worker *w, struct error *err);
-MUST_CHECK enum status async_issue_finish(struct worker *w, struct error *err);
+MUST_CHECK enum status async_issue_updated(struct async_issue *x, struct error *err);
+MUST_CHECK enum status async_issue_step_asked(struct async_issue *x, struct error *err);
+MUST_CHECK enum status async_issue_drain(struct async_issue *x, struct error *err);
+MUST_CHECK enum status async_issue_finish(struct async_issue *x, struct error *err);
 /* The host waits for an event of the device; peers are looked after meanwhile. */
-MUST_CHECK enum status async_issue_see(struct worker *w, int32_t event, struct error *err);
+MUST_CHECK enum status async_issue_see(struct async_issue *x, int32_t event, struct error *err);
 
 #endif

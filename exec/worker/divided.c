@@ -1,6 +1,7 @@
 #include "exec/worker/divided.h"
 
 #include "core/collective/part.h"
+#include "exec/worker/saved_tensor.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -45,18 +46,18 @@ static const struct tensor_part *part_kept(const struct program_stage *s,
     return p->slot >= 0 ? s->slots[p->slot].part : NULL;
 }
 
-enum status divided_collect(struct worker *w, struct arena *a, struct divided *out, bool *finite,
-                            struct error *err)
+enum status divided_collect(struct rank *r, const struct chunks *chunks, struct arena *a,
+                            struct divided *out, bool *finite, struct error *err)
 {
     size_t most = 1;
-    for (int32_t i = 0; i < w->n_chunks; i++)
-        most += WORKER_PARTS * (size_t)w->chunks[i].stage->n_parameters;
+    for (int32_t i = 0; i < chunks->n; i++)
+        most += SAVED_TENSORS * (size_t)chunks->at[i].stage->n_parameters;
     *out = (struct divided){0, ARENA_ARRAY(a, struct divided_piece, most)};
-    for (int32_t i = 0; i < w->n_chunks; i++) {
-        const struct chunk *k = &w->chunks[i];
+    for (int32_t i = 0; i < chunks->n; i++) {
+        const struct chunk *k = &chunks->at[i];
         for (int32_t j = 0; j < k->stage->n_parameters; j++) {
             const struct program_parameter *p = &k->stage->parameters[j];
-            for (int part = 0; p->shard && part < WORKER_PARTS; part++) {
+            for (int part = 0; p->shard && part < SAVED_TENSORS; part++) {
                 struct divided_piece *x = &out->pieces[out->n];
                 int64_t at;
                 *x = (struct divided_piece){
@@ -66,9 +67,9 @@ enum status divided_collect(struct worker *w, struct arena *a, struct divided *o
                 enum dtype t = part_dtype(k->stage, p, part);
                 int64_t bytes = x->n * dtype_bytes(t);
                 void *copy = arena_alloc(a, (size_t)bytes + 1, 1);
-                TRY(w->backend.download(&w->backend, copy, part_address(k, p, part, at), bytes,
+                TRY(r->backend.download(&r->backend, copy, part_address(k, p, part, at), bytes,
                                         err));
-                if (!worker_all_finite(copy, t, x->n)) *finite = false;
+                if (!saved_tensor_finite(copy, t, x->n)) *finite = false;
                 x->data = copy;
                 out->n++;
             }
@@ -159,17 +160,17 @@ struct batch {
     int64_t bytes;
 };
 
-static enum status write_batch(struct worker *w, struct batch *b, const char *folder,
+static enum status write_batch(struct rank *r, struct batch *b, const char *folder,
                                struct error *err)
 {
     char file[32];
     int32_t n = b->n - b->written;
     if (!n) return OK;
     snprintf(file, sizeof file, "divided-%04" PRId32 ".bin", b->files++);
-    comm_working(w->comm, true);
+    comm_working(r->comm, true);
     enum status st = checkpoint_write(b->arena, folder, file, b->rows + b->written,
                                       b->data + b->written, n, err);
-    comm_working(w->comm, false);
+    comm_working(r->comm, false);
     TRY(st);
     b->written = b->n;
     b->bytes = 0;
@@ -186,14 +187,14 @@ static enum status add_row(struct arena *a, struct batch *b, const struct progra
     struct checkpoint_tensor *x = &b->rows[b->n];
     *x = (struct checkpoint_tensor){
         .shape = *whole, .dtype = (int32_t)t, .bytes = shape_elements(whole) * dtype_bytes(t)};
-    TRY(worker_part_name(x->name, sizeof x->name, p, part, err));
+    TRY(saved_tensor_name(x->name, sizeof x->name, p, part, err));
     b->data[b->n++] = data;
     b->bytes += x->bytes;
     return OK;
 }
 
 /* One tensor from everybody to rank 0. */
-static enum status gather_part(struct worker *w, struct arena *a, const struct divided *mine,
+static enum status gather_part(struct rank *r, struct arena *a, const struct divided *mine,
                                const struct program_stage *s, const struct program_parameter *p,
                                int part, struct batch *b, struct error *err)
 {
@@ -202,9 +203,9 @@ static enum status gather_part(struct worker *w, struct arena *a, const struct d
     int64_t size = dtype_bytes(t), bytes, total, elements = shape_elements(&shape);
     struct arena *sent = arena_new();
     char *from = packed(sent, mine, p->name, part, size, &bytes);
-    char *all = comm_gather(w->comm, sent, from, bytes, &total);
+    char *all = comm_gather(r->comm, sent, from, bytes, &total);
     enum status st = OK;
-    if (w->rank == 0) {
+    if (r->index == 0) {
         char *whole = arena_alloc(b->arena, (size_t)(elements * size) + 1, 1);
         unpack(sent, all, total, size, elements, whole);
         st = add_row(a, b, p, &shape, part, t, whole, err);
@@ -213,35 +214,35 @@ static enum status gather_part(struct worker *w, struct arena *a, const struct d
     return st;
 }
 
-static enum status write_stage(struct worker *w, struct arena *a, const char *folder,
+static enum status write_stage(struct rank *r, struct arena *a, const char *folder,
                                const struct divided *mine, const struct program_stage *s,
                                struct batch *b, struct error *err)
 {
     for (int32_t j = 0; j < s->n_parameters; j++) {
         const struct program_parameter *p = &s->parameters[j];
-        if (!p->shard || !worker_owns(w->p, s, p->name)) continue;
+        if (!p->shard || !saved_tensor_owned(r->p, s, p->name)) continue;
         enum status st = OK; /* a rank that fails goes on, since the others wait for its parts */
-        for (int part = 0; part < WORKER_PARTS; part++)
+        for (int part = 0; part < SAVED_TENSORS; part++)
             if (shard_slot(p, part) >= 0) {
-                enum status now = gather_part(w, a, mine, s, p, part, b, err);
+                enum status now = gather_part(r, a, mine, s, p, part, b, err);
                 if (st == OK) st = now;
             }
-        if (st == OK && w->rank == 0 && b->bytes >= DIVIDED_FILE_BYTES)
-            st = write_batch(w, b, folder, err);
-        TRY(comm_agree(w->comm, st, err));
+        if (st == OK && r->index == 0 && b->bytes >= DIVIDED_FILE_BYTES)
+            st = write_batch(r, b, folder, err);
+        TRY(comm_agree(r->comm, st, err));
     }
     return OK;
 }
 
-enum status divided_write(struct worker *w, struct arena *a, const char *folder,
+enum status divided_write(struct rank *r, struct arena *a, const char *folder,
                           const struct divided *mine, struct checkpoint_tensor **tensors,
                           int32_t *n, struct error *err)
 {
     struct batch b = {.arena = arena_new()};
     enum status st = OK;
-    for (int32_t i = 0; i < w->p->n_stages && st == OK; i++)
-        st = write_stage(w, a, folder, mine, &w->p->stages[i], &b, err);
-    if (st == OK && w->rank == 0) st = write_batch(w, &b, folder, err);
+    for (int32_t i = 0; i < r->p->n_stages && st == OK; i++)
+        st = write_stage(r, a, folder, mine, &r->p->stages[i], &b, err);
+    if (st == OK && r->index == 0) st = write_batch(r, &b, folder, err);
     *tensors = b.rows;
     *n = b.n;
     arena_free(b.arena);
@@ -250,7 +251,7 @@ enum status divided_write(struct worker *w, struct arena *a, const char *folder,
 
 /* --- in --- */
 
-static enum status load_part(struct worker *w, struct arena *a, const struct checkpoint *c,
+static enum status load_part(struct rank *r, struct arena *a, const struct checkpoint *c,
                              const struct chunk *k, const struct program_parameter *p, int part,
                              struct error *err)
 {
@@ -264,32 +265,32 @@ static enum status load_part(struct worker *w, struct arena *a, const struct che
     struct shape shape = part_whole(&p->shape, kept);
     int64_t size = dtype_bytes(t), elements = shape_elements(&p->shape);
     char *copy = arena_alloc(a, (size_t)(shape_elements(&shape) * size) + 1, 1);
-    TRY(worker_part_name(name, sizeof name, p, part, err));
+    TRY(saved_tensor_name(name, sizeof name, p, part, err));
     TRY(checkpoint_load(c, name, &shape, t, copy, err));
     if (kept) {
-        struct region r = part_region(a, &p->shape, kept);
+        struct region region = part_region(a, &p->shape, kept);
         char *mine = arena_alloc(a, (size_t)(elements * size) + 1, 1);
-        region_copy(&r, t, copy, mine, REGION_PACK);
+        region_copy(&region, t, copy, mine, REGION_PACK);
         copy = mine;
     }
     bool mastered = part == 0 && p->shard->master >= 0;
     if (whole && !mastered)
-        return w->backend.upload(&w->backend, lane_memory_slot(&k->memory, p->slot, 0), copy,
+        return r->backend.upload(&r->backend, lane_memory_slot(&k->memory, p->slot, 0), copy,
                                  elements * size, err);
     if (n > 0)
-        TRY(w->backend.upload(&w->backend, part_address(k, p, part, at), copy + first * size,
+        TRY(r->backend.upload(&r->backend, part_address(k, p, part, at), copy + first * size,
                               n * size, err));
     if (!mastered) return OK;
-    if (whole) return worker_narrow(w, a, k, p->slot, 0, copy, elements, err);
-    return worker_narrow(w, a, k, p->shard->slot, at, copy + first * size, n, err);
+    if (whole) return saved_tensor_narrow(r, a, k, p->slot, 0, copy, elements, err);
+    return saved_tensor_narrow(r, a, k, p->shard->slot, at, copy + first * size, n, err);
 }
 
-enum status divided_load(struct worker *w, const struct checkpoint *c, const struct chunk *k,
+enum status divided_load(struct rank *r, const struct checkpoint *c, const struct chunk *k,
                          const struct program_parameter *p, struct error *err)
 {
-    for (int part = 0; part < WORKER_PARTS; part++) {
+    for (int part = 0; part < SAVED_TENSORS; part++) {
         struct arena *scratch = arena_new();
-        enum status st = load_part(w, scratch, c, k, p, part, err);
+        enum status st = load_part(r, scratch, c, k, p, part, err);
         arena_free(scratch);
         TRY(st);
     }

@@ -8,7 +8,7 @@
 #define EXEC_WORKER_DIVIDED_H
 
 #include "exec/checkpoint/checkpoint.h"
-#include "exec/worker/internal.h"
+#include "exec/worker/chunks.h"
 
 enum { DIVIDED_FILE_BYTES = 64 << 20 };
 
@@ -26,14 +26,14 @@ struct divided {
 };
 
 /* Copies of all parts that this rank owns; *finite becomes false where one holds what is not a finite number. */
-MUST_CHECK enum status divided_collect(struct worker *w, struct arena *a, struct divided *out,
-                                       bool *finite, struct error *err);
+MUST_CHECK enum status divided_collect(struct rank *r, const struct chunks *chunks, struct arena *a,
+                                       struct divided *out, bool *finite, struct error *err);
 /* All ranks together: the divided tensors into files of the folder, and on rank 0 their rows of the manifest. */
-MUST_CHECK enum status divided_write(struct worker *w, struct arena *a, const char *folder,
+MUST_CHECK enum status divided_write(struct rank *r, struct arena *a, const char *folder,
                                      const struct divided *mine, struct checkpoint_tensor **tensors,
                                      int32_t *n, struct error *err);
 /* What chunk k has of a divided parameter and its state, from the checkpoint. */
-MUST_CHECK enum status divided_load(struct worker *w, const struct checkpoint *c,
+MUST_CHECK enum status divided_load(struct rank *r, const struct checkpoint *c,
                                     const struct chunk *k, const struct program_parameter *p,
                                     struct error *err);
 

@@ -1,6 +1,7 @@
 #include "exec/worker/parts.h"
 
 #include "core/collective/part.h"
+#include "exec/worker/saved_tensor.h"
 
 bool parts_held(const struct program_stage *s, const struct program_parameter *x)
 {
@@ -11,64 +12,65 @@ bool parts_held(const struct program_stage *s, const struct program_parameter *x
 static bool has_part(const struct program_stage *owner, const struct program_stage *s,
                      const char *name)
 {
-    const struct program_parameter *x = worker_parameter(s, name);
+    const struct program_parameter *x = saved_tensor_parameter(s, name);
     return x && s->replica == 0 && s->stage == owner->stage && parts_held(s, x);
 }
 
 /* What this rank has of a tensor. */
-static enum status my_part(struct worker *w, struct arena *a, const struct program_stage *owner,
-                           const char *name, int part, char **out, int64_t *bytes,
-                           struct error *err)
+static enum status my_part(struct rank *r, const struct chunks *chunks, struct arena *a,
+                           const struct program_stage *owner, const char *name, int part,
+                           char **out, int64_t *bytes, struct error *err)
 {
     *out = NULL, *bytes = 0;
-    for (int32_t i = 0; i < w->n_chunks; i++) {
-        const struct chunk *k = &w->chunks[i];
+    for (int32_t i = 0; i < chunks->n; i++) {
+        const struct chunk *k = &chunks->at[i];
         if (!has_part(owner, k->stage, name)) continue;
-        int32_t slot = worker_part_slot(worker_parameter(k->stage, name), part);
+        int32_t slot = saved_tensor_slot(saved_tensor_parameter(k->stage, name), part);
         if (slot < 0) return OK;
         *bytes = k->stage->slots[slot].bytes;
         *out = arena_alloc(a, (size_t)*bytes + 1, 1);
-        TRY(w->backend.download(&w->backend, *out, lane_memory_slot(&k->memory, slot, 0), *bytes,
+        TRY(r->backend.download(&r->backend, *out, lane_memory_slot(&k->memory, slot, 0), *bytes,
                                 err));
     }
     return OK;
 }
 
 /* Ranks' parts come in the order of ranks; the same part may come twice. */
-static void put_together(const struct worker *w, struct arena *a, const struct program_stage *owner,
+static void put_together(const struct rank *r, struct arena *a, const struct program_stage *owner,
                          const char *name, int part, char *all, char *to)
 {
-    for (int32_t r = 0; r < w->p->n_devices; r++)
-        for (int32_t c = 0; c < w->p->lanes[r].n_stages; c++) {
-            const struct program_stage *s = &w->p->stages[w->p->lanes[r].stages[c]];
+    for (int32_t d = 0; d < r->p->n_devices; d++)
+        for (int32_t c = 0; c < r->p->lanes[d].n_stages; c++) {
+            const struct program_stage *s = &r->p->stages[r->p->lanes[d].stages[c]];
             if (!has_part(owner, s, name)) continue;
-            const struct slot *slot = &s->slots[worker_part_slot(worker_parameter(s, name), part)];
+            const struct slot *slot =
+                &s->slots[saved_tensor_slot(saved_tensor_parameter(s, name), part)];
             struct region region = part_region(a, &slot->shape, slot->part);
             region_copy(&region, slot->dtype, to, all, REGION_UNPACK);
             all += slot->bytes;
         }
 }
 
-static enum status collect_whole(struct worker *w, struct arena *a,
+static enum status collect_whole(struct rank *r, const struct chunks *chunks, struct arena *a,
                                  const struct program_stage *owner,
                                  const struct program_parameter *p, int part, struct parts *out,
                                  bool *finite, struct error *err)
 {
-    const struct slot *slot = &owner->slots[worker_part_slot(p, part)];
+    const struct slot *slot = &owner->slots[saved_tensor_slot(p, part)];
     struct checkpoint_tensor *t = &out->rows[out->n];
     char *mine = NULL;
     int64_t bytes = 0, total;
-    enum status status = worker_part_name(t->name, sizeof t->name, p, part, err);
-    if (status == OK) status = my_part(w, a, owner, p->name, part, &mine, &bytes, err);
-    TRY(comm_agree(w->comm, status, err));
-    char *all = comm_gather(w->comm, a, mine, bytes, &total);
-    if (w->rank != 0) return OK;
+    enum status status = saved_tensor_name(t->name, sizeof t->name, p, part, err);
+    if (status == OK) status = my_part(r, chunks, a, owner, p->name, part, &mine, &bytes, err);
+    TRY(comm_agree(r->comm, status, err));
+    char *all = comm_gather(r->comm, a, mine, bytes, &total);
+    if (r->index != 0) return OK;
     t->shape = part_whole(&slot->shape, slot->part);
     t->dtype = (int32_t)slot->dtype;
     t->bytes = shape_elements(&t->shape) * dtype_bytes(slot->dtype);
     char *data = arena_alloc(a, (size_t)t->bytes + 1, 1);
-    put_together(w, a, owner, p->name, part, all, data);
-    if (!worker_all_finite(data, slot->dtype, shape_elements(&t->shape))) *finite = false;
+    put_together(r, a, owner, p->name, part, all, data);
+    if (!saved_tensor_finite(data, slot->dtype, shape_elements(&t->shape))) *finite = false;
     out->data[out->n++] = data;
     return OK;
 }
@@ -79,7 +81,7 @@ static size_t most_rows(const struct program *p)
     bool any = false;
     size_t most = 0;
     for (int32_t i = 0; i < p->n_stages; i++) {
-        most += WORKER_PARTS * (size_t)p->stages[i].n_parameters;
+        most += SAVED_TENSORS * (size_t)p->stages[i].n_parameters;
         for (int32_t k = 0; k < p->stages[i].n_parameters; k++)
             any |= parts_held(&p->stages[i], &p->stages[i].parameters[k]);
     }
@@ -87,33 +89,33 @@ static size_t most_rows(const struct program *p)
 }
 
 /* All ranks walk through the same tensors in the same order. */
-enum status parts_collect(struct worker *w, struct arena *a, struct parts *out, bool *finite,
-                          struct error *err)
+enum status parts_collect(struct rank *r, const struct chunks *chunks, struct arena *a,
+                          struct parts *out, bool *finite, struct error *err)
 {
-    size_t most = most_rows(w->p);
+    size_t most = most_rows(r->p);
     *out = (struct parts){0};
     if (!most) return OK;
     out->rows = ARENA_ARRAY(a, struct checkpoint_tensor, most);
     out->data = ARENA_ARRAY(a, const void *, most);
-    for (int32_t i = 0; i < w->p->n_stages; i++) {
-        const struct program_stage *owner = &w->p->stages[i];
+    for (int32_t i = 0; i < r->p->n_stages; i++) {
+        const struct program_stage *owner = &r->p->stages[i];
         for (int32_t k = 0; k < owner->n_parameters; k++) {
             const struct program_parameter *p = &owner->parameters[k];
-            if (!parts_held(owner, p) || !worker_owns(w->p, owner, p->name)) continue;
-            for (int part = 0; part < WORKER_PARTS; part++)
-                if (worker_part_slot(p, part) >= 0)
-                    TRY(collect_whole(w, a, owner, p, part, out, finite, err));
+            if (!parts_held(owner, p) || !saved_tensor_owned(r->p, owner, p->name)) continue;
+            for (int part = 0; part < SAVED_TENSORS; part++)
+                if (saved_tensor_slot(p, part) >= 0)
+                    TRY(collect_whole(r, chunks, a, owner, p, part, out, finite, err));
         }
     }
     return OK;
 }
 
-enum status parts_write(struct worker *w, struct arena *a, const char *folder,
-                        const struct parts *p, struct error *err)
+enum status parts_write(struct rank *r, struct arena *a, const char *folder, const struct parts *p,
+                        struct error *err)
 {
     enum status st = OK;
-    comm_working(w->comm, true);
+    comm_working(r->comm, true);
     if (p->n) st = checkpoint_write(a, folder, "parts.bin", p->rows, p->data, p->n, err);
-    comm_working(w->comm, false);
-    return comm_agree(w->comm, st, err);
+    comm_working(r->comm, false);
+    return comm_agree(r->comm, st, err);
 }

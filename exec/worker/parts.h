@@ -7,7 +7,7 @@
 #define EXEC_WORKER_PARTS_H
 
 #include "exec/checkpoint/checkpoint.h"
-#include "exec/worker/internal.h"
+#include "exec/worker/chunks.h"
 
 struct parts { /* on rank 0: whole tensors; elsewhere none */
     int32_t n;
@@ -18,10 +18,10 @@ struct parts { /* on rank 0: whole tensors; elsewhere none */
 /* Whether the stage has but a part of its parameter x. */
 bool parts_held(const struct program_stage *s, const struct program_parameter *x);
 /* All ranks together; *finite becomes false where a tensor holds what is not a finite number. */
-MUST_CHECK enum status parts_collect(struct worker *w, struct arena *a, struct parts *out,
-                                     bool *finite, struct error *err);
+MUST_CHECK enum status parts_collect(struct rank *r, const struct chunks *chunks, struct arena *a,
+                                     struct parts *out, bool *finite, struct error *err);
 /* All ranks together: rank 0 writes a file of the folder. */
-MUST_CHECK enum status parts_write(struct worker *w, struct arena *a, const char *folder,
+MUST_CHECK enum status parts_write(struct rank *r, struct arena *a, const char *folder,
                                    const struct parts *p, struct error *err);
 
 #endif

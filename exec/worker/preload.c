@@ -1,24 +1,14 @@
-/* exec/worker/preload.c - each operator once, before the first message is asked for.
- *
- * The first launch of a kernel may load it, make a library's plan or grow scratch, and each of these may wait until nothing runs on the
- * device. A receive that was posted ahead runs there until its peer has sent; where the peer waits for what we were about to
- * launch, nobody ever goes on. So lanes whose devices talk among themselves run each operator of their program once, on memory
- * of zeros that is thrown away afterwards: every id is 0, which every vocabulary has, and what updates make of a step number 0 is
- * nobody's number. Nothing is measured, nothing is kept.
- * Discarded: waiting until the first step is through before receives are posted ahead; another schedule than the plan's.
- */
-#include "exec/worker/internal.h"
-
-#include "core/base/arena.h"
+#include "exec/worker/preload.h"
 
 /* One key may stand for several kernels: in half precision operands are narrow or wide by their slots. */
-static bool was_before(const struct worker *w, const struct chunk *k, int32_t op)
+static bool was_before(const struct rank *r, const struct chunks *c, const struct chunk *k,
+                       int32_t op)
 {
     const struct program_op *ops = k->stage->ops;
-    struct prepared_op mine = worker_prepared_op(w, k, op);
+    struct prepared_op mine = chunks_op(c, r, k, op);
     for (int32_t i = 0; i < op; i++) {
         if (ops[i].key != ops[op].key) continue;
-        struct prepared_op other = worker_prepared_op(w, k, i);
+        struct prepared_op other = chunks_op(c, r, k, i);
         if (other.call.dtype == mine.call.dtype && other.call.wide_input == mine.call.wide_input &&
             other.call.wide_output == mine.call.wide_output)
             return true;
@@ -26,14 +16,14 @@ static bool was_before(const struct worker *w, const struct chunk *k, int32_t op
     return false;
 }
 
-static enum status preload_op(struct worker *w, const struct chunk *k, int32_t op,
-                              struct error *err)
+static enum status preload_op(struct rank *r, const struct chunks *c, const struct chunk *k,
+                              int32_t op, struct error *err)
 {
     const struct program_op *x = &k->stage->ops[op];
-    struct prepared_op o = worker_prepared_op(w, k, op);
+    struct prepared_op o = chunks_op(c, r, k, op);
     for (int32_t i = 0; i < x->n_inputs; i++) o.call.input[i] = place_at(&o.input[i], 0);
     for (int32_t i = 0; i < x->n_outputs; i++) o.call.output[i] = place_at(&o.output[i], 0);
-    if (w->backend.run(&w->backend, STREAM_COMPUTE, &o.call, err) != OK)
+    if (r->backend.run(&r->backend, STREAM_COMPUTE, &o.call, err) != OK)
         return error_wrap(err, err ? err->code : ERR_RESOURCE, "operator %s", x->name);
     return OK;
 }
@@ -61,11 +51,11 @@ static enum status preload_sum(struct backend *b, enum dtype t, void *x, void *y
 }
 
 /* What sums do beside operators: adding, zeros, and between half precision and fp32, there and back. */
-static enum status preload_sums(struct worker *w, struct error *err)
+static enum status preload_sums(struct rank *r, struct error *err)
 {
     enum { ELEMENTS = 8, BYTES = 256 };
-    struct backend *b = &w->backend;
-    enum dtype narrow = w->p->dtype, wide = dtype_master(narrow);
+    struct backend *b = &r->backend;
+    enum dtype narrow = r->p->dtype, wide = dtype_master(narrow);
     void *room = NULL;
     TRY(b->allocate(b, BYTES, &room, err));
     char *other = (char *)room + BYTES / 2;
@@ -80,11 +70,12 @@ static enum status preload_sums(struct worker *w, struct error *err)
     return st;
 }
 
-enum status worker_preload(struct worker *w, const struct chunk *k, struct error *err)
+enum status preload_chunk(struct rank *r, const struct chunks *c, const struct chunk *k,
+                          struct error *err)
 {
     for (int32_t i = 0; i < k->stage->n_ops; i++)
-        if (k->stage->ops[i].kind != OP_message && !was_before(w, k, i))
-            TRY(preload_op(w, k, i, err));
-    TRY(preload_sums(w, err));
-    return w->backend.finish(&w->backend, err);
+        if (k->stage->ops[i].kind != OP_message && !was_before(r, c, k, i))
+            TRY(preload_op(r, c, k, i, err));
+    TRY(preload_sums(r, err));
+    return r->backend.finish(&r->backend, err);
 }

@@ -1,6 +1,4 @@
-/* exec/worker/routing.c - how unevenly a call of gating chose its experts, for traces: what that costs those who have a part of
- * the experts each is nothing that a bench can know. */
-#include "exec/worker/internal.h"
+#include "exec/worker/routing.h"
 
 #include "core/base/arena.h"
 
@@ -26,7 +24,7 @@ static int32_t uneven_ppm(const int64_t *chosen, int64_t experts)
     return sum > 0 ? (int32_t)(1e6 * (n * squares / (sum * sum) - 1) + 0.5) : 0;
 }
 
-int32_t worker_uneven(const struct op_call *c, const void *gates)
+int32_t routing_uneven_ppm(const struct op_call *c, const void *gates)
 {
     const struct shape *s = &c->shapes->output[0];
     int64_t n = shape_elements(s), experts = shape_last(s);
@@ -39,16 +37,14 @@ int32_t worker_uneven(const struct op_call *c, const void *gates)
     return ppm;
 }
 
-enum status worker_routing(struct worker *w, const struct op_call *c, int32_t *out_ppm,
-                           struct error *err)
+enum status routing_measure(struct backend *b, const struct op_call *c, int32_t *out_ppm,
+                            struct error *err)
 {
     int64_t bytes = shape_elements(&c->shapes->output[0]) * dtype_bytes(c->dtype);
-    device_clock_wait(&w->clock);
     struct arena *scratch = arena_new();
     char *gates = ARENA_ARRAY(scratch, char, (size_t)bytes + 1);
-    enum status st = w->backend.download(&w->backend, gates, c->output[0], bytes, err);
-    if (st == OK) *out_ppm = worker_uneven(c, gates);
+    enum status st = b->download(b, gates, c->output[0], bytes, err);
+    if (st == OK) *out_ppm = routing_uneven_ppm(c, gates);
     arena_free(scratch);
-    device_clock_waited(&w->clock, 0);
     return st;
 }

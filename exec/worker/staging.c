@@ -1,10 +1,4 @@
-/* exec/worker/staging.c - what the host has of a lane's memory while it runs a collective for it.
- *
- * A mirror lies in pinned memory: the segments of a sum one behind the other, then this member's own parts of them, then
- * the ring of microbatches kept apart; or the two operands of a meeting. Everything starts at a multiple of 64 bytes. Which of it
- * goes down before and up after follows from the algorithm: no more than it reads and writes, since what else is in a slot
- * may be another group's. Neighbours on both sides go in one copy. */
-#include "exec/worker/internal.h"
+#include "exec/worker/staging.h"
 
 #include "core/base/arena.h"
 
@@ -35,7 +29,7 @@ static int64_t ring_bytes(const struct program_stage *s, const struct group_memb
     return m->apart < 0 ? 0 : s->rings[m->apart].count * s->rings[m->apart].stride_bytes;
 }
 
-int64_t worker_staging_bytes(const struct program *p, int32_t group, int32_t member)
+int64_t staging_bytes(const struct program *p, int32_t group, int32_t member)
 {
     const struct group *g = &p->groups[group];
     const struct group_member *m = &g->members[member];
@@ -46,14 +40,14 @@ int64_t worker_staging_bytes(const struct program *p, int32_t group, int32_t mem
     return ring_first(s, m) + align(ring_bytes(s, m));
 }
 
-struct worker_staging worker_staging_of(const struct worker *w, const struct chunk *k,
-                                        int32_t group, int32_t member)
+struct staging staging_at(char *base, const struct program *p, int32_t group, int32_t member)
 {
-    const struct group_member *m = &w->p->groups[group].members[member];
-    struct worker_staging x = {.segments = w->mirror};
-    if (w->p->groups[group].meeting) return x;
-    x.own = w->mirror + own_first(k->stage, m);
-    x.ring = w->mirror + ring_first(k->stage, m);
+    const struct group_member *m = &p->groups[group].members[member];
+    const struct program_stage *s = &p->stages[m->stage];
+    struct staging x = {.segments = base};
+    if (p->groups[group].meeting) return x;
+    x.own = base + own_first(s, m);
+    x.ring = base + ring_first(s, m);
     return x;
 }
 
@@ -116,19 +110,19 @@ static void move_divided(struct moving *v, const struct group *g, const struct g
     if (!m->own) add_move(v, at, chunk);
 }
 
-void worker_staging_group(struct worker *w, const struct chunk *k, int32_t group, int32_t member,
-                          struct bounce_group *out)
+void staging_group(char *base, struct arena *a, const struct program *p, const struct chunk *k,
+                   int32_t group, int32_t member, struct bounce_group *out)
 {
-    const struct group *g = &w->p->groups[group];
+    const struct group *g = &p->groups[group];
     const struct group_member *m = &g->members[member];
     const struct program_stage *s = k->stage;
-    struct worker_staging mirror = worker_staging_of(w, k, group, member);
-    struct moving v = {.a = w->run, .to = out};
+    struct staging staging = staging_at(base, p, group, member);
+    struct moving v = {.a = a, .to = out};
     if (g->n_members < 2 && g->algorithm != GROUP_CHAIN) return;
     for (int32_t i = 0; i < m->n_segments; i++) {
         const struct slot *slot = &s->slots[m->segments[i]];
         v.device = lane_memory_slot(&k->memory, m->segments[i], 0);
-        v.pinned = mirror.segments + slots_bytes(s, m->segments, i);
+        v.pinned = staging.segments + slots_bytes(s, m->segments, i);
         v.size = dtype_bytes(slot->dtype);
         v.fetch = !m->silent && m->apart < 0, v.give = true;
         if (group_divides(g))
@@ -138,25 +132,25 @@ void worker_staging_group(struct worker *w, const struct chunk *k, int32_t group
     }
     for (int32_t i = 0; m->own && i < m->n_segments; i++) {
         v.device = lane_memory_slot(&k->memory, m->own[i], 0);
-        v.pinned = mirror.own + slots_bytes(s, m->own, i);
+        v.pinned = staging.own + slots_bytes(s, m->own, i);
         v.fetch = true, v.give = g->algorithm == GROUP_SCATTER;
         add_move(&v, 0, s->slots[m->own[i]].bytes);
     }
     if (m->apart < 0) return;
-    v.device = k->memory.ring[m->apart], v.pinned = mirror.ring;
+    v.device = k->memory.ring[m->apart], v.pinned = staging.ring;
     v.fetch = true, v.give = false;
     add_move(&v, 0, ring_bytes(s, m));
 }
 
-void worker_staging_meeting(struct worker *w, const struct chunk *k, int32_t group, int32_t member,
-                            struct bounce_group *out)
+void staging_meeting(char *base, const struct program *p, const struct chunk *k, int32_t group,
+                     int32_t member, struct bounce_group *out)
 {
-    const struct meeting *m = w->p->groups[group].meeting;
+    const struct meeting *m = p->groups[group].meeting;
     const struct slot *in = &k->stage->slots[m->in[member]];
     out->in = lane_memory_place(&k->memory, m->in[member]);
     out->out = lane_memory_place(&k->memory, m->out[member]);
     out->in_bytes = in->bytes;
     out->out_bytes = k->stage->slots[m->out[member]].bytes;
-    out->in_pinned = w->mirror;
-    out->out_pinned = m->in[member] == m->out[member] ? w->mirror : w->mirror + align(in->bytes);
+    out->in_pinned = base;
+    out->out_pinned = m->in[member] == m->out[member] ? base : base + align(in->bytes);
 }

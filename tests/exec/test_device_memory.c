@@ -3,7 +3,7 @@
 #include "core/program/device_memory.h"
 
 #include "exec/cuda/blas.h"
-#include "exec/device_transport/internal.h"
+#include "exec/device_transport/plan.h"
 #include "exec/worker/worker.h"
 #include "sim/explain/footprint.h"
 

@@ -1,7 +1,7 @@
 /* Messages between devices along a line of stages and back. Ranks are forked; each has a stand-in card. */
 #include "tests/support/made_programs.h"
 
-#include "exec/device_transport/internal.h"
+#include "exec/device_transport/plan.h"
 
 /* ---- messages --------------------------------------------------------------------------------- */
 

@@ -3,7 +3,7 @@
 #include "tests/support/meetings.h"
 
 #include "exec/device_transport/device_region.h"
-#include "exec/device_transport/internal.h"
+#include "exec/device_transport/plan.h"
 
 /* ---- regions ---------------------------------------------------------------------------------- */
 

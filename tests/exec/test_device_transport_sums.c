@@ -2,7 +2,7 @@
 #include "tests/support/made_programs.h"
 
 #include "core/graph/half.h"
-#include "exec/device_transport/internal.h"
+#include "exec/device_transport/plan.h"
 
 #include <math.h>
 

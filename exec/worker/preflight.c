@@ -1,12 +1,10 @@
-/* exec/worker/check.c - can this program be run here? Asked by each rank of its own host, device and lane, before any of them
- * allocates; all return the same answer. */
-#include "exec/worker/internal.h"
+#include "exec/worker/preflight.h"
 
-#include "core/base/arena.h"
 #include "core/base/log.h"
 #include "core/collective/part.h"
 #include "core/program/device_memory.h"
 #include "exec/device_check.h"
+#include "exec/worker/pinned.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -27,16 +25,16 @@ static bool same_host(const char *wanted)
            (!strncmp(here, wanted, n) && (wanted[n] == 0 || wanted[n] == '.'));
 }
 
-enum status worker_check_place(const struct worker *w, struct error *err)
+enum status preflight_place(const struct rank *r, struct error *err)
 {
-    const struct program_device *d = &w->p->devices[w->rank];
+    const struct program_device *d = rank_device(r);
     char here[256] = "";
     gethostname(here, sizeof here - 1);
     if (!same_host(d->host))
         return error_set(err, ERR_INPUT,
                          "device %s is on host '%s', but rank %" PRId32 " runs on '%s'", d->name,
-                         d->host, w->rank, here);
-    if (w->p->emulated && !comm_one_host(w->comm))
+                         d->host, r->index, here);
+    if (r->p->emulated && !comm_one_host(r->comm))
         return error_set(err, ERR_INPUT, "emulated devices must all be on one host");
     return OK;
 }
@@ -53,24 +51,24 @@ static int64_t memory_here(void)
     return kib >= 0 ? kib * 1024 : (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
 }
 
-static bool on_this_host(const struct worker *w, int32_t device)
+static bool on_this_host(const struct rank *r, int32_t device)
 {
-    const char *host = w->p->devices[w->rank].host, *other = w->p->devices[device].host;
-    return w->p->emulated || device == w->rank || (host && other && !strcmp(host, other));
+    const char *host = rank_device(r)->host, *other = r->p->devices[device].host;
+    return r->p->emulated || device == r->index || (host && other && !strcmp(host, other));
 }
 
 static bool is_host(const struct program_device *d) { return !strcmp(d->kind, "host"); }
 
 /* Of this host's memory: lanes of the host, and what lanes apart have pinned of it. */
-static enum status check_host_memory(const struct worker *w, struct error *err)
+static enum status check_host_memory(const struct rank *r, const struct transports *t,
+                                     struct error *err)
 {
-    const struct program *p = w->p;
+    const struct program *p = r->p;
     int64_t needed = 0, there = memory_here();
     int32_t n = 0;
     for (int32_t i = 0; i < p->n_devices; i++) {
-        if (!on_this_host(w, i)) continue;
-        int64_t bytes =
-            is_host(&p->devices[i]) ? program_lane_bytes(p, i) : worker_pinned_bytes(w, i);
+        if (!on_this_host(r, i)) continue;
+        int64_t bytes = is_host(&p->devices[i]) ? program_lane_bytes(p, i) : pinned_bytes(r, t, i);
         n++;
         if (__builtin_add_overflow(needed, bytes, &needed)) needed = INT64_MAX;
     }
@@ -91,13 +89,13 @@ static int64_t lane_known(const struct program *p, int32_t lane, const struct de
 }
 
 /* What the card has free, where it says so, is for all lanes on it: every rank has its context, and none has memory yet. */
-static enum status check_card_free(struct worker *w, const struct backend_device *card,
+static enum status check_card_free(struct rank *r, const struct backend_device *card,
                                    int64_t needed, struct error *err)
 {
-    const struct program_device *mine = &w->p->devices[w->rank];
+    const struct program_device *mine = rank_device(r);
     int64_t left = 0;
-    if (!w->backend.free_bytes) return OK;
-    TRY(w->backend.free_bytes(&w->backend, &left, err));
+    if (!r->backend.free_bytes) return OK;
+    TRY(r->backend.free_bytes(&r->backend, &left, err));
     if (needed <= left) return OK;
     return error_set(err, ERR_RESOURCE,
                      "device %s (%s, number %" PRId32 "): its lanes need %" PRId64
@@ -106,19 +104,19 @@ static enum status check_card_free(struct worker *w, const struct backend_device
 }
 
 /* Of this rank's card, all lanes that are on it. */
-static enum status check_card_memory(struct worker *w, struct error *err)
+static enum status check_card_memory(struct rank *r, struct error *err)
 {
-    const struct program *p = w->p;
-    const struct program_device *mine = &p->devices[w->rank];
+    const struct program *p = r->p;
+    const struct program_device *mine = &p->devices[r->index];
     struct backend_device card;
-    struct device_memory *m = ARENA_ARRAY(w->run, struct device_memory, (size_t)p->n_devices + 1);
+    struct device_memory *m = ARENA_ARRAY(r->run, struct device_memory, (size_t)p->n_devices + 1);
     int64_t needed = 0, known = 0;
     int32_t n = 0;
-    device_memory_of(w->run, p, m);
-    TRY(w->backend.describe(&w->backend, mine->index, &card, err));
+    device_memory_of(r->run, p, m);
+    TRY(r->backend.describe(&r->backend, mine->index, &card, err));
     for (int32_t i = 0; i < p->n_devices; i++) {
         const struct program_device *d = &p->devices[i];
-        if (!on_this_host(w, i) || strcmp(d->kind, mine->kind) != 0 || d->index != mine->index)
+        if (!on_this_host(r, i) || strcmp(d->kind, mine->kind) != 0 || d->index != mine->index)
             continue;
         int64_t bytes = program_lane_bytes(p, i), own = lane_known(p, i, &m[i]);
         if (bytes < own) bytes = own; /* made by hand: nobody counted */
@@ -126,7 +124,7 @@ static enum status check_card_memory(struct worker *w, struct error *err)
         if (__builtin_add_overflow(needed, bytes, &needed)) needed = INT64_MAX;
         if (__builtin_add_overflow(known, own, &known)) known = INT64_MAX;
     }
-    if (needed <= card.memory_bytes) return check_card_free(w, &card, known, err);
+    if (needed <= card.memory_bytes) return check_card_free(r, &card, known, err);
     return error_set(err, ERR_RESOURCE,
                      "device %s (%s, number %" PRId32 "): %" PRId32 " lane%s need%s %" PRId64
                      " bytes of memory; it has %" PRId64,
@@ -134,26 +132,26 @@ static enum status check_card_memory(struct worker *w, struct error *err)
                      needed, card.memory_bytes);
 }
 
-enum status worker_check_memory(struct worker *w, struct error *err)
+enum status preflight_memory(struct rank *r, const struct transports *t, struct error *err)
 {
-    TRY(check_host_memory(w, err));
-    return w->apart ? check_card_memory(w, err) : OK;
+    TRY(check_host_memory(r, t, err));
+    return r->discrete ? check_card_memory(r, err) : OK;
 }
 
-enum status worker_check_device(struct worker *w, struct error *err)
+enum status preflight_device(struct rank *r, struct error *err)
 {
-    const struct program_device *d = &w->p->devices[w->rank];
+    const struct program_device *d = rank_device(r);
     struct backend_device is;
     int32_t n;
     if (is_host(d)) return OK;
-    TRY(w->backend.count(&w->backend, &n, err));
+    TRY(r->backend.count(&r->backend, &n, err));
     if (d->index >= n)
         return error_set(err, ERR_INPUT,
                          "device %s is number %" PRId32 " of its host, which has %" PRId32
                          " %s device%s",
                          d->name, d->index, n, d->kind, n == 1 ? "" : "s");
-    TRY(w->backend.describe(&w->backend, d->index, &is, err));
-    return card_is_as_said(w->p, d, &is, err);
+    TRY(r->backend.describe(&r->backend, d->index, &is, err));
+    return card_is_as_said(r->p, d, &is, err);
 }
 
 /* ---- the program ------------------------------------------------------------------------------
@@ -166,12 +164,12 @@ static int64_t input_length(const struct slot *s)
     return shape_last(&whole);
 }
 
-static enum status check_inputs(const struct worker *w, const struct program_stage *s,
+static enum status check_inputs(const struct rank *r, const struct program_stage *s,
                                 struct error *err)
 {
-    for (int32_t i = 0; w->o->data && i < s->n_slots; i++)
+    for (int32_t i = 0; r->o->data && i < s->n_slots; i++)
         if (s->slots[i].input >= 0 && !input_is_of_images(s->slots[i].input) &&
-            input_length(&s->slots[i]) != w->p->sequence_length)
+            input_length(&s->slots[i]) != r->p->sequence_length)
             return error_set(err, ERR_INPUT, "input %s is not of the program's sequence length",
                              s->slots[i].name);
     return OK;
@@ -188,28 +186,28 @@ static enum status check_kernels(const struct program_stage *s, struct error *er
     return OK;
 }
 
-enum status worker_check_program(const struct worker *w, struct error *err)
+enum status preflight_program(const struct rank *r, const struct chunks *c, struct error *err)
 {
-    if (w->p->uneven)
+    if (r->p->uneven)
         return error_set(err, ERR_INPUT,
                          "its devices are different numbers of cards that share every operator: "
                          "such a plan is simulated, never run");
-    for (int32_t i = 0; i < w->n_chunks; i++) TRY(check_inputs(w, w->chunks[i].stage, err));
-    for (int32_t i = 0; i < w->n_chunks; i++) TRY(check_kernels(w->chunks[i].stage, err));
-    for (int32_t i = 0; w->p->emulated && i < w->p->n_links; i++)
-        if (w->p->links[i].n_hops)
+    for (int32_t i = 0; i < c->n; i++) TRY(check_inputs(r, c->at[i].stage, err));
+    for (int32_t i = 0; i < c->n; i++) TRY(check_kernels(c->at[i].stage, err));
+    for (int32_t i = 0; r->p->emulated && i < r->p->n_links; i++)
+        if (r->p->links[i].n_hops)
             return error_set(err, ERR_INPUT,
                              "route %s goes through switches; those of an emulated cluster are "
                              "simulated only",
-                             w->p->links[i].name);
-    for (int32_t i = 0; i < w->p->n_channels; i++)
-        if (w->p->channels[i].bytes > INT32_MAX)
+                             r->p->links[i].name);
+    for (int32_t i = 0; i < r->p->n_channels; i++)
+        if (r->p->channels[i].bytes > INT32_MAX)
             return error_set(err, ERR_INPUT,
                              "channel %" PRId32 ": a message of %" PRId64
                              " bytes; at most 2 GiB are moved at once",
-                             i, w->p->channels[i].bytes);
-    for (int32_t i = 0; i < w->p->n_groups; i++) {
-        const struct group *g = &w->p->groups[i];
+                             i, r->p->channels[i].bytes);
+    for (int32_t i = 0; i < r->p->n_groups; i++) {
+        const struct group *g = &r->p->groups[i];
         if (group_incoming_bytes(g) > INT32_MAX)
             return error_set(err, ERR_INPUT,
                              "group %s: more than 2 GiB at once; use smaller buckets", g->name);
@@ -233,12 +231,12 @@ static double busy_like(const struct program *p, const struct program_device *li
     return busy;
 }
 
-void worker_warn_if_crowded(const struct worker *w)
+void preflight_warn_if_crowded(const struct program *p)
 {
     double cores = (double)sysconf(_SC_NPROCESSORS_ONLN), worst = 0;
-    for (int32_t i = 0; w->p->emulated && w->p->n_devices > 1 && i < w->p->n_devices; i++) {
-        const struct program_device *d = &w->p->devices[i];
-        double busy = busy_like(w->p, d), there = is_host(d) ? cores : 1;
+    for (int32_t i = 0; p->emulated && p->n_devices > 1 && i < p->n_devices; i++) {
+        const struct program_device *d = &p->devices[i];
+        double busy = busy_like(p, d), there = is_host(d) ? cores : 1;
         if (busy / there <= CROWDED || busy / there <= worst) continue;
         worst = busy / there;
         if (is_host(d))

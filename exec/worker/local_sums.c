@@ -1,6 +1,4 @@
-/* exec/worker/local.c - sums of the chunks of one device whose memory is apart (GROUP_LOCAL): the device's own operators on its
- * compute stream, in the order of members, so that they are the bits that a host lane gets. */
-#include "exec/worker/internal.h"
+#include "exec/worker/local_sums.h"
 
 #include "core/base/arena.h"
 
@@ -35,24 +33,29 @@ static void pair_up(struct pairing *v, const struct collective_member *y,
     }
 }
 
-void worker_local_prepare(struct worker *w, int32_t group)
+void local_sums_open(struct local_sums *s, const struct rank *r)
 {
-    const struct collective_member *first = &w->comm_thread.collectives.members[group];
-    struct pairing v = {&w->sums[group], w->run, 0,
-                        dtype_bytes(dtype_master(w->p->groups[group].dtype))};
+    s->at = ARENA_ARRAY(r->run, struct local_sum, (size_t)r->p->n_groups + 1);
+}
+
+void local_sums_add(struct local_sums *s, const struct rank *r, int32_t group,
+                    const struct collective_member *first)
+{
+    struct pairing v = {&s->at[group], r->run, 0,
+                        dtype_bytes(dtype_master(r->p->groups[group].dtype))};
     for (const struct collective_member *m = first->also; m; m = m->also)
         pair_up(&v, first, m, true);
     for (const struct collective_member *m = first->also; m; m = m->also)
         pair_up(&v, first, m, false);
 }
 
-enum status worker_local_sum(struct worker *w, int32_t group, struct error *err)
+enum status local_sums_run(const struct local_sums *sums, struct rank *r, int32_t group,
+                           struct error *err)
 {
-    struct backend *b = &w->backend;
-    const struct local_sum *s = &w->sums[group];
+    struct backend *b = &r->backend;
+    const struct local_sum *s = &sums->at[group];
     static const struct op_attrs none;
-    enum dtype t = dtype_master(w->p->groups[group].dtype);
-    async_issue_break(w);
+    enum dtype t = dtype_master(r->p->groups[group].dtype);
     for (int32_t i = 0; i < s->n; i++) {
         const struct local_piece *x = &s->pieces[i];
         struct op_call add = {.kind = OP_accumulate,

@@ -1,13 +1,7 @@
-/* exec/worker/activity.c - kernels below operators: numbers go out with what is asked, records come back under them.
- *
- * The compute thread counts the operators that it asks its device for, and the device's profiler is told that number around each of
- * them. Spans are seen later, in the same order, so the n-th span of an operator that is seen is number n's. What was asked by anybody
- * else (messages, sums, inputs, losses) has no number and is told as what ran between operators.
- * Instants of a record are told from those of its operator, or of the last one before it: the operator's span says where that lies on
- * the run's clock, which stands still while a checkpoint is written and goes slowdown times as fast on an emulated card.
- */
+#include "exec/worker/kernel_spans.h"
+
+#include "core/base/rng.h"
 #include "exec/kernel_name.h"
-#include "exec/worker/internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,8 +16,9 @@ struct told_name {
 };
 
 struct telling {
-    struct worker *w;
-    struct arena *a; /* ends with the run */
+    struct kernel_spans *to;
+    const struct rank *r;
+    const struct span_list *operators;
     struct told_name *names[NAMES];
     char *text;
     size_t bytes, capacity;
@@ -37,44 +32,43 @@ static bool seen_anywhere(const struct program *p)
     return false;
 }
 
-enum status worker_activity_open(struct worker *w, struct error *err)
+enum status kernel_spans_open(struct kernel_spans *x, const struct rank *r, struct error *err)
 {
-    if (!w->o->keep_kernels) return OK;
-    if (!seen_anywhere(w->p))
+    if (!r->o->keep_kernels) return OK;
+    if (!seen_anywhere(r->p))
         return error_set(err, ERR_NO_DEVICE,
                          "no device of '%s' is a CUDA device: there are no kernels to see",
-                         w->p->name);
-    if (strcmp(w->p->devices[w->rank].kind, "cuda") != 0) return OK;
+                         r->p->name);
+    if (strcmp(rank_device(r)->kind, "cuda") != 0) return OK;
     const struct activity *a;
     TRY(activity_plugin(&a, err));
     TRY(a->open(err));
-    w->activity.of = a;
+    x->of = a;
     return OK;
 }
 
-void worker_activity_close(struct worker *w)
+void kernel_spans_close(struct kernel_spans *x)
 {
-    if (w->activity.of) w->activity.of->close();
-    w->activity.of = NULL;
+    if (x->of) x->of->close();
+    x->of = NULL;
 }
 
-enum status worker_activity_enter(struct worker *w, struct error *err)
+enum status kernel_spans_enter(struct kernel_spans *x, struct error *err)
 {
-    struct worker_activity *x = &w->activity;
     return x->of ? x->of->enter(++x->entered, err) : OK;
 }
 
-enum status worker_activity_leave(struct worker *w, struct error *err)
+enum status kernel_spans_leave(struct kernel_spans *x, struct error *err)
 {
-    return w->activity.of ? w->activity.of->leave(err) : OK;
+    return x->of ? x->of->leave(err) : OK;
 }
 
-void worker_activity_seen(struct worker *w, int64_t begin_ns, int64_t end_ns)
+void kernel_spans_seen(struct kernel_spans *x, const struct span_list *operators, int64_t begin_ns,
+                       int64_t end_ns)
 {
-    struct worker_activity *x = &w->activity;
     if (!x->of) return;
-    x->seen = arena_grow(w->spans.a, x->seen, x->n_seen, &x->capacity, sizeof *x->seen);
-    x->seen[x->n_seen++] = (struct activity_seen){w->spans.n, begin_ns, end_ns};
+    x->seen = arena_grow(operators->a, x->seen, x->n_seen, &x->capacity, sizeof *x->seen);
+    x->seen[x->n_seen++] = (struct kernel_spans_seen){operators->n, begin_ns, end_ns};
 }
 
 /* --- afterwards ------------------------------------------------------------------------------ */
@@ -86,18 +80,18 @@ static int64_t told(struct telling *t, const char *symbol)
     struct told_name **at = &t->names[hash_bytes(0, symbol, strlen(symbol)) % NAMES];
     while (*at && strcmp((*at)->symbol, symbol) != 0) at = &(*at)->next;
     if (*at) return (*at)->at;
-    *at = ARENA_ARRAY(t->a, struct told_name, 1);
+    *at = ARENA_ARRAY(t->r->run, struct told_name, 1);
     **at = (struct told_name){.symbol = symbol, .at = (int64_t)t->bytes};
     kernel_name(symbol, name, sizeof name);
     for (size_t i = 0; i <= strlen(name); i++) {
-        t->text = arena_grow(t->a, t->text, t->bytes, &t->capacity, 1);
+        t->text = arena_grow(t->r->run, t->text, t->bytes, &t->capacity, 1);
         t->text[t->bytes++] = name[i];
     }
     return (*at)->at;
 }
 
 /* The operator that was the last to begin by then; -1: none had. */
-static int64_t last_before(const struct worker_activity *x, int64_t at_ns)
+static int64_t last_before(const struct kernel_spans *x, int64_t at_ns)
 {
     size_t from = 0, to = x->n_seen;
     while (from < to) {
@@ -111,7 +105,7 @@ static int64_t last_before(const struct worker_activity *x, int64_t at_ns)
 }
 
 /* On the run's clock: inside the operator as its span was stretched, behind it as time goes by. */
-static int64_t on_the_run(const struct activity_seen *o, const struct span *s, int64_t at_ns)
+static int64_t on_the_run(const struct kernel_spans_seen *o, const struct span *s, int64_t at_ns)
 {
     int64_t lasted = o->end_ns - o->begin_ns, after = at_ns - o->begin_ns;
     double stretch = (double)(s->end_ns - s->begin_ns) / (double)(lasted > 0 ? lasted : 1);
@@ -122,14 +116,14 @@ static int64_t on_the_run(const struct activity_seen *o, const struct span *s, i
 
 static void tell(struct telling *t, const struct activity_record *r)
 {
-    struct worker_activity *x = &t->w->activity;
+    struct kernel_spans *x = t->to;
     bool known = r->under >= 1 && r->under <= x->n_seen;
     int64_t n = known ? (int64_t)r->under - 1 : last_before(x, r->begin_ns);
     if (n < 0) return; /* before time 0, or before the first operator */
-    const struct span *o = &t->w->spans.spans[x->seen[n].span];
+    const struct span *o = &t->operators->spans[x->seen[n].span];
     struct span s = {.kind = SPAN_KERNEL,
                      .stream = STREAM_kernel,
-                     .device = t->w->rank,
+                     .device = t->r->index,
                      .peer = -1,
                      .stage = known ? o->stage : -1,
                      .letter = known ? o->letter : 'S',
@@ -143,14 +137,14 @@ static void tell(struct telling *t, const struct activity_record *r)
     span_list_add(&x->spans, s);
 }
 
-enum status worker_activity_collect(struct worker *w, struct error *err)
+enum status kernel_spans_collect(struct kernel_spans *x, const struct rank *r,
+                                 const struct span_list *operators, struct error *err)
 {
-    struct worker_activity *x = &w->activity;
     struct activity_log log = {0};
-    struct telling t = {.w = w, .a = w->run};
+    struct telling t = {.to = x, .r = r, .operators = operators};
     if (!x->of) return OK;
     TRY(x->of->collect(&log, err));
-    x->spans.a = w->spans.a;
+    x->spans.a = operators->a;
     for (size_t i = 0; i < log.n; i++) tell(&t, &log.records[i]);
     x->names = (struct span_names){.text = t.text, .bytes = (int64_t)t.bytes, .lost = log.lost};
     return OK;

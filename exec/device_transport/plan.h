@@ -1,0 +1,58 @@
+/* exec/device_transport/plan.h - communicators, ordered channel groups and forms of collectives, by the program alone: all ranks find the same. */
+#ifndef EXEC_DEVICE_TRANSPORT_PLAN_H
+#define EXEC_DEVICE_TRANSPORT_PLAN_H
+
+#include "core/base/arena.h"
+#include "core/program/device_memory.h"
+#include "core/program/program.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct talk {                 /* what becomes a communicator */
+    const char *name, *phase; /* phase: while it is made */
+    int32_t n;
+    const int32_t *device; /* (n) of each of its ranks */
+    int32_t max_ctas;      /* as the links say that it goes over; 0, NULL: the library's choice */
+    const char *net_name;
+    bool clash;                 /* two of them say another net_name: it is NULL */
+    bool pairs, gathers, roots; /* what is asked of it besides messages from 0 to 1, or sums */
+};
+
+struct
+    channel_group { /* channels of two stages whose messages go in one order: by number, then as listed */
+    int32_t talk;
+    int32_t n;
+    int32_t *channel; /* (n) */
+};
+
+struct talks {
+    int32_t n, n_channel_groups;
+    struct talk *talk;
+    struct channel_group *channel_group;
+    int32_t *channel_group_of; /* (n_channels) -1: not by devices */
+    int32_t *place;            /* (n_channels) in its ordered channel group */
+    int32_t *talk_of;          /* (n_groups) -1 */
+    int32_t **rank_of;         /* (n_groups) of each member in the communicator; NULL */
+};
+
+void device_talks(struct arena *a, const struct program *p, const unsigned char *channel,
+                  const unsigned char *group, struct talks *out);
+
+enum device_form { DEVICE_FORM_PADDED, DEVICE_FORM_ROOTS, DEVICE_FORM_PAIRS, DEVICE_FORM_TIERS };
+/* How a meeting goes; all_reduce by ring is PADDED: the library's own, with nothing to pad. */
+enum device_form device_form(const struct meeting *m);
+/* Whether segments k and k + 1 of a sum stand side by side on all members. */
+bool device_segments_join(const struct program *p, const struct group *g, int32_t k);
+static inline bool device_segment_is_cut(const struct group_member *m, int32_t k)
+{
+    return m->within && m->within[k].n_dims;
+}
+static inline const struct slot *device_segment(const struct program *p,
+                                                const struct group_member *m, int32_t k)
+{
+    return &p->stages[m->stage].slots[m->segments[k]];
+}
+static inline int64_t device_align(int64_t bytes) { return (bytes + 255) / 256 * 256; }
+
+#endif

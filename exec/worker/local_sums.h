@@ -1,0 +1,34 @@
+/* exec/worker/local_sums.h - sums of the chunks of one discrete device (GROUP_LOCAL): the device's own operators on its
+ * compute stream, in the order of members, so that they are the bits that a host lane gets. */
+#ifndef EXEC_WORKER_LOCAL_SUMS_H
+#define EXEC_WORKER_LOCAL_SUMS_H
+
+#include "exec/host_transport/collective.h"
+#include "exec/worker/rank.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct local_sum {
+    int32_t n; /* of calls: first what is added, then the copies */
+    struct local_piece {
+        char *to, *from;
+        int64_t elements;
+        bool adds;
+        struct op_shapes shapes;
+    } * pieces; /* (n) */
+};
+
+/* All fields belong to local_sums.c. */
+struct local_sums {
+    struct local_sum *at; /* (n_groups) */
+};
+
+void local_sums_open(struct local_sums *s, const struct rank *r);
+/* first: this rank's first member of the group, with its pieces. */
+void local_sums_add(struct local_sums *s, const struct rank *r, int32_t group,
+                    const struct collective_member *first);
+MUST_CHECK enum status local_sums_run(const struct local_sums *s, struct rank *r, int32_t group,
+                                      struct error *err);
+
+#endif

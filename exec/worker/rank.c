@@ -1,0 +1,48 @@
+#include "exec/worker/rank.h"
+
+#include "exec/device_transport/nccl_env.h"
+#include "exec/plugin.h"
+
+/* What ranks are called in errors. */
+static void call_ranks(const struct rank *r)
+{
+    const char **names = ARENA_ARRAY(r->run, const char *, (size_t)r->p->n_devices);
+    for (int32_t i = 0; i < r->p->n_devices; i++)
+        names[i] = arena_strdup(r->run, program_device_told(r->p, i).text);
+    comm_call_ranks(r->comm, names);
+}
+
+enum status rank_join(struct rank *r, struct arena *run, const struct program *p,
+                      const struct run_options *o, struct error *err)
+{
+    *r = (struct rank){.run = run, .p = p, .o = o};
+    TRY(comm_open(run, p->n_devices, &r->comm, err));
+    r->index = comm_rank(r->comm);
+    call_ranks(r);
+    nccl_env_set(p, r->index); /* before the backend, whose library is NCCL */
+    return OK;
+}
+
+enum status rank_find_backend(struct rank *r, struct error *err)
+{
+    nccl_env_before(r->p);
+    return (r->o->backends ? r->o->backends : plugin_open_backend)(rank_device(r)->kind,
+                                                                   &r->backend, err);
+}
+
+enum status rank_open_device(struct rank *r, struct error *err)
+{
+    r->backend.multiprocessors = rank_device(r)->multiprocessors;
+    TRY(r->backend.open(&r->backend, rank_device(r)->index, err));
+    r->open = true;
+    r->discrete = r->backend.apart;
+    return OK;
+}
+
+void rank_close_device(struct rank *r)
+{
+    if (!r->open) return;
+    if (r->backend.unfinished && r->backend.unfinished(&r->backend)) comm_note_unfinished();
+    r->backend.close(&r->backend);
+    r->open = false;
+}

@@ -1,0 +1,143 @@
+#include "exec/worker/resume.h"
+
+#include "core/base/log.h"
+#include "core/collective/part.h"
+#include "exec/checkpoint/checkpoint.h"
+#include "exec/worker/divided.h"
+#include "exec/worker/saved_tensor.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+struct resuming {
+    struct rank *r;
+    const struct chunks *chunks;
+    const struct inputs *inputs;
+    struct progress *progress;
+    struct scale_log *scales;
+};
+
+static enum status load_slot(struct rank *r, struct arena *a, const struct checkpoint *c,
+                             const struct chunk *k, const struct program_parameter *p, int part,
+                             struct error *err)
+{
+    char name[256];
+    int32_t slot = saved_tensor_slot(p, part);
+    if (slot < 0) return OK;
+    const struct slot *x = &k->stage->slots[slot];
+    struct shape whole = part_whole(&x->shape, x->part);
+    char *copy = arena_alloc(a, (size_t)(shape_elements(&whole) * dtype_bytes(x->dtype)) + 1, 1);
+    TRY(saved_tensor_name(name, sizeof name, p, part, err));
+    TRY(checkpoint_load(c, name, &whole, x->dtype, copy, err));
+    if (x->part) {
+        struct region region = part_region(a, &x->shape, x->part);
+        char *mine = arena_alloc(a, (size_t)x->bytes + 1, 1);
+        region_copy(&region, x->dtype, copy, mine, REGION_PACK);
+        copy = mine;
+    }
+    TRY(r->backend.upload(&r->backend, lane_memory_slot(&k->memory, slot, 0), copy, x->bytes, err));
+    return slot == p->master
+               ? saved_tensor_narrow(r, a, k, p->slot, 0, copy, shape_elements(&x->shape), err)
+               : OK;
+}
+
+/* What must be alike for the run to be a continuation. */
+static enum status check_job(const struct resuming *w, const struct checkpoint *c,
+                             struct error *err)
+{
+    enum optimizer_kind kind = w->r->p->optimizer.kind;
+    if (c->seed != w->r->p->seed)
+        return error_set(err, ERR_INPUT,
+                         "checkpoint '%s' was made with seed %" PRIu64 ", the program has %" PRIu64,
+                         c->folder, c->seed, w->r->p->seed);
+    if (dtype_master(c->dtype) != dtype_master(w->r->p->dtype))
+        return error_set(err, ERR_INPUT, "checkpoint '%s' is %s, the program is %s", c->folder,
+                         dtype_name(c->dtype), dtype_name(w->r->p->dtype));
+    if (c->optimizer != kind)
+        return error_set(err, ERR_INPUT,
+                         "checkpoint '%s' was made with optimizer %s, the program has %s",
+                         c->folder, optimizer_name(c->optimizer), optimizer_name(kind));
+    if (c->sequences % w->progress->global_batch != 0)
+        return error_set(err, ERR_INPUT,
+                         "checkpoint '%s' stands after %" PRId64 " sequences (global batch %" PRId64
+                         "), which no number of steps of global batch %" PRId64 " consumes",
+                         c->folder, c->sequences, c->global_batch, w->progress->global_batch);
+    return OK;
+}
+
+static void warn_of_changes(const struct resuming *w, const struct checkpoint *c)
+{
+    if (c->data_bytes != w->inputs->data.n_bytes || c->data_crc != w->inputs->crc)
+        log_warn("the data is not what checkpoint '%s' was trained on (%" PRId64
+                 " bytes, CRC %08" PRIx32 "; now %" PRId64 " bytes, CRC %08" PRIx32
+                 "): training goes on after %" PRId64
+                 " sequences, but its losses do not continue the earlier ones",
+                 c->folder, c->data_bytes, c->data_crc, w->inputs->data.n_bytes, w->inputs->crc,
+                 c->sequences);
+    if (c->global_batch != w->progress->global_batch)
+        log_warn("global batch %" PRId64 " instead of the checkpoint's %" PRId64
+                 ": training goes on after %" PRId64 " sequences",
+                 w->progress->global_batch, c->global_batch, c->sequences);
+}
+
+static enum status load_tensors(const struct resuming *w, struct arena *a, const char *folder,
+                                struct error *err)
+{
+    struct checkpoint c;
+    TRY(checkpoint_open(a, folder, false, &c, err));
+    TRY(check_job(w, &c, err));
+    TRY(checkpoint_continues(&c, w->r->o->steps, w->progress->global_batch, err));
+    if (w->r->index == 0) warn_of_changes(w, &c);
+    for (int32_t i = 0; i < w->chunks->n; i++) {
+        const struct chunk *k = &w->chunks->at[i];
+        for (int32_t j = 0; j < k->stage->n_parameters; j++) {
+            const struct program_parameter *p = &k->stage->parameters[j];
+            for (int part = 0; !p->shard && part < SAVED_TENSORS; part++)
+                TRY(load_slot(w->r, a, &c, k, p, part, err));
+            if (p->shard) TRY(divided_load(w->r, &c, k, p, err));
+        }
+    }
+    progress_resume(w->progress, c.step, c.sequences);
+    scale_log_resume(w->scales, c.scale);
+    return OK;
+}
+
+static enum status load_all(const struct resuming *w, struct arena *a, const char *folder,
+                            struct error *err)
+{
+    comm_working(w->r->comm, true);
+    enum status status = load_tensors(w, a, folder, err);
+    comm_working(w->r->comm, false);
+    return status;
+}
+
+struct generation {
+    struct arena *a;
+    const char *from;
+    char folder[4096];
+};
+
+static enum status find_generation(void *owner, struct error *err)
+{
+    struct generation *g = owner;
+    struct checkpoint c;
+    TRY(checkpoint_find(g->a, g->from, &c, err));
+    snprintf(g->folder, sizeof g->folder, "%s", c.folder);
+    return OK;
+}
+
+enum status resume_from_checkpoint(struct rank *r, const struct chunks *c,
+                                   const struct inputs *inputs, struct progress *g,
+                                   struct scale_log *scales, struct error *err)
+{
+    const struct resuming w = {r, c, inputs, g, scales};
+    struct arena *a = arena_new();
+    struct generation from = {.a = a, .from = r->o->resume};
+    enum status status = comm_at_root(r->comm, find_generation, &from, err);
+    if (status == OK) {
+        comm_broadcast(r->comm, from.folder, sizeof from.folder);
+        status = comm_agree(r->comm, load_all(&w, a, from.folder, err), err);
+    }
+    arena_free(a);
+    return status;
+}

@@ -1,0 +1,16 @@
+/* exec/worker/resume.h - goes on from a checkpoint: parameters, optimizer state, loss scale and position. */
+#ifndef EXEC_WORKER_RESUME_H
+#define EXEC_WORKER_RESUME_H
+
+#include "exec/worker/chunks.h"
+#include "exec/worker/inputs.h"
+#include "exec/worker/progress.h"
+#include "exec/worker/scale_log.h"
+
+/* All ranks together, before the communication thread runs. Rank 0 chooses the generation, so that all go on from the same.
+ * ERR_INPUT: the checkpoint is of another job. */
+MUST_CHECK enum status resume_from_checkpoint(struct rank *r, const struct chunks *c,
+                                              const struct inputs *inputs, struct progress *g,
+                                              struct scale_log *scales, struct error *err);
+
+#endif

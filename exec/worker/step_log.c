@@ -1,0 +1,60 @@
+#include "exec/worker/step_log.h"
+
+#include "core/base/log.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+void step_log_open(struct step_log *l, const struct rank *r)
+{
+    *l = (struct step_log){.bad_step = -1};
+    l->losses = ARENA_ARRAY(r->run, double, (size_t)(r->o->steps * r->p->microbatches) + 1);
+    l->end_ns = ARENA_ARRAY(r->run, int64_t, (size_t)r->o->steps + 1);
+}
+
+void step_log_loss(struct step_log *l, const struct rank *r, int64_t step,
+                   const struct step_loss *what, const void *value)
+{
+    const struct program_stage *stage = what->stage;
+    float single = 0;
+    double loss = 0;
+    if (what->dtype == DTYPE_fp64)
+        memcpy(&loss, value, sizeof loss);
+    else
+        memcpy(&single, value, sizeof single), loss = (double)single;
+    if (!isfinite(loss) && l->bad_step < 0) l->bad_step = step;
+    /* All ranks' are added up in the end. */
+    if (stage->shares_loss) loss *= stage->loss_share;
+    if (stage->sequences) loss *= (double)stage->sequences / (double)r->p->microbatch;
+    l->losses[step * r->p->microbatches + stage->first_microbatch + what->microbatch] = loss;
+}
+
+void step_log_end(struct step_log *l, int64_t step, int64_t end_ns) { l->end_ns[step] = end_ns; }
+
+bool step_log_finite(struct step_log *l, const struct rank *r, int64_t first_step)
+{
+    int64_t none = INT64_MAX / 2;
+    int64_t first = -comm_max(r->comm, l->bad_step < 0 ? -none : -l->bad_step);
+    if (first == none) return true;
+    if (r->index == 0 && !l->warned)
+        log_warn("the loss is not finite from step %" PRId64 " on", first_step + first + 1);
+    l->warned = true;
+    return false;
+}
+
+void step_log_sum(struct step_log *l, const struct rank *r)
+{
+    comm_sum(r->comm, l->losses, r->o->steps * r->p->microbatches);
+}
+
+double *step_log_means(const struct step_log *l, const struct rank *r, struct arena *a)
+{
+    int32_t n = r->p->microbatches;
+    double *means = ARENA_ARRAY(a, double, (size_t)r->o->steps + 1);
+    for (int64_t s = 0; s < r->o->steps; s++) {
+        for (int32_t m = 0; m < n; m++) means[s] += l->losses[s * n + m];
+        means[s] /= n > 0 ? n : 1;
+    }
+    return means;
+}

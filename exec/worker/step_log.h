@@ -1,0 +1,36 @@
+/* exec/worker/step_log.h - what this rank records of each step: its part of the losses, and when its last update ended. */
+#ifndef EXEC_WORKER_STEP_LOG_H
+#define EXEC_WORKER_STEP_LOG_H
+
+#include "exec/worker/rank.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct step_loss { /* a value that a LOSS instruction reads */
+    const struct program_stage *stage;
+    int32_t microbatch;
+    enum dtype dtype;
+};
+
+/* All fields belong to step_log.c. */
+struct step_log {
+    double *losses;   /* (steps, microbatches of the whole step) */
+    int64_t *end_ns;  /* (steps) on the run's clock, wall time */
+    int64_t bad_step; /* of this run: the first whose loss here is not finite, -1 */
+    bool warned;      /* of losses that are not finite */
+};
+
+void step_log_open(struct step_log *l, const struct rank *r);
+/* value: of the loss slot, as it stood there. */
+void step_log_loss(struct step_log *l, const struct rank *r, int64_t step,
+                   const struct step_loss *what, const void *value);
+void step_log_end(struct step_log *l, int64_t step, int64_t end_ns);
+/* All ranks together: false, with one warning that names the first step, where losses are not finite. first_step: before this run. */
+bool step_log_finite(struct step_log *l, const struct rank *r, int64_t first_step);
+/* All ranks together: the sums of all ranks replace this rank's parts. */
+void step_log_sum(struct step_log *l, const struct rank *r);
+/* (steps) means over the global batch, in a; after step_log_sum. */
+double *step_log_means(const struct step_log *l, const struct rank *r, struct arena *a);
+
+#endif
