@@ -33,7 +33,7 @@ struct telling {
 static bool seen_anywhere(const struct program *p)
 {
     for (int32_t i = 0; i < p->n_devices; i++)
-        if (strcmp(p->devices[i].kind, "cuda") == 0) return true;
+        if (!program_device_is_host(&p->devices[i])) return true;
     return false;
 }
 
@@ -42,11 +42,11 @@ enum status worker_activity_open(struct worker *w, struct error *err)
     if (!w->o->keep_kernels) return OK;
     if (!seen_anywhere(w->p))
         return error_set(err, ERR_NO_DEVICE,
-                         "no device of '%s' is a CUDA device: there are no kernels to see",
+                         "every device of '%s' is the host: there are no kernels to see",
                          w->p->name);
-    if (strcmp(w->p->devices[w->rank].kind, "cuda") != 0) return OK;
+    if (!w->backend.profiler) return OK;
     const struct activity *a;
-    TRY(activity_plugin(&a, err));
+    TRY(activity_plugin(w->backend.profiler, &a, err));
     TRY(a->open(err));
     w->activity.of = a;
     return OK;

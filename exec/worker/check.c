@@ -53,13 +53,11 @@ static int64_t memory_here(void)
     return kib >= 0 ? kib * 1024 : (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
 }
 
-static bool on_this_host(const struct worker *w, int32_t device)
+static bool on_thprogram_device_is_host(const struct worker *w, int32_t device)
 {
     const char *host = w->p->devices[w->rank].host, *other = w->p->devices[device].host;
     return w->p->emulated || device == w->rank || (host && other && !strcmp(host, other));
 }
-
-static bool is_host(const struct program_device *d) { return !strcmp(d->kind, "host"); }
 
 /* Of this host's memory: lanes of the host, and what lanes apart have pinned of it. */
 static enum status check_host_memory(const struct worker *w, struct error *err)
@@ -68,9 +66,9 @@ static enum status check_host_memory(const struct worker *w, struct error *err)
     int64_t needed = 0, there = memory_here();
     int32_t n = 0;
     for (int32_t i = 0; i < p->n_devices; i++) {
-        if (!on_this_host(w, i)) continue;
-        int64_t bytes =
-            is_host(&p->devices[i]) ? program_lane_bytes(p, i) : worker_pinned_bytes(w, i);
+        if (!on_thprogram_device_is_host(w, i)) continue;
+        int64_t bytes = program_device_is_host(&p->devices[i]) ? program_lane_bytes(p, i)
+                                                               : worker_pinned_bytes(w, i);
         n++;
         if (__builtin_add_overflow(needed, bytes, &needed)) needed = INT64_MAX;
     }
@@ -118,7 +116,8 @@ static enum status check_card_memory(struct worker *w, struct error *err)
     TRY(w->backend.describe(&w->backend, mine->index, &card, err));
     for (int32_t i = 0; i < p->n_devices; i++) {
         const struct program_device *d = &p->devices[i];
-        if (!on_this_host(w, i) || strcmp(d->kind, mine->kind) != 0 || d->index != mine->index)
+        if (!on_thprogram_device_is_host(w, i) || strcmp(d->kind, mine->kind) != 0 ||
+            d->index != mine->index)
             continue;
         int64_t bytes = program_lane_bytes(p, i), own = lane_known(p, i, &m[i]);
         if (bytes < own) bytes = own; /* made by hand: nobody counted */
@@ -145,7 +144,7 @@ enum status worker_check_device(struct worker *w, struct error *err)
     const struct program_device *d = &w->p->devices[w->rank];
     struct backend_device is;
     int32_t n;
-    if (is_host(d)) return OK;
+    if (program_device_is_host(d)) return OK;
     TRY(w->backend.count(&w->backend, &n, err));
     if (d->index >= n)
         return error_set(err, ERR_INPUT,
@@ -227,7 +226,7 @@ static double busy_like(const struct program *p, const struct program_device *li
     for (int32_t i = 0; i < p->n_devices; i++) {
         const struct program_device *d = &p->devices[i];
         if (d->slowdown > 0 && !strcmp(d->kind, like->kind) &&
-            (is_host(like) || d->index == like->index))
+            (program_device_is_host(like) || d->index == like->index))
             busy += 1 / d->slowdown;
     }
     return busy;
@@ -238,10 +237,10 @@ void worker_warn_if_crowded(const struct worker *w)
     double cores = (double)sysconf(_SC_NPROCESSORS_ONLN), worst = 0;
     for (int32_t i = 0; w->p->emulated && w->p->n_devices > 1 && i < w->p->n_devices; i++) {
         const struct program_device *d = &w->p->devices[i];
-        double busy = busy_like(w->p, d), there = is_host(d) ? cores : 1;
+        double busy = busy_like(w->p, d), there = program_device_is_host(d) ? cores : 1;
         if (busy / there <= CROWDED || busy / there <= worst) continue;
         worst = busy / there;
-        if (is_host(d))
+        if (program_device_is_host(d))
             log_warn("the emulated devices together are %.1f times a core of this machine, which "
                      "has %.0f; measured times will be too long",
                      busy, there);
