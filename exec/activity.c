@@ -7,15 +7,7 @@
 #include <string.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static const struct activity *opened; /* under the lock; set once */
-
-static const struct plugin_file file = {
-    .what = "CUPTI plugin",
-    .name = "libmusher_cupti.so",
-    .variable = "MUSHER_CUPTI_PLUGIN",
-    .made = "make builds it where the CUDA plugin is built and CUPTI is found beside the toolkit",
-    .needs = "is CUPTI installed here?",
-    .entry = ACTIVITY_ENTRY};
+static const struct activity *opened; /* under the lock; set once: a machine has one profiler */
 
 static enum status check(const struct activity *p, const char *path, struct error *err)
 {
@@ -34,13 +26,13 @@ static enum status check(const struct activity *p, const char *path, struct erro
     return OK;
 }
 
-static enum status open_once(struct error *err)
+static enum status open_once(const char *name, struct error *err)
 {
     char path[PLUGIN_PATH_MAX];
     void *library = NULL, *symbol = NULL;
     activity_entry *entry = NULL;
     if (opened) return OK;
-    TRY(plugin_file_open(&file, path, &library, &symbol, err));
+    TRY(plugin_file_open(name, ACTIVITY_ENTRY, path, &library, &symbol, err));
     /* POSIX makes functions of what dlsym gives; ISO C has no word for it. */
     memcpy(&entry, &symbol, sizeof entry);
     const struct activity *p = entry();
@@ -52,10 +44,10 @@ static enum status open_once(struct error *err)
     return st;
 }
 
-enum status activity_plugin(const struct activity **out, struct error *err)
+enum status activity_plugin(const char *name, const struct activity **out, struct error *err)
 {
     pthread_mutex_lock(&lock);
-    enum status st = open_once(err);
+    enum status st = open_once(name, err);
     *out = opened;
     pthread_mutex_unlock(&lock);
     return st;

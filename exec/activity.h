@@ -51,8 +51,8 @@ struct activity {
 typedef const struct activity *activity_entry(void);
 #define ACTIVITY_ENTRY "musher_activity"
 
-/* The plugin, opened once for the whole program; no session yet. ERR_NO_DEVICE where it is not there, cannot be opened (CUPTI is
+/* The plugin of that name (struct backend's profiler), opened once for the whole program; no session yet. ERR_NO_DEVICE where it is not there, cannot be opened (CUPTI is
  * missing) or was built from other sources. Thread-safe. */
-MUST_CHECK enum status activity_plugin(const struct activity **out, struct error *err);
+MUST_CHECK enum status activity_plugin(const char *name, const struct activity **out, struct error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* exec/backend.h - what the worker needs of a device; host and CUDA answer it alike.
+/* exec/backend.h - what the worker needs of a device; the host and every plugin answer it alike.
  *
  * A backend owns one device's memory and runs operators and copies on its streams: each stream does what it was asked in
  * order, streams order themselves by events alone. Stream 0 is there from the start and computes. The host does everything
@@ -108,6 +108,8 @@ struct backend {
     double (*blas_seconds)(struct backend *b);
     /* Messages and collectives between devices of this backend on its streams; NULL: by the host alone. */
     const struct device_comm *comm;
+    /* The plugin that sees what the device ran (exec/activity.h), "cupti"; NULL: none. */
+    const char *profiler;
     /* Bytes that the open device has for anybody now, beside contexts and others' memory. NULL: nobody knows. */
     enum status (*free_bytes)(struct backend *b, int64_t *out, struct error *err);
     /* Once, before anything runs: operators of STREAM_COMPUTE take no more scratch than that, nor products without a workspace

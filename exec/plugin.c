@@ -1,4 +1,4 @@
-/* exec/plugin.c - finds, opens and checks the CUDA plugin, once for the whole program. */
+/* exec/plugin.c - finds, opens and checks plugins, each once for the whole program. */
 #include "exec/plugin.h"
 
 #include "exec/plugin_file.h"
@@ -7,71 +7,89 @@
 #include <pthread.h>
 #include <string.h>
 
+enum { PLUGINS_MAX = 8 };
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static const struct plugin *opened; /* under the lock; set once */
-static char opened_path[PLUGIN_PATH_MAX];
+static struct { /* under the lock; set once */
+    const struct plugin *plugin;
+    char path[PLUGIN_PATH_MAX];
+} opened[PLUGINS_MAX];
 
-static const struct plugin_file file = {
-    .what = "CUDA plugin",
-    .name = "libmusher_cuda.so",
-    .variable = "MUSHER_CUDA_PLUGIN",
-    .made = "make builds it where nvcc, cuBLAS and NCCL are found",
-    .needs = "are cuBLAS and the CUDA runtime installed here?",
-    .entry = PLUGIN_ENTRY};
-
-static enum status check(const struct plugin *p, const char *path, struct error *err)
+static enum status check(const char *kind, const struct plugin *p, const char *path,
+                         struct error *err)
 {
     static const struct plugin own = {PLUGIN_NUMBERS};
+    char title[PLUGIN_TITLE_MAX];
+    plugin_title(title, kind);
     if (!p || p->abi != PLUGIN_ABI)
         return error_set(err, ERR_NO_DEVICE,
-                         "CUDA plugin %s has ABI %d, this program %d: build both from the same "
+                         "%s %s has ABI %d, this program %d: build both from the same "
                          "sources",
-                         path, p ? (int)p->abi : 0, (int)PLUGIN_ABI);
+                         title, path, p ? (int)p->abi : 0, (int)PLUGIN_ABI);
     if (p->backend_abi != own.backend_abi)
         return error_set(err, ERR_NO_DEVICE,
-                         "CUDA plugin %s has a backend of ABI %d, this program %d: build both from "
+                         "%s %s has a backend of ABI %d, this program %d: build both from "
                          "the same sources",
-                         path, (int)p->backend_abi, (int)own.backend_abi);
+                         title, path, (int)p->backend_abi, (int)own.backend_abi);
     if (p->kinds != own.kinds || p->attrs_bytes != own.attrs_bytes ||
         p->call_bytes != own.call_bytes || p->backend_bytes != own.backend_bytes ||
         p->plugin_bytes != own.plugin_bytes)
         return error_set(err, ERR_NO_DEVICE,
-                         "CUDA plugin %s knows other operators (%d kinds) than this program (%d): "
+                         "%s %s knows other operators (%d kinds) than this program (%d): "
                          "build both from the same sources",
-                         path, (int)p->kinds, (int)own.kinds);
+                         title, path, (int)p->kinds, (int)own.kinds);
+    if (!p->kind || strcmp(p->kind, kind) != 0)
+        return error_set(err, ERR_NO_DEVICE, "%s %s is of kind '%s'", title, path,
+                         p->kind ? p->kind : "");
     return OK;
 }
 
-static enum status open_once(struct error *err)
+/* The kind's place in `opened`; that of none yet where it has not been opened. */
+static int32_t place_of(const char *kind)
+{
+    int32_t i = 0;
+    while (i < PLUGINS_MAX && opened[i].plugin && strcmp(opened[i].plugin->kind, kind) != 0) i++;
+    return i;
+}
+
+static enum status open_once(const char *kind, const struct plugin **out, struct error *err)
 {
     char path[PLUGIN_PATH_MAX];
     void *library = NULL, *symbol = NULL;
     plugin_entry *entry = NULL;
-    if (opened) return OK;
-    TRY(plugin_file_open(&file, path, &library, &symbol, err));
-    /* POSIX makes functions of what dlsym gives; ISO C has no word for it. */
-    memcpy(&entry, &symbol, sizeof entry);
-    const struct plugin *p = entry();
-    enum status st = check(p, path, err);
-    if (st != OK) {
-        dlclose(library);
-        return st;
+    int32_t at = place_of(kind);
+    if (at == PLUGINS_MAX)
+        return error_set(err, ERR_RESOURCE, "%s: %d plugins are open already", kind, PLUGINS_MAX);
+    if (!opened[at].plugin) {
+        TRY(plugin_file_open(kind, PLUGIN_ENTRY, path, &library, &symbol, err));
+        /* POSIX makes functions of what dlsym gives; ISO C has no word for it. */
+        memcpy(&entry, &symbol, sizeof entry);
+        const struct plugin *p = entry();
+        enum status st = check(kind, p, path, err);
+        if (st != OK) {
+            dlclose(library);
+            return st;
+        }
+        memcpy(opened[at].path, path, sizeof path);
+        opened[at].plugin = p;
     }
-    memcpy(opened_path, path, sizeof path);
-    opened = p;
+    *out = opened[at].plugin;
     return OK;
 }
 
-enum status plugin_cuda(const struct plugin **out, struct error *err)
+enum status plugin_of(const char *kind, const struct plugin **out, struct error *err)
 {
     pthread_mutex_lock(&lock);
-    enum status st = open_once(err);
-    *out = opened;
+    enum status st = open_once(kind, out, err);
     pthread_mutex_unlock(&lock);
     return st;
 }
 
-const char *plugin_path(void) { return opened_path; }
+const char *plugin_path(const char *kind)
+{
+    int32_t at = place_of(kind);
+    return at < PLUGINS_MAX ? opened[at].path : "";
+}
 
 enum status plugin_open_backend(const char *kind, struct backend *out, struct error *err)
 {
@@ -80,9 +98,10 @@ enum status plugin_open_backend(const char *kind, struct backend *out, struct er
         backend_host(out);
         return OK;
     }
-    if (strcmp(kind, "cuda") != 0)
-        return error_set(err, ERR_INPUT, "no devices of kind '%s'; there are host, cuda", kind);
-    TRY(plugin_cuda(&p, err));
+    if (!strcmp(kind, "none"))
+        return error_set(err, ERR_INPUT,
+                         "no backend runs these devices: they are planned and simulated only");
+    TRY(plugin_of(kind, &p, err));
     p->backend(out);
     return OK;
 }

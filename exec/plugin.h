@@ -1,6 +1,7 @@
-/* exec/plugin.h - backends by kind: "host" is in the program, "cuda" a shared library that is opened when first asked for.
+/* exec/plugin.h - backends by kind: "host" is in the program, every other a shared library that is opened when first asked for.
  *
- * A program without a CUDA device never opens the library, so it starts no slower and needs no driver. The library shows one
+ * The kind of a device is its catalogue row's backend (profiles/catalogue.c), "cuda"; its library is libmusher_cuda.so.
+ * A program without a device of the kind never opens the library, so it starts no slower and needs no driver. The library shows one
  * function, musher_plugin, and carries what it needs of core itself; before anything of it is used its numbers are compared
  * with the program's own, since both read the same structs.
  * Looked for: MUSHER_CUDA_PLUGIN (a path, and then nothing else), beside the program, in ../lib/musher from there.
@@ -31,10 +32,11 @@ struct plugin {
     int32_t backend_abi, kinds, attrs_bytes, call_bytes, backend_bytes, plugin_bytes;
     const char *kind; /* "cuda" */
     void (*backend)(struct backend *out);
+    /* NULL: devices reach each other by the host alone. */
     enum status (*joined)(int32_t a, int32_t b, struct plugin_joined *out, struct error *err);
-    /* What an open backend has as its comm: loads the library; NULL, and why, where it is absent. */
+    /* What an open backend has as its comm: loads the library; NULL, and why, where it is absent. NULL: there is none. */
     const struct device_comm *(*comm)(struct error *err);
-    /* In words: in which parts the device's multiprocessors can be had, or why in none. Makes its context. */
+    /* In words: in which parts the device's multiprocessors can be had, or why in none. Makes its context. NULL: in none. */
     void (*parts)(int32_t device, char *out, int32_t bytes);
 };
 #define PLUGIN_NUMBERS                                                                             \
@@ -46,13 +48,13 @@ struct plugin {
 typedef const struct plugin *plugin_entry(void);
 #define PLUGIN_ENTRY "musher_plugin"
 
-/* Fills *out with the table of the kind's backend, no device of it opened. ERR_INPUT for a kind that does not exist,
- * ERR_NO_DEVICE where its plugin is not there, cannot be opened or was built from other sources. */
+/* Fills *out with the table of the kind's backend, no device of it opened. ERR_INPUT for a kind that cannot be one, or that nothing runs
+ * ("none"), ERR_NO_DEVICE where its plugin is not there, cannot be opened or was built from other sources. */
 MUST_CHECK enum status plugin_open_backend(const char *kind, struct backend *out,
                                            struct error *err);
-/* The CUDA plugin itself; opened as above. */
-MUST_CHECK enum status plugin_cuda(const struct plugin **out, struct error *err);
-/* The file that plugin_cuda opened; "" before. */
-const char *plugin_path(void);
+/* The kind's plugin itself, not of "host"; opened as above. */
+MUST_CHECK enum status plugin_of(const char *kind, const struct plugin **out, struct error *err);
+/* The file that was opened for the kind; "" before. */
+const char *plugin_path(const char *kind);
 
 #endif

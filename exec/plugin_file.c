@@ -2,6 +2,7 @@
 
 #include "core/base/file.h"
 
+#include <ctype.h>
 #include <dlfcn.h>
 #include <elf.h>
 #include <stdbool.h>
@@ -23,28 +24,55 @@ static void own_folder(char out[PATH_MAX])
         snprintf(out, PATH_MAX, ".");
 }
 
+/* What a reader may do about one that is missing or does not open. */
+static const struct hint {
+    const char *name, *made, *needs;
+} hints[] = {{"cuda", "make builds it where nvcc, cuBLAS and NCCL are found",
+              "are cuBLAS and the CUDA runtime installed here?"},
+             {"cupti",
+              "make builds it where the CUDA plugin is built and CUPTI is found beside the toolkit",
+              "is CUPTI installed here?"},
+             {NULL, "build it from the sources of this program",
+              "are the libraries it needs installed here?"}};
+
+static const struct hint *hint_of(const char *name)
+{
+    const struct hint *h = hints;
+    while (h->name && strcmp(h->name, name) != 0) h++;
+    return h;
+}
+
+const char *plugin_title(char out[PLUGIN_TITLE_MAX], const char *name)
+{
+    snprintf(out, PLUGIN_TITLE_MAX, "%s plugin", name);
+    for (char *c = out; *c != ' '; c++) *c = (char)toupper((unsigned char)*c);
+    return out;
+}
+
 /* The first place where the file is; ERR_NO_DEVICE names all of them. */
-static enum status find(const struct plugin_file *f, char *path, struct error *err)
+static enum status find(const char *name, char *path, struct error *err)
 {
     static const char *const places[] = {"", "/../lib/musher"};
-    const char *named = getenv(f->variable);
-    char folder[PATH_MAX];
+    char folder[PATH_MAX], title[PLUGIN_TITLE_MAX], variable[64];
+    plugin_title(title, name);
+    snprintf(variable, sizeof variable, "MUSHER_%.*s_PLUGIN", (int)strlen(name), title);
+    const char *named = getenv(variable);
     if (named && *named) {
         /* a name without a slash would be looked for where libraries are */
         snprintf(path, PLUGIN_PATH_MAX, "%s%s", strchr(named, '/') ? "" : "./", named);
         if (access(path, R_OK) == 0) return OK;
-        return error_set(err, ERR_NO_DEVICE, "no %s: %s names %s, which is not there", f->what,
-                         f->variable, named);
+        return error_set(err, ERR_NO_DEVICE, "no %s: %s names %s, which is not there", title,
+                         variable, named);
     }
     own_folder(folder);
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        snprintf(path, PLUGIN_PATH_MAX, "%s%s/%s", folder, places[i], f->name);
+        snprintf(path, PLUGIN_PATH_MAX, "%s%s/libmusher_%s.so", folder, places[i], name);
         if (access(path, R_OK) == 0) return OK;
     }
     return error_set(err, ERR_NO_DEVICE,
-                     "no %s: %s is neither beside this program nor in ../lib/musher; %s, %s names "
-                     "one that lies elsewhere",
-                     f->what, f->name, f->made, f->variable);
+                     "no %s: libmusher_%s.so is neither beside this program nor in ../lib/musher; "
+                     "%s, %s names one that lies elsewhere",
+                     title, name, hint_of(name)->made, variable);
 }
 
 /* The loader waits for a pipe's writer, and touches a file that was cut off and dies of it: its table of sections ends behind its end. */
@@ -61,20 +89,25 @@ static enum status look(const char *path, struct error *err)
     return error_set(err, ERR_NO_DEVICE, "%s is cut off", path);
 }
 
-enum status plugin_file_open(const struct plugin_file *f, char *path, void **library, void **entry,
-                             struct error *err)
+enum status plugin_file_open(const char *name, const char *entry, char *path, void **library,
+                             void **symbol, struct error *err)
 {
     struct error why;
-    TRY(find(f, path, err));
+    char title[PLUGIN_TITLE_MAX];
+    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
+    if (!n || name[n] || n + sizeof " plugin" > sizeof title)
+        return error_set(err, ERR_INPUT, "'%.40s' is no name of a plugin", name);
+    TRY(find(name, path, err));
+    plugin_title(title, name);
     if (look(path, &why) != OK)
-        return error_set(err, ERR_NO_DEVICE, "the %s cannot be opened: %s", f->what, why.text);
+        return error_set(err, ERR_NO_DEVICE, "the %s cannot be opened: %s", title, why.text);
     *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!*library)
-        return error_set(err, ERR_NO_DEVICE, "the %s cannot be opened: %s (%s)", f->what, dlerror(),
-                         f->needs);
-    *entry = dlsym(*library, f->entry);
-    if (*entry) return OK;
+        return error_set(err, ERR_NO_DEVICE, "the %s cannot be opened: %s (%s)", title, dlerror(),
+                         hint_of(name)->needs);
+    *symbol = dlsym(*library, entry);
+    if (*symbol) return OK;
     dlclose(*library);
     return error_set(err, ERR_NO_DEVICE, "%s is no plugin of this program: it has no %s", path,
-                     f->entry);
+                     entry);
 }

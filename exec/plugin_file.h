@@ -9,18 +9,15 @@
 
 enum { PLUGIN_PATH_MAX = PATH_MAX + 64 };
 
-struct plugin_file {
-    const char *what;     /* "CUDA plugin" */
-    const char *name;     /* "libmusher_cuda.so" */
-    const char *variable; /* names another file, and then no other is looked for */
-    const char *made;     /* "make builds it where …", for who has none */
-    const char *needs;    /* "are … installed here?", for one that cannot be opened */
-    const char *entry;    /* its one function */
-};
+/* Opens the plugin NAME ("cuda"): the file libmusher_NAME.so, or the one that MUSHER_NAME_PLUGIN names, and then no other. out: the
+ * library for dlclose, its one function `entry`, and in path (PLUGIN_PATH_MAX bytes) where it lies. ERR_INPUT: the name is none
+ * (lower-case letters, digits and _). ERR_NO_DEVICE where the file is not there (all places are named), cannot be opened or has no entry;
+ * nothing is left open then. */
+MUST_CHECK enum status plugin_file_open(const char *name, const char *entry, char *path,
+                                        void **library, void **symbol, struct error *err);
 
-/* Opens it: the library for dlclose, its entry, and in path (PLUGIN_PATH_MAX bytes) where it lies. ERR_NO_DEVICE where it is
- * not there (all places are named), cannot be opened or has no entry; nothing is left open then. */
-MUST_CHECK enum status plugin_file_open(const struct plugin_file *f, char *path, void **library,
-                                        void **entry, struct error *err);
+enum { PLUGIN_TITLE_MAX = 32 };
+/* "CUDA plugin", for messages. */
+const char *plugin_title(char out[PLUGIN_TITLE_MAX], const char *name);
 
 #endif

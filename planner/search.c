@@ -7,7 +7,6 @@
 #include "planner/baseline/baselines.h"
 #include "planner/baseline/subteam.h"
 #include "planner/bound/cluster.h"
-#include "planner/bound/lp.h"
 #include "planner/candidate/search_context.h"
 #include "planner/exact/candidate.h"
 #include "planner/exact/exact.h"
@@ -17,6 +16,7 @@
 #include "planner/fleet/fleet.h"
 #include "planner/fleet/robust.h"
 #include "planner/fleet/tp_options.h"
+#include "planner/lp.h"
 #include "planner/multi_device/multi_device_stage.h"
 #include "planner/replan/warm_start.h"
 #include "planner/schedule/refine.h"
@@ -490,7 +490,7 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
     enum status st = search_all(&q, p, out, err);
     spmd_stage_free(q.t.join);
     scorer_free(q.t.scorer);
-    bound_lp_forget();
+    lp_thread_end();
     arena_free(q.lists);
     arena_free(q.spaces);
     return st;

@@ -71,15 +71,16 @@ static const enum op_kind fused[] = {OP_bias_gelu, OP_swiglu, OP_flat_adamw, OP_
 #define TERA 1e12
 #define BACKEND(name, list)                                                                        \
     .backend = name, .n_fused = (int32_t)(sizeof list / sizeof *list), .fused = list
-#define CUDA(capability) BACKEND("cuda", fused_cuda), .compute_capability = capability
-
 /* 426 MiB of a bare context on an RTX 6000 Ada (CUDA 13.0, unslothai/unsloth-zoo #1053), 300 to 400 with loaded kernels elsewhere
  * (pytorch #107667, #109888); above all that were seen. */
-const struct catalogue_value CATALOGUE_CONTEXT_BYTES =
-    MEDIUM(512.0 * MIB, "processes seen by nvidia-smi: unsloth-zoo #1053, pytorch #107667");
+#define CONTEXT                                                                                    \
+    MEDIUM(512.0 * MIB, "processes seen by nvidia-smi: unsloth-zoo #1053, pytorch #107667")
 /* 8 H100: 32 channels to a neighbour, each with 10 MiB to receive in and 2 MiB to send from (NVIDIA/nccl #1685). */
-const struct catalogue_value CATALOGUE_COMMUNICATOR_BYTES =
-    LOW(32.0 * (10 + 2) * MIB, "allocations of a ring on H100: NVIDIA/nccl #1685");
+#define COMMUNICATOR                                                                               \
+    LOW(32.0 * (10 + 2) * MIB, "allocations of a ring on H100: NVIDIA/nccl #1685")
+#define CUDA(capability)                                                                           \
+    BACKEND("cuda", fused_cuda), .compute_capability = capability, .context_bytes = CONTEXT,        \
+                                 .communicator_bytes = COMMUNICATOR
 
 static const struct catalogue_device table[] = {
     {.id = "host",

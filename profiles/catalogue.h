@@ -18,10 +18,12 @@ struct catalogue_value {
 };
 struct catalogue_device {
     const char *id;             /* "host", "A100-SXM4-40" */
-    const char *backend;        /* "host", "cuda", "none" */
+    const char *backend;        /* that runs it: "host", "cuda"; "none": for planning only */
     int32_t compute_capability; /* 80; 0 where it has none */
     struct catalogue_value memory_bytes, memory_Bps, fp64_flops, fp32_flops, fp16_flops, bf16_flops,
         fp8_flops, nvlink_Bps, pcie_Bps, watts, multiprocessors;
+    /* what only libraries know of: a process's context with what it loads, and each communicator of theirs */
+    struct catalogue_value context_bytes, communicator_bytes;
     int32_t n_fused;
     const enum op_kind *fused; /* fused kinds this device type runs */
 };
@@ -33,8 +35,6 @@ const struct catalogue_device *catalogue_at(int32_t i);
 
 /* Prior efficiencies and constants, each with its source in catalogue.c: the share of peak FLOP/s of matmul-like kinds, of
  * memory bandwidth of the others, and a constant per operator. */
-/* Bytes of a CUDA card that only libraries know of: a process's context with what it loads, and each communicator of NCCL's. */
-extern const struct catalogue_value CATALOGUE_CONTEXT_BYTES, CATALOGUE_COMMUNICATOR_BYTES;
 extern const double CATALOGUE_FLOPS_EFFICIENCY, CATALOGUE_MEMORY_EFFICIENCY, CATALOGUE_OPERATOR_S;
 /* Dense peak of a dtype, the stated stand-in for fp32 included; 0 where no source is known. */
 double catalogue_peak_flops(const struct catalogue_device *d, enum dtype t);

@@ -229,7 +229,7 @@ enum status nccl_system_of(const char *catalogue, int32_t n_ranks, int32_t n_nod
 {
     const struct catalogue_device *d = NULL;
     TRY(catalogue_find(catalogue, &d, err));
-    if (strcmp(d->backend, "cuda") != 0 || d->compute_capability < 70)
+    if (d->compute_capability < 70)
         return error_set(err, ERR_INPUT, "NCCL's model knows nothing of %s", d->id);
     if (n_ranks < 1 || n_nodes < 1 || n_ranks % n_nodes)
         return error_set(err, ERR_INPUT, "%" PRId32 " ranks do not fill %" PRId32 " nodes evenly",

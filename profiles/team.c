@@ -47,9 +47,10 @@ enum status team_complete(struct cluster *c, struct error *err)
             return type->where ? node_error(type->where, err, "%s", why.text)
                                : error_set(err, st, "%s", why.text);
         TRY(check_part(type, d, err));
-        if (!strcmp(d->backend, "cuda")) {
-            c->types[t].context_bytes = (int64_t)CATALOGUE_CONTEXT_BYTES.value;
-            c->types[t].communicator_bytes = (int64_t)CATALOGUE_COMMUNICATOR_BYTES.value;
+        c->types[t].backend = d->backend;
+        if (d->context_bytes.value > 0) {
+            c->types[t].context_bytes = (int64_t)d->context_bytes.value;
+            c->types[t].communicator_bytes = (int64_t)d->communicator_bytes.value;
         }
         if (type->memory_bytes > 0) continue;
         if (d->memory_bytes.value <= 0)

@@ -8,7 +8,7 @@
 #include "core/lower/lower.h"
 #include "core/model/model.h"
 
-/* Types without a stated memory get the catalogue's; CUDA types what their libraries keep. ERR_INPUT: unknown catalogue id, or the catalogue knows no memory; a
+/* Every type gets its backend and what its libraries keep of memory; types without a stated memory get the catalogue's. ERR_INPUT: unknown catalogue id, or the catalogue knows no memory; a
  * part of multiprocessors that the card does not have, or of a card whose number is not known. */
 MUST_CHECK enum status team_complete(struct cluster *c, struct error *err);
 

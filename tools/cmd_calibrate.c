@@ -37,7 +37,7 @@ static enum status read_run(struct runs *r, size_t i, const char *path, struct e
 {
     struct node *root = NULL;
     TRY(trace_read(r->arena, path, &r->traces[i], err));
-    if (r->traces[i]->source == TRACE_SIM)
+    if (trace_is_predicted(r->traces[i]))
         return error_set(err, ERR_INPUT, "%s: a simulated trace; calibrate learns from runs", path);
     if (!r->traces[i]->plan_text)
         return error_set(err, ERR_INPUT, "%s: carries no plan (run from a program file?)", path);

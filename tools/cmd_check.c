@@ -3,7 +3,7 @@
 #include "exec/backend.h"
 #include "exec/device_check.h"
 #include "profiles/catalogue.h"
-#include "tools/check_cuda.h"
+#include "tools/check_devices.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
@@ -15,19 +15,20 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { FINDINGS_MAX = 96, CARDS_SHOWN = 16, KINDS_HERE_MAX = 8 };
+
 struct finding {
     const char *what, *state; /* state: "ok", "warning", "missing", "wrong" */
     const char *text;
 };
 struct findings {
     struct arena *arena;
-    struct finding items[96];
+    struct finding items[FINDINGS_MAX];
     int32_t n;
     enum status worst; /* of what is missing or wrong: ERR_RESOURCE, ERR_INPUT; before them ERR_NO_DEVICE */
-    struct cuda_here cuda;
+    struct devices_here here[KINDS_HERE_MAX]; /* (n_kinds) each kind of device that has a plugin */
+    int32_t n_kinds;
 };
-
-enum { FINDINGS_MAX = 96, CARDS_SHOWN = 16 };
 
 static void add(struct findings *f, const char *what, const char *state, const char *text)
 {
@@ -71,66 +72,87 @@ static enum status check_host(struct findings *f, struct error *err)
 }
 
 /* What was seen of a card that was opened. */
-static void tell_open(struct findings *f, int32_t card)
+static void tell_open(struct findings *f, const struct devices_here *c, int32_t card,
+                      const struct catalogue_device *row)
 {
-    const struct cuda_card *d = &f->cuda.cards[card];
-    const char *what = arena_printf(f->arena, "cuda %d", (int)card);
+    const struct device_here *d = &c->cards[card];
+    const char *what = arena_printf(f->arena, "%s %d", c->kind, (int)card);
     char left[32], context[32];
     if (d->why_not) add(f, what, "warning", d->why_not);
     if (d->free_bytes >= 0)
         add(f, what, "ok",
             arena_printf(f->arena, "%s free beside this program's context; plans keep %s for one",
                          units_print_bytes(left, (double)d->free_bytes),
-                         units_print_bytes(context, CATALOGUE_CONTEXT_BYTES.value)));
+                         units_print_bytes(context, row->context_bytes.value)));
     if (*d->parts) add(f, what, "ok", d->parts);
 }
 
-/* wanted: this machine is asked for a CUDA device, so its absence is a failure. */
-static void check_devices(struct findings *f, bool wanted)
+/* wanted: this machine is asked for a device, so its absence is a failure. row: one of its types. */
+static void check_kind(struct findings *f, const struct catalogue_device *row, bool wanted)
 {
-    const struct cuda_here *c = &f->cuda;
-    check_cuda(f->arena, wanted, &f->cuda);
+    struct devices_here *c = &f->here[f->n_kinds++];
+    check_devices(f->arena, row->backend, wanted, c);
     if (*c->plugin) {
-        add(f, "cuda plugin", "ok", c->plugin);
-        add(f, "nccl", c->nccl_version ? "ok" : "warning", c->nccl);
+        add(f, arena_printf(f->arena, "%s plugin", c->kind), "ok", c->plugin);
+        add(f, "nccl", c->comm_version ? "ok" : "warning", c->comm);
     }
     if (c->status != OK) {
-        add(f, "cuda", wanted ? "missing" : "warning", c->reason);
+        add(f, c->kind, wanted ? "missing" : "warning", c->reason);
         if (wanted) f->worst = c->status;
         return;
     }
     add(f, "driver", "ok", c->cards[0].about.version);
     for (int32_t i = 0; i < c->n && i < CARDS_SHOWN; i++) {
-        const struct cuda_card *d = &c->cards[i];
+        const struct device_here *d = &c->cards[i];
         char memory[32];
-        add(f, arena_printf(f->arena, "cuda %d", (int)i), "ok",
+        add(f, arena_printf(f->arena, "%s %d", c->kind, (int)i), "ok",
             arena_printf(f->arena, "%s, sm_%d, %s, %s, PCI %s%s%s", d->about.name,
                          (int)d->about.capability,
                          units_print_bytes(memory, (double)d->about.memory_bytes),
-                         check_cuda_dtypes(f->arena, d->about.dtypes), d->pci,
+                         check_devices_dtypes(f->arena, d->about.dtypes), d->pci,
                          *d->reaches ? "; reaches " : "", d->reaches));
-        tell_open(f, i);
+        tell_open(f, c, i, row);
     }
+}
+
+/* The devices of each backend that the catalogue names. */
+static void check_kinds(struct findings *f, bool wanted)
+{
+    for (int32_t i = 0; i < catalogue_count(); i++) {
+        const struct catalogue_device *row = catalogue_at(i);
+        bool known = !strcmp(row->backend, "host") || !strcmp(row->backend, "none");
+        for (int32_t k = 0; k < f->n_kinds; k++) known |= !strcmp(f->here[k].kind, row->backend);
+        if (!known && f->n_kinds < KINDS_HERE_MAX) check_kind(f, row, wanted);
+    }
+}
+
+static const struct devices_here *here_of(const struct findings *f, const char *kind)
+{
+    static const struct devices_here none = {.status = ERR_NO_DEVICE,
+                                             .reason = "no backend runs these devices"};
+    for (int32_t k = 0; k < f->n_kinds; k++)
+        if (!strcmp(f->here[k].kind, kind)) return &f->here[k];
+    return &none;
 }
 
 /* A plan's device of this machine: is there a card of its number, and is it the one that is meant? */
 static void check_card(struct findings *f, const struct program *p, const struct program_device *d)
 {
     struct error why = {0};
-    if (strcmp(d->kind, "cuda") != 0 || !profile_host_is_here(d->host)) return;
-    if (f->cuda.status == OK && d->index < f->cuda.n) {
-        enum status st = card_is_as_said(p, d, &f->cuda.cards[d->index].about, &why);
+    if (program_device_is_host(d) || !profile_host_is_here(d->host)) return;
+    const struct devices_here *c = here_of(f, d->kind);
+    if (c->status == OK && d->index < c->n) {
+        enum status st = card_is_as_said(p, d, &c->cards[d->index].about, &why);
         if (st == OK) return;
         if (f->worst == OK) f->worst = st;
         add(f, d->name, "wrong", arena_strdup(f->arena, why.text));
         return;
     }
     add(f, d->name, "missing",
-        f->cuda.status == OK
-            ? arena_printf(f->arena, "no CUDA device %d: there are %d, counted from 0",
-                           (int)d->index, (int)f->cuda.n)
-            : f->cuda.reason);
-    f->worst = f->cuda.status == OK ? ERR_NO_DEVICE : f->cuda.status;
+        c->status == OK ? arena_printf(f->arena, "no %s device %d: there are %d, counted from 0",
+                                       d->kind, (int)d->index, (int)c->n)
+                        : c->reason);
+    f->worst = c->status == OK ? ERR_NO_DEVICE : c->status;
 }
 
 static enum status check_plan(struct findings *f, const char *path, struct error *err)
@@ -179,7 +201,7 @@ static void print(struct findings *f, bool as_json)
         json_close(&j);
     }
     json_close(&j);
-    check_cuda_json(&j, f->arena, &f->cuda);
+    for (int32_t i = 0; i < f->n_kinds; i++) check_devices_json(&j, f->arena, &f->here[i]);
     common_json_end(&j);
 }
 
@@ -209,7 +231,7 @@ enum status cmd_check(int argc, char **argv, struct error *err)
     enum status st = options_parse(a, &command, &common, argc, argv, err);
     if (st == OK && !common.help) {
         st = check_host(&f, err);
-        if (st == OK) check_devices(&f, cuda);
+        if (st == OK) check_kinds(&f, cuda);
         if (st == OK && plan) st = check_plan(&f, plan, err);
         if (st == OK) print(&f, common.json);
         if (st == OK && f.worst != OK)

@@ -96,9 +96,9 @@ static void print_text(struct arena *a, const struct comparison *c, const struct
     const struct trace *real = x->trace[1];
     char sim[32], run[32];
     printf("iteration: predicted %s, %s %s: %+.1f %%\n", units_print_ns(sim, c->sim_iteration_ns),
-           real->source == TRACE_SIM ? "other prediction"
-           : real->emulated          ? "measured (emulated devices)"
-                                     : "measured",
+           trace_is_predicted(real) ? "other prediction"
+           : real->emulated         ? "measured (emulated devices)"
+                                    : "measured",
            units_print_ns(run, c->run_iteration_ns), 100 * c->iteration_bias);
     printf("  %-24s %8s %9s %9s %9s %11s %11s\n", "kind", "spans", "median", "p95", "bias",
            "predicted", "measured");
@@ -122,7 +122,7 @@ static enum status compare(struct arena *a, const char *sim_path, const char *ru
     struct comparison c;
     TRY(trace_read(a, sim_path, &sim, err));
     TRY(trace_read(a, run_path, &run, err));
-    if (sim->source != TRACE_SIM)
+    if (!trace_is_predicted(sim))
         return error_set(err, ERR_INPUT,
                          "%s: not a simulated trace; compare wants T_SIM, then T_RUN", sim_path);
     TRY(compare_traces(a, sim, run, &c, err));

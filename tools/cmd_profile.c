@@ -325,8 +325,7 @@ static enum status measure_job(struct profile_bench *b, const struct request *q,
 static void find_cards(struct profile_bench *b, const struct request *q)
 {
     if (profile_is_away(&q->away))
-        b->cards = (struct profile_cards){
-            .cluster = b->cluster, .warm_s = q->warm_s, .n = INT32_MAX, .reason = ""};
+        b->cards = (struct profile_cards){.cluster = b->cluster, .warm_s = q->warm_s, .reason = ""};
     else
         profile_cards_find(b->arena, b->cluster, q->warm_s, &b->cards);
 }

@@ -212,7 +212,7 @@ static enum status show_trace(struct arena *a, const char *path, bool as_json, s
         return OK;
     }
     printf("trace: %s, %s, %d devices, %d steps, %s an iteration%s\n", t->plan,
-           t->source == TRACE_SIM ? "predicted" : "measured", (int)t->n_devices, (int)t->steps,
+           trace_is_predicted(t) ? "predicted" : "measured", (int)t->n_devices, (int)t->steps,
            units_print_ns(text, t->iteration_ns), t->emulated ? " (emulated devices)" : "");
     print_kernels(a, t, NULL);
     return OK;

@@ -194,7 +194,7 @@ static enum status sample(struct arena *a, const struct request *q, const struct
     jitter_defaults(a, profile, &plan->cluster, model);
     for (size_t i = 0; i < q->runs.count; i++) {
         TRY(trace_read(a, q->runs.items[i], &runs[i], err));
-        if (runs[i]->source == TRACE_SIM)
+        if (trace_is_predicted(runs[i]))
             return error_set(err, ERR_INPUT, "%s: a simulated trace knows no jitter of devices",
                              q->runs.items[i]);
     }

@@ -173,7 +173,7 @@ static void write_head(FILE *out, struct arena *a, const char *terminal, const c
 
 static const char *made_by(const struct trace *t)
 {
-    return t->source == TRACE_SIM ? "predicted" : "measured";
+    return trace_is_predicted(t) ? "predicted" : "measured";
 }
 
 static void write_rows(FILE *out, struct arena *a, struct trace *const *traces, size_t n,
@@ -201,7 +201,7 @@ static void write_titles(FILE *out, struct arena *a, struct trace *const *traces
         title = arena_printf(
             a, "%s%s%s %s %s%s", title, i ? "    " : "", made_by(traces[i]),
             shown(a, traces[i]->plan), units_print_ns(text, length_ns[i]),
-            traces[i]->source != TRACE_SIM && traces[i]->emulated ? " (emulated devices)" : "");
+            !trace_is_predicted(traces[i]) && traces[i]->emulated ? " (emulated devices)" : "");
     }
     fputs("set title ", out);
     gnuplot_text(out, title);

@@ -39,7 +39,9 @@ const char *stream_name(enum stream s)
     return names[s];
 }
 
-struct trace *trace_new(struct arena *a, enum trace_source source, const struct program *p)
+bool trace_is_predicted(const struct trace *t) { return !strcmp(t->source, TRACE_SIM); }
+
+struct trace *trace_new(struct arena *a, const char *source, const struct program *p)
 {
     struct trace *t = ARENA_ARRAY(a, struct trace, 1);
     *t = (struct trace){.arena = a,
@@ -49,10 +51,8 @@ struct trace *trace_new(struct arena *a, enum trace_source source, const struct 
                         .emulated = p->emulated,
                         .steps = p->steps,
                         .n_devices = p->n_devices,
-                        .n_stages = p->n_stages,
-                        .clock = source == TRACE_SIM ? "simulated"
-                                 : p->emulated       ? "virtual"
-                                                     : "wall"};
+                        .n_stages = p->n_stages};
+    t->clock = trace_is_predicted(t) ? "simulated" : p->emulated ? "virtual" : "wall";
     t->devices = ARENA_ARRAY(a, struct trace_device, (size_t)p->n_devices);
     for (int32_t i = 0; i < p->n_devices; i++)
         t->devices[i] = (struct trace_device){.name = p->devices[i].name,

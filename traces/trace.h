@@ -70,7 +70,6 @@ struct span {
     const char *name;
 };
 
-enum trace_source { TRACE_SIM, TRACE_HOST, TRACE_CUDA };
 struct trace_device {
     const char *name, *type;
     double slowdown; /* 0 where real */
@@ -79,7 +78,7 @@ struct trace_device {
 
 struct trace {
     struct arena *arena;
-    enum trace_source source;
+    const char *source;   /* "sim": predicted; else the backend of the devices that ran it, "host", "cuda" */
     const char *plan; /* plan's name */
     /* plan.yaml whole, so that a trace stands alone; NULL where run from a program file */
     const char *plan_text;
@@ -96,7 +95,9 @@ struct trace {
     struct span *spans;
 };
 
-struct trace *trace_new(struct arena *a, enum trace_source source, const struct program *p);
+#define TRACE_SIM "sim"
+bool trace_is_predicted(const struct trace *t);
+struct trace *trace_new(struct arena *a, const char *source, const struct program *p);
 /* Room for n spans in one piece: without it the array grows by doubling, which takes up to four times as much. */
 void trace_reserve(struct trace *t, size_t n);
 void trace_add(struct trace *t, struct span s);

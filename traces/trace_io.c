@@ -23,7 +23,6 @@ enum { SCHEMA = 1, SCHEMA_KERNELS };
 #define HEADER_MAX_BYTES ((size_t)64 * 1024 * 1024) /* what core/document/document accepts */
 #define LINE_MAX_BYTES ((size_t)64 * 1024)          /* a span has about 200 bytes */
 
-static const char *const sources[] = {"sim", "host", "cuda", NULL};
 static const char *const clocks[] = {"simulated", "virtual", "wall", NULL};
 static const char *const header_keys[] = {"schema",    "kind",         "source",    "plan",
                                           "plan_hash", "profile_id",   "emulated",  "real_time",
@@ -43,7 +42,7 @@ static void write_header(FILE *out, const struct trace *t)
     json_put_object(&j, NULL);
     json_put_int(&j, "schema", t->kernels ? SCHEMA_KERNELS : SCHEMA);
     json_put_text(&j, "kind", KIND);
-    json_put_text(&j, "source", sources[t->source]);
+    json_put_text(&j, "source", t->source);
     json_put_text(&j, "plan", t->plan ? t->plan : "");
     json_put_text(&j, "plan_hash", hash);
     json_put_int(&j, "profile_id", t->profile_id);
@@ -256,13 +255,13 @@ static enum status read_fields(struct arena *a, const struct node *root, struct 
 {
     const struct node *value = NULL;
     const char *hash = NULL;
-    int source = 0, the_clock = 0;
+    int the_clock = 0;
     int64_t steps = 0, stages = 0;
     TRY(check_schema(root, &t->kernels, err));
     if (t->kernels) TRY(need_int(root, "kernels_lost", INT64_MAX, &t->kernels_lost, err));
-    TRY(need_choice(root, "source", sources, &source, err));
+    TRY(node_need(root, "source", &value, err));
+    TRY(node_text(value, &t->source, err));
     TRY(need_choice(root, "clock", clocks, &the_clock, err));
-    t->source = (enum trace_source)source;
     t->clock = clocks[the_clock];
     TRY(node_need(root, "plan", &value, err));
     TRY(node_text(value, &t->plan, err));

@@ -89,7 +89,9 @@ struct device_type {
     bool sequence_parallel;
     const char *cards_of;     /* NULL, or the type whose profile prices its cards */
     double price_per_h;       /* of one card, in whatever money; 0 where the file has no price */
-    /* the catalogue's, not the file's: what a process keeps of a card, and each communicator of its collectives' library; 0 unknown.
+    /* the catalogue's, not the file's (profiles/team.h): the backend that runs it ("host", "cuda"; NULL: not looked up) … */
+    const char *backend;
+    /* … and what a process keeps of a card, and each communicator of its collectives' library; 0 unknown.
      * context -1: another's framework runs there, of which lowering counts nothing */
     int64_t context_bytes, communicator_bytes;
     const struct node *where; /* of `catalogue`, for messages; NULL where no file has it */

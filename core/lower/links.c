@@ -26,11 +26,10 @@ struct program_device lower_device(const struct cluster *c, int32_t device)
 {
     const struct device *d = &c->devices[device];
     const struct device_type *t = &c->types[d->type];
-    bool host = !strcmp(t->catalogue, "host");
     return (struct program_device){.name = d->name,
                                    .type = t->name,
                                    .host = c->nodes[d->node].host,
-                                   .kind = host ? "host" : "cuda",
+                                   .kind = t->backend ? t->backend : t->catalogue,
                                    .card = t->catalogue,
                                    .index = d->index,
                                    .type_index = d->type,

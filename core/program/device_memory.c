@@ -83,9 +83,9 @@ struct counting {
     struct counted *device; /* (n_devices) */
 };
 
-static bool is_cuda(const struct program *p, int32_t device)
+static bool is_host(const struct program *p, int32_t device)
 {
-    return !strcmp(p->devices[device].kind, "cuda");
+    return program_device_is_host(&p->devices[device]);
 }
 
 static int32_t device_of(const struct program *p, int32_t stage) { return p->stages[stage].device; }
@@ -130,7 +130,7 @@ static void count_channels(struct counting *c)
     for (int32_t i = 0; i < p->n_channels; i++) {
         const struct channel *x = &p->channels[i];
         int32_t from = device_of(p, x->from_stage), to = device_of(p, x->to_stage);
-        if (from == to || !is_cuda(p, from) || !is_cuda(p, to)) continue;
+        if (from == to || is_host(p, from) || is_host(p, to)) continue;
         uint64_t key = mixed(mixed(1, (uint64_t)x->from_stage), (uint64_t)x->to_stage);
         key = mixed(key, (uint64_t)x->receive_ahead);
         key = mixed(key, (uint64_t)(256 * sent[i] + received[i]));
@@ -147,7 +147,7 @@ static void count_group(struct counting *c, const struct group *g)
     if (g->algorithm == GROUP_LOCAL && !g->meeting) return;
     for (int32_t i = 0; i < g->n_members; i++) {
         int32_t device = device_of(p, g->members[i].stage);
-        if (!is_cuda(p, device)) return;
+        if (is_host(p, device)) return;
         key = group_divides(g) ? mixed(key, (uint64_t)device) : key + mixed(3, (uint64_t)device);
     }
     for (int32_t i = 0; i < g->n_members; i++) {
@@ -202,13 +202,13 @@ void device_memory_of(struct arena *a, const struct program *p, struct device_me
     struct counting c = {a, p, out, ARENA_ARRAY(a, struct counted, (size_t)p->n_devices + 1)};
     for (int32_t i = 0; i < p->n_devices; i++) out[i] = (struct device_memory){0};
     for (int32_t i = 0; i < p->n_stages; i++)
-        if (is_cuda(p, p->stages[i].device)) count_stage(&p->stages[i], &out[p->stages[i].device]);
+        if (!is_host(p, p->stages[i].device)) count_stage(&p->stages[i], &out[p->stages[i].device]);
     if (!p->emulated) { /* else the host carries everything */
         count_channels(&c);
         for (int32_t g = 0; g < p->n_groups; g++) count_group(&c, &p->groups[g]);
     }
     for (int32_t i = 0; i < p->n_devices; i++)
-        if (is_cuda(p, i)) finish_device(&c.device[i], &out[i]);
+        if (!is_host(p, i)) finish_device(&c.device[i], &out[i]);
 }
 
 int64_t device_memory_known(const struct device_memory *m)

@@ -1,4 +1,4 @@
-/* core/program/device_memory.h - what running a program takes of a CUDA device beside its slots.
+/* core/program/device_memory.h - what running a program takes of a device with memory of its own beside its slots.
  *
  * One place for all who ask: lowering counts it into a lane's reserve, `musher memory` tells it part by part, the executor asks
  * its device for it once, before the first step, and the plugin refuses an operator that wants more. So a plan that fits fits on
@@ -34,7 +34,7 @@ struct device_memory {
     int32_t communicators;     /* that devices would make for this one's messages and sums; at least as many as they do */
 };
 
-/* out: (n_devices); zeros for those that are none of CUDA's. O(operators + channels + members of groups). */
+/* out: (n_devices); zeros for the host's. O(operators + channels + members of groups). */
 void device_memory_of(struct arena *a, const struct program *p, struct device_memory *out);
 /* All of it, libraries' left out. Saturates. */
 int64_t device_memory_known(const struct device_memory *m);

@@ -211,6 +211,11 @@ static const char *host_of(const struct program *p, int32_t device)
     return p->devices[device].host ? p->devices[device].host : "";
 }
 
+bool program_device_is_host(const struct program_device *d)
+{
+    return !d->kind || !strcmp(d->kind, "host");
+}
+
 bool program_same_host(const struct program *p, int32_t device, int32_t other)
 {
     return !strcmp(host_of(p, device), host_of(p, other));

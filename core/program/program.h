@@ -89,7 +89,7 @@
 struct arena;
 
 struct program_device {                    /* one lane each, same index */
-    const char *name, *type, *host, *kind; /* kind: backend, "host" | "cuda" */
+    const char *name, *type, *host, *kind; /* kind: of the backend that runs it, "host", "cuda" */
     const char *
         card; /* what its type is in the catalogue, "H200-SXM"; NULL, "": nothing to compare with */
     int32_t index;      /* local device number on its host */
@@ -359,6 +359,8 @@ struct device_told {
     char text[160];
 };
 struct device_told program_device_told(const struct program *p, int32_t device);
+/* The host's own memory and kernels; every other kind of device has a plugin (exec/plugin.h) and memory of its own. */
+bool program_device_is_host(const struct program_device *d);
 bool program_same_host(const struct program *p, int32_t device, int32_t other);
 /* The stage that lane i calls; its microbatch's sequence number is the caller's. */
 static inline struct program_stage *program_called(const struct program *p, int32_t lane,

@@ -11,6 +11,7 @@ static void cuda_backend(struct backend *out)
     *out = (struct backend){.abi = BACKEND_ABI,
                             .name = "cuda",
                             .apart = true,
+                            .profiler = "cupti",
                             .count = cuda_count,
                             .describe = cuda_describe};
     cuda_device_table(out);

@@ -10,8 +10,8 @@ bool nccl_env_shares_card(const struct program *p)
     for (int32_t i = 0; i < p->n_devices; i++)
         for (int32_t k = 0; k < i; k++) {
             const struct program_device *x = &p->devices[i], *y = &p->devices[k];
-            if (x->index == y->index && x->kind && y->kind && !strcmp(x->kind, y->kind) &&
-                strcmp(x->kind, "host") != 0 && x->host && y->host && !strcmp(x->host, y->host))
+            if (x->index == y->index && !program_device_is_host(x) && !program_device_is_host(y) &&
+                !strcmp(x->kind, y->kind) && x->host && y->host && !strcmp(x->host, y->host))
                 return true;
         }
     return false;
@@ -34,7 +34,6 @@ void nccl_env_set(const struct program *p, int32_t rank)
 void nccl_env_before(const struct program *p)
 {
     int32_t cards = 0;
-    for (int32_t i = 0; i < p->n_devices; i++)
-        cards += p->devices[i].kind && !strcmp(p->devices[i].kind, "cuda");
+    for (int32_t i = 0; i < p->n_devices; i++) cards += !program_device_is_host(&p->devices[i]);
     if (cards > 1 && !p->emulated) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 }

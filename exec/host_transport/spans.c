@@ -110,7 +110,7 @@ struct trace *spans_gather(struct arena *a, struct comm *c, const struct program
 {
     int64_t total, bytes = 0;
     int64_t *ends = comm_gather(c, a, step_end_ns, steps * (int64_t)sizeof *step_end_ns, &total);
-    struct trace *t = comm_rank(c) == 0 ? trace_new(a, TRACE_HOST, p) : NULL;
+    struct trace *t = comm_rank(c) == 0 ? trace_new(a, "host", p) : NULL;
     struct all_names *all = gather_names(a, c, names);
     for (int i = 0; i < n; i++) {
         struct span *spans =

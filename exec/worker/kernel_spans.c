@@ -28,7 +28,7 @@ struct telling {
 static bool seen_anywhere(const struct program *p)
 {
     for (int32_t i = 0; i < p->n_devices; i++)
-        if (strcmp(p->devices[i].kind, "cuda") == 0) return true;
+        if (!program_device_is_host(&p->devices[i])) return true;
     return false;
 }
 
@@ -37,11 +37,11 @@ enum status kernel_spans_open(struct kernel_spans *x, const struct rank *r, stru
     if (!r->o->keep_kernels) return OK;
     if (!seen_anywhere(r->p))
         return error_set(err, ERR_NO_DEVICE,
-                         "no device of '%s' is a CUDA device: there are no kernels to see",
+                         "every device of '%s' is the host: there are no kernels to see",
                          r->p->name);
-    if (strcmp(rank_device(r)->kind, "cuda") != 0) return OK;
+    if (!r->backend.profiler) return OK;
     const struct activity *a;
-    TRY(activity_plugin(&a, err));
+    TRY(activity_plugin(r->backend.profiler, &a, err));
     TRY(a->open(err));
     x->of = a;
     return OK;

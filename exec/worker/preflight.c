@@ -57,8 +57,6 @@ static bool on_this_host(const struct rank *r, int32_t device)
     return r->p->emulated || device == r->index || (host && other && !strcmp(host, other));
 }
 
-static bool is_host(const struct program_device *d) { return !strcmp(d->kind, "host"); }
-
 /* Of this host's memory: lanes of the host, and what lanes apart have pinned of it. */
 static enum status check_host_memory(const struct rank *r, const struct transports *t,
                                      struct error *err)
@@ -68,7 +66,7 @@ static enum status check_host_memory(const struct rank *r, const struct transpor
     int32_t n = 0;
     for (int32_t i = 0; i < p->n_devices; i++) {
         if (!on_this_host(r, i)) continue;
-        int64_t bytes = is_host(&p->devices[i]) ? program_lane_bytes(p, i) : pinned_bytes(r, t, i);
+        int64_t bytes = program_device_is_host(&p->devices[i]) ? program_lane_bytes(p, i) : pinned_bytes(r, t, i);
         n++;
         if (__builtin_add_overflow(needed, bytes, &needed)) needed = INT64_MAX;
     }
@@ -143,7 +141,7 @@ enum status preflight_device(struct rank *r, struct error *err)
     const struct program_device *d = rank_device(r);
     struct backend_device is;
     int32_t n;
-    if (is_host(d)) return OK;
+    if (program_device_is_host(d)) return OK;
     TRY(r->backend.count(&r->backend, &n, err));
     if (d->index >= n)
         return error_set(err, ERR_INPUT,
@@ -225,7 +223,7 @@ static double busy_like(const struct program *p, const struct program_device *li
     for (int32_t i = 0; i < p->n_devices; i++) {
         const struct program_device *d = &p->devices[i];
         if (d->slowdown > 0 && !strcmp(d->kind, like->kind) &&
-            (is_host(like) || d->index == like->index))
+            (program_device_is_host(like) || d->index == like->index))
             busy += 1 / d->slowdown;
     }
     return busy;
@@ -236,10 +234,10 @@ void preflight_warn_if_crowded(const struct program *p)
     double cores = (double)sysconf(_SC_NPROCESSORS_ONLN), worst = 0;
     for (int32_t i = 0; p->emulated && p->n_devices > 1 && i < p->n_devices; i++) {
         const struct program_device *d = &p->devices[i];
-        double busy = busy_like(p, d), there = is_host(d) ? cores : 1;
+        double busy = busy_like(p, d), there = program_device_is_host(d) ? cores : 1;
         if (busy / there <= CROWDED || busy / there <= worst) continue;
         worst = busy / there;
-        if (is_host(d))
+        if (program_device_is_host(d))
             log_warn("the emulated devices together are %.1f times a core of this machine, which "
                      "has %.0f; measured times will be too long",
                      busy, there);

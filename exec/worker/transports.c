@@ -52,12 +52,13 @@ static void warn_of_host(const struct rank *r, const double *talks)
     struct error why = {.code = OK};
     int32_t cards = 0, first = -1;
     for (int32_t i = 0; i < p->n_devices; i++) {
-        if (strcmp(p->devices[i].kind, "cuda") != 0) continue;
+        if (program_device_is_host(&p->devices[i])) continue;
         cards++;
         if (first < 0 && !(talks[i] > 0)) first = i;
     }
     if (cards < 2 || first != r->index || p->emulated || settings_host_transport()) return;
-    if (plugin_cuda(&plugin, &why) == OK) (void)plugin->comm(&why);
+    if (plugin_of(p->devices[first].kind, &plugin, &why) == OK && plugin->comm)
+        (void)plugin->comm(&why);
     log_warn("%s: messages between cards go through the host%s%s", p->devices[first].name,
              *why.text ? ": " : "", why.text);
 }

@@ -285,7 +285,7 @@ static void report(struct worker *w, struct run_result *out)
                  "wider times");
     if (!t) return;
     for (int32_t i = 0; i < p->n_devices; i++)
-        if (strcmp(p->devices[i].kind, "cuda") == 0) t->source = TRACE_CUDA;
+        if (!program_device_is_host(&p->devices[i])) t->source = p->devices[i].kind;
     for (int32_t i = 0; i < p->n_devices; i++) t->devices[i].peak_bytes = program_lane_bytes(p, i);
     t->emulated = p->emulated;
     t->real_time = out->real_time;

@@ -1,8 +1,8 @@
 #include "planner/bound/lp.h"
 
 #include "core/base/arena.h"
+#include "planner/lp.h"
 
-#include <glpk.h>
 #include <math.h>
 #include <stdbool.h>
 
@@ -58,40 +58,35 @@ static double proved(const struct bound_lp *p, double *price)
     return sum * scale > 0 ? sum * scale : 0;
 }
 
-double bound_lp_solve(struct bound_lp *p)
+/* Entries by row, those of a row in the order in which they were put. */
+static void add_rows(const struct bound_lp *p, struct lp *lp)
 {
-    size_t n = p->n;
-    int *row = ARENA_ARRAY(p->arena, int, n + 1), *column = ARENA_ARRAY(p->arena, int, n + 1);
-    double *value = ARENA_ARRAY(p->arena, double, n + 1);
-    double *price = ARENA_ARRAY(p->arena, double, p->n_rows + 1);
-    for (size_t i = 0; i < n; i++) {
-        row[i + 1] = p->entries[i].row + 1;
-        column[i + 1] = p->entries[i].column + 1;
-        value[i + 1] = p->entries[i].value;
+    size_t *next = ARENA_ARRAY(p->arena, size_t, p->n + 1), *end;
+    size_t *first = ARENA_ARRAY(p->arena, size_t, p->n_rows + 1);
+    end = ARENA_ARRAY(p->arena, size_t, p->n_rows + 1);
+    for (size_t i = 0; i < p->n; i++) { /* numbers from 1; 0 is none */
+        size_t row = (size_t)p->entries[i].row;
+        *(end[row] ? &next[end[row]] : &first[row]) = i + 1;
+        end[row] = i + 1;
     }
-    glp_prob *g = glp_create_prob();
-    glp_add_rows(g, (int)p->n_rows);
-    glp_add_cols(g, p->n_columns);
-    for (size_t i = 0; i < p->n_rows; i++)
-        glp_set_row_bnds(g, (int)i + 1, GLP_LO, p->at_least[i], 0);
-    for (int j = 1; j <= p->n_columns; j++) glp_set_col_bnds(g, j, j == 1 ? GLP_LO : GLP_DB, 0, 1);
-    glp_set_obj_coef(g, 1, 1);
-    glp_load_matrix(g, (int)n, row, column, value);
-    glp_smcp how;
-    glp_init_smcp(&how);
-    how.msg_lev = GLP_MSG_OFF;
-    how.it_lim = 100 + 20 * ((int)p->n_rows + p->n_columns);
-    how.meth = GLP_DUALP; /* no price is negative, so the empty basis is dual feasible */
-    int failed = glp_simplex(g, &how);
-    if (failed) { /* the dual method turns in a circle now and then; prices of either will do */
-        glp_std_basis(g);
-        how.meth = GLP_PRIMAL;
-        failed = glp_simplex(g, &how);
+    for (size_t row = 0; row < p->n_rows; row++) {
+        for (size_t i = first[row]; i; i = next[i])
+            lp_put(lp, p->entries[i - 1].column, p->entries[i - 1].value);
+        lp_row(lp, p->at_least[row], INFINITY);
     }
-    bool nowhere = !failed && glp_get_status(g) == GLP_NOFEAS;
-    for (size_t i = 0; i < p->n_rows; i++) price[i] = glp_get_row_dual(g, (int)i + 1);
-    glp_delete_prob(g);
-    return nowhere ? INFINITY : proved(p, price);
 }
 
-void bound_lp_forget(void) { glp_free_env(); }
+double bound_lp_solve(struct bound_lp *p)
+{
+    double *price = ARENA_ARRAY(p->arena, double, p->n_rows + 1);
+    struct lp *lp = lp_new(p->arena, LP_MIN);
+    for (int32_t j = 0; j < p->n_columns; j++) lp_column(lp, 0, j ? 1 : INFINITY, j == 0);
+    add_rows(p, lp);
+    /* No price is negative, so the empty basis is dual feasible; prices of a failed attempt will do as well. */
+    struct lp_options how = {.dual = true,
+                             .iterations = 100 + 20 * ((int32_t)p->n_rows + p->n_columns)};
+    bool nowhere = lp_solve(lp, &how) == LP_INFEASIBLE;
+    for (size_t i = 0; i < p->n_rows; i++) price[i] = lp_price(lp, (int32_t)i);
+    lp_free(lp);
+    return nowhere ? INFINITY : proved(p, price);
+}

@@ -1,8 +1,8 @@
 #include "planner/fleet/mix.h"
 
 #include "core/base/arena.h"
+#include "planner/lp.h"
 
-#include <glpk.h>
 #include <math.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ struct master {
     double *price; /* (n_pools) of a card of each */
     double replica_price;
     double t_ns;
-    glp_prob *lp;
+    struct lp *lp;
 };
 
 static bool same_template(const struct template *a, const struct template *b)
@@ -61,17 +61,13 @@ static bool allowed(const struct master *q, const struct template *t)
 
 static void put_column(struct master *q, const struct template *t)
 {
-    int32_t index[KINDS_MAX + 2], n = 0;
-    double factor[KINDS_MAX + 2];
     if (q->n_columns == COLUMNS_MAX || !allowed(q, t)) return;
     q->columns = arena_grow(q->maker->arena, q->columns, (size_t)q->n_columns, &q->capacity,
                             sizeof *q->columns);
     q->columns[q->n_columns++] = *t;
-    glp_add_cols(q->lp, 1);
-    for (int32_t k = 0; k < q->n_pools; k++)
-        if (t->use[k]) index[++n] = k + 1, factor[n] = t->use[k];
-    index[++n] = q->n_pools + 1, factor[n] = 1;
-    glp_set_mat_col(q->lp, q->n_columns, n, index, factor);
+    for (int32_t k = 0; k < q->n_pools; k++) lp_put(q->lp, k, t->use[k]);
+    lp_put(q->lp, q->n_pools, 1);
+    lp_column(q->lp, 0, 0, 0);
 }
 
 static void add_column(struct master *q, const struct template *t)
@@ -130,24 +126,15 @@ static void first_columns(struct master *q)
 
 static double solve(struct master *q)
 {
-    glp_smcp o;
-    glp_init_smcp(&o);
-    o.msg_lev = GLP_MSG_OFF;
     for (int32_t i = 0; i < q->n_columns; i++) {
         double value = value_of(q, &q->columns[i]);
-        glp_set_obj_coef(q->lp, i + 1, value > 0 ? value : 0);
-        if (value >= 1)
-            glp_set_col_bnds(q->lp, i + 1, GLP_LO, 0, 0);
-        else
-            glp_set_col_bnds(q->lp, i + 1, GLP_FX, 0, 0);
+        lp_set_cost(q->lp, i, value > 0 ? value : 0);
+        lp_set_bounds(q->lp, i, 0, value >= 1 ? INFINITY : 0);
     }
-    if (glp_simplex(q->lp, &o) != 0) {
-        glp_std_basis(q->lp);
-        if (glp_simplex(q->lp, &o) != 0) return 0;
-    }
-    for (int32_t k = 0; k < q->n_pools; k++) q->price[k] = fmax(0, glp_get_row_dual(q->lp, k + 1));
-    q->replica_price = fmax(0, glp_get_row_dual(q->lp, q->n_pools + 1));
-    return glp_get_obj_val(q->lp);
+    if (lp_solve(q->lp, NULL) == LP_FAILED) return 0;
+    for (int32_t k = 0; k < q->n_pools; k++) q->price[k] = fmax(0, lp_price(q->lp, k));
+    q->replica_price = fmax(0, lp_price(q->lp, q->n_pools));
+    return lp_objective(q->lp);
 }
 
 /* Columns that would pay at these prices; whether there was one. */
@@ -205,7 +192,7 @@ static bool relax(struct master *q)
             if (done < before * (1 + 1e-3)) break;
         }
         for (int32_t c = 0; c < q->n_columns; c++)
-            slope += glp_get_col_prim(q->lp, c + 1) / (double)q->columns[c].tau_ns;
+            slope += lp_value(q->lp, c) / (double)q->columns[c].tau_ns;
         if (slope <= 0) {
             q->t_ns *= 2;
             continue;
@@ -218,15 +205,6 @@ static bool relax(struct master *q)
 }
 
 /* --- whole numbers --- */
-
-struct nodes {
-    int left;
-};
-static void on_node(glp_tree *tree, void *user)
-{
-    struct nodes *n = user;
-    if (glp_ios_reason(tree) == GLP_ISELECT && --n->left <= 0) glp_ios_terminate(tree);
-}
 
 bool mix_share(struct mix *x, int32_t microbatches)
 {
@@ -269,31 +247,23 @@ bool mix_share(struct mix *x, int32_t microbatches)
     return true;
 }
 
-/* GLPK's branch and bound at the time at hand; the columns it takes. */
+/* Branch and bound at the time at hand; the columns it takes. */
 static bool whole(struct master *q, struct mix *out)
 {
-    glp_iocp o;
-    struct nodes nodes = {NODES_MAX};
     struct arena *a = q->maker->arena;
-    glp_init_iocp(&o);
-    o.msg_lev = GLP_MSG_OFF, o.cb_func = on_node, o.cb_info = &nodes, o.mip_gap = 1e-3;
-    for (int32_t i = 0; i < q->n_columns; i++) glp_set_col_kind(q->lp, i + 1, GLP_IV);
-    int code = glp_intopt(q->lp, &o);
-    bool found = (code == 0 || code == GLP_ESTOP || code == GLP_EMIPGAP) &&
-                 (glp_mip_status(q->lp) == GLP_OPT || glp_mip_status(q->lp) == GLP_FEAS);
     *out = (struct mix){0};
     size_t n = (size_t)q->n_columns;
     out->templates = ARENA_ARRAY(a, struct template, n);
     out->count = ARENA_ARRAY(a, int32_t, n), out->least = ARENA_ARRAY(a, int32_t, n);
     out->more = ARENA_ARRAY(a, int32_t, n);
+    double *value = ARENA_ARRAY(a, double, n);
+    bool found = lp_solve_integer(q->lp, NODES_MAX, 1e-3, value);
     for (int32_t i = 0; i < q->n_columns; i++) {
-        double x =
-            found ? glp_mip_col_val(q->lp, i + 1) : floor(glp_get_col_prim(q->lp, i + 1) + 1e-6);
+        double x = found ? value[i] : floor(lp_value(q->lp, i) + 1e-6);
         if (x < 0.5) continue;
         out->templates[out->n] = q->columns[i];
         out->count[out->n++] = (int32_t)(x + 0.5);
     }
-    for (int32_t i = 0; i < q->n_columns; i++) glp_set_col_kind(q->lp, i + 1, GLP_CV);
     return out->n > 0 && mix_share(out, q->microbatches);
 }
 
@@ -306,15 +276,11 @@ bool mix_solve(struct template_maker *m, int32_t microbatches, const struct mix_
                        .n_kinds = m->n_kinds,
                        .n_pools = m->n_pools};
     q.price = ARENA_ARRAY(m->arena, double, (size_t)q.n_pools);
-    glp_term_out(GLP_OFF);
-    q.lp = glp_create_prob();
-    glp_set_obj_dir(q.lp, GLP_MAX);
-    glp_add_rows(q.lp, q.n_pools + 1);
-    for (int32_t k = 0; k < q.n_pools; k++)
-        glp_set_row_bnds(q.lp, k + 1, GLP_UP, 0, m->g->kinds[k].n);
+    q.lp = lp_new(m->arena, LP_MAX);
+    for (int32_t k = 0; k < q.n_pools; k++) lp_row(q.lp, -INFINITY, m->g->kinds[k].n);
     int32_t most =
         m->most_replicas && m->most_replicas < microbatches ? m->most_replicas : microbatches;
-    glp_set_row_bnds(q.lp, q.n_pools + 1, GLP_UP, 0, most);
+    lp_row(q.lp, -INFINITY, most);
     for (int32_t i = 0; i < m->n_pool; i++) put_column(&q, &m->pool[i]);
     find_paces(&q);
     bool found = relax(&q);
@@ -332,6 +298,6 @@ bool mix_solve(struct template_maker *m, int32_t microbatches, const struct mix_
             found = true;
         }
     }
-    glp_delete_prob(q.lp);
+    lp_free(q.lp);
     return found;
 }

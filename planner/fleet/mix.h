@@ -5,7 +5,7 @@
  * and the least T for which that reaches the batch. Templates are columns; the row prices y say what a card is
  * worth, and the template that would pay most at those prices, max over tau of (T - ...) / tau + 1 - cost (planner/fleet/template.h),
  * is the next column (column generation: Dantzig and Wolfe 1960; Gilmore and Gomory 1961). T follows by Newton's rule, the
- * optimum being concave in T. Whole numbers come from branch and bound over the columns made (GLPK, a fixed number of nodes),
+ * optimum being concave in T. Whole numbers come from branch and bound over the columns made (a fixed number of nodes),
  * shares from filling up to one level. Devices that no replica is given stay out.
  */
 #ifndef PLANNER_FLEET_MIX_H

@@ -1,8 +1,8 @@
 #include "planner/fleet/template_enum.h"
 
 #include "core/base/arena.h"
+#include "planner/lp.h"
 
-#include <glpk.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,44 +154,29 @@ static double value_in(const struct template_use *d, double ns)
 }
 
 /* Most microbatches in so long, fractions of replicas allowed; prices of cards. */
-static double relaxed(struct template_enum *q, glp_prob *lp, double ns)
+static double relaxed(struct template_enum *q, struct lp *lp, double ns)
 {
-    glp_smcp o;
     for (int32_t g = 0; g < q->n_groups; g++) q->uses[q->best[g]].value = -1;
     for (int32_t i = 0; i < q->n; i++) {
         struct template_use *d = &q->uses[i];
         d->value = value_in(d, ns);
         if (d->value > q->uses[q->best[d->group]].value) q->best[d->group] = i;
     }
-    for (int32_t g = 0; g < q->n_groups; g++)
-        glp_set_obj_coef(lp, g + 1, q->uses[q->best[g]].value);
-    glp_init_smcp(&o);
-    o.msg_lev = GLP_MSG_OFF;
-    if (glp_simplex(lp, &o) != 0) {
-        glp_std_basis(lp);
-        if (glp_simplex(lp, &o) != 0) return 0;
-    }
-    for (int32_t p = 0; p < q->m->n_pools; p++) q->price[p] = fmax(0, glp_get_row_dual(lp, p + 1));
-    return glp_get_obj_val(lp);
+    for (int32_t g = 0; g < q->n_groups; g++) lp_set_cost(lp, g, q->uses[q->best[g]].value);
+    if (lp_solve(lp, NULL) == LP_FAILED) return 0;
+    for (int32_t p = 0; p < q->m->n_pools; p++) q->price[p] = fmax(0, lp_price(lp, p));
+    return lp_objective(lp);
 }
 
-static glp_prob *program_of(struct template_enum *q)
+static struct lp *program_of(struct template_enum *q)
 {
-    int32_t pools = q->m->n_pools, *index = ARENA_ARRAY(q->a, int32_t, (size_t)pools + 1);
-    double *factor = ARENA_ARRAY(q->a, double, (size_t)pools + 1);
-    glp_term_out(GLP_OFF);
-    glp_prob *lp = glp_create_prob();
-    glp_set_obj_dir(lp, GLP_MAX);
-    glp_add_rows(lp, pools);
-    for (int32_t p = 0; p < pools; p++) glp_set_row_bnds(lp, p + 1, GLP_UP, 0, q->m->g->kinds[p].n);
-    glp_add_cols(lp, q->n_groups);
+    int32_t pools = q->m->n_pools;
+    struct lp *lp = lp_new(q->a, LP_MAX);
+    for (int32_t p = 0; p < pools; p++) lp_row(lp, -INFINITY, q->m->g->kinds[p].n);
     for (int32_t g = 0; g < q->n_groups; g++) {
         const struct template *t = &q->uses[q->best[g]].t;
-        int n = 0;
-        for (int32_t p = 0; p < pools; p++)
-            if (t->use[p]) index[++n] = p + 1, factor[n] = t->use[p];
-        glp_set_mat_col(lp, g + 1, n, index, factor);
-        glp_set_col_bnds(lp, g + 1, GLP_LO, 0, 0);
+        for (int32_t p = 0; p < pools; p++) lp_put(lp, p, t->use[p]);
+        lp_column(lp, 0, INFINITY, 0);
     }
     return lp;
 }
@@ -199,7 +184,7 @@ static glp_prob *program_of(struct template_enum *q)
 /* Least time in which fractions of replicas take the batch, and the prices a little above it. */
 static double least_time(struct template_enum *q)
 {
-    glp_prob *lp = program_of(q);
+    struct lp *lp = program_of(q);
     double low = 0, high = 0;
     for (int32_t i = 0; i < q->n; i++) {
         const struct template_use *d = &q->uses[i];
@@ -214,7 +199,7 @@ static double least_time(struct template_enum *q)
             low = middle;
     }
     relaxed(q, lp, high * 1.04);
-    glp_delete_prob(lp);
+    lp_free(lp);
     return high;
 }
 

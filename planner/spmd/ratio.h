@@ -6,7 +6,7 @@
  *     min  Σ_b w_b·C_b + Σ_j T_j
  *     C_b >= fixed_bk + Σ_v slope_bvk · r_vk   for each device k,     T_j >= α_ji + β_ji · M_v   for each tier i of links,
  *     M_v >= r_vk,    Σ_k r_vk = 1,    fixed_k + Σ_v slope_vk · r_vk <= memory_k
- * solved by GLPK's simplex. A column has no upper bound: a step may take as long as it takes. There may be several vectors
+ * solved by the simplex method (planner/lp.h). A column has no upper bound: a step may take as long as it takes. There may be several vectors
  * of ratios (v), for segments that are dealt out differently.
  *
  * Where there is one vector, computing and traffic are proportional and memory does not bind, the best ratios are

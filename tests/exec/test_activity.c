@@ -78,7 +78,7 @@ static void refused(const char *text)
 {
     const struct activity *a = NULL;
     err = (struct error){0};
-    ck_assert_int_eq(activity_plugin(&a, &err), ERR_NO_DEVICE);
+    ck_assert_int_eq(activity_plugin("cupti", &a, &err), ERR_NO_DEVICE);
     ck_assert_ptr_null(a);
     ck_assert_msg(strstr(err.text, text) != NULL, "'%s' is not in: %s", text, err.text);
 }
@@ -114,7 +114,7 @@ START_TEST(the_real_plugin_opens_a_session_or_says_why_there_is_none)
         return;
     }
     choose("MUSHER_CUPTI_PLUGIN", "libmusher_cupti.so");
-    enum status st = activity_plugin(&a, &err);
+    enum status st = activity_plugin("cupti", &a, &err);
     ck_assert_msg(st == OK, "%s is not what these sources make; make it again, or remove it where it cannot be made: %s", path,
                   err.text);
     st = a->open(&err);
@@ -138,7 +138,7 @@ static struct backend device;
 static void open_all(void)
 {
     choose_standins();
-    need(activity_plugin(&activity, &err));
+    need(activity_plugin("cupti", &activity, &err));
     need(plugin_open_backend("cuda", &device, &err));
 }
 

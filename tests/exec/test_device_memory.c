@@ -131,6 +131,7 @@ static struct plan on_cards(const char *model, int32_t n, enum dtype t)
     if (!strcmp(model, "tiny-vgg")) p.job.sequence_length = 1;
     p.job.precision = t;
     p.cluster.types[0].catalogue = "H200-SXM";
+    p.cluster.types[0].backend = "cuda";
     p.cluster.types[0].memory_bytes = INT64_C(100) << 30;
     return p;
 }
@@ -248,7 +249,7 @@ START_TEST(the_reserve_is_what_is_counted_and_stated_and_never_less_than_the_typ
     p.cluster.types[0].reserve_bytes = INT64_C(1) << 30;
     ck_assert_int_eq(lowered(&p)->stages[0].reserve_bytes, INT64_C(1) << 30);
     p.cluster.types[0].reserve_bytes = 0;
-    p.cluster.types[0].catalogue = "host";
+    p.cluster.types[0].backend = "host";
     ck_assert_int_eq(lowered(&p)->stages[0].reserve_bytes, 1000); /* nothing of a host is counted */
 }
 END_TEST
@@ -285,6 +286,7 @@ START_TEST(communicators_are_no_fewer_than_those_that_are_made)
         struct program x;
         struct error err = {0};
         p.cluster.types[0].catalogue = "H200-SXM";
+        p.cluster.types[0].backend = "cuda";
         for (int32_t r = 0; seed % 3 && r < p.n_replicas; r++)
             for (int32_t s = 0; s < p.replicas[r].n_stages; s++) p.replicas[r].stages[s].zero = 1;
         if (lower_plan(arena, &p, &o, &x, &err) != OK || x.emulated) continue;

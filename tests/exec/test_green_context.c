@@ -205,6 +205,7 @@ START_TEST(a_part_trains_as_the_whole_does)
         struct plan p = plans_new(a, "gpt2", 1, 1);
         int32_t last = plans_layers(a, &p) - 1;
         p.cluster.types[0].catalogue = "H200-SXM";
+        p.cluster.types[0].backend = "cuda";
         p.cluster.types[0].memory_bytes = INT64_C(30) << 30;
         p.cluster.types[0].slowdown = part, p.cluster.emulated = part;
         p.cluster.types[0].multiprocessors = 8 * part;

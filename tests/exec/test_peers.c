@@ -49,6 +49,7 @@ static struct plan cards(struct arena *a, int32_t n)
     struct plan p = plans_new(a, "gpt2", 2, n);
     p.job.model.vocabulary = 256;
     p.cluster.types[0].catalogue = "H100-SXM5";
+    p.cluster.types[0].backend = "cuda";
     p.cluster.types[0].memory_bytes = INT64_C(1) << 28;
     return p;
 }

@@ -30,7 +30,7 @@ static void refused(enum status wanted, const char *kind, const char *text)
     enum status st = plugin_open_backend(kind, &b, &err);
     ck_assert_msg(st == wanted, "status %d: %s", st, err.text);
     ck_assert_msg(strstr(err.text, text) != NULL, "'%s' is not in: %s", text, err.text);
-    ck_assert_str_eq(plugin_path(), "");
+    ck_assert_str_eq(plugin_path("cuda"), "");
 }
 
 START_TEST(the_host_needs_no_plugin)
@@ -43,9 +43,13 @@ START_TEST(the_host_needs_no_plugin)
 }
 END_TEST
 
-START_TEST(a_kind_that_does_not_exist_is_refused_with_those_that_do)
+START_TEST(a_kind_without_a_plugin_is_refused)
 {
-    refused(ERR_INPUT, "rocm", "'rocm'; there are host, cuda");
+    refused(ERR_NO_DEVICE, "rocm", "no ROCM plugin: libmusher_rocm.so is neither beside this");
+    refused(ERR_INPUT, "none", "they are planned and simulated only");
+    refused(ERR_INPUT, "", "'' is no name of a plugin");
+    refused(ERR_INPUT, "../cuda", "'../cuda' is no name of a plugin");
+    refused(ERR_INPUT, "a_kind_whose_name_is_longer_than_any", "is no name of a plugin");
 }
 END_TEST
 
@@ -121,7 +125,7 @@ START_TEST(after_a_refusal_the_right_plugin_is_still_found)
     ck_assert_msg(plugin_open_backend("cuda", &b, &err) == OK, "%s", err.text);
     ck_assert_str_eq(b.name, "cuda");
     ck_assert(b.apart);
-    ck_assert(strstr(plugin_path(), "libmusher_cuda_standin.so") != NULL);
+    ck_assert(strstr(plugin_path("cuda"), "libmusher_cuda_standin.so") != NULL);
 }
 END_TEST
 
@@ -129,10 +133,20 @@ START_TEST(a_plugin_is_opened_once)
 {
     const struct plugin *first = NULL, *second = NULL;
     choose("libmusher_cuda_standin.so");
-    ck_assert_int_eq(plugin_cuda(&first, NULL), OK);
+    ck_assert_int_eq(plugin_of("cuda", &first, NULL), OK);
     choose("tests/plugins/other_abi.so");
-    ck_assert_int_eq(plugin_cuda(&second, NULL), OK);
+    ck_assert_int_eq(plugin_of("cuda", &second, NULL), OK);
     ck_assert_ptr_eq(first, second);
+}
+END_TEST
+
+/* A file may be named for a kind that it is not of. */
+START_TEST(a_plugin_of_another_kind_is_refused)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/libmusher_cuda_standin.so", build_folder());
+    ck_assert_int_eq(setenv("MUSHER_ROCM_PLUGIN", path, 1), 0);
+    refused(ERR_NO_DEVICE, "rocm", "is of kind 'cuda'");
 }
 END_TEST
 
@@ -168,7 +182,7 @@ Suite *plugin_suite(void)
     Suite *s = suite_create("plugin");
     TCase *c = tcase_create("backends by kind");
     tcase_add_test(c, the_host_needs_no_plugin);
-    tcase_add_test(c, a_kind_that_does_not_exist_is_refused_with_those_that_do);
+    tcase_add_test(c, a_kind_without_a_plugin_is_refused);
     tcase_add_test(c, a_named_plugin_that_is_not_there_is_named);
     tcase_add_test(c, without_a_plugin_it_is_told_where_one_would_be_and_how_it_is_made);
     tcase_add_test(c, a_file_that_is_no_library_cannot_be_opened);
@@ -179,6 +193,7 @@ Suite *plugin_suite(void)
     tcase_add_test(c, a_plugin_with_other_operators_is_refused);
     tcase_add_test(c, after_a_refusal_the_right_plugin_is_still_found);
     tcase_add_test(c, a_plugin_is_opened_once);
+    tcase_add_test(c, a_plugin_of_another_kind_is_refused);
     tcase_add_test(c, the_real_plugin_counts_cards_or_says_why_there_are_none);
     suite_add_tcase(s, c);
     return s;

@@ -125,7 +125,7 @@ static enum status talks(const struct check *c, struct error *err)
 {
     const struct plugin *plugin;
     if (c->ranks == 1) return OK;
-    TRY(plugin_cuda(&plugin, err));
+    TRY(plugin_of("cuda", &plugin, err));
     return plugin->comm(err) ? OK : err->code;
 }
 

@@ -278,7 +278,7 @@ static enum status join(struct peers *x, struct error *err)
         .id = id, .n = x->n, .rank = x->rank, .limit_ns = LIMIT_NS, .name = "collectives"};
     if (!x->b.comm) {
         const struct plugin *plugin;
-        TRY(plugin_cuda(&plugin, err));
+        TRY(plugin_of("cuda", &plugin, err));
         x->b.comm = plugin->comm(err);
     }
     TRY(comm_agree(x->comm, x->b.comm ? OK : err->code, err));

@@ -63,7 +63,7 @@ static struct trace *a_run(const char *plan, bool emulated, int64_t iteration_ns
                         .n_devices = 2,
                         .devices = emulated ? emulated_ : real,
                         .n_stages = 2};
-    struct trace *t = trace_new(a, TRACE_HOST, &p);
+    struct trace *t = trace_new(a, "host", &p);
     t->iteration_ns = iteration_ns;
     return t;
 }

@@ -21,7 +21,7 @@ static struct trace *empty(void)
     static struct program_device devices[DEVICES] = {{.name = "a.0", .type = "x"},
                                                      {.name = "a.1", .type = "x"}};
     struct program p = {.name = "made", .n_devices = DEVICES, .devices = devices, .n_stages = 1};
-    return trace_new(a, TRACE_HOST, &p);
+    return trace_new(a, "host", &p);
 }
 
 static int64_t add(struct trace *t, enum span_kind kind, int32_t device, int32_t step,

@@ -291,7 +291,7 @@ static struct trace *many_steps(struct pipes_made *m, const struct jitter_model 
                                 uint64_t seed)
 {
     struct trace *t = run_with(m, sample_of(m, x, seed, 0), steps, true).trace;
-    t->source = TRACE_HOST;
+    t->source = "host";
     return t;
 }
 

@@ -7,7 +7,7 @@
 #include "traces/trace.h"
 
 /* Two devices, one stage each. */
-static inline struct trace *empty_trace(struct arena *a, enum trace_source source)
+static inline struct trace *empty_trace(struct arena *a, const char *source)
 {
     static struct program_device devices[] = {{.name = "a.0", .type = "fast", .slowdown = 1.5},
                                               {.name = "b.0", .type = "slow", .slowdown = 3}};
@@ -84,7 +84,7 @@ static inline struct trace *random_trace(struct arena *a, uint64_t seed, size_t 
 {
     static const char *const names[] = {"matmul",       "lan",       "a \"quoted\\\" link",
                                         "half \\there", "Gänge → 𝄞", ""};
-    struct trace *t = empty_trace(a, TRACE_HOST);
+    struct trace *t = empty_trace(a, "host");
     for (size_t i = 0; i < n; i++) {
         uint64_t at = i * 16;
         struct span s = {.kind = (enum span_kind)rng_below(seed, 0, at, SPAN_KERNEL),

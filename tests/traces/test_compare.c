@@ -10,7 +10,7 @@ static struct error err;
 static void set_up(void) { a = arena_new(); }
 static void tear_down(void) { arena_free(a); }
 
-static struct trace *a_trace(enum trace_source source, int64_t iteration_ns)
+static struct trace *a_trace(const char *source, int64_t iteration_ns)
 {
     static struct program_device devices[] = {{.name = "a.0", .type = "t"},
                                               {.name = "a.1", .type = "t"}};
@@ -47,7 +47,7 @@ static void add_send(struct trace *t, int32_t channel, int64_t length)
 
 START_TEST(errors_are_relative_to_the_run)
 {
-    struct trace *sim = a_trace(TRACE_SIM, 90), *run = a_trace(TRACE_HOST, 100);
+    struct trace *sim = a_trace(TRACE_SIM, 90), *run = a_trace("host", 100);
     struct comparison c;
     /* the run's first step does not count; the median of the others (90 110 100) is 100 */
     int64_t lengths[] = {1000, 90, 110, 100};
@@ -99,8 +99,8 @@ END_TEST
 
 START_TEST(the_order_of_spans_changes_nothing)
 {
-    struct trace *sim = a_trace(TRACE_SIM, 1), *run = a_trace(TRACE_HOST, 2),
-                 *back = a_trace(TRACE_HOST, 2);
+    struct trace *sim = a_trace(TRACE_SIM, 1), *run = a_trace("host", 2),
+                 *back = a_trace("host", 2);
     struct comparison c, d;
     for (int i = 0; i < 300; i++) {
         add(sim, i % 2 ? "add" : "bias", i % 30, i / 30, i, 10 + i % 7);
@@ -121,7 +121,7 @@ END_TEST
 
 START_TEST(spans_without_a_partner_are_counted)
 {
-    struct trace *sim = a_trace(TRACE_SIM, 1), *run = a_trace(TRACE_HOST, 1);
+    struct trace *sim = a_trace(TRACE_SIM, 1), *run = a_trace("host", 1);
     struct comparison c;
     add(sim, "add", 0, 0, 0, 5);
     add(sim, "add", 1, 0, 0, 5);
@@ -137,7 +137,7 @@ END_TEST
 
 START_TEST(a_span_of_no_length_has_no_relative_error)
 {
-    struct trace *sim = a_trace(TRACE_SIM, 1), *run = a_trace(TRACE_HOST, 1);
+    struct trace *sim = a_trace(TRACE_SIM, 1), *run = a_trace("host", 1);
     struct comparison c;
     add(sim, "add", 0, 0, 0, 5);
     add(run, "add", 0, 0, 0, 0);
@@ -149,7 +149,7 @@ END_TEST
 
 START_TEST(meetings_are_told_apart_by_kind_and_from_sums)
 {
-    struct trace *sim = a_trace(TRACE_SIM, 1), *run = a_trace(TRACE_HOST, 1);
+    struct trace *sim = a_trace(TRACE_SIM, 1), *run = a_trace("host", 1);
     struct comparison c;
     for (int32_t k = 0; k <= MEETING_KIND_COUNT; k++) {
         struct span s = {.kind = SPAN_REDUCE,
@@ -176,7 +176,7 @@ END_TEST
 
 START_TEST(traces_of_different_plans_are_refused)
 {
-    struct trace *sim = a_trace(TRACE_SIM, 1), *run = a_trace(TRACE_HOST, 1);
+    struct trace *sim = a_trace(TRACE_SIM, 1), *run = a_trace("host", 1);
     struct comparison c;
     run->plan_hash = 6;
     ck_assert_int_eq(compare_traces(a, sim, run, &c, &err), ERR_INPUT);
@@ -189,7 +189,7 @@ END_TEST
 
 START_TEST(many_spans_join_in_any_number_of_groups)
 {
-    struct trace *sim = a_trace(TRACE_SIM, 1), *run = a_trace(TRACE_HOST, 1);
+    struct trace *sim = a_trace(TRACE_SIM, 1), *run = a_trace("host", 1);
     struct comparison c;
     for (int i = 0; i < 20000; i++) {
         add(sim, "add", i, 0, i, 10);

@@ -110,7 +110,7 @@ END_TEST
 
 START_TEST(on_a_virtual_clock_a_step_ends_with_its_last_update_in_chrome)
 {
-    struct trace *t = empty_trace(a, TRACE_HOST);
+    struct trace *t = empty_trace(a, "host");
     trace_add(t, compute(0, 'U', 0, -1, 5, 7));
     trace_add(t, compute(1, 'U', 0, -1, 5, 9));
     trace_add(t, step_end(0, 123456));

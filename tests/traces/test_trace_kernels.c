@@ -52,7 +52,7 @@ static struct span of_kind(const char *kind, int32_t op, struct span s)
  * 50 without any, a copy between. */
 static struct trace *by_hand(void)
 {
-    struct trace *t = empty_trace(arena, TRACE_CUDA);
+    struct trace *t = empty_trace(arena, "cuda");
     struct span warm = compute(0, 'F', 0, 0, 0, 10), a = compute(0, 'F', 1, 0, 100, 200),
                 b = compute(1, 'F', 1, 0, 300, 360),
                 c = of_kind("layer_norm", 2, compute(0, 'F', 1, 0, 200, 250));
@@ -96,7 +96,7 @@ END_TEST
 
 START_TEST(operators_of_devices_that_tell_no_kernels_count_where_nobody_does)
 {
-    struct trace *t = empty_trace(arena, TRACE_CUDA);
+    struct trace *t = empty_trace(arena, "cuda");
     struct span a = compute(0, 'F', 0, 0, 0, 10);
     struct kernels k;
     trace_add(t, a);
@@ -113,7 +113,7 @@ END_TEST
 /* Clocks of events and of kernels differ by some us: no operator is busier than it lasts. */
 START_TEST(kernels_that_stick_out_fill_their_operator_and_no_more)
 {
-    struct trace *t = empty_trace(arena, TRACE_CUDA);
+    struct trace *t = empty_trace(arena, "cuda");
     struct span a = compute(0, 'F', 0, 0, 100, 200);
     struct kernels k;
     t->kernels = true;
@@ -129,7 +129,7 @@ START_TEST(random_kernels_cover_what_counting_instants_says)
 {
     enum { OPERATORS = 6, LENGTH = 40 };
     for (uint64_t k = 0; k < 200; k++) {
-        struct trace *t = empty_trace(arena, TRACE_CUDA);
+        struct trace *t = empty_trace(arena, "cuda");
         struct kernels x;
         int64_t busy = 0, n = 0;
         for (int32_t i = 0; i < OPERATORS; i++) {

@@ -54,7 +54,8 @@ static struct team cards_here(const struct profile_links *b)
     for (int32_t i = 0; i < c->n_devices && t.n < CARDS_MAX; i++) {
         bool again = false;
         for (int32_t k = 0; k < t.n; k++) again |= profile_same_card(c, i, t.device[k]);
-        if (strcmp(lower_device(c, i).kind, "cuda") == 0 && profile_is_here(b->cards, i) && !again)
+        struct program_device d = lower_device(c, i);
+        if (!program_device_is_host(&d) && profile_is_here(b->cards, i) && !again)
             t.device[t.n++] = i;
     }
     return t;
@@ -106,7 +107,7 @@ static const char *library_of(struct arena *a, const struct profile_links *b, in
         error_set(why, ERR_RESOURCE, "MUSHER_TRANSPORT=host leaves all to the host");
         return NULL;
     }
-    if (plugin_open_backend("cuda", &x, why) != OK) return NULL;
+    if (plugin_open_backend(lower_device(b->cluster, device).kind, &x, why) != OK) return NULL;
     if (x.open(&x, b->cluster->devices[device].index, why) != OK) return NULL;
     int32_t v = x.comm ? x.comm->version : 0;
     if (x.comm)
@@ -244,7 +245,10 @@ static enum status measure_all(struct profile_links *b, const struct team *all, 
 static int32_t cards_of(const struct cluster *c)
 {
     int32_t n = 0;
-    for (int32_t i = 0; i < c->n_devices; i++) n += !strcmp(lower_device(c, i).kind, "cuda");
+    for (int32_t i = 0; i < c->n_devices; i++) {
+        struct program_device d = lower_device(c, i);
+        n += !program_device_is_host(&d);
+    }
     return n;
 }
 

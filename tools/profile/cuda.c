@@ -22,24 +22,28 @@ bool profile_host_is_here(const char *host)
            (!strncmp(host, own, n) && (host[n] == 0 || host[n] == '.'));
 }
 
-static bool is_cuda(const struct cluster *c, int32_t device)
+static bool is_card(const struct cluster *c, int32_t device)
 {
-    return !strcmp(lower_device(c, device).kind, "cuda");
+    struct program_device d = lower_device(c, device);
+    return !program_device_is_host(&d);
 }
 
 void profile_cards_find(struct arena *a, const struct cluster *c, double warm_s,
                         struct profile_cards *out)
 {
-    struct backend b;
-    struct error why = {0};
-    bool asked = false;
+    bool *asked = ARENA_ARRAY(a, bool, (size_t)c->n_types + 1);
     *out = (struct profile_cards){.cluster = c, .warm_s = warm_s, .reason = ""};
-    for (int32_t i = 0; i < c->n_devices; i++) asked |= is_cuda(c, i);
-    if (!asked) return;
-    enum status st = plugin_open_backend("cuda", &b, &why);
-    if (st == OK) st = b.count(&b, &out->n, &why);
-    if (st != OK) {
-        out->n = 0;
+    out->n = ARENA_ARRAY(a, int32_t, (size_t)c->n_types + 1);
+    for (int32_t i = 0; i < c->n_devices; i++) {
+        struct backend b;
+        struct error why = {0};
+        int32_t type = c->devices[i].type;
+        if (asked[type] || !is_card(c, i)) continue;
+        asked[type] = true;
+        enum status st = plugin_open_backend(lower_device(c, i).kind, &b, &why);
+        if (st == OK) st = b.count(&b, &out->n[type], &why);
+        if (st == OK) continue;
+        out->n[type] = 0;
         out->reason = arena_strdup(a, why.text);
     }
 }
@@ -47,13 +51,14 @@ void profile_cards_find(struct arena *a, const struct cluster *c, double warm_s,
 bool profile_is_here(const struct profile_cards *k, int32_t device)
 {
     struct program_device d = lower_device(k->cluster, device);
-    return strcmp(d.kind, "cuda") != 0 || (profile_host_is_here(d.host) && d.index < k->n);
+    return program_device_is_host(&d) ||
+           (profile_host_is_here(d.host) && (!k->n || d.index < k->n[d.type_index]));
 }
 
 bool profile_same_card(const struct cluster *c, int32_t one, int32_t other)
 {
     struct program_device x = lower_device(c, one), y = lower_device(c, other);
-    return !strcmp(x.kind, "cuda") && !strcmp(y.kind, "cuda") && x.index == y.index &&
+    return is_card(c, one) && !strcmp(x.kind, y.kind) && x.index == y.index &&
            !strcmp(x.host, y.host);
 }
 
@@ -61,7 +66,7 @@ int32_t profile_card_of(const struct profile_cards *k, const char *base)
 {
     const struct cluster *c = k->cluster;
     for (int32_t i = 0; i < c->n_devices; i++)
-        if (is_cuda(c, i) && !strcmp(c->types[c->devices[i].type].catalogue, base) &&
+        if (is_card(c, i) && !strcmp(c->types[c->devices[i].type].catalogue, base) &&
             profile_is_here(k, i))
             return i;
     return -1;
@@ -90,10 +95,10 @@ enum status profile_copies(struct arena *a, struct profile_cards *k, int32_t rep
     struct backend b;
     int32_t card = -1;
     for (int32_t i = 0; i < k->cluster->n_devices && card < 0; i++)
-        if (is_cuda(k->cluster, i) && profile_is_here(k, i)) card = i;
+        if (is_card(k->cluster, i) && profile_is_here(k, i)) card = i;
     if (card < 0) return OK;
     for (int32_t i = 0; i < COPY_SIZES; i++) bytes[i] = (int64_t)4096 << 2 * i; /* 4 KiB … 64 MiB */
-    TRY(plugin_open_backend("cuda", &b, err));
+    TRY(plugin_open_backend(lower_device(k->cluster, card).kind, &b, err));
     TRY(b.open(&b, k->cluster->devices[card].index, err));
     k->copies = ARENA_ARRAY(a, struct copy_sample, COPY_SIZES);
     enum status st = bench_copies(a, &b, bytes, COPY_SIZES, repeats, k->copies, err);

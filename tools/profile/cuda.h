@@ -1,4 +1,4 @@
-/* tools/profile/cuda.h - what `musher profile` can measure on this machine's CUDA devices, and how long they warm up.
+/* tools/profile/cuda.h - what `musher profile` can measure on this machine's devices beside the host, and how long they warm up.
  *
  * A card that idles runs at a fraction of its clock and takes some tenths of a second of work to come up, which is longer
  * than a bench of few rounds; so a bench on cards begins with rounds that nobody counts.
@@ -17,10 +17,11 @@
 
 struct arena;
 
-struct profile_cards { /* CUDA devices of the cluster that are this machine's */
+struct profile_cards { /* devices of the cluster beside the host's that are this machine's */
     const struct cluster *cluster;
-    double warm_s;      /* of work before anything is counted */
-    int32_t n;          /* this machine's; 0 where there are none */
+    double warm_s; /* of work before anything is counted */
+    int32_t *
+        n; /* (types of the cluster) devices of the type's kind on this machine; 0 where there are none */
     const char *reason; /* then */
     int32_t n_copies;
     struct copy_sample *copies; /* (n_copies) pinned memory and the first of them */
@@ -28,14 +29,14 @@ struct profile_cards { /* CUDA devices of the cluster that are this machine's */
 
 /* Is this the name of the machine that asks? */
 bool profile_host_is_here(const char *host);
-/* Opens the plugin if the cluster has a CUDA device, else leaves it alone. */
+/* Opens the plugin of each kind of device that the cluster has. */
 void profile_cards_find(struct arena *a, const struct cluster *c, double warm_s,
                         struct profile_cards *out);
-/* False for a CUDA device of another machine, or that is not there; true for every other device. */
+/* False for a device of another machine, or that is not there; true for the host. */
 bool profile_is_here(const struct profile_cards *k, int32_t device);
-/* Are two CUDA devices of the cluster one card of one host? */
+/* Are two devices of the cluster one card of one host? */
 bool profile_same_card(const struct cluster *c, int32_t one, int32_t other);
-/* The first CUDA device of this machine whose type has this entry of the catalogue; -1. */
+/* The first device beside the host of this machine whose type has this entry of the catalogue; -1. */
 int32_t profile_card_of(const struct profile_cards *k, const char *base);
 /* Rounds of these operators that take warm_s by the catalogue's roofline, one at least. */
 int32_t profile_warm_rounds(const struct profile_cards *k, const char *base,

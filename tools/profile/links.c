@@ -112,7 +112,8 @@ static bool pair_of(const struct profile_links *b, int32_t link, int32_t *from, 
 
 static bool between_cards(const struct cluster *c, int32_t from, int32_t to)
 {
-    return !strcmp(lower_device(c, from).kind, "cuda") || !strcmp(lower_device(c, to).kind, "cuda");
+    struct program_device a = lower_device(c, from), b = lower_device(c, to);
+    return !program_device_is_host(&a) || !program_device_is_host(&b);
 }
 
 /* 1 KiB … 1 MiB; between cards, whose links are faster by far, … 64 MiB, or what is asked for. */

@@ -1,4 +1,4 @@
-#include "tools/check_cuda.h"
+#include "tools/check_devices.h"
 
 #include "core/base/arena.h"
 #include "exec/device_transport/device_comm.h"
@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-const char *check_cuda_dtypes(struct arena *a, uint32_t dtypes)
+const char *check_devices_dtypes(struct arena *a, uint32_t dtypes)
 {
     const char *all = "";
     for (int t = 0; t < DTYPE_COUNT; t++)
@@ -16,12 +16,13 @@ const char *check_cuda_dtypes(struct arena *a, uint32_t dtypes)
 }
 
 /* One device's way to all others, those of one way together. */
-static enum status find_reach(struct arena *a, const struct plugin *p, struct cuda_here *c,
+static enum status find_reach(struct arena *a, const struct plugin *p, struct devices_here *c,
                               int32_t device, struct error *err)
 {
     static const char *const ways[] = {"by NVLink", "by PCIe", "by the host"};
     const char *those[] = {"", "", ""}, *all = "";
     struct plugin_joined with;
+    if (!p->joined) return OK;
     TRY(p->joined(device, device, &with, err));
     memcpy(c->cards[device].pci, with.pci[0], sizeof with.pci[0]);
     for (int32_t i = 0; i < c->n; i++) {
@@ -38,7 +39,7 @@ static enum status find_reach(struct arena *a, const struct plugin *p, struct cu
 
 /* What only an open device tells. One that cannot be opened (another has it for itself) is no failure of the others. */
 static void look_inside(struct arena *a, const struct plugin *p, int32_t device,
-                        struct cuda_card *card)
+                        struct device_here *card)
 {
     struct backend b;
     struct error why = {0};
@@ -46,22 +47,22 @@ static void look_inside(struct arena *a, const struct plugin *p, int32_t device,
     p->backend(&b);
     enum status st = b.open(&b, device, &why);
     if (st == OK) {
-        st = b.free_bytes(&b, &card->free_bytes, &why);
-        p->parts(device, parts, (int32_t)sizeof parts);
+        if (b.free_bytes) st = b.free_bytes(&b, &card->free_bytes, &why);
+        if (p->parts) p->parts(device, parts, (int32_t)sizeof parts);
         card->parts = arena_strdup(a, parts);
         b.close(&b);
     }
     if (st != OK) card->free_bytes = -1, card->why_not = arena_strdup(a, why.text);
 }
 
-static enum status find_cards(struct arena *a, const struct plugin *p, struct cuda_here *c,
+static enum status find_cards(struct arena *a, const struct plugin *p, struct devices_here *c,
                               bool open, struct error *err)
 {
     struct backend b;
     int32_t n = 0;
     p->backend(&b);
     TRY(b.count(&b, &n, err));
-    c->cards = ARENA_ARRAY(a, struct cuda_card, (size_t)n);
+    c->cards = ARENA_ARRAY(a, struct device_here, (size_t)n);
     c->n = n;
     for (int32_t i = 0; i < n; i++) {
         c->cards[i].free_bytes = -1;
@@ -73,45 +74,45 @@ static enum status find_cards(struct arena *a, const struct plugin *p, struct cu
     return OK;
 }
 
-static void find_nccl(struct arena *a, const struct plugin *p, struct cuda_here *c)
+static void find_comm(struct arena *a, const struct plugin *p, struct devices_here *c)
 {
-    struct error why = {0};
-    const struct device_comm *comm = p->comm(&why);
-    c->nccl_version = comm ? comm->version : 0;
-    int v = (int)c->nccl_version;
-    c->nccl = comm ? arena_printf(a, "%d.%d.%d", v / 10000, v / 100 % 100, v % 100)
+    struct error why = {.text = "this backend has none"};
+    const struct device_comm *comm = p->comm ? p->comm(&why) : NULL;
+    c->comm_version = comm ? comm->version : 0;
+    int v = (int)c->comm_version;
+    c->comm = comm ? arena_printf(a, "%d.%d.%d", v / 10000, v / 100 % 100, v % 100)
                    : arena_strdup(a, why.text);
 }
 
-void check_cuda(struct arena *a, bool open, struct cuda_here *out)
+void check_devices(struct arena *a, const char *kind, bool open, struct devices_here *out)
 {
     const struct plugin *p = NULL;
     struct error why = {0};
-    *out = (struct cuda_here){.plugin = "", .nccl = "", .reason = ""};
-    out->status = plugin_cuda(&p, &why);
+    *out = (struct devices_here){.kind = kind, .plugin = "", .comm = "", .reason = ""};
+    out->status = plugin_of(kind, &p, &why);
     if (out->status == OK) {
-        out->plugin = arena_strdup(a, plugin_path());
-        find_nccl(a, p, out);
+        out->plugin = arena_strdup(a, plugin_path(kind));
+        find_comm(a, p, out);
         out->status = find_cards(a, p, out, open, &why);
     }
     if (out->status != OK) out->reason = arena_strdup(a, why.text);
 }
 
-void check_cuda_json(struct json *j, struct arena *a, const struct cuda_here *c)
+void check_devices_json(struct json *j, struct arena *a, const struct devices_here *c)
 {
-    json_put_object(j, "cuda");
+    json_put_object(j, c->kind);
     json_put_text(j, "plugin", c->plugin);
     json_put_text(j, "reason", c->reason);
-    json_put_int(j, "nccl_version", c->nccl_version);
+    json_put_int(j, "nccl_version", c->comm_version);
     json_put_list(j, "devices");
     for (int32_t i = 0; i < c->n; i++) {
-        const struct cuda_card *d = &c->cards[i];
+        const struct device_here *d = &c->cards[i];
         json_put_object_line(j, NULL);
         json_put_int(j, "index", i);
         json_put_text(j, "name", d->about.name);
         json_put_int(j, "capability", d->about.capability);
         json_put_int(j, "memory_bytes", d->about.memory_bytes);
-        json_put_text(j, "dtypes", check_cuda_dtypes(a, d->about.dtypes));
+        json_put_text(j, "dtypes", check_devices_dtypes(a, d->about.dtypes));
         json_put_text(j, "version", d->about.version);
         json_put_text(j, "pci", d->pci);
         json_put_text(j, "reaches", d->reaches ? d->reaches : "");

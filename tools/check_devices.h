@@ -1,6 +1,6 @@
-/* tools/check_cuda.h - what `musher check` says of CUDA: driver, devices, NCCL, who reaches whom. */
-#ifndef TOOLS_CHECK_CUDA_H
-#define TOOLS_CHECK_CUDA_H
+/* tools/check_devices.h - what `musher check` says of a backend's devices: driver, devices, communicators, who reaches whom. */
+#ifndef TOOLS_CHECK_DEVICES_H
+#define TOOLS_CHECK_DEVICES_H
 
 #include "core/base/error.h"
 #include "core/document/json.h"
@@ -11,7 +11,7 @@
 
 struct arena;
 
-struct cuda_card {
+struct device_here {
     struct backend_device about;
     char pci[24];
     const char *reaches; /* "by NVLink 1 2, by PCIe 3, by the host 4" */
@@ -21,21 +21,22 @@ struct cuda_card {
     const char *why_not, *parts;
 };
 
-struct cuda_here {
+struct devices_here {     /* of one kind of device */
+    const char *kind;     /* backend: "cuda" */
     enum status status;   /* OK, or why there is none: ERR_NO_DEVICE, ERR_RESOURCE */
     const char *reason;   /* in words */
     const char *plugin;   /* the file; "" */
-    const char *nccl;     /* "2.28.9", or why there is none */
-    int32_t nccl_version; /* 0: there is none */
+    const char *comm;     /* of its communicators: "2.28.9", or why there are none */
+    int32_t comm_version; /* 0: there are none */
     int32_t n;
-    struct cuda_card *cards; /* (n) */
+    struct device_here *cards; /* (n) */
 };
 
 /* Opens the plugin, and each device where it may (some tenths of a second). What is wrong is in *out. */
-void check_cuda(struct arena *a, bool open, struct cuda_here *out);
+void check_devices(struct arena *a, const char *kind, bool open, struct devices_here *out);
 /* "fp32, fp64, bf16" of a set of dtypes */
-const char *check_cuda_dtypes(struct arena *a, uint32_t dtypes);
-/* One member "cuda" of the open object. */
-void check_cuda_json(struct json *j, struct arena *a, const struct cuda_here *c);
+const char *check_devices_dtypes(struct arena *a, uint32_t dtypes);
+/* One member of the open object, by its kind. */
+void check_devices_json(struct json *j, struct arena *a, const struct devices_here *c);
 
 #endif
