@@ -6,7 +6,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 mkdir -p "$scratch/clone/build"
 mkdir "$scratch/clone/tests"
-cp -r README.md LICENSE examples published "$scratch/clone"
+cp -r README.md LICENSE examples "$scratch/clone"
 cp -r tests/data "$scratch/clone/tests/data"
 ln -s "$MUSHER" "$scratch/clone/build/musher"
 awk '/^```sh$/ { on = 1; next } /^```$/ { on = 0 } on' README.md > "$scratch/commands"
