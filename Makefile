@@ -4,6 +4,7 @@
 # make demo         a tour of the program in a few minutes
 # make rank         ten plans on each of eight emulated cases, predicted and really run: are they ranked as they turn out? (40 minutes)
 # make hap          HAP's clusters and models by every way of dividing them: a table and a plot in build/hap (about ten minutes)
+# make validate    predictions beside measurements and plans that papers published
 # make gpu-files    what a machine with a CUDA card is to run, in build/gpu: bring it along there (docs/card.md)
 # make gpu-check    there: kernels, training, ranks, collectives, a dead peer; compute-sanitizer where there is time
 # make gpu-run      there: what operators take, and three plans on emulated unequal devices
@@ -52,9 +53,11 @@ ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -I. $(patsubst -I%,-isystem %,$(CFL)) $(WARN
 ROOMS   := core traces profiles sim planner exec tools
 # The CUDA plugin (exec/cuda) is opened at run time and never linked in; exec/cuda/cuda.mk has its rules.
 SRC     := $(filter-out exec/cuda/% exec/cupti/%,$(wildcard $(ROOMS:%=%/*.c) $(ROOMS:%=%/*/*.c)))
-HDR     := $(filter-out exec/cuda/% exec/cupti/%,$(wildcard $(ROOMS:%=%/*.h) $(ROOMS:%=%/*/*.h))) $(wildcard tests/support/*.h)
-TEST    := $(wildcard tests/run.c tests/support/*.c $(ROOMS:%=tests/%/test_*.c))
-SUITE   := $(sort $(patsubst test_%,%,$(basename $(notdir $(wildcard $(ROOMS:%=tests/%/test_*.c))))))
+HDR     := $(filter-out exec/cuda/% exec/cupti/%,$(wildcard $(ROOMS:%=%/*.h) $(ROOMS:%=%/*/*.h))) $(wildcard tests/support/*.h tests/validate/*.h)
+# Paper reproduction: its own program, whose parts the suites of tests/validate link too.
+VALIDATE := $(filter-out tests/validate/test_% tests/validate/main.c,$(wildcard tests/validate/*.c))
+TEST    := $(wildcard tests/run.c tests/support/*.c $(ROOMS:%=tests/%/test_*.c) tests/validate/test_*.c)
+SUITE   := $(sort $(patsubst test_%,%,$(filter test_%,$(basename $(notdir $(TEST))))))
 PROGRAM := $(wildcard tests/programs/*.c)
 BENCH   := $(wildcard tests/bench/*.c)
 PRELOAD := $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/preload/*.c))
@@ -62,6 +65,7 @@ OBJ     := $(SRC:%.c=$(BUILD)/%.o)
 # Everything but main: what tests and benches are linked with.
 PARTS   := $(filter-out $(BUILD)/tools/main.o,$(OBJ))
 TOBJ    := $(TEST:%.c=$(BUILD)/%.o)
+VOBJ    := $(VALIDATE:%.c=$(BUILD)/%.o)
 POBJ    := $(PROGRAM:%.c=$(BUILD)/%.o)
 BOBJ    := $(BENCH:%.c=$(BUILD)/%.o)
 PROGRAMS := $(PROGRAM:%.c=$(BUILD)/%)
@@ -93,8 +97,8 @@ $(BUILD)/tests/suites.inc: always
 	@mkdir -p $(@D)
 	@for s in $(SUITE); do echo "X($$s)"; done >$@.new; cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
-$(BUILD)/tests/run: $(PARTS) $(TOBJ)
-	$(LINK) $(PARTS) $(TOBJ) $(STANDIN_LINK) -o $@ $(LIBS) $$(pkg-config --libs check)
+$(BUILD)/tests/run: $(PARTS) $(VOBJ) $(TOBJ)
+	$(LINK) $(PARTS) $(VOBJ) $(TOBJ) $(STANDIN_LINK) -o $@ $(LIBS) $$(pkg-config --libs check)
 
 # Whole programs that tests start: tests/programs/NAME.c. They know devices that are late (tests/support/deferred.h).
 LATE := $(BUILD)/tests/support/deferred.o $(BUILD)/tests/support/deferred_streams.o
@@ -105,6 +109,9 @@ $(PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(PARTS) $(LATE)
 $(PRELOAD): $(BUILD)/%.so: %.c | libraries
 	@mkdir -p $(@D)
 	@echo "  LD $@"; $(CC) $(filter-out -MMD -MP $(SANFLAGS),$(ALL_CFLAGS)) -fPIC -shared $< -o $@
+
+$(BUILD)/tests/validate/validate: $(PARTS) $(VOBJ) $(BUILD)/tests/validate/main.o
+	$(LINK) $^ -o $@ $(LIBS)
 
 $(BUILD)/musher-bench: $(PARTS) $(BOBJ)
 	$(LINK) $(PARTS) $(BOBJ) -o $@ $(LIBS)
@@ -120,7 +127,7 @@ check:
 check-long: export MUSHER_LONG := 1
 check-long: check
 
-tests: $(BUILD)/musher $(BUILD)/tests/run $(PROGRAMS) $(PRELOAD)
+tests: $(BUILD)/musher $(BUILD)/tests/run $(BUILD)/tests/validate/validate $(PROGRAMS) $(PRELOAD)
 
 checked: tests headers
 	@BUILD=$(BUILD) CC="$(CC)" SLOWDOWN=$(if $(TSAN),20,$(if $(SAN),6,1)) tests/check.sh
@@ -135,6 +142,12 @@ demo-ready: all
 
 rank: all
 	@MUSHER=$(BUILD)/musher tools/rank.sh
+
+validate: $(BUILD)/tests/validate/validate
+	$<
+	$< --nccl
+	$< --schedules tests/data/schedules/schedule_cases.csv
+	$< --harp tests/data/harp
 
 hap: all
 	@MUSHER=$(BUILD)/musher tools/hap.sh
@@ -163,7 +176,7 @@ $(BUILD)/%.h.alone: %.h | libraries
 	@$(CC) $(filter-out -MMD -MP,$(ALL_CFLAGS)) -Wno-pedantic -Wno-unused -fsyntax-only -x c $< && touch $@
 
 format:
-	clang-format -i $(SRC) $(HDR) $(TEST) $(PROGRAM) $(BENCH) $(wildcard exec/cuda/*.[ch] exec/cuda/*.cu exec/cuda/*.cuh exec/cupti/*.[ch])
+	clang-format -i $(SRC) $(HDR) $(TEST) $(wildcard tests/validate/*.[ch]) $(PROGRAM) $(BENCH) $(wildcard exec/cuda/*.[ch] exec/cuda/*.cu exec/cuda/*.cuh exec/cupti/*.[ch])
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/doc/musher
@@ -171,8 +184,6 @@ install: all
 	$(if $(CUDA_PLUGIN),install -D -m 755 $(CUDA_PLUGIN) $(DESTDIR)$(PREFIX)/lib/musher/libmusher_cuda.so)
 	$(if $(CUPTI_PLUGIN),install -D -m 755 $(CUPTI_PLUGIN) $(DESTDIR)$(PREFIX)/lib/musher/libmusher_cupti.so)
 	install -m 644 LICENSE $(wildcard README.md) $(DESTDIR)$(PREFIX)/share/doc/musher
-	install -d $(DESTDIR)$(PREFIX)/share/musher/published
-	install -m 644 published/* $(DESTDIR)$(PREFIX)/share/musher/published
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/musher $(DESTDIR)$(PREFIX)/lib/musher/libmusher_cuda.so $(DESTDIR)$(PREFIX)/lib/musher/libmusher_cupti.so
@@ -189,8 +200,8 @@ always:
 
 include exec/cuda/cuda.mk
 include tests/gpu/gpu.mk
--include $(OBJ:.o=.d) $(TOBJ:.o=.d) $(POBJ:.o=.d) $(BOBJ:.o=.d)
+-include $(OBJ:.o=.d) $(TOBJ:.o=.d) $(VOBJ:.o=.d) $(POBJ:.o=.d) $(BOBJ:.o=.d) $(BUILD)/tests/validate/main.d
 
-.PHONY: all libraries check check-long checked tests demo demo-ready rank hap bench lint layers headers format install uninstall clean help always
+.PHONY: all libraries check check-long checked tests demo demo-ready rank hap validate bench lint layers headers format install uninstall clean help always
 .SECONDARY:
 .DELETE_ON_ERROR:

@@ -3,7 +3,7 @@
  * NCCL chooses algorithm and protocol by a model of its own (public source, src/graph/tuning.cc; versions 2.28.9 and 2.30 have
  * the constants that are here): time = latency + bytes / bandwidth, both from tables by generation of the cards, number of
  * nodes and kind of links; the least over (algorithm, protocol) is taken, then channels are dropped from small ones. The facts
- * are NCCL's, the words ours; nothing is fitted to measurements. What it is off by: docs, `musher validate`; others
+ * are NCCL's, the words ours; nothing is fitted to measurements. What it is off by: docs, `make validate`; others
  * saw 15 % (H800, two-level tree) and 19 to 23 % (GB200, ring taken where the tree wins).
  * Left out: NVLS over several nodes, CollNet and PAT, the 0.85 for trees that are not split over two GPUs, delays of switches
  * between nodes where nobody says them. Ring and tree between nodes go at the lesser of what a node and its network carry.

@@ -15,7 +15,7 @@
  * issue_s 0: no host in the way.
  *
  * The defaults are the catalogue's. A row with another `fit` was fitted on published measurements: the rows that it was
- * trained on are named in it (published/fits.csv). Ownership: the caller's; plain data.
+ * trained on are named in it (tests/validate/published/fits.csv). Ownership: the caller's; plain data.
  */
 #ifndef PROFILES_OP_PRIOR_H
 #define PROFILES_OP_PRIOR_H

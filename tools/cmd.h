@@ -1,38 +1,47 @@
-/* tools/cmd.h - every verb of the program, once: its name, and what it does in a line.
+/* tools/cmd.h - every verb of the program: struct verb cmd_NAME of tools/cmd_NAME.c.
  *
- * The verb NAME is `enum status cmd_NAME(int argc, char **argv, struct error *err)` in
- * tools/cmd_NAME.c; argv[0] is the verb. It prints its data on stdout, its talk through core/base/log.h,
- * and returns the failure that main turns into the exit code.
+ * A verb prints its data on stdout, its talk through core/base/log.h, and returns the failure that main turns into the
+ * exit code. A new verb is a file and a line here.
  */
 #ifndef TOOLS_CMD_H
 #define TOOLS_CMD_H
 
-#include "core/base/error.h"
+#include "tools/options.h"
 
+/* In the order in which they are listed. */
 #define VERBS(X)                                                                                   \
-    X(show, "what a job, a cluster or a plan says")                                                \
-    X(profile, "measure the job's operators and the cluster's links")                              \
-    X(plan, "find a plan for a job on a cluster")                                                  \
-    X(whatif, "the team as it might be: devices gone, nodes more, other links")                    \
-    X(lower, "the program of a plan: procedures and lanes")                                        \
-    X(schedule, "the order of a pipeline, by name or from a file, timed")                          \
-    X(simulate, "run a plan in predicted time")                                                    \
-    X(goodput, "days to months: failures, checkpoints, spot devices")                              \
-    X(memory, "what each device of a plan holds, and why")                                         \
-    X(run, "train: the plan on real devices")                                                      \
-    X(compare, "a predicted and a measured trace, span by span")                                   \
-    X(calibrate, "the next profile, from traces of runs")                                          \
-    X(import, "foreign profiles, tables and topologies")                                           \
-    X(validate, "predictions against measurements of others")                                      \
-    X(collective, "what a collective takes, by algorithm")                                         \
-    X(export, "a plan in the words of other programs")                                             \
-    X(plot, "a timeline of one steady iteration")                                                  \
-    X(devices, "the catalogue of device types")                                                    \
-    X(check, "what this machine can run")                                                          \
-    X(version, "version and compiler of this program")
+    X(show)                                                                                        \
+    X(profile)                                                                                     \
+    X(plan)                                                                                        \
+    X(whatif)                                                                                      \
+    X(lower)                                                                                       \
+    X(schedule)                                                                                    \
+    X(simulate)                                                                                    \
+    X(goodput)                                                                                     \
+    X(memory)                                                                                      \
+    X(run)                                                                                         \
+    X(compare)                                                                                     \
+    X(calibrate)                                                                                   \
+    X(import)                                                                                      \
+    X(validate)                                                                                    \
+    X(collective)                                                                                  \
+    X(export)                                                                                      \
+    X(plot)                                                                                        \
+    X(devices)                                                                                     \
+    X(check)                                                                                       \
+    X(version)
 
-#define X(name, help) enum status cmd_##name(int argc, char **argv, struct error *err);
+#define X(name) extern const struct verb cmd_##name;
 VERBS(X)
 #undef X
+
+/* All of them, NULL-ended. */
+extern const struct verb *const verbs[];
+
+/* ERR_USAGE, with the nearest name, where there is none. */
+MUST_CHECK enum status verb_find(const char *name, const struct verb **out, struct error *err);
+
+/* Parses the line, then prints the help or runs the verb. argv[0] is the verb's name. */
+MUST_CHECK enum status verb_run(const struct verb *verb, int argc, char **argv, struct error *err);
 
 #endif

@@ -5,11 +5,16 @@
 #include "profiles/team.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
-#include "tools/options.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+struct request {
+    const char *db;
+    struct texts runs;
+    bool force;
+};
 
 /* A run's trace carries its plan, so that it can be predicted again with any profile. */
 struct runs {
@@ -144,42 +149,43 @@ static enum status with_store(struct arena *a, struct store *s, const struct tex
     return OK;
 }
 
-enum status cmd_calibrate(int argc, char **argv, struct error *err)
+static enum status run_calibrate(struct arena *a, void *request, const struct common *common,
+                                 struct error *err)
 {
-    struct common common = COMMON_DEFAULTS;
-    const char *db = NULL;
-    struct texts runs = {0};
-    bool force = false;
-    const struct option options[] = {{.name = "T_RUN",
-                                      .type = OPTION_ARGUMENTS,
-                                      .value = &runs,
-                                      .min = 1,
-                                      .max = 1000,
-                                      .help = "traces of run"},
-                                     {.name = "db",
-                                      .type = OPTION_TEXT,
-                                      .value = &db,
-                                      .unit = "DB",
-                                      .help = "profile database; gets the next version"},
-                                     {.name = "force",
-                                      .type = OPTION_FLAG,
-                                      .value = &force,
-                                      .help = "accept factors outside 0.1 ... 10"},
-                                     {0}};
-    const struct command command = {"calibrate",
-                                    "the next profile, from traces of runs",
-                                    options,
-                                    {"musher calibrate --db profiles.db run.trace",
-                                     "musher calibrate --db profiles.db a.trace b.trace --json"}};
-    struct arena *a = arena_new();
+    const struct request *q = request;
     struct store *s = NULL;
-    enum status st = options_parse(a, &command, &common, argc, argv, err);
-    if (st == OK && !common.help) {
-        st = db ? store_open(a, db, false, &s, err)
-                : error_set(err, ERR_USAGE, "calibrate wants --db DB");
-        if (st == OK) st = with_store(a, s, &runs, force, common.json, err);
-        store_close(s);
-    }
-    arena_free(a);
+    enum status st = store_open(a, q->db, false, &s, err);
+    if (st == OK) st = with_store(a, s, &q->runs, q->force, common->json, err);
+    store_close(s);
     return st;
 }
+
+static const struct option options[] = {
+    {.name = "TRACE",
+     ARGUMENTS_AT(runs),
+     .min = 1,
+     .max = 1000,
+     .help = "traces of run, of one cluster; traces of several plans also give a held-out error"},
+    {.name = "db",
+     TEXT_AT(db),
+     .unit = "DB",
+     .help = "profile database; the new version is added to it",
+     .required = true},
+    {.name = "force",
+     FLAG_AT(force),
+     .help = "acceptance of correction factors outside 0.1 to 10, which otherwise are an error"},
+    {0}};
+
+const struct verb cmd_calibrate = {
+    .name = "calibrate",
+    .summary = "fit the next profile version to measured traces",
+    .about =
+        "Operator times, link times and jitter of the cluster's newest profile are corrected by "
+        "what the runs measured. Profiles are immutable: the result is a new version with its "
+        "own number. The output states the prediction error before and after.",
+    .options = options,
+    .examples = {{"musher calibrate --db profiles.db run.trace"},
+                 {"musher calibrate --db profiles.db a.trace b.trace --json"}},
+    REQUEST(.db = NULL),
+    .run = run_calibrate,
+};

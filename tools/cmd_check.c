@@ -6,7 +6,6 @@
 #include "tools/check_devices.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
-#include "tools/options.h"
 #include "tools/profile/cuda.h"
 
 #include <sched.h>
@@ -28,6 +27,11 @@ struct findings {
     enum status worst; /* of what is missing or wrong: ERR_RESOURCE, ERR_INPUT; before them ERR_NO_DEVICE */
     struct devices_here here[KINDS_HERE_MAX]; /* (n_kinds) each kind of device that has a plugin */
     int32_t n_kinds;
+};
+
+struct request {
+    const char *plan;
+    bool cuda;
 };
 
 static void add(struct findings *f, const char *what, const char *state, const char *text)
@@ -205,38 +209,34 @@ static void print(struct findings *f, bool as_json)
     common_json_end(&j);
 }
 
-enum status cmd_check(int argc, char **argv, struct error *err)
+static enum status check(struct arena *a, void *request, const struct common *common,
+                         struct error *err)
 {
-    struct common common = COMMON_DEFAULTS;
-    const char *plan = NULL;
-    bool cuda = false;
-    const struct option options[] = {
-        {.name = "PLAN",
-         .type = OPTION_ARGUMENT,
-         .value = &plan,
-         .min = -1,
-         .help = "also: does this plan fit this machine"},
-        {.name = "cuda",
-         .type = OPTION_FLAG,
-         .value = &cuda,
-         .help = "exit code 8 where there is no CUDA device; without it that is a warning"},
-        {0}};
-    const struct command command = {
-        "check",
-        "what this machine can run: processor, MPI, CUDA devices, NCCL",
-        options,
-        {"musher check", "musher check --cuda", "musher check plan.yaml"}};
-    struct arena *a = arena_new();
+    const struct request *q = request;
     struct findings f = {.arena = a};
-    enum status st = options_parse(a, &command, &common, argc, argv, err);
-    if (st == OK && !common.help) {
-        st = check_host(&f, err);
-        if (st == OK) check_kinds(&f, cuda);
-        if (st == OK && plan) st = check_plan(&f, plan, err);
-        if (st == OK) print(&f, common.json);
-        if (st == OK && f.worst != OK)
-            st = error_set(err, f.worst, "this machine lacks what is marked missing");
-    }
-    arena_free(a);
-    return st;
+    TRY(check_host(&f, err));
+    check_kinds(&f, q->cuda);
+    if (q->plan) TRY(check_plan(&f, q->plan, err));
+    print(&f, common->json);
+    if (f.worst != OK) return error_set(err, f.worst, "this machine lacks what is marked missing");
+    return OK;
 }
+
+static const struct option options[] = {
+    {.name = "PLAN",
+     ARGUMENT_AT(plan),
+     .min = -1,
+     .help = "plan whose devices and memory are compared with this machine"},
+    {.name = "cuda",
+     FLAG_AT(cuda),
+     .help = "exit code 8 without a CUDA device, which otherwise is a warning"},
+    {0}};
+
+const struct verb cmd_check = {
+    .name = "check",
+    .summary = "report what this machine can run: processor, MPI, CUDA devices, NCCL",
+    .options = options,
+    .examples = {{"musher check"}, {"musher check --cuda"}, {"musher check plan.yaml"}},
+    REQUEST(0),
+    .run = check,
+};

@@ -10,7 +10,6 @@
 #include "sim/collective/ways.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
-#include "tools/options.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -339,73 +338,76 @@ static void put_json(const struct question *q)
     common_json_end(&j);
 }
 
-enum status cmd_collective(int argc, char **argv, struct error *err)
+static enum status collective(struct arena *a, void *request, const struct common *common,
+                              struct error *err)
 {
-    struct common common = COMMON_DEFAULTS;
-    struct request r = {.bytes = "1 GB", .way = "all", .nccl = NCCL_VERSION_DEFAULT};
-    const struct option options[] = {
-        {.name = "KIND",
-         .type = OPTION_ARGUMENT,
-         .value = &r.kind,
-         .help = "all-reduce, all-gather, reduce-scatter, broadcast or all-to-all"},
-        {.name = "CLUSTER", .type = OPTION_ARGUMENT, .value = &r.cluster, .help = "cluster.yaml"},
-        {.name = "bytes",
-         .letter = 'b',
-         .type = OPTION_TEXT,
-         .value = &r.bytes,
-         .unit = "SIZE",
-         .help = "as nccl-tests counts: of a member's vector; all-gather, reduce-scatter: of the "
-                 "whole"},
-        {.name = "algorithm",
-         .letter = 'a',
-         .type = OPTION_TEXT,
-         .value = &r.way,
-         .unit = "NAME",
-         .help = "ring, tree, leader, sharded, chain, padded, grouped, pairwise; all"},
-        {.name = "devices",
-         .type = OPTION_TEXT,
-         .value = &r.devices,
-         .unit = "a.0,b.1,...",
-         .help = "members in order; otherwise all of the cluster"},
-        {.name = "shards",
-         .type = OPTION_TEXT,
-         .value = &r.shards,
-         .unit = "3,1,...",
-         .help = "of all-gather and reduce-scatter, in proportion; otherwise even"},
-        {.name = "db",
-         .type = OPTION_TEXT,
-         .value = &r.db,
-         .unit = "DB",
-         .help = "profile database, for links and measured collectives"},
-        {.name = "profile",
-         .type = OPTION_INT,
-         .value = &r.profile,
-         .unit = "N",
-         .min = 0,
-         .max = 9e15,
-         .help = "profile of the database; 0: the newest of the cluster"},
-        {.name = "nccl",
-         .type = OPTION_TEXT,
-         .value = &r.nccl,
-         .unit = "VERSION",
-         .help = "whose model: 2.28.9 or 2.30"},
-        {0}};
-    const struct command command = {
-        "collective",
-        "what a collective takes, by algorithm",
-        options,
-        {"musher collective all-reduce cluster.yaml --bytes 1GB",
-         "musher collective all-gather cluster.yaml --shards 4,2,2,1 --algorithm all"}};
-    struct arena *a = arena_new();
     struct question q = {.arena = a};
-    enum status st = options_parse(a, &command, &common, argc, argv, err);
-    if (st == OK && !common.help) {
-        st = answer(&q, &r, err);
-        if (st == OK && common.json)
-            put_json(&q);
-        else if (st == OK)
-            print(&q);
-    }
-    arena_free(a);
-    return st;
+    TRY(answer(&q, request, err));
+    if (common->json)
+        put_json(&q);
+    else
+        print(&q);
+    return OK;
 }
+
+static const char *const kinds[] = {"all-reduce", "all-gather", "reduce-scatter",
+                                    "broadcast",  "all-to-all", NULL};
+static const char *const algorithms[] = {"all",   "ring",   "tree",    "leader",   "sharded",
+                                         "chain", "padded", "grouped", "pairwise", NULL};
+static const struct option options[] = {
+    {.name = "KIND",
+     ARGUMENT_AT(kind),
+     .choices = kinds,
+     .help = "all-reduce, all-gather, reduce-scatter, broadcast or all-to-all"},
+    {.name = "CLUSTER", ARGUMENT_AT(cluster), .help = "cluster file, e.g. cluster.yaml"},
+    {.name = "bytes",
+     .letter = 'b',
+     TEXT_AT(bytes),
+     .unit = "SIZE",
+     .help =
+         "message size as nccl-tests counts it, e.g. 64MiB: a rank's vector; for all-gather and "
+         "reduce-scatter the whole vector of all ranks"},
+    {.name = "algorithm",
+     .letter = 'a',
+     TEXT_AT(way),
+     .unit = "NAME",
+     .choices = algorithms,
+     .help =
+         "algorithm: ring, tree, leader, sharded, chain, padded, grouped or pairwise; all: each "
+         "that is possible"},
+    {.name = "devices",
+     TEXT_AT(devices),
+     .unit = "DEVICE,...",
+     .help = "members in rank order, e.g. a.0,a.1,b.0",
+     .preset = "every device of CLUSTER"},
+    {.name = "shards",
+     TEXT_AT(shards),
+     .unit = "X,...",
+     .help = "relative shard sizes of all-gather and reduce-scatter, one a member, e.g. 3,1",
+     .preset = "equal shards"},
+    {.name = "db",
+     TEXT_AT(db),
+     .unit = "DB",
+     .help = "profile database with measured links and collectives, e.g. profiles.db",
+     .preset = "none: links as CLUSTER states them"},
+    OPTION_PROFILE(profile),
+    {.name = "nccl",
+     TEXT_AT(nccl),
+     .unit = "VERSION",
+     .help = "NCCL version whose cost model is shown beside: 2.28.9 or 2.30"},
+    {0}};
+
+const struct verb cmd_collective = {
+    .name = "collective",
+    .summary = "price a collective (all-reduce, all-gather, ...) by algorithm",
+    .about =
+        "For every algorithm: the closed form, in which every transfer has its link alone; the "
+        "simulated time on the links of CLUSTER, where transfers share them; and the bus "
+        "bandwidth as nccl-tests defines it. Beside them stand NCCL's own estimate for NVIDIA "
+        "GPUs, and the measured time if the profile has one.",
+    .options = options,
+    .examples = {{"musher collective all-reduce cluster.yaml --bytes 1GB"},
+                 {"musher collective all-gather cluster.yaml --shards 4,2,2,1 --algorithm ring"}},
+    REQUEST(.bytes = "1 GB", .way = "all", .nccl = NCCL_VERSION_DEFAULT),
+    .run = collective,
+};

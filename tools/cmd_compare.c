@@ -2,7 +2,6 @@
 #include "core/base/units.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
-#include "tools/options.h"
 #include "tools/print/kernels.h"
 #include "traces/compare.h"
 #include "traces/stats.h"
@@ -115,56 +114,60 @@ static void print_text(struct arena *a, const struct comparison *c, const struct
     if (real->kernels) print_kernels(a, real, NULL);
 }
 
-static enum status compare(struct arena *a, const char *sim_path, const char *run_path,
-                           double within, bool as_json, struct error *err)
+struct request {
+    const char *sim, *run;
+    double within;
+};
+
+static enum status compare(struct arena *a, void *request, const struct common *common,
+                           struct error *err)
 {
+    const struct request *q = request;
     struct trace *sim = NULL, *run = NULL;
     struct comparison c;
-    TRY(trace_read(a, sim_path, &sim, err));
-    TRY(trace_read(a, run_path, &run, err));
+    TRY(trace_read(a, q->sim, &sim, err));
+    TRY(trace_read(a, q->run, &run, err));
     if (!trace_is_predicted(sim))
         return error_set(err, ERR_INPUT,
-                         "%s: not a simulated trace; compare wants T_SIM, then T_RUN", sim_path);
+                         "%s: not a simulated trace; the order is SIM_TRACE RUN_TRACE", q->sim);
     TRY(compare_traces(a, sim, run, &c, err));
     struct sides sides = {.trace = {sim, run}};
     for (int i = 0; i < 2; i++) stats_of_trace(a, sides.trace[i], &sides.stats[i]);
-    if (as_json)
+    if (common->json)
         print_json(a, &c, &sides);
     else
         print_text(a, &c, &sides);
-    if (within > 0 && c.iteration_error > within / 100)
+    if (q->within > 0 && c.iteration_error > q->within / 100)
         return error_set(err, ERR_TOLERANCE, "iteration error %.1f %% is outside %g %%",
-                         100 * c.iteration_error, within);
+                         100 * c.iteration_error, q->within);
     return OK;
 }
 
-enum status cmd_compare(int argc, char **argv, struct error *err)
-{
-    struct common common = COMMON_DEFAULTS;
-    const char *sim = NULL, *run = NULL;
-    double within = 0;
-    const struct option options[] = {
-        {.name = "T_SIM", .type = OPTION_ARGUMENT, .value = &sim, .help = "trace of simulate"},
-        {.name = "T_RUN",
-         .type = OPTION_ARGUMENT,
-         .value = &run,
-         .help = "trace of run (or of another simulate)"},
-        {.name = "assert-within",
-         .type = OPTION_DOUBLE,
-         .value = &within,
-         .unit = "PERCENT",
-         .min = 0,
-         .max = 1e6,
-         .help = "exit 5 where the iteration's error is larger; 0: never"},
-        {0}};
-    const struct command command = {"compare",
-                                    "a predicted and a measured trace, span by span",
-                                    options,
-                                    {"musher compare sim.trace run.trace",
-                                     "musher compare sim.trace run.trace --assert-within 10"}};
-    struct arena *a = arena_new();
-    enum status st = options_parse(a, &command, &common, argc, argv, err);
-    if (st == OK && !common.help) st = compare(a, sim, run, within, common.json, err);
-    arena_free(a);
-    return st;
-}
+static const struct option options[] = {
+    {.name = "SIM_TRACE", ARGUMENT_AT(sim), .help = "trace of simulate"},
+    {.name = "RUN_TRACE",
+     ARGUMENT_AT(run),
+     .help = "trace of run, or of another simulate, of the same plan"},
+    {.name = "assert-within",
+     DOUBLE_AT(within),
+     .unit = "PERCENT",
+     .min = 0,
+     .max = 1e6,
+     .help = "largest accepted error of the iteration time, e.g. 5; a larger one ends with exit "
+             "code 5",
+     .preset = "0: any error"},
+    {0}};
+
+const struct verb cmd_compare = {
+    .name = "compare",
+    .summary = "compare a predicted with a measured trace, span by span",
+    .about =
+        "The table has, for every kind of span, the median and 95th percentile of the absolute "
+        "error, the bias, and predicted and measured time; then the share of an iteration that "
+        "each device computes, waits for messages and collectives, or idles.",
+    .options = options,
+    .examples = {{"musher compare sim.trace run.trace"},
+                 {"musher compare sim.trace run.trace --assert-within 10"}},
+    REQUEST(0),
+    .run = compare,
+};

@@ -3,7 +3,6 @@
 #include "profiles/catalogue.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
-#include "tools/options.h"
 
 #include <stdio.h>
 
@@ -75,22 +74,28 @@ static void print_text(void)
     }
 }
 
-enum status cmd_devices(int argc, char **argv, struct error *err)
+static enum status devices(struct arena *a, void *request, const struct common *common,
+                           struct error *err)
 {
-    struct common common = COMMON_DEFAULTS;
-    const struct option options[] = {{0}};
-    const struct command command = {"devices",
-                                    "the catalogue of device types",
-                                    options,
-                                    {"musher devices", "musher devices --json"}};
-    struct arena *a = arena_new();
-    enum status st = options_parse(a, &command, &common, argc, argv, err);
-    if (st == OK && !common.help) {
-        if (common.json)
-            print_json();
-        else
-            print_text();
-    }
-    arena_free(a);
-    return st;
+    (void)a, (void)request, (void)err;
+    if (common->json)
+        print_json();
+    else
+        print_text();
+    return OK;
 }
+
+static const struct option options[] = {{0}};
+
+const struct verb cmd_devices = {
+    .name = "devices",
+    .summary = "list the catalogue of device types",
+    .about = "The catalogue holds memory, bandwidths and peak FLOP/s from data sheets. Device "
+             "types of a "
+             "cluster file refer to it by `catalogue:`. With --json every value has its source, "
+             "date and "
+             "confidence.",
+    .options = options,
+    .examples = {{"musher devices"}, {"musher devices --json", "with the source of every value"}},
+    .run = devices,
+};

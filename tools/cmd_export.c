@@ -4,7 +4,6 @@
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/export/sailor.h"
-#include "tools/options.h"
 
 #include <string.h>
 
@@ -12,14 +11,15 @@ struct request {
     const char *plan, *format, *out, *zone;
 };
 
-static enum status export_plan(struct arena *a, const struct request *q, bool as_json,
+static enum status export_plan(struct arena *a, void *request, const struct common *common,
                                struct error *err)
 {
+    const struct request *q = request;
+    bool as_json = common->json;
     struct plan p;
     struct file f = {0};
-    if (!q->format || strcmp(q->format, "sailor") != 0)
-        return error_set(err, ERR_USAGE, "unknown format '%.60s'; known: sailor",
-                         q->format ? q->format : "");
+    if (strcmp(q->format, "sailor") != 0)
+        return error_set(err, ERR_USAGE, "unknown format '%.60s'; known: sailor", q->format);
     TRY(common_not_stdout(as_json, "-o", q->out, err));
     TRY(common_plan(a, q->plan, &p, err));
     TRY(file_open(&f, q->out, err));
@@ -41,40 +41,35 @@ static enum status export_plan(struct arena *a, const struct request *q, bool as
     return OK;
 }
 
-enum status cmd_export(int argc, char **argv, struct error *err)
-{
-    struct common common = COMMON_DEFAULTS;
-    struct request q = {0};
-    const struct option options[] = {
-        {.name = "PLAN", .type = OPTION_ARGUMENT, .value = &q.plan, .help = "plan.yaml"},
-        {.name = "format",
-         .type = OPTION_TEXT,
-         .value = &q.format,
-         .unit = "FORMAT",
-         .help = "sailor: the JSON of Sailor's planner"},
-        {.name = "out",
-         .letter = 'o',
-         .type = OPTION_TEXT,
-         .value = &q.out,
-         .unit = "FILE",
-         .writes = true,
-         .help = "file to write; - for stdout"},
-        {.name = "zone",
-         .type = OPTION_TEXT,
-         .value = &q.zone,
-         .unit = "ZONE",
-         .help = "where all cards are, by Sailor's tables; else " SAILOR_ZONE},
-        {0}};
-    const struct command command = {"export",
-                                    "a plan in the words of other programs",
-                                    options,
-                                    {"musher export plan.yaml --format sailor -o plan.json",
-                                     "musher export plan.yaml --format sailor -o -"}};
-    struct arena *a = arena_new();
-    enum status st = options_parse(a, &command, &common, argc, argv, err);
-    if (st == OK && !common.help)
-        st = q.out ? export_plan(a, &q, common.json, err)
-                   : error_set(err, ERR_USAGE, "export wants -o FILE");
-    arena_free(a);
-    return st;
-}
+static const char *const formats[] = {"sailor", NULL};
+static const struct option options[] = {
+    {.name = "PLAN", ARGUMENT_AT(plan), .help = "plan file, e.g. plan.yaml"},
+    {.name = "format",
+     TEXT_AT(format),
+     .unit = "FORMAT",
+     .choices = formats,
+     .help = "format to write; sailor: the JSON of Sailor's planner",
+     .required = true},
+    {.name = "out",
+     .letter = 'o',
+     TEXT_AT(out),
+     .unit = "FILE",
+     .writes = true,
+     .help = "file to write, or - for standard output",
+     .required = true},
+    {.name = "zone",
+     TEXT_AT(zone),
+     .unit = "ZONE",
+     .help = "cloud zone of all devices in Sailor's tables, e.g. us-west1-b",
+     .preset = SAILOR_ZONE},
+    {0}};
+
+const struct verb cmd_export = {
+    .name = "export",
+    .summary = "write a plan in another planner's format",
+    .options = options,
+    .examples = {{"musher export plan.yaml --format sailor -o plan.json"},
+                 {"musher export plan.yaml --format sailor -o -"}},
+    REQUEST(0),
+    .run = export_plan,
+};

@@ -5,7 +5,6 @@
 #include "sim/goodput/goodput.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
-#include "tools/options.h"
 #include "tools/print/goodput.h"
 
 #include <inttypes.h>
@@ -326,87 +325,116 @@ static enum status goodput(struct arena *a, const struct request *q, bool as_jso
     return OK;
 }
 
-enum status cmd_goodput(int argc, char **argv, struct error *err)
+static enum status run_goodput(struct arena *a, void *request, const struct common *common,
+                               struct error *err)
 {
-    struct common common = COMMON_DEFAULTS;
-    struct request q = {.interval = "auto",
-                        .gpus = 16384,
-                        .per_node = 8,
-                        .unit = 1,
-                        .shape = 1,
-                        .samples = 100,
-                        .threads = 1};
-#define TIME(name_, value_, help_)                                                                 \
-    {                                                                                              \
-        .name = name_, .type = OPTION_TEXT, .value = &q.value_, .unit = "TIME", .help = help_      \
-    }
-#define COUNT(name_, value_, least, most, help_)                                                   \
-    {                                                                                              \
-        .name = name_, .type = OPTION_INT, .value = &q.value_, .unit = "N", .min = least,          \
-        .max = most, .help = help_                                                                 \
-    }
-#define NUMBER(name_, value_, unit_, least, most, help_)                                           \
-    {                                                                                              \
-        .name = name_, .type = OPTION_DOUBLE, .value = &q.value_, .unit = unit_, .min = least,     \
-        .max = most, .help = help_                                                                 \
-    }
-#define TEXT(name_, value_, unit_, help_)                                                          \
-    {                                                                                              \
-        .name = name_, .type = OPTION_TEXT, .value = &q.value_, .unit = unit_, .help = help_       \
-    }
-    const struct option options[] = {
-        {.name = "PLAN",
-         .type = OPTION_ARGUMENT,
-         .value = &q.plan,
-         .min = -1,
-         .help = "plan.yaml, whose devices run the job; others of its cluster stand by"},
-        NUMBER("days", days, "D", 0, 10000, "length of the run; 0: 54, or the --spot trace's"),
-        COUNT("gpus", gpus, 0, 1e8, "devices of the job, without PLAN and --spot"),
-        COUNT("spares", spares, 0, 1e8, "devices that stand by, without PLAN"),
-        COUNT("node", per_node, 1, 1e6, "devices that a failing node takes with it"),
-        COUNT("unit", unit, 1, 1e8, "devices that only count together, such as a replica's"),
-        {.name = "speed",
-         .type = OPTION_TEXTS,
-         .value = &q.speeds,
-         .unit = "TYPE=WEIGHT",
-         .help = "speed of one device of a type; may be given again"},
-        {.name = "replan-speeds",
-         .type = OPTION_FLAG,
-         .value = &q.replan_speeds,
-         .help = "plan for every set of PLAN's devices that may be left"},
-        TEXT("db", db, "DB", "profile database for PLAN; without it the catalogue's prior"),
-        COUNT("profile", profile, 0, 1e15, "profile of the database; 0: the cluster's newest"),
-        TEXT("failures", failures, "CSV",
-             "failures counted elsewhere; without it Llama 3's (419 in 54 days of 16384 GPUs)"),
-        TIME("mtbf", mtbf, "one failure of the whole job in so long instead; or never"),
-        NUMBER("shape", shape, "K", 0.1, 100, "of a Weibull law of the failures; 1: exponential"),
-        TEXT("spot", spot, "CSV", "availability over time: time_s or Timestamp, then counts"),
-        TIME("notice", notice, "warning before devices are withdrawn"),
-        TIME("outlook", outlook, "how long new devices are expected to stay; 0: to the end"),
-        TIME("checkpoint", checkpoint, "that a checkpoint stops the job (60s)"),
-        TEXT("storage", storage, "RATE", "instead: write PLAN's weights and state at this rate"),
-        TIME("background", background, "that it is then copied until it is safe"),
-        NUMBER("background-slow", background_slow, "PERCENT", 0, 99,
-               "of the speed that the copy takes"),
-        TIME("detect", detect, "until a failure is noticed"),
-        TIME("restart", restart, "to start and load again (5min)"),
-        TIME("replan", replan, "more where the devices are others than before"),
-        TIME("repair", repair, "until lost devices are back; 0: replaced during the restart"),
-        TEXT("interval", interval, "LIST", "times between checkpoints, or auto"),
-        COUNT("samples", samples, 1, 1e6, "runs to draw"),
-        COUNT("threads", threads, 1, 1024, "threads; the result does not depend on them"),
-        {0}};
-    const struct command command = {
-        "goodput",
-        "days to months: failures, checkpoints, spot devices",
-        options,
-        {"musher goodput --days 54 --gpus 16384 --checkpoint 5s --restart 5min",
-         "musher goodput plan.yaml --mtbf 12h --repair 2h --replan-speeds --storage 1GB/s",
-         "musher goodput --spot spot.csv --speed V100=0.4 --mtbf never --notice 30s"}};
-    struct arena *a = arena_new();
-    enum status st = options_parse(a, &command, &common, argc, argv, err);
-    q.seed = common.seed;
-    if (st == OK && !common.help) st = goodput(a, &q, common.json, err);
-    arena_free(a);
-    return st;
+    struct request *q = request;
+    q->seed = common->seed;
+    return goodput(a, q, common->json, err);
 }
+
+#define TIME(name_, field, preset_, help_)                                                         \
+    {                                                                                              \
+        .name = name_, TEXT_AT(field), .unit = "TIME", .help = help_, .preset = preset_            \
+    }
+#define COUNT(name_, field, least, most, help_)                                                    \
+    {                                                                                              \
+        .name = name_, INT_AT(field), .unit = "N", .min = least, .max = most, .help = help_        \
+    }
+static const struct option options[] = {
+    {.name = "PLAN",
+     ARGUMENT_AT(plan),
+     .min = -1,
+     .help = "plan whose devices run the job; the other devices of its cluster are spares"},
+    {.name = "days",
+     DOUBLE_AT(days),
+     .unit = "DAYS",
+     .min = 0,
+     .max = 10000,
+     .help = "length of the run, e.g. 30",
+     .preset = "0: 54, or the length of the --spot trace"},
+    COUNT("gpus", gpus, 0, 1e8, "devices of the job, without PLAN and --spot, e.g. 1024"),
+    COUNT("spares", spares, 0, 1e8, "spare devices, without PLAN, e.g. 16"),
+    COUNT("node", per_node, 1, 1e6, "devices lost together when a node fails, e.g. 4"),
+    COUNT("unit", unit, 1, 1e8,
+          "devices that are useful only together, such as those of a replica, e.g. 64"),
+    {.name = "speed",
+     TEXTS_AT(speeds),
+     .unit = "TYPE=WEIGHT",
+     .help = "relative speed of a device type of the --spot trace, e.g. V100=0.4"},
+    {.name = "replan-speeds",
+     FLAG_AT(replan_speeds),
+     .help = "speed after losses by a new plan for every set of remaining devices, instead of in "
+             "proportion to their number"},
+    {.name = "db",
+     TEXT_AT(db),
+     .unit = "DB",
+     .help = "profile database for PLAN, e.g. profiles.db",
+     .preset = "costs estimated from the device catalogue"},
+    OPTION_PROFILE(profile),
+    {.name = "failures",
+     TEXT_AT(failures),
+     .unit = "CSV",
+     .help = "counted failures by cause, from which the rate of failures is taken",
+     .preset = "Llama 3's 419 in 54 days of 16384 GPUs"},
+    TIME("mtbf", mtbf, "the rate of --failures",
+         "mean time between failures of the whole job, e.g. 12h, or never"),
+    {.name = "shape",
+     DOUBLE_AT(shape),
+     .unit = "K",
+     .min = 0.1,
+     .max = 100,
+     .help = "shape of the Weibull distribution of times between failures; 1 is exponential"},
+    {.name = "spot",
+     TEXT_AT(spot),
+     .unit = "CSV",
+     .help =
+         "trace of spot availability: a column time_s or Timestamp, then counts of device types"},
+    TIME("notice", notice, "0", "warning before spot devices are withdrawn, e.g. 30s"),
+    TIME("outlook", outlook, "0: to the end of the run",
+         "expected time that new spot devices stay, e.g. 2h"),
+    TIME("checkpoint", checkpoint, "60s", "pause of the job for one checkpoint, e.g. 5s"),
+    {.name = "storage",
+     TEXT_AT(storage),
+     .unit = "RATE",
+     .help = "write bandwidth of the storage, e.g. 1GB/s: the pause of a checkpoint is then PLAN's "
+             "weights and optimizer state / RATE"},
+    TIME("background", background, "0",
+         "asynchronous copy behind the pause until a checkpoint is safe, e.g. 2min"),
+    {.name = "background-slow",
+     DOUBLE_AT(background_slow),
+     .unit = "PERCENT",
+     .min = 0,
+     .max = 99,
+     .help = "slowdown of training during that copy, e.g. 3"},
+    TIME("detect", detect, "0", "time until a failure is noticed, e.g. 2min"),
+    TIME("restart", restart, "5min", "time to start again and load a checkpoint"),
+    TIME("replan", replan, "0", "additional time of a restart on other devices than before"),
+    TIME("repair", repair, "0: replaced during the restart",
+         "time until lost devices are back, e.g. 3h"),
+    {.name = "interval",
+     TEXT_AT(interval),
+     .unit = "LIST",
+     .help =
+         "times between checkpoints to compare, e.g. 10min,30min,1h; auto: the best is searched"},
+    COUNT("samples", samples, 1, 1e6, "number of simulated runs, e.g. 1000"),
+    COUNT("threads", threads, 1, 1024, "threads, e.g. 8; the result does not depend on them"),
+    {0}};
+
+const struct verb cmd_goodput = {
+    .name = "goodput",
+    .summary = "predict days to months of training with failures and checkpoints",
+    .about =
+        "Goodput is the share of the time that ends up in kept training steps. A run is sampled "
+        "with failures, lost work, restarts, checkpoints and, with --spot, withdrawn devices; "
+        "the output states the goodput of each checkpoint interval and where the time goes. "
+        "Times are numbers with ms, s, min, h or d.",
+    .options = options,
+    .examples =
+        {{"musher goodput --days 54 --gpus 16384 --checkpoint 5s --restart 5min"},
+         {"musher goodput plan.yaml --mtbf 12h --repair 2h --replan-speeds --storage 1GB/s"},
+         {"musher goodput --spot spot.csv --speed V100=0.4 --mtbf never --notice 30s"}},
+    REQUEST(.interval = "auto", .gpus = 16384, .per_node = 8, .unit = 1, .shape = 1, .samples = 100,
+            .threads = 1),
+    .run = run_goodput,
+};

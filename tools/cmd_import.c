@@ -3,10 +3,14 @@
 #include "core/base/nearest.h"
 #include "tools/cmd.h"
 #include "tools/import/import.h"
-#include "tools/options.h"
 
 #include <stdbool.h>
 #include <stddef.h>
+
+struct request {
+    const char *kind;
+    struct import_request about;
+};
 
 static const char *const names[] = {
 #define X(name, text, help) text,
@@ -38,52 +42,50 @@ static enum status find(const char *word, size_t *out, struct error *err)
                      nearest_name_hint(word, names, hint));
 }
 
-enum status cmd_import(int argc, char **argv, struct error *err)
+static enum status run_import(struct arena *a, void *request, const struct common *common,
+                              struct error *err)
 {
-    struct common common = COMMON_DEFAULTS;
-    struct import_request q = {0};
-    const char *kind = NULL;
-    const struct option options[] = {
-        {.name = "KIND",
-         .type = OPTION_ARGUMENT,
-         .value = &kind,
-         .help = "what it is"
-#define X(name, text, help) "\n      " text ": " help
-         IMPORTERS(X)
-#undef X
-        },
-        {.name = "PATH", .type = OPTION_ARGUMENT, .value = &q.path, .help = "file or folder"},
-        {.name = "db",
-         .type = OPTION_TEXT,
-         .value = &q.db,
-         .unit = "DB",
-         .help = "profile database to add to"},
-        {.name = "cluster",
-         .type = OPTION_TEXT,
-         .value = &q.cluster,
-         .unit = "CLUSTER",
-         .help = "cluster.yaml that it was measured on"},
-        {.name = "out",
-         .letter = 'o',
-         .type = OPTION_TEXT,
-         .value = &q.out,
-         .unit = "PATH",
-         .writes = true,
-         .help = "file or folder to write"},
-        {0}};
-    const struct command command = {"import",
-                                    "foreign profiles, tables and topologies",
-                                    options,
-                                    {"musher import sailor sailor --db sailor.db",
-                                     "musher import nccl-topology topology.xml -o cluster.yaml"}};
-    struct arena *a = arena_new();
+    struct request *q = request;
     size_t i = 0;
-    enum status st = options_parse(a, &command, &common, argc, argv, err);
-    q.json = common.json;
-    if (st == OK && !common.help) {
-        st = find(kind, &i, err);
-        if (st == OK) st = run[i](a, &q, err);
-    }
-    arena_free(a);
-    return st;
+    q->about.json = common->json;
+    TRY(find(q->kind, &i, err));
+    return run[i](a, &q->about, err);
 }
+
+static const struct option options[] = {
+    {.name = "KIND",
+     ARGUMENT_AT(kind),
+     .choices = names,
+     .help = "format of PATH:"
+#define X(name, text, help) "\n" text ": " help
+     IMPORTERS(X)
+#undef X
+    },
+    {.name = "PATH", ARGUMENT_AT(about.path), .help = "file or folder to read"},
+    {.name = "db",
+     TEXT_AT(about.db),
+     .unit = "DB",
+     .help = "profile database that receives the measurements (sailor, nccl-tests)"},
+    {.name = "cluster",
+     TEXT_AT(about.cluster),
+     .unit = "CLUSTER",
+     .help = "cluster file of the measured or described devices (nccl-tests, topo)"},
+    {.name = "out",
+     .letter = 'o',
+     TEXT_AT(about.out),
+     .unit = "PATH",
+     .writes = true,
+     .help = "cluster file to write (nccl-topology, topo); folder for model tables (sailor)"},
+    {0}};
+
+const struct verb cmd_import = {
+    .name = "import",
+    .summary = "read profiles, collective timings and topologies of other tools",
+    .options = options,
+    .examples =
+        {{"musher import sailor sailor --db sailor.db"},
+         {"musher import nccl-tests all_reduce.txt --cluster cluster.yaml --db profiles.db"},
+         {"musher import nccl-topology topology.xml -o cluster.yaml"}},
+    REQUEST(0),
+    .run = run_import,
+};

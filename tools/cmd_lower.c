@@ -4,7 +4,6 @@
 #include "core/base/units.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
-#include "tools/options.h"
 
 #include <stdio.h>
 
@@ -73,53 +72,58 @@ static void report(struct arena *a, const struct program *p, const char *path, b
     common_json_end(&j);
 }
 
-static enum status lower(struct arena *a, const char *path, const char *out, bool deterministic,
-                         int64_t seed, bool as_json, struct error *err)
+struct request {
+    const char *plan, *out;
+    bool deterministic;
+};
+
+static enum status lower(struct arena *a, void *request, const struct common *common,
+                         struct error *err)
 {
+    const struct request *q = request;
     struct plan plan;
     struct program program;
     struct file f = {0};
-    TRY(common_not_stdout(as_json, "-o", out, err));
-    TRY(common_plan(a, path, &plan, err));
-    plan.deterministic |= deterministic;
-    if (seed) plan.seed = plan.job.seed = (uint64_t)seed;
+    TRY(common_not_stdout(common->json, "-o", q->out, err));
+    TRY(common_plan(a, q->plan, &plan, err));
+    plan.deterministic |= q->deterministic;
+    if (common->seed) plan.seed = plan.job.seed = (uint64_t)common->seed;
     TRY(common_lower(a, &plan, true, &program, err));
-    TRY(file_open(&f, out, err));
+    TRY(file_open(&f, q->out, err));
     program_write(f.stream, &program);
     TRY(file_commit(&f, err));
-    report(a, &program, out, as_json);
+    report(a, &program, q->out, common->json);
     return OK;
 }
 
-enum status cmd_lower(int argc, char **argv, struct error *err)
-{
-    struct common common = COMMON_DEFAULTS;
-    const char *path = NULL, *out = NULL;
-    bool deterministic = false;
-    const struct option options[] = {
-        {.name = "PLAN", .type = OPTION_ARGUMENT, .value = &path, .help = "plan.yaml"},
-        {.name = "out",
-         .letter = 'o',
-         .type = OPTION_TEXT,
-         .value = &out,
-         .unit = "PROGRAM",
-         .writes = true,
-         .help = "file to write"},
-        {.name = "deterministic",
-         .type = OPTION_FLAG,
-         .value = &deterministic,
-         .help = "add gradients in the order of microbatches, whoever owns them"},
-        {0}};
-    const struct command command = {
-        "lower",
-        "the program of a plan: procedures and lanes",
-        options,
-        {"musher lower plan.yaml -o plan.program", "musher lower plan.yaml -o p --json"}};
-    struct arena *a = arena_new();
-    enum status st = options_parse(a, &command, &common, argc, argv, err);
-    if (st == OK && !common.help)
-        st = out ? lower(a, path, out, deterministic, common.seed, common.json, err)
-                 : error_set(err, ERR_USAGE, "lower wants -o PROGRAM");
-    arena_free(a);
-    return st;
-}
+static const struct option options[] = {
+    {.name = "PLAN", ARGUMENT_AT(plan), .help = "plan file, e.g. plan.yaml"},
+    {.name = "out",
+     .letter = 'o',
+     TEXT_AT(out),
+     .unit = "PROGRAM",
+     .writes = true,
+     .help = "program file to write, or - for standard output",
+     .required = true},
+    {.name = "deterministic",
+     FLAG_AT(deterministic),
+     .help = "gradients summed in the global order of microbatches, for bits that do not depend on "
+             "the plan"},
+    {0}};
+
+const struct verb cmd_lower = {
+    .name = "lower",
+    .summary = "compile a plan to the program that simulate and run interpret",
+    .about = "The program states, for every device, its procedures (operators of a stage's "
+             "forward, input "
+             "gradient, weight gradient and update), its buffers, channels and collectives, and "
+             "the order "
+             "of its calls. It is checked for deadlock. simulate and run do the same by "
+             "themselves; lower "
+             "is for looking at a program, or for running it without its plan.",
+    .options = options,
+    .examples = {{"musher lower plan.yaml -o plan.program"},
+                 {"musher lower plan.yaml -o plan.program --json", "with the size of every lane"}},
+    REQUEST(0),
+    .run = lower,
+};

@@ -3,7 +3,6 @@
 #include "sim/explain/footprint.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
-#include "tools/options.h"
 
 #include <stdio.h>
 
@@ -51,8 +50,10 @@ static void print_json(const struct footprint *f, int32_t n)
     common_json_end(&j);
 }
 
-static enum status memory(struct arena *a, const struct request *q, bool as_json, struct error *err)
+static enum status memory(struct arena *a, void *request, const struct common *common,
+                          struct error *err)
 {
+    const struct request *q = request;
     struct plan plan;
     struct program program;
     struct footprint_options o = {
@@ -67,55 +68,54 @@ static enum status memory(struct arena *a, const struct request *q, bool as_json
     TRY(common_lower(a, &plan, false, &program, err));
     struct footprint *f = ARENA_ARRAY(a, struct footprint, (size_t)program.n_devices);
     TRY(footprint_stages(a, &program, &o, f, err));
-    if (as_json)
+    if (common->json)
         print_json(f, program.n_devices);
     else
         print_text(a, f, program.n_devices);
     return OK;
 }
 
-enum status cmd_memory(int argc, char **argv, struct error *err)
-{
-    struct common common = COMMON_DEFAULTS;
-    struct request q = {.shards = 1};
-    const struct option options[] = {
-        {.name = "PLAN", .type = OPTION_ARGUMENT, .value = &q.plan, .help = "plan.yaml"},
-        {.name = "zero",
-         .type = OPTION_INT,
-         .value = &q.zero,
-         .unit = "N",
-         .min = 0,
-         .max = 3,
-         .help = "as if divided: 1 optimizer state, 2 and gradients, 3 and parameters"},
-        {.name = "shards",
-         .type = OPTION_INT,
-         .value = &q.shards,
-         .unit = "N",
-         .min = 1,
-         .max = 1e6,
-         .help = "cards that divide"},
-        {.name = "share",
-         .type = OPTION_DOUBLE,
-         .value = &q.share,
-         .unit = "X",
-         .min = 0,
-         .max = 1,
-         .help = "this card's part where they divide unevenly; 0: 1 / shards"},
-        {.name = "reserve",
-         .type = OPTION_TEXT,
-         .value = &q.reserve,
-         .unit = "SIZE",
-         .help = "what a framework keeps beside tensors"},
-        {0}};
-    const struct command command = {
-        "memory",
-        "what each device of a plan holds, and why",
-        options,
-        {"musher memory plan.yaml",
-         "musher memory plan.yaml --zero 1 --shards 8 --reserve '3.5 GB'"}};
-    struct arena *a = arena_new();
-    enum status st = options_parse(a, &command, &common, argc, argv, err);
-    if (st == OK && !common.help) st = memory(a, &q, common.json, err);
-    arena_free(a);
-    return st;
-}
+static const struct option options[] = {
+    {.name = "PLAN", ARGUMENT_AT(plan), .help = "plan file, e.g. plan.yaml"},
+    {.name = "zero",
+     INT_AT(zero),
+     .unit = "N",
+     .min = 0,
+     .max = 3,
+     .help = "hypothetical ZeRO stage: 1 shards the optimizer state, 2 also gradients, 3 also "
+             "parameters",
+     .preset = "0: as PLAN states"},
+    {.name = "shards",
+     INT_AT(shards),
+     .unit = "N",
+     .min = 1,
+     .max = 1e6,
+     .help = "devices that --zero shards over, e.g. 8"},
+    {.name = "share",
+     DOUBLE_AT(share),
+     .unit = "X",
+     .min = 0,
+     .max = 1,
+     .help = "fraction of the sharded state on this device if shards are unequal, e.g. 0.25",
+     .preset = "0: 1 / --shards"},
+    {.name = "reserve",
+     TEXT_AT(reserve),
+     .unit = "SIZE",
+     .help = "memory of the framework beside its tensors, e.g. '3.5 GB'",
+     .preset = "0"},
+    {0}};
+
+const struct verb cmd_memory = {
+    .name = "memory",
+    .summary = "break down the device memory of a plan",
+    .about =
+        "For every device: parameters, gradients, optimizer state, activations, buffers of "
+        "messages and collectives, scratch of operators, and what CUDA and NCCL take, each with "
+        "its reason, and whether the sum fits.",
+    .options = options,
+    .examples = {{"musher memory plan.yaml"},
+                 {"musher memory plan.yaml --zero 1 --shards 8 --reserve '3.5 GB'",
+                  "with the optimizer state sharded over 8 devices"}},
+    REQUEST(.shards = 1),
+    .run = memory,
+};

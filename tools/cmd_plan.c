@@ -7,7 +7,6 @@
 #include "profiles/team.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
-#include "tools/options.h"
 #include "tools/team/replan.h"
 #include "tools/tp_degrees.h"
 
@@ -253,7 +252,7 @@ static enum status read_task(struct arena *a, const struct request *q, struct pl
             err, ERR_USAGE,
             "--with and --without change the team of --from PLAN; CLUSTER names another");
     if (!q->from && !q->cluster)
-        return error_set(err, ERR_USAGE, "plan wants JOB and CLUSTER, or --from PLAN");
+        return error_set(err, ERR_USAGE, "plan needs JOB and CLUSTER, or --from PLAN");
     if (q->from) TRY(common_plan(a, q->from, from, err));
     if (q->job)
         TRY(job_read(a, q->job, j, err));
@@ -281,9 +280,10 @@ static enum status spare_inputs(struct arena *a, const struct request *q, const 
     return OK;
 }
 
-static enum status plan(struct arena *a, struct request *q, const struct common *common,
+static enum status plan(struct arena *a, void *request, const struct common *common,
                         struct error *err)
 {
+    struct request *q = request;
     struct plan from;
     struct job j;
     struct cluster c;
@@ -333,141 +333,137 @@ static enum status plan(struct arena *a, struct request *q, const struct common 
                      (long long)r.evaluated);
 }
 
-static const char baseline_help[] = "no search, the best setting of one family:"
-#define X(id, name, help) " " name
+static const char *const objectives[] = {
+#define X(name, text) text,
+    OBJECTIVES(X)
+#undef X
+        NULL};
+static const char *const baselines[] = {
+#define X(id, name, help) name,
     BASELINES(X)
 #undef X
-    ;
-
-enum status cmd_plan(int argc, char **argv, struct error *err)
-{
-    struct common common = COMMON_DEFAULTS;
-    struct request q = {.top = 1, .threads = 1};
-    static const char *const objectives[] = {
-#define X(name, text) text,
-        OBJECTIVES(X)
+        NULL};
+static const struct option options[] = {
+    {.name = "JOB",
+     ARGUMENT_AT(job),
+     .min = -1,
+     .help = "job file, e.g. job.yaml; with --from it may be left out: the old plan's job"},
+    {.name = "CLUSTER",
+     ARGUMENT_AT(cluster),
+     .min = -1,
+     .help = "cluster file, e.g. cluster.yaml; with --from it may be left out: the old plan's "
+             "cluster"},
+    {.name = "out",
+     .letter = 'o',
+     TEXT_AT(out),
+     .unit = "PLAN",
+     .writes = true,
+     .help = "plan file to write, or - for standard output",
+     .required = true},
+    OPTION_DB(db),
+    OPTION_PROFILE(profile),
+    {.name = "baseline",
+     TEXT_AT(baseline),
+     .unit = "NAME",
+     .choices = baselines,
+     .help = "family of textbook plans, in its best setting, instead of the search:"
+#define X(id, name, help) " " name
+     BASELINES(X)
 #undef X
-            NULL};
-    const struct option options[] = {
-        {.name = "JOB",
-         .type = OPTION_ARGUMENT,
-         .value = &q.job,
-         .min = -1,
-         .help = "job.yaml; with --from the old plan's"},
-        {.name = "CLUSTER",
-         .type = OPTION_ARGUMENT,
-         .value = &q.cluster,
-         .min = -1,
-         .help = "cluster.yaml; with --from the old plan's"},
-        {.name = "out",
-         .letter = 'o',
-         .type = OPTION_TEXT,
-         .value = &q.out,
-         .unit = "PLAN",
-         .writes = true,
-         .help = "file to write; - for stdout"},
-        OPTION_DB(&q.db),
-        OPTION_PROFILE(&q.profile),
-        {.name = "baseline",
-         .type = OPTION_TEXT,
-         .value = &q.baseline,
-         .unit = "NAME",
-         .help = baseline_help},
-        {.name = "from",
-         .type = OPTION_TEXT,
-         .value = &q.from,
-         .unit = "PLAN",
-         .help = "plan again, beginning with an old plan"},
-        {.name = "without",
-         .type = OPTION_TEXTS,
-         .value = &q.without,
-         .unit = "DEVICE,...",
-         .help = "of --from: devices, or whole nodes, that are gone"},
-        {.name = "with",
-         .type = OPTION_TEXTS,
-         .value = &q.with,
-         .unit = "[NAME=]NODE",
-         .help = "of --from: a node more, like NODE of its cluster or FILE:NODE"},
-        {.name = "tensor-parallel",
-         .type = OPTION_TEXT,
-         .value = &q.cards,
-         .unit = "N,...",
-         .help = "cards of one node that may share every operator; without it as CLUSTER says, or "
-                 "of more "
-                 "than 1024 cards as a large model needs them"},
-        {.name = "objective",
-         .type = OPTION_CHOICE,
-         .value = &q.objective,
-         .choices = objectives,
-         .help = "least time, least cost of an iteration, or least time within --max-cost"},
-        {.name = "min-rate",
-         .type = OPTION_DOUBLE,
-         .value = &q.min_rate,
-         .unit = "PER_SECOND",
-         .min = 0,
-         .max = 1e9,
-         .help = "only plans of so many iterations a second at least; 0: any"},
-        {.name = "max-cost",
-         .type = OPTION_DOUBLE,
-         .value = &q.max_cost,
-         .unit = "MONEY",
-         .min = 0,
-         .max = 1e12,
-         .help =
-             "only plans whose iteration costs at most so much (price of CLUSTER's types); 0: any"},
-        {.name = "fastest",
-         .type = OPTION_FLAG,
-         .value = &q.fastest,
-         .help = "measured layers: the fastest predicted first, not the most robust of those within "
-                 "5 % of it"},
-        {.name = "no-sharding",
-         .type = OPTION_FLAG,
-         .value = &q.no_sharding,
-         .help = "no stage whose devices share its operators: the search as it is without "
-                 "planner/spmd_stage/spmd_stage"},
-        {.name = "top",
-         .type = OPTION_INT,
-         .value = &q.top,
-         .unit = "N",
-         .min = 1,
-         .max = 100,
-         .help = "plans to keep; the others go to PLAN.2, PLAN.3 ..."},
-        {.name = "time-limit",
-         .type = OPTION_INT,
-         .value = &q.time_limit,
-         .unit = "SECONDS",
-         .min = 0,
-         .max = 1e6,
-         .help = "cut the search off after so long; 0: never"},
-        {.name = "evaluations",
-         .type = OPTION_INT,
-         .value = &q.evaluations,
-         .unit = "N",
-         .min = 0,
-         .max = 1e9,
-         .help = "most plans to try; 0: 20000, with --from beyond 8 devices what the old plan "
-                 "becomes and no search"},
-        {.name = "threads",
-         .type = OPTION_INT,
-         .value = &q.threads,
-         .unit = "N",
-         .min = 1,
-         .max = 1024,
-         .help = "threads of the search; the plan does not depend on them"},
-        {0}};
-    const struct command command = {
-        "plan",
-        "find a plan for a job on a cluster",
-        options,
-        {"musher plan job.yaml cluster.yaml --db profiles.db -o plan.yaml",
-         "musher plan job.yaml cluster.yaml -o even.yaml --baseline even-pipeline",
-         "musher plan job.yaml cluster.yaml --tensor-parallel 1,2,4 --objective cost --min-rate "
-         "0.05 -o cheap.yaml",
-         "musher plan --from plan.yaml --without b.0 -o smaller.yaml"}};
-    struct arena *a = arena_new();
-    enum status st = options_parse(a, &command, &common, argc, argv, err);
-    if (st == OK && !common.help)
-        st = q.out ? plan(a, &q, &common, err) : error_set(err, ERR_USAGE, "plan wants -o PLAN");
-    arena_free(a);
-    return st;
-}
+    },
+    {.name = "objective",
+     CHOICE_AT(objective),
+     .choices = objectives,
+     .help = "quantity to minimise: time of an iteration; cost of an iteration; time of an "
+             "iteration whose cost is within --max-cost"},
+    {.name = "min-rate",
+     DOUBLE_AT(min_rate),
+     .unit = "PER_SECOND",
+     .min = 0,
+     .max = 1e9,
+     .help = "smallest accepted rate, in iterations per second, e.g. 0.05",
+     .preset = "0: any"},
+    {.name = "max-cost",
+     DOUBLE_AT(max_cost),
+     .unit = "MONEY",
+     .min = 0,
+     .max = 1e12,
+     .help =
+         "largest accepted cost of one iteration, in the currency of CLUSTER's prices, e.g. 0.2",
+     .preset = "0: any"},
+    {.name = "tensor-parallel",
+     TEXT_AT(cards),
+     .unit = "N,...",
+     .help = "tensor-parallel degrees to try, each within one node, e.g. 1,2,4",
+     .preset = "the degrees of CLUSTER; above 1024 GPUs, what a large model needs"},
+    {.name = "no-sharding",
+     FLAG_AT(no_sharding),
+     .help = "search without sharded stages (intra-operator parallelism on several devices)"},
+    {.name = "fastest",
+     FLAG_AT(fastest),
+     .help =
+         "of measured layers, the plan predicted fastest, even if another one within 5 % is more "
+         "robust against errors of the profile"},
+    {.name = "from",
+     TEXT_AT(from),
+     .unit = "PLAN",
+     .help = "old plan that the search starts from, e.g. plan.yaml"},
+    {.name = "without",
+     TEXTS_AT(without),
+     .unit = "DEVICE,...",
+     .help = "devices or nodes removed from the cluster of --from, e.g. b.0,c"},
+    {.name = "with",
+     TEXTS_AT(with),
+     .unit = "[NAME=]NODE",
+     .help = "node added to the cluster of --from: a copy of its node NODE, or of NODE in another "
+             "cluster file (FILE:NODE), e.g. d=b"},
+    {.name = "top",
+     INT_AT(top),
+     .unit = "N",
+     .min = 1,
+     .max = 100,
+     .help = "number of plans to write: PLAN, PLAN.2, PLAN.3 and so on"},
+    {.name = "evaluations",
+     INT_AT(evaluations),
+     .unit = "N",
+     .min = 0,
+     .max = 1e9,
+     .help = "budget of simulated candidates, e.g. 5000",
+     .preset = "0: 20000; with --from beyond 8 devices only repairs of the old plan"},
+    {.name = "time-limit",
+     INT_AT(time_limit),
+     .unit = "SECONDS",
+     .min = 0,
+     .max = 1e6,
+     .help = "wall time after which the best plan so far is written, e.g. 60",
+     .preset = "0: none"},
+    {.name = "threads",
+     INT_AT(threads),
+     .unit = "N",
+     .min = 1,
+     .max = 1024,
+     .help = "threads of the search, e.g. 8; the plan does not depend on them"},
+    {0}};
+
+const struct verb cmd_plan = {
+    .name = "plan",
+    .summary = "search the fastest or cheapest plan for a job on a cluster",
+    .about =
+        "A plan states pipeline stages and their devices, replicas and their shares of the batch, "
+        "tensor-parallel and sharded stages, the microbatch size, the schedule and what ZeRO "
+        "shards. "
+        "Every candidate is simulated. The output states the predicted iteration time, the "
+        "textbook "
+        "plans (baselines) on the same cluster, and a lower bound with the class of plans that it "
+        "holds for.",
+    .options = options,
+    .examples =
+        {{"musher plan job.yaml cluster.yaml --db profiles.db -o plan.yaml"},
+         {"musher plan job.yaml cluster.yaml -o even.yaml --baseline even-pipeline"},
+         {"musher plan job.yaml cluster.yaml --objective cost --min-rate 0.05 -o cheap.yaml",
+          "the cheapest plan of at least one iteration in 20 s"},
+         {"musher plan --from plan.yaml --without b.0 -o smaller.yaml",
+          "a new plan after device b.0 was lost"}},
+    REQUEST(.top = 1, .threads = 1),
+    .run = plan,
+};

@@ -20,7 +20,6 @@
 #include "profiles/team.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
-#include "tools/options.h"
 #include "tools/profile/collectives.h"
 #include "tools/profile/cuda.h"
 #include "tools/profile/links.h"
@@ -369,80 +368,79 @@ static enum status profile(struct arena *a, const struct request *q, bool as_jso
     return st;
 }
 
-enum status cmd_profile(int argc, char **argv, struct error *err)
+static enum status run_profile(struct arena *a, void *request, const struct common *common,
+                               struct error *err)
 {
-    struct common common = COMMON_DEFAULTS;
-    struct request q = {.repeats = 15, .warm_s = 0.5, .largest_kib = 65536};
-    const struct option options[] = {
-        {.name = "JOB", .type = OPTION_ARGUMENT, .value = &q.job, .help = "job.yaml"},
-        {.name = "CLUSTER", .type = OPTION_ARGUMENT, .value = &q.cluster, .help = "cluster.yaml"},
-        {.name = "PLAN",
-         .type = OPTION_ARGUMENTS,
-         .value = &q.plans,
-         .min = 0,
-         .max = 1000,
-         .help = "add what operators of these plans take; what the cluster's newest profile has is "
-                 "not measured again"},
-        {.name = "db",
-         .type = OPTION_TEXT,
-         .value = &q.db,
-         .unit = "DB",
-         .help = "profile database; made where missing"},
-        {.name = "again",
-         .type = OPTION_FLAG,
-         .value = &q.again,
-         .help = "of plans: measure what the profile has too"},
-        {.name = "repeats",
-         .type = OPTION_INT,
-         .value = &q.repeats,
-         .unit = "N",
-         .min = 3,
-         .max = 1000,
-         .help = "samples of each operator and message size"},
-        {.name = "warm",
-         .type = OPTION_DOUBLE,
-         .value = &q.warm_s,
-         .unit = "SECONDS",
-         .min = 0,
-         .max = 60,
-         .help = "work of a card before anything is counted, so that its clocks are up"},
-        {.name = "largest",
-         .type = OPTION_INT,
-         .value = &q.largest_kib,
-         .unit = "KIB",
-         .min = 1,
-         .max = 1 << 20,
-         .help = "the largest message, and collective, between cards"},
-        {.name = "emit",
-         .type = OPTION_TEXT,
-         .value = &q.away.emit,
-         .unit = "DIR",
-         .help = "write the benches of the cluster's cards there instead, for gpu-run on a machine "
-                 "that has them"},
-        {.name = "from",
-         .type = OPTION_TEXT,
-         .value = &q.away.from,
-         .unit = "DIR",
-         .help = "what gpu-run made of them: the profile of that, by the same request"},
-        {0}};
-    const struct command command = {
-        "profile",
-        "measure the job's operators, the cluster's links, and collectives of its cards",
-        options,
-        {"musher profile job.yaml cluster.yaml --db profiles.db",
-         "musher profile job.yaml cluster.yaml --db profiles.db --repeats 50",
-         "musher profile job.yaml cluster.yaml found.yaml --db profiles.db",
-         "musher profile job.yaml cluster.yaml found.yaml --emit benches"}};
-    struct arena *a = arena_new();
-    enum status st = options_parse(a, &command, &common, argc, argv, err);
-    if (st == OK && !common.help && q.again && !q.plans.count)
-        st = error_set(err, ERR_USAGE, "--again wants a PLAN: without one everything is measured");
-    else if (st == OK && !common.help && q.away.emit && (q.db || q.away.from))
-        st = error_set(err, ERR_USAGE,
-                       "--emit measures nothing: it goes with neither --db nor --from");
-    else if (st == OK && !common.help)
-        st = q.db || q.away.emit ? profile(a, &q, common.json, err)
-                                 : error_set(err, ERR_USAGE, "profile wants --db DB");
-    arena_free(a);
-    return st;
+    const struct request *q = request;
+    if (q->again && !q->plans.count)
+        return error_set(err, ERR_USAGE,
+                         "--again needs a PLAN: without one everything is measured");
+    if (q->away.emit && (q->db || q->away.from))
+        return error_set(err, ERR_USAGE,
+                         "--emit measures nothing: it goes with neither --db nor --from");
+    if (!q->db && !q->away.emit) return error_set(err, ERR_USAGE, "profile needs --db DB");
+    return profile(a, q, common->json, err);
 }
+
+static const struct option options[] = {
+    {.name = "JOB", ARGUMENT_AT(job), .help = "job file, e.g. job.yaml"},
+    {.name = "CLUSTER", ARGUMENT_AT(cluster), .help = "cluster file, e.g. cluster.yaml"},
+    {.name = "PLAN",
+     ARGUMENTS_AT(plans),
+     .min = 0,
+     .max = 1000,
+     .help = "plans whose operator shapes are measured in addition; rows of the cluster's newest "
+             "profile are kept"},
+    {.name = "db",
+     TEXT_AT(db),
+     .unit = "DB",
+     .help = "profile database, e.g. profiles.db; created if missing",
+     .preset = "none; required without --emit"},
+    {.name = "again",
+     FLAG_AT(again),
+     .help = "new measurement of rows that the newest profile already has; needs PLAN"},
+    {.name = "repeats",
+     INT_AT(repeats),
+     .unit = "N",
+     .min = 3,
+     .max = 1000,
+     .help = "samples of each operator and message size, e.g. 50"},
+    {.name = "warm",
+     DOUBLE_AT(warm_s),
+     .unit = "SECONDS",
+     .min = 0,
+     .max = 60,
+     .help = "warm-up of a GPU before the first sample, so that its clocks have settled, e.g. 2"},
+    {.name = "largest",
+     INT_AT(largest_kib),
+     .unit = "KIB",
+     .min = 1,
+     .max = 1 << 20,
+     .help = "largest measured message and collective between GPUs, in KiB, e.g. 262144"},
+    {.name = "emit",
+     TEXT_AT(away.emit),
+     .unit = "DIR",
+     .help =
+         "folder for the GPU benchmarks, to be run by `make gpu-run` on the machine that has the "
+         "GPUs, instead of measuring here"},
+    {.name = "from",
+     TEXT_AT(away.from),
+     .unit = "DIR",
+     .help = "folder with the results of --emit's benchmarks; the other arguments stay the same"},
+    {0}};
+
+const struct verb cmd_profile = {
+    .name = "profile",
+    .summary = "measure operators and links on the devices of a cluster",
+    .about = "Each distinct operator of the job is measured once on each device type, each link "
+             "between the first pair of devices that uses it, and the collectives of GPUs. Medians "
+             "and their spread become a new version of the profile in the database.",
+    .options = options,
+    .examples = {{"musher profile job.yaml cluster.yaml --db profiles.db"},
+                 {"musher profile job.yaml cluster.yaml plan.yaml --db profiles.db",
+                  "also the shapes that a plan uses"},
+                 {"musher profile job.yaml cluster.yaml plan.yaml --emit benches",
+                  "for GPUs of another machine"}},
+    REQUEST(.repeats = 15, .warm_s = 0.5, .largest_kib = 65536),
+    .run = run_profile,
+};

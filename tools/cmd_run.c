@@ -6,7 +6,6 @@
 #include "exec/worker/worker.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
-#include "tools/options.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -146,12 +145,15 @@ static enum status write_outputs(void *owner, struct error *err)
     return common_flush(err);
 }
 
-static enum status run(struct arena *a, struct request *q, int argc, char **argv, bool as_json,
+static enum status run(struct arena *a, void *request, const struct common *common,
                        struct error *err)
 {
+    struct request *q = request;
+    bool as_json = common->json;
     struct plan plan;
     struct program program;
     bool is_plan = false;
+    q->seed = common->seed;
     TRY(common_not_stdout(as_json, "--trace", q->trace, err));
     if (q->run.keep_kernels && !q->trace)
         return error_set(err, ERR_USAGE, "--kernels are written into the trace: --trace FILE");
@@ -168,8 +170,7 @@ static enum status run(struct arena *a, struct request *q, int argc, char **argv
         return error_set(err, ERR_USAGE, "no text to train on: --data FILE");
     if (launch_rank() == 0) TRY(common_writable(q->trace, err));
     if (!launch_is_rank() && program.n_devices > 1)
-        return launch_ranks(program.n_devices, argv - 1, err);
-    (void)argc;
+        return launch_ranks(program.n_devices, common->argv - 1, err);
     if (q->run.steps == 0) q->run.steps = program.steps > 1 ? program.steps : 10;
     q->run.keep_trace = q->trace != NULL;
     struct outputs x = {.a = a,
@@ -182,70 +183,57 @@ static enum status run(struct arena *a, struct request *q, int argc, char **argv
     return worker_run(a, &program, &q->run, &x.r, err);
 }
 
-enum status cmd_run(int argc, char **argv, struct error *err)
-{
-    struct common common = COMMON_DEFAULTS;
-    struct request q = {.run = {.steps = 0}};
-    const struct option options[] = {
-        {.name = "PLAN",
-         .type = OPTION_ARGUMENT,
-         .value = &q.plan,
-         .help = "plan.yaml, or a program file"},
-        {.name = "steps",
-         .type = OPTION_INT,
-         .value = &q.run.steps,
-         .unit = "N",
-         .min = 0,
-         .max = 1e9,
-         .help = "optimizer steps to run; 0: the plan's `steps` where more than 1, else 10"},
-        {.name = "data",
-         .type = OPTION_TEXT,
-         .value = &q.run.data,
-         .unit = "FILE",
-         .help = "text to train on, read as bytes; default: the job's"},
-        {.name = "trace",
-         .type = OPTION_TEXT,
-         .value = &q.trace,
-         .unit = "T",
-         .writes = true,
-         .help = "file to write the trace to"},
-        {.name = "kernels",
-         .type = OPTION_FLAG,
-         .value = &q.run.keep_kernels,
-         .help = "in the trace, what CUDA devices ran in each operator, by CUPTI; musher show tells it"},
-        {.name = "save",
-         .type = OPTION_TEXT,
-         .value = &q.run.save,
-         .unit = "DIR",
-         .help = "folder for checkpoints"},
-        {.name = "save-every",
-         .type = OPTION_INT,
-         .value = &q.run.save_every,
-         .unit = "N",
-         .min = 0,
-         .max = 1e9,
-         .help = "steps between checkpoints; 0: at the end"},
-        {.name = "resume",
-         .type = OPTION_TEXT,
-         .value = &q.run.resume,
-         .unit = "DIR",
-         .help = "go on from the newest checkpoint there, whatever plan wrote it"},
-        {.name = "deterministic",
-         .type = OPTION_FLAG,
-         .value = &q.deterministic,
-         .help = "add gradients in the order of microbatches, whoever owns them: same bits for any "
-                 "plan"},
-        {0}};
-    const struct command command = {
-        "run",
-        "train: the plan on real devices",
-        options,
-        {"musher run plan.yaml --steps 20 --data text.txt --trace run.trace",
-         "mpirun -n 4 musher run plan.yaml --data text.txt"}};
-    struct arena *a = arena_new();
-    enum status st = options_parse(a, &command, &common, argc, argv, err);
-    q.seed = common.seed;
-    if (st == OK && !common.help) st = run(a, &q, argc, argv, common.json, err);
-    arena_free(a);
-    return st;
-}
+static const struct option options[] = {
+    {.name = "PLAN", ARGUMENT_AT(plan), .help = "plan file, or a program file of lower"},
+    {.name = "steps",
+     INT_AT(run.steps),
+     .unit = "N",
+     .min = 0,
+     .max = 1e9,
+     .help = "number of optimizer steps, e.g. 100",
+     .preset = "0: the plan's `steps` if above 1, else 10"},
+    {.name = "data",
+     TEXT_AT(run.data),
+     .unit = "FILE",
+     .help = "training text, read as bytes, e.g. text.txt",
+     .preset = "the job's `data`"},
+    {.name = "trace",
+     TEXT_AT(trace),
+     .unit = "TRACE",
+     .writes = true,
+     .help = "trace file to write, e.g. run.trace"},
+    {.name = "kernels",
+     FLAG_AT(run.keep_kernels),
+     .help = "CUDA kernels of each operator in the trace, recorded by CUPTI; listed by show TRACE"},
+    {.name = "save", TEXT_AT(run.save), .unit = "DIR", .help = "folder for checkpoints, e.g. ckpt"},
+    {.name = "save-every",
+     INT_AT(run.save_every),
+     .unit = "N",
+     .min = 0,
+     .max = 1e9,
+     .help = "steps between checkpoints, e.g. 50",
+     .preset = "0: one at the end"},
+    {.name = "resume",
+     TEXT_AT(run.resume),
+     .unit = "DIR",
+     .help = "folder whose newest checkpoint the run starts from; it may be of another plan"},
+    {.name = "deterministic",
+     FLAG_AT(deterministic),
+     .help = "gradients summed in the global order of microbatches: the same bits for every plan, "
+             "at the cost of a serial reduction"},
+    {0}};
+
+const struct verb cmd_run = {
+    .name = "run",
+    .summary = "train a plan on real devices",
+    .about =
+        "A plan of several devices runs as one process (rank) a device. Without mpirun the ranks "
+        "of this host are started here. On several hosts mpirun starts them, one a device, in "
+        "the order of the cluster's devices.",
+    .options = options,
+    .examples = {{"musher run plan.yaml --steps 20 --data text.txt --trace run.trace"},
+                 {"musher run plan.yaml --resume ckpt --save ckpt --save-every 50"},
+                 {"mpirun -n 4 musher run plan.yaml --data text.txt"}},
+    REQUEST(0),
+    .run = run,
+};

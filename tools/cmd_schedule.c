@@ -7,14 +7,13 @@
 #include "sim/pipeline/zero_bubble.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
-#include "tools/options.h"
 #include "tools/print/schedule.h"
-#include "tools/validate/schedule_search.h"
+#include "tools/schedule/search.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-struct asked {
+struct request {
     const char *what, *forward, *input, *weight, *backward, *latency, *transfer;
     const char *activation, *released, *resident, *limit, *warmup;
     const char *csv, *trace;
@@ -79,7 +78,7 @@ static enum status values(struct arena *a, const char *option, const char *text,
 
 /* --- prices --- */
 
-static enum status read_pipeline(struct arena *a, const struct asked *q, int32_t devices,
+static enum status read_pipeline(struct arena *a, const struct request *q, int32_t devices,
                                  int32_t stages, struct pipeline *p, struct error *err)
 {
     int64_t *f, *i, *w, *b, *latency, *transfer, *taken, *released, *resident, *limit;
@@ -114,8 +113,8 @@ static enum status read_pipeline(struct arena *a, const struct asked *q, int32_t
 
 /* --- the order --- */
 
-/* H-1F1B wants times and transfers of devices; one chunk each, so stages are devices. */
-static enum status make_named(struct arena *a, const struct asked *q, enum schedule_kind kind,
+/* H-1F1B needs times and transfers of devices; one chunk each, so stages are devices. */
+static enum status make_named(struct arena *a, const struct request *q, enum schedule_kind kind,
                               const struct pipeline *p, struct schedule *s, struct error *err)
 {
     size_t n = (size_t)q->devices;
@@ -146,7 +145,7 @@ static enum status make_named(struct arena *a, const struct asked *q, enum sched
 }
 
 /* *bound: what no order of this placement beats; text NULL where nothing is known (several chunks). */
-static enum status make_searched(struct arena *a, const struct asked *q, const struct pipeline *p,
+static enum status make_searched(struct arena *a, const struct request *q, const struct pipeline *p,
                                  struct schedule *s, struct bound_schedule *bound,
                                  struct error *err)
 {
@@ -161,7 +160,7 @@ static enum status make_searched(struct arena *a, const struct asked *q, const s
     return OK;
 }
 
-static enum status read_order(struct arena *a, const struct asked *q, struct schedule *s,
+static enum status read_order(struct arena *a, const struct request *q, struct schedule *s,
                               struct error *err)
 {
     char *text;
@@ -171,13 +170,13 @@ static enum status read_order(struct arena *a, const struct asked *q, struct sch
     return schedule_parse(a, q->what, text, q->v_shaped, s, err);
 }
 
-static enum status counts_given(const struct asked *q, struct error *err)
+static enum status counts_given(const struct request *q, struct error *err)
 {
     if (q->devices && q->microbatches) return OK;
-    return error_set(err, ERR_USAGE, "schedule %s wants --devices P and --microbatches M", q->what);
+    return error_set(err, ERR_USAGE, "schedule %s needs --devices P and --microbatches M", q->what);
 }
 
-static enum status make(struct arena *a, const struct asked *q, struct schedule *s,
+static enum status make(struct arena *a, const struct request *q, struct schedule *s,
                         struct pipeline *p, struct bound_schedule *bound, struct error *err)
 {
     enum schedule_kind kind;
@@ -237,7 +236,7 @@ static void print_bound(const struct bound_schedule *b, int64_t makespan_ns)
     if (makespan_ns != b->lower_bound_ns) printf("%.2f %% from optimal\n", 100 * gap);
 }
 
-static enum status show(struct arena *a, const struct asked *q, bool json, struct error *err)
+static enum status show(struct arena *a, const struct request *q, bool json, struct error *err)
 {
     struct schedule s;
     struct pipeline p;
@@ -245,7 +244,7 @@ static enum status show(struct arena *a, const struct asked *q, bool json, struc
     struct static_report r;
     struct trace *trace = NULL;
     bool events;
-    if (!q->what) return error_set(err, ERR_USAGE, "schedule wants a NAME or --cases CSV");
+    if (!q->what) return error_set(err, ERR_USAGE, "schedule needs a NAME or --cases CSV");
     if (q->search.out) return error_set(err, ERR_USAGE, "--out is for --cases; orders go to --csv");
     if (q->search.seconds > 0) return error_set(err, ERR_USAGE, "--time-limit is for --cases");
     if (q->search.operations && strcmp(q->what, searched) != 0)
@@ -274,7 +273,7 @@ static enum status show(struct arena *a, const struct asked *q, bool json, struc
                      units_print_bytes(limit, (double)p.devices[r.tightest].limit_bytes));
 }
 
-static enum status search(struct arena *a, struct asked *q, const struct common *common,
+static enum status search(struct arena *a, struct request *q, const struct common *common,
                           struct error *err)
 {
     struct schedule_search_options *o = &q->search;
@@ -287,100 +286,113 @@ static enum status search(struct arena *a, struct asked *q, const struct common 
     return schedule_search(a, o, err);
 }
 
-#define TEXT(name_, member, unit_, help_)                                                          \
-    {                                                                                              \
-        .name = name_, .type = OPTION_TEXT, .value = &q.member, .unit = unit_, .help = help_       \
-    }
-#define OUTPUT(name_, member, help_)                                                               \
-    {                                                                                              \
-        .name = name_, .type = OPTION_TEXT, .value = &q.member, .unit = "FILE", .writes = true,    \
-        .help = help_                                                                              \
-    }
-#define COUNT(name_, member, unit_, most, help_)                                                   \
-    {                                                                                              \
-        .name = name_, .type = OPTION_INT, .value = &q.member, .unit = unit_, .min = 0,            \
-        .max = most, .help = help_                                                                 \
-    }
-#define FLAG(name_, member, help_)                                                                 \
-    {                                                                                              \
-        .name = name_, .type = OPTION_FLAG, .value = &q.member, .help = help_                      \
-    }
-
-enum status cmd_schedule(int argc, char **argv, struct error *err)
+static enum status run_schedule(struct arena *a, void *request, const struct common *common,
+                                struct error *err)
 {
-    struct common common = COMMON_DEFAULTS;
-    struct asked q = {0};
-    const struct option options[] = {
-        {.name = "NAME",
-         .type = OPTION_ARGUMENT,
-         .value = &q.what,
-         .min = -1,
-         .help =
-             "gpipe 1f1b eager-1f1b h-1f1b h-1f1b-published interleaved zb-h1 zb-h2 zb-v v-half "
-             "v-min, zero-bubble and searched (automatic), or a file"},
-        COUNT("devices", devices, "P", SCHEDULE_MAX_DEVICES, "devices of the pipeline"),
-        COUNT("microbatches", microbatches, "M", SCHEDULE_MAX_MICROBATCHES,
-              "microbatches of a step"),
-        COUNT("chunks", chunks, "V", SCHEDULE_MAX_CHUNKS,
-              "stages a device; 0: the least of the kind"),
-        TEXT("warmup", warmup, "LIST",
-             "forwards in flight on each device, '3|2|1' (1F1B and its kin)"),
-        FLAG("split", split, "I and W instead of B where the kind leaves it open"),
-        FLAG("v-shaped", v_shaped, "second chunks come back up the devices (a file's, searched)"),
-        TEXT("forward", forward, "TIMES", "of F, one or one a stage: '1 ms|2 ms'; none: 1 ms"),
-        TEXT("input", input, "TIMES", "of I, the input gradient; none: 1 ms"),
-        TEXT("weight", weight, "TIMES", "of W, the weight gradient; none: 1 ms"),
-        TEXT("backward", backward, "TIMES", "of B, fused; none: I + W"),
-        TEXT("latency", latency, "TIMES", "of the links between stages, one way; none: 0"),
-        TEXT("transfer", transfer, "TIMES", "how long a message occupies its link; none: 0"),
-        TEXT("activation", activation, "SIZES", "what F takes, a stage; none: 0"),
-        TEXT("released", released, "SIZES", "what of it I gives back, W the rest; none: 0"),
-        TEXT("resident", resident, "SIZES", "what is always there, a device; none: 0"),
-        TEXT("limit", limit, "SIZES", "memory of a device; none: no limit"),
-        FLAG("fair", fair, "occupied links are shared fairly, not first come first served"),
-        FLAG("fluid", fluid,
-             "as fair, and messages from one stage to another share a link as well"),
-        FLAG("timeline", timeline, "draw who does what when, a row a device"),
-        OUTPUT("csv", csv, "write the order in one cell, devices between bars; - for stdout"),
-        OUTPUT("trace", trace, "write the trace of the event loop, for musher plot"),
-        TEXT("cases", search.cases, "CSV",
-             "search the best order of every pipeline of a table (tools/validate/schedule_cases.h)"),
-        {.name = "out",
-         .letter = 'o',
-         .type = OPTION_TEXT,
-         .value = &q.search.out,
-         .unit = "CSV",
-         .writes = true,
-         .help = "of --cases: makespan, memory, bound and order of each; - for stdout"},
-        {.name = "budget",
-         .type = OPTION_INT,
-         .value = &q.search.operations,
-         .unit = "N",
-         .min = 0,
-         .max = 1e15,
-         .help = "of --cases and of searched: operations timed at most; 0: its default"},
-        {.name = "time-limit",
-         .type = OPTION_DOUBLE,
-         .value = &q.search.seconds,
-         .unit = "SECONDS",
-         .min = 0,
-         .max = 1e6,
-         .help = "of --cases: a search is cut off after so much time; 0: never"},
-        {0}};
-    const struct command command = {
-        "schedule",
-        "the order of a pipeline, by name, from a file or searched, timed",
-        options,
-        {"musher schedule 1f1b --devices 4 --microbatches 8 --timeline",
-         "musher schedule h-1f1b --devices 3 --microbatches 12 "
-         "--forward '1 ms' --transfer '0 ms|2 ms'",
-         "musher schedule zb-v --devices 4 --microbatches 8 --csv -",
-         "musher schedule --cases cases.csv -o orders.csv --chunks 2"}};
-    struct arena *a = arena_new();
-    enum status st = options_parse(a, &command, &common, argc, argv, err);
-    q.search.seed = (uint64_t)common.seed;
-    if (st == OK && !common.help)
-        st = q.search.cases ? search(a, &q, &common, err) : show(a, &q, common.json, err);
-    arena_free(a);
-    return st;
+    struct request *q = request;
+    q->search.seed = (uint64_t)common->seed;
+    return q->search.cases ? search(a, q, common, err) : show(a, q, common->json, err);
 }
+
+static const char *const names[] = {
+    "gpipe", "1f1b", "eager-1f1b", "h-1f1b", "h-1f1b-published", "interleaved", "zb-h1",
+    "zb-h2", "zb-v", "v-half",     "v-min",  automatic,          searched,      NULL};
+
+#define LIST(name_, field, unit_, preset_, help_)                                                  \
+    {                                                                                              \
+        .name = name_, TEXT_AT(field), .unit = unit_, .help = help_, .preset = preset_             \
+    }
+#define OUTPUT(name_, field, unit_, help_)                                                         \
+    {                                                                                              \
+        .name = name_, TEXT_AT(field), .unit = unit_, .writes = true, .help = help_                \
+    }
+#define COUNT(name_, field, unit_, most, preset_, help_)                                           \
+    {                                                                                              \
+        .name = name_, INT_AT(field), .unit = unit_, .min = 0, .max = most, .help = help_,         \
+        .preset = preset_                                                                          \
+    }
+#define FLAG(name_, field, help_)                                                                  \
+    {                                                                                              \
+        .name = name_, FLAG_AT(field), .help = help_                                               \
+    }
+static const struct option options[] = {
+    {.name = "NAME",
+     ARGUMENT_AT(what),
+     .min = -1,
+     .choices = names,
+     .help = "schedule: gpipe, 1f1b, eager-1f1b, h-1f1b, h-1f1b-published, interleaved, zb-h1, "
+             "zb-h2, zb-v, v-half or v-min; zero-bubble or searched: an order found for the given "
+             "times; or a file with an order, as --csv writes it"},
+    COUNT("devices", devices, "P", SCHEDULE_MAX_DEVICES, "that of NAME's file; required for a name",
+          "pipeline devices (ranks), e.g. 4"),
+    COUNT("microbatches", microbatches, "M", SCHEDULE_MAX_MICROBATCHES,
+          "that of NAME's file; required for a name", "microbatches of a step, e.g. 8"),
+    COUNT("chunks", chunks, "V", SCHEDULE_MAX_CHUNKS, "0: the fewest of the schedule",
+          "stages of each device (virtual pipeline), e.g. 2"),
+    LIST("warmup", warmup, "N|...", "that of the schedule",
+         "warm-up of each device in forwards, of the 1F1B family, e.g. '3|2|1'"),
+    FLAG("split", split,
+         "separate input-gradient (I) and weight-gradient (W) operations instead of one backward "
+         "(B), where the schedule allows both"),
+    FLAG("v-shaped", v_shaped,
+         "second chunks placed from the last device back to the first (orders of files, searched)"),
+    LIST("forward", forward, "TIME|...", "1 ms",
+         "forward time (F): one value, or one of each stage, e.g. '1 ms|2 ms'"),
+    LIST("input", input, "TIME|...", "1 ms", "input-gradient time (I)"),
+    LIST("weight", weight, "TIME|...", "1 ms", "weight-gradient time (W)"),
+    LIST("backward", backward, "TIME|...", "I + W", "backward time (B), e.g. '2 ms'"),
+    LIST("latency", latency, "TIME|...", "0", "one-way latency between stages, e.g. '10 us'"),
+    LIST("transfer", transfer, "TIME|...", "0",
+         "occupancy of a link by one message, e.g. '0 ms|2 ms'"),
+    LIST("activation", activation, "SIZE|...", "0",
+         "activation memory that a forward of a stage allocates, e.g. '1 GiB'"),
+    LIST("released", released, "SIZE|...", "0",
+         "part of it that the input gradient frees, e.g. '512 MiB'; the weight gradient frees the "
+         "rest"),
+    LIST("resident", resident, "SIZE|...", "0",
+         "permanent memory of a device (weights and optimizer state), e.g. '4 GiB'"),
+    LIST("limit", limit, "SIZE|...", "none", "memory of a device, e.g. '16 GiB'"),
+    FLAG("fair", fair, "max-min fair sharing of occupied links instead of first come first served"),
+    FLAG("fluid", fluid,
+         "as --fair, and messages between the same two stages share their link too"),
+    FLAG("timeline", timeline, "drawing of the schedule in text, one row a device"),
+    OUTPUT("csv", csv, "CSV", "file for the order, in one cell with devices between bars; or -"),
+    OUTPUT("trace", trace, "TRACE", "trace file to write, for musher plot"),
+    LIST("cases", search.cases, "CSV", NULL,
+         "table of pipelines; the best order of each is searched"),
+    {.name = "out",
+     .letter = 'o',
+     TEXT_AT(search.out),
+     .unit = "CSV",
+     .writes = true,
+     .help = "result file of --cases, or -: makespan, memory, lower bound and order of each case"},
+    COUNT("budget", search.operations, "N", 1e15, "0: that of the search",
+          "operations timed by --cases and `searched`, e.g. 1000000"),
+    {.name = "time-limit",
+     DOUBLE_AT(search.seconds),
+     .unit = "SECONDS",
+     .min = 0,
+     .max = 1e6,
+     .help = "wall time of each search of --cases, e.g. 10",
+     .preset = "0: none"},
+    {0}};
+
+const struct verb cmd_schedule = {
+    .name = "schedule",
+    .summary = "time a pipeline schedule (1F1B, zero bubble, ...) on given stage times",
+    .about =
+        "The output states the makespan, the bubble and peak memory of each device, and a lower "
+        "bound over all orders of the same operations. Lists have a value for each stage or "
+        "device between bars; one value stands for all.\n\n"
+        "The table of --cases has the columns case, p, m (name, devices, microbatches), tF, tB, tW "
+        "(times of F, I, W), tcomm_links (latencies), memF, memB, memW (changes of memory) and "
+        "mem_limit.",
+    .options = options,
+    .examples = {{"musher schedule 1f1b --devices 4 --microbatches 8 --timeline"},
+                 {"musher schedule h-1f1b --devices 3 --microbatches 12 "
+                  "--forward '1 ms' --transfer '0 ms|2 ms'"},
+                 {"musher schedule zb-v --devices 4 --microbatches 8 --csv -"},
+                 {"musher schedule --cases cases.csv -o orders.csv --chunks 2"}},
+    REQUEST(0),
+    .run = run_schedule,
+};

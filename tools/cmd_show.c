@@ -5,13 +5,17 @@
 #include "profiles/team.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
-#include "tools/options.h"
 #include "tools/print/kernels.h"
 #include "tools/print/layers.h"
 #include "tools/print/sharding.h"
 
 #include <stdio.h>
 #include <string.h>
+
+struct request {
+    const char *path;
+    bool layers;
+};
 
 struct work { /* of one microbatch's training graph, unfused */
     const struct graph *graph;
@@ -252,29 +256,27 @@ static enum status show(struct arena *a, const char *path, bool layers, bool as_
         "neither a job (has `model`), a cluster (`device_types`) nor a plan (`replicas`)");
 }
 
-enum status cmd_show(int argc, char **argv, struct error *err)
+static enum status run_show(struct arena *a, void *request, const struct common *common,
+                            struct error *err)
 {
-    struct common common = COMMON_DEFAULTS;
-    const char *path = NULL;
-    bool layers = false;
-    const struct option options[] = {
-        {.name = "JOB|CLUSTER|PLAN|TRACE",
-         .type = OPTION_ARGUMENT,
-         .value = &path,
-         .help = "a file musher reads"},
-        {.name = "layers",
-         .type = OPTION_FLAG,
-         .value = &layers,
-         .help = "of a job: each unique layer, its work and what crosses the cut behind it"},
-        {0}};
-    const struct command command = {"show",
-                                    "what a job, a cluster, a plan or a trace says",
-                                    options,
-                                    {"musher show job.yaml", "musher show job.yaml --layers",
-                                     "musher show run.trace --json"}};
-    struct arena *a = arena_new();
-    enum status st = options_parse(a, &command, &common, argc, argv, err);
-    if (st == OK && !common.help) st = show(a, path, layers, common.json, err);
-    arena_free(a);
-    return st;
+    const struct request *q = request;
+    return show(a, q->path, q->layers, common->json, err);
 }
+
+static const struct option options[] = {
+    {.name = "FILE", ARGUMENT_AT(path), .help = "job, cluster, plan or trace file"},
+    {.name = "layers",
+     FLAG_AT(layers),
+     .help = "table of a job's distinct layers: FLOPs, bytes, and activations at the cut behind"},
+    {0}};
+
+const struct verb cmd_show = {
+    .name = "show",
+    .summary = "summarise a job, cluster, plan or trace file",
+    .options = options,
+    .examples = {{"musher show job.yaml"},
+                 {"musher show job.yaml --layers"},
+                 {"musher show run.trace --json"}},
+    REQUEST(0),
+    .run = run_show,
+};

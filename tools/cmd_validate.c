@@ -1,106 +1,61 @@
-/* musher validate: what is predicted against what others measured or computed. */
 #include "core/base/arena.h"
 #include "tools/cmd.h"
-#include "tools/options.h"
-#include "tools/validate/collectives.h"
-#include "tools/validate/harp.h"
 #include "tools/validate/plans.h"
-#include "tools/validate/schedules.h"
-#include "tools/validate/validate_published.h"
-
-#include <stdio.h>
 
 struct request {
-    const char *plans, *db, *models, *schedules, *table, *collectives, *harp;
-    bool all_collectives;
+    const char *plans, *db, *models;
 };
 
-/* One thing at a time: with --json stdout is one object. */
-static enum status count_modes(const struct request *q, struct error *err)
-{
-    int n = (q->plans != NULL) + (q->schedules != NULL) + (q->table != NULL) +
-            (q->collectives != NULL) + (q->harp != NULL) + q->all_collectives;
-    if (n > 1)
-        return error_set(
-            err, ERR_USAGE,
-            "--plans, --schedules, --table, --collectives, --harp and --nccl are validated one "
-            "at a time");
-    if (q->plans && !q->db) return error_set(err, ERR_USAGE, "--plans needs --db DB");
-    if (!q->plans && (q->db || q->models))
-        return error_set(err, ERR_USAGE, "--db and --models belong to --plans");
-    return OK;
-}
-
-static enum status validate(struct arena *a, const struct request *q, bool as_json,
+static enum status validate(struct arena *a, void *request, const struct common *common,
                             struct error *err)
 {
-    const char *folder = NULL;
-    TRY(count_modes(q, err));
-    if (q->plans) return validate_plans_print(a, q->plans, q->db, q->models, as_json, err);
-    if (q->schedules) return validate_schedules(a, q->schedules, as_json, err);
-    if (q->harp) return validate_harp(a, q->harp, as_json, err);
-    if (q->table) return validate_published(a, q->table, as_json, err);
-    if (q->collectives) return validate_collectives(a, q->collectives, as_json, err);
-    TRY(published_folder(a, &folder, err));
-    if (q->all_collectives) return validate_collectives(a, folder, as_json, err);
-    return validate_published(a, folder, as_json, err);
+    const struct request *q = request;
+    return validate_plans_print(a, q->plans, q->db, q->models, common->json, err);
 }
 
-enum status cmd_validate(int argc, char **argv, struct error *err)
-{
-    struct common common = COMMON_DEFAULTS;
-    struct request q = {0};
-    const struct option options[] = {
-        {.name = "table",
-         .type = OPTION_TEXT,
-         .value = &q.table,
-         .unit = "CSV",
-         .help = "one table in the format of one in published/; default: all of published/"},
-        {.name = "nccl",
-         .type = OPTION_FLAG,
-         .value = &q.all_collectives,
-         .help = "NCCL's model against the collectives measured in published/"},
-        {.name = "collectives",
-         .type = OPTION_TEXT,
-         .value = &q.collectives,
-         .unit = "CSV",
-         .help = "the same for one table of collectives"},
-        {.name = "schedules",
-         .type = OPTION_TEXT,
-         .value = &q.schedules,
-         .unit = "CSV",
-         .help = "makespans of named schedules, and lower bounds (tools/validate/schedule_cases.h)"},
-        {.name = "harp",
-         .type = OPTION_TEXT,
-         .value = &q.harp,
-         .unit = "DIR",
-         .help = "HARP's cases, planned and simulated (tools/validate/harp.h)"},
-        {.name = "plans",
-         .type = OPTION_TEXT,
-         .value = &q.plans,
-         .unit = "CSV",
-         .help = "plans that were run and measured (tools/validate/plans.h)"},
-        {.name = "db",
-         .type = OPTION_TEXT,
-         .value = &q.db,
-         .unit = "DB",
-         .help = "of --plans: the database that musher import sailor made"},
-        {.name = "models",
-         .type = OPTION_TEXT,
-         .value = &q.models,
-         .unit = "DIR",
-         .help = "of --plans: folder of the MODEL.layers.json; default: the database's"},
-        {0}};
-    const struct command command = {"validate",
-                                    "predictions against measurements of others",
-                                    options,
-                                    {"musher validate", "musher validate --nccl",
-                                     "musher validate --plans measured.csv --db sailor.db",
-                                     "musher validate --schedules cases.csv",
-                                     "musher validate --harp tests/data/harp"}};
-    struct arena *a = arena_new();
-    enum status st = options_parse(a, &command, &common, argc, argv, err);
-    if (st == OK && !common.help) st = validate(a, &q, common.json, err);
-    arena_free(a);
-    return st;
-}
+static const struct option options[] = {
+    {.name = "plans",
+     TEXT_AT(plans),
+     .unit = "CSV",
+     .help = "table of measured plans, one a line",
+     .required = true},
+    {.name = "db",
+     TEXT_AT(db),
+     .unit = "DB",
+     .help = "profile database with the measured layers and links, as import sailor writes it",
+     .required = true},
+    {.name = "models",
+     TEXT_AT(models),
+     .unit = "DIR",
+     .help = "folder of the model tables MODEL.layers.json",
+     .preset = "the folder of --db"},
+    {0}};
+
+const struct verb cmd_validate = {
+    .name = "validate",
+    .summary = "compare predictions with your own measurements of plans",
+    .about =
+        "Each row of the table becomes a plan, which is simulated. The output states the error of "
+        "iteration time and peak memory of every row, their means, and the rank correlation. "
+        "Nothing "
+        "is fitted to the rows.\n\n"
+        "Columns, in any order:\n"
+        "  model                  name of the model table; or set: a path with it\n"
+        "  layers_per_stage       layers of each stage, e.g. 5|7|7|7\n"
+        "  gpu_per_stage_replica  GPU types of the replicas of each stage, e.g.\n"
+        "                         A100-40+V100-16|GH-96+GH-96\n"
+        "  tp                     tensor-parallel degree: 4; 4|2 by stage; 4+2|4+2 by\n"
+        "                         stage and replica\n"
+        "  mbs, gbs               sequences of a microbatch, of a step\n"
+        "  pp, dp, nodes          stages, replicas, nodes; checked if given\n"
+        "  real_s_main, real_s_other\n"
+        "                         measured seconds of an iteration, of two runs; optional\n"
+        "  max_mem_bytes_main, max_mem_bytes_other\n"
+        "                         measured peak memory of the fullest GPU; optional\n"
+        "  file                   name of the row; optional",
+    .options = options,
+    .examples = {{"musher import sailor sailor --db sailor.db"},
+                 {"musher validate --plans measured.csv --db sailor.db"}},
+    REQUEST(0),
+    .run = validate,
+};

@@ -3,7 +3,6 @@
 #include "core/document/json.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
-#include "tools/options.h"
 
 static const char *compiler(void)
 {
@@ -27,17 +26,20 @@ static void print(bool as_json)
     common_json_end(&j);
 }
 
-enum status cmd_version(int argc, char **argv, struct error *err)
+static enum status version(struct arena *a, void *request, const struct common *common,
+                           struct error *err)
 {
-    struct common common = COMMON_DEFAULTS;
-    const struct option options[] = {{0}};
-    const struct command command = {"version",
-                                    "version and compiler of this program",
-                                    options,
-                                    {"musher version", "musher version --json"}};
-    struct arena *a = arena_new();
-    enum status status = options_parse(a, &command, &common, argc, argv, err);
-    if (status == OK && !common.help) print(common.json);
-    arena_free(a);
-    return status;
+    (void)a, (void)request, (void)err;
+    print(common->json);
+    return OK;
 }
+
+static const struct option options[] = {{0}};
+
+const struct verb cmd_version = {
+    .name = "version",
+    .summary = "print the version and the compiler of this program",
+    .options = options,
+    .examples = {{"musher version"}, {"musher version --json"}},
+    .run = version,
+};

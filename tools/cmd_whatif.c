@@ -6,7 +6,6 @@
 #include "sim/uncertainty/montecarlo.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
-#include "tools/options.h"
 #include "tools/team/replan.h"
 
 #include <signal.h>
@@ -346,15 +345,17 @@ static enum status report(struct arena *a, const struct request *q, bool as_json
                      done, n);
 }
 
-static enum status whatif(struct arena *a, const struct request *q, bool as_json, struct error *err)
+static enum status whatif(struct arena *a, void *request, const struct common *common,
+                          struct error *err)
 {
+    const struct request *q = request;
     struct plan p;
     struct profile profile;
     size_t n = 0, done = 0;
     if (!q->add.count && !q->without.count && !q->link.count)
         return error_set(
             err, ERR_USAGE,
-            "whatif wants a change: --add NODE, --without DEVICE or --link A:B=25GB/s");
+            "whatif needs a change: --add NODE, --without DEVICE or --link A:B=25GB/s");
     TRY(common_plan(a, q->plan, &p, err));
     TRY(common_profile(a, &p.cluster, q->db, q->profile, &profile, err));
     struct variant *v =
@@ -363,70 +364,63 @@ static enum status whatif(struct arena *a, const struct request *q, bool as_json
     stop = common_stop_on_end_signals();
     struct planning all = {q, &p, &profile, v, n};
     enum status st = plan_variants(&all, &done, err);
-    if (st == OK) st = report(a, q, as_json, v, done, n, &profile, err);
+    if (st == OK) st = report(a, q, common->json, v, done, n, &profile, err);
     for (size_t i = 0; i < n; i++)
         if (v[i].arena) arena_free(v[i].arena);
     return st;
 }
 
-enum status cmd_whatif(int argc, char **argv, struct error *err)
-{
-    struct common common = COMMON_DEFAULTS;
-    struct request q = {.threads = 1};
-    const struct option options[] = {
-        {.name = "PLAN", .type = OPTION_ARGUMENT, .value = &q.plan, .help = "plan.yaml"},
-        {.name = "add",
-         .type = OPTION_TEXTS,
-         .value = &q.add,
-         .unit = "[NAME=]NODE",
-         .help = "a node more, like NODE of the cluster or FILE:NODE of another"},
-        {.name = "without",
-         .type = OPTION_TEXTS,
-         .value = &q.without,
-         .unit = "DEVICE,...",
-         .help = "devices, or whole nodes, that are gone"},
-        {.name = "link",
-         .type = OPTION_TEXTS,
-         .value = &q.link,
-         .unit = "A:B=RATE",
-         .help = "another link between A and B, A:B=25GB/s or 25GB/s,10us"},
-        {.name = "latency",
-         .type = OPTION_TEXT,
-         .value = &q.latency,
-         .unit = "TIME",
-         .help = "of each --link that names none; without it the old link's"},
-        {.name = "together",
-         .type = OPTION_FLAG,
-         .value = &q.together,
-         .help = "one variant more: all changes at once"},
-        OPTION_DB(&q.db),
-        OPTION_PROFILE(&q.profile),
-        {.name = "evaluations",
-         .type = OPTION_INT,
-         .value = &q.evaluations,
-         .unit = "N",
-         .min = 0,
-         .max = 1e9,
-         .help = "most plans to try for a variant; 0: 2000, beyond 8 devices what the old plan "
-                 "becomes and no search"},
-        {.name = "threads",
-         .type = OPTION_INT,
-         .value = &q.threads,
-         .unit = "N",
-         .min = 1,
-         .max = 1024,
-         .help = "threads, a variant each and the rest within them; the result does not depend on "
-                 "them"},
-        {0}};
-    const struct command command = {
-        "whatif",
-        "the team as it might be: devices gone, nodes more, other links",
-        options,
-        {"musher whatif plan.yaml --without c.0 --add b --link a:b=1GB/s",
-         "musher whatif plan.yaml --add d=rack.yaml:r0 --without a.1,b.0 --together --json"}};
-    struct arena *a = arena_new();
-    enum status st = options_parse(a, &command, &common, argc, argv, err);
-    if (st == OK && !common.help) st = whatif(a, &q, common.json, err);
-    arena_free(a);
-    return st;
-}
+static const struct option options[] = {
+    {.name = "PLAN", ARGUMENT_AT(plan), .help = "plan file, e.g. plan.yaml"},
+    {.name = "add",
+     TEXTS_AT(add),
+     .unit = "[NAME=]NODE",
+     .help = "node added: a copy of the cluster's node NODE, or of NODE in another cluster file "
+             "(FILE:NODE), e.g. d=rack.yaml:r0"},
+    {.name = "without",
+     TEXTS_AT(without),
+     .unit = "DEVICE,...",
+     .help = "devices or nodes removed, e.g. a.1,b"},
+    {.name = "link",
+     TEXTS_AT(link),
+     .unit = "A:B=RATE",
+     .help =
+         "changed or new link between nodes, devices or switches A and B: bandwidth and, behind "
+         "a comma, latency, e.g. a:b=25GB/s,10us"},
+    {.name = "latency",
+     TEXT_AT(latency),
+     .unit = "TIME",
+     .help = "latency of every --link that states none, e.g. 10us",
+     .preset = "that of the old link"},
+    {.name = "together", FLAG_AT(together), .help = "additional variant with all changes at once"},
+    OPTION_DB(db),
+    OPTION_PROFILE(profile),
+    {.name = "evaluations",
+     INT_AT(evaluations),
+     .unit = "N",
+     .min = 0,
+     .max = 1e9,
+     .help = "budget of simulated candidates of each variant, e.g. 5000",
+     .preset = "0: 2000; beyond 8 devices only repairs of the old plan"},
+    {.name = "threads",
+     INT_AT(threads),
+     .unit = "N",
+     .min = 1,
+     .max = 1024,
+     .help = "threads, e.g. 8: one for each variant, the others within their searches; the result "
+             "does not depend on them"},
+    {0}};
+
+const struct verb cmd_whatif = {
+    .name = "whatif",
+    .summary = "compare a changed cluster: devices removed, nodes added, links changed",
+    .about =
+        "Every change is one variant. For each the output states the time of PLAN as it is and "
+        "the time of the best plan found for the changed cluster.",
+    .options = options,
+    .examples = {{"musher whatif plan.yaml --without c.0 --add b --link a:b=1GB/s",
+                  "three variants beside the cluster as it is"},
+                 {"musher whatif plan.yaml --add d=rack.yaml:r0 --without a.1,b.0 --together"}},
+    REQUEST(.threads = 1),
+    .run = whatif,
+};

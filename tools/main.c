@@ -15,7 +15,7 @@
 #include "exec/comm/launch.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
-#include "tools/options.h"
+#include "tools/help.h"
 #include "tools/screen.h"
 
 #include <signal.h>
@@ -24,36 +24,18 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct verb {
-    const char *name, *help;
-    enum status (*run)(int argc, char **argv, struct error *err);
-} verbs[] = {
-#define X(name, help) {#name, help, cmd_##name},
-    VERBS(X)
-#undef X
-};
-
-#define N_VERBS (sizeof verbs / sizeof *verbs)
-
-static void print_settings(FILE *out)
+static void print_help(FILE *out)
 {
-    fputs("\nEnvironment (what holds without it):\n", out);
+    fprintf(out, "usage: musher VERB [options] [arguments]\n\n%s\n\nverbs:\n", help_purpose);
+    for (int i = 0; verbs[i]; i++) fprintf(out, "  %-11s %s\n", verbs[i]->name, verbs[i]->summary);
+    fputs("\n'musher VERB --help' shows arguments, options and examples of a verb.\n"
+          "\nexit codes:\n",
+          out);
+    for (const struct help_code *c = help_codes; c->meaning; c++)
+        fprintf(out, "  %3d  %s\n", c->code, c->meaning);
+    fputs("\nEnvironment (default in parentheses):\n", out);
     for (const struct setting *s = settings; s->name; s++)
         fprintf(out, "  %s=%s\n      %s\n", s->name, s->values, s->help);
-}
-
-static void print_usage(FILE *out)
-{
-    fputs(
-        "usage: musher VERB [options] [arguments]\n\n"
-        "Plans, simulates and runs the training of one model on a mixed team of GPUs.\n\nverbs:\n",
-        out);
-    for (size_t i = 0; i < N_VERBS; i++) fprintf(out, "  %-10s %s\n", verbs[i].name, verbs[i].help);
-    fputs("\n'musher VERB --help' tells more. Exit codes: 0 done, 1 internal, 2 usage, 3 input,\n"
-          "4 no plan fits, 5 tolerance exceeded, 6 resources, 7 a rank failed, 8 no such device,\n"
-          "130 interrupted (SIGINT, SIGTERM or SIGHUP).\n",
-          out);
-    print_settings(out);
 }
 
 /* A variable that is nearly one of ours is a slip. */
@@ -70,20 +52,6 @@ static void warn_of_slips(void)
         if (near && strcmp(near, name))
             log_warn("environment variable %s is none of ours; is %s meant?", name, near);
     }
-}
-
-static enum status find_verb(const char *name, const struct verb **out, struct error *err)
-{
-    const char *names[N_VERBS + 1] = {0};
-    for (size_t i = 0; i < N_VERBS; i++) {
-        names[i] = verbs[i].name;
-        if (strcmp(verbs[i].name, name)) continue;
-        *out = &verbs[i];
-        return OK;
-    }
-    const char *near = nearest_name(name, names);
-    if (near) return error_set(err, ERR_USAGE, "unknown verb '%s'; did you mean '%s'?", name, near);
-    return error_set(err, ERR_USAGE, "unknown verb '%s'; 'musher --help' lists them", name);
 }
 
 static bool asks_for_json(int argc, char **argv)
@@ -179,25 +147,24 @@ static int run_verb(int argc, char **argv)
     const struct verb *verb = NULL;
     prepare(argc, argv);
     if (argc < 2) {
-        print_usage(stderr);
+        print_help(stderr);
         return ERR_USAGE;
     }
     const char *first = argv[1];
-    char help[] = "--help", *help_of[] = {argc > 2 ? argv[2] : NULL, help, NULL};
     enum status status = OK;
     if (!strcmp(first, "--version"))
         printf("musher %s\n", MUSHER_VERSION);
     else if (!strcmp(first, "--help") || !strcmp(first, "-h") ||
              (!strcmp(first, "help") && argc < 3))
-        print_usage(stdout);
+        print_help(stdout);
     else if (!strcmp(first, "help")) {
-        status = find_verb(argv[2], &verb, &err);
-        if (status == OK) status = verb->run(2, help_of, &err);
+        status = verb_find(argv[2], &verb, &err);
+        if (status == OK) help_verb(verb, stdout);
     } else {
-        status = find_verb(first, &verb, &err);
+        status = verb_find(first, &verb, &err);
         if (!silent && !launch_rank()) warn_of_slips();
         if (status == OK) status = settings_check(&err);
-        if (status == OK) status = verb->run(argc - 1, argv + 1, &err);
+        if (status == OK) status = verb_run(verb, argc - 1, argv + 1, &err);
     }
     status = flush_data(status, &err);
     log_progress_end();

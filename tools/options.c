@@ -11,45 +11,49 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The parser's view: the verb's own table, then the common one. */
+/* The parser's view: the verb's own table, then the common one, and where their values go. */
 struct tables {
-    const struct option *own, *shared;
+    const struct option *own;
+    char *request, *common;
 };
 
-#define N_COMMON 6
-static void common_table(struct common *c, struct option table[N_COMMON])
+#define COMMON_AT(field) .at = offsetof(struct common, field)
+static const struct option common_table[] = {
+    {.name = "json",
+     .type = OPTION_FLAG,
+     COMMON_AT(json),
+     .help = "results as one JSON object on standard output"},
+    {.name = "seed",
+     .type = OPTION_INT,
+     COMMON_AT(seed),
+     .unit = "N",
+     .min = 0,
+     .max = 9e15,
+     .help = "seed of weights, batches and random draws, e.g. 42",
+     .preset = "0: the job's seed"},
+    {.name = "verbose",
+     .letter = 'v',
+     .type = OPTION_FLAG,
+     COMMON_AT(verbose),
+     .help = "progress and details on standard error"},
+    {.name = "quiet",
+     .letter = 'q',
+     .type = OPTION_FLAG,
+     COMMON_AT(quiet),
+     .help = "errors only on standard error"},
+    {.name = "help", .letter = 'h', .type = OPTION_FLAG, COMMON_AT(help), .help = "this text"},
+    {0}};
+
+enum { N_COMMON = sizeof common_table / sizeof *common_table };
+static void *value_at(const struct tables *t, const struct option *o)
 {
-    const struct option rows[N_COMMON] = {{.name = "json",
-                                           .type = OPTION_FLAG,
-                                           .value = &c->json,
-                                           .help = "results as JSON on stdout"},
-                                          {.name = "seed",
-                                           .type = OPTION_INT,
-                                           .value = &c->seed,
-                                           .unit = "N",
-                                           .min = 0,
-                                           .max = 9e15,
-                                           .help = "of weights and batches; 0: the job's"},
-                                          {.name = "verbose",
-                                           .letter = 'v',
-                                           .type = OPTION_FLAG,
-                                           .value = &c->verbose,
-                                           .help = "say more on stderr"},
-                                          {.name = "quiet",
-                                           .letter = 'q',
-                                           .type = OPTION_FLAG,
-                                           .value = &c->quiet,
-                                           .help = "say only what went wrong"},
-                                          {.name = "help",
-                                           .letter = 'h',
-                                           .type = OPTION_FLAG,
-                                           .value = &c->help,
-                                           .help = "this text"},
-                                          {0}};
-    memcpy(table, rows, sizeof rows);
+    bool shared = o >= common_table && o < common_table + N_COMMON;
+    return (shared ? t->common : t->request) + o->at;
 }
 
-static bool is_argument(const struct option *o)
+const struct option *options_common(void) { return common_table; }
+
+bool option_is_argument(const struct option *o)
 {
     return o->type == OPTION_ARGUMENT || o->type == OPTION_ARGUMENTS;
 }
@@ -60,8 +64,8 @@ static enum status unknown(const struct tables *t, const char *shown, const char
     const char *names[128];
     size_t n = 0;
     for (const struct option *o = t->own; o->name && n < 120; o++)
-        if (!is_argument(o)) names[n++] = o->name;
-    for (const struct option *o = t->shared; o->name; o++) names[n++] = o->name;
+        if (!option_is_argument(o)) names[n++] = o->name;
+    for (const struct option *o = common_table; o->name; o++) names[n++] = o->name;
     names[n] = NULL;
     const char *near = nearest_name(word, names);
     if (near)
@@ -72,7 +76,7 @@ static enum status unknown(const struct tables *t, const char *shown, const char
 static const struct option *find_in(const struct option *o, const char *name, size_t n, char letter)
 {
     for (; o->name; o++) {
-        if (is_argument(o)) continue;
+        if (option_is_argument(o)) continue;
         if (name && strlen(o->name) == n && !memcmp(o->name, name, n)) return o;
         if (letter && o->letter == letter) return o;
     }
@@ -82,7 +86,7 @@ static const struct option *find_in(const struct option *o, const char *name, si
 static const struct option *find(const struct tables *t, const char *name, size_t n, char letter)
 {
     const struct option *o = find_in(t->own, name, n, letter);
-    return o ? o : find_in(t->shared, name, n, letter);
+    return o ? o : find_in(common_table, name, n, letter);
 }
 
 static bool has_range(const struct option *o) { return o->min < 0 || o->min > 0 || o->max > 0; }
@@ -93,30 +97,31 @@ static enum status out_of_range(const struct option *o, const char *text, struct
                      o->max, text);
 }
 
-static enum status assign_int(const struct option *o, const char *text, struct error *err)
+static enum status assign_int(const struct option *o, void *at, const char *text, struct error *err)
 {
     char *end = NULL;
     errno = 0;
     long long value = strtoll(text, &end, 10);
     if (errno || end == text || *end || !strchr("+-0123456789", *text))
-        return error_set(err, ERR_USAGE, "--%s wants a whole number, got '%s'", o->name, text);
+        return error_set(err, ERR_USAGE, "--%s needs a whole number, got '%s'", o->name, text);
     if (has_range(o) && ((double)value < o->min || (double)value > o->max))
         return out_of_range(o, text, err);
-    *(int64_t *)o->value = value;
+    *(int64_t *)at = value;
     return OK;
 }
 
-static enum status assign_double(const struct option *o, const char *text, struct error *err)
+static enum status assign_double(const struct option *o, void *at, const char *text,
+                                 struct error *err)
 {
     double value = 0;
     if (!units_parse_number(text, &value))
-        return error_set(err, ERR_USAGE, "--%s wants a number, got '%s'", o->name, text);
+        return error_set(err, ERR_USAGE, "--%s needs a number, got '%s'", o->name, text);
     if (has_range(o) && (value < o->min || value > o->max)) return out_of_range(o, text, err);
-    *(double *)o->value = value;
+    *(double *)at = value;
     return OK;
 }
 
-static const char *spmd_stage_choices(char *buffer, size_t size, const char *const *choices,
+static const char *list_choices(char *buffer, size_t size, const char *const *choices,
                                 const char *between)
 {
     size_t used = 0;
@@ -126,16 +131,17 @@ static const char *spmd_stage_choices(char *buffer, size_t size, const char *con
     return buffer;
 }
 
-static enum status assign_choice(const struct option *o, const char *text, struct error *err)
+static enum status assign_choice(const struct option *o, void *at, const char *text,
+                                 struct error *err)
 {
     char list[256];
     for (int i = 0; o->choices[i]; i++)
         if (!strcmp(o->choices[i], text)) {
-            *(int *)o->value = i;
+            *(int *)at = i;
             return OK;
         }
     return error_set(err, ERR_USAGE, "--%s must be one of %s; got '%s'", o->name,
-                     spmd_stage_choices(list, sizeof list, o->choices, ", "), text);
+                     list_choices(list, sizeof list, o->choices, ", "), text);
 }
 
 /* Lists grow one by one; command lines are short. */
@@ -147,23 +153,24 @@ static void add_text(struct arena *a, struct texts *list, const char *text)
     list->items = items;
 }
 
-static enum status assign(struct arena *a, const struct option *o, const char *text,
-                          struct error *err)
+static enum status assign(struct arena *a, const struct tables *t, const struct option *o,
+                          const char *text, struct error *err)
 {
+    void *at = value_at(t, o);
     switch (o->type) {
     case OPTION_INT:
-        return assign_int(o, text, err);
+        return assign_int(o, at, text, err);
     case OPTION_DOUBLE:
-        return assign_double(o, text, err);
+        return assign_double(o, at, text, err);
     case OPTION_CHOICE:
-        return assign_choice(o, text, err);
+        return assign_choice(o, at, text, err);
     case OPTION_TEXT:
     case OPTION_ARGUMENT:
-        *(const char **)o->value = text;
+        *(const char **)at = text;
         return OK;
     case OPTION_TEXTS:
     case OPTION_ARGUMENTS:
-        add_text(a, o->value, text);
+        add_text(a, at, text);
         return OK;
     case OPTION_FLAG:
         break;
@@ -188,50 +195,52 @@ static enum status parse_option(struct arena *a, const struct tables *t, int arg
     }
     if (o->type == OPTION_FLAG) {
         if (value) return error_set(err, ERR_USAGE, "--%s takes no value", o->name);
-        *(bool *)o->value = true;
+        *(bool *)value_at(t, o) = true;
         return OK;
     }
     if (!value) {
         if (*i + 1 == argc || !strncmp(argv[*i + 1], "--", 2))
-            return error_set(err, ERR_USAGE, "--%s wants a value%s%s", o->name, o->unit ? ": " : "",
+            return error_set(err, ERR_USAGE, "--%s needs a value%s%s", o->name, o->unit ? ": " : "",
                              o->unit ? o->unit : "");
         value = argv[++*i];
     }
-    return assign(a, o, value, err);
+    return assign(a, t, o, value, err);
 }
 
-static size_t least(const struct option *o)
+size_t option_least(const struct option *o)
 {
     return o->type == OPTION_ARGUMENTS ? (size_t)o->min : o->min >= 0;
 }
 
-static size_t most(const struct option *o)
+size_t option_most(const struct option *o)
 {
     return o->type == OPTION_ARGUMENT ? 1 : o->max > 0 ? (size_t)o->max : SIZE_MAX;
 }
 
 /* Arguments go to their rows in order; each row takes what the rows behind it do not need. */
-static enum status share_out(struct arena *a, const struct command *c, const struct texts *given,
-                             struct error *err)
+static enum status share_out(struct arena *a, const struct verb *verb, const struct tables *t,
+                             const struct texts *given, struct error *err)
 {
     size_t needed = 0, next = 0;
-    for (const struct option *o = c->options; o->name; o++)
-        if (is_argument(o)) needed += least(o);
+    for (const struct option *o = verb->options; o->name; o++)
+        if (option_is_argument(o)) needed += option_least(o);
     size_t spare = given->count > needed ? given->count - needed : 0;
-    for (const struct option *o = c->options; o->name; o++) {
-        if (!is_argument(o)) continue;
-        size_t extra = most(o) - least(o) < spare ? most(o) - least(o) : spare;
+    for (const struct option *o = verb->options; o->name; o++) {
+        if (!option_is_argument(o)) continue;
+        size_t extra =
+            option_most(o) - option_least(o) < spare ? option_most(o) - option_least(o) : spare;
         spare -= extra;
-        for (size_t k = 0; k < least(o) + extra; k++) {
+        for (size_t k = 0; k < option_least(o) + extra; k++) {
             if (next == given->count)
-                return error_set(err, ERR_USAGE, "%s is missing; 'musher %s --help' tells more",
-                                 o->name, c->name);
-            TRY(assign(a, o, given->items[next++], err));
+                return error_set(err, ERR_USAGE,
+                                 "%s is missing; 'musher %s --help' shows the arguments", o->name,
+                                 verb->name);
+            TRY(assign(a, t, o, given->items[next++], err));
         }
     }
     if (next < given->count)
         return error_set(err, ERR_USAGE, "'%s' is one argument too many for '%s'",
-                         given->items[next], c->name);
+                         given->items[next], verb->name);
     return OK;
 }
 
@@ -263,15 +272,15 @@ static enum status spare_value(struct arena *a, const struct option *out, const 
 }
 
 /* Where o names the file that out, another row, is to write to path: an input would be lost, or one output in another. */
-static enum status spare_row(struct arena *a, const struct option *out, const char *path,
-                             const struct option *o, struct error *err)
+static enum status spare_row(struct arena *a, const struct tables *t, const struct option *out,
+                             const char *path, const struct option *o, struct error *err)
 {
     if (o->type == OPTION_TEXTS || o->type == OPTION_ARGUMENTS) {
-        const struct texts *list = o->value;
+        const struct texts *list = value_at(t, o);
         for (size_t i = 0; i < list->count; i++)
             TRY(spare_value(a, out, path, list->items[i], err));
     } else if (o->type == OPTION_TEXT || o->type == OPTION_ARGUMENT) {
-        const char *value = *(const char **)o->value;
+        const char *value = *(const char **)value_at(t, o);
         if (o->writes && value && strcmp(path, "-") != 0 &&
             (!strcmp(path, value) || file_same(path, value)))
             return error_set(err, ERR_USAGE, "--%s and --%s would both write '%.300s'", out->name,
@@ -281,26 +290,33 @@ static enum status spare_row(struct arena *a, const struct option *out, const ch
     return OK;
 }
 
-static enum status spare_inputs(struct arena *a, const struct option *all, struct error *err)
+static enum status spare_inputs(struct arena *a, const struct tables *t, struct error *err)
 {
-    for (const struct option *out = all; out->name; out++) {
-        const char *path = out->writes ? *(const char **)out->value : NULL;
-        for (const struct option *o = all; path && o->name; o++)
-            if (o != out) TRY(spare_row(a, out, path, o, err));
+    for (const struct option *out = t->own; out->name; out++) {
+        const char *path = out->writes ? *(const char **)value_at(t, out) : NULL;
+        for (const struct option *o = t->own; path && o->name; o++)
+            if (o != out) TRY(spare_row(a, t, out, path, o, err));
     }
     return OK;
 }
 
-enum status options_parse(struct arena *a, const struct command *command, struct common *common,
-                          int argc, char **argv, struct error *err)
+static enum status check_required(const struct verb *verb, const struct tables *t,
+                                  struct error *err)
 {
-    struct option shared[N_COMMON];
-    common_table(common, shared);
-    const struct tables tables = {command->options, shared};
+    for (const struct option *o = verb->options; o->name; o++)
+        if (o->required && !*(const char **)value_at(t, o))
+            return error_set(err, ERR_USAGE, "%s needs --%s %s", verb->name, o->name, o->unit);
+    return OK;
+}
+
+enum status options_parse(struct arena *a, const struct verb *verb, void *request,
+                          struct common *common, int argc, char **argv, struct error *err)
+{
+    const struct tables tables = {verb->options, request, (char *)common};
     struct texts given = {0};
     bool only_arguments = false;
+    common->argv = argv;
     if (asks_for_help(argc, argv)) {
-        options_help(command, common, stdout);
         common->help = true;
         return OK;
     }
@@ -316,88 +332,7 @@ enum status options_parse(struct arena *a, const struct command *command, struct
         return error_set(err, ERR_USAGE, "--verbose and --quiet exclude each other");
     if (common->verbose) log_set_level(LOG_LEVEL_DEBUG);
     if (common->quiet) log_set_level(LOG_LEVEL_ERROR);
-    TRY(share_out(a, command, &given, err));
-    return spare_inputs(a, command->options, err);
-}
-
-/* ---- help -------------------------------------------------------------------------------------
- */
-
-static void print_default(const struct option *o, FILE *out)
-{
-    switch (o->type) {
-    case OPTION_INT:
-        fprintf(out, " (default %" PRId64 ")", *(int64_t *)o->value);
-        break;
-    case OPTION_DOUBLE:
-        fprintf(out, " (default %g)", *(double *)o->value);
-        break;
-    case OPTION_CHOICE:
-        fprintf(out, " (default %s)", o->choices[*(int *)o->value]);
-        break;
-    case OPTION_TEXT:
-        if (*(const char **)o->value) fprintf(out, " (default %s)", *(const char **)o->value);
-        break;
-    case OPTION_TEXTS:
-        fputs(" (may be repeated)", out);
-        break;
-    case OPTION_FLAG:
-    case OPTION_ARGUMENT:
-    case OPTION_ARGUMENTS:
-        break;
-    }
-}
-
-static void print_row(const struct option *o, FILE *out)
-{
-    char head[200], unit[128] = "", letter[8] = "    ";
-    if (o->type == OPTION_CHOICE)
-        spmd_stage_choices(unit, sizeof unit, o->choices, "|");
-    else if (o->type != OPTION_FLAG && !is_argument(o))
-        snprintf(unit, sizeof unit, "%s", o->unit ? o->unit : "VALUE");
-    if (o->letter) snprintf(letter, sizeof letter, "-%c, ", o->letter);
-    if (is_argument(o))
-        snprintf(head, sizeof head, "%s", o->name);
-    else
-        snprintf(head, sizeof head, "%s--%s%s%s", letter, o->name, *unit ? " " : "", unit);
-    /* What is too long for its column has the line to itself. */
-    fprintf(out, "  %-28s", head);
-    if (strlen(head) > 27) fprintf(out, "\n  %-28s", "");
-    fprintf(out, " %s", o->help ? o->help : "");
-    print_default(o, out);
-    fputc('\n', out);
-}
-
-static void print_usage(const struct command *c, FILE *out)
-{
-    fprintf(out, "usage: musher %s [options]", c->name);
-    for (const struct option *o = c->options; o->name; o++)
-        if (is_argument(o))
-            fprintf(out, least(o) ? " %s%s" : " [%s%s]", o->name, most(o) > 1 ? "..." : "");
-    fprintf(out, "\n\n%s\n", c->summary);
-}
-
-static void print_rows(const char *title, const struct option *o, bool arguments, FILE *out)
-{
-    bool titled = false;
-    for (; o->name; o++) {
-        if (is_argument(o) != arguments) continue;
-        if (!titled) fprintf(out, "\n%s:\n", title);
-        titled = true;
-        print_row(o, out);
-    }
-}
-
-void options_help(const struct command *command, const struct common *common, FILE *out)
-{
-    struct common copy = *common;
-    struct option shared[N_COMMON];
-    common_table(&copy, shared);
-    print_usage(command, out);
-    print_rows("arguments", command->options, true, out);
-    print_rows("options", command->options, false, out);
-    print_rows("options of every verb", shared, false, out);
-    if (command->examples[0]) fputs("\nexamples:\n", out);
-    for (int i = 0; i < 6 && command->examples[i]; i++)
-        fprintf(out, "  %s\n", command->examples[i]);
+    TRY(share_out(a, verb, &tables, &given, err));
+    TRY(check_required(verb, &tables, err));
+    return spare_inputs(a, &tables, err);
 }

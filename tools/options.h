@@ -1,25 +1,27 @@
-/* tools/options.h - one table per verb: what is parsed is what --help prints.
+/* tools/options.h - a verb as data: its name, help, option table and function. Parsing, --help, the manual page, the shell
+ * completions and docs/reference all read this one table.
  *
- *     struct common common = COMMON_DEFAULTS;
- *     const char *out = "-", *model = NULL;
- *     int64_t budget = 2000;
- *     struct texts traces = {0};
- *     const struct option options[] = {
- *         {.name = "MODEL", .type = OPTION_ARGUMENT, .value = &model, .help = "config.json of the model"},
- *         {.name = "TRACE", .type = OPTION_ARGUMENTS, .value = &traces, .min = 0, .max = 8, .help = "..."},
- *         {.name = "out", .letter = 'o', .type = OPTION_TEXT, .value = &out, .unit = "FILE", .help = "..."},
- *         {.name = "budget", .type = OPTION_INT, .value = &budget, .unit = "N", .min = 1, .max = 1e9, .help = "..."},
+ *     struct request {
+ *         const char *model, *out;
+ *         struct texts traces;
+ *         int64_t budget;
+ *     };
+ *     static const struct option options[] = {
+ *         {.name = "MODEL", ARGUMENT_AT(model), .help = "config.json of the model"},
+ *         {.name = "TRACE", ARGUMENTS_AT(traces), .min = 0, .max = 8, .help = "measured traces"},
+ *         {.name = "out", .letter = 'o', TEXT_AT(out), .unit = "PLAN", .writes = true, .help = "plan file to write"},
+ *         {.name = "budget", INT_AT(budget), .unit = "N", .min = 1, .max = 1e9, .help = "simulated candidates, e.g. 500"},
  *         {0}};
- *     const struct command command = {"plan", "find a plan for a model on a cluster", options,
- *                                     {"musher plan model.json -o plan.yaml", "..."}};
- *     TRY(options_parse(a, &command, &common, argc, argv, err));
- *     if (common.help) return OK;
+ *     static enum status plan(struct arena *a, void *request, const struct common *common, struct error *err);
+ *     const struct verb cmd_plan = {.name = "plan", .summary = "search a plan", .options = options, .run = plan,
+ *                                    .examples = {{"musher plan model.json -o plan.yaml"}}, REQUEST(.budget = 2000)};
  *
- * argv[0] is the verb. Forms: --name VALUE, --name=VALUE, -o VALUE, and `--`, behind which everything
- * is an argument. Of an option that is given twice the last one counts. Every verb has --json, --seed,
- * -v, -q and --help without naming them; -v and -q set the log level at once. Errors: ERR_USAGE.
- * A file to write that is, by any name or link, also named by another row is refused before anything is opened.
- * Ownership: texts point into argv and into the table's defaults; lists are the arena's.
+ * Forms: --name VALUE, --name=VALUE, -o VALUE, and `--`, behind which everything is an argument. Of an option that is
+ * given twice the last one counts. Every verb also has --json, --seed, -v, -q and --help; -v and -q set the log level at
+ * once. Errors: ERR_USAGE. A file to write that is, by any name or link, also named by another row is refused before
+ * anything is opened.
+ * A help text is a noun phrase: what the value is, its unit, "e.g." an example. The default is printed behind it.
+ * Ownership: texts point into argv and into the defaults; lists are the arena's.
  */
 #ifndef TOOLS_OPTIONS_H
 #define TOOLS_OPTIONS_H
@@ -37,7 +39,7 @@ enum option_type {
     OPTION_FLAG,      /* bool *; takes no value */
     OPTION_INT,       /* int64_t * */
     OPTION_DOUBLE,    /* double * */
-    OPTION_TEXT,      /* const char **; NULL as default is shown as none */
+    OPTION_TEXT,      /* const char ** */
     OPTION_TEXTS,     /* struct texts *; may be given again and again */
     OPTION_CHOICE,    /* int *: an index into choices */
     OPTION_ARGUMENT,  /* const char **; name is shown in capitals; optional where min < 0 */
@@ -53,52 +55,87 @@ struct option {
     const char *name; /* without the dashes; NULL ends the table */
     char letter;      /* short form, or 0 */
     enum option_type type;
-    void *value;                /* holds the default before parsing */
-    const char *unit;           /* shown behind the name: "FILE", "N", "SECONDS" */
-    const char *help;           /* one line */
-    double min, max;            /* inclusive range of numbers, counts of arguments; both 0: any */
-    const char *const *choices; /* NULL-ended, for OPTION_CHOICE */
-    bool writes;                /* a file that the verb makes: never one that another row names */
+    size_t
+        at; /* offset of the value in the verb's struct request, which holds the default before parsing */
+    const char *
+        unit; /* placeholder of the value. Completion goes by it: DIR is a folder; CLUSTER, CSV, DB, FILE, JOB, PLAN,
+                         PROGRAM and TRACE are files; DEVICE,... are names of the cluster on the line */
+    const char *help;
+    const char *preset; /* the default in words, where the value itself does not show it */
+    double min, max;    /* inclusive range of numbers, counts of arguments; both 0: any */
+    const char *const
+        *choices;  /* NULL-ended: what OPTION_CHOICE allows; of a text, what completion offers */
+    bool writes;   /* a file that the verb makes: never one that another row names */
+    bool required; /* of a text: ERR_USAGE without it */
 };
 
-struct command {
-    const char *name;
-    const char *summary;
-    const struct option *options;
-    const char *examples[6]; /* NULL-ended */
-};
+/* Type and offset of a field of struct request; a field of another type does not compile. */
+#define OPTION_AT(field, ctype)                                                                    \
+    (offsetof(struct request, field) +                                                             \
+     0 * sizeof(1 ? (ctype *)NULL : &((struct request *)NULL)->field))
+#define FLAG_AT(field) .type = OPTION_FLAG, .at = OPTION_AT(field, bool)
+#define INT_AT(field) .type = OPTION_INT, .at = OPTION_AT(field, int64_t)
+#define DOUBLE_AT(field) .type = OPTION_DOUBLE, .at = OPTION_AT(field, double)
+#define TEXT_AT(field) .type = OPTION_TEXT, .at = OPTION_AT(field, const char *)
+#define TEXTS_AT(field) .type = OPTION_TEXTS, .at = OPTION_AT(field, struct texts)
+#define CHOICE_AT(field) .type = OPTION_CHOICE, .at = OPTION_AT(field, int)
+#define ARGUMENT_AT(field) .type = OPTION_ARGUMENT, .at = OPTION_AT(field, const char *)
+#define ARGUMENTS_AT(field) .type = OPTION_ARGUMENTS, .at = OPTION_AT(field, struct texts)
 
-/* What every verb accepts. */
+/* What every verb accepts, and the words that it was called with. */
 struct common {
     bool json, verbose, quiet;
-    bool help; /* the help has been printed: there is nothing left to do */
+    bool help;
     int64_t seed;
+    char **argv; /* the verb and what follows it; argv[-1] is the program */
 };
-#define COMMON_DEFAULTS                                                                            \
-    {                                                                                              \
-        .seed = 0                                                                                  \
-    } /* 0: as the job says */
 
-MUST_CHECK enum status options_parse(struct arena *a, const struct command *command,
+enum { VERB_EXAMPLES = 6 };
+struct verb {
+    const char *program; /* what the usage line begins with; NULL: musher and the name */
+    const char *name;
+    const char *summary; /* one line, an imperative: the list of verbs */
+    const char *
+        about; /* paragraphs; NULL: the summary says it all. A line that begins with two spaces stays as it is */
+    const struct option *options;
+    struct {
+        const char *line, *meaning; /* meaning NULL: evident */
+    } examples[VERB_EXAMPLES];
+    const void *defaults; /* a struct request */
+    size_t request_bytes;
+    enum status (*run)(struct arena *a, void *request, const struct common *common,
+                       struct error *err);
+};
+/* The defaults of a verb's struct request, by designators. */
+#define REQUEST(...)                                                                               \
+    .defaults = &(const struct request){__VA_ARGS__}, .request_bytes = sizeof(struct request)
+
+/* Reads the line into request, a copy of verb->defaults. Where the line has --help nothing else is read: common->help. */
+MUST_CHECK enum status options_parse(struct arena *a, const struct verb *verb, void *request,
                                      struct common *common, int argc, char **argv,
                                      struct error *err);
 /* For files that the verb finds named inside others: ERR_USAGE where path, which --option is to write, is the file input.
  * Either may be NULL or missing. */
 MUST_CHECK enum status options_spare(const char *option, const char *path, const char *input,
                                      struct error *err);
-void options_help(const struct command *command, const struct common *common, FILE *out);
-
+/* The rows of every verb, ended by an empty one; their values are a struct common. */
+const struct option *options_common(void);
+bool option_is_argument(const struct option *o);
+/* How many of an argument there are. */
+size_t option_least(const struct option *o);
+size_t option_most(const struct option *o);
 
 /* Rows of every verb that prices something: where its costs come from. */
-#define OPTION_DB(at)                                                                              \
+#define OPTION_DB(field)                                                                           \
     {                                                                                              \
-        .name = "db", .type = OPTION_TEXT, .value = (at), .unit = "DB",                            \
-        .help = "profile database; without it costs are the catalogue's prior"                     \
+        .name = "db", TEXT_AT(field), .unit = "DB",                                                \
+        .help = "profile database with measured costs, e.g. profiles.db",                          \
+        .preset = "costs estimated from the device catalogue"                                      \
     }
-#define OPTION_PROFILE(at)                                                                         \
+#define OPTION_PROFILE(field)                                                                      \
     {                                                                                              \
-        .name = "profile", .type = OPTION_INT, .value = (at), .unit = "ID", .min = 0, .max = 1e15, \
-        .help = "profile of the database; 0: the cluster's newest"                                 \
+        .name = "profile", INT_AT(field), .unit = "ID", .min = 0, .max = 1e15,                     \
+        .help = "profile version in --db, e.g. 3", .preset = "0: the cluster's newest"             \
     }
 
 #endif

@@ -15,7 +15,7 @@ enum status degrees_parse(const char *text, struct degrees *out, struct error *e
         if (end == at || (*end && *end != ',') || n < 1 || n > DEGREE_MAX ||
             out->n == DEGREES_MAX)
             return error_set(err, ERR_USAGE,
-                             "--tensor-parallel wants numbers of cards, for example 1,2,4; found "
+                             "--tensor-parallel needs degrees, for example 1,2,4; found "
                              "'%.60s'",
                              text);
         out->cards[out->n++] = (int32_t)n;

@@ -10,16 +10,16 @@
 enum { TIMEOUT_S = 120 };
 
 const struct setting settings[] = {
-    {"MUSHER_TIMEOUT", SECONDS, "a rank of which nothing is heard for so long is gone (120)"},
+    {"MUSHER_TIMEOUT", SECONDS, "silence after which a rank counts as failed, in seconds (120)"},
     {"MUSHER_TRANSPORT", TRANSPORTS,
-     "host: devices leave every message to the host (cards: by NCCL)"},
-    {"MUSHER_NCCL", FILE_NAME, "the NCCL library (libnccl.so.2 where libraries are)"},
-    {"MUSHER_CUDA_PLUGIN", FILE_NAME, "libmusher_cuda.so (beside the program, ../lib/musher)"},
-    {"MUSHER_CUPTI_PLUGIN", FILE_NAME, "libmusher_cupti.so (likewise)"},
-    {"MUSHER_ANY_CARD", "1", "a card may be another one than the cluster says (it is refused)"},
-    {"MUSHER_CUDA_WAIT", "1", "wait for every operator, so that one that fails is named"},
-    {"MUSHER_BLAS_CLOCK", "1", "count the seconds inside BLAS (it costs some)"},
-    {"MUSHER_LAUNCHED", "1", "set by musher for its own ranks, whose errors the launcher prints"},
+     "path of messages between GPUs: through host memory, or by NCCL (cards)"},
+    {"MUSHER_NCCL", FILE_NAME, "NCCL library (libnccl.so.2 of the library path)"},
+    {"MUSHER_CUDA_PLUGIN", FILE_NAME, "CUDA plugin (libmusher_cuda.so beside the program, or in ../lib/musher)"},
+    {"MUSHER_CUPTI_PLUGIN", FILE_NAME, "CUPTI plugin (libmusher_cupti.so, likewise)"},
+    {"MUSHER_ANY_CARD", "1", "acceptance of a GPU that differs from the cluster file (refused)"},
+    {"MUSHER_CUDA_WAIT", "1", "synchronisation after every operator, so that an error names it (off)"},
+    {"MUSHER_BLAS_CLOCK", "1", "measurement of the time inside BLAS, at some cost (off)"},
+    {"MUSHER_LAUNCHED", "1", "internal: set by the launcher for its ranks"},
     {0}};
 
 static const char *value_of(const char *name)

@@ -10,7 +10,7 @@
 struct setting {
     const char *name;   /* of the variable */
     const char *values; /* what it may be, "1" */
-    const char *help;   /* what it does; what holds without it */
+    const char *help;   /* meaning, and the default in parentheses */
 };
 /* Ends with a NULL name. */
 extern const struct setting settings[];

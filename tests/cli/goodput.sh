@@ -68,7 +68,7 @@ for key in young_s daly_s optimum_s intervals best parts causes; do
     grep -q "\"$key\"" "$scratch/t1" && ok "goodput --json has $key" || not_ok "goodput --json has $key" "$(head -c 300 "$scratch/t1")"
 done
 prints "goodput for people" "Daly 18.6 min" "$MUSHER" goodput "${few[@]}"
-prints "the table of a file" "Faulty GPU" "$MUSHER" goodput "${few[@]}" --failures published/llama3_interruptions_table5.csv
+prints "the table of a file" "Faulty GPU" "$MUSHER" goodput "${few[@]}" --failures tests/validate/published/llama3_interruptions_table5.csv
 prints "nothing fails" "goodput 100.00 %" "$MUSHER" goodput --mtbf never
 prints "fails faster than it restarts" "goodput 0: " "$MUSHER" goodput "${few[@]}" --mtbf 5s
 prints "devices that come and go" "running with fewer devices" "$MUSHER" goodput --samples 1 --mtbf never --spot tests/data/goodput/spot.csv --speed V100-16_us-central1-a=0.4

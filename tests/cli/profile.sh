@@ -67,7 +67,7 @@ says "lateness too" 0 "skew" "$MUSHER" simulate "$scratch/other.yaml" --db "$db"
 
 says "a plan alone makes a database" 0 "link bus" "${measure[@]}" "$scratch/shared.yaml" --db "$scratch/new.db"
 says "with its operators only" 0 '"operators_measured": 0' "${measure[@]}" "$scratch/shared.yaml" --db "$scratch/new.db" --json
-says "--again wants a plan" 2 "--again wants a PLAN" "${measure[@]}" --db "$scratch/x.db" --again
+says "--again wants a plan" 2 "--again needs a PLAN" "${measure[@]}" --db "$scratch/x.db" --again
 sed 's/20 MB/21 MB/' "$team" > "$scratch/other-team.yaml"
 says "a plan for another team is refused" 3 "another version of cluster team" "$MUSHER" profile "$job" "$scratch/other-team.yaml" "$scratch/shared.yaml" --db "$db"
 {

@@ -6,7 +6,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 mkdir -p "$scratch/clone/build"
 mkdir "$scratch/clone/tests"
-cp -r README.md LICENSE docs examples published "$scratch/clone"
+cp -r README.md LICENSE docs examples "$scratch/clone"
 cp -r tests/data "$scratch/clone/tests/data"
 ln -s "$MUSHER" "$scratch/clone/build/musher"
 mapfile -t pages < <(sed -n 's/^| \[\([a-z-]*\.md\)\].*/docs\/guide\/\1/p' docs/guide/README.md)

@@ -115,7 +115,7 @@ ends "which is simulated" 0 "found: " "$MUSHER" simulate again.yaml --db mixed.d
 ends "unequal shares are told" 0 "shares" "$MUSHER" export mixed.yaml --format sailor -o mixed.json
 ends "the export as JSON says so too" 0 '"equal_shares": false' "$MUSHER" export mixed.yaml --format sailor -o mixed.json --json
 ends "an export of another format" 2 "known: sailor" "$MUSHER" export mixed.yaml --format paper -o x
-ends "an export without a file" 2 "wants -o" "$MUSHER" export mixed.yaml --format sailor
+ends "an export without a file" 2 "--out FILE" "$MUSHER" export mixed.yaml --format sailor
 ends "numbers of cards that are none" 2 "1,2,4" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel two -o x.yaml
 ends "numbers of cards that were not measured" 3 "on 3 cards of A100-SXM4-40 that share them; measured: 1, 2, 4" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel 1,3 -o x.yaml
 ends "a floor that nobody reaches" 4 "within the limits" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel 1,2,4 --min-rate 5 -o x.yaml

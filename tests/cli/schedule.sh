@@ -44,7 +44,7 @@ printf 'F0 X0\n' > letter.txt
 says "a wrong letter has its place" 3 "letter.txt:1:4: 'X': expected F, B" "$MUSHER" schedule letter.txt
 says "a missing file" 3 "nowhere.csv" "$MUSHER" schedule nowhere.csv
 says "an unknown name" 3 "unknown schedule '1f2b'; there are: gpipe, 1f1b" "$MUSHER" schedule 1f2b
-says "no counts" 2 "wants --devices P and --microbatches M" "$MUSHER" schedule 1f1b
+says "no counts" 2 "needs --devices P and --microbatches M" "$MUSHER" schedule 1f1b
 says "a list of another length" 2 "--forward: 2 values: expected 1 or 3" "$MUSHER" schedule 1f1b --devices 3 --microbatches 4 --forward "1 ms|2 ms"
 says "a time without sense" 2 "--latency: 'soon': expected a time" "$MUSHER" schedule 1f1b --devices 3 --microbatches 4 --latency soon
 says "a size without sense" 2 "--limit: 'much': expected a size" "$MUSHER" schedule 1f1b --devices 3 --microbatches 4 --limit much
@@ -71,7 +71,7 @@ says "a budget of what is not searched" 2 "--budget is for --cases and the sched
 says "nor is what a file has" 2 "--budget is for" "$MUSHER" schedule lines.txt --budget 5
 says "a search has one" 0 "searched" "$MUSHER" schedule searched --devices 2 --microbatches 2 --budget 500
 says "a time limit without a table" 2 "--time-limit is for --cases" "$MUSHER" schedule searched --devices 2 --microbatches 2 --time-limit 5
-says "neither" 2 "schedule wants a NAME or --cases" "$MUSHER" schedule
+says "neither" 2 "schedule needs a NAME or --cases" "$MUSHER" schedule
 says "no such table" 3 "none.csv" "$MUSHER" schedule --cases none.csv
 sed 's/best_known/lower_bound/; s/,100$/,1000/' cases.csv > bound.csv
 says "a bound that is none" 5 "lower bounds beaten in 1 cases, first in one" "$MUSHER" schedule --cases bound.csv

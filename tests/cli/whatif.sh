@@ -32,7 +32,7 @@ says "an unknown device is refused" 3 "devices are: a.0, a.1, b.0" "$MUSHER" pla
 says "an unknown node is refused" 3 "nodes are: a, b" "$MUSHER" plan --from "$old" --with z -o "$new"
 says "changes want an old plan" 2 "change the team of --from PLAN" "$MUSHER" plan "$job" "$team" --without a.1 -o "$new"
 says "and not another cluster" 2 "CLUSTER names another" "$MUSHER" plan "$job" "$team" --from "$old" --with a --evaluations 1000 -o "$new"
-says "without an old plan job and cluster are needed" 2 "plan wants JOB and CLUSTER, or --from PLAN" "$MUSHER" plan "$job" -o "$new"
+says "without an old plan job and cluster are needed" 2 "plan needs JOB and CLUSTER, or --from PLAN" "$MUSHER" plan "$job" -o "$new"
 
 # --- whatif ---
 says "what if" 0 "old plan" "$MUSHER" whatif "$old" --evaluations 1000 --add b --without a.1 --without b --link lan=1GB/s --link a:b=2MB/s,5ms --together
@@ -50,7 +50,7 @@ times=($(sed -n 's/.*"iteration_ns": \([0-9]*\).*/\1/p' "$scratch/one.json"))
 ((times[2] <= times[0])) && ok "nor does a faster link" || not_ok "nor does a faster link" "${times[*]}"
 ((times[3] >= times[0])) && ok "a slower link never helps" || not_ok "a slower link never helps" "${times[*]}"
 [[ ${times[4]} == "$(cat "$scratch/less")" ]] && ok "a device less is what plan --from finds" || not_ok "a device less is what plan --from finds" "${times[4]}, not $(cat "$scratch/less")"
-says "nothing to ask" 2 "whatif wants a change" "$MUSHER" whatif "$old"
+says "nothing to ask" 2 "whatif needs a change" "$MUSHER" whatif "$old"
 says "an unknown link" 3 "links are: bus (a:a), lan (a:b)" "$MUSHER" whatif "$old" --link wan=1GB/s
 says "an unknown end" 3 "nodes are: a, b" "$MUSHER" whatif "$old" --link a:c=1GB/s
 says "no rate" 3 "such as 25GB/s" "$MUSHER" whatif "$old" --link a:b=fast

@@ -5,7 +5,7 @@
 #include "sim/pipeline/static.h"
 #include "sim/pipeline/zero_bubble.h"
 #include "tests/support/suites.h"
-#include "tools/validate/schedule_cases.h"
+#include "tools/schedule/cases.h"
 
 struct draw {
     uint64_t seed, at;

@@ -10,8 +10,8 @@
 #include "tests/support/schedule_oracle.h"
 #include "tests/support/schedules.h"
 #include "tests/support/suites.h"
-#include "tools/validate/schedule_cases.h"
-#include "tools/validate/schedule_search.h"
+#include "tools/schedule/cases.h"
+#include "tools/schedule/search.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

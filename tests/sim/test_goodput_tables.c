@@ -42,7 +42,7 @@ START_TEST(the_file_of_llama_3_s_table_says_what_the_typed_one_says)
 {
     struct goodput_cause *read = NULL, *typed = NULL;
     size_t n = 0;
-    ck_assert_msg(goodput_read_failures(arena, "published/llama3_interruptions_table5.csv", 1000, 4,
+    ck_assert_msg(goodput_read_failures(arena, "tests/validate/published/llama3_interruptions_table5.csv", 1000, 4,
                                         &n, &read, &err) == OK,
                   "%s", err.text);
     ck_assert_uint_eq(n, goodput_llama3(arena, 1000, 4, &typed));

@@ -1,70 +1,44 @@
 #include "core/base/arena.h"
 #include "tests/support/suites.h"
+#include "tools/help.h"
 #include "tools/options.h"
 
 static struct arena *arena;
 static struct error err;
 static struct common common;
-static const char *model, *out;
-static struct texts traces, tags;
-static int64_t budget;
-static double within;
-static bool dry;
-static int method;
+static struct request {
+    const char *model, *out;
+    struct texts traces, tags;
+    int64_t budget;
+    double within;
+    bool dry;
+    int method;
+} q;
 static const char *const methods[] = {"exact", "beam", NULL};
 
 static const struct option table[] = {
-    {.name = "MODEL", .type = OPTION_ARGUMENT, .value = &model, .help = "config.json"},
-    {.name = "TRACE",
-     .type = OPTION_ARGUMENTS,
-     .value = &traces,
-     .min = 1,
-     .max = 3,
-     .help = "traces"},
-    {.name = "out",
-     .letter = 'o',
-     .type = OPTION_TEXT,
-     .value = &out,
-     .unit = "FILE",
-     .help = "to"},
-    {.name = "budget",
-     .type = OPTION_INT,
-     .value = &budget,
-     .unit = "N",
-     .help = "plans",
-     .min = 1,
-     .max = 1e6},
-    {.name = "assert-within",
-     .type = OPTION_DOUBLE,
-     .value = &within,
-     .unit = "PERCENT",
-     .help = "limit"},
-    {.name = "tag", .type = OPTION_TEXTS, .value = &tags, .unit = "TEXT", .help = "label"},
-    {.name = "dry-run", .letter = 'n', .type = OPTION_FLAG, .value = &dry, .help = "write nothing"},
-    {.name = "method",
-     .type = OPTION_CHOICE,
-     .value = &method,
-     .choices = methods,
-     .help = "of search"},
+    {.name = "MODEL", ARGUMENT_AT(model), .help = "config.json"},
+    {.name = "TRACE", ARGUMENTS_AT(traces), .min = 1, .max = 3, .help = "traces"},
+    {.name = "out", .letter = 'o', TEXT_AT(out), .unit = "FILE", .help = "to"},
+    {.name = "budget", INT_AT(budget), .unit = "N", .help = "plans", .min = 1, .max = 1e6},
+    {.name = "assert-within", DOUBLE_AT(within), .unit = "PERCENT", .help = "limit"},
+    {.name = "tag", TEXTS_AT(tags), .unit = "TEXT", .help = "label"},
+    {.name = "dry-run", .letter = 'n', FLAG_AT(dry), .help = "write nothing"},
+    {.name = "method", CHOICE_AT(method), .choices = methods, .help = "of search"},
     {0}};
-static const struct command command = {
-    "plan",
-    "find a plan",
-    table,
-    {"musher plan model.json a.trace", "musher plan m.json a -o p.yaml"}};
+static const struct verb verb = {
+    .name = "plan",
+    .summary = "find a plan",
+    .options = table,
+    .examples = {{"musher plan model.json a.trace"}, {"musher plan m.json a -o p.yaml"}},
+    REQUEST(.out = "-", .budget = 2000, .within = 5)};
 
 static void begin(void)
 {
     arena = arena_new();
     memset(&err, 0, sizeof err);
-    common = (struct common)COMMON_DEFAULTS;
-    model = NULL;
-    out = "-";
-    traces = tags = (struct texts){0};
-    budget = 2000;
-    within = 5;
-    dry = false;
-    method = 0;
+    common = (struct common){0};
+    q = *(const struct request *)verb.defaults;
 }
 static void end(void) { arena_free(arena); }
 
@@ -78,7 +52,7 @@ static enum status parse(const char *line)
         argv[argc++] = arena_strndup(arena, word, space ? (size_t)(space - word) : strlen(word));
         word = space ? space + 1 : NULL;
     }
-    return options_parse(arena, &command, &common, argc, argv, &err);
+    return options_parse(arena, &verb, &q, &common, argc, argv, &err);
 }
 
 START_TEST(every_form_is_understood)
@@ -87,33 +61,33 @@ START_TEST(every_form_is_understood)
         parse("plan -o a.yaml m.json --budget=7 t1 --assert-within -2.5 --tag x --tag=y -n t2 "
               "--seed 99 --json --method beam") == OK,
         "%s", err.text);
-    ck_assert_str_eq(out, "a.yaml");
-    ck_assert_str_eq(model, "m.json");
-    ck_assert_int_eq(budget, 7);
-    ck_assert_double_eq(within, -2.5);
-    ck_assert_uint_eq(tags.count, 2);
-    ck_assert_str_eq(tags.items[1], "y");
-    ck_assert_uint_eq(traces.count, 2);
-    ck_assert_str_eq(traces.items[0], "t1");
-    ck_assert(dry && common.json && !common.help);
+    ck_assert_str_eq(q.out, "a.yaml");
+    ck_assert_str_eq(q.model, "m.json");
+    ck_assert_int_eq(q.budget, 7);
+    ck_assert_double_eq(q.within, -2.5);
+    ck_assert_uint_eq(q.tags.count, 2);
+    ck_assert_str_eq(q.tags.items[1], "y");
+    ck_assert_uint_eq(q.traces.count, 2);
+    ck_assert_str_eq(q.traces.items[0], "t1");
+    ck_assert(q.dry && common.json && !common.help);
     ck_assert_int_eq(common.seed, 99);
-    ck_assert_int_eq(method, 1);
+    ck_assert_int_eq(q.method, 1);
 }
 END_TEST
 
 START_TEST(behind_two_dashes_everything_is_an_argument)
 {
     ck_assert_int_eq(parse("plan m.json - -- --budget"), OK);
-    ck_assert_str_eq(traces.items[0], "-");
-    ck_assert_str_eq(traces.items[1], "--budget");
+    ck_assert_str_eq(q.traces.items[0], "-");
+    ck_assert_str_eq(q.traces.items[1], "--budget");
 }
 END_TEST
 
 START_TEST(what_is_not_given_keeps_its_default)
 {
     ck_assert_int_eq(parse("plan m t"), OK);
-    ck_assert_str_eq(out, "-");
-    ck_assert_int_eq(budget, 2000);
+    ck_assert_str_eq(q.out, "-");
+    ck_assert_int_eq(q.budget, 2000);
     ck_assert_int_eq(common.seed, 0);
 }
 END_TEST
@@ -121,7 +95,7 @@ END_TEST
 START_TEST(the_last_of_two_counts)
 {
     ck_assert_int_eq(parse("plan m t --budget 3 --budget 4"), OK);
-    ck_assert_int_eq(budget, 4);
+    ck_assert_int_eq(q.budget, 4);
 }
 END_TEST
 
@@ -135,19 +109,19 @@ static const struct {
     {"plan m t --MODEL x", "unknown option '--MODEL'; --help lists them"},
     {"plan m t -x", "unknown option '-x'; --help lists them"},
     {"plan m t -ofile", "unknown option '-ofile'; --help lists them"},
-    {"plan m t --budget", "--budget wants a value: N"},
-    {"plan m t --out --json", "--out wants a value: FILE"},
-    {"plan m t --budget many", "--budget wants a whole number, got 'many'"},
-    {"plan m t --budget 1.5", "--budget wants a whole number, got '1.5'"},
-    {"plan m t --budget=", "--budget wants a whole number, got ''"},
+    {"plan m t --budget", "--budget needs a value: N"},
+    {"plan m t --out --json", "--out needs a value: FILE"},
+    {"plan m t --budget many", "--budget needs a whole number, got 'many'"},
+    {"plan m t --budget 1.5", "--budget needs a whole number, got '1.5'"},
+    {"plan m t --budget=", "--budget needs a whole number, got ''"},
     {"plan m t --budget 0", "--budget must be from 1 to 1000000, got '0'"},
     {"plan m t --seed 99999999999999999999",
-     "--seed wants a whole number, got '99999999999999999999'"},
-    {"plan m t --assert-within nan", "--assert-within wants a number, got 'nan'"},
+     "--seed needs a whole number, got '99999999999999999999'"},
+    {"plan m t --assert-within nan", "--assert-within needs a number, got 'nan'"},
     {"plan m t --dry-run=1", "--dry-run takes no value"},
     {"plan m t --method best", "--method must be one of exact, beam; got 'best'"},
-    {"plan", "MODEL is missing; 'musher plan --help' tells more"},
-    {"plan m", "TRACE is missing; 'musher plan --help' tells more"},
+    {"plan", "MODEL is missing; 'musher plan --help' shows the arguments"},
+    {"plan m", "TRACE is missing; 'musher plan --help' shows the arguments"},
     {"plan m 1 2 3 4", "'4' is one argument too many for 'plan'"},
     {"plan m t -v -q", "--verbose and --quiet exclude each other"},
 };
@@ -163,13 +137,12 @@ START_TEST(help_comes_from_the_table)
 {
     char text[4096] = "";
     FILE *paper = fmemopen(text, sizeof text, "w");
-    options_help(&command, &common, paper);
+    help_verb(&verb, paper);
     fclose(paper);
     ck_assert_ptr_nonnull(strstr(text, "usage: musher plan [options] MODEL TRACE...\n"));
-    ck_assert_ptr_nonnull(strstr(text, "  -o, --out FILE               to (default -)\n"));
-    ck_assert_ptr_nonnull(strstr(text, "      --budget N               plans (default 2000)\n"));
-    ck_assert_ptr_nonnull(
-        strstr(text, "      --method exact|beam      of search (default exact)\n"));
+    ck_assert_ptr_nonnull(strstr(text, "  -o, --out FILE            to (default -)\n"));
+    ck_assert_ptr_nonnull(strstr(text, "      --budget N            plans (default 2000)\n"));
+    ck_assert_ptr_nonnull(strstr(text, "      --method exact|beam   of search (default exact)\n"));
     ck_assert_ptr_nonnull(strstr(text, "      --json "));
     ck_assert_ptr_nonnull(strstr(text, "musher plan m.json a -o p.yaml"));
 }
