@@ -103,7 +103,8 @@ struct group *lower_group_new(struct lowering *l, const char *name, enum group_a
         arena_grow(l->a, p->groups, (size_t)p->n_groups, &l->group_capacity, sizeof *p->groups);
     l->group_plans = arena_grow(l->a, l->group_plans, (size_t)p->n_groups, &l->plan_capacity,
                                 sizeof *l->group_plans);
-    plan.home = plan.gathered = plan.gather[0] = plan.gather[1] = plan.gather[2] = -1;
+    plan.home = plan.gathered = plan.gather[0] = plan.gather[1] = plan.gather[2] = plan.gather[3] =
+        -1;
     l->group_plans[p->n_groups] = plan;
     struct group *g = &p->groups[p->n_groups++];
     *g = (struct group){.name = name,

@@ -22,7 +22,6 @@ static inline int64_t slot_align(int64_t bytes)
 
 /* The parts of one microbatch's life on a stage, in order. Where the backward is fused, BACK is B
  * and WEIGHT is the same procedure; where it is split, BACK is I and WEIGHT is W. */
-enum graph_part { PART_FORWARD, PART_BACK, PART_WEIGHT, PART_COUNT };
 
 struct unit { /* one use of one parameter: what replicas sum. Sorted by layer, parameter, use. */
     int32_t gradient, parameter, use, layer; /* tensors; layer of the use */
@@ -88,17 +87,19 @@ struct group_plan {                /* beside the program's group of the same ind
     /* group whose sections hold the parameters: itself, but for a tied one's second use */
     int32_t home;
     int32_t gathered; /* of a gather: that group; else -1 */
-    /* of a home: the gathers that F and the backward launch (zero 3), or [PART_WEIGHT] the update (1, 2); -1 */
-    int32_t gather[PART_COUNT];
+    /* of a home: the gathers that F and the backward launch (zero 3), or [W] the update (1, 2); -1 */
+    int32_t gather[PHASE_INDICES];
 };
 
 /* A divided group on one stage: slots by section; -1 where there is none. */
 struct flat {
     int32_t group, member;
-    int32_t parameter[SECTIONS_MAX];          /* whole, zero 1 and 2 */
-    int32_t gather[PART_COUNT][SECTIONS_MAX]; /* whole, in the scratch of one procedure, zero 3 */
-    int32_t gradient[SECTIONS_MAX];           /* whole; from zero 2 on in scratch */
-    int32_t own_parameter[SECTIONS_MAX], own_gradient[SECTIONS_MAX], state[SECTIONS_MAX][2], master[SECTIONS_MAX];
+    int32_t parameter[SECTIONS_MAX]; /* whole, zero 1 and 2 */
+    int32_t gather[PHASE_INDICES]
+                  [SECTIONS_MAX];   /* whole, in the scratch of one procedure, zero 3 */
+    int32_t gradient[SECTIONS_MAX]; /* whole; from zero 2 on in scratch */
+    int32_t own_parameter[SECTIONS_MAX], own_gradient[SECTIONS_MAX], state[SECTIONS_MAX][2],
+        master[SECTIONS_MAX];
 };
 
 /* What an update has: parameter, gradient, m, v, and the master copy in fp32 where the parameter is in half precision. */
@@ -136,24 +137,24 @@ struct stage_build {
     bool split, ascending, apart; /* I and W; W in ascending order; gradients kept per microbatch */
     int32_t in_flight;            /* forwards before the first backward */
 
-    int64_t n_calls;         /* of the stage in one step, the update (last) included */
-    char *letter;            /* (n_calls) */
-    int32_t *microbatch;     /* (n_calls) */
-    int32_t *at[PART_COUNT]; /* (microbatches): position of the call of each part */
+    int64_t n_calls;            /* of the stage in one step, the update (last) included */
+    char *letter;               /* (n_calls) */
+    int32_t *microbatch;        /* (n_calls) */
+    int32_t *at[PHASE_INDICES]; /* (microbatches): position of the call of each part */
     int64_t last_weight; /* position in the lane of the call that completes the step's gradients */
 
     struct crossings edge[EDGE_COUNT]; /* by neighbour, and then as the tensors are made */
 
     size_t slot_capacity, ring_capacity, op_capacity;
     size_t ring_group_capacity;
-    int32_t *ring_group;    /* (n_rings): group whose gradients a ring keeps apart, else -1 */
+    int32_t *ring_group; /* (n_rings): group whose gradients a ring keeps apart, else -1 */
     int32_t run_slot[2][UPDATE_SLOTS]; /* flat runs, decayed and not; -1 */
     int32_t overflow_slot; /* whether gradients are finite; where there is a loss scale */
     /* ascending; tied ones last, then gathers; and which member of each it is */
     int32_t n_groups, *groups, *member;
     /* groups of the device that its last weight gradients launch, ascending */
     int32_t n_launches, *launches;
-    bool late; /* all of them when its last weight gradients are all there */
+    bool late;                /* all of them when its last weight gradients are all there */
     int32_t n_flats, n_inner; /* ascending by group */
     struct flat *flats;
     struct inner *inner;
@@ -188,7 +189,7 @@ struct lowering {
     struct group_plan *group_plans;
     size_t group_capacity, plan_capacity;
     struct lower_routes *routes;
-    struct graph *whole; /* forward, of a microbatch; where devices share operators */
+    struct graph *whole;        /* forward, of a microbatch; where devices share operators */
     struct shard_stage *shared; /* what those of the stage at hand have in common */
     const struct plan_stage *shared_of;
 
@@ -224,16 +225,14 @@ static inline bool lower_crosses(const struct stage_build *b, enum edge e, int32
         if (b->edge[e].list[i].tensor == tensor) return true;
     return false;
 }
-static inline char part_letter(const struct stage_build *b, enum graph_part p)
+static inline enum phase stage_phase(const struct stage_build *b, enum phase p)
 {
-    return p == PART_FORWARD ? 'F' : !b->split ? 'B' : p == PART_BACK ? 'I' : 'W';
+    return p == PHASE_F || b->split ? p : PHASE_B;
 }
 /* The part that runs a gradient operator; WEIGHT only where it is a procedure of its own. */
-static inline enum graph_part op_part(const struct stage_build *b, const struct graph_op *op)
+static inline enum phase op_phase(const struct stage_build *b, const struct graph_op *op)
 {
-    return op->phase == PHASE_F               ? PART_FORWARD
-           : b->split && op->phase == PHASE_W ? PART_WEIGHT
-                                              : PART_BACK;
+    return op->phase == PHASE_F ? PHASE_F : b->split && op->phase == PHASE_W ? PHASE_W : PHASE_I;
 }
 /* core/lower/stages.c: stages, lanes and the stages' graphs, from the set where it has them. */
 MUST_CHECK enum status lower_stages(struct lowering *l, const struct lower_graphs *s,
@@ -360,7 +359,7 @@ const struct flat *lower_zero_flat(const struct lowering *l, const struct stage_
 int32_t lower_zero_scratch(const struct lowering *l, const struct stage_build *b, int32_t group,
                            int32_t out[SECTIONS_MAX]);
 /* Puts launches of gathers and waits for them among a procedure's instructions (zero 3). */
-void lower_zero_insert(struct lowering *l, const struct stage_build *b, enum graph_part part,
+void lower_zero_insert(struct lowering *l, const struct stage_build *b, enum phase phase,
                        struct instr **instrs, size_t *n);
 
 /* core/lower/scale.c: a loss scale in fp16. Whether there is one; its groups, behind all that are summed; a stage's slots, behind all

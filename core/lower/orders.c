@@ -61,13 +61,15 @@ static void lane_calls(struct lowering *l, struct lane_build *lane)
 
 static void note_positions(struct lowering *l, struct stage_build *b)
 {
-    for (int part = 0; part < PART_COUNT; part++)
-        b->at[part] = ARENA_ARRAY(l->a, int32_t, (size_t)b->s->microbatches);
+    for (int p = 0; p < PHASE_INDICES; p++)
+        b->at[p] = ARENA_ARRAY(l->a, int32_t, (size_t)b->s->microbatches);
     for (int64_t i = 0; i < b->n_calls; i++) {
         char letter = b->letter[i];
-        if (letter == 'F') b->at[PART_FORWARD][b->microbatch[i]] = (int32_t)i;
-        if (letter == 'B' || letter == 'I') b->at[PART_BACK][b->microbatch[i]] = (int32_t)i;
-        if (letter == 'B' || letter == 'W') b->at[PART_WEIGHT][b->microbatch[i]] = (int32_t)i;
+        if (letter == 'F') b->at[phase_index(PHASE_F)][b->microbatch[i]] = (int32_t)i;
+        if (letter == 'B' || letter == 'I')
+            b->at[phase_index(PHASE_I)][b->microbatch[i]] = (int32_t)i;
+        if (letter == 'B' || letter == 'W')
+            b->at[phase_index(PHASE_W)][b->microbatch[i]] = (int32_t)i;
     }
 }
 
@@ -89,7 +91,8 @@ static void stage_part(struct lowering *l, const struct lane_build *lane, struct
         b->in_flight++;
     b->ascending = true;
     for (int32_t i = 1; i < b->s->microbatches; i++)
-        if (b->at[PART_WEIGHT][i] < b->at[PART_WEIGHT][i - 1]) b->ascending = false;
+        if (b->at[phase_index(PHASE_W)][i] < b->at[phase_index(PHASE_W)][i - 1])
+            b->ascending = false;
     b->apart = l->plan->deterministic && (b->replica > 0 || !b->ascending);
     b->letter[b->n_calls] = 'U';
     b->microbatch[b->n_calls++] = -1;
@@ -137,8 +140,7 @@ static int64_t position(const struct stage_build *b, char letter, int64_t seq)
 {
     int64_t m = b->s->microbatches, step = seq / m;
     if (letter == 'U') return (step + 1) * b->n_calls - 1;
-    enum graph_part part = letter == 'F' ? PART_FORWARD : letter == 'W' ? PART_WEIGHT : PART_BACK;
-    return step * b->n_calls + b->at[part][seq % m];
+    return step * b->n_calls + b->at[phase_index(letter)][seq % m];
 }
 
 /* Is the buffer of seq free again when that of seq + count is born, whatever seq? */
@@ -152,7 +154,7 @@ static bool enough(const struct lowering *l, const struct stage_build *b, const 
     }
     const struct channel *c = &l->p->channels[r->received];
     if (count < c->receive_ahead) return false; /* the first ones are all posted from the start */
-    char consumer = c->gradient ? part_letter(b, PART_BACK) : 'F';
+    char consumer = c->gradient ? stage_phase(b, PHASE_I) : 'F';
     for (int64_t seq = 0; seq < b->s->microbatches; seq++)
         if (position(b, consumer, seq + count - c->receive_ahead) < position(b, r->death, seq))
             return false;

@@ -91,24 +91,25 @@ static int32_t ring_slot(struct lowering *l, struct stage_build *b, int32_t tens
     return add_ring_slot(l, b, lower_slot_like(l, b, tensor, SLOT_RING), life, group);
 }
 
-static enum graph_part last_part(uint8_t uses, enum graph_part born)
+static enum phase last_phase(uint8_t uses, enum phase born)
 {
-    for (int part = PART_COUNT - 1; part > (int)born; part--)
-        if (uses >> part & 1) return (enum graph_part)part;
+    static const enum phase later[] = {PHASE_W, PHASE_I};
+    for (int k = 0; k < 2 && phase_index(later[k]) > phase_index(born); k++)
+        if (uses >> phase_index(later[k]) & 1) return later[k];
     return born;
 }
 
-/* A tensor made in a part: a ring where it outlives the part or leaves the stage, else scratch. */
-static int32_t made_slot(struct lowering *l, struct stage_build *b, int32_t tensor, enum graph_part born,
+/* A tensor made in a phase: a ring where it outlives the phase or leaves the stage, else scratch. */
+static int32_t made_slot(struct lowering *l, struct stage_build *b, int32_t tensor, enum phase born,
                          uint8_t uses, int32_t sent)
 {
-    enum graph_part last = last_part(uses, born);
+    enum phase last = last_phase(uses, born);
     if (last == born && sent < 0)
         return lower_add_slot(l, b, lower_slot_like(l, b, tensor, SLOT_SCRATCH));
-    char death = last > born ? part_letter(b, last) : 'S';
+    char death = last != born ? stage_phase(b, last) : 'S';
     return ring_slot(
         l, b, tensor,
-        (struct ring){.birth = part_letter(b, born), .death = death, .sent = sent, .received = -1},
+        (struct ring){.birth = stage_phase(b, born), .death = death, .sent = sent, .received = -1},
         -1);
 }
 
@@ -125,12 +126,12 @@ static int32_t piece_slot(struct lowering *l, struct stage_build *b, int32_t ten
 
 /* Of what leaves: home, or a piece of it that somebody cuts out in this part. */
 static void sent_slots(struct lowering *l, struct stage_build *b, enum edge out, int32_t tensor,
-                       enum graph_part part, int32_t home)
+                       enum phase phase, int32_t home)
 {
     for (int32_t i = 0; i < b->edge[out].n; i++) {
         struct crossing *x = &b->edge[out].list[i];
         struct ring life = {
-            .birth = part_letter(b, part), .death = 'S', .sent = x->channel, .received = -1};
+            .birth = stage_phase(b, phase), .death = 'S', .sent = x->channel, .received = -1};
         if (x->tensor != tensor) continue;
         /* A buffer goes to one only: who else wants all of it gets a copy. */
         bool own = x->whole && x == lower_crossing(b, out, tensor);
@@ -140,12 +141,12 @@ static void sent_slots(struct lowering *l, struct stage_build *b, enum edge out,
 
 /* Of what comes, one for each piece; the part puts them together. */
 static void received_slots(struct lowering *l, struct stage_build *b, enum edge in, int32_t tensor,
-                           enum graph_part part)
+                           enum phase phase)
 {
     for (int32_t i = 0; i < b->edge[in].n; i++) {
         struct crossing *x = &b->edge[in].list[i];
         struct ring life = {
-            .birth = 'R', .death = part_letter(b, part), .sent = -1, .received = x->channel};
+            .birth = 'R', .death = stage_phase(b, phase), .sent = -1, .received = x->channel};
         if (x->tensor == tensor) x->slot = piece_slot(l, b, tensor, x->n, life);
     }
 }
@@ -160,23 +161,23 @@ static int32_t sent_from_home(const struct stage_build *b, enum edge out, int32_
 /* Home of a tensor that comes from outside, and of what goes on from there. What came whole and only is handed on is
  * copied, so that a buffer that is sent is always one that a call wrote; what is put together is written anyway. */
 static int32_t arriving_slot(struct lowering *l, struct stage_build *b, enum edge in, enum edge out,
-                             int32_t tensor, uint8_t uses, enum graph_part part)
+                             int32_t tensor, uint8_t uses, enum phase phase)
 {
     struct crossing *whole = lower_crossing(b, in, tensor);
     int32_t home, sent = sent_from_home(b, out, tensor);
     if (whole) {
         struct ring life = {.birth = 'R',
-                            .death = part_letter(b, last_part(uses, part)),
+                            .death = stage_phase(b, last_phase(uses, phase)),
                             .sent = -1,
                             .received = whole->channel};
         home = whole->slot = ring_slot(l, b, tensor, life, -1);
     } else {
-        received_slots(l, b, in, tensor, part);
-        home = made_slot(l, b, tensor, part, uses, sent);
+        received_slots(l, b, in, tensor, phase);
+        home = made_slot(l, b, tensor, phase, uses, sent);
     }
     if (lower_crosses(b, out, tensor))
-        sent_slots(l, b, out, tensor, part,
-                   whole && sent >= 0 ? made_slot(l, b, tensor, part, 0, sent) : home);
+        sent_slots(l, b, out, tensor, phase,
+                   whole && sent >= 0 ? made_slot(l, b, tensor, phase, 0, sent) : home);
     return home;
 }
 
@@ -186,8 +187,8 @@ static int32_t arriving_slot(struct lowering *l, struct stage_build *b, enum edg
 static void input_slot(struct lowering *l, struct stage_build *b, int32_t tensor)
 {
     if (l->slot_forward[tensor] >= 0) return;
-    enum graph_part last = last_part(l->uses_forward[tensor] | l->uses_back[tensor], PART_FORWARD);
-    struct ring life = {.birth = 'F', .death = part_letter(b, last), .sent = -1, .received = -1};
+    enum phase last = last_phase(l->uses_forward[tensor] | l->uses_back[tensor], PHASE_F);
+    struct ring life = {.birth = 'F', .death = stage_phase(b, last), .sent = -1, .received = -1};
     l->slot_forward[tensor] = l->slot_back[tensor] = ring_slot(l, b, tensor, life, -1);
 }
 
@@ -216,7 +217,7 @@ static void forward_slots(struct lowering *l, struct stage_build *b)
         if (l->slot_forward[t] >= 0) continue; /* another piece of it */
         l->slot_forward[t] = l->slot_back[t] =
             arriving_slot(l, b, ACTIVATIONS_IN, ACTIVATIONS_OUT, t,
-                          l->uses_forward[t] | l->uses_back[t], PART_FORWARD);
+                          l->uses_forward[t] | l->uses_back[t], PHASE_F);
     }
     for (int32_t i = 0; i < g->n_forward; i++) {
         const struct graph_op *op = &g->ops[i];
@@ -228,12 +229,12 @@ static void forward_slots(struct lowering *l, struct stage_build *b)
             bool keep = lower_kept(l, b, t);
             uint8_t uses = l->uses_forward[t] | (keep ? l->uses_back[t] : 0);
             int32_t sent = sent_from_home(b, ACTIVATIONS_OUT, t);
-            l->slot_forward[t] = made_slot(l, b, t, PART_FORWARD, uses, sent);
-            sent_slots(l, b, ACTIVATIONS_OUT, t, PART_FORWARD, l->slot_forward[t]);
+            l->slot_forward[t] = made_slot(l, b, t, PHASE_F, uses, sent);
+            sent_slots(l, b, ACTIVATIONS_OUT, t, PHASE_F, l->slot_forward[t]);
             if (keep)
                 l->slot_back[t] = l->slot_forward[t];
             else if (l->rerun[i])
-                l->slot_back[t] = made_slot(l, b, t, PART_BACK, l->uses_back[t], -1);
+                l->slot_back[t] = made_slot(l, b, t, PHASE_I, l->uses_back[t], -1);
         }
     }
 }
@@ -243,8 +244,7 @@ static void forward_slots(struct lowering *l, struct stage_build *b)
 static void unit_slots(struct lowering *l, struct stage_build *b, int32_t tensor)
 {
     int32_t unit = l->v->unit_of[tensor];
-    struct ring life = {
-        .birth = part_letter(b, PART_WEIGHT), .death = 'U', .sent = -1, .received = -1};
+    struct ring life = {.birth = stage_phase(b, PHASE_W), .death = 'U', .sent = -1, .received = -1};
     if (b->apart)
         l->slot_back[tensor] = l->apart_slot[unit] =
             ring_slot(l, b, tensor, life, lower_group_of_unit(l, b, unit));
@@ -263,7 +263,7 @@ static void back_slots(struct lowering *l, struct stage_build *b)
         int32_t t = b->edge[GRADIENTS_IN].list[i].tensor;
         if (l->slot_back[t] >= 0) continue;
         l->slot_back[t] =
-            arriving_slot(l, b, GRADIENTS_IN, GRADIENTS_OUT, t, l->uses_back[t], PART_BACK);
+            arriving_slot(l, b, GRADIENTS_IN, GRADIENTS_OUT, t, l->uses_back[t], PHASE_I);
     }
     for (int32_t i = g->n_forward; i < g->n_ops; i++) {
         const struct graph_op *op = &g->ops[i];
@@ -272,8 +272,8 @@ static void back_slots(struct lowering *l, struct stage_build *b)
             int32_t t = op->output[k];
             if (g->tensors[t].role == TENSOR_PARAMETER_GRADIENT) continue;
             int32_t sent = sent_from_home(b, GRADIENTS_OUT, t);
-            l->slot_back[t] = made_slot(l, b, t, op_part(b, op), l->uses_back[t], sent);
-            sent_slots(l, b, GRADIENTS_OUT, t, op_part(b, op), l->slot_back[t]);
+            l->slot_back[t] = made_slot(l, b, t, op_phase(b, op), l->uses_back[t], sent);
+            sent_slots(l, b, GRADIENTS_OUT, t, op_phase(b, op), l->slot_back[t]);
         }
     }
     /* In the order of the units, so that what is kept apart lies in the order of its group. */

@@ -58,15 +58,14 @@ static struct program_op update_op(const struct writer *w, bool flat, const char
 {
     bool adamw = w->l->p->optimizer.kind == OPTIMIZER_ADAMW, narrows = slot[UPDATE_MASTER] >= 0;
     enum op_kind kind = adamw ? (flat ? OP_flat_adamw : OP_adamw) : flat ? OP_flat_sgd : OP_sgd;
-    struct program_op op = {.kind = kind,
-                            .phase = PHASE_U,
-                            .attrs = {.decay = decay,
-                                      .narrows = narrows,
-                                      .scaled = lower_scales(w->l)},
-                            .name = name,
-                            .layer = w->b->s->first_layer,
-                            .n_inputs = adamw ? 4 : 2,
-                            .n_outputs = adamw ? 4 : 2};
+    struct program_op op = {
+        .kind = kind,
+        .phase = PHASE_U,
+        .attrs = {.decay = decay, .narrows = narrows, .scaled = lower_scales(w->l)},
+        .name = name,
+        .layer = w->b->s->first_layer,
+        .n_inputs = adamw ? 4 : 2,
+        .n_outputs = adamw ? 4 : 2};
     static const int out_adamw[4] = {UPDATE_P, UPDATE_M, UPDATE_V, UPDATE_G};
     for (int k = 0; k < op.n_inputs; k++) {
         int out = adamw ? out_adamw[k] : k;
@@ -117,7 +116,8 @@ static void update_own(struct writer *w, const struct flat *f)
                             arena_printf(l->a, "%s.update.%s", name, decay ? "decayed" : "other"),
                             decay, slot));
     }
-    if (g->gather[PART_WEIGHT] >= 0) writer_emit(w, INSTR_REDUCE, g->gather[PART_WEIGHT]);
+    if (g->gather[phase_index(PHASE_W)] >= 0)
+        writer_emit(w, INSTR_REDUCE, g->gather[phase_index(PHASE_W)]);
 }
 
 /* Divided parameters: updates, then gathers under which the sums that others own are zeroed. */
@@ -135,7 +135,7 @@ static void update_divided(struct writer *w)
                             arena_printf(l->a, "%s.zero", l->p->groups[b->flats[i].group].name),
                             b->flats[i].gradient[k]);
     for (int32_t i = 0; i < b->n_flats; i++) {
-        int32_t gather = l->group_plans[b->flats[i].group].gather[PART_WEIGHT];
+        int32_t gather = l->group_plans[b->flats[i].group].gather[phase_index(PHASE_W)];
         if (gather >= 0) writer_emit(w, INSTR_AWAIT, gather);
     }
 }
@@ -186,8 +186,8 @@ void lower_update_procedure(struct writer *w)
     for (int32_t i = 0; i < s->n_parameters && !flat; i++) {
         const struct program_parameter *p = &s->parameters[i];
         if (p->shard) continue;
-        int32_t slot[UPDATE_SLOTS] = {p->slot, lower_primary_gradient(b, p), p->state[0], p->state[1],
-                                      p->master};
+        int32_t slot[UPDATE_SLOTS] = {p->slot, lower_primary_gradient(b, p), p->state[0],
+                                      p->state[1], p->master};
         if (slot[1] < 0) continue;
         writer_op(w, update_op(w, false, arena_printf(l->a, "%s.update", p->name), p->decay, slot));
     }

@@ -34,7 +34,7 @@ bool lower_kept(const struct lowering *l, const struct stage_build *b, int32_t t
 {
     const struct graph *g = l->v->g;
     int32_t producer = g->tensors[tensor].producer, first;
-    if (g->ops[producer].again) return false;
+    if (g->ops[producer].reshard_after_forward) return false;
     switch (b->plan->recompute) {
     case RECOMPUTE_NONE:
         return true;
@@ -67,7 +67,8 @@ static void find_reruns(struct lowering *l, const struct stage_build *b)
         for (int32_t k = 0; k < op->n_outputs; k++)
             if (l->uses_back[op->output[k]] && !lower_kept(l, b, op->output[k])) l->rerun[i] = true;
         if (!l->rerun[i]) continue;
-        for (int32_t k = 0; k < op->n_inputs; k++) l->uses_back[op->input[k]] |= 1 << PART_BACK;
+        for (int32_t k = 0; k < op->n_inputs; k++)
+            l->uses_back[op->input[k]] |= 1 << phase_index(PHASE_I);
     }
 }
 
@@ -77,12 +78,13 @@ void lower_find_uses(struct lowering *l, const struct stage_build *b)
     for (int32_t i = 0; i < g->n_ops; i++) {
         const struct graph_op *op = &g->ops[i];
         if (!lower_owns(b, op->layer)) continue;
-        enum graph_part part = op_part(b, op);
-        uint8_t *uses = part == PART_FORWARD ? l->uses_forward : l->uses_back;
-        for (int32_t k = 0; k < op->n_inputs; k++) uses[op->input[k]] |= (uint8_t)(1 << part);
+        enum phase phase = op_phase(b, op);
+        uint8_t *uses = phase == PHASE_F ? l->uses_forward : l->uses_back;
+        for (int32_t k = 0; k < op->n_inputs; k++)
+            uses[op->input[k]] |= (uint8_t)(1 << phase_index(phase));
     }
     bool again = b->s->recompute;
     for (int32_t i = 0; i < g->n_forward; i++)
-        again |= g->ops[i].again && lower_owns(b, g->ops[i].layer);
+        again |= g->ops[i].reshard_after_forward && lower_owns(b, g->ops[i].layer);
     if (again) find_reruns(l, b);
 }

@@ -76,7 +76,7 @@ static void make_section(const struct flat_maker *m, int32_t k, bool home)
     place(m, SLOT_PARAMETER, "parameters", elements, m->g->zero < 3, &f->parameter[k],
           &f->own_parameter[k]);
     if (m->g->zero == 3)
-        for (int q = PART_FORWARD; q <= PART_BACK; q++)
+        for (int q = phase_index(PHASE_F); q <= phase_index(PHASE_I); q++)
             f->gather[q][k] = flat_slot(m, SLOT_SCRATCH, "gathered", 0, elements);
     for (int64_t s = 0; s < optimizer_state_tensors(&p->optimizer); s++)
         f->state[k][s] =
@@ -152,8 +152,9 @@ static void parameter_slots(struct lowering *l, struct stage_build *b, int32_t t
         l->slot_forward[tensor] = l->slot_back[tensor] = p->slot;
     } else {
         l->slot_forward[tensor] =
-            inner_slot(l, b, tensor, f->gather[PART_FORWARD][k], at->first, -1);
-        l->slot_back[tensor] = inner_slot(l, b, tensor, f->gather[PART_BACK][k], at->first, -1);
+            inner_slot(l, b, tensor, f->gather[phase_index(PHASE_F)][k], at->first, -1);
+        l->slot_back[tensor] =
+            inner_slot(l, b, tensor, f->gather[phase_index(PHASE_I)][k], at->first, -1);
     }
     gradient_slots(l, b, tensor, index);
 }
@@ -234,7 +235,7 @@ static void note_uses(const struct stage_build *b, const struct instr *instrs, s
     }
 }
 
-static int32_t find_gatherings(struct lowering *l, const struct stage_build *b, enum graph_part part,
+static int32_t find_gatherings(struct lowering *l, const struct stage_build *b, enum phase phase,
                                const struct instr *instrs, size_t n, struct gathering **out)
 {
     int32_t n_all = 0, *of = ARENA_ARRAY(l->a, int32_t, (size_t)b->s->n_slots);
@@ -242,9 +243,10 @@ static int32_t find_gatherings(struct lowering *l, const struct stage_build *b, 
     memset(of, -1, (size_t)b->s->n_slots * sizeof *of);
     for (int32_t i = 0; i < b->n_flats; i++) {
         const struct group_plan *g = &l->group_plans[b->flats[i].group];
-        if (g->zero < 3 || g->gather[part] < 0) continue;
-        for (int32_t k = 0; k < g->n_sections; k++) of[b->flats[i].gather[part][k]] = n_all;
-        (*out)[n_all++] = (struct gathering){&b->flats[i], g->gather[part], 0};
+        if (g->zero < 3 || g->gather[phase_index(phase)] < 0) continue;
+        for (int32_t k = 0; k < g->n_sections; k++)
+            of[b->flats[i].gather[phase_index(phase)][k]] = n_all;
+        (*out)[n_all++] = (struct gathering){&b->flats[i], g->gather[phase_index(phase)], 0};
     }
     for (int32_t i = 0; i < b->n_inner; i++) of[b->inner[i].slot] = of[b->inner[i].whole];
     note_uses(b, instrs, n, of, *out);
@@ -252,13 +254,13 @@ static int32_t find_gatherings(struct lowering *l, const struct stage_build *b, 
     return n_all;
 }
 
-void lower_zero_insert(struct lowering *l, const struct stage_build *b, enum graph_part part,
+void lower_zero_insert(struct lowering *l, const struct stage_build *b, enum phase phase,
                        struct instr **instrs, size_t *n)
 {
     struct gathering *all;
     int32_t n_all = 0, next = 0;
     if (b->plan->zero < 3 || !b->n_flats) return;
-    n_all = find_gatherings(l, b, part, *instrs, *n, &all);
+    n_all = find_gatherings(l, b, phase, *instrs, *n, &all);
     if (!n_all) return;
     struct instr *out = ARENA_ARRAY(l->a, struct instr, *n + 2 * (size_t)n_all);
     size_t at = 0;

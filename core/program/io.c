@@ -233,7 +233,7 @@ static enum status read_op(struct reader *r, const struct program_stage *s, stru
     TRY(words_short(r, kind, sizeof kind));
     if (!op_kind_parse(kind, &op->kind)) return words_broken(r, "unknown operator kind '%s'", kind);
     TRY(words_letter(r, "FIWU", &phase));
-    op->phase = phase == 'F' ? PHASE_F : phase == 'I' ? PHASE_I : phase == 'W' ? PHASE_W : PHASE_U;
+    op->phase = (enum phase)phase;
     TRY(words_dtype(r, &op->dtype));
     TRY(words_int(r, 0, INT32_MAX, &op->layer));
     TRY(read_attrs(r, op->kind, &op->attrs));

@@ -75,7 +75,8 @@ static inline struct program_op *hybrid_ops(struct hybrid_made *m)
                                                              .samples = 1,
                                                              .seconds = (double)ns[i] / 1e9,
                                                              .provenance = "profile"};
-        ops[i] = (struct program_op){.kind = OP_add, .name = "op", .key = (uint64_t)i + 1};
+        ops[i] = (struct program_op){
+            .kind = OP_add, .phase = PHASE_F, .name = "op", .key = (uint64_t)i + 1};
         ops[i].output[0] = -1;
     }
     return ops;
