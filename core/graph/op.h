@@ -14,6 +14,7 @@
 #define CORE_GRAPH_OP_H
 
 #include "core/base/error.h"
+#include "core/graph/phase.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -186,14 +187,6 @@ enum op_kind {
 #undef X
         OP_KIND_COUNT
 };
-
-/* The phase of an operator, of a procedure, of a call: forward, backward in one (B) or as the gradients of inputs (I) and of
- * weights (W), update. Its value is the letter that plans, programs and traces have. */
-enum phase { PHASE_F = 'F', PHASE_B = 'B', PHASE_I = 'I', PHASE_W = 'W', PHASE_U = 'U' };
-bool phase_is_valid(enum phase p);
-/* Place in arrays by phase (PHASE_INDICES): F, the backward (B or I), W, U. */
-enum { PHASE_INDICES = 4 };
-int phase_index(enum phase p);
 
 struct rope_scaling { /* Llama 3.1's; factor 0 means none */
     double factor, low_freq_factor, high_freq_factor, original_max_position;

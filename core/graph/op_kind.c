@@ -10,13 +10,6 @@ static const char *const kind_names[OP_KIND_COUNT] = {
 #undef X
 };
 
-bool phase_is_valid(enum phase p)
-{
-    return p == PHASE_F || p == PHASE_B || p == PHASE_I || p == PHASE_W || p == PHASE_U;
-}
-
-int phase_index(enum phase p) { return p == PHASE_F ? 0 : p == PHASE_W ? 2 : p == PHASE_U ? 3 : 1; }
-
 const char *op_kind_name(enum op_kind kind) { return kind_names[kind]; }
 
 /* Their lists are runs of the enumeration. */

@@ -20,9 +20,6 @@ static inline int64_t slot_align(int64_t bytes)
     return (bytes + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
 }
 
-/* The parts of one microbatch's life on a stage, in order. Where the backward is fused, BACK is B
- * and WEIGHT is the same procedure; where it is split, BACK is I and WEIGHT is W. */
-
 struct unit { /* one use of one parameter: what replicas sum. Sorted by layer, parameter, use. */
     int32_t gradient, parameter, use, layer; /* tensors; layer of the use */
 };
@@ -138,7 +135,7 @@ struct stage_build {
     int32_t in_flight;            /* forwards before the first backward */
 
     int64_t n_calls;            /* of the stage in one step, the update (last) included */
-    char *letter;               /* (n_calls) */
+    enum phase *letter;         /* (n_calls) */
     int32_t *microbatch;        /* (n_calls) */
     int32_t *at[PHASE_INDICES]; /* (microbatches): position of the call of each part */
     int64_t last_weight; /* position in the lane of the call that completes the step's gradients */
@@ -225,6 +222,7 @@ static inline bool lower_crosses(const struct stage_build *b, enum edge e, int32
         if (b->edge[e].list[i].tensor == tensor) return true;
     return false;
 }
+/* The phase of the procedure that does the work of F, I or W: where the backward is fused, B does both I and W. */
 static inline enum phase stage_phase(const struct stage_build *b, enum phase p)
 {
     return p == PHASE_F || b->split ? p : PHASE_B;

@@ -17,7 +17,7 @@
 
 /* --- calls --- */
 
-static void append(struct lane_build *lane, char letter, int32_t chunk, int32_t microbatch)
+static void append(struct lane_build *lane, enum phase letter, int32_t chunk, int32_t microbatch)
 {
     lane->calls[lane->n_calls++] = (struct schedule_op){letter, chunk, microbatch};
 }
@@ -64,7 +64,7 @@ static void note_positions(struct lowering *l, struct stage_build *b)
     for (int p = 0; p < PHASE_INDICES; p++)
         b->at[p] = ARENA_ARRAY(l->a, int32_t, (size_t)b->s->microbatches);
     for (int64_t i = 0; i < b->n_calls; i++) {
-        char letter = b->letter[i];
+        enum phase letter = b->letter[i];
         if (letter == 'F') b->at[phase_index(PHASE_F)][b->microbatch[i]] = (int32_t)i;
         if (letter == 'B' || letter == 'I')
             b->at[phase_index(PHASE_I)][b->microbatch[i]] = (int32_t)i;
@@ -76,7 +76,7 @@ static void note_positions(struct lowering *l, struct stage_build *b)
 static void stage_part(struct lowering *l, const struct lane_build *lane, struct stage_build *b)
 {
     size_t most = 3 * (size_t)b->s->microbatches + 1;
-    b->letter = ARENA_ARRAY(l->a, char, most);
+    b->letter = ARENA_ARRAY(l->a, enum phase, most);
     b->microbatch = ARENA_ARRAY(l->a, int32_t, most);
     for (int64_t i = 0; i < lane->n_calls; i++) {
         const struct schedule_op *x = &lane->calls[i];
@@ -136,7 +136,7 @@ enum status lower_orders(struct lowering *l, struct error *err)
 /* --- rings --- */
 
 /* Where in the endless list of calls the call of a letter for sequence number seq stands. */
-static int64_t position(const struct stage_build *b, char letter, int64_t seq)
+static int64_t position(const struct stage_build *b, enum phase letter, int64_t seq)
 {
     int64_t m = b->s->microbatches, step = seq / m;
     if (letter == 'U') return (step + 1) * b->n_calls - 1;
@@ -154,7 +154,7 @@ static bool enough(const struct lowering *l, const struct stage_build *b, const 
     }
     const struct channel *c = &l->p->channels[r->received];
     if (count < c->receive_ahead) return false; /* the first ones are all posted from the start */
-    char consumer = c->gradient ? stage_phase(b, PHASE_I) : 'F';
+    enum phase consumer = c->gradient ? stage_phase(b, PHASE_I) : 'F';
     for (int64_t seq = 0; seq < b->s->microbatches; seq++)
         if (position(b, consumer, seq + count - c->receive_ahead) < position(b, r->death, seq))
             return false;
@@ -187,7 +187,7 @@ void lower_ring_counts(struct lowering *l, struct stage_build *b)
 
 /* --- from letters to coded, shared orders --- */
 
-static int32_t procedure_of(const struct stage_build *b, char letter)
+static int32_t procedure_of(const struct stage_build *b, enum phase letter)
 {
     return letter == 'F'   ? b->procedure_f
            : letter == 'U' ? b->procedure_u

@@ -17,7 +17,7 @@ void writer_emit(struct writer *w, enum instr_kind kind, int32_t arg)
     w->instrs[w->n++] = (struct instr){kind, arg};
 }
 
-int32_t writer_finish(struct writer *w, char letter, const char *variant)
+int32_t writer_finish(struct writer *w, enum phase letter, const char *variant)
 {
     struct program_stage *s = w->b->s;
     if (!*variant && letter != 'U' && letter != 'W')

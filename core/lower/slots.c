@@ -106,7 +106,7 @@ static int32_t made_slot(struct lowering *l, struct stage_build *b, int32_t tens
     enum phase last = last_phase(uses, born);
     if (last == born && sent < 0)
         return lower_add_slot(l, b, lower_slot_like(l, b, tensor, SLOT_SCRATCH));
-    char death = last != born ? stage_phase(b, last) : 'S';
+    enum phase death = last != born ? stage_phase(b, last) : 'S';
     return ring_slot(
         l, b, tensor,
         (struct ring){.birth = stage_phase(b, born), .death = death, .sent = sent, .received = -1},

@@ -77,8 +77,8 @@ struct channel_end_device {
     int64_t window;
     int32_t *ready, *ended; /* (window) events */
     int64_t given, asked,
-        done;    /* numbers below: ordered by the worker, on the stream, seen to have ended */
-    char letter; /* of the calls */
+        done;          /* numbers below: ordered by the worker, on the stream, seen to have ended */
+    enum phase letter; /* of the calls */
 };
 
 struct channel_group_end {

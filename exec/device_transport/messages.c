@@ -23,7 +23,7 @@ static enum status make_events(struct device_transport *t, struct channel_end_de
     return OK;
 }
 
-static char letter_here(const struct program_stage *s, int32_t channel, enum instr_kind kind)
+static enum phase letter_here(const struct program_stage *s, int32_t channel, enum instr_kind kind)
 {
     for (int32_t i = 0; i < s->n_procedures; i++)
         for (int32_t k = 0; k < s->procedures[i].n_instrs; k++)

@@ -107,7 +107,7 @@ static int32_t add_slot(struct program_stage *x, const char *name, int64_t bytes
 }
 
 /* One operator of so many nanoseconds that writes these slots, and the messages around it. */
-static void add_procedure(struct builder *b, struct program_stage *x, char letter, int64_t ns,
+static void add_procedure(struct builder *b, struct program_stage *x, enum phase letter, int64_t ns,
                           int32_t received, int32_t sent, int32_t sent_slot)
 {
     struct profile *f = &b->out->profile;

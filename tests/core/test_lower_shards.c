@@ -44,7 +44,8 @@ static struct plan shared(int32_t n_replicas, int32_t n, const char *text, int l
     return p;
 }
 
-static int32_t meetings(const struct program *p, int32_t stage, char letter, enum meeting_kind kind)
+static int32_t meetings(const struct program *p, int32_t stage, enum phase letter,
+                        enum meeting_kind kind)
 {
     int32_t n = 0;
     for (int32_t f = 0; f < p->stages[stage].n_procedures; f++) {

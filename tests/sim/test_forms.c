@@ -202,7 +202,7 @@ static struct program *pipeline(const char *sharding)
     return plans_lower(arena, &p, false);
 }
 
-static int32_t gathers(const struct program *p, char letter)
+static int32_t gathers(const struct program *p, enum phase letter)
 {
     const struct program_stage *s = &p->stages[0];
     int32_t n = 0, f = program_procedure(s, letter, "");

@@ -101,7 +101,7 @@ static inline int32_t hybrid_slot(struct program_stage *s, struct ring ring, int
     return s->n_slots++;
 }
 
-static inline void hybrid_code(struct hybrid_made *m, struct program_stage *x, char letter,
+static inline void hybrid_code(struct hybrid_made *m, struct program_stage *x, enum phase letter,
                                int32_t receive, int32_t send, int32_t op, int32_t meeting)
 {
     const struct hybrid *h = m->in;

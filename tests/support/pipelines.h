@@ -77,7 +77,7 @@ static inline int32_t pipes_op(struct pipes_made *m, struct program_stage *s, co
     return s->n_ops++;
 }
 
-static inline void pipes_procedure(struct pipes_made *m, struct program_stage *s, char letter,
+static inline void pipes_procedure(struct pipes_made *m, struct program_stage *s, enum phase letter,
                                    const struct instr *x, int32_t n)
 {
     s->procedures[s->n_procedures++] =
