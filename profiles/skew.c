@@ -14,7 +14,7 @@
 struct work { /* of one device before one meeting */
     size_t run;
     int32_t group, step, microbatch, device;
-    char letter;
+    enum phase letter;
     double ns;
 };
 

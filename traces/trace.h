@@ -18,6 +18,7 @@
 #define TRACES_TRACE_H
 
 #include "core/base/error.h"
+#include "core/graph/phase.h"
 #include "core/program/program.h"
 
 #include <stdbool.h>
@@ -51,12 +52,13 @@ const char *stream_name(enum stream s);
 struct span {
     enum span_kind kind;
     enum stream stream;
-    int32_t device;           /* into devices of the trace */
-    int32_t peer;             /* SEND, RECEIVE: the other device; else -1 */
-    int32_t stage;            /* into the program's stages; -1 STEP */
-    char letter;              /* F B I W U of the call; 'S' for steps, and kernels between operators */
+    int32_t device;    /* into devices of the trace */
+    int32_t peer;      /* SEND, RECEIVE: the other device; else -1 */
+    int32_t stage;     /* into the program's stages; -1 STEP */
+    enum phase letter; /* F B I W U of the call; 'S' for steps, and kernels between operators */
     int32_t step, microbatch; /* microbatch within the replica; -1 for U */
-    int32_t op;   /* COMPUTE, KERNEL: op of the stage; SEND, RECEIVE: channel; REDUCE: group; STEP: -1 */
+    int32_t
+        op; /* COMPUTE, KERNEL: op of the stage; SEND, RECEIVE: channel; REDUCE: group; STEP: -1 */
     int32_t part; /* REDUCE: ring step of this span; else 0 */
     /* COMPUTE of gating, run: variance ÷ mean² of the rows that its experts get, in millionths */
     int32_t uneven_ppm;

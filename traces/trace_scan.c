@@ -236,7 +236,7 @@ static enum status take_word(struct trace_scan *s, struct cursor_in *c, enum fie
                    : expected(c, "a key of 16 hexadecimal digits");
     if (f == FIELD_letter) {
         if (p.n != 1 || !memchr("FBIWUS", p.text[0], 6)) return unknown(c, "letter", &p);
-        out->letter = p.text[0];
+        out->letter = (enum phase)p.text[0];
         return OK;
     }
     if (f == FIELD_kind) {

@@ -122,8 +122,8 @@ struct graph_op {
     uint8_t partial[OP_OPERANDS_MAX];
     /* of a matmul whose weight gradient everybody computes whole, from gathered operands; else NULL */
     const struct factors *factors;
-    /* of a conversion of a parameter: what it made is let go behind its forward uses, and made again for the backward's */
-    bool again;
+    /* of a conversion of a parameter: its output is freed behind its forward uses, and made again for the backward's */
+    bool reshard_after_forward;
     struct op_attrs attrs;
     const char *name; /* unique: "h.0.mlp.c_fc", gradients "h.0.mlp.c_fc.grad_input" … */
 };
@@ -145,8 +145,8 @@ struct graph {
     bool sequence_parallel;
     int32_t n_fused; /* fused kinds that may be used, also by gradients (core/graph/gradient) */
     const enum op_kind *fused;
-    const struct exchange
-        *group[MESH_AXES_MAX]; /* of a view (core/sharding/shard): the devices along each axis; else NULL */
+    const struct exchange *group
+        [MESH_AXES_MAX]; /* of a view (core/sharding/shard): the devices along each axis; else NULL */
     int32_t n_tensors, n_ops, n_forward; /* ops[0 … n_forward-1] are the forward ones */
     struct tensor *tensors;
     struct graph_op *ops;

@@ -14,6 +14,7 @@
 #define CORE_GRAPH_OP_H
 
 #include "core/base/error.h"
+#include "core/graph/phase.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -187,10 +188,6 @@ enum op_kind {
         OP_KIND_COUNT
 };
 
-/* F forward, I gradient of inputs, W gradient of weights, U update. */
-enum phase { PHASE_F, PHASE_I, PHASE_W, PHASE_U, PHASE_COUNT };
-char phase_letter(enum phase p);
-
 struct rope_scaling { /* Llama 3.1's; factor 0 means none */
     double factor, low_freq_factor, high_freq_factor, original_max_position;
 };
@@ -208,11 +205,12 @@ struct op_attrs {
     bool trans_a, trans_b; /* matmul */
     bool accumulate;       /* outputs are added to (weight gradients) */
     bool gelu_erf;
-    bool inverse;                      /* rotary, to_rows */
-    bool decay;                        /* adamw, sgd */
-    bool narrows; /* adamw, sgd: p is a master copy; one more output is p in the dtype that operators read */
-    bool scaled;  /* adamw, sgd, cross_entropy_grad, gating_grad: by the program's loss scale */
-    int64_t grows_after; /* rescale */
+    bool inverse; /* rotary, to_rows */
+    bool decay;   /* adamw, sgd */
+    bool
+        narrows; /* adamw, sgd: p is a master copy; one more output is p in the dtype that operators read */
+    bool scaled; /* adamw, sgd, cross_entropy_grad, gating_grad: by the program's loss scale */
+    int64_t grows_after;               /* rescale */
     int32_t heads, kv_heads, head_dim; /* attention, rotary (heads of its x, head_dim) */
     int32_t window; /* attention: positions seen, itself included; 0 = all before */
     /* attention: masked scores and probabilities are written and read again, with dropout between */
@@ -223,9 +221,10 @@ struct op_attrs {
     /* cards of one device that all_reduce, all_gather, reduce_scatter join; of a norm: > 1 where every card has a term
      * of its output's gradient, to be summed first */
     int32_t ranks;
-    int64_t vocabulary; /* embedding_grad, logits_weight_grad; cross_entropy, its gradient: > 0 where rows are longer */
-    double eps;         /* norms */
-    double theta;       /* rotary base */
+    int64_t
+        vocabulary; /* embedding_grad, logits_weight_grad; cross_entropy, its gradient: > 0 where rows are longer */
+    double eps;   /* norms */
+    double theta; /* rotary base */
     struct rope_scaling rope;
     /* cross_entropy_grad; gating: of the balancing loss, which its gradient has times what a sequence weighs */
     double scale;

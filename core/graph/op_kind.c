@@ -10,8 +10,6 @@ static const char *const kind_names[OP_KIND_COUNT] = {
 #undef X
 };
 
-char phase_letter(enum phase p) { return "FIWU"[p]; }
-
 const char *op_kind_name(enum op_kind kind) { return kind_names[kind]; }
 
 /* Their lists are runs of the enumeration. */
@@ -26,9 +24,8 @@ bool op_is_group(enum op_kind kind)
 
 bool op_is_product(enum op_kind kind)
 {
-    return kind == OP_matmul || kind == OP_linear || kind == OP_linear_gelu ||
-           kind == OP_logits || kind == OP_attention || kind == OP_conv2d ||
-           kind == OP_expert_matmul;
+    return kind == OP_matmul || kind == OP_linear || kind == OP_linear_gelu || kind == OP_logits ||
+           kind == OP_attention || kind == OP_conv2d || kind == OP_expert_matmul;
 }
 
 int64_t op_measured_row(const char *model, const char *layer)

@@ -34,8 +34,8 @@ struct group_plan {                /* beside the program's group of the same ind
     /* group whose sections hold the parameters: itself, but for a tied one's second use */
     int32_t home;
     int32_t gathered; /* of a gather: that group; else -1 */
-    /* of a home: the gathers that F and the backward launch (zero 3), or [PART_WEIGHT] the update (1, 2); -1 */
-    int32_t gather[PART_COUNT];
+    /* of a home: the gathers that F and the backward launch (zero 3), or [phase_index(PHASE_W)] the update (1, 2); -1 */
+    int32_t gather[PHASE_INDICES];
 };
 
 struct groups {

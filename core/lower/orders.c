@@ -26,7 +26,7 @@ struct lane_order { /* a device's calls of one step in turn, without the updates
     struct schedule_op *calls; /* (n_calls) */
 };
 
-static void append(struct lane_build *lane, char letter, int32_t chunk, int32_t microbatch)
+static void append(struct lane_build *lane, enum phase letter, int32_t chunk, int32_t microbatch)
 {
     lane->order->calls[lane->order->n_calls++] = (struct schedule_op){letter, chunk, microbatch};
 }
@@ -70,13 +70,13 @@ static void lane_calls(struct lowering *l, struct lane_build *lane)
 
 static void note_positions(struct arena *a, struct stage_order *o, int32_t microbatches)
 {
-    for (int part = 0; part < PART_COUNT; part++)
-        o->at[part] = ARENA_ARRAY(a, int32_t, (size_t)microbatches);
+    for (int p = 0; p < PHASE_INDICES; p++)
+        o->at[p] = ARENA_ARRAY(a, int32_t, (size_t)microbatches);
     for (int64_t i = 0; i < o->n_calls; i++) {
-        char letter = o->letter[i];
-        if (letter == 'F') o->at[PART_FORWARD][o->microbatch[i]] = (int32_t)i;
-        if (letter == 'B' || letter == 'I') o->at[PART_BACK][o->microbatch[i]] = (int32_t)i;
-        if (letter == 'B' || letter == 'W') o->at[PART_WEIGHT][o->microbatch[i]] = (int32_t)i;
+        enum phase letter = o->letter[i];
+        if (letter == 'F') o->at[phase_index(PHASE_F)][o->microbatch[i]] = (int32_t)i;
+        if (letter == 'B' || letter == 'I') o->at[phase_index(PHASE_I)][o->microbatch[i]] = (int32_t)i;
+        if (letter == 'B' || letter == 'W') o->at[phase_index(PHASE_W)][o->microbatch[i]] = (int32_t)i;
     }
 }
 
@@ -84,7 +84,7 @@ static void stage_part(struct lowering *l, const struct lane_build *lane, struct
 {
     struct stage_order *o = b->order;
     size_t most = 3 * (size_t)b->s->microbatches + 1;
-    o->letter = ARENA_ARRAY(l->a, char, most);
+    o->letter = ARENA_ARRAY(l->a, enum phase, most);
     o->microbatch = ARENA_ARRAY(l->a, int32_t, most);
     for (int64_t i = 0; i < lane->order->n_calls; i++) {
         const struct schedule_op *x = &lane->order->calls[i];
@@ -99,7 +99,7 @@ static void stage_part(struct lowering *l, const struct lane_build *lane, struct
         o->in_flight++;
     o->ascending = true;
     for (int32_t i = 1; i < b->s->microbatches; i++)
-        if (o->at[PART_WEIGHT][i] < o->at[PART_WEIGHT][i - 1]) o->ascending = false;
+        if (o->at[phase_index(PHASE_W)][i] < o->at[phase_index(PHASE_W)][i - 1]) o->ascending = false;
     o->apart = l->plan->deterministic && (b->replica > 0 || !o->ascending);
     o->letter[o->n_calls] = 'U';
     o->microbatch[o->n_calls++] = -1;
@@ -147,12 +147,11 @@ enum status lower_orders(struct lowering *l, struct error *err)
 /* --- rings --- */
 
 /* Where in the endless list of calls the call of a letter for sequence number seq stands. */
-static int64_t position(const struct stage_build *b, char letter, int64_t seq)
+static int64_t position(const struct stage_build *b, enum phase letter, int64_t seq)
 {
     int64_t m = b->s->microbatches, step = seq / m;
     if (letter == 'U') return (step + 1) * b->order->n_calls - 1;
-    enum graph_part part = letter == 'F' ? PART_FORWARD : letter == 'W' ? PART_WEIGHT : PART_BACK;
-    return step * b->order->n_calls + b->order->at[part][seq % m];
+    return step * b->order->n_calls + b->order->at[phase_index(letter)][seq % m];
 }
 
 /* Is the buffer of seq free again when that of seq + count is born, whatever seq? */
@@ -166,7 +165,7 @@ static bool enough(const struct lowering *l, const struct stage_build *b, const 
     }
     const struct channel *c = &l->p->channels[r->received];
     if (count < c->receive_ahead) return false; /* the first ones are all posted from the start */
-    char consumer = c->gradient ? part_letter(b, PART_BACK) : 'F';
+    enum phase consumer = c->gradient ? stage_phase(b, PHASE_I) : 'F';
     for (int64_t seq = 0; seq < b->s->microbatches; seq++)
         if (position(b, consumer, seq + count - c->receive_ahead) < position(b, r->death, seq))
             return false;
@@ -200,7 +199,7 @@ void lower_ring_counts(struct lowering *l, struct stage_build *b)
 
 /* --- from letters to coded, shared orders --- */
 
-static int32_t procedure_of(const struct stage_build *b, char letter)
+static int32_t procedure_of(const struct stage_build *b, enum phase letter)
 {
     return letter == 'F'   ? b->procedures->f
            : letter == 'U' ? b->procedures->u

@@ -4,17 +4,13 @@
 
 #include "core/lower/lowering.h"
 
-/* The parts of one microbatch's life on a stage, in order. Where the backward is fused, BACK is B
- * and WEIGHT is the same procedure; where it is split, BACK is I and WEIGHT is W. */
-enum graph_part { PART_FORWARD, PART_BACK, PART_WEIGHT, PART_COUNT };
-
 struct stage_order {
     bool split, ascending, apart; /* I and W; W in ascending order; gradients kept per microbatch */
     int32_t in_flight;            /* forwards before the first backward */
     int64_t n_calls;              /* of the stage in one step, the update (last) included */
-    char *letter;                 /* (n_calls) */
+    enum phase *letter;                 /* (n_calls) */
     int32_t *microbatch;          /* (n_calls) */
-    int32_t *at[PART_COUNT];      /* (microbatches): position of the call of each part */
+    int32_t *at[PHASE_INDICES];      /* (microbatches): position of the call of each part */
     int64_t last_weight; /* position in the lane of the call that completes the step's gradients */
 };
 
@@ -25,16 +21,17 @@ void lower_ring_counts(struct lowering *l, struct stage_build *b);
 /* The program's lanes and orders, once all procedures stand. */
 void lower_share_orders(struct lowering *l);
 
-static inline char part_letter(const struct stage_build *b, enum graph_part p)
+/* The phase of the procedure that does the work of F, I or W: where the backward is fused, B does both I and W. */
+static inline enum phase stage_phase(const struct stage_build *b, enum phase p)
 {
-    return p == PART_FORWARD ? 'F' : !b->order->split ? 'B' : p == PART_BACK ? 'I' : 'W';
+    return p == PHASE_F || b->order->split ? p : PHASE_B;
 }
-/* The part that runs a gradient operator; WEIGHT only where it is a procedure of its own. */
-static inline enum graph_part op_part(const struct stage_build *b, const struct graph_op *op)
+/* The phase that runs a gradient operator; W only where it is a procedure of its own. */
+static inline enum phase op_phase(const struct stage_build *b, const struct graph_op *op)
 {
-    return op->phase == PHASE_F                      ? PART_FORWARD
-           : b->order->split && op->phase == PHASE_W ? PART_WEIGHT
-                                                     : PART_BACK;
+    return op->phase == PHASE_F                      ? PHASE_F
+           : b->order->split && op->phase == PHASE_W ? PHASE_W
+                                                     : PHASE_I;
 }
 
 #endif

@@ -27,11 +27,11 @@ void writer_emit(struct writer *w, enum instr_kind kind, int32_t arg)
     w->instrs[w->n++] = (struct instr){kind, arg};
 }
 
-int32_t writer_finish(struct writer *w, char letter, const char *variant)
+int32_t writer_finish(struct writer *w, enum phase letter, const char *variant)
 {
     struct program_stage *s = w->b->s;
     if (!*variant && letter != 'U' && letter != 'W')
-        lower_zero_insert(w->h, letter == 'F' ? PART_FORWARD : PART_BACK, &w->instrs, &w->n);
+        lower_zero_insert(w->h, letter == 'F' ? PHASE_F : PHASE_I, &w->instrs, &w->n);
     s->procedures[s->n_procedures] = (struct procedure){letter, variant, (int32_t)w->n, w->instrs};
     *w = (struct writer){.h = w->h, .l = w->l, .b = w->b, .op_capacity = w->op_capacity};
     return s->n_procedures++;
@@ -238,7 +238,7 @@ static void run_again(struct writer *w, int32_t first, int32_t last)
     for (int32_t i = first; i <= last; i++) {
         if (!w->h->rerun[i]) continue;
         add_graph_op(w, i, true);
-        if (w->h->v->g->ops[i].again) w->h->rerun[i] = false; /* done */
+        if (w->h->v->g->ops[i].reshard_after_forward) w->h->rerun[i] = false; /* done */
     }
 }
 
@@ -279,21 +279,21 @@ static void gather_again(struct writer *w, const struct graph_op *reader)
     const struct graph *g = w->h->v->g;
     for (int32_t k = 0; k < reader->n_inputs; k++) {
         int32_t i = g->tensors[reader->input[k]].producer;
-        if (i < 0 || i >= g->n_forward || !g->ops[i].again || !w->h->rerun[i]) continue;
+        if (i < 0 || i >= g->n_forward || !g->ops[i].reshard_after_forward || !w->h->rerun[i]) continue;
         w->h->rerun[i] = false; /* done */
         gather_again(w, &g->ops[i]);
         add_graph_op(w, i, true);
     }
 }
 
-static void gradient_ops(struct writer *w, enum graph_part part)
+static void gradient_ops(struct writer *w, enum phase phase)
 {
     int32_t again = -1;
-    bool blocks = part == PART_BACK && w->b->plan->recompute == RECOMPUTE_BLOCKS;
+    bool blocks = phase == PHASE_I && w->b->plan->recompute == RECOMPUTE_BLOCKS;
     const struct graph *g = w->h->v->g;
     for (int32_t i = g->n_forward; i < g->n_ops; i++) {
         const struct graph_op *op = &g->ops[i];
-        if (!lower_owns(w->b, op->layer) || op_part(w->b, op) != part) continue;
+        if (!lower_owns(w->b, op->layer) || op_phase(w->b, op) != phase) continue;
         if (blocks) run_block_again(w, op->forward, &again);
         gather_again(w, op);
         add_graph_op(w, i, false);
@@ -314,10 +314,10 @@ static void backward_procedures(struct writer *w)
     if (b->plan->recompute != RECOMPUTE_BLOCKS && b->plan->recompute != RECOMPUTE_NONE)
         run_again(w, 0, w->h->v->g->n_forward - 1);
     receive(w, GRADIENTS_IN, GRADIENTS_OUT);
-    gradient_ops(w, PART_BACK);
-    b->procedures->back = b->procedures->w = writer_finish(w, part_letter(b, PART_BACK), "");
+    gradient_ops(w, PHASE_I);
+    b->procedures->back = b->procedures->w = writer_finish(w, stage_phase(b, PHASE_I), "");
     if (!b->order->split) return;
-    gradient_ops(w, PART_WEIGHT);
+    gradient_ops(w, PHASE_W);
     b->procedures->w = writer_finish(w, 'W', "");
 }
 
@@ -334,7 +334,7 @@ static void last_procedure(struct writer *w)
                lower_complete_at(w->h, b->launches->group[next], base.n_instrs - 1) <= i)
             writer_emit(w, INSTR_REDUCE, b->launches->group[next++]);
     }
-    b->procedures->last = writer_finish(w, part_letter(b, PART_WEIGHT), "last");
+    b->procedures->last = writer_finish(w, stage_phase(b, PHASE_W), "last");
 }
 
 void lower_procedures(struct stage_scratch *h)

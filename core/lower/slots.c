@@ -98,25 +98,26 @@ static int32_t ring_slot(struct stage_scratch *h, int32_t tensor, struct ring li
     return add_ring_slot(h, lower_slot_like(h, tensor, SLOT_RING), life, group);
 }
 
-static enum graph_part last_part(uint8_t uses, enum graph_part born)
+static enum phase last_phase(uint8_t uses, enum phase born)
 {
-    for (int part = PART_COUNT - 1; part > (int)born; part--)
-        if (uses >> part & 1) return (enum graph_part)part;
+    static const enum phase later[] = {PHASE_W, PHASE_I};
+    for (int k = 0; k < 2 && phase_index(later[k]) > phase_index(born); k++)
+        if (uses >> phase_index(later[k]) & 1) return later[k];
     return born;
 }
 
 /* A tensor made in a part: a ring where it outlives the part or leaves the stage, else scratch. */
-static int32_t made_slot(struct stage_scratch *h, int32_t tensor, enum graph_part born,
+static int32_t made_slot(struct stage_scratch *h, int32_t tensor, enum phase born,
                          uint8_t uses, int32_t sent)
 {
-    enum graph_part last = last_part(uses, born);
+    enum phase last = last_phase(uses, born);
     if (last == born && sent < 0)
         return lower_add_slot(h, lower_slot_like(h, tensor, SLOT_SCRATCH));
-    char death = last > born ? part_letter(h->b, last) : 'S';
+    enum phase death = last != born ? stage_phase(h->b, last) : 'S';
     return ring_slot(
         h, tensor,
         (struct ring){
-            .birth = part_letter(h->b, born), .death = death, .sent = sent, .received = -1},
+            .birth = stage_phase(h->b, born), .death = death, .sent = sent, .received = -1},
         -1);
 }
 
@@ -131,13 +132,13 @@ static int32_t piece_slot(struct stage_scratch *h, int32_t tensor, int64_t n, st
 }
 
 /* Of what leaves: home, or a piece of it that somebody cuts out in this part. */
-static void sent_slots(struct stage_scratch *h, enum edge out, int32_t tensor, enum graph_part part,
+static void sent_slots(struct stage_scratch *h, enum edge out, int32_t tensor, enum phase phase,
                        int32_t home)
 {
     for (int32_t i = 0; i < h->b->edge[out].n; i++) {
         struct crossing *x = &h->b->edge[out].list[i];
         struct ring life = {
-            .birth = part_letter(h->b, part), .death = 'S', .sent = x->channel, .received = -1};
+            .birth = stage_phase(h->b, phase), .death = 'S', .sent = x->channel, .received = -1};
         if (x->tensor != tensor) continue;
         /* A buffer goes to one only: who else wants all of it gets a copy. */
         bool own = x->whole && x == lower_crossing(h->b, out, tensor);
@@ -147,12 +148,12 @@ static void sent_slots(struct stage_scratch *h, enum edge out, int32_t tensor, e
 
 /* Of what comes, one for each piece; the part puts them together. */
 static void received_slots(struct stage_scratch *h, enum edge in, int32_t tensor,
-                           enum graph_part part)
+                           enum phase phase)
 {
     for (int32_t i = 0; i < h->b->edge[in].n; i++) {
         struct crossing *x = &h->b->edge[in].list[i];
         struct ring life = {
-            .birth = 'R', .death = part_letter(h->b, part), .sent = -1, .received = x->channel};
+            .birth = 'R', .death = stage_phase(h->b, phase), .sent = -1, .received = x->channel};
         if (x->tensor == tensor) x->slot = piece_slot(h, tensor, x->n, life);
     }
 }
@@ -167,23 +168,23 @@ static int32_t sent_from_home(const struct stage_build *b, enum edge out, int32_
 /* Home of a tensor that comes from outside, and of what goes on from there. What came whole and only is handed on is
  * copied, so that a buffer that is sent is always one that a call wrote; what is put together is written anyway. */
 static int32_t arriving_slot(struct stage_scratch *h, enum edge in, enum edge out, int32_t tensor,
-                             uint8_t uses, enum graph_part part)
+                             uint8_t uses, enum phase phase)
 {
     struct crossing *whole = lower_crossing(h->b, in, tensor);
     int32_t home, sent = sent_from_home(h->b, out, tensor);
     if (whole) {
         struct ring life = {.birth = 'R',
-                            .death = part_letter(h->b, last_part(uses, part)),
+                            .death = stage_phase(h->b, last_phase(uses, phase)),
                             .sent = -1,
                             .received = whole->channel};
         home = whole->slot = ring_slot(h, tensor, life, -1);
     } else {
-        received_slots(h, in, tensor, part);
-        home = made_slot(h, tensor, part, uses, sent);
+        received_slots(h, in, tensor, phase);
+        home = made_slot(h, tensor, phase, uses, sent);
     }
     if (lower_crosses(h->b, out, tensor))
-        sent_slots(h, out, tensor, part,
-                   whole && sent >= 0 ? made_slot(h, tensor, part, 0, sent) : home);
+        sent_slots(h, out, tensor, phase,
+                   whole && sent >= 0 ? made_slot(h, tensor, phase, 0, sent) : home);
     return home;
 }
 
@@ -193,8 +194,8 @@ static int32_t arriving_slot(struct stage_scratch *h, enum edge in, enum edge ou
 static void input_slot(struct stage_scratch *h, int32_t tensor)
 {
     if (h->slot_forward[tensor] >= 0) return;
-    enum graph_part last = last_part(h->uses_forward[tensor] | h->uses_back[tensor], PART_FORWARD);
-    struct ring life = {.birth = 'F', .death = part_letter(h->b, last), .sent = -1, .received = -1};
+    enum phase last = last_phase(h->uses_forward[tensor] | h->uses_back[tensor], PHASE_F);
+    struct ring life = {.birth = 'F', .death = stage_phase(h->b, last), .sent = -1, .received = -1};
     h->slot_forward[tensor] = h->slot_back[tensor] = ring_slot(h, tensor, life, -1);
 }
 
@@ -222,7 +223,7 @@ static void forward_slots(struct stage_scratch *h)
         if (h->slot_forward[t] >= 0) continue; /* another piece of it */
         h->slot_forward[t] = h->slot_back[t] =
             arriving_slot(h, ACTIVATIONS_IN, ACTIVATIONS_OUT, t,
-                          h->uses_forward[t] | h->uses_back[t], PART_FORWARD);
+                          h->uses_forward[t] | h->uses_back[t], PHASE_F);
     }
     for (int32_t i = 0; i < g->n_forward; i++) {
         const struct graph_op *op = &g->ops[i];
@@ -234,12 +235,12 @@ static void forward_slots(struct stage_scratch *h)
             bool keep = lower_kept(h->b, t);
             uint8_t uses = h->uses_forward[t] | (keep ? h->uses_back[t] : 0);
             int32_t sent = sent_from_home(h->b, ACTIVATIONS_OUT, t);
-            h->slot_forward[t] = made_slot(h, t, PART_FORWARD, uses, sent);
-            sent_slots(h, ACTIVATIONS_OUT, t, PART_FORWARD, h->slot_forward[t]);
+            h->slot_forward[t] = made_slot(h, t, PHASE_F, uses, sent);
+            sent_slots(h, ACTIVATIONS_OUT, t, PHASE_F, h->slot_forward[t]);
             if (keep)
                 h->slot_back[t] = h->slot_forward[t];
             else if (h->rerun[i])
-                h->slot_back[t] = made_slot(h, t, PART_BACK, h->uses_back[t], -1);
+                h->slot_back[t] = made_slot(h, t, PHASE_I, h->uses_back[t], -1);
         }
     }
 }
@@ -250,7 +251,7 @@ static void unit_slots(struct stage_scratch *h, int32_t tensor)
 {
     int32_t unit = h->v->unit_of[tensor];
     struct ring life = {
-        .birth = part_letter(h->b, PART_WEIGHT), .death = 'U', .sent = -1, .received = -1};
+        .birth = stage_phase(h->b, PHASE_W), .death = 'U', .sent = -1, .received = -1};
     if (h->b->order->apart)
         h->slot_back[tensor] = h->apart_slot[unit] =
             ring_slot(h, tensor, life, lower_group_of_unit(h->l, h->b, unit));
@@ -269,7 +270,7 @@ static void back_slots(struct stage_scratch *h)
         int32_t t = h->b->edge[GRADIENTS_IN].list[i].tensor;
         if (h->slot_back[t] >= 0) continue;
         h->slot_back[t] =
-            arriving_slot(h, GRADIENTS_IN, GRADIENTS_OUT, t, h->uses_back[t], PART_BACK);
+            arriving_slot(h, GRADIENTS_IN, GRADIENTS_OUT, t, h->uses_back[t], PHASE_I);
     }
     for (int32_t i = g->n_forward; i < g->n_ops; i++) {
         const struct graph_op *op = &g->ops[i];
@@ -278,8 +279,8 @@ static void back_slots(struct stage_scratch *h)
             int32_t t = op->output[k];
             if (g->tensors[t].role == TENSOR_PARAMETER_GRADIENT) continue;
             int32_t sent = sent_from_home(h->b, GRADIENTS_OUT, t);
-            h->slot_back[t] = made_slot(h, t, op_part(h->b, op), h->uses_back[t], sent);
-            sent_slots(h, GRADIENTS_OUT, t, op_part(h->b, op), h->slot_back[t]);
+            h->slot_back[t] = made_slot(h, t, op_phase(h->b, op), h->uses_back[t], sent);
+            sent_slots(h, GRADIENTS_OUT, t, op_phase(h->b, op), h->slot_back[t]);
         }
     }
     /* In the order of the units, so that what is kept apart lies in the order of its group. */

@@ -123,7 +123,7 @@ static void update_own(struct writer *w, const struct flat *f)
                             arena_printf(l->a, "%s.update.%s", name, decay ? "decayed" : "other"),
                             decay, slot));
     }
-    if (g->gather[PART_WEIGHT] >= 0) writer_emit(w, INSTR_REDUCE, g->gather[PART_WEIGHT]);
+    if (g->gather[phase_index(PHASE_W)] >= 0) writer_emit(w, INSTR_REDUCE, g->gather[phase_index(PHASE_W)]);
 }
 
 /* Divided parameters: updates, then gathers under which the sums that others own are zeroed. */
@@ -143,7 +143,7 @@ static void update_divided(struct writer *w)
                         arena_printf(l->a, "%s.zero", l->p->groups[f->group].name), f->gradient[k]);
     }
     for (int32_t i = 0; i < flats->n; i++) {
-        int32_t gather = lower_group_plan(l, flats->list[i].group)->gather[PART_WEIGHT];
+        int32_t gather = lower_group_plan(l, flats->list[i].group)->gather[phase_index(PHASE_W)];
         if (gather >= 0) writer_emit(w, INSTR_AWAIT, gather);
     }
 }

@@ -35,7 +35,7 @@ bool lower_kept(const struct stage_build *b, int32_t tensor)
 {
     const struct graph *g = b->v->g;
     int32_t producer = g->tensors[tensor].producer, first;
-    if (g->ops[producer].again) return false;
+    if (g->ops[producer].reshard_after_forward) return false;
     switch (b->plan->recompute) {
     case RECOMPUTE_NONE:
         return true;
@@ -68,7 +68,7 @@ static void find_reruns(struct stage_scratch *h)
         for (int32_t k = 0; k < op->n_outputs; k++)
             if (h->uses_back[op->output[k]] && !lower_kept(h->b, op->output[k])) h->rerun[i] = true;
         if (!h->rerun[i]) continue;
-        for (int32_t k = 0; k < op->n_inputs; k++) h->uses_back[op->input[k]] |= 1 << PART_BACK;
+        for (int32_t k = 0; k < op->n_inputs; k++) h->uses_back[op->input[k]] |= 1 << phase_index(PHASE_I);
     }
 }
 
@@ -79,12 +79,12 @@ void lower_find_uses(struct stage_scratch *h)
     for (int32_t i = 0; i < g->n_ops; i++) {
         const struct graph_op *op = &g->ops[i];
         if (!lower_owns(b, op->layer)) continue;
-        enum graph_part part = op_part(b, op);
-        uint8_t *uses = part == PART_FORWARD ? h->uses_forward : h->uses_back;
-        for (int32_t k = 0; k < op->n_inputs; k++) uses[op->input[k]] |= (uint8_t)(1 << part);
+        enum phase phase = op_phase(b, op);
+        uint8_t *uses = phase == PHASE_F ? h->uses_forward : h->uses_back;
+        for (int32_t k = 0; k < op->n_inputs; k++) uses[op->input[k]] |= (uint8_t)(1 << phase_index(phase));
     }
     bool again = b->s->recompute;
     for (int32_t i = 0; i < g->n_forward; i++)
-        again |= g->ops[i].again && lower_owns(b, g->ops[i].layer);
+        again |= g->ops[i].reshard_after_forward && lower_owns(b, g->ops[i].layer);
     if (again) find_reruns(h);
 }

@@ -96,7 +96,7 @@ static enum status check_split(const struct lowering *l, const struct stage_buil
     const struct graph *g = b->v->g;
     for (int32_t i = g->n_forward; b->order->split && b->plan->zero > 1 && i < g->n_ops; i++) {
         const struct graph_op *op = &g->ops[i];
-        bool weight = op_part(b, op) == PART_WEIGHT, bad = false;
+        bool weight = op_phase(b, op) == PHASE_W, bad = false;
         if (!lower_owns(b, op->layer)) continue;
         for (int32_t k = 0; k < op->n_inputs; k++)
             bad |= weight && g->tensors[op->input[k]].role == TENSOR_PARAMETER;
@@ -170,21 +170,21 @@ void lower_zero_sections(struct lowering *l, int32_t group)
 }
 
 /* Members and links are those of the group whose parameters it gathers. */
-static void make_gather(struct lowering *l, int32_t of, enum graph_part part)
+static void make_gather(struct lowering *l, int32_t of, enum phase phase)
 {
-    static const char *const names[PART_COUNT] = {"forward", "backward", "update"};
+    static const char *const names[] = {"forward", "backward", "update"};
     int32_t n = l->p->groups[of].n_members, index = l->p->n_groups;
     struct group_plan plan = {
         .first_unit = 1, .last_unit = 0, .zero = l->groups->plans[of].zero}; /* of no unit */
     struct group *g =
-        lower_group_new(l, arena_printf(l->a, "gather@%s %s", names[part], l->p->groups[of].name),
+        lower_group_new(l, arena_printf(l->a, "gather@%s %s", names[phase_index(phase)], l->p->groups[of].name),
                         GROUP_GATHER, n, plan);
     const struct group *x = &l->p->groups[of];
     g->elements = x->elements, g->link = x->link, g->direction = x->direction;
     for (int32_t i = 0; i < n; i++)
         g->members[i] = (struct group_member){.stage = x->members[i].stage, .apart = -1};
     l->groups->plans[index].gathered = of;
-    l->groups->plans[of].gather[part] = index;
+    l->groups->plans[of].gather[phase_index(phase)] = index;
 }
 
 /* Of a second use's group: that of the first use, of the same members. */
@@ -206,8 +206,8 @@ void lower_zero_gathers(struct lowering *l)
         if (g->home < 0) g->home = home_of(l, i);
         if (g->home != i) continue;
         if (g->zero < 3)
-            make_gather(l, i, PART_WEIGHT);
+            make_gather(l, i, PHASE_W);
         else
-            make_gather(l, i, PART_FORWARD), make_gather(l, i, PART_BACK);
+            make_gather(l, i, PHASE_F), make_gather(l, i, PHASE_I);
     }
 }

@@ -78,7 +78,7 @@ static void make_section(const struct flat_maker *m, int32_t k, bool home)
     place(m, SLOT_PARAMETER, "parameters", elements, m->g->zero < 3, &f->parameter[k],
           &f->own_parameter[k]);
     if (m->g->zero == 3)
-        for (int q = PART_FORWARD; q <= PART_BACK; q++)
+        for (int q = phase_index(PHASE_F); q <= phase_index(PHASE_I); q++)
             f->gather[q][k] = flat_slot(m, SLOT_SCRATCH, "gathered", 0, elements);
     for (int64_t s = 0; s < optimizer_state_tensors(&p->optimizer); s++)
         f->state[k][s] =
@@ -156,8 +156,8 @@ static void parameter_slots(struct stage_scratch *h, int32_t tensor)
         p->slot = inner_slot(h, tensor, f->parameter[k], at->first, index);
         h->slot_forward[tensor] = h->slot_back[tensor] = p->slot;
     } else {
-        h->slot_forward[tensor] = inner_slot(h, tensor, f->gather[PART_FORWARD][k], at->first, -1);
-        h->slot_back[tensor] = inner_slot(h, tensor, f->gather[PART_BACK][k], at->first, -1);
+        h->slot_forward[tensor] = inner_slot(h, tensor, f->gather[phase_index(PHASE_F)][k], at->first, -1);
+        h->slot_back[tensor] = inner_slot(h, tensor, f->gather[phase_index(PHASE_I)][k], at->first, -1);
     }
     gradient_slots(h, tensor, index);
 }
@@ -224,19 +224,19 @@ const struct flat *lower_zero_flat(const struct stage_scratch *h, int32_t group)
     return low < f->n && f->list[low].group == of ? &f->list[low] : NULL;
 }
 
-static enum graph_part part_of(const struct lowering *l, int32_t gather)
+static enum phase phase_of(const struct lowering *l, int32_t gather)
 {
     const int32_t *all = lower_group_plan(l, lower_group_plan(l, gather)->gathered)->gather;
-    return all[PART_FORWARD] == gather ? PART_FORWARD
-           : all[PART_BACK] == gather  ? PART_BACK
-                                       : PART_WEIGHT;
+    return all[phase_index(PHASE_F)] == gather ? PHASE_F
+           : all[phase_index(PHASE_I)] == gather  ? PHASE_I
+                                       : PHASE_W;
 }
 
 /* What the group gathers or scatters, whole. */
 static const int32_t *whole_slots(const struct lowering *l, const struct flat *f, int32_t group)
 {
     if (lower_group_plan(l, group)->gathered < 0) return f->gradient;
-    return lower_group_plan(l, group)->zero < 3 ? f->parameter : f->gather[part_of(l, group)];
+    return lower_group_plan(l, group)->zero < 3 ? f->parameter : f->gather[phase_of(l, group)];
 }
 
 int32_t lower_zero_scratch(const struct stage_scratch *h, int32_t group, int32_t out[SECTIONS_MAX])
@@ -301,7 +301,7 @@ static void note_uses(const struct stage_build *b, const struct instr *instrs, s
     }
 }
 
-static int32_t find_gatherings(const struct stage_scratch *h, enum graph_part part,
+static int32_t find_gatherings(const struct stage_scratch *h, enum phase phase,
                                const struct instr *instrs, size_t n, struct gathering **out)
 {
     int32_t n_all = 0, *of = ARENA_ARRAY(h->l->a, int32_t, (size_t)h->b->s->n_slots);
@@ -309,9 +309,9 @@ static int32_t find_gatherings(const struct stage_scratch *h, enum graph_part pa
     memset(of, -1, (size_t)h->b->s->n_slots * sizeof *of);
     for (int32_t i = 0; i < h->flats->n; i++) {
         const struct group_plan *g = lower_group_plan(h->l, h->flats->list[i].group);
-        if (g->zero < 3 || g->gather[part] < 0) continue;
-        for (int32_t k = 0; k < g->n_sections; k++) of[h->flats->list[i].gather[part][k]] = n_all;
-        (*out)[n_all++] = (struct gathering){&h->flats->list[i], g->gather[part], 0};
+        if (g->zero < 3 || g->gather[phase_index(phase)] < 0) continue;
+        for (int32_t k = 0; k < g->n_sections; k++) of[h->flats->list[i].gather[phase_index(phase)][k]] = n_all;
+        (*out)[n_all++] = (struct gathering){&h->flats->list[i], g->gather[phase_index(phase)], 0};
     }
     for (int32_t i = 0; i < h->flats->n_inner; i++)
         of[h->flats->inner[i].slot] = of[h->flats->inner[i].whole];
@@ -320,13 +320,13 @@ static int32_t find_gatherings(const struct stage_scratch *h, enum graph_part pa
     return n_all;
 }
 
-void lower_zero_insert(const struct stage_scratch *h, enum graph_part part, struct instr **instrs,
+void lower_zero_insert(const struct stage_scratch *h, enum phase phase, struct instr **instrs,
                        size_t *n)
 {
     struct gathering *all;
     int32_t n_all = 0, next = 0;
     if (h->b->plan->zero < 3 || !h->flats->n) return;
-    n_all = find_gatherings(h, part, *instrs, *n, &all);
+    n_all = find_gatherings(h, phase, *instrs, *n, &all);
     if (!n_all) return;
     struct instr *out = ARENA_ARRAY(h->l->a, struct instr, *n + 2 * (size_t)n_all);
     size_t at = 0;

@@ -10,7 +10,7 @@ struct stage_scratch;
 struct flat {
     int32_t group, member;
     int32_t parameter[SECTIONS_MAX];          /* whole, zero 1 and 2 */
-    int32_t gather[PART_COUNT][SECTIONS_MAX]; /* whole, in the scratch of one procedure, zero 3 */
+    int32_t gather[PHASE_INDICES][SECTIONS_MAX]; /* whole, in the scratch of one procedure, zero 3 */
     int32_t gradient[SECTIONS_MAX];           /* whole; from zero 2 on in scratch */
     int32_t own_parameter[SECTIONS_MAX], own_gradient[SECTIONS_MAX], state[SECTIONS_MAX][2],
         master[SECTIONS_MAX];
@@ -37,7 +37,7 @@ const struct flat *lower_zero_flat(const struct stage_scratch *h, int32_t group)
 int32_t lower_zero_scratch(const struct stage_scratch *h, int32_t group, int32_t out[SECTIONS_MAX]);
 void lower_zero_segments(const struct stage_scratch *h, int32_t group, struct group_member *m);
 /* Puts launches of gathers and waits for them among a procedure's instructions (zero 3). */
-void lower_zero_insert(const struct stage_scratch *h, enum graph_part part, struct instr **instrs,
+void lower_zero_insert(const struct stage_scratch *h, enum phase phase, struct instr **instrs,
                        size_t *n);
 
 #endif

@@ -56,7 +56,7 @@ enum plan_word plan_next_call(const char **text, struct schedule_op *out)
     *out = (struct schedule_op){.chunk = -1};
     if (isdigit((unsigned char)*t) && !take_number(&t, &out->chunk)) return PLAN_WORD_BAD;
     if (!*t || !strchr("FBIW", *t)) return PLAN_WORD_BAD;
-    out->letter = *t++;
+    out->letter = (enum phase) * t++;
     if (!take_number(&t, &out->microbatch) || (*t && !strchr(separators, *t))) return PLAN_WORD_BAD;
     *text = t;
     return PLAN_WORD_CALL;
@@ -76,8 +76,8 @@ struct order_check {
 };
 
 /* "1F3", or "F3" where there is one chunk. */
-static const char *call_text(const struct order_check *c, char letter, int32_t chunk, int32_t m,
-                             char text[32])
+static const char *call_text(const struct order_check *c, enum phase letter, int32_t chunk,
+                             int32_t m, char text[32])
 {
     if (c->n_chunks > 1)
         snprintf(text, 32, "%" PRId32 "%c%" PRId32, chunk, letter, m);
@@ -140,11 +140,11 @@ static enum status check_missing(const struct order_check *c)
         bool split = c->backward[k] == 'I' || c->backward[k] == 'W';
         for (int32_t m = 0; m < c->microbatches; m++) {
             uint8_t called = c->called[(size_t)k * (size_t)c->microbatches + (size_t)m];
-            char letter = !(called & CALL_F)             ? 'F'
-                          : !split && !(called & CALL_B) ? 'B'
-                          : split && !(called & CALL_I)  ? 'I'
-                          : split && !(called & CALL_W)  ? 'W'
-                                                         : 0;
+            enum phase letter = !(called & CALL_F)             ? 'F'
+                                : !split && !(called & CALL_B) ? 'B'
+                                : split && !(called & CALL_I)  ? 'I'
+                                : split && !(called & CALL_W)  ? 'W'
+                                                               : 0;
             if (letter)
                 return plan_complain(c->at, "%s: %s is missing", c->key,
                                      call_text(c, letter, k, m, text));

@@ -138,8 +138,8 @@ static enum status check_sequences(const struct plan_place *at, const struct pla
         return plan_complain(at, "sharding: for %" PRId32 " devices, the stage has %" PRId32,
                              s->sharding->n_devices, s->n_shards);
     if (s->sharding && s->zero > 2)
-        return plan_complain(at, "zero: 3 with sharding; there `gather` keeps parameters in parts "
-                                 "and makes them whole where they are used");
+        return plan_complain(at, "zero: 3 with sharding; its `parameters:` state what is sharded, "
+                                 "with `reshard_after_forward: true` as zero 3 has it");
     if (at->p->deterministic && s->sharding)
         return plan_complain(at, "sharding: parts of operators give other bits than whole ones, so "
                                  "the plan cannot be deterministic");

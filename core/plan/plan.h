@@ -70,7 +70,7 @@ enum recompute {
  * The stages of all replicas that hold a layer say the same, from 2 on they have equal numbers of microbatches, at 3 they
  * recompute alike. Devices that share a stage by sequences divide as replicas do. Of devices that share operators those divide
  * who keep the same part of a parameter and have a term of its gradient each, over all replicas; what one alone keeps or all
- * compute alike stays as it is. There 3 is refused: `gather` (core/sharding/sharding.h) keeps parameters in parts for all. Replicas that
+ * compute alike stays as it is. There 3 is refused: `parameters:` (core/sharding/sharding.h) shards them among all. Replicas that
  * keep a parameter in different parts go with no zero at all: that is refused too. */
 enum { ZERO_MAX = 3 };
 

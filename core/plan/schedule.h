@@ -24,6 +24,7 @@
 #define CORE_PLAN_SCHEDULE_H
 
 #include "core/base/error.h"
+#include "core/graph/phase.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,7 +33,7 @@
 struct arena;
 
 struct schedule_op {
-    char letter;               /* F B I W */
+    enum phase letter;         /* F B I W */
     int32_t chunk, microbatch; /* chunk: of the device, 0 … n_chunks-1 */
 };
 struct schedule_lane {

@@ -76,7 +76,7 @@ static enum status check_counts(struct check *k)
     return OK;
 }
 
-static bool is_part(char letter, int part)
+static bool is_part(enum phase letter, int part)
 {
     return letter == (part == FORWARD ? 'F'
                       : part == BACK  ? 'I'

@@ -71,7 +71,8 @@ static enum status read_op(struct reader *r, struct schedule_op *out)
     if (*r->at && !strchr(" \t\r\n,|#", *r->at))
         return COMPLAIN(r, r->column, "'%c' after %c%" PRId64 ": expected a comma, a blank or '|'",
                         *r->at, letter, microbatch);
-    *out = (struct schedule_op){letter, chunk < 0 ? 0 : (int32_t)chunk, (int32_t)microbatch};
+    *out = (struct schedule_op){(enum phase)letter, chunk < 0 ? 0 : (int32_t)chunk,
+                                (int32_t)microbatch};
     return OK;
 }
 

@@ -20,7 +20,7 @@
 #include "core/base/arena.h"
 
 enum { F0, F1, I1, I0, W1, W0, PARTS };
-static const char part_letter[PARTS] = {'F', 'F', 'I', 'I', 'W', 'W'};
+static const enum phase part_letter[PARTS] = {'F', 'F', 'I', 'I', 'W', 'W'};
 static const int8_t part_chunk[PARTS] = {0, 1, 1, 0, 1, 0};
 
 /* --- ZB-V --- */

@@ -124,7 +124,7 @@ static void hand_group(struct game *g, struct game_lane *l, int64_t *launched)
 }
 
 /* Buffers of messages that have to leave before this call may write: is one still there? */
-static bool blocked_by_sends(struct game *g, struct game_lane *l, char letter, int64_t seq)
+static bool blocked_by_sends(struct game *g, struct game_lane *l, enum phase letter, int64_t seq)
 {
     for (int32_t i = 0; i < l->s->n_rings; i++) {
         const struct ring *r = &l->s->rings[i];
@@ -135,7 +135,7 @@ static bool blocked_by_sends(struct game *g, struct game_lane *l, char letter, i
     return false;
 }
 
-static enum status start_call(struct game *g, struct game_lane *l, char letter, int64_t seq)
+static enum status start_call(struct game *g, struct game_lane *l, enum phase letter, int64_t seq)
 {
     int32_t stage = (int32_t)(l->s - g->p->stages);
     for (int32_t i = 0; i < l->s->n_rings; i++)
@@ -144,7 +144,7 @@ static enum status start_call(struct game *g, struct game_lane *l, char letter, 
     return OK;
 }
 
-static enum status end_call(struct game *g, struct game_lane *l, char letter, int64_t seq)
+static enum status end_call(struct game *g, struct game_lane *l, enum phase letter, int64_t seq)
 {
     int32_t stage = (int32_t)(l->s - g->p->stages);
     for (int32_t i = 0; i < l->s->n_rings; i++) {
@@ -210,7 +210,7 @@ static enum status run_lane(struct game *g, struct game_lane *l)
     l->wait = WAIT_NONE;
     while (!l->done) {
         const struct boiled *b = &g->procedures[l->s - g->p->stages][l->call.procedure];
-        char letter = l->s->procedures[l->call.procedure].letter;
+        enum phase letter = l->s->procedures[l->call.procedure].letter;
         int64_t seq = l->call.microbatch < 0
                           ? -1
                           : (int64_t)l->step * l->s->microbatches + l->call.microbatch;

@@ -102,12 +102,13 @@ static void add_communicator(struct counting *c, int32_t device, uint64_t key, i
     if (members > d->most_members) d->most_members = members;
     for (size_t i = 0; i < d->n; i++)
         if (d->communicator[i] == key) return;
-    d->communicator = arena_grow(c->a, d->communicator, d->n, &d->capacity, sizeof *d->communicator);
+    d->communicator =
+        arena_grow(c->a, d->communicator, d->n, &d->capacity, sizeof *d->communicator);
     d->communicator[d->n++] = key;
 }
 
 /* By calls of which letter each channel is sent, and received. */
-static void find_letters(const struct program *p, char *sent, char *received)
+static void find_letters(const struct program *p, enum phase *sent, enum phase *received)
 {
     for (int32_t s = 0; s < p->n_stages; s++)
         for (int32_t f = 0; f < p->stages[s].n_procedures; f++) {
@@ -124,8 +125,8 @@ static void find_letters(const struct program *p, char *sent, char *received)
 static void count_channels(struct counting *c)
 {
     const struct program *p = c->p;
-    char *sent = ARENA_ARRAY(c->a, char, (size_t)p->n_channels + 1),
-         *received = ARENA_ARRAY(c->a, char, (size_t)p->n_channels + 1);
+    enum phase *sent = ARENA_ARRAY(c->a, enum phase, (size_t)p->n_channels + 1),
+               *received = ARENA_ARRAY(c->a, enum phase, (size_t)p->n_channels + 1);
     find_letters(p, sent, received);
     for (int32_t i = 0; i < p->n_channels; i++) {
         const struct channel *x = &p->channels[i];

@@ -153,8 +153,8 @@ static enum status read_slot(struct reader *r, const struct program_stage *s, st
 static enum status read_ring(struct reader *r, const struct program *p, struct ring *x)
 {
     TRY(words_start(r, "ring"));
-    TRY(words_letter(r, "RFBIW", &x->birth));
-    TRY(words_letter(r, "FBIWSU", &x->death));
+    TRY(words_phase(r, "RFBIW", &x->birth));
+    TRY(words_phase(r, "FBIWSU", &x->death));
     TRY(words_int(r, 1, PROGRAM_RING_MAX, &x->count));
     TRY(words_int64(r, 0, INT64_MAX, &x->stride_bytes));
     TRY(words_int(r, -1, p->n_channels - 1, &x->sent));
@@ -227,13 +227,12 @@ static enum status read_attrs(struct reader *r, enum op_kind kind, struct op_att
 
 static enum status read_op(struct reader *r, const struct program_stage *s, struct program_op *op)
 {
-    char kind[64], phase;
+    char kind[64];
     TRY(words_start(r, "op"));
     TRY(words_name(r, &op->name));
     TRY(words_short(r, kind, sizeof kind));
     if (!op_kind_parse(kind, &op->kind)) return words_broken(r, "unknown operator kind '%s'", kind);
-    TRY(words_letter(r, "FIWU", &phase));
-    op->phase = phase == 'F' ? PHASE_F : phase == 'I' ? PHASE_I : phase == 'W' ? PHASE_W : PHASE_U;
+    TRY(words_phase(r, "FIWU", &op->phase));
     TRY(words_dtype(r, &op->dtype));
     TRY(words_int(r, 0, INT32_MAX, &op->layer));
     TRY(read_attrs(r, op->kind, &op->attrs));
@@ -289,7 +288,7 @@ static enum status read_procedure(struct reader *r, struct procedure *p)
 #undef X
     };
     TRY(words_start(r, "procedure"));
-    TRY(words_letter(r, "FBIWU", &p->letter));
+    TRY(words_phase(r, "FBIWU", &p->letter));
     TRY(words_name(r, &p->variant));
     TRY(words_count(r, &p->n_instrs));
     p->instrs = ARENA_ARRAY(r->a, struct instr, (size_t)p->n_instrs);

@@ -100,7 +100,7 @@ static enum status walk_lane(struct game *g, struct game_lane *l)
     cursor_start(&l->cursor, &g->p->orders[lane->order]);
     while (cursor_next(&l->cursor, &l->call)) {
         l->s = program_called(g->p, l->device, &l->call);
-        char letter = l->s->procedures[l->call.procedure].letter;
+        enum phase letter = l->s->procedures[l->call.procedure].letter;
         int32_t m = l->call.microbatch < 0 ? l->s->microbatches : l->call.microbatch;
         bool check = letter == 'U' && *l->s->procedures[l->call.procedure].variant;
         uint8_t bit = check ? 1 << 5 : (uint8_t)(1 << (strchr("FBIWU", letter) - "FBIWU")),

@@ -97,7 +97,7 @@ void order_code(struct arena *a, const struct call *calls, int64_t n, struct ord
     add_run(&c, calls + loose, n - loose, 1);
 }
 
-int32_t program_procedure(const struct program_stage *s, char letter, const char *variant)
+int32_t program_procedure(const struct program_stage *s, enum phase letter, const char *variant)
 {
     for (int32_t i = 0; i < s->n_procedures; i++)
         if (s->procedures[i].letter == letter && !strcmp(s->procedures[i].variant, variant))
@@ -170,7 +170,8 @@ int64_t group_staging_bytes(const struct group *g, const struct group_member *m,
     int64_t bytes = group_incoming_bytes(g);
     bool narrows = dtype_is_half(g->dtype) && g->algorithm != GROUP_GATHER;
     bool whole = narrows            ? false /* goes out narrower than it stands in memory */
-                 : group_divides(g) ? m->n_segments == 1 : chunks_stand_whole(g, m, s);
+                 : group_divides(g) ? m->n_segments == 1
+                                    : chunks_stand_whole(g, m, s);
     return bytes && group_goes_round(g) && !whole ? 2 * bytes : bytes;
 }
 

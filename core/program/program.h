@@ -151,7 +151,7 @@ struct ring {
     int32_t sent;         /* channel whose source it holds, else -1 (then the implied wait) */
     int32_t received;     /* channel whose destination it holds, else -1 */
     /* letters of the procedures between which a buffer lives: 'R' receive, 'F','B','I','W','S' sent */
-    char birth, death;
+    enum phase birth, death;
 };
 
 struct program_op {
@@ -184,7 +184,7 @@ struct instr {
 };
 
 struct procedure {
-    char letter;         /* F B I W U */
+    enum phase letter; /* F B I W U */
     /* "", "last" (launches gradient buckets), "check" (of U: gradients are whole and looked at, nothing is updated) */
     const char *variant;
     int32_t n_instrs;
@@ -280,7 +280,7 @@ struct group {
     int32_t *back_link, *back_direction; /* CHAIN: from member i to i-1; NULL otherwise */
     /* on the wire; segments are dtype_master of it. A CHAIN keeps every bit: fp32 where the program is narrower */
     enum dtype dtype;
-    int64_t elements;                    /* summed over segments */
+    int64_t elements; /* summed over segments */
     /* sim/engine/fold: the members are so many, alike but for those listed; 0: n_members */
     int32_t stands_for;
     /* COLLECT's: no segments, members meet in every call; else REDUCE's, once a step */
@@ -353,7 +353,7 @@ static inline int32_t ring_buffer(const struct ring *r, int64_t seq)
     return (int32_t)(seq % r->count);
 }
 /* Letters to procedures: index of the procedure with this letter and variant, -1. */
-int32_t program_procedure(const struct program_stage *s, char letter, const char *variant);
+int32_t program_procedure(const struct program_stage *s, enum phase letter, const char *variant);
 /* What a device is called where it is told of to people: "m.1", or "m.1 on nodeb" where devices of the program are on several hosts. */
 struct device_told {
     char text[160];

@@ -105,8 +105,8 @@ static bool fits(const struct valid *c, enum dtype slot, enum dtype op)
 /* The operands' shapes are the slots'; the outputs must be what the kind makes of the inputs. */
 static enum status check_op(const struct valid *c, const struct program_op *op)
 {
-    NEED(in(op->kind, OP_KIND_COUNT) && in(op->phase, PHASE_COUNT) && in(op->dtype, DTYPE_COUNT) &&
-             op->dtype != DTYPE_int32,
+    NEED(in(op->kind, OP_KIND_COUNT) && phase_is_valid(op->phase) && op->phase != PHASE_B &&
+             in(op->dtype, DTYPE_COUNT) && op->dtype != DTYPE_int32,
          "operator %s: unknown kind, phase or dtype", op->name);
     NEED(in(op->n_inputs, OP_OPERANDS_MAX + 1) && in(op->n_outputs, OP_OPERANDS_MAX + 1),
          "operator %s: too many operands", op->name);

@@ -139,13 +139,13 @@ enum status words_choice(struct reader *r, const char *const *names, int n, int 
     return words_broken(r, "unknown word '%s'", text);
 }
 
-enum status words_letter(struct reader *r, const char *allowed, char *out)
+enum status words_phase(struct reader *r, const char *allowed, enum phase *out)
 {
     char text[8];
     TRY(words_short(r, text, sizeof text));
     if (text[1] || !strchr(allowed, *text))
         return words_broken(r, "'%s' is not one of %s", text, allowed);
-    *out = *text;
+    *out = (enum phase) * text;
     return OK;
 }
 

@@ -32,7 +32,7 @@ MUST_CHECK enum status words_count(struct reader *r, int32_t *out);
 MUST_CHECK enum status words_double(struct reader *r, double *out);
 MUST_CHECK enum status words_name(struct reader *r, const char **out);
 MUST_CHECK enum status words_choice(struct reader *r, const char *const *names, int n, int *out);
-MUST_CHECK enum status words_letter(struct reader *r, const char *allowed, char *out);
+MUST_CHECK enum status words_phase(struct reader *r, const char *allowed, enum phase *out);
 MUST_CHECK enum status words_dtype(struct reader *r, enum dtype *out);
 MUST_CHECK enum status words_list(struct reader *r, int32_t n, int64_t max,
                                   int32_t *out); /* each from -1 */

@@ -113,8 +113,7 @@ static void write_op(FILE *out, const struct program_op *op)
     const struct op_attrs *a = &op->attrs;
     fprintf(out, "op");
     put_name(out, op->name);
-    fprintf(out, " %s %c %s", op_kind_name(op->kind), phase_letter(op->phase),
-            dtype_name(op->dtype));
+    fprintf(out, " %s %c %s", op_kind_name(op->kind), op->phase, dtype_name(op->dtype));
     put(out, op->layer);
     put(out, a->trans_a | a->trans_b << 1 | a->accumulate << 2 | a->gelu_erf << 3 |
                  a->inverse << 4 | a->decay << 5 | a->bidirectional << 6 | has_shape_attrs(a) << 7 |

@@ -83,7 +83,8 @@ static enum status convert(struct view *v, int32_t t, const struct conversion *c
         number ? arena_printf(v->a, "%s.%s.%d", whole->name, op_kind_name(c->kind), number)
                : arena_printf(v->a, "%s.%s", whole->name, op_kind_name(c->kind));
     TRY(graph_add_op(v->g, c->kind, name, &attrs, &from, 1, out, err));
-    v->g->ops[v->g->n_ops - 1].again = v->gathered[t] && sharding_gathers_again(v->s, whole->name);
+    v->g->ops[v->g->n_ops - 1].reshard_after_forward =
+        v->gathered[t] && sharding_reshards(v->s, whole->name);
     note_part(v, *out, &c->after, &whole->shape);
     v->g->tensors[*out].dtype = whole->dtype;
     add_version(v, t, &c->after, *out);

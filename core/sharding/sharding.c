@@ -228,10 +228,11 @@ static enum status useless(struct arena *a, const struct sharding *s, const stru
                                    r->match, g->ops[0].name, g->ops[g->n_forward - 1].name));
 }
 
-bool sharding_gathers_again(const struct sharding *s, const char *parameter)
+bool sharding_reshards(const struct sharding *s, const char *parameter)
 {
     for (int32_t r = 0; r < s->n_parameters; r++)
-        if (sharding_matches(s->parameters[r].match, parameter)) return s->parameters[r].again;
+        if (sharding_matches(s->parameters[r].match, parameter))
+            return s->parameters[r].reshard_after_forward;
     return false;
 }
 
@@ -241,7 +242,7 @@ static enum status resolve_parameters(struct arena *a, const struct sharding *s,
     for (int32_t t = 0; t < g->n_tensors; t++)
         for (int32_t r = 0; r < s->n_parameters && g->tensors[t].role == TENSOR_PARAMETER; r++) {
             if (!sharding_matches(s->parameters[r].match, g->tensors[t].name)) continue;
-            gathered[t] = s->parameters[r].gather;
+            gathered[t] = s->parameters[r].sharded;
             break;
         }
     for (int32_t r = 0; r < s->n_parameters; r++) {
@@ -399,6 +400,6 @@ void sharding_set_choices(struct arena *a, struct sharding *s, const struct grap
     n = 0;
     for (int32_t t = 0; t < g->n_tensors && gathered; t++)
         if (gathered[t])
-            parameters[n++] = (struct sharding_rule){.match = g->tensors[t].name, .gather = true};
+            parameters[n++] = (struct sharding_rule){.match = g->tensors[t].name, .sharded = true};
     s->n_parameters = n, s->parameters = parameters;
 }

@@ -9,8 +9,10 @@
  *         - {match: "lm_head", split: batch, sufficient: true}
  *         - {match: "*", split: [batch, none]}   # one an axis
  *       parameters:
- *         - {match: "transformer.wte.weight", gather: true}   # kept in parts, gathered where it is used
- *         - {match: "lm_head.weight", gather: again}          # and gathered again by the backward
+ *         - {match: "transformer.wte.weight", reshard_after_forward: false}   # sharded, gathered by the forward
+ *                                                                         # and kept until the backward has used it
+ *         - {match: "lm_head.weight", reshard_after_forward: true}           # gathered once more by the backward
+ *         - {match: "*.bias", sharded: false}      # replicated, whatever the entries behind it state
  *       collectives:                             # the first that matches by name and kind and that can go so
  *         - {match: "h.*.ln_2.*", kind: all_gather, way: pairs}
  *         - {match: "*", way: hierarchical}
@@ -24,9 +26,10 @@
  * them where it is left out. `way`: ring (padded to the largest part), pairs (grouped, exact sizes) or hierarchical, which is
  * for members on at least two nodes, equally many and at least two on each. What no entry takes goes round a ring where
  * all parts are of one size, and by pairs where they are not. An entry that is for no meeting at all is an error.
- * A gathered parameter is gathered in every call. With `true` the backward finds what its forward gathered: one gather a
- * microbatch, and a whole one held for each microbatch in flight. With `again` (ZeRO-3; Rajbhandari et al. 2020) it is let
- * go behind its forward use and gathered once more right before its backward use: two gathers, scratch alone.
+ * A sharded parameter is gathered by an all-gather in every forward call. `reshard_after_forward` is FSDP2's option. With
+ * `false` the backward uses what its forward gathered: one all-gather a microbatch, and one gathered parameter held for
+ * each microbatch in flight. With `true` (ZeRO-3; Rajbhandari et al. 2020) it is freed behind its forward use and gathered
+ * once more right before its backward use: two all-gathers, scratch alone. `sharded: false` excludes what it matches.
  * `sufficient: true` (sufficient factors; Xie et al. 2016) is for matmuls by a parameter of their own whose gradient would be
  * a term of a sum over the axis: everybody gathers x and dy and computes all of dW, in every call, in place of the sum
  * once a step. By traffic it pays while T·(I + O) < 2·I·O, T the rows of all calls of a step.
@@ -53,9 +56,9 @@ bool op_choice_equal(const struct op_choice *x, const struct op_choice *y, int32
 
 struct sharding_rule { /* an entry of operators or parameters */
     const char *match;
-    struct op_choice choice; /* operators */
-    bool gather, again;      /* parameters; again: and gather */
-    const struct node *node; /* for messages; NULL where no file has it */
+    struct op_choice choice;             /* operators */
+    bool sharded, reshard_after_forward; /* parameters; the second only where the first holds */
+    const struct node *node;             /* for messages; NULL where no file has it */
 };
 
 struct sharding_way { /* an entry of collectives */
@@ -111,13 +114,13 @@ MUST_CHECK enum status sharding_read(struct arena *a, const struct node *node, i
 /* YAML that sharding_read reads to the same; every line begins with `indent` blanks. */
 const char *sharding_write(struct arena *a, const struct sharding *s, int32_t indent);
 
-/* (n_forward) what each operator does, by the first rule for it; then (n_tensors) which parameters are gathered on use.
+/* (n_forward) what each operator does, by the first rule for it; then (n_tensors) which parameters are sharded, and gathered on use.
  * ERR_INPUT: a rule that is for nobody, which lists what those it matches by name could be split by. */
 MUST_CHECK enum status sharding_resolve(struct arena *a, const struct sharding *s,
                                         const struct graph *g, const struct op_choice **choices,
                                         const bool **gathered, struct error *err);
-/* Is a gathered parameter gathered again by the backward? By the first rule for it. */
-bool sharding_gathers_again(const struct sharding *s, const char *parameter);
+/* Whether a sharded parameter is freed after the forward and gathered again by the backward; by the first rule for it. */
+bool sharding_reshards(const struct sharding *s, const char *parameter);
 /* The rules of s from choices: the fewest that the repetition of blocks allows; numbers in names become * where all
  * blocks agree. sharding_resolve gives the same choices back. */
 void sharding_set_choices(struct arena *a, struct sharding *s, const struct graph *g,

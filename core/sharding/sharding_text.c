@@ -123,15 +123,20 @@ static enum status read_operator(const struct node *n, const struct sharding *s,
 static enum status read_parameter(const struct node *n, struct sharding_rule *out,
                                   struct error *err)
 {
-    static const char *const known[] = {"match", "gather", NULL};
-    const struct node *gather;
+    static const char *const known[] = {"match", "sharded", "reshard_after_forward", NULL};
+    const struct node *sharded, *reshard;
     TRY(node_keys(n, known, err));
     TRY(read_match(n, &out->match, err));
-    TRY(node_need(n, "gather", &gather, err));
-    static const char *const how[] = {"true", "false", "again", NULL};
-    int which;
-    TRY(node_choice(gather, how, &which, err));
-    out->gather = which != 1, out->again = which == 2;
+    out->sharded = true;
+    if ((sharded = node_get(n, "sharded"))) TRY(node_bool(sharded, &out->sharded, err));
+    reshard = node_get(n, "reshard_after_forward");
+    if (!out->sharded && reshard)
+        return node_error(reshard, err,
+                          "a parameter that is not sharded has no reshard_after_forward");
+    if (out->sharded) {
+        TRY(node_need(n, "reshard_after_forward", &reshard, err));
+        TRY(node_bool(reshard, &out->reshard_after_forward, err));
+    }
     out->node = n;
     return OK;
 }
@@ -273,11 +278,11 @@ const char *sharding_write(struct arena *a, const struct sharding *s, int32_t in
                             operator_line(a, s, &s->operators[r]));
     if (s->n_parameters) text = arena_printf(a, "%s%*sparameters:\n", text, indent, "");
     for (int32_t r = 0; r < s->n_parameters; r++)
-        text = arena_printf(a, "%s%*s  - {match: %s, gather: %s}\n", text, indent, "",
-                            quoted(a, s->parameters[r].match),
-                            s->parameters[r].again    ? "again"
-                            : s->parameters[r].gather ? "true"
-                                                      : "false");
+        text = arena_printf(
+            a, "%s%*s  - {match: %s, %s}\n", text, indent, "", quoted(a, s->parameters[r].match),
+            !s->parameters[r].sharded                ? "sharded: false"
+            : s->parameters[r].reshard_after_forward ? "reshard_after_forward: true"
+                                                     : "reshard_after_forward: false");
     if (s->n_ways) text = arena_printf(a, "%s%*scollectives:\n", text, indent, "");
     for (int32_t r = 0; r < s->n_ways; r++) {
         const struct sharding_way *w = &s->ways[r];

@@ -196,6 +196,7 @@ static int32_t made_gates(struct maker *m, const struct program_op *op, int32_t 
     if (chosen > all.dim[2]) chosen = (int32_t)all.dim[2];
     int32_t gates = make(m,
                          (struct program_op){.kind = OP_gating,
+                                             .phase = PHASE_F,
                                              .dtype = op->dtype,
                                              .name = "gates",
                                              .attrs = {.chosen = chosen, .renormalise = true},
@@ -204,6 +205,7 @@ static int32_t made_gates(struct maker *m, const struct program_op *op, int32_t 
     if (!has_part_of_gates(op, input)) return gates;
     return make(m,
                 (struct program_op){.kind = OP_slice,
+                                    .phase = PHASE_F,
                                     .dtype = op->dtype,
                                     .name = "some gates",
                                     .attrs = {.dim = 2, .sequences = part.dim[2]},

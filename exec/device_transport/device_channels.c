@@ -12,7 +12,7 @@ struct device_channel {
     int32_t *ready, *ended; /* (window) events */
     int64_t given, asked,
         done;    /* numbers below: ordered by the worker, on the stream, seen to have ended */
-    char letter; /* of the calls */
+    enum phase letter; /* of the calls */
 };
 
 struct device_channel_group {
@@ -35,7 +35,7 @@ static enum status make_events(struct device_channels *c, struct device_channel 
     return OK;
 }
 
-static char letter_here(const struct program_stage *s, int32_t channel, enum instr_kind kind)
+static enum phase letter_here(const struct program_stage *s, int32_t channel, enum instr_kind kind)
 {
     for (int32_t i = 0; i < s->n_procedures; i++)
         for (int32_t k = 0; k < s->procedures[i].n_instrs; k++)

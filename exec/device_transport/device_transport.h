@@ -19,6 +19,7 @@
 #ifndef EXEC_DEVICE_TRANSPORT_DEVICE_TRANSPORT_H
 #define EXEC_DEVICE_TRANSPORT_DEVICE_TRANSPORT_H
 
+#include "core/graph/phase.h"
 #include "core/program/program.h"
 #include "exec/backend.h"
 #include "exec/comm/comm.h"
@@ -73,7 +74,7 @@ MUST_CHECK enum status device_transport_room(struct device_transport *t, int32_t
  * collective stream once what the compute stream was asked so far has ended. */
 MUST_CHECK enum status device_transport_reduce(struct device_transport *t, int32_t group,
                                                int64_t number, int64_t step, int32_t times,
-                                               int64_t seq, char letter, struct error *err);
+                                               int64_t seq, enum phase letter, struct error *err);
 /* The compute stream waits until launch `number` of the group has ended here. */
 MUST_CHECK enum status device_transport_await(struct device_transport *t, int32_t group,
                                               int64_t number, struct error *err);

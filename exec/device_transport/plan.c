@@ -25,11 +25,11 @@
 
 struct kind { /* what the channels of a ordered channel group have in common */
     int32_t from, to, ahead;
-    char sent, received;
+    enum phase sent, received;
 };
 
-static char letter_of(const struct program_stage *s, enum instr_kind kind, int32_t channel,
-                      int32_t *at)
+static enum phase letter_of(const struct program_stage *s, enum instr_kind kind, int32_t channel,
+                            int32_t *at)
 {
     for (int32_t i = 0; i < s->n_procedures; i++)
         for (int32_t k = 0; k < s->procedures[i].n_instrs; k++) {

@@ -385,7 +385,7 @@ static int64_t bytes_sent(const struct group *g)
 }
 
 enum status device_transport_reduce(struct device_transport *t, int32_t group, int64_t number,
-                                    int64_t step, int32_t times, int64_t seq, char letter,
+                                    int64_t step, int32_t times, int64_t seq, enum phase letter,
                                     struct error *err)
 {
     struct group_end *e = &t->groups[group];

@@ -10,6 +10,7 @@
 #ifndef EXEC_HOST_TRANSPORT_COLLECTIVE_H
 #define EXEC_HOST_TRANSPORT_COLLECTIVE_H
 
+#include "core/graph/phase.h"
 #include "core/program/program.h"
 #include "exec/host_transport/memory.h"
 #include "exec/host_transport/wire.h"
@@ -57,7 +58,7 @@ struct collective_order {
     int64_t number, step; /* number: launches before */
     int64_t ready_ns;
     int64_t seq; /* meeting: of the call; and its letter, 'U' of sums */
-    char letter;
+    enum phase letter;
     int32_t after; /* a lane apart: event + 1 of the compute stream; 0: none */
 };
 

@@ -74,8 +74,8 @@ void comm_thread_init(struct comm_thread *m, struct arena *a, const struct progr
                               .emulated = p->emulated,
                               .awaited_peer = -1,
                               .timeout_ns = comm_limit_ns()};
-    m->sent_by = ARENA_ARRAY(a, char, (size_t)p->n_channels + 1);
-    m->received_by = ARENA_ARRAY(a, char, (size_t)p->n_channels + 1);
+    m->sent_by = ARENA_ARRAY(a, enum phase, (size_t)p->n_channels + 1);
+    m->received_by = ARENA_ARRAY(a, enum phase, (size_t)p->n_channels + 1);
     if (keep_spans) m->spans.a = a;
     for (int32_t i = 0; i < p->n_stages; i++)
         if (is_mine(m, i)) note_letters(m, &p->stages[i]);

@@ -13,6 +13,7 @@
 #define EXEC_HOST_TRANSPORT_COMM_THREAD_H
 
 #include "core/base/error.h"
+#include "core/graph/phase.h"
 #include "core/program/program.h"
 #include "exec/comm/comm.h"
 #include "exec/host_transport/collective.h"
@@ -31,7 +32,7 @@ struct comm_thread_order {
     int64_t step;   /* REDUCE: of this run */
     int32_t times;  /* REDUCE: launches of this step before */
     int64_t seq;    /* REDUCE of a meeting: of the call; and its letter, 'U' of sums */
-    char letter;
+    enum phase letter;
     void *data;
     int64_t bytes, at_ns;
     /* a lane apart: event + 1 of the compute stream behind which it holds, from comm_thread_take_event; 0: at once */
@@ -54,8 +55,8 @@ struct comm_thread {
     struct wires wires;
     struct collectives collectives;
     struct span_list spans;
-    char *sent_by, *received_by; /* (n_channels) letters of the calls */
-    struct bounce *bounce;       /* a lane apart; else NULL */
+    enum phase *sent_by, *received_by; /* (n_channels) letters of the calls */
+    struct bounce *bounce;             /* a lane apart; else NULL */
 
     pthread_t thread;
     pthread_mutex_t mutex; /* all below */

@@ -76,7 +76,7 @@ static enum status take_loss(struct worker *w, int32_t slot, const struct taking
     return OK;
 }
 
-static enum status take_reduce(struct worker *w, int32_t group, char letter, int64_t seq,
+static enum status take_reduce(struct worker *w, int32_t group, enum phase letter, int64_t seq,
                                struct error *err)
 {
     struct launches *n = &w->launches[group];

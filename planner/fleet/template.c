@@ -106,7 +106,8 @@ int64_t template_transfer_ns(const struct template_maker *m, int32_t from, int32
 /* What the receiver's cards take to make a message whole; 0 where the profile does not say (a program says so then). */
 static int64_t assemble_ns(const struct template_maker *m, int32_t kind, int32_t cut)
 {
-    struct program_op op = {.kind = OP_assemble, .name = "assemble", .dtype = m->s->job->precision};
+    struct program_op op = {
+        .kind = OP_assemble, .phase = PHASE_F, .name = "assemble", .dtype = m->s->job->precision};
     struct shape whole = {.rank = 1, .dim = {m->s->cut_bytes[cut] / dtype_bytes(op.dtype)}};
     struct error unheard;
     int64_t ns = 0;

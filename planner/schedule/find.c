@@ -341,7 +341,7 @@ static void write_schedule(struct arena *a, struct find *f, const uint8_t *word,
                            struct schedule *out)
 {
     const struct shop *z = &f->shop;
-    static const char letter[SHOP_KINDS] = {'F', 'I', 'W'};
+    static const enum phase letter[SHOP_KINDS] = {'F', 'I', 'W'};
     *out = *f->shape;
     out->name = "searched";
     out->stage = ARENA_ARRAY(a, int32_t, (size_t)z->n_devices * (size_t)f->shape->n_chunks);

@@ -114,7 +114,7 @@ static void most_alive(const struct schedule_lane *l, int64_t most[LIVES])
     int64_t f = 0, i = 0, w = 0;
     memset(most, 0, LIVES * sizeof *most);
     for (int64_t k = 0; k < l->n_ops; k++) {
-        char letter = l->ops[k].letter;
+        enum phase letter = l->ops[k].letter;
         f += letter == 'F', i += letter == 'I', w += letter == 'W';
         const int64_t now[LIVES] = {f - i + (letter == 'I'), f - w + (letter == 'W'),
                                     i - w + (letter == 'W')};

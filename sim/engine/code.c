@@ -47,7 +47,7 @@ static bool put_room(struct writer *w, const struct procedure *f)
 }
 
 /* Buffers that a call of this letter gives life to, and those it ends; what waits for the update dies all at once. */
-static int64_t born_bytes(const struct program_stage *s, char letter)
+static int64_t born_bytes(const struct program_stage *s, enum phase letter)
 {
     int64_t bytes = 0;
     for (int32_t r = 0; r < s->n_rings; r++)
@@ -55,7 +55,7 @@ static int64_t born_bytes(const struct program_stage *s, char letter)
     return bytes;
 }
 
-static int64_t dead_bytes(const struct program_stage *s, char letter)
+static int64_t dead_bytes(const struct program_stage *s, enum phase letter)
 {
     int64_t bytes = 0;
     for (int32_t r = 0; r < s->n_rings; r++)

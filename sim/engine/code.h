@@ -38,7 +38,7 @@ struct code {
     int64_t amount;
 };
 struct code_procedure {
-    char letter;
+    enum phase letter;
     bool messages; /* has to do with messages, so it needs a microbatch */
     int32_t n_operators;
     int64_t busy_ns;

@@ -80,8 +80,8 @@ struct channel_state {
     int64_t *queue;
     int64_t head, next, tail; /* next: of those, the first that has not started */
     int64_t born_bytes,
-        dead_bytes;            /* at the receiver when it starts, at the sender when it has left */
-    char sent_by, received_by; /* letters of the calls */
+        dead_bytes; /* at the receiver when it starts, at the sender when it has left */
+    enum phase sent_by, received_by; /* letters of the calls */
 };
 
 struct collectives;

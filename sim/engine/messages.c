@@ -19,7 +19,7 @@ static int64_t oldest(const struct channel_state *c)
 }
 
 /* The letter of the call that sends or receives. */
-static char letter_of(const struct program_stage *s, enum instr_kind kind, int32_t channel)
+static enum phase letter_of(const struct program_stage *s, enum instr_kind kind, int32_t channel)
 {
     for (int32_t i = 0; i < s->n_procedures; i++)
         for (int32_t k = 0; k < s->procedures[i].n_instrs; k++)

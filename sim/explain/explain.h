@@ -23,6 +23,7 @@
 #define SIM_EXPLAIN_EXPLAIN_H
 
 #include "core/base/error.h"
+#include "core/graph/phase.h"
 #include "core/program/program.h"
 #include "sim/engine/sim.h"
 
@@ -45,14 +46,14 @@ const char *explain_kind_name(enum explain_kind kind);
  * device whose lateness at a meeting is waited for (profiles/skew.h); the others: link and the device that receives. */
 struct explain_piece {
     enum explain_kind kind;
-    char letter;          /* F B I W U of the call; 'S' where there is no call */
+    enum phase letter;    /* F B I W U of the call; 'S' where there is no call */
     int32_t op;           /* enum op_kind; -1 */
     int32_t device, link; /* of the program; link -1 on a device */
     int64_t begin_ns, end_ns;
 };
 struct explain_row { /* pieces summed by (kind, letter, op, device or link) */
     enum explain_kind kind;
-    char letter;
+    enum phase letter;
     int32_t op, device, link; /* device -1 for what a link takes */
     int64_t ns, pieces;
 };

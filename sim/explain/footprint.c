@@ -45,7 +45,7 @@ static int64_t largest_parameters(const struct program_stage *s)
     return most;
 }
 
-static const char *letter_name(char letter)
+static const char *letter_name(enum phase letter)
 {
     return letter == 'R' ? "arrival" : letter == 'S' ? "departure" : NULL;
 }
@@ -63,7 +63,7 @@ static const char *fullest_at(struct arena *a, const struct program *p, int32_t 
     if (!strchr("FBI", r->birth) || !strchr("FBIW", r->death)) return NULL;
     for (cursor_start(&c, &p->orders[l->order]); cursor_next(&c, &call);) {
         if (&p->stages[l->stages[call.chunk]] != s) continue;
-        char letter = s->procedures[call.procedure].letter;
+        enum phase letter = s->procedures[call.procedure].letter;
         if (letter == r->birth && ++alive > most) {
             most = alive;
             at = arena_printf(a, "%c%" PRId32, letter, call.microbatch);
@@ -138,7 +138,9 @@ static void hold_reserve(struct arena *a, const struct device_memory *m, int64_t
 {
     int64_t known = device_memory_known(m);
     const char *communicators =
-        m->communicators ? arena_printf(a, "; %" PRId32 " communicators of devices", m->communicators) : "";
+        m->communicators
+            ? arena_printf(a, "; %" PRId32 " communicators of devices", m->communicators)
+            : "";
     if (reserve < known || !known) {
         hold(f, "reserve", reserve, "of the cluster's device type");
         return;

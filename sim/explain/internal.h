@@ -21,7 +21,7 @@ enum record_kind {
 };
 struct record {
     enum record_kind kind;
-    char letter;
+    enum phase letter;
     int32_t arg, stage, step, call; /* call: ordinal in the step */
     int64_t seq, begin_ns, end_ns;
 };
@@ -114,8 +114,8 @@ MUST_CHECK enum status explain_path(const struct told *t, struct explain *x,
 void explain_use(const struct told *t, struct explain *x);
 /* sim/explain/memory.c: births and deaths of buffers as the lanes are told, then who is alive at the peak */
 void explain_memory_start(struct told *t);
-void explain_born(struct told *t, int32_t lane, int32_t stage, char letter, int64_t now_ns);
-void explain_dead(struct told *t, int32_t lane, int32_t stage, char letter, int64_t now_ns);
+void explain_born(struct told *t, int32_t lane, int32_t stage, enum phase letter, int64_t now_ns);
+void explain_dead(struct told *t, int32_t lane, int32_t stage, enum phase letter, int64_t now_ns);
 void explain_memory(const struct told *t, struct explain *x);
 
 #endif

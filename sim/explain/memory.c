@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* Bytes that one call of this letter gives life to (or ends). */
-static int64_t call_bytes(const struct program_stage *s, char letter, bool deaths)
+static int64_t call_bytes(const struct program_stage *s, enum phase letter, bool deaths)
 {
     int64_t bytes = 0;
     for (int32_t r = 0; r < s->n_rings; r++)
@@ -49,7 +49,7 @@ static bool counts(const struct told *t, int32_t lane, int64_t now_ns)
     return l ? l->bytes < l->peak_bytes : now_ns <= t->result->devices[lane].peak_ns;
 }
 
-void explain_born(struct told *t, int32_t lane, int32_t stage, char letter, int64_t now_ns)
+void explain_born(struct told *t, int32_t lane, int32_t stage, enum phase letter, int64_t now_ns)
 {
     if (!counts(t, lane, now_ns)) return;
     struct explain_live *l = t->lanes[lane].live;
@@ -57,7 +57,7 @@ void explain_born(struct told *t, int32_t lane, int32_t stage, char letter, int6
     t->alive[256 * stage + (unsigned char)letter]++;
 }
 
-void explain_dead(struct told *t, int32_t lane, int32_t stage, char letter, int64_t now_ns)
+void explain_dead(struct told *t, int32_t lane, int32_t stage, enum phase letter, int64_t now_ns)
 {
     if (!counts(t, lane, now_ns)) return;
     struct explain_live *l = t->lanes[lane].live;
@@ -88,7 +88,7 @@ static int64_t count(const struct told *t, int32_t stage, const struct ring *r, 
                      int64_t when_ns)
 {
     int32_t row = deaths ? t->program->n_stages + stage : stage;
-    char letter = deaths ? r->death : r->birth;
+    enum phase letter = deaths ? r->death : r->birth;
     int32_t channel = deaths ? r->sent : r->received;
     if (letter == (deaths ? 'S' : 'R'))
         return channel < 0 ? 0 : messages_until(&t->channels[channel], when_ns, deaths);

@@ -107,7 +107,7 @@ static int32_t add_slot(struct program_stage *x, const char *name, int64_t bytes
 }
 
 /* One operator of so many nanoseconds that writes these slots, and the messages around it. */
-static void add_procedure(struct builder *b, struct program_stage *x, char letter, int64_t ns,
+static void add_procedure(struct builder *b, struct program_stage *x, enum phase letter, int64_t ns,
                           int32_t received, int32_t sent, int32_t sent_slot)
 {
     struct profile *f = &b->out->profile;
@@ -121,7 +121,7 @@ static void add_procedure(struct builder *b, struct program_stage *x, char lette
                                          .provenance = "profile"};
     struct program_op *op = &x->ops[x->n_ops];
     const struct shape one = {.rank = 1, .dim = {1}};
-    *op = (struct program_op){.kind = OP_add, .name = "given", .key = key};
+    *op = (struct program_op){.kind = OP_add, .phase = PHASE_F, .name = "given", .key = key};
     op->n_inputs = op->shapes.n_inputs = 2, op->shapes.n_outputs = 1;
     op->shapes.input[0] = op->shapes.input[1] = op->shapes.output[0] = one;
     if (sent_slot >= 0) op->output[op->n_outputs++] = sent_slot;

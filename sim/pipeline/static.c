@@ -32,13 +32,13 @@ static void run(struct static_timer *t)
 
 /* --- a schedule, sorted --- */
 
-static uint32_t class_of(char letter)
+static uint32_t class_of(enum phase letter)
 {
     return letter == 'F' ? CLASS_F : letter == 'W' ? CLASS_W : letter == 'I' ? CLASS_I : CLASS_B;
 }
 
 /* The stage whose F, or I or B, an operation waits for on another device or chunk; -1: none. */
-static int32_t source(const struct static_timer *t, int32_t stage, char letter)
+static int32_t source(const struct static_timer *t, int32_t stage, enum phase letter)
 {
     if (letter == 'F') return stage - 1;
     return letter == 'W' || stage + 1 == t->n_stages ? -1 : stage + 1;

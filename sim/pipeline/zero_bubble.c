@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { FORWARD, INPUT, WEIGHT, PARTS };
-static const char letter[PARTS] = {'F', 'I', 'W'};
+static const enum phase letter[PARTS] = {'F', 'I', 'W'};
 
 /* Prices as the greedy play sees them: times may be medians and means, so they are doubles. */
 struct view {

@@ -61,6 +61,7 @@ static enum status price_graph_op(struct stage_table *t, int32_t type, const str
                                   int64_t *out, int64_t *least, struct error *err)
 {
     struct program_op op = {.kind = x->kind,
+                            .phase = x->phase,
                             .attrs = x->attrs,
                             .name = x->name,
                             .n_inputs = x->n_inputs,

@@ -103,19 +103,19 @@ for precision in bf16 fp16; do
 done
 # All parameters in parts: gathered for the forward and the backward where blocks are run again; and with gradients that two
 # replicas divide, which every call makes anew.
-gathered() { # DEVICES GATHER HOW
-    printf '      - {layers: [0, 7], devices: [%s], %s, sharding: {parameters: [{match: "*", gather: %s}]}}\n' "$1" "$3" "$2"
+gathered() { # DEVICES RESHARD HOW
+    printf '      - {layers: [0, 7], devices: [%s], %s, sharding: {parameters: [{match: "*", reshard_after_forward: %s}]}}\n' "$1" "$3" "$2"
 }
-for gather in true again; do
-    { begin gathered && gathered "n.0, n.1" $gather "recompute: blocks" && job; } > "$scratch/gathered.yaml"
+for reshard in false true; do
+    { begin gathered && gathered "n.0, n.1" $reshard "recompute: blocks" && job; } > "$scratch/gathered.yaml"
     {
-        begin parts && gathered "n.0, n.1" $gather "zero: 2"
-        printf '  - microbatches: 2\n    stages:\n' && gathered "n.2, n.3" $gather "zero: 2"
+        begin parts && gathered "n.0, n.1" $reshard "zero: 2"
+        printf '  - microbatches: 2\n    stages:\n' && gathered "n.2, n.3" $reshard "zero: 2"
         job | sed 's/devices: \[{type: cpu}, /&{type: cpu}, {type: cpu}, /'
     } | sed 's/^microbatch: 4/microbatch: 2/' > "$scratch/parts.yaml"
     for name in gathered parts; do
         got=$(last $name --steps 6)
-        [[ $got && $got == "$wanted" ]] && ok "$name (gather: $gather)" || not_ok "$name (gather: $gather)" "$got, not $wanted: $(cat "$scratch/err")"
+        [[ $got && $got == "$wanted" ]] && ok "$name (reshard_after_forward: $reshard)" || not_ok "$name (reshard_after_forward: $reshard)" "$got, not $wanted: $(cat "$scratch/err")"
     done
 done
 # A stage ends where several activations are alive, of which the next one reads some in parts: inside an attention of fine layers.

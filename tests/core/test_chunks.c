@@ -26,7 +26,8 @@ static const char *calls(const struct program *p, int32_t device)
     return text;
 }
 
-static const char *instrs(const struct program *p, int32_t stage, char letter, const char *variant)
+static const char *instrs(const struct program *p, int32_t stage, enum phase letter,
+                          const char *variant)
 {
     static const char *const names[] = {
 #define X(name) #name,

@@ -9,7 +9,7 @@ static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
 
 /* Instructions of a procedure with names of operators, "" for none. */
-static const char *listing(const struct program_stage *s, char letter, const char *variant)
+static const char *listing(const struct program_stage *s, enum phase letter, const char *variant)
 {
     static const char *const names[] = {
 #define X(name) #name,
@@ -46,8 +46,8 @@ static const char *calls(const struct program *p, int32_t device)
     return text;
 }
 
-static const struct ring *find_ring(const struct program_stage *s, char birth, char death,
-                                    bool channel)
+static const struct ring *find_ring(const struct program_stage *s, enum phase birth,
+                                    enum phase death, bool channel)
 {
     for (int32_t i = 0; i < s->n_rings; i++) {
         const struct ring *r = &s->rings[i];
@@ -58,7 +58,7 @@ static const struct ring *find_ring(const struct program_stage *s, char birth, c
     return NULL;
 }
 
-static int32_t count_rings(const struct program_stage *s, char birth, char death)
+static int32_t count_rings(const struct program_stage *s, enum phase birth, enum phase death)
 {
     int32_t n = 0;
     for (int32_t i = 0; i < s->n_rings; i++)

@@ -44,7 +44,8 @@ static struct plan shared(int32_t n_replicas, int32_t n, const char *text, int l
     return p;
 }
 
-static int32_t meetings(const struct program *p, int32_t stage, char letter, enum meeting_kind kind)
+static int32_t meetings(const struct program *p, int32_t stage, enum phase letter,
+                        enum meeting_kind kind)
 {
     int32_t n = 0;
     for (int32_t f = 0; f < p->stages[stage].n_procedures; f++) {
@@ -209,7 +210,8 @@ END_TEST
 
 START_TEST(a_gather_behind_the_last_block_leaves_its_output_kept)
 {
-    struct plan plan = shared(1, 2, "parameters: [{match: \"*ln_f.weight\", gather: again}]\n", 1);
+    struct plan plan =
+        shared(1, 2, "parameters: [{match: \"*ln_f.weight\", reshard_after_forward: true}]\n", 1);
     plan.replicas[0].stages[0].recompute = RECOMPUTE_BLOCKS;
     const struct program_stage *s = &plans_lower(arena, &plan, false)->stages[0];
     int again = 0, output = 0;
@@ -288,7 +290,7 @@ START_TEST(replicas_that_keep_other_parts_sum_what_they_have_in_common)
         "ratios: [[3, 1]]\n" MEGATRON,
         "ratios: [[0, 1]]\noperators: [{match: \"h.*.mlp.c_proj\", split: inputs}, {match: "
         "\"h.*.mlp.c_fc*\", split: inputs}, {match: \"*\", split: batch}]\n",
-        BATCH "parameters: [{match: \"*\", gather: true}]\n"};
+        BATCH "parameters: [{match: \"*\", reshard_after_forward: false}]\n"};
     enum { N = sizeof ways / sizeof *ways };
     for (int a = 0; a < N; a++)
         for (int b = 0; ways[a] && b < N; b++) {
@@ -453,13 +455,13 @@ static void mangle(const struct program *p, const char *const *records, int n_re
 /* Bytes of the records that programs without sharing do not have. */
 START_TEST(mangled_parts_are_refused_or_can_be_trusted)
 {
-    struct plan plan =
-        shared(1, 3,
-               "ratios: [[2, 0, 1]]\noperators: [{match: \"lm_head\", split: "
-               "vocabulary}, {match: \"loss\", split: vocabulary}, {match: "
-               "\"h.*.mlp.*\", split: features}, {match: \"*\", split: batch}]\n"
-               "parameters: [{match: \"transformer.h.0.mlp.c_fc.weight\", gather: true}]",
-               1);
+    struct plan plan = shared(
+        1, 3,
+        "ratios: [[2, 0, 1]]\noperators: [{match: \"lm_head\", split: "
+        "vocabulary}, {match: \"loss\", split: vocabulary}, {match: "
+        "\"h.*.mlp.*\", split: features}, {match: \"*\", split: batch}]\n"
+        "parameters: [{match: \"transformer.h.0.mlp.c_fc.weight\", reshard_after_forward: false}]",
+        1);
     mangle(plans_lower(arena, &plan, true), (const char *const[]){"\nlocal ", "\nof ", "\nloss "},
            3, test_long() ? 4000 : 300);
 }

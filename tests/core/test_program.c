@@ -268,7 +268,7 @@ static void expect_refused(const struct program *p, const char *words)
     ck_assert_msg(strstr(err.text, words) != NULL, "'%s' lacks '%s'", err.text, words);
 }
 
-static struct ring *ring_of(struct program_stage *s, char birth, char death)
+static struct ring *ring_of(struct program_stage *s, enum phase birth, enum phase death)
 {
     for (int32_t i = 0; i < s->n_rings; i++)
         if (s->rings[i].birth == birth && s->rings[i].death == death) return &s->rings[i];

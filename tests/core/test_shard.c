@@ -80,8 +80,8 @@ static void try_model(int which, uint64_t seed, bool gather)
     rules_of(s, forward, choices);
     if (gather) {
         struct sharding_rule *all = ARENA_ARRAY(arena, struct sharding_rule, 2);
-        all[0] = (struct sharding_rule){.match = "*.weight", .gather = true};
-        all[1] = (struct sharding_rule){.match = "*", .gather = roll(&d, 2)};
+        all[0] = (struct sharding_rule){.match = "*.weight", .sharded = true};
+        all[1] = (struct sharding_rule){.match = "*", .sharded = roll(&d, 2)};
         s->parameters = all, s->n_parameters = 2;
     }
     ck_assert_int_eq(whole->n_forward, forward->n_forward);

@@ -148,17 +148,19 @@ static void check_same_text(const struct sharding *s)
     }
 }
 
-static const char one_axis[] = "ratios: [[4, 4, 2, 2.5], [1, 1, 0, 0.1]]\n"
-                               "operators:\n"
-                               "  - {match: \"h.*.attn.*\", split: heads}\n"
-                               "  - {match: \"h.*.mlp.c_fc*\", split: features, ratio: 1}\n"
-                               "  - {match: \"*\", split: batch}\n"
-                               "parameters:\n"
-                               "  - {match: \"transformer.wte.weight\", gather: true}\n"
-                               "  - {match: \"lm_head.weight\", gather: again}\n"
-                               "collectives:\n"
-                               "  - {match: \"h.*.ln_1*\", kind: all_gather, way: pairs}\n"
-                               "  - {match: \"*\", way: hierarchical}\n";
+static const char one_axis[] =
+    "ratios: [[4, 4, 2, 2.5], [1, 1, 0, 0.1]]\n"
+    "operators:\n"
+    "  - {match: \"h.*.attn.*\", split: heads}\n"
+    "  - {match: \"h.*.mlp.c_fc*\", split: features, ratio: 1}\n"
+    "  - {match: \"*\", split: batch}\n"
+    "parameters:\n"
+    "  - {match: \"transformer.wte.weight\", reshard_after_forward: false}\n"
+    "  - {match: \"lm_head.weight\", reshard_after_forward: true}\n"
+    "  - {match: \"*.bias\", sharded: false}\n"
+    "collectives:\n"
+    "  - {match: \"h.*.ln_1*\", kind: all_gather, way: pairs}\n"
+    "  - {match: \"*\", way: hierarchical}\n";
 static const char two_axes[] = "mesh: [2, 2]\n"
                                "ratios: [[4, 4, 2, 2]]\n"
                                "operators:\n"
@@ -174,8 +176,9 @@ START_TEST(what_is_written_reads_back)
     ck_assert_int_eq(s->operators[0].choice.index[0], INDEX_heads);
     ck_assert_int_eq(s->operators[1].choice.ratio[0], 1);
     ck_assert_double_eq(s->ratios[7], 0.1);
-    ck_assert(s->parameters[0].gather && s->parameters[1].gather && s->parameters[1].again);
-    ck_assert(!sharding_gathers_again(s, "transformer.wte.weight"));
+    ck_assert(s->parameters[0].sharded && s->parameters[1].sharded && !s->parameters[2].sharded);
+    ck_assert(sharding_reshards(s, "lm_head.weight"));
+    ck_assert(!sharding_reshards(s, "transformer.wte.weight"));
     ck_assert(s->n_ways == 2 && s->ways[0].kind == MEETING_all_gather);
     ck_assert_int_eq(s->ways[1].kind, MEETING_KIND_COUNT);
     ck_assert_int_eq(sharding_way_for(s, "h.3.ln_1.x", MEETING_all_gather, true), 0);
@@ -211,7 +214,10 @@ START_TEST(errors_name_the_place_and_what_would_be_right)
         {"mesh: [2, 2]\noperators:\n  - {match: \"*\", split: batch}", "[batch, none]"},
         {"mesh: [2, 2]\noperators:\n  - {match: \"*\", split: [batch]}",
          "1 value, the mesh has 2 axes"},
-        {"parameters:\n  - {match: \"*\", gather: often}", "gather"},
+        {"parameters:\n  - {match: \"*\", reshard_after_forward: often}", "2:41"},
+        {"parameters:\n  - {match: \"*\"}", "reshard_after_forward"},
+        {"parameters:\n  - {match: \"*\", sharded: false, reshard_after_forward: true}",
+         "a parameter that is not sharded"},
         {"device: 3", "mesh"},
         {"collectives:\n  - {match: \"*\", way: tree}", "2:23"},
         {"collectives:\n  - {match: \"*\", kind: gather, way: ring}", "all_gather"},

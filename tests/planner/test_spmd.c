@@ -361,7 +361,7 @@ static void say(struct spmd_case *c, const struct spmd_tables *t, const int32_t 
             if (c->forward->tensors[op->input[j]].role == TENSOR_PARAMETER &&
                 c->forward->tensors[op->input[j]].shape.rank > 1)
                 kept[c->s.n_parameters++] = (struct sharding_rule){
-                    .match = c->forward->tensors[op->input[j]].name, .gather = true};
+                    .match = c->forward->tensors[op->input[j]].name, .sharded = true};
     }
     c->s.operators = rules, c->s.parameters = kept;
 }

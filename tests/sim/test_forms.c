@@ -176,14 +176,14 @@ START_TEST(an_entry_that_is_for_no_meeting_is_said_where_it_stands)
 END_TEST
 
 /* Two stages of two devices by batch, three microbatches in flight in the first, whose c_fc is kept in parts. */
-static struct program *pipeline(const char *gather)
+static struct program *pipeline(const char *sharding)
 {
     struct plan p = parsed(2, 2,
                            arena_printf(arena,
                                         "          operators: [{match: \"*\", split: batch}]\n"
                                         "          parameters: [{match: \"*.h.0.mlp.c_fc.weight\", "
-                                        "gather: %s}]\n",
-                                        gather));
+                                        "%s}]\n",
+                                        sharding));
     struct plan_replica *r = arena_copy(arena, p.replicas, sizeof *r);
     struct plan_stage *stages = ARENA_ARRAY(arena, struct plan_stage, 2);
     p.replicas = r, r->microbatches = 4, r->n_stages = 2, p.job.global_batch = 48;
@@ -202,7 +202,7 @@ static struct program *pipeline(const char *gather)
     return plans_lower(arena, &p, false);
 }
 
-static int32_t gathers(const struct program *p, char letter)
+static int32_t gathers(const struct program *p, enum phase letter)
 {
     const struct program_stage *s = &p->stages[0];
     int32_t n = 0, f = program_procedure(s, letter, "");
@@ -220,7 +220,9 @@ static int32_t gathers(const struct program *p, char letter)
 START_TEST(gathered_parameters_are_kept_for_each_microbatch_or_gathered_again)
 {
     const int64_t whole = 48 * 192 * 8;
-    struct program *kept = pipeline("true"), *again = pipeline("again"), *none = pipeline("false");
+    struct program *kept = pipeline("reshard_after_forward: false"),
+                   *again = pipeline("reshard_after_forward: true"),
+                   *none = pipeline("sharded: false");
     ck_assert(gathers(kept, 'F') == 1 && gathers(kept, 'B') == 0);
     ck_assert(gathers(again, 'F') == 1 && gathers(again, 'B') == 1);
     ck_assert(gathers(none, 'F') == 0 && gathers(none, 'B') == 0);

@@ -167,7 +167,8 @@ static struct cost *price(const struct plan *p)
     return cost_new(arena, profile, &p->cluster);
 }
 
-static int64_t priced(struct cost *k, int32_t type, const struct program_stage *s, char letter)
+static int64_t priced(struct cost *k, int32_t type, const struct program_stage *s,
+                      enum phase letter)
 {
     const struct procedure *f = &s->procedures[program_procedure(s, letter, "")];
     int64_t sum = 0, ns;

@@ -193,7 +193,7 @@ static struct program *recomputing(enum recompute r, bool eager)
     return plans_lower(arena, &p, false);
 }
 
-static int32_t again(const struct program *p, char letter, enum op_kind kind)
+static int32_t again(const struct program *p, enum phase letter, enum op_kind kind)
 {
     const struct program_stage *s = &p->stages[0];
     const struct procedure *f = &s->procedures[program_procedure(s, letter, "")];

@@ -35,7 +35,7 @@ static struct made make(const struct plan *p, bool fused)
 }
 
 static int64_t procedure_ns(struct made *m, const struct program *p, const struct program_stage *s,
-                            char letter, bool again_only)
+                            enum phase letter, bool again_only)
 {
     int32_t index = program_procedure(s, letter, "");
     int64_t sum = 0;

@@ -269,7 +269,7 @@ START_TEST(a_report_of_the_event_loop_has_the_same_form)
                 ck_assert_int_eq(r.devices[d].busy_ns, 8 * s.n_chunks * 30);
                 ck_assert_int_ge(r.devices[d].peak_bytes, 5);
                 for (int64_t i = 0; i < s.lanes[d].n_ops; i++, x++) {
-                    char letter = s.lanes[d].ops[i].letter;
+                    enum phase letter = s.lanes[d].ops[i].letter;
                     ck_assert_int_eq(x->end_ns - x->begin_ns, letter == 'F'   ? 10
                                                               : letter == 'I' ? 11
                                                                               : 9);

@@ -62,7 +62,8 @@ static void refused(const struct plan *p, const char *text)
 /* --- by hand --- */
 
 /* Instructions but for operators and the outside world: "R3" REDUCE, "A3" AWAIT; 'u' an update, 'z' zeroes. */
-static const char *instrs(const struct program *p, int32_t stage, char letter, const char *variant)
+static const char *instrs(const struct program *p, int32_t stage, enum phase letter,
+                          const char *variant)
 {
     const struct program_stage *s = &p->stages[stage];
     const struct procedure *f = &s->procedures[program_procedure(s, letter, variant)];

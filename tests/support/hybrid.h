@@ -75,7 +75,8 @@ static inline struct program_op *hybrid_ops(struct hybrid_made *m)
                                                              .samples = 1,
                                                              .seconds = (double)ns[i] / 1e9,
                                                              .provenance = "profile"};
-        ops[i] = (struct program_op){.kind = OP_add, .name = "op", .key = (uint64_t)i + 1};
+        ops[i] = (struct program_op){
+            .kind = OP_add, .phase = PHASE_F, .name = "op", .key = (uint64_t)i + 1};
         ops[i].output[0] = -1;
     }
     return ops;
@@ -100,7 +101,7 @@ static inline int32_t hybrid_slot(struct program_stage *s, struct ring ring, int
     return s->n_slots++;
 }
 
-static inline void hybrid_code(struct hybrid_made *m, struct program_stage *x, char letter,
+static inline void hybrid_code(struct hybrid_made *m, struct program_stage *x, enum phase letter,
                                int32_t receive, int32_t send, int32_t op, int32_t meeting)
 {
     const struct hybrid *h = m->in;

@@ -331,7 +331,7 @@ static inline void met_sum(struct met *m)
     }
 }
 
-static inline struct procedure met_procedure(struct met *m, char letter, const char *variant,
+static inline struct procedure met_procedure(struct met *m, enum phase letter, const char *variant,
                                              const struct instr *list, int32_t n)
 {
     return (struct procedure){letter, variant, n,

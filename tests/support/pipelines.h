@@ -67,7 +67,7 @@ static inline int32_t pipes_op(struct pipes_made *m, struct program_stage *s, co
                                          .seconds = (double)ns / 1e9,
                                          .provenance = "profile"};
     struct program_op *op = &s->ops[s->n_ops];
-    *op = (struct program_op){.kind = OP_add, .name = name, .key = key};
+    *op = (struct program_op){.kind = OP_add, .phase = PHASE_F, .name = name, .key = key};
     const struct shape one = {.rank = 1, .dim = {1}};
     op->n_inputs = op->shapes.n_inputs = 2;
     op->shapes.n_outputs = 1;
@@ -77,7 +77,7 @@ static inline int32_t pipes_op(struct pipes_made *m, struct program_stage *s, co
     return s->n_ops++;
 }
 
-static inline void pipes_procedure(struct pipes_made *m, struct program_stage *s, char letter,
+static inline void pipes_procedure(struct pipes_made *m, struct program_stage *s, enum phase letter,
                                    const struct instr *x, int32_t n)
 {
     s->procedures[s->n_procedures++] =

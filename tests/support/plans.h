@@ -252,7 +252,7 @@ struct plans_progress { /* of a stage: forwards, backwards and weight gradients 
 
 /* May the stage take this call now, after all that others have taken? Activations and gradients go in order. */
 static inline bool plans_may(const struct plans_progress *q, int32_t n, int32_t m, int32_t s,
-                             char letter)
+                             enum phase letter)
 {
     if (letter == 'F') return q[s].f < m && (s == 0 || q[s - 1].f > q[s].f);
     if (letter == 'B') return q[s].b < q[s].f && (s + 1 == n || q[s + 1].b > q[s].b);
@@ -276,7 +276,7 @@ static inline void plans_random_orders(struct arena *a, struct plans_random *r,
     }
     for (int64_t left = 3 * (int64_t)n * m; left > 0;) {
         int32_t s = plans_below(r, n), k = 0;
-        char letter = "FFBBW"[plans_below(r, 5)];
+        enum phase letter = "FFBBW"[plans_below(r, 5)];
         if (!plans_may(q, n, m, s, letter)) continue;
         if (letter == 'F') k = q[s].f++;
         if (letter == 'B') k = q[s].b++;

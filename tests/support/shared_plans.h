@@ -86,9 +86,9 @@ static inline enum status sharded_job(struct sharded *s, int32_t n_devices, int3
     if (far) /* two nodes */
         bus = "n, m", nodes = arena_printf(s->a, "%s, {name: m, host: localhost, devices: [%s]}",
                                            nodes, devices[1]);
-    const char *extras = model->wide && s->seed % 2             ? "  balance: 0.1\n"
+    const char *extras = model->wide && s->seed % 2           ? "  balance: 0.1\n"
                          : s->seed % 4 == 1 && !model->images ? "  dropout: 0.1\n"
-                                                                : "";
+                                                              : "";
     const char *text = arena_printf(
         s->a,
         "version: 1\nname: made\nmicrobatch: %d\nreplicas:\n  - microbatches: %d\n    stages: "
@@ -100,12 +100,11 @@ static inline enum status sharded_job(struct sharded *s, int32_t n_devices, int3
         (int)microbatch, (int)microbatches, model->config, positions,
         (int)(microbatches * microbatch), model->wide || s->seed % 3 ? "fp64" : "fp32",
         s->seed % 5 ? "adamw" : "sgd", s->seed % 5 ? "1e-3" : "1e-2",
-         sharded_draw(s, 0, 3) ? "" : "  layers: fine\n",
-         extras,
-         emulated ? ", slowdown: 2" : "", nodes, bus,
-         far ? ", {name: in-n, between: [n], bandwidth: 5 GB/s, latency: 5 us}, {name: in-m, "
-               "between: [m], bandwidth: 5 GB/s, latency: 5 us}"
-             : "");
+        sharded_draw(s, 0, 3) ? "" : "  layers: fine\n", extras, emulated ? ", slowdown: 2" : "",
+        nodes, bus,
+        far ? ", {name: in-n, between: [n], bandwidth: 5 GB/s, latency: 5 us}, {name: in-m, "
+              "between: [m], bandwidth: 5 GB/s, latency: 5 us}"
+            : "");
     struct node *root;
     TRY(document_parse(s->a, "made", text, strlen(text), &root, &s->err));
     return plan_parse(s->a, root, ".", &s->plan, &s->err);
@@ -175,7 +174,7 @@ static inline void sharded_gathers(struct sharded *s, const struct graph *g, str
                                    int32_t first, int32_t last)
 {
     struct sharding_rule *rules = ARENA_ARRAY(s->a, struct sharding_rule, 4);
-    struct sharding_rule matrix = {.gather = true};
+    struct sharding_rule matrix = {.sharded = true};
     bool any = !sharded_draw(s, 0, 2);
     for (int32_t i = 0; any && i < g->n_forward; i++) {
         const struct graph_op *op = &g->ops[i];
@@ -183,7 +182,7 @@ static inline void sharded_gathers(struct sharded *s, const struct graph *g, str
         if (matrix.match && sharded_draw(s, 0, 2)) continue;
         matrix.match = g->tensors[op->input[1]].name;
     }
-    matrix.again = any && sharded_draw(s, 0, 1);
+    matrix.reshard_after_forward = any && sharded_draw(s, 0, 1);
     if (matrix.match) rules[x->n_parameters++] = matrix;
     uint64_t draws = s->draws;
     s->draws += 1 << 21;
@@ -191,9 +190,9 @@ static inline void sharded_gathers(struct sharded *s, const struct graph *g, str
     int32_t n = sharded_parameters(g, first, last, read), some = (int32_t)sharded_draw(s, 0, 3);
     for (int32_t k = some < 3 ? 0 : 2; k < some && n; k++) {
         const char *name = some < 3 ? read[sharded_draw(s, 0, n - 1)] : "*";
-        bool gather = sharded_draw(s, 0, 3), again = sharded_draw(s, 0, 1);
-        rules[x->n_parameters++] =
-            (struct sharding_rule){.match = name, .gather = gather, .again = gather && again};
+        bool sharded = sharded_draw(s, 0, 3), again = sharded_draw(s, 0, 1);
+        rules[x->n_parameters++] = (struct sharding_rule){
+            .match = name, .sharded = sharded, .reshard_after_forward = sharded && again};
     }
     s->draws = draws;
     x->parameters = rules;

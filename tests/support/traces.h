@@ -21,8 +21,8 @@ static inline struct trace *empty_trace(struct arena *a, const char *source)
     return trace_new(a, source, &p);
 }
 
-static inline struct span compute(int32_t device, char letter, int32_t step, int32_t microbatch,
-                                  int64_t begin, int64_t end)
+static inline struct span compute(int32_t device, enum phase letter, int32_t step,
+                                  int32_t microbatch, int64_t begin, int64_t end)
 {
     return (struct span){.kind = SPAN_COMPUTE,
                          .stream = STREAM_compute,

@@ -19,8 +19,8 @@ static struct trace *a_trace(void)
     return trace_new(a, TRACE_SIM, &p);
 }
 
-static struct span a_span(enum span_kind kind, enum stream stream, int32_t device, char letter,
-                          int32_t step, int64_t begin, int64_t end)
+static struct span a_span(enum span_kind kind, enum stream stream, int32_t device,
+                          enum phase letter, int32_t step, int64_t begin, int64_t end)
 {
     return (struct span){.kind = kind,
                          .stream = stream,

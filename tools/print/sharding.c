@@ -110,7 +110,10 @@ static void print_rest(const struct telling *t, const struct shared *x)
     const struct sharding *s = x->x->sharding;
     char text[32];
     for (int32_t r = 0; r < s->n_parameters; r++)
-        printf("    %-22s %s\n", s->parameters[r].gather ? "gathered" : "not gathered",
+        printf("    %-22s %s\n",
+               !s->parameters[r].sharded                ? "replicated"
+               : s->parameters[r].reshard_after_forward ? "reshard after forward"
+                                                        : "sharded",
                s->parameters[r].match);
     for (int32_t r = 0; r < s->n_ways; r++)
         printf("    %-22s %s%s%s\n", arena_printf(t->a, "by %s", meeting_way_name(s->ways[r].way)),
@@ -162,7 +165,8 @@ static void put_rules(struct json *j, const struct sharding *s)
     for (int32_t r = 0; r < s->n_parameters; r++) {
         json_put_object_line(j, NULL);
         json_put_text(j, "match", s->parameters[r].match);
-        json_put_bool(j, "gather", s->parameters[r].gather);
+        json_put_bool(j, "sharded", s->parameters[r].sharded);
+        json_put_bool(j, "reshard_after_forward", s->parameters[r].reshard_after_forward);
         json_close(j);
     }
     json_close(j);
