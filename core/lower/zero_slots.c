@@ -156,8 +156,10 @@ static void parameter_slots(struct stage_scratch *h, int32_t tensor)
         p->slot = inner_slot(h, tensor, f->parameter[k], at->first, index);
         h->slot_forward[tensor] = h->slot_back[tensor] = p->slot;
     } else {
-        h->slot_forward[tensor] = inner_slot(h, tensor, f->gather[phase_index(PHASE_F)][k], at->first, -1);
-        h->slot_back[tensor] = inner_slot(h, tensor, f->gather[phase_index(PHASE_I)][k], at->first, -1);
+        h->slot_forward[tensor] =
+            inner_slot(h, tensor, f->gather[phase_index(PHASE_F)][k], at->first, -1);
+        h->slot_back[tensor] =
+            inner_slot(h, tensor, f->gather[phase_index(PHASE_I)][k], at->first, -1);
     }
     gradient_slots(h, tensor, index);
 }
@@ -227,16 +229,17 @@ const struct flat *lower_zero_flat(const struct stage_scratch *h, int32_t group)
 static enum phase phase_of(const struct lowering *l, int32_t gather)
 {
     const int32_t *all = lower_group_plan(l, lower_group_plan(l, gather)->gathered)->gather;
-    return all[phase_index(PHASE_F)] == gather ? PHASE_F
-           : all[phase_index(PHASE_I)] == gather  ? PHASE_I
-                                       : PHASE_W;
+    return all[phase_index(PHASE_F)] == gather   ? PHASE_F
+           : all[phase_index(PHASE_I)] == gather ? PHASE_I
+                                                 : PHASE_W;
 }
 
 /* What the group gathers or scatters, whole. */
 static const int32_t *whole_slots(const struct lowering *l, const struct flat *f, int32_t group)
 {
     if (lower_group_plan(l, group)->gathered < 0) return f->gradient;
-    return lower_group_plan(l, group)->zero < 3 ? f->parameter : f->gather[phase_of(l, group)];
+    return lower_group_plan(l, group)->zero < 3 ? f->parameter
+                                                : f->gather[phase_index(phase_of(l, group))];
 }
 
 int32_t lower_zero_scratch(const struct stage_scratch *h, int32_t group, int32_t out[SECTIONS_MAX])
@@ -310,7 +313,8 @@ static int32_t find_gatherings(const struct stage_scratch *h, enum phase phase,
     for (int32_t i = 0; i < h->flats->n; i++) {
         const struct group_plan *g = lower_group_plan(h->l, h->flats->list[i].group);
         if (g->zero < 3 || g->gather[phase_index(phase)] < 0) continue;
-        for (int32_t k = 0; k < g->n_sections; k++) of[h->flats->list[i].gather[phase_index(phase)][k]] = n_all;
+        for (int32_t k = 0; k < g->n_sections; k++)
+            of[h->flats->list[i].gather[phase_index(phase)][k]] = n_all;
         (*out)[n_all++] = (struct gathering){&h->flats->list[i], g->gather[phase_index(phase)], 0};
     }
     for (int32_t i = 0; i < h->flats->n_inner; i++)
