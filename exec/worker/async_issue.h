@@ -7,8 +7,8 @@
  * A stream takes about a thousand launches; who asks for one more stands in the driver until it has room. Where the stream waits for a
  * peer that is gone, that would be for ever, and nobody would look for the peer. So lanes whose devices talk among themselves ask
  * their compute stream for no more than (ASYNC_ISSUE_PACES + 1) · ASYNC_ISSUE_PACE operators of which none has been seen to end, and look at their
- * peers while they wait. A meeting, behind which compute stands, counts as many as it has members. Sums, behind which it does not,
- * have a pace of their own (device_pace).
+ * peers while they wait. A collective inside calls, behind which compute stands, counts as many as it has members. Gradient
+ * all-reduces, behind which it does not, have a pace of their own (exec/device_transport/paced_stream.h).
  * On an emulated device (the card is real, its speed is not) the thread settles where a host lane would have ended an
  * operator anyway: before a message is handed over, before it waits, at the end of a call. An operator then takes slowdown
  * times what the events say; ranks on one card take turns, stretch by stretch, so that nobody's time is in another's.
