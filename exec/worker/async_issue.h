@@ -17,16 +17,24 @@
 #ifndef EXEC_WORKER_ASYNC_ISSUE_H
 #define EXEC_WORKER_ASYNC_ISSUE_H
 
-#include "exec/clock.h"
-#include "exec/worker/chunks.h"
-#include "exec/worker/kernel_spans.h"
-#include "exec/worker/progress.h"
-#include "exec/worker/scale_log.h"
-#include "exec/worker/step_log.h"
-#include "exec/worker/transports.h"
+#include "exec/backend.h"
+#include "traces/trace.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+struct chunks;
+struct device_clock;
+struct kernel_spans;
+struct link_clock;
+struct program;
+struct progress;
+struct rank;
+struct scale_log;
+struct span_list;
+struct step_log;
+struct step_loss;
+struct transports;
 
 enum {
     ASYNC_ISSUE_EVENTS_MAX = 16384, /* timed events under way; two operators take three at most */

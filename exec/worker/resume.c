@@ -3,8 +3,12 @@
 #include "core/base/log.h"
 #include "core/collective/part.h"
 #include "exec/checkpoint/checkpoint.h"
+#include "exec/worker/chunks.h"
 #include "exec/worker/divided.h"
+#include "exec/worker/inputs.h"
+#include "exec/worker/progress.h"
 #include "exec/worker/saved_tensor.h"
+#include "exec/worker/scale_log.h"
 
 #include <inttypes.h>
 #include <stdio.h>

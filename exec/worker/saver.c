@@ -2,9 +2,14 @@
 
 #include "core/base/log.h"
 #include "core/collective/part.h"
+#include "exec/worker/chunks.h"
 #include "exec/worker/divided.h"
+#include "exec/worker/inputs.h"
 #include "exec/worker/parts.h"
+#include "exec/worker/progress.h"
 #include "exec/worker/saved_tensor.h"
+#include "exec/worker/scale_log.h"
+#include "exec/worker/step_log.h"
 
 #include <inttypes.h>
 #include <stdio.h>
