@@ -21,32 +21,15 @@ void device_transport_give_up(struct device_transport *t)
 
 static enum status look(struct device_transport *t, bool *under_way, struct error *err)
 {
-    *under_way = t->at_hand >= 0;
     TRY(device_channels_count(&t->channels, under_way, err));
-    for (int32_t i = 0; i < t->p->n_groups; i++) {
-        struct group_end *g = &t->groups[i];
-        if (g->member < 0) continue;
-        TRY(watchdog_count(&t->watchdog, t->b, g->asked, &g->done, g->ended, 2, err));
-        *under_way |= g->done < g->asked;
-    }
-    return OK;
+    return device_sums_count(t, under_way, err);
 }
 
 /* A collective that does not end holds up every message behind it, so it is named first; then a message that comes in. */
 static void name_silent(const struct device_transport *t, struct error *why)
 {
-    double limit_s = (double)t->o.limit_ns / 1e9;
-    for (int32_t i = 0; i < t->p->n_groups; i++) {
-        const struct group_end *g = &t->groups[i];
-        if (g->member < 0 || (g->done == g->asked && i != t->at_hand) || g->communicator < 0)
-            continue;
-        error_set(why, ERR_RANK,
-                  "%s: collective %s %s has not ended for %.0f s: one of them is gone",
-                  program_device_told(t->p, t->o.rank).text, t->p->groups[i].name,
-                  t->talks.talk[g->communicator].name, limit_s);
-        return;
-    }
-    device_channels_blame(&t->channels, why);
+    device_sums_blame(t, why);
+    if (why->code == OK) device_channels_blame(&t->channels, why);
 }
 
 static enum status give_up_for(struct device_transport *t, struct error *why, struct error *err)
@@ -147,14 +130,13 @@ enum status device_transport_open(struct arena *a, const struct device_transport
 {
     struct device_transport *t = ARENA_ARRAY(a, struct device_transport, 1);
     *t = (struct device_transport){.a = a, .o = *o, .b = o->backend, .p = o->p};
-    t->collective = t->ready = t->at_hand = -1;
+    t->collective = -1;
     t->watchdog.limit_ns = o->limit_ns;
     t->spans = (struct timed_spans){.a = a, .backend = t->b, .kept = o->timed};
     device_talks(a, o->p, o->channel, o->group, &t->talks);
     communicators_init(&t->communicators, a, &t->o, &t->talks);
     device_channels_init(&t->channels, a, &t->o, &t->communicators, &t->spans, &t->watchdog);
-    t->groups = ARENA_ARRAY(a, struct group_end, (size_t)o->p->n_groups + 1);
-    for (int32_t g = 0; g < o->p->n_groups; g++) t->groups[g].member = -1;
+    device_sums_init(t);
     enum status status = comm_agree(o->comm, open_mine(t, err), err);
     if (status == OK) status = communicators_open(&t->communicators, t->comm, t->collective, err);
     if (status == OK)

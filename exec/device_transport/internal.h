@@ -33,7 +33,7 @@ struct sum_call { /* elements of neighbouring segments, in one call */
 struct group_end {
     int32_t member, communicator, rank; /* member -1: none of this rank's */
     int32_t ended[2];                   /* events; launch n: n mod 2 */
-    int64_t asked, done;                /* launches; done: device_transport.c's */
+    int64_t asked, done;                /* launches: on the stream, seen to have ended */
     double weight;
     struct lane_memory const *memory;
     int64_t packed; /* of a segment that is cut and cast: where in the scratch */
@@ -63,12 +63,17 @@ struct device_transport {
     char *scratch, *zeros;
 };
 
-/* sums.c, meetings.c; the end of a group is made by device_sums_open. */
+/* sums.c; what is under way is counted and named as device_channels_count and device_channels_blame do. */
+void device_sums_init(struct device_transport *t);
 MUST_CHECK enum status device_sums_open(struct device_transport *t, struct error *err);
 void device_sums_close(struct device_transport *t);
-void device_meeting_open(struct device_transport *t, int32_t group);
+MUST_CHECK enum status device_sums_count(struct device_transport *t, bool *under_way,
+                                         struct error *err);
+void device_sums_blame(const struct device_transport *t, struct error *why);
 MUST_CHECK enum status device_sum(struct device_transport *t, int32_t group, int64_t step,
                                   struct error *err);
+/* meetings.c */
+void device_meeting_open(struct device_transport *t, int32_t group);
 MUST_CHECK enum status device_meet(struct device_transport *t, int32_t group, int64_t seq,
                                    struct error *err);
 

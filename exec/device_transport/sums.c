@@ -98,6 +98,13 @@ static enum status open_group(struct device_transport *t, int32_t group, int32_t
     return OK;
 }
 
+void device_sums_init(struct device_transport *t)
+{
+    t->ready = t->at_hand = -1;
+    t->groups = ARENA_ARRAY(t->a, struct group_end, (size_t)t->p->n_groups + 1);
+    for (int32_t g = 0; g < t->p->n_groups; g++) t->groups[g].member = -1;
+}
+
 enum status device_sums_open(struct device_transport *t, struct error *err)
 {
     int64_t scratch = 0, zeros = 0;
@@ -429,4 +436,32 @@ enum status device_transport_await(struct device_transport *t, int32_t group, in
         return error_set(err, ERR_INPUT, "%s: group %s is awaited before its launch %" PRId64,
                          t->p->devices[t->o.rank].name, t->p->groups[group].name, number);
     return t->b->event_wait(t->b, STREAM_COMPUTE, e->ended[number % 2], err);
+}
+
+/* ---- looked at -------------------------------------------------------------------------------- */
+
+enum status device_sums_count(struct device_transport *t, bool *under_way, struct error *err)
+{
+    *under_way |= t->at_hand >= 0;
+    for (int32_t i = 0; i < t->p->n_groups; i++) {
+        struct group_end *g = &t->groups[i];
+        if (g->member < 0) continue;
+        TRY(watchdog_count(&t->watchdog, t->b, g->asked, &g->done, g->ended, 2, err));
+        *under_way |= g->done < g->asked;
+    }
+    return OK;
+}
+
+void device_sums_blame(const struct device_transport *t, struct error *why)
+{
+    for (int32_t i = 0; i < t->p->n_groups; i++) {
+        const struct group_end *g = &t->groups[i];
+        if (g->member < 0 || (g->done == g->asked && i != t->at_hand) || g->communicator < 0)
+            continue;
+        error_set(why, ERR_RANK,
+                  "%s: collective %s %s has not ended for %.0f s: one of them is gone",
+                  program_device_told(t->p, t->o.rank).text, t->p->groups[i].name,
+                  t->talks.talk[g->communicator].name, (double)t->o.limit_ns / 1e9);
+        return;
+    }
 }

@@ -1,6 +1,14 @@
 #include "exec/worker/async_issue.h"
 
+#include "exec/clock.h"
+#include "exec/worker/chunks.h"
+#include "exec/worker/kernel_spans.h"
+#include "exec/worker/progress.h"
+#include "exec/worker/rank.h"
 #include "exec/worker/routing.h"
+#include "exec/worker/scale_log.h"
+#include "exec/worker/step_log.h"
+#include "exec/worker/transports.h"
 
 enum { VALUE_BYTES = 8, ALIGN = 64 };
 #define LOOK_MIN_NS                                                                                \

@@ -7,8 +7,8 @@
  * A stream takes about a thousand launches; who asks for one more stands in the driver until it has room. Where the stream waits for a
  * peer that is gone, that would be for ever, and nobody would look for the peer. So lanes whose devices talk among themselves ask
  * their compute stream for no more than (ASYNC_ISSUE_PACES + 1) · ASYNC_ISSUE_PACE operators of which none has been seen to end, and look at their
- * peers while they wait. A meeting, behind which compute stands, counts as many as it has members. Sums, behind which it does not,
- * have a pace of their own (device_pace).
+ * peers while they wait. A collective inside calls, behind which compute stands, counts as many as it has members. Gradient
+ * all-reduces, behind which it does not, have a pace of their own (exec/device_transport/paced_stream.h).
  * On an emulated device (the card is real, its speed is not) the thread settles where a host lane would have ended an
  * operator anyway: before a message is handed over, before it waits, at the end of a call. An operator then takes slowdown
  * times what the events say; ranks on one card take turns, stretch by stretch, so that nobody's time is in another's.
@@ -17,16 +17,24 @@
 #ifndef EXEC_WORKER_ASYNC_ISSUE_H
 #define EXEC_WORKER_ASYNC_ISSUE_H
 
-#include "exec/clock.h"
-#include "exec/worker/chunks.h"
-#include "exec/worker/kernel_spans.h"
-#include "exec/worker/progress.h"
-#include "exec/worker/scale_log.h"
-#include "exec/worker/step_log.h"
-#include "exec/worker/transports.h"
+#include "exec/backend.h"
+#include "traces/trace.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+struct chunks;
+struct device_clock;
+struct kernel_spans;
+struct link_clock;
+struct program;
+struct progress;
+struct rank;
+struct scale_log;
+struct span_list;
+struct step_log;
+struct step_loss;
+struct transports;
 
 enum {
     ASYNC_ISSUE_EVENTS_MAX = 16384, /* timed events under way; two operators take three at most */

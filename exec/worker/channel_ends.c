@@ -1,5 +1,10 @@
 #include "exec/worker/channel_ends.h"
 
+#include "exec/clock.h"
+#include "exec/worker/async_issue.h"
+#include "exec/worker/chunks.h"
+#include "exec/worker/transports.h"
+
 #include <inttypes.h>
 
 /* at_ns: (window) instants, -1 unknown. Between two chunks of this device message seq is copied when handed[seq mod window] and

@@ -6,12 +6,16 @@
 #ifndef EXEC_WORKER_CHANNEL_ENDS_H
 #define EXEC_WORKER_CHANNEL_ENDS_H
 
-#include "exec/clock.h"
-#include "exec/worker/async_issue.h"
-#include "exec/worker/chunks.h"
-#include "exec/worker/transports.h"
+#include "core/base/error.h"
 
 #include <stdint.h>
+
+struct async_issue;
+struct chunks;
+struct device_clock;
+struct rank;
+struct ring;
+struct transports;
 
 struct channel_end; /* of one channel */
 

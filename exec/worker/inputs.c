@@ -1,6 +1,10 @@
 #include "exec/worker/inputs.h"
 
 #include "core/collective/part.h"
+#include "exec/clock.h"
+#include "exec/worker/async_issue.h"
+#include "exec/worker/chunks.h"
+#include "exec/worker/progress.h"
 
 #include <string.h>
 

@@ -5,13 +5,17 @@
 #ifndef EXEC_WORKER_INPUTS_H
 #define EXEC_WORKER_INPUTS_H
 
-#include "exec/clock.h"
+#include "core/program/program.h"
 #include "exec/data.h"
-#include "exec/worker/async_issue.h"
-#include "exec/worker/chunks.h"
-#include "exec/worker/progress.h"
 
 #include <stdint.h>
+
+struct async_issue;
+struct chunk;
+struct chunks;
+struct device_clock;
+struct progress;
+struct rank;
 
 struct chunk_inputs; /* a discrete lane: of one chunk */
 

@@ -1,7 +1,9 @@
 #include "exec/worker/kernel_spans.h"
 
 #include "core/base/rng.h"
+#include "exec/activity.h"
 #include "exec/kernel_name.h"
+#include "exec/worker/rank.h"
 
 #include <inttypes.h>
 #include <stdio.h>

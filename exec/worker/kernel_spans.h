@@ -9,12 +9,14 @@
 #ifndef EXEC_WORKER_KERNEL_SPANS_H
 #define EXEC_WORKER_KERNEL_SPANS_H
 
-#include "exec/activity.h"
+#include "core/base/error.h"
 #include "exec/host_transport/spans.h"
-#include "exec/worker/rank.h"
 
 #include <stddef.h>
 #include <stdint.h>
+
+struct activity;
+struct rank;
 
 /* All fields belong to kernel_spans.c. */
 struct kernel_spans {

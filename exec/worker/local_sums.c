@@ -1,6 +1,8 @@
 #include "exec/worker/local_sums.h"
 
 #include "core/base/arena.h"
+#include "exec/host_transport/collective.h"
+#include "exec/worker/rank.h"
 
 struct pairing {
     struct local_sum *to;

@@ -3,11 +3,14 @@
 #ifndef EXEC_WORKER_LOCAL_SUMS_H
 #define EXEC_WORKER_LOCAL_SUMS_H
 
-#include "exec/host_transport/collective.h"
-#include "exec/worker/rank.h"
+#include "core/base/error.h"
+#include "core/graph/op.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+struct collective_member;
+struct rank;
 
 struct local_sum {
     int32_t n; /* of calls: first what is added, then the copies */

@@ -3,7 +3,9 @@
 #include "core/base/log.h"
 #include "exec/worker/async_issue.h"
 #include "exec/worker/inputs.h"
+#include "exec/worker/rank.h"
 #include "exec/worker/staging.h"
+#include "exec/worker/transports.h"
 
 enum { ALIGN = 64 };
 static int64_t align(int64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }

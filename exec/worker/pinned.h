@@ -2,10 +2,12 @@
 #ifndef EXEC_WORKER_PINNED_H
 #define EXEC_WORKER_PINNED_H
 
-#include "exec/worker/rank.h"
-#include "exec/worker/transports.h"
+#include "core/base/error.h"
 
 #include <stdint.h>
+
+struct rank;
+struct transports;
 
 /* All fields belong to pinned.c; NULL where the host's memory is the device's. */
 struct pinned {

@@ -4,6 +4,7 @@
 #include "core/collective/part.h"
 #include "core/program/device_memory.h"
 #include "exec/device_check.h"
+#include "exec/worker/chunks.h"
 #include "exec/worker/pinned.h"
 
 #include <inttypes.h>

@@ -3,9 +3,12 @@
 #ifndef EXEC_WORKER_PREFLIGHT_H
 #define EXEC_WORKER_PREFLIGHT_H
 
-#include "exec/worker/chunks.h"
-#include "exec/worker/rank.h"
-#include "exec/worker/transports.h"
+#include "core/base/error.h"
+
+struct chunks;
+struct program;
+struct rank;
+struct transports;
 
 MUST_CHECK enum status preflight_place(const struct rank *r, struct error *err);
 MUST_CHECK enum status preflight_program(const struct rank *r, const struct chunks *c,

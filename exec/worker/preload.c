@@ -1,5 +1,7 @@
 #include "exec/worker/preload.h"
 
+#include "exec/worker/chunks.h"
+
 /* One key may stand for several kernels: in half precision operands are narrow or wide by their slots. */
 static bool was_before(const struct rank *r, const struct chunks *c, const struct chunk *k,
                        int32_t op)

@@ -10,7 +10,11 @@
 #ifndef EXEC_WORKER_PRELOAD_H
 #define EXEC_WORKER_PRELOAD_H
 
-#include "exec/worker/chunks.h"
+#include "core/base/error.h"
+
+struct chunk;
+struct chunks;
+struct rank;
 
 /* Each operator of the chunk once; what its memory holds afterwards means nothing. */
 MUST_CHECK enum status preload_chunk(struct rank *r, const struct chunks *c, const struct chunk *k,

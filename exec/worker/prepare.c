@@ -1,6 +1,9 @@
 #include "exec/worker/prepare.h"
 
+#include "exec/worker/chunks.h"
+#include "exec/worker/pinned.h"
 #include "exec/worker/staging.h"
+#include "exec/worker/transports.h"
 
 /* What members are made of. */
 struct preparing {

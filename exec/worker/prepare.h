@@ -2,9 +2,14 @@
 #ifndef EXEC_WORKER_PREPARE_H
 #define EXEC_WORKER_PREPARE_H
 
-#include "exec/worker/chunks.h"
-#include "exec/worker/pinned.h"
-#include "exec/worker/transports.h"
+#include "core/base/error.h"
+
+#include <stdint.h>
+
+struct chunks;
+struct pinned;
+struct rank;
+struct transports;
 
 /* The members of a group that are this rank's, to the communication thread; their staging to the bounce buffers. Nothing for
  * a group whose devices communicate directly. */

@@ -3,8 +3,12 @@
 #include "core/base/log.h"
 #include "core/collective/part.h"
 #include "exec/checkpoint/checkpoint.h"
+#include "exec/worker/chunks.h"
 #include "exec/worker/divided.h"
+#include "exec/worker/inputs.h"
+#include "exec/worker/progress.h"
 #include "exec/worker/saved_tensor.h"
+#include "exec/worker/scale_log.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -42,72 +46,72 @@ static enum status load_slot(struct rank *r, struct arena *a, const struct check
 }
 
 /* What must be alike for the run to be a continuation. */
-static enum status check_job(const struct resuming *w, const struct checkpoint *c,
+static enum status check_job(const struct resuming *v, const struct checkpoint *c,
                              struct error *err)
 {
-    enum optimizer_kind kind = w->r->p->optimizer.kind;
-    if (c->seed != w->r->p->seed)
+    enum optimizer_kind kind = v->r->p->optimizer.kind;
+    if (c->seed != v->r->p->seed)
         return error_set(err, ERR_INPUT,
                          "checkpoint '%s' was made with seed %" PRIu64 ", the program has %" PRIu64,
-                         c->folder, c->seed, w->r->p->seed);
-    if (dtype_master(c->dtype) != dtype_master(w->r->p->dtype))
+                         c->folder, c->seed, v->r->p->seed);
+    if (dtype_master(c->dtype) != dtype_master(v->r->p->dtype))
         return error_set(err, ERR_INPUT, "checkpoint '%s' is %s, the program is %s", c->folder,
-                         dtype_name(c->dtype), dtype_name(w->r->p->dtype));
+                         dtype_name(c->dtype), dtype_name(v->r->p->dtype));
     if (c->optimizer != kind)
         return error_set(err, ERR_INPUT,
                          "checkpoint '%s' was made with optimizer %s, the program has %s",
                          c->folder, optimizer_name(c->optimizer), optimizer_name(kind));
-    if (c->sequences % w->progress->global_batch != 0)
+    if (c->sequences % v->progress->global_batch != 0)
         return error_set(err, ERR_INPUT,
                          "checkpoint '%s' stands after %" PRId64 " sequences (global batch %" PRId64
                          "), which no number of steps of global batch %" PRId64 " consumes",
-                         c->folder, c->sequences, c->global_batch, w->progress->global_batch);
+                         c->folder, c->sequences, c->global_batch, v->progress->global_batch);
     return OK;
 }
 
-static void warn_of_changes(const struct resuming *w, const struct checkpoint *c)
+static void warn_of_changes(const struct resuming *v, const struct checkpoint *c)
 {
-    if (c->data_bytes != w->inputs->data.n_bytes || c->data_crc != w->inputs->crc)
+    if (c->data_bytes != v->inputs->data.n_bytes || c->data_crc != v->inputs->crc)
         log_warn("the data is not what checkpoint '%s' was trained on (%" PRId64
                  " bytes, CRC %08" PRIx32 "; now %" PRId64 " bytes, CRC %08" PRIx32
                  "): training goes on after %" PRId64
                  " sequences, but its losses do not continue the earlier ones",
-                 c->folder, c->data_bytes, c->data_crc, w->inputs->data.n_bytes, w->inputs->crc,
+                 c->folder, c->data_bytes, c->data_crc, v->inputs->data.n_bytes, v->inputs->crc,
                  c->sequences);
-    if (c->global_batch != w->progress->global_batch)
+    if (c->global_batch != v->progress->global_batch)
         log_warn("global batch %" PRId64 " instead of the checkpoint's %" PRId64
                  ": training goes on after %" PRId64 " sequences",
-                 w->progress->global_batch, c->global_batch, c->sequences);
+                 v->progress->global_batch, c->global_batch, c->sequences);
 }
 
-static enum status load_tensors(const struct resuming *w, struct arena *a, const char *folder,
+static enum status load_tensors(const struct resuming *v, struct arena *a, const char *folder,
                                 struct error *err)
 {
     struct checkpoint c;
     TRY(checkpoint_open(a, folder, false, &c, err));
-    TRY(check_job(w, &c, err));
-    TRY(checkpoint_continues(&c, w->r->o->steps, w->progress->global_batch, err));
-    if (w->r->index == 0) warn_of_changes(w, &c);
-    for (int32_t i = 0; i < w->chunks->n; i++) {
-        const struct chunk *k = &w->chunks->at[i];
+    TRY(check_job(v, &c, err));
+    TRY(checkpoint_continues(&c, v->r->o->steps, v->progress->global_batch, err));
+    if (v->r->index == 0) warn_of_changes(v, &c);
+    for (int32_t i = 0; i < v->chunks->n; i++) {
+        const struct chunk *k = &v->chunks->at[i];
         for (int32_t j = 0; j < k->stage->n_parameters; j++) {
             const struct program_parameter *p = &k->stage->parameters[j];
             for (int part = 0; !p->shard && part < SAVED_TENSORS; part++)
-                TRY(load_slot(w->r, a, &c, k, p, part, err));
-            if (p->shard) TRY(divided_load(w->r, &c, k, p, err));
+                TRY(load_slot(v->r, a, &c, k, p, part, err));
+            if (p->shard) TRY(divided_load(v->r, &c, k, p, err));
         }
     }
-    progress_resume(w->progress, c.step, c.sequences);
-    scale_log_resume(w->scales, c.scale);
+    progress_resume(v->progress, c.step, c.sequences);
+    scale_log_resume(v->scales, c.scale);
     return OK;
 }
 
-static enum status load_all(const struct resuming *w, struct arena *a, const char *folder,
+static enum status load_all(const struct resuming *v, struct arena *a, const char *folder,
                             struct error *err)
 {
-    comm_working(w->r->comm, true);
-    enum status status = load_tensors(w, a, folder, err);
-    comm_working(w->r->comm, false);
+    comm_working(v->r->comm, true);
+    enum status status = load_tensors(v, a, folder, err);
+    comm_working(v->r->comm, false);
     return status;
 }
 
@@ -130,13 +134,13 @@ enum status resume_from_checkpoint(struct rank *r, const struct chunks *c,
                                    const struct inputs *inputs, struct progress *g,
                                    struct scale_log *scales, struct error *err)
 {
-    const struct resuming w = {r, c, inputs, g, scales};
+    const struct resuming v = {r, c, inputs, g, scales};
     struct arena *a = arena_new();
     struct generation from = {.a = a, .from = r->o->resume};
     enum status status = comm_at_root(r->comm, find_generation, &from, err);
     if (status == OK) {
         comm_broadcast(r->comm, from.folder, sizeof from.folder);
-        status = comm_agree(r->comm, load_all(&w, a, from.folder, err), err);
+        status = comm_agree(r->comm, load_all(&v, a, from.folder, err), err);
     }
     arena_free(a);
     return status;

@@ -2,10 +2,13 @@
 #ifndef EXEC_WORKER_RESUME_H
 #define EXEC_WORKER_RESUME_H
 
-#include "exec/worker/chunks.h"
-#include "exec/worker/inputs.h"
-#include "exec/worker/progress.h"
-#include "exec/worker/scale_log.h"
+#include "core/base/error.h"
+
+struct chunks;
+struct inputs;
+struct progress;
+struct rank;
+struct scale_log;
 
 /* All ranks together, before the communication thread runs. Rank 0 chooses the generation, so that all go on from the same.
  * ERR_INPUT: the checkpoint is of another job. */

@@ -1,6 +1,7 @@
 #include "exec/worker/saved_tensor.h"
 
 #include "core/graph/half.h"
+#include "exec/worker/chunks.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -5,11 +5,15 @@
 #ifndef EXEC_WORKER_SAVED_TENSOR_H
 #define EXEC_WORKER_SAVED_TENSOR_H
 
-#include "exec/worker/chunks.h"
+#include "core/program/program.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+struct arena;
+struct chunk;
+struct rank;
 
 enum { SAVED_TENSORS = 3 }; /* of a parameter; `which` below: itself, m, v */
 

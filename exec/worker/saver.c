@@ -2,16 +2,18 @@
 
 #include "core/base/log.h"
 #include "core/collective/part.h"
+#include "exec/worker/chunks.h"
 #include "exec/worker/divided.h"
+#include "exec/worker/inputs.h"
 #include "exec/worker/parts.h"
+#include "exec/worker/progress.h"
 #include "exec/worker/saved_tensor.h"
+#include "exec/worker/scale_log.h"
+#include "exec/worker/step_log.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-
-/* ---- out --------------------------------------------------------------------------------------
- */
 
 struct saving {
     struct divided divided;
@@ -22,12 +24,12 @@ struct saving {
     bool finite;
 };
 
-static enum status collect_chunk(struct saver *w, struct arena *a, const struct chunk *k,
+static enum status collect_chunk(struct saver *v, struct arena *a, const struct chunk *k,
                                  struct saving *s, struct error *err)
 {
     for (int32_t i = 0; i < k->stage->n_parameters; i++) {
         const struct program_parameter *p = &k->stage->parameters[i];
-        if (p->shard || parts_held(k->stage, p) || !saved_tensor_owned(w->r->p, k->stage, p->name))
+        if (p->shard || parts_held(k->stage, p) || !saved_tensor_owned(v->r->p, k->stage, p->name))
             continue;
         for (int part = 0; part < SAVED_TENSORS; part++) {
             int32_t slot = saved_tensor_slot(p, part);
@@ -39,7 +41,7 @@ static enum status collect_chunk(struct saver *w, struct arena *a, const struct 
             t->dtype = (int32_t)x->dtype;
             t->bytes = shape_elements(&p->shape) * dtype_bytes(x->dtype);
             void *copy = arena_alloc(a, (size_t)t->bytes + 1, 1);
-            TRY(w->r->backend.download(&w->r->backend, copy, lane_memory_slot(&k->memory, slot, 0),
+            TRY(v->r->backend.download(&v->r->backend, copy, lane_memory_slot(&k->memory, slot, 0),
                                        t->bytes, err));
             if (!saved_tensor_finite(copy, x->dtype, shape_elements(&p->shape))) s->finite = false;
             s->data[s->n++] = copy;
@@ -48,42 +50,42 @@ static enum status collect_chunk(struct saver *w, struct arena *a, const struct 
     return OK;
 }
 
-static enum status collect(struct saver *w, struct arena *a, struct saving *s, struct error *err)
+static enum status collect(struct saver *v, struct arena *a, struct saving *s, struct error *err)
 {
     size_t most = 1;
-    for (int32_t i = 0; i < w->chunks->n; i++)
-        most += SAVED_TENSORS * (size_t)w->chunks->at[i].stage->n_parameters;
+    for (int32_t i = 0; i < v->chunks->n; i++)
+        most += SAVED_TENSORS * (size_t)v->chunks->at[i].stage->n_parameters;
     *s = (struct saving){.finite = true};
     s->tensors = ARENA_ARRAY(a, struct checkpoint_tensor, most);
     s->data = ARENA_ARRAY(a, const void *, most);
-    s->first = ARENA_ARRAY(a, int32_t, (size_t)w->chunks->n + 1);
-    for (int32_t i = 0; i < w->chunks->n; i++) {
-        TRY(collect_chunk(w, a, &w->chunks->at[i], s, err));
+    s->first = ARENA_ARRAY(a, int32_t, (size_t)v->chunks->n + 1);
+    for (int32_t i = 0; i < v->chunks->n; i++) {
+        TRY(collect_chunk(v, a, &v->chunks->at[i], s, err));
         s->first[i + 1] = s->n;
     }
-    return divided_collect(w->r, w->chunks, a, &s->divided, &s->finite, err);
+    return divided_collect(v->r, v->chunks, a, &s->divided, &s->finite, err);
 }
 
 /* A file for each stage. */
-static enum status write_stages(struct saver *w, struct arena *a, const char *temporary,
+static enum status write_stages(struct saver *v, struct arena *a, const char *temporary,
                                 struct saving *s, struct error *err)
 {
-    for (int32_t i = 0; i < w->chunks->n; i++) {
+    for (int32_t i = 0; i < v->chunks->n; i++) {
         char file[32];
         int32_t at = s->first[i], n = s->first[i + 1] - at;
         if (!n) continue;
-        snprintf(file, sizeof file, "stage-%04" PRId32 ".bin", w->chunks->at[i].stage->stage);
+        snprintf(file, sizeof file, "stage-%04" PRId32 ".bin", v->chunks->at[i].stage->stage);
         TRY(checkpoint_write(a, temporary, file, s->tensors + at, s->data + at, n, err));
     }
     return OK;
 }
 
-static enum status write_mine(struct saver *w, struct arena *a, const char *temporary,
+static enum status write_mine(struct saver *v, struct arena *a, const char *temporary,
                               struct saving *s, struct error *err)
 {
-    comm_working(w->r->comm, true);
-    enum status status = write_stages(w, a, temporary, s, err);
-    comm_working(w->r->comm, false);
+    comm_working(v->r->comm, true);
+    enum status status = write_stages(v, a, temporary, s, err);
+    comm_working(v->r->comm, false);
     return status;
 }
 
@@ -99,84 +101,84 @@ static void add_rows(struct arena *a, struct saving *s, const struct checkpoint_
 }
 
 /* Files of what is put together; their rows stand behind rank 0's own. */
-static enum status write_together(struct saver *w, struct arena *a, const char *folder,
+static enum status write_together(struct saver *v, struct arena *a, const char *folder,
                                   struct saving *s, struct error *err)
 {
     struct checkpoint_tensor *rows;
     int32_t n;
-    TRY(divided_write(w->r, a, folder, &s->divided, &rows, &n, err));
+    TRY(divided_write(v->r, a, folder, &s->divided, &rows, &n, err));
     add_rows(a, s, rows, n);
-    TRY(parts_write(w->r, a, folder, &s->parts, err));
+    TRY(parts_write(v->r, a, folder, &s->parts, err));
     add_rows(a, s, s->parts.rows, s->parts.n);
     return OK;
 }
 
-static enum status skip(const struct saver *w, int64_t step, const char *what)
+static enum status skip(const struct saver *v, int64_t step, const char *what)
 {
-    if (w->r->index == 0)
+    if (v->r->index == 0)
         log_warn("no checkpoint of step %" PRId64 ": %s not finite; what '%s' holds stays", step,
-                 what, w->r->o->save);
+                 what, v->r->o->save);
     return OK;
 }
 
 /* A folder for files of all ranks. */
 enum { FOLDER_BYTES = 4096 };
-static enum status begin(struct saver *w, struct arena *a, int64_t step, char *folder,
+static enum status begin(struct saver *v, struct arena *a, int64_t step, char *folder,
                          struct error *err)
 {
     const char *temporary = "";
     enum status status = OK;
-    if (w->r->index == 0) status = checkpoint_begin(a, &w->store, step, &temporary, err);
+    if (v->r->index == 0) status = checkpoint_begin(a, &v->store, step, &temporary, err);
     if (status == OK) snprintf(folder, FOLDER_BYTES, "%s", temporary);
-    TRY(comm_agree(w->r->comm, status, err));
-    comm_broadcast(w->r->comm, folder, FOLDER_BYTES);
+    TRY(comm_agree(v->r->comm, status, err));
+    comm_broadcast(v->r->comm, folder, FOLDER_BYTES);
     return OK;
 }
 
-static enum status save(struct saver *w, struct arena *a, int64_t step, char *folder,
+static enum status save(struct saver *v, struct arena *a, int64_t step, char *folder,
                         struct error *err)
 {
     struct saving mine = {0};
     enum status status = OK;
-    if (!step_log_finite(w->log, w->r, w->progress->first_step))
-        return skip(w, step, "the loss is");
-    TRY(comm_agree(w->r->comm, collect(w, a, &mine, err), err));
-    TRY(parts_collect(w->r, w->chunks, a, &mine.parts, &mine.finite, err));
-    if (comm_max(w->r->comm, !mine.finite))
-        return skip(w, step, "parameters or optimizer state are");
-    TRY(begin(w, a, step, folder, err));
-    TRY(comm_agree(w->r->comm, write_mine(w, a, folder, &mine, err), err));
-    TRY(comm_agree(w->r->comm, write_together(w, a, folder, &mine, err), err));
+    if (!step_log_finite(v->log, v->r, v->progress->first_step))
+        return skip(v, step, "the loss is");
+    TRY(comm_agree(v->r->comm, collect(v, a, &mine, err), err));
+    TRY(parts_collect(v->r, v->chunks, a, &mine.parts, &mine.finite, err));
+    if (comm_max(v->r->comm, !mine.finite))
+        return skip(v, step, "parameters or optimizer state are");
+    TRY(begin(v, a, step, folder, err));
+    TRY(comm_agree(v->r->comm, write_mine(v, a, folder, &mine, err), err));
+    TRY(comm_agree(v->r->comm, write_together(v, a, folder, &mine, err), err));
     int64_t bytes;
     struct checkpoint c = {.step = step,
                            .sequences =
-                               progress_sequences(w->progress, step - w->progress->first_step),
-                           .global_batch = w->progress->global_batch,
-                           .data_bytes = w->inputs->data.n_bytes,
-                           .data_crc = w->inputs->crc,
-                           .seed = w->r->p->seed,
-                           .optimizer = w->r->p->optimizer.kind,
-                           .dtype = w->r->p->dtype};
-    scale_log_after(w->scales, step - w->progress->first_step, c.scale);
+                               progress_sequences(v->progress, step - v->progress->first_step),
+                           .global_batch = v->progress->global_batch,
+                           .data_bytes = v->inputs->data.n_bytes,
+                           .data_crc = v->inputs->crc,
+                           .seed = v->r->p->seed,
+                           .optimizer = v->r->p->optimizer.kind,
+                           .dtype = v->r->p->dtype};
+    scale_log_after(v->scales, step - v->progress->first_step, c.scale);
     c.tensors =
-        comm_gather(w->r->comm, a, mine.tensors, (int64_t)sizeof *c.tensors * mine.n, &bytes);
+        comm_gather(v->r->comm, a, mine.tensors, (int64_t)sizeof *c.tensors * mine.n, &bytes);
     c.n_tensors = (int32_t)(bytes / (int64_t)sizeof *c.tensors);
-    comm_working(w->r->comm, true);
-    if (w->r->index == 0) status = checkpoint_commit(a, &w->store, folder, &c, err);
-    comm_working(w->r->comm, false);
-    TRY(comm_agree(w->r->comm, status, err));
-    if (w->r->index == 0) log_debug("checkpoint of step %" PRId64 " in '%s'", step, w->r->o->save);
+    comm_working(v->r->comm, true);
+    if (v->r->index == 0) status = checkpoint_commit(a, &v->store, folder, &c, err);
+    comm_working(v->r->comm, false);
+    TRY(comm_agree(v->r->comm, status, err));
+    if (v->r->index == 0) log_debug("checkpoint of step %" PRId64 " in '%s'", step, v->r->o->save);
     return OK;
 }
 
-enum status saver_save(struct saver *w, int64_t step, struct error *err)
+enum status saver_save(struct saver *v, int64_t step, struct error *err)
 {
     struct arena *a = arena_new();
     char folder[FOLDER_BYTES] = "";
-    comm_phase(w->r->comm, "saving a checkpoint");
-    enum status status = save(w, a, step, folder, err);
-    if (status != OK && w->r->index == 0 && *folder) checkpoint_discard(&w->store, folder);
-    comm_phase(w->r->comm, "");
+    comm_phase(v->r->comm, "saving a checkpoint");
+    enum status status = save(v, a, step, folder, err);
+    if (status != OK && v->r->index == 0 && *folder) checkpoint_discard(&v->store, folder);
+    comm_phase(v->r->comm, "");
     arena_free(a);
     if (status != OK) return error_wrap(err, status, "checkpoint of step %" PRId64, step);
     return OK;
@@ -199,47 +201,47 @@ static int64_t bytes_of_all(const struct program *p)
     return bytes;
 }
 
-static enum status write_probe(const struct saver *w, struct arena *a, const char *folder,
+static enum status write_probe(const struct saver *v, struct arena *a, const char *folder,
                                struct error *err)
 {
     static const char zeros[4096];
     char file[32];
     const void *data = zeros;
     struct checkpoint_tensor t = {.bytes = sizeof zeros};
-    snprintf(file, sizeof file, "probe-%04" PRId32 ".bin", w->r->index);
+    snprintf(file, sizeof file, "probe-%04" PRId32 ".bin", v->r->index);
     return checkpoint_write(a, folder, file, &t, &data, 1, err);
 }
 
 /* Every rank writes a probe file, which is removed, so that an error of the folder is known before the first step. */
-static enum status probe(struct saver *w, struct error *err)
+static enum status probe(struct saver *v, struct error *err)
 {
     struct arena *a = arena_new();
     char folder[FOLDER_BYTES] = "";
-    enum status status = begin(w, a, 0, folder, err);
-    if (status == OK) status = comm_agree(w->r->comm, write_probe(w, a, folder, err), err);
-    if (w->r->index == 0 && *folder) checkpoint_discard(&w->store, folder);
+    enum status status = begin(v, a, 0, folder, err);
+    if (status == OK) status = comm_agree(v->r->comm, write_probe(v, a, folder, err), err);
+    if (v->r->index == 0 && *folder) checkpoint_discard(&v->store, folder);
     arena_free(a);
     if (status == OK) return OK;
-    return error_wrap(err, status, "checkpoint folder '%s' cannot be written", w->r->o->save);
+    return error_wrap(err, status, "checkpoint folder '%s' cannot be written", v->r->o->save);
 }
 
-enum status saver_enter(struct saver *w, struct error *err)
+enum status saver_enter(struct saver *v, struct error *err)
 {
     enum status status = OK;
-    if (w->r->index == 0) status = checkpoint_enter(w->r->run, w->r->o->save, &w->store, err);
-    TRY(comm_agree(w->r->comm, status, err));
-    TRY(probe(w, err));
-    if (w->r->index == 0) checkpoint_fits(&w->store, bytes_of_all(w->r->p));
+    if (v->r->index == 0) status = checkpoint_enter(v->r->run, v->r->o->save, &v->store, err);
+    TRY(comm_agree(v->r->comm, status, err));
+    TRY(probe(v, err));
+    if (v->r->index == 0) checkpoint_fits(&v->store, bytes_of_all(v->r->p));
     return OK;
 }
 
-enum status saver_follow(struct saver *w, struct error *err)
+enum status saver_follow(struct saver *v, struct error *err)
 {
     enum status status = OK;
-    if (w->r->index == 0)
+    if (v->r->index == 0)
         status =
-            checkpoint_follow(w->r->run, &w->store, w->r->o->resume, w->progress->first_step, err);
-    return comm_agree(w->r->comm, status, err);
+            checkpoint_follow(v->r->run, &v->store, v->r->o->resume, v->progress->first_step, err);
+    return comm_agree(v->r->comm, status, err);
 }
 
 void saver_init(struct saver *s, struct rank *r, const struct chunks *c, const struct progress *g,

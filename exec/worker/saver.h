@@ -7,13 +7,15 @@
 #define EXEC_WORKER_SAVER_H
 
 #include "exec/checkpoint/checkpoint.h"
-#include "exec/worker/chunks.h"
-#include "exec/worker/inputs.h"
-#include "exec/worker/progress.h"
-#include "exec/worker/scale_log.h"
-#include "exec/worker/step_log.h"
 
 #include <stdint.h>
+
+struct chunks;
+struct inputs;
+struct progress;
+struct rank;
+struct scale_log;
+struct step_log;
 
 /* All fields belong to saver.c. */
 struct saver {

@@ -1,5 +1,8 @@
 #include "exec/worker/scale_log.h"
 
+#include "exec/worker/chunks.h"
+#include "exec/worker/progress.h"
+
 #include <string.h>
 
 static bool has_scale(const struct rank *r) { return r->p->loss_scale.initial > 0; }

@@ -6,11 +6,16 @@
 #ifndef EXEC_WORKER_SCALE_LOG_H
 #define EXEC_WORKER_SCALE_LOG_H
 
+#include "core/base/error.h"
 #include "core/graph/loss_scale.h"
-#include "exec/worker/chunks.h"
-#include "exec/worker/progress.h"
 
 #include <stdint.h>
+
+struct arena;
+struct chunks;
+struct progress;
+struct rank;
+struct run_result;
 
 /* The first numbers of a loss scale, which all devices have alike. */
 enum { SCALE_LOG_NUMBERS = LOSS_SCALE_SKIPPED + 1 };

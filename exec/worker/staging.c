@@ -1,6 +1,8 @@
 #include "exec/worker/staging.h"
 
 #include "core/base/arena.h"
+#include "exec/host_transport/bounce.h"
+#include "exec/worker/chunks.h"
 
 #include <string.h>
 

@@ -7,10 +7,13 @@
 #ifndef EXEC_WORKER_STAGING_H
 #define EXEC_WORKER_STAGING_H
 
-#include "exec/host_transport/bounce.h"
-#include "exec/worker/chunks.h"
+#include "core/program/program.h"
 
 #include <stdint.h>
+
+struct arena;
+struct bounce_group;
+struct chunk;
 
 struct
     staging { /* of a gradient all-reduce: segment after segment, each at a multiple of 64 bytes */

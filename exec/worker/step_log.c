@@ -1,6 +1,7 @@
 #include "exec/worker/step_log.h"
 
 #include "core/base/log.h"
+#include "exec/worker/rank.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -2,10 +2,14 @@
 #ifndef EXEC_WORKER_STEP_LOG_H
 #define EXEC_WORKER_STEP_LOG_H
 
-#include "exec/worker/rank.h"
+#include "core/graph/op.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+struct arena;
+struct program_stage;
+struct rank;
 
 struct step_loss { /* a value that a LOSS instruction reads */
     const struct program_stage *stage;

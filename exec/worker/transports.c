@@ -4,6 +4,7 @@
 #include "core/base/log.h"
 #include "core/base/settings.h"
 #include "exec/plugin.h"
+#include "exec/worker/chunks.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -10,10 +10,12 @@
 #include "exec/device_transport/device_transport.h"
 #include "exec/host_transport/bounce.h"
 #include "exec/host_transport/comm_thread.h"
-#include "exec/worker/chunks.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+struct chunks;
+struct rank;
 
 /* All fields belong to transports.c; whoever holds the struct uses the transports by their own functions. */
 struct transports {
