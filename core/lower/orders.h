@@ -9,13 +9,9 @@
 enum graph_part { PART_FORWARD, PART_BACK, PART_WEIGHT, PART_COUNT };
 
 struct stage_order {
-    bool split, ascending, apart; /* I and W; W in ascending order; gradients kept per microbatch */
-    int32_t in_flight;            /* forwards before the first backward */
-    int64_t n_calls;              /* of the stage in one step, the update (last) included */
-    char *letter;                 /* (n_calls) */
-    int32_t *microbatch;          /* (n_calls) */
-    int32_t *at[PART_COUNT];      /* (microbatches): position of the call of each part */
+    bool split, apart;   /* I and W; gradients kept per microbatch */
     int64_t last_weight; /* position in the lane of the call that completes the step's gradients */
+    struct stage_calls *calls; /* orders.c's own */
 };
 
 /* ERR_RESOURCE: too many calls; ERR_INPUT: what plan_schedule finds. O(calls). */
