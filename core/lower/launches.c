@@ -3,6 +3,7 @@
 
 #include "core/lower/groups.h"
 #include "core/lower/orders.h"
+#include "core/lower/stage_scratch.h"
 #include "core/lower/zero.h"
 
 #include <stdlib.h>

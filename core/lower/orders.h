@@ -2,7 +2,7 @@
 #ifndef CORE_LOWER_ORDERS_H
 #define CORE_LOWER_ORDERS_H
 
-#include "core/lower/lowering.h"
+#include "core/lower/stages.h"
 
 /* The parts of one microbatch's life on a stage, in order. Where the backward is fused, BACK is B
  * and WEIGHT is the same procedure; where it is split, BACK is I and WEIGHT is W. */
