@@ -7,6 +7,7 @@
 #include "core/lower/channels.h"
 
 #include "core/lower/links.h"
+#include "core/lower/lowering.h"
 #include "core/lower/param_uses.h"
 #include "core/lower/shards.h"
 

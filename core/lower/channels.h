@@ -3,7 +3,7 @@
 #ifndef CORE_LOWER_CHANNELS_H
 #define CORE_LOWER_CHANNELS_H
 
-#include "core/lower/lowering.h"
+#include "core/lower/stages.h"
 
 struct crossing {
     int32_t tensor, channel;

@@ -114,8 +114,6 @@ struct group *lower_group_new(struct lowering *l, const char *name, enum group_a
                            sizeof *p->groups);
     l->groups->plans = arena_grow(l->a, l->groups->plans, (size_t)p->n_groups,
                                   &l->groups->plan_capacity, sizeof *l->groups->plans);
-    plan.home = plan.gathered = plan.gather[0] = plan.gather[1] = plan.gather[2] = plan.gather[3] =
-        -1;
     l->groups->plans[p->n_groups] = plan;
     struct group *g = &p->groups[p->n_groups++];
     *g = (struct group){.name = name,

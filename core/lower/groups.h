@@ -3,21 +3,6 @@
 #define CORE_LOWER_GROUPS_H
 
 #include "core/lower/lowering.h"
-#include "core/lower/orders.h"
-
-/* Parameters of a group laid flat one after the other, so that n members divide them evenly: those that decay and the
- * others apart, because updates tell them apart. A parameter starts at a multiple of 64 bytes; the end is padded. */
-enum { SECTIONS_MAX = 2 };
-struct section {
-    bool decay;
-    int64_t elements; /* a multiple of n members · 64 bytes */
-};
-
-/* Where a parameter lies in the sections of its home. */
-struct flat_place {
-    int32_t group, section; /* group -1: not divided */
-    int64_t first;          /* element */
-};
 
 struct group_plan {                /* beside the program's group of the same index */
     int32_t first_unit, last_unit; /* inclusive; of a tied exchange: the parameter's two */
@@ -25,21 +10,13 @@ struct group_plan {                /* beside the program's group of the same ind
     bool tied;                     /* exchange between the owners of both uses inside one replica */
     bool overflow; /* agreement on whether all gradients are finite (core/lower/scale.c) */
     const struct cells *cells; /* core/lower/cells.h; NULL: all of all units from first to last */
-    /* zero.c: */
     /* Divided (ZeRO): the plan's level, else 0; of a gather the level of what it gathers. */
     int32_t zero;
-    int32_t n_sections;
-    struct section section[SECTIONS_MAX];
-    struct flat_place *places; /* (units) where each one's parameter lies */
-    /* group whose sections hold the parameters: itself, but for a tied one's second use */
-    int32_t home;
-    int32_t gathered; /* of a gather: that group; else -1 */
-    /* of a home: the gathers that F and the backward launch (zero 3), or [phase_index(PHASE_W)] the update (1, 2); -1 */
-    int32_t gather[PHASE_INDICES];
+    struct zero_group *divided; /* core/lower/zero.h; NULL: zero 0 */
 };
 
 struct groups {
-    struct group_plan *plans; /* (p->n_groups) */
+    struct group_plan *plans; /* (p->n_groups); of a plan zero.c fills `divided` */
     bool *mixed;              /* (n_units): replicas keep its parameter in different parts */
     size_t group_capacity, plan_capacity;
 };

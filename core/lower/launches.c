@@ -3,6 +3,8 @@
 
 #include "core/lower/groups.h"
 #include "core/lower/orders.h"
+#include "core/lower/stage_scratch.h"
+#include "core/lower/zero.h"
 
 #include <stdlib.h>
 
@@ -21,7 +23,7 @@ static int by_number(const void *x, const void *y)
 static bool launched_last(const struct lowering *l, int32_t group)
 {
     const struct group_plan *g = lower_group_plan(l, group);
-    return !g->tied && !g->overflow && g->gathered < 0 && g->zero < 2;
+    return !g->tied && !g->overflow && g->zero < 2 && (!g->divided || g->divided->gathered < 0);
 }
 
 /* Whether two lanes' devices share their stages, and so take the same calls. */

@@ -2,7 +2,11 @@
 #ifndef CORE_LOWER_LAUNCHES_H
 #define CORE_LOWER_LAUNCHES_H
 
-#include "core/lower/stage_scratch.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct lowering;
+struct stage_scratch;
 
 struct stage_launches {
     int32_t n, *group; /* of the device, ascending */

@@ -5,6 +5,8 @@
  */
 #include "core/lower/links.h"
 
+#include "core/lower/lowering.h"
+
 #include "core/cluster/topology.h"
 
 #include <string.h>

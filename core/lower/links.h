@@ -2,7 +2,7 @@
 #ifndef CORE_LOWER_LINKS_H
 #define CORE_LOWER_LINKS_H
 
-#include "core/lower/lowering.h"
+#include "core/lower/stages.h"
 
 /* Fills the program's links with the cluster's; the cluster and the program must outlive it. */
 struct links *links_new(struct arena *a, const struct cluster *c, struct program *p);

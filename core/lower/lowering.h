@@ -27,6 +27,7 @@
 #define CORE_LOWER_LOWERING_H
 
 #include "core/base/arena.h"
+#include "core/lower/param_uses.h"
 #include "core/lower/stages.h"
 
 struct lowering {
@@ -54,6 +55,17 @@ enum status lower_error(const struct lowering *l, const struct stage_build *b, s
 static inline int32_t lower_owner(const struct lowering *l, int32_t replica, int32_t layer)
 {
     return l->stage_of_layer[replica * l->n_layers + layer];
+}
+
+/* Layer and use of a unit are the same in every view. */
+static inline const struct unit *lower_unit(const struct lowering *l, int32_t unit)
+{
+    return &l->uses->views[0].units[unit];
+}
+static inline const struct stage_build *lower_unit_owner(const struct lowering *l, int32_t replica,
+                                                         int32_t unit)
+{
+    return &l->stages[lower_owner(l, replica, lower_unit(l, unit)->layer)];
 }
 
 #endif

@@ -2,7 +2,7 @@
 #ifndef CORE_LOWER_MEETINGS_H
 #define CORE_LOWER_MEETINGS_H
 
-#include "core/lower/lowering.h"
+#include "core/lower/stages.h"
 
 /* The links of the devices that meet; checks the plan's choices of algorithms. ERR_INPUT. */
 MUST_CHECK enum status lower_shard_teams(struct lowering *l, struct error *err);

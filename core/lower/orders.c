@@ -21,6 +21,14 @@
 
 /* --- calls --- */
 
+struct stage_calls {         /* of a stage in one step */
+    int64_t n;               /* the update (last) included */
+    enum phase *letter;            /* (n) */
+    int32_t *microbatch;     /* (n) */
+    int32_t *at[PHASE_INDICES]; /* (microbatches): position of the call of each part */
+    int32_t in_flight;       /* forwards before the first backward */
+};
+
 struct lane_order { /* a device's calls of one step in turn, without the updates */
     int64_t n_calls;
     struct schedule_op *calls; /* (n_calls) */
@@ -68,41 +76,46 @@ static void lane_calls(struct lowering *l, struct lane_build *lane)
 
 /* --- a stage's part of them --- */
 
-static void note_positions(struct arena *a, struct stage_order *o, int32_t microbatches)
+static void note_positions(struct arena *a, struct stage_calls *c, int32_t microbatches)
 {
     for (int p = 0; p < PHASE_INDICES; p++)
-        o->at[p] = ARENA_ARRAY(a, int32_t, (size_t)microbatches);
-    for (int64_t i = 0; i < o->n_calls; i++) {
-        enum phase letter = o->letter[i];
-        if (letter == 'F') o->at[phase_index(PHASE_F)][o->microbatch[i]] = (int32_t)i;
-        if (letter == 'B' || letter == 'I') o->at[phase_index(PHASE_I)][o->microbatch[i]] = (int32_t)i;
-        if (letter == 'B' || letter == 'W') o->at[phase_index(PHASE_W)][o->microbatch[i]] = (int32_t)i;
+        c->at[p] = ARENA_ARRAY(a, int32_t, (size_t)microbatches);
+    for (int64_t i = 0; i < c->n; i++) {
+        enum phase letter = c->letter[i];
+        if (letter == 'F') c->at[phase_index(PHASE_F)][c->microbatch[i]] = (int32_t)i;
+        if (letter == 'B' || letter == 'I') c->at[phase_index(PHASE_I)][c->microbatch[i]] = (int32_t)i;
+        if (letter == 'B' || letter == 'W') c->at[phase_index(PHASE_W)][c->microbatch[i]] = (int32_t)i;
     }
+}
+
+static bool is_ascending(const int32_t *at, int32_t n)
+{
+    for (int32_t i = 1; i < n; i++)
+        if (at[i] < at[i - 1]) return false;
+    return true;
 }
 
 static void stage_part(struct lowering *l, const struct lane_build *lane, struct stage_build *b)
 {
     struct stage_order *o = b->order;
+    struct stage_calls *c = o->calls = ARENA_ARRAY(l->a, struct stage_calls, 1);
     size_t most = 3 * (size_t)b->s->microbatches + 1;
-    o->letter = ARENA_ARRAY(l->a, enum phase, most);
-    o->microbatch = ARENA_ARRAY(l->a, int32_t, most);
+    c->letter = ARENA_ARRAY(l->a, enum phase, most);
+    c->microbatch = ARENA_ARRAY(l->a, int32_t, most);
     for (int64_t i = 0; i < lane->order->n_calls; i++) {
         const struct schedule_op *x = &lane->order->calls[i];
         if (x->chunk != b->chunk) continue;
-        o->letter[o->n_calls] = x->letter;
-        o->microbatch[o->n_calls++] = x->microbatch;
+        c->letter[c->n] = x->letter;
+        c->microbatch[c->n++] = x->microbatch;
         if (x->letter == 'I' || x->letter == 'W') o->split = true;
         if (x->letter == 'B' || x->letter == 'W') o->last_weight = i;
     }
-    note_positions(l->a, o, b->s->microbatches);
-    for (o->in_flight = 0; o->in_flight < o->n_calls && o->letter[o->in_flight] == 'F';)
-        o->in_flight++;
-    o->ascending = true;
-    for (int32_t i = 1; i < b->s->microbatches; i++)
-        if (o->at[phase_index(PHASE_W)][i] < o->at[phase_index(PHASE_W)][i - 1]) o->ascending = false;
-    o->apart = l->plan->deterministic && (b->replica > 0 || !o->ascending);
-    o->letter[o->n_calls] = 'U';
-    o->microbatch[o->n_calls++] = -1;
+    note_positions(l->a, c, b->s->microbatches);
+    for (c->in_flight = 0; c->in_flight < c->n && c->letter[c->in_flight] == 'F';) c->in_flight++;
+    o->apart = l->plan->deterministic &&
+               (b->replica > 0 || !is_ascending(c->at[phase_index(PHASE_W)], b->s->microbatches));
+    c->letter[c->n] = 'U';
+    c->microbatch[c->n++] = -1;
 }
 
 /* Every call is written down once before orders are coded, some 50 bytes each. */
@@ -149,9 +162,10 @@ enum status lower_orders(struct lowering *l, struct error *err)
 /* Where in the endless list of calls the call of a letter for sequence number seq stands. */
 static int64_t position(const struct stage_build *b, enum phase letter, int64_t seq)
 {
+    const struct stage_calls *c = b->order->calls;
     int64_t m = b->s->microbatches, step = seq / m;
-    if (letter == 'U') return (step + 1) * b->order->n_calls - 1;
-    return step * b->order->n_calls + b->order->at[phase_index(letter)][seq % m];
+    if (letter == 'U') return (step + 1) * c->n - 1;
+    return step * c->n + c->at[phase_index(letter)][seq % m];
 }
 
 /* Is the buffer of seq free again when that of seq + count is born, whatever seq? */
@@ -174,8 +188,8 @@ static bool enough(const struct lowering *l, const struct stage_build *b, const 
 
 static int32_t sent_count(const struct lowering *l, const struct channel *c)
 {
-    int32_t difference =
-        abs(l->stages[c->from_stage].order->in_flight - l->stages[c->to_stage].order->in_flight);
+    int32_t difference = abs(l->stages[c->from_stage].order->calls->in_flight -
+                             l->stages[c->to_stage].order->calls->in_flight);
     return difference + 1 > 2 ? difference + 1 : 2;
 }
 

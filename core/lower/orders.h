@@ -2,16 +2,12 @@
 #ifndef CORE_LOWER_ORDERS_H
 #define CORE_LOWER_ORDERS_H
 
-#include "core/lower/lowering.h"
+#include "core/lower/stages.h"
 
 struct stage_order {
-    bool split, ascending, apart; /* I and W; W in ascending order; gradients kept per microbatch */
-    int32_t in_flight;            /* forwards before the first backward */
-    int64_t n_calls;              /* of the stage in one step, the update (last) included */
-    enum phase *letter;                 /* (n_calls) */
-    int32_t *microbatch;          /* (n_calls) */
-    int32_t *at[PHASE_INDICES];      /* (microbatches): position of the call of each part */
+    bool split, apart;   /* I and W; gradients kept per microbatch */
     int64_t last_weight; /* position in the lane of the call that completes the step's gradients */
+    struct stage_calls *calls; /* orders.c's own */
 };
 
 /* ERR_RESOURCE: too many calls; ERR_INPUT: what plan_schedule finds. O(calls). */

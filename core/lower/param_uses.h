@@ -6,7 +6,9 @@
 #ifndef CORE_LOWER_PARAM_USES_H
 #define CORE_LOWER_PARAM_USES_H
 
-#include "core/lower/lowering.h"
+#include "core/base/arena.h"
+#include "core/base/error.h"
+#include "core/graph/graph.h"
 
 struct unit { /* one use of one parameter: what replicas sum. Sorted by layer, parameter, use. */
     int32_t gradient, parameter, use, layer; /* tensors; layer of the use */
@@ -32,16 +34,5 @@ const struct lower_view *param_uses_view(struct param_uses *u, const struct grap
 /* Once all views are there, which have so many layers. ERR_INPUT: a parameter with more than two uses. O(tensors · log(units)) a view. */
 MUST_CHECK enum status param_uses_find(struct param_uses *u, struct arena *a, int32_t n_layers,
                                        struct error *err);
-
-/* Layer and use of a unit are the same in every view. */
-static inline const struct unit *lower_unit(const struct lowering *l, int32_t unit)
-{
-    return &l->uses->views[0].units[unit];
-}
-static inline const struct stage_build *lower_unit_owner(const struct lowering *l, int32_t replica,
-                                                         int32_t unit)
-{
-    return &l->stages[lower_owner(l, replica, lower_unit(l, unit)->layer)];
-}
 
 #endif

@@ -2,7 +2,9 @@
 #ifndef CORE_LOWER_PROCEDURES_H
 #define CORE_LOWER_PROCEDURES_H
 
-#include "core/lower/stage_scratch.h"
+#include <stdint.h>
+
+struct stage_scratch;
 
 struct stage_procedures { /* of program_stage.procedures; -1: none */
     int32_t f, back, w, last;

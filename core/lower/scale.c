@@ -167,15 +167,16 @@ static void look_at_section(struct writer *w, const struct flat *f, int32_t sect
 {
     const struct lower_view *v = w->b->v;
     const struct group_plan *g = lower_group_plan(w->l, f->group);
+    const struct zero_group *z = g->divided;
     int32_t own = f->own_gradient[section], n = w->l->p->groups[f->group].n_members;
-    int64_t part = g->section[section].elements / n, at = group_own_chunk(f->member, n) * part;
+    int64_t part = z->section[section].elements / n, at = group_own_chunk(f->member, n) * part;
     int64_t first = 0, last = 0; /* of parameters that touch */
     if (g->zero < 2) {
         look_at(w, own, any);
         return;
     }
     for (int32_t u = g->first_unit; u <= g->last_unit; u++) {
-        const struct flat_place *p = &g->places[u - g->first_unit];
+        const struct flat_place *p = &z->places[u - g->first_unit];
         int64_t low = p->first - at,
                 high = low + shape_elements(&v->g->tensors[v->units[u].parameter].shape);
         low = low < 0 ? 0 : low, high = high > part ? part : high;
@@ -202,8 +203,8 @@ void lower_scale_look(struct writer *w)
     }
     for (int32_t i = 0; i < flats->n; i++) {
         const struct flat *f = &flats->list[i];
-        const struct group_plan *g = lower_group_plan(w->l, f->group);
-        for (int32_t k = 0; g->home == f->group && k < g->n_sections; k++)
+        const struct zero_group *z = lower_zero_group(w->l, f->group);
+        for (int32_t k = 0; z->home == f->group && k < z->n_sections; k++)
             look_at_section(w, f, k, &any);
     }
     if (!any) writer_zero(w, PHASE_U, s->first_layer, "overflow.none", slots->overflow);

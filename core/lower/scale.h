@@ -3,7 +3,9 @@
 #ifndef CORE_LOWER_SCALE_H
 #define CORE_LOWER_SCALE_H
 
-#include "core/lower/stage_scratch.h"
+#include "core/lower/lowering.h"
+
+struct stage_scratch;
 
 /* Whether there is one. */
 static inline bool lower_scales(const struct lowering *l) { return l->p->loss_scale.initial > 0; }

@@ -2,7 +2,7 @@
 #ifndef CORE_LOWER_SCRATCH_H
 #define CORE_LOWER_SCRATCH_H
 
-#include "core/lower/stage_scratch.h"
+struct stage_scratch;
 
 void lower_scratch(const struct stage_scratch *h); /* once the procedures stand */
 

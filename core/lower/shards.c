@@ -12,6 +12,7 @@
 
 #include "core/collective/part.h"
 #include "core/graph/gradient.h"
+#include "core/lower/lowering.h"
 #include "core/lower/param_uses.h"
 #include "core/sharding/shard.h"
 

@@ -3,7 +3,10 @@
 #ifndef CORE_LOWER_SHARDS_H
 #define CORE_LOWER_SHARDS_H
 
-#include "core/lower/lowering.h"
+#include "core/base/arena.h"
+#include "core/lower/stages.h"
+
+struct lower_view;
 
 struct rows { /* sequences of a microbatch */
     int64_t first, n;

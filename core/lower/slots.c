@@ -25,11 +25,16 @@
 
 #include <string.h>
 
+struct slot_room {
+    size_t slot_capacity, ring_capacity, ring_group_capacity;
+    int32_t *ring_group; /* (n_rings): group whose gradients a ring keeps apart, else -1 */
+};
+
 int32_t lower_add_slot(const struct stage_scratch *h, struct slot s)
 {
     struct program_stage *out = h->b->s;
-    out->slots = arena_grow(h->l->a, out->slots, (size_t)out->n_slots, &h->slots->slot_capacity,
-                            sizeof *out->slots);
+    out->slots = arena_grow(h->l->a, out->slots, (size_t)out->n_slots,
+                            &h->slots->room->slot_capacity, sizeof *out->slots);
     s.bytes = shape_elements(&s.shape) * dtype_bytes(s.dtype);
     out->slots[out->n_slots] = s;
     return out->n_slots++;
@@ -67,17 +72,18 @@ struct slot lower_slot_like(const struct stage_scratch *h, int32_t tensor, enum 
 static int32_t find_ring(struct stage_scratch *h, struct ring want, int32_t group)
 {
     struct program_stage *s = h->b->s;
+    struct slot_room *room = h->slots->room;
     for (int32_t i = 0; i < s->n_rings; i++) {
         const struct ring *r = &s->rings[i];
         if (r->birth == want.birth && r->death == want.death && r->sent == want.sent &&
-            r->received == want.received && h->slots->ring_group[i] == group)
+            r->received == want.received && room->ring_group[i] == group)
             return i;
     }
-    s->rings = arena_grow(h->l->a, s->rings, (size_t)s->n_rings, &h->slots->ring_capacity,
-                          sizeof *s->rings);
-    h->slots->ring_group = arena_grow(h->l->a, h->slots->ring_group, (size_t)s->n_rings,
-                                      &h->slots->ring_group_capacity, sizeof *h->slots->ring_group);
-    h->slots->ring_group[s->n_rings] = group;
+    s->rings =
+        arena_grow(h->l->a, s->rings, (size_t)s->n_rings, &room->ring_capacity, sizeof *s->rings);
+    room->ring_group = arena_grow(h->l->a, room->ring_group, (size_t)s->n_rings,
+                                  &room->ring_group_capacity, sizeof *room->ring_group);
+    room->ring_group[s->n_rings] = group;
     want.count = 1, want.stride_bytes = 0;
     s->rings[s->n_rings] = want;
     return s->n_rings++;
@@ -434,6 +440,7 @@ void lower_slots(struct stage_scratch *h)
     h->slots = ARENA_ARRAY(h->l->a, struct stage_slots, 1);
     memset(h->slots->run, -1, sizeof h->slots->run);
     h->slots->overflow = -1;
+    h->slots->room = ARENA_ARRAY(h->l->a, struct slot_room, 1);
     parameter_regions(h);
     forward_slots(h);
     back_slots(h);

@@ -16,8 +16,7 @@ enum { UPDATE_P, UPDATE_G, UPDATE_M, UPDATE_V, UPDATE_MASTER, UPDATE_SLOTS };
 struct stage_slots {
     int32_t run[2][UPDATE_SLOTS]; /* flat runs, decayed and not; -1 */
     int32_t overflow;             /* whether gradients are finite; -1 without a loss scale */
-    int32_t *ring_group;          /* (n_rings): group whose gradients a ring keeps apart, else -1 */
-    size_t slot_capacity, ring_capacity, ring_group_capacity;
+    struct slot_room *room;       /* slots.c's own */
 };
 
 /* All slots of the stage but those that instructions bring (core/lower/scale.c). */

@@ -1,6 +1,8 @@
 /* core/lower/stage_scratch.c - room for what is known of the stage at hand. */
 #include "core/lower/stage_scratch.h"
 
+#include "core/lower/lowering.h"
+
 #include <string.h>
 
 struct stage_scratch *stage_scratch_new(struct lowering *l)

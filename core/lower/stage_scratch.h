@@ -7,6 +7,7 @@
 #define CORE_LOWER_STAGE_SCRATCH_H
 
 #include "core/lower/param_uses.h"
+#include "core/lower/stages.h"
 
 struct stage_scratch {
     /* borrowed */

@@ -100,7 +100,7 @@ static void await_own(struct writer *w, const struct flat *f)
     if (g->zero == 1) writer_emit(w, INSTR_AWAIT, f->group);
     for (int32_t i = 0; g->zero == 1 && i < flats->n; i++) {
         const struct flat *other = &flats->list[i];
-        if (other == f || lower_group_plan(l, other->group)->home != f->group) continue;
+        if (other == f || lower_zero_group(l, other->group)->home != f->group) continue;
         writer_emit(w, INSTR_AWAIT, other->group);
         writer_accumulate(w, PHASE_U, w->b->s->first_layer,
                           arena_printf(l->a, "%s.tie", l->p->groups[f->group].name),
@@ -111,7 +111,7 @@ static void await_own(struct writer *w, const struct flat *f)
 static void update_own(struct writer *w, const struct flat *f)
 {
     struct lowering *l = w->l;
-    const struct group_plan *g = lower_group_plan(l, f->group);
+    const struct zero_group *g = lower_zero_group(l, f->group);
     const char *name = l->p->groups[f->group].name;
     if (!lower_scales(l)) await_own(w, f);
     for (int32_t k = 0; k < g->n_sections; k++) {
@@ -133,17 +133,17 @@ static void update_divided(struct writer *w)
     const struct stage_flats *flats = w->h->flats;
     for (int32_t i = 0; i < flats->n; i++) {
         const struct flat *f = &flats->list[i];
-        if (lower_group_plan(l, f->group)->home == f->group) update_own(w, f);
+        if (lower_zero_group(l, f->group)->home == f->group) update_own(w, f);
     }
     for (int32_t i = 0; i < flats->n; i++) {
         const struct flat *f = &flats->list[i];
         const struct group_plan *g = lower_group_plan(l, f->group);
-        for (int32_t k = 0; g->zero == 1 && k < g->n_sections; k++)
+        for (int32_t k = 0; g->zero == 1 && k < g->divided->n_sections; k++)
             writer_zero(w, PHASE_U, w->b->s->first_layer,
                         arena_printf(l->a, "%s.zero", l->p->groups[f->group].name), f->gradient[k]);
     }
     for (int32_t i = 0; i < flats->n; i++) {
-        int32_t gather = lower_group_plan(l, flats->list[i].group)->gather[phase_index(PHASE_W)];
+        int32_t gather = lower_zero_group(l, flats->list[i].group)->gather[phase_index(PHASE_W)];
         if (gather >= 0) writer_emit(w, INSTR_AWAIT, gather);
     }
 }
@@ -173,7 +173,7 @@ static void check(struct writer *w)
     const struct stage_flats *flats = w->h->flats;
     for (int32_t i = 0; i < flats->n; i++) {
         const struct flat *own = &flats->list[i];
-        if (lower_group_plan(l, own->group)->home == own->group) await_own(w, own);
+        if (lower_zero_group(l, own->group)->home == own->group) await_own(w, own);
     }
     lower_scale_look(w);
     if (lower_checks_apart(l, &l->lanes[b->s->device]))

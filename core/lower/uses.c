@@ -2,6 +2,7 @@
 #include "core/lower/uses.h"
 
 #include "core/lower/orders.h"
+#include "core/lower/stage_scratch.h"
 
 #include <string.h>
 

@@ -2,7 +2,9 @@
 #ifndef CORE_LOWER_USES_H
 #define CORE_LOWER_USES_H
 
-#include "core/lower/stage_scratch.h"
+#include "core/lower/stages.h"
+
+struct stage_scratch;
 
 /* Fills uses_forward, uses_back and rerun. */
 void lower_find_uses(struct stage_scratch *h);

@@ -56,7 +56,7 @@ struct flat_place lower_zero_place(const struct lowering *l, const struct stage_
     int32_t unit = uses[0] >= 0 ? uses[0] : uses[1];
     int32_t group = unit >= 0 ? lower_group_of_unit(l, b, unit) : -1;
     if (group < 0 || !l->groups->plans[group].zero) return (struct flat_place){.group = -1};
-    return l->groups->plans[group].places[unit - l->groups->plans[group].first_unit];
+    return lower_zero_group(l, group)->places[unit - l->groups->plans[group].first_unit];
 }
 
 /* --- do the stages agree? --- */
@@ -137,35 +137,44 @@ enum status lower_zero_check(const struct lowering *l, struct error *err)
 
 static int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
+static struct zero_group *new_divided(struct arena *a)
+{
+    struct zero_group *z = ARENA_ARRAY(a, struct zero_group, 1);
+    z->home = z->gathered = -1;
+    for (int p = 0; p < PHASE_INDICES; p++) z->gather[p] = -1;
+    return z;
+}
+
 /* The section of the parameters that decay or do not, made where it is new. */
-static int32_t find_section(struct group_plan *g, bool decay)
+static int32_t find_section(struct zero_group *z, bool decay)
 {
     int32_t k = 0;
-    while (k < g->n_sections && g->section[k].decay != decay) k++;
-    if (k == g->n_sections) g->section[g->n_sections++] = (struct section){.decay = decay};
+    while (k < z->n_sections && z->section[k].decay != decay) k++;
+    if (k == z->n_sections) z->section[z->n_sections++] = (struct section){.decay = decay};
     return k;
 }
 
 void lower_zero_sections(struct lowering *l, int32_t group)
 {
     struct group_plan *g = &l->groups->plans[group];
+    struct zero_group *z = g->divided = new_divided(l->a);
     struct group *x = &l->p->groups[group];
     const struct lower_view *v = l->stages[x->members[0].stage].v;
     int64_t align = SLOT_ALIGN / dtype_bytes(v->g->dtype);
-    g->home =
+    z->home =
         used_twice(l, g->first_unit) && uses_of(l, g->first_unit)[0] != g->first_unit ? -1 : group;
-    g->places = ARENA_ARRAY(l->a, struct flat_place, (size_t)(g->last_unit - g->first_unit) + 1);
+    z->places = ARENA_ARRAY(l->a, struct flat_place, (size_t)(g->last_unit - g->first_unit) + 1);
     for (int32_t u = g->first_unit; u <= g->last_unit; u++) {
         const struct tensor *t = &v->g->tensors[v->units[u].parameter];
-        int32_t section = find_section(g, t->decay);
-        g->places[u - g->first_unit] =
-            (struct flat_place){group, section, g->section[section].elements};
-        g->section[section].elements += round_up(shape_elements(&t->shape), align);
+        int32_t section = find_section(z, t->decay);
+        z->places[u - g->first_unit] =
+            (struct flat_place){group, section, z->section[section].elements};
+        z->section[section].elements += round_up(shape_elements(&t->shape), align);
     }
     x->elements = 0;
-    for (int32_t k = 0; k < g->n_sections; k++) {
-        g->section[k].elements = round_up(g->section[k].elements, align * x->n_members);
-        x->elements += g->section[k].elements;
+    for (int32_t k = 0; k < z->n_sections; k++) {
+        z->section[k].elements = round_up(z->section[k].elements, align * x->n_members);
+        x->elements += z->section[k].elements;
     }
 }
 
@@ -183,8 +192,9 @@ static void make_gather(struct lowering *l, int32_t of, enum phase phase)
     g->elements = x->elements, g->link = x->link, g->direction = x->direction;
     for (int32_t i = 0; i < n; i++)
         g->members[i] = (struct group_member){.stage = x->members[i].stage, .apart = -1};
-    l->groups->plans[index].gathered = of;
-    l->groups->plans[of].gather[phase_index(phase)] = index;
+    struct zero_group *gather = l->groups->plans[index].divided = new_divided(l->a);
+    gather->gathered = of;
+    lower_zero_group(l, of)->gather[phase_index(phase)] = index;
 }
 
 /* Of a second use's group: that of the first use, of the same members. */
@@ -201,10 +211,10 @@ void lower_zero_gathers(struct lowering *l)
 {
     int32_t n = l->p->n_groups;
     for (int32_t i = 0; i < n; i++) {
-        struct group_plan *g = &l->groups->plans[i];
+        const struct group_plan *g = &l->groups->plans[i];
         if (!g->zero) continue;
-        if (g->home < 0) g->home = home_of(l, i);
-        if (g->home != i) continue;
+        if (g->divided->home < 0) g->divided->home = home_of(l, i);
+        if (g->divided->home != i) continue;
         if (g->zero < 3)
             make_gather(l, i, PHASE_W);
         else

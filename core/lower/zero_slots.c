@@ -67,7 +67,7 @@ static void make_section(const struct flat_maker *m, int32_t k, bool home)
     struct flat *f = m->f;
     const struct program *p = m->h->l->p;
     int32_t n = p->groups[f->group].n_members;
-    int64_t elements = m->g->section[k].elements, part = elements / n;
+    int64_t elements = m->g->divided->section[k].elements, part = elements / n;
     if (m->g->zero < 2)
         place(m, SLOT_GRADIENT, "grad", elements, true, &f->gradient[k], &f->own_gradient[k]);
     else
@@ -136,7 +136,7 @@ static void parameter_slots(struct stage_scratch *h, int32_t tensor)
     int32_t index = h->b->s->n_parameters++, n = h->l->p->groups[at->group].n_members,
             k = at->section;
     struct program_shard *shard = ARENA_ARRAY(h->l->a, struct program_shard, 1);
-    int64_t part = lower_group_plan(h->l, at->group)->section[k].elements / n;
+    int64_t part = lower_zero_group(h->l, at->group)->section[k].elements / n;
     *shard = (struct program_shard){.slot = f->own_parameter[k],
                                     .state = {f->state[k][0], f->state[k][1]},
                                     .master = f->master[k],
@@ -156,10 +156,8 @@ static void parameter_slots(struct stage_scratch *h, int32_t tensor)
         p->slot = inner_slot(h, tensor, f->parameter[k], at->first, index);
         h->slot_forward[tensor] = h->slot_back[tensor] = p->slot;
     } else {
-        h->slot_forward[tensor] =
-            inner_slot(h, tensor, f->gather[phase_index(PHASE_F)][k], at->first, -1);
-        h->slot_back[tensor] =
-            inner_slot(h, tensor, f->gather[phase_index(PHASE_I)][k], at->first, -1);
+        h->slot_forward[tensor] = inner_slot(h, tensor, f->gather[phase_index(PHASE_F)][k], at->first, -1);
+        h->slot_back[tensor] = inner_slot(h, tensor, f->gather[phase_index(PHASE_I)][k], at->first, -1);
     }
     gradient_slots(h, tensor, index);
 }
@@ -172,17 +170,18 @@ static void make_flats(struct stage_scratch *h)
     memset(all->list, -1, (size_t)in->n * sizeof *all->list);
     for (int32_t i = 0; i < in->n; i++) {
         const struct group_plan *g = lower_group_plan(h->l, in->group[i]);
-        if (!g->zero || g->gathered >= 0) continue;
+        if (!g->zero || g->divided->gathered >= 0) continue;
         struct flat *f = &all->list[all->n++];
         f->group = in->group[i], f->member = in->member[i];
         struct flat_maker m = {h, f, g};
-        for (int32_t k = 0; k < g->n_sections; k++) make_section(&m, k, g->home == f->group);
+        for (int32_t k = 0; k < g->divided->n_sections; k++)
+            make_section(&m, k, g->divided->home == f->group);
     }
     for (int32_t i = 0; i < all->n; i++) { /* a second use adds to what its home owns */
         struct flat *f = &all->list[i];
         const struct group_plan *g = lower_group_plan(h->l, f->group);
-        if (g->zero > 1 && g->home != f->group)
-            f->own_gradient[0] = lower_zero_flat(h, g->home)->own_gradient[0];
+        if (g->zero > 1 && g->divided->home != f->group)
+            f->own_gradient[0] = lower_zero_flat(h, g->divided->home)->own_gradient[0];
     }
 }
 
@@ -212,9 +211,9 @@ void lower_zero_slots(struct stage_scratch *h)
 
 const struct flat *lower_zero_flat(const struct stage_scratch *h, int32_t group)
 {
-    const struct group_plan *plans = h->l->groups->plans;
     const struct stage_flats *f = h->flats;
-    int32_t of = plans[group].gathered >= 0 ? plans[group].gathered : group;
+    int32_t gathered = lower_zero_group(h->l, group)->gathered;
+    int32_t of = gathered >= 0 ? gathered : group;
     int32_t low = 0, high = f->n;
     while (low < high) {
         int32_t middle = low + (high - low) / 2;
@@ -228,28 +227,27 @@ const struct flat *lower_zero_flat(const struct stage_scratch *h, int32_t group)
 
 static enum phase phase_of(const struct lowering *l, int32_t gather)
 {
-    const int32_t *all = lower_group_plan(l, lower_group_plan(l, gather)->gathered)->gather;
-    return all[phase_index(PHASE_F)] == gather   ? PHASE_F
-           : all[phase_index(PHASE_I)] == gather ? PHASE_I
-                                                 : PHASE_W;
+    const int32_t *all = lower_zero_group(l, lower_zero_group(l, gather)->gathered)->gather;
+    return all[phase_index(PHASE_F)] == gather ? PHASE_F
+           : all[phase_index(PHASE_I)] == gather  ? PHASE_I
+                                       : PHASE_W;
 }
 
 /* What the group gathers or scatters, whole. */
 static const int32_t *whole_slots(const struct lowering *l, const struct flat *f, int32_t group)
 {
-    if (lower_group_plan(l, group)->gathered < 0) return f->gradient;
-    return lower_group_plan(l, group)->zero < 3 ? f->parameter
-                                                : f->gather[phase_index(phase_of(l, group))];
+    if (lower_zero_group(l, group)->gathered < 0) return f->gradient;
+    return lower_group_plan(l, group)->zero < 3 ? f->parameter : f->gather[phase_index(phase_of(l, group))];
 }
 
 int32_t lower_zero_scratch(const struct stage_scratch *h, int32_t group, int32_t out[SECTIONS_MAX])
 {
     const struct lowering *l = h->l;
     const struct group_plan *g = lower_group_plan(l, group);
-    if (g->zero < 2 || (g->gathered >= 0 && g->zero < 3)) return 0;
+    if (g->zero < 2 || (g->divided->gathered >= 0 && g->zero < 3)) return 0;
     const struct flat *f = lower_zero_flat(h, group);
     const int32_t *whole = whole_slots(l, f, group);
-    int32_t n = lower_group_plan(l, f->group)->n_sections;
+    int32_t n = lower_zero_group(l, f->group)->n_sections;
     for (int32_t k = 0; k < n; k++) out[k] = whole[k];
     return n;
 }
@@ -260,11 +258,11 @@ void lower_zero_segments(const struct stage_scratch *h, int32_t group, struct gr
     const struct group_plan *g = lower_group_plan(l, group);
     const struct flat *f = lower_zero_flat(h, group);
     const int32_t *whole = whole_slots(l, f, group);
-    const int32_t *own = g->gathered >= 0 ? f->own_parameter : f->own_gradient;
-    int32_t n = m->n_segments = lower_group_plan(l, f->group)->n_sections;
+    const int32_t *own = g->divided->gathered >= 0 ? f->own_parameter : f->own_gradient;
+    int32_t n = m->n_segments = lower_zero_group(l, f->group)->n_sections;
     m->segments = ARENA_ARRAY(l->a, int32_t, (size_t)n);
     for (int32_t k = 0; k < n; k++) m->segments[k] = whole[k];
-    if (g->zero < (g->gathered >= 0 ? 3 : 2)) return;
+    if (g->zero < (g->divided->gathered >= 0 ? 3 : 2)) return;
     m->own = ARENA_ARRAY(l->a, int32_t, (size_t)n);
     for (int32_t k = 0; k < n; k++) m->own[k] = own[k];
 }
@@ -312,10 +310,10 @@ static int32_t find_gatherings(const struct stage_scratch *h, enum phase phase,
     memset(of, -1, (size_t)h->b->s->n_slots * sizeof *of);
     for (int32_t i = 0; i < h->flats->n; i++) {
         const struct group_plan *g = lower_group_plan(h->l, h->flats->list[i].group);
-        if (g->zero < 3 || g->gather[phase_index(phase)] < 0) continue;
-        for (int32_t k = 0; k < g->n_sections; k++)
+        if (g->zero < 3 || g->divided->gather[phase_index(phase)] < 0) continue;
+        for (int32_t k = 0; k < g->divided->n_sections; k++)
             of[h->flats->list[i].gather[phase_index(phase)][k]] = n_all;
-        (*out)[n_all++] = (struct gathering){&h->flats->list[i], g->gather[phase_index(phase)], 0};
+        (*out)[n_all++] = (struct gathering){&h->flats->list[i], g->divided->gather[phase_index(phase)], 0};
     }
     for (int32_t i = 0; i < h->flats->n_inner; i++)
         of[h->flats->inner[i].slot] = of[h->flats->inner[i].whole];

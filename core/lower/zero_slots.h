@@ -2,7 +2,7 @@
 #ifndef CORE_LOWER_ZERO_SLOTS_H
 #define CORE_LOWER_ZERO_SLOTS_H
 
-#include "core/lower/groups.h"
+#include "core/lower/zero.h"
 
 struct stage_scratch;
 
