@@ -3,24 +3,24 @@
 
 #include "core/base/rng.h"
 #include "core/graph/gradient_rules.h"
-#include "core/graph/op_row.h"
+#include "core/graph/op_schema.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-static const struct op_row table[OP_KIND_COUNT] = {
+static const struct op_schema table[OP_KIND_COUNT] = {
 #define OP_EVERY(name, ...) [OP_##name] = {__VA_ARGS__},
 #include "core/graph/op_rows.inc"
 };
 
-const struct op_row *op_row(enum op_kind kind) { return &table[kind]; }
+const struct op_schema *op_schema(enum op_kind kind) { return &table[kind]; }
 
 enum status op_infer(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *shapes,
                      struct error *err)
 {
-    const struct op_row *row = &table[kind];
+    const struct op_schema *row = &table[kind];
     int32_t n = shapes->n_inputs;
     if (n != row->n_inputs && !(row->n_inputs_or && n == row->n_inputs_or) && !row->any_inputs)
         return error_set(err, ERR_INPUT, "%s: takes %d operands, not %d", op_kind_name(kind),
@@ -31,7 +31,7 @@ enum status op_infer(enum op_kind kind, const struct op_attrs *attrs, struct op_
 
 double op_flops(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes)
 {
-    const struct op_row *row = &table[kind];
+    const struct op_schema *row = &table[kind];
     if (row->flops) return row->flops(attrs, shapes);
     return shapes->n_inputs ? row->flops_per_element * (double)shape_elements(&shapes->input[0])
                             : 0;

@@ -21,10 +21,10 @@ const char *op_index_name(enum op_index index) { return names[index]; }
 
 bool op_part_is_hidden(enum op_kind kind)
 {
-    return op_row(kind)->index.lines || op_row(kind)->index.columns;
+    return op_schema(kind)->index.lines || op_schema(kind)->index.columns;
 }
 
-bool op_has_index_row(enum op_kind kind) { return op_row(kind)->index.letters != NULL; }
+bool op_has_index_row(enum op_kind kind) { return op_schema(kind)->index.letters != NULL; }
 
 static enum op_index index_of_letter(char letter)
 {
@@ -78,7 +78,7 @@ static bool in_slots(const struct graph *g, int32_t t)
         int32_t p = g->tensors[t].producer;
         if (p < 0) return false;
         if (g->ops[p].kind == OP_dispatch || g->ops[p].kind == OP_expert_matmul) return true;
-        if (!op_row(g->ops[p].kind)->index.alike && g->ops[p].kind != OP_bias) return false;
+        if (!op_schema(g->ops[p].kind)->index.alike && g->ops[p].kind != OP_bias) return false;
         t = g->ops[p].input[0];
     }
 }
@@ -135,7 +135,7 @@ bool form_counted(const struct graph *g, const struct graph_op *op)
 static bool has_no_letters(const struct graph_op *op)
 {
     const struct op_attrs *a = &op->attrs;
-    return !op_row(op->kind)->index.letters || (a->trans_a && op->kind != OP_bias) ||
+    return !op_schema(op->kind)->index.letters || (a->trans_a && op->kind != OP_bias) ||
            (op->kind == OP_slice && !a->dim) || (op->kind == OP_to_rows && a->inverse);
 }
 
@@ -151,13 +151,13 @@ static void letters_of_bias(struct lettered *l)
     memcpy(l->output[0], l->input[0], sizeof l->input[0]);
     memcpy(l->input[1], l->input[0] + dim, (size_t)n);
     l->input[1][n] = '\0';
-    l->row = &op_row(op->kind)->index;
+    l->row = &op_schema(op->kind)->index;
 }
 
 struct lettered op_letters(const struct graph *g, const struct graph_op *op,
                            const struct grain *grains)
 {
-    const struct index_row *row = &op_row(op->kind)->index;
+    const struct index_row *row = &op_schema(op->kind)->index;
     struct lettered l = {.g = g, .op = op, .grains = grains};
     if (has_no_letters(op)) return l;
     if (op->kind == OP_bias) {

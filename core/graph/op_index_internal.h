@@ -3,7 +3,7 @@
 #define CORE_GRAPH_OP_INDEX_INTERNAL_H
 
 #include "core/graph/op_index.h"
-#include "core/graph/op_row.h"
+#include "core/graph/op_schema.h"
 
 struct lettered { /* an operator's operands with a letter for every dimension */
     const struct graph *g;

@@ -1,6 +1,6 @@
-/* core/graph/op_row.h - a row of the operator table (core/graph/op_rows.inc); for core/graph alone, others ask core/graph/op.h. */
-#ifndef CORE_GRAPH_OP_ROW_H
-#define CORE_GRAPH_OP_ROW_H
+/* core/graph/op_schema.h - a row of the operator table (core/graph/op_rows.inc); for core/graph alone, others ask core/graph/op.h. */
+#ifndef CORE_GRAPH_OP_SCHEMA_H
+#define CORE_GRAPH_OP_SCHEMA_H
 
 #include "core/graph/op.h"
 #include "core/graph/op_shapes.h"
@@ -59,7 +59,7 @@ struct index_row {
     bool experts; /* attrs.experts says how many all have */
 };
 
-struct op_row {
+struct op_schema {
     int32_t n_inputs, n_inputs_or; /* the second where a kind takes either */
     int32_t n_outputs;
     uint32_t int32_inputs; /* bit i: input i holds int32 */
@@ -82,6 +82,6 @@ struct op_row {
     enum op_kind fuses[2];
 };
 
-const struct op_row *op_row(enum op_kind kind);
+const struct op_schema *op_schema(enum op_kind kind);
 
 #endif
