@@ -51,9 +51,10 @@ ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -I. $(patsubst -I%,-isystem %,$(CFL)) $(WARN
   -pthread -MMD -MP $(CFLAGS) $(SANFLAGS)
 
 ROOMS   := core traces profiles sim planner exec tools
-# The CUDA plugin (exec/cuda) is opened at run time and never linked in; exec/cuda/cuda.mk has its rules.
-SRC     := $(filter-out exec/cuda/% exec/cupti/%,$(wildcard $(ROOMS:%=%/*.c) $(ROOMS:%=%/*/*.c)))
-HDR     := $(filter-out exec/cuda/% exec/cupti/%,$(wildcard $(ROOMS:%=%/*.h) $(ROOMS:%=%/*/*.h))) $(wildcard tests/support/*.h tests/validate/*.h)
+# A folder of exec with rules of its own (exec/cuda/cuda.mk) is a plugin: opened at run time and never linked in.
+PLUGINS := $(addsuffix %,$(sort $(dir $(wildcard exec/*/*.mk))))
+SRC     := $(filter-out $(PLUGINS),$(wildcard $(ROOMS:%=%/*.c) $(ROOMS:%=%/*/*.c)))
+HDR     := $(filter-out $(PLUGINS),$(wildcard $(ROOMS:%=%/*.h) $(ROOMS:%=%/*/*.h))) $(wildcard tests/support/*.h tests/validate/*.h)
 # Paper reproduction: its own program, whose parts the suites of tests/validate link too.
 VALIDATE := $(filter-out tests/validate/test_% tests/validate/main.c,$(wildcard tests/validate/*.c))
 TEST    := $(wildcard tests/run.c tests/support/*.c $(ROOMS:%=tests/%/test_*.c) tests/validate/test_*.c)
@@ -198,7 +199,7 @@ help:
 
 always:
 
-include exec/cuda/cuda.mk
+include exec/cuda/cuda.mk $(filter-out exec/cuda/% exec/cupti/%,$(wildcard exec/*/*.mk))
 include tests/gpu/gpu.mk
 -include $(OBJ:.o=.d) $(TOBJ:.o=.d) $(VOBJ:.o=.d) $(POBJ:.o=.d) $(BOBJ:.o=.d) $(BUILD)/tests/validate/main.d
 

@@ -1,263 +1,26 @@
-/* core/graph/op.c - the operator table.
- *
- * One row says everything: operands, shape rule, FLOPs, bytes, gradient, what it fuses, and which
- * attributes change its work. The rules stand next door (op_shapes.c, op_work.c, gradient_rules.c),
- * the row points to them; a new operator is a new row and a name in op.h.
- *
- * FLOPs: additions, multiplications, divisions, comparisons and each elementary function (exp,
- * tanh, erf, sqrt) count 1 and are counted from the textbook formula written beside the row. They
- * feed a roofline; where memory bounds (all rows but matmul and attention) their exact value is moot.
- *
- * Bytes: every operand once, except where the row has a rule of its own.
- */
+/* core/graph/op.c - what follows from a row of the operator table. */
 #include "core/graph/op.h"
 
 #include "core/base/rng.h"
 #include "core/graph/gradient_rules.h"
-#include "core/graph/op_shapes.h"
-#include "core/graph/op_work.h"
+#include "core/graph/op_schema.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Attributes that change the work of a kind and so belong to its key; accumulate always does. */
-enum {
-    A_TRANS = 1,
-    A_ERF = 2,
-    A_HEADS = 4,
-    A_HEAD_DIM = 8,
-    A_VOCABULARY = 16,
-    A_DECAY = 32,
-    A_ROW = 64,
-    A_LINK = 128,
-    A_RANKS = 256,
-    A_PART = 512,
-    A_KERNEL = 1024, /* of the stencil */
-    A_STRIDE = 2048, /* and padding */
-    A_SIZE = 4096,
-    A_GROUPS = 8192,
-    A_DIM = 16384,
-    A_TURN = 32768, /* inverse, flat */
-    A_EXPERTS = 65536,
-    A_CAPACITY = 131072,
-    A_WEIGHTED = 262144,
-    A_RENORMALISE = 524288,
-    A_NARROWS = 1048576
+static const struct op_schema table[OP_KIND_COUNT] = {
+#define OP_EVERY(name, ...) [OP_##name] = {__VA_ARGS__},
+#include "core/graph/op_rows.inc"
 };
 
-/* How much of an operand's shape matters to the cost: all of it, (rows, last), or its elements. */
-enum layout { WHOLE, ROWS, FLAT };
-
-struct op_row {
-    int32_t n_inputs, n_inputs_or; /* the second where a kind takes either */
-    int32_t n_outputs;
-    uint32_t int32_inputs; /* bit i: input i holds int32 */
-    uint32_t wide_outputs; /* bit i: output i is wide */
-    int32_t gates;         /* 1 + the input that is gates; 0: none */
-    op_shape_rule *infer;
-    double flops_per_element; /* of input 0; used where flops is NULL */
-    flops_rule *flops;
-    bytes_rule *bytes; /* NULL: each operand once, accumulated outputs read too */
-    op_gradient_rule *gradient;
-    uint32_t key_attrs;
-    enum layout layout;
-    bool any_inputs; /* the shape rule counts them */
-    bool keeps; /* fused: what the first part gives is one more output */
-    int32_t n_fuses;
-    enum op_kind fuses[2];
-};
-
-/* clang-format off */
-static const struct op_row table[OP_KIND_COUNT] = {
-    [OP_matmul] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_matmul, .flops = flops_matmul,
-                   .gradient = gradient_rule_matmul, .key_attrs = A_TRANS, .layout = ROWS},
-    [OP_bias] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_bias, .flops_per_element = 1,
-                 .gradient = gradient_rule_bias, .key_attrs = A_DIM, .layout = ROWS},
-    [OP_bias_grad] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_bias_grad,
-                      .flops_per_element = 1, .key_attrs = A_DIM, .layout = ROWS},
-    [OP_add] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_same, .flops_per_element = 1,
-                .gradient = gradient_rule_add, .layout = FLAT},
-    [OP_multiply] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_same, .flops_per_element = 1,
-                     .gradient = gradient_rule_multiply, .layout = FLAT},
-    [OP_linear] = {.n_inputs = 3, .n_outputs = 1, .infer = shapes_linear, .flops = flops_linear,
-                   .gradient = gradient_rule_linear, .key_attrs = A_TRANS, .layout = ROWS, .n_fuses = 2,
-                   .fuses = {OP_matmul, OP_bias}},
-    [OP_linear_gelu] = {.n_inputs = 3, .n_outputs = 2, .infer = shapes_linear, .flops = flops_linear_gelu,
-                        .gradient = gradient_rule_linear_gelu, .key_attrs = A_TRANS, .layout = ROWS, .n_fuses = 2,
-                        .fuses = {OP_linear, OP_gelu}, .keeps = true},
-    [OP_matmul_gelu_grad] = {.n_inputs = 3, .n_outputs = 2, .infer = shapes_matmul_gelu_grad, .flops = flops_matmul_gelu_grad,
-                             .key_attrs = A_TRANS, .layout = ROWS, .n_fuses = 2, .fuses = {OP_matmul, OP_gelu_grad}},
-    [OP_logits] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_logits, .flops = flops_logits,
-                   .gradient = gradient_rule_logits, .layout = ROWS, .n_fuses = 1, .fuses = {OP_matmul}},
-    [OP_logits_grad] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_logits_grad, .flops = flops_logits_grad, .layout = ROWS},
-    [OP_logits_weight_grad] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_logits_weight_grad,
-                               .flops = flops_logits_weight_grad, .key_attrs = A_VOCABULARY, .layout = ROWS},
-    [OP_gelu] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_same, .flops = flops_gelu,
-                 .gradient = gradient_rule_activation, .key_attrs = A_ERF, .layout = FLAT},
-    [OP_gelu_grad] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_same, .flops = flops_gelu_grad,
-                      .key_attrs = A_ERF, .layout = FLAT},
-    /* x / (1 + exp(-x)) */
-    [OP_silu] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_same, .flops_per_element = 4,
-                 .gradient = gradient_rule_activation, .layout = FLAT},
-    /* s = sigmoid(x): 4; dy·s·(1 + x(1-s)): 5 */
-    [OP_silu_grad] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_same, .flops_per_element = 9,
-                      .layout = FLAT},
-    [OP_bias_gelu] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_bias, .flops = flops_bias_gelu,
-                      .gradient = gradient_rule_bias_gelu, .key_attrs = A_ERF, .layout = ROWS,
-                      .n_fuses = 2, .fuses = {OP_bias, OP_gelu}},
-    [OP_bias_gelu_grad] = {.n_inputs = 3, .n_outputs = 1, .infer = shapes_bias,
-                           .flops = flops_bias_gelu_grad, .key_attrs = A_ERF, .layout = ROWS},
-    [OP_swiglu] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_same, .flops_per_element = 5,
-                   .gradient = gradient_rule_swiglu, .layout = FLAT, .n_fuses = 2,
-                   .fuses = {OP_silu, OP_multiply}},
-    /* s 4, silu 1, du 1, dg = dy·u·s·(1 + g(1-s)) 6 */
-    [OP_swiglu_grad] = {.n_inputs = 3, .n_outputs = 2, .infer = shapes_same,
-                        .flops_per_element = 12, .layout = FLAT},
-    /* mean 1, centre 1, squares 2, scale 1, gamma 1, beta 1 */
-    [OP_layer_norm] = {.n_inputs = 3, .n_outputs = 2, .wide_outputs = 2, .infer = shapes_norm, .flops_per_element = 7,
-                       .gradient = gradient_rule_layer_norm, .layout = ROWS},
-    /* x̂ 2, g = dy·gamma 1, Σg 1, Σg·x̂ 2, (g - mean - x̂·mean)/std 4 */
-    [OP_layer_norm_grad] = {.n_inputs = 4, .n_outputs = 1, .infer = shapes_norm_grad,
-                            .flops_per_element = 10, .layout = ROWS},
-    [OP_layer_norm_grad_add] = {.n_inputs = 5, .n_outputs = 1, .infer = shapes_norm_grad, .flops_per_element = 11,
-                                .layout = ROWS, .n_fuses = 2, .fuses = {OP_layer_norm_grad, OP_add}},
-    /* x̂ 2, Σdy·x̂ 2, Σdy 1 */
-    [OP_layer_norm_weight_grad] = {.n_inputs = 3, .n_outputs = 2, .infer = shapes_norm_weight_grad,
-                                   .flops_per_element = 5, .layout = ROWS},
-    /* squares 2, scale 1, gamma 1 */
-    [OP_rms_norm] = {.n_inputs = 2, .n_outputs = 2, .wide_outputs = 2, .infer = shapes_norm, .flops_per_element = 4,
-                     .gradient = gradient_rule_rms_norm, .layout = ROWS},
-    /* g = dy·gamma 1, x̂ 1, Σg·x̂ 2, (g - x̂·mean)/rms 3 */
-    [OP_rms_norm_grad] = {.n_inputs = 4, .n_outputs = 1, .infer = shapes_norm_grad,
-                          .flops_per_element = 7, .layout = ROWS},
-    [OP_rms_norm_weight_grad] = {.n_inputs = 3, .n_outputs = 1, .infer = shapes_norm_weight_grad,
-                                 .flops_per_element = 3, .layout = ROWS},
-    [OP_embedding] = {.n_inputs = 2, .n_outputs = 1, .int32_inputs = 1, .infer = shapes_embedding,
-                      .bytes = bytes_embedding, .gradient = gradient_rule_embedding},
-    [OP_embedding_grad] = {.n_inputs = 2, .n_outputs = 1, .int32_inputs = 1,
-                           .infer = shapes_embedding_grad, .flops = flops_embedding_grad,
-                           .bytes = bytes_embedding_grad, .key_attrs = A_VOCABULARY},
-    /* a pair turns with 4 multiplications and 2 additions; sines come from a table */
-    [OP_rotary] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_rotary, .flops_per_element = 3,
-                   .gradient = gradient_rule_rotary, .key_attrs = A_HEAD_DIM},
-    [OP_attention] = {.n_inputs = 3, .n_inputs_or = 1, .n_outputs = 2, .wide_outputs = 2, .infer = shapes_attention,
-                      .flops = flops_attention, .bytes = bytes_attention, .gradient = gradient_rule_attention,
-                      .key_attrs = A_HEADS | A_HEAD_DIM},
-    [OP_attention_grad] = {.n_inputs = 6, .n_inputs_or = 4, .n_outputs = 3,
-                           .infer = shapes_attention_grad, .flops = flops_attention_grad, .bytes = bytes_attention_grad,
-                           .key_attrs = A_HEADS | A_HEAD_DIM},
-    /* maximum, subtract, exp, sum */
-    [OP_cross_entropy] = {.n_inputs = 2, .n_outputs = 2, .wide_outputs = 3, .int32_inputs = 2,
-                          .infer = shapes_cross_entropy, .flops_per_element = 4,
-                          .gradient = gradient_rule_cross_entropy},
-    /* scale · exp(logit - lse) */
-    [OP_cross_entropy_grad] = {.n_inputs = 3, .n_outputs = 1, .int32_inputs = 2,
-                               .infer = shapes_cross_entropy_grad, .flops_per_element = 3},
-    [OP_conv2d] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_conv2d, .flops = flops_conv2d,
-                   .gradient = gradient_rule_conv2d, .key_attrs = A_STRIDE},
-    [OP_conv2d_grad] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_conv2d_grad, .flops = flops_conv2d_grad,
-                        .key_attrs = A_STRIDE | A_SIZE},
-    [OP_conv2d_weight_grad] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_conv2d_weight_grad,
-                               .flops = flops_conv2d_weight_grad, .key_attrs = A_STRIDE | A_KERNEL},
-    [OP_relu] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_same, .flops_per_element = 1,
-                 .gradient = gradient_rule_relu, .layout = FLAT},
-    [OP_relu_grad] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_same, .flops_per_element = 1, .layout = FLAT},
-    [OP_max_pool2d] = {.n_inputs = 1, .n_outputs = 2, .infer = shapes_pool2d, .flops = flops_pool2d,
-                       .gradient = gradient_rule_max_pool2d, .key_attrs = A_STRIDE | A_KERNEL},
-    /* one addition for what each window gives back */
-    [OP_max_pool2d_grad] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_pool2d_grad, .flops_per_element = 1,
-                            .key_attrs = A_STRIDE | A_KERNEL | A_SIZE},
-    [OP_avg_pool2d] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_pool2d, .flops = flops_pool2d,
-                       .gradient = gradient_rule_avg_pool2d, .key_attrs = A_STRIDE | A_KERNEL},
-    [OP_avg_pool2d_grad] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_pool2d_grad, .flops = flops_avg_pool2d_grad,
-                            .key_attrs = A_STRIDE | A_KERNEL | A_SIZE},
-    /* as layer_norm */
-    [OP_group_norm] = {.n_inputs = 3, .n_outputs = 2, .wide_outputs = 2, .infer = shapes_group_norm, .flops_per_element = 7,
-                       .gradient = gradient_rule_group_norm, .key_attrs = A_GROUPS},
-    [OP_group_norm_grad] = {.n_inputs = 4, .n_outputs = 1, .infer = shapes_group_norm_grad, .flops_per_element = 10,
-                            .key_attrs = A_GROUPS},
-    [OP_group_norm_weight_grad] = {.n_inputs = 3, .n_outputs = 2, .infer = shapes_group_norm_weight_grad,
-                                   .flops_per_element = 5, .key_attrs = A_GROUPS},
-    [OP_to_rows] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_to_rows, .gradient = gradient_rule_to_rows,
-                    .key_attrs = A_TURN},
-    [OP_prepend] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_prepend, .gradient = gradient_rule_prepend},
-    [OP_accumulate] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_same, .flops_per_element = 1,
-                       .bytes = bytes_accumulate, .layout = FLAT},
-    [OP_zero] = {.n_outputs = 1, .infer = shapes_none, .layout = FLAT},
-    [OP_adamw] = {.n_inputs = 4, .n_outputs = 4, .infer = shapes_same, .flops = flops_adamw,
-                  .key_attrs = A_DECAY | A_NARROWS, .layout = FLAT},
-    [OP_flat_adamw] = {.n_inputs = 4, .n_outputs = 4, .infer = shapes_same, .flops = flops_adamw,
-                       .key_attrs = A_DECAY | A_NARROWS, .layout = FLAT, .n_fuses = 1, .fuses = {OP_adamw}},
-    [OP_sgd] = {.n_inputs = 2, .n_outputs = 2, .infer = shapes_same, .flops = flops_sgd,
-                .key_attrs = A_DECAY | A_NARROWS, .layout = FLAT},
-    [OP_flat_sgd] = {.n_inputs = 2, .n_outputs = 2, .infer = shapes_same, .flops = flops_sgd,
-                     .key_attrs = A_DECAY | A_NARROWS, .layout = FLAT, .n_fuses = 1, .fuses = {OP_sgd}},
-    /* squared and added, and looked at once */
-    [OP_overflow] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_overflow, .flops_per_element = 2, .layout = FLAT},
-    [OP_rescale] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_rescale, .flops_per_element = 1, .layout = FLAT},
-    /* between the cards of one device; additions ride on the wire and are not counted */
-    [OP_all_reduce] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_same,
-                       .gradient = gradient_rule_all_reduce, .key_attrs = A_RANKS, .layout = FLAT},
-    [OP_all_gather] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_all_gather,
-                       .gradient = gradient_rule_all_gather, .key_attrs = A_RANKS},
-    [OP_reduce_scatter] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_reduce_scatter,
-                           .gradient = gradient_rule_reduce_scatter, .key_attrs = A_RANKS},
-    /* a copy, which counts nothing; how far from the front is no work */
-    [OP_slice] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_slice, .bytes = bytes_slice,
-                  .gradient = gradient_rule_slice, .key_attrs = A_PART},
-    [OP_paste] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_paste, .bytes = bytes_paste, .key_attrs = A_PART},
-    /* ten rounds of Philox for four elements (2 products, 4 exclusive ors, 2 sums each), compare, scale */
-    [OP_dropout] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_dropout, .flops_per_element = 22,
-                    .gradient = gradient_rule_dropout, .layout = FLAT},
-    [OP_gating] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_gating, .flops = flops_gating,
-                   .gradient = gradient_rule_gating, .key_attrs = A_EXPERTS | A_RENORMALISE},
-    [OP_gating_grad] = {.n_inputs = 3, .n_outputs = 1, .gates = 2, .infer = shapes_gating,
-                        .flops = flops_gating_grad, .key_attrs = A_RENORMALISE},
-    [OP_dispatch] = {.n_inputs = 2, .n_outputs = 1, .gates = 2, .infer = shapes_dispatch, .flops = flops_dispatch,
-                     .bytes = bytes_dispatch, .gradient = gradient_rule_dispatch,
-                     .key_attrs = A_EXPERTS | A_CAPACITY | A_WEIGHTED},
-    [OP_combine] = {.n_inputs = 2, .n_outputs = 1, .gates = 2, .infer = shapes_combine, .flops = flops_combine,
-                    .bytes = bytes_combine, .gradient = gradient_rule_combine, .key_attrs = A_EXPERTS | A_WEIGHTED},
-    [OP_gates_grad] = {.n_inputs = 3, .n_outputs = 1, .gates = 2, .infer = shapes_gates_grad,
-                       .flops = flops_gates_grad, .bytes = bytes_gates_grad, .key_attrs = A_EXPERTS},
-    [OP_expert_matmul] = {.n_inputs = 3, .n_outputs = 1, .gates = 3, .infer = shapes_expert_matmul,
-                          .flops = flops_expert_matmul, .bytes = bytes_expert_matmul,
-                          .gradient = gradient_rule_expert_matmul, .key_attrs = A_EXPERTS | A_TRANS},
-    /* copies of a part; which part is no work */
-    [OP_local_slice] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_local_slice, .bytes = bytes_slice,
-                      .gradient = gradient_rule_local_slice},
-    [OP_add_to_slice] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_add_to_slice, .flops_per_element = 1, .bytes = bytes_add_to_slice},
-    /* maximum, subtract, exp, sum of these columns */
-    [OP_cross_entropy_part] = {.n_inputs = 2, .n_outputs = 1, .wide_outputs = 1, .int32_inputs = 2,
-                               .infer = shapes_cross_entropy_part, .flops_per_element = 4},
-    [OP_cross_entropy_join] = {.n_inputs = 3, .n_outputs = 2, .wide_outputs = 3, .int32_inputs = 4,
-                               .infer = shapes_cross_entropy_join, .flops_per_element = 2,
-                               .bytes = bytes_cross_entropy_join, .gradient = gradient_rule_cross_entropy_join},
-    /* between the devices of a group; additions ride on the wire and are not counted */
-    [OP_group_all_gather] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_gather,
-                             .gradient = gradient_rule_group_all_gather},
-    [OP_group_reduce_scatter] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_local_slice,
-                                 .gradient = gradient_rule_group_reduce_scatter},
-    [OP_group_all_reduce] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_same,
-                             .gradient = gradient_rule_all_reduce},
-    [OP_group_all_to_all] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_to_other_part,
-                             .gradient = gradient_rule_group_all_to_all},
-    [OP_measured_forward] = {.n_inputs = 2, .n_inputs_or = 1, .n_outputs = 2,
-                             .infer = shapes_measured_forward,
-                             .gradient = gradient_rule_measured_forward, .key_attrs = A_ROW},
-    [OP_measured_backward] = {.n_inputs = 4, .n_outputs = 3, .infer = shapes_measured_backward,
-                              .any_inputs = true, .key_attrs = A_ROW},
-    [OP_message] = {.n_inputs = 1, .infer = shapes_same, .key_attrs = A_LINK, .layout = FLAT},
-    [OP_assemble] = {.n_inputs = 1, .infer = shapes_same, .layout = FLAT},
-};
-/* clang-format on */
+const struct op_schema *op_schema(enum op_kind kind) { return &table[kind]; }
 
 enum status op_infer(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *shapes,
                      struct error *err)
 {
-    const struct op_row *row = &table[kind];
+    const struct op_schema *row = &table[kind];
     int32_t n = shapes->n_inputs;
     if (n != row->n_inputs && !(row->n_inputs_or && n == row->n_inputs_or) && !row->any_inputs)
         return error_set(err, ERR_INPUT, "%s: takes %d operands, not %d", op_kind_name(kind),
@@ -268,7 +31,7 @@ enum status op_infer(enum op_kind kind, const struct op_attrs *attrs, struct op_
 
 double op_flops(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes)
 {
-    const struct op_row *row = &table[kind];
+    const struct op_schema *row = &table[kind];
     if (row->flops) return row->flops(attrs, shapes);
     return shapes->n_inputs ? row->flops_per_element * (double)shape_elements(&shapes->input[0])
                             : 0;
@@ -306,6 +69,20 @@ int64_t op_bytes_written(enum op_kind kind, const struct op_attrs *attrs,
     bytes_of(kind, attrs, shapes, t, &read, &written);
     return written;
 }
+
+/* An operator whose operands are all wide runs in fp32. */
+int64_t op_scratch(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes,
+                   enum dtype t)
+{
+    scratch_rule *rule = table[kind].scratch;
+    int64_t bytes = rule ? rule(attrs, shapes, t) : 0;
+    int64_t wide = rule && dtype_is_half(t) ? rule(attrs, shapes, DTYPE_fp32) : 0;
+    return bytes > wide ? bytes : wide;
+}
+
+bool op_uses_workspace(enum op_kind kind) { return table[kind].workspace; }
+
+bool op_is_product(enum op_kind kind) { return table[kind].product; }
 
 bool op_input_is_int32(enum op_kind kind, int32_t input)
 {
@@ -419,8 +196,9 @@ static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const stru
 static struct shape key_shape(enum op_kind kind, const struct op_attrs *a, const struct shape *s)
 {
     if ((table[kind].key_attrs & A_DIM) && a->dim) return *s; /* no rows */
-    if (table[kind].layout == FLAT) return (struct shape){.rank = 1, .dim = {shape_elements(s)}};
-    if (table[kind].layout == ROWS && s->rank > 2)
+    if (table[kind].layout == LAYOUT_FLAT)
+        return (struct shape){.rank = 1, .dim = {shape_elements(s)}};
+    if (table[kind].layout == LAYOUT_ROWS && s->rank > 2)
         return (struct shape){.rank = 2, .dim = {shape_rows(s), shape_last(s)}};
     return *s;
 }

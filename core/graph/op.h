@@ -1,6 +1,6 @@
-/* core/graph/op.h - THE table of operator kinds.
+/* core/graph/op.h - what the operator table knows of a kind, an operator, its attributes and shapes.
  *
- * One row is one operator: its name, operands, shape rule, FLOPs, bytes and gradient. Everything
+ * One row is one operator (core/graph/op_rows.inc). Everything
  * that needs to know what an operator is - the planner, the simulator's costs, both executors -
  * asks this table; no other file writes an operator's FLOPs or shapes down.
  * Tensors are dense, row-major. Activations are (b, T, d): sequences, positions, features; a kind
@@ -46,146 +46,11 @@ bool dtype_is_half(enum dtype t); /* bf16, fp16 */
 enum dtype dtype_master(enum dtype t);
 bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, bfloat16, float16 */
 
-/* kind                     inputs                        -> outputs
- * matmul                   a (…,k), b (k,n)              -> y (…,n)    trans_a: a is (…rows,m) used as (m,rows); trans_b: b is (n,k)
- *                          trans_a with rows flattened gives the weight gradient xᵀ·dy (m,n): b is then (…rows,n)
- * bias                     x (…,n), b (n)                -> y          attrs.dim > 0: b is of the dimensions of x from that one
- *                                                           on, in front of it and behind it all share it: channels of (b,c,h,w)
- * bias_grad            W   dy (…,n)                      -> db (n)     attrs.dim > 0: of attrs.dims dimensions from that one on
- * add, multiply            a, b (same shape)             -> y
- * gelu, silu               x                             -> y          gelu: attrs.gelu_erf chooses erf or tanh
- * gelu_grad, silu_grad I   x, dy                         -> dx
- * linear                   a (…,k), b, bias (n)          -> a·b + bias; fuses matmul, bias; trans_b as matmul's
- * linear_gelu              a (…,k), b, bias (n)          -> y, z       z = a·b + bias, y = gelu(z) by tanh; fuses linear, gelu and keeps z
- * matmul_gelu_grad     I   dy (…,k), b, z (…,n)          -> dz, db (n) dz = (dy·b)·gelu'(z) by tanh, db = Σ rows of dz; fuses matmul, gelu_grad
- * logits                   x (…,k), w (V,k)              -> y (…,P)    x·wᵀ in rows of P elements, V rounded up to LOGITS_PACK, that begin
- *                                                           where wide loads can; 0 behind the V. fuses matmul
- * logits_grad          I   dy (…,P), w (V,k)             -> dx (…,k)   what stands behind the V is not looked at, here and below
- * logits_weight_grad   W   dy (…,P), x (…,k)             -> dw (V,k)   attrs.vocabulary = V
- * bias_gelu                x (…,n), b (n)                -> y          fuses bias, gelu
- * bias_gelu_grad       I   x, b, dy                      -> dz         dz is the gradient of x+b: db by bias_grad of it
- * swiglu                   g, u                          -> y=silu(g)·u  fuses silu, multiply
- * swiglu_grad          I   g, u, dy                      -> dg, du
- * layer_norm               x (…,n), gamma (n), beta (n)  -> y, stats (rows,2) = mean, 1/std
- * layer_norm_grad      I   x, gamma, stats, dy           -> dx
- * layer_norm_weight_grad W x, stats, dy                  -> dgamma, dbeta
- * layer_norm_grad_add  I   x, gamma, stats, dy, r        -> dx + r     fuses layer_norm_grad, add
- * rms_norm                 x (…,k·n), gamma (n)          -> y, stats (rows·k,1) = 1/rms; each run of n is normalised (k > 1: per head)
- * rms_norm_grad        I   x, gamma, stats, dy           -> dx
- * rms_norm_weight_grad W   x, stats, dy                  -> dgamma
- * embedding                ids (b,T) int32, table (V,d)  -> y (b,T,d)
- * embedding_grad       W   ids, dy                       -> dtable (V,d); attrs.vocabulary = V
- * rotary               (I) x (b,T,h·head_dim)            -> y          attrs.inverse turns back: it is its own gradient
- * attention                qkv (b,T,(H+2K)·D) packed, or q (b,T,H·D), k, v (b,T,K·D) -> o (b,T,H·D), lse (b,H,T); causal, window,
- *                          or attrs.bidirectional; attrs.eager: scores stand in memory, lse is then (b,H,T,T) probabilities
- * attention_grad       I   qkv, o, lse, do -> dqkv,   or   q, k, v, o, lse, do -> dq, dk, dv
- * cross_entropy            logits (b,T,V), targets (b,T) -> loss (1) = mean over rows, lse (b,T)
- *                          attrs.counted: so many targets of each sequence count, the others are -1; the mean is over those
- *                          attrs.vocabulary: logits have been made by `logits`: so many of each row, the gradient of the rest is 0
- * cross_entropy_grad   I   logits, targets, lse          -> dlogits = attrs.scale · (softmax − one-hot), 0 where the target is -1
- * all_reduce               x                             -> y = sum over attrs.ranks cards of one device; its gradient is dy itself
- * all_gather               x (b,T/ranks,d)               -> y (b,T,d)  every card's share of the positions, one after the other
- * reduce_scatter           x (b,T,d)                     -> y (b,T/ranks,d)  this card's share of the sum; gradient and inverse of all_gather
- * conv2d                   x (b,c,h,w), weight (o,c,kh,kw) -> y (b,o,h',w')   h' = (h + 2 padding - kh) / stride + 1, rounded down
- * conv2d_grad          I   weight, dy                    -> dx         attrs.stencil.size is x's (h,w)
- * conv2d_weight_grad   W   x, dy                         -> dweight    attrs.stencil.kernel is (kh,kw)
- * relu                     x                             -> y
- * relu_grad            I   y, dy                         -> dx
- * max_pool2d               x (b,c,h,w)                   -> y (b,c,h',w'), index (b,c,h',w') = the first largest's place in the kernel
- * max_pool2d_grad      I   index, dy                     -> dx         attrs.stencil.size is x's (h,w)
- * avg_pool2d               x (b,c,h,w)                   -> y (b,c,h',w')   padding counts as zeros
- * avg_pool2d_grad      I   dy                            -> dx         attrs.stencil.size is x's (h,w)
- * group_norm               x (b,c,…), gamma (c), beta (c) -> y, stats (b·groups,2) = mean, 1/std of c/groups channels together
- * group_norm_grad      I   x, gamma, stats, dy           -> dx
- * group_norm_weight_grad W x, stats, dy                  -> dgamma, dbeta
- * to_rows              (I) x (b,c,h,w)                   -> y (b,h·w,c), a row a place; attrs.flat: (b,c·h·w), a row an image;
- *                                                           attrs.inverse turns back to attrs.stencil.size: it is its own gradient
- * prepend                  x (b,T,d), token (k,d)        -> y (b,k+T,d)     the same token in front of every sequence
- * dropout              (I) x (b,T,…)                     -> y: an element is 0 with probability attrs.rate, else x/(1-rate) (Srivastava et
- *                                                           al. 2014). Which ones is a function of (seed, attrs.stream, number of the
- *                                                           sequence among all that are trained on, element in it) and of nothing else:
- *                                                           not of device, microbatch or how often it is drawn. Its own gradient
- * gating                   logits (b,T,E)                -> gates (b,T,E): softmax over the experts, of which the attrs.chosen largest stay
- *                                                           (of equal ones those of lower number) and the others are 0; attrs.renormalise:
- *                                                           what stays is divided by its sum, a softmax over the chosen logits.
- *                                                           attrs.scale: its gradient is that of a balancing loss as well (Fedus et
- *                                                           al. 2022, Switch Transformers): scale · E · Σ_e f_e·P_e of each sequence,
- *                                                           f_e the share of its positions that chose e, P_e the mean of e's softmax
- * gating_grad          I   logits, gates, dgates         -> dlogits; which experts are chosen is constant
- * dispatch             (I) x (b,T,d), gates (b,T,E)      -> rows (b,E,C,d), C = attrs.capacity: in every sequence expert e gets the rows
- *                                                           whose gate for it is not 0, by position, the first C of them; the other
- *                                                           slots are 0. attrs.weighted: times the gate
- * combine              (I) rows (b,E,C,d), gates (b,T,E) -> y (b,T,d): each position's rows from all experts summed, by number of the
- *                                                           expert. attrs.weighted: times the gate. Combine and dispatch are each other's
- *                                                           gradients in x and rows
- * gates_grad           I   rows, gates, dy (b,T,d)       -> dgates (b,T,E) of weighted combine: dy·row, 0 where nothing was dispatched
- * expert_matmul        (I) x (b,E,C,k), w (E,k,n), gates -> y (b,E,C,n)  expert by expert, in the slots that the gates fill; trans_b: w is
- *                          (E,n,k). trans_a: x (b,E,C,m), y (b,E,C,n), gates -> (E,m,n), the weight gradient (W)
- *                          Capacity is a sequence's: how sequences are shared changes nothing. Work counts the slots that are expected to
- *                          be filled, min(C, chosen·T/experts) of an expert, attrs.experts being all there are where gates has a part
- * accumulate               x                             -> y += x     flat
- * zero                                                   -> y = 0      flat; the caller gives output[0], there is nothing to infer from
- * slice                    x (b,…)                       -> y (sequences,…) = x from sequence attrs.start on; attrs.dim > 0: of
- *                                                           that dimension in place of sequences
- * paste                (I) x (n,…)                       -> y (sequences,…), of which x becomes those from attrs.start on; the
- *                                                           others stay as they are, or become 0 with attrs.blank, which is
- *                                                           the gradient of slice. Both also stand where devices share a
- *                                                           stage's sequences (core/lower/lower.h)
- * local_slice                x                             -> y = this device's part of x: attrs.exchange says of which dimension
- * add_to_slice             W   x                             -> y whole, whose part of this device += x
- * cross_entropy_part       logits (b,T,V/n), targets     -> (b,T,2) = lse of these columns, logit of the target (0: not mine)
- * cross_entropy_join       parts (b,T,2n), logits, targets -> loss (1), lse (b,T) over all columns; logits, of which each device has
- *                                                           some columns, are read for the gradient's sake alone
- * adamw                U   p, g, m, v (same shape)       -> p, m, v, g=0; attrs.decay says whether weight decay applies;
- *                                                           attrs.narrows: and p in half precision, p itself being fp32;
- *                                                           attrs.scaled: gradients have the loss's scale (core/graph/loss_scale.h), and
- *                                                           where the step is skipped nothing changes but g. cross_entropy_grad and
- *                                                           gating's balancing loss multiply by it
- * flat_adamw           U   the same over one contiguous run of many parameters; fuses adamw
- * sgd                  U   p, g                          -> p, g=0
- * flat_sgd             U   fuses sgd
- * overflow             U   x                             -> y (1) = 1 where an element of x is not finite or too large to be squared, else
- *                                                           0; accumulate: y += it
- * rescale              U   overflow (1)                  -> the numbers of core/graph/loss_scale.h, in place
- *
- * Conversions that the devices of a group do together (attrs.exchange, core/graph/exchange.h); messages on the wire, not a
- * call of a kernel. A whole operand is whole within the group:
- * group_all_gather         x, this one's part of a dimension -> y whole
- * group_reduce_scatter     x whole, a term               -> y, this one's part of the sum over the group
- * group_all_reduce         x, a term                     -> y = sum over the group, in the order of members
- * group_all_to_all         x, a part of dimension dim by parts -> y, a part of dimension to_dim by to
- *
- * Kinds that nothing computes: a model whose layers were only measured (core/model/measured.h) has them, they are
- * priced from measured rows and simulated, and no executor runs them.
- * measured_forward         w (n), x unless first         -> y (b,out), or the loss (1) where out is 0; kept (b,kept)
- * measured_backward    I   w, kept, x unless first, dy unless last -> dw, work (b,kept), dx unless first; I and W in one
- * message                  x                             ->            a compute stream carries x over link attrs.link
- * assemble                 x                             ->            x, come in pieces, made whole on every card
- */
-#define OP_KINDS(X) OP_KINDS_COMPUTED(X) OP_KINDS_MEASURED(X) OP_KINDS_GROUP(X)
-#define OP_KINDS_GROUP(X)                                                                          \
-    X(group_all_gather) X(group_reduce_scatter) X(group_all_reduce) X(group_all_to_all)
-#define OP_KINDS_MEASURED(X) X(measured_forward) X(measured_backward) X(message) X(assemble)
-/* clang-format off */
-#define OP_KINDS_COMPUTED(X) \
-    X(matmul) X(bias) X(bias_grad) X(add) X(multiply) \
-    X(linear) X(linear_gelu) X(matmul_gelu_grad) X(logits) X(logits_grad) X(logits_weight_grad) X(gelu) X(gelu_grad) X(silu) X(silu_grad) X(bias_gelu) X(bias_gelu_grad) X(swiglu) X(swiglu_grad) \
-    X(layer_norm) X(layer_norm_grad) X(layer_norm_grad_add) X(layer_norm_weight_grad) \
-    X(rms_norm) X(rms_norm_grad) X(rms_norm_weight_grad) \
-    X(embedding) X(embedding_grad) X(rotary) X(attention) X(attention_grad) X(cross_entropy) X(cross_entropy_grad) \
-    X(conv2d) X(conv2d_grad) X(conv2d_weight_grad) X(relu) X(relu_grad) \
-    X(max_pool2d) X(max_pool2d_grad) X(avg_pool2d) X(avg_pool2d_grad) \
-    X(group_norm) X(group_norm_grad) X(group_norm_weight_grad) X(to_rows) X(prepend) \
-    X(accumulate) X(zero) X(adamw) X(flat_adamw) X(sgd) X(flat_sgd) X(overflow) X(rescale) \
-    X(all_reduce) X(all_gather) X(reduce_scatter) X(slice) X(paste) \
-    X(local_slice) X(add_to_slice) X(cross_entropy_part) X(cross_entropy_join) \
-    X(dropout) X(gating) X(gating_grad) X(dispatch) X(combine) X(gates_grad) X(expert_matmul)
-/* clang-format on */
+/* The rows of core/graph/op_rows.inc, which says what each kind takes and gives. */
 enum op_kind {
-#define X(name) OP_##name,
-    OP_KINDS(X)
-#undef X
-        OP_KIND_COUNT
+#define OP_EVERY(name, ...) OP_##name,
+#include "core/graph/op_rows.inc"
+    OP_KIND_COUNT
 };
 
 struct rope_scaling { /* Llama 3.1's; factor 0 means none */
@@ -290,6 +155,10 @@ int64_t op_bytes_written(enum op_kind kind, const struct op_attrs *attrs,
  * reduce_scatter (n-1)/n of the whole; 0 for every other kind. */
 double op_wire_bytes(enum op_kind kind, const struct op_attrs *attrs,
                      const struct op_shapes *shapes, enum dtype t);
+/* Bytes of scratch that a CUDA kernel of it takes, at most; 0 for kinds that need none. t: of every operand that is not wide. */
+int64_t op_scratch(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes,
+                   enum dtype t);
+bool op_uses_workspace(enum op_kind kind); /* of matrix products on a device */
 bool op_input_is_int32(enum op_kind kind, int32_t input);
 /* In half precision the output is fp32 all the same: sums over many elements (statistics of norms, log-sum-exps, losses). Outputs
  * that a gradient adds up for a parameter are wide as well (core/graph/graph.h). */

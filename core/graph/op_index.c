@@ -1,7 +1,7 @@
-/* core/graph/op_index.c - the rows of letters, and what follows from them.
+/* core/graph/op_index.c - what follows from the letters of the operator table's rows.
  *
- * A row is one line; everything below it reads letters and knows no kind, but for attention, whose dimensions of heads are
- * dealt out in units that differ from operand to operand.
+ * All here reads letters and knows no kind, but for attention, whose dimensions of heads are dealt out in units that differ from operand
+ * to operand.
  */
 #include "core/graph/op_index.h"
 
@@ -11,38 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* clang-format off */
-static const struct index_row rows[OP_KIND_COUNT] = {
-    [OP_matmul] = {.letters = "bpi,io->bpo", .other = "bpi,oi->bpo"},
-    [OP_bias] = {.letters = "bpf,f->bpf"},
-    [OP_add] = {.letters = "bpf", .alike = true, .linear = true},
-    [OP_multiply] = {.letters = "bpf", .alike = true},
-    [OP_gelu] = {.letters = "bpf", .alike = true},
-    [OP_silu] = {.letters = "bpf", .alike = true},
-    [OP_relu] = {.letters = "bpf", .alike = true},
-    [OP_swiglu] = {.letters = "bpf", .alike = true},
-    [OP_bias_gelu] = {.letters = "bpf,f->bpf"},
-    [OP_dropout] = {.letters = "bpf->bpf", .columns = 'f', .elements = true},
-    [OP_layer_norm] = {.letters = "bpN,N,N->bpN,."},
-    [OP_rms_norm] = {.letters = "bph,N->bph,."},
-    [OP_embedding] = {.letters = "bp,vf->bpf", .start = 'v'},
-    [OP_rotary] = {.letters = "bph->bph", .start = 'p', .heads = 'h'},
-    [OP_attention] = {.letters = "bKh->bph,.", .other = "bph,bKh,bKh->bph,.", .start = 'p', .lines = 'p', .heads = 'h'},
-    [OP_cross_entropy] = {.letters = "bpv,bp->.,.", .other = "bPv,bP->.,.", .start = 'v', .mean = true},
-    [OP_conv2d] = {.letters = "biYx,cikl->bcrx", .other = "birx,cikl->bcrx", .lines = 'r'},
-    [OP_max_pool2d] = {.letters = "bcYx->bcrx,.", .other = "bcrx->bcrx,.", .lines = 'r'},
-    [OP_avg_pool2d] = {.letters = "bcYx->bcrx", .other = "bcrx->bcrx", .lines = 'r'},
-    [OP_group_norm] = {.letters = "bcyx,c,c->bcyx,."},
-    [OP_to_rows] = {.letters = "bcrx->brc", .other = "bCyx->bC"}, /* a row of an image is that many places */
-    [OP_prepend] = {.letters = "bPf,Kf->bPf"},
-    [OP_slice] = {.letters = "bpf->bpf"}, /* the dimension that is sliced is not dealt out */
-    [OP_gating] = {.letters = "bpE->bpE", .other = "bPE->bPE", .mean = true},
-    [OP_dispatch] = {.letters = "bpf,bPe->besf", .lines = 'p', .columns = 's', .experts = true},
-    [OP_combine] = {.letters = "besf,bPe->bpf", .lines = 'p', .columns = 's', .experts = true},
-    [OP_expert_matmul] = {.letters = "besi,eio,bPe->beso", .other = "besi,eoi,bPe->beso", .columns = 's', .experts = true},
-};
-/* clang-format on */
-
 static const char *const names[INDEX_COUNT] = {
 #define X(name) #name,
     OP_INDICES(X)
@@ -51,9 +19,12 @@ static const char *const names[INDEX_COUNT] = {
 
 const char *op_index_name(enum op_index index) { return names[index]; }
 
-bool op_part_is_hidden(enum op_kind kind) { return rows[kind].lines || rows[kind].columns; }
+bool op_part_is_hidden(enum op_kind kind)
+{
+    return op_schema(kind)->index.lines || op_schema(kind)->index.columns;
+}
 
-bool op_has_index_row(enum op_kind kind) { return rows[kind].letters != NULL; }
+bool op_has_index_row(enum op_kind kind) { return op_schema(kind)->index.letters != NULL; }
 
 static enum op_index index_of_letter(char letter)
 {
@@ -107,7 +78,7 @@ static bool in_slots(const struct graph *g, int32_t t)
         int32_t p = g->tensors[t].producer;
         if (p < 0) return false;
         if (g->ops[p].kind == OP_dispatch || g->ops[p].kind == OP_expert_matmul) return true;
-        if (!rows[g->ops[p].kind].alike && g->ops[p].kind != OP_bias) return false;
+        if (!op_schema(g->ops[p].kind)->index.alike && g->ops[p].kind != OP_bias) return false;
         t = g->ops[p].input[0];
     }
 }
@@ -118,8 +89,10 @@ static const char *plain_letters(const struct graph *g, int32_t t)
     return in_slots(g, t) ? "besf" : "bcrx";
 }
 
+/* --- whether an operator is in its kind's other form --- */
+
 /* Do the kernel's places stand side by side, from the first line of x to the last? Then each line of y has its own of x. */
-static bool side_by_side(const struct graph *g, const struct graph_op *op)
+bool form_side_by_side(const struct graph *g, const struct graph_op *op)
 {
     const struct stencil *k = &op->attrs.stencil;
     const struct shape *x = &g->tensors[op->input[0]].shape, *y = &g->tensors[op->output[0]].shape;
@@ -127,36 +100,42 @@ static bool side_by_side(const struct graph *g, const struct graph_op *op)
     return !k->padding[0] && kernel == k->stride[0] && x->dim[2] == y->dim[2] * kernel;
 }
 
-/* Is it in the form that .other is for? */
-static bool other_form(const struct graph *g, const struct graph_op *op)
+bool form_trans_b(const struct graph *g, const struct graph_op *op)
 {
-    switch (op->kind) {
-    case OP_matmul:
-    case OP_expert_matmul:
-        return op->attrs.trans_b;
-    case OP_gating: /* balance is over all positions of a sequence */
-        return op->attrs.scale != 0;
-    case OP_attention:
-        return op->n_inputs > 1;
-    case OP_to_rows:
-        return op->attrs.flat;
-    case OP_conv2d:
-    case OP_max_pool2d:
-    case OP_avg_pool2d:
-        return side_by_side(g, op);
-    /* of which targets count is data; of one a sequence there are no positions */
-    case OP_cross_entropy:
-        return op->attrs.counted || (g->tensors[op->input[0]].shape.rank == 3 &&
-                                     g->tensors[op->input[1]].shape.rank == 1);
-    default:
-        return false;
-    }
+    (void)g;
+    return op->attrs.trans_b;
+}
+
+/* Balance is over all positions of a sequence. */
+bool form_balanced(const struct graph *g, const struct graph_op *op)
+{
+    (void)g;
+    return op->attrs.scale != 0;
+}
+
+bool form_separate(const struct graph *g, const struct graph_op *op)
+{
+    (void)g;
+    return op->n_inputs > 1;
+}
+
+bool form_flat(const struct graph *g, const struct graph_op *op)
+{
+    (void)g;
+    return op->attrs.flat;
+}
+
+/* Of which targets count is data; of one a sequence there are no positions. */
+bool form_counted(const struct graph *g, const struct graph_op *op)
+{
+    return op->attrs.counted ||
+           (g->tensors[op->input[0]].shape.rank == 3 && g->tensors[op->input[1]].shape.rank == 1);
 }
 
 static bool has_no_letters(const struct graph_op *op)
 {
     const struct op_attrs *a = &op->attrs;
-    return !rows[op->kind].letters || (a->trans_a && op->kind != OP_bias) ||
+    return !op_schema(op->kind)->index.letters || (a->trans_a && op->kind != OP_bias) ||
            (op->kind == OP_slice && !a->dim) || (op->kind == OP_to_rows && a->inverse);
 }
 
@@ -172,20 +151,20 @@ static void letters_of_bias(struct lettered *l)
     memcpy(l->output[0], l->input[0], sizeof l->input[0]);
     memcpy(l->input[1], l->input[0] + dim, (size_t)n);
     l->input[1][n] = '\0';
-    l->row = &rows[op->kind];
+    l->row = &op_schema(op->kind)->index;
 }
 
 struct lettered op_letters(const struct graph *g, const struct graph_op *op,
                            const struct grain *grains)
 {
-    const struct index_row *row = &rows[op->kind];
+    const struct index_row *row = &op_schema(op->kind)->index;
     struct lettered l = {.g = g, .op = op, .grains = grains};
     if (has_no_letters(op)) return l;
     if (op->kind == OP_bias) {
         letters_of_bias(&l);
         return l;
     }
-    const char *s = row->other && other_form(g, op) ? row->other : row->letters;
+    const char *s = row->other && row->is_other(g, op) ? row->other : row->letters;
     const char *all = row->alike ? plain_letters(g, op->input[0]) : NULL;
     for (int32_t k = 0; s && k < op->n_inputs; k++)
         s = read_operand(all ? all : s, &g->tensors[op->input[k]].shape, l.input[k]);

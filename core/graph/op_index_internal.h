@@ -3,22 +3,7 @@
 #define CORE_GRAPH_OP_INDEX_INTERNAL_H
 
 #include "core/graph/op_index.h"
-
-struct index_row {
-    const char *letters;
-    const char *other; /* of its other form: other_form */
-    char start;        /* attrs.start is the first unit of this letter */
-    char
-        lines; /* attrs.lines are those units of this letter; not where an input has it and no gates are whole */
-    char columns; /* attrs.columns are the units of this letter */
-    char heads;   /* attrs.heads and kv_heads are those of this letter's units */
-    bool alike;   /* every operand is like the first, of any rank; letters has but its name */
-    bool mean;    /* a loss is a mean over its rows: b and p */
-    bool linear;  /* takes and gives terms of sums */
-    bool
-        elements; /* attrs.start is the number of the first element, attrs.whole those of a sequence */
-    bool experts; /* attrs.experts says how many all have */
-};
+#include "core/graph/op_schema.h"
 
 struct lettered { /* an operator's operands with a letter for every dimension */
     const struct graph *g;

@@ -5,14 +5,13 @@
 #include <string.h>
 
 static const char *const kind_names[OP_KIND_COUNT] = {
-#define X(name) #name,
-    OP_KINDS(X)
-#undef X
+#define OP_EVERY(name, ...) #name,
+#include "core/graph/op_rows.inc"
 };
 
 const char *op_kind_name(enum op_kind kind) { return kind_names[kind]; }
 
-/* Their lists are runs of the enumeration. */
+/* Their rows stand together. */
 bool op_is_measured(enum op_kind kind)
 {
     return kind >= OP_measured_forward && kind <= OP_assemble;
@@ -20,12 +19,6 @@ bool op_is_measured(enum op_kind kind)
 bool op_is_group(enum op_kind kind)
 {
     return kind >= OP_group_all_gather && kind <= OP_group_all_to_all;
-}
-
-bool op_is_product(enum op_kind kind)
-{
-    return kind == OP_matmul || kind == OP_linear || kind == OP_linear_gelu || kind == OP_logits ||
-           kind == OP_attention || kind == OP_conv2d || kind == OP_expert_matmul;
 }
 
 int64_t op_measured_row(const char *model, const char *layer)

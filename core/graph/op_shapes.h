@@ -13,20 +13,8 @@
 typedef enum status op_shape_rule(enum op_kind kind, const struct op_attrs *attrs,
                                   struct op_shapes *shapes, struct error *err);
 
-/* same: every input like the first, every output too. none: the caller fills output[0]. */
-/* clang-format off */
-#define SHAPE_RULES(X) \
-    X(matmul) X(linear) X(matmul_gelu_grad) X(logits) X(logits_grad) X(logits_weight_grad) X(same) X(bias) X(bias_grad) X(norm) X(norm_grad) X(norm_weight_grad) X(embedding) X(embedding_grad) \
-    X(rotary) X(attention) X(attention_grad) X(cross_entropy) X(cross_entropy_grad) X(none) X(all_gather) X(reduce_scatter) \
-    X(measured_forward) X(measured_backward) X(slice) X(paste) \
-    X(local_slice) X(add_to_slice) X(gather) X(to_other_part) X(cross_entropy_part) X(cross_entropy_join) \
-    X(conv2d) X(conv2d_grad) X(conv2d_weight_grad) X(pool2d) X(pool2d_grad) \
-    X(group_norm) X(group_norm_grad) X(group_norm_weight_grad) X(to_rows) X(prepend) \
-    X(overflow) X(rescale) X(dropout) X(gating) X(dispatch) X(combine) X(gates_grad) X(expert_matmul)
-/* clang-format on */
-#define X(name) op_shape_rule shapes_##name;
-SHAPE_RULES(X)
-#undef X
+#define SHAPES(name) op_shape_rule shapes_##name;
+#include "core/graph/op_rows.inc"
 
 enum { SHAPE_TEXT_MAX = SHAPE_RANK_MAX * 20 + 3 };
 /* ERR_INPUT with both shapes and why they do not fit. */

@@ -1,6 +1,6 @@
 /* core/graph/op_work.c - FLOPs and bytes of the kinds whose row has no constant for them.
  *
- * Conventions are those of the table's head (op.c): a multiply-add is 2, an elementary function 1.
+ * Conventions are those of the table's head (op_rows.inc): a multiply-add is 2, an elementary function 1.
  */
 #include "core/graph/op_work.h"
 

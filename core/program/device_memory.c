@@ -171,8 +171,8 @@ static void count_stage(const struct program_stage *s, struct device_memory *m)
 {
     for (int32_t i = 0; i < s->n_ops; i++) {
         const struct program_op *x = &s->ops[i];
-        int64_t bytes = device_op_scratch(x->kind, &x->attrs, &x->shapes, x->dtype);
-        if (device_op_multiplies(x->kind)) m->workspace = DEVICE_WORKSPACE;
+        int64_t bytes = op_scratch(x->kind, &x->attrs, &x->shapes, x->dtype);
+        if (op_uses_workspace(x->kind)) m->workspace = DEVICE_WORKSPACE;
         if (bytes <= m->scratch) continue;
         m->scratch = bytes;
         m->largest = x->name;

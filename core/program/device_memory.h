@@ -24,8 +24,7 @@ struct arena;
 enum {
     DEVICE_WORKSPACE = 32 << 20, /* bytes; what cuBLAS advises for compute capability 9.0 */
     DEVICE_GRANULE = 2 << 20, /* bytes; least granularity that CUDA names for memory of a device */
-    DEVICE_WORD_BYTES = 8, /* that a member of a communicator says to the others before the first step */
-    DEVICE_COLUMNS = 64 << 20 /* bytes; a convolution makes as many columns at once as take so many */
+    DEVICE_WORD_BYTES = 8 /* that a member of a communicator says to the others before the first step */
 };
 
 struct device_memory {
@@ -38,12 +37,6 @@ struct device_memory {
 void device_memory_of(struct arena *a, const struct program *p, struct device_memory *out);
 /* All of it, libraries' left out. Saturates. */
 int64_t device_memory_known(const struct device_memory *m);
-
-/* Bytes of scratch of one operator, at most; 0 for kinds that need none. t: of every operand that is not wide. */
-int64_t device_op_scratch(enum op_kind kind, const struct op_attrs *a, const struct op_shapes *s,
-                          enum dtype t);
-/* Whether it asks for products, which have the workspace. */
-bool device_op_multiplies(enum op_kind kind);
 
 /* Bytes that a member's part in a group needs, beside its stage's staging, where devices carry it: packed operands (of a sum: first
  * all that goes over the wire, then what of one segment is packed and not yet cast) … */

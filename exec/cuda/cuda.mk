@@ -49,9 +49,7 @@ NVCC_FLAGS = -std=c++17 -O3 -I. --threads $(NVCC_THREADS) -Wno-deprecated-gpu-ta
 CUDA_C    := $(wildcard exec/cuda/*.c)
 CUDA_CU   := $(wildcard exec/cuda/*.cu)
 # What a plugin carries of the other rooms: errors, memory, the operator table and what that refers to.
-CUDA_CORE := $(addprefix core/base/,arena.c error.c log.c rng.c settings.c utf8.c) $(addprefix core/graph/,exchange.c gradient.c gradient_rules.c \
-  gradient_rules_fused.c gradient_rules_group.c graph.c half.c op.c op_dtype.c op_experts.c op_kind.c op_shapes.c op_shapes_fused.c \
-  op_shapes_group.c op_shapes_images.c op_work.c) exec/clock.c exec/op_values.c
+CUDA_CORE := $(addprefix core/base/,arena.c error.c log.c rng.c settings.c utf8.c) $(wildcard core/graph/*.c) exec/clock.c exec/op_values.c
 CUDA_OBJ  := $(CUDA_C:%.c=$(BUILD)/%.o) $(CUDA_CU:%.cu=$(BUILD)/%.cu.o) $(CUDA_CORE:%.c=$(BUILD)/pic/%.o)
 
 all: $(if $(CUDA_PLUGIN),$(CUDA_PLUGIN),cuda-skipped)
@@ -81,7 +79,7 @@ $(BUILD)/exec/cuda/%.cu.o: exec/cuda/%.cu $(BUILD)/cuda.archs
 cuda-missing:
 	@echo "musher: no CUDA plugin can be built: not found: $(CUDA_LACKS)" >&2; exit 3
 
-$(BUILD)/libmusher_cuda.so: $(if $(CUDA_LACKS),cuda-missing,$(CUDA_OBJ))
+$(BUILD)/libmusher_cuda.so: $(if $(CUDA_LACKS),cuda-missing,$(CUDA_OBJ)) exec/cuda/cuda.mk
 	@echo "  LD $@"; $(CC) -shared $(LDFLAGS) -pthread -Wl,-z,defs -Wl,--exclude-libs,ALL -Wl,-rpath,$(CUDA_LIB) $(CUDA_OBJ) -o $@ \
 	  -L$(CUDA_LIB) -lcublasLt -lcublas -lcudart -lstdc++ -ldl -lpthread -lm
 

@@ -30,7 +30,7 @@ static enum status run_and_look(struct backend *b, int32_t on, const struct op_c
                                 struct error *err)
 {
     struct cuda_context *x = cuda_context_of(b, on);
-    int64_t counted = device_op_scratch(call->kind, call->attrs, call->shapes, call->dtype);
+    int64_t counted = op_scratch(call->kind, call->attrs, call->shapes, call->dtype);
     if (x->scratch) (void)cudaFreeAsync(x->scratch, x->stream);
     x->scratch = NULL, x->scratch_bytes = 0;
     enum status st = run_on_device(b, on, call, err);
@@ -38,7 +38,7 @@ static enum status run_and_look(struct backend *b, int32_t on, const struct op_c
     ck_assert_msg(!grown || counted + counted / 4 + 256 >= grown,
                   "%s: %" PRId64 " bytes counted, of %" PRId64 " asked for and a quarter more",
                   op_kind_name(call->kind), counted, grown);
-    ck_assert_msg(!x->workspace || device_op_multiplies(call->kind), "%s multiplies",
+    ck_assert_msg(!x->workspace || op_uses_workspace(call->kind), "%s multiplies",
                   op_kind_name(call->kind));
     cuda_product_close(x);
     if (grown > 256) asked_in_all[dtype_is_half(call->dtype)] += (grown - 256) * 4 / 5;

@@ -47,7 +47,7 @@ $(BUILD)/standin/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	@echo "  CXX $< (stand-in)"; $(CXX) $(STANDIN_CXXFLAGS) -x c++ -c $< -o $@
 
-$(STANDIN_PLUGIN): $(STANDIN_OBJ) $(CUDA_CORE:%.c=$(BUILD)/pic/%.o) $(STANDIN_SO)
+$(STANDIN_PLUGIN): $(STANDIN_OBJ) $(CUDA_CORE:%.c=$(BUILD)/pic/%.o) $(STANDIN_SO) exec/cuda/cuda.mk
 	@echo "  LD $@"; $(CC) -shared $(SANFLAGS) $(LDFLAGS) -pthread -Wl,--exclude-libs,ALL $(filter %.o,$^) -o $@ \
 	  -L$(BUILD)/standin -lstandin -Wl,-rpath,'$$ORIGIN/standin' -ldl -lm
 
