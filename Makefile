@@ -187,17 +187,23 @@ $(BUILD)/%.h.alone: %.h | libraries
 format:
 	clang-format -i $(SRC) $(HDR) $(TEST) $(wildcard tests/validate/*.[ch] docs/generate/*.[ch]) $(PROGRAM) $(BENCH) $(wildcard exec/cuda/*.[ch] exec/cuda/*.cu exec/cuda/*.cuh exec/cupti/*.[ch])
 
+# DESTDIR is put in front of every path; docs lie beside README as in the tree.
+SHARE := $(DESTDIR)$(PREFIX)/share
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/doc/musher
-	install -m 755 $(BUILD)/musher $(DESTDIR)$(PREFIX)/bin/musher
+	install -D -m 755 $(BUILD)/musher $(DESTDIR)$(PREFIX)/bin/musher
 	$(if $(CUDA_PLUGIN),install -D -m 755 $(CUDA_PLUGIN) $(DESTDIR)$(PREFIX)/lib/musher/libmusher_cuda.so)
 	$(if $(CUPTI_PLUGIN),install -D -m 755 $(CUPTI_PLUGIN) $(DESTDIR)$(PREFIX)/lib/musher/libmusher_cupti.so)
-	install -m 644 LICENSE $(wildcard README.md) $(DESTDIR)$(PREFIX)/share/doc/musher
+	install -D -m 644 docs/reference/musher.1 $(SHARE)/man/man1/musher.1
+	install -D -m 644 tools/completion/musher.bash $(SHARE)/bash-completion/completions/musher
+	install -D -m 644 tools/completion/_musher $(SHARE)/zsh/site-functions/_musher
+	for f in LICENSE README.md ARCHITECTURE.md $(wildcard docs/*.md docs/reference/*.md) $(shell find examples -type f); do \
+	  install -D -m 644 $$f $(SHARE)/doc/musher/$$f || exit 1; done
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/musher $(DESTDIR)$(PREFIX)/lib/musher/libmusher_cuda.so $(DESTDIR)$(PREFIX)/lib/musher/libmusher_cupti.so
+	rm -f $(SHARE)/man/man1/musher.1 $(SHARE)/bash-completion/completions/musher $(SHARE)/zsh/site-functions/_musher
 	-rmdir $(DESTDIR)$(PREFIX)/lib/musher 2>/dev/null || true
-	rm -rf $(DESTDIR)$(PREFIX)/share/doc/musher $(DESTDIR)$(PREFIX)/share/musher
+	rm -rf $(SHARE)/doc/musher
 
 clean:
 	rm -rf build build-san build-tsan build-clang build-bare

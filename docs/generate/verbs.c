@@ -180,8 +180,7 @@ void write_man(struct arena *a, FILE *out)
     }
     fputs(".SH ENVIRONMENT\n", out);
     for (const struct setting *s = settings; s->name; s++) {
-        fprintf(out, ".TP\n.BR %s = \\fI", s->name);
-        fprintf(out, "%s\\fR\n", s->values);
+        fprintf(out, ".TP\n\\fB%s\\fR=\\fI%s\\fR\n", s->name, s->values);
         write_roff(s->help, out);
     }
 }

@@ -14,7 +14,7 @@ for verb in $("$MUSHER" --help | sed -n '/^verbs:/,/^$/s/^  \([a-z]*\) .*/\1/p')
 done > "$scratch/missing"
 [[ ! -s $scratch/missing ]] && ok "every option is in commands.md" || not_ok "every option is in commands.md" "$(cat "$scratch/missing")"
 if command -v groff > /dev/null; then
-    groff -man -ww -Tutf8 docs/reference/musher.1 > "$scratch/page" 2> "$scratch/err"
+    groff -man -ww -Tutf8 -P -c -P -b -P -u docs/reference/musher.1 > "$scratch/page" 2> "$scratch/err"
     [[ ! -s $scratch/err ]] && ok "groff has no warnings" || not_ok "groff has no warnings" "$(head -n 3 "$scratch/err")"
     has "the page names its sections" page "EXIT STATUS"
 fi
