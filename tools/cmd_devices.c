@@ -96,6 +96,6 @@ const struct verb cmd_devices = {
              "date and "
              "confidence.",
     .options = options,
-    .examples = {{"musher devices"}, {"musher devices --json", "with the source of every value"}},
+    .examples = {"musher devices", "# with the source of every value", "musher devices --json"},
     .run = devices,
 };

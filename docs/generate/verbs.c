@@ -65,10 +65,7 @@ static void write_verb(struct arena *a, const struct verb *v, FILE *out)
     write_rows(a, "argument", v->options, v->defaults, true, out);
     write_rows(a, "option", v->options, v->defaults, false, out);
     fputs("\n```sh\n", out);
-    for (int i = 0; i < VERB_EXAMPLES && v->examples[i].line; i++) {
-        if (v->examples[i].meaning) fprintf(out, "# %s\n", v->examples[i].meaning);
-        fprintf(out, "%s\n", v->examples[i].line);
-    }
+    for (int i = 0; v->examples[i]; i++) fprintf(out, "%s\n", v->examples[i]);
     fputs("```\n", out);
 }
 
@@ -153,11 +150,7 @@ static void write_roff_verb(struct arena *a, const struct verb *v, FILE *out)
     write_roff_rows(a, v->options, v->defaults, true, out);
     write_roff_rows(a, v->options, v->defaults, false, out);
     fputs(".PP\nExamples:\n.PP\n.nf\n", out);
-    for (int i = 0; i < VERB_EXAMPLES && v->examples[i].line; i++) {
-        if (v->examples[i].meaning)
-            write_roff(arena_printf(a, "  # %s", v->examples[i].meaning), out);
-        write_roff(arena_printf(a, "  %s", v->examples[i].line), out);
-    }
+    for (int i = 0; v->examples[i]; i++) write_roff(arena_printf(a, "  %s", v->examples[i]), out);
     fputs(".fi\n", out);
 }
 

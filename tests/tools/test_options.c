@@ -30,7 +30,7 @@ static const struct verb verb = {
     .name = "plan",
     .summary = "find a plan",
     .options = table,
-    .examples = {{"musher plan model.json a.trace"}, {"musher plan m.json a -o p.yaml"}},
+    .examples = {"musher plan model.json a.trace", "musher plan m.json a -o p.yaml"},
     REQUEST(.out = "-", .budget = 2000, .within = 5)};
 
 static void begin(void)
