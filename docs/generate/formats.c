@@ -9,6 +9,7 @@
 #include "core/sharding/keys.h"
 #include "docs/generate/generate.h"
 #include "profiles/catalogue.h"
+#include "profiles/store_schema.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +52,14 @@ static void write_comment(struct arena *a, const char *path, const char *from, F
 static void write_example(struct arena *a, const char *path, FILE *out)
 {
     fprintf(out, "\nExample (`%s`):\n\n```yaml\n%s```\n", path, source_text(a, path));
+}
+
+static void write_table(const struct table *t, FILE *out)
+{
+    fprintf(out, "| `%s` | %s | ", t->name, t->meaning);
+    for (const struct column *c = t->columns; c->name; c++)
+        fprintf(out, "%s%s", c == t->columns ? "" : ", ", c->name);
+    fputs(" |\n", out);
 }
 
 void write_formats(struct arena *a, FILE *out)
@@ -102,10 +111,13 @@ void write_formats(struct arena *a, FILE *out)
     fputs(
         "\n## Profile\n\n"
         "A profile database is an SQLite file that holds profiles of any number of clusters, each "
-        "immutable and numbered. `musher profile`, `calibrate` and `import` write it; the schema "
-        "is "
-        "in `profiles/store.h`.\n",
+        "immutable and numbered. `musher profile`, `calibrate` and `import` write it. Every row "
+        "has "
+        "a checksum, and every row but the first table's the number of its profile.\n\n"
+        "| table | one row is | columns |\n|---|---|---|\n",
         out);
+    write_table(&store_head_table, out);
+    for (int i = 0; i < STORE_CHILDREN; i++) write_table(&store_child_tables[i], out);
 }
 
 void write_operators(struct arena *a, FILE *out)

@@ -13,6 +13,10 @@ for verb in $("$MUSHER" --help | sed -n '/^verbs:/,/^$/s/^  \([a-z]*\) .*/\1/p')
     done
 done > "$scratch/missing"
 [[ ! -s $scratch/missing ]] && ok "every option is in commands.md" || not_ok "every option is in commands.md" "$(cat "$scratch/missing")"
+for verb in $("$MUSHER" --help | sed -n '/^verbs:/,/^$/s/^  \([a-z]*\) .*/\1/p'); do
+    "$MUSHER" help "$verb" | sed '/^usage:/d; /^examples:/,$d' | awk -v v="$verb" 'length > 80 { print v ": " $0 }'
+done > "$scratch/wide"
+[[ ! -s $scratch/wide ]] && ok "help fits 80 columns" || not_ok "help fits 80 columns" "$(head -n 3 "$scratch/wide")"
 if command -v groff > /dev/null; then
     groff -man -ww -Tutf8 -P -c -P -b -P -u docs/reference/musher.1 > "$scratch/page" 2> "$scratch/err"
     [[ ! -s $scratch/err ]] && ok "groff has no warnings" || not_ok "groff has no warnings" "$(head -n 3 "$scratch/err")"
