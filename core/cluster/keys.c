@@ -14,7 +14,7 @@ const struct document_key cluster_keys[] = {
 const struct document_key cluster_type_keys[] = {
     {"name", "text", NULL, "name that nodes refer to"},
     {"device", "catalogue id", NULL,
-     "device of the catalogue (docs/reference/devices.md), e.g. H100-SXM or host"},
+     "device of the catalogue (docs/reference/devices.md), e.g. A100-SXM4-80 or host"},
     {"slowdown", "number from 1", "none: a real device",
      "emulated device: operator times are multiplied by it"},
     {"multiprocessors", "number", "all",
