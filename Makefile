@@ -4,6 +4,7 @@
 # make demo         a tour of the program in a few minutes
 # make rank         ten plans on each of eight emulated cases, predicted and really run: are they ranked as they turn out? (40 minutes)
 # make hap          HAP's clusters and models by every way of dividing them: a table and a plot in build/hap (about ten minutes)
+# make docs        docs/reference and the manual page, from the tables of options, file keys, operators and devices
 # make validate    predictions beside measurements and plans that papers published
 # make gpu-files    what a machine with a CUDA card is to run, in build/gpu: bring it along there (docs/card.md)
 # make gpu-check    there: kernels, training, ranks, collectives, a dead peer; compute-sanitizer where there is time
@@ -67,6 +68,7 @@ OBJ     := $(SRC:%.c=$(BUILD)/%.o)
 PARTS   := $(filter-out $(BUILD)/tools/main.o,$(OBJ))
 TOBJ    := $(TEST:%.c=$(BUILD)/%.o)
 VOBJ    := $(VALIDATE:%.c=$(BUILD)/%.o)
+GOBJ    := $(patsubst %.c,$(BUILD)/%.o,$(wildcard docs/generate/*.c))
 POBJ    := $(PROGRAM:%.c=$(BUILD)/%.o)
 BOBJ    := $(BENCH:%.c=$(BUILD)/%.o)
 PROGRAMS := $(PROGRAM:%.c=$(BUILD)/%)
@@ -114,6 +116,9 @@ $(PRELOAD): $(BUILD)/%.so: %.c | libraries
 $(BUILD)/tests/validate/validate: $(PARTS) $(VOBJ) $(BUILD)/tests/validate/main.o
 	$(LINK) $^ -o $@ $(LIBS)
 
+$(BUILD)/docs/generate/generate: $(PARTS) $(GOBJ)
+	$(LINK) $^ -o $@ $(LIBS)
+
 $(BUILD)/musher-bench: $(PARTS) $(BOBJ)
 	$(LINK) $(PARTS) $(BOBJ) -o $@ $(LIBS)
 
@@ -128,7 +133,7 @@ check:
 check-long: export MUSHER_LONG := 1
 check-long: check
 
-tests: $(BUILD)/musher $(BUILD)/tests/run $(BUILD)/tests/validate/validate $(PROGRAMS) $(PRELOAD)
+tests: $(BUILD)/musher $(BUILD)/tests/run $(BUILD)/tests/validate/validate $(BUILD)/docs/generate/generate $(PROGRAMS) $(PRELOAD)
 
 checked: tests headers
 	@BUILD=$(BUILD) CC="$(CC)" SLOWDOWN=$(if $(TSAN),20,$(if $(SAN),6,1)) tests/check.sh
@@ -143,6 +148,10 @@ demo-ready: all
 
 rank: all
 	@MUSHER=$(BUILD)/musher tools/rank.sh
+
+docs: $(BUILD)/docs/generate/generate
+	@mkdir -p docs/reference
+	$< docs/reference
 
 validate: $(BUILD)/tests/validate/validate
 	$<
@@ -177,19 +186,25 @@ $(BUILD)/%.h.alone: %.h | libraries
 	@$(CC) $(filter-out -MMD -MP,$(ALL_CFLAGS)) -Wno-pedantic -Wno-unused -fsyntax-only -x c $< && touch $@
 
 format:
-	clang-format -i $(SRC) $(HDR) $(TEST) $(wildcard tests/validate/*.[ch]) $(PROGRAM) $(BENCH) $(wildcard exec/cuda/*.[ch] exec/cuda/*.cu exec/cuda/*.cuh exec/cupti/*.[ch])
+	clang-format -i $(SRC) $(HDR) $(TEST) $(wildcard tests/validate/*.[ch] docs/generate/*.[ch]) $(PROGRAM) $(BENCH) $(wildcard exec/cuda/*.[ch] exec/cuda/*.cu exec/cuda/*.cuh exec/cupti/*.[ch])
 
+# DESTDIR is put in front of every path; docs lie beside README as in the tree.
+SHARE := $(DESTDIR)$(PREFIX)/share
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/doc/musher
-	install -m 755 $(BUILD)/musher $(DESTDIR)$(PREFIX)/bin/musher
+	install -D -m 755 $(BUILD)/musher $(DESTDIR)$(PREFIX)/bin/musher
 	$(if $(CUDA_PLUGIN),install -D -m 755 $(CUDA_PLUGIN) $(DESTDIR)$(PREFIX)/lib/musher/libmusher_cuda.so)
 	$(if $(CUPTI_PLUGIN),install -D -m 755 $(CUPTI_PLUGIN) $(DESTDIR)$(PREFIX)/lib/musher/libmusher_cupti.so)
-	install -m 644 LICENSE $(wildcard README.md) $(DESTDIR)$(PREFIX)/share/doc/musher
+	install -D -m 644 docs/reference/musher.1 $(SHARE)/man/man1/musher.1
+	install -D -m 644 tools/completion/musher.bash $(SHARE)/bash-completion/completions/musher
+	install -D -m 644 tools/completion/_musher $(SHARE)/zsh/site-functions/_musher
+	for f in LICENSE README.md ARCHITECTURE.md $(wildcard docs/*.md docs/reference/*.md) $(shell find examples -type f); do \
+	  install -D -m 644 $$f $(SHARE)/doc/musher/$$f || exit 1; done
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/musher $(DESTDIR)$(PREFIX)/lib/musher/libmusher_cuda.so $(DESTDIR)$(PREFIX)/lib/musher/libmusher_cupti.so
+	rm -f $(SHARE)/man/man1/musher.1 $(SHARE)/bash-completion/completions/musher $(SHARE)/zsh/site-functions/_musher
 	-rmdir $(DESTDIR)$(PREFIX)/lib/musher 2>/dev/null || true
-	rm -rf $(DESTDIR)$(PREFIX)/share/doc/musher $(DESTDIR)$(PREFIX)/share/musher
+	rm -rf $(SHARE)/doc/musher
 
 clean:
 	rm -rf build build-san build-tsan build-clang build-bare
@@ -201,8 +216,8 @@ always:
 
 include exec/cuda/cuda.mk $(filter-out exec/cuda/% exec/cupti/%,$(wildcard exec/*/*.mk))
 include tests/gpu/gpu.mk
--include $(OBJ:.o=.d) $(TOBJ:.o=.d) $(VOBJ:.o=.d) $(POBJ:.o=.d) $(BOBJ:.o=.d) $(BUILD)/tests/validate/main.d
+-include $(OBJ:.o=.d) $(TOBJ:.o=.d) $(VOBJ:.o=.d) $(POBJ:.o=.d) $(BOBJ:.o=.d) $(BUILD)/tests/validate/main.d $(GOBJ:.o=.d)
 
-.PHONY: all libraries check check-long checked tests demo demo-ready rank hap validate bench lint layers headers format install uninstall clean help always
+.PHONY: all libraries check check-long checked tests demo demo-ready rank hap validate docs bench lint layers headers format install uninstall clean help always
 .SECONDARY:
 .DELETE_ON_ERROR:

@@ -2,7 +2,7 @@
  *
  * Peaks are dense (without structured sparsity), tensor cores with fp32 accumulation; link rates are one direction;
  * GB is 1e9, GiB 2^30, as the source has it. A value without a source is absent and 0, never a guess; where sources
- * disagree, the comment says so. docs/catalogue.md is this table for people; a test holds the two together.
+ * disagree, the comment says so. docs/reference/devices.md is generated from this table.
  */
 #include "profiles/catalogue.h"
 

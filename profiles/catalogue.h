@@ -1,6 +1,6 @@
 /* profiles/catalogue.h - devices and links before anything is measured.
  *
- * Every value has its source, date and confidence beside it (docs/catalogue.md). Peaks are dense and only upper
+ * Every value has its source, date and confidence beside it (docs/reference/devices.md). Peaks are dense and only upper
  * bounds; the prior cost of an operator is its roofline at the efficiencies stated here.
  */
 #ifndef PROFILES_CATALOGUE_H

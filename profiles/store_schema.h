@@ -1,4 +1,4 @@
-/* profiles/store_schema.h - the tables of the profile database. Only profiles/store*.c include this header. */
+/* profiles/store_schema.h - the tables of the profile database. Only profiles/store*.c and docs/generate include this header. */
 #ifndef PROFILES_STORE_SCHEMA_H
 #define PROFILES_STORE_SCHEMA_H
 

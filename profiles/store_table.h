@@ -1,5 +1,5 @@
 /* profiles/store_table.h - a struct as a row of a table: one list of columns makes the SQL, the bind, the read and the
- * checksum. Only profiles/store*.c include this header.
+ * checksum. Only profiles/store*.c and docs/generate include this header.
  */
 #ifndef PROFILES_STORE_TABLE_H
 #define PROFILES_STORE_TABLE_H
@@ -34,6 +34,7 @@ struct table {
     const struct column *columns; /* ended by a NULL name */
     const char *key;              /* columns that are unique within a profile */
     int since;                    /* schema that brought it; 0: it was always there */
+    const char *meaning;          /* of a row, for docs/reference */
 };
 
 /* SQL into the arena. Every table but the first has a column `profile` before its own, and all have `crc` behind them. */

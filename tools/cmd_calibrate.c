@@ -184,8 +184,8 @@ const struct verb cmd_calibrate = {
         "what the runs measured. Profiles are immutable: the result is a new version with its "
         "own number. The output states the prediction error before and after.",
     .options = options,
-    .examples = {{"musher calibrate --db profiles.db run.trace"},
-                 {"musher calibrate --db profiles.db a.trace b.trace --json"}},
+    .examples = {"musher calibrate --db profiles.db run.trace",
+                 "musher calibrate --db profiles.db a.trace b.trace --json"},
     REQUEST(.db = NULL),
     .run = run_calibrate,
 };

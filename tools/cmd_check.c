@@ -236,7 +236,7 @@ const struct verb cmd_check = {
     .name = "check",
     .summary = "report what this machine can run: processor, MPI, CUDA devices, NCCL",
     .options = options,
-    .examples = {{"musher check"}, {"musher check --cuda"}, {"musher check plan.yaml"}},
+    .examples = {"musher check", "musher check --cuda", "musher check plan.yaml"},
     REQUEST(0),
     .run = check,
 };

@@ -406,8 +406,8 @@ const struct verb cmd_collective = {
         "bandwidth as nccl-tests defines it. Beside them stand NCCL's own estimate for NVIDIA "
         "GPUs, and the measured time if the profile has one.",
     .options = options,
-    .examples = {{"musher collective all-reduce cluster.yaml --bytes 1GB"},
-                 {"musher collective all-gather cluster.yaml --shards 4,2,2,1 --algorithm ring"}},
+    .examples = {"musher collective all-reduce cluster.yaml --bytes 1GB",
+                 "musher collective all-gather cluster.yaml --shards 4,2,2,1 --algorithm ring"},
     REQUEST(.bytes = "1 GB", .way = "all", .nccl = NCCL_VERSION_DEFAULT),
     .run = collective,
 };

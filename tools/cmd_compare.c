@@ -166,8 +166,8 @@ const struct verb cmd_compare = {
         "error, the bias, and predicted and measured time; then the share of an iteration that "
         "each device computes, waits for messages and collectives, or idles.",
     .options = options,
-    .examples = {{"musher compare sim.trace run.trace"},
-                 {"musher compare sim.trace run.trace --assert-within 10"}},
+    .examples = {"musher compare sim.trace run.trace",
+                 "musher compare sim.trace run.trace --assert-within 10"},
     REQUEST(0),
     .run = compare,
 };

@@ -92,10 +92,10 @@ const struct verb cmd_devices = {
     .summary = "list the catalogue of device types",
     .about = "The catalogue holds memory, bandwidths and peak FLOP/s from data sheets. Device "
              "types of a "
-             "cluster file refer to it by `catalogue:`. With --json every value has its source, "
+             "cluster file refer to it by `device:`. With --json every value has its source, "
              "date and "
              "confidence.",
     .options = options,
-    .examples = {{"musher devices"}, {"musher devices --json", "with the source of every value"}},
+    .examples = {"musher devices", "# with the source of every value", "musher devices --json"},
     .run = devices,
 };

@@ -68,8 +68,8 @@ const struct verb cmd_export = {
     .name = "export",
     .summary = "write a plan in another planner's format",
     .options = options,
-    .examples = {{"musher export plan.yaml --format sailor -o plan.json"},
-                 {"musher export plan.yaml --format sailor -o -"}},
+    .examples = {"musher export plan.yaml --format sailor -o plan.json",
+                 "musher export plan.yaml --format sailor -o -"},
     REQUEST(0),
     .run = export_plan,
 };

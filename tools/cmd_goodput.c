@@ -430,10 +430,9 @@ const struct verb cmd_goodput = {
         "the output states the goodput of each checkpoint interval and where the time goes. "
         "Times are numbers with ms, s, min, h or d.",
     .options = options,
-    .examples =
-        {{"musher goodput --days 54 --gpus 16384 --checkpoint 5s --restart 5min"},
-         {"musher goodput plan.yaml --mtbf 12h --repair 2h --replan-speeds --storage 1GB/s"},
-         {"musher goodput --spot spot.csv --speed V100=0.4 --mtbf never --notice 30s"}},
+    .examples = {"musher goodput --days 54 --gpus 16384 --checkpoint 5s --restart 5min",
+                 "musher goodput plan.yaml --mtbf 12h --repair 2h --replan-speeds --storage 1GB/s",
+                 "musher goodput --spot spot.csv --speed V100=0.4 --mtbf never --notice 30s"},
     REQUEST(.interval = "auto", .gpus = 16384, .per_node = 8, .unit = 1, .shape = 1, .samples = 100,
             .threads = 1),
     .run = run_goodput,

@@ -82,10 +82,9 @@ const struct verb cmd_import = {
     .name = "import",
     .summary = "read profiles, collective timings and topologies of other tools",
     .options = options,
-    .examples =
-        {{"musher import sailor sailor --db sailor.db"},
-         {"musher import nccl-tests all_reduce.txt --cluster cluster.yaml --db profiles.db"},
-         {"musher import nccl-topology topology.xml -o cluster.yaml"}},
+    .examples = {"musher import sailor sailor --db sailor.db",
+                 "musher import nccl-tests all_reduce.txt --cluster cluster.yaml --db profiles.db",
+                 "musher import nccl-topology topology.xml -o cluster.yaml"},
     REQUEST(0),
     .run = run_import,
 };

@@ -122,8 +122,8 @@ const struct verb cmd_lower = {
              "themselves; lower "
              "is for looking at a program, or for running it without its plan.",
     .options = options,
-    .examples = {{"musher lower plan.yaml -o plan.program"},
-                 {"musher lower plan.yaml -o plan.program --json", "with the size of every lane"}},
+    .examples = {"musher lower plan.yaml -o plan.program", "# with the size of every lane",
+                 "musher lower plan.yaml -o plan.program --json"},
     REQUEST(0),
     .run = lower,
 };

@@ -113,9 +113,8 @@ const struct verb cmd_memory = {
         "messages and collectives, scratch of operators, and what CUDA and NCCL take, each with "
         "its reason, and whether the sum fits.",
     .options = options,
-    .examples = {{"musher memory plan.yaml"},
-                 {"musher memory plan.yaml --zero 1 --shards 8 --reserve '3.5 GB'",
-                  "with the optimizer state sharded over 8 devices"}},
+    .examples = {"musher memory plan.yaml", "# with the optimizer state sharded over 8 devices",
+                 "musher memory plan.yaml --zero 1 --shards 8 --reserve '3.5 GB'"},
     REQUEST(.shards = 1),
     .run = memory,
 };

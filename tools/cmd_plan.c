@@ -457,13 +457,12 @@ const struct verb cmd_plan = {
         "plans (baselines) on the same cluster, and a lower bound with the class of plans that it "
         "holds for.",
     .options = options,
-    .examples =
-        {{"musher plan job.yaml cluster.yaml --db profiles.db -o plan.yaml"},
-         {"musher plan job.yaml cluster.yaml -o even.yaml --baseline even-pipeline"},
-         {"musher plan job.yaml cluster.yaml --objective cost --min-rate 0.05 -o cheap.yaml",
-          "the cheapest plan of at least one iteration in 20 s"},
-         {"musher plan --from plan.yaml --without b.0 -o smaller.yaml",
-          "a new plan after device b.0 was lost"}},
+    .examples = {"musher plan job.yaml cluster.yaml --db profiles.db -o plan.yaml",
+                 "musher plan job.yaml cluster.yaml -o even.yaml --baseline even-pipeline",
+                 "# the cheapest plan of at least one iteration in 20 s",
+                 "musher plan job.yaml cluster.yaml --objective cost --min-rate 0.05 -o cheap.yaml",
+                 "# a new plan after device b.0 was lost",
+                 "musher plan --from plan.yaml --without b.0 -o smaller.yaml"},
     REQUEST(.top = 1, .threads = 1),
     .run = plan,
 };

@@ -58,9 +58,9 @@ const struct verb cmd_plot = {
     .name = "plot",
     .summary = "draw the timeline of one steady iteration",
     .options = options,
-    .examples = {{"musher plot sim.trace run.trace -o timeline.png",
-                  "prediction above measurement"},
-                 {"musher plot run.trace -o run.json", "for chrome://tracing or ui.perfetto.dev"}},
+    .examples = {"# prediction above measurement",
+                 "musher plot sim.trace run.trace -o timeline.png",
+                 "# for chrome://tracing or ui.perfetto.dev", "musher plot run.trace -o run.json"},
     REQUEST(.out = NULL),
     .run = plot,
 };

@@ -436,11 +436,11 @@ const struct verb cmd_profile = {
              "between the first pair of devices that uses it, and the collectives of GPUs. Medians "
              "and their spread become a new version of the profile in the database.",
     .options = options,
-    .examples = {{"musher profile job.yaml cluster.yaml --db profiles.db"},
-                 {"musher profile job.yaml cluster.yaml plan.yaml --db profiles.db",
-                  "also the shapes that a plan uses"},
-                 {"musher profile job.yaml cluster.yaml plan.yaml --emit benches",
-                  "for GPUs of another machine"}},
+    .examples = {"musher profile job.yaml cluster.yaml --db profiles.db",
+                 "# also the shapes that a plan uses",
+                 "musher profile job.yaml cluster.yaml plan.yaml --db profiles.db",
+                 "# for GPUs of another machine",
+                 "musher profile job.yaml cluster.yaml plan.yaml --emit benches"},
     REQUEST(.repeats = 15, .warm_s = 0.5, .largest_kib = 65536),
     .run = run_profile,
 };

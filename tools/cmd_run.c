@@ -231,9 +231,9 @@ const struct verb cmd_run = {
         "of this host are started here. On several hosts mpirun starts them, one a device, in "
         "the order of the cluster's devices.",
     .options = options,
-    .examples = {{"musher run plan.yaml --steps 20 --data text.txt --trace run.trace"},
-                 {"musher run plan.yaml --resume ckpt --save ckpt --save-every 50"},
-                 {"mpirun -n 4 musher run plan.yaml --data text.txt"}},
+    .examples = {"musher run plan.yaml --steps 20 --data text.txt --trace run.trace",
+                 "musher run plan.yaml --resume ckpt --save ckpt --save-every 50",
+                 "mpirun -n 4 musher run plan.yaml --data text.txt"},
     REQUEST(0),
     .run = run,
 };

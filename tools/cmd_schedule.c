@@ -388,11 +388,11 @@ const struct verb cmd_schedule = {
         "(times of F, I, W), tcomm_links (latencies), memF, memB, memW (changes of memory) and "
         "mem_limit.",
     .options = options,
-    .examples = {{"musher schedule 1f1b --devices 4 --microbatches 8 --timeline"},
-                 {"musher schedule h-1f1b --devices 3 --microbatches 12 "
-                  "--forward '1 ms' --transfer '0 ms|2 ms'"},
-                 {"musher schedule zb-v --devices 4 --microbatches 8 --csv -"},
-                 {"musher schedule --cases cases.csv -o orders.csv --chunks 2"}},
+    .examples = {"musher schedule 1f1b --devices 4 --microbatches 8 --timeline",
+                 "musher schedule h-1f1b --devices 3 --microbatches 12 "
+                 "--forward '1 ms' --transfer '0 ms|2 ms'",
+                 "musher schedule zb-v --devices 4 --microbatches 8 --csv -",
+                 "musher schedule --cases cases.csv -o orders.csv --chunks 2"},
     REQUEST(0),
     .run = run_schedule,
 };

@@ -274,9 +274,8 @@ const struct verb cmd_show = {
     .name = "show",
     .summary = "summarise a job, cluster, plan or trace file",
     .options = options,
-    .examples = {{"musher show job.yaml"},
-                 {"musher show job.yaml --layers"},
-                 {"musher show run.trace --json"}},
+    .examples = {"musher show job.yaml", "musher show job.yaml --layers",
+                 "musher show run.trace --json"},
     REQUEST(0),
     .run = run_show,
 };

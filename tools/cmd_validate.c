@@ -54,8 +54,8 @@ const struct verb cmd_validate = {
         "                         measured peak memory of the fullest GPU; optional\n"
         "  file                   name of the row; optional",
     .options = options,
-    .examples = {{"musher import sailor sailor --db sailor.db"},
-                 {"musher validate --plans measured.csv --db sailor.db"}},
+    .examples = {"musher import sailor sailor --db sailor.db",
+                 "musher validate --plans measured.csv --db sailor.db"},
     REQUEST(0),
     .run = validate,
 };

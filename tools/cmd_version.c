@@ -40,6 +40,6 @@ const struct verb cmd_version = {
     .name = "version",
     .summary = "print the version and the compiler of this program",
     .options = options,
-    .examples = {{"musher version"}, {"musher version --json"}},
+    .examples = {"musher version", "musher version --json"},
     .run = version,
 };

@@ -418,9 +418,9 @@ const struct verb cmd_whatif = {
         "Every change is one variant. For each the output states the time of PLAN as it is and "
         "the time of the best plan found for the changed cluster.",
     .options = options,
-    .examples = {{"musher whatif plan.yaml --without c.0 --add b --link a:b=1GB/s",
-                  "three variants beside the cluster as it is"},
-                 {"musher whatif plan.yaml --add d=rack.yaml:r0 --without a.1,b.0 --together"}},
+    .examples = {"# three variants beside the cluster as it is",
+                 "musher whatif plan.yaml --without c.0 --add b --link a:b=1GB/s",
+                 "musher whatif plan.yaml --add d=rack.yaml:r0 --without a.1,b.0 --together"},
     REQUEST(.threads = 1),
     .run = whatif,
 };

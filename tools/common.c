@@ -108,12 +108,6 @@ enum status common_lower(struct arena *a, const struct plan *p, bool check_memor
     return lower_plan(a, p, &o, out, err);
 }
 
-void common_megatron_fused(struct lower_options *o)
-{
-    static const enum op_kind fused[] = {OP_bias_gelu, OP_swiglu, OP_flat_adamw, OP_flat_sgd};
-    o->fused = fused, o->n_fused = (int32_t)(sizeof fused / sizeof *fused);
-}
-
 enum status common_simulate(struct arena *a, const struct plan *p, const struct profile *profile,
                             const struct sim_options *o, struct sim_result *out,
                             struct program *program, struct error *err)

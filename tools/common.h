@@ -52,10 +52,6 @@ MUST_CHECK enum status common_simulate(struct arena *a, const struct plan *p,
                                        struct sim_result *out, struct program *program,
                                        struct error *err);
 
-/* What Megatron-LM and the frameworks on it fuse, where their measurements are predicted: what is elementwise and updates, no
- * product with its bias. */
-void common_megatron_fused(struct lower_options *o);
-
 /* host name and processor, for the record of measurements */
 const char *common_machine(struct arena *a);
 

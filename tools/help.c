@@ -146,8 +146,5 @@ void help_verb(const struct verb *verb, FILE *out)
     print_rows("options", verb->options, verb->defaults, false, out);
     print_rows("options of every verb", options_common(), &common, false, out);
     fputs("\nexamples:\n", out);
-    for (int i = 0; i < VERB_EXAMPLES && verb->examples[i].line; i++) {
-        if (verb->examples[i].meaning) fprintf(out, "  # %s\n", verb->examples[i].meaning);
-        fprintf(out, "  %s\n", verb->examples[i].line);
-    }
+    for (int i = 0; verb->examples[i]; i++) fprintf(out, "  %s\n", verb->examples[i]);
 }

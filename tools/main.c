@@ -15,6 +15,7 @@
 #include "exec/comm/launch.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
+#include "tools/complete.h"
 #include "tools/help.h"
 #include "tools/screen.h"
 
@@ -152,7 +153,9 @@ static int run_verb(int argc, char **argv)
     }
     const char *first = argv[1];
     enum status status = OK;
-    if (!strcmp(first, "--version"))
+    if (!strcmp(first, "--complete"))
+        complete(argc - 2, argv + 2, stdout);
+    else if (!strcmp(first, "--version"))
         printf("musher %s\n", MUSHER_VERSION);
     else if (!strcmp(first, "--help") || !strcmp(first, "-h") ||
              (!strcmp(first, "help") && argc < 3))

@@ -14,7 +14,7 @@
  *         {0}};
  *     static enum status plan(struct arena *a, void *request, const struct common *common, struct error *err);
  *     const struct verb cmd_plan = {.name = "plan", .summary = "search a plan", .options = options, .run = plan,
- *                                    .examples = {{"musher plan model.json -o plan.yaml"}}, REQUEST(.budget = 2000)};
+ *                                    .examples = {"musher plan model.json -o plan.yaml"}, REQUEST(.budget = 2000)};
  *
  * Forms: --name VALUE, --name=VALUE, -o VALUE, and `--`, behind which everything is an argument. Of an option that is
  * given twice the last one counts. Every verb also has --json, --seed, -v, -q and --help; -v and -q set the log level at
@@ -90,7 +90,6 @@ struct common {
     char **argv; /* the verb and what follows it; argv[-1] is the program */
 };
 
-enum { VERB_EXAMPLES = 6 };
 struct verb {
     const char *program; /* what the usage line begins with; NULL: musher and the name */
     const char *name;
@@ -98,9 +97,8 @@ struct verb {
     const char *
         about; /* paragraphs; NULL: the summary says it all. A line that begins with two spaces stays as it is */
     const struct option *options;
-    struct {
-        const char *line, *meaning; /* meaning NULL: evident */
-    } examples[VERB_EXAMPLES];
+    const char *examples
+        [8]; /* NULL-ended commands; one that is not evident has its meaning in front of it, behind "# " */
     const void *defaults; /* a struct request */
     size_t request_bytes;
     enum status (*run)(struct arena *a, void *request, const struct common *common,

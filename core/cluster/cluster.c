@@ -9,6 +9,7 @@
 
 #include "core/base/nearest.h"
 #include "core/base/units.h"
+#include "core/cluster/keys.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -124,21 +125,9 @@ static enum status read_multiprocessors(struct cluster_reader *r, const struct n
 
 static enum status read_type(struct cluster_reader *r, const struct node *n, struct device_type *t)
 {
-    static const char *const keys[] = {"name",
-                                       "device",
-                                       "slowdown",
-                                       "multiprocessors",
-                                       "memory",
-                                       "reserve",
-                                       "tensor_parallel",
-                                       "sequence_parallel",
-                                       "price",
-                                       "cards_of",
-                                       "parameter_copies",
-                                       NULL};
     const struct node *device, *slowdown, *cards, *price = cluster_given(n, "price");
     int64_t n_cards = 1, copies = 0;
-    TRY(node_keys(n, keys, r->err));
+    TRY(document_keys(n, cluster_type_keys, r->err));
     TRY(cluster_need_name(n, &t->name, r->err));
     TRY(node_need(n, "device", &device, r->err));
     TRY(canonical_label(device, &t->catalogue, r->err));
@@ -222,11 +211,10 @@ static enum status add_device(struct cluster_reader *r, const struct node *n, in
 /* {type, index, count}: count devices of one type, from the index on; by default the one behind the last. */
 static enum status read_devices(struct cluster_reader *r, const struct node *n, int64_t *next)
 {
-    static const char *const keys[] = {"type", "index", "count", NULL};
     const struct node *type_node;
     int32_t type;
     int64_t count = 1, index = *next;
-    TRY(node_keys(n, keys, r->err));
+    TRY(document_keys(n, cluster_device_keys, r->err));
     TRY(node_need(n, "type", &type_node, r->err));
     TRY(find_type(r, type_node, &type));
     TRY(node_get_int(n, "count", 1, CLUSTER_DEVICES_MAX, &count, r->err));
@@ -256,12 +244,11 @@ static enum status unique_indices(struct cluster_reader *r, const struct node *n
 /* number: of a node with a count, else -1. */
 static enum status read_node(struct cluster_reader *r, const struct node *n, int64_t number)
 {
-    static const char *const keys[] = {"name", "count", "host", "devices", NULL};
     const struct node *devices, *host = cluster_given(n, "host");
     struct node_spec *at = &r->c->nodes[r->c->n_nodes++];
     int64_t next = 0;
     *at = (struct node_spec){.host = "localhost", .first_device = r->c->n_devices};
-    TRY(node_keys(n, keys, r->err));
+    TRY(document_keys(n, cluster_node_keys, r->err));
     TRY(cluster_need_name(n, &at->name, r->err));
     if (host) TRY(canonical_label(host, &at->host, r->err));
     if (number >= 0) at->name = arena_printf(r->a, "%s%" PRId64, at->name, number);
@@ -316,7 +303,6 @@ static enum status read_nodes(struct cluster_reader *r, const struct node *root)
 
 static enum status read_switches(struct cluster_reader *r, const struct node *root)
 {
-    static const char *const keys[] = {"name", NULL};
     const struct node *list = cluster_given(root, "switches");
     struct cluster *c = r->c;
     if (!list) return OK;
@@ -329,7 +315,7 @@ static enum status read_switches(struct cluster_reader *r, const struct node *ro
     struct canonical_entry *e = ARENA_ARRAY(r->a, struct canonical_entry, n + n_nodes);
     c->switches = ARENA_ARRAY(r->a, const char *, n);
     for (size_t i = 0; i < n; i++) {
-        TRY(node_keys(list->members[i], keys, r->err));
+        TRY(document_keys(list->members[i], cluster_switch_keys, r->err));
         TRY(cluster_need_name(list->members[i], &c->switches[c->n_switches++], r->err));
         e[n_nodes + i] = (struct canonical_entry){
             c->switches[i], node_get(list->members[i], "name"), (int32_t)(n_nodes + i)};
@@ -342,13 +328,11 @@ static enum status read_switches(struct cluster_reader *r, const struct node *ro
 enum status cluster_parse(struct arena *a, const struct node *root, struct cluster *out,
                           struct error *err)
 {
-    static const char *const keys[] = {"version",  "name", "device_types", "nodes", "links",
-                                       "switches", NULL};
     const struct node *name;
     struct cluster c = {0};
     struct cluster_reader r = {.a = a, .c = &c, .err = err};
     TRY(canonical_kind(root, "cluster", err));
-    TRY(node_keys(root, keys, err));
+    TRY(document_keys(root, cluster_keys, err));
     TRY(canonical_version(root, err));
     TRY(node_need(root, "name", &name, err));
     TRY(canonical_label(name, &c.name, err));

@@ -1,5 +1,6 @@
 /* core/cluster/links.c - the links of a cluster file. */
 #include "core/cluster/internal.h"
+#include "core/cluster/keys.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -169,16 +170,13 @@ static enum status read_nccl(struct cluster_reader *r, const struct node *n, str
 
 static enum status read_link(struct cluster_reader *r, const struct node *n, struct link *l)
 {
-    static const char *const keys[] = {
-        "name",    "between",          "every",   "bandwidth", "latency", "duplex", "sharing",
-        "overlap", "compute_slowdown", "maxCTAs", "netName",   NULL};
     static const char *const duplexes[] = {"full", "half", NULL}, *const sharings[] = {
                                                                       "fifo", "fair", "fluid",
                                                                       NULL};
     const struct node *slowdown;
     int duplex = 0, sharing = 0;
     bool overlap = true;
-    TRY(node_keys(n, keys, r->err));
+    TRY(document_keys(n, cluster_link_keys, r->err));
     TRY(cluster_need_name(n, &l->name, r->err));
     TRY(read_place(r, n, l));
     TRY(read_speed(r, n, l));

@@ -7,6 +7,7 @@
 
 #include "core/base/arena.h"
 #include "core/document/canonical.h"
+#include "core/model/keys.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -163,7 +164,6 @@ static enum status read_scale(const struct node *n, double *out, struct error *e
 
 static enum status read_loss_scale(const struct node *root, struct job *j, struct error *err)
 {
-    static const char *const keys[] = {"initial", "grows_after", NULL};
     const struct node *n = given(root, "loss_scale");
     struct loss_scale s = {LOSS_SCALE_INITIAL, LOSS_SCALE_GROWS_AFTER};
     if (n && j->precision != DTYPE_fp16)
@@ -176,7 +176,7 @@ static enum status read_loss_scale(const struct node *root, struct job *j, struc
         TRY(read_scale(n, &s.initial, err));
     } else if (n) {
         TRY(node_is(n, NODE_MAP, err));
-        TRY(node_keys(n, keys, err));
+        TRY(document_keys(n, job_loss_scale_keys, err));
         if (given(n, "initial")) TRY(read_scale(node_get(n, "initial"), &s.initial, err));
         TRY(node_get_int(n, "grows_after", 1, GROWS_MAX, &s.grows_after, err));
     }
@@ -202,16 +202,13 @@ static enum status read_number(const struct node *map, const char *key, bool zer
 static enum status read_optimizer(const struct node *root, struct optimizer *o, struct error *err)
 {
     static const char *const kinds[] = {"adamw", "sgd", NULL};
-    static const char *const adamw_keys[] = {"kind", "lr",           "beta1", "beta2",
-                                             "eps",  "weight_decay", NULL};
-    static const char *const sgd_keys[] = {"kind", "lr", NULL};
     const struct node *n = given(root, "optimizer");
     int kind = OPTIMIZER_ADAMW;
     *o = (struct optimizer){OPTIMIZER_ADAMW, 1e-3, 0.9, 0.999, 1e-8, 0.01};
     if (!n) return OK;
     TRY(node_is(n, NODE_MAP, err));
     if (given(n, "kind")) TRY(node_choice(node_get(n, "kind"), kinds, &kind, err));
-    TRY(node_keys(n, kind == OPTIMIZER_SGD ? sgd_keys : adamw_keys, err));
+    TRY(document_keys(n, kind == OPTIMIZER_SGD ? job_sgd_keys : job_adamw_keys, err));
     if (kind == OPTIMIZER_SGD) *o = (struct optimizer){.kind = OPTIMIZER_SGD, .lr = 1e-3};
     TRY(read_number(n, "lr", false, 1000, false, &o->lr, err));
     TRY(read_number(n, "beta1", true, 1, true, &o->beta1, err));
@@ -278,14 +275,10 @@ static enum status read_data(struct arena *a, const struct node *root, const cha
 enum status job_parse(struct arena *a, const struct node *root, const char *folder, struct job *out,
                       struct error *err)
 {
-    static const char *const keys[] = {"version",    "model",   "sequence_length", "global_batch",
-                                       "microbatch", "layers",  "precision",       "loss_scale",
-                                       "optimizer",  "dropout", "balance",         "data",
-                                       "seed",       NULL};
     struct job j = {0};
     int64_t seed = 1;
     TRY(canonical_kind(root, "job", err));
-    TRY(node_keys(root, keys, err));
+    TRY(document_keys(root, job_keys, err));
     TRY(canonical_version(root, err));
     TRY(read_model(a, root, folder, &j, err));
     TRY(read_sequence(root, &j, err));

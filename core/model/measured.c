@@ -1,6 +1,7 @@
 #include "core/model/measured.h"
 
 #include "core/base/arena.h"
+#include "core/model/keys.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -56,9 +57,8 @@ static enum status read_layer(struct arena *a, const struct node *n, bool last,
                               const struct measured_model *m, struct measured_layer *l,
                               struct error *err)
 {
-    static const char *const keys[] = {"name", "cost", "output", "parameters", "kept", NULL};
     const struct node *at;
-    TRY(node_keys(n, keys, err));
+    TRY(document_keys(n, measured_layer_keys, err));
     TRY(node_need(n, "name", &at, err));
     TRY(node_text(at, &l->name, err));
     TRY(node_need(n, "cost", &at, err));
@@ -76,13 +76,10 @@ static enum status read_layer(struct arena *a, const struct node *n, bool last,
 enum status measured_model_read(struct arena *a, const struct node *config, struct model *out,
                                 struct error *err)
 {
-    static const char *const keys[] = {
-        "model_type", "version", "_name_or_path", "sequence_length", "tensor_parallel",
-        "layers",     NULL};
     struct measured_model *m = ARENA_ARRAY(a, struct measured_model, 1);
     const struct node *n;
     int64_t version;
-    TRY(node_keys(config, keys, err));
+    TRY(document_keys(config, measured_keys, err));
     TRY(node_need(config, "version", &n, err));
     TRY(node_int(n, 1, 1, &version, err));
     TRY(node_need(config, "sequence_length", &n, err));

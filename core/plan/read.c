@@ -11,6 +11,7 @@
 #include "core/base/version.h"
 #include "core/document/canonical.h"
 #include "core/plan/internal.h"
+#include "core/plan/keys.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -162,13 +163,10 @@ static enum status read_recompute(const struct node *stage, struct plan_stage *s
 
 static enum status read_stage(struct reader *r, const struct node *n, struct plan_stage *s)
 {
-    static const char *const keys[] = {"layers",   "device",        "devices", "sequences",
-                                       "sharding", "warmup",        "order",   "recompute",
-                                       "bucket",   "receive_ahead", "zero",    NULL};
     double bucket = 0;
     *s = (struct plan_stage){
         .receive_ahead = RECEIVE_AHEAD_DEFAULT, .line = n->line, .column = n->column};
-    TRY(node_keys(n, keys, r->err));
+    TRY(document_keys(n, plan_stage_keys, r->err));
     TRY(read_layers(r, n, s));
     TRY(read_device(r, n, s));
     TRY(get_count(n, "warmup", 1, MICROBATCHES_MAX, &s->warmup, r->err));
@@ -252,12 +250,10 @@ static enum status read_orders(struct reader *r, const struct node *n, struct pl
 
 static enum status read_replica(struct reader *r, const struct node *n, struct plan_replica *out)
 {
-    static const char *const keys[] = {"microbatches", "schedule", "split",
-                                       "orders",       "stages",   NULL};
     const struct node *microbatches, *stages;
     int64_t count;
     *out = (struct plan_replica){.line = n->line, .column = n->column};
-    TRY(node_keys(n, keys, r->err));
+    TRY(document_keys(n, plan_replica_keys, r->err));
     TRY(node_need(n, "microbatches", &microbatches, r->err));
     TRY(node_int(microbatches, 1, MICROBATCHES_MAX, &count, r->err));
     out->microbatches = (int32_t)count;
@@ -295,13 +291,12 @@ static enum status read_replicas(struct reader *r, const struct node *root)
 /* Who made it. By hand: no profile, the job's seed. */
 static enum status read_made_by(struct reader *r, const struct node *root)
 {
-    static const char *const keys[] = {"musher", "profile", "seed", "predicted_ns", NULL};
     const struct node *n = given(root, "made_by");
     const char *version = "";
     int64_t seed = (int64_t)(r->p->job.seed & INT64_MAX);
     r->p->seed = r->p->job.seed;
     if (!n) return OK;
-    TRY(node_keys(n, keys, r->err));
+    TRY(document_keys(n, plan_made_by_keys, r->err));
     TRY(node_get_text(n, "musher", &version, r->err));
     TRY(node_get_int(n, "profile", 0, INT64_MAX, &r->p->profile_id, r->err));
     TRY(node_get_int(n, "seed", 0, INT64_MAX, &seed, r->err));
@@ -326,14 +321,11 @@ static enum status read_head(struct reader *r, const struct node *root)
 enum status plan_parse(struct arena *a, const struct node *root, const char *folder,
                        struct plan *out, struct error *err)
 {
-    static const char *const keys[] = {"version",       "name",  "made_by",  "microbatch",
-                                       "deterministic", "steps", "replicas", "job",
-                                       "cluster",       NULL};
     const struct node *job, *cluster;
     struct plan p = {.file = root->file};
     struct reader r = {a, &p, err};
     TRY(canonical_kind(root, "plan", err));
-    TRY(node_keys(root, keys, err));
+    TRY(document_keys(root, plan_keys, err));
     TRY(canonical_version(root, err));
     TRY(node_need(root, "job", &job, err));
     TRY(node_need(root, "cluster", &cluster, err));

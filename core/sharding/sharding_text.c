@@ -2,6 +2,7 @@
 #include "core/sharding/sharding.h"
 
 #include "core/base/arena.h"
+#include "core/sharding/keys.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -97,9 +98,8 @@ static enum status read_match(const struct node *rule, const char **out, struct 
 static enum status read_operator(const struct node *n, const struct sharding *s,
                                  struct sharding_rule *out, struct error *err)
 {
-    static const char *const known[] = {"match", "split", "ratio", "sufficient", NULL};
     const struct node *split, *ratio, *sufficient;
-    TRY(node_keys(n, known, err));
+    TRY(document_keys(n, sharding_operator_keys, err));
     TRY(read_match(n, &out->match, err));
     TRY(node_need(n, "split", &split, err));
     TRY(read_by_axis(split, s, err));
@@ -123,9 +123,8 @@ static enum status read_operator(const struct node *n, const struct sharding *s,
 static enum status read_parameter(const struct node *n, struct sharding_rule *out,
                                   struct error *err)
 {
-    static const char *const known[] = {"match", "sharded", "reshard_after_forward", NULL};
     const struct node *sharded, *reshard;
-    TRY(node_keys(n, known, err));
+    TRY(document_keys(n, sharding_parameter_keys, err));
     TRY(read_match(n, &out->match, err));
     out->sharded = true;
     if ((sharded = node_get(n, "sharded"))) TRY(node_bool(sharded, &out->sharded, err));
@@ -160,7 +159,6 @@ static enum status read_rules(struct arena *a, const struct node *n, const struc
 
 static enum status read_way(const struct node *n, struct sharding_way *out, struct error *err)
 {
-    static const char *const known[] = {"match", "kind", "way", NULL};
     static const char *const kinds[] = {
 #define X(name) #name,
         MEETING_KINDS(X) NULL};
@@ -169,7 +167,7 @@ static enum status read_way(const struct node *n, struct sharding_way *out, stru
     };
     const struct node *kind, *way;
     int which;
-    TRY(node_keys(n, known, err));
+    TRY(document_keys(n, sharding_collective_keys, err));
     TRY(read_match(n, &out->match, err));
     out->kind = MEETING_KIND_COUNT;
     if ((kind = node_get(n, "kind"))) {
@@ -202,11 +200,9 @@ static enum status read_ways(struct arena *a, const struct node *n, struct shard
 enum status sharding_read(struct arena *a, const struct node *node, int32_t n_devices,
                           struct sharding **out, struct error *err)
 {
-    static const char *const known[] = {"mesh",       "ratios",      "operators",
-                                        "parameters", "collectives", NULL};
     struct sharding *s = ARENA_ARRAY(a, struct sharding, 1);
     s->n_devices = n_devices;
-    TRY(node_keys(node, known, err));
+    TRY(document_keys(node, sharding_keys, err));
     TRY(read_mesh(node_get(node, "mesh"), s, err));
     TRY(read_ratios(a, node_get(node, "ratios"), s, err));
     TRY(read_rules(a, node_get(node, "operators"), s, true, &s->operators, &s->n_operators, err));

@@ -1,4 +1,4 @@
-/* The catalogue: values with sources, the rules they obey, and docs/catalogue.md beside them. */
+/* The catalogue: values with sources, the rules they obey. */
 #include "profiles/catalogue.h"
 
 #include "core/base/arena.h"
@@ -53,33 +53,6 @@ START_TEST(every_value_has_a_source_a_date_and_a_confidence)
                       !strcmp(v->confidence, "low"));
         }
     }
-}
-END_TEST
-
-START_TEST(the_document_has_exactly_these_values)
-{
-    struct arena *a = arena_new();
-    char *text = NULL, line[400];
-    struct error err;
-    int rows = 0, lines = 0;
-    ck_assert_msg(file_read(a, "docs/catalogue.md", 1 << 20, &text, NULL, &err) == OK, "%s",
-                  err.text);
-    for (int32_t i = 0; i < catalogue_count(); i++) {
-        struct column c[COLUMNS];
-        columns_of(catalogue_at(i), c);
-        for (int k = 0; k < COLUMNS; k++) {
-            const struct catalogue_value *v = c[k].value;
-            if (v->value == 0) continue;
-            rows++;
-            snprintf(line, sizeof line, "\n| %s | %s | %.6g %s | %s | %s | %s |\n",
-                     catalogue_at(i)->id, c[k].name, v->value / c[k].scale, c[k].unit, v->source,
-                     v->date, v->confidence);
-            ck_assert_msg(strstr(text, line) != NULL, "docs/catalogue.md lacks:%s", line);
-        }
-    }
-    for (const char *at = text; (at = strstr(at, "\n| ")); at++) lines++;
-    ck_assert_int_eq(lines, rows + 1); /* and the head of the table */
-    arena_free(a);
 }
 END_TEST
 
@@ -188,7 +161,6 @@ Suite *catalogue_suite(void)
     Suite *s = suite_create("catalogue");
     TCase *c = tcase_create("catalogue");
     tcase_add_test(c, every_value_has_a_source_a_date_and_a_confidence);
-    tcase_add_test(c, the_document_has_exactly_these_values);
     tcase_add_test(c, ids_are_unique_and_an_unknown_one_lists_them_all);
     tcase_add_loop_test(c, peaks_are_dense_half_of_what_sheets_quote_with_sparsity, 0,
                         sizeof sparse / sizeof *sparse);

@@ -30,7 +30,7 @@ static const struct verb verb = {
     .name = "plan",
     .summary = "find a plan",
     .options = table,
-    .examples = {{"musher plan model.json a.trace"}, {"musher plan m.json a -o p.yaml"}},
+    .examples = {"musher plan model.json a.trace", "musher plan m.json a -o p.yaml"},
     REQUEST(.out = "-", .budget = 2000, .within = 5)};
 
 static void begin(void)
@@ -148,6 +148,28 @@ START_TEST(help_comes_from_the_table)
 }
 END_TEST
 
+START_TEST(what_is_required_must_be_there)
+{
+    static const struct option rows[] = {{.name = "out",
+                                          .letter = 'o',
+                                          TEXT_AT(out),
+                                          .unit = "PLAN",
+                                          .required = true,
+                                          .help = "plan"},
+                                         {0}};
+    static const struct verb strict = {.name = "plan", .options = rows, .defaults = &q};
+    char name[] = "plan", option[] = "-o", value[] = "p.yaml",
+         *argv[] = {name, option, value, NULL};
+    char preset[64];
+    q.out = NULL;
+    ck_assert_int_eq(options_parse(arena, &strict, &q, &common, 1, argv, &err), ERR_USAGE);
+    ck_assert_str_eq(err.text, "plan needs --out PLAN");
+    ck_assert_int_eq(options_parse(arena, &strict, &q, &common, 3, argv, &err), OK);
+    ck_assert_str_eq(q.out, "p.yaml");
+    ck_assert_str_eq(help_preset(rows, strict.defaults, preset, sizeof preset), "required");
+}
+END_TEST
+
 START_TEST(help_wins_over_mistakes)
 {
     ck_assert_ptr_nonnull(freopen("/dev/null", "w", stdout));
@@ -167,6 +189,7 @@ Suite *options_suite(void)
     tcase_add_test(c, the_last_of_two_counts);
     tcase_add_loop_test(c, a_wrong_line_says_what_is_wrong, 0, sizeof wrong / sizeof *wrong);
     tcase_add_test(c, help_comes_from_the_table);
+    tcase_add_test(c, what_is_required_must_be_there);
     tcase_add_test(c, help_wins_over_mistakes);
     suite_add_tcase(s, c);
     return s;

@@ -79,7 +79,7 @@ static enum status simulate(struct arena *a, struct harp_case *x, struct error *
     struct sim_options o = {.detail = SIM_STAGE, .fold = true};
     memset(x->peak_bytes, 0, sizeof x->peak_bytes);
     harp_plan(a, &x->team, &x->published, &plan);
-    common_megatron_fused(&lower);
+    published_fused(&lower);
     TRY(lower_plan(a, &plan, &lower, &program, err));
     TRY(sim_run(a, &program, cost_new(a, &x->team.profile, &plan.cluster), &o, &r, err));
     x->iteration_ns = r.iteration_ns;

@@ -6,6 +6,7 @@
 #include "core/lower/lower.h"
 #include "profiles/team.h"
 #include "sim/pipeline/static.h"
+#include "tests/validate/published.h"
 #include "tools/common.h"
 
 #include <string.h>
@@ -88,7 +89,7 @@ enum status harp_team_read(struct arena *a, const char *job, const char *cluster
     t->cluster = t->cards;
     if (sharing == HARP_OPERATORS) TRY(group_nodes(a, t, err));
     TRY(profile_prior(a, &t->cluster, &t->profile, err));
-    common_megatron_fused(&lower);
+    published_fused(&lower);
     t->profile.pace = pace;
     struct harp_team *kept = ARENA_ARRAY(a, struct harp_team, 1); /* *t may move */
     *kept = *t;

@@ -65,9 +65,8 @@ static const struct verb verb = {
     .name = "validate",
     .summary = "compare predictions with published measurements",
     .options = options,
-    .examples = {{"build/tests/validate/validate"},
-                 {"build/tests/validate/validate --nccl --json"},
-                 {"build/tests/validate/validate --harp tests/data/harp"}},
+    .examples = {"build/tests/validate/validate", "build/tests/validate/validate --nccl --json",
+                 "build/tests/validate/validate --harp tests/data/harp"},
     REQUEST(0),
     .run = validate,
 };

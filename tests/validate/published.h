@@ -12,6 +12,7 @@
 #define TESTS_VALIDATE_PUBLISHED_H
 
 #include "core/base/error.h"
+#include "core/lower/lower.h"
 #include "core/plan/plan.h"
 #include "core/program/program.h"
 #include "profiles/profile.h"
@@ -111,6 +112,9 @@ struct published_case {
     struct program program;
     struct published_parts *parts;
 };
+/* What Megatron-LM and the frameworks on it fuse, where their measurements are predicted: what is elementwise and updates, no
+ * product with its bias. */
+void published_fused(struct lower_options *o);
 /* Points to row. */
 MUST_CHECK enum status published_case(struct arena *a, const struct published_row *row,
                                       const struct published_fit *fit, struct published_case *out,

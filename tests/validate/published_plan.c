@@ -12,8 +12,8 @@
 #include "profiles/team.h"
 #include "sim/cost.h"
 #include "sim/engine/sim.h"
-#include "tools/common.h"
 #include "tests/validate/published_internal.h"
+#include "tools/common.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -77,6 +77,12 @@ static void make_job(const struct published_row *r, struct job *j)
                                     .beta2 = 0.999,
                                     .eps = 1e-8,
                                     .weight_decay = 0.01}};
+}
+
+void published_fused(struct lower_options *o)
+{
+    static const enum op_kind fused[] = {OP_bias_gelu, OP_swiglu, OP_flat_adamw, OP_flat_sgd};
+    o->fused = fused, o->n_fused = (int32_t)(sizeof fused / sizeof *fused);
 }
 
 /* --- cluster --- */
@@ -213,7 +219,7 @@ enum status published_case(struct arena *a, const struct published_row *row,
     struct lower_options o = {.check_memory = false};
     *out = (struct published_case){.row = row, .measured_s = row->measured_s};
     TRY(published_plan(a, row, fit, &out->plan, err));
-    common_megatron_fused(&o);
+    published_fused(&o);
     return lower_plan(a, &out->plan, &o, &out->program, err);
 }
 

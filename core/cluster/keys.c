@@ -1,0 +1,83 @@
+#include "core/cluster/keys.h"
+
+/* the file */
+const struct document_key cluster_keys[] = {
+    {"version", "1", NULL, "version of the format"},
+    {"name", "text", NULL, "name of the cluster; profiles are stored under it"},
+    {"device_types", "list of maps", NULL, "device types"},
+    {"nodes", "list of maps", NULL, "hosts and their devices"},
+    {"links", "list of maps", "none", "links between devices, nodes and switches"},
+    {"switches", "list of maps", "none", "switches (PCIe, NVLink, network) that links may end at"},
+    {0}};
+
+/* an entry of device_types */
+const struct document_key cluster_type_keys[] = {
+    {"name", "text", NULL, "name that nodes refer to"},
+    {"device", "catalogue id", NULL,
+     "device of the catalogue (docs/reference/devices.md), e.g. A100-SXM4-80 or host"},
+    {"slowdown", "number from 1", "none: a real device",
+     "emulated device: operator times are multiplied by it"},
+    {"multiprocessors", "number", "all",
+     "multiprocessors of a GPU that an emulated device uses (CUDA green context)"},
+    {"memory", "size", "the catalogue's", "memory of the device, e.g. 24 GB or 16 GiB"},
+    {"reserve", "size", "what the catalogue states",
+     "memory that tensors may not use: driver context, kernels, NCCL buffers"},
+    {"tensor_parallel", "number", "1",
+     "equal GPUs of one node that act as one device and share every operator (Megatron-LM); "
+     "simulated only"},
+    {"sequence_parallel", "true or false", "false",
+     "sequence parallelism of those GPUs (Korthikanti et al. 2023)"},
+    {"price", "money/h", "0", "price of one GPU of the type, e.g. 3.2/h"},
+    {"cards_of", "text", "none", "other type whose measured costs hold for the GPUs of this one"},
+    {"parameter_copies", "number", "0",
+     "additional copies of every parameter that a framework keeps, in the type of the optimizer "
+     "state"},
+    {0}};
+
+/* an entry of nodes */
+const struct document_key cluster_node_keys[] = {
+    {"name", "text", NULL, "name of the node; its devices are NAME.0, NAME.1 and so on"},
+    {"count", "number", "one node without number", "so many equal nodes, NAME0, NAME1 and so on"},
+    {"host", "text", "localhost", "host name; with count it is numbered likewise"},
+    {"devices", "list of maps, or map", NULL, "devices of the node"},
+    {0}};
+
+/* an entry of devices */
+const struct document_key cluster_device_keys[] = {
+    {"type", "text", NULL, "name of a device type"},
+    {"index", "number", "one behind the device before", "local device number (CUDA ordinal)"},
+    {"count", "number", "1", "so many equal devices with consecutive indices"},
+    {0}};
+
+/* an entry of links */
+const struct document_key cluster_link_keys[] = {
+    {"name", "text", NULL, "name of the link; profiles store its measurements under it"},
+    {"between", "[END] or [END, END]", "required without every",
+     "ends: nodes, devices (NODE.INDEX) or switches; one node alone: among its devices"},
+    {"every", "inside or across", "none",
+     "one link for each two devices of a node (inside) or of different nodes (across), instead of "
+     "between"},
+    {"bandwidth", "rate", "measured by `musher profile`",
+     "bandwidth of one direction, e.g. 25 GB/s; required for emulated devices and switches"},
+    {"latency", "time", "measured by `musher profile`",
+     "one-way latency, e.g. 5 us; stated together with bandwidth"},
+    {"duplex", "full or half", "full",
+     "full: each direction has the bandwidth; half: both share it"},
+    {"sharing", "fifo, fair or fluid", "fifo",
+     "concurrent messages: one after the other; max-min fair shares between channels; fair shares "
+     "within a channel too"},
+    {"overlap", "true or false", "true",
+     "false: transfers occupy the compute streams of both ends"},
+    {"compute_slowdown", "number", "0",
+     "slowdown of operators at both ends while a message passes, e.g. 0.13 for 13 %"},
+    {"maxCTAs", "number from 1 to 64", "NCCL's choice",
+     "thread blocks of NCCL kernels on this link"},
+    {"netName", "text", "NCCL's choice",
+     "network that NCCL uses, as in NCCL_NET: IB, Socket or a plugin"},
+    {0}};
+
+/* an entry of switches */
+const struct document_key cluster_switch_keys[] = {
+    {"name", "text", NULL,
+     "name of the switch; with count: N there are N of them, NAME0, NAME1 and so on"},
+    {0}};

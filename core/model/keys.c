@@ -1,0 +1,74 @@
+#include "core/model/keys.h"
+
+/* the file */
+const struct document_key job_keys[] = {
+    {"version", "1", NULL, "version of the format"},
+    {"model", "path or map", NULL,
+     "config.json of a Hugging Face model, relative to the job file; its content as a map; or "
+     "MODEL.layers.json, a table of measured layers"},
+    {"sequence_length", "number of tokens", "that of an image model, which has it fixed",
+     "tokens of a training sequence; required for text models"},
+    {"global_batch", "number of sequences", NULL, "sequences (or images) of one optimizer step"},
+    {"microbatch", "number, or list of numbers", "chosen by the planner",
+     "sequences of a microbatch; each must divide global_batch"},
+    {"layers", "coarse, fine or number", "the default cuts",
+     "granularity of the layers that stages consist of: coarse (one a transformer block), fine (as "
+     "many as possible within blocks), or their number"},
+    {"precision", "fp32, fp64, bf16 or fp16", "fp32",
+     "type of weights and activations; bf16 and fp16 keep fp32 master weights"},
+    {"loss_scale", "map or number", "{initial: 65536, grows_after: 2000}",
+     "loss scale of fp16; one number is a constant scale"},
+    {"optimizer", "map", "{kind: adamw}", "optimizer and its constants"},
+    {"dropout", "config or rate", "none",
+     "dropout: as the config.json states it, or one rate from 0 to 1 everywhere"},
+    {"balance", "number", "0",
+     "coefficient of the load-balancing loss of a mixture of experts, e.g. 0.01"},
+    {"data", "path", "none", "training data, read as bytes; `run --data` overrides it"},
+    {"seed", "number", "1", "seed of weights, batches and dropout"},
+    {0}};
+
+/* loss_scale */
+const struct document_key job_loss_scale_keys[] = {
+    {"initial", "number", "65536", "first loss scale"},
+    {"grows_after", "number of steps", "2000",
+     "steps without overflow after which the scale doubles"},
+    {0}};
+
+/* optimizer with kind: adamw */
+const struct document_key job_adamw_keys[] = {
+    {"kind", "adamw", "adamw", "AdamW (Loshchilov and Hutter)"},
+    {"lr", "number", "1e-3", "learning rate"},
+    {"beta1", "number", "0.9", "decay of the first moment"},
+    {"beta2", "number", "0.999", "decay of the second moment"},
+    {"eps", "number", "1e-8", "term added to the denominator"},
+    {"weight_decay", "number", "0.01", "decoupled weight decay"},
+    {0}};
+
+/* optimizer with kind: sgd */
+const struct document_key job_sgd_keys[] = {
+    {"kind", "sgd", NULL, "stochastic gradient descent without momentum"},
+    {"lr", "number", "1e-3", "learning rate"},
+    {0}};
+
+/* MODEL.layers.json, the file */
+const struct document_key measured_keys[] = {
+    {"model_type", "measured_layers", NULL, "marks the file as a table of measured layers"},
+    {"version", "1", NULL, "version of the format"},
+    {"_name_or_path", "text", "the name of the file", "name of the model"},
+    {"sequence_length", "number of tokens", NULL, "sequence length of the measurement"},
+    {"tensor_parallel", "list of numbers", NULL,
+     "tensor-parallel degrees of the measurement, the order of the lists below"},
+    {"layers", "list of maps", NULL, "layers from first to last"},
+    {0}};
+
+/* MODEL.layers.json, an entry of layers */
+const struct document_key measured_layer_keys[] = {
+    {"name", "text", NULL, "name of the layer"},
+    {"cost", "text", NULL, "name of its measured times in the profile; equal layers share one"},
+    {"output", "number of elements", NULL,
+     "activation of one sequence at the cut behind; 0 for the last layer"},
+    {"parameters", "list of numbers", NULL,
+     "parameters on one GPU, for each tensor-parallel degree"},
+    {"kept", "list of numbers", NULL,
+     "elements of one sequence kept for the backward on one GPU, for each degree"},
+    {0}};

@@ -1,0 +1,14 @@
+/* core/model/keys.h - the keys of a job file, as its reader and docs/reference have them. */
+#ifndef CORE_MODEL_KEYS_H
+#define CORE_MODEL_KEYS_H
+
+#include "core/document/keys.h"
+
+extern const struct document_key job_keys[];            /* the file */
+extern const struct document_key job_loss_scale_keys[]; /* loss_scale */
+extern const struct document_key job_adamw_keys[];      /* optimizer with kind: adamw */
+extern const struct document_key job_sgd_keys[];        /* optimizer with kind: sgd */
+extern const struct document_key measured_keys[];       /* MODEL.layers.json, the file */
+extern const struct document_key measured_layer_keys[]; /* MODEL.layers.json, an entry of layers */
+
+#endif

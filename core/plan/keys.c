@@ -1,0 +1,58 @@
+#include "core/plan/keys.h"
+
+/* the file */
+const struct document_key plan_keys[] = {
+    {"version", "1", NULL, "version of the format"},
+    {"name", "text", "plan", "name of the plan in outputs and traces"},
+    {"made_by", "map", "none", "origin of the plan"},
+    {"microbatch", "number of sequences", NULL, "sequences of one microbatch"},
+    {"deterministic", "true or false", "false",
+     "gradients summed in the global order of microbatches: the same bits for every plan"},
+    {"steps", "number", "1", "optimizer steps of `run` without --steps"},
+    {"replicas", "list of maps", NULL, "pipelines (data-parallel replicas); they may differ"},
+    {"job", "map", NULL, "the job, as in a job file"},
+    {"cluster", "map", NULL, "the cluster, as in a cluster file"},
+    {0}};
+
+/* made_by */
+const struct document_key plan_made_by_keys[] = {
+    {"musher", "text", "none", "version of musher"},
+    {"profile", "number", "0: device catalogue", "profile version that the search used"},
+    {"seed", "number", "the job's", "seed of the search"},
+    {"predicted_ns", "number of ns", "0", "predicted time of one iteration"},
+    {0}};
+
+/* an entry of replicas */
+const struct document_key plan_replica_keys[] = {
+    {"microbatches", "number", NULL, "this replica's share of the global batch, in microbatches"},
+    {"schedule", "text", "1F1B by the stages' warmup or order",
+     "pipeline schedule by name, e.g. zb-v (`musher schedule --help` lists them)"},
+    {"split", "true or false", "false",
+     "separate input and weight gradients (I, W) where the schedule allows both"},
+    {"orders", "map or text", "none",
+     "order of the operations on each device instead of a schedule, e.g. {a.0: \"0F0 1F0 1B0 "
+     "0B0\"}"},
+    {"stages", "list of maps", NULL, "pipeline stages in the order of the layers"},
+    {0}};
+
+/* an entry of stages */
+const struct document_key plan_stage_keys[] = {
+    {"layers", "[first, last]", NULL, "layers of the stage, inclusive"},
+    {"device", "device name", "none", "device of the stage, e.g. a.0"},
+    {"devices", "list of device names", "none", "devices of a sharded stage, instead of device"},
+    {"sequences", "list of numbers", "none",
+     "sequences of a microbatch for each of devices: the stage is sharded along the batch"},
+    {"sharding", "map", "none",
+     "sharding of single operators over devices (intra-operator parallelism), instead of "
+     "sequences"},
+    {"warmup", "number of forwards", "1F1B: stages from this one to the last",
+     "forwards before the first backward"},
+    {"order", "text", "none", "order of the operations, e.g. F0 F1 B0 B1, instead of warmup"},
+    {"recompute", "false, true, blocks or selective", "false",
+     "activation recomputation: the whole stage, block by block, or attention scores only"},
+    {"bucket", "size", "one bucket after the last backward",
+     "bucket of the gradient all-reduce, e.g. 25 MiB"},
+    {"receive_ahead", "number of microbatches", "2", "receive buffers posted ahead"},
+    {"zero", "0, 1, 2 or 3", "0",
+     "ZeRO stage over the replicas: 1 shards optimizer state, 2 also gradients, 3 also parameters"},
+    {0}};

@@ -1,0 +1,12 @@
+/* core/plan/keys.h - the keys of a plan file, as its reader and docs/reference have them. */
+#ifndef CORE_PLAN_KEYS_H
+#define CORE_PLAN_KEYS_H
+
+#include "core/document/keys.h"
+
+extern const struct document_key plan_keys[];         /* the file */
+extern const struct document_key plan_made_by_keys[]; /* made_by */
+extern const struct document_key plan_replica_keys[]; /* an entry of replicas */
+extern const struct document_key plan_stage_keys[];   /* an entry of stages */
+
+#endif
