@@ -1,5 +1,4 @@
-/* Suite of core/lower/shards: what plans become whose devices share operators. That they train alike is
- * tests/programs/shard_ranks.c's. */
+/* Plans with sharded stages, lowered (core/lower/shards.c). That they train alike: tests/programs/shard_ranks.c. */
 #include "core/collective/part.h"
 
 #include "tests/support/plans.h"
@@ -157,8 +156,7 @@ START_TEST(on_a_mesh_sums_go_along_one_axis_and_meetings_along_the_other)
 }
 END_TEST
 
-/* State of what two devices of a column keep alike is halved, up to padding. The sums are scattered among those two, and
- * what they update is gathered among them. */
+/* State that two devices of a column have in common is halved, up to padding, by a reduce-scatter and an all-gather. */
 START_TEST(state_is_divided_among_those_who_keep_the_same)
 {
     for (int zero = 1; zero <= 2; zero++) {

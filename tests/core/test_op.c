@@ -26,13 +26,7 @@ static const struct row text_rows[] = {
     {OP_swiglu_grad, {0}, "2,3 x 2,3 x 2,3", "2,3 x 2,3", 72, 72, 48},
     {OP_layer_norm, {0}, "2,3,4 x 4 x 4", "2,3,4 x 6,2", 7 * 24, 4 * 32, 4 * (24 + 12)},
     {OP_layer_norm_grad, {0}, "2,3,4 x 4 x 6,2 x 2,3,4", "2,3,4", 240, 4 * (24 + 4 + 12 + 24), 96},
-    {OP_layer_norm_weight_grad,
-     {.accumulate = true},
-     "2,3,4 x 6,2 x 2,3,4",
-     "4 x 4",
-     120,
-     4 * 60 + 32,
-     32},
+    {OP_layer_norm_weight_grad, {.accumulate = true}, "2,3,4 x 6,2 x 2,3,4", "4 x 4", 120, 4 * 60 + 32, 32},
     {OP_rms_norm, {0}, "2,3,4 x 4", "2,3,4 x 6,1", 96, 112, 4 * 30},
     /* two heads of 2 features each: twice as many statistics */
     {OP_rms_norm, {0}, "2,3,4 x 2", "2,3,4 x 12,1", 96, 4 * 26, 4 * 36},
@@ -468,12 +462,8 @@ START_TEST(types_and_phases_have_names)
     ck_assert(!dtype_parse("int4", &t));
     ck_assert_int_eq(dtype_bytes(DTYPE_fp64), 8);
     ck_assert_str_eq(dtype_name(DTYPE_fp16), "fp16");
-    int valid = 0;
-    for (int p = 0; p < 256; p++) valid += phase_is_valid((enum phase)p);
-    ck_assert_int_eq(valid, 5);
-    for (int p = 0; p < PHASE_INDICES; p++)
-        ck_assert_int_eq(phase_index((enum phase) "FIWU"[p]), p);
-    ck_assert_int_eq(phase_index(PHASE_B), phase_index(PHASE_I));
+    for (int p = 0; p < 256; p++)
+        ck_assert(phase_is_valid((enum phase)p) == (p && strchr("FBIWU", p)));
 }
 END_TEST
 

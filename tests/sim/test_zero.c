@@ -62,18 +62,17 @@ static void refused(const struct plan *p, const char *text)
 /* --- by hand --- */
 
 /* Instructions but for operators and the outside world: "R3" REDUCE, "A3" AWAIT; 'u' an update, 'z' zeroes. */
-static const char *instrs(const struct program *p, int32_t stage, enum phase letter,
-                          const char *variant)
+static const char *instrs(const struct program *p, int32_t stage, enum phase of, const char *variant)
 {
     const struct program_stage *s = &p->stages[stage];
-    const struct procedure *f = &s->procedures[program_procedure(s, letter, variant)];
+    const struct procedure *f = &s->procedures[program_procedure(s, of, variant)];
     const char *text = "";
     for (int32_t i = 0; i < f->n_instrs; i++) {
         const struct instr *x = &f->instrs[i];
         enum op_kind kind = x->kind == INSTR_COMPUTE ? s->ops[x->arg].kind : OP_matmul;
         const char *one = x->kind == INSTR_REDUCE  ? arena_printf(arena, "R%d", (int)x->arg)
                           : x->kind == INSTR_AWAIT ? arena_printf(arena, "A%d", (int)x->arg)
-                          : letter == 'U'          ? kind == OP_zero         ? "z"
+                          : of == 'U'          ? kind == OP_zero         ? "z"
                                                      : kind == OP_accumulate ? "+"
                                                                              : "u"
                                                    : NULL;
