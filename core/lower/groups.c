@@ -93,27 +93,27 @@ static int64_t unit_bytes(const struct lowering *l, int32_t unit)
     return unit_elements(l, unit) * dtype_bytes(v->g->tensors[v->units[unit].gradient].dtype);
 }
 
-struct group *lower_group_new(struct lowering *l, const char *name, enum group_algorithm algorithm,
+struct collective *lower_group_new(struct lowering *l, const char *name, enum collective_algorithm algorithm,
                               int32_t n, struct group_plan plan)
 {
     /* A deterministic plan's sums have the same bits whoever takes them: none is rounded on its way. */
-    bool exact = algorithm == GROUP_CHAIN || plan.overflow || l->plan->deterministic;
+    bool exact = algorithm == ALGORITHM_CHAIN || plan.overflow || l->plan->deterministic;
     struct program *p = l->p;
-    p->groups =
-        arena_grow(l->a, p->groups, (size_t)p->n_groups, &l->group_capacity, sizeof *p->groups);
-    l->group_plans = arena_grow(l->a, l->group_plans, (size_t)p->n_groups, &l->plan_capacity,
+    p->collectives =
+        arena_grow(l->a, p->collectives, (size_t)p->n_collectives, &l->group_capacity, sizeof *p->collectives);
+    l->group_plans = arena_grow(l->a, l->group_plans, (size_t)p->n_collectives, &l->plan_capacity,
                                 sizeof *l->group_plans);
     plan.home = plan.gathered = plan.gather[0] = plan.gather[1] = plan.gather[2] = -1;
-    l->group_plans[p->n_groups] = plan;
-    struct group *g = &p->groups[p->n_groups++];
-    *g = (struct group){.name = name,
+    l->group_plans[p->n_collectives] = plan;
+    struct collective *g = &p->collectives[p->n_collectives++];
+    *g = (struct collective){.name = name,
                         .algorithm = algorithm,
                         .n_members = n,
                         .dtype = exact ? dtype_master(l->p->dtype) : l->p->dtype};
-    g->members = ARENA_ARRAY(l->a, struct group_member, (size_t)n);
+    g->members = ARENA_ARRAY(l->a, struct collective_member, (size_t)n);
     g->link = ARENA_ARRAY(l->a, int32_t, (size_t)n),
     g->direction = ARENA_ARRAY(l->a, int32_t, (size_t)n);
-    if (algorithm == GROUP_CHAIN)
+    if (algorithm == ALGORITHM_CHAIN)
         g->back_link = ARENA_ARRAY(l->a, int32_t, (size_t)n),
         g->back_direction = ARENA_ARRAY(l->a, int32_t, (size_t)n);
     return g;
@@ -121,14 +121,14 @@ struct group *lower_group_new(struct lowering *l, const char *name, enum group_a
 
 /* Links of a ring go around; those of a chain go there and back and never from the last to the
  * first. */
-static enum status join_links(struct lowering *l, struct group *g, struct error *err)
+static enum status join_links(struct lowering *l, struct collective *g, struct error *err)
 {
     int32_t n = g->n_members;
     for (int32_t i = 0; i < n; i++) g->link[i] = -1;
-    if (g->algorithm == GROUP_LOCAL) return OK;
+    if (g->algorithm == ALGORITHM_LOCAL) return OK;
     for (int32_t i = 0; i < n; i++) {
         const struct stage_build *self = &l->stages[g->members[i].stage];
-        bool chain = g->algorithm == GROUP_CHAIN;
+        bool chain = g->algorithm == ALGORITHM_CHAIN;
         if (n > 1 && !(chain && i == n - 1))
             TRY(lower_link(l, self, &l->stages[g->members[(i + 1) % n].stage], &g->link[i],
                            &g->direction[i], err));
@@ -142,7 +142,7 @@ static enum status join_links(struct lowering *l, struct group *g, struct error 
 }
 
 /* Whether compute streams wait for what its links carry: nothing is computed beside it. */
-static bool is_awaited(const struct lowering *l, const struct group *g)
+static bool is_awaited(const struct lowering *l, const struct collective *g)
 {
     for (int32_t i = 0; i < g->n_members; i++)
         if (g->link[i] >= 0 && lower_blocking(l, g->link[i])) return true;
@@ -151,26 +151,26 @@ static bool is_awaited(const struct lowering *l, const struct group *g)
 
 enum status lower_group_join(struct lowering *l, int32_t group, struct error *err)
 {
-    TRY(join_links(l, &l->p->groups[group], err));
-    if (is_awaited(l, &l->p->groups[group])) l->group_plans[group].bucketed = false;
+    TRY(join_links(l, &l->p->collectives[group], err));
+    if (is_awaited(l, &l->p->collectives[group])) l->group_plans[group].bucketed = false;
     return OK;
 }
 
 /* A stage of the plan, on all its devices. */
-static int32_t add_members(const struct stage_build *first, struct group *g, int32_t n)
+static int32_t add_members(const struct stage_build *first, struct collective *g, int32_t n)
 {
     for (int32_t k = 0; k < first->n_shards; k++)
-        g->members[n++] = (struct group_member){.stage = first->index + k, .apart = -1};
+        g->members[n++] = (struct collective_member){.stage = first->index + k, .apart = -1};
     return n;
 }
 
 /* Those of its devices that hold a term of one part; g NULL: only counted. */
 static int32_t add_holders(const struct stage_build *first, int32_t unit, int32_t key,
-                           struct group *g, int32_t n)
+                           struct collective *g, int32_t n)
 {
     for (int32_t k = 0; k < first->n_shards; k++) {
         if (lower_shard_key(first + k, unit) != key) continue;
-        if (g) g->members[n] = (struct group_member){.stage = first->index + k, .apart = -1};
+        if (g) g->members[n] = (struct collective_member){.stage = first->index + k, .apart = -1};
         n++;
     }
     return n;
@@ -183,21 +183,19 @@ static enum status make_sum(struct lowering *l, int32_t first, int32_t last, int
     for (int32_t r = 0; r < l->plan->n_replicas; r++)
         n = add_holders(lower_unit_owner(l, r, first), first, key, NULL, n);
     if (n == 1 && !l->plan->deterministic) return OK; /* it is the sum */
-    struct group *g = lower_group_new(
+    struct collective *g = lower_group_new(
         l, name,
-        zero                     ? GROUP_SCATTER
-        : l->plan->deterministic ? GROUP_CHAIN
-                                 : GROUP_RING,
-        n,
+        !zero && l->plan->deterministic ? ALGORITHM_CHAIN : ALGORITHM_RING, n,
         (struct group_plan){
             .first_unit = first, .last_unit = last, .bucketed = bucketed, .zero = zero});
+    if (zero) g->kind = COLLECTIVE_REDUCE_SCATTER;
     for (int32_t r = 0; r < l->plan->n_replicas; r++)
         at = add_holders(lower_unit_owner(l, r, first), first, key, g, at);
     const struct stage_build *holder = &l->stages[g->members[0].stage];
     for (int32_t u = first; u <= last; u++)
         g->elements += holder->plan->sharding ? elements_on(holder, u) : unit_elements(l, u);
-    if (zero) lower_zero_sections(l, l->p->n_groups - 1);
-    return lower_group_join(l, l->p->n_groups - 1, err);
+    if (zero) lower_zero_sections(l, l->p->n_collectives - 1);
+    return lower_group_join(l, l->p->n_collectives - 1, err);
 }
 
 static enum status make_mixed(struct lowering *l, int32_t first, int32_t last, const char *name,
@@ -248,7 +246,7 @@ static enum status exchange_far(struct lowering *l, const char *name, struct gro
                                 const struct stage_build *a, const struct stage_build *b,
                                 struct error *err)
 {
-    struct group *g = lower_group_new(l, name, GROUP_RING, a->n_shards + b->n_shards, plan);
+    struct collective *g = lower_group_new(l, name, ALGORITHM_RING, a->n_shards + b->n_shards, plan);
     add_members(b, g, add_members(a, g, 0));
     g->elements = largest_share(l, b, plan.last_unit, largest_share(l, a, plan.first_unit, -1));
     return join_links(l, g, err);
@@ -260,9 +258,9 @@ static void exchange_local(struct lowering *l, const char *name, struct group_pl
 {
     for (int32_t k = 0; k < a->n_shards; k++) {
         const char *own = a->n_shards > 1 ? arena_printf(l->a, "%s.%" PRId32, name, k) : name;
-        struct group *g = lower_group_new(l, own, GROUP_LOCAL, 2, plan);
-        g->members[0] = (struct group_member){.stage = a->index + k, .apart = -1};
-        g->members[1] = (struct group_member){.stage = b->index + k, .apart = -1};
+        struct collective *g = lower_group_new(l, own, ALGORITHM_LOCAL, 2, plan);
+        g->members[0] = (struct collective_member){.stage = a->index + k, .apart = -1};
+        g->members[1] = (struct collective_member){.stage = b->index + k, .apart = -1};
         g->elements = elements_on(a + k, plan.first_unit);
         for (int32_t i = 0; i < 2; i++) g->link[i] = -1;
     }
@@ -293,17 +291,17 @@ static enum status make_exchange(struct lowering *l, int32_t replica, int32_t fi
 static void tell_members(struct lowering *l)
 {
     const struct program *p = l->p;
-    for (int32_t i = 0; i < p->n_groups; i++)
-        for (int32_t k = 0; k < p->groups[i].n_members; k++)
-            l->stages[p->groups[i].members[k].stage].n_groups++;
+    for (int32_t i = 0; i < p->n_collectives; i++)
+        for (int32_t k = 0; k < p->collectives[i].n_members; k++)
+            l->stages[p->collectives[i].members[k].stage].n_groups++;
     for (int32_t s = 0; s < p->n_stages; s++) {
         l->stages[s].groups = ARENA_ARRAY(l->a, int32_t, (size_t)l->stages[s].n_groups);
         l->stages[s].member = ARENA_ARRAY(l->a, int32_t, (size_t)l->stages[s].n_groups);
         l->stages[s].n_groups = 0;
     }
-    for (int32_t i = 0; i < p->n_groups; i++)
-        for (int32_t k = 0; k < p->groups[i].n_members; k++) {
-            struct stage_build *b = &l->stages[p->groups[i].members[k].stage];
+    for (int32_t i = 0; i < p->n_collectives; i++)
+        for (int32_t k = 0; k < p->collectives[i].n_members; k++) {
+            struct stage_build *b = &l->stages[p->collectives[i].members[k].stage];
             b->member[b->n_groups] = k;
             b->groups[b->n_groups++] = i;
         }
@@ -423,8 +421,8 @@ void lower_launches(struct lowering *l)
 /* Updates come by descending chunk. */
 bool lower_exchanged_before(const struct lowering *l, const struct stage_build *b, int32_t group)
 {
-    const struct group *g = &l->p->groups[group];
-    for (int32_t k = 0; g->algorithm == GROUP_LOCAL && k < g->n_members; k++)
+    const struct collective *g = &l->p->collectives[group];
+    for (int32_t k = 0; g->algorithm == ALGORITHM_LOCAL && k < g->n_members; k++)
         if (l->stages[g->members[k].stage].chunk > b->chunk) return true;
     return false;
 }
@@ -440,7 +438,7 @@ int32_t lower_group_of_unit(const struct lowering *l, const struct stage_build *
 }
 
 static void segments_of(struct lowering *l, const struct stage_build *b, int32_t group,
-                        struct group_member *m)
+                        struct collective_member *m)
 {
     const struct group_plan *plan = &l->group_plans[group];
     if (plan->overflow) {
@@ -455,7 +453,7 @@ static void segments_of(struct lowering *l, const struct stage_build *b, int32_t
     int32_t n = cells ? cells->n : plan->tied ? 1 : plan->last_unit - plan->first_unit + 1;
     m->segments = ARENA_ARRAY(l->a, int32_t, (size_t)n);
     m->n_segments = n;
-    if (cells) m->within = cells->within + (m - l->p->groups[group].members) * n;
+    if (cells) m->within = cells->within + (m - l->p->collectives[group].members) * n;
     if (plan->tied) {
         bool first = lower_owns(b, lower_unit(l, plan->first_unit)->layer);
         for (int32_t i = 0; i < n; i++)
@@ -474,10 +472,10 @@ static void segments_of(struct lowering *l, const struct stage_build *b, int32_t
 void lower_group_segments(struct lowering *l, struct stage_build *b)
 {
     for (int32_t i = 0; i < b->n_groups; i++) {
-        struct group *g = &l->p->groups[b->groups[i]];
-        struct group_member *m = &g->members[b->member[i]];
+        struct collective *g = &l->p->collectives[b->groups[i]];
+        struct collective_member *m = &g->members[b->member[i]];
         segments_of(l, b, b->groups[i], m);
-        int64_t bytes = group_staging_bytes(g, m, b->s);
+        int64_t bytes = collective_staging_bytes(g, m, b->s);
         if (bytes > b->s->buffer_bytes) b->s->buffer_bytes = bytes;
     }
 }

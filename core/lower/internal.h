@@ -116,7 +116,7 @@ struct rows { /* sequences of a microbatch */
 
 /* Devices that meet: their links, as program groups have them; NULL where no meeting goes that way. */
 struct lower_team {
-    bool found[MEETING_WAY_COUNT];
+    bool found[COLLECTIVE_ALGORITHM_COUNT];
     int32_t *link, *direction, *pair_link, *pair_direction;
     const int32_t *tier; /* (members) the nodes they stand on; NULL: no hierarchical meetings */
 };
@@ -317,7 +317,7 @@ void lower_group_segments(struct lowering *l,
                           struct stage_build *b); /* once the stage's slots stand */
 
 /* A new group of n members, whose links are joined once they stand. */
-struct group *lower_group_new(struct lowering *l, const char *name, enum group_algorithm algorithm,
+struct collective *lower_group_new(struct lowering *l, const char *name, enum collective_algorithm algorithm,
                               int32_t n, struct group_plan plan);
 /* Its links, once its members stand. ERR_INPUT. */
 MUST_CHECK enum status lower_group_join(struct lowering *l, int32_t group, struct error *err);
@@ -352,7 +352,7 @@ void lower_zero_gathers(struct lowering *l); /* once the groups that scatter sta
 /* Regions and slots behind those of what is not divided. */
 void lower_zero_slots(struct lowering *l, struct stage_build *b);
 void lower_zero_segments(struct lowering *l, const struct stage_build *b, int32_t group,
-                         struct group_member *m);
+                         struct collective_member *m);
 /* The flat of a group, or of what it gathers; NULL: not divided. */
 const struct flat *lower_zero_flat(const struct lowering *l, const struct stage_build *b,
                                    int32_t group);
@@ -368,7 +368,7 @@ void lower_zero_insert(struct lowering *l, const struct stage_build *b, enum gra
 static inline bool lower_scales(const struct lowering *l) { return l->p->loss_scale.initial > 0; }
 MUST_CHECK enum status lower_scale_groups(struct lowering *l, struct error *err);
 void lower_scale_slots(struct lowering *l, struct stage_build *b);
-void lower_scale_segment(struct lowering *l, const struct stage_build *b, struct group_member *m);
+void lower_scale_segment(struct lowering *l, const struct stage_build *b, struct collective_member *m);
 /* Its updates come in two calls: whether gradients are finite must be known of all chunks before one of them is updated. */
 static inline bool lower_checks_apart(const struct lowering *l, const struct lane_build *lane)
 {

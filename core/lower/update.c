@@ -12,7 +12,7 @@ static void await_sums(struct writer *w, const struct stage_build *b)
     for (int32_t i = 0; i < b->n_groups; i++)
         if (!w->l->group_plans[b->groups[i]].tied && !w->l->group_plans[b->groups[i]].zero &&
             !w->l->group_plans[b->groups[i]].overflow)
-            writer_emit(w, INSTR_AWAIT, b->groups[i]);
+            writer_emit(w, INSTR_COLLECTIVE_WAIT, b->groups[i]);
 }
 
 /* All devices of a stage hold the same sum of a use; it counts once (core/lower/groups.c). */
@@ -24,7 +24,7 @@ static void clear_tied(struct writer *w, const int32_t *tied, int32_t n)
         const struct group_plan *plan = &l->group_plans[tied[i]];
         int32_t unit =
             lower_owns(b, l->v->units[plan->first_unit].layer) ? plan->first_unit : plan->last_unit;
-        if (l->p->groups[tied[i]].algorithm == GROUP_LOCAL || plan->cells)
+        if (l->p->collectives[tied[i]].algorithm == ALGORITHM_LOCAL || plan->cells)
             continue; /* are silent */
         writer_zero(w, PHASE_U, b->s->first_layer,
                     arena_printf(l->a, "%s.once", b->s->slots[l->sum_slot[unit]].name),
@@ -42,14 +42,14 @@ static void wait_for_sums(struct writer *w)
     for (int32_t i = 0; i < b->n_groups; i++) {
         if (!l->group_plans[b->groups[i]].tied || lower_exchanged_before(l, b, b->groups[i]))
             continue;
-        const struct group *g = &l->p->groups[b->groups[i]];
-        for (int32_t k = 0; g->algorithm == GROUP_LOCAL && k < g->n_members; k++)
+        const struct collective *g = &l->p->collectives[b->groups[i]];
+        for (int32_t k = 0; g->algorithm == ALGORITHM_LOCAL && k < g->n_members; k++)
             if (g->members[k].stage != b->index) await_sums(w, &l->stages[g->members[k].stage]);
         tied[n++] = b->groups[i];
     }
     clear_tied(w, tied, n);
-    for (int32_t i = 0; i < n; i++) writer_emit(w, INSTR_REDUCE, tied[i]);
-    for (int32_t i = 0; i < n; i++) writer_emit(w, INSTR_AWAIT, tied[i]);
+    for (int32_t i = 0; i < n; i++) writer_emit(w, INSTR_COLLECTIVE_START, tied[i]);
+    for (int32_t i = 0; i < n; i++) writer_emit(w, INSTR_COLLECTIVE_WAIT, tied[i]);
 }
 
 /* slot: (UPDATE_SLOTS). In half precision the master is updated and the parameter is what it narrows to. */
@@ -91,13 +91,13 @@ static void await_own(struct writer *w, const struct flat *f)
 {
     struct lowering *l = w->l;
     const struct group_plan *g = &l->group_plans[f->group];
-    if (g->zero == 1) writer_emit(w, INSTR_AWAIT, f->group);
+    if (g->zero == 1) writer_emit(w, INSTR_COLLECTIVE_WAIT, f->group);
     for (int32_t i = 0; g->zero == 1 && i < w->b->n_flats; i++) {
         const struct flat *other = &w->b->flats[i];
         if (other == f || l->group_plans[other->group].home != f->group) continue;
-        writer_emit(w, INSTR_AWAIT, other->group);
+        writer_emit(w, INSTR_COLLECTIVE_WAIT, other->group);
         writer_accumulate(w, PHASE_U, w->b->s->first_layer,
-                          arena_printf(l->a, "%s.tie", l->p->groups[f->group].name),
+                          arena_printf(l->a, "%s.tie", l->p->collectives[f->group].name),
                           other->own_gradient[0], f->own_gradient[0]);
     }
 }
@@ -106,7 +106,7 @@ static void update_own(struct writer *w, const struct flat *f)
 {
     struct lowering *l = w->l;
     const struct group_plan *g = &l->group_plans[f->group];
-    const char *name = l->p->groups[f->group].name;
+    const char *name = l->p->collectives[f->group].name;
     if (!lower_scales(l)) await_own(w, f);
     for (int32_t k = 0; k < g->n_sections; k++) {
         int32_t slot[UPDATE_SLOTS] = {f->own_parameter[k], f->own_gradient[k], f->state[k][0],
@@ -117,7 +117,7 @@ static void update_own(struct writer *w, const struct flat *f)
                             arena_printf(l->a, "%s.update.%s", name, decay ? "decayed" : "other"),
                             decay, slot));
     }
-    if (g->gather[PART_WEIGHT] >= 0) writer_emit(w, INSTR_REDUCE, g->gather[PART_WEIGHT]);
+    if (g->gather[PART_WEIGHT] >= 0) writer_emit(w, INSTR_COLLECTIVE_START, g->gather[PART_WEIGHT]);
 }
 
 /* Divided parameters: updates, then gathers under which the sums that others own are zeroed. */
@@ -132,11 +132,11 @@ static void update_divided(struct writer *w)
         for (int32_t k = 0; k < l->group_plans[b->flats[i].group].n_sections; k++)
             if (l->group_plans[b->flats[i].group].zero == 1)
                 writer_zero(w, PHASE_U, b->s->first_layer,
-                            arena_printf(l->a, "%s.zero", l->p->groups[b->flats[i].group].name),
+                            arena_printf(l->a, "%s.zero", l->p->collectives[b->flats[i].group].name),
                             b->flats[i].gradient[k]);
     for (int32_t i = 0; i < b->n_flats; i++) {
         int32_t gather = l->group_plans[b->flats[i].group].gather[PART_WEIGHT];
-        if (gather >= 0) writer_emit(w, INSTR_AWAIT, gather);
+        if (gather >= 0) writer_emit(w, INSTR_COLLECTIVE_WAIT, gather);
     }
 }
 

@@ -90,11 +90,11 @@ END_TEST
 
 START_TEST(chunks_cover_all_elements)
 {
-    struct group g = {.n_members = 4, .elements = 10};
+    struct collective g = {.n_members = 4, .elements = 10};
     static const int64_t ends[] = {0, 2, 5, 7, 10}; /* c * 10 / 4 */
     for (int32_t c = 0; c < 4; c++) {
         int64_t first, last;
-        group_chunk(&g, c, &first, &last);
+        meeting_chunk(&g, c, &first, &last);
         ck_assert_int_eq(first, ends[c]);
         ck_assert_int_eq(last, ends[c + 1]);
     }
@@ -309,11 +309,11 @@ START_TEST(groups_in_opposite_orders_are_seen)
     for (int r = 0; r < 2; r++)
         plans_replica(arena, &plan, 2, 1, (const int32_t[]){5})->stages[0].bucket_bytes = 16384;
     p = plans_lower(arena, &plan, true);
-    ck_assert_int_gt(p->n_groups, 1);
+    ck_assert_int_gt(p->n_collectives, 1);
     struct program_stage *s = &p->stages[1];
     struct procedure *last = &s->procedures[program_procedure(s, 'B', "last")];
     for (int32_t i = 0; i < last->n_instrs; i++)
-        if (last->instrs[i].kind == INSTR_REDUCE && last->instrs[i].arg < 2)
+        if (last->instrs[i].kind == INSTR_COLLECTIVE_START && last->instrs[i].arg < 2)
             last->instrs[i].arg ^= 1;
     expect_refused(p, "groups are met in different orders");
 }
@@ -337,7 +337,7 @@ START_TEST(an_await_before_its_launch_blocks_and_is_named)
     struct program *p = two_stages(2, 2);
     struct program_stage *s = &p->stages[1];
     struct procedure *u = &s->procedures[program_procedure(s, 'U', "")];
-    ck_assert_int_eq(u->instrs[1].kind, INSTR_REDUCE);
+    ck_assert_int_eq(u->instrs[1].kind, INSTR_COLLECTIVE_START);
     struct instr launch = u->instrs[1];
     u->instrs[1] = u->instrs[2], u->instrs[2] = launch;
     expect_refused(p, "no progress: blocked set: a.0 at U (waits for group tied");
