@@ -83,7 +83,7 @@ START_TEST(the_turn_of_a_v_is_a_copy_and_its_ends_exchange_in_place)
     ck_assert_int_eq(p->collectives[0].algorithm, ALGORITHM_LOCAL);
     ck_assert(p->collectives[0].members[0].stage == 0 && p->collectives[0].members[1].stage == 3);
     ck_assert_str_eq(instrs(p, 3, 'U', ""),
-                     "REDUCE 0, AWAIT 0"); /* the last layers' update is first */
+                     "COLLECTIVE_START 0, COLLECTIVE_WAIT 0"); /* the last layers' update is first */
     ck_assert_str_eq(instrs(p, 0, 'U', ""), "");
     ck_assert_int_eq(p->stages[0].buffer_bytes + p->stages[3].buffer_bytes, 0);
     for (int32_t s = 0; s < 4; s++) ck_assert_int_ge(program_procedure(&p->stages[s], 'W', ""), 0);
@@ -179,12 +179,12 @@ START_TEST(a_chunk_that_is_ready_too_early_leaves_its_launch_to_the_next)
     struct program *p = plans_lower(arena, &plan, true);
     ck_assert_int_eq(p->n_collectives, 2); /* 0: the last layers */
     ck_assert_str_eq(calls(p, 0), "0F0 1F0 1I0 0I0 0W0 1W0! 1U 0U");
-    ck_assert_str_eq(instrs(p, 1, 'W', "last"), "REDUCE 0, REDUCE 1");
+    ck_assert_str_eq(instrs(p, 1, 'W', "last"), "COLLECTIVE_START 0, COLLECTIVE_START 1");
     x->orders[0] = "0F0 1F0 1I0 0I0 1W0 0W0";
     p = plans_lower(arena, &plan, true);
     ck_assert_str_eq(calls(p, 0), "0F0 1F0 1I0 0I0 1W0! 0W0! 1U 0U");
-    ck_assert_str_eq(instrs(p, 1, 'U', ""), "AWAIT 0");
-    ck_assert_str_eq(instrs(p, 0, 'U', ""), "AWAIT 1");
+    ck_assert_str_eq(instrs(p, 1, 'U', ""), "COLLECTIVE_WAIT 0");
+    ck_assert_str_eq(instrs(p, 0, 'U', ""), "COLLECTIVE_WAIT 1");
 }
 END_TEST
 

@@ -82,14 +82,14 @@ START_TEST(two_stages_read_as_by_hand)
     ck_assert_str_eq(listing(&p->stages[1], 'F', ""), "LOAD RECEIVE lm_head loss LOSS");
     ck_assert_str_eq(listing(&p->stages[1], 'B', ""),
                      "loss.grad_input lm_head.grad_input SEND lm_head.grad_weight");
-    ck_assert_str_eq(listing(&p->stages[1], 'U', ""), "REDUCE AWAIT update.decayed");
+    ck_assert_str_eq(listing(&p->stages[1], 'U', ""), "COLLECTIVE_START COLLECTIVE_WAIT update.decayed");
     const char *f = listing(&p->stages[0], 'F', "");
     ck_assert_msg(!strncmp(f, "LOAD wte wpe embedding.add h.0.ln_1 ", 36), "%s", f);
     ck_assert_str_eq(strstr(f, "h.0.mlp.residual"), "h.0.mlp.residual ln_f SEND");
     ck_assert_msg(
         !strncmp(listing(&p->stages[0], 'B', ""), "RECEIVE ln_f.grad_input ln_f.grad_weight ", 40),
         "B");
-    ck_assert_str_eq(listing(&p->stages[0], 'U', ""), "REDUCE AWAIT update.decayed update.other");
+    ck_assert_str_eq(listing(&p->stages[0], 'U', ""), "COLLECTIVE_START COLLECTIVE_WAIT update.decayed update.other");
     ck_assert_str_eq(calls(p, 0), "F0 F1 B0 F2 B1 B2 U");
     ck_assert_str_eq(calls(p, 1), "F0 B0 F1 B1 F2 B2 U");
     ck_assert_int_eq(p->n_channels, 2);
@@ -234,9 +234,9 @@ START_TEST(groups_are_the_common_refinement)
     ck_assert_int_eq(p->collectives[0].elements, 64 * 32);
     ck_assert_str_eq(calls(p, 3), "F0 B0 F1 B1! U");
     ck_assert_str_eq(listing(&p->stages[4], 'U', ""),
-                     "AWAIT AWAIT AWAIT transformer.wte.weight.tie transformer.wte.weight.tie.zero "
+                     "COLLECTIVE_WAIT COLLECTIVE_WAIT COLLECTIVE_WAIT transformer.wte.weight.tie transformer.wte.weight.tie.zero "
                      "update.decayed update.other");
-    ck_assert_str_eq(listing(&p->stages[1], 'U', ""), "AWAIT REDUCE AWAIT update.decayed");
+    ck_assert_str_eq(listing(&p->stages[1], 'U', ""), "COLLECTIVE_WAIT COLLECTIVE_START COLLECTIVE_WAIT update.decayed");
 }
 END_TEST
 
@@ -252,8 +252,8 @@ START_TEST(buckets_are_launched_when_they_are_complete)
     ck_assert_str_eq(p->collectives[0].name, "grad[0..16]#0");
     ck_assert_int_eq(p->collectives[0].members[0].n_segments, 1); /* 64 x 32 x 4 = 8192 >= 4096 */
     const char *last = listing(&p->stages[0], 'B', "last");
-    ck_assert_msg(strstr(last, "lm_head.grad_weight REDUCE ") != NULL, "%s", last);
-    ck_assert_str_eq(strrchr(last, ' '), " REDUCE");
+    ck_assert_msg(strstr(last, "lm_head.grad_weight COLLECTIVE_START ") != NULL, "%s", last);
+    ck_assert_str_eq(strrchr(last, ' '), " COLLECTIVE_START");
     ck_assert_int_eq(program_procedure(&p->stages[0], 'W', "last"), -1);
     int64_t sum = 0;
     for (int g = 0; g < p->n_collectives; g++) sum += p->collectives[g].elements;
@@ -269,7 +269,7 @@ START_TEST(without_buckets_one_sum_follows_the_last_operator)
     const struct program *p = plans_lower(arena, &plan, true);
     ck_assert_int_eq(p->n_collectives, 1);
     ck_assert_str_eq(listing(&p->stages[0], 'B', "last"),
-                     arena_printf(arena, "%s REDUCE", listing(&p->stages[0], 'B', "")));
+                     arena_printf(arena, "%s COLLECTIVE_START", listing(&p->stages[0], 'B', "")));
     ck_assert_int_eq(p->collectives[0].link[0], 0);
     ck_assert_int_eq(p->collectives[0].direction[0], 0);
     ck_assert_int_eq(p->collectives[0].direction[1], 1);

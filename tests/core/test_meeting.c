@@ -160,7 +160,7 @@ START_TEST(mangled_meetings_are_refused_or_can_be_trusted)
     for (uint64_t seed = 0; seed < (test_long() ? 4000 : 400); seed++) {
         struct met *m = made(seed % 40);
         size_t n;
-        char *text = text_of(&m->p, &n), *at = strstr(text, "\nmeeting ");
+        char *text = text_of(&m->p, &n), *at = strstr(text, "\ncollective ");
         ck_assert_ptr_nonnull(at);
         static const char bytes[] = "0123456789-  \n";
         size_t from = (size_t)(at - text) + 1;

@@ -218,7 +218,8 @@ START_TEST(the_answers_plan_goes_the_ways_that_were_priced)
     ck_assert_int_gt(seen.plans, test_long() ? 600 : 20);
     ck_assert_int_gt(seen.sufficient, 5);
     ck_assert_int_gt(seen.gathered, 5);
-    for (int w = 0; w < COLLECTIVE_ALGORITHM_COUNT; w++) ck_assert_int_gt(seen.way[w], 20);
+    for (int32_t w = 0; w < rounds_algorithms(); w++)
+        ck_assert_int_gt(seen.way[rounds_algorithm(w)], 20);
 }
 END_TEST
 

@@ -279,7 +279,7 @@ static const struct {
     const char *says;
 } bad[] = {
     {{.kind = COLLECTIVE_ALL_REDUCE, .algorithm = ALGORITHM_PADDED, .n_members = 2, .element_bytes = 1},
-     "it can be done by ring, tree, leader, sharded, chain"},
+     "it can be done by ring, tree, leader, hierarchical, chain"},
     {{.n_members = 0, .element_bytes = 1}, "0 members"},
     {{.n_members = 2, .elements = -1, .element_bytes = 1}, "-1 elements"},
     {{.n_members = 2, .elements = INT64_MAX / 2, .element_bytes = 4}, "1 PiB"},

@@ -101,7 +101,7 @@ START_TEST(mangled_tiers_are_refused_or_can_be_trusted)
     struct plan plan = parsed(2, 2, COLUMNS HIERARCHICAL);
     struct program *p = plans_lower(arena, &plan, false), q;
     size_t n;
-    char *text = plans_text(p, &n), *at = strstr(text, "\nmeeting ");
+    char *text = plans_text(p, &n), *at = strstr(text, "\ncollective ");
     struct plans_random r = {5, 0};
     int refused = 0;
     ck_assert_ptr_nonnull(at);

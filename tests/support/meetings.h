@@ -10,6 +10,7 @@
 #include "core/base/arena.h"
 #include "core/base/rng.h"
 #include "sim/engine/sim.h"
+#include "tests/support/rounds.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -266,12 +267,12 @@ static inline void met_meeting(struct met *m, int32_t k)
 {
     struct collective *x = &m->p.collectives[m->p.n_collectives];
     *x = (struct collective){.name = arena_printf(m->a, "meeting %d", (int)k),
-                             .kind = (enum collective_kind)met_draw(m, 0, COLLECTIVE_CALL_KINDS - 1),
+                             .kind = rounds_kinds[met_draw(m, 0, COLLECTIVE_CALL_KINDS - 1)],
                              .dtype = m->p.dtype,
                              .each_call = true};
-    x->algorithm = (enum collective_algorithm)met_draw(m, 0, COLLECTIVE_ALGORITHM_COUNT - 1);
+    x->algorithm = rounds_algorithm(met_draw(m, 0, rounds_algorithms() - 1));
     while (!collective_in_calls(x->kind, x->algorithm))
-        x->algorithm = (enum collective_algorithm)met_draw(m, 0, COLLECTIVE_ALGORITHM_COUNT - 1);
+        x->algorithm = rounds_algorithm(met_draw(m, 0, rounds_algorithms() - 1));
     met_members(m, x);
     x->whole.rank = (int32_t)met_draw(m, 2, 4);
     for (int32_t d = 0; d + 1 < x->whole.rank; d++)
@@ -284,7 +285,7 @@ static inline void met_meeting(struct met *m, int32_t k)
         x->from = met_cut(m, x->n_members, from, x->whole.dim[from], (int32_t)met_draw(m, 1, 3));
     if (meeting_has_to(x->kind))
         x->to = met_cut(m, x->n_members, to, x->whole.dim[to], (int32_t)met_draw(m, 1, 3));
-    if (x->algorithm == ALGORITHM_HIERARCHICAL) met_tiers(m, x);
+    if (collective_rounds_of(x->algorithm)->tiers) met_tiers(m, x);
     x->most = meeting_most(x);
     x->elements = shape_elements(&x->whole);
     met_links(m, x);

@@ -2,7 +2,27 @@
 #ifndef TESTS_SUPPORT_ROUNDS_H
 #define TESTS_SUPPORT_ROUNDS_H
 
+#include "core/collective/rounds.h"
 #include "sim/collective/rounds.h"
+
+/* The i-th algorithm that a plan may name, of as many as there are. */
+static inline enum collective_algorithm rounds_algorithm(int64_t i)
+{
+    int w = 0;
+    while (!collective_rounds_of((enum collective_algorithm)w)->round || i--) w++;
+    return (enum collective_algorithm)w;
+}
+static inline int32_t rounds_algorithms(void)
+{
+    int32_t n = 0;
+    for (int w = 0; w < COLLECTIVE_ALGORITHM_COUNT; w++)
+        n += collective_rounds_of((enum collective_algorithm)w)->round != NULL;
+    return n;
+}
+/* The kinds inside calls in the order that random programs are drawn by; the last: any. */
+static const enum collective_kind rounds_kinds[COLLECTIVE_CALL_KINDS + 1] = {
+    COLLECTIVE_ALL_GATHER, COLLECTIVE_REDUCE_SCATTER, COLLECTIVE_ALL_REDUCE, COLLECTIVE_ALL_TO_ALL,
+    COLLECTIVE_CALL_KINDS};
 
 struct rounds_alone {
     const struct collective *c;
