@@ -191,7 +191,7 @@ static enum status look(struct device_transport *t, struct error *err)
         TRY(count_ended(t, c->asked, &c->done, c->ended, c->window, err));
         t->under_way |= c->done < c->asked;
     }
-    for (int32_t i = 0; i < t->p->n_groups; i++) {
+    for (int32_t i = 0; i < t->p->n_collectives; i++) {
         struct group_end *g = &t->groups[i];
         if (g->member < 0) continue;
         TRY(count_ended(t, g->asked, &g->done, g->ended, 2, err));
@@ -204,13 +204,13 @@ static enum status look(struct device_transport *t, struct error *err)
 static void name_silent(const struct device_transport *t, struct error *why)
 {
     double limit_s = (double)t->o.limit_ns / 1e9;
-    for (int32_t i = 0; i < t->p->n_groups; i++) {
+    for (int32_t i = 0; i < t->p->n_collectives; i++) {
         const struct group_end *g = &t->groups[i];
         if (g->member < 0 || (g->done == g->asked && i != t->at_hand) || g->communicator < 0)
             continue;
         error_set(why, ERR_RANK,
                   "%s: collective %s %s has not ended for %.0f s: one of them is gone",
-                  program_device_told(t->p, t->o.rank).text, t->p->groups[i].name,
+                  program_device_told(t->p, t->o.rank).text, t->p->collectives[i].name,
                   t->talks.talk[g->communicator].name, limit_s);
         return;
     }
@@ -318,9 +318,9 @@ static bool takes_part(const struct device_transport *t)
     for (int32_t i = 0; i < t->talks.n; i++)
         for (int32_t k = 0; k < t->talks.talk[i].n; k++)
             if (t->talks.talk[i].device[k] == t->o.rank) return true;
-    for (int32_t g = 0; g < t->p->n_groups; g++) /* of one member */
-        for (int32_t i = 0; t->o.group[g] == TRANSPORT_DEVICE && i < t->p->groups[g].n_members; i++)
-            if (t->p->stages[t->p->groups[g].members[i].stage].device == t->o.rank) return true;
+    for (int32_t g = 0; g < t->p->n_collectives; g++) /* of one member */
+        for (int32_t i = 0; t->o.group[g] == TRANSPORT_DEVICE && i < t->p->collectives[g].n_members; i++)
+            if (t->p->stages[t->p->collectives[g].members[i].stage].device == t->o.rank) return true;
     return false;
 }
 
@@ -349,8 +349,8 @@ enum status device_transport_open(struct arena *a, const struct device_transport
     t->channel_groups =
         ARENA_ARRAY(a, struct channel_group_end, (size_t)t->talks.n_channel_groups + 1);
     t->channels = ARENA_ARRAY(a, struct channel_end_device, (size_t)o->p->n_channels + 1);
-    t->groups = ARENA_ARRAY(a, struct group_end, (size_t)o->p->n_groups + 1);
-    for (int32_t g = 0; g < o->p->n_groups; g++) t->groups[g].member = -1;
+    t->groups = ARENA_ARRAY(a, struct group_end, (size_t)o->p->n_collectives + 1);
+    for (int32_t g = 0; g < o->p->n_collectives; g++) t->groups[g].member = -1;
     enum status status = comm_agree(o->comm, open_mine(t, err), err);
     if (status == OK) status = device_communicators_open(t, err); /* agrees by itself */
     if (status == OK)

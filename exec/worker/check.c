@@ -208,9 +208,9 @@ enum status worker_check_program(const struct worker *w, struct error *err)
                              "channel %" PRId32 ": a message of %" PRId64
                              " bytes; at most 2 GiB are moved at once",
                              i, w->p->channels[i].bytes);
-    for (int32_t i = 0; i < w->p->n_groups; i++) {
-        const struct group *g = &w->p->groups[i];
-        if (group_incoming_bytes(g) > INT32_MAX)
+    for (int32_t i = 0; i < w->p->n_collectives; i++) {
+        const struct collective *g = &w->p->collectives[i];
+        if (collective_incoming_bytes(g) > INT32_MAX)
             return error_set(err, ERR_INPUT,
                              "group %s: more than 2 GiB at once; use smaller buckets", g->name);
     }

@@ -1,4 +1,4 @@
-/* exec/worker/local.c - sums of the chunks of one device whose memory is apart (GROUP_LOCAL): the device's own operators on its
+/* exec/worker/local.c - sums of the chunks of one device whose memory is apart (ALGORITHM_LOCAL): the device's own operators on its
  * compute stream, in the order of members, so that they are the bits that a host lane gets. */
 #include "exec/worker/internal.h"
 
@@ -21,8 +21,8 @@ static void add_piece(struct pairing *v, char *to, char *from, int64_t elements,
 }
 
 /* y += x, or x = y, over two lists of pieces of as many elements. */
-static void pair_up(struct pairing *v, const struct collective_member *y,
-                    const struct collective_member *x, bool adds)
+static void pair_up(struct pairing *v, const struct collective_end *y,
+                    const struct collective_end *x, bool adds)
 {
     int64_t at_x = 0, at_y = 0;
     for (int32_t i = 0, k = 0; i < y->n_pieces && k < x->n_pieces;) {
@@ -37,12 +37,12 @@ static void pair_up(struct pairing *v, const struct collective_member *y,
 
 void worker_local_prepare(struct worker *w, int32_t group)
 {
-    const struct collective_member *first = &w->comm_thread.collectives.members[group];
+    const struct collective_end *first = &w->comm_thread.collectives.members[group];
     struct pairing v = {&w->sums[group], w->run, 0,
-                        dtype_bytes(dtype_master(w->p->groups[group].dtype))};
-    for (const struct collective_member *m = first->also; m; m = m->also)
+                        dtype_bytes(dtype_master(w->p->collectives[group].dtype))};
+    for (const struct collective_end *m = first->also; m; m = m->also)
         pair_up(&v, first, m, true);
-    for (const struct collective_member *m = first->also; m; m = m->also)
+    for (const struct collective_end *m = first->also; m; m = m->also)
         pair_up(&v, first, m, false);
 }
 
@@ -51,7 +51,7 @@ enum status worker_local_sum(struct worker *w, int32_t group, struct error *err)
     struct backend *b = &w->backend;
     const struct local_sum *s = &w->sums[group];
     static const struct op_attrs none;
-    enum dtype t = dtype_master(w->p->groups[group].dtype);
+    enum dtype t = dtype_master(w->p->collectives[group].dtype);
     async_issue_break(w);
     for (int32_t i = 0; i < s->n; i++) {
         const struct local_piece *x = &s->pieces[i];

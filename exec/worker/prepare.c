@@ -112,7 +112,7 @@ static bool mirrored(const struct worker *w, int32_t group)
 static enum status prepare_meeting(struct worker *w, const struct chunk *k, int32_t group,
                                    int32_t member, struct error *err)
 {
-    const struct meeting *m = w->p->groups[group].meeting;
+    const struct collective *m = &w->p->collectives[group];
     struct meeting_operands *o = ARENA_ARRAY(w->run, struct meeting_operands, 1);
     struct bounce_group b = {0};
     o->in = lane_memory_place(&k->memory, m->in[member]);
@@ -123,14 +123,14 @@ static enum status prepare_meeting(struct worker *w, const struct chunk *k, int3
         o->out = (struct place){b.out_pinned, 0, 1};
         TRY(bounce_add_group(&w->bounce, group, b, err));
     }
-    o->from = ARENA_ARRAY(w->run, struct region, (size_t)m->n);
-    o->into = ARENA_ARRAY(w->run, struct region, (size_t)m->n);
-    for (int32_t i = 0; m->kind != MEETING_all_reduce && i < m->n; i++) {
+    o->from = ARENA_ARRAY(w->run, struct region, (size_t)m->n_members);
+    o->into = ARENA_ARRAY(w->run, struct region, (size_t)m->n_members);
+    for (int32_t i = 0; m->kind != COLLECTIVE_ALL_REDUCE && i < m->n_members; i++) {
         o->from[i] = meeting_from(w->run, m, member, i);
         o->into[i] = meeting_into(w->run, m, i, member);
     }
     comm_thread_member(&w->comm_thread,
-                       (struct collective_member){.group = group, .member = member, .meeting = o},
+                       (struct collective_end){.group = group, .member = member, .meeting = o},
                        w->apart ? w->staging : k->memory.staging);
     return OK;
 }
@@ -138,7 +138,7 @@ static enum status prepare_meeting(struct worker *w, const struct chunk *k, int3
 enum { ALIGN = 64 }; /* of what a mirror has */
 
 struct joining { /* pieces of a member, neighbours in memory joined */
-    struct collective_member *x;
+    struct collective_end *x;
     size_t capacity;
     struct arena *a;
     char *slot;
@@ -150,7 +150,7 @@ static void add_piece(void *owner, int64_t first, int64_t packed, int64_t n)
 {
     (void)packed;
     struct joining *j = owner;
-    struct collective_member *x = j->x;
+    struct collective_end *x = j->x;
     char *data = j->slot + first * j->size;
     struct piece *last = x->n_pieces ? &x->pieces[x->n_pieces - 1] : NULL;
     if (last && !j->apart && last->data + last->elements * j->size == data) {
@@ -162,13 +162,13 @@ static void add_piece(void *owner, int64_t first, int64_t packed, int64_t n)
 }
 
 /* The pieces of the segments of a member, in the lane's memory or in its mirror. */
-static void add_pieces(struct worker *w, const struct chunk *k, const struct group *g,
-                       const struct group_member *m, char *mirror, struct collective_member *x)
+static void add_pieces(struct worker *w, const struct chunk *k, const struct collective *g,
+                       const struct collective_member *m, char *mirror, struct collective_end *x)
 {
     const struct program_stage *s = k->stage;
-    enum dtype t = g->algorithm == GROUP_GATHER ? g->dtype : dtype_master(g->dtype);
+    enum dtype t = collective_gathers(g) ? g->dtype : dtype_master(g->dtype);
     struct joining j = {
-        x, (size_t)m->n_segments + 1, w->run, NULL, dtype_bytes(t), group_divides(g)};
+        x, (size_t)m->n_segments + 1, w->run, NULL, dtype_bytes(t), collective_divides(g)};
     x->pieces = ARENA_ARRAY(w->run, struct piece, j.capacity);
     for (int32_t i = 0; i < m->n_segments; i++) {
         const struct slot *slot = &s->slots[m->segments[i]];
@@ -181,8 +181,8 @@ static void add_pieces(struct worker *w, const struct chunk *k, const struct gro
     }
 }
 
-static void add_own(struct worker *w, const struct chunk *k, const struct group_member *m,
-                    char *mirror, struct collective_member *x)
+static void add_own(struct worker *w, const struct chunk *k, const struct collective_member *m,
+                    char *mirror, struct collective_end *x)
 {
     x->own = ARENA_ARRAY(w->run, char *, (size_t)m->n_segments + 1);
     for (int32_t i = 0; i < m->n_segments; i++) {
@@ -191,8 +191,8 @@ static void add_own(struct worker *w, const struct chunk *k, const struct group_
     }
 }
 
-static void add_apart(struct worker *w, const struct chunk *k, const struct group_member *m,
-                      char *mirror, struct collective_member *x)
+static void add_apart(struct worker *w, const struct chunk *k, const struct collective_member *m,
+                      char *mirror, struct collective_end *x)
 {
     const struct program_stage *s = k->stage;
     x->ring = mirror ? mirror : k->memory.ring[m->apart];
@@ -209,9 +209,9 @@ static void add_apart(struct worker *w, const struct chunk *k, const struct grou
 static enum status prepare_group(struct worker *w, const struct chunk *k, int32_t group,
                                  int32_t member, struct error *err)
 {
-    const struct group *g = &w->p->groups[group];
-    const struct group_member *m = &g->members[member];
-    struct collective_member x = {
+    const struct collective *g = &w->p->collectives[group];
+    const struct collective_member *m = &g->members[member];
+    struct collective_end x = {
         .group = group, .member = member, .microbatches = k->stage->microbatches};
     struct worker_staging mirror = {0};
     if (mirrored(w, group)) {
@@ -239,22 +239,22 @@ static void prepare_chunk(struct worker *w, struct chunk *k)
 static enum status prepare_member(struct worker *w, int32_t group, int32_t member,
                                   struct error *err)
 {
-    const struct group *g = &w->p->groups[group];
+    const struct collective *g = &w->p->collectives[group];
     const struct chunk *k = worker_chunk(w, g->members[member].stage);
     if (!k || w->group_by[group] == TRANSPORT_DEVICE) return OK;
-    return g->meeting ? prepare_meeting(w, k, group, member, err)
+    return collective_of_tensor(g) ? prepare_meeting(w, k, group, member, err)
                       : prepare_group(w, k, group, member, err);
 }
 
 enum status worker_prepare(struct worker *w, struct error *err)
 {
     w->ends = ARENA_ARRAY(w->run, struct channel_end, (size_t)w->p->n_channels + 1);
-    w->launches = ARENA_ARRAY(w->run, struct launches, (size_t)w->p->n_groups + 1);
-    w->sums = ARENA_ARRAY(w->run, struct local_sum, (size_t)w->p->n_groups + 1);
+    w->launches = ARENA_ARRAY(w->run, struct launches, (size_t)w->p->n_collectives + 1);
+    w->sums = ARENA_ARRAY(w->run, struct local_sum, (size_t)w->p->n_collectives + 1);
     for (int32_t i = 0; i < w->n_chunks; i++) prepare_chunk(w, &w->chunks[i]);
     for (int32_t i = 0; i < w->p->n_channels; i++) prepare_end(w, i);
-    for (int32_t g = 0; g < w->p->n_groups; g++) {
-        for (int32_t i = 0; i < w->p->groups[g].n_members; i++) TRY(prepare_member(w, g, i, err));
+    for (int32_t g = 0; g < w->p->n_collectives; g++) {
+        for (int32_t i = 0; i < w->p->collectives[g].n_members; i++) TRY(prepare_member(w, g, i, err));
         if (w->apart && w->group_by[g] == TRANSPORT_LOCAL &&
             w->comm_thread.collectives.members[g].member >= 0)
             worker_local_prepare(w, g);

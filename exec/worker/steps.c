@@ -269,7 +269,7 @@ static enum status take_reduce(struct worker *w, int32_t group, char letter, int
     int64_t number = n->number++;
     if (w->apart && w->group_by[group] == TRANSPORT_LOCAL) return worker_local_sum(w, group, err);
     if (w->group_by[group] == TRANSPORT_DEVICE) {
-        TRY(async_issue_keep_pace(w, w->p->groups[group].n_members, err));
+        TRY(async_issue_keep_pace(w, w->p->collectives[group].n_members, err));
         return device_transport_reduce(w->transport, group, number, w->step, n->times, seq, letter,
                                        err);
     }
@@ -290,7 +290,7 @@ static enum status take_reduce(struct worker *w, int32_t group, char letter, int
 static enum status take_await(struct worker *w, int32_t group, struct error *err)
 {
     int64_t end_ns = 0;
-    int64_t last = group_repeats(&w->p->groups[group]) && w->launches[group].number
+    int64_t last = collective_repeats(&w->p->collectives[group]) && w->launches[group].number
                        ? w->launches[group].number - 1
                        : w->step;
     if (w->apart && w->group_by[group] == TRANSPORT_LOCAL) return OK;
@@ -316,15 +316,15 @@ static enum status take(struct worker *w, const struct instr *x, const struct ta
         return take_receive(w, x->arg, t->seq, err);
     case INSTR_SEND:
         return take_send(w, x->arg, t->seq, err);
-    case INSTR_REDUCE:
+    case INSTR_COLLECTIVE_START:
         return take_reduce(w, x->arg, 'U', -1, err);
-    case INSTR_AWAIT:
+    case INSTR_COLLECTIVE_WAIT:
         return take_await(w, x->arg, err);
     case INSTR_LOAD:
         return worker_load(w, t->chunk, t->microbatch, t->seq, err);
     case INSTR_LOSS:
         return take_loss(w, x->arg, t, err);
-    case INSTR_COLLECT:
+    case INSTR_COLLECTIVE:
         TRY(take_reduce(w, x->arg, t->procedure->letter, t->seq, err));
         return take_await(w, x->arg, err);
     case INSTR_KIND_COUNT:

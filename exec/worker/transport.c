@@ -27,9 +27,9 @@ static bool among_themselves(const struct program *p, const double *talks, int32
 }
 
 static enum transport way_of_group(const struct program *p, const double *talks,
-                                   const struct group *g)
+                                   const struct collective *g)
 {
-    if (g->algorithm == GROUP_LOCAL && !g->meeting) return TRANSPORT_LOCAL;
+    if (g->algorithm == ALGORITHM_LOCAL && !collective_of_tensor(g)) return TRANSPORT_LOCAL;
     int32_t first = p->stages[g->members[0].stage].device;
     for (int32_t i = 0; i < g->n_members; i++)
         if (!among_themselves(p, talks, first, p->stages[g->members[i].stage].device))
@@ -46,7 +46,7 @@ static int32_t count(const unsigned char *by, int32_t n, enum transport t)
 
 static void tell(const struct worker *w)
 {
-    int32_t c = w->p->n_channels, g = w->p->n_groups;
+    int32_t c = w->p->n_channels, g = w->p->n_collectives;
     log_debug("channels: %" PRId32 " inside a device, %" PRId32 " by the host, %" PRId32
               " between devices; groups: %" PRId32 ", %" PRId32 ", %" PRId32,
               count(w->channel_by, c, TRANSPORT_LOCAL), count(w->channel_by, c, TRANSPORT_HOST),
@@ -81,7 +81,7 @@ void worker_choose_transports(struct worker *w)
     comm_sum(w->comm, talks, p->n_devices);
     comm_broadcast(w->comm, talks, (int64_t)sizeof *talks * p->n_devices);
     w->channel_by = ARENA_ARRAY(w->run, unsigned char, (size_t)p->n_channels + 1);
-    w->group_by = ARENA_ARRAY(w->run, unsigned char, (size_t)p->n_groups + 1);
+    w->group_by = ARENA_ARRAY(w->run, unsigned char, (size_t)p->n_collectives + 1);
     for (int32_t i = 0; i < p->n_channels; i++) {
         int32_t from = p->stages[p->channels[i].from_stage].device,
                 to = p->stages[p->channels[i].to_stage].device;
@@ -89,8 +89,8 @@ void worker_choose_transports(struct worker *w)
                            : among_themselves(p, talks, from, to) ? TRANSPORT_DEVICE
                                                                   : TRANSPORT_HOST;
     }
-    for (int32_t i = 0; i < p->n_groups; i++)
-        w->group_by[i] = (unsigned char)way_of_group(p, talks, &p->groups[i]);
+    for (int32_t i = 0; i < p->n_collectives; i++)
+        w->group_by[i] = (unsigned char)way_of_group(p, talks, &p->collectives[i]);
     if (w->rank == 0) tell(w);
     warn_of_host(w, talks);
 }
@@ -99,7 +99,7 @@ bool worker_goes_by_devices(const struct worker *w)
 {
     for (int32_t i = 0; i < w->p->n_channels; i++)
         if (w->channel_by[i] == TRANSPORT_DEVICE) return true;
-    for (int32_t i = 0; i < w->p->n_groups; i++)
+    for (int32_t i = 0; i < w->p->n_collectives; i++)
         if (w->group_by[i] == TRANSPORT_DEVICE) return true;
     return false;
 }
@@ -148,13 +148,13 @@ static int64_t channel_bytes(const struct program *p, const struct channel *c, i
 
 static void add_groups(const struct worker *w, int32_t device, struct pinned *out)
 {
-    for (int32_t g = 0; g < w->p->n_groups; g++)
-        for (int32_t i = 0; i < w->p->groups[g].n_members; i++) {
-            const struct group_member *m = &w->p->groups[g].members[i];
+    for (int32_t g = 0; g < w->p->n_collectives; g++)
+        for (int32_t i = 0; i < w->p->collectives[g].n_members; i++) {
+            const struct collective_member *m = &w->p->collectives[g].members[i];
             const struct program_stage *s = &w->p->stages[m->stage];
             if (s->device != device || w->group_by[g] != TRANSPORT_HOST) continue;
             int64_t mirror = worker_staging_bytes(w->p, g, i),
-                    staging = align(group_staging_bytes(&w->p->groups[g], m, s));
+                    staging = align(collective_staging_bytes(&w->p->collectives[g], m, s));
             if (mirror > out->mirror) out->mirror = mirror;
             if (staging > out->staging) out->staging = staging;
         }

@@ -62,9 +62,9 @@ static enum status open_device(struct worker *w, struct error *err)
 /* Collectives that the host runs for a lane apart have their staging there. */
 static bool needs_staging(const struct worker *w, int32_t stage)
 {
-    for (int32_t g = 0; w->apart && g < w->p->n_groups; g++)
-        for (int32_t i = 0; i < w->p->groups[g].n_members; i++)
-            if (w->p->groups[g].members[i].stage == stage && w->group_by[g] == TRANSPORT_DEVICE)
+    for (int32_t g = 0; w->apart && g < w->p->n_collectives; g++)
+        for (int32_t i = 0; i < w->p->collectives[g].n_members; i++)
+            if (w->p->collectives[g].members[i].stage == stage && w->group_by[g] == TRANSPORT_DEVICE)
                 return true;
     return !w->apart;
 }
