@@ -179,6 +179,23 @@ double collective_table_left_out(const struct collective_table *t, size_t i)
     return seconds_of(&(struct points){t->rows, t->n - 1, i}, t->rows[i].bytes);
 }
 
+bool collective_table_holds(const struct collective_row *rows, size_t n, enum collective_kind kind,
+                            enum collective_algorithm algorithm, int32_t n_ranks, int32_t n_nodes,
+                            int64_t bytes, double *seconds)
+{
+    const char *names[] = {collective_algorithm_name(algorithm),
+                           collective_native(kind, algorithm) ? "" : NULL};
+    struct collective_table t;
+    for (int i = 0; i < 2 && names[i]; i++) {
+        if (!collective_table_find(rows, n, kind, n_ranks, n_nodes, names[i], bytes, &t) ||
+            bytes < t.rows[0].bytes || bytes > t.rows[t.n - 1].bytes)
+            continue;
+        *seconds = collective_table_seconds(&t, bytes);
+        return true;
+    }
+    return false;
+}
+
 /* --- tables before priors -------------------------------------------------------------------- */
 
 static double nearest_spread(const struct collective_table *t, int64_t bytes)

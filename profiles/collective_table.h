@@ -5,13 +5,13 @@
  * extremum between two rows, so it is as monotone as what was measured. Below the first row its seconds stand (latency);
  * beyond the last, bytes go at the bandwidth that the last two rows differ by. A table of one row: its seconds, then its bandwidth.
  * Where there is a table it is believed, and NCCL's model (profiles/nccl.h) only where there is none.
- * bytes are those of core/collective/collective.h. Ownership: the caller's arena.
+ * bytes are those of core/collective/algorithm.h. Ownership: the caller's arena.
  */
 #ifndef PROFILES_COLLECTIVE_TABLE_H
 #define PROFILES_COLLECTIVE_TABLE_H
 
 #include "core/base/error.h"
-#include "core/collective/collective.h"
+#include "core/collective/algorithm.h"
 #include "profiles/link_model.h"
 #include "profiles/nccl.h"
 
@@ -52,6 +52,11 @@ bool collective_table_next(const struct collective_row *rows, size_t n, size_t *
 bool collective_table_find(const struct collective_row *rows, size_t n, enum collective_kind kind,
                            int32_t n_ranks, int32_t n_nodes, const char *algorithm, int64_t bytes,
                            struct collective_table *out);
+/* Seconds of a collective by this algorithm where a table holds: one that names the algorithm (as core/collective/algorithm.h
+ * does), else, for what a library does in one call, that of the library's own choice; bytes between its first row and its last. O(n). */
+bool collective_table_holds(const struct collective_row *rows, size_t n, enum collective_kind kind,
+                            enum collective_algorithm algorithm, int32_t n_ranks, int32_t n_nodes,
+                            int64_t bytes, double *seconds);
 double collective_table_seconds(const struct collective_table *t, int64_t bytes); /* O(log n) */
 /* What the table without row i says of row i, i neither first nor last. */
 double collective_table_left_out(const struct collective_table *t, size_t i);

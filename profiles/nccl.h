@@ -12,7 +12,7 @@
 #define PROFILES_NCCL_H
 
 #include "core/base/error.h"
-#include "core/collective/collective.h"
+#include "core/collective/algorithm.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -52,7 +52,7 @@ struct nccl_choice {
     double seconds;
 };
 
-/* Seconds of one algorithm and protocol; NaN where NCCL would not take it. bytes as in core/collective/collective.h. */
+/* Seconds of one algorithm and protocol; NaN where NCCL would not take it. bytes as in core/collective/algorithm.h. */
 double nccl_seconds(const struct nccl_system *s, enum collective_kind kind, int64_t bytes,
                     enum nccl_algorithm a, enum nccl_protocol p);
 /* What NCCL of this version would do. ERR_INPUT: a version that is not known (lists them), a kind that NCCL's model does not price

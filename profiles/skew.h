@@ -1,6 +1,6 @@
 /* profiles/skew.h - how late the last device comes to a meeting, from traces of runs.
  *
- * Devices that share operators meet often (core/collective/meeting.h) and then all wait for the last one. No device takes the same time
+ * Devices that share operators meet often (core/collective/collective.h) and then all wait for the last one. No device takes the same time
  * twice, so the last one is later than the one that is expected to be last: over many meetings that adds up, though every
  * operator takes what its median says.
  * Model: work W between two meetings varies by `spread` · W from time to time at each of n devices, and the latest of n is

@@ -4,7 +4,7 @@
  */
 #include "profiles/store_table.h"
 
-#include "core/collective/collective.h"
+#include "core/collective/algorithm.h"
 #include "core/graph/op.h"
 #include "profiles/link_model.h"
 

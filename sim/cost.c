@@ -199,3 +199,19 @@ const struct device_type *cost_type(const struct cost *k, int32_t type)
     return &k->cluster->types[type];
 }
 int32_t cost_types(const struct cost *k) { return k->cluster->n_types; }
+
+bool cost_has_collectives(const struct cost *k) { return k->profile->n_collectives > 0; }
+
+const struct cluster *cost_cluster(const struct cost *k) { return k->cluster; }
+
+int64_t cost_collective_ns(const struct cost *k, enum collective_kind kind,
+                           enum collective_algorithm algorithm, int32_t n_ranks, int32_t n_nodes,
+                           int64_t bytes)
+{
+    double seconds;
+    if (!collective_table_holds(k->profile->collectives, k->profile->n_collectives, kind, algorithm,
+                                n_ranks, n_nodes, bytes, &seconds))
+        return -1;
+    int64_t ns = ns_from_s(seconds);
+    return ns < COST_MAX_NS ? ns : COST_MAX_NS;
+}

@@ -19,6 +19,12 @@ int64_t cost_issue(const struct cost *k, int32_t type, const struct program_op *
 /* How late the last of n devices is expected to come to a meeting behind so much work since they last met; 0 where no run with
  * meetings has taught it (profiles/skew.h). At most COST_MAX_NS. */
 int64_t cost_late_ns(const struct cost *k, int32_t n, int64_t work_ns);
+/* What the profile's tables of collectives say (sim/collective/price.h has the rule); -1: none holds. */
+int64_t cost_collective_ns(const struct cost *k, enum collective_kind kind,
+                           enum collective_algorithm algorithm, int32_t n_ranks, int32_t n_nodes,
+                           int64_t bytes);
+bool cost_has_collectives(const struct cost *k); /* the profile has a table */
+const struct cluster *cost_cluster(const struct cost *k);
 struct cost_link {
     double bandwidth_Bps;
     int64_t latency_ns;

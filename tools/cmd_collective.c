@@ -5,6 +5,7 @@
 #include "core/base/log.h"
 #include "core/base/nearest.h"
 #include "core/base/units.h"
+#include "core/collective/rounds.h"
 #include "profiles/team.h"
 #include "sim/collective/steps.h"
 #include "sim/collective/ways.h"
@@ -22,7 +23,7 @@ struct request {
 };
 
 struct result { /* of one way */
-    enum collective_way way;
+    enum collective_algorithm way;
     int64_t closed_ns, played_ns;
     int32_t transfers;
     const char *why_not; /* NULL: it can be done */
@@ -34,11 +35,11 @@ struct question {
     struct profile profile;
     struct cost *cost;
     struct collective_ways *ways;
-    struct collective c;
+    struct collective_case c;
     int64_t bytes;
     int32_t *device; /* (n_members) */
     int32_t n_nodes;
-    struct result results[COLLECTIVE_WAY_COUNT];
+    struct result results[COLLECTIVE_ALGORITHM_COUNT];
     int32_t n_results;
     const char *nccl;     /* version */
     const char *no_prior; /* why there is none; NULL: prior holds */
@@ -148,10 +149,10 @@ static struct cost_link hop(const void *of, int32_t from, int32_t to)
 static enum status try_way(struct question *q, struct result *r, struct error *err)
 {
     struct steps steps;
-    struct collective c = q->c;
-    struct collective_hops hops = {hop, q};
-    c.way = r->way;
-    if (c.way != WAY_LEADER && c.way != WAY_SHARDED) c.node = NULL;
+    struct collective_case c = q->c;
+    struct collective_hops hops = {.hop = hop, .of = q};
+    c.algorithm = r->way;
+    if (c.algorithm != ALGORITHM_LEADER && !collective_rounds_of(c.algorithm)->tiers) c.node = NULL;
     TRY(steps_make(q->arena, &c, &steps, err));
     struct steps_play p = {.steps = &steps,
                            .device = q->device,
@@ -165,17 +166,16 @@ static enum status try_way(struct question *q, struct result *r, struct error *e
 static enum status try_ways(struct question *q, const char *word, struct error *err)
 {
     bool all = !strcmp(word, "all");
-    enum collective_way only = WAY_RING;
-    if (!all && !collective_way_parse(word, &only))
+    enum collective_algorithm only = ALGORITHM_RING;
+    if (!all && !collective_algorithm_parse(word, &only))
         return error_set(err, ERR_USAGE,
-                         "--algorithm '%s'; there are all, ring, tree, leader, sharded, chain, "
-                         "padded, grouped, pairwise",
-                         word);
-    for (int w = 0; w < COLLECTIVE_WAY_COUNT; w++) {
+                         "--algorithm '%s'; there are all, %s", word,
+                         collective_choices(q->c.kind, false).text);
+    for (int w = 0; w < COLLECTIVE_ALGORITHM_COUNT; w++) {
         struct result *r = &q->results[q->n_results];
         struct error why;
-        if (all ? !collective_can(q->c.kind, (enum collective_way)w) : w != (int)only) continue;
-        r->way = (enum collective_way)w;
+        if (all ? !collective_can(q->c.kind, (enum collective_algorithm)w) : w != (int)only) continue;
+        r->way = (enum collective_algorithm)w;
         enum status st = try_way(q, r, all ? &why : err);
         if (st != OK && !all) return st;
         if (st != OK) r->why_not = arena_strdup(q->arena, why.text);
@@ -259,14 +259,14 @@ static void print(const struct question *q)
            collective_kind_name(q->c.kind), units_print_bytes(size, (double)q->bytes),
            q->c.n_members, q->n_nodes, q->cluster.name,
            common_profile_label(q->arena, &q->profile));
-    printf("  %-9s %12s %15s %14s\n", "algorithm", "hops alone", "on these links", "bus bandwidth");
+    printf("  %-12s %12s %15s %14s\n", "algorithm", "hops alone", "on these links", "bus bandwidth");
     for (int32_t i = 0; i < q->n_results; i++) {
         const struct result *r = &q->results[i];
         double bus = bus_Bps(q, s_from_ns(r->played_ns));
         if (r->why_not)
-            printf("  %-9s %s\n", collective_way_name(r->way), r->why_not);
+            printf("  %-12s %s\n", collective_algorithm_name(r->way), r->why_not);
         else
-            printf("  %-9s %12s %15s %14s\n", collective_way_name(r->way),
+            printf("  %-12s %12s %15s %14s\n", collective_algorithm_name(r->way),
                    units_print_ns(closed, r->closed_ns), units_print_ns(played, r->played_ns),
                    isfinite(bus) ? units_print_bytes_per_s(rate, bus) : "-");
     }
@@ -300,7 +300,7 @@ static void put_json(const struct question *q)
     for (int32_t i = 0; i < q->n_results; i++) {
         const struct result *r = &q->results[i];
         json_put_object_line(&j, NULL);
-        json_put_text(&j, "name", collective_way_name(r->way));
+        json_put_text(&j, "name", collective_algorithm_name(r->way));
         if (r->why_not) {
             json_put_text(&j, "not_possible", r->why_not);
         } else {

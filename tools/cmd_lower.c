@@ -56,7 +56,7 @@ static void report(struct arena *a, const struct program *p, const char *path, b
     common_json_begin(&j);
     json_put_text(&j, "program", path);
     json_put_int(&j, "channels", p->n_channels);
-    json_put_int(&j, "groups", p->n_groups);
+    json_put_int(&j, "groups", p->n_collectives);
     json_put_list(&j, "devices");
     for (int32_t i = 0; i < p->n_devices; i++) {
         const struct lane *l = &p->lanes[i];

@@ -13,7 +13,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { COLOURS = 11, MEETING_COLOURS = 7 }; /* those of meetings, in the order of their kinds */
+enum { COLOURS = 11 };
+static const char kind_letters[COLLECTIVE_CALL_KINDS] = {
+    [COLLECTIVE_ALL_GATHER] = 'g',
+    [COLLECTIVE_REDUCE_SCATTER] = 'c',
+    [COLLECTIVE_ALL_REDUCE] = 'a',
+    [COLLECTIVE_ALL_TO_ALL] = 'x'};
 /* dark: of a device's every second stage, so that its chunks can be told apart. */
 static const struct {
     char letter;
@@ -142,7 +147,7 @@ static void collect(struct boxes *b, const struct trace *t, int32_t first_row, i
         }
         open = compute ? s : NULL;
         char letter = compute ? s->letter : s->kind == SPAN_SEND ? 's' : 'r';
-        if (s->meeting) letter = colours[MEETING_COLOURS + s->meeting - 1].letter;
+        if (s->meeting) letter = kind_letters[s->meeting - 1];
         int32_t colour = colour_of(letter) + (compute && is_dark(&stages, s->stage) ? COLOURS : 0);
         add(b, (struct box){first_row + s->device, colour, begin, end, compute ? 0.4 : 0.08});
     }

@@ -13,7 +13,7 @@
 #define TRACES_IMPORT_NCCL_TESTS_H
 
 #include "core/base/error.h"
-#include "core/collective/collective.h"
+#include "core/collective/algorithm.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,7 +40,7 @@ struct nccl_tests {
 };
 
 /* ERR_INPUT with file:line (text) or field path (JSON): no such table, ranks unknown, CPU times (-C), wrong results, a row
- * that is cut off or contradicts itself, a collective that is not in core/collective/collective.h. */
+ * that is cut off or contradicts itself, a collective that is not in core/collective/algorithm.h. */
 MUST_CHECK enum status import_nccl_tests_read(struct arena *a, const char *path,
                                               struct nccl_tests *out, struct error *err);
 

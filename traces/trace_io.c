@@ -84,7 +84,7 @@ static void write_span(FILE *out, const struct span *s)
     if (s->bytes) fprintf(out, ",\"bytes\":%" PRId64, s->bytes);
     if (s->key) fprintf(out, ",\"key\":\"%016" PRIx64 "\"", s->key);
     if (s->meeting)
-        fprintf(out, ",\"meeting\":\"%s\"", meeting_kind_name((enum meeting_kind)(s->meeting - 1)));
+        fprintf(out, ",\"meeting\":\"%s\"", collective_kind_word((enum collective_kind)(s->meeting - 1)));
     struct json j; /* for its way to write any text */
     json_begin(&j, out, JSON_LINE);
     fputs(",\"name\":", out);

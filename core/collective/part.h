@@ -7,7 +7,7 @@
 #ifndef CORE_COLLECTIVE_PART_H
 #define CORE_COLLECTIVE_PART_H
 
-#include "core/collective/meeting.h"
+#include "core/collective/collective.h"
 #include "core/graph/graph.h"
 
 struct arena;

@@ -244,16 +244,16 @@ static enum status make_group(const struct maker *m, const struct cell_group *fr
     *cells = (struct cells){from->n, from->unit,
                             ARENA_ARRAY(m->l->a, struct region, (size_t)n * (size_t)from->n)};
     plan.cells = cells;
-    struct group *g = lower_group_new(m->l, name, GROUP_RING, n, plan);
+    struct collective *g = lower_group_new(m->l, name, ALGORITHM_RING, n, plan);
     for (int32_t h = 0; h < m->n_holders; h++) {
         if (!has(from->in, h)) continue;
         for (int32_t k = 0; k < from->n; k++)
             cells->within[at * from->n + k] = from->within[k * m->n_holders + h];
-        g->members[at++] = (struct group_member){
+        g->members[at++] = (struct collective_member){
             .stage = m->holders[h].b->index, .apart = -1, .silent = has(from->silent, h)};
     }
     for (int32_t k = 0; k < from->n; k++) g->elements += region_elements(&cells->within[k]);
-    return lower_group_join(m->l, m->l->p->n_groups - 1, err);
+    return lower_group_join(m->l, m->l->p->n_collectives - 1, err);
 }
 
 enum status lower_cells(struct lowering *l, const struct stage_build *const *owner,

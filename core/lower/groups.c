@@ -104,26 +104,26 @@ static int64_t unit_bytes(const struct lowering *l, int32_t unit)
     return unit_elements(l, unit) * dtype_bytes(v->g->tensors[v->units[unit].gradient].dtype);
 }
 
-struct group *lower_group_new(struct lowering *l, const char *name, enum group_algorithm algorithm,
+struct collective *lower_group_new(struct lowering *l, const char *name, enum collective_algorithm algorithm,
                               int32_t n, struct group_plan plan)
 {
     /* A deterministic plan's sums have the same bits whoever takes them: none is rounded on its way. */
-    bool exact = algorithm == GROUP_CHAIN || plan.overflow || l->plan->deterministic;
+    bool exact = algorithm == ALGORITHM_CHAIN || plan.overflow || l->plan->deterministic;
     struct program *p = l->p;
-    p->groups = arena_grow(l->a, p->groups, (size_t)p->n_groups, &l->groups->group_capacity,
-                           sizeof *p->groups);
-    l->groups->plans = arena_grow(l->a, l->groups->plans, (size_t)p->n_groups,
+    p->collectives = arena_grow(l->a, p->collectives, (size_t)p->n_collectives, &l->groups->group_capacity,
+                           sizeof *p->collectives);
+    l->groups->plans = arena_grow(l->a, l->groups->plans, (size_t)p->n_collectives,
                                   &l->groups->plan_capacity, sizeof *l->groups->plans);
-    l->groups->plans[p->n_groups] = plan;
-    struct group *g = &p->groups[p->n_groups++];
-    *g = (struct group){.name = name,
+    l->groups->plans[p->n_collectives] = plan;
+    struct collective *g = &p->collectives[p->n_collectives++];
+    *g = (struct collective){.name = name,
                         .algorithm = algorithm,
                         .n_members = n,
                         .dtype = exact ? dtype_master(l->p->dtype) : l->p->dtype};
-    g->members = ARENA_ARRAY(l->a, struct group_member, (size_t)n);
+    g->members = ARENA_ARRAY(l->a, struct collective_member, (size_t)n);
     g->link = ARENA_ARRAY(l->a, int32_t, (size_t)n),
     g->direction = ARENA_ARRAY(l->a, int32_t, (size_t)n);
-    if (algorithm == GROUP_CHAIN)
+    if (algorithm == ALGORITHM_CHAIN)
         g->back_link = ARENA_ARRAY(l->a, int32_t, (size_t)n),
         g->back_direction = ARENA_ARRAY(l->a, int32_t, (size_t)n);
     return g;
@@ -131,14 +131,14 @@ struct group *lower_group_new(struct lowering *l, const char *name, enum group_a
 
 /* Links of a ring go around; those of a chain go there and back and never from the last to the
  * first. */
-static enum status join_links(struct lowering *l, struct group *g, struct error *err)
+static enum status join_links(struct lowering *l, struct collective *g, struct error *err)
 {
     int32_t n = g->n_members;
     for (int32_t i = 0; i < n; i++) g->link[i] = -1;
-    if (g->algorithm == GROUP_LOCAL) return OK;
+    if (g->algorithm == ALGORITHM_LOCAL) return OK;
     for (int32_t i = 0; i < n; i++) {
         const struct stage_build *self = &l->stages[g->members[i].stage];
-        bool chain = g->algorithm == GROUP_CHAIN;
+        bool chain = g->algorithm == ALGORITHM_CHAIN;
         if (n > 1 && !(chain && i == n - 1))
             TRY(lower_link(l, self, &l->stages[g->members[(i + 1) % n].stage], &g->link[i],
                            &g->direction[i], err));
@@ -152,7 +152,7 @@ static enum status join_links(struct lowering *l, struct group *g, struct error 
 }
 
 /* Whether compute streams wait for what its links carry: nothing is computed beside it. */
-static bool is_awaited(const struct lowering *l, const struct group *g)
+static bool is_awaited(const struct lowering *l, const struct collective *g)
 {
     for (int32_t i = 0; i < g->n_members; i++)
         if (g->link[i] >= 0 && lower_blocking(l, g->link[i])) return true;
@@ -161,26 +161,26 @@ static bool is_awaited(const struct lowering *l, const struct group *g)
 
 enum status lower_group_join(struct lowering *l, int32_t group, struct error *err)
 {
-    TRY(join_links(l, &l->p->groups[group], err));
-    if (is_awaited(l, &l->p->groups[group])) l->groups->plans[group].bucketed = false;
+    TRY(join_links(l, &l->p->collectives[group], err));
+    if (is_awaited(l, &l->p->collectives[group])) l->groups->plans[group].bucketed = false;
     return OK;
 }
 
 /* A stage of the plan, on all its devices. */
-static int32_t add_members(const struct stage_build *first, struct group *g, int32_t n)
+static int32_t add_members(const struct stage_build *first, struct collective *g, int32_t n)
 {
     for (int32_t k = 0; k < first->n_shards; k++)
-        g->members[n++] = (struct group_member){.stage = first->index + k, .apart = -1};
+        g->members[n++] = (struct collective_member){.stage = first->index + k, .apart = -1};
     return n;
 }
 
 /* Those of its devices that hold a term of one part; g NULL: only counted. */
 static int32_t add_holders(const struct stage_build *first, int32_t unit, int32_t key,
-                           struct group *g, int32_t n)
+                           struct collective *g, int32_t n)
 {
     for (int32_t k = 0; k < first->n_shards; k++) {
         if (lower_shard_key(first + k, unit) != key) continue;
-        if (g) g->members[n] = (struct group_member){.stage = first->index + k, .apart = -1};
+        if (g) g->members[n] = (struct collective_member){.stage = first->index + k, .apart = -1};
         n++;
     }
     return n;
@@ -193,21 +193,19 @@ static enum status make_sum(struct lowering *l, int32_t first, int32_t last, int
     for (int32_t r = 0; r < l->plan->n_replicas; r++)
         n = add_holders(lower_unit_owner(l, r, first), first, key, NULL, n);
     if (n == 1 && !l->plan->deterministic) return OK; /* it is the sum */
-    struct group *g = lower_group_new(
+    struct collective *g = lower_group_new(
         l, name,
-        zero                     ? GROUP_SCATTER
-        : l->plan->deterministic ? GROUP_CHAIN
-                                 : GROUP_RING,
-        n,
+        !zero && l->plan->deterministic ? ALGORITHM_CHAIN : ALGORITHM_RING, n,
         (struct group_plan){
             .first_unit = first, .last_unit = last, .bucketed = bucketed, .zero = zero});
+    if (zero) g->kind = COLLECTIVE_REDUCE_SCATTER;
     for (int32_t r = 0; r < l->plan->n_replicas; r++)
         at = add_holders(lower_unit_owner(l, r, first), first, key, g, at);
     const struct stage_build *holder = &l->stages[g->members[0].stage];
     for (int32_t u = first; u <= last; u++)
         g->elements += holder->plan->sharding ? elements_on(holder, u) : unit_elements(l, u);
-    if (zero) lower_zero_sections(l, l->p->n_groups - 1);
-    return lower_group_join(l, l->p->n_groups - 1, err);
+    if (zero) lower_zero_sections(l, l->p->n_collectives - 1);
+    return lower_group_join(l, l->p->n_collectives - 1, err);
 }
 
 static enum status make_mixed(struct lowering *l, int32_t first, int32_t last, const char *name,
@@ -258,7 +256,7 @@ static enum status exchange_far(struct lowering *l, const char *name, struct gro
                                 const struct stage_build *a, const struct stage_build *b,
                                 struct error *err)
 {
-    struct group *g = lower_group_new(l, name, GROUP_RING, a->n_shards + b->n_shards, plan);
+    struct collective *g = lower_group_new(l, name, ALGORITHM_RING, a->n_shards + b->n_shards, plan);
     add_members(b, g, add_members(a, g, 0));
     g->elements = largest_share(l, b, plan.last_unit, largest_share(l, a, plan.first_unit, -1));
     return join_links(l, g, err);
@@ -270,9 +268,9 @@ static void exchange_local(struct lowering *l, const char *name, struct group_pl
 {
     for (int32_t k = 0; k < a->n_shards; k++) {
         const char *own = a->n_shards > 1 ? arena_printf(l->a, "%s.%" PRId32, name, k) : name;
-        struct group *g = lower_group_new(l, own, GROUP_LOCAL, 2, plan);
-        g->members[0] = (struct group_member){.stage = a->index + k, .apart = -1};
-        g->members[1] = (struct group_member){.stage = b->index + k, .apart = -1};
+        struct collective *g = lower_group_new(l, own, ALGORITHM_LOCAL, 2, plan);
+        g->members[0] = (struct collective_member){.stage = a->index + k, .apart = -1};
+        g->members[1] = (struct collective_member){.stage = b->index + k, .apart = -1};
         g->elements = elements_on(a + k, plan.first_unit);
         for (int32_t i = 0; i < 2; i++) g->link[i] = -1;
     }
@@ -305,18 +303,18 @@ static void tell_members(struct lowering *l)
     const struct program *p = l->p;
     struct stage_groups *all = ARENA_ARRAY(l->a, struct stage_groups, (size_t)p->n_stages);
     for (int32_t s = 0; s < p->n_stages; s++) l->stages[s].groups = &all[s];
-    for (int32_t i = 0; i < p->n_groups; i++)
-        for (int32_t k = 0; k < p->groups[i].n_members; k++)
-            l->stages[p->groups[i].members[k].stage].groups->n++;
+    for (int32_t i = 0; i < p->n_collectives; i++)
+        for (int32_t k = 0; k < p->collectives[i].n_members; k++)
+            l->stages[p->collectives[i].members[k].stage].groups->n++;
     for (int32_t s = 0; s < p->n_stages; s++) {
         struct stage_groups *g = l->stages[s].groups;
         g->group = ARENA_ARRAY(l->a, int32_t, (size_t)g->n);
         g->member = ARENA_ARRAY(l->a, int32_t, (size_t)g->n);
         g->n = 0;
     }
-    for (int32_t i = 0; i < p->n_groups; i++)
-        for (int32_t k = 0; k < p->groups[i].n_members; k++) {
-            struct stage_build *b = &l->stages[p->groups[i].members[k].stage];
+    for (int32_t i = 0; i < p->n_collectives; i++)
+        for (int32_t k = 0; k < p->collectives[i].n_members; k++) {
+            struct stage_build *b = &l->stages[p->collectives[i].members[k].stage];
             b->groups->member[b->groups->n] = k;
             b->groups->group[b->groups->n++] = i;
         }
@@ -348,8 +346,8 @@ enum status lower_groups(struct lowering *l, struct error *err)
 /* Updates come by descending chunk. */
 bool lower_exchanged_before(const struct lowering *l, const struct stage_build *b, int32_t group)
 {
-    const struct group *g = &l->p->groups[group];
-    for (int32_t k = 0; g->algorithm == GROUP_LOCAL && k < g->n_members; k++)
+    const struct collective *g = &l->p->collectives[group];
+    for (int32_t k = 0; g->algorithm == ALGORITHM_LOCAL && k < g->n_members; k++)
         if (l->stages[g->members[k].stage].chunk > b->chunk) return true;
     return false;
 }
@@ -364,7 +362,7 @@ int32_t lower_group_of_unit(const struct lowering *l, const struct stage_build *
     return -1;
 }
 
-static void segments_of(const struct stage_scratch *h, int32_t group, struct group_member *m)
+static void segments_of(const struct stage_scratch *h, int32_t group, struct collective_member *m)
 {
     const struct lowering *l = h->l;
     const struct stage_build *b = h->b;
@@ -381,7 +379,7 @@ static void segments_of(const struct stage_scratch *h, int32_t group, struct gro
     int32_t n = cells ? cells->n : plan->tied ? 1 : plan->last_unit - plan->first_unit + 1;
     m->segments = ARENA_ARRAY(l->a, int32_t, (size_t)n);
     m->n_segments = n;
-    if (cells) m->within = cells->within + (m - l->p->groups[group].members) * n;
+    if (cells) m->within = cells->within + (m - l->p->collectives[group].members) * n;
     if (plan->tied) {
         bool first = lower_owns(b, lower_unit(l, plan->first_unit)->layer);
         for (int32_t i = 0; i < n; i++)
@@ -401,10 +399,10 @@ void lower_group_segments(const struct stage_scratch *h)
 {
     struct stage_build *b = h->b;
     for (int32_t i = 0; i < b->groups->n; i++) {
-        struct group *g = &h->l->p->groups[b->groups->group[i]];
-        struct group_member *m = &g->members[b->groups->member[i]];
+        struct collective *g = &h->l->p->collectives[b->groups->group[i]];
+        struct collective_member *m = &g->members[b->groups->member[i]];
         segments_of(h, b->groups->group[i], m);
-        int64_t bytes = group_staging_bytes(g, m, b->s);
+        int64_t bytes = collective_staging_bytes(g, m, b->s);
         if (bytes > b->s->buffer_bytes) b->s->buffer_bytes = bytes;
     }
 }

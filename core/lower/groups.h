@@ -16,7 +16,7 @@ struct group_plan {                /* beside the program's group of the same ind
 };
 
 struct groups {
-    struct group_plan *plans; /* (p->n_groups); of a plan zero.c fills `divided` */
+    struct group_plan *plans; /* (p->n_collectives); of a plan zero.c fills `divided` */
     bool *mixed;              /* (n_units): replicas keep its parameter in different parts */
     size_t group_capacity, plan_capacity;
 };
@@ -38,7 +38,7 @@ bool lower_exchanged_before(const struct lowering *l, const struct stage_build *
 int32_t lower_group_of_unit(const struct lowering *l, const struct stage_build *b, int32_t unit);
 
 /* A new group of n members, whose links are joined once they stand. */
-struct group *lower_group_new(struct lowering *l, const char *name, enum group_algorithm algorithm,
+struct collective *lower_group_new(struct lowering *l, const char *name, enum collective_algorithm algorithm,
                               int32_t n, struct group_plan plan);
 /* Its links, once its members stand. ERR_INPUT. */
 MUST_CHECK enum status lower_group_join(struct lowering *l, int32_t group, struct error *err);

@@ -5,6 +5,7 @@
  */
 #include "core/lower/meetings.h"
 
+#include "core/collective/rounds.h"
 #include "core/lower/groups.h"
 #include "core/lower/links.h"
 #include "core/lower/param_uses.h"
@@ -12,7 +13,7 @@
 
 /* Devices that meet: their links, as program groups have them; NULL where no meeting goes that way. */
 struct lower_team {
-    bool found[MEETING_WAY_COUNT];
+    bool found[COLLECTIVE_ALGORITHM_COUNT];
     int32_t *link, *direction, *pair_link, *pair_direction;
     const int32_t *tier; /* (members) the nodes they stand on; NULL: no hierarchical meetings */
 };
@@ -48,28 +49,29 @@ static struct lower_team *team_of(struct lowering *l, struct stage_build *first,
 static int32_t entry_of(const struct stage_build *b, const struct graph_op *op)
 {
     const struct lower_team *t = b->meetings->team[op->attrs.exchange->axis];
-    return sharding_way_for(b->plan->sharding, op->name, shard_meeting_kind(op), t->tier);
+    return sharding_way_for(b->plan->sharding, op->name, shard_meeting_kind(op),
+                            op->attrs.exchange->n, t->tier);
 }
 
-static struct meeting *meeting_of(struct lowering *l, const struct stage_build *b,
+static struct collective *meeting_of(struct lowering *l, const struct stage_build *b,
                                   const struct graph_op *op)
 {
     const int32_t *tier = b->meetings->team[op->attrs.exchange->axis]->tier;
-    struct meeting *m = shard_meeting(l->a, b->v->g, op, b->plan->sharding, tier);
-    m->in = ARENA_ARRAY(l->a, int32_t, (size_t)m->n);
-    m->out = ARENA_ARRAY(l->a, int32_t, (size_t)m->n);
+    struct collective *m = shard_meeting(l->a, b->v->g, op, b->plan->sharding, tier);
+    m->in = ARENA_ARRAY(l->a, int32_t, (size_t)m->n_members);
+    m->out = ARENA_ARRAY(l->a, int32_t, (size_t)m->n_members);
     return m;
 }
 
 /* The links of a group of devices, as far as its meetings use them: m of all members, which sends as they do. */
 static enum status find_links(struct lowering *l, struct stage_build *first,
-                              const struct exchange *e, const struct meeting *m, struct error *err)
+                              const struct exchange *e, const struct collective *m, struct error *err)
 {
     struct lower_team *t = first[e->member[0]].meetings->team[e->axis];
     size_t n = (size_t)e->n;
-    bool ring = m->way == MEETING_BY_ring;
-    if (t->found[m->way]) return OK;
-    t->found[m->way] = true;
+    bool ring = m->algorithm == ALGORITHM_RING;
+    if (t->found[m->algorithm]) return OK;
+    t->found[m->algorithm] = true;
     if (!ring && !t->pair_link) {
         t->pair_link = ARENA_ARRAY(l->a, int32_t, n * n);
         t->pair_direction = ARENA_ARRAY(l->a, int32_t, n * n);
@@ -91,12 +93,12 @@ static enum status find_team(struct lowering *l, struct stage_build *first,
     const struct exchange *e = op->attrs.exchange;
     const struct stage_build *b = &first[e->member[0]];
     struct lower_team *t = team_of(l, first, e);
-    struct meeting m = {.kind = MEETING_all_reduce,
-                        .way = shard_meeting_way(b->plan->sharding, op, t->tier),
-                        .n = e->n,
+    struct collective m = {.kind = COLLECTIVE_ALL_REDUCE,
+                        .algorithm = shard_meeting_way(b->plan->sharding, op, t->tier),
+                        .n_members = e->n,
                         .whole = {1, {0}},
                         .tier = t->tier};
-    if (m.way == MEETING_BY_hierarchical) meeting_set_tiers(l->a, &m);
+    if (collective_rounds_of(m.algorithm)->tiers) meeting_set_tiers(l->a, &m);
     return find_links(l, first, e, &m, err);
 }
 
@@ -107,7 +109,7 @@ static enum status check_entries(const struct lowering *l, const struct stage_bu
     const struct sharding *s = first->plan->sharding;
     for (int32_t k = 0; k < s->n_ways; k++) {
         const struct sharding_way *w = &s->ways[k];
-        const char *text, *name = NULL;
+        const char *text, *name = NULL, *misfit = collective_misfit(w->way, 0, false);
         const struct graph *g = first->v->g;
         if (used[k]) continue;
         for (int32_t i = 0; i < g->n_ops && !name; i++)
@@ -117,10 +119,8 @@ static enum status check_entries(const struct lowering *l, const struct stage_bu
             l->a,
             "collectives: \"%s\" is for no meeting that can go by %s and that no entry before it "
             "takes; %s%s%s%s",
-            w->match, meeting_way_name(w->way),
-            w->way == MEETING_BY_hierarchical
-                ? "that takes members on several nodes, equally many and at least two on each; "
-                : "",
+            w->match, collective_algorithm_name(w->way),
+            misfit ? arena_printf(l->a, "that takes %s; ", misfit) : "",
             name ? "a meeting here is '" : "nobody meets here", name ? name : "", name ? "'" : "");
         if (w->node) return node_error(w->node, err, "%s", text);
         return lower_error(l, first, err, ERR_INPUT, "sharding: %s", text);
@@ -160,22 +160,23 @@ static int32_t new_meeting(struct lowering *l, struct stage_build *b, const stru
 {
     const struct exchange *e = op->attrs.exchange;
     const struct lower_team *t = b->meetings->team[e->axis];
-    struct meeting *m = meeting_of(l, b, op);
-    struct group *g =
-        lower_group_new(l, name, GROUP_RING, e->n, (struct group_plan){.last_unit = -1});
+    struct collective *m = meeting_of(l, b, op);
+    struct collective *g =
+        lower_group_new(l, name, m->algorithm, e->n, (struct group_plan){.last_unit = -1});
+    m->name = name, m->members = g->members, m->link = g->link, m->direction = g->direction;
+    *g = *m;
     for (int32_t i = 0; i < e->n; i++)
         g->members[i] =
-            (struct group_member){.stage = b->index - b->shard + e->member[i], .apart = -1};
-    if (m->way == MEETING_BY_ring)
+            (struct collective_member){.stage = b->index - b->shard + e->member[i], .apart = -1};
+    if (g->algorithm == ALGORITHM_RING)
         g->link = t->link, g->direction = t->direction;
     else
         for (int32_t i = 0; i < e->n; i++) g->link[i] = -1;
-    m->pair_link = m->way == MEETING_BY_ring ? NULL : t->pair_link;
-    m->pair_direction = m->way == MEETING_BY_ring ? NULL : t->pair_direction;
-    g->each_call = true, g->meeting = m;
-    g->elements = shape_elements(&m->whole);
+    g->pair_link = g->algorithm == ALGORITHM_RING ? NULL : t->pair_link;
+    g->pair_direction = g->algorithm == ALGORITHM_RING ? NULL : t->pair_direction;
+    g->each_call = true;
     g->dtype = b->v->g->tensors[op->input[0]].dtype;
-    return l->p->n_groups - 1;
+    return l->p->n_collectives - 1;
 }
 
 int32_t lower_shard_meeting(struct lowering *l, struct stage_build *b, int32_t op, bool again,
@@ -189,9 +190,9 @@ int32_t lower_shard_meeting(struct lowering *l, struct stage_build *b, int32_t o
         first->meetings->known = ARENA_ARRAY(l->a, int32_t, 2 * (size_t)n_ops * (size_t)n);
     int32_t *known = &first->meetings->known[((again ? n_ops : 0) + op) * n + e->member[0]];
     if (!*known) *known = 1 + new_meeting(l, b, &g->ops[op], name);
-    struct group *x = &l->p->groups[*known - 1];
-    x->meeting->in[e->self] = in, x->meeting->out[e->self] = out;
-    int64_t staging = meeting_staging_bytes(x->meeting, x->dtype);
+    struct collective *x = &l->p->collectives[*known - 1];
+    x->in[e->self] = in, x->out[e->self] = out;
+    int64_t staging = meeting_staging_bytes(x, x->dtype);
     if (staging > b->s->buffer_bytes) b->s->buffer_bytes = staging;
     return *known - 1;
 }

@@ -103,7 +103,7 @@ static void add_graph_op(struct writer *w, int32_t index, bool again)
     for (int32_t k = 0; k < op->n_inputs; k++) x.input[k] = slot[op->input[k]];
     if (op_is_group(op->kind)) {
         writer_emit(
-            w, INSTR_COLLECT,
+            w, INSTR_COLLECTIVE,
             lower_shard_meeting(l, w->b, index, again, x.name, x.input[0], slot[op->output[0]]));
         return;
     }
@@ -268,8 +268,8 @@ static void scatter_gradient(struct writer *w, int32_t unit)
         w->missing[i] =
             lower_group_plan(l, group)->last_unit - lower_group_plan(l, group)->first_unit + 2;
     if (--w->missing[i] > 1) return;
-    writer_emit(w, INSTR_REDUCE, group);
-    if (w->scattering) writer_emit(w, INSTR_AWAIT, w->scattering - 1);
+    writer_emit(w, INSTR_COLLECTIVE_START, group);
+    if (w->scattering) writer_emit(w, INSTR_COLLECTIVE_WAIT, w->scattering - 1);
     w->scattering = group + 1;
 }
 
@@ -305,7 +305,7 @@ static void gradient_ops(struct writer *w, enum phase phase)
                 send(w, GRADIENTS_OUT, op->output[k], w->h->slot_back[op->output[k]]);
             }
     }
-    if (w->scattering) writer_emit(w, INSTR_AWAIT, w->scattering - 1);
+    if (w->scattering) writer_emit(w, INSTR_COLLECTIVE_WAIT, w->scattering - 1);
 }
 
 static void backward_procedures(struct writer *w)
@@ -332,7 +332,7 @@ static void last_procedure(struct writer *w)
         if (i < base.n_instrs) writer_emit(w, base.instrs[i].kind, base.instrs[i].arg);
         while (next < b->launches->n &&
                lower_complete_at(w->h, b->launches->group[next], base.n_instrs - 1) <= i)
-            writer_emit(w, INSTR_REDUCE, b->launches->group[next++]);
+            writer_emit(w, INSTR_COLLECTIVE_START, b->launches->group[next++]);
     }
     b->procedures->last = writer_finish(w, stage_phase(b, PHASE_W), "last");
 }

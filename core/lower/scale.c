@@ -44,7 +44,7 @@ int32_t lower_scale_slots(const struct stage_scratch *h)
     return last_slot(h, SLOT_GRADIENT, "overflow", 1);
 }
 
-void lower_scale_segment(const struct stage_scratch *h, struct group_member *m)
+void lower_scale_segment(const struct stage_scratch *h, struct collective_member *m)
 {
     m->segments = ARENA_ARRAY(h->l->a, int32_t, 1);
     m->segments[0] = h->slots->overflow;
@@ -53,10 +53,10 @@ void lower_scale_segment(const struct stage_scratch *h, struct group_member *m)
 
 /* --- groups --- */
 
-static struct group *new_group(struct lowering *l, const char *name, enum group_algorithm algorithm,
+static struct collective *new_group(struct lowering *l, const char *name, enum collective_algorithm algorithm,
                                int32_t n)
 {
-    struct group *g =
+    struct collective *g =
         lower_group_new(l, name, algorithm, n,
                         (struct group_plan){.first_unit = 1, .last_unit = 0, .overflow = true});
     g->elements = 1;
@@ -72,11 +72,11 @@ static enum status add_chunks(struct lowering *l, const char *name, struct error
     for (int32_t i = 0; i < l->p->n_devices; i++) {
         const struct lane_build *lane = &l->lanes[i];
         if (lane->n_stages < 2) continue;
-        struct group *g = new_group(l, arena_printf(l->a, "%s@%" PRId32 ".chunks", name, i),
-                                    GROUP_LOCAL, lane->n_stages);
+        struct collective *g = new_group(l, arena_printf(l->a, "%s@%" PRId32 ".chunks", name, i),
+                                    ALGORITHM_LOCAL, lane->n_stages);
         for (int32_t c = 0; c < lane->n_stages; c++)
             g->members[c].stage = lane->stages[lane->n_stages - 1 - c];
-        TRY(lower_group_join(l, l->p->n_groups - 1, err));
+        TRY(lower_group_join(l, l->p->n_collectives - 1, err));
     }
     return OK;
 }
@@ -88,7 +88,7 @@ static bool linked(struct lowering *l, int32_t stage, int32_t other)
 }
 
 /* The devices of one stage in their order, from one on that the chain so far has a link to. Returns how many. */
-static int32_t chain_stage(struct lowering *l, const struct lane_build *lane, struct group *g,
+static int32_t chain_stage(struct lowering *l, const struct lane_build *lane, struct collective *g,
                            int32_t at)
 {
     int32_t n = l->stages[lane->stages[0]].n_shards, first = 0;
@@ -105,9 +105,9 @@ static enum status add_chains(struct lowering *l, const char *name, struct error
         int32_t r = l->lanes[i].replica;
         for (n = 1; i + n < l->p->n_devices && l->lanes[i + n].replica == r;) n++;
         if (n < 2) continue;
-        struct group *g = new_group(l, arena_printf(l->a, "%s@%" PRId32, name, r), GROUP_CHAIN, n);
+        struct collective *g = new_group(l, arena_printf(l->a, "%s@%" PRId32, name, r), ALGORITHM_CHAIN, n);
         for (int32_t k = 0; k < n;) k += chain_stage(l, &l->lanes[i + k], g, k);
-        TRY(lower_group_join(l, l->p->n_groups - 1, err));
+        TRY(lower_group_join(l, l->p->n_collectives - 1, err));
     }
     return OK;
 }
@@ -116,11 +116,11 @@ static enum status add_chains(struct lowering *l, const char *name, struct error
 static enum status add_replicas(struct lowering *l, struct error *err)
 {
     int32_t n = l->plan->n_replicas;
-    struct group *g =
-        new_group(l, "overflow", l->plan->deterministic ? GROUP_CHAIN : GROUP_RING, n);
+    struct collective *g =
+        new_group(l, "overflow", l->plan->deterministic ? ALGORITHM_CHAIN : ALGORITHM_RING, n);
     for (int32_t r = 0; r < n; r++)
         g->members[r].stage = speaker(&l->lanes[l->stages[lower_owner(l, r, 0)].s->device]);
-    return lower_group_join(l, l->p->n_groups - 1, err);
+    return lower_group_join(l, l->p->n_collectives - 1, err);
 }
 
 enum status lower_scale_groups(struct lowering *l, struct error *err)
@@ -168,8 +168,8 @@ static void look_at_section(struct writer *w, const struct flat *f, int32_t sect
     const struct lower_view *v = w->b->v;
     const struct group_plan *g = lower_group_plan(w->l, f->group);
     const struct zero_group *z = g->divided;
-    int32_t own = f->own_gradient[section], n = w->l->p->groups[f->group].n_members;
-    int64_t part = z->section[section].elements / n, at = group_own_chunk(f->member, n) * part;
+    int32_t own = f->own_gradient[section], n = w->l->p->collectives[f->group].n_members;
+    int64_t part = z->section[section].elements / n, at = collective_own_chunk(f->member, n) * part;
     int64_t first = 0, last = 0; /* of parameters that touch */
     if (g->zero < 2) {
         look_at(w, own, any);
@@ -217,8 +217,8 @@ void lower_scale_agree(struct writer *w)
     const struct lane_build *lane = &l->lanes[b->s->device];
     for (int32_t i = 0; i < b->groups->n && b->index == speaker(lane); i++) {
         if (!lower_group_plan(l, b->groups->group[i])->overflow) continue;
-        writer_emit(w, INSTR_REDUCE, b->groups->group[i]);
-        writer_emit(w, INSTR_AWAIT, b->groups->group[i]);
+        writer_emit(w, INSTR_COLLECTIVE_START, b->groups->group[i]);
+        writer_emit(w, INSTR_COLLECTIVE_WAIT, b->groups->group[i]);
     }
     writer_op(w, (struct program_op){.kind = OP_rescale,
                                      .phase = PHASE_U,

@@ -13,7 +13,7 @@ MUST_CHECK enum status lower_scale_groups(struct lowering *l, struct error *err)
 /* Returns the slot of whether gradients are finite. */
 int32_t lower_scale_slots(const struct stage_scratch *h);
 /* The one segment of a group. */
-void lower_scale_segment(const struct stage_scratch *h, struct group_member *m);
+void lower_scale_segment(const struct stage_scratch *h, struct collective_member *m);
 /* Its updates come in two calls: whether gradients are finite must be known of all chunks before one of them is updated. */
 static inline bool lower_checks_apart(const struct lowering *l, const struct lane_build *lane)
 {

@@ -58,10 +58,10 @@ static void lay_slot(struct laying *y, int32_t slot, int32_t at)
 /* Operands of a meeting that this stage is in. */
 static int32_t operands(const struct laying *y, const struct instr *x, int32_t out[2])
 {
-    const struct group *g = &y->h->l->p->groups[x->arg];
+    const struct collective *g = &y->h->l->p->collectives[x->arg];
     for (int32_t i = 0; i < g->n_members; i++)
         if (g->members[i].stage == y->h->b->index) {
-            out[0] = g->meeting->out[i], out[1] = g->meeting->in[i];
+            out[0] = g->out[i], out[1] = g->in[i];
             return 2;
         }
     return 0;
@@ -74,10 +74,10 @@ static void lay_procedure(struct laying *y, const struct procedure *p)
     for (int32_t i = 0; i < p->n_instrs; i++) {
         const struct instr *x = &p->instrs[i];
         bool op = x->kind == INSTR_COMPUTE;
-        if (!op && x->kind != INSTR_REDUCE && x->kind != INSTR_AWAIT && x->kind != INSTR_COLLECT)
+        if (!op && x->kind != INSTR_COLLECTIVE_START && x->kind != INSTR_COLLECTIVE_WAIT && x->kind != INSTR_COLLECTIVE)
             continue;
         int32_t n = op                         ? y->h->b->s->ops[x->arg].n_outputs
-                    : x->kind == INSTR_COLLECT ? operands(y, x, whole)
+                    : x->kind == INSTR_COLLECTIVE ? operands(y, x, whole)
                                                : lower_zero_scratch(y->h, x->arg, whole);
         for (int32_t k = 0; k < n; k++)
             lay_slot(y, op ? y->h->b->s->ops[x->arg].output[k] : whole[k], i);
@@ -95,9 +95,9 @@ static void find_lives(struct laying *y, const struct procedure *p)
     for (int32_t i = 0; i < p->n_instrs; i++) {
         const struct instr *x = &p->instrs[i];
         if (x->kind == INSTR_LOSS) touch(y->life, s, x->arg, i);
-        if (x->kind == INSTR_COLLECT)
+        if (x->kind == INSTR_COLLECTIVE)
             for (int32_t k = operands(y, x, whole); k-- > 0;) touch(y->life, s, whole[k], i);
-        if (x->kind == INSTR_REDUCE || x->kind == INSTR_AWAIT)
+        if (x->kind == INSTR_COLLECTIVE_START || x->kind == INSTR_COLLECTIVE_WAIT)
             for (int32_t k = lower_zero_scratch(y->h, x->arg, whole); k-- > 0;)
                 touch(y->life, s, whole[k], i);
         if (x->kind != INSTR_COMPUTE) continue;

@@ -16,7 +16,7 @@ static void await_sums(struct writer *w, const struct stage_build *b)
 {
     for (int32_t i = 0; i < b->groups->n; i++) {
         const struct group_plan *g = lower_group_plan(w->l, b->groups->group[i]);
-        if (!g->tied && !g->zero && !g->overflow) writer_emit(w, INSTR_AWAIT, b->groups->group[i]);
+        if (!g->tied && !g->zero && !g->overflow) writer_emit(w, INSTR_COLLECTIVE_WAIT, b->groups->group[i]);
     }
 }
 
@@ -29,7 +29,7 @@ static void clear_tied(struct writer *w, const int32_t *tied, int32_t n)
         const struct group_plan *plan = lower_group_plan(l, tied[i]);
         int32_t unit = lower_owns(b, w->h->v->units[plan->first_unit].layer) ? plan->first_unit
                                                                              : plan->last_unit;
-        if (l->p->groups[tied[i]].algorithm == GROUP_LOCAL || plan->cells)
+        if (l->p->collectives[tied[i]].algorithm == ALGORITHM_LOCAL || plan->cells)
             continue; /* are silent */
         writer_zero(w, PHASE_U, b->s->first_layer,
                     arena_printf(l->a, "%s.once", b->s->slots[w->h->sum_slot[unit]].name),
@@ -47,14 +47,14 @@ static void wait_for_sums(struct writer *w)
     for (int32_t i = 0; i < b->groups->n; i++) {
         int32_t group = b->groups->group[i];
         if (!lower_group_plan(l, group)->tied || lower_exchanged_before(l, b, group)) continue;
-        const struct group *g = &l->p->groups[group];
-        for (int32_t k = 0; g->algorithm == GROUP_LOCAL && k < g->n_members; k++)
+        const struct collective *g = &l->p->collectives[group];
+        for (int32_t k = 0; g->algorithm == ALGORITHM_LOCAL && k < g->n_members; k++)
             if (g->members[k].stage != b->index) await_sums(w, &l->stages[g->members[k].stage]);
         tied[n++] = group;
     }
     clear_tied(w, tied, n);
-    for (int32_t i = 0; i < n; i++) writer_emit(w, INSTR_REDUCE, tied[i]);
-    for (int32_t i = 0; i < n; i++) writer_emit(w, INSTR_AWAIT, tied[i]);
+    for (int32_t i = 0; i < n; i++) writer_emit(w, INSTR_COLLECTIVE_START, tied[i]);
+    for (int32_t i = 0; i < n; i++) writer_emit(w, INSTR_COLLECTIVE_WAIT, tied[i]);
 }
 
 /* slot: (UPDATE_SLOTS). In half precision the master is updated and the parameter is what it narrows to. */
@@ -97,13 +97,13 @@ static void await_own(struct writer *w, const struct flat *f)
     struct lowering *l = w->l;
     const struct stage_flats *flats = w->h->flats;
     const struct group_plan *g = lower_group_plan(l, f->group);
-    if (g->zero == 1) writer_emit(w, INSTR_AWAIT, f->group);
+    if (g->zero == 1) writer_emit(w, INSTR_COLLECTIVE_WAIT, f->group);
     for (int32_t i = 0; g->zero == 1 && i < flats->n; i++) {
         const struct flat *other = &flats->list[i];
         if (other == f || lower_zero_group(l, other->group)->home != f->group) continue;
-        writer_emit(w, INSTR_AWAIT, other->group);
+        writer_emit(w, INSTR_COLLECTIVE_WAIT, other->group);
         writer_accumulate(w, PHASE_U, w->b->s->first_layer,
-                          arena_printf(l->a, "%s.tie", l->p->groups[f->group].name),
+                          arena_printf(l->a, "%s.tie", l->p->collectives[f->group].name),
                           other->own_gradient[0], f->own_gradient[0]);
     }
 }
@@ -112,7 +112,7 @@ static void update_own(struct writer *w, const struct flat *f)
 {
     struct lowering *l = w->l;
     const struct zero_group *g = lower_zero_group(l, f->group);
-    const char *name = l->p->groups[f->group].name;
+    const char *name = l->p->collectives[f->group].name;
     if (!lower_scales(l)) await_own(w, f);
     for (int32_t k = 0; k < g->n_sections; k++) {
         int32_t slot[UPDATE_SLOTS] = {f->own_parameter[k], f->own_gradient[k], f->state[k][0],
@@ -123,7 +123,7 @@ static void update_own(struct writer *w, const struct flat *f)
                             arena_printf(l->a, "%s.update.%s", name, decay ? "decayed" : "other"),
                             decay, slot));
     }
-    if (g->gather[phase_index(PHASE_W)] >= 0) writer_emit(w, INSTR_REDUCE, g->gather[phase_index(PHASE_W)]);
+    if (g->gather[phase_index(PHASE_W)] >= 0) writer_emit(w, INSTR_COLLECTIVE_START, g->gather[phase_index(PHASE_W)]);
 }
 
 /* Divided parameters: updates, then gathers under which the sums that others own are zeroed. */
@@ -140,11 +140,11 @@ static void update_divided(struct writer *w)
         const struct group_plan *g = lower_group_plan(l, f->group);
         for (int32_t k = 0; g->zero == 1 && k < g->divided->n_sections; k++)
             writer_zero(w, PHASE_U, w->b->s->first_layer,
-                        arena_printf(l->a, "%s.zero", l->p->groups[f->group].name), f->gradient[k]);
+                        arena_printf(l->a, "%s.zero", l->p->collectives[f->group].name), f->gradient[k]);
     }
     for (int32_t i = 0; i < flats->n; i++) {
         int32_t gather = lower_zero_group(l, flats->list[i].group)->gather[phase_index(PHASE_W)];
-        if (gather >= 0) writer_emit(w, INSTR_AWAIT, gather);
+        if (gather >= 0) writer_emit(w, INSTR_COLLECTIVE_WAIT, gather);
     }
 }
 

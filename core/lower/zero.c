@@ -158,7 +158,7 @@ void lower_zero_sections(struct lowering *l, int32_t group)
 {
     struct group_plan *g = &l->groups->plans[group];
     struct zero_group *z = g->divided = new_divided(l->a);
-    struct group *x = &l->p->groups[group];
+    struct collective *x = &l->p->collectives[group];
     const struct lower_view *v = l->stages[x->members[0].stage].v;
     int64_t align = SLOT_ALIGN / dtype_bytes(v->g->dtype);
     z->home =
@@ -182,16 +182,17 @@ void lower_zero_sections(struct lowering *l, int32_t group)
 static void make_gather(struct lowering *l, int32_t of, enum phase phase)
 {
     static const char *const names[] = {"forward", "backward", "update"};
-    int32_t n = l->p->groups[of].n_members, index = l->p->n_groups;
+    int32_t n = l->p->collectives[of].n_members, index = l->p->n_collectives;
     struct group_plan plan = {
         .first_unit = 1, .last_unit = 0, .zero = l->groups->plans[of].zero}; /* of no unit */
-    struct group *g =
-        lower_group_new(l, arena_printf(l->a, "gather@%s %s", names[phase_index(phase)], l->p->groups[of].name),
-                        GROUP_GATHER, n, plan);
-    const struct group *x = &l->p->groups[of];
+    struct collective *g =
+        lower_group_new(l, arena_printf(l->a, "gather@%s %s", names[phase_index(phase)], l->p->collectives[of].name),
+                        ALGORITHM_RING, n, plan);
+    g->kind = COLLECTIVE_ALL_GATHER;
+    const struct collective *x = &l->p->collectives[of];
     g->elements = x->elements, g->link = x->link, g->direction = x->direction;
     for (int32_t i = 0; i < n; i++)
-        g->members[i] = (struct group_member){.stage = x->members[i].stage, .apart = -1};
+        g->members[i] = (struct collective_member){.stage = x->members[i].stage, .apart = -1};
     struct zero_group *gather = l->groups->plans[index].divided = new_divided(l->a);
     gather->gathered = of;
     lower_zero_group(l, of)->gather[phase_index(phase)] = index;
@@ -202,14 +203,14 @@ static int32_t home_of(const struct lowering *l, int32_t group)
 {
     int32_t first = uses_of(l, l->groups->plans[group].first_unit)[0], home = 0;
     while (!l->groups->plans[home].zero || l->groups->plans[home].first_unit != first ||
-           l->p->groups[home].members[0].stage != l->p->groups[group].members[0].stage)
+           l->p->collectives[home].members[0].stage != l->p->collectives[group].members[0].stage)
         home++;
     return home;
 }
 
 void lower_zero_gathers(struct lowering *l)
 {
-    int32_t n = l->p->n_groups;
+    int32_t n = l->p->n_collectives;
     for (int32_t i = 0; i < n; i++) {
         const struct group_plan *g = &l->groups->plans[i];
         if (!g->zero) continue;

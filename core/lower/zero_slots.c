@@ -32,7 +32,7 @@ static int32_t flat_slot(const struct flat_maker *m, enum slot_class class, cons
     return lower_add_slot(
         m->h,
         (struct slot){
-            .name = arena_printf(m->h->l->a, "%s.%s", m->h->l->p->groups[m->f->group].name, what),
+            .name = arena_printf(m->h->l->a, "%s.%s", m->h->l->p->collectives[m->f->group].name, what),
             .class = class,
             .dtype = class == SLOT_PARAMETER || !strcmp(what, "gathered") ? t : dtype_master(t),
             .shape = {.rank = 1, .dim = {elements}},
@@ -54,9 +54,9 @@ static int64_t claim(const struct flat_maker *m, enum slot_class class, int64_t 
 static void place(const struct flat_maker *m, enum slot_class class, const char *what,
                   int64_t elements, bool whole, int32_t *all, int32_t *own)
 {
-    int32_t n = m->h->l->p->groups[m->f->group].n_members;
+    int32_t n = m->h->l->p->collectives[m->f->group].n_members;
     int64_t part = elements / n, at = claim(m, class, whole ? elements : part);
-    int64_t chunk = whole ? group_own_chunk(m->f->member, n) : 0;
+    int64_t chunk = whole ? collective_own_chunk(m->f->member, n) : 0;
     if (whole) *all = flat_slot(m, class, what, at, elements);
     *own = flat_slot(m, class, arena_printf(m->h->l->a, "own.%s", what),
                      at + region_bytes(m, class, chunk * part), part);
@@ -66,7 +66,7 @@ static void make_section(const struct flat_maker *m, int32_t k, bool home)
 {
     struct flat *f = m->f;
     const struct program *p = m->h->l->p;
-    int32_t n = p->groups[f->group].n_members;
+    int32_t n = p->collectives[f->group].n_members;
     int64_t elements = m->g->divided->section[k].elements, part = elements / n;
     if (m->g->zero < 2)
         place(m, SLOT_GRADIENT, "grad", elements, true, &f->gradient[k], &f->own_gradient[k]);
@@ -133,14 +133,14 @@ static void parameter_slots(struct stage_scratch *h, int32_t tensor)
     const struct tensor *t = &h->v->g->tensors[tensor];
     const struct flat_place place = lower_zero_place(h->l, h->b, tensor), *at = &place;
     const struct flat *f = lower_zero_flat(h, at->group);
-    int32_t index = h->b->s->n_parameters++, n = h->l->p->groups[at->group].n_members,
+    int32_t index = h->b->s->n_parameters++, n = h->l->p->collectives[at->group].n_members,
             k = at->section;
     struct program_shard *shard = ARENA_ARRAY(h->l->a, struct program_shard, 1);
     int64_t part = lower_zero_group(h->l, at->group)->section[k].elements / n;
     *shard = (struct program_shard){.slot = f->own_parameter[k],
                                     .state = {f->state[k][0], f->state[k][1]},
                                     .master = f->master[k],
-                                    .first = at->first - group_own_chunk(f->member, n) * part};
+                                    .first = at->first - collective_own_chunk(f->member, n) * part};
     h->b->s->parameters[index] = (struct program_parameter){.name = t->name,
                                                             .shape = t->shape,
                                                             .init = t->init,
@@ -252,7 +252,7 @@ int32_t lower_zero_scratch(const struct stage_scratch *h, int32_t group, int32_t
     return n;
 }
 
-void lower_zero_segments(const struct stage_scratch *h, int32_t group, struct group_member *m)
+void lower_zero_segments(const struct stage_scratch *h, int32_t group, struct collective_member *m)
 {
     const struct lowering *l = h->l;
     const struct group_plan *g = lower_group_plan(l, group);
@@ -332,11 +332,11 @@ void lower_zero_insert(const struct stage_scratch *h, enum phase phase, struct i
     if (!n_all) return;
     struct instr *out = ARENA_ARRAY(h->l->a, struct instr, *n + 2 * (size_t)n_all);
     size_t at = 0;
-    out[at++] = (struct instr){INSTR_REDUCE, all[0].gather};
+    out[at++] = (struct instr){INSTR_COLLECTIVE_START, all[0].gather};
     for (size_t i = 0; i < *n; i++) {
         for (; next < n_all && all[next].first_use == (int64_t)i; next++) {
-            if (next + 1 < n_all) out[at++] = (struct instr){INSTR_REDUCE, all[next + 1].gather};
-            out[at++] = (struct instr){INSTR_AWAIT, all[next].gather};
+            if (next + 1 < n_all) out[at++] = (struct instr){INSTR_COLLECTIVE_START, all[next + 1].gather};
+            out[at++] = (struct instr){INSTR_COLLECTIVE_WAIT, all[next].gather};
         }
         out[at++] = (*instrs)[i];
     }

@@ -35,7 +35,7 @@ void lower_zero_slots(struct stage_scratch *h);
 const struct flat *lower_zero_flat(const struct stage_scratch *h, int32_t group);
 /* Whole slots of the group that a procedure keeps in scratch from its launch until it is awaited. Returns how many. */
 int32_t lower_zero_scratch(const struct stage_scratch *h, int32_t group, int32_t out[SECTIONS_MAX]);
-void lower_zero_segments(const struct stage_scratch *h, int32_t group, struct group_member *m);
+void lower_zero_segments(const struct stage_scratch *h, int32_t group, struct collective_member *m);
 /* Puts launches of gathers and waits for them among a procedure's instructions (zero 3). */
 void lower_zero_insert(const struct stage_scratch *h, enum phase phase, struct instr **instrs,
                        size_t *n);

@@ -78,7 +78,7 @@ static bool block(struct game_lane *l, enum wait wait, int32_t index, int64_t se
 
 static bool group_ready(const struct game *g, int32_t group)
 {
-    return g->at_head[group] == group_launches(&g->p->groups[group]);
+    return g->at_head[group] == collective_launches(&g->p->collectives[group]);
 }
 
 /* The head of a lane's stream has just been handed over or uncovered. */
@@ -89,10 +89,10 @@ static void head_changed(struct game *g, const struct game_lane *l)
 
 static void end_group(struct game *g, int32_t group)
 {
-    const struct group *x = &g->p->groups[group];
+    const struct collective *x = &g->p->collectives[group];
     g->at_head[group] = 0;
     int32_t step = g->group_ended[group]++;
-    for (int32_t k = 0; k < group_launches(x); k++) {
+    for (int32_t k = 0; k < collective_launches(x); k++) {
         struct game_lane *l = &g->lanes[g->lane_of_stage[x->members[k].stage]];
         l->ended++;
         head_changed(g, l);
@@ -112,8 +112,8 @@ static void hand_group(struct game *g, struct game_lane *l, int64_t *launched)
     while (n) {
         group = stack[--n];
         end_group(g, group);
-        const struct group *x = &g->p->groups[group];
-        for (int32_t k = 0; k < group_launches(x); k++) {
+        const struct collective *x = &g->p->collectives[group];
+        for (int32_t k = 0; k < collective_launches(x); k++) {
             const struct game_lane *m = &g->lanes[g->lane_of_stage[x->members[k].stage]];
             int32_t next = m->stream[m->ended % m->n_stream];
             bool known = false;
@@ -175,7 +175,7 @@ static bool take(struct game *g, struct game_lane *l, const struct instr *x, int
         x->kind == INSTR_SEND || x->kind == INSTR_RECEIVE ? &g->channels[x->arg] : NULL;
     if (x->kind == INSTR_RECEIVE && !(c->state[seq] & LEFT))
         return block(l, WAIT_MESSAGE, x->arg, seq);
-    if (x->kind == INSTR_AWAIT) {
+    if (x->kind == INSTR_COLLECTIVE_WAIT) {
         const int64_t *launched = game_launched(l, x->arg);
         int64_t last = launched ? *launched - 1 : l->step;
         if (g->group_ended[x->arg] <= last) return block(l, WAIT_GROUP, x->arg, last);
@@ -184,8 +184,8 @@ static bool take(struct game *g, struct game_lane *l, const struct instr *x, int
         c->queue[c->tail++] = (int32_t)seq;
         move_messages(g, x->arg);
     }
-    if (x->kind == INSTR_REDUCE) hand_group(g, l, game_launched(l, x->arg));
-    if (x->kind == INSTR_COLLECT && g->p->groups[x->arg].meeting) {
+    if (x->kind == INSTR_COLLECTIVE_START) hand_group(g, l, game_launched(l, x->arg));
+    if (x->kind == INSTR_COLLECTIVE && collective_of_tensor(&g->p->collectives[x->arg])) {
         int64_t *launched = game_launched(l, x->arg);
         if (!l->met) hand_group(g, l, launched);
         l->met = g->group_ended[x->arg] < *launched;
@@ -265,11 +265,11 @@ static void set_lanes(struct game *g)
     g->lanes = ARENA_ARRAY(g->a, struct game_lane, (size_t)p->n_devices);
     g->lane_of_stage = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_stages);
     g->holders = ARENA_ARRAY(g->a, int64_t **, (size_t)p->n_stages);
-    g->ready = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_devices + (size_t)p->n_groups + 1);
-    g->at_head = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_groups);
-    g->launched_by = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_groups);
-    g->launched_times = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_groups);
-    g->group_ended = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_groups);
+    g->ready = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_devices + (size_t)p->n_collectives + 1);
+    g->at_head = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_collectives);
+    g->launched_by = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_collectives);
+    g->launched_times = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_collectives);
+    g->group_ended = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_collectives);
     for (int32_t i = 0; i < p->n_devices; i++) {
         g->lanes[i] = (struct game_lane){.device = i, .instr = -1};
         for (int32_t c = 0; c < p->lanes[i].n_stages; c++)
@@ -288,7 +288,7 @@ static void set_lanes(struct game *g)
 static const char *wait_text(const struct game *g, const struct game_lane *l)
 {
     if (l->wait == WAIT_GROUP)
-        return arena_printf(g->a, "for group %s", g->p->groups[l->wait_index].name);
+        return arena_printf(g->a, "for group %s", g->p->collectives[l->wait_index].name);
     return arena_printf(g->a, "for %s of microbatch %" PRId64 "%s", game_channel(g, l->wait_index),
                         l->wait_seq % l->s->microbatches,
                         l->wait == WAIT_LEFT ? " to leave its buffer" : "");

@@ -8,35 +8,35 @@ static int64_t aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 /* ---- groups ------------------------------------------------------------------------------------ */
 
-static const struct slot *segment(const struct program *p, const struct group_member *m, int32_t k)
+static const struct slot *segment(const struct program *p, const struct collective_member *m, int32_t k)
 {
     return &p->stages[m->stage].slots[m->segments[k]];
 }
 
-static int64_t elements(const struct program *p, const struct group_member *m, int32_t k)
+static int64_t elements(const struct program *p, const struct collective_member *m, int32_t k)
 {
-    return group_segment_elements(m, &p->stages[m->stage], k);
+    return collective_segment_elements(m, &p->stages[m->stage], k);
 }
 
-static bool is_cut(const struct group_member *m, int32_t k)
+static bool is_cut(const struct collective_member *m, int32_t k)
 {
     return m->within && m->within[k].n_dims;
 }
 
 /* What is sent whole to each and comes whole from each, side by side; rings and tiers pack in the stage's staging. */
-static int64_t meeting_bytes(const struct meeting *m, int32_t member, enum dtype t)
+static int64_t meeting_bytes(const struct collective *m, int32_t member, enum dtype t)
 {
     int64_t size = dtype_bytes(t), bytes = 0;
-    if (m->n < 2 || m->way == MEETING_BY_ring || m->way == MEETING_BY_hierarchical) return 0;
-    for (int32_t i = 0; i < m->n; i++)
+    if (m->n_members < 2 || m->algorithm == ALGORITHM_RING || m->algorithm == ALGORITHM_HIERARCHICAL) return 0;
+    for (int32_t i = 0; i < m->n_members; i++)
         bytes += aligned(meeting_elements(m, member, i) * size) +
                  aligned(meeting_elements(m, i, member) * size);
     return bytes;
 }
 
-int64_t device_group_wire(const struct program *p, const struct group *g, int32_t member)
+int64_t device_group_wire(const struct program *p, const struct collective *g, int32_t member)
 {
-    const struct group_member *m = &g->members[member];
+    const struct collective_member *m = &g->members[member];
     int64_t bytes = 0;
     for (int32_t k = 0; k < m->n_segments; k++)
         if (segment(p, m, k)->dtype != g->dtype || is_cut(m, k))
@@ -44,12 +44,12 @@ int64_t device_group_wire(const struct program *p, const struct group *g, int32_
     return bytes;
 }
 
-int64_t device_group_scratch(const struct program *p, const struct group *g, int32_t member)
+int64_t device_group_scratch(const struct program *p, const struct collective *g, int32_t member)
 {
-    const struct group_member *m = &g->members[member];
+    const struct collective_member *m = &g->members[member];
     int64_t most = 0;
     if (g->n_members < 2) return 0;
-    if (g->meeting) return meeting_bytes(g->meeting, member, g->dtype);
+    if (collective_of_tensor(g)) return meeting_bytes(g, member, g->dtype);
     for (int32_t k = 0; k < m->n_segments; k++) {
         const struct slot *s = segment(p, m, k);
         int64_t bytes = aligned(elements(p, m, k) * dtype_bytes(s->dtype));
@@ -58,11 +58,11 @@ int64_t device_group_scratch(const struct program *p, const struct group *g, int
     return device_group_wire(p, g, member) + most;
 }
 
-int64_t device_group_zeros(const struct program *p, const struct group *g, int32_t member)
+int64_t device_group_zeros(const struct program *p, const struct collective *g, int32_t member)
 {
-    const struct group_member *m = &g->members[member];
+    const struct collective_member *m = &g->members[member];
     int64_t bytes = 0;
-    for (int32_t k = 0; m->silent && g->n_members > 1 && !g->meeting && k < m->n_segments; k++)
+    for (int32_t k = 0; m->silent && g->n_members > 1 && !collective_of_tensor(g) && k < m->n_segments; k++)
         bytes += elements(p, m, k) * dtype_bytes(g->dtype);
     return bytes;
 }
@@ -141,15 +141,15 @@ static void count_channels(struct counting *c)
 }
 
 /* Groups of the same devices share one; of ZeRO's the order counts. */
-static void count_group(struct counting *c, const struct group *g)
+static void count_group(struct counting *c, const struct collective *g)
 {
     const struct program *p = c->p;
-    uint64_t key = group_divides(g) ? 2 : 3;
-    if (g->algorithm == GROUP_LOCAL && !g->meeting) return;
+    uint64_t key = collective_divides(g) ? 2 : 3;
+    if (g->algorithm == ALGORITHM_LOCAL && !collective_of_tensor(g)) return;
     for (int32_t i = 0; i < g->n_members; i++) {
         int32_t device = device_of(p, g->members[i].stage);
         if (is_host(p, device)) return;
-        key = group_divides(g) ? mixed(key, (uint64_t)device) : key + mixed(3, (uint64_t)device);
+        key = collective_divides(g) ? mixed(key, (uint64_t)device) : key + mixed(3, (uint64_t)device);
     }
     for (int32_t i = 0; i < g->n_members; i++) {
         int32_t device = device_of(p, g->members[i].stage);
@@ -206,7 +206,7 @@ void device_memory_of(struct arena *a, const struct program *p, struct device_me
         if (!is_host(p, p->stages[i].device)) count_stage(&p->stages[i], &out[p->stages[i].device]);
     if (!p->emulated) { /* else the host carries everything */
         count_channels(&c);
-        for (int32_t g = 0; g < p->n_groups; g++) count_group(&c, &p->groups[g]);
+        for (int32_t g = 0; g < p->n_collectives; g++) count_group(&c, &p->collectives[g]);
     }
     for (int32_t i = 0; i < p->n_devices; i++)
         if (!is_host(p, i)) finish_device(&c.device[i], &out[i]);

@@ -57,10 +57,10 @@ static enum status read_head(struct reader *r, struct program *p)
     TRY(words_double(r, &p->optimizer.weight_decay));
     TRY(words_start(r, "counts"));
     int32_t *counts[] = {&p->n_devices,  &p->n_links,  &p->n_stages,
-                         &p->n_channels, &p->n_groups, &p->n_orders};
+                         &p->n_channels, &p->n_collectives, &p->n_orders};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) TRY(words_count(r, counts[i]));
     const int32_t of[SECTION_COUNT] = {
-        1, p->n_devices, p->n_links, p->n_stages, p->n_channels, p->n_groups, p->n_orders};
+        1, p->n_devices, p->n_links, p->n_stages, p->n_channels, p->n_collectives, p->n_orders};
     for (int i = 0; i < SECTION_COUNT; i++) r->lines[i] = ARENA_ARRAY(r->a, int, (size_t)of[i] + 1);
     r->lines[SECTION_HEAD][0] = 2;
     return OK;
@@ -401,13 +401,13 @@ static enum status read_program(struct reader *r, struct program *p)
     p->links = ARENA_ARRAY(r->a, struct program_link, (size_t)p->n_links);
     p->stages = ARENA_ARRAY(r->a, struct program_stage, (size_t)p->n_stages);
     p->channels = ARENA_ARRAY(r->a, struct channel, (size_t)p->n_channels);
-    p->groups = ARENA_ARRAY(r->a, struct group, (size_t)p->n_groups);
+    p->collectives = ARENA_ARRAY(r->a, struct collective, (size_t)p->n_collectives);
     p->orders = ARENA_ARRAY(r->a, struct order, (size_t)p->n_orders);
     READ_ALL(SECTION_DEVICE, p->n_devices, read_device(r, p, i));
     READ_ALL(SECTION_LINK, p->n_links, read_link(r, p, i));
     READ_ALL(SECTION_STAGE, p->n_stages, read_stage(r, p, &p->stages[i]));
     READ_ALL(SECTION_CHANNEL, p->n_channels, read_channel(r, &p->channels[i]));
-    READ_ALL(SECTION_GROUP, p->n_groups, program_read_group(r, &p->groups[i]));
+    READ_ALL(SECTION_GROUP, p->n_collectives, program_read_group(r, &p->collectives[i]));
     READ_ALL(SECTION_ORDER, p->n_orders, read_order(r, &p->orders[i]));
     TRY(words_start(r, "end"));
     return r->end - r->at == 1 && *r->at == '\n' ? OK : words_broken(r, "nothing may follow 'end'");

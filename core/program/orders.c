@@ -73,10 +73,10 @@ static enum status walk_call(struct game *g, struct game_lane *l, size_t room[2]
         const struct instr *x = &b->instrs[i];
         if (x->kind == INSTR_SEND || x->kind == INSTR_RECEIVE) TRY(note_transfer(g, l, x));
         if (!instr_launches(g->p, x)) continue;
-        if (g->launched_by[x->arg] == l->device + 1 && !group_repeats(&g->p->groups[x->arg]))
+        if (g->launched_by[x->arg] == l->device + 1 && !collective_repeats(&g->p->collectives[x->arg]))
             return error_set(g->err, ERR_INPUT, "%s at %s: group %s is launched twice a step",
                              g->p->devices[l->device].name, game_call(g, l),
-                             g->p->groups[x->arg].name);
+                             g->p->collectives[x->arg].name);
         g->launched_by[x->arg] = l->device + 1;
         l->stream = arena_grow(g->a, l->stream, (size_t)l->n_stream, &room[0], sizeof *l->stream);
         l->microbatch =
@@ -148,19 +148,19 @@ static enum status count_launches(struct game *g, int32_t *launches, int32_t *ti
                 return error_set(g->err, ERR_INPUT,
                                  "group %s: %s launches it %" PRId32
                                  " times a step, others %" PRId32,
-                                 g->p->groups[group].name, g->p->devices[i].name, n, times[group]);
+                                 g->p->collectives[group].name, g->p->devices[i].name, n, times[group]);
             times[group] = n;
             launches[group] += n;
             g->launched_times[group] = 0;
         }
     }
-    for (int32_t i = 0; i < g->p->n_groups; i++) {
-        const struct group *x = &g->p->groups[i];
+    for (int32_t i = 0; i < g->p->n_collectives; i++) {
+        const struct collective *x = &g->p->collectives[i];
         int32_t n = times[i] ? times[i] : 1;
-        if (launches[i] != n * group_launches(x))
+        if (launches[i] != n * collective_launches(x))
             return error_set(g->err, ERR_INPUT,
                              "group %s: %" PRId32 " launches a step by %" PRId32 " members",
-                             x->name, launches[i], group_launches(x));
+                             x->name, launches[i], collective_launches(x));
     }
     return OK;
 }
@@ -185,9 +185,9 @@ static enum status compare_microbatches(struct game *g, const int32_t *nodes, in
     for (int32_t i = 0, at = 0; i < g->p->n_devices; i++) {
         const struct game_lane *l = &g->lanes[i];
         for (int32_t k = 0; k < l->n_stream; k++, at++) {
-            const struct group *x = &g->p->groups[l->stream[k]];
+            const struct collective *x = &g->p->collectives[l->stream[k]];
             int32_t *known = &of[nodes[at]], microbatch = l->microbatch[k];
-            if (!x->meeting) continue;
+            if (!collective_of_tensor(x)) continue;
             if (*known && *known != microbatch + 2)
                 return error_set(g->err, ERR_INPUT,
                                  "meeting %s: %s comes with microbatch %" PRId32
@@ -202,7 +202,7 @@ static enum status compare_microbatches(struct game *g, const int32_t *nodes, in
 /* Every member launches its group as often as the others, and "before" has no cycle (Kahn, 1962). */
 static enum status compare_streams(struct game *g)
 {
-    int32_t n = g->p->n_groups, n_nodes = 0, n_stream = 0, n_stack = 0, n_sorted = 0;
+    int32_t n = g->p->n_collectives, n_nodes = 0, n_stream = 0, n_stack = 0, n_sorted = 0;
     int32_t *launches = ARENA_ARRAY(g->a, int32_t, (size_t)n),
             *times = ARENA_ARRAY(g->a, int32_t, (size_t)n),
             *first = ARENA_ARRAY(g->a, int32_t, (size_t)n + 1),
@@ -224,9 +224,9 @@ static enum status compare_streams(struct game *g)
             if (!before[first[i] + k]) stack[n_stack++] = first[i] + k;
         }
     while (n_stack) {
-        const struct group *group = &g->p->groups[group_of[stack[--n_stack]]];
+        const struct collective *group = &g->p->collectives[group_of[stack[--n_stack]]];
         n_sorted++;
-        for (int32_t k = 0; k < group_launches(group); k++) {
+        for (int32_t k = 0; k < collective_launches(group); k++) {
             int32_t lane = g->lane_of_stage[group->members[k].stage];
             const struct game_lane *l = &g->lanes[lane];
             if (++place[lane] < l->n_stream && !--before[nodes[begin[lane] + place[lane]]])
@@ -238,7 +238,7 @@ static enum status compare_streams(struct game *g)
             return error_set(
                 g->err, ERR_INPUT,
                 "groups are met in different orders: no lane order fits all of %s and others",
-                g->p->groups[group_of[i]].name);
+                g->p->collectives[group_of[i]].name);
     return OK;
 }
 
@@ -258,9 +258,9 @@ int64_t *game_launched(const struct game_lane *l, int32_t group)
 static void find_divided(struct game *g)
 {
     for (int pass = 0; pass < 2; pass++)
-        for (int32_t i = 0; i < g->p->n_groups; i++) {
-            const struct group *x = &g->p->groups[i];
-            for (int32_t k = 0; group_repeats(x) && k < x->n_members; k++) {
+        for (int32_t i = 0; i < g->p->n_collectives; i++) {
+            const struct collective *x = &g->p->collectives[i];
+            for (int32_t k = 0; collective_repeats(x) && k < x->n_members; k++) {
                 struct game_lane *l = &g->lanes[g->lane_of_stage[x->members[k].stage]];
                 if (!pass)
                     l->n_divided++;

@@ -111,23 +111,18 @@ static int64_t chunk_start(int64_t elements, int32_t c, int32_t n)
     return c * (elements / n) + c * (elements % n) / n;
 }
 
-void group_chunk(const struct group *g, int32_t c, int64_t *first, int64_t *last)
-{
-    *first = chunk_start(g->elements, c, g->n_members);
-    *last = chunk_start(g->elements, c + 1, g->n_members);
-}
 
 static int64_t align_up(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-int64_t group_incoming_bytes(const struct group *g)
+int64_t collective_incoming_bytes(const struct collective *g)
 {
-    if (g->meeting) return align_up(g->meeting->most * dtype_bytes(g->dtype));
-    if (g->algorithm == GROUP_CHAIN) return align_up(g->elements * dtype_bytes(g->dtype));
-    if (g->n_members < 2 || g->algorithm == GROUP_LOCAL) return 0;
+    if (collective_of_tensor(g)) return align_up(g->most * dtype_bytes(g->dtype));
+    if (g->algorithm == ALGORITHM_CHAIN) return align_up(g->elements * dtype_bytes(g->dtype));
+    if (g->n_members < 2 || g->algorithm == ALGORITHM_LOCAL) return 0;
     return align_up((g->elements + g->n_members - 1) / g->n_members * dtype_bytes(g->dtype));
 }
 
-static bool is_chunk_start(const struct group *g, int64_t at)
+static bool is_chunk_start(const struct collective *g, int64_t at)
 {
     int32_t low = 0, high = g->n_members; /* the first chunk that starts there or later */
     while (low < high) {
@@ -140,7 +135,7 @@ static bool is_chunk_start(const struct group *g, int64_t at)
     return chunk_start(g->elements, low, g->n_members) == at;
 }
 
-int64_t group_segment_elements(const struct group_member *m, const struct program_stage *s,
+int64_t collective_segment_elements(const struct collective_member *m, const struct program_stage *s,
                                int32_t segment)
 {
     if (m->within && m->within[segment].n_dims) return region_elements(&m->within[segment]);
@@ -148,7 +143,7 @@ int64_t group_segment_elements(const struct group_member *m, const struct progra
 }
 
 /* A chunk is in pieces where memory breaks off in its midst. */
-static bool chunks_stand_whole(const struct group *g, const struct group_member *m,
+static bool chunks_stand_whole(const struct collective *g, const struct collective_member *m,
                                const struct program_stage *s)
 {
     int64_t at = 0;
@@ -163,16 +158,16 @@ static bool chunks_stand_whole(const struct group *g, const struct group_member 
     return true;
 }
 
-int64_t group_staging_bytes(const struct group *g, const struct group_member *m,
+int64_t collective_staging_bytes(const struct collective *g, const struct collective_member *m,
                             const struct program_stage *s)
 {
-    if (g->meeting) return meeting_staging_bytes(g->meeting, g->dtype);
-    int64_t bytes = group_incoming_bytes(g);
-    bool narrows = dtype_is_half(g->dtype) && g->algorithm != GROUP_GATHER;
+    if (collective_of_tensor(g)) return meeting_staging_bytes(g, g->dtype);
+    int64_t bytes = collective_incoming_bytes(g);
+    bool narrows = dtype_is_half(g->dtype) && !collective_gathers(g);
     bool whole = narrows            ? false /* goes out narrower than it stands in memory */
-                 : group_divides(g) ? m->n_segments == 1
+                 : collective_divides(g) ? m->n_segments == 1
                                     : chunks_stand_whole(g, m, s);
-    return bytes && group_goes_round(g) && !whole ? 2 * bytes : bytes;
+    return bytes && collective_rings(g) && !whole ? 2 * bytes : bytes;
 }
 
 bool procedure_writes_ring(const struct program_stage *s, const struct procedure *f, int32_t ring)

@@ -16,18 +16,18 @@
  *   RECEIVE channel   the compute stream waits until message seq of the channel is in its slot.
  *   SEND channel      once everything before it on the compute stream has ended, message seq is handed
  *                     to the channel; the compute stream goes on at once.
- *   REDUCE group      once everything before it has ended, collective `group` of this step is handed to the
- *                     collective stream (in order); the compute stream goes on at once.
- *   AWAIT group       the compute stream waits until this step's collective `group` has ended; where there are
- *                     several a step (SCATTER, GATHER), the one that this device launched last.
+ *   COLLECTIVE_START c  once everything before it has ended, collective c of this step is handed to the collective stream
+ *                     (in order); the compute stream goes on at once.
+ *   COLLECTIVE_WAIT c the compute stream waits until this step's collective c has ended; where there are several a step
+ *                     (reduce-scatter, all-gather), the one that this device launched last.
  *   LOAD              inputs of this microbatch (enum tensor_input) are put into their slots.
  *   LOSS              the loss slot of this microbatch is recorded: the mean over the stage's sequences, which counts as
  *                     many times as they are; or a device's share of it (shares_loss).
- *   COLLECT group     the compute stream joins collective `group` of this call and goes on when it has ended: once
- *                     everything before it has ended, the group's meeting (core/collective/meeting.h) is handed to the collective
- *                     stream, behind what was handed to it before, and the compute stream waits. Members meet in it once for
- *                     each COLLECT: their k-th of a step meet, and are of the same microbatch.
- *                     A group without a meeting stands for equal cards that are simulated as one: it starts when the last
+ *   COLLECTIVE c      START and WAIT in one: the compute stream joins collective c of this call and goes on when it has ended.
+ *                     Once everything before it has ended, the collective of a tensor (core/collective/collective.h) is handed to
+ *                     the collective stream, behind what was handed to it before, and the compute stream waits. Members meet in
+ *                     it once for each COLLECTIVE: their k-th of a step meet, and are of the same microbatch.
+ *                     A collective without a tensor stands for equal devices that are simulated as one: it starts when the last
  *                     member has come, and takes 2(n−1) steps of the longest chunk over the slowest hop of the ring, on no
  *                     collective stream. Simulated only, so that program files have none.
  * A call starts with an implied wait: before a call of microbatch seq writes a slot of a ring with
@@ -39,29 +39,29 @@
  * free when the occupancy ends. A channel inside one device (link -1) is a free copy: made at the moment when the
  * message is handed over and its receive is posted, by the same rules.
  *
- * Collectives. REDUCE sums a list of segments over the group's members; all members end with the same bits. A device
- * launches a group once a step, whichever of its stages is the member. Of a segment only a region may be meant (members'
+ * Collectives. COLLECTIVE_START is of a list of segments of each member; after an all-reduce all members have the same bits. A
+ * device launches a collective once a step, whichever of its stages is the member. Of a segment only a region may be meant (members'
  * `within`): members who keep a parameter in different parts sum what they have in common. What several members have
  * alike, and not as terms, one of them brings; the others are silent: their terms are as if they were 0.
- *   RING: n−1 steps of reduce-scatter and n−1 of all-gather over the members in order; step k: member i sends
+ *   all-reduce by RING: n−1 steps of reduce-scatter and n−1 of all-gather over the members in order; step k: member i sends
  *   to i+1. Chunk c of n holds elements [c·E/n, (c+1)·E/n). In reduce-scatter step k (0-based) member i sends
  *   chunk (i − k) mod n and adds what it receives, chunk (i − 1 − k) mod n; in all-gather step k it sends
  *   chunk (i + 1 − k) mod n and overwrites chunk (i − k) mod n. A member starts step k when its step k−1 has
  *   ended: its own send has left and its receive has arrived. Empty chunks send nothing and take no time.
  *   In half precision each message is rounded, terms are added in fp32 as they come, and the sum is rounded once more, for
  *   all members alike.
- *   CHAIN (deterministic): member 0 sends its sum to member 1, which adds its microbatches' gradients one
+ *   all-reduce by CHAIN (deterministic): member 0 sends its sum to member 1, which adds its microbatches' gradients one
  *   by one in order and sends on …; the last one's result goes back n−1 → n−2 → … → 0, each
  *   member keeping a copy. Members own ascending intervals of microbatches.
- *   SCATTER, GATHER (ZeRO): the n−1 steps of reduce-scatter alone, and those of all-gather alone. Every segment is
+ *   reduce-scatter, all-gather by RING (ZeRO): the n−1 steps of reduce-scatter alone, and those of all-gather alone. Every segment is
  *   divided evenly (its elements are a multiple of n): chunk c is the c-th part of each segment, one segment after the
- *   other. Member i owns chunk (i + 1) mod n, where the ring leaves it complete. SCATTER adds that chunk of the sum to
+ *   other. Member i owns chunk (i + 1) mod n, where the ring leaves it complete. Reduce-scatter adds that chunk of the sum to
  *   the member's own slots, or leaves it in its place where there are none; what else is in its segments is void
- *   afterwards. GATHER takes a member's chunk from its own slots, or from its place, and all segments end whole and
+ *   afterwards. All-gather takes a member's chunk from its own slots, or from its place, and all segments end whole and
  *   alike. A device may launch them several times a step, all members equally often: their k-th launches meet.
- *   Meetings (COLLECT): see core/collective/meeting.h. A device's collective stream takes sums and meetings alike, one after the
+ *   Collectives of a tensor (COLLECTIVE): see core/collective/collective.h. A device's collective stream takes sums and meetings alike, one after the
  *   other, so that one order of all of them must serve all devices.
- *   LOCAL: the members are chunks of one device, which adds their segments in the order of members and gives each the
+ *   all-reduce LOCAL: the members are chunks of one device, which adds their segments in the order of members and gives each the
  *   sum. No links, no time.
  * A ring or chain message counts as handed over and posted when both ends have come to the step.
  * Only messages take time. Adding and copying what they carry is priced at nothing: by the simulator always, and on
@@ -77,7 +77,7 @@
 #define CORE_PROGRAM_PROGRAM_H
 
 #include "core/base/error.h"
-#include "core/collective/meeting.h"
+#include "core/collective/collective.h"
 #include "core/graph/graph.h"
 #include "core/graph/loss_scale.h"
 #include "core/graph/op.h"
@@ -170,7 +170,7 @@ struct program_op {
     uint32_t wide_input, wide_output;
 };
 
-#define INSTR_KINDS(X) X(COMPUTE) X(RECEIVE) X(SEND) X(REDUCE) X(AWAIT) X(LOAD) X(LOSS) X(COLLECT)
+#define INSTR_KINDS(X) X(COMPUTE) X(RECEIVE) X(SEND) X(COLLECTIVE_START) X(COLLECTIVE_WAIT) X(LOAD) X(LOSS) X(COLLECTIVE)
 enum instr_kind {
 #define X(name) INSTR_##name,
     INSTR_KINDS(X)
@@ -179,7 +179,7 @@ enum instr_kind {
 };
 struct instr {
     enum instr_kind kind;
-    /* COMPUTE: op of the stage; RECEIVE, SEND: channel; REDUCE, AWAIT, COLLECT: group; LOAD: -1; LOSS: slot */
+    /* COMPUTE: op of the stage; RECEIVE, SEND: channel; COLLECTIVE, COLLECTIVE_START, COLLECTIVE_WAIT: collective; LOAD: -1; LOSS: slot */
     int32_t arg;
 };
 
@@ -236,7 +236,7 @@ struct program_stage {
     struct procedure *procedures;
     struct program_parameter *parameters;
     int64_t class_bytes[SLOT_CLASS_COUNT]; /* regions; RING: sum of count · stride */
-    /* staging of collectives: the most that group_staging_bytes says of its groups */
+    /* staging of collectives: the most that collective_staging_bytes says of its groups */
     int64_t buffer_bytes;
 };
 
@@ -247,47 +247,6 @@ struct channel {                  /* one tensor from one stage to another */
     int64_t bytes;
     int32_t receive_ahead;
     bool gradient; /* activation forwards or gradient backwards */
-};
-
-enum group_algorithm { GROUP_RING, GROUP_CHAIN, GROUP_LOCAL, GROUP_SCATTER, GROUP_GATHER };
-struct group_member {
-    int32_t stage; /* into stages */
-    int32_t
-        n_segments; /* slots to be summed, in order; all members have equal lists of sizes (within) */
-    /* GRADIENT slots; CHAIN, member > 0 or microbatches kept apart: see apart. SCATTER: also SCRATCH; GATHER: PARAMETER
-     * or SCRATCH, of the wire's dtype */
-    int32_t *segments;
-    /* SCATTER, GATHER: (n_segments) the member's parts in regions; NULL: in the segments; else NULL */
-    int32_t *own;
-    /* CHAIN: ring whose buffers hold each microbatch's gradients in this order (first segment's slot gives the
-     * offset), to be added one by one; -1: the sum is in segments */
-    int32_t apart;
-    /* (n_segments) slots of ring apart, one a segment, laid one after the other from offset 0 in steps of 64 bytes;
-     * NULL where apart is -1 */
-    int32_t *apart_segments;
-    /* RING: (n_segments) which part of each segment's slot is meant; n_dims 0: all of it. NULL: all of all. Regions of
-     * one segment are as large on all members, and mean the same elements in the same order */
-    struct region *within;
-    /* RING: it gets the sum and adds nothing to it, since another member brings what it has */
-    bool silent;
-};
-struct group {
-    const char *name;
-    enum group_algorithm algorithm;
-    int32_t n_members;
-    struct group_member *members;
-    int32_t *link, *direction;           /* (n_members): from member i to i+1 (mod n) */
-    int32_t *back_link, *back_direction; /* CHAIN: from member i to i-1; NULL otherwise */
-    /* on the wire; segments are dtype_master of it. A CHAIN keeps every bit: fp32 where the program is narrower */
-    enum dtype dtype;
-    int64_t elements; /* summed over segments */
-    /* sim/engine/fold: the members are so many, alike but for those listed; 0: n_members */
-    int32_t stands_for;
-    /* COLLECT's: no segments, members meet in every call; else REDUCE's, once a step */
-    bool each_call;
-    /* of an each_call group: what its members exchange, over link (by ring) or pair_link; elements are the whole's,
-     * dtype is the operands'. NULL: equal cards simulated as one */
-    struct meeting *meeting;
 };
 
 /* A lane's order: runs of a repeated body. The k-th repetition of a body calls each entry with microbatch + k. */
@@ -328,13 +287,13 @@ struct program {
     int32_t microbatches; /* of the whole step */
     struct optimizer optimizer;
     struct loss_scale loss_scale; /* initial 0: none */
-    int32_t n_devices, n_links, n_stages, n_channels, n_groups, n_orders;
+    int32_t n_devices, n_links, n_stages, n_channels, n_collectives, n_orders;
     struct program_device *devices; /* (n_devices) devices with a lane; lanes[i] is devices[i]'s */
     struct lane *lanes;
     struct program_link *links;
     struct program_stage *stages;
     struct channel *channels;
-    struct group *groups;
+    struct collective *collectives;
     struct order *orders;
 };
 
@@ -368,52 +327,67 @@ static inline struct program_stage *program_called(const struct program *p, int3
 {
     return &p->stages[p->lanes[lane].stages[c->chunk]];
 }
-/* Devices that launch a group, each once a step. */
-static inline int32_t group_launches(const struct group *g)
+/* Devices that launch a collective, each once a step. */
+static inline int32_t collective_launches(const struct collective *g)
 {
-    return g->algorithm == GROUP_LOCAL ? 1 : g->n_members;
+    return g->algorithm == ALGORITHM_LOCAL ? 1 : g->n_members;
 }
 int64_t program_lane_bytes(const struct program *p,
                            int32_t lane); /* of all its stages; saturates */
-/* Whether members pass chunks around, each to the next: RING, SCATTER, GATHER. */
-static inline bool group_goes_round(const struct group *g)
+/* Of segments: whether members pass chunks around, each to the next. */
+static inline bool collective_rings(const struct collective *g)
 {
-    return g->algorithm == GROUP_RING || g->algorithm == GROUP_SCATTER ||
-           g->algorithm == GROUP_GATHER;
+    return g->algorithm == ALGORITHM_RING && !collective_of_tensor(g);
 }
-/* SCATTER, GATHER: whether chunks are parts of each segment, and how often a step they meet is the lanes' affair. */
-static inline bool group_divides(const struct group *g)
+/* Of segments, ZeRO's: whether chunks are parts of each segment, and how often a step they meet is the lanes' affair. */
+static inline bool collective_divides(const struct collective *g)
 {
-    return g->algorithm == GROUP_SCATTER || g->algorithm == GROUP_GATHER;
+    return collective_rings(g) && g->kind != COLLECTIVE_ALL_REDUCE;
+}
+static inline bool collective_scatters(const struct collective *g)
+{
+    return collective_rings(g) && g->kind == COLLECTIVE_REDUCE_SCATTER;
+}
+static inline bool collective_gathers(const struct collective *g)
+{
+    return collective_rings(g) && g->kind == COLLECTIVE_ALL_GATHER;
+}
+/* What a program may do of segments: gradients all-reduced, ZeRO's parts scattered and gathered. */
+static inline bool collective_of_segments(enum collective_kind k, enum collective_algorithm w)
+{
+    if (k == COLLECTIVE_ALL_REDUCE)
+        return w == ALGORITHM_RING || w == ALGORITHM_CHAIN || w == ALGORITHM_LOCAL;
+    return (k == COLLECTIVE_REDUCE_SCATTER || k == COLLECTIVE_ALL_GATHER) && w == ALGORITHM_RING;
 }
 /* Whether members may launch it several times a step: their k-th launches meet. */
-static inline bool group_repeats(const struct group *g) { return group_divides(g) || g->meeting; }
+static inline bool collective_repeats(const struct collective *g)
+{
+    return collective_divides(g) || collective_of_tensor(g);
+}
 /* Whether the instruction hands a collective to the device's collective stream. */
 static inline bool instr_launches(const struct program *p, const struct instr *x)
 {
-    return x->kind == INSTR_REDUCE || (x->kind == INSTR_COLLECT && p->groups[x->arg].meeting);
+    return x->kind == INSTR_COLLECTIVE_START ||
+           (x->kind == INSTR_COLLECTIVE && collective_of_tensor(&p->collectives[x->arg]));
 }
-/* Which way member i of a meeting sends to member k (i+1 by ring); link -1: it never does. */
-static inline void group_way(const struct group *g, int32_t i, int32_t k, int32_t *link,
-                             int32_t *direction)
+/* Over which link member i of a collective of a tensor sends to member k (i+1 by ring); -1: it never does. */
+static inline void collective_link(const struct collective *m, int32_t i, int32_t k, int32_t *link,
+                                   int32_t *direction)
 {
-    const struct meeting *m = g->meeting;
-    bool ring = m->way == MEETING_BY_ring, sends = meeting_sends(m, i, k);
-    *link = !sends ? -1 : ring ? g->link[i] : m->pair_link[i * m->n + k];
-    *direction = !sends ? 0 : ring ? g->direction[i] : m->pair_direction[i * m->n + k];
+    bool ring = m->algorithm == ALGORITHM_RING, sends = meeting_sends(m, i, k);
+    *link = !sends ? -1 : ring ? m->link[i] : m->pair_link[i * m->n_members + k];
+    *direction = !sends ? 0 : ring ? m->direction[i] : m->pair_direction[i * m->n_members + k];
 }
 /* Elements of a segment of a member, whose stage is s. */
-int64_t group_segment_elements(const struct group_member *m, const struct program_stage *s,
+int64_t collective_segment_elements(const struct collective_member *m, const struct program_stage *s,
                                int32_t segment);
 /* The chunk that member i of n owns. */
-static inline int32_t group_own_chunk(int32_t i, int32_t n) { return (i + 1) % n; }
-/* Elements [*first, *last) of chunk c of n. */
-void group_chunk(const struct group *g, int32_t c, int64_t *first, int64_t *last);
+static inline int32_t collective_own_chunk(int32_t i, int32_t n) { return (i + 1) % n; }
 /* Staging of one member of a group, in multiples of 64: what comes in (ring: a chunk; chain: the whole list), then,
  * for a ring where some chunk does not stand in one piece in memory, a chunk that goes out. 0 for a ring of one.
  * Meetings: meeting_staging. */
-int64_t group_incoming_bytes(const struct group *g);
-int64_t group_staging_bytes(const struct group *g, const struct group_member *m,
+int64_t collective_incoming_bytes(const struct collective *g);
+int64_t collective_staging_bytes(const struct collective *g, const struct collective_member *m,
                             const struct program_stage *s);
 /* Whether a call of f writes a slot of the ring (of s): where it has `sent`, the call waits for room first. */
 bool procedure_writes_ring(const struct program_stage *s, const struct procedure *f, int32_t ring);

@@ -201,7 +201,7 @@ static enum status check_parameter(const struct valid *c, const struct program_p
 }
 
 /* A device may launch and await the groups of any of its stages. */
-static bool is_member(const struct program *p, const struct group *g, int32_t device)
+static bool is_member(const struct program *p, const struct collective *g, int32_t device)
 {
     for (int32_t i = 0; i < g->n_members; i++)
         if (in(g->members[i].stage, p->n_stages) && p->stages[g->members[i].stage].device == device)
@@ -210,7 +210,7 @@ static bool is_member(const struct program *p, const struct group *g, int32_t de
 }
 
 /* A meeting is of the stage whose slots it names. */
-static bool is_participant(const struct group *g, int32_t stage)
+static bool is_participant(const struct collective *g, int32_t stage)
 {
     for (int32_t i = 0; i < g->n_members; i++)
         if (g->members[i].stage == stage) return true;
@@ -237,10 +237,10 @@ static enum status check_instr(const struct valid *c, const struct instr *x)
     case INSTR_SEND:
         good = in(x->arg, p->n_channels) && p->channels[x->arg].from_stage == c->where.index;
         break;
-    case INSTR_REDUCE:
-    case INSTR_AWAIT:
-        good = in(x->arg, p->n_groups) && !p->groups[x->arg].each_call &&
-               is_member(p, &p->groups[x->arg], c->s->device);
+    case INSTR_COLLECTIVE_START:
+    case INSTR_COLLECTIVE_WAIT:
+        good = in(x->arg, p->n_collectives) && !p->collectives[x->arg].each_call &&
+               is_member(p, &p->collectives[x->arg], c->s->device);
         break;
     case INSTR_LOAD:
         good = x->arg == -1;
@@ -248,9 +248,9 @@ static enum status check_instr(const struct valid *c, const struct instr *x)
     case INSTR_LOSS:
         good = in(x->arg, c->s->n_slots) && shape_elements(&c->s->slots[x->arg].shape) == 1;
         break;
-    case INSTR_COLLECT: /* without a meeting: simulated only */
-        good = in(x->arg, p->n_groups) && p->groups[x->arg].meeting &&
-               is_participant(&p->groups[x->arg], c->where.index);
+    case INSTR_COLLECTIVE: /* without a meeting: simulated only */
+        good = in(x->arg, p->n_collectives) && collective_of_tensor(&p->collectives[x->arg]) &&
+               is_participant(&p->collectives[x->arg], c->where.index);
         break;
     case INSTR_KIND_COUNT:
         break;
@@ -471,7 +471,7 @@ static enum status check_all(struct valid *c)
     int64_t buffers = 0, messages = 0;
     for (int32_t i = 0; i < p->n_channels; i++) TRY(check_channel(c, i, &messages));
     for (int32_t i = 0; i < p->n_stages; i++) TRY(check_stage(c, i, &buffers));
-    for (int32_t i = 0; i < p->n_groups; i++) TRY(valid_group(c, i));
+    for (int32_t i = 0; i < p->n_collectives; i++) TRY(valid_group(c, i));
     for (int32_t i = 0; i < p->n_orders; i++) TRY(check_order(c, i));
     for (int32_t i = 0; i < p->n_devices; i++) TRY(check_lane(c, i));
     return OK;

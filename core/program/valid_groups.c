@@ -3,10 +3,10 @@
 
 #include <inttypes.h>
 
-static enum status check_links(const struct valid *c, const struct group *g, int32_t i)
+static enum status check_links(const struct valid *c, const struct collective *g, int32_t i)
 {
-    bool chain = g->algorithm == GROUP_CHAIN,
-         alone = g->n_members == 1 || g->algorithm == GROUP_LOCAL;
+    bool chain = g->algorithm == ALGORITHM_CHAIN,
+         alone = g->n_members == 1 || g->algorithm == ALGORITHM_LOCAL;
     bool on = !alone && !(chain && i == g->n_members - 1), back = chain && i > 0;
     NEED(in_or_none(g->link[i], c->p->n_links) && in(g->direction[i], 2) &&
              (g->link[i] >= 0 || !on),
@@ -19,17 +19,17 @@ static enum status check_links(const struct valid *c, const struct group *g, int
 }
 
 /* Class and dtype of what is summed or gathered, and of the member's own part. */
-static enum status check_segment(const struct valid *c, const struct group *g,
-                                 const struct group_member *m, int32_t k)
+static enum status check_segment(const struct valid *c, const struct collective *g,
+                                 const struct collective_member *m, int32_t k)
 {
     const struct slot *x = &c->s->slots[m->segments[k]];
-    bool gather = g->algorithm == GROUP_GATHER;
+    bool gather = collective_gathers(g);
     enum slot_class class = gather ? SLOT_PARAMETER : SLOT_GRADIENT;
     enum dtype dtype = gather ? g->dtype : dtype_master(g->dtype);
-    NEED((x->class == class || (group_divides(g) && x->class == SLOT_SCRATCH)) && x->dtype == dtype,
+    NEED((x->class == class || (collective_divides(g) && x->class == SLOT_SCRATCH)) && x->dtype == dtype,
          "group %s: segment %s is no %s of its dtype", g->name, x->name,
          gather ? "parameter" : "gradient");
-    if (!group_divides(g)) return OK;
+    if (!collective_divides(g)) return OK;
     int64_t elements = shape_elements(&x->shape);
     NEED(elements % g->n_members == 0, "group %s: segment %s cannot be divided evenly", g->name,
          x->name);
@@ -43,12 +43,12 @@ static enum status check_segment(const struct valid *c, const struct group *g,
 }
 
 /* Elements of the segment, or of the region of it that is meant. */
-static enum status check_within(const struct valid *c, const struct group *g,
-                                const struct group_member *m, int32_t k, int64_t *elements)
+static enum status check_within(const struct valid *c, const struct collective *g,
+                                const struct collective_member *m, int32_t k, int64_t *elements)
 {
     const struct slot *x = &c->s->slots[m->segments[k]];
     *elements = x->bytes / dtype_bytes(x->dtype);
-    NEED((!m->within && !m->silent) || g->algorithm == GROUP_RING,
+    NEED((!m->within && !m->silent) || (collective_rings(g) && !collective_divides(g)),
          "group %s: only rings sum regions", g->name);
     if (!m->within || !m->within[k].n_dims) return OK;
     NEED(shape_equal(&m->within[k].shape, &x->shape) && region_valid(&m->within[k]),
@@ -57,15 +57,15 @@ static enum status check_within(const struct valid *c, const struct group *g,
     return OK;
 }
 
-static enum status check_member(struct valid *c, const struct group *g, int32_t i)
+static enum status check_member(struct valid *c, const struct collective *g, int32_t i)
 {
-    const struct group_member *m = &g->members[i];
+    const struct collective_member *m = &g->members[i];
     c->where.item = 1 + i;
     NEED(in(m->stage, c->p->n_stages), "group %s: no stage %" PRId32, g->name, m->stage);
     c->s = &c->p->stages[m->stage];
     NEED(m->n_segments == g->members[0].n_segments, "group %s: members differ in segments",
          g->name);
-    NEED(m->apart == -1 || (g->algorithm == GROUP_CHAIN && in(m->apart, c->s->n_rings) &&
+    NEED(m->apart == -1 || (g->algorithm == ALGORITHM_CHAIN && in(m->apart, c->s->n_rings) &&
                             c->s->rings[m->apart].death == 'U' &&
                             c->s->rings[m->apart].count >= c->s->microbatches),
          "group %s: no ring %" PRId32 " kept apart", g->name, m->apart);
@@ -81,7 +81,7 @@ static enum status check_member(struct valid *c, const struct group *g, int32_t 
         TRY(check_within(c, g, m, k, &own));
         if (i > 0 && !c->p->uneven)
             NEED(own ==
-                     group_segment_elements(&g->members[0], &c->p->stages[g->members[0].stage], k),
+                     collective_segment_elements(&g->members[0], &c->p->stages[g->members[0].stage], k),
                  "group %s: sizes of %s differ", g->name, x->name);
         NEED(!__builtin_add_overflow(elements, own, &elements), "group %s: too large", g->name);
         if (m->apart < 0) continue;
@@ -96,15 +96,15 @@ static enum status check_member(struct valid *c, const struct group *g, int32_t 
     NEED(c->p->uneven ? elements <= g->elements : elements == g->elements,
          "group %s: %" PRId64 " elements, not %" PRId64, g->name, elements, g->elements);
     NEED(elements < INT64_MAX / 4 / dtype_bytes(g->dtype) &&
-             group_staging_bytes(g, m, c->s) <= c->s->buffer_bytes,
+             collective_staging_bytes(g, m, c->s) <= c->s->buffer_bytes,
          "group %s: the staging buffer is too small", g->name);
     return check_links(c, g, i);
 }
 
 /* Slots of a meeting's member: the shapes that its cuts give it; the links of its messages. */
-static enum status check_participant(struct valid *c, const struct group *g, int32_t i)
+static enum status check_participant(struct valid *c, const struct collective *g, int32_t i)
 {
-    const struct meeting *m = g->meeting;
+    const struct collective *m = g;
     c->where.item = 1 + i;
     NEED(in(g->members[i].stage, c->p->n_stages), "meeting %s: no stage %" PRId32, g->name,
          g->members[i].stage);
@@ -119,58 +119,58 @@ static enum status check_participant(struct valid *c, const struct group *g, int
          g->name, x->name);
     NEED(shape_equal(&y->shape, &out_shape), "meeting %s: %s is not the part that its member gets",
          g->name, y->name);
-    NEED(m->in[i] != m->out[i] || m->kind == MEETING_all_reduce,
+    NEED(m->in[i] != m->out[i] || m->kind == COLLECTIVE_ALL_REDUCE,
          "meeting %s: %s cannot be written while it is read", g->name, x->name);
     NEED(meeting_staging_bytes(m, g->dtype) <= s->buffer_bytes,
          "meeting %s: the staging buffer is too small", g->name);
     NEED(in_or_none(g->link[i], c->p->n_links) && in(g->direction[i], 2) &&
-             (g->link[i] >= 0 || m->n == 1 || m->way != MEETING_BY_ring),
+             (g->link[i] >= 0 || m->n_members == 1 || m->algorithm != ALGORITHM_RING),
          "meeting %s: no link onwards", g->name);
-    for (int32_t k = 0; m->way != MEETING_BY_ring && k < m->n; k++)
-        NEED(in_or_none(m->pair_link[i * m->n + k], c->p->n_links) &&
-                 in(m->pair_direction[i * m->n + k], 2) &&
-                 (!meeting_sends(m, i, k) || m->pair_link[i * m->n + k] >= 0),
+    for (int32_t k = 0; m->algorithm != ALGORITHM_RING && k < m->n_members; k++)
+        NEED(in_or_none(m->pair_link[i * m->n_members + k], c->p->n_links) &&
+                 in(m->pair_direction[i * m->n_members + k], 2) &&
+                 (!meeting_sends(m, i, k) || m->pair_link[i * m->n_members + k] >= 0),
              "meeting %s: no link to member %" PRId32, g->name, k);
     return OK;
 }
 
-static enum status check_pair(const struct valid *c, const struct group *g, int32_t i, int32_t k)
+static enum status check_pair(const struct valid *c, const struct collective *g, int32_t i, int32_t k)
 {
     const struct program_stage *s = c->p->stages;
     int32_t a = g->members[i].stage, b = g->members[k].stage;
     NEED(a != b, "group %s: a member twice", g->name);
-    NEED((s[a].device == s[b].device) == (g->algorithm == GROUP_LOCAL),
+    NEED((s[a].device == s[b].device) == (g->algorithm == ALGORITHM_LOCAL),
          "group %s: members of one device make a local sum, of several another", g->name);
     return OK;
 }
 
-static enum status check_meeting(struct valid *c, const struct group *g)
+static enum status check_meeting(struct valid *c, const struct collective *g)
 {
-    const struct meeting *m = g->meeting;
+    const struct collective *m = g;
     struct error why = {0};
-    NEED(in(g->dtype, DTYPE_COUNT) && g->dtype != DTYPE_int32 && g->each_call &&
-             g->n_members == m->n,
-         "meeting %s: bad numbers", g->name);
+    NEED(in(g->dtype, DTYPE_COUNT) && g->dtype != DTYPE_int32 && g->each_call, "meeting %s: bad numbers", g->name);
     if (meeting_valid(m, &why) != OK)
         return valid_complain(c, "meeting %s: %.300s", g->name, why.text);
     NEED(g->elements == shape_elements(&m->whole) && m->most == meeting_most(m),
          "meeting %s: its sizes differ", g->name);
-    for (int32_t i = 0; i < m->n; i++) {
+    for (int32_t i = 0; i < m->n_members; i++) {
         TRY(check_participant(c, g, i));
-        for (int32_t k = 0; k < i && m->n <= 64; k++) TRY(check_pair(c, g, k, i));
+        for (int32_t k = 0; k < i && m->n_members <= 64; k++) TRY(check_pair(c, g, k, i));
     }
     return OK;
 }
 
 enum status valid_group(struct valid *c, int32_t index)
 {
-    const struct group *g = &c->p->groups[index];
+    const struct collective *g = &c->p->collectives[index];
     c->where = (struct program_place){SECTION_GROUP, index, 0};
-    if (g->meeting) return check_meeting(c, g);
-    NEED(in(g->algorithm, GROUP_GATHER + 1) && in(g->dtype, DTYPE_COUNT) && g->n_members >= 1 &&
-             g->elements >= 0,
+    if (collective_of_tensor(g)) return check_meeting(c, g);
+    NEED(in(g->kind, COLLECTIVE_KIND_COUNT) && in(g->algorithm, COLLECTIVE_ALGORITHM_COUNT) &&
+             in(g->dtype, DTYPE_COUNT) && g->n_members >= 1 && g->elements >= 0,
          "group %s: bad numbers", g->name);
-    NEED(g->algorithm != GROUP_CHAIN || !dtype_is_half(g->dtype),
+    NEED(collective_of_segments(g->kind, g->algorithm), "group %s: no %s of segments goes by %s",
+         g->name, collective_kind_word(g->kind), collective_algorithm_name(g->algorithm));
+    NEED(g->algorithm != ALGORITHM_CHAIN || !dtype_is_half(g->dtype),
          "group %s: a chain carries every bit, which %s has not", g->name, dtype_name(g->dtype));
     for (int32_t i = 0; i < g->n_members; i++) {
         TRY(check_member(c, g, i));

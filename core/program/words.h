@@ -43,6 +43,6 @@ MUST_CHECK enum status program_read_local(struct reader *r, struct program_stage
 MUST_CHECK enum status program_read_within(struct reader *r, struct program_stage *s);
 MUST_CHECK enum status program_read_part(struct reader *r, struct program_stage *s);
 /* core/program/io_groups.c: the next record is a group. */
-MUST_CHECK enum status program_read_group(struct reader *r, struct group *g);
+MUST_CHECK enum status program_read_group(struct reader *r, struct collective *g);
 
 #endif

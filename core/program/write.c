@@ -54,7 +54,7 @@ static void write_head(FILE *out, const struct program *p)
         put_double(out, o->eps), put_double(out, o->weight_decay);
     fprintf(out, "\ncounts");
     put(out, p->n_devices), put(out, p->n_links), put(out, p->n_stages), put(out, p->n_channels),
-        put(out, p->n_groups), put(out, p->n_orders);
+        put(out, p->n_collectives), put(out, p->n_orders);
     fputc('\n', out);
 }
 
@@ -285,31 +285,27 @@ static void write_cut(FILE *out, const struct meeting_cut *c, int32_t n)
     for (int32_t i = 0; i < n * c->n_runs; i++) put(out, c->first[i]), put(out, c->count[i]);
 }
 
-static void write_meeting(FILE *out, const struct group *g)
+static void write_tensor(FILE *out, const struct collective *m)
 {
-    const struct meeting *m = g->meeting;
-    fprintf(out, "meeting");
-    put_name(out, g->name);
-    fprintf(out, " %s %s %s", meeting_kind_name(m->kind), meeting_way_name(m->way),
-            dtype_name(g->dtype));
-    put_shape(out, &m->whole), put(out, m->n);
-    for (int32_t i = 0; i < m->n; i++) {
+    put_shape(out, &m->whole), put(out, m->n_members);
+    for (int32_t i = 0; i < m->n_members; i++) {
         fprintf(out, "\nmember");
-        put(out, g->members[i].stage), put(out, m->in[i]), put(out, m->out[i]);
-        put(out, g->link[i]), put(out, g->direction[i]);
-        if (m->way == MEETING_BY_hierarchical) put(out, m->tier[i]);
-        for (int32_t k = 0; m->way != MEETING_BY_ring && k < m->n; k++)
-            put(out, m->pair_link[i * m->n + k]), put(out, m->pair_direction[i * m->n + k]);
+        put(out, m->members[i].stage), put(out, m->in[i]), put(out, m->out[i]);
+        put(out, m->link[i]), put(out, m->direction[i]);
+        if (m->tier) put(out, m->tier[i]);
+        for (int32_t k = 0; m->algorithm != ALGORITHM_RING && k < m->n_members; k++)
+            put(out, m->pair_link[i * m->n_members + k]),
+                put(out, m->pair_direction[i * m->n_members + k]);
     }
-    if (meeting_has_from(m->kind)) write_cut(out, &m->from, m->n);
-    if (meeting_has_to(m->kind)) write_cut(out, &m->to, m->n);
+    if (meeting_has_from(m->kind)) write_cut(out, &m->from, m->n_members);
+    if (meeting_has_to(m->kind)) write_cut(out, &m->to, m->n_members);
     fputc('\n', out);
 }
 
 /* What a member sums of its segments, where that is not all, and whether it is silent. */
-static void write_regions(FILE *out, const struct group *g, int32_t i)
+static void write_regions(FILE *out, const struct collective *g, int32_t i)
 {
-    const struct group_member *m = &g->members[i];
+    const struct collective_member *m = &g->members[i];
     if (m->silent) fprintf(out, "silent %" PRId32 "\n", i);
     for (int32_t k = 0; m->within && k < m->n_segments; k++) {
         const struct region *r = &m->within[k];
@@ -325,26 +321,27 @@ static void write_regions(FILE *out, const struct group *g, int32_t i)
     }
 }
 
-static void write_group(FILE *out, const struct group *g)
+static void write_group(FILE *out, const struct collective *g)
 {
-    if (g->meeting) {
-        write_meeting(out, g);
+    fprintf(out, "collective");
+    put_name(out, g->name);
+    fprintf(out, " %s %s %s %s", collective_kind_word(g->kind),
+            collective_algorithm_name(g->algorithm), collective_of_tensor(g) ? "call" : "step",
+            dtype_name(g->dtype));
+    if (collective_of_tensor(g)) {
+        write_tensor(out, g);
         return;
     }
-    fprintf(out, "group");
-    put_name(out, g->name);
-    static const char *const algorithms[] = {"ring", "chain", "local", "scatter", "gather"};
-    fprintf(out, " %s %s", algorithms[g->algorithm], dtype_name(g->dtype));
     put(out, g->elements), put(out, g->n_members);
     for (int32_t i = 0; i < g->n_members; i++) {
-        const struct group_member *m = &g->members[i];
+        const struct collective_member *m = &g->members[i];
         fprintf(out, "\nmember");
         put(out, m->stage), put(out, m->apart), put(out, g->link[i]), put(out, g->direction[i]);
         put(out, g->back_link ? g->back_link[i] : -1),
             put(out, g->back_link ? g->back_direction[i] : 0);
         put(out, m->n_segments), put_list(out, m->segments, m->n_segments);
         if (m->apart >= 0) put_list(out, m->apart_segments, m->n_segments);
-        if (!group_divides(g)) continue;
+        if (!collective_divides(g)) continue;
         put(out, m->own != NULL);
         if (m->own) put_list(out, m->own, m->n_segments);
     }
@@ -372,7 +369,7 @@ void program_write(FILE *out, const struct program *p)
     write_devices(out, p);
     for (int32_t i = 0; i < p->n_stages; i++) write_stage(out, p, &p->stages[i]);
     for (int32_t i = 0; i < p->n_channels; i++) write_channel(out, &p->channels[i]);
-    for (int32_t i = 0; i < p->n_groups; i++) write_group(out, &p->groups[i]);
+    for (int32_t i = 0; i < p->n_collectives; i++) write_group(out, &p->collectives[i]);
     for (int32_t i = 0; i < p->n_orders; i++) write_order(out, &p->orders[i]);
     fprintf(out, "end\n");
 }

@@ -25,7 +25,7 @@
 #define CORE_SHARDING_SHARD_H
 
 #include "core/base/error.h"
-#include "core/collective/meeting.h"
+#include "core/collective/collective.h"
 #include "core/graph/graph.h"
 #include "core/sharding/sharding.h"
 
@@ -113,11 +113,11 @@ double shard_loss_share(struct arena *a, const struct shard_stage *stage, int32_
 
 /* What a conversion of a view (op_is_group) is among devices; tier: (members) which node each stands on, NULL where not equally
  * many stand on each of several (meeting_tiers_of). */
-enum meeting_kind shard_meeting_kind(const struct graph_op *op);
-enum meeting_way shard_meeting_way(const struct sharding *s, const struct graph_op *op,
+enum collective_kind shard_meeting_kind(const struct graph_op *op);
+enum collective_algorithm shard_meeting_way(const struct sharding *s, const struct graph_op *op,
                                    const int32_t *tier);
 /* All of it but links and slots. */
-struct meeting *shard_meeting(struct arena *a, const struct graph *view, const struct graph_op *op,
+struct collective *shard_meeting(struct arena *a, const struct graph *view, const struct graph_op *op,
                               const struct sharding *s, const int32_t *tier);
 
 #endif

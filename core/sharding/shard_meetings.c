@@ -1,14 +1,15 @@
-/* core/sharding/shard_meetings.c - conversions of a view as meetings of core/collective/meeting.h. */
+/* core/sharding/shard_meetings.c - conversions of a view as meetings of core/collective/collective.h. */
 #include "core/sharding/shard.h"
 
 #include "core/base/arena.h"
+#include "core/collective/rounds.h"
 
-enum meeting_kind shard_meeting_kind(const struct graph_op *op)
+enum collective_kind shard_meeting_kind(const struct graph_op *op)
 {
-    return op->kind == OP_group_all_gather       ? MEETING_all_gather
-           : op->kind == OP_group_reduce_scatter ? MEETING_reduce_scatter
-           : op->kind == OP_group_all_to_all     ? MEETING_all_to_all
-                                                 : MEETING_all_reduce;
+    return op->kind == OP_group_all_gather       ? COLLECTIVE_ALL_GATHER
+           : op->kind == OP_group_reduce_scatter ? COLLECTIVE_REDUCE_SCATTER
+           : op->kind == OP_group_all_to_all     ? COLLECTIVE_ALL_TO_ALL
+                                                 : COLLECTIVE_ALL_REDUCE;
 }
 
 static bool even(const struct exchange *e)
@@ -18,11 +19,11 @@ static bool even(const struct exchange *e)
     return true;
 }
 
-enum meeting_way shard_meeting_way(const struct sharding *s, const struct graph_op *op,
+enum collective_algorithm shard_meeting_way(const struct sharding *s, const struct graph_op *op,
                                    const int32_t *tier)
 {
-    enum meeting_kind kind = shard_meeting_kind(op);
-    int32_t entry = sharding_way_for(s, op->name, kind, tier);
+    enum collective_kind kind = shard_meeting_kind(op);
+    int32_t entry = sharding_way_for(s, op->name, kind, op->attrs.exchange->n, tier);
     return entry >= 0 ? s->ways[entry].way : sharding_usual_way(kind, even(op->attrs.exchange));
 }
 
@@ -35,22 +36,23 @@ static struct meeting_cut cut_of(struct arena *a, int32_t dimension, const struc
     return c;
 }
 
-struct meeting *shard_meeting(struct arena *a, const struct graph *view, const struct graph_op *op,
+struct collective *shard_meeting(struct arena *a, const struct graph *view, const struct graph_op *op,
                               const struct sharding *s, const int32_t *tier)
 {
     const struct exchange *e = op->attrs.exchange;
-    struct meeting *m = ARENA_ARRAY(a, struct meeting, 1);
-    *m = (struct meeting){.kind = shard_meeting_kind(op),
-                          .way = shard_meeting_way(s, op, tier),
-                          .n = e->n,
-                          .whole = view->tensors[op->input[0]].shape};
+    struct collective *m = ARENA_ARRAY(a, struct collective, 1);
+    *m = (struct collective){.kind = shard_meeting_kind(op),
+                             .algorithm = shard_meeting_way(s, op, tier),
+                             .n_members = e->n,
+                             .whole = view->tensors[op->input[0]].shape};
     m->from.dimension = m->to.dimension = -1;
-    if (m->kind == MEETING_all_gather) m->whole = view->tensors[op->output[0]].shape;
-    if (m->kind == MEETING_all_to_all) m->whole.dim[e->dim] = e->parts->whole;
+    if (m->kind == COLLECTIVE_ALL_GATHER) m->whole = view->tensors[op->output[0]].shape;
+    if (m->kind == COLLECTIVE_ALL_TO_ALL) m->whole.dim[e->dim] = e->parts->whole;
     if (meeting_has_from(m->kind)) m->from = cut_of(a, e->dim, e->parts);
-    if (m->kind == MEETING_reduce_scatter) m->to = cut_of(a, e->dim, e->parts);
-    if (m->kind == MEETING_all_to_all) m->to = cut_of(a, e->to_dim, e->to);
-    if (m->way == MEETING_BY_hierarchical) {
+    if (m->kind == COLLECTIVE_REDUCE_SCATTER) m->to = cut_of(a, e->dim, e->parts);
+    if (m->kind == COLLECTIVE_ALL_TO_ALL) m->to = cut_of(a, e->to_dim, e->to);
+    m->elements = shape_elements(&m->whole);
+    if (collective_rounds_of(m->algorithm)->tiers) {
         m->tier = tier;
         meeting_set_tiers(a, m);
     }

@@ -7,6 +7,7 @@
 #include "core/sharding/sharding.h"
 
 #include "core/base/arena.h"
+#include "core/collective/rounds.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -123,13 +124,13 @@ bool sharding_matches(const char *pattern, const char *name)
     return !*pattern;
 }
 
-int32_t sharding_way_for(const struct sharding *s, const char *name, enum meeting_kind kind,
-                         bool tiers)
+int32_t sharding_way_for(const struct sharding *s, const char *name, enum collective_kind kind,
+                         int32_t n, bool tiers)
 {
     for (int32_t k = 0; k < s->n_ways; k++) {
         const struct sharding_way *w = &s->ways[k];
-        bool can = meeting_goes(kind, w->way) && (w->way != MEETING_BY_hierarchical || tiers);
-        if (can && (w->kind == kind || w->kind == MEETING_KIND_COUNT) &&
+        bool can = collective_in_calls(kind, w->way) && !collective_misfit(w->way, n, tiers);
+        if (can && (w->kind == kind || w->kind == COLLECTIVE_CALL_KINDS) &&
             sharding_matches(w->match, name))
             return k;
     }
@@ -137,10 +138,10 @@ int32_t sharding_way_for(const struct sharding *s, const char *name, enum meetin
 }
 
 /* Parts of one size go round in a ring that wastes nothing; others from each to each. */
-enum meeting_way sharding_usual_way(enum meeting_kind kind, bool even)
+enum collective_algorithm sharding_usual_way(enum collective_kind kind, bool even)
 {
-    if (kind == MEETING_all_reduce) return MEETING_BY_ring;
-    return kind == MEETING_all_to_all || !even ? MEETING_BY_pairs : MEETING_BY_ring;
+    if (kind == COLLECTIVE_ALL_REDUCE) return ALGORITHM_RING;
+    return kind == COLLECTIVE_ALL_TO_ALL || !even ? ALGORITHM_PAIRS : ALGORITHM_RING;
 }
 
 /* Does nobody else in the graph read it? */

@@ -21,7 +21,7 @@
  * that it matches by name and that can be split by its index: "h.*.attn.*" by heads passes the residual on to the entries
  * behind it. What no entry takes is computed by everybody (none). An entry that is for no operator at all is an error. On a
  * mesh of two axes `split` and `ratio` are lists, one value an axis; none and a ratio may stand alone, for both.
- * Collectives are the meetings of each call (core/collective/meeting.h), named after what they convert and how: "h.0.ln_2.group_all_gather",
+ * Collectives are the meetings of each call (core/collective/collective.h), named after what they convert and how: "h.0.ln_2.group_all_gather",
  * back "h.0.ln_2.group_all_gather.grad_scatter". `kind` is all_gather, reduce_scatter, all_reduce or all_to_all, any of
  * them where it is left out. `way`: ring (padded to the largest part), pairs (grouped, exact sizes) or hierarchical, which is
  * for members on at least two nodes, equally many and at least two on each. What no entry takes goes round a ring where
@@ -41,7 +41,7 @@
 #define CORE_SHARDING_SHARDING_H
 
 #include "core/base/error.h"
-#include "core/collective/meeting.h"
+#include "core/collective/collective.h"
 #include "core/document/document.h"
 #include "core/graph/graph.h"
 #include "core/graph/op_index.h"
@@ -63,8 +63,8 @@ struct sharding_rule { /* an entry of operators or parameters */
 
 struct sharding_way { /* an entry of collectives */
     const char *match;
-    enum meeting_kind kind; /* MEETING_KIND_COUNT: any */
-    enum meeting_way way;
+    enum collective_kind kind; /* COLLECTIVE_CALL_KINDS: any */
+    enum collective_algorithm way;
     const struct node *node; /* for messages; NULL where no file has it */
 };
 
@@ -96,11 +96,11 @@ const char *sharding_pattern(struct arena *a, const char *name);
 uint8_t sharding_factor_axes(const struct sharding *s, const struct graph *g,
                              const struct graph_op *op, const struct grain *grains,
                              const struct op_choice *choice);
-/* The entry of collectives for a meeting of this name and kind; tiers: whether it can go hierarchically. -1: none. */
-int32_t sharding_way_for(const struct sharding *s, const char *name, enum meeting_kind kind,
-                         bool tiers);
+/* The entry of collectives for one of this name and kind, of n members; tiers: whether they stand in tiers. -1: none. */
+int32_t sharding_way_for(const struct sharding *s, const char *name, enum collective_kind kind,
+                         int32_t n, bool tiers);
 /* The way that a meeting goes by itself: even: all parts are of one size. */
-enum meeting_way sharding_usual_way(enum meeting_kind kind, bool even);
+enum collective_algorithm sharding_usual_way(enum collective_kind kind, bool even);
 
 /* One axis, one vector, everything split by batch where it can be. */
 struct sharding *sharding_of_batch(struct arena *a, const double *ratios, int32_t n_devices);

@@ -1,4 +1,5 @@
 /* core/sharding/sharding_text.c - `sharding:` of plan.yaml, read and written. */
+#include "core/collective/rounds.h"
 #include "core/sharding/sharding.h"
 
 #include "core/base/arena.h"
@@ -159,27 +160,28 @@ static enum status read_rules(struct arena *a, const struct node *n, const struc
 
 static enum status read_way(const struct node *n, struct sharding_way *out, struct error *err)
 {
-    static const char *const kinds[] = {
-#define X(name) #name,
-        MEETING_KINDS(X) NULL};
-    static const char *const ways[] = {MEETING_WAYS(X) NULL
-#undef X
-    };
+    const char *kinds[COLLECTIVE_CALL_KINDS + 1] = {NULL};
+    const char *algorithms[COLLECTIVE_ALGORITHM_COUNT + 1] = {NULL};
     const struct node *kind, *way;
-    int which;
+    int which, n_algorithms = 0;
+    for (int k = 0; k < COLLECTIVE_CALL_KINDS; k++)
+        kinds[k] = collective_kind_word((enum collective_kind)k);
+    for (int k = 0; k < COLLECTIVE_ALGORITHM_COUNT; k++)
+        if (collective_rounds_of((enum collective_algorithm)k)->round)
+            algorithms[n_algorithms++] = collective_algorithm_names[k];
     TRY(document_keys(n, sharding_collective_keys, err));
     TRY(read_match(n, &out->match, err));
-    out->kind = MEETING_KIND_COUNT;
+    out->kind = COLLECTIVE_CALL_KINDS;
     if ((kind = node_get(n, "kind"))) {
         TRY(node_choice(kind, kinds, &which, err));
-        out->kind = (enum meeting_kind)which;
+        out->kind = (enum collective_kind)which;
     }
     TRY(node_need(n, "way", &way, err));
-    TRY(node_choice(way, ways, &which, err));
-    out->way = (enum meeting_way)which;
-    if (kind && !meeting_goes(out->kind, out->way))
-        return node_error(way, err, "%s does not go by %s", meeting_kind_name(out->kind),
-                          meeting_way_name(out->way));
+    TRY(node_choice(way, algorithms, &which, err));
+    (void)collective_algorithm_parse(algorithms[which], &out->way);
+    if (kind && !collective_in_calls(out->kind, out->way))
+        return node_error(way, err, "%s does not go by %s", collective_kind_word(out->kind),
+                          collective_algorithm_name(out->way));
     out->node = n;
     return OK;
 }
@@ -283,9 +285,9 @@ const char *sharding_write(struct arena *a, const struct sharding *s, int32_t in
     for (int32_t r = 0; r < s->n_ways; r++) {
         const struct sharding_way *w = &s->ways[r];
         text = arena_printf(a, "%s%*s  - {match: %s, ", text, indent, "", quoted(a, w->match));
-        if (w->kind != MEETING_KIND_COUNT)
-            text = arena_printf(a, "%skind: %s, ", text, meeting_kind_name(w->kind));
-        text = arena_printf(a, "%sway: %s}\n", text, meeting_way_name(w->way));
+        if (w->kind != COLLECTIVE_CALL_KINDS)
+            text = arena_printf(a, "%skind: %s, ", text, collective_kind_word(w->kind));
+        text = arena_printf(a, "%sway: %s}\n", text, collective_algorithm_name(w->way));
     }
     return text;
 }

@@ -1,6 +1,7 @@
 #include "exec/bench/collectives.h"
 
 #include "core/base/arena.h"
+#include "core/collective/rounds.h"
 #include "core/lower/lower.h"
 
 #include <inttypes.h>
@@ -49,7 +50,7 @@ static int32_t add_slot(struct program_stage *s, const char *name, const struct 
     return s->n_slots++;
 }
 
-static enum status find_links(const struct maker *m, struct group *g, struct error *err)
+static enum status find_links(const struct maker *m, struct collective *g, struct error *err)
 {
     const struct cluster *c = m->c;
     for (int32_t i = 0; i < m->n; i++)
@@ -60,43 +61,40 @@ static enum status find_links(const struct maker *m, struct group *g, struct err
                 return error_set(err, ERR_INPUT, "no link joins %s and %s", c->devices[from].name,
                                  c->devices[to].name);
             if (k == (i + 1) % m->n) g->link[i] = link, g->direction[i] = direction;
-            if (!g->meeting->pair_link) continue;
-            g->meeting->pair_link[i * m->n + k] = link;
-            g->meeting->pair_direction[i * m->n + k] = direction;
+            if (!g->pair_link) continue;
+            g->pair_link[i * m->n + k] = link;
+            g->pair_direction[i * m->n + k] = direction;
         }
     return OK;
 }
 
-static enum status make_meeting(struct maker *m, const struct bench_collective *x, struct group *g,
+static enum status make_meeting(struct maker *m, const struct bench_collective *x, struct collective *g,
                                 struct error *err)
 {
     size_t n = (size_t)m->n;
-    struct meeting *t = ARENA_ARRAY(m->a, struct meeting, 1);
     int64_t shares = x->first_share + m->n - 1, size = dtype_bytes(DTYPE_fp32),
             part = (x->bytes + shares * size - 1) / (shares * size);
-    *t = (struct meeting){.kind = x->kind,
-                          .way = x->way,
-                          .n = m->n,
-                          .whole = {1, {part * shares}},
-                          .from = {.dimension = -1},
-                          .to = {.dimension = -1}};
-    *g = (struct group){.name = meeting_kind_name(x->kind),
-                        .n_members = m->n,
-                        .dtype = DTYPE_fp32,
-                        .elements = part * shares,
-                        .each_call = true,
-                        .meeting = t};
-    if (meeting_has_from(x->kind)) make_cut(m, x, part, &t->from);
-    if (meeting_has_to(x->kind)) make_cut(m, x, part, &t->to);
-    t->most = meeting_most(t);
-    t->in = ARENA_ARRAY(m->a, int32_t, n), t->out = ARENA_ARRAY(m->a, int32_t, n);
-    if (x->way != MEETING_BY_ring)
-        t->pair_link = ARENA_ARRAY(m->a, int32_t, n * n),
-        t->pair_direction = ARENA_ARRAY(m->a, int32_t, n * n);
+    *g = (struct collective){.name = collective_kind_word(x->kind),
+                             .kind = x->kind,
+                             .algorithm = x->algorithm,
+                             .n_members = m->n,
+                             .dtype = DTYPE_fp32,
+                             .elements = part * shares,
+                             .each_call = true,
+                             .whole = {1, {part * shares}},
+                             .from = {.dimension = -1},
+                             .to = {.dimension = -1}};
+    if (meeting_has_from(x->kind)) make_cut(m, x, part, &g->from);
+    if (meeting_has_to(x->kind)) make_cut(m, x, part, &g->to);
+    g->most = meeting_most(g);
+    g->in = ARENA_ARRAY(m->a, int32_t, n), g->out = ARENA_ARRAY(m->a, int32_t, n);
+    if (x->algorithm != ALGORITHM_RING)
+        g->pair_link = ARENA_ARRAY(m->a, int32_t, n * n),
+        g->pair_direction = ARENA_ARRAY(m->a, int32_t, n * n);
     g->link = ARENA_ARRAY(m->a, int32_t, n), g->direction = ARENA_ARRAY(m->a, int32_t, n);
-    g->members = ARENA_ARRAY(m->a, struct group_member, n);
+    g->members = ARENA_ARRAY(m->a, struct collective_member, n);
     for (int32_t i = 0; i < m->n; i++)
-        g->members[i] = (struct group_member){.stage = i, .apart = -1};
+        g->members[i] = (struct collective_member){.stage = i, .apart = -1};
     if (g->elements * size > m->most) m->most = align(g->elements * size);
     return find_links(m, g, err);
 }
@@ -116,12 +114,12 @@ static void make_stage(struct maker *m, int32_t i, int32_t count, int32_t repeat
     *f = (struct procedure){.letter = 'F', .variant = "", .n_instrs = count};
     f->instrs = ARENA_ARRAY(m->a, struct instr, (size_t)count);
     for (int32_t k = 0; k < count; k++) {
-        struct group *g = &p->groups[k];
-        struct shape in = meeting_in(g->meeting, i), out = meeting_out(g->meeting, i);
-        g->meeting->in[i] = add_slot(s, "in", &in, 0);
-        g->meeting->out[i] = add_slot(s, "out", &out, m->most);
-        f->instrs[k] = (struct instr){INSTR_COLLECT, k};
-        int64_t staging = group_staging_bytes(g, &g->members[i], s);
+        struct collective *g = &p->collectives[k];
+        struct shape in = meeting_in(g, i), out = meeting_out(g, i);
+        g->in[i] = add_slot(s, "in", &in, 0);
+        g->out[i] = add_slot(s, "out", &out, m->most);
+        f->instrs[k] = (struct instr){INSTR_COLLECTIVE, k};
+        int64_t staging = collective_staging_bytes(g, &g->members[i], s);
         if (staging > s->buffer_bytes) s->buffer_bytes = staging;
     }
     s->class_bytes[SLOT_SCRATCH] = 2 * m->most;
@@ -162,19 +160,20 @@ enum status bench_collectives(struct arena *a, const struct cluster *c, const in
                             .emulated = c->emulated,
                             .n_devices = n,
                             .n_stages = n,
-                            .n_groups = count,
+                            .n_collectives = count,
                             .n_links = c->n_links,
                             .links = lower_cluster_links(a, c),
                             .optimizer = {.kind = OPTIMIZER_SGD, .lr = 1e-6}};
     out->devices = ARENA_ARRAY(a, struct program_device, (size_t)n);
     out->stages = ARENA_ARRAY(a, struct program_stage, (size_t)n);
-    out->groups = ARENA_ARRAY(a, struct group, (size_t)count);
+    out->collectives = ARENA_ARRAY(a, struct collective, (size_t)count);
     for (int32_t i = 0; i < n; i++) out->devices[i] = lower_device(c, device[i]);
     for (int32_t k = 0; k < count; k++) {
-        if (what[k].bytes < 1 || what[k].first_share < 1 || what[k].kind == MEETING_all_to_all ||
-            !meeting_goes(what[k].kind, what[k].way) || what[k].way == MEETING_BY_hierarchical)
+        if (what[k].bytes < 1 || what[k].first_share < 1 || what[k].kind == COLLECTIVE_ALL_TO_ALL ||
+            !collective_in_calls(what[k].kind, what[k].algorithm) ||
+            collective_misfit(what[k].algorithm, n, false))
             return error_set(err, ERR_INPUT, "collective %" PRId32 " cannot be timed", k);
-        TRY(make_meeting(&m, &what[k], &out->groups[k], err));
+        TRY(make_meeting(&m, &what[k], &out->collectives[k], err));
     }
     for (int32_t i = 0; i < n; i++) make_stage(&m, i, count, repeats);
     make_orders(&m, repeats);

@@ -1,12 +1,12 @@
 /* exec/device_transport/device_region.h - parts of an operand packed side by side, and back, in a device's memory.
  *
- * What region_copy (core/collective/meeting.h) does on the host, asked of a stream: each run of the last cut dimension is one copy of
+ * What region_copy (core/collective/collective.h) does on the host, asked of a stream: each run of the last cut dimension is one copy of
  * rows, whatever many there are.
  */
 #ifndef EXEC_DEVICE_TRANSPORT_DEVICE_REGION_H
 #define EXEC_DEVICE_TRANSPORT_DEVICE_REGION_H
 
-#include "core/collective/meeting.h"
+#include "core/collective/collective.h"
 #include "exec/backend.h"
 
 /* PACK or UNPACK. O(copies): runs of the cut dimensions, times the indices of what stands before a second cut one. */

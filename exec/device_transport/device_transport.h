@@ -11,7 +11,7 @@
  * STREAM_COMPUTE, and a peer that is gone is seen by check, with the names of the communicator and of the peer. All calls are the
  * compute thread's.
  *
- * Uneven parts go in three forms (core/collective/meeting.h says what they are for). The plan's way decides: ring is the library's
+ * Uneven parts go in three forms (core/collective/collective.h says what they are for). The plan's way decides: ring is the library's
  * all-gather or reduce-scatter over parts padded to the largest; hierarchical is grouped sends and receives tier by tier.
  * pairs is grouped sends and receives, but for a gathering or a sum whose parts differ by at most DEVICE_FORM_SPREAD, which
  * goes as grouped broadcasts or reductions: the library starts those as one only within that spread of sizes.

@@ -6,7 +6,7 @@
  *   ROOTS    one broadcast, or one reduction, for every part, grouped.
  *   PAIRS    one send and one receive for every other member, grouped; terms are then added in the order that the
  *            host adds them in: a member's own, then those of i−1, i−2, …
- *   TIERS    the steps of core/collective/meeting.h, each a group of one send and one receive.
+ *   ROUNDS   the steps of core/collective/collective.h, each a group of one send and one receive.
  * A part that is one run of its operand is sent and received there; else it is packed.
  */
 #include "exec/device_transport/internal.h"
@@ -34,20 +34,20 @@ static int64_t *numbers(struct device_transport *t, int32_t n)
 }
 
 /* Whether the whole operand of a padded form is the chunks in the order of ranks. */
-static bool is_direct(const struct meeting *m, const struct meeting_places *o, const int32_t *rank)
+static bool is_direct(const struct collective *m, const struct meeting_places *o, const int32_t *rank)
 {
-    const int64_t *first = m->kind == MEETING_all_gather ? o->into_first : o->from_first,
-                  *n = m->kind == MEETING_all_gather ? o->into_n : o->from_n;
-    for (int32_t k = 0; k < m->n; k++)
+    const int64_t *first = m->kind == COLLECTIVE_ALL_GATHER ? o->into_first : o->from_first,
+                  *n = m->kind == COLLECTIVE_ALL_GATHER ? o->into_n : o->from_n;
+    for (int32_t k = 0; k < m->n_members; k++)
         if (first[k] != rank[k] * m->most || n[k] != m->most) return false;
     return true;
 }
 
-static void find_regions(struct device_transport *t, const struct meeting *m, int32_t i,
+static void find_regions(struct device_transport *t, const struct collective *m, int32_t i,
                          struct meeting_places *o, int64_t size)
 {
     int64_t at = 0;
-    for (int32_t k = 0; k < m->n; k++) {
+    for (int32_t k = 0; k < m->n_members; k++) {
         o->from[k] = meeting_from(t->a, m, i, k), o->into[k] = meeting_into(t->a, m, k, i);
         o->from_n[k] = region_elements(&o->from[k]), o->into_n[k] = region_elements(&o->into[k]);
         if (!device_region_in_one(&o->from[k], &o->from_first[k])) o->from_first[k] = -1;
@@ -60,23 +60,23 @@ static void find_regions(struct device_transport *t, const struct meeting *m, in
 void device_meeting_open(struct device_transport *t, int32_t group)
 {
     struct group_end *e = &t->groups[group];
-    const struct meeting *m = t->p->groups[group].meeting;
+    const struct collective *m = &t->p->collectives[group];
     struct meeting_places *o = e->meeting = ARENA_ARRAY(t->a, struct meeting_places, 1);
-    int64_t size = dtype_bytes(t->p->groups[group].dtype);
+    int64_t size = dtype_bytes(t->p->collectives[group].dtype);
     struct meeting_staging s = meeting_staging(m);
     o->in = lane_memory_place(e->memory, m->in[e->member]);
     o->out = lane_memory_place(e->memory, m->out[e->member]);
     o->chunks = e->memory->staging;
     o->outgoing = o->chunks + align_64(s.chunks * size);
     o->incoming = o->outgoing + align_64(s.outgoing * size);
-    if (m->kind == MEETING_all_reduce) return;
-    o->from = ARENA_ARRAY(t->a, struct region, (size_t)m->n);
-    o->into = ARENA_ARRAY(t->a, struct region, (size_t)m->n);
-    o->from_first = numbers(t, m->n), o->into_first = numbers(t, m->n);
-    o->from_at = numbers(t, m->n), o->into_at = numbers(t, m->n);
-    o->from_n = numbers(t, m->n), o->into_n = numbers(t, m->n);
+    if (m->kind == COLLECTIVE_ALL_REDUCE) return;
+    o->from = ARENA_ARRAY(t->a, struct region, (size_t)m->n_members);
+    o->into = ARENA_ARRAY(t->a, struct region, (size_t)m->n_members);
+    o->from_first = numbers(t, m->n_members), o->into_first = numbers(t, m->n_members);
+    o->from_at = numbers(t, m->n_members), o->into_at = numbers(t, m->n_members);
+    o->from_n = numbers(t, m->n_members), o->into_n = numbers(t, m->n_members);
     find_regions(t, m, e->member, o, size);
-    o->direct = m->n > 1 && device_form(m) == DEVICE_FORM_PADDED &&
+    o->direct = m->n_members > 1 && device_form(m) == DEVICE_FORM_PADDED &&
                 is_direct(m, o, t->talks.rank_of[group]);
 }
 
@@ -84,7 +84,7 @@ void device_meeting_open(struct device_transport *t, int32_t group)
 
 struct at_hand {
     struct device_transport *t;
-    const struct meeting *m;
+    const struct collective *m;
     const struct meeting_places *o;
     const int32_t *rank; /* of each member */
     void *communicator;
@@ -130,20 +130,20 @@ static char *goes_from(const struct at_hand *h, int32_t k)
 static char *comes_to(const struct at_hand *h, int32_t k)
 {
     const struct meeting_places *o = h->o;
-    bool there = h->m->kind != MEETING_reduce_scatter && o->into_first[k] >= 0;
+    bool there = h->m->kind != COLLECTIVE_REDUCE_SCATTER && o->into_first[k] >= 0;
     return there ? h->out + o->into_first[k] * h->size : h->t->scratch + o->into_at[k];
 }
 
 static enum status pack_all(const struct at_hand *h, struct error *err)
 {
-    for (int32_t k = 0; k < h->m->n; k++)
+    for (int32_t k = 0; k < h->m->n_members; k++)
         if (h->o->from_first[k] < 0) TRY(pack(h, k, h->t->scratch + h->o->from_at[k], err));
     return OK;
 }
 
 static enum status unpack_all(const struct at_hand *h, struct error *err)
 {
-    for (int32_t k = 0; k < h->m->n; k++)
+    for (int32_t k = 0; k < h->m->n_members; k++)
         if (k != h->i && h->o->into_first[k] < 0)
             TRY(unpack(h, k, h->t->scratch + h->o->into_at[k], err));
     return OK;
@@ -159,7 +159,7 @@ static int64_t own_elements(const struct at_hand *h)
 static enum status keep_own(const struct at_hand *h, struct error *err)
 {
     char *packed = goes_from(h, h->i);
-    if (h->m->kind == MEETING_reduce_scatter) return copy(h, h->out, packed, own_elements(h), err);
+    if (h->m->kind == COLLECTIVE_REDUCE_SCATTER) return copy(h, h->out, packed, own_elements(h), err);
     return unpack(h, h->i, packed, err);
 }
 
@@ -189,7 +189,7 @@ static enum status gather_padded(const struct at_hand *h, struct error *err)
     if (!h->o->direct) TRY(pack(h, h->i, own = chunk(h, h->i), err));
     TRY(t->comm->all_gather(t->b, h->communicator, t->collective, own, chunks, h->m->most, h->dtype,
                             err));
-    for (int32_t k = 0; !h->o->direct && k < h->m->n; k++) TRY(unpack(h, k, chunk(h, k), err));
+    for (int32_t k = 0; !h->o->direct && k < h->m->n_members; k++) TRY(unpack(h, k, chunk(h, k), err));
     return OK;
 }
 
@@ -198,7 +198,7 @@ static enum status scatter_padded(const struct at_hand *h, struct error *err)
     struct device_transport *t = h->t;
     char *chunks = h->o->direct ? h->in : h->o->chunks,
          *own = h->o->direct ? h->out : chunk(h, h->i);
-    for (int32_t k = 0; !h->o->direct && k < h->m->n; k++) TRY(pack(h, k, chunk(h, k), err));
+    for (int32_t k = 0; !h->o->direct && k < h->m->n_members; k++) TRY(pack(h, k, chunk(h, k), err));
     TRY(t->comm->reduce_scatter(t->b, h->communicator, t->collective, chunks, own, h->m->most,
                                 h->dtype, 0, err));
     return h->o->direct ? OK : copy(h, h->out, own, own_elements(h), err);
@@ -207,11 +207,11 @@ static enum status scatter_padded(const struct at_hand *h, struct error *err)
 static enum status meet_padded(const struct at_hand *h, struct error *err)
 {
     struct device_transport *t = h->t;
-    if (h->m->kind == MEETING_all_reduce)
+    if (h->m->kind == COLLECTIVE_ALL_REDUCE)
         return t->comm->all_reduce(t->b, h->communicator, t->collective, h->in, h->out,
                                    shape_elements(&h->m->whole), h->dtype, 0, err);
     if (!h->m->most) return OK;
-    return h->m->kind == MEETING_all_gather ? gather_padded(h, err) : scatter_padded(h, err);
+    return h->m->kind == COLLECTIVE_ALL_GATHER ? gather_padded(h, err) : scatter_padded(h, err);
 }
 
 /* ---- ROOTS ------------------------------------------------------------------------------------ */
@@ -220,8 +220,8 @@ static enum status root_calls(const struct at_hand *h, struct error *err)
 {
     struct device_transport *t = h->t;
     const struct device_comm *comm = t->comm;
-    for (int32_t k = 0; k < h->m->n; k++) {
-        bool gathers = h->m->kind == MEETING_all_gather;
+    for (int32_t k = 0; k < h->m->n_members; k++) {
+        bool gathers = h->m->kind == COLLECTIVE_ALL_GATHER;
         int64_t n = gathers ? h->o->into_n[k] : h->o->from_n[k];
         if (!n) continue;
         char *part = goes_from(h, k);
@@ -240,7 +240,7 @@ static enum status meet_by_roots(const struct at_hand *h, struct error *err)
 {
     TRY(pack_all(h, err));
     TRY(together(h, root_calls, err));
-    if (h->m->kind != MEETING_all_gather) return OK;
+    if (h->m->kind != COLLECTIVE_ALL_GATHER) return OK;
     TRY(unpack_all(h, err));
     return h->o->into_first[h->i] >= 0 ? OK : keep_own(h, err);
 }
@@ -250,8 +250,8 @@ static enum status meet_by_roots(const struct at_hand *h, struct error *err)
 static enum status pair_calls(const struct at_hand *h, struct error *err)
 {
     struct device_transport *t = h->t;
-    for (int32_t d = 1; d < h->m->n; d++) {
-        int32_t to = (h->i + d) % h->m->n, from = (h->i - d + h->m->n) % h->m->n;
+    for (int32_t d = 1; d < h->m->n_members; d++) {
+        int32_t to = (h->i + d) % h->m->n_members, from = (h->i - d + h->m->n_members) % h->m->n_members;
         int64_t out = meeting_elements(h->m, h->i, to), in = meeting_elements(h->m, from, h->i);
         if (out)
             TRY(t->comm->send(t->b, h->communicator, t->collective, goes_from(h, to), out, h->dtype,
@@ -268,19 +268,19 @@ static enum status meet_in_pairs(const struct at_hand *h, struct error *err)
     TRY(pack_all(h, err));
     TRY(together(h, pair_calls, err));
     TRY(keep_own(h, err));
-    if (h->m->kind != MEETING_reduce_scatter) return unpack_all(h, err);
-    for (int32_t d = 1; d < h->m->n; d++) {
-        int32_t from = (h->i - d + h->m->n) % h->m->n;
+    if (h->m->kind != COLLECTIVE_REDUCE_SCATTER) return unpack_all(h, err);
+    for (int32_t d = 1; d < h->m->n_members; d++) {
+        int32_t from = (h->i - d + h->m->n_members) % h->m->n_members;
         TRY(add(h, h->out, comes_to(h, from), own_elements(h), err));
     }
     return OK;
 }
 
-/* ---- TIERS ------------------------------------------------------------------------------------ */
+/* ---- ROUNDS ----------------------------------------------------------------------------------- */
 
 static char *piece_at(const struct at_hand *h, int64_t first)
 {
-    return (h->m->kind == MEETING_all_reduce ? h->out : h->o->chunks) + first * h->size;
+    return (h->m->kind == COLLECTIVE_ALL_REDUCE ? h->out : h->o->chunks) + first * h->size;
 }
 
 static char *place_of(const struct at_hand *h, int32_t k)
@@ -288,20 +288,20 @@ static char *place_of(const struct at_hand *h, int32_t k)
     return piece_at(h, meeting_chunk_first(h->m, k));
 }
 
-static enum status begin_tiers(const struct at_hand *h, struct error *err)
+static enum status begin_rounds(const struct at_hand *h, struct error *err)
 {
-    if (h->m->kind == MEETING_all_reduce)
+    if (h->m->kind == COLLECTIVE_ALL_REDUCE)
         return copy(h, h->out, h->in, shape_elements(&h->m->whole), err);
-    if (h->m->kind == MEETING_all_gather) return pack(h, h->i, place_of(h, h->i), err);
-    for (int32_t k = 0; k < h->m->n; k++) TRY(pack(h, k, place_of(h, k), err));
+    if (h->m->kind == COLLECTIVE_ALL_GATHER) return pack(h, h->i, place_of(h, h->i), err);
+    for (int32_t k = 0; k < h->m->n_members; k++) TRY(pack(h, k, place_of(h, k), err));
     return OK;
 }
 
-static enum status end_tiers(const struct at_hand *h, struct error *err)
+static enum status end_rounds(const struct at_hand *h, struct error *err)
 {
-    for (int32_t k = 0; h->m->kind == MEETING_all_gather && k < h->m->n; k++)
+    for (int32_t k = 0; h->m->kind == COLLECTIVE_ALL_GATHER && k < h->m->n_members; k++)
         TRY(unpack(h, k, place_of(h, k), err));
-    if (h->m->kind != MEETING_reduce_scatter) return OK;
+    if (h->m->kind != COLLECTIVE_REDUCE_SCATTER) return OK;
     return copy(h, h->out, place_of(h, h->i), own_elements(h), err);
 }
 
@@ -325,14 +325,14 @@ static enum status take_step(const struct at_hand *h, const struct meeting_step 
                                        : OK;
 }
 
-static enum status meet_by_tiers(const struct at_hand *h, struct error *err)
+static enum status meet_by_rounds(const struct at_hand *h, struct error *err)
 {
-    TRY(begin_tiers(h, err));
+    TRY(begin_rounds(h, err));
     for (int32_t step = 0; step < meeting_steps(h->m); step++) {
         struct meeting_step s = meeting_step(h->m, h->i, step);
         if (s.to >= 0 || s.from >= 0) TRY(take_step(h, &s, err));
     }
-    return end_tiers(h, err);
+    return end_rounds(h, err);
 }
 
 /* ---- all -------------------------------------------------------------------------------------- */
@@ -347,10 +347,10 @@ static enum status meet_alone(const struct at_hand *h, struct error *err)
 enum status device_meet(struct device_transport *t, int32_t group, int64_t seq, struct error *err)
 {
     const struct group_end *e = &t->groups[group];
-    const struct group *g = &t->p->groups[group];
+    const struct collective *g = &t->p->collectives[group];
     struct at_hand h = {
         .t = t,
-        .m = g->meeting,
+        .m = g,
         .o = e->meeting,
         .rank = t->talks.rank_of[group],
         .communicator =
@@ -360,16 +360,16 @@ enum status device_meet(struct device_transport *t, int32_t group, int64_t seq, 
         .size = dtype_bytes(g->dtype),
         .in = place_at(&e->meeting->in, seq),
         .out = place_at(&e->meeting->out, seq)};
-    if (g->meeting->n < 2) return meet_alone(&h, err);
-    switch (device_form(g->meeting)) {
+    if (g->n_members < 2) return meet_alone(&h, err);
+    switch (device_form(g)) {
     case DEVICE_FORM_PADDED:
         return meet_padded(&h, err);
     case DEVICE_FORM_ROOTS:
         return meet_by_roots(&h, err);
     case DEVICE_FORM_PAIRS:
         return meet_in_pairs(&h, err);
-    case DEVICE_FORM_TIERS:
-        return meet_by_tiers(&h, err);
+    case DEVICE_FORM_ROUNDS:
+        return meet_by_rounds(&h, err);
     }
     BUG("form of group %d", group);
 }

@@ -9,7 +9,7 @@
 #define EXEC_DEVICE_TRANSPORT_PACED_STREAM_H
 
 #include "core/base/arena.h"
-#include "core/collective/meeting.h"
+#include "core/collective/collective.h"
 #include "exec/backend.h"
 #include "exec/device_transport/watchdog.h"
 

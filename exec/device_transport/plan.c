@@ -12,6 +12,7 @@
 #include "exec/device_transport/plan.h"
 
 #include "core/cluster/cluster.h"
+#include "core/collective/rounds.h"
 #include "exec/device_transport/device_transport.h"
 
 #include <inttypes.h>
@@ -120,7 +121,7 @@ static void channel_group_up(struct arena *a, const struct program *p, const uns
 
 /* ---- groups ----------------------------------------------------------------------------------- */
 
-static int32_t device_of(const struct program *p, const struct group *g, int32_t member)
+static int32_t device_of(const struct program *p, const struct collective *g, int32_t member)
 {
     return p->stages[g->members[member].stage].device;
 }
@@ -148,11 +149,11 @@ static const char *names(struct arena *a, const struct program *p, const int32_t
 
 /* Devices by rank: member i of ZeRO's groups has part i + 1. */
 static int32_t find_talk(struct arena *a, const struct program *p, struct talks *t,
-                         const struct group *g, int32_t first_of_groups)
+                         const struct collective *g, int32_t first_of_groups)
 {
     int32_t n = g->n_members, *device = ARENA_ARRAY(a, int32_t, (size_t)n);
-    bool fixed = group_divides(g);
-    for (int32_t i = 0; i < n; i++) device[fixed ? group_own_chunk(i, n) : i] = device_of(p, g, i);
+    bool fixed = collective_divides(g);
+    for (int32_t i = 0; i < n; i++) device[fixed ? collective_own_chunk(i, n) : i] = device_of(p, g, i);
     for (int32_t k = first_of_groups; k < t->n; k++) {
         bool same = t->talk[k].n == n;
         for (int32_t i = 0; same && i < n; i++)
@@ -166,37 +167,37 @@ static int32_t find_talk(struct arena *a, const struct program *p, struct talks 
 }
 
 /* All ways between its members. */
-static void note_links(const struct program *p, struct talk *t, const struct group *g)
+static void note_links(const struct program *p, struct talk *t, const struct collective *g)
 {
-    const struct meeting *m = g->meeting;
+    const struct collective *m = g;
     for (int32_t i = 0; i < g->n_members; i++) {
         if (g->link) goes_over(p, t, g->link[i]);
         if (g->back_link) goes_over(p, t, g->back_link[i]);
-        for (int32_t k = 0; m && m->pair_link && k < m->n; k++)
-            goes_over(p, t, m->pair_link[i * m->n + k]);
+        for (int32_t k = 0; m && m->pair_link && k < m->n_members; k++)
+            goes_over(p, t, m->pair_link[i * m->n_members + k]);
     }
 }
 
-static void note_needs(struct talk *t, const struct group *g)
+static void note_needs(struct talk *t, const struct collective *g)
 {
-    if (group_divides(g)) t->gathers = true;
-    if (g->algorithm == GROUP_CHAIN && !g->meeting) t->pairs = true;
-    if (!g->meeting) return;
-    enum device_form form = device_form(g->meeting);
-    t->gathers |= form == DEVICE_FORM_PADDED && g->meeting->kind != MEETING_all_reduce;
+    if (collective_divides(g)) t->gathers = true;
+    if (g->algorithm == ALGORITHM_CHAIN && !collective_of_tensor(g)) t->pairs = true;
+    if (!collective_of_tensor(g)) return;
+    enum device_form form = device_form(g);
+    t->gathers |= form == DEVICE_FORM_PADDED && g->kind != COLLECTIVE_ALL_REDUCE;
     t->roots |= form == DEVICE_FORM_ROOTS;
-    t->pairs |= form == DEVICE_FORM_PAIRS || form == DEVICE_FORM_TIERS;
+    t->pairs |= form == DEVICE_FORM_PAIRS || form == DEVICE_FORM_ROUNDS;
 }
 
 static void join_groups(struct arena *a, const struct program *p, const unsigned char *by,
                         struct talks *t)
 {
     int32_t first = t->n;
-    for (int32_t g = 0; g < p->n_groups; g++) t->talk_of[g] = -1;
+    for (int32_t g = 0; g < p->n_collectives; g++) t->talk_of[g] = -1;
     for (int divides = 1; divides >= 0; divides--)
-        for (int32_t i = 0; i < p->n_groups; i++) {
-            const struct group *g = &p->groups[i];
-            if (by[i] != TRANSPORT_DEVICE || group_divides(g) != divides || g->n_members < 2)
+        for (int32_t i = 0; i < p->n_collectives; i++) {
+            const struct collective *g = &p->collectives[i];
+            if (by[i] != TRANSPORT_DEVICE || collective_divides(g) != divides || g->n_members < 2)
                 continue;
             int32_t k = t->talk_of[i] = find_talk(a, p, t, g, first);
             t->rank_of[i] = ARENA_ARRAY(a, int32_t, (size_t)g->n_members);
@@ -210,27 +211,27 @@ static void join_groups(struct arena *a, const struct program *p, const unsigned
 void device_talks(struct arena *a, const struct program *p, const unsigned char *channel,
                   const unsigned char *group, struct talks *out)
 {
-    size_t most = (size_t)p->n_channels + (size_t)p->n_groups + 1;
+    size_t most = (size_t)p->n_channels + (size_t)p->n_collectives + 1;
     *out = (struct talks){.talk = ARENA_ARRAY(a, struct talk, most),
                           .channel_group =
                               ARENA_ARRAY(a, struct channel_group, (size_t)p->n_channels + 1),
                           .channel_group_of = ARENA_ARRAY(a, int32_t, (size_t)p->n_channels + 1),
                           .place = ARENA_ARRAY(a, int32_t, (size_t)p->n_channels + 1),
-                          .talk_of = ARENA_ARRAY(a, int32_t, (size_t)p->n_groups + 1),
-                          .rank_of = ARENA_ARRAY(a, int32_t *, (size_t)p->n_groups + 1)};
+                          .talk_of = ARENA_ARRAY(a, int32_t, (size_t)p->n_collectives + 1),
+                          .rank_of = ARENA_ARRAY(a, int32_t *, (size_t)p->n_collectives + 1)};
     channel_group_up(a, p, channel, out);
     join_groups(a, p, group, out);
 }
 
 /* ---- forms and sizes -------------------------------------------------------------------------- */
 
-enum device_form device_form(const struct meeting *m)
+enum device_form device_form(const struct collective *m)
 {
     int64_t least = INT64_MAX, most = 0;
-    if (m->way == MEETING_BY_ring) return DEVICE_FORM_PADDED;
-    if (m->way == MEETING_BY_hierarchical) return DEVICE_FORM_TIERS;
-    if (m->kind == MEETING_all_to_all) return DEVICE_FORM_PAIRS;
-    for (int32_t i = 0; i < m->n; i++) {
+    if (collective_native(m->kind, m->algorithm)) return DEVICE_FORM_PADDED;
+    if (!collective_rounds_of(m->algorithm)->direct) return DEVICE_FORM_ROUNDS;
+    if (m->kind == COLLECTIVE_ALL_TO_ALL) return DEVICE_FORM_PAIRS;
+    for (int32_t i = 0; i < m->n_members; i++) {
         int64_t n = meeting_elements(m, i, i);
         if (n < least) least = n;
         if (n > most) most = n;
@@ -238,10 +239,10 @@ enum device_form device_form(const struct meeting *m)
     return most <= DEVICE_FORM_SPREAD * least ? DEVICE_FORM_ROOTS : DEVICE_FORM_PAIRS;
 }
 
-bool device_segments_join(const struct program *p, const struct group *g, int32_t k)
+bool device_segments_join(const struct program *p, const struct collective *g, int32_t k)
 {
     for (int32_t i = 0; i < g->n_members; i++) {
-        const struct group_member *m = &g->members[i];
+        const struct collective_member *m = &g->members[i];
         if (device_segment_is_cut(m, k) || device_segment_is_cut(m, k + 1)) return false;
         const struct slot *x = device_segment(p, m, k), *y = device_segment(p, m, k + 1);
         if (x->class != y->class || x->ring >= 0 || y->ring >= 0 || x->dtype != g->dtype ||

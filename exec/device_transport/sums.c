@@ -13,9 +13,9 @@
 
 /* ---- before time 0 ---------------------------------------------------------------------------- */
 
-static const struct group_member *member_of(const struct device_transport *t, int32_t group)
+static const struct collective_member *member_of(const struct device_transport *t, int32_t group)
 {
-    return &t->p->groups[group].members[t->groups[group].member];
+    return &t->p->collectives[group].members[t->groups[group].member];
 }
 
 static char *segment_at(const struct device_transport *t, int32_t group, int32_t k)
@@ -25,30 +25,30 @@ static char *segment_at(const struct device_transport *t, int32_t group, int32_t
 
 static int64_t segment_elements(const struct device_transport *t, int32_t group, int32_t k)
 {
-    const struct group_member *m = member_of(t, group);
-    return group_segment_elements(m, &t->p->stages[m->stage], k);
+    const struct collective_member *m = member_of(t, group);
+    return collective_segment_elements(m, &t->p->stages[m->stage], k);
 }
 
 /* A cut segment that is one run needs no packing. */
 static char *in_place(const struct device_transport *t, int32_t group, int32_t k)
 {
-    const struct group_member *m = member_of(t, group);
+    const struct collective_member *m = member_of(t, group);
     int64_t first = 0;
-    if (device_segment(t->p, m, k)->dtype != t->p->groups[group].dtype) return NULL;
+    if (device_segment(t->p, m, k)->dtype != t->p->collectives[group].dtype) return NULL;
     if (device_segment_is_cut(m, k) && !device_region_in_one(&m->within[k], &first)) return NULL;
-    return segment_at(t, group, k) + first * dtype_bytes(t->p->groups[group].dtype);
+    return segment_at(t, group, k) + first * dtype_bytes(t->p->collectives[group].dtype);
 }
 
 static void plan_calls(struct device_transport *t, int32_t group)
 {
     struct group_end *e = &t->groups[group];
-    const struct group *g = &t->p->groups[group];
+    const struct collective *g = &t->p->collectives[group];
     int32_t n = member_of(t, group)->n_segments;
     int64_t scratch = 0;
     e->calls = ARENA_ARRAY(t->a, struct sum_call, (size_t)n + 1);
     for (int32_t k = 0; k < n; k++) {
         int64_t elements = segment_elements(t, group, k);
-        if (k && !group_divides(g) && device_segments_join(t->p, g, k - 1)) {
+        if (k && !collective_divides(g) && device_segments_join(t->p, g, k - 1)) {
             e->calls[e->n_calls - 1].elements += elements;
             e->calls[e->n_calls - 1].last = k + 1;
             continue;
@@ -63,14 +63,14 @@ static void plan_calls(struct device_transport *t, int32_t group)
 
 static enum status check_types(const struct device_transport *t, int32_t group, struct error *err)
 {
-    const struct group *g = &t->p->groups[group];
-    const struct group_member *m = member_of(t, group);
+    const struct collective *g = &t->p->collectives[group];
+    const struct collective_member *m = member_of(t, group);
     for (int32_t k = 0; k < m->n_segments; k++) {
         enum dtype d = device_segment(t->p, m, k)->dtype;
-        if (d == g->dtype || (g->algorithm != GROUP_CHAIN && t->b->cast)) continue;
+        if (d == g->dtype || (g->algorithm != ALGORITHM_CHAIN && t->b->cast)) continue;
         return error_set(err, ERR_INPUT, "group %s is %s on the wire and %s in memory, which %s",
                          g->name, dtype_name(g->dtype), dtype_name(d),
-                         g->algorithm == GROUP_CHAIN ? "a chain does not convert"
+                         g->algorithm == ALGORITHM_CHAIN ? "a chain does not convert"
                                                      : "this backend does not convert");
     }
     return OK;
@@ -79,7 +79,7 @@ static enum status check_types(const struct device_transport *t, int32_t group, 
 static enum status open_group(struct device_transport *t, int32_t group, int32_t member,
                               struct error *err)
 {
-    const struct group *g = &t->p->groups[group];
+    const struct collective *g = &t->p->collectives[group];
     struct group_end *e = &t->groups[group];
     *e = (struct group_end){.member = member,
                             .communicator = t->talks.talk_of[group],
@@ -87,11 +87,11 @@ static enum status open_group(struct device_transport *t, int32_t group, int32_t
                             .weight = t->o.weight ? t->o.weight[group] : 0,
                             .memory = t->o.memory[g->members[member].stage]};
     for (int i = 0; i < 2; i++) TRY(t->b->event_make(t->b, false, &e->ended[i], err));
-    if (g->meeting) {
+    if (collective_of_tensor(g)) {
         device_meeting_open(t, group);
         return OK;
     }
-    if (e->weight != 0 && g->algorithm == GROUP_CHAIN)
+    if (e->weight != 0 && g->algorithm == ALGORITHM_CHAIN)
         return error_set(err, ERR_INPUT, "group %s: a chain does not weigh its terms", g->name);
     TRY(check_types(t, group, err));
     plan_calls(t, group);
@@ -101,8 +101,8 @@ static enum status open_group(struct device_transport *t, int32_t group, int32_t
 void device_sums_init(struct device_transport *t)
 {
     t->ready = t->at_hand = -1;
-    t->groups = ARENA_ARRAY(t->a, struct group_end, (size_t)t->p->n_groups + 1);
-    for (int32_t g = 0; g < t->p->n_groups; g++) t->groups[g].member = -1;
+    t->groups = ARENA_ARRAY(t->a, struct group_end, (size_t)t->p->n_collectives + 1);
+    for (int32_t g = 0; g < t->p->n_collectives; g++) t->groups[g].member = -1;
 }
 
 enum status device_sums_open(struct device_transport *t, struct error *err)
@@ -110,13 +110,13 @@ enum status device_sums_open(struct device_transport *t, struct error *err)
     int64_t scratch = 0, zeros = 0;
     void *p;
     TRY(t->b->event_make(t->b, false, &t->ready, err));
-    for (int32_t g = 0; g < t->p->n_groups; g++)
-        for (int32_t i = 0; t->o.group[g] == TRANSPORT_DEVICE && i < t->p->groups[g].n_members;
+    for (int32_t g = 0; g < t->p->n_collectives; g++)
+        for (int32_t i = 0; t->o.group[g] == TRANSPORT_DEVICE && i < t->p->collectives[g].n_members;
              i++) {
-            if (t->p->stages[t->p->groups[g].members[i].stage].device != t->o.rank) continue;
+            if (t->p->stages[t->p->collectives[g].members[i].stage].device != t->o.rank) continue;
             TRY(open_group(t, g, i, err));
-            int64_t s = device_group_scratch(t->p, &t->p->groups[g], i),
-                    z = device_group_zeros(t->p, &t->p->groups[g], i);
+            int64_t s = device_group_scratch(t->p, &t->p->collectives[g], i),
+                    z = device_group_zeros(t->p, &t->p->collectives[g], i);
             if (s > scratch) scratch = s;
             if (z > zeros) zeros = z;
         }
@@ -144,8 +144,8 @@ void device_sums_close(struct device_transport *t)
 static enum status pass_segment(struct device_transport *t, int32_t group, int32_t k, char *wire,
                                 enum region_copy how, struct error *err)
 {
-    const struct group_member *m = member_of(t, group);
-    enum dtype own = device_segment(t->p, m, k)->dtype, type = t->p->groups[group].dtype;
+    const struct collective_member *m = member_of(t, group);
+    enum dtype own = device_segment(t->p, m, k)->dtype, type = t->p->collectives[group].dtype;
     int64_t n = segment_elements(t, group, k);
     char *at = segment_at(t, group, k), *packed = wire;
     bool cut = device_segment_is_cut(m, k), casts = own != type, pack = how == REGION_PACK;
@@ -164,7 +164,7 @@ static enum status pass_call(struct device_transport *t, int32_t group, const st
     char *wire = t->scratch + c->scratch;
     for (int32_t k = c->first; !c->at && k < c->last; k++) {
         TRY(pass_segment(t, group, k, wire, how, err));
-        wire += segment_elements(t, group, k) * dtype_bytes(t->p->groups[group].dtype);
+        wire += segment_elements(t, group, k) * dtype_bytes(t->p->collectives[group].dtype);
     }
     return OK;
 }
@@ -187,7 +187,7 @@ static char *call_at(const struct device_transport *t, const struct sum_call *c)
 static enum status reduce_calls(struct device_transport *t, int32_t group, struct error *err)
 {
     const struct group_end *e = &t->groups[group];
-    enum dtype type = t->p->groups[group].dtype;
+    enum dtype type = t->p->collectives[group].dtype;
     bool silent = member_of(t, group)->silent;
     for (int32_t i = 0; i < e->n_calls; i++) {
         char *at = call_at(t, &e->calls[i]);
@@ -224,7 +224,7 @@ static enum status sum_round(struct device_transport *t, int32_t group, struct e
 /* The part of a call that this member owns, of n. */
 static char *own_part(const struct device_transport *t, int32_t group, const struct sum_call *c)
 {
-    const struct group *g = &t->p->groups[group];
+    const struct collective *g = &t->p->collectives[group];
     return call_at(t, c) +
            t->groups[group].rank * (c->elements / g->n_members) * dtype_bytes(g->dtype);
 }
@@ -232,7 +232,7 @@ static char *own_part(const struct device_transport *t, int32_t group, const str
 static enum status scatter_calls(struct device_transport *t, int32_t group, struct error *err)
 {
     const struct group_end *e = &t->groups[group];
-    const struct group *g = &t->p->groups[group];
+    const struct collective *g = &t->p->collectives[group];
     for (int32_t i = 0; i < e->n_calls; i++)
         if (e->calls[i].elements)
             TRY(t->comm->reduce_scatter(
@@ -245,7 +245,7 @@ static enum status scatter_calls(struct device_transport *t, int32_t group, stru
 static enum status gather_calls(struct device_transport *t, int32_t group, struct error *err)
 {
     const struct group_end *e = &t->groups[group];
-    const struct group *g = &t->p->groups[group];
+    const struct collective *g = &t->p->collectives[group];
     for (int32_t i = 0; i < e->n_calls; i++)
         if (e->calls[i].elements)
             TRY(t->comm->all_gather(t->b, communicators_handle(&t->communicators, e->communicator),
@@ -257,7 +257,7 @@ static enum status gather_calls(struct device_transport *t, int32_t group, struc
 
 static char *own_at(const struct device_transport *t, int32_t group, int32_t k, enum dtype *type)
 {
-    const struct group_member *m = member_of(t, group);
+    const struct collective_member *m = member_of(t, group);
     *type = t->p->stages[m->stage].slots[m->own[k]].dtype;
     return lane_memory_slot(t->groups[group].memory, m->own[k], 0);
 }
@@ -267,8 +267,8 @@ static enum status local_slice(struct device_transport *t, int32_t group, int32_
                                struct error *err)
 {
     const struct sum_call *c = &t->groups[group].calls[i];
-    const struct group *g = &t->p->groups[group];
-    const struct group_member *m = member_of(t, group);
+    const struct collective *g = &t->p->collectives[group];
+    const struct collective_member *m = member_of(t, group);
     enum dtype own, segment = device_segment(t->p, m, i)->dtype;
     int64_t n = c->elements / g->n_members,
             first = t->groups[group].rank * n * dtype_bytes(segment);
@@ -293,8 +293,8 @@ static enum status scatter(struct device_transport *t, int32_t group, struct err
 static enum status gather(struct device_transport *t, int32_t group, struct error *err)
 {
     const struct group_end *e = &t->groups[group];
-    const struct group *g = &t->p->groups[group];
-    const struct group_member *m = member_of(t, group);
+    const struct collective *g = &t->p->collectives[group];
+    const struct collective_member *m = member_of(t, group);
     if (!m->own) TRY(pass_all(t, group, REGION_PACK, err));
     for (int32_t i = 0; m->own && i < e->n_calls; i++) {
         enum dtype own;
@@ -313,8 +313,8 @@ static enum status add_own(struct device_transport *t, int32_t group, int64_t st
                            struct error *err)
 {
     const struct group_end *e = &t->groups[group];
-    const struct group *g = &t->p->groups[group];
-    const struct group_member *m = member_of(t, group);
+    const struct collective *g = &t->p->collectives[group];
+    const struct collective_member *m = member_of(t, group);
     const struct program_stage *s = &t->p->stages[m->stage];
     int64_t times = m->apart >= 0 ? s->microbatches : 1;
     for (int64_t b = 0; b < times; b++) {
@@ -336,7 +336,7 @@ static enum status spread_out(struct device_transport *t, int32_t group, const c
 {
     int64_t at = 0;
     for (int32_t k = 0; k < member_of(t, group)->n_segments; k++) {
-        int64_t bytes = segment_elements(t, group, k) * dtype_bytes(t->p->groups[group].dtype);
+        int64_t bytes = segment_elements(t, group, k) * dtype_bytes(t->p->collectives[group].dtype);
         TRY(paced_stream_copy(&t->stream, segment_at(t, group, k), sum + at, bytes, err));
         at += bytes;
     }
@@ -346,7 +346,7 @@ static enum status spread_out(struct device_transport *t, int32_t group, const c
 static enum status chain(struct device_transport *t, int32_t group, int64_t step, struct error *err)
 {
     const struct group_end *e = &t->groups[group];
-    const struct group *g = &t->p->groups[group];
+    const struct collective *g = &t->p->collectives[group];
     const int32_t *rank = t->talks.rank_of[group];
     void *communicator =
         e->communicator >= 0 ? communicators_handle(&t->communicators, e->communicator) : NULL;
@@ -370,24 +370,24 @@ static enum status chain(struct device_transport *t, int32_t group, int64_t step
 
 enum status device_sum(struct device_transport *t, int32_t group, int64_t step, struct error *err)
 {
-    const struct group *g = &t->p->groups[group];
-    if (g->algorithm == GROUP_CHAIN) return chain(t, group, step, err);
+    const struct collective *g = &t->p->collectives[group];
+    if (g->algorithm == ALGORITHM_CHAIN) return chain(t, group, step, err);
     if (g->n_members < 2) return OK;
-    if (g->algorithm == GROUP_SCATTER) return scatter(t, group, err);
-    if (g->algorithm == GROUP_GATHER) return gather(t, group, err);
+    if (collective_scatters(g)) return scatter(t, group, err);
+    if (collective_gathers(g)) return gather(t, group, err);
     return sum_round(t, group, err);
 }
 
 /* ---- launches --------------------------------------------------------------------------------- */
 
 /* Bytes that a ring would have this member send: what time is compared with. */
-static int64_t bytes_sent(const struct group *g)
+static int64_t bytes_sent(const struct collective *g)
 {
-    const struct meeting *m = g->meeting;
+    const struct collective *m = g;
     int64_t n = g->n_members, all = g->elements * dtype_bytes(g->dtype);
     bool twice =
-        m ? m->kind == MEETING_all_reduce : !group_divides(g) && g->algorithm != GROUP_CHAIN;
-    if (g->algorithm == GROUP_CHAIN && !m) return all;
+        m ? m->kind == COLLECTIVE_ALL_REDUCE : !collective_divides(g) && g->algorithm != ALGORITHM_CHAIN;
+    if (g->algorithm == ALGORITHM_CHAIN && !m) return all;
     return n ? all / n * (n - 1) * (twice ? 2 : 1) : 0;
 }
 
@@ -396,7 +396,7 @@ enum status device_transport_reduce(struct device_transport *t, int32_t group, i
                                     struct error *err)
 {
     struct group_end *e = &t->groups[group];
-    const struct group *g = &t->p->groups[group];
+    const struct collective *g = &t->p->collectives[group];
     int32_t begin, end;
     TRY(communicators_live(&t->communicators, err));
     if (e->member < 0 || number != e->asked)
@@ -405,7 +405,7 @@ enum status device_transport_reduce(struct device_transport *t, int32_t group, i
     TRY(t->b->event_wait(t->b, t->collective, t->ready, err));
     TRY(timed_spans_record(&t->spans, t->collective, &begin, err));
     t->at_hand = group;
-    TRY(g->meeting ? device_meet(t, group, seq, err) : device_sum(t, group, step, err));
+    TRY(collective_of_tensor(g) ? device_meet(t, group, seq, err) : device_sum(t, group, step, err));
     t->at_hand = -1;
     TRY(timed_spans_record(&t->spans, t->collective, &end, err));
     TRY(t->b->event_record(t->b, e->ended[number % 2], t->collective, err));
@@ -419,9 +419,9 @@ enum status device_transport_reduce(struct device_transport *t, int32_t group, i
                                    .stage = g->members[e->member].stage,
                                    .letter = letter,
                                    .step = (int32_t)step,
-                                   .microbatch = group_repeats(g) ? times : -1,
+                                   .microbatch = collective_repeats(g) ? times : -1,
                                    .op = group,
-                                   .meeting = g->meeting ? 1 + (int32_t)g->meeting->kind : 0,
+                                   .meeting = collective_of_tensor(g) ? 1 + (int32_t)g->kind : 0,
                                    .bytes = bytes_sent(g)});
     return OK;
 }
@@ -434,7 +434,7 @@ enum status device_transport_await(struct device_transport *t, int32_t group, in
     TRY(communicators_live(&t->communicators, err));
     if (number >= e->asked)
         return error_set(err, ERR_INPUT, "%s: group %s is awaited before its launch %" PRId64,
-                         t->p->devices[t->o.rank].name, t->p->groups[group].name, number);
+                         t->p->devices[t->o.rank].name, t->p->collectives[group].name, number);
     return t->b->event_wait(t->b, STREAM_COMPUTE, e->ended[number % 2], err);
 }
 
@@ -443,7 +443,7 @@ enum status device_transport_await(struct device_transport *t, int32_t group, in
 enum status device_sums_count(struct device_transport *t, bool *under_way, struct error *err)
 {
     *under_way |= t->at_hand >= 0;
-    for (int32_t i = 0; i < t->p->n_groups; i++) {
+    for (int32_t i = 0; i < t->p->n_collectives; i++) {
         struct group_end *g = &t->groups[i];
         if (g->member < 0) continue;
         TRY(watchdog_count(&t->watchdog, t->b, g->asked, &g->done, g->ended, 2, err));
@@ -454,13 +454,13 @@ enum status device_sums_count(struct device_transport *t, bool *under_way, struc
 
 void device_sums_blame(const struct device_transport *t, struct error *why)
 {
-    for (int32_t i = 0; i < t->p->n_groups; i++) {
+    for (int32_t i = 0; i < t->p->n_collectives; i++) {
         const struct group_end *g = &t->groups[i];
         if (g->member < 0 || (g->done == g->asked && i != t->at_hand) || g->communicator < 0)
             continue;
         error_set(why, ERR_RANK,
                   "%s: collective %s %s has not ended for %.0f s: one of them is gone",
-                  program_device_told(t->p, t->o.rank).text, t->p->groups[i].name,
+                  program_device_told(t->p, t->o.rank).text, t->p->collectives[i].name,
                   t->talks.talk[g->communicator].name, (double)t->o.limit_ns / 1e9);
         return;
     }

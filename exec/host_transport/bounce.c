@@ -17,7 +17,7 @@ enum status bounce_open(struct bounce *b, struct arena *a, const struct program 
     *b = (struct bounce){
         .a = a, .backend = backend, .p = p, .emulated = p->emulated, .timed = timed};
     b->channels = ARENA_ARRAY(a, struct bounce_channel, (size_t)p->n_channels + 1);
-    b->groups = ARENA_ARRAY(a, struct bounce_group, (size_t)p->n_groups + 1);
+    b->groups = ARENA_ARRAY(a, struct bounce_group, (size_t)p->n_collectives + 1);
     int32_t *streams[] = {&b->out, &b->in, &b->collective};
     for (size_t i = 0; i < sizeof streams / sizeof *streams; i++)
         TRY(backend->stream_make(backend, streams[i], err));

@@ -28,22 +28,22 @@ const struct collective_order *collective_current(const struct collectives *c)
 {
     return &c->queue[c->first % c->capacity];
 }
-static const struct group *group_of(const struct collectives *c)
+static const struct collective *group_of(const struct collectives *c)
 {
-    return &c->p->groups[collective_current(c)->group];
+    return &c->p->collectives[collective_current(c)->group];
 }
-static const struct collective_member *member_of(const struct collectives *c)
+static const struct collective_end *member_of(const struct collectives *c)
 {
     return &c->members[collective_current(c)->group];
 }
 static char *incoming_of(const struct collectives *c) { return member_of(c)->incoming; }
 /* Of an element on the wire, and in memory: sums stand there in fp32 where they go in half precision. */
 static int64_t size_of(const struct collectives *c) { return dtype_bytes(group_of(c)->dtype); }
-static enum dtype memory_of(const struct group *g)
+static enum dtype memory_of(const struct collective *g)
 {
-    return g->algorithm == GROUP_GATHER ? g->dtype : dtype_master(g->dtype);
+    return collective_gathers(g) ? g->dtype : dtype_master(g->dtype);
 }
-static bool narrows(const struct group *g) { return memory_of(g) != g->dtype; }
+static bool narrows(const struct collective *g) { return memory_of(g) != g->dtype; }
 
 /* ---- elements [first, last) of the list of segments -------------------------------------------
  */
@@ -67,7 +67,7 @@ static void add_elements(enum dtype t, void *to, const void *from, int64_t n)
 
 /* n elements at `mine`, as memory has them, and as many at `other`, as the wire has them: rounded on their way out, and added in
  * fp32. */
-static void pass(const struct group *g, char *mine, char *other, int64_t n, enum copy how)
+static void pass(const struct collective *g, char *mine, char *other, int64_t n, enum copy how)
 {
     enum { AT_ONCE = 512 };
     float wide[AT_ONCE];
@@ -94,8 +94,8 @@ static void pass(const struct group *g, char *mine, char *other, int64_t n, enum
 static void pass_over(const struct collectives *c, int64_t first, int64_t last, char *staging,
                       enum copy how)
 {
-    const struct collective_member *m = member_of(c);
-    const struct group *g = group_of(c);
+    const struct collective_end *m = member_of(c);
+    const struct collective *g = group_of(c);
     int64_t size = size_of(c), memory = dtype_bytes(memory_of(g)), at = 0;
     for (int32_t k = 0; k < m->n_pieces && at < last; at += m->pieces[k++].elements) {
         int64_t from = first > at ? first : at, to = at + m->pieces[k].elements;
@@ -109,7 +109,7 @@ static void pass_over(const struct collectives *c, int64_t first, int64_t last, 
 /* Where the elements stand in one piece: there; else NULL. */
 static char *contiguous(const struct collectives *c, int64_t first, int64_t last)
 {
-    const struct collective_member *m = member_of(c);
+    const struct collective_end *m = member_of(c);
     int64_t at = 0;
     for (int32_t k = 0; k < m->n_pieces; at += m->pieces[k++].elements)
         if (first >= at && last <= at + m->pieces[k].elements)
@@ -121,13 +121,13 @@ static char *contiguous(const struct collectives *c, int64_t first, int64_t last
  */
 
 /* Of a ring's steps, which are those of reduce-scatter and then those of all-gather. */
-static int32_t first_part(const struct group *g)
+static int32_t first_part(const struct collective *g)
 {
-    return g->algorithm == GROUP_GATHER ? g->n_members - 1 : 0;
+    return collective_gathers(g) ? g->n_members - 1 : 0;
 }
-static int32_t last_part(const struct group *g)
+static int32_t last_part(const struct collective *g)
 {
-    return (g->algorithm == GROUP_SCATTER ? 1 : 2) * (g->n_members - 1) - 1;
+    return (collective_scatters(g) ? 1 : 2) * (g->n_members - 1) - 1;
 }
 
 void collective_begin_part(struct collectives *c, int32_t part, int64_t at_ns)
@@ -206,32 +206,32 @@ static void ring_chunks(const struct collectives *c, int32_t *out, int32_t *in)
 static int64_t chunk_elements(const struct collectives *c, int32_t chunk)
 {
     int64_t first, last;
-    group_chunk(group_of(c), chunk, &first, &last);
+    meeting_chunk(group_of(c), chunk, &first, &last);
     return last - first;
 }
 
 /* Where a chunk stands in one piece as it goes over the wire: there; else NULL. */
 static char *chunk_place(const struct collectives *c, int32_t chunk)
 {
-    const struct group *g = group_of(c);
-    const struct collective_member *m = member_of(c);
+    const struct collective *g = group_of(c);
+    const struct collective_end *m = member_of(c);
     int64_t first, last;
     if (narrows(g)) return NULL;
-    if (group_divides(g))
+    if (collective_divides(g))
         return m->n_pieces == 1
                    ? m->pieces[0].data + chunk * (m->pieces[0].elements / g->n_members) * size_of(c)
                    : NULL;
-    group_chunk(g, chunk, &first, &last);
+    meeting_chunk(g, chunk, &first, &last);
     return contiguous(c, first, last);
 }
 
 static void pass_chunk(const struct collectives *c, int32_t chunk, char *staging, enum copy how)
 {
-    const struct group *g = group_of(c);
-    const struct collective_member *m = member_of(c);
+    const struct collective *g = group_of(c);
+    const struct collective_end *m = member_of(c);
     int64_t first, last;
-    if (!group_divides(g)) {
-        group_chunk(g, chunk, &first, &last);
+    if (!collective_divides(g)) {
+        meeting_chunk(g, chunk, &first, &last);
         pass_over(c, first, last, staging, how);
         return;
     }
@@ -245,9 +245,9 @@ static void pass_chunk(const struct collectives *c, int32_t chunk, char *staging
 /* This member's chunk: from its own slots before a gather, added to them after a scatter. */
 static void pass_own(const struct collectives *c, bool scattered)
 {
-    const struct group *g = group_of(c);
-    const struct collective_member *m = member_of(c);
-    int32_t chunk = group_own_chunk(m->member, g->n_members);
+    const struct collective *g = group_of(c);
+    const struct collective_end *m = member_of(c);
+    int32_t chunk = collective_own_chunk(m->member, g->n_members);
     for (int32_t k = 0; m->own && k < m->n_pieces; k++) {
         int64_t n = m->pieces[k].elements / g->n_members;
         char *there = m->pieces[k].data + chunk * n * dtype_bytes(memory_of(g));
@@ -267,14 +267,14 @@ static char *ring_landing(const struct collectives *c, int32_t chunk)
 
 static void ring_part(struct collectives *c, int32_t part, int64_t at_ns)
 {
-    const struct group *g = group_of(c);
+    const struct collective *g = group_of(c);
     int32_t out, in, i = member_of(c)->member;
     int64_t size = size_of(c);
     collective_begin_part(c, part, at_ns);
     ring_chunks(c, &out, &in);
     if (chunk_elements(c, out)) {
         char *data = chunk_place(c, out);
-        if (!data) pass_chunk(c, out, data = incoming_of(c) + group_incoming_bytes(g), COPY_OUT);
+        if (!data) pass_chunk(c, out, data = incoming_of(c) + collective_incoming_bytes(g), COPY_OUT);
         send_part(c, i, data, chunk_elements(c, out) * size);
     }
     if (chunk_elements(c, in))
@@ -293,7 +293,7 @@ static void add_chunk(const struct collectives *c, int32_t chunk)
 
 static void ring_step_over(struct collectives *c)
 {
-    const struct group *g = group_of(c);
+    const struct collective *g = group_of(c);
     int32_t out, in;
     ring_chunks(c, &out, &in);
     if (c->part < g->n_members - 1)
@@ -306,7 +306,7 @@ static void ring_step_over(struct collectives *c)
         ring_part(c, c->part + 1, end_ns);
         return;
     }
-    if (g->algorithm == GROUP_SCATTER) pass_own(c, true);
+    if (collective_scatters(g)) pass_own(c, true);
     collective_finish(c, end_ns);
 }
 
@@ -316,8 +316,8 @@ static void ring_step_over(struct collectives *c)
 /* This member's microbatches, one after the other, onto the running sum. */
 static void add_own(const struct collectives *c, char *sum)
 {
-    const struct collective_member *m = member_of(c);
-    const struct group *g = group_of(c);
+    const struct collective_end *m = member_of(c);
+    const struct collective *g = group_of(c);
     int64_t size = size_of(c), at = 0;
     for (int32_t k = 0; !m->n_apart && k < m->n_pieces; at += m->pieces[k++].elements)
         add_elements(g->dtype, sum + at * size, m->pieces[k].data, m->pieces[k].elements);
@@ -350,7 +350,7 @@ static void chain_leg(struct collectives *c, int32_t leg, int64_t at_ns)
 
 static void chain_leg_over(struct collectives *c)
 {
-    const struct collective_member *m = member_of(c);
+    const struct collective_end *m = member_of(c);
     int64_t end_ns = collective_part_end_ns(c), elements = group_of(c)->elements;
     collective_report_part(c);
     if (c->part == LEG_IN) {
@@ -368,8 +368,8 @@ static void chain_leg_over(struct collectives *c)
  */
 
 /* y += x or x = y over two lists of pieces of as many elements. */
-static void pair_up(enum dtype t, const struct collective_member *y,
-                    const struct collective_member *x, enum copy how)
+static void pair_up(enum dtype t, const struct collective_end *y,
+                    const struct collective_end *x, enum copy how)
 {
     int64_t size = dtype_bytes(t), at_x = 0, at_y = 0;
     for (int32_t i = 0, k = 0; i < y->n_pieces && k < x->n_pieces;) {
@@ -387,11 +387,11 @@ static void pair_up(enum dtype t, const struct collective_member *y,
 
 static void add_chunks(struct collectives *c, int64_t at_ns)
 {
-    const struct collective_member *first = member_of(c);
+    const struct collective_end *first = member_of(c);
     enum dtype t = dtype_master(group_of(c)->dtype);
-    for (const struct collective_member *m = first->also; m; m = m->also)
+    for (const struct collective_end *m = first->also; m; m = m->also)
         pair_up(t, first, m, ADD_IN);
-    for (const struct collective_member *m = first->also; m; m = m->also)
+    for (const struct collective_end *m = first->also; m; m = m->also)
         pair_up(t, first, m, COPY_OUT);
     collective_finish(c, at_ns);
 }
@@ -400,7 +400,7 @@ static void add_chunks(struct collectives *c, int64_t at_ns)
  */
 
 /* What it has is brought by another. */
-static void be_silent(const struct collective_member *m, int64_t size)
+static void be_silent(const struct collective_end *m, int64_t size)
 {
     for (int32_t k = 0; k < m->n_pieces; k++)
         memset(m->pieces[k].data, 0, (size_t)(m->pieces[k].elements * size));
@@ -418,16 +418,16 @@ static void begin(struct collectives *c)
 {
     int64_t ready = ready_ns(c), at_ns = ready > c->previous_end_ns ? ready : c->previous_end_ns;
     c->begun = true;
-    if (group_of(c)->meeting)
+    if (collective_of_tensor(group_of(c)))
         meeting_begin(c, at_ns);
-    else if (group_of(c)->algorithm == GROUP_LOCAL)
+    else if (group_of(c)->algorithm == ALGORITHM_LOCAL)
         add_chunks(c, at_ns);
-    else if (group_of(c)->algorithm == GROUP_CHAIN)
+    else if (group_of(c)->algorithm == ALGORITHM_CHAIN)
         chain_leg(c, LEG_IN, at_ns);
     else if (group_of(c)->n_members > 1) {
         if (group_of(c)->members[member_of(c)->member].silent)
             be_silent(member_of(c), dtype_bytes(memory_of(group_of(c))));
-        if (group_of(c)->algorithm == GROUP_GATHER) pass_own(c, false);
+        if (collective_gathers(group_of(c))) pass_own(c, false);
         ring_part(c, first_part(group_of(c)), at_ns);
     } else
         collective_finish(c, at_ns);
@@ -459,9 +459,9 @@ bool collective_progress(struct collectives *c)
             any = true;
         }
         if (!c->running || !c->begun || !c->sent || !c->received) return any;
-        if (group_of(c)->meeting)
+        if (collective_of_tensor(group_of(c)))
             meeting_part_over(c);
-        else if (group_of(c)->algorithm == GROUP_CHAIN)
+        else if (group_of(c)->algorithm == ALGORITHM_CHAIN)
             chain_leg_over(c);
         else
             ring_step_over(c);
@@ -483,13 +483,13 @@ void collective_message(struct collectives *c, int32_t wire, int64_t end_ns)
 int32_t collective_waits_for(const struct collectives *c, int32_t *group)
 {
     if (!c->running || !c->begun) return -1;
-    const struct group *g = group_of(c);
+    const struct collective *g = group_of(c);
     *group = collective_current(c)->group;
     int32_t n = g->n_members, i = member_of(c)->member,
             other = modulo(c->received ? i + 1 : i - 1, n);
-    if (g->meeting)
+    if (collective_of_tensor(g))
         other = meeting_waits_for(c);
-    else if (g->algorithm == GROUP_CHAIN)
+    else if (g->algorithm == ALGORITHM_CHAIN)
         other = c->part == LEG_IN || c->part == LEG_BACK_ON ? modulo(i - 1, n) : modulo(i + 1, n);
     return other < 0 ? -1 : c->p->stages[g->members[other].stage].device;
 }

@@ -29,10 +29,10 @@ struct meeting_operands { /* this rank's of a meeting; buffers in staging */
     char *chunks, *outgoing, *incoming;
 };
 
-struct collective_member { /* this rank's part in one group */
+struct collective_end { /* this rank's part in one group */
     int32_t group, member; /* member -1: none */
     char *incoming; /* staging: what comes in; behind it what is not contiguous and goes out */
-    struct collective_member *also; /* LOCAL: the next chunk's; NULL at the end */
+    struct collective_end *also; /* LOCAL: the next chunk's; NULL at the end */
     int32_t n_pieces;
     /* (n_pieces) the sums, neighbours in memory joined; of SCATTER and GATHER the segments */
     struct piece *pieces;
@@ -68,7 +68,7 @@ struct collectives {
     struct wires *wires;   /* NULL: one device */
     struct bounce *bounce; /* a lane apart; else NULL */
     int32_t rank;
-    struct collective_member *members; /* (n_groups) */
+    struct collective_end *members; /* (n_groups) */
     struct collective_order *queue; /* (capacity) [first, next) handed over; the first one runs */
     int64_t capacity, first, next;
     bool running, begun;                     /* begun: what it works on is there */

@@ -48,7 +48,7 @@ static void group_ended(void *owner, const struct collective_order *of, int64_t 
 static void make_room(struct comm_thread *m)
 {
     m->channels = ARENA_ARRAY(m->a, struct comm_thread_ended, (size_t)m->p->n_channels + 1);
-    m->groups = ARENA_ARRAY(m->a, struct comm_thread_ended, (size_t)m->p->n_groups + 1);
+    m->groups = ARENA_ARRAY(m->a, struct comm_thread_ended, (size_t)m->p->n_collectives + 1);
     for (int32_t i = 0; i < m->p->n_channels; i++) {
         const struct channel *c = &m->p->channels[i];
         if (is_mine(m, c->from_stage) == is_mine(m, c->to_stage)) continue;
@@ -56,7 +56,7 @@ static void make_room(struct comm_thread *m)
             2 * (int64_t)m->p->stages[c->from_stage].microbatches + 2 + c->receive_ahead;
         m->channels[i].at_ns = ARENA_ARRAY(m->a, int64_t, (size_t)m->channels[i].capacity);
     }
-    for (int32_t i = 0; i < m->p->n_groups; i++) {
+    for (int32_t i = 0; i < m->p->n_collectives; i++) {
         m->groups[i].capacity = 2;
         m->groups[i].at_ns = ARENA_ARRAY(m->a, int64_t, 2);
     }
@@ -88,8 +88,8 @@ void comm_thread_init(struct comm_thread *m, struct arena *a, const struct progr
                                           .step_ended = part_ended,
                                           .ended = group_ended,
                                           .owner = m};
-    m->collectives.members = ARENA_ARRAY(a, struct collective_member, (size_t)p->n_groups + 1);
-    for (int32_t i = 0; i < p->n_groups; i++) m->collectives.members[i].member = -1;
+    m->collectives.members = ARENA_ARRAY(a, struct collective_end, (size_t)p->n_collectives + 1);
+    for (int32_t i = 0; i < p->n_collectives; i++) m->collectives.members[i].member = -1;
     pthread_mutex_init(&m->mutex, NULL);
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
@@ -129,22 +129,22 @@ void comm_thread_bounce(struct comm_thread *m, struct bounce *b)
     b->owner = m;
 }
 
-static void place_staging(const struct group *g, struct meeting_operands *o, char *staging)
+static void place_staging(const struct collective *g, struct meeting_operands *o, char *staging)
 {
-    struct meeting_staging s = meeting_staging(g->meeting);
+    struct meeting_staging s = meeting_staging(g);
     int64_t size = dtype_bytes(g->dtype);
     o->chunks = staging;
     o->outgoing = o->chunks + (s.chunks * size + 63) / 64 * 64;
     o->incoming = o->outgoing + (s.outgoing * size + 63) / 64 * 64;
 }
 
-void comm_thread_member(struct comm_thread *m, struct collective_member member, char *staging)
+void comm_thread_member(struct comm_thread *m, struct collective_end member, char *staging)
 {
-    struct collective_member *first = &m->collectives.members[member.group];
+    struct collective_end *first = &m->collectives.members[member.group];
     member.incoming = staging;
-    if (member.meeting) place_staging(&m->p->groups[member.group], member.meeting, staging);
+    if (member.meeting) place_staging(&m->p->collectives[member.group], member.meeting, staging);
     while (first->member >= 0 && first->also) first = first->also;
-    if (first->member >= 0) first = first->also = ARENA_ARRAY(m->a, struct collective_member, 1);
+    if (first->member >= 0) first = first->also = ARENA_ARRAY(m->a, struct collective_end, 1);
     *first = member;
 }
 
@@ -204,16 +204,16 @@ static void part_ended(void *owner, const struct collective_order *of, int32_t p
     struct comm_thread *m = owner;
     int32_t group = of->group;
     int32_t member = m->collectives.members[group].member;
-    const struct meeting *meeting = m->p->groups[group].meeting;
+    const struct collective *meeting = &m->p->collectives[group];
     span_list_add(&m->spans,
                   (struct span){.kind = SPAN_REDUCE,
                                 .stream = STREAM_collective,
                                 .device = m->rank,
                                 .peer = -1,
-                                .stage = m->p->groups[group].members[member].stage,
+                                .stage = m->p->collectives[group].members[member].stage,
                                 .letter = of->letter,
                                 .step = (int32_t)of->step,
-                                .microbatch = group_repeats(&m->p->groups[group]) ? of->times : -1,
+                                .microbatch = collective_repeats(&m->p->collectives[group]) ? of->times : -1,
                                 .op = group,
                                 .part = part,
                                 .meeting = meeting ? 1 + (int32_t)meeting->kind : 0,

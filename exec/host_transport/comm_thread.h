@@ -85,7 +85,7 @@ void comm_thread_bounce(struct comm_thread *m, struct bounce *b);
 MUST_CHECK enum status comm_thread_take_event(struct comm_thread *m, int32_t *out,
                                               struct error *err);
 /* This rank's part in a group, before the start; once for each of its members. */
-void comm_thread_member(struct comm_thread *m, struct collective_member member, char *staging);
+void comm_thread_member(struct comm_thread *m, struct collective_end member, char *staging);
 MUST_CHECK enum status comm_thread_start(struct comm_thread *m, struct error *err);
 /* Joins, when what was ordered has been done; where a silent peer keeps that from ending, all ranks are ended instead. */
 void comm_thread_stop(struct comm_thread *m);

@@ -1,17 +1,18 @@
-/* exec/host_transport/meeting.c - meetings inside calls: packing, steps, unpacking, word by word as core/collective/meeting.h says.
+/* exec/host_transport/meeting.c - meetings inside calls: packing, steps, unpacking, word by word as core/collective/collective.h says.
  *
  * A member's own elements go where they belong before the first step; every step sends from its operand, from the chunks
  * side by side or from the outgoing buffer, and what comes in is added or unpacked when the step has ended. Chunks of
- * MEETING_BY_ring are padded in the buffer as on the wire; what stands behind a smaller part is never looked at.
+ * ALGORITHM_RING are padded in the buffer as on the wire; what stands behind a smaller part is never looked at.
  */
 #include "exec/host_transport/collective_internal.h"
 
 #include "core/base/arena.h"
+#include "core/collective/rounds.h"
 
 #include <string.h>
 
 struct at_hand { /* the running meeting */
-    const struct meeting *m;
+    const struct collective *m;
     const struct meeting_operands *o;
     enum dtype dtype;
     int32_t group, i; /* this member */
@@ -22,9 +23,9 @@ struct at_hand { /* the running meeting */
 static struct at_hand at_hand(const struct collectives *c)
 {
     const struct collective_order *order = collective_current(c);
-    const struct group *g = &c->p->groups[order->group];
-    const struct collective_member *x = &c->members[order->group];
-    return (struct at_hand){.m = g->meeting,
+    const struct collective *g = &c->p->collectives[order->group];
+    const struct collective_end *x = &c->members[order->group];
+    return (struct at_hand){.m = g,
                             .o = x->meeting,
                             .dtype = g->dtype,
                             .group = order->group,
@@ -35,10 +36,10 @@ static struct at_hand at_hand(const struct collectives *c)
 }
 
 /* What is passed on from member to member lies in chunks; all_reduce's are the operand's. */
-static bool in_chunks(const struct at_hand *h) { return h->m->way != MEETING_BY_pairs; }
+static bool in_chunks(const struct at_hand *h) { return !collective_rounds_of(h->m->algorithm)->direct; }
 static char *chunk_at(const struct at_hand *h, int64_t first)
 {
-    return (h->m->kind == MEETING_all_reduce ? h->out : h->o->chunks) + first * h->size;
+    return (h->m->kind == COLLECTIVE_ALL_REDUCE ? h->out : h->o->chunks) + first * h->size;
 }
 static char *chunk(const struct at_hand *h, int32_t member)
 {
@@ -70,17 +71,17 @@ static void unpack(const struct at_hand *h, int32_t from, char *packed)
 static void keep_own(const struct at_hand *h)
 {
     struct shape whole = meeting_in(h->m, h->i);
-    if (h->m->kind == MEETING_all_reduce || h->m->n == 1) {
+    if (h->m->kind == COLLECTIVE_ALL_REDUCE || h->m->n_members == 1) {
         if (h->in != h->out && shape_elements(&whole))
             memcpy(h->out, h->in, (size_t)bytes_of(&whole, h));
-    } else if (h->m->kind == MEETING_all_gather) {
+    } else if (h->m->kind == COLLECTIVE_ALL_GATHER) {
         if (in_chunks(h))
             pack(h, h->i, chunk(h, h->i));
         else
             unpack(h, h->i, h->in);
     } else if (in_chunks(h)) {
-        for (int32_t k = 0; k < h->m->n; k++) pack(h, k, chunk(h, k));
-    } else if (h->m->kind == MEETING_reduce_scatter) {
+        for (int32_t k = 0; k < h->m->n_members; k++) pack(h, k, chunk(h, k));
+    } else if (h->m->kind == COLLECTIVE_REDUCE_SCATTER) {
         pack(h, h->i, h->out);
     } else {
         pack(h, h->i, h->o->outgoing);
@@ -91,7 +92,7 @@ static void keep_own(const struct at_hand *h)
 static char *source(const struct at_hand *h, const struct meeting_step *s)
 {
     if (in_chunks(h)) return chunk_at(h, s->out_first);
-    if (h->m->kind == MEETING_all_gather) return h->in;
+    if (h->m->kind == COLLECTIVE_ALL_GATHER) return h->in;
     pack(h, s->to, h->o->outgoing);
     return h->o->outgoing;
 }
@@ -110,10 +111,10 @@ static void begin_step(struct collectives *c, int32_t step, int64_t at_ns)
     struct meeting_step s = meeting_step(h.m, h.i, step);
     collective_begin_part(c, step, at_ns);
     if (s.to >= 0)
-        collective_send(c, wires_meeting(c->wires, h.group, h.i, s.to, h.m->n), source(&h, &s),
+        collective_send(c, wires_meeting(c->wires, h.group, h.i, s.to, h.m->n_members), source(&h, &s),
                         s.send * h.size);
     if (s.from >= 0)
-        collective_receive(c, wires_meeting(c->wires, h.group, s.from, h.i, h.m->n),
+        collective_receive(c, wires_meeting(c->wires, h.group, s.from, h.i, h.m->n_members),
                            landing(&h, &s), s.receive * h.size);
 }
 
@@ -128,11 +129,11 @@ static void take_in(const struct at_hand *h, const struct meeting_step *s)
 
 static void end(const struct at_hand *h)
 {
-    if (!in_chunks(h) || h->m->n == 1) return;
-    for (int32_t k = 0; h->m->kind == MEETING_all_gather && k < h->m->n; k++)
+    if (!in_chunks(h) || h->m->n_members == 1) return;
+    for (int32_t k = 0; h->m->kind == COLLECTIVE_ALL_GATHER && k < h->m->n_members; k++)
         unpack(h, k, chunk(h, k));
     struct shape part = meeting_out(h->m, h->i);
-    if (h->m->kind == MEETING_reduce_scatter && shape_elements(&part))
+    if (h->m->kind == COLLECTIVE_REDUCE_SCATTER && shape_elements(&part))
         memcpy(h->out, chunk(h, h->i), (size_t)bytes_of(&part, h));
 }
 

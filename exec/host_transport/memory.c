@@ -24,15 +24,15 @@ static enum status get(struct lane_memory *m, int64_t bytes, char **out, struct 
 static enum status check_staging(const struct program *p, int32_t stage, struct error *err)
 {
     const struct program_stage *s = &p->stages[stage];
-    for (int32_t g = 0; g < p->n_groups; g++)
-        for (int32_t i = 0; i < p->groups[g].n_members; i++) {
-            if (p->groups[g].members[i].stage != stage) continue;
-            int64_t need = group_staging_bytes(&p->groups[g], &p->groups[g].members[i], s);
+    for (int32_t g = 0; g < p->n_collectives; g++)
+        for (int32_t i = 0; i < p->collectives[g].n_members; i++) {
+            if (p->collectives[g].members[i].stage != stage) continue;
+            int64_t need = collective_staging_bytes(&p->collectives[g], &p->collectives[g].members[i], s);
             if (need > s->buffer_bytes)
                 return error_set(err, ERR_INPUT,
                                  "group %s: staging needs %" PRId64
                                  " bytes, the program plans %" PRId64,
-                                 p->groups[g].name, need, s->buffer_bytes);
+                                 p->collectives[g].name, need, s->buffer_bytes);
         }
     return OK;
 }

@@ -14,14 +14,14 @@ static const char *name_of(const struct program *p, const struct span *s)
         link = p->channels[s->op].link;
         break;
     case SPAN_REDUCE:
-        for (int32_t i = 0; i < p->groups[s->op].n_members && !p->groups[s->op].meeting; i++)
-            if (p->groups[s->op].members[i].stage == s->stage) link = p->groups[s->op].link[i];
+        for (int32_t i = 0; i < p->collectives[s->op].n_members && !collective_of_tensor(&p->collectives[s->op]); i++)
+            if (p->collectives[s->op].members[i].stage == s->stage) link = p->collectives[s->op].link[i];
         break;
     default:
         break;
     }
     if (link >= 0) return p->links[link].name;
-    return s->kind == SPAN_REDUCE ? p->groups[s->op].name : s->kind == SPAN_STEP ? "step" : "";
+    return s->kind == SPAN_REDUCE ? p->collectives[s->op].name : s->kind == SPAN_STEP ? "step" : "";
 }
 
 /* Real ranks: when a message started is known to its sender, when it arrived to its receiver. A

@@ -12,16 +12,16 @@ enum { TURN_MIN = 4096, TURN_MAX = 65536, TURNS = 8 };
 /* ---- where things are -------------------------------------------------------------------------
  */
 
-static int32_t edges_of(const struct group *g)
+static int32_t edges_of(const struct collective *g)
 {
-    if (g->n_members < 2 || g->algorithm == GROUP_LOCAL || g->meeting) return 0;
-    return g->algorithm == GROUP_CHAIN ? 2 * g->n_members : g->n_members;
+    if (g->n_members < 2 || g->algorithm == ALGORITHM_LOCAL || collective_of_tensor(g)) return 0;
+    return g->algorithm == ALGORITHM_CHAIN ? 2 * g->n_members : g->n_members;
 }
 
 static int32_t count_edges(const struct program *p)
 {
     int32_t n = p->n_channels;
-    for (int32_t g = 0; g < p->n_groups; g++) n += edges_of(&p->groups[g]);
+    for (int32_t g = 0; g < p->n_collectives; g++) n += edges_of(&p->collectives[g]);
     return n;
 }
 
@@ -54,17 +54,17 @@ static struct meeting_wires meeting_wires(struct arena *a, const struct program 
 {
     struct meeting_wires w = {0};
     int32_t first = count_edges(p);
-    for (int32_t g = 0; g < p->n_groups; g++) {
-        const struct group *x = &p->groups[g];
+    for (int32_t g = 0; g < p->n_collectives; g++) {
+        const struct collective *x = &p->collectives[g];
         int32_t n = x->n_members;
-        if (!x->meeting) continue;
+        if (!collective_of_tensor(x)) continue;
         if (!w.first)
             w.first = ARENA_ARRAY(a, int32_t, (size_t)p->n_devices * (size_t)p->n_devices);
         if (of) of[g] = ARENA_ARRAY(a, int32_t, (size_t)n * (size_t)n);
         for (int32_t i = 0; i < n * n; i++) {
             struct meeting_wire like = {.from = p->stages[x->members[i / n].stage].device,
                                         .to = p->stages[x->members[i % n].stage].device};
-            group_way(x, i / n, i % n, &like.link, &like.direction);
+            collective_link(x, i / n, i % n, &like.link, &like.direction);
             int32_t wire = like.link < 0 ? -1 : first + find_wire(a, p, &w, like);
             if (of) of[g][i] = wire;
         }
@@ -106,7 +106,7 @@ static void init_end(struct wires *w, const struct program *p, int32_t wire, int
 static void init_group(struct wires *w, const struct program *p, int32_t group,
                        struct link_clock *clocks, struct wire_control *controls)
 {
-    const struct group *g = &p->groups[group];
+    const struct collective *g = &p->collectives[group];
     int32_t n = g->n_members, edge = w->group_first[group];
     for (int32_t k = 0; n > 1 && k < edges_of(g); k++) {
         bool back = k >= n;
@@ -120,7 +120,7 @@ static void init_group(struct wires *w, const struct program *p, int32_t group,
 void wires_init(struct wires *w, struct arena *a, const struct program *p, struct comm *c,
                 void *shared, wire_ended *ended, void *owner)
 {
-    int32_t n_edges = count_edges(p), **of = ARENA_ARRAY(a, int32_t *, (size_t)p->n_groups + 1);
+    int32_t n_edges = count_edges(p), **of = ARENA_ARRAY(a, int32_t *, (size_t)p->n_collectives + 1);
     struct meeting_wires met = meeting_wires(a, p, of);
     int32_t n = n_edges + met.n;
     *w = (struct wires){.meeting = of,
@@ -132,7 +132,7 @@ void wires_init(struct wires *w, struct arena *a, const struct program *p, struc
                         .owner = owner};
     w->wire = ARENA_ARRAY(a, struct wire, (size_t)n + 1);
     w->mine = ARENA_ARRAY(a, int32_t, (size_t)n + 1);
-    w->group_first = ARENA_ARRAY(a, int32_t, (size_t)p->n_groups + 1);
+    w->group_first = ARENA_ARRAY(a, int32_t, (size_t)p->n_collectives + 1);
     struct link_clock *clocks = shared ? make_clocks(shared, 2 * p->n_links, w->rank == 0) : NULL;
     struct wire_control *controls =
         shared ? (void *)((char *)shared + sizeof *clocks * 2 * (size_t)p->n_links) : NULL;
@@ -141,10 +141,10 @@ void wires_init(struct wires *w, struct arena *a, const struct program *p, struc
         init_end(w, p, i, p->stages[x->from_stage].device, p->stages[x->to_stage].device, x->link,
                  x->direction, clocks, controls);
     }
-    for (int32_t g = 0, edge = p->n_channels; g < p->n_groups; g++) {
+    for (int32_t g = 0, edge = p->n_channels; g < p->n_collectives; g++) {
         w->group_first[g] = edge;
         init_group(w, p, g, clocks, controls);
-        edge += edges_of(&p->groups[g]);
+        edge += edges_of(&p->collectives[g]);
     }
     for (int32_t i = 0; i < met.n; i++)
         init_end(w, p, n_edges + i, met.list[i].from, met.list[i].to, met.list[i].link,

@@ -21,8 +21,8 @@ static void add_piece(struct pairing *v, char *to, char *from, int64_t elements,
 }
 
 /* y += x, or x = y, over two lists of pieces of as many elements. */
-static void pair_up(struct pairing *v, const struct collective_member *y,
-                    const struct collective_member *x, bool adds)
+static void pair_up(struct pairing *v, const struct collective_end *y,
+                    const struct collective_end *x, bool adds)
 {
     int64_t at_x = 0, at_y = 0;
     for (int32_t i = 0, k = 0; i < y->n_pieces && k < x->n_pieces;) {
@@ -37,17 +37,17 @@ static void pair_up(struct pairing *v, const struct collective_member *y,
 
 void local_sums_open(struct local_sums *s, const struct rank *r)
 {
-    s->at = ARENA_ARRAY(r->run, struct local_sum, (size_t)r->p->n_groups + 1);
+    s->at = ARENA_ARRAY(r->run, struct local_sum, (size_t)r->p->n_collectives + 1);
 }
 
 void local_sums_add(struct local_sums *s, const struct rank *r, int32_t group,
-                    const struct collective_member *first)
+                    const struct collective_end *first)
 {
     struct pairing v = {&s->at[group], r->run, 0,
-                        dtype_bytes(dtype_master(r->p->groups[group].dtype))};
-    for (const struct collective_member *m = first->also; m; m = m->also)
+                        dtype_bytes(dtype_master(r->p->collectives[group].dtype))};
+    for (const struct collective_end *m = first->also; m; m = m->also)
         pair_up(&v, first, m, true);
-    for (const struct collective_member *m = first->also; m; m = m->also)
+    for (const struct collective_end *m = first->also; m; m = m->also)
         pair_up(&v, first, m, false);
 }
 
@@ -57,7 +57,7 @@ enum status local_sums_run(const struct local_sums *sums, struct rank *r, int32_
     struct backend *b = &r->backend;
     const struct local_sum *s = &sums->at[group];
     static const struct op_attrs none;
-    enum dtype t = dtype_master(r->p->groups[group].dtype);
+    enum dtype t = dtype_master(r->p->collectives[group].dtype);
     for (int32_t i = 0; i < s->n; i++) {
         const struct local_piece *x = &s->pieces[i];
         struct op_call add = {.kind = OP_accumulate,

@@ -1,4 +1,4 @@
-/* exec/worker/local_sums.h - sums of the chunks of one discrete device (GROUP_LOCAL): the device's own operators on its
+/* exec/worker/local_sums.h - sums of the chunks of one discrete device (ALGORITHM_LOCAL): the device's own operators on its
  * compute stream, in the order of members, so that they are the bits that a host lane gets. */
 #ifndef EXEC_WORKER_LOCAL_SUMS_H
 #define EXEC_WORKER_LOCAL_SUMS_H
@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct collective_member;
+struct collective_end;
 struct rank;
 
 struct local_sum {
@@ -30,7 +30,7 @@ struct local_sums {
 void local_sums_open(struct local_sums *s, const struct rank *r);
 /* first: this rank's first member of the group, with its pieces. */
 void local_sums_add(struct local_sums *s, const struct rank *r, int32_t group,
-                    const struct collective_member *first);
+                    const struct collective_end *first);
 MUST_CHECK enum status local_sums_run(const struct local_sums *s, struct rank *r, int32_t group,
                                       struct error *err);
 

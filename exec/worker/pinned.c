@@ -18,13 +18,13 @@ struct parts_bytes {
 static void add_groups(const struct program *p, const struct transports *t, int32_t device,
                        struct parts_bytes *out)
 {
-    for (int32_t g = 0; g < p->n_groups; g++)
-        for (int32_t i = 0; i < p->groups[g].n_members; i++) {
-            const struct group_member *m = &p->groups[g].members[i];
+    for (int32_t g = 0; g < p->n_collectives; g++)
+        for (int32_t i = 0; i < p->collectives[g].n_members; i++) {
+            const struct collective_member *m = &p->collectives[g].members[i];
             const struct program_stage *s = &p->stages[m->stage];
             if (s->device != device || t->group[g] != TRANSPORT_HOST) continue;
             int64_t staging = staging_bytes(p, g, i),
-                    scratch = align(group_staging_bytes(&p->groups[g], m, s));
+                    scratch = align(collective_staging_bytes(&p->collectives[g], m, s));
             if (staging > out->staging) out->staging = staging;
             if (scratch > out->scratch) out->scratch = scratch;
         }

@@ -205,9 +205,9 @@ enum status preflight_program(const struct rank *r, const struct chunks *c, stru
                              "channel %" PRId32 ": a message of %" PRId64
                              " bytes; at most 2 GiB are moved at once",
                              i, r->p->channels[i].bytes);
-    for (int32_t i = 0; i < r->p->n_groups; i++) {
-        const struct group *g = &r->p->groups[i];
-        if (group_incoming_bytes(g) > INT32_MAX)
+    for (int32_t i = 0; i < r->p->n_collectives; i++) {
+        const struct collective *g = &r->p->collectives[i];
+        if (collective_incoming_bytes(g) > INT32_MAX)
             return error_set(err, ERR_INPUT,
                              "group %s: more than 2 GiB at once; use smaller buckets", g->name);
     }

@@ -21,7 +21,7 @@ static bool mirrored(const struct preparing *w, int32_t group)
 static enum status prepare_meeting(const struct preparing *w, const struct chunk *k, int32_t group,
                                    int32_t member, struct error *err)
 {
-    const struct meeting *m = w->r->p->groups[group].meeting;
+    const struct collective *m = &w->r->p->collectives[group];
     struct meeting_operands *o = ARENA_ARRAY(w->r->run, struct meeting_operands, 1);
     struct bounce_group b = {0};
     o->in = lane_memory_place(&k->memory, m->in[member]);
@@ -32,14 +32,14 @@ static enum status prepare_meeting(const struct preparing *w, const struct chunk
         o->out = (struct place){b.out_pinned, 0, 1};
         TRY(bounce_add_group(&w->t->bounce, group, b, err));
     }
-    o->from = ARENA_ARRAY(w->r->run, struct region, (size_t)m->n);
-    o->into = ARENA_ARRAY(w->r->run, struct region, (size_t)m->n);
-    for (int32_t i = 0; m->kind != MEETING_all_reduce && i < m->n; i++) {
+    o->from = ARENA_ARRAY(w->r->run, struct region, (size_t)m->n_members);
+    o->into = ARENA_ARRAY(w->r->run, struct region, (size_t)m->n_members);
+    for (int32_t i = 0; m->kind != COLLECTIVE_ALL_REDUCE && i < m->n_members; i++) {
         o->from[i] = meeting_from(w->r->run, m, member, i);
         o->into[i] = meeting_into(w->r->run, m, i, member);
     }
     comm_thread_member(&w->t->comm_thread,
-                       (struct collective_member){.group = group, .member = member, .meeting = o},
+                       (struct collective_end){.group = group, .member = member, .meeting = o},
                        w->r->discrete ? w->pinned->scratch : k->memory.staging);
     return OK;
 }
@@ -47,7 +47,7 @@ static enum status prepare_meeting(const struct preparing *w, const struct chunk
 enum { ALIGN = 64 }; /* of what a mirror has */
 
 struct joining { /* pieces of a member, neighbours in memory joined */
-    struct collective_member *x;
+    struct collective_end *x;
     size_t capacity;
     struct arena *a;
     char *slot;
@@ -59,7 +59,7 @@ static void add_piece(void *owner, int64_t first, int64_t packed, int64_t n)
 {
     (void)packed;
     struct joining *j = owner;
-    struct collective_member *x = j->x;
+    struct collective_end *x = j->x;
     char *data = j->slot + first * j->size;
     struct piece *last = x->n_pieces ? &x->pieces[x->n_pieces - 1] : NULL;
     if (last && !j->apart && last->data + last->elements * j->size == data) {
@@ -71,13 +71,13 @@ static void add_piece(void *owner, int64_t first, int64_t packed, int64_t n)
 }
 
 /* The pieces of the segments of a member, in the lane's memory or in its mirror. */
-static void add_pieces(const struct preparing *w, const struct chunk *k, const struct group *g,
-                       const struct group_member *m, char *mirror, struct collective_member *x)
+static void add_pieces(const struct preparing *w, const struct chunk *k, const struct collective *g,
+                       const struct collective_member *m, char *mirror, struct collective_end *x)
 {
     const struct program_stage *s = k->stage;
-    enum dtype t = g->algorithm == GROUP_GATHER ? g->dtype : dtype_master(g->dtype);
+    enum dtype t = collective_gathers(g) ? g->dtype : dtype_master(g->dtype);
     struct joining j = {
-        x, (size_t)m->n_segments + 1, w->r->run, NULL, dtype_bytes(t), group_divides(g)};
+        x, (size_t)m->n_segments + 1, w->r->run, NULL, dtype_bytes(t), collective_divides(g)};
     x->pieces = ARENA_ARRAY(w->r->run, struct piece, j.capacity);
     for (int32_t i = 0; i < m->n_segments; i++) {
         const struct slot *slot = &s->slots[m->segments[i]];
@@ -90,8 +90,8 @@ static void add_pieces(const struct preparing *w, const struct chunk *k, const s
     }
 }
 
-static void add_own(const struct preparing *w, const struct chunk *k, const struct group_member *m,
-                    char *mirror, struct collective_member *x)
+static void add_own(const struct preparing *w, const struct chunk *k, const struct collective_member *m,
+                    char *mirror, struct collective_end *x)
 {
     x->own = ARENA_ARRAY(w->r->run, char *, (size_t)m->n_segments + 1);
     for (int32_t i = 0; i < m->n_segments; i++) {
@@ -101,7 +101,7 @@ static void add_own(const struct preparing *w, const struct chunk *k, const stru
 }
 
 static void add_apart(const struct preparing *w, const struct chunk *k,
-                      const struct group_member *m, char *mirror, struct collective_member *x)
+                      const struct collective_member *m, char *mirror, struct collective_end *x)
 {
     const struct program_stage *s = k->stage;
     x->ring = mirror ? mirror : k->memory.ring[m->apart];
@@ -118,9 +118,9 @@ static void add_apart(const struct preparing *w, const struct chunk *k,
 static enum status prepare_group(const struct preparing *w, const struct chunk *k, int32_t group,
                                  int32_t member, struct error *err)
 {
-    const struct group *g = &w->r->p->groups[group];
-    const struct group_member *m = &g->members[member];
-    struct collective_member x = {
+    const struct collective *g = &w->r->p->collectives[group];
+    const struct collective_member *m = &g->members[member];
+    struct collective_end x = {
         .group = group, .member = member, .microbatches = k->stage->microbatches};
     struct staging mirror = {0};
     if (mirrored(w, group)) {
@@ -140,10 +140,10 @@ static enum status prepare_group(const struct preparing *w, const struct chunk *
 static enum status prepare_member(const struct preparing *w, int32_t group, int32_t member,
                                   struct error *err)
 {
-    const struct group *g = &w->r->p->groups[group];
+    const struct collective *g = &w->r->p->collectives[group];
     const struct chunk *k = chunks_of_stage(w->chunks, g->members[member].stage);
     if (!k || w->t->group[group] == TRANSPORT_DEVICE) return OK;
-    return g->meeting ? prepare_meeting(w, k, group, member, err)
+    return collective_of_tensor(g) ? prepare_meeting(w, k, group, member, err)
                       : prepare_group(w, k, group, member, err);
 }
 
@@ -151,7 +151,7 @@ enum status prepare_members(struct rank *r, const struct chunks *c, struct trans
                             const struct pinned *pinned, int32_t group, struct error *err)
 {
     const struct preparing w = {r, c, t, pinned};
-    for (int32_t i = 0; i < r->p->groups[group].n_members; i++)
+    for (int32_t i = 0; i < r->p->collectives[group].n_members; i++)
         TRY(prepare_member(&w, group, i, err));
     return OK;
 }

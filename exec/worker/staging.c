@@ -16,38 +16,38 @@ static int64_t slots_bytes(const struct program_stage *s, const int32_t *slots, 
     return bytes;
 }
 
-static int64_t own_first(const struct program_stage *s, const struct group_member *m)
+static int64_t own_first(const struct program_stage *s, const struct collective_member *m)
 {
     return slots_bytes(s, m->segments, m->n_segments);
 }
 
-static int64_t ring_first(const struct program_stage *s, const struct group_member *m)
+static int64_t ring_first(const struct program_stage *s, const struct collective_member *m)
 {
     return own_first(s, m) + (m->own ? slots_bytes(s, m->own, m->n_segments) : 0);
 }
 
-static int64_t ring_bytes(const struct program_stage *s, const struct group_member *m)
+static int64_t ring_bytes(const struct program_stage *s, const struct collective_member *m)
 {
     return m->apart < 0 ? 0 : s->rings[m->apart].count * s->rings[m->apart].stride_bytes;
 }
 
 int64_t staging_bytes(const struct program *p, int32_t group, int32_t member)
 {
-    const struct group *g = &p->groups[group];
-    const struct group_member *m = &g->members[member];
+    const struct collective *g = &p->collectives[group];
+    const struct collective_member *m = &g->members[member];
     const struct program_stage *s = &p->stages[m->stage];
-    if (g->meeting)
-        return align(s->slots[g->meeting->in[member]].bytes) +
-               align(s->slots[g->meeting->out[member]].bytes);
+    if (collective_of_tensor(g))
+        return align(s->slots[g->in[member]].bytes) +
+               align(s->slots[g->out[member]].bytes);
     return ring_first(s, m) + align(ring_bytes(s, m));
 }
 
 struct staging staging_at(char *base, const struct program *p, int32_t group, int32_t member)
 {
-    const struct group_member *m = &p->groups[group].members[member];
+    const struct collective_member *m = &p->collectives[group].members[member];
     const struct program_stage *s = &p->stages[m->stage];
     struct staging x = {.segments = base};
-    if (p->groups[group].meeting) return x;
+    if (collective_of_tensor(&p->collectives[group])) return x;
     x.own = base + own_first(s, m);
     x.ring = base + ring_first(s, m);
     return x;
@@ -90,7 +90,7 @@ static void move_run(void *owner, int64_t first, int64_t packed, int64_t n)
 }
 
 /* One segment of a sum that is not divided. */
-static void move_segment(struct moving *v, const struct group_member *m, const struct slot *slot,
+static void move_segment(struct moving *v, const struct collective_member *m, const struct slot *slot,
                          int32_t segment)
 {
     if (m->within && m->within[segment].n_dims)
@@ -100,12 +100,12 @@ static void move_segment(struct moving *v, const struct group_member *m, const s
 }
 
 /* Of a divided sum: scattered it is read whole and one chunk of it is kept, gathered the other way round. */
-static void move_divided(struct moving *v, const struct group *g, const struct group_member *m,
+static void move_divided(struct moving *v, const struct collective *g, const struct collective_member *m,
                          const struct slot *slot, int32_t member)
 {
-    bool scatter = g->algorithm == GROUP_SCATTER;
+    bool scatter = collective_scatters(g);
     int64_t chunk = shape_elements(&slot->shape) / g->n_members * v->size,
-            at = group_own_chunk(member, g->n_members) * chunk;
+            at = collective_own_chunk(member, g->n_members) * chunk;
     v->fetch = scatter, v->give = !scatter;
     add_move(v, 0, slot->bytes);
     v->fetch = !scatter, v->give = scatter;
@@ -115,19 +115,19 @@ static void move_divided(struct moving *v, const struct group *g, const struct g
 void staging_group(char *base, struct arena *a, const struct program *p, const struct chunk *k,
                    int32_t group, int32_t member, struct bounce_group *out)
 {
-    const struct group *g = &p->groups[group];
-    const struct group_member *m = &g->members[member];
+    const struct collective *g = &p->collectives[group];
+    const struct collective_member *m = &g->members[member];
     const struct program_stage *s = k->stage;
     struct staging staging = staging_at(base, p, group, member);
     struct moving v = {.a = a, .to = out};
-    if (g->n_members < 2 && g->algorithm != GROUP_CHAIN) return;
+    if (g->n_members < 2 && g->algorithm != ALGORITHM_CHAIN) return;
     for (int32_t i = 0; i < m->n_segments; i++) {
         const struct slot *slot = &s->slots[m->segments[i]];
         v.device = lane_memory_slot(&k->memory, m->segments[i], 0);
         v.pinned = staging.segments + slots_bytes(s, m->segments, i);
         v.size = dtype_bytes(slot->dtype);
         v.fetch = !m->silent && m->apart < 0, v.give = true;
-        if (group_divides(g))
+        if (collective_divides(g))
             move_divided(&v, g, m, slot, member);
         else
             move_segment(&v, m, slot, i);
@@ -135,7 +135,7 @@ void staging_group(char *base, struct arena *a, const struct program *p, const s
     for (int32_t i = 0; m->own && i < m->n_segments; i++) {
         v.device = lane_memory_slot(&k->memory, m->own[i], 0);
         v.pinned = staging.own + slots_bytes(s, m->own, i);
-        v.fetch = true, v.give = g->algorithm == GROUP_SCATTER;
+        v.fetch = true, v.give = g->kind == COLLECTIVE_REDUCE_SCATTER;
         add_move(&v, 0, s->slots[m->own[i]].bytes);
     }
     if (m->apart < 0) return;
@@ -147,7 +147,7 @@ void staging_group(char *base, struct arena *a, const struct program *p, const s
 void staging_meeting(char *base, const struct program *p, const struct chunk *k, int32_t group,
                      int32_t member, struct bounce_group *out)
 {
-    const struct meeting *m = p->groups[group].meeting;
+    const struct collective *m = &p->collectives[group];
     const struct slot *in = &k->stage->slots[m->in[member]];
     out->in = lane_memory_place(&k->memory, m->in[member]);
     out->out = lane_memory_place(&k->memory, m->out[member]);

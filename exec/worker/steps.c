@@ -91,7 +91,7 @@ static enum status take_reduce(struct worker *w, int32_t group, enum phase lette
         return local_sums_run(&w->sums, &w->rank, group, err);
     }
     if (w->transports.group[group] == TRANSPORT_DEVICE) {
-        TRY(async_issue_keep_pace(&w->ahead, w->rank.p->groups[group].n_members, err));
+        TRY(async_issue_keep_pace(&w->ahead, w->rank.p->collectives[group].n_members, err));
         return device_transport_reduce(w->transports.device, group, number, w->progress.step,
                                        n->times, seq, letter, err);
     }
@@ -112,7 +112,7 @@ static enum status take_reduce(struct worker *w, int32_t group, enum phase lette
 static enum status take_await(struct worker *w, int32_t group, struct error *err)
 {
     int64_t end_ns = 0;
-    int64_t last = group_repeats(&w->rank.p->groups[group]) && w->launches[group].number
+    int64_t last = collective_repeats(&w->rank.p->collectives[group]) && w->launches[group].number
                        ? w->launches[group].number - 1
                        : w->progress.step;
     if (w->rank.discrete && w->transports.group[group] == TRANSPORT_LOCAL) return OK;
@@ -140,15 +140,15 @@ static enum status take(struct worker *w, const struct instr *x, const struct ta
         return channel_ends_receive(&w->ends, x->arg, t->seq, err);
     case INSTR_SEND:
         return channel_ends_send(&w->ends, x->arg, t->seq, err);
-    case INSTR_REDUCE:
+    case INSTR_COLLECTIVE_START:
         return take_reduce(w, x->arg, 'U', -1, err);
-    case INSTR_AWAIT:
+    case INSTR_COLLECTIVE_WAIT:
         return take_await(w, x->arg, err);
     case INSTR_LOAD:
         return inputs_load(&w->inputs, t->chunk, t->microbatch, t->seq, err);
     case INSTR_LOSS:
         return take_loss(w, x->arg, t, err);
-    case INSTR_COLLECT:
+    case INSTR_COLLECTIVE:
         TRY(take_reduce(w, x->arg, t->procedure->letter, t->seq, err));
         return take_await(w, x->arg, err);
     case INSTR_KIND_COUNT:
@@ -194,7 +194,7 @@ static enum status note_update(struct worker *w, struct error *err)
 
 void worker_open_steps(struct worker *w)
 {
-    w->launches = ARENA_ARRAY(w->rank.run, struct launches, (size_t)w->rank.p->n_groups + 1);
+    w->launches = ARENA_ARRAY(w->rank.run, struct launches, (size_t)w->rank.p->n_collectives + 1);
 }
 
 enum status worker_step(struct worker *w, struct error *err)

@@ -17,9 +17,9 @@ static bool among_themselves(const struct program *p, const double *talks, int32
     return talks[a] > 0 && talks[b] > 0 && !strcmp(p->devices[a].kind, p->devices[b].kind);
 }
 
-static enum transport of_group(const struct program *p, const double *talks, const struct group *g)
+static enum transport of_group(const struct program *p, const double *talks, const struct collective *g)
 {
-    if (g->algorithm == GROUP_LOCAL && !g->meeting) return TRANSPORT_LOCAL;
+    if (g->algorithm == ALGORITHM_LOCAL && !collective_of_tensor(g)) return TRANSPORT_LOCAL;
     int32_t first = p->stages[g->members[0].stage].device;
     for (int32_t i = 0; i < g->n_members; i++)
         if (!among_themselves(p, talks, first, p->stages[g->members[i].stage].device))
@@ -36,7 +36,7 @@ static int32_t count(const unsigned char *by, int32_t n, enum transport t)
 
 static void report(const struct transports *t, const struct program *p)
 {
-    int32_t c = p->n_channels, g = p->n_groups;
+    int32_t c = p->n_channels, g = p->n_collectives;
     log_debug("channels: %" PRId32 " inside a device, %" PRId32 " by the host, %" PRId32
               " between devices; groups: %" PRId32 ", %" PRId32 ", %" PRId32,
               count(t->channel, c, TRANSPORT_LOCAL), count(t->channel, c, TRANSPORT_HOST),
@@ -72,7 +72,7 @@ void transports_choose(struct transports *t, const struct rank *r)
     comm_sum(r->comm, talks, p->n_devices);
     comm_broadcast(r->comm, talks, (int64_t)sizeof *talks * p->n_devices);
     t->channel = ARENA_ARRAY(r->run, unsigned char, (size_t)p->n_channels + 1);
-    t->group = ARENA_ARRAY(r->run, unsigned char, (size_t)p->n_groups + 1);
+    t->group = ARENA_ARRAY(r->run, unsigned char, (size_t)p->n_collectives + 1);
     for (int32_t i = 0; i < p->n_channels; i++) {
         int32_t from = p->stages[p->channels[i].from_stage].device,
                 to = p->stages[p->channels[i].to_stage].device;
@@ -80,8 +80,8 @@ void transports_choose(struct transports *t, const struct rank *r)
                         : among_themselves(p, talks, from, to) ? TRANSPORT_DEVICE
                                                                : TRANSPORT_HOST;
     }
-    for (int32_t i = 0; i < p->n_groups; i++)
-        t->group[i] = (unsigned char)of_group(p, talks, &p->groups[i]);
+    for (int32_t i = 0; i < p->n_collectives; i++)
+        t->group[i] = (unsigned char)of_group(p, talks, &p->collectives[i]);
     if (r->index == 0) report(t, p);
     warn_of_host(r, talks);
 }
@@ -90,7 +90,7 @@ bool transports_use_devices(const struct transports *t, const struct program *p)
 {
     for (int32_t i = 0; i < p->n_channels; i++)
         if (t->channel[i] == TRANSPORT_DEVICE) return true;
-    for (int32_t i = 0; i < p->n_groups; i++)
+    for (int32_t i = 0; i < p->n_collectives; i++)
         if (t->group[i] == TRANSPORT_DEVICE) return true;
     return false;
 }
@@ -98,9 +98,9 @@ bool transports_use_devices(const struct transports *t, const struct program *p)
 /* Collectives that the host runs for a discrete lane have their staging in pinned memory. */
 bool transports_stage_on_device(const struct transports *t, const struct rank *r, int32_t stage)
 {
-    for (int32_t g = 0; r->discrete && g < r->p->n_groups; g++)
-        for (int32_t i = 0; i < r->p->groups[g].n_members; i++)
-            if (r->p->groups[g].members[i].stage == stage && t->group[g] == TRANSPORT_DEVICE)
+    for (int32_t g = 0; r->discrete && g < r->p->n_collectives; g++)
+        for (int32_t i = 0; i < r->p->collectives[g].n_members; i++)
+            if (r->p->collectives[g].members[i].stage == stage && t->group[g] == TRANSPORT_DEVICE)
                 return true;
     return !r->discrete;
 }

@@ -13,8 +13,8 @@
 
 struct meant { /* a meeting */
     const char *match, *pattern;
-    enum meeting_kind kind;
-    enum meeting_way way;
+    enum collective_kind kind;
+    enum collective_algorithm way;
     bool usual;
 };
 
@@ -33,12 +33,12 @@ struct meanings {
     struct made *made;
 };
 
-static bool kind_of(enum op_kind kind, enum meeting_kind *out)
+static bool kind_of(enum op_kind kind, enum collective_kind *out)
 {
-    *out = kind == OP_group_all_gather       ? MEETING_all_gather
-           : kind == OP_group_reduce_scatter ? MEETING_reduce_scatter
-           : kind == OP_group_all_reduce     ? MEETING_all_reduce
-                                             : MEETING_all_to_all;
+    *out = kind == OP_group_all_gather       ? COLLECTIVE_ALL_GATHER
+           : kind == OP_group_reduce_scatter ? COLLECTIVE_REDUCE_SCATTER
+           : kind == OP_group_all_reduce     ? COLLECTIVE_ALL_REDUCE
+                                             : COLLECTIVE_ALL_TO_ALL;
     return op_is_group(kind);
 }
 
@@ -198,10 +198,11 @@ static void leave_out_idle(struct meanings *m, struct sharding *s)
     }
     for (int32_t i = 0; i < view->n_ops; i++) {
         const struct graph_op *op = &view->ops[i];
-        enum meeting_kind kind;
+        enum collective_kind kind;
         bool mine = op->layer >= q->first_layer && op->layer <= q->last_layer;
         if (!mine || !kind_of(op->kind, &kind)) continue;
-        int32_t entry = sharding_way_for(s, op->name, kind, in_tiers(q, op->attrs.exchange));
+        int32_t entry = sharding_way_for(s, op->name, kind, op->attrs.exchange->n,
+                                         in_tiers(q, op->attrs.exchange));
         if (entry >= 0) used[entry] = true;
     }
     struct sharding_way *ways = (struct sharding_way *)(uintptr_t)s->ways; /* say's own */

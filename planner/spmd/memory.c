@@ -121,7 +121,7 @@ static int64_t staging(const struct member *d, const struct graph_op *op)
             *tier = ARENA_ARRAY(d->a, int32_t, (size_t)e->n);
     for (int32_t i = 0; i < e->n && d->q->node; i++) node[i] = d->q->node[e->member[i]];
     int32_t each = d->q->node ? meeting_tiers_of(node, e->n, tier) : 0;
-    const struct meeting *m =
+    const struct collective *m =
         shard_meeting(d->a, d->g, op, d->s, each > 1 && each < e->n ? tier : NULL);
     return meeting_staging_bytes(m, d->g->tensors[op->input[0]].dtype);
 }

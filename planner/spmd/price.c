@@ -1,6 +1,8 @@
 #include "planner/spmd/price.h"
 
 #include "core/base/arena.h"
+#include "core/collective/rounds.h"
+#include "sim/collective/rounds.h"
 
 #include <string.h>
 
@@ -17,7 +19,7 @@ struct priced {
     int32_t axis, before, after;
     bool joined; /* one of many in one meeting: latencies are not its own */
     int64_t ns;
-    enum meeting_way way;
+    enum collective_algorithm way;
 };
 
 struct members {     /* devices that meet along an axis; joined: the same with no latencies */
@@ -42,6 +44,8 @@ struct spmd_price {
      * sends to who stands k places on along the axis; NULL: nobody shares */
     int32_t *share[MESH_AXES_MAX + 1];
     int64_t n_meetings, n_pairs;               /* priced */
+    spmd_measured *measured;                   /* NULL: nobody measured */
+    const void *measured_of;
     struct members *groups[MESH_AXES_MAX + 1]; /* (n_devices) by first member; NULL: nobody met */
 };
 
@@ -116,6 +120,11 @@ struct spmd_price *spmd_price_new(struct arena *a, const struct sharding *s, spm
     return y;
 }
 
+void spmd_price_measured(struct spmd_price *y, spmd_measured *measured, const void *of)
+{
+    y->measured = measured, y->measured_of = of;
+}
+
 /* --- placements and parts --- */
 
 int32_t spmd_placement(struct spmd_price *y, const struct placement *p)
@@ -184,6 +193,7 @@ struct meet { /* members, by their places among the stage's devices */
     const struct cost_link *hop; /* (n, n) */
     const struct parts *before, *after;
     int64_t element_bytes;
+    bool joined;
     struct arena *scratch; /* of the step that is priced */
 };
 
@@ -210,7 +220,7 @@ static int64_t pairs_ns(const struct meet *m, int64_t *bytes)
 {
     for (int32_t i = 0; i < m->n; i++)
         for (int32_t k = 1; k < m->n; k++) bytes[i * m->n + (i + k) % m->n] *= sharing(m, i, k);
-    return spmd_pairs_ns(m->n, bytes, m->hop);
+    return collective_pairs_ns(m->n, bytes, m->hop);
 }
 
 /* Elements that both parts have: of each dimension the runs' overlap. */
@@ -242,35 +252,62 @@ static int64_t part_elements(const struct meet *m, const struct parts *p, int32_
     return shape_elements(&p->local[m->member[i]]);
 }
 
-/* A meeting of the group in tiers; -1 where its members do not stand so. Parts are dealt out of one row. */
-static int64_t tiers_ns(struct meet *m, enum meeting_kind kind, const struct parts *p)
+struct rounds_of { /* what is priced round by round */
+    const struct meet *m;
+    const struct collective *c;
+    int64_t inside, between; /* in tiers: messages that share a link inside a node, and between nodes */
+};
+
+static struct cost_link hop_of(const void *of, int32_t from, int32_t to)
+{
+    const struct meet *m = ((const struct rounds_of *)of)->m;
+    return m->hop[from * m->n + to];
+}
+
+static int64_t beside(const void *of, int32_t from, int32_t to)
+{
+    const struct rounds_of *r = of;
+    if (!r->c->tier) return sharing(r->m, from, (to - from + r->m->n) % r->m->n);
+    return r->c->tier[from] == r->c->tier[to] ? r->inside : r->between;
+}
+
+/* Round by round; -1 where its members do not fit. Parts are dealt out of one row. */
+static int64_t rounds_ns(struct meet *m, enum collective_kind kind, enum collective_algorithm w,
+                         const struct parts *p)
 {
     int32_t *node = ARENA_ARRAY(m->scratch, int32_t, (size_t)m->n),
             *tier = ARENA_ARRAY(m->scratch, int32_t, (size_t)m->n);
     int64_t *first = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n),
             *count = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n), at = 0;
     for (int32_t i = 0; i < m->n && m->y->node; i++) node[i] = m->y->node[m->member[i]];
-    int32_t each = meeting_tiers_of(node, m->n, tier);
-    if (!m->y->node || each < 2 || each == m->n) return -1;
+    int32_t each = m->y->node ? meeting_tiers_of(node, m->n, tier) : 0;
+    bool tiers = collective_rounds_of(w)->tiers;
+    if (collective_misfit(w, m->n, each > 1 && each < m->n)) return -1;
     for (int32_t i = 0; i < m->n; i++) {
         first[i] = at, count[i] = part_elements(m, p, i);
         at += count[i];
     }
-    struct meeting x = {.kind = kind,
-                        .way = MEETING_BY_hierarchical,
-                        .n = m->n,
-                        .whole = {1, {at}},
-                        .from = {0, 1, first, count},
-                        .to = {0, 1, first, count},
-                        .tier = tier};
-    if (kind == MEETING_all_reduce) x.whole.dim[0] = count[0];
-    meeting_set_tiers(m->scratch, &x);
-    int64_t inside = 1, between = 1;
-    for (int32_t i = 0; i < m->n; i++) {
-        if (m->y->bus && m->y->bus[m->member[i]]) inside = each;
-        between = later(between, sharing(m, i, each));
+    struct collective x = {.kind = kind,
+                           .algorithm = w,
+                           .n_members = m->n,
+                           .whole = {1, {at}},
+                           .from = {0, 1, first, count},
+                           .to = {0, 1, first, count},
+                           .tier = tiers ? tier : NULL};
+    if (kind == COLLECTIVE_ALL_REDUCE) x.whole.dim[0] = count[0];
+    if (tiers) meeting_set_tiers(m->scratch, &x);
+    x.most = meeting_most(&x);
+    struct rounds_of r = {m, &x, 1, 1};
+    for (int32_t i = 0; tiers && i < m->n; i++) {
+        if (m->y->bus && m->y->bus[m->member[i]]) r.inside = each;
+        r.between = later(r.between, sharing(m, i, each));
     }
-    return spmd_tiers_ns(&x, m->element_bytes, inside, between, m->hop);
+    const struct collective_hops hops = {hop_of, &r, beside};
+    int64_t *end = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n),
+            *next = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n), slowest = 0;
+    collective_rounds_ns(&x, m->element_bytes, &hops, end, next);
+    for (int32_t i = 0; i < m->n; i++) slowest = later(slowest, end[i]);
+    return slowest;
 }
 
 static int64_t sum_ns(const struct meet *m, const struct parts *p)
@@ -280,11 +317,11 @@ static int64_t sum_ns(const struct meet *m, const struct parts *p)
 }
 
 /* Everybody's part to everybody (all-gather), or everybody's term of each part to whom it belongs. */
-static int64_t spread_ns(struct meet *m, const struct parts *p, bool gather, enum meeting_way way)
+static int64_t spread_ns(struct meet *m, const struct parts *p, bool gather, enum collective_algorithm way)
 {
     int64_t largest = 0;
     for (int32_t i = 0; i < m->n; i++) largest = later(largest, part_elements(m, p, i));
-    if (way == MEETING_BY_ring) return ring_ns(m, m->n - 1, largest * m->element_bytes);
+    if (way == ALGORITHM_RING) return ring_ns(m, m->n - 1, largest * m->element_bytes);
     int64_t *bytes = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n * (size_t)m->n);
     for (int32_t i = 0; i < m->n; i++)
         for (int32_t k = 0; k < m->n; k++)
@@ -337,6 +374,7 @@ static struct meet group_of(struct spmd_price *y, const struct priced *p, int32_
                          .before = parts_of(y, &p->whole, p->before),
                          .after = parts_of(y, &p->whole, p->after),
                          .element_bytes = p->element_bytes,
+                         .joined = p->joined,
                          .scratch = scratch};
 }
 
@@ -346,44 +384,58 @@ static const struct parts *dealt_out(const struct meet *m, enum op_kind kind)
     return kind == OP_group_reduce_scatter ? m->after : m->before;
 }
 
+/* As it was measured, -1 where it was not. A sum that is joined with others has no size of its own to be looked up by. All-to-all
+ * has none that all members send. */
+static int64_t measured_ns(const struct meet *m, enum collective_kind k,
+                           enum collective_algorithm way, const struct parts *p)
+{
+    int64_t largest = 0;
+    if (!m->y->measured || m->joined || k == COLLECTIVE_ALL_TO_ALL) return -1;
+    for (int32_t i = 0; i < m->n; i++) largest = later(largest, part_elements(m, p, i));
+    int64_t bytes = (k == COLLECTIVE_ALL_REDUCE ? largest : m->n * largest) * m->element_bytes;
+    return m->y->measured(m->y->measured_of, k, way, m->member, m->n, bytes);
+}
+
 /* One group's meeting in one way; -1: it cannot go so. */
 static int64_t group_ns(struct meet *m, const struct shape *whole, enum op_kind kind,
-                        enum meeting_way way)
+                        enum collective_algorithm way)
 {
     const struct parts *p = dealt_out(m, kind);
-    if (kind == OP_group_all_to_all) return way == MEETING_BY_pairs ? turn_ns(m, whole) : -1;
-    if (way == MEETING_BY_hierarchical && kind != OP_all_reduce)
-        return tiers_ns(m,
-                        kind == OP_group_all_gather       ? MEETING_all_gather
-                        : kind == OP_group_reduce_scatter ? MEETING_reduce_scatter
-                                                          : MEETING_all_reduce,
-                        p);
-    if (kind == OP_group_all_gather || kind == OP_group_reduce_scatter)
-        return spread_ns(m, p, kind == OP_group_all_gather, way);
-    return way == MEETING_BY_ring ? sum_ns(m, p) : -1;
+    enum collective_kind k = kind == OP_group_all_to_all       ? COLLECTIVE_ALL_TO_ALL
+                             : kind == OP_group_all_gather     ? COLLECTIVE_ALL_GATHER
+                             : kind == OP_group_reduce_scatter ? COLLECTIVE_REDUCE_SCATTER
+                                                               : COLLECTIVE_ALL_REDUCE;
+    if (!collective_in_calls(k, way)) return -1;
+    int64_t ns = measured_ns(m, k, way, p);
+    if (ns >= 0) return ns;
+    if (k == COLLECTIVE_ALL_TO_ALL) return turn_ns(m, whole);
+    if (way != ALGORITHM_RING && way != ALGORITHM_PAIRS)
+        return kind == OP_all_reduce ? -1 : rounds_ns(m, k, way, p);
+    return k == COLLECTIVE_ALL_REDUCE ? sum_ns(m, p)
+                                      : spread_ns(m, p, k == COLLECTIVE_ALL_GATHER, way);
 }
 
 /* The cheapest way that is allowed; of equal ones the first. Where none is that can go, the first that can. */
 static void price_step(struct spmd_price *y, struct priced *p)
 {
-    static const uint32_t bit[MEETING_WAY_COUNT] = {SPMD_RING, SPMD_PAIRS, SPMD_TIERS};
     bool allowed = false;
     struct arena *scratch = arena_new();
     p->ns = -1;
-    for (int w = 0; w < MEETING_WAY_COUNT; w++) {
+    for (int w = 0; w < COLLECTIVE_ALGORITHM_COUNT; w++) {
         int64_t slowest = 0;
-        bool may = y->ways & bit[w];
+        bool may = y->ways >> w & 1;
+        if (!collective_rounds_of((enum collective_algorithm)w)->round) continue;
         for (int32_t d = 0; d < y->s->n_devices && slowest >= 0; d++) {
             if (place_along(y, d, p->axis)) continue; /* one for each group */
             struct meet m = group_of(y, p, d, scratch);
-            int64_t ns = group_ns(&m, &p->whole, p->kind, (enum meeting_way)w);
+            int64_t ns = group_ns(&m, &p->whole, p->kind, (enum collective_algorithm)w);
             y->n_meetings++, y->n_pairs += (int64_t)m.n * m.n;
             arena_reset(scratch);
             slowest = ns < 0 ? ns : later(slowest, ns);
         }
         if (slowest < 0 || (!may && p->ns >= 0)) continue;
         if (p->ns >= 0 && allowed && slowest >= p->ns) continue;
-        p->ns = slowest, p->way = (enum meeting_way)w, allowed = may;
+        p->ns = slowest, p->way = (enum collective_algorithm)w, allowed = may;
     }
     arena_free(scratch);
     if (p->ns < 0) BUG("no way for %s", op_kind_name(p->kind));
@@ -444,7 +496,7 @@ enum status spmd_step_ns(struct spmd_price *y, const struct shape *whole, int64_
                          enum op_kind kind, int32_t axis, int32_t before, int32_t after,
                          int64_t *out_ns, struct error *err)
 {
-    struct priced p = {*whole, element_bytes, kind, axis, before, after, false, 0, MEETING_BY_ring};
+    struct priced p = {*whole, element_bytes, kind, axis, before, after, false, 0, ALGORITHM_RING};
     TRY(priced_step(y, &p, err));
     *out_ns = p.ns;
     return OK;
@@ -452,9 +504,9 @@ enum status spmd_step_ns(struct spmd_price *y, const struct shape *whole, int64_
 
 enum status spmd_step_way(struct spmd_price *y, const struct shape *whole, int64_t element_bytes,
                           enum op_kind kind, int32_t axis, int32_t before, int32_t after,
-                          enum meeting_way *way, bool *even, struct error *err)
+                          enum collective_algorithm *way, bool *even, struct error *err)
 {
-    struct priced p = {*whole, element_bytes, kind, axis, before, after, false, 0, MEETING_BY_ring};
+    struct priced p = {*whole, element_bytes, kind, axis, before, after, false, 0, ALGORITHM_RING};
     TRY(priced_step(y, &p, err));
     *way = p.way, *even = true;
     for (int32_t d = 0; d < y->s->n_devices; d++) {
@@ -473,7 +525,7 @@ enum status spmd_gradient_ns(struct spmd_price *y, const struct shape *whole, in
                              struct error *err)
 {
     struct priced p = {*whole, element_bytes,  OP_all_reduce, axis, placement, placement, joined,
-                       0,      MEETING_BY_ring};
+                       0,      ALGORITHM_RING};
     TRY(priced_step(y, &p, err));
     *out_ns = p.ns;
     return OK;

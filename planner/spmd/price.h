@@ -1,7 +1,7 @@
 /* planner/spmd/price.h - placements by number, what each device has of a tensor in them, and what a meeting over it costs.
  *
  * Placements that give every device the same part have one number. Shapes of parts and prices are kept: a model has some ten
- * shapes of tensors and some tens of placements. A meeting is priced as core/collective/meeting's steps would play on links of their
+ * shapes of tensors and some tens of placements. A meeting is priced as core/collective/collective's steps would play on links of their
  * own: by ring (all-reduce; all-gather and reduce-scatter padded to the largest part), by pairs (as many bytes as there are;
  * all-to-all) or hierarchically, the cheapest of those that go; a mesh's groups along one axis meet beside each other, all
  * in one way, so the slowest counts.
@@ -25,17 +25,22 @@ struct arena;
 /* The hop from one of the stage's devices to another, alone; of: the caller's. */
 typedef struct cost_link spmd_hop(const void *of, int32_t from, int32_t to);
 
-enum spmd_meeting_way { SPMD_RING = 1, SPMD_PAIRS = 2, SPMD_TIERS = 4 };
+/* What a collective of these members was measured to take, -1 where it was not (sim/collective/price.h); of: the caller's. */
+typedef int64_t spmd_measured(const void *of, enum collective_kind kind,
+                              enum collective_algorithm algorithm, const int32_t *member, int32_t n,
+                              int64_t bytes);
 
 enum { SPMD_ALL_AXES = MESH_AXES_MAX };
 
 struct spmd_price;
-/* ways: a set of spmd_meeting_way that may be used; where a kind can go none of them it goes the way that it can. TIERS:
- * MEETING_BY_hierarchical, where node (n_devices; NULL: none) tells equal numbers of members, at least two, on each of
- * several nodes. */
+/* ways: the set of algorithms (1 << algorithm) that may be used; where a kind can go by none of them it goes by the first that can.
+ * HIERARCHICAL, where node (n_devices; NULL: none) tells equal numbers of members, at least two, on each of several nodes. */
 struct spmd_price *spmd_price_new(struct arena *a, const struct sharding *s, spmd_hop *hop,
                                   const void *of, uint32_t ways, const int32_t *node,
                                   const bool *bus);
+
+/* Where something is measured it is believed; but for sums that are joined with others, and all-to-all. */
+void spmd_price_measured(struct spmd_price *y, spmd_measured *measured, const void *of);
 
 int32_t spmd_placement(struct spmd_price *y,
                        const struct placement *p); /* its number, 0 is whole */
@@ -55,7 +60,7 @@ MUST_CHECK enum status spmd_step_ns(struct spmd_price *y, const struct shape *wh
 /* Which way such a step goes at that price; ring where nothing is sent. even: all members of each group have as much. */
 MUST_CHECK enum status spmd_step_way(struct spmd_price *y, const struct shape *whole,
                                      int64_t element_bytes, enum op_kind kind, int32_t axis,
-                                     int32_t before, int32_t after, enum meeting_way *way,
+                                     int32_t before, int32_t after, enum collective_algorithm *way,
                                      bool *even, struct error *err);
 /* The sum of a parameter's gradient, once a step: round a ring over axis, or over all of them in one row; joined: with others
  * in one meeting, whose latencies are nobody's own. */
@@ -66,12 +71,5 @@ MUST_CHECK enum status spmd_gradient_ns(struct spmd_price *y, const struct shape
 MUST_CHECK enum status spmd_sum_ns(struct spmd_price *y, const struct shape *whole,
                                    int64_t element_bytes, int32_t axis, int32_t placement,
                                    int64_t *out_ns, struct error *err);
-
-/* The steps of n members: elements (n, n) from each to each, by pairs; or of chunks round the ring. For tests as well. */
-int64_t spmd_pairs_ns(int32_t n, const int64_t *bytes, const struct cost_link *hop);
-int64_t spmd_ring_ns(int32_t n, int32_t steps, int64_t chunk_bytes, const struct cost_link *hop);
-/* A hierarchical meeting step by step; messages inside tiers and between them take so many times as long. hop: (n, n). */
-int64_t spmd_tiers_ns(const struct meeting *m, int64_t element_bytes, int64_t inside,
-                      int64_t between, const struct cost_link *hop);
 
 #endif

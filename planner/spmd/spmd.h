@@ -35,6 +35,7 @@ struct spmd_question {
     const int64_t
         *reserve_bytes; /* (n_devices) of it, for others (a type's `reserve`); NULL: nothing */
     spmd_hop *hop;
+    spmd_measured *measured; /* NULL: nobody measured collectives */
     const void *of;
     /* (n_devices) devices of one number share the links that leave their node; NULL: links are everybody's own */
     const int32_t *node;
@@ -42,7 +43,7 @@ struct spmd_question {
         *bus; /* (n_devices) and what is sent inside its node shares one link; NULL: nowhere */
     int32_t microbatches, in_flight;
     const struct optimizer *optimizer;
-    uint32_t ways; /* set of spmd_meeting_way */
+    uint32_t ways; /* set of algorithms, 1 << algorithm */
     bool gather, sufficient;
     bool
         one_vector; /* planner/spmd/ratio keeps to the one vector of ratios that is asked about; for tests */

@@ -7,6 +7,7 @@
 #include "core/program/device_memory.h"
 #include "planner/spmd/mesh.h"
 #include "planner/spmd/ratio.h"
+#include "sim/collective/price.h"
 
 #include <string.h>
 
@@ -144,6 +145,17 @@ static struct cost_link hop(const void *of, int32_t from, int32_t to)
     return l;
 }
 
+static int64_t measured(const void *of, enum collective_kind kind,
+                        enum collective_algorithm algorithm, const int32_t *member, int32_t n,
+                        int64_t bytes)
+{
+    const struct spmd_stage_team *t = of;
+    int32_t device[256];
+    if (n > 256) return -1;
+    for (int32_t i = 0; i < n; i++) device[i] = t->device[member[i]];
+    return collective_price_devices_ns(t->s->cost, kind, algorithm, device, n, bytes);
+}
+
 /* Why these devices cannot share anything; NULL: they may. */
 static const char *refusal(struct spmd_stage *j, const struct spmd_stage_team *t)
 {
@@ -201,13 +213,14 @@ static enum status question(struct spmd_stage *j, struct arena *a, const struct 
                                .memory_bytes = t->memory,
                                .reserve_bytes = reserve,
                                .hop = hop,
+                               .measured = cost_has_collectives(t->s->cost) ? measured : NULL,
                                .of = t,
                                .node = node,
                                .bus = bus,
                                .microbatches = t->microbatches,
                                .in_flight = t->in_flight,
                                .optimizer = &t->s->job->optimizer,
-                               .ways = SPMD_RING | SPMD_PAIRS | SPMD_TIERS,
+                               .ways = UINT32_MAX,
                                .gather = t->memory != NULL,
                                .sufficient = true,
                                .limits = {.pieces_from = PIECES_FROM, .most_labels = SMALL_LABELS}};

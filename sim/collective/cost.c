@@ -5,6 +5,7 @@
 #include "sim/collective/cost.h"
 
 #include "core/base/arena.h"
+#include "core/collective/rounds.h"
 #include "core/program/program.h"
 
 #include <inttypes.h>
@@ -15,7 +16,7 @@
 #define MAX_BYTES ((int64_t)1 << 50)
 
 struct walk {
-    const struct collective *c;
+    const struct collective_case *c;
     const struct collective_hops *hops;
     struct arena *scratch;
     int64_t *free_ns; /* (members) each member's part is over */
@@ -23,16 +24,16 @@ struct walk {
 
 /* --- shapes ---------------------------------------------------------------------------------- */
 
-int64_t collective_chunk(int64_t elements, int32_t c, int32_t n)
+int64_t collective_chunk_of(int64_t elements, int32_t c, int32_t n)
 {
-    const struct group g = {.elements = elements, .n_members = n};
+    const struct collective g = {.elements = elements, .n_members = n};
     int64_t first, last;
     c %= n;
-    group_chunk(&g, c < 0 ? c + n : c, &first, &last);
+    meeting_chunk(&g, c < 0 ? c + n : c, &first, &last);
     return last - first;
 }
 
-int32_t collective_pieces(const struct collective *c, int64_t elements)
+int32_t collective_pieces(const struct collective_case *c, int64_t elements)
 {
     int64_t piece = c->piece_bytes > 0 ? c->piece_bytes : COLLECTIVE_PIECE_BYTES;
     int64_t bytes = elements * c->element_bytes, n = bytes / piece + (bytes % piece != 0);
@@ -51,23 +52,22 @@ int32_t collective_parent(int32_t member, int32_t n)
 
 /* --- checks ---------------------------------------------------------------------------------- */
 
-static enum status check_way(const struct collective *c, struct error *err)
+static enum status check_algorithm(const struct collective_case *c, struct error *err)
 {
-    if ((int)c->kind < 0 || c->kind >= COLLECTIVE_KIND_COUNT || (int)c->way < 0 ||
-        c->way >= COLLECTIVE_WAY_COUNT)
+    if ((int)c->kind < 0 || c->kind >= COLLECTIVE_KIND_COUNT || (int)c->algorithm < 0 ||
+        c->algorithm >= COLLECTIVE_ALGORITHM_COUNT)
         return error_set(err, ERR_INPUT, "no such collective");
-    if (collective_can(c->kind, c->way)) return OK;
-    char choices[128] = "";
-    size_t at = 0;
-    for (int w = 0; w < COLLECTIVE_WAY_COUNT; w++)
-        if (collective_can(c->kind, (enum collective_way)w) && at < sizeof choices)
-            at += (size_t)snprintf(choices + at, sizeof choices - at, "%s%s", at ? ", " : "",
-                                   collective_way_names[w]);
-    return error_set(err, ERR_INPUT, "%s is no way to do %s; it can be done by %s",
-                     collective_way_name(c->way), collective_kind_name(c->kind), choices);
+    if (!collective_can(c->kind, c->algorithm))
+        return error_set(err, ERR_INPUT, "%s is no way to do %s; it can be done by %s",
+                         collective_algorithm_name(c->algorithm), collective_kind_name(c->kind),
+                         collective_choices(c->kind, false).text);
+    const char *misfit = collective_misfit(c->algorithm, c->n_members, true);
+    return misfit ? error_set(err, ERR_INPUT, "%s is for %s, not for %" PRId32,
+                              collective_algorithm_name(c->algorithm), misfit, c->n_members)
+                  : OK;
 }
 
-static enum status check_shards(const struct collective *c, struct error *err)
+static enum status check_shards(const struct collective_case *c, struct error *err)
 {
     int64_t left = c->elements;
     if (!c->shards) return OK;
@@ -85,7 +85,7 @@ static enum status check_shards(const struct collective *c, struct error *err)
                 : OK;
 }
 
-static enum status check_nodes(const struct collective *c, struct error *err)
+static enum status check_nodes(const struct collective_case *c, struct error *err)
 {
     int32_t run = 1, first_run = 0;
     for (int32_t i = 1; c->node && i <= c->n_members; i++, run++) {
@@ -93,9 +93,9 @@ static enum status check_nodes(const struct collective *c, struct error *err)
         if (i < c->n_members && c->node[i] < c->node[i - 1])
             return error_set(err, ERR_INPUT, "members of one node must stand together");
         if (!first_run) first_run = run;
-        if (c->way == WAY_SHARDED && run != first_run)
+        if (c->algorithm == ALGORITHM_HIERARCHICAL && run != first_run)
             return error_set(err, ERR_INPUT,
-                             "sharded needs as many members on every node: one has %" PRId32
+                             "hierarchical needs as many members on every node: one has %" PRId32
                              ", another %" PRId32,
                              first_run, run);
         run = 0;
@@ -103,9 +103,9 @@ static enum status check_nodes(const struct collective *c, struct error *err)
     return OK;
 }
 
-enum status collective_check(const struct collective *c, struct error *err)
+enum status collective_check(const struct collective_case *c, struct error *err)
 {
-    TRY(check_way(c, err));
+    TRY(check_algorithm(c, err));
     if (c->n_members < 1 || c->n_members > COLLECTIVE_MEMBERS)
         return error_set(err, ERR_INPUT, "%" PRId32 " members: there can be 1 to %d", c->n_members,
                          (int)COLLECTIVE_MEMBERS);
@@ -195,7 +195,7 @@ static void line(const struct walk *w, const int32_t *member, int32_t n, int64_t
             *left = ARENA_ARRAY(w->scratch, int64_t, (size_t)n);
     for (int32_t i = 0; i < n; i++) start[i] = w->free_ns[member[i]];
     for (int32_t p = 0; p < pieces; p++) {
-        int64_t bytes = collective_chunk(elements, p, pieces) * w->c->element_bytes;
+        int64_t bytes = collective_chunk_of(elements, p, pieces) * w->c->element_bytes;
         int64_t here = start[0];
         for (int32_t i = 0; i + 1 < n; i++) {
             int64_t ready = later(later(here, start[i]), start[i + 1]);
@@ -222,7 +222,7 @@ static void tree(const struct walk *w, bool up)
         for (int64_t i = low; i < n; i += 2 * low) order[at++] = (int32_t)i;
     for (int32_t i = 0; i < n; i++) start[i] = w->free_ns[i];
     for (int32_t p = 0; p < pieces; p++) {
-        int64_t bytes = collective_chunk(w->c->elements, p, pieces) * w->c->element_bytes;
+        int64_t bytes = collective_chunk_of(w->c->elements, p, pieces) * w->c->element_bytes;
         for (int32_t i = 0; i < n; i++) here[i] = start[i];
         for (int32_t k = 0; up && k < n - 1; k++) {
             int32_t i = order[k], to = collective_parent(i, n);
@@ -253,7 +253,7 @@ static void pairs(const struct walk *w)
         for (int32_t i = 0; i < n; i++) now[i] = w->free_ns[i];
         for (int32_t i = 0; i < n; i++) {
             int32_t to = (i + k) % n;
-            int64_t bytes = collective_chunk(w->c->elements, to, n) * w->c->element_bytes;
+            int64_t bytes = collective_chunk_of(w->c->elements, to, n) * w->c->element_bytes;
             if (!bytes) continue;
             struct cost_link hop = w->hops->hop(w->hops->of, i, to);
             struct moved m = move(&hop, later(now[i], now[to]), bytes);
@@ -261,6 +261,42 @@ static void pairs(const struct walk *w)
             w->free_ns[to] = later(w->free_ns[to], m.arrival_ns);
         }
     }
+}
+
+/* --- rounds ---------------------------------------------------------------------------------- */
+
+struct collective *collective_of_case(struct arena *a, const struct collective_case *c)
+{
+    size_t n = (size_t)c->n_members;
+    struct collective *m = ARENA_ARRAY(a, struct collective, 1);
+    int64_t *first = ARENA_ARRAY(a, int64_t, n), *count = ARENA_ARRAY(a, int64_t, n), at = 0;
+    int32_t *tier = ARENA_ARRAY(a, int32_t, n);
+    for (int32_t i = 0; i < c->n_members; i++) {
+        first[i] = at;
+        at += count[i] =
+            c->shards ? c->shards[i] : collective_chunk_of(c->elements, i, c->n_members);
+    }
+    *m = (struct collective){.kind = c->kind,
+                             .algorithm = c->algorithm,
+                             .n_members = c->n_members,
+                             .elements = c->elements,
+                             .whole = {1, {c->elements}},
+                             .from = {0, 1, first, count},
+                             .to = {0, 1, first, count}};
+    if (collective_rounds_of(c->algorithm)->tiers) {
+        if (c->node) (void)meeting_tiers_of(c->node, c->n_members, tier);
+        m->tier = tier;
+        meeting_set_tiers(a, m);
+    }
+    m->most = meeting_most(m);
+    return m;
+}
+
+static void rounds(const struct walk *w)
+{
+    int64_t *next = ARENA_ARRAY(w->scratch, int64_t, (size_t)w->c->n_members);
+    collective_rounds_ns(collective_of_case(w->scratch, w->c), w->c->element_bytes, w->hops,
+                         w->free_ns, next);
 }
 
 /* --- ways ------------------------------------------------------------------------------------ */
@@ -278,26 +314,26 @@ static int32_t *members(const struct walk *w, int32_t first, int32_t n, int32_t 
 static int64_t *chunks(const struct walk *w, int64_t elements, int32_t n)
 {
     int64_t *out = ARENA_ARRAY(w->scratch, int64_t, (size_t)n);
-    for (int32_t i = 0; i < n; i++) out[i] = collective_chunk(elements, i, n) * w->c->element_bytes;
+    for (int32_t i = 0; i < n; i++) out[i] = collective_chunk_of(elements, i, n) * w->c->element_bytes;
     return out;
 }
 
-static int64_t shard(const struct collective *c, int32_t i)
+static int64_t shard(const struct collective_case *c, int32_t i)
 {
-    return c->shards ? c->shards[i] : collective_chunk(c->elements, i, c->n_members);
+    return c->shards ? c->shards[i] : collective_chunk_of(c->elements, i, c->n_members);
 }
 
 /* All-gather: member i starts with shard i; reduce-scatter: it ends with it. */
 static void shards_round(const struct walk *w)
 {
-    const struct collective *c = w->c;
+    const struct collective_case *c = w->c;
     int32_t n = c->n_members;
     int64_t *chunk = ARENA_ARRAY(w->scratch, int64_t, (size_t)n), most = 0;
     for (int32_t i = 0; i < n; i++) {
         chunk[i] = shard(c, i) * c->element_bytes;
         most = later(most, chunk[i]);
     }
-    for (int32_t i = 0; c->way == WAY_PADDED && i < n; i++) chunk[i] = most;
+    for (int32_t i = 0; c->algorithm == ALGORITHM_PADDED && i < n; i++) chunk[i] = most;
     ring(w, members(w, 0, n, 1), n, chunk, c->kind == COLLECTIVE_ALL_GATHER ? 0 : -1, n - 1);
 }
 
@@ -307,7 +343,7 @@ static void grouped(const struct walk *w)
     for (int32_t i = 0; i < n; i++) line(w, members(w, i + last, n, 1), n, shard(w->c, i));
 }
 
-static int32_t node_end(const struct collective *c, int32_t first)
+static int32_t node_end(const struct collective_case *c, int32_t first)
 {
     int32_t end = first + 1;
     if (!c->node) return c->n_members;
@@ -317,7 +353,7 @@ static int32_t node_end(const struct collective *c, int32_t first)
 
 static void leader(const struct walk *w)
 {
-    const struct collective *c = w->c;
+    const struct collective_case *c = w->c;
     int32_t *leaders = ARENA_ARRAY(w->scratch, int32_t, (size_t)c->n_members), n = 0;
     for (int32_t i = 0, end; i < c->n_members; i = end) {
         end = node_end(c, i);
@@ -333,64 +369,77 @@ static void leader(const struct walk *w)
 
 static void sharded(const struct walk *w)
 {
-    const struct collective *c = w->c;
+    const struct collective_case *c = w->c;
     int32_t g = node_end(c, 0), nodes = c->n_members / g;
     for (int32_t i = 0; i < nodes; i++)
         ring(w, members(w, i * g, g, 1), g, chunks(w, c->elements, g), 0, g - 1);
     for (int32_t l = 0; l < g; l++) /* after its reduce-scatter local rank l has chunk l + 1 */
         ring(w, members(w, l, nodes, g), nodes,
-             chunks(w, collective_chunk(c->elements, l + 1, g), nodes), 0, 2 * (nodes - 1));
+             chunks(w, collective_chunk_of(c->elements, l + 1, g), nodes), 0, 2 * (nodes - 1));
     for (int32_t i = 0; i < nodes; i++)
         ring(w, members(w, i * g, g, 1), g, chunks(w, c->elements, g), 1, g - 1);
 }
 
-static void all(const struct walk *w)
+static void hierarchical(const struct walk *w)
 {
-    const struct collective *c = w->c;
-    int32_t n = c->n_members;
-    struct collective whole = *c;
-    struct walk there = *w;
-    switch (c->way) {
-    case WAY_RING:
-        if (c->kind == COLLECTIVE_ALL_REDUCE)
-            ring(w, members(w, 0, n, 1), n, chunks(w, c->elements, n), 0, 2 * (n - 1));
-        else
-            shards_round(w);
-        return;
-    case WAY_PADDED:
-        shards_round(w);
-        return;
-    case WAY_TREE:
-        tree(w, c->kind == COLLECTIVE_ALL_REDUCE);
-        return;
-    case WAY_CHAIN:
-        if (c->kind == COLLECTIVE_ALL_REDUCE) { /* the whole vector is one piece */
-            whole.piece_bytes = later(1, c->elements * c->element_bytes);
-            there.c = &whole;
-        }
-        line(&there, members(w, 0, n, 1), n, c->elements);
-        if (c->kind == COLLECTIVE_ALL_REDUCE)
-            line(&there, members(w, n - 1, n, -1), n, c->elements);
-        return;
-    case WAY_GROUPED:
-        grouped(w);
-        return;
-    case WAY_LEADER:
-        leader(w);
-        return;
-    case WAY_SHARDED:
+    if (w->c->kind == COLLECTIVE_ALL_REDUCE)
         sharded(w);
-        return;
-    case WAY_PAIRWISE:
-        pairs(w);
-        return;
-    case COLLECTIVE_WAY_COUNT:
-        break;
-    }
-    BUG("way %d of a collective", (int)c->way);
+    else
+        rounds(w);
 }
 
-enum status collective_ns(const struct collective *c, const struct collective_hops *h,
+static void ring_all(const struct walk *w)
+{
+    const struct collective_case *c = w->c;
+    int32_t n = c->n_members;
+    if (c->kind != COLLECTIVE_ALL_REDUCE)
+        shards_round(w);
+    else
+        ring(w, members(w, 0, n, 1), n, chunks(w, c->elements, n), 0, 2 * (n - 1));
+}
+
+static void pairs_all(const struct walk *w)
+{
+    if (w->c->kind == COLLECTIVE_ALL_TO_ALL)
+        pairs(w);
+    else
+        rounds(w);
+}
+
+static void tree_all(const struct walk *w) { tree(w, w->c->kind == COLLECTIVE_ALL_REDUCE); }
+
+static void chain(const struct walk *w)
+{
+    const struct collective_case *c = w->c;
+    int32_t n = c->n_members;
+    struct collective_case whole = *c;
+    struct walk there = *w;
+    if (c->kind == COLLECTIVE_ALL_REDUCE) { /* the whole vector is one piece */
+        whole.piece_bytes = later(1, c->elements * c->element_bytes);
+        there.c = &whole;
+    }
+    line(&there, members(w, 0, n, 1), n, c->elements);
+    if (c->kind == COLLECTIVE_ALL_REDUCE) line(&there, members(w, n - 1, n, -1), n, c->elements);
+}
+
+/* Closed forms; an algorithm of rounds needs none. */
+static void all(const struct walk *w)
+{
+    static void (*const forms[COLLECTIVE_ALGORITHM_COUNT])(const struct walk *) = {
+        [ALGORITHM_RING] = ring_all,        [ALGORITHM_PAIRS] = pairs_all,
+        [ALGORITHM_TREE] = tree_all,        [ALGORITHM_LEADER] = leader,
+        [ALGORITHM_CHAIN] = chain,          [ALGORITHM_HIERARCHICAL] = hierarchical,
+        [ALGORITHM_PADDED] = shards_round,  [ALGORITHM_GROUPED] = grouped};
+    if (forms[w->c->algorithm])
+        forms[w->c->algorithm](w);
+    else if (collective_rounds_of(w->c->algorithm)->round)
+        rounds(w);
+    else
+        BUG("algorithm %s has neither a closed form nor rounds",
+            collective_algorithm_name(w->c->algorithm));
+}
+
+enum status collective_ns(const struct collective_case *c, const struct collective_hops *h,
                           const int64_t *start_ns, int64_t *end_ns, int64_t *out_ns,
                           struct error *err)
 {

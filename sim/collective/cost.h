@@ -32,7 +32,7 @@
 #define SIM_COLLECTIVE_COST_H
 
 #include "core/base/error.h"
-#include "core/collective/collective.h"
+#include "sim/collective/rounds.h"
 #include "sim/cost.h"
 
 #include <stdint.h>
@@ -43,29 +43,23 @@ struct arena;
 #define COLLECTIVE_PIECE_BYTES ((int64_t)512 << 10)
 enum { COLLECTIVE_PIECES = 1024, COLLECTIVE_MEMBERS = 1 << 16 };
 
-struct collective {
+struct collective_case {
     enum collective_kind kind;
-    enum collective_way way;
+    enum collective_algorithm algorithm;
     int32_t n_members;     /* 1 … COLLECTIVE_MEMBERS */
     int64_t elements;      /* S / element_bytes */
-    int32_t element_bytes; /* chunks are whole elements, cut as group_chunk cuts them */
+    int32_t element_bytes; /* chunks are whole elements, cut as meeting_chunk cuts them */
     /* (n_members) elements that sum to elements: all-gather, reduce-scatter; NULL: cut evenly */
     const int64_t *shards;
     const int32_t *node; /* (n_members) ascending: LEADER, SHARDED; NULL: all on one node */
     int64_t piece_bytes; /* 0: COLLECTIVE_PIECE_BYTES */
 };
 
-/* The hop from one member to another, alone. */
-struct collective_hops {
-    struct cost_link (*hop)(const void *of, int32_t from, int32_t to);
-    const void *of;
-};
-
 /* ERR_INPUT: a way that the kind has not, sizes, shards or nodes that make no sense, with the choices. */
-MUST_CHECK enum status collective_check(const struct collective *c, struct error *err);
+MUST_CHECK enum status collective_check(const struct collective_case *c, struct error *err);
 
 /* Members begin at start_ns (n; NULL: all at 0) and end at end_ns (n; NULL: not asked for); *out_ns is the last end. */
-MUST_CHECK enum status collective_ns(const struct collective *c, const struct collective_hops *h,
+MUST_CHECK enum status collective_ns(const struct collective_case *c, const struct collective_hops *h,
                                      const int64_t *start_ns, int64_t *end_ns, int64_t *out_ns,
                                      struct error *err);
 
@@ -73,9 +67,11 @@ MUST_CHECK enum status collective_ns(const struct collective *c, const struct co
  * latencies; floor, then one each to the largest remainders (the first among equals). ring_Bps: (k) > 0; out: (k), sums to elements. */
 void collective_split(int32_t k, const double *ring_Bps, int64_t elements, int64_t *out);
 
+/* The case as a collective of rounds, of a tensor of `elements`: what core/collective/rounds.h is asked. The arena's. */
+struct collective *collective_of_case(struct arena *a, const struct collective_case *c);
 /* Shared with sim/collective/steps: chunk c of n of `elements`, in elements; pieces of so many bytes; the tree's parent (-1: root). */
-int64_t collective_chunk(int64_t elements, int32_t c, int32_t n);
-int32_t collective_pieces(const struct collective *c, int64_t elements);
+int64_t collective_chunk_of(int64_t elements, int32_t c, int32_t n);
+int32_t collective_pieces(const struct collective_case *c, int64_t elements);
 int32_t collective_parent(int32_t member, int32_t n);
 
 #endif

@@ -3,6 +3,7 @@
 #include "sim/collective/steps.h"
 
 #include "core/base/arena.h"
+#include "core/collective/rounds.h"
 #include "sim/collective/ways.h"
 #include "sim/event_queue.h"
 #include "sim/network/network.h"
@@ -17,7 +18,7 @@ struct ends { /* transfers + 1; 0: none */
 
 struct builder {
     struct arena *arena, *scratch;
-    const struct collective *c;
+    const struct collective_case *c;
     struct steps *out;
     size_t capacity, after_capacity;
     struct ends *last, *next; /* (members) of the part before, of this part */
@@ -89,7 +90,7 @@ static void line(struct builder *b, const int32_t *member, int32_t n, int64_t el
     int32_t pieces = collective_pieces(b->c, elements);
     int32_t *before = ARENA_ARRAY(b->scratch, int32_t, (size_t)n); /* same hop, piece before, + 1 */
     for (int32_t p = 0; n > 1 && p < pieces && !b->full; p++) {
-        int64_t bytes = collective_chunk(elements, p, pieces) * b->c->element_bytes;
+        int64_t bytes = collective_chunk_of(elements, p, pieces) * b->c->element_bytes;
         for (int32_t i = 0; i + 1 < n; i++) {
             int32_t t = transfer(b, member[i], member[i + 1], bytes);
             if (t < 0) return;
@@ -112,7 +113,7 @@ static void tree(struct builder *b, bool up)
     for (int64_t low = 1; low < n; low *= 2)
         for (int64_t i = low; i < n; i += 2 * low) order[at++] = (int32_t)i;
     for (int32_t p = 0; p < pieces; p++) {
-        int64_t bytes = collective_chunk(b->c->elements, p, pieces) * b->c->element_bytes;
+        int64_t bytes = collective_chunk_of(b->c->elements, p, pieces) * b->c->element_bytes;
         for (int32_t k = 0; up && k < n - 1; k++) {
             int32_t i = order[k], height = i & -i,
                     t = transfer(b, i, collective_parent(i, n), bytes);
@@ -143,7 +144,7 @@ static void pairs(struct builder *b, const int32_t *member)
     for (int32_t k = 1; k < n && !b->full; k++) {
         for (int32_t i = 0; i < n; i++)
             transfer(b, i, (i + k) % n,
-                     collective_chunk(b->c->elements, (i + k) % n, n) * b->c->element_bytes);
+                     collective_chunk_of(b->c->elements, (i + k) % n, n) * b->c->element_bytes);
         part_over(b, member, n);
     }
 }
@@ -163,7 +164,7 @@ static int32_t *members(struct builder *b, int32_t first, int32_t n, int32_t ste
 static int64_t *chunks(struct builder *b, int64_t elements, int32_t n)
 {
     int64_t *out = ARENA_ARRAY(b->scratch, int64_t, (size_t)n);
-    for (int32_t i = 0; i < n; i++) out[i] = collective_chunk(elements, i, n) * b->c->element_bytes;
+    for (int32_t i = 0; i < n; i++) out[i] = collective_chunk_of(elements, i, n) * b->c->element_bytes;
     return out;
 }
 
@@ -174,11 +175,11 @@ static int64_t *shards(struct builder *b)
         if (b->c->shards) out[i] = b->c->shards[i] * b->c->element_bytes;
         if (out[i] > most) most = out[i];
     }
-    for (int32_t i = 0; b->c->way == WAY_PADDED && i < b->c->n_members; i++) out[i] = most;
+    for (int32_t i = 0; b->c->algorithm == ALGORITHM_PADDED && i < b->c->n_members; i++) out[i] = most;
     return out;
 }
 
-static int32_t node_end(const struct collective *c, int32_t first)
+static int32_t node_end(const struct collective_case *c, int32_t first)
 {
     int32_t end = first + 1;
     if (!c->node) return c->n_members;
@@ -188,7 +189,7 @@ static int32_t node_end(const struct collective *c, int32_t first)
 
 static void leader(struct builder *b)
 {
-    const struct collective *c = b->c;
+    const struct collective_case *c = b->c;
     int32_t *leaders = ARENA_ARRAY(b->scratch, int32_t, (size_t)c->n_members), n = 0;
     for (int32_t i = 0, end; i < c->n_members; i = end) {
         end = node_end(c, i);
@@ -204,20 +205,20 @@ static void leader(struct builder *b)
 
 static void sharded(struct builder *b)
 {
-    const struct collective *c = b->c;
+    const struct collective_case *c = b->c;
     int32_t g = node_end(c, 0), nodes = c->n_members / g;
     for (int32_t i = 0; i < nodes; i++)
         ring(b, members(b, i * g, g, 1), g, chunks(b, c->elements, g), 0, g - 1);
     for (int32_t l = 0; l < g; l++)
         ring(b, members(b, l, nodes, g), nodes,
-             chunks(b, collective_chunk(c->elements, l + 1, g), nodes), 0, 2 * (nodes - 1));
+             chunks(b, collective_chunk_of(c->elements, l + 1, g), nodes), 0, 2 * (nodes - 1));
     for (int32_t i = 0; i < nodes; i++)
         ring(b, members(b, i * g, g, 1), g, chunks(b, c->elements, g), 1, g - 1);
 }
 
 static void chain(struct builder *b)
 {
-    struct collective whole = *b->c;
+    struct collective_case whole = *b->c;
     int32_t n = whole.n_members;
     if (whole.kind == COLLECTIVE_ALL_REDUCE) { /* the whole vector is one piece */
         whole.piece_bytes = whole.elements * whole.element_bytes;
@@ -227,45 +228,73 @@ static void chain(struct builder *b)
     if (whole.kind == COLLECTIVE_ALL_REDUCE) line(b, members(b, n - 1, n, -1), n, whole.elements);
 }
 
-static void all(struct builder *b)
+static void rounds(struct builder *b)
 {
-    const struct collective *c = b->c;
-    int32_t n = c->n_members, *everyone = members(b, 0, n, 1);
-    bool gather = c->kind == COLLECTIVE_ALL_GATHER;
-    switch (c->way) {
-    case WAY_RING:
-    case WAY_PADDED:
-        if (c->kind == COLLECTIVE_ALL_REDUCE)
-            ring(b, everyone, n, chunks(b, c->elements, n), 0, 2 * (n - 1));
-        else
-            ring(b, everyone, n, shards(b), gather ? 0 : -1, n - 1);
-        return;
-    case WAY_TREE:
-        tree(b, c->kind == COLLECTIVE_ALL_REDUCE);
-        return;
-    case WAY_CHAIN:
-        chain(b);
-        return;
-    case WAY_GROUPED:
-        for (int32_t i = 0; i < n; i++)
-            line(b, members(b, gather ? i : i + 1, n, 1), n, shards(b)[i] / c->element_bytes);
-        return;
-    case WAY_LEADER:
-        leader(b);
-        return;
-    case WAY_SHARDED:
-        sharded(b);
-        return;
-    case WAY_PAIRWISE:
-        pairs(b, everyone);
-        return;
-    case COLLECTIVE_WAY_COUNT:
-        break;
+    const struct collective *c = collective_of_case(b->scratch, b->c);
+    int32_t *everyone = members(b, 0, c->n_members, 1);
+    for (int32_t k = 0; k < meeting_steps(c) && !b->full; k++) {
+        for (int32_t i = 0; i < c->n_members; i++) {
+            struct meeting_step s = meeting_step(c, i, k);
+            if (s.to >= 0) transfer(b, i, s.to, s.send * b->c->element_bytes);
+        }
+        part_over(b, everyone, c->n_members);
     }
-    BUG("way %d of a collective", (int)c->way);
 }
 
-enum status steps_make(struct arena *a, const struct collective *c, struct steps *out,
+static void hierarchical(struct builder *b)
+{
+    if (b->c->kind == COLLECTIVE_ALL_REDUCE)
+        sharded(b);
+    else
+        rounds(b);
+}
+
+static void ring_all(struct builder *b)
+{
+    const struct collective_case *c = b->c;
+    int32_t n = c->n_members, *everyone = members(b, 0, n, 1);
+    if (c->kind == COLLECTIVE_ALL_REDUCE)
+        ring(b, everyone, n, chunks(b, c->elements, n), 0, 2 * (n - 1));
+    else
+        ring(b, everyone, n, shards(b), c->kind == COLLECTIVE_ALL_GATHER ? 0 : -1, n - 1);
+}
+
+static void pairs_all(struct builder *b)
+{
+    if (b->c->kind == COLLECTIVE_ALL_TO_ALL)
+        pairs(b, members(b, 0, b->c->n_members, 1));
+    else
+        rounds(b);
+}
+
+static void tree_all(struct builder *b) { tree(b, b->c->kind == COLLECTIVE_ALL_REDUCE); }
+
+static void grouped(struct builder *b)
+{
+    const struct collective_case *c = b->c;
+    int32_t last = c->kind == COLLECTIVE_ALL_GATHER ? 0 : 1, n = c->n_members;
+    for (int32_t i = 0; i < n; i++)
+        line(b, members(b, i + last, n, 1), n, shards(b)[i] / c->element_bytes);
+}
+
+/* As sim/collective/cost.c has closed forms; an algorithm of rounds needs none. */
+static void all(struct builder *b)
+{
+    static void (*const made[COLLECTIVE_ALGORITHM_COUNT])(struct builder *) = {
+        [ALGORITHM_RING] = ring_all,   [ALGORITHM_PAIRS] = pairs_all,
+        [ALGORITHM_TREE] = tree_all,   [ALGORITHM_LEADER] = leader,
+        [ALGORITHM_CHAIN] = chain,     [ALGORITHM_HIERARCHICAL] = hierarchical,
+        [ALGORITHM_PADDED] = ring_all, [ALGORITHM_GROUPED] = grouped};
+    if (made[b->c->algorithm])
+        made[b->c->algorithm](b);
+    else if (collective_rounds_of(b->c->algorithm)->round)
+        rounds(b);
+    else
+        BUG("algorithm %s has neither transfers nor rounds",
+            collective_algorithm_name(b->c->algorithm));
+}
+
+enum status steps_make(struct arena *a, const struct collective_case *c, struct steps *out,
                        struct error *err)
 {
     TRY(collective_check(c, err));
@@ -278,7 +307,7 @@ enum status steps_make(struct arena *a, const struct collective *c, struct steps
     arena_free(scratch);
     if (!b.full) return OK;
     return error_set(err, ERR_INPUT, "%s by %s of %" PRId32 " members has more than %d transfers",
-                     collective_kind_name(c->kind), collective_way_name(c->way), c->n_members,
+                     collective_kind_name(c->kind), collective_algorithm_name(c->algorithm), c->n_members,
                      (int)STEPS_MAX);
 }
 

@@ -33,7 +33,7 @@ struct steps {
 };
 
 /* ERR_INPUT: what collective_check says, or more than STEPS_MAX transfers. */
-MUST_CHECK enum status steps_make(struct arena *a, const struct collective *c, struct steps *out,
+MUST_CHECK enum status steps_make(struct arena *a, const struct collective_case *c, struct steps *out,
                                   struct error *err);
 
 struct steps_play {

@@ -162,11 +162,11 @@ static void end_stretch(struct writer *w, struct code_procedure *out)
 
 static void put_meeting(struct writer *w, int32_t group)
 {
-    const struct group *g = &w->p->groups[group];
-    if (g->meeting)
-        put(w, CODE_MEET, group, cost_late_ns(w->by->cost, g->meeting->n, w->alone_ns));
+    const struct collective *g = &w->p->collectives[group];
+    if (collective_of_tensor(g))
+        put(w, CODE_MEET, group, cost_late_ns(w->by->cost, g->n_members, w->alone_ns));
     else
-        put(w, CODE_COLLECT, group, w->by->meeting_ns[group]);
+        put(w, CODE_COLLECTIVE, group, w->by->meeting_ns[group]);
     w->alone_ns = 0;
 }
 
@@ -183,13 +183,13 @@ static enum status write_procedure(struct writer *w, const struct procedure *f,
         const struct instr *x = &f->instrs[i];
         /* A call that still waits for its message holds nothing yet. */
         if (born && x->kind != INSTR_RECEIVE) put(w, CODE_BORN, -1, born), born = 0;
-        if (x->kind == INSTR_RECEIVE || x->kind == INSTR_AWAIT) end_stretch(w, out);
+        if (x->kind == INSTR_RECEIVE || x->kind == INSTR_COLLECTIVE_WAIT) end_stretch(w, out);
         if (x->kind == INSTR_COMPUTE) TRY(put_operator(w, out, x->arg, err));
         if (x->kind == INSTR_RECEIVE) put(w, CODE_RECEIVE, x->arg, 0);
         if (x->kind == INSTR_SEND) put(w, CODE_SEND, x->arg, 0);
-        if (x->kind == INSTR_REDUCE) put(w, CODE_REDUCE, x->arg, 0);
-        if (x->kind == INSTR_AWAIT) put(w, CODE_AWAIT, x->arg, 0);
-        if (x->kind == INSTR_COLLECT) put_meeting(w, x->arg);
+        if (x->kind == INSTR_COLLECTIVE_START) put(w, CODE_COLLECTIVE_START, x->arg, 0);
+        if (x->kind == INSTR_COLLECTIVE_WAIT) put(w, CODE_COLLECTIVE_WAIT, x->arg, 0);
+        if (x->kind == INSTR_COLLECTIVE) put_meeting(w, x->arg);
         if (x->kind == INSTR_RECEIVE || x->kind == INSTR_SEND) out->messages = true;
     }
     end_stretch(w, out);

@@ -14,7 +14,7 @@ struct stretch {
 
 static bool same_members(const struct program *p, int32_t a, int32_t b)
 {
-    const struct group *x = &p->groups[a], *y = &p->groups[b];
+    const struct collective *x = &p->collectives[a], *y = &p->collectives[b];
     if (a == b) return true;
     if (x->n_members != y->n_members) return false;
     for (int32_t i = 0; i < x->n_members; i++)
@@ -27,7 +27,7 @@ static bool find(const struct program *p, struct code *code, struct stretch *out
 {
     *out = (struct stretch){.code = code, .first = -1};
     for (int32_t i = 0; code[i].kind != CODE_END; i++) {
-        if (code[i].kind != CODE_COLLECT) continue;
+        if (code[i].kind != CODE_COLLECTIVE) continue;
         if (out->first < 0) out->first = i;
         if (!same_members(p, code[out->first].arg, code[i].arg)) return false;
         out->last = i;
@@ -35,7 +35,7 @@ static bool find(const struct program *p, struct code *code, struct stretch *out
     }
     out->at = out->first;
     for (int32_t i = out->first; out->n > 1 && i <= out->last; i++)
-        if (code[i].kind != CODE_COLLECT && code[i].kind != CODE_COMPUTE) return false;
+        if (code[i].kind != CODE_COLLECTIVE && code[i].kind != CODE_COMPUTE) return false;
     return out->n > 1;
 }
 
@@ -73,7 +73,7 @@ static void shorten(struct stretch *s, int64_t amount)
             (size_t)(end - (s->code + s->last)) * sizeof *s->code);
 }
 
-static void merge(const struct program *p, const struct group *g, int32_t procedure,
+static void merge(const struct program *p, const struct collective *g, int32_t procedure,
                   struct code_procedure *const *of, struct stretch *s)
 {
     int64_t amount;
@@ -91,12 +91,12 @@ void code_merge_meetings(struct arena *a, const struct program *p,
                          struct code_procedure *const *procedures)
 {
     int32_t most = 1;
-    for (int32_t i = 0; i < p->n_groups; i++)
-        if (p->groups[i].n_members > most) most = p->groups[i].n_members;
+    for (int32_t i = 0; i < p->n_collectives; i++)
+        if (p->collectives[i].n_members > most) most = p->collectives[i].n_members;
     struct stretch *s = ARENA_ARRAY(a, struct stretch, (size_t)most);
-    for (int32_t i = 0; i < p->n_groups; i++) {
-        const struct group *g = &p->groups[i];
-        if (!g->each_call || g->meeting) continue;
+    for (int32_t i = 0; i < p->n_collectives; i++) {
+        const struct collective *g = &p->collectives[i];
+        if (!g->each_call || collective_of_tensor(g)) continue;
         for (int32_t f = 0; f < p->stages[g->members[0].stage].n_procedures; f++)
             merge(p, g, f, procedures, s);
     }

@@ -1,5 +1,5 @@
 /* Collectives inside calls of equal cards simulated as one: members wait for each other, then for the collective, and go on
- * together. Those with a meeting (core/collective/meeting.h) are collective.c's, beside the sums.
+ * together. Those with a meeting (core/collective/collective.h) are collective.c's, beside the sums.
  *
  * No member can come to the next meeting of a group before all have left this one, so a count, the latest arrival and a
  * number of the meeting are all there is to know. Durations stand in the code (code.h).
@@ -7,6 +7,7 @@
 #include "sim/engine/engine.h"
 
 #include "core/base/arena.h"
+#include "sim/collective/price.h"
 
 struct gathering {
     int32_t here; /* members that have come */
@@ -16,14 +17,14 @@ struct gathering {
 enum status collect_new(struct engine *e, struct cost *k, struct error *err)
 {
     const struct program *p = e->program;
-    e->meetings = ARENA_ARRAY(e->arena, struct gathering, (size_t)p->n_groups);
-    e->meeting_ns = ARENA_ARRAY(e->arena, int64_t, (size_t)p->n_groups);
-    for (int32_t i = 0; i < p->n_groups; i++) {
-        const struct group *g = &p->groups[i];
+    e->meetings = ARENA_ARRAY(e->arena, struct gathering, (size_t)p->n_collectives);
+    e->meeting_ns = ARENA_ARRAY(e->arena, int64_t, (size_t)p->n_collectives);
+    for (int32_t i = 0; i < p->n_collectives; i++) {
+        const struct collective *g = &p->collectives[i];
         int32_t ranks = g->stands_for ? g->stands_for : g->n_members;
         int64_t bytes = (g->elements + ranks - 1) / ranks * dtype_bytes(g->dtype);
         int64_t slowest = 0;
-        for (int32_t m = 0; g->each_call && !g->meeting && ranks > 1 && m < ranks; m++) {
+        for (int32_t m = 0; g->each_call && !collective_of_tensor(g) && ranks > 1 && m < ranks; m++) {
             struct cost_link hop;
             TRY(network_price(e->network, k, g->link[m], &hop, err));
             int64_t ns = cost_occupancy_ns(&hop, bytes) + hop.latency_ns;
@@ -32,7 +33,8 @@ enum status collect_new(struct engine *e, struct cost *k, struct error *err)
         int64_t steps = 2 * ((int64_t)ranks - 1);
         if (steps > 0 && slowest > COST_MAX_NS / steps)
             return error_set(err, ERR_INPUT, "group %s takes more than ten years", g->name);
-        e->meeting_ns[i] = steps * slowest;
+        int64_t priced = g->each_call && !collective_of_tensor(g) ? collective_price_ns(k, p, g) : -1;
+        e->meeting_ns[i] = priced >= 0 ? priced : steps * slowest;
     }
     return OK;
 }
@@ -41,7 +43,7 @@ enum status collect_new(struct engine *e, struct cost *k, struct error *err)
 static void meet(struct engine *e, int32_t group, int32_t lane, int64_t duration_ns)
 {
     struct gathering *m = &e->meetings[group];
-    const struct group *g = &e->program->groups[group];
+    const struct collective *g = &e->program->collectives[group];
     m->end_ns = m->latest_ns + duration_ns;
     m->number++;
     m->here = 0;
@@ -61,7 +63,7 @@ int64_t collect_end(struct engine *e, int32_t lane, const struct code *c)
         l->meeting = m->number;
         l->met_ns = l->now_ns;
         if (l->now_ns > m->latest_ns) m->latest_ns = l->now_ns;
-        if (++m->here == e->program->groups[c->arg].n_members) meet(e, c->arg, lane, c->amount);
+        if (++m->here == e->program->collectives[c->arg].n_members) meet(e, c->arg, lane, c->amount);
     }
     if (m->number == l->meeting) return -1;
     if (e->overlap && e->now_ns < m->end_ns) return m->end_ns; /* asked again then */

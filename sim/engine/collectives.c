@@ -9,6 +9,7 @@
 #include "sim/engine/engine.h"
 
 #include "core/base/arena.h"
+#include "sim/collective/price.h"
 
 #include <inttypes.h>
 
@@ -44,7 +45,15 @@ struct stream_state {
     struct handed *queue; /* waiting: queue[first … first + n - 1] */
 };
 
+/* Of a collective with a price (sim/collective/price.h): who has come, and the last of them when. */
+struct rendezvous {
+    int64_t price_ns; /* -1: it goes by messages */
+    int32_t here;
+    int64_t latest_ns;
+};
+
 struct collectives {
+    struct rendezvous *rendezvous;         /* (n_collectives) */
     int32_t *first_member, *first_hop; /* (n_groups) */
     int32_t **meeting_hop; /* (n_groups) of meetings: (n, n), or (n) by ring; -1: none */
     int32_t n_members, n_hops;
@@ -56,30 +65,30 @@ struct collectives {
 /* --- setting up --- */
 
 /* Members of the real group: of a folded ring (sim/engine/fold) one stands for all. */
-static int32_t ranks_of(const struct group *g)
+static int32_t ranks_of(const struct collective *g)
 {
     return g->stands_for ? g->stands_for : g->n_members;
 }
 
-static bool folded(const struct group *g) { return ranks_of(g) > g->n_members; }
+static bool folded(const struct collective *g) { return ranks_of(g) > g->n_members; }
 
 /* Has no part in this file. */
-static bool stands_apart(const struct group *g) { return g->each_call && !g->meeting; }
+static bool stands_apart(const struct collective *g) { return g->each_call && !collective_of_tensor(g); }
 
-static int32_t hops_of(const struct group *g)
+static int32_t hops_of(const struct collective *g)
 {
-    if (ranks_of(g) < 2 || g->each_call || g->algorithm == GROUP_LOCAL) return 0;
-    return group_goes_round(g) ? g->n_members : 2 * (g->n_members - 1);
+    if (ranks_of(g) < 2 || g->each_call || g->algorithm == ALGORITHM_LOCAL) return 0;
+    return collective_rings(g) ? g->n_members : 2 * (g->n_members - 1);
 }
 
-static enum status make_hop(struct engine *e, struct cost *k, const struct group *g, int32_t first,
+static enum status make_hop(struct engine *e, struct cost *k, const struct collective *g, int32_t first,
                             int32_t i, struct hop *h, struct error *err)
 {
     int32_t n = g->n_members, direction;
-    bool back = g->algorithm == GROUP_CHAIN && i >= n - 1;
+    bool back = g->algorithm == ALGORITHM_CHAIN && i >= n - 1;
     int32_t from = back ? i - (n - 1) + 1 : i, to = back ? from - 1 : (i + 1) % n;
     int32_t ranks = ranks_of(g);
-    int64_t elements = group_goes_round(g) ? (g->elements + ranks - 1) / ranks : g->elements;
+    int64_t elements = collective_rings(g) ? (g->elements + ranks - 1) / ranks : g->elements;
     h->from = first + from, h->to = first + to;
     h->link = back ? g->back_link[from] : g->link[from];
     direction = back ? g->back_direction[from] : g->direction[from];
@@ -90,11 +99,11 @@ static enum status make_hop(struct engine *e, struct cost *k, const struct group
 static void count(struct engine *e, struct collectives *c)
 {
     const struct program *p = e->program;
-    c->first_member = ARENA_ARRAY(e->arena, int32_t, (size_t)p->n_groups);
-    c->first_hop = ARENA_ARRAY(e->arena, int32_t, (size_t)p->n_groups);
+    c->first_member = ARENA_ARRAY(e->arena, int32_t, (size_t)p->n_collectives);
+    c->first_hop = ARENA_ARRAY(e->arena, int32_t, (size_t)p->n_collectives);
     c->streams = ARENA_ARRAY(e->arena, struct stream_state, (size_t)p->n_devices);
-    for (int32_t i = 0; i < p->n_groups; i++) {
-        const struct group *g = &p->groups[i];
+    for (int32_t i = 0; i < p->n_collectives; i++) {
+        const struct collective *g = &p->collectives[i];
         c->first_member[i] = c->n_members, c->first_hop[i] = c->n_hops;
         c->n_members += stands_apart(g) ? 0 : g->n_members, c->n_hops += hops_of(g);
         for (int32_t m = 0; m < g->n_members && !stands_apart(g); m++)
@@ -150,21 +159,21 @@ static int32_t see_hop(struct seeing *s, const struct hop *like)
 
 static void see_group(struct seeing *s, int32_t group)
 {
-    const struct group *g = &s->e->program->groups[group];
-    const struct meeting *m = g->meeting;
-    bool ring = m->way == MEETING_BY_ring;
-    size_t n = (size_t)m->n * (ring ? 1 : (size_t)m->n);
+    const struct collective *g = &s->e->program->collectives[group];
+    const struct collective *m = g;
+    bool ring = m->algorithm == ALGORITHM_RING;
+    size_t n = (size_t)m->n_members * (ring ? 1 : (size_t)m->n_members);
     int32_t *hop = s->e->collectives->meeting_hop[group] = ARENA_ARRAY(s->e->arena, int32_t, n);
-    for (int32_t i = 0; i < m->n; i++)
-        for (int32_t k = 0; k < (ring ? 1 : m->n); k++) {
-            int32_t to = ring ? (i + 1) % m->n : k, at = ring ? i : i * m->n + k;
-            int64_t most = m->way == MEETING_BY_pairs ? meeting_elements(m, i, k) : m->most;
+    for (int32_t i = 0; i < m->n_members; i++)
+        for (int32_t k = 0; k < (ring ? 1 : m->n_members); k++) {
+            int32_t to = ring ? (i + 1) % m->n_members : k, at = ring ? i : i * m->n_members + k;
+            int64_t most = m->algorithm == ALGORITHM_PAIRS ? meeting_elements(m, i, k) : m->most;
             hop[at] = -1;
             if (!most || !meeting_sends(m, i, to)) continue;
             struct hop like = {.from_lane = s->e->lane_of_stage[g->members[i].stage],
                                .to_lane = s->e->lane_of_stage[g->members[to].stage],
                                .bytes = most * dtype_bytes(g->dtype)};
-            group_way(g, i, to, &like.link, &like.direction);
+            collective_link(g, i, to, &like.link, &like.direction);
             hop[at] = see_hop(s, &like);
         }
 }
@@ -175,18 +184,18 @@ static void find_meeting_hops(struct engine *e)
     const struct program *p = e->program;
     struct collectives *c = e->collectives;
     size_t most = 1;
-    c->meeting_hop = ARENA_ARRAY(e->arena, int32_t *, (size_t)p->n_groups);
-    for (int32_t i = 0; i < p->n_groups; i++) {
-        const struct meeting *m = p->groups[i].meeting;
-        if (m) most += (size_t)m->n * (m->way == MEETING_BY_ring ? 1 : (size_t)m->n);
+    c->meeting_hop = ARENA_ARRAY(e->arena, int32_t *, (size_t)p->n_collectives);
+    for (int32_t i = 0; i < p->n_collectives; i++) {
+        const struct collective *m = &p->collectives[i];
+        if (m) most += (size_t)m->n_members * (m->algorithm == ALGORITHM_RING ? 1 : (size_t)m->n_members);
     }
     size_t lanes = (size_t)p->n_devices, pairs = lanes * lanes * 4;
     struct seeing s = {.e = e, .n_seen = 2, .capacity = (size_t)c->n_hops};
     while (s.n_seen < 2 * (most < pairs ? most : pairs)) s.n_seen *= 2;
     s.seen = ARENA_ARRAY(e->arena, struct seen_hop, s.n_seen);
     c->hops = ARENA_ARRAY(e->arena, struct hop, s.capacity);
-    for (int32_t i = 0; i < p->n_groups; i++)
-        if (p->groups[i].meeting) see_group(&s, i);
+    for (int32_t i = 0; i < p->n_collectives; i++)
+        if (collective_of_tensor(&p->collectives[i])) see_group(&s, i);
 }
 
 enum status collective_new(struct engine *e, struct cost *k, struct error *err)
@@ -194,10 +203,13 @@ enum status collective_new(struct engine *e, struct cost *k, struct error *err)
     const struct program *p = e->program;
     struct collectives *c = e->collectives = ARENA_ARRAY(e->arena, struct collectives, 1);
     count(e, c);
+    c->rendezvous = ARENA_ARRAY(e->arena, struct rendezvous, (size_t)p->n_collectives);
+    for (int32_t i = 0; i < p->n_collectives; i++)
+        c->rendezvous[i].price_ns = collective_price_ns(k, p, &p->collectives[i]);
     int32_t n_sums = c->n_hops;
     find_meeting_hops(e);
-    for (int32_t i = 0; i < p->n_groups; i++) {
-        const struct group *g = &p->groups[i];
+    for (int32_t i = 0; i < p->n_collectives; i++) {
+        const struct collective *g = &p->collectives[i];
         for (int32_t m = 0; m < g->n_members && !stands_apart(g); m++) {
             int32_t lane = e->lane_of_stage[g->members[m].stage], at = c->first_member[i] + m;
             struct stream_state *s = &c->streams[lane];
@@ -215,21 +227,21 @@ enum status collective_new(struct engine *e, struct cost *k, struct error *err)
 
 /* --- parts --- */
 
-static int64_t chunk_bytes(const struct group *g, int32_t chunk)
+static int64_t chunk_bytes(const struct collective *g, int32_t chunk)
 {
     int64_t first, last;
     if (folded(g)) return (g->elements + g->stands_for - 1) / g->stands_for * dtype_bytes(g->dtype);
     chunk %= g->n_members;
-    group_chunk(g, chunk < 0 ? chunk + g->n_members : chunk, &first, &last);
+    meeting_chunk(g, chunk < 0 ? chunk + g->n_members : chunk, &first, &last);
     return (last - first) * dtype_bytes(g->dtype);
 }
 
-int32_t collective_parts(const struct group *g)
+int32_t collective_parts(const struct collective *g)
 {
-    if (g->meeting) return meeting_steps(g->meeting);
-    if (ranks_of(g) < 2 || g->algorithm == GROUP_LOCAL) return 0;
-    if (group_divides(g)) return ranks_of(g) - 1;
-    return g->algorithm == GROUP_RING ? 2 * (ranks_of(g) - 1) : 4;
+    if (collective_of_tensor(g)) return meeting_steps(g);
+    if (ranks_of(g) < 2 || g->algorithm == ALGORITHM_LOCAL) return 0;
+    if (collective_divides(g)) return ranks_of(g) - 1;
+    return g->algorithm == ALGORITHM_RING ? 2 * (ranks_of(g) - 1) : 4;
 }
 
 struct part {
@@ -237,30 +249,30 @@ struct part {
     int64_t send_bytes, receive_bytes;
 };
 
-static struct part ring_part(const struct group *g, int32_t i, int32_t k)
+static struct part ring_part(const struct collective *g, int32_t i, int32_t k)
 {
     int32_t n = g->n_members;
-    if (g->algorithm == GROUP_GATHER) k += n - 1;
+    if (collective_gathers(g)) k += n - 1;
     int32_t chunk = k < n - 1 ? i - k : i + 1 - (k - (n - 1));
     return (struct part){i, (i + n - 1) % n, chunk_bytes(g, chunk), chunk_bytes(g, chunk - 1)};
 }
 
 static struct part meeting_part(const struct engine *e, const struct member *m)
 {
-    const struct group *g = &e->program->groups[m->group];
-    const struct meeting *x = g->meeting;
+    const struct collective *g = &e->program->collectives[m->group];
+    const struct collective *x = g;
     const int32_t *hop = e->collectives->meeting_hop[m->group];
     struct meeting_step s = meeting_step(x, m->index, m->part);
-    bool ring = x->way == MEETING_BY_ring;
+    bool ring = x->algorithm == ALGORITHM_RING;
     int64_t size = dtype_bytes(g->dtype);
     struct part p = {-1, -1, s.send * size, s.receive * size};
-    if (s.to >= 0) p.send = hop[ring ? m->index : m->index * x->n + s.to];
-    if (s.from >= 0) p.receive = hop[ring ? s.from : s.from * x->n + m->index];
+    if (s.to >= 0) p.send = hop[ring ? m->index : m->index * x->n_members + s.to];
+    if (s.from >= 0) p.receive = hop[ring ? s.from : s.from * x->n_members + m->index];
     return p;
 }
 
 /* Receive the sum so far, send it on, receive the result, send it back. */
-static struct part chain_part(const struct group *g, int32_t i, int32_t k)
+static struct part chain_part(const struct collective *g, int32_t i, int32_t k)
 {
     int32_t last = g->n_members - 1, hop = -1;
     if (k == 0 && i > 0) hop = i - 1;
@@ -276,7 +288,7 @@ static void come(struct engine *e, struct member *m, int32_t group_hop, bool sen
                  int64_t now_ns)
 {
     if (group_hop < 0 || !bytes) return;
-    bool met = e->program->groups[m->group].meeting;
+    bool met = collective_of_tensor(&e->program->collectives[m->group]);
     int32_t index = (met ? 0 : e->collectives->first_hop[m->group]) + group_hop;
     struct hop *h = &e->collectives->hops[index];
     if (met) *(sender ? &h->from : &h->to) = (int32_t)(m - e->collectives->members);
@@ -292,13 +304,45 @@ static void come(struct engine *e, struct member *m, int32_t group_hop, bool sen
     h->ready_ns = 0;
 }
 
+static void end_collective(struct engine *e, struct member *m, int64_t now_ns)
+{
+    struct stream_state *s = &e->collectives->streams[m->lane];
+    m->ended++;
+    m->end_ns = s->free_ns = now_ns;
+    s->busy = false;
+}
+
+/* A member has come to a collective with a price; with the last one all are under way. */
+static void come_together(struct engine *e, struct member *m, int64_t now_ns)
+{
+    const struct collective *g = &e->program->collectives[m->group];
+    struct rendezvous *r = &e->collectives->rendezvous[m->group];
+    int64_t price_ns = r->price_ns;
+    m->begin_ns = now_ns;
+    m->part_bytes = g->elements * dtype_bytes(g->dtype);
+    m->pending = 1;
+    if (now_ns > r->latest_ns) r->latest_ns = now_ns;
+    if (++r->here < g->n_members) return;
+    if (e->jitter)
+        price_ns = jitter_hop_ns(e->jitter,
+                                 e->collectives->n_hops + e->collectives->first_member[m->group],
+                                 m->ended, 0, price_ns);
+    event_queue_push(e->queue, (struct event){.time_ns = r->latest_ns + price_ns,
+                                              .kind = EVENT_COLLECTIVE,
+                                              .index = m->group});
+}
+
 /* From the member's part on, as far as nothing has to be waited for. */
 static void advance(struct engine *e, struct member *m, int64_t now_ns)
 {
-    const struct group *g = &e->program->groups[m->group];
+    const struct collective *g = &e->program->collectives[m->group];
+    if (e->collectives->rendezvous[m->group].price_ns >= 0) {
+        come_together(e, m, now_ns);
+        return;
+    }
     for (; m->part < collective_parts(g); m->part++) {
-        struct part p = g->meeting            ? meeting_part(e, m)
-                        : group_goes_round(g) ? ring_part(g, m->index, m->part)
+        struct part p = collective_of_tensor(g)            ? meeting_part(e, m)
+                        : collective_rings(g) ? ring_part(g, m->index, m->part)
                                               : chain_part(g, m->index, m->part);
         m->begin_ns = m->part_end_ns = now_ns;
         m->part_bytes = p.send_bytes;
@@ -306,10 +350,7 @@ static void advance(struct engine *e, struct member *m, int64_t now_ns)
         come(e, m, p.receive, false, p.receive_bytes, now_ns);
         if (m->pending) return;
     }
-    struct stream_state *s = &e->collectives->streams[m->lane];
-    m->ended++;
-    m->end_ns = s->free_ns = now_ns;
-    s->busy = false;
+    end_collective(e, m, now_ns);
 }
 
 static void run_stream(struct engine *e, int32_t lane)
@@ -349,7 +390,7 @@ void collective_hand_over(struct engine *e, int32_t group, int32_t lane, int64_t
     int32_t member = find_member(e, group, lane);
     if (member < 0) {
         engine_fail(e, ERR_INPUT, "%s is no member of group %s that it reduces",
-                    e->program->devices[lane].name, e->program->groups[group].name);
+                    e->program->devices[lane].name, e->program->collectives[group].name);
         return;
     }
     if (s->first + s->n == s->capacity && s->first > 0) {
@@ -369,7 +410,7 @@ int64_t collective_end(const struct engine *e, int32_t group, int32_t lane, int3
     int32_t index = find_member(e, group, lane);
     if (index < 0) return -1;
     const struct member *m = &e->collectives->members[index];
-    bool several = group_repeats(&e->program->groups[group]) && m->launched > 0;
+    bool several = collective_repeats(&e->program->collectives[group]) && m->launched > 0;
     return m->ended >= (several ? m->launched : step + 1) ? m->end_ns : -1;
 }
 
@@ -379,7 +420,7 @@ int32_t collective_resource(const struct engine *e, int32_t hop, int64_t *occupa
     *occupancy_ns = network_occupancy_ns(e->network, h->resource, h->bytes);
     const struct member *m = &e->collectives->members[h->from];
     /* Hops that meetings share are told apart by who sends. */
-    int32_t number = e->program->groups[m->group].meeting ? e->collectives->n_hops + h->from : hop;
+    int32_t number = collective_of_tensor(&e->program->collectives[m->group]) ? e->collectives->n_hops + h->from : hop;
     if (e->jitter)
         *occupancy_ns = jitter_hop_ns(e->jitter, number, m->ended, m->part, *occupancy_ns);
     return h->resource;
@@ -414,6 +455,26 @@ void collective_moved(struct engine *e, int32_t hop, const struct passage *way)
     message_over(e, h.to, way->arrival_ns);
     engine_wake(e, e->collectives->members[h.from].lane);
     engine_wake(e, e->collectives->members[h.to].lane);
+}
+
+void collective_over(struct engine *e, int32_t group, int64_t now_ns)
+{
+    const struct collective *g = &e->program->collectives[group];
+    struct member *members = &e->collectives->members[e->collectives->first_member[group]];
+    struct rendezvous *r = &e->collectives->rendezvous[group];
+    r->here = 0, r->latest_ns = 0;
+    for (int32_t i = 0; i < g->n_members; i++) {
+        struct member *m = &members[i];
+        m->pending = 0;
+        if (e->trace)
+            report_collective(e, m->lane, m->group, m->index, 0, m->step, m->times, m->begin_ns,
+                              now_ns, m->part_bytes);
+        end_collective(e, m, now_ns);
+    }
+    for (int32_t i = 0; i < g->n_members; i++) {
+        run_stream(e, members[i].lane);
+        engine_wake(e, members[i].lane);
+    }
 }
 
 int32_t collective_unfinished(const struct engine *e, int32_t lane)

@@ -35,8 +35,9 @@ enum engine_event {
     EVENT_FLOW,
     EVENT_COMPUTED,
     EVENT_WAKE,
-    EVENT_MOVING
-}; /* READY: index is a channel, or n_channels + hop of a collective */
+    EVENT_MOVING,
+    EVENT_COLLECTIVE
+}; /* READY: index is a channel, or n_channels + hop of a collective; COLLECTIVE: one with a price is over */
 enum engine_stop { STOP_NOT, STOP_LIMIT, STOP_STEADY, STOP_ERROR };
 
 struct lane_state {
@@ -153,7 +154,8 @@ int64_t collective_end(const struct engine *e, int32_t group, int32_t lane,
 int32_t collective_resource(const struct engine *e, int32_t hop, int64_t *occupancy_ns);
 void collective_started(struct engine *e, int32_t hop, int64_t start_ns);
 void collective_moved(struct engine *e, int32_t hop, const struct passage *way);
-int32_t collective_parts(const struct group *g); /* spans of one launch by one member, at most */
+int32_t collective_parts(const struct collective *g); /* spans of one launch by one member, at most */
+void collective_over(struct engine *e, int32_t group, int64_t now_ns); /* one with a price */
 int32_t collective_unfinished(const struct engine *e, int32_t lane); /* group it is in; -1 */
 
 /* collect.c */

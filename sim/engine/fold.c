@@ -1,5 +1,6 @@
 /* Colours, then the quotient. A lane's instructions are numbered through its stages and procedures; lanes of one colour have the
  * same numbers, so (colour, number) names "the same" channel or group in all of them. */
+#include "sim/collective/price.h"
 #include "sim/engine/fold_internal.h"
 
 #include "core/base/arena.h"
@@ -16,8 +17,8 @@ static uint64_t mix_double(uint64_t h, double x)
 }
 
 static bool names_channel(enum instr_kind k) { return k == INSTR_RECEIVE || k == INSTR_SEND; }
-static bool names_sum(enum instr_kind k) { return k == INSTR_REDUCE || k == INSTR_AWAIT; }
-static bool names_group(enum instr_kind k) { return names_sum(k) || k == INSTR_COLLECT; }
+static bool names_sum(enum instr_kind k) { return k == INSTR_COLLECTIVE_START || k == INSTR_COLLECTIVE_WAIT; }
+static bool names_group(enum instr_kind k) { return names_sum(k) || k == INSTR_COLLECTIVE; }
 
 /* --- what a lane is by itself --- */
 
@@ -107,9 +108,9 @@ static void pin_contended(struct folding *f)
         if (fold_alone(f, c->link, c->direction)) continue;
         pin(f, c->from_stage), pin(f, c->to_stage);
     }
-    for (int32_t i = 0; i < p->n_groups; i++) {
-        const struct group *g = &p->groups[i];
-        bool good = group_goes_round(g) && !g->meeting;
+    for (int32_t i = 0; i < p->n_collectives; i++) {
+        const struct collective *g = &p->collectives[i];
+        bool good = collective_rings(g) && !collective_of_tensor(g);
         for (int32_t m = 0; good && !g->each_call && g->n_members > 1 && m < g->n_members; m++)
             good = g->link && fold_alone(f, g->link[m], g->direction[m]);
         for (int32_t m = 0; !good && m < g->n_members; m++) pin(f, g->members[m].stage);
@@ -131,7 +132,7 @@ static void number_lane(struct folding *f, int32_t lane)
                 int64_t *at = in->kind == INSTR_SEND ? f->sent_at : f->received_at;
                 if (names_channel(in->kind) && at[in->arg] < 0) at[in->arg] = n;
                 if (!names_group(in->kind) || in->arg == last) continue;
-                const struct group *g = &p->groups[last = in->arg];
+                const struct collective *g = &p->collectives[last = in->arg];
                 at = &f->member_at[f->first_member[last]];
                 for (int32_t m = 0; m < g->n_members; m++)
                     if (g->members[m].stage == stage && at[m] < 0) at[m] = n;
@@ -143,10 +144,10 @@ static void number(struct folding *f)
 {
     const struct program *p = f->p;
     int32_t n_members = 0;
-    f->first_member = ARENA_ARRAY(f->a, int32_t, (size_t)p->n_groups);
-    for (int32_t i = 0; i < p->n_groups; i++) {
+    f->first_member = ARENA_ARRAY(f->a, int32_t, (size_t)p->n_collectives);
+    for (int32_t i = 0; i < p->n_collectives; i++) {
         f->first_member[i] = n_members;
-        n_members += p->groups[i].n_members;
+        n_members += p->collectives[i].n_members;
     }
     int64_t *at = ARENA_ARRAY(f->a, int64_t, 2 * (size_t)p->n_channels + (size_t)n_members);
     memset(at, -1, (2 * (size_t)p->n_channels + (size_t)n_members) * sizeof *at);
@@ -158,17 +159,17 @@ static void number(struct folding *f)
 
 enum mixture { ALL_ALIKE, ALL_DIFFERENT, MIXED };
 
-static uint64_t member_colour(const struct folding *f, const struct group *g, int32_t m)
+static uint64_t member_colour(const struct folding *f, const struct collective *g, int32_t m)
 {
     return f->colour[f->lane_of_stage[g->members[m].stage]];
 }
 
-static const int64_t *places(const struct folding *f, const struct group *g)
+static const int64_t *places(const struct folding *f, const struct collective *g)
 {
-    return &f->member_at[f->first_member[g - f->p->groups]];
+    return &f->member_at[f->first_member[g - f->p->collectives]];
 }
 
-static enum mixture mixture_of(const struct folding *f, const struct group *g)
+static enum mixture mixture_of(const struct folding *f, const struct collective *g)
 {
     bool alike = true, different = true;
     const int64_t *at = places(f, g);
@@ -181,7 +182,7 @@ static enum mixture mixture_of(const struct folding *f, const struct group *g)
     return alike ? ALL_ALIKE : different && g->n_members <= 64 ? ALL_DIFFERENT : MIXED;
 }
 
-static uint64_t group_colour(const struct folding *f, const struct group *g, int32_t stage,
+static uint64_t group_colour(const struct folding *f, const struct collective *g, int32_t stage,
                              uint64_t h)
 {
     int32_t n = g->n_members;
@@ -217,7 +218,7 @@ static uint64_t neighbours(const struct folding *f, int32_t lane)
                     h = mix(mix(h, (uint64_t)c->bytes), (uint64_t)c->receive_ahead);
                     h = link_colour(f, c->link, h);
                 } else if (names_group(in->kind) && in->arg != last) {
-                    h = group_colour(f, &p->groups[in->arg], l->stages[s], h);
+                    h = group_colour(f, &p->collectives[in->arg], l->stages[s], h);
                     last = in->arg;
                 }
             }
@@ -241,9 +242,9 @@ static void refine(struct folding *f)
 static bool pin_mixed(struct folding *f)
 {
     bool any = false;
-    for (int32_t i = 0; i < f->p->n_groups; i++) {
-        const struct group *g = &f->p->groups[i];
-        if (!group_goes_round(g) || g->each_call || mixture_of(f, g) != MIXED) continue;
+    for (int32_t i = 0; i < f->p->n_collectives; i++) {
+        const struct collective *g = &f->p->collectives[i];
+        if (!collective_rings(g) || g->each_call || mixture_of(f, g) != MIXED) continue;
         for (int32_t m = 0; m < g->n_members; m++) {
             if (f->pinned[f->lane_of_stage[g->members[m].stage]]) continue;
             pin(f, g->members[m].stage);
@@ -289,7 +290,7 @@ static uint64_t channel_key(const struct folding *f, int32_t channel)
 
 static uint64_t group_key(const struct folding *f, int32_t group)
 {
-    const struct group *g = &f->p->groups[group];
+    const struct collective *g = &f->p->collectives[group];
     int32_t least = 0;
     for (int32_t m = 1; m < g->n_members; m++)
         if (member_colour(f, g, m) < member_colour(f, g, least)) least = m;
@@ -307,14 +308,15 @@ static int32_t new_stage(const struct folding *f, const int32_t *index, int32_t 
     return index[f->p->lanes[rep].stages[f->chunk_of_stage[stage]]];
 }
 
-static void fold_group(struct folding *f, const int32_t *index, int32_t group, struct group *out)
+static void fold_group(struct folding *f, const int32_t *index, int32_t group, struct collective *out)
 {
-    const struct group *g = &f->p->groups[group];
+    const struct collective *g = &f->p->collectives[group];
     bool alike = mixture_of(f, g) == ALL_ALIKE;
     *out = *g;
     out->stands_for = g->n_members;
+    if (cost_has_collectives(f->cost)) out->stands_on = collective_nodes(f->cost, f->p, g);
     out->n_members = 0;
-    out->members = ARENA_ARRAY(f->a, struct group_member, (size_t)g->n_members);
+    out->members = ARENA_ARRAY(f->a, struct collective_member, (size_t)g->n_members);
     for (int32_t m = 0; m < (alike ? 1 : g->n_members); m++) {
         int32_t stage = new_stage(f, index, g->members[m].stage);
         bool known = false; /* a meeting of which some members are alike */
@@ -364,10 +366,10 @@ static void make_program(struct folding *f)
     struct program *q = &f->out->program;
     int32_t *index = ARENA_ARRAY(f->a, int32_t, (size_t)p->n_stages);
     int32_t *channel_of = ARENA_ARRAY(f->a, int32_t, (size_t)p->n_channels);
-    int32_t *group_of = ARENA_ARRAY(f->a, int32_t, (size_t)p->n_groups);
+    int32_t *group_of = ARENA_ARRAY(f->a, int32_t, (size_t)p->n_collectives);
     double *scale = ARENA_ARRAY(f->a, double, (size_t)p->n_devices);
     *q = *p;
-    q->n_devices = q->n_stages = q->n_channels = q->n_groups = 0;
+    q->n_devices = q->n_stages = q->n_channels = q->n_collectives = 0;
     q->devices = ARENA_ARRAY(f->a, struct program_device, (size_t)p->n_devices);
     q->lanes = ARENA_ARRAY(f->a, struct lane, (size_t)p->n_devices);
     q->stages = ARENA_ARRAY(f->a, struct program_stage, (size_t)p->n_stages);
@@ -388,15 +390,15 @@ static void make_program(struct folding *f)
     }
     memset(f->names, 0, f->n_names * sizeof *f->names);
     for (int32_t s = 0; s < q->n_stages; s++)
-        fold_stage(f, &q->stages[s], &q->n_channels, &q->n_groups, channel_of, group_of);
+        fold_stage(f, &q->stages[s], &q->n_channels, &q->n_collectives, channel_of, group_of);
     q->channels = ARENA_ARRAY(f->a, struct channel, (size_t)q->n_channels);
-    q->groups = ARENA_ARRAY(f->a, struct group, (size_t)q->n_groups);
+    q->collectives = ARENA_ARRAY(f->a, struct collective, (size_t)q->n_collectives);
     for (int32_t i = 0; i < q->n_channels; i++) {
         q->channels[i] = p->channels[channel_of[i]];
         q->channels[i].from_stage = new_stage(f, index, q->channels[i].from_stage);
         q->channels[i].to_stage = new_stage(f, index, q->channels[i].to_stage);
     }
-    for (int32_t i = 0; i < q->n_groups; i++) fold_group(f, index, group_of[i], &q->groups[i]);
+    for (int32_t i = 0; i < q->n_collectives; i++) fold_group(f, index, group_of[i], &q->collectives[i]);
     f->out->scale = f->scale ? *f->scale : (struct sim_scale){0};
     if (f->scale && f->scale->device) f->out->scale.device = scale;
 }
@@ -406,7 +408,7 @@ void fold_make(struct arena *a, const struct program *p, struct cost *k,
 {
     size_t n = (size_t)p->n_devices;
     struct folding f = {.a = a, .p = p, .cost = k, .scale = scale, .out = out, .n_names = 16};
-    size_t most = n + (size_t)p->n_channels + (size_t)p->n_groups;
+    size_t most = n + (size_t)p->n_channels + (size_t)p->n_collectives;
     while (f.n_names < 2 * most) f.n_names *= 2;
     f.names = ARENA_ARRAY(a, struct named, f.n_names);
     size_t links = (size_t)p->n_links, stages = (size_t)p->n_stages;

@@ -25,11 +25,11 @@ static void use_for_sum(struct folding *f, int32_t lane, int32_t link, int32_t d
 }
 
 /* Members are pinned; who else is on their links must know. */
-static void use_for_meeting(struct folding *f, const struct group *g)
+static void use_for_meeting(struct folding *f, const struct collective *g)
 {
     int32_t n = g->n_members, link, direction;
     for (int32_t i = 0; i < n * n; i++) {
-        group_way(g, i / n, i % n, &link, &direction);
+        collective_link(g, i / n, i % n, &link, &direction);
         if (link >= 0) use_for_sum(f, f->lane_of_stage[g->members[i / n].stage], link, direction);
     }
 }
@@ -39,12 +39,12 @@ void fold_count_users(struct folding *f)
     const struct program *p = f->p;
     for (int32_t i = 0; i < p->n_channels; i++)
         if (p->channels[i].link >= 0) use(f, p->channels[i].link, p->channels[i].direction);
-    for (int32_t i = 0; i < p->n_groups; i++) {
-        const struct group *g = &p->groups[i];
+    for (int32_t i = 0; i < p->n_collectives; i++) {
+        const struct collective *g = &p->collectives[i];
         for (int32_t m = 0; !g->each_call && g->link && m < g->n_members; m++)
             if (g->link[m] >= 0)
                 use_for_sum(f, f->lane_of_stage[g->members[m].stage], g->link[m], g->direction[m]);
-        if (g->meeting) use_for_meeting(f, g);
+        if (collective_of_tensor(g)) use_for_meeting(f, g);
     }
 }
 

@@ -108,7 +108,7 @@ static bool take(struct engine *e, int32_t lane, struct lane_state *l, const str
                           l->seq < c->amount ? 0 : messages_left(e, c->arg, l->seq - c->amount));
     case CODE_RECEIVE:
         return wait_until(e, lane, l, messages_arrival(e, c->arg, l->seq));
-    case CODE_AWAIT:
+    case CODE_COLLECTIVE_WAIT:
         return wait_until(e, lane, l, collective_end(e, c->arg, lane, l->step));
     case CODE_BORN:
         memory_from_lane(e->memory, lane, l->now_ns, c->amount);
@@ -121,7 +121,7 @@ static bool take(struct engine *e, int32_t lane, struct lane_state *l, const str
     case CODE_SEND:
         messages_hand_over(e, c->arg, l->seq, l->now_ns);
         return true;
-    case CODE_REDUCE:
+    case CODE_COLLECTIVE_START:
         collective_hand_over(e, c->arg, lane, l->now_ns);
         return true;
     case CODE_MEET:
@@ -135,7 +135,7 @@ static bool take(struct engine *e, int32_t lane, struct lane_state *l, const str
         if (!wait_until(e, lane, l, collective_end(e, c->arg, lane, l->step))) return false;
         l->met = false;
         return true;
-    case CODE_COLLECT:
+    case CODE_COLLECTIVE:
         return wait_until(e, lane, l, collect_end(e, lane, c));
     case CODE_CONSUMED:
         messages_consumed(e, c->arg, l->seq, l->now_ns);

@@ -12,12 +12,12 @@ static int64_t spans_of_call(const struct engine *e, const struct code_procedure
 {
     int64_t n = 0;
     for (const struct code *c = f->code; c->kind != CODE_END; c++)
-        if (c->kind == CODE_COMPUTE || c->kind == CODE_COLLECT)
+        if (c->kind == CODE_COMPUTE || c->kind == CODE_COLLECTIVE)
             n++;
         else if (c->kind == CODE_SEND)
             n += e->program->channels[c->arg].link < 0 ? 0 : 2;
-        else if (c->kind == CODE_REDUCE || c->kind == CODE_MEET)
-            n += collective_parts(&e->program->groups[c->arg]);
+        else if (c->kind == CODE_COLLECTIVE_START || c->kind == CODE_MEET)
+            n += collective_parts(&e->program->collectives[c->arg]);
     return n;
 }
 
@@ -117,10 +117,10 @@ void report_message(struct engine *e, int32_t channel, int64_t seq, const struct
 void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t index, int32_t part,
                        int32_t step, int32_t times, int64_t begin_ns, int64_t end_ns, int64_t bytes)
 {
-    const struct group *g = &e->program->groups[group];
-    int32_t link = g->link && !g->meeting ? g->link[index] : -1;
+    const struct collective *g = &e->program->collectives[group];
+    int32_t link = g->link && !collective_of_tensor(g) ? g->link[index] : -1;
     enum phase letter =
-        g->meeting ? e->lanes[lane].procedure->letter : 'U'; /* it waits in this call */
+        collective_of_tensor(g) ? e->lanes[lane].procedure->letter : 'U'; /* it waits in this call */
     const char *name = link >= 0 ? e->program->links[link].name : g->name;
     trace_add(e->trace, (struct span){.kind = SPAN_REDUCE,
                                       .stream = STREAM_collective,
@@ -129,10 +129,10 @@ void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t in
                                       .stage = g->members[index].stage,
                                       .letter = letter,
                                       .step = step,
-                                      .microbatch = group_repeats(g) ? times : -1,
+                                      .microbatch = collective_repeats(g) ? times : -1,
                                       .op = group,
                                       .part = part,
-                                      .meeting = g->meeting ? 1 + (int32_t)g->meeting->kind : 0,
+                                      .meeting = collective_of_tensor(g) ? 1 + (int32_t)g->kind : 0,
                                       .begin_ns = begin_ns,
                                       .end_ns = end_ns,
                                       .bytes = bytes,
@@ -142,7 +142,7 @@ void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t in
 void report_meeting(struct engine *e, int32_t lane, int32_t group, int64_t begin_ns, int64_t end_ns)
 {
     const struct lane_state *l = &e->lanes[lane];
-    const struct group *g = &e->program->groups[group];
+    const struct collective *g = &e->program->collectives[group];
     trace_add(e->trace, (struct span){.kind = SPAN_REDUCE,
                                       .stream = STREAM_compute,
                                       .device = lane,
@@ -204,7 +204,7 @@ static void describe_wait(const struct engine *e, const struct lane_state *l, ch
         snprintf(out, n, "%s %" PRId64 " to leave for %s", what, seq % l->microbatches,
                  device_of_stage(e, p->channels[c->arg].to_stage));
     else
-        snprintf(out, n, "group %s", p->groups[c->arg].name);
+        snprintf(out, n, "group %s", p->collectives[c->arg].name);
 }
 
 /* "a.0 at F2 (waits for activation 2 from b.0)"; empty where the lane is done. */
@@ -217,7 +217,7 @@ static void describe_lane(const struct engine *e, int32_t lane, char *out, size_
     if (!l->procedure) {
         int32_t group = collective_unfinished(e, lane);
         if (group >= 0)
-            snprintf(out, n, "%s done (in group %s)", name, e->program->groups[group].name);
+            snprintf(out, n, "%s done (in group %s)", name, e->program->collectives[group].name);
         return;
     }
     describe_wait(e, l, wait, sizeof wait);

@@ -183,6 +183,8 @@ static void run(struct engine *e)
             e->stop = STOP_STEADY;
         else if (e->now_ns > e->limit_ns)
             e->stop = STOP_LIMIT;
+        else if (x.kind == EVENT_COLLECTIVE)
+            collective_over(e, x.index, x.time_ns);
         else if (x.kind == EVENT_READY)
             ready(e, x.index);
         else if (x.kind != EVENT_FLOW)

@@ -97,13 +97,13 @@ static void hold_ring(struct arena *a, const struct program *p, int32_t device,
 /* What needs the stage's staging area. O(groups + members of meetings). */
 static const char *staged(struct arena *a, const struct program *p, const struct program_stage *s)
 {
-    for (int32_t g = 0; g < p->n_groups; g++) {
-        const struct group *x = &p->groups[g];
-        if (!x->meeting || meeting_staging_bytes(x->meeting, x->dtype) != s->buffer_bytes) continue;
+    for (int32_t g = 0; g < p->n_collectives; g++) {
+        const struct collective *x = &p->collectives[g];
+        if (!collective_of_tensor(x) || meeting_staging_bytes(x, x->dtype) != s->buffer_bytes) continue;
         for (int32_t i = 0; i < x->n_members; i++)
             if (&p->stages[x->members[i].stage] == s)
                 return arena_printf(a, "what %s %s has on its way",
-                                    meeting_kind_name(x->meeting->kind), x->name);
+                                    collective_kind_word(x->kind), x->name);
     }
     return "the largest sum's part on its way";
 }

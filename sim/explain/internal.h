@@ -13,10 +13,10 @@ enum record_kind {
     RECORD_COMPUTE, /* arg: operator of the stage */
     RECORD_RECEIVE, /* a wait that took time: arg channel, seq */
     RECORD_ROOM,    /* likewise: arg channel, seq of the message that had to leave */
-    RECORD_AWAIT,   /* likewise: arg group, seq the launch */
+    RECORD_COLLECTIVE_WAIT,   /* likewise: arg group, seq the launch */
     RECORD_LATE,    /* a meeting begins later: arg group */
     RECORD_SEND,    /* no time: arg channel, seq */
-    RECORD_REDUCE,  /* no time: arg group, seq the launch */
+    RECORD_COLLECTIVE_START,  /* no time: arg group, seq the launch */
     RECORD_END,     /* no time: the call is over */
 };
 struct record {
@@ -65,6 +65,7 @@ struct told_part {                   /* REDUCE span */
     int64_t begin_ns, end_ns, bytes; /* begin -1: there is none */
 };
 struct told_group {
+    bool priced; /* it goes by no messages: sim/collective/price.h */
     int32_t n_parts,
         times; /* times: launches by each member in a step; launch: step · times + how many before */
     int32_t *launched;       /* (n_members) as far as the lanes are told */

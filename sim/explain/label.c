@@ -161,7 +161,7 @@ static bool take_reduce(struct telling *g, int32_t lane, int32_t group)
         disagree(g, lane, "more collectives than it launches");
         return false;
     }
-    tell(t, lane, w, RECORD_REDUCE, group, launch, w->now_ns);
+    tell(t, lane, w, RECORD_COLLECTIVE_START, group, launch, w->now_ns);
     int64_t free_ns = l->n_runs ? l->runs[l->n_runs - 1].end_ns : 0;
     int64_t begin_ns = w->now_ns > free_ns ? w->now_ns : free_ns, end_ns = begin_ns;
     for (int32_t k = 0; k < t->groups[group].n_parts; k++) {
@@ -183,7 +183,7 @@ static bool take_await(struct telling *g, int32_t lane, int32_t group)
 {
     struct walk *w = &g->walks[lane];
     int32_t member = told_member(g->t, group, lane);
-    bool several = group_repeats(&g->t->program->groups[group]);
+    bool several = collective_repeats(&g->t->program->collectives[group]);
     int32_t launch = several && member >= 0 ? g->t->groups[group].launched[member] - 1 : w->step;
     size_t run = member < 0 || launch < 0 ? SIZE_MAX : *told_run_at(g->t, group, launch, member);
     if (run == SIZE_MAX) {
@@ -192,7 +192,7 @@ static bool take_await(struct telling *g, int32_t lane, int32_t group)
     }
     struct collective_run *r = &g->t->lanes[lane].runs[run];
     r->wait_begin_ns = w->now_ns;
-    wait(g, lane, RECORD_AWAIT, group, launch, r->end_ns);
+    wait(g, lane, RECORD_COLLECTIVE_WAIT, group, launch, r->end_ns);
     r->wait_end_ns = w->now_ns;
     return true;
 }
@@ -201,11 +201,11 @@ static bool take_await(struct telling *g, int32_t lane, int32_t group)
 static bool take_meeting(struct telling *g, int32_t lane, int32_t group)
 {
     struct walk *w = &g->walks[lane];
-    const struct meeting *m = g->t->program->groups[group].meeting;
+    const struct collective *m = &g->t->program->collectives[group];
     int64_t work_ns = w->alone_ns;
     w->alone_ns = 0;
     if (!m) return true;
-    wait(g, lane, RECORD_LATE, group, 0, w->now_ns + cost_late_ns(g->t->cost, m->n, work_ns));
+    wait(g, lane, RECORD_LATE, group, 0, w->now_ns + cost_late_ns(g->t->cost, m->n_members, work_ns));
     return take_reduce(g, lane, group) && take_await(g, lane, group);
 }
 
@@ -223,11 +223,11 @@ static bool take(struct telling *g, int32_t lane, const struct instr *x)
     }
     case INSTR_SEND:
         return take_send(g, lane, x->arg);
-    case INSTR_REDUCE:
+    case INSTR_COLLECTIVE_START:
         return take_reduce(g, lane, x->arg);
-    case INSTR_AWAIT:
+    case INSTR_COLLECTIVE_WAIT:
         return take_await(g, lane, x->arg);
-    case INSTR_COLLECT:
+    case INSTR_COLLECTIVE:
         return take_meeting(g, lane, x->arg);
     default:
         return true;

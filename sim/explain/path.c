@@ -166,32 +166,32 @@ struct hop { /* one message of a part; sender and receiver as parts */
     int32_t sender, sender_part, receiver, receiver_part, link;
 };
 
-static struct hop meeting_hop(const struct group *g, int32_t m, int32_t part, bool sends)
+static struct hop meeting_hop(const struct collective *g, int32_t m, int32_t part, bool sends)
 {
-    if (part >= meeting_steps(g->meeting)) return (struct hop){0};
-    struct meeting_step s = meeting_step(g->meeting, m, part);
+    if (part >= meeting_steps(g)) return (struct hop){0};
+    struct meeting_step s = meeting_step(g, m, part);
     if ((sends ? s.to : s.from) < 0) return (struct hop){0};
     struct hop h = {true, sends ? m : s.from, part, sends ? s.to : m, part, -1};
     int32_t direction;
-    group_way(g, h.sender, h.receiver, &h.link, &direction);
+    collective_link(g, h.sender, h.receiver, &h.link, &direction);
     return h;
 }
 
-static struct hop send_hop(const struct group *g, int32_t m, int32_t part)
+static struct hop send_hop(const struct collective *g, int32_t m, int32_t part)
 {
     int32_t n = g->n_members;
-    if (g->meeting) return meeting_hop(g, m, part, true);
-    if (group_goes_round(g)) return (struct hop){true, m, part, (m + 1) % n, part, g->link[m]};
+    if (collective_of_tensor(g)) return meeting_hop(g, m, part, true);
+    if (collective_rings(g)) return (struct hop){true, m, part, (m + 1) % n, part, g->link[m]};
     if (part == 1 && m + 1 < n) return (struct hop){true, m, 1, m + 1, 0, g->link[m]};
     if (part == 3 && m > 0) return (struct hop){true, m, 3, m - 1, 2, g->back_link[m]};
     return (struct hop){0};
 }
 
-static struct hop receive_hop(const struct group *g, int32_t m, int32_t part)
+static struct hop receive_hop(const struct collective *g, int32_t m, int32_t part)
 {
     int32_t n = g->n_members;
-    if (g->meeting) return meeting_hop(g, m, part, false);
-    if (group_goes_round(g)) return send_hop(g, (m + n - 1) % n, part);
+    if (collective_of_tensor(g)) return meeting_hop(g, m, part, false);
+    if (collective_rings(g)) return send_hop(g, (m + n - 1) % n, part);
     if (part == 0 && m > 0) return send_hop(g, m - 1, 1);
     if (part == 2 && m + 1 < n) return send_hop(g, m + 1, 3);
     return (struct hop){0};
@@ -223,11 +223,30 @@ static struct bound bound_of(const struct path *w, struct hop h, bool arrival)
     return b;
 }
 
+/* One with a price began for all when the last member came. */
+static void priced_ended(struct path *w)
+{
+    const struct told *t = w->t;
+    const struct collective *g = &t->program->collectives[w->at.group];
+    int32_t lane = t->lane_of_stage[g->members[w->at.member].stage], last = w->at.member;
+    for (int32_t m = 0; m < g->n_members; m++)
+        if (told_part_at(t, w->at.group, w->at.launch, m, 0)->begin_ns >
+            told_part_at(t, w->at.group, w->at.launch, last, 0)->begin_ns)
+            last = m;
+    passed(w, EXPLAIN_collective, lane, -1,
+           told_part_at(t, w->at.group, w->at.launch, last, 0)->begin_ns);
+    w->at.kind = PLACE_CAME, w->at.member = last;
+}
+
 /* The part ended with the later of its messages; that one began when the later of its two ends came. */
 static void part_ended(struct path *w)
 {
     const struct told *t = w->t;
-    const struct group *g = &t->program->groups[w->at.group];
+    const struct collective *g = &t->program->collectives[w->at.group];
+    if (t->groups[w->at.group].priced) {
+        priced_ended(w);
+        return;
+    }
     const struct told_part *mine =
         told_part_at(t, w->at.group, w->at.launch, w->at.member, w->at.part);
     int32_t lane = t->lane_of_stage[g->members[w->at.member].stage];
@@ -277,7 +296,7 @@ static void part_came(struct path *w)
             return;
         }
     w->at = (struct place){
-        PLACE_BEGUN, .lane = t->lane_of_stage[t->program->groups[group].members[member].stage],
+        PLACE_BEGUN, .lane = t->lane_of_stage[t->program->collectives[group].members[member].stage],
         .index = *told_run_at(t, group, w->at.launch, member)};
 }
 
@@ -314,7 +333,7 @@ static void lane_back(struct path *w)
         w->x->rooms += inside;
         w->at = (struct place){PLACE_LEFT, .channel = r->arg, .seq = r->seq};
         break;
-    case RECORD_AWAIT:
+    case RECORD_COLLECTIVE_WAIT:
         run_ended(w, lane,
                   *told_run_at(w->t, r->arg, (int32_t)r->seq, told_member(w->t, r->arg, lane)));
         break;
@@ -322,7 +341,7 @@ static void lane_back(struct path *w)
         passed(w, EXPLAIN_skew, lane, -1, r->begin_ns);
         break;
     case RECORD_SEND:
-    case RECORD_REDUCE:
+    case RECORD_COLLECTIVE_START:
     case RECORD_END:
         break;
     }
@@ -361,8 +380,8 @@ static int64_t places(const struct told *t)
     for (int32_t i = 0; i < t->program->n_devices; i++)
         n += 4 * (int64_t)(t->lanes[i].n_records + t->lanes[i].n_runs);
     for (int32_t i = 0; i < t->program->n_channels; i++) n += 4 * t->channels[i].n_messages;
-    for (int32_t i = 0; i < t->program->n_groups; i++)
-        n += 4 * (int64_t)t->steps * t->groups[i].times * t->program->groups[i].n_members *
+    for (int32_t i = 0; i < t->program->n_collectives; i++)
+        n += 4 * (int64_t)t->steps * t->groups[i].times * t->program->collectives[i].n_members *
              t->groups[i].n_parts;
     return n;
 }

@@ -1,4 +1,5 @@
 /* The tables of a simulation told again: what the trace's spans say of messages and collectives. */
+#include "sim/collective/price.h"
 #include "sim/explain/internal.h"
 
 #include "core/base/arena.h"
@@ -11,19 +12,19 @@ struct told_part *told_part_at(const struct told *t, int32_t group, int32_t laun
                                int32_t part)
 {
     const struct told_group *g = &t->groups[group];
-    size_t row = (size_t)launch * (size_t)t->program->groups[group].n_members + (size_t)member;
+    size_t row = (size_t)launch * (size_t)t->program->collectives[group].n_members + (size_t)member;
     return &g->parts[row * (size_t)g->n_parts + (size_t)part];
 }
 
 size_t *told_run_at(const struct told *t, int32_t group, int32_t launch, int32_t member)
 {
     return &t->groups[group]
-                .run[(size_t)launch * (size_t)t->program->groups[group].n_members + (size_t)member];
+                .run[(size_t)launch * (size_t)t->program->collectives[group].n_members + (size_t)member];
 }
 
 int32_t told_member(const struct told *t, int32_t group, int32_t lane)
 {
-    const struct group *g = &t->program->groups[group];
+    const struct collective *g = &t->program->collectives[group];
     for (int32_t m = 0; m < g->n_members; m++)
         if (t->lane_of_stage[g->members[m].stage] == lane) return m;
     return -1;
@@ -50,16 +51,16 @@ static enum status use_links(struct told *t, struct error *err)
     const struct program *p = t->program;
     t->links = ARENA_ARRAY(t->arena, struct cost_link, (size_t)p->n_links);
     for (int32_t i = 0; i < p->n_channels; i++) TRY(use_link(t, p->channels[i].link, err));
-    for (int32_t i = 0; i < p->n_groups; i++)
-        for (int32_t m = 0; m < p->groups[i].n_members && p->groups[i].n_members > 1; m++) {
-            const struct group *g = &p->groups[i];
-            for (int32_t k = 0; g->meeting && k < g->n_members; k++) {
+    for (int32_t i = 0; i < p->n_collectives; i++)
+        for (int32_t m = 0; m < p->collectives[i].n_members && p->collectives[i].n_members > 1; m++) {
+            const struct collective *g = &p->collectives[i];
+            for (int32_t k = 0; collective_of_tensor(g) && k < g->n_members; k++) {
                 int32_t link, direction;
-                group_way(g, m, k, &link, &direction);
+                collective_link(g, m, k, &link, &direction);
                 TRY(use_link(t, link, err));
             }
-            if (g->meeting) continue;
-            bool ring = group_goes_round(g), chain = g->algorithm == GROUP_CHAIN;
+            if (collective_of_tensor(g)) continue;
+            bool ring = collective_rings(g), chain = g->algorithm == ALGORITHM_CHAIN;
             if (ring || (chain && m + 1 < g->n_members)) TRY(use_link(t, g->link[m], err));
             if (chain && m > 0) TRY(use_link(t, g->back_link[m], err));
         }
@@ -101,10 +102,10 @@ static int32_t launches_of(const struct program *p, const struct procedure *f, i
 static void count_launches(struct told *t)
 {
     const struct program *p = t->program;
-    for (int32_t i = 0; i < p->n_groups; i++) {
+    for (int32_t i = 0; i < p->n_collectives; i++) {
         t->groups[i].times = 1;
-        if (!group_repeats(&p->groups[i])) continue;
-        int32_t stage = p->groups[i].members[0].stage, lane = t->lane_of_stage[stage], n = 0;
+        if (!collective_repeats(&p->collectives[i])) continue;
+        int32_t stage = p->collectives[i].members[0].stage, lane = t->lane_of_stage[stage], n = 0;
         struct cursor c;
         struct call call;
         cursor_start(&c, &p->orders[p->lanes[lane].order]);
@@ -119,17 +120,18 @@ static void count_launches(struct told *t)
 static void make_groups(struct told *t)
 {
     const struct program *p = t->program;
-    t->groups = ARENA_ARRAY(t->arena, struct told_group, (size_t)p->n_groups);
+    t->groups = ARENA_ARRAY(t->arena, struct told_group, (size_t)p->n_collectives);
     for (size_t i = 0; i < t->trace->n_spans; i++) {
         const struct span *s = &t->trace->spans[i];
-        if (s->kind != SPAN_REDUCE || s->op < 0 || s->op >= p->n_groups) continue;
+        if (s->kind != SPAN_REDUCE || s->op < 0 || s->op >= p->n_collectives) continue;
         if (s->part >= t->groups[s->op].n_parts) t->groups[s->op].n_parts = s->part + 1;
     }
     count_launches(t);
-    for (int32_t i = 0; i < p->n_groups; i++) {
+    for (int32_t i = 0; i < p->n_collectives; i++) {
         struct told_group *g = &t->groups[i];
-        size_t rows = (size_t)t->steps * (size_t)g->times * (size_t)p->groups[i].n_members;
-        g->launched = ARENA_ARRAY(t->arena, int32_t, (size_t)p->groups[i].n_members);
+        g->priced = collective_price_ns(t->cost, p, &p->collectives[i]) >= 0;
+        size_t rows = (size_t)t->steps * (size_t)g->times * (size_t)p->collectives[i].n_members;
+        g->launched = ARENA_ARRAY(t->arena, int32_t, (size_t)p->collectives[i].n_members);
         g->parts = ARENA_ARRAY(t->arena, struct told_part, rows * (size_t)g->n_parts);
         g->run = ARENA_ARRAY(t->arena, size_t, rows);
         for (size_t k = 0; k < rows * (size_t)g->n_parts; k++) g->parts[k].begin_ns = -1;
@@ -164,7 +166,7 @@ static enum status take_spans(struct told *t, struct error *err)
         if (s->kind == SPAN_SEND || s->kind == SPAN_RECEIVE) TRY(take_message(t, s, err));
         if (s->kind != SPAN_REDUCE) continue;
         int32_t member =
-            s->op >= 0 && s->op < t->program->n_groups ? told_member(t, s->op, s->device) : -1;
+            s->op >= 0 && s->op < t->program->n_collectives ? told_member(t, s->op, s->device) : -1;
         if (member < 0 || s->step < 0 || s->step >= t->steps) return stranger(err, s);
         int32_t times = t->groups[s->op].times, before = s->microbatch > 0 ? s->microbatch : 0;
         if (before >= times) return stranger(err, s);

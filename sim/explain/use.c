@@ -25,7 +25,7 @@ static enum explain_idle why(const struct told *t, const struct told_lane *l,
                              const struct record *r, bool first)
 {
     bool gradient = r->kind == RECORD_RECEIVE && t->program->channels[r->arg].gradient;
-    if (r->kind == RECORD_AWAIT || r->kind == RECORD_LATE) return EXPLAIN_IDLE_collective;
+    if (r->kind == RECORD_COLLECTIVE_WAIT || r->kind == RECORD_LATE) return EXPLAIN_IDLE_collective;
     if (r->kind == RECORD_ROOM) return EXPLAIN_IDLE_room;
     if (gradient) return r->call > l->last_forward ? EXPLAIN_IDLE_drain : EXPLAIN_IDLE_gradient;
     return first ? EXPLAIN_IDLE_start : EXPLAIN_IDLE_activation;
@@ -117,22 +117,23 @@ static void use_waits(const struct told *t, struct explain *x, const struct told
 }
 
 /* A part that sends: over which link and to whom. */
-static int32_t part_link(const struct group *g, int32_t member, int32_t part, int32_t *receiver)
+static int32_t part_link(const struct collective *g, int32_t member, int32_t part, int32_t *receiver)
 {
-    if (g->meeting) {
+    if (collective_of_tensor(g)) {
         int32_t link, direction;
-        *receiver = meeting_step(g->meeting, member, part).to;
-        if (*receiver >= 0) group_way(g, member, *receiver, &link, &direction);
+        *receiver = meeting_step(g, member, part).to;
+        if (*receiver >= 0) collective_link(g, member, *receiver, &link, &direction);
         return *receiver >= 0 ? link : -1;
     }
-    bool back = g->algorithm == GROUP_CHAIN && part >= 2;
+    bool back = g->algorithm == ALGORITHM_CHAIN && part >= 2;
     *receiver = back ? member - 1 : (member + 1) % g->n_members;
     return back ? g->back_link[member] : g->link[member];
 }
 
 static void use_group(const struct told *t, struct explain *x, int32_t group)
 {
-    const struct group *g = &t->program->groups[group];
+    const struct collective *g = &t->program->collectives[group];
+    if (t->groups[group].priced) return; /* on no link */
     for (int32_t launch = 0; launch < t->steps * t->groups[group].times; launch++)
         for (int32_t m = 0; m < g->n_members; m++)
             for (int32_t k = 0; k < t->groups[group].n_parts; k++) {
@@ -162,7 +163,7 @@ void explain_use(const struct told *t, struct explain *x)
     for (int32_t i = 0; i < p->n_channels; i++)
         if (t->channels[i].resource >= 0) use_messages(t, x, i);
     for (int32_t i = 0; i < p->n_devices; i++) use_waits(t, x, &t->lanes[i]);
-    for (int32_t i = 0; i < p->n_groups; i++) use_group(t, x, i);
+    for (int32_t i = 0; i < p->n_collectives; i++) use_group(t, x, i);
     for (size_t i = 0; i < x->n_pieces; i++) {
         const struct explain_piece *c = &x->pieces[i];
         int64_t ns = c->end_ns - c->begin_ns;

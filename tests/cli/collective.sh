@@ -25,10 +25,10 @@ says "a ring of two by hand" 0 '"closed_ns": 40010000, "simulated_ns": 40010000'
 says "NCCL's estimate is there for NVIDIA's devices" 0 "NCCL estimates" "$MUSHER" collective all-reduce pair.yaml
 says "no estimate of all-to-all" 0 "does not price all-to-all" "$MUSHER" collective all-to-all pair.yaml
 says "shards in proportion" 0 "grouped" "$MUSHER" collective all-gather pair.yaml --shards 4,1,1,1,1,1,1,1
-says "ways that are not possible say why" 0 "sharded needs as many members" \
+says "ways that are not possible say why" 0 "hierarchical needs as many members" \
     "$MUSHER" collective all-reduce pair.yaml --devices a.0,a.1,b.0
-says "one that is named fails" 3 "sharded needs as many members" \
-    "$MUSHER" collective all-reduce pair.yaml --devices a.0,a.1,b.0 -a sharded
+says "one that is named fails" 3 "hierarchical needs as many members" \
+    "$MUSHER" collective all-reduce pair.yaml --devices a.0,a.1,b.0 -a hierarchical
 says "an unknown kind" 2 "did you mean 'all-reduce'" "$MUSHER" collective allreduce pair.yaml
 says "an unknown algorithm" 2 "there are all, ring, tree" "$MUSHER" collective all-reduce pair.yaml -a rings
 says "an unknown device" 3 "no device 'c.0'" "$MUSHER" collective all-reduce pair.yaml --devices a.0,c.0

@@ -80,11 +80,11 @@ START_TEST(the_turn_of_a_v_is_a_copy_and_its_ends_exchange_in_place)
     for (int32_t i = 0; i < p->n_channels; i++)
         ck_assert_int_eq(p->channels[i].link,
                          p->channels[i].from_stage + p->channels[i].to_stage == 3 ? -1 : 0);
-    ck_assert_int_eq(p->n_groups, 1);
-    ck_assert_int_eq(p->groups[0].algorithm, GROUP_LOCAL);
-    ck_assert(p->groups[0].members[0].stage == 0 && p->groups[0].members[1].stage == 3);
+    ck_assert_int_eq(p->n_collectives, 1);
+    ck_assert_int_eq(p->collectives[0].algorithm, ALGORITHM_LOCAL);
+    ck_assert(p->collectives[0].members[0].stage == 0 && p->collectives[0].members[1].stage == 3);
     ck_assert_str_eq(instrs(p, 3, 'U', ""),
-                     "REDUCE 0, AWAIT 0"); /* the last layers' update is first */
+                     "COLLECTIVE_START 0, COLLECTIVE_WAIT 0"); /* the last layers' update is first */
     ck_assert_str_eq(instrs(p, 0, 'U', ""), "");
     ck_assert_int_eq(p->stages[0].buffer_bytes + p->stages[3].buffer_bytes, 0);
     for (int32_t s = 0; s < 4; s++) ck_assert_int_ge(program_procedure(&p->stages[s], 'W', ""), 0);
@@ -178,14 +178,14 @@ START_TEST(a_chunk_that_is_ready_too_early_leaves_its_launch_to_the_next)
     plans_replica(arena, &plan, 1, 1, &layers)->stages[0].last_layer = layers - 1;
     plan.replicas[1].stages[0].device = 1;
     struct program *p = plans_lower(arena, &plan, true);
-    ck_assert_int_eq(p->n_groups, 2); /* 0: the last layers */
+    ck_assert_int_eq(p->n_collectives, 2); /* 0: the last layers */
     ck_assert_str_eq(calls(p, 0), "0F0 1F0 1I0 0I0 0W0 1W0! 1U 0U");
-    ck_assert_str_eq(instrs(p, 1, 'W', "last"), "REDUCE 0, REDUCE 1");
+    ck_assert_str_eq(instrs(p, 1, 'W', "last"), "COLLECTIVE_START 0, COLLECTIVE_START 1");
     x->orders[0] = "0F0 1F0 1I0 0I0 1W0 0W0";
     p = plans_lower(arena, &plan, true);
     ck_assert_str_eq(calls(p, 0), "0F0 1F0 1I0 0I0 1W0! 0W0! 1U 0U");
-    ck_assert_str_eq(instrs(p, 1, 'U', ""), "AWAIT 0");
-    ck_assert_str_eq(instrs(p, 0, 'U', ""), "AWAIT 1");
+    ck_assert_str_eq(instrs(p, 1, 'U', ""), "COLLECTIVE_WAIT 0");
+    ck_assert_str_eq(instrs(p, 0, 'U', ""), "COLLECTIVE_WAIT 1");
 }
 END_TEST
 

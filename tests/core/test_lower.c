@@ -82,14 +82,14 @@ START_TEST(two_stages_read_as_by_hand)
     ck_assert_str_eq(listing(&p->stages[1], 'F', ""), "LOAD RECEIVE lm_head loss LOSS");
     ck_assert_str_eq(listing(&p->stages[1], 'B', ""),
                      "loss.grad_input lm_head.grad_input SEND lm_head.grad_weight");
-    ck_assert_str_eq(listing(&p->stages[1], 'U', ""), "REDUCE AWAIT update.decayed");
+    ck_assert_str_eq(listing(&p->stages[1], 'U', ""), "COLLECTIVE_START COLLECTIVE_WAIT update.decayed");
     const char *f = listing(&p->stages[0], 'F', "");
     ck_assert_msg(!strncmp(f, "LOAD wte wpe embedding.add h.0.ln_1 ", 36), "%s", f);
     ck_assert_str_eq(strstr(f, "h.0.mlp.residual"), "h.0.mlp.residual ln_f SEND");
     ck_assert_msg(
         !strncmp(listing(&p->stages[0], 'B', ""), "RECEIVE ln_f.grad_input ln_f.grad_weight ", 40),
         "B");
-    ck_assert_str_eq(listing(&p->stages[0], 'U', ""), "REDUCE AWAIT update.decayed update.other");
+    ck_assert_str_eq(listing(&p->stages[0], 'U', ""), "COLLECTIVE_START COLLECTIVE_WAIT update.decayed update.other");
     ck_assert_str_eq(calls(p, 0), "F0 F1 B0 F2 B1 B2 U");
     ck_assert_str_eq(calls(p, 1), "F0 B0 F1 B1 F2 B2 U");
     ck_assert_int_eq(p->n_channels, 2);
@@ -224,19 +224,19 @@ START_TEST(groups_are_the_common_refinement)
                                         "tied[transformer.wte.weight]@0",
                                         "tied[transformer.wte.weight]@1"};
     static const int32_t members[][3] = {{1, 3, 4}, {0, 3, 4}, {0, 2, 4}, {0, 1, -1}, {2, 3, -1}};
-    ck_assert_int_eq(p->n_groups, 5);
+    ck_assert_int_eq(p->n_collectives, 5);
     for (int g = 0; g < 5; g++) {
-        ck_assert_str_eq(p->groups[g].name, names[g]);
-        ck_assert_int_eq(p->groups[g].n_members, g < 3 ? 3 : 2);
-        for (int i = 0; i < p->groups[g].n_members; i++)
-            ck_assert_int_eq(p->groups[g].members[i].stage, members[g][i]);
+        ck_assert_str_eq(p->collectives[g].name, names[g]);
+        ck_assert_int_eq(p->collectives[g].n_members, g < 3 ? 3 : 2);
+        for (int i = 0; i < p->collectives[g].n_members; i++)
+            ck_assert_int_eq(p->collectives[g].members[i].stage, members[g][i]);
     }
-    ck_assert_int_eq(p->groups[0].elements, 64 * 32);
+    ck_assert_int_eq(p->collectives[0].elements, 64 * 32);
     ck_assert_str_eq(calls(p, 3), "F0 B0 F1 B1! U");
     ck_assert_str_eq(listing(&p->stages[4], 'U', ""),
-                     "AWAIT AWAIT AWAIT transformer.wte.weight.tie transformer.wte.weight.tie.zero "
+                     "COLLECTIVE_WAIT COLLECTIVE_WAIT COLLECTIVE_WAIT transformer.wte.weight.tie transformer.wte.weight.tie.zero "
                      "update.decayed update.other");
-    ck_assert_str_eq(listing(&p->stages[1], 'U', ""), "AWAIT REDUCE AWAIT update.decayed");
+    ck_assert_str_eq(listing(&p->stages[1], 'U', ""), "COLLECTIVE_WAIT COLLECTIVE_START COLLECTIVE_WAIT update.decayed");
 }
 END_TEST
 
@@ -248,15 +248,15 @@ START_TEST(buckets_are_launched_when_they_are_complete)
     for (int r = 0; r < 2; r++)
         plans_replica(arena, &plan, 2, 1, (const int32_t[]){5})->stages[0].bucket_bytes = 8192 >> r;
     const struct program *p = plans_lower(arena, &plan, true);
-    ck_assert_int_gt(p->n_groups, 4);
-    ck_assert_str_eq(p->groups[0].name, "grad[0..16]#0");
-    ck_assert_int_eq(p->groups[0].members[0].n_segments, 1); /* 64 x 32 x 4 = 8192 >= 4096 */
+    ck_assert_int_gt(p->n_collectives, 4);
+    ck_assert_str_eq(p->collectives[0].name, "grad[0..16]#0");
+    ck_assert_int_eq(p->collectives[0].members[0].n_segments, 1); /* 64 x 32 x 4 = 8192 >= 4096 */
     const char *last = listing(&p->stages[0], 'B', "last");
-    ck_assert_msg(strstr(last, "lm_head.grad_weight REDUCE ") != NULL, "%s", last);
-    ck_assert_str_eq(strrchr(last, ' '), " REDUCE");
+    ck_assert_msg(strstr(last, "lm_head.grad_weight COLLECTIVE_START ") != NULL, "%s", last);
+    ck_assert_str_eq(strrchr(last, ' '), " COLLECTIVE_START");
     ck_assert_int_eq(program_procedure(&p->stages[0], 'W', "last"), -1);
     int64_t sum = 0;
-    for (int g = 0; g < p->n_groups; g++) sum += p->groups[g].elements;
+    for (int g = 0; g < p->n_collectives; g++) sum += p->collectives[g].elements;
     ck_assert_int_eq(sum, 2 * 64 * 32 + 64 * 32 + 12 * 32 * 32 + 13 * 32 + 2 * 32);
 }
 END_TEST
@@ -267,12 +267,12 @@ START_TEST(without_buckets_one_sum_follows_the_last_operator)
     int32_t last = plans_layers(arena, &plan) - 1;
     for (int r = 0; r < 2; r++) plans_replica(arena, &plan, 2, 1, &last);
     const struct program *p = plans_lower(arena, &plan, true);
-    ck_assert_int_eq(p->n_groups, 1);
+    ck_assert_int_eq(p->n_collectives, 1);
     ck_assert_str_eq(listing(&p->stages[0], 'B', "last"),
-                     arena_printf(arena, "%s REDUCE", listing(&p->stages[0], 'B', "")));
-    ck_assert_int_eq(p->groups[0].link[0], 0);
-    ck_assert_int_eq(p->groups[0].direction[0], 0);
-    ck_assert_int_eq(p->groups[0].direction[1], 1);
+                     arena_printf(arena, "%s COLLECTIVE_START", listing(&p->stages[0], 'B', "")));
+    ck_assert_int_eq(p->collectives[0].link[0], 0);
+    ck_assert_int_eq(p->collectives[0].direction[0], 0);
+    ck_assert_int_eq(p->collectives[0].direction[1], 1);
 }
 END_TEST
 
@@ -283,8 +283,8 @@ START_TEST(deterministic_replicas_form_chains_and_keep_gradients_apart)
     plan.deterministic = true;
     for (int r = 0; r < 2; r++) plans_replica(arena, &plan, 2 + r, 1, &last);
     const struct program *p = plans_lower(arena, &plan, true);
-    const struct group *g = &p->groups[0];
-    ck_assert_int_eq(g->algorithm, GROUP_CHAIN);
+    const struct collective *g = &p->collectives[0];
+    ck_assert_int_eq(g->algorithm, ALGORITHM_CHAIN);
     ck_assert_int_eq(g->members[0].apart, -1);
     ck_assert_int_eq(p->stages[1].rings[g->members[1].apart].count, 3);
     ck_assert_int_eq(p->stages[1].rings[g->members[1].apart].death, 'U');
@@ -303,10 +303,10 @@ START_TEST(a_lone_deterministic_stage_out_of_order_sums_at_the_end)
     plan.deterministic = true;
     plan.replicas[0].stages[1].order = "F0 I0 F1 I1 W1 W0";
     const struct program *p = plans_lower(arena, &plan, true);
-    ck_assert_int_eq(p->n_groups, 2); /* and the tie */
-    ck_assert_int_eq(p->groups[0].n_members, 1);
-    ck_assert_int_eq(p->groups[0].algorithm, GROUP_CHAIN);
-    ck_assert_int_ge(p->groups[0].members[0].apart, 0);
+    ck_assert_int_eq(p->n_collectives, 2); /* and the tie */
+    ck_assert_int_eq(p->collectives[0].n_members, 1);
+    ck_assert_int_eq(p->collectives[0].algorithm, ALGORITHM_CHAIN);
+    ck_assert_int_ge(p->collectives[0].members[0].apart, 0);
     ck_assert_int_eq(count_rings(&p->stages[1], 'W', 'U'), 1);
     ck_assert_str_eq(calls(p, 1), "F0 I0 F1 I1 W1 W0! U");
 }

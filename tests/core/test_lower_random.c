@@ -63,13 +63,13 @@ static void follow_instr(const struct program *p, const struct follower *f, cons
 static void follow_apart(const struct program *p, const struct follower *f, int32_t stage,
                          int32_t step)
 {
-    for (int32_t g = 0; g < p->n_groups; g++)
-        for (int32_t k = 0; k < p->groups[g].n_members; k++) {
-            const struct group_member *m = &p->groups[g].members[k];
+    for (int32_t g = 0; g < p->n_collectives; g++)
+        for (int32_t k = 0; k < p->collectives[g].n_members; k++) {
+            const struct collective_member *m = &p->collectives[g].members[k];
             for (int32_t i = 0; m->stage == stage && m->apart >= 0 && i < m->n_segments; i++)
                 for (int32_t b = 0; b < f->s->microbatches; b++)
                     must_hold(f, m->apart_segments[i], (int64_t)step * f->s->microbatches + b,
-                              p->groups[g].name);
+                              p->collectives[g].name);
         }
 }
 
@@ -223,12 +223,12 @@ START_TEST(random_plans_sum_every_gradient_once)
                 const struct slot *x = &p->stages[s].slots[i];
                 int32_t n = 0;
                 if (x->class != SLOT_GRADIENT || x->parameter < 0) continue;
-                for (int32_t g = 0; g < p->n_groups; g++)
+                for (int32_t g = 0; g < p->n_collectives; g++)
                     for (int32_t k = 0;
-                         k < p->groups[g].n_members && strncmp(p->groups[g].name, "tied", 4); k++)
-                        for (int32_t m = 0; m < p->groups[g].members[k].n_segments; m++)
-                            n += p->groups[g].members[k].stage == s &&
-                                 p->groups[g].members[k].segments[m] == i;
+                         k < p->collectives[g].n_members && strncmp(p->collectives[g].name, "tied", 4); k++)
+                        for (int32_t m = 0; m < p->collectives[g].members[k].n_segments; m++)
+                            n += p->collectives[g].members[k].stage == s &&
+                                 p->collectives[g].members[k].segments[m] == i;
                 ck_assert_msg(n == 1, "seed %lu: %s is summed %d times", (unsigned long)seed,
                               x->name, n);
             }

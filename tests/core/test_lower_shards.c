@@ -44,15 +44,15 @@ static struct plan shared(int32_t n_replicas, int32_t n, const char *text, int l
 }
 
 static int32_t meetings(const struct program *p, int32_t stage, enum phase letter,
-                        enum meeting_kind kind)
+                        enum collective_kind kind)
 {
     int32_t n = 0;
     for (int32_t f = 0; f < p->stages[stage].n_procedures; f++) {
         const struct procedure *x = &p->stages[stage].procedures[f];
         if (x->letter != letter || *x->variant) continue;
         for (int32_t i = 0; i < x->n_instrs; i++)
-            n += x->instrs[i].kind == INSTR_COLLECT &&
-                 p->groups[x->instrs[i].arg].meeting->kind == kind;
+            n += x->instrs[i].kind == INSTR_COLLECTIVE &&
+                 p->collectives[x->instrs[i].arg].kind == kind;
     }
     return n;
 }
@@ -60,7 +60,7 @@ static int32_t meetings(const struct program *p, int32_t stage, enum phase lette
 static int32_t sums(const struct program *p)
 {
     int32_t n = 0;
-    for (int32_t i = 0; i < p->n_groups; i++) n += !p->groups[i].meeting;
+    for (int32_t i = 0; i < p->n_collectives; i++) n += !collective_of_tensor(&p->collectives[i]);
     return n;
 }
 
@@ -70,12 +70,12 @@ START_TEST(columns_then_rows_meet_twice_a_block_each_way)
         struct plan plan = shared(1, 2, MEGATRON, layers);
         struct program *p = plans_lower(arena, &plan, false);
         for (int32_t s = 0; s < 2; s++) {
-            ck_assert_int_eq(meetings(p, s, 'F', MEETING_all_reduce), 2 * layers);
-            ck_assert_int_eq(meetings(p, s, 'B', MEETING_all_reduce), 2 * layers);
-            for (int k = 0; k < MEETING_KIND_COUNT; k++)
-                if (k != MEETING_all_reduce)
-                    ck_assert_int_eq(meetings(p, s, 'F', (enum meeting_kind)k) +
-                                         meetings(p, s, 'B', (enum meeting_kind)k),
+            ck_assert_int_eq(meetings(p, s, 'F', COLLECTIVE_ALL_REDUCE), 2 * layers);
+            ck_assert_int_eq(meetings(p, s, 'B', COLLECTIVE_ALL_REDUCE), 2 * layers);
+            for (int k = 0; k < COLLECTIVE_CALL_KINDS; k++)
+                if (k != COLLECTIVE_ALL_REDUCE)
+                    ck_assert_int_eq(meetings(p, s, 'F', (enum collective_kind)k) +
+                                         meetings(p, s, 'B', (enum collective_kind)k),
                                      0);
         }
         /* Gradients are whole where parameters are, and parts are nobody else's: nothing to sum. */
@@ -89,9 +89,9 @@ START_TEST(what_crosses_is_what_the_closed_form_says)
 {
     struct plan plan = shared(1, 2, MEGATRON, 1);
     struct program *p = plans_lower(arena, &plan, false);
-    for (int32_t i = 0; i < p->n_groups; i++) {
-        const struct meeting *m = p->groups[i].meeting;
-        ck_assert_int_eq(p->groups[i].elements, 2 * 8 * 32);
+    for (int32_t i = 0; i < p->n_collectives; i++) {
+        const struct collective *m = &p->collectives[i];
+        ck_assert_int_eq(p->collectives[i].elements, 2 * 8 * 32);
         ck_assert_int_eq(m->most, 256);
         ck_assert_int_eq(meeting_staging_bytes(m, DTYPE_fp32), 1024);
     }
@@ -104,9 +104,9 @@ START_TEST(replicas_sum_part_by_part)
     struct plan plan = shared(2, 2, MEGATRON, 1);
     struct program *p = plans_lower(arena, &plan, false);
     ck_assert_int_gt(sums(p), 0);
-    for (int32_t i = 0; i < p->n_groups; i++) {
-        const struct group *g = &p->groups[i];
-        if (g->meeting) continue;
+    for (int32_t i = 0; i < p->n_collectives; i++) {
+        const struct collective *g = &p->collectives[i];
+        if (collective_of_tensor(g)) continue;
         /* The devices of one place in both replicas. */
         ck_assert_int_eq(g->n_members, 2);
         ck_assert_int_eq(g->members[1].stage, g->members[0].stage + 2);
@@ -119,8 +119,8 @@ START_TEST(devices_that_share_the_batch_sum_everything_together)
     struct plan plan =
         shared(1, 2, "ratios: [[1, 1]]\noperators: [{match: \"*\", split: batch}]\n", 1);
     struct program *p = plans_lower(arena, &plan, false);
-    ck_assert_int_eq(p->n_groups, 1);
-    ck_assert_int_eq(p->groups[0].n_members, 2);
+    ck_assert_int_eq(p->n_collectives, 1);
+    ck_assert_int_eq(p->collectives[0].n_members, 2);
     for (int32_t s = 0; s < 2; s++) {
         ck_assert(p->stages[s].shares_loss && p->stages[s].loss_share == 0.5);
         for (int32_t i = 0; i < p->stages[s].n_slots; i++)
@@ -143,11 +143,11 @@ START_TEST(on_a_mesh_sums_go_along_one_axis_and_meetings_along_the_other)
     struct plan plan = shared(1, 4, BATCH_HEADS, 1);
     struct program *p = plans_lower(arena, &plan, false);
     int32_t rows = 0, columns = 0;
-    for (int32_t i = 0; i < p->n_groups; i++) {
-        const struct group *g = &p->groups[i];
+    for (int32_t i = 0; i < p->n_collectives; i++) {
+        const struct collective *g = &p->collectives[i];
         int32_t a = g->members[0].stage, b = g->members[1].stage;
         ck_assert_int_eq(g->n_members, 2);
-        if (g->meeting)
+        if (collective_of_tensor(g))
             rows++, ck_assert(a / 2 == b / 2);
         else
             columns++, ck_assert(a % 2 == b % 2);
@@ -165,10 +165,10 @@ START_TEST(state_is_divided_among_those_who_keep_the_same)
         plan.replicas[0].stages[0].zero = zero;
         struct program *p = plans_lower(arena, &plan, false);
         int32_t scatters = 0, gathers = 0;
-        for (int32_t i = 0; i < p->n_groups; i++) {
-            const struct group *g = &p->groups[i];
-            if (g->meeting) continue;
-            scatters += g->algorithm == GROUP_SCATTER, gathers += g->algorithm == GROUP_GATHER;
+        for (int32_t i = 0; i < p->n_collectives; i++) {
+            const struct collective *g = &p->collectives[i];
+            if (collective_of_tensor(g)) continue;
+            scatters += collective_scatters(g), gathers += collective_gathers(g);
             ck_assert_int_eq(g->n_members, 2);
             ck_assert_int_eq(g->members[0].stage % 2, g->members[1].stage % 2);
         }
@@ -243,10 +243,10 @@ static void cover(void *owner, int64_t first, int64_t packed, int64_t n)
     for (int64_t i = first; i < first + n; i++) c->times[i]++;
 }
 
-static int of_slot(const struct program *p, const struct group *g, int32_t i, int32_t slot,
+static int of_slot(const struct program *p, const struct collective *g, int32_t i, int32_t slot,
                    int *times)
 {
-    const struct group_member *m = &g->members[i];
+    const struct collective_member *m = &g->members[i];
     int found = 0;
     for (int32_t k = 0; k < m->n_segments; k++) {
         if (m->segments[k] != slot) continue;
@@ -269,10 +269,10 @@ static int all_summed_once(const struct program *p, int32_t stage)
             if (slot < 0) continue;
             int64_t n = shape_elements(&s->slots[slot].shape);
             int *times = calloc((size_t)n + 1, sizeof *times);
-            for (int32_t g = 0; g < p->n_groups; g++)
-                for (int32_t m = 0; m < p->groups[g].n_members; m++)
-                    if (!p->groups[g].meeting && p->groups[g].members[m].stage == stage)
-                        regions += of_slot(p, &p->groups[g], m, slot, times);
+            for (int32_t g = 0; g < p->n_collectives; g++)
+                for (int32_t m = 0; m < p->collectives[g].n_members; m++)
+                    if (!collective_of_tensor(&p->collectives[g]) && p->collectives[g].members[m].stage == stage)
+                        regions += of_slot(p, &p->collectives[g], m, slot, times);
             for (int64_t e = 0; e < n; e++) ck_assert_int_eq(times[e], 1);
             free(times);
         }
@@ -306,13 +306,13 @@ START_TEST(what_several_have_alike_counts_once)
     struct plan plan = mixed(MEGATRON, BATCH);
     struct program *p = plans_lower(arena, &plan, false);
     int silent = 0, strips = 0;
-    for (int32_t g = 0; g < p->n_groups; g++)
-        for (int32_t m = 0; m < p->groups[g].n_members && !p->groups[g].meeting; m++) {
-            const struct group_member *x = &p->groups[g].members[m];
+    for (int32_t g = 0; g < p->n_collectives; g++)
+        for (int32_t m = 0; m < p->collectives[g].n_members && !collective_of_tensor(&p->collectives[g]); m++) {
+            const struct collective_member *x = &p->collectives[g].members[m];
             silent += x->silent;
-            ck_assert(!x->silent || (x->stage == 1 && p->groups[g].n_members == 4));
-            if (p->groups[g].n_members == 4) continue;
-            ck_assert_int_eq(p->groups[g].n_members,
+            ck_assert(!x->silent || (x->stage == 1 && p->collectives[g].n_members == 4));
+            if (p->collectives[g].n_members == 4) continue;
+            ck_assert_int_eq(p->collectives[g].n_members,
                              3); /* a half's one, and both that have terms */
             for (int32_t k = 0; k < x->n_segments; k++)
                 strips += x->within[k].n_dims == 1 && x->within[k].dim[0].dimension == 1;
@@ -337,10 +337,10 @@ START_TEST(a_tied_parameter_may_be_in_parts_in_one_of_its_stages)
     struct program *p = plans_lower(arena, &plan, false);
     int64_t elements[2] = {0};
     int n = 0;
-    for (int32_t g = 0; g < p->n_groups; g++) {
-        if (strncmp(p->groups[g].name, "tied", 4)) continue;
-        ck_assert(n < 2 && p->groups[g].n_members == 2 && !p->groups[g].members[0].silent);
-        elements[n++] = p->groups[g].elements;
+    for (int32_t g = 0; g < p->n_collectives; g++) {
+        if (strncmp(p->collectives[g].name, "tied", 4)) continue;
+        ck_assert(n < 2 && p->collectives[g].n_members == 2 && !p->collectives[g].members[0].silent);
+        elements[n++] = p->collectives[g].elements;
     }
     ck_assert_int_eq(n, 2);
     ck_assert_int_eq(elements[0], 3 * elements[1]);

@@ -1,4 +1,4 @@
-/* Suite of core/collective/meeting and of what the program file, the token game, the simulator and its explanation make of meetings.
+/* Suite of core/collective/collective and of what the program file, the token game, the simulator and its explanation make of meetings.
  * Results and real processes are tests/programs/meeting_ranks.c's. */
 #include "core/graph/half.h"
 #include "core/program/internal.h"
@@ -34,10 +34,10 @@ static struct met *made(uint64_t seed)
 
 /* --- sizes and steps --- */
 
-static bool meeting_of(const struct met *m, int32_t i, const struct meeting **out)
+static bool meeting_of(const struct met *m, int32_t i, const struct collective **out)
 {
-    *out = m->p.groups[i].meeting;
-    return *out != NULL;
+    *out = &m->p.collectives[i];
+    return collective_of_tensor(*out);
 }
 
 START_TEST(what_one_member_sends_another_receives)
@@ -45,11 +45,11 @@ START_TEST(what_one_member_sends_another_receives)
     int32_t messages = 0;
     for (uint64_t seed = 0; seed < 200; seed++) {
         struct met *m = made(seed);
-        const struct meeting *x;
-        for (int32_t g = 0; g < m->p.n_groups; g++) {
+        const struct collective *x;
+        for (int32_t g = 0; g < m->p.n_collectives; g++) {
             if (!meeting_of(m, g, &x)) continue;
             for (int32_t s = 0; s < meeting_steps(x); s++)
-                for (int32_t i = 0; i < x->n; i++) {
+                for (int32_t i = 0; i < x->n_members; i++) {
                     struct meeting_step mine = meeting_step(x, i, s);
                     ck_assert((mine.to < 0) == (mine.send == 0));
                     ck_assert((mine.from < 0) == (mine.receive == 0));
@@ -57,7 +57,7 @@ START_TEST(what_one_member_sends_another_receives)
                     if (mine.to < 0) continue;
                     struct meeting_step other = meeting_step(x, mine.to, s);
                     ck_assert(other.from == i && other.receive == mine.send);
-                    if (x->way != MEETING_BY_pairs)
+                    if (x->algorithm != ALGORITHM_PAIRS)
                         ck_assert_int_eq(other.in_first, mine.out_first);
                     ck_assert(meeting_sends(x, i, mine.to));
                     messages++;
@@ -75,14 +75,14 @@ START_TEST(regions_of_all_members_cover_what_they_get)
 {
     for (uint64_t seed = 0; seed < 200; seed++) {
         struct met *m = made(seed);
-        const struct meeting *x;
-        for (int32_t g = 0; g < m->p.n_groups; g++) {
-            if (!meeting_of(m, g, &x) || x->kind == MEETING_all_reduce) continue;
-            for (int32_t k = 0; k < x->n; k++) {
+        const struct collective *x;
+        for (int32_t g = 0; g < m->p.n_collectives; g++) {
+            if (!meeting_of(m, g, &x) || x->kind == COLLECTIVE_ALL_REDUCE) continue;
+            for (int32_t k = 0; k < x->n_members; k++) {
                 struct shape out = meeting_out(x, k);
                 int64_t n = shape_elements(&out);
                 double *got = ARENA_ARRAY(arena, double, (size_t)n + 1), *ones;
-                for (int32_t i = 0; i < x->n; i++) {
+                for (int32_t i = 0; i < x->n_members; i++) {
                     struct region from = meeting_from(arena, x, i, k),
                                   into = meeting_into(arena, x, i, k);
                     int64_t e = meeting_elements(x, i, k);
@@ -92,7 +92,7 @@ START_TEST(regions_of_all_members_cover_what_they_get)
                     for (int64_t j = 0; j < e; j++) ones[j] = 1;
                     region_copy(&into, DTYPE_fp64, got, ones, REGION_ADD);
                 }
-                double each = x->kind == MEETING_reduce_scatter ? x->n : 1;
+                double each = x->kind == COLLECTIVE_REDUCE_SCATTER ? x->n_members : 1;
                 for (int64_t j = 0; j < n; j++) ck_assert(got[j] == each);
             }
         }
@@ -105,9 +105,9 @@ END_TEST
 START_TEST(packed_sections_are_taken_together)
 {
     int64_t first[] = {0, 4, 2, 5}, count[] = {2, 1, 2, 0};
-    struct meeting m = {.kind = MEETING_all_gather,
-                        .way = MEETING_BY_ring,
-                        .n = 2,
+    struct collective m = {.kind = COLLECTIVE_ALL_GATHER,
+                        .algorithm = ALGORITHM_RING,
+                        .n_members = 2,
                         .whole = {2, {2, 5}},
                         .from = {1, 2, first, count},
                         .to = {.dimension = -1}};
@@ -160,7 +160,7 @@ START_TEST(mangled_meetings_are_refused_or_can_be_trusted)
     for (uint64_t seed = 0; seed < (test_long() ? 4000 : 400); seed++) {
         struct met *m = made(seed % 40);
         size_t n;
-        char *text = text_of(&m->p, &n), *at = strstr(text, "\nmeeting ");
+        char *text = text_of(&m->p, &n), *at = strstr(text, "\ncollective ");
         ck_assert_ptr_nonnull(at);
         static const char bytes[] = "0123456789-  \n";
         size_t from = (size_t)(at - text) + 1;
@@ -192,12 +192,12 @@ static struct instr *two_meetings(const struct program_stage *s)
     for (int32_t f = s->microbatches == 1; f < s->n_procedures; f++)
         for (int32_t i = 0; i + 1 < s->procedures[f].n_instrs; i++) {
             struct instr *x = &s->procedures[f].instrs[i];
-            if (x[0].kind == INSTR_COLLECT && x[1].kind == INSTR_COLLECT) return x;
+            if (x[0].kind == INSTR_COLLECTIVE && x[1].kind == INSTR_COLLECTIVE) return x;
         }
     return NULL;
 }
 
-static bool has_member(const struct group *g, int32_t stage)
+static bool has_member(const struct collective *g, int32_t stage)
 {
     for (int32_t i = 0; i < g->n_members; i++)
         if (g->members[i].stage == stage) return true;
@@ -214,7 +214,7 @@ START_TEST(lanes_that_meet_in_other_orders_are_refused)
         if (!x) continue;
         int32_t both = 0;
         for (int32_t s = 1; s < m->p.n_stages; s++)
-            both += has_member(&m->p.groups[x[0].arg], s) && has_member(&m->p.groups[x[1].arg], s);
+            both += has_member(&m->p.collectives[x[0].arg], s) && has_member(&m->p.collectives[x[1].arg], s);
         if (!both) continue;
         other = x[0], x[0] = x[1], x[1] = other;
         ck_assert_int_eq(program_check(arena, &m->p, &err), ERR_INPUT);
@@ -236,7 +236,7 @@ START_TEST(members_meet_for_the_same_microbatch)
         int32_t b = m->p.stages[0].microbatches;
         for (int32_t i = 0; i < m->p.stages[0].procedures[2].n_instrs; i++) {
             const struct instr *x = &m->p.stages[0].procedures[2].instrs[i];
-            shared |= x->kind == INSTR_COLLECT && m->p.groups[x->arg].n_members > 1;
+            shared |= x->kind == INSTR_COLLECTIVE && m->p.collectives[x->arg].n_members > 1;
         }
         if (b < 2 || !shared) continue;
         /* B calls of the first lane come in the opposite order. */
@@ -260,7 +260,7 @@ START_TEST(a_lane_that_stays_away_is_said)
     struct met *m = NULL;
     struct error err = {0};
     for (uint64_t seed = 0; !m || !m->p.stages[0].procedures[0].n_instrs || m->p.n_stages < 2 ||
-                            m->p.groups[m->p.stages[0].procedures[0].instrs[0].arg].n_members < 2;
+                            m->p.collectives[m->p.stages[0].procedures[0].instrs[0].arg].n_members < 2;
          seed++)
         m = made(seed);
     m->p.stages[0].procedures[0].n_instrs = m->p.stages[0].procedures[1].n_instrs = 0;
@@ -297,14 +297,14 @@ START_TEST(detail_folding_and_traces_change_no_time)
 END_TEST
 
 /* Four devices with a link of 1 GB/s and 1 us for each two; parts of 5, 0, 2 and 1 rows of 100 numbers. */
-static int64_t alone(enum meeting_kind kind, enum meeting_way way)
+static int64_t alone(enum collective_kind kind, enum collective_algorithm way)
 {
     struct met *m = meetings_make(arena, 3, 4, false);
     static int64_t first[] = {0, 5, 5, 7}, count[] = {5, 0, 2, 1};
     static int64_t even[] = {0, 25, 50, 75}, quarter[] = {25, 25, 25, 25};
-    struct meeting x = {.kind = kind,
-                        .way = way,
-                        .n = 4,
+    struct collective x = {.kind = kind,
+                        .algorithm = way,
+                        .n_members = 4,
                         .whole = {2, {8, 100}},
                         .from = {-1, 0, NULL, NULL},
                         .to = {-1, 0, NULL, NULL}};
@@ -313,24 +313,24 @@ static int64_t alone(enum meeting_kind kind, enum meeting_way way)
     if (meeting_has_to(kind)) x.to = meeting_has_from(kind) ? columns : rows;
     x.in = x.out = ARENA_ARRAY(arena, int32_t, 4);
     x.most = meeting_most(&x);
-    struct group *g = &m->p.groups[0];
-    *g = (struct group){.name = "it", .dtype = DTYPE_fp32, .each_call = true, .n_members = 4};
-    g->meeting = arena_copy(arena, &x, sizeof x);
+    struct collective *g = &m->p.collectives[0];
+    *g = x;
+    g->name = "it", g->dtype = DTYPE_fp32, g->each_call = true;
     g->elements = 800;
-    g->members = ARENA_ARRAY(arena, struct group_member, 4);
+    g->members = ARENA_ARRAY(arena, struct collective_member, 4);
     for (int32_t i = 0; i < 4; i++) g->members[i].stage = i;
-    met_links(m, g, (struct meeting *)g->meeting);
+    met_links(m, g);
     for (int32_t i = 0; i < m->p.n_links; i++)
         m->cluster.links[i].bandwidth_Bps = m->p.links[i].bandwidth_Bps = 1e9,
         m->cluster.links[i].latency_s = m->p.links[i].latency_s = 1e-6;
-    static struct instr meet = {INSTR_COLLECT, 0};
+    static struct instr meet = {INSTR_COLLECTIVE, 0};
     static const struct call call = {0, 0, 0};
     for (int32_t i = 0; i < 4; i++) {
         m->p.stages[i].n_procedures = 1;
         m->p.stages[i].procedures[0] = (struct procedure){'F', "", 1, &meet};
         order_code(arena, &call, 1, &m->p.orders[i]);
     }
-    m->p.n_groups = 1;
+    m->p.n_collectives = 1;
     m->cost = cost_new(arena, &m->profile, &m->cluster);
     struct sim_options o = {.steps = 1};
     struct sim_result r;
@@ -342,17 +342,17 @@ static int64_t alone(enum meeting_kind kind, enum meeting_way way)
 START_TEST(times_follow_from_bytes_and_links_by_hand)
 {
     /* rows of 400 B: 5 rows a step, padded */
-    ck_assert_int_eq(alone(MEETING_all_gather, MEETING_BY_ring), 3 * (2000 + 1000));
-    ck_assert_int_eq(alone(MEETING_reduce_scatter, MEETING_BY_ring), 3 * (2000 + 1000));
-    ck_assert_int_eq(alone(MEETING_all_reduce, MEETING_BY_ring), 6 * (800 + 1000));
+    ck_assert_int_eq(alone(COLLECTIVE_ALL_GATHER, ALGORITHM_RING), 3 * (2000 + 1000));
+    ck_assert_int_eq(alone(COLLECTIVE_REDUCE_SCATTER, ALGORITHM_RING), 3 * (2000 + 1000));
+    ck_assert_int_eq(alone(COLLECTIVE_ALL_REDUCE, ALGORITHM_RING), 6 * (800 + 1000));
     /* Member 0 sends its 2000 B three times, which take 6000 ns. Its first reaches 1 at 3000, its second 2 at 5000, its third
      * 3 at 7000: everybody else is there before. */
-    ck_assert_int_eq(alone(MEETING_all_gather, MEETING_BY_pairs), 7000);
+    ck_assert_int_eq(alone(COLLECTIVE_ALL_GATHER, ALGORITHM_PAIRS), 7000);
     /* Member 0 receives its 2000 B of 3, then 2, then 1, each after the one before: nobody starts later than they. */
-    ck_assert_int_eq(alone(MEETING_reduce_scatter, MEETING_BY_pairs), 3 * 3000);
+    ck_assert_int_eq(alone(COLLECTIVE_REDUCE_SCATTER, ALGORITHM_PAIRS), 3 * 3000);
     /* Rows to columns: 500, 0, 200, 100 B a block. First steps end at 1100, 1500, 200, 1200, second ones at 2300, 2600, 2600,
      * 1600; the third brings 0's block to 3 and 2's to 1 at 3800. */
-    ck_assert_int_eq(alone(MEETING_all_to_all, MEETING_BY_pairs), 3800);
+    ck_assert_int_eq(alone(COLLECTIVE_ALL_TO_ALL, ALGORITHM_PAIRS), 3800);
 }
 END_TEST
 

@@ -1,8 +1,9 @@
-/* Suite of core/collective/meeting's steps, played in memory: every kind by every way over random cuts, against the whole. */
-#include "planner/spmd/price.h"
+/* Suite of core/collective/collective's steps, played in memory: every kind by every way over random cuts, against the whole. */
+#include "sim/collective/rounds.h"
 
 #include "tests/support/meetings.h"
 #include "tests/support/suites.h"
+#include "tests/support/rounds.h"
 
 static struct arena *arena;
 static void setup(void) { arena = arena_new(); }
@@ -13,16 +14,16 @@ static struct met *made(uint64_t seed)
     return meetings_make(arena, seed, 1 + (int32_t)(seed % 6), seed % 5 == 4);
 }
 
-static bool meeting_of(const struct met *m, int32_t i, const struct meeting **out)
+static bool meeting_of(const struct met *m, int32_t i, const struct collective **out)
 {
-    *out = m->p.groups[i].meeting;
-    return *out != NULL;
+    *out = &m->p.collectives[i];
+    return collective_of_tensor(*out);
 }
 
 /* --- what the steps do, played in memory --- */
 
 struct player {
-    const struct meeting *m;
+    const struct collective *m;
     double *in[MET_DEVICES], *out[MET_DEVICES], *chunks[MET_DEVICES], *message[MET_DEVICES];
 };
 
@@ -38,15 +39,15 @@ static void move_part(struct region r, double *operand, double *packed, enum reg
 /* What a member has of its own, where the steps look for it. */
 static void keep_own(struct player *y, int32_t i)
 {
-    const struct meeting *m = y->m;
+    const struct collective *m = y->m;
     struct shape all = meeting_in(m, i);
-    if (m->kind == MEETING_all_reduce || m->n == 1) {
+    if (m->kind == COLLECTIVE_ALL_REDUCE || m->n_members == 1) {
         memcpy(y->out[i], y->in[i], (size_t)size_of(all) * sizeof(double));
         return;
     }
-    for (int32_t k = 0; k < m->n; k++) {
-        if (m->kind != MEETING_reduce_scatter && k != i) continue;
-        if (m->way != MEETING_BY_pairs)
+    for (int32_t k = 0; k < m->n_members; k++) {
+        if (m->kind != COLLECTIVE_REDUCE_SCATTER && k != i) continue;
+        if (m->algorithm != ALGORITHM_PAIRS)
             move_part(meeting_from(arena, m, i, k), y->in[i],
                       y->chunks[i] + meeting_chunk_first(m, k), REGION_PACK);
         else if (k == i) {
@@ -58,21 +59,21 @@ static void keep_own(struct player *y, int32_t i)
 
 static double *lies(struct player *y, int32_t i, int64_t first)
 {
-    return (y->m->kind == MEETING_all_reduce ? y->out[i] : y->chunks[i]) + first;
+    return (y->m->kind == COLLECTIVE_ALL_REDUCE ? y->out[i] : y->chunks[i]) + first;
 }
 
 static void play_step(struct player *y, int32_t step)
 {
-    const struct meeting *m = y->m;
-    bool pairs = m->way == MEETING_BY_pairs;
-    for (int32_t i = 0; i < m->n; i++) {
+    const struct collective *m = y->m;
+    bool pairs = m->algorithm == ALGORITHM_PAIRS;
+    for (int32_t i = 0; i < m->n_members; i++) {
         struct meeting_step s = meeting_step(m, i, step);
         if (s.to >= 0 && pairs)
             move_part(meeting_from(arena, m, i, s.to), y->in[i], y->message[i], REGION_PACK);
         else if (s.to >= 0)
             memcpy(y->message[i], lies(y, i, s.out_first), (size_t)s.send * sizeof(double));
     }
-    for (int32_t i = 0; i < m->n; i++) {
+    for (int32_t i = 0; i < m->n_members; i++) {
         struct meeting_step s = meeting_step(m, i, step);
         if (s.from < 0) continue;
         double *to = pairs ? y->out[i] : lies(y, i, s.in_first), *got = y->message[s.from];
@@ -86,30 +87,30 @@ static void play_step(struct player *y, int32_t step)
 
 static void play(struct player *y)
 {
-    const struct meeting *m = y->m;
-    for (int32_t i = 0; i < m->n; i++) {
+    const struct collective *m = y->m;
+    for (int32_t i = 0; i < m->n_members; i++) {
         y->out[i] = numbers(size_of(meeting_out(m, i)));
         y->chunks[i] = numbers(meeting_staging(m).chunks);
         y->message[i] = numbers(m->most + size_of(m->whole));
         keep_own(y, i);
     }
     for (int32_t step = 0; step < meeting_steps(m); step++) play_step(y, step);
-    for (int32_t i = 0; i < m->n && m->n > 1 && m->way != MEETING_BY_pairs; i++) {
-        for (int32_t k = 0; k < m->n && m->kind == MEETING_all_gather; k++)
+    for (int32_t i = 0; i < m->n_members && m->n_members > 1 && m->algorithm != ALGORITHM_PAIRS; i++) {
+        for (int32_t k = 0; k < m->n_members && m->kind == COLLECTIVE_ALL_GATHER; k++)
             move_part(meeting_into(arena, m, k, i), y->out[i],
                       y->chunks[i] + meeting_chunk_first(m, k), REGION_UNPACK);
-        if (m->kind == MEETING_reduce_scatter)
+        if (m->kind == COLLECTIVE_REDUCE_SCATTER)
             memcpy(y->out[i], y->chunks[i] + meeting_chunk_first(m, i),
                    (size_t)size_of(meeting_out(m, i)) * sizeof(double));
     }
 }
 
 /* Of terms that are small integers, so that any order of adding gives the same; member i's are those of no other. */
-static struct player *played(const struct meeting *m, uint64_t seed)
+static struct player *played(const struct collective *m, uint64_t seed)
 {
     struct player *y = ARENA_ARRAY(arena, struct player, 1);
     y->m = m;
-    for (int32_t i = 0; i < m->n; i++) {
+    for (int32_t i = 0; i < m->n_members; i++) {
         int64_t n = size_of(meeting_in(m, i));
         y->in[i] = numbers(n);
         for (int64_t e = 0; e < n; e++)
@@ -122,23 +123,23 @@ static struct player *played(const struct meeting *m, uint64_t seed)
 /* Element by element of what comes out: the whole as the members' operands say. */
 static void check_played(const struct player *y)
 {
-    const struct meeting *m = y->m;
+    const struct collective *m = y->m;
     int64_t at[SHAPE_RANK_MAX] = {0}, n = size_of(m->whole);
     for (int64_t e = 0; e < n; e++) {
         double v = 0;
         int64_t own[SHAPE_RANK_MAX];
-        for (int32_t i = 0; i < m->n; i++) {
+        for (int32_t i = 0; i < m->n_members; i++) {
             struct shape s = meeting_in(m, i);
             memcpy(own, at, sizeof own);
             if (!meeting_has_from(m->kind) ||
-                met_owner(&m->from, m->n, at[m->from.dimension], &own[m->from.dimension]) == i)
+                met_owner(&m->from, m->n_members, at[m->from.dimension], &own[m->from.dimension]) == i)
                 v += y->in[i][met_flat(&s, own)];
         }
-        for (int32_t i = 0; i < m->n; i++) {
+        for (int32_t i = 0; i < m->n_members; i++) {
             struct shape s = meeting_out(m, i);
             memcpy(own, at, sizeof own);
             if (meeting_has_to(m->kind) &&
-                met_owner(&m->to, m->n, at[m->to.dimension], &own[m->to.dimension]) != i)
+                met_owner(&m->to, m->n_members, at[m->to.dimension], &own[m->to.dimension]) != i)
                 continue;
             ck_assert(y->out[i][met_flat(&s, own)] == v);
         }
@@ -148,23 +149,23 @@ static void check_played(const struct player *y)
 
 START_TEST(steps_of_every_kind_and_way_give_the_whole)
 {
-    int32_t seen[MEETING_KIND_COUNT][MEETING_WAY_COUNT] = {{0}};
+    int32_t seen[COLLECTIVE_CALL_KINDS][COLLECTIVE_ALGORITHM_COUNT] = {{0}};
     for (uint64_t seed = 0; seed < (test_long() ? 3000 : 200); seed++) {
         struct met *m = made(seed);
-        const struct meeting *x;
-        for (int32_t g = 0; g < m->p.n_groups; g++) {
+        const struct collective *x;
+        for (int32_t g = 0; g < m->p.n_collectives; g++) {
             if (!meeting_of(m, g, &x)) continue;
             check_played(played(x, seed));
-            seen[x->kind][x->way] += x->n > 1 && size_of(x->whole) > 0;
+            seen[x->kind][x->algorithm] += x->n_members > 1 && size_of(x->whole) > 0;
         }
         arena_reset(arena);
     }
-    for (int k = 0; k < MEETING_KIND_COUNT; k++)
-        for (int w = 0; w < MEETING_WAY_COUNT; w++)
+    for (int k = 0; k < COLLECTIVE_CALL_KINDS; k++)
+        for (int w = 0; w < COLLECTIVE_ALGORITHM_COUNT; w++)
             ck_assert_msg((seen[k][w] > 10) ==
-                              meeting_goes((enum meeting_kind)k, (enum meeting_way)w),
-                          "%s by %s: %d", meeting_kind_name((enum meeting_kind)k),
-                          meeting_way_name((enum meeting_way)w), (int)seen[k][w]);
+                              collective_in_calls((enum collective_kind)k, (enum collective_algorithm)w),
+                          "%s by %s: %d", collective_kind_word((enum collective_kind)k),
+                          collective_algorithm_name((enum collective_algorithm)w), (int)seen[k][w]);
 }
 END_TEST
 
@@ -174,26 +175,26 @@ START_TEST(gathering_what_was_scattered_gives_it_back)
     int32_t messages = 0;
     for (uint64_t seed = 0; seed < (test_long() ? 3000 : 300); seed++) {
         struct met *m = made(seed);
-        const struct meeting *x;
-        for (int32_t g = 0; g < m->p.n_groups; g++) {
-            if (!meeting_of(m, g, &x) || x->kind != MEETING_reduce_scatter) continue;
-            struct meeting back = *x;
+        const struct collective *x;
+        for (int32_t g = 0; g < m->p.n_collectives; g++) {
+            if (!meeting_of(m, g, &x) || x->kind != COLLECTIVE_REDUCE_SCATTER) continue;
+            struct collective back = *x;
             struct player scatter = {.m = x}, gather = {.m = &back};
             int64_t n = size_of(x->whole);
-            back.kind = MEETING_all_gather, back.from = x->to, back.to.dimension = -1;
-            back.way = x->tier ? MEETING_BY_hierarchical : (enum meeting_way)(seed % 2);
+            back.kind = COLLECTIVE_ALL_GATHER, back.from = x->to, back.to.dimension = -1;
+            back.algorithm = x->tier ? ALGORITHM_HIERARCHICAL : (enum collective_algorithm)(seed % 2);
             if (back.tier) meeting_set_tiers(arena, &back);
             back.most = meeting_most(&back);
-            for (int32_t i = 0; i < x->n; i++) {
+            for (int32_t i = 0; i < x->n_members; i++) {
                 scatter.in[i] = numbers(n);
                 for (int64_t e = 0; e < n && i == 0; e++) scatter.in[i][e] = (double)(e + 1);
             }
             play(&scatter);
             memcpy(gather.in, scatter.out, sizeof gather.in);
             play(&gather);
-            for (int32_t i = 0; i < x->n; i++)
+            for (int32_t i = 0; i < x->n_members; i++)
                 for (int64_t e = 0; e < n; e++) ck_assert(gather.out[i][e] == (double)(e + 1));
-            messages += n > 0 && x->n > 1;
+            messages += n > 0 && x->n_members > 1;
         }
         arena_reset(arena);
     }
@@ -206,17 +207,17 @@ START_TEST(sums_are_alike_on_all_members_bit_for_bit)
 {
     for (uint64_t seed = 0; seed < 200; seed++) {
         struct met *m = made(seed);
-        const struct meeting *x;
-        for (int32_t g = 0; g < m->p.n_groups; g++) {
-            if (!meeting_of(m, g, &x) || x->kind != MEETING_all_reduce) continue;
+        const struct collective *x;
+        for (int32_t g = 0; g < m->p.n_collectives; g++) {
+            if (!meeting_of(m, g, &x) || x->kind != COLLECTIVE_ALL_REDUCE) continue;
             struct player y = {.m = x};
             size_t n = (size_t)size_of(x->whole);
-            for (int32_t i = 0; i < x->n; i++) {
+            for (int32_t i = 0; i < x->n_members; i++) {
                 y.in[i] = numbers((int64_t)n);
                 for (size_t e = 0; e < n; e++) y.in[i][e] = rng_normal(seed, (uint64_t)i, e);
             }
             play(&y);
-            for (int32_t i = 1; i < x->n; i++)
+            for (int32_t i = 1; i < x->n_members; i++)
                 ck_assert(!memcmp(y.out[i], y.out[0], n * sizeof(double)));
         }
         arena_reset(arena);
@@ -229,9 +230,9 @@ END_TEST
 START_TEST(tiers_pass_on_channel_groups_inside_and_parts_between)
 {
     int32_t node[6] = {7, 3, 7, 3, 7, 3}, tier[6];
-    struct meeting m = {.kind = MEETING_all_reduce,
-                        .way = MEETING_BY_hierarchical,
-                        .n = 6,
+    struct collective m = {.kind = COLLECTIVE_ALL_REDUCE,
+                        .algorithm = ALGORITHM_HIERARCHICAL,
+                        .n_members = 6,
                         .whole = {1, {600}},
                         .from = {.dimension = -1},
                         .to = {.dimension = -1},
@@ -264,28 +265,27 @@ END_TEST
 /* --- what they take --- */
 
 /* One meeting alone in the simulator, over the links of m, all but their random speeds. */
-static int64_t simulated(struct met *m, const struct meeting *x)
+static int64_t simulated(struct met *m, const struct collective *x)
 {
-    static struct instr meet = {INSTR_COLLECT, 0};
+    static struct instr meet = {INSTR_COLLECTIVE, 0};
     static const struct call call = {0, 0, 0};
-    struct group *g = &m->p.groups[0];
+    struct collective *g = &m->p.collectives[0];
     struct sim_options o = {.steps = 1};
     struct sim_result r;
     struct error err = {0};
-    *g = (struct group){
-        .name = "it", .dtype = DTYPE_fp32, .each_call = true, .n_members = x->n, .meeting = NULL};
-    struct meeting *copy = arena_copy(arena, x, sizeof *x);
-    copy->in = copy->out = ARENA_ARRAY(arena, int32_t, (size_t)x->n);
-    g->meeting = copy, g->elements = shape_elements(&x->whole);
-    g->members = ARENA_ARRAY(arena, struct group_member, (size_t)x->n);
-    for (int32_t i = 0; i < x->n; i++) g->members[i].stage = i;
-    met_links(m, g, copy);
+    *g = *x;
+    g->name = "it", g->dtype = DTYPE_fp32, g->each_call = true;
+    g->in = g->out = ARENA_ARRAY(arena, int32_t, (size_t)x->n_members);
+    g->elements = shape_elements(&x->whole);
+    g->members = ARENA_ARRAY(arena, struct collective_member, (size_t)x->n_members);
+    for (int32_t i = 0; i < x->n_members; i++) g->members[i].stage = i;
+    met_links(m, g);
     for (int32_t i = 0; i < m->p.n_stages; i++) {
         m->p.stages[i].n_procedures = 1;
         m->p.stages[i].procedures[0] = (struct procedure){'F', "", 1, &meet};
         order_code(arena, &call, 1, &m->p.orders[i]);
     }
-    m->p.n_groups = 1;
+    m->p.n_collectives = 1;
     m->cost = cost_new(arena, &m->profile, &m->cluster);
     ck_assert_msg(sim_run(arena, &m->p, m->cost, &o, &r, &err) == OK, "%s", err.text);
     return r.makespan_ns;
@@ -304,13 +304,13 @@ static void set_wire(struct met *m, double bandwidth_Bps, double latency_s)
 START_TEST(tiers_take_what_the_planner_says)
 {
     for (uint64_t seed = 0; seed < (test_long() ? 1000 : 60); seed++) {
-        static const enum meeting_kind kinds[] = {MEETING_all_gather, MEETING_reduce_scatter,
-                                                  MEETING_all_reduce};
+        static const enum collective_kind kinds[] = {COLLECTIVE_ALL_GATHER, COLLECTIVE_REDUCE_SCATTER,
+                                                  COLLECTIVE_ALL_REDUCE};
         int32_t n = seed % 2 ? 6 : 4, tier[6];
         struct met *m = meetings_make(arena, seed, n, false);
-        struct meeting x = {.kind = kinds[seed % 3],
-                            .way = MEETING_BY_hierarchical,
-                            .n = n,
+        struct collective x = {.kind = kinds[seed % 3],
+                            .algorithm = ALGORITHM_HIERARCHICAL,
+                            .n_members = n,
                             .whole = {2, {met_draw(m, 0, 50), met_draw(m, 1, 500)}},
                             .from = {.dimension = -1},
                             .to = {.dimension = -1},
@@ -328,7 +328,7 @@ START_TEST(tiers_take_what_the_planner_says)
             hop[i].bandwidth_Bps = m->p.links[link].bandwidth_Bps;
             hop[i].latency_ns = (int64_t)llround(m->p.links[link].latency_s * 1e9);
         }
-        ck_assert_int_eq(simulated(m, &x), spmd_tiers_ns(&x, 4, 1, 1, hop));
+        ck_assert_int_eq(simulated(m, &x), rounds_alone_ns(&x, 4, 1, hop));
         arena_reset(arena);
     }
 }
@@ -342,10 +342,10 @@ START_TEST(padded_wins_where_its_bandwidth_outdoes_the_largest_share)
     const double fast = 3858755112937, slow = 2149250936815, sum = 2 * fast + 6 * slow;
     const int64_t rows = 100000;
     static const struct {
-        enum meeting_kind kind;
+        enum collective_kind kind;
         double padded_over_grouped;
         bool padded_wins;
-    } rates[] = {{MEETING_all_gather, 1.483, false}, {MEETING_reduce_scatter, 1.711, true}};
+    } rates[] = {{COLLECTIVE_ALL_GATHER, 1.483, false}, {COLLECTIVE_REDUCE_SCATTER, 1.711, true}};
     for (int k = 0; k < 2; k++) {
         int64_t first[8], count[8], at = 0, ns[2];
         for (int i = 0; i < 8; i++) {
@@ -355,9 +355,9 @@ START_TEST(padded_wins_where_its_bandwidth_outdoes_the_largest_share)
         }
         for (int way = 0; way < 2; way++) {
             struct met *m = meetings_make(arena, 4, 8, true);
-            struct meeting x = {.kind = rates[k].kind,
-                                .way = (enum meeting_way)way,
-                                .n = 8,
+            struct collective x = {.kind = rates[k].kind,
+                                .algorithm = (enum collective_algorithm)way,
+                                .n_members = 8,
                                 .whole = {1, {rows}},
                                 .from = {0, 1, first, count},
                                 .to = {0, 1, first, count}};

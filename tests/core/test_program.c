@@ -90,11 +90,11 @@ END_TEST
 
 START_TEST(chunks_cover_all_elements)
 {
-    struct group g = {.n_members = 4, .elements = 10};
+    struct collective g = {.n_members = 4, .elements = 10};
     static const int64_t ends[] = {0, 2, 5, 7, 10}; /* c * 10 / 4 */
     for (int32_t c = 0; c < 4; c++) {
         int64_t first, last;
-        group_chunk(&g, c, &first, &last);
+        meeting_chunk(&g, c, &first, &last);
         ck_assert_int_eq(first, ends[c]);
         ck_assert_int_eq(last, ends[c + 1]);
     }
@@ -142,7 +142,7 @@ static const struct {
     {"ring F B 2", "ring R B 2", "R means a received channel"},
     {"COMPUTE 0", "COMPUTE 9999", "COMPUTE 9999: not this stage's"},
     {"RECEIVE 1", "RECEIVE 0", "RECEIVE 0: not this stage's"},
-    {"REDUCE 0", "REDUCE 7", "REDUCE 7: not this stage's"},
+    {"COLLECTIVE_START 0", "COLLECTIVE_START 7", "COLLECTIVE_START 7: not this stage's"},
     {"LOAD -1", "LOAD 3", "LOAD 3: not this stage's"},
     {"LOAD -1", "JUMP -1", "unknown word 'JUMP'"},
     {"matmul F fp32", "conv9d F fp32", "unknown operator kind 'conv9d'"},
@@ -150,7 +150,8 @@ static const struct {
     {"channel 0 1", "channel 0 9", "no such stage"},
     {"channel 0 1", "channel 1 0", ""},
     {"channel 0 1", "channel 0 0", "no such stage"},
-    {"group tied", "group % ring fp32 1 99999999\ngroup tied", "99999999 is not from 0"},
+    {"collective tied", "collective % all_reduce ring step fp32 1 99999999\ncollective tied",
+     "99999999 is not from 0"},
     {"run 4 2", "run 5 2", "this stage has 4"},
     {"run 4 2", "run 1000000000 2", "1000000000 is not from 1"},
     {"run 4 2", "run 4 1", "x:"},
@@ -158,7 +159,7 @@ static const struct {
     {" 0 1 0\ndevice", " 0 2 0 1\ndevice", "x:2: steps, microbatches, devices or stages"},
     {" 0 1 0\ndevice", " 0 1 1\ndevice", "x:5: device a.0: its lane names"},
     {" 0 1 0\ndevice", " 0 0\ndevice", "devices or stages out of range"},
-    {"@0 ring fp32", "@0 local fp32", "make a local sum"},
+    {"@0 all_reduce ring step fp32", "@0 all_reduce local step fp32", "make a local sum"},
     {"\nend\n", "\nend\nmore\n", "nothing may follow"},
     {"\nend\n", "\nend", "nothing may follow"},
     {"\nend\n", "\n", "the file ends too soon"},
@@ -309,11 +310,11 @@ START_TEST(groups_in_opposite_orders_are_seen)
     for (int r = 0; r < 2; r++)
         plans_replica(arena, &plan, 2, 1, (const int32_t[]){5})->stages[0].bucket_bytes = 16384;
     p = plans_lower(arena, &plan, true);
-    ck_assert_int_gt(p->n_groups, 1);
+    ck_assert_int_gt(p->n_collectives, 1);
     struct program_stage *s = &p->stages[1];
     struct procedure *last = &s->procedures[program_procedure(s, 'B', "last")];
     for (int32_t i = 0; i < last->n_instrs; i++)
-        if (last->instrs[i].kind == INSTR_REDUCE && last->instrs[i].arg < 2)
+        if (last->instrs[i].kind == INSTR_COLLECTIVE_START && last->instrs[i].arg < 2)
             last->instrs[i].arg ^= 1;
     expect_refused(p, "groups are met in different orders");
 }
@@ -337,7 +338,7 @@ START_TEST(an_await_before_its_launch_blocks_and_is_named)
     struct program *p = two_stages(2, 2);
     struct program_stage *s = &p->stages[1];
     struct procedure *u = &s->procedures[program_procedure(s, 'U', "")];
-    ck_assert_int_eq(u->instrs[1].kind, INSTR_REDUCE);
+    ck_assert_int_eq(u->instrs[1].kind, INSTR_COLLECTIVE_START);
     struct instr launch = u->instrs[1];
     u->instrs[1] = u->instrs[2], u->instrs[2] = launch;
     expect_refused(p, "no progress: blocked set: a.0 at U (waits for group tied");

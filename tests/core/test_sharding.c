@@ -179,11 +179,11 @@ START_TEST(what_is_written_reads_back)
     ck_assert(s->parameters[0].sharded && s->parameters[1].sharded && !s->parameters[2].sharded);
     ck_assert(sharding_reshards(s, "lm_head.weight"));
     ck_assert(!sharding_reshards(s, "transformer.wte.weight"));
-    ck_assert(s->n_ways == 2 && s->ways[0].kind == MEETING_all_gather);
-    ck_assert_int_eq(s->ways[1].kind, MEETING_KIND_COUNT);
-    ck_assert_int_eq(sharding_way_for(s, "h.3.ln_1.x", MEETING_all_gather, true), 0);
-    ck_assert_int_eq(sharding_way_for(s, "h.3.ln_2.x", MEETING_all_gather, true), 1);
-    ck_assert_int_eq(sharding_way_for(s, "h.3.ln_1.x", MEETING_all_to_all, true), -1);
+    ck_assert(s->n_ways == 2 && s->ways[0].kind == COLLECTIVE_ALL_GATHER);
+    ck_assert_int_eq(s->ways[1].kind, COLLECTIVE_CALL_KINDS);
+    ck_assert_int_eq(sharding_way_for(s, "h.3.ln_1.x", COLLECTIVE_ALL_GATHER, 4, true), 0);
+    ck_assert_int_eq(sharding_way_for(s, "h.3.ln_2.x", COLLECTIVE_ALL_GATHER, 4, true), 1);
+    ck_assert_int_eq(sharding_way_for(s, "h.3.ln_1.x", COLLECTIVE_ALL_TO_ALL, 4, true), -1);
     check_same_text(s);
     ck_assert_msg(read_text(two_axes, 4, &s) == OK, "%s", err.text);
     ck_assert(s->n_axes == 2 && s->mesh[0] == 2 && s->mesh[1] == 2);

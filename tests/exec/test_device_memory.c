@@ -292,13 +292,13 @@ START_TEST(communicators_are_no_fewer_than_those_that_are_made)
         if (lower_plan(arena, &p, &o, &x, &err) != OK || x.emulated) continue;
         struct device_memory *m = ARENA_ARRAY(arena, struct device_memory, (size_t)x.n_devices);
         unsigned char *by =
-            ARENA_ARRAY(arena, unsigned char, (size_t)(x.n_channels + x.n_groups) + 2);
+            ARENA_ARRAY(arena, unsigned char, (size_t)(x.n_channels + x.n_collectives) + 2);
         struct talks t;
-        memset(by, TRANSPORT_DEVICE, (size_t)(x.n_channels + x.n_groups));
+        memset(by, TRANSPORT_DEVICE, (size_t)(x.n_channels + x.n_collectives));
         for (int32_t i = 0; i < x.n_channels; i++)
             if (x.channels[i].link < 0) by[i] = TRANSPORT_LOCAL;
-        for (int32_t g = 0; g < x.n_groups; g++)
-            if (x.groups[g].n_members < 2 || x.groups[g].algorithm == GROUP_LOCAL)
+        for (int32_t g = 0; g < x.n_collectives; g++)
+            if (x.collectives[g].n_members < 2 || x.collectives[g].algorithm == ALGORITHM_LOCAL)
                 by[x.n_channels + g] = TRANSPORT_HOST;
         device_talks(arena, &x, by, by + x.n_channels, &t);
         device_memory_of(arena, &x, m);

@@ -256,8 +256,8 @@ START_TEST(a_communicator_goes_as_the_links_that_it_crosses_say)
     p->links = links, p->n_links = 2;
     for (int32_t c = 0; c < p->n_channels; c++)
         p->channels[c].link = p->channels[c].from_stage == 2 || p->channels[c].to_stage == 2;
-    struct group_member members[3] = {{.stage = 0}, {.stage = 1}, {.stage = 2}};
-    p->groups[p->n_groups++] = (struct group){.name = "all",
+    struct collective_member members[3] = {{.stage = 0}, {.stage = 1}, {.stage = 2}};
+    p->collectives[p->n_collectives++] = (struct collective){.name = "all",
                                               .n_members = 3,
                                               .members = members,
                                               .dtype = DTYPE_fp32,

@@ -41,14 +41,14 @@ static void make(struct pair *x, struct arena *a)
     x->left = (_Atomic int *)(x->said + RANKS);
     x->closed = x->left + 1;
     p->n_devices = p->n_stages = RANKS;
-    p->n_channels = p->n_groups = 1;
+    p->n_channels = p->n_collectives = 1;
     p->devices = ARENA_ARRAY(a, struct program_device, RANKS);
     p->stages = ARENA_ARRAY(a, struct program_stage, RANKS);
     p->channels = ARENA_ARRAY(a, struct channel, 1);
-    p->groups = ARENA_ARRAY(a, struct group, 1);
-    p->groups[0] = (struct group){
+    p->collectives = ARENA_ARRAY(a, struct collective, 1);
+    p->collectives[0] = (struct collective){
         .name = "gradients", .n_members = RANKS, .dtype = DTYPE_fp32, .elements = ELEMENTS};
-    p->groups[0].members = ARENA_ARRAY(a, struct group_member, RANKS);
+    p->collectives[0].members = ARENA_ARRAY(a, struct collective_member, RANKS);
     for (int32_t i = 0; i < RANKS; i++) {
         struct program_stage *s = &p->stages[i];
         p->devices[i] = (struct program_device){
@@ -68,8 +68,8 @@ static void make(struct pair *x, struct arena *a)
         s->class_bytes[SLOT_GRADIENT] = 512;
         s->buffer_bytes = 512;
         int32_t *segments = ARENA_ARRAY(a, int32_t, 1);
-        p->groups[0].members[i] =
-            (struct group_member){.stage = i, .n_segments = 1, .segments = segments, .apart = -1};
+        p->collectives[0].members[i] =
+            (struct collective_member){.stage = i, .n_segments = 1, .segments = segments, .apart = -1};
     }
     p->channels[0] = (struct channel){.from_stage = 1,
                                       .to_stage = 0,

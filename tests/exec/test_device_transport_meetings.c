@@ -84,14 +84,14 @@ END_TEST
 /* Element of a member's result, as the whole says. */
 static void check_out(struct met *m, int32_t group, int32_t member, const void *out)
 {
-    const struct meeting *x = m->p.groups[group].meeting;
+    const struct collective *x = &m->p.collectives[group];
     struct shape s = meeting_out(x, member);
     int64_t at[SHAPE_RANK_MAX] = {0}, own[SHAPE_RANK_MAX], n = shape_elements(&x->whole);
     double limit = m->p.dtype == DTYPE_fp32 ? 1e-5 : 1e-12;
     for (int64_t e = 0; e < n; e++) {
         memcpy(own, at, sizeof own);
         bool here = !meeting_has_to(x->kind) ||
-                    met_owner(&x->to, x->n, at[x->to.dimension], &own[x->to.dimension]) == member;
+                    met_owner(&x->to, x->n_members, at[x->to.dimension], &own[x->to.dimension]) == member;
         if (here) {
             int64_t i = met_flat(&s, own);
             double got = m->p.dtype == DTYPE_fp32 ? (double)((const float *)out)[i]
@@ -100,14 +100,14 @@ static void check_out(struct met *m, int32_t group, int32_t member, const void *
             NEED(fabs(got - want) <= limit * (1 + fabs(want)),
                  "seed %" PRIu64 ", meeting %d %s %s of %d, member %d: element %" PRId64
                  " is %g, not %g",
-                 m->seed, (int)group, meeting_kind_name(x->kind), meeting_way_name(x->way),
-                 (int)x->n, (int)member, i, got, want);
+                 m->seed, (int)group, collective_kind_word(x->kind), collective_algorithm_name(x->algorithm),
+                 (int)x->n_members, (int)member, i, got, want);
         }
         for (int32_t d = x->whole.rank - 1; d >= 0 && ++at[d] == x->whole.dim[d]; d--) at[d] = 0;
     }
 }
 
-static int32_t member_here(const struct group *g, int32_t stage)
+static int32_t member_here(const struct collective *g, int32_t stage)
 {
     for (int32_t i = 0; i < g->n_members; i++)
         if (g->members[i].stage == stage) return i;
@@ -124,24 +124,24 @@ static int meet(void *owner, int32_t rank)
     NEED(lane_memory_init(&r.memory[rank], m->p.seed, &r.err) == OK, "%s", r.err.text);
     NEED(device_rank_join(&r) == OK, "%s", r.err.text);
     for (int64_t number = 0; number < 2; number++)
-        for (int32_t g = 0; g < m->p.n_groups; g++) {
-            if (!m->p.groups[g].meeting || member_here(&m->p.groups[g], rank) < 0) continue;
+        for (int32_t g = 0; g < m->p.n_collectives; g++) {
+            if (!collective_of_tensor(&m->p.collectives[g]) || member_here(&m->p.collectives[g], rank) < 0) continue;
             NEED(device_transport_reduce(r.t, g, number, 0, (int32_t)number, number, 'F', &r.err) ==
                      OK,
                  "%s", r.err.text);
             NEED(device_transport_await(r.t, g, number, &r.err) == OK, "%s", r.err.text);
         }
     NEED(device_rank_wait(&r) == OK, "%s", r.err.text);
-    for (int32_t g = 0; g < m->p.n_groups; g++) {
-        const struct group *x = &m->p.groups[g];
-        int32_t member = x->meeting ? member_here(x, rank) : -1;
+    for (int32_t g = 0; g < m->p.n_collectives; g++) {
+        const struct collective *x = &m->p.collectives[g];
+        int32_t member = collective_of_tensor(x) ? member_here(x, rank) : -1;
         if (member < 0) continue;
-        struct shape s = meeting_out(x->meeting, member);
+        struct shape s = meeting_out(x, member);
         int64_t bytes = shape_elements(&s) * dtype_bytes(x->dtype);
         void *out = ARENA_ARRAY(a, double, (size_t)bytes / sizeof(double) + 1);
         if (!bytes) continue;
         NEED(r.backend.download(&r.backend, out,
-                                lane_memory_slot(&r.memory[rank], x->meeting->out[member], 1),
+                                lane_memory_slot(&r.memory[rank], x->out[member], 1),
                                 bytes, &r.err) == OK,
              "%s", r.err.text);
         check_out(m, g, member, out);
@@ -163,10 +163,10 @@ END_TEST
 
 /* ---- forms ------------------------------------------------------------------------------------ */
 
-static struct meeting gathering(struct arena *a, enum meeting_way way, const int64_t *count,
+static struct collective gathering(struct arena *a, enum collective_algorithm way, const int64_t *count,
                                 int32_t n)
 {
-    struct meeting m = {.kind = MEETING_all_gather, .way = way, .n = n, .whole = {2, {0, 3}}};
+    struct collective m = {.kind = COLLECTIVE_ALL_GATHER, .algorithm = way, .n_members = n, .whole = {2, {0, 3}}};
     int64_t *first = ARENA_ARRAY(a, int64_t, (size_t)n);
     for (int32_t i = 0; i < n; i++) first[i] = m.whole.dim[0], m.whole.dim[0] += count[i];
     m.from = (struct meeting_cut){0, 1, first, arena_copy(a, count, (size_t)n * sizeof *count)};
@@ -179,10 +179,10 @@ START_TEST(a_plan_that_says_pairs_gets_roots_while_parts_are_of_like_size)
 {
     struct arena *a = arena_new();
     const int64_t like[] = {2, 8, 5}, unlike[] = {2, 9, 5}, empty[] = {0, 1, 1};
-    struct meeting ring = gathering(a, MEETING_BY_ring, unlike, 3),
-                   roots = gathering(a, MEETING_BY_pairs, like, 3),
-                   pairs = gathering(a, MEETING_BY_pairs, unlike, 3),
-                   none = gathering(a, MEETING_BY_pairs, empty, 3);
+    struct collective ring = gathering(a, ALGORITHM_RING, unlike, 3),
+                   roots = gathering(a, ALGORITHM_PAIRS, like, 3),
+                   pairs = gathering(a, ALGORITHM_PAIRS, unlike, 3),
+                   none = gathering(a, ALGORITHM_PAIRS, empty, 3);
     ck_assert_int_eq(device_form(&ring), DEVICE_FORM_PADDED);
     ck_assert_int_eq(device_form(&roots), DEVICE_FORM_ROOTS);
     ck_assert_int_eq(device_form(&pairs), DEVICE_FORM_PAIRS);

@@ -15,7 +15,7 @@ static double value(const struct made_program *m, int32_t group, int32_t segment
 }
 
 /* A member's segment: whole, or in two runs of something longer. */
-static void add_segment(struct made_program *m, struct group_member *x, enum dtype t, int64_t n, bool cuts)
+static void add_segment(struct made_program *m, struct collective_member *x, enum dtype t, int64_t n, bool cuts)
 {
     int64_t gap = cuts ? draw(m, 1, 3) : 0, first = cuts ? draw(m, 0, n) : n;
     int32_t k = x->n_segments++;
@@ -30,15 +30,15 @@ static void add_segment(struct made_program *m, struct group_member *x, enum dty
     x->within[k].dim[0].count = count;
 }
 
-static struct group_member new_member(struct made_program *m, int32_t stage)
+static struct collective_member new_member(struct made_program *m, int32_t stage)
 {
-    return (struct group_member){.stage = stage,
+    return (struct collective_member){.stage = stage,
                                  .segments = ARENA_ARRAY(m->a, int32_t, SEGMENTS_MAX),
                                  .within = ARENA_ARRAY(m->a, struct region, SEGMENTS_MAX),
                                  .apart = -1};
 }
 
-static void keep_apart(struct made_program *m, struct group_member *x, const int64_t *n, int32_t segments)
+static void keep_apart(struct made_program *m, struct collective_member *x, const int64_t *n, int32_t segments)
 {
     int64_t room = 0;
     x->apart_segments = ARENA_ARRAY(m->a, int32_t, SEGMENTS_MAX);
@@ -56,7 +56,7 @@ static void keep_apart(struct made_program *m, struct group_member *x, const int
     }
 }
 
-static void own_slots(struct made_program *m, struct group_member *x, enum dtype t, const int64_t *n,
+static void own_slots(struct made_program *m, struct collective_member *x, enum dtype t, const int64_t *n,
                       int32_t segments, int32_t members)
 {
     x->own = ARENA_ARRAY(m->a, int32_t, SEGMENTS_MAX);
@@ -66,38 +66,48 @@ static void own_slots(struct made_program *m, struct group_member *x, enum dtype
 
 static void make_sum(struct made_program *m)
 {
-    static const enum group_algorithm kinds[] = {GROUP_RING, GROUP_RING, GROUP_CHAIN, GROUP_SCATTER,
-                                                 GROUP_GATHER};
+    static const struct {
+        enum collective_kind kind;
+        enum collective_algorithm algorithm;
+    } kinds[] = {{COLLECTIVE_ALL_REDUCE, ALGORITHM_RING},
+                 {COLLECTIVE_ALL_REDUCE, ALGORITHM_RING},
+                 {COLLECTIVE_ALL_REDUCE, ALGORITHM_CHAIN},
+                 {COLLECTIVE_REDUCE_SCATTER, ALGORITHM_RING},
+                 {COLLECTIVE_ALL_GATHER, ALGORITHM_RING}};
     static const enum dtype wires[] = {DTYPE_fp32, DTYPE_fp32, DTYPE_fp64, DTYPE_bf16, DTYPE_fp16};
-    struct group *g = &m->p.groups[m->p.n_groups];
+    struct collective *g = &m->p.collectives[m->p.n_collectives];
     int32_t n = m->p.n_devices, segments = (int32_t)draw(m, 0, SEGMENTS_MAX);
     int64_t elements[SEGMENTS_MAX];
-    *g = (struct group){.name = "sum", .algorithm = kinds[draw(m, 0, 4)], .n_members = n};
-    bool ring = g->algorithm == GROUP_RING, chain = g->algorithm == GROUP_CHAIN;
+    int64_t which = draw(m, 0, 4);
+    *g = (struct collective){.name = "sum",
+                             .kind = kinds[which].kind,
+                             .algorithm = kinds[which].algorithm,
+                             .n_members = n};
+    bool ring = collective_rings(g) && !collective_divides(g), chain = g->algorithm == ALGORITHM_CHAIN;
     g->dtype = chain ? DTYPE_fp32 : wires[draw(m, 0, 4)];
-    enum dtype t = dtype_is_half(g->dtype) && g->algorithm != GROUP_GATHER ? DTYPE_fp32 : g->dtype;
+    enum dtype t = dtype_is_half(g->dtype) && !collective_gathers(g) ? DTYPE_fp32 : g->dtype;
     for (int32_t k = 0; k < segments; k++) {
         elements[k] = draw(m, 0, 5) ? draw(m, 1, 300) : 0;
-        if (group_divides(g)) elements[k] *= n;
+        if (collective_divides(g)) elements[k] *= n;
         g->elements += elements[k];
     }
-    g->members = ARENA_ARRAY(m->a, struct group_member, (size_t)n);
+    g->members = ARENA_ARRAY(m->a, struct collective_member, (size_t)n);
     bool own = draw(m, 0, 1), apart = draw(m, 0, 1);
     int32_t turn = (int32_t)draw(m, 0, n - 1), silent = (int32_t)draw(m, 0, 2 * n);
     for (int32_t i = 0; i < n; i++) {
-        struct group_member *x = &g->members[i];
+        struct collective_member *x = &g->members[i];
         *x = new_member(m, (i + turn) % n);
         x->silent = ring && i == silent;
         bool cuts = ring && draw(m, 0, 2) == 0;
         for (int32_t k = 0; k < segments; k++) add_segment(m, x, t, elements[k], cuts);
         if (chain && apart && i) keep_apart(m, x, elements, segments);
-        if (group_divides(g) && own) own_slots(m, x, t, elements, segments, n);
-        m->weight[x->stage][m->p.n_groups] = ring && t == g->dtype ? (double)draw(m, 1, 4) / 4 : 0;
-        int64_t staging = group_staging_bytes(g, x, &m->p.stages[x->stage]);
+        if (collective_divides(g) && own) own_slots(m, x, t, elements, segments, n);
+        m->weight[x->stage][m->p.n_collectives] = ring && t == g->dtype ? (double)draw(m, 1, 4) / 4 : 0;
+        int64_t staging = collective_staging_bytes(g, x, &m->p.stages[x->stage]);
         if (staging > m->p.stages[x->stage].buffer_bytes)
             m->p.stages[x->stage].buffer_bytes = staging;
     }
-    m->p.n_groups++;
+    m->p.n_collectives++;
 }
 
 /* What a member has in the elements of a segment, before; as many as it has. */
@@ -145,7 +155,7 @@ static void note_run(void *owner, int64_t first, int64_t packed, int64_t n)
 }
 
 /* Where the elements of a segment are in its slot. */
-static void where(const struct made_program *m, const struct group_member *x, int32_t k, struct spread *s)
+static void where(const struct made_program *m, const struct collective_member *x, int32_t k, struct spread *s)
 {
     int64_t all = shape_elements(&m->p.stages[x->stage].slots[x->segments[k]].shape);
     s->n = 0;
@@ -157,7 +167,7 @@ static void where(const struct made_program *m, const struct group_member *x, in
 
 static void fill(struct device_rank *r, const struct made_program *m, int32_t g, int32_t i)
 {
-    const struct group_member *x = &m->p.groups[g].members[i];
+    const struct collective_member *x = &m->p.collectives[g].members[i];
     double v[2048];
     struct spread s;
     for (int32_t k = 0; k < x->n_segments; k++) {
@@ -179,33 +189,33 @@ static void fill(struct device_rank *r, const struct made_program *m, int32_t g,
 /* Element e of segment k after the sum, for member i; *known: the member has a right to it. */
 static double after(const struct made_program *m, int32_t g, int32_t k, int32_t i, int64_t e, bool *known)
 {
-    const struct group *x = &m->p.groups[g];
+    const struct collective *x = &m->p.collectives[g];
     int32_t n = x->n_members;
-    int64_t all = group_segment_elements(&x->members[i], &m->p.stages[x->members[i].stage], k),
+    int64_t all = collective_segment_elements(&x->members[i], &m->p.stages[x->members[i].stage], k),
             part = all / n;
     double sum = 0;
     *known = true;
-    if (x->algorithm == GROUP_GATHER) { /* chunk c is member c - 1's */
+    if (collective_gathers(x)) { /* chunk c is member c - 1's */
         int32_t owner = (int32_t)((e / part + n - 1) % n);
         return x->members[owner].own ? value(m, g, k, owner, e % part + 5000)
                                      : before(m, g, k, owner, e);
     }
     for (int32_t j = 0; j < n; j++) {
-        const struct group_member *y = &x->members[j];
+        const struct collective_member *y = &x->members[j];
         double w = m->weight[y->stage][g] != 0 ? m->weight[y->stage][g] : 1;
         if (y->silent) continue;
         if (y->apart < 0) sum += w * before(m, g, k, j, e);
         for (int64_t b = 0; y->apart >= 0 && b < 3; b++)
             sum += value(m, g, k, j, e + 1000 * (b + 1));
     }
-    if (x->algorithm == GROUP_SCATTER) *known = e / part == group_own_chunk(i, n);
+    if (collective_scatters(x)) *known = e / part == collective_own_chunk(i, n);
     return sum;
 }
 
 static void check(struct device_rank *r, const struct made_program *m, int32_t g, int32_t i)
 {
-    const struct group *group = &m->p.groups[g];
-    const struct group_member *x = &group->members[i];
+    const struct collective *group = &m->p.collectives[g];
+    const struct collective_member *x = &group->members[i];
     double v[2048], own[2048], limit = dtype_is_half(group->dtype) ? 0.05 : 1e-5;
     struct spread s;
     for (int32_t k = 0; k < x->n_segments; k++) {
@@ -218,7 +228,7 @@ static void check(struct device_rank *r, const struct made_program *m, int32_t g
             double want = after(m, g, k, i, e, &known), got = v[s.at[e]];
             v[s.at[e]] = -77;
             if (!known) continue;
-            if (x->own && group->algorithm == GROUP_SCATTER) {
+            if (x->own && collective_scatters(group)) {
                 want += value(m, g, k, i, kept + 5000);
                 got = own[kept++];
             }
@@ -234,7 +244,7 @@ static void check(struct device_rank *r, const struct made_program *m, int32_t g
     }
 }
 
-static int32_t member_of(const struct group *g, int32_t stage)
+static int32_t member_of(const struct collective *g, int32_t stage)
 {
     for (int32_t i = 0; i < g->n_members; i++)
         if (g->members[i].stage == stage) return i;
@@ -247,16 +257,16 @@ static int sum_up(void *owner, int32_t rank)
     struct arena *a = arena_new();
     struct device_rank r;
     NEED(device_rank_open(&r, a, &m->p, -1) == OK, "%s", r.err.text);
-    for (int32_t g = 0; g < m->p.n_groups; g++) fill(&r, m, g, member_of(&m->p.groups[g], rank));
+    for (int32_t g = 0; g < m->p.n_collectives; g++) fill(&r, m, g, member_of(&m->p.collectives[g], rank));
     struct device_transport_options o = device_rank_options(&r);
     o.weight = m->weight[rank];
     NEED(device_transport_open(a, &o, &r.t, &r.err) == OK, "%s", r.err.text);
-    for (int32_t g = 0; g < m->p.n_groups; g++)
+    for (int32_t g = 0; g < m->p.n_collectives; g++)
         NEED(device_transport_reduce(r.t, g, 0, 0, 0, -1, 'U', &r.err) == OK, "%s", r.err.text);
-    for (int32_t g = 0; g < m->p.n_groups; g++)
+    for (int32_t g = 0; g < m->p.n_collectives; g++)
         NEED(device_transport_await(r.t, g, 0, &r.err) == OK, "%s", r.err.text);
     NEED(device_rank_wait(&r) == OK, "%s", r.err.text);
-    for (int32_t g = 0; g < m->p.n_groups; g++) check(&r, m, g, member_of(&m->p.groups[g], rank));
+    for (int32_t g = 0; g < m->p.n_collectives; g++) check(&r, m, g, member_of(&m->p.collectives[g], rank));
     device_rank_close(&r);
     arena_free(a);
     return 0;
@@ -267,7 +277,7 @@ START_TEST(sums_of_all_kinds_are_plain_sums_for_random_segments)
     struct arena *a = arena_new();
     int32_t n = 2 + _i % 3;
     struct made_program *m = make(a, 50 + (uint64_t)_i, n);
-    while (m->p.n_groups < GROUPS_MAX) make_sum(m);
+    while (m->p.n_collectives < GROUPS_MAX) make_sum(m);
     device_ranks_run(sum_up, m, n);
     arena_free(a);
 }
@@ -282,19 +292,19 @@ START_TEST(groups_of_the_same_devices_share_a_communicator)
         struct made_program *m = make(a, seed, 4);
         bool turns[4] = {0};
         int32_t orders = 0;
-        while (m->p.n_groups < GROUPS_MAX) make_sum(m);
+        while (m->p.n_collectives < GROUPS_MAX) make_sum(m);
         memset(group, TRANSPORT_DEVICE, sizeof group);
         device_talks(a, &m->p, channel, group, &t);
-        for (int32_t g = 0; g < m->p.n_groups; g++)
-            if (group_divides(&m->p.groups[g])) turns[m->p.groups[g].members[0].stage] = true;
+        for (int32_t g = 0; g < m->p.n_collectives; g++)
+            if (collective_divides(&m->p.collectives[g])) turns[m->p.collectives[g].members[0].stage] = true;
         for (int i = 0; i < 4; i++) orders += turns[i];
         ck_assert_int_eq(t.n, orders ? orders : 1);
-        for (int32_t g = 0; g < m->p.n_groups; g++)
+        for (int32_t g = 0; g < m->p.n_collectives; g++)
             for (int32_t i = 0; i < 4; i++) {
                 int32_t rank = t.rank_of[g][i];
                 ck_assert_int_eq(t.talk[t.talk_of[g]].device[rank],
-                                 m->p.groups[g].members[i].stage);
-                if (group_divides(&m->p.groups[g])) ck_assert_int_eq(rank, group_own_chunk(i, 4));
+                                 m->p.collectives[g].members[i].stage);
+                if (collective_divides(&m->p.collectives[g])) ck_assert_int_eq(rank, collective_own_chunk(i, 4));
             }
     }
     arena_free(a);

@@ -84,7 +84,7 @@ START_TEST(several_stages_of_one_device_pass_messages_and_sums_on_it)
         if (plan.n_replicas > 1) continue;
         struct program *p = plans_lower(arena, &plan, seed % 2);
         if (p->n_devices > 1 || p->n_stages < 2) continue;
-        for (int32_t g = 0; g < p->n_groups; g++) local += p->groups[g].algorithm == GROUP_LOCAL;
+        for (int32_t g = 0; g < p->n_collectives; g++) local += p->collectives[g].algorithm == ALGORITHM_LOCAL;
         same_losses(p, 3, seed % 2);
     }
     ck_assert_int_gt(local, 0);

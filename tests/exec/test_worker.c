@@ -352,10 +352,10 @@ START_TEST(exactly_what_the_program_plans_is_allocated)
         struct plan plan = plans_random_cut(a, seed, seed % 4 == 1 ? LAYERS_FINE : LAYERS_DEFAULT);
         struct program *p = plans_lower(a, &plan, seed % 2 == 0);
         check_memory(a, p);
-        for (int32_t i = 0; i < p->n_groups; i++)
-            for (int32_t k = 0; k < p->groups[i].n_members; k++) {
-                struct program_stage *s = &p->stages[p->groups[i].members[k].stage];
-                int64_t need = group_staging_bytes(&p->groups[i], &p->groups[i].members[k], s);
+        for (int32_t i = 0; i < p->n_collectives; i++)
+            for (int32_t k = 0; k < p->collectives[i].n_members; k++) {
+                struct program_stage *s = &p->stages[p->collectives[i].members[k].stage];
+                int64_t need = collective_staging_bytes(&p->collectives[i], &p->collectives[i].members[k], s);
                 ck_assert_int_le(need, s->buffer_bytes);
                 if (staged++ || !need) continue;
                 struct program poor = *p;

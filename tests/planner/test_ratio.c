@@ -249,7 +249,7 @@ static struct spmd_case *random_case(uint64_t seed)
     x->near.bandwidth_Bps = 1e9 * (double)(1 + rng_below(seed, 11, 3, 60));
     x->far.bandwidth_Bps = x->near.bandwidth_Bps / (double)(1 + rng_below(seed, 11, 4, 8));
     x->q.microbatches = 1 + (int32_t)rng_below(seed, 11, 5, 4);
-    x->q.ways = SPMD_RING | SPMD_PAIRS;
+    x->q.ways = 1U << ALGORITHM_RING | 1U << ALGORITHM_PAIRS;
     return x;
 }
 

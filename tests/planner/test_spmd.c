@@ -3,6 +3,7 @@
 #include "planner/spmd/spmd.h"
 #include "sim/collective/cost.h"
 
+#include "sim/collective/rounds.h"
 #include "tests/support/spmd_cases.h"
 
 static struct arena *arena;
@@ -55,26 +56,26 @@ START_TEST(rings_and_pairs_take_what_the_simulator_says)
         struct cost_link hop[64];
         for (int32_t i = 0; i < n * n; i++)
             hop[i] = (struct cost_link){1e9 * (1 + (double)roll(d, 9)), roll(d, 40000), NULL};
-        struct collective c = {
-            COLLECTIVE_ALL_REDUCE, WAY_RING, n, n * (1 + roll(d, 100000)), 4, NULL, NULL, 0};
-        struct collective_hops h = {hop_of, &(struct hops){n, hop}};
+        struct collective_case c = {
+            COLLECTIVE_ALL_REDUCE, ALGORITHM_RING, n, n * (1 + roll(d, 100000)), 4, NULL, NULL, 0};
+        struct collective_hops h = {.hop = hop_of, .of = &(struct hops){n, hop}};
         int64_t ns;
         case_must(collective_ns(&c, &h, NULL, NULL, &ns, &err), &err);
-        ck_assert_int_eq(ns, spmd_ring_ns(n, 2 * (n - 1), c.elements / n * 4, hop));
+        ck_assert_int_eq(ns, collective_ring_ns(n, 2 * (n - 1), c.elements / n * 4, hop));
         int64_t shards[8], largest = 0, bytes[64] = {0};
         c.elements = 0;
         for (int32_t i = 0; i < n; i++) {
             shards[i] = roll(d, 100000) + 1, c.elements += shards[i];
             largest = shards[i] > largest ? shards[i] : largest;
         }
-        c.kind = COLLECTIVE_ALL_GATHER, c.way = WAY_PADDED, c.shards = shards;
+        c.kind = COLLECTIVE_ALL_GATHER, c.algorithm = ALGORITHM_PADDED, c.shards = shards;
         case_must(collective_ns(&c, &h, NULL, NULL, &ns, &err), &err);
-        ck_assert_int_eq(ns, spmd_ring_ns(n, n - 1, largest * 4, hop));
+        ck_assert_int_eq(ns, collective_ring_ns(n, n - 1, largest * 4, hop));
         int64_t each = 1 + roll(d, 100000);
         for (int32_t i = 0; i < n * n; i++) bytes[i] = 4 * each;
-        c = (struct collective){COLLECTIVE_ALL_TO_ALL, WAY_PAIRWISE, n, n * each, 4, NULL, NULL, 0};
+        c = (struct collective_case){COLLECTIVE_ALL_TO_ALL, ALGORITHM_PAIRS, n, n * each, 4, NULL, NULL, 0};
         case_must(collective_ns(&c, &h, NULL, NULL, &ns, &err), &err);
-        ck_assert_int_eq(ns, spmd_pairs_ns(n, bytes, hop));
+        ck_assert_int_eq(ns, collective_pairs_ns(n, bytes, hop));
     }
 }
 END_TEST
@@ -93,11 +94,11 @@ START_TEST(sums_in_tiers_are_taken_where_they_pay)
     struct hops h = {4, hop};
     struct shape whole = {.rank = 1, .dim = {2000000}};
     int64_t ring, tiers, uneven;
-    struct spmd_price *y = spmd_price_new(arena, &s, hop_of, &h, SPMD_RING, node, NULL);
+    struct spmd_price *y = spmd_price_new(arena, &s, hop_of, &h, 1U << ALGORITHM_RING, node, NULL);
     case_must(spmd_sum_ns(y, &whole, 4, 0, 0, &ring, &err), &err);
-    y = spmd_price_new(arena, &s, hop_of, &h, SPMD_RING | SPMD_TIERS, node, NULL);
+    y = spmd_price_new(arena, &s, hop_of, &h, 1U << ALGORITHM_RING | 1U << ALGORITHM_HIERARCHICAL, node, NULL);
     case_must(spmd_sum_ns(y, &whole, 4, 0, 0, &tiers, &err), &err);
-    y = spmd_price_new(arena, &s, hop_of, &h, SPMD_RING | SPMD_TIERS, odd, NULL);
+    y = spmd_price_new(arena, &s, hop_of, &h, 1U << ALGORITHM_RING | 1U << ALGORITHM_HIERARCHICAL, odd, NULL);
     case_must(spmd_sum_ns(y, &whole, 4, 0, 0, &uneven, &err), &err);
     ck_assert_int_eq(ring, 12000000);
     ck_assert_int_eq(tiers, 8800000);
@@ -306,9 +307,9 @@ static int64_t meeting_ns(const struct views *v, int32_t op)
             }
         }
         if (x->kind == OP_group_all_to_all)
-            ns = spmd_pairs_ns(e->n, bytes, hop);
+            ns = collective_pairs_ns(e->n, bytes, hop);
         else
-            ns = spmd_ring_ns(e->n, (x->kind == OP_group_all_reduce ? 2 : 1) * (e->n - 1),
+            ns = collective_ring_ns(e->n, (x->kind == OP_group_all_reduce ? 2 : 1) * (e->n - 1),
                               4 * largest, hop);
         slowest = ns > slowest ? ns : slowest;
     }
@@ -337,7 +338,7 @@ static int64_t parameters_ns(const struct views *v)
                     hop[i].latency_ns = 0; /* all parameters' sums are one meeting */
                 }
                 int64_t elements = shape_elements(&v->g[d]->tensors[t].shape);
-                int64_t ns = spmd_ring_ns(n, 2 * (n - 1), 4 * ((elements + n - 1) / n), hop);
+                int64_t ns = collective_ring_ns(n, 2 * (n - 1), 4 * ((elements + n - 1) / n), hop);
                 slowest = ns > slowest ? ns : slowest;
             }
             sum += slowest;

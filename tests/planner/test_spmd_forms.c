@@ -2,6 +2,7 @@
 #include "core/sharding/shard.h"
 
 #include "tests/support/spmd_cases.h"
+#include "tests/support/rounds.h"
 
 static struct arena *arena;
 static struct error err;
@@ -82,22 +83,22 @@ static int64_t beside(const struct spmd_case *c, int32_t n, int32_t from, int32_
 }
 
 /* A meeting of a program; what leaves a node at once shares its link. */
-static int64_t met_ns(const struct spmd_case *c, const struct program *p, const struct group *g)
+static int64_t met_ns(const struct spmd_case *c, const struct program *p, const struct collective *g)
 {
-    const struct meeting *m = g->meeting;
+    const struct collective *m = g;
     int64_t size = dtype_bytes(g->dtype), bytes[64] = {0};
     struct cost_link hop[64];
-    for (int32_t i = 0; i < m->n; i++)
-        for (int32_t k = 0; k < m->n; k++) {
-            hop[i * m->n + k] = case_hop(c, p->stages[g->members[i].stage].device,
+    for (int32_t i = 0; i < m->n_members; i++)
+        for (int32_t k = 0; k < m->n_members; k++) {
+            hop[i * m->n_members + k] = case_hop(c, p->stages[g->members[i].stage].device,
                                          p->stages[g->members[k].stage].device);
             if (i != k)
-                bytes[i * m->n + k] =
-                    meeting_elements(m, i, k) * size * beside(c, m->n, i, (k - i + m->n) % m->n);
+                bytes[i * m->n_members + k] =
+                    meeting_elements(m, i, k) * size * beside(c, m->n_members, i, (k - i + m->n_members) % m->n_members);
         }
-    if (m->way == MEETING_BY_ring) return spmd_ring_ns(m->n, meeting_steps(m), m->most * size, hop);
-    if (m->way == MEETING_BY_pairs) return spmd_pairs_ns(m->n, bytes, hop);
-    return spmd_tiers_ns(m, size, 1, m->n / m->n_tiers, hop);
+    if (m->algorithm == ALGORITHM_RING) return collective_ring_ns(m->n_members, meeting_steps(m), m->most * size, hop);
+    if (m->algorithm == ALGORITHM_PAIRS) return collective_pairs_ns(m->n_members, bytes, hop);
+    return rounds_alone_ns(m, size, m->n_members / m->n_tiers, hop);
 }
 
 /* Sums of parameters' gradients, once a step, from the views. */
@@ -120,13 +121,13 @@ static int64_t sums_ns(const struct spmd_case *c, const struct sharding *s)
         if (g[0]->tensors[t].role != TENSOR_PARAMETER_GRADIENT || !g[0]->tensors[t].partial)
             continue;
         int64_t elements = shape_elements(&g[0]->tensors[t].shape);
-        sum += spmd_ring_ns(n, 2 * (n - 1), 4 * ((elements + n - 1) / n), hop);
+        sum += collective_ring_ns(n, 2 * (n - 1), 4 * ((elements + n - 1) / n), hop);
     }
     return sum;
 }
 
 struct seen {
-    int32_t plans, sufficient, gathered, way[MEETING_WAY_COUNT];
+    int32_t plans, sufficient, gathered, way[COLLECTIVE_ALGORITHM_COUNT];
 };
 
 /* An answer of any rules, mostly of one index; false: no way from one to another. */
@@ -174,10 +175,10 @@ static void compare(const struct spmd_case *c, const struct spmd_answer *x, uint
     struct plan plan = plan_of(c, s, c->s.n_devices);
     struct lower_options o = {.n_fused = 0};
     ck_assert_msg(lower_plan(arena, &plan, &o, &p, &err) == OK, "case %d: %s", (int)seed, err.text);
-    for (int32_t i = 0; i < p.n_groups; i++) {
-        if (!p.groups[i].meeting) continue;
-        meeting += met_ns(c, &p, &p.groups[i]);
-        seen->way[p.groups[i].meeting->way]++;
+    for (int32_t i = 0; i < p.n_collectives; i++) {
+        if (!collective_of_tensor(&p.collectives[i])) continue;
+        meeting += met_ns(c, &p, &p.collectives[i]);
+        seen->way[p.collectives[i].algorithm]++;
     }
     meeting = meeting * c->q.microbatches + sums_ns(c, s);
     ck_assert_msg(x->ns - computing == meeting, "case %d: %ld, not %ld in\n%s", (int)seed,
@@ -217,7 +218,8 @@ START_TEST(the_answers_plan_goes_the_ways_that_were_priced)
     ck_assert_int_gt(seen.plans, test_long() ? 600 : 20);
     ck_assert_int_gt(seen.sufficient, 5);
     ck_assert_int_gt(seen.gathered, 5);
-    for (int w = 0; w < MEETING_WAY_COUNT; w++) ck_assert_int_gt(seen.way[w], 20);
+    for (int32_t w = 0; w < rounds_algorithms(); w++)
+        ck_assert_int_gt(seen.way[rounds_algorithm(w)], 20);
 }
 END_TEST
 

@@ -34,7 +34,7 @@ static int64_t add(struct trace *t, enum span_kind kind, int32_t device, int32_t
                                .letter = 'F',
                                .step = step,
                                .op = 5,
-                               .meeting = kind == SPAN_REDUCE ? 1 + MEETING_all_gather : 0,
+                               .meeting = kind == SPAN_REDUCE ? 1 + COLLECTIVE_ALL_GATHER : 0,
                                .begin_ns = begin,
                                .end_ns = begin + ns,
                                .name = "x"});
@@ -179,7 +179,7 @@ static int64_t lateness_ns(const struct program *p, struct cost *k, double share
             if (x->kind == INSTR_COMPUTE) {
                 ck_assert_int_eq(cost_op(k, 0, &s->ops[x->arg], &ns, &err), OK);
                 work += ns;
-            } else if (x->kind == INSTR_COLLECT) {
+            } else if (x->kind == INSTR_COLLECTIVE) {
                 late += llround(share * (double)work);
                 work = 0;
             }

@@ -107,20 +107,20 @@ static void stop(struct rig *r)
 /* ---- collectives ------------------------------------------------------------------------------
  */
 
-static struct group make_group(struct arena *a, int32_t n, enum group_algorithm algorithm,
+static struct collective make_group(struct arena *a, int32_t n, enum collective_algorithm algorithm,
                                int64_t elements)
 {
-    struct group g = {.name = "g",
+    struct collective g = {.name = "g",
                       .algorithm = algorithm,
                       .n_members = n,
                       .dtype = DTYPE_fp32,
                       .elements = elements};
-    g.members = ARENA_ARRAY(a, struct group_member, (size_t)n);
+    g.members = ARENA_ARRAY(a, struct collective_member, (size_t)n);
     g.link = ARENA_ARRAY(a, int32_t, (size_t)n), g.direction = ARENA_ARRAY(a, int32_t, (size_t)n);
     g.back_link = ARENA_ARRAY(a, int32_t, (size_t)n),
     g.back_direction = ARENA_ARRAY(a, int32_t, (size_t)n);
     for (int32_t i = 0; i < n; i++) {
-        g.members[i] = (struct group_member){.stage = i, .apart = -1};
+        g.members[i] = (struct collective_member){.stage = i, .apart = -1};
         g.link[i] = i;
         g.back_link[i] = (i + n - 1) % n, g.back_direction[i] = 1;
     }
@@ -134,10 +134,10 @@ static float value(int32_t rank, int32_t buffer, int64_t i)
 }
 
 /* What member 0 … n-1 in the order of the algorithm give for element i. */
-static float expected(const struct group *g, bool apart, int64_t i)
+static float expected(const struct collective *g, bool apart, int64_t i)
 {
     int32_t n = g->n_members, first_member = 0;
-    if (g->algorithm == GROUP_CHAIN) {
+    if (g->algorithm == ALGORITHM_CHAIN) {
         float sum = 0;
         for (int32_t m = 0; m < n; m++) {
             if (!apart || m == 0) sum += value(m, 0, i);
@@ -148,7 +148,7 @@ static float expected(const struct group *g, bool apart, int64_t i)
     for (int32_t c = 0; c < n;
          c++) { /* chunk c starts at member c and is added to by c+1, c+2, … */
         int64_t first, last;
-        group_chunk(g, c, &first, &last);
+        meeting_chunk(g, c, &first, &last);
         if (i >= first && i < last) first_member = c;
     }
     float sum = value(first_member, 0, i);
@@ -163,13 +163,13 @@ static int64_t hop_ns(int64_t bytes)
 
 /* All ranks ready at 0, chunks of equal size: every step takes one hop. Chain: n-1 hops forth and
  * back; a member has ended when it has its copy and has sent it on. */
-static void check_time(const struct rig *r, const struct group *g, int64_t end_ns)
+static void check_time(const struct rig *r, const struct collective *g, int64_t end_ns)
 {
     int32_t n = g->n_members;
-    if (g->algorithm == GROUP_RING && g->elements % n == 0)
+    if (g->algorithm == ALGORITHM_RING && g->elements % n == 0)
         NEED(end_ns == 2 * (n - 1) * hop_ns(g->elements / n * 4),
              "ring of %d, %" PRId64 " elements: %" PRId64 " ns", (int)n, g->elements, end_ns);
-    if (g->algorithm == GROUP_CHAIN) {
+    if (g->algorithm == ALGORITHM_CHAIN) {
         int64_t hop = hop_ns(g->elements * 4), back = (2 * (n - 1) - r->rank) * hop;
         if (r->rank > 0) back += hop - ns_from_s(latency_s);
         NEED(end_ns == back, "chain of %d: %" PRId64 " ns instead of %" PRId64, (int)n, end_ns,
@@ -177,19 +177,19 @@ static void check_time(const struct rig *r, const struct group *g, int64_t end_n
     }
 }
 
-static void collective(enum group_algorithm algorithm, int64_t elements, int32_t segments,
+static void collective(enum collective_algorithm algorithm, int64_t elements, int32_t segments,
                        bool apart, bool emulated)
 {
     struct arena *a = arena_new();
     struct error e;
     int32_t n = launch_size();
     struct program p = circle(a, n, emulated, LINK_FIFO);
-    struct group g = make_group(a, n, algorithm, elements);
+    struct collective g = make_group(a, n, algorithm, elements);
     struct rig r;
     int64_t end_ns = 0;
-    p.n_groups = 1, p.groups = &g;
+    p.n_collectives = 1, p.collectives = &g;
     start(&r, a, &p);
-    struct collective_member m = {.group = 0, .member = r.rank, .microbatches = 2};
+    struct collective_end m = {.group = 0, .member = r.rank, .microbatches = 2};
     m.pieces = ARENA_ARRAY(a, struct piece, (size_t)segments), m.n_pieces = segments;
     m.apart = ARENA_ARRAY(a, struct piece, (size_t)segments),
     m.n_apart = apart && r.rank ? segments : 0;
@@ -224,10 +224,10 @@ static void collectives(void)
     static const int64_t sizes[] = {1, 2, 5, 7, 12, 1200, 100003, 600000};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int emulated = 0; emulated < 2; emulated++) {
-            collective(GROUP_RING, sizes[i], 1, false, emulated);
-            collective(GROUP_RING, sizes[i], 3, false, emulated);
-            collective(GROUP_CHAIN, sizes[i], 1, false, emulated);
-            collective(GROUP_CHAIN, sizes[i], 3, true, emulated);
+            collective(ALGORITHM_RING, sizes[i], 1, false, emulated);
+            collective(ALGORITHM_RING, sizes[i], 3, false, emulated);
+            collective(ALGORITHM_CHAIN, sizes[i], 1, false, emulated);
+            collective(ALGORITHM_CHAIN, sizes[i], 3, true, emulated);
         }
 }
 

@@ -14,7 +14,7 @@ static void teardown(void) { arena_free(arena); }
  * one node: far is not read. LEADER and TREE differ from collective_ns as sim/collective/cost.h says. */
 struct collective_textbook {
     enum collective_kind kind;
-    enum collective_way way;
+    enum collective_algorithm way;
     int32_t n, per_node;
     double bytes, largest_shard_bytes; /* largest: PADDED; 0: bytes / n */
     double near_s, near_Bps, far_s, far_Bps;
@@ -36,31 +36,32 @@ static double collective_textbook_s(const struct collective_textbook *t)
     double largest = t->largest_shard_bytes > 0 ? t->largest_shard_bytes : S / n;
     if (t->n < 2) return 0;
     switch (t->way) {
-    case WAY_RING:
-    case WAY_PAIRWISE:
+    case ALGORITHM_RING:
+    case ALGORITHM_PAIRS:
         return round_s(steps, alpha, S / n, Bps);
-    case WAY_PADDED:
+    case ALGORITHM_PADDED:
         return round_s(n - 1, alpha, largest, Bps);
-    case WAY_TREE:
+    case ALGORITHM_TREE:
         return t->kind == COLLECTIVE_BROADCAST ? log2(n) * alpha + S / Bps
                                                : 2 * log2(n) * alpha + 2 * S / Bps;
-    case WAY_CHAIN:
+    case ALGORITHM_CHAIN:
         return t->kind == COLLECTIVE_BROADCAST ? (n - 1) * alpha + S / Bps
                                                : round_s(2 * (n - 1), alpha, S, Bps);
-    case WAY_GROUPED:
+    case ALGORITHM_GROUPED:
         return S / Bps + n * (t->call_s > 0 ? t->call_s : (n - 1) * alpha);
-    case WAY_LEADER:
+    case ALGORITHM_LEADER:
         return round_s(2 * (g - 1), t->near_s, S / g, t->near_Bps) + far;
-    case WAY_SHARDED:
+    case ALGORITHM_HIERARCHICAL:
         return round_s(2 * (g - 1), t->near_s, S / g, t->near_Bps) +
                (nodes > 1 ? round_s(2 * (nodes - 1), t->far_s, S / g / nodes, t->far_Bps) : 0);
-    case COLLECTIVE_WAY_COUNT:
+    case ALGORITHM_LOCAL:
+    case COLLECTIVE_ALGORITHM_COUNT:
         break;
     }
     BUG("way %d of a collective", (int)t->way);
 }
 
-static double textbook_ms(enum collective_way way, int32_t n, int32_t per_node)
+static double textbook_ms(enum collective_algorithm way, int32_t n, int32_t per_node)
 {
     struct collective_textbook t = {.kind = COLLECTIVE_ALL_REDUCE,
                                     .way = way,
@@ -76,17 +77,17 @@ static double textbook_ms(enum collective_way way, int32_t n, int32_t per_node)
 
 START_TEST(the_textbook_gives_the_example_of_the_textbook)
 {
-    ck_assert_double_eq_tol(textbook_ms(WAY_RING, 32, 8), 77.81, 5e-3);
-    ck_assert_double_eq_tol(textbook_ms(WAY_LEADER, 32, 8), 65.93, 5e-3);
-    ck_assert_double_eq_tol(textbook_ms(WAY_SHARDED, 32, 8), 13.43, 5e-3);
-    ck_assert_double_eq_tol(textbook_ms(WAY_RING, 8, 8), 5.9033, 5e-5);
-    ck_assert_double_eq_tol(textbook_ms(WAY_TREE, 8, 8), 2 * 3 * 5e-3 + 2e3 / 300, 1e-9);
-    ck_assert_double_eq(textbook_ms(WAY_RING, 1, 1), 0);
+    ck_assert_double_eq_tol(textbook_ms(ALGORITHM_RING, 32, 8), 77.81, 5e-3);
+    ck_assert_double_eq_tol(textbook_ms(ALGORITHM_LEADER, 32, 8), 65.93, 5e-3);
+    ck_assert_double_eq_tol(textbook_ms(ALGORITHM_HIERARCHICAL, 32, 8), 13.43, 5e-3);
+    ck_assert_double_eq_tol(textbook_ms(ALGORITHM_RING, 8, 8), 5.9033, 5e-5);
+    ck_assert_double_eq_tol(textbook_ms(ALGORITHM_TREE, 8, 8), 2 * 3 * 5e-3 + 2e3 / 300, 1e-9);
+    ck_assert_double_eq(textbook_ms(ALGORITHM_RING, 1, 1), 0);
 }
 END_TEST
 
 /* 4 nodes of 8: hops inside a node are fast. */
-static struct mesh *four_by_eight(struct collective *c)
+static struct mesh *four_by_eight(struct collective_case *c)
 {
     struct mesh *m = mesh_new(arena, 32, 25e9, 5e-6);
     int32_t *node = ARENA_ARRAY(arena, int32_t, 32);
@@ -95,7 +96,7 @@ static struct mesh *four_by_eight(struct collective *c)
         for (int32_t k = i + 1; k < 32; k++)
             if (i / 8 == k / 8) mesh_pair(m, i, k)->bandwidth_Bps = 300e9;
     }
-    *c = (struct collective){.kind = COLLECTIVE_ALL_REDUCE,
+    *c = (struct collective_case){.kind = COLLECTIVE_ALL_REDUCE,
                              .n_members = 32,
                              .elements = GB / 4,
                              .element_bytes = 4,
@@ -105,14 +106,14 @@ static struct mesh *four_by_eight(struct collective *c)
 
 START_TEST(the_exact_forms_give_the_example_too)
 {
-    struct collective c;
+    struct collective_case c;
     struct mesh *m = four_by_eight(&c);
-    c.way = WAY_RING; /* 62 · (5 us + 31.25 MB / 25 GB/s = 1.25 ms) */
+    c.algorithm = ALGORITHM_RING; /* 62 · (5 us + 31.25 MB / 25 GB/s = 1.25 ms) */
     ck_assert_int_eq(mesh_closed(m, &c, NULL, NULL), 62 * INT64_C(1255000));
-    c.way = WAY_SHARDED; /* 2 · 7 · (5000 + 416667) + 6 · (5000 + 1250000) */
+    c.algorithm = ALGORITHM_HIERARCHICAL; /* 2 · 7 · (5000 + 416667) + 6 · (5000 + 1250000) */
     ck_assert_int_eq(mesh_closed(m, &c, NULL, NULL), 14 * INT64_C(421667) + 6 * INT64_C(1255000));
     /* In one piece each way, so that all can be seen: 14 · (5000 + 3333333) + 6 · (5000 + 10000000). */
-    c.way = WAY_LEADER, c.piece_bytes = GB;
+    c.algorithm = ALGORITHM_LEADER, c.piece_bytes = GB;
     ck_assert_int_eq(mesh_closed(m, &c, NULL, NULL), 14 * INT64_C(3338333) + 6 * INT64_C(10005000));
     /* In pieces a leader still takes in and gives out S over its link: more than the textbook's 65.93 ms. */
     c.piece_bytes = 0;
@@ -125,8 +126,8 @@ END_TEST
 START_TEST(the_slowest_hop_rules_a_ring)
 {
     struct mesh *m = mesh_new(arena, 8, 300e9, 5e-6);
-    struct collective c = {.kind = COLLECTIVE_ALL_REDUCE,
-                           .way = WAY_RING,
+    struct collective_case c = {.kind = COLLECTIVE_ALL_REDUCE,
+                           .algorithm = ALGORITHM_RING,
                            .n_members = 8,
                            .elements = GB / 4,
                            .element_bytes = 4};
@@ -143,22 +144,22 @@ START_TEST(alpha_and_beta_forms_of_every_way)
 {
     const int64_t a = 7000, n = 6, s = 600000; /* 1 GB/s: a byte is a nanosecond */
     struct mesh *m = mesh_new(arena, 6, 1e9, 7e-6);
-    struct collective c = {.n_members = 6, .elements = s, .element_bytes = 1, .piece_bytes = 1000};
-    c.kind = COLLECTIVE_ALL_REDUCE, c.way = WAY_RING;
+    struct collective_case c = {.n_members = 6, .elements = s, .element_bytes = 1, .piece_bytes = 1000};
+    c.kind = COLLECTIVE_ALL_REDUCE, c.algorithm = ALGORITHM_RING;
     ck_assert_int_eq(mesh_closed(m, &c, NULL, NULL), 2 * (n - 1) * (a + s / n));
-    c.way = WAY_CHAIN;
+    c.algorithm = ALGORITHM_CHAIN;
     ck_assert_int_eq(mesh_closed(m, &c, NULL, NULL), 2 * (n - 1) * (a + s));
-    c.way = WAY_TREE; /* 0 - 4 - 2 - {1, 3}, 4 - 5: three levels; 600 pieces */
+    c.algorithm = ALGORITHM_TREE; /* 0 - 4 - 2 - {1, 3}, 4 - 5: three levels; 600 pieces */
     ck_assert_int_eq(mesh_closed(m, &c, NULL, NULL), 2 * 3 * (a + 1000) + 599 * 1000);
     c.kind = COLLECTIVE_BROADCAST;
     ck_assert_int_eq(mesh_closed(m, &c, NULL, NULL), 3 * (a + 1000) + 599 * 1000);
-    c.way = WAY_CHAIN;
+    c.algorithm = ALGORITHM_CHAIN;
     ck_assert_int_eq(mesh_closed(m, &c, NULL, NULL), 5 * (a + 1000) + 599 * 1000);
-    c.kind = COLLECTIVE_ALL_GATHER, c.way = WAY_RING;
+    c.kind = COLLECTIVE_ALL_GATHER, c.algorithm = ALGORITHM_RING;
     ck_assert_int_eq(mesh_closed(m, &c, NULL, NULL), (n - 1) * (a + s / n));
     c.kind = COLLECTIVE_REDUCE_SCATTER;
     ck_assert_int_eq(mesh_closed(m, &c, NULL, NULL), (n - 1) * (a + s / n));
-    c.kind = COLLECTIVE_ALL_TO_ALL, c.way = WAY_PAIRWISE;
+    c.kind = COLLECTIVE_ALL_TO_ALL, c.algorithm = ALGORITHM_PAIRS;
     ck_assert_int_eq(mesh_closed(m, &c, NULL, NULL), (n - 1) * (a + s / n));
 }
 END_TEST
@@ -167,25 +168,25 @@ START_TEST(the_largest_shard_rules_padded_gathers_and_not_grouped_ones)
 {
     struct mesh *m = mesh_new(arena, 4, 1e9, 0);
     const int64_t skewed[] = {700000, 100000, 100000, 100000};
-    struct collective c = {.kind = COLLECTIVE_ALL_GATHER,
-                           .way = WAY_PADDED,
+    struct collective_case c = {.kind = COLLECTIVE_ALL_GATHER,
+                           .algorithm = ALGORITHM_PADDED,
                            .n_members = 4,
                            .elements = 1000000,
                            .element_bytes = 1,
                            .shards = skewed,
                            .piece_bytes = 1000};
     ck_assert_int_eq(mesh_closed(m, &c, NULL, NULL), 3 * 700000);
-    c.way = WAY_RING;
+    c.algorithm = ALGORITHM_RING;
     ck_assert_int_eq(mesh_closed(m, &c, NULL, NULL), 3 * 700000);
-    c.way = WAY_GROUPED; /* ΣS/B and at most the filling of the line, three pieces, for each call */
+    c.algorithm = ALGORITHM_GROUPED; /* ΣS/B and at most the filling of the line, three pieces, for each call */
     int64_t grouped = mesh_closed(m, &c, NULL, NULL);
     ck_assert_int_ge(grouped, 900000); /* member 1 receives nine tenths */
     ck_assert_int_le(grouped, 1000000 + 4 * 3 * 1000);
     /* HAP's rule: padded wins where n · r_max is less than the ratio of bandwidths, here 1. */
-    c.shards = NULL, c.way = WAY_PADDED;
+    c.shards = NULL, c.algorithm = ALGORITHM_PADDED;
     ck_assert_int_eq(mesh_closed(m, &c, NULL, NULL), 3 * 250000);
     struct collective_textbook t = {.kind = COLLECTIVE_ALL_GATHER,
-                                    .way = WAY_GROUPED,
+                                    .way = ALGORITHM_GROUPED,
                                     .n = 4,
                                     .bytes = 1e6,
                                     .near_Bps = 1e9,
@@ -198,8 +199,8 @@ START_TEST(uneven_chunks_cost_what_the_longest_costs_on_even_hops)
 {
     for (int32_t n = 2; n <= 9; n++) {
         struct mesh *m = mesh_new(arena, n, 1e9, 5e-6);
-        struct collective c = {.kind = COLLECTIVE_ALL_REDUCE,
-                               .way = WAY_RING,
+        struct collective_case c = {.kind = COLLECTIVE_ALL_REDUCE,
+                               .algorithm = ALGORITHM_RING,
                                .n_members = n,
                                .elements = 1000 * n + 1,
                                .element_bytes = 4};
@@ -216,8 +217,8 @@ END_TEST
 START_TEST(a_late_member_delays_a_ring_by_its_delay)
 {
     struct mesh *m = mesh_new(arena, 5, 1e9, 1e-6);
-    struct collective c = {.kind = COLLECTIVE_ALL_REDUCE,
-                           .way = WAY_RING,
+    struct collective_case c = {.kind = COLLECTIVE_ALL_REDUCE,
+                           .algorithm = ALGORITHM_RING,
                            .n_members = 5,
                            .elements = 5000,
                            .element_bytes = 1};
@@ -274,11 +275,11 @@ START_TEST(rings_side_by_side_share_in_proportion_to_their_bandwidth)
 END_TEST
 
 static const struct {
-    struct collective c;
+    struct collective_case c;
     const char *says;
 } bad[] = {
-    {{.kind = COLLECTIVE_ALL_REDUCE, .way = WAY_PADDED, .n_members = 2, .element_bytes = 1},
-     "it can be done by ring, tree, leader, sharded, chain"},
+    {{.kind = COLLECTIVE_ALL_REDUCE, .algorithm = ALGORITHM_PADDED, .n_members = 2, .element_bytes = 1},
+     "it can be done by ring, tree, leader, hierarchical, chain"},
     {{.n_members = 0, .element_bytes = 1}, "0 members"},
     {{.n_members = 2, .elements = -1, .element_bytes = 1}, "-1 elements"},
     {{.n_members = 2, .elements = INT64_MAX / 2, .element_bytes = 4}, "1 PiB"},
@@ -294,9 +295,9 @@ static const struct {
       .element_bytes = 1,
       .shards = (const int64_t[]){6, -1}},
      "shard 0"},
-    {{.way = WAY_SHARDED, .n_members = 3, .element_bytes = 1, .node = (const int32_t[]){0, 0, 1}},
+    {{.algorithm = ALGORITHM_HIERARCHICAL, .n_members = 3, .element_bytes = 1, .node = (const int32_t[]){0, 0, 1}},
      "as many members on every node"},
-    {{.way = WAY_LEADER, .n_members = 3, .element_bytes = 1, .node = (const int32_t[]){0, 1, 0}},
+    {{.algorithm = ALGORITHM_LEADER, .n_members = 3, .element_bytes = 1, .node = (const int32_t[]){0, 1, 0}},
      "stand together"},
 };
 START_TEST(what_makes_no_sense_is_refused_with_the_choices)
@@ -310,15 +311,15 @@ END_TEST
 START_TEST(names_are_read_with_dashes_and_underscores)
 {
     enum collective_kind k = COLLECTIVE_BROADCAST;
-    enum collective_way w = WAY_RING;
+    enum collective_algorithm w = ALGORITHM_RING;
     ck_assert(collective_kind_parse("all_reduce", &k));
     ck_assert_int_eq(k, COLLECTIVE_ALL_REDUCE);
     ck_assert(collective_kind_parse("all-to-all", &k));
     ck_assert_int_eq(k, COLLECTIVE_ALL_TO_ALL);
     ck_assert(!collective_kind_parse("all-reduced", &k));
     ck_assert(!collective_kind_parse("all", &k));
-    ck_assert(collective_way_parse("grouped", &w));
-    ck_assert_int_eq(w, WAY_GROUPED);
+    ck_assert(collective_algorithm_parse("grouped", &w));
+    ck_assert_int_eq(w, ALGORITHM_GROUPED);
     ck_assert_str_eq(collective_kind_name(COLLECTIVE_REDUCE_SCATTER), "reduce-scatter");
     ck_assert_double_eq(collective_bus_factor(COLLECTIVE_ALL_REDUCE, 8), 1.75);
     ck_assert_double_eq(collective_bus_factor(COLLECTIVE_ALL_GATHER, 8), .875);

@@ -29,16 +29,16 @@ static struct mesh *random_mesh(struct dice *d, int32_t n)
     return m;
 }
 
-static struct collective random_collective(struct dice *d, int32_t n)
+static struct collective_case random_collective(struct dice *d, int32_t n)
 {
-    struct collective c = {.n_members = n};
+    struct collective_case c = {.n_members = n};
     c.elements = roll(d, 0, roll(d, 0, 1) ? 40 : 10000000);
     c.element_bytes = (int32_t)roll(d, 1, 8);
     c.piece_bytes = roll(d, 0, 3) ? roll(d, 100000, 9000000) : 0;
     do {
         c.kind = (enum collective_kind)roll(d, 0, COLLECTIVE_KIND_COUNT - 1);
-        c.way = (enum collective_way)roll(d, 0, COLLECTIVE_WAY_COUNT - 1);
-    } while (!collective_can(c.kind, c.way));
+        c.algorithm = (enum collective_algorithm)roll(d, 0, COLLECTIVE_ALGORITHM_COUNT - 1);
+    } while (!collective_can(c.kind, c.algorithm));
     if (c.kind == COLLECTIVE_ALL_GATHER || c.kind == COLLECTIVE_REDUCE_SCATTER) {
         int64_t *shards = ARENA_ARRAY(arena, int64_t, (size_t)n), left = c.elements;
         for (int32_t i = 0; i < n; i++) {
@@ -47,11 +47,11 @@ static struct collective random_collective(struct dice *d, int32_t n)
         }
         if (roll(d, 0, 2)) c.shards = shards;
     }
-    if (c.way == WAY_LEADER || c.way == WAY_SHARDED) {
+    if (c.algorithm == ALGORITHM_LEADER || c.algorithm == ALGORITHM_HIERARCHICAL) {
         int32_t *node = ARENA_ARRAY(arena, int32_t, (size_t)n), g = (int32_t)roll(d, 1, n);
-        while (c.way == WAY_SHARDED && n % g) g--;
+        while (c.algorithm == ALGORITHM_HIERARCHICAL && n % g) g--;
         for (int32_t i = 0; i < n; i++)
-            node[i] = c.way == WAY_SHARDED ? i / g : i ? node[i - 1] + (int32_t)roll(d, 0, 1) : 0;
+            node[i] = c.algorithm == ALGORITHM_HIERARCHICAL ? i / g : i ? node[i - 1] + (int32_t)roll(d, 0, 1) : 0;
         c.node = node;
     }
     return c;
@@ -64,14 +64,14 @@ START_TEST(every_collective_alone_takes_its_closed_form_to_the_nanosecond)
         struct dice d = {i + 1, 0};
         int32_t n = (int32_t)roll(&d, 1, 17);
         struct mesh *m = random_mesh(&d, n);
-        struct collective c = random_collective(&d, n);
+        struct collective_case c = random_collective(&d, n);
         int64_t start[17], end[17], *begin = roll(&d, 0, 1) ? start : NULL;
         for (int32_t k = 0; k < n; k++) start[k] = roll(&d, 0, 300000);
         int64_t closed = mesh_closed(m, &c, begin, end);
         struct steps_play p = mesh_played(m, &c, begin);
         ck_assert_msg(p.makespan_ns == closed,
                       "case %d: %s %s, n %d, %lld elements: closed %lld, played %lld", (int)i,
-                      collective_kind_name(c.kind), collective_way_name(c.way), n,
+                      collective_kind_name(c.kind), collective_algorithm_name(c.algorithm), n,
                       (long long)c.elements, (long long)closed, (long long)p.makespan_ns);
         for (int32_t k = 0; k < n; k++) ck_assert_int_eq(p.end_ns[k], end[k]);
         arena_reset(arena);
@@ -86,7 +86,7 @@ START_TEST(each_member_is_sent_what_it_must_learn)
         struct dice d = {i + 1, 0};
         int32_t n = (int32_t)roll(&d, 2, 17);
         struct mesh *m = random_mesh(&d, n);
-        struct collective c = random_collective(&d, n);
+        struct collective_case c = random_collective(&d, n);
         struct steps_play p = mesh_prepare(m, &c, NULL);
         int64_t in[17] = {0}, out[17] = {0}, s = c.elements * c.element_bytes;
         for (int32_t t = 0; t < p.steps->n; t++) {
@@ -98,15 +98,15 @@ START_TEST(each_member_is_sent_what_it_must_learn)
         }
         for (int32_t k = 0; k < n; k++) {
             int64_t own =
-                (c.shards ? c.shards[k] : collective_chunk(c.elements, k, n)) * c.element_bytes;
+                (c.shards ? c.shards[k] : collective_chunk_of(c.elements, k, n)) * c.element_bytes;
             if (c.kind == COLLECTIVE_ALL_REDUCE) {
                 ck_assert_int_ge(in[k], s / n);
                 ck_assert_int_ge(out[k], s / n);
             } else if (c.kind == COLLECTIVE_ALL_GATHER) {
                 ck_assert_int_ge(in[k], s - own);
-                if (c.way != WAY_PADDED) ck_assert_int_eq(in[k], s - own);
+                if (c.algorithm != ALGORITHM_PADDED) ck_assert_int_eq(in[k], s - own);
             } else if (c.kind == COLLECTIVE_REDUCE_SCATTER) {
-                if (c.way != WAY_PADDED) ck_assert_int_eq(out[k], s - own);
+                if (c.algorithm != ALGORITHM_PADDED) ck_assert_int_eq(out[k], s - own);
             } else if (c.kind == COLLECTIVE_BROADCAST) {
                 ck_assert_int_eq(in[k], k ? s : 0);
             } else {
@@ -130,7 +130,7 @@ START_TEST(the_engines_ring_and_chain_take_the_same_time)
         struct mesh *m = mesh_new(arena, n, 1e9, 0);
         int64_t start[9];
         in.elements = roll(&d, 0, roll(&d, 0, 1) ? 12 : 100000);
-        in.algorithm = roll(&d, 0, 1) ? GROUP_RING : GROUP_CHAIN;
+        in.algorithm = roll(&d, 0, 1) ? ALGORITHM_RING : ALGORITHM_CHAIN;
         for (int32_t k = 0; k < n; k++) {
             in.latency_ns[k] = roll(&d, 0, 5000);
             in.forward_ns[k] = start[k] = roll(&d, 0, 200000);
@@ -147,8 +147,8 @@ START_TEST(the_engines_ring_and_chain_take_the_same_time)
             mesh_pair(m, k, (k + 1) % n)->bandwidth_Bps = l->bandwidth_Bps;
             mesh_pair(m, k, (k + 1) % n)->latency_s = l->latency_s;
         }
-        struct collective c = {.kind = COLLECTIVE_ALL_REDUCE,
-                               .way = in.algorithm == GROUP_RING ? WAY_RING : WAY_CHAIN,
+        struct collective_case c = {.kind = COLLECTIVE_ALL_REDUCE,
+                               .algorithm = in.algorithm == ALGORITHM_RING ? ALGORITHM_RING : ALGORITHM_CHAIN,
                                .n_members = n,
                                .elements = in.elements,
                                .element_bytes = 4};
@@ -162,10 +162,10 @@ END_TEST
 
 /* --- contention ------------------------------------------------------------------------------- */
 
-static struct collective gigabyte(enum collective_way way, int32_t n)
+static struct collective_case gigabyte(enum collective_algorithm way, int32_t n)
 {
-    return (struct collective){.kind = COLLECTIVE_ALL_REDUCE,
-                               .way = way,
+    return (struct collective_case){.kind = COLLECTIVE_ALL_REDUCE,
+                               .algorithm = way,
                                .n_members = n,
                                .elements = 250000000,
                                .element_bytes = 4};
@@ -174,7 +174,7 @@ static struct collective gigabyte(enum collective_way way, int32_t n)
 START_TEST(one_hop_twelve_times_slower_sets_the_pace)
 {
     struct mesh *m = mesh_new(arena, 8, 300e9, 5e-6);
-    struct collective c = gigabyte(WAY_RING, 8);
+    struct collective_case c = gigabyte(ALGORITHM_RING, 8);
     ck_assert_int_eq(mesh_played(m, &c, NULL).makespan_ns, 14 * INT64_C(421667)); /* 5.9033 ms */
     mesh_pair(m, 3, 4)->bandwidth_Bps = 25e9;
     ck_assert_int_eq(mesh_played(m, &c, NULL).makespan_ns, 14 * INT64_C(5005000)); /* 70.07 ms */
@@ -189,7 +189,7 @@ START_TEST(hops_that_share_a_bus_take_turns)
     for (int32_t i = 0; i < 8; i++) m->cluster.devices[i].node = 0, m->cluster.devices[i].index = i;
     *bus = (struct link){.name = "bus", .bandwidth_Bps = 300e9, .stated = true, .n_ends = 1};
     m->cluster.n_links = 1, m->cluster.n_nodes = 1;
-    struct collective c = gigabyte(WAY_RING, 8);
+    struct collective_case c = gigabyte(ALGORITHM_RING, 8);
     int64_t step = 416667; /* 125 MB / 300 GB/s */
     ck_assert_int_eq(mesh_played(m, &c, NULL).makespan_ns, 14 * 7 * step);
     bus->half_duplex = true;
@@ -209,12 +209,12 @@ START_TEST(two_collectives_on_the_same_links_contend)
             struct mesh *m = random_mesh(&d, n);
             for (int32_t l = 0; l < m->cluster.n_links && fair; l++)
                 m->cluster.links[l].sharing = LINK_FAIR;
-            struct collective c[2];
+            struct collective_case c[2];
             struct steps_play p[2];
             int64_t alone[2], carried = 0;
             for (int k = 0; k < 2; k++) {
-                c[k] = (struct collective){.kind = COLLECTIVE_ALL_REDUCE,
-                                           .way = WAY_RING,
+                c[k] = (struct collective_case){.kind = COLLECTIVE_ALL_REDUCE,
+                                           .algorithm = ALGORITHM_RING,
                                            .n_members = n,
                                            .elements = roll(&d, n, 1000000),
                                            .element_bytes = 4};
@@ -242,7 +242,7 @@ END_TEST
 START_TEST(collectives_that_share_no_link_do_not_meet)
 {
     struct mesh *m = mesh_new(arena, 8, 1e9, 3e-6);
-    struct collective c = {
+    struct collective_case c = {
         .kind = COLLECTIVE_ALL_REDUCE, .n_members = 4, .elements = 4000, .element_bytes = 1};
     struct steps_play p[2] = {mesh_prepare(m, &c, NULL), mesh_prepare(m, &c, NULL)};
     const int32_t low[] = {0, 1, 2, 3}, high[] = {4, 5, 6, 7};
@@ -263,10 +263,10 @@ START_TEST(shares_by_bandwidth_end_together)
     int64_t share[2];
     for (int32_t i = 0; i < 5; i++) mesh_pair(m, i, (i + 1) % 5)->bandwidth_Bps = 3e9;
     collective_split(2, Bps, 20000000, share);
-    struct collective c[2];
+    struct collective_case c[2];
     struct steps_play p[2];
     for (int k = 0; k < 2; k++) {
-        c[k] = (struct collective){.kind = COLLECTIVE_ALL_REDUCE,
+        c[k] = (struct collective_case){.kind = COLLECTIVE_ALL_REDUCE,
                                    .n_members = 5,
                                    .elements = share[k],
                                    .element_bytes = 1};
@@ -277,7 +277,7 @@ START_TEST(shares_by_bandwidth_end_together)
     ck_assert_int_eq(steps_run(&m->cluster, m->cost, p, 2, &err), OK);
     ck_assert_int_eq(p[0].makespan_ns, 8 * INT64_C(1000000)); /* 15 MB / 5 / 3 GB/s */
     ck_assert_int_eq(p[1].makespan_ns, 8 * INT64_C(1000000));
-    struct collective whole = c[0];
+    struct collective_case whole = c[0];
     whole.elements = 20000000;
     ck_assert_int_gt(mesh_played(m, &whole, NULL).makespan_ns, 8 * INT64_C(1000000));
 }
@@ -286,7 +286,7 @@ END_TEST
 START_TEST(devices_without_a_link_are_named)
 {
     struct mesh *m = mesh_new(arena, 3, 1e9, 0);
-    struct collective c = gigabyte(WAY_RING, 3);
+    struct collective_case c = gigabyte(ALGORITHM_RING, 3);
     struct steps_play p = mesh_prepare(m, &c, NULL);
     struct error err = {0};
     m->cluster.n_links = 1;
@@ -302,12 +302,12 @@ START_TEST(ways_through_a_switch_share_its_ports)
     struct error err = {0};
     ck_assert_msg(cluster_read(arena, "tests/data/clusters/switch8.yaml", &m->cluster, &err) == OK,
                   "%s", err.text);
-    struct collective c = gigabyte(WAY_RING, 8);
+    struct collective_case c = gigabyte(ALGORITHM_RING, 8);
     ck_assert_int_eq(mesh_played(m, &c, NULL).makespan_ns, 14 * INT64_C(421667)); /* 5.9033 ms */
     m->cluster.links[3].bandwidth_Bps = 25e9;
     ck_assert_int_eq(mesh_played(m, &c, NULL).makespan_ns, 14 * INT64_C(5005000)); /* 70.07 ms */
     m->cluster.links[3].bandwidth_Bps = 300e9;
-    c.way = WAY_TREE;
+    c.algorithm = ALGORITHM_TREE;
     int64_t tree = mesh_played(m, &c, NULL).makespan_ns;
     ck_assert_int_ge(tree, 3 * INT64_C(3333333)); /* 3 GB come in */
     ck_assert_int_le(tree, 4 * INT64_C(3333333));
@@ -336,7 +336,7 @@ START_TEST(the_same_steps_play_the_same_again)
     struct mesh *m = random_mesh(&d, 16);
     int32_t node[16];
     for (int32_t i = 0; i < 16; i++) node[i] = i / 4;
-    struct collective c = gigabyte(WAY_LEADER, 16);
+    struct collective_case c = gigabyte(ALGORITHM_LEADER, 16);
     c.node = node;
     int64_t first = mesh_played(m, &c, NULL).makespan_ns;
     for (int i = 0; i < 3; i++) ck_assert_int_eq(mesh_played(m, &c, NULL).makespan_ns, first);

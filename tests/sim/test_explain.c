@@ -184,7 +184,7 @@ START_TEST(replicas_are_compared_with_each_other_and_routes_of_a_ring_have_their
     m->program.n_links = m->cluster.n_links = 3;
     for (int32_t i = 0; i < 2; i++) {
         m->program.stages[i].replica = i, m->program.stages[i].stage = 0;
-        m->program.groups[0].link[i] = 2, m->program.groups[0].direction[i] = i;
+        m->program.collectives[0].link[i] = 2, m->program.collectives[0].direction[i] = i;
     }
     struct explain x = explained(m, 1);
     ck_assert_int_eq(x.iteration_ns, 25 + 2 * (4 + 5));
@@ -200,7 +200,7 @@ START_TEST(a_chain_is_followed_to_the_member_that_bound_it)
 {
     /* Member 3 of 4 comes at 150, when the sum (from 0, 1100 a hop) is still on its way: member 0 binds, not member 3. */
     struct pipes in = uniform(4, 1, 0, 0);
-    in.parallel = true, in.elements = 250, in.algorithm = GROUP_CHAIN;
+    in.parallel = true, in.elements = 250, in.algorithm = ALGORITHM_CHAIN;
     for (int i = 0; i < 4; i++) in.latency_ns[i] = 100;
     in.forward_ns[0] = 100, in.forward_ns[3] = 150;
     struct explain x = explained(pipes_make(arena, &in), 1);

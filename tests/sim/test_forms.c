@@ -63,11 +63,11 @@ static int64_t iteration_ns(const struct plan *plan, const struct program *p)
     return r.iteration_ns;
 }
 
-static int32_t n_by(const struct program *p, enum meeting_way way)
+static int32_t n_by(const struct program *p, enum collective_algorithm way)
 {
     int32_t n = 0;
-    for (int32_t i = 0; i < p->n_groups; i++)
-        n += p->groups[i].meeting && p->groups[i].meeting->way == way;
+    for (int32_t i = 0; i < p->n_collectives; i++)
+        n += collective_of_tensor(&p->collectives[i]) && p->collectives[i].algorithm == way;
     return n;
 }
 
@@ -79,9 +79,9 @@ START_TEST(tiers_beat_one_ring_where_nodes_are_far)
         struct plan flat = parsed(2, each, COLUMNS), tiers = parsed(2, each, COLUMNS HIERARCHICAL);
         struct program *p = plans_lower(arena, &flat, false),
                        *q = plans_lower(arena, &tiers, false), again;
-        ck_assert_int_eq(n_by(p, MEETING_BY_hierarchical), 0);
-        ck_assert_int_eq(n_by(q, MEETING_BY_hierarchical), n_by(p, MEETING_BY_ring));
-        ck_assert_int_gt(n_by(q, MEETING_BY_hierarchical), 3);
+        ck_assert_int_eq(n_by(p, ALGORITHM_HIERARCHICAL), 0);
+        ck_assert_int_eq(n_by(q, ALGORITHM_HIERARCHICAL), n_by(p, ALGORITHM_RING));
+        ck_assert_int_gt(n_by(q, ALGORITHM_HIERARCHICAL), 3);
         ck_assert_int_lt(iteration_ns(&tiers, q), iteration_ns(&flat, p));
         size_t n, m;
         char *text = plans_text(q, &n), *copy;
@@ -101,7 +101,7 @@ START_TEST(mangled_tiers_are_refused_or_can_be_trusted)
     struct plan plan = parsed(2, 2, COLUMNS HIERARCHICAL);
     struct program *p = plans_lower(arena, &plan, false), q;
     size_t n;
-    char *text = plans_text(p, &n), *at = strstr(text, "\nmeeting ");
+    char *text = plans_text(p, &n), *at = strstr(text, "\ncollective ");
     struct plans_random r = {5, 0};
     int refused = 0;
     ck_assert_ptr_nonnull(at);
@@ -137,19 +137,19 @@ START_TEST(entries_are_taken_in_order_by_those_that_can)
         "            - {match: \"*\", way: pairs}\n");
     struct program *q = plans_lower(arena, &p, false);
     int32_t seen = 0;
-    for (int32_t i = 0; i < q->n_groups; i++) {
-        const struct meeting *m = q->groups[i].meeting;
+    for (int32_t i = 0; i < q->n_collectives; i++) {
+        const struct collective *m = &q->collectives[i];
         if (!m) continue;
-        bool back = strstr(q->groups[i].name, ".grad_");
+        bool back = strstr(q->collectives[i].name, ".grad_");
         seen |= 1 << m->kind;
-        if (m->kind == MEETING_all_gather || m->kind == MEETING_all_reduce)
-            ck_assert_int_eq(m->way, MEETING_BY_ring);
-        else if (m->kind == MEETING_reduce_scatter)
-            ck_assert_int_eq(m->way, back ? MEETING_BY_ring : MEETING_BY_pairs);
+        if (m->kind == COLLECTIVE_ALL_GATHER || m->kind == COLLECTIVE_ALL_REDUCE)
+            ck_assert_int_eq(m->algorithm, ALGORITHM_RING);
+        else if (m->kind == COLLECTIVE_REDUCE_SCATTER)
+            ck_assert_int_eq(m->algorithm, back ? ALGORITHM_RING : ALGORITHM_PAIRS);
         else
-            ck_assert_int_eq(m->way, MEETING_BY_pairs);
+            ck_assert_int_eq(m->algorithm, ALGORITHM_PAIRS);
     }
-    ck_assert(seen >> MEETING_all_gather & 1 && seen >> MEETING_reduce_scatter & 1);
+    ck_assert(seen >> COLLECTIVE_ALL_GATHER & 1 && seen >> COLLECTIVE_REDUCE_SCATTER & 1);
 }
 END_TEST
 
@@ -208,9 +208,9 @@ static int32_t gathers(const struct program *p, enum phase letter)
     int32_t n = 0, f = program_procedure(s, letter, "");
     for (int32_t i = 0; i < s->procedures[f].n_instrs; i++) {
         const struct instr *x = &s->procedures[f].instrs[i];
-        n += x->kind == INSTR_COLLECT &&
-             strstr(p->groups[x->arg].name, "c_fc.weight.group_all_gather") &&
-             p->groups[x->arg].meeting->kind == MEETING_all_gather;
+        n += x->kind == INSTR_COLLECTIVE &&
+             strstr(p->collectives[x->arg].name, "c_fc.weight.group_all_gather") &&
+             p->collectives[x->arg].kind == COLLECTIVE_ALL_GATHER;
     }
     return n;
 }
@@ -251,11 +251,11 @@ START_TEST(factors_are_gathered_in_place_of_a_sum)
                          how[k]));
         struct program *q = plans_lower(arena, &p, false);
         met[k] = 0;
-        for (int32_t i = 0; i < q->n_groups; i++)
-            if (q->groups[i].meeting)
-                met[k] += strstr(q->groups[i].name, "c_fc.factor_") != NULL;
+        for (int32_t i = 0; i < q->n_collectives; i++)
+            if (collective_of_tensor(&q->collectives[i]))
+                met[k] += strstr(q->collectives[i].name, "c_fc.factor_") != NULL;
             else
-                segments[k] += (int32_t)(q->groups[i].elements);
+                segments[k] += (int32_t)(q->collectives[i].elements);
     }
     ck_assert(met[0] == 0 && met[1] == 2);
     ck_assert_int_eq(segments[0] - segments[1], 48 * 192);

@@ -142,11 +142,11 @@ START_TEST(sums_take_as_long_as_the_largest_share)
         int32_t last = plans_layers(arena, &p) - 1;
         plans_replica(arena, &p, 2, 1, &last), plans_replica(arena, &p, 2, 1, &last);
         struct program *x = lowered(&p);
-        ck_assert(x->n_groups == 1 && x->groups[0].n_members == 2);
-        elements[k] = x->groups[0].elements;
+        ck_assert(x->n_collectives == 1 && x->collectives[0].n_members == 2);
+        elements[k] = x->collectives[0].elements;
         ck_assert_int_eq(x->uneven, k == 0);
         for (int32_t i = 0; i < 2; i++) {
-            const struct group_member *m = &x->groups[0].members[i];
+            const struct collective_member *m = &x->collectives[0].members[i];
             const struct program_stage *s = &x->stages[m->stage];
             int64_t own = 0;
             for (int32_t j = 0; j < m->n_segments; j++)

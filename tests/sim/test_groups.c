@@ -201,8 +201,8 @@ static void check_sums(const struct program *x)
     for (int32_t i = 0; i < x->n_stages; i++) {
         const struct program_stage *s = &x->stages[i];
         int32_t *sums = ARENA_ARRAY(arena, int32_t, (size_t)s->n_slots), owners = 0;
-        for (int32_t k = 0; k < x->n_groups; k++) {
-            const struct group *g = &x->groups[k];
+        for (int32_t k = 0; k < x->n_collectives; k++) {
+            const struct collective *g = &x->collectives[k];
             for (int32_t m = 0; m < g->n_members; m++)
                 for (int32_t j = 0; g->members[m].stage == i && j < g->members[m].n_segments; j++)
                     sums[g->members[m].segments[j]] += strncmp(g->name, "tied", 4) ? 1 : 0;
@@ -337,12 +337,12 @@ START_TEST(two_halves_take_half_the_work_and_a_ring)
     struct plan_stage *s = plans_replica(arena, &p, MICROBATCHES, 1, &last)->stages;
     s->n_shards = 2, s->devices = both, s->sequences = halves;
     struct program *x = plans_lower(arena, &p, false);
-    ck_assert_int_eq(x->n_groups, 1);
+    ck_assert_int_eq(x->n_collectives, 1);
     ck_assert_msg(lower_graphs_need(arena, &graphs, &p.job, &o, 1, false, 3, &g, &err) == OK, "%s",
                   err.text);
     struct stage_table *t = stage_table_new(arena, g, price(&p), &p.job.optimizer);
     ck_assert_int_eq(sim_stage(t, 0, last, 0, &c, &err), OK);
-    int64_t elements = x->groups[0].elements, half = elements - elements / 2;
+    int64_t elements = x->collectives[0].elements, half = elements - elements / 2;
     int64_t want = MICROBATCHES * (c.forward_ns + c.input_ns + c.weight_ns) + c.update_ns +
                    2 * (4 * half + 1000);
     ck_assert_int_eq(iteration(&p, x, SIM_OPERATOR, false), want);

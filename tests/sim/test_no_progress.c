@@ -39,9 +39,9 @@ static void drop_send(struct pipes_made *m, int32_t s, int32_t procedure)
 
 static void second_group(struct pipes_made *m)
 {
-    m->program.groups[1] = m->program.groups[0];
-    m->program.groups[1].name = "other";
-    m->program.n_groups = 2;
+    m->program.collectives[1] = m->program.collectives[0];
+    m->program.collectives[1].name = "other";
+    m->program.n_collectives = 2;
 }
 
 static void empty_order(struct pipes_made *m, int32_t s)
@@ -92,28 +92,28 @@ static void sends_every_message_twice(struct pipes_made *m)
 static void member_never_reduces(struct pipes_made *m) { REPLACE(m, 2, 2, {INSTR_COMPUTE, 2}); }
 static void nobody_reduces(struct pipes_made *m)
 {
-    for (int32_t s = 0; s < 4; s++) REPLACE(m, s, 2, {INSTR_AWAIT, 0});
+    for (int32_t s = 0; s < 4; s++) REPLACE(m, s, 2, {INSTR_COLLECTIVE_WAIT, 0});
 }
 static void one_reduces_twice(struct pipes_made *m)
 {
-    REPLACE(m, 0, 2, {INSTR_REDUCE, 0}, {INSTR_REDUCE, 0}, {INSTR_AWAIT, 0});
+    REPLACE(m, 0, 2, {INSTR_COLLECTIVE_START, 0}, {INSTR_COLLECTIVE_START, 0}, {INSTR_COLLECTIVE_WAIT, 0});
 }
 static void orders_of_groups_differ(struct pipes_made *m)
 {
     second_group(m);
     for (int32_t s = 0; s < 4; s++)
-        REPLACE(m, s, 2, {INSTR_REDUCE, 0}, {INSTR_REDUCE, 1}, {INSTR_AWAIT, 1});
-    REPLACE(m, 3, 2, {INSTR_REDUCE, 1}, {INSTR_REDUCE, 0}, {INSTR_AWAIT, 0});
+        REPLACE(m, s, 2, {INSTR_COLLECTIVE_START, 0}, {INSTR_COLLECTIVE_START, 1}, {INSTR_COLLECTIVE_WAIT, 1});
+    REPLACE(m, 3, 2, {INSTR_COLLECTIVE_START, 1}, {INSTR_COLLECTIVE_START, 0}, {INSTR_COLLECTIVE_WAIT, 0});
 }
 static void waits_between_groups(struct pipes_made *m)
 {
     second_group(m);
     for (int32_t s = 0; s < 4; s += 2)
-        REPLACE(m, s, 2, {INSTR_REDUCE, 0}, {INSTR_AWAIT, 0}, {INSTR_REDUCE, 1}, {INSTR_AWAIT, 1});
+        REPLACE(m, s, 2, {INSTR_COLLECTIVE_START, 0}, {INSTR_COLLECTIVE_WAIT, 0}, {INSTR_COLLECTIVE_START, 1}, {INSTR_COLLECTIVE_WAIT, 1});
     for (int32_t s = 1; s < 4; s += 2)
-        REPLACE(m, s, 2, {INSTR_REDUCE, 1}, {INSTR_AWAIT, 1}, {INSTR_REDUCE, 0}, {INSTR_AWAIT, 0});
+        REPLACE(m, s, 2, {INSTR_COLLECTIVE_START, 1}, {INSTR_COLLECTIVE_WAIT, 1}, {INSTR_COLLECTIVE_START, 0}, {INSTR_COLLECTIVE_WAIT, 0});
 }
-static void stranger_reduces(struct pipes_made *m) { m->program.groups[0].n_members = 3; }
+static void stranger_reduces(struct pipes_made *m) { m->program.collectives[0].n_members = 3; }
 static void no_devices(struct pipes_made *m) { m->program.n_devices = 0; }
 static void fewer_than_no_devices(struct pipes_made *m) { m->program.n_devices = -5; }
 static void stage_without_lane(struct pipes_made *m) { m->program.n_devices = 1; }
@@ -284,7 +284,7 @@ static struct pipes pipes_of(const struct bad_case *c)
         in.order[s] = s < 4 ? c->in.order[s] : NULL;
     }
     in.parallel = c->in.layout != LINE, in.elements = 100;
-    in.algorithm = c->in.layout == CHAIN ? GROUP_CHAIN : GROUP_RING;
+    in.algorithm = c->in.layout == CHAIN ? ALGORITHM_CHAIN : ALGORITHM_RING;
     return in;
 }
 

@@ -273,7 +273,7 @@ START_TEST(half_precision_keeps_eighteen_bytes_a_parameter)
     /* one tied use more has a gradient of its own: 64 words of 32 */
     ck_assert_int_eq(s->class_bytes[SLOT_GRADIENT], 2 * bytes + 64 * 32 * 4);
     ck_assert_int_eq(s->class_bytes[SLOT_STATE], 6 * bytes);
-    ck_assert_int_eq(x->groups[0].dtype, DTYPE_bf16); /* on the wire */
+    ck_assert_int_eq(x->collectives[0].dtype, DTYPE_bf16); /* on the wire */
     char *text = NULL;
     size_t length = 0;
     struct program back;

@@ -310,7 +310,7 @@ END_TEST
 START_TEST(a_chain_goes_to_the_last_and_back)
 {
     struct pipes in = parallel(4, 250, 100);
-    in.algorithm = GROUP_CHAIN;
+    in.algorithm = ALGORITHM_CHAIN;
     struct sim_result r = pipes_run(pipes_make(arena, &in), 1, true);
     ck_assert_int_eq(r.makespan_ns, 2 * 3 * 1100);
 }

@@ -106,10 +106,10 @@ START_TEST(what_goes_into_a_link_comes_out_of_it)
 END_TEST
 
 /* All bytes that the ring's or chain's members send, from the program's words alone. */
-static int64_t group_bytes(const struct group *g)
+static int64_t group_bytes(const struct collective *g)
 {
     int64_t whole = g->elements * dtype_bytes(g->dtype);
-    if (g->n_members < 2 || g->algorithm == GROUP_LOCAL) return 0;
+    if (g->n_members < 2 || g->algorithm == ALGORITHM_LOCAL) return 0;
     return 2 * (g->n_members - 1) * whole; /* every chunk crosses every hop but one, twice */
 }
 
@@ -118,12 +118,12 @@ START_TEST(every_byte_of_a_collective_is_sent)
     for (uint64_t seed = 0; seed < cases(); seed++) {
         struct made m = make(seed, false);
         struct sim_result r = simulate(m, 1, true, NULL);
-        int64_t *sent = ARENA_ARRAY(arena, int64_t, (size_t)m.program->n_groups);
+        int64_t *sent = ARENA_ARRAY(arena, int64_t, (size_t)m.program->n_collectives);
         for (size_t i = 0; i < r.trace->n_spans; i++)
             if (r.trace->spans[i].kind == SPAN_REDUCE)
                 sent[r.trace->spans[i].op] += r.trace->spans[i].bytes;
-        for (int32_t g = 0; g < m.program->n_groups; g++)
-            ck_assert_int_eq(sent[g], group_bytes(&m.program->groups[g]));
+        for (int32_t g = 0; g < m.program->n_collectives; g++)
+            ck_assert_int_eq(sent[g], group_bytes(&m.program->collectives[g]));
         arena_reset(arena);
     }
 }
@@ -338,7 +338,7 @@ static void renumber_stage(struct program_stage *s, const int32_t *device, const
         for (int32_t i = 0; i < p->n_instrs; i++) {
             struct instr *x = &p->instrs[i];
             if (x->kind == INSTR_SEND || x->kind == INSTR_RECEIVE) x->arg = channel[x->arg];
-            if (x->kind == INSTR_REDUCE || x->kind == INSTR_AWAIT) x->arg = group[x->arg];
+            if (x->kind == INSTR_COLLECTIVE_START || x->kind == INSTR_COLLECTIVE_WAIT) x->arg = group[x->arg];
         }
     }
 }
@@ -348,19 +348,19 @@ static struct program *renumbered(const struct program *p, struct pipes_random *
                                   const int32_t *device)
 {
     struct program *out = COPY(struct program, p, 1);
-    const int32_t *channel = shuffled(r, p->n_channels), *group = shuffled(r, p->n_groups);
+    const int32_t *channel = shuffled(r, p->n_channels), *group = shuffled(r, p->n_collectives);
     out->devices = COPY(struct program_device, p->devices, p->n_devices);
     out->lanes = COPY(struct lane, p->lanes, p->n_devices);
     out->stages = COPY(struct program_stage, p->stages, p->n_stages);
     out->channels = COPY(struct channel, p->channels, p->n_channels);
-    out->groups = COPY(struct group, p->groups, p->n_groups);
+    out->collectives = COPY(struct collective, p->collectives, p->n_collectives);
     for (int32_t i = 0; i < p->n_devices; i++) {
         out->devices[device[i]] = p->devices[i];
         out->devices[device[i]].name = arena_printf(arena, "other.%" PRId32, i);
         out->lanes[device[i]] = p->lanes[i];
     }
     for (int32_t i = 0; i < p->n_channels; i++) out->channels[channel[i]] = p->channels[i];
-    for (int32_t i = 0; i < p->n_groups; i++) out->groups[group[i]] = p->groups[i];
+    for (int32_t i = 0; i < p->n_collectives; i++) out->collectives[group[i]] = p->collectives[i];
     for (int32_t i = 0; i < p->n_stages; i++)
         renumber_stage(&out->stages[i], device, channel, group);
     return out;

@@ -356,9 +356,9 @@ static struct pipes_made *two_groups(void)
     struct pipes in = stuck(2, 1);
     in.parallel = true, in.elements = 100;
     struct pipes_made *m = pipes_make(arena, &in);
-    m->program.groups[1] = m->program.groups[0];
-    m->program.groups[1].name = "other";
-    m->program.n_groups = 2;
+    m->program.collectives[1] = m->program.collectives[0];
+    m->program.collectives[1].name = "other";
+    m->program.n_collectives = 2;
     return m;
 }
 
@@ -372,9 +372,9 @@ START_TEST(groups_that_meet_in_different_orders_block)
 {
     struct pipes_made *m = two_groups();
     const struct instr one[] = {
-        {INSTR_REDUCE, 0}, {INSTR_REDUCE, 1}, {INSTR_AWAIT, 0}, {INSTR_AWAIT, 1}};
+        {INSTR_COLLECTIVE_START, 0}, {INSTR_COLLECTIVE_START, 1}, {INSTR_COLLECTIVE_WAIT, 0}, {INSTR_COLLECTIVE_WAIT, 1}};
     const struct instr two[] = {
-        {INSTR_REDUCE, 1}, {INSTR_REDUCE, 0}, {INSTR_AWAIT, 0}, {INSTR_AWAIT, 1}};
+        {INSTR_COLLECTIVE_START, 1}, {INSTR_COLLECTIVE_START, 0}, {INSTR_COLLECTIVE_WAIT, 0}, {INSTR_COLLECTIVE_WAIT, 1}};
     update_calls(m, 0, 4, one), update_calls(m, 1, 4, two);
     BLOCKED(m, "d0 at U (waits for group sum)", "d1 at U (waits for group sum)");
 }
@@ -383,8 +383,8 @@ END_TEST
 START_TEST(awaiting_what_was_never_launched_blocks)
 {
     struct pipes_made *m = two_groups();
-    const struct instr one[] = {{INSTR_REDUCE, 0}, {INSTR_AWAIT, 0}},
-                       two[] = {{INSTR_AWAIT, 0}, {INSTR_REDUCE, 0}};
+    const struct instr one[] = {{INSTR_COLLECTIVE_START, 0}, {INSTR_COLLECTIVE_WAIT, 0}},
+                       two[] = {{INSTR_COLLECTIVE_WAIT, 0}, {INSTR_COLLECTIVE_START, 0}};
     update_calls(m, 0, 2, one), update_calls(m, 1, 2, two);
     BLOCKED(m, "d0 at U (waits for group sum)", "d1 at U (waits for group sum)");
 }
@@ -393,7 +393,7 @@ END_TEST
 START_TEST(a_member_that_never_comes_leaves_the_other_inside_its_group)
 {
     struct pipes_made *m = two_groups();
-    const struct instr one[] = {{INSTR_REDUCE, 1}};
+    const struct instr one[] = {{INSTR_COLLECTIVE_START, 1}};
     update_calls(m, 0, 1, one), update_calls(m, 1, 0, one);
     BLOCKED(m, "d0 done (in group other)");
 }

@@ -70,8 +70,8 @@ static const char *instrs(const struct program *p, int32_t stage, enum phase of,
     for (int32_t i = 0; i < f->n_instrs; i++) {
         const struct instr *x = &f->instrs[i];
         enum op_kind kind = x->kind == INSTR_COMPUTE ? s->ops[x->arg].kind : OP_matmul;
-        const char *one = x->kind == INSTR_REDUCE  ? arena_printf(arena, "R%d", (int)x->arg)
-                          : x->kind == INSTR_AWAIT ? arena_printf(arena, "A%d", (int)x->arg)
+        const char *one = x->kind == INSTR_COLLECTIVE_START  ? arena_printf(arena, "R%d", (int)x->arg)
+                          : x->kind == INSTR_COLLECTIVE_WAIT ? arena_printf(arena, "A%d", (int)x->arg)
                           : of == 'U'          ? kind == OP_zero         ? "z"
                                                      : kind == OP_accumulate ? "+"
                                                                              : "u"
@@ -85,8 +85,8 @@ START_TEST(level_1_scatters_after_the_backward_updates_its_part_and_gathers)
 {
     struct plan plan = whole_replicas("llama", 2, 3, 1);
     const struct program *p = plans_lower(arena, &plan, true);
-    ck_assert_int_eq(p->n_groups, 2);
-    ck_assert(p->groups[0].algorithm == GROUP_SCATTER && p->groups[1].algorithm == GROUP_GATHER);
+    ck_assert_int_eq(p->n_collectives, 2);
+    ck_assert(collective_scatters(&p->collectives[0]) && collective_gathers(&p->collectives[1]));
     ck_assert_str_eq(instrs(p, 0, 'B', ""), "");
     ck_assert_str_eq(instrs(p, 0, 'B', "last"), "R0");
     ck_assert_str_eq(instrs(p, 0, 'U', ""), "A0 u u R1 z z A1");
@@ -101,7 +101,7 @@ START_TEST(level_2_scatters_each_layer_in_every_backward_two_at_a_time)
 {
     struct plan plan = whole_replicas("llama", 2, 3, 2);
     const struct program *p = plans_lower(arena, &plan, true);
-    ck_assert_int_eq(p->n_groups % 2, 0);
+    ck_assert_int_eq(p->n_collectives % 2, 0);
     ck_assert_str_eq(instrs(p, 0, 'F', ""), "");
     ck_assert_int_eq(strncmp(instrs(p, 0, 'B', ""), "R0 R1 A0 R2 A1", 14), 0);
     ck_assert_int_eq(program_procedure(&p->stages[0], 'B', "last"), -1);
@@ -118,8 +118,8 @@ START_TEST(level_3_gathers_each_layer_before_its_use_one_ahead)
 {
     struct plan plan = whole_replicas("llama", 2, 3, 3);
     const struct program *p = plans_lower(arena, &plan, true);
-    int32_t n = p->n_groups / 3; /* each layer scatters, gathers for F and gathers for B */
-    ck_assert_int_eq(p->n_groups, 3 * n);
+    int32_t n = p->n_collectives / 3; /* each layer scatters, gathers for F and gathers for B */
+    ck_assert_int_eq(p->n_collectives, 3 * n);
     const char *forward =
         arena_printf(arena, "R%d R%d A%d", (int)(3 * n - 2), (int)(3 * n - 4), (int)(3 * n - 2));
     ck_assert_msg(!strncmp(instrs(p, 0, 'F', ""), forward, strlen(forward)), "%s is not %s …",
@@ -223,7 +223,7 @@ START_TEST(level_1_takes_the_time_of_its_parts_one_after_the_other)
         *(zero ? &zeroed : &computed) += s->end_ns - s->begin_ns;
     }
     /* 1 GB/s, 1 us a hop; the gather covers what is zeroed meanwhile */
-    int64_t hop = (p->groups[0].elements / n * 4) + 1000;
+    int64_t hop = (p->collectives[0].elements / n * 4) + 1000;
     ck_assert_int_lt(zeroed, hop);
     ck_assert_int_eq(r.iteration_ns, computed + 2 * (n - 1) * hop);
 }
@@ -234,9 +234,9 @@ START_TEST(a_tied_parameter_is_divided_where_both_uses_are_on_one_stage)
     struct plan plan = whole_replicas("gpt2", 2, 2, 1);
     const struct program *p = plans_lower(arena, &plan, true);
     int32_t scatters = 0, gathers = 0;
-    for (int32_t i = 0; i < p->n_groups; i++) {
-        scatters += p->groups[i].algorithm == GROUP_SCATTER;
-        gathers += p->groups[i].algorithm == GROUP_GATHER;
+    for (int32_t i = 0; i < p->n_collectives; i++) {
+        scatters += collective_scatters(&p->collectives[i]);
+        gathers += collective_gathers(&p->collectives[i]);
     }
     ck_assert_int_eq(scatters,
                      gathers + 1); /* the head's gradients; its parameter is the embedding's */
@@ -350,9 +350,9 @@ static void expect_input(const struct cells *c, int32_t slot)
     }
 }
 
-static const struct group_member *member_of(const struct cells *c, int32_t group)
+static const struct collective_member *member_of(const struct cells *c, int32_t group)
 {
-    const struct group *g = &c->p->groups[group];
+    const struct collective *g = &c->p->collectives[group];
     int32_t k = 0;
     while (c->p->stages + g->members[k].stage != c->s) k++;
     return &g->members[k];
@@ -371,13 +371,13 @@ static void follow_procedure(struct cells *c, const struct procedure *f)
                 if (c->s->slots[op->output[k]].class == SLOT_SCRATCH)
                     mark(c, op->output[k], op->output[k] + 1);
         }
-        if ((x->kind != INSTR_REDUCE && x->kind != INSTR_AWAIT) || f->letter == 'U') continue;
-        if (!group_divides(&c->p->groups[x->arg])) continue;
-        const struct group_member *m = member_of(c, x->arg);
+        if ((x->kind != INSTR_COLLECTIVE_START && x->kind != INSTR_COLLECTIVE_WAIT) || f->letter == 'U') continue;
+        if (!collective_divides(&c->p->collectives[x->arg])) continue;
+        const struct collective_member *m = member_of(c, x->arg);
         for (int32_t k = 0; k < m->n_segments; k++) {
             const struct slot *slot = &c->s->slots[m->segments[k]];
             if (slot->class != SLOT_SCRATCH) continue;
-            if (x->kind == INSTR_REDUCE) mark(c, m->segments[k], -1 - x->arg);
+            if (x->kind == INSTR_COLLECTIVE_START) mark(c, m->segments[k], -1 - x->arg);
             for (int64_t at = 0; at < slot->bytes / 64; at++)
                 ck_assert_int_eq(c->by[slot->offset_bytes / 64 + at], -1 - x->arg);
         }
@@ -424,7 +424,7 @@ START_TEST(random_divided_plans_run_in_both_readings)
                       err.text);
         read_back(p);
         follow_scratch(p);
-        for (int32_t i = 0; i < p->n_groups; i++) divided += group_divides(&p->groups[i]);
+        for (int32_t i = 0; i < p->n_collectives; i++) divided += collective_divides(&p->collectives[i]);
         struct sim_result run = simulate(&plan, p, true, false);
         for (int32_t i = 0; i < p->n_devices; i++) {
             ck_assert_int_le(run.devices[i].peak_bytes, run.devices[i].reserved_bytes);

@@ -78,17 +78,17 @@ static inline struct cost_link mesh_hop(const void *of, int32_t from, int32_t to
     return l;
 }
 
-static inline int64_t mesh_closed(const struct mesh *m, const struct collective *c,
+static inline int64_t mesh_closed(const struct mesh *m, const struct collective_case *c,
                                   const int64_t *start_ns, int64_t *end_ns)
 {
-    struct collective_hops hops = {mesh_hop, m};
+    struct collective_hops hops = {.hop = mesh_hop, .of = m};
     struct error err = {0};
     int64_t ns = 0;
     ck_assert_msg(collective_ns(c, &hops, start_ns, end_ns, &ns, &err) == OK, "%s", err.text);
     return ns;
 }
 
-static inline struct steps_play mesh_prepare(struct mesh *m, const struct collective *c,
+static inline struct steps_play mesh_prepare(struct mesh *m, const struct collective_case *c,
                                              const int64_t *start_ns)
 {
     struct steps *s = ARENA_ARRAY(m->arena, struct steps, 1);
@@ -100,7 +100,7 @@ static inline struct steps_play mesh_prepare(struct mesh *m, const struct collec
                                .end_ns = ARENA_ARRAY(m->arena, int64_t, (size_t)c->n_members)};
 }
 
-static inline struct steps_play mesh_played(struct mesh *m, const struct collective *c,
+static inline struct steps_play mesh_played(struct mesh *m, const struct collective_case *c,
                                             const int64_t *start_ns)
 {
     struct steps_play p = mesh_prepare(m, c, start_ns);

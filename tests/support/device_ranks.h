@@ -73,9 +73,9 @@ static inline enum status device_rank_open(struct device_rank *r, struct arena *
     r->memory = ARENA_ARRAY(a, struct lane_memory, (size_t)p->n_stages);
     r->places = ARENA_ARRAY(a, const struct lane_memory *, (size_t)p->n_stages);
     r->channel = ARENA_ARRAY(a, unsigned char, (size_t)p->n_channels + 1);
-    r->group = ARENA_ARRAY(a, unsigned char, (size_t)p->n_groups + 1);
+    r->group = ARENA_ARRAY(a, unsigned char, (size_t)p->n_collectives + 1);
     memset(r->channel, TRANSPORT_DEVICE, (size_t)p->n_channels);
-    memset(r->group, TRANSPORT_DEVICE, (size_t)p->n_groups);
+    memset(r->group, TRANSPORT_DEVICE, (size_t)p->n_collectives);
     for (int32_t s = 0; s < p->n_stages; s++) {
         if (p->stages[s].device != r->rank) continue;
         TRY(lane_memory_open(&r->memory[s], a, p, s, &r->backend, true, &r->err));

@@ -113,7 +113,7 @@ static inline void hybrid_code(struct hybrid_made *m, struct program_stage *x, e
         for (int32_t k = 1; k <= h->ops; k++) {
             f->instrs[f->n_instrs++] = (struct instr){INSTR_COMPUTE, op};
             if (k % (h->ops / 2) == 0)
-                f->instrs[f->n_instrs++] = (struct instr){INSTR_COLLECT, meeting};
+                f->instrs[f->n_instrs++] = (struct instr){INSTR_COLLECTIVE, meeting};
         }
     if (send >= 0) f->instrs[f->n_instrs++] = (struct instr){INSTR_SEND, send};
 }
@@ -144,8 +144,8 @@ static inline void hybrid_fill(struct hybrid_made *m, int32_t index, const struc
     hybrid_code(m, x, 'B', c->dy, c->dx, 1, meeting);
     struct procedure *u = &x->procedures[x->n_procedures++];
     *u = (struct procedure){'U', "", 3, ARENA_ARRAY(m->arena, struct instr, 3)};
-    u->instrs[0] = (struct instr){INSTR_REDUCE, sum},
-    u->instrs[1] = (struct instr){INSTR_AWAIT, sum};
+    u->instrs[0] = (struct instr){INSTR_COLLECTIVE_START, sum},
+    u->instrs[1] = (struct instr){INSTR_COLLECTIVE_WAIT, sum};
     u->instrs[2] = (struct instr){INSTR_COMPUTE, 2};
 }
 
@@ -170,18 +170,18 @@ static inline void hybrid_group(struct hybrid_made *m, int32_t group, bool each_
                                 int32_t link_stride)
 {
     const struct hybrid *h = m->in;
-    struct group *g = &m->program.groups[group];
-    *g = (struct group){.name = each_call ? "meeting" : "sum",
-                        .algorithm = GROUP_RING,
+    struct collective *g = &m->program.collectives[group];
+    *g = (struct collective){.name = each_call ? "meeting" : "sum",
+                        .algorithm = ALGORITHM_RING,
                         .n_members = n,
                         .dtype = DTYPE_fp32,
                         .each_call = each_call,
                         .elements = each_call ? h->meeting_elements : h->gradient_elements};
-    g->members = ARENA_ARRAY(m->arena, struct group_member, (size_t)n);
+    g->members = ARENA_ARRAY(m->arena, struct collective_member, (size_t)n);
     g->link = ARENA_ARRAY(m->arena, int32_t, (size_t)n);
     g->direction = ARENA_ARRAY(m->arena, int32_t, (size_t)n);
     for (int32_t i = 0; i < n; i++) {
-        g->members[i] = (struct group_member){.stage = first + i * stride, .apart = -1};
+        g->members[i] = (struct collective_member){.stage = first + i * stride, .apart = -1};
         g->link[i] = first_link + i * link_stride;
     }
 }
@@ -232,14 +232,14 @@ static inline struct hybrid_made *hybrid_make(struct arena *a, const struct hybr
                           .n_stages = n,
                           .n_orders = h->pipeline,
                           .n_channels = 2 * h->data * (h->pipeline - 1) * h->tensor,
-                          .n_groups = h->data * h->pipeline + h->pipeline * h->tensor,
+                          .n_collectives = h->data * h->pipeline + h->pipeline * h->tensor,
                           .microbatches = h->microbatches * h->data};
     p->devices = ARENA_ARRAY(a, struct program_device, (size_t)n);
     p->lanes = ARENA_ARRAY(a, struct lane, (size_t)n);
     p->stages = ARENA_ARRAY(a, struct program_stage, (size_t)n);
     p->orders = ARENA_ARRAY(a, struct order, (size_t)h->pipeline);
     p->channels = ARENA_ARRAY(a, struct channel, (size_t)p->n_channels);
-    p->groups = ARENA_ARRAY(a, struct group, (size_t)p->n_groups);
+    p->collectives = ARENA_ARRAY(a, struct collective, (size_t)p->n_collectives);
     hybrid_links(m);
     hybrid_orders(m);
     struct program_op *ops = hybrid_ops(m);

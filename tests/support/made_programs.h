@@ -27,7 +27,7 @@ static inline struct made_program *make(struct arena *a, uint64_t seed, int32_t 
     p->n_devices = p->n_stages = n;
     p->devices = ARENA_ARRAY(a, struct program_device, (size_t)n);
     p->stages = ARENA_ARRAY(a, struct program_stage, (size_t)n);
-    p->groups = ARENA_ARRAY(a, struct group, GROUPS_MAX);
+    p->collectives = ARENA_ARRAY(a, struct collective, GROUPS_MAX);
     p->channels = ARENA_ARRAY(a, struct channel, 16);
     for (int32_t i = 0; i < n; i++) {
         p->devices[i] = (struct program_device){

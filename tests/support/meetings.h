@@ -10,6 +10,7 @@
 #include "core/base/arena.h"
 #include "core/base/rng.h"
 #include "sim/engine/sim.h"
+#include "tests/support/rounds.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -157,34 +158,34 @@ static inline const char *met_name(struct met *m, char what, int32_t meeting, in
 }
 
 /* Element `at` of the whole, as the members' operands say. */
-static inline double met_whole(struct met *m, const struct meeting *x, int32_t k, const int64_t *at)
+static inline double met_whole(struct met *m, const struct collective *x, int32_t k, const int64_t *at)
 {
     if (!meeting_has_from(x->kind)) {
         double sum = 0;
-        for (int32_t i = 0; i < x->n; i++)
+        for (int32_t i = 0; i < x->n_members; i++)
             sum += met_value(m, met_name(m, 'x', k, i), met_flat(&x->whole, at));
         return sum;
     }
     int64_t own[SHAPE_RANK_MAX];
     memcpy(own, at, sizeof own);
-    int32_t i = met_owner(&x->from, x->n, at[x->from.dimension], &own[x->from.dimension]);
+    int32_t i = met_owner(&x->from, x->n_members, at[x->from.dimension], &own[x->from.dimension]);
     struct shape s = meeting_in(x, i);
     return met_value(m, met_name(m, 'x', k, i), met_flat(&s, own));
 }
 
 /* What the members' checks add up to, element by element of the whole. */
-static inline double met_check(struct met *m, const struct meeting *x, int32_t k)
+static inline double met_check(struct met *m, const struct collective *x, int32_t k)
 {
     double total = 0;
     int64_t at[SHAPE_RANK_MAX] = {0}, n = shape_elements(&x->whole);
     for (int64_t e = 0; e < n; e++) {
         double v = met_whole(m, x, k, at);
         int64_t own[SHAPE_RANK_MAX];
-        for (int32_t i = 0; i < x->n; i++) {
+        for (int32_t i = 0; i < x->n_members; i++) {
             struct shape s = meeting_out(x, i);
             memcpy(own, at, sizeof own);
             if (meeting_has_to(x->kind) &&
-                met_owner(&x->to, x->n, at[x->to.dimension], &own[x->to.dimension]) != i)
+                met_owner(&x->to, x->n_members, at[x->to.dimension], &own[x->to.dimension]) != i)
                 continue;
             total += v * met_value(m, met_name(m, 'w', k, i), met_flat(&s, own));
         }
@@ -211,27 +212,27 @@ static inline void met_project(struct met *m, int32_t s, int32_t out, int32_t k,
     m->acc[s] = c;
 }
 
-static inline void met_links(struct met *m, struct group *g, struct meeting *x)
+static inline void met_links(struct met *m, struct collective *x)
 {
-    size_t n = (size_t)x->n;
-    g->link = ARENA_ARRAY(m->a, int32_t, n), g->direction = ARENA_ARRAY(m->a, int32_t, n);
-    x->pair_link = x->way != MEETING_BY_ring ? ARENA_ARRAY(m->a, int32_t, n * n) : NULL;
-    x->pair_direction = x->way != MEETING_BY_ring ? ARENA_ARRAY(m->a, int32_t, n * n) : NULL;
-    for (int32_t i = 0; i < x->n; i++) {
-        int32_t next = g->members[(i + 1) % x->n].stage;
-        g->link[i] = -1;
-        if (x->n > 1) g->link[i] = met_link(m, g->members[i].stage, next, &g->direction[i]);
-        for (int32_t k = 0; x->pair_link && k < x->n; k++) {
-            int32_t at = i * x->n + k;
+    size_t n = (size_t)x->n_members;
+    x->link = ARENA_ARRAY(m->a, int32_t, n), x->direction = ARENA_ARRAY(m->a, int32_t, n);
+    x->pair_link = x->algorithm != ALGORITHM_RING ? ARENA_ARRAY(m->a, int32_t, n * n) : NULL;
+    x->pair_direction = x->algorithm != ALGORITHM_RING ? ARENA_ARRAY(m->a, int32_t, n * n) : NULL;
+    for (int32_t i = 0; i < x->n_members; i++) {
+        int32_t next = x->members[(i + 1) % x->n_members].stage;
+        x->link[i] = -1;
+        if (x->n_members > 1) x->link[i] = met_link(m, x->members[i].stage, next, &x->direction[i]);
+        for (int32_t k = 0; x->pair_link && k < x->n_members; k++) {
+            int32_t at = i * x->n_members + k;
             x->pair_link[at] = -1;
             if (meeting_sends(x, i, k))
                 x->pair_link[at] =
-                    met_link(m, g->members[i].stage, g->members[k].stage, &x->pair_direction[at]);
+                    met_link(m, x->members[i].stage, x->members[k].stage, &x->pair_direction[at]);
         }
     }
 }
 
-static inline void met_members(struct met *m, struct group *g, struct meeting *x)
+static inline void met_members(struct met *m, struct collective *x)
 {
     int32_t order[MET_DEVICES];
     for (int32_t i = 0; i < m->p.n_devices; i++) order[i] = i;
@@ -239,43 +240,40 @@ static inline void met_members(struct met *m, struct group *g, struct meeting *x
         int32_t k = (int32_t)met_draw(m, 0, i), other = order[i];
         order[i] = order[k], order[k] = other;
     }
-    x->n = met_draw(m, 0, 2) ? m->p.n_devices : (int32_t)met_draw(m, 1, m->p.n_devices);
-    g->n_members = x->n;
-    g->members = ARENA_ARRAY(m->a, struct group_member, (size_t)x->n);
-    for (int32_t i = 0; i < x->n; i++)
-        g->members[i] = (struct group_member){.stage = order[i], .apart = -1};
+    x->n_members = met_draw(m, 0, 2) ? m->p.n_devices : (int32_t)met_draw(m, 1, m->p.n_devices);
+    x->members = ARENA_ARRAY(m->a, struct collective_member, (size_t)x->n_members);
+    for (int32_t i = 0; i < x->n_members; i++)
+        x->members[i] = (struct collective_member){.stage = order[i], .apart = -1};
 }
 
 /* Tiers of as many members each, anywhere among the members. */
-static inline void met_tiers(struct met *m, struct meeting *x)
+static inline void met_tiers(struct met *m, struct collective *x)
 {
-    int32_t *node = ARENA_ARRAY(m->a, int32_t, (size_t)x->n),
-            *tier = ARENA_ARRAY(m->a, int32_t, (size_t)x->n);
-    int32_t each = (int32_t)met_draw(m, 1, x->n);
-    while (x->n % each) each--;
-    for (int32_t i = 0; i < x->n; i++) node[i] = i / each;
-    for (int32_t i = x->n - 1; i > 0 && met_draw(m, 0, 2) == 0; i--) {
+    int32_t *node = ARENA_ARRAY(m->a, int32_t, (size_t)x->n_members),
+            *tier = ARENA_ARRAY(m->a, int32_t, (size_t)x->n_members);
+    int32_t each = (int32_t)met_draw(m, 1, x->n_members);
+    while (x->n_members % each) each--;
+    for (int32_t i = 0; i < x->n_members; i++) node[i] = i / each;
+    for (int32_t i = x->n_members - 1; i > 0 && met_draw(m, 0, 2) == 0; i--) {
         int32_t k = (int32_t)met_draw(m, 0, i), other = node[i];
         node[i] = node[k], node[k] = other;
     }
-    if (meeting_tiers_of(node, x->n, tier) != each) BUG("tiers of %d", (int)each);
+    if (meeting_tiers_of(node, x->n_members, tier) != each) BUG("tiers of %d", (int)each);
     x->tier = tier;
     meeting_set_tiers(m->a, x);
 }
 
 static inline void met_meeting(struct met *m, int32_t k)
 {
-    struct group *g = &m->p.groups[m->p.n_groups];
-    struct meeting *x = ARENA_ARRAY(m->a, struct meeting, 1);
-    *x = (struct meeting){.kind = (enum meeting_kind)met_draw(m, 0, MEETING_KIND_COUNT - 1)};
-    *g = (struct group){.name = arena_printf(m->a, "meeting %d", (int)k),
-                        .dtype = m->p.dtype,
-                        .each_call = true,
-                        .meeting = x};
-    x->way = (enum meeting_way)met_draw(m, 0, MEETING_WAY_COUNT - 1);
-    while (!meeting_goes(x->kind, x->way))
-        x->way = (enum meeting_way)met_draw(m, 0, MEETING_WAY_COUNT - 1);
-    met_members(m, g, x);
+    struct collective *x = &m->p.collectives[m->p.n_collectives];
+    *x = (struct collective){.name = arena_printf(m->a, "meeting %d", (int)k),
+                             .kind = rounds_kinds[met_draw(m, 0, COLLECTIVE_CALL_KINDS - 1)],
+                             .dtype = m->p.dtype,
+                             .each_call = true};
+    x->algorithm = rounds_algorithm(met_draw(m, 0, rounds_algorithms() - 1));
+    while (!collective_in_calls(x->kind, x->algorithm))
+        x->algorithm = rounds_algorithm(met_draw(m, 0, rounds_algorithms() - 1));
+    met_members(m, x);
     x->whole.rank = (int32_t)met_draw(m, 2, 4);
     for (int32_t d = 0; d + 1 < x->whole.rank; d++)
         x->whole.dim[d] = met_draw(m, 0, 20) ? met_draw(m, 1, d ? 6 : 24) : 0;
@@ -284,39 +282,39 @@ static inline void met_meeting(struct met *m, int32_t k)
     int32_t from = (int32_t)met_draw(m, 0, x->whole.rank - 2),
             to = (int32_t)met_draw(m, 0, x->whole.rank - 2);
     if (meeting_has_from(x->kind))
-        x->from = met_cut(m, x->n, from, x->whole.dim[from], (int32_t)met_draw(m, 1, 3));
+        x->from = met_cut(m, x->n_members, from, x->whole.dim[from], (int32_t)met_draw(m, 1, 3));
     if (meeting_has_to(x->kind))
-        x->to = met_cut(m, x->n, to, x->whole.dim[to], (int32_t)met_draw(m, 1, 3));
-    if (x->way == MEETING_BY_hierarchical) met_tiers(m, x);
+        x->to = met_cut(m, x->n_members, to, x->whole.dim[to], (int32_t)met_draw(m, 1, 3));
+    if (collective_rounds_of(x->algorithm)->tiers) met_tiers(m, x);
     x->most = meeting_most(x);
-    g->elements = shape_elements(&x->whole);
-    met_links(m, g, x);
-    x->in = ARENA_ARRAY(m->a, int32_t, (size_t)x->n);
-    x->out = ARENA_ARRAY(m->a, int32_t, (size_t)x->n);
+    x->elements = shape_elements(&x->whole);
+    met_links(m, x);
+    x->in = ARENA_ARRAY(m->a, int32_t, (size_t)x->n_members);
+    x->out = ARENA_ARRAY(m->a, int32_t, (size_t)x->n_members);
     int32_t when = (int32_t)met_draw(m, 0, 1), kept = (int32_t)met_draw(m, 0, 1);
-    for (int32_t i = 0; i < x->n; i++) {
-        int32_t s = g->members[i].stage;
+    for (int32_t i = 0; i < x->n_members; i++) {
+        int32_t s = x->members[i].stage;
         struct ring ring = {
             when ? 1 : m->p.stages[s].microbatches, 0, -1, -1, when ? 'B' : 'F', 'B'};
         x->in[i] = met_parameter(m, s, met_name(m, 'x', k, i), meeting_in(x, i));
         x->out[i] =
             met_slot(m, s, "y", kept || !when ? SLOT_RING : SLOT_SCRATCH, meeting_out(x, i), ring);
-        m->list[s][when][m->n_list[s][when]++] = (struct instr){INSTR_COLLECT, m->p.n_groups};
-        int64_t staging = meeting_staging_bytes(x, g->dtype);
+        m->list[s][when][m->n_list[s][when]++] = (struct instr){INSTR_COLLECTIVE, m->p.n_collectives};
+        int64_t staging = meeting_staging_bytes(x, x->dtype);
         if (staging > m->p.stages[s].buffer_bytes) m->p.stages[s].buffer_bytes = staging;
     }
     m->expected += met_check(m, x, k) / m->p.n_devices;
-    m->p.n_groups++;
+    m->p.n_collectives++;
 }
 
 /* A ring over all devices, launched by the last F somewhere among its meetings, awaited by the update. */
 static inline void met_sum(struct met *m)
 {
-    struct group *g = &m->p.groups[m->p.n_groups++];
+    struct collective *g = &m->p.collectives[m->p.n_collectives++];
     int32_t n = m->p.n_devices;
-    *g = (struct group){.name = "sum", .dtype = m->p.dtype, .n_members = n};
+    *g = (struct collective){.name = "sum", .dtype = m->p.dtype, .n_members = n};
     g->elements = met_draw(m, 0, 3) ? met_draw(m, 1, 300) : 0;
-    g->members = ARENA_ARRAY(m->a, struct group_member, (size_t)n);
+    g->members = ARENA_ARRAY(m->a, struct collective_member, (size_t)n);
     g->link = ARENA_ARRAY(m->a, int32_t, (size_t)n);
     g->direction = ARENA_ARRAY(m->a, int32_t, (size_t)n);
     for (int32_t i = 0; i < n; i++) {
@@ -324,9 +322,9 @@ static inline void met_sum(struct met *m)
         segments[0] =
             met_slot(m, i, "g", SLOT_GRADIENT, (struct shape){1, {g->elements}}, (struct ring){0});
         g->members[i] =
-            (struct group_member){.stage = i, .n_segments = 1, .segments = segments, .apart = -1};
+            (struct collective_member){.stage = i, .n_segments = 1, .segments = segments, .apart = -1};
         g->link[i] = n > 1 ? met_link(m, i, (i + 1) % n, &g->direction[i]) : -1;
-        int64_t staging = group_staging_bytes(g, &g->members[i], &m->p.stages[i]);
+        int64_t staging = collective_staging_bytes(g, &g->members[i], &m->p.stages[i]);
         if (staging > m->p.stages[i].buffer_bytes) m->p.stages[i].buffer_bytes = staging;
     }
 }
@@ -342,14 +340,14 @@ static inline void met_stage(struct met *m, int32_t s, int32_t place)
 {
     struct program_stage *x = &m->p.stages[s];
     struct instr last[MET_INSTRS];
-    int32_t n = m->n_list[s][0], sum = m->p.n_groups - 1, at = 0, calls = 0;
+    int32_t n = m->n_list[s][0], sum = m->p.n_collectives - 1, at = 0, calls = 0;
     for (int32_t i = 0; i <= n; i++) {
         bool here = i == n ? at == i : m->list[s][0][i].arg >= place && at == i;
-        if (here) last[at++] = (struct instr){INSTR_REDUCE, sum};
+        if (here) last[at++] = (struct instr){INSTR_COLLECTIVE_START, sum};
         if (i < n) last[at++] = m->list[s][0][i];
     }
     if (m->acc[s] >= 0) m->list[s][1][m->n_list[s][1]++] = (struct instr){INSTR_LOSS, m->acc[s]};
-    struct instr update = {INSTR_AWAIT, sum};
+    struct instr update = {INSTR_COLLECTIVE_WAIT, sum};
     x->procedures = ARENA_ARRAY(m->a, struct procedure, 4);
     x->n_procedures = 4;
     x->procedures[0] = met_procedure(m, 'F', "", m->list[s][0], n);
@@ -371,7 +369,7 @@ static inline void met_team(struct met *m, int32_t n, int32_t microbatches, bool
     p->lanes = ARENA_ARRAY(m->a, struct lane, (size_t)n);
     p->stages = ARENA_ARRAY(m->a, struct program_stage, (size_t)n);
     p->orders = ARENA_ARRAY(m->a, struct order, (size_t)n);
-    p->groups = ARENA_ARRAY(m->a, struct group, MET_MAX + 1);
+    p->collectives = ARENA_ARRAY(m->a, struct collective, MET_MAX + 1);
     p->n_links = bus ? 1 : n * (n - 1) / 2;
     p->links = ARENA_ARRAY(m->a, struct program_link, (size_t)p->n_links + 1);
     m->cluster = (struct cluster){.name = "c", .n_types = 1, .n_links = p->n_links};
@@ -433,10 +431,10 @@ static inline struct met *meetings_make(struct arena *a, uint64_t seed, int32_t 
     m->profile = (struct profile){.pace = 1};
     met_team(m, n, microbatches, bus);
     for (int32_t k = 0; k < meetings; k++) met_meeting(m, k);
-    for (int32_t k = 0; k < m->p.n_groups; k++) {
-        const struct group *g = &m->p.groups[k];
+    for (int32_t k = 0; k < m->p.n_collectives; k++) {
+        const struct collective *g = &m->p.collectives[k];
         for (int32_t i = 0; i < g->n_members; i++)
-            met_project(m, g->members[i].stage, g->meeting->out[i], k, i);
+            met_project(m, g->members[i].stage, g->out[i], k, i);
     }
     int32_t place = (int32_t)met_draw(m, 0, meetings);
     met_sum(m);

@@ -34,7 +34,7 @@ struct pipes { /* what a test fills in; 0 means what the comment says */
     double pace;
     /* data parallelism: every stage is a replica of its own with one group over all */
     bool parallel;
-    enum group_algorithm algorithm;
+    enum collective_algorithm algorithm;
     int64_t elements;
 };
 
@@ -177,7 +177,7 @@ static inline void pipes_stage(struct pipes_made *m, const struct pipes *in, int
     pipes_procedure(m, x, 'B', list, n);
     n = 0;
     if (in->parallel)
-        list[n++] = (struct instr){INSTR_REDUCE, 0}, list[n++] = (struct instr){INSTR_AWAIT, 0};
+        list[n++] = (struct instr){INSTR_COLLECTIVE_START, 0}, list[n++] = (struct instr){INSTR_COLLECTIVE_WAIT, 0};
     list[n++] = (struct instr){INSTR_COMPUTE, pipes_op(m, x, "u", in->update_ns[s], -1, -1)};
     pipes_procedure(m, x, 'U', list, n);
 }
@@ -216,20 +216,20 @@ static inline void pipes_group(struct pipes_made *m, const struct pipes *in)
 {
     struct program *p = &m->program;
     size_t n = (size_t)in->n_stages;
-    p->n_groups = 1;
-    p->groups = ARENA_ARRAY(m->arena, struct group, 4);
-    struct group *g = &p->groups[0];
-    *g = (struct group){.name = "sum",
+    p->n_collectives = 1;
+    p->collectives = ARENA_ARRAY(m->arena, struct collective, 4);
+    struct collective *g = &p->collectives[0];
+    *g = (struct collective){.name = "sum",
                         .algorithm = in->algorithm,
                         .n_members = in->n_stages,
                         .dtype = DTYPE_fp32,
                         .elements = in->elements};
-    g->members = ARENA_ARRAY(m->arena, struct group_member, n);
+    g->members = ARENA_ARRAY(m->arena, struct collective_member, n);
     g->link = ARENA_ARRAY(m->arena, int32_t, n), g->direction = ARENA_ARRAY(m->arena, int32_t, n);
     g->back_link = ARENA_ARRAY(m->arena, int32_t, n),
     g->back_direction = ARENA_ARRAY(m->arena, int32_t, n);
     for (int32_t i = 0; i < in->n_stages; i++) {
-        g->members[i] = (struct group_member){.stage = i, .apart = -1};
+        g->members[i] = (struct collective_member){.stage = i, .apart = -1};
         g->link[i] = in->one_link ? 0 : i;
         g->back_link[i] = i ? (in->one_link ? 0 : i - 1) : -1;
         g->back_direction[i] = 1;

@@ -43,7 +43,7 @@ static inline struct pipes random_replicas(uint64_t seed)
     struct pipes_random r = {seed + (UINT64_C(1) << 32), 0};
     struct pipes in = random_pipes(seed);
     in.parallel = true;
-    in.algorithm = pipes_draw(&r, 0, 1) ? GROUP_RING : GROUP_CHAIN;
+    in.algorithm = pipes_draw(&r, 0, 1) ? ALGORITHM_RING : ALGORITHM_CHAIN;
     in.elements = pipes_draw(&r, 0, 3) ? pipes_draw(&r, 1, 200) : pipes_draw(&r, 0, 7);
     return in;
 }

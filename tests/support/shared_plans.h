@@ -11,6 +11,7 @@
 #include "core/base/rng.h"
 #include "core/lower/lower.h"
 
+#include "tests/support/rounds.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,10 +137,10 @@ static inline void sharded_ways(struct sharded *s, struct sharding *x)
     for (int32_t k = 0; k < x->n_ways; k++) {
         struct sharding_way *w = &ways[k];
         w->match = sharded_draw(s, 0, 1) ? "*" : "*.grad_*";
-        w->way = (enum meeting_way)sharded_draw(s, 0, MEETING_WAY_COUNT - 1);
-        w->kind = (enum meeting_kind)sharded_draw(s, 0, MEETING_KIND_COUNT);
-        while (w->kind < MEETING_KIND_COUNT && !meeting_goes(w->kind, w->way))
-            w->kind = (enum meeting_kind)sharded_draw(s, 0, MEETING_KIND_COUNT);
+        w->way = rounds_algorithm(sharded_draw(s, 0, rounds_algorithms() - 1));
+        w->kind = rounds_kinds[sharded_draw(s, 0, COLLECTIVE_CALL_KINDS)];
+        while (w->kind < COLLECTIVE_CALL_KINDS && !collective_in_calls(w->kind, w->way))
+            w->kind = rounds_kinds[sharded_draw(s, 0, COLLECTIVE_CALL_KINDS)];
     }
     x->ways = ways;
 }

@@ -151,7 +151,7 @@ START_TEST(meetings_are_told_apart_by_kind_and_from_sums)
 {
     struct trace *sim = a_trace(TRACE_SIM, 1), *run = a_trace("host", 1);
     struct comparison c;
-    for (int32_t k = 0; k <= MEETING_KIND_COUNT; k++) {
+    for (int32_t k = 0; k <= COLLECTIVE_CALL_KINDS; k++) {
         struct span s = {.kind = SPAN_REDUCE,
                          .stream = STREAM_collective,
                          .peer = -1,
@@ -164,10 +164,10 @@ START_TEST(meetings_are_told_apart_by_kind_and_from_sums)
         trace_add(run, s);
     }
     ck_assert_int_eq(compare_traces(a, sim, run, &c, &err), OK);
-    ck_assert_uint_eq(c.n_kinds, MEETING_KIND_COUNT + 1);
-    for (int32_t k = 0; k <= MEETING_KIND_COUNT; k++) { /* the longest first */
-        const struct compare_kind *x = &c.kinds[MEETING_KIND_COUNT - k];
-        ck_assert_str_eq(x->kind, k ? meeting_kind_name((enum meeting_kind)(k - 1)) : "reduce");
+    ck_assert_uint_eq(c.n_kinds, COLLECTIVE_CALL_KINDS + 1);
+    for (int32_t k = 0; k <= COLLECTIVE_CALL_KINDS; k++) { /* the longest first */
+        const struct compare_kind *x = &c.kinds[COLLECTIVE_CALL_KINDS - k];
+        ck_assert_str_eq(x->kind, k ? collective_kind_word((enum collective_kind)(k - 1)) : "reduce");
         ck_assert_int_eq(x->run_ns, 20 + 2 * k);
         ck_assert_double_eq(x->bias, -0.5);
     }

@@ -128,7 +128,7 @@ START_TEST(a_meeting_is_called_by_its_kind_in_chrome_and_names_no_link)
                      .stream = STREAM_collective,
                      .peer = -1,
                      .letter = 'F',
-                     .meeting = 1 + MEETING_all_to_all,
+                     .meeting = 1 + COLLECTIVE_ALL_TO_ALL,
                      .end_ns = 5,
                      .name = "h.0.ln_1.group_all_to_all"};
     trace_add(t, s);

@@ -105,7 +105,7 @@ START_TEST(a_meeting_is_its_kinds_name_and_everything_else_says_nothing_of_it)
     struct trace *t = random_trace(a, 1, 10), *back = NULL;
     ck_assert_int_eq(trace_write(t, file_a, &err), OK);
     ck_assert_ptr_null(strstr(content(file_a), "meeting"));
-    for (int32_t k = 0; k < MEETING_KIND_COUNT; k++) {
+    for (int32_t k = 0; k < COLLECTIVE_CALL_KINDS; k++) {
         trace_add(t, (struct span){.kind = SPAN_REDUCE,
                                    .stream = STREAM_collective,
                                    .peer = -1,
@@ -113,7 +113,7 @@ START_TEST(a_meeting_is_its_kinds_name_and_everything_else_says_nothing_of_it)
                                    .meeting = 1 + k,
                                    .name = "h.0.ln_1.group"});
         ck_assert_str_eq(span_title(&t->spans[t->n_spans - 1]),
-                         meeting_kind_name((enum meeting_kind)k));
+                         collective_kind_word((enum collective_kind)k));
     }
     trace_sort(t);
     ck_assert_int_eq(trace_write(t, file_a, &err), OK);

@@ -9,7 +9,7 @@
 #define TESTS_VALIDATE_COLLECTIVES_H
 
 #include "core/base/error.h"
-#include "core/collective/collective.h"
+#include "core/collective/algorithm.h"
 #include "profiles/nccl.h"
 
 #include <stdbool.h>

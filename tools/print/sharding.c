@@ -116,9 +116,9 @@ static void print_rest(const struct telling *t, const struct shared *x)
                                                         : "sharded",
                s->parameters[r].match);
     for (int32_t r = 0; r < s->n_ways; r++)
-        printf("    %-22s %s%s%s\n", arena_printf(t->a, "by %s", meeting_way_name(s->ways[r].way)),
-               s->ways[r].kind < MEETING_KIND_COUNT ? meeting_kind_name(s->ways[r].kind) : "",
-               s->ways[r].kind < MEETING_KIND_COUNT ? " " : "", s->ways[r].match);
+        printf("    %-22s %s%s%s\n", arena_printf(t->a, "by %s", collective_algorithm_name(s->ways[r].way)),
+               s->ways[r].kind < COLLECTIVE_CALL_KINDS ? collective_kind_word(s->ways[r].kind) : "",
+               s->ways[r].kind < COLLECTIVE_CALL_KINDS ? " " : "", s->ways[r].match);
     printf("    %-22s", "parameters");
     if (!t->program) printf(" not known: %s\n", t->why);
     if (!t->program) return;
@@ -175,8 +175,8 @@ static void put_rules(struct json *j, const struct sharding *s)
         const struct sharding_way *w = &s->ways[r];
         json_put_object_line(j, NULL);
         json_put_text(j, "match", w->match);
-        json_put_text(j, "kind", w->kind < MEETING_KIND_COUNT ? meeting_kind_name(w->kind) : NULL);
-        json_put_text(j, "way", meeting_way_name(w->way));
+        json_put_text(j, "kind", w->kind < COLLECTIVE_CALL_KINDS ? collective_kind_word(w->kind) : NULL);
+        json_put_text(j, "way", collective_algorithm_name(w->way));
         json_close(j);
     }
     json_close(j);

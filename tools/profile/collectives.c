@@ -23,21 +23,20 @@ enum { CARDS_MAX = 64, GROUPS_MAX = 512, BYTES_MIN = 1024, BYTES_FACTOR = 4 };
 
 struct form { /* a table of the profile */
     enum collective_kind kind;
-    enum meeting_kind meeting;
-    enum meeting_way way;
+    enum collective_algorithm by;
     int64_t first_share;
     const char *algorithm, *shares; /* "": the library's own, even */
 };
 static const struct form forms[] = {
-    {COLLECTIVE_ALL_REDUCE, MEETING_all_reduce, MEETING_BY_ring, 1, "", ""},
-    {COLLECTIVE_ALL_GATHER, MEETING_all_gather, MEETING_BY_ring, 1, "", ""},
-    {COLLECTIVE_REDUCE_SCATTER, MEETING_reduce_scatter, MEETING_BY_ring, 1, "", ""},
-    {COLLECTIVE_ALL_GATHER, MEETING_all_gather, MEETING_BY_ring, 2, "padded", "2:1"},
-    {COLLECTIVE_REDUCE_SCATTER, MEETING_reduce_scatter, MEETING_BY_ring, 2, "padded", "2:1"},
-    {COLLECTIVE_ALL_GATHER, MEETING_all_gather, MEETING_BY_pairs, 2, "grouped", "2:1"},
-    {COLLECTIVE_REDUCE_SCATTER, MEETING_reduce_scatter, MEETING_BY_pairs, 2, "grouped", "2:1"},
-    {COLLECTIVE_ALL_GATHER, MEETING_all_gather, MEETING_BY_pairs, 8, "pairwise", "8:1"},
-    {COLLECTIVE_REDUCE_SCATTER, MEETING_reduce_scatter, MEETING_BY_pairs, 8, "pairwise", "8:1"}};
+    {COLLECTIVE_ALL_REDUCE, ALGORITHM_RING, 1, "", ""},
+    {COLLECTIVE_ALL_GATHER, ALGORITHM_RING, 1, "", ""},
+    {COLLECTIVE_REDUCE_SCATTER, ALGORITHM_RING, 1, "", ""},
+    {COLLECTIVE_ALL_GATHER, ALGORITHM_RING, 2, "padded", "2:1"},
+    {COLLECTIVE_REDUCE_SCATTER, ALGORITHM_RING, 2, "padded", "2:1"},
+    {COLLECTIVE_ALL_GATHER, ALGORITHM_PAIRS, 2, "grouped", "2:1"},
+    {COLLECTIVE_REDUCE_SCATTER, ALGORITHM_PAIRS, 2, "grouped", "2:1"},
+    {COLLECTIVE_ALL_GATHER, ALGORITHM_PAIRS, 8, "pairwise", "8:1"},
+    {COLLECTIVE_REDUCE_SCATTER, ALGORITHM_PAIRS, 8, "pairwise", "8:1"}};
 enum { FORMS = sizeof forms / sizeof *forms };
 
 struct team { /* cards that meet */
@@ -142,8 +141,8 @@ static int32_t choose(const struct profile_links *b, const struct profile *p, co
         for (int64_t bytes = BYTES_MIN; bytes <= b->largest_bytes && n < GROUPS_MAX;
              bytes *= BYTES_FACTOR) {
             form[n] = f;
-            what[n++] = (struct bench_collective){.kind = forms[f].meeting,
-                                                  .way = forms[f].way,
+            what[n++] = (struct bench_collective){.kind = forms[f].kind,
+                                                  .algorithm = forms[f].by,
                                                   .bytes = bytes,
                                                   .first_share = forms[f].first_share};
         }
@@ -189,7 +188,7 @@ static size_t rows_of(struct arena *a, const struct program *program, const stru
                                     .n_nodes = team->n_nodes,
                                     .algorithm = f->algorithm,
                                     .protocol = f->shares,
-                                    .bytes = program->groups[k].elements * dtype_bytes(DTYPE_fp32),
+                                    .bytes = program->collectives[k].elements * dtype_bytes(DTYPE_fp32),
                                     .seconds = median_double(seconds, samples),
                                     .spread = fit_spread(copy, samples),
                                     .samples = (int32_t)samples,

@@ -1,0 +1,312 @@
+/* core/collective/rounds.c - who sends what to whom in each step of a meeting.
+ *
+ * Rings pass on pieces: in step k of a ring of n the one at place i sends piece i−k where pieces are gathered, i−1−k where
+ * they are summed, and receives the one before it. A hierarchical meeting is such rings one after the other: inside a
+ * tier they pass on ordered channel groups, between tiers the parts of one ordered channel group. A summing ring leaves place i with piece i, which is
+ * where a gathering one begins.
+ */
+#include "core/collective/rounds.h"
+
+#include "core/base/arena.h"
+
+static int32_t modulo(int32_t i, int32_t n) { return (i % n + n) % n; }
+
+/* ---- tiers ------------------------------------------------------------------------------------ */
+
+int32_t meeting_tiers_of(const int32_t *node, int32_t n, int32_t *out)
+{
+    int32_t n_tiers = 0, each = 0;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t k = 0;
+        while (k < i && node[k] != node[i]) k++;
+        out[i] = k < i ? out[k] : n_tiers++;
+        each += out[i] == 0;
+    }
+    for (int32_t t = 1; t < n_tiers; t++) {
+        int32_t here = 0;
+        for (int32_t i = 0; i < n; i++) here += out[i] == t;
+        if (here != each) return 0;
+    }
+    return each;
+}
+
+/* Elements of the part at a place: all_reduce's even chunks, or a member's. */
+static int64_t part_elements(const struct collective *m, int32_t place, const int32_t *at)
+{
+    int64_t first, last;
+    if (m->kind == COLLECTIVE_ALL_REDUCE) {
+        meeting_chunk(m, place, &first, &last);
+        return last - first;
+    }
+    return meeting_elements(m, at[place], at[place]);
+}
+
+void meeting_set_tiers(struct arena *a, struct collective *m)
+{
+    int32_t *place = ARENA_ARRAY(a, int32_t, (size_t)m->n_members),
+            *at = ARENA_ARRAY(a, int32_t, (size_t)m->n_members);
+    int64_t *first = ARENA_ARRAY(a, int64_t, (size_t)m->n_members + 1);
+    m->n_tiers = 0;
+    for (int32_t i = 0; i < m->n_members; i++)
+        if (m->tier[i] >= m->n_tiers) m->n_tiers = m->tier[i] + 1;
+    for (int32_t i = 0; i < m->n_members; i++) {
+        place[i] = m->tier[i];
+        for (int32_t k = 0; k < i; k++) place[i] += m->tier[k] == m->tier[i] ? m->n_tiers : 0;
+        at[place[i]] = i;
+    }
+    for (int32_t p = 0; p < m->n_members; p++) first[p + 1] = first[p] + part_elements(m, p, at);
+    m->place = place, m->at = at, m->first = first;
+}
+
+/* ---- rounds of a ring ------------------------------------------------------------------------- */
+
+struct ring {                  /* that one member is in, for a few rounds */
+    int32_t n, self;           /* places, and this member's */
+    int32_t step;              /* of the ring's */
+    bool sums, channel_groups; /* ordered channel groups: inside a tier */
+};
+
+/* Elements [*first, *first + what is returned) of a ring's piece, as on the wire; *own: those that are not padding. */
+typedef int64_t piece_of(const struct collective *m, int32_t member, const struct ring *r, int32_t k,
+                         int64_t *first, int64_t *own);
+
+/* Member `self` of the ring passes a piece on from the member at the place before it to the one behind. */
+static struct meeting_step pass_on(const struct collective *m, int32_t member, const struct ring *r,
+                                   int32_t to, int32_t from, piece_of *piece)
+{
+    int32_t out = r->sums ? r->self - 1 - r->step : r->self - r->step;
+    int64_t own;
+    struct meeting_step s = {.to = to, .from = from};
+    s.send = piece(m, member, r, out, &s.out_first, &own);
+    s.receive = piece(m, member, r, out - 1, &s.in_first, &own);
+    s.adds = r->sums ? own : 0;
+    return s;
+}
+
+/* ---- ring ------------------------------------------------------------------------------------- */
+
+static int32_t ring_count(const struct collective *m)
+{
+    return (m->kind == COLLECTIVE_ALL_REDUCE ? 2 : 1) * (m->n_members - 1);
+}
+
+static bool ring_sends(const struct collective *m, int32_t from, int32_t to)
+{
+    return to == (from + 1) % m->n_members;
+}
+
+static int64_t ring_piece(const struct collective *m, int32_t member, const struct ring *r,
+                          int32_t k, int64_t *first, int64_t *own)
+{
+    int64_t last;
+    (void)member;
+    k = modulo(k, r->n);
+    if (m->kind == COLLECTIVE_ALL_REDUCE) {
+        meeting_chunk(m, k, first, &last);
+        return *own = last - *first;
+    }
+    *first = k * m->most, *own = meeting_elements(m, k, k);
+    return m->most;
+}
+
+static struct meeting_step ring_round(const struct collective *m, int32_t member, int32_t round)
+{
+    int32_t n = m->n_members;
+    bool sums = m->kind != COLLECTIVE_ALL_GATHER && round < n - 1;
+    struct ring r = {n, member, !sums && round >= n - 1 ? round - (n - 1) : round, sums, false};
+    return pass_on(m, member, &r, modulo(member + 1, n), modulo(member - 1, n), ring_piece);
+}
+
+static int64_t ring_chunk_first(const struct collective *m, int32_t member)
+{
+    return member * m->most;
+}
+
+static int64_t ring_most(const struct collective *m)
+{
+    int64_t most = 0;
+    if (m->kind == COLLECTIVE_ALL_REDUCE)
+        return (shape_elements(&m->whole) + m->n_members - 1) / m->n_members;
+    for (int32_t i = 0; i < m->n_members; i++) {
+        int64_t e = meeting_elements(m, i, i);
+        if (e > most) most = e;
+    }
+    return most;
+}
+
+const struct collective_rounds collective_rounds_ring = {.padded = true,
+                                                         .count = ring_count,
+                                                         .round = ring_round,
+                                                         .sends = ring_sends,
+                                                         .chunk_first = ring_chunk_first,
+                                                         .most = ring_most};
+
+/* ---- pairs ------------------------------------------------------------------------------------ */
+
+static int32_t pairs_count(const struct collective *m) { return m->n_members - 1; }
+
+static bool pairs_sends(const struct collective *m, int32_t from, int32_t to)
+{
+    (void)m;
+    return from != to;
+}
+
+static struct meeting_step pairs_round(const struct collective *m, int32_t i, int32_t round)
+{
+    int32_t n = m->n_members;
+    struct meeting_step s = {.to = modulo(i + round + 1, n), .from = modulo(i - round - 1, n)};
+    s.send = meeting_elements(m, i, s.to);
+    s.receive = meeting_elements(m, s.from, i);
+    s.adds = m->kind == COLLECTIVE_REDUCE_SCATTER ? s.receive : 0;
+    return s;
+}
+
+/* What a member of all_to_all keeps counts as well: it goes by the same staging. */
+static int64_t pairs_most(const struct collective *m)
+{
+    int64_t most = 0;
+    for (int32_t i = 0; i < m->n_members; i++)
+        for (int32_t k = 0; k < (m->kind == COLLECTIVE_ALL_TO_ALL ? m->n_members : 1); k++) {
+            int64_t e = meeting_elements(m, i, m->kind == COLLECTIVE_ALL_TO_ALL ? k : i);
+            if (e > most) most = e;
+        }
+    return most;
+}
+
+const struct collective_rounds collective_rounds_pairs = {.direct = true,
+                                                          .count = pairs_count,
+                                                          .round = pairs_round,
+                                                          .sends = pairs_sends,
+                                                          .most = pairs_most};
+
+/* ---- hierarchical ----------------------------------------------------------------------------- */
+
+static int32_t hierarchical_count(const struct collective *m)
+{
+    int32_t once = m->n_tiers - 1 + m->n_members / m->n_tiers - 1;
+    return m->kind == COLLECTIVE_ALL_REDUCE ? 2 * once : once;
+}
+
+static bool hierarchical_sends(const struct collective *m, int32_t i, int32_t k)
+{
+    int32_t across = m->n_tiers, p = m->place[i], q = m->place[k];
+    if (m->tier[i] == m->tier[k]) return q == (p + across) % m->n_members;
+    return p / across == q / across && m->tier[k] == (m->tier[i] + 1) % across;
+}
+
+/* Which ring a round is of: of tiers inside, between, between, inside those that there are. */
+static struct ring ring_of(const struct collective *m, int32_t member, int32_t step)
+{
+    bool sums = m->kind != COLLECTIVE_ALL_GATHER;
+    int32_t across = m->n_tiers, inside = m->n_members / across;
+    int32_t place = m->place[member], once = across + inside - 2;
+    if (sums && step >= once) sums = false, step -= once;
+    bool channel_groups = sums ? step < inside - 1 : step >= across - 1;
+    if (sums && !channel_groups) step -= inside - 1;
+    if (!sums && channel_groups) step -= across - 1;
+    return (struct ring){.n = channel_groups ? inside : across,
+                         .self = channel_groups ? place / across : place % across,
+                         .step = step,
+                         .sums = sums,
+                         .channel_groups = channel_groups};
+}
+
+/* The member at place k of the ring. */
+static int32_t member_at(const struct collective *m, int32_t member, const struct ring *r, int32_t k)
+{
+    int32_t p = m->place[member], t = m->n_tiers;
+    k = modulo(k, r->n);
+    return m->at[r->channel_groups ? k * t + p % t : p / t * t + k];
+}
+
+static int64_t hierarchical_piece(const struct collective *m, int32_t member, const struct ring *r,
+                                  int32_t k, int64_t *first, int64_t *own)
+{
+    int32_t t = m->n_tiers;
+    k = modulo(k, r->n);
+    int32_t p = r->channel_groups ? k * t : m->place[member] / t * t + k;
+    *first = m->first[p];
+    return *own = m->first[r->channel_groups ? p + t : p + 1] - *first;
+}
+
+static struct meeting_step hierarchical_round(const struct collective *m, int32_t member,
+                                              int32_t round)
+{
+    struct ring r = ring_of(m, member, round);
+    return pass_on(m, member, &r, member_at(m, member, &r, r.self + 1),
+                   member_at(m, member, &r, r.self - 1), hierarchical_piece);
+}
+
+static int64_t hierarchical_chunk_first(const struct collective *m, int32_t member)
+{
+    return m->first[m->place[member]];
+}
+
+/* Ordered channel groups. */
+static int64_t hierarchical_most(const struct collective *m)
+{
+    int64_t most = 0;
+    for (int32_t at = 0; at < m->n_members; at += m->n_tiers) {
+        int64_t e = m->first[at + m->n_tiers] - m->first[at];
+        if (e > most) most = e;
+    }
+    return most;
+}
+
+const struct collective_rounds collective_rounds_hierarchical = {
+    .tiers = true,
+    .count = hierarchical_count,
+    .round = hierarchical_round,
+    .sends = hierarchical_sends,
+    .chunk_first = hierarchical_chunk_first,
+    .most = hierarchical_most};
+
+/* ---- all -------------------------------------------------------------------------------------- */
+
+const struct collective_rounds collective_rounds_none = {0};
+
+const struct collective_rounds *collective_rounds_of(enum collective_algorithm w)
+{
+    static const struct collective_rounds *const rows[COLLECTIVE_ALGORITHM_COUNT] = {
+#define X(id, name, kinds, native, rounds) &collective_rounds_##rounds,
+        COLLECTIVE_ALGORITHMS(X)
+#undef X
+    };
+    return rows[w];
+}
+
+const char *collective_misfit(enum collective_algorithm w, int32_t n, bool tiers)
+{
+    const struct collective_rounds *by = collective_rounds_of(w);
+    if (by->tiers && !tiers)
+        return "members on several nodes, equally many and at least two on each";
+    return by->fits && !by->fits(n) ? by->members : NULL;
+}
+
+int64_t meeting_chunk_first(const struct collective *m, int32_t member)
+{
+    return collective_rounds_of(m->algorithm)->chunk_first(m, member);
+}
+
+bool meeting_sends(const struct collective *m, int32_t i, int32_t k)
+{
+    return i != k && collective_rounds_of(m->algorithm)->sends(m, i, k);
+}
+
+int32_t meeting_steps(const struct collective *m)
+{
+    return m->n_members < 2 ? 0 : collective_rounds_of(m->algorithm)->count(m);
+}
+
+struct meeting_step meeting_step(const struct collective *m, int32_t member, int32_t step)
+{
+    struct meeting_step s = collective_rounds_of(m->algorithm)->round(m, member, step);
+    if (!s.send) s.to = -1;
+    if (!s.receive) s.from = -1;
+    return s;
+}
+
+int64_t meeting_most(const struct collective *m)
+{
+    return m->n_members < 2 ? 0 : collective_rounds_of(m->algorithm)->most(m);
+}
