@@ -199,7 +199,10 @@ static void try_case(uint64_t seed, struct seen *seen)
         spmd_case_new(arena, models[seed % 2], few ? 2 : 16, few ? 2 : 12, n, ratios, 1);
     struct spmd_answer x;
     c->q.gather = roll(d, 2), c->q.sufficient = true, c->q.node = node;
-    c->q.ways = (uint32_t)(1 + roll(d, 7));
+    int64_t set = 1 + roll(d, 7);
+    c->q.ways = 0;
+    for (int32_t i = 0; i < rounds_algorithms(); i++)
+        if (set >> i & 1) c->q.ways |= 1U << rounds_algorithm(i);
     c->near.bandwidth_Bps = 1e9 * (double)(1 + roll(d, 20));
     c->far.bandwidth_Bps = 1e8 * (double)(1 + roll(d, 40));
     case_must(spmd_best(arena, &c->q, &x, &err), &err);
