@@ -71,11 +71,12 @@ static void lay_procedure(struct laying *y, const struct procedure *p)
     for (int32_t i = 0; i < p->n_instrs; i++) {
         const struct instr *x = &p->instrs[i];
         bool op = x->kind == INSTR_COMPUTE;
-        if (!op && x->kind != INSTR_COLLECTIVE_START && x->kind != INSTR_COLLECTIVE_WAIT && x->kind != INSTR_COLLECTIVE)
+        if (!op && x->kind != INSTR_COLLECTIVE_START && x->kind != INSTR_COLLECTIVE_WAIT &&
+            x->kind != INSTR_COLLECTIVE)
             continue;
-        int32_t n = op                         ? y->b->s->ops[x->arg].n_outputs
+        int32_t n = op                            ? y->b->s->ops[x->arg].n_outputs
                     : x->kind == INSTR_COLLECTIVE ? operands(y, x, whole)
-                                               : lower_zero_scratch(y->l, y->b, x->arg, whole);
+                                                  : lower_zero_scratch(y->l, y->b, x->arg, whole);
         for (int32_t k = 0; k < n; k++)
             lay_slot(y, op ? y->b->s->ops[x->arg].output[k] : whole[k], i);
         int32_t kept = 0;

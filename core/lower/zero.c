@@ -172,9 +172,9 @@ static void make_gather(struct lowering *l, int32_t of, enum graph_part part)
     int32_t n = l->p->collectives[of].n_members, index = l->p->n_collectives;
     struct group_plan plan = {
         .first_unit = 1, .last_unit = 0, .zero = l->group_plans[of].zero}; /* of no unit */
-    struct collective *g =
-        lower_group_new(l, arena_printf(l->a, "gather@%s %s", names[part], l->p->collectives[of].name),
-                        ALGORITHM_RING, n, plan);
+    struct collective *g = lower_group_new(
+        l, arena_printf(l->a, "gather@%s %s", names[part], l->p->collectives[of].name),
+        ALGORITHM_RING, n, plan);
     g->kind = COLLECTIVE_ALL_GATHER;
     const struct collective *x = &l->p->collectives[of];
     g->elements = x->elements, g->link = x->link, g->direction = x->direction;

@@ -40,10 +40,8 @@ void worker_local_prepare(struct worker *w, int32_t group)
     const struct collective_end *first = &w->comm_thread.collectives.members[group];
     struct pairing v = {&w->sums[group], w->run, 0,
                         dtype_bytes(dtype_master(w->p->collectives[group].dtype))};
-    for (const struct collective_end *m = first->also; m; m = m->also)
-        pair_up(&v, first, m, true);
-    for (const struct collective_end *m = first->also; m; m = m->also)
-        pair_up(&v, first, m, false);
+    for (const struct collective_end *m = first->also; m; m = m->also) pair_up(&v, first, m, true);
+    for (const struct collective_end *m = first->also; m; m = m->also) pair_up(&v, first, m, false);
 }
 
 enum status worker_local_sum(struct worker *w, int32_t group, struct error *err)

@@ -243,7 +243,7 @@ static enum status prepare_member(struct worker *w, int32_t group, int32_t membe
     const struct chunk *k = worker_chunk(w, g->members[member].stage);
     if (!k || w->group_by[group] == TRANSPORT_DEVICE) return OK;
     return collective_of_tensor(g) ? prepare_meeting(w, k, group, member, err)
-                      : prepare_group(w, k, group, member, err);
+                                   : prepare_group(w, k, group, member, err);
 }
 
 enum status worker_prepare(struct worker *w, struct error *err)
@@ -254,7 +254,8 @@ enum status worker_prepare(struct worker *w, struct error *err)
     for (int32_t i = 0; i < w->n_chunks; i++) prepare_chunk(w, &w->chunks[i]);
     for (int32_t i = 0; i < w->p->n_channels; i++) prepare_end(w, i);
     for (int32_t g = 0; g < w->p->n_collectives; g++) {
-        for (int32_t i = 0; i < w->p->collectives[g].n_members; i++) TRY(prepare_member(w, g, i, err));
+        for (int32_t i = 0; i < w->p->collectives[g].n_members; i++)
+            TRY(prepare_member(w, g, i, err));
         if (w->apart && w->group_by[g] == TRANSPORT_LOCAL &&
             w->comm_thread.collectives.members[g].member >= 0)
             worker_local_prepare(w, g);

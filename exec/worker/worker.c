@@ -64,7 +64,8 @@ static bool needs_staging(const struct worker *w, int32_t stage)
 {
     for (int32_t g = 0; w->apart && g < w->p->n_collectives; g++)
         for (int32_t i = 0; i < w->p->collectives[g].n_members; i++)
-            if (w->p->collectives[g].members[i].stage == stage && w->group_by[g] == TRANSPORT_DEVICE)
+            if (w->p->collectives[g].members[i].stage == stage &&
+                w->group_by[g] == TRANSPORT_DEVICE)
                 return true;
     return !w->apart;
 }

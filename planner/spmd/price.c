@@ -43,8 +43,8 @@ struct spmd_price {
     /* (n_devices, mesh[axis]) [d][k]: messages that leave d's node or come to the other's at the same time, where everybody
      * sends to who stands k places on along the axis; NULL: nobody shares */
     int32_t *share[MESH_AXES_MAX + 1];
-    int64_t n_meetings, n_pairs;               /* priced */
-    spmd_measured *measured;                   /* NULL: nobody measured */
+    int64_t n_meetings, n_pairs; /* priced */
+    spmd_measured *measured;     /* NULL: nobody measured */
     const void *measured_of;
     struct members *groups[MESH_AXES_MAX + 1]; /* (n_devices) by first member; NULL: nobody met */
 };
@@ -255,7 +255,8 @@ static int64_t part_elements(const struct meet *m, const struct parts *p, int32_
 struct rounds_of { /* what is priced round by round */
     const struct meet *m;
     const struct collective *c;
-    int64_t inside, between; /* in tiers: messages that share a link inside a node, and between nodes */
+    int64_t inside,
+        between; /* in tiers: messages that share a link inside a node, and between nodes */
 };
 
 static struct cost_link hop_of(const void *of, int32_t from, int32_t to)
@@ -303,9 +304,8 @@ static int64_t rounds_ns(struct meet *m, enum collective_kind kind, enum collect
         r.between = later(r.between, sharing(m, i, each));
     }
     const struct collective_hops hops = {hop_of, &r, beside};
-    int64_t *end = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n),
-            *next = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n), slowest = 0;
-    collective_rounds_ns(&x, m->element_bytes, &hops, end, next);
+    int64_t *end = ARENA_ARRAY(m->scratch, int64_t, 2 * (size_t)m->n), slowest = 0;
+    collective_rounds_ns(&x, m->element_bytes, &hops, end, end + m->n);
     for (int32_t i = 0; i < m->n; i++) slowest = later(slowest, end[i]);
     return slowest;
 }
@@ -317,7 +317,8 @@ static int64_t sum_ns(const struct meet *m, const struct parts *p)
 }
 
 /* Everybody's part to everybody (all-gather), or everybody's term of each part to whom it belongs. */
-static int64_t spread_ns(struct meet *m, const struct parts *p, bool gather, enum collective_algorithm way)
+static int64_t spread_ns(struct meet *m, const struct parts *p, bool gather,
+                         enum collective_algorithm way)
 {
     int64_t largest = 0;
     for (int32_t i = 0; i < m->n; i++) largest = later(largest, part_elements(m, p, i));
@@ -524,7 +525,7 @@ enum status spmd_gradient_ns(struct spmd_price *y, const struct shape *whole, in
                              int32_t axis, int32_t placement, bool joined, int64_t *out_ns,
                              struct error *err)
 {
-    struct priced p = {*whole, element_bytes,  OP_all_reduce, axis, placement, placement, joined,
+    struct priced p = {*whole, element_bytes, OP_all_reduce, axis, placement, placement, joined,
                        0,      ALGORITHM_RING};
     TRY(priced_step(y, &p, err));
     *out_ns = p.ns;

@@ -59,9 +59,9 @@ struct collective_case {
 MUST_CHECK enum status collective_check(const struct collective_case *c, struct error *err);
 
 /* Members begin at start_ns (n; NULL: all at 0) and end at end_ns (n; NULL: not asked for); *out_ns is the last end. */
-MUST_CHECK enum status collective_ns(const struct collective_case *c, const struct collective_hops *h,
-                                     const int64_t *start_ns, int64_t *end_ns, int64_t *out_ns,
-                                     struct error *err);
+MUST_CHECK enum status collective_ns(const struct collective_case *c,
+                                     const struct collective_hops *h, const int64_t *start_ns,
+                                     int64_t *end_ns, int64_t *out_ns, struct error *err);
 
 /* k rings side by side: shares of E elements in proportion to the rings' bandwidths, so that they end together but for
  * latencies; floor, then one each to the largest remainders (the first among equals). ring_Bps: (k) > 0; out: (k), sums to elements. */

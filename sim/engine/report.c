@@ -119,7 +119,8 @@ void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t in
 {
     const struct collective *g = &e->program->collectives[group];
     int32_t link = g->link && !collective_of_tensor(g) ? g->link[index] : -1;
-    char letter = collective_of_tensor(g) ? e->lanes[lane].procedure->letter : 'U'; /* it waits in this call */
+    char letter = collective_of_tensor(g) ? e->lanes[lane].procedure->letter
+                                          : 'U'; /* it waits in this call */
     const char *name = link >= 0 ? e->program->links[link].name : g->name;
     trace_add(e->trace, (struct span){.kind = SPAN_REDUCE,
                                       .stream = STREAM_collective,

@@ -44,7 +44,8 @@ static struct plan shared(int32_t n_replicas, int32_t n, const char *text, int l
     return p;
 }
 
-static int32_t meetings(const struct program *p, int32_t stage, char letter, enum collective_kind kind)
+static int32_t meetings(const struct program *p, int32_t stage, char letter,
+                        enum collective_kind kind)
 {
     int32_t n = 0;
     for (int32_t f = 0; f < p->stages[stage].n_procedures; f++) {
@@ -269,10 +270,10 @@ static int all_summed_once(const struct program *p, int32_t stage)
             if (slot < 0) continue;
             int64_t n = shape_elements(&s->slots[slot].shape);
             int *times = calloc((size_t)n + 1, sizeof *times);
-            for (int32_t g = 0; g < p->n_collectives; g++)
-                for (int32_t m = 0; m < p->collectives[g].n_members; m++)
-                    if (!collective_of_tensor(&p->collectives[g]) && p->collectives[g].members[m].stage == stage)
-                        regions += of_slot(p, &p->collectives[g], m, slot, times);
+            for (const struct collective *g = p->collectives; g < p->collectives + p->n_collectives;
+                 g++)
+                for (int32_t m = 0; m < g->n_members && !collective_of_tensor(g); m++)
+                    if (g->members[m].stage == stage) regions += of_slot(p, g, m, slot, times);
             for (int64_t e = 0; e < n; e++) ck_assert_int_eq(times[e], 1);
             free(times);
         }
@@ -307,7 +308,8 @@ START_TEST(what_several_have_alike_counts_once)
     struct program *p = plans_lower(arena, &plan, false);
     int silent = 0, strips = 0;
     for (int32_t g = 0; g < p->n_collectives; g++)
-        for (int32_t m = 0; m < p->collectives[g].n_members && !collective_of_tensor(&p->collectives[g]); m++) {
+        for (int32_t m = 0;
+             m < p->collectives[g].n_members && !collective_of_tensor(&p->collectives[g]); m++) {
             const struct collective_member *x = &p->collectives[g].members[m];
             silent += x->silent;
             ck_assert(!x->silent || (x->stage == 1 && p->collectives[g].n_members == 4));
@@ -339,7 +341,8 @@ START_TEST(a_tied_parameter_may_be_in_parts_in_one_of_its_stages)
     int n = 0;
     for (int32_t g = 0; g < p->n_collectives; g++) {
         if (strncmp(p->collectives[g].name, "tied", 4)) continue;
-        ck_assert(n < 2 && p->collectives[g].n_members == 2 && !p->collectives[g].members[0].silent);
+        ck_assert(n < 2 && p->collectives[g].n_members == 2 &&
+                  !p->collectives[g].members[0].silent);
         elements[n++] = p->collectives[g].elements;
     }
     ck_assert_int_eq(n, 2);

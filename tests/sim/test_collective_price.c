@@ -150,7 +150,8 @@ START_TEST(members_end_together_after_the_price)
         for (size_t i = 0; i < r.trace->n_spans; i++) {
             const struct span *s = &r.trace->spans[i];
             if (s->kind != SPAN_REDUCE || s->op != all_reduce(x->program) || s->step ||
-                s->microbatch > 0) continue;
+                s->microbatch > 0)
+                continue;
             ck_assert(!end || s->end_ns == end);
             end = s->end_ns;
             if (s->begin_ns > last_begin) last_begin = s->begin_ns;

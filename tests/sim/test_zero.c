@@ -70,12 +70,13 @@ static const char *instrs(const struct program *p, int32_t stage, char letter, c
     for (int32_t i = 0; i < f->n_instrs; i++) {
         const struct instr *x = &f->instrs[i];
         enum op_kind kind = x->kind == INSTR_COMPUTE ? s->ops[x->arg].kind : OP_matmul;
-        const char *one = x->kind == INSTR_COLLECTIVE_START  ? arena_printf(arena, "R%d", (int)x->arg)
-                          : x->kind == INSTR_COLLECTIVE_WAIT ? arena_printf(arena, "A%d", (int)x->arg)
-                          : letter == 'U'          ? kind == OP_zero         ? "z"
-                                                     : kind == OP_accumulate ? "+"
-                                                                             : "u"
-                                                   : NULL;
+        const char *one =
+            x->kind == INSTR_COLLECTIVE_START  ? arena_printf(arena, "R%d", (int)x->arg)
+            : x->kind == INSTR_COLLECTIVE_WAIT ? arena_printf(arena, "A%d", (int)x->arg)
+            : letter == 'U'                    ? kind == OP_zero         ? "z"
+                                                 : kind == OP_accumulate ? "+"
+                                                                         : "u"
+                                               : NULL;
         if (one) text = arena_printf(arena, "%s%s%s", text, *text ? " " : "", one);
     }
     return text;
@@ -371,7 +372,9 @@ static void follow_procedure(struct cells *c, const struct procedure *f)
                 if (c->s->slots[op->output[k]].class == SLOT_SCRATCH)
                     mark(c, op->output[k], op->output[k] + 1);
         }
-        if ((x->kind != INSTR_COLLECTIVE_START && x->kind != INSTR_COLLECTIVE_WAIT) || f->letter == 'U') continue;
+        if ((x->kind != INSTR_COLLECTIVE_START && x->kind != INSTR_COLLECTIVE_WAIT) ||
+            f->letter == 'U')
+            continue;
         if (!collective_divides(&c->p->collectives[x->arg])) continue;
         const struct collective_member *m = member_of(c, x->arg);
         for (int32_t k = 0; k < m->n_segments; k++) {
@@ -424,7 +427,8 @@ START_TEST(random_divided_plans_run_in_both_readings)
                       err.text);
         read_back(p);
         follow_scratch(p);
-        for (int32_t i = 0; i < p->n_collectives; i++) divided += collective_divides(&p->collectives[i]);
+        const struct collective *all = p->collectives;
+        for (int32_t i = 0; i < p->n_collectives; i++) divided += collective_divides(&all[i]);
         struct sim_result run = simulate(&plan, p, true, false);
         for (int32_t i = 0; i < p->n_devices; i++) {
             ck_assert_int_le(run.devices[i].peak_bytes, run.devices[i].reserved_bytes);
