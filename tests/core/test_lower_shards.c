@@ -1,7 +1,5 @@
-/* Suite of core/lower/shards: what plans become whose devices share operators. That they train alike is
- * tests/programs/shard_ranks.c's. */
+/* Suite of core/lower/shards: plans whose devices share operators. That they train alike is tests/programs/shard_ranks.c's. */
 #include "core/collective/part.h"
-
 #include "tests/support/plans.h"
 
 static struct arena *arena;
@@ -267,11 +265,10 @@ static int all_summed_once(const struct program *p, int32_t stage)
     for (int32_t i = 0; i < s->n_parameters; i++)
         for (int use = 0; use < 2; use++) {
             int32_t slot = s->parameters[i].gradient[use];
-            if (slot < 0) continue;
-            int64_t n = shape_elements(&s->slots[slot].shape);
+            int64_t n = slot < 0 ? 0 : shape_elements(&s->slots[slot].shape);
             int *times = calloc((size_t)n + 1, sizeof *times);
-            for (const struct collective *g = p->collectives; g < p->collectives + p->n_collectives;
-                 g++)
+            const struct collective *g = p->collectives;
+            for (; g < p->collectives + p->n_collectives; g++)
                 for (int32_t m = 0; m < g->n_members && !collective_of_tensor(g); m++)
                     if (g->members[m].stage == stage) regions += of_slot(p, g, m, slot, times);
             for (int64_t e = 0; e < n; e++) ck_assert_int_eq(times[e], 1);

@@ -95,13 +95,14 @@ START_TEST(sums_in_tiers_are_taken_where_they_pay)
     struct hops h = {4, hop};
     struct shape whole = {.rank = 1, .dim = {2000000}};
     int64_t ring, tiers, uneven;
-    struct spmd_price *y = spmd_price_new(arena, &s, hop_of, &h, 1U << ALGORITHM_RING, node, NULL);
+    struct spmd_price *y =
+        spmd_price_new(arena, &s, hop_of, &h, 1U << ALGORITHM_RING, node, NULL, NULL);
     case_must(spmd_sum_ns(y, &whole, 4, 0, 0, &ring, &err), &err);
     y = spmd_price_new(arena, &s, hop_of, &h, 1U << ALGORITHM_RING | 1U << ALGORITHM_HIERARCHICAL,
-                       node, NULL);
+                       node, NULL, NULL);
     case_must(spmd_sum_ns(y, &whole, 4, 0, 0, &tiers, &err), &err);
     y = spmd_price_new(arena, &s, hop_of, &h, 1U << ALGORITHM_RING | 1U << ALGORITHM_HIERARCHICAL,
-                       odd, NULL);
+                       odd, NULL, NULL);
     case_must(spmd_sum_ns(y, &whole, 4, 0, 0, &uneven, &err), &err);
     ck_assert_int_eq(ring, 12000000);
     ck_assert_int_eq(tiers, 8800000);
