@@ -168,13 +168,13 @@ static enum status try_ways(struct question *q, const char *word, struct error *
     bool all = !strcmp(word, "all");
     enum collective_algorithm only = ALGORITHM_RING;
     if (!all && !collective_algorithm_parse(word, &only))
-        return error_set(err, ERR_USAGE,
-                         "--algorithm '%s'; there are all, %s", word,
+        return error_set(err, ERR_USAGE, "--algorithm '%s'; there are all, %s", word,
                          collective_choices(q->c.kind, false).text);
     for (int w = 0; w < COLLECTIVE_ALGORITHM_COUNT; w++) {
         struct result *r = &q->results[q->n_results];
         struct error why;
-        if (all ? !collective_can(q->c.kind, (enum collective_algorithm)w) : w != (int)only) continue;
+        if (all ? !collective_can(q->c.kind, (enum collective_algorithm)w) : w != (int)only)
+            continue;
         r->way = (enum collective_algorithm)w;
         enum status st = try_way(q, r, all ? &why : err);
         if (st != OK && !all) return st;
@@ -259,7 +259,8 @@ static void print(const struct question *q)
            collective_kind_name(q->c.kind), units_print_bytes(size, (double)q->bytes),
            q->c.n_members, q->n_nodes, q->cluster.name,
            common_profile_label(q->arena, &q->profile));
-    printf("  %-12s %12s %15s %14s\n", "algorithm", "hops alone", "on these links", "bus bandwidth");
+    printf("  %-12s %12s %15s %14s\n", "algorithm", "hops alone", "on these links",
+           "bus bandwidth");
     for (int32_t i = 0; i < q->n_results; i++) {
         const struct result *r = &q->results[i];
         double bus = bus_Bps(q, s_from_ns(r->played_ns));

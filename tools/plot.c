@@ -14,11 +14,10 @@
 #include <string.h>
 
 enum { COLOURS = 11 };
-static const char kind_letters[COLLECTIVE_CALL_KINDS] = {
-    [COLLECTIVE_ALL_GATHER] = 'g',
-    [COLLECTIVE_REDUCE_SCATTER] = 'c',
-    [COLLECTIVE_ALL_REDUCE] = 'a',
-    [COLLECTIVE_ALL_TO_ALL] = 'x'};
+static const char kind_letters[COLLECTIVE_CALL_KINDS] = {[COLLECTIVE_ALL_GATHER] = 'g',
+                                                         [COLLECTIVE_REDUCE_SCATTER] = 'c',
+                                                         [COLLECTIVE_ALL_REDUCE] = 'a',
+                                                         [COLLECTIVE_ALL_TO_ALL] = 'x'};
 /* dark: of a device's every second stage, so that its chunks can be told apart. */
 static const struct {
     char letter;

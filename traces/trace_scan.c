@@ -246,7 +246,8 @@ static enum status take_word(struct trace_scan *s, struct cursor_in *c, enum fie
     }
     if (f == FIELD_meeting) {
         for (int k = 0; k < COLLECTIVE_CALL_KINDS; k++)
-            if (is(&p, collective_kind_word((enum collective_kind)k))) return out->meeting = k + 1, OK;
+            if (is(&p, collective_kind_word((enum collective_kind)k)))
+                return out->meeting = k + 1, OK;
         return unknown(c, "meeting", &p);
     }
     for (int k = 0; k < STREAM_COUNT; k++)

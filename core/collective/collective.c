@@ -96,8 +96,8 @@ enum status meeting_valid(const struct collective *m, struct error *err)
 {
     int64_t elements = 1;
     if ((int)m->kind < 0 || m->kind >= COLLECTIVE_CALL_KINDS || (int)m->algorithm < 0 ||
-        m->algorithm >= COLLECTIVE_ALGORITHM_COUNT || m->n_members < 1 ||
-        m->whole.rank < 1 || m->whole.rank > SHAPE_RANK_MAX)
+        m->algorithm >= COLLECTIVE_ALGORITHM_COUNT || m->n_members < 1 || m->whole.rank < 1 ||
+        m->whole.rank > SHAPE_RANK_MAX)
         return error_set(err, ERR_INPUT, "bad numbers");
     if (!collective_in_calls(m->kind, m->algorithm))
         return error_set(err, ERR_INPUT, "%s does not go by %s", collective_kind_word(m->kind),
@@ -191,7 +191,8 @@ int64_t meeting_elements(const struct collective *m, int32_t i, int32_t k)
 
 void meeting_chunk(const struct collective *m, int32_t c, int64_t *first, int64_t *last)
 {
-    int64_t e = collective_of_tensor(m) ? shape_elements(&m->whole) : m->elements, q = e / m->n_members, r = e % m->n_members;
+    int64_t e = collective_of_tensor(m) ? shape_elements(&m->whole) : m->elements,
+            q = e / m->n_members, r = e % m->n_members;
     *first = c * q + c * r / m->n_members;
     *last = (c + 1) * q + (c + 1) * r / m->n_members;
 }

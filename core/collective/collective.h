@@ -90,7 +90,8 @@ struct collective {
     int64_t elements; /* summed over segments; of a tensor, the whole's */
     /* sim/engine/fold: the members are so many on so many nodes, alike but for those listed; 0: n_members, on nodes as they say */
     int32_t stands_for, stands_on;
-    bool each_call; /* members meet in every call (COLLECTIVE); else once a step (COLLECTIVE_START, COLLECTIVE_WAIT) */
+    bool
+        each_call; /* members meet in every call (COLLECTIVE); else once a step (COLLECTIVE_START, COLLECTIVE_WAIT) */
 
     /* Of a tensor inside calls (collective_of_tensor); else all 0. */
     struct shape whole; /* of the tensor that they share */

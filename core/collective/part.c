@@ -60,3 +60,27 @@ bool part_equal(const struct tensor_part *a, const struct tensor_part *b)
     }
     return true;
 }
+
+int64_t part_overlap(const struct shape *whole, const struct tensor_part *x,
+                     const struct tensor_part *y)
+{
+    int64_t n = 1;
+    for (int32_t d = 0; d < whole->rank; d++) {
+        const struct run all = {0, whole->dim[d]}, *a = &all, *b = &all;
+        int32_t na = 1, nb = 1;
+        for (int32_t c = 0; c < x->n_cuts; c++)
+            if (x->cut[c].dim == d) a = x->cut[c].run, na = x->cut[c].n_runs;
+        for (int32_t c = 0; c < y->n_cuts; c++)
+            if (y->cut[c].dim == d) b = y->cut[c].run, nb = y->cut[c].n_runs;
+        int64_t sum = 0;
+        for (int32_t i = 0; i < na; i++)
+            for (int32_t k = 0; k < nb; k++) {
+                int64_t first = a[i].first > b[k].first ? a[i].first : b[k].first,
+                        end = a[i].first + a[i].n;
+                if (b[k].first + b[k].n < end) end = b[k].first + b[k].n;
+                sum += end > first ? end - first : 0;
+            }
+        n *= sum;
+    }
+    return n;
+}

@@ -19,6 +19,9 @@ struct region part_region(struct arena *a, const struct shape *shape,
                           const struct tensor_part *part);
 /* Runs ascending, inside the whole, as many elements as the shape has, each dimension once. */
 bool part_valid(const struct shape *shape, const struct tensor_part *part);
+/* Elements that both have: of each dimension the overlap of their runs. O(runs²). */
+int64_t part_overlap(const struct shape *whole, const struct tensor_part *x,
+                     const struct tensor_part *y);
 bool part_equal(const struct tensor_part *a, const struct tensor_part *b);
 
 #endif

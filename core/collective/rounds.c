@@ -67,8 +67,8 @@ struct ring {                  /* that one member is in, for a few rounds */
 };
 
 /* Elements [*first, *first + what is returned) of a ring's piece, as on the wire; *own: those that are not padding. */
-typedef int64_t piece_of(const struct collective *m, int32_t member, const struct ring *r, int32_t k,
-                         int64_t *first, int64_t *own);
+typedef int64_t piece_of(const struct collective *m, int32_t member, const struct ring *r,
+                         int32_t k, int64_t *first, int64_t *own);
 
 /* Member `self` of the ring passes a piece on from the member at the place before it to the one behind. */
 static struct meeting_step pass_on(const struct collective *m, int32_t member, const struct ring *r,
@@ -212,7 +212,8 @@ static struct ring ring_of(const struct collective *m, int32_t member, int32_t s
 }
 
 /* The member at place k of the ring. */
-static int32_t member_at(const struct collective *m, int32_t member, const struct ring *r, int32_t k)
+static int32_t member_at(const struct collective *m, int32_t member, const struct ring *r,
+                         int32_t k)
 {
     int32_t p = m->place[member], t = m->n_tiers;
     k = modulo(k, r->n);
@@ -253,13 +254,13 @@ static int64_t hierarchical_most(const struct collective *m)
     return most;
 }
 
-const struct collective_rounds collective_rounds_hierarchical = {
-    .tiers = true,
-    .count = hierarchical_count,
-    .round = hierarchical_round,
-    .sends = hierarchical_sends,
-    .chunk_first = hierarchical_chunk_first,
-    .most = hierarchical_most};
+const struct collective_rounds collective_rounds_hierarchical = {.tiers = true,
+                                                                 .count = hierarchical_count,
+                                                                 .round = hierarchical_round,
+                                                                 .sends = hierarchical_sends,
+                                                                 .chunk_first =
+                                                                     hierarchical_chunk_first,
+                                                                 .most = hierarchical_most};
 
 /* ---- all -------------------------------------------------------------------------------------- */
 

@@ -104,8 +104,9 @@ static int64_t unit_bytes(const struct lowering *l, int32_t unit)
     return unit_elements(l, unit) * dtype_bytes(v->g->tensors[v->units[unit].gradient].dtype);
 }
 
-struct collective *lower_group_new(struct lowering *l, const char *name, enum collective_algorithm algorithm,
-                              int32_t n, struct group_plan plan)
+struct collective *lower_group_new(struct lowering *l, const char *name,
+                                   enum collective_algorithm algorithm, int32_t n,
+                                   struct group_plan plan)
 {
     /* A deterministic plan's sums have the same bits whoever takes them: none is rounded on its way. */
     bool exact = algorithm == ALGORITHM_CHAIN || plan.overflow || l->plan->deterministic;
@@ -117,9 +118,9 @@ struct collective *lower_group_new(struct lowering *l, const char *name, enum co
     l->groups->plans[p->n_collectives] = plan;
     struct collective *g = &p->collectives[p->n_collectives++];
     *g = (struct collective){.name = name,
-                        .algorithm = algorithm,
-                        .n_members = n,
-                        .dtype = exact ? dtype_master(l->p->dtype) : l->p->dtype};
+                             .algorithm = algorithm,
+                             .n_members = n,
+                             .dtype = exact ? dtype_master(l->p->dtype) : l->p->dtype};
     g->members = ARENA_ARRAY(l->a, struct collective_member, (size_t)n);
     g->link = ARENA_ARRAY(l->a, int32_t, (size_t)n),
     g->direction = ARENA_ARRAY(l->a, int32_t, (size_t)n);
@@ -194,8 +195,7 @@ static enum status make_sum(struct lowering *l, int32_t first, int32_t last, int
         n = add_holders(lower_unit_owner(l, r, first), first, key, NULL, n);
     if (n == 1 && !l->plan->deterministic) return OK; /* it is the sum */
     struct collective *g = lower_group_new(
-        l, name,
-        !zero && l->plan->deterministic ? ALGORITHM_CHAIN : ALGORITHM_RING, n,
+        l, name, !zero && l->plan->deterministic ? ALGORITHM_CHAIN : ALGORITHM_RING, n,
         (struct group_plan){
             .first_unit = first, .last_unit = last, .bucketed = bucketed, .zero = zero});
     if (zero) g->kind = COLLECTIVE_REDUCE_SCATTER;
@@ -256,7 +256,8 @@ static enum status exchange_far(struct lowering *l, const char *name, struct gro
                                 const struct stage_build *a, const struct stage_build *b,
                                 struct error *err)
 {
-    struct collective *g = lower_group_new(l, name, ALGORITHM_RING, a->n_shards + b->n_shards, plan);
+    struct collective *g =
+        lower_group_new(l, name, ALGORITHM_RING, a->n_shards + b->n_shards, plan);
     add_members(b, g, add_members(a, g, 0));
     g->elements = largest_share(l, b, plan.last_unit, largest_share(l, a, plan.first_unit, -1));
     return join_links(l, g, err);

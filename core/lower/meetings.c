@@ -54,7 +54,7 @@ static int32_t entry_of(const struct stage_build *b, const struct graph_op *op)
 }
 
 static struct collective *meeting_of(struct lowering *l, const struct stage_build *b,
-                                  const struct graph_op *op)
+                                     const struct graph_op *op)
 {
     const int32_t *tier = b->meetings->team[op->attrs.exchange->axis]->tier;
     struct collective *m = shard_meeting(l->a, b->v->g, op, b->plan->sharding, tier);
@@ -65,7 +65,8 @@ static struct collective *meeting_of(struct lowering *l, const struct stage_buil
 
 /* The links of a group of devices, as far as its meetings use them: m of all members, which sends as they do. */
 static enum status find_links(struct lowering *l, struct stage_build *first,
-                              const struct exchange *e, const struct collective *m, struct error *err)
+                              const struct exchange *e, const struct collective *m,
+                              struct error *err)
 {
     struct lower_team *t = first[e->member[0]].meetings->team[e->axis];
     size_t n = (size_t)e->n;
@@ -94,10 +95,10 @@ static enum status find_team(struct lowering *l, struct stage_build *first,
     const struct stage_build *b = &first[e->member[0]];
     struct lower_team *t = team_of(l, first, e);
     struct collective m = {.kind = COLLECTIVE_ALL_REDUCE,
-                        .algorithm = shard_meeting_way(b->plan->sharding, op, t->tier),
-                        .n_members = e->n,
-                        .whole = {1, {0}},
-                        .tier = t->tier};
+                           .algorithm = shard_meeting_way(b->plan->sharding, op, t->tier),
+                           .n_members = e->n,
+                           .whole = {1, {0}},
+                           .tier = t->tier};
     if (collective_rounds_of(m.algorithm)->tiers) meeting_set_tiers(l->a, &m);
     return find_links(l, first, e, &m, err);
 }

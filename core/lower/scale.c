@@ -53,8 +53,8 @@ void lower_scale_segment(const struct stage_scratch *h, struct collective_member
 
 /* --- groups --- */
 
-static struct collective *new_group(struct lowering *l, const char *name, enum collective_algorithm algorithm,
-                               int32_t n)
+static struct collective *new_group(struct lowering *l, const char *name,
+                                    enum collective_algorithm algorithm, int32_t n)
 {
     struct collective *g =
         lower_group_new(l, name, algorithm, n,
@@ -73,7 +73,7 @@ static enum status add_chunks(struct lowering *l, const char *name, struct error
         const struct lane_build *lane = &l->lanes[i];
         if (lane->n_stages < 2) continue;
         struct collective *g = new_group(l, arena_printf(l->a, "%s@%" PRId32 ".chunks", name, i),
-                                    ALGORITHM_LOCAL, lane->n_stages);
+                                         ALGORITHM_LOCAL, lane->n_stages);
         for (int32_t c = 0; c < lane->n_stages; c++)
             g->members[c].stage = lane->stages[lane->n_stages - 1 - c];
         TRY(lower_group_join(l, l->p->n_collectives - 1, err));
@@ -105,7 +105,8 @@ static enum status add_chains(struct lowering *l, const char *name, struct error
         int32_t r = l->lanes[i].replica;
         for (n = 1; i + n < l->p->n_devices && l->lanes[i + n].replica == r;) n++;
         if (n < 2) continue;
-        struct collective *g = new_group(l, arena_printf(l->a, "%s@%" PRId32, name, r), ALGORITHM_CHAIN, n);
+        struct collective *g =
+            new_group(l, arena_printf(l->a, "%s@%" PRId32, name, r), ALGORITHM_CHAIN, n);
         for (int32_t k = 0; k < n;) k += chain_stage(l, &l->lanes[i + k], g, k);
         TRY(lower_group_join(l, l->p->n_collectives - 1, err));
     }

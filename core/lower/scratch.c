@@ -74,7 +74,8 @@ static void lay_procedure(struct laying *y, const struct procedure *p)
     for (int32_t i = 0; i < p->n_instrs; i++) {
         const struct instr *x = &p->instrs[i];
         bool op = x->kind == INSTR_COMPUTE;
-        if (!op && x->kind != INSTR_COLLECTIVE_START && x->kind != INSTR_COLLECTIVE_WAIT && x->kind != INSTR_COLLECTIVE)
+        if (!op && x->kind != INSTR_COLLECTIVE_START && x->kind != INSTR_COLLECTIVE_WAIT &&
+            x->kind != INSTR_COLLECTIVE)
             continue;
         int32_t n = op                         ? y->h->b->s->ops[x->arg].n_outputs
                     : x->kind == INSTR_COLLECTIVE ? operands(y, x, whole)

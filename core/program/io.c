@@ -56,7 +56,7 @@ static enum status read_head(struct reader *r, struct program *p)
     TRY(words_double(r, &p->optimizer.eps));
     TRY(words_double(r, &p->optimizer.weight_decay));
     TRY(words_start(r, "counts"));
-    int32_t *counts[] = {&p->n_devices,  &p->n_links,  &p->n_stages,
+    int32_t *counts[] = {&p->n_devices,  &p->n_links,       &p->n_stages,
                          &p->n_channels, &p->n_collectives, &p->n_orders};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) TRY(words_count(r, counts[i]));
     const int32_t of[SECTION_COUNT] = {

@@ -73,7 +73,8 @@ static enum status walk_call(struct game *g, struct game_lane *l, size_t room[2]
         const struct instr *x = &b->instrs[i];
         if (x->kind == INSTR_SEND || x->kind == INSTR_RECEIVE) TRY(note_transfer(g, l, x));
         if (!instr_launches(g->p, x)) continue;
-        if (g->launched_by[x->arg] == l->device + 1 && !collective_repeats(&g->p->collectives[x->arg]))
+        if (g->launched_by[x->arg] == l->device + 1 &&
+            !collective_repeats(&g->p->collectives[x->arg]))
             return error_set(g->err, ERR_INPUT, "%s at %s: group %s is launched twice a step",
                              g->p->devices[l->device].name, game_call(g, l),
                              g->p->collectives[x->arg].name);
@@ -145,10 +146,10 @@ static enum status count_launches(struct game *g, int32_t *launches, int32_t *ti
             int32_t group = l->stream[k], n = g->launched_times[group];
             if (!n) continue;
             if (times[group] && times[group] != n)
-                return error_set(g->err, ERR_INPUT,
-                                 "group %s: %s launches it %" PRId32
-                                 " times a step, others %" PRId32,
-                                 g->p->collectives[group].name, g->p->devices[i].name, n, times[group]);
+                return error_set(
+                    g->err, ERR_INPUT,
+                    "group %s: %s launches it %" PRId32 " times a step, others %" PRId32,
+                    g->p->collectives[group].name, g->p->devices[i].name, n, times[group]);
             times[group] = n;
             launches[group] += n;
             g->launched_times[group] = 0;

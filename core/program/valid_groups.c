@@ -26,7 +26,8 @@ static enum status check_segment(const struct valid *c, const struct collective 
     bool gather = collective_gathers(g);
     enum slot_class class = gather ? SLOT_PARAMETER : SLOT_GRADIENT;
     enum dtype dtype = gather ? g->dtype : dtype_master(g->dtype);
-    NEED((x->class == class || (collective_divides(g) && x->class == SLOT_SCRATCH)) && x->dtype == dtype,
+    NEED((x->class == class || (collective_divides(g) && x->class == SLOT_SCRATCH)) &&
+             x->dtype == dtype,
          "group %s: segment %s is no %s of its dtype", g->name, x->name,
          gather ? "parameter" : "gradient");
     if (!collective_divides(g)) return OK;
@@ -80,8 +81,8 @@ static enum status check_member(struct valid *c, const struct collective *g, int
         int64_t own;
         TRY(check_within(c, g, m, k, &own));
         if (i > 0 && !c->p->uneven)
-            NEED(own ==
-                     collective_segment_elements(&g->members[0], &c->p->stages[g->members[0].stage], k),
+            NEED(own == collective_segment_elements(&g->members[0],
+                                                    &c->p->stages[g->members[0].stage], k),
                  "group %s: sizes of %s differ", g->name, x->name);
         NEED(!__builtin_add_overflow(elements, own, &elements), "group %s: too large", g->name);
         if (m->apart < 0) continue;
@@ -134,7 +135,8 @@ static enum status check_participant(struct valid *c, const struct collective *g
     return OK;
 }
 
-static enum status check_pair(const struct valid *c, const struct collective *g, int32_t i, int32_t k)
+static enum status check_pair(const struct valid *c, const struct collective *g, int32_t i,
+                              int32_t k)
 {
     const struct program_stage *s = c->p->stages;
     int32_t a = g->members[i].stage, b = g->members[k].stage;
@@ -148,7 +150,8 @@ static enum status check_meeting(struct valid *c, const struct collective *g)
 {
     const struct collective *m = g;
     struct error why = {0};
-    NEED(in(g->dtype, DTYPE_COUNT) && g->dtype != DTYPE_int32 && g->each_call, "meeting %s: bad numbers", g->name);
+    NEED(in(g->dtype, DTYPE_COUNT) && g->dtype != DTYPE_int32 && g->each_call,
+         "meeting %s: bad numbers", g->name);
     if (meeting_valid(m, &why) != OK)
         return valid_complain(c, "meeting %s: %.300s", g->name, why.text);
     NEED(g->elements == shape_elements(&m->whole) && m->most == meeting_most(m),

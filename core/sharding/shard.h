@@ -115,9 +115,10 @@ double shard_loss_share(struct arena *a, const struct shard_stage *stage, int32_
  * many stand on each of several (meeting_tiers_of). */
 enum collective_kind shard_meeting_kind(const struct graph_op *op);
 enum collective_algorithm shard_meeting_way(const struct sharding *s, const struct graph_op *op,
-                                   const int32_t *tier);
+                                            const int32_t *tier);
 /* All of it but links and slots. */
-struct collective *shard_meeting(struct arena *a, const struct graph *view, const struct graph_op *op,
-                              const struct sharding *s, const int32_t *tier);
+struct collective *shard_meeting(struct arena *a, const struct graph *view,
+                                 const struct graph_op *op, const struct sharding *s,
+                                 const int32_t *tier);
 
 #endif

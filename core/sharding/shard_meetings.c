@@ -20,7 +20,7 @@ static bool even(const struct exchange *e)
 }
 
 enum collective_algorithm shard_meeting_way(const struct sharding *s, const struct graph_op *op,
-                                   const int32_t *tier)
+                                            const int32_t *tier)
 {
     enum collective_kind kind = shard_meeting_kind(op);
     int32_t entry = sharding_way_for(s, op->name, kind, op->attrs.exchange->n, tier);
@@ -36,8 +36,9 @@ static struct meeting_cut cut_of(struct arena *a, int32_t dimension, const struc
     return c;
 }
 
-struct collective *shard_meeting(struct arena *a, const struct graph *view, const struct graph_op *op,
-                              const struct sharding *s, const int32_t *tier)
+struct collective *shard_meeting(struct arena *a, const struct graph *view,
+                                 const struct graph_op *op, const struct sharding *s,
+                                 const int32_t *tier)
 {
     const struct exchange *e = op->attrs.exchange;
     struct collective *m = ARENA_ARRAY(a, struct collective, 1);

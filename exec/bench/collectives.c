@@ -68,8 +68,8 @@ static enum status find_links(const struct maker *m, struct collective *g, struc
     return OK;
 }
 
-static enum status make_meeting(struct maker *m, const struct bench_collective *x, struct collective *g,
-                                struct error *err)
+static enum status make_meeting(struct maker *m, const struct bench_collective *x,
+                                struct collective *g, struct error *err)
 {
     size_t n = (size_t)m->n;
     int64_t shares = x->first_share + m->n - 1, size = dtype_bytes(DTYPE_fp32),

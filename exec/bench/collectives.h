@@ -12,7 +12,8 @@
 
 struct bench_collective {
     enum collective_kind kind; /* not all_to_all */
-    enum collective_algorithm algorithm; /* and so the form: exec/device_transport/device_transport.h */
+    enum collective_algorithm
+        algorithm; /* and so the form: exec/device_transport/device_transport.h */
     int64_t
         bytes; /* of the whole tensor; made a little larger where shares want it: the group's elements tell */
     int64_t

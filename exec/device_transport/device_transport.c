@@ -107,8 +107,10 @@ static bool takes_part(const struct device_transport *t)
         for (int32_t k = 0; k < t->talks.talk[i].n; k++)
             if (t->talks.talk[i].device[k] == t->o.rank) return true;
     for (int32_t g = 0; g < t->p->n_collectives; g++) /* of one member */
-        for (int32_t i = 0; t->o.group[g] == TRANSPORT_DEVICE && i < t->p->collectives[g].n_members; i++)
-            if (t->p->stages[t->p->collectives[g].members[i].stage].device == t->o.rank) return true;
+        for (int32_t i = 0; t->o.group[g] == TRANSPORT_DEVICE && i < t->p->collectives[g].n_members;
+             i++)
+            if (t->p->stages[t->p->collectives[g].members[i].stage].device == t->o.rank)
+                return true;
     return false;
 }
 

@@ -34,7 +34,8 @@ static int64_t *numbers(struct device_transport *t, int32_t n)
 }
 
 /* Whether the whole operand of a padded form is the chunks in the order of ranks. */
-static bool is_direct(const struct collective *m, const struct meeting_places *o, const int32_t *rank)
+static bool is_direct(const struct collective *m, const struct meeting_places *o,
+                      const int32_t *rank)
 {
     const int64_t *first = m->kind == COLLECTIVE_ALL_GATHER ? o->into_first : o->from_first,
                   *n = m->kind == COLLECTIVE_ALL_GATHER ? o->into_n : o->from_n;
@@ -159,7 +160,8 @@ static int64_t own_elements(const struct at_hand *h)
 static enum status keep_own(const struct at_hand *h, struct error *err)
 {
     char *packed = goes_from(h, h->i);
-    if (h->m->kind == COLLECTIVE_REDUCE_SCATTER) return copy(h, h->out, packed, own_elements(h), err);
+    if (h->m->kind == COLLECTIVE_REDUCE_SCATTER)
+        return copy(h, h->out, packed, own_elements(h), err);
     return unpack(h, h->i, packed, err);
 }
 
@@ -189,7 +191,8 @@ static enum status gather_padded(const struct at_hand *h, struct error *err)
     if (!h->o->direct) TRY(pack(h, h->i, own = chunk(h, h->i), err));
     TRY(t->comm->all_gather(t->b, h->communicator, t->collective, own, chunks, h->m->most, h->dtype,
                             err));
-    for (int32_t k = 0; !h->o->direct && k < h->m->n_members; k++) TRY(unpack(h, k, chunk(h, k), err));
+    for (int32_t k = 0; !h->o->direct && k < h->m->n_members; k++)
+        TRY(unpack(h, k, chunk(h, k), err));
     return OK;
 }
 
@@ -198,7 +201,8 @@ static enum status scatter_padded(const struct at_hand *h, struct error *err)
     struct device_transport *t = h->t;
     char *chunks = h->o->direct ? h->in : h->o->chunks,
          *own = h->o->direct ? h->out : chunk(h, h->i);
-    for (int32_t k = 0; !h->o->direct && k < h->m->n_members; k++) TRY(pack(h, k, chunk(h, k), err));
+    for (int32_t k = 0; !h->o->direct && k < h->m->n_members; k++)
+        TRY(pack(h, k, chunk(h, k), err));
     TRY(t->comm->reduce_scatter(t->b, h->communicator, t->collective, chunks, own, h->m->most,
                                 h->dtype, 0, err));
     return h->o->direct ? OK : copy(h, h->out, own, own_elements(h), err);
@@ -251,7 +255,8 @@ static enum status pair_calls(const struct at_hand *h, struct error *err)
 {
     struct device_transport *t = h->t;
     for (int32_t d = 1; d < h->m->n_members; d++) {
-        int32_t to = (h->i + d) % h->m->n_members, from = (h->i - d + h->m->n_members) % h->m->n_members;
+        int32_t to = (h->i + d) % h->m->n_members,
+                from = (h->i - d + h->m->n_members) % h->m->n_members;
         int64_t out = meeting_elements(h->m, h->i, to), in = meeting_elements(h->m, from, h->i);
         if (out)
             TRY(t->comm->send(t->b, h->communicator, t->collective, goes_from(h, to), out, h->dtype,

@@ -153,7 +153,8 @@ static int32_t find_talk(struct arena *a, const struct program *p, struct talks 
 {
     int32_t n = g->n_members, *device = ARENA_ARRAY(a, int32_t, (size_t)n);
     bool fixed = collective_divides(g);
-    for (int32_t i = 0; i < n; i++) device[fixed ? collective_own_chunk(i, n) : i] = device_of(p, g, i);
+    for (int32_t i = 0; i < n; i++)
+        device[fixed ? collective_own_chunk(i, n) : i] = device_of(p, g, i);
     for (int32_t k = first_of_groups; k < t->n; k++) {
         bool same = t->talk[k].n == n;
         for (int32_t i = 0; same && i < n; i++)

@@ -71,7 +71,7 @@ static enum status check_types(const struct device_transport *t, int32_t group, 
         return error_set(err, ERR_INPUT, "group %s is %s on the wire and %s in memory, which %s",
                          g->name, dtype_name(g->dtype), dtype_name(d),
                          g->algorithm == ALGORITHM_CHAIN ? "a chain does not convert"
-                                                     : "this backend does not convert");
+                                                         : "this backend does not convert");
     }
     return OK;
 }
@@ -385,8 +385,8 @@ static int64_t bytes_sent(const struct collective *g)
 {
     const struct collective *m = g;
     int64_t n = g->n_members, all = g->elements * dtype_bytes(g->dtype);
-    bool twice =
-        m ? m->kind == COLLECTIVE_ALL_REDUCE : !collective_divides(g) && g->algorithm != ALGORITHM_CHAIN;
+    bool twice = m ? m->kind == COLLECTIVE_ALL_REDUCE
+                   : !collective_divides(g) && g->algorithm != ALGORITHM_CHAIN;
     if (g->algorithm == ALGORITHM_CHAIN && !m) return all;
     return n ? all / n * (n - 1) * (twice ? 2 : 1) : 0;
 }
@@ -405,7 +405,8 @@ enum status device_transport_reduce(struct device_transport *t, int32_t group, i
     TRY(t->b->event_wait(t->b, t->collective, t->ready, err));
     TRY(timed_spans_record(&t->spans, t->collective, &begin, err));
     t->at_hand = group;
-    TRY(collective_of_tensor(g) ? device_meet(t, group, seq, err) : device_sum(t, group, step, err));
+    TRY(collective_of_tensor(g) ? device_meet(t, group, seq, err)
+                                : device_sum(t, group, step, err));
     t->at_hand = -1;
     TRY(timed_spans_record(&t->spans, t->collective, &end, err));
     TRY(t->b->event_record(t->b, e->ended[number % 2], t->collective, err));

@@ -274,7 +274,8 @@ static void ring_part(struct collectives *c, int32_t part, int64_t at_ns)
     ring_chunks(c, &out, &in);
     if (chunk_elements(c, out)) {
         char *data = chunk_place(c, out);
-        if (!data) pass_chunk(c, out, data = incoming_of(c) + collective_incoming_bytes(g), COPY_OUT);
+        if (!data)
+            pass_chunk(c, out, data = incoming_of(c) + collective_incoming_bytes(g), COPY_OUT);
         send_part(c, i, data, chunk_elements(c, out) * size);
     }
     if (chunk_elements(c, in))
@@ -368,8 +369,8 @@ static void chain_leg_over(struct collectives *c)
  */
 
 /* y += x or x = y over two lists of pieces of as many elements. */
-static void pair_up(enum dtype t, const struct collective_end *y,
-                    const struct collective_end *x, enum copy how)
+static void pair_up(enum dtype t, const struct collective_end *y, const struct collective_end *x,
+                    enum copy how)
 {
     int64_t size = dtype_bytes(t), at_x = 0, at_y = 0;
     for (int32_t i = 0, k = 0; i < y->n_pieces && k < x->n_pieces;) {
@@ -389,8 +390,7 @@ static void add_chunks(struct collectives *c, int64_t at_ns)
 {
     const struct collective_end *first = member_of(c);
     enum dtype t = dtype_master(group_of(c)->dtype);
-    for (const struct collective_end *m = first->also; m; m = m->also)
-        pair_up(t, first, m, ADD_IN);
+    for (const struct collective_end *m = first->also; m; m = m->also) pair_up(t, first, m, ADD_IN);
     for (const struct collective_end *m = first->also; m; m = m->also)
         pair_up(t, first, m, COPY_OUT);
     collective_finish(c, at_ns);

@@ -29,7 +29,7 @@ struct meeting_operands { /* this rank's of a meeting; buffers in staging */
     char *chunks, *outgoing, *incoming;
 };
 
-struct collective_end { /* this rank's part in one group */
+struct collective_end {    /* this rank's part in one group */
     int32_t group, member; /* member -1: none */
     char *incoming; /* staging: what comes in; behind it what is not contiguous and goes out */
     struct collective_end *also; /* LOCAL: the next chunk's; NULL at the end */

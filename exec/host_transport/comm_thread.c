@@ -205,21 +205,22 @@ static void part_ended(void *owner, const struct collective_order *of, int32_t p
     int32_t group = of->group;
     int32_t member = m->collectives.members[group].member;
     const struct collective *meeting = &m->p->collectives[group];
-    span_list_add(&m->spans,
-                  (struct span){.kind = SPAN_REDUCE,
-                                .stream = STREAM_collective,
-                                .device = m->rank,
-                                .peer = -1,
-                                .stage = m->p->collectives[group].members[member].stage,
-                                .letter = of->letter,
-                                .step = (int32_t)of->step,
-                                .microbatch = collective_repeats(&m->p->collectives[group]) ? of->times : -1,
-                                .op = group,
-                                .part = part,
-                                .meeting = meeting ? 1 + (int32_t)meeting->kind : 0,
-                                .begin_ns = begin_ns,
-                                .end_ns = end_ns,
-                                .bytes = bytes});
+    span_list_add(
+        &m->spans,
+        (struct span){.kind = SPAN_REDUCE,
+                      .stream = STREAM_collective,
+                      .device = m->rank,
+                      .peer = -1,
+                      .stage = m->p->collectives[group].members[member].stage,
+                      .letter = of->letter,
+                      .step = (int32_t)of->step,
+                      .microbatch = collective_repeats(&m->p->collectives[group]) ? of->times : -1,
+                      .op = group,
+                      .part = part,
+                      .meeting = meeting ? 1 + (int32_t)meeting->kind : 0,
+                      .begin_ns = begin_ns,
+                      .end_ns = end_ns,
+                      .bytes = bytes});
 }
 
 static void group_ended(void *owner, const struct collective_order *of, int64_t end_ns)

@@ -36,7 +36,10 @@ static struct at_hand at_hand(const struct collectives *c)
 }
 
 /* What is passed on from member to member lies in chunks; all_reduce's are the operand's. */
-static bool in_chunks(const struct at_hand *h) { return !collective_rounds_of(h->m->algorithm)->direct; }
+static bool in_chunks(const struct at_hand *h)
+{
+    return !collective_rounds_of(h->m->algorithm)->direct;
+}
 static char *chunk_at(const struct at_hand *h, int64_t first)
 {
     return (h->m->kind == COLLECTIVE_ALL_REDUCE ? h->out : h->o->chunks) + first * h->size;
@@ -111,8 +114,8 @@ static void begin_step(struct collectives *c, int32_t step, int64_t at_ns)
     struct meeting_step s = meeting_step(h.m, h.i, step);
     collective_begin_part(c, step, at_ns);
     if (s.to >= 0)
-        collective_send(c, wires_meeting(c->wires, h.group, h.i, s.to, h.m->n_members), source(&h, &s),
-                        s.send * h.size);
+        collective_send(c, wires_meeting(c->wires, h.group, h.i, s.to, h.m->n_members),
+                        source(&h, &s), s.send * h.size);
     if (s.from >= 0)
         collective_receive(c, wires_meeting(c->wires, h.group, s.from, h.i, h.m->n_members),
                            landing(&h, &s), s.receive * h.size);

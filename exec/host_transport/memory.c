@@ -27,7 +27,8 @@ static enum status check_staging(const struct program *p, int32_t stage, struct 
     for (int32_t g = 0; g < p->n_collectives; g++)
         for (int32_t i = 0; i < p->collectives[g].n_members; i++) {
             if (p->collectives[g].members[i].stage != stage) continue;
-            int64_t need = collective_staging_bytes(&p->collectives[g], &p->collectives[g].members[i], s);
+            int64_t need =
+                collective_staging_bytes(&p->collectives[g], &p->collectives[g].members[i], s);
             if (need > s->buffer_bytes)
                 return error_set(err, ERR_INPUT,
                                  "group %s: staging needs %" PRId64

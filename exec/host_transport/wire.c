@@ -120,7 +120,8 @@ static void init_group(struct wires *w, const struct program *p, int32_t group,
 void wires_init(struct wires *w, struct arena *a, const struct program *p, struct comm *c,
                 void *shared, wire_ended *ended, void *owner)
 {
-    int32_t n_edges = count_edges(p), **of = ARENA_ARRAY(a, int32_t *, (size_t)p->n_collectives + 1);
+    int32_t n_edges = count_edges(p),
+            **of = ARENA_ARRAY(a, int32_t *, (size_t)p->n_collectives + 1);
     struct meeting_wires met = meeting_wires(a, p, of);
     int32_t n = n_edges + met.n;
     *w = (struct wires){.meeting = of,

@@ -144,7 +144,7 @@ static enum status prepare_member(const struct preparing *w, int32_t group, int3
     const struct chunk *k = chunks_of_stage(w->chunks, g->members[member].stage);
     if (!k || w->t->group[group] == TRANSPORT_DEVICE) return OK;
     return collective_of_tensor(g) ? prepare_meeting(w, k, group, member, err)
-                      : prepare_group(w, k, group, member, err);
+                                   : prepare_group(w, k, group, member, err);
 }
 
 enum status prepare_members(struct rank *r, const struct chunks *c, struct transports *t,

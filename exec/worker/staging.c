@@ -37,8 +37,7 @@ int64_t staging_bytes(const struct program *p, int32_t group, int32_t member)
     const struct collective_member *m = &g->members[member];
     const struct program_stage *s = &p->stages[m->stage];
     if (collective_of_tensor(g))
-        return align(s->slots[g->in[member]].bytes) +
-               align(s->slots[g->out[member]].bytes);
+        return align(s->slots[g->in[member]].bytes) + align(s->slots[g->out[member]].bytes);
     return ring_first(s, m) + align(ring_bytes(s, m));
 }
 
@@ -90,8 +89,8 @@ static void move_run(void *owner, int64_t first, int64_t packed, int64_t n)
 }
 
 /* One segment of a sum that is not divided. */
-static void move_segment(struct moving *v, const struct collective_member *m, const struct slot *slot,
-                         int32_t segment)
+static void move_segment(struct moving *v, const struct collective_member *m,
+                         const struct slot *slot, int32_t segment)
 {
     if (m->within && m->within[segment].n_dims)
         region_walk(&m->within[segment], move_run, v);
@@ -100,8 +99,8 @@ static void move_segment(struct moving *v, const struct collective_member *m, co
 }
 
 /* Of a divided sum: scattered it is read whole and one chunk of it is kept, gathered the other way round. */
-static void move_divided(struct moving *v, const struct collective *g, const struct collective_member *m,
-                         const struct slot *slot, int32_t member)
+static void move_divided(struct moving *v, const struct collective *g,
+                         const struct collective_member *m, const struct slot *slot, int32_t member)
 {
     bool scatter = collective_scatters(g);
     int64_t chunk = shape_elements(&slot->shape) / g->n_members * v->size,

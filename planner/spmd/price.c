@@ -1,9 +1,9 @@
 #include "planner/spmd/price.h"
 
 #include "core/base/arena.h"
+#include "core/collective/part.h"
 #include "core/collective/rounds.h"
 #include "sim/collective/rounds.h"
-
 #include <string.h>
 
 struct parts { /* of tensors of one shape in one placement */
@@ -43,9 +43,9 @@ struct spmd_price {
     /* (n_devices, mesh[axis]) [d][k]: messages that leave d's node or come to the other's at the same time, where everybody
      * sends to who stands k places on along the axis; NULL: nobody shares */
     int32_t *share[MESH_AXES_MAX + 1];
-    int64_t n_meetings, n_pairs;               /* priced */
-    spmd_measured *measured;                   /* NULL: nobody measured */
-    const void *measured_of;
+    int64_t n_meetings, n_pairs; /* priced */
+    spmd_measured *measured;     /* NULL: nobody measured */
+    const void *of;
     struct members *groups[MESH_AXES_MAX + 1]; /* (n_devices) by first member; NULL: nobody met */
 };
 
@@ -103,12 +103,18 @@ static int32_t *find_shares(struct spmd_price *y, int32_t axis)
 
 struct spmd_price *spmd_price_new(struct arena *a, const struct sharding *s, spmd_hop *hop,
                                   const void *of, uint32_t ways, const int32_t *node,
-                                  const bool *bus)
+                                  const bool *bus, spmd_measured *measured)
 {
     struct spmd_price *y = ARENA_ARRAY(a, struct spmd_price, 1);
     int32_t n = s->n_devices;
-    *y =
-        (struct spmd_price){.a = a, .s = s, .ways = ways, .node = node, .bus = bus, .n_table = 256};
+    *y = (struct spmd_price){.a = a,
+                             .s = s,
+                             .ways = ways,
+                             .node = node,
+                             .bus = bus,
+                             .measured = measured,
+                             .of = of,
+                             .n_table = 256};
     y->table = ARENA_ARRAY(a, int32_t, y->n_table);
     y->hop = ARENA_ARRAY(a, struct cost_link, (size_t)n * (size_t)n);
     for (int32_t i = 0; i < n; i++)
@@ -119,13 +125,6 @@ struct spmd_price *spmd_price_new(struct arena *a, const struct sharding *s, spm
     spmd_placement(y, &(struct placement){0});
     return y;
 }
-
-void spmd_price_measured(struct spmd_price *y, spmd_measured *measured, const void *of)
-{
-    y->measured = measured, y->measured_of = of;
-}
-
-/* --- placements and parts --- */
 
 int32_t spmd_placement(struct spmd_price *y, const struct placement *p)
 {
@@ -154,8 +153,8 @@ int64_t spmd_meetings_priced(const struct spmd_price *y, int64_t *pairs)
 
 bool spmd_is_own(const struct spmd_price *y, int32_t placement)
 {
-    const struct placement *p = &y->placements[placement];
-    return p->axis[0].how == PLACED_OWN || p->axis[1].how == PLACED_OWN;
+    const struct on_axis *axis = y->placements[placement].axis;
+    return axis[0].how == PLACED_OWN || axis[1].how == PLACED_OWN;
 }
 
 static const struct parts *parts_of(struct spmd_price *y, const struct shape *whole,
@@ -181,8 +180,6 @@ const struct shape *spmd_parts(struct spmd_price *y, const struct shape *whole, 
 {
     return parts_of(y, whole, placement)->local;
 }
-
-/* --- meetings of one group --- */
 
 static int64_t later(int64_t x, int64_t y) { return x > y ? x : y; }
 
@@ -215,36 +212,11 @@ static int64_t ring_ns(const struct meet *m, int32_t steps, int64_t chunk_bytes)
     return steps * slowest;
 }
 
-/* bytes: (n, n), used up. */
 static int64_t pairs_ns(const struct meet *m, int64_t *bytes)
 {
     for (int32_t i = 0; i < m->n; i++)
         for (int32_t k = 1; k < m->n; k++) bytes[i * m->n + (i + k) % m->n] *= sharing(m, i, k);
     return collective_pairs_ns(m->n, bytes, m->hop);
-}
-
-/* Elements that both parts have: of each dimension the runs' overlap. */
-static int64_t overlap(const struct shape *whole, const struct tensor_part *x,
-                       const struct tensor_part *y)
-{
-    int64_t n = 1;
-    for (int32_t d = 0; d < whole->rank; d++) {
-        const struct run all = {0, whole->dim[d]}, *a = &all, *b = &all;
-        int32_t na = 1, nb = 1;
-        for (int32_t c = 0; c < x->n_cuts; c++)
-            if (x->cut[c].dim == d) a = x->cut[c].run, na = x->cut[c].n_runs;
-        for (int32_t c = 0; c < y->n_cuts; c++)
-            if (y->cut[c].dim == d) b = y->cut[c].run, nb = y->cut[c].n_runs;
-        int64_t sum = 0;
-        for (int32_t i = 0; i < na; i++)
-            for (int32_t k = 0; k < nb; k++) {
-                int64_t first = later(a[i].first, b[k].first), end = a[i].first + a[i].n;
-                if (b[k].first + b[k].n < end) end = b[k].first + b[k].n;
-                sum += end > first ? end - first : 0;
-            }
-        n *= sum;
-    }
-    return n;
 }
 
 static int64_t part_elements(const struct meet *m, const struct parts *p, int32_t i)
@@ -255,7 +227,8 @@ static int64_t part_elements(const struct meet *m, const struct parts *p, int32_
 struct rounds_of { /* what is priced round by round */
     const struct meet *m;
     const struct collective *c;
-    int64_t inside, between; /* in tiers: messages that share a link inside a node, and between nodes */
+    int64_t inside,
+        between; /* in tiers: messages that share a link inside a node, and between nodes */
 };
 
 static struct cost_link hop_of(const void *of, int32_t from, int32_t to)
@@ -303,9 +276,8 @@ static int64_t rounds_ns(struct meet *m, enum collective_kind kind, enum collect
         r.between = later(r.between, sharing(m, i, each));
     }
     const struct collective_hops hops = {hop_of, &r, beside};
-    int64_t *end = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n),
-            *next = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n), slowest = 0;
-    collective_rounds_ns(&x, m->element_bytes, &hops, end, next);
+    int64_t *end = ARENA_ARRAY(m->scratch, int64_t, 2 * (size_t)m->n), slowest = 0;
+    collective_rounds_ns(&x, m->element_bytes, &hops, end, end + m->n);
     for (int32_t i = 0; i < m->n; i++) slowest = later(slowest, end[i]);
     return slowest;
 }
@@ -316,8 +288,9 @@ static int64_t sum_ns(const struct meet *m, const struct parts *p)
     return ring_ns(m, 2 * (m->n - 1), chunk * m->element_bytes);
 }
 
-/* Everybody's part to everybody (all-gather), or everybody's term of each part to whom it belongs. */
-static int64_t spread_ns(struct meet *m, const struct parts *p, bool gather, enum collective_algorithm way)
+/* Everybody's part to everybody (all-gather), everybody's term of each part to whom it belongs, or what parts of both share. */
+static int64_t spread_ns(struct meet *m, const struct parts *p, const struct shape *whole,
+                         enum collective_kind kind, enum collective_algorithm way)
 {
     int64_t largest = 0;
     for (int32_t i = 0; i < m->n; i++) largest = later(largest, part_elements(m, p, i));
@@ -325,19 +298,12 @@ static int64_t spread_ns(struct meet *m, const struct parts *p, bool gather, enu
     int64_t *bytes = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n * (size_t)m->n);
     for (int32_t i = 0; i < m->n; i++)
         for (int32_t k = 0; k < m->n; k++)
-            bytes[i * m->n + k] = part_elements(m, p, gather ? i : k) * m->element_bytes;
-    return pairs_ns(m, bytes);
-}
-
-static int64_t turn_ns(struct meet *m, const struct shape *whole)
-{
-    int64_t *bytes = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n * (size_t)m->n);
-    for (int32_t i = 0; i < m->n; i++)
-        for (int32_t k = 0; k < m->n; k++)
-            if (i != k)
-                bytes[i * m->n + k] =
-                    m->element_bytes *
-                    overlap(whole, &m->before->part[m->member[i]], &m->after->part[m->member[k]]);
+            bytes[i * m->n + k] =
+                m->element_bytes *
+                (kind == COLLECTIVE_ALL_TO_ALL
+                     ? part_overlap(whole, &m->before->part[m->member[i]],
+                                    &m->after->part[m->member[k]])
+                     : part_elements(m, p, kind == COLLECTIVE_ALL_GATHER ? i : k));
     return pairs_ns(m, bytes);
 }
 
@@ -378,14 +344,12 @@ static struct meet group_of(struct spmd_price *y, const struct priced *p, int32_
                          .scratch = scratch};
 }
 
-/* The parts that are dealt out: those of before (gather, all-to-all) or after (reduce-scatter). */
 static const struct parts *dealt_out(const struct meet *m, enum op_kind kind)
 {
     return kind == OP_group_reduce_scatter ? m->after : m->before;
 }
 
-/* As it was measured, -1 where it was not. A sum that is joined with others has no size of its own to be looked up by. All-to-all
- * has none that all members send. */
+/* As it was measured, -1 where it was not. Joined sums and all-to-all have no one size to be looked up by. */
 static int64_t measured_ns(const struct meet *m, enum collective_kind k,
                            enum collective_algorithm way, const struct parts *p)
 {
@@ -393,7 +357,7 @@ static int64_t measured_ns(const struct meet *m, enum collective_kind k,
     if (!m->y->measured || m->joined || k == COLLECTIVE_ALL_TO_ALL) return -1;
     for (int32_t i = 0; i < m->n; i++) largest = later(largest, part_elements(m, p, i));
     int64_t bytes = (k == COLLECTIVE_ALL_REDUCE ? largest : m->n * largest) * m->element_bytes;
-    return m->y->measured(m->y->measured_of, k, way, m->member, m->n, bytes);
+    return m->y->measured(m->y->of, k, way, m->member, m->n, bytes);
 }
 
 /* One group's meeting in one way; -1: it cannot go so. */
@@ -408,11 +372,9 @@ static int64_t group_ns(struct meet *m, const struct shape *whole, enum op_kind 
     if (!collective_in_calls(k, way)) return -1;
     int64_t ns = measured_ns(m, k, way, p);
     if (ns >= 0) return ns;
-    if (k == COLLECTIVE_ALL_TO_ALL) return turn_ns(m, whole);
     if (way != ALGORITHM_RING && way != ALGORITHM_PAIRS)
         return kind == OP_all_reduce ? -1 : rounds_ns(m, k, way, p);
-    return k == COLLECTIVE_ALL_REDUCE ? sum_ns(m, p)
-                                      : spread_ns(m, p, k == COLLECTIVE_ALL_GATHER, way);
+    return k == COLLECTIVE_ALL_REDUCE ? sum_ns(m, p) : spread_ns(m, p, whole, k, way);
 }
 
 /* The cheapest way that is allowed; of equal ones the first. Where none is that can go, the first that can. */
@@ -519,12 +481,11 @@ enum status spmd_step_way(struct spmd_price *y, const struct shape *whole, int64
     return OK;
 }
 
-/* Of a kind that has no other way. */
 enum status spmd_gradient_ns(struct spmd_price *y, const struct shape *whole, int64_t element_bytes,
                              int32_t axis, int32_t placement, bool joined, int64_t *out_ns,
                              struct error *err)
 {
-    struct priced p = {*whole, element_bytes,  OP_all_reduce, axis, placement, placement, joined,
+    struct priced p = {*whole, element_bytes, OP_all_reduce, axis, placement, placement, joined,
                        0,      ALGORITHM_RING};
     TRY(priced_step(y, &p, err));
     *out_ns = p.ns;

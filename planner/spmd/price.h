@@ -35,12 +35,10 @@ enum { SPMD_ALL_AXES = MESH_AXES_MAX };
 struct spmd_price;
 /* ways: the set of algorithms (1 << algorithm) that may be used; where a kind can go by none of them it goes by the first that can.
  * HIERARCHICAL, where node (n_devices; NULL: none) tells equal numbers of members, at least two, on each of several nodes. */
+/* measured (NULL: nothing is): where it has a time it is believed; but for sums that are joined with others, and all-to-all. */
 struct spmd_price *spmd_price_new(struct arena *a, const struct sharding *s, spmd_hop *hop,
                                   const void *of, uint32_t ways, const int32_t *node,
-                                  const bool *bus);
-
-/* Where something is measured it is believed; but for sums that are joined with others, and all-to-all. */
-void spmd_price_measured(struct spmd_price *y, spmd_measured *measured, const void *of);
+                                  const bool *bus, spmd_measured *measured);
 
 int32_t spmd_placement(struct spmd_price *y,
                        const struct placement *p); /* its number, 0 is whole */

@@ -431,8 +431,7 @@ enum status spmd_tables_new(struct arena *a, const struct spmd_question *q,
     size_t n = (size_t)q->g->n_tensors;
     m->b = (struct builder){.a = a, .q = q, .g = q->g, .t = t, .n_devices = q->s->n_devices};
     m->b.grains = graph_grains(a, q->g);
-    t->price = spmd_price_new(a, q->s, q->hop, q->of, q->ways, q->node, q->bus);
-    spmd_price_measured(t->price, q->measured, q->of);
+    t->price = spmd_price_new(a, q->s, q->hop, q->of, q->ways, q->node, q->bus, q->measured);
     m->tensors = ARENA_ARRAY(a, struct spmd_tensor, n);
     m->shape_index = ARENA_ARRAY(a, int32_t, n);
     m->maker = ARENA_ARRAY(a, int32_t, n);

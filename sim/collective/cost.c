@@ -314,7 +314,8 @@ static int32_t *members(const struct walk *w, int32_t first, int32_t n, int32_t 
 static int64_t *chunks(const struct walk *w, int64_t elements, int32_t n)
 {
     int64_t *out = ARENA_ARRAY(w->scratch, int64_t, (size_t)n);
-    for (int32_t i = 0; i < n; i++) out[i] = collective_chunk_of(elements, i, n) * w->c->element_bytes;
+    for (int32_t i = 0; i < n; i++)
+        out[i] = collective_chunk_of(elements, i, n) * w->c->element_bytes;
     return out;
 }
 
@@ -426,10 +427,10 @@ static void chain(const struct walk *w)
 static void all(const struct walk *w)
 {
     static void (*const forms[COLLECTIVE_ALGORITHM_COUNT])(const struct walk *) = {
-        [ALGORITHM_RING] = ring_all,        [ALGORITHM_PAIRS] = pairs_all,
-        [ALGORITHM_TREE] = tree_all,        [ALGORITHM_LEADER] = leader,
-        [ALGORITHM_CHAIN] = chain,          [ALGORITHM_HIERARCHICAL] = hierarchical,
-        [ALGORITHM_PADDED] = shards_round,  [ALGORITHM_GROUPED] = grouped};
+        [ALGORITHM_RING] = ring_all,       [ALGORITHM_PAIRS] = pairs_all,
+        [ALGORITHM_TREE] = tree_all,       [ALGORITHM_LEADER] = leader,
+        [ALGORITHM_CHAIN] = chain,         [ALGORITHM_HIERARCHICAL] = hierarchical,
+        [ALGORITHM_PADDED] = shards_round, [ALGORITHM_GROUPED] = grouped};
     if (forms[w->c->algorithm])
         forms[w->c->algorithm](w);
     else if (collective_rounds_of(w->c->algorithm)->round)

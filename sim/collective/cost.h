@@ -14,7 +14,7 @@
  *   LEADER    sums flow in pieces down a line to each node's first member, leaders do a ring, results flow back in pieces.
  *             The textbook (ring all-reduce inside + ring of leaders, 65.93 ms in its example) is less than any leader can
  *             do: S must come in over one link and go out again, S/B and not (g−1)/g·S/B each.
- *   SHARDED   reduce-scatter inside each node, one ring for each local rank between nodes, all-gather inside: the
+ *   HIERARCHICAL  reduce-scatter inside each node, one ring for each local rank between nodes, all-gather inside: the
  *             same number of members on every node.
  *   CHAIN     all-reduce: the whole vector 0 → 1 → … → n−1 and back (deterministic sums): 2(n−1)(α + S/B).
  *             broadcast: in pieces, (n−1)(α + q) + (m − 1)·q.
@@ -22,7 +22,7 @@
  *   GROUPED   one broadcast (reduction) for each shard, in order, in pieces round the ring; a member begins the next when
  *             its part of the last is over. Textbook ΣS_i/B + n·α_call: skew does not matter, latency does (HAP,
  *             arXiv 2401.05965, section on communication).
- *   PAIRWISE  all-to-all: n−1 rounds, in round k member i sends to i + k: (n−1)α + (n−1)/n·S/B.
+ *   PAIRS     all-to-all: n−1 rounds, in round k member i sends to i + k: (n−1)α + (n−1)/n·S/B.
  *
  * collective_ns is exact, not an estimate: it is the recurrence that the steps obey, shortened to the closed form
  * where starts, hops and chunks are alike, and equals what sim/collective/steps plays on links of their own to the nanosecond.
@@ -51,7 +51,7 @@ struct collective_case {
     int32_t element_bytes; /* chunks are whole elements, cut as meeting_chunk cuts them */
     /* (n_members) elements that sum to elements: all-gather, reduce-scatter; NULL: cut evenly */
     const int64_t *shards;
-    const int32_t *node; /* (n_members) ascending: LEADER, SHARDED; NULL: all on one node */
+    const int32_t *node; /* (n_members) ascending: LEADER, HIERARCHICAL; NULL: all on one node */
     int64_t piece_bytes; /* 0: COLLECTIVE_PIECE_BYTES */
 };
 
@@ -59,9 +59,9 @@ struct collective_case {
 MUST_CHECK enum status collective_check(const struct collective_case *c, struct error *err);
 
 /* Members begin at start_ns (n; NULL: all at 0) and end at end_ns (n; NULL: not asked for); *out_ns is the last end. */
-MUST_CHECK enum status collective_ns(const struct collective_case *c, const struct collective_hops *h,
-                                     const int64_t *start_ns, int64_t *end_ns, int64_t *out_ns,
-                                     struct error *err);
+MUST_CHECK enum status collective_ns(const struct collective_case *c,
+                                     const struct collective_hops *h, const int64_t *start_ns,
+                                     int64_t *end_ns, int64_t *out_ns, struct error *err);
 
 /* k rings side by side: shares of E elements in proportion to the rings' bandwidths, so that they end together but for
  * latencies; floor, then one each to the largest remainders (the first among equals). ring_Bps: (k) > 0; out: (k), sums to elements. */

@@ -25,7 +25,8 @@ int64_t collective_pairs_ns(int32_t n, const int64_t *bytes, const struct cost_l
     return last;
 }
 
-int64_t collective_ring_ns(int32_t n, int32_t steps, int64_t chunk_bytes, const struct cost_link *hop)
+int64_t collective_ring_ns(int32_t n, int32_t steps, int64_t chunk_bytes,
+                           const struct cost_link *hop)
 {
     int64_t slowest = 0;
     for (int32_t i = 0; i < n && chunk_bytes; i++) {

@@ -164,7 +164,8 @@ static int32_t *members(struct builder *b, int32_t first, int32_t n, int32_t ste
 static int64_t *chunks(struct builder *b, int64_t elements, int32_t n)
 {
     int64_t *out = ARENA_ARRAY(b->scratch, int64_t, (size_t)n);
-    for (int32_t i = 0; i < n; i++) out[i] = collective_chunk_of(elements, i, n) * b->c->element_bytes;
+    for (int32_t i = 0; i < n; i++)
+        out[i] = collective_chunk_of(elements, i, n) * b->c->element_bytes;
     return out;
 }
 
@@ -175,7 +176,8 @@ static int64_t *shards(struct builder *b)
         if (b->c->shards) out[i] = b->c->shards[i] * b->c->element_bytes;
         if (out[i] > most) most = out[i];
     }
-    for (int32_t i = 0; b->c->algorithm == ALGORITHM_PADDED && i < b->c->n_members; i++) out[i] = most;
+    for (int32_t i = 0; b->c->algorithm == ALGORITHM_PADDED && i < b->c->n_members; i++)
+        out[i] = most;
     return out;
 }
 
@@ -307,8 +309,8 @@ enum status steps_make(struct arena *a, const struct collective_case *c, struct 
     arena_free(scratch);
     if (!b.full) return OK;
     return error_set(err, ERR_INPUT, "%s by %s of %" PRId32 " members has more than %d transfers",
-                     collective_kind_name(c->kind), collective_algorithm_name(c->algorithm), c->n_members,
-                     (int)STEPS_MAX);
+                     collective_kind_name(c->kind), collective_algorithm_name(c->algorithm),
+                     c->n_members, (int)STEPS_MAX);
 }
 
 /* --- playing --------------------------------------------------------------------------------- */

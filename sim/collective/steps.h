@@ -33,8 +33,8 @@ struct steps {
 };
 
 /* ERR_INPUT: what collective_check says, or more than STEPS_MAX transfers. */
-MUST_CHECK enum status steps_make(struct arena *a, const struct collective_case *c, struct steps *out,
-                                  struct error *err);
+MUST_CHECK enum status steps_make(struct arena *a, const struct collective_case *c,
+                                  struct steps *out, struct error *err);
 
 struct steps_play {
     const struct steps *steps;

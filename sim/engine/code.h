@@ -19,14 +19,14 @@ struct arena;
 struct sim_scale;
 
 enum code_kind {
-    CODE_ROOM,    /* message seq - amount of channel arg has left */
-    CODE_RECEIVE, /* channel arg */
-    CODE_BORN,    /* amount bytes of ring buffers from here */
-    CODE_COMPUTE, /* amount ns; arg: operator, -1 for several */
-    CODE_SEND,    /* channel arg */
-    CODE_COLLECTIVE_START,  /* group arg */
-    CODE_COLLECTIVE_WAIT,   /* group arg */
-    CODE_COLLECTIVE, /* group arg: amount ns from when the last member has come */
+    CODE_ROOM,             /* message seq - amount of channel arg has left */
+    CODE_RECEIVE,          /* channel arg */
+    CODE_BORN,             /* amount bytes of ring buffers from here */
+    CODE_COMPUTE,          /* amount ns; arg: operator, -1 for several */
+    CODE_SEND,             /* channel arg */
+    CODE_COLLECTIVE_START, /* group arg */
+    CODE_COLLECTIVE_WAIT,  /* group arg */
+    CODE_COLLECTIVE,       /* group arg: amount ns from when the last member has come */
     CODE_MEET, /* group arg, which has a meeting: amount ns from here, by which somebody is late */
     CODE_CONSUMED, /* message seq of channel arg is used up */
     CODE_DEAD,     /* amount bytes of ring buffers until here */

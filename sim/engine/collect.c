@@ -24,7 +24,8 @@ enum status collect_new(struct engine *e, struct cost *k, struct error *err)
         int32_t ranks = g->stands_for ? g->stands_for : g->n_members;
         int64_t bytes = (g->elements + ranks - 1) / ranks * dtype_bytes(g->dtype);
         int64_t slowest = 0;
-        for (int32_t m = 0; g->each_call && !collective_of_tensor(g) && ranks > 1 && m < ranks; m++) {
+        for (int32_t m = 0; g->each_call && !collective_of_tensor(g) && ranks > 1 && m < ranks;
+             m++) {
             struct cost_link hop;
             TRY(network_price(e->network, k, g->link[m], &hop, err));
             int64_t ns = cost_occupancy_ns(&hop, bytes) + hop.latency_ns;
@@ -33,7 +34,8 @@ enum status collect_new(struct engine *e, struct cost *k, struct error *err)
         int64_t steps = 2 * ((int64_t)ranks - 1);
         if (steps > 0 && slowest > COST_MAX_NS / steps)
             return error_set(err, ERR_INPUT, "group %s takes more than ten years", g->name);
-        int64_t priced = g->each_call && !collective_of_tensor(g) ? collective_price_ns(k, p, g) : -1;
+        int64_t priced =
+            g->each_call && !collective_of_tensor(g) ? collective_price_ns(k, p, g) : -1;
         e->meeting_ns[i] = priced >= 0 ? priced : steps * slowest;
     }
     return OK;
@@ -63,7 +65,8 @@ int64_t collect_end(struct engine *e, int32_t lane, const struct code *c)
         l->meeting = m->number;
         l->met_ns = l->now_ns;
         if (l->now_ns > m->latest_ns) m->latest_ns = l->now_ns;
-        if (++m->here == e->program->collectives[c->arg].n_members) meet(e, c->arg, lane, c->amount);
+        if (++m->here == e->program->collectives[c->arg].n_members)
+            meet(e, c->arg, lane, c->amount);
     }
     if (m->number == l->meeting) return -1;
     if (e->overlap && e->now_ns < m->end_ns) return m->end_ns; /* asked again then */

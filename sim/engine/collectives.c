@@ -53,7 +53,7 @@ struct rendezvous {
 };
 
 struct collectives {
-    struct rendezvous *rendezvous;         /* (n_collectives) */
+    struct rendezvous *rendezvous;     /* (n_collectives) */
     int32_t *first_member, *first_hop; /* (n_groups) */
     int32_t **meeting_hop; /* (n_groups) of meetings: (n, n), or (n) by ring; -1: none */
     int32_t n_members, n_hops;
@@ -73,7 +73,10 @@ static int32_t ranks_of(const struct collective *g)
 static bool folded(const struct collective *g) { return ranks_of(g) > g->n_members; }
 
 /* Has no part in this file. */
-static bool stands_apart(const struct collective *g) { return g->each_call && !collective_of_tensor(g); }
+static bool stands_apart(const struct collective *g)
+{
+    return g->each_call && !collective_of_tensor(g);
+}
 
 static int32_t hops_of(const struct collective *g)
 {
@@ -81,8 +84,8 @@ static int32_t hops_of(const struct collective *g)
     return collective_rings(g) ? g->n_members : 2 * (g->n_members - 1);
 }
 
-static enum status make_hop(struct engine *e, struct cost *k, const struct collective *g, int32_t first,
-                            int32_t i, struct hop *h, struct error *err)
+static enum status make_hop(struct engine *e, struct cost *k, const struct collective *g,
+                            int32_t first, int32_t i, struct hop *h, struct error *err)
 {
     int32_t n = g->n_members, direction;
     bool back = g->algorithm == ALGORITHM_CHAIN && i >= n - 1;
@@ -187,7 +190,9 @@ static void find_meeting_hops(struct engine *e)
     c->meeting_hop = ARENA_ARRAY(e->arena, int32_t *, (size_t)p->n_collectives);
     for (int32_t i = 0; i < p->n_collectives; i++) {
         const struct collective *m = &p->collectives[i];
-        if (m) most += (size_t)m->n_members * (m->algorithm == ALGORITHM_RING ? 1 : (size_t)m->n_members);
+        if (m)
+            most +=
+                (size_t)m->n_members * (m->algorithm == ALGORITHM_RING ? 1 : (size_t)m->n_members);
     }
     size_t lanes = (size_t)p->n_devices, pairs = lanes * lanes * 4;
     struct seeing s = {.e = e, .n_seen = 2, .capacity = (size_t)c->n_hops};
@@ -341,9 +346,9 @@ static void advance(struct engine *e, struct member *m, int64_t now_ns)
         return;
     }
     for (; m->part < collective_parts(g); m->part++) {
-        struct part p = collective_of_tensor(g)            ? meeting_part(e, m)
-                        : collective_rings(g) ? ring_part(g, m->index, m->part)
-                                              : chain_part(g, m->index, m->part);
+        struct part p = collective_of_tensor(g) ? meeting_part(e, m)
+                        : collective_rings(g)   ? ring_part(g, m->index, m->part)
+                                                : chain_part(g, m->index, m->part);
         m->begin_ns = m->part_end_ns = now_ns;
         m->part_bytes = p.send_bytes;
         come(e, m, p.send, true, p.send_bytes, now_ns);
@@ -420,7 +425,9 @@ int32_t collective_resource(const struct engine *e, int32_t hop, int64_t *occupa
     *occupancy_ns = network_occupancy_ns(e->network, h->resource, h->bytes);
     const struct member *m = &e->collectives->members[h->from];
     /* Hops that meetings share are told apart by who sends. */
-    int32_t number = collective_of_tensor(&e->program->collectives[m->group]) ? e->collectives->n_hops + h->from : hop;
+    int32_t number = collective_of_tensor(&e->program->collectives[m->group])
+                         ? e->collectives->n_hops + h->from
+                         : hop;
     if (e->jitter)
         *occupancy_ns = jitter_hop_ns(e->jitter, number, m->ended, m->part, *occupancy_ns);
     return h->resource;

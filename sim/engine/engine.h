@@ -154,9 +154,10 @@ int64_t collective_end(const struct engine *e, int32_t group, int32_t lane,
 int32_t collective_resource(const struct engine *e, int32_t hop, int64_t *occupancy_ns);
 void collective_started(struct engine *e, int32_t hop, int64_t start_ns);
 void collective_moved(struct engine *e, int32_t hop, const struct passage *way);
-int32_t collective_parts(const struct collective *g); /* spans of one launch by one member, at most */
+int32_t
+collective_parts(const struct collective *g); /* spans of one launch by one member, at most */
 void collective_over(struct engine *e, int32_t group, int64_t now_ns); /* one with a price */
-int32_t collective_unfinished(const struct engine *e, int32_t lane); /* group it is in; -1 */
+int32_t collective_unfinished(const struct engine *e, int32_t lane);   /* group it is in; -1 */
 
 /* collect.c */
 MUST_CHECK enum status collect_new(struct engine *e, struct cost *k, struct error *err);

@@ -17,7 +17,10 @@ static uint64_t mix_double(uint64_t h, double x)
 }
 
 static bool names_channel(enum instr_kind k) { return k == INSTR_RECEIVE || k == INSTR_SEND; }
-static bool names_sum(enum instr_kind k) { return k == INSTR_COLLECTIVE_START || k == INSTR_COLLECTIVE_WAIT; }
+static bool names_sum(enum instr_kind k)
+{
+    return k == INSTR_COLLECTIVE_START || k == INSTR_COLLECTIVE_WAIT;
+}
 static bool names_group(enum instr_kind k) { return names_sum(k) || k == INSTR_COLLECTIVE; }
 
 /* --- what a lane is by itself --- */
@@ -308,7 +311,8 @@ static int32_t new_stage(const struct folding *f, const int32_t *index, int32_t 
     return index[f->p->lanes[rep].stages[f->chunk_of_stage[stage]]];
 }
 
-static void fold_group(struct folding *f, const int32_t *index, int32_t group, struct collective *out)
+static void fold_group(struct folding *f, const int32_t *index, int32_t group,
+                       struct collective *out)
 {
     const struct collective *g = &f->p->collectives[group];
     bool alike = mixture_of(f, g) == ALL_ALIKE;
@@ -398,7 +402,8 @@ static void make_program(struct folding *f)
         q->channels[i].from_stage = new_stage(f, index, q->channels[i].from_stage);
         q->channels[i].to_stage = new_stage(f, index, q->channels[i].to_stage);
     }
-    for (int32_t i = 0; i < q->n_collectives; i++) fold_group(f, index, group_of[i], &q->collectives[i]);
+    for (int32_t i = 0; i < q->n_collectives; i++)
+        fold_group(f, index, group_of[i], &q->collectives[i]);
     f->out->scale = f->scale ? *f->scale : (struct sim_scale){0};
     if (f->scale && f->scale->device) f->out->scale.device = scale;
 }

@@ -10,14 +10,14 @@
 #include "sim/explain/explain.h"
 
 enum record_kind {
-    RECORD_COMPUTE, /* arg: operator of the stage */
-    RECORD_RECEIVE, /* a wait that took time: arg channel, seq */
-    RECORD_ROOM,    /* likewise: arg channel, seq of the message that had to leave */
-    RECORD_COLLECTIVE_WAIT,   /* likewise: arg group, seq the launch */
-    RECORD_LATE,    /* a meeting begins later: arg group */
-    RECORD_SEND,    /* no time: arg channel, seq */
-    RECORD_COLLECTIVE_START,  /* no time: arg group, seq the launch */
-    RECORD_END,     /* no time: the call is over */
+    RECORD_COMPUTE,          /* arg: operator of the stage */
+    RECORD_RECEIVE,          /* a wait that took time: arg channel, seq */
+    RECORD_ROOM,             /* likewise: arg channel, seq of the message that had to leave */
+    RECORD_COLLECTIVE_WAIT,  /* likewise: arg group, seq the launch */
+    RECORD_LATE,             /* a meeting begins later: arg group */
+    RECORD_SEND,             /* no time: arg channel, seq */
+    RECORD_COLLECTIVE_START, /* no time: arg group, seq the launch */
+    RECORD_END,              /* no time: the call is over */
 };
 struct record {
     enum record_kind kind;

@@ -205,7 +205,8 @@ static bool take_meeting(struct telling *g, int32_t lane, int32_t group)
     int64_t work_ns = w->alone_ns;
     w->alone_ns = 0;
     if (!m) return true;
-    wait(g, lane, RECORD_LATE, group, 0, w->now_ns + cost_late_ns(g->t->cost, m->n_members, work_ns));
+    wait(g, lane, RECORD_LATE, group, 0,
+         w->now_ns + cost_late_ns(g->t->cost, m->n_members, work_ns));
     return take_reduce(g, lane, group) && take_await(g, lane, group);
 }
 

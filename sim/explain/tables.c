@@ -18,8 +18,8 @@ struct told_part *told_part_at(const struct told *t, int32_t group, int32_t laun
 
 size_t *told_run_at(const struct told *t, int32_t group, int32_t launch, int32_t member)
 {
-    return &t->groups[group]
-                .run[(size_t)launch * (size_t)t->program->collectives[group].n_members + (size_t)member];
+    return &t->groups[group].run[(size_t)launch * (size_t)t->program->collectives[group].n_members +
+                                 (size_t)member];
 }
 
 int32_t told_member(const struct told *t, int32_t group, int32_t lane)
@@ -52,7 +52,8 @@ static enum status use_links(struct told *t, struct error *err)
     t->links = ARENA_ARRAY(t->arena, struct cost_link, (size_t)p->n_links);
     for (int32_t i = 0; i < p->n_channels; i++) TRY(use_link(t, p->channels[i].link, err));
     for (int32_t i = 0; i < p->n_collectives; i++)
-        for (int32_t m = 0; m < p->collectives[i].n_members && p->collectives[i].n_members > 1; m++) {
+        for (int32_t m = 0; m < p->collectives[i].n_members && p->collectives[i].n_members > 1;
+             m++) {
             const struct collective *g = &p->collectives[i];
             for (int32_t k = 0; collective_of_tensor(g) && k < g->n_members; k++) {
                 int32_t link, direction;

@@ -117,7 +117,8 @@ static void use_waits(const struct told *t, struct explain *x, const struct told
 }
 
 /* A part that sends: over which link and to whom. */
-static int32_t part_link(const struct collective *g, int32_t member, int32_t part, int32_t *receiver)
+static int32_t part_link(const struct collective *g, int32_t member, int32_t part,
+                         int32_t *receiver)
 {
     if (collective_of_tensor(g)) {
         int32_t link, direction;

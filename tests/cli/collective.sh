@@ -55,6 +55,53 @@ if grep -qa "SECRET_TOKEN\|must-not-be-kept" p.db; then
 else
     ok "the environment is not kept"
 fi
+# A measured table prices collectives in simulate and plan: sums of four devices that took 90 ms make a plan without any.
+quad() { # us of 1 KiB, of 1 GiB: a table of nccl-tests
+    sed -n 1,13p "$data/now.txt" | sed 's/maxBytes 4194304/maxBytes 1073741824/'
+    for row in "1024 $1" "1073741824 $2"; do
+        set -- $row
+        awk -v b="$1" -v t="$2" 'BEGIN { a = b / t / 1000; printf "%12d %13d     float     sum      -1 %9.2f %7.2f %7.2f       0 %9.2f %7.2f %7.2f     N/A\n", b, b / 4, t, a, a * 1.5, t, a, a * 1.5 }'
+    done
+    printf '%s\n' "# Out of bounds values : 0 OK" "# Avg bus bandwidth    : 31.0" "#" "# Collective test concluded: all_reduce_perf"
+}
+cp "$root/examples/small-gpt.json" .
+cat > quad.yaml <<'END'
+version: 1
+name: quad
+device_types: [{name: a100, device: A100-SXM4-80}]
+nodes:
+  - {name: a, host: sled1, devices: [{type: a100, count: 4}]}
+links:
+  - {name: nva, between: [a], bandwidth: 240 GB/s, latency: 5 us}
+END
+cat > job.yaml <<'END'
+version: 1
+model: small-gpt.json
+sequence_length: 256
+global_batch: 64
+microbatch: [4, 8, 16]
+precision: fp32
+optimizer: {kind: adamw, lr: 5e-4, weight_decay: 0}
+seed: 7
+END
+quad 90000 95000 > slow.txt
+says "a plan on stated links sums by all-reduce" 0 "" "$MUSHER" plan job.yaml quad.yaml -o links.yaml
+if grep -q "zero:" links.yaml || [ "$(grep -c "device: a" links.yaml)" != 4 ]; then
+    not_ok "stated links: replicas that all-reduce" "$(grep "device: a" links.yaml)"
+else
+    ok "stated links: replicas that all-reduce"
+fi
+says "a table of slow all-reduces" 0 "profile 1" "$MUSHER" import nccl-tests slow.txt --cluster quad.yaml --db slow.db
+says "the same job with the table" 0 "" "$MUSHER" plan job.yaml quad.yaml --db slow.db -o table.yaml
+grep -q "zero:" table.yaml && ok "the table makes another plan: no all-reduce of gradients" ||
+    not_ok "the table makes another plan: no all-reduce of gradients" "$(grep "device: a" table.yaml)"
+ms() { "$MUSHER" simulate "$@" --json 2> /dev/null | sed -n 's/.*"iteration_ns": \([0-9]*\).*/\1/p' | head -1; }
+without=$(ms links.yaml) with=$(ms links.yaml --db slow.db)
+[ "${without:-0}" -gt 0 ] && [ "${with:-0}" -gt $((without + 90000000)) ] &&
+    ok "a simulated sum takes what was measured" ||
+    not_ok "a simulated sum takes what was measured" "$without ns without the table, $with ns with it"
+says "the critical path has it" 0 "collective on a" "$MUSHER" simulate links.yaml --db slow.db --explain
+
 "$MUSHER" collective all-reduce pair.yaml --json > one.json 2> /dev/null
 "$MUSHER" collective all-reduce pair.yaml --json > two.json 2> /dev/null
 cmp -s one.json two.json && ok "same question, same bytes" || not_ok "same question, same bytes" "they differ"

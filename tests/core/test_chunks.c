@@ -83,8 +83,9 @@ START_TEST(the_turn_of_a_v_is_a_copy_and_its_ends_exchange_in_place)
     ck_assert_int_eq(p->n_collectives, 1);
     ck_assert_int_eq(p->collectives[0].algorithm, ALGORITHM_LOCAL);
     ck_assert(p->collectives[0].members[0].stage == 0 && p->collectives[0].members[1].stage == 3);
-    ck_assert_str_eq(instrs(p, 3, 'U', ""),
-                     "COLLECTIVE_START 0, COLLECTIVE_WAIT 0"); /* the last layers' update is first */
+    ck_assert_str_eq(
+        instrs(p, 3, 'U', ""),
+        "COLLECTIVE_START 0, COLLECTIVE_WAIT 0"); /* the last layers' update is first */
     ck_assert_str_eq(instrs(p, 0, 'U', ""), "");
     ck_assert_int_eq(p->stages[0].buffer_bytes + p->stages[3].buffer_bytes, 0);
     for (int32_t s = 0; s < 4; s++) ck_assert_int_ge(program_procedure(&p->stages[s], 'W', ""), 0);

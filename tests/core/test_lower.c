@@ -82,14 +82,16 @@ START_TEST(two_stages_read_as_by_hand)
     ck_assert_str_eq(listing(&p->stages[1], 'F', ""), "LOAD RECEIVE lm_head loss LOSS");
     ck_assert_str_eq(listing(&p->stages[1], 'B', ""),
                      "loss.grad_input lm_head.grad_input SEND lm_head.grad_weight");
-    ck_assert_str_eq(listing(&p->stages[1], 'U', ""), "COLLECTIVE_START COLLECTIVE_WAIT update.decayed");
+    ck_assert_str_eq(listing(&p->stages[1], 'U', ""),
+                     "COLLECTIVE_START COLLECTIVE_WAIT update.decayed");
     const char *f = listing(&p->stages[0], 'F', "");
     ck_assert_msg(!strncmp(f, "LOAD wte wpe embedding.add h.0.ln_1 ", 36), "%s", f);
     ck_assert_str_eq(strstr(f, "h.0.mlp.residual"), "h.0.mlp.residual ln_f SEND");
     ck_assert_msg(
         !strncmp(listing(&p->stages[0], 'B', ""), "RECEIVE ln_f.grad_input ln_f.grad_weight ", 40),
         "B");
-    ck_assert_str_eq(listing(&p->stages[0], 'U', ""), "COLLECTIVE_START COLLECTIVE_WAIT update.decayed update.other");
+    ck_assert_str_eq(listing(&p->stages[0], 'U', ""),
+                     "COLLECTIVE_START COLLECTIVE_WAIT update.decayed update.other");
     ck_assert_str_eq(calls(p, 0), "F0 F1 B0 F2 B1 B2 U");
     ck_assert_str_eq(calls(p, 1), "F0 B0 F1 B1 F2 B2 U");
     ck_assert_int_eq(p->n_channels, 2);
@@ -234,9 +236,11 @@ START_TEST(groups_are_the_common_refinement)
     ck_assert_int_eq(p->collectives[0].elements, 64 * 32);
     ck_assert_str_eq(calls(p, 3), "F0 B0 F1 B1! U");
     ck_assert_str_eq(listing(&p->stages[4], 'U', ""),
-                     "COLLECTIVE_WAIT COLLECTIVE_WAIT COLLECTIVE_WAIT transformer.wte.weight.tie transformer.wte.weight.tie.zero "
+                     "COLLECTIVE_WAIT COLLECTIVE_WAIT COLLECTIVE_WAIT transformer.wte.weight.tie "
+                     "transformer.wte.weight.tie.zero "
                      "update.decayed update.other");
-    ck_assert_str_eq(listing(&p->stages[1], 'U', ""), "COLLECTIVE_WAIT COLLECTIVE_START COLLECTIVE_WAIT update.decayed");
+    ck_assert_str_eq(listing(&p->stages[1], 'U', ""),
+                     "COLLECTIVE_WAIT COLLECTIVE_START COLLECTIVE_WAIT update.decayed");
 }
 END_TEST
 

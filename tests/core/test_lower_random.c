@@ -224,8 +224,9 @@ START_TEST(random_plans_sum_every_gradient_once)
                 int32_t n = 0;
                 if (x->class != SLOT_GRADIENT || x->parameter < 0) continue;
                 for (int32_t g = 0; g < p->n_collectives; g++)
-                    for (int32_t k = 0;
-                         k < p->collectives[g].n_members && strncmp(p->collectives[g].name, "tied", 4); k++)
+                    for (int32_t k = 0; k < p->collectives[g].n_members &&
+                                        strncmp(p->collectives[g].name, "tied", 4);
+                         k++)
                         for (int32_t m = 0; m < p->collectives[g].members[k].n_segments; m++)
                             n += p->collectives[g].members[k].stage == s &&
                                  p->collectives[g].members[k].segments[m] == i;

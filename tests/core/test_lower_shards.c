@@ -1,6 +1,5 @@
 /* Plans with sharded stages, lowered (core/lower/shards.c). That they train alike: tests/programs/shard_ranks.c. */
 #include "core/collective/part.h"
-
 #include "tests/support/plans.h"
 
 static struct arena *arena;
@@ -266,13 +265,12 @@ static int all_summed_once(const struct program *p, int32_t stage)
     for (int32_t i = 0; i < s->n_parameters; i++)
         for (int use = 0; use < 2; use++) {
             int32_t slot = s->parameters[i].gradient[use];
-            if (slot < 0) continue;
-            int64_t n = shape_elements(&s->slots[slot].shape);
+            int64_t n = slot < 0 ? 0 : shape_elements(&s->slots[slot].shape);
             int *times = calloc((size_t)n + 1, sizeof *times);
-            for (int32_t g = 0; g < p->n_collectives; g++)
-                for (int32_t m = 0; m < p->collectives[g].n_members; m++)
-                    if (!collective_of_tensor(&p->collectives[g]) && p->collectives[g].members[m].stage == stage)
-                        regions += of_slot(p, &p->collectives[g], m, slot, times);
+            const struct collective *g = p->collectives;
+            for (; g < p->collectives + p->n_collectives; g++)
+                for (int32_t m = 0; m < g->n_members && !collective_of_tensor(g); m++)
+                    if (g->members[m].stage == stage) regions += of_slot(p, g, m, slot, times);
             for (int64_t e = 0; e < n; e++) ck_assert_int_eq(times[e], 1);
             free(times);
         }
@@ -307,7 +305,8 @@ START_TEST(what_several_have_alike_counts_once)
     struct program *p = plans_lower(arena, &plan, false);
     int silent = 0, strips = 0;
     for (int32_t g = 0; g < p->n_collectives; g++)
-        for (int32_t m = 0; m < p->collectives[g].n_members && !collective_of_tensor(&p->collectives[g]); m++) {
+        for (int32_t m = 0;
+             m < p->collectives[g].n_members && !collective_of_tensor(&p->collectives[g]); m++) {
             const struct collective_member *x = &p->collectives[g].members[m];
             silent += x->silent;
             ck_assert(!x->silent || (x->stage == 1 && p->collectives[g].n_members == 4));
@@ -339,7 +338,8 @@ START_TEST(a_tied_parameter_may_be_in_parts_in_one_of_its_stages)
     int n = 0;
     for (int32_t g = 0; g < p->n_collectives; g++) {
         if (strncmp(p->collectives[g].name, "tied", 4)) continue;
-        ck_assert(n < 2 && p->collectives[g].n_members == 2 && !p->collectives[g].members[0].silent);
+        ck_assert(n < 2 && p->collectives[g].n_members == 2 &&
+                  !p->collectives[g].members[0].silent);
         elements[n++] = p->collectives[g].elements;
     }
     ck_assert_int_eq(n, 2);

@@ -106,11 +106,11 @@ START_TEST(packed_sections_are_taken_together)
 {
     int64_t first[] = {0, 4, 2, 5}, count[] = {2, 1, 2, 0};
     struct collective m = {.kind = COLLECTIVE_ALL_GATHER,
-                        .algorithm = ALGORITHM_RING,
-                        .n_members = 2,
-                        .whole = {2, {2, 5}},
-                        .from = {1, 2, first, count},
-                        .to = {.dimension = -1}};
+                           .algorithm = ALGORITHM_RING,
+                           .n_members = 2,
+                           .whole = {2, {2, 5}},
+                           .from = {1, 2, first, count},
+                           .to = {.dimension = -1}};
     struct error err = {0};
     ck_assert_int_eq(meeting_valid(&m, &err), OK);
     m.most = meeting_most(&m);
@@ -214,7 +214,8 @@ START_TEST(lanes_that_meet_in_other_orders_are_refused)
         if (!x) continue;
         int32_t both = 0;
         for (int32_t s = 1; s < m->p.n_stages; s++)
-            both += has_member(&m->p.collectives[x[0].arg], s) && has_member(&m->p.collectives[x[1].arg], s);
+            both += has_member(&m->p.collectives[x[0].arg], s) &&
+                    has_member(&m->p.collectives[x[1].arg], s);
         if (!both) continue;
         other = x[0], x[0] = x[1], x[1] = other;
         ck_assert_int_eq(program_check(arena, &m->p, &err), ERR_INPUT);
@@ -259,8 +260,9 @@ START_TEST(a_lane_that_stays_away_is_said)
 {
     struct met *m = NULL;
     struct error err = {0};
-    for (uint64_t seed = 0; !m || !m->p.stages[0].procedures[0].n_instrs || m->p.n_stages < 2 ||
-                            m->p.collectives[m->p.stages[0].procedures[0].instrs[0].arg].n_members < 2;
+    for (uint64_t seed = 0;
+         !m || !m->p.stages[0].procedures[0].n_instrs || m->p.n_stages < 2 ||
+         m->p.collectives[m->p.stages[0].procedures[0].instrs[0].arg].n_members < 2;
          seed++)
         m = made(seed);
     m->p.stages[0].procedures[0].n_instrs = m->p.stages[0].procedures[1].n_instrs = 0;
@@ -303,11 +305,11 @@ static int64_t alone(enum collective_kind kind, enum collective_algorithm way)
     static int64_t first[] = {0, 5, 5, 7}, count[] = {5, 0, 2, 1};
     static int64_t even[] = {0, 25, 50, 75}, quarter[] = {25, 25, 25, 25};
     struct collective x = {.kind = kind,
-                        .algorithm = way,
-                        .n_members = 4,
-                        .whole = {2, {8, 100}},
-                        .from = {-1, 0, NULL, NULL},
-                        .to = {-1, 0, NULL, NULL}};
+                           .algorithm = way,
+                           .n_members = 4,
+                           .whole = {2, {8, 100}},
+                           .from = {-1, 0, NULL, NULL},
+                           .to = {-1, 0, NULL, NULL}};
     struct meeting_cut rows = {0, 1, first, count}, columns = {1, 1, even, quarter};
     if (meeting_has_from(kind)) x.from = rows;
     if (meeting_has_to(kind)) x.to = meeting_has_from(kind) ? columns : rows;

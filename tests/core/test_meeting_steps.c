@@ -2,8 +2,8 @@
 #include "sim/collective/rounds.h"
 
 #include "tests/support/meetings.h"
-#include "tests/support/suites.h"
 #include "tests/support/rounds.h"
+#include "tests/support/suites.h"
 
 static struct arena *arena;
 static void setup(void) { arena = arena_new(); }
@@ -95,7 +95,8 @@ static void play(struct player *y)
         keep_own(y, i);
     }
     for (int32_t step = 0; step < meeting_steps(m); step++) play_step(y, step);
-    for (int32_t i = 0; i < m->n_members && m->n_members > 1 && m->algorithm != ALGORITHM_PAIRS; i++) {
+    for (int32_t i = 0; i < m->n_members && m->n_members > 1 && m->algorithm != ALGORITHM_PAIRS;
+         i++) {
         for (int32_t k = 0; k < m->n_members && m->kind == COLLECTIVE_ALL_GATHER; k++)
             move_part(meeting_into(arena, m, k, i), y->out[i],
                       y->chunks[i] + meeting_chunk_first(m, k), REGION_UNPACK);
@@ -132,7 +133,8 @@ static void check_played(const struct player *y)
             struct shape s = meeting_in(m, i);
             memcpy(own, at, sizeof own);
             if (!meeting_has_from(m->kind) ||
-                met_owner(&m->from, m->n_members, at[m->from.dimension], &own[m->from.dimension]) == i)
+                met_owner(&m->from, m->n_members, at[m->from.dimension], &own[m->from.dimension]) ==
+                    i)
                 v += y->in[i][met_flat(&s, own)];
         }
         for (int32_t i = 0; i < m->n_members; i++) {
@@ -162,8 +164,8 @@ START_TEST(steps_of_every_kind_and_way_give_the_whole)
     }
     for (int k = 0; k < COLLECTIVE_CALL_KINDS; k++)
         for (int w = 0; w < COLLECTIVE_ALGORITHM_COUNT; w++)
-            ck_assert_msg((seen[k][w] > 10) ==
-                              collective_in_calls((enum collective_kind)k, (enum collective_algorithm)w),
+            ck_assert_msg((seen[k][w] > 10) == collective_in_calls((enum collective_kind)k,
+                                                                   (enum collective_algorithm)w),
                           "%s by %s: %d", collective_kind_word((enum collective_kind)k),
                           collective_algorithm_name((enum collective_algorithm)w), (int)seen[k][w]);
 }
@@ -182,7 +184,8 @@ START_TEST(gathering_what_was_scattered_gives_it_back)
             struct player scatter = {.m = x}, gather = {.m = &back};
             int64_t n = size_of(x->whole);
             back.kind = COLLECTIVE_ALL_GATHER, back.from = x->to, back.to.dimension = -1;
-            back.algorithm = x->tier ? ALGORITHM_HIERARCHICAL : (enum collective_algorithm)(seed % 2);
+            back.algorithm =
+                x->tier ? ALGORITHM_HIERARCHICAL : (enum collective_algorithm)(seed % 2);
             if (back.tier) meeting_set_tiers(arena, &back);
             back.most = meeting_most(&back);
             for (int32_t i = 0; i < x->n_members; i++) {
@@ -231,12 +234,12 @@ START_TEST(tiers_pass_on_channel_groups_inside_and_parts_between)
 {
     int32_t node[6] = {7, 3, 7, 3, 7, 3}, tier[6];
     struct collective m = {.kind = COLLECTIVE_ALL_REDUCE,
-                        .algorithm = ALGORITHM_HIERARCHICAL,
-                        .n_members = 6,
-                        .whole = {1, {600}},
-                        .from = {.dimension = -1},
-                        .to = {.dimension = -1},
-                        .tier = tier};
+                           .algorithm = ALGORITHM_HIERARCHICAL,
+                           .n_members = 6,
+                           .whole = {1, {600}},
+                           .from = {.dimension = -1},
+                           .to = {.dimension = -1},
+                           .tier = tier};
     struct error err = {0};
     ck_assert_int_eq(meeting_tiers_of(node, 6, tier), 3);
     ck_assert_int_eq(meeting_valid(&m, &err), OK);
@@ -304,17 +307,17 @@ static void set_wire(struct met *m, double bandwidth_Bps, double latency_s)
 START_TEST(tiers_take_what_the_planner_says)
 {
     for (uint64_t seed = 0; seed < (test_long() ? 1000 : 60); seed++) {
-        static const enum collective_kind kinds[] = {COLLECTIVE_ALL_GATHER, COLLECTIVE_REDUCE_SCATTER,
-                                                  COLLECTIVE_ALL_REDUCE};
+        static const enum collective_kind kinds[] = {
+            COLLECTIVE_ALL_GATHER, COLLECTIVE_REDUCE_SCATTER, COLLECTIVE_ALL_REDUCE};
         int32_t n = seed % 2 ? 6 : 4, tier[6];
         struct met *m = meetings_make(arena, seed, n, false);
         struct collective x = {.kind = kinds[seed % 3],
-                            .algorithm = ALGORITHM_HIERARCHICAL,
-                            .n_members = n,
-                            .whole = {2, {met_draw(m, 0, 50), met_draw(m, 1, 500)}},
-                            .from = {.dimension = -1},
-                            .to = {.dimension = -1},
-                            .tier = tier};
+                               .algorithm = ALGORITHM_HIERARCHICAL,
+                               .n_members = n,
+                               .whole = {2, {met_draw(m, 0, 50), met_draw(m, 1, 500)}},
+                               .from = {.dimension = -1},
+                               .to = {.dimension = -1},
+                               .tier = tier};
         for (int32_t i = 0; i < n; i++) tier[i] = i % 2;
         if (meeting_has_from(x.kind)) x.from = met_cut(m, n, 0, x.whole.dim[0], 1);
         if (meeting_has_to(x.kind)) x.to = met_cut(m, n, 0, x.whole.dim[0], 1);
@@ -356,11 +359,11 @@ START_TEST(padded_wins_where_its_bandwidth_outdoes_the_largest_share)
         for (int way = 0; way < 2; way++) {
             struct met *m = meetings_make(arena, 4, 8, true);
             struct collective x = {.kind = rates[k].kind,
-                                .algorithm = (enum collective_algorithm)way,
-                                .n_members = 8,
-                                .whole = {1, {rows}},
-                                .from = {0, 1, first, count},
-                                .to = {0, 1, first, count}};
+                                   .algorithm = (enum collective_algorithm)way,
+                                   .n_members = 8,
+                                   .whole = {1, {rows}},
+                                   .from = {0, 1, first, count},
+                                   .to = {0, 1, first, count}};
             x.most = meeting_most(&x);
             set_wire(m, way ? 1e6 : 1e6 * rates[k].padded_over_grouped, 0);
             ns[way] = simulated(m, &x);

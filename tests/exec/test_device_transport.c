@@ -258,11 +258,11 @@ START_TEST(a_communicator_goes_as_the_links_that_it_crosses_say)
         p->channels[c].link = p->channels[c].from_stage == 2 || p->channels[c].to_stage == 2;
     struct collective_member members[3] = {{.stage = 0}, {.stage = 1}, {.stage = 2}};
     p->collectives[p->n_collectives++] = (struct collective){.name = "all",
-                                              .n_members = 3,
-                                              .members = members,
-                                              .dtype = DTYPE_fp32,
-                                              .link = first,
-                                              .direction = none};
+                                                             .n_members = 3,
+                                                             .members = members,
+                                                             .dtype = DTYPE_fp32,
+                                                             .link = first,
+                                                             .direction = none};
     memset(channel, TRANSPORT_DEVICE, sizeof channel);
     memset(group, TRANSPORT_DEVICE, sizeof group);
     device_talks(a, p, channel, group, &t);

@@ -90,8 +90,8 @@ static void check_out(struct met *m, int32_t group, int32_t member, const void *
     double limit = m->p.dtype == DTYPE_fp32 ? 1e-5 : 1e-12;
     for (int64_t e = 0; e < n; e++) {
         memcpy(own, at, sizeof own);
-        bool here = !meeting_has_to(x->kind) ||
-                    met_owner(&x->to, x->n_members, at[x->to.dimension], &own[x->to.dimension]) == member;
+        bool here = !meeting_has_to(x->kind) || met_owner(&x->to, x->n_members, at[x->to.dimension],
+                                                          &own[x->to.dimension]) == member;
         if (here) {
             int64_t i = met_flat(&s, own);
             double got = m->p.dtype == DTYPE_fp32 ? (double)((const float *)out)[i]
@@ -100,8 +100,9 @@ static void check_out(struct met *m, int32_t group, int32_t member, const void *
             NEED(fabs(got - want) <= limit * (1 + fabs(want)),
                  "seed %" PRIu64 ", meeting %d %s %s of %d, member %d: element %" PRId64
                  " is %g, not %g",
-                 m->seed, (int)group, collective_kind_word(x->kind), collective_algorithm_name(x->algorithm),
-                 (int)x->n_members, (int)member, i, got, want);
+                 m->seed, (int)group, collective_kind_word(x->kind),
+                 collective_algorithm_name(x->algorithm), (int)x->n_members, (int)member, i, got,
+                 want);
         }
         for (int32_t d = x->whole.rank - 1; d >= 0 && ++at[d] == x->whole.dim[d]; d--) at[d] = 0;
     }
@@ -125,7 +126,9 @@ static int meet(void *owner, int32_t rank)
     NEED(device_rank_join(&r) == OK, "%s", r.err.text);
     for (int64_t number = 0; number < 2; number++)
         for (int32_t g = 0; g < m->p.n_collectives; g++) {
-            if (!collective_of_tensor(&m->p.collectives[g]) || member_here(&m->p.collectives[g], rank) < 0) continue;
+            if (!collective_of_tensor(&m->p.collectives[g]) ||
+                member_here(&m->p.collectives[g], rank) < 0)
+                continue;
             NEED(device_transport_reduce(r.t, g, number, 0, (int32_t)number, number, 'F', &r.err) ==
                      OK,
                  "%s", r.err.text);
@@ -141,8 +144,8 @@ static int meet(void *owner, int32_t rank)
         void *out = ARENA_ARRAY(a, double, (size_t)bytes / sizeof(double) + 1);
         if (!bytes) continue;
         NEED(r.backend.download(&r.backend, out,
-                                lane_memory_slot(&r.memory[rank], x->out[member], 1),
-                                bytes, &r.err) == OK,
+                                lane_memory_slot(&r.memory[rank], x->out[member], 1), bytes,
+                                &r.err) == OK,
              "%s", r.err.text);
         check_out(m, g, member, out);
     }
@@ -163,10 +166,11 @@ END_TEST
 
 /* ---- forms ------------------------------------------------------------------------------------ */
 
-static struct collective gathering(struct arena *a, enum collective_algorithm way, const int64_t *count,
-                                int32_t n)
+static struct collective gathering(struct arena *a, enum collective_algorithm way,
+                                   const int64_t *count, int32_t n)
 {
-    struct collective m = {.kind = COLLECTIVE_ALL_GATHER, .algorithm = way, .n_members = n, .whole = {2, {0, 3}}};
+    struct collective m = {
+        .kind = COLLECTIVE_ALL_GATHER, .algorithm = way, .n_members = n, .whole = {2, {0, 3}}};
     int64_t *first = ARENA_ARRAY(a, int64_t, (size_t)n);
     for (int32_t i = 0; i < n; i++) first[i] = m.whole.dim[0], m.whole.dim[0] += count[i];
     m.from = (struct meeting_cut){0, 1, first, arena_copy(a, count, (size_t)n * sizeof *count)};
@@ -180,9 +184,9 @@ START_TEST(a_plan_that_says_pairs_gets_roots_while_parts_are_of_like_size)
     struct arena *a = arena_new();
     const int64_t like[] = {2, 8, 5}, unlike[] = {2, 9, 5}, empty[] = {0, 1, 1};
     struct collective ring = gathering(a, ALGORITHM_RING, unlike, 3),
-                   roots = gathering(a, ALGORITHM_PAIRS, like, 3),
-                   pairs = gathering(a, ALGORITHM_PAIRS, unlike, 3),
-                   none = gathering(a, ALGORITHM_PAIRS, empty, 3);
+                      roots = gathering(a, ALGORITHM_PAIRS, like, 3),
+                      pairs = gathering(a, ALGORITHM_PAIRS, unlike, 3),
+                      none = gathering(a, ALGORITHM_PAIRS, empty, 3);
     ck_assert_int_eq(device_form(&ring), DEVICE_FORM_PADDED);
     ck_assert_int_eq(device_form(&roots), DEVICE_FORM_ROOTS);
     ck_assert_int_eq(device_form(&pairs), DEVICE_FORM_PAIRS);

@@ -355,7 +355,8 @@ START_TEST(exactly_what_the_program_plans_is_allocated)
         for (int32_t i = 0; i < p->n_collectives; i++)
             for (int32_t k = 0; k < p->collectives[i].n_members; k++) {
                 struct program_stage *s = &p->stages[p->collectives[i].members[k].stage];
-                int64_t need = collective_staging_bytes(&p->collectives[i], &p->collectives[i].members[k], s);
+                int64_t need =
+                    collective_staging_bytes(&p->collectives[i], &p->collectives[i].members[k], s);
                 ck_assert_int_le(need, s->buffer_bytes);
                 if (staged++ || !need) continue;
                 struct program poor = *p;

@@ -73,7 +73,8 @@ START_TEST(rings_and_pairs_take_what_the_simulator_says)
         ck_assert_int_eq(ns, collective_ring_ns(n, n - 1, largest * 4, hop));
         int64_t each = 1 + roll(d, 100000);
         for (int32_t i = 0; i < n * n; i++) bytes[i] = 4 * each;
-        c = (struct collective_case){COLLECTIVE_ALL_TO_ALL, ALGORITHM_PAIRS, n, n * each, 4, NULL, NULL, 0};
+        c = (struct collective_case){
+            COLLECTIVE_ALL_TO_ALL, ALGORITHM_PAIRS, n, n * each, 4, NULL, NULL, 0};
         case_must(collective_ns(&c, &h, NULL, NULL, &ns, &err), &err);
         ck_assert_int_eq(ns, collective_pairs_ns(n, bytes, hop));
     }
@@ -94,11 +95,14 @@ START_TEST(sums_in_tiers_are_taken_where_they_pay)
     struct hops h = {4, hop};
     struct shape whole = {.rank = 1, .dim = {2000000}};
     int64_t ring, tiers, uneven;
-    struct spmd_price *y = spmd_price_new(arena, &s, hop_of, &h, 1U << ALGORITHM_RING, node, NULL);
+    struct spmd_price *y =
+        spmd_price_new(arena, &s, hop_of, &h, 1U << ALGORITHM_RING, node, NULL, NULL);
     case_must(spmd_sum_ns(y, &whole, 4, 0, 0, &ring, &err), &err);
-    y = spmd_price_new(arena, &s, hop_of, &h, 1U << ALGORITHM_RING | 1U << ALGORITHM_HIERARCHICAL, node, NULL);
+    y = spmd_price_new(arena, &s, hop_of, &h, 1U << ALGORITHM_RING | 1U << ALGORITHM_HIERARCHICAL,
+                       node, NULL, NULL);
     case_must(spmd_sum_ns(y, &whole, 4, 0, 0, &tiers, &err), &err);
-    y = spmd_price_new(arena, &s, hop_of, &h, 1U << ALGORITHM_RING | 1U << ALGORITHM_HIERARCHICAL, odd, NULL);
+    y = spmd_price_new(arena, &s, hop_of, &h, 1U << ALGORITHM_RING | 1U << ALGORITHM_HIERARCHICAL,
+                       odd, NULL, NULL);
     case_must(spmd_sum_ns(y, &whole, 4, 0, 0, &uneven, &err), &err);
     ck_assert_int_eq(ring, 12000000);
     ck_assert_int_eq(tiers, 8800000);
@@ -310,7 +314,7 @@ static int64_t meeting_ns(const struct views *v, int32_t op)
             ns = collective_pairs_ns(e->n, bytes, hop);
         else
             ns = collective_ring_ns(e->n, (x->kind == OP_group_all_reduce ? 2 : 1) * (e->n - 1),
-                              4 * largest, hop);
+                                    4 * largest, hop);
         slowest = ns > slowest ? ns : slowest;
     }
     return slowest;

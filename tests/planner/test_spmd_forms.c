@@ -1,8 +1,8 @@
 /* Suite of what planner/spmd/spmd says about forms of communication: its answer's plan, lowered, does what was priced. */
 #include "core/sharding/shard.h"
 
-#include "tests/support/spmd_cases.h"
 #include "tests/support/rounds.h"
+#include "tests/support/spmd_cases.h"
 
 static struct arena *arena;
 static struct error err;
@@ -83,7 +83,8 @@ static int64_t beside(const struct spmd_case *c, int32_t n, int32_t from, int32_
 }
 
 /* A meeting of a program; what leaves a node at once shares its link. */
-static int64_t met_ns(const struct spmd_case *c, const struct program *p, const struct collective *g)
+static int64_t met_ns(const struct spmd_case *c, const struct program *p,
+                      const struct collective *g)
 {
     const struct collective *m = g;
     int64_t size = dtype_bytes(g->dtype), bytes[64] = {0};
@@ -91,12 +92,14 @@ static int64_t met_ns(const struct spmd_case *c, const struct program *p, const 
     for (int32_t i = 0; i < m->n_members; i++)
         for (int32_t k = 0; k < m->n_members; k++) {
             hop[i * m->n_members + k] = case_hop(c, p->stages[g->members[i].stage].device,
-                                         p->stages[g->members[k].stage].device);
+                                                 p->stages[g->members[k].stage].device);
             if (i != k)
                 bytes[i * m->n_members + k] =
-                    meeting_elements(m, i, k) * size * beside(c, m->n_members, i, (k - i + m->n_members) % m->n_members);
+                    meeting_elements(m, i, k) * size *
+                    beside(c, m->n_members, i, (k - i + m->n_members) % m->n_members);
         }
-    if (m->algorithm == ALGORITHM_RING) return collective_ring_ns(m->n_members, meeting_steps(m), m->most * size, hop);
+    if (m->algorithm == ALGORITHM_RING)
+        return collective_ring_ns(m->n_members, meeting_steps(m), m->most * size, hop);
     if (m->algorithm == ALGORITHM_PAIRS) return collective_pairs_ns(m->n_members, bytes, hop);
     return rounds_alone_ns(m, size, m->n_members / m->n_tiers, hop);
 }
@@ -199,7 +202,10 @@ static void try_case(uint64_t seed, struct seen *seen)
         spmd_case_new(arena, models[seed % 2], few ? 2 : 16, few ? 2 : 12, n, ratios, 1);
     struct spmd_answer x;
     c->q.gather = roll(d, 2), c->q.sufficient = true, c->q.node = node;
-    c->q.ways = (uint32_t)(1 + roll(d, 7));
+    int64_t set = 1 + roll(d, 7);
+    c->q.ways = 0;
+    for (int32_t i = 0; i < rounds_algorithms(); i++)
+        if (set >> i & 1) c->q.ways |= 1U << rounds_algorithm(i);
     c->near.bandwidth_Bps = 1e9 * (double)(1 + roll(d, 20));
     c->far.bandwidth_Bps = 1e8 * (double)(1 + roll(d, 40));
     case_must(spmd_best(arena, &c->q, &x, &err), &err);

@@ -214,7 +214,8 @@ static int64_t prefix_ns(const struct shared_case *c, int32_t last, int64_t *byt
                               .microbatches = c->team.microbatches,
                               .in_flight = c->team.in_flight,
                               .optimizer = &c->x.job.optimizer,
-                              .ways = 1U << ALGORITHM_RING | 1U << ALGORITHM_PAIRS | 1U << ALGORITHM_HIERARCHICAL};
+                              .ways = 1U << ALGORITHM_RING | 1U << ALGORITHM_PAIRS |
+                                      1U << ALGORITHM_HIERARCHICAL};
     ck_assert_msg(spmd_tables_new(arena, &q, &tables, &err) == OK, "%s", err.text);
     ck_assert_msg(sharding_resolve(arena, q.s, c->forward, &choices, &gathered, &err) == OK, "%s",
                   err.text);

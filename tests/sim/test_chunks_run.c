@@ -76,7 +76,8 @@ START_TEST(random_chunks_run_in_simulated_time)
             ck_assert_int_eq(r.devices[i].reserved_bytes, program_lane_bytes(p, i));
             several += p->lanes[i].n_stages > 1;
         }
-        for (int32_t i = 0; i < p->n_collectives; i++) local += p->collectives[i].algorithm == ALGORITHM_LOCAL;
+        for (int32_t i = 0; i < p->n_collectives; i++)
+            local += p->collectives[i].algorithm == ALGORITHM_LOCAL;
         for (int32_t i = 0; i < p->n_channels; i++) turns += p->channels[i].link < 0;
         arena_reset(arena);
     }

@@ -97,10 +97,10 @@ static struct mesh *four_by_eight(struct collective_case *c)
             if (i / 8 == k / 8) mesh_pair(m, i, k)->bandwidth_Bps = 300e9;
     }
     *c = (struct collective_case){.kind = COLLECTIVE_ALL_REDUCE,
-                             .n_members = 32,
-                             .elements = GB / 4,
-                             .element_bytes = 4,
-                             .node = node};
+                                  .n_members = 32,
+                                  .elements = GB / 4,
+                                  .element_bytes = 4,
+                                  .node = node};
     return m;
 }
 
@@ -127,10 +127,10 @@ START_TEST(the_slowest_hop_rules_a_ring)
 {
     struct mesh *m = mesh_new(arena, 8, 300e9, 5e-6);
     struct collective_case c = {.kind = COLLECTIVE_ALL_REDUCE,
-                           .algorithm = ALGORITHM_RING,
-                           .n_members = 8,
-                           .elements = GB / 4,
-                           .element_bytes = 4};
+                                .algorithm = ALGORITHM_RING,
+                                .n_members = 8,
+                                .elements = GB / 4,
+                                .element_bytes = 4};
     int64_t even = mesh_closed(m, &c, NULL, NULL);
     ck_assert_int_eq(even, 14 * INT64_C(421667)); /* 5.9033 ms */
     mesh_pair(m, 3, 4)->bandwidth_Bps = 25e9;
@@ -144,7 +144,8 @@ START_TEST(alpha_and_beta_forms_of_every_way)
 {
     const int64_t a = 7000, n = 6, s = 600000; /* 1 GB/s: a byte is a nanosecond */
     struct mesh *m = mesh_new(arena, 6, 1e9, 7e-6);
-    struct collective_case c = {.n_members = 6, .elements = s, .element_bytes = 1, .piece_bytes = 1000};
+    struct collective_case c = {
+        .n_members = 6, .elements = s, .element_bytes = 1, .piece_bytes = 1000};
     c.kind = COLLECTIVE_ALL_REDUCE, c.algorithm = ALGORITHM_RING;
     ck_assert_int_eq(mesh_closed(m, &c, NULL, NULL), 2 * (n - 1) * (a + s / n));
     c.algorithm = ALGORITHM_CHAIN;
@@ -169,16 +170,17 @@ START_TEST(the_largest_shard_rules_padded_gathers_and_not_grouped_ones)
     struct mesh *m = mesh_new(arena, 4, 1e9, 0);
     const int64_t skewed[] = {700000, 100000, 100000, 100000};
     struct collective_case c = {.kind = COLLECTIVE_ALL_GATHER,
-                           .algorithm = ALGORITHM_PADDED,
-                           .n_members = 4,
-                           .elements = 1000000,
-                           .element_bytes = 1,
-                           .shards = skewed,
-                           .piece_bytes = 1000};
+                                .algorithm = ALGORITHM_PADDED,
+                                .n_members = 4,
+                                .elements = 1000000,
+                                .element_bytes = 1,
+                                .shards = skewed,
+                                .piece_bytes = 1000};
     ck_assert_int_eq(mesh_closed(m, &c, NULL, NULL), 3 * 700000);
     c.algorithm = ALGORITHM_RING;
     ck_assert_int_eq(mesh_closed(m, &c, NULL, NULL), 3 * 700000);
-    c.algorithm = ALGORITHM_GROUPED; /* ΣS/B and at most the filling of the line, three pieces, for each call */
+    c.algorithm =
+        ALGORITHM_GROUPED; /* ΣS/B and at most the filling of the line, three pieces, for each call */
     int64_t grouped = mesh_closed(m, &c, NULL, NULL);
     ck_assert_int_ge(grouped, 900000); /* member 1 receives nine tenths */
     ck_assert_int_le(grouped, 1000000 + 4 * 3 * 1000);
@@ -200,10 +202,10 @@ START_TEST(uneven_chunks_cost_what_the_longest_costs_on_even_hops)
     for (int32_t n = 2; n <= 9; n++) {
         struct mesh *m = mesh_new(arena, n, 1e9, 5e-6);
         struct collective_case c = {.kind = COLLECTIVE_ALL_REDUCE,
-                               .algorithm = ALGORITHM_RING,
-                               .n_members = n,
-                               .elements = 1000 * n + 1,
-                               .element_bytes = 4};
+                                    .algorithm = ALGORITHM_RING,
+                                    .n_members = n,
+                                    .elements = 1000 * n + 1,
+                                    .element_bytes = 4};
         ck_assert_int_eq(mesh_closed(m, &c, NULL, NULL), 2 * (n - 1) * INT64_C(9004));
         c.elements =
             n - 1; /* one chunk is empty: it sends nothing, the others go all the way round */
@@ -218,10 +220,10 @@ START_TEST(a_late_member_delays_a_ring_by_its_delay)
 {
     struct mesh *m = mesh_new(arena, 5, 1e9, 1e-6);
     struct collective_case c = {.kind = COLLECTIVE_ALL_REDUCE,
-                           .algorithm = ALGORITHM_RING,
-                           .n_members = 5,
-                           .elements = 5000,
-                           .element_bytes = 1};
+                                .algorithm = ALGORITHM_RING,
+                                .n_members = 5,
+                                .elements = 5000,
+                                .element_bytes = 1};
     const int64_t start[] = {0, 0, 123456, 0, 0};
     int64_t end[5];
     ck_assert_int_eq(mesh_closed(m, &c, start, end), 123456 + 8 * 2000);
@@ -278,7 +280,10 @@ static const struct {
     struct collective_case c;
     const char *says;
 } bad[] = {
-    {{.kind = COLLECTIVE_ALL_REDUCE, .algorithm = ALGORITHM_PADDED, .n_members = 2, .element_bytes = 1},
+    {{.kind = COLLECTIVE_ALL_REDUCE,
+      .algorithm = ALGORITHM_PADDED,
+      .n_members = 2,
+      .element_bytes = 1},
      "it can be done by ring, tree, leader, hierarchical, chain"},
     {{.n_members = 0, .element_bytes = 1}, "0 members"},
     {{.n_members = 2, .elements = -1, .element_bytes = 1}, "-1 elements"},
@@ -295,9 +300,15 @@ static const struct {
       .element_bytes = 1,
       .shards = (const int64_t[]){6, -1}},
      "shard 0"},
-    {{.algorithm = ALGORITHM_HIERARCHICAL, .n_members = 3, .element_bytes = 1, .node = (const int32_t[]){0, 0, 1}},
+    {{.algorithm = ALGORITHM_HIERARCHICAL,
+      .n_members = 3,
+      .element_bytes = 1,
+      .node = (const int32_t[]){0, 0, 1}},
      "as many members on every node"},
-    {{.algorithm = ALGORITHM_LEADER, .n_members = 3, .element_bytes = 1, .node = (const int32_t[]){0, 1, 0}},
+    {{.algorithm = ALGORITHM_LEADER,
+      .n_members = 3,
+      .element_bytes = 1,
+      .node = (const int32_t[]){0, 1, 0}},
      "stand together"},
 };
 START_TEST(what_makes_no_sense_is_refused_with_the_choices)

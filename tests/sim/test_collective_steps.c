@@ -51,7 +51,9 @@ static struct collective_case random_collective(struct dice *d, int32_t n)
         int32_t *node = ARENA_ARRAY(arena, int32_t, (size_t)n), g = (int32_t)roll(d, 1, n);
         while (c.algorithm == ALGORITHM_HIERARCHICAL && n % g) g--;
         for (int32_t i = 0; i < n; i++)
-            node[i] = c.algorithm == ALGORITHM_HIERARCHICAL ? i / g : i ? node[i - 1] + (int32_t)roll(d, 0, 1) : 0;
+            node[i] = c.algorithm == ALGORITHM_HIERARCHICAL ? i / g
+                      : i                                   ? node[i - 1] + (int32_t)roll(d, 0, 1)
+                                                            : 0;
         c.node = node;
     }
     return c;
@@ -148,10 +150,11 @@ START_TEST(the_engines_ring_and_chain_take_the_same_time)
             mesh_pair(m, k, (k + 1) % n)->latency_s = l->latency_s;
         }
         struct collective_case c = {.kind = COLLECTIVE_ALL_REDUCE,
-                               .algorithm = in.algorithm == ALGORITHM_RING ? ALGORITHM_RING : ALGORITHM_CHAIN,
-                               .n_members = n,
-                               .elements = in.elements,
-                               .element_bytes = 4};
+                                    .algorithm = in.algorithm == ALGORITHM_RING ? ALGORITHM_RING
+                                                                                : ALGORITHM_CHAIN,
+                                    .n_members = n,
+                                    .elements = in.elements,
+                                    .element_bytes = 4};
         int64_t engine = pipes_run(made, 1, false).makespan_ns;
         ck_assert_int_eq(mesh_played(m, &c, start).makespan_ns, engine);
         ck_assert_int_eq(mesh_closed(m, &c, start, NULL), engine);
@@ -165,10 +168,10 @@ END_TEST
 static struct collective_case gigabyte(enum collective_algorithm way, int32_t n)
 {
     return (struct collective_case){.kind = COLLECTIVE_ALL_REDUCE,
-                               .algorithm = way,
-                               .n_members = n,
-                               .elements = 250000000,
-                               .element_bytes = 4};
+                                    .algorithm = way,
+                                    .n_members = n,
+                                    .elements = 250000000,
+                                    .element_bytes = 4};
 }
 
 START_TEST(one_hop_twelve_times_slower_sets_the_pace)
@@ -214,10 +217,10 @@ START_TEST(two_collectives_on_the_same_links_contend)
             int64_t alone[2], carried = 0;
             for (int k = 0; k < 2; k++) {
                 c[k] = (struct collective_case){.kind = COLLECTIVE_ALL_REDUCE,
-                                           .algorithm = ALGORITHM_RING,
-                                           .n_members = n,
-                                           .elements = roll(&d, n, 1000000),
-                                           .element_bytes = 4};
+                                                .algorithm = ALGORITHM_RING,
+                                                .n_members = n,
+                                                .elements = roll(&d, n, 1000000),
+                                                .element_bytes = 4};
                 p[k] = mesh_prepare(m, &c[k], NULL);
                 alone[k] = mesh_closed(m, &c[k], NULL, NULL);
                 for (int32_t t = 0; t < p[k].steps->n; t++) {
@@ -267,9 +270,9 @@ START_TEST(shares_by_bandwidth_end_together)
     struct steps_play p[2];
     for (int k = 0; k < 2; k++) {
         c[k] = (struct collective_case){.kind = COLLECTIVE_ALL_REDUCE,
-                                   .n_members = 5,
-                                   .elements = share[k],
-                                   .element_bytes = 1};
+                                        .n_members = 5,
+                                        .elements = share[k],
+                                        .element_bytes = 1};
         p[k] = mesh_prepare(m, &c[k], NULL);
         p[k].device = k ? two : one;
     }

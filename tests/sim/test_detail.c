@@ -294,8 +294,10 @@ static int64_t ring_slack(const struct program *p, int32_t steps)
 {
     int64_t slack = 0;
     for (int32_t g = 0; g < p->n_collectives; g++)
-        if (p->collectives[g].n_members > 1 && p->collectives[g].elements % p->collectives[g].n_members)
-            slack += 2 * (p->collectives[g].n_members - 1) * (dtype_bytes(p->collectives[g].dtype) + 1);
+        if (p->collectives[g].n_members > 1 &&
+            p->collectives[g].elements % p->collectives[g].n_members)
+            slack +=
+                2 * (p->collectives[g].n_members - 1) * (dtype_bytes(p->collectives[g].dtype) + 1);
     return steps * slack;
 }
 

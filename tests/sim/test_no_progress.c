@@ -96,22 +96,27 @@ static void nobody_reduces(struct pipes_made *m)
 }
 static void one_reduces_twice(struct pipes_made *m)
 {
-    REPLACE(m, 0, 2, {INSTR_COLLECTIVE_START, 0}, {INSTR_COLLECTIVE_START, 0}, {INSTR_COLLECTIVE_WAIT, 0});
+    REPLACE(m, 0, 2, {INSTR_COLLECTIVE_START, 0}, {INSTR_COLLECTIVE_START, 0},
+            {INSTR_COLLECTIVE_WAIT, 0});
 }
 static void orders_of_groups_differ(struct pipes_made *m)
 {
     second_group(m);
     for (int32_t s = 0; s < 4; s++)
-        REPLACE(m, s, 2, {INSTR_COLLECTIVE_START, 0}, {INSTR_COLLECTIVE_START, 1}, {INSTR_COLLECTIVE_WAIT, 1});
-    REPLACE(m, 3, 2, {INSTR_COLLECTIVE_START, 1}, {INSTR_COLLECTIVE_START, 0}, {INSTR_COLLECTIVE_WAIT, 0});
+        REPLACE(m, s, 2, {INSTR_COLLECTIVE_START, 0}, {INSTR_COLLECTIVE_START, 1},
+                {INSTR_COLLECTIVE_WAIT, 1});
+    REPLACE(m, 3, 2, {INSTR_COLLECTIVE_START, 1}, {INSTR_COLLECTIVE_START, 0},
+            {INSTR_COLLECTIVE_WAIT, 0});
 }
 static void waits_between_groups(struct pipes_made *m)
 {
     second_group(m);
     for (int32_t s = 0; s < 4; s += 2)
-        REPLACE(m, s, 2, {INSTR_COLLECTIVE_START, 0}, {INSTR_COLLECTIVE_WAIT, 0}, {INSTR_COLLECTIVE_START, 1}, {INSTR_COLLECTIVE_WAIT, 1});
+        REPLACE(m, s, 2, {INSTR_COLLECTIVE_START, 0}, {INSTR_COLLECTIVE_WAIT, 0},
+                {INSTR_COLLECTIVE_START, 1}, {INSTR_COLLECTIVE_WAIT, 1});
     for (int32_t s = 1; s < 4; s += 2)
-        REPLACE(m, s, 2, {INSTR_COLLECTIVE_START, 1}, {INSTR_COLLECTIVE_WAIT, 1}, {INSTR_COLLECTIVE_START, 0}, {INSTR_COLLECTIVE_WAIT, 0});
+        REPLACE(m, s, 2, {INSTR_COLLECTIVE_START, 1}, {INSTR_COLLECTIVE_WAIT, 1},
+                {INSTR_COLLECTIVE_START, 0}, {INSTR_COLLECTIVE_WAIT, 0});
 }
 static void stranger_reduces(struct pipes_made *m) { m->program.collectives[0].n_members = 3; }
 static void no_devices(struct pipes_made *m) { m->program.n_devices = 0; }

@@ -338,7 +338,8 @@ static void renumber_stage(struct program_stage *s, const int32_t *device, const
         for (int32_t i = 0; i < p->n_instrs; i++) {
             struct instr *x = &p->instrs[i];
             if (x->kind == INSTR_SEND || x->kind == INSTR_RECEIVE) x->arg = channel[x->arg];
-            if (x->kind == INSTR_COLLECTIVE_START || x->kind == INSTR_COLLECTIVE_WAIT) x->arg = group[x->arg];
+            if (x->kind == INSTR_COLLECTIVE_START || x->kind == INSTR_COLLECTIVE_WAIT)
+                x->arg = group[x->arg];
         }
     }
 }

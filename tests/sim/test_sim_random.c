@@ -371,10 +371,14 @@ static void update_calls(struct pipes_made *m, int32_t stage, int32_t n, const s
 START_TEST(groups_that_meet_in_different_orders_block)
 {
     struct pipes_made *m = two_groups();
-    const struct instr one[] = {
-        {INSTR_COLLECTIVE_START, 0}, {INSTR_COLLECTIVE_START, 1}, {INSTR_COLLECTIVE_WAIT, 0}, {INSTR_COLLECTIVE_WAIT, 1}};
-    const struct instr two[] = {
-        {INSTR_COLLECTIVE_START, 1}, {INSTR_COLLECTIVE_START, 0}, {INSTR_COLLECTIVE_WAIT, 0}, {INSTR_COLLECTIVE_WAIT, 1}};
+    const struct instr one[] = {{INSTR_COLLECTIVE_START, 0},
+                                {INSTR_COLLECTIVE_START, 1},
+                                {INSTR_COLLECTIVE_WAIT, 0},
+                                {INSTR_COLLECTIVE_WAIT, 1}};
+    const struct instr two[] = {{INSTR_COLLECTIVE_START, 1},
+                                {INSTR_COLLECTIVE_START, 0},
+                                {INSTR_COLLECTIVE_WAIT, 0},
+                                {INSTR_COLLECTIVE_WAIT, 1}};
     update_calls(m, 0, 4, one), update_calls(m, 1, 4, two);
     BLOCKED(m, "d0 at U (waits for group sum)", "d1 at U (waits for group sum)");
 }

@@ -172,11 +172,11 @@ static inline void hybrid_group(struct hybrid_made *m, int32_t group, bool each_
     const struct hybrid *h = m->in;
     struct collective *g = &m->program.collectives[group];
     *g = (struct collective){.name = each_call ? "meeting" : "sum",
-                        .algorithm = ALGORITHM_RING,
-                        .n_members = n,
-                        .dtype = DTYPE_fp32,
-                        .each_call = each_call,
-                        .elements = each_call ? h->meeting_elements : h->gradient_elements};
+                             .algorithm = ALGORITHM_RING,
+                             .n_members = n,
+                             .dtype = DTYPE_fp32,
+                             .each_call = each_call,
+                             .elements = each_call ? h->meeting_elements : h->gradient_elements};
     g->members = ARENA_ARRAY(m->arena, struct collective_member, (size_t)n);
     g->link = ARENA_ARRAY(m->arena, int32_t, (size_t)n);
     g->direction = ARENA_ARRAY(m->arena, int32_t, (size_t)n);

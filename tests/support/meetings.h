@@ -158,7 +158,8 @@ static inline const char *met_name(struct met *m, char what, int32_t meeting, in
 }
 
 /* Element `at` of the whole, as the members' operands say. */
-static inline double met_whole(struct met *m, const struct collective *x, int32_t k, const int64_t *at)
+static inline double met_whole(struct met *m, const struct collective *x, int32_t k,
+                               const int64_t *at)
 {
     if (!meeting_has_from(x->kind)) {
         double sum = 0;
@@ -299,7 +300,8 @@ static inline void met_meeting(struct met *m, int32_t k)
         x->in[i] = met_parameter(m, s, met_name(m, 'x', k, i), meeting_in(x, i));
         x->out[i] =
             met_slot(m, s, "y", kept || !when ? SLOT_RING : SLOT_SCRATCH, meeting_out(x, i), ring);
-        m->list[s][when][m->n_list[s][when]++] = (struct instr){INSTR_COLLECTIVE, m->p.n_collectives};
+        m->list[s][when][m->n_list[s][when]++] =
+            (struct instr){INSTR_COLLECTIVE, m->p.n_collectives};
         int64_t staging = meeting_staging_bytes(x, x->dtype);
         if (staging > m->p.stages[s].buffer_bytes) m->p.stages[s].buffer_bytes = staging;
     }
@@ -321,8 +323,8 @@ static inline void met_sum(struct met *m)
         int32_t *segments = ARENA_ARRAY(m->a, int32_t, 1);
         segments[0] =
             met_slot(m, i, "g", SLOT_GRADIENT, (struct shape){1, {g->elements}}, (struct ring){0});
-        g->members[i] =
-            (struct collective_member){.stage = i, .n_segments = 1, .segments = segments, .apart = -1};
+        g->members[i] = (struct collective_member){
+            .stage = i, .n_segments = 1, .segments = segments, .apart = -1};
         g->link[i] = n > 1 ? met_link(m, i, (i + 1) % n, &g->direction[i]) : -1;
         int64_t staging = collective_staging_bytes(g, &g->members[i], &m->p.stages[i]);
         if (staging > m->p.stages[i].buffer_bytes) m->p.stages[i].buffer_bytes = staging;

@@ -177,7 +177,8 @@ static inline void pipes_stage(struct pipes_made *m, const struct pipes *in, int
     pipes_procedure(m, x, 'B', list, n);
     n = 0;
     if (in->parallel)
-        list[n++] = (struct instr){INSTR_COLLECTIVE_START, 0}, list[n++] = (struct instr){INSTR_COLLECTIVE_WAIT, 0};
+        list[n++] = (struct instr){INSTR_COLLECTIVE_START, 0},
+        list[n++] = (struct instr){INSTR_COLLECTIVE_WAIT, 0};
     list[n++] = (struct instr){INSTR_COMPUTE, pipes_op(m, x, "u", in->update_ns[s], -1, -1)};
     pipes_procedure(m, x, 'U', list, n);
 }
@@ -220,10 +221,10 @@ static inline void pipes_group(struct pipes_made *m, const struct pipes *in)
     p->collectives = ARENA_ARRAY(m->arena, struct collective, 4);
     struct collective *g = &p->collectives[0];
     *g = (struct collective){.name = "sum",
-                        .algorithm = in->algorithm,
-                        .n_members = in->n_stages,
-                        .dtype = DTYPE_fp32,
-                        .elements = in->elements};
+                             .algorithm = in->algorithm,
+                             .n_members = in->n_stages,
+                             .dtype = DTYPE_fp32,
+                             .elements = in->elements};
     g->members = ARENA_ARRAY(m->arena, struct collective_member, n);
     g->link = ARENA_ARRAY(m->arena, int32_t, n), g->direction = ARENA_ARRAY(m->arena, int32_t, n);
     g->back_link = ARENA_ARRAY(m->arena, int32_t, n),

@@ -167,7 +167,8 @@ START_TEST(meetings_are_told_apart_by_kind_and_from_sums)
     ck_assert_uint_eq(c.n_kinds, COLLECTIVE_CALL_KINDS + 1);
     for (int32_t k = 0; k <= COLLECTIVE_CALL_KINDS; k++) { /* the longest first */
         const struct compare_kind *x = &c.kinds[COLLECTIVE_CALL_KINDS - k];
-        ck_assert_str_eq(x->kind, k ? collective_kind_word((enum collective_kind)(k - 1)) : "reduce");
+        ck_assert_str_eq(x->kind,
+                         k ? collective_kind_word((enum collective_kind)(k - 1)) : "reduce");
         ck_assert_int_eq(x->run_ns, 20 + 2 * k);
         ck_assert_double_eq(x->bias, -0.5);
     }

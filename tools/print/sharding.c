@@ -116,7 +116,8 @@ static void print_rest(const struct telling *t, const struct shared *x)
                                                         : "sharded",
                s->parameters[r].match);
     for (int32_t r = 0; r < s->n_ways; r++)
-        printf("    %-22s %s%s%s\n", arena_printf(t->a, "by %s", collective_algorithm_name(s->ways[r].way)),
+        printf("    %-22s %s%s%s\n",
+               arena_printf(t->a, "by %s", collective_algorithm_name(s->ways[r].way)),
                s->ways[r].kind < COLLECTIVE_CALL_KINDS ? collective_kind_word(s->ways[r].kind) : "",
                s->ways[r].kind < COLLECTIVE_CALL_KINDS ? " " : "", s->ways[r].match);
     printf("    %-22s", "parameters");
@@ -175,7 +176,8 @@ static void put_rules(struct json *j, const struct sharding *s)
         const struct sharding_way *w = &s->ways[r];
         json_put_object_line(j, NULL);
         json_put_text(j, "match", w->match);
-        json_put_text(j, "kind", w->kind < COLLECTIVE_CALL_KINDS ? collective_kind_word(w->kind) : NULL);
+        json_put_text(j, "kind",
+                      w->kind < COLLECTIVE_CALL_KINDS ? collective_kind_word(w->kind) : NULL);
         json_put_text(j, "way", collective_algorithm_name(w->way));
         json_close(j);
     }

@@ -182,17 +182,17 @@ static size_t rows_of(struct arena *a, const struct program *program, const stru
         size_t samples = samples_of(a, t, k, repeats, &seconds);
         if (!samples) continue;
         memcpy(copy, seconds, samples * sizeof *copy);
-        rows[made++] =
-            (struct collective_row){.kind = f->kind,
-                                    .n_ranks = team->n,
-                                    .n_nodes = team->n_nodes,
-                                    .algorithm = f->algorithm,
-                                    .protocol = f->shares,
-                                    .bytes = program->collectives[k].elements * dtype_bytes(DTYPE_fp32),
-                                    .seconds = median_double(seconds, samples),
-                                    .spread = fit_spread(copy, samples),
-                                    .samples = (int32_t)samples,
-                                    .provenance = provenance};
+        rows[made++] = (struct collective_row){.kind = f->kind,
+                                               .n_ranks = team->n,
+                                               .n_nodes = team->n_nodes,
+                                               .algorithm = f->algorithm,
+                                               .protocol = f->shares,
+                                               .bytes = program->collectives[k].elements *
+                                                        dtype_bytes(DTYPE_fp32),
+                                               .seconds = median_double(seconds, samples),
+                                               .spread = fit_spread(copy, samples),
+                                               .samples = (int32_t)samples,
+                                               .provenance = provenance};
     }
     return made;
 }
