@@ -66,7 +66,7 @@ static enum status find_cards(struct arena *a, const struct plugin *p, struct de
     c->n = n;
     for (int32_t i = 0; i < n; i++) {
         c->cards[i].free_bytes = -1;
-        c->cards[i].parts = "";
+        c->cards[i].parts = c->cards[i].reaches = "";
         TRY(b.describe(&b, i, &c->cards[i].about, err));
         if (open) look_inside(a, p, i, &c->cards[i]);
         TRY(find_reach(a, p, c, i, err));
@@ -76,8 +76,9 @@ static enum status find_cards(struct arena *a, const struct plugin *p, struct de
 
 static void find_comm(struct arena *a, const struct plugin *p, struct devices_here *c)
 {
-    struct error why = {.text = "this backend has none"};
-    const struct device_comm *comm = p->comm ? p->comm(&why) : NULL;
+    struct error why = {0};
+    if (!p->comm) return;
+    const struct device_comm *comm = p->comm(&why);
     c->comm_version = comm ? comm->version : 0;
     int v = (int)c->comm_version;
     c->comm = comm ? arena_printf(a, "%d.%d.%d", v / 10000, v / 100 % 100, v % 100)

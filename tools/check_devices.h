@@ -26,7 +26,7 @@ struct devices_here {     /* of one kind of device */
     enum status status;   /* OK, or why there is none: ERR_NO_DEVICE, ERR_RESOURCE */
     const char *reason;   /* in words */
     const char *plugin;   /* the file; "" */
-    const char *comm;     /* of its communicators: "2.28.9", or why there are none */
+    const char *comm;     /* of its communicators: "2.28.9", or why they do not load; "": the backend has none */
     int32_t comm_version; /* 0: there are none */
     int32_t n;
     struct device_here *cards; /* (n) */

@@ -24,7 +24,8 @@ struct findings {
     struct arena *arena;
     struct finding items[FINDINGS_MAX];
     int32_t n;
-    enum status worst; /* of what is missing or wrong: ERR_RESOURCE, ERR_INPUT; before them ERR_NO_DEVICE */
+    enum status
+        worst; /* of what is missing or wrong: ERR_RESOURCE, ERR_INPUT; before them ERR_NO_DEVICE */
     struct devices_here here[KINDS_HERE_MAX]; /* (n_kinds) each kind of device that has a plugin */
     int32_t n_kinds;
 };
@@ -98,7 +99,7 @@ static void check_kind(struct findings *f, const struct catalogue_device *row, b
     check_devices(f->arena, row->backend, wanted, c);
     if (*c->plugin) {
         add(f, arena_printf(f->arena, "%s plugin", c->kind), "ok", c->plugin);
-        add(f, "nccl", c->comm_version ? "ok" : "warning", c->comm);
+        if (*c->comm) add(f, "nccl", c->comm_version ? "ok" : "warning", c->comm);
     }
     if (c->status != OK) {
         add(f, c->kind, wanted ? "missing" : "warning", c->reason);

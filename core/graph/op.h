@@ -66,63 +66,61 @@ struct op_part { /* n of `of`, from `first` on; of 0: all of them */
     int64_t first, n, of;
 };
 
-struct op_attrs {
-    bool trans_a, trans_b; /* matmul */
-    bool accumulate;       /* outputs are added to (weight gradients) */
-    bool gelu_erf;
-    bool inverse; /* rotary, to_rows */
-    bool decay;   /* adamw, sgd */
-    bool
-        narrows; /* adamw, sgd: p is a master copy; one more output is p in the dtype that operators read */
-    bool scaled; /* adamw, sgd, cross_entropy_grad, gating_grad: by the program's loss scale */
-    int64_t grows_after;               /* rescale */
-    int32_t heads, kv_heads, head_dim; /* attention, rotary (heads of its x, head_dim) */
-    int32_t window; /* attention: positions seen, itself included; 0 = all before */
-    /* attention: masked scores and probabilities are written and read again, with dropout between */
-    bool eager;
+struct op_attrs { /* by families of kinds; 0 in whatever a kind does not have */
+    bool accumulate; /* every weight gradient, and sums: outputs are added to */
+    /* products: matmul, linear, expert_matmul */
+    bool trans_a, trans_b;
+    /* elementwise: gelu, bias_gelu; rotary, to_rows; to_rows: an image is one row */
+    bool gelu_erf, inverse, flat;
+    /* updates: adamw, sgd. narrows: p is a master copy; one more output is p in the dtype that operators read. scaled: by the program's
+     * loss scale, also cross_entropy_grad and gating_grad */
+    bool decay, narrows, scaled;
+    int64_t grows_after; /* rescale */
+    /* attention, rotary: heads of its x. window: positions seen, itself included; 0 = all before */
+    int32_t heads, kv_heads, head_dim, window;
+    bool eager;         /* attention: masked scores and probabilities are written and read again, with dropout between */
     bool bidirectional; /* attention: every position sees every other; without a window */
-    /* > 1: operands are whole, and so many cards of one device each do their part (measured layers) */
-    int32_t cards;
-    /* cards of one device that all_reduce, all_gather, reduce_scatter join; of a norm: > 1 where every card has a term
-     * of its output's gradient, to be summed first */
-    int32_t ranks;
-    int64_t
-        vocabulary; /* embedding_grad, logits_weight_grad; cross_entropy, its gradient: > 0 where rows are longer */
-    double eps;   /* norms */
-    double theta; /* rotary base */
+    double theta;       /* rotary base */
     struct rope_scaling rope;
+    /* norms */
+    double eps;
+    int32_t groups; /* group_norm */
+    /* embedding, logits, loss. vocabulary: embedding_grad, logits_weight_grad; cross_entropy, its gradient: > 0 where rows are longer */
+    int64_t vocabulary;
+    int64_t counted;   /* cross_entropy: targets of a sequence that count; 0: all, and none is -1 */
+    int64_t mean_rows; /* cross_entropy: > 0 where its rows are a part of so many, which its gradient is the mean over */
     /* cross_entropy_grad; gating: of the balancing loss, which its gradient has times what a sequence weighs */
     double scale;
-    int64_t row;                  /* measured_*: which layer was measured, op_measured_row */
-    int64_t sequences, out, kept; /* measured_*: of the microbatch; elements of one sequence */
-    /* slice, paste: first sequence, and `sequences` of y; rotary, attention: position of the first row (of q); embedding and
-     * cross_entropy of a part of the vocabulary: its first entry, and `whole` has the number of all (0: nothing is missing); dropout of a part: its first element and
-     * those of a whole sequence */
+    /* experts: gating, dispatch, combine, gates_grad, expert_matmul */
+    int32_t chosen;   /* experts of a position (top-k) */
+    int32_t experts;  /* of the whole model where the gates are only some experts'; 0: as many as gates has */
+    int64_t capacity; /* dispatch: slots of an expert for a sequence */
+    bool weighted;    /* dispatch, combine: rows are multiplied by their gate */
+    bool renormalise; /* gating */
+    /* images: convolutions and pooling; bias and its gradient of dimensions `dim` … dim + dims - 1, 0: the last one */
+    struct stencil stencil;
+    int32_t dim, dims;
+    bool blank; /* paste: what x does not fill becomes 0. slice, paste: which dimension is dim, of y from start, `sequences` long */
+    /* dropout: another stream for each of a model; rate of what becomes 0, [0, 1) */
+    int64_t stream;
+    double rate;
+    /* Part of an operator that a device does. start: slice, paste: first sequence; rotary, attention: position of the first row (of q);
+     * embedding and cross_entropy of a part of the vocabulary: its first entry, and `whole` has the number of all (0: nothing is missing);
+     * dropout of a part: its first element and those of a whole sequence */
     int64_t start, whole;
     /* of an operator of which a device does a part and has an operand whole: attention's queries of a packed qkv, lines of y of
      * conv2d and pooling, positions of dispatch and combine */
     struct op_part lines;
     struct op_part columns; /* dropout: of each row; dispatch, combine …: slots of each expert */
-    int64_t
-        mean_rows; /* cross_entropy: > 0 where its rows are a part of so many, which its gradient is the mean over */
     const struct exchange *exchange; /* conversions */
-    int32_t dim;    /* slice, paste: which dimension; bias: its first, 0 the last one */
-    int32_t dims;   /* bias_grad, where dim > 0: how many */
-    bool blank;     /* paste: the rest becomes 0 */
-    bool flat;      /* to_rows: an image is one row */
-    int32_t groups; /* group_norm */
-    struct stencil stencil;
-    bool first;     /* measured_*: reads no activation */
-    int32_t link;   /* message: of the cluster */
-    int32_t chosen; /* gating, dispatch …: experts of a position (top-k) */
-    int32_t
-        experts; /* dispatch …: of the whole model where the gates are only some experts'; 0: as many as gates has */
-    int64_t capacity; /* dispatch: slots of an expert for a sequence */
-    bool weighted;    /* dispatch, combine: rows are multiplied by their gate */
-    bool renormalise; /* gating */
-    int64_t counted;  /* cross_entropy: targets of a sequence that count; 0: all, and none is -1 */
-    int64_t stream;   /* dropout: another one for each of a model */
-    double rate;      /* dropout: of what becomes 0, [0, 1) */
+    /* several GPUs of one device. cards > 1: operands are whole, and so many each do their part (measured layers); ranks: that all_reduce,
+     * all_gather, reduce_scatter join; of a norm: > 1 where every one has a term of its output's gradient, to be summed first */
+    int32_t cards, ranks;
+    /* measured_*: which layer was measured, op_measured_row; sequences of the microbatch (slice, paste: of y); elements of one sequence;
+     * first: reads no activation */
+    int64_t row, sequences, out, kept;
+    bool first;
+    int32_t link; /* message: of the cluster */
 };
 
 struct op_shapes { /* all that FLOPs and bytes depend on */
