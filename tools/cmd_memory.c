@@ -58,8 +58,10 @@ static enum status memory(struct arena *a, const struct request *q, bool as_json
     struct footprint_options o = {
         .zero = (int32_t)q->zero, .shards = (int32_t)q->shards, .share = q->share};
     double reserve = 0;
+    char hint[UNITS_HINT];
     if (q->reserve && !units_parse_bytes(q->reserve, &reserve))
-        return error_set(err, ERR_USAGE, "--reserve: '%s' is no size such as 3.5 GB", q->reserve);
+        return error_set(err, ERR_USAGE, "--reserve: '%s' is no size such as 3.5 GB%s", q->reserve,
+                         units_hint(hint, QUANTITY_BYTES, q->reserve));
     if (!(reserve >= 0 && reserve < 1e18))
         return error_set(err, ERR_USAGE, "--reserve: '%s' is out of range", q->reserve);
     o.reserve_bytes = (int64_t)reserve;

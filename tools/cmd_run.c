@@ -167,6 +167,11 @@ static enum status run(struct arena *a, struct request *q, int argc, char **argv
     if (needed && program.plan_hash != 0)
         return error_set(err, ERR_USAGE, "no text to train on: --data FILE");
     if (launch_rank() == 0) TRY(common_writable(q->trace, err));
+    if (program.n_devices > 1 && !strcmp(q->plan, "-"))
+        return error_set(err, ERR_USAGE,
+                         "run - is for plans of one device: each of the %d ranks reads the plan, "
+                         "so write it to a file",
+                         (int)program.n_devices);
     if (!launch_is_rank() && program.n_devices > 1)
         return launch_ranks(program.n_devices, argv - 1, err);
     (void)argc;
@@ -212,7 +217,8 @@ enum status cmd_run(int argc, char **argv, struct error *err)
         {.name = "kernels",
          .type = OPTION_FLAG,
          .value = &q.run.keep_kernels,
-         .help = "in the trace, what CUDA devices ran in each operator, by CUPTI; musher show tells it"},
+         .help = "in the trace, what CUDA devices ran in each operator, by CUPTI; musher show "
+                 "tells it"},
         {.name = "save",
          .type = OPTION_TEXT,
          .value = &q.run.save,

@@ -219,8 +219,10 @@ static enum status feed(const struct request *q, const struct plan *plan,
                  *steps = m->samples ? m->iteration_ns : &predicted;
     int64_t n = m->samples ? m->samples : 1;
     double load_s = 0;
+    char hint[UNITS_HINT] = "";
     if (!q->load || !units_parse_seconds(q->load, &load_s) || !(load_s >= 0 && load_s <= 1e6))
-        return error_set(err, ERR_USAGE, "--loaders needs --load TIME, such as 30ms, 0 to 1e6 s");
+        return error_set(err, ERR_USAGE, "--loaders needs --load TIME, such as 30ms, 0 to 1e6 s%s",
+                         q->load ? units_hint(hint, QUANTITY_SECONDS, q->load) : "");
     out->loading =
         (struct loading){.loaders = (int32_t)q->loaders,
                          .prefetch = (int32_t)(q->prefetch ? q->prefetch : 2 * q->loaders),
@@ -235,9 +237,10 @@ static enum status feed(const struct request *q, const struct plan *plan,
 static enum status options_of(const struct request *q, struct sim_options *o, struct error *err)
 {
     double bytes = (double)SIM_TRACE_MAX_BYTES;
+    char hint[UNITS_HINT];
     if (q->trace_memory && !units_parse_bytes(q->trace_memory, &bytes))
-        return error_set(err, ERR_USAGE, "--trace-memory: '%s' is no size such as 16 GiB",
-                         q->trace_memory);
+        return error_set(err, ERR_USAGE, "--trace-memory: '%s' is no size such as 16 GiB%s",
+                         q->trace_memory, units_hint(hint, QUANTITY_BYTES, q->trace_memory));
     if (!(bytes >= 1 && bytes < 1e18))
         return error_set(err, ERR_USAGE, "--trace-memory: '%s' is out of range", q->trace_memory);
     *o = (struct sim_options){.steps = (int32_t)q->steps,

@@ -117,7 +117,7 @@ static enum status assign_double(const struct option *o, const char *text, struc
 }
 
 static const char *spmd_stage_choices(char *buffer, size_t size, const char *const *choices,
-                                const char *between)
+                                      const char *between)
 {
     size_t used = 0;
     buffer[0] = 0;
@@ -281,8 +281,30 @@ static enum status spare_row(struct arena *a, const struct option *out, const ch
     return OK;
 }
 
+/* Standard input is one file. */
+static enum status one_input(const struct option *all, struct error *err)
+{
+    const char *first = NULL;
+    for (const struct option *o = all; o->name; o++) {
+        bool list = o->type == OPTION_TEXTS || o->type == OPTION_ARGUMENTS,
+             one = o->type == OPTION_TEXT || o->type == OPTION_ARGUMENT;
+        if ((!list && !one) || o->writes) continue;
+        const struct texts alone = {1, o->value}, *values = list ? o->value : &alone;
+        for (size_t i = 0; i < values->count; i++) {
+            if (!values->items[i] || strcmp(values->items[i], "-") != 0) continue;
+            if (first)
+                return error_set(err, ERR_USAGE,
+                                 "%s and %s are both '-': standard input is one file", first,
+                                 o->name);
+            first = o->name;
+        }
+    }
+    return OK;
+}
+
 static enum status spare_inputs(struct arena *a, const struct option *all, struct error *err)
 {
+    TRY(one_input(all, err));
     for (const struct option *out = all; out->name; out++) {
         const char *path = out->writes ? *(const char **)out->value : NULL;
         for (const struct option *o = all; path && o->name; o++)

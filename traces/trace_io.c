@@ -25,11 +25,10 @@ enum { SCHEMA = 1, SCHEMA_KERNELS };
 
 static const char *const sources[] = {"sim", "host", "cuda", NULL};
 static const char *const clocks[] = {"simulated", "virtual", "wall", NULL};
-static const char *const header_keys[] = {"schema",    "kind",         "source",    "plan",
-                                          "plan_hash", "profile_id",   "emulated",  "real_time",
-                                          "clock",     "iteration_ns", "steps",     "stages",
-                                          "spans",     "devices",      "plan_text", "kernels_lost",
-                                          NULL};
+static const char *const header_keys[] = {
+    "schema",   "kind",      "source",    "plan",         "plan_hash", "profile_id",
+    "emulated", "real_time", "clock",     "iteration_ns", "steps",     "stages",
+    "spans",    "devices",   "plan_text", "kernels_lost", NULL};
 static const char *const device_keys[] = {"id", "type", "slowdown", "peak_bytes", NULL};
 
 /* --- out ------------------------------------------------------------------------------------- */
@@ -122,18 +121,21 @@ struct lines {
 
 static enum status lines_open(struct lines *l, struct arena *a, const char *path, struct error *err)
 {
-    bool input = !strcmp(path, "-");
     *l = (struct lines){
-        .arena = a, .path = input ? "standard input" : path, .err = err, .capacity = BUFFER_BYTES};
-    l->fd = STDIN_FILENO;
-    if (!input) TRY(file_open_regular(path, &l->fd, NULL, err));
+        .arena = a, .path = file_label(path), .fd = -1, .err = err, .capacity = BUFFER_BYTES};
+    char first = 0;
+    if (file_head(path, &first, 1) && first != '{')
+        return error_set(
+            err, ERR_INPUT,
+            "%s:1: not a trace of musher: a trace starts with its header, a JSON object", l->path);
+    TRY(file_open_regular(path, &l->fd, NULL, err));
     l->buffer = arena_alloc(a, l->capacity, 1);
     return OK;
 }
 
 static void lines_close(struct lines *l)
 {
-    if (l->fd > STDIN_FILENO) close(l->fd);
+    if (l->fd >= 0) close(l->fd);
 }
 
 static enum status fill(struct lines *l)
@@ -240,14 +242,14 @@ static enum status check_schema(const struct node *root, bool *out_kernels, stru
         return node_error(root, err, "not a trace of musher (no kind \"" KIND "\")");
     TRY(need_int(root, "schema", INT64_MAX, &schema, err));
     if (schema != SCHEMA && schema != SCHEMA_KERNELS)
-        return node_error(
-            root, err,
-            "schema %" PRId64 " of traces is unknown to this version, which reads %d and %d",
-            schema, SCHEMA, SCHEMA_KERNELS);
+        return node_error(root, err,
+                          "schema %" PRId64
+                          " of traces is unknown to this version, which reads %d and %d",
+                          schema, SCHEMA, SCHEMA_KERNELS);
     *out_kernels = schema == SCHEMA_KERNELS;
     if (!*out_kernels && node_get(root, "kernels_lost"))
-        return node_error(node_get(root, "kernels_lost"), err,
-                          "only schema %d has kernels", SCHEMA_KERNELS);
+        return node_error(node_get(root, "kernels_lost"), err, "only schema %d has kernels",
+                          SCHEMA_KERNELS);
     return node_keys(root, header_keys, err);
 }
 
@@ -291,10 +293,6 @@ static enum status read_header(struct lines *l, struct arena *a, struct trace *t
     struct node *root = NULL;
     TRY(lines_next(l, HEADER_MAX_BYTES, &text, &n));
     if (!text) return error_set(l->err, ERR_INPUT, "%s: the file is empty", l->path);
-    if (!n || text[0] != '{')
-        return error_set(
-            l->err, ERR_INPUT,
-            "%s:1: not a trace of musher: a trace starts with its header, a JSON object", l->path);
     TRY(document_parse(a, l->path, text, n, &root, l->err));
     place_in_first_line(root, arena_printf(a, "%s:1", l->path));
     return read_fields(a, root, t, n_spans, l->err);
