@@ -6,6 +6,7 @@
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
+#include "tools/print/classes.h"
 #include "tools/print/explain.h"
 
 #include <math.h>
@@ -18,7 +19,7 @@ struct request {
     int64_t straggler_steps, loaders, prefetch;
     const char *load;
     double load_cv;
-    bool deterministic, explain, jitter_alone, fold;
+    bool deterministic, explain, jitter_alone, fold, all;
     int detail; /* 0 operator, 1 stage */
     int64_t seed;
     struct texts runs; /* traces that tell the jitter */
@@ -156,7 +157,7 @@ static void print_fed(const struct fed *f)
 
 static void print_text(struct arena *a, const struct plan *plan, const struct program *p,
                        const struct profile *profile, const struct sim_result *r,
-                       const struct montecarlo_result *m, const struct fed *f)
+                       const struct montecarlo_result *m, const struct fed *f, bool all)
 {
     char text[32], peak[32];
     printf("%s: %s an iteration%s (predicted with %s)\n", plan->name,
@@ -164,13 +165,19 @@ static void print_text(struct arena *a, const struct plan *plan, const struct pr
            plan->cluster.emulated ? " of emulated devices" : "", common_profile_label(a, profile));
     if (m->samples) print_samples(m);
     if (f->loading.loaders) print_fed(f);
+    const char **names = ARENA_ARRAY(a, const char *, (size_t)p->n_devices + 1),
+               **texts = ARENA_ARRAY(a, const char *, (size_t)p->n_devices + 1);
+    struct print_class *x;
     for (int32_t i = 0; i < p->n_devices; i++) {
         const struct sim_device *d = &r->devices[i];
         int64_t whole = d->busy_ns + d->idle_ns;
-        printf("  %-10s busy %5.1f %%, peak memory %s\n", p->devices[i].name,
-               whole ? 100.0 * (double)d->busy_ns / (double)whole : 0.0,
-               units_print_bytes(peak, (double)d->peak_bytes));
+        names[i] = p->devices[i].name;
+        texts[i] = arena_printf(a, "busy %5.1f %%, peak memory %s",
+                                whole ? 100.0 * (double)d->busy_ns / (double)whole : 0.0,
+                                units_print_bytes(peak, (double)d->peak_bytes));
     }
+    int32_t n = print_classes(a, p->n_devices, names, texts, all, &x);
+    print_class_lines(x, n, "devices");
 }
 
 static enum status explain(struct arena *a, const struct request *q, const struct plan *plan,
@@ -294,7 +301,7 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
         print_json(&plan, &program, &profile, &r, q->explain ? &x : NULL, &m, &model, &f);
         return OK;
     }
-    print_text(a, &plan, &program, &profile, &r, &m, &f);
+    print_text(a, &plan, &program, &profile, &r, &m, &f, q->all);
     if (q->explain) print_explain(a, &program, &r, &x);
     return OK;
 }
@@ -403,6 +410,7 @@ enum status cmd_simulate(int argc, char **argv, struct error *err)
          .type = OPTION_FLAG,
          .value = &q.fold,
          .help = "simulate devices that do the same at the same times once (large clusters)"},
+        OPTION_ALL(&q.all),
         {.name = "trace",
          .type = OPTION_TEXT,
          .value = &q.trace,

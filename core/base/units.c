@@ -175,6 +175,20 @@ const char *units_print_bytes(char buffer[32], double bytes)
     return print(buffer, bytes, 1024, units);
 }
 
+const char *units_print_capacity(char buffer[64], double bytes)
+{
+    char binary[32];
+    units_print_bytes(binary, bytes);
+    bool short_binary = bytes < 1e6 || fmod(bytes, 0x1p20) <= 0;
+    if (short_binary || fmod(bytes, 1e6) > 0)
+        snprintf(buffer, 64, "%s", binary);
+    else if (fmod(bytes, 1e8) > 0)
+        snprintf(buffer, 64, "%.10g MB (%s)", bytes / 1e6, binary);
+    else
+        snprintf(buffer, 64, "%.10g GB (%s)", bytes / 1e9, binary);
+    return buffer;
+}
+
 const char *units_print_bytes_per_s(char buffer[32], double rate)
 {
     static const char *const units[] = {"B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s", NULL};

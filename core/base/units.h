@@ -39,6 +39,9 @@ const char *units_hint(char *buffer, enum quantity q, const char *text);
 
 /* Short, for people: "1.25 GiB", "12.3 ms", "25 GB/s". buffer holds at least 32; returns it. */
 const char *units_print_bytes(char buffer[32], double bytes);
+/* Memory that a maker or a file states: "80 GiB", and where whole GB or MB were stated "24 GB (22.4 GiB)", because what is
+ * compared with it is printed in GiB. */
+const char *units_print_capacity(char buffer[64], double bytes);
 const char *units_print_bytes_per_s(char buffer[32], double rate);
 const char *units_print_ns(char buffer[32], int64_t ns);
 

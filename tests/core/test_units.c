@@ -120,6 +120,18 @@ START_TEST(sizes_are_printed_for_people)
 }
 END_TEST
 
+START_TEST(a_stated_capacity_keeps_its_unit)
+{
+    char buffer[64];
+    ck_assert_str_eq(units_print_capacity(buffer, 80 * 0x1p30), "80 GiB");
+    ck_assert_str_eq(units_print_capacity(buffer, 24e9), "24 GB (22.4 GiB)");
+    ck_assert_str_eq(units_print_capacity(buffer, 1.5e9), "1.5 GB (1.4 GiB)");
+    ck_assert_str_eq(units_print_capacity(buffer, 64e6), "64 MB (61 MiB)");
+    ck_assert_str_eq(units_print_capacity(buffer, 1234567891), "1.15 GiB");
+    ck_assert_str_eq(units_print_capacity(buffer, 0), "0 B");
+}
+END_TEST
+
 START_TEST(rates_and_times_are_printed_for_people)
 {
     char buffer[32];
@@ -153,6 +165,7 @@ Suite *units_suite(void)
     tcase_add_loop_test(c, sizes_are_printed_for_people, 0, sizeof sizes / sizeof *sizes);
     tcase_add_test(c, a_missing_unit_is_named);
     tcase_add_test(c, a_decimal_comma_locale_changes_nothing);
+    tcase_add_test(c, a_stated_capacity_keeps_its_unit);
     tcase_add_test(c, rates_and_times_are_printed_for_people);
     tcase_add_test(c, seconds_become_whole_nanoseconds_once);
     suite_add_tcase(s, c);
