@@ -1,4 +1,5 @@
 #include "core/base/arena.h"
+#include "core/base/ranges.h"
 #include "core/base/units.h"
 #include "exec/backend.h"
 #include "exec/device_check.h"
@@ -7,8 +8,10 @@
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
+#include "tools/print/classes.h"
 #include "tools/profile/cuda.h"
 
+#include <netdb.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,13 +24,15 @@ struct finding {
 };
 struct findings {
     struct arena *arena;
-    struct finding items[96];
+    struct finding items[160];
     int32_t n;
-    enum status worst; /* of what is missing or wrong: ERR_RESOURCE, ERR_INPUT; before them ERR_NO_DEVICE */
+    bool here; /* what is elsewhere is a failure too */
+    enum status
+        worst; /* of what is missing or wrong: ERR_RESOURCE, ERR_INPUT; before them ERR_NO_DEVICE */
     struct cuda_here cuda;
 };
 
-enum { FINDINGS_MAX = 96, CARDS_SHOWN = 16 };
+enum { FINDINGS_MAX = 160, CARDS_SHOWN = 16, REPLICAS_SHOWN = 24 };
 
 static void add(struct findings *f, const char *what, const char *state, const char *text)
 {
@@ -113,24 +118,111 @@ static void check_devices(struct findings *f, bool wanted)
     }
 }
 
-/* A plan's device of this machine: is there a card of its number, and is it the one that is meant? */
-static void check_card(struct findings *f, const struct program *p, const struct program_device *d)
+/* What `run` would refuse on this machine although the plan is valid: a warning, with --here a failure. */
+static void not_here(struct findings *f, const char *what, const char *text)
+{
+    add(f, what, f->here ? "missing" : "warning", text);
+    if (f->here && (f->worst == OK || f->worst == ERR_RESOURCE)) f->worst = ERR_NO_DEVICE;
+}
+
+/* Why a plan's device of this machine cannot be had; NULL where it can, or is elsewhere. Where there are cards at all this machine
+ * is meant, so that is a failure. */
+static const char *check_card(struct findings *f, const struct program *p,
+                              const struct program_device *d)
 {
     struct error why = {0};
-    if (strcmp(d->kind, "cuda") != 0 || !profile_host_is_here(d->host)) return;
-    if (f->cuda.status == OK && d->index < f->cuda.n) {
-        enum status st = card_is_as_said(p, d, &f->cuda.cards[d->index].about, &why);
-        if (st == OK) return;
-        if (f->worst == OK) f->worst = st;
-        add(f, d->name, "wrong", arena_strdup(f->arena, why.text));
-        return;
+    if (strcmp(d->kind, "cuda") != 0 || !profile_host_is_here(d->host)) return NULL;
+    if (f->cuda.status != OK) return f->cuda.reason;
+    if (d->index >= f->cuda.n) {
+        f->worst = ERR_NO_DEVICE;
+        return arena_printf(f->arena, "no CUDA device %d: there are %d, counted from 0",
+                            (int)d->index, (int)f->cuda.n);
     }
-    add(f, d->name, "missing",
-        f->cuda.status == OK
-            ? arena_printf(f->arena, "no CUDA device %d: there are %d, counted from 0",
-                           (int)d->index, (int)f->cuda.n)
-            : f->cuda.reason);
-    f->worst = f->cuda.status == OK ? ERR_NO_DEVICE : f->cuda.status;
+    enum status st = card_is_as_said(p, d, &f->cuda.cards[d->index].about, &why);
+    if (st == OK) return NULL;
+    if (f->worst == OK) f->worst = st;
+    return arena_strdup(f->arena, why.text);
+}
+
+static void check_cards(struct findings *f, const struct program *p)
+{
+    size_t room = (size_t)p->n_devices + 1;
+    const char **names = ARENA_ARRAY(f->arena, const char *, room),
+               **texts = ARENA_ARRAY(f->arena, const char *, room);
+    struct print_class *x;
+    int32_t n = 0;
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        texts[n] = check_card(f, p, &p->devices[i]);
+        names[n] = p->devices[i].name;
+        n += texts[n] != NULL;
+    }
+    int32_t classes = print_classes(f->arena, n, names, texts, false, &x);
+    for (int32_t i = 0; i < classes && f->n < FINDINGS_MAX - 8; i++)
+        if (f->cuda.status != OK)
+            not_here(f, x[i].names, x[i].text);
+        else
+            add(f, x[i].names, "missing", x[i].text);
+}
+
+static bool resolves(const char *host)
+{
+    struct addrinfo *found = NULL;
+    bool yes = getaddrinfo(host, NULL, NULL, &found) == 0;
+    if (yes) freeaddrinfo(found);
+    return yes;
+}
+
+/* The plan's hosts that are not this one. Only few are looked up, because a name server may be slow. */
+static void check_hosts(struct findings *f, const struct program *p)
+{
+    enum { LOOKED_UP = 3, RUNS_SHOWN = 6 };
+    const char **away = ARENA_ARRAY(f->arena, const char *, (size_t)p->n_devices + 1);
+    size_t n = 0;
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        const char *host = p->devices[i].host;
+        if (profile_host_is_here(host) || (n && !strcmp(away[n - 1], host))) continue;
+        size_t k = 0;
+        while (k < n && strcmp(away[k], host) != 0) k++;
+        if (k == n) away[n++] = host;
+    }
+    for (size_t i = 0; i < n && i < LOOKED_UP; i++)
+        if (!resolves(away[i])) {
+            not_here(f, "run",
+                     arena_printf(f->arena, "host %s does not resolve; hosts elsewhere: %s",
+                                  away[i], ranges_of_names(f->arena, away, n, RUNS_SHOWN)));
+            return;
+        }
+    if (n)
+        not_here(f, "run",
+                 arena_printf(f->arena,
+                              "host%s %s: not this machine; mpirun starts the ranks there",
+                              n > 1 ? "s" : "", ranges_of_names(f->arena, away, n, RUNS_SHOWN)));
+}
+
+/* One row a class of devices that need as much of as much. */
+static void check_lanes(struct findings *f, const struct program *p)
+{
+    enum { SHOWN = 48 };
+    size_t n = (size_t)p->n_devices;
+    const char **names = ARENA_ARRAY(f->arena, const char *, n + 1),
+               **texts = ARENA_ARRAY(f->arena, const char *, n + 1);
+    struct print_class *x;
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        char need[32], of[64];
+        names[i] = p->devices[i].name;
+        texts[i] = arena_printf(f->arena, "%s of %s",
+                                units_print_bytes(need, (double)program_lane_bytes(p, i)),
+                                units_print_capacity(of, (double)p->devices[i].memory_bytes));
+    }
+    int32_t classes = print_classes(f->arena, p->n_devices, names, texts, false, &x);
+    for (int32_t i = 0; i < classes && i < SHOWN; i++)
+        add(f, x[i].names, "ok",
+            x[i].n > 1 ? arena_printf(f->arena, "%s (%d devices)", x[i].text, (int)x[i].n)
+                       : x[i].text);
+    if (classes > SHOWN)
+        add(f, "devices", "ok",
+            arena_printf(f->arena, "and %d more classes fit: musher memory lists them",
+                         (int)(classes - SHOWN)));
 }
 
 static enum status check_plan(struct findings *f, const char *path, struct error *err)
@@ -141,18 +233,24 @@ static enum status check_plan(struct findings *f, const char *path, struct error
     long have = sysconf(_SC_NPROCESSORS_ONLN);
     TRY(common_plan(f->arena, path, &p, err));
     TRY(common_lower(f->arena, &p, true, &program, err));
-    add(f, "plan", "ok", plan_describe(f->arena, &p));
+    int32_t lines;
+    const char **replicas = plan_describe_classes(f->arena, &p, &lines);
+    if (p.n_replicas <= PLAN_REPLICAS_ONE_BY_ONE) {
+        add(f, "plan", "ok", plan_describe(f->arena, &p));
+    } else {
+        add(f, "plan", "ok", arena_printf(f->arena, "%d replicas", (int)p.n_replicas));
+        for (int32_t i = 0; i < lines && i < REPLICAS_SHOWN; i++) add(f, "", "ok", replicas[i]);
+    }
+    check_lanes(f, &program);
     for (int32_t i = 0; i < program.n_devices; i++) {
         const struct program_device *d = &program.devices[i];
-        char need[32], of[32];
-        add(f, d->name, "ok",
-            arena_printf(f->arena, "%s of %s",
-                         units_print_bytes(need, (double)program_lane_bytes(&program, i)),
-                         units_print_bytes(of, (double)d->memory_bytes)));
         if (d->slowdown > 0) cores += 1 / d->slowdown;
-        check_card(f, &program, d);
-        if (f->n > FINDINGS_MAX - 8) break;
     }
+    const char *why = common_never_run(f->arena, &p);
+    if (why)
+        not_here(f, "run", why);
+    else
+        check_hosts(f, &program), check_cards(f, &program);
     if (cores > 0.8 * (double)have)
         add(f, "emulation", "warning",
             arena_printf(f->arena,
@@ -187,7 +285,7 @@ enum status cmd_check(int argc, char **argv, struct error *err)
 {
     struct common common = COMMON_DEFAULTS;
     const char *plan = NULL;
-    bool cuda = false;
+    bool cuda = false, here = false;
     const struct option options[] = {
         {.name = "PLAN",
          .type = OPTION_ARGUMENT,
@@ -198,15 +296,22 @@ enum status cmd_check(int argc, char **argv, struct error *err)
          .type = OPTION_FLAG,
          .value = &cuda,
          .help = "exit code 8 where there is no CUDA device; without it that is a warning"},
+        {.name = "here",
+         .type = OPTION_FLAG,
+         .value = &here,
+         .help = "exit code 8 where run would refuse PLAN on this machine because of hosts or GPUs "
+                 "that it lacks; "
+                 "without it that is a warning"},
         {0}};
-    const struct command command = {
-        "check",
-        "what this machine can run: processor, MPI, CUDA devices, NCCL",
-        options,
-        {"musher check", "musher check --cuda", "musher check plan.yaml"}};
+    const struct command command = {"check",
+                                    "what this machine can run: processor, MPI, CUDA devices, NCCL",
+                                    options,
+                                    {"musher check", "musher check --cuda",
+                                     "musher check plan.yaml", "musher check plan.yaml --here"}};
     struct arena *a = arena_new();
     struct findings f = {.arena = a};
     enum status st = options_parse(a, &command, &common, argc, argv, err);
+    f.here = here;
     if (st == OK && !common.help) {
         st = check_host(&f, err);
         if (st == OK) check_devices(&f, cuda);

@@ -84,39 +84,14 @@ static void print_text(const struct program *p, const struct run_result *r)
         log_warn("no real-time priority: the measured time has more noise than it need have");
 }
 
-/* Of one device of the plan. */
-static int32_t most_cards(const struct plan *p)
-{
-    int32_t most = 1;
-    for (int32_t r = 0; r < p->n_replicas; r++)
-        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
-            const struct plan_stage *s = &p->replicas[r].stages[i];
-            for (int32_t k = 0; k < plan_stage_devices(s); k++) {
-                int32_t type = p->cluster.devices[plan_stage_device(s, k)].type;
-                int32_t cards = p->cluster.types[type].tensor_parallel;
-                most = cards > most ? cards : most;
-            }
-        }
-    return most;
-}
-
 static enum status load(struct arena *a, const struct request *q, struct plan *plan,
                         struct program *program, bool *is_plan, struct error *err)
 {
     *is_plan = !common_is_program(q->plan);
     if (!*is_plan) return program_read(a, q->plan, program, err);
     TRY(common_plan(a, q->plan, plan, err));
-    int32_t cards = most_cards(plan);
-    if (cards > 1 && !plan->job.model.measured)
-        return error_set(err, ERR_INPUT,
-                         "%s: its devices are %d cards each that share every operator: such a plan "
-                         "is simulated, never run",
-                         q->plan, cards);
-    if (plan->job.model.measured)
-        return error_set(err, ERR_INPUT,
-                         "%s: model %s is a table of measured layers: it has no operators to run; "
-                         "musher simulate predicts the plan",
-                         q->plan, plan->job.model.name);
+    const char *why = common_never_run(a, plan);
+    if (why) return error_set(err, ERR_INPUT, "%s: %s", q->plan, why);
     plan->deterministic |= q->deterministic;
     if (q->seed) plan->seed = plan->job.seed = (uint64_t)q->seed;
     return common_lower(a, plan, true, program, err);

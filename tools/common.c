@@ -85,6 +85,38 @@ enum status common_plan(struct arena *a, const char *path, struct plan *out, str
     return team_complete(&out->cluster, err);
 }
 
+/* Of one device of the plan. */
+static int32_t most_gpus(const struct plan *p)
+{
+    int32_t most = 1;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
+            const struct plan_stage *s = &p->replicas[r].stages[i];
+            for (int32_t k = 0; k < plan_stage_devices(s); k++) {
+                int32_t type = p->cluster.devices[plan_stage_device(s, k)].type;
+                int32_t cards = p->cluster.types[type].tensor_parallel;
+                most = cards > most ? cards : most;
+            }
+        }
+    return most;
+}
+
+const char *common_never_run(struct arena *a, const struct plan *p)
+{
+    int32_t cards = most_gpus(p);
+    if (p->job.model.measured)
+        return arena_printf(a,
+                            "model %s is a table of measured layers: it has no operators to run; "
+                            "musher simulate predicts the plan",
+                            p->job.model.name);
+    if (cards > 1)
+        return arena_printf(a,
+                            "its devices are %d cards each that share every operator: such a plan "
+                            "is simulated, never run",
+                            (int)cards);
+    return NULL;
+}
+
 bool common_is_program(const char *path)
 {
     static const char magic[] = "musher-program";

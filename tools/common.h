@@ -41,6 +41,8 @@ const char *common_profile_label(struct arena *a, const struct profile *p);
 /* plan_read, with the catalogue's memory where the plan states none. */
 MUST_CHECK enum status common_plan(struct arena *a, const char *path, struct plan *out,
                                    struct error *err);
+/* Why a plan is for the simulator alone; NULL where it may be run. */
+const char *common_never_run(struct arena *a, const struct plan *p);
 /* Does the file start with the magic word of a program? What else may be wrong with it is said by its reader. */
 bool common_is_program(const char *path);
 /* Does it start as a trace does, with a header on one line? */

@@ -22,7 +22,9 @@ static struct numbered split(const char *text, size_t length)
     while (at > 0 && isdigit((unsigned char)text[at - 1])) at--;
     if (at == length || length - at > 9 || (text[at] == '0' && length - at > 1))
         return (struct numbered){.stem = length};
-    return (struct numbered){at, atoi(text + at), true};
+    int32_t number = 0;
+    for (size_t i = at; i < length; i++) number = 10 * number + (text[i] - '0');
+    return (struct numbered){at, number, true};
 }
 
 /* Runs of ascending numbers; *more where there is not one run alone. */

@@ -71,3 +71,16 @@ refused "memory without a unit" 's/64 MiB/24/' "bad.yaml:3:65: device_types[0].m
 "$MUSHER" memory plan.yaml --reserve 3 > out 2> err
 [ $? = 2 ] && grep -qF "write 3 GB or 3 GiB" err && ok "an option without a unit" || not_ok "an option without a unit" "$(cat err)"
 "$MUSHER" memory plan.yaml --reserve 0 > out 2> err && ok "zero needs no unit" || not_ok "zero needs no unit" "$(cat err)"
+
+# What run would refuse: check says so, and fails where --here asks for it.
+"$MUSHER" check plan.yaml --here > out 2> err && ! grep -q "^warning  run" out && ok "a plan of this host is runnable here" || not_ok "a plan of this host is runnable here" "$(cat out err)"
+sed 's/host: localhost/host: n7.invalid/' plan.yaml > away.yaml
+"$MUSHER" check away.yaml > out 2> err
+[ $? = 0 ] && grep -q "^warning  run *host n7.invalid does not resolve" out && ok "a host that is not here is a warning" || not_ok "a host that is not here is a warning" "$(cat out err)"
+"$MUSHER" check away.yaml --here > out 2> err
+[ $? = 8 ] && grep -q "^missing  run *host n7.invalid" out && ok "with --here a failure" || not_ok "with --here a failure" "$(cat out err)"
+sed 's/device: host,/device: host, tensor_parallel: 2,/' plan.yaml > gpus.yaml
+
+"$MUSHER" check gpus.yaml > out 2> err
+[ $? = 0 ] && grep -q "^warning  run .*simulated, never run" out && ok "so is what is never run" || not_ok "so is what is never run" "$(cat out err)"
+exit $bad
