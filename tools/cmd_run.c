@@ -188,7 +188,7 @@ enum status cmd_run(int argc, char **argv, struct error *err)
          .value = &q.trace,
          .unit = "T",
          .writes = true,
-         .help = "file to write the trace to"},
+         .help = "file to write the trace to; compressed where it ends in .gz"},
         {.name = "kernels",
          .type = OPTION_FLAG,
          .value = &q.run.keep_kernels,

@@ -416,7 +416,7 @@ enum status cmd_simulate(int argc, char **argv, struct error *err)
          .value = &q.trace,
          .unit = "T",
          .writes = true,
-         .help = "file to write the trace to"},
+         .help = "file to write the trace to; compressed where it ends in .gz"},
         {.name = "trace-memory",
          .type = OPTION_TEXT,
          .value = &q.trace_memory,

@@ -127,8 +127,9 @@ bool common_is_program(const char *path)
 bool common_is_trace(const char *path)
 {
     char head[128] = {0};
-    return file_head(path, head, sizeof head - 1) > 0 && head[0] == '{' &&
-           strstr(head, "\"musher-trace\"") != NULL;
+    if (file_head(path, head, sizeof head - 1) == 0) return false;
+    return !strncmp(head, "\x1f\x8b", 2) || /* nothing else of musher's is gzip */
+           (head[0] == '{' && strstr(head, "\"musher-trace\"") != NULL);
 }
 
 enum status common_lower(struct arena *a, const struct plan *p, bool check_memory,

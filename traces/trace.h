@@ -110,9 +110,10 @@ int64_t trace_iteration(const struct trace *t);
 /* The first step that counts: the first one warms caches and connections and does not where there are others. The one
  * rule of calibration, comparison and trace_iteration; 0 of a trace without spans. O(spans): ask once a trace. */
 int32_t trace_first_counted_step(const struct trace *t);
-/* Whole or not at all (core/base/file.h); the same trace gives the same bytes. ERR_RESOURCE. */
+/* Whole or not at all (core/base/file.h); compressed by gzip where path ends in ".gz". The same trace gives the same bytes.
+ * ERR_RESOURCE. */
 MUST_CHECK enum status trace_write(const struct trace *t, const char *path, struct error *err);
-/* Streams: memory is the spans'. ERR_INPUT with file:line: no trace, another schema, malformed or missing fields, indices
+/* Streams, plain or gzip whatever its name: memory is the spans'. ERR_INPUT with file:line: no trace, another schema, malformed or missing fields, indices
  * out of range, negative or reversed times, a second header, a truncated file. path "-" is standard input. */
 MUST_CHECK enum status trace_read(struct arena *a, const char *path, struct trace **out,
                                   struct error *err);

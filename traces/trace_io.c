@@ -9,6 +9,7 @@
 #include "core/base/file.h"
 #include "core/document/document.h"
 #include "core/document/json.h"
+#include "traces/gzip.h"
 #include "traces/trace.h"
 #include "traces/trace_scan.h"
 
@@ -99,11 +100,18 @@ enum status trace_write(const struct trace *t, const char *path, struct error *e
     struct arena *scratch = arena_new();
     bool sorted = trace_sorted(t);
     size_t *order = sorted ? NULL : trace_order(scratch, t);
-    write_header(f.stream, t);
-    for (size_t i = 0; i < t->n_spans && !ferror(f.stream); i++)
-        write_span(f.stream, &t->spans[order ? order[i] : i]);
+    FILE *out = gzip_name(path) ? gzip_writer(f.stream) : f.stream;
+    enum status st = OK;
+    if (!out) st = error_set(err, ERR_RESOURCE, "cannot write '%s': %s", path, strerror(errno));
+    if (out) write_header(out, t);
+    for (size_t i = 0; out && i < t->n_spans && !ferror(out) && !ferror(f.stream); i++)
+        write_span(out, &t->spans[order ? order[i] : i]);
     arena_free(scratch);
-    return file_commit(&f, err);
+    if (out && out != f.stream && fclose(out) && !ferror(f.stream))
+        st = error_set(err, ERR_RESOURCE, "cannot write '%s': %s", path, strerror(errno));
+    if (st == OK) st = file_commit(&f, err);
+    file_abandon(&f);
+    return st;
 }
 
 /* --- lines ----------------------------------------------------------------------------------- */
@@ -112,7 +120,8 @@ struct lines {
     struct arena *arena; /* of the buffer */
     const char *path;    /* for messages */
     int fd;
-    bool at_end; /* the file has no more bytes than the buffer */
+    struct gzip_reader *gzip; /* NULL: the file is plain */
+    bool at_end;              /* the file has no more bytes than the buffer */
     char *buffer;
     size_t capacity, begin, end; /* unread bytes: [begin, end) */
     int64_t line;                /* of the line that was given last, 1-based */
@@ -123,18 +132,23 @@ static enum status lines_open(struct lines *l, struct arena *a, const char *path
 {
     *l = (struct lines){
         .arena = a, .path = file_label(path), .fd = -1, .err = err, .capacity = BUFFER_BYTES};
-    char first = 0;
-    if (file_head(path, &first, 1) && first != '{')
+    char head[2] = "";
+    size_t n = file_head(path, head, sizeof head);
+    bool packed = n == sizeof head && !memcmp(head, "\x1f\x8b", sizeof head);
+    if (n && head[0] != '{' && !packed)
         return error_set(
             err, ERR_INPUT,
             "%s:1: not a trace of musher: a trace starts with its header, a JSON object", l->path);
     TRY(file_open_regular(path, &l->fd, NULL, err));
     l->buffer = arena_alloc(a, l->capacity, 1);
+    if (packed && !(l->gzip = gzip_reader_new(l->fd)))
+        return error_set(err, ERR_RESOURCE, "cannot read '%s': %s", l->path, strerror(ENOMEM));
     return OK;
 }
 
 static void lines_close(struct lines *l)
 {
+    gzip_reader_free(l->gzip);
     if (l->fd >= 0) close(l->fd);
 }
 
@@ -150,10 +164,14 @@ static enum status fill(struct lines *l)
         l->capacity *= 2;
     }
     ssize_t got = 0;
-    do got = read(l->fd, l->buffer + l->end, l->capacity - l->end);
+    do
+        got = l->gzip ? gzip_read(l->gzip, l->buffer + l->end, l->capacity - l->end)
+                      : read(l->fd, l->buffer + l->end, l->capacity - l->end);
     while (got < 0 && errno == EINTR);
     if (got < 0)
-        return error_set(l->err, ERR_INPUT, "cannot read '%s': %s", l->path, strerror(errno));
+        return error_set(l->err, ERR_INPUT, "cannot read '%s': %s", l->path,
+                         l->gzip && errno == EBADMSG ? "the gzip file is broken or truncated"
+                                                     : strerror(errno));
     l->at_end = got == 0;
     l->end += (size_t)got;
     return OK;
