@@ -1,5 +1,6 @@
 #include "core/base/arena.h"
 #include "core/base/log.h"
+#include "core/base/ranges.h"
 #include "core/base/units.h"
 #include "sim/uncertainty/loading.h"
 #include "sim/uncertainty/montecarlo.h"
@@ -26,6 +27,19 @@ struct request {
 };
 
 enum { LOADED_STEPS = 20000, LOADERS_MAX = 256 };
+
+/* What is explained: the devices of the trace, which with --fold stand for others. */
+struct told {
+    const struct program *program;
+    struct sim_result result;
+};
+
+static struct told told_of(const struct program *p, const struct sim_result *r)
+{
+    struct told t = {r->traced ? r->traced : p, *r};
+    if (r->traced) t.result.devices = r->traced_devices;
+    return t;
+}
 
 /* Steps that wait for data: what the loaders of a run make of the prediction. */
 struct fed {
@@ -101,8 +115,9 @@ static void put_fed(struct json *j, const struct fed *f)
 
 static void print_json(const struct plan *plan, const struct program *p,
                        const struct profile *profile, const struct sim_result *r,
-                       const struct explain *why, const struct montecarlo_result *m,
-                       const struct jitter_model *x, const struct fed *f)
+                       const struct explain *why, const struct told *told,
+                       const struct montecarlo_result *m, const struct jitter_model *x,
+                       const struct fed *f)
 {
     struct json j;
     common_json_begin(&j);
@@ -126,7 +141,7 @@ static void print_json(const struct plan *plan, const struct program *p,
         json_close(&j);
     }
     json_close(&j);
-    if (why) print_explain_json(&j, p, r, why);
+    if (why) print_explain_json(&j, told->program, &told->result, why);
     common_json_end(&j);
 }
 
@@ -178,6 +193,47 @@ static void print_text(struct arena *a, const struct plan *plan, const struct pr
     }
     int32_t n = print_classes(a, p->n_devices, names, texts, all, &x);
     print_class_lines(x, n, "devices");
+}
+
+/* The first replica of each class, which stands for the others; of[]: the class of each replica. */
+static bool *one_of_each(struct arena *a, const struct plan *p, int32_t *of)
+{
+    struct plan_class *x;
+    int32_t n = plan_classes(a, p, &x);
+    bool *keep = ARENA_ARRAY(a, bool, (size_t)p->n_replicas + 1);
+    for (int32_t k = 0; k < n; k++) {
+        keep[x[k].replicas[0]] = true;
+        for (int32_t i = 0; i < x[k].n; i++) of[x[k].replicas[i]] = x[k].replicas[0];
+    }
+    return keep;
+}
+
+/* The trace without the replicas that others stand for. A device's place in its replica is its place among the replica's lanes. */
+static void keep_classes(struct arena *a, const struct program *p, const bool *keep,
+                         const int32_t *of, struct trace *t)
+{
+    size_t n = (size_t)p->n_devices;
+    bool *kept = ARENA_ARRAY(a, bool, n + 1);
+    const char **alike = ARENA_ARRAY(a, const char *, n + 1);
+    int32_t *first = ARENA_ARRAY(
+        a, int32_t,
+        n + 1); /* by replica: its first lane + 1; there are no more of them than lanes */
+    for (size_t i = 0; i < n; i++) {
+        int32_t r = p->stages[p->lanes[i].stages[0]].replica;
+        if (!first[r]) first[r] = (int32_t)i + 1;
+        kept[i] = keep[r];
+    }
+    for (size_t i = 0; i < n; i++) {
+        size_t count = 0;
+        int32_t r = p->stages[p->lanes[i].stages[0]].replica;
+        int32_t place = (int32_t)i + 1 - first[r];
+        for (int32_t q = r; kept[i] && (size_t)q < n && first[q]; q++)
+            if (of[q] == r) alike[count++] = p->devices[first[q] - 1 + place].name;
+        if (count < 2) continue;
+        t->devices[i].stands_for = (int32_t)count;
+        t->devices[i].alike = ranges_of_names(a, alike, count, SIZE_MAX);
+    }
+    trace_keep_devices(t, kept);
 }
 
 static enum status explain(struct arena *a, const struct request *q, const struct plan *plan,
@@ -255,12 +311,10 @@ static enum status options_of(const struct request *q, struct sim_options *o, st
                               .beside_trace = q->explain ? explain_bytes : NULL,
                               .trace_most_bytes = (int64_t)bytes,
                               .detail = q->detail ? SIM_STAGE : SIM_OPERATOR,
+                              .trace_one_step = q->fold && !q->explain,
                               .fold = q->fold};
     if (q->explain && q->detail)
         return error_set(err, ERR_USAGE, "--explain needs every operator: --detail operator");
-    if (q->fold && o->keep_trace)
-        return error_set(err, ERR_USAGE,
-                         "--fold simulates some devices for all: it keeps no trace");
     return OK;
 }
 
@@ -292,17 +346,25 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     plan.deterministic |= q->deterministic;
     if (q->seed) plan.seed = plan.job.seed = (uint64_t)q->seed;
     TRY(common_profile(a, &plan.cluster, q->db, q->profile, &profile, err));
+    int32_t *of = ARENA_ARRAY(a, int32_t, (size_t)plan.n_replicas + 1);
+    bool *keep = o.trace_one_step ? one_of_each(a, &plan, of) : NULL;
+    o.trace_replicas = keep;
     TRY(common_simulate(a, &plan, &profile, &o, &r, &program, err));
+    if (keep && r.trace && !r.traced) keep_classes(a, &program, keep, of, r.trace);
     if (q->samples) TRY(sample(a, q, &plan, &program, &profile, &model, &m, err));
     if (q->loaders) TRY(feed(q, &plan, &r, &m, &f, err));
     if (q->trace) TRY(trace_write(r.trace, q->trace, err));
-    if (q->explain) TRY(explain(a, q, &plan, &program, &profile, &r, &x, err));
+    const struct told told = told_of(&program, &r);
+    if (q->explain) TRY(explain(a, q, &plan, told.program, &profile, &told.result, &x, err));
     if (as_json) {
-        print_json(&plan, &program, &profile, &r, q->explain ? &x : NULL, &m, &model, &f);
+        print_json(&plan, &program, &profile, &r, q->explain ? &x : NULL, &told, &m, &model, &f);
         return OK;
     }
     print_text(a, &plan, &program, &profile, &r, &m, &f, q->all);
-    if (q->explain) print_explain(a, &program, &r, &x);
+    if (q->explain && r.traced)
+        printf("one of equal devices stands for all: %d of %d\n", (int)r.traced->n_devices,
+               (int)program.n_devices);
+    if (q->explain) print_explain(a, told.program, &told.result, &x);
     return OK;
 }
 
@@ -409,7 +471,8 @@ enum status cmd_simulate(int argc, char **argv, struct error *err)
         {.name = "fold",
          .type = OPTION_FLAG,
          .value = &q.fold,
-         .help = "simulate devices that do the same at the same times once (large clusters)"},
+         .help = "simulate devices that do the same at the same times once (large clusters); "
+                 "--trace then has one of each class, in one steady step"},
         OPTION_ALL(&q.all),
         {.name = "trace",
          .type = OPTION_TEXT,

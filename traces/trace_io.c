@@ -30,7 +30,8 @@ static const char *const header_keys[] = {
     "schema",   "kind",      "source",    "plan",         "plan_hash", "profile_id",
     "emulated", "real_time", "clock",     "iteration_ns", "steps",     "stages",
     "spans",    "devices",   "plan_text", "kernels_lost", NULL};
-static const char *const device_keys[] = {"id", "type", "slowdown", "peak_bytes", NULL};
+static const char *const device_keys[] = {"id",         "type",  "slowdown", "peak_bytes",
+                                          "stands_for", "alike", NULL};
 
 /* --- out ------------------------------------------------------------------------------------- */
 
@@ -62,6 +63,10 @@ static void write_header(FILE *out, const struct trace *t)
         json_put_text(&j, "type", t->devices[i].type);
         json_put_double(&j, "slowdown", t->devices[i].slowdown);
         json_put_int(&j, "peak_bytes", t->devices[i].peak_bytes);
+        if (t->devices[i].stands_for > 1) {
+            json_put_int(&j, "stands_for", t->devices[i].stands_for);
+            json_put_text(&j, "alike", t->devices[i].alike);
+        }
         json_close(&j);
     }
     json_close(&j);
@@ -231,6 +236,10 @@ static enum status read_devices(struct arena *a, const struct node *list, struct
         TRY(node_text(value, &t->devices[i].type, err));
         TRY(node_get_double(d, "slowdown", 0, 1e9, &t->devices[i].slowdown, err));
         TRY(node_get_int(d, "peak_bytes", 0, INT64_MAX, &t->devices[i].peak_bytes, err));
+        int64_t stands_for = 0;
+        TRY(node_get_int(d, "stands_for", 2, INT32_MAX, &stands_for, err));
+        TRY(node_get_text(d, "alike", &t->devices[i].alike, err));
+        t->devices[i].stands_for = (int32_t)stands_for;
     }
     return OK;
 }
