@@ -212,7 +212,7 @@ static bool *one_of_each(struct arena *a, const struct plan *p, int32_t *of)
 static void keep_classes(struct arena *a, const struct program *p, const bool *keep,
                          const int32_t *of, struct trace *t)
 {
-    size_t n = (size_t)p->n_devices;
+    const size_t n = (size_t)p->n_devices;
     bool *kept = ARENA_ARRAY(a, bool, n + 1);
     const char **alike = ARENA_ARRAY(a, const char *, n + 1);
     int32_t *first = ARENA_ARRAY(
@@ -225,8 +225,7 @@ static void keep_classes(struct arena *a, const struct program *p, const bool *k
     }
     for (size_t i = 0; i < n; i++) {
         size_t count = 0;
-        int32_t r = p->stages[p->lanes[i].stages[0]].replica;
-        int32_t place = (int32_t)i + 1 - first[r];
+        int32_t r = p->stages[p->lanes[i].stages[0]].replica, place = (int32_t)i + 1 - first[r];
         for (int32_t q = r; kept[i] && (size_t)q < n && first[q]; q++)
             if (of[q] == r) alike[count++] = p->devices[first[q] - 1 + place].name;
         if (count < 2) continue;
@@ -241,7 +240,7 @@ static enum status explain(struct arena *a, const struct request *q, const struc
                            const struct sim_result *r, struct explain *out, struct error *err)
 {
     struct cost *k = cost_new(a, profile, &plan->cluster);
-    struct sim_options o = {.steps = (int32_t)q->steps};
+    const struct sim_options o = {.steps = (int32_t)q->steps};
     TRY(explain_result(a, p, k, r, out, err));
     return explain_what_if(p, k, &o, (size_t)q->what_if, out, err);
 }

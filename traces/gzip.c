@@ -1,7 +1,8 @@
 #include "traces/gzip.h"
 
+#include "core/base/arena.h"
+
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -45,18 +46,15 @@ static int finish(void *cookie)
     struct writer *w = cookie;
     bool good = drive(w, Z_FINISH);
     deflateEnd(&w->z);
-    free(w);
     return good ? 0 : EOF;
 }
 
-FILE *gzip_writer(FILE *to)
+FILE *gzip_writer(struct arena *a, FILE *to)
 {
-    struct writer *w = calloc(1, sizeof *w);
-    if (!w) return NULL;
+    struct writer *w = ARENA_ARRAY(a, struct writer, 1);
     w->to = to;
     if (deflateInit2(&w->z, LEVEL, Z_DEFLATED, WINDOW + FRAME, MEMORY, Z_DEFAULT_STRATEGY) !=
         Z_OK) {
-        free(w);
         errno = ENOMEM;
         return NULL;
     }
@@ -72,21 +70,16 @@ struct gzip_reader {
     unsigned char in[ROOM];
 };
 
-struct gzip_reader *gzip_reader_new(int fd)
+struct gzip_reader *gzip_reader_new(struct arena *a, int fd)
 {
-    struct gzip_reader *r = calloc(1, sizeof *r);
-    if (!r) return NULL;
+    struct gzip_reader *r = ARENA_ARRAY(a, struct gzip_reader, 1);
     r->fd = fd;
-    if (inflateInit2(&r->z, WINDOW + FRAME) == Z_OK) return r;
-    free(r);
-    return NULL;
+    return inflateInit2(&r->z, WINDOW + FRAME) == Z_OK ? r : NULL;
 }
 
 void gzip_reader_free(struct gzip_reader *r)
 {
-    if (!r) return;
-    inflateEnd(&r->z);
-    free(r);
+    if (r) inflateEnd(&r->z);
 }
 
 static bool more(struct gzip_reader *r)

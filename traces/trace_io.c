@@ -105,15 +105,15 @@ enum status trace_write(const struct trace *t, const char *path, struct error *e
     struct arena *scratch = arena_new();
     bool sorted = trace_sorted(t);
     size_t *order = sorted ? NULL : trace_order(scratch, t);
-    FILE *out = gzip_name(path) ? gzip_writer(f.stream) : f.stream;
+    FILE *out = gzip_name(path) ? gzip_writer(scratch, f.stream) : f.stream;
     enum status st = OK;
     if (!out) st = error_set(err, ERR_RESOURCE, "cannot write '%s': %s", path, strerror(errno));
     if (out) write_header(out, t);
     for (size_t i = 0; out && i < t->n_spans && !ferror(out) && !ferror(f.stream); i++)
         write_span(out, &t->spans[order ? order[i] : i]);
-    arena_free(scratch);
     if (out && out != f.stream && fclose(out) && !ferror(f.stream))
         st = error_set(err, ERR_RESOURCE, "cannot write '%s': %s", path, strerror(errno));
+    arena_free(scratch);
     if (st == OK) st = file_commit(&f, err);
     file_abandon(&f);
     return st;
@@ -146,7 +146,7 @@ static enum status lines_open(struct lines *l, struct arena *a, const char *path
             "%s:1: not a trace of musher: a trace starts with its header, a JSON object", l->path);
     TRY(file_open_regular(path, &l->fd, NULL, err));
     l->buffer = arena_alloc(a, l->capacity, 1);
-    if (packed && !(l->gzip = gzip_reader_new(l->fd)))
+    if (packed && !(l->gzip = gzip_reader_new(a, l->fd)))
         return error_set(err, ERR_RESOURCE, "cannot read '%s': %s", l->path, strerror(ENOMEM));
     return OK;
 }
