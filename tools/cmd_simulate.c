@@ -1,6 +1,5 @@
 #include "core/base/arena.h"
 #include "core/base/log.h"
-#include "core/base/ranges.h"
 #include "core/base/units.h"
 #include "sim/uncertainty/loading.h"
 #include "sim/uncertainty/montecarlo.h"
@@ -195,46 +194,6 @@ static void print_text(struct arena *a, const struct plan *plan, const struct pr
     print_class_lines(x, n, "devices");
 }
 
-/* The first replica of each class, which stands for the others; of[]: the class of each replica. */
-static bool *one_of_each(struct arena *a, const struct plan *p, int32_t *of)
-{
-    struct plan_class *x;
-    int32_t n = plan_classes(a, p, &x);
-    bool *keep = ARENA_ARRAY(a, bool, (size_t)p->n_replicas + 1);
-    for (int32_t k = 0; k < n; k++) {
-        keep[x[k].replicas[0]] = true;
-        for (int32_t i = 0; i < x[k].n; i++) of[x[k].replicas[i]] = x[k].replicas[0];
-    }
-    return keep;
-}
-
-/* The trace without the replicas that others stand for. A device's place in its replica is its place among the replica's lanes. */
-static void keep_classes(struct arena *a, const struct program *p, const bool *keep,
-                         const int32_t *of, struct trace *t)
-{
-    const size_t n = (size_t)p->n_devices;
-    bool *kept = ARENA_ARRAY(a, bool, n + 1);
-    const char **alike = ARENA_ARRAY(a, const char *, n + 1);
-    int32_t *first = ARENA_ARRAY(
-        a, int32_t,
-        n + 1); /* by replica: its first lane + 1; there are no more of them than lanes */
-    for (size_t i = 0; i < n; i++) {
-        int32_t r = p->stages[p->lanes[i].stages[0]].replica;
-        if (!first[r]) first[r] = (int32_t)i + 1;
-        kept[i] = keep[r];
-    }
-    for (size_t i = 0; i < n; i++) {
-        size_t count = 0;
-        int32_t r = p->stages[p->lanes[i].stages[0]].replica, place = (int32_t)i + 1 - first[r];
-        for (int32_t q = r; kept[i] && (size_t)q < n && first[q]; q++)
-            if (of[q] == r) alike[count++] = p->devices[first[q] - 1 + place].name;
-        if (count < 2) continue;
-        t->devices[i].stands_for = (int32_t)count;
-        t->devices[i].alike = ranges_of_names(a, alike, count, SIZE_MAX);
-    }
-    trace_keep_devices(t, kept);
-}
-
 static enum status explain(struct arena *a, const struct request *q, const struct plan *plan,
                            const struct program *p, const struct profile *profile,
                            const struct sim_result *r, struct explain *out, struct error *err)
@@ -346,10 +305,10 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     if (q->seed) plan.seed = plan.job.seed = (uint64_t)q->seed;
     TRY(common_profile(a, &plan.cluster, q->db, q->profile, &profile, err));
     int32_t *of = ARENA_ARRAY(a, int32_t, (size_t)plan.n_replicas + 1);
-    bool *keep = o.trace_one_step ? one_of_each(a, &plan, of) : NULL;
+    bool *keep = o.trace_one_step ? common_one_of_each(a, &plan, of) : NULL;
     o.trace_replicas = keep;
     TRY(common_simulate(a, &plan, &profile, &o, &r, &program, err));
-    if (keep && r.trace && !r.traced) keep_classes(a, &program, keep, of, r.trace);
+    if (keep && r.trace && !r.traced) common_keep_classes(a, &program, keep, of, r.trace);
     if (q->samples) TRY(sample(a, q, &plan, &program, &profile, &model, &m, err));
     if (q->loaders) TRY(feed(q, &plan, &r, &m, &f, err));
     if (q->trace) TRY(trace_write(r.trace, q->trace, err));

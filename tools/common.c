@@ -3,6 +3,7 @@
 #include "core/base/arena.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
+#include "core/base/ranges.h"
 #include "core/base/rng.h"
 #include "core/base/text.h"
 #include "core/lower/lower.h"
@@ -157,6 +158,46 @@ enum status common_simulate(struct arena *a, const struct plan *p, const struct 
     out->trace->profile_id = profile->id;
     out->trace->plan_text = common_plan_text(a, p);
     return OK;
+}
+
+/* The first replica of each class, which stands for the others; of[]: the class of each replica. */
+bool *common_one_of_each(struct arena *a, const struct plan *p, int32_t *of)
+{
+    struct plan_class *x;
+    int32_t n = plan_classes(a, p, &x);
+    bool *keep = ARENA_ARRAY(a, bool, (size_t)p->n_replicas + 1);
+    for (int32_t k = 0; k < n; k++) {
+        keep[x[k].replicas[0]] = true;
+        for (int32_t i = 0; i < x[k].n; i++) of[x[k].replicas[i]] = x[k].replicas[0];
+    }
+    return keep;
+}
+
+/* The trace without the replicas that others stand for. A device's place in its replica is its place among the replica's lanes. */
+void common_keep_classes(struct arena *a, const struct program *p, const bool *keep,
+                         const int32_t *of, struct trace *t)
+{
+    const size_t n = (size_t)p->n_devices;
+    bool *kept = ARENA_ARRAY(a, bool, n + 1);
+    const char **alike = ARENA_ARRAY(a, const char *, n + 1);
+    int32_t *first = ARENA_ARRAY(
+        a, int32_t,
+        n + 1); /* by replica: its first lane + 1; there are no more of them than lanes */
+    for (size_t i = 0; i < n; i++) {
+        int32_t r = p->stages[p->lanes[i].stages[0]].replica;
+        if (!first[r]) first[r] = (int32_t)i + 1;
+        kept[i] = keep[r];
+    }
+    for (size_t i = 0; i < n; i++) {
+        size_t count = 0;
+        int32_t r = p->stages[p->lanes[i].stages[0]].replica, place = (int32_t)i + 1 - first[r];
+        for (int32_t q = r; kept[i] && (size_t)q < n && first[q]; q++)
+            if (of[q] == r) alike[count++] = p->devices[first[q] - 1 + place].name;
+        if (count < 2) continue;
+        t->devices[i].stands_for = (int32_t)count;
+        t->devices[i].alike = ranges_of_names(a, alike, count, SIZE_MAX);
+    }
+    trace_keep_devices(t, kept);
 }
 
 const char *common_machine(struct arena *a)

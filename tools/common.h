@@ -58,6 +58,12 @@ MUST_CHECK enum status common_simulate(struct arena *a, const struct plan *p,
  * product with its bias. */
 void common_megatron_fused(struct lower_options *o);
 
+/* By replica, which ones a trace keeps: the first of each class (plan_classes); of[]: the one that stands for each. */
+bool *common_one_of_each(struct arena *a, const struct plan *p, int32_t *of);
+/* Leaves those replicas' devices in the trace, each with the names of the devices that it stands for. */
+void common_keep_classes(struct arena *a, const struct program *p, const bool *keep,
+                         const int32_t *of, struct trace *t);
+
 /* host name and processor, for the record of measurements */
 const char *common_machine(struct arena *a);
 
