@@ -1,4 +1,5 @@
 #include "core/base/arena.h"
+#include "core/base/ranges.h"
 #include "core/base/units.h"
 #include "exec/backend.h"
 #include "exec/device_check.h"
@@ -6,15 +7,17 @@
 #include "tools/check_devices.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
+#include "tools/print/classes.h"
 #include "tools/profile/cuda.h"
 
+#include <netdb.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { FINDINGS_MAX = 96, CARDS_SHOWN = 16, KINDS_HERE_MAX = 8 };
+enum { FINDINGS_MAX = 160, CARDS_SHOWN = 16, KINDS_HERE_MAX = 8, REPLICAS_SHOWN = 24 };
 
 struct finding {
     const char *what, *state; /* state: "ok", "warning", "missing", "wrong" */
@@ -24,6 +27,7 @@ struct findings {
     struct arena *arena;
     struct finding items[FINDINGS_MAX];
     int32_t n;
+    bool strict; /* what is elsewhere is a failure too */
     enum status
         worst; /* of what is missing or wrong: ERR_RESOURCE, ERR_INPUT; before them ERR_NO_DEVICE */
     struct devices_here here[KINDS_HERE_MAX]; /* (n_kinds) each kind of device that has a plugin */
@@ -32,7 +36,7 @@ struct findings {
 
 struct request {
     const char *plan;
-    bool cuda;
+    bool cuda, here;
 };
 
 static void add(struct findings *f, const char *what, const char *state, const char *text)
@@ -140,24 +144,114 @@ static const struct devices_here *here_of(const struct findings *f, const char *
     return &none;
 }
 
-/* A plan's device of this machine: is there a card of its number, and is it the one that is meant? */
-static void check_card(struct findings *f, const struct program *p, const struct program_device *d)
+/* What `run` would refuse on this machine although the plan is valid: a warning, with --here a failure. */
+static void not_here(struct findings *f, const char *what, const char *text)
+{
+    add(f, what, f->strict ? "missing" : "warning", text);
+    if (f->strict && (f->worst == OK || f->worst == ERR_RESOURCE)) f->worst = ERR_NO_DEVICE;
+}
+
+/* Why a plan's device of this machine cannot be had; NULL where it can, or is elsewhere. Where there are cards at all this machine
+ * is meant, so that is a failure. */
+static const char *check_card(struct findings *f, const struct program *p,
+                              const struct program_device *d, bool *no_driver)
 {
     struct error why = {0};
-    if (program_device_is_host(d) || !profile_host_is_here(d->host)) return;
+    if (program_device_is_host(d) || !profile_host_is_here(d->host)) return NULL;
     const struct devices_here *c = here_of(f, d->kind);
-    if (c->status == OK && d->index < c->n) {
-        enum status st = card_is_as_said(p, d, &c->cards[d->index].about, &why);
-        if (st == OK) return;
-        if (f->worst == OK) f->worst = st;
-        add(f, d->name, "wrong", arena_strdup(f->arena, why.text));
-        return;
+    *no_driver = c->status != OK;
+    if (*no_driver) return c->reason;
+    if (d->index >= c->n) {
+        f->worst = ERR_NO_DEVICE;
+        return arena_printf(f->arena, "no %s device %d: there are %d, counted from 0", d->kind,
+                            (int)d->index, (int)c->n);
     }
-    add(f, d->name, "missing",
-        c->status == OK ? arena_printf(f->arena, "no %s device %d: there are %d, counted from 0",
-                                       d->kind, (int)d->index, (int)c->n)
-                        : c->reason);
-    f->worst = c->status == OK ? ERR_NO_DEVICE : c->status;
+    enum status st = card_is_as_said(p, d, &c->cards[d->index].about, &why);
+    if (st == OK) return NULL;
+    if (f->worst == OK) f->worst = st;
+    return arena_strdup(f->arena, why.text);
+}
+
+static void check_cards(struct findings *f, const struct program *p)
+{
+    size_t room = (size_t)p->n_devices + 1;
+    const char **names = ARENA_ARRAY(f->arena, const char *, room),
+               **texts = ARENA_ARRAY(f->arena, const char *, room);
+    bool *no_driver = ARENA_ARRAY(f->arena, bool, room);
+    struct print_class *x;
+    int32_t n = 0;
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        texts[n] = check_card(f, p, &p->devices[i], &no_driver[n]);
+        names[n] = p->devices[i].name;
+        n += texts[n] != NULL;
+    }
+    int32_t classes = print_classes(f->arena, n, names, texts, false, &x);
+    for (int32_t i = 0; i < classes && f->n < FINDINGS_MAX - 8; i++)
+        if (no_driver[x[i].rows[0]])
+            not_here(f, x[i].names, x[i].text);
+        else
+            add(f, x[i].names, "missing", x[i].text);
+}
+
+static bool resolves(const char *host)
+{
+    struct addrinfo *found = NULL;
+    bool yes = getaddrinfo(host, NULL, NULL, &found) == 0;
+    if (yes) freeaddrinfo(found);
+    return yes;
+}
+
+/* The plan's hosts that are not this one. Only few are looked up, because a name server may be slow. */
+static void check_hosts(struct findings *f, const struct program *p)
+{
+    enum { LOOKED_UP = 3, RUNS_SHOWN = 6 };
+    const char **away = ARENA_ARRAY(f->arena, const char *, (size_t)p->n_devices + 1);
+    size_t n = 0;
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        const char *host = p->devices[i].host;
+        if (profile_host_is_here(host) || (n && !strcmp(away[n - 1], host))) continue;
+        size_t k = 0;
+        while (k < n && strcmp(away[k], host) != 0) k++;
+        if (k == n) away[n++] = host;
+    }
+    for (size_t i = 0; i < n && i < LOOKED_UP; i++)
+        if (!resolves(away[i])) {
+            not_here(f, "run",
+                     arena_printf(f->arena, "host %s does not resolve; hosts elsewhere: %s",
+                                  away[i], ranges_of_names(f->arena, away, n, RUNS_SHOWN)));
+            return;
+        }
+    if (n)
+        not_here(f, "run",
+                 arena_printf(f->arena,
+                              "host%s %s: not this machine; mpirun starts the ranks there",
+                              n > 1 ? "s" : "", ranges_of_names(f->arena, away, n, RUNS_SHOWN)));
+}
+
+/* One row a class of devices that need as much of as much. */
+static void check_lanes(struct findings *f, const struct program *p)
+{
+    enum { SHOWN = 48 };
+    size_t n = (size_t)p->n_devices;
+    const char **names = ARENA_ARRAY(f->arena, const char *, n + 1),
+               **texts = ARENA_ARRAY(f->arena, const char *, n + 1);
+    struct print_class *x;
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        char need[32], of[64];
+        names[i] = p->devices[i].name;
+        texts[i] = arena_printf(f->arena, "%s of %s",
+                                units_print_bytes(need, (double)program_lane_bytes(p, i)),
+                                units_print_capacity(of, (double)p->devices[i].memory_bytes));
+    }
+    int32_t classes = print_classes(f->arena, p->n_devices, names, texts, false, &x);
+    for (int32_t i = 0; i < classes && i < SHOWN; i++)
+        add(f, x[i].names, "ok",
+            x[i].n > 1 ? arena_printf(f->arena, "%s (%d devices)", x[i].text, (int)x[i].n)
+                       : x[i].text);
+    if (classes > SHOWN)
+        add(f, "devices", "ok",
+            arena_printf(f->arena, "and %d more classes fit: musher memory lists them",
+                         (int)(classes - SHOWN)));
 }
 
 static enum status check_plan(struct findings *f, const char *path, struct error *err)
@@ -168,18 +262,24 @@ static enum status check_plan(struct findings *f, const char *path, struct error
     long have = sysconf(_SC_NPROCESSORS_ONLN);
     TRY(common_plan(f->arena, path, &p, err));
     TRY(common_lower(f->arena, &p, true, &program, err));
-    add(f, "plan", "ok", plan_describe(f->arena, &p));
+    int32_t lines;
+    const char **replicas = plan_describe_classes(f->arena, &p, &lines);
+    if (p.n_replicas <= PLAN_REPLICAS_ONE_BY_ONE) {
+        add(f, "plan", "ok", plan_describe(f->arena, &p));
+    } else {
+        add(f, "plan", "ok", arena_printf(f->arena, "%d replicas", (int)p.n_replicas));
+        for (int32_t i = 0; i < lines && i < REPLICAS_SHOWN; i++) add(f, "", "ok", replicas[i]);
+    }
+    check_lanes(f, &program);
     for (int32_t i = 0; i < program.n_devices; i++) {
         const struct program_device *d = &program.devices[i];
-        char need[32], of[32];
-        add(f, d->name, "ok",
-            arena_printf(f->arena, "%s of %s",
-                         units_print_bytes(need, (double)program_lane_bytes(&program, i)),
-                         units_print_bytes(of, (double)d->memory_bytes)));
         if (d->slowdown > 0) cores += 1 / d->slowdown;
-        check_card(f, &program, d);
-        if (f->n > FINDINGS_MAX - 8) break;
     }
+    const char *why = common_never_run(f->arena, &p);
+    if (why)
+        not_here(f, "run", why);
+    else
+        check_hosts(f, &program), check_cards(f, &program);
     if (cores > 0.8 * (double)have)
         add(f, "emulation", "warning",
             arena_printf(f->arena,
@@ -214,7 +314,7 @@ static enum status check(struct arena *a, void *request, const struct common *co
                          struct error *err)
 {
     const struct request *q = request;
-    struct findings f = {.arena = a};
+    struct findings f = {.arena = a, .strict = q->here};
     TRY(check_host(&f, err));
     check_kinds(&f, q->cuda);
     if (q->plan) TRY(check_plan(&f, q->plan, err));
@@ -231,13 +331,17 @@ static const struct option options[] = {
     {.name = "cuda",
      FLAG_AT(cuda),
      .help = "exit code 8 without a CUDA device, which otherwise is a warning"},
+    {.name = "here",
+     FLAG_AT(here),
+     .help = "exit code 8 if run would refuse PLAN on this machine because it lacks a host or GPU, "
+             "which otherwise is a warning"},
     {0}};
 
 const struct verb cmd_check = {
     .name = "check",
     .summary = "report what this machine can run: processor, MPI, CUDA devices, NCCL",
     .options = options,
-    .examples = {"musher check", "musher check --cuda", "musher check plan.yaml"},
+    .examples = {"musher check", "musher check --cuda", "musher check plan.yaml", "musher check plan.yaml --here"},
     REQUEST(0),
     .run = check,
 };

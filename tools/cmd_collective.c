@@ -115,6 +115,7 @@ static enum status take_shards(struct question *q, const char *list, struct erro
 
 static enum status take_words(struct question *q, const struct request *r, struct error *err)
 {
+    char unit[UNITS_HINT];
     double bytes = 0;
     const struct nccl_system nobody = {.n_ranks = 1, .n_nodes = 1};
     if (nccl_choose(r->nccl, &nobody, COLLECTIVE_ALL_REDUCE, 1, &q->prior, err) != OK)
@@ -127,8 +128,8 @@ static enum status take_words(struct question *q, const struct request *r, struc
                          r->kind, nearest_name_hint(r->kind, collective_kind_names, hint));
     }
     if (!units_parse_bytes(r->bytes, &bytes) || !(bytes >= 1 && bytes <= 1e15))
-        return error_set(err, ERR_USAGE, "--bytes '%s': a size such as '1 GB', at most 1 PB",
-                         r->bytes);
+        return error_set(err, ERR_USAGE, "--bytes '%s': a size such as '1 GB', at most 1 PB%s",
+                         r->bytes, units_hint(unit, QUANTITY_BYTES, r->bytes));
     q->bytes = (int64_t)bytes;
     q->c.element_bytes = q->bytes % 4 ? 1 : 4;
     q->c.elements = q->bytes / q->c.element_bytes;

@@ -31,6 +31,7 @@ static enum status duration(const char *option, const char *text, int64_t *out_n
                             struct error *err)
 {
     double s = 0;
+    char hint[UNITS_HINT];
     size_t n = strlen(text);
     char days[32];
     bool ok = units_parse_seconds(text, &s);
@@ -43,8 +44,8 @@ static enum status duration(const char *option, const char *text, int64_t *out_n
     }
     if (!ok || !(s >= 0 && s <= 1e9))
         return error_set(err, ERR_USAGE,
-                         "--%s %s: not a time between 0 and 1e9 s, such as 60s, 5min, 3h or 2d",
-                         option, text);
+                         "--%s %s: not a time between 0 and 1e9 s, such as 60s, 5min, 3h or 2d%s",
+                         option, text, ok ? "" : units_hint(hint, QUANTITY_SECONDS, text));
     *out_ns = ns_from_s(s);
     return OK;
 }
@@ -72,9 +73,11 @@ static enum status checkpoint_of_plan(struct arena *a, const struct plan *p, con
                                       int64_t *out_ns, struct error *err)
 {
     struct program program;
+    char hint[UNITS_HINT];
     double rate = 0, bytes = 0;
     if (!units_parse_bytes_per_s(storage, &rate) || !(rate > 0))
-        return error_set(err, ERR_USAGE, "--storage %s: not a rate such as 2 GB/s", storage);
+        return error_set(err, ERR_USAGE, "--storage %s: not a rate such as 2 GB/s%s", storage,
+                         units_hint(hint, QUANTITY_BYTES_PER_S, storage));
     TRY(common_lower(a, p, false, &program, err));
     for (int32_t s = 0; s < program.n_stages; s++) {
         const struct program_stage *x = &program.stages[s];

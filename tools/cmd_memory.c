@@ -3,25 +3,80 @@
 #include "sim/explain/footprint.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
+#include "tools/print/classes.h"
 
 #include <stdio.h>
+#include <string.h>
 
 struct request {
     const char *plan, *reserve;
     int64_t zero, shards;
     double share;
+    bool all;
 };
 
-static void print_text(struct arena *a, const struct footprint *f, int32_t n)
+static void print_holders(const struct footprint *f)
 {
     char text[32];
-    for (int32_t d = 0; d < n; d++) {
-        printf("%s %s\n", f[d].device, footprint_verdict(a, &f[d]));
-        for (int32_t i = 0; i < f[d].n; i++)
-            printf("  %-26s %12s%s%s\n", f[d].holders[i].name,
-                   units_print_bytes(text, (double)f[d].holders[i].bytes),
-                   *f[d].holders[i].why ? "  " : "", f[d].holders[i].why);
+    for (int32_t i = 0; i < f->n; i++)
+        printf("  %-26s %12s%s%s\n", f->holders[i].name,
+               units_print_bytes(text, (double)f->holders[i].bytes), *f->holders[i].why ? "  " : "",
+               f->holders[i].why);
+}
+
+/* "needs 24.3 GiB of 80 GiB: activations 18 GiB, optimizer state 3.52 GiB, gradients 1.17 GiB": the three largest, those of one
+ * name together. */
+static const char *in_short(struct arena *a, const struct footprint *f)
+{
+    char needs[32], has[64], text[32];
+    int32_t n = 0;
+    struct footprint_holder *sums = ARENA_ARRAY(a, struct footprint_holder, (size_t)f->n + 1);
+    for (int32_t i = 0; i < f->n; i++) {
+        int32_t k = 0;
+        while (k < n && strcmp(sums[k].name, f->holders[i].name) != 0) k++;
+        if (k == n) sums[n++] = (struct footprint_holder){.name = f->holders[i].name};
+        sums[k].bytes += f->holders[i].bytes;
+        for (; k > 0 && sums[k - 1].bytes < sums[k].bytes; k--) {
+            struct footprint_holder held = sums[k];
+            sums[k] = sums[k - 1], sums[k - 1] = held;
+        }
     }
+    const char *line =
+        arena_printf(a, "needs %s of %s%s", units_print_bytes(needs, (double)f->total_bytes),
+                     units_print_capacity(has, (double)f->memory_bytes),
+                     f->total_bytes > f->memory_bytes ? " and DOES NOT FIT" : "");
+    for (int32_t i = 0; i < n && i < 3; i++)
+        line = arena_printf(a, "%s%s %s %s", line, i ? "," : ":", sums[i].name,
+                            units_print_bytes(text, (double)sums[i].bytes));
+    return line;
+}
+
+/* Of many devices one line a class, and what the fullest holds. */
+static void print_text(struct arena *a, const struct footprint *f, int32_t n, bool all)
+{
+    const char **names = ARENA_ARRAY(a, const char *, (size_t)n + 1),
+               **texts = ARENA_ARRAY(a, const char *, (size_t)n + 1);
+    struct print_class *x;
+    if (all || n <= PRINT_ROWS_ONE_BY_ONE) {
+        for (int32_t d = 0; d < n; d++) {
+            printf("%s %s\n", f[d].device, footprint_verdict(a, &f[d]));
+            print_holders(&f[d]);
+        }
+        return;
+    }
+    int32_t fullest = 0;
+    for (int32_t d = 0; d < n; d++) {
+        names[d] = f[d].device, texts[d] = in_short(a, &f[d]);
+        if ((double)f[d].total_bytes * (double)f[fullest].memory_bytes >
+            (double)f[fullest].total_bytes * (double)f[d].memory_bytes)
+            fullest = d;
+    }
+    int32_t classes = print_classes(a, n, names, texts, false, &x);
+    printf("%d devices in %d classes; the fullest:\n", (int)n, (int)classes);
+    printf("%s %s\n", f[fullest].device, footprint_verdict(a, &f[fullest]));
+    print_holders(&f[fullest]);
+    printf("every class (--all: what each device holds):\n");
+    print_class_lines(x, classes, "devices");
 }
 
 static void print_json(const struct footprint *f, int32_t n)
@@ -59,8 +114,10 @@ static enum status memory(struct arena *a, void *request, const struct common *c
     struct footprint_options o = {
         .zero = (int32_t)q->zero, .shards = (int32_t)q->shards, .share = q->share};
     double reserve = 0;
+    char hint[UNITS_HINT];
     if (q->reserve && !units_parse_bytes(q->reserve, &reserve))
-        return error_set(err, ERR_USAGE, "--reserve: '%s' is no size such as 3.5 GB", q->reserve);
+        return error_set(err, ERR_USAGE, "--reserve: '%s' is no size such as 3.5 GB%s", q->reserve,
+                         units_hint(hint, QUANTITY_BYTES, q->reserve));
     if (!(reserve >= 0 && reserve < 1e18))
         return error_set(err, ERR_USAGE, "--reserve: '%s' is out of range", q->reserve);
     o.reserve_bytes = (int64_t)reserve;
@@ -71,7 +128,7 @@ static enum status memory(struct arena *a, void *request, const struct common *c
     if (common->json)
         print_json(f, program.n_devices);
     else
-        print_text(a, f, program.n_devices);
+        print_text(a, f, program.n_devices, q->all);
     return OK;
 }
 
@@ -103,6 +160,7 @@ static const struct option options[] = {
      .unit = "SIZE",
      .help = "memory of the framework beside its tensors, e.g. '3.5 GB'",
      .preset = "0"},
+    OPTION_ALL,
     {0}};
 
 const struct verb cmd_memory = {

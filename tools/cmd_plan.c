@@ -1,12 +1,14 @@
 #include "core/base/arena.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
+#include "core/base/ranges.h"
 #include "core/base/units.h"
 #include "planner/fleet/robust.h"
 #include "planner/search.h"
 #include "profiles/team.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
+#include "tools/print/classes.h"
 #include "tools/team/replan.h"
 #include "tools/tp_degrees.h"
 
@@ -24,6 +26,7 @@ struct request {
     struct texts with, without;
     int64_t profile, top, evaluations, time_limit, threads;
     bool fastest, no_sharding;
+    bool verbose;      /* reasons of baselines uncut */
     const char *cards; /* --tensor-parallel, as given */
     struct degrees degrees;
     int objective;
@@ -128,16 +131,15 @@ static const char **idle_devices(struct arena *a, const struct cluster *c, const
     return idle;
 }
 
-enum { IDLE_SHOWN = 12 };
+enum { IDLE_SHOWN = 6, WHY_MAX = 160 };
 
 static void print_idle(struct arena *a, const struct cluster *c, const struct plan *p)
 {
     int32_t n;
     const char **idle = idle_devices(a, c, p, &n);
     if (!n) return;
-    for (int32_t i = 0; i < n && i < IDLE_SHOWN; i++)
-        printf("%s%s", i ? ", " : "  idle: ", idle[i]);
-    if (n > IDLE_SHOWN) printf(" and %d more", (int)n - IDLE_SHOWN);
+    printf("  idle: %s", ranges_of_names(a, idle, (size_t)n, IDLE_SHOWN));
+    if (n > 1) printf(" (%d devices)", (int)n);
     printf(": the team is better without %s, of all that was tried\n", n > 1 ? "them" : "it");
 }
 
@@ -200,8 +202,15 @@ static void print_text(struct arena *a, const struct cluster *c, const struct se
     for (int32_t i = 0; i < r->n_plans; i++) {
         const struct search_plan *x = &r->plans[i];
         const char *cost = x->cost > 0 ? arena_printf(a, "costs %.4g  ", x->cost) : "";
-        printf("  %-14s %10s  %s%s\n", x->plan.name, units_print_ns(text, x->iteration_ns), cost,
-               plan_describe(a, &x->plan));
+        printf("  %-14s %10s  %s", x->plan.name, units_print_ns(text, x->iteration_ns), cost);
+        if (x->plan.n_replicas <= PLAN_REPLICAS_ONE_BY_ONE) {
+            printf("%s\n", plan_describe(a, &x->plan));
+            continue;
+        }
+        int32_t n;
+        const char **lines = plan_describe_classes(a, &x->plan, &n);
+        printf("%d replicas\n", (int)x->plan.n_replicas);
+        for (int32_t k = 0; k < n; k++) printf("  %-14s %10s  %s\n", "", "", lines[k]);
     }
     if (r->robust)
         printf("  the first is the most robust of those within %d %% of the fastest (--fastest)\n",
@@ -210,7 +219,8 @@ static void print_text(struct arena *a, const struct cluster *c, const struct se
     for (int32_t i = 0; i < r->n_baselines; i++) {
         const struct search_baseline *b = &r->baselines[i];
         if (b->iteration_ns == INT64_MAX)
-            printf("  %-14s %10s  %s\n", b->name, "-", b->why);
+            printf("  %-14s %10s  %s\n", b->name, "-",
+                   q->verbose ? b->why : print_cut(a, b->why, WHY_MAX));
         else
             printf("  %-14s %10s  %.2f times the first%s\n", b->name,
                    units_print_ns(text, b->iteration_ns),
@@ -295,6 +305,7 @@ static enum status plan(struct arena *a, void *request, const struct common *com
     TRY(read_task(a, q, &from, &j, &c, &profile, err));
     TRY(spare_inputs(a, q, &j, err));
     TRY(degrees_check(&q->degrees, &j.model, &c, &profile, err));
+    q->verbose = common->verbose;
     if (common->seed) j.seed = (uint64_t)common->seed;
     TRY(team_precision(&c, j.precision, err));
     team_share(&c, &j.model);

@@ -83,39 +83,14 @@ static void print_text(const struct program *p, const struct run_result *r)
         log_warn("no real-time priority: the measured time has more noise than it need have");
 }
 
-/* Of one device of the plan. */
-static int32_t most_cards(const struct plan *p)
-{
-    int32_t most = 1;
-    for (int32_t r = 0; r < p->n_replicas; r++)
-        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
-            const struct plan_stage *s = &p->replicas[r].stages[i];
-            for (int32_t k = 0; k < plan_stage_devices(s); k++) {
-                int32_t type = p->cluster.devices[plan_stage_device(s, k)].type;
-                int32_t cards = p->cluster.types[type].tensor_parallel;
-                most = cards > most ? cards : most;
-            }
-        }
-    return most;
-}
-
 static enum status load(struct arena *a, const struct request *q, struct plan *plan,
                         struct program *program, bool *is_plan, struct error *err)
 {
     *is_plan = !common_is_program(q->plan);
     if (!*is_plan) return program_read(a, q->plan, program, err);
     TRY(common_plan(a, q->plan, plan, err));
-    int32_t cards = most_cards(plan);
-    if (cards > 1 && !plan->job.model.measured)
-        return error_set(err, ERR_INPUT,
-                         "%s: its devices are %d cards each that share every operator: such a plan "
-                         "is simulated, never run",
-                         q->plan, cards);
-    if (plan->job.model.measured)
-        return error_set(err, ERR_INPUT,
-                         "%s: model %s is a table of measured layers: it has no operators to run; "
-                         "musher simulate predicts the plan",
-                         q->plan, plan->job.model.name);
+    const char *why = common_never_run(a, plan);
+    if (why) return error_set(err, ERR_INPUT, "%s: %s", q->plan, why);
     plan->deterministic |= q->deterministic;
     if (q->seed) plan->seed = plan->job.seed = (uint64_t)q->seed;
     return common_lower(a, plan, true, program, err);
@@ -169,6 +144,11 @@ static enum status run(struct arena *a, void *request, const struct common *comm
     if (needed && program.plan_hash != 0)
         return error_set(err, ERR_USAGE, "no text to train on: --data FILE");
     if (launch_rank() == 0) TRY(common_writable(q->trace, err));
+    if (program.n_devices > 1 && !strcmp(q->plan, "-"))
+        return error_set(err, ERR_USAGE,
+                         "run - is for plans of one device: each of the %d ranks reads the plan, "
+                         "so write it to a file",
+                         (int)program.n_devices);
     if (!launch_is_rank() && program.n_devices > 1)
         return launch_ranks(program.n_devices, common->argv - 1, err);
     if (q->run.steps == 0) q->run.steps = program.steps > 1 ? program.steps : 10;
@@ -201,7 +181,7 @@ static const struct option options[] = {
      TEXT_AT(trace),
      .unit = "TRACE",
      .writes = true,
-     .help = "trace file to write, e.g. run.trace"},
+     .help = "trace file to write, e.g. run.trace; compressed if it ends in .gz"},
     {.name = "kernels",
      FLAG_AT(run.keep_kernels),
      .help = "CUDA kernels of each operator in the trace, recorded by CUPTI; listed by show TRACE"},

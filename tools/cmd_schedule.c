@@ -35,6 +35,7 @@ static enum status one_value(const char *option, const char *text, enum unit u, 
         "a time of 0 s … 1e6 s, such as 1.5 ms", "a size such as 1.5 GiB",
         "a size such as 1.5 GiB, or inf", "a whole number, 1 or more"};
     double v = -1;
+    char hint[UNITS_HINT] = "";
     bool ok = u == UNIT_NS      ? units_parse_seconds(text, &v)
               : u == UNIT_COUNT ? units_parse_number(text, &v)
                                 : units_parse_bytes(text, &v);
@@ -44,7 +45,11 @@ static enum status one_value(const char *option, const char *text, enum unit u, 
     }
     if (!ok || !(v >= 0) || v > 1e15 || (u == UNIT_NS && v > 1e6) ||
         (u == UNIT_COUNT && (v < 1 || v > INT32_MAX || v != (double)(int32_t)v)))
-        return error_set(err, ERR_USAGE, "--%s: '%s': expected %s", option, text, expected[u]);
+        return error_set(
+            err, ERR_USAGE, "--%s: '%s': expected %s%s", option, text, expected[u],
+            ok || u == UNIT_COUNT
+                ? ""
+                : units_hint(hint, u == UNIT_NS ? QUANTITY_SECONDS : QUANTITY_BYTES, text));
     *out = u == UNIT_NS ? ns_from_s(v) : (int64_t)v;
     return OK;
 }

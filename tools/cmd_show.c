@@ -1,10 +1,12 @@
 #include "core/base/arena.h"
+#include "core/base/ranges.h"
 #include "core/base/units.h"
 #include "core/graph/gradient.h"
 #include "core/lower/lower.h"
 #include "profiles/team.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
+#include "tools/print/classes.h"
 #include "tools/print/kernels.h"
 #include "tools/print/layers.h"
 #include "tools/print/sharding.h"
@@ -14,7 +16,7 @@
 
 struct request {
     const char *path;
-    bool layers;
+    bool layers, all;
 };
 
 struct work { /* of one microbatch's training graph, unfused */
@@ -105,7 +107,64 @@ static const char *sharing_name(enum link_sharing s)
     return s == LINK_FLUID ? "fluid" : s == LINK_FAIR ? "fair" : "fifo";
 }
 
-static void show_cluster(const struct cluster *c, bool as_json)
+/* The ends of the links of a class. */
+static const char *ends_of(struct arena *a, const struct cluster *c, const struct print_class *x,
+                           int i)
+{
+    const char **names = ARENA_ARRAY(a, const char *, (size_t)x->n);
+    for (int32_t k = 0; k < x->n; k++) names[k] = cluster_link_end(c, &c->links[x->rows[k]], i);
+    size_t n = 0;
+    for (int32_t k = 0; k < x->n; k++) /* a switch stands at many links */
+        if (!k || strcmp(names[k], names[n - 1]) != 0) names[n++] = names[k];
+    return ranges_of_names(a, names, n, 4);
+}
+
+static void show_links(struct arena *a, const struct cluster *c, bool all)
+{
+    const char **names = ARENA_ARRAY(a, const char *, (size_t)c->n_links + 1),
+               **texts = ARENA_ARRAY(a, const char *, (size_t)c->n_links + 1);
+    struct print_class *x;
+    for (int32_t i = 0; i < c->n_links; i++) {
+        const struct link *l = &c->links[i];
+        char rate[32], latency[32];
+        names[i] = l->name;
+        texts[i] = arena_printf(a, "%s, %s, %s duplex, %s",
+                                l->stated ? units_print_bytes_per_s(rate, l->bandwidth_Bps)
+                                          : "not stated: to be measured",
+                                units_print_ns(latency, ns_from_s(l->latency_s)),
+                                l->half_duplex ? "half" : "full", sharing_name(l->sharing));
+    }
+    int32_t n = print_classes(a, c->n_links, names, texts, all, &x);
+    for (int32_t i = 0; i < n; i++) {
+        bool two = c->links[x[i].rows[0]].n_ends > 1;
+        printf("  %-10s %s%s%s: %s", x[i].names, ends_of(a, c, &x[i], 0), two ? " - " : "",
+               two ? ends_of(a, c, &x[i], 1) : "", x[i].text);
+        if (x[i].n > 1) printf(" (%d links)", (int)x[i].n);
+        putchar('\n');
+    }
+}
+
+static void show_cluster_text(struct arena *a, const struct cluster *c, bool all)
+{
+    const char **names = ARENA_ARRAY(a, const char *, (size_t)c->n_devices + 1),
+               **texts = ARENA_ARRAY(a, const char *, (size_t)c->n_devices + 1);
+    struct print_class *x;
+    printf("cluster: %s%s\n", c->name, c->emulated ? " (emulated on this host)" : "");
+    for (int32_t i = 0; i < c->n_devices; i++) {
+        const struct device_type *t = &c->types[c->devices[i].type];
+        char memory[64];
+        names[i] = c->devices[i].name;
+        texts[i] =
+            arena_printf(a, "%s: %s%s, %s", t->name, t->catalogue,
+                         t->slowdown > 0 ? arena_printf(a, ", %g times slower", t->slowdown) : "",
+                         units_print_capacity(memory, (double)t->memory_bytes));
+    }
+    int32_t n = print_classes(a, c->n_devices, names, texts, all, &x);
+    print_class_lines(x, n, "devices");
+    show_links(a, c, all);
+}
+
+static void show_cluster(struct arena *a, const struct cluster *c, bool all, bool as_json)
 {
     if (as_json) {
         struct json out;
@@ -150,27 +209,25 @@ static void show_cluster(const struct cluster *c, bool as_json)
         common_json_end(&out);
         return;
     }
-    printf("cluster: %s%s\n", c->name, c->emulated ? " (emulated on this host)" : "");
-    for (int32_t i = 0; i < c->n_devices; i++) {
-        const struct device_type *t = &c->types[c->devices[i].type];
-        char memory[32];
-        printf("  %-10s %s: %s", c->devices[i].name, t->name, t->catalogue);
-        if (t->slowdown > 0) printf(", %g times slower", t->slowdown);
-        printf(", %s\n", units_print_bytes(memory, (double)t->memory_bytes));
-    }
-    for (int32_t i = 0; i < c->n_links; i++) {
-        const struct link *l = &c->links[i];
-        char rate[32], latency[32];
-        printf("  %-10s %s%s%s: %s, %s, %s duplex, %s\n", l->name, cluster_link_end(c, l, 0),
-               l->n_ends > 1 ? " - " : "", l->n_ends > 1 ? cluster_link_end(c, l, 1) : "",
-               l->stated ? units_print_bytes_per_s(rate, l->bandwidth_Bps)
-                         : "not stated: to be measured",
-               units_print_ns(latency, ns_from_s(l->latency_s)), l->half_duplex ? "half" : "full",
-               sharing_name(l->sharing));
-    }
+    show_cluster_text(a, c, all);
 }
 
-static void show_plan(struct arena *a, const struct plan *p, bool as_json)
+/* One line a replica, or a class of them where there are many. */
+static void show_replicas(struct arena *a, const struct plan *p, bool all)
+{
+    int32_t n = p->n_replicas;
+    if (n <= PLAN_REPLICAS_ONE_BY_ONE) {
+        printf("  %s\n", plan_describe(a, p));
+        return;
+    }
+    const char **lines = all ? NULL : plan_describe_classes(a, p, &n);
+    printf("  %d replicas%s\n", (int)p->n_replicas,
+           all ? "" : "; those of a line differ in their devices alone (--all)");
+    for (int32_t i = 0; i < n; i++)
+        printf("  %s\n", all ? plan_describe_replica(a, p, i) : lines[i]);
+}
+
+static void show_plan(struct arena *a, const struct plan *p, bool all, bool as_json)
 {
     char text[32];
     if (as_json) {
@@ -183,19 +240,20 @@ static void show_plan(struct arena *a, const struct plan *p, bool as_json)
         json_put_int(&out, "microbatch", p->microbatch);
         json_put_int(&out, "profile_id", p->profile_id);
         json_put_int(&out, "predicted_ns", p->predicted_ns);
-        print_sharing(a, p, &out);
+        print_sharing(a, p, true, &out);
         common_json_end(&out);
         return;
     }
-    printf("plan: %s%s\n  %s\n  microbatches of %lld sequences, cluster %s, model %s\n", p->name,
-           p->cluster.emulated ? " (emulated devices)" : "", plan_describe(a, p),
-           (long long)p->microbatch, p->cluster.name, p->job.model.name);
+    printf("plan: %s%s\n", p->name, p->cluster.emulated ? " (emulated devices)" : "");
+    show_replicas(a, p, all);
+    printf("  microbatches of %lld sequences, cluster %s, model %s\n", (long long)p->microbatch,
+           p->cluster.name, p->job.model.name);
     if (p->predicted_ns)
         printf("  predicted %s an iteration%s with %s\n", units_print_ns(text, p->predicted_ns),
                p->cluster.emulated ? " of emulated devices" : "",
                p->profile_id ? arena_printf(a, "profile %lld", (long long)p->profile_id)
                              : "the catalogue's prior");
-    print_sharing(a, p, NULL);
+    print_sharing(a, p, all, NULL);
 }
 
 static enum status show_trace(struct arena *a, const char *path, bool as_json, struct error *err)
@@ -222,7 +280,7 @@ static enum status show_trace(struct arena *a, const char *path, bool as_json, s
     return OK;
 }
 
-static enum status show(struct arena *a, const char *path, bool layers, bool as_json,
+static enum status show(struct arena *a, const char *path, bool layers, bool all, bool as_json,
                         struct error *err)
 {
     struct node *root = NULL;
@@ -236,14 +294,14 @@ static enum status show(struct arena *a, const char *path, bool layers, bool as_
     if (node_get(root, "replicas")) {
         struct plan p;
         TRY(common_plan(a, path, &p, err));
-        show_plan(a, &p, as_json);
+        show_plan(a, &p, all, as_json);
         return OK;
     }
     if (node_get(root, "device_types")) {
         struct cluster c;
         TRY(cluster_read(a, path, &c, err));
         TRY(team_complete(&c, err));
-        show_cluster(&c, as_json);
+        show_cluster(a, &c, all, as_json);
         return OK;
     }
     if (node_get(root, "model")) {
@@ -260,7 +318,7 @@ static enum status run_show(struct arena *a, void *request, const struct common 
                             struct error *err)
 {
     const struct request *q = request;
-    return show(a, q->path, q->layers, common->json, err);
+    return show(a, q->path, q->layers, q->all, common->json, err);
 }
 
 static const struct option options[] = {
@@ -268,6 +326,7 @@ static const struct option options[] = {
     {.name = "layers",
      FLAG_AT(layers),
      .help = "table of a job's distinct layers: FLOPs, bytes, and activations at the cut behind"},
+    OPTION_ALL,
     {0}};
 
 const struct verb cmd_show = {

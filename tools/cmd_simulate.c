@@ -5,6 +5,7 @@
 #include "sim/uncertainty/montecarlo.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
+#include "tools/print/classes.h"
 #include "tools/print/explain.h"
 
 #include <math.h>
@@ -17,13 +18,26 @@ struct request {
     int64_t straggler_steps, loaders, prefetch;
     const char *load;
     double load_cv;
-    bool deterministic, explain, jitter_alone, fold;
+    bool deterministic, explain, jitter_alone, fold, all;
     int detail; /* 0 operator, 1 stage */
     int64_t seed;
     struct texts runs; /* traces that tell the jitter */
 };
 
 enum { LOADED_STEPS = 20000, LOADERS_MAX = 256 };
+
+/* What is explained: the devices of the trace, which with --fold stand for others. */
+struct told {
+    const struct program *program;
+    struct sim_result result;
+};
+
+static struct told told_of(const struct program *p, const struct sim_result *r)
+{
+    struct told t = {r->traced ? r->traced : p, *r};
+    if (r->traced) t.result.devices = r->traced_devices;
+    return t;
+}
 
 /* Steps that wait for data: what the loaders of a run make of the prediction. */
 struct fed {
@@ -99,8 +113,9 @@ static void put_fed(struct json *j, const struct fed *f)
 
 static void print_json(const struct plan *plan, const struct program *p,
                        const struct profile *profile, const struct sim_result *r,
-                       const struct explain *why, const struct montecarlo_result *m,
-                       const struct jitter_model *x, const struct fed *f)
+                       const struct explain *why, const struct told *told,
+                       const struct montecarlo_result *m, const struct jitter_model *x,
+                       const struct fed *f)
 {
     struct json j;
     common_json_begin(&j);
@@ -124,7 +139,7 @@ static void print_json(const struct plan *plan, const struct program *p,
         json_close(&j);
     }
     json_close(&j);
-    if (why) print_explain_json(&j, p, r, why);
+    if (why) print_explain_json(&j, told->program, &told->result, why);
     common_json_end(&j);
 }
 
@@ -155,7 +170,7 @@ static void print_fed(const struct fed *f)
 
 static void print_text(struct arena *a, const struct plan *plan, const struct program *p,
                        const struct profile *profile, const struct sim_result *r,
-                       const struct montecarlo_result *m, const struct fed *f)
+                       const struct montecarlo_result *m, const struct fed *f, bool all)
 {
     char text[32], peak[32];
     printf("%s: %s an iteration%s (predicted with %s)\n", plan->name,
@@ -163,13 +178,19 @@ static void print_text(struct arena *a, const struct plan *plan, const struct pr
            plan->cluster.emulated ? " of emulated devices" : "", common_profile_label(a, profile));
     if (m->samples) print_samples(m);
     if (f->loading.loaders) print_fed(f);
+    const char **names = ARENA_ARRAY(a, const char *, (size_t)p->n_devices + 1),
+               **texts = ARENA_ARRAY(a, const char *, (size_t)p->n_devices + 1);
+    struct print_class *x;
     for (int32_t i = 0; i < p->n_devices; i++) {
         const struct sim_device *d = &r->devices[i];
         int64_t whole = d->busy_ns + d->idle_ns;
-        printf("  %-10s busy %5.1f %%, peak memory %s\n", p->devices[i].name,
-               whole ? 100.0 * (double)d->busy_ns / (double)whole : 0.0,
-               units_print_bytes(peak, (double)d->peak_bytes));
+        names[i] = p->devices[i].name;
+        texts[i] = arena_printf(a, "busy %5.1f %%, peak memory %s",
+                                whole ? 100.0 * (double)d->busy_ns / (double)whole : 0.0,
+                                units_print_bytes(peak, (double)d->peak_bytes));
     }
+    int32_t n = print_classes(a, p->n_devices, names, texts, all, &x);
+    print_class_lines(x, n, "devices");
 }
 
 static enum status explain(struct arena *a, const struct request *q, const struct plan *plan,
@@ -177,7 +198,7 @@ static enum status explain(struct arena *a, const struct request *q, const struc
                            const struct sim_result *r, struct explain *out, struct error *err)
 {
     struct cost *k = cost_new(a, profile, &plan->cluster);
-    struct sim_options o = {.steps = (int32_t)q->steps};
+    const struct sim_options o = {.steps = (int32_t)q->steps};
     TRY(explain_result(a, p, k, r, out, err));
     return explain_what_if(p, k, &o, (size_t)q->what_if, out, err);
 }
@@ -218,8 +239,10 @@ static enum status feed(const struct request *q, const struct plan *plan,
                  *steps = m->samples ? m->iteration_ns : &predicted;
     int64_t n = m->samples ? m->samples : 1;
     double load_s = 0;
+    char hint[UNITS_HINT] = "";
     if (!q->load || !units_parse_seconds(q->load, &load_s) || !(load_s >= 0 && load_s <= 1e6))
-        return error_set(err, ERR_USAGE, "--loaders needs --load TIME, such as 30ms, 0 to 1e6 s");
+        return error_set(err, ERR_USAGE, "--loaders needs --load TIME, such as 30ms, 0 to 1e6 s%s",
+                         q->load ? units_hint(hint, QUANTITY_SECONDS, q->load) : "");
     out->loading =
         (struct loading){.loaders = (int32_t)q->loaders,
                          .prefetch = (int32_t)(q->prefetch ? q->prefetch : 2 * q->loaders),
@@ -234,9 +257,10 @@ static enum status feed(const struct request *q, const struct plan *plan,
 static enum status options_of(const struct request *q, struct sim_options *o, struct error *err)
 {
     double bytes = (double)SIM_TRACE_MAX_BYTES;
+    char hint[UNITS_HINT];
     if (q->trace_memory && !units_parse_bytes(q->trace_memory, &bytes))
-        return error_set(err, ERR_USAGE, "--trace-memory: '%s' is no size such as 16 GiB",
-                         q->trace_memory);
+        return error_set(err, ERR_USAGE, "--trace-memory: '%s' is no size such as 16 GiB%s",
+                         q->trace_memory, units_hint(hint, QUANTITY_BYTES, q->trace_memory));
     if (!(bytes >= 1 && bytes < 1e18))
         return error_set(err, ERR_USAGE, "--trace-memory: '%s' is out of range", q->trace_memory);
     *o = (struct sim_options){.steps = (int32_t)q->steps,
@@ -244,12 +268,10 @@ static enum status options_of(const struct request *q, struct sim_options *o, st
                               .beside_trace = q->explain ? explain_bytes : NULL,
                               .trace_most_bytes = (int64_t)bytes,
                               .detail = q->detail ? SIM_STAGE : SIM_OPERATOR,
+                              .trace_one_step = q->fold && !q->explain,
                               .fold = q->fold};
     if (q->explain && q->detail)
         return error_set(err, ERR_USAGE, "--explain needs every operator: --detail operator");
-    if (q->fold && o->keep_trace)
-        return error_set(err, ERR_USAGE,
-                         "--fold simulates some devices for all: it keeps no trace");
     return OK;
 }
 
@@ -281,17 +303,25 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     plan.deterministic |= q->deterministic;
     if (q->seed) plan.seed = plan.job.seed = (uint64_t)q->seed;
     TRY(common_profile(a, &plan.cluster, q->db, q->profile, &profile, err));
+    int32_t *of = ARENA_ARRAY(a, int32_t, (size_t)plan.n_replicas + 1);
+    bool *keep = o.trace_one_step ? common_one_of_each(a, &plan, of) : NULL;
+    o.trace_replicas = keep;
     TRY(common_simulate(a, &plan, &profile, &o, &r, &program, err));
+    if (keep && r.trace && !r.traced) common_keep_classes(a, &program, keep, of, r.trace);
     if (q->samples) TRY(sample(a, q, &plan, &program, &profile, &model, &m, err));
     if (q->loaders) TRY(feed(q, &plan, &r, &m, &f, err));
     if (q->trace) TRY(trace_write(r.trace, q->trace, err));
-    if (q->explain) TRY(explain(a, q, &plan, &program, &profile, &r, &x, err));
+    const struct told told = told_of(&program, &r);
+    if (q->explain) TRY(explain(a, q, &plan, told.program, &profile, &told.result, &x, err));
     if (as_json) {
-        print_json(&plan, &program, &profile, &r, q->explain ? &x : NULL, &m, &model, &f);
+        print_json(&plan, &program, &profile, &r, q->explain ? &x : NULL, &told, &m, &model, &f);
         return OK;
     }
-    print_text(a, &plan, &program, &profile, &r, &m, &f);
-    if (q->explain) print_explain(a, &program, &r, &x);
+    print_text(a, &plan, &program, &profile, &r, &m, &f, q->all);
+    if (q->explain && r.traced)
+        printf("one of equal devices stands for all: %d of %d\n", (int)r.traced->n_devices,
+               (int)program.n_devices);
+    if (q->explain) print_explain(a, told.program, &told.result, &x);
     return OK;
 }
 
@@ -419,6 +449,7 @@ static const struct option options[] = {
      .max = 1e6,
      .help = "batches loaded ahead, e.g. 8",
      .preset = "0: two a loader"},
+    OPTION_ALL,
     {0}};
 
 const struct verb cmd_simulate = {

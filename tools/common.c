@@ -3,6 +3,7 @@
 #include "core/base/arena.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
+#include "core/base/ranges.h"
 #include "core/base/rng.h"
 #include "core/base/text.h"
 #include "core/lower/lower.h"
@@ -85,6 +86,38 @@ enum status common_plan(struct arena *a, const char *path, struct plan *out, str
     return team_complete(&out->cluster, err);
 }
 
+/* Of one device of the plan. */
+static int32_t most_gpus(const struct plan *p)
+{
+    int32_t most = 1;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
+            const struct plan_stage *s = &p->replicas[r].stages[i];
+            for (int32_t k = 0; k < plan_stage_devices(s); k++) {
+                int32_t type = p->cluster.devices[plan_stage_device(s, k)].type;
+                int32_t cards = p->cluster.types[type].tensor_parallel;
+                most = cards > most ? cards : most;
+            }
+        }
+    return most;
+}
+
+const char *common_never_run(struct arena *a, const struct plan *p)
+{
+    int32_t cards = most_gpus(p);
+    if (p->job.model.measured)
+        return arena_printf(a,
+                            "model %s is a table of measured layers: it has no operators to run; "
+                            "musher simulate predicts the plan",
+                            p->job.model.name);
+    if (cards > 1)
+        return arena_printf(a,
+                            "its devices are %d cards each that share every operator: such a plan "
+                            "is simulated, never run",
+                            (int)cards);
+    return NULL;
+}
+
 bool common_is_program(const char *path)
 {
     static const char magic[] = "musher-program";
@@ -95,8 +128,9 @@ bool common_is_program(const char *path)
 bool common_is_trace(const char *path)
 {
     char head[128] = {0};
-    return file_head(path, head, sizeof head - 1) > 0 && head[0] == '{' &&
-           strstr(head, "\"musher-trace\"") != NULL;
+    if (file_head(path, head, sizeof head - 1) == 0) return false;
+    return !strncmp(head, "\x1f\x8b", 2) || /* nothing else of musher's is gzip */
+           (head[0] == '{' && strstr(head, "\"musher-trace\"") != NULL);
 }
 
 enum status common_lower(struct arena *a, const struct plan *p, bool check_memory,
@@ -118,6 +152,46 @@ enum status common_simulate(struct arena *a, const struct plan *p, const struct 
     out->trace->profile_id = profile->id;
     out->trace->plan_text = common_plan_text(a, p);
     return OK;
+}
+
+/* The first replica of each class, which stands for the others; of[]: the class of each replica. */
+bool *common_one_of_each(struct arena *a, const struct plan *p, int32_t *of)
+{
+    struct plan_class *x;
+    int32_t n = plan_classes(a, p, &x);
+    bool *keep = ARENA_ARRAY(a, bool, (size_t)p->n_replicas + 1);
+    for (int32_t k = 0; k < n; k++) {
+        keep[x[k].replicas[0]] = true;
+        for (int32_t i = 0; i < x[k].n; i++) of[x[k].replicas[i]] = x[k].replicas[0];
+    }
+    return keep;
+}
+
+/* The trace without the replicas that others stand for. A device's place in its replica is its place among the replica's lanes. */
+void common_keep_classes(struct arena *a, const struct program *p, const bool *keep,
+                         const int32_t *of, struct trace *t)
+{
+    const size_t n = (size_t)p->n_devices;
+    bool *kept = ARENA_ARRAY(a, bool, n + 1);
+    const char **alike = ARENA_ARRAY(a, const char *, n + 1);
+    int32_t *first = ARENA_ARRAY(
+        a, int32_t,
+        n + 1); /* by replica: its first lane + 1; there are no more of them than lanes */
+    for (size_t i = 0; i < n; i++) {
+        int32_t r = p->stages[p->lanes[i].stages[0]].replica;
+        if (!first[r]) first[r] = (int32_t)i + 1;
+        kept[i] = keep[r];
+    }
+    for (size_t i = 0; i < n; i++) {
+        size_t count = 0;
+        int32_t r = p->stages[p->lanes[i].stages[0]].replica, place = (int32_t)i + 1 - first[r];
+        for (int32_t q = r; kept[i] && (size_t)q < n && first[q]; q++)
+            if (of[q] == r) alike[count++] = p->devices[first[q] - 1 + place].name;
+        if (count < 2) continue;
+        t->devices[i].stands_for = (int32_t)count;
+        t->devices[i].alike = ranges_of_names(a, alike, count, SIZE_MAX);
+    }
+    trace_keep_devices(t, kept);
 }
 
 const char *common_machine(struct arena *a)

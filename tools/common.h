@@ -41,6 +41,8 @@ const char *common_profile_label(struct arena *a, const struct profile *p);
 /* plan_read, with the catalogue's memory where the plan states none. */
 MUST_CHECK enum status common_plan(struct arena *a, const char *path, struct plan *out,
                                    struct error *err);
+/* Why a plan is for the simulator alone; NULL where it may be run. */
+const char *common_never_run(struct arena *a, const struct plan *p);
 /* Does the file start with the magic word of a program? What else may be wrong with it is said by its reader. */
 bool common_is_program(const char *path);
 /* Does it start as a trace does, with a header on one line? */
@@ -51,6 +53,12 @@ MUST_CHECK enum status common_simulate(struct arena *a, const struct plan *p,
                                        const struct profile *profile, const struct sim_options *o,
                                        struct sim_result *out, struct program *program,
                                        struct error *err);
+
+/* By replica, which ones a trace keeps: the first of each class (plan_classes); of[]: the one that stands for each. */
+bool *common_one_of_each(struct arena *a, const struct plan *p, int32_t *of);
+/* Leaves those replicas' devices in the trace, each with the names of the devices that it stands for. */
+void common_keep_classes(struct arena *a, const struct program *p, const bool *keep,
+                         const int32_t *of, struct trace *t);
 
 /* host name and processor, for the record of measurements */
 const char *common_machine(struct arena *a);

@@ -290,8 +290,30 @@ static enum status spare_row(struct arena *a, const struct tables *t, const stru
     return OK;
 }
 
+/* Standard input is one file. */
+static enum status one_input(const struct tables *t, struct error *err)
+{
+    const char *first = NULL;
+    for (const struct option *o = t->own; o->name; o++) {
+        bool list = o->type == OPTION_TEXTS || o->type == OPTION_ARGUMENTS,
+             one = o->type == OPTION_TEXT || o->type == OPTION_ARGUMENT;
+        if ((!list && !one) || o->writes) continue;
+        const struct texts alone = {1, value_at(t, o)}, *values = list ? value_at(t, o) : &alone;
+        for (size_t i = 0; i < values->count; i++) {
+            if (!values->items[i] || strcmp(values->items[i], "-") != 0) continue;
+            if (first)
+                return error_set(err, ERR_USAGE,
+                                 "%s and %s are both '-': standard input is one file", first,
+                                 o->name);
+            first = o->name;
+        }
+    }
+    return OK;
+}
+
 static enum status spare_inputs(struct arena *a, const struct tables *t, struct error *err)
 {
+    TRY(one_input(t, err));
     for (const struct option *out = t->own; out->name; out++) {
         const char *path = out->writes ? *(const char **)value_at(t, out) : NULL;
         for (const struct option *o = t->own; path && o->name; o++)

@@ -18,15 +18,15 @@ static const char kind_letters[COLLECTIVE_CALL_KINDS] = {[COLLECTIVE_ALL_GATHER]
                                                          [COLLECTIVE_REDUCE_SCATTER] = 'c',
                                                          [COLLECTIVE_ALL_REDUCE] = 'a',
                                                          [COLLECTIVE_ALL_TO_ALL] = 'x'};
-/* dark: of a device's every second stage, so that its chunks can be told apart. */
+/* Okabe and Ito's palette, whose colours differ for all kinds of colour vision. dark: of a device's every second stage, so that its chunks can be told apart. */
 static const struct {
     char letter;
     const char *title, *rgb, *dark;
 } colours[COLOURS] = {
-    {'F', "forward", "#4C9BE8", "#2F6FB0"},          {'B', "backward", "#2CA87F", "#1B7557"},
-    {'I', "input gradient", "#2CA87F", "#1B7557"},   {'W', "weight gradient", "#9BD770", "#6FA84B"},
-    {'U', "update", "#8E6BBF", "#644691"},           {'s', "message", "#F2A93B", "#F2A93B"},
-    {'r', "sum over devices", "#E4572E", "#E4572E"}, {'g', "all_gather", "#D9568C", "#D9568C"},
+    {'F', "forward", "#56B4E9", "#0072B2"},          {'B', "backward", "#009E73", "#00614A"},
+    {'I', "input gradient", "#CC79A7", "#9A4C78"},   {'W', "weight gradient", "#F0E442", "#B9AE1F"},
+    {'U', "update", "#7F7F7F", "#4D4D4D"},           {'s', "message", "#E69F00", "#E69F00"},
+    {'r', "sum over devices", "#D55E00", "#D55E00"}, {'g', "all_gather", "#882255", "#882255"},
     {'c', "reduce_scatter", "#A0522D", "#A0522D"},   {'a', "all_reduce", "#B3202A", "#B3202A"},
     {'x', "all_to_all", "#7A7A2E", "#7A7A2E"},
 };
@@ -75,6 +75,15 @@ static void steady_window(const struct trace *t, int64_t *begin_ns, int64_t *end
 {
     int32_t last = 0;
     *begin_ns = *end_ns = 0;
+    if (trace_is_predicted(t)) { /* may hold one step alone, and when the others ended */
+        for (size_t i = 0; i < t->n_spans; i++)
+            if (t->spans[i].kind != SPAN_STEP && t->spans[i].step > last) last = t->spans[i].step;
+        for (size_t i = 0; i < t->n_spans; i++)
+            if (t->spans[i].kind == SPAN_STEP && t->spans[i].step == last)
+                *begin_ns = t->spans[i].begin_ns, *end_ns = t->spans[i].end_ns;
+        if (*end_ns > *begin_ns) return;
+        *begin_ns = *end_ns = 0;
+    }
     for (size_t i = 0; i < t->n_spans; i++)
         if (t->spans[i].kind == SPAN_COMPUTE && t->spans[i].letter == 'U' &&
             t->spans[i].step > last)
@@ -122,6 +131,27 @@ static void add(struct boxes *b, struct box x)
     b->items[b->n++] = x;
 }
 
+/* Of more devices than a picture shows some stand for all, evenly spaced. */
+enum { ROWS_MAX = 64, BOXES_ACROSS = 3200 };
+
+static int32_t rows_of(const struct trace *t)
+{
+    return t->n_devices < ROWS_MAX ? t->n_devices : ROWS_MAX;
+}
+
+static int32_t device_of_row(const struct trace *t, int32_t row)
+{
+    return (int32_t)((int64_t)row * t->n_devices / rows_of(t));
+}
+
+/* -1: not shown */
+static int32_t row_of_device(const struct trace *t, int32_t device)
+{
+    int32_t row = (int32_t)((int64_t)device * rows_of(t) / t->n_devices);
+    if (device_of_row(t, row) < device && row + 1 < rows_of(t)) row++;
+    return device_of_row(t, row) == device ? row : -1;
+}
+
 /* Spans of one trace inside its window, as boxes; neighbouring operators of one call become one
  * box. Spans come sorted by device, stream and begin. */
 static void collect(struct boxes *b, const struct trace *t, int32_t first_row, int64_t from_ns,
@@ -129,11 +159,12 @@ static void collect(struct boxes *b, const struct trace *t, int32_t first_row, i
 {
     const struct span *open = NULL;
     struct stages stages = {0};
+    const int64_t narrow_ns = t->n_devices > ROWS_MAX / 2 ? (to_ns - from_ns) / BOXES_ACROSS : 0;
     for (size_t i = 0; i < t->n_spans; i++) {
         const struct span *s = &t->spans[i];
         if (!i || s[-1].device != s->device) find_stages(b->arena, &stages, s, t->n_spans - i);
         if (s->end_ns <= from_ns || s->begin_ns >= to_ns || s->kind == SPAN_STEP ||
-            s->kind == SPAN_RECEIVE || s->kind == SPAN_KERNEL)
+            s->kind == SPAN_RECEIVE || s->kind == SPAN_KERNEL || row_of_device(t, s->device) < 0)
             continue;
         int64_t begin = (s->begin_ns > from_ns ? s->begin_ns : from_ns) - from_ns;
         int64_t end = (s->end_ns < to_ns ? s->end_ns : to_ns) - from_ns;
@@ -148,7 +179,13 @@ static void collect(struct boxes *b, const struct trace *t, int32_t first_row, i
         char letter = compute ? s->letter : s->kind == SPAN_SEND ? 's' : 'r';
         if (s->meeting) letter = kind_letters[s->meeting - 1];
         int32_t colour = colour_of(letter) + (compute && is_dark(&stages, s->stage) ? COLOURS : 0);
-        add(b, (struct box){first_row + s->device, colour, begin, end, compute ? 0.4 : 0.08});
+        int32_t row = first_row + row_of_device(t, s->device);
+        struct box *before = b->n ? &b->items[b->n - 1] : NULL;
+        if (before && before->row == row && before->colour == colour &&
+            begin - before->end_ns < narrow_ns) /* less than a dot apart */
+            before->end_ns = end > before->end_ns ? end : before->end_ns;
+        else
+            add(b, (struct box){row, colour, begin, end, compute ? 0.4 : 0.08});
     }
 }
 
@@ -186,11 +223,13 @@ static void write_rows(FILE *out, struct arena *a, struct trace *const *traces, 
     int32_t row = 0;
     fprintf(out, "set yrange [-0.7:%g]\nset ytics (", rows - 0.3);
     for (size_t i = 0; i < n; i++)
-        for (int32_t d = 0; d < traces[i]->n_devices; d++, row++) {
+        for (int32_t r = 0; r < rows_of(traces[i]); r++, row++) {
+            const struct trace_device *d = &traces[i]->devices[device_of_row(traces[i], r)];
+            const char *times =
+                d->stands_for > 1 ? arena_printf(a, " ×%d", (int)d->stands_for) : "";
             if (row) fputs(", ", out);
-            write_tic(
-                out, a,
-                arena_printf(a, "%s %s", made_by(traces[i]), shown(a, traces[i]->devices[d].name)));
+            write_tic(out, a,
+                      arena_printf(a, "%s %s%s", made_by(traces[i]), shown(a, d->name), times));
             fprintf(out, " %d", (int)(rows - 1 - row));
         }
     fprintf(out, ")\n");
@@ -206,14 +245,17 @@ static void write_titles(FILE *out, struct arena *a, struct trace *const *traces
             a, "%s%s%s %s %s%s", title, i ? "    " : "", made_by(traces[i]),
             shown(a, traces[i]->plan), units_print_ns(text, length_ns[i]),
             !trace_is_predicted(traces[i]) && traces[i]->emulated ? " (emulated devices)" : "");
+        if (traces[i]->n_devices > ROWS_MAX)
+            title = arena_printf(a, "%s, %d of %d devices", title, (int)rows_of(traces[i]),
+                                 (int)traces[i]->n_devices);
     }
     fputs("set title ", out);
     gnuplot_text(out, title);
     fputc('\n', out);
     for (int32_t row = 0, i = 0; (size_t)i + 1 < n; i++) {
-        row += traces[i]->n_devices;
+        row += rows_of(traces[i]);
         int32_t rows = row;
-        for (size_t k = (size_t)i + 1; k < n; k++) rows += traces[k]->n_devices;
+        for (size_t k = (size_t)i + 1; k < n; k++) rows += rows_of(traces[k]);
         fprintf(
             out,
             "set arrow from graph 0, first %g to graph 1, first %g nohead lc rgb '#888888' dt 2\n",
@@ -269,7 +311,7 @@ static void write_script(FILE *out, struct arena *a, struct trace *const *traces
         steady_window(traces[i], &from, &to);
         collect(&b, traces[i], rows, from, to);
         length_ns[i] = traces[i]->iteration_ns;
-        rows += traces[i]->n_devices;
+        rows += rows_of(traces[i]);
     }
     write_head(out, a, terminal, output, rows);
     write_rows(out, a, traces, n, rows);

@@ -163,6 +163,12 @@ static void summarise(struct arena *a, struct join *j, struct comparison *out)
 enum status compare_traces(struct arena *a, const struct trace *sim, const struct trace *run,
                            struct comparison *out, struct error *err)
 {
+    if (trace_folded(sim) || trace_folded(run))
+        return error_set(
+            err, ERR_INPUT,
+            "a trace of '%s' has one of equal devices for all: simulate without --fold "
+            "gives one that can be compared",
+            sim->plan);
     if (sim->plan_hash != run->plan_hash || sim->n_devices != run->n_devices)
         return error_set(err, ERR_INPUT,
                          "the traces are of different plans: '%s' (%016" PRIx64

@@ -15,8 +15,8 @@
 
 const char *span_kind_name(enum span_kind kind)
 {
-    static const char *const names[SPAN_KIND_COUNT] = {"compute", "send", "receive", "reduce",
-                                                       "step",    "kernel"};
+    static const char *const names[SPAN_KIND_COUNT] = {"compute", "send", "receive",
+                                                       "reduce",  "step", "kernel"};
     if ((int)kind < 0 || kind >= SPAN_KIND_COUNT) BUG("span kind %d", (int)kind);
     return names[kind];
 }
@@ -89,6 +89,36 @@ static int by_place_then_index(const void *a, const void *b, void *spans)
     size_t i = *(const size_t *)a, j = *(const size_t *)b;
     int order = by_place((const struct span *)spans + i, (const struct span *)spans + j);
     return order ? order : i < j ? -1 : i > j;
+}
+
+void trace_keep_devices(struct trace *t, const bool *keep)
+{
+    struct arena *scratch = arena_new();
+    int32_t n = 0, *to = ARENA_ARRAY(scratch, int32_t, (size_t)t->n_devices + 1);
+    size_t kept = 0;
+    for (int32_t i = 0; i < t->n_devices; i++) {
+        to[i] = keep[i] ? n : -1;
+        if (keep[i]) t->devices[n++] = t->devices[i];
+    }
+    t->n_devices = n;
+    for (size_t i = 0; i < t->n_spans; i++) {
+        struct span s = t->spans[i];
+        int32_t device = to[s.device], peer = s.peer >= 0 ? to[s.peer] : -1;
+        if (s.kind == SPAN_STEP && device < 0) device = 0;
+        if (device < 0 || (s.peer >= 0 && peer < 0)) continue;
+        s.device = device, s.peer = peer;
+        t->spans[kept++] = s;
+    }
+    t->n_spans = kept;
+    arena_free(scratch);
+    trace_sort(t);
+}
+
+bool trace_folded(const struct trace *t)
+{
+    for (int32_t i = 0; i < t->n_devices; i++)
+        if (t->devices[i].stands_for > 1) return true;
+    return false;
 }
 
 bool trace_sorted(const struct trace *t)

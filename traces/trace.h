@@ -3,7 +3,8 @@
  * File: JSON lines. First the header {schema, kind "musher-trace", source, plan, plan_hash, profile_id, emulated,
  * real_time, clock, iteration_ns, steps, stages, spans, devices[{id, type, slowdown, peak_bytes}], plan_text}, then one
  * span a line, in order of (device, stream, begin, sequence). Times are whole ns; the two 64-bit hashes are texts of 16
- * hexadecimal digits. A span leaves out peer -1, part 0, uneven_ppm 0, bytes 0 and key 0. `spans` counts the lines to come, so that
+ * hexadecimal digits. A device that stands for others, which did
+ * the same at the same times (simulate --fold), has also stands_for, their number, and alike, their names as ranges. A span leaves out peer -1, part 0, uneven_ppm 0, bytes 0 and key 0. `spans` counts the lines to come, so that
  * a file cut at the end of a line is noticed too.
  * meeting: the kind's name ("all_to_all"), left out where there is none.
  * Schema 1; a run whose devices' own profiler told what they ran (run --kernels) writes schema 2, which has one field more in the
@@ -76,6 +77,9 @@ struct trace_device {
     const char *name, *type;
     double slowdown; /* 0 where real */
     int64_t peak_bytes;
+    int32_t
+        stands_for; /* > 1: so many devices did the same at the same times, this one among them */
+    const char *alike; /* their names (core/base/ranges.h); NULL where it stands for itself */
 };
 
 struct trace {
@@ -113,9 +117,13 @@ int64_t trace_iteration(const struct trace *t);
 /* The first step that counts: the first one warms caches and connections and does not where there are others. The one
  * rule of calibration, comparison and trace_iteration; 0 of a trace without spans. O(spans): ask once a trace. */
 int32_t trace_first_counted_step(const struct trace *t);
-/* Whole or not at all (core/base/file.h); the same trace gives the same bytes. ERR_RESOURCE. */
+/* Whole or not at all (core/base/file.h); compressed by gzip where path ends in ".gz". The same trace gives the same bytes.
+ * ERR_RESOURCE. */
+/* Leaves the devices of `keep` (n_devices) and their spans, renumbered; ends of steps go to the first. O(spans). */
+void trace_keep_devices(struct trace *t, const bool *keep);
+bool trace_folded(const struct trace *t); /* does a device stand for others? */
 MUST_CHECK enum status trace_write(const struct trace *t, const char *path, struct error *err);
-/* Streams: memory is the spans'. ERR_INPUT with file:line: no trace, another schema, malformed or missing fields, indices
+/* Streams, plain or gzip whatever its name: memory is the spans'. ERR_INPUT with file:line: no trace, another schema, malformed or missing fields, indices
  * out of range, negative or reversed times, a second header, a truncated file. path "-" is standard input. */
 MUST_CHECK enum status trace_read(struct arena *a, const char *path, struct trace **out,
                                   struct error *err);

@@ -9,6 +9,7 @@
 #include "core/base/file.h"
 #include "core/document/document.h"
 #include "core/document/json.h"
+#include "traces/gzip.h"
 #include "traces/trace.h"
 #include "traces/trace_scan.h"
 
@@ -24,12 +25,12 @@ enum { SCHEMA = 1, SCHEMA_KERNELS };
 #define LINE_MAX_BYTES ((size_t)64 * 1024)          /* a span has about 200 bytes */
 
 static const char *const clocks[] = {"simulated", "virtual", "wall", NULL};
-static const char *const header_keys[] = {"schema",    "kind",         "source",    "plan",
-                                          "plan_hash", "profile_id",   "emulated",  "real_time",
-                                          "clock",     "iteration_ns", "steps",     "stages",
-                                          "spans",     "devices",      "plan_text", "kernels_lost",
-                                          NULL};
-static const char *const device_keys[] = {"id", "type", "slowdown", "peak_bytes", NULL};
+static const char *const header_keys[] = {
+    "schema",   "kind",      "source",    "plan",         "plan_hash", "profile_id",
+    "emulated", "real_time", "clock",     "iteration_ns", "steps",     "stages",
+    "spans",    "devices",   "plan_text", "kernels_lost", NULL};
+static const char *const device_keys[] = {"id",         "type",  "slowdown", "peak_bytes",
+                                          "stands_for", "alike", NULL};
 
 /* --- out ------------------------------------------------------------------------------------- */
 
@@ -61,6 +62,10 @@ static void write_header(FILE *out, const struct trace *t)
         json_put_text(&j, "type", t->devices[i].type);
         json_put_double(&j, "slowdown", t->devices[i].slowdown);
         json_put_int(&j, "peak_bytes", t->devices[i].peak_bytes);
+        if (t->devices[i].stands_for > 1) {
+            json_put_int(&j, "stands_for", t->devices[i].stands_for);
+            json_put_text(&j, "alike", t->devices[i].alike);
+        }
         json_close(&j);
     }
     json_close(&j);
@@ -99,11 +104,18 @@ enum status trace_write(const struct trace *t, const char *path, struct error *e
     struct arena *scratch = arena_new();
     bool sorted = trace_sorted(t);
     size_t *order = sorted ? NULL : trace_order(scratch, t);
-    write_header(f.stream, t);
-    for (size_t i = 0; i < t->n_spans && !ferror(f.stream); i++)
-        write_span(f.stream, &t->spans[order ? order[i] : i]);
+    FILE *out = gzip_name(path) ? gzip_writer(scratch, f.stream) : f.stream;
+    enum status st = OK;
+    if (!out) st = error_set(err, ERR_RESOURCE, "cannot write '%s': %s", path, strerror(errno));
+    if (out) write_header(out, t);
+    for (size_t i = 0; out && i < t->n_spans && !ferror(out) && !ferror(f.stream); i++)
+        write_span(out, &t->spans[order ? order[i] : i]);
+    if (out && out != f.stream && fclose(out) && !ferror(f.stream))
+        st = error_set(err, ERR_RESOURCE, "cannot write '%s': %s", path, strerror(errno));
     arena_free(scratch);
-    return file_commit(&f, err);
+    if (st == OK) st = file_commit(&f, err);
+    file_abandon(&f);
+    return st;
 }
 
 /* --- lines ----------------------------------------------------------------------------------- */
@@ -112,7 +124,8 @@ struct lines {
     struct arena *arena; /* of the buffer */
     const char *path;    /* for messages */
     int fd;
-    bool at_end; /* the file has no more bytes than the buffer */
+    struct gzip_reader *gzip; /* NULL: the file is plain */
+    bool at_end;              /* the file has no more bytes than the buffer */
     char *buffer;
     size_t capacity, begin, end; /* unread bytes: [begin, end) */
     int64_t line;                /* of the line that was given last, 1-based */
@@ -121,18 +134,26 @@ struct lines {
 
 static enum status lines_open(struct lines *l, struct arena *a, const char *path, struct error *err)
 {
-    bool input = !strcmp(path, "-");
     *l = (struct lines){
-        .arena = a, .path = input ? "standard input" : path, .err = err, .capacity = BUFFER_BYTES};
-    l->fd = STDIN_FILENO;
-    if (!input) TRY(file_open_regular(path, &l->fd, NULL, err));
+        .arena = a, .path = file_label(path), .fd = -1, .err = err, .capacity = BUFFER_BYTES};
+    char head[2] = "";
+    size_t n = file_head(path, head, sizeof head);
+    bool packed = n == sizeof head && !memcmp(head, "\x1f\x8b", sizeof head);
+    if (n && head[0] != '{' && !packed)
+        return error_set(
+            err, ERR_INPUT,
+            "%s:1: not a trace of musher: a trace starts with its header, a JSON object", l->path);
+    TRY(file_open_regular(path, &l->fd, NULL, err));
     l->buffer = arena_alloc(a, l->capacity, 1);
+    if (packed && !(l->gzip = gzip_reader_new(a, l->fd)))
+        return error_set(err, ERR_RESOURCE, "cannot read '%s': %s", l->path, strerror(ENOMEM));
     return OK;
 }
 
 static void lines_close(struct lines *l)
 {
-    if (l->fd > STDIN_FILENO) close(l->fd);
+    gzip_reader_free(l->gzip);
+    if (l->fd >= 0) close(l->fd);
 }
 
 static enum status fill(struct lines *l)
@@ -147,10 +168,14 @@ static enum status fill(struct lines *l)
         l->capacity *= 2;
     }
     ssize_t got = 0;
-    do got = read(l->fd, l->buffer + l->end, l->capacity - l->end);
+    do
+        got = l->gzip ? gzip_read(l->gzip, l->buffer + l->end, l->capacity - l->end)
+                      : read(l->fd, l->buffer + l->end, l->capacity - l->end);
     while (got < 0 && errno == EINTR);
     if (got < 0)
-        return error_set(l->err, ERR_INPUT, "cannot read '%s': %s", l->path, strerror(errno));
+        return error_set(l->err, ERR_INPUT, "cannot read '%s': %s", l->path,
+                         l->gzip && errno == EBADMSG ? "the gzip file is broken or truncated"
+                                                     : strerror(errno));
     l->at_end = got == 0;
     l->end += (size_t)got;
     return OK;
@@ -210,6 +235,10 @@ static enum status read_devices(struct arena *a, const struct node *list, struct
         TRY(node_text(value, &t->devices[i].type, err));
         TRY(node_get_double(d, "slowdown", 0, 1e9, &t->devices[i].slowdown, err));
         TRY(node_get_int(d, "peak_bytes", 0, INT64_MAX, &t->devices[i].peak_bytes, err));
+        int64_t stands_for = 0;
+        TRY(node_get_int(d, "stands_for", 2, INT32_MAX, &stands_for, err));
+        TRY(node_get_text(d, "alike", &t->devices[i].alike, err));
+        t->devices[i].stands_for = (int32_t)stands_for;
     }
     return OK;
 }
@@ -239,14 +268,14 @@ static enum status check_schema(const struct node *root, bool *out_kernels, stru
         return node_error(root, err, "not a trace of musher (no kind \"" KIND "\")");
     TRY(need_int(root, "schema", INT64_MAX, &schema, err));
     if (schema != SCHEMA && schema != SCHEMA_KERNELS)
-        return node_error(
-            root, err,
-            "schema %" PRId64 " of traces is unknown to this version, which reads %d and %d",
-            schema, SCHEMA, SCHEMA_KERNELS);
+        return node_error(root, err,
+                          "schema %" PRId64
+                          " of traces is unknown to this version, which reads %d and %d",
+                          schema, SCHEMA, SCHEMA_KERNELS);
     *out_kernels = schema == SCHEMA_KERNELS;
     if (!*out_kernels && node_get(root, "kernels_lost"))
-        return node_error(node_get(root, "kernels_lost"), err,
-                          "only schema %d has kernels", SCHEMA_KERNELS);
+        return node_error(node_get(root, "kernels_lost"), err, "only schema %d has kernels",
+                          SCHEMA_KERNELS);
     return node_keys(root, header_keys, err);
 }
 
@@ -290,10 +319,6 @@ static enum status read_header(struct lines *l, struct arena *a, struct trace *t
     struct node *root = NULL;
     TRY(lines_next(l, HEADER_MAX_BYTES, &text, &n));
     if (!text) return error_set(l->err, ERR_INPUT, "%s: the file is empty", l->path);
-    if (!n || text[0] != '{')
-        return error_set(
-            l->err, ERR_INPUT,
-            "%s:1: not a trace of musher: a trace starts with its header, a JSON object", l->path);
     TRY(document_parse(a, l->path, text, n, &root, l->err));
     place_in_first_line(root, arena_printf(a, "%s:1", l->path));
     return read_fields(a, root, t, n_spans, l->err);

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -102,12 +103,85 @@ enum status file_read_fd(struct arena *a, int fd, const char *label, size_t max_
     return read_all(a, fd, label, 0, max_bytes, out, n, err);
 }
 
-/* Without O_NONBLOCK, the opening of a pipe that has no writer would block. */
-enum status file_open_regular(const char *path, int *fd, int64_t *bytes, struct error *err)
+/* A descriptor of an unnamed file, in memory where no folder takes one; -1 and errno. */
+static int unnamed_file(void)
+{
+    const char *folder = getenv("TMPDIR");
+    int fd = open(folder && *folder ? folder : "/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    return fd >= 0 ? fd : memfd_create("standard-input", MFD_CLOEXEC);
+}
+
+/* Standard input as far as it was asked for. It is told from others by its inode. */
+static struct {
+    int fd; /* 0: there is no copy yet */
+    dev_t device;
+    ino_t inode;
+    int64_t bytes;
+    bool ended;
+} copy;
+
+/* At least n bytes of standard input, or all, are in the copy. */
+static enum status copy_input(int64_t n, struct error *err)
+{
+    char buffer[1 << 16];
+    while (copy.bytes < n && !copy.ended) {
+        ssize_t got = read(STDIN_FILENO, buffer, sizeof buffer), put = 0;
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return cannot_read(FILE_STDIN, errno, err);
+        copy.ended = got == 0;
+        for (ssize_t done = 0; done < got; done += put, copy.bytes += put) {
+            put = write(copy.fd, buffer + done, (size_t)(got - done));
+            if (put < 0 && errno != EINTR)
+                return error_set(err, ERR_RESOURCE, "cannot copy standard input: %s",
+                                 strerror(errno));
+            if (put < 0) put = 0;
+        }
+    }
+    return OK;
+}
+
+/* The file "-", of which n bytes will be looked at. A new description each time: its position is its own. */
+static enum status open_input(int64_t n, int *fd, struct error *err)
+{
+    char name[32];
+    struct stat about;
+    *fd = -1;
+    if (fstat(STDIN_FILENO, &about)) return cannot_read(FILE_STDIN, errno, err);
+    if (S_ISDIR(about.st_mode)) return cannot_read(FILE_STDIN, EISDIR, err);
+    int from = STDIN_FILENO;
+    if (!S_ISREG(about.st_mode) || lseek(STDIN_FILENO, 0, SEEK_CUR) != 0) {
+        if (copy.fd && (copy.device != about.st_dev || copy.inode != about.st_ino)) {
+            close(copy.fd);
+            copy.fd = 0;
+        }
+        if (!copy.fd) {
+            int made = unnamed_file();
+            if (made < 0) return cannot_read(FILE_STDIN, errno, err);
+            copy.fd = made, copy.device = about.st_dev, copy.inode = about.st_ino;
+            copy.bytes = 0, copy.ended = false;
+        }
+        TRY(copy_input(n, err));
+        from = copy.fd;
+    }
+    snprintf(name, sizeof name, "/proc/self/fd/%d", from);
+    *fd = open(name, O_RDONLY | O_CLOEXEC);
+    return *fd < 0 ? cannot_read(FILE_STDIN, errno, err) : OK;
+}
+
+const char *file_label(const char *path) { return strcmp(path, "-") ? path : FILE_STDIN; }
+
+/* At most n bytes are looked at. Without O_NONBLOCK, the opening of a pipe that has no writer would block. */
+static enum status open_regular(const char *path, int64_t n, int *fd, int64_t *bytes,
+                                struct error *err)
 {
     struct stat about;
     enum status status = OK;
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (!strcmp(path, "-")) {
+        TRY(open_input(n, fd, err));
+        path = FILE_STDIN;
+    } else {
+        *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    }
     if (*fd < 0) return cannot_read(path, errno, err);
     if (fstat(*fd, &about))
         status = cannot_read(path, errno, err);
@@ -125,6 +199,11 @@ enum status file_open_regular(const char *path, int *fd, int64_t *bytes, struct 
     return status;
 }
 
+enum status file_open_regular(const char *path, int *fd, int64_t *bytes, struct error *err)
+{
+    return open_regular(path, INT64_MAX, fd, bytes, err);
+}
+
 enum status file_read_at(int fd, const char *path, int64_t at, void *to, int64_t n,
                          struct error *err)
 {
@@ -133,10 +212,11 @@ enum status file_read_at(int fd, const char *path, int64_t at, void *to, int64_t
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return cannot_read(path, errno, err);
         if (!got)
-            return error_set(err, ERR_INPUT,
-                             "cannot read '%s': it ends at byte %lld, before byte %lld: the file was "
-                             "truncated while it was in use",
-                             path, (long long)(at + done), (long long)(at + n));
+            return error_set(
+                err, ERR_INPUT,
+                "cannot read '%s': it ends at byte %lld, before byte %lld: the file was "
+                "truncated while it was in use",
+                path, (long long)(at + done), (long long)(at + n));
         done += got;
     }
     return OK;
@@ -146,7 +226,7 @@ size_t file_head(const char *path, char *head, size_t n)
 {
     int fd;
     ssize_t got = -1;
-    if (!strcmp(path, "-") || file_open_regular(path, &fd, NULL, NULL) != OK) return 0;
+    if (open_regular(path, (int64_t)n, &fd, NULL, NULL) != OK) return 0;
     do got = read(fd, head, n);
     while (got < 0 && errno == EINTR);
     close(fd);
@@ -158,10 +238,9 @@ enum status file_read(struct arena *a, const char *path, size_t max_bytes, char 
 {
     int fd;
     int64_t bytes;
-    if (!strcmp(path, "-"))
-        return file_read_fd(a, STDIN_FILENO, "standard input", max_bytes, out, n, err);
-    TRY(file_open_regular(path, &fd, &bytes, err));
+    TRY(open_regular(path, (int64_t)max_bytes + 1, &fd, &bytes, err));
     enum status status;
+    path = file_label(path);
     if ((uintmax_t)bytes > max_bytes)
         status = error_set(err, ERR_INPUT, "'%s' has %lld bytes; at most %zu are accepted", path,
                            (long long)bytes, max_bytes);

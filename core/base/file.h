@@ -15,6 +15,11 @@
 
 struct arena;
 
+/* Wherever a file is read, the path "-" is standard input. It is copied to an unnamed file as far as it is looked at (a
+ * redirected file is not), so that it can be opened again and again; messages call it FILE_STDIN. Of one thread only. */
+#define FILE_STDIN "standard input"
+const char *file_label(const char *path); /* FILE_STDIN for "-", else path */
+
 /* Opens a regular file for reading: its descriptor and, unless bytes is NULL, its size. ERR_INPUT: missing, unreadable, or no regular
  * file (a folder, a pipe, a device), whose opening would block or which has no size. */
 MUST_CHECK enum status file_open_regular(const char *path, int *fd, int64_t *bytes,
@@ -23,11 +28,11 @@ MUST_CHECK enum status file_open_regular(const char *path, int *fd, int64_t *byt
  * was truncated meanwhile. */
 MUST_CHECK enum status file_read_at(int fd, const char *path, int64_t at, void *to, int64_t n,
                                     struct error *err);
-/* The first bytes of a regular file, at most n; returns their number. 0 for "-", and where the file cannot be read: the reader of the
+/* The first bytes of a regular file, at most n; returns their number. 0 where the file cannot be read: the reader of the
  * whole file reports the reason. */
 size_t file_head(const char *path, char *head, size_t n);
 
-/* The whole file, or standard input for "-", with a 0 byte behind it that *n does not count. ERR_INPUT: as file_open_regular; larger than
+/* The whole file, with a 0 byte behind it that *n does not count. ERR_INPUT: as file_open_regular; larger than
  * max_bytes. */
 MUST_CHECK enum status file_read(struct arena *a, const char *path, size_t max_bytes, char **out,
                                  size_t *n, struct error *err);

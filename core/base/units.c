@@ -74,7 +74,8 @@ static bool parse(const char *text, const struct unit *stems, bool prefixed, dou
     double value = 0, factor = 1;
     if (!parse_head(text, &value, &unit)) return false;
     if (*unit == ' ' && unit[1]) unit++;
-    if (*unit && !(prefixed ? find_prefixed : find_unit)(stems, unit, &factor)) return false;
+    bool zero = !*unit && fabs(value) <= 0;
+    if (!zero && !(prefixed ? find_prefixed : find_unit)(stems, unit, &factor)) return false;
     /* Dividing makes "7 ns" the same double as 7e-9, which 7 * 1e-9 is not. */
     value = factor < 0 ? value / -factor : value * factor;
     if (!isfinite(value)) return false;
@@ -100,6 +101,42 @@ bool units_parse_number(const char *text, double *out)
     if (!parse_head(text, &value, &rest) || *rest) return false;
     *out = value;
     return true;
+}
+
+bool units_parse(enum quantity q, const char *text, double *out)
+{
+    static bool (*const parsers[])(const char *, double *) = {
+        [QUANTITY_BYTES] = units_parse_bytes,
+        [QUANTITY_BYTES_PER_S] = units_parse_bytes_per_s,
+        [QUANTITY_SECONDS] = units_parse_seconds,
+        [QUANTITY_FLOPS] = units_parse_flops,
+    };
+    return parsers[q](text, out);
+}
+
+const char *units_hint(char *buffer, enum quantity q, const char *text)
+{
+    /* Numbers of the size that a person would write in the first two units; others were meant in the base unit. */
+    static const struct {
+        double least, most;
+        const char *likely[2], *base;
+    } units[] = {
+        [QUANTITY_BYTES] = {0, 1e5, {"GB", "GiB"}, "B"},
+        [QUANTITY_BYTES_PER_S] = {0, 1e5, {"GB/s", "Gb/s"}, "B/s"},
+        [QUANTITY_SECONDS] = {0.1, 1e5, {"us", "ms"}, "s"},
+        [QUANTITY_FLOPS] = {0, 1e5, {"TFLOP/s", "GFLOP/s"}, "FLOP/s"},
+    };
+    double value = 0, magnitude;
+    buffer[0] = 0;
+    if (!units_parse_number(text, &value)) return buffer;
+    magnitude = fabs(value);
+    if (magnitude < units[q].least || magnitude > units[q].most)
+        snprintf(buffer, UNITS_HINT, "; a number needs a unit: write %.30s %s", text,
+                 units[q].base);
+    else
+        snprintf(buffer, UNITS_HINT, "; a number needs a unit: write %.30s %s or %.30s %s", text,
+                 units[q].likely[0], text, units[q].likely[1]);
+    return buffer;
 }
 
 /* Three significant digits, no trailing zeros, and the unit whose number is below step. */
@@ -136,6 +173,20 @@ const char *units_print_bytes(char buffer[32], double bytes)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", NULL};
     return print(buffer, bytes, 1024, units);
+}
+
+const char *units_print_capacity(char buffer[64], double bytes)
+{
+    char binary[32];
+    units_print_bytes(binary, bytes);
+    bool short_binary = bytes < 1e6 || fmod(bytes, 0x1p20) <= 0;
+    if (short_binary || fmod(bytes, 1e6) > 0)
+        snprintf(buffer, 64, "%s", binary);
+    else if (fmod(bytes, 1e8) > 0)
+        snprintf(buffer, 64, "%.10g MB (%s)", bytes / 1e6, binary);
+    else
+        snprintf(buffer, 64, "%.10g GB (%s)", bytes / 1e9, binary);
+    return buffer;
 }
 
 const char *units_print_bytes_per_s(char buffer[32], double rate)

@@ -18,9 +18,10 @@
 static inline int64_t ns_from_s(double s) { return (int64_t)llround(s * NS_PER_S); }
 static inline double s_from_ns(int64_t ns) { return (double)ns / NS_PER_S; }
 
-/* The parsers accept a plain number (base unit) or number + unit, with or without a space, in the
- * C locale whatever the environment says. Bits are not bytes: "Gb/s" and "Gbps" are an eighth of "GB/s".
- * k M G T are powers of 1000, Ki Mi Gi Ti of 1024. false where the text is not such a quantity. */
+/* The parsers accept number + unit, with or without a space, in the C locale whatever the environment says. A number
+ * without a unit is refused, because 60 is a bandwidth of 60 GB/s to one reader and of 60 B/s to another; 0 needs none.
+ * Bits are not bytes: "Gb/s" and "Gbps" are an eighth of "GB/s". k M G T are powers of 1000, Ki Mi Gi Ti of 1024.
+ * false where the text is not such a quantity. */
 bool units_parse_bytes(const char *text, double *out); /* B kB KiB MB MiB GB GiB TB TiB */
 bool units_parse_bytes_per_s(const char *text,
                              double *out); /* B/s … TB/s, GiB/s …, b/s … Gb/s, Gbps */
@@ -29,8 +30,18 @@ bool units_parse_flops(const char *text, double *out);   /* FLOP/s … TFLOP/s P
 bool units_parse_number(const char *text,
                         double *out); /* strtod in the C locale, whole text, finite */
 
+enum quantity { QUANTITY_BYTES, QUANTITY_BYTES_PER_S, QUANTITY_SECONDS, QUANTITY_FLOPS };
+bool units_parse(enum quantity q, const char *text, double *out); /* the one of the four */
+/* For messages about a refused text: "; a number needs a unit: write 60 GB/s or 60 Gb/s"; "" where the unit is not what is
+ * missing. buffer holds at least UNITS_HINT; returns it. */
+enum { UNITS_HINT = 128 };
+const char *units_hint(char *buffer, enum quantity q, const char *text);
+
 /* Short, for people: "1.25 GiB", "12.3 ms", "25 GB/s". buffer holds at least 32; returns it. */
 const char *units_print_bytes(char buffer[32], double bytes);
+/* Memory that a maker or a file states: "80 GiB", and where whole GB or MB were stated "24 GB (22.4 GiB)", because what is
+ * compared with it is printed in GiB. */
+const char *units_print_capacity(char buffer[64], double bytes);
 const char *units_print_bytes_per_s(char buffer[32], double rate);
 const char *units_print_ns(char buffer[32], int64_t ns);
 

@@ -72,24 +72,19 @@ void canonical_double(FILE *out, double value)
 }
 
 static const struct {
-    bool (*parse)(const char *text, double *out);
-    struct {
-        const char *name;
-        double factor;
-    } units[8]; /* the largest first, ended by a name of NULL */
-} tables[] = {
+    const char *name;
+    double factor;
+} units[][8] = {
+    /* the largest first, ended by a name of NULL */
     [QUANTITY_BYTES] =
-        {units_parse_bytes,
-         {{"TiB", 0x1p40}, {"GiB", 0x1p30}, {"MiB", 0x1p20}, {"KiB", 0x1p10}, {"B", 1}}},
+        {{"TiB", 0x1p40}, {"GiB", 0x1p30}, {"MiB", 0x1p20}, {"KiB", 0x1p10}, {"B", 1}},
     [QUANTITY_BYTES_PER_S] =
-        {units_parse_bytes_per_s,
-         {{"TB/s", 1e12}, {"GB/s", 1e9}, {"MB/s", 1e6}, {"kB/s", 1e3}, {"B/s", 1}}},
-    [QUANTITY_SECONDS] = {units_parse_seconds,
-                          {{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}}},
+        {{"TB/s", 1e12}, {"GB/s", 1e9}, {"MB/s", 1e6}, {"kB/s", 1e3}, {"B/s", 1}},
+    [QUANTITY_SECONDS] = {{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}},
     [QUANTITY_FLOPS] =
-        {units_parse_flops,
-         {{"PFLOP/s", 1e15}, {"TFLOP/s", 1e12}, {"GFLOP/s", 1e9}, {"MFLOP/s", 1e6}, {"FLOP/s", 1}}},
+        {{"PFLOP/s", 1e15}, {"TFLOP/s", 1e12}, {"GFLOP/s", 1e9}, {"MFLOP/s", 1e6}, {"FLOP/s", 1}},
 };
+static const char *const base_units[] = {"B", "B/s", "s", "FLOP/s"};
 
 /* More digits than a person wants to read: rather a smaller unit. */
 enum { SHORT_NUMBER = 8 };
@@ -97,7 +92,7 @@ enum { SHORT_NUMBER = 8 };
 static bool quantity_in_unit(enum quantity q, int unit, double value, char text[64])
 {
     char number[32];
-    double factor = tables[q].units[unit].factor, scaled = value / factor, again = 0;
+    double factor = units[q][unit].factor, scaled = value / factor, again = 0;
     /* Of times the factors are not exact; the rounded number is what a person wrote. */
     if (factor < 1) {
         snprintf(number, sizeof number, "%.15g", scaled);
@@ -106,19 +101,20 @@ static bool quantity_in_unit(enum quantity q, int unit, double value, char text[
         if (!units_parse_number(number, &scaled)) return false;
     }
     if (scaled < 1 || strlen(json_number(number, scaled)) > SHORT_NUMBER) return false;
-    snprintf(text, 64, "%s %s", number, tables[q].units[unit].name);
-    return tables[q].parse(text, &again) && again >= value && again <= value;
+    snprintf(text, 64, "%s %s", number, units[q][unit].name);
+    return units_parse(q, text, &again) && again >= value && again <= value;
 }
 
 void canonical_quantity(FILE *out, enum quantity q, double value)
 {
     char text[64];
-    for (int i = 0; tables[q].units[i].name; i++)
+    for (int i = 0; units[q][i].name; i++)
         if (quantity_in_unit(q, i, value, text)) {
             fputs(text, out);
             return;
         }
-    canonical_double(out, value); /* a plain number is in the base unit */
+    canonical_double(out, value);
+    if (value > 0) fprintf(out, " %s", base_units[q]);
 }
 
 void canonical_indent(FILE *out, int n) { fprintf(out, "%*s", n, ""); }

@@ -19,7 +19,8 @@ struct arena;
 
 void canonical_text(FILE *out, const char *text); /* NULL is written as the empty text */
 void canonical_double(FILE *out, double value);   /* finite */
-/* "400 MB/s": the largest unit in which the number is at least 1 and reads back exactly. value >= 0. */
+/* "400 MB/s": the largest unit in which the number is at least 1 and reads back exactly, else the base unit; 0
+ * without a unit. value >= 0. */
 void canonical_quantity(FILE *out, enum quantity q, double value);
 void canonical_indent(FILE *out, int n); /* n spaces */
 

@@ -345,5 +345,5 @@ enum status document_read(struct arena *a, const char *path, struct node **out, 
     char *text = NULL;
     size_t n = 0;
     TRY(file_read(a, path, MAX_BYTES, &text, &n, err));
-    return document_parse(a, strcmp(path, "-") ? path : "standard input", text, n, out, err);
+    return document_parse(a, file_label(path), text, n, out, err);
 }

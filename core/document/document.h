@@ -12,6 +12,7 @@
 #define CORE_DOCUMENT_DOCUMENT_H
 
 #include "core/base/error.h"
+#include "core/base/units.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -69,8 +70,8 @@ MUST_CHECK enum status node_lines(const struct node *n, const char **out, struct
 /* One of the NULL-ended names; *out its index. */
 MUST_CHECK enum status node_choice(const struct node *n, const char *const *names, int *out,
                                    struct error *err);
-/* "25 GB/s", "1.5 GiB", "50 us", "312 TFLOP/s" -> SI base units (core/base/units.h parses); min <= value <= max. */
-enum quantity { QUANTITY_BYTES, QUANTITY_BYTES_PER_S, QUANTITY_SECONDS, QUANTITY_FLOPS };
+/* "25 GB/s", "1.5 GiB", "50 us", "312 TFLOP/s" -> SI base units (core/base/units.h parses); min <= value <= max. A number
+ * other than 0 without a unit is refused. */
 MUST_CHECK enum status node_quantity(const struct node *n, enum quantity q, double min, double max,
                                      double *out, struct error *err);
 

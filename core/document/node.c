@@ -236,23 +236,22 @@ enum status node_choice(const struct node *n, const char *const *names, int *out
 }
 
 static const struct {
-    bool (*parse)(const char *text, double *out);
     const char *what, *base;
 } quantities[] = {
-    [QUANTITY_BYTES] = {units_parse_bytes, "a size such as 80 GiB or 64 kB", "bytes"},
-    [QUANTITY_BYTES_PER_S] = {units_parse_bytes_per_s, "a rate such as 25 GB/s or 100 Gb/s",
-                              "bytes/s"},
-    [QUANTITY_SECONDS] = {units_parse_seconds, "a time such as 5 us or 1.5 ms", "s"},
-    [QUANTITY_FLOPS] = {units_parse_flops, "a speed such as 312 TFLOP/s", "FLOP/s"},
+    [QUANTITY_BYTES] = {"a size such as 80 GiB or 64 kB", "bytes"},
+    [QUANTITY_BYTES_PER_S] = {"a rate such as 25 GB/s or 100 Gb/s", "bytes/s"},
+    [QUANTITY_SECONDS] = {"a time such as 5 us or 1.5 ms", "s"},
+    [QUANTITY_FLOPS] = {"a speed such as 312 TFLOP/s", "FLOP/s"},
 };
 
 enum status node_quantity(const struct node *n, enum quantity q, double min, double max,
                           double *out, struct error *err)
 {
-    char range[96], buffer[64];
+    char range[96], buffer[64], hint[UNITS_HINT] = "";
     double value = 0;
-    if (n->kind != NODE_SCALAR || !quantities[q].parse(n->text, &value))
-        return node_error(n, err, "must be %s, found %s", quantities[q].what, found(buffer, n));
+    if (n->kind != NODE_SCALAR || !units_parse(q, n->text, &value))
+        return node_error(n, err, "must be %s, found %s%s", quantities[q].what, found(buffer, n),
+                          n->kind == NODE_SCALAR ? units_hint(hint, q, n->text) : hint);
     if (value < min || value > max)
         return node_error(n, err, "must be a quantity%s %s, found %s",
                           double_range_text(range, min, max), quantities[q].base, found(buffer, n));

@@ -138,12 +138,19 @@ static void print_apart(char x[32], char y[32], int64_t a, int64_t b)
 static enum status too_big(const struct lowering *l, int32_t device, struct error *err)
 {
     const struct lane_build *lane = &l->lanes[device];
-    char needs[32], has[32], one[32];
+    char needs[32], has[32], one[32], stated[64], *unit;
     int64_t need = program_lane_bytes(l->p, device), have = l->p->devices[device].memory_bytes;
     print_apart(needs, has, need, have);
+    /* What was stated in GB keeps its unit, beside the one that is compared. */
+    units_print_capacity(stated, (double)have);
+    if ((unit = strchr(stated, '(')))
+        snprintf(unit, sizeof stated - (size_t)(unit - stated), "(%s)", has);
+    else
+        snprintf(stated, sizeof stated, "%s", has);
     return lower_error(l, &l->stages[lane->stages[0]], err, ERR_INFEASIBLE,
                        "%s: needs %s of %s, lacks %s: %.256s", l->p->devices[device].name, needs,
-                       has, units_print_bytes(one, (double)(need - have)), holders_text(l, lane));
+                       stated, units_print_bytes(one, (double)(need - have)),
+                       holders_text(l, lane));
 }
 
 /* What running takes of a card beside slots: counted, and stated by the catalogue for what only libraries know. */
@@ -156,7 +163,8 @@ static void reserve_devices(struct lowering *l)
     device_memory_of(l->a, p, m);
     for (int32_t i = 0; i < p->n_devices; i++) {
         const struct device_type *t = &c->types[p->devices[i].type_index];
-        int64_t bytes = device_memory_known(&m[i]) + t->context_bytes + m[i].communicators * t->communicator_bytes;
+        int64_t bytes = device_memory_known(&m[i]) + t->context_bytes +
+                        m[i].communicators * t->communicator_bytes;
         if (t->context_bytes < 0) continue;
         for (int32_t k = 0; t->tensor_parallel < 2 && k < p->lanes[i].n_stages; k++) {
             struct program_stage *s = &p->stages[p->lanes[i].stages[k]];

@@ -146,9 +146,22 @@ static inline int64_t plan_stage_sequences(const struct plan *p, const struct pl
     return s->n_shards > 0 && s->sequences ? s->sequences[k] : p->microbatch;
 }
 /* Short for people: "2 replicas: 5 × [0-9 a.0 w3 | 10-14 b.0 recompute], 3 × [0-14 c.0 bucket 1 MiB]"; what is
- * not the default is said. Of more than 8 replicas those that differ in their devices alone stand together, with the devices of
- * the first and of the last: "31 of 5 × [0-67 a0.0 … a3.6], 7 of 3 × […]". */
+ * not the default is said, and the tensor-parallel degree above 1: "8 × zb-h1 tp 4 [0-9 a.0 | 10-19 a.4]". Of more than
+ * PLAN_REPLICAS_ONE_BY_ONE replicas those that differ in their devices alone are a class, of which the layers of the stages, their
+ * device type and the ranges of all devices are told: "replicas 0-30: 5 × [h100 tp 4: 0-2 | 3-62 in 15 stages] on 496 devices
+ * h0-247.[0,4]". */
 const char *plan_describe(struct arena *a, const struct plan *p);
+/* The same without its first words, in lines: one a replica, or one a class. */
+const char **plan_describe_classes(struct arena *a, const struct plan *p, int32_t *n);
+const char *plan_describe_replica(struct arena *a, const struct plan *p, int32_t replica);
+
+enum { PLAN_REPLICAS_ONE_BY_ONE = 8 };
+struct
+    plan_class { /* replicas that differ in their devices alone, but for device types; ascending */
+    int32_t n, *replicas;
+};
+/* In order of first appearance; of few replicas each is one of its own. Returns their number. */
+int32_t plan_classes(struct arena *a, const struct plan *p, struct plan_class **out);
 /* Money an hour of all cards that the plan uses (`price` of their types); 0 where no type has one. Cards that are left idle cost
  * nothing: they are somebody else's. O(devices + stages). */
 double plan_price_per_h(const struct plan *p);

@@ -100,6 +100,8 @@ struct engine {
     int64_t *meeting_ns;         /* (n_groups) how long each takes */
     struct overlap *overlap;     /* NULL where no link slows computing down: lanes run ahead */
     struct trace *trace;         /* NULL: not kept */
+    const bool *trace_replicas;  /* whose spans are kept; NULL: all */
+    int32_t trace_step;          /* whose spans alone are kept; -1: of all */
     const struct jitter *jitter; /* NULL: none */
     struct lane_state *lanes;    /* (n_devices) */
     bool *awake;                 /* (n_devices): in the list */

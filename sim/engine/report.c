@@ -28,6 +28,9 @@ static double spans_of_step(const struct engine *e)
     double n = 1;
     for (int32_t i = 0; i < e->program->n_devices; i++) {
         const struct order *o = &e->program->orders[e->program->lanes[i].order];
+        const struct lane *l = &e->program->lanes[i];
+        if (e->trace_replicas && !e->trace_replicas[e->program->stages[l->stages[0]].replica])
+            continue;
         for (int32_t r = 0; r < o->n_runs; r++)
             for (int32_t k = 0; k < o->runs[r].n_calls; k++) {
                 const struct call *c = &o->runs[r].calls[k];
@@ -40,7 +43,8 @@ static double spans_of_step(const struct engine *e)
 
 enum status report_reserve(struct engine *e, const struct sim_options *o, struct error *err)
 {
-    double spans = (double)e->steps * spans_of_step(e);
+    double spans = e->trace_step < 0 ? (double)e->steps * spans_of_step(e)
+                                     : spans_of_step(e) + (double)e->steps;
     /* sorting takes two numbers a span */
     double own = spans * (double)(sizeof(struct span) + 2 * sizeof(size_t)),
            more = o->beside_trace ? o->beside_trace(e->program, e->steps, spans) : 0;
@@ -50,17 +54,25 @@ enum status report_reserve(struct engine *e, const struct sim_options *o, struct
         trace_reserve(e->trace, (size_t)spans);
         return OK;
     }
-    return error_set(err, ERR_RESOURCE,
-                     "the trace of %" PRId32 " steps has %.0f spans, which take %s of memory%s%s; "
-                     "at most %s are allowed: simulate fewer steps, a plan of fewer microbatches, "
-                     "or without a trace",
-                     e->steps, spans, units_print_bytes(one, own),
-                     o->beside_trace ? ", and explaining them takes " : "",
-                     o->beside_trace ? units_print_bytes(other, more) : "",
-                     units_print_bytes(limit, (double)most));
+    return error_set(
+        err, ERR_RESOURCE,
+        "the trace of %" PRId32 " steps has %.0f spans, which take %s of memory%s%s; "
+        "at most %s are allowed (--trace-memory): simulate fewer steps, a plan of fewer "
+        "microbatches, or %s",
+        e->steps, spans, units_print_bytes(one, own),
+        o->beside_trace ? ", and explaining them takes " : "",
+        o->beside_trace ? units_print_bytes(other, more) : "",
+        units_print_bytes(limit, (double)most),
+        o->fold ? "without a trace" : "one of equal devices for all (--fold)");
 }
 
 /* --- spans --- */
+
+static void record(struct engine *e, struct span s)
+{
+    if (e->trace_replicas && !e->trace_replicas[e->program->stages[s.stage].replica]) return;
+    if (e->trace_step < 0 || s.step == e->trace_step) trace_add(e->trace, s);
+}
 
 void report_operator(struct engine *e, int32_t lane, const struct code *c, int64_t begin_ns,
                      int64_t end_ns)
@@ -85,7 +97,7 @@ void report_operator(struct engine *e, int32_t lane, const struct code *c, int64
         s.key = op->key;
         s.name = op_kind_name(op->kind);
     }
-    trace_add(e->trace, s);
+    record(e, s);
 }
 
 /* A copy inside a device is no span: no stream executes it. */
@@ -108,10 +120,10 @@ void report_message(struct engine *e, int32_t channel, int64_t seq, const struct
                      .end_ns = way->left_ns,
                      .bytes = x->bytes,
                      .name = e->program->links[x->link].name};
-    trace_add(e->trace, s);
+    record(e, s);
     s.kind = SPAN_RECEIVE, s.stream = STREAM_receive, s.device = c->to_lane, s.peer = c->from_lane;
     s.stage = x->to_stage, s.letter = c->received_by, s.end_ns = way->arrival_ns;
-    trace_add(e->trace, s);
+    record(e, s);
 }
 
 void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t index, int32_t part,
@@ -122,40 +134,40 @@ void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t in
     enum phase letter =
         collective_of_tensor(g) ? e->lanes[lane].procedure->letter : 'U'; /* it waits in this call */
     const char *name = link >= 0 ? e->program->links[link].name : g->name;
-    trace_add(e->trace, (struct span){.kind = SPAN_REDUCE,
-                                      .stream = STREAM_collective,
-                                      .device = lane,
-                                      .peer = -1,
-                                      .stage = g->members[index].stage,
-                                      .letter = letter,
-                                      .step = step,
-                                      .microbatch = collective_repeats(g) ? times : -1,
-                                      .op = group,
-                                      .part = part,
-                                      .meeting = collective_of_tensor(g) ? 1 + (int32_t)g->kind : 0,
-                                      .begin_ns = begin_ns,
-                                      .end_ns = end_ns,
-                                      .bytes = bytes,
-                                      .name = name});
+    record(e, (struct span){.kind = SPAN_REDUCE,
+                            .stream = STREAM_collective,
+                            .device = lane,
+                            .peer = -1,
+                            .stage = g->members[index].stage,
+                            .letter = letter,
+                            .step = step,
+                            .microbatch = collective_repeats(g) ? times : -1,
+                            .op = group,
+                            .part = part,
+                            .meeting = collective_of_tensor(g) ? 1 + (int32_t)g->kind : 0,
+                            .begin_ns = begin_ns,
+                            .end_ns = end_ns,
+                            .bytes = bytes,
+                            .name = name});
 }
 
 void report_meeting(struct engine *e, int32_t lane, int32_t group, int64_t begin_ns, int64_t end_ns)
 {
     const struct lane_state *l = &e->lanes[lane];
     const struct collective *g = &e->program->collectives[group];
-    trace_add(e->trace, (struct span){.kind = SPAN_REDUCE,
-                                      .stream = STREAM_compute,
-                                      .device = lane,
-                                      .peer = -1,
-                                      .stage = l->stage,
-                                      .letter = l->procedure->letter,
-                                      .step = l->step,
-                                      .microbatch = l->call.microbatch,
-                                      .op = group,
-                                      .begin_ns = begin_ns,
-                                      .end_ns = end_ns,
-                                      .bytes = g->elements * dtype_bytes(g->dtype),
-                                      .name = g->name});
+    record(e, (struct span){.kind = SPAN_REDUCE,
+                            .stream = STREAM_compute,
+                            .device = lane,
+                            .peer = -1,
+                            .stage = l->stage,
+                            .letter = l->procedure->letter,
+                            .step = l->step,
+                            .microbatch = l->call.microbatch,
+                            .op = group,
+                            .begin_ns = begin_ns,
+                            .end_ns = end_ns,
+                            .bytes = g->elements * dtype_bytes(g->dtype),
+                            .name = g->name});
 }
 
 void report_steps(struct engine *e, const struct sim_result *r, const struct cost *k)

@@ -2,6 +2,7 @@
 #include "sim/engine/sim.h"
 
 #include "core/base/arena.h"
+#include "core/base/ranges.h"
 #include "sim/engine/engine.h"
 #include "sim/engine/fold.h"
 
@@ -100,6 +101,8 @@ static enum status set_up(struct engine *e, struct cost *k, const struct sim_opt
     e->jitter = o->jitter;
     e->queue = event_queue_new(e->arena, (size_t)p->n_channels + 4 * (size_t)p->n_devices + 16);
     e->network = network_new(e->arena, p, e->queue, EVENT_FLOW, o->scale ? o->scale->link : NULL);
+    e->trace_replicas = o->trace_replicas;
+    e->trace_step = !o->trace_one_step ? -1 : e->steps > 2 ? e->steps - 2 : e->steps - 1;
     e->trace = o->keep_trace ? trace_new(e->arena, TRACE_SIM, p) : NULL;
     e->wake = ARENA_ARRAY(e->arena, int32_t, (size_t)p->n_devices);
     e->awake = ARENA_ARRAY(e->arena, bool, (size_t)p->n_devices);
@@ -257,6 +260,25 @@ static enum status run_whole(struct arena *a, const struct program *p, struct co
     return conclude(&e, k, out, err);
 }
 
+/* Each device of the trace, and those that it stands for. */
+static void name_classes(struct arena *a, const struct program *p, const struct fold *f,
+                         struct trace *t)
+{
+    size_t n = (size_t)p->n_devices;
+    int32_t *first = ARENA_ARRAY(a, int32_t, (size_t)t->n_devices + 1);
+    const char **names = ARENA_ARRAY(a, const char *, n + 1);
+    for (size_t i = 0; i < n; i++) first[f->of[i] + 1]++;
+    for (int32_t k = 0; k < t->n_devices; k++) first[k + 1] += first[k];
+    int32_t *at = arena_copy(a, first, ((size_t)t->n_devices + 1) * sizeof *first);
+    for (size_t i = 0; i < n; i++) names[at[f->of[i]]++] = p->devices[i].name;
+    for (int32_t k = 0; k < t->n_devices; k++) {
+        t->devices[k].stands_for = first[k + 1] - first[k];
+        if (t->devices[k].stands_for > 1)
+            t->devices[k].alike =
+                ranges_of_names(a, names + first[k], (size_t)t->devices[k].stands_for, SIZE_MAX);
+    }
+}
+
 /* The folded program's result for all devices. Where it fails the whole program is asked, for the sake of all names. */
 static enum status run_folded(struct arena *a, const struct program *p, struct cost *k,
                               const struct sim_options *o, struct sim_result *out,
@@ -266,12 +288,17 @@ static enum status run_folded(struct arena *a, const struct program *p, struct c
     struct sim_options folded = *o;
     fold_make(a, p, k, o->scale, &f);
     folded.scale = &f.scale;
+    folded.trace_replicas = NULL;
     if (f.program.n_devices == p->n_devices) return run_whole(a, p, k, o, out, err);
     if (run_whole(a, &f.program, k, &folded, out, err) != OK)
         return run_whole(a, p, k, o, out, err);
     const struct sim_device *one = out->devices;
     out->devices = ARENA_ARRAY(a, struct sim_device, (size_t)p->n_devices);
     for (int32_t i = 0; i < p->n_devices; i++) out->devices[i] = one[f.of[i]];
+    if (!out->trace) return OK;
+    out->traced = arena_copy(a, &f.program, sizeof f.program);
+    out->traced_devices = arena_copy(a, one, (size_t)f.program.n_devices * sizeof *one);
+    name_classes(a, p, &f, out->trace);
     return OK;
 }
 
@@ -280,6 +307,6 @@ enum status sim_run(struct arena *a, const struct program *p, struct cost *k,
 {
     if (p->n_devices < 1) return error_set(err, ERR_INPUT, "a program without devices");
     /* Jitter makes all devices different. */
-    if (o->fold && !o->keep_trace && !o->jitter) return run_folded(a, p, k, o, out, err);
+    if (o->fold && !o->jitter) return run_folded(a, p, k, o, out, err);
     return run_whole(a, p, k, o, out, err);
 }

@@ -41,8 +41,13 @@ struct sim_options {
     /* A trace that would take more is refused before anything of it is allocated (ERR_RESOURCE); 0: SIM_TRACE_MAX_BYTES */
     int64_t trace_most_bytes;
     enum sim_detail detail;
-    /* devices that do the same at the same times are simulated once (sim/engine/fold); not with a trace */
+    /* devices that do the same at the same times are simulated once (sim/engine/fold); a trace has one device of each class,
+     * and says for which it stands */
     bool fold;
+    /* (replicas of the plan) whose spans are kept; NULL: all. Where devices fall together (fold) one of each class is kept all the same. */
+    const bool *trace_replicas;
+    bool
+        trace_one_step; /* of a trace: spans of the last step but one alone, which is steady, and each step's end */
     const struct sim_scale *scale; /* NULL: none */
     /* > 0: give up when the run's time exceeds it: iteration_ns and makespan_ns are INT64_MAX */
     int64_t limit_ns;
@@ -69,6 +74,10 @@ struct sim_result {
     int32_t steps;
     struct sim_device *devices; /* (n_devices) */
     struct trace *trace;        /* NULL unless kept */
+    /* With fold and a trace: the program of the devices that stand for others, which the trace is of, and their results; else NULL:
+     * the whole program and `devices`. */
+    const struct program *traced;
+    struct sim_device *traced_devices; /* (traced->n_devices) */
 };
 MUST_CHECK enum status sim_run(struct arena *a, const struct program *p, struct cost *k,
                                const struct sim_options *o, struct sim_result *out,

@@ -84,14 +84,27 @@ static void hold_ring(struct arena *a, const struct program *p, int32_t device,
                                          : "gradients of activations";
     if (r->death == 'U') name = "gradients kept apart";
     const char *at = fullest_at(a, p, device, s, r);
-    hold(f, name, (int64_t)r->count * r->stride_bytes,
-         arena_printf(a,
-                      "%" PRId32 " of %" PRId32 " microbatches in flight on stage %" PRId32
-                      ", from %s to %s%s%s",
-                      r->count, s->microbatches, s->stage,
-                      birth ? birth : arena_printf(a, "%c", r->birth),
-                      death ? death : arena_printf(a, "%c", r->death), at ? ", all first at " : "",
-                      at ? at : ""));
+    /* Of a ring for messages some buffers wait: receives are posted ahead, those of the next step too, and what is sent
+     * leaves in its own time. */
+    int32_t posted = r->received >= 0 ? p->channels[r->received].receive_ahead : 0,
+            flight = r->count - posted;
+    const char *from = birth ? birth : arena_printf(a, "%c", r->birth),
+               *to = death ? death : arena_printf(a, "%c", r->death),
+               *ahead = posted ? arena_printf(a, "%" PRId32 " receive%s posted ahead", posted,
+                                              posted > 1 ? "s" : "")
+                               : "";
+    const char *why =
+        r->sent >= 0 && r->death == 'S'
+            ? arena_printf(a, "%" PRId32 " send buffers on stage %" PRId32 ", from %s to %s",
+                           r->count, s->stage, from, to)
+        : flight <= 0
+            ? arena_printf(a, "%s on stage %" PRId32 ", until %s", ahead, s->stage, to)
+            : arena_printf(a,
+                           "%" PRId32 " of %" PRId32 " microbatches in flight on stage %" PRId32
+                           ", from %s to %s%s%s%s%s",
+                           flight, s->microbatches, s->stage, from, to, at ? ", all first at " : "",
+                           at ? at : "", posted ? ", and " : "", ahead);
+    hold(f, name, (int64_t)r->count * r->stride_bytes, why);
 }
 
 /* What needs the stage's staging area. O(groups + members of meetings). */
@@ -188,10 +201,10 @@ enum status footprint_stages(struct arena *a, const struct program *p,
 
 const char *footprint_verdict(struct arena *a, const struct footprint *f)
 {
-    char needs[32], has[32], text[32];
+    char needs[32], has[64], text[32];
     bool fits = f->total_bytes <= f->memory_bytes;
     units_print_bytes(needs, (double)f->total_bytes);
-    units_print_bytes(has, (double)f->memory_bytes);
+    units_print_capacity(has, (double)f->memory_bytes);
     const char *line = arena_printf(a, "needs %s of %s", needs, has);
     if (!fits)
         line = arena_printf(a, "%s, lacks %s", line,

@@ -77,7 +77,8 @@ says "a plan for cards" 0 "" "$MUSHER" plan "$scratch/job.yaml" "$scratch/cards.
 STANDIN_NAME="NVIDIA T4" says "one that is another card is told as run would" 3 "of this host is NVIDIA T4" "$MUSHER" check "$scratch/cards.plan.yaml"
 MUSHER_ANY_CARD=1 STANDIN_NAME="NVIDIA T4" says "unless any will do" 0 "plan " "$MUSHER" check "$scratch/cards.plan.yaml"
 STANDIN_DEVICES=1 says "a plan's card that is not here is missing" 8 "no cuda device 1: there are 1" "$MUSHER" check "$scratch/cards.plan.yaml"
-STANDIN_DRIVER=35 says "so are all where there is no driver" 8 "no NVIDIA driver is loaded" "$MUSHER" check "$scratch/cards.plan.yaml"
+STANDIN_DRIVER=35 says "so are all where there is no driver" 8 "missing  a.0 " "$MUSHER" check --here "$scratch/cards.plan.yaml"
+STANDIN_DRIVER=35 says "a machine without a driver may check a plan all the same" 0 "no NVIDIA driver is loaded" "$MUSHER" check "$scratch/cards.plan.yaml"
 STANDIN_DRIVER=35 says "a profile without cards leaves them to the prior" 0 "its costs stay the catalogue's prior: no CUDA device" \
     "$MUSHER" profile "$scratch/job.yaml" "$scratch/cards.yaml" --db "$scratch/p.db" --repeats 3
 

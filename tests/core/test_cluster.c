@@ -31,7 +31,9 @@ static const struct {
     {"empty-types", 4, 15, "device_types: must not be empty", ""},
     {"type-key", 5, 39, "device_types[0].speed: unknown key", ""},
     {"unknown-type", 11, 49,
-     "nodes[2].devices[0].type: unknown device type 'slwo'; known are: fast, middle, slow; did you mean 'slow'?", ""},
+     "nodes[2].devices[0].type: unknown device type 'slwo'; known are: fast, middle, slow; did you "
+     "mean 'slow'?",
+     ""},
     {"duplicate-type", 7, 12,
      "device_types[2].name: device type fast is given twice (first in line 5)", ""},
     {"duplicate-node", 11, 12, "node a is given twice", ""},
@@ -212,11 +214,11 @@ START_TEST(awkward_numbers_and_names_survive_writing)
     struct cluster c, again;
     ck_assert_msg(parse("version: 1\nname: \"true: #1 \\u00e9\"\n"
                         "device_types: [{name: 'null', device: host, slowdown: 1.1000000000000003, "
-                        "memory: 1234567891}]\n"
+                        "memory: 1234567891 B}]\n"
                         "nodes: [{name: 1, devices: [{type: 'null', index: 3}, {type: 'null', "
                         "index: 1, count: 2}]}]\n"
-                        "links: [{name: '-', between: [1.3, '1.1'], bandwidth: 333333333.3, "
-                        "latency: 1.7e-7, sharing: fair}]\n",
+                        "links: [{name: '-', between: [1.3, '1.1'], bandwidth: 333333333.3 B/s, "
+                        "latency: 1.7e-7 s, sharing: fair}]\n",
                         &c) == OK,
                   "%s", err.text);
     const char *text = written(&c, 2);

@@ -10,7 +10,7 @@ static const struct {
     double value;
 } good[] = {
     {units_parse_bytes, "0", 0},
-    {units_parse_bytes, "123", 123},
+    {units_parse_bytes, "123 B", 123},
     {units_parse_bytes, "64 kB", 64e3},
     {units_parse_bytes, "64KiB", 65536},
     {units_parse_bytes, "1.5 GiB", 1610612736.0},
@@ -23,14 +23,16 @@ static const struct {
     {units_parse_bytes_per_s, "100Gbps", 12.5e9},
     {units_parse_bytes_per_s, "400 Gbit/s", 50e9},
     {units_parse_bytes_per_s, "1 GiB/s", 1073741824.0},
-    {units_parse_bytes_per_s, "12.5e9", 12.5e9},
+    {units_parse_bytes_per_s, "12.5e9 B/s", 12.5e9},
     {units_parse_seconds, "50 us", 50e-6},
     {units_parse_seconds, "50 \xC2\xB5s", 50e-6},
     {units_parse_seconds, "1.5ms", 1.5e-3},
     {units_parse_seconds, "7 ns", 7e-9},
     {units_parse_seconds, "2 min", 120},
     {units_parse_seconds, "1 h", 3600},
-    {units_parse_seconds, "0.25", 0.25},
+    {units_parse_seconds, "0.25 s", 0.25},
+    {units_parse_seconds, "0.0", 0},
+    {units_parse_bytes_per_s, "-0", -0.0},
     {units_parse_flops, "312 TFLOP/s", 312e12},
     {units_parse_flops, "1 PFLOP/s", 1e15},
     {units_parse_flops, "989 TFLOPS", 989e12},
@@ -52,6 +54,8 @@ static const struct {
     bool (*parse)(const char *, double *);
     const char *text;
 } bad[] = {
+    {units_parse_bytes, "123"},        {units_parse_bytes_per_s, "60"},
+    {units_parse_seconds, "1"},        {units_parse_flops, "312e12"},
     {units_parse_bytes, ""},           {units_parse_bytes, "GB"},
     {units_parse_bytes, "1 GB/s"},     {units_parse_bytes, "1 Gb"},
     {units_parse_bytes, "1 KB"},       {units_parse_bytes, "1  GB"},
@@ -72,6 +76,19 @@ START_TEST(what_is_no_such_quantity_is_refused)
     double value = 42;
     ck_assert_msg(!bad[_i].parse(bad[_i].text, &value), "accepted '%s'", bad[_i].text);
     ck_assert_double_eq(value, 42);
+}
+END_TEST
+
+START_TEST(a_missing_unit_is_named)
+{
+    char hint[UNITS_HINT];
+    ck_assert_str_eq(units_hint(hint, QUANTITY_SECONDS, "1"),
+                     "; a number needs a unit: write 1 us or 1 ms");
+    ck_assert_str_eq(units_hint(hint, QUANTITY_SECONDS, "1e-6"),
+                     "; a number needs a unit: write 1e-6 s");
+    ck_assert_str_eq(units_hint(hint, QUANTITY_BYTES_PER_S, "60"),
+                     "; a number needs a unit: write 60 GB/s or 60 Gb/s");
+    ck_assert_str_eq(units_hint(hint, QUANTITY_BYTES, "5 GB/s"), "");
 }
 END_TEST
 
@@ -100,6 +117,18 @@ START_TEST(sizes_are_printed_for_people)
 {
     char buffer[32];
     ck_assert_str_eq(units_print_bytes(buffer, sizes[_i].bytes), sizes[_i].text);
+}
+END_TEST
+
+START_TEST(a_stated_capacity_keeps_its_unit)
+{
+    char buffer[64];
+    ck_assert_str_eq(units_print_capacity(buffer, 80 * 0x1p30), "80 GiB");
+    ck_assert_str_eq(units_print_capacity(buffer, 24e9), "24 GB (22.4 GiB)");
+    ck_assert_str_eq(units_print_capacity(buffer, 1.5e9), "1.5 GB (1.4 GiB)");
+    ck_assert_str_eq(units_print_capacity(buffer, 64e6), "64 MB (61 MiB)");
+    ck_assert_str_eq(units_print_capacity(buffer, 1234567891), "1.15 GiB");
+    ck_assert_str_eq(units_print_capacity(buffer, 0), "0 B");
 }
 END_TEST
 
@@ -134,7 +163,9 @@ Suite *units_suite(void)
     tcase_add_loop_test(c, a_quantity_is_read_in_base_units, 0, sizeof good / sizeof *good);
     tcase_add_loop_test(c, what_is_no_such_quantity_is_refused, 0, sizeof bad / sizeof *bad);
     tcase_add_loop_test(c, sizes_are_printed_for_people, 0, sizeof sizes / sizeof *sizes);
+    tcase_add_test(c, a_missing_unit_is_named);
     tcase_add_test(c, a_decimal_comma_locale_changes_nothing);
+    tcase_add_test(c, a_stated_capacity_keeps_its_unit);
     tcase_add_test(c, rates_and_times_are_printed_for_people);
     tcase_add_test(c, seconds_become_whole_nanoseconds_once);
     suite_add_tcase(s, c);

@@ -19,7 +19,7 @@ static const char *const methods[] = {"exact", "beam", NULL};
 static const struct option table[] = {
     {.name = "MODEL", ARGUMENT_AT(model), .help = "config.json"},
     {.name = "TRACE", ARGUMENTS_AT(traces), .min = 1, .max = 3, .help = "traces"},
-    {.name = "out", .letter = 'o', TEXT_AT(out), .unit = "FILE", .help = "to"},
+    {.name = "out", .letter = 'o', TEXT_AT(out), .unit = "FILE", .writes = true, .help = "to"},
     {.name = "budget", INT_AT(budget), .unit = "N", .help = "plans", .min = 1, .max = 1e6},
     {.name = "assert-within", DOUBLE_AT(within), .unit = "PERCENT", .help = "limit"},
     {.name = "tag", TEXTS_AT(tags), .unit = "TEXT", .help = "label"},
@@ -80,6 +80,15 @@ START_TEST(behind_two_dashes_everything_is_an_argument)
     ck_assert_int_eq(parse("plan m.json - -- --budget"), OK);
     ck_assert_str_eq(q.traces.items[0], "-");
     ck_assert_str_eq(q.traces.items[1], "--budget");
+}
+END_TEST
+
+START_TEST(standard_input_is_one_file)
+{
+    ck_assert_int_eq(parse("plan - t"), OK);
+    ck_assert_int_eq(parse("plan - -"), ERR_USAGE);
+    ck_assert_str_eq(err.text, "MODEL and TRACE are both '-': standard input is one file");
+    ck_assert_int_eq(parse("plan m - -"), ERR_USAGE);
 }
 END_TEST
 
@@ -185,6 +194,7 @@ Suite *options_suite(void)
     tcase_add_checked_fixture(c, begin, end);
     tcase_add_test(c, every_form_is_understood);
     tcase_add_test(c, behind_two_dashes_everything_is_an_argument);
+    tcase_add_test(c, standard_input_is_one_file);
     tcase_add_test(c, what_is_not_given_keeps_its_default);
     tcase_add_test(c, the_last_of_two_counts);
     tcase_add_loop_test(c, a_wrong_line_says_what_is_wrong, 0, sizeof wrong / sizeof *wrong);

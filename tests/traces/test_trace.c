@@ -100,6 +100,48 @@ START_TEST(what_is_written_reads_back_the_same)
 }
 END_TEST
 
+START_TEST(a_compressed_file_reads_back_the_same_and_a_broken_one_is_refused)
+{
+    struct trace *t = random_trace(a, 1, 3000), *back = NULL;
+    const char *packed = arena_printf(a, "%s.gz", file_a);
+    t->devices[1].stands_for = 3, t->devices[1].alike = "n[0,2].0, m.1";
+    ck_assert_int_eq(trace_write(t, packed, &err), OK);
+    ck_assert_msg(trace_read(a, packed, &back, &err) == OK, "%s", err.text);
+    ck_assert(trace_folded(back) && back->devices[1].stands_for == 3);
+    ck_assert_str_eq(back->devices[1].alike, "n[0,2].0, m.1");
+    ck_assert_int_eq(trace_write(back, file_b, &err), OK);
+    ck_assert_int_eq(trace_write(t, file_a, &err), OK);
+    ck_assert_str_eq(content(file_a), content(file_b));
+    FILE *f = fopen(packed, "rb");
+    ck_assert_ptr_nonnull(f);
+    char *bytes = arena_alloc(a, 1 << 20, 1);
+    size_t n = fread(bytes, 1, 1 << 20, f);
+    fclose(f);
+    ck_assert_uint_lt(n, strlen(content(file_a)) / 3);
+    for (size_t cut = 2; cut < n; cut += 97) {
+        put(file_b, bytes, cut);
+        ck_assert_int_eq(trace_read(a, file_b, &back, &err), ERR_INPUT);
+    }
+    remove(packed);
+}
+END_TEST
+
+START_TEST(of_some_devices_the_others_are_left_out)
+{
+    struct trace *t = random_trace(a, 1, 300);
+    size_t own = 0;
+    trace_sort(t);
+    for (size_t i = 0; i < t->n_spans; i++)
+        own += t->spans[i].kind == SPAN_STEP || (t->spans[i].device == 1 && t->spans[i].peer < 0);
+    trace_keep_devices(t, (const bool[]){false, true});
+    ck_assert_int_eq(t->n_devices, 1);
+    ck_assert_str_eq(t->devices[0].type, "slow");
+    for (size_t i = 0; i < t->n_spans; i++) ck_assert_int_eq(t->spans[i].device, 0);
+    ck_assert_uint_ge(t->n_spans, own);
+    ck_assert(trace_sorted(t));
+}
+END_TEST
+
 START_TEST(a_meeting_is_its_kinds_name_and_everything_else_says_nothing_of_it)
 {
     struct trace *t = random_trace(a, 1, 10), *back = NULL;
@@ -354,6 +396,8 @@ Suite *trace_suite(void)
     TCase *c = tcase_create("trace");
     tcase_add_checked_fixture(c, set_up, tear_down);
     tcase_add_test(c, what_is_written_reads_back_the_same);
+    tcase_add_test(c, a_compressed_file_reads_back_the_same_and_a_broken_one_is_refused);
+    tcase_add_test(c, of_some_devices_the_others_are_left_out);
     tcase_add_test(c, a_meeting_is_its_kinds_name_and_everything_else_says_nothing_of_it);
     tcase_add_test(c, equal_names_are_one_copy);
     tcase_add_test(c, sorting_keeps_the_order_of_equals);

@@ -216,7 +216,7 @@ static void put_one(const struct telling *t, const struct shared *x, struct json
     json_close(j);
 }
 
-void print_sharing(struct arena *a, const struct plan *p, struct json *out)
+void print_sharing(struct arena *a, const struct plan *p, bool all, struct json *out)
 {
     struct telling t = {.a = a, .plan = p};
     struct program *program = ARENA_ARRAY(a, struct program, 1);
@@ -224,7 +224,10 @@ void print_sharing(struct arena *a, const struct plan *p, struct json *out)
     if (out) json_put_list(out, "sharing");
     if (shares(p) && common_lower(a, p, false, program, &why) == OK) t.program = program;
     t.why = arena_strdup(a, why.text);
-    for (int32_t r = 0; r < p->n_replicas; r++)
+    struct plan_class *classes;
+    int32_t n = all ? p->n_replicas : plan_classes(a, p, &classes);
+    for (int32_t k = 0; k < n; k++) {
+        int32_t r = all ? k : classes[k].replicas[0];
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
             struct shared x = {.replica = r, .stage = i, .x = &p->replicas[r].stages[i]};
             if (!x.x->sharding) continue;
@@ -234,5 +237,6 @@ void print_sharing(struct arena *a, const struct plan *p, struct json *out)
             else
                 print_one(&t, &x);
         }
+    }
     if (out) json_close(out);
 }

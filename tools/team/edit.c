@@ -235,6 +235,7 @@ static enum status relink(struct arena *a, const struct cluster *c, const char *
     struct link l;
     int32_t at;
     double Bps, s = -1;
+    char hint[UNITS_HINT];
     if (!speed)
         return error_set(err, ERR_INPUT, "link '%.100s': expected A:B=25GB/s, or LINK=25GB/s",
                          text);
@@ -243,12 +244,13 @@ static enum status relink(struct arena *a, const struct cluster *c, const char *
     if (!units_parse_bytes_per_s(speed, &Bps) || !(Bps >= 1) || Bps > 1e15)
         return error_set(err, ERR_INPUT,
                          "link %.100s: '%.60s' is no bandwidth; expected 1 B/s … 1e15 B/s, such "
-                         "as 25GB/s",
-                         words, speed);
+                         "as 25GB/s%s",
+                         words, speed, units_hint(hint, QUANTITY_BYTES_PER_S, speed));
     if (latency && (!units_parse_seconds(latency, &s) || !(s >= 1e-9) || s > 1e3))
-        return error_set(err, ERR_INPUT,
-                         "link %.100s: '%.60s' is no latency; expected 1 ns … 1000 s, such as 10us",
-                         words, latency);
+        return error_set(
+            err, ERR_INPUT,
+            "link %.100s: '%.60s' is no latency; expected 1 ns … 1000 s, such as 10us%s", words,
+            latency, units_hint(hint, QUANTITY_SECONDS, latency));
     TRY(find_pair(a, c, words, &l, &at, err));
     if (at < 0 && !latency && !(l.latency_s > 0))
         return error_set(

@@ -1,0 +1,62 @@
+#include "tools/print/classes.h"
+
+#include "core/base/arena.h"
+#include "core/base/ranges.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RUNS_SHOWN = 6 };
+
+static int by_text(const void *a, const void *b, void *texts)
+{
+    const char *const *t = texts;
+    int32_t i = *(const int32_t *)a, j = *(const int32_t *)b;
+    int order = strcmp(t[i], t[j]);
+    return order ? order : i < j ? -1 : 1;
+}
+
+static int by_first(const void *a, const void *b)
+{
+    const struct print_class *x = a, *y = b;
+    return x->rows[0] < y->rows[0] ? -1 : 1;
+}
+
+int32_t print_classes(struct arena *a, int32_t n, const char *const *names,
+                      const char *const *texts, bool all, struct print_class **out)
+{
+    int32_t *order = ARENA_ARRAY(a, int32_t, (size_t)n + 1), found = 0;
+    struct print_class *classes = ARENA_ARRAY(a, struct print_class, (size_t)n + 1);
+    const char **members = ARENA_ARRAY(a, const char *, (size_t)n + 1);
+    bool fold = !all && n > PRINT_ROWS_ONE_BY_ONE;
+    for (int32_t i = 0; i < n; i++) order[i] = i;
+    if (fold) qsort_r(order, (size_t)n, sizeof *order, by_text, (void *)texts);
+    for (int32_t i = 0, end; i < n; i = end) {
+        struct print_class *x = &classes[found++];
+        for (end = i + 1; fold && end < n && !strcmp(texts[order[i]], texts[order[end]]);) end++;
+        *x = (struct print_class){.text = texts[order[i]], .n = end - i, .rows = order + i};
+        for (int32_t k = 0; k < x->n; k++) members[k] = names[x->rows[k]];
+        x->names = x->n > 1 ? ranges_of_names(a, members, (size_t)x->n, RUNS_SHOWN) : members[0];
+    }
+    if (found) qsort(classes, (size_t)found, sizeof *classes, by_first);
+    *out = classes;
+    return found;
+}
+
+void print_class_lines(const struct print_class *x, int32_t n, const char *what)
+{
+    for (int32_t i = 0; i < n; i++) {
+        printf("  %-10s %s", x[i].names, x[i].text);
+        if (x[i].n > 1) printf(" (%d %s)", (int)x[i].n, what);
+        putchar('\n');
+    }
+}
+
+const char *print_cut(struct arena *a, const char *text, size_t most)
+{
+    size_t n = strlen(text);
+    if (n <= most) return text;
+    for (n = most - 3; n && (text[n] & 0xC0) == 0x80;) n--;
+    return arena_printf(a, "%s…", arena_strndup(a, text, n));
+}
