@@ -4,7 +4,7 @@
  * 1 = constant/y + slope·x/y, all rows weigh alike, and Tukey's bisquare (GSL's robust regression) takes stragglers
  * out. Plain least squares on the seconds gave a latency of −142 µs where 5 µs was true.
  * Costs cannot be negative: the most negative coefficient is dropped and the rest fitted again. That is the active-set step
- * of non-negative least squares (Lawson and Hanson 1974) without the way back, enough for three columns.
+ * of non-negative least squares (Lawson and Hanson 1974) without the return path, enough for three columns.
  * Columns are scaled to largest value 1 before the solve: seconds beside bytes would be singular to working precision.
  */
 #include "profiles/fit.h"

@@ -58,7 +58,7 @@ static int32_t ring_steps(enum collective_kind kind, int32_t n)
     return kind == COLLECTIVE_ALL_REDUCE ? 2 * (n - 1) : kind == COLLECTIVE_BROADCAST ? n : n - 1;
 }
 
-/* One channel does nothing but lead: hence channels - 1. Both ways of an all-reduce go at once. */
+/* One channel does nothing but lead: hence channels - 1. Both directions of an all-reduce go at once. */
 static double nvls_bandwidth(const struct nccl_system *s, enum collective_kind kind)
 {
     double n = s->n_ranks, channels = s->nvls_channels;
@@ -275,19 +275,19 @@ struct packing {
 enum { TRIES_MAX = 2000000 }; /* of the search; the answers need far fewer */
 
 /* Ways of a hop: 0: the direct link; r > 0: relayed by GPU r - 1. Takes it where it is free. */
-static bool take(struct packing *p, int32_t from, int32_t to, int32_t way)
+static bool take(struct packing *p, int32_t from, int32_t to, int32_t via)
 {
-    int32_t r = way - 1;
-    if (!way) return p->left[from][to] && p->left[from][to]--;
+    int32_t r = via - 1;
+    if (!via) return p->left[from][to] && p->left[from][to]--;
     if (!p->relays || cube[from][to] || !p->left[from][r] || !p->left[r][to]) return false;
     p->left[from][r]--, p->left[r][to]--;
     return true;
 }
 
-static void give_back(struct packing *p, int32_t from, int32_t to, int32_t way)
+static void give_back(struct packing *p, int32_t from, int32_t to, int32_t via)
 {
-    if (way)
-        p->left[from][way - 1]++, p->left[way - 1][to]++;
+    if (via)
+        p->left[from][via - 1]++, p->left[via - 1][to]++;
     else
         p->left[from][to]++;
 }
@@ -313,13 +313,13 @@ static bool pack(struct packing *p, int32_t at, int32_t length, int32_t rings)
     if (++p->tries > TRIES_MAX) return false;
     for (int32_t to = 0; to < p->n; to++) {
         if (length == p->n ? to != 0 : p->seen[to]) continue;
-        for (int32_t way = 0; way <= p->n; way++) {
-            if (!take(p, at, to, way)) continue;
+        for (int32_t via = 0; via <= p->n; via++) {
+            if (!take(p, at, to, via)) continue;
             p->seen[to] = true;
             if (length == p->n ? next_ring(p, rings + 1) : pack(p, to, length + 1, rings))
                 return true;
             p->seen[to] = length == p->n;
-            give_back(p, at, to, way);
+            give_back(p, at, to, via);
         }
     }
     return false;

@@ -73,10 +73,10 @@ struct routing_row {
 
 /* learned by calibration: how much devices that meet wait for the one that is late (profiles/skew.h) */
 struct skew_row {
-    const char *name; /* "meetings" */
+    const char *name; /* "collectives" */
     double
-        spread; /* of the work between two meetings: standard deviation ÷ mean, as far as others wait for it */
-    int32_t samples; /* meetings seen */
+        spread; /* of the work between two collectives: standard deviation ÷ mean, as far as others wait for it */
+    int32_t samples; /* collectives seen */
     const char *provenance;
 };
 

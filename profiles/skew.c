@@ -1,7 +1,7 @@
-/* Work between meetings, and who was late. skew.h says what for.
+/* Work between collectives, and who was late. skew.h says what for.
  *
- * A trace is walked device by device: what a call has computed since it began or last met is the work of the meeting that
- * begins next. Works of one meeting (group, letter) stand in a table of occasions (step, microbatch) × devices; a meeting
+ * A trace is walked device by device: what a call has computed since it began or last met is the work of the collective that
+ * begins next. Works of one collective (group, letter) stand in a table of occasions (step, microbatch) × devices; a collective
  * that somebody missed in some occasion is left out.
  */
 #include "profiles/skew.h"
@@ -11,7 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-struct work { /* of one device before one meeting */
+struct work { /* of one device before one collective */
     size_t run;
     int32_t group, step, microbatch, device;
     enum phase letter;
@@ -27,7 +27,7 @@ struct works {
 struct sums {
     double late,
         expected; /* expected: times the deviations that the latest of so many is after the middle */
-    int32_t meetings;
+    int32_t collectives;
 };
 
 /* Deviations after the middle at which the latest of n is expected. */
@@ -61,7 +61,7 @@ static void walk(struct works *w, const struct trace *t, size_t run, const size_
             group = -1;
             continue;
         }
-        if (x->op == group) continue; /* another part of the same meeting */
+        if (x->op == group) continue; /* another part of the same collective */
         group = x->op;
         w->items = arena_grow(w->a, w->items, w->n, &w->capacity, sizeof *w->items);
         w->items[w->n++] =
@@ -93,7 +93,7 @@ static void collect(struct works *w, const struct trace *t, size_t run)
     for (size_t i = 0; i < t->n_spans; i++) {
         const struct span *x = &t->spans[i];
         if (x->step < from) continue;
-        if (x->kind == SPAN_COMPUTE || (x->kind == SPAN_REDUCE && x->meeting))
+        if (x->kind == SPAN_COMPUTE || (x->kind == SPAN_REDUCE && x->collective))
             places[n++] = (struct place){x, i};
     }
     if (n) qsort(places, n, sizeof *places, by_device_and_begin);
@@ -108,12 +108,12 @@ static void collect(struct works *w, const struct trace *t, size_t run)
 
 static int compare(int64_t x, int64_t y) { return x < y ? -1 : x > y; }
 
-static bool same_meeting(const struct work *x, const struct work *y)
+static bool same_collective(const struct work *x, const struct work *y)
 {
     return x->run == y->run && x->group == y->group && x->letter == y->letter;
 }
 
-static int by_meeting(const void *a, const void *b)
+static int by_collective(const void *a, const void *b)
 {
     const struct work *x = a, *y = b;
     int order = compare((int64_t)x->run, (int64_t)y->run);
@@ -124,7 +124,7 @@ static int by_meeting(const void *a, const void *b)
     return order ? order : compare(x->device, y->device);
 }
 
-/* Works of one meeting, sorted: so many devices in each occasion, the same ones each time; 0: not so. */
+/* Works of one collective, sorted: so many devices in each occasion, the same ones each time; 0: not so. */
 static size_t devices_of(const struct work *w, size_t n)
 {
     size_t devices = 1;
@@ -140,7 +140,7 @@ static size_t devices_of(const struct work *w, size_t n)
     return devices;
 }
 
-/* One meeting on all its occasions. */
+/* One collective on all its occasions. */
 static void judge(const struct work *w, size_t n, struct sums *out)
 {
     size_t devices = devices_of(w, n);
@@ -156,7 +156,7 @@ static void judge(const struct work *w, size_t n, struct sums *out)
         }
         out->late += latest - here[expected].ns;
         out->expected += here[expected].ns * latest_of((int32_t)devices);
-        out->meetings++;
+        out->collectives++;
     }
 }
 
@@ -167,9 +167,9 @@ void skew_learn(struct arena *a, struct trace *const *runs, size_t n_runs, const
     struct works w = {.a = scratch};
     struct sums sums = {0};
     for (size_t i = 0; i < n_runs; i++) collect(&w, runs[i], i);
-    if (w.n) qsort(w.items, w.n, sizeof *w.items, by_meeting);
+    if (w.n) qsort(w.items, w.n, sizeof *w.items, by_collective);
     for (size_t first = 0, end = 0; first < w.n; first = end) {
-        for (end = first; end < w.n && same_meeting(&w.items[first], &w.items[end]); end++) {
+        for (end = first; end < w.n && same_collective(&w.items[first], &w.items[end]); end++) {
         }
         judge(w.items + first, end - first, &sums);
     }
@@ -178,5 +178,5 @@ void skew_learn(struct arena *a, struct trace *const *runs, size_t n_runs, const
     p->skews = ARENA_ARRAY(a, struct skew_row, 1);
     p->n_skews = 1;
     p->skews[0] =
-        (struct skew_row){"meetings", sums.late / sums.expected, sums.meetings, provenance};
+        (struct skew_row){"collectives", sums.late / sums.expected, sums.collectives, provenance};
 }

@@ -58,7 +58,7 @@ static void grow(struct cost *k)
             *find(k, old.entries[i].type - 1, old.entries[i].key) = old.entries[i];
 }
 
-enum status cost_way(struct cost *k, const struct program_link *l, int32_t index,
+enum status cost_path(struct cost *k, const struct program_link *l, int32_t index,
                      struct cost_link *out, struct error *err)
 {
     if (!l->n_hops) return cost_program_link(k, l, index, out, err);

@@ -16,8 +16,8 @@ MUST_CHECK enum status cost_op(struct cost *k, int32_t type, const struct progra
                                int64_t *out_ns, struct error *err);
 /* Nanoseconds that the host takes to issue the operator's kernels (profiles/op_prior.h), 0 where it is never in the way. */
 int64_t cost_issue(const struct cost *k, int32_t type, const struct program_op *op);
-/* How late the last of n devices is expected to come to a meeting behind so much work since they last met; 0 where no run with
- * meetings has taught it (profiles/skew.h). At most COST_MAX_NS. */
+/* How late the last of n devices is expected to come to a collective behind so much work since they last met; 0 where no run with
+ * collectives has taught it (profiles/skew.h). At most COST_MAX_NS. */
 int64_t cost_late_ns(const struct cost *k, int32_t n, int64_t work_ns);
 /* What the profile's tables of collectives say (sim/collective/price.h has the rule); -1: none holds. */
 int64_t cost_collective_ns(const struct cost *k, enum collective_kind kind,
@@ -39,7 +39,7 @@ MUST_CHECK enum status cost_link_of(struct cost *k, int32_t link, int32_t type, 
 MUST_CHECK enum status cost_program_link(struct cost *k, const struct program_link *l,
                                          int32_t index, struct cost_link *out, struct error *err);
 /* The same of a program's link, which may be a route: as fast as its slowest hop, as late as all of them together. */
-MUST_CHECK enum status cost_way(struct cost *k, const struct program_link *l, int32_t index,
+MUST_CHECK enum status cost_path(struct cost *k, const struct program_link *l, int32_t index,
                                 struct cost_link *out, struct error *err);
 /* The cluster's link of this name, tried first at index hint; -1 where there is none. */
 int32_t cost_link_index(const struct cost *k, int32_t hint, const char *name);

@@ -27,7 +27,7 @@ static bool event_before(const struct event *a, const struct event *b)
     return a->seq < b->seq;
 }
 
-/* Both ways move a hole instead of swapping: one copy a level. */
+/* Both directions move a hole instead of swapping: one copy a level. */
 void event_queue_push(struct event_queue *q, struct event e)
 {
     q->heap = arena_grow(q->arena, q->heap, q->count, &q->capacity, sizeof *q->heap);

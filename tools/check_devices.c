@@ -19,7 +19,7 @@ const char *check_devices_dtypes(struct arena *a, uint32_t dtypes)
 static enum status find_reach(struct arena *a, const struct plugin *p, struct devices_here *c,
                               int32_t device, struct error *err)
 {
-    static const char *const ways[] = {"by NVLink", "by PCIe", "by the host"};
+    static const char *const algorithms[] = {"by NVLink", "by PCIe", "by the host"};
     const char *those[] = {"", "", ""}, *all = "";
     struct plugin_joined with;
     if (!p->joined) return OK;
@@ -28,11 +28,11 @@ static enum status find_reach(struct arena *a, const struct plugin *p, struct de
     for (int32_t i = 0; i < c->n; i++) {
         if (i == device) continue;
         TRY(p->joined(device, i, &with, err));
-        int way = with.atomics ? 0 : with.reach ? 1 : 2;
-        those[way] = arena_printf(a, "%s %" PRId32, those[way], i);
+        int algorithm = with.atomics ? 0 : with.reach ? 1 : 2;
+        those[algorithm] = arena_printf(a, "%s %" PRId32, those[algorithm], i);
     }
     for (int i = 0; i < 3; i++)
-        if (*those[i]) all = arena_printf(a, "%s%s%s%s", all, *all ? ", " : "", ways[i], those[i]);
+        if (*those[i]) all = arena_printf(a, "%s%s%s%s", all, *all ? ", " : "", algorithms[i], those[i]);
     c->cards[device].reaches = all;
     return OK;
 }

@@ -94,8 +94,8 @@ static void report(const struct calibration *c, size_t n_runs, bool as_json)
                    "%d calls\n",
                    c->next.routings[0].spread, (int)c->next.routings[0].samples);
         if (c->next.n_skews)
-            printf("  devices that meet wait for the last one: work between meetings varies by "
-                   "%.1f %%, over %d meetings\n",
+            printf("  devices that meet wait for the last one: work between collectives varies by "
+                   "%.1f %%, over %d collectives\n",
                    100 * c->next.skews[0].spread, (int)c->next.skews[0].samples);
         return;
     }

@@ -1,4 +1,4 @@
-/* What a collective takes on a cluster: each way's closed form (every hop alone), the same played on the cluster's links, where
+/* What a collective takes on a cluster: in each direction's closed form (every hop alone), the same played on the cluster's links, where
  * hops that share a link take turns, NCCL's own estimate where the devices are NVIDIA's, and what was measured where the profile
  * has a table. */
 #include "core/base/arena.h"
@@ -8,7 +8,7 @@
 #include "core/collective/rounds.h"
 #include "profiles/team.h"
 #include "sim/collective/steps.h"
-#include "sim/collective/ways.h"
+#include "sim/collective/routes.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
 
@@ -18,12 +18,12 @@
 #include <string.h>
 
 struct request {
-    const char *kind, *cluster, *bytes, *way, *devices, *shards, *db, *nccl;
+    const char *kind, *cluster, *bytes, *algorithm, *devices, *shards, *db, *nccl;
     int64_t profile;
 };
 
 struct result { /* of one way */
-    enum collective_algorithm way;
+    enum collective_algorithm algorithm;
     int64_t closed_ns, played_ns;
     int32_t transfers;
     const char *why_not; /* NULL: it can be done */
@@ -34,7 +34,7 @@ struct question {
     struct cluster cluster;
     struct profile profile;
     struct cost *cost;
-    struct collective_ways *ways;
+    struct collective_routes *routes;
     struct collective_case c;
     int64_t bytes;
     int32_t *device; /* (n_members) */
@@ -143,16 +143,16 @@ static struct cost_link hop(const void *of, int32_t from, int32_t to)
     const struct question *q = of;
     struct cost_link l;
     /* a way that is not there is never used: the play has found all that are */
-    (void)!collective_way_cost(q->ways, q->cost, q->device[from], q->device[to], &l, NULL);
+    (void)!collective_routes_cost(q->routes, q->cost, q->device[from], q->device[to], &l, NULL);
     return l;
 }
 
-static enum status try_way(struct question *q, struct result *r, struct error *err)
+static enum status try_algorithm(struct question *q, struct result *r, struct error *err)
 {
     struct steps steps;
     struct collective_case c = q->c;
     struct collective_hops hops = {.hop = hop, .of = q};
-    c.algorithm = r->way;
+    c.algorithm = r->algorithm;
     if (c.algorithm != ALGORITHM_LEADER && !collective_rounds_of(c.algorithm)->tiers) c.node = NULL;
     TRY(steps_make(q->arena, &c, &steps, err));
     struct steps_play p = {.steps = &steps,
@@ -164,7 +164,7 @@ static enum status try_way(struct question *q, struct result *r, struct error *e
     return collective_ns(&c, &hops, NULL, NULL, &r->closed_ns, err);
 }
 
-static enum status try_ways(struct question *q, const char *word, struct error *err)
+static enum status try_algorithms(struct question *q, const char *word, struct error *err)
 {
     bool all = !strcmp(word, "all");
     enum collective_algorithm only = ALGORITHM_RING;
@@ -176,8 +176,8 @@ static enum status try_ways(struct question *q, const char *word, struct error *
         struct error why;
         if (all ? !collective_can(q->c.kind, (enum collective_algorithm)w) : w != (int)only)
             continue;
-        r->way = (enum collective_algorithm)w;
-        enum status st = try_way(q, r, all ? &why : err);
+        r->algorithm = (enum collective_algorithm)w;
+        enum status st = try_algorithm(q, r, all ? &why : err);
         if (st != OK && !all) return st;
         if (st != OK) r->why_not = arena_strdup(q->arena, why.text);
         q->n_results++;
@@ -227,9 +227,9 @@ static enum status answer(struct question *q, const struct request *r, struct er
     TRY(take_shards(q, r->shards, err));
     TRY(common_profile(q->arena, &q->cluster, r->db, r->profile, &q->profile, err));
     q->cost = cost_new(q->arena, &q->profile, &q->cluster);
-    q->ways = collective_ways_new(q->arena, &q->cluster);
+    q->routes = collective_routes_new(q->arena, &q->cluster);
     q->nccl = r->nccl;
-    TRY(try_ways(q, r->way, err));
+    TRY(try_algorithms(q, r->algorithm, err));
     ask_nccl(q);
     q->has_table =
         collective_table_find(q->profile.collectives, q->profile.n_collectives, q->c.kind,
@@ -266,9 +266,9 @@ static void print(const struct question *q)
         const struct result *r = &q->results[i];
         double bus = bus_Bps(q, s_from_ns(r->played_ns));
         if (r->why_not)
-            printf("  %-12s %s\n", collective_algorithm_name(r->way), r->why_not);
+            printf("  %-12s %s\n", collective_algorithm_name(r->algorithm), r->why_not);
         else
-            printf("  %-12s %12s %15s %14s\n", collective_algorithm_name(r->way),
+            printf("  %-12s %12s %15s %14s\n", collective_algorithm_name(r->algorithm),
                    units_print_ns(closed, r->closed_ns), units_print_ns(played, r->played_ns),
                    isfinite(bus) ? units_print_bytes_per_s(rate, bus) : "-");
     }
@@ -302,7 +302,7 @@ static void put_json(const struct question *q)
     for (int32_t i = 0; i < q->n_results; i++) {
         const struct result *r = &q->results[i];
         json_put_object_line(&j, NULL);
-        json_put_text(&j, "name", collective_algorithm_name(r->way));
+        json_put_text(&j, "name", collective_algorithm_name(r->algorithm));
         if (r->why_not) {
             json_put_text(&j, "not_possible", r->why_not);
         } else {
@@ -371,7 +371,7 @@ static const struct option options[] = {
          "reduce-scatter the whole vector of all ranks"},
     {.name = "algorithm",
      .letter = 'a',
-     TEXT_AT(way),
+     TEXT_AT(algorithm),
      .unit = "NAME",
      .choices = algorithms,
      .help =
@@ -410,6 +410,6 @@ const struct verb cmd_collective = {
     .options = options,
     .examples = {"musher collective all-reduce cluster.yaml --bytes 1GB",
                  "musher collective all-gather cluster.yaml --shards 4,2,2,1 --algorithm ring"},
-    REQUEST(.bytes = "1 GB", .way = "all", .nccl = NCCL_VERSION_DEFAULT),
+    REQUEST(.bytes = "1 GB", .algorithm = "all", .nccl = NCCL_VERSION_DEFAULT),
     .run = collective,
 };

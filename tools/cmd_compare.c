@@ -16,7 +16,7 @@ struct sides {
 enum { DEVICES_SHOWN = 16, PARTS = 4 };
 static const char *const part_names[PARTS] = {"busy", "message", "collective", "bubble"};
 
-/* Of a device's steady iteration: computing, waiting for a message, for a collective only, for nothing that is on its way. */
+/* Of a device's steady iteration: computing, waiting for a message, for a collective only, for nothing that is in flight. */
 static double part_of(const struct stats *s, int32_t device, int part)
 {
     const struct stats_device *d = &s->devices[device];

@@ -346,7 +346,7 @@ static const struct option options[] = {
     LIST("input", input, "TIME|...", "1 ms", "input-gradient time (I)"),
     LIST("weight", weight, "TIME|...", "1 ms", "weight-gradient time (W)"),
     LIST("backward", backward, "TIME|...", "I + W", "backward time (B), e.g. '2 ms'"),
-    LIST("latency", latency, "TIME|...", "0", "one-way latency between stages, e.g. '10 us'"),
+    LIST("latency", latency, "TIME|...", "0", "one-directional latency between stages, e.g. '10 us'"),
     LIST("transfer", transfer, "TIME|...", "0",
          "occupancy of a link by one message, e.g. '0 ms|2 ms'"),
     LIST("activation", activation, "SIZE|...", "0",

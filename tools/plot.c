@@ -177,7 +177,7 @@ static void collect(struct boxes *b, const struct trace *t, int32_t first_row, i
         }
         open = compute ? s : NULL;
         char letter = compute ? s->letter : s->kind == SPAN_SEND ? 's' : 'r';
-        if (s->meeting) letter = kind_letters[s->meeting - 1];
+        if (s->collective) letter = kind_letters[s->collective - 1];
         int32_t colour = colour_of(letter) + (compute && is_dark(&stages, s->stage) ? COLOURS : 0);
         int32_t row = first_row + row_of_device(t, s->device);
         struct box *before = b->n ? &b->items[b->n - 1] : NULL;

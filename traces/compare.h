@@ -5,7 +5,7 @@
 #include "core/base/error.h"
 #include "traces/trace.h"
 
-struct compare_kind { /* one operator kind, or meeting kind, or "send", "receive", "reduce" */
+struct compare_kind { /* one operator kind, or collective kind, or "send", "receive", "reduce" */
     const char *kind;
     double median, p95; /* of |sim − run| ÷ run over joined spans' durations */
     double bias;        /* median of (sim − run) ÷ run, signed */

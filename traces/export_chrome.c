@@ -173,7 +173,7 @@ static void duration(struct chrome *c, const struct span *s)
             ",\"stage\":%" PRId32 ",\"op\":%" PRId32 ",\"part\":%" PRId32 ",\"bytes\":%" PRId64,
             s->letter, s->step, s->microbatch, s->stage, s->op, s->part, s->bytes);
     if (s->kind != SPAN_COMPUTE && s->kind != SPAN_KERNEL) {
-        fprintf(c->out, ",\"%s\":", s->meeting ? "meeting" : "link");
+        fprintf(c->out, ",\"%s\":", s->collective ? "collective" : "link");
         text(c, s->name);
     }
     fprintf(c->out, "}}");

@@ -16,9 +16,9 @@ struct stats_device {
     int64_t letter_ns[STATS_LETTERS]; /* compute spans by call: F, B, I, W, U */
     /* streams' own time, whether compute was busy or not */
     int64_t send_ns, receive_ns, collective_ns;
-    int64_t idle_message_ns;    /* idle while a message was on its way to this device */
+    int64_t idle_message_ns;    /* idle while a message was in flight to this device */
     int64_t idle_collective_ns; /* idle while only a collective ran */
-    int64_t bubble_ns;          /* idle with nothing on its way: pure bubble of the schedule */
+    int64_t bubble_ns;          /* idle with nothing in flight: pure bubble of the schedule */
 };
 struct stats {
     int64_t begin_ns, end_ns;

@@ -24,7 +24,7 @@ const char *span_kind_name(enum span_kind kind)
 const char *span_title(const struct span *s)
 {
     if (s->kind == SPAN_COMPUTE || s->kind == SPAN_KERNEL) return s->name;
-    if (s->meeting) return collective_kind_word((enum collective_kind)(s->meeting - 1));
+    if (s->collective) return collective_kind_word((enum collective_kind)(s->collective - 1));
     return span_kind_name(s->kind);
 }
 

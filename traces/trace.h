@@ -6,7 +6,7 @@
  * hexadecimal digits. A device that stands for others, which did
  * the same at the same times (simulate --fold), has also stands_for, their number, and alike, their names as ranges. A span leaves out peer -1, part 0, uneven_ppm 0, bytes 0 and key 0. `spans` counts the lines to come, so that
  * a file cut at the end of a line is noticed too.
- * meeting: the kind's name ("all_to_all"), left out where there is none.
+ * collective: the kind's name ("all_to_all"), left out where there is none.
  * Schema 1; a run whose devices' own profiler told what they ran (run --kernels) writes schema 2, which has one field more in the
  * header, kernels_lost, and spans of kind KERNEL on stream "kernel": one thing that a device did, below the operator of the same
  * device, step, stage, letter, microbatch and op, or, with stage and op -1, between operators. They say nothing that others do not
@@ -65,11 +65,11 @@ struct span {
     int32_t uneven_ppm;
     /* REDUCE: 1 + enum collective_kind where devices that share operators meet (core/collective/collective.h); 0: a sum over those that hold
      * the same, and all else */
-    int32_t meeting;
+    int32_t collective;
     int64_t begin_ns, end_ns;
     int64_t bytes;
     uint64_t key; /* COMPUTE: op_key, joins with profiles */
-    /* operator's kind for COMPUTE ("matmul"), of a KERNEL its own ("copy to host" and the like of what is none), the group of a meeting, else channel's or group's link name */
+    /* operator's kind for COMPUTE ("matmul"), of a KERNEL its own ("copy to host" and the like of what is none), the group of a collective, else channel's or group's link name */
     const char *name;
 };
 

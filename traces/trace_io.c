@@ -88,8 +88,8 @@ static void write_span(FILE *out, const struct span *s)
     fprintf(out, ",\"begin_ns\":%" PRId64 ",\"end_ns\":%" PRId64, s->begin_ns, s->end_ns);
     if (s->bytes) fprintf(out, ",\"bytes\":%" PRId64, s->bytes);
     if (s->key) fprintf(out, ",\"key\":\"%016" PRIx64 "\"", s->key);
-    if (s->meeting)
-        fprintf(out, ",\"meeting\":\"%s\"", collective_kind_word((enum collective_kind)(s->meeting - 1)));
+    if (s->collective)
+        fprintf(out, ",\"collective\":\"%s\"", collective_kind_word((enum collective_kind)(s->collective - 1)));
     struct json j; /* for its way to write any text */
     json_begin(&j, out, JSON_LINE);
     fputs(",\"name\":", out);

@@ -18,7 +18,7 @@
 #define FIELDS(X) \
     X(kind, 0, 1) X(stream, 0, 1) X(device, 0, 1) X(peer, -1, 0) X(stage, -1, 1) X(letter, 0, 1) X(step, 0, 1) \
     X(microbatch, -1, 1) X(op, -1, 1) X(part, 0, 0) X(uneven_ppm, 0, 0) X(begin_ns, 0, 1) X(end_ns, 0, 1) X(bytes, 0, 0) X(key, 0, 0) \
-    X(name, 0, 1) X(meeting, 0, 0)
+    X(name, 0, 1) X(collective, 0, 0)
 /* clang-format on */
 enum field {
 #define X(key, smallest, needed) FIELD_##key,
@@ -244,11 +244,11 @@ static enum status take_word(struct trace_scan *s, struct cursor_in *c, enum fie
             if (is(&p, span_kind_name((enum span_kind)k))) return out->kind = (enum span_kind)k, OK;
         return unknown(c, "kind", &p);
     }
-    if (f == FIELD_meeting) {
+    if (f == FIELD_collective) {
         for (int k = 0; k < COLLECTIVE_CALL_KINDS; k++)
             if (is(&p, collective_kind_word((enum collective_kind)k)))
-                return out->meeting = k + 1, OK;
-        return unknown(c, "meeting", &p);
+                return out->collective = k + 1, OK;
+        return unknown(c, "collective", &p);
     }
     for (int k = 0; k < STREAM_COUNT; k++)
         if (is(&p, stream_name((enum stream)k))) return out->stream = (enum stream)k, OK;
@@ -340,8 +340,8 @@ static enum status check_whole(struct cursor_in *c, uint32_t seen, const struct 
     if ((s->kind == SPAN_KERNEL) != (s->stream == STREAM_kernel))
         return error_set(c->err, ERR_INPUT, "a %s span on stream %s", span_kind_name(s->kind),
                          stream_name(s->stream));
-    if (s->kind != SPAN_REDUCE && s->meeting)
-        return error_set(c->err, ERR_INPUT, "a %s span is no meeting", span_kind_name(s->kind));
+    if (s->kind != SPAN_REDUCE && s->collective)
+        return error_set(c->err, ERR_INPUT, "a %s span is no collective", span_kind_name(s->kind));
     return OK;
 }
 
@@ -360,7 +360,7 @@ enum status trace_scan_span(struct trace_scan *s, const char *text, size_t n, st
         seen |= UINT32_C(1) << f;
         if (!take(&c, ':')) return expected(&c, "a colon");
         bool word = f == FIELD_kind || f == FIELD_stream || f == FIELD_letter || f == FIELD_key ||
-                    f == FIELD_name || f == FIELD_meeting;
+                    f == FIELD_name || f == FIELD_collective;
         TRY(word ? take_word(s, &c, f, out) : take_number(s, &c, f, out));
     } while (take(&c, ','));
     if (!take(&c, '}')) return expected(&c, "a comma or the closing brace");

@@ -28,16 +28,16 @@ static int fit(const struct cluster *c, const struct link *l, int32_t from, int3
 
 int32_t cluster_link(const struct cluster *c, int32_t from, int32_t to, int32_t *direction)
 {
-    int32_t best = -1, way = 0;
+    int32_t best = -1, towards = 0;
     int best_fit = 0;
     *direction = 0;
     if (from == to) return -1;
     for (int32_t i = 0; i < c->n_links; i++) {
-        int f = fit(c, &c->links[i], from, to, &way);
+        int f = fit(c, &c->links[i], from, to, &towards);
         if (f <= best_fit) continue;
         best = i;
         best_fit = f;
-        *direction = way;
+        *direction = towards;
     }
     return best;
 }

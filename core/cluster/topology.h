@@ -6,7 +6,7 @@
  * devices pass nothing on, nor does a node.
  * The way is the one of fewest links; among those the one of least latency (as stated; 0 where it is measured), summed;
  * among those the one whose links are met first when links are tried in the order of the file. It is found from the
- * device that stands first, and the way back is the same turned round, so messages both ways meet the same links.
+ * device that stands first, and the return path is the same turned round, so messages in both directions meet the same links.
  * Cost: topology_new O(links); topology_route O(links) where its first device is another than the last time, O(links of
  * the second one) where it is the same.
  */

@@ -6,17 +6,17 @@
 
 #include <string.h>
 
-bool meeting_has_from(enum collective_kind k)
+bool collective_has_from(enum collective_kind k)
 {
     return k == COLLECTIVE_ALL_GATHER || k == COLLECTIVE_ALL_TO_ALL;
 }
-bool meeting_has_to(enum collective_kind k)
+bool collective_has_to(enum collective_kind k)
 {
     return k == COLLECTIVE_REDUCE_SCATTER || k == COLLECTIVE_ALL_TO_ALL;
 }
 /* ---- may it be trusted? ----------------------------------------------------------------------- */
 
-static bool ascending(const struct meeting_cut *c, int32_t member)
+static bool ascending(const struct collective_cut *c, int32_t member)
 {
     int64_t at = 0;
     for (int32_t r = 0; r < c->n_runs; r++) {
@@ -27,14 +27,14 @@ static bool ascending(const struct meeting_cut *c, int32_t member)
     return true;
 }
 
-static bool overlap(const struct meeting_cut *c, int32_t x, int32_t y)
+static bool overlap(const struct collective_cut *c, int32_t x, int32_t y)
 {
     return c->first[x] < c->first[y] + c->count[y] && c->first[y] < c->first[x] + c->count[x] &&
            c->count[x] > 0 && c->count[y] > 0;
 }
 
 /* Runs of the right length altogether that do not overlap leave nothing out. */
-static bool covers(const struct meeting_cut *c, int32_t n, int64_t dim)
+static bool covers(const struct collective_cut *c, int32_t n, int64_t dim)
 {
     int64_t total = 0;
     bool in_a_row = true;
@@ -53,16 +53,16 @@ static bool covers(const struct meeting_cut *c, int32_t n, int64_t dim)
     return true;
 }
 
-static enum status check_cut(const struct collective *m, const struct meeting_cut *c, bool has,
+static enum status check_cut(const struct collective *m, const struct collective_cut *c, bool has,
                              struct error *err)
 {
     if (!has) return OK;
     if (c->dimension < 0 || c->dimension >= m->whole.rank)
         return error_set(err, ERR_INPUT, "cuts dimension %d of %d", (int)c->dimension,
                          (int)m->whole.rank);
-    if (c->n_runs < 1 || m->n_members > MEETING_RUNS_MAX / c->n_runs)
+    if (c->n_runs < 1 || m->n_members > COLLECTIVE_RUNS_MAX / c->n_runs)
         return error_set(err, ERR_INPUT, "%d runs of %d members, not 1 to %d altogether",
-                         (int)c->n_runs, (int)m->n_members, (int)MEETING_RUNS_MAX);
+                         (int)c->n_runs, (int)m->n_members, (int)COLLECTIVE_RUNS_MAX);
     for (int32_t i = 0; i < m->n_members; i++)
         if (!ascending(c, i))
             return error_set(err, ERR_INPUT, "runs of member %d do not ascend", (int)i);
@@ -92,7 +92,7 @@ static enum status check_tiers(const struct collective *m, struct error *err)
     return OK;
 }
 
-enum status meeting_valid(const struct collective *m, struct error *err)
+enum status collective_valid(const struct collective *m, struct error *err)
 {
     int64_t elements = 1;
     if ((int)m->kind < 0 || m->kind >= COLLECTIVE_CALL_KINDS || (int)m->algorithm < 0 ||
@@ -111,39 +111,39 @@ enum status meeting_valid(const struct collective *m, struct error *err)
             elements > INT64_C(1) << 50)
             return error_set(err, ERR_INPUT, "too large");
     TRY(check_tiers(m, err));
-    TRY(check_cut(m, &m->from, meeting_has_from(m->kind), err));
-    return check_cut(m, &m->to, meeting_has_to(m->kind), err);
+    TRY(check_cut(m, &m->from, collective_has_from(m->kind), err));
+    return check_cut(m, &m->to, collective_has_to(m->kind), err);
 }
 
 /* ---- sizes ------------------------------------------------------------------------------------ */
 
-int64_t meeting_cut_count(const struct meeting_cut *c, int32_t member)
+int64_t collective_cut_count(const struct collective_cut *c, int32_t member)
 {
     int64_t n = 0;
     for (int32_t r = 0; r < c->n_runs; r++) n += c->count[member * c->n_runs + r];
     return n;
 }
 
-static struct shape part(const struct collective *m, const struct meeting_cut *c, int32_t member)
+static struct shape part(const struct collective *m, const struct collective_cut *c, int32_t member)
 {
     struct shape s = m->whole;
-    s.dim[c->dimension] = meeting_cut_count(c, member);
+    s.dim[c->dimension] = collective_cut_count(c, member);
     return s;
 }
 
-struct shape meeting_in(const struct collective *m, int32_t member)
+struct shape collective_in(const struct collective *m, int32_t member)
 {
-    return meeting_has_from(m->kind) ? part(m, &m->from, member) : m->whole;
+    return collective_has_from(m->kind) ? part(m, &m->from, member) : m->whole;
 }
 
-struct shape meeting_out(const struct collective *m, int32_t member)
+struct shape collective_out(const struct collective *m, int32_t member)
 {
-    return meeting_has_to(m->kind) ? part(m, &m->to, member) : m->whole;
+    return collective_has_to(m->kind) ? part(m, &m->to, member) : m->whole;
 }
 
 /* Indices that runs a and b have in common; where they are asked for, as runs counted from the first index of a's own part
  * (in_a) or b's. */
-static int64_t common(const struct meeting_cut *a, int32_t i, const struct meeting_cut *b,
+static int64_t common(const struct collective_cut *a, int32_t i, const struct collective_cut *b,
                       int32_t k, bool in_a, int64_t *first, int64_t *count, int32_t *n_runs)
 {
     int64_t total = 0, before_a = 0;
@@ -166,7 +166,7 @@ static int64_t common(const struct meeting_cut *a, int32_t i, const struct meeti
     return total;
 }
 
-int64_t meeting_elements(const struct collective *m, int32_t i, int32_t k)
+int64_t collective_elements(const struct collective *m, int32_t i, int32_t k)
 {
     struct shape s;
     switch (m->kind) {
@@ -181,7 +181,7 @@ int64_t meeting_elements(const struct collective *m, int32_t i, int32_t k)
         if (m->from.dimension == m->to.dimension)
             s.dim[m->to.dimension] = common(&m->from, i, &m->to, k, true, NULL, NULL, NULL);
         else
-            s.dim[m->to.dimension] = meeting_cut_count(&m->to, k);
+            s.dim[m->to.dimension] = collective_cut_count(&m->to, k);
         break;
     default:
         return 0;
@@ -189,7 +189,7 @@ int64_t meeting_elements(const struct collective *m, int32_t i, int32_t k)
     return shape_elements(&s);
 }
 
-void meeting_chunk(const struct collective *m, int32_t c, int64_t *first, int64_t *last)
+void collective_chunk(const struct collective *m, int32_t c, int64_t *first, int64_t *last)
 {
     int64_t e = collective_of_tensor(m) ? shape_elements(&m->whole) : m->elements,
             q = e / m->n_members, r = e % m->n_members;
@@ -298,7 +298,7 @@ void region_copy(const struct region *r, enum dtype t, void *operand, void *pack
     region_walk(r, copy_run, &c);
 }
 
-static void cut_by(struct region *r, const struct meeting_cut *c, int32_t member)
+static void cut_by(struct region *r, const struct collective_cut *c, int32_t member)
 {
     r->n_dims = 1;
     r->dim[0].dimension = c->dimension, r->dim[0].n_runs = c->n_runs;
@@ -319,9 +319,9 @@ static void cut_by_both(struct arena *a, struct region *r, const struct collecti
     r->dim[0].first = first, r->dim[0].count = count;
 }
 
-struct region meeting_from(struct arena *a, const struct collective *m, int32_t i, int32_t k)
+struct region collective_from(struct arena *a, const struct collective *m, int32_t i, int32_t k)
 {
-    struct region r = {.shape = meeting_in(m, i)};
+    struct region r = {.shape = collective_in(m, i)};
     if (m->kind == COLLECTIVE_REDUCE_SCATTER) cut_by(&r, &m->to, k);
     if (m->kind != COLLECTIVE_ALL_TO_ALL) return r;
     if (m->from.dimension == m->to.dimension)
@@ -331,9 +331,9 @@ struct region meeting_from(struct arena *a, const struct collective *m, int32_t 
     return r;
 }
 
-struct region meeting_into(struct arena *a, const struct collective *m, int32_t i, int32_t k)
+struct region collective_into(struct arena *a, const struct collective *m, int32_t i, int32_t k)
 {
-    struct region r = {.shape = meeting_out(m, k)};
+    struct region r = {.shape = collective_out(m, k)};
     if (m->kind == COLLECTIVE_ALL_GATHER) cut_by(&r, &m->from, i);
     if (m->kind != COLLECTIVE_ALL_TO_ALL) return r;
     if (m->from.dimension == m->to.dimension)
@@ -345,10 +345,10 @@ struct region meeting_into(struct arena *a, const struct collective *m, int32_t 
 
 /* ---- staging ---------------------------------------------------------------------------------- */
 
-struct meeting_staging meeting_staging(const struct collective *m)
+struct collective_tensor_staging collective_tensor_staging(const struct collective *m)
 {
     const struct collective_rounds *by = collective_rounds_of(m->algorithm);
-    struct meeting_staging s = {0, 0, 0};
+    struct collective_tensor_staging s = {0, 0, 0};
     if (m->n_members < 2) return s;
     if (!by->direct && m->kind != COLLECTIVE_ALL_REDUCE)
         s.chunks = by->padded ? m->n_members * m->most : shape_elements(&m->whole);
@@ -359,9 +359,9 @@ struct meeting_staging meeting_staging(const struct collective *m)
 
 static int64_t align_up(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-int64_t meeting_staging_bytes(const struct collective *m, enum dtype t)
+int64_t collective_tensor_staging_bytes(const struct collective *m, enum dtype t)
 {
-    struct meeting_staging s = meeting_staging(m);
+    struct collective_tensor_staging s = collective_tensor_staging(m);
     int64_t size = dtype_bytes(t);
     return align_up(s.chunks * size) + align_up(s.outgoing * size) + align_up(s.incoming * size);
 }

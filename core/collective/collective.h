@@ -1,6 +1,6 @@
 /* core/collective/collective.h - collectives inside calls: devices that share one stage exchange parts of one tensor.
  *
- * A *meeting* joins n members, each with its own part of one whole tensor, and leaves each with another part of it. A
+ * A *collective* joins n members, each with its own part of one whole tensor, and leaves each with another part of it. A
  * *cut* says which part is whose: one dimension of the whole, and for every member the runs (first, count) of that
  * dimension that are its own, ascending. Counts are uneven and may be 0; all members' runs together are the dimension,
  * each index once. Several runs a member stand for packed sections (queries, keys and values cut alike). A member's part
@@ -13,7 +13,7 @@
  *   all_to_all       part by `from`        part by `to`         out = the whole's, at the member's runs of `to`
  * Cuts of two dimensions make all_to_all turn a tensor; of one dimension, they share it out anew.
  *
- * How: a meeting is a list of steps, the same number for all members; a member starts a step when its step before has ended:
+ * How: a collective is a list of steps, the same number for all members; a member starts a step when its step before has ended:
  * its message has left and the one to it has arrived. A message without elements is none and takes no time.
  *   RING   messages go from member i to i+1, over group.link[i]. all_gather and reduce_scatter take n−1 steps, each
  *          carrying as much as the largest part (padded: what libraries do that know equal counts only); the bytes
@@ -45,7 +45,7 @@
 
 struct region;
 
-struct meeting_cut {
+struct collective_cut {
     int32_t dimension;      /* of the whole; -1: none, everybody has it whole */
     int32_t n_runs;         /* of each member */
     int64_t *first, *count; /* (n_members, n_runs) */
@@ -95,14 +95,14 @@ struct collective {
 
     /* Of a tensor inside calls (collective_of_tensor); else all 0. */
     struct shape whole; /* of the tensor that they share */
-    struct meeting_cut from, to;
-    /* elements of the largest message, or of what a member of all_to_all keeps if that is more: meeting_most */
+    struct collective_cut from, to;
+    /* elements of the largest message, or of what a member of all_to_all keeps if that is more: collective_most */
     int64_t most;
     int32_t *in, *out; /* (n) slots of the members' stages; of one size they may be the same */
     /* (n, n) but for RING, where it is NULL: from member i to k; -1 where nothing goes. Collectives of the same members may
      * share them. */
     int32_t *pair_link, *pair_direction;
-    /* HIERARCHICAL; NULL otherwise. Tiers are numbers from 0 on; the rest follows: meeting_set_tiers. */
+    /* HIERARCHICAL; NULL otherwise. Tiers are numbers from 0 on; the rest follows: collective_set_tiers. */
     const int32_t *tier;  /* (n) */
     int32_t n_tiers;      /* T */
     const int32_t *place; /* (n) of a member among the parts: r·T + t */
@@ -111,34 +111,34 @@ struct collective {
 };
 static inline bool collective_of_tensor(const struct collective *c) { return c->whole.rank > 0; }
 
-bool meeting_has_from(enum collective_kind k);
-bool meeting_has_to(enum collective_kind k);
+bool collective_has_from(enum collective_kind k);
+bool collective_has_to(enum collective_kind k);
 
-/* Fills in what follows from tiers that may be trusted (meeting_valid), the kind and its cuts. */
+/* Fills in what follows from tiers that may be trusted (collective_valid), the kind and its cuts. */
 struct arena;
-void meeting_set_tiers(struct arena *a, struct collective *m);
+void collective_set_tiers(struct arena *a, struct collective *m);
 /* Members' tiers from any numbers (nodes): counted from 0 in order of appearance; out (n). The members of each, 0 where tiers
  * have different numbers of them. */
-int32_t meeting_tiers_of(const int32_t *node, int32_t n, int32_t *out);
+int32_t collective_tiers_of(const int32_t *node, int32_t n, int32_t *out);
 
 /* Each index of a cut's dimension once, kind and way fit, sizes below 2^60. ERR_INPUT. O(runs²) at worst. */
-enum { MEETING_RUNS_MAX = 4096 }; /* of all members together */
-MUST_CHECK enum status meeting_valid(const struct collective *m, struct error *err);
+enum { COLLECTIVE_RUNS_MAX = 4096 }; /* of all members together */
+MUST_CHECK enum status collective_valid(const struct collective *m, struct error *err);
 
 /* Indices of the cut dimension that are the member's. */
-int64_t meeting_cut_count(const struct meeting_cut *c, int32_t member);
+int64_t collective_cut_count(const struct collective_cut *c, int32_t member);
 /* Shapes of a member's operands. */
-struct shape meeting_in(const struct collective *m, int32_t member);
-struct shape meeting_out(const struct collective *m, int32_t member);
+struct shape collective_in(const struct collective *m, int32_t member);
+struct shape collective_out(const struct collective *m, int32_t member);
 /* Elements that go from member i to member k, unpadded; i = k: what stays. all_reduce has none. O(runs²). */
-int64_t meeting_elements(const struct collective *m, int32_t i, int32_t k);
+int64_t collective_elements(const struct collective *m, int32_t i, int32_t k);
 /* Elements [*first, *last) of chunk c: of a tensor's all_reduce, or of segments. */
-void meeting_chunk(const struct collective *m, int32_t c, int64_t *first, int64_t *last);
+void collective_chunk(const struct collective *m, int32_t c, int64_t *first, int64_t *last);
 /* What `most` must be. O(n²·runs²), n for ring and tiers. */
-int64_t meeting_most(const struct collective *m);
+int64_t collective_most(const struct collective *m);
 
 /* Its rounds: what its algorithm's row says (core/collective/rounds.h). */
-struct meeting_step {
+struct collective_round {
     int32_t to, from;      /* members; -1: no message */
     int64_t send, receive; /* elements on the wire */
     /* not direct: where what goes out begins, and where what comes in belongs, among the chunks side by side; all_reduce:
@@ -148,11 +148,11 @@ struct meeting_step {
 };
 
 /* Where a member's part begins among the chunks side by side; not PAIRS, not all_reduce. */
-int64_t meeting_chunk_first(const struct collective *m, int32_t member);
+int64_t collective_chunk_first(const struct collective *m, int32_t member);
 /* Whether member i ever sends to k. */
-bool meeting_sends(const struct collective *m, int32_t i, int32_t k);
-int32_t meeting_steps(const struct collective *m); /* of every member */
-struct meeting_step meeting_step(const struct collective *m, int32_t member, int32_t step);
+bool collective_sends(const struct collective *m, int32_t i, int32_t k);
+int32_t collective_steps(const struct collective *m); /* of every member */
+struct collective_round collective_round(const struct collective *m, int32_t member, int32_t step);
 
 /* A part of a member's operand, as it is packed for the wire: indices of some dimensions, the others whole; row-major. */
 struct region {
@@ -175,15 +175,15 @@ void region_copy(const struct region *r, enum dtype t, void *operand, void *pack
                  enum region_copy how);
 
 /* Of member i's `in` what goes to k, and of member k's `out` where what comes from i belongs. Not all_reduce. */
-struct region meeting_from(struct arena *a, const struct collective *m, int32_t i, int32_t k);
-struct region meeting_into(struct arena *a, const struct collective *m, int32_t i, int32_t k);
+struct region collective_from(struct arena *a, const struct collective *m, int32_t i, int32_t k);
+struct region collective_into(struct arena *a, const struct collective *m, int32_t i, int32_t k);
 
 /* What an executor keeps beside the operands, in elements: chunks side by side, a message that goes out, one that comes
  * in. Each starts at a multiple of 64 bytes. */
-struct meeting_staging {
+struct collective_tensor_staging {
     int64_t chunks, outgoing, incoming;
 };
-struct meeting_staging meeting_staging(const struct collective *m);
-int64_t meeting_staging_bytes(const struct collective *m, enum dtype t);
+struct collective_tensor_staging collective_tensor_staging(const struct collective *m);
+int64_t collective_tensor_staging_bytes(const struct collective *m, enum dtype t);
 
 #endif

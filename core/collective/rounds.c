@@ -1,7 +1,7 @@
-/* core/collective/rounds.c - who sends what to whom in each step of a meeting.
+/* core/collective/rounds.c - who sends what to whom in each step of a collective.
  *
  * Rings pass on pieces: in step k of a ring of n the one at place i sends piece i−k where pieces are gathered, i−1−k where
- * they are summed, and receives the one before it. A hierarchical meeting is such rings one after the other: inside a
+ * they are summed, and receives the one before it. A hierarchical collective is such rings one after the other: inside a
  * tier they pass on ordered channel groups, between tiers the parts of one ordered channel group. A summing ring leaves place i with piece i, which is
  * where a gathering one begins.
  */
@@ -13,7 +13,7 @@ static int32_t modulo(int32_t i, int32_t n) { return (i % n + n) % n; }
 
 /* ---- tiers ------------------------------------------------------------------------------------ */
 
-int32_t meeting_tiers_of(const int32_t *node, int32_t n, int32_t *out)
+int32_t collective_tiers_of(const int32_t *node, int32_t n, int32_t *out)
 {
     int32_t n_tiers = 0, each = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -35,13 +35,13 @@ static int64_t part_elements(const struct collective *m, int32_t place, const in
 {
     int64_t first, last;
     if (m->kind == COLLECTIVE_ALL_REDUCE) {
-        meeting_chunk(m, place, &first, &last);
+        collective_chunk(m, place, &first, &last);
         return last - first;
     }
-    return meeting_elements(m, at[place], at[place]);
+    return collective_elements(m, at[place], at[place]);
 }
 
-void meeting_set_tiers(struct arena *a, struct collective *m)
+void collective_set_tiers(struct arena *a, struct collective *m)
 {
     int32_t *place = ARENA_ARRAY(a, int32_t, (size_t)m->n_members),
             *at = ARENA_ARRAY(a, int32_t, (size_t)m->n_members);
@@ -71,12 +71,12 @@ typedef int64_t piece_of(const struct collective *m, int32_t member, const struc
                          int32_t k, int64_t *first, int64_t *own);
 
 /* Member `self` of the ring passes a piece on from the member at the place before it to the one behind. */
-static struct meeting_step pass_on(const struct collective *m, int32_t member, const struct ring *r,
+static struct collective_round pass_on(const struct collective *m, int32_t member, const struct ring *r,
                                    int32_t to, int32_t from, piece_of *piece)
 {
     int32_t out = r->sums ? r->self - 1 - r->step : r->self - r->step;
     int64_t own;
-    struct meeting_step s = {.to = to, .from = from};
+    struct collective_round s = {.to = to, .from = from};
     s.send = piece(m, member, r, out, &s.out_first, &own);
     s.receive = piece(m, member, r, out - 1, &s.in_first, &own);
     s.adds = r->sums ? own : 0;
@@ -102,14 +102,14 @@ static int64_t ring_piece(const struct collective *m, int32_t member, const stru
     (void)member;
     k = modulo(k, r->n);
     if (m->kind == COLLECTIVE_ALL_REDUCE) {
-        meeting_chunk(m, k, first, &last);
+        collective_chunk(m, k, first, &last);
         return *own = last - *first;
     }
-    *first = k * m->most, *own = meeting_elements(m, k, k);
+    *first = k * m->most, *own = collective_elements(m, k, k);
     return m->most;
 }
 
-static struct meeting_step ring_round(const struct collective *m, int32_t member, int32_t round)
+static struct collective_round ring_round(const struct collective *m, int32_t member, int32_t round)
 {
     int32_t n = m->n_members;
     bool sums = m->kind != COLLECTIVE_ALL_GATHER && round < n - 1;
@@ -128,7 +128,7 @@ static int64_t ring_most(const struct collective *m)
     if (m->kind == COLLECTIVE_ALL_REDUCE)
         return (shape_elements(&m->whole) + m->n_members - 1) / m->n_members;
     for (int32_t i = 0; i < m->n_members; i++) {
-        int64_t e = meeting_elements(m, i, i);
+        int64_t e = collective_elements(m, i, i);
         if (e > most) most = e;
     }
     return most;
@@ -151,12 +151,12 @@ static bool pairs_sends(const struct collective *m, int32_t from, int32_t to)
     return from != to;
 }
 
-static struct meeting_step pairs_round(const struct collective *m, int32_t i, int32_t round)
+static struct collective_round pairs_round(const struct collective *m, int32_t i, int32_t round)
 {
     int32_t n = m->n_members;
-    struct meeting_step s = {.to = modulo(i + round + 1, n), .from = modulo(i - round - 1, n)};
-    s.send = meeting_elements(m, i, s.to);
-    s.receive = meeting_elements(m, s.from, i);
+    struct collective_round s = {.to = modulo(i + round + 1, n), .from = modulo(i - round - 1, n)};
+    s.send = collective_elements(m, i, s.to);
+    s.receive = collective_elements(m, s.from, i);
     s.adds = m->kind == COLLECTIVE_REDUCE_SCATTER ? s.receive : 0;
     return s;
 }
@@ -167,7 +167,7 @@ static int64_t pairs_most(const struct collective *m)
     int64_t most = 0;
     for (int32_t i = 0; i < m->n_members; i++)
         for (int32_t k = 0; k < (m->kind == COLLECTIVE_ALL_TO_ALL ? m->n_members : 1); k++) {
-            int64_t e = meeting_elements(m, i, m->kind == COLLECTIVE_ALL_TO_ALL ? k : i);
+            int64_t e = collective_elements(m, i, m->kind == COLLECTIVE_ALL_TO_ALL ? k : i);
             if (e > most) most = e;
         }
     return most;
@@ -230,7 +230,7 @@ static int64_t hierarchical_piece(const struct collective *m, int32_t member, co
     return *own = m->first[r->channel_groups ? p + t : p + 1] - *first;
 }
 
-static struct meeting_step hierarchical_round(const struct collective *m, int32_t member,
+static struct collective_round hierarchical_round(const struct collective *m, int32_t member,
                                               int32_t round)
 {
     struct ring r = ring_of(m, member, round);
@@ -284,30 +284,30 @@ const char *collective_misfit(enum collective_algorithm w, int32_t n, bool tiers
     return by->fits && !by->fits(n) ? by->members : NULL;
 }
 
-int64_t meeting_chunk_first(const struct collective *m, int32_t member)
+int64_t collective_chunk_first(const struct collective *m, int32_t member)
 {
     return collective_rounds_of(m->algorithm)->chunk_first(m, member);
 }
 
-bool meeting_sends(const struct collective *m, int32_t i, int32_t k)
+bool collective_sends(const struct collective *m, int32_t i, int32_t k)
 {
     return i != k && collective_rounds_of(m->algorithm)->sends(m, i, k);
 }
 
-int32_t meeting_steps(const struct collective *m)
+int32_t collective_steps(const struct collective *m)
 {
     return m->n_members < 2 ? 0 : collective_rounds_of(m->algorithm)->count(m);
 }
 
-struct meeting_step meeting_step(const struct collective *m, int32_t member, int32_t step)
+struct collective_round collective_round(const struct collective *m, int32_t member, int32_t step)
 {
-    struct meeting_step s = collective_rounds_of(m->algorithm)->round(m, member, step);
+    struct collective_round s = collective_rounds_of(m->algorithm)->round(m, member, step);
     if (!s.send) s.to = -1;
     if (!s.receive) s.from = -1;
     return s;
 }
 
-int64_t meeting_most(const struct collective *m)
+int64_t collective_most(const struct collective *m)
 {
     return m->n_members < 2 ? 0 : collective_rounds_of(m->algorithm)->most(m);
 }

@@ -20,7 +20,7 @@ struct collective_rounds {
     bool (*fits)(int32_t n_members); /* NULL: any number of members */
     const char *members;             /* those that fit, in words: "a power of two of members" */
     int32_t (*count)(const struct collective *c);
-    struct meeting_step (*round)(const struct collective *c, int32_t member, int32_t round);
+    struct collective_round (*round)(const struct collective *c, int32_t member, int32_t round);
     bool (*sends)(const struct collective *c, int32_t from,
                   int32_t to); /* ever, whatever the sizes */
     int64_t (*chunk_first)(const struct collective *c, int32_t member); /* NULL: direct */

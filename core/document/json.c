@@ -113,7 +113,7 @@ const char *json_number(char buffer[32], double value)
     if (!isfinite(value)) return memcpy(buffer, "null", sizeof "null");
     for (int digits = 15; digits <= 17; digits++) {
         snprintf(buffer, 32, "%.*g", digits, value);
-        if (strtod(buffer, NULL) == value) break; /* the same locale both ways */
+        if (strtod(buffer, NULL) == value) break; /* the same locale in both directions */
     }
     for (char *c = buffer; *c; c++)
         if (!strchr("0123456789+-e", *c)) *c = '.';

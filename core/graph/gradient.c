@@ -206,7 +206,7 @@ void gradient_terms(struct gradient_builder *b, int32_t tensor, int32_t out[GRAD
         out[0] = b->g->tensors[tensor].gradient;
 }
 
-struct sum { /* under way, of the gradient of one tensor */
+struct sum { /* in flight, of the gradient of one tensor */
     struct gradient_builder *b;
     int32_t consumer; /* the first forward operator reading it: its layer does the sum */
     int32_t tensor;

@@ -1,6 +1,6 @@
 /* core/graph/gradient_rules_group.c - gradient rules of the conversions between placements (core/sharding/shard).
  *
- * What was gathered is summed and dealt out on the way back, or every device takes its part where all have the same; what
+ * What was gathered is summed and dealt out on the return path, or every device takes its part where all have the same; what
  * was dealt out is gathered. Of a parameter the last step adds to its gradient, which may be a term of a sum that is done
  * once a step: then nothing is summed here.
  */

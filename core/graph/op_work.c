@@ -107,7 +107,7 @@ static double attention_visible(double n, double window)
     return window * (window + 1) / 2 + (n - window) * window;
 }
 
-/* Pairs (query, visible key) over all sequences and heads, queries from the first one on; all of them both ways. */
+/* Pairs (query, visible key) over all sequences and heads, queries from the first one on; all of them in both directions. */
 static double attention_pairs(const struct op_attrs *a, const struct op_shapes *s)
 {
     double t = attention_queries(a, s), w = (double)op_attention_window(a, s);

@@ -1,6 +1,6 @@
 /* core/lower/channels.c - what stages send to one another: whole tensors, or the sequences that both ends have.
  *
- * What leaves a stage of the plan is divided over its devices in one way and wanted by the next stage's
+ * What leaves a stage of the plan is divided over its devices in one direction and wanted by the next stage's
  * devices in another. Both are intervals of the microbatch's sequences, so each pair of devices whose intervals meet
  * has, for every tensor of the cut between them, a channel forwards or back and a crossing at both of its ends.
  */
@@ -163,7 +163,7 @@ static enum status pair_up(struct lowering *l, struct crossing_over *x, struct e
     size_t most = (size_t)sent + (size_t)to->g->cut[x->layer].n;
     x->out = ARENA_ARRAY(l->a, int32_t, most), x->in = ARENA_ARRAY(l->a, int32_t, most);
     if (is_shared(x)) return pair_shared(l, x, err);
-    if (sent != received) BUG("two ways to compute differ in what crosses a cut");
+    if (sent != received) BUG("two variants differ in what crosses a cut");
     for (int32_t i = 0; i < sent; i++) note_pair(x, i, i);
     return OK;
 }
@@ -186,16 +186,16 @@ static enum status all_rows(struct lowering *l, struct crossing_over *x, struct 
 static enum status join(struct lowering *l, struct stage_build *a, struct stage_build *b,
                         struct error *err)
 {
-    struct crossing_over way[2] = {{.from = a, .to = b}, {.from = b, .to = a, .gradient = true}};
+    struct crossing_over crossing[2] = {{.from = a, .to = b}, {.from = b, .to = a, .gradient = true}};
     struct rows *sent[2], *received[2];
-    for (int g = 0; g < 2; g++) TRY(all_rows(l, &way[g], &sent[g], &received[g], err));
+    for (int g = 0; g < 2; g++) TRY(all_rows(l, &crossing[g], &sent[g], &received[g], err));
     for (int32_t i = 0; i < a->n_shards; i++)
         for (int32_t k = 0; k < b->n_shards; k++)
             for (int g = 0; g < 2; g++)
-                for (int32_t t = 0; t < way[g].n; t++) {
-                    way[g].sent = sent[g] + t * way[g].from->n_shards;
-                    way[g].received = received[g] + t * way[g].to->n_shards;
-                    TRY(cross(l, &way[g], t, g ? b + k : a + i, g ? a + i : b + k, err));
+                for (int32_t t = 0; t < crossing[g].n; t++) {
+                    crossing[g].sent = sent[g] + t * crossing[g].from->n_shards;
+                    crossing[g].received = received[g] + t * crossing[g].to->n_shards;
+                    TRY(cross(l, &crossing[g], t, g ? b + k : a + i, g ? a + i : b + k, err));
                 }
     return OK;
 }

@@ -1,4 +1,4 @@
-/* core/lower/graphs.c - the training graphs of one job, one for each way in which its stages compute. */
+/* core/lower/graphs.c - the training graphs of one job, one for in each direction in which its stages compute. */
 #include "core/lower/graphs.h"
 
 #include "core/base/arena.h"

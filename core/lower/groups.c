@@ -108,7 +108,7 @@ struct collective *lower_group_new(struct lowering *l, const char *name,
                                    enum collective_algorithm algorithm, int32_t n,
                                    struct group_plan plan)
 {
-    /* A deterministic plan's sums have the same bits whoever takes them: none is rounded on its way. */
+    /* A deterministic plan's sums have the same bits whoever takes them: none is rounded in flight. */
     bool exact = algorithm == ALGORITHM_CHAIN || plan.overflow || l->plan->deterministic;
     struct program *p = l->p;
     p->collectives = arena_grow(l->a, p->collectives, (size_t)p->n_collectives, &l->groups->group_capacity,

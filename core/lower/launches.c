@@ -75,7 +75,7 @@ static bool has_all(const struct lowering *l, int32_t k, const struct launch *x,
 
 /* Each chunk's last weight gradients may launch its groups, but never one before a group of lower number: a chunk that
  * is ready too early leaves its launch to the chunk that is ready next. Devices that share their stages do so alike, and for groups
- * that only others of them have as well: among their launches are meetings, which all of them come to in one order. Where one has a
+ * that only others of them have as well: among their launches are collectives, which all of them come to in one order. Where one has a
  * sum less than another, no launch is early. */
 void lower_launches(struct lowering *l)
 {

@@ -89,13 +89,13 @@ static void grow(struct links *r)
 }
 
 /* "up+core+down", as much as stays readable. */
-static const char *name_of(const struct links *r, const struct route *way)
+static const char *name_of(const struct links *r, const struct route *route)
 {
     const struct link *links = r->c->links;
-    const char *name = links[way->link[0]].name;
-    for (int32_t i = 1; i < way->n_hops; i++)
+    const char *name = links[route->link[0]].name;
+    for (int32_t i = 1; i < route->n_hops; i++)
         name =
-            strlen(name) > 80 ? name : arena_printf(r->a, "%s+%s", name, links[way->link[i]].name);
+            strlen(name) > 80 ? name : arena_printf(r->a, "%s+%s", name, links[route->link[i]].name);
     return name;
 }
 
@@ -113,17 +113,17 @@ static void make_pair(const struct links *r, int32_t low, int32_t high, int32_t 
 static bool make_route(const struct links *r, int32_t low, int32_t high, struct program_link *out)
 {
     const struct cluster *c = r->c;
-    struct route way;
-    if (!c->n_switches || !topology_route(r->topology, low, high, &way)) return false;
-    *out = (struct program_link){.name = name_of(r, &way),
+    struct route route;
+    if (!c->n_switches || !topology_route(r->topology, low, high, &route)) return false;
+    *out = (struct program_link){.name = name_of(r, &route),
                                  .emulated = c->emulated,
                                  .sharing = LINK_FAIR,
-                                 .n_hops = way.n_hops,
-                                 .hop = way.link,
-                                 .hop_direction = way.towards};
+                                 .n_hops = route.n_hops,
+                                 .hop = route.link,
+                                 .hop_direction = route.towards};
     bool clash = false;
-    for (int32_t i = 0; i < way.n_hops; i++) {
-        const struct link *hop = &c->links[way.link[i]];
+    for (int32_t i = 0; i < route.n_hops; i++) {
+        const struct link *hop = &c->links[route.link[i]];
         if (hop->compute_slowdown > out->compute_slowdown)
             out->compute_slowdown = hop->compute_slowdown;
         link_nccl_join(hop->max_ctas, hop->net_name, &out->max_ctas, &out->net_name, &clash);
@@ -167,7 +167,7 @@ enum status lower_link(struct lowering *l, const struct stage_build *from,
     if (!every) *direction = a > b;
     if (a != b && pair_link(l->links, a, b, *link, link)) return OK;
     return lower_error(l, from, err, ERR_INPUT,
-                       c->n_switches ? "no way from %s to %s" : "no link from %s to %s",
+                       c->n_switches ? "no route from %s to %s" : "no link from %s to %s",
                        c->devices[a].name, c->devices[b].name);
 }
 

@@ -10,7 +10,7 @@
 #include "core/lower/groups.h"
 #include "core/lower/launches.h"
 #include "core/lower/links.h"
-#include "core/lower/meetings.h"
+#include "core/lower/tensor_collectives.h"
 #include "core/lower/orders.h"
 #include "core/lower/param_uses.h"
 #include "core/lower/procedures.h"

@@ -4,7 +4,7 @@
  * sizes, procedures and their variants, orders from warm-up counts, channels, gradient groups (one per
  * common refinement of the replicas' layer cuts, split into buckets), tied parameters' second sum.
  *
- * Ways to compute. A stage's operators come from the training graph of its way: how many cards of its device share every
+ * Variants. A stage's operators come from the training graph of its way: how many cards of its device share every
  * operator, whether also the positions, and how many sequences of a microbatch it has. All ways of one job have the same
  * layers and the same uses of the same parameters, so one plan may mix them.
  *   Between stages of different ways a message carries what the larger end holds: the whole activation, once.
@@ -67,7 +67,7 @@ struct lower_graphs {
     struct graph **graphs;
     size_t capacity;
 };
-/* One for each way in which types of the cluster share operators, for whole microbatches. ERR_INPUT: what model_graph
+/* One for in each direction in which types of the cluster share operators, for whole microbatches. ERR_INPUT: what model_graph
  * says of a number of cards that do not divide the model, with the type's name. O(ways · operators). */
 MUST_CHECK enum status lower_graphs_make(struct arena *a, const struct job *j,
                                          const struct cluster *c, int64_t microbatch,

@@ -6,7 +6,7 @@
  *   stages, lanes, training graphs        stages.c        stages, lanes, stage_of_layer; the list of views
  *   links and routes                      links.c         links
  *   uses of parameters                    param_uses.c    uses
- *   teams of sharded stages               meetings.c      stage_build.meetings
+ *   teams of sharded stages               collectives.c      stage_build.collectives
  *   channels                              channels.c      stage_build.edge, program.channels
  *   orders                                orders.c        stage_build.order, lane_build.order
  *   gradient groups                       groups.c        groups, stage_build.groups, program.groups

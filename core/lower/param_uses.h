@@ -1,6 +1,6 @@
 /* core/lower/param_uses.h - the training graphs of a plan's stages and the uses of parameters that they have in common.
  *
- * A view is a training graph and what is asked of it again and again. There is one for each way in which stages of the plan compute
+ * A view is a training graph and what is asked of it again and again. There is one for in each direction in which stages of the plan compute
  * (lower.h): tensors and operators are numbered anew in each, units and layers are not.
  */
 #ifndef CORE_LOWER_PARAM_USES_H

@@ -11,7 +11,7 @@
 #include "core/lower/channels.h"
 #include "core/lower/groups.h"
 #include "core/lower/launches.h"
-#include "core/lower/meetings.h"
+#include "core/lower/tensor_collectives.h"
 #include "core/lower/scale.h"
 #include "core/lower/uses.h"
 #include "core/lower/writer.h"
@@ -104,7 +104,7 @@ static void add_graph_op(struct writer *w, int32_t index, bool again)
     if (op_is_group(op->kind)) {
         writer_emit(
             w, INSTR_COLLECTIVE,
-            lower_shard_meeting(l, w->b, index, again, x.name, x.input[0], slot[op->output[0]]));
+            lower_shard_collective(l, w->b, index, again, x.name, x.input[0], slot[op->output[0]]));
         return;
     }
     for (int32_t k = 0; k < op->n_outputs; k++) {

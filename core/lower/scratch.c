@@ -55,7 +55,7 @@ static void lay_slot(struct laying *y, int32_t slot, int32_t at)
         y->top = x->offset_bytes + slot_align(x->bytes);
 }
 
-/* Operands of a meeting that this stage is in. */
+/* Operands of a collective that this stage is in. */
 static int32_t operands(const struct laying *y, const struct instr *x, int32_t out[2])
 {
     const struct collective *g = &y->h->l->p->collectives[x->arg];

@@ -1,7 +1,7 @@
 /* core/lower/shards.c - stages whose devices share operators: their graphs, what crosses, who meets, who sums.
  *
  * Each device's operators come from its own view of the whole graph (core/sharding/shard.h), so that everything else of lowering
- * goes as for any other stage. Conversions of a group of devices become meetings, one for each operator, whose operands
+ * goes as for any other stage. Conversions of a group of devices become collectives, one for each operator, whose operands
  * are filled in device by device. What crosses into or out of such a stage is whole on each device, or rows of it.
  *
  * Sums of gradients. A device's gradient of a parameter is a term along some axes of the mesh and the same along the others.

@@ -105,7 +105,7 @@ static void make_stages(struct lowering *l)
     }
 }
 
-/* --- ways to compute --- */
+/* --- variants --- */
 
 /* Ends at which a neighbour's devices share operators and several activations are alive: there each has one gradient. */
 static int32_t shared_ends(const struct lowering *l, const struct stage_build *b,

@@ -25,7 +25,7 @@ struct stage_build {
     int64_t first_sequence, sequences; /* of a microbatch */
     const struct lower_view *v;        /* its training graph, core/lower/param_uses.h */
     /* Slices of later steps: */
-    struct stage_meetings *meetings;     /* core/lower/meetings.c; NULL: not sharded */
+    struct stage_collectives *collectives;     /* core/lower/tensor_collectives.c; NULL: not sharded */
     struct crossings *edge;              /* (EDGE_COUNT) core/lower/channels.h */
     struct stage_order *order;           /* core/lower/orders.h */
     struct stage_groups *groups;         /* core/lower/groups.h */

@@ -8,7 +8,7 @@ struct writer {
     struct stage_scratch *h;
     struct lowering *l;           /* h's */
     struct stage_build *b;        /* h's */
-    int32_t *missing, scattering; /* see scatter_gradient; scattering: group under way, + 1 */
+    int32_t *missing, scattering; /* see scatter_gradient; scattering: group in flight, + 1 */
     struct instr *instrs;
     size_t n, capacity;
     size_t op_capacity; /* of the stage's operators: kept from one procedure to the next */

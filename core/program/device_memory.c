@@ -24,13 +24,13 @@ static bool is_cut(const struct collective_member *m, int32_t k)
 }
 
 /* What is sent whole to each and comes whole from each, side by side; rings and tiers pack in the stage's staging. */
-static int64_t meeting_bytes(const struct collective *m, int32_t member, enum dtype t)
+static int64_t tensor_bytes(const struct collective *m, int32_t member, enum dtype t)
 {
     int64_t size = dtype_bytes(t), bytes = 0;
     if (m->n_members < 2 || m->algorithm == ALGORITHM_RING || m->algorithm == ALGORITHM_HIERARCHICAL) return 0;
     for (int32_t i = 0; i < m->n_members; i++)
-        bytes += aligned(meeting_elements(m, member, i) * size) +
-                 aligned(meeting_elements(m, i, member) * size);
+        bytes += aligned(collective_elements(m, member, i) * size) +
+                 aligned(collective_elements(m, i, member) * size);
     return bytes;
 }
 
@@ -49,7 +49,7 @@ int64_t device_group_scratch(const struct program *p, const struct collective *g
     const struct collective_member *m = &g->members[member];
     int64_t most = 0;
     if (g->n_members < 2) return 0;
-    if (collective_of_tensor(g)) return meeting_bytes(g, member, g->dtype);
+    if (collective_of_tensor(g)) return tensor_bytes(g, member, g->dtype);
     for (int32_t k = 0; k < m->n_segments; k++) {
         const struct slot *s = segment(p, m, k);
         int64_t bytes = aligned(elements(p, m, k) * dtype_bytes(s->dtype));

@@ -29,7 +29,7 @@ struct game_lane {
     int64_t wait_seq;
     int32_t *stream, n_stream; /* groups in the order of one step */
     int32_t *microbatch;       /* (n_stream) of the call that launches each */
-    bool met;                  /* the instruction at hand has handed its meeting over */
+    bool met;                  /* the instruction at hand has handed its collective over */
     /* (n_divided) groups that may be launched several times a step, ascending, and how often each has been */
     int32_t n_divided, *divided;
     int64_t *launched;

@@ -64,11 +64,11 @@ static enum status read_silent(struct reader *r, const struct collective *g)
     return OK;
 }
 
-static enum status read_cut(struct reader *r, const struct collective *m, struct meeting_cut *c)
+static enum status read_cut(struct reader *r, const struct collective *m, struct collective_cut *c)
 {
     TRY(words_start(r, "cut"));
     TRY(words_int(r, 0, m->whole.rank - 1, &c->dimension));
-    TRY(words_int(r, 1, MEETING_RUNS_MAX, &c->n_runs));
+    TRY(words_int(r, 1, COLLECTIVE_RUNS_MAX, &c->n_runs));
     /* Each of them takes at least four bytes of the file. */
     if (m->n_members > (r->end - r->at) / 4 / c->n_runs + 1) return words_broken(r, "too few runs");
     size_t n = (size_t)m->n_members * (size_t)c->n_runs;
@@ -122,13 +122,13 @@ static enum status read_tensor(struct reader *r, struct collective *m)
         m->pair_link = ARENA_ARRAY(r->a, int32_t, n * n),
         m->pair_direction = ARENA_ARRAY(r->a, int32_t, n * n);
     for (int32_t i = 0; i < m->n_members; i++) TRY(read_tensor_member(r, m, tier, i));
-    if (meeting_has_from(m->kind)) TRY(read_cut(r, m, &m->from));
-    if (meeting_has_to(m->kind)) TRY(read_cut(r, m, &m->to));
+    if (collective_has_from(m->kind)) TRY(read_cut(r, m, &m->from));
+    if (collective_has_to(m->kind)) TRY(read_cut(r, m, &m->to));
     struct error why = {0};
-    if (meeting_valid(m, &why) != OK)
+    if (collective_valid(m, &why) != OK)
         return words_broken(r, "collective %s: %s", m->name, why.text);
-    if (m->tier) meeting_set_tiers(r->a, m);
-    m->most = meeting_most(m);
+    if (m->tier) collective_set_tiers(r->a, m);
+    m->most = collective_most(m);
     m->elements = shape_elements(&m->whole);
     return OK;
 }

@@ -179,7 +179,7 @@ static void number_launches(struct game *g, const int32_t *first, int32_t *nodes
     }
 }
 
-/* Whose k-th meeting is of another microbatch than the other members'. */
+/* Whose k-th collective is of another microbatch than the other members'. */
 static enum status compare_microbatches(struct game *g, const int32_t *nodes, int32_t n_nodes)
 {
     int32_t *of = ARENA_ARRAY(g->a, int32_t, (size_t)n_nodes); /* + 2; 0: not known yet */
@@ -191,7 +191,7 @@ static enum status compare_microbatches(struct game *g, const int32_t *nodes, in
             if (!collective_of_tensor(x)) continue;
             if (*known && *known != microbatch + 2)
                 return error_set(g->err, ERR_INPUT,
-                                 "meeting %s: %s comes with microbatch %" PRId32
+                                 "collective %s: %s comes with microbatch %" PRId32
                                  " where others come with %" PRId32,
                                  x->name, g->p->devices[i].name, microbatch, *known - 2);
             *known = microbatch + 2;

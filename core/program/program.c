@@ -161,7 +161,7 @@ static bool chunks_stand_whole(const struct collective *g, const struct collecti
 int64_t collective_staging_bytes(const struct collective *g, const struct collective_member *m,
                             const struct program_stage *s)
 {
-    if (collective_of_tensor(g)) return meeting_staging_bytes(g, g->dtype);
+    if (collective_of_tensor(g)) return collective_tensor_staging_bytes(g, g->dtype);
     int64_t bytes = collective_incoming_bytes(g);
     bool narrows = dtype_is_half(g->dtype) && !collective_gathers(g);
     bool whole = narrows            ? false /* goes out narrower than it stands in memory */

@@ -59,7 +59,7 @@
  *   the member's own slots, or leaves it in its place where there are none; what else is in its segments is void
  *   afterwards. All-gather takes a member's chunk from its own slots, or from its place, and all segments end whole and
  *   alike. A device may launch them several times a step, all members equally often: their k-th launches meet.
- *   Collectives of a tensor (COLLECTIVE): see core/collective/collective.h. A device's collective stream takes sums and meetings alike, one after the
+ *   Collectives of a tensor (COLLECTIVE): see core/collective/collective.h. A device's collective stream takes sums and collectives alike, one after the
  *   other, so that one order of all of them must serve all devices.
  *   all-reduce LOCAL: the members are chunks of one device, which adds their segments in the order of members and gives each the
  *   sum. No links, no time.
@@ -370,11 +370,11 @@ static inline bool instr_launches(const struct program *p, const struct instr *x
     return x->kind == INSTR_COLLECTIVE_START ||
            (x->kind == INSTR_COLLECTIVE && collective_of_tensor(&p->collectives[x->arg]));
 }
-/* Over which link member i of a collective of a tensor sends to member k (i+1 by ring); -1: it never does. */
+/* Over which link member i of a tensor collective sends to member k (i+1 by ring); -1: it never does. */
 static inline void collective_link(const struct collective *m, int32_t i, int32_t k, int32_t *link,
                                    int32_t *direction)
 {
-    bool ring = m->algorithm == ALGORITHM_RING, sends = meeting_sends(m, i, k);
+    bool ring = m->algorithm == ALGORITHM_RING, sends = collective_sends(m, i, k);
     *link = !sends ? -1 : ring ? m->link[i] : m->pair_link[i * m->n_members + k];
     *direction = !sends ? 0 : ring ? m->direction[i] : m->pair_direction[i * m->n_members + k];
 }
@@ -385,7 +385,7 @@ int64_t collective_segment_elements(const struct collective_member *m, const str
 static inline int32_t collective_own_chunk(int32_t i, int32_t n) { return (i + 1) % n; }
 /* Staging of one member of a group, in multiples of 64: what comes in (ring: a chunk; chain: the whole list), then,
  * for a ring where some chunk does not stand in one piece in memory, a chunk that goes out. 0 for a ring of one.
- * Meetings: meeting_staging. */
+ * Collectives: collective_tensor_staging. */
 int64_t collective_incoming_bytes(const struct collective *g);
 int64_t collective_staging_bytes(const struct collective *g, const struct collective_member *m,
                             const struct program_stage *s);

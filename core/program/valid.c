@@ -209,7 +209,7 @@ static bool is_member(const struct program *p, const struct collective *g, int32
     return false;
 }
 
-/* A meeting is of the stage whose slots it names. */
+/* A collective is of the stage whose slots it names. */
 static bool is_participant(const struct collective *g, int32_t stage)
 {
     for (int32_t i = 0; i < g->n_members; i++)
@@ -248,7 +248,7 @@ static enum status check_instr(const struct valid *c, const struct instr *x)
     case INSTR_LOSS:
         good = in(x->arg, c->s->n_slots) && shape_elements(&c->s->slots[x->arg].shape) == 1;
         break;
-    case INSTR_COLLECTIVE: /* without a meeting: simulated only */
+    case INSTR_COLLECTIVE: /* without a collective: simulated only */
         good = in(x->arg, p->n_collectives) && collective_of_tensor(&p->collectives[x->arg]) &&
                is_participant(&p->collectives[x->arg], c->where.index);
         break;

@@ -102,36 +102,36 @@ static enum status check_member(struct valid *c, const struct collective *g, int
     return check_links(c, g, i);
 }
 
-/* Slots of a meeting's member: the shapes that its cuts give it; the links of its messages. */
+/* Slots of a collective's member: the shapes that its cuts give it; the links of its messages. */
 static enum status check_participant(struct valid *c, const struct collective *g, int32_t i)
 {
     const struct collective *m = g;
     c->where.item = 1 + i;
-    NEED(in(g->members[i].stage, c->p->n_stages), "meeting %s: no stage %" PRId32, g->name,
+    NEED(in(g->members[i].stage, c->p->n_stages), "collective %s: no stage %" PRId32, g->name,
          g->members[i].stage);
     const struct program_stage *s = c->s = &c->p->stages[g->members[i].stage];
-    NEED(in(m->in[i], s->n_slots) && in(m->out[i], s->n_slots), "meeting %s: no such slot",
+    NEED(in(m->in[i], s->n_slots) && in(m->out[i], s->n_slots), "collective %s: no such slot",
          g->name);
     const struct slot *x = &s->slots[m->in[i]], *y = &s->slots[m->out[i]];
-    struct shape in_shape = meeting_in(m, i), out_shape = meeting_out(m, i);
-    NEED(x->dtype == g->dtype && y->dtype == g->dtype, "meeting %s: %s and %s are not %s", g->name,
+    struct shape in_shape = collective_in(m, i), out_shape = collective_out(m, i);
+    NEED(x->dtype == g->dtype && y->dtype == g->dtype, "collective %s: %s and %s are not %s", g->name,
          x->name, y->name, dtype_name(g->dtype));
-    NEED(shape_equal(&x->shape, &in_shape), "meeting %s: %s is not the part that its member has",
+    NEED(shape_equal(&x->shape, &in_shape), "collective %s: %s is not the part that its member has",
          g->name, x->name);
-    NEED(shape_equal(&y->shape, &out_shape), "meeting %s: %s is not the part that its member gets",
+    NEED(shape_equal(&y->shape, &out_shape), "collective %s: %s is not the part that its member gets",
          g->name, y->name);
     NEED(m->in[i] != m->out[i] || m->kind == COLLECTIVE_ALL_REDUCE,
-         "meeting %s: %s cannot be written while it is read", g->name, x->name);
-    NEED(meeting_staging_bytes(m, g->dtype) <= s->buffer_bytes,
-         "meeting %s: the staging buffer is too small", g->name);
+         "collective %s: %s cannot be written while it is read", g->name, x->name);
+    NEED(collective_tensor_staging_bytes(m, g->dtype) <= s->buffer_bytes,
+         "collective %s: the staging buffer is too small", g->name);
     NEED(in_or_none(g->link[i], c->p->n_links) && in(g->direction[i], 2) &&
              (g->link[i] >= 0 || m->n_members == 1 || m->algorithm != ALGORITHM_RING),
-         "meeting %s: no link onwards", g->name);
+         "collective %s: no link onwards", g->name);
     for (int32_t k = 0; m->algorithm != ALGORITHM_RING && k < m->n_members; k++)
         NEED(in_or_none(m->pair_link[i * m->n_members + k], c->p->n_links) &&
                  in(m->pair_direction[i * m->n_members + k], 2) &&
-                 (!meeting_sends(m, i, k) || m->pair_link[i * m->n_members + k] >= 0),
-             "meeting %s: no link to member %" PRId32, g->name, k);
+                 (!collective_sends(m, i, k) || m->pair_link[i * m->n_members + k] >= 0),
+             "collective %s: no link to member %" PRId32, g->name, k);
     return OK;
 }
 
@@ -146,16 +146,16 @@ static enum status check_pair(const struct valid *c, const struct collective *g,
     return OK;
 }
 
-static enum status check_meeting(struct valid *c, const struct collective *g)
+static enum status check_tensor_collective(struct valid *c, const struct collective *g)
 {
     const struct collective *m = g;
     struct error why = {0};
     NEED(in(g->dtype, DTYPE_COUNT) && g->dtype != DTYPE_int32 && g->each_call,
-         "meeting %s: bad numbers", g->name);
-    if (meeting_valid(m, &why) != OK)
-        return valid_complain(c, "meeting %s: %.300s", g->name, why.text);
-    NEED(g->elements == shape_elements(&m->whole) && m->most == meeting_most(m),
-         "meeting %s: its sizes differ", g->name);
+         "collective %s: bad numbers", g->name);
+    if (collective_valid(m, &why) != OK)
+        return valid_complain(c, "collective %s: %.300s", g->name, why.text);
+    NEED(g->elements == shape_elements(&m->whole) && m->most == collective_most(m),
+         "collective %s: its sizes differ", g->name);
     for (int32_t i = 0; i < m->n_members; i++) {
         TRY(check_participant(c, g, i));
         for (int32_t k = 0; k < i && m->n_members <= 64; k++) TRY(check_pair(c, g, k, i));
@@ -167,7 +167,7 @@ enum status valid_group(struct valid *c, int32_t index)
 {
     const struct collective *g = &c->p->collectives[index];
     c->where = (struct program_place){SECTION_GROUP, index, 0};
-    if (collective_of_tensor(g)) return check_meeting(c, g);
+    if (collective_of_tensor(g)) return check_tensor_collective(c, g);
     NEED(in(g->kind, COLLECTIVE_KIND_COUNT) && in(g->algorithm, COLLECTIVE_ALGORITHM_COUNT) &&
              in(g->dtype, DTYPE_COUNT) && g->n_members >= 1 && g->elements >= 0,
          "group %s: bad numbers", g->name);

@@ -278,7 +278,7 @@ static void write_channel(FILE *out, const struct channel *c)
     fputc('\n', out);
 }
 
-static void write_cut(FILE *out, const struct meeting_cut *c, int32_t n)
+static void write_cut(FILE *out, const struct collective_cut *c, int32_t n)
 {
     fprintf(out, "\ncut");
     put(out, c->dimension), put(out, c->n_runs);
@@ -297,8 +297,8 @@ static void write_tensor(FILE *out, const struct collective *m)
             put(out, m->pair_link[i * m->n_members + k]),
                 put(out, m->pair_direction[i * m->n_members + k]);
     }
-    if (meeting_has_from(m->kind)) write_cut(out, &m->from, m->n_members);
-    if (meeting_has_to(m->kind)) write_cut(out, &m->to, m->n_members);
+    if (collective_has_from(m->kind)) write_cut(out, &m->from, m->n_members);
+    if (collective_has_to(m->kind)) write_cut(out, &m->to, m->n_members);
     fputc('\n', out);
 }
 

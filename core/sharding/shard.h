@@ -109,15 +109,15 @@ MUST_CHECK enum status shard_stage_graph(struct arena *a, const struct shard_sta
  * mean over all. 0 for those whose rows another one speaks for. */
 double shard_loss_share(struct arena *a, const struct shard_stage *stage, int32_t device);
 
-/* --- meetings --- */
+/* --- collectives --- */
 
 /* What a conversion of a view (op_is_group) is among devices; tier: (members) which node each stands on, NULL where not equally
- * many stand on each of several (meeting_tiers_of). */
-enum collective_kind shard_meeting_kind(const struct graph_op *op);
-enum collective_algorithm shard_meeting_way(const struct sharding *s, const struct graph_op *op,
+ * many stand on each of several (collective_tiers_of). */
+enum collective_kind shard_collective_kind(const struct graph_op *op);
+enum collective_algorithm shard_collective_algorithm(const struct sharding *s, const struct graph_op *op,
                                             const int32_t *tier);
 /* All of it but links and slots. */
-struct collective *shard_meeting(struct arena *a, const struct graph *view,
+struct collective *shard_collective(struct arena *a, const struct graph *view,
                                  const struct graph_op *op, const struct sharding *s,
                                  const int32_t *tier);
 

@@ -245,8 +245,8 @@ static int32_t next_step(const struct sharding *s, const struct placement *now,
     bool outer = !on_axis_said_alike(&now->axis[0], &to->axis[0]),
          inner = s->n_axes > 1 && !same_on(s, now, to, 1);
     if (outer && s->n_axes > 1 && inner_blocks(&now->axis[1], &now->axis[0], &to->axis[0])) {
-        bool in_the_way = inner_blocks(&to->axis[1], &now->axis[0], &to->axis[0]);
-        *target = inner && !in_the_way ? to->axis[1] : (struct on_axis){.how = PLACED_WHOLE};
+        bool conflicts = inner_blocks(&to->axis[1], &now->axis[0], &to->axis[0]);
+        *target = inner && !conflicts ? to->axis[1] : (struct on_axis){.how = PLACED_WHOLE};
         return 1;
     }
     int32_t axis = outer ? 0 : 1;

@@ -80,12 +80,12 @@ const struct sharding *sharding_copy(struct arena *a, const struct sharding *s)
     copy->ratios = arena_copy(a, s->ratios, n * sizeof *s->ratios);
     copy->operators = copy_rules(a, s->operators, s->n_operators);
     copy->parameters = copy_rules(a, s->parameters, s->n_parameters);
-    struct sharding_way *ways = ARENA_ARRAY(a, struct sharding_way, (size_t)s->n_ways);
-    for (int32_t k = 0; k < s->n_ways; k++) {
-        ways[k] = s->ways[k];
-        ways[k].match = arena_strdup(a, s->ways[k].match), ways[k].node = NULL;
+    struct sharding_algorithm *algorithms = ARENA_ARRAY(a, struct sharding_algorithm, (size_t)s->n_algorithms);
+    for (int32_t k = 0; k < s->n_algorithms; k++) {
+        algorithms[k] = s->algorithms[k];
+        algorithms[k].match = arena_strdup(a, s->algorithms[k].match), algorithms[k].node = NULL;
     }
-    copy->ways = ways;
+    copy->algorithms = algorithms;
     return copy;
 }
 
@@ -124,12 +124,12 @@ bool sharding_matches(const char *pattern, const char *name)
     return !*pattern;
 }
 
-int32_t sharding_way_for(const struct sharding *s, const char *name, enum collective_kind kind,
+int32_t sharding_algorithm_for(const struct sharding *s, const char *name, enum collective_kind kind,
                          int32_t n, bool tiers)
 {
-    for (int32_t k = 0; k < s->n_ways; k++) {
-        const struct sharding_way *w = &s->ways[k];
-        bool can = collective_in_calls(kind, w->way) && !collective_misfit(w->way, n, tiers);
+    for (int32_t k = 0; k < s->n_algorithms; k++) {
+        const struct sharding_algorithm *w = &s->algorithms[k];
+        bool can = collective_in_calls(kind, w->algorithm) && !collective_misfit(w->algorithm, n, tiers);
         if (can && (w->kind == kind || w->kind == COLLECTIVE_CALL_KINDS) &&
             sharding_matches(w->match, name))
             return k;
@@ -138,7 +138,7 @@ int32_t sharding_way_for(const struct sharding *s, const char *name, enum collec
 }
 
 /* Parts of one size go round in a ring that wastes nothing; others from each to each. */
-enum collective_algorithm sharding_usual_way(enum collective_kind kind, bool even)
+enum collective_algorithm sharding_default_algorithm(enum collective_kind kind, bool even)
 {
     if (kind == COLLECTIVE_ALL_REDUCE) return ALGORITHM_RING;
     return kind == COLLECTIVE_ALL_TO_ALL || !even ? ALGORITHM_PAIRS : ALGORITHM_RING;

@@ -14,18 +14,18 @@
  *         - {match: "lm_head.weight", reshard_after_forward: true}           # gathered once more by the backward
  *         - {match: "*.bias", sharded: false}      # replicated, whatever the entries behind it state
  *       collectives:                             # the first that matches by name and kind and that can go so
- *         - {match: "h.*.ln_2.*", kind: all_gather, way: pairs}
- *         - {match: "*", way: hierarchical}
+ *         - {match: "h.*.ln_2.*", kind: all_gather, algorithm: pairs}
+ *         - {match: "*", algorithm: hierarchical}
  *
  * Names are the forward operators' of the whole graph; `*` stands for any run of characters. An entry is for the operators
  * that it matches by name and that can be split by its index: "h.*.attn.*" by heads passes the residual on to the entries
  * behind it. What no entry takes is computed by everybody (none). An entry that is for no operator at all is an error. On a
  * mesh of two axes `split` and `ratio` are lists, one value an axis; none and a ratio may stand alone, for both.
- * Collectives are the meetings of each call (core/collective/collective.h), named after what they convert and how: "h.0.ln_2.group_all_gather",
+ * Collectives are the collectives of each call (core/collective/collective.h), named after what they convert and how: "h.0.ln_2.group_all_gather",
  * back "h.0.ln_2.group_all_gather.grad_scatter". `kind` is all_gather, reduce_scatter, all_reduce or all_to_all, any of
- * them where it is left out. `way`: ring (padded to the largest part), pairs (grouped, exact sizes) or hierarchical, which is
+ * them where it is left out. `algorithm`: ring (padded to the largest part), pairs (grouped, exact sizes) or hierarchical, which is
  * for members on at least two nodes, equally many and at least two on each. What no entry takes goes round a ring where
- * all parts are of one size, and by pairs where they are not. An entry that is for no meeting at all is an error.
+ * all parts are of one size, and by pairs where they are not. An entry that is for no collective at all is an error.
  * A sharded parameter is gathered by an all-gather in every forward call. `reshard_after_forward` is FSDP2's option. With
  * `false` the backward uses what its forward gathered: one all-gather a microbatch, and one gathered parameter held for
  * each microbatch in flight. With `true` (ZeRO-3; Rajbhandari et al. 2020) it is freed behind its forward use and gathered
@@ -61,10 +61,10 @@ struct sharding_rule { /* an entry of operators or parameters */
     const struct node *node;             /* for messages; NULL where no file has it */
 };
 
-struct sharding_way { /* an entry of collectives */
+struct sharding_algorithm { /* an entry of collectives */
     const char *match;
     enum collective_kind kind; /* COLLECTIVE_CALL_KINDS: any */
-    enum collective_algorithm way;
+    enum collective_algorithm algorithm;
     const struct node *node; /* for messages; NULL where no file has it */
 };
 
@@ -75,8 +75,8 @@ struct sharding {
     const double *ratios; /* (n_ratios, n_devices) */
     int32_t n_operators, n_parameters;
     const struct sharding_rule *operators, *parameters;
-    int32_t n_ways;
-    const struct sharding_way *ways; /* collectives */
+    int32_t n_algorithms;
+    const struct sharding_algorithm *algorithms; /* collectives */
 };
 
 /* Integer shards of n_units by relative ratios (n, >= 0, not all 0): the floor of each one's due, then one more to those
@@ -97,10 +97,10 @@ uint8_t sharding_factor_axes(const struct sharding *s, const struct graph *g,
                              const struct graph_op *op, const struct grain *grains,
                              const struct op_choice *choice);
 /* The entry of collectives for one of this name and kind, of n members; tiers: whether they stand in tiers. -1: none. */
-int32_t sharding_way_for(const struct sharding *s, const char *name, enum collective_kind kind,
+int32_t sharding_algorithm_for(const struct sharding *s, const char *name, enum collective_kind kind,
                          int32_t n, bool tiers);
-/* The way that a meeting goes by itself: even: all parts are of one size. */
-enum collective_algorithm sharding_usual_way(enum collective_kind kind, bool even);
+/* The way that a collective goes by itself: even: all parts are of one size. */
+enum collective_algorithm sharding_default_algorithm(enum collective_kind kind, bool even);
 
 /* One axis, one vector, everything split by batch where it can be. */
 struct sharding *sharding_of_batch(struct arena *a, const double *ratios, int32_t n_devices);

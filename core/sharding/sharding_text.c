@@ -158,11 +158,11 @@ static enum status read_rules(struct arena *a, const struct node *n, const struc
     return OK;
 }
 
-static enum status read_way(const struct node *n, struct sharding_way *out, struct error *err)
+static enum status read_algorithm(const struct node *n, struct sharding_algorithm *out, struct error *err)
 {
     const char *kinds[COLLECTIVE_CALL_KINDS + 1] = {NULL};
     const char *algorithms[COLLECTIVE_ALGORITHM_COUNT + 1] = {NULL};
-    const struct node *kind, *way;
+    const struct node *kind, *algorithm;
     int which, n_algorithms = 0;
     for (int k = 0; k < COLLECTIVE_CALL_KINDS; k++)
         kinds[k] = collective_kind_word((enum collective_kind)k);
@@ -176,26 +176,26 @@ static enum status read_way(const struct node *n, struct sharding_way *out, stru
         TRY(node_choice(kind, kinds, &which, err));
         out->kind = (enum collective_kind)which;
     }
-    TRY(node_need(n, "way", &way, err));
-    TRY(node_choice(way, algorithms, &which, err));
-    (void)collective_algorithm_parse(algorithms[which], &out->way);
-    if (kind && !collective_in_calls(out->kind, out->way))
-        return node_error(way, err, "%s does not go by %s", collective_kind_word(out->kind),
-                          collective_algorithm_name(out->way));
+    TRY(node_need(n, "algorithm", &algorithm, err));
+    TRY(node_choice(algorithm, algorithms, &which, err));
+    (void)collective_algorithm_parse(algorithms[which], &out->algorithm);
+    if (kind && !collective_in_calls(out->kind, out->algorithm))
+        return node_error(algorithm, err, "%s does not go by %s", collective_kind_word(out->kind),
+                          collective_algorithm_name(out->algorithm));
     out->node = n;
     return OK;
 }
 
-static enum status read_ways(struct arena *a, const struct node *n, struct sharding *s,
+static enum status read_algorithms(struct arena *a, const struct node *n, struct sharding *s,
                              struct error *err)
 {
     if (!n) return OK;
     TRY(node_is(n, NODE_LIST, err));
     if (n->count > RULES_MAX)
         return node_error(n, err, "%zu rules; %d are possible", n->count, RULES_MAX);
-    struct sharding_way *ways = ARENA_ARRAY(a, struct sharding_way, n->count);
-    for (size_t i = 0; i < n->count; i++) TRY(read_way(n->members[i], &ways[i], err));
-    s->ways = ways, s->n_ways = (int32_t)n->count;
+    struct sharding_algorithm *algorithms = ARENA_ARRAY(a, struct sharding_algorithm, n->count);
+    for (size_t i = 0; i < n->count; i++) TRY(read_algorithm(n->members[i], &algorithms[i], err));
+    s->algorithms = algorithms, s->n_algorithms = (int32_t)n->count;
     return OK;
 }
 
@@ -210,7 +210,7 @@ enum status sharding_read(struct arena *a, const struct node *node, int32_t n_de
     TRY(read_rules(a, node_get(node, "operators"), s, true, &s->operators, &s->n_operators, err));
     TRY(read_rules(a, node_get(node, "parameters"), s, false, &s->parameters, &s->n_parameters,
                    err));
-    TRY(read_ways(a, node_get(node, "collectives"), s, err));
+    TRY(read_algorithms(a, node_get(node, "collectives"), s, err));
     *out = s;
     return OK;
 }
@@ -281,13 +281,13 @@ const char *sharding_write(struct arena *a, const struct sharding *s, int32_t in
             !s->parameters[r].sharded                ? "sharded: false"
             : s->parameters[r].reshard_after_forward ? "reshard_after_forward: true"
                                                      : "reshard_after_forward: false");
-    if (s->n_ways) text = arena_printf(a, "%s%*scollectives:\n", text, indent, "");
-    for (int32_t r = 0; r < s->n_ways; r++) {
-        const struct sharding_way *w = &s->ways[r];
+    if (s->n_algorithms) text = arena_printf(a, "%s%*scollectives:\n", text, indent, "");
+    for (int32_t r = 0; r < s->n_algorithms; r++) {
+        const struct sharding_algorithm *w = &s->algorithms[r];
         text = arena_printf(a, "%s%*s  - {match: %s, ", text, indent, "", quoted(a, w->match));
         if (w->kind != COLLECTIVE_CALL_KINDS)
             text = arena_printf(a, "%skind: %s, ", text, collective_kind_word(w->kind));
-        text = arena_printf(a, "%sway: %s}\n", text, collective_algorithm_name(w->way));
+        text = arena_printf(a, "%sway: %s}\n", text, collective_algorithm_name(w->algorithm));
     }
     return text;
 }

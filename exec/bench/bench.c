@@ -457,10 +457,10 @@ enum status bench_link(struct arena *a, const struct cluster *c, int32_t from, i
                        const int64_t *bytes, int32_t n, int32_t repeats, struct program *out,
                        struct error *err)
 {
-    int32_t way[2], direction[2];
-    way[0] = cluster_link(c, from, to, &direction[0]);
-    way[1] = cluster_link(c, to, from, &direction[1]);
-    if (way[0] < 0 || way[1] < 0)
+    int32_t link[2], direction[2];
+    link[0] = cluster_link(c, from, to, &direction[0]);
+    link[1] = cluster_link(c, to, from, &direction[1]);
+    if (link[0] < 0 || link[1] < 0)
         return error_set(err, ERR_INPUT, "no link joins %s and %s", c->devices[from].name,
                          c->devices[to].name);
     if (n < 1 || repeats < 1)
@@ -483,7 +483,7 @@ enum status bench_link(struct arena *a, const struct cluster *c, int32_t from, i
                                             .to_stage = 1 - i % 2,
                                             .from_slot = i,
                                             .to_slot = i,
-                                            .link = way[i % 2],
+                                            .link = link[i % 2],
                                             .direction = direction[i % 2],
                                             .bytes = out->stages[0].slots[i].bytes,
                                             .receive_ahead = AHEAD,

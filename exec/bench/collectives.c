@@ -18,13 +18,13 @@ struct maker {
     int64_t most; /* bytes of the largest operand: all come first, or behind that, in scratch */
 };
 
-/* ---- one meeting ------------------------------------------------------------------------------ */
+/* ---- one collective ------------------------------------------------------------------------------ */
 
 static void make_cut(const struct maker *m, const struct bench_collective *x, int64_t part,
-                     struct meeting_cut *out)
+                     struct collective_cut *out)
 {
     int64_t at = 0;
-    *out = (struct meeting_cut){.dimension = 0, .n_runs = 1};
+    *out = (struct collective_cut){.dimension = 0, .n_runs = 1};
     out->first = ARENA_ARRAY(m->a, int64_t, (size_t)m->n);
     out->count = ARENA_ARRAY(m->a, int64_t, (size_t)m->n);
     for (int32_t i = 0; i < m->n; i++) {
@@ -68,7 +68,7 @@ static enum status find_links(const struct maker *m, struct collective *g, struc
     return OK;
 }
 
-static enum status make_meeting(struct maker *m, const struct bench_collective *x,
+static enum status make_tensor_collective(struct maker *m, const struct bench_collective *x,
                                 struct collective *g, struct error *err)
 {
     size_t n = (size_t)m->n;
@@ -84,9 +84,9 @@ static enum status make_meeting(struct maker *m, const struct bench_collective *
                              .whole = {1, {part * shares}},
                              .from = {.dimension = -1},
                              .to = {.dimension = -1}};
-    if (meeting_has_from(x->kind)) make_cut(m, x, part, &g->from);
-    if (meeting_has_to(x->kind)) make_cut(m, x, part, &g->to);
-    g->most = meeting_most(g);
+    if (collective_has_from(x->kind)) make_cut(m, x, part, &g->from);
+    if (collective_has_to(x->kind)) make_cut(m, x, part, &g->to);
+    g->most = collective_most(g);
     g->in = ARENA_ARRAY(m->a, int32_t, n), g->out = ARENA_ARRAY(m->a, int32_t, n);
     if (x->algorithm != ALGORITHM_RING)
         g->pair_link = ARENA_ARRAY(m->a, int32_t, n * n),
@@ -115,7 +115,7 @@ static void make_stage(struct maker *m, int32_t i, int32_t count, int32_t repeat
     f->instrs = ARENA_ARRAY(m->a, struct instr, (size_t)count);
     for (int32_t k = 0; k < count; k++) {
         struct collective *g = &p->collectives[k];
-        struct shape in = meeting_in(g, i), out = meeting_out(g, i);
+        struct shape in = collective_in(g, i), out = collective_out(g, i);
         g->in[i] = add_slot(s, "in", &in, 0);
         g->out[i] = add_slot(s, "out", &out, m->most);
         f->instrs[k] = (struct instr){INSTR_COLLECTIVE, k};
@@ -173,7 +173,7 @@ enum status bench_collectives(struct arena *a, const struct cluster *c, const in
             !collective_in_calls(what[k].kind, what[k].algorithm) ||
             collective_misfit(what[k].algorithm, n, false))
             return error_set(err, ERR_INPUT, "collective %" PRId32 " cannot be timed", k);
-        TRY(make_meeting(&m, &what[k], &out->collectives[k], err));
+        TRY(make_tensor_collective(&m, &what[k], &out->collectives[k], err));
     }
     for (int32_t i = 0; i < n; i++) make_stage(&m, i, count, repeats);
     make_orders(&m, repeats);

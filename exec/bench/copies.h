@@ -15,7 +15,7 @@ struct copy_sample {
     double up_spread, down_spread; /* half of the middle half ÷ median */
 };
 
-/* Each of n sizes `repeats` times each way, between events of an open backend, after a round that nobody counts; sizes
+/* Each of n sizes `repeats` times in each direction, between events of an open backend, after a round that nobody counts; sizes
  * take turns, so that drift shows as spread. out: (n). Needs 2 · the largest size. */
 MUST_CHECK enum status bench_copies(struct arena *a, struct backend *b, const int64_t *bytes,
                                     int32_t n, int32_t repeats, struct copy_sample *out,

@@ -41,8 +41,8 @@ static void map_bells(struct comm *c)
 
 static enum status choose(struct comm *c, struct error *err)
 {
-    c->way = launch_local_rank() >= 0 ? &comm_by_local : &comm_by_mpi;
-    if (c->way) return OK;
+    c->transport = launch_local_rank() >= 0 ? &comm_by_local : &comm_by_mpi;
+    if (c->transport) return OK;
     return error_set(err, ERR_RESOURCE, "this program was built without MPI");
 }
 
@@ -61,8 +61,8 @@ enum status comm_open(struct arena *a, int32_t wanted, struct comm **out, struct
     *out = c;
     if (wanted < 2) return OK;
     TRY(choose(c, err));
-    comm_watch_begin(c, "meeting the others");
-    enum status status = c->way->join(c, err);
+    comm_watch_begin(c, "collective the others");
+    enum status status = c->transport->join(c, err);
     if (status == OK) comm_watch_met(c);
     if (status == OK && c->one_host) map_bells(c);
     comm_watch_end(c);
@@ -78,7 +78,7 @@ void comm_close(struct comm *c)
     if (bells) munmap(bells, sizeof *bells * (size_t)c->size);
     if (c->shared) munmap(c->shared, c->shared_bytes);
     comm_watch_begin(c, "parting");
-    c->way->leave(c);
+    c->transport->leave(c);
     comm_watch_end(c);
     c->started = false;
 }
@@ -101,7 +101,7 @@ bool comm_has_bells(const struct comm *c) { return c->bells != NULL; }
 
 void comm_abort(struct comm *c, int code)
 {
-    if (c->started) c->way->end_all(c, code);
+    if (c->started) c->transport->end_all(c, code);
     _exit(code);
 }
 
@@ -128,12 +128,12 @@ int comm_end(int code)
 
 void comm_barrier(struct comm *c)
 {
-    if (c->started) WATCHED(c, "a barrier", c->way->barrier(c));
+    if (c->started) WATCHED(c, "a barrier", c->transport->barrier(c));
 }
 
 static void broadcast_from(struct comm *c, void *p, int64_t bytes, int32_t root)
 {
-    WATCHED(c, "a broadcast", c->way->broadcast(c, p, bytes, root));
+    WATCHED(c, "a broadcast", c->transport->broadcast(c, p, bytes, root));
 }
 
 void comm_broadcast(struct comm *c, void *p, int64_t bytes)
@@ -143,20 +143,20 @@ void comm_broadcast(struct comm *c, void *p, int64_t bytes)
 
 int64_t comm_max(struct comm *c, int64_t value)
 {
-    if (c->started) WATCHED(c, "an agreement", value = c->way->max(c, value));
+    if (c->started) WATCHED(c, "an agreement", value = c->transport->max(c, value));
     return value;
 }
 
 void comm_sum(struct comm *c, double *values, int64_t n)
 {
-    if (c->started) WATCHED(c, "a sum", c->way->sum(c, values, n));
+    if (c->started) WATCHED(c, "a sum", c->transport->sum(c, values, n));
 }
 
 void *comm_gather(struct comm *c, struct arena *a, const void *p, int64_t bytes, int64_t *total)
 {
     char *all = NULL;
     if (c->started) {
-        WATCHED(c, "a gathering", all = c->way->gather(c, a, p, bytes, total));
+        WATCHED(c, "a gathering", all = c->transport->gather(c, a, p, bytes, total));
         return all;
     }
     all = arena_alloc(a, (size_t)bytes + 1, 1);
@@ -194,7 +194,7 @@ int64_t comm_clock_offset(struct comm *c)
 {
     int64_t offset_ns = 0;
     if (c->started && !c->one_host)
-        WATCHED(c, "setting clocks", offset_ns = c->way->clock_offset(c));
+        WATCHED(c, "setting clocks", offset_ns = c->transport->clock_offset(c));
     return offset_ns;
 }
 
@@ -239,21 +239,21 @@ void comm_send(struct comm *c, const void *p, int64_t bytes, int32_t to, int32_t
 {
     if (bytes > INT32_MAX) BUG("comm_send: %" PRId64 " bytes", bytes);
     c->n_sends++;
-    c->way->send(c, p, bytes, to, tag, (struct comm_ended){owner, number, true});
+    c->transport->send(c, p, bytes, to, tag, (struct comm_ended){owner, number, true});
 }
 
 void comm_receive(struct comm *c, void *p, int64_t bytes, int32_t from, int32_t tag, int32_t owner,
                   int64_t number)
 {
     if (bytes > INT32_MAX) BUG("comm_receive: %" PRId64 " bytes", bytes);
-    c->way->receive(c, p, bytes, from, tag, (struct comm_ended){owner, number, false});
+    c->transport->receive(c, p, bytes, from, tag, (struct comm_ended){owner, number, false});
 }
 
 enum status comm_poll(struct comm *c, struct comm_ended *ended, int32_t most, int32_t *n,
                       struct error *err)
 {
     *n = 0;
-    if (c->started) TRY(c->way->poll(c, ended, most, n, err));
+    if (c->started) TRY(c->transport->poll(c, ended, most, n, err));
     for (int32_t i = 0; i < *n; i++) c->n_sends -= ended[i].sent;
     return OK;
 }

@@ -1,7 +1,7 @@
 /* exec/comm/local.c - ranks of one machine by a file that all of them map, without any library.
  *
- * Between every two ranks there is a pipe of bytes each way (exec/comm/local_messages.c), which moves when either end looks:
- * comm_poll, or a call that waits. What all ranks do together is messages with a tag of its own, by way of rank 0: there are
+ * Between every two ranks there is a pipe of bytes in each direction (exec/comm/local_messages.c), which moves when either end looks:
+ * comm_poll, or a call that waits. What all ranks do together is messages with a tag of its own, through rank 0: there are
  * few ranks, and they do it between steps.
  *
  * A rank holds a lock on its own byte of the file for as long as it lives, however it ends; the others look at it now and then.
@@ -266,7 +266,7 @@ static int64_t clock_offset(struct comm *c)
     return 0; /* one host, one clock */
 }
 
-const struct comm_way comm_by_local = {.name = "shared memory",
+const struct comm_transport comm_by_local = {.name = "shared memory",
                                        .join = join,
                                        .leave = leave,
                                        .end_all = end_all,

@@ -26,7 +26,7 @@ struct header {
     int64_t bytes;
 };
 
-struct out { /* a message on its way out */
+struct out { /* a message in flight */
     struct header header;
     const unsigned char *data;
     int64_t done; /* bytes, the header's first */

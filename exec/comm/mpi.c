@@ -301,7 +301,7 @@ static enum status poll_all(struct comm *c, struct comm_ended *ended, int32_t mo
     return OK;
 }
 
-const struct comm_way comm_by_mpi = {.name = "MPI",
+const struct comm_transport comm_by_mpi = {.name = "MPI",
                                      .join = join,
                                      .leave = leave,
                                      .end_all = end_all,

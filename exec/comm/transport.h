@@ -8,11 +8,11 @@
 #include <stddef.h>
 
 struct bell;
-struct comm_way {
+struct comm_transport {
     const char *name;
     /* Fills in rank, size, one_host, started and state; ERR_RANK, ERR_INPUT. */
     enum status (*join)(struct comm *c, struct error *err);
-    void (*leave)(struct comm *c); /* what is still under way is dropped */
+    void (*leave)(struct comm *c); /* what is still in flight is dropped */
     void (*end_all)(struct comm *c, int code);
     void (*end)(void); /* of the process: what is left of the library; NULL: nothing is */
     void (*barrier)(struct comm *c);
@@ -37,8 +37,8 @@ void comm_watch_met(struct comm *c);
 void comm_watch_patiently(struct comm *c, bool begins); /* rank 0 may be at work: without a board no time limit holds */
 void comm_watch_board(struct comm *c, struct bell *bells);
 
-extern const struct comm_way comm_by_local;
-extern const struct comm_way comm_by_mpi __attribute__((weak)); /* absent where not linked */
+extern const struct comm_transport comm_by_local;
+extern const struct comm_transport comm_by_mpi __attribute__((weak)); /* absent where not linked */
 
 struct bell { /* and what a rank shows of itself: the board of exec/comm/watch.c */
     _Atomic uint32_t rung;
@@ -52,7 +52,7 @@ _Static_assert(sizeof(struct bell) == 64, "a cache line each");
 
 struct comm {
     struct arena *a;
-    const struct comm_way *way;
+    const struct comm_transport *transport;
     void *state; /* the way's own */
     int32_t rank, size, n_sends;
     bool one_host, started;

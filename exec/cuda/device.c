@@ -296,13 +296,13 @@ static enum status device_free_bytes(struct backend *b, int64_t *out, struct err
 
 /* A copy behind all that stream 0 was asked, waited for. */
 static enum status copy_now(struct backend *b, void *to, const void *from, int64_t bytes,
-                            enum cudaMemcpyKind way, struct error *err)
+                            enum cudaMemcpyKind direction, struct error *err)
 {
     struct cuda_device *d = device_of(b);
     cudaStream_t s = d->contexts[STREAM_COMPUTE]->stream;
     TRY(cuda_enter(b, err));
     if (bytes > 0)
-        TRY(cuda_device_failed(d, cudaMemcpyAsync(to, from, (size_t)bytes, way, s),
+        TRY(cuda_device_failed(d, cudaMemcpyAsync(to, from, (size_t)bytes, direction, s),
                                "cudaMemcpyAsync", err));
     TRY(cuda_device_failed(d, cudaStreamSynchronize(s), "cudaStreamSynchronize", err));
     return cuda_faults(d, err);

@@ -1,4 +1,4 @@
-/* exec/cuda/kernels_attention_delta.cu - delta = Σ o·do of each row and head, which both ways of attention's gradient read.
+/* exec/cuda/kernels_attention_delta.cu - delta = Σ o·do of each row and head, which in both directions of attention's gradient read.
  *
  * DELTA_LANES threads have one row of one head; o and do lie alike, (b, queries, heads, head_dim), and are read once: memory bounds
  * it, as long as finding out which row it is costs little beside 256 bytes (bf16, heads of 64). So a sequence's rows are counted in 32

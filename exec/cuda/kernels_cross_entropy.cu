@@ -2,7 +2,7 @@
  *
  * Bounded by memory: the forward pass reads the logits once, carrying maximum and sum along; the gradient reads and
  * writes them once. A row is worked on by 256 threads, or by a warp where it is short; a thread that only reads halves has four packs
- * of 16 bytes under way, else two, so that the 4 to 6 blocks an SM (by registers) have more than the 25 KB an H200 needs to hide its
+ * of 16 bytes in flight, else two, so that the 4 to 6 blocks an SM (by registers) have more than the 25 KB an H200 needs to hide its
  * memory. A logit that is only read must cost fewer than 13 instructions: it is one conversion, one maximum, one multiply-add, one
  * 2^x and one addition (functions.cuh).
  * Vocabularies are often odd (50,257), so a row begins anywhere in a pack. What stands before the first whole pack, counted from
@@ -20,7 +20,7 @@
 
 enum { SHORT_ROW = 1024 };
 /* Packs that a thread asks for before it uses the first. */
-template <class T> struct under_way {
+template <class T> struct in_flight {
     enum { N = sizeof(T) == 8 ? 1 : 2, READ_ONLY = sizeof(T) == 2 ? 4 : N };
 };
 
@@ -90,7 +90,7 @@ template <class T, bool WHOLE>
 static __device__ __forceinline__ void add_packs(running<wide_of<T>> &r, const T *packs, int n_packs,
                                                  int thread, int width)
 {
-    constexpr int N = pack<T>::N, AT_ONCE = under_way<T>::READ_ONLY;
+    constexpr int N = pack<T>::N, AT_ONCE = in_flight<T>::READ_ONLY;
     int i = thread;
     for (; i + (AT_ONCE - 1) * width < n_packs; i += AT_ONCE * width) {
         elements<T, N> in[AT_ONCE];
@@ -209,7 +209,7 @@ template <class T, class OUT, int N, bool WHOLE>
 static __device__ __forceinline__ void soften_packs(const softmax_row<wide_of<T>> &r, const T *from,
                                                     OUT *to, span s, int thread, int width)
 {
-    constexpr int AT_ONCE = under_way<T>::N;
+    constexpr int AT_ONCE = in_flight<T>::N;
     int i = thread, n = s.n_packs * N;
     for (; i + (AT_ONCE - 1) * width < s.n_packs; i += AT_ONCE * width) {
         elements<T, N> in[AT_ONCE];

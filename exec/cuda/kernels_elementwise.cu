@@ -1,7 +1,7 @@
 /* exec/cuda/kernels_elementwise.cu - kinds that look at one element at a time.
  *
  * A thread asks for PACKS packs of each operand before it looks at the first, so that a multiprocessor has 2,048 · 2 · 16 bytes of
- * one operand under way. Blocks are as many as there is work, and go round where a grid is not enough. A row's bias is read
+ * one operand in flight. Blocks are as many as there is work, and go round where a grid is not enough. A row's bias is read
  * once for ROWS rows. Nothing is declared __restrict__: an output may be an input.
  */
 #include "exec/cuda/kernels_elementwise.h"

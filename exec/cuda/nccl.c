@@ -358,7 +358,7 @@ static enum status check(struct backend *b, void *communicator, struct error *er
     (void)b;
     if (!x->comm) return given_up(x, err);
     TRY(of_call(x, lib.ncclCommGetAsyncError(x->comm, &now), "ncclCommGetAsyncError", err));
-    return of_call(x, now, "what is under way", err);
+    return of_call(x, now, "what is in flight", err);
 }
 
 /* ---- calls ------------------------------------------------------------------------------------ */

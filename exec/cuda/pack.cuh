@@ -4,7 +4,7 @@
  * elements belong to which thread follows from shapes alone. Where an operand does not lie at a multiple of 16 bytes, or a row is
  * no whole number of packs, the same thread reads the same elements one by one: slower, and the same bytes come out.
  * Sums go from thread to warp to block in fixed trees.
- * How much must be under way: an H200 moves 4.8 TB/s with some 700 ns between asking and getting, 25 KB on each of its 132
+ * How much must be in flight: an H200 moves 4.8 TB/s with some 700 ns between asking and getting, 25 KB on each of its 132
  * multiprocessors. 2,048 threads with one pack each have 32 KB; kernels that need more registers take two packs at once. A thread
  * goes on behind a load as far as the first instruction that uses what it brings, and widening is one: so what is asked for
  * together is kept as it lies (struct elements) and widened where it is worked on. Kernels are compiled for whole packs (WHOLE) beside

@@ -79,7 +79,7 @@ enum status cuda_scratch(struct cuda_context *x, size_t bytes, void **out, struc
     return OK;
 }
 
-/* By cudaMalloc: nothing is under way yet, and a pool would keep more than it gives. */
+/* By cudaMalloc: nothing is in flight yet, and a pool would keep more than it gives. */
 static enum status prepare(struct backend *b, int64_t scratch_bytes, int64_t workspace_bytes,
                            struct error *err)
 {

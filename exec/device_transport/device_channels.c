@@ -187,13 +187,13 @@ enum status device_channels_wait(struct device_channels *c, int32_t channel, int
 
 /* ---- looked at -------------------------------------------------------------------------------- */
 
-enum status device_channels_count(struct device_channels *c, bool *under_way, struct error *err)
+enum status device_channels_count(struct device_channels *c, bool *in_flight, struct error *err)
 {
     for (int32_t i = 0; i < c->p->n_channels; i++) {
         struct device_channel *x = &c->ends[i];
         if (!x->mine) continue;
         TRY(watchdog_count(c->watchdog, c->b, x->asked, &x->done, x->ended, x->window, err));
-        *under_way |= x->done < x->asked;
+        *in_flight |= x->done < x->asked;
     }
     return OK;
 }

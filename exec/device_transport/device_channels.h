@@ -47,9 +47,9 @@ MUST_CHECK enum status device_channels_order(struct device_channels *c, int32_t 
 MUST_CHECK enum status device_channels_wait(struct device_channels *c, int32_t channel, int64_t seq,
                                             struct error *err);
 /* Counts what has ended; *under_way becomes true where something has not. */
-MUST_CHECK enum status device_channels_count(struct device_channels *c, bool *under_way,
+MUST_CHECK enum status device_channels_count(struct device_channels *c, bool *in_flight,
                                              struct error *err);
-/* Names a message that is under way in *why, one that comes in first; nothing where there is none. */
+/* Names a message that is in flight in *why, one that comes in first; nothing where there is none. */
 void device_channels_blame(const struct device_channels *c, struct error *why);
 
 #endif

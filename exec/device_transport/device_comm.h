@@ -36,7 +36,7 @@ struct device_comm {
                         struct error *err);
     enum status (*joined)(struct backend *b, void *communicator, bool *out, struct error *err);
     void (*close)(struct backend *b, void *communicator);
-    /* (n) of one device at once, all that have something under way there: to give up one, a library may wait until nothing
+    /* (n) of one device at once, all that have something in flight there: to give up one, a library may wait until nothing
      * runs on the device. Peers learn of it by their own check. Takes some seconds at most: a library that has not ended by then is
      * left to itself, and close of the backend takes nothing back. */
     void (*give_up)(struct backend *b, void *const *communicators, int32_t n);

@@ -19,10 +19,10 @@ void device_transport_give_up(struct device_transport *t)
     if (t) communicators_give_up(&t->communicators, NULL);
 }
 
-static enum status look(struct device_transport *t, bool *under_way, struct error *err)
+static enum status look(struct device_transport *t, bool *in_flight, struct error *err)
 {
-    TRY(device_channels_count(&t->channels, under_way, err));
-    return device_sums_count(t, under_way, err);
+    TRY(device_channels_count(&t->channels, in_flight, err));
+    return device_sums_count(t, in_flight, err);
 }
 
 /* A collective that does not end holds up every message behind it, so it is named first; then a message that comes in. */
@@ -42,14 +42,14 @@ static enum status give_up_for(struct device_transport *t, struct error *why, st
 enum status device_transport_check(struct device_transport *t, struct error *err)
 {
     struct error why = {.code = OK};
-    bool under_way = false;
+    bool in_flight = false;
     TRY(communicators_live(&t->communicators, err));
     comm_alive(t->o.comm);
     communicators_check(&t->communicators, &why);
-    if (why.code == OK) (void)look(t, &under_way, &why);
+    if (why.code == OK) (void)look(t, &in_flight, &why);
     if (why.code == OK && watchdog_rank_ended(&t->watchdog, t->o.comm))
         error_set(&why, ERR_RANK, "%s: a peer is gone", program_device_told(t->p, t->o.rank).text);
-    if (why.code == OK && watchdog_expired(&t->watchdog, under_way)) name_silent(t, &why);
+    if (why.code == OK && watchdog_expired(&t->watchdog, in_flight)) name_silent(t, &why);
     return why.code == OK ? OK : give_up_for(t, &why, err);
 }
 
@@ -62,7 +62,7 @@ enum status device_transport_drain(struct device_transport *t, struct error *err
 {
     for (;;) {
         TRY(device_transport_check(t, err));
-        if (!watchdog_under_way(&t->watchdog)) return OK;
+        if (!watchdog_under_algorithm(&t->watchdog)) return OK;
         clock_sleep_until(clock_wall_ns() + LOOK_NS);
     }
 }

@@ -1,10 +1,10 @@
-/* exec/device_transport/device_transport.h - a program's messages, sums and meetings between devices themselves, on their streams.
+/* exec/device_transport/device_transport.h - a program's messages, sums and collectives between devices themselves, on their streams.
  *
  * Where both ends of a channel, or all members of a group, are devices of one backend whose library talks between them
  * (exec/device_transport/device_comm.h), nothing goes through the host: it asks, events order, devices move. A *communicator* is made before time 0
  * for every list of members that meets in groups, and for every ordered channel group of channels, one direction of a pair of stages, whose
  * messages go in one order at both ends whatever either does; each ordered channel group has a stream of its own at either end, so that
- * receives are asked for ahead of time and hold up nothing. Sums and meetings share one collective stream, in the order that
+ * receives are asked for ahead of time and hold up nothing. Sums and collectives share one collective stream, in the order that
  * all devices launch them in.
  *
  * Nothing here waits for a peer but open, close and check's caller: what was asked is ordered by events against
@@ -41,7 +41,7 @@ struct device_transport_options {
         *group; /* (n_channels), (n_groups) enum transport, alike on all ranks */
     /* (n_stages) this rank's memory of a stage, NULL another's; staging is the device's */
     const struct lane_memory *const *memory;
-    /* (n_groups) what this rank's summands of a sum are multiplied by (not of a chain, nor of a meeting); 0 on all ranks, or NULL:
+    /* (n_groups) what this rank's summands of a sum are multiplied by (not of a chain, nor of a collective); 0 on all ranks, or NULL:
      * a plain sum */
     const double *weight;
     int64_t steps;    /* of this run */
@@ -84,7 +84,7 @@ MUST_CHECK enum status device_transport_await(struct device_transport *t, int32_
 MUST_CHECK enum status device_transport_check(struct device_transport *t, struct error *err);
 /* Until all that was asked has ended, looking: what check says. Costs a look every 50 us. */
 MUST_CHECK enum status device_transport_drain(struct device_transport *t, struct error *err);
-/* At once: what is under way ends, with whatever it has. */
+/* At once: what is in flight ends, with whatever it has. */
 void device_transport_give_up(struct device_transport *t);
 
 /* Spans of all that was asked of steps <= step, which has ended (the compute stream's end of the step was waited for, and

@@ -1,7 +1,7 @@
 /* exec/device_transport/internal.h - one rank's part in a program's messages and collectives between devices, and which file owns what:
  *
- *   device_transport.c    set up, the check of everything under way, the end
- *   sums.c, meetings.c    collectives on the collective stream: members, launches, scratch
+ *   device_transport.c    set up, the check of everything in flight, the end
+ *   sums.c, collectives.c    collectives on the collective stream: members, launches, scratch
  *
  * These three alone include this header. What else there is has a struct, a header and an owner of its own:
  *
@@ -39,7 +39,7 @@ struct group_end {
     int64_t packed; /* of a segment that is cut and cast: where in the scratch */
     int32_t n_calls;
     struct sum_call *calls;
-    struct meeting_places *meeting; /* NULL: a sum */
+    struct collective_places *collective; /* NULL: a sum */
 };
 
 struct device_transport {
@@ -56,25 +56,25 @@ struct device_transport {
     struct paced_stream stream; /* the same one: operators and copies on it */
     struct timed_spans spans;
     struct watchdog watchdog;
-    /* sums.c, meetings.c */
+    /* sums.c, collectives.c */
     struct group_end *groups; /* (n_groups) */
     int32_t ready; /* event: the compute stream, as far as it was asked when a group was launched */
     int32_t at_hand; /* the group whose launch is being asked for; -1 */
     char *scratch, *zeros;
 };
 
-/* sums.c; what is under way is counted and named as device_channels_count and device_channels_blame do. */
+/* sums.c; what is in flight is counted and named as device_channels_count and device_channels_blame do. */
 void device_sums_init(struct device_transport *t);
 MUST_CHECK enum status device_sums_open(struct device_transport *t, struct error *err);
 void device_sums_close(struct device_transport *t);
-MUST_CHECK enum status device_sums_count(struct device_transport *t, bool *under_way,
+MUST_CHECK enum status device_sums_count(struct device_transport *t, bool *in_flight,
                                          struct error *err);
 void device_sums_blame(const struct device_transport *t, struct error *why);
 MUST_CHECK enum status device_sum(struct device_transport *t, int32_t group, int64_t step,
                                   struct error *err);
-/* meetings.c */
-void device_meeting_open(struct device_transport *t, int32_t group);
-MUST_CHECK enum status device_meet(struct device_transport *t, int32_t group, int64_t seq,
+/* collectives.c */
+void device_tensor_collective_open(struct device_transport *t, int32_t group);
+MUST_CHECK enum status device_tensor_collective(struct device_transport *t, int32_t group, int64_t seq,
                                    struct error *err);
 
 #endif

@@ -17,7 +17,7 @@
 
 enum {
     PACED_STREAM_PACE = 32, /* kernels and copies to a pace, … */
-    PACED_STREAM_PACES = 4  /* … and paces under way */
+    PACED_STREAM_PACES = 4  /* … and paces in flight */
 };
 
 /* What is called while the caller waits; an error ends the wait. */

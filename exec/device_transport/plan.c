@@ -233,7 +233,7 @@ enum device_form device_form(const struct collective *m)
     if (!collective_rounds_of(m->algorithm)->direct) return DEVICE_FORM_ROUNDS;
     if (m->kind == COLLECTIVE_ALL_TO_ALL) return DEVICE_FORM_PAIRS;
     for (int32_t i = 0; i < m->n_members; i++) {
-        int64_t n = meeting_elements(m, i, i);
+        int64_t n = collective_elements(m, i, i);
         if (n < least) least = n;
         if (n > most) most = n;
     }

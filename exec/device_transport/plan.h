@@ -40,7 +40,7 @@ void device_talks(struct arena *a, const struct program *p, const unsigned char 
                   const unsigned char *group, struct talks *out);
 
 enum device_form { DEVICE_FORM_PADDED, DEVICE_FORM_ROOTS, DEVICE_FORM_PAIRS, DEVICE_FORM_ROUNDS };
-/* How a meeting goes; all_reduce by ring is PADDED: the library's own, with nothing to pad. */
+/* How a collective goes; all_reduce by ring is PADDED: the library's own, with nothing to pad. */
 enum device_form device_form(const struct collective *m);
 /* Whether segments k and k + 1 of a sum stand side by side on all members. */
 bool device_segments_join(const struct program *p, const struct collective *g, int32_t k);

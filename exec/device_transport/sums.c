@@ -88,7 +88,7 @@ static enum status open_group(struct device_transport *t, int32_t group, int32_t
                             .memory = t->o.memory[g->members[member].stage]};
     for (int i = 0; i < 2; i++) TRY(t->b->event_make(t->b, false, &e->ended[i], err));
     if (collective_of_tensor(g)) {
-        device_meeting_open(t, group);
+        device_tensor_collective_open(t, group);
         return OK;
     }
     if (e->weight != 0 && g->algorithm == ALGORITHM_CHAIN)
@@ -405,7 +405,7 @@ enum status device_transport_reduce(struct device_transport *t, int32_t group, i
     TRY(t->b->event_wait(t->b, t->collective, t->ready, err));
     TRY(timed_spans_record(&t->spans, t->collective, &begin, err));
     t->at_hand = group;
-    TRY(collective_of_tensor(g) ? device_meet(t, group, seq, err)
+    TRY(collective_of_tensor(g) ? device_tensor_collective(t, group, seq, err)
                                 : device_sum(t, group, step, err));
     t->at_hand = -1;
     TRY(timed_spans_record(&t->spans, t->collective, &end, err));
@@ -422,7 +422,7 @@ enum status device_transport_reduce(struct device_transport *t, int32_t group, i
                                    .step = (int32_t)step,
                                    .microbatch = collective_repeats(g) ? times : -1,
                                    .op = group,
-                                   .meeting = collective_of_tensor(g) ? 1 + (int32_t)g->kind : 0,
+                                   .collective = collective_of_tensor(g) ? 1 + (int32_t)g->kind : 0,
                                    .bytes = bytes_sent(g)});
     return OK;
 }
@@ -441,14 +441,14 @@ enum status device_transport_await(struct device_transport *t, int32_t group, in
 
 /* ---- looked at -------------------------------------------------------------------------------- */
 
-enum status device_sums_count(struct device_transport *t, bool *under_way, struct error *err)
+enum status device_sums_count(struct device_transport *t, bool *in_flight, struct error *err)
 {
-    *under_way |= t->at_hand >= 0;
+    *in_flight |= t->at_hand >= 0;
     for (int32_t i = 0; i < t->p->n_collectives; i++) {
         struct group_end *g = &t->groups[i];
         if (g->member < 0) continue;
         TRY(watchdog_count(&t->watchdog, t->b, g->asked, &g->done, g->ended, 2, err));
-        *under_way |= g->done < g->asked;
+        *in_flight |= g->done < g->asked;
     }
     return OK;
 }

@@ -20,13 +20,13 @@ enum status watchdog_count(struct watchdog *w, struct backend *b, int64_t issued
     return OK;
 }
 
-bool watchdog_under_way(const struct watchdog *w) { return w->under_way; }
+bool watchdog_under_algorithm(const struct watchdog *w) { return w->in_flight; }
 
-bool watchdog_expired(struct watchdog *w, bool under_way)
+bool watchdog_expired(struct watchdog *w, bool in_flight)
 {
     int64_t now_ns = clock_wall_ns(), pause_ns = now_ns - w->looked_ns;
-    w->under_way = under_way;
-    if (!under_way || w->changes != w->seen_changes || !w->silent_since_ns) {
+    w->in_flight = in_flight;
+    if (!in_flight || w->changes != w->seen_changes || !w->silent_since_ns) {
         w->seen_changes = w->changes;
         w->silent_since_ns = now_ns;
     } else if (pause_ns > w->limit_ns / PAUSE_PART) {

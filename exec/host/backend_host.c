@@ -129,7 +129,7 @@ static enum status host_finish(struct backend *b, struct error *err)
     return OK;
 }
 
-/* --- streams and events: nothing is ever under way --- */
+/* --- streams and events: nothing is ever in flight --- */
 
 static enum status host_count(struct backend *b, int32_t *out, struct error *err)
 {

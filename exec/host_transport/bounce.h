@@ -1,11 +1,11 @@
-/* exec/host_transport/bounce.h - messages and collectives of a lane whose memory is apart, by way of pinned memory.
+/* exec/host_transport/bounce.h - messages and collectives of a lane whose memory is apart, through pinned memory.
  *
  * The communication thread moves bytes between ranks from and to the host's memory. A lane on a device has a bounce buffer
  * there for every buffer of a channel's ring, and one mirror for the collective that runs: what goes out is copied down
  * before its message is handed over, what came in is copied up before the compute stream may use it. Three streams of their
  * own carry the copies (out, in, collectives), so that none waits behind another kind; each copy waits for an event of the
  * compute stream, and the compute stream waits for the copy's. The mirror has the same pieces as the lane's slots, so sums
- * and meetings are word by word those of a lane on the host.
+ * and collectives are word by word those of a lane on the host.
  * Discarded: copies by the compute thread (they would wait until it looks), and a mirror for each group (gradients twice).
  * Everything but bounce_open, bounce_copied and bounce_given is called by the communication thread; events and streams were made
  * before it began.
@@ -39,7 +39,7 @@ struct bounce_channel { /* the end of a channel that is this lane's */
     int64_t capacity, first, next;
 };
 
-struct bounce_leaving { /* a message on its way down */
+struct bounce_leaving { /* a message in flight */
     int32_t channel;
     int64_t number, at_ns;
     int32_t after; /* + 1 */
@@ -59,7 +59,7 @@ struct bounce_move {
 struct bounce_group {
     int32_t n_moves;
     struct bounce_move *moves;   /* (n_moves) */
-    struct place in, out;        /* of a meeting, on the device; bytes 0: none */
+    struct place in, out;        /* of a collective, on the device; bytes 0: none */
     int64_t in_bytes, out_bytes; /* of the member's operands */
     char *in_pinned, *out_pinned;
     int32_t given; /* event: everything is back */
@@ -121,7 +121,7 @@ void bounce_arrived(struct bounce *b, int32_t channel, int64_t number, const str
 void bounce_fetch(struct bounce *b, const struct collective_order *o);
 void bounce_give(struct bounce *b, const struct collective_order *o);
 MUST_CHECK enum status bounce_progress(struct bounce *b, bool *progress, struct error *err);
-bool bounce_idle(const struct bounce *b);    /* nothing of ours is on its way out */
+bool bounce_idle(const struct bounce *b);    /* nothing of ours is in flight */
 bool bounce_waiting(const struct bounce *b); /* for an event of the device: look again soon */
 
 /* For the compute thread, once it has been told that the message arrived (the collective ended): the event to wait for. */

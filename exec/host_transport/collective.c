@@ -65,7 +65,7 @@ static void add_elements(enum dtype t, void *to, const void *from, int64_t n)
     }
 }
 
-/* n elements at `mine`, as memory has them, and as many at `other`, as the wire has them: rounded on their way out, and added in
+/* n elements at `mine`, as memory has them, and as many at `other`, as the wire has them: rounded in flight, and added in
  * fp32. */
 static void pass(const struct collective *g, char *mine, char *other, int64_t n, enum copy how)
 {
@@ -206,7 +206,7 @@ static void ring_chunks(const struct collectives *c, int32_t *out, int32_t *in)
 static int64_t chunk_elements(const struct collectives *c, int32_t chunk)
 {
     int64_t first, last;
-    meeting_chunk(group_of(c), chunk, &first, &last);
+    collective_chunk(group_of(c), chunk, &first, &last);
     return last - first;
 }
 
@@ -221,7 +221,7 @@ static char *chunk_place(const struct collectives *c, int32_t chunk)
         return m->n_pieces == 1
                    ? m->pieces[0].data + chunk * (m->pieces[0].elements / g->n_members) * size_of(c)
                    : NULL;
-    meeting_chunk(g, chunk, &first, &last);
+    collective_chunk(g, chunk, &first, &last);
     return contiguous(c, first, last);
 }
 
@@ -231,7 +231,7 @@ static void pass_chunk(const struct collectives *c, int32_t chunk, char *staging
     const struct collective_end *m = member_of(c);
     int64_t first, last;
     if (!collective_divides(g)) {
-        meeting_chunk(g, chunk, &first, &last);
+        collective_chunk(g, chunk, &first, &last);
         pass_over(c, first, last, staging, how);
         return;
     }
@@ -419,7 +419,7 @@ static void begin(struct collectives *c)
     int64_t ready = ready_ns(c), at_ns = ready > c->previous_end_ns ? ready : c->previous_end_ns;
     c->begun = true;
     if (collective_of_tensor(group_of(c)))
-        meeting_begin(c, at_ns);
+        tensor_collective_begin(c, at_ns);
     else if (group_of(c)->algorithm == ALGORITHM_LOCAL)
         add_chunks(c, at_ns);
     else if (group_of(c)->algorithm == ALGORITHM_CHAIN)
@@ -460,7 +460,7 @@ bool collective_progress(struct collectives *c)
         }
         if (!c->running || !c->begun || !c->sent || !c->received) return any;
         if (collective_of_tensor(group_of(c)))
-            meeting_part_over(c);
+            tensor_collective_part_over(c);
         else if (group_of(c)->algorithm == ALGORITHM_CHAIN)
             chain_leg_over(c);
         else
@@ -488,7 +488,7 @@ int32_t collective_waits_for(const struct collectives *c, int32_t *group)
     int32_t n = g->n_members, i = member_of(c)->member,
             other = modulo(c->received ? i + 1 : i - 1, n);
     if (collective_of_tensor(g))
-        other = meeting_waits_for(c);
+        other = tensor_collective_waits_for(c);
     else if (g->algorithm == ALGORITHM_CHAIN)
         other = c->part == LEG_IN || c->part == LEG_BACK_ON ? modulo(i - 1, n) : modulo(i + 1, n);
     return other < 0 ? -1 : c->p->stages[g->members[other].stage].device;

@@ -1,10 +1,10 @@
-/* exec/host_transport/collective.h - sums of gradients over the members of a group and meetings inside calls, one
+/* exec/host_transport/collective.h - sums of gradients over the members of a group and collectives inside calls, one
  * step after the other.
  *
  * A lane's collectives run one at a time in the order they were handed over. One is a small machine
  * that waits for its messages: ring (reduce-scatter, then all-gather) or chain, word by word as
  * core/program/program.h says; a local sum of two chunks is over at once. Arithmetic is in a fixed order and takes no time on an emulated device. Where the wire is narrower than what is summed,
- * everything goes by staging, rounded on its way out.
+ * everything goes by staging, rounded in flight.
  * Called by the communication thread alone (or inline where there is one device).
  */
 #ifndef EXEC_HOST_TRANSPORT_COLLECTIVE_H
@@ -23,7 +23,7 @@ struct piece { /* a segment in memory */
     int64_t elements;
 };
 
-struct meeting_operands { /* this rank's of a meeting; buffers in staging */
+struct tensor_operands { /* this rank's of a collective; buffers in staging */
     struct place in, out;
     struct region *from, *into; /* (n) of `in` what goes to member k; of `out` what comes from it */
     char *chunks, *outgoing, *incoming;
@@ -42,7 +42,7 @@ struct collective_end {    /* this rank's part in one group */
     /* first buffer; microbatch m of step s is buffer (s · microbatches + m) mod count */
     char *ring;
     int64_t ring_count, ring_stride, microbatches;
-    struct meeting_operands *meeting; /* NULL: a sum */
+    struct tensor_operands *collective; /* NULL: a sum */
 };
 
 struct bounce;
@@ -57,7 +57,7 @@ struct collective_order {
     int32_t group, times; /* times: launches of this step before */
     int64_t number, step; /* number: launches before */
     int64_t ready_ns;
-    int64_t seq; /* meeting: of the call; and its letter, 'U' of sums */
+    int64_t seq; /* collective: of the call; and its letter, 'U' of sums */
     enum phase letter;
     int32_t after; /* a lane apart: event + 1 of the compute stream; 0: none */
 };

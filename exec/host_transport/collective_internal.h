@@ -1,4 +1,4 @@
-/* exec/host_transport/collective_internal.h - what sums and meetings share; for exec/host_transport/collective.c and exec/host_transport/meeting.c alone. */
+/* exec/host_transport/collective_internal.h - what sums and collectives share; for exec/host_transport/collective.c and exec/host_transport/tensor_collective.c alone. */
 #ifndef EXEC_HOST_TRANSPORT_COLLECTIVE_INTERNAL_H
 #define EXEC_HOST_TRANSPORT_COLLECTIVE_INTERNAL_H
 
@@ -13,9 +13,9 @@ int64_t collective_part_end_ns(const struct collectives *c);
 void collective_report_part(struct collectives *c); /* its span, where it had a message */
 void collective_finish(struct collectives *c, int64_t end_ns);
 
-/* exec/host_transport/meeting.c: the running collective is a meeting. It begins; its part has ended; the member that it waits for. */
-void meeting_begin(struct collectives *c, int64_t at_ns);
-void meeting_part_over(struct collectives *c);
-int32_t meeting_waits_for(const struct collectives *c);
+/* exec/host_transport/tensor_collective.c: the running collective is a collective. It begins; its part has ended; the member that it waits for. */
+void tensor_collective_begin(struct collectives *c, int64_t at_ns);
+void tensor_collective_part_over(struct collectives *c);
+int32_t tensor_collective_waits_for(const struct collectives *c);
 
 #endif

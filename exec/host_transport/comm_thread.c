@@ -13,11 +13,11 @@
 #include <unistd.h>
 
 #define NS_PER_MS 1000000
-#define POLL_MIN_NS 20000              /* while our bytes are on their way; doubles up to … */
+#define POLL_MIN_NS 20000              /* while our bytes are in flight; doubles up to … */
 #define POLL_MAX_NS 1000000            /* … this where bells ring, */
 #define POLL_REMOTE_NS 50000           /* and this where none does */
 #define POLL_DEVICE_NS 20000           /* a device's event is awaited */
-#define POLL_IDLE_NS (200 * NS_PER_MS) /* nothing under way, and a bell */
+#define POLL_IDLE_NS (200 * NS_PER_MS) /* nothing in flight, and a bell */
 #define PRIORITY 2                     /* above the compute thread's 1 */
 
 /* ---- before and after -------------------------------------------------------------------------
@@ -129,9 +129,9 @@ void comm_thread_bounce(struct comm_thread *m, struct bounce *b)
     b->owner = m;
 }
 
-static void place_staging(const struct collective *g, struct meeting_operands *o, char *staging)
+static void place_staging(const struct collective *g, struct tensor_operands *o, char *staging)
 {
-    struct meeting_staging s = meeting_staging(g);
+    struct collective_tensor_staging s = collective_tensor_staging(g);
     int64_t size = dtype_bytes(g->dtype);
     o->chunks = staging;
     o->outgoing = o->chunks + (s.chunks * size + 63) / 64 * 64;
@@ -142,7 +142,7 @@ void comm_thread_member(struct comm_thread *m, struct collective_end member, cha
 {
     struct collective_end *first = &m->collectives.members[member.group];
     member.incoming = staging;
-    if (member.meeting) place_staging(&m->p->collectives[member.group], member.meeting, staging);
+    if (member.collective) place_staging(&m->p->collectives[member.group], member.collective, staging);
     while (first->member >= 0 && first->also) first = first->also;
     if (first->member >= 0) first = first->also = ARENA_ARRAY(m->a, struct collective_end, 1);
     *first = member;
@@ -204,7 +204,7 @@ static void part_ended(void *owner, const struct collective_order *of, int32_t p
     struct comm_thread *m = owner;
     int32_t group = of->group;
     int32_t member = m->collectives.members[group].member;
-    const struct collective *meeting = &m->p->collectives[group];
+    const struct collective *collective = &m->p->collectives[group];
     span_list_add(
         &m->spans,
         (struct span){.kind = SPAN_REDUCE,
@@ -217,7 +217,7 @@ static void part_ended(void *owner, const struct collective_order *of, int32_t p
                       .microbatch = collective_repeats(&m->p->collectives[group]) ? of->times : -1,
                       .op = group,
                       .part = part,
-                      .meeting = meeting ? 1 + (int32_t)meeting->kind : 0,
+                      .collective = collective ? 1 + (int32_t)collective->kind : 0,
                       .begin_ns = begin_ns,
                       .end_ns = end_ns,
                       .bytes = bytes});

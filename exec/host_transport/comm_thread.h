@@ -4,7 +4,7 @@
  * The compute thread gives orders (hand over, post, reduce) and waits for what has come of them;
  * the communication thread owns the wires, the collectives and every call of the message library between
  * comm_thread_start and comm_thread_stop. It sleeps on its doorbell; orders and other ranks of the host ring
- * it. Without a bell (several hosts) it looks every 50 µs while something is under way. States:
+ * it. Without a bell (several hosts) it looks every 50 µs while something is in flight. States:
  * RUNNING → (comm_thread_pause, when all of this rank's messages have left) PARKED → RUNNING → STOPPED.
  * With one device there is no thread, but where its memory is apart: orders are carried out at once by whoever gives
  * them. A lane apart hands its orders over while its device is still on the way to them; `after` is the event to wait for.
@@ -31,7 +31,7 @@ struct comm_thread_order {
     int64_t number; /* REDUCE: launches of the group before */
     int64_t step;   /* REDUCE: of this run */
     int32_t times;  /* REDUCE: launches of this step before */
-    int64_t seq;    /* REDUCE of a meeting: of the call; and its letter, 'U' of sums */
+    int64_t seq;    /* REDUCE of a collective: of the call; and its letter, 'U' of sums */
     enum phase letter;
     void *data;
     int64_t bytes, at_ns;

@@ -25,19 +25,19 @@ static int32_t count_edges(const struct program *p)
     return n;
 }
 
-/* A wire of meetings; those from one rank to another make a list. */
-struct meeting_wire {
+/* A wire of collectives; those from one rank to another make a list. */
+struct tensor_wire {
     int32_t from, to, link, direction, next; /* next: + 1; 0: the last */
 };
-struct meeting_wires {
+struct tensor_wires {
     int32_t n;
     size_t capacity;
-    struct meeting_wire *list;
+    struct tensor_wire *list;
     int32_t *first; /* (n_devices, n_devices) + 1; 0: none */
 };
 
-static int32_t find_wire(struct arena *a, const struct program *p, struct meeting_wires *w,
-                         struct meeting_wire like)
+static int32_t find_wire(struct arena *a, const struct program *p, struct tensor_wires *w,
+                         struct tensor_wire like)
 {
     int32_t *first = &w->first[like.from * p->n_devices + like.to];
     for (int32_t i = *first; i; i = w->list[i - 1].next)
@@ -50,9 +50,9 @@ static int32_t find_wire(struct arena *a, const struct program *p, struct meetin
 }
 
 /* of: (n_groups), see struct wires; NULL where nobody asks. */
-static struct meeting_wires meeting_wires(struct arena *a, const struct program *p, int32_t **of)
+static struct tensor_wires tensor_wires(struct arena *a, const struct program *p, int32_t **of)
 {
-    struct meeting_wires w = {0};
+    struct tensor_wires w = {0};
     int32_t first = count_edges(p);
     for (int32_t g = 0; g < p->n_collectives; g++) {
         const struct collective *x = &p->collectives[g];
@@ -62,7 +62,7 @@ static struct meeting_wires meeting_wires(struct arena *a, const struct program 
             w.first = ARENA_ARRAY(a, int32_t, (size_t)p->n_devices * (size_t)p->n_devices);
         if (of) of[g] = ARENA_ARRAY(a, int32_t, (size_t)n * (size_t)n);
         for (int32_t i = 0; i < n * n; i++) {
-            struct meeting_wire like = {.from = p->stages[x->members[i / n].stage].device,
+            struct tensor_wire like = {.from = p->stages[x->members[i / n].stage].device,
                                         .to = p->stages[x->members[i % n].stage].device};
             collective_link(x, i / n, i % n, &like.link, &like.direction);
             int32_t wire = like.link < 0 ? -1 : first + find_wire(a, p, &w, like);
@@ -76,7 +76,7 @@ int64_t wires_shared_bytes(const struct program *p)
 {
     if (!p->emulated) return 0;
     struct arena *a = arena_new();
-    int64_t n = count_edges(p) + meeting_wires(a, p, NULL).n;
+    int64_t n = count_edges(p) + tensor_wires(a, p, NULL).n;
     arena_free(a);
     return (int64_t)sizeof(struct link_clock) * 2 * p->n_links +
            (int64_t)sizeof(struct wire_control) * n + 64;
@@ -122,9 +122,9 @@ void wires_init(struct wires *w, struct arena *a, const struct program *p, struc
 {
     int32_t n_edges = count_edges(p),
             **of = ARENA_ARRAY(a, int32_t *, (size_t)p->n_collectives + 1);
-    struct meeting_wires met = meeting_wires(a, p, of);
+    struct tensor_wires met = tensor_wires(a, p, of);
     int32_t n = n_edges + met.n;
-    *w = (struct wires){.meeting = of,
+    *w = (struct wires){.collective = of,
                         .a = a,
                         .comm = c,
                         .rank = comm_rank(c),

@@ -53,7 +53,7 @@ struct wire {                        /* one end */
     struct wire_control *control;    /* NULL: real */
     struct wire_message *queue;           /* (capacity), message n at n mod capacity; a power of two */
     int64_t capacity;
-    /* [first, next) under way; [first, started) told to the other end or reserved */
+    /* [first, next) in flight; [first, started) told to the other end or reserved */
     int64_t first, started, next;
     int64_t previous_left_ns; /* receiver: of the last reserved one */
     bool used;                /* this rank is one of the ends */
@@ -70,20 +70,20 @@ struct wires {
     int64_t zero_ns; /* CLOCK_MONOTONIC at time 0 */
     int32_t rank, n, n_mine;
     struct wire
-        *wire;     /* (n) channels first, then the edges of the groups, then those of meetings */
+        *wire;     /* (n) channels first, then the edges of the groups, then those of collectives */
     int32_t *mine; /* (n_mine) this rank's ends */
     /* (n_groups): edge i → i+1 is group_first + i; CHAIN's i → i-1 behind those */
     int32_t *group_first;
-    /* (n_groups) of meetings: (n_members²) the wire from member i to k, -1 none; NULL otherwise. One wire for every two
-     * ranks and link, whichever meetings use it: both ends take those they share in one order. */
-    int32_t **meeting;
+    /* (n_groups) of collectives: (n_members²) the wire from member i to k, -1 none; NULL otherwise. One wire for every two
+     * ranks and link, whichever collectives use it: both ends take those they share in one order. */
+    int32_t **collective;
     wire_ended *ended;
     void *owner;
 };
-static inline int32_t wires_meeting(const struct wires *w, int32_t group, int32_t from, int32_t to,
+static inline int32_t wires_tensor(const struct wires *w, int32_t group, int32_t from, int32_t to,
                                     int32_t n)
 {
-    return w->meeting[group][from * n + to];
+    return w->collective[group][from * n + to];
 }
 
 /* Bytes of shared memory for the emulated wires and links of a program; 0 where it is real. */

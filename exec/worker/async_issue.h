@@ -2,7 +2,7 @@
  *
  * The compute thread asks and goes on; the device follows. What only the end of an operator can tell is read later: spans
  * from timed events, a step's losses and how unevenly rows were routed from pinned memory. A step is settled when the next
- * one has been asked for whole, so the device never waits for the host between two steps; memory for what is under way is
+ * one has been asked for whole, so the device never waits for the host between two steps; memory for what is in flight is
  * bounded, and where it is full the thread waits for the oldest. Without a trace no event is timed.
  * A stream takes about a thousand launches; who asks for one more stands in the driver until it has room. Where the stream waits for a
  * peer that is gone, that would be for ever, and nobody would look for the peer. So lanes whose devices talk among themselves ask
@@ -37,10 +37,10 @@ struct step_loss;
 struct transports;
 
 enum {
-    ASYNC_ISSUE_EVENTS_MAX = 16384, /* timed events under way; two operators take three at most */
-    ASYNC_ISSUE_GATES = 4,          /* calls of gating whose gates are on their way */
+    ASYNC_ISSUE_EVENTS_MAX = 16384, /* timed events in flight; two operators take three at most */
+    ASYNC_ISSUE_GATES = 4,          /* calls of gating whose gates are in flight */
     ASYNC_ISSUE_PACE = 16,          /* operators to a pace, … */
-    ASYNC_ISSUE_PACES = 4 /* … and paces under way where devices talk among themselves */
+    ASYNC_ISSUE_PACES = 4 /* … and paces in flight where devices talk among themselves */
 };
 
 struct async_issue_span {
@@ -50,7 +50,7 @@ struct async_issue_span {
     const struct op_call *gating;
 };
 
-struct async_issue_step { /* one of the two that may be under way */
+struct async_issue_step { /* one of the two that may be in flight */
     bool asked;
     int64_t step;
     int32_t updated, ended; /* events: its last update so far; all of it */
@@ -122,7 +122,7 @@ MUST_CHECK enum status async_issue_loss(struct async_issue *x, const struct step
 /* Emulated: everything that was asked of the device has ended, and the clock knows. */
 MUST_CHECK enum status async_issue_settle(struct async_issue *x, struct error *err);
 /* The last update so far has been asked for; the step is asked for whole; all steps have been seen, though receives posted for
- * the next one may wait for their messages; the run is over and nothing is under way. */
+ * the next one may wait for their messages; the run is over and nothing is in flight. */
 MUST_CHECK enum status async_issue_updated(struct async_issue *x, struct error *err);
 MUST_CHECK enum status async_issue_step_asked(struct async_issue *x, struct error *err);
 MUST_CHECK enum status async_issue_drain(struct async_issue *x, struct error *err);

@@ -10,7 +10,7 @@
 
 enum { INPUT_BUFFERS = 2, ALIGN = 64 };
 
-/* Filled in pinned memory, while the one before it is on its way, and copied on a stream of its own. */
+/* Filled in pinned memory, while the one before it is in flight, and copied on a stream of its own. */
 struct prepared_input {
     int32_t slot;
     struct place place;

@@ -18,16 +18,16 @@ static bool mirrored(const struct preparing *w, int32_t group)
     return w->r->discrete && w->t->group[group] == TRANSPORT_HOST;
 }
 
-static enum status prepare_meeting(const struct preparing *w, const struct chunk *k, int32_t group,
+static enum status prepare_tensor_collective(const struct preparing *w, const struct chunk *k, int32_t group,
                                    int32_t member, struct error *err)
 {
     const struct collective *m = &w->r->p->collectives[group];
-    struct meeting_operands *o = ARENA_ARRAY(w->r->run, struct meeting_operands, 1);
+    struct tensor_operands *o = ARENA_ARRAY(w->r->run, struct tensor_operands, 1);
     struct bounce_group b = {0};
     o->in = lane_memory_place(&k->memory, m->in[member]);
     o->out = lane_memory_place(&k->memory, m->out[member]);
     if (mirrored(w, group)) {
-        staging_meeting(w->pinned->staging, w->r->p, k, group, member, &b);
+        staging_tensor(w->pinned->staging, w->r->p, k, group, member, &b);
         o->in = (struct place){b.in_pinned, 0, 1};
         o->out = (struct place){b.out_pinned, 0, 1};
         TRY(bounce_add_group(&w->t->bounce, group, b, err));
@@ -35,11 +35,11 @@ static enum status prepare_meeting(const struct preparing *w, const struct chunk
     o->from = ARENA_ARRAY(w->r->run, struct region, (size_t)m->n_members);
     o->into = ARENA_ARRAY(w->r->run, struct region, (size_t)m->n_members);
     for (int32_t i = 0; m->kind != COLLECTIVE_ALL_REDUCE && i < m->n_members; i++) {
-        o->from[i] = meeting_from(w->r->run, m, member, i);
-        o->into[i] = meeting_into(w->r->run, m, i, member);
+        o->from[i] = collective_from(w->r->run, m, member, i);
+        o->into[i] = collective_into(w->r->run, m, i, member);
     }
     comm_thread_member(&w->t->comm_thread,
-                       (struct collective_end){.group = group, .member = member, .meeting = o},
+                       (struct collective_end){.group = group, .member = member, .collective = o},
                        w->r->discrete ? w->pinned->scratch : k->memory.staging);
     return OK;
 }
@@ -143,7 +143,7 @@ static enum status prepare_member(const struct preparing *w, int32_t group, int3
     const struct collective *g = &w->r->p->collectives[group];
     const struct chunk *k = chunks_of_stage(w->chunks, g->members[member].stage);
     if (!k || w->t->group[group] == TRANSPORT_DEVICE) return OK;
-    return collective_of_tensor(g) ? prepare_meeting(w, k, group, member, err)
+    return collective_of_tensor(g) ? prepare_tensor_collective(w, k, group, member, err)
                                    : prepare_group(w, k, group, member, err);
 }
 

@@ -143,7 +143,7 @@ void staging_group(char *base, struct arena *a, const struct program *p, const s
     add_move(&v, 0, ring_bytes(s, m));
 }
 
-void staging_meeting(char *base, const struct program *p, const struct chunk *k, int32_t group,
+void staging_tensor(char *base, const struct program *p, const struct chunk *k, int32_t group,
                      int32_t member, struct bounce_group *out)
 {
     const struct collective *m = &p->collectives[group];

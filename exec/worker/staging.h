@@ -26,7 +26,7 @@ struct staging staging_at(char *base, const struct program *p, int32_t group, in
 /* Fills in *out for member `member` of a group, which is chunk k; moves are allocated in a. */
 void staging_group(char *base, struct arena *a, const struct program *p, const struct chunk *k,
                    int32_t group, int32_t member, struct bounce_group *out);
-void staging_meeting(char *base, const struct program *p, const struct chunk *k, int32_t group,
+void staging_tensor(char *base, const struct program *p, const struct chunk *k, int32_t group,
                      int32_t member, struct bounce_group *out);
 
 #endif

@@ -137,7 +137,7 @@ static enum status even_pipeline(struct baseline_task *k, struct error *err)
     return OK;
 }
 
-/* Both ways to place pipelines where they differ. */
+/* Both directions to place pipelines where they differ. */
 static enum status both_places(struct baseline_task *k, struct baseline_setting x, struct error *err)
 {
     TRY(baseline_add(k, x, err));

@@ -245,7 +245,7 @@ static enum status time_device(struct grid *g, int32_t replica, int32_t stage, s
             int32_t next = device_of(x, replica, (v + 1) % x->stages);
             g->miss = INT64_MAX;
             if (next != device && !space_linked(g->s, device, next))
-                return error_set(err, ERR_INFEASIBLE, "no way from %s to %s",
+                return error_set(err, ERR_INFEASIBLE, "no route from %s to %s",
                                  g->s->cluster->devices[device].name,
                                  g->s->cluster->devices[next].name);
             if (next != device) t->transfer_ns += space_transfer_ns(g->s, device, next, g->last[v]);

@@ -88,12 +88,12 @@ void bound_any_traffic(struct bound_any *b, int32_t layer, double parameter_byte
     x->activation_bytes = least(x->activation_bytes, activation_bytes);
 }
 
-void bound_any_cut(struct bound_any *b, const int64_t *here, double both_ways_Bps, const char *name)
+void bound_any_cut(struct bound_any *b, const int64_t *here, double both_directions_Bps, const char *name)
 {
     if (b->n_cuts == b->capacity)
         b->cuts = arena_grow(b->arena, b->cuts, b->n_cuts, &b->capacity, sizeof *b->cuts);
     struct cut *c = &b->cuts[b->n_cuts++];
-    *c = (struct cut){ARENA_ARRAY(b->arena, int64_t, (size_t)b->n_kinds), both_ways_Bps, name};
+    *c = (struct cut){ARENA_ARRAY(b->arena, int64_t, (size_t)b->n_kinds), both_directions_Bps, name};
     memcpy(c->here, here, (size_t)b->n_kinds * sizeof *here);
 }
 

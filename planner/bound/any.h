@@ -7,7 +7,7 @@
  * that share it, u_lg that of its update. (Σ z >= 1 also where optimizer state is sharded; replicas only do it more often.)
  *   latency   some sample goes through all layers and back between two updates, alone or in a microbatch: Σ_l least F + I of any
  *             number of them, then W of layer 0.
- *   cut       devices in two parts A | B, and the links between them carry C bytes a second both ways together. Then
+ *   cut       devices in two parts A | B, and the links between them carry C bytes a second in both directions together. Then
  *             either one part does all (compute, restricted);
  *             or both hold all layers: gradients of all parameters cross, T >= 2 bytes / C;
  *             or one part, say B, lacks a layer: whatever sample it works on crosses twice, as an activation and as its
@@ -21,7 +21,7 @@
  * The linear programs go to GLPK; what is handed out is not their value but the bound that their row prices prove by weak
  * duality, summed here (Neumaier and Shcherbina 2004), so that no tolerance of the solver can make it false.
  * What is assumed: an iteration ends with updates that the next one's forwards wait for; devices compute one operator at a
- * time; sums of gradients need their bytes across a cut once each way.
+ * time; sums of gradients need their bytes across a cut once in each direction.
  *
  * Layers that cost the same are one row, so 400 layers of a regular model are about five; devices are counts.
  */
@@ -64,7 +64,7 @@ void bound_any_traffic(struct bound_any *b, int32_t layer, double parameter_byte
 
 /* Two parts of the cluster: here[g] of kind g in one, the rest in the other. both_ways_Bps: what links between them carry in both
  * directions together, at most. name: for the binding term, kept. */
-void bound_any_cut(struct bound_any *b, const int64_t *here, double both_ways_Bps,
+void bound_any_cut(struct bound_any *b, const int64_t *here, double both_directions_Bps,
                    const char *name);
 
 struct bound_certificate {

@@ -116,7 +116,7 @@ void bound_cluster_offer_grouped(struct bound_any *b, const struct cluster *c,
 
 struct edge {
     int32_t end[2], link; /* vertices: nodes, then switches */
-    double Bps;           /* both ways together */
+    double Bps;           /* in both directions together */
 };
 struct cutter {
     struct arena *arena;

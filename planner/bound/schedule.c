@@ -54,7 +54,7 @@ static struct bound_line line_of(struct arena *a, const struct pipeline *p, int3
 {
     struct bound_line l = {p->n_stages, m, NULL, NULL};
     l.parts = ARENA_ARRAY(a, struct bound_part, (size_t)l.n);
-    l.ways = ARENA_ARRAY(a, struct bound_way, (size_t)l.n);
+    l.links = ARENA_ARRAY(a, struct bound_link, (size_t)l.n);
     for (int32_t s = 0; s < l.n; s++) {
         const struct pipeline_device *d = p->devices ? &p->devices[s] : NULL;
         bool limited = d && d->limit_bytes != PIPELINE_NO_LIMIT;
@@ -62,8 +62,8 @@ static struct bound_line line_of(struct arena *a, const struct pipeline *p, int3
         part_memory(&p->stages[s], limited ? d->limit_bytes - d->resident_bytes : INT64_MAX, orders,
                     m, &l.parts[s]);
         for (int up = 0; up < 2 && p->links && s + 1 < l.n; up++) {
-            l.ways[s].occupancy_ns[up] = p->links[s].occupancy_ns[up];
-            l.ways[s].latency_ns[up] = p->links[s].latency_ns[up];
+            l.links[s].occupancy_ns[up] = p->links[s].occupancy_ns[up];
+            l.links[s].latency_ns[up] = p->links[s].latency_ns[up];
         }
     }
     return l;
@@ -71,7 +71,7 @@ static struct bound_line line_of(struct arena *a, const struct pipeline *p, int3
 
 /* --- closed forms --- */
 
-static int64_t way_ns(const struct bound_way *w, int up)
+static int64_t link_ns(const struct bound_link *w, int up)
 {
     return w->occupancy_ns[up] + w->latency_ns[up];
 }
@@ -105,15 +105,15 @@ static struct place *places_of(struct arena *a, const struct bound_line *l)
     at[0].up = l->parts[0].ns[BOUND_W];
     for (int32_t s = 1; s < l->n; s++) {
         const struct bound_part *p = &l->parts[s - 1];
-        const struct bound_way *w = &l->ways[s - 1];
-        at[s].down = at[s - 1].down + p->ns[BOUND_F] + way_ns(w, 0);
-        at[s].up = max64(at[s - 1].up, p->ns[BOUND_W]) + p->ns[BOUND_I] + way_ns(w, 1);
+        const struct bound_link *w = &l->links[s - 1];
+        at[s].down = at[s - 1].down + p->ns[BOUND_F] + link_ns(w, 0);
+        at[s].up = max64(at[s - 1].up, p->ns[BOUND_W]) + p->ns[BOUND_I] + link_ns(w, 1);
         at[s].down_step = max64(at[s - 1].down_step, max64(p->ns[BOUND_F], w->occupancy_ns[0]));
     }
     for (int32_t s = l->n - 2; s >= 0; s--) {
         const struct bound_part *p = &l->parts[s + 1];
-        const struct bound_way *w = &l->ways[s];
-        at[s].trip = at[s + 1].trip + p->ns[BOUND_F] + p->ns[BOUND_I] + way_ns(w, 0) + way_ns(w, 1);
+        const struct bound_link *w = &l->links[s];
+        at[s].trip = at[s + 1].trip + p->ns[BOUND_F] + p->ns[BOUND_I] + link_ns(w, 0) + link_ns(w, 1);
         at[s].trip_step = max64(at[s + 1].trip_step, max64(p->ns[BOUND_I], w->occupancy_ns[1]));
     }
     return at;
@@ -129,10 +129,10 @@ static void cheap_stage(const struct bound_line *l, int32_t s, struct place *at,
     int64_t memory = at->down + little_ns(p, l->m, at->trip);
     at->bound_ns = max64(work, max64(back, memory));
     raise(out, work, "work", s);
-    raise(out, back, "way back", s);
+    raise(out, back, "drain", s);
     raise(out, memory, "memory", s);
     for (int up = 0; up < 2 && s + 1 < l->n; up++) /* the first message has the way to itself */
-        raise(out, at->down + f + at->trip + (m - 1) * l->ways[s].occupancy_ns[up] + i + end,
+        raise(out, at->down + f + at->trip + (m - 1) * l->links[s].occupancy_ns[up] + i + end,
               "link", s);
 }
 

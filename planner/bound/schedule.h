@@ -51,7 +51,7 @@ struct bound_schedule_options {
 
 struct bound_schedule {
     int64_t lower_bound_ns; /* INT64_MAX: some stage cannot hold even one microbatch */
-    /* what binds: "work", "way back", "memory", "link", "cycle", "windows", "does not fit" */
+    /* what binds: "work", "drain", "memory", "link", "cycle", "windows", "does not fit" */
     const char *term;
     int32_t stage;          /* where; -1: all together. link: between stage and stage + 1 */
     const char *class_text; /* plans that the bound holds for */

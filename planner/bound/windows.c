@@ -194,12 +194,12 @@ struct passage {
     int64_t send_ns, take_ns, occupancy_ns, latency_ns;
     int32_t sender, taker;
 };
-static struct passage passage_of(const struct bound_walker *k, struct bound_windows *w, int32_t way,
+static struct passage passage_of(const struct bound_walker *k, struct bound_windows *w, int32_t link,
                                  int up)
 {
     const struct bound_line *l = k->line;
     enum bound_kind kind = up ? BOUND_I : BOUND_F;
-    int32_t sender = way + up, taker = way + !up;
+    int32_t sender = link + up, taker = link + !up;
     size_t m = (size_t)l->m, a = ((size_t)sender * BOUND_KINDS + kind) * m,
            b = ((size_t)taker * BOUND_KINDS + kind) * m;
     return (struct passage){w->from + a,
@@ -208,13 +208,13 @@ static struct passage passage_of(const struct bound_walker *k, struct bound_wind
                             w->until + b,
                             l->parts[sender].ns[kind],
                             l->parts[taker].ns[kind],
-                            l->ways[way].occupancy_ns[up],
-                            l->ways[way].latency_ns[up],
+                            l->links[link].occupancy_ns[up],
+                            l->links[link].latency_ns[up],
                             sender,
                             taker};
 }
 
-static void pass_way(struct bound_walker *k, const struct passage *p)
+static void pass_link(struct bound_walker *k, const struct passage *p)
 {
     int64_t sent = 0, due = BOUND_FAR;
     for (int32_t i = 0; i < k->line->m; i++) {
@@ -253,11 +253,11 @@ enum bound_outcome bound_windows_narrow(struct bound_walker *k, struct bound_win
             for (int up = 0; up < 2; up++) {
                 if (s > 0) {
                     struct passage p = passage_of(k, w, s - 1, up);
-                    pass_way(k, &p);
+                    pass_link(k, &p);
                 }
                 if (s + 1 < l->n) {
                     struct passage p = passage_of(k, w, s, up);
-                    pass_way(k, &p);
+                    pass_link(k, &p);
                 }
             }
         }

@@ -31,13 +31,13 @@ struct bound_part {
     int32_t waiting;
     int32_t in_flight; /* K: most forwards before the first I, <= m */
 };
-struct bound_way { /* between stages s and s + 1; [0] activations down, [1] gradients up */
+struct bound_link { /* between stages s and s + 1; [0] activations down, [1] gradients up */
     int64_t occupancy_ns[2], latency_ns[2];
 };
 struct bound_line {
     int32_t n, m;             /* stages, microbatches */
     struct bound_part *parts; /* (n) */
-    struct bound_way *ways;   /* (n - 1) */
+    struct bound_link *links;   /* (n - 1) */
 };
 
 struct bound_windows { /* (n, 3, m) row-major each */

@@ -5,7 +5,7 @@
 #include "planner/candidate/layer_classes.h"
 
 /* i and j are interchangeable where exchanging them changes nothing the search can see: same type,
- * and the same time of any message to and from every third device, and between them both ways. */
+ * and the same time of any message to and from every third device, and between them in both directions. */
 static bool same_link(const struct space *s, int32_t a, int32_t b, int32_t c, int32_t d)
 {
     const struct cost_link *x = space_link(s, a, b), *y = space_link(s, c, d);

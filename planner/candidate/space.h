@@ -27,7 +27,7 @@ struct space {
     const struct cluster *cluster;
     struct cost *cost;
     const struct lower_options *lower; /* the caller's */
-    /* fused training graphs: of each way in which types share operators */
+    /* fused training graphs: of in each direction in which types share operators */
     struct lower_graphs graphs;
     struct graph *graph; /* the first of them; all have the same layers */
     int32_t n_layers, n_devices, n_types;

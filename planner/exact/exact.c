@@ -276,7 +276,7 @@ static enum status score_step(void *user, const struct candidate *x, int64_t bes
 }
 
 /* Some devices of the best plan change places by chance, and a climb begins there; as long as there is work left. */
-static enum status kicks(struct exact *q, const struct local_search_hooks *way,
+static enum status kicks(struct exact *q, const struct local_search_hooks *hooks,
                          struct candidate *best, int64_t best_ns, struct error *err)
 {
     uint64_t n = (uint64_t)best->s->n_devices, at = 0;
@@ -287,7 +287,7 @@ static enum status kicks(struct exact *q, const struct local_search_hooks *way,
             local_search_exchange(&x, (int32_t)rng_below(KICK_SEED, 0, at, n),
                                   (int32_t)rng_below(KICK_SEED, 0, at + 1, n));
         TRY(score_step(q, &x, INT64_MAX, &ns, err));
-        if (ns < INT64_MAX) TRY(local_search(way, &x, &ns, err));
+        if (ns < INT64_MAX) TRY(local_search(hooks, &x, &ns, err));
         if (ns < best_ns) *best = x, best_ns = ns;
     }
     return OK;
@@ -297,7 +297,7 @@ static enum status climbs(struct exact *q, struct error *err)
 {
     struct candidate starts[WALK_CLIMBS_MAX + SPACE_TABLES_MAX];
     int64_t ns[WALK_CLIMBS_MAX + SPACE_TABLES_MAX];
-    struct local_search_hooks way = {q->t, q, score_step, q->walked};
+    struct local_search_hooks hooks = {q->t, q, score_step, q->walked};
     int32_t n = 0, most = q->walked ? WALK_CLIMBS_MAX : CLIMBS_MAX;
     for (int32_t i = 0; i < q->t->diverse_starts.n && n < most; i++)
         for (int32_t z = 0; z < q->n_sizes && n < most; z++) {
@@ -311,10 +311,10 @@ static enum status climbs(struct exact *q, struct error *err)
         if (q->shape_ns[r]) starts[n] = q->shape[r], ns[n++] = q->shape_ns[r];
     int32_t best = 0;
     for (int32_t i = 0; i < n; i++) {
-        TRY(local_search(&way, &starts[i], &ns[i], err));
+        TRY(local_search(&hooks, &starts[i], &ns[i], err));
         if (ns[i] < ns[best]) best = i;
     }
-    return n && q->walked ? kicks(q, &way, &starts[best], ns[best], err) : OK;
+    return n && q->walked ? kicks(q, &hooks, &starts[best], ns[best], err) : OK;
 }
 
 static enum status last_round(struct exact *q, struct error *err)

@@ -1,7 +1,7 @@
 #include "planner/exact/local_search.h"
 
 struct climber {
-    const struct local_search_hooks *way;
+    const struct local_search_hooks *hooks;
     struct candidate *x;
     int64_t *ns;
     bool better; /* the last attempt was */
@@ -11,8 +11,8 @@ static enum status attempt(struct climber *c, const struct candidate *variant, s
 {
     int64_t ns;
     c->better = false;
-    if (search_context_over(c->way->t)) return OK;
-    TRY(c->way->score(c->way->user, variant, *c->ns, &ns, err));
+    if (search_context_over(c->hooks->t)) return OK;
+    TRY(c->hooks->score(c->hooks->user, variant, *c->ns, &ns, err));
     if (ns >= *c->ns) return OK;
     *c->x = *variant;
     *c->ns = ns;
@@ -217,10 +217,10 @@ static enum status leave_stages(struct climber *c, struct error *err)
 
 static int32_t eighth(int32_t n) { return n < 16 ? 1 : n / 8; }
 
-enum status local_search(const struct local_search_hooks *way, struct candidate *x, int64_t *ns,
+enum status local_search(const struct local_search_hooks *hooks, struct candidate *x, int64_t *ns,
                          struct error *err)
 {
-    struct climber c = {.way = way, .x = x, .ns = ns};
+    struct climber c = {.hooks = hooks, .x = x, .ns = ns};
     int64_t before;
     do {
         before = *ns;
@@ -231,9 +231,9 @@ enum status local_search(const struct local_search_hooks *way, struct candidate 
                 TRY(move_ends(&c, by, !apart, err));
             TRY(exchange_stages(&c, !apart, err));
         }
-        if (way->devices) TRY(exchange_devices(&c, err));
-        if (way->devices) TRY(split_stages(&c, err));
-        if (way->devices) TRY(leave_stages(&c, err));
-    } while (*ns < before && !search_context_over(way->t));
+        if (hooks->devices) TRY(exchange_devices(&c, err));
+        if (hooks->devices) TRY(split_stages(&c, err));
+        if (hooks->devices) TRY(leave_stages(&c, err));
+    } while (*ns < before && !search_context_over(hooks->t));
     return OK;
 }

@@ -20,7 +20,7 @@ struct local_search_hooks {
 /* Exchanges two devices, of one replica or of two; an idle one replaces the other. False: nothing changes. */
 bool local_search_exchange(struct candidate *x, int32_t d, int32_t e);
 /* *x and *ns become the local optimum, or the best candidate when the budget ended. */
-MUST_CHECK enum status local_search(const struct local_search_hooks *way, struct candidate *x,
+MUST_CHECK enum status local_search(const struct local_search_hooks *hooks, struct candidate *x,
                                     int64_t *ns, struct error *err);
 
 #endif

@@ -42,7 +42,7 @@ enum status refine_search(struct search_context *t, const struct space *spaces, 
 {
     struct arena *scratch = arena_new();
     struct polishing q = {.t = t, .refined = refined};
-    struct local_search_hooks way = {t, &q, score_refined, false};
+    struct local_search_hooks hooks = {t, &q, score_refined, false};
     struct candidate start[REFINE_SEARCH_STARTS];
     int64_t ns[REFINE_SEARCH_STARTS];
     int32_t n = 0;
@@ -55,7 +55,7 @@ enum status refine_search(struct search_context *t, const struct space *spaces, 
         ns[n] = refined->plans[i].iteration_ns;
         if (s < n_spaces && candidate_of(p, &spaces[s], &start[n])) n++;
     }
-    for (int32_t i = 0; i < n && st == OK; i++) st = local_search(&way, &start[i], &ns[i], err);
+    for (int32_t i = 0; i < n && st == OK; i++) st = local_search(&hooks, &start[i], &ns[i], err);
     arena_free(scratch);
     return st;
 }

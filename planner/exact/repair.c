@@ -107,7 +107,7 @@ enum status repair_try(struct search_context *t, struct arena *a, const struct s
                        struct error *err)
 {
     struct nearing q = {.t = t};
-    struct local_search_hooks way = {t, &q, score_missing, true};
+    struct local_search_hooks hooks = {t, &q, score_missing, true};
     struct candidate x;
     struct plan p;
     int64_t bytes, ns;
@@ -120,7 +120,7 @@ enum status repair_try(struct search_context *t, struct arena *a, const struct s
     for (int32_t n = 1; n <= s->n_devices && n <= s->n_layers && !t->incumbents.n; n++) {
         if (!nearest(a, s, n, &x)) continue;
         TRY(score_missing(&q, &x, INT64_MAX, &bytes, err));
-        if (bytes > 0) TRY(local_search(&way, &x, &bytes, err));
+        if (bytes > 0) TRY(local_search(&hooks, &x, &bytes, err));
     }
     return OK;
 }

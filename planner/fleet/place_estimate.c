@@ -11,7 +11,7 @@ struct loads {
     const int32_t *first;            /* (n_replicas) of its stages in x's lists */
     double *ns;                      /* (2 · links) that each direction is busy */
     int32_t *rings;                  /* (2 · links) hops of the interval at hand */
-    const struct device_route **way; /* (n_replicas) of the ring at hand */
+    const struct device_route **path; /* (n_replicas) of the ring at hand */
     int32_t *flip;                   /* (n_replicas) 1: from the higher device to the lower */
     int32_t *owner;                  /* (n_replicas) stage that has the interval at hand */
     double *sums_ns; /* (2 · links) that each direction is busy with sums of gradients */
@@ -45,12 +45,12 @@ static void add_messages(struct loads *q, int32_t r)
 {
     const struct plan_replica *x = &q->x->plan.replicas[r];
     for (int32_t s = 0; s + 1 < x->n_stages; s++) {
-        const struct device_route *way = route(q, r, s, r, s + 1);
+        const struct device_route *path = route(q, r, s, r, s + 1);
         double bytes =
             (double)x->microbatches * (double)q->m->s->cut_bytes[x->stages[s].last_layer];
-        for (int32_t i = 0; way && !way->own && i < way->n_hops; i++)
+        for (int32_t i = 0; path && !path->own && i < path->n_hops; i++)
             for (int32_t back = 0; back < 2; back++)
-                q->ns[way->hop[i] ^ back] += 1e9 * bytes / link_Bps(q, way->hop[i], way);
+                q->ns[path->hop[i] ^ back] += 1e9 * bytes / link_Bps(q, path->hop[i], path);
     }
 }
 
@@ -60,15 +60,15 @@ static double ring_step(const struct loads *q, double bytes)
 {
     double slowest = 0;
     for (int32_t r = 0; r < q->x->plan.n_replicas; r++) {
-        const struct device_route *way = q->way[r];
-        if (!way) continue;
-        double ns = (double)cost_occupancy_ns(&way->link, (int64_t)bytes);
-        for (int32_t i = 0; i < way->n_hops && !way->own; i++) {
+        const struct device_route *path = q->path[r];
+        if (!path) continue;
+        double ns = (double)cost_occupancy_ns(&path->link, (int64_t)bytes);
+        for (int32_t i = 0; i < path->n_hops && !path->own; i++) {
             double shared =
-                q->rings[way->hop[i] ^ q->flip[r]] * bytes * 1e9 / link_Bps(q, way->hop[i], way);
+                q->rings[path->hop[i] ^ q->flip[r]] * bytes * 1e9 / link_Bps(q, path->hop[i], path);
             if (shared > ns) ns = shared;
         }
-        ns += (double)way->link.latency_ns;
+        ns += (double)path->link.latency_ns;
         if (ns > slowest) slowest = ns;
     }
     return slowest;
@@ -85,18 +85,18 @@ static double ring(struct loads *q, int32_t first, int32_t last)
         const struct template_kind *k = &q->m->kinds[q->x->kind[q->first[r] + s]];
         double here = (double)space_stage_type(q->m->s, k->type, first, last)->parameter_bytes;
         if (q->m->s->job->model.measured) here *= k->cards; /* priced a card, sent as one device */
-        const struct device_route *way = q->way[r] = route(q, r, s, r2, s2);
+        const struct device_route *path = q->path[r] = route(q, r, s, r2, s2);
         q->flip[r] = direction(q, r, s, r2, s2);
         if (here > bytes) bytes = here;
-        for (int32_t i = 0; way && !way->own && i < way->n_hops; i++)
-            q->rings[way->hop[i] ^ q->flip[r]]++;
+        for (int32_t i = 0; path && !path->own && i < path->n_hops; i++)
+            q->rings[path->hop[i] ^ q->flip[r]]++;
     }
     double step = ring_step(q, bytes / n);
     for (int32_t r = 0; r < n; r++) {
-        const struct device_route *way = q->way[r];
-        for (int32_t i = 0; way && !way->own && i < way->n_hops; i++) {
-            int32_t at = way->hop[i] ^ q->flip[r];
-            q->sums_ns[at] += 2e9 * bytes / link_Bps(q, way->hop[i], way);
+        const struct device_route *path = q->path[r];
+        for (int32_t i = 0; path && !path->own && i < path->n_hops; i++) {
+            int32_t at = path->hop[i] ^ q->flip[r];
+            q->sums_ns[at] += 2e9 * bytes / link_Bps(q, path->hop[i], path);
             q->rings[at] = 0;
         }
     }
@@ -155,13 +155,13 @@ static struct pace pace_of(const struct loads *q, int32_t r)
         if (y->recompute) work += c->recompute_ns;
         once += work, work += before;
         if (s + 1 < x->n_stages) {
-            const struct device_route *way = route(q, r, s, r, s + 1);
-            int64_t here = template_busy_on(q->m, kind[s], way, y->last_layer);
-            before = template_busy_on(q->m, kind[s + 1], way, y->last_layer);
+            const struct device_route *path = route(q, r, s, r, s + 1);
+            int64_t here = template_busy_on(q->m, kind[s], path, y->last_layer);
+            before = template_busy_on(q->m, kind[s + 1], path, y->last_layer);
             work += here;
             once +=
-                here - 2 * (way ? cost_occupancy_ns(&way->link, q->m->s->cut_bytes[y->last_layer]) +
-                                      way->link.latency_ns
+                here - 2 * (path ? cost_occupancy_ns(&path->link, q->m->s->cut_bytes[y->last_layer]) +
+                                      path->link.latency_ns
                                 : 0);
         }
         out.fill_ns += once;
@@ -239,7 +239,7 @@ int64_t place_estimate(struct arena *a, struct placed *x, const struct mix *mix)
     struct loads q = {.x = x, .m = m, .first = first};
     q.ns = ARENA_ARRAY(a, double, directions);
     q.rings = ARENA_ARRAY(a, int32_t, directions);
-    q.way = ARENA_ARRAY(a, const struct device_route *, (size_t)p->n_replicas);
+    q.path = ARENA_ARRAY(a, const struct device_route *, (size_t)p->n_replicas);
     q.flip = ARENA_ARRAY(a, int32_t, (size_t)p->n_replicas);
     q.sums_ns = ARENA_ARRAY(a, double, directions);
     for (int32_t r = 0, at = 0; r < p->n_replicas; r++) {

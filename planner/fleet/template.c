@@ -133,10 +133,10 @@ int64_t template_busy_ns(const struct template_maker *m, int32_t kind, int32_t o
 }
 
 int64_t template_busy_on(const struct template_maker *m, int32_t kind,
-                         const struct device_route *way, int32_t cut)
+                         const struct device_route *route, int32_t cut)
 {
-    if (!way || !way->blocking) return 0;
-    return 2 * message_ns(&way->link, m->s->cut_bytes[cut]) + assemble_ns(m, kind, cut);
+    if (!route || !route->blocking) return 0;
+    return 2 * message_ns(&route->link, m->s->cut_bytes[cut]) + assemble_ns(m, kind, cut);
 }
 
 /* --- stages --- */

@@ -71,7 +71,7 @@ int64_t template_transfer_ns(const struct template_maker *m, int32_t from, int32
 int64_t template_busy_ns(const struct template_maker *m, int32_t kind, int32_t other, int32_t cut);
 /* The same on one certain way. */
 int64_t template_busy_on(const struct template_maker *m, int32_t kind,
-                         const struct device_route *way, int32_t cut);
+                         const struct device_route *route, int32_t cut);
 
 /* A stage as templates see it; false where it does not fit with so many microbatches in flight. */
 struct template_time {

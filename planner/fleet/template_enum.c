@@ -89,9 +89,9 @@ static void measure(const struct template_enum *q, struct template_use *d)
         work_of(q, kinds, t->n_stages, i, x->first, x->last, &work);
         t->fill_ns += work;
         if (i) {
-            int64_t way = template_transfer_ns(m, kinds[i - 1], kinds[i], x->first - 1);
+            int64_t transfer_ns = template_transfer_ns(m, kinds[i - 1], kinds[i], x->first - 1);
             int64_t twice = template_busy_ns(m, kinds[i - 1], kinds[i], x->first - 1);
-            t->fill_ns += twice ? -2 * way : 2 * way; /* in the work of both ends, but once */
+            t->fill_ns += twice ? -2 * transfer_ns : 2 * transfer_ns; /* in the work of both ends, but once */
         }
         if (work > t->tau_ns) t->tau_ns = work;
         if (c->update_ns > t->tail_ns) t->tail_ns = c->update_ns;

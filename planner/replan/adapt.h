@@ -31,9 +31,9 @@ enum warm_lost {
     LOST_NEIGHBOURS,
     LOST_SPARES,
     LOST_REPLICA,
-    LOST_WAYS
+    LOST_COUNT
 };
-enum warm_spare { SPARE_IDLE, SPARE_JOIN, SPARE_STAGES, SPARE_REPLICAS, SPARE_WAYS };
+enum warm_spare { SPARE_IDLE, SPARE_JOIN, SPARE_STAGES, SPARE_REPLICAS, SPARE_COUNT };
 
 /* where: (devices of from's cluster) the space's (w->whole) devices, -1: lost. from has the space's microbatch size, or it is changed.
  * false: nothing to do in that way (no spare device, no replica left), or the plan cannot be shaped so. The plan's lists are a's.

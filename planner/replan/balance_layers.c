@@ -82,7 +82,7 @@ static const struct plan_stage *holder(const struct plan_replica *r, int32_t lay
 }
 
 /* Sum of the stage's gradients over a way that all devices of a node use at once where it leaves the node. */
-static int64_t way_ns(const struct warm_prices *w, const int32_t *on_node, int32_t from, int32_t to,
+static int64_t path_ns(const struct warm_prices *w, const int32_t *on_node, int32_t from, int32_t to,
                       int64_t bytes)
 {
     const struct cluster *c = w->whole->cluster;
@@ -95,7 +95,7 @@ static int64_t way_ns(const struct warm_prices *w, const int32_t *on_node, int32
     return l ? cost_occupancy_ns(l, bytes) * users : INT64_MAX / 4;
 }
 
-/* A ring over all that hold the stage's first layer: each way carries the gradients twice, less one part. */
+/* A ring over all that hold the stage's first layer: in each direction carries the gradients twice, less one part. */
 static int64_t sum_ns(const struct warm_prices *w, const struct plan *p, const int32_t *on_node,
                       int32_t r, int32_t i)
 {
@@ -107,7 +107,7 @@ static int64_t sum_ns(const struct warm_prices *w, const struct plan *p, const i
     bytes = 2 * (bytes / members) * (members - 1);
     for (int32_t k = 0; k < n; k++) {
         int32_t to = k + 1 < n ? plan_stage_device(x, k + 1) : next->device;
-        int64_t ns = way_ns(w, on_node, plan_stage_device(x, k), to, bytes);
+        int64_t ns = path_ns(w, on_node, plan_stage_device(x, k), to, bytes);
         if (ns > most) most = ns;
     }
     return most;

@@ -24,7 +24,7 @@ int64_t warm_replica_ns(const struct warm_prices *w, const struct plan_replica *
  * stay. O(stages · layers · log time). */
 bool balance_layers(const struct warm_prices *w, struct plan_replica *r);
 /* What a plan should take: its slowest replica, and the slowest sum of gradients as if nothing hid it, rings of one node's devices
- * side by side on its way out. INT64_MAX where a stage cannot be. */
+ * side by side in flight. INT64_MAX where a stage cannot be. */
 int64_t warm_estimate(struct arena *a, const struct warm_prices *w, const struct plan *p);
 
 #endif

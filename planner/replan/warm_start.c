@@ -23,7 +23,7 @@ enum {
     STEADY_STEPS = 4,
     ORDER_TRIES_MIN = 2,
     ORDER_OPERATIONS = 300000, /* about 10 ms */
-    VARIANTS_MAX = LOST_WAYS * SPARE_WAYS
+    VARIANTS_MAX = LOST_COUNT * SPARE_COUNT
 };
 /* Times the best estimate: not simulated. */
 #define HOPELESS 1.1
@@ -339,8 +339,8 @@ static enum status search(struct warm *q, struct warm_plans *out, struct bound_c
         q->prices.few = &q->few;
     }
     q->variants = ARENA_ARRAY(q->arena, struct variant, VARIANTS_MAX);
-    for (int lost = 0; lost < LOST_WAYS; lost++)
-        for (int spare = 0; spare < SPARE_WAYS; spare++)
+    for (int lost = 0; lost < LOST_COUNT; lost++)
+        for (int spare = 0; spare < SPARE_COUNT; spare++)
             add_variant(q, (enum warm_lost)lost, (enum warm_spare)spare);
     q->left_us = BUDGET_US + BUDGET_DEVICE_US * (int64_t)q->cluster.n_devices;
     TRY(simulate(q, out, err));

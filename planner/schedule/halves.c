@@ -12,7 +12,7 @@ static struct pipeline_link crossing(const struct pipeline *p, int32_t link)
 }
 
 /* From the last device back to the first: activations go up the links, so they take the way of gradients there. */
-static struct pipeline_link way_back(const struct pipeline *p)
+static struct pipeline_link link_back(const struct pipeline *p)
 {
     struct pipeline_link x = {{0, 0}, {0, 0}};
     for (int32_t l = 0; l + 1 < p->n_devices; l++) {
@@ -43,7 +43,7 @@ void schedule_halve(struct arena *a, const struct pipeline *p, bool v_shaped, st
         else if (v >= n)
             out->links[v] = v_shaped ? turned(crossing(p, stages - 2 - v)) : crossing(p, v - n);
         else if (!v_shaped)
-            out->links[v] = way_back(p);
+            out->links[v] = link_back(p);
     }
     for (int32_t d = 0; d < n && p->devices; d++) {
         out->devices[d].resident_bytes = 2 * p->devices[d].resident_bytes;
@@ -68,9 +68,9 @@ static int64_t work(const struct pipeline *p, int32_t d, int32_t m)
     return 2 * m * (p->stages[d].forward_ns + back_ns(&p->stages[d]));
 }
 
-static int64_t latency(const struct pipeline *p, int32_t link, int way)
+static int64_t latency(const struct pipeline *p, int32_t link, int direction)
 {
-    return p->links ? 2 * p->links[link].latency_ns[way] : 0;
+    return p->links ? 2 * p->links[link].latency_ns[direction] : 0;
 }
 
 /* Halves of F that the device can hold before it gives anything back. */
@@ -83,7 +83,7 @@ static int64_t halves_held(const struct pipeline *p, int32_t d, int32_t m)
 }
 
 /* Whichever device is first, some other is late. */
-static int64_t way_in(const struct pipeline *p, int32_t m)
+static int64_t fill_ns(const struct pipeline *p, int32_t m)
 {
     int64_t least = INT64_MAX;
     for (int32_t e = 0; e < p->n_devices; e++) {
@@ -105,8 +105,8 @@ int64_t schedule_halves_bound(const struct pipeline *p, int32_t microbatches, co
         int64_t input = x->fused_ns && x->fused_ns < x->input_ns ? x->fused_ns : x->input_ns;
         if (after < weight) weight = after;
         first += 2 * x->forward_ns, one += 2 * input;
-        for (int way = 0; way < 2 && d + 1 < p->n_devices; way++)
-            *(way ? &one : &first) +=
+        for (int direction = 0; direction < 2 && d + 1 < p->n_devices; direction++)
+            *(direction ? &one : &first) +=
                 p->links ? 2 * (p->links[d].latency_ns[0] < p->links[d].latency_ns[1]
                                     ? p->links[d].latency_ns[0]
                                     : p->links[d].latency_ns[1])
@@ -115,9 +115,9 @@ int64_t schedule_halves_bound(const struct pipeline *p, int32_t microbatches, co
     for (int32_t d = 0; d < p->n_devices; d++)
         bound[0] = later(bound[0], first + work(p, d, microbatches) -
                                        halves_held(p, d, microbatches) * p->stages[d].forward_ns);
-    bound[1] = way_in(p, microbatches);
+    bound[1] = fill_ns(p, microbatches);
     bound[2] = first + one + later(weight, 0);
-    static const char *const name[] = {"first gradient", "way in", "one microbatch"};
+    static const char *const name[] = {"first gradient", "fill", "one microbatch"};
     int best = 0;
     for (int k = 1; k < 3; k++)
         if (bound[k] > bound[best]) best = k;

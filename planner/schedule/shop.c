@@ -18,12 +18,12 @@ static int32_t type_of(const struct shop *s, const struct schedule *shape, const
     return d * s->n_types + c * SHOP_KINDS + kind;
 }
 
-static void join(struct shop *s, int32_t from, int32_t to, const struct pipeline_link *l, int way)
+static void join(struct shop *s, int32_t from, int32_t to, const struct pipeline_link *l, int direction)
 {
     struct shop_type *x = &s->type[from], *y = &s->type[to];
     x->after = to, y->before = from;
     if (!l || x->device == y->device) return;
-    x->occupancy_ns = l->occupancy_ns[way], x->latency_ns = l->latency_ns[way];
+    x->occupancy_ns = l->occupancy_ns[direction], x->latency_ns = l->latency_ns[direction];
 }
 
 static void price(struct shop *s, const struct pipeline *p, const struct schedule *shape,
@@ -45,7 +45,7 @@ static void price(struct shop *s, const struct pipeline *p, const struct schedul
     }
 }
 
-/* F of the chunks down the pipeline, then I and W on the way back. */
+/* F of the chunks down the pipeline, then I and W on the return path. */
 static void chain(struct shop *s, const struct schedule *shape, int32_t d)
 {
     int32_t n = shape->n_chunks, by_stage[SHOP_TYPES_MAX];
@@ -84,7 +84,7 @@ static int64_t rise_of(const struct shop *s, int32_t d)
 }
 
 /* Two pairs of stages that send the same way between two devices, one of them for some time. */
-static enum status check_ways(const struct shop *s, struct error *err)
+static enum status check_directions(const struct shop *s, struct error *err)
 {
     int32_t n = s->n_devices * s->n_types;
     for (int32_t i = 0; i < n; i++) {
@@ -144,7 +144,7 @@ enum status shop_make(struct arena *a, const struct pipeline *p, const struct sc
         chain(s, shape, d);
         s->monotone[d] = is_monotone(s, d), s->rise[d] = rise_of(s, d);
     }
-    return check_ways(s, err);
+    return check_directions(s, err);
 }
 
 /* I after W and before nothing of its own: what W waited for now waits for W. */

@@ -210,7 +210,7 @@ static bool room_for(const struct shop_tabu *t, const struct move *v)
     return true;
 }
 
-/* Is there surely no way from what is crossed to the moved node's input, or from its output to what is crossed? */
+/* Is there surely no route from what is crossed to the moved node's input, or from its output to what is crossed? */
 static bool no_circle(const struct shop_tabu *t, const struct move *v)
 {
     const struct shop *s = t->s;

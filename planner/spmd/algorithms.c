@@ -1,8 +1,8 @@
-/* planner/spmd/algorithms.c - which way each meeting of an answer goes, in a plan's words.
+/* planner/spmd/algorithms.c - which way each collective of an answer goes, in a plan's words.
  *
  * What is converted, summed and gathered follows from the answer; prices say the way (spmd_step_way), one for all groups
- * along an axis. Meetings are named as core/sharding/shard and core/graph/gradient name them: after the tensor that is converted. Where the
- * meetings of all blocks go alike one entry with * for their numbers says so. Entries that no meeting of the view needs are
+ * along an axis. Collectives are named as core/sharding/shard and core/graph/gradient name them: after the tensor that is converted. Where the
+ * collectives of all blocks go alike one entry with * for their numbers says so. Entries that no collective of the view needs are
  * left out: the accounts list what may flow back, the view has what does.
  */
 #include "core/base/arena.h"
@@ -11,10 +11,10 @@
 
 #include <string.h>
 
-struct meant { /* a meeting */
+struct meant { /* a collective */
     const char *match, *pattern;
     enum collective_kind kind;
-    enum collective_algorithm way;
+    enum collective_algorithm algorithm;
     bool usual;
 };
 
@@ -50,13 +50,13 @@ static void mean(struct meanings *m, const char *match, int32_t tensor, enum op_
     struct error none = {0};
     bool even;
     if (!kind_of(kind, &x.kind)) return;
-    if (spmd_step_way(m->price, &t->shape, dtype_bytes(t->dtype), kind, axis, before, after, &x.way,
+    if (spmd_step_algorithm(m->price, &t->shape, dtype_bytes(t->dtype), kind, axis, before, after, &x.algorithm,
                       &even, &none) != OK)
         return;
     for (int32_t k = 0; k < m->n; k++)
         if (m->list[k].kind == x.kind && !strcmp(m->list[k].match, match)) return;
     x.pattern = sharding_pattern(m->a, match);
-    x.usual = x.way == sharding_usual_way(x.kind, even);
+    x.usual = x.algorithm == sharding_default_algorithm(x.kind, even);
     m->list = arena_grow(m->a, m->list, (size_t)m->n, &m->capacity, sizeof x);
     m->list[m->n++] = x;
 }
@@ -141,7 +141,7 @@ static void mean_own(struct meanings *m, const struct spmd_answer *x, int32_t i)
          spmd_placement(m->price, &need.output[0]), 0);
 }
 
-/* Do all meetings of its pattern and kind go as it does? first: is it the first of them? */
+/* Do all collectives of its pattern and kind go as it does? first: is it the first of them? */
 static bool agree(const struct meanings *m, int32_t i, bool *first)
 {
     bool all = true;
@@ -149,7 +149,7 @@ static bool agree(const struct meanings *m, int32_t i, bool *first)
     for (int32_t k = 0; k < m->n; k++) {
         if (m->list[k].kind != m->list[i].kind || strcmp(m->list[k].pattern, m->list[i].pattern))
             continue;
-        all &= m->list[k].way == m->list[i].way && m->list[k].usual == m->list[i].usual;
+        all &= m->list[k].algorithm == m->list[i].algorithm && m->list[k].usual == m->list[i].usual;
         *first &= k >= i;
     }
     return all;
@@ -157,26 +157,26 @@ static bool agree(const struct meanings *m, int32_t i, bool *first)
 
 static void say(struct meanings *m, struct sharding *s)
 {
-    struct sharding_way *ways = ARENA_ARRAY(m->a, struct sharding_way, (size_t)m->n);
-    s->n_ways = 0, s->ways = ways;
+    struct sharding_algorithm *algorithms = ARENA_ARRAY(m->a, struct sharding_algorithm, (size_t)m->n);
+    s->n_algorithms = 0, s->algorithms = algorithms;
     for (int32_t i = 0; i < m->n; i++) {
         const struct meant *x = &m->list[i];
         bool first, all = agree(m, i, &first);
         if (all && (!first || x->usual)) continue;
-        ways[s->n_ways++] = (struct sharding_way){
-            .match = all ? x->pattern : x->match, .kind = x->kind, .way = x->way};
+        algorithms[s->n_algorithms++] = (struct sharding_algorithm){
+            .match = all ? x->pattern : x->match, .kind = x->kind, .algorithm = x->algorithm};
     }
 }
 
 /* --- which of them the view needs --- */
 
-/* As core/lower/meetings has it: on a node of several, equally many. */
+/* As core/lower/collectives has it: on a node of several, equally many. */
 static bool in_tiers(const struct spmd_question *q, const struct exchange *e)
 {
     int32_t node[256], tier[256];
     if (!q->node || e->n > 256) return false;
     for (int32_t i = 0; i < e->n; i++) node[i] = q->node[e->member[i]];
-    int32_t each = meeting_tiers_of(node, e->n, tier);
+    int32_t each = collective_tiers_of(node, e->n, tier);
     return each > 1 && each < e->n;
 }
 
@@ -185,7 +185,7 @@ static void leave_out_idle(struct meanings *m, struct sharding *s)
     const struct spmd_question *q = m->q;
     struct graph forward = *q->g, *view; /* without what core/graph/gradient made of it */
     struct error none = {0};
-    bool *used = ARENA_ARRAY(m->a, bool, (size_t)s->n_ways);
+    bool *used = ARENA_ARRAY(m->a, bool, (size_t)s->n_algorithms);
     int32_t n = 0;
     forward.n_ops = forward.n_forward;
     forward.tensors =
@@ -193,7 +193,7 @@ static void leave_out_idle(struct meanings *m, struct sharding *s)
     for (int32_t t = 0; t < forward.n_tensors; t++) forward.tensors[t].gradient = -1;
     if (shard_graph(m->a, &forward, s, 0, q->first_layer, q->last_layer, &view, &none) != OK ||
         gradient_build(view, 1, &none) != OK) {
-        s->n_ways = 0;
+        s->n_algorithms = 0;
         return;
     }
     for (int32_t i = 0; i < view->n_ops; i++) {
@@ -201,28 +201,28 @@ static void leave_out_idle(struct meanings *m, struct sharding *s)
         enum collective_kind kind;
         bool mine = op->layer >= q->first_layer && op->layer <= q->last_layer;
         if (!mine || !kind_of(op->kind, &kind)) continue;
-        int32_t entry = sharding_way_for(s, op->name, kind, op->attrs.exchange->n,
+        int32_t entry = sharding_algorithm_for(s, op->name, kind, op->attrs.exchange->n,
                                          in_tiers(q, op->attrs.exchange));
         if (entry >= 0) used[entry] = true;
     }
-    struct sharding_way *ways = (struct sharding_way *)(uintptr_t)s->ways; /* say's own */
-    for (int32_t k = 0; k < s->n_ways; k++)
-        if (used[k]) ways[n++] = ways[k];
-    s->n_ways = n;
+    struct sharding_algorithm *algorithms = (struct sharding_algorithm *)(uintptr_t)s->algorithms; /* say's own */
+    for (int32_t k = 0; k < s->n_algorithms; k++)
+        if (used[k]) algorithms[n++] = algorithms[k];
+    s->n_algorithms = n;
 }
 
-void spmd_set_ways(struct arena *a, const struct spmd_question *q, const struct spmd_answer *x,
+void spmd_set_algorithms(struct arena *a, const struct spmd_question *q, const struct spmd_answer *x,
                    struct sharding *s)
 {
     struct meanings m = {.a = a, .q = q, .price = x->tables->price};
     const struct spmd_tables *t = x->tables;
     struct spmd_event *events;
     int32_t n = spmd_events(a, &t->problem, x->found.rule, &events);
-    s->n_ways = 0;
+    s->n_algorithms = 0;
     for (int32_t k = 0; k < n; k++)
         if (events[k].op < 0) mean_event(&m, &events[k]);
     for (int32_t k = t->n_entries; k < t->problem.n_ops; k++)
         mean_own(&m, x, t->first_op + k - t->n_entries);
     say(&m, s);
-    if (s->n_ways) leave_out_idle(&m, s);
+    if (s->n_algorithms) leave_out_idle(&m, s);
 }

@@ -186,6 +186,6 @@ struct sharding *spmd_sharding(struct arena *a, const struct spmd_question *q,
 {
     struct sharding *s = arena_copy(a, q->s, sizeof *s);
     sharding_set_choices(a, s, q->g, x->choices, x->gathered);
-    spmd_set_ways(a, q, x, s);
+    spmd_set_algorithms(a, q, x, s);
     return s;
 }

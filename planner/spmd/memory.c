@@ -112,7 +112,7 @@ static int64_t scratch(const struct member *d, int32_t first, int32_t end)
     return most;
 }
 
-/* --- what meetings stage --- */
+/* --- what collectives stage --- */
 
 static int64_t staging(const struct member *d, const struct graph_op *op)
 {
@@ -120,13 +120,13 @@ static int64_t staging(const struct member *d, const struct graph_op *op)
     int32_t *node = ARENA_ARRAY(d->a, int32_t, (size_t)e->n),
             *tier = ARENA_ARRAY(d->a, int32_t, (size_t)e->n);
     for (int32_t i = 0; i < e->n && d->q->node; i++) node[i] = d->q->node[e->member[i]];
-    int32_t each = d->q->node ? meeting_tiers_of(node, e->n, tier) : 0;
+    int32_t each = d->q->node ? collective_tiers_of(node, e->n, tier) : 0;
     const struct collective *m =
-        shard_meeting(d->a, d->g, op, d->s, each > 1 && each < e->n ? tier : NULL);
-    return meeting_staging_bytes(m, d->g->tensors[op->input[0]].dtype);
+        shard_collective(d->a, d->g, op, d->s, each > 1 && each < e->n ? tier : NULL);
+    return collective_tensor_staging_bytes(m, d->g->tensors[op->input[0]].dtype);
 }
 
-/* The largest meeting's, or of all sums of gradients over the same axes in one: a chunk each way. */
+/* The largest collective's, or of all sums of gradients over the same axes in one: a chunk in each direction. */
 static int64_t buffers(const struct member *d)
 {
     const struct graph *g = d->g;

@@ -2,7 +2,7 @@
  *
  * Each device's own training graph (core/sharding/shard.h, core/graph/gradient.h) says which tensors live from the forward to the backward
  * pass, as often as microbatches are in flight, and which within one of them only; those share bytes by lifetimes, first fit.
- * With parameters, gradients, optimizer state and what meetings stage, that is what core/lower/slots and core/lower/scratch
+ * With parameters, gradients, optimizer state and what collectives stage, that is what core/lower/slots and core/lower/scratch
  * lay out where nothing is fused and one procedure runs the whole backward pass; messages between stages are not in it.
  * Devices of equal types, ratios and counted bytes are looked at once. O(devices that differ · operators · live tensors).
  */

@@ -17,9 +17,9 @@ struct priced {
     int64_t element_bytes;
     enum op_kind kind;
     int32_t axis, before, after;
-    bool joined; /* one of many in one meeting: latencies are not its own */
+    bool joined; /* one of many in one collective: latencies are not its own */
     int64_t ns;
-    enum collective_algorithm way;
+    enum collective_algorithm algorithm;
 };
 
 struct members {     /* devices that meet along an axis; joined: the same with no latencies */
@@ -31,7 +31,7 @@ struct spmd_price {
     struct arena *a;
     const struct sharding *s;
     struct cost_link *hop; /* (n_devices, n_devices) */
-    uint32_t ways;
+    uint32_t algorithms;
     const int32_t *node;
     const bool *bus;
     int32_t n_placements, n_parts, n_prices;
@@ -43,7 +43,7 @@ struct spmd_price {
     /* (n_devices, mesh[axis]) [d][k]: messages that leave d's node or come to the other's at the same time, where everybody
      * sends to who stands k places on along the axis; NULL: nobody shares */
     int32_t *share[MESH_AXES_MAX + 1];
-    int64_t n_meetings, n_pairs; /* priced */
+    int64_t n_collectives, n_pairs; /* priced */
     spmd_measured *measured;     /* NULL: nobody measured */
     const void *of;
     struct members *groups[MESH_AXES_MAX + 1]; /* (n_devices) by first member; NULL: nobody met */
@@ -102,14 +102,14 @@ static int32_t *find_shares(struct spmd_price *y, int32_t axis)
 }
 
 struct spmd_price *spmd_price_new(struct arena *a, const struct sharding *s, spmd_hop *hop,
-                                  const void *of, uint32_t ways, const int32_t *node,
+                                  const void *of, uint32_t algorithms, const int32_t *node,
                                   const bool *bus, spmd_measured *measured)
 {
     struct spmd_price *y = ARENA_ARRAY(a, struct spmd_price, 1);
     int32_t n = s->n_devices;
     *y = (struct spmd_price){.a = a,
                              .s = s,
-                             .ways = ways,
+                             .algorithms = algorithms,
                              .node = node,
                              .bus = bus,
                              .measured = measured,
@@ -145,10 +145,10 @@ const struct placement *spmd_placement_of(const struct spmd_price *y, int32_t pl
 
 int32_t spmd_placements(const struct spmd_price *y) { return y->n_placements; }
 
-int64_t spmd_meetings_priced(const struct spmd_price *y, int64_t *pairs)
+int64_t spmd_collectives_priced(const struct spmd_price *y, int64_t *pairs)
 {
     *pairs = y->n_pairs;
-    return y->n_meetings;
+    return y->n_collectives;
 }
 
 bool spmd_is_own(const struct spmd_price *y, int32_t placement)
@@ -183,7 +183,7 @@ const struct shape *spmd_parts(struct spmd_price *y, const struct shape *whole, 
 
 static int64_t later(int64_t x, int64_t y) { return x > y ? x : y; }
 
-struct meet { /* members, by their places among the stage's devices */
+struct participants { /* members, by their places among the stage's devices */
     struct spmd_price *y;
     int32_t n, axis;
     const int32_t *member;
@@ -195,13 +195,13 @@ struct meet { /* members, by their places among the stage's devices */
 };
 
 /* Messages beside that of member i to who stands k places on, itself included. */
-static int64_t sharing(const struct meet *m, int32_t i, int32_t k)
+static int64_t sharing(const struct participants *m, int32_t i, int32_t k)
 {
     const int32_t *share = m->y->share[m->axis];
     return share ? share[m->member[i] * m->n + k] : 1;
 }
 
-static int64_t ring_ns(const struct meet *m, int32_t steps, int64_t chunk_bytes)
+static int64_t ring_ns(const struct participants *m, int32_t steps, int64_t chunk_bytes)
 {
     int64_t slowest = 0;
     for (int32_t i = 0; i < m->n && chunk_bytes; i++) {
@@ -212,20 +212,20 @@ static int64_t ring_ns(const struct meet *m, int32_t steps, int64_t chunk_bytes)
     return steps * slowest;
 }
 
-static int64_t pairs_ns(const struct meet *m, int64_t *bytes)
+static int64_t pairs_ns(const struct participants *m, int64_t *bytes)
 {
     for (int32_t i = 0; i < m->n; i++)
         for (int32_t k = 1; k < m->n; k++) bytes[i * m->n + (i + k) % m->n] *= sharing(m, i, k);
     return collective_pairs_ns(m->n, bytes, m->hop);
 }
 
-static int64_t part_elements(const struct meet *m, const struct parts *p, int32_t i)
+static int64_t part_elements(const struct participants *m, const struct parts *p, int32_t i)
 {
     return shape_elements(&p->local[m->member[i]]);
 }
 
 struct rounds_of { /* what is priced round by round */
-    const struct meet *m;
+    const struct participants *m;
     const struct collective *c;
     int64_t inside,
         between; /* in tiers: messages that share a link inside a node, and between nodes */
@@ -233,7 +233,7 @@ struct rounds_of { /* what is priced round by round */
 
 static struct cost_link hop_of(const void *of, int32_t from, int32_t to)
 {
-    const struct meet *m = ((const struct rounds_of *)of)->m;
+    const struct participants *m = ((const struct rounds_of *)of)->m;
     return m->hop[from * m->n + to];
 }
 
@@ -245,7 +245,7 @@ static int64_t beside(const void *of, int32_t from, int32_t to)
 }
 
 /* Round by round; -1 where its members do not fit. Parts are dealt out of one row. */
-static int64_t rounds_ns(struct meet *m, enum collective_kind kind, enum collective_algorithm w,
+static int64_t rounds_ns(struct participants *m, enum collective_kind kind, enum collective_algorithm w,
                          const struct parts *p)
 {
     int32_t *node = ARENA_ARRAY(m->scratch, int32_t, (size_t)m->n),
@@ -253,7 +253,7 @@ static int64_t rounds_ns(struct meet *m, enum collective_kind kind, enum collect
     int64_t *first = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n),
             *count = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n), at = 0;
     for (int32_t i = 0; i < m->n && m->y->node; i++) node[i] = m->y->node[m->member[i]];
-    int32_t each = m->y->node ? meeting_tiers_of(node, m->n, tier) : 0;
+    int32_t each = m->y->node ? collective_tiers_of(node, m->n, tier) : 0;
     bool tiers = collective_rounds_of(w)->tiers;
     if (collective_misfit(w, m->n, each > 1 && each < m->n)) return -1;
     for (int32_t i = 0; i < m->n; i++) {
@@ -268,8 +268,8 @@ static int64_t rounds_ns(struct meet *m, enum collective_kind kind, enum collect
                            .to = {0, 1, first, count},
                            .tier = tiers ? tier : NULL};
     if (kind == COLLECTIVE_ALL_REDUCE) x.whole.dim[0] = count[0];
-    if (tiers) meeting_set_tiers(m->scratch, &x);
-    x.most = meeting_most(&x);
+    if (tiers) collective_set_tiers(m->scratch, &x);
+    x.most = collective_most(&x);
     struct rounds_of r = {m, &x, 1, 1};
     for (int32_t i = 0; tiers && i < m->n; i++) {
         if (m->y->bus && m->y->bus[m->member[i]]) r.inside = each;
@@ -282,19 +282,19 @@ static int64_t rounds_ns(struct meet *m, enum collective_kind kind, enum collect
     return slowest;
 }
 
-static int64_t sum_ns(const struct meet *m, const struct parts *p)
+static int64_t sum_ns(const struct participants *m, const struct parts *p)
 {
     int64_t elements = part_elements(m, p, 0), chunk = (elements + m->n - 1) / m->n;
     return ring_ns(m, 2 * (m->n - 1), chunk * m->element_bytes);
 }
 
 /* Everybody's part to everybody (all-gather), everybody's term of each part to whom it belongs, or what parts of both share. */
-static int64_t spread_ns(struct meet *m, const struct parts *p, const struct shape *whole,
-                         enum collective_kind kind, enum collective_algorithm way)
+static int64_t spread_ns(struct participants *m, const struct parts *p, const struct shape *whole,
+                         enum collective_kind kind, enum collective_algorithm algorithm)
 {
     int64_t largest = 0;
     for (int32_t i = 0; i < m->n; i++) largest = later(largest, part_elements(m, p, i));
-    if (way == ALGORITHM_RING) return ring_ns(m, m->n - 1, largest * m->element_bytes);
+    if (algorithm == ALGORITHM_RING) return ring_ns(m, m->n - 1, largest * m->element_bytes);
     int64_t *bytes = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n * (size_t)m->n);
     for (int32_t i = 0; i < m->n; i++)
         for (int32_t k = 0; k < m->n; k++)
@@ -328,11 +328,11 @@ static const struct members *group_at(struct spmd_price *y, int32_t device, int3
     return g;
 }
 
-static struct meet group_of(struct spmd_price *y, const struct priced *p, int32_t device,
+static struct participants group_of(struct spmd_price *y, const struct priced *p, int32_t device,
                             struct arena *scratch)
 {
     const struct members *g = group_at(y, device, p->axis, p->joined);
-    return (struct meet){.y = y,
+    return (struct participants){.y = y,
                          .n = places_along(y, p->axis),
                          .axis = p->axis,
                          .member = g->member,
@@ -344,37 +344,37 @@ static struct meet group_of(struct spmd_price *y, const struct priced *p, int32_
                          .scratch = scratch};
 }
 
-static const struct parts *dealt_out(const struct meet *m, enum op_kind kind)
+static const struct parts *dealt_out(const struct participants *m, enum op_kind kind)
 {
     return kind == OP_group_reduce_scatter ? m->after : m->before;
 }
 
 /* As it was measured, -1 where it was not. Joined sums and all-to-all have no one size to be looked up by. */
-static int64_t measured_ns(const struct meet *m, enum collective_kind k,
-                           enum collective_algorithm way, const struct parts *p)
+static int64_t measured_ns(const struct participants *m, enum collective_kind k,
+                           enum collective_algorithm algorithm, const struct parts *p)
 {
     int64_t largest = 0;
     if (!m->y->measured || m->joined || k == COLLECTIVE_ALL_TO_ALL) return -1;
     for (int32_t i = 0; i < m->n; i++) largest = later(largest, part_elements(m, p, i));
     int64_t bytes = (k == COLLECTIVE_ALL_REDUCE ? largest : m->n * largest) * m->element_bytes;
-    return m->y->measured(m->y->of, k, way, m->member, m->n, bytes);
+    return m->y->measured(m->y->of, k, algorithm, m->member, m->n, bytes);
 }
 
-/* One group's meeting in one way; -1: it cannot go so. */
-static int64_t group_ns(struct meet *m, const struct shape *whole, enum op_kind kind,
-                        enum collective_algorithm way)
+/* One group's collective in one way; -1: it cannot go so. */
+static int64_t group_ns(struct participants *m, const struct shape *whole, enum op_kind kind,
+                        enum collective_algorithm algorithm)
 {
     const struct parts *p = dealt_out(m, kind);
     enum collective_kind k = kind == OP_group_all_to_all       ? COLLECTIVE_ALL_TO_ALL
                              : kind == OP_group_all_gather     ? COLLECTIVE_ALL_GATHER
                              : kind == OP_group_reduce_scatter ? COLLECTIVE_REDUCE_SCATTER
                                                                : COLLECTIVE_ALL_REDUCE;
-    if (!collective_in_calls(k, way)) return -1;
-    int64_t ns = measured_ns(m, k, way, p);
+    if (!collective_in_calls(k, algorithm)) return -1;
+    int64_t ns = measured_ns(m, k, algorithm, p);
     if (ns >= 0) return ns;
-    if (way != ALGORITHM_RING && way != ALGORITHM_PAIRS)
-        return kind == OP_all_reduce ? -1 : rounds_ns(m, k, way, p);
-    return k == COLLECTIVE_ALL_REDUCE ? sum_ns(m, p) : spread_ns(m, p, whole, k, way);
+    if (algorithm != ALGORITHM_RING && algorithm != ALGORITHM_PAIRS)
+        return kind == OP_all_reduce ? -1 : rounds_ns(m, k, algorithm, p);
+    return k == COLLECTIVE_ALL_REDUCE ? sum_ns(m, p) : spread_ns(m, p, whole, k, algorithm);
 }
 
 /* The cheapest way that is allowed; of equal ones the first. Where none is that can go, the first that can. */
@@ -385,19 +385,19 @@ static void price_step(struct spmd_price *y, struct priced *p)
     p->ns = -1;
     for (int w = 0; w < COLLECTIVE_ALGORITHM_COUNT; w++) {
         int64_t slowest = 0;
-        bool may = y->ways >> w & 1;
+        bool may = y->algorithms >> w & 1;
         if (!collective_rounds_of((enum collective_algorithm)w)->round) continue;
         for (int32_t d = 0; d < y->s->n_devices && slowest >= 0; d++) {
             if (place_along(y, d, p->axis)) continue; /* one for each group */
-            struct meet m = group_of(y, p, d, scratch);
+            struct participants m = group_of(y, p, d, scratch);
             int64_t ns = group_ns(&m, &p->whole, p->kind, (enum collective_algorithm)w);
-            y->n_meetings++, y->n_pairs += (int64_t)m.n * m.n;
+            y->n_collectives++, y->n_pairs += (int64_t)m.n * m.n;
             arena_reset(scratch);
             slowest = ns < 0 ? ns : later(slowest, ns);
         }
         if (slowest < 0 || (!may && p->ns >= 0)) continue;
         if (p->ns >= 0 && allowed && slowest >= p->ns) continue;
-        p->ns = slowest, p->way = (enum collective_algorithm)w, allowed = may;
+        p->ns = slowest, p->algorithm = (enum collective_algorithm)w, allowed = may;
     }
     arena_free(scratch);
     if (p->ns < 0) BUG("no way for %s", op_kind_name(p->kind));
@@ -464,16 +464,16 @@ enum status spmd_step_ns(struct spmd_price *y, const struct shape *whole, int64_
     return OK;
 }
 
-enum status spmd_step_way(struct spmd_price *y, const struct shape *whole, int64_t element_bytes,
+enum status spmd_step_algorithm(struct spmd_price *y, const struct shape *whole, int64_t element_bytes,
                           enum op_kind kind, int32_t axis, int32_t before, int32_t after,
-                          enum collective_algorithm *way, bool *even, struct error *err)
+                          enum collective_algorithm *algorithm, bool *even, struct error *err)
 {
     struct priced p = {*whole, element_bytes, kind, axis, before, after, false, 0, ALGORITHM_RING};
     TRY(priced_step(y, &p, err));
-    *way = p.way, *even = true;
+    *algorithm = p.algorithm, *even = true;
     for (int32_t d = 0; d < y->s->n_devices; d++) {
         if (place_along(y, d, axis)) continue;
-        struct meet m = group_of(y, &p, d, NULL);
+        struct participants m = group_of(y, &p, d, NULL);
         for (int32_t i = 1; i < m.n; i++)
             *even &= part_elements(&m, dealt_out(&m, kind), i) ==
                      part_elements(&m, dealt_out(&m, kind), 0);

@@ -1,7 +1,7 @@
-/* planner/spmd/price.h - placements by number, what each device has of a tensor in them, and what a meeting over it costs.
+/* planner/spmd/price.h - placements by number, what each device has of a tensor in them, and what a collective over it costs.
  *
  * Placements that give every device the same part have one number. Shapes of parts and prices are kept: a model has some ten
- * shapes of tensors and some tens of placements. A meeting is priced as core/collective/collective's steps would play on links of their
+ * shapes of tensors and some tens of placements. A collective is priced as core/collective/collective's steps would play on links of their
  * own: by ring (all-reduce; all-gather and reduce-scatter padded to the largest part), by pairs (as many bytes as there are;
  * all-to-all) or hierarchically, the cheapest of those that go; a mesh's groups along one axis meet beside each other, all
  * in one way, so the slowest counts.
@@ -37,15 +37,15 @@ struct spmd_price;
  * HIERARCHICAL, where node (n_devices; NULL: none) tells equal numbers of members, at least two, on each of several nodes. */
 /* measured (NULL: nothing is): where it has a time it is believed; but for sums that are joined with others, and all-to-all. */
 struct spmd_price *spmd_price_new(struct arena *a, const struct sharding *s, spmd_hop *hop,
-                                  const void *of, uint32_t ways, const int32_t *node,
+                                  const void *of, uint32_t algorithms, const int32_t *node,
                                   const bool *bus, spmd_measured *measured);
 
 int32_t spmd_placement(struct spmd_price *y,
                        const struct placement *p); /* its number, 0 is whole */
 const struct placement *spmd_placement_of(const struct spmd_price *y, int32_t placement);
 int32_t spmd_placements(const struct spmd_price *y);
-/* Meetings priced so far, a group's each way for itself, and what there was to look at in them: pairs of members. */
-int64_t spmd_meetings_priced(const struct spmd_price *y, int64_t *pairs);
+/* Collectives priced so far, a group's in each direction for itself, and what there was to look at in them: pairs of members. */
+int64_t spmd_collectives_priced(const struct spmd_price *y, int64_t *pairs);
 bool spmd_is_own(const struct spmd_price *y, int32_t placement); /* stays where it is made */
 
 /* Shapes of the parts of a tensor of this shape: (n_devices). */
@@ -56,12 +56,12 @@ MUST_CHECK enum status spmd_step_ns(struct spmd_price *y, const struct shape *wh
                                     int32_t before, int32_t after, int64_t *out_ns,
                                     struct error *err);
 /* Which way such a step goes at that price; ring where nothing is sent. even: all members of each group have as much. */
-MUST_CHECK enum status spmd_step_way(struct spmd_price *y, const struct shape *whole,
+MUST_CHECK enum status spmd_step_algorithm(struct spmd_price *y, const struct shape *whole,
                                      int64_t element_bytes, enum op_kind kind, int32_t axis,
-                                     int32_t before, int32_t after, enum collective_algorithm *way,
+                                     int32_t before, int32_t after, enum collective_algorithm *algorithm,
                                      bool *even, struct error *err);
 /* The sum of a parameter's gradient, once a step: round a ring over axis, or over all of them in one row; joined: with others
- * in one meeting, whose latencies are nobody's own. */
+ * in one collective, whose latencies are nobody's own. */
 MUST_CHECK enum status spmd_gradient_ns(struct spmd_price *y, const struct shape *whole,
                                         int64_t element_bytes, int32_t axis, int32_t placement,
                                         bool joined, int64_t *out_ns, struct error *err);

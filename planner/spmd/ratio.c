@@ -11,7 +11,7 @@
 
 /* Columns: ratios (v, k), then M_v, C_b, T_j. */
 struct columns {
-    int32_t n, ratio, most, block, meeting;
+    int32_t n, ratio, most, block, collective;
 };
 
 static struct columns columns_of(const struct ratio_problem *p)
@@ -19,8 +19,8 @@ static struct columns columns_of(const struct ratio_problem *p)
     struct columns c = {0};
     c.most = c.ratio + p->n_vectors * p->n_devices;
     c.block = c.most + p->n_vectors;
-    c.meeting = c.block + p->n_blocks;
-    c.n = c.meeting + p->n_meetings;
+    c.collective = c.block + p->n_blocks;
+    c.n = c.collective + p->n_collectives;
     return c;
 }
 
@@ -47,11 +47,11 @@ static void add_times(const struct ratio_problem *p, const struct columns *c, st
                        -p->slope_ns[(b * p->n_vectors + v) * p->n_devices + k] / unit);
             lp_row(lp, p->fixed_ns[b * p->n_devices + k] / unit, INFINITY);
         }
-    for (int32_t j = 0; j < p->n_meetings; j++)
-        for (int32_t i = 0; i < p->meetings[j].n_tiers; i++) {
-            const struct ratio_tier *t = &p->meetings[j].tiers[i];
-            lp_put(lp, c->meeting + j, 1),
-                lp_put(lp, c->most + p->meetings[j].vector, -t->beta_ns / unit);
+    for (int32_t j = 0; j < p->n_collectives; j++)
+        for (int32_t i = 0; i < p->collectives[j].n_tiers; i++) {
+            const struct ratio_tier *t = &p->collectives[j].tiers[i];
+            lp_put(lp, c->collective + j, 1),
+                lp_put(lp, c->most + p->collectives[j].vector, -t->beta_ns / unit);
             lp_row(lp, t->alpha_ns / unit, INFINITY);
         }
 }
@@ -83,14 +83,14 @@ double ratio_ns(const struct ratio_problem *p, const double *ratios)
         }
         sum += p->weight[b] * most;
     }
-    for (int32_t j = 0; j < p->n_meetings; j++) {
+    for (int32_t j = 0; j < p->n_collectives; j++) {
         double most = 0, ns = 0;
         for (int32_t k = 0; k < p->n_devices; k++)
-            most = fmax(most, ratios[p->meetings[j].vector * p->n_devices + k]);
-        for (int32_t i = 0; i < p->meetings[j].n_tiers; i++)
+            most = fmax(most, ratios[p->collectives[j].vector * p->n_devices + k]);
+        for (int32_t i = 0; i < p->collectives[j].n_tiers; i++)
             ns =
-                fmax(ns, p->meetings[j].tiers[i].alpha_ns + p->meetings[j].tiers[i].beta_ns * most);
-        sum += p->meetings[j].weight * ns;
+                fmax(ns, p->collectives[j].tiers[i].alpha_ns + p->collectives[j].tiers[i].beta_ns * most);
+        sum += p->collectives[j].weight * ns;
     }
     return sum;
 }
@@ -111,8 +111,8 @@ enum status ratio_solve(struct arena *a, const struct ratio_problem *p, double *
     struct lp *lp = lp_new(a, LP_MIN);
     for (int32_t k = 0; k < c.n; k++) lp_column(lp, 0, INFINITY, 0);
     for (int32_t b = 0; b < p->n_blocks; b++) lp_set_cost(lp, c.block + b, p->weight[b]);
-    for (int32_t j = 0; j < p->n_meetings; j++)
-        lp_set_cost(lp, c.meeting + j, p->meetings[j].weight);
+    for (int32_t j = 0; j < p->n_collectives; j++)
+        lp_set_cost(lp, c.collective + j, p->collectives[j].weight);
     add_ratios(p, &c, lp);
     add_times(p, &c, lp, unit);
     add_memory(p, &c, lp);

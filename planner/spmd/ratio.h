@@ -1,7 +1,7 @@
 /* planner/spmd/ratio.h - how much of what is dealt out each device gets: the best ratios of a given sharded program.
  *
  * For a program whose splits are chosen, a step is a sum of blocks of computing, each as long as its slowest device, and of
- * meetings; a device's computing grows with its share, a padded meeting with the largest share (HAP, arXiv 2401.05965, its
+ * collectives; a device's computing grows with its share, a padded collective with the largest share (HAP, arXiv 2401.05965, its
  * linear program):
  *     min  Σ_b w_b·C_b + Σ_j T_j
  *     C_b >= fixed_bk + Σ_v slope_bvk · r_vk   for each device k,     T_j >= α_ji + β_ji · M_v   for each tier i of links,
@@ -26,20 +26,20 @@
 
 struct arena;
 
-struct ratio_tier { /* of links that a meeting goes over: α + β · the largest share */
+struct ratio_tier { /* of links that a collective goes over: α + β · the largest share */
     double alpha_ns, beta_ns;
 };
-struct ratio_meeting {
+struct ratio_collective {
     int32_t vector, n_tiers;
     const struct ratio_tier *tiers;
-    double weight; /* meetings that are alike */
+    double weight; /* collectives that are alike */
 };
 struct ratio_problem {
-    int32_t n_devices, n_vectors, n_blocks, n_meetings;
+    int32_t n_devices, n_vectors, n_blocks, n_collectives;
     const double *weight;   /* (n_blocks) blocks that are alike */
     const double *fixed_ns; /* (n_blocks, n_devices) */
     const double *slope_ns; /* (n_blocks, n_vectors, n_devices) */
-    const struct ratio_meeting *meetings;
+    const struct ratio_collective *collectives;
     double rest_ns;            /* what no ratio changes */
     const double *fixed_bytes; /* (n_devices); NULL: memory does not count */
     const double *slope_bytes; /* (n_vectors, n_devices) */

@@ -1,7 +1,7 @@
 /* planner/spmd/ratio_alternate.c - a linear program about an answer, and search and program by turns.
  *
  * Coefficients are taken at the ratios of the answer: a device's time of a block over its share. Operators of one rule are
- * one block with a weight. Meetings that grow with the largest share are those that gather or deal out by ring, padded,
+ * one block with a weight. Collectives that grow with the largest share are those that gather or deal out by ring, padded,
  * one tier for each hop; all others, and sums, take what they take (`rest`). Bytes are affine in a device's shares and the same
  * function on every device: two devices with unequal shares tell it.
  */
@@ -20,9 +20,9 @@ struct relaxed {
     double *share; /* (n_vectors, n) */
     struct ratio_problem *out;
     int32_t *tag; /* of each block */
-    struct ratio_meeting *meetings;
-    double *bytes; /* of each meeting's whole tensor */
-    size_t block_capacity, meeting_capacity;
+    struct ratio_collective *collectives;
+    double *bytes; /* of each collective's whole tensor */
+    size_t block_capacity, collective_capacity;
 };
 
 static const struct spmd_meaning *chosen(const struct spmd_answer *x, int32_t op)
@@ -72,9 +72,9 @@ static void add_blocks(struct relaxed *w)
     w->out->weight = weight, w->out->fixed_ns = fixed, w->out->slope_ns = slope;
 }
 
-/* --- meetings --- */
+/* --- collectives --- */
 
-static double ring_ns(const struct ratio_meeting *m, double largest)
+static double ring_ns(const struct ratio_collective *m, double largest)
 {
     double ns = 0;
     for (int32_t i = 0; i < m->n_tiers; i++)
@@ -82,10 +82,10 @@ static double ring_ns(const struct ratio_meeting *m, double largest)
     return ns;
 }
 
-static struct ratio_meeting ring_of(struct relaxed *w, int32_t vector, double bytes)
+static struct ratio_collective ring_of(struct relaxed *w, int32_t vector, double bytes)
 {
     struct ratio_tier *tiers = ARENA_ARRAY(w->a, struct ratio_tier, (size_t)w->n);
-    struct ratio_meeting m = {.vector = vector, .tiers = tiers, .weight = 1};
+    struct ratio_collective m = {.vector = vector, .tiers = tiers, .weight = 1};
     double times = (double)(w->n - 1) * w->q->microbatches;
     for (int32_t d = 0; d < w->n; d++) {
         struct cost_link h = w->q->hop(w->q->of, d, (d + 1) % w->n);
@@ -98,7 +98,7 @@ static struct ratio_meeting ring_of(struct relaxed *w, int32_t vector, double by
     return m;
 }
 
-static void add_meeting(struct relaxed *w, const struct spmd_event *e)
+static void add_tensor_collective(struct relaxed *w, const struct spmd_event *e)
 {
     struct spmd_price *y = w->x->tables->price;
     const struct tensor *t = &w->q->g->tensors[e->tensor];
@@ -109,20 +109,20 @@ static void add_meeting(struct relaxed *w, const struct spmd_event *e)
     if ((from->how == PLACED_SPLIT) == (to->how == PLACED_SPLIT)) return;
     const struct on_axis *split = from->how == PLACED_SPLIT ? from : to;
     double bytes = (double)(shape_elements(&t->shape) * dtype_bytes(t->dtype)), largest = 0;
-    for (int32_t m = 0; m < w->out->n_meetings; m++)
-        if (w->meetings[m].vector == split->ratio && w->bytes[m] == bytes) {
-            w->meetings[m].weight++;
+    for (int32_t m = 0; m < w->out->n_collectives; m++)
+        if (w->collectives[m].vector == split->ratio && w->bytes[m] == bytes) {
+            w->collectives[m].weight++;
             return;
         }
-    struct ratio_meeting m = ring_of(w, split->ratio, bytes);
+    struct ratio_collective m = ring_of(w, split->ratio, bytes);
     for (int32_t k = 0; k < w->n; k++) largest = fmax(largest, w->share[split->ratio * w->n + k]);
     if (ns < 0.9 * ring_ns(&m, largest)) return; /* it goes by pairs */
-    size_t same = w->meeting_capacity;
-    w->meetings =
-        arena_grow(w->a, w->meetings, (size_t)w->out->n_meetings, &w->meeting_capacity, sizeof m);
-    w->bytes = arena_grow(w->a, w->bytes, (size_t)w->out->n_meetings, &same, sizeof *w->bytes);
-    w->bytes[w->out->n_meetings] = bytes;
-    w->meetings[w->out->n_meetings++] = m;
+    size_t same = w->collective_capacity;
+    w->collectives =
+        arena_grow(w->a, w->collectives, (size_t)w->out->n_collectives, &w->collective_capacity, sizeof m);
+    w->bytes = arena_grow(w->a, w->bytes, (size_t)w->out->n_collectives, &same, sizeof *w->bytes);
+    w->bytes[w->out->n_collectives] = bytes;
+    w->collectives[w->out->n_collectives++] = m;
 }
 
 /* --- memory --- */
@@ -179,8 +179,8 @@ enum status ratio_of_answer(struct arena *a, const struct spmd_question *q,
     struct spmd_event *events = NULL;
     int32_t n = spmd_events(a, &x->tables->problem, x->found.rule, &events);
     for (int32_t k = 0; k < n; k++)
-        if (events[k].op < 0) add_meeting(&w, &events[k]);
-    out->meetings = w.meetings;
+        if (events[k].op < 0) add_tensor_collective(&w, &events[k]);
+    out->collectives = w.collectives;
     out->rest_ns = (double)x->ns - ratio_ns(out, w.share);
     if (out->rest_ns < 0) out->rest_ns = 0; /* rounding of units */
     return q->memory_bytes ? add_memory(&w, err) : OK;

@@ -86,7 +86,7 @@ static struct from *find_from(struct spmd_relax *x, const struct spmd_tensor_cla
     for (bool again = true; again;) {
         again = false;
         for (int32_t to = 0; to < n; to++) {
-            const struct spmd_way *w = of->way[(int64_t)made * n + to];
+            const struct spmd_reshard *w = of->reshard[(int64_t)made * n + to];
             for (int32_t k = 0; w && to != made && k < w->n; k++) {
                 const struct spmd_step *s = &w->step[k];
                 int32_t source = k ? w->step[k - 1].after : made;
@@ -446,7 +446,7 @@ static int64_t paid_ahead(const struct spmd_relax *x, int32_t tensor, const stru
         const struct spmd_version *z = &r->version[v];
         if (v)
             paid +=
-                of->way[(int64_t)made * x->p->n_placements + z->target]->step[z->step].forward_ns;
+                of->reshard[(int64_t)made * x->p->n_placements + z->target]->step[z->step].forward_ns;
         if (z->kept && !(v == 0 && y->maker_keeps)) {
             int64_t ns = priced(x, of, z->placement);
             paid += ns;

@@ -358,7 +358,7 @@ static enum status finish_rule(struct builder *b, int32_t i, const struct op_cho
                                const struct variant *v, struct spmd_rule *r, struct error *err)
 {
     const struct graph_op *op = &b->g->ops[i];
-    int64_t *ns = ARENA_ARRAY(b->a, int64_t, (size_t)b->n_devices), meet = 0;
+    int64_t *ns = ARENA_ARRAY(b->a, int64_t, (size_t)b->n_devices), collective = 0;
     int64_t *bytes = ARENA_ARRAY(b->a, int64_t, (size_t)b->n_devices);
     TRY(price_devices(b, i, r, c, v->sufficient, ns, bytes, err));
     for (int32_t d = 0; d < b->n_devices; d++) ns[d] *= b->q->microbatches;
@@ -371,16 +371,16 @@ static enum status finish_rule(struct builder *b, int32_t i, const struct op_cho
         if (v->sufficient && k == 1) terms = 0;
         if (v->gather == k) {
             home = home_in_parts(b, &p->shape);
-            TRY(gather_ns(b, p, home, terms & 1, &meet, err));
+            TRY(gather_ns(b, p, home, terms & 1, &collective, err));
             terms = 0;
             for (int32_t d = 0; d < b->n_devices;
                  d++) /* whole for as long as its gradient needs it */
                 bytes[d] += shape_elements(&p->shape) * dtype_bytes(p->dtype) * b->q->in_flight;
         }
-        TRY(spmd_parameter(b, op->input[k], home, terms, &meet, ns, bytes, err));
+        TRY(spmd_parameter(b, op->input[k], home, terms, &collective, ns, bytes, err));
     }
-    if (v->sufficient) TRY(factors_ns(b, op, r, &meet, err));
-    if (op->kind == OP_cross_entropy) TRY(loss_gather_ns(b, op, r, &meet, err));
+    if (v->sufficient) TRY(factors_ns(b, op, r, &collective, err));
+    if (op->kind == OP_cross_entropy) TRY(loss_gather_ns(b, op, r, &collective, err));
     struct op_choice said = *c;
     said.sufficient = v->sufficient;
     struct spmd_meaning m = {.choice = said,
@@ -388,8 +388,8 @@ static enum status finish_rule(struct builder *b, int32_t i, const struct op_cho
                              .parts = v->gather,
                              .sufficient = v->sufficient,
                              .device_ns = ns,
-                             .meet_ns = meet};
-    r->ns = slowest(b, ns) + meet;
+                             .join_ns = collective};
+    r->ns = slowest(b, ns) + collective;
     r->bytes = bytes;
     r->tag = spmd_meaning_new(b, &m);
     return OK;

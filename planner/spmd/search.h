@@ -46,14 +46,14 @@ struct spmd_step { /* one conversion */
     bool gather;   /* keeps terms of gradients apart: one reduce-scatter takes them back */
     int64_t forward_ns, back_ns, back_terms_ns;
 };
-struct spmd_way { /* from one placement to another; n -1: there is none */
+struct spmd_reshard { /* from one placement to another; n -1: there is none */
     int32_t n;
     struct spmd_step step[SPMD_STEPS_MAX];
 };
 
 struct spmd_tensor_class { /* tensors of one shape */
-    const struct spmd_way *const
-        *way;                    /* (n_placements, n_placements); NULL: none. [p][p] is not read */
+    const struct spmd_reshard *const
+        *reshard;                    /* (n_placements, n_placements); NULL: none. [p][p] is not read */
     const int64_t (*sum_ns)[2];  /* (n_placements): a sum over axis 0 | 1 of what is placed so */
     const int64_t *const *bytes; /* (n_placements) each (n_columns), or NULL: kept for backward */
 };

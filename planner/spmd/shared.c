@@ -71,14 +71,14 @@ void spmd_entry_rules(struct builder *b, struct spmd_op *op)
     const struct sharding *s = b->q->s;
     size_t capacity = 0;
     struct spmd_rule *rules = NULL;
-    int32_t ways = 1 + s->n_ratios; /* an axis: whole, or by batch with a vector */
+    int32_t algorithms = 1 + s->n_ratios; /* an axis: whole, or by batch with a vector */
     int64_t *ns = ARENA_ARRAY(b->a, int64_t, (size_t)b->n_devices);
-    for (int32_t w = 0; w < ways * (s->n_axes > 1 ? ways : 1); w++) {
+    for (int32_t w = 0; w < algorithms * (s->n_axes > 1 ? algorithms : 1); w++) {
         struct spmd_rule r = {0};
         for (int32_t k = 0; k < op->n_outputs; k++) {
             struct placement p = {0};
             for (int32_t x = 0; x < s->n_axes; x++) {
-                int32_t v = x ? w / ways : w % ways;
+                int32_t v = x ? w / algorithms : w % algorithms;
                 int64_t rows = b->g->tensors[op->output[k]].shape.dim[0];
                 if (v && s->mesh[x] > 1)
                     p.axis[x] = (struct on_axis){

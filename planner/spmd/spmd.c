@@ -1,7 +1,7 @@
 /* planner/spmd/spmd.c - a stage's graph as a problem of planner/spmd/search, and its answer as a sharding.
  *
  * Operators that cost the same by any choice are one class, and their rules are made once: a model has some twenty. The
- * ways between placements are made for the pairs that some maker and some reader of a tensor of that shape can ask for. */
+ * conversions between placements are made for the pairs that some maker and some reader of a tensor of that shape can ask for. */
 #include "planner/spmd/spmd.h"
 
 #include "core/base/arena.h"
@@ -221,16 +221,16 @@ static void make_tensors(struct making *m)
     }
 }
 
-/* --- ways --- */
+/* --- resharding --- */
 
-struct ways {               /* while placements still come to be */
+struct reshards {               /* while placements still come to be */
     int32_t n;              /* placements that rules name */
-    struct spmd_way ***way; /* by shape: (n, n) */
+    struct spmd_reshard ***reshard; /* by shape: (n, n) */
     bool **seen;
 };
 
-static enum status make_way(struct making *m, int32_t shape, int32_t from, int32_t to,
-                            struct spmd_way *out, struct error *err)
+static enum status make_reshard(struct making *m, int32_t shape, int32_t from, int32_t to,
+                            struct spmd_reshard *out, struct error *err)
 {
     struct spmd_price *y = m->b.t->price;
     const struct shape *whole = &m->shape_of[shape];
@@ -259,15 +259,15 @@ static enum status make_way(struct making *m, int32_t shape, int32_t from, int32
     return OK;
 }
 
-static enum status need_way(struct making *m, struct ways *w, int32_t shape, int32_t from,
+static enum status need_reshard(struct making *m, struct reshards *w, int32_t shape, int32_t from,
                             int32_t to, struct error *err)
 {
     size_t at = (size_t)from * (size_t)w->n + (size_t)to;
     if (from == to || w->seen[shape][at]) return OK;
     w->seen[shape][at] = true;
-    struct spmd_way way;
-    TRY(make_way(m, shape, from, to, &way, err));
-    if (way.n >= 0) w->way[shape][at] = arena_copy(m->b.a, &way, sizeof way);
+    struct spmd_reshard reshard;
+    TRY(make_reshard(m, shape, from, to, &reshard, err));
+    if (reshard.n >= 0) w->reshard[shape][at] = arena_copy(m->b.a, &reshard, sizeof reshard);
     return OK;
 }
 
@@ -287,7 +287,7 @@ static const struct cut *last_cut(const struct making *m)
     return m->b.q->last_layer + 1 < g->n_layers ? &g->cut[m->b.q->last_layer] : NULL;
 }
 
-static enum status find_ways(struct making *m, struct ways *w, struct error *err)
+static enum status find_reshards(struct making *m, struct reshards *w, struct error *err)
 {
     const struct spmd_problem *p = &m->b.t->problem;
     const struct cut *cut = last_cut(m);
@@ -297,10 +297,10 @@ static enum status find_ways(struct making *m, struct ways *w, struct error *err
             leaving(m, maker->rules[r].give[m->maker_output[cut->tensor[c]]]);
     }
     size_t n = (size_t)(w->n = spmd_placements(m->b.t->price));
-    w->way = ARENA_ARRAY(m->b.a, struct spmd_way **, (size_t)m->n_shapes);
+    w->reshard = ARENA_ARRAY(m->b.a, struct spmd_reshard **, (size_t)m->n_shapes);
     w->seen = ARENA_ARRAY(m->b.a, bool *, (size_t)m->n_shapes);
     for (int32_t s = 0; s < m->n_shapes; s++) {
-        w->way[s] = ARENA_ARRAY(m->b.a, struct spmd_way *, n * n);
+        w->reshard[s] = ARENA_ARRAY(m->b.a, struct spmd_reshard *, n * n);
         w->seen[s] = ARENA_ARRAY(m->b.a, bool, n *n);
     }
     for (int32_t i = 0; i < p->n_ops; i++)
@@ -309,7 +309,7 @@ static enum status find_ways(struct making *m, struct ways *w, struct error *err
             if (j < 0) continue;
             for (int32_t r = 0; r < p->ops[j].n_rules; r++)
                 for (int32_t v = 0; v < p->ops[i].n_rules; v++)
-                    TRY(need_way(m, w, m->shape_index[t],
+                    TRY(need_reshard(m, w, m->shape_index[t],
                                  p->ops[j].rules[r].give[m->maker_output[t]],
                                  p->ops[i].rules[v].need[k], err));
         }
@@ -318,26 +318,26 @@ static enum status find_ways(struct making *m, struct ways *w, struct error *err
         const struct spmd_op *maker = &m->ops[m->maker[t]];
         for (int32_t r = 0; r < maker->n_rules; r++) {
             int32_t from = maker->rules[r].give[m->maker_output[t]];
-            TRY(need_way(m, w, m->shape_index[t], from, leaving(m, from), err));
+            TRY(need_reshard(m, w, m->shape_index[t], from, leaving(m, from), err));
         }
     }
     return OK;
 }
 
 /* Sums and bytes of one shape in every placement. */
-static enum status finish_shape(struct making *m, const struct ways *w, int32_t shape,
+static enum status finish_shape(struct making *m, const struct reshards *w, int32_t shape,
                                 struct error *err)
 {
     struct spmd_price *y = m->b.t->price;
     size_t n = (size_t)spmd_placements(y);
-    const struct spmd_way **way = ARENA_ARRAY(m->b.a, const struct spmd_way *, n *n);
+    const struct spmd_reshard **reshard = ARENA_ARRAY(m->b.a, const struct spmd_reshard *, n *n);
     int64_t(*sum)[2] = arena_alloc(m->b.a, n, sizeof *sum);
     const int64_t **bytes = ARENA_ARRAY(m->b.a, const int64_t *, n);
     bool *used = ARENA_ARRAY(m->b.a, bool, n);
     for (size_t p = 0; p < (size_t)w->n; p++)
         for (size_t q = 0; q < (size_t)w->n; q++) {
-            const struct spmd_way *x = w->way[shape][p * (size_t)w->n + q];
-            way[p * n + q] = x;
+            const struct spmd_reshard *x = w->reshard[shape][p * (size_t)w->n + q];
+            reshard[p * n + q] = x;
             if (w->seen[shape][p * (size_t)w->n + q]) used[p] = used[q] = true;
             for (int32_t k = 0; x && k < x->n; k++) used[x->step[k].after] = true;
         }
@@ -362,7 +362,7 @@ static enum status finish_shape(struct making *m, const struct ways *w, int32_t 
             sum[p][x] *= m->b.q->microbatches;
         }
     }
-    *m->shapes[shape] = (struct spmd_tensor_class){way, (const int64_t(*)[2])sum, bytes};
+    *m->shapes[shape] = (struct spmd_tensor_class){reshard, (const int64_t(*)[2])sum, bytes};
     return OK;
 }
 
@@ -413,12 +413,12 @@ static enum status check(const struct spmd_question *q, struct error *err)
 }
 
 /* Fitted on the CPU time of 218 tables of HAP's models on 8 and on 64 devices, one axis and two, one vector and three. */
-enum { RULE_DEVICE_NS = 1000, MEETING_NS = 1000, PAIR_NS = 6 };
+enum { RULE_DEVICE_NS = 1000, TENSOR_COLLECTIVE_NS = 1000, PAIR_NS = 6 };
 
 static int64_t work_of(const struct builder *b)
 {
-    int64_t pairs, meetings = spmd_meetings_priced(b->t->price, &pairs);
-    return (int64_t)b->n_meanings * b->n_devices * RULE_DEVICE_NS + meetings * MEETING_NS +
+    int64_t pairs, collectives = spmd_collectives_priced(b->t->price, &pairs);
+    return (int64_t)b->n_meanings * b->n_devices * RULE_DEVICE_NS + collectives * TENSOR_COLLECTIVE_NS +
            pairs * PAIR_NS;
 }
 
@@ -431,7 +431,7 @@ enum status spmd_tables_new(struct arena *a, const struct spmd_question *q,
     size_t n = (size_t)q->g->n_tensors;
     m->b = (struct builder){.a = a, .q = q, .g = q->g, .t = t, .n_devices = q->s->n_devices};
     m->b.grains = graph_grains(a, q->g);
-    t->price = spmd_price_new(a, q->s, q->hop, q->of, q->ways, q->node, q->bus, q->measured);
+    t->price = spmd_price_new(a, q->s, q->hop, q->of, q->algorithms, q->node, q->bus, q->measured);
     m->tensors = ARENA_ARRAY(a, struct spmd_tensor, n);
     m->shape_index = ARENA_ARRAY(a, int32_t, n);
     m->maker = ARENA_ARRAY(a, int32_t, n);
@@ -441,8 +441,8 @@ enum status spmd_tables_new(struct arena *a, const struct spmd_question *q,
     find_shared(&m->b);
     TRY(make_ops(m, err));
     make_tensors(m);
-    struct ways w = {0};
-    TRY(find_ways(m, &w, err));
+    struct reshards w = {0};
+    TRY(find_reshards(m, &w, err));
     for (int32_t s = 0; s < m->n_shapes; s++) TRY(finish_shape(m, &w, s, err));
     t->problem.n_tensors = q->g->n_tensors, t->problem.tensors = m->tensors;
     t->problem.n_placements = spmd_placements(t->price);

@@ -7,13 +7,13 @@
  * once a step, updates. What each of them costs stands in tables (planner/spmd/rules.c), the choice is planner/spmd/search's.
  *
  * A step is `microbatches` calls of F and B, one after the other: nothing hides behind anything, which is what devices that
- * wait for each other in every meeting do. Variants that are rules of their own: a parameter kept in parts and gathered on
+ * wait for each other in every collective do. Variants that are rules of their own: a parameter kept in parts and gathered on
  * use; sufficient factors (Xie et al. 2016: gather x and dy and compute the whole dW everywhere in place of summing it).
  *
  * Memory of each device is counted twice. In the search: its parts of parameters, gradients (dtype_master) and optimizer
  * state, and of `in_flight` microbatches inputs and what operators' gradients read; never more than lowering lays out, so
  * that what is cut off is cut off rightly, and found.bound_ns holds. Then what is found is laid out as lowering would
- * (planner/spmd/memory.h: scratch, meetings' buffers …); where that does not fit the search is asked again with so much less,
+ * (planner/spmd/memory.h: scratch, collectives' buffers …); where that does not fit the search is asked again with so much less,
  * and then, a few times, with half of what lies between caps that led to something or nothing and an answer that is too
  * large. So an answer is one that lowering takes, but for what the planner does not know of (messages, fused kinds).
  * Ownership: the arena's. Errors: those of prices.
@@ -43,7 +43,7 @@ struct spmd_question {
         *bus; /* (n_devices) and what is sent inside its node shares one link; NULL: nowhere */
     int32_t microbatches, in_flight;
     const struct optimizer *optimizer;
-    uint32_t ways; /* set of algorithms, 1 << algorithm */
+    uint32_t algorithms; /* set of algorithms, 1 << algorithm */
     bool gather, sufficient;
     bool
         one_vector; /* planner/spmd/ratio keeps to the one vector of ratios that is asked about; for tests */
@@ -55,7 +55,7 @@ struct spmd_meaning { /* of a rule */
     bool gather, sufficient;
     int32_t parts;            /* gather: which input is kept in parts */
     const int64_t *device_ns; /* (n_devices) computing, a step */
-    int64_t meet_ns;          /* of rule.ns, meetings of its own: parameters' sums, gathers */
+    int64_t join_ns;          /* of rule.ns, collectives of its own: parameters' sums, gathers */
 };
 struct spmd_tables {
     struct spmd_problem problem;
@@ -88,9 +88,9 @@ MUST_CHECK enum status spmd_best(struct arena *a, const struct spmd_question *q,
 /* What given choices cost in the same accounts, INT64_MAX where they cannot be. */
 int64_t spmd_choices_ns(struct arena *a, const struct spmd_tables *t, const struct spmd_question *q,
                         const struct op_choice *choices, const bool *gathered, int64_t *bytes);
-/* The ways in which the answer's meetings go at its prices, as entries of s, which has its rules already: those that do not go
- * so by themselves. O(meetings + one view). */
-void spmd_set_ways(struct arena *a, const struct spmd_question *q, const struct spmd_answer *x,
+/* The ways in which the answer's collectives go at its prices, as entries of s, which has its rules already: those that do not go
+ * so by themselves. O(collectives + one view). */
+void spmd_set_algorithms(struct arena *a, const struct spmd_question *q, const struct spmd_answer *x,
                    struct sharding *s);
 /* The answer as a plan's `sharding:` of the question's mesh and ratios: rules, what is gathered, sufficient factors, ways. */
 struct sharding *spmd_sharding(struct arena *a, const struct spmd_question *q,

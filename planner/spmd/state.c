@@ -145,10 +145,10 @@ static int32_t find_version(const struct spmd_record *r, int32_t placement)
     return -1;
 }
 
-static const struct spmd_way *way_of(const struct spmd_states *s, int32_t tensor, int32_t from,
+static const struct spmd_reshard *reshard_of(const struct spmd_states *s, int32_t tensor, int32_t from,
                                      int32_t to)
 {
-    return s->p->tensors[tensor].of->way[(int64_t)from * s->p->n_placements + to];
+    return s->p->tensors[tensor].of->reshard[(int64_t)from * s->p->n_placements + to];
 }
 
 /* The version of `tensor` in a placement, made where there is none. -1: it cannot be. */
@@ -156,18 +156,18 @@ static int32_t version_in(struct account *y, int32_t tensor, struct spmd_record 
 {
     int32_t at = find_version(r, to), made = r->version[0].placement;
     if (at >= 0) return at;
-    const struct spmd_way *way = way_of(y->s, tensor, made, to);
-    if (!way || way->n < 0) return -1;
+    const struct spmd_reshard *reshard = reshard_of(y->s, tensor, made, to);
+    if (!reshard || reshard->n < 0) return -1;
     at = 0;
-    for (int32_t k = 0; k < way->n; k++) {
-        int32_t found = find_version(r, way->step[k].after);
+    for (int32_t k = 0; k < reshard->n; k++) {
+        int32_t found = find_version(r, reshard->step[k].after);
         if (found < 0) {
             if (r->n == SPMD_VERSIONS_MAX) return -1;
-            struct spmd_step forward = way->step[k];
+            struct spmd_step forward = reshard->step[k];
             *y->ns += forward.forward_ns;
             forward.back_ns = forward.back_terms_ns = 0;
             tell(y, tensor, r->version[at].placement, &forward, false);
-            r->version[r->n] = (struct spmd_version){.placement = (uint16_t)way->step[k].after,
+            r->version[r->n] = (struct spmd_version){.placement = (uint16_t)reshard->step[k].after,
                                                      .target = (uint16_t)to,
                                                      .parent = (uint8_t)at,
                                                      .step = (uint8_t)k};
@@ -210,7 +210,7 @@ static void settle(struct account *y, int32_t tensor, struct spmd_record *r)
     for (int32_t v = r->n - 1; v >= 0; v--) {
         struct spmd_version *x = &r->version[v];
         const struct spmd_step *step =
-            v ? &way_of(y->s, tensor, r->version[0].placement, x->target)->step[x->step] : NULL;
+            v ? &reshard_of(y->s, tensor, r->version[0].placement, x->target)->step[x->step] : NULL;
         struct spmd_version *source = &r->version[x->parent];
         int32_t from = source->placement;
         if (!t->wanted || !x->terms) continue; /* nothing flows */

@@ -253,7 +253,7 @@ void groups_begin(struct groups *g, const struct space *s)
     int32_t layers = s->n_layers;
     g->s = s, g->known = NULL, g->all = 0;
     g->device_line = ARENA_ARRAY(g->arena, struct device_line, DEVICE_LINES_MAX);
-    g->way = ARENA_ARRAY(g->arena, struct way, DEVICE_LINES_MAX);
+    g->partition = ARENA_ARRAY(g->arena, struct partition, DEVICE_LINES_MAX);
     g->power = ARENA_ARRAY(g->arena, double, (size_t)s->n_devices);
     g->parameter_bytes = ARENA_ARRAY(g->arena, int64_t, (size_t)layers + 1);
     for (int32_t d = 0; d < s->n_devices; d++) {

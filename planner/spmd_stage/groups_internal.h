@@ -56,7 +56,7 @@ struct layout {
     int32_t n;
     struct line_part part[PARTS_MAX];
 };
-struct way { /* to cut the cluster: a device line of all devices, or cells that are replicas */
+struct partition { /* to cut the cluster: a device line of all devices, or cells that are replicas */
     bool cells;
     int32_t n;
     struct device_line *device_line[PARTS_MAX];
@@ -77,8 +77,8 @@ struct groups {
     struct device_group_known *known;
     int32_t n_lineups;
     struct device_line *device_line; /* (DEVICE_LINES_MAX) */
-    int32_t n_ways;
-    struct way *way;     /* (DEVICE_LINES_MAX) */
+    int32_t n_partitions;
+    struct partition *partition;     /* (DEVICE_LINES_MAX) */
     int64_t begin, mine; /* of the work: of this size's turn, and how much it has */
     int64_t tables_end;  /* no group is asked for any more */
     /* over all sizes, best first */

@@ -147,10 +147,10 @@ static enum status cut_all(struct groups *g, struct device_line *l, struct error
 
 /* --- device lines --- */
 
-static void add_way(struct groups *g, struct device_line *const *device_line, int32_t n, bool cells)
+static void add_partition(struct groups *g, struct device_line *const *device_line, int32_t n, bool cells)
 {
-    if (!n || g->n_ways == DEVICE_LINES_MAX) return;
-    struct way *w = &g->way[g->n_ways++];
+    if (!n || g->n_partitions == DEVICE_LINES_MAX) return;
+    struct partition *w = &g->partition[g->n_partitions++];
     w->cells = cells, w->n = n;
     memcpy(w->device_line, device_line, (size_t)n * sizeof *device_line);
 }
@@ -169,7 +169,7 @@ static void sliced(struct groups *g, const struct node_spec *const *nodes, int32
         l->n[u] = nodes[u]->n_devices / slices, l->device[u] = device;
     }
     l->together = slices;
-    add_way(g, &l, 1, false);
+    add_partition(g, &l, 1, false);
 }
 
 /* All devices one by one, of few. */
@@ -181,7 +181,7 @@ static void single(struct groups *g, bool back)
         int32_t d = back ? n - 1 - u : u;
         l->n[u] = 1, l->device[u] = arena_copy(g->arena, &d, sizeof d);
     }
-    if (l) add_way(g, &l, 1, false);
+    if (l) add_partition(g, &l, 1, false);
 }
 
 /* The nodes as units, with as many slices as they have devices, halving; backward too. */
@@ -308,13 +308,13 @@ static void list_kinds(struct groups *g)
             while (size % mine) mine /= 2;
             cells_of(g, kind[k].node, kind[k].n, 1, mine, cell, &n);
         }
-        add_way(g, cell, n, true);
+        add_partition(g, cell, n, true);
     }
     for (int32_t each = 2; each <= SPMD_STAGE_LINE_MAX; each *= 2) {
         struct device_line *cell[PARTS_MAX];
         int32_t n = 0;
         for (int32_t k = 0; k < kinds; k++) cells_of(g, kind[k].node, kind[k].n, each, 1, cell, &n);
-        add_way(g, cell, n, true);
+        add_partition(g, cell, n, true);
     }
 }
 
@@ -371,15 +371,15 @@ static enum status ask_groups(struct groups *g, struct error *err)
 enum status groups_layouts(struct groups *g, struct error *err)
 {
     int64_t tenths = g->cluster->n_devices > SPMD_STAGE_LINE_MAX ? 7 : 8;
-    g->n_lineups = g->n_ways = 0;
+    g->n_lineups = g->n_partitions = 0;
     g->tables_end = g->begin + g->mine / 10 * tenths;
     list_kinds(g);
     list_nodes(g);
     for (int back = 0; back < 2 && g->cluster->n_devices <= SPMD_STAGE_LINE_MAX; back++)
         single(g, back);
     TRY(ask_groups(g, err));
-    for (int32_t i = 0; i < g->n_ways; i++) {
-        const struct way *w = &g->way[i];
+    for (int32_t i = 0; i < g->n_partitions; i++) {
+        const struct partition *w = &g->partition[i];
         TRY(w->cells ? cut_cells(g, w->device_line, w->n, err)
                      : cut_all(g, w->device_line[0], err));
     }

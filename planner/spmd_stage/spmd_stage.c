@@ -220,7 +220,7 @@ static enum status question(struct spmd_stage *j, struct arena *a, const struct 
                                .microbatches = t->microbatches,
                                .in_flight = t->in_flight,
                                .optimizer = &t->s->job->optimizer,
-                               .ways = UINT32_MAX,
+                               .algorithms = UINT32_MAX,
                                .gather = t->memory != NULL,
                                .sufficient = true,
                                .limits = {.pieces_from = PIECES_FROM, .most_labels = SMALL_LABELS}};
@@ -260,7 +260,7 @@ static void add_op(const struct spmd_question *q, const struct spmd_answer *x, i
     int32_t n = q->s->n_devices;
     int64_t *fixed = (int64_t *)out->fixed_bytes + (int64_t)layer * n,
             *kept = (int64_t *)out->kept_bytes + (int64_t)layer * n;
-    int64_t once = m->gather ? 0 : m->meet_ns;
+    int64_t once = m->gather ? 0 : m->join_ns;
     ((int64_t *)out->call_ns)[layer] += r->ns - once;
     ((int64_t *)out->step_ns)[layer] += once;
     for (int32_t d = 0; d < n && r->bytes; d++) fixed[d] += r->bytes[d];
@@ -392,8 +392,8 @@ enum status spmd_stage_solve(struct spmd_stage *j, struct scorer *w,
         if (out->sharding) out->sharding = sharding_copy(j->arena, out->sharding);
         if (out->ns == INT64_MAX)
             out->why = *why.text   ? arena_strdup(j->arena, why.text)
-                       : t->memory ? "no way to share the operators fits these devices' memory"
-                                   : "no way to share the operators was found";
+                       : t->memory ? "no sharding of the operators fits these devices' memory"
+                                   : "no sharding of the operators was found";
         arena_free(scratch);
         if (st != OK && st != ERR_INPUT && st != ERR_INFEASIBLE)
             return error_set(err, st, "%s", out->why);

@@ -61,7 +61,7 @@ MUST_CHECK enum status spmd_stage_solve(struct spmd_stage *j, struct scorer *w,
  * multiplies, and is in so many communicators. */
 int64_t spmd_stage_reserve(const struct device_type *t, int32_t communicators, bool emulated);
 /* Communicators that a device of a stage on n makes with a stage beside on m (0: there is none), at least: activations go one way,
- * gradients the other, and each way of a pair of devices is a communicator of its own (core/program/device_memory). Each receives from one of
+ * gradients the other, and in each direction of a pair of devices is a communicator of its own (core/program/device_memory). Each receives from one of
  * the others at least; what is whole on several devices one of them sends. */
 int32_t spmd_stage_beside(int32_t n, int32_t m);
 /* What the team's devices have: (n). */

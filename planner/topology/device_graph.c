@@ -24,20 +24,20 @@ struct device_routes { /* open hash, never more than half full */
 
 /* A message on several links goes at the pace of the slowest and arrives after all their latencies (sim/network/network.h). */
 static bool price_route(struct device_routes *r, const struct cluster *c, const int32_t type[2],
-                        const struct route *way, struct device_route *out)
+                        const struct route *route, struct device_route *out)
 {
     struct error unheard;
-    int32_t *hop = ARENA_ARRAY(r->arena, int32_t, (size_t)way->n_hops);
-    if (cost_link_of(r->cost, way->link[0], type[0], type[1], &out->link, &unheard) != OK)
+    int32_t *hop = ARENA_ARRAY(r->arena, int32_t, (size_t)route->n_hops);
+    if (cost_link_of(r->cost, route->link[0], type[0], type[1], &out->link, &unheard) != OK)
         return false;
-    out->own = link_of_every_pair(&c->links[way->link[0]]);
-    out->n_hops = way->n_hops, out->hop = hop;
-    for (int32_t i = 0; i < way->n_hops; i++) {
+    out->own = link_of_every_pair(&c->links[route->link[0]]);
+    out->n_hops = route->n_hops, out->hop = hop;
+    for (int32_t i = 0; i < route->n_hops; i++) {
         struct cost_link x;
-        hop[i] = 2 * way->link[i] + way->towards[i];
-        out->blocking |= c->links[way->link[i]].blocking;
+        hop[i] = 2 * route->link[i] + route->towards[i];
+        out->blocking |= c->links[route->link[i]].blocking;
         if (i == 0) continue;
-        if (cost_link(r->cost, way->link[i], &x, &unheard) != OK) return false;
+        if (cost_link(r->cost, route->link[i], &x, &unheard) != OK) return false;
         if (x.bandwidth_Bps < out->link.bandwidth_Bps) out->link.bandwidth_Bps = x.bandwidth_Bps;
         out->link.latency_ns += x.latency_ns;
     }
@@ -78,12 +78,12 @@ const struct device_route *device_graph_route(const struct device_graph *g, int3
             grow_routes(r);
             e = find_route(r, key);
         }
-        struct route way;
+        struct route route;
         struct device_route *made = *e = ARENA_ARRAY(r->arena, struct device_route, 1);
         made->key = key;
         made->linked =
-            topology_route(r->topology, from, to, &way) &&
-            price_route(r, g->cluster, (const int32_t[2]){from_type, to_type}, &way, made);
+            topology_route(r->topology, from, to, &route) &&
+            price_route(r, g->cluster, (const int32_t[2]){from_type, to_type}, &route, made);
     }
     return (*e)->linked ? *e : NULL;
 }

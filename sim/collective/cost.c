@@ -29,7 +29,7 @@ int64_t collective_chunk_of(int64_t elements, int32_t c, int32_t n)
     const struct collective g = {.elements = elements, .n_members = n};
     int64_t first, last;
     c %= n;
-    meeting_chunk(&g, c < 0 ? c + n : c, &first, &last);
+    collective_chunk(&g, c < 0 ? c + n : c, &first, &last);
     return last - first;
 }
 
@@ -58,7 +58,7 @@ static enum status check_algorithm(const struct collective_case *c, struct error
         c->algorithm >= COLLECTIVE_ALGORITHM_COUNT)
         return error_set(err, ERR_INPUT, "no such collective");
     if (!collective_can(c->kind, c->algorithm))
-        return error_set(err, ERR_INPUT, "%s is no way to do %s; it can be done by %s",
+        return error_set(err, ERR_INPUT, "%s is no algorithm of %s; it can be done by %s",
                          collective_algorithm_name(c->algorithm), collective_kind_name(c->kind),
                          collective_choices(c->kind, false).text);
     const char *misfit = collective_misfit(c->algorithm, c->n_members, true);
@@ -284,11 +284,11 @@ struct collective *collective_of_case(struct arena *a, const struct collective_c
                              .from = {0, 1, first, count},
                              .to = {0, 1, first, count}};
     if (collective_rounds_of(c->algorithm)->tiers) {
-        if (c->node) (void)meeting_tiers_of(c->node, c->n_members, tier);
+        if (c->node) (void)collective_tiers_of(c->node, c->n_members, tier);
         m->tier = tier;
-        meeting_set_tiers(a, m);
+        collective_set_tiers(a, m);
     }
-    m->most = meeting_most(m);
+    m->most = collective_most(m);
     return m;
 }
 

@@ -1,6 +1,6 @@
 /* sim/collective/cost.h - what a collective costs when nothing else is on its links.
  *
- * Time of a message of b bytes over a hop: b / B (the hop is occupied) + α (it is on its way). The forms below are those of
+ * Time of a message of b bytes over a hop: b / B (the hop is occupied) + α (it is in flight). The forms below are those of
  * Thakur, Rabenseifner and Gropp (IJHPCA 2005) and of Patarasuk and Yuan (JPDC 2009, the ring); n members, S bytes.
  *
  *   RING      all-reduce: 2(n−1) steps, all-gather and reduce-scatter: n−1. In a step every member sends one chunk of S/n (or
@@ -10,7 +10,7 @@
  *   TREE      one binary tree, numbered in order (member 0 the root with one child, leaves odd), not the pair of trees that
  *             halves S (Sanders, Speck, Träff 2009). S goes up and down in pieces, piece j down as soon as it is summed at
  *             the root: over links of their own 2·depth·(α + q) + (m − 1)·q for m pieces that take q each. The textbook's
- *             2·log2(n)·α + 2S/B counts one port for both ways: on shared or half-duplex links the simulation shows that.
+ *             2·log2(n)·α + 2S/B counts one port for in both directions: on shared or half-duplex links the simulation shows that.
  *   LEADER    sums flow in pieces down a line to each node's first member, leaders do a ring, results flow back in pieces.
  *             The textbook (ring all-reduce inside + ring of leaders, 65.93 ms in its example) is less than any leader can
  *             do: S must come in over one link and go out again, S/B and not (g−1)/g·S/B each.
@@ -48,7 +48,7 @@ struct collective_case {
     enum collective_algorithm algorithm;
     int32_t n_members;     /* 1 … COLLECTIVE_MEMBERS */
     int64_t elements;      /* S / element_bytes */
-    int32_t element_bytes; /* chunks are whole elements, cut as meeting_chunk cuts them */
+    int32_t element_bytes; /* chunks are whole elements, cut as collective_chunk cuts them */
     /* (n_members) elements that sum to elements: all-gather, reduce-scatter; NULL: cut evenly */
     const int64_t *shards;
     const int32_t *node; /* (n_members) ascending: LEADER, HIERARCHICAL; NULL: all on one node */

@@ -39,10 +39,10 @@ int64_t collective_ring_ns(int32_t n, int32_t steps, int64_t chunk_bytes,
 void collective_rounds_ns(const struct collective *c, int64_t element_bytes,
                           const struct collective_hops *h, int64_t *free_ns, int64_t *next)
 {
-    for (int32_t round = 0; round < meeting_steps(c); round++) {
+    for (int32_t round = 0; round < collective_steps(c); round++) {
         for (int32_t i = 0; i < c->n_members; i++) next[i] = free_ns[i];
         for (int32_t i = 0; i < c->n_members; i++) {
-            struct meeting_step s = meeting_step(c, i, round);
+            struct collective_round s = collective_round(c, i, round);
             if (s.to < 0) continue;
             struct cost_link hop = h->hop(h->of, i, s.to);
             int64_t ns = cost_occupancy_ns(&hop, s.send * element_bytes);

@@ -4,7 +4,7 @@
 
 #include "core/base/arena.h"
 #include "core/collective/rounds.h"
-#include "sim/collective/ways.h"
+#include "sim/collective/routes.h"
 #include "sim/event_queue.h"
 #include "sim/network/network.h"
 
@@ -234,9 +234,9 @@ static void rounds(struct builder *b)
 {
     const struct collective *c = collective_of_case(b->scratch, b->c);
     int32_t *everyone = members(b, 0, c->n_members, 1);
-    for (int32_t k = 0; k < meeting_steps(c) && !b->full; k++) {
+    for (int32_t k = 0; k < collective_steps(c) && !b->full; k++) {
         for (int32_t i = 0; i < c->n_members; i++) {
-            struct meeting_step s = meeting_step(c, i, k);
+            struct collective_round s = collective_round(c, i, k);
             if (s.to >= 0) transfer(b, i, s.to, s.send * b->c->element_bytes);
         }
         part_over(b, everyone, c->n_members);
@@ -373,7 +373,7 @@ static void turn_round(struct arena *a, struct player *p)
 }
 
 /* The way of transfer `at` of a play, and when its members are there. */
-static enum status meet(struct player *p, struct collective_ways *ways, const struct cluster *c,
+static enum status collective(struct player *p, struct collective_routes *routes, const struct cluster *c,
                         int32_t play, int32_t at, int32_t *link, int32_t *direction,
                         struct error *err)
 {
@@ -384,7 +384,7 @@ static enum status meet(struct player *p, struct collective_ways *ways, const st
     int32_t from = q->device[s->from], to = q->device[s->to];
     int64_t begin = start_of(q, s->from), other = start_of(q, s->to);
     w->ready_ns = begin > other ? begin : other;
-    if (collective_way(ways, from, to, link, direction)) return OK;
+    if (collective_routes_find(routes, from, to, link, direction)) return OK;
     return error_set(err, ERR_INPUT, "there is no link between %s and %s", c->devices[from].name,
                      c->devices[to].name);
 }
@@ -404,15 +404,15 @@ static enum status set_up(struct arena *a, struct player *p, const struct cluste
     p->waiting = ARENA_ARRAY(a, struct waiting, (size_t)n);
     p->queue = event_queue_new(a, 1024);
     /* all ways are found before the network is made of them */
-    struct collective_ways *ways = collective_ways_new(a, c);
+    struct collective_routes *routes = collective_routes_new(a, c);
     int32_t *link = ARENA_ARRAY(a, int32_t, (size_t)n),
             *direction = ARENA_ARRAY(a, int32_t, (size_t)n);
     for (int32_t i = 0; i < n_plays; i++)
         for (int32_t t = 0; t < p->plays[i].steps->n; t++) {
             int32_t at = p->first[i] + t;
-            TRY(meet(p, ways, c, i, at, &link[at], &direction[at], err));
+            TRY(collective(p, routes, c, i, at, &link[at], &direction[at], err));
         }
-    p->network = network_new(a, collective_ways_program(ways), p->queue, EVENT_FLOW, NULL);
+    p->network = network_new(a, collective_routes_program(routes), p->queue, EVENT_FLOW, NULL);
     for (int32_t i = 0; i < p->n; i++)
         TRY(network_join(p->network, k, link[i], direction[i], step(p, i)->bytes,
                          &p->waiting[i].resource, err));
@@ -428,17 +428,17 @@ static void push(struct player *p, int32_t i)
         (struct event){.time_ns = p->waiting[i].ready_ns, .kind = EVENT_READY, .index = i});
 }
 
-static void over(struct player *p, int32_t i, const struct passage *way)
+static void over(struct player *p, int32_t i, const struct passage *algorithm)
 {
     const struct waiting *w = &p->waiting[i];
     const struct step_transfer *t = step(p, i);
     int64_t *end_ns = p->plays[w->play].end_ns;
-    if (way->left_ns > end_ns[t->from]) end_ns[t->from] = way->left_ns;
-    if (way->arrival_ns > end_ns[t->to]) end_ns[t->to] = way->arrival_ns;
+    if (algorithm->left_ns > end_ns[t->from]) end_ns[t->from] = algorithm->left_ns;
+    if (algorithm->arrival_ns > end_ns[t->to]) end_ns[t->to] = algorithm->arrival_ns;
     for (int32_t k = 0; k < w->n_next; k++) {
         int32_t word = p->next[w->first_next + k];
         struct waiting *x = &p->waiting[word / 2];
-        int64_t when = word % 2 ? way->arrival_ns : way->left_ns;
+        int64_t when = word % 2 ? algorithm->arrival_ns : algorithm->left_ns;
         if (when > x->ready_ns) x->ready_ns = when;
         if (!--x->pending) push(p, word / 2);
     }
@@ -453,17 +453,17 @@ static enum status play(struct player *p, int32_t n_plays, struct error *err)
         if (!p->waiting[i].pending) push(p, i);
     while (event_queue_size(p->queue)) {
         struct event e = event_queue_pop(p->queue);
-        struct passage way;
+        struct passage algorithm;
         int32_t i = e.index;
         if (e.time_ns > INT64_MAX / 4)
             return error_set(err, ERR_INPUT, "simulated time exceeds 73 years");
         if (e.kind == EVENT_READY) {
             int32_t resource = p->waiting[i].resource;
             int64_t occupancy_ns = network_occupancy_ns(p->network, resource, step(p, i)->bytes);
-            if (network_ready(p->network, i, resource, occupancy_ns, e.time_ns, &way))
-                over(p, i, &way);
-        } else if (network_flow(p->network, &e, &i, &way)) {
-            over(p, i, &way);
+            if (network_ready(p->network, i, resource, occupancy_ns, e.time_ns, &algorithm))
+                over(p, i, &algorithm);
+        } else if (network_flow(p->network, &e, &i, &algorithm)) {
+            over(p, i, &algorithm);
         }
     }
     return OK;

@@ -1,7 +1,7 @@
 /* sim/collective/steps.h - a collective as transfers with dependencies, and a player that puts them on the links of a cluster.
  *
  * A transfer is one message from a member to another. It is ready when both members have begun the collective and all that
- * it comes after is over: `after` names transfers, each either *left* (its sender is free again) or *arrived*. What each way
+ * it comes after is over: `after` names transfers, each either *left* (its sender is free again) or *arrived*. What in each direction
  * does is said in sim/collective/cost.h; a transfer of no bytes is left out, as core/program/program.h has it.
  * The player hands transfers to sim/network/network, the same links, FIFO or fair, full or half duplex, as a program's messages cross:
  * several collectives at once, or one whose hops share a link, contend. What a lone one costs on links of its own is

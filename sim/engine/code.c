@@ -160,13 +160,13 @@ static void end_stretch(struct writer *w, struct code_procedure *out)
     w->kernels_ns = w->issue_ns = 0;
 }
 
-static void put_meeting(struct writer *w, int32_t group)
+static void put_tensor_collective(struct writer *w, int32_t group)
 {
     const struct collective *g = &w->p->collectives[group];
     if (collective_of_tensor(g))
-        put(w, CODE_MEET, group, cost_late_ns(w->by->cost, g->n_members, w->alone_ns));
+        put(w, CODE_COLLECTIVE, group, cost_late_ns(w->by->cost, g->n_members, w->alone_ns));
     else
-        put(w, CODE_COLLECTIVE, group, w->by->meeting_ns[group]);
+        put(w, CODE_FOLDED_COLLECTIVE, group, w->by->folded_ns[group]);
     w->alone_ns = 0;
 }
 
@@ -189,7 +189,7 @@ static enum status write_procedure(struct writer *w, const struct procedure *f,
         if (x->kind == INSTR_SEND) put(w, CODE_SEND, x->arg, 0);
         if (x->kind == INSTR_COLLECTIVE_START) put(w, CODE_COLLECTIVE_START, x->arg, 0);
         if (x->kind == INSTR_COLLECTIVE_WAIT) put(w, CODE_COLLECTIVE_WAIT, x->arg, 0);
-        if (x->kind == INSTR_COLLECTIVE) put_meeting(w, x->arg);
+        if (x->kind == INSTR_COLLECTIVE) put_tensor_collective(w, x->arg);
         if (x->kind == INSTR_RECEIVE || x->kind == INSTR_SEND) out->messages = true;
     }
     end_stretch(w, out);

@@ -26,8 +26,8 @@ enum code_kind {
     CODE_SEND,             /* channel arg */
     CODE_COLLECTIVE_START, /* group arg */
     CODE_COLLECTIVE_WAIT,  /* group arg */
-    CODE_COLLECTIVE,       /* group arg: amount ns from when the last member has come */
-    CODE_MEET, /* group arg, which has a meeting: amount ns from here, by which somebody is late */
+    CODE_FOLDED_COLLECTIVE,       /* group arg: amount ns from when the last member has come */
+    CODE_COLLECTIVE, /* group arg, which has a collective: amount ns from here, by which somebody is late */
     CODE_CONSUMED, /* message seq of channel arg is used up */
     CODE_DEAD,     /* amount bytes of ring buffers until here */
     CODE_END,
@@ -49,7 +49,7 @@ struct code_pricing {
     const struct program *program;
     struct cost *cost;
     const struct sim_scale *scale; /* NULL: none */
-    const int64_t *meeting_ns;     /* (n_groups) durations of each_call groups */
+    const int64_t *folded_ns;     /* (n_groups) durations of each_call groups */
     bool each_operator;
 };
 /* Procedures of a stage on a device (of the program). scratch: (code_most). ERR_INPUT: an operator without price, times beyond
@@ -58,10 +58,10 @@ MUST_CHECK enum status code_stage(struct arena *a, const struct code_pricing *by
                                   int32_t device, struct code *scratch, struct code_procedure **out,
                                   struct error *err);
 size_t code_most(const struct program *p); /* instructions that the longest procedure may become */
-/* Stage detail: all meetings of one call of the same members become one, that takes them and the longest way between each two.
- * Exact: after the first meeting all members go on from the same instant. Left alone where anything else stands between.
+/* Stage detail: all collectives of one call of the same members become one, that takes them and the longest way between each two.
+ * Exact: after the first collective all members go on from the same instant. Left alone where anything else stands between.
  * procedures: (n_stages). */
-void code_merge_meetings(struct arena *a, const struct program *p,
+void code_merge_collectives(struct arena *a, const struct program *p,
                          struct code_procedure *const *procedures);
 int32_t code_room(const struct program *p,
                   int32_t channel); /* buffers of the ring it is sent from; 0 where none waits */

@@ -4,12 +4,12 @@
 
 #include <string.h>
 
-/* What one member does in one procedure: codes [first, last] from its first meeting to its last, alike at all members but
+/* What one member does in one procedure: codes [first, last] from its first collective to its last, alike at all members but
  * for how long operators take. */
 struct stretch {
     struct code *code;
     int32_t first, last, n;
-    int32_t at; /* the meeting that a walk has come to */
+    int32_t at; /* the collective that a walk has come to */
 };
 
 static bool same_members(const struct program *p, int32_t a, int32_t b)
@@ -22,12 +22,12 @@ static bool same_members(const struct program *p, int32_t a, int32_t b)
     return true;
 }
 
-/* false: fewer than two meetings, or something else among them. */
+/* false: fewer than two collectives, or something else among them. */
 static bool find(const struct program *p, struct code *code, struct stretch *out)
 {
     *out = (struct stretch){.code = code, .first = -1};
     for (int32_t i = 0; code[i].kind != CODE_END; i++) {
-        if (code[i].kind != CODE_COLLECTIVE) continue;
+        if (code[i].kind != CODE_FOLDED_COLLECTIVE) continue;
         if (out->first < 0) out->first = i;
         if (!same_members(p, code[out->first].arg, code[i].arg)) return false;
         out->last = i;
@@ -35,31 +35,31 @@ static bool find(const struct program *p, struct code *code, struct stretch *out
     }
     out->at = out->first;
     for (int32_t i = out->first; out->n > 1 && i <= out->last; i++)
-        if (code[i].kind != CODE_COLLECTIVE && code[i].kind != CODE_COMPUTE) return false;
+        if (code[i].kind != CODE_FOLDED_COLLECTIVE && code[i].kind != CODE_COMPUTE) return false;
     return out->n > 1;
 }
 
-/* Operators up to the next meeting, to which the stretch moves on. */
-static int64_t next_meeting(struct stretch *s)
+/* Operators up to the next collective, to which the stretch moves on. */
+static int64_t next_collective(struct stretch *s)
 {
     int64_t work = 0;
     while (s->code[++s->at].kind == CODE_COMPUTE) work += s->code[s->at].amount;
     return work;
 }
 
-/* From the first meeting's start to the last one's end: meetings, and the longest work of any member between each two. */
-static bool way_through(struct stretch *s, int32_t n_members, int64_t *out)
+/* From the first collective's start to the last one's end: collectives, and the longest work of any member between each two. */
+static bool path_through(struct stretch *s, int32_t n_members, int64_t *out)
 {
     *out = s[0].code[s[0].first].amount;
-    for (int32_t meeting = 1; meeting < s[0].n; meeting++) {
+    for (int32_t collective = 1; collective < s[0].n; collective++) {
         int64_t longest = 0;
         for (int32_t m = 0; m < n_members; m++) {
-            int64_t work = next_meeting(&s[m]);
+            int64_t work = next_collective(&s[m]);
             if (work > longest) longest = work;
             if (s[m].code[s[m].at].arg != s[0].code[s[0].at].arg) return false;
         }
         *out += longest + s[0].code[s[0].at].amount;
-        if (*out > COST_MAX_NS) return false; /* refused meeting by meeting */
+        if (*out > COST_MAX_NS) return false; /* refused collective by collective */
     }
     return true;
 }
@@ -83,11 +83,11 @@ static void merge(const struct program *p, const struct collective *g, int32_t p
             !find(p, of[stage][procedure].code, &s[m]) || s[m].n != s[0].n)
             return;
     }
-    if (!way_through(s, g->n_members, &amount)) return;
+    if (!path_through(s, g->n_members, &amount)) return;
     for (int32_t m = 0; m < g->n_members; m++) shorten(&s[m], amount);
 }
 
-void code_merge_meetings(struct arena *a, const struct program *p,
+void code_merge_collectives(struct arena *a, const struct program *p,
                          struct code_procedure *const *procedures)
 {
     int32_t most = 1;

@@ -1,8 +1,8 @@
 /* Collectives inside calls of equal cards simulated as one: members wait for each other, then for the collective, and go on
- * together. Those with a meeting (core/collective/collective.h) are collective.c's, beside the sums.
+ * together. Those with a collective (core/collective/collective.h) are collective.c's, beside the sums.
  *
- * No member can come to the next meeting of a group before all have left this one, so a count, the latest arrival and a
- * number of the meeting are all there is to know. Durations stand in the code (code.h).
+ * No member can come to the next collective of a group before all have left this one, so a count, the latest arrival and a
+ * number of the collective are all there is to know. Durations stand in the code (code.h).
  */
 #include "sim/engine/engine.h"
 
@@ -17,8 +17,8 @@ struct gathering {
 enum status collect_new(struct engine *e, struct cost *k, struct error *err)
 {
     const struct program *p = e->program;
-    e->meetings = ARENA_ARRAY(e->arena, struct gathering, (size_t)p->n_collectives);
-    e->meeting_ns = ARENA_ARRAY(e->arena, int64_t, (size_t)p->n_collectives);
+    e->gatherings = ARENA_ARRAY(e->arena, struct gathering, (size_t)p->n_collectives);
+    e->folded_ns = ARENA_ARRAY(e->arena, int64_t, (size_t)p->n_collectives);
     for (int32_t i = 0; i < p->n_collectives; i++) {
         const struct collective *g = &p->collectives[i];
         int32_t ranks = g->stands_for ? g->stands_for : g->n_members;
@@ -36,15 +36,15 @@ enum status collect_new(struct engine *e, struct cost *k, struct error *err)
             return error_set(err, ERR_INPUT, "group %s takes more than ten years", g->name);
         int64_t priced =
             g->each_call && !collective_of_tensor(g) ? collective_price_ns(k, p, g) : -1;
-        e->meeting_ns[i] = priced >= 0 ? priced : steps * slowest;
+        e->folded_ns[i] = priced >= 0 ? priced : steps * slowest;
     }
     return OK;
 }
 
 /* Everybody has come. */
-static void meet(struct engine *e, int32_t group, int32_t lane, int64_t duration_ns)
+static void complete(struct engine *e, int32_t group, int32_t lane, int64_t duration_ns)
 {
-    struct gathering *m = &e->meetings[group];
+    struct gathering *m = &e->gatherings[group];
     const struct collective *g = &e->program->collectives[group];
     m->end_ns = m->latest_ns + duration_ns;
     m->number++;
@@ -60,17 +60,17 @@ static void meet(struct engine *e, int32_t group, int32_t lane, int64_t duration
 int64_t collect_end(struct engine *e, int32_t lane, const struct code *c)
 {
     struct lane_state *l = &e->lanes[lane];
-    struct gathering *m = &e->meetings[c->arg];
-    if (l->meeting < 0) {
-        l->meeting = m->number;
+    struct gathering *m = &e->gatherings[c->arg];
+    if (l->collective < 0) {
+        l->collective = m->number;
         l->met_ns = l->now_ns;
         if (l->now_ns > m->latest_ns) m->latest_ns = l->now_ns;
         if (++m->here == e->program->collectives[c->arg].n_members)
-            meet(e, c->arg, lane, c->amount);
+            complete(e, c->arg, lane, c->amount);
     }
-    if (m->number == l->meeting) return -1;
+    if (m->number == l->collective) return -1;
     if (e->overlap && e->now_ns < m->end_ns) return m->end_ns; /* asked again then */
-    l->meeting = -1;
-    if (e->trace) report_meeting(e, lane, c->arg, l->met_ns, m->end_ns);
+    l->collective = -1;
+    if (e->trace) report_same_device_collective(e, lane, c->arg, l->met_ns, m->end_ns);
     return m->end_ns;
 }

@@ -1,4 +1,4 @@
-/* Rings, chains and meetings as messages on the links.
+/* Rings, chains and collectives as messages on the links.
  *
  * A member is one lane in one group. Its part of a collective is a list of parts (core/program/program.h's steps): each sends at
  * most one message and receives at most one, and the next begins when both have ended. A hop is one direction between two
@@ -23,7 +23,7 @@ struct member {
     int64_t end_ns;                            /* of the last collective */
 };
 
-/* Of a meeting: of all meetings that the two lanes have over this link, since each lane is in one collective at a time;
+/* Of a collective: of all collectives that the two lanes have over this link, since each lane is in one collective at a time;
  * `from` and `to` are then those that came last. */
 struct hop {
     int32_t from, to; /* members */
@@ -55,7 +55,7 @@ struct rendezvous {
 struct collectives {
     struct rendezvous *rendezvous;     /* (n_collectives) */
     int32_t *first_member, *first_hop; /* (n_groups) */
-    int32_t **meeting_hop; /* (n_groups) of meetings: (n, n), or (n) by ring; -1: none */
+    int32_t **collective_hop_of; /* (n_groups) of collectives: (n, n), or (n) by ring; -1: none */
     int32_t n_members, n_hops;
     struct member *members;
     struct hop *hops;
@@ -122,7 +122,7 @@ static void count(struct engine *e, struct collectives *c)
     }
 }
 
-/* --- hops of meetings --- */
+/* --- hops of collectives --- */
 
 struct seen_hop {
     uint64_t key;
@@ -166,13 +166,13 @@ static void see_group(struct seeing *s, int32_t group)
     const struct collective *m = g;
     bool ring = m->algorithm == ALGORITHM_RING;
     size_t n = (size_t)m->n_members * (ring ? 1 : (size_t)m->n_members);
-    int32_t *hop = s->e->collectives->meeting_hop[group] = ARENA_ARRAY(s->e->arena, int32_t, n);
+    int32_t *hop = s->e->collectives->collective_hop_of[group] = ARENA_ARRAY(s->e->arena, int32_t, n);
     for (int32_t i = 0; i < m->n_members; i++)
         for (int32_t k = 0; k < (ring ? 1 : m->n_members); k++) {
             int32_t to = ring ? (i + 1) % m->n_members : k, at = ring ? i : i * m->n_members + k;
-            int64_t most = m->algorithm == ALGORITHM_PAIRS ? meeting_elements(m, i, k) : m->most;
+            int64_t most = m->algorithm == ALGORITHM_PAIRS ? collective_elements(m, i, k) : m->most;
             hop[at] = -1;
-            if (!most || !meeting_sends(m, i, to)) continue;
+            if (!most || !collective_sends(m, i, to)) continue;
             struct hop like = {.from_lane = s->e->lane_of_stage[g->members[i].stage],
                                .to_lane = s->e->lane_of_stage[g->members[to].stage],
                                .bytes = most * dtype_bytes(g->dtype)};
@@ -181,13 +181,13 @@ static void see_group(struct seeing *s, int32_t group)
         }
 }
 
-/* Behind those of the sums: one for every two lanes and link, whichever meetings use it. */
-static void find_meeting_hops(struct engine *e)
+/* Behind those of the sums: one for every two lanes and link, whichever collectives use it. */
+static void find_collective_hops(struct engine *e)
 {
     const struct program *p = e->program;
     struct collectives *c = e->collectives;
     size_t most = 1;
-    c->meeting_hop = ARENA_ARRAY(e->arena, int32_t *, (size_t)p->n_collectives);
+    c->collective_hop_of = ARENA_ARRAY(e->arena, int32_t *, (size_t)p->n_collectives);
     for (int32_t i = 0; i < p->n_collectives; i++) {
         const struct collective *m = &p->collectives[i];
         if (m)
@@ -212,7 +212,7 @@ enum status collective_new(struct engine *e, struct cost *k, struct error *err)
     for (int32_t i = 0; i < p->n_collectives; i++)
         c->rendezvous[i].price_ns = collective_price_ns(k, p, &p->collectives[i]);
     int32_t n_sums = c->n_hops;
-    find_meeting_hops(e);
+    find_collective_hops(e);
     for (int32_t i = 0; i < p->n_collectives; i++) {
         const struct collective *g = &p->collectives[i];
         for (int32_t m = 0; m < g->n_members && !stands_apart(g); m++) {
@@ -237,13 +237,13 @@ static int64_t chunk_bytes(const struct collective *g, int32_t chunk)
     int64_t first, last;
     if (folded(g)) return (g->elements + g->stands_for - 1) / g->stands_for * dtype_bytes(g->dtype);
     chunk %= g->n_members;
-    meeting_chunk(g, chunk < 0 ? chunk + g->n_members : chunk, &first, &last);
+    collective_chunk(g, chunk < 0 ? chunk + g->n_members : chunk, &first, &last);
     return (last - first) * dtype_bytes(g->dtype);
 }
 
 int32_t collective_parts(const struct collective *g)
 {
-    if (collective_of_tensor(g)) return meeting_steps(g);
+    if (collective_of_tensor(g)) return collective_steps(g);
     if (ranks_of(g) < 2 || g->algorithm == ALGORITHM_LOCAL) return 0;
     if (collective_divides(g)) return ranks_of(g) - 1;
     return g->algorithm == ALGORITHM_RING ? 2 * (ranks_of(g) - 1) : 4;
@@ -262,12 +262,12 @@ static struct part ring_part(const struct collective *g, int32_t i, int32_t k)
     return (struct part){i, (i + n - 1) % n, chunk_bytes(g, chunk), chunk_bytes(g, chunk - 1)};
 }
 
-static struct part meeting_part(const struct engine *e, const struct member *m)
+static struct part tensor_part_of(const struct engine *e, const struct member *m)
 {
     const struct collective *g = &e->program->collectives[m->group];
     const struct collective *x = g;
-    const int32_t *hop = e->collectives->meeting_hop[m->group];
-    struct meeting_step s = meeting_step(x, m->index, m->part);
+    const int32_t *hop = e->collectives->collective_hop_of[m->group];
+    struct collective_round s = collective_round(x, m->index, m->part);
     bool ring = x->algorithm == ALGORITHM_RING;
     int64_t size = dtype_bytes(g->dtype);
     struct part p = {-1, -1, s.send * size, s.receive * size};
@@ -317,7 +317,7 @@ static void end_collective(struct engine *e, struct member *m, int64_t now_ns)
     s->busy = false;
 }
 
-/* A member has come to a collective with a price; with the last one all are under way. */
+/* A member has come to a collective with a price; with the last one all are in flight. */
 static void come_together(struct engine *e, struct member *m, int64_t now_ns)
 {
     const struct collective *g = &e->program->collectives[m->group];
@@ -346,7 +346,7 @@ static void advance(struct engine *e, struct member *m, int64_t now_ns)
         return;
     }
     for (; m->part < collective_parts(g); m->part++) {
-        struct part p = collective_of_tensor(g) ? meeting_part(e, m)
+        struct part p = collective_of_tensor(g) ? tensor_part_of(e, m)
                         : collective_rings(g)   ? ring_part(g, m->index, m->part)
                                                 : chain_part(g, m->index, m->part);
         m->begin_ns = m->part_end_ns = now_ns;
@@ -424,7 +424,7 @@ int32_t collective_resource(const struct engine *e, int32_t hop, int64_t *occupa
     const struct hop *h = &e->collectives->hops[hop];
     *occupancy_ns = network_occupancy_ns(e->network, h->resource, h->bytes);
     const struct member *m = &e->collectives->members[h->from];
-    /* Hops that meetings share are told apart by who sends. */
+    /* Hops that collectives share are told apart by who sends. */
     int32_t number = collective_of_tensor(&e->program->collectives[m->group])
                          ? e->collectives->n_hops + h->from
                          : hop;
@@ -453,13 +453,13 @@ void collective_started(struct engine *e, int32_t hop, int64_t start_ns)
     if (e->overlap) overlap_begins(e, h->link, m[h->from].lane, m[h->to].lane, start_ns);
 }
 
-void collective_moved(struct engine *e, int32_t hop, const struct passage *way)
+void collective_moved(struct engine *e, int32_t hop, const struct passage *passage)
 {
     struct hop h = e->collectives->hops[hop];
     const struct member *m = e->collectives->members;
-    if (e->overlap) overlap_ends(e, h.link, m[h.from].lane, m[h.to].lane, way->left_ns);
-    message_over(e, h.from, way->left_ns);
-    message_over(e, h.to, way->arrival_ns);
+    if (e->overlap) overlap_ends(e, h.link, m[h.from].lane, m[h.to].lane, passage->left_ns);
+    message_over(e, h.from, passage->left_ns);
+    message_over(e, h.to, passage->arrival_ns);
     engine_wake(e, e->collectives->members[h.from].lane);
     engine_wake(e, e->collectives->members[h.to].lane);
 }

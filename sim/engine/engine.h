@@ -56,7 +56,7 @@ struct lane_state {
     int64_t ended_busy_ns[2];      /* of the last two steps that it has ended, by parity */
     int64_t worked_ns;             /* end of the first step's last call but updates */
     int64_t steady_busy_ns;        /* of engine.steady_step */
-    int64_t meeting, met_ns;       /* number of the meeting it waits in, -1: none, and since when */
+    int64_t collective, met_ns;       /* number of the collective it waits in, -1: none, and since when */
     bool met;                      /* CODE_MEET at hand: handed over */
     int32_t n_touching, *touching; /* channels whose messages change this device's memory */
 };
@@ -96,8 +96,8 @@ struct engine {
     struct network *network;
     struct memory *memory;
     struct collectives *collectives;
-    struct gathering *meetings;  /* (n_groups) of equal cards: each_call groups without a meeting */
-    int64_t *meeting_ns;         /* (n_groups) how long each takes */
+    struct gathering *gatherings;  /* (n_groups) of equal cards: each_call groups without a collective */
+    int64_t *folded_ns;         /* (n_groups) how long each takes */
     struct overlap *overlap;     /* NULL where no link slows computing down: lanes run ahead */
     struct trace *trace;         /* NULL: not kept */
     const bool *trace_replicas;  /* whose spans are kept; NULL: all */
@@ -146,7 +146,7 @@ int64_t messages_left(const struct engine *e, int32_t channel,
                       int64_t seq); /* -1: not known yet; 0 for seq < 0 */
 void messages_started(struct engine *e, int32_t channel, int64_t start_ns);
 void messages_follow(struct engine *e, int32_t channel); /* one has started: may the next? */
-void messages_left_link(struct engine *e, int32_t channel, const struct passage *way);
+void messages_left_link(struct engine *e, int32_t channel, const struct passage *passage);
 
 /* collective.c */
 MUST_CHECK enum status collective_new(struct engine *e, struct cost *k, struct error *err);
@@ -155,7 +155,7 @@ int64_t collective_end(const struct engine *e, int32_t group, int32_t lane,
                        int32_t step); /* -1: not known yet */
 int32_t collective_resource(const struct engine *e, int32_t hop, int64_t *occupancy_ns);
 void collective_started(struct engine *e, int32_t hop, int64_t start_ns);
-void collective_moved(struct engine *e, int32_t hop, const struct passage *way);
+void collective_moved(struct engine *e, int32_t hop, const struct passage *passage);
 int32_t
 collective_parts(const struct collective *g); /* spans of one launch by one member, at most */
 void collective_over(struct engine *e, int32_t group, int64_t now_ns); /* one with a price */
@@ -181,12 +181,12 @@ MUST_CHECK enum status report_reserve(struct engine *e, const struct sim_options
                                       struct error *err);
 void report_operator(struct engine *e, int32_t lane, const struct code *c, int64_t begin_ns,
                      int64_t end_ns);
-void report_message(struct engine *e, int32_t channel, int64_t seq, const struct passage *way);
+void report_message(struct engine *e, int32_t channel, int64_t seq, const struct passage *passage);
 /* index: of the member in the group; times: launches of that step before this one */
 void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t index, int32_t part,
                        int32_t step, int32_t times, int64_t begin_ns, int64_t end_ns,
                        int64_t bytes);
-void report_meeting(struct engine *e, int32_t lane, int32_t group, int64_t begin_ns,
+void report_same_device_collective(struct engine *e, int32_t lane, int32_t group, int64_t begin_ns,
                     int64_t end_ns);
 void report_steps(struct engine *e, const struct sim_result *r, const struct cost *k);
 enum status report_blocked(const struct engine *e, struct error *err);

@@ -209,7 +209,7 @@ static uint64_t neighbours(const struct folding *f, int32_t lane)
     uint64_t h = f->colour[lane];
     for (int32_t s = 0; s < l->n_stages; s++) {
         const struct program_stage *x = &p->stages[l->stages[s]];
-        int32_t last = -1; /* a run of meetings of one group says nothing new */
+        int32_t last = -1; /* a run of collectives of one group says nothing new */
         for (int32_t i = 0; i < x->n_procedures; i++)
             for (int32_t k = 0; k < x->procedures[i].n_instrs; k++) {
                 const struct instr *in = &x->procedures[i].instrs[k];
@@ -323,7 +323,7 @@ static void fold_group(struct folding *f, const int32_t *index, int32_t group,
     out->members = ARENA_ARRAY(f->a, struct collective_member, (size_t)g->n_members);
     for (int32_t m = 0; m < (alike ? 1 : g->n_members); m++) {
         int32_t stage = new_stage(f, index, g->members[m].stage);
-        bool known = false; /* a meeting of which some members are alike */
+        bool known = false; /* a collective of which some members are alike */
         for (int32_t k = 0; k < out->n_members && g->each_call; k++)
             known |= out->members[k].stage == stage;
         if (known) continue;

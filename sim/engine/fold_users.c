@@ -25,7 +25,7 @@ static void use_for_sum(struct folding *f, int32_t lane, int32_t link, int32_t d
 }
 
 /* Members are pinned; who else is on their links must know. */
-static void use_for_meeting(struct folding *f, const struct collective *g)
+static void use_for_collective(struct folding *f, const struct collective *g)
 {
     int32_t n = g->n_members, link, direction;
     for (int32_t i = 0; i < n * n; i++) {
@@ -44,7 +44,7 @@ void fold_count_users(struct folding *f)
         for (int32_t m = 0; !g->each_call && g->link && m < g->n_members; m++)
             if (g->link[m] >= 0)
                 use_for_sum(f, f->lane_of_stage[g->members[m].stage], g->link[m], g->direction[m]);
-        if (collective_of_tensor(g)) use_for_meeting(f, g);
+        if (collective_of_tensor(g)) use_for_collective(f, g);
     }
 }
 

@@ -58,7 +58,7 @@ static void next_call(struct engine *e, struct lane_state *l)
 void lane_start(struct engine *e, int32_t lane)
 {
     struct lane_state *l = &e->lanes[lane];
-    l->update_ns = l->meeting = -1;
+    l->update_ns = l->collective = -1;
     cursor_start(&l->cursor, &e->program->orders[e->program->lanes[lane].order]);
     next_call(e, l);
 }
@@ -124,7 +124,7 @@ static bool take(struct engine *e, int32_t lane, struct lane_state *l, const str
     case CODE_COLLECTIVE_START:
         collective_hand_over(e, c->arg, lane, l->now_ns);
         return true;
-    case CODE_MEET:
+    case CODE_COLLECTIVE:
         if (!l->met) {
             /* under jitter somebody is late of himself */
             int64_t when_ns = l->now_ns + (e->jitter ? 0 : c->amount);
@@ -135,7 +135,7 @@ static bool take(struct engine *e, int32_t lane, struct lane_state *l, const str
         if (!wait_until(e, lane, l, collective_end(e, c->arg, lane, l->step))) return false;
         l->met = false;
         return true;
-    case CODE_COLLECTIVE:
+    case CODE_FOLDED_COLLECTIVE:
         return wait_until(e, lane, l, collect_end(e, lane, c));
     case CODE_CONSUMED:
         messages_consumed(e, c->arg, l->seq, l->now_ns);

@@ -119,21 +119,21 @@ static int64_t ready_at(const struct channel_state *c)
 }
 
 /* The head of the queue has left. Messages of a channel are of one size, so that fluid ones leave in order, too. */
-static void moved(struct engine *e, int32_t channel, const struct passage *way)
+static void moved(struct engine *e, int32_t channel, const struct passage *passage)
 {
     struct channel_state *c = &e->channels[channel];
-    if (way->arrival_ns > ENGINE_MAX_NS)
+    if (passage->arrival_ns > ENGINE_MAX_NS)
         engine_fail(e, ERR_INPUT, "simulated time exceeds 73 years");
     int64_t seq = c->queue[c->head++ & (c->capacity - 1)];
-    at(c, seq)->left_ns = c->left_ns = way->left_ns;
-    at(c, seq)->arrival_ns = way->arrival_ns;
+    at(c, seq)->left_ns = c->left_ns = passage->left_ns;
+    at(c, seq)->arrival_ns = passage->arrival_ns;
     for (; at(c, c->low)->left_ns >= 0; c->low++)
         if (c->low >= c->keep) *at(c, c->low - c->keep) = UNKNOWN;
     if (!c->fluid) c->pushed = false, c->next = c->head;
     if (e->overlap)
-        overlap_ends(e, e->program->channels[channel].link, c->from_lane, c->to_lane, way->left_ns);
-    if (c->dead_bytes) memory_from_network(e->memory, c->from_lane, way->left_ns, -c->dead_bytes);
-    if (e->trace) report_message(e, channel, seq, way);
+        overlap_ends(e, e->program->channels[channel].link, c->from_lane, c->to_lane, passage->left_ns);
+    if (c->dead_bytes) memory_from_network(e->memory, c->from_lane, passage->left_ns, -c->dead_bytes);
+    if (e->trace) report_message(e, channel, seq, passage);
     engine_wake(e, c->to_lane);
     engine_wake(e, c->from_lane);
 }
@@ -158,13 +158,13 @@ static void become_ready(struct engine *e, int32_t channel)
         return;
     }
     for (; when >= 0 && e->stop != STOP_ERROR; when = ready_at(c)) {
-        struct passage way;
+        struct passage passage;
         if (!network_ready(e->network, channel, c->resource, messages_occupancy(e, channel), when,
-                           &way))
+                           &passage))
             BUG("a channel alone on its link waits for others");
         e->events++;
-        messages_started(e, channel, way.start_ns);
-        moved(e, channel, &way);
+        messages_started(e, channel, passage.start_ns);
+        moved(e, channel, &passage);
     }
 }
 
@@ -251,8 +251,8 @@ void messages_follow(struct engine *e, int32_t channel)
     become_ready(e, channel);
 }
 
-void messages_left_link(struct engine *e, int32_t channel, const struct passage *way)
+void messages_left_link(struct engine *e, int32_t channel, const struct passage *passage)
 {
-    moved(e, channel, way);
+    moved(e, channel, passage);
     become_ready(e, channel);
 }

@@ -12,11 +12,11 @@ static int64_t spans_of_call(const struct engine *e, const struct code_procedure
 {
     int64_t n = 0;
     for (const struct code *c = f->code; c->kind != CODE_END; c++)
-        if (c->kind == CODE_COMPUTE || c->kind == CODE_COLLECTIVE)
+        if (c->kind == CODE_COMPUTE || c->kind == CODE_FOLDED_COLLECTIVE)
             n++;
         else if (c->kind == CODE_SEND)
             n += e->program->channels[c->arg].link < 0 ? 0 : 2;
-        else if (c->kind == CODE_COLLECTIVE_START || c->kind == CODE_MEET)
+        else if (c->kind == CODE_COLLECTIVE_START || c->kind == CODE_COLLECTIVE)
             n += collective_parts(&e->program->collectives[c->arg]);
     return n;
 }
@@ -101,7 +101,7 @@ void report_operator(struct engine *e, int32_t lane, const struct code *c, int64
 }
 
 /* A copy inside a device is no span: no stream executes it. */
-void report_message(struct engine *e, int32_t channel, int64_t seq, const struct passage *way)
+void report_message(struct engine *e, int32_t channel, int64_t seq, const struct passage *passage)
 {
     const struct channel_state *c = &e->channels[channel];
     const struct channel *x = &e->program->channels[channel];
@@ -116,13 +116,13 @@ void report_message(struct engine *e, int32_t channel, int64_t seq, const struct
                      .step = (int32_t)(seq / microbatches),
                      .microbatch = (int32_t)(seq % microbatches),
                      .op = channel,
-                     .begin_ns = way->start_ns,
-                     .end_ns = way->left_ns,
+                     .begin_ns = passage->start_ns,
+                     .end_ns = passage->left_ns,
                      .bytes = x->bytes,
                      .name = e->program->links[x->link].name};
     record(e, s);
     s.kind = SPAN_RECEIVE, s.stream = STREAM_receive, s.device = c->to_lane, s.peer = c->from_lane;
-    s.stage = x->to_stage, s.letter = c->received_by, s.end_ns = way->arrival_ns;
+    s.stage = x->to_stage, s.letter = c->received_by, s.end_ns = passage->arrival_ns;
     record(e, s);
 }
 
@@ -144,14 +144,14 @@ void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t in
                             .microbatch = collective_repeats(g) ? times : -1,
                             .op = group,
                             .part = part,
-                            .meeting = collective_of_tensor(g) ? 1 + (int32_t)g->kind : 0,
+                            .collective = collective_of_tensor(g) ? 1 + (int32_t)g->kind : 0,
                             .begin_ns = begin_ns,
                             .end_ns = end_ns,
                             .bytes = bytes,
                             .name = name});
 }
 
-void report_meeting(struct engine *e, int32_t lane, int32_t group, int64_t begin_ns, int64_t end_ns)
+void report_same_device_collective(struct engine *e, int32_t lane, int32_t group, int64_t begin_ns, int64_t end_ns)
 {
     const struct lane_state *l = &e->lanes[lane];
     const struct collective *g = &e->program->collectives[group];

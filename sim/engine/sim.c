@@ -44,7 +44,7 @@ static enum status make_lanes(struct engine *e, struct cost *k, const struct sim
                               enum sim_detail detail, struct error *err)
 {
     const struct program *p = e->program;
-    const struct code_pricing by = {p, k, scale, e->meeting_ns,
+    const struct code_pricing by = {p, k, scale, e->folded_ns,
                                     e->jitter || (e->trace && detail == SIM_OPERATOR)};
     struct arena *a = e->arena;
     struct code *scratch = ARENA_ARRAY(a, struct code, code_most(p));
@@ -60,7 +60,7 @@ static enum status make_lanes(struct engine *e, struct cost *k, const struct sim
             l->procedures[c] = *at;
         }
     }
-    if (detail == SIM_STAGE && !e->jitter) code_merge_meetings(a, p, of);
+    if (detail == SIM_STAGE && !e->jitter) code_merge_collectives(a, p, of);
     return OK;
 }
 
@@ -76,18 +76,18 @@ static int64_t memory_settled(const void *engine, int32_t device)
 static void start_memory(struct engine *e)
 {
     const struct program *p = e->program;
-    bool *meets = ARENA_ARRAY(e->arena, bool, (size_t)p->n_devices);
+    bool *joins = ARENA_ARRAY(e->arena, bool, (size_t)p->n_devices);
     e->memory = memory_new(e->arena, p->n_devices, memory_settled, e);
     for (int32_t i = 0; i < p->n_channels; i++) {
         const struct channel_state *c = &e->channels[i];
-        if (c->born_bytes) meets[c->to_lane] = true;
-        if (c->dead_bytes) meets[c->from_lane] = true;
+        if (c->born_bytes) joins[c->to_lane] = true;
+        if (c->dead_bytes) joins[c->from_lane] = true;
     }
     for (int32_t i = 0; i < p->n_devices; i++) {
         int64_t bytes = program_lane_bytes(p, i);
         for (int32_t c = 0; c < p->lanes[i].n_stages; c++)
             bytes -= p->stages[p->lanes[i].stages[c]].class_bytes[SLOT_RING];
-        memory_always(e->memory, i, bytes, !meets[i]);
+        memory_always(e->memory, i, bytes, !joins[i]);
     }
 }
 
@@ -123,31 +123,31 @@ static enum status set_up(struct engine *e, struct cost *k, const struct sim_opt
     return OK;
 }
 
-static void moved(struct engine *e, int32_t owner, const struct passage *way)
+static void moved(struct engine *e, int32_t owner, const struct passage *passage)
 {
-    if (way->arrival_ns > ENGINE_MAX_NS)
+    if (passage->arrival_ns > ENGINE_MAX_NS)
         engine_fail(e, ERR_INPUT, "simulated time exceeds 73 years");
     else if (owner < e->program->n_channels)
-        messages_left_link(e, owner, way);
+        messages_left_link(e, owner, passage);
     else
-        collective_moved(e, owner - e->program->n_channels, way);
+        collective_moved(e, owner - e->program->n_channels, passage);
 }
 
 static void ready(struct engine *e, int32_t owner)
 {
-    struct passage way;
+    struct passage passage;
     bool channel = owner < e->program->n_channels;
     int64_t occupancy_ns = channel ? messages_occupancy(e, owner) : 0;
     int32_t resource = channel
                            ? e->channels[owner].resource
                            : collective_resource(e, owner - e->program->n_channels, &occupancy_ns);
-    bool known = network_ready(e->network, owner, resource, occupancy_ns, e->now_ns, &way);
-    int64_t start_ns = known ? way.start_ns : e->now_ns;
+    bool known = network_ready(e->network, owner, resource, occupancy_ns, e->now_ns, &passage);
+    int64_t start_ns = known ? passage.start_ns : e->now_ns;
     if (channel)
         messages_started(e, owner, start_ns);
     else
         collective_started(e, owner - e->program->n_channels, start_ns);
-    if (known) moved(e, owner, &way);
+    if (known) moved(e, owner, &passage);
     if (channel) messages_follow(e, owner);
 }
 
@@ -178,7 +178,7 @@ static void run(struct engine *e)
     follow_up(e);
     while (e->stop == STOP_NOT && event_queue_size(e->queue)) {
         struct event x = event_queue_pop(e->queue);
-        struct passage way;
+        struct passage passage;
         int32_t owner;
         e->now_ns = x.time_ns;
         e->events++;
@@ -192,8 +192,8 @@ static void run(struct engine *e)
             ready(e, x.index);
         else if (x.kind != EVENT_FLOW)
             overlap_event(e, &x);
-        else if (network_flow(e->network, &x, &owner, &way))
-            moved(e, owner, &way);
+        else if (network_flow(e->network, &x, &owner, &passage))
+            moved(e, owner, &passage);
         follow_up(e);
     }
     if (e->until_ns < INT64_MAX && e->stop == STOP_NOT) e->stop = STOP_STEADY;

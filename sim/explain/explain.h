@@ -43,7 +43,7 @@ enum explain_kind {
 const char *explain_kind_name(enum explain_kind kind);
 
 /* A piece of the critical path, in order of time. compute, update: device, letter and op; skew: the
- * device whose lateness at a meeting is waited for (profiles/skew.h); the others: link and the device that receives. */
+ * device whose lateness at a collective is waited for (profiles/skew.h); the others: link and the device that receives. */
 struct explain_piece {
     enum explain_kind kind;
     enum phase letter;    /* F B I W U of the call; 'S' where there is no call */

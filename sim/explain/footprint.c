@@ -107,18 +107,18 @@ static void hold_ring(struct arena *a, const struct program *p, int32_t device,
     hold(f, name, (int64_t)r->count * r->stride_bytes, why);
 }
 
-/* What needs the stage's staging area. O(groups + members of meetings). */
+/* What needs the stage's staging area. O(groups + members of collectives). */
 static const char *staged(struct arena *a, const struct program *p, const struct program_stage *s)
 {
     for (int32_t g = 0; g < p->n_collectives; g++) {
         const struct collective *x = &p->collectives[g];
-        if (!collective_of_tensor(x) || meeting_staging_bytes(x, x->dtype) != s->buffer_bytes) continue;
+        if (!collective_of_tensor(x) || collective_tensor_staging_bytes(x, x->dtype) != s->buffer_bytes) continue;
         for (int32_t i = 0; i < x->n_members; i++)
             if (&p->stages[x->members[i].stage] == s)
-                return arena_printf(a, "what %s %s has on its way",
+                return arena_printf(a, "what %s %s has in flight",
                                     collective_kind_word(x->kind), x->name);
     }
-    return "the largest sum's part on its way";
+    return "the largest sum's part in flight";
 }
 
 static void hold_stage(struct arena *a, const struct program *p, int32_t device,
@@ -142,7 +142,7 @@ static void hold_stage(struct arena *a, const struct program *p, int32_t device,
     hold(f, "collective buffers", program_card_bytes(s, SLOT_CLASS_COUNT), staged(a, p, s));
     if (o->zero >= 3 && o->shards > 1)
         hold(f, "gathered parameters", 2 * largest_parameters(s) / (s->cards > 1 ? s->cards : 1),
-             "one operator's in use, the next one's on their way");
+             "one operator's in use, the next one's in flight");
 }
 
 /* What running takes beside slots, part by part; what is left of the reserve is libraries'. */

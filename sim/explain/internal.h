@@ -14,7 +14,7 @@ enum record_kind {
     RECORD_RECEIVE,          /* a wait that took time: arg channel, seq */
     RECORD_ROOM,             /* likewise: arg channel, seq of the message that had to leave */
     RECORD_COLLECTIVE_WAIT,  /* likewise: arg group, seq the launch */
-    RECORD_LATE,             /* a meeting begins later: arg group */
+    RECORD_LATE,             /* a collective begins later: arg group */
     RECORD_SEND,             /* no time: arg channel, seq */
     RECORD_COLLECTIVE_START, /* no time: arg group, seq the launch */
     RECORD_END,              /* no time: the call is over */

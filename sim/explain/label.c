@@ -197,8 +197,8 @@ static bool take_await(struct telling *g, int32_t lane, int32_t group)
     return true;
 }
 
-/* The compute stream comes to a meeting as late as somebody is expected to be (code.c). */
-static bool take_meeting(struct telling *g, int32_t lane, int32_t group)
+/* The compute stream comes to a collective as late as somebody is expected to be (code.c). */
+static bool take_tensor_collective(struct telling *g, int32_t lane, int32_t group)
 {
     struct walk *w = &g->walks[lane];
     const struct collective *m = &g->t->program->collectives[group];
@@ -229,7 +229,7 @@ static bool take(struct telling *g, int32_t lane, const struct instr *x)
     case INSTR_COLLECTIVE_WAIT:
         return take_await(g, lane, x->arg);
     case INSTR_COLLECTIVE:
-        return take_meeting(g, lane, x->arg);
+        return take_tensor_collective(g, lane, x->arg);
     default:
         return true;
     }

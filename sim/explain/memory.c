@@ -20,7 +20,7 @@ static int64_t call_bytes(const struct program_stage *s, enum phase letter, bool
 void explain_memory_start(struct told *t)
 {
     const struct program *p = t->program;
-    bool *meets = ARENA_ARRAY(t->arena, bool, (size_t)p->n_devices);
+    bool *joins = ARENA_ARRAY(t->arena, bool, (size_t)p->n_devices);
     int64_t *always = ARENA_ARRAY(t->arena, int64_t, (size_t)p->n_devices);
     t->alive = ARENA_ARRAY(t->arena, int64_t, 2 * 256 * (size_t)p->n_stages);
     for (int32_t i = 0; i < p->n_devices; i++) always[i] = program_lane_bytes(p, i);
@@ -32,11 +32,11 @@ void explain_memory_start(struct told *t)
             const struct ring *g = &s->rings[r];
             bool message =
                 (g->birth == 'R' && g->received >= 0) || (g->death == 'S' && g->sent >= 0);
-            meets[lane] |= message && g->stride_bytes;
+            joins[lane] |= message && g->stride_bytes;
         }
     }
     for (int32_t i = 0; i < p->n_devices; i++) {
-        if (meets[i]) continue;
+        if (joins[i]) continue;
         t->lanes[i].live = ARENA_ARRAY(t->arena, struct explain_live, 1);
         t->lanes[i].live->peak_bytes = t->result->devices[i].peak_bytes - always[i];
     }

@@ -166,10 +166,10 @@ struct hop { /* one message of a part; sender and receiver as parts */
     int32_t sender, sender_part, receiver, receiver_part, link;
 };
 
-static struct hop meeting_hop(const struct collective *g, int32_t m, int32_t part, bool sends)
+static struct hop collective_hop_of(const struct collective *g, int32_t m, int32_t part, bool sends)
 {
-    if (part >= meeting_steps(g)) return (struct hop){0};
-    struct meeting_step s = meeting_step(g, m, part);
+    if (part >= collective_steps(g)) return (struct hop){0};
+    struct collective_round s = collective_round(g, m, part);
     if ((sends ? s.to : s.from) < 0) return (struct hop){0};
     struct hop h = {true, sends ? m : s.from, part, sends ? s.to : m, part, -1};
     int32_t direction;
@@ -180,7 +180,7 @@ static struct hop meeting_hop(const struct collective *g, int32_t m, int32_t par
 static struct hop send_hop(const struct collective *g, int32_t m, int32_t part)
 {
     int32_t n = g->n_members;
-    if (collective_of_tensor(g)) return meeting_hop(g, m, part, true);
+    if (collective_of_tensor(g)) return collective_hop_of(g, m, part, true);
     if (collective_rings(g)) return (struct hop){true, m, part, (m + 1) % n, part, g->link[m]};
     if (part == 1 && m + 1 < n) return (struct hop){true, m, 1, m + 1, 0, g->link[m]};
     if (part == 3 && m > 0) return (struct hop){true, m, 3, m - 1, 2, g->back_link[m]};
@@ -190,7 +190,7 @@ static struct hop send_hop(const struct collective *g, int32_t m, int32_t part)
 static struct hop receive_hop(const struct collective *g, int32_t m, int32_t part)
 {
     int32_t n = g->n_members;
-    if (collective_of_tensor(g)) return meeting_hop(g, m, part, false);
+    if (collective_of_tensor(g)) return collective_hop_of(g, m, part, false);
     if (collective_rings(g)) return send_hop(g, (m + n - 1) % n, part);
     if (part == 0 && m > 0) return send_hop(g, m - 1, 1);
     if (part == 2 && m + 1 < n) return send_hop(g, m + 1, 3);

@@ -9,9 +9,9 @@ static int64_t records_of_call(const struct program *p, const struct program_sta
     for (int32_t r = 0; r < s->n_rings; r++) n += s->rings[r].sent >= 0;
     for (int32_t i = 0; i < f->n_instrs; i++) {
         const struct instr *x = &f->instrs[i];
-        bool meets = x->kind == INSTR_COLLECTIVE && collective_of_tensor(&p->collectives[x->arg]);
+        bool joins = x->kind == INSTR_COLLECTIVE && collective_of_tensor(&p->collectives[x->arg]);
         /* a collective: records of lateness, of its start and of its wait */
-        n += meets ? 3 : x->kind != INSTR_LOAD && x->kind != INSTR_LOSS;
+        n += joins ? 3 : x->kind != INSTR_LOAD && x->kind != INSTR_LOSS;
     }
     return n;
 }

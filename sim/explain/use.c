@@ -104,7 +104,7 @@ static void use_messages(const struct told *t, struct explain *x, int32_t channe
     }
 }
 
-/* The receiver stood still from the record's begin; the message was on its way for a part of that. */
+/* The receiver stood still from the record's begin; the message was in flight for a part of that. */
 static void use_waits(const struct told *t, struct explain *x, const struct told_lane *l)
 {
     for (size_t i = 0; i < l->n_records; i++) {
@@ -122,7 +122,7 @@ static int32_t part_link(const struct collective *g, int32_t member, int32_t par
 {
     if (collective_of_tensor(g)) {
         int32_t link, direction;
-        *receiver = meeting_step(g, member, part).to;
+        *receiver = collective_round(g, member, part).to;
         if (*receiver >= 0) collective_link(g, member, *receiver, &link, &direction);
         return *receiver >= 0 ? link : -1;
     }

@@ -140,7 +140,7 @@ static void maybe_grow(struct walk *w)
     if (faster * (outlook - cost) <= w->speed * outlook) return;
     w->out->reconfigurations++;
     w->blame = j->n_causes;
-    w->durable_ns = NEVER; /* what was on its way to be safe is written again with the rest */
+    w->durable_ns = NEVER; /* what was in flight to be safe is written again with the rest */
     enter(w, WRITE, write);
     w->then_change = true;
 }

@@ -112,8 +112,8 @@ static enum status not_too_long(const struct network *n, int32_t link, struct er
 static enum status price_route(struct network *n, struct cost *k, int32_t link, struct error *err)
 {
     const struct program_link *l = &n->program->links[link];
-    struct resource *way = &n->resources[2 * link];
-    if (way->priced) return OK;
+    struct resource *path = &n->resources[2 * link];
+    if (path->priced) return OK;
     struct cost_link all = {.bandwidth_Bps = INFINITY};
     for (int32_t i = 0; i < l->n_hops; i++) {
         struct resource *hop = &n->resources[2 * l->hop[i]];
@@ -127,7 +127,7 @@ static enum status price_route(struct network *n, struct cost *k, int32_t link, 
             return error_set(err, ERR_INPUT,
                              "route %s: its latencies add up to more than ten years", l->name);
     }
-    for (int32_t d = 0; d < 2; d++) way[d].cost = all, way[d].priced = way[d].fair = true;
+    for (int32_t d = 0; d < 2; d++) path[d].cost = all, path[d].priced = path[d].fair = true;
     return OK;
 }
 
@@ -169,11 +169,11 @@ static int32_t flow_resource(struct network *n, int32_t resource)
 static void make_route(struct network *n, int32_t resource)
 {
     const struct program_link *l = &n->program->links[resource / 2];
-    int32_t one = l->n_hops ? -1 : flow_resource(n, resource), *way = &one;
-    if (l->n_hops) way = ARENA_ARRAY(n->arena, int32_t, (size_t)l->n_hops);
+    int32_t one = l->n_hops ? -1 : flow_resource(n, resource), *path = &one;
+    if (l->n_hops) path = ARENA_ARRAY(n->arena, int32_t, (size_t)l->n_hops);
     for (int32_t i = 0; i < l->n_hops; i++)
-        way[i] = flow_resource(n, resource_of(n, l->hop[i], l->hop_direction[i] ^ (resource & 1)));
-    n->resources[resource].flow_route = flows_route(n->flows, way, l->n_hops ? l->n_hops : 1);
+        path[i] = flow_resource(n, resource_of(n, l->hop[i], l->hop_direction[i] ^ (resource & 1)));
+    n->resources[resource].flow_route = flows_route(n->flows, path, l->n_hops ? l->n_hops : 1);
 }
 
 void network_start(struct network *n, struct arena *a)

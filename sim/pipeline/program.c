@@ -41,7 +41,7 @@ static enum status find_link(struct builder *b, int32_t from, int32_t to, int64_
         if (c->links[*out].latency_s != latency_s)
             return error_set(b->err, ERR_INPUT,
                              "messages from device %" PRId32 " to %" PRId32
-                             " share a way with two latencies: %" PRId64 " ns and %" PRId64 " ns",
+                             " share a link with two latencies: %" PRId64 " ns and %" PRId64 " ns",
                              b->device_of[from], b->device_of[to],
                              ns_from_s(c->links[*out].latency_s), latency_ns);
         return OK;

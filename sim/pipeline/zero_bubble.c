@@ -125,7 +125,7 @@ static bool leave_out(const struct play *g, int32_t d)
     return ready > next && next - x->now_ns <= g->most_idle_ns - x->idle_ns;
 }
 
-/* W before an F or an I: for memory first, then while its input is on its way. */
+/* W before an F or an I: for memory first, then while its input is in flight. */
 static void prepare(struct play *g, int32_t d, int part)
 {
     struct device *x = &g->devices[d];
@@ -221,9 +221,9 @@ static struct view view_of(const struct pipeline *p, bool medians, bool largest,
     double sum = 0;
     for (size_t l = 0; p->links && l + 1 < n; l++) {
         const struct pipeline_link *x = &p->links[l];
-        int64_t way[2] = {x->occupancy_ns[0] + x->latency_ns[0],
+        int64_t hop_ns[2] = {x->occupancy_ns[0] + x->latency_ns[0],
                           x->occupancy_ns[1] + x->latency_ns[1]};
-        double ns = (double)(way[0] > way[1] ? way[0] : way[1]);
+        double ns = (double)(hop_ns[0] > hop_ns[1] ? hop_ns[0] : hop_ns[1]);
         sum += ns;
         if (ns > v.transfer_ns) v.transfer_ns = ns;
     }
@@ -277,20 +277,20 @@ static enum status play_view(struct best *b, const struct view *v, bool thorough
     int chosen = -1;
     double least = 0;
     for (int k = 0; k < 9; k++) {
-        int way = k < 8 ? k : chosen;
-        if (way < 0 || (k == 8 && thorough)) break;
+        int variant = k < 8 ? k : chosen;
+        if (variant < 0 || (k == 8 && thorough)) break;
         struct play g = {.p = b->p,
                          .view = v,
                          .n = b->p->n_devices,
                          .m = b->trial.n_microbatches,
-                         .spill = way & 4,
-                         .gradients_first = !(way & 2),
-                         .greedy = !(way & 1),
+                         .spill = variant & 4,
+                         .gradients_first = !(variant & 2),
+                         .greedy = !(variant & 1),
                          .s = &b->trial};
         double longest = play(&g, scratch);
         if (longest < 0) continue;
         if (k == 8 || thorough) TRY(time_trial(b, scratch, err));
-        if (chosen < 0 || longest < least) chosen = way, least = longest;
+        if (chosen < 0 || longest < least) chosen = variant, least = longest;
     }
     return OK;
 }

@@ -6,7 +6,7 @@
  *   filling   every device takes F0; then, from the last device up, as many forwards as memory allows until its first
  *             gradient comes (*spill*: the last of them may run past that moment), fewer than the device before it;
  *   round i   every device takes one more forward and then I of microbatch i, from the last device up. While the input of
- *             either is still on its way, W that end before it comes are done; one that would end later is done where the
+ *             either is still in flight, W that end before it comes are done; one that would end later is done where the
  *             wait exceeds what the worst device has idled more than this one, or always (*greedy*). Memory that is short is
  *             made by W. With *gradients first* a device leaves its forward out where that would delay the next I of the
  *             device after it, unless waiting costs more than its idle time may grow;

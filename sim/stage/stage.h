@@ -25,7 +25,7 @@ struct stage_cost {
 struct stage_table; /* opaque: one per (graph, cost) */
 struct stage_table *stage_table_new(struct arena *a, const struct graph *g, struct cost *k,
                                     const struct optimizer *o);
-/* The graphs of the job's other ways to compute (core/lower/lower.h), for types whose cards share operators unlike those of g;
+/* The graphs of the job's other variants (core/lower/lower.h), for types whose cards share operators unlike those of g;
  * without them sim_stage refuses such types. Before the first sim_stage. */
 void stage_table_graphs(struct stage_table *t, const struct lower_graphs *graphs);
 /* The kinds that lowering fuses (lower_options): with flat_adamw or flat_sgd among them an update is one operator over the

@@ -126,7 +126,7 @@ static int64_t scale_once(const char *name, bool alike, enum sim_detail detail)
                              .backward_ns = 200000,
                              .update_ns = 1000000,
                              .transfer_bytes = 400000,
-                             .meeting_elements = 100000,
+                             .collective_elements = 100000,
                              .gradient_elements = 1280000,
                              .latency_ns = 2000};
     struct arena *a = arena_new();

@@ -29,23 +29,23 @@ static int32_t pair(int32_t from, int32_t to) { return from * HOSTS + to; }
 static void make_tree(struct flows *f, double width, int32_t route[HOSTS * HOSTS])
 {
     int32_t host[HOSTS][2], rack[HOSTS / IN_RACK][2], pod[HOSTS / IN_POD][2];
-    for (int32_t way = 0; way < 2; way++) {
-        for (int32_t i = 0; i < HOSTS; i++) host[i][way] = w2_resource(f, 12.5e9);
+    for (int32_t direction = 0; direction < 2; direction++) {
+        for (int32_t i = 0; i < HOSTS; i++) host[i][direction] = w2_resource(f, 12.5e9);
         for (int32_t i = 0; i < HOSTS / IN_RACK; i++)
-            rack[i][way] = w2_resource(f, width * IN_RACK * 12.5e9);
+            rack[i][direction] = w2_resource(f, width * IN_RACK * 12.5e9);
         for (int32_t i = 0; i < HOSTS / IN_POD; i++)
-            pod[i][way] = w2_resource(f, width * width * IN_POD * 12.5e9);
+            pod[i][direction] = w2_resource(f, width * width * IN_POD * 12.5e9);
     }
     for (int32_t from = 0; from < HOSTS; from++)
         for (int32_t to = 0; to < HOSTS; to++) {
-            int32_t way[6], n = 0;
+            int32_t direction[6], n = 0;
             if (from == to) continue;
-            way[n++] = host[from][0], way[n++] = host[to][1];
+            direction[n++] = host[from][0], direction[n++] = host[to][1];
             if (from / IN_RACK != to / IN_RACK)
-                way[n++] = rack[from / IN_RACK][0], way[n++] = rack[to / IN_RACK][1];
+                direction[n++] = rack[from / IN_RACK][0], direction[n++] = rack[to / IN_RACK][1];
             if (from / IN_POD != to / IN_POD)
-                way[n++] = pod[from / IN_POD][0], way[n++] = pod[to / IN_POD][1];
-            route[pair(from, to)] = flows_route(f, way, n);
+                direction[n++] = pod[from / IN_POD][0], direction[n++] = pod[to / IN_POD][1];
+            route[pair(from, to)] = flows_route(f, direction, n);
         }
 }
 

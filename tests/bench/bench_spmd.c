@@ -92,7 +92,7 @@ static double synthesis(int blocks, int32_t n_devices, int32_t n_ratios, struct 
                               .microbatches = 1,
                               .in_flight = 1,
                               .optimizer = &job.optimizer,
-                              .ways = 1U << ALGORITHM_RING | 1U << ALGORITHM_PAIRS,
+                              .algorithms = 1U << ALGORITHM_RING | 1U << ALGORITHM_PAIRS,
                               .gather = true,
                               .limits.pieces_from = 24};
     must(spmd_best(a, &q, x, &err), &err);

@@ -17,8 +17,8 @@ more=1
 for n in 2 3 4; do
     late "pipelines of $n devices, late as can be" $n pipelines $((n * 1000)) $((24 * more)) lazy 2
     late "pipelines of $n devices, on threads" $n pipelines $((n * 1000)) $((24 * more)) threads 2
-    late "meetings of $n devices, late as can be" $n meetings $((n * 1000)) $((6 * more)) lazy 6
-    late "meetings of $n devices, on threads" $n meetings $((n * 1000)) $((6 * more)) threads 6
+    late "collectives of $n devices, late as can be" $n collectives $((n * 1000)) $((6 * more)) lazy 6
+    late "collectives of $n devices, on threads" $n collectives $((n * 1000)) $((6 * more)) threads 6
 done
 late "operators shared by 2 devices, late as can be" 2 shared 2000 $((2 * more)) lazy 2
 late "operators shared by 4 devices, on threads" 4 shared 4000 $((2 * more)) threads 2

@@ -17,7 +17,7 @@ each=3
 for n in 2 3 4 5 6; do all "$each plans that share operators on $n ranks" $((100 * n)) $each $n; done
 all "a parameter outside of all blocks is gathered again where blocks are run again" 222 1 2
 all "the same in pipelines" 655 1 6
-all "sums of replicas that gather other parameters, beside meetings" 6012 1 6
+all "sums of replicas that gather other parameters, beside collectives" 6012 1 6
 
 job() {
     cat <<'END'
@@ -142,19 +142,19 @@ for k in 1 2 5; do
     [[ $got && $got == "$fine" ]] && ok "a stage ends behind fine layer $k" || not_ok "a stage ends behind fine layer $k" "$got, not $fine: $(cat "$scratch/err")"
 done
 says "a plan that shares operators is lowered" 0 "" "$MUSHER" lower "$scratch/shared.yaml" -o "$scratch/shared.program"
-says "a program file with meetings runs" 0 '"losses"' "$MUSHER" run "$scratch/shared.program" --steps 2 --data LICENSE --json
-says "meetings are simulated" 0 "peak memory" "$MUSHER" simulate "$scratch/shared.yaml" --trace "$scratch/sim.trace"
-says "meetings are explained" 0 "collective" "$MUSHER" simulate "$scratch/shared.yaml" --explain
+says "a program file with collectives runs" 0 '"losses"' "$MUSHER" run "$scratch/shared.program" --steps 2 --data LICENSE --json
+says "collectives are simulated" 0 "peak memory" "$MUSHER" simulate "$scratch/shared.yaml" --trace "$scratch/sim.trace"
+says "collectives are explained" 0 "collective" "$MUSHER" simulate "$scratch/shared.yaml" --explain
 says "what a device holds is told" 0 "collective buffers" "$MUSHER" memory "$scratch/shared.yaml"
-has "and which meeting wants it" out "what all_to_all lm_head.group_all_to_all has on its way"
+has "and which collective wants it" out "what all_to_all lm_head.group_all_to_all has in flight"
 says "show tells who shares" 0 "sharing operators" "$MUSHER" show "$scratch/shared.yaml"
 has "in which ratios" out "n.0 75 %, n.1 25 %"
 has "by which index" out "heads                  h.*.attn.*"
 has "and by which other ratios" out "features (ratios 1)    h.*.mlp.c_fc*, h.*.mlp.gelu*"
 grep -q 'parameters *n.0 [0-9.]* %, n.1 [0-9.]* % of [0-9]* KiB' "$scratch/out" && ok "and who keeps how many parameters" || not_ok "and who keeps how many parameters" "$(cat "$scratch/out")"
 says "the same as JSON" 0 '{"match": "h.*.attn.*", "split": ["heads"], "ratio": [0], "sufficient": false}' "$MUSHER" show "$scratch/shared.yaml" --json
-says "runs leave traces of meetings" 0 "measured" "$MUSHER" run "$scratch/shared.yaml" --steps 4 --data LICENSE --trace "$scratch/run.trace"
-says "predicted and measured meetings are compared" 0 "reduce_scatter" "$MUSHER" compare "$scratch/sim.trace" "$scratch/run.trace"
+says "runs leave traces of collectives" 0 "measured" "$MUSHER" run "$scratch/shared.yaml" --steps 4 --data LICENSE --trace "$scratch/run.trace"
+says "predicted and measured collectives are compared" 0 "reduce_scatter" "$MUSHER" compare "$scratch/sim.trace" "$scratch/run.trace"
 has "each kind by itself" out "all_to_all"
 "$MUSHER" plot "$scratch/sim.trace" -o "$scratch/p.gp"
 grep -q "title 'all_gather'.*title 'reduce_scatter'.*title 'all_to_all'" "$scratch/p.gp" && ok "an image has a colour for each kind" || not_ok "an image has a colour for each kind" "$(grep ^plot "$scratch/p.gp")"

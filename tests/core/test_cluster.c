@@ -244,10 +244,10 @@ END_TEST
 static void check_link(const struct cluster *c, const char *from, const char *to, const char *link,
                        int direction)
 {
-    int32_t way = -1, found = cluster_link(c, cluster_device(c, from), cluster_device(c, to), &way);
+    int32_t towards = -1, found = cluster_link(c, cluster_device(c, from), cluster_device(c, to), &towards);
     const char *name = found < 0 ? "none" : c->links[found].name;
     ck_assert_msg(!strcmp(name, link), "%s to %s: %s, expected %s", from, to, name, link);
-    if (found >= 0) ck_assert_int_eq(way, direction);
+    if (found >= 0) ck_assert_int_eq(towards, direction);
 }
 
 START_TEST(the_most_specific_link_is_taken)

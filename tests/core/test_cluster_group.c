@@ -101,15 +101,15 @@ START_TEST(a_link_of_a_card_is_a_link_of_its_group_and_the_first_stands_for_all)
 {
     struct cluster c = parsed(team), g = pairs_of(&c, NULL);
     static const char *const names[] = {"bus", "cross", "up3", "out", "far"};
-    int32_t way;
+    int32_t towards;
     ck_assert_int_eq(g.n_links, 5);
     for (int32_t i = 0; i < 5; i++) ck_assert_str_eq(g.links[i].name, names[i]);
-    ck_assert_int_eq(cluster_link(&g, 0, 1, &way), 1);
-    ck_assert_int_eq(way, 1); /* cross: [a.3, a.0] */
-    ck_assert_int_eq(cluster_link(&g, 0, 2, &way), 0);
-    ck_assert_int_eq(cluster_link(&g, 0, 4, &way), 4);
-    ck_assert_int_eq(way, 1);
-    ck_assert_int_eq(cluster_link(&g, 1, 4, &way), -1);
+    ck_assert_int_eq(cluster_link(&g, 0, 1, &towards), 1);
+    ck_assert_int_eq(towards, 1); /* cross: [a.3, a.0] */
+    ck_assert_int_eq(cluster_link(&g, 0, 2, &towards), 0);
+    ck_assert_int_eq(cluster_link(&g, 0, 4, &towards), 4);
+    ck_assert_int_eq(towards, 1);
+    ck_assert_int_eq(cluster_link(&g, 1, 4, &towards), -1);
     ck_assert_str_eq(cluster_link_end(&g, &g.links[2], 0), "a.2");
 }
 END_TEST
@@ -138,7 +138,7 @@ START_TEST(no_groups_and_groups_of_one_change_nothing)
 END_TEST
 
 /* Degrees side by side, with and without shared positions; a name that somebody else has. */
-START_TEST(each_way_of_sharing_has_one_type)
+START_TEST(each_strategy_has_one_type)
 {
     struct cluster c = parsed(team), out;
     static const int32_t low[] = {0, 1}, high[] = {3, 2}, b[] = {5, 6};
@@ -186,7 +186,7 @@ END_TEST
 
 /* Of any grouping: cards are kept, each device is its node's, no two links join the same ends, and every pair of devices
  * that some of their cards' own links join is joined. */
-START_TEST(any_grouping_keeps_cards_and_ways)
+START_TEST(any_grouping_keeps_cards_and_routes)
 {
     struct cluster c = parsed(team);
     for (uint64_t seed = 0; seed < 200; seed++) {
@@ -207,7 +207,7 @@ START_TEST(any_grouping_keeps_cards_and_ways)
         struct cluster out;
         ck_assert_msg(cluster_group(arena, &c, used, n_used, &out, &where, &err) == OK, "%s",
                       err.text);
-        int32_t cards = 0, way;
+        int32_t cards = 0, towards;
         for (int32_t d = 0; d < out.n_devices; d++) {
             int32_t each = out.types[out.devices[d].type].tensor_parallel;
             cards += each > 1 ? each : 1;
@@ -216,10 +216,10 @@ START_TEST(any_grouping_keeps_cards_and_ways)
         for (int32_t d = 0; d < 7; d++) {
             ck_assert_int_eq(out.devices[where[d]].node, c.devices[d].node);
             for (int32_t e = 0; e < 7; e++) {
-                bool joined = cluster_link(&c, d, e, &way) >= 0;
+                bool joined = cluster_link(&c, d, e, &towards) >= 0;
                 ck_assert_int_eq(where[d] == where[e], d == e || (of[d] == of[e] && of[d] < 4));
                 if (joined && where[d] != where[e])
-                    ck_assert_int_ge(cluster_link(&out, where[d], where[e], &way), 0);
+                    ck_assert_int_ge(cluster_link(&out, where[d], where[e], &towards), 0);
             }
         }
         parsed(written(&out)); /* which refuses a second link of the same ends */
@@ -235,9 +235,9 @@ Suite *cluster_group_suite(void)
                             a_link_of_a_card_is_a_link_of_its_group_and_the_first_stands_for_all,
                             what_is_grouped_can_be_written_and_read,
                             no_groups_and_groups_of_one_change_nothing,
-                            each_way_of_sharing_has_one_type,
+                            each_strategy_has_one_type,
                             cards_that_cannot_share_are_named,
-                            any_grouping_keeps_cards_and_ways};
+                            any_grouping_keeps_cards_and_routes};
     Suite *suite = suite_create("cluster_group");
     TCase *t = tcase_create("cluster_group");
     tcase_add_checked_fixture(t, setup, teardown);

@@ -90,7 +90,7 @@ START_TEST(every_use_of_a_parameter_has_exactly_one_weight_gradient)
 }
 END_TEST
 
-START_TEST(every_activation_on_the_way_to_the_loss_has_one_gradient)
+START_TEST(every_activation_before_the_loss_has_one_gradient)
 {
     struct graph *g = training(_i);
     int32_t *owner = arena_alloc(arena, (size_t)g->n_tensors, sizeof *owner);
@@ -460,7 +460,7 @@ Suite *gradient_suite(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_loop_test(t, every_use_of_a_parameter_has_exactly_one_weight_gradient, 0,
                         2 * N_MODELS);
-    tcase_add_loop_test(t, every_activation_on_the_way_to_the_loss_has_one_gradient, 0,
+    tcase_add_loop_test(t, every_activation_before_the_loss_has_one_gradient, 0,
                         2 * N_MODELS);
     tcase_add_loop_test(t, gradient_operators_stand_in_an_order_that_runs, 0, 2 * N_MODELS);
     tcase_add_loop_test(t, names_of_operators_and_tensors_are_unique, 0, 2 * N_MODELS);

@@ -1,6 +1,6 @@
 /* Who launches a sum when: plans whose replicas keep parameters in other parts, on devices that share operators and hold several
  * stages, with orders that somebody once took. A device that is no member of a sum launches the next one sooner than one that is, and
- * between the two there are meetings: lowering plays the token game, so an order that blocks is refused. */
+ * between the two there are collectives: lowering plays the token game, so an order that blocks is refused. */
 #include "tests/support/shared_plans.h"
 
 #include "tests/support/plans.h"
@@ -41,7 +41,7 @@ static enum status lower(struct arena *a, uint64_t seed, struct program *out, st
     ck_assert_int_eq(lower_graph(a, &s.plan.job, s.plan.microbatch, &g, err), OK);
     for (int32_t k = 0; k < 2; k++) r[k] = replica(&s, g, k * each, each, m);
     s.plan.replicas = r, s.plan.n_replicas = 2;
-    sharded_ways_that_fit(&s);
+    sharded_variants_that_fit(&s);
     return lower_plan(a, &s.plan, &o, out, err);
 }
 

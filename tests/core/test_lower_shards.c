@@ -6,7 +6,7 @@ static struct arena *arena;
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
 
-/* Megatron's way: two sums a block forwards, two back. */
+/* Megatron's sharding: two sums a block forwards, two back. */
 #define MEGATRON                                                                                   \
     "operators: [{match: \"h.*.attn.c_attn*\", split: heads}, {match: \"h.*.attn.attention\", "    \
     "split: heads}, {match: \"h.*.attn.c_proj\", split: heads}, {match: \"h.*.mlp.c_fc*\", "       \
@@ -42,7 +42,7 @@ static struct plan shared(int32_t n_replicas, int32_t n, const char *text, int l
     return p;
 }
 
-static int32_t meetings(const struct program *p, int32_t stage, enum phase letter,
+static int32_t collectives(const struct program *p, int32_t stage, enum phase letter,
                         enum collective_kind kind)
 {
     int32_t n = 0;
@@ -63,18 +63,18 @@ static int32_t sums(const struct program *p)
     return n;
 }
 
-START_TEST(columns_then_rows_meet_twice_a_block_each_way)
+START_TEST(columns_then_rows_take_two_collectives_a_block_and_pass)
 {
     for (int layers = 1; layers <= 3; layers++) {
         struct plan plan = shared(1, 2, MEGATRON, layers);
         struct program *p = plans_lower(arena, &plan, false);
         for (int32_t s = 0; s < 2; s++) {
-            ck_assert_int_eq(meetings(p, s, 'F', COLLECTIVE_ALL_REDUCE), 2 * layers);
-            ck_assert_int_eq(meetings(p, s, 'B', COLLECTIVE_ALL_REDUCE), 2 * layers);
+            ck_assert_int_eq(collectives(p, s, 'F', COLLECTIVE_ALL_REDUCE), 2 * layers);
+            ck_assert_int_eq(collectives(p, s, 'B', COLLECTIVE_ALL_REDUCE), 2 * layers);
             for (int k = 0; k < COLLECTIVE_CALL_KINDS; k++)
                 if (k != COLLECTIVE_ALL_REDUCE)
-                    ck_assert_int_eq(meetings(p, s, 'F', (enum collective_kind)k) +
-                                         meetings(p, s, 'B', (enum collective_kind)k),
+                    ck_assert_int_eq(collectives(p, s, 'F', (enum collective_kind)k) +
+                                         collectives(p, s, 'B', (enum collective_kind)k),
                                      0);
         }
         /* Gradients are whole where parameters are, and parts are nobody else's: nothing to sum. */
@@ -92,7 +92,7 @@ START_TEST(what_crosses_is_what_the_closed_form_says)
         const struct collective *m = &p->collectives[i];
         ck_assert_int_eq(p->collectives[i].elements, 2 * 8 * 32);
         ck_assert_int_eq(m->most, 256);
-        ck_assert_int_eq(meeting_staging_bytes(m, DTYPE_fp32), 1024);
+        ck_assert_int_eq(collective_tensor_staging_bytes(m, DTYPE_fp32), 1024);
     }
     ck_assert_int_eq(p->stages[0].buffer_bytes, 1024);
 }
@@ -137,7 +137,7 @@ END_TEST
     "\"h.*.attn.attention\", split: [batch, heads]}, {match: \"h.*.attn.c_proj\", split: [batch, " \
     "heads]}, {match: \"*\", split: [batch, none]}]\n"
 
-START_TEST(on_a_mesh_sums_go_along_one_axis_and_meetings_along_the_other)
+START_TEST(on_a_mesh_sums_go_along_one_axis_and_collectives_along_the_other)
 {
     struct plan plan = shared(1, 4, BATCH_HEADS, 1);
     struct program *p = plans_lower(arena, &plan, false);
@@ -183,7 +183,7 @@ START_TEST(state_is_divided_among_those_who_keep_the_same)
 }
 END_TEST
 
-/* What Megatron's way keeps in parts is nobody else's, and what all have they compute alike: zero divides nothing there. */
+/* What Megatron's sharding keeps in parts is nobody else's, and what all have they compute alike: zero divides nothing there. */
 START_TEST(what_one_device_alone_sums_is_not_divided)
 {
     struct plan plan = shared(1, 2, MEGATRON, 1);
@@ -279,7 +279,7 @@ static int all_summed_once(const struct program *p, int32_t stage)
 
 START_TEST(replicas_that_keep_other_parts_sum_what_they_have_in_common)
 {
-    static const char *const ways[] = {
+    static const char *const strategies[] = {
         MEGATRON,
         BATCH,
         NULL,
@@ -287,11 +287,11 @@ START_TEST(replicas_that_keep_other_parts_sum_what_they_have_in_common)
         "ratios: [[0, 1]]\noperators: [{match: \"h.*.mlp.c_proj\", split: inputs}, {match: "
         "\"h.*.mlp.c_fc*\", split: inputs}, {match: \"*\", split: batch}]\n",
         BATCH "parameters: [{match: \"*\", reshard_after_forward: false}]\n"};
-    enum { N = sizeof ways / sizeof *ways };
+    enum { N = sizeof strategies / sizeof *strategies };
     for (int a = 0; a < N; a++)
-        for (int b = 0; ways[a] && b < N; b++) {
+        for (int b = 0; strategies[a] && b < N; b++) {
             if (a == b) continue;
-            struct plan plan = mixed(ways[a], ways[b]);
+            struct plan plan = mixed(strategies[a], strategies[b]);
             struct program *p = plans_lower(arena, &plan, false);
             for (int32_t s = 0; s < p->n_stages; s++) ck_assert_int_gt(all_summed_once(p, s), 0);
         }
@@ -477,11 +477,11 @@ Suite *lower_shards_suite(void)
 {
     Suite *s = suite_create("lower_shards");
     TCase *c = tcase_create("lower_shards");
-    const TTest *tests[] = {columns_then_rows_meet_twice_a_block_each_way,
+    const TTest *tests[] = {columns_then_rows_take_two_collectives_a_block_and_pass,
                             what_crosses_is_what_the_closed_form_says,
                             replicas_sum_part_by_part,
                             devices_that_share_the_batch_sum_everything_together,
-                            on_a_mesh_sums_go_along_one_axis_and_meetings_along_the_other,
+                            on_a_mesh_sums_go_along_one_axis_and_collectives_along_the_other,
                             state_is_divided_among_those_who_keep_the_same,
                             what_one_device_alone_sums_is_not_divided,
                             a_device_may_have_nothing,

@@ -208,7 +208,7 @@ static void add_curve(bool same_node, const char *id, int32_t cards, const doubl
 
 static const double slow[][2] = {{1e6, 1e9}, {4e6, 3e9}}, quick[][2] = {{1e6, 2e9}, {4e6, 10e9}};
 
-START_TEST(two_types_meet_at_the_slower_ones_pace_whatever_the_size)
+START_TEST(two_types_join_at_the_slower_ones_pace_whatever_the_size)
 {
     struct device_type t = {.name = "t", .catalogue = "T4", .tensor_parallel = 1},
                        v = {.name = "v", .catalogue = "L4", .tensor_parallel = 2};
@@ -326,7 +326,7 @@ static struct sim_result simulated(const struct plan *p, struct program *program
 
 START_TEST(a_message_takes_its_time_once_whether_it_overlaps_or_not)
 {
-    /* 2 sequences · 1000 elements · 4 B = 8 ms each way; blocking adds 1 ms of assembly at each arrival. */
+    /* 2 sequences · 1000 elements · 4 B = 8 ms in each direction; blocking adds 1 ms of assembly at each arrival. */
     struct program program;
     price_all(1);
     struct plan p = two_stages(false, 1, 1);
@@ -457,7 +457,7 @@ Suite *measured_suite(void)
         what_is_wrong_in_a_table_is_said_with_its_place,
         a_microbatch_between_two_measured_ones_lies_on_their_line,
         prices_of_rising_rows_never_fall,
-        two_types_meet_at_the_slower_ones_pace_whatever_the_size,
+        two_types_join_at_the_slower_ones_pace_whatever_the_size,
         a_message_reads_what_it_carries_and_is_told_apart_by_its_link,
         a_message_takes_its_time_once_whether_it_overlaps_or_not,
         blocking_messages_keep_both_compute_streams_busy,

@@ -28,7 +28,7 @@ static const struct {
 };
 enum { N_WITH_EXPERTS = sizeof with_experts / sizeof *with_experts };
 
-START_TEST(experts_are_counted_as_published_and_as_one_token_meets_them)
+START_TEST(experts_are_counted_as_published_and_as_one_token_join_them)
 {
     struct model m = model(with_experts[_i].name);
     ck_assert_int_eq(model_parameters(&m), with_experts[_i].parameters);
@@ -249,7 +249,7 @@ Suite *model_experts_suite(void)
     Suite *s = suite_create("core/model/experts");
     TCase *t = tcase_create("all");
     tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_loop_test(t, experts_are_counted_as_published_and_as_one_token_meets_them, 0,
+    tcase_add_loop_test(t, experts_are_counted_as_published_and_as_one_token_join_them, 0,
                         N_WITH_EXPERTS);
     tcase_add_loop_test(t, dropout_moves_no_layer, 0, N_WITH_EXPERTS);
     tcase_add_loop_test(t, what_is_written_reads_back_the_same, 0, N_WITH_EXPERTS);

@@ -94,7 +94,7 @@ START_TEST(chunks_cover_all_elements)
     static const int64_t ends[] = {0, 2, 5, 7, 10}; /* c * 10 / 4 */
     for (int32_t c = 0; c < 4; c++) {
         int64_t first, last;
-        meeting_chunk(&g, c, &first, &last);
+        collective_chunk(&g, c, &first, &last);
         ck_assert_int_eq(first, ends[c]);
         ck_assert_int_eq(last, ends[c + 1]);
     }

@@ -170,7 +170,7 @@ static const struct strategy strategies[] = {
     /* Nothing is converted, all parameters' gradients are terms. */
     {"  - {match: \"*\", split: batch}\n", 0, {{OP_group_all_gather, 0, 0, 0, 0}}},
     {"  - {match: \"*\", split: none}\n", 1, {{OP_group_all_gather, 0, 0, 0, 0}}},
-    /* Shoeybi et al. 2019: two sums a block each way; the embedding's, and the final norm's gradient */
+    /* Shoeybi et al. 2019: two sums a block in each direction; the embedding's, and the final norm's gradient */
     {GPT2_HALVES VOCABULARY_GPT2,
      0,
      {{OP_group_all_reduce, 1, 2, 1, 2},

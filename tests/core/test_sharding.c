@@ -136,7 +136,7 @@ static void check_same_text(const struct sharding *s)
     ck_assert_int_eq(again->n_axes, s->n_axes);
     ck_assert_int_eq(again->n_operators, s->n_operators);
     ck_assert_int_eq(again->n_parameters, s->n_parameters);
-    ck_assert_int_eq(again->n_ways, s->n_ways);
+    ck_assert_int_eq(again->n_algorithms, s->n_algorithms);
     for (int32_t i = 0; i < s->n_ratios * s->n_devices; i++)
         ck_assert_double_eq(again->ratios[i], s->ratios[i]);
     for (int32_t i = 0; i < s->n_operators; i++) {
@@ -159,8 +159,8 @@ static const char one_axis[] =
     "  - {match: \"lm_head.weight\", reshard_after_forward: true}\n"
     "  - {match: \"*.bias\", sharded: false}\n"
     "collectives:\n"
-    "  - {match: \"h.*.ln_1*\", kind: all_gather, way: pairs}\n"
-    "  - {match: \"*\", way: hierarchical}\n";
+    "  - {match: \"h.*.ln_1*\", kind: all_gather, algorithm: pairs}\n"
+    "  - {match: \"*\", algorithm: hierarchical}\n";
 static const char two_axes[] = "mesh: [2, 2]\n"
                                "ratios: [[4, 4, 2, 2]]\n"
                                "operators:\n"
@@ -179,11 +179,11 @@ START_TEST(what_is_written_reads_back)
     ck_assert(s->parameters[0].sharded && s->parameters[1].sharded && !s->parameters[2].sharded);
     ck_assert(sharding_reshards(s, "lm_head.weight"));
     ck_assert(!sharding_reshards(s, "transformer.wte.weight"));
-    ck_assert(s->n_ways == 2 && s->ways[0].kind == COLLECTIVE_ALL_GATHER);
-    ck_assert_int_eq(s->ways[1].kind, COLLECTIVE_CALL_KINDS);
-    ck_assert_int_eq(sharding_way_for(s, "h.3.ln_1.x", COLLECTIVE_ALL_GATHER, 4, true), 0);
-    ck_assert_int_eq(sharding_way_for(s, "h.3.ln_2.x", COLLECTIVE_ALL_GATHER, 4, true), 1);
-    ck_assert_int_eq(sharding_way_for(s, "h.3.ln_1.x", COLLECTIVE_ALL_TO_ALL, 4, true), -1);
+    ck_assert(s->n_algorithms == 2 && s->algorithms[0].kind == COLLECTIVE_ALL_GATHER);
+    ck_assert_int_eq(s->algorithms[1].kind, COLLECTIVE_CALL_KINDS);
+    ck_assert_int_eq(sharding_algorithm_for(s, "h.3.ln_1.x", COLLECTIVE_ALL_GATHER, 4, true), 0);
+    ck_assert_int_eq(sharding_algorithm_for(s, "h.3.ln_2.x", COLLECTIVE_ALL_GATHER, 4, true), 1);
+    ck_assert_int_eq(sharding_algorithm_for(s, "h.3.ln_1.x", COLLECTIVE_ALL_TO_ALL, 4, true), -1);
     check_same_text(s);
     ck_assert_msg(read_text(two_axes, 4, &s) == OK, "%s", err.text);
     ck_assert(s->n_axes == 2 && s->mesh[0] == 2 && s->mesh[1] == 2);
@@ -219,10 +219,10 @@ START_TEST(errors_name_the_place_and_what_would_be_right)
         {"parameters:\n  - {match: \"*\", sharded: false, reshard_after_forward: true}",
          "a parameter that is not sharded"},
         {"device: 3", "mesh"},
-        {"collectives:\n  - {match: \"*\", way: tree}", "2:23"},
-        {"collectives:\n  - {match: \"*\", kind: gather, way: ring}", "all_gather"},
-        {"collectives:\n  - {match: \"*\"}", "way"},
-        {"collectives:\n  - {match: \"*\", kind: all_reduce, way: pairs}", "does not go by pairs"},
+        {"collectives:\n  - {match: \"*\", algorithm: tree}", "2:23"},
+        {"collectives:\n  - {match: \"*\", kind: gather, algorithm: ring}", "all_gather"},
+        {"collectives:\n  - {match: \"*\"}", "algorithm"},
+        {"collectives:\n  - {match: \"*\", kind: all_reduce, algorithm: pairs}", "does not go by pairs"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct sharding *s;

@@ -48,7 +48,7 @@ static void refused(const char *text, const char *says)
 }
 
 /* "up>p<down": names of links with > from end 0 to end 1 and < back; "none". */
-static const char *way(const struct cluster *c, struct topology *t, const char *from,
+static const char *route_of(const struct cluster *c, struct topology *t, const char *from,
                        const char *to)
 {
     struct route r;
@@ -60,20 +60,20 @@ static const char *way(const struct cluster *c, struct topology *t, const char *
     return text;
 }
 
-START_TEST(messages_go_through_switches_and_back_the_same_way)
+START_TEST(messages_go_through_switches_and_back_by_the_same_route)
 {
     struct cluster c = good(
         LINKS("{name: u0, between: [a.0, p]" SPEED("1 us") ", {name: u1, between: [p, a.1]" SPEED(
             "1 us") ", {name: trunk, between: [p, core]" SPEED("1 us") ", {name: out, between: "
                                                                        "[core, b]" SPEED("1 us")));
     struct topology *t = topology_new(arena, &c);
-    ck_assert_str_eq(way(&c, t, "a.0", "a.1"), "u0>u1>");
-    ck_assert_str_eq(way(&c, t, "a.1", "a.0"), "u1<u0<");
-    ck_assert_str_eq(way(&c, t, "a.0", "b.1"), "u0>trunk>out>");
-    ck_assert_str_eq(way(&c, t, "b.1", "a.0"), "out<trunk<u0<");
-    ck_assert_str_eq(way(&c, t, "b.0", "b.1"), "out<out>");
-    ck_assert_str_eq(way(&c, t, "a.0", "a.2"), "none");
-    ck_assert_str_eq(way(&c, t, "a.0", "a.0"), "none");
+    ck_assert_str_eq(route_of(&c, t, "a.0", "a.1"), "u0>u1>");
+    ck_assert_str_eq(route_of(&c, t, "a.1", "a.0"), "u1<u0<");
+    ck_assert_str_eq(route_of(&c, t, "a.0", "b.1"), "u0>trunk>out>");
+    ck_assert_str_eq(route_of(&c, t, "b.1", "a.0"), "out<trunk<u0<");
+    ck_assert_str_eq(route_of(&c, t, "b.0", "b.1"), "out<out>");
+    ck_assert_str_eq(route_of(&c, t, "a.0", "a.2"), "none");
+    ck_assert_str_eq(route_of(&c, t, "a.0", "a.0"), "none");
 }
 END_TEST
 
@@ -83,8 +83,8 @@ START_TEST(a_direct_link_needs_no_switch)
         good(LINKS("{name: bus, between: [a]" SPEED("1 s") ", {name: u0, between: [a.0, p]" SPEED(
             "1 us") ", {name: u1, between: [a.1, p]" SPEED("1 us")));
     struct topology *t = topology_new(arena, &c);
-    ck_assert_str_eq(way(&c, t, "a.0", "a.1"), "bus>");
-    ck_assert_str_eq(way(&c, t, "a.1", "a.0"), "bus<");
+    ck_assert_str_eq(route_of(&c, t, "a.0", "a.1"), "bus>");
+    ck_assert_str_eq(route_of(&c, t, "a.1", "a.0"), "bus<");
 }
 END_TEST
 
@@ -96,17 +96,17 @@ START_TEST(fewer_links_come_before_less_latency_and_that_before_the_order_of_the
             "3 us") ", {name: q0, between: [a.0, q]" SPEED("1 us") ", {name: q1, between: [a.1, "
                                                                    "q]" SPEED("4 us")));
     struct topology *t = topology_new(arena, &c);
-    ck_assert_str_eq(way(&c, t, "a.0", "a.1"), "q0>q1<");
-    c.links[3].latency_s = 5e-6; /* 6 us both ways */
+    ck_assert_str_eq(route_of(&c, t, "a.0", "a.1"), "q0>q1<");
+    c.links[3].latency_s = 5e-6; /* 6 us in both directions */
     t = topology_new(arena, &c);
-    ck_assert_str_eq(way(&c, t, "a.0", "a.1"), "p0>p1<");
-    ck_assert_str_eq(way(&c, t, "a.1", "a.0"), "p1>p0<");
+    ck_assert_str_eq(route_of(&c, t, "a.0", "a.1"), "p0>p1<");
+    ck_assert_str_eq(route_of(&c, t, "a.1", "a.0"), "p1>p0<");
     c = good(
         LINKS("{name: p0, between: [a.0, p]" SPEED("1 ns") ", {name: pq, between: [p, q]" SPEED(
             "1 ns") ", {name: q1, between: [a.1, q]" SPEED("1 ns") ", {name: far, between: [p, "
                                                                    "a]" SPEED("9 s")));
     t = topology_new(arena, &c);
-    ck_assert_str_eq(way(&c, t, "a.0", "a.1"), "p0>far>");
+    ck_assert_str_eq(route_of(&c, t, "a.0", "a.1"), "p0>far>");
 }
 END_TEST
 
@@ -118,8 +118,8 @@ START_TEST(nodes_and_devices_pass_nothing_on)
             "1 us") ", {name: q1, between: [a.1, q]" SPEED("1 us") ", {name: q2, between: [a.2, "
                                                                    "q]" SPEED("1 us")));
     struct topology *t = topology_new(arena, &c);
-    ck_assert_str_eq(way(&c, t, "a.0", "a.2"), "none");
-    ck_assert_str_eq(way(&c, t, "a.1", "a.2"), "q1>q2<");
+    ck_assert_str_eq(route_of(&c, t, "a.0", "a.2"), "none");
+    ck_assert_str_eq(route_of(&c, t, "a.1", "a.2"), "q1>q2<");
 }
 END_TEST
 
@@ -139,8 +139,8 @@ START_TEST(rings_of_switches_end)
                                                                                            "u"
                                                                                            "s")));
     struct topology *t = topology_new(arena, &c);
-    ck_assert_str_eq(way(&c, t, "a.2", "b.1"), "in>cp<out<");
-    ck_assert_str_eq(way(&c, t, "a.0", "a.1"), "in>in<");
+    ck_assert_str_eq(route_of(&c, t, "a.2", "b.1"), "in>cp<out<");
+    ck_assert_str_eq(route_of(&c, t, "a.0", "a.1"), "in>in<");
 }
 END_TEST
 
@@ -228,7 +228,7 @@ static int32_t drawn(uint64_t seed, uint64_t *n, uint64_t below)
     return (int32_t)rng_below(seed, 3, (*n)++, below);
 }
 
-START_TEST(ways_are_the_shortest_on_random_networks)
+START_TEST(routes_are_the_shortest_on_random_networks)
 {
     for (uint64_t seed = 0; seed < (test_long() ? 2000 : 200); seed++) {
         struct cluster c = good(HEAD SWITCHES);
@@ -279,14 +279,14 @@ Suite *topology_suite(void)
     Suite *s = suite_create("core/cluster/topology");
     TCase *t = tcase_create("all");
     tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, messages_go_through_switches_and_back_the_same_way);
+    tcase_add_test(t, messages_go_through_switches_and_back_by_the_same_route);
     tcase_add_test(t, a_direct_link_needs_no_switch);
     tcase_add_test(t, fewer_links_come_before_less_latency_and_that_before_the_order_of_the_file);
     tcase_add_test(t, nodes_and_devices_pass_nothing_on);
     tcase_add_test(t, rings_of_switches_end);
     tcase_add_test(t, what_contradicts_itself_is_refused_at_its_place);
     tcase_add_test(t, networks_are_written_as_they_are_read);
-    tcase_add_test(t, ways_are_the_shortest_on_random_networks);
+    tcase_add_test(t, routes_are_the_shortest_on_random_networks);
     suite_add_tcase(s, t);
     return s;
 }

@@ -1,4 +1,4 @@
-/* What compares a device's kernels with the host's: the host's own pass, and each way of being wrong is found. */
+/* What compares a device's kernels with the host's: the host's own pass, and in each direction of being wrong is found. */
 #include "tests/support/compare_kernels.h"
 #include "tests/support/narrow.h"
 #include "tests/support/suites.h"

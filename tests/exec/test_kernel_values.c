@@ -101,7 +101,7 @@ static void naive_attention(const struct op_attrs *a, int64_t t, const double *q
 
 START_TEST(attention_is_what_its_definition_says)
 {
-    static const int32_t shapes[][5] = {/* T, H, K, D, window; -1: both ways */
+    static const int32_t shapes[][5] = {/* T, H, K, D, window; -1: in both directions */
                                         {1, 1, 1, 1, 0},    {64, 2, 2, 8, 0},   {65, 4, 2, 3, 0},
                                         {200, 2, 1, 5, 0},  {200, 6, 2, 4, 30}, {130, 1, 1, 2, 128},
                                         {10, 2, 2, 4, 100}, {1, 2, 2, 4, -1},   {65, 4, 2, 3, -1},

@@ -149,7 +149,7 @@ START_TEST(each_rank_weighs_its_own_summand)
 }
 END_TEST
 
-static ncclResult_t both_ways(int i)
+static ncclResult_t both_directions(int i)
 {
     ncclResult_t r = lib.ncclGroupStart();
     if (r == ncclSuccess)
@@ -166,7 +166,7 @@ START_TEST(calls_of_a_group_go_together)
     cards();
     join_both();
     for (int i = 0; i < N; i++) {
-        ck_assert_int_eq(both_ways(i), ncclInProgress);
+        ck_assert_int_eq(both_directions(i), ncclInProgress);
         ck_assert_int_eq(settled(comm[i]), ncclSuccess);
     }
     for (int i = 0; i < N; i++) {
@@ -281,13 +281,13 @@ START_TEST(a_rank_that_ended_shows_as_an_error_and_its_work_never_ends)
     ncclUniqueId id;
     find_twin();
     ck_assert_int_eq(lib.ncclGetUniqueId(&id), ncclSuccess);
-    int way[2];
-    ck_assert_int_eq(pipe(way), 0);
+    int ends[2];
+    ck_assert_int_eq(pipe(ends), 0);
     pid_t child = fork();
     if (child == 0) {
         char c;
         begin(id, 1, 1);
-        if (settled(comm[1]) != ncclSuccess || read(way[0], &c, 1) != 1) _exit(1);
+        if (settled(comm[1]) != ncclSuccess || read(ends[0], &c, 1) != 1) _exit(1);
         _exit(0);
     }
     cards();
@@ -295,7 +295,7 @@ START_TEST(a_rank_that_ended_shows_as_an_error_and_its_work_never_ends)
     ck_assert_int_eq(settled(comm[0]), ncclSuccess);
     ck_assert_int_eq(sum(0, ELEMENTS, ncclSum), ncclInProgress);
     ck_assert_int_eq(settled(comm[0]), ncclSuccess);
-    ck_assert_int_eq(write(way[1], "x", 1), 1);
+    ck_assert_int_eq(write(ends[1], "x", 1), 1);
     ck_assert_int_eq(waitpid(child, NULL, 0), child);
     ck_assert_int_eq(state(comm[0]), ncclRemoteError);
     ck_assert_int_eq(cudaStreamQuery(stream[0]), cudaErrorNotReady);

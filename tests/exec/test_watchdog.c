@@ -11,11 +11,11 @@ enum { LOOK_US = 200 };
 static void pause_ns(int64_t ns) { clock_sleep_until(clock_wall_ns() + ns); }
 
 /* Looks until it has expired; -1 where it has not within ns, else after how long. */
-static int64_t look_for(struct watchdog *w, bool under_way, int64_t ns)
+static int64_t look_for(struct watchdog *w, bool under_algorithm, int64_t ns)
 {
     int64_t begin_ns = clock_wall_ns();
     while (clock_wall_ns() - begin_ns < ns) {
-        if (watchdog_expired(w, under_way)) return clock_wall_ns() - begin_ns;
+        if (watchdog_expired(w, under_algorithm)) return clock_wall_ns() - begin_ns;
         pause_ns(LOOK_US * 1000);
     }
     return -1;
@@ -26,15 +26,15 @@ START_TEST(it_expires_after_its_limit_of_looks_without_progress)
     struct watchdog w = {.limit_ns = 80 * MS};
     int64_t after_ns = look_for(&w, true, 60000 * MS);
     ck_assert_int_ge(after_ns, 80 * MS);
-    ck_assert(watchdog_under_way(&w));
+    ck_assert(watchdog_under_algorithm(&w));
 }
 END_TEST
 
-START_TEST(it_does_not_expire_while_nothing_is_under_way)
+START_TEST(it_does_not_expire_while_nothing_is_under_algorithm)
 {
     struct watchdog w = {.limit_ns = 10 * MS};
     ck_assert_int_eq(look_for(&w, false, 60 * MS), -1);
-    ck_assert(!watchdog_under_way(&w));
+    ck_assert(!watchdog_under_algorithm(&w));
 }
 END_TEST
 
@@ -83,5 +83,5 @@ START_TEST(what_has_ended_is_counted_in_order)
 END_TEST
 
 SUITE_OF(watchdog, it_expires_after_its_limit_of_looks_without_progress,
-         it_does_not_expire_while_nothing_is_under_way, progress_starts_the_time_again,
+         it_does_not_expire_while_nothing_is_under_algorithm, progress_starts_the_time_again,
          a_pause_between_two_looks_does_not_count, what_has_ended_is_counted_in_order)

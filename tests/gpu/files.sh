@@ -138,7 +138,7 @@ trained overflow $more_steps
 ((skipped > 0 && skipped < more_steps)) || { echo "files.sh: $skipped of $more_steps steps are skipped with a scale of $scale: another should be chosen" >&2; exit 1; }
 check overflow gpt fp16 3 2e-2 $more_steps "$zero2" overflow $skipped
 scale=
-# Two heads and two sequences over three devices: somebody has nothing of some operators. Some 40 meetings a microbatch:
+# Two heads and two sequences over three devices: somebody has nothing of some operators. Some 40 collectives a microbatch:
 # fewer steps yet.
 shares3="  - microbatches: $all
     stages:

@@ -86,7 +86,7 @@ START_TEST(a_layer_that_only_one_kind_holds_is_its_work)
 END_TEST
 
 /* One sample: all of it passes F and I of both layers, then W of the first: 2 (4 + 3) + 3 us, more than 20 / 2. */
-START_TEST(one_microbatch_takes_the_way_there_and_back)
+START_TEST(one_microbatch_goes_there_and_back)
 {
     struct arena *a = arena_new();
     struct bound_any *b = bound_any_new(a, 2, 1, (int64_t[]){2}, 1);
@@ -99,7 +99,7 @@ START_TEST(one_microbatch_takes_the_way_there_and_back)
 END_TEST
 
 /* Two equal devices, two equal layers of 10 us, 100 samples: 1000 us together, 2000 alone. */
-START_TEST(a_slow_cut_leaves_three_ways)
+START_TEST(a_slow_cut_leaves_three_choices)
 {
     struct arena *a = arena_new();
     struct bound_any *b = bound_any_new(a, 2, 1, (int64_t[]){2}, 100);
@@ -410,8 +410,8 @@ Suite *bound_any_suite(void)
     tcase_add_test(t, a_linear_program_gives_its_optimum_as_a_bound);
     tcase_add_test(t, kinds_share_the_batch_by_their_rates);
     tcase_add_test(t, a_layer_that_only_one_kind_holds_is_its_work);
-    tcase_add_test(t, one_microbatch_takes_the_way_there_and_back);
-    tcase_add_test(t, a_slow_cut_leaves_three_ways);
+    tcase_add_test(t, one_microbatch_goes_there_and_back);
+    tcase_add_test(t, a_slow_cut_leaves_three_choices);
     tcase_add_test(t, work_costs_what_the_cheapest_devices_take_for_it);
     tcase_add_test(t, gaps_are_parts_of_the_bound);
     tcase_add_test(t, no_bound_is_above_a_simulated_plan);

@@ -230,9 +230,9 @@ static int64_t play(const struct pipe *p, char *const order[])
                 const struct pipeline_stage *x = &p->stages[s];
                 now[s] += w == 0 ? x->forward_ns : w == 1 ? x->input_ns : x->weight_ns;
                 k[s][w]++;
-                int32_t way = w == 0 ? s : s - 1;
-                if (w < 2 && way >= 0) {
-                    const struct pipeline_link *l = &p->links[way];
+                int32_t link = w == 0 ? s : s - 1;
+                if (w < 2 && link >= 0) {
+                    const struct pipeline_link *l = &p->links[link];
                     if (now[s] > line[s][w]) line[s][w] = now[s];
                     line[s][w] += p->p.links ? l->occupancy_ns[w] : 0;
                     arrive[s][w][i] = line[s][w] + (p->p.links ? l->latency_ns[w] : 0);
@@ -337,7 +337,7 @@ START_TEST(two_equal_stages_take_what_the_second_one_does)
 END_TEST
 
 /* One microbatch at a time: every stage waits for the whole way, m (F + I + F + I) + the last W of the first stage. */
-START_TEST(memory_for_one_microbatch_makes_the_way_a_loop)
+START_TEST(memory_for_one_microbatch_makes_the_pipeline_a_loop)
 {
     struct pipe p = {.m = 5};
     p.p = (struct pipeline){2, 2, p.stages, NULL, p.devices};
@@ -397,5 +397,5 @@ END_TEST
 SUITE_OF(bound_schedule, no_bound_is_above_a_schedule,
          bounds_of_tiny_pipelines_are_their_optimum_nearly_always_and_never_above_it,
          two_equal_stages_take_what_the_second_one_does,
-         memory_for_one_microbatch_makes_the_way_a_loop,
+         memory_for_one_microbatch_makes_the_pipeline_a_loop,
          links_that_carry_one_message_at_a_time_bind, the_table_of_cases_is_proved_as_far_as_stated)

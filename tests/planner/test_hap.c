@@ -55,18 +55,18 @@ static double padding(const struct mlp *m)
 static double points(const struct mlp *m) { return m->batch * m->sequence * m->width; }
 
 /* x in any of its placements; ways: may it be converted? */
-static const struct spmd_tensor_class *tensor_class(const struct mlp *m, bool ways)
+static const struct spmd_tensor_class *tensor_class(const struct mlp *m, bool algorithms)
 {
     struct spmd_tensor_class *c = ARENA_ARRAY(arena, struct spmd_tensor_class, 1);
-    const struct spmd_way **way =
-        ARENA_ARRAY(arena, const struct spmd_way *, N_PLACEMENTS *N_PLACEMENTS);
+    const struct spmd_reshard **reshard =
+        ARENA_ARRAY(arena, const struct spmd_reshard *, N_PLACEMENTS *N_PLACEMENTS);
     int64_t(*sum)[2] = arena_alloc(arena, N_PLACEMENTS, sizeof *sum);
     double s = points(m) * m->element, pad = padding(m);
     int64_t gather = ns(pad * s / m->b.all_gather), scatter = ns(pad * s / m->b.reduce_scatter);
     int64_t reduce = ns(s / m->b.all_reduce), turn = ns(pad * s / m->b.all_to_all);
     for (int32_t p = 0; p < N_PLACEMENTS; p++)
-        for (int32_t q = 0; q < TERMS && ways; q++) {
-            struct spmd_way *w = ARENA_ARRAY(arena, struct spmd_way, 1);
+        for (int32_t q = 0; q < TERMS && algorithms; q++) {
+            struct spmd_reshard *w = ARENA_ARRAY(arena, struct spmd_reshard, 1);
             bool from = p != WHOLE && p != TERMS, to = q != WHOLE;
             int64_t forward = from         ? (to ? turn : gather)
                               : p == TERMS ? (to ? scatter : reduce)
@@ -75,9 +75,9 @@ static const struct spmd_tensor_class *tensor_class(const struct mlp *m, bool wa
             w->n = 1;
             w->step[0] = (struct spmd_step){
                 .after = q, .forward_ns = forward, .back_ns = back, .back_terms_ns = back};
-            if (p != q) way[p * N_PLACEMENTS + q] = w;
+            if (p != q) reshard[p * N_PLACEMENTS + q] = w;
         }
-    *c = (struct spmd_tensor_class){way, (const int64_t(*)[2])sum, NULL};
+    *c = (struct spmd_tensor_class){reshard, (const int64_t(*)[2])sum, NULL};
     return c;
 }
 

@@ -21,7 +21,7 @@ static struct graph *forward(const char *family, int blocks, enum layers_by by, 
     return g;
 }
 
-START_TEST(default_layers_end_with_what_every_way_to_the_loss_passes)
+START_TEST(default_layers_end_with_what_every_path_to_the_loss_passes)
 {
     for (int i = 0; i < 6; i++) {
         struct graph *g = forward(i % 2 ? "gpt2" : "llama", 1 + i, LAYERS_DEFAULT, 0);
@@ -139,7 +139,7 @@ Suite *op_graph_suite(void)
     Suite *s = suite_create("planner/topology/op_graph");
     TCase *t = tcase_create("all");
     tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, default_layers_end_with_what_every_way_to_the_loss_passes);
+    tcase_add_test(t, default_layers_end_with_what_every_path_to_the_loss_passes);
     tcase_add_test(t, the_least_cut_is_the_least_of_all_orders);
     tcase_add_test(t, the_clustering_cuts_no_more_than_the_least_in_published_models);
     suite_add_tcase(s, t);

@@ -10,24 +10,24 @@ static void teardown(void) { arena_free(arena); }
 
 static double uniform(uint64_t seed, uint64_t at) { return rng_uniform(seed, 3, at); }
 
-/* One block of `work` and one meeting of `traffic`, by speeds. */
+/* One block of `work` and one collective of `traffic`, by speeds. */
 static struct ratio_problem simple(int32_t n, const double *speed, double work, double traffic)
 {
     double *slope = ARENA_ARRAY(arena, double, n), *fixed = ARENA_ARRAY(arena, double, n);
     double *weight = ARENA_ARRAY(arena, double, 1);
     struct ratio_tier *tier = ARENA_ARRAY(arena, struct ratio_tier, 1);
-    struct ratio_meeting *meeting = ARENA_ARRAY(arena, struct ratio_meeting, 1);
+    struct ratio_collective *collective = ARENA_ARRAY(arena, struct ratio_collective, 1);
     for (int32_t k = 0; k < n; k++) slope[k] = work / speed[k];
     *weight = 1, tier->beta_ns = traffic;
-    *meeting = (struct ratio_meeting){.n_tiers = 1, .tiers = tier, .weight = 1};
+    *collective = (struct ratio_collective){.n_tiers = 1, .tiers = tier, .weight = 1};
     return (struct ratio_problem){.n_devices = n,
                                   .n_vectors = 1,
                                   .n_blocks = 1,
-                                  .n_meetings = 1,
+                                  .n_collectives = 1,
                                   .weight = weight,
                                   .fixed_ns = fixed,
                                   .slope_ns = slope,
-                                  .meetings = meeting};
+                                  .collectives = collective};
 }
 
 START_TEST(the_linear_program_is_the_closed_form_where_that_holds)
@@ -68,12 +68,12 @@ START_TEST(the_linear_program_is_no_worse_than_any_grid_point)
         for (int k = 0; k < 12; k++) slope[k] = 1e4 * uniform(seed, 10 + (uint64_t)k);
         struct ratio_tier tiers[2] = {{9e2 * uniform(seed, 30), 1e4},
                                       {5e3 * uniform(seed, 31), 2e3}};
-        struct ratio_meeting meetings[2] = {{0, 2, tiers, 1}, {1, 1, tiers, .5}};
+        struct ratio_collective collectives[2] = {{0, 2, tiers, 1}, {1, 1, tiers, .5}};
         for (int k = 0; k < 2; k++)
             bytes[k] = 10, cap[k] = 30 + 40 * uniform(seed, 40 + (uint64_t)k);
         for (int k = 0; k < 4; k++) grow[k] = 40 * uniform(seed, 50 + (uint64_t)k);
         struct ratio_problem p = {2,        2, 3,     2,    weight, fixed, slope,
-                                  meetings, 7, bytes, grow, cap,    0};
+                                  collectives, 7, bytes, grow, cap,    0};
         case_must(ratio_solve(arena, &p, ratios, &ns, &err), &err);
         double free_ns;
         struct ratio_problem unbound = p;
@@ -249,7 +249,7 @@ static struct spmd_case *random_case(uint64_t seed)
     x->near.bandwidth_Bps = 1e9 * (double)(1 + rng_below(seed, 11, 3, 60));
     x->far.bandwidth_Bps = x->near.bandwidth_Bps / (double)(1 + rng_below(seed, 11, 4, 8));
     x->q.microbatches = 1 + (int32_t)rng_below(seed, 11, 5, 4);
-    x->q.ways = 1U << ALGORITHM_RING | 1U << ALGORITHM_PAIRS;
+    x->q.algorithms = 1U << ALGORITHM_RING | 1U << ALGORITHM_PAIRS;
     return x;
 }
 

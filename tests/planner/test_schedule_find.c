@@ -172,7 +172,7 @@ END_TEST
 
 START_TEST(orders_of_memory_for_one_microbatch_are_one_after_the_other)
 {
-    /* F 4 bytes, limit 4: F, I and W of a microbatch before the next F. Alone: 3 stages of 2 + 3 + 1, links of 5 ns each way:
+    /* F 4 bytes, limit 4: F, I and W of a microbatch before the next F. Alone: 3 stages of 2 + 3 + 1, links of 5 ns in each direction:
      * the first stage is busy from 0 to 2, gets its gradient at 2+5+2+5+2+3+5+3+5 = 32, and is ready at 36. */
     struct pipeline_stage stage[3];
     struct pipeline_link link[3] = {{{0, 0}, {5, 5}}, {{0, 0}, {5, 5}}, {{0, 0}, {0, 0}}};
@@ -237,9 +237,9 @@ START_TEST(a_word_read_backwards_lasts_as_long_in_the_turned_shop)
         struct shop_rule rule = {.priority = priority, .patience = (int32_t)(seed * 100 % 1024)};
         uint8_t *word = ARENA_ARRAY(arena, uint8_t, (size_t)shop.n_nodes),
                 *back = ARENA_ARRAY(arena, uint8_t, (size_t)shop.n_nodes);
-        for (int way = 0; way < 2;
-             way++) { /* made in the shop and read in the turned one, and the other way round */
-            const struct shop *from = way ? &turned : &shop, *to = way ? &shop : &turned;
+        for (int turn = 0; turn < 2;
+             turn++) { /* made in the shop and read in the turned one, and the other way round */
+            const struct shop *from = turn ? &turned : &shop, *to = turn ? &shop : &turned;
             ck_assert(shop_dispatch(shop_list_new(arena, from), &rule, word));
             ck_assert(shop_time(from, word, &t));
             for (int32_t d = 0; d < shop.n_devices; d++) {
@@ -266,7 +266,7 @@ END_TEST
 
 START_TEST(two_chunks_within_the_least_memory_are_played_to_the_end)
 {
-    /* Enough for both halves of one microbatch and not a byte more: what begins on the way down must not block the way back. */
+    /* Enough for both halves of one microbatch and not a byte more: what begins on the way down must not block the return path. */
     for (uint64_t seed = 0; seed < 40; seed++) {
         struct pipeline p = random_pipeline(seed + 40, 1, 5, false), halves;
         for (int32_t d = 0; d < p.n_devices; d++)
@@ -303,7 +303,7 @@ START_TEST(halves_without_transfers_fill_the_pipeline_in_half_the_time)
     ck_assert_int_eq(x.makespan_ns, 2 * (3 + 8 * 6));
     const char *term;
     ck_assert_int_eq(schedule_halves_bound(&p, 8, &term), 2 * (1 + 8 * 6));
-    ck_assert_str_eq(term, "way in");
+    ck_assert_str_eq(term, "fill");
 }
 END_TEST
 

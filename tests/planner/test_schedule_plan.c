@@ -132,7 +132,7 @@ END_TEST
 
 START_TEST(four_equal_stages_without_slow_links_lose_most_of_their_bubble)
 {
-    /* 1F1B takes (8 + 3) (F + I + W) of the longest stage and messages; without the way back of W at most (8 + 3) (F + I) +
+    /* 1F1B takes (8 + 3) (F + I + W) of the longest stage and messages; without the return path of W at most (8 + 3) (F + I) +
      * 8 W would remain. A tenth at least is saved where W is about a third. */
     const int slowdown[4] = {2, 2, 2, 2}, MBps[4] = {100000, 100000, 100000, 100000};
     struct made m;

@@ -121,7 +121,7 @@ static bool all_split_by(const struct spmd_case *c, const struct spmd_answer *x,
 }
 
 /* Many rows, small parameters: by batch everywhere, whatever else there is. And no preset that is a sharding is cheaper. */
-START_TEST(no_way_to_split_everything_alike_is_cheaper_than_what_is_found)
+START_TEST(no_uniform_split_is_cheaper_than_the_found_one)
 {
     static const enum op_index presets[] = {INDEX_none, INDEX_batch, INDEX_positions,
                                             INDEX_features, INDEX_heads};
@@ -284,8 +284,8 @@ static int64_t shared_runs(const struct exchange *e, const struct shape *in, int
     return others * both;
 }
 
-/* One meeting of all groups: the slowest. */
-static int64_t meeting_ns(const struct views *v, int32_t op)
+/* One collective of all groups: the slowest. */
+static int64_t tensor_collective_ns(const struct views *v, int32_t op)
 {
     int64_t slowest = 0;
     for (int32_t d = 0; d < v->c->s.n_devices; d++) {
@@ -339,7 +339,7 @@ static int64_t parameters_ns(const struct views *v)
                 for (int32_t i = 0; i < n * n; i++) {
                     hop[i] = i / n == i % n ? (struct cost_link){0}
                                             : case_hop(v->c, member[i / n], member[i % n]);
-                    hop[i].latency_ns = 0; /* all parameters' sums are one meeting */
+                    hop[i].latency_ns = 0; /* all parameters' sums are one collective */
                 }
                 int64_t elements = shape_elements(&v->g[d]->tensors[t].shape);
                 int64_t ns = collective_ring_ns(n, 2 * (n - 1), 4 * ((elements + n - 1) / n), hop);
@@ -371,7 +371,7 @@ static void say(struct spmd_case *c, const struct spmd_tables *t, const int32_t 
     c->s.operators = rules, c->s.parameters = kept;
 }
 
-static int64_t view_meetings(struct spmd_case *c)
+static int64_t view_collectives(struct spmd_case *c)
 {
     struct views v = {.c = c};
     int64_t sum = 0;
@@ -382,7 +382,7 @@ static int64_t view_meetings(struct spmd_case *c)
         case_must(gradient_build(v.g[d], 1, &err), &err);
     }
     for (int32_t i = 0; i < v.g[0]->n_ops; i++)
-        if (op_is_group(v.g[0]->ops[i].kind)) sum += meeting_ns(&v, i);
+        if (op_is_group(v.g[0]->ops[i].kind)) sum += tensor_collective_ns(&v, i);
     return sum * c->q.microbatches + parameters_ns(&v);
 }
 
@@ -393,7 +393,7 @@ static double *random_ratios(struct dice *d, int32_t n)
     return r;
 }
 
-/* Meetings of random choices: to the nanosecond what the views' meetings take. */
+/* Collectives of random choices: to the nanosecond what the views' collectives take. */
 static void compare_with_views(uint64_t seed, const char *model, int32_t *compared)
 {
     struct dice dice = {seed, 0}, *d = &dice;
@@ -422,19 +422,19 @@ static void compare_with_views(uint64_t seed, const char *model, int32_t *compar
         }
         for (int32_t k = 0; k < t->problem.n_ops; k++) {
             const struct spmd_rule *r = &t->problem.ops[k].rules[rule[k]];
-            computing += r->ns - t->meanings[r->tag].meet_ns;
+            computing += r->ns - t->meanings[r->tag].join_ns;
         }
         int64_t ns = spmd_cost(arena, &t->problem, rule, NULL);
         if (ns == INT64_MAX) continue;
         say(c, t, rule, &sufficient);
-        int64_t owed = view_meetings(c);
+        int64_t owed = view_collectives(c);
         ck_assert_msg(ns - computing == owed, "case %d: %ld, not %ld", (int)seed,
                       (long)(ns - computing), (long)owed);
         ++*compared;
     }
 }
 
-START_TEST(meetings_of_random_choices_cost_what_the_views_of_them_owe)
+START_TEST(collectives_of_random_choices_cost_what_the_views_of_them_owe)
 {
     int32_t compared = 0;
     for (uint64_t seed = 0; seed < (test_long() ? 300 : 12); seed++) {
@@ -454,10 +454,10 @@ Suite *spmd_suite(void)
     tcase_add_test(t, rings_and_pairs_take_what_the_simulator_says);
     tcase_add_test(t, sums_in_tiers_are_taken_where_they_pay);
     tcase_add_test(t, what_several_operators_read_is_never_gathered_for_one_of_them);
-    tcase_add_test(t, no_way_to_split_everything_alike_is_cheaper_than_what_is_found);
+    tcase_add_test(t, no_uniform_split_is_cheaper_than_the_found_one);
     tcase_add_test(t, sufficient_factors_pay_for_few_rows);
     tcase_add_test(t, stages_in_a_row_cost_no_less_than_the_model);
-    tcase_add_test(t, meetings_of_random_choices_cost_what_the_views_of_them_owe);
+    tcase_add_test(t, collectives_of_random_choices_cost_what_the_views_of_them_owe);
     tcase_set_timeout(t, 600);
     suite_add_tcase(s, t);
     return s;

@@ -82,7 +82,7 @@ static int64_t beside(const struct spmd_case *c, int32_t n, int32_t from, int32_
     return out > in ? out : in;
 }
 
-/* A meeting of a program; what leaves a node at once shares its link. */
+/* A collective of a program; what leaves a node at once shares its link. */
 static int64_t met_ns(const struct spmd_case *c, const struct program *p,
                       const struct collective *g)
 {
@@ -95,11 +95,11 @@ static int64_t met_ns(const struct spmd_case *c, const struct program *p,
                                                  p->stages[g->members[k].stage].device);
             if (i != k)
                 bytes[i * m->n_members + k] =
-                    meeting_elements(m, i, k) * size *
+                    collective_elements(m, i, k) * size *
                     beside(c, m->n_members, i, (k - i + m->n_members) % m->n_members);
         }
     if (m->algorithm == ALGORITHM_RING)
-        return collective_ring_ns(m->n_members, meeting_steps(m), m->most * size, hop);
+        return collective_ring_ns(m->n_members, collective_steps(m), m->most * size, hop);
     if (m->algorithm == ALGORITHM_PAIRS) return collective_pairs_ns(m->n_members, bytes, hop);
     return rounds_alone_ns(m, size, m->n_members / m->n_tiers, hop);
 }
@@ -113,7 +113,7 @@ static int64_t sums_ns(const struct spmd_case *c, const struct sharding *s)
     int32_t n = s->n_devices;
     for (int32_t i = 0; i < n * n; i++) {
         hop[i] = case_hop(c, i / n, i % n);
-        hop[i].latency_ns = 0; /* all parameters' sums are one meeting */
+        hop[i].latency_ns = 0; /* all parameters' sums are one collective */
     }
     for (int32_t d = 0; d < n; d++) {
         case_must(shard_graph(arena, c->forward, s, d, 0, c->forward->n_layers - 1, &g[d], &err),
@@ -130,10 +130,10 @@ static int64_t sums_ns(const struct spmd_case *c, const struct sharding *s)
 }
 
 struct seen {
-    int32_t plans, sufficient, gathered, way[COLLECTIVE_ALGORITHM_COUNT];
+    int32_t plans, sufficient, gathered, algorithm[COLLECTIVE_ALGORITHM_COUNT];
 };
 
-/* An answer of any rules, mostly of one index; false: no way from one to another. */
+/* An answer of any rules, mostly of one index; false: no route from one to another. */
 static bool draw_answer(struct dice *d, const struct spmd_case *c, struct spmd_answer *x)
 {
     const struct spmd_tables *t = x->tables;
@@ -161,17 +161,17 @@ static bool draw_answer(struct dice *d, const struct spmd_case *c, struct spmd_a
     return x->ns < INT64_MAX;
 }
 
-/* What the answer costs is what the meetings of its plan's program take and the views sum. */
+/* What the answer costs is what the collectives of its plan's program take and the views sum. */
 static void compare(const struct spmd_case *c, const struct spmd_answer *x, uint64_t seed,
                     struct seen *seen)
 {
     const struct spmd_tables *t = x->tables;
     struct program p;
     struct sharding *s = spmd_sharding(arena, &c->q, x);
-    int64_t computing = 0, meeting = 0;
+    int64_t computing = 0, collective = 0;
     for (int32_t k = 0; k < t->problem.n_ops; k++) {
         const struct spmd_rule *r = &t->problem.ops[k].rules[x->found.rule[k]];
-        computing += r->ns - t->meanings[r->tag].meet_ns;
+        computing += r->ns - t->meanings[r->tag].join_ns;
         seen->sufficient += t->meanings[r->tag].sufficient;
         seen->gathered += t->meanings[r->tag].gather;
     }
@@ -180,12 +180,12 @@ static void compare(const struct spmd_case *c, const struct spmd_answer *x, uint
     ck_assert_msg(lower_plan(arena, &plan, &o, &p, &err) == OK, "case %d: %s", (int)seed, err.text);
     for (int32_t i = 0; i < p.n_collectives; i++) {
         if (!collective_of_tensor(&p.collectives[i])) continue;
-        meeting += met_ns(c, &p, &p.collectives[i]);
-        seen->way[p.collectives[i].algorithm]++;
+        collective += met_ns(c, &p, &p.collectives[i]);
+        seen->algorithm[p.collectives[i].algorithm]++;
     }
-    meeting = meeting * c->q.microbatches + sums_ns(c, s);
-    ck_assert_msg(x->ns - computing == meeting, "case %d: %ld, not %ld in\n%s", (int)seed,
-                  (long)(x->ns - computing), (long)meeting, sharding_write(arena, s, 2));
+    collective = collective * c->q.microbatches + sums_ns(c, s);
+    ck_assert_msg(x->ns - computing == collective, "case %d: %ld, not %ld in\n%s", (int)seed,
+                  (long)(x->ns - computing), (long)collective, sharding_write(arena, s, 2));
     seen->plans++;
 }
 
@@ -203,9 +203,9 @@ static void try_case(uint64_t seed, struct seen *seen)
     struct spmd_answer x;
     c->q.gather = roll(d, 2), c->q.sufficient = true, c->q.node = node;
     int64_t set = 1 + roll(d, 7);
-    c->q.ways = 0;
+    c->q.algorithms = 0;
     for (int32_t i = 0; i < rounds_algorithms(); i++)
-        if (set >> i & 1) c->q.ways |= 1U << rounds_algorithm(i);
+        if (set >> i & 1) c->q.algorithms |= 1U << rounds_algorithm(i);
     c->near.bandwidth_Bps = 1e9 * (double)(1 + roll(d, 20));
     c->far.bandwidth_Bps = 1e8 * (double)(1 + roll(d, 40));
     case_must(spmd_best(arena, &c->q, &x, &err), &err);
@@ -214,7 +214,7 @@ static void try_case(uint64_t seed, struct seen *seen)
         if (draw_answer(d, c, &x)) compare(c, &x, seed, seen);
 }
 
-START_TEST(the_answers_plan_goes_the_ways_that_were_priced)
+START_TEST(the_answers_plan_uses_the_algorithms_that_were_priced)
 {
     struct seen seen = {0};
     for (uint64_t seed = 0; seed < (test_long() ? 600 : 16); seed++) {
@@ -225,7 +225,7 @@ START_TEST(the_answers_plan_goes_the_ways_that_were_priced)
     ck_assert_int_gt(seen.sufficient, 5);
     ck_assert_int_gt(seen.gathered, 5);
     for (int32_t w = 0; w < rounds_algorithms(); w++)
-        ck_assert_int_gt(seen.way[rounds_algorithm(w)], 20);
+        ck_assert_int_gt(seen.algorithm[rounds_algorithm(w)], 20);
 }
 END_TEST
 
@@ -244,7 +244,7 @@ START_TEST(factors_win_on_traffic_below_the_rows_of_the_closed_form)
             if (strcmp(c->forward->ops[t->first_op + k].name, "h.0.mlp.c_fc") != 0) continue;
             for (int32_t r = 0; r < t->problem.ops[k].n_rules; r++) {
                 const struct spmd_meaning *m = &t->meanings[t->problem.ops[k].rules[r].tag];
-                if (m->choice.index[0] == INDEX_batch) ns[m->sufficient] = m->meet_ns;
+                if (m->choice.index[0] == INDEX_batch) ns[m->sufficient] = m->join_ns;
             }
         }
         ck_assert_int_eq(ns[0], 2 * 3 * 96 * 384 / 4 * 4);
@@ -258,7 +258,7 @@ Suite *spmd_forms_suite(void)
 {
     Suite *s = suite_create("spmd_forms");
     TCase *c = tcase_create("spmd_forms");
-    const TTest *tests[] = {the_answers_plan_goes_the_ways_that_were_priced,
+    const TTest *tests[] = {the_answers_plan_uses_the_algorithms_that_were_priced,
                             factors_win_on_traffic_below_the_rows_of_the_closed_form};
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_set_timeout(c, 600);

@@ -43,8 +43,8 @@ static int64_t home_ns(const void *user, int32_t tensor, int32_t home, uint8_t t
 static const struct spmd_tensor_class *random_class(struct dice *d)
 {
     struct spmd_tensor_class *c = ARENA_ARRAY(arena, struct spmd_tensor_class, 1);
-    const struct spmd_way **way =
-        ARENA_ARRAY(arena, const struct spmd_way *, PLACEMENTS *PLACEMENTS);
+    const struct spmd_reshard **reshard =
+        ARENA_ARRAY(arena, const struct spmd_reshard *, PLACEMENTS *PLACEMENTS);
     int64_t(*sum)[2] = arena_alloc(arena, PLACEMENTS, sizeof *sum);
     const int64_t **bytes = ARENA_ARRAY(arena, const int64_t *, PLACEMENTS);
     for (int32_t p = 0; p < PLACEMENTS; p++) {
@@ -52,7 +52,7 @@ static const struct spmd_tensor_class *random_class(struct dice *d)
         for (int32_t k = 0; k < COLUMNS; k++) b[k] = roll(d, 50);
         bytes[p] = b, sum[p][0] = roll(d, 40), sum[p][1] = roll(d, 40);
         for (int32_t q = 0; q < PLACEMENTS; q++) {
-            struct spmd_way *w = ARENA_ARRAY(arena, struct spmd_way, 1);
+            struct spmd_reshard *w = ARENA_ARRAY(arena, struct spmd_reshard, 1);
             if (p == q || !roll(d, 8)) continue;
             w->n = 1 + (int32_t)roll(d, 2);
             for (int32_t k = 0; k < w->n; k++)
@@ -65,10 +65,10 @@ static const struct spmd_tensor_class *random_class(struct dice *d)
                                        .back_terms_ns = roll(d, 60)};
             if (w->n == 2 && (w->step[0].after == p || w->step[0].after == q))
                 w->step[0] = w->step[1], w->n = 1;
-            way[p * PLACEMENTS + q] = w;
+            reshard[p * PLACEMENTS + q] = w;
         }
     }
-    *c = (struct spmd_tensor_class){way, (const int64_t(*)[2])sum, bytes};
+    *c = (struct spmd_tensor_class){reshard, (const int64_t(*)[2])sum, bytes};
     return c;
 }
 
@@ -161,8 +161,8 @@ static bool tensor_cost(const struct spmd_problem *p, const int32_t *rule, int32
             }
             while (at < n && tree[at].placement != to) at++;
             if (at == n) {
-                const struct spmd_way *w =
-                    p->tensors[t].of->way[tree[0].placement * PLACEMENTS + to];
+                const struct spmd_reshard *w =
+                    p->tensors[t].of->reshard[tree[0].placement * PLACEMENTS + to];
                 if (!w) return false;
                 at = 0;
                 for (int32_t s = 0; s < w->n; s++) {

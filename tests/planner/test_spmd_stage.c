@@ -282,7 +282,7 @@ END_TEST
 /* One stage on all devices, its operators split as nobody would. */
 static void random_shared(struct draw *d, struct arena *a, const struct space *s, struct plan *out)
 {
-    static const enum op_index ways[] = {INDEX_batch, INDEX_none, INDEX_positions};
+    static const enum op_index algorithms[] = {INDEX_batch, INDEX_none, INDEX_positions};
     static const char *const parts[] = {"h.*.mlp.c_fc*", "h.*.mlp.c_proj", "h.*.attn.*", "lm_head"};
     static const enum op_index kinds[] = {INDEX_features, INDEX_inputs, INDEX_heads,
                                           INDEX_vocabulary};
@@ -299,7 +299,7 @@ static void random_shared(struct draw *d, struct arena *a, const struct space *s
             r[rules++].choice.index[0] = kinds[k];
         }
     r[rules].match = "*";
-    r[rules++].choice.index[0] = ways[below(d, 3)];
+    r[rules++].choice.index[0] = algorithms[below(d, 3)];
     struct sharding *how = ARENA_ARRAY(a, struct sharding, 1);
     *how = (struct sharding){.n_devices = n,
                              .n_axes = 1,

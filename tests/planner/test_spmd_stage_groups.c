@@ -214,7 +214,7 @@ static int64_t prefix_ns(const struct shared_case *c, int32_t last, int64_t *byt
                               .microbatches = c->team.microbatches,
                               .in_flight = c->team.in_flight,
                               .optimizer = &c->x.job.optimizer,
-                              .ways = 1U << ALGORITHM_RING | 1U << ALGORITHM_PAIRS |
+                              .algorithms = 1U << ALGORITHM_RING | 1U << ALGORITHM_PAIRS |
                                       1U << ALGORITHM_HIERARCHICAL};
     ck_assert_msg(spmd_tables_new(arena, &q, &tables, &err) == OK, "%s", err.text);
     ck_assert_msg(sharding_resolve(arena, q.s, c->forward, &choices, &gathered, &err) == OK, "%s",
@@ -301,7 +301,7 @@ static struct search_context tries_of(struct small *x, const struct search_optio
 static int32_t random_stages(struct draw *d, const struct space *s, struct plan *out,
                              int32_t n[STAGES])
 {
-    static const enum op_index ways[] = {INDEX_batch, INDEX_positions, INDEX_features};
+    static const enum op_index algorithms[] = {INDEX_batch, INDEX_positions, INDEX_features};
     int32_t stages = 2 + (int32_t)below(d, STAGES - 1), at = 0;
     plan_skeleton(arena, s, "line", 1, &stages, out);
     out->replicas[0].microbatches = s->microbatches;
@@ -315,7 +315,7 @@ static int32_t random_stages(struct draw *d, const struct space *s, struct plan 
         struct sharding *how =
             sharding_of_batch(arena, arena_copy(arena, ratios, sizeof ratios), n[i]);
         struct sharding_rule rule = {.match = "*"};
-        rule.choice.index[0] = ways[below(d, 3)];
+        rule.choice.index[0] = algorithms[below(d, 3)];
         how->operators = arena_copy(arena, &rule, sizeof rule), how->n_operators = 1;
         struct spmd_stage_team t = {.first_layer = i ? y[-1].last_layer + 1 : 0,
                                     .last_layer = end - 1,

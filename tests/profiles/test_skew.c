@@ -1,4 +1,4 @@
-/* Lateness at meetings: learned from traces worked by hand, charged in simulations of devices that share operators. */
+/* Lateness at collectives: learned from traces worked by hand, charged in simulations of devices that share operators. */
 #include "profiles/skew.h"
 
 #include "sim/engine/sim.h"
@@ -34,14 +34,14 @@ static int64_t add(struct trace *t, enum span_kind kind, int32_t device, int32_t
                                .letter = 'F',
                                .step = step,
                                .op = 5,
-                               .meeting = kind == SPAN_REDUCE ? 1 + COLLECTIVE_ALL_GATHER : 0,
+                               .collective = kind == SPAN_REDUCE ? 1 + COLLECTIVE_ALL_GATHER : 0,
                                .begin_ns = begin,
                                .end_ns = begin + ns,
                                .name = "x"});
     return begin + ns;
 }
 
-/* In every step two operators, a meeting in two parts, and an operator behind it, which nobody waits for. */
+/* In every step two operators, a collective in two parts, and an operator behind it, which nobody waits for. */
 static struct trace *met(const int64_t work[][DEVICES], int32_t steps)
 {
     struct trace *t = empty();
@@ -76,7 +76,7 @@ END_TEST
 
 START_TEST(more_devices_wait_longer_and_one_never)
 {
-    struct skew_row row = {"meetings", 0.1, 9, "run:x"};
+    struct skew_row row = {"collectives", 0.1, 9, "run:x"};
     struct profile p = {.n_skews = 1, .skews = &row}, none = {0};
     ck_assert_double_eq(skew_share(&p, 1), 0);
     /* normal scores: 0.564 of 2, 1.029 of 4, 1.424 of 8; the logistic for the normal is 3 % off */
@@ -91,7 +91,7 @@ END_TEST
 START_TEST(runs_that_cannot_tell_leave_what_is_known)
 {
     static const int64_t once[][DEVICES] = {{900, 40}, {100, 90}};
-    struct skew_row row = {"meetings", 0.1, 9, "run:before"};
+    struct skew_row row = {"collectives", 0.1, 9, "run:before"};
     struct profile p = {.n_skews = 1, .skews = &row};
     struct trace *t = met(once, 2); /* one occasion that counts */
     skew_learn(a, &t, 1, "run:x", &p);
@@ -101,7 +101,7 @@ START_TEST(runs_that_cannot_tell_leave_what_is_known)
         for (int32_t d = 0; d < DEVICES; d++) {
             add(t, SPAN_COMPUTE, d, s, 1000 * s, 100 + 7 * s * d);
             add(t, SPAN_REDUCE, d, s, 1000 * s + 500, 10);
-            t->spans[t->n_spans - 1].meeting = 0;
+            t->spans[t->n_spans - 1].collective = 0;
         }
     skew_learn(a, &t, 1, "run:x", &p);
     ck_assert_ptr_eq(p.skews, &row);
@@ -150,7 +150,7 @@ static struct profile with(const struct plan *p, double spread)
     struct profile f;
     ck_assert_msg(profile_prior(a, &p->cluster, &f, &err) == OK, "%s", err.text);
     f.skews = ARENA_ARRAY(a, struct skew_row, 1);
-    f.skews[0] = (struct skew_row){"meetings", spread, 1, "run:x"};
+    f.skews[0] = (struct skew_row){"collectives", spread, 1, "run:x"};
     f.n_skews = 1;
     return f;
 }
@@ -163,7 +163,7 @@ static struct sim_result simulated(const struct program *p, struct cost *k, bool
     return r;
 }
 
-/* Work before each meeting of one step of the first device, times the share, by the program and its prices. */
+/* Work before each collective of one step of the first device, times the share, by the program and its prices. */
 static int64_t lateness_ns(const struct program *p, struct cost *k, double share)
 {
     const struct program_stage *s = &p->stages[p->lanes[0].stages[0]];
@@ -189,7 +189,7 @@ static int64_t lateness_ns(const struct program *p, struct cost *k, double share
 }
 
 /* Equal devices, so all come at one time, and later by the same. */
-START_TEST(a_step_is_longer_by_the_lateness_of_all_its_meetings)
+START_TEST(a_step_is_longer_by_the_lateness_of_all_its_collectives)
 {
     for (int n = 2; n <= 4; n += 2) {
         struct plan plan = shared(n);
@@ -246,7 +246,7 @@ Suite *skew_suite(void)
     const TTest *tests[] = {the_last_one_is_late_by_what_nobody_expected,
                             more_devices_wait_longer_and_one_never,
                             runs_that_cannot_tell_leave_what_is_known,
-                            a_step_is_longer_by_the_lateness_of_all_its_meetings,
+                            a_step_is_longer_by_the_lateness_of_all_its_collectives,
                             lateness_is_a_part_of_the_critical_path_and_no_work,
                             who_never_varies_is_never_late};
     Suite *suite = suite_create("skew");

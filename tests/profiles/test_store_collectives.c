@@ -1,4 +1,4 @@
-/* Tables of later schemas in the profile database: collectives, fits by orientation, lateness at meetings. */
+/* Tables of later schemas in the profile database: collectives, fits by orientation, lateness at collectives. */
 #include "profiles/store.h"
 
 #include "core/base/arena.h"
@@ -184,7 +184,7 @@ END_TEST
 /* The first profile has neither and can still be read by an older program; the second raises the schema. */
 START_TEST(oriented_fits_and_lateness_come_back_as_they_went_in)
 {
-    struct skew_row skew = {"meetings", 0.0625, 448, "run:x"};
+    struct skew_row skew = {"collectives", 0.0625, 448, "run:x"};
     struct op_fit fits[] = {{.base = "host", .kind = OP_matmul, .constant_s = 1, .rows = 9},
                             {.base = "host",
                              .kind = OP_matmul,
@@ -216,7 +216,7 @@ START_TEST(oriented_fits_and_lateness_come_back_as_they_went_in)
               f->s_per_flop == 3e-11 && f->s_per_byte == 2e-10 && f->min_flops == 7 &&
               f->max_flops == 8 && !strcmp(f->base, "host"));
     ck_assert_uint_eq(back.n_skews, 1);
-    ck_assert_str_eq(back.skews[0].name, "meetings");
+    ck_assert_str_eq(back.skews[0].name, "collectives");
     ck_assert_str_eq(back.skews[0].provenance, "run:x");
     ck_assert(back.skews[0].spread == 0.0625 && back.skews[0].samples == 448);
     store_close(s);

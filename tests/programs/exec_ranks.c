@@ -148,7 +148,7 @@ static float expected(const struct collective *g, bool apart, int64_t i)
     for (int32_t c = 0; c < n;
          c++) { /* chunk c starts at member c and is added to by c+1, c+2, … */
         int64_t first, last;
-        meeting_chunk(g, c, &first, &last);
+        collective_chunk(g, c, &first, &last);
         if (i >= first && i < last) first_member = c;
     }
     float sum = value(first_member, 0, i);
@@ -295,7 +295,7 @@ static void wires(int32_t sharing)
 static void fair_share(void)
 {
     enum { BYTES = 32768, FLOWS = 2 };
-    const double slow_Bps = 1e7 / TEST_SLOWDOWN; /* both are asked for while the first is under way */
+    const double slow_Bps = 1e7 / TEST_SLOWDOWN; /* both are asked for while the first is in flight */
     struct arena *a = arena_new();
     struct error e;
     int32_t n = launch_size();

@@ -1,8 +1,8 @@
 /* tests/programs/late_ranks.c - one rank of random programs on devices that are late; started by mpirun.
  *
- * late_ranks pipelines|meetings|shared FIRST COUNT lazy|threads|cuda FOLDER
+ * late_ranks pipelines|collectives|shared FIRST COUNT lazy|threads|cuda FOLDER
  * The programs of these seeds that have as many devices as ranks: pipelines, replicas, several stages a device, state,
- * gradients and parameters divided (tests/support/plans.h); meetings inside calls (tests/support/meetings.h); stages whose devices share operators
+ * gradients and parameters divided (tests/support/plans.h); collectives inside calls (tests/support/tensor_collectives.h); stages whose devices share operators
  * (tests/support/shared_plans.h). Each runs on the host and then with all or some of its devices late (tests/support/deferred.h): losses are the same
  * bits, every device's operators, messages and collectives come in the same order, none of one stream overlaps. Every third
  * saves on one kind of device and goes on on the other: the same bits as in one go. Rank 0 says "ok" and how many.
@@ -28,7 +28,7 @@
 #define ck_assert_int_lt(x, y) ck_assert((x) < (y))
 
 #include "tests/support/deferred.h"
-#include "tests/support/meetings.h"
+#include "tests/support/tensor_collectives.h"
 #include "tests/support/plans.h"
 #include "tests/support/shared_plans.h"
 
@@ -96,7 +96,7 @@ static struct program *made(const char *what, struct arena *a, uint64_t seed)
 {
     if (!strcmp(what, "pipelines")) return pipelines(a, seed);
     if (!strcmp(what, "shared")) return shared(a, seed);
-    struct met *m = meetings_make(a, seed, launch_size(), seed % 4 == 3);
+    struct met *m = collectives_make(a, seed, launch_size(), seed % 4 == 3);
     return &m->p;
 }
 
@@ -217,7 +217,7 @@ static bool one(const char *what, uint64_t seed, const char *dir)
             check_losses(&host, 0, &late, STEPS, seed, "in one go");
             if (traced) compare(host.trace, late.trace, p->n_devices, seed);
         }
-        if (seed % 3 == 0 && strcmp(what, "meetings") != 0) {
+        if (seed % 3 == 0 && strcmp(what, "collectives") != 0) {
             go_on(a, p, seed, dir, false, &host);
             go_on(a, p, seed, dir, true, &host);
         }

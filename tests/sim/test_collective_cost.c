@@ -14,7 +14,7 @@ static void teardown(void) { arena_free(arena); }
  * one node: far is not read. LEADER and TREE differ from collective_ns as sim/collective/cost.h says. */
 struct collective_textbook {
     enum collective_kind kind;
-    enum collective_algorithm way;
+    enum collective_algorithm algorithm;
     int32_t n, per_node;
     double bytes, largest_shard_bytes; /* largest: PADDED; 0: bytes / n */
     double near_s, near_Bps, far_s, far_Bps;
@@ -35,7 +35,7 @@ static double collective_textbook_s(const struct collective_textbook *t)
     double far = nodes > 1 ? round_s(2 * (nodes - 1), t->far_s, S / nodes, t->far_Bps) : 0;
     double largest = t->largest_shard_bytes > 0 ? t->largest_shard_bytes : S / n;
     if (t->n < 2) return 0;
-    switch (t->way) {
+    switch (t->algorithm) {
     case ALGORITHM_RING:
     case ALGORITHM_PAIRS:
         return round_s(steps, alpha, S / n, Bps);
@@ -58,13 +58,13 @@ static double collective_textbook_s(const struct collective_textbook *t)
     case COLLECTIVE_ALGORITHM_COUNT:
         break;
     }
-    BUG("way %d of a collective", (int)t->way);
+    BUG("algorithm %d of a collective", (int)t->algorithm);
 }
 
-static double textbook_ms(enum collective_algorithm way, int32_t n, int32_t per_node)
+static double textbook_ms(enum collective_algorithm algorithm, int32_t n, int32_t per_node)
 {
     struct collective_textbook t = {.kind = COLLECTIVE_ALL_REDUCE,
-                                    .way = way,
+                                    .algorithm = algorithm,
                                     .n = n,
                                     .per_node = per_node,
                                     .bytes = 1e9,
@@ -112,7 +112,7 @@ START_TEST(the_exact_forms_give_the_example_too)
     ck_assert_int_eq(mesh_closed(m, &c, NULL, NULL), 62 * INT64_C(1255000));
     c.algorithm = ALGORITHM_HIERARCHICAL; /* 2 · 7 · (5000 + 416667) + 6 · (5000 + 1250000) */
     ck_assert_int_eq(mesh_closed(m, &c, NULL, NULL), 14 * INT64_C(421667) + 6 * INT64_C(1255000));
-    /* In one piece each way, so that all can be seen: 14 · (5000 + 3333333) + 6 · (5000 + 10000000). */
+    /* In one piece in each direction, so that all can be seen: 14 · (5000 + 3333333) + 6 · (5000 + 10000000). */
     c.algorithm = ALGORITHM_LEADER, c.piece_bytes = GB;
     ck_assert_int_eq(mesh_closed(m, &c, NULL, NULL), 14 * INT64_C(3338333) + 6 * INT64_C(10005000));
     /* In pieces a leader still takes in and gives out S over its link: more than the textbook's 65.93 ms. */
@@ -140,7 +140,7 @@ START_TEST(the_slowest_hop_rules_a_ring)
 }
 END_TEST
 
-START_TEST(alpha_and_beta_forms_of_every_way)
+START_TEST(alpha_and_beta_forms_of_every_algorithm)
 {
     const int64_t a = 7000, n = 6, s = 600000; /* 1 GB/s: a byte is a nanosecond */
     struct mesh *m = mesh_new(arena, 6, 1e9, 7e-6);
@@ -188,7 +188,7 @@ START_TEST(the_largest_shard_rules_padded_gathers_and_not_grouped_ones)
     c.shards = NULL, c.algorithm = ALGORITHM_PADDED;
     ck_assert_int_eq(mesh_closed(m, &c, NULL, NULL), 3 * 250000);
     struct collective_textbook t = {.kind = COLLECTIVE_ALL_GATHER,
-                                    .way = ALGORITHM_GROUPED,
+                                    .algorithm = ALGORITHM_GROUPED,
                                     .n = 4,
                                     .bytes = 1e6,
                                     .near_Bps = 1e9,
@@ -346,7 +346,7 @@ Suite *collective_cost_suite(void)
     tcase_add_test(c, the_textbook_gives_the_example_of_the_textbook);
     tcase_add_test(c, the_exact_forms_give_the_example_too);
     tcase_add_test(c, the_slowest_hop_rules_a_ring);
-    tcase_add_test(c, alpha_and_beta_forms_of_every_way);
+    tcase_add_test(c, alpha_and_beta_forms_of_every_algorithm);
     tcase_add_test(c, the_largest_shard_rules_padded_gathers_and_not_grouped_ones);
     tcase_add_test(c, uneven_chunks_cost_what_the_longest_costs_on_even_hops);
     tcase_add_test(c, a_late_member_delays_a_ring_by_its_delay);

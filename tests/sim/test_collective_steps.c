@@ -1,5 +1,5 @@
 /* Played on links of their own, collectives take what the closed forms say; on shared links, what the links can carry. */
-#include "sim/collective/ways.h"
+#include "sim/collective/routes.h"
 #include "tests/support/collectives.h"
 #include "tests/support/pipelines.h"
 
@@ -165,10 +165,10 @@ END_TEST
 
 /* --- contention ------------------------------------------------------------------------------- */
 
-static struct collective_case gigabyte(enum collective_algorithm way, int32_t n)
+static struct collective_case gigabyte(enum collective_algorithm algorithm, int32_t n)
 {
     return (struct collective_case){.kind = COLLECTIVE_ALL_REDUCE,
-                                    .algorithm = way,
+                                    .algorithm = algorithm,
                                     .n_members = n,
                                     .elements = 250000000,
                                     .element_bytes = 4};
@@ -184,7 +184,7 @@ START_TEST(one_hop_twelve_times_slower_sets_the_pace)
 }
 END_TEST
 
-/* 8 devices behind one bus: 7 hops one way and 1 back share its two directions. */
+/* 8 devices behind one bus: 7 hops one direction and 1 back share its two directions. */
 START_TEST(hops_that_share_a_bus_take_turns)
 {
     struct mesh *m = mesh_new(arena, 8, 300e9, 0);
@@ -242,7 +242,7 @@ START_TEST(two_collectives_on_the_same_links_contend)
 }
 END_TEST
 
-START_TEST(collectives_that_share_no_link_do_not_meet)
+START_TEST(collectives_that_share_no_link_do_not_join)
 {
     struct mesh *m = mesh_new(arena, 8, 1e9, 3e-6);
     struct collective_case c = {
@@ -299,7 +299,7 @@ START_TEST(devices_without_a_link_are_named)
 END_TEST
 
 /* Through a switch a ring meets nobody; of a tree's inner members two children and a parent share the port. */
-START_TEST(ways_through_a_switch_share_its_ports)
+START_TEST(routes_through_a_switch_share_its_ports)
 {
     struct mesh *m = mesh_new(arena, 8, 1, 1e-6);
     struct error err = {0};
@@ -314,22 +314,22 @@ START_TEST(ways_through_a_switch_share_its_ports)
     int64_t tree = mesh_played(m, &c, NULL).makespan_ns;
     ck_assert_int_ge(tree, 3 * INT64_C(3333333)); /* 3 GB come in */
     ck_assert_int_le(tree, 4 * INT64_C(3333333));
-    struct collective_ways *w = collective_ways_new(arena, &m->cluster);
+    struct collective_routes *w = collective_routes_new(arena, &m->cluster);
     for (int32_t from = 0; from < 8; from++)
         for (int32_t to = 0; to < 8; to++) {
             struct cost_link l;
             int32_t link, direction, back, turned;
-            ck_assert(collective_way(w, from, to, &link, &direction));
-            ck_assert(collective_way(w, to, from, &back, &turned));
+            ck_assert(collective_routes_find(w, from, to, &link, &direction));
+            ck_assert(collective_routes_find(w, to, from, &back, &turned));
             ck_assert_int_eq(link, back);
             if (from == to) continue;
             ck_assert_int_eq(direction, !turned);
             ck_assert_int_ge(link, m->cluster.n_links);
-            ck_assert_int_eq(collective_way_cost(w, m->cost, from, to, &l, &err), OK);
+            ck_assert_int_eq(collective_routes_cost(w, m->cost, from, to, &l, &err), OK);
             ck_assert_double_eq(l.bandwidth_Bps, 300e9);
             ck_assert_int_eq(l.latency_ns, 5000);
         }
-    ck_assert_int_eq(collective_ways_program(w)->n_links, 8 + 28);
+    ck_assert_int_eq(collective_routes_program(w)->n_links, 8 + 28);
 }
 END_TEST
 
@@ -358,10 +358,10 @@ Suite *collective_steps_suite(void)
     tcase_add_test(c, one_hop_twelve_times_slower_sets_the_pace);
     tcase_add_test(c, hops_that_share_a_bus_take_turns);
     tcase_add_test(c, two_collectives_on_the_same_links_contend);
-    tcase_add_test(c, collectives_that_share_no_link_do_not_meet);
+    tcase_add_test(c, collectives_that_share_no_link_do_not_join);
     tcase_add_test(c, shares_by_bandwidth_end_together);
     tcase_add_test(c, devices_without_a_link_are_named);
-    tcase_add_test(c, ways_through_a_switch_share_its_ports);
+    tcase_add_test(c, routes_through_a_switch_share_its_ports);
     tcase_add_test(c, the_same_steps_play_the_same_again);
     suite_add_tcase(s, c);
     return s;

@@ -24,7 +24,7 @@ static struct hybrid draw_hybrid(uint64_t seed, int32_t members, int32_t replica
     h.backward_ns = DRAW(0, 200);
     h.update_ns = DRAW(0, 50);
     h.transfer_bytes = DRAW(0, 300);
-    h.meeting_elements = DRAW(0, 40);
+    h.collective_elements = DRAW(0, 40);
     h.gradient_elements = DRAW(0, 250);
     h.latency_ns = DRAW(0, 20);
     return h;
@@ -56,18 +56,18 @@ static struct hybrid pair(void)
                            .forward_ns = 10,
                            .backward_ns = 20,
                            .update_ns = 5,
-                           .meeting_elements = 8};
+                           .collective_elements = 8};
 }
 
 START_TEST(members_start_when_the_last_has_come_and_go_on_together)
 {
-    /* Two devices, one stage, one layer of two operators, F 10 B 20, meeting: 8 elements of 4 B on two: chunks of 16 B
+    /* Two devices, one stage, one layer of two operators, F 10 B 20, collective: 8 elements of 4 B on two: chunks of 16 B
      * over 1 GB/s: 2 steps of 16 ns. Alike: F = 10 + 32 + 10 + 32, B = 20 + 32 + 20 + 32, U 5. */
     struct hybrid h = pair();
     double slow[2] = {1, 1.5};
     struct hybrid_made *m = hybrid_make(arena, &h);
     ck_assert_int_eq(run(m, SIM_OPERATOR, NULL, 1, false).makespan_ns, 84 + 104 + 5);
-    /* One of them half as slow again: it sets the pace between meetings. Rounded: 5 · 1.5 = 8. */
+    /* One of them half as slow again: it sets the pace between collectives. Rounded: 5 · 1.5 = 8. */
     ck_assert_int_eq(run(m, SIM_OPERATOR, slow, 1, false).makespan_ns, 84 + 104 + 10 + 20 + 8);
     ck_assert_int_eq(run(m, SIM_STAGE, slow, 1, false).makespan_ns, 84 + 104 + 10 + 20 + 8);
 }
@@ -148,12 +148,12 @@ START_TEST(a_member_that_never_comes_is_in_the_blocked_set)
     struct hybrid h = pair();
     struct hybrid_made *m = hybrid_make(arena, &h);
     struct procedure *f = &m->program.stages[1].procedures[0];
-    f->n_instrs = 1; /* without its meetings */
+    f->n_instrs = 1; /* without its collectives */
     struct sim_options o = {.steps = 1};
     struct sim_result r;
     struct error err = {0};
     ck_assert_int_eq(sim_run(arena, &m->program, m->cost, &o, &r, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, "blocked set: d0 at B0 (waits for group meeting)") != NULL, "%s",
+    ck_assert_msg(strstr(err.text, "blocked set: d0 at B0 (waits for group collective)") != NULL, "%s",
                   err.text);
 }
 END_TEST
@@ -420,11 +420,11 @@ START_TEST(slowed_operators_make_nobody_earlier)
 }
 END_TEST
 
-START_TEST(meetings_of_years_are_refused_at_both_levels)
+START_TEST(collectives_of_years_are_refused_at_both_levels)
 {
-    /* Eighty meetings of nine years in one call: more than int64 nanoseconds hold. */
+    /* Eighty collectives of nine years in one call: more than int64 nanoseconds hold. */
     struct hybrid h = pair();
-    h.layers = 40, h.meeting_elements = INT64_C(70000000000000000);
+    h.layers = 40, h.collective_elements = INT64_C(70000000000000000);
     struct hybrid_made *m = hybrid_make(arena, &h);
     for (int detail = SIM_OPERATOR; detail <= SIM_STAGE; detail++) {
         struct sim_options o = {.steps = 1, .detail = (enum sim_detail)detail};
@@ -448,7 +448,7 @@ START_TEST(jitter_is_drawn_operator_by_operator_at_both_levels)
                        .backward_ns = 2000,
                        .update_ns = 500,
                        .transfer_bytes = 100,
-                       .meeting_elements = 8,
+                       .collective_elements = 8,
                        .gradient_elements = 12};
     struct hybrid_made *m = hybrid_make(arena, &h);
     struct jitter_type type = {.step_cv = 0.02, .call_cv = 0.03, .fitted = true};
@@ -486,7 +486,7 @@ Suite *detail_suite(void)
     tcase_add_test(t, lowered_plans_are_the_same_at_every_level_of_detail);
     tcase_add_test(t, a_slowdown_of_nothing_changes_nothing);
     tcase_add_test(t, slowed_operators_make_nobody_earlier);
-    tcase_add_test(t, meetings_of_years_are_refused_at_both_levels);
+    tcase_add_test(t, collectives_of_years_are_refused_at_both_levels);
     tcase_add_test(t, jitter_is_drawn_operator_by_operator_at_both_levels);
     tcase_add_test(t, equal_replicas_of_lowered_plans_are_simulated_once);
     tcase_add_test(t, a_link_that_was_measured_is_not_folded_with_one_that_is_only_stated);

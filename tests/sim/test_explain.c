@@ -169,7 +169,7 @@ END_TEST
 
 START_TEST(replicas_are_compared_with_each_other_and_routes_of_a_ring_have_their_latency)
 {
-    /* Two replicas of one stage, 10 and 25 of compute, a ring of 8 bytes over a route of 3 + 2 both ways. */
+    /* Two replicas of one stage, 10 and 25 of compute, a ring of 8 bytes over a route of 3 + 2 in both directions. */
     struct pipes in = uniform(2, 1, 0, 0);
     in.parallel = true, in.elements = 2;
     in.forward_ns[0] = 10, in.forward_ns[1] = 25, in.latency_ns[0] = 3, in.latency_ns[1] = 2;
@@ -198,7 +198,7 @@ END_TEST
 
 START_TEST(a_chain_is_followed_to_the_member_that_bound_it)
 {
-    /* Member 3 of 4 comes at 150, when the sum (from 0, 1100 a hop) is still on its way: member 0 binds, not member 3. */
+    /* Member 3 of 4 comes at 150, when the sum (from 0, 1100 a hop) is still in flight: member 0 binds, not member 3. */
     struct pipes in = uniform(4, 1, 0, 0);
     in.parallel = true, in.elements = 250, in.algorithm = ALGORITHM_CHAIN;
     for (int i = 0; i < 4; i++) in.latency_ns[i] = 100;
@@ -240,7 +240,7 @@ START_TEST(a_route_is_as_late_as_its_links_and_is_freed_with_them)
     m->program.channels[0].link = m->program.channels[1].link = 2;
     struct explain x = explained(m, 1);
     struct sim_options o = {.steps = 1};
-    /* d0 and d1: 4 and 5 each way; d1 and d2: 0 and 2 each way. */
+    /* d0 and d1: 4 and 5 in each direction; d1 and d2: 0 and 2 in each direction. */
     ck_assert_int_eq(x.iteration_ns, 3 * 30 + 2 * 9 + 2 * 2);
     ck_assert_int_eq(x.links[2].path_ns, 18);
     ck_assert_int_eq(x.kind_ns[EXPLAIN_latency], 2 * 5 + 2 * 2);

@@ -140,27 +140,27 @@ END_TEST
 
 /* --- the referee: capacities, routes as sets of resources, rates by filling from nothing --- */
 
-enum { RESOURCES = 120, ROUTES = 160, WAYS = 30, FLOWS = 400 };
+enum { RESOURCES = 120, ROUTES = 160, HOPS = 30, FLOWS = 400 };
 
 /* The most of everything. Large: more routes have flows, and more resources are contended, than the words of few flows
  * have bits, so that there and back is gone too. */
 struct size {
-    int32_t resources, routes, ways;
+    int32_t resources, routes, hops;
 };
 static const struct size small = {40, 60, 6}, many_routes = {RESOURCES, ROUTES, 6},
-                         long_routes = {RESOURCES, ROUTES, WAYS};
+                         long_routes = {RESOURCES, ROUTES, HOPS};
 
 struct referee {
     int32_t n_resources, n_routes;
     double capacity[RESOURCES];
-    int32_t n_ways[ROUTES], way[ROUTES][WAYS], live[ROUTES];
+    int32_t n_hops[ROUTES], hop[ROUTES][HOPS], live[ROUTES];
     double rate[ROUTES];
 };
 
 static bool crosses(const struct referee *x, int32_t route, int32_t r)
 {
-    for (int32_t i = 0; i < x->n_ways[route]; i++)
-        if (x->way[route][i] == r) return true;
+    for (int32_t i = 0; i < x->n_hops[route]; i++)
+        if (x->hop[route][i] == r) return true;
     return false;
 }
 
@@ -209,9 +209,9 @@ static void make_network(struct draws *d, struct size most, struct referee *x, s
         resource(f, x->capacity[r]);
     }
     for (int32_t i = 0; i < x->n_routes; i++) {
-        x->n_ways[i] = 1 + draw(d, most.ways);
-        for (int32_t k = 0; k < x->n_ways[i]; k++) x->way[i][k] = draw(d, x->n_resources);
-        route[i] = flows_route(f, x->way[i], x->n_ways[i]);
+        x->n_hops[i] = 1 + draw(d, most.hops);
+        for (int32_t k = 0; k < x->n_hops[i]; k++) x->hop[i][k] = draw(d, x->n_resources);
+        route[i] = flows_route(f, x->hop[i], x->n_hops[i]);
     }
 }
 
@@ -336,7 +336,7 @@ START_TEST(w2_ends_when_it_is_known_to)
 }
 END_TEST
 
-/* W1h: strict 1F1B on 64 unequal stages; messages of a stage may overtake none and wait for none: all that are under way
+/* W1h: strict 1F1B on 64 unequal stages; messages of a stage may overtake none and wait for none: all that are in flight
  * on a link share it. Compute of stage s is {1, 1.25, 1.5, 2}[s mod 4] times 1 ms forwards and 2 ms backwards; occupancy
  * of the link behind stage s is 0.4 ms, or 4 ms where s mod 8 = 7; latency 10 and 50 us. */
 enum { W1_STAGES = 64 };
@@ -403,9 +403,9 @@ static int64_t w1_run(int32_t stages, int32_t microbatches)
     w->flows = flows_new(arena);
     w->queue = event_queue_new(arena, 64);
     for (int32_t s = 0; s + 1 < stages; s++)
-        for (int32_t way = 0; way < 2; way++) {
+        for (int32_t hop = 0; hop < 2; hop++) {
             int32_t r = resource(w->flows, slow_link(s) ? 2.5e9 : 25e9);
-            w->route[s][way] = flows_route(w->flows, &r, 1);
+            w->route[s][hop] = flows_route(w->flows, &r, 1);
         }
     w1_begin(w, 0, 0);
     while (event_queue_size(w->queue) || flows_alive(w->flows)) {
@@ -445,8 +445,8 @@ START_TEST(a_million_flows_that_start_at_once_end_when_they_must)
     int32_t hall = resource(f, 50e9), route[DOORS * 10];
     struct flow_end e;
     for (int32_t i = 0; i < DOORS; i++) {
-        int32_t way[2] = {hall, resource(f, 1e9)};
-        for (int32_t k = 0; k < 10; k++) route[10 * i + k] = flows_route(f, way, 2);
+        int32_t hop[2] = {hall, resource(f, 1e9)};
+        for (int32_t k = 0; k < 10; k++) route[10 * i + k] = flows_route(f, hop, 2);
     }
     for (int32_t k = 0; k < EACH; k++)
         for (int32_t i = 0; i < 10 * DOORS; i++) flows_start(f, 0, route[i], 100, i);

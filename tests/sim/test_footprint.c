@@ -149,7 +149,7 @@ START_TEST(zero_divides_state_then_gradients_then_parameters)
     ck_assert_int_eq(f[1][0].total_bytes - f[2][0].total_bytes, gradient - gradient / 4);
     ck_assert_int_eq(f[2][0].total_bytes - f[3][0].total_bytes,
                      parameter - parameter / 4 - held(&f[3][0], "gathered parameters"));
-    /* the first product of the ffn reads 32 x 128 of 4 bytes; as much is on its way */
+    /* the first product of the ffn reads 32 x 128 of 4 bytes; as much is in flight */
     ck_assert_int_eq(held(&f[3][0], "gathered parameters"), 2 * 32 * 128 * 4);
     struct footprint uneven[2];
     ck_assert_int_eq(

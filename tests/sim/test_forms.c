@@ -1,4 +1,4 @@
-/* Suite of the forms of communication that plans carry: ways of meetings through lowering and the simulator. */
+/* Suite of the forms of communication that plans carry: algorithms of collectives through lowering and the simulator. */
 #include "profiles/profile.h"
 #include "sim/engine/sim.h"
 
@@ -50,7 +50,7 @@ static struct plan parsed(int nodes, int each, const char *how)
     "          operators:\n            - {match: \"h.*.attn.*\", split: heads}\n"                  \
     "            - {match: \"h.*.mlp.c_proj\", split: inputs}\n"                                   \
     "            - {match: \"h.*.mlp.*\", split: features}\n"
-#define HIERARCHICAL "          collectives: [{match: \"*\", way: hierarchical}]\n"
+#define HIERARCHICAL "          collectives: [{match: \"*\", algorithm: hierarchical}]\n"
 
 static int64_t iteration_ns(const struct plan *plan, const struct program *p)
 {
@@ -63,11 +63,11 @@ static int64_t iteration_ns(const struct plan *plan, const struct program *p)
     return r.iteration_ns;
 }
 
-static int32_t n_by(const struct program *p, enum collective_algorithm way)
+static int32_t n_by(const struct program *p, enum collective_algorithm algorithm)
 {
     int32_t n = 0;
     for (int32_t i = 0; i < p->n_collectives; i++)
-        n += collective_of_tensor(&p->collectives[i]) && p->collectives[i].algorithm == way;
+        n += collective_of_tensor(&p->collectives[i]) && p->collectives[i].algorithm == algorithm;
     return n;
 }
 
@@ -132,9 +132,9 @@ START_TEST(entries_are_taken_in_order_by_those_that_can)
         1, 3,
         "          ratios: [[2, 1, 1]]\n          operators: [{match: \"h.0.mlp.*\", split: "
         "features}, {match: \"h.*\", split: batch}]\n"
-        "          collectives:\n            - {match: \"*.grad_*\", kind: reduce_scatter, way: "
-        "ring}\n            - {match: \"*\", kind: all_gather, way: ring}\n"
-        "            - {match: \"*\", way: pairs}\n");
+        "          collectives:\n            - {match: \"*.grad_*\", kind: reduce_scatter, algorithm: "
+        "ring}\n            - {match: \"*\", kind: all_gather, algorithm: ring}\n"
+        "            - {match: \"*\", algorithm: pairs}\n");
     struct program *q = plans_lower(arena, &p, false);
     int32_t seen = 0;
     for (int32_t i = 0; i < q->n_collectives; i++) {
@@ -153,20 +153,20 @@ START_TEST(entries_are_taken_in_order_by_those_that_can)
 }
 END_TEST
 
-START_TEST(an_entry_that_is_for_no_meeting_is_said_where_it_stands)
+START_TEST(an_entry_that_is_for_no_collective_is_said_where_it_stands)
 {
     static const struct {
         int nodes, each;
-        const char *way, *says;
+        const char *algorithm, *says;
     } rows[] = {
-        {1, 4, "{match: \"*\", way: hierarchical}", "several nodes"},
-        {2, 1, "{match: \"*\", way: hierarchical}", "at least two on each"},
-        {1, 2, "{match: \"wpe*\", way: ring}", "a meeting here is 'h.0."},
-        {1, 2, "{match: \"*\", way: ring}, {match: \"*\", kind: all_reduce, way: ring}",
+        {1, 4, "{match: \"*\", algorithm: hierarchical}", "several nodes"},
+        {2, 1, "{match: \"*\", algorithm: hierarchical}", "at least two on each"},
+        {1, 2, "{match: \"wpe*\", algorithm: ring}", "a collective here is 'h.0."},
+        {1, 2, "{match: \"*\", algorithm: ring}, {match: \"*\", kind: all_reduce, algorithm: ring}",
          "no entry before it takes"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const char *how = arena_printf(arena, COLUMNS "          collectives: [%s]\n", rows[i].way);
+        const char *how = arena_printf(arena, COLUMNS "          collectives: [%s]\n", rows[i].algorithm);
         struct plan p = parsed(rows[i].nodes, rows[i].each, how);
         ck_assert_int_eq(plans_refused(arena, &p, &err), ERR_INPUT);
         ck_assert_msg(strstr(err.text, rows[i].says), "'%s' in %s", rows[i].says, err.text);
@@ -269,7 +269,7 @@ Suite *forms_suite(void)
     const TTest *tests[] = {tiers_beat_one_ring_where_nodes_are_far,
                             mangled_tiers_are_refused_or_can_be_trusted,
                             entries_are_taken_in_order_by_those_that_can,
-                            an_entry_that_is_for_no_meeting_is_said_where_it_stands,
+                            an_entry_that_is_for_no_collective_is_said_where_it_stands,
                             gathered_parameters_are_kept_for_each_microbatch_or_gathered_again,
                             factors_are_gathered_in_place_of_a_sum};
     tcase_add_checked_fixture(c, setup, teardown);

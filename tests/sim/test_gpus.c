@@ -113,10 +113,10 @@ END_TEST
 /* 2 sequences, 8 positions, 32 features: two that share positions say half of it to one another, all of it to others. */
 START_TEST(a_message_is_what_the_larger_end_holds)
 {
-    static const int32_t ways[][2] = {
+    static const int32_t degrees[][2] = {
         {TWO_POSITIONS, TWO_POSITIONS}, {TWO_POSITIONS, ONE}, {TWO, TWO_POSITIONS}};
     for (int32_t k = 0; k < 3; k++) {
-        struct plan p = pipeline(TINY_LLAMA, ways[k][0], ways[k][1]);
+        struct plan p = pipeline(TINY_LLAMA, degrees[k][0], degrees[k][1]);
         struct program *x = lowered(&p);
         ck_assert_int_eq(x->n_channels, 2);
         for (int32_t i = 0; i < 2; i++)

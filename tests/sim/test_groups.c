@@ -322,7 +322,7 @@ START_TEST(one_device_with_all_sequences_is_a_plain_stage)
 END_TEST
 
 /* Two devices, half a microbatch each: forwards and backwards of three sequences one after the other, then a ring of two
- * over the bus (10^9 B/s, 1 us), both ways at once: a half of the gradients there and the other half back; the update. */
+ * over the bus (10^9 B/s, 1 us), in both directions at once: a half of the gradients there and the other half back; the update. */
 START_TEST(two_halves_take_half_the_work_and_a_ring)
 {
     enum { MICROBATCHES = 5 };

@@ -156,7 +156,7 @@ static double mean_of_the_slower(double cv)
     return sum * h;
 }
 
-START_TEST(two_devices_that_meet_take_the_mean_of_the_slower)
+START_TEST(two_devices_that_join_take_the_mean_of_the_slower)
 {
     struct pipes in = {.n_stages = 2, .microbatches = 1, .parallel = true, .elements = 2};
     for (int s = 0; s < 2; s++) in.forward_ns[s] = 60 * PIPES_MS, in.backward_ns[s] = 40 * PIPES_MS;
@@ -238,7 +238,7 @@ Suite *montecarlo_suite(void)
     tcase_add_test(c, few_samples_say_that_they_bound_nothing);
     tcase_add_test(c, the_number_of_threads_changes_no_bit);
     tcase_add_test(c, one_device_shows_the_law);
-    tcase_add_test(c, two_devices_that_meet_take_the_mean_of_the_slower);
+    tcase_add_test(c, two_devices_that_join_take_the_mean_of_the_slower);
     tcase_add_test(c, the_interval_covers_fresh_steps);
     tcase_add_test(c, failures_are_the_first_sample_s_whatever_the_threads);
     tcase_add_test(c, samples_beyond_the_limit_are_refused_before_the_first);

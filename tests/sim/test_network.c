@@ -49,7 +49,7 @@ static int32_t route(struct net *x, int32_t a, int32_t b, int32_t c)
 {
     int32_t *hops = ARENA_ARRAY(arena, int32_t, 3), *direction = ARENA_ARRAY(arena, int32_t, 3);
     hops[0] = a, hops[1] = b, hops[2] = c;
-    x->program.links[x->program.n_links] = (struct program_link){.name = "way",
+    x->program.links[x->program.n_links] = (struct program_link){.name = "algorithm",
                                                                  .sharing = LINK_FAIR,
                                                                  .n_hops = c < 0 ? 2 : 3,
                                                                  .hop = hops,
@@ -79,16 +79,16 @@ static void run(struct net *x)
     while (event_queue_size(x->queue)) {
         struct event e = event_queue_pop(x->queue);
         int32_t owner = e.index, resource = x->resource[owner];
-        struct passage way;
+        struct passage passage;
         bool known =
             e.kind == READY
                 ? network_ready(x->network, owner, resource,
                                 network_occupancy_ns(x->network, resource, x->bytes[owner]),
-                                e.time_ns, &way)
-                : network_flow(x->network, &e, &owner, &way);
+                                e.time_ns, &passage)
+                : network_flow(x->network, &e, &owner, &passage);
         if (!known) continue;
-        x->passage[owner] = way;
-        if (e.kind == FLOW) ck_assert_int_eq(way.left_ns, e.time_ns);
+        x->passage[owner] = passage;
+        if (e.kind == FLOW) ck_assert_int_eq(passage.left_ns, e.time_ns);
     }
 }
 
@@ -125,21 +125,21 @@ END_TEST
 START_TEST(a_route_is_as_fast_as_its_slowest_link_and_as_late_as_all)
 {
     struct net *x = make(LINK_FIFO);
-    int32_t way = route(x, 2, 1, 0);
+    int32_t route_of = route(x, 2, 1, 0);
     begin(x);
-    message(x, way, 0, 3, 1000), message(x, way, 1, 3, 500);
+    message(x, route_of, 0, 3, 1000), message(x, route_of, 1, 3, 500);
     run(x);
-    left(x, 0, 3, 1003, 1073), left(x, 1, 3, 503, 573); /* full duplex: both ways at once */
+    left(x, 0, 3, 1003, 1073), left(x, 1, 3, 503, 573); /* full duplex: in both directions at once */
 }
 END_TEST
 
-START_TEST(half_duplex_links_of_a_route_carry_both_ways_in_turn)
+START_TEST(half_duplex_links_of_a_route_carry_both_directions_in_turn)
 {
     struct net *x = make(LINK_FAIR);
-    int32_t way = route(x, 2, 1, -1);
+    int32_t route_of = route(x, 2, 1, -1);
     x->program.links[1].half_duplex = x->cluster.links[1].half_duplex = true;
     begin(x);
-    message(x, way, 0, 0, 1000), message(x, way, 1, 0, 500);
+    message(x, route_of, 0, 0, 1000), message(x, route_of, 1, 0, 500);
     run(x);
     /* link 1 gives 1 B/ns to each: the second leaves at 500; the first has 500 left, at 2: 750 */
     left(x, 1, 0, 500, 560), left(x, 0, 0, 750, 810);
@@ -214,9 +214,9 @@ END_TEST
 START_TEST(a_link_that_a_route_crosses_is_fair_for_all)
 {
     struct net *x = make(LINK_FIFO);
-    int32_t way = route(x, 0, 1, -1);
+    int32_t route_of = route(x, 0, 1, -1);
     begin(x);
-    message(x, 0, 0, 0, 100), message(x, 0, 0, 0, 100), message(x, way, 0, 1000, 1);
+    message(x, 0, 0, 0, 100), message(x, 0, 0, 0, 100), message(x, route_of, 0, 1000, 1);
     run(x);
     left(x, 0, 0, 200, 210), left(x, 1, 0, 200, 210);
 }
@@ -227,17 +227,17 @@ START_TEST(what_cannot_be_shared_is_refused)
     struct error err = {0};
     int32_t resource;
     struct net *x = make(LINK_FIFO);
-    int32_t way = route(x, 0, 1, -1);
+    int32_t route_of = route(x, 0, 1, -1);
     begin(x);
     ck_assert(network_join(x->network, x->cost, 0, 0, INT64_C(4000000000000000), &resource, &err) ==
               OK);
-    ck_assert(network_join(x->network, x->cost, way, 0, 1, &resource, &err) == ERR_INPUT);
+    ck_assert(network_join(x->network, x->cost, route_of, 0, 1, &resource, &err) == ERR_INPUT);
     ck_assert_msg(strstr(err.text, "l0") && strstr(err.text, "twelve days"), "%s", err.text);
     x = make(LINK_FAIR);
     x->cluster.links[1].bandwidth_Bps = 0;
-    way = route(x, 0, 1, -1);
+    route_of = route(x, 0, 1, -1);
     begin(x);
-    ck_assert(network_join(x->network, x->cost, way, 0, 1, &resource, &err) == ERR_INPUT);
+    ck_assert(network_join(x->network, x->cost, route_of, 0, 1, &resource, &err) == ERR_INPUT);
     ck_assert_msg(strstr(err.text, "link l1 has no bandwidth"), "%s", err.text);
 }
 END_TEST
@@ -250,7 +250,7 @@ Suite *network_suite(void)
     tcase_add_test(t, fifo_links_take_messages_one_after_the_other);
     tcase_add_test(t, fair_links_serve_all_at_once);
     tcase_add_test(t, a_route_is_as_fast_as_its_slowest_link_and_as_late_as_all);
-    tcase_add_test(t, half_duplex_links_of_a_route_carry_both_ways_in_turn);
+    tcase_add_test(t, half_duplex_links_of_a_route_carry_both_directions_in_turn);
     tcase_add_test(t, routes_share_each_link_they_have_in_common);
     tcase_add_test(t, what_a_slow_link_cannot_use_is_left_to_the_others);
     tcase_add_test(t, ends_are_rounded_once_to_the_nearest_nanosecond);

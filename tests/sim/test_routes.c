@@ -214,14 +214,14 @@ START_TEST(a_ring_over_a_switch_shares_nothing)
 }
 END_TEST
 
-START_TEST(devices_without_a_way_are_named)
+START_TEST(devices_without_a_route_are_named)
 {
     struct plan p = pipeline(3, 2);
     struct error err = {0};
     with_switches(&p, true, 1e9);
     p.cluster.n_links--;
     ck_assert_int_eq(plans_refused(arena, &p, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, "no way from a.1 to a.2"), "%s", err.text);
+    ck_assert_msg(strstr(err.text, "no route from a.1 to a.2"), "%s", err.text);
 }
 END_TEST
 
@@ -237,7 +237,7 @@ Suite *routes_suite(void)
     tcase_add_test(t, a_route_that_the_streams_wait_for_is_priced_hop_by_hop);
     tcase_add_test(t, a_route_that_blocks_is_paid_by_the_compute_streams);
     tcase_add_test(t, a_ring_over_a_switch_shares_nothing);
-    tcase_add_test(t, devices_without_a_way_are_named);
+    tcase_add_test(t, devices_without_a_route_are_named);
     suite_add_tcase(s, t);
     return s;
 }

@@ -68,7 +68,7 @@ START_TEST(a_card_does_its_part_of_every_product)
 END_TEST
 
 /* Behind the embedding and each half of a block; backwards before each norm whose output is divided, ln_f's too. */
-START_TEST(cards_meet_twice_a_block_each_way)
+START_TEST(cards_take_two_collectives_a_block_and_pass)
 {
     const char *const models[] = {TINY_GPT2, TINY_LLAMA};
     for (int m = 0; m < 2; m++) {
@@ -328,7 +328,7 @@ END_TEST
 static Suite *suite(void)
 {
     static const TTest *const *tests[] = {&a_card_does_its_part_of_every_product,
-                                          &cards_meet_twice_a_block_each_way,
+                                          &cards_take_two_collectives_a_block_and_pass,
                                           &norms_and_residuals_are_whole_or_divided_by_positions,
                                           &a_cards_parameters_add_up,
                                           &cards_must_divide_what_they_share,

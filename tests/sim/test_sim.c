@@ -132,7 +132,7 @@ START_TEST(a_slow_link_sets_the_rate)
 END_TEST
 
 /* Two replicas' stages over one link; both directions full of messages of 100. */
-static int64_t two_ways(bool half_duplex)
+static int64_t two_directions(bool half_duplex)
 {
     struct pipes in = uniform(2, 40, 1, 1);
     in.transfer_ns[0] = 100;
@@ -169,9 +169,9 @@ START_TEST(operators_stand_still_under_a_link_that_stops_them)
 }
 END_TEST
 
-START_TEST(a_half_duplex_link_takes_twice_as_long_for_traffic_both_ways)
+START_TEST(a_half_duplex_link_takes_twice_as_long_for_traffic_in_both_directions)
 {
-    int64_t full = two_ways(false), half = two_ways(true);
+    int64_t full = two_directions(false), half = two_directions(true);
     ck_assert_int_ge(full, 4000);
     ck_assert_int_le(full, 4300);
     ck_assert_int_ge(half, 8000);
@@ -363,7 +363,7 @@ START_TEST(buffers_of_messages_live_from_their_start_until_they_have_left)
     struct sim_result r = pipes_run(pipes_make(arena, &in), 1, false);
     ck_assert_int_eq(r.devices[0].peak_bytes, 400);
     ck_assert_int_eq(r.devices[0].peak_ns, 30);
-    /* d1 holds a received activation from its start to the end of F: message i+1 is on its way while F(i) runs. */
+    /* d1 holds a received activation from its start to the end of F: message i+1 is in flight while F(i) runs. */
     ck_assert_int_eq(r.devices[1].peak_bytes, 400);
 }
 END_TEST
@@ -441,7 +441,7 @@ Suite *sim_suite(void)
     tcase_add_test(t, a_slow_link_sets_the_rate);
     tcase_add_test(t, operators_take_longer_while_a_message_moves);
     tcase_add_test(t, operators_stand_still_under_a_link_that_stops_them);
-    tcase_add_test(t, a_half_duplex_link_takes_twice_as_long_for_traffic_both_ways);
+    tcase_add_test(t, a_half_duplex_link_takes_twice_as_long_for_traffic_in_both_directions);
     tcase_add_test(t, two_flows_share_a_fair_link_equally);
     tcase_add_test(t, a_fifo_link_serves_messages_in_order_of_readiness);
     tcase_add_test(t, a_message_waits_until_its_receive_is_posted);

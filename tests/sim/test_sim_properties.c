@@ -50,7 +50,7 @@ static struct made lowered(uint64_t seed, bool apart)
     *plan = seed % 12 ? plans_random_plan(arena, seed) : plans_random_chunks(arena, seed);
     struct link *bus = &plan->cluster.links[0];
     if (apart)
-        bus->bandwidth_Bps = 1e30; /* nothing is on its way for long enough to meet another */
+        bus->bandwidth_Bps = 1e30; /* nothing is in flight for long enough to meet another */
     if (!apart && seed % 3 == 0) bus->sharing = LINK_FAIR;
     if (!apart && seed % 5 == 0) bus->half_duplex = true;
     const struct program *p = plans_lower(arena, plan, seed % 2);

@@ -368,7 +368,7 @@ static void update_calls(struct pipes_made *m, int32_t stage, int32_t n, const s
     m->program.stages[stage].procedures[2].instrs = pipes_copy(arena, x, (size_t)n * sizeof *x);
 }
 
-START_TEST(groups_that_meet_in_different_orders_block)
+START_TEST(groups_that_join_in_different_orders_block)
 {
     struct pipes_made *m = two_groups();
     const struct instr one[] = {{INSTR_COLLECTIVE_START, 0},
@@ -432,7 +432,7 @@ Suite *sim_random_suite(void)
     tcase_add_test(t, a_message_that_nobody_sends_is_waited_for);
     tcase_add_test(t, a_stage_that_waits_for_its_own_message_blocks);
     tcase_add_test(t, the_step_that_blocks_is_named);
-    tcase_add_test(t, groups_that_meet_in_different_orders_block);
+    tcase_add_test(t, groups_that_join_in_different_orders_block);
     tcase_add_test(t, awaiting_what_was_never_launched_blocks);
     tcase_add_test(t, a_member_that_never_comes_leaves_the_other_inside_its_group);
     tcase_add_test(t, a_long_blocked_set_is_cut_and_counted);

@@ -222,7 +222,7 @@ START_TEST(memory_may_peak_at_the_end_of_an_input_gradient)
 }
 END_TEST
 
-START_TEST(several_chunks_on_one_occupied_way_are_left_to_the_event_loop)
+START_TEST(several_chunks_on_one_occupied_link_are_left_to_the_event_loop)
 {
     for (int k = SCHEDULE_INTERLEAVED; k < SCHEDULE_KIND_COUNT; k++) {
         if (schedule_kind_chunks(k) == 1) continue;
@@ -300,7 +300,7 @@ START_TEST(updates_follow_the_last_operation)
 }
 END_TEST
 
-START_TEST(two_latencies_on_one_occupied_way_have_no_program)
+START_TEST(two_latencies_on_one_occupied_link_have_no_program)
 {
     struct schedule s = schedule_of(arena, SCHEDULE_INTERLEAVED, 2, 2, 2, false);
     struct pipeline p = equal(4, 1, 2);
@@ -309,7 +309,7 @@ START_TEST(two_latencies_on_one_occupied_way_have_no_program)
     p.n_devices = 2;
     occupy(&p, 0, 5, 1), occupy(&p, 2, 5, 2);
     ck_assert_int_eq(pipeline_simulate(arena, &s, &p, LINK_FIFO, &ns, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, "share a way with two latencies: 1 ns and 2 ns") != NULL, "%s",
+    ck_assert_msg(strstr(err.text, "share a link with two latencies: 1 ns and 2 ns") != NULL, "%s",
                   err.text);
     struct schedule mixed = schedule_of(arena, SCHEDULE_1F1B, 1, 0, 2, true);
     struct schedule_lane *l = &mixed.lanes[0];
@@ -388,10 +388,10 @@ Suite *static_suite(void)
     tcase_add_test(t, messages_of_one_pair_of_stages_leave_one_after_the_other_on_fair_links_too);
     tcase_add_test(t, a_report_adds_up);
     tcase_add_test(t, memory_may_peak_at_the_end_of_an_input_gradient);
-    tcase_add_test(t, several_chunks_on_one_occupied_way_are_left_to_the_event_loop);
+    tcase_add_test(t, several_chunks_on_one_occupied_link_are_left_to_the_event_loop);
     tcase_add_test(t, a_report_of_the_event_loop_has_the_same_form);
     tcase_add_test(t, updates_follow_the_last_operation);
-    tcase_add_test(t, two_latencies_on_one_occupied_way_have_no_program);
+    tcase_add_test(t, two_latencies_on_one_occupied_link_have_no_program);
     tcase_add_test(t, the_turn_of_a_v_is_free_whatever_its_link_says);
     tcase_add_test(t, prices_that_do_not_fit_are_refused);
     suite_add_tcase(s, t);

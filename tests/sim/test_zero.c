@@ -370,8 +370,8 @@ static void follow_procedure(struct cells *c, const struct procedure *f)
                 if (c->s->slots[op->output[k]].class == SLOT_SCRATCH)
                     mark(c, op->output[k], op->output[k] + 1);
         }
-        bool meets = x->kind == INSTR_COLLECTIVE_START || x->kind == INSTR_COLLECTIVE_WAIT;
-        if (!meets || f->letter == 'U' || !collective_divides(&c->p->collectives[x->arg])) continue;
+        bool joins = x->kind == INSTR_COLLECTIVE_START || x->kind == INSTR_COLLECTIVE_WAIT;
+        if (!joins || f->letter == 'U' || !collective_divides(&c->p->collectives[x->arg])) continue;
         const struct collective_member *m = member_of(c, x->arg);
         for (int32_t k = 0; k < m->n_segments; k++) {
             const struct slot *slot = &c->s->slots[m->segments[k]];

@@ -11,7 +11,7 @@ enum activity_kind_asked { ACTIVITY_ASKED_KERNEL, ACTIVITY_ASKED_COPY, ACTIVITY_
 /* On the thread that asks, in front of the push: what a work is called (`name` outlives it), and of a copy the way, as CUPTI
  * numbers it. NULL where nobody traces. */
 struct asked_activity *activity_asked(enum activity_kind_asked kind, const char *name, size_t bytes,
-                                      int way, int device);
+                                      int copy_kind, int device);
 /* On the stream's thread: the instant, and the end of what was noted; x is gone then. ran: false on a lost device. */
 uint64_t activity_now(void);
 void activity_ended(struct asked_activity *x, uint64_t begin, bool ran);

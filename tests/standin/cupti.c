@@ -336,7 +336,7 @@ struct asked_activity {
     enum activity_kind_asked kind;
     const char *name;
     size_t bytes;
-    uint8_t way;
+    uint8_t copy_kind;
     int device;
     uint32_t correlation;
 };
@@ -368,12 +368,12 @@ static void tell_call(uint32_t correlation)
 }
 
 struct asked_activity *activity_asked(enum activity_kind_asked kind, const char *name, size_t bytes,
-                                      int way, int device)
+                                      int copy_kind, int device)
 {
     if (!__atomic_load_n(&enabled, __ATOMIC_RELAXED)) return NULL;
     struct asked_activity *x = calloc(1, sizeof *x);
     if (!x) abort();
-    *x = (struct asked_activity){kind, name, bytes, (uint8_t)way, device, 0};
+    *x = (struct asked_activity){kind, name, bytes, (uint8_t)copy_kind, device, 0};
     lock_up();
     x->correlation = ++state.next_correlation;
     unlock();
@@ -415,7 +415,7 @@ static void tell_kernel(const struct asked_activity *x, uint64_t begin, uint64_t
 static void tell(const struct asked_activity *x, uint64_t begin, uint64_t end)
 {
     const CUpti_ActivityMemcpy6 copy = {.kind = CUPTI_ACTIVITY_KIND_MEMCPY,
-                                        .copyKind = x->way,
+                                        .copyKind = x->copy_kind,
                                         .bytes = x->bytes,
                                         .start = begin,
                                         .end = end,

@@ -212,7 +212,7 @@ static void change_fiber(struct machine *m, int32_t to)
 
 /* The running lane waits, or its fiber has nothing to run: another goes on. Returns when the lane may go on; under a seed
  * even the last to come may find others before it. */
-static void give_way(struct machine *m)
+static void yield_turn(struct machine *m)
 {
     if (prefers_new(m))
         change_fiber(m, idle_fiber(m));
@@ -235,7 +235,7 @@ static void fiber_main(void)
             m->ended++;
         }
         m->idle[m->n_idle++] = m->fiber;
-        give_way(m);
+        yield_turn(m);
     }
 }
 
@@ -262,14 +262,14 @@ int standin_barrier_count(int predicate, int line)
     m->lanes[lane].state = LANE_BARRIER;
     m->lanes[lane].line = line;
     if (++m->at_barrier < m->n)
-        give_way(m);
+        yield_turn(m);
     else {
         m->barrier_result = m->predicates;
         m->at_barrier = m->predicates = 0;
         for (int32_t i = 0; i < m->n; i++)
             if (i != lane || m->seed) make_ready(m, i);
         if (m->seed)
-            give_way(m);
+            yield_turn(m);
         else
             run_as(m, lane);
     }
@@ -317,7 +317,7 @@ void standin_warp(const char *operation, unsigned mask, standin_exchange *exchan
     mine->exchange = exchange;
     mine->deposit = deposit;
     if (!all_came(m, first, lane)) {
-        give_way(m);
+        yield_turn(m);
         return;
     }
     void *deposits[STANDIN_WARP] = {NULL};
@@ -327,7 +327,7 @@ void standin_warp(const char *operation, unsigned mask, standin_exchange *exchan
     for (int32_t i = 0; i < STANDIN_WARP; i++)
         if (mask >> i & 1 && (first + i != lane || m->seed)) make_ready(m, first + i);
     if (m->seed)
-        give_way(m);
+        yield_turn(m);
     else
         run_as(m, lane);
 }

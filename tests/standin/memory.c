@@ -316,7 +316,7 @@ static bool allowed(enum cudaMemcpyKind kind, enum place to, enum place from)
 }
 
 /* As CUPTI numbers it. */
-static int way_of(enum place to, enum place from)
+static int copy_kind_of(enum place to, enum place from)
 {
     if (to == PLACE_DEVICE) return from == PLACE_DEVICE ? 8 : 1;
     return from == PLACE_DEVICE ? 2 : 9;
@@ -346,7 +346,7 @@ static cudaError_t copy(const struct copy_work *c, enum cudaMemcpyKind kind, cud
     *w = *c;
     w->w = head;
     w->w.noted = c->from ? activity_asked(ACTIVITY_ASKED_COPY, NULL, c->width * c->height,
-                                          way_of(to, from), stream_device(s))
+                                          copy_kind_of(to, from), stream_device(s))
                          : activity_asked(ACTIVITY_ASKED_FILL, NULL, c->width * c->height, 0,
                                           stream_device(s));
     stream_push(s, &w->w);

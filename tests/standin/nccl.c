@@ -362,7 +362,7 @@ static void wait_for_device(int device)
     cudaSetDevice(before);
 }
 
-/* Under way: what the end of the process may wait for. */
+/* In flight: what the end of the process may wait for. */
 static _Atomic int aborts;
 
 __attribute__((destructor)) static void linger(void)

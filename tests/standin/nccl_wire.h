@@ -1,6 +1,6 @@
 /* tests/standin/nccl_wire.h - what the ranks of a communicator share: a nameless file, mapped by all.
  *
- * Between every two ranks there is a pipe of bytes each way, and every rank has a bell (a futex). A rank holds a lock on its
+ * Between every two ranks there is a pipe of bytes in each direction, and every rank has a bell (a futex). A rank holds a lock on its
  * own byte of the file for as long as it lives, by an open file description of its own, so that the others see that a rank
  * has ended however it did, be it a process or a thread of this one.
  * The file is one that the maker of the id holds open, reached through /proc: nothing is ever left behind.

@@ -1,7 +1,7 @@
 /* tests/standin/streams.c - streams as in-order queues, each on its own thread; events.
  *
  * A stream's thread takes what was asked of it, in order. Work carries the only thing that orders two threads: the asking
- * thread releases it, the stream acquires it; the way back goes by tickets (an event's record, a wait for a stream).
+ * thread releases it, the stream acquires it; the return path goes by tickets (an event's record, a wait for a stream).
  * Everything else, the queue's lock too, is hidden from the thread sanitizer (books.c).
  * A lost device does nothing any more, but its waits and records pass, so nothing hangs.
  * A stream takes no more than STANDIN_QUEUE at once; who asks for more waits inside the call, and looks at nothing meanwhile.

@@ -41,8 +41,8 @@ static inline int32_t w2_route(struct w2 *w, int32_t i)
     if (to == from) to = (to + 1) % W2_HOSTS;
     int32_t *route = &w->route[from][to];
     if (*route < 0) {
-        const int32_t way[3] = {w->up[from], w->backbone, w->down[to]};
-        *route = flows_route(w->flows, way, 3);
+        const int32_t route_of[3] = {w->up[from], w->backbone, w->down[to]};
+        *route = flows_route(w->flows, route_of, 3);
     }
     return *route;
 }

@@ -16,7 +16,7 @@ struct hybrid {
     /* layers a stage, operators a layer: even */
     int32_t tensor, pipeline, data, microbatches, layers, ops;
     int64_t forward_ns, backward_ns, update_ns; /* of an operator */
-    int64_t transfer_bytes, meeting_elements, gradient_elements, latency_ns;
+    int64_t transfer_bytes, collective_elements, gradient_elements, latency_ns;
 };
 
 struct hybrid_made {
@@ -26,7 +26,7 @@ struct hybrid_made {
     struct profile profile;
     struct cluster cluster;
     struct cost *cost;
-    int32_t first_meeting_link, first_ring_link;
+    int32_t first_collective_link, first_ring_link;
 };
 
 static inline int32_t hybrid_stage(const struct hybrid *h, int32_t r, int32_t s, int32_t t)
@@ -39,7 +39,7 @@ static inline void hybrid_links(struct hybrid_made *m)
     const struct hybrid *h = m->in;
     struct program *p = &m->program;
     int32_t pairs = h->data * (h->pipeline - 1) * h->tensor;
-    m->first_meeting_link = pairs;
+    m->first_collective_link = pairs;
     m->first_ring_link = pairs + h->data * h->pipeline;
     p->n_links = m->first_ring_link + p->n_devices;
     p->links = ARENA_ARRAY(m->arena, struct program_link, (size_t)p->n_links);
@@ -102,7 +102,7 @@ static inline int32_t hybrid_slot(struct program_stage *s, struct ring ring, int
 }
 
 static inline void hybrid_code(struct hybrid_made *m, struct program_stage *x, enum phase letter,
-                               int32_t receive, int32_t send, int32_t op, int32_t meeting)
+                               int32_t receive, int32_t send, int32_t op, int32_t collective)
 {
     const struct hybrid *h = m->in;
     struct procedure *f = &x->procedures[x->n_procedures++];
@@ -113,13 +113,13 @@ static inline void hybrid_code(struct hybrid_made *m, struct program_stage *x, e
         for (int32_t k = 1; k <= h->ops; k++) {
             f->instrs[f->n_instrs++] = (struct instr){INSTR_COMPUTE, op};
             if (k % (h->ops / 2) == 0)
-                f->instrs[f->n_instrs++] = (struct instr){INSTR_COLLECTIVE, meeting};
+                f->instrs[f->n_instrs++] = (struct instr){INSTR_COLLECTIVE, collective};
         }
     if (send >= 0) f->instrs[f->n_instrs++] = (struct instr){INSTR_SEND, send};
 }
 
 static inline void hybrid_fill(struct hybrid_made *m, int32_t index, const struct hybrid_ends *c,
-                               int32_t meeting, int32_t sum)
+                               int32_t collective, int32_t sum)
 {
     const struct hybrid *h = m->in;
     struct program *p = &m->program;
@@ -140,8 +140,8 @@ static inline void hybrid_fill(struct hybrid_made *m, int32_t index, const struc
     if (c->dx >= 0)
         p->channels[c->dx].from_slot =
             hybrid_slot(x, (struct ring){4, 0, c->dx, -1, 'B', 'S'}, bytes);
-    hybrid_code(m, x, 'F', c->x, c->y, 0, meeting);
-    hybrid_code(m, x, 'B', c->dy, c->dx, 1, meeting);
+    hybrid_code(m, x, 'F', c->x, c->y, 0, collective);
+    hybrid_code(m, x, 'B', c->dy, c->dx, 1, collective);
     struct procedure *u = &x->procedures[x->n_procedures++];
     *u = (struct procedure){'U', "", 3, ARENA_ARRAY(m->arena, struct instr, 3)};
     u->instrs[0] = (struct instr){INSTR_COLLECTIVE_START, sum},
@@ -171,12 +171,12 @@ static inline void hybrid_group(struct hybrid_made *m, int32_t group, bool each_
 {
     const struct hybrid *h = m->in;
     struct collective *g = &m->program.collectives[group];
-    *g = (struct collective){.name = each_call ? "meeting" : "sum",
+    *g = (struct collective){.name = each_call ? "collective" : "sum",
                              .algorithm = ALGORITHM_RING,
                              .n_members = n,
                              .dtype = DTYPE_fp32,
                              .each_call = each_call,
-                             .elements = each_call ? h->meeting_elements : h->gradient_elements};
+                             .elements = each_call ? h->collective_elements : h->gradient_elements};
     g->members = ARENA_ARRAY(m->arena, struct collective_member, (size_t)n);
     g->link = ARENA_ARRAY(m->arena, int32_t, (size_t)n);
     g->direction = ARENA_ARRAY(m->arena, int32_t, (size_t)n);
@@ -214,7 +214,7 @@ static inline void hybrid_connect(struct hybrid_made *m)
                             h->data * h->pipeline + s * h->tensor + t);
             }
     for (int32_t i = 0; i < h->data * h->pipeline; i++)
-        hybrid_group(m, i, true, h->tensor, i * h->tensor, 1, m->first_meeting_link + i, 0);
+        hybrid_group(m, i, true, h->tensor, i * h->tensor, 1, m->first_collective_link + i, 0);
     for (int32_t i = 0; i < h->pipeline * h->tensor; i++)
         hybrid_group(m, h->data * h->pipeline + i, false, h->data, i, h->pipeline * h->tensor,
                      m->first_ring_link + i, h->pipeline * h->tensor);

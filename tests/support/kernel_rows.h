@@ -10,7 +10,7 @@ enum { VOCABULARY = 7 };
 
 /* clang-format off */
 #define ATTENTION(h, k, d, w) {.heads = (h), .kv_heads = (k), .head_dim = (d), .window = (w)}
-#define BOTH_WAYS(h, k, d) {.heads = (h), .kv_heads = (k), .head_dim = (d), .bidirectional = true}
+#define BIDIRECTIONAL(h, k, d) {.heads = (h), .kv_heads = (k), .head_dim = (d), .bidirectional = true}
 /* clang-format on */
 
 enum { TA = 1, TB = 2, ACC = 4, TURN_BACK = 8, FRONT = 16, BLANK = 32, RULES_MAX = 3 };
@@ -107,9 +107,9 @@ static const struct kernel_row kernel_rows[] = {
     {OP_attention, ATTENTION(4, 2, 3, 0), "2,67,12 x 2,67,6 x 2,67,6", SEPARATE},
     {OP_attention, ATTENTION(3, 1, 5, 70), "1,150,15 x 1,150,5 x 1,150,5", SEPARATE},
     {OP_attention, ATTENTION(2, 2, 2, 1), "2,3,4 x 2,3,4 x 2,3,4", SEPARATE},
-    {OP_attention, BOTH_WAYS(2, 2, 3), "2,5,18", PACKED},
-    {OP_attention, BOTH_WAYS(4, 2, 3), "1,131,24", PACKED},
-    {OP_attention, BOTH_WAYS(2, 1, 4), "2,67,8 x 2,67,4 x 2,67,4", SEPARATE},
+    {OP_attention, BIDIRECTIONAL(2, 2, 3), "2,5,18", PACKED},
+    {OP_attention, BIDIRECTIONAL(4, 2, 3), "1,131,24", PACKED},
+    {OP_attention, BIDIRECTIONAL(2, 1, 4), "2,67,8 x 2,67,4 x 2,67,4", SEPARATE},
     {OP_cross_entropy,
      {.scale = 1.0 / 15},
      "3,5,7 x 3,5",

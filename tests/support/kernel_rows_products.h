@@ -21,7 +21,7 @@ static const struct kernel_row attention_rows[] = {
     {OP_attention, ATTENTION(2, 2, 40, 0), "1,67,240", PACKED},
     {OP_attention, ATTENTION(1, 1, 64, 50), "1,200,192", PACKED},
     {OP_attention, ATTENTION(1, 1, 72, 1), "2,5,216", PACKED},
-    {OP_attention, BOTH_WAYS(1, 1, 64), "1,131,192", PACKED},
+    {OP_attention, BIDIRECTIONAL(1, 1, 64), "1,131,192", PACKED},
     {OP_attention, ATTENTION(4, 2, 16, 0), "2,65,64 x 2,65,32 x 2,65,32", SEPARATE},
     {OP_attention, SOME(2, 1, 64, 0, 70, 37, 131), "1,131,256", PACKED},
     {OP_attention, SOME(2, 1, 3, 9, 5, 40, 67), "2,67,12", PACKED},

@@ -79,20 +79,20 @@ static int64_t sum_ns(const struct looking *q, const struct line *x)
 
 static int64_t least_ns(const struct looking *q, const struct line *x, int32_t m)
 {
-    int64_t least = 0, way = cost_of(q, x, 0)->update_ns + sum_ns(q, x);
+    int64_t least = 0, path = cost_of(q, x, 0)->update_ns + sum_ns(q, x);
     bool whole = q->x->job.model.measured != NULL;
     for (int32_t i = 0; i < x->n; i++) {
         const struct stage_cost *c = cost_of(q, x, i);
         int64_t back = c->input_ns + c->weight_ns, work = m * (c->forward_ns + back);
         int64_t hidden = whole || i == 0 ? 0 : back;
         if (work + c->update_ns > least) least = work + c->update_ns;
-        if (way + work - hidden > least) least = way + work - hidden;
+        if (path + work - hidden > least) least = path + work - hidden;
         if (i + 1 == x->n) break;
         struct wire w = wire_of(q, x, i);
         int64_t more = w.there_ns > w.back_ns ? w.there_ns : w.back_ns;
         if (w.half_duplex) more = w.there_ns + w.back_ns;
         if (m * more > least) least = m * more;
-        way += c->forward_ns + (whole ? w.there + w.back + back : 0);
+        path += c->forward_ns + (whole ? w.there + w.back + back : 0);
     }
     return least;
 }

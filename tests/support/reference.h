@@ -9,7 +9,7 @@
  *   work      a device computes its forwards, backwards and update one after the other;
  *   way       the first forward comes down to stage s, which does all its work but (where layers are operators, some of
  *             whose results leave before the others) one backward, and the first stage updates after that. Where each
- *             layer is one operator, messages on the way and the way back up count too; with several replicas, the sum of
+ *             layer is one operator, messages on the way and the return path up count too; with several replicas, the sum of
  *             the first stage's gradients over all its links at once;
  *   link      messages of one direction of a link pass one after the other (both directions where it is half duplex);
  *   alone     the replica by itself takes as long. With links of their own replicas only wait for each other, so this is

@@ -49,9 +49,9 @@ static inline int64_t oracle_ns(const struct oracle *o, int32_t s, int kind)
     return kind == 0 ? x->forward_ns : kind == 1 ? x->input_ns : x->weight_ns;
 }
 
-static inline int64_t oracle_latency(const struct oracle *o, int32_t link, int way)
+static inline int64_t oracle_latency(const struct oracle *o, int32_t link, int direction)
 {
-    return o->p->links ? o->p->links[link].latency_ns[way] : 0;
+    return o->p->links ? o->p->links[link].latency_ns[direction] : 0;
 }
 
 /* When the next operation of the kind can begin; -1: not yet, or no memory, or none left. */
@@ -77,7 +77,7 @@ static inline int64_t oracle_ready(const struct oracle *o, const struct oracle_s
 }
 
 /* From the begin of the operation to the end of all, alone on all devices. */
-static inline int64_t oracle_way(const struct oracle *o, int32_t s, int kind)
+static inline int64_t oracle_tail(const struct oracle *o, int32_t s, int kind)
 {
     int64_t sum = 0;
     if (kind == 2) return oracle_ns(o, s, 2);
@@ -96,7 +96,7 @@ static inline bool oracle_too_long(const struct oracle *o, const struct oracle_s
             work += (o->m - x->done[s][k]) * oracle_ns(o, s, k);
             int64_t ready = oracle_ready(o, x, s, k);
             if (ready < 0) continue;
-            if (ready + oracle_way(o, s, k) >= o->target) return true;
+            if (ready + oracle_tail(o, s, k) >= o->target) return true;
             if (ready < begin) begin = ready;
         }
         if (work && (begin == INT64_MAX ? x->free[s] : begin) + work >= o->target) return true;

@@ -60,7 +60,7 @@ static inline void rules_of(struct sharding *s, const struct graph *g,
     s->n_operators = g->n_forward, s->operators = rules;
 }
 
-/* --- both ways of computing --- */
+/* --- in both directions of computing --- */
 
 static inline struct machine machine_of(int32_t n)
 {

@@ -129,20 +129,20 @@ static inline struct sharding *sharded_mesh(struct sharded *s, int32_t n)
     return x;
 }
 
-/* Ways of meetings, which may turn out to be for nobody: see sharded_ways_that_fit. */
-static inline void sharded_ways(struct sharded *s, struct sharding *x)
+/* Algorithms of collectives, which may turn out to be for nobody: see sharded_ways_that_fit. */
+static inline void sharded_variants(struct sharded *s, struct sharding *x)
 {
-    struct sharding_way *ways = ARENA_ARRAY(s->a, struct sharding_way, 4);
-    x->n_ways = sharded_draw(s, 0, 1) ? (int32_t)sharded_draw(s, 1, 4) : 0;
-    for (int32_t k = 0; k < x->n_ways; k++) {
-        struct sharding_way *w = &ways[k];
+    struct sharding_algorithm *algorithms = ARENA_ARRAY(s->a, struct sharding_algorithm, 4);
+    x->n_algorithms = sharded_draw(s, 0, 1) ? (int32_t)sharded_draw(s, 1, 4) : 0;
+    for (int32_t k = 0; k < x->n_algorithms; k++) {
+        struct sharding_algorithm *w = &algorithms[k];
         w->match = sharded_draw(s, 0, 1) ? "*" : "*.grad_*";
-        w->way = rounds_algorithm(sharded_draw(s, 0, rounds_algorithms() - 1));
+        w->algorithm = rounds_algorithm(sharded_draw(s, 0, rounds_algorithms() - 1));
         w->kind = rounds_kinds[sharded_draw(s, 0, COLLECTIVE_CALL_KINDS)];
-        while (w->kind < COLLECTIVE_CALL_KINDS && !collective_in_calls(w->kind, w->way))
+        while (w->kind < COLLECTIVE_CALL_KINDS && !collective_in_calls(w->kind, w->algorithm))
             w->kind = rounds_kinds[sharded_draw(s, 0, COLLECTIVE_CALL_KINDS)];
     }
-    x->ways = ways;
+    x->algorithms = algorithms;
 }
 
 static inline enum op_index sharded_index(struct sharded *s, uint32_t set, enum op_index like)
@@ -246,7 +246,7 @@ static inline void sharded_stage(struct sharded *s, const struct graph *g, struc
     }
     struct sharding *how = sharded_mesh(s, n);
     sharded_rules(s, g, how, x->first_layer, x->last_layer);
-    sharded_ways(s, how);
+    sharded_variants(s, how);
     x->sharding = how;
 }
 
@@ -317,12 +317,12 @@ static inline enum status sharded_replicas(struct sharded *s, const struct graph
     return OK;
 }
 
-/* Entries that are for no meeting are an error of the plan: the last ones go until none is left that is. */
-static inline void sharded_ways_that_fit(struct sharded *s)
+/* Entries that are for no collective are an error of the plan: the last ones go until none is left that is. */
+static inline void sharded_variants_that_fit(struct sharded *s)
 {
     struct lower_options o = {.n_fused = 0};
     struct sharding *how[16];
-    int32_t n_ways[16], n = 0;
+    int32_t n_algorithms[16], n = 0;
     for (int32_t k = 0; k < s->plan.n_replicas; k++)
         for (int32_t i = 0; i < s->plan.replicas[k].n_stages; i++) {
             struct sharding *x =
@@ -330,16 +330,16 @@ static inline void sharded_ways_that_fit(struct sharded *s)
             bool known = !x || n == 16;
             for (int32_t j = 0; j < n; j++) known |= how[j] == x;
             if (known) continue;
-            how[n] = x, n_ways[n++] = x->n_ways;
-            x->n_ways = 0;
+            how[n] = x, n_algorithms[n++] = x->n_algorithms;
+            x->n_algorithms = 0;
         }
     for (int32_t i = 0; i < n; i++) {
         struct program p;
         struct error err = {0};
-        how[i]->n_ways = n_ways[i];
-        while (how[i]->n_ways && lower_plan(s->a, &s->plan, &o, &p, &err) != OK &&
+        how[i]->n_algorithms = n_algorithms[i];
+        while (how[i]->n_algorithms && lower_plan(s->a, &s->plan, &o, &p, &err) != OK &&
                strstr(err.text, "collectives:"))
-            how[i]->n_ways--;
+            how[i]->n_algorithms--;
     }
 }
 
@@ -378,7 +378,7 @@ static inline enum status sharded_make(struct sharded *s, struct arena *a, uint6
     s->one.replicas = alone;
     TRY(sharded_replicas(s, g, n_devices, microbatches));
     sharded_zero(s);
-    sharded_ways_that_fit(s);
+    sharded_variants_that_fit(s);
     char *text = NULL;
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);

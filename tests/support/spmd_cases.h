@@ -81,7 +81,7 @@ static inline struct spmd_case *spmd_case_new(struct arena *a, const char *model
                                   .microbatches = 2,
                                   .in_flight = 1,
                                   .optimizer = &c->job.optimizer,
-                                  .ways = 1U << ALGORITHM_RING};
+                                  .algorithms = 1U << ALGORITHM_RING};
     return c;
 }
 

@@ -85,7 +85,7 @@ static inline enum status spmd_model_new(struct arena *a, const char *job, const
                                   .microbatches = (int32_t)(m->job.global_batch / microbatch),
                                   .in_flight = 1,
                                   .optimizer = &m->job.optimizer,
-                                  .ways = 1U << ALGORITHM_RING | 1U << ALGORITHM_PAIRS,
+                                  .algorithms = 1U << ALGORITHM_RING | 1U << ALGORITHM_PAIRS,
                                   .limits.pieces_from = 6};
     double *speed = ARENA_ARRAY(a, double, (size_t)m->cluster.n_types);
     TRY(model_speeds(m, speed, err));

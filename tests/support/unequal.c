@@ -137,14 +137,14 @@ static const char *types_text(struct draws *d, double state_bytes)
 
 static const char *one_link(struct draws *d, const char *text, const char *ends)
 {
-    static const char *const ways[] = {"", "", "", ", duplex: half", ", sharing: fair"};
+    static const char *const attributes[] = {"", "", "", ", duplex: half", ", sharing: fair"};
     bool slow = d->graph; /* its layers take microseconds */
     return arena_printf(d->a,
                         "%s  - {name: %s, between: [%s], bandwidth: %.2f MB/s, latency: %.1f "
                         "us%s}\n",
                         text, arena_printf(d->a, "l%d", (int)d->n), ends,
                         slow ? spread(d, 2, 200) : spread(d, 100, 10000), spread(d, 1, 300),
-                        ways[draw(d, 0, 4)]);
+                        attributes[draw(d, 0, 4)]);
 }
 
 static const char *nodes_text(struct draws *d)

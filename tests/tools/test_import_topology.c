@@ -86,7 +86,7 @@ static void speed(const struct cluster *c, const char *name, double GBps, double
     ck_assert(!l->half_duplex && l->sharing == LINK_FAIR);
 }
 
-static void way(const struct cluster *c, const char *from, const char *to, const char *expected)
+static void route_of(const struct cluster *c, const char *from, const char *to, const char *expected)
 {
     struct route r;
     const char *text = "";
@@ -113,7 +113,7 @@ START_TEST(eight_devices_behind_switches)
     speed(&c, "nic-mlx5_2_network", 50, 1.35);                /* 400 Gb/s */
     speed(&c, "nic-mlx5_2_pci-0000-50-00-0", 48, 0.5);
     speed(&c, "cpu0_cpu1", 22, 0.5); /* model 143 */
-    way(&c, "n0.1", "n0.6", "n0-1_nvswitch n0-6_nvswitch ");
+    route_of(&c, "n0.1", "n0.6", "n0-1_nvswitch n0-6_nvswitch ");
 }
 END_TEST
 
@@ -126,16 +126,16 @@ START_TEST(devices_that_are_joined_by_nvlink_themselves)
     speed(&c, "n0-3_pci-0000-82-00-0", 12, 0.5); /* link_speed="" link_width="0" */
     speed(&c, "n0-2_pci-0000-82-00-0", 12, 0.5); /* "8 GT/s" */
     speed(&c, "cpu0_cpu1", 6, 0.5);              /* model 79 */
-    way(&c, "n0.0", "n0.3", "n0-0_n0-3 ");
+    route_of(&c, "n0.0", "n0.3", "n0-0_n0-3 ");
 }
 END_TEST
 
-START_TEST(devices_without_nvlink_meet_at_their_socket)
+START_TEST(devices_without_nvlink_join_at_their_socket)
 {
     struct cluster c = taken(import_nccl_topology, DATA "two-4090.xml", NULL);
     speed(&c, "n0-0_cpu0", 12, 0.5), speed(&c, "n0-1_cpu0", 24, 0.5); /* 8 lanes, 16 lanes */
     speed(&c, "nic-eth0_network", 1.25, 21.35); /* speed -1: 10 Gb/s; its own 20 us */
-    way(&c, "n0.0", "n0.1", "n0-0_cpu0 n0-1_cpu0 ");
+    route_of(&c, "n0.0", "n0.1", "n0-0_cpu0 n0-1_cpu0 ");
 }
 END_TEST
 
@@ -145,7 +145,7 @@ START_TEST(hosts_of_one_nvlink_domain)
     ck_assert(c.n_nodes == 2 && c.n_devices == 4);
     speed(&c, "n1-0_nvswitch", 18 * 40.1, 0.3);
     speed(&c, "n1-1_n1-cpu1", 447.12, 0.3); /* c2c, in place of PCIe */
-    way(&c, "n0.1", "n1.0", "n0-1_nvswitch n1-0_nvswitch ");
+    route_of(&c, "n0.1", "n1.0", "n0-1_nvswitch n1-0_nvswitch ");
 }
 END_TEST
 
@@ -207,7 +207,7 @@ START_TEST(a_matrix_of_eight_devices_with_colours_and_cards)
     speed(&c, "nic-mlx5_1_bridge1", 48, 0.5); /* named in the legend; PXB */
     speed(&c, "bridge3_cpu1", 48, 0.5);
     speed(&c, "cpu0_cpu1", 10, 0.5);
-    way(&c, "n.0", "n.7", "n-0_nvswitch n-7_nvswitch ");
+    route_of(&c, "n.0", "n.7", "n-0_nvswitch n-7_nvswitch ");
 }
 END_TEST
 
@@ -222,7 +222,7 @@ END_TEST
 START_TEST(a_matrix_with_spaces_and_no_nvlink)
 {
     struct cluster c = taken(import_topo, DATA "two-4090.txt", DATA "two-4090.yaml");
-    way(&c, "n.0", "n.1", "n-0_root0 n-1_root0 ");
+    route_of(&c, "n.0", "n.1", "n-0_root0 n-1_root0 ");
     speed(&c, "n-0_root0", 24, 0.5);
 }
 END_TEST
@@ -290,7 +290,7 @@ Suite *import_topology_suite(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, eight_devices_behind_switches);
     tcase_add_test(t, devices_that_are_joined_by_nvlink_themselves);
-    tcase_add_test(t, devices_without_nvlink_meet_at_their_socket);
+    tcase_add_test(t, devices_without_nvlink_join_at_their_socket);
     tcase_add_test(t, hosts_of_one_nvlink_domain);
     tcase_add_test(t, what_no_topology_says_is_refused);
     tcase_add_test(t, a_topology_needs_a_file_to_go_to);

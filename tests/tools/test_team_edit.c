@@ -188,16 +188,16 @@ START_TEST(switches_of_its_own_are_copied_and_those_of_all_are_not)
     joins(&x, "a1-a2", "a2.1", "in-a2");
     joins(&x, "out-a-a2", "nic-a2", "core");
     ck_assert_int_eq(x.n_links, 8 + 4);
-    struct route way;
+    struct route towards;
     struct topology *t = topology_new(arena, &x);
-    ck_assert(topology_route(t, cluster_device(&x, "a.0"), cluster_device(&x, "a2.1"), &way));
-    ck_assert_int_eq(way.n_hops, 6);
+    ck_assert(topology_route(t, cluster_device(&x, "a.0"), cluster_device(&x, "a2.1"), &towards));
+    ck_assert_int_eq(towards.n_hops, 6);
     struct cluster y = edited(&c, TEAM_ADD, "b");
     ck_assert_int_eq(y.n_switches, 6);
     joins(&y, "b-in-b2", "b2", "in-b2");
     ck_assert(topology_route(topology_new(arena, &y), cluster_device(&y, "b.0"),
-                             cluster_device(&y, "b2.1"), &way));
-    ck_assert_int_eq(way.n_hops, 4);
+                             cluster_device(&y, "b2.1"), &towards));
+    ck_assert_int_eq(towards.n_hops, 4);
 }
 END_TEST
 
@@ -275,9 +275,9 @@ END_TEST
 START_TEST(a_new_link_needs_a_latency_and_two_ends_of_a_kind)
 {
     struct cluster c = parsed(three), x = edited(&c, TEAM_LINK, "a.0:c.0=25GB/s,1us");
-    int32_t way;
+    int32_t towards;
     joins(&x, "a-0-c-0", "a.0", "c.0");
-    ck_assert_int_eq(cluster_link(&x, 0, 3, &way), 5);
+    ck_assert_int_eq(cluster_link(&x, 0, 3, &towards), 5);
     refused(&c, TEAM_LINK, "a.0:c.0=25GB/s", "a new link needs a latency");
     refused(&c, TEAM_LINK, "a:c.0=25GB/s", "its ends are");
     refused(&c, TEAM_LINK, "a:d=25GB/s", "links are: bus (a:a), ab (a:b)");
@@ -328,18 +328,18 @@ START_TEST(links_of_every_two_devices_join_a_new_node)
     for (int i = 0; i < 2; i++) {
         struct cluster c = parsed(texts[i]), x = c;
         struct error err = {0};
-        int32_t way;
+        int32_t towards;
         ck_assert_msg(team_state_links(arena, &(struct profile){.pace = 1}, &x, &err) == OK, "%s",
                       err.text);
         ck_assert_str_eq(text_of(&x), text_of(&c)); /* their curves are not lost */
         x = edited(&x, TEAM_ADD, "a1");
         ck_assert_int_eq(x.n_links, c.n_links + i); /* like own */
         ck_assert_int_eq(x.n_devices, 6);
-        ck_assert_str_eq(x.links[cluster_link(&x, 0, 4, &way)].name, i ? "own-a12" : "net");
-        ck_assert_str_eq(x.links[cluster_link(&x, 2, 5, &way)].name, "net"); /* model and copy */
-        ck_assert_str_eq(x.links[cluster_link(&x, 4, 5, &way)].name, "bus");
+        ck_assert_str_eq(x.links[cluster_link(&x, 0, 4, &towards)].name, i ? "own-a12" : "net");
+        ck_assert_str_eq(x.links[cluster_link(&x, 2, 5, &towards)].name, "net"); /* model and copy */
+        ck_assert_str_eq(x.links[cluster_link(&x, 4, 5, &towards)].name, "bus");
         struct cluster less = edited(&x, TEAM_WITHOUT, "a0");
-        ck_assert_str_eq(less.links[cluster_link(&less, 0, 2, &way)].name, "net");
+        ck_assert_str_eq(less.links[cluster_link(&less, 0, 2, &towards)].name, "net");
     }
 }
 END_TEST
@@ -347,12 +347,12 @@ END_TEST
 START_TEST(a_pair_that_every_link_joins_may_get_one_of_its_own)
 {
     struct cluster c = parsed(measured_every), x = edited(&c, TEAM_LINK, "a0:a1=1GB/s,5us");
-    int32_t way;
+    int32_t towards;
     joins(&x, "a0-a1", "a0", "a1");
     ck_assert_double_eq(named(&x, "a0-a1")->latency_s, 5e-6);
     ck_assert(named(&x, "a0-a1")->blocking); /* the transport is the same */
-    ck_assert_str_eq(x.links[cluster_link(&x, 0, 2, &way)].name, "a0-a1");
-    ck_assert_str_eq(x.links[cluster_link(&x, 0, 1, &way)].name, "bus");
+    ck_assert_str_eq(x.links[cluster_link(&x, 0, 2, &towards)].name, "a0-a1");
+    ck_assert_str_eq(x.links[cluster_link(&x, 0, 1, &towards)].name, "bus");
     refused(&c, TEAM_LINK, "a0:a1=1GB/s", "a new link needs a latency");
     refused(&c, TEAM_LINK, "net=1GB/s", "the old latency is measured");
     x = edited(&c, TEAM_LINK, "net=1GB/s,5us");

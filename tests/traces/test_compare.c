@@ -147,7 +147,7 @@ START_TEST(a_span_of_no_length_has_no_relative_error)
 }
 END_TEST
 
-START_TEST(meetings_are_told_apart_by_kind_and_from_sums)
+START_TEST(collectives_are_told_apart_by_kind_and_from_sums)
 {
     struct trace *sim = a_trace(TRACE_SIM, 1), *run = a_trace("host", 1);
     struct comparison c;
@@ -157,7 +157,7 @@ START_TEST(meetings_are_told_apart_by_kind_and_from_sums)
                          .peer = -1,
                          .letter = 'F',
                          .op = k,
-                         .meeting = k,
+                         .collective = k,
                          .end_ns = 10 + k};
         trace_add(sim, s);
         s.end_ns *= 2;
@@ -213,7 +213,7 @@ Suite *compare_suite(void)
     tcase_add_test(c, the_order_of_spans_changes_nothing);
     tcase_add_test(c, spans_without_a_partner_are_counted);
     tcase_add_test(c, a_span_of_no_length_has_no_relative_error);
-    tcase_add_test(c, meetings_are_told_apart_by_kind_and_from_sums);
+    tcase_add_test(c, collectives_are_told_apart_by_kind_and_from_sums);
     tcase_add_test(c, traces_of_different_plans_are_refused);
     tcase_add_test(c, many_spans_join_in_any_number_of_groups);
     suite_add_tcase(s, c);

@@ -121,32 +121,32 @@ START_TEST(on_a_virtual_clock_a_step_ends_with_its_last_update_in_chrome)
 }
 END_TEST
 
-START_TEST(a_meeting_is_called_by_its_kind_in_chrome_and_names_no_link)
+START_TEST(a_collective_is_called_by_its_kind_in_chrome_and_names_no_link)
 {
     struct trace *t = empty_trace(a, TRACE_SIM);
     struct span s = {.kind = SPAN_REDUCE,
                      .stream = STREAM_collective,
                      .peer = -1,
                      .letter = 'F',
-                     .meeting = 1 + COLLECTIVE_ALL_TO_ALL,
+                     .collective = 1 + COLLECTIVE_ALL_TO_ALL,
                      .end_ns = 5,
                      .name = "h.0.ln_1.group_all_to_all"};
     trace_add(t, s);
-    s.meeting = 0, s.begin_ns = 5, s.end_ns = 7, s.name = "bus";
+    s.collective = 0, s.begin_ns = 5, s.end_ns = 7, s.name = "bus";
     trace_add(t, s);
     const struct node *events = chrome_events(t);
-    int meetings = 0, sums = 0;
+    int collectives = 0, sums = 0;
     for (size_t i = 0; i < events->count; i++) {
         const struct node *e = events->members[i], *args = node_get(e, "args");
         if (!is(e, "ph", "X")) continue;
-        bool meeting = is(e, "name", "all_to_all");
-        ck_assert(is(e, "cat", meeting ? "all_to_all" : "reduce"));
-        ck_assert(!node_get(args, meeting ? "link" : "meeting"));
+        bool collective = is(e, "name", "all_to_all");
+        ck_assert(is(e, "cat", collective ? "all_to_all" : "reduce"));
+        ck_assert(!node_get(args, collective ? "link" : "collective"));
         ck_assert(
-            is(args, meeting ? "meeting" : "link", meeting ? "h.0.ln_1.group_all_to_all" : "bus"));
-        meetings += meeting, sums += !meeting;
+            is(args, collective ? "collective" : "link", collective ? "h.0.ln_1.group_all_to_all" : "bus"));
+        collectives += collective, sums += !collective;
     }
-    ck_assert(meetings == 1 && sums == 1);
+    ck_assert(collectives == 1 && sums == 1);
 }
 END_TEST
 
@@ -158,7 +158,7 @@ Suite *export_chrome_suite(void)
     tcase_add_test(c, messages_that_overlap_get_threads_of_their_own_in_chrome);
     tcase_add_test(c, an_arrow_has_both_ends_in_chrome);
     tcase_add_test(c, on_a_virtual_clock_a_step_ends_with_its_last_update_in_chrome);
-    tcase_add_test(c, a_meeting_is_called_by_its_kind_in_chrome_and_names_no_link);
+    tcase_add_test(c, a_collective_is_called_by_its_kind_in_chrome_and_names_no_link);
     suite_add_tcase(s, c);
     return s;
 }

@@ -34,7 +34,7 @@ static struct span a_span(enum span_kind kind, enum stream stream, int32_t devic
                          .name = "x"};
 }
 
-/* Window 100 … 200. Device 1 computes 110-130 and 150-200 (an update from 190), a message is under way 95-110, a
+/* Window 100 … 200. Device 1 computes 110-130 and 150-200 (an update from 190), a message is in flight 95-110, a
  * collective runs 105-145: idle 100-110 (message) and 130-150 (130-145 collective, 145-150 nothing). */
 START_TEST(the_statistics_say_where_an_iteration_went)
 {

@@ -64,7 +64,7 @@ static void assert_same_span(const struct span *x, const struct span *y)
     ck_assert_int_eq(x->bytes, y->bytes);
     ck_assert_uint_eq(x->key, y->key);
     ck_assert_str_eq(x->name, y->name);
-    ck_assert_int_eq(x->meeting, y->meeting);
+    ck_assert_int_eq(x->collective, y->collective);
 }
 
 START_TEST(what_is_written_reads_back_the_same)
@@ -142,24 +142,24 @@ START_TEST(of_some_devices_the_others_are_left_out)
 }
 END_TEST
 
-START_TEST(a_meeting_is_its_kinds_name_and_everything_else_says_nothing_of_it)
+START_TEST(a_collective_is_its_kinds_name_and_everything_else_says_nothing_of_it)
 {
     struct trace *t = random_trace(a, 1, 10), *back = NULL;
     ck_assert_int_eq(trace_write(t, file_a, &err), OK);
-    ck_assert_ptr_null(strstr(content(file_a), "meeting"));
+    ck_assert_ptr_null(strstr(content(file_a), "collective"));
     for (int32_t k = 0; k < COLLECTIVE_CALL_KINDS; k++) {
         trace_add(t, (struct span){.kind = SPAN_REDUCE,
                                    .stream = STREAM_collective,
                                    .peer = -1,
                                    .letter = 'F',
-                                   .meeting = 1 + k,
+                                   .collective = 1 + k,
                                    .name = "h.0.ln_1.group"});
         ck_assert_str_eq(span_title(&t->spans[t->n_spans - 1]),
                          collective_kind_word((enum collective_kind)k));
     }
     trace_sort(t);
     ck_assert_int_eq(trace_write(t, file_a, &err), OK);
-    ck_assert_ptr_nonnull(strstr(content(file_a), "\"meeting\":\"all_to_all\""));
+    ck_assert_ptr_nonnull(strstr(content(file_a), "\"collective\":\"all_to_all\""));
     ck_assert_msg(trace_read(a, file_a, &back, &err) == OK, "%s", err.text);
     for (size_t i = 0; i < t->n_spans; i++) assert_same_span(&t->spans[i], &back->spans[i]);
 }
@@ -398,7 +398,7 @@ Suite *trace_suite(void)
     tcase_add_test(c, what_is_written_reads_back_the_same);
     tcase_add_test(c, a_compressed_file_reads_back_the_same_and_a_broken_one_is_refused);
     tcase_add_test(c, of_some_devices_the_others_are_left_out);
-    tcase_add_test(c, a_meeting_is_its_kinds_name_and_everything_else_says_nothing_of_it);
+    tcase_add_test(c, a_collective_is_its_kinds_name_and_everything_else_says_nothing_of_it);
     tcase_add_test(c, equal_names_are_one_copy);
     tcase_add_test(c, sorting_keeps_the_order_of_equals);
     tcase_add_test(c, the_clock_tells_which_machine_wrote);

@@ -114,7 +114,7 @@ static enum status find_link(const struct harp_team *t, int32_t from, int32_t to
 }
 
 /* All cards' sequences go over the one link between the nodes. */
-static enum status way(const struct harp_team *t, int32_t from, int32_t to, int32_t cut,
+static enum status link_between(const struct harp_team *t, int32_t from, int32_t to, int32_t cut,
                        struct pipeline_link *out, struct error *err)
 {
     const struct node_spec *nodes = t->cluster.nodes;
@@ -174,7 +174,7 @@ static enum status price(const struct harp_team *t, const struct harp_pipeline *
         ns += c->update_ns;
         if (ns > out->update_ns) out->update_ns = ns;
         first = p->last[s] + 1;
-        if (s + 1 < p->n) TRY(way(t, p->node[s], p->node[s + 1], p->last[s], &out->links[s], err));
+        if (s + 1 < p->n) TRY(link_between(t, p->node[s], p->node[s + 1], p->last[s], &out->links[s], err));
     }
     return OK;
 }

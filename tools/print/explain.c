@@ -102,7 +102,7 @@ static void text_links(struct arena *a, const struct program *p, const struct ex
         if (!any) printf("links:\n");
         any = true;
         printf("  %-10s %" PRId64
-               " messages on their way for %s: %.1f %% hidden, %s exposed; %s in line\n",
+               " messages in flight for %s: %.1f %% hidden, %s exposed; %s in line\n",
                p->links[i].name, l->messages, ns(a, l->carried_ns),
                percent(l->carried_ns - l->exposed_ns, l->carried_ns), ns(a, l->exposed_ns),
                ns(a, l->queued_ns));

@@ -115,11 +115,11 @@ static void print_rest(const struct telling *t, const struct shared *x)
                : s->parameters[r].reshard_after_forward ? "reshard after forward"
                                                         : "sharded",
                s->parameters[r].match);
-    for (int32_t r = 0; r < s->n_ways; r++)
+    for (int32_t r = 0; r < s->n_algorithms; r++)
         printf("    %-22s %s%s%s\n",
-               arena_printf(t->a, "by %s", collective_algorithm_name(s->ways[r].way)),
-               s->ways[r].kind < COLLECTIVE_CALL_KINDS ? collective_kind_word(s->ways[r].kind) : "",
-               s->ways[r].kind < COLLECTIVE_CALL_KINDS ? " " : "", s->ways[r].match);
+               arena_printf(t->a, "by %s", collective_algorithm_name(s->algorithms[r].algorithm)),
+               s->algorithms[r].kind < COLLECTIVE_CALL_KINDS ? collective_kind_word(s->algorithms[r].kind) : "",
+               s->algorithms[r].kind < COLLECTIVE_CALL_KINDS ? " " : "", s->algorithms[r].match);
     printf("    %-22s", "parameters");
     if (!t->program) printf(" not known: %s\n", t->why);
     if (!t->program) return;
@@ -172,13 +172,13 @@ static void put_rules(struct json *j, const struct sharding *s)
     }
     json_close(j);
     json_put_list(j, "collectives");
-    for (int32_t r = 0; r < s->n_ways; r++) {
-        const struct sharding_way *w = &s->ways[r];
+    for (int32_t r = 0; r < s->n_algorithms; r++) {
+        const struct sharding_algorithm *w = &s->algorithms[r];
         json_put_object_line(j, NULL);
         json_put_text(j, "match", w->match);
         json_put_text(j, "kind",
                       w->kind < COLLECTIVE_CALL_KINDS ? collective_kind_word(w->kind) : NULL);
-        json_put_text(j, "way", collective_algorithm_name(w->way));
+        json_put_text(j, "algorithm", collective_algorithm_name(w->algorithm));
         json_close(j);
     }
     json_close(j);

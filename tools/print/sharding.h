@@ -8,7 +8,7 @@
 struct arena;
 
 /* A block of lines a stage: ratios in percent, patterns of operators by the index that they are split by, what is gathered
- * where it is used, ways of meetings, and the share of the stage's parameters on each device. Nothing where no stage shares
+ * where it is used, algorithms of collectives, and the share of the stage's parameters on each device. Nothing where no stage shares
  * operators. Into out as the list "sharing" where out is not NULL (there it may be empty). What lowering refuses has its
  * reason in place of the parameters. Of replicas that differ in their devices alone (plan_classes) the first stands for all but
  * where `all`. */

@@ -25,7 +25,7 @@ struct form { /* a table of the profile */
     enum collective_kind kind;
     enum collective_algorithm by;
     int64_t first_share;
-    const char *algorithm, *shares; /* "": the library's own, even */
+    const char *name, *shares; /* "": the library's own, even */
 };
 static const struct form forms[] = {
     {COLLECTIVE_ALL_REDUCE, ALGORITHM_RING, 1, "", ""},
@@ -125,7 +125,7 @@ static bool is_known(const struct profile *p, const struct form *f, const struct
     for (size_t i = 0; i < p->n_collectives; i++) {
         const struct collective_row *r = &p->collectives[i];
         if (r->kind == f->kind && r->n_ranks == t->n && r->n_nodes == t->n_nodes &&
-            !strcmp(r->algorithm, f->algorithm) && !strcmp(r->protocol, f->shares))
+            !strcmp(r->algorithm, f->name) && !strcmp(r->protocol, f->shares))
             return true;
     }
     return false;
@@ -150,7 +150,7 @@ static int32_t choose(const struct profile_links *b, const struct profile *p, co
     return n;
 }
 
-/* Who comes last waits for nobody: of each meeting the shortest span of all members. Its first time is nobody's sample. */
+/* Who comes last waits for nobody: of each collective the shortest span of all members. Its first time is nobody's sample. */
 static size_t samples_of(struct arena *a, const struct trace *t, int32_t group, int32_t repeats,
                          double **out)
 {
@@ -185,7 +185,7 @@ static size_t rows_of(struct arena *a, const struct program *program, const stru
         rows[made++] = (struct collective_row){.kind = f->kind,
                                                .n_ranks = team->n,
                                                .n_nodes = team->n_nodes,
-                                               .algorithm = f->algorithm,
+                                               .algorithm = f->name,
                                                .protocol = f->shares,
                                                .bytes = program->collectives[k].elements *
                                                         dtype_bytes(DTYPE_fp32),

@@ -183,7 +183,7 @@ static void part_of_every(const struct cluster *c, struct link *l)
     if (l->kind[0] == END_SWITCH || (l->n_ends > 1 && l->kind[1] == END_SWITCH)) return;
     bool inside = l->n_ends == 1;
     if (l->kind[0] == END_DEVICE) {
-        int32_t way, at = cluster_link(c, l->end[0], l->end[1], &way);
+        int32_t direction, at = cluster_link(c, l->end[0], l->end[1], &direction);
         if (at < 0 || !link_of_every_pair(&c->links[at])) return; /* their nodes' link joins them */
         inside = c->links[at].kind[0] == END_INSIDE;
     }

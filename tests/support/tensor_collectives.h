@@ -1,11 +1,11 @@
-/* tests/support/meetings.h - random programs of meetings made by hand, one a seed: for the suites and for ranks that run them.
+/* tests/support/collectives.h - random programs of collectives made by hand, one a seed: for the suites and for ranks that run them.
  *
- * Every device is one stage. A meeting's operands are parameters with first values of their own; what comes out is
+ * Every device is one stage. A collective's operands are parameters with first values of their own; what comes out is
  * multiplied by other parameters and summed up to one number, the stage's loss, so that a single element in a wrong place shows.
- * A sum of gradients is under way while the lanes meet.
+ * A sum of gradients is in flight while the lanes meet.
  */
-#ifndef TESTS_SUPPORT_MEETINGS_H
-#define TESTS_SUPPORT_MEETINGS_H
+#ifndef TESTS_SUPPORT_COLLECTIVES_H
+#define TESTS_SUPPORT_COLLECTIVES_H
 
 #include "core/base/arena.h"
 #include "core/base/rng.h"
@@ -108,10 +108,10 @@ static inline void met_op(struct met *m, int32_t s, enum op_kind kind, int32_t i
 }
 
 /* The dimension shared out among n members, in runs. */
-static inline struct meeting_cut met_cut(struct met *m, int32_t n, int32_t dimension, int64_t dim,
+static inline struct collective_cut met_cut(struct met *m, int32_t n, int32_t dimension, int64_t dim,
                                          int32_t runs)
 {
-    struct meeting_cut c = {dimension, runs, NULL, NULL};
+    struct collective_cut c = {dimension, runs, NULL, NULL};
     size_t all = (size_t)n * (size_t)runs;
     c.first = ARENA_ARRAY(m->a, int64_t, all), c.count = ARENA_ARRAY(m->a, int64_t, all);
     int64_t at = 0;
@@ -129,7 +129,7 @@ static inline struct meeting_cut met_cut(struct met *m, int32_t n, int32_t dimen
 }
 
 /* Whose index g of the dimension is, and which of its own. */
-static inline int32_t met_owner(const struct meeting_cut *c, int32_t n, int64_t g, int64_t *own)
+static inline int32_t met_owner(const struct collective_cut *c, int32_t n, int64_t g, int64_t *own)
 {
     for (int32_t i = 0; i < n; i++) {
         *own = 0;
@@ -152,16 +152,16 @@ static inline int64_t met_flat(const struct shape *s, const int64_t *at)
     return e;
 }
 
-static inline const char *met_name(struct met *m, char what, int32_t meeting, int32_t member)
+static inline const char *met_name(struct met *m, char what, int32_t collective, int32_t member)
 {
-    return arena_printf(m->a, "%c.%d.%d", what, (int)meeting, (int)member);
+    return arena_printf(m->a, "%c.%d.%d", what, (int)collective, (int)member);
 }
 
 /* Element `at` of the whole, as the members' operands say. */
 static inline double met_whole(struct met *m, const struct collective *x, int32_t k,
                                const int64_t *at)
 {
-    if (!meeting_has_from(x->kind)) {
+    if (!collective_has_from(x->kind)) {
         double sum = 0;
         for (int32_t i = 0; i < x->n_members; i++)
             sum += met_value(m, met_name(m, 'x', k, i), met_flat(&x->whole, at));
@@ -170,7 +170,7 @@ static inline double met_whole(struct met *m, const struct collective *x, int32_
     int64_t own[SHAPE_RANK_MAX];
     memcpy(own, at, sizeof own);
     int32_t i = met_owner(&x->from, x->n_members, at[x->from.dimension], &own[x->from.dimension]);
-    struct shape s = meeting_in(x, i);
+    struct shape s = collective_in(x, i);
     return met_value(m, met_name(m, 'x', k, i), met_flat(&s, own));
 }
 
@@ -183,9 +183,9 @@ static inline double met_check(struct met *m, const struct collective *x, int32_
         double v = met_whole(m, x, k, at);
         int64_t own[SHAPE_RANK_MAX];
         for (int32_t i = 0; i < x->n_members; i++) {
-            struct shape s = meeting_out(x, i);
+            struct shape s = collective_out(x, i);
             memcpy(own, at, sizeof own);
-            if (meeting_has_to(x->kind) &&
+            if (collective_has_to(x->kind) &&
                 met_owner(&x->to, x->n_members, at[x->to.dimension], &own[x->to.dimension]) != i)
                 continue;
             total += v * met_value(m, met_name(m, 'w', k, i), met_flat(&s, own));
@@ -226,7 +226,7 @@ static inline void met_links(struct met *m, struct collective *x)
         for (int32_t k = 0; x->pair_link && k < x->n_members; k++) {
             int32_t at = i * x->n_members + k;
             x->pair_link[at] = -1;
-            if (meeting_sends(x, i, k))
+            if (collective_sends(x, i, k))
                 x->pair_link[at] =
                     met_link(m, x->members[i].stage, x->members[k].stage, &x->pair_direction[at]);
         }
@@ -259,15 +259,15 @@ static inline void met_tiers(struct met *m, struct collective *x)
         int32_t k = (int32_t)met_draw(m, 0, i), other = node[i];
         node[i] = node[k], node[k] = other;
     }
-    if (meeting_tiers_of(node, x->n_members, tier) != each) BUG("tiers of %d", (int)each);
+    if (collective_tiers_of(node, x->n_members, tier) != each) BUG("tiers of %d", (int)each);
     x->tier = tier;
-    meeting_set_tiers(m->a, x);
+    collective_set_tiers(m->a, x);
 }
 
-static inline void met_meeting(struct met *m, int32_t k)
+static inline void met_collective(struct met *m, int32_t k)
 {
     struct collective *x = &m->p.collectives[m->p.n_collectives];
-    *x = (struct collective){.name = arena_printf(m->a, "meeting %d", (int)k),
+    *x = (struct collective){.name = arena_printf(m->a, "collective %d", (int)k),
                              .kind = rounds_kinds[met_draw(m, 0, COLLECTIVE_CALL_KINDS - 1)],
                              .dtype = m->p.dtype,
                              .each_call = true};
@@ -282,12 +282,12 @@ static inline void met_meeting(struct met *m, int32_t k)
     x->from.dimension = x->to.dimension = -1;
     int32_t from = (int32_t)met_draw(m, 0, x->whole.rank - 2),
             to = (int32_t)met_draw(m, 0, x->whole.rank - 2);
-    if (meeting_has_from(x->kind))
+    if (collective_has_from(x->kind))
         x->from = met_cut(m, x->n_members, from, x->whole.dim[from], (int32_t)met_draw(m, 1, 3));
-    if (meeting_has_to(x->kind))
+    if (collective_has_to(x->kind))
         x->to = met_cut(m, x->n_members, to, x->whole.dim[to], (int32_t)met_draw(m, 1, 3));
     if (collective_rounds_of(x->algorithm)->tiers) met_tiers(m, x);
-    x->most = meeting_most(x);
+    x->most = collective_most(x);
     x->elements = shape_elements(&x->whole);
     met_links(m, x);
     x->in = ARENA_ARRAY(m->a, int32_t, (size_t)x->n_members);
@@ -297,19 +297,19 @@ static inline void met_meeting(struct met *m, int32_t k)
         int32_t s = x->members[i].stage;
         struct ring ring = {
             when ? 1 : m->p.stages[s].microbatches, 0, -1, -1, when ? 'B' : 'F', 'B'};
-        x->in[i] = met_parameter(m, s, met_name(m, 'x', k, i), meeting_in(x, i));
+        x->in[i] = met_parameter(m, s, met_name(m, 'x', k, i), collective_in(x, i));
         x->out[i] =
-            met_slot(m, s, "y", kept || !when ? SLOT_RING : SLOT_SCRATCH, meeting_out(x, i), ring);
+            met_slot(m, s, "y", kept || !when ? SLOT_RING : SLOT_SCRATCH, collective_out(x, i), ring);
         m->list[s][when][m->n_list[s][when]++] =
             (struct instr){INSTR_COLLECTIVE, m->p.n_collectives};
-        int64_t staging = meeting_staging_bytes(x, x->dtype);
+        int64_t staging = collective_tensor_staging_bytes(x, x->dtype);
         if (staging > m->p.stages[s].buffer_bytes) m->p.stages[s].buffer_bytes = staging;
     }
     m->expected += met_check(m, x, k) / m->p.n_devices;
     m->p.n_collectives++;
 }
 
-/* A ring over all devices, launched by the last F somewhere among its meetings, awaited by the update. */
+/* A ring over all devices, launched by the last F somewhere among its collectives, awaited by the update. */
 static inline void met_sum(struct met *m)
 {
     struct collective *g = &m->p.collectives[m->p.n_collectives++];
@@ -413,12 +413,12 @@ static inline void met_team(struct met *m, int32_t n, int32_t microbatches, bool
 }
 
 /* n: devices, each with the same microbatches. bus: all messages cross one link. */
-static inline struct met *meetings_make(struct arena *a, uint64_t seed, int32_t n, bool bus)
+static inline struct met *collectives_make(struct arena *a, uint64_t seed, int32_t n, bool bus)
 {
     struct met *m = ARENA_ARRAY(a, struct met, 1);
     m->a = a, m->seed = seed;
-    int32_t microbatches = (int32_t)met_draw(m, 1, 3), meetings = (int32_t)met_draw(m, 1, 8);
-    m->p = (struct program){.name = "meetings",
+    int32_t microbatches = (int32_t)met_draw(m, 1, 3), collectives = (int32_t)met_draw(m, 1, 8);
+    m->p = (struct program){.name = "collectives",
                             .seed = seed,
                             .dtype = met_draw(m, 0, 1) ? DTYPE_fp64 : DTYPE_fp32,
                             .emulated = true,
@@ -432,13 +432,13 @@ static inline struct met *meetings_make(struct arena *a, uint64_t seed, int32_t 
                             .n_orders = n};
     m->profile = (struct profile){.pace = 1};
     met_team(m, n, microbatches, bus);
-    for (int32_t k = 0; k < meetings; k++) met_meeting(m, k);
+    for (int32_t k = 0; k < collectives; k++) met_collective(m, k);
     for (int32_t k = 0; k < m->p.n_collectives; k++) {
         const struct collective *g = &m->p.collectives[k];
         for (int32_t i = 0; i < g->n_members; i++)
             met_project(m, g->members[i].stage, g->out[i], k, i);
     }
-    int32_t place = (int32_t)met_draw(m, 0, meetings);
+    int32_t place = (int32_t)met_draw(m, 0, collectives);
     met_sum(m);
     for (int32_t s = 0; s < n; s++) met_stage(m, s, place);
     m->cost = cost_new(a, &m->profile, &m->cluster);

@@ -1,4 +1,4 @@
-/* exec/device_transport/meetings.c - meetings inside calls on the collective stream, in the forms that device_form says.
+/* exec/device_transport/collectives.c - collectives inside calls on the collective stream, in the forms that device_form says.
  *
  *   PADDED   parts stand in chunks of the largest part's size, in the order of ranks, and the library gathers or
  *            sums and scatters them; what stands behind a smaller part is never looked at. Where all parts are equally large
@@ -13,7 +13,7 @@
 
 #include "exec/device_transport/device_region.h"
 
-struct meeting_places { /* this member's */
+struct collective_places { /* this member's */
     struct place in, out;
     struct region *from, *into; /* (n) of `in` what goes to member k; of `out` what comes from it */
     int64_t *from_first,
@@ -34,7 +34,7 @@ static int64_t *numbers(struct device_transport *t, int32_t n)
 }
 
 /* Whether the whole operand of a padded form is the chunks in the order of ranks. */
-static bool is_direct(const struct collective *m, const struct meeting_places *o,
+static bool is_direct(const struct collective *m, const struct collective_places *o,
                       const int32_t *rank)
 {
     const int64_t *first = m->kind == COLLECTIVE_ALL_GATHER ? o->into_first : o->from_first,
@@ -45,26 +45,26 @@ static bool is_direct(const struct collective *m, const struct meeting_places *o
 }
 
 static void find_regions(struct device_transport *t, const struct collective *m, int32_t i,
-                         struct meeting_places *o, int64_t size)
+                         struct collective_places *o, int64_t size)
 {
     int64_t at = 0;
     for (int32_t k = 0; k < m->n_members; k++) {
-        o->from[k] = meeting_from(t->a, m, i, k), o->into[k] = meeting_into(t->a, m, k, i);
+        o->from[k] = collective_from(t->a, m, i, k), o->into[k] = collective_into(t->a, m, k, i);
         o->from_n[k] = region_elements(&o->from[k]), o->into_n[k] = region_elements(&o->into[k]);
         if (!device_region_in_one(&o->from[k], &o->from_first[k])) o->from_first[k] = -1;
         if (!device_region_in_one(&o->into[k], &o->into_first[k])) o->into_first[k] = -1;
-        o->from_at[k] = at, at += device_align(meeting_elements(m, i, k) * size);
-        o->into_at[k] = at, at += device_align(meeting_elements(m, k, i) * size);
+        o->from_at[k] = at, at += device_align(collective_elements(m, i, k) * size);
+        o->into_at[k] = at, at += device_align(collective_elements(m, k, i) * size);
     }
 }
 
-void device_meeting_open(struct device_transport *t, int32_t group)
+void device_tensor_collective_open(struct device_transport *t, int32_t group)
 {
     struct group_end *e = &t->groups[group];
     const struct collective *m = &t->p->collectives[group];
-    struct meeting_places *o = e->meeting = ARENA_ARRAY(t->a, struct meeting_places, 1);
+    struct collective_places *o = e->collective = ARENA_ARRAY(t->a, struct collective_places, 1);
     int64_t size = dtype_bytes(t->p->collectives[group].dtype);
-    struct meeting_staging s = meeting_staging(m);
+    struct collective_tensor_staging s = collective_tensor_staging(m);
     o->in = lane_memory_place(e->memory, m->in[e->member]);
     o->out = lane_memory_place(e->memory, m->out[e->member]);
     o->chunks = e->memory->staging;
@@ -86,7 +86,7 @@ void device_meeting_open(struct device_transport *t, int32_t group)
 struct at_hand {
     struct device_transport *t;
     const struct collective *m;
-    const struct meeting_places *o;
+    const struct collective_places *o;
     const int32_t *rank; /* of each member */
     void *communicator;
     enum dtype dtype;
@@ -122,7 +122,7 @@ static enum status add(const struct at_hand *h, char *to, const char *from, int6
 /* Where what goes to k stands: in the operand, or packed. */
 static char *goes_from(const struct at_hand *h, int32_t k)
 {
-    const struct meeting_places *o = h->o;
+    const struct collective_places *o = h->o;
     return o->from_first[k] >= 0 ? h->in + o->from_first[k] * h->size
                                  : h->t->scratch + o->from_at[k];
 }
@@ -130,7 +130,7 @@ static char *goes_from(const struct at_hand *h, int32_t k)
 /* Where what comes from k belongs: there, or to be unpacked. Terms of a sum come beside it. */
 static char *comes_to(const struct at_hand *h, int32_t k)
 {
-    const struct meeting_places *o = h->o;
+    const struct collective_places *o = h->o;
     bool there = h->m->kind != COLLECTIVE_REDUCE_SCATTER && o->into_first[k] >= 0;
     return there ? h->out + o->into_first[k] * h->size : h->t->scratch + o->into_at[k];
 }
@@ -152,11 +152,11 @@ static enum status unpack_all(const struct at_hand *h, struct error *err)
 
 static int64_t own_elements(const struct at_hand *h)
 {
-    struct shape s = meeting_out(h->m, h->i);
+    struct shape s = collective_out(h->m, h->i);
     return shape_elements(&s);
 }
 
-/* What this member keeps of its own, on its way from `in` to `out`. */
+/* What this member keeps of its own, in flight from `in` to `out`. */
 static enum status keep_own(const struct at_hand *h, struct error *err)
 {
     char *packed = goes_from(h, h->i);
@@ -208,7 +208,7 @@ static enum status scatter_padded(const struct at_hand *h, struct error *err)
     return h->o->direct ? OK : copy(h, h->out, own, own_elements(h), err);
 }
 
-static enum status meet_padded(const struct at_hand *h, struct error *err)
+static enum status run_padded(const struct at_hand *h, struct error *err)
 {
     struct device_transport *t = h->t;
     if (h->m->kind == COLLECTIVE_ALL_REDUCE)
@@ -240,7 +240,7 @@ static enum status root_calls(const struct at_hand *h, struct error *err)
     return OK;
 }
 
-static enum status meet_by_roots(const struct at_hand *h, struct error *err)
+static enum status run_by_roots(const struct at_hand *h, struct error *err)
 {
     TRY(pack_all(h, err));
     TRY(together(h, root_calls, err));
@@ -257,7 +257,7 @@ static enum status pair_calls(const struct at_hand *h, struct error *err)
     for (int32_t d = 1; d < h->m->n_members; d++) {
         int32_t to = (h->i + d) % h->m->n_members,
                 from = (h->i - d + h->m->n_members) % h->m->n_members;
-        int64_t out = meeting_elements(h->m, h->i, to), in = meeting_elements(h->m, from, h->i);
+        int64_t out = collective_elements(h->m, h->i, to), in = collective_elements(h->m, from, h->i);
         if (out)
             TRY(t->comm->send(t->b, h->communicator, t->collective, goes_from(h, to), out, h->dtype,
                               h->rank[to], err));
@@ -268,7 +268,7 @@ static enum status pair_calls(const struct at_hand *h, struct error *err)
     return OK;
 }
 
-static enum status meet_in_pairs(const struct at_hand *h, struct error *err)
+static enum status run_in_pairs(const struct at_hand *h, struct error *err)
 {
     TRY(pack_all(h, err));
     TRY(together(h, pair_calls, err));
@@ -290,7 +290,7 @@ static char *piece_at(const struct at_hand *h, int64_t first)
 
 static char *place_of(const struct at_hand *h, int32_t k)
 {
-    return piece_at(h, meeting_chunk_first(h->m, k));
+    return piece_at(h, collective_chunk_first(h->m, k));
 }
 
 static enum status begin_rounds(const struct at_hand *h, struct error *err)
@@ -310,7 +310,7 @@ static enum status end_rounds(const struct at_hand *h, struct error *err)
     return copy(h, h->out, place_of(h, h->i), own_elements(h), err);
 }
 
-static enum status take_step(const struct at_hand *h, const struct meeting_step *s,
+static enum status take_step(const struct at_hand *h, const struct collective_round *s,
                              struct error *err)
 {
     struct device_transport *t = h->t;
@@ -330,11 +330,11 @@ static enum status take_step(const struct at_hand *h, const struct meeting_step 
                                        : OK;
 }
 
-static enum status meet_by_rounds(const struct at_hand *h, struct error *err)
+static enum status run_by_rounds(const struct at_hand *h, struct error *err)
 {
     TRY(begin_rounds(h, err));
-    for (int32_t step = 0; step < meeting_steps(h->m); step++) {
-        struct meeting_step s = meeting_step(h->m, h->i, step);
+    for (int32_t step = 0; step < collective_steps(h->m); step++) {
+        struct collective_round s = collective_round(h->m, h->i, step);
         if (s.to >= 0 || s.from >= 0) TRY(take_step(h, &s, err));
     }
     return end_rounds(h, err);
@@ -342,39 +342,39 @@ static enum status meet_by_rounds(const struct at_hand *h, struct error *err)
 
 /* ---- all -------------------------------------------------------------------------------------- */
 
-/* A meeting of one: its operand, as it is or as its cuts arrange it. */
-static enum status meet_alone(const struct at_hand *h, struct error *err)
+/* A collective of one: its operand, as it is or as its cuts arrange it. */
+static enum status run_alone(const struct at_hand *h, struct error *err)
 {
-    struct shape whole = meeting_out(h->m, h->i);
+    struct shape whole = collective_out(h->m, h->i);
     return copy(h, h->out, h->in, shape_elements(&whole), err);
 }
 
-enum status device_meet(struct device_transport *t, int32_t group, int64_t seq, struct error *err)
+enum status device_tensor_collective(struct device_transport *t, int32_t group, int64_t seq, struct error *err)
 {
     const struct group_end *e = &t->groups[group];
     const struct collective *g = &t->p->collectives[group];
     struct at_hand h = {
         .t = t,
         .m = g,
-        .o = e->meeting,
+        .o = e->collective,
         .rank = t->talks.rank_of[group],
         .communicator =
             e->communicator >= 0 ? communicators_handle(&t->communicators, e->communicator) : NULL,
         .dtype = g->dtype,
         .i = e->member,
         .size = dtype_bytes(g->dtype),
-        .in = place_at(&e->meeting->in, seq),
-        .out = place_at(&e->meeting->out, seq)};
-    if (g->n_members < 2) return meet_alone(&h, err);
+        .in = place_at(&e->collective->in, seq),
+        .out = place_at(&e->collective->out, seq)};
+    if (g->n_members < 2) return run_alone(&h, err);
     switch (device_form(g)) {
     case DEVICE_FORM_PADDED:
-        return meet_padded(&h, err);
+        return run_padded(&h, err);
     case DEVICE_FORM_ROOTS:
-        return meet_by_roots(&h, err);
+        return run_by_roots(&h, err);
     case DEVICE_FORM_PAIRS:
-        return meet_in_pairs(&h, err);
+        return run_in_pairs(&h, err);
     case DEVICE_FORM_ROUNDS:
-        return meet_by_rounds(&h, err);
+        return run_by_rounds(&h, err);
     }
     BUG("form of group %d", group);
 }

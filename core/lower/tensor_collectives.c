@@ -1,9 +1,9 @@
-/* core/lower/meetings.c - conversions between devices of a stage as meetings: who, over which links, which way.
+/* core/lower/collectives.c - conversions between devices of a stage as collectives: who, over which links, which way.
  *
- * A group of devices along an axis of the mesh is a team; its links are looked for once for each way that some meeting of it
+ * A group of devices along an axis of the mesh is a team; its links are looked for once for in each direction that some collective of it
  * goes. Which way is said by the plan (collectives of core/sharding/sharding.h) or follows from the sizes of parts.
  */
-#include "core/lower/meetings.h"
+#include "core/lower/tensor_collectives.h"
 
 #include "core/collective/rounds.h"
 #include "core/lower/groups.h"
@@ -11,36 +11,36 @@
 #include "core/lower/param_uses.h"
 #include "core/sharding/shard.h"
 
-/* Devices that meet: their links, as program groups have them; NULL where no meeting goes that way. */
+/* Devices that meet: their links, as program groups have them; NULL where no collective goes that way. */
 struct lower_team {
     bool found[COLLECTIVE_ALGORITHM_COUNT];
     int32_t *link, *direction, *pair_link, *pair_direction;
-    const int32_t *tier; /* (members) the nodes they stand on; NULL: no hierarchical meetings */
+    const int32_t *tier; /* (members) the nodes they stand on; NULL: no hierarchical collectives */
 };
 
-struct stage_meetings {
-    struct lower_team *team[MESH_AXES_MAX]; /* its group along each axis; NULL: no meetings there */
+struct stage_collectives {
+    struct lower_team *team[MESH_AXES_MAX]; /* its group along each axis; NULL: no collectives there */
     /* of the stage's first device: */
-    int32_t *known;  /* (2, operators, n_shards) group of a meeting + 1, see lower_shard_meeting */
-    bool *ways_used; /* (entries of collectives) */
+    int32_t *known;  /* (2, operators, n_shards) group of a collective + 1, see lower_shard_collective */
+    bool *algorithms_used; /* (entries of collectives) */
 };
 
 /* first: the stage's first device. */
 static struct lower_team *team_of(struct lowering *l, struct stage_build *first,
                                   const struct exchange *e)
 {
-    struct lower_team *t = first[e->member[0]].meetings->team[e->axis];
+    struct lower_team *t = first[e->member[0]].collectives->team[e->axis];
     size_t n = (size_t)e->n;
     if (t) return t;
     t = ARENA_ARRAY(l->a, struct lower_team, 1);
-    for (int32_t i = 0; i < e->n; i++) first[e->member[i]].meetings->team[e->axis] = t;
+    for (int32_t i = 0; i < e->n; i++) first[e->member[i]].collectives->team[e->axis] = t;
     t->link = ARENA_ARRAY(l->a, int32_t, n), t->direction = ARENA_ARRAY(l->a, int32_t, n);
     int32_t *node = ARENA_ARRAY(l->a, int32_t, n), *tier = ARENA_ARRAY(l->a, int32_t, n);
     for (int32_t i = 0; i < e->n; i++) {
         t->link[i] = -1;
         node[i] = l->plan->cluster.devices[first[e->member[i]].device].node;
     }
-    int32_t each = meeting_tiers_of(node, e->n, tier);
+    int32_t each = collective_tiers_of(node, e->n, tier);
     if (each > 1 && each < e->n) t->tier = tier;
     return t;
 }
@@ -48,27 +48,27 @@ static struct lower_team *team_of(struct lowering *l, struct stage_build *first,
 /* The entry of the plan's collectives that the operator goes by, -1: none. */
 static int32_t entry_of(const struct stage_build *b, const struct graph_op *op)
 {
-    const struct lower_team *t = b->meetings->team[op->attrs.exchange->axis];
-    return sharding_way_for(b->plan->sharding, op->name, shard_meeting_kind(op),
+    const struct lower_team *t = b->collectives->team[op->attrs.exchange->axis];
+    return sharding_algorithm_for(b->plan->sharding, op->name, shard_collective_kind(op),
                             op->attrs.exchange->n, t->tier);
 }
 
-static struct collective *meeting_of(struct lowering *l, const struct stage_build *b,
+static struct collective *tensor_collective_of(struct lowering *l, const struct stage_build *b,
                                      const struct graph_op *op)
 {
-    const int32_t *tier = b->meetings->team[op->attrs.exchange->axis]->tier;
-    struct collective *m = shard_meeting(l->a, b->v->g, op, b->plan->sharding, tier);
+    const int32_t *tier = b->collectives->team[op->attrs.exchange->axis]->tier;
+    struct collective *m = shard_collective(l->a, b->v->g, op, b->plan->sharding, tier);
     m->in = ARENA_ARRAY(l->a, int32_t, (size_t)m->n_members);
     m->out = ARENA_ARRAY(l->a, int32_t, (size_t)m->n_members);
     return m;
 }
 
-/* The links of a group of devices, as far as its meetings use them: m of all members, which sends as they do. */
+/* The links of a group of devices, as far as its collectives use them: m of all members, which sends as they do. */
 static enum status find_links(struct lowering *l, struct stage_build *first,
                               const struct exchange *e, const struct collective *m,
                               struct error *err)
 {
-    struct lower_team *t = first[e->member[0]].meetings->team[e->axis];
+    struct lower_team *t = first[e->member[0]].collectives->team[e->axis];
     size_t n = (size_t)e->n;
     bool ring = m->algorithm == ALGORITHM_RING;
     if (t->found[m->algorithm]) return OK;
@@ -80,7 +80,7 @@ static enum status find_links(struct lowering *l, struct stage_build *first,
     }
     for (int32_t i = 0; i < e->n * e->n; i++) {
         int32_t from = i / e->n, to = i % e->n;
-        if (!meeting_sends(m, from, to)) continue;
+        if (!collective_sends(m, from, to)) continue;
         TRY(lower_link(l, &first[e->member[from]], &first[e->member[to]],
                        ring ? &t->link[from] : &t->pair_link[i],
                        ring ? &t->direction[from] : &t->pair_direction[i], err));
@@ -95,22 +95,22 @@ static enum status find_team(struct lowering *l, struct stage_build *first,
     const struct stage_build *b = &first[e->member[0]];
     struct lower_team *t = team_of(l, first, e);
     struct collective m = {.kind = COLLECTIVE_ALL_REDUCE,
-                           .algorithm = shard_meeting_way(b->plan->sharding, op, t->tier),
+                           .algorithm = shard_collective_algorithm(b->plan->sharding, op, t->tier),
                            .n_members = e->n,
                            .whole = {1, {0}},
                            .tier = t->tier};
-    if (collective_rounds_of(m.algorithm)->tiers) meeting_set_tiers(l->a, &m);
+    if (collective_rounds_of(m.algorithm)->tiers) collective_set_tiers(l->a, &m);
     return find_links(l, first, e, &m, err);
 }
 
-/* An entry of a stage's collectives that is for no meeting of it. */
+/* An entry of a stage's collectives that is for no collective of it. */
 static enum status check_entries(const struct lowering *l, const struct stage_build *first,
                                  const bool *used, struct error *err)
 {
     const struct sharding *s = first->plan->sharding;
-    for (int32_t k = 0; k < s->n_ways; k++) {
-        const struct sharding_way *w = &s->ways[k];
-        const char *text, *name = NULL, *misfit = collective_misfit(w->way, 0, false);
+    for (int32_t k = 0; k < s->n_algorithms; k++) {
+        const struct sharding_algorithm *w = &s->algorithms[k];
+        const char *text, *name = NULL, *misfit = collective_misfit(w->algorithm, 0, false);
         const struct graph *g = first->v->g;
         if (used[k]) continue;
         for (int32_t i = 0; i < g->n_ops && !name; i++)
@@ -118,11 +118,11 @@ static enum status check_entries(const struct lowering *l, const struct stage_bu
                 name = g->ops[i].name;
         text = arena_printf(
             l->a,
-            "collectives: \"%s\" is for no meeting that can go by %s and that no entry before it "
+            "collectives: \"%s\" is for no collective that can go by %s and that no entry before it "
             "takes; %s%s%s%s",
-            w->match, collective_algorithm_name(w->way),
+            w->match, collective_algorithm_name(w->algorithm),
             misfit ? arena_printf(l->a, "that takes %s; ", misfit) : "",
-            name ? "a meeting here is '" : "nobody meets here", name ? name : "", name ? "'" : "");
+            name ? "a collective here is '" : "nobody meets here", name ? name : "", name ? "'" : "");
         if (w->node) return node_error(w->node, err, "%s", text);
         return lower_error(l, first, err, ERR_INPUT, "sharding: %s", text);
     }
@@ -131,9 +131,9 @@ static enum status check_entries(const struct lowering *l, const struct stage_bu
 
 static void begin_stage(const struct lowering *l, struct stage_build *first)
 {
-    struct stage_meetings *all = ARENA_ARRAY(l->a, struct stage_meetings, (size_t)first->n_shards);
-    for (int32_t k = 0; k < first->n_shards; k++) first[k].meetings = &all[k];
-    all->ways_used = ARENA_ARRAY(l->a, bool, (size_t)first->plan->sharding->n_ways);
+    struct stage_collectives *all = ARENA_ARRAY(l->a, struct stage_collectives, (size_t)first->n_shards);
+    for (int32_t k = 0; k < first->n_shards; k++) first[k].collectives = &all[k];
+    all->algorithms_used = ARENA_ARRAY(l->a, bool, (size_t)first->plan->sharding->n_algorithms);
 }
 
 enum status lower_shard_teams(struct lowering *l, struct error *err)
@@ -148,20 +148,20 @@ enum status lower_shard_teams(struct lowering *l, struct error *err)
             if (!op_is_group(g->ops[k].kind) || !lower_owns(b, g->ops[k].layer)) continue;
             TRY(find_team(l, first, &g->ops[k], err));
             int32_t entry = entry_of(b, &g->ops[k]);
-            if (entry >= 0) first->meetings->ways_used[entry] = true;
+            if (entry >= 0) first->collectives->algorithms_used[entry] = true;
         }
         if (b->shard + 1 == b->n_shards)
-            TRY(check_entries(l, first, first->meetings->ways_used, err));
+            TRY(check_entries(l, first, first->collectives->algorithms_used, err));
     }
     return OK;
 }
 
-static int32_t new_meeting(struct lowering *l, struct stage_build *b, const struct graph_op *op,
+static int32_t new_tensor_collective(struct lowering *l, struct stage_build *b, const struct graph_op *op,
                            const char *name)
 {
     const struct exchange *e = op->attrs.exchange;
-    const struct lower_team *t = b->meetings->team[e->axis];
-    struct collective *m = meeting_of(l, b, op);
+    const struct lower_team *t = b->collectives->team[e->axis];
+    struct collective *m = tensor_collective_of(l, b, op);
     struct collective *g =
         lower_group_new(l, name, m->algorithm, e->n, (struct group_plan){.last_unit = -1});
     m->name = name, m->members = g->members, m->link = g->link, m->direction = g->direction;
@@ -180,20 +180,20 @@ static int32_t new_meeting(struct lowering *l, struct stage_build *b, const stru
     return l->p->n_collectives - 1;
 }
 
-int32_t lower_shard_meeting(struct lowering *l, struct stage_build *b, int32_t op, bool again,
+int32_t lower_shard_collective(struct lowering *l, struct stage_build *b, int32_t op, bool again,
                             const char *name, int32_t in, int32_t out)
 {
     const struct graph *g = b->v->g;
     const struct exchange *e = g->ops[op].attrs.exchange;
     struct stage_build *first = b - b->shard;
     int32_t n_ops = g->n_ops, n = b->n_shards;
-    if (!first->meetings->known)
-        first->meetings->known = ARENA_ARRAY(l->a, int32_t, 2 * (size_t)n_ops * (size_t)n);
-    int32_t *known = &first->meetings->known[((again ? n_ops : 0) + op) * n + e->member[0]];
-    if (!*known) *known = 1 + new_meeting(l, b, &g->ops[op], name);
+    if (!first->collectives->known)
+        first->collectives->known = ARENA_ARRAY(l->a, int32_t, 2 * (size_t)n_ops * (size_t)n);
+    int32_t *known = &first->collectives->known[((again ? n_ops : 0) + op) * n + e->member[0]];
+    if (!*known) *known = 1 + new_tensor_collective(l, b, &g->ops[op], name);
     struct collective *x = &l->p->collectives[*known - 1];
     x->in[e->self] = in, x->out[e->self] = out;
-    int64_t staging = meeting_staging_bytes(x, x->dtype);
+    int64_t staging = collective_tensor_staging_bytes(x, x->dtype);
     if (staging > b->s->buffer_bytes) b->s->buffer_bytes = staging;
     return *known - 1;
 }

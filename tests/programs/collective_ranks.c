@@ -1,7 +1,7 @@
-/* tests/programs/meeting_ranks.c - one rank of programs of meetings; started by mpirun.
+/* tests/programs/meeting_ranks.c - one rank of programs of collectives; started by mpirun.
  *
- * meeting_ranks FIRST COUNT   runs the random programs of seeds FIRST … as many devices as ranks (tests/support/meetings.h): losses
- * are those of the whole computation; every device's streams have the simulator's spans in the simulator's order; meetings
+ * meeting_ranks FIRST COUNT   runs the random programs of seeds FIRST … as many devices as ranks (tests/support/tensor_collectives.h): losses
+ * are those of the whole computation; every device's streams have the simulator's spans in the simulator's order; collectives
  * before the first operator take the simulator's time to the nanosecond, where links are pairs' own.
  * Rank 0 says "ok" at the end; a rank that is not content says why and ends with 1.
  */
@@ -9,7 +9,7 @@
 #include "exec/comm/launch.h"
 #include "exec/worker/worker.h"
 
-#include "tests/support/meetings.h"
+#include "tests/support/tensor_collectives.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -79,7 +79,7 @@ static int one(uint64_t seed)
     struct error err = {0};
     bool bus = seed % 4 == 3;
     int timed = 0;
-    struct met *m = meetings_make(a, seed, launch_size(), bus);
+    struct met *m = collectives_make(a, seed, launch_size(), bus);
     if (program_check(a, &m->p, &err) != OK) broken(seed, err.text);
     struct run_options o = {.steps = 2, .keep_trace = true};
     struct sim_options so = {.steps = 2, .keep_trace = true};

@@ -1,6 +1,6 @@
 /* The cluster's links keep their places; the way of two devices that meet through switches is a route behind them. Both are
  * found once, because a cluster looks through all its links: an open hash by (lower, higher device), at most half full. */
-#include "sim/collective/ways.h"
+#include "sim/collective/routes.h"
 
 #include "core/base/arena.h"
 #include "core/cluster/topology.h"
@@ -12,7 +12,7 @@ struct pair { /* of devices; low < high */
     int32_t upwards; /* direction from low to high */
 };
 
-struct collective_ways {
+struct collective_routes {
     struct arena *arena;
     const struct cluster *cluster;
     struct topology *topology;
@@ -22,10 +22,10 @@ struct collective_ways {
     struct pair *slots; /* (n_slots), a power of two; high 0: empty */
 };
 
-struct collective_ways *collective_ways_new(struct arena *a, const struct cluster *c)
+struct collective_routes *collective_routes_new(struct arena *a, const struct cluster *c)
 {
-    struct collective_ways *w = ARENA_ARRAY(a, struct collective_ways, 1);
-    *w = (struct collective_ways){.arena = a,
+    struct collective_routes *w = ARENA_ARRAY(a, struct collective_routes, 1);
+    *w = (struct collective_routes){.arena = a,
                                   .cluster = c,
                                   .topology = c->n_switches ? topology_new(a, c) : NULL,
                                   .capacity = (size_t)c->n_links,
@@ -43,7 +43,7 @@ struct collective_ways *collective_ways_new(struct arena *a, const struct cluste
     return w;
 }
 
-static struct pair *slot_of(const struct collective_ways *w, int32_t low, int32_t high)
+static struct pair *slot_of(const struct collective_routes *w, int32_t low, int32_t high)
 {
     size_t at =
         (size_t)(((uint64_t)low << 32 | (uint32_t)high) * UINT64_C(0x9E3779B97F4A7C15) >> 32);
@@ -53,7 +53,7 @@ static struct pair *slot_of(const struct collective_ways *w, int32_t low, int32_
     }
 }
 
-static void grow(struct collective_ways *w)
+static void grow(struct collective_routes *w)
 {
     struct pair *old = w->slots;
     size_t n = w->n_slots;
@@ -64,24 +64,24 @@ static void grow(struct collective_ways *w)
 }
 
 /* The route of two devices, as one more link; -1 where there is none. */
-static int32_t new_route(struct collective_ways *w, int32_t low, int32_t high)
+static int32_t new_route(struct collective_routes *w, int32_t low, int32_t high)
 {
-    struct route way;
+    struct route algorithm;
     struct program *p = &w->program;
-    if (!topology_route(w->topology, low, high, &way)) return -1;
+    if (!topology_route(w->topology, low, high, &algorithm)) return -1;
     p->links = arena_grow(w->arena, p->links, (size_t)p->n_links, &w->capacity, sizeof *p->links);
     p->links[p->n_links] = (struct program_link){
         .name = arena_printf(w->arena, "%s to %s", w->cluster->devices[low].name,
                              w->cluster->devices[high].name),
         .emulated = w->cluster->emulated,
         .sharing = LINK_FAIR,
-        .n_hops = way.n_hops,
-        .hop = way.link,
-        .hop_direction = way.towards};
+        .n_hops = algorithm.n_hops,
+        .hop = algorithm.link,
+        .hop_direction = algorithm.towards};
     return p->n_links++;
 }
 
-bool collective_way(struct collective_ways *w, int32_t from, int32_t to, int32_t *link,
+bool collective_routes_find(struct collective_routes *w, int32_t from, int32_t to, int32_t *link,
                     int32_t *direction)
 {
     *link = -1, *direction = 0;
@@ -103,19 +103,19 @@ bool collective_way(struct collective_ways *w, int32_t from, int32_t to, int32_t
     return *link >= 0;
 }
 
-const struct program *collective_ways_program(const struct collective_ways *w)
+const struct program *collective_routes_program(const struct collective_routes *w)
 {
     return &w->program;
 }
 
-enum status collective_way_cost(struct collective_ways *w, struct cost *k, int32_t from, int32_t to,
+enum status collective_routes_cost(struct collective_routes *w, struct cost *k, int32_t from, int32_t to,
                                 struct cost_link *out, struct error *err)
 {
     int32_t link, direction;
     *out = (struct cost_link){.bandwidth_Bps = 1};
-    if (!collective_way(w, from, to, &link, &direction))
+    if (!collective_routes_find(w, from, to, &link, &direction))
         return error_set(err, ERR_INPUT, "there is no link between %s and %s",
                          w->cluster->devices[from].name, w->cluster->devices[to].name);
     if (link < 0) return OK;
-    return cost_way(k, &w->program.links[link], link, out, err);
+    return cost_path(k, &w->program.links[link], link, out, err);
 }

@@ -1,7 +1,7 @@
 /* Suite of core/collective/collective's steps, played in memory: every kind by every way over random cuts, against the whole. */
 #include "sim/collective/rounds.h"
 
-#include "tests/support/meetings.h"
+#include "tests/support/tensor_collectives.h"
 #include "tests/support/rounds.h"
 #include "tests/support/suites.h"
 
@@ -11,10 +11,10 @@ static void teardown(void) { arena_free(arena); }
 
 static struct met *made(uint64_t seed)
 {
-    return meetings_make(arena, seed, 1 + (int32_t)(seed % 6), seed % 5 == 4);
+    return collectives_make(arena, seed, 1 + (int32_t)(seed % 6), seed % 5 == 4);
 }
 
-static bool meeting_of(const struct met *m, int32_t i, const struct collective **out)
+static bool tensor_collective_of(const struct met *m, int32_t i, const struct collective **out)
 {
     *out = &m->p.collectives[i];
     return collective_of_tensor(*out);
@@ -40,7 +40,7 @@ static void move_part(struct region r, double *operand, double *packed, enum reg
 static void keep_own(struct player *y, int32_t i)
 {
     const struct collective *m = y->m;
-    struct shape all = meeting_in(m, i);
+    struct shape all = collective_in(m, i);
     if (m->kind == COLLECTIVE_ALL_REDUCE || m->n_members == 1) {
         memcpy(y->out[i], y->in[i], (size_t)size_of(all) * sizeof(double));
         return;
@@ -48,11 +48,11 @@ static void keep_own(struct player *y, int32_t i)
     for (int32_t k = 0; k < m->n_members; k++) {
         if (m->kind != COLLECTIVE_REDUCE_SCATTER && k != i) continue;
         if (m->algorithm != ALGORITHM_PAIRS)
-            move_part(meeting_from(arena, m, i, k), y->in[i],
-                      y->chunks[i] + meeting_chunk_first(m, k), REGION_PACK);
+            move_part(collective_from(arena, m, i, k), y->in[i],
+                      y->chunks[i] + collective_chunk_first(m, k), REGION_PACK);
         else if (k == i) {
-            move_part(meeting_from(arena, m, i, i), y->in[i], y->message[i], REGION_PACK);
-            move_part(meeting_into(arena, m, i, i), y->out[i], y->message[i], REGION_UNPACK);
+            move_part(collective_from(arena, m, i, i), y->in[i], y->message[i], REGION_PACK);
+            move_part(collective_into(arena, m, i, i), y->out[i], y->message[i], REGION_UNPACK);
         }
     }
 }
@@ -67,19 +67,19 @@ static void play_step(struct player *y, int32_t step)
     const struct collective *m = y->m;
     bool pairs = m->algorithm == ALGORITHM_PAIRS;
     for (int32_t i = 0; i < m->n_members; i++) {
-        struct meeting_step s = meeting_step(m, i, step);
+        struct collective_round s = collective_round(m, i, step);
         if (s.to >= 0 && pairs)
-            move_part(meeting_from(arena, m, i, s.to), y->in[i], y->message[i], REGION_PACK);
+            move_part(collective_from(arena, m, i, s.to), y->in[i], y->message[i], REGION_PACK);
         else if (s.to >= 0)
             memcpy(y->message[i], lies(y, i, s.out_first), (size_t)s.send * sizeof(double));
     }
     for (int32_t i = 0; i < m->n_members; i++) {
-        struct meeting_step s = meeting_step(m, i, step);
+        struct collective_round s = collective_round(m, i, step);
         if (s.from < 0) continue;
         double *to = pairs ? y->out[i] : lies(y, i, s.in_first), *got = y->message[s.from];
         for (int64_t e = 0; e < s.adds; e++) to[e] += got[e];
         if (!s.adds && pairs)
-            move_part(meeting_into(arena, m, s.from, i), y->out[i], got, REGION_UNPACK);
+            move_part(collective_into(arena, m, s.from, i), y->out[i], got, REGION_UNPACK);
         else if (!s.adds)
             memcpy(to, got, (size_t)s.receive * sizeof(double));
     }
@@ -89,20 +89,20 @@ static void play(struct player *y)
 {
     const struct collective *m = y->m;
     for (int32_t i = 0; i < m->n_members; i++) {
-        y->out[i] = numbers(size_of(meeting_out(m, i)));
-        y->chunks[i] = numbers(meeting_staging(m).chunks);
+        y->out[i] = numbers(size_of(collective_out(m, i)));
+        y->chunks[i] = numbers(collective_tensor_staging(m).chunks);
         y->message[i] = numbers(m->most + size_of(m->whole));
         keep_own(y, i);
     }
-    for (int32_t step = 0; step < meeting_steps(m); step++) play_step(y, step);
+    for (int32_t step = 0; step < collective_steps(m); step++) play_step(y, step);
     for (int32_t i = 0; i < m->n_members && m->n_members > 1 && m->algorithm != ALGORITHM_PAIRS;
          i++) {
         for (int32_t k = 0; k < m->n_members && m->kind == COLLECTIVE_ALL_GATHER; k++)
-            move_part(meeting_into(arena, m, k, i), y->out[i],
-                      y->chunks[i] + meeting_chunk_first(m, k), REGION_UNPACK);
+            move_part(collective_into(arena, m, k, i), y->out[i],
+                      y->chunks[i] + collective_chunk_first(m, k), REGION_UNPACK);
         if (m->kind == COLLECTIVE_REDUCE_SCATTER)
-            memcpy(y->out[i], y->chunks[i] + meeting_chunk_first(m, i),
-                   (size_t)size_of(meeting_out(m, i)) * sizeof(double));
+            memcpy(y->out[i], y->chunks[i] + collective_chunk_first(m, i),
+                   (size_t)size_of(collective_out(m, i)) * sizeof(double));
     }
 }
 
@@ -112,7 +112,7 @@ static struct player *played(const struct collective *m, uint64_t seed)
     struct player *y = ARENA_ARRAY(arena, struct player, 1);
     y->m = m;
     for (int32_t i = 0; i < m->n_members; i++) {
-        int64_t n = size_of(meeting_in(m, i));
+        int64_t n = size_of(collective_in(m, i));
         y->in[i] = numbers(n);
         for (int64_t e = 0; e < n; e++)
             y->in[i][e] = (double)rng_below(seed, (uint64_t)i, (uint64_t)e, 1 << 20);
@@ -130,17 +130,17 @@ static void check_played(const struct player *y)
         double v = 0;
         int64_t own[SHAPE_RANK_MAX];
         for (int32_t i = 0; i < m->n_members; i++) {
-            struct shape s = meeting_in(m, i);
+            struct shape s = collective_in(m, i);
             memcpy(own, at, sizeof own);
-            if (!meeting_has_from(m->kind) ||
+            if (!collective_has_from(m->kind) ||
                 met_owner(&m->from, m->n_members, at[m->from.dimension], &own[m->from.dimension]) ==
                     i)
                 v += y->in[i][met_flat(&s, own)];
         }
         for (int32_t i = 0; i < m->n_members; i++) {
-            struct shape s = meeting_out(m, i);
+            struct shape s = collective_out(m, i);
             memcpy(own, at, sizeof own);
-            if (meeting_has_to(m->kind) &&
+            if (collective_has_to(m->kind) &&
                 met_owner(&m->to, m->n_members, at[m->to.dimension], &own[m->to.dimension]) != i)
                 continue;
             ck_assert(y->out[i][met_flat(&s, own)] == v);
@@ -149,14 +149,14 @@ static void check_played(const struct player *y)
     }
 }
 
-START_TEST(steps_of_every_kind_and_way_give_the_whole)
+START_TEST(steps_of_every_kind_and_algorithm_give_the_whole)
 {
     int32_t seen[COLLECTIVE_CALL_KINDS][COLLECTIVE_ALGORITHM_COUNT] = {{0}};
     for (uint64_t seed = 0; seed < (test_long() ? 3000 : 200); seed++) {
         struct met *m = made(seed);
         const struct collective *x;
         for (int32_t g = 0; g < m->p.n_collectives; g++) {
-            if (!meeting_of(m, g, &x)) continue;
+            if (!tensor_collective_of(m, g, &x)) continue;
             check_played(played(x, seed));
             seen[x->kind][x->algorithm] += x->n_members > 1 && size_of(x->whole) > 0;
         }
@@ -179,15 +179,15 @@ START_TEST(gathering_what_was_scattered_gives_it_back)
         struct met *m = made(seed);
         const struct collective *x;
         for (int32_t g = 0; g < m->p.n_collectives; g++) {
-            if (!meeting_of(m, g, &x) || x->kind != COLLECTIVE_REDUCE_SCATTER) continue;
+            if (!tensor_collective_of(m, g, &x) || x->kind != COLLECTIVE_REDUCE_SCATTER) continue;
             struct collective back = *x;
             struct player scatter = {.m = x}, gather = {.m = &back};
             int64_t n = size_of(x->whole);
             back.kind = COLLECTIVE_ALL_GATHER, back.from = x->to, back.to.dimension = -1;
             back.algorithm =
                 x->tier ? ALGORITHM_HIERARCHICAL : (enum collective_algorithm)(seed % 2);
-            if (back.tier) meeting_set_tiers(arena, &back);
-            back.most = meeting_most(&back);
+            if (back.tier) collective_set_tiers(arena, &back);
+            back.most = collective_most(&back);
             for (int32_t i = 0; i < x->n_members; i++) {
                 scatter.in[i] = numbers(n);
                 for (int64_t e = 0; e < n && i == 0; e++) scatter.in[i][e] = (double)(e + 1);
@@ -212,7 +212,7 @@ START_TEST(sums_are_alike_on_all_members_bit_for_bit)
         struct met *m = made(seed);
         const struct collective *x;
         for (int32_t g = 0; g < m->p.n_collectives; g++) {
-            if (!meeting_of(m, g, &x) || x->kind != COLLECTIVE_ALL_REDUCE) continue;
+            if (!tensor_collective_of(m, g, &x) || x->kind != COLLECTIVE_ALL_REDUCE) continue;
             struct player y = {.m = x};
             size_t n = (size_t)size_of(x->whole);
             for (int32_t i = 0; i < x->n_members; i++) {
@@ -228,7 +228,7 @@ START_TEST(sums_are_alike_on_all_members_bit_for_bit)
 }
 END_TEST
 
-/* Two tiers of three, 600 elements: inside 2 steps of ordered channel groups of two parts, between one step of a part; the way back.
+/* Two tiers of three, 600 elements: inside 2 steps of ordered channel groups of two parts, between one step of a part; the return path.
  * Member 1 stands in tier 1. */
 START_TEST(tiers_pass_on_channel_groups_inside_and_parts_between)
 {
@@ -241,36 +241,36 @@ START_TEST(tiers_pass_on_channel_groups_inside_and_parts_between)
                            .to = {.dimension = -1},
                            .tier = tier};
     struct error err = {0};
-    ck_assert_int_eq(meeting_tiers_of(node, 6, tier), 3);
-    ck_assert_int_eq(meeting_valid(&m, &err), OK);
-    meeting_set_tiers(arena, &m);
-    m.most = meeting_most(&m);
+    ck_assert_int_eq(collective_tiers_of(node, 6, tier), 3);
+    ck_assert_int_eq(collective_valid(&m, &err), OK);
+    collective_set_tiers(arena, &m);
+    m.most = collective_most(&m);
     ck_assert_int_eq(m.most, 200);
-    ck_assert_int_eq(meeting_steps(&m), 6);
+    ck_assert_int_eq(collective_steps(&m), 6);
     static const int64_t sizes[6] = {200, 200, 100, 100, 200, 200};
     static const int32_t to[6] = {2, 2, 1, 1, 2, 2};
     for (int32_t k = 0; k < 6; k++) {
-        struct meeting_step s = meeting_step(&m, 0, k);
+        struct collective_round s = collective_round(&m, 0, k);
         ck_assert_int_eq(s.send, sizes[k]);
         ck_assert_int_eq(s.to, to[k]);
         ck_assert_int_eq(s.adds, k < 3 ? sizes[k] : 0);
     }
-    ck_assert_int_eq(meeting_staging(&m).incoming, 200);
+    ck_assert_int_eq(collective_tensor_staging(&m).incoming, 200);
     tier[5] = 0;
-    ck_assert_int_eq(meeting_valid(&m, &err), ERR_INPUT);
+    ck_assert_int_eq(collective_valid(&m, &err), ERR_INPUT);
     ck_assert_str_eq(err.text, "tier 1 has 2 members, tier 0 has 4");
     tier[0] = 1;
-    ck_assert_int_eq(meeting_valid(&m, &err), ERR_INPUT);
-    ck_assert_int_eq(meeting_tiers_of((const int32_t[]){0, 1, 1}, 3, tier), 0);
+    ck_assert_int_eq(collective_valid(&m, &err), ERR_INPUT);
+    ck_assert_int_eq(collective_tiers_of((const int32_t[]){0, 1, 1}, 3, tier), 0);
 }
 END_TEST
 
 /* --- what they take --- */
 
-/* One meeting alone in the simulator, over the links of m, all but their random speeds. */
+/* One collective alone in the simulator, over the links of m, all but their random speeds. */
 static int64_t simulated(struct met *m, const struct collective *x)
 {
-    static struct instr meet = {INSTR_COLLECTIVE, 0};
+    static struct instr collective = {INSTR_COLLECTIVE, 0};
     static const struct call call = {0, 0, 0};
     struct collective *g = &m->p.collectives[0];
     struct sim_options o = {.steps = 1};
@@ -285,7 +285,7 @@ static int64_t simulated(struct met *m, const struct collective *x)
     met_links(m, g);
     for (int32_t i = 0; i < m->p.n_stages; i++) {
         m->p.stages[i].n_procedures = 1;
-        m->p.stages[i].procedures[0] = (struct procedure){'F', "", 1, &meet};
+        m->p.stages[i].procedures[0] = (struct procedure){'F', "", 1, &collective};
         order_code(arena, &call, 1, &m->p.orders[i]);
     }
     m->p.n_collectives = 1;
@@ -310,7 +310,7 @@ START_TEST(tiers_take_what_the_planner_says)
         static const enum collective_kind kinds[] = {
             COLLECTIVE_ALL_GATHER, COLLECTIVE_REDUCE_SCATTER, COLLECTIVE_ALL_REDUCE};
         int32_t n = seed % 2 ? 6 : 4, tier[6];
-        struct met *m = meetings_make(arena, seed, n, false);
+        struct met *m = collectives_make(arena, seed, n, false);
         struct collective x = {.kind = kinds[seed % 3],
                                .algorithm = ALGORITHM_HIERARCHICAL,
                                .n_members = n,
@@ -319,10 +319,10 @@ START_TEST(tiers_take_what_the_planner_says)
                                .to = {.dimension = -1},
                                .tier = tier};
         for (int32_t i = 0; i < n; i++) tier[i] = i % 2;
-        if (meeting_has_from(x.kind)) x.from = met_cut(m, n, 0, x.whole.dim[0], 1);
-        if (meeting_has_to(x.kind)) x.to = met_cut(m, n, 0, x.whole.dim[0], 1);
-        meeting_set_tiers(arena, &x);
-        x.most = meeting_most(&x);
+        if (collective_has_from(x.kind)) x.from = met_cut(m, n, 0, x.whole.dim[0], 1);
+        if (collective_has_to(x.kind)) x.to = met_cut(m, n, 0, x.whole.dim[0], 1);
+        collective_set_tiers(arena, &x);
+        x.most = collective_most(&x);
         struct cost_link hop[36] = {{0}};
         for (int32_t i = 0; i < n * n; i++) {
             int32_t direction, link;
@@ -356,17 +356,17 @@ START_TEST(padded_wins_where_its_bandwidth_outdoes_the_largest_share)
             count[i] = i == 7 ? rows - at : (int64_t)((double)rows * (i < 2 ? fast : slow) / sum);
             at += count[i];
         }
-        for (int way = 0; way < 2; way++) {
-            struct met *m = meetings_make(arena, 4, 8, true);
+        for (int algorithm = 0; algorithm < 2; algorithm++) {
+            struct met *m = collectives_make(arena, 4, 8, true);
             struct collective x = {.kind = rates[k].kind,
-                                   .algorithm = (enum collective_algorithm)way,
+                                   .algorithm = (enum collective_algorithm)algorithm,
                                    .n_members = 8,
                                    .whole = {1, {rows}},
                                    .from = {0, 1, first, count},
                                    .to = {0, 1, first, count}};
-            x.most = meeting_most(&x);
-            set_wire(m, way ? 1e6 : 1e6 * rates[k].padded_over_grouped, 0);
-            ns[way] = simulated(m, &x);
+            x.most = collective_most(&x);
+            set_wire(m, algorithm ? 1e6 : 1e6 * rates[k].padded_over_grouped, 0);
+            ns[algorithm] = simulated(m, &x);
         }
         double ratio = (double)ns[0] / (double)ns[1] * rates[k].padded_over_grouped;
         ck_assert_msg(fabs(ratio - 1.4976) < 0.0005, "%g", ratio);
@@ -375,11 +375,11 @@ START_TEST(padded_wins_where_its_bandwidth_outdoes_the_largest_share)
 }
 END_TEST
 
-Suite *meeting_steps_suite(void)
+Suite *collective_rounds_suite(void)
 {
-    Suite *s = suite_create("meeting_steps");
-    TCase *c = tcase_create("meeting_steps");
-    const TTest *tests[] = {steps_of_every_kind_and_way_give_the_whole,
+    Suite *s = suite_create("collective_steps");
+    TCase *c = tcase_create("collective_steps");
+    const TTest *tests[] = {steps_of_every_kind_and_algorithm_give_the_whole,
                             gathering_what_was_scattered_gives_it_back,
                             sums_are_alike_on_all_members_bit_for_bit,
                             tiers_pass_on_channel_groups_inside_and_parts_between,

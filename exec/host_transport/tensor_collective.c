@@ -1,4 +1,4 @@
-/* exec/host_transport/meeting.c - meetings inside calls: packing, steps, unpacking, word by word as core/collective/collective.h says.
+/* exec/host_transport/collective.c - collectives inside calls: packing, steps, unpacking, word by word as core/collective/collective.h says.
  *
  * A member's own elements go where they belong before the first step; every step sends from its operand, from the chunks
  * side by side or from the outgoing buffer, and what comes in is added or unpacked when the step has ended. Chunks of
@@ -11,9 +11,9 @@
 
 #include <string.h>
 
-struct at_hand { /* the running meeting */
+struct at_hand { /* the running collective */
     const struct collective *m;
-    const struct meeting_operands *o;
+    const struct tensor_operands *o;
     enum dtype dtype;
     int32_t group, i; /* this member */
     int64_t size;     /* of an element */
@@ -26,13 +26,13 @@ static struct at_hand at_hand(const struct collectives *c)
     const struct collective *g = &c->p->collectives[order->group];
     const struct collective_end *x = &c->members[order->group];
     return (struct at_hand){.m = g,
-                            .o = x->meeting,
+                            .o = x->collective,
                             .dtype = g->dtype,
                             .group = order->group,
                             .i = x->member,
                             .size = dtype_bytes(g->dtype),
-                            .in = place_at(&x->meeting->in, order->seq),
-                            .out = place_at(&x->meeting->out, order->seq)};
+                            .in = place_at(&x->collective->in, order->seq),
+                            .out = place_at(&x->collective->out, order->seq)};
 }
 
 /* What is passed on from member to member lies in chunks; all_reduce's are the operand's. */
@@ -46,7 +46,7 @@ static char *chunk_at(const struct at_hand *h, int64_t first)
 }
 static char *chunk(const struct at_hand *h, int32_t member)
 {
-    return chunk_at(h, meeting_chunk_first(h->m, member));
+    return chunk_at(h, collective_chunk_first(h->m, member));
 }
 
 static int64_t bytes_of(const struct shape *s, const struct at_hand *h)
@@ -73,7 +73,7 @@ static void unpack(const struct at_hand *h, int32_t from, char *packed)
 /* What needs no message. */
 static void keep_own(const struct at_hand *h)
 {
-    struct shape whole = meeting_in(h->m, h->i);
+    struct shape whole = collective_in(h->m, h->i);
     if (h->m->kind == COLLECTIVE_ALL_REDUCE || h->m->n_members == 1) {
         if (h->in != h->out && shape_elements(&whole))
             memcpy(h->out, h->in, (size_t)bytes_of(&whole, h));
@@ -92,7 +92,7 @@ static void keep_own(const struct at_hand *h)
     }
 }
 
-static char *source(const struct at_hand *h, const struct meeting_step *s)
+static char *source(const struct at_hand *h, const struct collective_round *s)
 {
     if (in_chunks(h)) return chunk_at(h, s->out_first);
     if (h->m->kind == COLLECTIVE_ALL_GATHER) return h->in;
@@ -101,9 +101,9 @@ static char *source(const struct at_hand *h, const struct meeting_step *s)
 }
 
 /* Whether the step's message is a term of a sum; what is gathered in chunks comes in where it belongs. */
-static bool sums(const struct meeting_step *s) { return s->adds > 0; }
+static bool sums(const struct collective_round *s) { return s->adds > 0; }
 
-static char *landing(const struct at_hand *h, const struct meeting_step *s)
+static char *landing(const struct at_hand *h, const struct collective_round *s)
 {
     return in_chunks(h) && !sums(s) ? chunk_at(h, s->in_first) : h->o->incoming;
 }
@@ -111,17 +111,17 @@ static char *landing(const struct at_hand *h, const struct meeting_step *s)
 static void begin_step(struct collectives *c, int32_t step, int64_t at_ns)
 {
     struct at_hand h = at_hand(c);
-    struct meeting_step s = meeting_step(h.m, h.i, step);
+    struct collective_round s = collective_round(h.m, h.i, step);
     collective_begin_part(c, step, at_ns);
     if (s.to >= 0)
-        collective_send(c, wires_meeting(c->wires, h.group, h.i, s.to, h.m->n_members),
+        collective_send(c, wires_tensor(c->wires, h.group, h.i, s.to, h.m->n_members),
                         source(&h, &s), s.send * h.size);
     if (s.from >= 0)
-        collective_receive(c, wires_meeting(c->wires, h.group, s.from, h.i, h.m->n_members),
+        collective_receive(c, wires_tensor(c->wires, h.group, s.from, h.i, h.m->n_members),
                            landing(&h, &s), s.receive * h.size);
 }
 
-static void take_in(const struct at_hand *h, const struct meeting_step *s)
+static void take_in(const struct at_hand *h, const struct collective_round *s)
 {
     if (s->from < 0) return;
     if (sums(s))
@@ -135,7 +135,7 @@ static void end(const struct at_hand *h)
     if (!in_chunks(h) || h->m->n_members == 1) return;
     for (int32_t k = 0; h->m->kind == COLLECTIVE_ALL_GATHER && k < h->m->n_members; k++)
         unpack(h, k, chunk(h, k));
-    struct shape part = meeting_out(h->m, h->i);
+    struct shape part = collective_out(h->m, h->i);
     if (h->m->kind == COLLECTIVE_REDUCE_SCATTER && shape_elements(&part))
         memcpy(h->out, chunk(h, h->i), (size_t)bytes_of(&part, h));
 }
@@ -143,7 +143,7 @@ static void end(const struct at_hand *h)
 static void go_on(struct collectives *c, int32_t step, int64_t at_ns)
 {
     struct at_hand h = at_hand(c);
-    if (step < meeting_steps(h.m)) {
+    if (step < collective_steps(h.m)) {
         begin_step(c, step, at_ns);
         return;
     }
@@ -151,25 +151,25 @@ static void go_on(struct collectives *c, int32_t step, int64_t at_ns)
     collective_finish(c, at_ns);
 }
 
-void meeting_begin(struct collectives *c, int64_t at_ns)
+void tensor_collective_begin(struct collectives *c, int64_t at_ns)
 {
     struct at_hand h = at_hand(c);
     keep_own(&h);
     go_on(c, 0, at_ns);
 }
 
-void meeting_part_over(struct collectives *c)
+void tensor_collective_part_over(struct collectives *c)
 {
     struct at_hand h = at_hand(c);
-    struct meeting_step s = meeting_step(h.m, h.i, c->part);
+    struct collective_round s = collective_round(h.m, h.i, c->part);
     take_in(&h, &s);
     collective_report_part(c);
     go_on(c, c->part + 1, collective_part_end_ns(c));
 }
 
-int32_t meeting_waits_for(const struct collectives *c)
+int32_t tensor_collective_waits_for(const struct collectives *c)
 {
     struct at_hand h = at_hand(c);
-    struct meeting_step s = meeting_step(h.m, h.i, c->part);
+    struct collective_round s = collective_round(h.m, h.i, c->part);
     return c->received ? s.to : s.from;
 }

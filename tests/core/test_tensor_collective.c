@@ -1,10 +1,10 @@
-/* Suite of core/collective/collective and of what the program file, the token game, the simulator and its explanation make of meetings.
- * Results and real processes are tests/programs/meeting_ranks.c's. */
+/* Suite of core/collective/collective and of what the program file, the token game, the simulator and its explanation make of collectives.
+ * Results and real processes are tests/programs/collective_ranks.c's. */
 #include "core/graph/half.h"
 #include "core/program/internal.h"
 #include "sim/explain/explain.h"
 
-#include "tests/support/meetings.h"
+#include "tests/support/tensor_collectives.h"
 #include "tests/support/suites.h"
 
 #include <inttypes.h>
@@ -27,14 +27,14 @@ static char *text_of(const struct program *p, size_t *n)
 static struct met *made(uint64_t seed)
 {
     struct error err = {0};
-    struct met *m = meetings_make(arena, seed, 1 + (int32_t)(seed % 6), seed % 5 == 4);
+    struct met *m = collectives_make(arena, seed, 1 + (int32_t)(seed % 6), seed % 5 == 4);
     ck_assert_msg(program_check(arena, &m->p, &err) == OK, "seed %d: %s", (int)seed, err.text);
     return m;
 }
 
 /* --- sizes and steps --- */
 
-static bool meeting_of(const struct met *m, int32_t i, const struct collective **out)
+static bool tensor_collective_of(const struct met *m, int32_t i, const struct collective **out)
 {
     *out = &m->p.collectives[i];
     return collective_of_tensor(*out);
@@ -47,19 +47,19 @@ START_TEST(what_one_member_sends_another_receives)
         struct met *m = made(seed);
         const struct collective *x;
         for (int32_t g = 0; g < m->p.n_collectives; g++) {
-            if (!meeting_of(m, g, &x)) continue;
-            for (int32_t s = 0; s < meeting_steps(x); s++)
+            if (!tensor_collective_of(m, g, &x)) continue;
+            for (int32_t s = 0; s < collective_steps(x); s++)
                 for (int32_t i = 0; i < x->n_members; i++) {
-                    struct meeting_step mine = meeting_step(x, i, s);
+                    struct collective_round mine = collective_round(x, i, s);
                     ck_assert((mine.to < 0) == (mine.send == 0));
                     ck_assert((mine.from < 0) == (mine.receive == 0));
                     ck_assert_int_le(mine.send, x->most);
                     if (mine.to < 0) continue;
-                    struct meeting_step other = meeting_step(x, mine.to, s);
+                    struct collective_round other = collective_round(x, mine.to, s);
                     ck_assert(other.from == i && other.receive == mine.send);
                     if (x->algorithm != ALGORITHM_PAIRS)
                         ck_assert_int_eq(other.in_first, mine.out_first);
-                    ck_assert(meeting_sends(x, i, mine.to));
+                    ck_assert(collective_sends(x, i, mine.to));
                     messages++;
                 }
         }
@@ -77,15 +77,15 @@ START_TEST(regions_of_all_members_cover_what_they_get)
         struct met *m = made(seed);
         const struct collective *x;
         for (int32_t g = 0; g < m->p.n_collectives; g++) {
-            if (!meeting_of(m, g, &x) || x->kind == COLLECTIVE_ALL_REDUCE) continue;
+            if (!tensor_collective_of(m, g, &x) || x->kind == COLLECTIVE_ALL_REDUCE) continue;
             for (int32_t k = 0; k < x->n_members; k++) {
-                struct shape out = meeting_out(x, k);
+                struct shape out = collective_out(x, k);
                 int64_t n = shape_elements(&out);
                 double *got = ARENA_ARRAY(arena, double, (size_t)n + 1), *ones;
                 for (int32_t i = 0; i < x->n_members; i++) {
-                    struct region from = meeting_from(arena, x, i, k),
-                                  into = meeting_into(arena, x, i, k);
-                    int64_t e = meeting_elements(x, i, k);
+                    struct region from = collective_from(arena, x, i, k),
+                                  into = collective_into(arena, x, i, k);
+                    int64_t e = collective_elements(x, i, k);
                     ck_assert_int_eq(region_elements(&from), e);
                     ck_assert_int_eq(region_elements(&into), e);
                     ones = ARENA_ARRAY(arena, double, (size_t)e + 1);
@@ -112,11 +112,11 @@ START_TEST(packed_sections_are_taken_together)
                            .from = {1, 2, first, count},
                            .to = {.dimension = -1}};
     struct error err = {0};
-    ck_assert_int_eq(meeting_valid(&m, &err), OK);
-    m.most = meeting_most(&m);
+    ck_assert_int_eq(collective_valid(&m, &err), OK);
+    m.most = collective_most(&m);
     ck_assert_int_eq(m.most, 6);
     float whole[10] = {0}, part[6] = {1, 2, 3, 4, 5, 6}, other[4] = {7, 8, 9, 10};
-    struct region a = meeting_into(arena, &m, 0, 1), b = meeting_into(arena, &m, 1, 0);
+    struct region a = collective_into(arena, &m, 0, 1), b = collective_into(arena, &m, 1, 0);
     region_copy(&a, DTYPE_fp32, whole, part, REGION_UNPACK);
     region_copy(&b, DTYPE_fp32, whole, other, REGION_UNPACK);
     const float expected[10] = {1, 2, 7, 8, 3, 4, 5, 9, 10, 6};
@@ -124,19 +124,19 @@ START_TEST(packed_sections_are_taken_together)
     memset(part, 0, sizeof part);
     region_copy(&a, DTYPE_fp32, whole, part, REGION_PACK);
     for (int i = 0; i < 6; i++) ck_assert(part[i] == (float)(i + 1));
-    ck_assert_int_eq(meeting_staging_bytes(&m, DTYPE_fp32), 64); /* two chunks of 6 */
+    ck_assert_int_eq(collective_tensor_staging_bytes(&m, DTYPE_fp32), 64); /* two chunks of 6 */
     count[3] = 1;
-    ck_assert_int_eq(meeting_valid(&m, &err), ERR_INPUT);
+    ck_assert_int_eq(collective_valid(&m, &err), ERR_INPUT);
     first[3] = 4, count[3] = 0, count[1] = 0;
-    ck_assert_int_eq(meeting_valid(&m, &err), ERR_INPUT); /* 4 is nobody's */
+    ck_assert_int_eq(collective_valid(&m, &err), ERR_INPUT); /* 4 is nobody's */
     count[1] = 1, first[1] = 1;
-    ck_assert_int_eq(meeting_valid(&m, &err), ERR_INPUT); /* 1 twice */
+    ck_assert_int_eq(collective_valid(&m, &err), ERR_INPUT); /* 1 twice */
 }
 END_TEST
 
 /* --- the program file --- */
 
-START_TEST(a_program_of_meetings_survives_its_file)
+START_TEST(a_program_of_collectives_survives_its_file)
 {
     for (uint64_t seed = 0; seed < 100; seed++) {
         struct met *m = made(seed);
@@ -153,8 +153,8 @@ START_TEST(a_program_of_meetings_survives_its_file)
 }
 END_TEST
 
-/* A number or word of a meeting's records is another one: refused with a line, or a program that is played to an end. */
-START_TEST(mangled_meetings_are_refused_or_can_be_trusted)
+/* A number or word of a collective's records is another one: refused with a line, or a program that is played to an end. */
+START_TEST(mangled_collectives_are_refused_or_can_be_trusted)
 {
     int refused = 0;
     for (uint64_t seed = 0; seed < (test_long() ? 4000 : 400); seed++) {
@@ -186,8 +186,8 @@ END_TEST
 
 /* --- the token game --- */
 
-/* The first two meetings of one stage's first procedure that has two and is called. */
-static struct instr *two_meetings(const struct program_stage *s)
+/* The first two collectives of one stage's first procedure that has two and is called. */
+static struct instr *two_collectives(const struct program_stage *s)
 {
     for (int32_t f = s->microbatches == 1; f < s->n_procedures; f++)
         for (int32_t i = 0; i + 1 < s->procedures[f].n_instrs; i++) {
@@ -204,13 +204,13 @@ static bool has_member(const struct collective *g, int32_t stage)
     return false;
 }
 
-START_TEST(lanes_that_meet_in_other_orders_are_refused)
+START_TEST(lanes_that_join_in_other_orders_are_refused)
 {
     int32_t tried = 0;
     for (uint64_t seed = 0; seed < 120; seed++) {
         struct met *m = made(seed);
         struct error err = {0};
-        struct instr *x = two_meetings(&m->p.stages[0]), other;
+        struct instr *x = two_collectives(&m->p.stages[0]), other;
         if (!x) continue;
         int32_t both = 0;
         for (int32_t s = 1; s < m->p.n_stages; s++)
@@ -227,7 +227,7 @@ START_TEST(lanes_that_meet_in_other_orders_are_refused)
 }
 END_TEST
 
-START_TEST(members_meet_for_the_same_microbatch)
+START_TEST(members_join_for_the_same_microbatch)
 {
     int32_t tried = 0;
     for (uint64_t seed = 0; seed < 200; seed++) {
@@ -299,22 +299,22 @@ START_TEST(detail_folding_and_traces_change_no_time)
 END_TEST
 
 /* Four devices with a link of 1 GB/s and 1 us for each two; parts of 5, 0, 2 and 1 rows of 100 numbers. */
-static int64_t alone(enum collective_kind kind, enum collective_algorithm way)
+static int64_t alone(enum collective_kind kind, enum collective_algorithm algorithm)
 {
-    struct met *m = meetings_make(arena, 3, 4, false);
+    struct met *m = collectives_make(arena, 3, 4, false);
     static int64_t first[] = {0, 5, 5, 7}, count[] = {5, 0, 2, 1};
     static int64_t even[] = {0, 25, 50, 75}, quarter[] = {25, 25, 25, 25};
     struct collective x = {.kind = kind,
-                           .algorithm = way,
+                           .algorithm = algorithm,
                            .n_members = 4,
                            .whole = {2, {8, 100}},
                            .from = {-1, 0, NULL, NULL},
                            .to = {-1, 0, NULL, NULL}};
-    struct meeting_cut rows = {0, 1, first, count}, columns = {1, 1, even, quarter};
-    if (meeting_has_from(kind)) x.from = rows;
-    if (meeting_has_to(kind)) x.to = meeting_has_from(kind) ? columns : rows;
+    struct collective_cut rows = {0, 1, first, count}, columns = {1, 1, even, quarter};
+    if (collective_has_from(kind)) x.from = rows;
+    if (collective_has_to(kind)) x.to = collective_has_from(kind) ? columns : rows;
     x.in = x.out = ARENA_ARRAY(arena, int32_t, 4);
-    x.most = meeting_most(&x);
+    x.most = collective_most(&x);
     struct collective *g = &m->p.collectives[0];
     *g = x;
     g->name = "it", g->dtype = DTYPE_fp32, g->each_call = true;
@@ -325,11 +325,11 @@ static int64_t alone(enum collective_kind kind, enum collective_algorithm way)
     for (int32_t i = 0; i < m->p.n_links; i++)
         m->cluster.links[i].bandwidth_Bps = m->p.links[i].bandwidth_Bps = 1e9,
         m->cluster.links[i].latency_s = m->p.links[i].latency_s = 1e-6;
-    static struct instr meet = {INSTR_COLLECTIVE, 0};
+    static struct instr collective = {INSTR_COLLECTIVE, 0};
     static const struct call call = {0, 0, 0};
     for (int32_t i = 0; i < 4; i++) {
         m->p.stages[i].n_procedures = 1;
-        m->p.stages[i].procedures[0] = (struct procedure){'F', "", 1, &meet};
+        m->p.stages[i].procedures[0] = (struct procedure){'F', "", 1, &collective};
         order_code(arena, &call, 1, &m->p.orders[i]);
     }
     m->p.n_collectives = 1;
@@ -358,7 +358,7 @@ START_TEST(times_follow_from_bytes_and_links_by_hand)
 }
 END_TEST
 
-START_TEST(the_critical_path_goes_through_meetings)
+START_TEST(the_critical_path_goes_through_collectives)
 {
     int64_t collective = 0;
     for (uint64_t seed = 0; seed < 60; seed++) {
@@ -399,22 +399,22 @@ START_TEST(terms_of_half_precision_are_added_and_rounded)
 }
 END_TEST
 
-Suite *meeting_suite(void)
+Suite *tensor_collective_suite(void)
 {
-    Suite *s = suite_create("meeting");
-    TCase *c = tcase_create("meeting");
+    Suite *s = suite_create("collective");
+    TCase *c = tcase_create("collective");
     const TTest *tests[] = {what_one_member_sends_another_receives,
                             regions_of_all_members_cover_what_they_get,
                             packed_sections_are_taken_together,
                             terms_of_half_precision_are_added_and_rounded,
-                            a_program_of_meetings_survives_its_file,
-                            mangled_meetings_are_refused_or_can_be_trusted,
-                            lanes_that_meet_in_other_orders_are_refused,
-                            members_meet_for_the_same_microbatch,
+                            a_program_of_collectives_survives_its_file,
+                            mangled_collectives_are_refused_or_can_be_trusted,
+                            lanes_that_join_in_other_orders_are_refused,
+                            members_join_for_the_same_microbatch,
                             a_lane_that_stays_away_is_said,
                             detail_folding_and_traces_change_no_time,
                             times_follow_from_bytes_and_links_by_hand,
-                            the_critical_path_goes_through_meetings};
+                            the_critical_path_goes_through_collectives};
     tcase_add_checked_fixture(c, setup, teardown);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
     suite_add_tcase(s, c);

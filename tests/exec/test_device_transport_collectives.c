@@ -1,6 +1,6 @@
-/* Meetings between devices: every kind, every form, for random cuts, beside what the members' operands say by hand. */
+/* Collectives between devices: every kind, every form, for random cuts, beside what the members' operands say by hand. */
 #include "tests/support/device_ranks.h"
-#include "tests/support/meetings.h"
+#include "tests/support/tensor_collectives.h"
 
 #include "exec/device_transport/device_region.h"
 #include "exec/device_transport/plan.h"
@@ -79,18 +79,18 @@ START_TEST(a_region_is_packed_and_unpacked_on_a_stream_as_on_the_host)
 }
 END_TEST
 
-/* ---- meetings --------------------------------------------------------------------------------- */
+/* ---- collectives --------------------------------------------------------------------------------- */
 
 /* Element of a member's result, as the whole says. */
 static void check_out(struct met *m, int32_t group, int32_t member, const void *out)
 {
     const struct collective *x = &m->p.collectives[group];
-    struct shape s = meeting_out(x, member);
+    struct shape s = collective_out(x, member);
     int64_t at[SHAPE_RANK_MAX] = {0}, own[SHAPE_RANK_MAX], n = shape_elements(&x->whole);
     double limit = m->p.dtype == DTYPE_fp32 ? 1e-5 : 1e-12;
     for (int64_t e = 0; e < n; e++) {
         memcpy(own, at, sizeof own);
-        bool here = !meeting_has_to(x->kind) || met_owner(&x->to, x->n_members, at[x->to.dimension],
+        bool here = !collective_has_to(x->kind) || met_owner(&x->to, x->n_members, at[x->to.dimension],
                                                           &own[x->to.dimension]) == member;
         if (here) {
             int64_t i = met_flat(&s, own);
@@ -98,7 +98,7 @@ static void check_out(struct met *m, int32_t group, int32_t member, const void *
                                                   : ((const double *)out)[i],
                    want = met_whole(m, x, group, at);
             NEED(fabs(got - want) <= limit * (1 + fabs(want)),
-                 "seed %" PRIu64 ", meeting %d %s %s of %d, member %d: element %" PRId64
+                 "seed %" PRIu64 ", collective %d %s %s of %d, member %d: element %" PRId64
                  " is %g, not %g",
                  m->seed, (int)group, collective_kind_word(x->kind),
                  collective_algorithm_name(x->algorithm), (int)x->n_members, (int)member, i, got,
@@ -115,8 +115,8 @@ static int32_t member_here(const struct collective *g, int32_t stage)
     return -1;
 }
 
-/* All meetings of the program, twice, one after the other; then what came of the second time. */
-static int meet(void *owner, int32_t rank)
+/* All collectives of the program, twice, one after the other; then what came of the second time. */
+static int collective(void *owner, int32_t rank)
 {
     struct met *m = owner;
     struct arena *a = arena_new();
@@ -139,7 +139,7 @@ static int meet(void *owner, int32_t rank)
         const struct collective *x = &m->p.collectives[g];
         int32_t member = collective_of_tensor(x) ? member_here(x, rank) : -1;
         if (member < 0) continue;
-        struct shape s = meeting_out(x, member);
+        struct shape s = collective_out(x, member);
         int64_t bytes = shape_elements(&s) * dtype_bytes(x->dtype);
         void *out = ARENA_ARRAY(a, double, (size_t)bytes / sizeof(double) + 1);
         if (!bytes) continue;
@@ -154,28 +154,28 @@ static int meet(void *owner, int32_t rank)
     return 0;
 }
 
-START_TEST(meetings_of_all_kinds_leave_everybody_what_the_operands_say)
+START_TEST(collectives_of_all_kinds_leave_everybody_what_the_operands_say)
 {
     struct arena *a = arena_new();
     int32_t n = 2 + _i % 3;
-    struct met *m = meetings_make(a, 1000 + (uint64_t)_i, n, false);
-    device_ranks_run(meet, m, n);
+    struct met *m = collectives_make(a, 1000 + (uint64_t)_i, n, false);
+    device_ranks_run(collective, m, n);
     arena_free(a);
 }
 END_TEST
 
 /* ---- forms ------------------------------------------------------------------------------------ */
 
-static struct collective gathering(struct arena *a, enum collective_algorithm way,
+static struct collective gathering(struct arena *a, enum collective_algorithm algorithm,
                                    const int64_t *count, int32_t n)
 {
     struct collective m = {
-        .kind = COLLECTIVE_ALL_GATHER, .algorithm = way, .n_members = n, .whole = {2, {0, 3}}};
+        .kind = COLLECTIVE_ALL_GATHER, .algorithm = algorithm, .n_members = n, .whole = {2, {0, 3}}};
     int64_t *first = ARENA_ARRAY(a, int64_t, (size_t)n);
     for (int32_t i = 0; i < n; i++) first[i] = m.whole.dim[0], m.whole.dim[0] += count[i];
-    m.from = (struct meeting_cut){0, 1, first, arena_copy(a, count, (size_t)n * sizeof *count)};
+    m.from = (struct collective_cut){0, 1, first, arena_copy(a, count, (size_t)n * sizeof *count)};
     m.to.dimension = -1;
-    m.most = meeting_most(&m);
+    m.most = collective_most(&m);
     return m;
 }
 
@@ -195,12 +195,12 @@ START_TEST(a_plan_that_says_pairs_gets_roots_while_parts_are_of_like_size)
 }
 END_TEST
 
-Suite *device_transport_meetings_suite(void)
+Suite *device_transport_collectives_suite(void)
 {
     Suite *s = suite_create("device_transport_meetings");
     TCase *t = tcase_create("device_transport_meetings");
     tcase_add_loop_test(t, a_region_is_packed_and_unpacked_on_a_stream_as_on_the_host, 0, 2);
-    tcase_add_loop_test(t, meetings_of_all_kinds_leave_everybody_what_the_operands_say, 0,
+    tcase_add_loop_test(t, collectives_of_all_kinds_leave_everybody_what_the_operands_say, 0,
                         test_long() ? 60 : 9);
     tcase_add_test(t, a_plan_that_says_pairs_gets_roots_while_parts_are_of_like_size);
     suite_add_tcase(s, t);
