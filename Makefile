@@ -6,7 +6,7 @@
 # make hap          HAP's clusters and models by every way of dividing them: a table and a plot in build/hap (about ten minutes)
 # make docs        docs/reference and the manual page, from the tables of options, file keys, operators and devices
 # make validate    predictions beside measurements and plans that papers published
-# make gpu-files    what a machine with a CUDA card is to run, in build/gpu: bring it along there (docs/card.md)
+# make gpu-files    what a machine with a CUDA GPU is to run, in build/gpu: bring it along there (docs/gpu.md)
 # make gpu-check    there: kernels, training, ranks, collectives, a dead peer; compute-sanitizer where there is time
 # make gpu-run      there: what operators take, and three plans on emulated unequal devices
 # make gpu-bench    there: kernels beside their floors, GPT-2 beside PyTorch; make gpu-sanitize: kernels under compute-sanitizer

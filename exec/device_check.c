@@ -19,30 +19,30 @@ static const char *dtypes_of(uint32_t bits, char *out, size_t room)
     return out;
 }
 
-/* Whether what stands at `at` is the first word of a card's name, and no longer a number: separators do not count. */
-static bool begins(const char *at, const char *card)
+/* Whether what stands at `at` is the first word of a GPU's name, and no longer a number: separators do not count. */
+static bool begins(const char *at, const char *gpu)
 {
-    for (; *card && *card != '-'; card++, at++) {
+    for (; *gpu && *gpu != '-'; gpu++, at++) {
         while (*at == ' ' || *at == '-') at++;
-        if (tolower((unsigned char)*at) != tolower((unsigned char)*card)) return false;
+        if (tolower((unsigned char)*at) != tolower((unsigned char)*gpu)) return false;
     }
     return !isdigit((unsigned char)*at);
 }
 
 /* Whether a device calls itself as the catalogue calls its type: "A100-SXM4-40" is an A100, whatever else its name says, and
  * no A1000. */
-static bool is_called(const char *name, const char *card)
+static bool is_called(const char *name, const char *gpu)
 {
     for (const char *at = name; *at; at++)
-        if ((at == name || !isalnum((unsigned char)at[-1])) && begins(at, card)) return true;
+        if ((at == name || !isalnum((unsigned char)at[-1])) && begins(at, gpu)) return true;
     return false;
 }
 
-/* A card's memory less its error correction and what its driver keeps, of what its type states. */
+/* A GPU's memory less its error correction and what its driver keeps, of what its type states. */
 #define NOMINAL 0.9
 
-enum status card_is_as_said(const struct program *p, const struct program_device *d,
-                            const struct backend_device *is, struct error *err)
+enum status gpu_is_as_stated(const struct program *p, const struct program_device *d,
+                             const struct backend_device *is, struct error *err)
 {
     char can[96];
     if (!(is->dtypes & 1u << p->dtype))
@@ -50,12 +50,12 @@ enum status card_is_as_said(const struct program *p, const struct program_device
                          d->name, is->name, dtype_name(p->dtype),
                          dtypes_of(is->dtypes, can, sizeof can));
     if (p->emulated) return OK;
-    if (settings_on("MUSHER_ANY_CARD")) return OK;
-    if (d->card && *d->card && !is_called(is->name, d->card))
+    if (settings_on("MUSHER_ANY_GPU")) return OK;
+    if (d->gpu && *d->gpu && !is_called(is->name, d->gpu))
         return error_set(err, ERR_INPUT,
                          "device %s is to be %s (type %s), but number %" PRId32
                          " of this host is %s",
-                         d->name, d->card, d->type, d->index, is->name);
+                         d->name, d->gpu, d->type, d->index, is->name);
     if ((double)is->memory_bytes < NOMINAL * (double)d->memory_bytes)
         return error_set(err, ERR_INPUT,
                          "device %s is to have %" PRId64

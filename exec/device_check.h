@@ -1,4 +1,4 @@
-/* exec/device_check.h - is a card what the cluster says it is? */
+/* exec/device_check.h - is a GPU what the cluster says it is? */
 #ifndef EXEC_DEVICE_CHECK_H
 #define EXEC_DEVICE_CHECK_H
 
@@ -6,8 +6,8 @@
 #include "core/program/program.h"
 #include "exec/backend.h"
 
-/* Precision; name and memory too, but of emulated devices, and unless MUSHER_ANY_CARD=1. ERR_INPUT names what is otherwise. */
-MUST_CHECK enum status card_is_as_said(const struct program *p, const struct program_device *d,
-                                       const struct backend_device *is, struct error *err);
+/* Precision; name and memory too, but of emulated devices, and unless MUSHER_ANY_GPU=1. ERR_INPUT names what is otherwise. */
+MUST_CHECK enum status gpu_is_as_stated(const struct program *p, const struct program_device *d,
+                                        const struct backend_device *is, struct error *err);
 
 #endif

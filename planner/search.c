@@ -39,13 +39,13 @@ enum {
     MULTI_DEVICE_MIN = 30,
     MULTI_DEVICE_DEVICES_MAX =
         128, /* of more a plan takes longer to make and to look at than to simulate */
-    SPMD_STAGE_PLANS = 300, /* simulations for stages that share operators */
-    GROUPS_MS = 2200,       /* pipelines of groups that share operators */
+    SPMD_STAGE_PLANS = 300, /* simulations for sharded stages */
+    GROUPS_MS = 2200,       /* pipelines of groups that shard operators */
     GROUPS_MANY_MS = 7000,
-    GROUPS_DEVICES_MAX = 512, /* beyond, what shares operators takes longer to lower than that */
+    GROUPS_DEVICES_MAX = 512, /* beyond, what shards operators takes longer to lower than that */
     SPACES_MAX = 16 + PRESET_SPACES_MAX,
     DIVERSE_STARTS_MAX = 16,
-    APART_MS = 1000,   /* for plans of single cards, where up to 8 may be taken together too */
+    APART_MS = 1000,   /* for plans of single GPUs, where up to 8 may be taken together too */
     WORK_MS = 5000,    /* what a search of a small team may take, about: scorer_work */
     SUBTEAM_PART = 20, /* of the work: presets of fewer devices */
     NEAR_MS = 1000,    /* of each microbatch size, for any plan that fits where none was found */
@@ -207,8 +207,8 @@ static int32_t all_spaces(const struct search *q, const struct space *out[SPACES
     return n;
 }
 
-/* Stages that share operators, around the best plans so far. */
-static enum status search_joined(struct search *q, struct error *err)
+/* Sharded stages, around the best plans so far. */
+static enum status search_sharded_stages(struct search *q, struct error *err)
 {
     const struct space *spaces[SPACES_MAX];
     int32_t n = all_spaces(q, spaces);
@@ -335,8 +335,8 @@ static enum status multi_device_large(struct search *q, const struct profile *p,
     return OK;
 }
 
-/* Plans that share operators may beat the bound of those that do not: then that of them all is handed out. */
-static enum status certify_shared(struct search *q, struct search_result *out, struct error *err)
+/* Plans with sharded stages may beat the bound of those that do not: then that of them all is handed out. */
+static enum status certify_sharded(struct search *q, struct search_result *out, struct error *err)
 {
     struct bound_certificate b;
     const struct space *spaces[SPACES_MAX];
@@ -346,8 +346,8 @@ static enum status certify_shared(struct search *q, struct search_result *out, s
     for (int32_t i = 0; i < out->n_baselines; i++)
         shared |= out->baselines[i].iteration_ns < out->lower_bound_ns;
     if (!shared || !n) return OK;
-    TRY(bound_cluster_shared(q->t.arena, q->cluster, spaces, n, incumbents_max_ns(q->t.o), &b,
-                             err));
+    TRY(bound_cluster_sharded(q->t.arena, q->cluster, spaces, n, incumbents_max_ns(q->t.o), &b,
+                              err));
     put_bound(out, &b);
     return OK;
 }
@@ -371,7 +371,7 @@ static enum status search_large(struct search *q, const struct profile *p, const
     baselines_keep(t, out);
     keep_warm(q);
     TRY(multi_device_large(q, p, sizes, n_sizes, err));
-    TRY(search_joined(q, err));
+    TRY(search_sharded_stages(q, err));
     TRY(robust_first(t, p, &out->robust, err));
     TRY(conclude(t, p, out, err));
     for (int32_t i = 0; i < out->n_plans; i++)
@@ -380,7 +380,7 @@ static enum status search_large(struct search *q, const struct profile *p, const
     for (int32_t i = 0; i < out->n_baselines; i++)
         wide |= out->baselines[i].iteration_ns < b[0].lower_bound_ns;
     put_bound(out, &b[wide]);
-    return certify_shared(q, out, err);
+    return certify_sharded(q, out, err);
 }
 
 /* No search beside the plans that the old one became: certified by its microbatch size alone. */
@@ -420,11 +420,11 @@ static enum status search_small(struct search *q, const struct profile *p, const
         keep_warm(q);
         TRY(subteam_try(t, q->space, q->n_spaces, work / SUBTEAM_PART, err));
         TRY(multi_device_search(t, q->space, q->n_spaces, MULTI_DEVICE_SMALL, err));
-        TRY(search_joined(q, err));
+        TRY(search_sharded_stages(q, err));
     }
     TRY(conclude(t, p, out, err));
     TRY(certify(q, out, err));
-    return certify_shared(q, out, err);
+    return certify_sharded(q, out, err);
 }
 
 static enum status search_all(struct search *q, const struct profile *p, struct search_result *out,
@@ -462,12 +462,12 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
         out->baselines[i] = (struct search_baseline){.name = baseline_name(i),
                                                      .iteration_ns = INT64_MAX,
                                                      .why = "stopped before it was tried"};
-    int32_t cards[TP_OPTIONS_DEFAULT_MAX];
-    struct search_options with_cards = *o;
+    int32_t tp[TP_OPTIONS_DEFAULT_MAX];
+    struct search_options with_tp = *o;
     if (!o->tensor && !o->baseline) {
-        with_cards.n_tensor = tp_options_default(j, c, cards);
-        with_cards.tensor = with_cards.n_tensor ? cards : NULL;
-        o = &with_cards;
+        with_tp.n_tensor = tp_options_default(j, c, tp);
+        with_tp.tensor = with_tp.n_tensor ? tp : NULL;
+        o = &with_tp;
     }
     struct lower_options lower = {.check_memory = true};
     TRY(team_fused(a, c, &lower, err));
@@ -486,9 +486,9 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
         .spaces = arena_new(),
         .lists = arena_new()};
     incumbents_init(&q.t.incumbents, a, o->top > KEPT_MIN ? o->top : KEPT_MIN, o, c);
-    q.t.join = spmd_stage_new();
+    q.t.spmd_stage = spmd_stage_new();
     enum status st = search_all(&q, p, out, err);
-    spmd_stage_free(q.t.join);
+    spmd_stage_free(q.t.spmd_stage);
     scorer_free(q.t.scorer);
     lp_thread_end();
     arena_free(q.lists);

@@ -5,14 +5,14 @@
  * layers over them, every integer share of the microbatches, each microbatch size of the job; 1F1B orders. A stage recomputes
  * only where it would not fit otherwise, and then, where it still does not, receives one message ahead and takes fewer warm-ups.
  * `exact` says that the best of this class and the 31 behind it (more where more are asked for) are known; `stopped` what ended
- * the search otherwise. With more devices, and where cards may be taken together, plans are made of kinds of devices and
+ * the search otherwise. With more devices, and where GPUs may be taken together, plans are made of device classes and
  * templates (planner/fleet/fleet.h) and never exact; up to 12 devices taken one by one are then searched in the class above as well, from
  * what was found (planner/exact/exact_walk.c). For any number lower_bound_ns holds for every plan of bound_class.
  * In the class what cannot beat the incumbent by a lower bound (planner/bound/pipeline_bound.h) is never built; what survives is
  * lowered and scored by the simulator, which alone decides. Those kept then try other warm-up counts, gradient
  * buckets and orders of the replicas (outside the class, only ever better, not exact), and the best are handed out:
  * each differs from the others in layout (planner/candidate/incumbents.h). Last, of up to 8 devices, stages that are shared or neighbours become
- * stages that share operators (planner/spmd_stage/spmd_stage.h), where that is faster; outside the class as well. Interchangeable devices are used in index order.
+ * sharded stages (planner/spmd_stage/spmd_stage.h), where that is faster; outside the class as well. Interchangeable devices are used in index order.
  * Ties are broken by the order of enumeration, so that a search repeats to the byte.
  */
 #ifndef PLANNER_SEARCH_H

@@ -28,15 +28,15 @@ enum status search_check_objective(const struct cluster *c, const struct search_
     return OK;
 }
 
-/* Whether any node has so many equal cards as are to share operators. */
-static bool has_cards(const struct cluster *c, int32_t cards)
+/* Whether any node has so many equal GPUs as are to shard operators. */
+static bool has_gpus(const struct cluster *c, int32_t tp)
 {
     for (int32_t n = 0; n < c->n_nodes; n++) {
         const struct device *d = &c->devices[c->nodes[n].first_device];
         for (int32_t i = 0; i < c->nodes[n].n_devices; i++) {
             int32_t equal = 0;
             for (int32_t k = 0; k < c->nodes[n].n_devices; k++) equal += d[k].type == d[i].type;
-            if (equal >= cards && c->types[d[i].type].tensor_parallel <= 1) return true;
+            if (equal >= tp && c->types[d[i].type].tensor_parallel <= 1) return true;
         }
     }
     return false;
@@ -48,11 +48,11 @@ enum status search_check_tensor(const struct cluster *c, const struct search_opt
     if (o->baseline || search_check_takes_one(o)) return OK;
     int32_t least = o->tensor[0];
     for (int32_t i = 0; i < o->n_tensor; i++) {
-        if (has_cards(c, o->tensor[i])) return OK;
+        if (has_gpus(c, o->tensor[i])) return OK;
         if (o->tensor[i] < least) least = o->tensor[i];
     }
     return error_set(err, ERR_INPUT,
-                     "no node of cluster '%s' has %d equal cards to share operators; 1 leaves "
-                     "cards alone",
+                     "no node of cluster '%s' has %d equal GPUs to shard operators; 1 leaves "
+                     "GPUs alone",
                      c->name, (int)least);
 }

@@ -4,7 +4,7 @@
  * of an operator on experts the mean over all types of its base (whose layers' routers differ); (2) each type and
  * kind gets a factor: the median of run ÷ profile over its keys, so that operators not seen yet profit; (3) links with
  * measured (not emulated) traffic are fitted again from send spans; (4) where experts are chosen: how uneven their rows are, the
- * root of the mean over calls; (5) where devices share operators: how late the last one comes to a collective (skew.h); (6) pace: the factor of all operators at which the
+ * root of the mean over calls; (5) where stages are sharded: how late the last one comes to a collective (skew.h); (6) pace: the factor of all operators at which the
  * median of measured ÷ predicted iteration is 1, what (1)-(5) leave unexplained. Poisoned input: non-finite or non-positive spans are
  * dropped and counted; a factor outside 0.1 … 10 is an ERR_INPUT unless forced, but that of a kind with less than 1 % of its type's
  * time is not learned, and counted.

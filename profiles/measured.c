@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *measured_base(char buffer[MEASURED_BASE_MAX], const char *catalogue, int32_t cards)
+const char *measured_base(char buffer[MEASURED_BASE_MAX], const char *catalogue, int32_t tp)
 {
-    int n = snprintf(buffer, MEASURED_BASE_MAX, cards > 1 ? "%.120s x%" PRId32 : "%.120s",
-                     catalogue, cards);
+    int n =
+        snprintf(buffer, MEASURED_BASE_MAX, tp > 1 ? "%.120s x%" PRId32 : "%.120s", catalogue, tp);
     if (n < 0 || n >= MEASURED_BASE_MAX) BUG("base of %d bytes", n);
     return buffer;
 }
@@ -74,13 +74,13 @@ static bool layer_seconds(const struct profile *p, const char *base, enum op_kin
     return true;
 }
 
-enum measured_reach measured_reach(const struct profile *p, const char *catalogue, int32_t cards,
+enum measured_reach measured_reach(const struct profile *p, const char *catalogue, int32_t tp,
                                    int64_t row, int64_t sequences)
 {
     struct point below[2], above[2];
     int n_below, n_above;
     char base[MEASURED_BASE_MAX];
-    measured_base(base, catalogue, cards);
+    measured_base(base, catalogue, tp);
     if (row_of(p, base, OP_measured_forward, row, sequences)) return MEASURED_THERE;
     neighbours(p, base, OP_measured_forward, row, sequences, below, &n_below, above, &n_above);
     return n_below && n_above   ? MEASURED_BETWEEN
@@ -90,22 +90,22 @@ enum measured_reach measured_reach(const struct profile *p, const char *catalogu
 
 /* --- curves ---------------------------------------------------------------------------------- */
 
-const char *measured_curve_row(struct arena *a, bool same_node, const char *catalogue,
-                               int32_t cards, int64_t bytes)
+const char *measured_curve_row(struct arena *a, bool same_node, const char *catalogue, int32_t tp,
+                               int64_t bytes)
 {
     return arena_printf(a, "%s/%s/%" PRId32 "@%" PRId64, same_node ? "intra" : "inter", catalogue,
-                        cards, bytes);
+                        tp, bytes);
 }
 
-/* "inter/A100/4@1048576": cards where the row is of this kind and type, else 0. */
-static int32_t cards_of_row(const char *name, const char *prefix, size_t length, int64_t *bytes)
+/* "inter/A100/4@1048576": GPUs where the row is of this kind and type, else 0. */
+static int32_t tp_of_row(const char *name, const char *prefix, size_t length, int64_t *bytes)
 {
     char *end;
     if (strncmp(name, prefix, length) != 0) return 0;
-    long cards = strtol(name + length, &end, 10);
-    if (*end != '@' || cards < 1 || cards > 1 << 16) return 0;
+    long tp = strtol(name + length, &end, 10);
+    if (*end != '@' || tp < 1 || tp > 1 << 16) return 0;
     *bytes = strtoll(end + 1, NULL, 10);
-    return (int32_t)cards;
+    return (int32_t)tp;
 }
 
 static int by_bytes(const void *x, const void *y)
@@ -114,9 +114,9 @@ static int by_bytes(const void *x, const void *y)
     return (a->bytes > b->bytes) - (a->bytes < b->bytes);
 }
 
-/* The curve for so many cards, else for the next fewer, else for the fewest; points ascend. */
-static bool find_curve(const struct profile *p, bool same_node, const char *catalogue,
-                       int32_t cards, struct link_model *out)
+/* The curve for so many GPUs, else for the next fewer, else for the fewest; points ascend. */
+static bool find_curve(const struct profile *p, bool same_node, const char *catalogue, int32_t tp,
+                       struct link_model *out)
 {
     char prefix[MEASURED_BASE_MAX + 16];
     int32_t best = 0;
@@ -124,13 +124,13 @@ static bool find_curve(const struct profile *p, bool same_node, const char *cata
     size_t length = (size_t)snprintf(prefix, sizeof prefix, "%s/%.120s/",
                                      same_node ? "intra" : "inter", catalogue);
     for (size_t i = 0; i < p->n_links; i++) {
-        int32_t n = cards_of_row(p->links[i].name, prefix, length, &bytes);
+        int32_t n = tp_of_row(p->links[i].name, prefix, length, &bytes);
         if (!n) continue;
-        if (!best || (n <= cards ? best > cards || n > best : best > cards && n < best)) best = n;
+        if (!best || (n <= tp ? best > tp || n > best : best > tp && n < best)) best = n;
     }
     *out = (struct link_model){.source = SOURCE_MEASURED};
     for (size_t i = 0; i < p->n_links && best; i++)
-        if (cards_of_row(p->links[i].name, prefix, length, &bytes) == best &&
+        if (tp_of_row(p->links[i].name, prefix, length, &bytes) == best &&
             out->n_points < LINK_POINTS_MAX / 2)
             out->points[out->n_points++] =
                 (struct link_point){(double)bytes, p->links[i].model.bandwidth_Bps};
@@ -142,7 +142,7 @@ static bool find_curve(const struct profile *p, bool same_node, const char *cata
     return true;
 }
 
-static int32_t cards_of(const struct device_type *t)
+static int32_t tp_of(const struct device_type *t)
 {
     return t->tensor_parallel > 1 ? t->tensor_parallel : 1;
 }
@@ -150,8 +150,8 @@ static int32_t cards_of(const struct device_type *t)
 static bool curve_of_type(const struct profile *p, const struct device_type *t, bool same_node,
                           struct link_model *out)
 {
-    if (!find_curve(p, same_node, t->catalogue, cards_of(t), out)) return false;
-    for (int32_t i = 0; i < out->n_points; i++) out->points[i].bytes *= cards_of(t);
+    if (!find_curve(p, same_node, t->catalogue, tp_of(t), out)) return false;
+    for (int32_t i = 0; i < out->n_points; i++) out->points[i].bytes *= tp_of(t);
     return true;
 }
 
@@ -182,7 +182,7 @@ static enum status assemble_seconds(const struct profile *p, const struct device
                                     struct error *err)
 {
     double bytes = (double)(shape_elements(&shapes->input[0]) * dtype_bytes(dtype));
-    int32_t n = cards_of(t);
+    int32_t n = tp_of(t);
     struct link_model m;
     *out = 0;
     for (size_t i = 0; i < p->n_fits; i++)
@@ -190,7 +190,7 @@ static enum status assemble_seconds(const struct profile *p, const struct device
             *out = p->fits[i].constant_s + p->fits[i].s_per_byte * bytes;
     if (n < 2) return OK;
     if (!find_curve(p, true, t->catalogue, n, &m))
-        return error_set(err, ERR_INPUT, "no curve of the links among the cards of a node of %s",
+        return error_set(err, ERR_INPUT, "no curve of the links among the GPUs of a node of %s",
                          t->catalogue);
     *out += bytes * (n - 1) / n / link_model_Bps(&m, bytes);
     return OK;
@@ -205,7 +205,7 @@ enum status measured_op_seconds(const struct profile *p, const struct device_typ
     *source = SOURCE_MEASURED;
     if (kind == OP_assemble) return assemble_seconds(p, t, shapes, dtype, out, err);
     if (kind == OP_message) BUG("a message is priced by its link");
-    measured_base(base, t->catalogue, cards_of(t));
+    measured_base(base, t->catalogue, tp_of(t));
     if (layer_seconds(p, base, kind, attrs->row, attrs->sequences, out)) return OK;
     return error_set(err, ERR_INPUT,
                      "this layer was measured with no microbatch on %s; give a profile that has it "

@@ -172,7 +172,7 @@ enum status nccl_choose(const char *version, const struct nccl_system *s, enum c
 
 /* --- systems --------------------------------------------------------------------------------- */
 
-/* NVLinks of a card (NVIDIA's data sheets: total ÷ 50 GB/s a link, 100 of Blackwell) and what NCCL takes one for (topo.h). */
+/* NVLinks of a GPU (NVIDIA's data sheets: total ÷ 50 GB/s a link, 100 of Blackwell) and what NCCL takes one for (topo.h). */
 static void links_of(int32_t capability, int32_t *links, double *GBps)
 {
     *links = capability >= 90 ? 18 : capability >= 80 ? 12 : 6;

@@ -1,7 +1,7 @@
 /* profiles/nccl.h - NCCL's own idea of what a collective takes: a prior, where nobody has measured.
  *
  * NCCL chooses algorithm and protocol by a model of its own (public source, src/graph/tuning.cc; versions 2.28.9 and 2.30 have
- * the constants that are here): time = latency + bytes / bandwidth, both from tables by generation of the cards, number of
+ * the constants that are here): time = latency + bytes / bandwidth, both from tables by generation of the GPUs, number of
  * nodes and kind of links; the least over (algorithm, protocol) is taken, then channels are dropped from small ones. The facts
  * are NCCL's, the words ours; nothing is fitted to measurements. What it is off by: docs, `make validate`; others
  * saw 15 % (H800, two-level tree) and 19 to 23 % (GB200, ring taken where the tree wins).
@@ -24,7 +24,7 @@ extern const char *const nccl_algorithm_names[],
 
 struct nccl_system {
     int32_t n_ranks, n_nodes;   /* ranks evenly on nodes */
-    int32_t compute_capability; /* of the least card: 70, 80, 90, 100 … */
+    int32_t compute_capability; /* of the least GPU: 70, 80, 90, 100 … */
     int32_t channels;
     double near_Bps; /* all channels of a ring inside a node, one direction */
     /* sums in the switch (NVLink SHARP), each channel led by one GPU; 0: not there */
@@ -37,10 +37,10 @@ struct nccl_system {
 
 #define NCCL_VERSION_DEFAULT "2.28.9"
 
-/* n ranks of one type of card, evenly on k nodes. catalogue: id of profiles/catalogue ("A100-SXM4-40"); what NCCL takes a link
+/* n ranks of one type of GPU, evenly on k nodes. catalogue: id of profiles/catalogue ("A100-SXM4-40"); what NCCL takes a link
  * for and how many there are is in nccl.c. network_Bps: of one node, one direction (k > 1). V100-SXM2 stand in the cube mesh of
  * eight, where as many rings go round as the links among the first n of them allow.
- * ERR_INPUT: no card of NVIDIA's, ranks that do not fill nodes evenly, no network where one is needed. */
+ * ERR_INPUT: no GPU of NVIDIA's, ranks that do not fill nodes evenly, no network where one is needed. */
 MUST_CHECK enum status nccl_system_of(const char *catalogue, int32_t n_ranks, int32_t n_nodes,
                                       double network_Bps, struct nccl_system *out,
                                       struct error *err);

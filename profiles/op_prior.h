@@ -11,7 +11,7 @@
  *   others           operator_s + max(FLOPs / (peak · flops_efficiency), bytes / (bandwidth · memory_efficiency))
  *   collectives      wire_s + wire_rank_s · (ranks - 1) + op_wire_bytes / (NVLink or PCIe · wire_efficiency)   (ring)
  * (Williams et al. 2009 for the roofline.) A host that issues kernels one by one takes issue_s for each; where it is
- * slower than the card, it sets the pace: a stretch without waiting takes the longer of its kernels and of their issuing.
+ * slower than the GPU, it sets the pace: a stretch without waiting takes the longer of its kernels and of their issuing.
  * issue_s 0: no host in the way.
  *
  * The defaults are the catalogue's. A row with another `fit` was fitted on published measurements: the rows that it was

@@ -93,10 +93,10 @@ double profile_pace_now(const struct profile *p, const char *base, const uint64_
     return known >= LEAST ? median_double(ratio, known) : 0;
 }
 
-/* Cards taken together as one device are measured one by one. */
+/* GPUs taken together as one device are measured one by one. */
 static const char *measured_as(const struct device_type *d)
 {
-    return d->cards_of ? d->cards_of : d->name;
+    return d->gpu_type ? d->gpu_type : d->name;
 }
 
 static double factor_of(const struct profile *p, const char *type, enum op_kind kind)
@@ -162,7 +162,7 @@ static double scale_of(const struct profile *p, const char *base, enum op_kind k
     return 0;
 }
 
-/* How much more the fullest part of the experts has to do than an even one; what a run took of such parts is no guide then. */
+/* How much more the fullest shard of the experts has to do than an even one; what a run took of such parts is no guide then. */
 static double excess_of(const struct profile *p, enum op_kind kind, const struct op_attrs *attrs,
                         const struct op_shapes *shapes)
 {
@@ -200,21 +200,20 @@ enum status profile_op_seconds(const struct profile *p, const struct cluster *c,
         *out = row->seconds * slowdown;
         return OK;
     }
-    double cards = attrs && attrs->cards > 1 ? attrs->cards : 1; /* each does its part */
-    row = cards > 1 ? NULL : profile_row(p, d->catalogue, key);
+    double tp = attrs && attrs->tp > 1 ? attrs->tp : 1; /* each does its part */
+    row = tp > 1 ? NULL : profile_row(p, d->catalogue, key);
     const struct op_fit *fit = row ? NULL : profile_fit_of(p, d->catalogue, kind, attrs, t);
     if (row) {
         *source = SOURCE_MEASURED;
         seconds = row->seconds * excess;
     } else if (fit) {
         *source = SOURCE_FITTED;
-        seconds = fit->constant_s +
-                  fit->s_per_flop * op_flops(kind, attrs, shapes) * excess / cards +
-                  fit->s_per_byte * bytes_of(kind, attrs, shapes, t) / cards;
+        seconds = fit->constant_s + fit->s_per_flop * op_flops(kind, attrs, shapes) * excess / tp +
+                  fit->s_per_byte * bytes_of(kind, attrs, shapes, t) / tp;
     } else {
         *source = SOURCE_CATALOGUE;
         TRY(prior_seconds(p, d, kind, attrs, shapes, t, &seconds, err));
-        seconds *= (op_is_product(kind) ? excess : 1) / cards;
+        seconds *= (op_is_product(kind) ? excess : 1) / tp;
         double scale = scale_of(p, d->catalogue, kind, t);
         if (scale > 0) {
             *source = SOURCE_FITTED;

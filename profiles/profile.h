@@ -4,7 +4,7 @@
  * and orientation on that type, else of its kind (profiles/op_fits.h; seconds = constant + FLOPs/rate + bytes/bandwidth);
  * the catalogue's roofline, scaled by what measured operators took of theirs: those of its kind and dtype, else of its kind, else of kinds bound alike (by FLOPs or by bytes),
  * else of all. Emulated types
- * share the rows of their base ("host") and multiply by slowdown and by their own factor. Operators on a part of the experts
+ * share the rows of their base ("host") and multiply by slowdown and by their own factor. Operators on a shard of the experts
  * take as long as on the part that is expected to be fullest, where calibration has seen how uneven parts are. A profile is immutable once
  * stored: calibration makes the next version, whose parent is this one.
  * Ownership: the arena's.

@@ -1,6 +1,6 @@
 /* profiles/skew.h - how late the last device comes to a collective, from traces of runs.
  *
- * Devices that share operators meet often (core/collective/collective.h) and then all wait for the last one. No device takes the same time
+ * Devices of a sharded stage meet often (core/collective/collective.h) and then all wait for the last one. No device takes the same time
  * twice, so the last one is later than the one that is expected to be last: over many collectives that adds up, though every
  * operator takes what its median says.
  * Model: work W between two collectives varies by `spread` · W from time to time at each of n devices, and the latest of n is

@@ -9,18 +9,18 @@
 #include "core/model/model.h"
 
 /* Every type gets its backend and what its libraries keep of memory; types without a stated memory get the catalogue's. ERR_INPUT: unknown catalogue id, or the catalogue knows no memory; a
- * part of multiprocessors that the card does not have, or of a card whose number is not known. */
+ * part of multiprocessors that the GPU does not have, or of a GPU whose number is not known. */
 MUST_CHECK enum status team_complete(struct cluster *c, struct error *err);
 
-/* ERR_INPUT where a device type of the team cannot compute in this dtype: the host has fp32 and fp64, cards before compute
+/* ERR_INPUT where a device type of the team cannot compute in this dtype: the host has fp32 and fp64, GPUs before compute
  * capability 8.0 have no bf16. */
 MUST_CHECK enum status team_precision(const struct cluster *c, enum dtype t, struct error *err);
 
-/* How many times as long a type that has a part of its card's multiprocessors is taken to compute before it was measured: all over
- * part; what memory bounds loses less, which calibration learns. 1 for a whole card. */
+/* How many times as long a type that has a part of its GPU's multiprocessors is taken to compute before it was measured: all over
+ * part; what memory bounds loses less, which calibration learns. 1 for a whole GPU. */
 double team_slower(const struct device_type *t);
 
-/* Tells the model how many cards share every operator of a device of the first type, for who asks for the job's one graph;
+/* Tells the model how many GPUs shard every operator of a device of the first type, for who asks for the job's one graph;
  * lowering and the planner ask each type (core/lower/lower.h). */
 void team_share(const struct cluster *c, struct model *m);
 

@@ -24,7 +24,7 @@ static enum status find_reach(struct arena *a, const struct plugin *p, struct de
     struct plugin_joined with;
     if (!p->joined) return OK;
     TRY(p->joined(device, device, &with, err));
-    memcpy(c->cards[device].pci, with.pci[0], sizeof with.pci[0]);
+    memcpy(c->devices[device].pci, with.pci[0], sizeof with.pci[0]);
     for (int32_t i = 0; i < c->n; i++) {
         if (i == device) continue;
         TRY(p->joined(device, i, &with, err));
@@ -33,13 +33,13 @@ static enum status find_reach(struct arena *a, const struct plugin *p, struct de
     }
     for (int i = 0; i < 3; i++)
         if (*those[i]) all = arena_printf(a, "%s%s%s%s", all, *all ? ", " : "", algorithms[i], those[i]);
-    c->cards[device].reaches = all;
+    c->devices[device].reaches = all;
     return OK;
 }
 
 /* What only an open device tells. One that cannot be opened (another has it for itself) is no failure of the others. */
 static void look_inside(struct arena *a, const struct plugin *p, int32_t device,
-                        struct device_here *card)
+                        struct device_here *gpu)
 {
     struct backend b;
     struct error why = {0};
@@ -47,28 +47,28 @@ static void look_inside(struct arena *a, const struct plugin *p, int32_t device,
     p->backend(&b);
     enum status st = b.open(&b, device, &why);
     if (st == OK) {
-        if (b.free_bytes) st = b.free_bytes(&b, &card->free_bytes, &why);
+        if (b.free_bytes) st = b.free_bytes(&b, &gpu->free_bytes, &why);
         if (p->parts) p->parts(device, parts, (int32_t)sizeof parts);
-        card->parts = arena_strdup(a, parts);
+        gpu->parts = arena_strdup(a, parts);
         b.close(&b);
     }
-    if (st != OK) card->free_bytes = -1, card->why_not = arena_strdup(a, why.text);
+    if (st != OK) gpu->free_bytes = -1, gpu->why_not = arena_strdup(a, why.text);
 }
 
-static enum status find_cards(struct arena *a, const struct plugin *p, struct devices_here *c,
+static enum status find_gpus(struct arena *a, const struct plugin *p, struct devices_here *c,
                               bool open, struct error *err)
 {
     struct backend b;
     int32_t n = 0;
     p->backend(&b);
     TRY(b.count(&b, &n, err));
-    c->cards = ARENA_ARRAY(a, struct device_here, (size_t)n);
+    c->devices = ARENA_ARRAY(a, struct device_here, (size_t)n);
     c->n = n;
     for (int32_t i = 0; i < n; i++) {
-        c->cards[i].free_bytes = -1;
-        c->cards[i].parts = c->cards[i].reaches = "";
-        TRY(b.describe(&b, i, &c->cards[i].about, err));
-        if (open) look_inside(a, p, i, &c->cards[i]);
+        c->devices[i].free_bytes = -1;
+        c->devices[i].parts = c->devices[i].reaches = "";
+        TRY(b.describe(&b, i, &c->devices[i].about, err));
+        if (open) look_inside(a, p, i, &c->devices[i]);
         TRY(find_reach(a, p, c, i, err));
     }
     return OK;
@@ -94,7 +94,7 @@ void check_devices(struct arena *a, const char *kind, bool open, struct devices_
     if (out->status == OK) {
         out->plugin = arena_strdup(a, plugin_path(kind));
         find_comm(a, p, out);
-        out->status = find_cards(a, p, out, open, &why);
+        out->status = find_gpus(a, p, out, open, &why);
     }
     if (out->status != OK) out->reason = arena_strdup(a, why.text);
 }
@@ -107,7 +107,7 @@ void check_devices_json(struct json *j, struct arena *a, const struct devices_he
     json_put_int(j, "nccl_version", c->comm_version);
     json_put_list(j, "devices");
     for (int32_t i = 0; i < c->n; i++) {
-        const struct device_here *d = &c->cards[i];
+        const struct device_here *d = &c->devices[i];
         json_put_object_line(j, NULL);
         json_put_int(j, "index", i);
         json_put_text(j, "name", d->about.name);

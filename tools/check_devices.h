@@ -21,7 +21,7 @@ struct device_here {
     const char *why_not, *parts;
 };
 
-struct devices_here {     /* of one kind of device */
+struct devices_here {     /* of one backend */
     const char *kind;     /* backend: "cuda" */
     enum status status;   /* OK, or why there is none: ERR_NO_DEVICE, ERR_RESOURCE */
     const char *reason;   /* in words */
@@ -29,7 +29,7 @@ struct devices_here {     /* of one kind of device */
     const char *comm;     /* of its communicators: "2.28.9", or why they do not load; "": the backend has none */
     int32_t comm_version; /* 0: there are none */
     int32_t n;
-    struct device_here *cards; /* (n) */
+    struct device_here *devices; /* (n) */
 };
 
 /* Opens the plugin, and each device where it may (some tenths of a second). What is wrong is in *out. */

@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FINDINGS_MAX = 160, CARDS_SHOWN = 16, KINDS_HERE_MAX = 8, REPLICAS_SHOWN = 24 };
+enum { FINDINGS_MAX = 160, GPUS_SHOWN = 16, KINDS_HERE_MAX = 8, REPLICAS_SHOWN = 24 };
 
 struct finding {
     const char *what, *state; /* state: "ok", "warning", "missing", "wrong" */
@@ -30,7 +30,7 @@ struct findings {
     bool strict; /* what is elsewhere is a failure too */
     enum status
         worst; /* of what is missing or wrong: ERR_RESOURCE, ERR_INPUT; before them ERR_NO_DEVICE */
-    struct devices_here here[KINDS_HERE_MAX]; /* (n_kinds) each kind of device that has a plugin */
+    struct devices_here here[KINDS_HERE_MAX]; /* (n_kinds) each device class that has a plugin */
     int32_t n_kinds;
 };
 
@@ -80,12 +80,12 @@ static enum status check_host(struct findings *f, struct error *err)
     return OK;
 }
 
-/* What was seen of a card that was opened. */
-static void tell_open(struct findings *f, const struct devices_here *c, int32_t card,
+/* What was seen of a GPU that was opened. */
+static void tell_open(struct findings *f, const struct devices_here *c, int32_t gpu,
                       const struct catalogue_device *row)
 {
-    const struct device_here *d = &c->cards[card];
-    const char *what = arena_printf(f->arena, "%s %d", c->kind, (int)card);
+    const struct device_here *d = &c->devices[gpu];
+    const char *what = arena_printf(f->arena, "%s %d", c->kind, (int)gpu);
     char left[32], context[32];
     if (d->why_not) add(f, what, "warning", d->why_not);
     if (d->free_bytes >= 0)
@@ -110,9 +110,9 @@ static void check_kind(struct findings *f, const struct catalogue_device *row, b
         if (wanted) f->worst = c->status;
         return;
     }
-    add(f, "driver", "ok", c->cards[0].about.version);
-    for (int32_t i = 0; i < c->n && i < CARDS_SHOWN; i++) {
-        const struct device_here *d = &c->cards[i];
+    add(f, "driver", "ok", c->devices[0].about.version);
+    for (int32_t i = 0; i < c->n && i < GPUS_SHOWN; i++) {
+        const struct device_here *d = &c->devices[i];
         char memory[32];
         add(f, arena_printf(f->arena, "%s %d", c->kind, (int)i), "ok",
             arena_printf(f->arena, "%s, sm_%d, %s, %s, PCI %s%s%s", d->about.name,
@@ -151,9 +151,9 @@ static void not_here(struct findings *f, const char *what, const char *text)
     if (f->strict && (f->worst == OK || f->worst == ERR_RESOURCE)) f->worst = ERR_NO_DEVICE;
 }
 
-/* Why a plan's device of this machine cannot be had; NULL where it can, or is elsewhere. Where there are cards at all this machine
+/* Why a plan's device of this machine cannot be had; NULL where it can, or is elsewhere. Where there are GPUs at all this machine
  * is meant, so that is a failure. */
-static const char *check_card(struct findings *f, const struct program *p,
+static const char *check_gpu(struct findings *f, const struct program *p,
                               const struct program_device *d, bool *no_driver)
 {
     struct error why = {0};
@@ -166,13 +166,13 @@ static const char *check_card(struct findings *f, const struct program *p,
         return arena_printf(f->arena, "no %s device %d: there are %d, counted from 0", d->kind,
                             (int)d->index, (int)c->n);
     }
-    enum status st = card_is_as_said(p, d, &c->cards[d->index].about, &why);
+    enum status st = gpu_is_as_stated(p, d, &c->devices[d->index].about, &why);
     if (st == OK) return NULL;
     if (f->worst == OK) f->worst = st;
     return arena_strdup(f->arena, why.text);
 }
 
-static void check_cards(struct findings *f, const struct program *p)
+static void check_gpus(struct findings *f, const struct program *p)
 {
     size_t room = (size_t)p->n_devices + 1;
     const char **names = ARENA_ARRAY(f->arena, const char *, room),
@@ -181,7 +181,7 @@ static void check_cards(struct findings *f, const struct program *p)
     struct print_class *x;
     int32_t n = 0;
     for (int32_t i = 0; i < p->n_devices; i++) {
-        texts[n] = check_card(f, p, &p->devices[i], &no_driver[n]);
+        texts[n] = check_gpu(f, p, &p->devices[i], &no_driver[n]);
         names[n] = p->devices[i].name;
         n += texts[n] != NULL;
     }
@@ -279,7 +279,7 @@ static enum status check_plan(struct findings *f, const char *path, struct error
     if (why)
         not_here(f, "run", why);
     else
-        check_hosts(f, &program), check_cards(f, &program);
+        check_hosts(f, &program), check_gpus(f, &program);
     if (cores > 0.8 * (double)have)
         add(f, "emulation", "warning",
             arena_printf(f->arena,

@@ -81,12 +81,12 @@ static enum status checkpoint_of_plan(struct arena *a, const struct plan *p, con
     TRY(common_lower(a, p, false, &program, err));
     for (int32_t s = 0; s < program.n_stages; s++) {
         const struct program_stage *x = &program.stages[s];
-        /* Layouts are of one card, but those of measured layers, which are whole. */
+        /* Layouts are of one GPU, but those of measured layers, which are whole. */
         int32_t type = p->cluster.devices[p->replicas[0].stages[0].device].type,
-                cards = x->cards > 1 ? 1 : p->cluster.types[type].tensor_parallel;
+                tp = x->tp > 1 ? 1 : p->cluster.types[type].tensor_parallel;
         if (x->replica == 0)
             bytes += (double)(x->class_bytes[SLOT_PARAMETER] + x->class_bytes[SLOT_STATE]) *
-                     (cards > 1 ? cards : 1);
+                     (tp > 1 ? tp : 1);
     }
     if (bytes / rate > 1e9) return error_set(err, ERR_USAGE, "--storage %s: too slow", storage);
     *out_ns = ns_from_s(bytes / rate);

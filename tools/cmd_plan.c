@@ -26,8 +26,8 @@ struct request {
     struct texts with, without;
     int64_t profile, top, evaluations, time_limit, threads;
     bool fastest, no_sharding;
-    bool verbose;      /* reasons of baselines uncut */
-    const char *cards; /* --tensor-parallel, as given */
+    bool verbose;   /* reasons of baselines uncut */
+    const char *tp; /* --tensor-parallel, as given */
     struct degrees degrees;
     int objective;
     double min_rate, max_cost;
@@ -109,7 +109,7 @@ static void print_bounds(const struct search_result *r, const struct request *q)
                SEARCH_CLASS);
 }
 
-/* Names of the cluster's devices that the plan leaves out. Where cards were taken together (core/cluster/group) those that are
+/* Names of the cluster's devices that the plan leaves out. Where GPUs were taken together (core/cluster/group) those that are
  * gone from its cluster are parts of others. */
 static const char **idle_devices(struct arena *a, const struct cluster *c, const struct plan *p,
                                  int32_t *n)
@@ -300,7 +300,7 @@ static enum status plan(struct arena *a, void *request, const struct common *com
     struct profile profile;
     struct search_result r;
     TRY(common_not_stdout(common->json, "-o", q->out, err));
-    TRY(degrees_parse(q->cards, &q->degrees, err));
+    TRY(degrees_parse(q->tp, &q->degrees, err));
     TRY(common_writable(q->out, err));
     TRY(read_task(a, q, &from, &j, &c, &profile, err));
     TRY(spare_inputs(a, q, &j, err));
@@ -313,7 +313,7 @@ static enum status plan(struct arena *a, void *request, const struct common *com
     stop = common_stop_on_end_signals();
     struct search_options o = {.baseline = q->baseline,
                                .from = q->from ? &from : NULL,
-                               .tensor = q->degrees.n ? q->degrees.cards : NULL,
+                               .tensor = q->degrees.n ? q->degrees.tp : NULL,
                                .n_tensor = q->degrees.n,
                                .objective = (enum objective)q->objective,
                                .min_rate = q->min_rate,
@@ -403,7 +403,7 @@ static const struct option options[] = {
          "largest accepted cost of one iteration, in the currency of CLUSTER's prices, e.g. 0.2",
      .preset = "0: any"},
     {.name = "tensor-parallel",
-     TEXT_AT(cards),
+     TEXT_AT(tp),
      .unit = "N,...",
      .help = "tensor-parallel degrees to try, each within one node, e.g. 1,2,4",
      .preset = "the degrees of CLUSTER; above 1024 GPUs, what a large model needs"},

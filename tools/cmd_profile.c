@@ -6,7 +6,7 @@
  * fits chooses what they flatter, so plan and profile by turns until a plan has nothing unknown. A machine does not keep its
  * pace (neighbours, heat): beside what is new some of what is known is measured again, and the new rows are stated in the
  * profile's pace, so that old and new may be compared.
- * Operators of cards may be measured on another machine (tools/profile/remote.h): --emit writes the benches, --from reads what came
+ * Operators of GPUs may be measured on another machine (tools/profile/remote.h): --emit writes the benches, --from reads what came
  * of them. */
 #include "core/base/arena.h"
 #include "core/base/log.h"
@@ -118,15 +118,14 @@ static void rows_of(struct profile_bench *b, const struct trace *t, const char *
 }
 
 /* Rows are of the device itself: an emulated one's slowdown is a cost's affair. */
-static struct program_device device_of(const struct profile_bench *b, const char *base,
-                                       int32_t card)
+static struct program_device device_of(const struct profile_bench *b, const char *base, int32_t gpu)
 {
     struct program_device device = {.name = "bench",
                                     .type = base,
                                     .host = "localhost",
                                     .kind = "host",
                                     .memory_bytes = INT64_MAX / 2};
-    if (card >= 0) device = lower_device(b->cluster, card);
+    if (gpu >= 0) device = lower_device(b->cluster, gpu);
     device.slowdown = b->cluster->emulated ? 1 : 0;
     return device;
 }
@@ -139,11 +138,11 @@ static enum status measure_some(struct profile_bench *b, const char *base,
     struct program program;
     struct run_result r = {0};
     struct run_options o = {.steps = 1, .keep_trace = true};
-    int32_t warm = 1, card = profile_card_of(&b->cards, base);
+    int32_t warm = 1, gpu = profile_gpu_of(&b->gpus, base);
     size_t all = n + n_known;
     if (!n) return OK;
-    struct program_device device = device_of(b, base, card);
-    if (card >= 0) warm = profile_warm_rounds(&b->cards, base, ops, all);
+    struct program_device device = device_of(b, base, gpu);
+    if (gpu >= 0) warm = profile_warm_rounds(&b->gpus, base, ops, all);
     TRY(bench_ops(b->arena, ops, (int32_t)all, &device, (int32_t)repeats + warm,
                   b->job->model.vocabulary, &program, err));
     log_info("%s %zu unique operators of %d on %s, %lld times each",
@@ -227,12 +226,12 @@ static enum status measure_ops(struct profile_bench *b, int64_t repeats, struct 
         TRY(catalogue_find(base, &d, err));
         if (!strcmp(d->backend, "host") && profile_is_away(&b->away))
             return error_set(err, ERR_INPUT,
-                             "--emit and --from are for cards; device type %s is of hosts, which "
+                             "--emit and --from are for GPUs; device type %s is of hosts, which "
                              "are measured where they are",
                              b->cluster->types[t].name);
-        if (strcmp(d->backend, "host") != 0 && profile_card_of(&b->cards, base) < 0) {
+        if (strcmp(d->backend, "host") != 0 && profile_gpu_of(&b->gpus, base) < 0) {
             log_warn("no %s on this machine: its costs stay the catalogue's prior%s%s", base,
-                     *b->cards.reason ? ": " : "", b->cards.reason);
+                     *b->gpus.reason ? ": " : "", b->gpus.reason);
             continue;
         }
         TRY(measure_base(b, base, repeats, p, err));
@@ -272,11 +271,11 @@ static enum status load_parent(struct profile_bench *b, struct store *s, struct 
     return OK;
 }
 
-/* Links, and copies up to cards and down. Away nobody measured links: emulated ones are as stated, others the prior's. */
+/* Links, and copies up to GPUs and down. Away nobody measured links: emulated ones are as stated, others the prior's. */
 static enum status measure_rest(struct profile_bench *b, const struct request *q, struct profile *p,
                                 struct error *err)
 {
-    struct profile_cards *k = &b->cards;
+    struct profile_gpus *k = &b->gpus;
     if (b->away.from) return profile_away_copies(b->arena, &b->away, &k->copies, &k->n_copies, err);
     TRY(profile_links_measure(&b->links, q->repeats, p, err));
     return q->plans.count ? OK : profile_copies(b->arena, k, (int32_t)q->repeats, err);
@@ -321,12 +320,12 @@ static enum status measure_job(struct profile_bench *b, const struct request *q,
 }
 
 /* Away all are there. */
-static void find_cards(struct profile_bench *b, const struct request *q)
+static void find_gpus(struct profile_bench *b, const struct request *q)
 {
     if (profile_is_away(&q->away))
-        b->cards = (struct profile_cards){.cluster = b->cluster, .warm_s = q->warm_s, .reason = ""};
+        b->gpus = (struct profile_gpus){.cluster = b->cluster, .warm_s = q->warm_s, .reason = ""};
     else
-        profile_cards_find(b->arena, b->cluster, q->warm_s, &b->cards);
+        profile_gpus_find(b->arena, b->cluster, q->warm_s, &b->gpus);
 }
 
 static enum status profile(struct arena *a, const struct request *q, bool as_json,
@@ -354,8 +353,8 @@ static enum status profile(struct arena *a, const struct request *q, bool as_jso
                         .pace = 1,
                         .calibrated_on = "",
                         .cluster_hash = common_cluster_hash(a, &c)};
-    b.links.cards = &b.cards;
-    find_cards(&b, q);
+    b.links.gpus = &b.gpus;
+    find_gpus(&b, q);
     TRY(team_fused(a, &c, &b.list.lower, err));
     b.of_job.lower = b.list.lower;
     TRY(profile_away_begin(a, &b.away, err));

@@ -240,7 +240,7 @@ static void show_plan(struct arena *a, const struct plan *p, bool all, bool as_j
         json_put_int(&out, "microbatch", p->microbatch);
         json_put_int(&out, "profile_id", p->profile_id);
         json_put_int(&out, "predicted_ns", p->predicted_ns);
-        print_sharing(a, p, true, &out);
+        print_sharding(a, p, true, &out);
         common_json_end(&out);
         return;
     }
@@ -253,7 +253,7 @@ static void show_plan(struct arena *a, const struct plan *p, bool all, bool as_j
                p->cluster.emulated ? " of emulated devices" : "",
                p->profile_id ? arena_printf(a, "profile %lld", (long long)p->profile_id)
                              : "the catalogue's prior");
-    print_sharing(a, p, all, NULL);
+    print_sharding(a, p, all, NULL);
 }
 
 static enum status show_trace(struct arena *a, const char *path, bool as_json, struct error *err)

@@ -95,8 +95,8 @@ static int32_t most_gpus(const struct plan *p)
             const struct plan_stage *s = &p->replicas[r].stages[i];
             for (int32_t k = 0; k < plan_stage_devices(s); k++) {
                 int32_t type = p->cluster.devices[plan_stage_device(s, k)].type;
-                int32_t cards = p->cluster.types[type].tensor_parallel;
-                most = cards > most ? cards : most;
+                int32_t tp = p->cluster.types[type].tensor_parallel;
+                most = tp > most ? tp : most;
             }
         }
     return most;
@@ -104,17 +104,17 @@ static int32_t most_gpus(const struct plan *p)
 
 const char *common_never_run(struct arena *a, const struct plan *p)
 {
-    int32_t cards = most_gpus(p);
+    int32_t tp = most_gpus(p);
     if (p->job.model.measured)
         return arena_printf(a,
                             "model %s is a table of measured layers: it has no operators to run; "
                             "musher simulate predicts the plan",
                             p->job.model.name);
-    if (cards > 1)
+    if (tp > 1)
         return arena_printf(a,
-                            "its devices are %d cards each that share every operator: such a plan "
+                            "its devices are %d GPUs each that shard every operator: such a plan "
                             "is simulated, never run",
-                            (int)cards);
+                            (int)tp);
     return NULL;
 }
 

@@ -4,9 +4,9 @@
 #   even           a replica on each device, equal shares (data-parallel)
 #   proportional   the same, shares by speed: the best of those that whole microbatches allow (plans made here, simulated)
 #   zero           the best of zero-1, zero-2, zero-3 and fsdp
-#   hap            one stage on all devices that share every operator, alone
+#   hap            one stage on all devices that shard every operator, alone
 #   harp-published HARP as its authors published it
-#   harp           what the search finds without stages that share operators (--no-sharding): pipelines, replicas, shares
+#   harp           what the search finds without sharded stages (--no-sharding): pipelines, replicas, shares
 #   joined         what the search finds with them
 # usage: MUSHER=build/musher tools/hap.sh [FOLDER]      table.md, table.csv, hap.svg and every plan in FOLDER (build/hap)
 #   HAP_CASES="hap8:vgg19 ..."  cells to do           HAP_SECONDS=300   of a search, at most

@@ -2,7 +2,7 @@
 # tools/rank.sh - is the plan that was predicted fastest the fastest measured, and are plans ranked as they turn out?
 #
 # Three emulated teams × a GPT and a Mixtral, and a box of unequal devices on one fast bus × wider ones with few sequences a step,
-# where sharing operators may win. Each: profile; run even-pipeline and, where its devices share operators and it is not far
+# where sharding operators may win. Each: profile; run even-pipeline and, where its devices shard operators and it is not far
 # slower, hap, and calibrate; plan, and by turns profile what nobody measured or run what was found beside the two presets that
 # come next and calibrate, until what is found was run before. Then ten plans or more are predicted and really run, round after
 # round in turn, so that a slow minute of the machine meets all of them:
@@ -72,7 +72,7 @@ learn() { # FOLDER PLANS...
     echo "   $(grep -o 'error of an iteration.*' "$folder/calibrated" | head -n 1), $((${#traces[@]} / 2)) plans run"
 }
 
-# What teaches first: a plan whose devices each have layers of their own, and one whose devices share operators, unless the team
+# What teaches first: a plan whose devices each have layers of their own, and one whose operators are sharded, unless the team
 # makes that so slow that nobody would.
 calibrate() { # JOB TEAM FOLDER
     local db=$3/profiles.db taught=("$3/even-pipeline.yaml")

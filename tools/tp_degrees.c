@@ -18,13 +18,13 @@ enum status degrees_parse(const char *text, struct degrees *out, struct error *e
                              "--tensor-parallel needs degrees, for example 1,2,4; found "
                              "'%.60s'",
                              text);
-        out->cards[out->n++] = (int32_t)n;
+        out->tp[out->n++] = (int32_t)n;
         at = end;
     }
     return OK;
 }
 
-/* Cards of the type on the node that has the most of them. */
+/* GPUs of the type on the node that has the most of them. */
 static int32_t most_on_a_node(const struct cluster *c, int32_t type)
 {
     int32_t most = 0;
@@ -37,23 +37,23 @@ static int32_t most_on_a_node(const struct cluster *c, int32_t type)
     return most;
 }
 
-static bool is_measured(const struct profile *p, const struct device_type *t, int32_t cards)
+static bool is_measured(const struct profile *p, const struct device_type *t, int32_t tp)
 {
     char base[MEASURED_BASE_MAX];
-    measured_base(base, t->catalogue, cards);
+    measured_base(base, t->catalogue, tp);
     for (size_t i = 0; i < p->n_ops; i++)
         if (p->ops[i].kind == OP_measured_forward && !strcmp(p->ops[i].base, base)) return true;
     return false;
 }
 
 static bool is_possible(const struct model *m, const struct profile *p, const struct device_type *t,
-                        int32_t cards)
+                        int32_t tp)
 {
-    return m->measured ? is_measured(p, t, cards) : model_shares(m, cards);
+    return m->measured ? is_measured(p, t, tp) : model_allows_tp(m, tp);
 }
 
 static enum status refuse(const struct model *m, const struct profile *p,
-                          const struct device_type *t, int32_t cards, int32_t on_node,
+                          const struct device_type *t, int32_t tp, int32_t on_node,
                           struct error *err)
 {
     char list[200] = "";
@@ -65,13 +65,13 @@ static enum status refuse(const struct model *m, const struct profile *p,
     if (m->measured)
         return error_set(err, ERR_INPUT,
                          "--tensor-parallel %" PRId32 ": no layers were measured on %" PRId32
-                         " cards of %s that share them; measured: %s",
-                         cards, cards, t->catalogue, used ? list : "none (give --db)");
+                         " GPUs of %s that share them; measured: %s",
+                         tp, tp, t->catalogue, used ? list : "none (give --db)");
     return error_set(err, ERR_INPUT,
                      "--tensor-parallel %" PRId32
-                     " does not divide the heads and features of model %.80s; possible on cards of "
+                     " does not divide the heads and features of model %.80s; possible on GPUs of "
                      "type %s: %s",
-                     cards, m->name, t->name, list);
+                     tp, m->name, t->name, list);
 }
 
 enum status degrees_check(const struct degrees *d, const struct model *m, const struct cluster *c,
@@ -81,9 +81,9 @@ enum status degrees_check(const struct degrees *d, const struct model *m, const 
         int32_t on_node = most_on_a_node(c, t);
         if (c->types[t].tensor_parallel > 1) continue;
         for (int32_t i = 0; i < d->n; i++)
-            if (d->cards[i] > 1 && d->cards[i] <= on_node &&
-                !is_possible(m, p, &c->types[t], d->cards[i]))
-                return refuse(m, p, &c->types[t], d->cards[i], on_node, err);
+            if (d->tp[i] > 1 && d->tp[i] <= on_node &&
+                !is_possible(m, p, &c->types[t], d->tp[i]))
+                return refuse(m, p, &c->types[t], d->tp[i], on_node, err);
     }
     return OK;
 }

@@ -63,7 +63,7 @@ struct span {
     int32_t part; /* REDUCE: ring step of this span; else 0 */
     /* COMPUTE of gating, run: variance ÷ mean² of the rows that its experts get, in millionths */
     int32_t uneven_ppm;
-    /* REDUCE: 1 + enum collective_kind where devices that share operators meet (core/collective/collective.h); 0: a sum over those that hold
+    /* REDUCE: 1 + enum collective_kind where devices of a sharded stage meet (core/collective/collective.h); 0: a sum over those that hold
      * the same, and all else */
     int32_t collective;
     int64_t begin_ns, end_ns;

@@ -21,7 +21,7 @@ enum status {
     ERR_TOLERANCE = 5,     /* a tolerance that was asked for is exceeded */
     ERR_RESOURCE = 6,      /* disk, memory or the operating system gave out */
     ERR_RANK = 7,          /* a rank of a run failed */
-    ERR_NO_DEVICE = 8,     /* no device of the kind asked for: no plugin, no driver or no card */
+    ERR_NO_DEVICE = 8,     /* no device of the kind asked for: no plugin, no driver or no GPU */
     ERR_INTERRUPTED = 130, /* SIGINT, SIGTERM or SIGHUP */
 };
 

@@ -6,17 +6,17 @@
 
 #define SECONDS "seconds above 0"
 #define FILE_NAME "path of a file"
-#define TRANSPORTS "host or cards"
+#define TRANSPORTS "host or devices"
 enum { TIMEOUT_S = 120 };
 
 const struct setting settings[] = {
     {"MUSHER_TIMEOUT", SECONDS, "silence after which a rank counts as failed, in seconds (120)"},
     {"MUSHER_TRANSPORT", TRANSPORTS,
-     "path of messages between GPUs: through host memory, or by NCCL (cards)"},
+     "path of messages between GPUs: through host memory, or by NCCL (GPUs)"},
     {"MUSHER_NCCL", FILE_NAME, "NCCL library (libnccl.so.2 of the library path)"},
     {"MUSHER_CUDA_PLUGIN", FILE_NAME, "CUDA plugin (libmusher_cuda.so beside the program, or in ../lib/musher)"},
     {"MUSHER_CUPTI_PLUGIN", FILE_NAME, "CUPTI plugin (libmusher_cupti.so, likewise)"},
-    {"MUSHER_ANY_CARD", "1", "acceptance of a GPU that differs from the cluster file (refused)"},
+    {"MUSHER_ANY_GPU", "1", "acceptance of a GPU that differs from the cluster file (refused)"},
     {"MUSHER_CUDA_WAIT", "1", "synchronisation after every operator, so that an error names it (off)"},
     {"MUSHER_BLAS_CLOCK", "1", "measurement of the time inside BLAS, at some cost (off)"},
     {"MUSHER_LAUNCHED", "1", "internal: set by the launcher for its ranks"},
@@ -40,7 +40,7 @@ static bool may_be(const struct setting *s, const char *text)
 {
     if (!strcmp(s->values, FILE_NAME)) return true; /* who opens it says what is wrong with it */
     if (!strcmp(s->values, SECONDS)) return seconds(text) > 0;
-    if (!strcmp(s->values, TRANSPORTS)) return !strcmp(text, "host") || !strcmp(text, "cards");
+    if (!strcmp(s->values, TRANSPORTS)) return !strcmp(text, "host") || !strcmp(text, "devices");
     return !strcmp(s->values, text);
 }
 

@@ -102,10 +102,10 @@ static enum status read_price(const struct node *n, double *out, struct error *e
             return OK;
         }
     }
-    return node_error(n, err, "'%.40s' is no price of a card; for example 3.2/h", text);
+    return node_error(n, err, "'%.40s' is no price of a GPU; for example 3.2/h", text);
 }
 
-/* A part of a card is emulated: it takes turns with the others on the card's own clock. */
+/* A part of a GPU is emulated: it takes turns with the others on the GPU's own clock. */
 static enum status read_multiprocessors(struct cluster_reader *r, const struct node *n,
                                         struct device_type *t)
 {
@@ -114,19 +114,19 @@ static enum status read_multiprocessors(struct cluster_reader *r, const struct n
     if (!at) return OK;
     TRY(node_int(at, 1, MULTIPROCESSORS_MAX, &value, r->err));
     if (!strcmp(t->catalogue, "host"))
-        return node_error(at, r->err, "multiprocessors are a card's; a host core has none");
+        return node_error(at, r->err, "multiprocessors are a GPU's; a host core has none");
     if (!(t->slowdown > 0))
         return node_error(at, r->err,
-                          "a part of a card is emulated: state its slowdown too, for example "
-                          "slowdown: 2 where two take turns on the card");
+                          "a part of a GPU is emulated: state its slowdown too, for example "
+                          "slowdown: 2 where two take turns on the GPU");
     t->multiprocessors = (int32_t)value;
     return OK;
 }
 
 static enum status read_type(struct cluster_reader *r, const struct node *n, struct device_type *t)
 {
-    const struct node *device, *slowdown, *cards, *price = cluster_given(n, "price");
-    int64_t n_cards = 1, copies = 0;
+    const struct node *device, *slowdown, *tp, *price = cluster_given(n, "price");
+    int64_t n_tp = 1, copies = 0;
     TRY(document_keys(n, cluster_type_keys, r->err));
     TRY(cluster_need_name(n, &t->name, r->err));
     TRY(node_need(n, "device", &device, r->err));
@@ -135,12 +135,12 @@ static enum status read_type(struct cluster_reader *r, const struct node *n, str
     slowdown = cluster_given(n, "slowdown");
     if (slowdown) TRY(node_double(slowdown, 1, CLUSTER_SLOWDOWN_MAX, &t->slowdown, r->err));
     TRY(read_multiprocessors(r, n, t));
-    cards = cluster_given(n, "tensor_parallel");
-    if (cards) TRY(node_int(cards, 1, TENSOR_PARALLEL_MAX, &n_cards, r->err));
-    t->tensor_parallel = (int32_t)n_cards;
+    tp = cluster_given(n, "tensor_parallel");
+    if (tp) TRY(node_int(tp, 1, TENSOR_PARALLEL_MAX, &n_tp, r->err));
+    t->tensor_parallel = (int32_t)n_tp;
     TRY(node_get_bool(n, "sequence_parallel", &t->sequence_parallel, r->err));
-    const struct node *cards_of = cluster_given(n, "cards_of");
-    if (cards_of) TRY(canonical_label(cards_of, &t->cards_of, r->err));
+    const struct node *tp_of = cluster_given(n, "gpu_type");
+    if (tp_of) TRY(canonical_label(tp_of, &t->gpu_type, r->err));
     double reserve = 0;
     TRY(node_get_quantity(n, "reserve", QUANTITY_BYTES, 0, MEMORY_MAX_BYTES, &reserve, r->err));
     t->reserve_bytes = (int64_t)llround(reserve);

@@ -29,39 +29,39 @@
  * message after the other in order of readiness, or fair, equal shares of the bandwidth. Messages of one channel follow one
  * another in both; fluid is fair without that (real clusters only: simulated).
  * A link with `every` is one for each two devices, which nobody else's messages cross: networks that give every pair of
- * cards the same whoever else sends. Where its bandwidth is not stated it is the measured curve of the two devices' types.
+ * GPUs the same whoever else sends. Where its bandwidth is not stated it is the measured curve of the two devices' types.
  * Real clusters only.
  * A switch or a link with `count: N` is N of them, NAME0 … ; an end of such a link of which the file has END0 … END(M-1) is
  * number i · M / N for the i-th: {name: up, count: 320, between: [a, leaf]} joins the nodes a0 … a319 to the switches leaf0 …
  * Devices that no link joins directly are joined through switches (core/cluster/topology.h): PCIe switches, NVLink switches and
- * network cards are all switches here. Devices and nodes pass nothing on. Links that a message crosses together with
+ * NICs are all switches here. Devices and nodes pass nothing on. Links that a message crosses together with
  * others are shared fairly, whatever `sharing` says. A cluster with switches is planned and simulated; one that is
  * emulated cannot be run.
- * A type with a slowdown is emulated on the host, or on a card of the catalogue that is there (several devices may share
+ * A type with a slowdown is emulated on the host, or on a GPU of the catalogue that is there (several devices may share
  * it: on nodes of one host, with one index); links between emulated devices are emulated too:
  * a cluster is emulated as a whole or not at all (mixing is an error). A link without bandwidth is
  * measured by `musher profile` on a real cluster (real links only, and none that ends at a switch).
- * With `multiprocessors: 64` such a type on a card computes on so many of the card's multiprocessors alone (a green context; a multiple of 8
- * from 8 on where cards have compute capability 9.0), so that operators are slower each in their own way. Its slowdown, from 1 on,
- * then is for those that take turns on the card: below the number of them measured times are too long.
- * A type with `tensor_parallel: N` (1 where absent) stands for N equal cards of one node that share every operator
- * (Megatron-LM): one device of the cluster, memory is one card's. Such devices are planned and simulated only.
- * With `sequence_parallel: true` they also share the positions of what is whole on each (Korthikanti et al. 2023).
- * `cards_of: NAME` says that its cards are those of another type, measured under that name: what a profile knows of NAME
+ * With `multiprocessors: 64` such a type on a GPU computes on so many of the GPU's multiprocessors alone (a green context; a multiple of 8
+ * from 8 on where GPUs have compute capability 9.0), so that operators are slower each in their own way. Its slowdown, from 1 on,
+ * then is for those that take turns on the GPU: below the number of them measured times are too long.
+ * A type with `tensor_parallel: N` (1 where absent) stands for N equal GPUs of one node that shard every operator
+ * (Megatron-LM): one device of the cluster, memory is one GPU's. Such devices are planned and simulated only.
+ * With `sequence_parallel: true` they also share the positions of what is replicated on each (Korthikanti et al. 2023).
+ * `gpu_type: NAME` says that its GPUs are those of another type, measured under that name: what a profile knows of NAME
  * holds for them (core/cluster/group.h makes such types).
- * `reserve: 3 GB` of a type is memory of each card that no tensor may have: the driver's context, kernels, buffers of the
+ * `reserve: 3 GB` of a type is memory of each GPU that no tensor may have: the driver's context, kernels, buffers of the
  * collectives' library. It is at least what lowering counts (core/program/device_memory.h) with what the catalogue states. `parameter_copies: 2` says that the framework keeps so many more copies of every parameter, in the dtype of
  * the optimizer's state; they count as state. A link with `overlap: false` has a transport that the compute stream waits for: both ends' streams are
- * busy while a message of the pipeline passes. Nothing is computed beside sums of gradients on it either: buckets or not, they
+ * busy while a message of the pipeline passes. Nothing is computed beside gradient all-reduces on it either: buckets or not, they
  * begin when their stage has computed all it has.
  * With `compute_slowdown: 0.13` operators on the devices at both ends take 13 % longer while a message moves on it, and as
  * much more for each further message (0 where absent: transfers cost the operators nothing).
  * Between CUDA devices a link may say how NCCL is to use it, by NCCL's own words: `maxCTAs: 4` (thread blocks that its kernels may
  * take from the operators, 1 to 64) and `netName: Socket` (which network, as NCCL_NET names them: IB, Socket, or a plugin's).
  * What a message or a collective crosses decides: over several links the least maxCTAs, and the netName where no two differ.
- * With `price: 3.2/h` each card of the type costs so much an hour (any money, one for the file) from the moment a plan uses it.
- * A message between two such devices counts its bytes once, whole, and a sum of gradients one card's share: links of both
- * kinds between the same devices differ by what their cards' ports carry together.
+ * With `price: 3.2/h` each GPU of the type costs so much an hour (any money, one for the file) from the moment a plan uses it.
+ * A message between two such devices counts its bytes once, whole, and a gradient all-reduce one GPU's share: links of both
+ * kinds between the same devices differ by what their GPUs' ports carry together.
  * Ownership: the arena's.
  */
 #ifndef CORE_CLUSTER_CLUSTER_H
@@ -80,18 +80,18 @@ struct device_type {
     const char *name;
     const char *catalogue;    /* catalogue id: "host", "A100-SXM4-40" … */
     double slowdown;          /* >= 1 where emulated, 0 where real */
-    int32_t multiprocessors;  /* of a card, those that a device of the type has; 0: all */
+    int32_t multiprocessors;  /* of a GPU, those that a device of the type has; 0: all */
     int64_t memory_bytes;     /* > 0; 0 in the file means the catalogue's */
     int64_t reserve_bytes;    /* of memory_bytes, for others than tensors */
     int32_t parameter_copies; /* of each parameter, which nobody computes with */
-    /* > 1: a device is so many equal cards that share every operator; 0 and 1: one card */
+    /* > 1: a device is so many equal GPUs that shard every operator; 0 and 1: one GPU */
     int32_t tensor_parallel;
     bool sequence_parallel;
-    const char *cards_of;     /* NULL, or the type whose profile prices its cards */
-    double price_per_h;       /* of one card, in whatever money; 0 where the file has no price */
+    const char *gpu_type;     /* NULL, or the type whose profile prices its GPUs */
+    double price_per_h;       /* of one GPU, in whatever money; 0 where the file has no price */
     /* the catalogue's, not the file's (profiles/team.h): the backend that runs it ("host", "cuda"; NULL: not looked up) … */
     const char *backend;
-    /* … and what a process keeps of a card, and each communicator of its collectives' library; 0 unknown.
+    /* … and what a process keeps of a GPU, and each communicator of its collectives' library; 0 unknown.
      * context -1: another's framework runs there, of which lowering counts nothing */
     int64_t context_bytes, communicator_bytes;
     const struct node *where; /* of `catalogue`, for messages; NULL where no file has it */
@@ -139,7 +139,7 @@ struct cluster {
     const char **switches; /* (n_switches) names */
 };
 
-/* The least that lowering will keep of a card for others than tensors, before there is a program to count by. */
+/* The least that lowering will keep of a GPU for others than tensors, before there is a program to count by. */
 static inline int64_t device_type_reserve(const struct device_type *t)
 {
     return t->reserve_bytes > t->context_bytes ? t->reserve_bytes : t->context_bytes;

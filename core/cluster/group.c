@@ -11,32 +11,32 @@ struct grouping {
     const struct cluster *old;
     struct cluster *c;
     size_t type_capacity;
-    /* (old devices): the card that stands for it; itself where it is in no group */
+    /* (old devices): the GPU that stands for it; itself where it is in no group */
     int32_t *lowest;
     int32_t *type;  /* (old devices): of the device that it stands for */
     int32_t *where; /* (old devices) */
     struct error *err;
 };
 
-static enum status check_card(const struct grouping *m, const struct cluster_group *g, int32_t k,
+static enum status check_gpu(const struct grouping *m, const struct cluster_group *g, int32_t k,
                               bool *taken)
 {
     const struct cluster *c = m->old;
-    int32_t card = g->devices[k];
-    if (card < 0 || card >= c->n_devices)
+    int32_t gpu = g->devices[k];
+    if (gpu < 0 || gpu >= c->n_devices)
         return error_set(m->err, ERR_INPUT,
-                         "there is no device %" PRId32 "; the cluster has %" PRId32, card,
+                         "there is no device %" PRId32 "; the cluster has %" PRId32, gpu,
                          c->n_devices);
-    const struct device *d = &c->devices[card], *first = &c->devices[g->devices[0]];
-    if (taken[card]) return error_set(m->err, ERR_INPUT, "%s is in two groups", d->name);
-    taken[card] = true;
+    const struct device *d = &c->devices[gpu], *first = &c->devices[g->devices[0]];
+    if (taken[gpu]) return error_set(m->err, ERR_INPUT, "%s is in two groups", d->name);
+    taken[gpu] = true;
     if (g->n == 1) return OK;
     if (d->node != first->node || d->type != first->type)
         return error_set(m->err, ERR_INPUT,
-                         "%s and %s cannot share operators: cards of one node and one type can",
+                         "%s and %s cannot shard operators: GPUs of one node and one type can",
                          first->name, d->name);
     if (c->types[d->type].tensor_parallel > 1)
-        return error_set(m->err, ERR_INPUT, "%s already is %" PRId32 " cards", d->name,
+        return error_set(m->err, ERR_INPUT, "%s already is %" PRId32 " GPUs", d->name,
                          c->types[d->type].tensor_parallel);
     return OK;
 }
@@ -48,8 +48,8 @@ bool cluster_same_type(const struct device_type *x, const struct device_type *y)
            x->memory_bytes == y->memory_bytes && x->reserve_bytes == y->reserve_bytes &&
            x->parameter_copies == y->parameter_copies && x->price_per_h == y->price_per_h &&
            x->tensor_parallel == y->tensor_parallel &&
-           x->sequence_parallel == y->sequence_parallel && !x->cards_of == !y->cards_of &&
-           (!x->cards_of || !strcmp(x->cards_of, y->cards_of));
+           x->sequence_parallel == y->sequence_parallel && !x->gpu_type == !y->gpu_type &&
+           (!x->gpu_type || !strcmp(x->gpu_type, y->gpu_type));
 }
 
 static int32_t find_type(const struct cluster *c, const char *name)
@@ -59,15 +59,15 @@ static int32_t find_type(const struct cluster *c, const char *name)
     return -1;
 }
 
-struct device_type cluster_shared_type(struct arena *a, const struct cluster *c,
-                                       const struct device_type *card, int32_t n,
+struct device_type cluster_tp_type(struct arena *a, const struct cluster *c,
+                                       const struct device_type *gpu, int32_t n,
                                        bool sequence_parallel, int32_t *found)
 {
-    struct device_type t = *card;
+    struct device_type t = *gpu;
     t.tensor_parallel = n, t.sequence_parallel = sequence_parallel;
-    if (!t.cards_of) t.cards_of = card->name;
+    if (!t.gpu_type) t.gpu_type = gpu->name;
     const char *base =
-        arena_printf(a, "%s-x%" PRId32 "%s", card->name, n, sequence_parallel ? "s" : "");
+        arena_printf(a, "%s-x%" PRId32 "%s", gpu->name, n, sequence_parallel ? "s" : "");
     t.name = base;
     for (int32_t number = 2; (*found = find_type(c, t.name)) >= 0; number++) {
         if (cluster_same_type(&c->types[*found], &t)) break;
@@ -79,9 +79,9 @@ struct device_type cluster_shared_type(struct arena *a, const struct cluster *c,
 static int32_t derived_type(struct grouping *m, const struct cluster_group *g)
 {
     struct cluster *c = m->c;
-    const struct device_type *card = &m->old->types[m->old->devices[g->devices[0]].type];
+    const struct device_type *gpu = &m->old->types[m->old->devices[g->devices[0]].type];
     int32_t found;
-    struct device_type t = cluster_shared_type(m->a, c, card, g->n, g->sequence_parallel, &found);
+    struct device_type t = cluster_tp_type(m->a, c, gpu, g->n, g->sequence_parallel, &found);
     if (found >= 0) return found;
     c->types = arena_grow(m->a, c->types, (size_t)c->n_types, &m->type_capacity, sizeof *c->types);
     c->types[c->n_types] = t;
@@ -94,7 +94,7 @@ static enum status take_groups(struct grouping *m, const struct cluster_group *g
     for (int32_t i = 0; i < n; i++) {
         const struct cluster_group *g = &groups[i];
         if (g->n < 1) return error_set(m->err, ERR_INPUT, "a group without a device");
-        for (int32_t k = 0; k < g->n; k++) TRY(check_card(m, g, k, taken));
+        for (int32_t k = 0; k < g->n; k++) TRY(check_gpu(m, g, k, taken));
         int32_t lowest = g->devices[0];
         for (int32_t k = 1; k < g->n; k++)
             if (g->devices[k] < lowest) lowest = g->devices[k];
@@ -168,10 +168,10 @@ static void copy_links(struct grouping *m)
     for (int32_t i = 0; i < old->n_links; i++) {
         struct link *l = &c->links[i];
         *l = old->links[i];
-        bool card = false;
+        bool gpu = false;
         for (int e = 0; e < 2; e++)
-            if (l->kind[e] == END_DEVICE) l->end[e] = m->where[l->end[e]], card = true;
-        if (!card) continue;
+            if (l->kind[e] == END_DEVICE) l->end[e] = m->where[l->end[e]], gpu = true;
+        if (!gpu) continue;
         gone[i] = l->kind[0] == l->kind[1] && l->end[0] == l->end[1];
         pairs[n_pairs++] = pair_of(l, i);
     }

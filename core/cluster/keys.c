@@ -23,12 +23,12 @@ const struct document_key cluster_type_keys[] = {
     {"reserve", "size", "what the catalogue states",
      "memory that tensors may not use: driver context, kernels, NCCL buffers"},
     {"tensor_parallel", "number", "1",
-     "equal GPUs of one node that act as one device and share every operator (Megatron-LM); "
+     "equal GPUs of one node that act as one device and shard every operator (Megatron-LM); "
      "simulated only"},
     {"sequence_parallel", "true or false", "false",
      "sequence parallelism of those GPUs (Korthikanti et al. 2023)"},
     {"price", "money/h", "0", "price of one GPU of the type, e.g. 3.2/h"},
-    {"cards_of", "text", "none", "other type whose measured costs hold for the GPUs of this one"},
+    {"gpu_type", "text", "none", "other type whose measured costs hold for the GPUs of this one"},
     {"parameter_copies", "number", "0",
      "additional copies of every parameter that a framework keeps, in the type of the optimizer "
      "state"},

@@ -27,9 +27,9 @@ static void write_type(FILE *out, const struct device_type *t)
     }
     if (t->tensor_parallel > 1) fprintf(out, ", tensor_parallel: %" PRId32, t->tensor_parallel);
     if (t->sequence_parallel) fputs(", sequence_parallel: true", out);
-    if (t->cards_of) {
-        fputs(", cards_of: ", out);
-        canonical_text(out, t->cards_of);
+    if (t->gpu_type) {
+        fputs(", gpu_type: ", out);
+        canonical_text(out, t->gpu_type);
     }
     if (t->parameter_copies) fprintf(out, ", parameter_copies: %" PRId32, t->parameter_copies);
     if (t->price_per_h > 0) {

@@ -40,7 +40,7 @@ enum collective_kind {
 /* Name in C, name in files and on the command line, set of kinds, those of them that a collective library does in one call, by
  * an algorithm of its own choice (NCCL; exec/device_transport), and its rounds (core/collective/rounds.h) or `none`.
  *   ring, pairs, hierarchical   core/collective/collective.h
- *   tree, leader, chain, padded, grouped   sim/collective/cost.h; a sum of gradients may go by chain (core/program/program.h)
+ *   tree, leader, chain, padded, grouped   sim/collective/cost.h; a gradient all-reduce may go by chain (core/program/program.h)
  *   local   the members are chunks of one device, which adds; no kind may be done so by choice
  * Where two take equally long the planner takes the first. */
 #define COLLECTIVE_ALGORITHMS(X)                                                                   \

@@ -124,7 +124,8 @@ int64_t collective_cut_count(const struct collective_cut *c, int32_t member)
     return n;
 }
 
-static struct shape part(const struct collective *m, const struct collective_cut *c, int32_t member)
+static struct shape shard(const struct collective *m, const struct collective_cut *c,
+                          int32_t member)
 {
     struct shape s = m->whole;
     s.dim[c->dimension] = collective_cut_count(c, member);
@@ -133,12 +134,12 @@ static struct shape part(const struct collective *m, const struct collective_cut
 
 struct shape collective_in(const struct collective *m, int32_t member)
 {
-    return collective_has_from(m->kind) ? part(m, &m->from, member) : m->whole;
+    return collective_has_from(m->kind) ? shard(m, &m->from, member) : m->whole;
 }
 
 struct shape collective_out(const struct collective *m, int32_t member)
 {
-    return collective_has_to(m->kind) ? part(m, &m->to, member) : m->whole;
+    return collective_has_to(m->kind) ? shard(m, &m->to, member) : m->whole;
 }
 
 /* Indices that runs a and b have in common; where they are asked for, as runs counted from the first index of a's own part
@@ -171,13 +172,13 @@ int64_t collective_elements(const struct collective *m, int32_t i, int32_t k)
     struct shape s;
     switch (m->kind) {
     case COLLECTIVE_ALL_GATHER:
-        s = part(m, &m->from, i);
+        s = shard(m, &m->from, i);
         break;
     case COLLECTIVE_REDUCE_SCATTER:
-        s = part(m, &m->to, k);
+        s = shard(m, &m->to, k);
         break;
     case COLLECTIVE_ALL_TO_ALL:
-        s = part(m, &m->from, i);
+        s = shard(m, &m->from, i);
         if (m->from.dimension == m->to.dimension)
             s.dim[m->to.dimension] = common(&m->from, i, &m->to, k, true, NULL, NULL, NULL);
         else

@@ -8,8 +8,8 @@
  *
  *   kind             in                    out                  meaning
  *   all_gather       part by `from`        whole                out = all parts, each at its runs
- *   reduce_scatter   whole, one term       part by `to`         out = the sum of all terms, at the member's runs
- *   all_reduce       whole, one term       whole                out = the sum of all terms; all members alike, bit for bit
+ *   reduce_scatter   partial               part by `to`         out = the sum of all partial values, at the member's runs
+ *   all_reduce       partial               whole                out = the sum of all partial values; all members alike, bit for bit
  *   all_to_all       part by `from`        part by `to`         out = the whole's, at the member's runs of `to`
  * Cuts of two dimensions make all_to_all turn a tensor; of one dimension, they share it out anew.
  *
@@ -19,13 +19,13 @@
  *          carrying as much as the largest part (padded: what libraries do that know equal counts only); the bytes
  *          behind a smaller part are void. all_reduce cuts the elements evenly, E·c/n up to E·(c+1)/n, and takes
  *          n−1 steps of a reduce_scatter and n−1 of an all_gather, unpadded.
- *          reduce_scatter step k: member i sends chunk i−1−k and adds its own term to what it receives, chunk i−2−k, so that
+ *          reduce_scatter step k: member i sends chunk i−1−k and adds its own partial value to what it receives, chunk i−2−k, so that
  *          chunk c is summed in the order c+1, c+2, … c. all_gather step k: i sends chunk i−k, receives i−1−k.
  *   PAIRS  step k = 1 … n−1: member i sends to i+k what is that member's, and receives from i−k what is its own (all
- *          modulo n): as many bytes as there are, over the pair's own link. reduce_scatter adds its own term, then
+ *          modulo n): as many bytes as there are, over the pair's own link. reduce_scatter adds its own partial value, then
  *          those of i−1, i−2, …
  *   HIERARCHICAL  members stand in tiers (the nodes of a cluster), equally many in each: T tiers of g. Member (r, t) is the
- *          r-th of tier t. Parts lie in the order (0, 0), (0, 1) … (1, 0) …, and those of one r are a ordered channel group.
+ *          r-th of tier t. Parts lie in the order (0, 0), (0, 1) … (1, 0) …, and those of one r are an ordered channel group.
  *          reduce_scatter: ordered channel groups round the ring of each tier, g−1 steps, then parts round the rings of T members of one r,
  *          T−1 steps; all_gather: parts between tiers, T−1 steps, then ordered channel groups inside, g−1 steps; in either ring as RING's
  *          chunks go. all_reduce: its n even chunks, by such a reduce_scatter and then such an all_gather. Unpadded; a
@@ -51,8 +51,8 @@ struct collective_cut {
     int64_t *first, *count; /* (n_members, n_runs) */
 };
 
-/* One collective of a program. Sums of gradients, once a step, are of segments, which core/program/program.h explains; collectives
- * inside calls (each_call) are of one tensor, as above, or, for equal cards that are simulated as one, of nothing but a size. */
+/* One collective of a program. Gradient all-reduces, once a step, are of segments, which core/program/program.h explains; collectives
+ * inside calls (each_call) are of one tensor, as above, or, for equal GPUs that are simulated as one, of nothing but a size. */
 struct collective_member {
     int32_t stage; /* into stages */
     int32_t
@@ -62,10 +62,10 @@ struct collective_member {
     int32_t *segments;
     /* reduce-scatter, all-gather: (n_segments) the member's parts in regions; NULL: in the segments; else NULL */
     int32_t *own;
-    /* CHAIN: ring whose buffers hold each microbatch's gradients in this order (first segment's slot gives the
+    /* CHAIN: buffer ring whose buffers hold each microbatch's gradients in this order (first segment's slot gives the
      * offset), to be added one by one; -1: the sum is in segments */
     int32_t apart;
-    /* (n_segments) slots of ring apart, one a segment, laid one after the other from offset 0 in steps of 64 bytes;
+    /* (n_segments) slots of buffer ring apart, one a segment, laid one after the other from offset 0 in steps of 64 bytes;
      * NULL where apart is -1 */
     int32_t *apart_segments;
     /* all-reduce by RING: (n_segments) which part of each segment's slot is meant; n_dims 0: all of it. NULL: all of all.

@@ -31,7 +31,7 @@ int32_t collective_tiers_of(const int32_t *node, int32_t n, int32_t *out)
 }
 
 /* Elements of the part at a place: all_reduce's even chunks, or a member's. */
-static int64_t part_elements(const struct collective *m, int32_t place, const int32_t *at)
+static int64_t shard_elements(const struct collective *m, int32_t place, const int32_t *at)
 {
     int64_t first, last;
     if (m->kind == COLLECTIVE_ALL_REDUCE) {
@@ -54,24 +54,24 @@ void collective_set_tiers(struct arena *a, struct collective *m)
         for (int32_t k = 0; k < i; k++) place[i] += m->tier[k] == m->tier[i] ? m->n_tiers : 0;
         at[place[i]] = i;
     }
-    for (int32_t p = 0; p < m->n_members; p++) first[p + 1] = first[p] + part_elements(m, p, at);
+    for (int32_t p = 0; p < m->n_members; p++) first[p + 1] = first[p] + shard_elements(m, p, at);
     m->place = place, m->at = at, m->first = first;
 }
 
 /* ---- rounds of a ring ------------------------------------------------------------------------- */
 
-struct ring {                  /* that one member is in, for a few rounds */
+struct buffer_ring {                  /* that one member is in, for a few rounds */
     int32_t n, self;           /* places, and this member's */
     int32_t step;              /* of the ring's */
     bool sums, channel_groups; /* ordered channel groups: inside a tier */
 };
 
 /* Elements [*first, *first + what is returned) of a ring's piece, as on the wire; *own: those that are not padding. */
-typedef int64_t piece_of(const struct collective *m, int32_t member, const struct ring *r,
+typedef int64_t piece_of(const struct collective *m, int32_t member, const struct buffer_ring *r,
                          int32_t k, int64_t *first, int64_t *own);
 
 /* Member `self` of the ring passes a piece on from the member at the place before it to the one behind. */
-static struct collective_round pass_on(const struct collective *m, int32_t member, const struct ring *r,
+static struct collective_round pass_on(const struct collective *m, int32_t member, const struct buffer_ring *r,
                                    int32_t to, int32_t from, piece_of *piece)
 {
     int32_t out = r->sums ? r->self - 1 - r->step : r->self - r->step;
@@ -85,7 +85,7 @@ static struct collective_round pass_on(const struct collective *m, int32_t membe
 
 /* ---- ring ------------------------------------------------------------------------------------- */
 
-static int32_t ring_count(const struct collective *m)
+static int32_t buffer_ring_count(const struct collective *m)
 {
     return (m->kind == COLLECTIVE_ALL_REDUCE ? 2 : 1) * (m->n_members - 1);
 }
@@ -95,7 +95,7 @@ static bool ring_sends(const struct collective *m, int32_t from, int32_t to)
     return to == (from + 1) % m->n_members;
 }
 
-static int64_t ring_piece(const struct collective *m, int32_t member, const struct ring *r,
+static int64_t ring_piece(const struct collective *m, int32_t member, const struct buffer_ring *r,
                           int32_t k, int64_t *first, int64_t *own)
 {
     int64_t last;
@@ -113,7 +113,7 @@ static struct collective_round ring_round(const struct collective *m, int32_t me
 {
     int32_t n = m->n_members;
     bool sums = m->kind != COLLECTIVE_ALL_GATHER && round < n - 1;
-    struct ring r = {n, member, !sums && round >= n - 1 ? round - (n - 1) : round, sums, false};
+    struct buffer_ring r = {n, member, !sums && round >= n - 1 ? round - (n - 1) : round, sums, false};
     return pass_on(m, member, &r, modulo(member + 1, n), modulo(member - 1, n), ring_piece);
 }
 
@@ -135,7 +135,7 @@ static int64_t ring_most(const struct collective *m)
 }
 
 const struct collective_rounds collective_rounds_ring = {.padded = true,
-                                                         .count = ring_count,
+                                                         .count = buffer_ring_count,
                                                          .round = ring_round,
                                                          .sends = ring_sends,
                                                          .chunk_first = ring_chunk_first,
@@ -195,7 +195,7 @@ static bool hierarchical_sends(const struct collective *m, int32_t i, int32_t k)
 }
 
 /* Which ring a round is of: of tiers inside, between, between, inside those that there are. */
-static struct ring ring_of(const struct collective *m, int32_t member, int32_t step)
+static struct buffer_ring ring_of(const struct collective *m, int32_t member, int32_t step)
 {
     bool sums = m->kind != COLLECTIVE_ALL_GATHER;
     int32_t across = m->n_tiers, inside = m->n_members / across;
@@ -204,7 +204,7 @@ static struct ring ring_of(const struct collective *m, int32_t member, int32_t s
     bool channel_groups = sums ? step < inside - 1 : step >= across - 1;
     if (sums && !channel_groups) step -= inside - 1;
     if (!sums && channel_groups) step -= across - 1;
-    return (struct ring){.n = channel_groups ? inside : across,
+    return (struct buffer_ring){.n = channel_groups ? inside : across,
                          .self = channel_groups ? place / across : place % across,
                          .step = step,
                          .sums = sums,
@@ -212,7 +212,7 @@ static struct ring ring_of(const struct collective *m, int32_t member, int32_t s
 }
 
 /* The member at place k of the ring. */
-static int32_t member_at(const struct collective *m, int32_t member, const struct ring *r,
+static int32_t member_at(const struct collective *m, int32_t member, const struct buffer_ring *r,
                          int32_t k)
 {
     int32_t p = m->place[member], t = m->n_tiers;
@@ -220,7 +220,7 @@ static int32_t member_at(const struct collective *m, int32_t member, const struc
     return m->at[r->channel_groups ? k * t + p % t : p / t * t + k];
 }
 
-static int64_t hierarchical_piece(const struct collective *m, int32_t member, const struct ring *r,
+static int64_t hierarchical_piece(const struct collective *m, int32_t member, const struct buffer_ring *r,
                                   int32_t k, int64_t *first, int64_t *own)
 {
     int32_t t = m->n_tiers;
@@ -233,7 +233,7 @@ static int64_t hierarchical_piece(const struct collective *m, int32_t member, co
 static struct collective_round hierarchical_round(const struct collective *m, int32_t member,
                                               int32_t round)
 {
-    struct ring r = ring_of(m, member, round);
+    struct buffer_ring r = ring_of(m, member, round);
     return pass_on(m, member, &r, member_at(m, member, &r, r.self + 1),
                    member_at(m, member, &r, r.self - 1), hierarchical_piece);
 }

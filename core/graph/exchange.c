@@ -1,4 +1,4 @@
-/* core/graph/exchange.c - sizes of parts. */
+/* core/graph/exchange.c - sizes of shards. */
 #include "core/graph/exchange.h"
 
 #include <stddef.h>

@@ -10,7 +10,7 @@
  *    visited; there they are summed, in consumer order, in that consumer's layer;
  *  - contributions are tensors, not copies: where a gradient passes unchanged the same tensor is
  *    contributed, and no operator ever writes into a gradient that another could still read;
- *  - a term of a sum over devices is added to terms over the same axes only;
+ *  - a partial value over devices is added to partial values over the same axes only;
  *  - where a stage of a plan ends (graph.edge), what flows back to one tensor from behind is summed whole before it crosses;
  *  - uses of a parameter are counted in forward order over the operators that reach the loss.
  */
@@ -23,7 +23,7 @@
 
 struct contribution {
     int32_t grad;
-    uint8_t terms;             /* bit x: a term of a sum over axis x */
+    uint8_t partial;           /* bit x: a partial value over axis x */
     struct contribution *next; /* of a later consumer: the list is in consumer order */
 };
 
@@ -38,9 +38,10 @@ struct gradient_builder {
     int32_t *first_behind
         [GRAPH_EDGES_MAX]; /* by tensor made before the edge: the first consumer behind it, -1 */
     bool *reaches_loss;    /* by tensor */
-    int32_t (*terms)[GRADIENT_TERMS]; /* by tensor that keeps its terms apart; [0] 0 elsewhere */
-    int32_t visiting;                 /* forward operator */
-    struct graph_op *waiting;         /* W operators of the operator being visited */
+    int32_t (*partials)
+        [GRADIENT_PARTIALS];  /* by tensor that keeps its partial values apart; [0] 0 elsewhere */
+    int32_t visiting;         /* forward operator */
+    struct graph_op *waiting; /* W operators of the operator being visited */
     size_t n_waiting, waiting_capacity;
 };
 
@@ -58,8 +59,8 @@ bool gradient_wanted(struct gradient_builder *b, int32_t tensor)
     return tensor < b->n_tensors && b->wanted[tensor];
 }
 
-/* Axes over which what flows back through `tensor` to the operator being visited is a term. */
-static uint8_t terms_of(const struct gradient_builder *b, int32_t tensor)
+/* Axes over which what flows back through `tensor` to the operator being visited is partial. */
+static uint8_t partial_of(const struct gradient_builder *b, int32_t tensor)
 {
     const struct graph_op *op = &b->g->ops[b->visiting];
     for (int32_t k = 0; k < op->n_inputs; k++)
@@ -70,11 +71,11 @@ static uint8_t terms_of(const struct gradient_builder *b, int32_t tensor)
 enum status gradient_contribute(struct gradient_builder *b, int32_t tensor, int32_t grad,
                                 struct error *err)
 {
-    return gradient_contribute_terms(b, tensor, grad, terms_of(b, tensor), err);
+    return gradient_contribute_partial(b, tensor, grad, partial_of(b, tensor), err);
 }
 
-enum status gradient_contribute_terms(struct gradient_builder *b, int32_t tensor, int32_t grad,
-                                      uint8_t terms, struct error *err)
+enum status gradient_contribute_partial(struct gradient_builder *b, int32_t tensor, int32_t grad,
+                                        uint8_t partial, struct error *err)
 {
     const struct tensor *t = &b->g->tensors[tensor], *d = &b->g->tensors[grad];
     if (!gradient_wanted(b, tensor)) BUG("%s: nobody wants the gradient of '%s'", d->name, t->name);
@@ -82,17 +83,17 @@ enum status gradient_contribute_terms(struct gradient_builder *b, int32_t tensor
         return error_set(err, ERR_INPUT, "gradient '%s' has another shape than '%s'", d->name,
                          t->name);
     struct contribution *c = ARENA_ARRAY(b->g->arena, struct contribution, 1);
-    *c = (struct contribution){.grad = grad, .terms = terms, .next = b->contributions[tensor]};
+    *c = (struct contribution){.grad = grad, .partial = partial, .next = b->contributions[tensor]};
     b->contributions[tensor] = c;
     return OK;
 }
 
 int32_t gradient_parameter(struct gradient_builder *b, int32_t parameter)
 {
-    return gradient_parameter_terms(b, parameter, terms_of(b, parameter));
+    return gradient_parameter_partial(b, parameter, partial_of(b, parameter));
 }
 
-int32_t gradient_parameter_terms(struct gradient_builder *b, int32_t parameter, uint8_t terms)
+int32_t gradient_parameter_partial(struct gradient_builder *b, int32_t parameter, uint8_t partial)
 {
     const struct tensor *p = &b->g->tensors[parameter];
     if (p->role != TENSOR_PARAMETER) BUG("'%s' is not a parameter", p->name);
@@ -109,8 +110,8 @@ int32_t gradient_parameter_terms(struct gradient_builder *b, int32_t parameter, 
                                                   .producer = -1,
                                                   .of = parameter,
                                                   .use = use,
-                                                  .part = p->part,
-                                                  .partial = terms});
+                                                  .shard = p->shard,
+                                                  .partial = partial});
 }
 
 /* Appends, and says so in the tensors it writes. */
@@ -190,18 +191,18 @@ bool gradient_is_of_parameter(struct gradient_builder *b, int32_t tensor)
     return true;
 }
 
-static bool keeps_terms(struct gradient_builder *b, int32_t tensor)
+static bool keeps_partials(struct gradient_builder *b, int32_t tensor)
 {
     int32_t p = b->g->tensors[tensor].producer;
     if (p < 0 || tensor >= b->n_tensors) return false;
     return b->g->ops[p].kind == OP_group_all_gather || gradient_is_of_parameter(b, tensor);
 }
 
-void gradient_terms(struct gradient_builder *b, int32_t tensor, int32_t out[GRADIENT_TERMS])
+void gradient_partials(struct gradient_builder *b, int32_t tensor, int32_t out[GRADIENT_PARTIALS])
 {
-    for (int32_t m = 0; m < GRADIENT_TERMS; m++) out[m] = -1;
-    if (keeps_terms(b, tensor) && b->contributions[tensor])
-        memcpy(out, b->terms[tensor], sizeof b->terms[tensor]);
+    for (int32_t m = 0; m < GRADIENT_PARTIALS; m++) out[m] = -1;
+    if (keeps_partials(b, tensor) && b->contributions[tensor])
+        memcpy(out, b->partials[tensor], sizeof b->partials[tensor]);
     else
         out[0] = b->g->tensors[tensor].gradient;
 }
@@ -269,11 +270,12 @@ static int32_t reduce(struct sum *s, int32_t x, int32_t axis)
     return sum_op(s, OP_group_all_reduce, "grad_all_reduce", ++s->n_reduces, &x, 1, g->group[axis]);
 }
 
-/* One sum over the group for all that is a term over the same axes. */
-static int32_t reduce_terms(struct sum *s, int32_t sums[GRADIENT_TERMS])
+/* One sum over the group for all that is partial over the same axes. */
+static int32_t reduce_partials(struct sum *s, int32_t sums[GRADIENT_PARTIALS])
 {
     enum { FIRST = 1, SECOND = 2, BOTH = 3 }; /* axes */
-    if (sums[BOTH] >= 0) { /* over the axis whose result joins other terms, if there are such */
+    if (sums[BOTH] >=
+        0) { /* over the axis whose result joins other partial values, if there are such */
         int32_t axis = sums[FIRST] >= 0 || sums[SECOND] < 0 ? 1 : 0, rest = axis ? FIRST : SECOND;
         sums[rest] = add_up(s, sums[rest], reduce(s, sums[BOTH], axis));
     }
@@ -282,11 +284,11 @@ static int32_t reduce_terms(struct sum *s, int32_t sums[GRADIENT_TERMS])
     return sums[0];
 }
 
-int32_t gradient_sum_terms(struct gradient_builder *b, int32_t forward, int32_t tensor,
-                           int32_t terms[GRADIENT_TERMS])
+int32_t gradient_reduce_partials(struct gradient_builder *b, int32_t forward, int32_t tensor,
+                                 int32_t partials[GRADIENT_PARTIALS])
 {
     struct sum s = {.b = b, .consumer = forward, .tensor = tensor};
-    return reduce_terms(&s, terms);
+    return reduce_partials(&s, partials);
 }
 
 /* The gradient of tensor from its contributions; consumer: the first forward operator reading it. */
@@ -296,14 +298,14 @@ static void sum_up(struct gradient_builder *b, int32_t consumer, int32_t tensor)
     const struct contribution *c = b->contributions[tensor];
     if (!c) return; /* no path to the loss */
     struct sum s = {.b = b, .consumer = consumer, .tensor = tensor};
-    int32_t sums[GRADIENT_TERMS];
-    for (int32_t m = 0; m < GRADIENT_TERMS; m++) sums[m] = -1;
-    for (; c; c = c->next) sums[c->terms] = add_up(&s, sums[c->terms], c->grad);
-    if (keeps_terms(b, tensor)) {
-        memcpy(b->terms[tensor], sums, sizeof sums);
+    int32_t sums[GRADIENT_PARTIALS];
+    for (int32_t m = 0; m < GRADIENT_PARTIALS; m++) sums[m] = -1;
+    for (; c; c = c->next) sums[c->partial] = add_up(&s, sums[c->partial], c->grad);
+    if (keeps_partials(b, tensor)) {
+        memcpy(b->partials[tensor], sums, sizeof sums);
         return;
     }
-    int32_t sum = reduce_terms(&s, sums);
+    int32_t sum = reduce_partials(&s, sums);
     g->tensors[tensor].gradient = sum;
     if (g->tensors[sum].of < 0) g->tensors[sum].of = tensor;
 }
@@ -314,11 +316,11 @@ static void sum_behind(struct gradient_builder *b, int32_t edge, int32_t consume
     struct contribution *c = b->contributions[tensor];
     if (!c) return;
     struct sum s = {.b = b, .consumer = consumer, .tensor = tensor};
-    int32_t sums[GRADIENT_TERMS];
-    for (int32_t m = 0; m < GRADIENT_TERMS; m++) sums[m] = -1;
+    int32_t sums[GRADIENT_PARTIALS];
+    for (int32_t m = 0; m < GRADIENT_PARTIALS; m++) sums[m] = -1;
     for (const struct contribution *x = c; x; x = x->next)
-        sums[x->terms] = add_up(&s, sums[x->terms], x->grad);
-    *c = (struct contribution){.grad = reduce_terms(&s, sums)};
+        sums[x->partial] = add_up(&s, sums[x->partial], x->grad);
+    *c = (struct contribution){.grad = reduce_partials(&s, sums)};
     b->g->crossing[edge][tensor] = c->grad;
 }
 
@@ -326,7 +328,7 @@ static bool has_gradient(struct gradient_builder *b, const struct graph_op *op)
 {
     const struct tensor *t = &b->g->tensors[op->output[0]];
     return t->role == TENSOR_LOSS || t->gradient >= 0 ||
-           (keeps_terms(b, op->output[0]) && b->contributions[op->output[0]]);
+           (keeps_partials(b, op->output[0]) && b->contributions[op->output[0]]);
 }
 
 static enum status visit(struct gradient_builder *b, int32_t i, struct error *err)
@@ -386,7 +388,7 @@ static bool prepare(struct gradient_builder *b)
     b->uses_left = ARENA_ARRAY(g->arena, int32_t, n);
     b->first_consumer = ARENA_ARRAY(g->arena, int32_t, n);
     b->reaches_loss = ARENA_ARRAY(g->arena, bool, n);
-    b->terms = arena_alloc(g->arena, n, sizeof *b->terms);
+    b->partials = arena_alloc(g->arena, n, sizeof *b->partials);
     for (size_t t = 0; t < n; t++) b->first_consumer[t] = -1;
     for (int32_t i = 0; i < g->n_forward; i++) {
         const struct graph_op *op = &g->ops[i];

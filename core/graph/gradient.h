@@ -6,10 +6,10 @@
  * its own ("grad.wte", "grad.wte#1"), so that tied parameters add up in an order that does not
  * depend on who computes them. Gradients of inputs (ids) are not computed.
  *
- * In the view of one device of several (core/sharding/shard) a contribution may be a term of a sum over the devices of an axis
- * (graph_op.partial). Terms are added up first, summed over the group once, and what is whole is added to that. A tensor
- * that was gathered keeps its terms apart: its rule sums and deals out in one reduce-scatter. The gradient of a
- * parameter is not summed here: its tensor says over which axes it is a term.
+ * In the view of one device of several (core/sharding/shard) a contribution may be partial over the devices of an axis
+ * (graph_op.partial). Partial values are added up first, summed over the group once, and what is whole is added to that. A tensor
+ * that was gathered keeps its partial values apart: its rule sums and deals out in one reduce-scatter. The gradient of a
+ * parameter is not summed here: its tensor says over which axes it is partial.
  */
 #ifndef CORE_GRAPH_GRADIENT_H
 #define CORE_GRAPH_GRADIENT_H
@@ -33,27 +33,28 @@ int32_t gradient_of(struct gradient_builder *b, int32_t tensor);
 /* One more contribution to the gradient of tensor (an activation). */
 MUST_CHECK enum status gradient_contribute(struct gradient_builder *b, int32_t tensor, int32_t grad,
                                            struct error *err);
-/* The same where the contribution is a term over the axes of `terms` (bit x: axis x), whatever the operator says. */
-MUST_CHECK enum status gradient_contribute_terms(struct gradient_builder *b, int32_t tensor,
-                                                 int32_t grad, uint8_t terms, struct error *err);
-/* What flowed back to a tensor that keeps its terms apart: out[m] is a term over the axes of m, out[0] whole; -1 where
+/* The same where the contribution is partial over the axes of `partial` (bit x: axis x), whatever the operator says. */
+MUST_CHECK enum status gradient_contribute_partial(struct gradient_builder *b, int32_t tensor,
+                                                   int32_t grad, uint8_t partials,
+                                                   struct error *err);
+/* What flowed back to a tensor that keeps its partial values apart: out[m] is partial over the axes of m, out[0] whole; -1 where
  * there is none. Of any other tensor out[0] alone. Such is a tensor that is made by group_all_gather, or from a parameter
  * by conversions. */
-enum { GRADIENT_TERMS = 1 << MESH_AXES_MAX };
-void gradient_terms(struct gradient_builder *b, int32_t tensor, int32_t out[GRADIENT_TERMS]);
+enum { GRADIENT_PARTIALS = 1 << MESH_AXES_MAX };
+void gradient_partials(struct gradient_builder *b, int32_t tensor, int32_t out[GRADIENT_PARTIALS]);
 /* Is it a parameter, or a part of one that conversions made? */
 bool gradient_is_of_parameter(struct gradient_builder *b, int32_t tensor);
-/* Makes one whole gradient of all the terms, in the layer of forward operator `forward`. */
-int32_t gradient_sum_terms(struct gradient_builder *b, int32_t forward, int32_t tensor,
-                           int32_t terms[GRADIENT_TERMS]);
+/* Makes one whole gradient of all the partial values, in the layer of forward operator `forward`. */
+int32_t gradient_reduce_partials(struct gradient_builder *b, int32_t forward, int32_t tensor,
+                                 int32_t partials[GRADIENT_PARTIALS]);
 /* Is the gradient of tensor wanted (an activation; false for inputs)? */
 bool gradient_wanted(struct gradient_builder *b, int32_t tensor);
 /* A fresh parameter-gradient tensor for the next use of the parameter. */
 int32_t gradient_parameter(struct gradient_builder *b, int32_t parameter);
-/* The same, a term over those axes, whatever the operator says. */
-int32_t gradient_parameter_terms(struct gradient_builder *b, int32_t parameter, uint8_t terms);
+/* The same, partial over those axes, whatever the operator says. */
+int32_t gradient_parameter_partial(struct gradient_builder *b, int32_t parameter, uint8_t partials);
 /* Appends an operator for forward operator `forward`; outputs given (existing tensors) or, where -1, created. */
-/* W operators are appended after all I operators and gradient sums of the same forward operator. */
+/* W operators are appended after all I operators and additions of gradients of the same forward operator. */
 MUST_CHECK enum status gradient_emit(struct gradient_builder *b, int32_t forward, enum op_kind kind,
                                      enum phase phase, const char *suffix,
                                      const struct op_attrs *attrs, const int32_t *inputs,

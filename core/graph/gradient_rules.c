@@ -170,8 +170,8 @@ enum status gradient_rule_swiglu(struct gradient_builder *g, int32_t op, struct 
     return pass(&u, 0, out[0], err);
 }
 
-/* Each card's column-parallel products give a term of dy (Shoeybi et al. 2019, Megatron-LM's f). */
-static enum status sum_over_cards(struct use *u, struct error *err)
+/* Each GPU's column-parallel products give a partial value of dy (Shoeybi et al. 2019, Megatron-LM's f). */
+static enum status reduce_over_gpus(struct use *u, struct error *err)
 {
     struct op_attrs attrs = {.ranks = u->op.attrs.ranks};
     int32_t sum = -1;
@@ -189,7 +189,7 @@ static enum status norm(struct use *u, enum op_kind input_grad, enum op_kind wei
     const struct graph *g = gradient_graph(u->b);
     if (!shape_elements(&g->tensors[x].shape)) /* an empty part says nothing of a run's length */
         attrs.head_dim = (int32_t)shape_last(&g->tensors[gamma].shape);
-    if (u->op.attrs.ranks > 1) TRY(sum_over_cards(u, err));
+    if (u->op.attrs.ranks > 1) TRY(reduce_over_gpus(u, err));
     TRY(use_input(u, 0, input_grad, "grad_input", &attrs, INPUTS(x, gamma, stats, u->dy), err));
     return use_weights(u, 1, n_weights, weight_grad, "grad_weight", attrs, INPUTS(x, stats, u->dy),
                         err);
@@ -357,7 +357,7 @@ enum status gradient_rule_cross_entropy_join(struct gradient_builder *g, int32_t
     return cross_entropy(&u, 1, err);
 }
 
-/* The sum is whole on every card, and so is its gradient. */
+/* The sum is replicated on every GPU, and so is its gradient. */
 enum status gradient_rule_all_reduce(struct gradient_builder *g, int32_t op, struct error *err)
 {
     struct use u = use_of(g, op);

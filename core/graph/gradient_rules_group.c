@@ -1,7 +1,7 @@
 /* core/graph/gradient_rules_group.c - gradient rules of the conversions between placements (core/sharding/shard).
  *
- * What was gathered is summed and dealt out on the return path, or every device takes its part where all have the same; what
- * was dealt out is gathered. Of a parameter the last step adds to its gradient, which may be a term of a sum that is done
+ * What was gathered is summed and dealt out on the return path, or every device takes its shard where all have the same; what
+ * was dealt out is gathered. Of a parameter the last step adds to its gradient, which may be a partial sum that is done
  * once a step: then nothing is summed here.
  */
 #include "core/graph/gradient_rules.h"
@@ -9,25 +9,25 @@
 #include "core/base/arena.h"
 #include "core/graph/gradient_use.h"
 
-/* What flowed back to the output: terms apart where the tensor keeps them, and only one of them left for a parameter. */
-static void terms_back(const struct use *u, int32_t terms[GRADIENT_TERMS])
+/* What flowed back to the output: partial values apart where the tensor keeps them, and only one of them left for a parameter. */
+static void partials_back(const struct use *u, int32_t partials[GRADIENT_PARTIALS])
 {
     int32_t y = u->op.output[0], n = 0;
-    gradient_terms(u->b, y, terms);
+    gradient_partials(u->b, y, partials);
     if (!gradient_is_of_parameter(u->b, u->op.input[0])) return;
-    for (int32_t m = 0; m < GRADIENT_TERMS; m++) n += terms[m] >= 0;
+    for (int32_t m = 0; m < GRADIENT_PARTIALS; m++) n += partials[m] >= 0;
     if (n < 2) return;
-    int32_t sum = gradient_sum_terms(u->b, u->i, y, terms);
-    for (int32_t m = 1; m < GRADIENT_TERMS; m++) terms[m] = -1;
-    terms[0] = sum;
+    int32_t sum = gradient_reduce_partials(u->b, u->i, y, partials);
+    for (int32_t m = 1; m < GRADIENT_PARTIALS; m++) partials[m] = -1;
+    partials[0] = sum;
 }
 
-/* The source gets grad, which is a term over `terms`: an activation as it is, a parameter by W operator `kind`. */
-static enum status hand_on(const struct use *u, int32_t grad, uint8_t terms, struct error *err)
+/* The source gets grad, which is partial over `partial`: an activation as it is, a parameter by W operator `kind`. */
+static enum status hand_on(const struct use *u, int32_t grad, uint8_t partial, struct error *err)
 {
     int32_t x = u->op.input[0];
-    if (!is_parameter(u, 0)) return gradient_contribute_terms(u->b, x, grad, terms, err);
-    int32_t sum = gradient_parameter_terms(u->b, x, terms);
+    if (!is_parameter(u, 0)) return gradient_contribute_partial(u->b, x, grad, partial, err);
+    int32_t sum = gradient_parameter_partial(u->b, x, partial);
     return gradient_emit(u->b, u->i, OP_accumulate, PHASE_W, "grad_accumulate",
                          &(struct op_attrs){.accumulate = true}, &grad, 1, &sum, 1, err);
 }
@@ -42,43 +42,43 @@ static enum status convert_back(const struct use *u, enum op_kind kind, const ch
     return gradient_emit(u->b, u->i, kind, PHASE_I, suffix, &attrs, INPUTS(grad), out, 1, err);
 }
 
-/* Where everybody has the same gradient this one takes its part; terms are summed and dealt out at once. */
+/* Where everybody has the same gradient this one takes its shard; partial values are summed and dealt out at once. */
 enum status gradient_rule_group_all_gather(struct gradient_builder *g, int32_t op,
                                            struct error *err)
 {
     static const char *const scatter[] = {"", "grad_scatter.0", "grad_scatter.1", "grad_scatter"};
-    static const char *const part[] = {"grad_part", "grad_part.0", "grad_part.1", ""};
+    static const char *const shard[] = {"grad_shard", "grad_shard.0", "grad_shard.1", ""};
     struct use u = use_of(g, op);
-    int32_t terms[GRADIENT_TERMS], axis = u.op.attrs.exchange->axis;
+    int32_t partials[GRADIENT_PARTIALS], axis = u.op.attrs.exchange->axis;
     if (!wants(&u, 0) && !is_parameter(&u, 0)) return OK;
-    terms_back(&u, terms);
-    for (int32_t m = GRADIENT_TERMS - 1; m >= 0; m--) {
+    partials_back(&u, partials);
+    for (int32_t m = GRADIENT_PARTIALS - 1; m >= 0; m--) {
         bool owed = m >> axis & 1;
         int32_t mine;
-        if (terms[m] < 0) continue;
+        if (partials[m] < 0) continue;
         TRY(convert_back(&u, owed ? OP_group_reduce_scatter : OP_local_slice,
-                         owed ? scatter[m] : part[m], u.op.attrs.exchange, terms[m], &mine, err));
+                         owed ? scatter[m] : shard[m], u.op.attrs.exchange, partials[m], &mine, err));
         TRY(hand_on(&u, mine, (uint8_t)(m & ~(1 << axis)), err));
     }
     return OK;
 }
 
-/* Of a parameter everybody knows the gradient of its own part, which with zeros around it is a term of the whole. */
-static enum status part_of_parameter(const struct use *u, struct error *err)
+/* Of a parameter everybody knows the gradient of its own shard, which with zeros around it is a partial value of the whole. */
+static enum status shard_of_parameter(const struct use *u, struct error *err)
 {
     const struct exchange *exchange = u->op.attrs.exchange;
-    int32_t terms[GRADIENT_TERMS], out;
-    terms_back(u, terms);
-    for (int32_t m = 0; m < GRADIENT_TERMS; m++) {
-        if (terms[m] < 0) continue;
+    int32_t partials[GRADIENT_PARTIALS], out;
+    partials_back(u, partials);
+    for (int32_t m = 0; m < GRADIENT_PARTIALS; m++) {
+        if (partials[m] < 0) continue;
         uint8_t owed = (uint8_t)(m | 1 << exchange->axis);
         if (!is_parameter(u, 0)) {
-            TRY(convert_back(u, OP_add_to_slice, "grad_whole", exchange, terms[m], &out, err));
-            return gradient_contribute_terms(u->b, u->op.input[0], out, owed, err);
+            TRY(convert_back(u, OP_add_to_slice, "grad_whole", exchange, partials[m], &out, err));
+            return gradient_contribute_partial(u->b, u->op.input[0], out, owed, err);
         }
-        out = gradient_parameter_terms(u->b, u->op.input[0], owed);
+        out = gradient_parameter_partial(u->b, u->op.input[0], owed);
         struct op_attrs attrs = {.exchange = exchange, .accumulate = true};
-        return gradient_emit(u->b, u->i, OP_add_to_slice, PHASE_W, "grad_weight", &attrs, &terms[m], 1,
+        return gradient_emit(u->b, u->i, OP_add_to_slice, PHASE_W, "grad_weight", &attrs, &partials[m], 1,
                              &out, 1, err);
     }
     return OK;
@@ -88,7 +88,7 @@ enum status gradient_rule_local_slice(struct gradient_builder *g, int32_t op, st
 {
     struct use u = use_of(g, op);
     int32_t whole;
-    if (gradient_is_of_parameter(g, u.op.input[0])) return part_of_parameter(&u, err);
+    if (gradient_is_of_parameter(g, u.op.input[0])) return shard_of_parameter(&u, err);
     if (!wants(&u, 0)) return OK;
     TRY(convert_back(&u, OP_group_all_gather, "grad_gather", u.op.attrs.exchange, u.dy, &whole,
                      err));
@@ -106,18 +106,18 @@ enum status gradient_rule_group_all_to_all(struct gradient_builder *g, int32_t o
 {
     struct use u = use_of(g, op);
     const struct exchange *e = u.op.attrs.exchange;
-    int32_t terms[GRADIENT_TERMS];
+    int32_t partials[GRADIENT_PARTIALS];
     if (!wants(&u, 0) && !is_parameter(&u, 0)) return OK;
     struct exchange *back = arena_copy(gradient_graph(g)->arena, e, sizeof *back);
     back->dim = e->to_dim, back->to_dim = e->dim;
-    back->parts = e->to, back->to = e->parts;
-    terms_back(&u, terms);
-    for (int32_t m = GRADIENT_TERMS - 1; m >= 0; m--) {
+    back->shards = e->to, back->to = e->shards;
+    partials_back(&u, partials);
+    for (int32_t m = GRADIENT_PARTIALS - 1; m >= 0; m--) {
         static const char *const suffix[] = {"grad_back", "grad_back.0", "grad_back.1",
                                              "grad_back.2"};
         int32_t mine;
-        if (terms[m] < 0) continue;
-        TRY(convert_back(&u, OP_group_all_to_all, suffix[m], back, terms[m], &mine, err));
+        if (partials[m] < 0) continue;
+        TRY(convert_back(&u, OP_group_all_to_all, suffix[m], back, partials[m], &mine, err));
         TRY(hand_on(&u, mine, (uint8_t)m, err));
     }
     return OK;

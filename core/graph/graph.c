@@ -87,16 +87,16 @@ enum status graph_add_op(struct graph *g, enum op_kind kind, const char *name,
     return OK;
 }
 
-int64_t shares_at(const struct shares *s, int32_t cards)
+int64_t shares_at(const struct shares *s, int32_t tp)
 {
     int32_t i = 0;
-    while (i < s->n && s->cards[i] < cards) i++;
-    if (i < s->n && s->cards[i] == cards) return s->elements[i];
+    while (i < s->n && s->tp[i] < tp) i++;
+    if (i < s->n && s->tp[i] == tp) return s->elements[i];
     if (s->n < 2) return -1;
     int32_t b = i < 1 ? 1 : i < s->n ? i : s->n - 1, a = b - 1;
-    double x = 1.0 / s->cards[a], y = 1.0 / s->cards[b];
+    double x = 1.0 / s->tp[a], y = 1.0 / s->tp[b];
     double sharded = ((double)s->elements[a] - (double)s->elements[b]) / (x - y);
-    double elements = (double)s->elements[b] + sharded * (1.0 / cards - y);
+    double elements = (double)s->elements[b] + sharded * (1.0 / tp - y);
     return elements > 0 ? (int64_t)(elements + 0.5) : 0;
 }
 
@@ -107,7 +107,7 @@ void graph_op_shapes(const struct graph *g, const struct graph_op *op, struct op
     for (int32_t i = 0; i < op->n_outputs; i++) out->output[i] = g->tensors[op->output[i]].shape;
 }
 
-/* No default layer begins with it: joins what cards have, or finishes what the operator before it made. */
+/* No default layer begins with it: joins what GPUs have, or finishes what the operator before it made. */
 static bool goes_with_what_is_before(const struct graph_op *op)
 {
     static const enum op_kind kinds[] = {
@@ -334,7 +334,7 @@ static void lengthen_logits(struct graph *g)
     for (int32_t i = 0; i < g->n_ops; i++) {
         struct graph_op *loss = &g->ops[i];
         struct tensor *y = &g->tensors[loss->input[0]];
-        if (loss->kind != OP_cross_entropy || y->producer < 0 || y->part.n_cuts) continue;
+        if (loss->kind != OP_cross_entropy || y->producer < 0 || y->shard.n_cuts) continue;
         struct graph_op *product = &g->ops[y->producer];
         int64_t n = shape_last(&y->shape);
         if (product->kind != OP_matmul || !product->attrs.trans_b || product->factors ||
@@ -357,7 +357,7 @@ bool graph_fuses(const struct graph *g, enum op_kind kind)
 static struct graph *fuse_pairs(const struct graph *g, const enum op_kind *list, int32_t n)
 {
     struct graph *to = graph_new(g->arena, g->dtype, g->microbatch, g->sequence_length);
-    to->cards = g->cards, to->sequence_parallel = g->sequence_parallel;
+    to->tp = g->tp, to->sequence_parallel = g->sequence_parallel;
     for (int32_t x = 0; x < MESH_AXES_MAX; x++) to->group[x] = g->group[x];
     struct fusion *fusion = find_fusions(g, list, n);
     int32_t *new_op = ARENA_ARRAY(g->arena, int32_t, (size_t)g->n_ops), next = 0;

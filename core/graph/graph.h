@@ -8,12 +8,12 @@
  * Layers: the forward operators are cut at chosen places; layer k is everything between cut k-1 and cut k. What crosses
  * a cut is every activation (parameters and inputs aside) that is made before it and read behind it, whoever reads it:
  * a stage hands on what it does not need itself. By default the places are where exactly one activation is live and
- * the next operator reads it; core/model/layers chooses others. What cards of one device do together (all_reduce, all_gather,
- * reduce_scatter) ends no default layer before it: a tensor of which every card has but a term or a share crosses to
- * nobody, and any number of cards finds the same layers. Nor does a layer begin with a bias, dropout, relu, a group norm, or
+ * the next operator reads it; core/model/layers chooses others. What GPUs of one device do together (all_reduce, all_gather,
+ * reduce_scatter) ends no default layer before it: a tensor of which every GPU has but a partial value or a share crosses to
+ * nobody, and any number of GPUs finds the same layers. Nor does a layer begin with a bias, dropout, relu, a group norm, or
  * what only lays out anew (to_rows, prepend, slice): they belong to what they finish. Gradient operators belong to the
  * layer of the forward operator they come from; the sum of a tensor's gradients belongs to its first consumer's side, so that exactly one gradient
- * crosses a cut of one activation backwards. Behind a cut of several, terms of a sum may cross one by one, but not where
+ * crosses a cut of one activation backwards. Behind a cut of several, partial values may cross one by one, but not where
  * a stage is told to end (edge).
  * Ownership: the arena's.
  */
@@ -58,20 +58,20 @@ static inline bool input_is_of_images(int32_t input)
 }
 enum tensor_init { INIT_ZEROS, INIT_ONES, INIT_NORMAL };
 
-/* A size that depends on how many cards share the operator: what each of them holds. */
+/* A size that depends on how many GPUs share the operator: what each of them holds. */
 struct shares {
     int32_t n;
-    const int32_t *cards;    /* (n), ascending */
-    const int64_t *elements; /* (n) of one card, of one sequence */
+    const int32_t *tp;       /* (n), ascending */
+    const int64_t *elements; /* (n) of one GPU, of one sequence */
 };
-/* Elements on one of so many cards. Where it was not measured: replicated + sharded ÷ cards, from the two measured
+/* Elements on one of so many GPUs. Where it was not measured: replicated + sharded ÷ GPUs, from the two measured
  * counts nearest to it (Megatron-LM shards matrices and attention heads, and repeats the rest). -1 where n is too small. */
-int64_t shares_at(const struct shares *s, int32_t cards);
+int64_t shares_at(const struct shares *s, int32_t tp);
 
 enum { CUTS_MAX = 2, MESH_AXES_MAX = 2 };
-/* Which part of a whole tensor this one is (core/sharding/shard): of each dimension that is dealt out, some runs, which stand one
+/* Which shard of a whole tensor this one is (core/sharding/shard): of each dimension that is dealt out, some runs, which stand one
  * behind the other. n_cuts 0: all of it. */
-struct tensor_part {
+struct tensor_shard {
     int32_t n_cuts;
     struct {
         int32_t dim, n_runs;
@@ -86,7 +86,7 @@ struct tensor {
     enum dtype dtype;
     struct shape shape;
     int32_t producer; /* operator, or -1 for inputs and parameters */
-    /* gradient: its activation (-1 where it is only a term of a sum) or parameter; else -1 */
+    /* gradient: its activation (-1 where it is only partial) or parameter; else -1 */
     int32_t of;
     /* activation in a training graph: its whole gradient's tensor, else -1. Two tensors share one where the
      * gradient passes unchanged (bias, add) */
@@ -97,10 +97,10 @@ struct tensor {
     enum tensor_init init;   /* role PARAMETER */
     double init_std;
     bool decay; /* role PARAMETER: weight decay applies (matrices) */
-    /* of its last dimension, where cards that share an operator hold less of it; else NULL */
+    /* of its last dimension, where GPUs that share an operator hold less of it; else NULL */
     const struct shares *shares;
-    struct tensor_part part; /* of what is whole in the model; not of gradients of activations */
-    /* gradient of a parameter: bit x where it is a term of a sum over the devices of axis x */
+    struct tensor_shard shard; /* of what is whole in the model; not of gradients of activations */
+    /* gradient of a parameter: bit x where it is partial over the devices of axis x */
     uint8_t partial;
 };
 
@@ -117,8 +117,8 @@ struct graph_op {
     int32_t n_inputs, n_outputs;
     int32_t input[OP_OPERANDS_MAX], output[OP_OPERANDS_MAX]; /* tensors */
     int32_t forward; /* gradient operators: the forward operator they come from, else -1 */
-    /* by input, bit x: what flows back through it is a term of a sum over the devices of axis x (graph.group). Gradient
-     * sums add such terms first, sum once over the group, and add what is whole to that (core/graph/gradient) */
+    /* by input, bit x: what flows back through it is partial over the devices of axis x (graph.group). Gradient
+     * sums add such partial values first, sum once over the group, and add what is whole to that (core/graph/gradient) */
     uint8_t partial[OP_OPERANDS_MAX];
     /* of a matmul whose weight gradient everybody computes whole, from gathered operands; else NULL */
     const struct factors *factors;
@@ -139,9 +139,9 @@ struct graph {
     /* of activations, their gradients and parameters; a parameter's gradient is dtype_master of it */
     enum dtype dtype;
     int64_t microbatch, sequence_length;
-    /* of one of so many cards that share every operator, and the positions of what is whole on each (core/model/model); 0 and 1:
-     * one card */
-    int32_t cards;
+    /* of one of so many GPUs that shard every operator, and the positions of what is replicated on each (core/model/model); 0 and 1:
+     * one GPU */
+    int32_t tp;
     bool sequence_parallel;
     int32_t n_fused; /* fused kinds that may be used, also by gradients (core/graph/gradient) */
     const enum op_kind *fused;

@@ -1,7 +1,7 @@
 /* core/graph/loss_scale.h - by what a loss is multiplied so that its gradients fit half precision, and the rule by which that changes.
  *
  * fp16 ends at 65,504 and begins to lose digits below 6e-5, where gradients are. So the gradient of the loss is multiplied by a
- * scale, and every sum of gradients divided by it before an update (Micikevicius et al. 2018, Mixed Precision Training). Where an
+ * scale, and every accumulated gradient divided by it before an update (Micikevicius et al. 2018, Mixed Precision Training). Where an
  * element of any gradient of the step is not finite nobody updates anything and the scale is halved; after grows_after finite
  * steps in a row it is doubled. Which scale is right is nobody's guess then.
  * The numbers below stand on every device, one copy a stage. They change by this one rule, on the host and in a kernel alike, from

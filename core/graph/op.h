@@ -62,7 +62,7 @@ struct stencil { /* what a convolution or pooling looks through; height, width *
     int32_t size[2]; /* of x, where only its gradient is seen */
 };
 
-struct op_part { /* n of `of`, from `first` on; of 0: all of them */
+struct op_shard { /* n of `of`, from `first` on; of 0: all of them */
     int64_t first, n, of;
 };
 
@@ -105,17 +105,17 @@ struct op_attrs { /* by families of kinds; 0 in whatever a kind does not have */
     int64_t stream;
     double rate;
     /* Part of an operator that a device does. start: slice, paste: first sequence; rotary, attention: position of the first row (of q);
-     * embedding and cross_entropy of a part of the vocabulary: its first entry, and `whole` has the number of all (0: nothing is missing);
+     * embedding and cross_entropy of a shard of the vocabulary: its first entry, and `whole` has the number of all (0: nothing is missing);
      * dropout of a part: its first element and those of a whole sequence */
     int64_t start, whole;
     /* of an operator of which a device does a part and has an operand whole: attention's queries of a packed qkv, lines of y of
      * conv2d and pooling, positions of dispatch and combine */
-    struct op_part lines;
-    struct op_part columns; /* dropout: of each row; dispatch, combine …: slots of each expert */
+    struct op_shard lines;
+    struct op_shard columns; /* dropout: of each row; dispatch, combine …: slots of each expert */
     const struct exchange *exchange; /* conversions */
-    /* several GPUs of one device. cards > 1: operands are whole, and so many each do their part (measured layers); ranks: that all_reduce,
-     * all_gather, reduce_scatter join; of a norm: > 1 where every one has a term of its output's gradient, to be summed first */
-    int32_t cards, ranks;
+    /* several GPUs of one device. GPUs > 1: operands are whole, and so many each do their part (measured layers); ranks: that all_reduce,
+     * all_gather, reduce_scatter join; of a norm: > 1 where every one has a partial value of its output's gradient, to be summed first */
+    int32_t tp, ranks;
     /* measured_*: which layer was measured, op_measured_row; sequences of the microbatch (slice, paste: of y); elements of one sequence;
      * first: reads no activation */
     int64_t row, sequences, out, kept;
@@ -149,7 +149,7 @@ int64_t op_bytes_read(enum op_kind kind, const struct op_attrs *attrs,
                       const struct op_shapes *shapes, enum dtype t);
 int64_t op_bytes_written(enum op_kind kind, const struct op_attrs *attrs,
                          const struct op_shapes *shapes, enum dtype t);
-/* Bytes that one card sends to its neighbour in a ring: all_reduce 2(n-1)/n of its operand, all_gather and
+/* Bytes that one GPU sends to its neighbour in a ring: all_reduce 2(n-1)/n of its operand, all_gather and
  * reduce_scatter (n-1)/n of the whole; 0 for every other kind. */
 double op_wire_bytes(enum op_kind kind, const struct op_attrs *attrs,
                      const struct op_shapes *shapes, enum dtype t);

@@ -19,7 +19,7 @@ static const char *const names[INDEX_COUNT] = {
 
 const char *op_index_name(enum op_index index) { return names[index]; }
 
-bool op_part_is_hidden(enum op_kind kind)
+bool op_shard_is_hidden(enum op_kind kind)
 {
     return op_schema(kind)->index.lines || op_schema(kind)->index.columns;
 }
@@ -221,7 +221,7 @@ uint32_t op_indices(const struct graph *g, const struct graph_op *op, const stru
     uint32_t set = 1u << INDEX_none;
     if (!l.row) return set;
     for (const char *c = op_all_letters; *c; c++) set |= 1u << letter_name(&l, *c);
-    if (l.row->linear) set |= 1u << INDEX_terms;
+    if (l.row->linear) set |= 1u << INDEX_partial;
     return set;
 }
 
@@ -245,52 +245,52 @@ static enum status no_such_index(const struct graph_op *op, uint32_t valid, enum
         if (valid >> i & 1)
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "",
                                      names[i]);
-    return error_set(err, ERR_INPUT, "operator '%s' (%s) cannot be split by %s; it can by %s",
+    return error_set(err, ERR_INPUT, "operator '%s' (%s) cannot be sharded by %s; it can by %s",
                      op->name, op_kind_name(op->kind), names[index], list);
 }
 
-static struct operand_split split_of(const struct lettered *l, int32_t k, char letter)
+static struct operand_sharding sharding_of(const struct lettered *l, int32_t k, char letter)
 {
     bool in = k < l->op->n_inputs;
     int32_t j = in ? k : k - l->op->n_inputs;
     const char *s = in ? l->input[j] : l->output[j];
     int32_t t = in ? l->op->input[j] : l->op->output[j], dim = op_letter_dim(s, letter);
-    if (!in && *s == '.') return (struct operand_split){.how = PLACED_OWN};
+    if (!in && *s == '.') return (struct operand_sharding){.how = PLACED_OWN};
     if (dim < 0)
-        return (struct operand_split){.how = in ? PLACED_WHOLE : PLACED_PARTIAL,
-                                      .gradient_partial = in};
-    return (struct operand_split){
-        .how = PLACED_SPLIT,
+        return (struct operand_sharding){.how = in ? PLACED_REPLICATED : PLACED_PARTIAL,
+                                         .gradient_partial = in};
+    return (struct operand_sharding){
+        .how = PLACED_SHARDED,
         .dim = dim,
         .grain = op_operand_grain(l, k, letter, l->g->tensors[t].shape.dim[dim])};
 }
 
-/* Everybody computes it, or everybody has a term of everything. */
-static void split_plain(const struct graph_op *op, enum placing how, const struct lettered *l,
-                        struct op_split *out)
+/* Everybody computes it, or everybody has a partial value of everything. */
+static void sharding_plain(const struct graph_op *op, enum placing how, const struct lettered *l,
+                           struct op_sharding *out)
 {
-    *out = (struct op_split){0};
+    *out = (struct op_sharding){0};
     for (int32_t k = 0; k < op->n_inputs; k++) out->input[k].how = how;
     for (int32_t k = 0; k < op->n_outputs; k++)
         out->output[k].how = l->row && *l->output[k] == '.' ? PLACED_OWN : how;
 }
 
-enum status op_split_by(const struct graph *g, const struct graph_op *op,
-                        const struct grain *grains, enum op_index said, struct op_split *out,
-                        struct error *err)
+enum status op_sharding_by(const struct graph *g, const struct graph_op *op,
+                           const struct grain *grains, enum op_index said, struct op_sharding *out,
+                           struct error *err)
 {
     struct lettered l = op_letters(g, op, grains);
     enum op_index index = op_index_meant(g, op, grains, said);
     if (index == INDEX_COUNT) return no_such_index(op, op_indices(g, op, grains), said, err);
-    if (index == INDEX_none || index == INDEX_terms) {
-        split_plain(op, index == INDEX_none ? PLACED_WHOLE : PLACED_PARTIAL, &l, out);
+    if (index == INDEX_none || index == INDEX_partial) {
+        sharding_plain(op, index == INDEX_none ? PLACED_REPLICATED : PLACED_PARTIAL, &l, out);
         return OK;
     }
     char letter = op_letter_named(&l, index);
-    *out = (struct op_split){0};
-    for (int32_t k = 0; k < op->n_inputs; k++) out->input[k] = split_of(&l, k, letter);
+    *out = (struct op_sharding){0};
+    for (int32_t k = 0; k < op->n_inputs; k++) out->input[k] = sharding_of(&l, k, letter);
     for (int32_t k = 0; k < op->n_outputs; k++)
-        out->output[k] = split_of(&l, op->n_inputs + k, letter);
+        out->output[k] = sharding_of(&l, op->n_inputs + k, letter);
     out->n_units = op_operand_grain(&l, 0, letter, op_letter_size(&l, letter)).n_units;
     return OK;
 }

@@ -1,9 +1,9 @@
-/* core/graph/op_index.h - by which indices an operator may be split over devices, and what that makes of its operands.
+/* core/graph/op_index.h - by which indices an operator may be sharded over devices, and what that makes of its operands.
  *
  * Every kind is a sum over named indices, written as in an einsum: matmul is "bpi,io->bpo". To split it by one index
- * deals out every dimension that has the letter, leaves operands without the letter whole, and makes an output without
- * it a term of a sum that the devices owe each other (partial). What flows back to a whole operand of a split operator
- * is such a term too. So one choice, an index for each operator, decides the forward operator and both its gradients.
+ * deals out every dimension that has the letter, leaves operands without the letter replicated, and makes an output without
+ * it a partial sum that the devices owe each other (partial). What flows back to a replicated operand of a sharded operator
+ * is partial too. So one choice, an index for each operator, decides the forward operator and both its gradients.
  * One row a kind; a kind without a row can only be computed by everybody, which every kind can (index none).
  *
  * Letters: b batch, p positions, f and o features, i inputs (the features a matmul sums over), h heads, v vocabulary,
@@ -13,10 +13,10 @@
  * Grains: a dimension is dealt out in units. Where attention reads or writes it a unit is what belongs to one key-value
  * head, and a packed qkv has three sections that are dealt out alike; rotary, per-head norms, bias and the matmuls before
  * and behind inherit that. So the features of c_attn and the inputs of c_proj fall on the same devices as the heads
- * between them, and no conversion is owed. Such an index has the name of the grain: a matmul into attention is split by
+ * between them, and no conversion is owed. Such an index has the name of the grain: a matmul into attention is sharded by
  * heads, the one into the loss by vocabulary; features and inputs are understood as well.
  *
- * The index `terms` is for linear kinds: every operand is a partial sum, and so is the output.
+ * The index `partial` is for linear kinds: every operand is a partial sum, and so is the output.
  * O(operands) each.
  */
 #ifndef CORE_GRAPH_OP_INDEX_H
@@ -34,7 +34,7 @@ struct arena;
     X(none)                                                                                        \
     X(batch)                                                                                       \
     X(positions)                                                                                   \
-    X(features) X(inputs) X(heads) X(vocabulary) X(experts) X(channels) X(terms) X(rows) X(slots)
+    X(features) X(inputs) X(heads) X(vocabulary) X(experts) X(channels) X(partial) X(rows) X(slots)
 enum op_index {
 #define X(name) INDEX_##name,
     OP_INDICES(X)
@@ -55,42 +55,42 @@ bool grain_equal(const struct grain *x, const struct grain *y); /* but for its n
 /* (n_tensors) of each activation's last dimension, in a whole forward graph; n_sections 0 where nothing is known. O(operators). */
 const struct grain *graph_grains(struct arena *a, const struct graph *g);
 
-enum placing { PLACED_WHOLE, PLACED_SPLIT, PLACED_PARTIAL, PLACED_OWN /* "." */ };
+enum placing { PLACED_REPLICATED, PLACED_SHARDED, PLACED_PARTIAL, PLACED_OWN /* "." */ };
 
-struct operand_split { /* of one operand, for one index */
+struct operand_sharding { /* of one operand, for one index */
     enum placing how;
-    int32_t dim;           /* SPLIT: which dimension */
-    struct grain grain;    /* SPLIT */
-    bool gradient_partial; /* input that is WHOLE: what flows back is a term of a sum */
+    int32_t dim;           /* SHARDED: which dimension */
+    struct grain grain;    /* SHARDED */
+    bool gradient_partial; /* input that is REPLICATED: what flows back is partial */
 };
-struct op_split {
-    int64_t n_units; /* that are dealt out; 0 for none and terms */
-    struct operand_split input[OP_OPERANDS_MAX], output[OP_OPERANDS_MAX];
+struct op_sharding {
+    int64_t n_units; /* that are dealt out; 0 for none and partial */
+    struct operand_sharding input[OP_OPERANDS_MAX], output[OP_OPERANDS_MAX];
 };
 
 /* The choices of forward operator `op` of a whole graph, bit i for index i; `none` is always one. grains: graph_grains. */
 uint32_t op_indices(const struct graph *g, const struct graph_op *op, const struct grain *grains);
 /* ERR_INPUT that names the operator, the index and the valid ones. */
-MUST_CHECK enum status op_split_by(const struct graph *g, const struct graph_op *op,
-                                   const struct grain *grains, enum op_index index,
-                                   struct op_split *out, struct error *err);
+MUST_CHECK enum status op_sharding_by(const struct graph *g, const struct graph_op *op,
+                                      const struct grain *grains, enum op_index index,
+                                      struct op_sharding *out, struct error *err);
 /* The index that a person means: features of a matmul into attention are its heads. INDEX_COUNT where it has none such. */
 enum op_index op_index_meant(const struct graph *g, const struct graph_op *op,
                              const struct grain *grains, enum op_index said);
 
 /* Makes the attributes of the whole operator those of the one that has units [first, first + n) of those that are dealt
- * out (split: op_split_by's for this index): heads, first position, first row of the table … Once for each axis, the outer
- * one first, `first` counting from the outer part's beginning. */
+ * out (split: op_sharding_by's for this index): heads, first position, first row of the table … Once for each axis, the outer
+ * one first, `first` counting from the outer shard's beginning. */
 void op_local_attrs(const struct graph *g, const struct graph_op *op, const struct grain *grains,
-                    const struct op_split *split, enum op_index index, int64_t first, int64_t n,
-                    struct op_attrs *attrs);
+                    const struct op_sharding *sharding, enum op_index index, int64_t first,
+                    int64_t n, struct op_attrs *attrs);
 /* The same of one of its gradient operators: back has the attributes of the whole graph's; local and shapes are those of the
  * forward operator on the device. */
 void op_local_back_attrs(const struct op_attrs *local, const struct op_shapes *shapes,
                          struct op_attrs *back);
 /* May devices do unequal parts of this kind although their operands have equal shapes? */
-bool op_part_is_hidden(enum op_kind kind);
-/* Does the table say how this kind may be split? A check: that every such row is tested, and every tested kind has one. */
+bool op_shard_is_hidden(enum op_kind kind);
+/* Does the table say how this kind may be sharded? A check: that every such row is tested, and every tested kind has one. */
 bool op_has_index_row(enum op_kind kind);
 
 #endif

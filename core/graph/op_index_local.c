@@ -1,4 +1,4 @@
-/* core/graph/op_index_local.c - what a part of an operator must be told beyond the shapes of its operands. */
+/* core/graph/op_index_local.c - what a shard of an operator must be told beyond the shapes of its operands. */
 #include "core/graph/op_index_internal.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ static int64_t loss_rows(const struct graph *g, const struct graph_op *op)
     return op->attrs.counted ? logits->dim[0] * op->attrs.counted : shape_rows(logits);
 }
 
-/* What a device drops is told by the number of the element in the whole, which from the first on go up one by one; of a part
+/* What a device drops is told by the number of the element in the whole, which from the first on go up one by one; of a shard
  * of each row attrs.columns says the rest. */
 static void count_elements(const struct shape *x, char letter, int64_t first,
                            struct op_attrs *attrs)
@@ -23,7 +23,7 @@ static void count_elements(const struct shape *x, char letter, int64_t first,
     attrs->whole = sequence;
 }
 
-/* Does an input's part tell how much of the letter there is? */
+/* Does an input's shard tell how much of the letter there is? */
 static bool told(const struct lettered *l, char letter)
 {
     for (int32_t k = 0; k < l->op->n_inputs; k++)
@@ -32,15 +32,15 @@ static bool told(const struct lettered *l, char letter)
 }
 
 /* Units [first, first + n) of what p is already, counted from there. */
-static void narrow(struct op_part *p, int64_t unit, int64_t of, int64_t first, int64_t n)
+static void narrow(struct op_shard *p, int64_t unit, int64_t of, int64_t first, int64_t n)
 {
-    *p = (struct op_part){.first = p->first + first * unit, .n = n * unit, .of = of};
+    *p = (struct op_shard){.first = p->first + first * unit, .n = n * unit, .of = of};
 }
 
-static void local_parts(const struct lettered *l, const struct op_split *split, char letter,
-                        int64_t first, int64_t n, struct op_attrs *attrs)
+static void local_shards(const struct lettered *l, const struct op_sharding *sharding, char letter,
+                         int64_t first, int64_t n, struct op_attrs *attrs)
 {
-    int64_t of = op_letter_size(l, letter), unit = of / split->n_units;
+    int64_t of = op_letter_size(l, letter), unit = of / sharding->n_units;
     if (l->row->lines == letter && (l->row->experts || !told(l, letter)))
         narrow(&attrs->lines, unit, of, first, n);
     else if (l->row->start == letter)
@@ -51,21 +51,21 @@ static void local_parts(const struct lettered *l, const struct op_split *split, 
 }
 
 void op_local_attrs(const struct graph *g, const struct graph_op *op, const struct grain *grains,
-                    const struct op_split *split, enum op_index index, int64_t first, int64_t n,
-                    struct op_attrs *attrs)
+                    const struct op_sharding *sharding, enum op_index index, int64_t first,
+                    int64_t n, struct op_attrs *attrs)
 {
     struct lettered l = op_letters(g, op, grains);
     char letter = op_letter_named(&l, op_index_meant(g, op, grains, index));
-    if (!letter || !split->n_units) return;
-    local_parts(&l, split, letter, first, n, attrs);
+    if (!letter || !sharding->n_units) return;
+    local_shards(&l, sharding, letter, first, n, attrs);
     if (letter == 'v') attrs->whole = op_letter_size(&l, 'v');
     if (letter == 'e' && l.row->experts && !attrs->experts)
         attrs->experts = (int32_t)op_letter_size(&l, 'e');
     if (letter == 'c' && op->kind == OP_group_norm) attrs->groups = (int32_t)n;
     if (l.row->elements) count_elements(&g->tensors[op->input[0]].shape, letter, first, attrs);
     if (l.row->heads == letter) {
-        attrs->heads = (int32_t)(op->attrs.heads / split->n_units * n);
-        attrs->kv_heads = (int32_t)(op->attrs.kv_heads / split->n_units * n);
+        attrs->heads = (int32_t)(op->attrs.heads / sharding->n_units * n);
+        attrs->kv_heads = (int32_t)(op->attrs.kv_heads / sharding->n_units * n);
     }
     if (l.row->mean && (letter == 'b' || letter == 'p')) attrs->mean_rows = loss_rows(g, op);
 }

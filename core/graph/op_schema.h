@@ -53,7 +53,7 @@ struct index_row {
     char heads;   /* attrs.heads and kv_heads are those of this letter's units */
     bool alike;   /* every operand is like the first, of any rank; letters has but its name */
     bool mean;    /* a loss is a mean over its rows: b and p */
-    bool linear;  /* takes and gives terms of sums */
+    bool linear;  /* takes and gives partial values */
     bool
         elements; /* attrs.start is the number of the first element, attrs.whole those of a sequence */
     bool experts; /* attrs.experts says how many all have */

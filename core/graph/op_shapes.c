@@ -128,7 +128,7 @@ enum status shapes_dropout(enum op_kind kind, const struct op_attrs *attrs, stru
     if (!(attrs->rate >= 0 && attrs->rate < 1))
         return error_set(err, ERR_INPUT, "%s: a rate of %g is not from 0 to below 1",
                          op_kind_name(kind), attrs->rate);
-    const struct op_part *p = &attrs->columns;
+    const struct op_shard *p = &attrs->columns;
     int64_t n = shape_last(&s->input[0]);
     if (p->of && (p->n != n || p->first < 0 || n > p->of - p->first))
         return error_set(err, ERR_INPUT, "%s: columns from %lld on, of %lld, are not rows of %lld",
@@ -400,13 +400,13 @@ enum status shapes_cross_entropy_grad(enum op_kind kind, const struct op_attrs *
     return OK;
 }
 
-/* Cards share the positions, dimension 1 of (b, T, d). */
+/* GPUs share the positions, dimension 1 of (b, T, d). */
 static enum status need_positions(enum op_kind kind, const struct op_attrs *a,
                                   const struct shape *x, int64_t divisor, struct error *err)
 {
     if (x->rank == 3 && a->ranks >= 1 && x->dim[1] % divisor == 0) return OK;
     char text[SHAPE_TEXT_MAX];
-    return error_set(err, ERR_INPUT, "%s: %s does not divide over %d cards by its positions",
+    return error_set(err, ERR_INPUT, "%s: %s does not divide over %d GPUs by its positions",
                      op_kind_name(kind), shape_text(text, x), a->ranks);
 }
 
@@ -456,8 +456,8 @@ enum status shapes_measured_backward(enum op_kind kind, const struct op_attrs *a
 }
 
 /* [start, start + n) of so many, in dimension attrs.dim of x. */
-static enum status need_part(enum op_kind kind, const struct op_attrs *a, const struct shape *x,
-                             int64_t n, int64_t whole, struct error *err)
+static enum status need_shard(enum op_kind kind, const struct op_attrs *a, const struct shape *x,
+                              int64_t n, int64_t whole, struct error *err)
 {
     if (n >= 0 && a->start >= 0 && n <= whole && a->start <= whole - n) return OK;
     char text[SHAPE_TEXT_MAX];
@@ -469,7 +469,7 @@ static enum status need_part(enum op_kind kind, const struct op_attrs *a, const 
 }
 
 /* Extent of the dimension that a part is taken of; -1 where there is none. */
-static int64_t part_extent(const struct op_attrs *a, const struct shape *x)
+static int64_t shard_extent(const struct op_attrs *a, const struct shape *x)
 {
     return a->dim >= 0 && a->dim < x->rank ? x->dim[a->dim] : -1;
 }
@@ -478,7 +478,7 @@ enum status shapes_slice(enum op_kind kind, const struct op_attrs *attrs, struct
                          struct error *err)
 {
     const struct shape *x = &s->input[0];
-    TRY(need_part(kind, attrs, x, attrs->sequences, part_extent(attrs, x), err));
+    TRY(need_shard(kind, attrs, x, attrs->sequences, shard_extent(attrs, x), err));
     s->output[0] = *x;
     s->output[0].dim[attrs->dim] = attrs->sequences;
     return OK;
@@ -488,7 +488,7 @@ enum status shapes_paste(enum op_kind kind, const struct op_attrs *attrs, struct
                          struct error *err)
 {
     const struct shape *x = &s->input[0];
-    TRY(need_part(kind, attrs, x, part_extent(attrs, x), attrs->sequences, err));
+    TRY(need_shard(kind, attrs, x, shard_extent(attrs, x), attrs->sequences, err));
     s->output[0] = *x;
     s->output[0].dim[attrs->dim] = attrs->sequences;
     return OK;

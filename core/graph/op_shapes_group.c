@@ -1,4 +1,4 @@
-/* core/graph/op_shapes_group.c - shape rules of parts of tensors, and of what devices do together with them.
+/* core/graph/op_shapes_group.c - shape rules of shards of tensors, and of what devices do together with them.
  */
 #include "core/graph/op_shapes.h"
 
@@ -21,9 +21,9 @@ enum status shapes_local_slice(enum op_kind kind, const struct op_attrs *attrs, 
                              struct error *err)
 {
     const struct exchange *m = attrs->exchange;
-    TRY(need_dim(kind, m, &s->input[0], m->dim, m->parts->whole, err));
+    TRY(need_dim(kind, m, &s->input[0], m->dim, m->shards->whole, err));
     s->output[0] = s->input[0];
-    s->output[0].dim[m->dim] = division_extent(m->parts, m->self);
+    s->output[0].dim[m->dim] = division_extent(m->shards, m->self);
     return OK;
 }
 
@@ -31,9 +31,9 @@ enum status shapes_gather(enum op_kind kind, const struct op_attrs *attrs, struc
                           struct error *err)
 {
     const struct exchange *m = attrs->exchange;
-    TRY(need_dim(kind, m, &s->input[0], m->dim, division_extent(m->parts, m->self), err));
+    TRY(need_dim(kind, m, &s->input[0], m->dim, division_extent(m->shards, m->self), err));
     s->output[0] = s->input[0];
-    s->output[0].dim[m->dim] = m->parts->whole;
+    s->output[0].dim[m->dim] = m->shards->whole;
     return OK;
 }
 
@@ -43,7 +43,7 @@ enum status shapes_add_to_slice(enum op_kind kind, const struct op_attrs *attrs,
     return shapes_gather(kind, attrs, s, err);
 }
 
-enum status shapes_to_other_part(enum op_kind kind, const struct op_attrs *attrs,
+enum status shapes_to_other_shard(enum op_kind kind, const struct op_attrs *attrs,
                                  struct op_shapes *s, struct error *err)
 {
     const struct exchange *m = attrs->exchange;
@@ -60,7 +60,7 @@ static enum status need_row_each(enum op_kind kind, const struct shape *logits,
     return shapes_misfit(kind, logits, targets, "one number for each row of logits", err);
 }
 
-enum status shapes_cross_entropy_part(enum op_kind kind, const struct op_attrs *attrs,
+enum status shapes_cross_entropy_shard(enum op_kind kind, const struct op_attrs *attrs,
                                       struct op_shapes *s, struct error *err)
 {
     (void)attrs;
@@ -70,16 +70,16 @@ enum status shapes_cross_entropy_part(enum op_kind kind, const struct op_attrs *
     return OK;
 }
 
-/* Parts (…,2n), logits, targets. */
+/* Shards (…,2n), logits, targets. */
 enum status shapes_cross_entropy_join(enum op_kind kind, const struct op_attrs *attrs,
                                       struct op_shapes *s, struct error *err)
 {
     (void)attrs;
-    const struct shape *parts = &s->input[0], *logits = &s->input[1], *targets = &s->input[2];
+    const struct shape *shards = &s->input[0], *logits = &s->input[1], *targets = &s->input[2];
     TRY(need_row_each(kind, logits, targets, err));
-    if (parts->rank != logits->rank || shape_rows(parts) != shape_rows(logits) ||
-        shape_last(parts) % 2)
-        return shapes_misfit(kind, parts, logits, "two numbers of each part for each row of logits",
+    if (shards->rank != logits->rank || shape_rows(shards) != shape_rows(logits) ||
+        shape_last(shards) % 2)
+        return shapes_misfit(kind, shards, logits, "two numbers of each part for each row of logits",
                              err);
     s->output[0] = (struct shape){.rank = 1, .dim = {1}};
     s->output[1] = *targets;

@@ -39,7 +39,7 @@ static struct shape image(int64_t b, int64_t c, int64_t h, int64_t w)
 enum status shapes_lines(enum op_kind kind, const struct op_attrs *attrs, int64_t all, int64_t *n,
                          struct error *err)
 {
-    const struct op_part *p = &attrs->lines;
+    const struct op_shard *p = &attrs->lines;
     *n = p->of ? p->n : all;
     if (!p->of || (p->of == all && p->first >= 0 && p->n >= 0 && p->n <= all - p->first)) return OK;
     return error_set(err, ERR_INPUT, "%s: %lld lines from %lld on, of %lld, are no part of %lld",

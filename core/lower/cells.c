@@ -1,22 +1,22 @@
-/* core/lower/cells.c - sums of gradients over devices that keep parameters in different parts.
+/* core/lower/cells.c - gradient all-reduces over devices that keep parameters in different shards.
  *
  * Owners (the stages that hold a use of a parameter, one a replica; or the two stages of a replica that use a tied one) each
- * keep it in parts of their own, by rows or columns, in one piece or several. Along each dimension the bounds of all
- * parts together cut it into intervals; those that lie in the same devices' parts are one *class*, which may be of
+ * keep it in shards of their own, by rows or columns, in one piece or several. Along each dimension the bounds of all
+ * shards together cut it into intervals; those that lie in the same devices' shards are one *class*, which may be of
  * several runs (packed sections, other ratios). A *cell* is a class of each dimension: the common refinement of all cuts. Its
- * holders are the devices whose parts contain it, at least one of each owner. Cells of all parameters of a bucket
+ * holders are the devices whose shards contain it, at least one of each owner. Cells of all parameters of a bucket
  * that have the same holders are one group.
  *
- * Who brings what. A device's gradient is a term of its key's sum (core/lower/shards.c); devices of another key of one
+ * Who brings what. A device's gradient is a partial value of its key's sum (core/lower/shards.c); devices of another key of one
  * owner that hold the cell as well have the same sum again. So of each owner the first holder and those of its key bring
  * theirs, others are silent. Where every holder has its owner's whole sum already (summed), the first one brings it.
  *
  * Cost: O(cells · devices) a parameter, cells the product of the numbers of classes; elsewhere than in plans of mixed replicas
- * or tied parameters in parts nothing is done.
+ * or tied parameters sharded nothing is done.
  */
 #include "core/lower/cells.h"
 
-#include "core/collective/part.h"
+#include "core/collective/tensor_shard.h"
 #include "core/lower/param_uses.h"
 #include "core/lower/shards.h"
 
@@ -65,11 +65,11 @@ static bool has(const uint64_t *set, int32_t i) { return set[i / 64] >> (i % 64)
 static void put(uint64_t *set, int32_t i) { set[i / 64] |= UINT64_C(1) << (i % 64); }
 static size_t set_bytes(const struct maker *m) { return (size_t)m->n_words * sizeof(uint64_t); }
 
-/* The holder's runs of a dimension: all of it where its part does not cut it. */
+/* The holder's runs of a dimension: all of it where its shard does not cut it. */
 static int32_t runs_of(const struct maker *m, int32_t holder, int32_t dim, const struct run **run,
                        struct run *all)
 {
-    const struct tensor_part *p = lower_shard_part(m->holders[holder].b, m->unit);
+    const struct tensor_shard *p = lower_parameter_shard(m->holders[holder].b, m->unit);
     for (int32_t c = 0; c < p->n_cuts; c++)
         if (p->cut[c].dim == dim) {
             *run = p->cut[c].run;
@@ -271,8 +271,8 @@ enum status lower_cells(struct lowering *l, const struct stage_build *const *own
     int32_t last = plan.tied ? plan.first_unit : plan.last_unit;
     for (m.unit = plan.first_unit; m.unit <= last; m.unit++) {
         const struct stage_build *b = owner[0];
-        m.whole = part_whole(&b->v->g->tensors[b->v->units[m.unit].gradient].shape,
-                             lower_shard_part(b, m.unit));
+        m.whole = tensor_shard_whole(&b->v->g->tensors[b->v->units[m.unit].gradient].shape,
+                                     lower_parameter_shard(b, m.unit));
         for (int32_t d = 0; d < m.whole.rank; d++) find_classes(&m, d);
         find_cells(&m, 0, all);
     }

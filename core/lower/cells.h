@@ -1,4 +1,4 @@
-/* core/lower/cells.h - sums over devices that keep parameters in different parts. */
+/* core/lower/cells.h - sums over devices that keep parameters in different shards. */
 #ifndef CORE_LOWER_CELLS_H
 #define CORE_LOWER_CELLS_H
 

@@ -62,7 +62,7 @@ static bool is_shared(const struct crossing_over *x)
     return x->from->plan->sharding || x->to->plan->sharding;
 }
 
-/* The k-th of what crosses. Where devices share operators, gradients are told by their activations. */
+/* The k-th of what crosses. Where stages are sharded, gradients are told by their activations. */
 static int32_t tensor_at(const struct stage_build *b, const struct crossing_over *x, int32_t k)
 {
     if (!x->gradient) return b->v->g->cut[x->layer].tensor[k];

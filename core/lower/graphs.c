@@ -24,7 +24,7 @@ enum status lower_graph(struct arena *a, const struct job *j, int64_t microbatch
         graph_find_layers(*out);
         return OK;
     }
-    /* sequence on one card: whatever shares or groups, layers are numbered alike */
+    /* sequence on one GPU: whatever shares or groups, layers are numbered alike */
     struct graph *one;
     struct model whole = j->model;
     whole.tensor_parallel = 1, whole.sequence_parallel = false;
@@ -34,8 +34,8 @@ enum status lower_graph(struct arena *a, const struct job *j, int64_t microbatch
     return OK;
 }
 
-enum status lower_graph_whole(struct arena *a, const struct job *j, int64_t microbatch,
-                              struct graph **out, struct error *err)
+enum status lower_graph_unsharded(struct arena *a, const struct job *j, int64_t microbatch,
+                                  struct graph **out, struct error *err)
 {
     struct job whole = *j;
     whole.model.tensor_parallel = 1, whole.model.sequence_parallel = false;
@@ -73,19 +73,19 @@ enum status lower_training_graph(struct arena *a, const struct job *j, int64_t m
     return training_graph(a, j, microbatch, o, out, err);
 }
 
-int32_t lower_cards(const struct model *m, const struct device_type *t, bool *sequence_parallel)
+int32_t lower_tp(const struct model *m, const struct device_type *t, bool *sequence_parallel)
 {
     bool shared = !m->measured && t->tensor_parallel > 1;
     *sequence_parallel = shared && t->sequence_parallel;
     return shared ? t->tensor_parallel : 1;
 }
 
-const struct graph *lower_graphs_find(const struct lower_graphs *s, int32_t cards,
+const struct graph *lower_graphs_find(const struct lower_graphs *s, int32_t tp,
                                       bool sequence_parallel, int64_t sequences)
 {
     for (int32_t i = 0; i < s->n; i++) {
         const struct graph *g = s->graphs[i];
-        if ((g->cards > 1 ? g->cards : 1) == cards && g->sequence_parallel == sequence_parallel &&
+        if ((g->tp > 1 ? g->tp : 1) == tp && g->sequence_parallel == sequence_parallel &&
             g->microbatch == sequences)
             return g;
     }
@@ -97,20 +97,20 @@ static enum status same_layers(const struct graph *first, const struct graph *g,
 {
     if (g->n_layers == first->n_layers) return OK;
     return error_set(err, ERR_INPUT,
-                     "the model has %" PRId32 " layers on %" PRId32 " cards and %" PRId32
+                     "the model has %" PRId32 " layers on %" PRId32 " GPUs and %" PRId32
                      " on %" PRId32,
-                     first->n_layers, first->cards, g->n_layers, g->cards);
+                     first->n_layers, first->tp, g->n_layers, g->tp);
 }
 
 enum status lower_graphs_need(struct arena *a, struct lower_graphs *s, const struct job *j,
-                              const struct lower_options *o, int32_t cards, bool sequence_parallel,
+                              const struct lower_options *o, int32_t tp, bool sequence_parallel,
                               int64_t sequences, const struct graph **out, struct error *err)
 {
-    *out = lower_graphs_find(s, cards, sequence_parallel, sequences);
+    *out = lower_graphs_find(s, tp, sequence_parallel, sequences);
     if (*out) return OK;
     struct job shared = *j;
     struct graph *g = NULL;
-    shared.model.tensor_parallel = cards, shared.model.sequence_parallel = sequence_parallel;
+    shared.model.tensor_parallel = tp, shared.model.sequence_parallel = sequence_parallel;
     TRY(training_graph(a, &shared, sequences, o, &g, err));
     if (s->n) TRY(same_layers(s->graphs[0], g, err));
     s->graphs = arena_grow(a, s->graphs, (size_t)s->n, &s->capacity, sizeof(struct graph *));
@@ -126,10 +126,10 @@ enum status lower_graphs_make(struct arena *a, const struct job *j, const struct
     for (int32_t t = 0; t < c->n_types; t++) {
         const struct graph *g;
         bool positions;
-        int32_t cards = lower_cards(&j->model, &c->types[t], &positions);
-        enum status st = lower_graphs_need(a, out, j, o, cards, positions, microbatch, &g, err);
-        if (st != OK && cards > 1) return error_wrap(err, st, "device type %s", c->types[t].name);
-        TRY(st); /* of one card: nothing that the type has to do with */
+        int32_t tp = lower_tp(&j->model, &c->types[t], &positions);
+        enum status st = lower_graphs_need(a, out, j, o, tp, positions, microbatch, &g, err);
+        if (st != OK && tp > 1) return error_wrap(err, st, "device type %s", c->types[t].name);
+        TRY(st); /* of one GPU: nothing that the type has to do with */
     }
     return OK;
 }

@@ -68,7 +68,7 @@ static int64_t interval_bucket(const struct lowering *l, int32_t unit)
     return least;
 }
 
-/* Of what one card of the stage holds. */
+/* Of what one GPU of the stage holds. */
 static int64_t elements_on(const struct stage_build *b, int32_t unit)
 {
     return shape_elements(&b->v->g->tensors[b->v->units[unit].gradient].shape);
@@ -86,7 +86,7 @@ static int64_t largest_share(const struct lowering *l, const struct stage_build 
     return most;
 }
 
-/* Cards that hold equal shares are the rule, and one way to compute makes nothing else. */
+/* GPUs that hold equal shares are the rule, and one way to compute makes nothing else. */
 static int64_t unit_elements(const struct lowering *l, int32_t unit)
 {
     const struct stage_build *own = lower_unit_owner(l, 0, unit);
@@ -108,7 +108,7 @@ struct collective *lower_group_new(struct lowering *l, const char *name,
                                    enum collective_algorithm algorithm, int32_t n,
                                    struct group_plan plan)
 {
-    /* A deterministic plan's sums have the same bits whoever takes them: none is rounded in flight. */
+    /* A deterministic plan's gradient all-reduces have the same bits whoever takes them: none is rounded in flight. */
     bool exact = algorithm == ALGORITHM_CHAIN || plan.overflow || l->plan->deterministic;
     struct program *p = l->p;
     p->collectives = arena_grow(l->a, p->collectives, (size_t)p->n_collectives, &l->groups->group_capacity,
@@ -175,7 +175,7 @@ static int32_t add_members(const struct stage_build *first, struct collective *g
     return n;
 }
 
-/* Those of its devices that hold a term of one part; g NULL: only counted. */
+/* Those of its devices that hold a partial value of one shard; g NULL: only counted. */
 static int32_t add_holders(const struct stage_build *first, int32_t unit, int32_t key,
                            struct collective *g, int32_t n)
 {
@@ -187,7 +187,7 @@ static int32_t add_holders(const struct stage_build *first, int32_t unit, int32_
     return n;
 }
 
-static enum status make_sum(struct lowering *l, int32_t first, int32_t last, int32_t key,
+static enum status make_reduce(struct lowering *l, int32_t first, int32_t last, int32_t key,
                             const char *name, bool bucketed, struct error *err)
 {
     int32_t n = 0, at = 0, zero = lower_zero_of(l, first);
@@ -226,7 +226,7 @@ static enum status make_bucket(struct lowering *l, int32_t first, int32_t last, 
     if (l->groups->mixed[first]) return make_mixed(l, first, last, name, bucketed, err);
     int32_t n = lower_shard_keys(lower_unit_owner(l, 0, first), first);
     for (int32_t k = 0; k < n; k++)
-        TRY(make_sum(l, first, last, k, n > 1 ? arena_printf(l->a, "%s.%" PRId32, name, k) : name,
+        TRY(make_reduce(l, first, last, k, n > 1 ? arena_printf(l->a, "%s.%" PRId32, name, k) : name,
                      bucketed, err));
     return OK;
 }
@@ -283,14 +283,14 @@ static enum status make_exchange(struct lowering *l, int32_t replica, int32_t fi
     const struct stage_build *a = lower_unit_owner(l, replica, first),
                              *b = lower_unit_owner(l, replica, second);
     if (a == b) return OK;
-    bool whole = lower_shard_whole(a, first) && lower_shard_whole(b, second);
+    bool whole = lower_parameter_replicated(a, first) && lower_parameter_replicated(b, second);
     const struct tensor *t = &a->v->g->tensors[a->v->units[first].parameter];
     const char *name = arena_printf(l->a, "tied[%s]@%" PRId32, t->name, replica);
     struct group_plan plan = {.first_unit = first, .last_unit = second, .tied = true};
     if (a->s->device != b->s->device && !whole)
         return lower_cells(l, (const struct stage_build *[]){a, b}, 2, name, plan, err);
     if (a->s->device != b->s->device) return exchange_far(l, name, plan, a, b, err);
-    if (!whole && !lower_shard_same_parts(a, b, first))
+    if (!whole && !lower_shards_equal(a, b, first))
         return lower_error(l, b, err, ERR_INPUT,
                            "sharding: parameter %s is used in two stages of the same devices, "
                            "which keep other parts of it for the one than for the other",
@@ -384,15 +384,15 @@ static void segments_of(const struct stage_scratch *h, int32_t group, struct col
     if (plan->tied) {
         bool first = lower_owns(b, lower_unit(l, plan->first_unit)->layer);
         for (int32_t i = 0; i < n; i++)
-            m->segments[i] = h->sum_slot[first ? plan->first_unit : plan->last_unit];
+            m->segments[i] = h->gradient_slot[first ? plan->first_unit : plan->last_unit];
         return;
     }
     for (int32_t i = 0; i < n; i++)
-        m->segments[i] = h->sum_slot[cells ? cells->unit[i] : plan->first_unit + i];
+        m->segments[i] = h->gradient_slot[cells ? cells->unit[i] : plan->first_unit + i];
     if (!b->order->apart) return;
     m->apart_segments = ARENA_ARRAY(l->a, int32_t, (size_t)n);
     for (int32_t i = 0; i < n; i++) m->apart_segments[i] = h->apart_slot[plan->first_unit + i];
-    m->apart = b->s->slots[m->apart_segments[0]].ring;
+    m->apart = b->s->slots[m->apart_segments[0]].buffer_ring;
 }
 
 /* One collective runs at a time, so the largest staging area serves all. */

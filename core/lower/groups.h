@@ -17,7 +17,7 @@ struct group_plan {                /* beside the program's group of the same ind
 
 struct groups {
     struct group_plan *plans; /* (p->n_collectives); of a plan zero.c fills `divided` */
-    bool *mixed;              /* (n_units): replicas keep its parameter in different parts */
+    bool *mixed;              /* (n_units): replicas keep its parameter in different shards */
     size_t group_capacity, plan_capacity;
 };
 

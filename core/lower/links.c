@@ -32,7 +32,7 @@ struct program_device lower_device(const struct cluster *c, int32_t device)
                                    .type = t->name,
                                    .host = c->nodes[d->node].host,
                                    .kind = t->backend ? t->backend : t->catalogue,
-                                   .card = t->catalogue,
+                                   .gpu = t->catalogue,
                                    .index = d->index,
                                    .type_index = d->type,
                                    .slowdown = t->slowdown,

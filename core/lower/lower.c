@@ -2,7 +2,7 @@
  *
  * Everything a lane does is decided by the plan and by these rules; two calls with equal plans give
  * equal programs. The token game plays the result through before anybody gets it. Where it stops
- * and somebody waits for a buffer of messages to leave, those rings get more buffers, up to one for
+ * and somebody waits for a buffer of messages to leave, those buffer rings get more buffers, up to one for
  * each microbatch; where that does not help, the plan's orders themselves block, and the error
  * names who.
  */
@@ -75,11 +75,11 @@ static void make_head(struct lowering *l)
 
 /* --- memory --- */
 
-static void ring_bytes(struct program_stage *s)
+static void buffer_ring_bytes(struct program_stage *s)
 {
-    s->class_bytes[SLOT_RING] = 0;
-    for (int32_t i = 0; i < s->n_rings; i++)
-        s->class_bytes[SLOT_RING] += s->rings[i].count * s->rings[i].stride_bytes;
+    s->class_bytes[SLOT_BUFFER_RING] = 0;
+    for (int32_t i = 0; i < s->n_buffer_rings; i++)
+        s->class_bytes[SLOT_BUFFER_RING] += s->buffer_rings[i].count * s->buffer_rings[i].stride_bytes;
 }
 
 struct holder {
@@ -94,13 +94,13 @@ static const char *holders_text(const struct lowering *l, const struct lane_buil
     int32_t most = 0;
     for (int32_t c = 0; c < lane->n_stages; c++) {
         const struct program_stage *s = &l->p->stages[lane->stages[c]];
-        for (int32_t i = 0; i <= SLOT_CLASS_COUNT; i++) bytes[i] += program_card_bytes(s, i);
+        for (int32_t i = 0; i <= SLOT_CLASS_COUNT; i++) bytes[i] += program_gpu_bytes(s, i);
         reserve = s->reserve_bytes;
-        for (int32_t i = 0; i < s->n_rings; i++)
-            most = s->rings[i].count > most ? s->rings[i].count : most;
+        for (int32_t i = 0; i < s->n_buffer_rings; i++)
+            most = s->buffer_rings[i].count > most ? s->buffer_rings[i].count : most;
     }
     struct holder h[] = {
-        {arena_printf(l->a, "activations (%" PRId32 " buffers)", most), bytes[SLOT_RING]},
+        {arena_printf(l->a, "activations (%" PRId32 " buffers)", most), bytes[SLOT_BUFFER_RING]},
         {"parameters", bytes[SLOT_PARAMETER]},
         {"gradients", bytes[SLOT_GRADIENT]},
         {"optimizer state", bytes[SLOT_STATE]},
@@ -153,7 +153,7 @@ static enum status too_big(const struct lowering *l, int32_t device, struct erro
                        holders_text(l, lane));
 }
 
-/* What running takes of a card beside slots: counted, and stated by the catalogue for what only libraries know. */
+/* What running takes of a GPU beside slots: counted, and stated by the catalogue for what only libraries know. */
 static void reserve_devices(struct lowering *l)
 {
     const struct program *p = l->p;
@@ -186,16 +186,16 @@ static enum status check_memory(const struct lowering *l, struct error *err)
 
 /* --- the proof --- */
 
-static bool more_buffers(struct lowering *l, const struct blocked_ring *blocked, int32_t n)
+static bool more_buffers(struct lowering *l, const struct blocked_buffer_ring *blocked, int32_t n)
 {
     bool any = false;
     for (int32_t i = 0; i < n; i++) {
         struct program_stage *s = &l->p->stages[blocked[i].stage];
-        struct ring *r = &s->rings[blocked[i].ring];
+        struct buffer_ring *r = &s->buffer_rings[blocked[i].buffer_ring];
         if (r->count >= s->microbatches) continue;
         r->count = 2 * r->count < s->microbatches ? 2 * r->count : s->microbatches;
         any = true;
-        ring_bytes(s);
+        buffer_ring_bytes(s);
     }
     return any;
 }
@@ -203,7 +203,7 @@ static bool more_buffers(struct lowering *l, const struct blocked_ring *blocked,
 static enum status prove(struct lowering *l, struct error *err)
 {
     for (;;) {
-        struct blocked_ring *blocked;
+        struct blocked_buffer_ring *blocked;
         int32_t n;
         struct error why = {0};
         enum status status = program_play(l->a, l->p, &blocked, &n, &why);
@@ -214,7 +214,7 @@ static enum status prove(struct lowering *l, struct error *err)
     }
 }
 
-/* What was measured whole can neither be split nor be shared by any number of cards. */
+/* What was measured whole can neither be split nor be shared by any number of GPUs. */
 static enum status check_measured(const struct lowering *l, const struct stage_build *b,
                                   struct error *err)
 {
@@ -225,10 +225,10 @@ static enum status check_measured(const struct lowering *l, const struct stage_b
             return lower_error(l, b, err, ERR_INPUT,
                                "the backward of a measured layer is one: its order has F and B");
         const struct shares *s = g->tensors[g->ops[i].output[1]].shares;
-        if (s && shares_at(s, b->s->cards) < 0)
+        if (s && shares_at(s, b->s->tp) < 0)
             return lower_error(l, b, err, ERR_INPUT,
-                               "layer %s was not measured on %" PRId32 " cards",
-                               g->layer_name[g->ops[i].layer], b->s->cards);
+                               "layer %s was not measured on %" PRId32 " GPUs",
+                               g->layer_name[g->ops[i].layer], b->s->tp);
     }
     return OK;
 }
@@ -240,8 +240,8 @@ static void lower_stage(struct stage_scratch *h, struct stage_build *b)
     lower_slots(h);
     lower_procedures(h);
     lower_scratch(h);
-    lower_ring_counts(h->l, b);
-    ring_bytes(b->s);
+    lower_buffer_ring_counts(h->l, b);
+    buffer_ring_bytes(b->s);
     lower_join_channels(h->l, b);
     lower_group_segments(h);
 }
@@ -277,8 +277,8 @@ enum status lower_plan_graph(struct arena *a, const struct plan *p, const struct
     return lower_plan_graphs(a, p, &s, o, out, err);
 }
 
-/* Does a stage end between logits in long rows and their loss, in a plan some of whose devices share operators? Those may
- * have logits by parts of the vocabulary, whose rows are no longer than they are, and both ends must mean the same. */
+/* Does a stage end between logits in long rows and their loss, in a plan some of whose operators are sharded? Those may
+ * have logits by shards of the vocabulary, whose rows are no longer than they are, and both ends must mean the same. */
 static bool long_rows_cross(const struct plan *p, const struct graph *g)
 {
     bool shared = false, crosses = false;

@@ -4,15 +4,15 @@
  * sizes, procedures and their variants, orders from warm-up counts, channels, gradient groups (one per
  * common refinement of the replicas' layer cuts, split into buckets), tied parameters' second sum.
  *
- * Variants. A stage's operators come from the training graph of its way: how many cards of its device share every
+ * Variants. A stage's operators come from the training graph of its way: how many GPUs of its device share every
  * operator, whether also the positions, and how many sequences of a microbatch it has. All ways of one job have the same
  * layers and the same uses of the same parameters, so one plan may mix them.
  *   Between stages of different ways a message carries what the larger end holds: the whole activation, once.
- *   Gradients. Where cards hold different shares of a parameter, a member of a group brings what one of its cards holds,
- *   and the sum takes as long as that of the largest share: cards with less of each parameter are more, and each of
+ *   Gradients. Where GPUs hold different shares of a parameter, a member of a group brings what one of its GPUs holds,
+ *   and the sum takes as long as that of the largest share: GPUs with less of each parameter are more, and each of
  *   them meets only its piece of it. Sizes of such ends differ (program.uneven): simulated, never run.
  *
- * Devices that share operators keep parameters in parts. All that hold a term of one part sum it; replicas that keep other
+ * Devices of a sharded stage keep parameters sharded. All that hold a partial value of one shard sum it; replicas that keep other
  * parts, and two stages that use one parameter, sum by the common refinement of their parts (core/lower/cells.c).
  *
  * A stage on several devices (plan.h, `devices:`) becomes a stage of the program on each of them. Where its neighbour is
@@ -31,9 +31,10 @@
 /* The forward graph of the plan's job with layers found, unfused: what plan_check and the planner count layers on. */
 MUST_CHECK enum status lower_graph(struct arena *a, const struct job *j, int64_t microbatch,
                                    struct graph **out, struct error *err);
-/* The same of the whole model, however many cards share it: what devices that share operators have their parts of. */
-MUST_CHECK enum status lower_graph_whole(struct arena *a, const struct job *j, int64_t microbatch,
-                                         struct graph **out, struct error *err);
+/* The same of the whole model, however many GPUs share it: what devices of a sharded stage have their parts of. */
+MUST_CHECK enum status lower_graph_unsharded(struct arena *a, const struct job *j,
+                                             int64_t microbatch, struct graph **out,
+                                             struct error *err);
 
 struct lower_options {
     int32_t n_fused; /* kinds every device of the plan runs fused */
@@ -67,21 +68,21 @@ struct lower_graphs {
     struct graph **graphs;
     size_t capacity;
 };
-/* One for in each direction in which types of the cluster share operators, for whole microbatches. ERR_INPUT: what model_graph
- * says of a number of cards that do not divide the model, with the type's name. O(ways · operators). */
+/* One for in each direction in which types of the cluster shard operators, for whole microbatches. ERR_INPUT: what model_graph
+ * says of a number of GPUs that do not divide the model, with the type's name. O(ways · operators). */
 MUST_CHECK enum status lower_graphs_make(struct arena *a, const struct job *j,
                                          const struct cluster *c, int64_t microbatch,
                                          const struct lower_options *o, struct lower_graphs *out,
                                          struct error *err);
 /* The graph of a way, NULL where it is not there; the same, made and kept in `a` (which outlives s) where it is not. */
-const struct graph *lower_graphs_find(const struct lower_graphs *s, int32_t cards,
+const struct graph *lower_graphs_find(const struct lower_graphs *s, int32_t tp,
                                       bool sequence_parallel, int64_t sequences);
 MUST_CHECK enum status lower_graphs_need(struct arena *a, struct lower_graphs *s,
                                          const struct job *j, const struct lower_options *o,
-                                         int32_t cards, bool sequence_parallel, int64_t sequences,
+                                         int32_t tp, bool sequence_parallel, int64_t sequences,
                                          const struct graph **out, struct error *err);
-/* How a device of this type computes a model's graph: of measured layers on one card, whatever the type. */
-int32_t lower_cards(const struct model *m, const struct device_type *t, bool *sequence_parallel);
+/* How a device of this type computes a model's graph: of measured layers on one GPU, whatever the type. */
+int32_t lower_tp(const struct model *m, const struct device_type *t, bool *sequence_parallel);
 /* s is only read: any number of threads may lower with one set. Ways that it lacks are made in `a` for this plan. */
 MUST_CHECK enum status lower_plan_graphs(struct arena *a, const struct plan *p,
                                          const struct lower_graphs *s,

@@ -18,7 +18,7 @@
  *     sections (ZeRO)                     zero_slots.c    stage_flats
  *     procedures                          procedures.c, update.c   stage_build.procedures, stage_scratch.done_at
  *     offsets inside scratch              scratch.c       offsets of slots
- *     counts of rings; ends of channels; segments of groups    orders.c, channels.c, groups.c
+ *     counts of buffer rings; ends of channels; segments of groups    orders.c, channels.c, groups.c
  *   orders, coded; proof; memory          orders.c, lower.c
  *
  * All memory is the arena's.

@@ -2,7 +2,7 @@
  *
  * From a warm-up count w: w-1 forwards, then forward and backward in turn, then w-1 backwards. Or the
  * order that the plan spells out, or names as a schedule. Then the updates, that of the last layers first: its sums
- * were launched first. A stage sees of its device's order only its own calls. The number of buffers of a ring is the
+ * were launched first. A stage sees of its device's order only its own calls. The number of buffers of a buffer ring is the
  * smallest one for which no buffer is born while its last holder lives, over endlessly many steps:
  * positions of calls are periodic, so checking one step's microbatches suffices.
  * A ring that only holds a message until it has left has no such number (when it leaves is a
@@ -157,7 +157,7 @@ enum status lower_orders(struct lowering *l, struct error *err)
     return OK;
 }
 
-/* --- rings --- */
+/* --- buffer rings --- */
 
 /* Where in the endless list of calls the call of a letter for sequence number seq stands. */
 static int64_t position(const struct stage_build *b, enum phase letter, int64_t seq)
@@ -169,7 +169,7 @@ static int64_t position(const struct stage_build *b, enum phase letter, int64_t 
 }
 
 /* Is the buffer of seq free again when that of seq + count is born, whatever seq? */
-static bool enough(const struct lowering *l, const struct stage_build *b, const struct ring *r,
+static bool enough(const struct lowering *l, const struct stage_build *b, const struct buffer_ring *r,
                    int64_t count)
 {
     if (r->birth != 'R') {
@@ -193,10 +193,10 @@ static int32_t sent_count(const struct lowering *l, const struct channel *c)
     return difference + 1 > 2 ? difference + 1 : 2;
 }
 
-void lower_ring_counts(struct lowering *l, struct stage_build *b)
+void lower_buffer_ring_counts(struct lowering *l, struct stage_build *b)
 {
-    for (int32_t i = 0; i < b->s->n_rings; i++) {
-        struct ring *r = &b->s->rings[i];
+    for (int32_t i = 0; i < b->s->n_buffer_rings; i++) {
+        struct buffer_ring *r = &b->s->buffer_rings[i];
         if (r->death == 'S') {
             r->count = sent_count(l, &l->p->channels[r->sent]);
             continue;

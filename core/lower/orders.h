@@ -13,7 +13,7 @@ struct stage_order {
 /* ERR_RESOURCE: too many calls; ERR_INPUT: what plan_schedule finds. O(calls). */
 MUST_CHECK enum status lower_orders(struct lowering *l, struct error *err);
 /* Buffers of the stage's rings, once its rings and all orders stand. */
-void lower_ring_counts(struct lowering *l, struct stage_build *b);
+void lower_buffer_ring_counts(struct lowering *l, struct stage_build *b);
 /* The program's lanes and orders, once all procedures stand. */
 void lower_share_orders(struct lowering *l);
 

@@ -52,8 +52,8 @@ static void check_alike(const struct param_uses *u, const struct lower_view *v, 
                 !strcmp(first->g->tensors[x->parameter].name, v->g->tensors[y->parameter].name);
     }
     if (!alike)
-        BUG("graphs of %" PRId32 " and %" PRId32 " cards differ in layers or parameters",
-            first->g->cards, v->g->cards);
+        BUG("graphs of %" PRId32 " and %" PRId32 " GPUs differ in layers or parameters",
+            first->g->tp, v->g->tp);
 }
 
 struct param_uses *param_uses_new(struct arena *a, int32_t most)

@@ -3,7 +3,7 @@
  * F: load, receive, forward operators, each output sent right after its producer, loss.
  * B: what is run again, receive, gradient operators in graph order; the gradient leaves right after its producer, before the
  * weight gradients that are left. Split: I has the input-gradient operators of that list, W the others. What is run again comes
- * before the receive: it needs nothing from outside. "last", of B or W: the same with the launches of the sums, each as
+ * before the receive: it needs nothing from outside. "last", of B or W: the same with the launches of the gradient all-reduces, each as
  * soon as its gradients are complete and never before a group of lower number. U: core/lower/update.c.
  */
 #include "core/lower/procedures.h"
@@ -45,7 +45,7 @@ struct program_op *writer_op(struct writer *w, struct program_op op)
     op.shapes.n_inputs = op.n_inputs, op.shapes.n_outputs = op.n_outputs;
     for (int32_t i = 0; i < op.n_inputs; i++) op.shapes.input[i] = s->slots[op.input[i]].shape;
     for (int32_t i = 0; i < op.n_outputs; i++) op.shapes.output[i] = s->slots[op.output[i]].shape;
-    if (s->cards > 1) op.attrs.cards = s->cards;
+    if (s->tp > 1) op.attrs.tp = s->tp;
     op.key = op_key(op.kind, &op.attrs, &op.shapes, op.dtype);
     s->ops[s->n_ops] = op;
     writer_emit(w, INSTR_COMPUTE, s->n_ops);
@@ -83,7 +83,7 @@ static void add_gradient(struct writer *w, const struct graph_op *op, int32_t te
     if (l->plan->deterministic && !w->b->order->apart)
         writer_accumulate(w, PHASE_W, op->layer,
                           arena_printf(l->a, "%s.sum", w->h->v->g->tensors[tensor].name),
-                          w->h->slot_back[tensor], w->h->sum_slot[unit]);
+                          w->h->slot_back[tensor], w->h->gradient_slot[unit]);
     w->h->done_at[unit] = (int32_t)w->n - 1;
 }
 
@@ -126,7 +126,7 @@ static void add_graph_op(struct writer *w, int32_t index, bool again)
 }
 
 /* Where the compute stream itself carries a message, both ends are busy while it passes: the sender from when it is
- * handed over, the receiver from when it takes it up. Each of the cards that share a stage sends its part, and the
+ * handed over, the receiver from when it takes it up. Each of the GPUs that share a stage sends its part, and the
  * receiving ones make it whole again. */
 static void add_carrying(struct writer *w, int32_t link, enum phase phase, int32_t channel,
                          int32_t slot, bool received)

@@ -5,9 +5,9 @@
  * along links that the plan has anyway: over the chunks of a device, along the devices of a replica as its activations go,
  * between the replicas over the devices of layer 0, and back along each replica and to the chunks. Only whether the sum is 0
  * matters, so what comes back may count a note twice. Then each stage changes its own copy of the numbers by the one rule. All
- * of it is on the devices' streams, behind the sums and before the updates: no host is asked, and a lane that runs ahead does so
+ * of it is on the devices' streams, behind the gradient all-reduces and before the updates: no host is asked, and a lane that runs ahead does so
  * still. Where devices are alike they meet alike, so that the simulator folds them as before.
- * Discarded: one ring over all devices, for which clusters need links that no plan of theirs uses; a note in every gradient sum,
+ * Discarded: one ring over all devices, for which clusters need links that no plan of theirs uses; a note in every gradient all-reduce,
  * which tells the replicas of a stage and nobody else.
  */
 #include "core/lower/scale.h"
@@ -30,7 +30,7 @@ static int32_t last_slot(const struct stage_scratch *h, enum slot_class class, c
                                                    .class = class,
                                                    .dtype = DTYPE_fp32,
                                                    .shape = {.rank = 1, .dim = {elements}},
-                                                   .ring = -1,
+                                                   .buffer_ring = -1,
                                                    .parameter = -1,
                                                    .input = -1,
                                                    .offset_bytes = *bytes});

@@ -1,16 +1,16 @@
-/* core/lower/shards.c - stages whose devices share operators: their graphs, what crosses, who meets, who sums.
+/* core/lower/shards.c - sharded stages: their graphs, what crosses, who meets, who sums.
  *
  * Each device's operators come from its own view of the whole graph (core/sharding/shard.h), so that everything else of lowering
  * goes as for any other stage. Conversions of a group of devices become collectives, one for each operator, whose operands
- * are filled in device by device. What crosses into or out of such a stage is whole on each device, or rows of it.
+ * are filled in device by device. What crosses into or out of such a stage is replicated on each device, or rows of it.
  *
- * Sums of gradients. A device's gradient of a parameter is a term along some axes of the mesh and the same along the others.
- * Its key is its place along those others; devices of one key, over all replicas, hold one part and a term each: a group.
- * Replicas that have other keys for a parameter, or keep other parts, sum what they have in common (core/lower/cells.c).
+ * Gradient all-reduces. A device's gradient of a parameter is partial along some axes of the mesh and the same along the others.
+ * Its key is its place along those others; devices of one key, over all replicas, hold one shard and a partial value each: a group.
+ * Replicas that have other keys for a parameter, or keep other shards, sum what they have in common (core/lower/cells.c).
  */
 #include "core/lower/shards.h"
 
-#include "core/collective/part.h"
+#include "core/collective/tensor_shard.h"
 #include "core/graph/gradient.h"
 #include "core/lower/lowering.h"
 #include "core/lower/param_uses.h"
@@ -41,10 +41,10 @@ static enum status make_view(const struct lowering *l, struct shard_views *x, st
         return error_set(err, ERR_INPUT, "layers that were measured whole cannot be shared");
     if (t->tensor_parallel > 1)
         return error_set(err, ERR_INPUT,
-                         "device type %s is several cards that are simulated as one; those cannot "
-                         "share operators with other devices",
+                         "device type %s is several GPUs that are simulated as one; those cannot "
+                         "shard operators with other devices",
                          t->name);
-    if (!x->whole) TRY(lower_graph_whole(l->a, &p->job, p->microbatch, &x->whole, err));
+    if (!x->whole) TRY(lower_graph_unsharded(l->a, &p->job, p->microbatch, &x->whole, err));
     if (b->plan->last_layer >= x->whole->n_layers) return OK; /* plan_check has said so */
     struct graph *g;
     if (x->stage != b->plan) /* a stage's devices follow one another */
@@ -80,9 +80,10 @@ enum status lower_shard_view(const struct lowering *l, struct shard_views *views
 
 static bool whole_or_rows(const struct tensor *t, struct rows *out)
 {
-    if (t->part.n_cuts == 0) return true;
-    if (t->part.n_cuts != 1 || t->part.cut[0].dim != 0 || t->part.cut[0].n_runs != 1) return false;
-    *out = (struct rows){t->part.cut[0].run[0].first, t->part.cut[0].run[0].n};
+    if (t->shard.n_cuts == 0) return true;
+    if (t->shard.n_cuts != 1 || t->shard.cut[0].dim != 0 || t->shard.cut[0].n_runs != 1)
+        return false;
+    *out = (struct rows){t->shard.cut[0].run[0].first, t->shard.cut[0].run[0].n};
     return true;
 }
 
@@ -140,7 +141,7 @@ bool lower_shard_gives(const struct stage_build *giver, const struct stage_build
     return (int64_t)taker->shard * alike / taker->n_shards == place;
 }
 
-/* --- sums of gradients --- */
+/* --- gradient all-reduces --- */
 
 static const struct tensor *gradient_on(const struct stage_build *b, int32_t unit)
 {
@@ -172,9 +173,9 @@ bool lower_shard_same_keys(const struct stage_build *first, int32_t unit, int32_
            gradient_on(first, unit)->partial == gradient_on(first, other)->partial;
 }
 
-const struct tensor_part *lower_shard_part(const struct stage_build *b, int32_t unit)
+const struct tensor_shard *lower_parameter_shard(const struct stage_build *b, int32_t unit)
 {
-    return &b->v->g->tensors[b->v->units[unit].parameter].part;
+    return &b->v->g->tensors[b->v->units[unit].parameter].shard;
 }
 
 static const struct stage_build *with_key(const struct stage_build *first, int32_t unit,
@@ -190,8 +191,8 @@ static bool same_kept(const struct stage_build *a, const struct stage_build *b, 
     int32_t n = lower_shard_keys(a, unit);
     bool same = n == lower_shard_keys(b, unit);
     for (int32_t k = 0; same && k < n; k++)
-        same = part_equal(lower_shard_part(with_key(a, unit, k), unit),
-                          lower_shard_part(with_key(b, unit, k), unit));
+        same = tensor_shard_equal(lower_parameter_shard(with_key(a, unit, k), unit),
+                                  lower_parameter_shard(with_key(b, unit, k), unit));
     return same;
 }
 
@@ -199,35 +200,36 @@ enum status lower_shard_mixed(const struct lowering *l, bool *mixed, struct erro
 {
     for (int32_t u = 0; u < l->uses->n_units; u++) {
         const struct stage_build *a = lower_unit_owner(l, 0, u), *odd = a;
-        bool cards = a->s->cards > 1 || a->v->g->cards > 1, shared = a->plan->sharding;
+        bool tp = a->s->tp > 1 || a->v->g->tp > 1, shared = a->plan->sharding;
         for (int32_t r = 1; r < l->plan->n_replicas; r++) {
             const struct stage_build *b = lower_unit_owner(l, r, u);
-            cards |= b->s->cards > 1 || b->v->g->cards > 1, shared |= b->plan->sharding != NULL;
+            tp |= b->s->tp > 1 || b->v->g->tp > 1, shared |= b->plan->sharding != NULL;
             if (shared && !same_kept(a, b, u)) mixed[u] = true, odd = b;
         }
-        if (shared && (cards || (mixed[u] && a->plan->zero)))
+        if (shared && (tp || (mixed[u] && a->plan->zero)))
             return lower_error(l, odd, err, ERR_INPUT,
                                "sharding: parameter %s is kept in other parts than in replica 0, "
                                "and %s; the two do not go together",
                                a->v->g->tensors[a->v->units[u].parameter].name,
-                               cards ? "by several cards that are simulated as one"
-                                     : "its state is divided (zero)");
+                               tp ? "by several GPUs that are simulated as one"
+                                  : "its state is divided (zero)");
     }
     return OK;
 }
 
-bool lower_shard_whole(const struct stage_build *first, int32_t unit)
+bool lower_parameter_replicated(const struct stage_build *first, int32_t unit)
 {
     bool whole = true;
     for (int32_t k = 0; first->plan->sharding && k < first->n_shards; k++)
-        whole &= lower_shard_part(first + k, unit)->n_cuts == 0;
+        whole &= lower_parameter_shard(first + k, unit)->n_cuts == 0;
     return whole;
 }
 
-bool lower_shard_same_parts(const struct stage_build *a, const struct stage_build *b, int32_t unit)
+bool lower_shards_equal(const struct stage_build *a, const struct stage_build *b, int32_t unit)
 {
     bool same = a->n_shards == b->n_shards;
     for (int32_t k = 0; same && k < a->n_shards; k++)
-        same = part_equal(lower_shard_part(a + k, unit), lower_shard_part(b + k, unit));
+        same = tensor_shard_equal(lower_parameter_shard(a + k, unit),
+                                  lower_parameter_shard(b + k, unit));
     return same;
 }

@@ -36,13 +36,13 @@ bool lower_shard_gives(const struct stage_build *giver, const struct stage_build
 int32_t lower_shard_keys(const struct stage_build *first, int32_t unit);
 int32_t lower_shard_key(const struct stage_build *b, int32_t unit);
 bool lower_shard_same_keys(const struct stage_build *first, int32_t unit, int32_t other);
-/* mixed: (n_units) replicas keep its parameter in different parts. ERR_INPUT: what is kept in different parts is divided
- * over replicas or cards as well. */
+/* mixed: (n_units) replicas keep its parameter in different shards. ERR_INPUT: what is kept in different shards is divided
+ * over replicas or GPUs as well. */
 MUST_CHECK enum status lower_shard_mixed(const struct lowering *l, bool *mixed, struct error *err);
 /* The part of the unit's parameter that the device keeps; whether each device of the one stage keeps the same as that of
  * the other; whether every device of the stage keeps all of it. */
-const struct tensor_part *lower_shard_part(const struct stage_build *b, int32_t unit);
-bool lower_shard_same_parts(const struct stage_build *a, const struct stage_build *b, int32_t unit);
-bool lower_shard_whole(const struct stage_build *first, int32_t unit);
+const struct tensor_shard *lower_parameter_shard(const struct stage_build *b, int32_t unit);
+bool lower_shards_equal(const struct stage_build *a, const struct stage_build *b, int32_t unit);
+bool lower_parameter_replicated(const struct stage_build *first, int32_t unit);
 
 #endif

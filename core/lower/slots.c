@@ -1,6 +1,6 @@
 /* core/lower/slots.c - every tensor of a stage gets its home.
  *
- * What lives from one procedure to another lives in a ring, one ring for each pair of birth and
+ * What lives from one procedure to another lives in a buffer ring, one buffer ring for each pair of birth and
  * death (and for each channel, whose messages come and go in their own time). What lives inside one
  * procedure lives in scratch (core/lower/scratch.c). Parameters,
  * gradients and optimizer state stand in the same order at the same offsets of their regions,
@@ -26,8 +26,8 @@
 #include <string.h>
 
 struct slot_room {
-    size_t slot_capacity, ring_capacity, ring_group_capacity;
-    int32_t *ring_group; /* (n_rings): group whose gradients a ring keeps apart, else -1 */
+    size_t slot_capacity, buffer_ring_capacity, buffer_ring_group_capacity;
+    int32_t *buffer_ring_group; /* (n_buffer_rings): group whose gradients a buffer ring keeps apart, else -1 */
 };
 
 int32_t lower_add_slot(const struct stage_scratch *h, struct slot s)
@@ -40,19 +40,19 @@ int32_t lower_add_slot(const struct stage_scratch *h, struct slot s)
     return out->n_slots++;
 }
 
-/* A stage of several cards lays out what one of them holds. */
+/* A stage of several GPUs lays out what one of them holds. */
 static struct shape shape_on(const struct stage_build *b, const struct tensor *t)
 {
     struct shape shape = t->shape;
-    if (t->shares) shape.dim[shape.rank - 1] = shares_at(t->shares, b->s->cards);
+    if (t->shares) shape.dim[shape.rank - 1] = shares_at(t->shares, b->s->tp);
     return shape;
 }
 
 /* Of what stands in files or comes from outside; activations are nobody's business. */
-static const struct tensor_part *part_on(const struct tensor *t, enum slot_class class)
+static const struct tensor_shard *part_on(const struct tensor *t, enum slot_class class)
 {
     bool kept = class == SLOT_PARAMETER || class == SLOT_STATE || t->role == TENSOR_INPUT;
-    return kept && t->part.n_cuts ? &t->part : NULL;
+    return kept && t->shard.n_cuts ? &t->shard : NULL;
 }
 
 struct slot lower_slot_like(const struct stage_scratch *h, int32_t tensor, enum slot_class class)
@@ -62,46 +62,46 @@ struct slot lower_slot_like(const struct stage_scratch *h, int32_t tensor, enum 
                          .class = class,
                          .dtype = t->dtype,
                          .shape = shape_on(h->b, t),
-                         .ring = -1,
+                         .buffer_ring = -1,
                          .parameter = -1,
-                         .part = part_on(t, class),
+                         .shard = part_on(t, class),
                          .input = t->role == TENSOR_INPUT ? (int32_t)t->input : -1};
 }
 
 /* The ring of this life; group >= 0: of gradients that wait for this group. */
-static int32_t find_ring(struct stage_scratch *h, struct ring want, int32_t group)
+static int32_t find_buffer_ring(struct stage_scratch *h, struct buffer_ring want, int32_t group)
 {
     struct program_stage *s = h->b->s;
     struct slot_room *room = h->slots->room;
-    for (int32_t i = 0; i < s->n_rings; i++) {
-        const struct ring *r = &s->rings[i];
+    for (int32_t i = 0; i < s->n_buffer_rings; i++) {
+        const struct buffer_ring *r = &s->buffer_rings[i];
         if (r->birth == want.birth && r->death == want.death && r->sent == want.sent &&
-            r->received == want.received && room->ring_group[i] == group)
+            r->received == want.received && room->buffer_ring_group[i] == group)
             return i;
     }
-    s->rings =
-        arena_grow(h->l->a, s->rings, (size_t)s->n_rings, &room->ring_capacity, sizeof *s->rings);
-    room->ring_group = arena_grow(h->l->a, room->ring_group, (size_t)s->n_rings,
-                                  &room->ring_group_capacity, sizeof *room->ring_group);
-    room->ring_group[s->n_rings] = group;
+    s->buffer_rings =
+        arena_grow(h->l->a, s->buffer_rings, (size_t)s->n_buffer_rings, &room->buffer_ring_capacity, sizeof *s->buffer_rings);
+    room->buffer_ring_group = arena_grow(h->l->a, room->buffer_ring_group, (size_t)s->n_buffer_rings,
+                                  &room->buffer_ring_group_capacity, sizeof *room->buffer_ring_group);
+    room->buffer_ring_group[s->n_buffer_rings] = group;
     want.count = 1, want.stride_bytes = 0;
-    s->rings[s->n_rings] = want;
-    return s->n_rings++;
+    s->buffer_rings[s->n_buffer_rings] = want;
+    return s->n_buffer_rings++;
 }
 
-static int32_t add_ring_slot(struct stage_scratch *h, struct slot s, struct ring life,
+static int32_t add_buffer_ring_slot(struct stage_scratch *h, struct slot s, struct buffer_ring life,
                              int32_t group)
 {
-    s.ring = find_ring(h, life, group);
-    s.offset_bytes = h->b->s->rings[s.ring].stride_bytes;
+    s.buffer_ring = find_buffer_ring(h, life, group);
+    s.offset_bytes = h->b->s->buffer_rings[s.buffer_ring].stride_bytes;
     int32_t index = lower_add_slot(h, s);
-    h->b->s->rings[s.ring].stride_bytes += slot_align(h->b->s->slots[index].bytes);
+    h->b->s->buffer_rings[s.buffer_ring].stride_bytes += slot_align(h->b->s->slots[index].bytes);
     return index;
 }
 
-static int32_t ring_slot(struct stage_scratch *h, int32_t tensor, struct ring life, int32_t group)
+static int32_t buffer_ring_slot(struct stage_scratch *h, int32_t tensor, struct buffer_ring life, int32_t group)
 {
-    return add_ring_slot(h, lower_slot_like(h, tensor, SLOT_RING), life, group);
+    return add_buffer_ring_slot(h, lower_slot_like(h, tensor, SLOT_BUFFER_RING), life, group);
 }
 
 static enum phase last_phase(uint8_t uses, enum phase born)
@@ -112,7 +112,7 @@ static enum phase last_phase(uint8_t uses, enum phase born)
     return born;
 }
 
-/* A tensor made in a part: a ring where it outlives the part or leaves the stage, else scratch. */
+/* A tensor made in a part: a buffer ring where it outlives the part or leaves the stage, else scratch. */
 static int32_t made_slot(struct stage_scratch *h, int32_t tensor, enum phase born,
                          uint8_t uses, int32_t sent)
 {
@@ -120,21 +120,21 @@ static int32_t made_slot(struct stage_scratch *h, int32_t tensor, enum phase bor
     if (last == born && sent < 0)
         return lower_add_slot(h, lower_slot_like(h, tensor, SLOT_SCRATCH));
     enum phase death = last != born ? stage_phase(h->b, last) : 'S';
-    return ring_slot(
+    return buffer_ring_slot(
         h, tensor,
-        (struct ring){
+        (struct buffer_ring){
             .birth = stage_phase(h->b, born), .death = death, .sent = sent, .received = -1},
         -1);
 }
 
 /* --- what comes and goes in pieces --- */
 
-static int32_t piece_slot(struct stage_scratch *h, int32_t tensor, int64_t n, struct ring life)
+static int32_t piece_slot(struct stage_scratch *h, int32_t tensor, int64_t n, struct buffer_ring life)
 {
-    struct slot s = lower_slot_like(h, tensor, SLOT_RING);
-    s.name = arena_printf(h->l->a, "%s.part", s.name);
+    struct slot s = lower_slot_like(h, tensor, SLOT_BUFFER_RING);
+    s.name = arena_printf(h->l->a, "%s.shard", s.name);
     s.shape.dim[0] = n;
-    return add_ring_slot(h, s, life, -1);
+    return add_buffer_ring_slot(h, s, life, -1);
 }
 
 /* Of what leaves: home, or a piece of it that somebody cuts out in this part. */
@@ -143,7 +143,7 @@ static void sent_slots(struct stage_scratch *h, enum edge out, int32_t tensor, e
 {
     for (int32_t i = 0; i < h->b->edge[out].n; i++) {
         struct crossing *x = &h->b->edge[out].list[i];
-        struct ring life = {
+        struct buffer_ring life = {
             .birth = stage_phase(h->b, phase), .death = 'S', .sent = x->channel, .received = -1};
         if (x->tensor != tensor) continue;
         /* A buffer goes to one only: who else wants all of it gets a copy. */
@@ -158,7 +158,7 @@ static void received_slots(struct stage_scratch *h, enum edge in, int32_t tensor
 {
     for (int32_t i = 0; i < h->b->edge[in].n; i++) {
         struct crossing *x = &h->b->edge[in].list[i];
-        struct ring life = {
+        struct buffer_ring life = {
             .birth = 'R', .death = stage_phase(h->b, phase), .sent = -1, .received = x->channel};
         if (x->tensor == tensor) x->slot = piece_slot(h, tensor, x->n, life);
     }
@@ -179,11 +179,11 @@ static int32_t arriving_slot(struct stage_scratch *h, enum edge in, enum edge ou
     struct crossing *whole = lower_crossing(h->b, in, tensor);
     int32_t home, sent = sent_from_home(h->b, out, tensor);
     if (whole) {
-        struct ring life = {.birth = 'R',
+        struct buffer_ring life = {.birth = 'R',
                             .death = stage_phase(h->b, last_phase(uses, phase)),
                             .sent = -1,
                             .received = whole->channel};
-        home = whole->slot = ring_slot(h, tensor, life, -1);
+        home = whole->slot = buffer_ring_slot(h, tensor, life, -1);
     } else {
         received_slots(h, in, tensor, phase);
         home = made_slot(h, tensor, phase, uses, sent);
@@ -201,8 +201,8 @@ static void input_slot(struct stage_scratch *h, int32_t tensor)
 {
     if (h->slot_forward[tensor] >= 0) return;
     enum phase last = last_phase(h->uses_forward[tensor] | h->uses_back[tensor], PHASE_F);
-    struct ring life = {.birth = 'F', .death = stage_phase(h->b, last), .sent = -1, .received = -1};
-    h->slot_forward[tensor] = h->slot_back[tensor] = ring_slot(h, tensor, life, -1);
+    struct buffer_ring life = {.birth = 'F', .death = stage_phase(h->b, last), .sent = -1, .received = -1};
+    h->slot_forward[tensor] = h->slot_back[tensor] = buffer_ring_slot(h, tensor, life, -1);
 }
 
 /* A device that has no sequences of what crosses gets nothing, and reads nothing of it. */
@@ -256,15 +256,15 @@ static void forward_slots(struct stage_scratch *h)
 static void unit_slots(struct stage_scratch *h, int32_t tensor)
 {
     int32_t unit = h->v->unit_of[tensor];
-    struct ring life = {
+    struct buffer_ring life = {
         .birth = stage_phase(h->b, PHASE_W), .death = 'U', .sent = -1, .received = -1};
     if (h->b->order->apart)
         h->slot_back[tensor] = h->apart_slot[unit] =
-            ring_slot(h, tensor, life, lower_group_of_unit(h->l, h->b, unit));
+            buffer_ring_slot(h, tensor, life, lower_group_of_unit(h->l, h->b, unit));
     else if (h->l->plan->deterministic)
         h->slot_back[tensor] = lower_add_slot(h, lower_slot_like(h, tensor, SLOT_SCRATCH));
     else
-        h->slot_back[tensor] = h->sum_slot[unit];
+        h->slot_back[tensor] = h->gradient_slot[unit];
 }
 
 static void back_slots(struct stage_scratch *h)
@@ -326,7 +326,7 @@ static void gradient_slots(struct stage_scratch *h, int32_t index, int32_t tenso
             first ? offset * lower_wide(h->v->g->dtype) : h->b->s->class_bytes[SLOT_GRADIENT];
         int32_t slot =
             place_slot(h, gradient, SLOT_GRADIENT, at, h->v->g->tensors[gradient].name, index);
-        p->gradient[h->v->units[u].use] = h->sum_slot[u] = slot;
+        p->gradient[h->v->units[u].use] = h->gradient_slot[u] = slot;
         if (!first) h->b->s->class_bytes[SLOT_GRADIENT] += slot_align(h->b->s->slots[slot].bytes);
         first = false;
     }
@@ -378,7 +378,7 @@ static void run_slots(struct stage_scratch *h, int run, int64_t offset, int64_t 
                                       : k == UPDATE_G ? SLOT_GRADIENT
                                                       : SLOT_STATE,
                              .dtype = k == UPDATE_P ? h->v->g->dtype : dtype_master(h->v->g->dtype),
-                             .ring = -1,
+                             .buffer_ring = -1,
                              .parameter = -1,
                              .input = -1,
                              .shape = {.rank = 1, .dim = {bytes / dtype_bytes(h->v->g->dtype)}},

@@ -21,7 +21,7 @@ struct stage_scratch *stage_scratch_new(struct lowering *l)
                                 .slot_forward = ARENA_ARRAY(l->a, int32_t, n),
                                 .slot_back = ARENA_ARRAY(l->a, int32_t, n),
                                 .apart_slot = ARENA_ARRAY(l->a, int32_t, units),
-                                .sum_slot = ARENA_ARRAY(l->a, int32_t, units),
+                                .gradient_slot = ARENA_ARRAY(l->a, int32_t, units),
                                 .done_at = ARENA_ARRAY(l->a, int32_t, units)};
     return h;
 }
@@ -37,6 +37,6 @@ void stage_scratch_begin(struct stage_scratch *h, struct stage_build *b)
     memset(h->slot_forward, -1, n * sizeof *h->slot_forward);
     memset(h->slot_back, -1, n * sizeof *h->slot_back);
     memset(h->apart_slot, -1, units * sizeof *h->apart_slot);
-    memset(h->sum_slot, -1, units * sizeof *h->sum_slot);
+    memset(h->gradient_slot, -1, units * sizeof *h->gradient_slot);
     memset(h->done_at, 0, units * sizeof *h->done_at);
 }

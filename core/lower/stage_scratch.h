@@ -19,10 +19,10 @@ struct stage_scratch {
     bool *
         rerun; /* (n_ops): forward operators that the backward runs again; procedures.c clears those that it has */
     /* slots.c, of divided parameters zero_slots.c */
-    int32_t *slot_forward, *slot_back; /* (n_tensors) as F and as the backward know it */
-    int32_t *apart_slot, *sum_slot;    /* (n_units): per-microbatch gradient, GRADIENT slot; -1 */
-    struct stage_slots *slots;         /* slots.c, core/lower/slots.h */
-    struct stage_flats *flats;         /* zero_slots.c, core/lower/zero_slots.h */
+    int32_t *slot_forward, *slot_back;   /* (n_tensors) as F and as the backward know it */
+    int32_t *apart_slot, *gradient_slot; /* (n_units): per-microbatch gradient, GRADIENT slot; -1 */
+    struct stage_slots *slots;           /* slots.c, core/lower/slots.h */
+    struct stage_flats *flats;           /* zero_slots.c, core/lower/zero_slots.h */
     /* procedures.c */
     int32_t *done_at; /* (n_units): instruction after which the gradient is complete */
 };

@@ -16,12 +16,12 @@ static const struct device_type *type_of(const struct lowering *l, int32_t devic
     return &c->types[c->devices[device].type];
 }
 
-/* Of measured layers parameters are whole, and so many cards share them; other graphs are one card's already. */
-static int32_t cards_of(const struct lowering *l, int32_t device)
+/* Of measured layers parameters are whole, and so many GPUs share them; other graphs are one GPU's already. */
+static int32_t tp_of(const struct lowering *l, int32_t device)
 {
     if (!l->plan->job.model.measured) return 1;
-    int32_t cards = type_of(l, device)->tensor_parallel;
-    return cards > 1 ? cards : 1;
+    int32_t tp = type_of(l, device)->tensor_parallel;
+    return tp > 1 ? tp : 1;
 }
 
 static void make_stage(struct lowering *l, int32_t index, int32_t replica, int32_t stage,
@@ -39,7 +39,7 @@ static void make_stage(struct lowering *l, int32_t index, int32_t replica, int32
                                 .microbatches = r->microbatches,
                                 .first_microbatch = first_microbatch,
                                 .recompute = plan->recompute != RECOMPUTE_NONE,
-                                .cards = cards_of(l, device),
+                                .tp = tp_of(l, device),
                                 .reserve_bytes = type_of(l, device)->reserve_bytes};
     *b = (struct stage_build){.s = s,
                               .plan = plan,
@@ -107,7 +107,7 @@ static void make_stages(struct lowering *l)
 
 /* --- variants --- */
 
-/* Ends at which a neighbour's devices share operators and several activations are alive: there each has one gradient. */
+/* Ends at which a neighbour's devices shard operators and several activations are alive: there each has one gradient. */
 static int32_t shared_ends(const struct lowering *l, const struct stage_build *b,
                            const struct graph *g, int32_t edge[GRAPH_EDGES_MAX])
 {
@@ -127,13 +127,13 @@ static enum status end_like(struct lowering *l, struct stage_build *b, const str
     int32_t edge[GRAPH_EDGES_MAX], n = shared_ends(l, b, *g, edge);
     if (!n) return OK;
     const struct stage_build *before = b->shard ? b - 1 : NULL;
-    if (before && before->sequences == b->sequences && before->v->g->cards == (*g)->cards) {
+    if (before && before->sequences == b->sequences && before->v->g->tp == (*g)->tp) {
         *g = before->v->g;
         return OK;
     }
     struct job shared = l->plan->job;
     struct graph *own;
-    shared.model.tensor_parallel = (*g)->cards > 1 ? (*g)->cards : 1;
+    shared.model.tensor_parallel = (*g)->tp > 1 ? (*g)->tp : 1;
     shared.model.sequence_parallel = (*g)->sequence_parallel;
     TRY(lower_graph_between(l->a, &shared, b->sequences, l->o, n, edge, &own, err));
     *g = own;
@@ -157,9 +157,9 @@ static enum status make_views(struct lowering *l, const struct lower_graphs *s, 
             b->v = param_uses_view(l->uses, g);
             continue;
         }
-        int32_t cards = lower_cards(&p->job.model, type_of(l, b->device), &positions);
+        int32_t tp = lower_tp(&p->job.model, type_of(l, b->device), &positions);
         enum status st =
-            lower_graphs_need(l->a, &own, &p->job, l->o, cards, positions, b->sequences, &g, &why);
+            lower_graphs_need(l->a, &own, &p->job, l->o, tp, positions, b->sequences, &g, &why);
         if (st == OK) st = end_like(l, b, &g, &why);
         if (st != OK) return lower_error(l, b, err, st, "%.300s", why.text);
         b->v = param_uses_view(l->uses, g);

@@ -1,6 +1,6 @@
 /* core/lower/update.c - the procedure U of a stage.
  *
- * Wait for the sums, exchange tied ones, add a second use's gradient to the first's; then updates: one for each flat run, or
+ * Wait for the gradient all-reduces, exchange tied ones, add a second use's gradient to the first's; then updates: one for each flat run, or
  * one for each parameter, and the part of what is divided. In half precision they change the master, and the parameter is
  * what it narrows to. With a loss scale (core/lower/scale.c) all that is updated is waited for and looked at first, in a call of its
  * own where the device has several chunks.
@@ -12,7 +12,7 @@
 #include "core/lower/writer.h"
 #include "core/lower/zero_slots.h"
 
-static void await_sums(struct writer *w, const struct stage_build *b)
+static void await_reduces(struct writer *w, const struct stage_build *b)
 {
     for (int32_t i = 0; i < b->groups->n; i++) {
         const struct group_plan *g = lower_group_plan(w->l, b->groups->group[i]);
@@ -32,24 +32,24 @@ static void clear_tied(struct writer *w, const int32_t *tied, int32_t n)
         if (l->p->collectives[tied[i]].algorithm == ALGORITHM_LOCAL || plan->cells)
             continue; /* are silent */
         writer_zero(w, PHASE_U, b->s->first_layer,
-                    arena_printf(l->a, "%s.once", b->s->slots[w->h->sum_slot[unit]].name),
-                    w->h->sum_slot[unit]);
+                    arena_printf(l->a, "%s.once", b->s->slots[w->h->gradient_slot[unit]].name),
+                    w->h->gradient_slot[unit]);
     }
 }
 
 /* The first update of a device exchanges for both chunks, so the other one's sums must be there too. */
-static void wait_for_sums(struct writer *w)
+static void wait_for_reduces(struct writer *w)
 {
     const struct lowering *l = w->l;
     const struct stage_build *b = w->b;
     int32_t n = 0, *tied = ARENA_ARRAY(l->a, int32_t, (size_t)b->groups->n);
-    await_sums(w, b);
+    await_reduces(w, b);
     for (int32_t i = 0; i < b->groups->n; i++) {
         int32_t group = b->groups->group[i];
         if (!lower_group_plan(l, group)->tied || lower_exchanged_before(l, b, group)) continue;
         const struct collective *g = &l->p->collectives[group];
         for (int32_t k = 0; g->algorithm == ALGORITHM_LOCAL && k < g->n_members; k++)
-            if (g->members[k].stage != b->index) await_sums(w, &l->stages[g->members[k].stage]);
+            if (g->members[k].stage != b->index) await_reduces(w, &l->stages[g->members[k].stage]);
         tied[n++] = group;
     }
     clear_tied(w, tied, n);
@@ -187,7 +187,7 @@ void lower_update_procedure(struct writer *w)
     struct stage_build *b = w->b;
     struct program_stage *s = b->s;
     bool flat = w->h->slots->run[0][0] >= 0 || w->h->slots->run[1][0] >= 0;
-    wait_for_sums(w);
+    wait_for_reduces(w);
     add_ties(w);
     if (lower_scales(l)) check(w);
     for (int run = 0; run < 2; run++)

@@ -24,7 +24,7 @@ void writer_accumulate(struct writer *w, enum phase phase, int32_t layer, const 
                        int32_t x, int32_t y);
 void writer_zero(struct writer *w, enum phase phase, int32_t layer, const char *name, int32_t y);
 
-/* core/lower/update.c: waits for the sums, exchanges tied ones, updates. */
+/* core/lower/update.c: waits for the gradient all-reduces, exchanges tied ones, updates. */
 void lower_update_procedure(struct writer *w);
 /* The gradient that stands where the parameter stands; a second use's lies behind. */
 int32_t lower_primary_gradient(const struct stage_build *b, const struct program_parameter *p);

@@ -4,7 +4,7 @@
  * the n-th part of each, of equal size for all: members stay alike whatever their number, which is what lets the
  * simulator fold them, and what frameworks do with flat parameters. The price is padding: up to n · 64 bytes a section.
  * Discarded: dividing the list of gradients as a ring does, without padding, where each member would cut other parameters.
- * Where devices share operators each part of a parameter is divided among those who keep it and have a term each of its
+ * Where stages are sharded each part of a parameter is divided among those who keep it and have a partial value each of its
  * gradient; what one device alone keeps, or computes as all others do, is not.
  * A parameter that is used twice has a group for each use, which divide alike, and one home; where its uses are on
  * different stages of a replica it is not divided: its gradients are exchanged whole, and so it is summed whole.
@@ -69,10 +69,10 @@ static enum status check_alike(const struct lowering *l, const struct stage_buil
                            "zero: %" PRId32 ", but replicas[%" PRId32 "].stages[%" PRId32
                            "], which holds the same layers, has %" PRId32,
                            b->plan->zero, first->replica, first->stage, first->plan->zero);
-    if (b->plan->zero && (b->v->g->cards != first->v->g->cards || b->s->cards != first->s->cards))
+    if (b->plan->zero && (b->v->g->tp != first->v->g->tp || b->s->tp != first->s->tp))
         return lower_error(l, b, err, ERR_INPUT,
                            "zero: %" PRId32 " with replicas[%" PRId32 "].stages[%" PRId32
-                           "], which shares every operator among another number of cards",
+                           "], which shards every operator among another number of GPUs",
                            b->plan->zero, first->replica, first->stage);
     if (b->plan->zero == 3 && b->plan->recompute != first->plan->recompute)
         return lower_error(l, b, err, ERR_INPUT,

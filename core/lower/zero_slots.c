@@ -36,7 +36,7 @@ static int32_t flat_slot(const struct flat_maker *m, enum slot_class class, cons
             .class = class,
             .dtype = class == SLOT_PARAMETER || !strcmp(what, "gathered") ? t : dtype_master(t),
             .shape = {.rank = 1, .dim = {elements}},
-            .ring = -1,
+            .buffer_ring = -1,
             .parameter = -1,
             .input = -1,
             .offset_bytes = offset});
@@ -122,7 +122,7 @@ static void gradient_slots(struct stage_scratch *h, int32_t tensor, int32_t inde
         int32_t slot = inner_slot(h, gradient, f->gradient[own_group ? at.section : 0],
                                   own_group ? at.first : 0, index);
         if (lower_zero_of(h->l, u) < 2)
-            p->gradient[k] = h->sum_slot[u] = slot;
+            p->gradient[k] = h->gradient_slot[u] = slot;
         else
             h->slot_back[gradient] = slot;
     }

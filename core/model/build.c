@@ -63,24 +63,24 @@ int32_t build_apply2(struct build *b, enum op_kind kind, const char *name,
     return build_apply(b, kind, name, attrs, (const int32_t[]){x, y}, 2);
 }
 
-/* --- what cards share (struct model) --- */
+/* --- what GPUs share (struct model) --- */
 
-int64_t build_share(const struct build *b, int64_t n) { return (n + b->cards - 1) / b->cards; }
+int64_t build_share(const struct build *b, int64_t n) { return (n + b->tp - 1) / b->tp; }
 
-/* Whole again: each card has a term of x. */
+/* Whole again: each GPU has a partial value of x. */
 int32_t build_joined(struct build *b, const char *name, int32_t x)
 {
-    struct op_attrs attrs = {.ranks = (int32_t)b->cards};
-    if (b->cards == 1) return x;
+    struct op_attrs attrs = {.ranks = (int32_t)b->tp};
+    if (b->tp == 1) return x;
     return build_apply1(b, b->m->sequence_parallel ? OP_reduce_scatter : OP_all_reduce,
                         build_join(b, name, ".join", ""), &attrs, x);
 }
 
-/* All positions again, where each card has some. */
+/* All positions again, where each GPU has some. */
 int32_t build_gathered(struct build *b, const char *name, int32_t x)
 {
-    struct op_attrs attrs = {.ranks = (int32_t)b->cards};
-    if (b->cards == 1 || !b->m->sequence_parallel) return x;
+    struct op_attrs attrs = {.ranks = (int32_t)b->tp};
+    if (b->tp == 1 || !b->m->sequence_parallel) return x;
     return build_apply1(b, OP_all_gather, build_join(b, name, ".gather", ""), &attrs, x);
 }
 
@@ -104,7 +104,7 @@ int32_t build_add_bias(struct build *b, const char *name, int32_t y, int64_t n)
     return build_apply2(b, OP_bias, build_join(b, name, ".bias", ""), NULL, y, bias);
 }
 
-/* y = x·W + b, W (in, out), whose columns the cards share */
+/* y = x·W + b, W (in, out), whose columns the GPUs share */
 int32_t build_conv1d(struct build *b, const char *name, int32_t x, int64_t in, int64_t out,
                      double std)
 {
@@ -114,7 +114,7 @@ int32_t build_conv1d(struct build *b, const char *name, int32_t x, int64_t in, i
     return build_add_bias(b, name, build_apply2(b, OP_matmul, name, NULL, x, w), out);
 }
 
-/* The same, whose rows the cards share. */
+/* The same, whose rows the GPUs share. */
 int32_t build_conv1d_rows(struct build *b, const char *name, int32_t x, int64_t in, int64_t out,
                           double std)
 {
@@ -125,7 +125,7 @@ int32_t build_conv1d_rows(struct build *b, const char *name, int32_t x, int64_t 
                           build_joined(b, name, build_apply2(b, OP_matmul, name, NULL, x, w)), out);
 }
 
-/* y = x·Wᵀ (+ b), W (out, in), whose rows (outputs) the cards share */
+/* y = x·Wᵀ (+ b), W (out, in), whose rows (outputs) the GPUs share */
 int32_t build_linear(struct build *b, const char *name, int32_t x, int64_t in, int64_t out,
                      bool bias)
 {
@@ -136,7 +136,7 @@ int32_t build_linear(struct build *b, const char *name, int32_t x, int64_t in, i
     return bias ? build_add_bias(b, name, y, out) : y;
 }
 
-/* The same, whose columns (inputs) the cards share. */
+/* The same, whose columns (inputs) the GPUs share. */
 int32_t build_linear_inputs(struct build *b, const char *name, int32_t x, int64_t in, int64_t out,
                             bool bias)
 {
@@ -147,11 +147,11 @@ int32_t build_linear_inputs(struct build *b, const char *name, int32_t x, int64_
     return bias ? build_add_bias(b, name, y, out) : y;
 }
 
-/* divided: every card works on with its own columns. */
+/* divided: every GPU works on with its own columns. */
 static struct op_attrs norm_attrs(const struct build *b, bool divided)
 {
-    bool terms = divided && !b->m->sequence_parallel;
-    return (struct op_attrs){.eps = b->m->norm_eps, .ranks = terms ? (int32_t)b->cards : 0};
+    bool partial = divided && !b->m->sequence_parallel;
+    return (struct op_attrs){.eps = b->m->norm_eps, .ranks = partial ? (int32_t)b->tp : 0};
 }
 
 int32_t build_rms_norm(struct build *b, const char *name, int32_t x, int64_t n, bool divided)

@@ -16,7 +16,7 @@ struct build {
     const char *prefix; /* of the block's operators: "h.0." */
     const char *base;   /* of parameters: "transformer." or "model." */
     int64_t layer;      /* the block's number */
-    int64_t cards;      /* that share every operator; the graph is one's */
+    int64_t tp;         /* that shard every operator; the graph is one's */
     int64_t dropouts;   /* so far */
     enum status status;
     struct error *err;
@@ -39,7 +39,7 @@ int32_t build_apply1(struct build *b, enum op_kind kind, const char *name,
 int32_t build_apply2(struct build *b, enum op_kind kind, const char *name,
                      const struct op_attrs *attrs, int32_t x, int32_t y);
 
-/* What cards share (struct model): one card's part of n, x whole again of its terms, all positions again. */
+/* What GPUs share (struct model): one GPU's part of n, x whole again of its partial values, all positions again. */
 int64_t build_share(const struct build *b, int64_t n);
 int32_t build_joined(struct build *b, const char *name, int32_t x);
 int32_t build_gathered(struct build *b, const char *name, int32_t x);
@@ -47,17 +47,17 @@ int32_t build_gathered(struct build *b, const char *name, int32_t x);
 int32_t build_embedding(struct build *b, const char *name, int64_t rows, int32_t ids,
                         int32_t *table);
 int32_t build_add_bias(struct build *b, const char *name, int32_t y, int64_t n);
-/* y = x·W + b, W (in, out), whose columns the cards share; or whose rows */
+/* y = x·W + b, W (in, out), whose columns the GPUs share; or whose rows */
 int32_t build_conv1d(struct build *b, const char *name, int32_t x, int64_t in, int64_t out,
                      double std);
 int32_t build_conv1d_rows(struct build *b, const char *name, int32_t x, int64_t in, int64_t out,
                           double std);
-/* y = x·Wᵀ (+ b), W (out, in), whose rows (outputs) the cards share; or whose columns (inputs) */
+/* y = x·Wᵀ (+ b), W (out, in), whose rows (outputs) the GPUs share; or whose columns (inputs) */
 int32_t build_linear(struct build *b, const char *name, int32_t x, int64_t in, int64_t out,
                      bool bias);
 int32_t build_linear_inputs(struct build *b, const char *name, int32_t x, int64_t in, int64_t out,
                             bool bias);
-/* divided: every card works on with its own columns */
+/* divided: every GPU works on with its own columns */
 int32_t build_rms_norm(struct build *b, const char *name, int32_t x, int64_t n, bool divided);
 int32_t build_layer_norm(struct build *b, const char *name, int32_t x, int64_t n, bool divided);
 /* x itself where rate is 0 */

@@ -1,8 +1,8 @@
 /* core/model/layers.h - where a model is cut into layers, when the default cuts are not wanted.
  *
  * A job says `layers: coarse`, `fine` or a number; so do the jobs inside plans, and a plan's layer numbers mean what its
- * own job says. Places are chosen on the forward graph of one sequence on one card, unfused, so that neither microbatch
- * sizes nor cards that share operators nor fused kinds move them.
+ * own job says. Places are chosen on the forward graph of one sequence on one GPU, unfused, so that neither microbatch
+ * sizes nor GPUs in tensor parallelism nor fused kinds move them.
  *   default  cuts of one activation (core/graph/graph): about two layers a block
  *   coarse   one layer a block, all before the first one a layer, all behind the last one another
  *   N        the same with k layers a block, 1 + k·blocks + 1 = N
@@ -39,7 +39,7 @@ struct layers_choice {
 MUST_CHECK enum status layers_find(struct graph *g, const struct layers_choice *c,
                                    struct error *err);
 /* The same layers in another graph of the same model, found by the names of operators; one that `like` lacks (what
- * cards that share an operator add) belongs to the layer of the one before it. */
+ * GPUs that share an operator add) belongs to the layer of the one before it. */
 void layers_like(struct graph *g, const struct graph *like);
 
 /* Operators in order, to be grouped. */

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LAYERS_MAX = 4096, CARDS_MAX = 64, COUNTS_MAX = 16 };
+enum { LAYERS_MAX = 4096, TP_MAX = 64, COUNTS_MAX = 16 };
 #define ELEMENTS_MAX (INT64_C(1) << 40)
 
 static enum status list_of(const struct node *map, const char *key, size_t most,
@@ -19,20 +19,20 @@ static enum status list_of(const struct node *map, const char *key, size_t most,
     return node_error(*out, err, "must have 1 to %zu members, found %zu", most, (*out)->count);
 }
 
-static enum status read_cards(struct arena *a, const struct node *config, struct measured_model *m,
-                              struct error *err)
+static enum status read_tp(struct arena *a, const struct node *config, struct measured_model *m,
+                           struct error *err)
 {
     const struct node *list;
     TRY(list_of(config, "tensor_parallel", COUNTS_MAX, &list, err));
-    m->n_cards = (int32_t)list->count;
-    m->cards = ARENA_ARRAY(a, int32_t, list->count);
-    for (int32_t i = 0; i < m->n_cards; i++) {
-        int64_t cards;
-        TRY(node_int(list->members[i], 1, CARDS_MAX, &cards, err));
-        if (i && cards <= m->cards[i - 1])
-            return node_error(list->members[i], err, "must ascend: %" PRId64 " after %" PRId32,
-                              cards, m->cards[i - 1]);
-        m->cards[i] = (int32_t)cards;
+    m->n_tp = (int32_t)list->count;
+    m->tp = ARENA_ARRAY(a, int32_t, list->count);
+    for (int32_t i = 0; i < m->n_tp; i++) {
+        int64_t tp;
+        TRY(node_int(list->members[i], 1, TP_MAX, &tp, err));
+        if (i && tp <= m->tp[i - 1])
+            return node_error(list->members[i], err, "must ascend: %" PRId64 " after %" PRId32, tp,
+                              m->tp[i - 1]);
+        m->tp[i] = (int32_t)tp;
     }
     return OK;
 }
@@ -43,13 +43,13 @@ static enum status read_shares(struct arena *a, const struct node *layer, const 
 {
     const struct node *list;
     TRY(list_of(layer, key, COUNTS_MAX, &list, err));
-    if ((int32_t)list->count != m->n_cards)
-        return node_error(list, err, "has %zu sizes for %" PRId32 " numbers of cards", list->count,
-                          m->n_cards);
+    if ((int32_t)list->count != m->n_tp)
+        return node_error(list, err, "has %zu sizes for %" PRId32 " tensor-parallel degrees",
+                          list->count, m->n_tp);
     int64_t *elements = ARENA_ARRAY(a, int64_t, list->count);
-    for (int32_t i = 0; i < m->n_cards; i++)
+    for (int32_t i = 0; i < m->n_tp; i++)
         TRY(node_int(list->members[i], 0, ELEMENTS_MAX, &elements[i], err));
-    *out = (struct shares){m->n_cards, m->cards, elements};
+    *out = (struct shares){m->n_tp, m->tp, elements};
     return OK;
 }
 
@@ -84,7 +84,7 @@ enum status measured_model_read(struct arena *a, const struct node *config, stru
     TRY(node_int(n, 1, 1, &version, err));
     TRY(node_need(config, "sequence_length", &n, err));
     TRY(node_int(n, 1, 1 << 27, &m->sequence_length, err));
-    TRY(read_cards(a, config, m, err));
+    TRY(read_tp(a, config, m, err));
     TRY(list_of(config, "layers", LAYERS_MAX, &n, err));
     m->n_layers = (int32_t)n->count;
     m->layers = ARENA_ARRAY(a, struct measured_layer, n->count);
@@ -112,7 +112,7 @@ void measured_model_write(struct json *j, const struct model *model)
     json_put_text(j, "_name_or_path", model->name);
     json_put_int(j, "sequence_length", m->sequence_length);
     json_put_list_line(j, "tensor_parallel");
-    for (int32_t i = 0; i < m->n_cards; i++) json_put_int(j, NULL, m->cards[i]);
+    for (int32_t i = 0; i < m->n_tp; i++) json_put_int(j, NULL, m->tp[i]);
     json_close(j);
     json_put_list(j, "layers");
     for (int32_t i = 0; i < m->n_layers; i++) {
@@ -132,7 +132,7 @@ void measured_model_write(struct json *j, const struct model *model)
 static int64_t measured_parameters(const struct measured_layer *l)
 {
     int64_t whole = shares_at(&l->parameters, 1);
-    return whole >= 0 ? whole : l->parameters.elements[0] * l->parameters.cards[0];
+    return whole >= 0 ? whole : l->parameters.elements[0] * l->parameters.tp[0];
 }
 
 enum status measured_model_graph(struct arena *a, const struct model *model, enum dtype dtype,

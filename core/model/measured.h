@@ -1,6 +1,6 @@
 /* core/model/measured.h - a model as a table of layers that were measured whole.
  *
- * Where only the times of whole layers are known (per device type, microbatch and number of cards that share the layer),
+ * Where only the times of whole layers are known (per device type, microbatch and number of GPUs that share the layer),
  * a model is the sizes that a plan needs: one layer is one forward operator, one backward operator with both
  * gradients in it, and a parameter. Their prices are rows of a profile and nothing else (profiles/measured.h). Such a
  * model is planned and simulated; it has no kernels, so nobody can run it.
@@ -10,9 +10,9 @@
  *    "layers": [{"name": "embedding", "cost": "0", "output": 2097152,
  *                "parameters": [53608448, 27918336, 15073280], "kept": [0, 4608, 4608]}, …]}
  *
- * Sizes are elements (fp32) of one sequence. output: what goes on to the next layer, whole on every card; 0 for the last,
+ * Sizes are elements (fp32) of one sequence. output: what goes on to the next layer, replicated on every GPU; 0 for the last,
  * which gives the loss. parameters and kept (what the backward reads beside input and output gradient): of one
- * card, for each number of cards in tensor_parallel. Layers of one `cost` take the same times.
+ * GPU, for each number of GPUs in tensor_parallel. Layers of one `cost` take the same times.
  */
 #ifndef CORE_MODEL_MEASURED_H
 #define CORE_MODEL_MEASURED_H
@@ -30,8 +30,8 @@ struct measured_layer {
 };
 struct measured_model {
     int64_t sequence_length;
-    int32_t n_layers, n_cards;
-    int32_t *cards; /* (n_cards), ascending */
+    int32_t n_layers, n_tp;
+    int32_t *tp; /* (n_tp), ascending */
     struct measured_layer *layers;
 };
 

@@ -72,8 +72,8 @@ struct model {
     double config_hidden_dropout, config_embedding_dropout, hidden_dropout, embedding_dropout;
     double balance; /* of experts: coefficient of their balancing loss; the job's */
     struct rope_scaling rope;
-    /* How many cards of one device share every operator, and whether also the positions of what is whole on each
-     * (sequence parallelism). Not the model's: plan_share sets them from the cluster; 0 and 1 are one card. */
+    /* How many GPUs of one device shard every operator, and whether also the positions of what is replicated on each
+     * (sequence parallelism). Not the model's: plan_share sets them from the cluster; 0 and 1 are one GPU. */
     int32_t tensor_parallel;
     bool sequence_parallel;
 };
@@ -87,8 +87,8 @@ MUST_CHECK enum status model_parse(struct arena *a, const struct node *config, c
 const char *model_write(struct arena *a, const struct model *m);
 int64_t model_pixels(const struct model *m);     /* of one image, all channels; 0: text */
 int64_t model_parameters(const struct model *m); /* from the graph's parameters, each once */
-/* Whether so many cards can share every operator, each with as many heads and features as the others. */
-bool model_shares(const struct model *m, int64_t cards);
+/* Whether so many GPUs can shard every operator, each with as many heads and features as the others. */
+bool model_allows_tp(const struct model *m, int64_t tp);
 /* Of them those that one position passes through: of the experts only the chosen ones. */
 int64_t model_active_parameters(const struct model *m);
 bool model_has_experts(const struct model *m, int64_t layer);
@@ -96,12 +96,12 @@ bool model_has_experts(const struct model *m, int64_t layer);
 int64_t model_capacity(const struct model *m, int64_t sequence_length);
 /* Masked language modelling: how many positions of a sequence are hidden, round(0.15·length), at least 1. */
 int64_t model_masked_positions(int64_t sequence_length);
-/* One card's share where tensor_parallel > 1 (Shoeybi et al. 2019): heads, ffn and vocabulary (padded up) are divided, norms
+/* One GPU's share where tensor_parallel > 1 (Shoeybi et al. 2019): heads, ffn and vocabulary (padded up) are divided, norms
  * and residuals whole, an all_reduce behind each half of a block and before its gradient; with sequence_parallel
  * (Korthikanti et al. 2023) norms and residuals have a share of the positions, between all_gather and reduce_scatter.
  * The few numbers a row that a divided loss sums are left out.
  * Not for bert and models with experts.
- * ERR_INPUT: sequence longer than max_positions; heads, ffn or positions that the cards do not divide. */
+ * ERR_INPUT: sequence longer than max_positions; heads, ffn or positions that the GPUs do not divide. */
 MUST_CHECK enum status model_graph(struct arena *a, const struct model *m, enum dtype dtype,
                                    int64_t microbatch, int64_t sequence_length, struct graph **out,
                                    struct error *err);

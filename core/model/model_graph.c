@@ -139,16 +139,16 @@ static void llama(struct build *b)
     head_and_loss(b, build_rms_norm(b, "norm", x, m->hidden, true), table, targets);
 }
 
-/* Families whose operators cards can share. */
+/* Families whose operators GPUs can share. */
 static bool is_dense_decoder(const struct model *m)
 {
     return !m->experts && strcmp(m->family, "bert") != 0 && !model_pixels(m);
 }
 
-bool model_shares(const struct model *m, int64_t cards)
+bool model_allows_tp(const struct model *m, int64_t tp)
 {
-    return cards == 1 || (is_dense_decoder(m) && m->heads % cards == 0 &&
-                          m->kv_heads % cards == 0 && m->intermediate % cards == 0);
+    return tp == 1 || (is_dense_decoder(m) && m->heads % tp == 0 &&
+                          m->kv_heads % tp == 0 && m->intermediate % tp == 0);
 }
 
 static enum status check_share(const struct model *m, int64_t sequence_length, struct error *err)
@@ -162,7 +162,7 @@ static enum status check_share(const struct model *m, int64_t sequence_length, s
                    {"positions", m->sequence_parallel ? sequence_length : 0}};
     if (m->tensor_parallel > 1 && !is_dense_decoder(m))
         return error_set(err, ERR_INPUT,
-                         "model '%s': tensor_parallel %d: cards that share operators are built for "
+                         "model '%s': tensor_parallel %d: GPUs in tensor parallelism are built for "
                          "dense decoders, not for %s%s",
                          m->name, m->tensor_parallel, m->family, m->experts ? " with experts" : "");
     for (size_t i = 0; m->tensor_parallel > 1 && i < sizeof divided / sizeof *divided; i++)
@@ -202,10 +202,10 @@ enum status model_graph(struct arena *a, const struct model *m, enum dtype dtype
     struct build b = {.g = graph_new(a, dtype, microbatch, sequence_length),
                       .m = m,
                       .prefix = "",
-                      .cards = m->tensor_parallel > 1 ? m->tensor_parallel : 1,
+                      .tp = m->tensor_parallel > 1 ? m->tensor_parallel : 1,
                       .err = err};
-    b.g->cards = (int32_t)b.cards;
-    b.g->sequence_parallel = b.cards > 1 && m->sequence_parallel;
+    b.g->tp = (int32_t)b.tp;
+    b.g->sequence_parallel = b.tp > 1 && m->sequence_parallel;
     if (!strcmp(m->family, "gpt2"))
         gpt2(&b);
     else if (!strcmp(m->family, "bert"))

@@ -75,7 +75,7 @@ static void describe_devices(FILE *out, struct arena *scratch, const struct plan
 /* What of a stage is not the default. warmup: the default's. */
 static void describe_settings(FILE *out, const struct plan_stage *s, int32_t warmup)
 {
-    if (s->sharding) fputs(" sharing operators", out);
+    if (s->sharding) fputs(" sharding operators", out);
     if (s->order) fputs(" ordered", out);
     if (s->warmup && s->warmup != warmup) fprintf(out, " w%" PRId32, s->warmup);
     if (s->recompute) fputs(" recompute", out);

@@ -77,7 +77,7 @@ void plan_share(struct plan *p)
 {
     const struct cluster *c = &p->cluster;
     const struct device_type *t = &c->types[c->devices[p->replicas[0].stages[0].device].type];
-    if (p->job.model.measured) return; /* what cards share was measured, for each number of them */
+    if (p->job.model.measured) return; /* what GPUs share was measured, for each number of them */
     p->job.model.tensor_parallel = t->tensor_parallel;
     p->job.model.sequence_parallel = t->sequence_parallel;
 }

@@ -34,7 +34,7 @@
  * up to 40x96x195 in fp64, 141 had other bits once their columns were computed in two parts), and the input gradient of
  * split columns is a sum over devices.
  * Instead of sequences such a stage may have
- *           sharding: {…}              # core/sharding/sharding.h: the devices share each operator, split by an index of it
+ *           sharding: {…}              # core/sharding/sharding.h: the devices share each operator, sharded by an index of it
  * as `- layers: […]`, `devices: […]`, `sharding:` on lines of their own. Then they need not hold all parameters.
  * A device may own several stages of one replica, its chunks: chunk 0 is the first of them in the list. The replica then
  * says who takes turns how, by schedule or orders. Stages whose first devices are one stand on the same devices all.
@@ -68,10 +68,10 @@ enum recompute {
  * 2  and gradients: reduce-scattered bucket by bucket in every backward, so that whole ones live in a call alone
  * 3  and parameters: gathered before every use in F and in the backward, one bucket ahead, and dropped behind it
  * The stages of all replicas that hold a layer say the same, from 2 on they have equal numbers of microbatches, at 3 they
- * recompute alike. Devices that share a stage by sequences divide as replicas do. Of devices that share operators those divide
- * who keep the same part of a parameter and have a term of its gradient each, over all replicas; what one alone keeps or all
+ * recompute alike. Devices that share a stage by sequences divide as replicas do. Of devices of a sharded stage those divide
+ * who keep the same shard of a parameter and have a partial value of its gradient each, over all replicas; what one alone keeps or all
  * compute alike stays as it is. There 3 is refused: `parameters:` (core/sharding/sharding.h) shards them among all. Replicas that
- * keep a parameter in different parts go with no zero at all: that is refused too. */
+ * keep a parameter in different shards go with no zero at all: that is refused too. */
 enum { ZERO_MAX = 3 };
 
 struct plan_stage {
@@ -123,7 +123,7 @@ MUST_CHECK enum status plan_read(struct arena *a, const char *path, struct plan 
 MUST_CHECK enum status plan_parse(struct arena *a, const struct node *root, const char *folder,
                                   struct plan *out, struct error *err);
 void plan_write(FILE *out, struct arena *a, const struct plan *p);
-/* Tells the plan's model how many cards share every operator of its devices, as its first stage's device says; lowering
+/* Tells the plan's model how many GPUs shard every operator of its devices, as its first stage's device says; lowering
  * asks each stage's own device. */
 void plan_share(struct plan *p);
 /* Structure against the model's n_layers: layers of each replica contiguous from 0 to n_layers-1, shares
@@ -162,7 +162,7 @@ struct
 };
 /* In order of first appearance; of few replicas each is one of its own. Returns their number. */
 int32_t plan_classes(struct arena *a, const struct plan *p, struct plan_class **out);
-/* Money an hour of all cards that the plan uses (`price` of their types); 0 where no type has one. Cards that are left idle cost
+/* Money an hour of all GPUs that the plan uses (`price` of their types); 0 where no type has one. GPUs that are left idle cost
  * nothing: they are somebody else's. O(devices + stages). */
 double plan_price_per_h(const struct plan *p);
 double plan_cost(const struct plan *p, int64_t ns); /* money of so long */

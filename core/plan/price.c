@@ -1,4 +1,4 @@
-/* core/plan/price.c - what a plan's cards cost. */
+/* core/plan/price.c - what a plan's GPUs cost. */
 #include "core/base/arena.h"
 #include "core/plan/plan.h"
 

@@ -44,16 +44,17 @@ static void move_messages(struct game *g, int32_t channel)
     }
 }
 
-static enum status claim(struct game *g, int32_t stage, int32_t ring, int64_t seq)
+static enum status claim(struct game *g, int32_t stage, int32_t buffer_ring, int64_t seq)
 {
     const struct program_stage *s = &g->p->stages[stage];
-    const struct ring *r = &s->rings[ring];
-    int64_t *holder = &g->holders[stage][ring][ring_buffer(r, seq)];
+    const struct buffer_ring *r = &s->buffer_rings[buffer_ring];
+    int64_t *holder = &g->holders[stage][buffer_ring][buffer_ring_at(r, seq)];
     if (*holder >= 0)
         return error_set(g->err, ERR_INPUT,
-                         "%s: ring %" PRId32 " (%c to %c, %" PRId32 " buffers): microbatch %" PRId64
-                         " overwrites microbatch %" PRId64 " while it is alive",
-                         game_device(g, stage), ring, r->birth, r->death, r->count,
+                         "%s: buffer ring %" PRId32 " (%c to %c, %" PRId32
+                         " buffers): microbatch %" PRId64 " overwrites microbatch %" PRId64
+                         " while it is alive",
+                         game_device(g, stage), buffer_ring, r->birth, r->death, r->count,
                          seq % s->microbatches, *holder % s->microbatches);
     *holder = seq;
     return OK;
@@ -64,7 +65,7 @@ static enum status post(struct game *g, int32_t channel, int64_t seq)
     struct game_channel *c = &g->channels[channel];
     const struct channel *x = &g->p->channels[channel];
     if (seq >= c->n) return OK;
-    TRY(claim(g, x->to_stage, g->p->stages[x->to_stage].slots[x->to_slot].ring, seq));
+    TRY(claim(g, x->to_stage, g->p->stages[x->to_stage].slots[x->to_slot].buffer_ring, seq));
     c->state[seq] |= POSTED;
     move_messages(g, channel);
     return OK;
@@ -126,8 +127,8 @@ static void hand_group(struct game *g, struct game_lane *l, int64_t *launched)
 /* Buffers of messages that have to leave before this call may write: is one still there? */
 static bool blocked_by_sends(struct game *g, struct game_lane *l, enum phase letter, int64_t seq)
 {
-    for (int32_t i = 0; i < l->s->n_rings; i++) {
-        const struct ring *r = &l->s->rings[i];
+    for (int32_t i = 0; i < l->s->n_buffer_rings; i++) {
+        const struct buffer_ring *r = &l->s->buffer_rings[i];
         if (r->sent < 0 || r->birth != letter || seq < r->count) continue;
         if (!(g->channels[r->sent].state[seq - r->count] & LEFT))
             return block(l, WAIT_LEFT, r->sent, seq - r->count);
@@ -138,8 +139,8 @@ static bool blocked_by_sends(struct game *g, struct game_lane *l, enum phase let
 static enum status start_call(struct game *g, struct game_lane *l, enum phase letter, int64_t seq)
 {
     int32_t stage = (int32_t)(l->s - g->p->stages);
-    for (int32_t i = 0; i < l->s->n_rings; i++)
-        if (l->s->rings[i].birth == letter && l->s->rings[i].death != 'S')
+    for (int32_t i = 0; i < l->s->n_buffer_rings; i++)
+        if (l->s->buffer_rings[i].birth == letter && l->s->buffer_rings[i].death != 'S')
             TRY(claim(g, stage, i, seq));
     return OK;
 }
@@ -147,19 +148,20 @@ static enum status start_call(struct game *g, struct game_lane *l, enum phase le
 static enum status end_call(struct game *g, struct game_lane *l, enum phase letter, int64_t seq)
 {
     int32_t stage = (int32_t)(l->s - g->p->stages);
-    for (int32_t i = 0; i < l->s->n_rings; i++) {
-        const struct ring *r = &l->s->rings[i];
+    for (int32_t i = 0; i < l->s->n_buffer_rings; i++) {
+        const struct buffer_ring *r = &l->s->buffer_rings[i];
         if (r->death != letter) continue;
         int64_t *holder = g->holders[stage][i];
         if (letter == 'U') {
             memset(holder, -1, (size_t)r->count * sizeof *holder);
             continue;
         }
-        if (holder[ring_buffer(r, seq)] != seq)
+        if (holder[buffer_ring_at(r, seq)] != seq)
             return error_set(g->err, ERR_INPUT,
-                             "%s at %s: ring %" PRId32 " (%c to %c) does not hold this microbatch",
+                             "%s at %s: buffer ring %" PRId32
+                             " (%c to %c) does not hold this microbatch",
                              g->p->devices[l->device].name, game_call(g, l), i, r->birth, r->death);
-        holder[ring_buffer(r, seq)] = -1;
+        holder[buffer_ring_at(r, seq)] = -1;
     }
     const struct boiled *b = &g->procedures[stage][l->call.procedure];
     for (int32_t i = 0; i < b->n; i++)
@@ -234,8 +236,9 @@ static int32_t steps_to_play(const struct program *p)
     int64_t buffers = 1, microbatches = INT32_MAX;
     for (int32_t s = 0; s < p->n_stages; s++) {
         if (p->stages[s].microbatches < microbatches) microbatches = p->stages[s].microbatches;
-        for (int32_t i = 0; i < p->stages[s].n_rings; i++)
-            if (p->stages[s].rings[i].count > buffers) buffers = p->stages[s].rings[i].count;
+        for (int32_t i = 0; i < p->stages[s].n_buffer_rings; i++)
+            if (p->stages[s].buffer_rings[i].count > buffers)
+                buffers = p->stages[s].buffer_rings[i].count;
     }
     int64_t steps = 2 + (buffers + microbatches - 1) / microbatches, messages = 1;
     for (int32_t i = 0; i < p->n_channels; i++)
@@ -276,9 +279,9 @@ static void set_lanes(struct game *g)
             g->lane_of_stage[p->lanes[i].stages[c]] = i;
     }
     for (int32_t s = 0; s < p->n_stages; s++) {
-        g->holders[s] = ARENA_ARRAY(g->a, int64_t *, (size_t)p->stages[s].n_rings);
-        for (int32_t i = 0; i < p->stages[s].n_rings; i++) {
-            size_t n = (size_t)p->stages[s].rings[i].count;
+        g->holders[s] = ARENA_ARRAY(g->a, int64_t *, (size_t)p->stages[s].n_buffer_rings);
+        for (int32_t i = 0; i < p->stages[s].n_buffer_rings; i++) {
+            size_t n = (size_t)p->stages[s].buffer_rings[i].count;
             g->holders[s][i] = ARENA_ARRAY(g->a, int64_t, n);
             memset(g->holders[s][i], -1, n * sizeof(int64_t));
         }
@@ -294,7 +297,8 @@ static const char *wait_text(const struct game *g, const struct game_lane *l)
                         l->wait == WAIT_LEFT ? " to leave its buffer" : "");
 }
 
-static enum status blocked_set(struct game *g, struct blocked_ring **rings, int32_t *n_rings)
+static enum status blocked_set(struct game *g, struct blocked_buffer_ring **rings,
+                               int32_t *n_buffer_rings)
 {
     char text[sizeof g->err->text];
     int32_t n = 0, left_out = 0;
@@ -302,9 +306,10 @@ static enum status blocked_set(struct game *g, struct blocked_ring **rings, int3
     for (int32_t i = 0; i < g->p->n_devices; i++) {
         const struct game_lane *l = &g->lanes[i];
         if (l->done) continue;
-        for (int32_t r = 0; rings && r < l->s->n_rings; r++)
-            if (l->wait == WAIT_LEFT && l->s->rings[r].sent == l->wait_index)
-                (*rings)[(*n_rings)++] = (struct blocked_ring){(int32_t)(l->s - g->p->stages), r};
+        for (int32_t r = 0; rings && r < l->s->n_buffer_rings; r++)
+            if (l->wait == WAIT_LEFT && l->s->buffer_rings[r].sent == l->wait_index)
+                (*rings)[(*n_buffer_rings)++] =
+                    (struct blocked_buffer_ring){(int32_t)(l->s - g->p->stages), r};
         const char *one = arena_printf(g->a, "%s%s at %s (waits %s)", n ? ", " : "",
                                        g->p->devices[i].name, game_call(g, l), wait_text(g, l));
         if (length + strlen(one) > sizeof text - 80) {
@@ -344,15 +349,16 @@ static enum status play(struct game *g)
     return OK;
 }
 
-enum status program_play(struct arena *a, const struct program *p, struct blocked_ring **blocked,
-                         int32_t *n_blocked, struct error *err)
+enum status program_play(struct arena *a, const struct program *p,
+                         struct blocked_buffer_ring **blocked, int32_t *n_blocked,
+                         struct error *err)
 {
     struct error ignored;
     struct game g = {.a = a, .p = p, .steps = steps_to_play(p), .err = err ? err : &ignored};
-    int32_t rings = 0;
+    int32_t buffer_rings = 0;
     if (n_blocked) *n_blocked = 0;
-    for (int32_t s = 0; s < p->n_stages; s++) rings += p->stages[s].n_rings;
-    if (blocked) *blocked = ARENA_ARRAY(a, struct blocked_ring, (size_t)rings);
+    for (int32_t s = 0; s < p->n_stages; s++) buffer_rings += p->stages[s].n_buffer_rings;
+    if (blocked) *blocked = ARENA_ARRAY(a, struct blocked_buffer_ring, (size_t)buffer_rings);
     set_channels(&g);
     set_lanes(&g);
     TRY(game_orders(&g));

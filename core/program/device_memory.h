@@ -2,11 +2,11 @@
  *
  * One place for all who ask: lowering counts it into a lane's reserve, `musher memory` tells it part by part, the executor asks
  * its device for it once, before the first step, and the plugin refuses an operator that wants more. So a plan that fits fits on
- * the card, and nothing grows in a step.
+ * the GPU, and nothing grows in a step.
  *   workspace  of products: one of fixed size, where any operator multiplies
  *   scratch    of operators: the most that one of them needs, since they follow one another on one stream
  *   messages   packed operands, zeros of silent members, the first word of communicators; as if devices carried all that they can
- *   rounding   a card gives memory in pieces of DEVICE_GRANULE
+ *   rounding   a GPU gives memory in pieces of DEVICE_GRANULE
  *   libraries  what only they know: the context with its kernels, and what the collectives' library keeps for each communicator. Stated
  *              by the catalogue (profiles/catalogue.h), never counted here
  * Discarded: asking the plugin, since plans are made on machines that have none.
@@ -30,7 +30,7 @@ enum {
 struct device_memory {
     int64_t workspace, scratch, messages, rounding;
     const char *largest; /* operator that needs most scratch; NULL: none */
-    int32_t communicators;     /* that devices would make for this one's messages and sums; at least as many as they do */
+    int32_t communicators;     /* that devices would make for this one's messages and gradient all-reduces; at least as many as they do */
 };
 
 /* out: (n_devices); zeros for the host's. O(operators + channels + members of groups). */

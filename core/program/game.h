@@ -48,7 +48,7 @@ struct game {
     struct game_lane *lanes;
     int32_t *lane_of_stage;
     struct boiled **procedures; /* (n_stages) of (n_procedures) */
-    int64_t ***holders;         /* (n_stages)(n_rings)(count): sequence number, -1 free */
+    int64_t ***holders;         /* (n_stages)(n_buffer_rings)(count): sequence number, -1 free */
     struct game_channel *channels;
     int32_t *at_head, *group_ended; /* (n_groups) */
     int32_t *launched_by;           /* (n_groups) last lane that did, + 1 */

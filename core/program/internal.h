@@ -8,7 +8,7 @@
 /* More than any plan of today; keep hostile files from costing hours. */
 enum {
     PROGRAM_MICROBATCHES_MAX = 1 << 20,
-    PROGRAM_RING_MAX = 1 << 21,
+    PROGRAM_BUFFER_RING_MAX = 1 << 21,
     PROGRAM_ITEMS_MAX = 1 << 24
 };
 
@@ -34,13 +34,13 @@ struct program_place { /* which record of the file is meant: the item-th line af
 MUST_CHECK enum status program_valid(const struct program *p, struct program_place *where,
                                      struct error *err);
 
-struct blocked_ring {
-    int32_t stage, ring;
+struct blocked_buffer_ring {
+    int32_t stage, buffer_ring;
 };
-/* program_check without program_valid; *blocked gets the sent rings that somebody waits for when
+/* program_check without program_valid; *blocked gets the sent buffer rings that somebody waits for when
  * nobody can go on (may be NULL). */
 MUST_CHECK enum status program_play(struct arena *a, const struct program *p,
-                                    struct blocked_ring **blocked, int32_t *n_blocked,
+                                    struct blocked_buffer_ring **blocked, int32_t *n_blocked,
                                     struct error *err);
 
 #endif

@@ -74,7 +74,7 @@ static enum status read_device(struct reader *r, struct program *p, int32_t i)
     TRY(words_name(r, &d->type));
     TRY(words_name(r, &d->host));
     TRY(words_name(r, &d->kind));
-    TRY(words_name(r, &d->card));
+    TRY(words_name(r, &d->gpu));
     TRY(words_int(r, 0, INT32_MAX, &d->index));
     TRY(words_int(r, 0, INT32_MAX, &d->type_index));
     TRY(words_double(r, &d->slowdown));
@@ -131,14 +131,15 @@ static enum status read_link(struct reader *r, struct program *p, int32_t i)
 
 static enum status read_slot(struct reader *r, const struct program_stage *s, struct slot *x)
 {
-    static const char *const classes[] = {"parameter", "gradient", "state", "ring", "scratch"};
+    static const char *const classes[] = {"parameter", "gradient", "state", "buffer_ring",
+                                          "scratch"};
     int class;
     TRY(words_start(r, "slot"));
     TRY(words_name(r, &x->name));
     TRY(words_choice(r, classes, SLOT_CLASS_COUNT, &class));
     x->class = (enum slot_class) class;
     TRY(words_dtype(r, &x->dtype));
-    TRY(words_int(r, -1, s->n_rings - 1, &x->ring));
+    TRY(words_int(r, -1, s->n_buffer_rings - 1, &x->buffer_ring));
     TRY(words_int64(r, 0, INT64_MAX, &x->offset_bytes));
     TRY(words_int(r, -1, s->n_parameters - 1, &x->parameter));
     TRY(words_int(r, -1, INPUT_COUNT - 1, &x->input));
@@ -150,12 +151,13 @@ static enum status read_slot(struct reader *r, const struct program_stage *s, st
     return OK;
 }
 
-static enum status read_ring(struct reader *r, const struct program *p, struct ring *x)
+static enum status read_buffer_ring(struct reader *r, const struct program *p,
+                                    struct buffer_ring *x)
 {
-    TRY(words_start(r, "ring"));
+    TRY(words_start(r, "buffer_ring"));
     TRY(words_phase(r, "RFBIW", &x->birth));
     TRY(words_phase(r, "FBIWSU", &x->death));
-    TRY(words_int(r, 1, PROGRAM_RING_MAX, &x->count));
+    TRY(words_int(r, 1, PROGRAM_BUFFER_RING_MAX, &x->count));
     TRY(words_int64(r, 0, INT64_MAX, &x->stride_bytes));
     TRY(words_int(r, -1, p->n_channels - 1, &x->sent));
     return words_int(r, -1, p->n_channels - 1, &x->received);
@@ -208,7 +210,7 @@ static enum status read_attrs(struct reader *r, enum op_kind kind, struct op_att
         return words_double(r, &a->rate);
     }
     if (kind == OP_cross_entropy || kind == OP_cross_entropy_grad ||
-        kind == OP_cross_entropy_part || kind == OP_cross_entropy_join)
+        kind == OP_cross_entropy_shard || kind == OP_cross_entropy_join)
         return words_int64(r, 0, INT64_C(1) << 40, &a->counted);
     if (op_is_routed(kind)) {
         TRY(words_int(r, 0, 1 << 24, &a->chosen));
@@ -313,12 +315,13 @@ static enum status read_stage_head(struct reader *r, const struct program *p,
     TRY(words_int(r, 1, p->microbatches, &s->microbatches));
     TRY(words_int(r, 0, p->microbatches, &s->first_microbatch));
     TRY(words_bool(r, &s->recompute));
-    int32_t *counts[] = {&s->n_slots, &s->n_rings, &s->n_ops, &s->n_parameters, &s->n_procedures};
+    int32_t *counts[] = {&s->n_slots, &s->n_buffer_rings, &s->n_ops, &s->n_parameters,
+                         &s->n_procedures};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) TRY(words_count(r, counts[i]));
     for (int i = 0; i < SLOT_CLASS_COUNT; i++)
         TRY(words_int64(r, 0, INT64_MAX, &s->class_bytes[i]));
     TRY(words_int64(r, 0, INT64_MAX, &s->buffer_bytes));
-    TRY(words_int(r, 0, 1 << 16, &s->cards));
+    TRY(words_int(r, 0, 1 << 16, &s->tp));
     return words_int64(r, 0, INT64_MAX, &s->reserve_bytes);
 }
 
@@ -326,18 +329,19 @@ static enum status read_stage(struct reader *r, const struct program *p, struct 
 {
     TRY(read_stage_head(r, p, s));
     s->slots = ARENA_ARRAY(r->a, struct slot, (size_t)s->n_slots);
-    s->rings = ARENA_ARRAY(r->a, struct ring, (size_t)s->n_rings);
+    s->buffer_rings = ARENA_ARRAY(r->a, struct buffer_ring, (size_t)s->n_buffer_rings);
     s->ops = ARENA_ARRAY(r->a, struct program_op, (size_t)s->n_ops);
     s->parameters = ARENA_ARRAY(r->a, struct program_parameter, (size_t)s->n_parameters);
     s->procedures = ARENA_ARRAY(r->a, struct procedure, (size_t)s->n_procedures);
     for (int32_t i = 0; i < s->n_slots; i++) TRY(read_slot(r, s, &s->slots[i]));
-    for (int32_t i = 0; i < s->n_rings; i++) TRY(read_ring(r, p, &s->rings[i]));
+    for (int32_t i = 0; i < s->n_buffer_rings; i++)
+        TRY(read_buffer_ring(r, p, &s->buffer_rings[i]));
     for (int32_t i = 0; i < s->n_ops; i++) TRY(read_op(r, s, &s->ops[i]));
     for (int32_t i = 0; i < s->n_parameters; i++) TRY(read_parameter(r, s, &s->parameters[i]));
     while (words_next_is(r, "shard")) TRY(read_shard(r, s));
     while (words_next_is(r, "local")) TRY(program_read_local(r, s));
     while (words_next_is(r, "within")) TRY(program_read_within(r, s));
-    while (words_next_is(r, "of")) TRY(program_read_part(r, s));
+    while (words_next_is(r, "of")) TRY(program_read_tensor_shard(r, s));
     for (int32_t i = 0; i < s->n_procedures; i++) TRY(read_procedure(r, &s->procedures[i]));
     if (words_next_is(r, "part")) {
         TRY(words_start(r, "part"));
@@ -362,7 +366,7 @@ static enum status read_channel(struct reader *r, struct channel *c)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         TRY(words_int(r, -1, INT32_MAX, numbers[i]));
     TRY(words_int64(r, 0, INT64_MAX, &c->bytes));
-    TRY(words_int(r, 1, PROGRAM_RING_MAX, &c->receive_ahead));
+    TRY(words_int(r, 1, PROGRAM_BUFFER_RING_MAX, &c->receive_ahead));
     return words_bool(r, &c->gradient);
 }
 

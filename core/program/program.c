@@ -170,26 +170,26 @@ int64_t collective_staging_bytes(const struct collective *g, const struct collec
     return bytes && collective_rings(g) && !whole ? 2 * bytes : bytes;
 }
 
-bool procedure_writes_ring(const struct program_stage *s, const struct procedure *f, int32_t ring)
+bool procedure_writes_buffer_ring(const struct program_stage *s, const struct procedure *f, int32_t buffer_ring)
 {
     for (int32_t i = 0; i < f->n_instrs; i++) {
         if (f->instrs[i].kind != INSTR_COMPUTE) continue;
         const struct program_op *op = &s->ops[f->instrs[i].arg];
         for (int32_t k = 0; k < op->n_outputs; k++)
-            if (s->slots[op->output[k]].ring == ring) return true;
+            if (s->slots[op->output[k]].buffer_ring == buffer_ring) return true;
     }
     return false;
 }
 
-/* Of what cards share, up to a class and rounded up, less what comes before it: the parts add up to the whole. */
-int64_t program_card_bytes(const struct program_stage *s, int32_t class)
+/* Of what GPUs share, up to a class and rounded up, less what comes before it: the parts add up to the whole. */
+int64_t program_gpu_bytes(const struct program_stage *s, int32_t class)
 {
     static const int32_t shared[] = {SLOT_PARAMETER, SLOT_GRADIENT, SLOT_STATE, SLOT_CLASS_COUNT};
-    int64_t before = 0, cards = s->cards > 1 ? s->cards : 1;
+    int64_t before = 0, tp = s->tp > 1 ? s->tp : 1;
     for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {
         int64_t own = shared[i] == SLOT_CLASS_COUNT ? s->buffer_bytes : s->class_bytes[shared[i]];
         if (shared[i] == class)
-            return (before + own + cards - 1) / cards - (before + cards - 1) / cards;
+            return (before + own + tp - 1) / tp - (before + tp - 1) / tp;
         before += own;
     }
     return s->class_bytes[class];
@@ -198,7 +198,7 @@ int64_t program_card_bytes(const struct program_stage *s, int32_t class)
 int64_t program_stage_bytes(const struct program_stage *s)
 {
     int64_t bytes = s->reserve_bytes;
-    for (int32_t i = 0; i <= SLOT_CLASS_COUNT; i++) bytes += program_card_bytes(s, i);
+    for (int32_t i = 0; i <= SLOT_CLASS_COUNT; i++) bytes += program_gpu_bytes(s, i);
     return bytes;
 }
 
@@ -233,7 +233,7 @@ int64_t program_lane_bytes(const struct program *p, int32_t lane)
     int64_t bytes = 0, reserve = 0;
     for (int32_t i = 0; i < p->lanes[lane].n_stages; i++) {
         const struct program_stage *s = &p->stages[p->lanes[lane].stages[i]];
-        reserve = s->reserve_bytes; /* the card's, whatever stages share it */
+        reserve = s->reserve_bytes; /* the GPU's, whatever stages share it */
         if (__builtin_add_overflow(bytes, program_stage_bytes(s) - reserve, &bytes))
             return INT64_MAX;
     }

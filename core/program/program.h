@@ -1,6 +1,6 @@
 /* core/program/program.h - what both machines run: procedures × lanes.
  *
- * A *stage* is the code and the memory layout of one (replica, stage): slots, rings and procedures.
+ * A *stage* is the code and the memory layout of one (replica, stage): slots, buffer rings and procedures.
  * A *procedure* is a list of instructions. A *lane* is one device's ordered calls of procedures with
  * a microbatch number. A device owns one stage or several *chunks*: stages of one replica that take turns on its
  * compute stream. Nothing is unrolled: orders are run-length coded, so size does not grow with
@@ -8,7 +8,7 @@
  * nothing. The file form (program_write/program_read) is ours, line based, and needs no library.
  *
  * Sequence numbers. A stage counts its microbatches over steps: seq = step · microbatches + microbatch.
- * Ring r keeps `count` buffers; sequence number seq lives in buffer seq mod count. Lowering has
+ * Buffer ring r keeps `count` buffers; sequence number seq lives in buffer seq mod count. Lowering has
  * proved that lifetimes in one buffer never overlap.
  *
  * Meaning of instructions. A lane's compute stream takes the instructions of its calls in order.
@@ -30,7 +30,7 @@
  *                     A collective without a tensor stands for equal devices that are simulated as one: it starts when the last
  *                     member has come, and takes 2(n−1) steps of the longest chunk over the slowest hop of the ring, on no
  *                     collective stream. Simulated only, so that program files have none.
- * A call starts with an implied wait: before a call of microbatch seq writes a slot of a ring with
+ * A call starts with an implied wait: before a call of microbatch seq writes a slot of a buffer ring with
  * `sent` (a channel's source), message seq − count of that channel must have left (occupancy over).
  * A message may start to move when it is handed over, its receive is posted, the message before it on
  * the same channel has left (on a fluid link: has started), and the link is free. Its receive is posted when the call that consumed
@@ -41,14 +41,14 @@
  *
  * Collectives. COLLECTIVE_START is of a list of segments of each member; after an all-reduce all members have the same bits. A
  * device launches a collective once a step, whichever of its stages is the member. Of a segment only a region may be meant (members'
- * `within`): members who keep a parameter in different parts sum what they have in common. What several members have
- * alike, and not as terms, one of them brings; the others are silent: their terms are as if they were 0.
+ * `within`): members who keep a parameter in different shards sum what they have in common. What several members have
+ * alike, and not as partial values, one of them brings; the others are silent: their partial values are as if they were 0.
  *   all-reduce by RING: n−1 steps of reduce-scatter and n−1 of all-gather over the members in order; step k: member i sends
  *   to i+1. Chunk c of n holds elements [c·E/n, (c+1)·E/n). In reduce-scatter step k (0-based) member i sends
  *   chunk (i − k) mod n and adds what it receives, chunk (i − 1 − k) mod n; in all-gather step k it sends
  *   chunk (i + 1 − k) mod n and overwrites chunk (i − k) mod n. A member starts step k when its step k−1 has
  *   ended: its own send has left and its receive has arrived. Empty chunks send nothing and take no time.
- *   In half precision each message is rounded, terms are added in fp32 as they come, and the sum is rounded once more, for
+ *   In half precision each message is rounded, partial values are added in fp32 as they come, and the sum is rounded once more, for
  *   all members alike.
  *   all-reduce by CHAIN (deterministic): member 0 sends its sum to member 1, which adds its microbatches' gradients one
  *   by one in order and sends on …; the last one's result goes back n−1 → n−2 → … → 0, each
@@ -91,12 +91,12 @@ struct arena;
 struct program_device {                    /* one lane each, same index */
     const char *name, *type, *host, *kind; /* kind: of the backend that runs it, "host", "cuda" */
     const char *
-        card; /* what its type is in the catalogue, "H200-SXM"; NULL, "": nothing to compare with */
+        gpu; /* what its type is in the catalogue, "H200-SXM"; NULL, "": nothing to compare with */
     int32_t index;      /* local device number on its host */
     int32_t type_index; /* into the cluster's types, for costs */
     double slowdown;    /* > 0 emulated, 0 real */
     int64_t memory_bytes;
-    int32_t multiprocessors; /* of a card, those that are its own (a green context); 0: all */
+    int32_t multiprocessors; /* of a GPU, those that are its own (a green context); 0: all */
 };
 
 struct program_link {
@@ -125,7 +125,7 @@ enum slot_class {
     SLOT_PARAMETER,
     SLOT_GRADIENT,
     SLOT_STATE,
-    SLOT_RING,
+    SLOT_BUFFER_RING,
     SLOT_SCRATCH,
     SLOT_CLASS_COUNT
 };
@@ -134,18 +134,18 @@ struct slot { /* one tensor's home on its device */
     enum slot_class class;
     enum dtype dtype;
     struct shape shape;
-    int32_t ring;         /* class RING, else -1 */
-    int64_t offset_bytes; /* in its class's region, or in one buffer of its ring; multiples of 64 */
+    int32_t buffer_ring;         /* class BUFFER_RING, else -1 */
+    int64_t offset_bytes; /* in its class's region, or in one buffer of its buffer ring; multiples of 64 */
     int64_t bytes;
     /* PARAMETER, GRADIENT, STATE: index into parameters, else -1 (STATE: which by order m, v) */
     int32_t parameter;
     int32_t input; /* enum tensor_input where LOAD fills it, else -1 */
-    /* parameters, their gradients and state, inputs, where devices share a stage's operators: which part of the whole
+    /* parameters, their gradients and state, inputs, where a stage is sharded: which part of the whole
      * tensor this is; NULL: all of it */
-    const struct tensor_part *part;
+    const struct tensor_shard *shard;
 };
 
-struct ring {
+struct buffer_ring {
     int32_t count;        /* buffers, >= 1 */
     int64_t stride_bytes; /* of one buffer */
     int32_t sent;         /* channel whose source it holds, else -1 (then the implied wait) */
@@ -219,23 +219,23 @@ struct program_stage {
     int32_t microbatches, first_microbatch;
     /* of each microbatch: this stage has so many sequences from the first on, others of its number the rest; 0: all */
     int64_t first_sequence, sequences;
-    /* of devices that share a stage's operators: recorded is the loss slot times loss_share, and the devices' add up */
+    /* of devices of a sharded stage: recorded is the loss slot times loss_share, and the devices' add up */
     bool shares_loss;
     double loss_share;
     /* STATE, fp32, LOSS_SCALE_NUMBERS: where the program has a loss scale */
     int32_t scale_slot;
     bool recompute;
-    /* > 1: equal cards that share every operator and each hold their part of parameters, gradients, state and
-     * collective buffers; rings and scratch are of one card */
-    int32_t cards;
-    int64_t reserve_bytes; /* of one card, for others than tensors */
-    int32_t n_slots, n_rings, n_ops, n_procedures, n_parameters;
+    /* > 1: equal GPUs that shard every operator and each hold their shard of parameters, gradients, state and
+     * collective buffers; buffer rings and scratch are of one GPU */
+    int32_t tp;
+    int64_t reserve_bytes; /* of one GPU, for others than tensors */
+    int32_t n_slots, n_buffer_rings, n_ops, n_procedures, n_parameters;
     struct slot *slots;
-    struct ring *rings;
+    struct buffer_ring *buffer_rings;
     struct program_op *ops;
     struct procedure *procedures;
     struct program_parameter *parameters;
-    int64_t class_bytes[SLOT_CLASS_COUNT]; /* regions; RING: sum of count · stride */
+    int64_t class_bytes[SLOT_CLASS_COUNT]; /* regions; BUFFER_RING: sum of count · stride */
     /* staging of collectives: the most that collective_staging_bytes says of its groups */
     int64_t buffer_bytes;
 };
@@ -277,7 +277,7 @@ struct program {
     uint64_t seed;
     enum dtype dtype;
     bool emulated, deterministic;
-    /* stages' cards share operators in different numbers (core/lower/lower.h): ends of channels and segments of a group's members
+    /* stages' GPUs shard operators in different numbers (core/lower/lower.h): ends of channels and segments of a group's members
      * may differ in size, the largest counts. Simulated only; a program file has none */
     bool uneven;
     int32_t steps; /* a default for how many to take; orders describe one step, all alike */
@@ -307,7 +307,7 @@ bool cursor_next(struct cursor *c, struct call *out); /* false at the end of the
 /* Run-length codes a flat list of calls (found greedily; what cursor_next gives back is the list). */
 void order_code(struct arena *a, const struct call *calls, int64_t n, struct order *out);
 
-static inline int32_t ring_buffer(const struct ring *r, int64_t seq)
+static inline int32_t buffer_ring_at(const struct buffer_ring *r, int64_t seq)
 {
     return (int32_t)(seq % r->count);
 }
@@ -318,7 +318,7 @@ struct device_told {
     char text[160];
 };
 struct device_told program_device_told(const struct program *p, int32_t device);
-/* The host's own memory and kernels; every other kind of device has a plugin (exec/plugin.h) and memory of its own. */
+/* The host's own memory and kernels; every other device class has a plugin (exec/plugin.h) and memory of its own. */
 bool program_device_is_host(const struct program_device *d);
 bool program_same_host(const struct program *p, int32_t device, int32_t other);
 /* The stage that lane i calls; its microbatch's sequence number is the caller's. */
@@ -389,14 +389,14 @@ static inline int32_t collective_own_chunk(int32_t i, int32_t n) { return (i + 1
 int64_t collective_incoming_bytes(const struct collective *g);
 int64_t collective_staging_bytes(const struct collective *g, const struct collective_member *m,
                             const struct program_stage *s);
-/* Whether a call of f writes a slot of the ring (of s): where it has `sent`, the call waits for room first. */
-bool procedure_writes_ring(const struct program_stage *s, const struct procedure *f, int32_t ring);
+/* Whether a call of f writes a slot of the buffer ring (of s): where it has `sent`, the call waits for room first. */
+bool procedure_writes_buffer_ring(const struct program_stage *s, const struct procedure *f, int32_t buffer_ring);
 /* Whether the stage's compute stream itself takes this slot's message from its transport (OP_message). */
 bool program_stage_carries(const struct program_stage *s, int32_t slot);
 /* Which operands are fp32 beside a half dtype, by the slots of the stage; 0 in other precisions. */
 void program_op_wide(const struct program_stage *s, struct program_op *op);
-/* What one card holds of a slot class, or of the collectives' buffers: SLOT_CLASS_COUNT. */
-int64_t program_card_bytes(const struct program_stage *s, int32_t class);
+/* What one GPU holds of a slot class, or of the collectives' buffers: SLOT_CLASS_COUNT. */
+int64_t program_gpu_bytes(const struct program_stage *s, int32_t class);
 /* All of them and the reserve. */
 int64_t program_stage_bytes(const struct program_stage *s);
 

@@ -7,7 +7,7 @@
 #include "core/program/valid.h"
 
 #include "core/cluster/cluster.h"
-#include "core/collective/part.h"
+#include "core/collective/tensor_shard.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -38,25 +38,28 @@ static enum status check_slot(const struct valid *c, const struct slot *x)
 {
     NEED(in(x->dtype, DTYPE_COUNT) && in(x->class, SLOT_CLASS_COUNT),
          "slot of unknown class or dtype");
-    NEED((x->class == SLOT_RING) == (x->ring >= 0) && in_or_none(x->ring, c->s->n_rings),
-         "slot %s: no ring %" PRId32, x->name, x->ring);
-    int64_t region =
-        x->class == SLOT_RING ? c->s->rings[x->ring].stride_bytes : c->s->class_bytes[x->class];
+    NEED((x->class == SLOT_BUFFER_RING) == (x->buffer_ring >= 0) &&
+             in_or_none(x->buffer_ring, c->s->n_buffer_rings),
+         "slot %s: no buffer ring %" PRId32, x->name, x->buffer_ring);
+    int64_t region = x->class == SLOT_BUFFER_RING ? c->s->buffer_rings[x->buffer_ring].stride_bytes
+                                                  : c->s->class_bytes[x->class];
     NEED(x->bytes == shape_bytes(&x->shape, x->dtype),
          "slot %s: %" PRId64 " bytes do not fit its shape", x->name, x->bytes);
     NEED(x->offset_bytes >= 0 && x->offset_bytes % VALID_ALIGN_BYTES == 0 &&
              x->offset_bytes <= region && x->bytes <= region - x->offset_bytes,
          "slot %s: %" PRId64 " bytes at %" PRId64 " are outside of its region of %" PRId64, x->name,
          x->bytes, x->offset_bytes, region);
-    NEED(!x->part || part_valid(&x->shape, x->part), "slot %s: not a part of a tensor", x->name);
+    NEED(!x->shard || tensor_shard_valid(&x->shape, x->shard), "slot %s: not a part of a tensor",
+         x->name);
     NEED(in_or_none(x->parameter, c->s->n_parameters), "slot %s: no parameter %" PRId32, x->name,
          x->parameter);
     NEED(in_or_none(x->input, INPUT_COUNT), "slot %s: no input %" PRId32, x->name, x->input);
     if (x->input < 0) return OK;
     bool pixels = x->input == INPUT_PIXELS;
-    struct shape whole = part_whole(&x->shape, x->part);
-    NEED(x->class == SLOT_RING && x->dtype == (pixels ? c->p->dtype : DTYPE_int32),
-         "slot %s: an input is %s in a ring", x->name, pixels ? "of the program's dtype" : "int32");
+    struct shape whole = tensor_shard_whole(&x->shape, x->shard);
+    NEED(x->class == SLOT_BUFFER_RING && x->dtype == (pixels ? c->p->dtype : DTYPE_int32),
+         "slot %s: an input is %s in a buffer ring", x->name,
+         pixels ? "of the program's dtype" : "int32");
     NEED(!input_is_of_images(x->input) || (c->p->pixels > 0 && x->shape.rank > 0),
          "slot %s: the program has no images", x->name);
     NEED(!input_is_of_images(x->input) ||
@@ -65,33 +68,34 @@ static enum status check_slot(const struct valid *c, const struct slot *x)
     return OK;
 }
 
-static enum status check_ring(const struct valid *c, int32_t index, int64_t *bytes,
-                              int64_t *buffers)
+static enum status check_buffer_ring(const struct valid *c, int32_t index, int64_t *bytes,
+                                     int64_t *buffers)
 {
-    const struct ring *r = &c->s->rings[index];
+    const struct buffer_ring *r = &c->s->buffer_rings[index];
     int64_t size;
-    NEED(r->count >= 1 && (*buffers += r->count) <= PROGRAM_RING_MAX,
-         "ring %" PRId32 ": %" PRId32 " buffers", index, r->count);
+    NEED(r->count >= 1 && (*buffers += r->count) <= PROGRAM_BUFFER_RING_MAX,
+         "buffer ring %" PRId32 ": %" PRId32 " buffers", index, r->count);
     NEED(r->stride_bytes >= 0 && r->stride_bytes % VALID_ALIGN_BYTES == 0 &&
              !__builtin_mul_overflow(r->stride_bytes, r->count, &size) &&
              !__builtin_add_overflow(*bytes, size, bytes),
-         "ring %" PRId32 ": %" PRId64 " bytes", index, r->stride_bytes);
+         "buffer ring %" PRId32 ": %" PRId64 " bytes", index, r->stride_bytes);
     NEED(r->birth && strchr("RFBIW", r->birth) && r->death && strchr("FBIWSU", r->death),
-         "ring %" PRId32 ": lives from '%c' to '%c'", index, r->birth, r->death);
+         "buffer ring %" PRId32 ": lives from '%c' to '%c'", index, r->birth, r->death);
     NEED(in_or_none(r->sent, c->p->n_channels) && in_or_none(r->received, c->p->n_channels),
-         "ring %" PRId32 ": no such channel", index);
+         "buffer ring %" PRId32 ": no such channel", index);
     NEED((r->birth == 'R') == (r->received >= 0) && (r->birth != 'R' || r->sent < 0),
-         "ring %" PRId32 ": R means a received channel", index);
-    NEED(r->death != 'S' || r->sent >= 0, "ring %" PRId32 ": S means a sent channel", index);
+         "buffer ring %" PRId32 ": R means a received channel", index);
+    NEED(r->death != 'S' || r->sent >= 0, "buffer ring %" PRId32 ": S means a sent channel", index);
     const struct channel *sent = r->sent >= 0 ? &c->p->channels[r->sent] : NULL,
                          *received = r->received >= 0 ? &c->p->channels[r->received] : NULL;
     NEED(!sent || (sent->from_stage == c->where.index && in(sent->from_slot, c->s->n_slots) &&
-                   c->s->slots[sent->from_slot].ring == index),
-         "ring %" PRId32 ": does not hold the source of channel %" PRId32, index, r->sent);
+                   c->s->slots[sent->from_slot].buffer_ring == index),
+         "buffer ring %" PRId32 ": does not hold the source of channel %" PRId32, index, r->sent);
     NEED(!received ||
              (received->to_stage == c->where.index && in(received->to_slot, c->s->n_slots) &&
-              c->s->slots[received->to_slot].ring == index),
-         "ring %" PRId32 ": does not hold the destination of channel %" PRId32, index, r->received);
+              c->s->slots[received->to_slot].buffer_ring == index),
+         "buffer ring %" PRId32 ": does not hold the destination of channel %" PRId32, index,
+         r->received);
     return OK;
 }
 
@@ -132,7 +136,7 @@ static enum status check_op(const struct valid *c, const struct program_op *op)
          op->name);
     const struct exchange *e = op->attrs.exchange;
     NEED((op->kind != OP_local_slice && op->kind != OP_add_to_slice) ||
-             (e && e->parts && in(e->dim, op->n_inputs ? shapes.input[0].rank : 0) &&
+             (e && e->shards && in(e->dim, op->n_inputs ? shapes.input[0].rank : 0) &&
               in(e->self, e->n)),
          "operator %s: nobody says which part", op->name);
     struct error why = {0};
@@ -266,18 +270,18 @@ static enum status check_procedure(const struct valid *c, const struct procedure
     return OK;
 }
 
-static enum status check_regions(const struct valid *c, int64_t ring_bytes)
+static enum status check_regions(const struct valid *c, int64_t buffer_ring_bytes)
 {
     int64_t sum = c->s->buffer_bytes;
-    NEED(sum >= 0 && c->s->reserve_bytes >= 0 && c->s->cards >= 0 &&
+    NEED(sum >= 0 && c->s->reserve_bytes >= 0 && c->s->tp >= 0 &&
              !__builtin_add_overflow(sum, c->s->reserve_bytes, &sum),
          "negative bytes");
     for (int i = 0; i < SLOT_CLASS_COUNT; i++)
         NEED(c->s->class_bytes[i] >= 0 && !__builtin_add_overflow(sum, c->s->class_bytes[i], &sum),
              "regions of impossible size");
-    NEED(c->s->class_bytes[SLOT_RING] == ring_bytes,
-         "rings need %" PRId64 " bytes, the region has %" PRId64, ring_bytes,
-         c->s->class_bytes[SLOT_RING]);
+    NEED(c->s->class_bytes[SLOT_BUFFER_RING] == buffer_ring_bytes,
+         "buffer rings need %" PRId64 " bytes, the region has %" PRId64, buffer_ring_bytes,
+         c->s->class_bytes[SLOT_BUFFER_RING]);
     return OK;
 }
 
@@ -310,13 +314,13 @@ static enum status check_stage(struct valid *c, int32_t index, int64_t *buffers)
     NEED(s->sequences >= 0 && s->first_sequence >= 0 &&
              s->first_sequence <= c->p->microbatch - s->sequences,
          "stage %" PRId32 ": not its sequences", index);
-    int64_t ring_bytes = 0;
-    for (int32_t i = 0; i < s->n_rings; i++) {
+    int64_t buffer_ring_bytes = 0;
+    for (int32_t i = 0; i < s->n_buffer_rings; i++) {
         c->where.item = 1 + s->n_slots + i;
-        TRY(check_ring(c, i, &ring_bytes, buffers));
+        TRY(check_buffer_ring(c, i, &buffer_ring_bytes, buffers));
     }
     c->where.item = 0;
-    TRY(check_regions(c, ring_bytes));
+    TRY(check_regions(c, buffer_ring_bytes));
     int32_t at = 0; /* lines from the stage's own one on */
     TRY(check_scale(c));
 #define CHECK_EACH(n, call)                                                                        \
@@ -325,12 +329,12 @@ static enum status check_stage(struct valid *c, int32_t index, int64_t *buffers)
         TRY(call);                                                                                 \
     }
     CHECK_EACH(s->n_slots, check_slot(c, &s->slots[i]));
-    at += s->n_rings;
+    at += s->n_buffer_rings;
     CHECK_EACH(s->n_ops, check_op(c, &s->ops[i]));
     CHECK_EACH(s->n_parameters, check_parameter(c, &s->parameters[i]));
     for (int32_t i = 0; i < s->n_parameters; i++) at += s->parameters[i].shard != NULL;
     for (int32_t i = 0; i < s->n_ops; i++) at += op_is_local(&s->ops[i]) + op_is_within(&s->ops[i]);
-    for (int32_t i = 0; i < s->n_slots; i++) at += s->slots[i].part != NULL;
+    for (int32_t i = 0; i < s->n_slots; i++) at += s->slots[i].shard != NULL;
     CHECK_EACH(s->n_procedures, check_procedure(c, &s->procedures[i]));
 #undef CHECK_EACH
     return OK;
@@ -349,10 +353,12 @@ static enum status check_channel(struct valid *c, int32_t index, int64_t *messag
     NEED(in(x->from_slot, from->n_slots) && in(x->to_slot, to->n_slots),
          "channel %" PRId32 ": no such slot", index);
     const struct slot *a = &from->slots[x->from_slot], *b = &to->slots[x->to_slot];
-    NEED(in(a->ring, from->n_rings) && from->rings[a->ring].sent == index,
-         "channel %" PRId32 ": its source is in no ring that sends it", index);
-    NEED(in(b->ring, to->n_rings) && to->rings[b->ring].received == index,
-         "channel %" PRId32 ": its destination is in no ring that receives it", index);
+    NEED(in(a->buffer_ring, from->n_buffer_rings) &&
+             from->buffer_rings[a->buffer_ring].sent == index,
+         "channel %" PRId32 ": its source is in no buffer ring that sends it", index);
+    NEED(in(b->buffer_ring, to->n_buffer_rings) &&
+             to->buffer_rings[b->buffer_ring].received == index,
+         "channel %" PRId32 ": its destination is in no buffer ring that receives it", index);
     NEED((a->bytes > b->bytes ? a->bytes : b->bytes) == x->bytes &&
              (a->bytes == b->bytes || c->p->uneven),
          "channel %" PRId32 ": sizes differ", index);

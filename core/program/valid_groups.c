@@ -66,12 +66,12 @@ static enum status check_member(struct valid *c, const struct collective *g, int
     c->s = &c->p->stages[m->stage];
     NEED(m->n_segments == g->members[0].n_segments, "group %s: members differ in segments",
          g->name);
-    NEED(m->apart == -1 || (g->algorithm == ALGORITHM_CHAIN && in(m->apart, c->s->n_rings) &&
-                            c->s->rings[m->apart].death == 'U' &&
-                            c->s->rings[m->apart].count >= c->s->microbatches),
-         "group %s: no ring %" PRId32 " kept apart", g->name, m->apart);
+    NEED(m->apart == -1 || (g->algorithm == ALGORITHM_CHAIN && in(m->apart, c->s->n_buffer_rings) &&
+                            c->s->buffer_rings[m->apart].death == 'U' &&
+                            c->s->buffer_rings[m->apart].count >= c->s->microbatches),
+         "group %s: no buffer ring %" PRId32 " kept apart", g->name, m->apart);
     NEED((m->apart >= 0) == (m->apart_segments != NULL),
-         "group %s: slots kept apart without a ring", g->name);
+         "group %s: slots kept apart without a buffer ring", g->name);
     int64_t elements = 0, offset = 0;
     for (int32_t k = 0; k < m->n_segments; k++) {
         NEED(in(m->segments[k], c->s->n_slots), "group %s: no slot %" PRId32, g->name,
@@ -89,7 +89,7 @@ static enum status check_member(struct valid *c, const struct collective *g, int
         NEED(in(m->apart_segments[k], c->s->n_slots), "group %s: no slot %" PRId32, g->name,
              m->apart_segments[k]);
         const struct slot *y = &c->s->slots[m->apart_segments[k]];
-        NEED(y->ring == m->apart && y->bytes == x->bytes && y->dtype == x->dtype &&
+        NEED(y->buffer_ring == m->apart && y->bytes == x->bytes && y->dtype == x->dtype &&
                  y->offset_bytes == offset,
              "group %s: %s is not kept apart in its place", g->name, y->name);
         offset += (y->bytes + VALID_ALIGN_BYTES - 1) / VALID_ALIGN_BYTES * VALID_ALIGN_BYTES;

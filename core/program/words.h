@@ -38,10 +38,10 @@ MUST_CHECK enum status words_list(struct reader *r, int32_t n, int64_t max,
                                   int32_t *out); /* each from -1 */
 MUST_CHECK enum status words_shape(struct reader *r, struct shape *s);
 
-/* core/program/io_parts.c: what an operator, a slot is of a device that shares it with others. */
+/* core/program/io_shards.c: what an operator, a slot is of a device that shares it with others. */
 MUST_CHECK enum status program_read_local(struct reader *r, struct program_stage *s);
 MUST_CHECK enum status program_read_within(struct reader *r, struct program_stage *s);
-MUST_CHECK enum status program_read_part(struct reader *r, struct program_stage *s);
+MUST_CHECK enum status program_read_tensor_shard(struct reader *r, struct program_stage *s);
 /* core/program/io_groups.c: the next record is a group. */
 MUST_CHECK enum status program_read_group(struct reader *r, struct collective *g);
 

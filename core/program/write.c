@@ -64,7 +64,7 @@ static void write_devices(FILE *out, const struct program *p)
         const struct program_device *d = &p->devices[i];
         fprintf(out, "device");
         put_name(out, d->name), put_name(out, d->type), put_name(out, d->host),
-            put_name(out, d->kind), put_name(out, d->card ? d->card : "");
+            put_name(out, d->kind), put_name(out, d->gpu ? d->gpu : "");
         put(out, d->index), put(out, d->type_index), put_double(out, d->slowdown),
             put(out, d->memory_bytes), put(out, d->multiprocessors);
         put(out, p->lanes[i].order), put(out, p->lanes[i].n_stages),
@@ -131,7 +131,7 @@ static void write_op(FILE *out, const struct program_op *op)
     if (op->kind == OP_rescale) put(out, a->grows_after);
     if (op->kind == OP_dropout) put(out, a->stream), put_double(out, a->rate);
     if (op->kind == OP_cross_entropy || op->kind == OP_cross_entropy_grad ||
-        op->kind == OP_cross_entropy_part || op->kind == OP_cross_entropy_join)
+        op->kind == OP_cross_entropy_shard || op->kind == OP_cross_entropy_join)
         put(out, a->counted);
     if (op_is_routed(op->kind))
         put(out, a->chosen), put(out, a->experts), put(out, a->capacity), put(out, a->weighted),
@@ -158,19 +158,20 @@ static void write_procedure(FILE *out, const struct procedure *p)
 
 static void write_memory(FILE *out, const struct program_stage *s)
 {
-    static const char *const classes[] = {"parameter", "gradient", "state", "ring", "scratch"};
+    static const char *const classes[] = {"parameter", "gradient", "state", "buffer_ring",
+                                          "scratch"};
     for (int32_t i = 0; i < s->n_slots; i++) {
         const struct slot *x = &s->slots[i];
         fprintf(out, "slot");
         put_name(out, x->name);
         fprintf(out, " %s %s", classes[x->class], dtype_name(x->dtype));
-        put(out, x->ring), put(out, x->offset_bytes), put(out, x->parameter), put(out, x->input),
-            put_shape(out, &x->shape);
+        put(out, x->buffer_ring), put(out, x->offset_bytes), put(out, x->parameter),
+            put(out, x->input), put_shape(out, &x->shape);
         fputc('\n', out);
     }
-    for (int32_t i = 0; i < s->n_rings; i++) {
-        const struct ring *r = &s->rings[i];
-        fprintf(out, "ring %c %c", r->birth, r->death);
+    for (int32_t i = 0; i < s->n_buffer_rings; i++) {
+        const struct buffer_ring *r = &s->buffer_rings[i];
+        fprintf(out, "buffer_ring %c %c", r->birth, r->death);
         put(out, r->count), put(out, r->stride_bytes), put(out, r->sent), put(out, r->received);
         fputc('\n', out);
     }
@@ -195,7 +196,7 @@ static void write_runs(FILE *out, const struct run *run, int32_t n)
 }
 
 /* What operators and slots are of a device that shares them with others; behind the shards for the same reason. */
-static void write_parts(FILE *out, const struct program_stage *s)
+static void write_tensor_shards(FILE *out, const struct program_stage *s)
 {
     for (int32_t i = 0; i < s->n_ops; i++) {
         const struct op_attrs *a = &s->ops[i].attrs;
@@ -206,13 +207,13 @@ static void write_parts(FILE *out, const struct program_stage *s)
         const struct exchange *e = a->exchange;
         put(out, e != NULL);
         if (e) {
-            put(out, e->dim), put(out, e->n), put(out, e->self), put(out, e->parts->whole);
-            put(out, e->parts->n_runs), write_runs(out, e->parts->run, e->n * e->parts->n_runs);
+            put(out, e->dim), put(out, e->n), put(out, e->self), put(out, e->shards->whole);
+            put(out, e->shards->n_runs), write_runs(out, e->shards->run, e->n * e->shards->n_runs);
         }
         fputc('\n', out);
     }
     for (int32_t i = 0; i < s->n_ops; i++) {
-        const struct op_part *x = &s->ops[i].attrs.lines, *y = &s->ops[i].attrs.columns;
+        const struct op_shard *x = &s->ops[i].attrs.lines, *y = &s->ops[i].attrs.columns;
         if (!x->of && !y->of) continue;
         fprintf(out, "within");
         put(out, i), put(out, x->first), put(out, x->n), put(out, x->of);
@@ -220,7 +221,7 @@ static void write_parts(FILE *out, const struct program_stage *s)
         fputc('\n', out);
     }
     for (int32_t i = 0; i < s->n_slots; i++) {
-        const struct tensor_part *x = s->slots[i].part;
+        const struct tensor_shard *x = s->slots[i].shard;
         if (!x) continue;
         fprintf(out, "of");
         put(out, i), put(out, x->n_cuts);
@@ -238,10 +239,10 @@ static void write_stage(FILE *out, const struct program *p, const struct program
     put(out, s->replica), put(out, s->stage), put(out, s->device), put(out, s->first_layer),
         put(out, s->last_layer);
     put(out, s->microbatches), put(out, s->first_microbatch), put(out, s->recompute);
-    put(out, s->n_slots), put(out, s->n_rings), put(out, s->n_ops), put(out, s->n_parameters),
-        put(out, s->n_procedures);
+    put(out, s->n_slots), put(out, s->n_buffer_rings), put(out, s->n_ops),
+        put(out, s->n_parameters), put(out, s->n_procedures);
     for (int i = 0; i < SLOT_CLASS_COUNT; i++) put(out, s->class_bytes[i]);
-    put(out, s->buffer_bytes), put(out, s->cards), put(out, s->reserve_bytes);
+    put(out, s->buffer_bytes), put(out, s->tp), put(out, s->reserve_bytes);
     fputc('\n', out);
     write_memory(out, s);
     for (int32_t i = 0; i < s->n_ops; i++) write_op(out, &s->ops[i]);
@@ -255,7 +256,7 @@ static void write_stage(FILE *out, const struct program *p, const struct program
         fputc('\n', out);
     }
     write_shards(out, s);
-    write_parts(out, s);
+    write_tensor_shards(out, s);
     for (int32_t i = 0; i < s->n_procedures; i++) write_procedure(out, &s->procedures[i]);
     if (s->sequences) {
         fprintf(out, "part");

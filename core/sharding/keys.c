@@ -16,7 +16,7 @@ const struct document_key sharding_keys[] = {
 /* an entry of operators */
 const struct document_key sharding_operator_keys[] = {
     {"match", "pattern", NULL, "names of operators; * stands for any characters, e.g. h.*.attn.*"},
-    {"split", "index, or list of one an axis", NULL,
+    {"sharded", "index, or list of one an axis", NULL,
      "index to shard by: batch, heads, features and so on (docs/reference/operators.md), or none"},
     {"ratio", "number, or list of one an axis", "0", "vector of ratios, counted from 0"},
     {"sufficient", "true or false", "false",

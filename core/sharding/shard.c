@@ -58,16 +58,16 @@ static int32_t find_version(const struct view *v, int32_t t, const struct placem
 static int32_t add_source(struct view *v, int32_t t, const struct placement *p, int32_t number)
 {
     struct tensor copy = v->whole->tensors[t];
-    copy.shape = placement_local(v->a, v->s, p, &copy.shape, v->device, &copy.part);
+    copy.shape = placement_local(v->a, v->s, p, &copy.shape, v->device, &copy.shard);
     if (number) copy.name = arena_printf(v->a, "%s@%d", copy.name, number);
     return add_version(v, t, p, graph_add_tensor(v->g, copy));
 }
 
-static void note_part(struct view *v, int32_t tensor, const struct placement *p,
-                      const struct shape *whole)
+static void note_shard(struct view *v, int32_t tensor, const struct placement *p,
+                       const struct shape *whole)
 {
     struct tensor *x = &v->g->tensors[tensor];
-    struct shape local = placement_local(v->a, v->s, p, whole, v->device, &x->part);
+    struct shape local = placement_local(v->a, v->s, p, whole, v->device, &x->shard);
     if (!shape_equal(&local, &x->shape))
         BUG("'%s' has not the shape of its part of the whole", x->name);
 }
@@ -85,7 +85,7 @@ static enum status convert(struct view *v, int32_t t, const struct conversion *c
     TRY(graph_add_op(v->g, c->kind, name, &attrs, &from, 1, out, err));
     v->g->ops[v->g->n_ops - 1].reshard_after_forward =
         v->gathered[t] && sharding_reshards(v->s, whole->name);
-    note_part(v, *out, &c->after, &whole->shape);
+    note_shard(v, *out, &c->after, &whole->shape);
     v->g->tensors[*out].dtype = whole->dtype;
     add_version(v, t, &c->after, *out);
     return OK;
@@ -129,27 +129,28 @@ static enum status version_of(struct view *v, int32_t t, const struct placement 
 
 /* --- parameters --- */
 
-/* Kept in parts although it is used whole: by the first dimension that the other axis leaves alone. */
-static void keep_in_parts(const struct view *v, int32_t t, struct placement *p)
+/* Kept sharded although it is used whole: by the first dimension that the other axis leaves alone. */
+static void keep_sharded(const struct view *v, int32_t t, struct placement *p)
 {
     const struct shape *shape = &v->whole->tensors[t].shape;
-    bool used_whole[MESH_AXES_MAX];
-    for (int32_t x = 0; x < v->s->n_axes; x++) used_whole[x] = p->axis[x].how == PLACED_WHOLE;
+    bool used_replicated[MESH_AXES_MAX];
+    for (int32_t x = 0; x < v->s->n_axes; x++)
+        used_replicated[x] = p->axis[x].how == PLACED_REPLICATED;
     for (int32_t x = 0; x < v->s->n_axes; x++) {
-        if (!used_whole[x] || v->s->mesh[x] < 2) continue;
+        if (!used_replicated[x] || v->s->mesh[x] < 2) continue;
         const struct on_axis *other = &p->axis[1 - x];
         int32_t dim = 0;
-        if (v->s->n_axes > 1 && !used_whole[1 - x] && other->how == PLACED_SPLIT)
+        if (v->s->n_axes > 1 && !used_replicated[1 - x] && other->how == PLACED_SHARDED)
             dim = other->dim == 0 ? 1 : 0;
         if (dim >= shape->rank) continue;
         p->axis[x] =
-            (struct on_axis){.how = PLACED_SPLIT,
+            (struct on_axis){.how = PLACED_SHARDED,
                              .dim = dim,
                              .grain = {.n_units = shape->dim[dim], .n_sections = 1, .unit = {1}}};
     }
 }
 
-/* Where each parameter is kept: in the part that all its uses in the stage need, else whole. */
+/* Where each parameter is kept: in the shard that all its uses in the stage need, else replicated. */
 static void find_homes(struct view *v)
 {
     const struct graph *g = v->whole;
@@ -163,11 +164,11 @@ static void find_homes(struct view *v)
             if (!seen[t]) v->home[t] = *need;
             for (int32_t x = 0; seen[t] && x < v->s->n_axes; x++)
                 if (!on_axis_said_alike(&v->home[t].axis[x], &need->axis[x]))
-                    v->home[t].axis[x] = (struct on_axis){.how = PLACED_WHOLE};
+                    v->home[t].axis[x] = (struct on_axis){.how = PLACED_REPLICATED};
             seen[t] = true;
         }
     for (int32_t t = 0; t < g->n_tensors; t++)
-        if (v->gathered[t] && seen[t]) keep_in_parts(v, t, &v->home[t]);
+        if (v->gathered[t] && seen[t]) keep_sharded(v, t, &v->home[t]);
 }
 
 /* --- operators --- */
@@ -177,19 +178,19 @@ static void local_attrs(struct view *v, int32_t i, struct op_attrs *attrs, struc
     const struct graph_op *op = &v->whole->ops[i];
     const struct op_choice *c = &v->choices[i];
     for (int32_t x = 0; x < v->s->n_axes; x++) {
-        struct op_split split;
-        if (c->index[x] == INDEX_none || c->index[x] == INDEX_terms) continue;
-        if (op_split_by(v->whole, op, v->grains, c->index[x], &split, err) != OK)
+        struct op_sharding sharded;
+        if (c->index[x] == INDEX_none || c->index[x] == INDEX_partial) continue;
+        if (op_sharding_by(v->whole, op, v->grains, c->index[x], &sharded, err) != OK)
             BUG("%s", err->text);
         struct placement p = {0}; /* of anything that is dealt out by these units */
         for (int32_t y = 0; y <= x; y++)
             if (c->index[y] == c->index[x])
-                p.axis[y] = (struct on_axis){.how = PLACED_SPLIT,
+                p.axis[y] = (struct on_axis){.how = PLACED_SHARDED,
                                              .ratio = c->ratio[y],
-                                             .grain = {split.n_units, 1, {1}, INDEX_none}};
+                                             .grain = {sharded.n_units, 1, {1}, INDEX_none}};
         int64_t first, n;
         shard_units(v->a, v->s, &p, x, v->device, &first, &n);
-        op_local_attrs(v->whole, op, v->grains, &split, c->index[x], first, n, attrs);
+        op_local_attrs(v->whole, op, v->grains, &sharded, c->index[x], first, n, attrs);
     }
 }
 
@@ -201,15 +202,15 @@ static enum status push_op(struct view *v, enum op_kind kind, const char *name,
 }
 
 /* Everybody's (lse, target's logit) of its columns, gathered over the axes that split the vocabulary, inner first. */
-static enum status split_cross_entropy(struct view *v, int32_t i, const struct op_attrs *attrs,
+static enum status shard_cross_entropy(struct view *v, int32_t i, const struct op_attrs *attrs,
                                        const int32_t *in, int32_t *out, struct error *err)
 {
     const struct graph_op *op = &v->whole->ops[i];
     const char *name = op->name;
-    int32_t parts;
+    int32_t shards;
     int64_t size = 2;
-    TRY(push_op(v, OP_cross_entropy_part, arena_printf(v->a, "%s.part", name), attrs, in, 2, &parts,
-                err));
+    TRY(push_op(v, OP_cross_entropy_shard, arena_printf(v->a, "%s.shard", name), attrs, in, 2,
+                &shards, err));
     for (int32_t x = v->s->n_axes - 1; x >= 0; x--) {
         if (v->choices[i].index[x] != INDEX_vocabulary) continue;
         struct exchange *e = shard_group(v->a, v->s, x, v->device);
@@ -217,16 +218,16 @@ static enum status split_cross_entropy(struct view *v, int32_t i, const struct o
         struct run *run = ARENA_ARRAY(v->a, struct run, (size_t)e->n);
         for (int32_t k = 0; k < e->n; k++) run[k] = (struct run){k * size, size};
         *d = (struct division){.n = e->n, .n_runs = 1, .whole = size * e->n, .run = run};
-        e->dim = v->g->tensors[parts].shape.rank - 1, e->parts = d;
+        e->dim = v->g->tensors[shards].shape.rank - 1, e->shards = d;
         size = d->whole;
         TRY(push_op(v, OP_group_all_gather, arena_printf(v->a, "%s.gather.%d", name, x),
-                    &(struct op_attrs){.exchange = e}, &parts, 1, &parts, err));
+                    &(struct op_attrs){.exchange = e}, &shards, 1, &shards, err));
     }
-    return push_op(v, OP_cross_entropy_join, name, attrs, (int32_t[]){parts, in[0], in[1]}, 3, out,
+    return push_op(v, OP_cross_entropy_join, name, attrs, (int32_t[]){shards, in[0], in[1]}, 3, out,
                    err);
 }
 
-static bool splits_vocabulary(const struct view *v, int32_t i)
+static bool shards_vocabulary(const struct view *v, int32_t i)
 {
     if (v->whole->ops[i].kind != OP_cross_entropy) return false;
     for (int32_t x = 0; x < v->s->n_axes; x++)
@@ -234,14 +235,14 @@ static bool splits_vocabulary(const struct view *v, int32_t i)
     return false;
 }
 
-/* The way from a part to what all devices of these axes have together. */
+/* The way from a shard to what all devices of these axes have together. */
 static enum status gather_steps(struct view *v, const struct placement *from, uint8_t axes,
                                 int32_t *n, const struct exchange **out, struct error *err)
 {
     struct placement to = *from;
     struct conversion step[CONVERSIONS_MAX];
     for (int32_t x = 0; x < v->s->n_axes; x++)
-        if (axes >> x & 1) to.axis[x] = (struct on_axis){.how = PLACED_WHOLE};
+        if (axes >> x & 1) to.axis[x] = (struct on_axis){.how = PLACED_REPLICATED};
     TRY(conversions_between(v->s, from, &to, n, step, err));
     for (int32_t k = 0; k < *n; k++) {
         if (step[k].kind != OP_group_all_gather) BUG("a factor is not gathered");
@@ -254,7 +255,7 @@ static enum status gather_steps(struct view *v, const struct placement *from, ui
 static enum status add_factors(struct view *v, int32_t i, struct error *err)
 {
     struct graph_op *op = &v->g->ops[v->g->n_ops - 1];
-    if (!v->choices[i].sufficient) return OK;
+    if (!v->choices[i].sufficient_factors) return OK;
     uint8_t axes =
         sharding_factor_axes(v->s, v->whole, &v->whole->ops[i], v->grains, &v->choices[i]);
     if (!axes) return OK;
@@ -277,8 +278,8 @@ static enum status add_op(struct view *v, int32_t i, struct error *err)
         if (status != OK) return error_wrap(err, status, "operator '%s'", op->name);
     }
     local_attrs(v, i, &attrs, err);
-    if (splits_vocabulary(v, i))
-        TRY(split_cross_entropy(v, i, &attrs, in, out, err));
+    if (shards_vocabulary(v, i))
+        TRY(shard_cross_entropy(v, i, &attrs, in, out, err));
     else {
         TRY(push_op(v, op->kind, op->name, &attrs, in, op->n_inputs, out, err));
         memcpy(v->g->ops[v->g->n_ops - 1].partial, need->gradient_partial,
@@ -290,7 +291,7 @@ static enum status add_op(struct view *v, int32_t i, struct error *err)
         bool own = false;
         for (int32_t x = 0; x < v->s->n_axes; x++)
             own = own || need->output[k].axis[x].how == PLACED_OWN;
-        if (!own) note_part(v, out[k], &need->output[k], &whole->shape);
+        if (!own) note_shard(v, out[k], &need->output[k], &whole->shape);
         struct tensor *y = &v->g->tensors[out[k]];
         y->dtype = whole->dtype, y->shares = whole->shares;
         add_version(v, op->output[k], &need->output[k], out[k]);
@@ -300,7 +301,7 @@ static enum status add_op(struct view *v, int32_t i, struct error *err)
 
 /* --- where a stage begins and ends --- */
 
-/* The axes along which it is split by batch. */
+/* The axes along which it is sharded by batch. */
 static struct op_choice batch_of(const struct view *v, const struct op_choice *c)
 {
     struct op_choice out = {0};
@@ -333,15 +334,15 @@ static void choose_outside(struct view *v)
     }
 }
 
-/* Only what crosses is kept, whole or split by dimension 0. */
+/* Only what crosses is kept, replicated or sharded by dimension 0. */
 static enum status cross(struct view *v, const struct cut *cut, struct error *err)
 {
     for (int32_t c = 0; c < cut->n; c++) {
         int32_t t = cut->tensor[c], kept;
         struct placement p = v->versions[t]->placement;
         for (int32_t x = 0; x < v->s->n_axes; x++)
-            if (p.axis[x].how != PLACED_SPLIT || p.axis[x].dim != 0)
-                p.axis[x] = (struct on_axis){.how = PLACED_WHOLE};
+            if (p.axis[x].how != PLACED_SHARDED || p.axis[x].dim != 0)
+                p.axis[x] = (struct on_axis){.how = PLACED_REPLICATED};
         TRY(version_of(v, t, &p, -1, &kept, err));
         v->versions[t] = NULL;
         add_version(v, t, &p, kept);
@@ -398,7 +399,7 @@ static void begin_graph(struct view *v)
     v->made_for = ARENA_ARRAY(v->a, int32_t, n_tensors);
     v->last = ARENA_ARRAY(v->a, int32_t, (size_t)w->n_layers);
     v->g = graph_new(v->a, w->dtype, w->microbatch, w->sequence_length);
-    v->g->cards = w->cards, v->g->sequence_parallel = w->sequence_parallel;
+    v->g->tp = w->tp, v->g->sequence_parallel = w->sequence_parallel;
     for (int32_t x = 0; x < v->s->n_axes; x++)
         if (v->s->mesh[x] > 1) v->g->group[x] = shard_group(v->a, v->s, x, v->device);
     for (int32_t t = 0; t < w->n_tensors; t++)
@@ -450,8 +451,9 @@ double shard_loss_share(struct arena *a, const struct shard_stage *stage, int32_
         double share = 1;
         for (int32_t x = 0; x < s->n_axes; x++) {
             struct on_axis *on = &need.input[0].axis[x];
-            if (on->how == PLACED_SPLIT && on->dim + 1 < logits->rank) continue;
-            *on = (struct on_axis){.how = PLACED_WHOLE}; /* all have these rows: the first speaks */
+            if (on->how == PLACED_SHARDED && on->dim + 1 < logits->rank) continue;
+            *on = (struct on_axis){
+                .how = PLACED_REPLICATED}; /* all have these rows: the first speaks */
             if (sharding_place(s, device, x)) share = 0;
         }
         struct shape local = placement_local(a, s, &need.input[0], &rows, device, NULL);

@@ -1,24 +1,24 @@
 /* core/sharding/shard.h - one device's own forward graph, from the whole one and a sharding.
  *
  * The view of device k has the same operators, layers and parameters (same order, same names) with the shapes of its own
- * parts, and conversions between them: what an operator needs is made from what its operands' makers give, once for every
+ * shards, and conversions between them: what an operator needs is made from what its operands' makers give, once for every
  * tensor and placement, in the layer of the first operator that needs it. gradient_build on a view gives the backward:
  * the duals come from the gradient rules of the conversion kinds, the sums that are owed from graph_op.partial.
  * Nothing is differentiated a second time.
- * Every view of one stage has the same operators and tensors in the same order; only shapes, parts and attributes differ.
+ * Every view of one stage has the same operators and tensors in the same order; only shapes, shards and attributes differ.
  *
  * A stage is a run of layers. Operators outside it are in the view, since the training graph needs them, and are
- * computed whole or split by batch as the stage's first or last activation is: so what crosses into or out of a stage is
- * WHOLE or SPLIT by dimension 0, and a crossing tensor's `part` says which of it this device has.
+ * computed replicated or sharded by batch as the stage's first or last activation is: so what crosses into or out of a stage is
+ * REPLICATED or SHARDED by dimension 0, and a crossing tensor's `shard` says which of it this device has.
  *
- * Sources (inputs, parameters) are not converted but had: an input tensor stands once for every part that is needed of it
- * (tokens, "tokens@1" …). A parameter is kept in the part that all its uses need, else whole, and a use that needs less
- * takes its part; the gradient of that use is then added into its place (add_to_slice) and is a term of the sum.
+ * Sources (inputs, parameters) are not converted but had: an input tensor stands once for every shard that is needed of it
+ * (tokens, "tokens@1" …). A parameter is kept in the shard that all its uses need, else replicated, and a use that needs less
+ * takes its shard; the gradient of that use is then added into its place (add_to_slice) and is partial.
  *
  * An operator of sufficient factors carries how x and dy are gathered (graph_op.factors); its matmul rule gathers them in
- * the backward and multiplies the wholes, so that its weight's gradient is no term and is summed by nobody.
+ * the backward and multiplies the wholes, so that its weight's gradient is not partial and is summed by nobody.
  *
- * The gradient tensors of parameters (gradient_build) say in `partial` over which axes they are terms of a sum; a
+ * The gradient tensors of parameters (gradient_build) say in `partial` over which axes they are partial; a
  * gradient without an axis there is the same on all its members (or cut along it).
  */
 #ifndef CORE_SHARDING_SHARD_H
@@ -35,21 +35,21 @@ struct arena;
 
 struct on_axis { /* of a tensor, along one axis of the mesh */
     enum placing how;
-    int32_t dim;        /* SPLIT */
-    int32_t ratio;      /* SPLIT: which vector */
-    struct grain grain; /* SPLIT */
+    int32_t dim;        /* SHARDED */
+    int32_t ratio;      /* SHARDED: which vector */
+    struct grain grain; /* SHARDED */
 };
-struct placement { /* axis 0 is the outer one where both split one dimension */
+struct placement { /* axis 0 is the outer one where both shard one dimension */
     struct on_axis axis[MESH_AXES_MAX];
 };
-/* The same part on every device: other grains and ratios may give the same. Two partial sums are equal. */
+/* The same shard on every device: other grains and ratios may give the same. Two partial sums are equal. */
 bool placement_equal(const struct sharding *s, const struct placement *a,
                      const struct placement *b);
 /* Said alike: by one dimension, vector and grain, along one axis or all. Then they are equal; but equal ones may be said
  * otherwise. */
 bool on_axis_said_alike(const struct on_axis *a, const struct on_axis *b);
 bool placement_said_alike(const struct placement *a, const struct placement *b);
-/* What `choice` makes of operands; gradient_partial: bit x where what flows back is a term over axis x. */
+/* What `choice` makes of operands; gradient_partial: bit x where what flows back is partial over axis x. */
 struct op_placements {
     struct placement input[OP_OPERANDS_MAX], output[OP_OPERANDS_MAX];
     uint8_t gradient_partial[OP_OPERANDS_MAX]; /* of inputs */
@@ -58,12 +58,12 @@ MUST_CHECK enum status op_placements_of(const struct sharding *s, const struct g
                                         const struct graph_op *op, const struct grain *grains,
                                         const struct op_choice *choice, struct op_placements *out,
                                         struct error *err);
-/* Shape of a device's part of a whole tensor; part may be NULL. */
+/* Shape of a device's shard of a whole tensor; shard may be NULL. */
 struct shape placement_local(struct arena *a, const struct sharding *s, const struct placement *p,
-                             const struct shape *whole, int32_t device, struct tensor_part *part);
-/* Of all devices: local, part (n_devices). */
-void placement_parts(struct arena *a, const struct sharding *s, const struct placement *p,
-                     const struct shape *whole, struct shape *local, struct tensor_part *part);
+                             const struct shape *whole, int32_t device, struct tensor_shard *shard);
+/* Of all devices: local, shard (n_devices). */
+void placement_shards(struct arena *a, const struct sharding *s, const struct placement *p,
+                     const struct shape *whole, struct shape *local, struct tensor_shard *shard);
 
 /* --- conversions --- */
 
@@ -81,7 +81,7 @@ MUST_CHECK enum status conversions_between(const struct sharding *s, const struc
                                            struct conversion out[CONVERSIONS_MAX],
                                            struct error *err);
 /* What a step does with the gradient: the kind, or OP_KIND_COUNT for nothing. partial: what flows back to its output is a
- * term over its axis. */
+ * partial value over its axis. */
 enum op_kind conversion_dual(enum op_kind kind, bool partial);
 /* Elements of device's operand before and after the step. A check of placements against views. */
 void conversion_elements(const struct sharding *s, const struct conversion *c,

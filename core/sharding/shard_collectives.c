@@ -14,8 +14,8 @@ enum collective_kind shard_collective_kind(const struct graph_op *op)
 
 static bool even(const struct exchange *e)
 {
-    for (int32_t i = 1; e->parts && i < e->parts->n; i++)
-        if (division_extent(e->parts, i) != division_extent(e->parts, 0)) return false;
+    for (int32_t i = 1; e->shards && i < e->shards->n; i++)
+        if (division_extent(e->shards, i) != division_extent(e->shards, 0)) return false;
     return true;
 }
 
@@ -48,9 +48,9 @@ struct collective *shard_collective(struct arena *a, const struct graph *view,
                              .whole = view->tensors[op->input[0]].shape};
     m->from.dimension = m->to.dimension = -1;
     if (m->kind == COLLECTIVE_ALL_GATHER) m->whole = view->tensors[op->output[0]].shape;
-    if (m->kind == COLLECTIVE_ALL_TO_ALL) m->whole.dim[e->dim] = e->parts->whole;
-    if (collective_has_from(m->kind)) m->from = cut_of(a, e->dim, e->parts);
-    if (m->kind == COLLECTIVE_REDUCE_SCATTER) m->to = cut_of(a, e->dim, e->parts);
+    if (m->kind == COLLECTIVE_ALL_TO_ALL) m->whole.dim[e->dim] = e->shards->whole;
+    if (collective_has_from(m->kind)) m->from = cut_of(a, e->dim, e->shards);
+    if (m->kind == COLLECTIVE_REDUCE_SCATTER) m->to = cut_of(a, e->dim, e->shards);
     if (m->kind == COLLECTIVE_ALL_TO_ALL) m->to = cut_of(a, e->to_dim, e->to);
     m->elements = shape_elements(&m->whole);
     if (collective_rounds_of(m->algorithm)->tiers) {

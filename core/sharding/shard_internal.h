@@ -4,7 +4,7 @@
 
 #include "core/sharding/shard.h"
 
-/* Units of axis x's split that the device has, counted from the beginning of the outer part. */
+/* Units of axis x's sharding that the device has, counted from the beginning of the outer shard. */
 void shard_units(struct arena *a, const struct sharding *s, const struct placement *p, int32_t x,
                  int32_t device, int64_t *first, int64_t *n);
 /* How the device's group along x deals out its dimension. */

@@ -1,6 +1,6 @@
-/* core/sharding/shard_place.c - placements, their parts on each device, and the steps from one to another.
+/* core/sharding/shard_place.c - placements, their shards on each device, and the steps from one to another.
  *
- * Both axes may split one dimension: then axis 0 deals out the whole and axis 1 each of those parts, which is why nothing
+ * Both axes may shard one dimension: then axis 0 deals out the whole and axis 1 each of those shards, which is why nothing
  * may be done along axis 0 to a dimension while axis 1 splits it. The way between two placements takes one axis at a
  * time, what makes tensors smaller before what makes them larger, and undoes the inner split where it is in the way.
  */
@@ -13,9 +13,9 @@
 
 /* --- units and elements --- */
 
-static bool splits(const struct on_axis *x, int32_t dim)
+static bool shards_along(const struct on_axis *x, int32_t dim)
 {
-    return x->how == PLACED_SPLIT && x->dim == dim;
+    return x->how == PLACED_SHARDED && x->dim == dim;
 }
 
 /* Units of axis x's dimension that the device's group along x deals out, and the extents of its members. */
@@ -24,7 +24,7 @@ static int64_t group_extents(struct arena *a, const struct sharding *s, const st
 {
     const struct on_axis *on = &p->axis[x];
     int64_t n = on->grain.n_units;
-    if (x == 1 && splits(&p->axis[0], on->dim)) {
+    if (x == 1 && shards_along(&p->axis[0], on->dim)) {
         int64_t *outer;
         group_extents(a, s, p, 0, device, &outer);
         n = outer[sharding_place(s, device, 0)];
@@ -90,17 +90,17 @@ struct division *shard_division(struct arena *a, const struct sharding *s,
 
 static struct shape local_of(struct arena *a, const struct sharding *s, const struct placement *p,
                              const struct shape *whole, int32_t device,
-                             struct dealt dealt[MESH_AXES_MAX], struct tensor_part *part)
+                             struct dealt dealt[MESH_AXES_MAX], struct tensor_shard *shard)
 {
     struct shape local = *whole;
-    struct tensor_part cuts = {0};
+    struct tensor_shard cuts = {0};
     for (int32_t x = 0; x < s->n_axes; x++) {
         const struct on_axis *on = &p->axis[x];
         int64_t first, n, inner_first;
-        if (on->how != PLACED_SPLIT) continue;
-        if (x == 1 && splits(&p->axis[0], on->dim)) continue; /* done together with axis 0 */
+        if (on->how != PLACED_SHARDED) continue;
+        if (x == 1 && shards_along(&p->axis[0], on->dim)) continue; /* done together with axis 0 */
         units_of(a, s, p, x, device, &dealt[x], &first, &n);
-        if (x == 0 && s->n_axes > 1 && splits(&p->axis[1], on->dim)) {
+        if (x == 0 && s->n_axes > 1 && shards_along(&p->axis[1], on->dim)) {
             units_of(a, s, p, 1, device, &dealt[1], &inner_first, &n);
             first += inner_first;
         }
@@ -112,24 +112,24 @@ static struct shape local_of(struct arena *a, const struct sharding *s, const st
         local.dim[on->dim] = 0;
         for (int32_t r = 0; r < on->grain.n_sections; r++) local.dim[on->dim] += run[r].n;
     }
-    *part = cuts;
+    *shard = cuts;
     return local;
 }
 
 struct shape placement_local(struct arena *a, const struct sharding *s, const struct placement *p,
-                             const struct shape *whole, int32_t device, struct tensor_part *part)
+                             const struct shape *whole, int32_t device, struct tensor_shard *shard)
 {
     struct dealt dealt[MESH_AXES_MAX] = {{0, NULL}};
-    struct tensor_part unread;
-    return local_of(a, s, p, whole, device, dealt, part ? part : &unread);
+    struct tensor_shard unread;
+    return local_of(a, s, p, whole, device, dealt, shard ? shard : &unread);
 }
 
-void placement_parts(struct arena *a, const struct sharding *s, const struct placement *p,
-                     const struct shape *whole, struct shape *local, struct tensor_part *part)
+void placement_shards(struct arena *a, const struct sharding *s, const struct placement *p,
+                     const struct shape *whole, struct shape *local, struct tensor_shard *shard)
 {
     struct dealt dealt[MESH_AXES_MAX] = {{0, NULL}};
     for (int32_t d = 0; d < s->n_devices; d++)
-        local[d] = local_of(a, s, p, whole, d, dealt, &part[d]);
+        local[d] = local_of(a, s, p, whole, d, dealt, &shard[d]);
 }
 
 /* --- equality --- */
@@ -137,7 +137,7 @@ void placement_parts(struct arena *a, const struct sharding *s, const struct pla
 bool on_axis_said_alike(const struct on_axis *a, const struct on_axis *b)
 {
     if (a->how != b->how) return false;
-    return a->how != PLACED_SPLIT ||
+    return a->how != PLACED_SHARDED ||
            (a->dim == b->dim && a->ratio == b->ratio && grain_equal(&a->grain, &b->grain));
 }
 
@@ -149,7 +149,7 @@ bool placement_said_alike(const struct placement *a, const struct placement *b)
 }
 
 /* The same runs on every device, however they are said. */
-static bool same_parts(const struct sharding *s, const struct placement *a,
+static bool same_shards(const struct sharding *s, const struct placement *a,
                        const struct placement *b, int32_t x)
 {
     struct arena *scratch = arena_new();
@@ -171,8 +171,8 @@ static bool same_on(const struct sharding *s, const struct placement *a, const s
 {
     const struct on_axis *y = &a->axis[x], *z = &b->axis[x];
     if (on_axis_said_alike(y, z)) return true;
-    if (y->how != PLACED_SPLIT || z->how != PLACED_SPLIT || y->dim != z->dim) return false;
-    return grain_elements(&y->grain) == grain_elements(&z->grain) && same_parts(s, a, b, x);
+    if (y->how != PLACED_SHARDED || z->how != PLACED_SHARDED || y->dim != z->dim) return false;
+    return grain_elements(&y->grain) == grain_elements(&z->grain) && same_shards(s, a, b, x);
 }
 
 bool placement_equal(const struct sharding *s, const struct placement *a, const struct placement *b)
@@ -191,15 +191,15 @@ enum status op_placements_of(const struct sharding *s, const struct graph *g,
 {
     *out = (struct op_placements){0};
     for (int32_t x = 0; x < s->n_axes; x++) {
-        struct op_split split;
-        TRY(op_split_by(g, op, grains, choice->index[x], &split, err));
+        struct op_sharding sharded;
+        TRY(op_sharding_by(g, op, grains, choice->index[x], &sharded, err));
         for (int32_t k = 0; k < op->n_inputs + op->n_outputs; k++) {
             bool in = k < op->n_inputs;
             int32_t j = in ? k : k - op->n_inputs;
-            const struct operand_split *y = in ? &split.input[j] : &split.output[j];
+            const struct operand_sharding *y = in ? &sharded.input[j] : &sharded.output[j];
             struct on_axis *on = in ? &out->input[j].axis[x] : &out->output[j].axis[x];
             *on = (struct on_axis){.how = y->how};
-            if (y->how == PLACED_SPLIT)
+            if (y->how == PLACED_SHARDED)
                 *on = (struct on_axis){y->how, y->dim, choice->ratio[x], y->grain};
             if (in && y->gradient_partial) out->gradient_partial[j] |= (uint8_t)(1 << x);
         }
@@ -214,10 +214,10 @@ static enum op_kind step_kind(const struct on_axis *from, const struct on_axis *
 {
     if (from->how == PLACED_OWN || to->how == PLACED_OWN || to->how == PLACED_PARTIAL)
         return OP_KIND_COUNT;
-    bool split = to->how == PLACED_SPLIT;
-    if (from->how == PLACED_WHOLE) return split ? OP_local_slice : OP_KIND_COUNT;
-    if (from->how == PLACED_PARTIAL) return split ? OP_group_reduce_scatter : OP_group_all_reduce;
-    return split ? OP_group_all_to_all : OP_group_all_gather;
+    bool sharded = to->how == PLACED_SHARDED;
+    if (from->how == PLACED_REPLICATED) return sharded ? OP_local_slice : OP_KIND_COUNT;
+    if (from->how == PLACED_PARTIAL) return sharded ? OP_group_reduce_scatter : OP_group_all_reduce;
+    return sharded ? OP_group_all_to_all : OP_group_all_gather;
 }
 
 /* Smaller first: what shrinks a tensor before what everybody must have whole. */
@@ -234,8 +234,8 @@ static int32_t step_rank(enum op_kind kind)
 static bool inner_blocks(const struct on_axis *inner, const struct on_axis *from,
                          const struct on_axis *to)
 {
-    if (inner->how != PLACED_SPLIT) return false;
-    return splits(from, inner->dim) || splits(to, inner->dim);
+    if (inner->how != PLACED_SHARDED) return false;
+    return shards_along(from, inner->dim) || shards_along(to, inner->dim);
 }
 
 /* The next step of two axes: which, and to what. */
@@ -246,7 +246,7 @@ static int32_t next_step(const struct sharding *s, const struct placement *now,
          inner = s->n_axes > 1 && !same_on(s, now, to, 1);
     if (outer && s->n_axes > 1 && inner_blocks(&now->axis[1], &now->axis[0], &to->axis[0])) {
         bool conflicts = inner_blocks(&to->axis[1], &now->axis[0], &to->axis[0]);
-        *target = inner && !conflicts ? to->axis[1] : (struct on_axis){.how = PLACED_WHOLE};
+        *target = inner && !conflicts ? to->axis[1] : (struct on_axis){.how = PLACED_REPLICATED};
         return 1;
     }
     int32_t axis = outer ? 0 : 1;
@@ -262,13 +262,13 @@ static int32_t next_step(const struct sharding *s, const struct placement *now,
 static void reword(const struct sharding *s, struct placement *now, const struct placement *to)
 {
     const struct on_axis *inner = &now->axis[1];
-    bool counted = s->n_axes > 1 && inner->how == PLACED_SPLIT && splits(&now->axis[0], inner->dim);
+    bool counted = s->n_axes > 1 && inner->how == PLACED_SHARDED && shards_along(&now->axis[0], inner->dim);
     if (!counted && same_on(s, now, to, 0)) now->axis[0] = to->axis[0];
 }
 
 static const char *how_text(enum placing how)
 {
-    static const char *const text[] = {"whole", "split", "a term of a sum", "kept where it is"};
+    static const char *const text[] = {"replicated", "sharded", "a partial value", "kept where it is"};
     return text[how];
 }
 
@@ -340,13 +340,13 @@ const struct exchange *shard_exchange(struct arena *a, const struct sharding *s,
 {
     struct exchange *e = shard_group(a, s, c->axis, device);
     const struct on_axis *from = &c->before.axis[c->axis], *to = &c->after.axis[c->axis];
-    bool gives = from->how == PLACED_SPLIT, takes = to->how == PLACED_SPLIT;
-    if (gives) e->dim = from->dim, e->parts = shard_division(a, s, &c->before, c->axis, device);
+    bool gives = from->how == PLACED_SHARDED, takes = to->how == PLACED_SHARDED;
+    if (gives) e->dim = from->dim, e->shards = shard_division(a, s, &c->before, c->axis, device);
     if (!takes) return e;
     const struct division *after = shard_division(a, s, &c->after, c->axis, device);
     if (gives)
         e->to_dim = to->dim, e->to = after;
     else
-        e->dim = to->dim, e->parts = after;
+        e->dim = to->dim, e->shards = after;
     return e;
 }

@@ -137,7 +137,7 @@ int32_t sharding_algorithm_for(const struct sharding *s, const char *name, enum 
     return -1;
 }
 
-/* Parts of one size go round in a ring that wastes nothing; others from each to each. */
+/* Shards of one size go round in a ring that wastes nothing; others from each to each. */
 enum collective_algorithm sharding_default_algorithm(enum collective_kind kind, bool even)
 {
     if (kind == COLLECTIVE_ALL_REDUCE) return ALGORITHM_RING;
@@ -160,11 +160,11 @@ uint8_t sharding_factor_axes(const struct sharding *s, const struct graph *g,
     uint8_t axes = 0;
     if (op->kind != OP_matmul || g->tensors[op->input[1]].role != TENSOR_PARAMETER) return 0;
     for (int32_t x = 0; x < s->n_axes; x++) {
-        struct op_split split;
+        struct op_sharding sharded;
         struct error none = {0};
         if (s->mesh[x] < 2) continue;
-        if (op_split_by(g, op, grains, choice->index[x], &split, &none) != OK) return 0;
-        if (split.input[1].gradient_partial) axes |= (uint8_t)(1 << x);
+        if (op_sharding_by(g, op, grains, choice->index[x], &sharded, &none) != OK) return 0;
+        if (sharded.input[1].gradient_partial) axes |= (uint8_t)(1 << x);
     }
     return axes && read_once(g, op->input[1]) ? axes : 0;
 }
@@ -179,7 +179,7 @@ static bool applies(const struct sharding *s, const struct graph *g, const struc
         out->index[x] = op_index_meant(g, op, grains, choice->index[x]);
         if (out->index[x] == INDEX_COUNT) return false;
     }
-    return !choice->sufficient || sharding_factor_axes(s, g, op, grains, out);
+    return !choice->sufficient_factors || sharding_factor_axes(s, g, op, grains, out);
 }
 
 static enum status rule_error(const struct sharding_rule *r, struct error *err, const char *text)
@@ -188,7 +188,7 @@ static enum status rule_error(const struct sharding_rule *r, struct error *err, 
     return error_set(err, ERR_INPUT, "sharding, rule \"%s\": %s", r->match, text);
 }
 
-/* Nobody is split by what the rule says: what those that it matches by name could be split by. */
+/* Nobody is sharded by what the rule says: what those that it matches by name could be sharded by. */
 static enum status useless(struct arena *a, const struct sharding *s, const struct graph *g,
                            const struct grain *grains, const struct sharding_rule *r,
                            struct error *err)
@@ -196,10 +196,10 @@ static enum status useless(struct arena *a, const struct sharding *s, const stru
     const char *wanted = op_index_name(r->choice.index[0]);
     if (s->n_axes > 1)
         wanted = arena_printf(a, "[%s, %s]", wanted, op_index_name(r->choice.index[1]));
-    if (r->choice.sufficient)
+    if (r->choice.sufficient_factors)
         wanted = arena_printf(a,
                               "%s with sufficient factors (those have matmuls by a parameter of "
-                              "their own, split by batch or positions)",
+                              "their own, sharded by batch or positions)",
                               wanted);
     int32_t n = 0;
     const struct graph_op *first = NULL, *last = NULL;
@@ -219,7 +219,7 @@ static enum status useless(struct arena *a, const struct sharding *s, const stru
         if (n > 1) who = arena_printf(a, "its %d, '%s' … '%s',", (int)n, first->name, last->name);
         return rule_error(r, err,
                           arena_printf(a,
-                                       "no operator that \"%s\" matches can be split by %s; %s "
+                                       "no operator that \"%s\" matches can be sharded by %s; %s "
                                        "can%s by %s",
                                        r->match, wanted, who,
                                        set != common ? ", one or another," : "", list));
@@ -305,9 +305,9 @@ const char *sharding_pattern(struct arena *a, const char *name)
 
 bool op_choice_equal(const struct op_choice *x, const struct op_choice *y, int32_t n_axes)
 {
-    if (x->sufficient != y->sufficient) return false;
+    if (x->sufficient_factors != y->sufficient_factors) return false;
     for (int32_t k = 0; k < n_axes; k++) {
-        bool dealt = x->index[k] != INDEX_none && x->index[k] != INDEX_terms;
+        bool dealt = x->index[k] != INDEX_none && x->index[k] != INDEX_partial;
         if (x->index[k] != y->index[k] || (dealt && x->ratio[k] != y->ratio[k])) return false;
     }
     return true;

@@ -1,13 +1,13 @@
-/* core/sharding/sharding.h - how the devices of one stage share its operators; part G of a plan.
+/* core/sharding/sharding.h - how the devices of one stage shard its operators; part G of a plan.
  *
  *     sharding:
  *       mesh: [2, 2]                             # devices in row-major order; default: one axis of all devices
  *       ratios: [[4, 4, 2, 2], [1, 1, 1, 1]]     # over the devices; relative, >= 0; default: one vector of ones
  *       operators:                               # the first that matches by name and by index
- *         - {match: "h.*.attn.*", split: heads}
- *         - {match: "h.*.mlp.c_fc*", split: features, ratio: 1}
- *         - {match: "lm_head", split: batch, sufficient: true}
- *         - {match: "*", split: [batch, none]}   # one an axis
+ *         - {match: "h.*.attn.*", shard: heads}
+ *         - {match: "h.*.mlp.c_fc*", shard: features, ratio: 1}
+ *         - {match: "lm_head", shard: batch, sufficient_factors: true}
+ *         - {match: "*", shard: [batch, none]}   # one an axis
  *       parameters:
  *         - {match: "transformer.wte.weight", reshard_after_forward: false}   # sharded, gathered by the forward
  *                                                                         # and kept until the backward has used it
@@ -18,23 +18,23 @@
  *         - {match: "*", algorithm: hierarchical}
  *
  * Names are the forward operators' of the whole graph; `*` stands for any run of characters. An entry is for the operators
- * that it matches by name and that can be split by its index: "h.*.attn.*" by heads passes the residual on to the entries
+ * that it matches by name and that can be sharded by its index: "h.*.attn.*" by heads passes the residual on to the entries
  * behind it. What no entry takes is computed by everybody (none). An entry that is for no operator at all is an error. On a
  * mesh of two axes `split` and `ratio` are lists, one value an axis; none and a ratio may stand alone, for both.
  * Collectives are the collectives of each call (core/collective/collective.h), named after what they convert and how: "h.0.ln_2.group_all_gather",
  * back "h.0.ln_2.group_all_gather.grad_scatter". `kind` is all_gather, reduce_scatter, all_reduce or all_to_all, any of
- * them where it is left out. `algorithm`: ring (padded to the largest part), pairs (grouped, exact sizes) or hierarchical, which is
+ * them where it is left out. `algorithm`: ring (padded to the largest shard), pairs (grouped, exact sizes) or hierarchical, which is
  * for members on at least two nodes, equally many and at least two on each. What no entry takes goes round a ring where
- * all parts are of one size, and by pairs where they are not. An entry that is for no collective at all is an error.
+ * all shards are of one size, and by pairs where they are not. An entry that is for no collective at all is an error.
  * A sharded parameter is gathered by an all-gather in every forward call. `reshard_after_forward` is FSDP2's option. With
  * `false` the backward uses what its forward gathered: one all-gather a microbatch, and one gathered parameter held for
  * each microbatch in flight. With `true` (ZeRO-3; Rajbhandari et al. 2020) it is freed behind its forward use and gathered
  * once more right before its backward use: two all-gathers, scratch alone. `sharded: false` excludes what it matches.
- * `sufficient: true` (sufficient factors; Xie et al. 2016) is for matmuls by a parameter of their own whose gradient would be
- * a term of a sum over the axis: everybody gathers x and dy and computes all of dW, in every call, in place of the sum
+ * `sufficient_factors: true` (sufficient factors; Xie et al. 2016) is for matmuls by a parameter of their own whose gradient would be
+ * a partial value over the axis: everybody gathers x and dy and computes all of dW, in every call, in place of the sum
  * once a step. By traffic it pays while T·(I + O) < 2·I·O, T the rows of all calls of a step.
  * Along an axis a place's ratio is the sum over its devices: a mesh is dealt out by its margins, so that devices in one
- * column have the same part of what the columns share. Ratios become whole units by largest remainder (extents).
+ * column have the same shard of what the columns share. Ratios become whole units by largest remainder (extents).
  * Ownership: the arena's. Errors: ERR_INPUT with file:line:column.
  */
 #ifndef CORE_SHARDING_SHARDING_H
@@ -49,7 +49,7 @@
 struct op_choice { /* of one operator, by axis */
     enum op_index index[MESH_AXES_MAX];
     int32_t ratio[MESH_AXES_MAX]; /* which vector of ratios */
-    bool sufficient;
+    bool sufficient_factors;
 };
 /* The same on the first n_axes axes; a vector of what is not dealt out does not matter. */
 bool op_choice_equal(const struct op_choice *x, const struct op_choice *y, int32_t n_axes);
@@ -99,10 +99,10 @@ uint8_t sharding_factor_axes(const struct sharding *s, const struct graph *g,
 /* The entry of collectives for one of this name and kind, of n members; tiers: whether they stand in tiers. -1: none. */
 int32_t sharding_algorithm_for(const struct sharding *s, const char *name, enum collective_kind kind,
                          int32_t n, bool tiers);
-/* The way that a collective goes by itself: even: all parts are of one size. */
+/* The way that a collective goes by itself: even: all shards are of one size. */
 enum collective_algorithm sharding_default_algorithm(enum collective_kind kind, bool even);
 
-/* One axis, one vector, everything split by batch where it can be. */
+/* One axis, one vector, everything sharded by batch where it can be. */
 struct sharding *sharding_of_batch(struct arena *a, const double *ratios, int32_t n_devices);
 
 /* Everything of s is copied; where a file has its rules is forgotten. */
@@ -115,7 +115,7 @@ MUST_CHECK enum status sharding_read(struct arena *a, const struct node *node, i
 const char *sharding_write(struct arena *a, const struct sharding *s, int32_t indent);
 
 /* (n_forward) what each operator does, by the first rule for it; then (n_tensors) which parameters are sharded, and gathered on use.
- * ERR_INPUT: a rule that is for nobody, which lists what those it matches by name could be split by. */
+ * ERR_INPUT: a rule that is for nobody, which lists what those it matches by name could be sharded by. */
 MUST_CHECK enum status sharding_resolve(struct arena *a, const struct sharding *s,
                                         const struct graph *g, const struct op_choice **choices,
                                         const bool **gathered, struct error *err);

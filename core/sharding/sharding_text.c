@@ -99,24 +99,24 @@ static enum status read_match(const struct node *rule, const char **out, struct 
 static enum status read_operator(const struct node *n, const struct sharding *s,
                                  struct sharding_rule *out, struct error *err)
 {
-    const struct node *split, *ratio, *sufficient;
+    const struct node *sharded, *ratio, *sufficient_factors;
     TRY(document_keys(n, sharding_operator_keys, err));
     TRY(read_match(n, &out->match, err));
-    TRY(node_need(n, "split", &split, err));
-    TRY(read_by_axis(split, s, err));
+    TRY(node_need(n, "shard", &sharded, err));
+    TRY(read_by_axis(sharded, s, err));
     if ((ratio = node_get(n, "ratio"))) TRY(read_by_axis(ratio, s, err));
     for (int32_t x = 0; x < s->n_axes; x++) {
         int64_t number = 0;
-        TRY(read_index(of_axis(split, x), &out->choice.index[x], err));
+        TRY(read_index(of_axis(sharded, x), &out->choice.index[x], err));
         if (ratio) TRY(node_int(of_axis(ratio, x), 0, s->n_ratios - 1, &number, err));
         out->choice.ratio[x] = (int32_t)number;
     }
-    if (s->n_axes > 1 && split->kind != NODE_LIST && out->choice.index[0] != INDEX_none)
-        return node_error(split, err,
+    if (s->n_axes > 1 && sharded->kind != NODE_LIST && out->choice.index[0] != INDEX_none)
+        return node_error(sharded, err,
                           "the mesh has two axes: say [%s, none], [none, %s] or what each does",
                           op_index_name(out->choice.index[0]), op_index_name(out->choice.index[0]));
-    if ((sufficient = node_get(n, "sufficient")))
-        TRY(node_bool(sufficient, &out->choice.sufficient, err));
+    if ((sufficient_factors = node_get(n, "sufficient_factors")))
+        TRY(node_bool(sufficient_factors, &out->choice.sufficient_factors, err));
     out->node = n;
     return OK;
 }
@@ -247,13 +247,13 @@ static const char *operator_line(struct arena *a, const struct sharding *s,
     const char *x = op_index_name(c->index[0]), *text;
     if (s->n_axes > 1 && (c->index[0] != INDEX_none || c->index[1] != INDEX_none))
         x = arena_printf(a, "[%s, %s]", x, op_index_name(c->index[1]));
-    text = arena_printf(a, "{match: %s, split: %s", quoted(a, r->match), x);
+    text = arena_printf(a, "{match: %s, shard: %s", quoted(a, r->match), x);
     bool two = s->n_axes > 1 && c->ratio[0] != c->ratio[1];
     if (two)
         text = arena_printf(a, "%s, ratio: [%d, %d]", text, c->ratio[0], c->ratio[1]);
     else if (c->ratio[0])
         text = arena_printf(a, "%s, ratio: %d", text, c->ratio[0]);
-    return arena_printf(a, "%s%s}", text, c->sufficient ? ", sufficient: true" : "");
+    return arena_printf(a, "%s%s}", text, c->sufficient_factors ? ", sufficient_factors: true" : "");
 }
 
 const char *sharding_write(struct arena *a, const struct sharding *s, int32_t indent)

@@ -70,7 +70,7 @@ static int64_t taken(int64_t *next, int64_t bytes, int64_t region)
 }
 
 /* Gates of some of the model's experts are a part of gates of all. */
-static bool has_part_of_gates(const struct program_op *op, int32_t input)
+static bool has_shard_of_gates(const struct program_op *op, int32_t input)
 {
     return input == op_gates_input(op->kind) && op->attrs.experts > op->shapes.input[input].dim[2];
 }
@@ -79,7 +79,7 @@ static bool has_part_of_gates(const struct program_op *op, int32_t input)
 static struct shape source_of(const struct program_op *op, int32_t input)
 {
     struct shape s = op->shapes.input[input];
-    if (has_part_of_gates(op, input)) s.dim[2] = op->attrs.experts;
+    if (has_shard_of_gates(op, input)) s.dim[2] = op->attrs.experts;
     return s;
 }
 
@@ -106,7 +106,7 @@ static void measure(struct maker *m, const struct program_op *op)
     int32_t gates = op_gates_input(op->kind);
     if (gates >= 0) {
         struct shape source = source_of(op, gates);
-        bool part = has_part_of_gates(op, gates);
+        bool part = has_shard_of_gates(op, gates);
         m->gates += align(bytes_of(&source, op->dtype));
         if (part) m->gates += align(bytes_of(&op->shapes.input[gates], op->dtype));
         m->n_made += part ? 2 : 1;
@@ -122,7 +122,7 @@ static int32_t add_slot(struct maker *m, enum slot_class class, const char *name
                                          .class = class,
                                          .dtype = t,
                                          .shape = *shape,
-                                         .ring = class == SLOT_RING ? 0 : -1,
+                                         .buffer_ring = class == SLOT_BUFFER_RING ? 0 : -1,
                                          .offset_bytes = offset,
                                          .bytes = bytes_of(shape, t),
                                          .parameter = -1,
@@ -186,7 +186,7 @@ static int32_t make(struct maker *m, struct program_op op, int32_t from)
 }
 
 /* Which rows are worked on decides what the work is: the gates of an operator are not random numbers but made of those by a
- * gating of its own, in the same round. A part of the experts has the first of the gates of all: were its own gates dealt
+ * gating of its own, in the same round. A shard of the experts has the first of the gates of all: were its own gates dealt
  * out among themselves, each of its experts would get the rows of them all. */
 static int32_t made_gates(struct maker *m, const struct program_op *op, int32_t input,
                           int32_t logits)
@@ -202,7 +202,7 @@ static int32_t made_gates(struct maker *m, const struct program_op *op, int32_t 
                                              .attrs = {.chosen = chosen, .renormalise = true},
                                              .shapes = {.input = {all}, .output = {all}}},
                          logits);
-    if (!has_part_of_gates(op, input)) return gates;
+    if (!has_shard_of_gates(op, input)) return gates;
     return make(m,
                 (struct program_op){.kind = OP_slice,
                                     .phase = PHASE_F,
@@ -230,8 +230,8 @@ static void place_op(struct maker *m, struct program_op *op)
         enum dtype t = input_type(op, i);
         struct shape source = source_of(op, i);
         int64_t *at = whole ? &id : &operand;
-        op->input[i] = add_slot(m, whole ? SLOT_RING : SLOT_PARAMETER, whole ? "ids" : "operand",
-                                &source, t, *at);
+        op->input[i] = add_slot(m, whole ? SLOT_BUFFER_RING : SLOT_PARAMETER,
+                                whole ? "ids" : "operand", &source, t, *at);
         if (whole) m->s->slots[op->input[i]].input = INPUT_TOKENS;
         *at += align(bytes_of(&source, t));
         if (i == op_gates_input(op->kind)) op->input[i] = made_gates(m, op, i, op->input[i]);
@@ -303,11 +303,11 @@ static struct program start(struct arena *a, const char *name, int32_t n_devices
     return p;
 }
 
-static void one_ring(struct maker *m)
+static void one_buffer_ring(struct maker *m)
 {
-    m->s->n_rings = 1;
-    m->s->rings = ARENA_ARRAY(m->a, struct ring, 1);
-    m->s->rings[0] = (struct ring){
+    m->s->n_buffer_rings = 1;
+    m->s->buffer_rings = ARENA_ARRAY(m->a, struct buffer_ring, 1);
+    m->s->buffer_rings[0] = (struct buffer_ring){
         .count = 1, .stride_bytes = m->ids, .sent = -1, .received = -1, .birth = 'F', .death = 'F'};
 }
 
@@ -383,7 +383,7 @@ enum status bench_ops(struct arena *a, const struct program_op *ops, int32_t n,
     struct maker m = {.a = a, .s = &out->stages[0], .dtype = out->dtype};
     for (int32_t i = 0; i < n; i++) measure(&m, &ops[i]);
     add_parameters(&m);
-    if (m.ids) one_ring(&m);
+    if (m.ids) one_buffer_ring(&m);
     m.s->n_ops = n;
     m.s->ops = ARENA_ARRAY(a, struct program_op, (size_t)(n + m.n_made) + 1);
     for (int32_t i = 0; i < n; i++) {
@@ -399,7 +399,7 @@ enum status bench_ops(struct arena *a, const struct program_op *ops, int32_t n,
     add_sweep(&m);
     m.s->class_bytes[SLOT_PARAMETER] = m.operands + 4 * m.update + SWEEP;
     m.s->class_bytes[SLOT_SCRATCH] = m.outputs + SWEEP + m.gates;
-    m.s->class_bytes[SLOT_RING] = m.ids;
+    m.s->class_bytes[SLOT_BUFFER_RING] = m.ids;
     make_procedure(&m, n);
     return OK;
 }
@@ -414,20 +414,20 @@ static void place_message(struct program_stage *s, int32_t index, int64_t bytes,
                           bool sent)
 {
     s->slots[index] = (struct slot){.name = sent ? "out" : "in",
-                                    .class = SLOT_RING,
+                                    .class = SLOT_BUFFER_RING,
                                     .dtype = DTYPE_fp32,
                                     .shape = {1, {bytes / dtype_bytes(DTYPE_fp32)}},
-                                    .ring = index,
+                                    .buffer_ring = index,
                                     .bytes = bytes,
                                     .parameter = -1,
                                     .input = -1};
-    s->rings[index] = (struct ring){.count = AHEAD,
-                                    .stride_bytes = align(bytes),
-                                    .sent = sent ? channel : -1,
-                                    .received = sent ? -1 : channel,
-                                    .birth = sent ? 'F' : 'R',
-                                    .death = sent ? 'S' : 'F'};
-    s->class_bytes[SLOT_RING] += AHEAD * align(bytes);
+    s->buffer_rings[index] = (struct buffer_ring){.count = AHEAD,
+                                                  .stride_bytes = align(bytes),
+                                                  .sent = sent ? channel : -1,
+                                                  .received = sent ? -1 : channel,
+                                                  .birth = sent ? 'F' : 'R',
+                                                  .death = sent ? 'S' : 'F'};
+    s->class_bytes[SLOT_BUFFER_RING] += AHEAD * align(bytes);
 }
 
 /* Each size goes there and comes back before the next one starts, so that messages never share the
@@ -439,9 +439,9 @@ static void make_ends(struct arena *a, struct program *p, const int64_t *bytes, 
     for (int32_t e = 0; e < 2; e++) {
         struct program_stage *s = &p->stages[e];
         struct procedure *f = &s->procedures[0];
-        s->n_slots = s->n_rings = 2 * n;
+        s->n_slots = s->n_buffer_rings = 2 * n;
         s->slots = ARENA_ARRAY(a, struct slot, 2 * (size_t)n);
-        s->rings = ARENA_ARRAY(a, struct ring, 2 * (size_t)n);
+        s->buffer_rings = ARENA_ARRAY(a, struct buffer_ring, 2 * (size_t)n);
         f->instrs = ARENA_ARRAY(a, struct instr, 2 * (size_t)n);
         for (int32_t i = 0; i < n; i++) {
             int64_t size = (bytes[i] + 3) / 4 * 4;

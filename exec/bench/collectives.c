@@ -42,7 +42,7 @@ static int32_t add_slot(struct program_stage *s, const char *name, const struct 
                                          .class = SLOT_SCRATCH,
                                          .dtype = DTYPE_fp32,
                                          .shape = *shape,
-                                         .ring = -1,
+                                         .buffer_ring = -1,
                                          .offset_bytes = offset,
                                          .bytes = bytes,
                                          .parameter = -1,

@@ -13,13 +13,13 @@
 
 /* ---- bytes ------------------------------------------------------------------------------------ */
 
-static void pass(unsigned char *ring, uint64_t at, void *p, size_t bytes, bool in)
+static void pass(unsigned char *buffer_ring, uint64_t at, void *p, size_t bytes, bool in)
 {
     size_t first = (size_t)(at % LOCAL_PIPE_BYTES), n = LOCAL_PIPE_BYTES - first;
     unsigned char *other = p;
     if (n > bytes) n = bytes;
-    memcpy(in ? ring + first : other, in ? other : ring + first, n);
-    if (bytes > n) memcpy(in ? ring : other + n, in ? other + n : ring, bytes - n);
+    memcpy(in ? buffer_ring + first : other, in ? other : buffer_ring + first, n);
+    if (bytes > n) memcpy(in ? buffer_ring : other + n, in ? other + n : buffer_ring, bytes - n);
 }
 
 static int64_t put(struct comm *c, int32_t to, const void *p, int64_t bytes)

@@ -1,7 +1,7 @@
 /* exec/cuda/blas.h - matrix products of row-major matrices by cuBLAS, and by cuBLASLt where something is fused to them.
  *
  * Repeatable: a stream's handle has a workspace of its own and of fixed size, and nothing is tuned at run time, so the same
- * call on the same card gives the same bytes. fp32 is computed in fp32 (no TF32); bf16 and fp16 are added up in fp32,
+ * call on the same GPU gives the same bytes. fp32 is computed in fp32 (no TF32); bf16 and fp16 are added up in fp32,
  * also where a product is cut along k.
  */
 #ifndef EXEC_CUDA_BLAS_H

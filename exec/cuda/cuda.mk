@@ -5,7 +5,7 @@
 # instead. `make NVCC=` builds without it. C files go through $(CC), only kernels (.cu) through nvcc.
 # What the plugin needs of core it carries itself, so that it asks nothing of the program but its own one function.
 #   CUDA_HOME=folder       of the toolkit (default: where nvcc is)        NCCL_HOME=folder   of NCCL (default: the toolkit, /usr)
-#   CUDA_ARCHS="75 90"     architectures; a toolkit before 13 may add 60 and 70; the last one also as PTX for newer cards
+#   CUDA_ARCHS="75 90"     architectures; a toolkit before 13 may add 60 and 70; the last one also as PTX for newer GPUs
 #   NVCC_THREADS=n         architectures that nvcc compiles at once
 
 ifeq ($(origin NVCC),undefined)
@@ -62,7 +62,7 @@ $(BUILD)/cuda.archs: always
 	@mkdir -p $(@D)
 	@echo "$(strip $(CUDA_ARCHS))" >$@.new; cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
-# None of these asks for a library of the other rooms: they build on a machine that has a card and little else.
+# None of these asks for a library of the other rooms: they build on a machine that has a GPU and little else.
 $(BUILD)/pic/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  CC $< (plugin)"; $(CC) $(ALL_CFLAGS) -fPIC -fvisibility=hidden -c $< -o $@

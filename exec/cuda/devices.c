@@ -1,6 +1,6 @@
 /* exec/cuda/devices.c - what devices there are, before any is opened.
  *
- * No driver, a driver older than the toolkit, the toolkit's stub in place of a driver, no card: all are "no CUDA device",
+ * No driver, a driver older than the toolkit, the toolkit's stub in place of a driver, no GPU: all are "no CUDA device",
  * each with its reason, and none of them is a failure of the machine. CUDA leaves the count untouched then.
  */
 #include "exec/cuda/blas.h"
@@ -35,9 +35,8 @@ static enum status no_device(cudaError_t e, struct error *err)
                          "no CUDA device: the toolkit's stub stands where the driver's libcuda "
                          "should (%d)",
                          (int)e);
-    return error_set(err, ERR_NO_DEVICE,
-                     "no CUDA device: the driver (CUDA %s) shows no card%s (%d)", driver,
-                     e == cudaSuccess ? "" : "; is CUDA_VISIBLE_DEVICES set?", (int)e);
+    return error_set(err, ERR_NO_DEVICE, "no CUDA device: the driver (CUDA %s) shows no GPU%s (%d)",
+                     driver, e == cudaSuccess ? "" : "; is CUDA_VISIBLE_DEVICES set?", (int)e);
 }
 
 enum status cuda_count(struct backend *b, int32_t *out, struct error *err)
@@ -69,7 +68,7 @@ static enum status check_index(struct backend *b, int32_t device, struct error *
                      n == 1 ? "is" : "are", n);
 }
 
-/* bf16 came with compute capability 8.0; the others every card of these kernels has. */
+/* bf16 came with compute capability 8.0; the others every GPU of these kernels has. */
 static uint32_t dtypes_of(int32_t capability)
 {
     uint32_t t = 1u << DTYPE_fp32 | 1u << DTYPE_fp64 | 1u << DTYPE_fp16;

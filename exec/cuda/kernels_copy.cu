@@ -1,4 +1,4 @@
-/* exec/cuda/kernels_copy.cu - parts of tensors go to and fro; images become rows.
+/* exec/cuda/kernels_copy.cu - shards of tensors go to and fro; images become rows.
  *
  * A copy's threads go along a run in packs and beside one another over runs, as for rows of a matrix. A transpose takes 64 x 64
  * elements at a time through shared memory, whose rows are one or two elements longer than 64, so that neither the lines written nor the

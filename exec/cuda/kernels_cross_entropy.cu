@@ -113,7 +113,7 @@ static __device__ __forceinline__ void add_packs(running<wide_of<T>> &r, const T
 
 template <class T>
 static __global__ void __launch_bounds__(BLOCK)
-    row_sums(cross_entropy_call c, int width, bool parts, bool packed)
+    row_sums(cross_entropy_call c, int width, bool shards, bool packed)
 {
     using W = wide_of<T>;
     constexpr int N = pack<T>::N;
@@ -145,27 +145,27 @@ static __global__ void __launch_bounds__(BLOCK)
     int64_t target = c.targets[row] - c.start;
     bool here = c.targets[row] >= 0 && target >= 0 && target < c.n;
     W logit = here ? number<T>::get(logits[target]) : W(0);
-    put_either<T>(c.lse, c.wide_lse, parts ? 2 * row : row, lse, false);
-    if (parts)
+    put_either<T>(c.lse, c.wide_lse, shards ? 2 * row : row, lse, false);
+    if (shards)
         put_either<T>(c.lse, c.wide_lse, 2 * row + 1, logit, false);
     else
         c.row_loss[row] = here ? (double)lse - (double)logit : 0;
 }
 
 template <class T>
-static __global__ void __launch_bounds__(BLOCK) joined(cross_entropy_call c, either parts, int64_t n)
+static __global__ void __launch_bounds__(BLOCK) joined(cross_entropy_call c, either shards, int64_t n)
 {
     using W = wide_of<T>;
     int64_t row = blockIdx.x * (int64_t)BLOCK + threadIdx.x;
     if (row >= c.rows) return;
-    W largest = read_either<T>(parts, 2 * n * row), sum = 0, target = 0;
+    W largest = read_either<T>(shards, 2 * n * row), sum = 0, target = 0;
     for (int64_t i = 1; i < n; i++) {
-        W v = read_either<T>(parts, 2 * (n * row + i));
+        W v = read_either<T>(shards, 2 * (n * row + i));
         largest = v > largest ? v : largest;
     }
     for (int64_t i = 0; i < n; i++) {
-        sum += exp(read_either<T>(parts, 2 * (n * row + i)) - largest);
-        target += read_either<T>(parts, 2 * (n * row + i) + 1);
+        sum += exp(read_either<T>(shards, 2 * (n * row + i)) - largest);
+        target += read_either<T>(shards, 2 * (n * row + i) + 1);
     }
     W lse = largest + log(sum);
     put_either<T>(c.lse, c.wide_lse, row, lse, false);
@@ -279,7 +279,7 @@ static dim3 grid_of(const cross_entropy_call *c)
     return dim3(over(c->rows, BLOCK / width_of(c)));
 }
 
-extern "C" cudaError_t cross_entropy_rows(const struct cross_entropy_call *c, bool parts,
+extern "C" cudaError_t cross_entropy_rows(const struct cross_entropy_call *c, bool shards,
                                           cudaStream_t stream)
 {
     cudaError_t e = cudaSuccess;
@@ -287,20 +287,20 @@ extern "C" cudaError_t cross_entropy_rows(const struct cross_entropy_call *c, bo
     bool packed = lies_packed(c->logits);
     int width = width_of(c);
     CUDA_WITH_NUMBER(c->number, T,
-                     e = LAUNCH((row_sums<T>), grid_of(c), dim3(BLOCK), 0, stream, *c, width, parts,
+                     e = LAUNCH((row_sums<T>), grid_of(c), dim3(BLOCK), 0, stream, *c, width, shards,
                                 packed));
     return e;
 }
 
-extern "C" cudaError_t cross_entropy_join(const struct cross_entropy_call *c, const void *parts,
-                                          bool wide_parts, int64_t n_parts, cudaStream_t stream)
+extern "C" cudaError_t cross_entropy_join(const struct cross_entropy_call *c, const void *shards,
+                                          bool wide_shards, int64_t n_shards, cudaStream_t stream)
 {
     cudaError_t e = cudaSuccess;
     if (!c->rows) return e;
-    either from = {parts, wide_parts};
+    either from = {shards, wide_shards};
     dim3 grid(over(c->rows, BLOCK));
     CUDA_WITH_NUMBER(c->number, T,
-                     e = LAUNCH((joined<T>), grid, dim3(BLOCK), 0, stream, *c, from, n_parts));
+                     e = LAUNCH((joined<T>), grid, dim3(BLOCK), 0, stream, *c, from, n_shards));
     return e;
 }
 

@@ -29,11 +29,12 @@ struct cross_entropy_call {
 };
 
 /* lse and row_loss; with `parts` lse and the target's logit, two a row. n = 0: lse is -∞. */
-cudaError_t cross_entropy_rows(const struct cross_entropy_call *c, bool parts, cudaStream_t stream);
+cudaError_t cross_entropy_rows(const struct cross_entropy_call *c, bool shards,
+                               cudaStream_t stream);
 
-/* parts (rows, 2 n_parts) of `number` or fp32 -> lse (rows), row_loss. */
-cudaError_t cross_entropy_join(const struct cross_entropy_call *c, const void *parts,
-                               bool wide_parts, int64_t n_parts, cudaStream_t stream);
+/* parts (rows, 2 n_shards) of `number` or fp32 -> lse (rows), row_loss. */
+cudaError_t cross_entropy_join(const struct cross_entropy_call *c, const void *shards,
+                               bool wide_shards, int64_t n_shards, cudaStream_t stream);
 
 /* loss (1) = Σ row_loss / counted, in fp64 in one fixed order; 0 where nothing counts. */
 cudaError_t cross_entropy_mean(const struct cross_entropy_call *c, int64_t counted, void *loss,

@@ -2,7 +2,7 @@
  *
  * Columns: a block has up to 32 packs of columns beside one another and 8 rows or more below one another, so a warp reads 512 bytes
  * of one row; it goes down a stretch of rows, two or four of them asked for at once, and its rows are then added in a tree through shared
- * memory. Stretches are as many as fill the card, at most CHUNKS: 4 blocks are on each of an H200's 132 multiprocessors at a time
+ * memory. Stretches are as many as fill the GPU, at most CHUNKS: 4 blocks are on each of an H200's 132 multiprocessors at a time
  * (by registers), so twice that in all (BLOCKS) or once, and never a few more, for which all others would be waited for. Each stretch
  * leaves one row of sums in scratch, which a second kernel adds up. What scratch costs beside the operand: 2 · CHUNKS rows of fp32 against thousands of rows.
  * Channels of images: a block a channel and a stretch of images; then the same second kernel.

@@ -1,6 +1,6 @@
 /* exec/cuda/nccl.c - exec/device_transport/device_comm.h by NCCL.
  *
- * The library is opened when it is asked for, not linked: a card alone needs none, and a machine with a driver and no NCCL
+ * The library is opened when it is asked for, not linked: a GPU alone needs none, and a machine with a driver and no NCCL
  * still trains on one. MUSHER_NCCL names another file than libnccl.so.2.
  *
  * Every communicator is non-blocking. A call on it may say that it is still in progress, and until it is not nothing else may

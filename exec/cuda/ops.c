@@ -16,7 +16,7 @@ cuda_op *const cuda_ops[OP_KIND_COUNT] = {
 };
 
 const char *const cuda_ops_why_not[OP_KIND_COUNT] = {
-#define OP_CARDS(name, ...) [OP_##name] = "a device of several cards is planned and simulated, never run",
+#define OP_GPUS(name, ...) [OP_##name] = "a device of several GPUs is planned and simulated, never run",
 #define OP_MEASURED(name, ...) [OP_##name] = "a layer that was only measured has nothing to compute",
 #define OP_GROUP(name, ...) [OP_##name] = "devices do this together, by messages",
 #include "core/graph/op_rows.inc"

@@ -1,4 +1,4 @@
-/* exec/cuda/ops_copy.c - kinds that move parts of tensors, as calls of exec/cuda/kernels_copy.h. */
+/* exec/cuda/ops_copy.c - kinds that move shards of tensors, as calls of exec/cuda/kernels_copy.h. */
 #include "core/graph/exchange.h"
 #include "exec/cuda/context.h"
 #include "exec/cuda/kernels_copy.h"
@@ -55,14 +55,14 @@ static enum status move_part(struct cuda_context *x, const struct op_call *c,
                              const struct shape *whole, bool take, struct error *err)
 {
     const struct exchange *m = c->attrs->exchange;
-    const struct run *run = m->parts->run + m->self * m->parts->n_runs;
+    const struct run *run = m->shards->run + m->self * m->shards->n_runs;
     struct cuda_dims d = cuda_dims_of(whole, m->dim, 1);
-    int64_t part_step = division_extent(m->parts, m->self) * d.inner, behind = 0;
+    int64_t part_step = division_extent(m->shards, m->self) * d.inner, behind = 0;
     struct cuda_runs r = {.outer = d.outer, .add = !take};
     TRY(cuda_major_number(c, ~0u, cuda_input_is_wide(c, 0) || take ? ~0u : 0, &r.number, err));
     r.to_wide = r.number != CUDA_fp32 && cuda_output_is_wide(c, 0);
     enum dtype from = cuda_input_dtype(c, 0), to = cuda_output_dtype(c, 0);
-    for (int32_t k = 0; k < m->parts->n_runs; k++, behind += r.run) {
+    for (int32_t k = 0; k < m->shards->n_runs; k++, behind += r.run) {
         int64_t first = run[k].first * d.inner;
         r.run = run[k].n * d.inner;
         r.from = at(c->input[0], take ? first : behind, from);

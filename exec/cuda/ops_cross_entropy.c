@@ -9,7 +9,7 @@
 
 #include <inttypes.h>
 
-cuda_op cuda_op_cross_entropy, cuda_op_cross_entropy_grad, cuda_op_cross_entropy_part,
+cuda_op cuda_op_cross_entropy, cuda_op_cross_entropy_grad, cuda_op_cross_entropy_shard,
     cuda_op_cross_entropy_join;
 
 /* logits, targets: which inputs they are. What stands beside rows is fp32 where `wide`. */
@@ -29,7 +29,7 @@ static struct cross_entropy_call call_of(const struct op_call *c, int32_t logits
                                        .wide_lse = wide || !dtype_is_half(t)};
 }
 
-/* Of a part of the vocabulary attrs.whole are all there are. */
+/* Of a shard of the vocabulary attrs.whole are all there are. */
 static enum status check_targets(struct cuda_context *x, const struct op_call *c,
                                  const struct cross_entropy_call *e, struct error *err)
 {
@@ -98,14 +98,14 @@ enum status cuda_op_cross_entropy_grad(struct cuda_context *x, const struct op_c
                        "cross_entropy_grad", err);
 }
 
-enum status cuda_op_cross_entropy_part(struct cuda_context *x, const struct op_call *c,
+enum status cuda_op_cross_entropy_shard(struct cuda_context *x, const struct op_call *c,
                                        struct error *err)
 {
     bool wide = cuda_output_is_wide(c, 0);
     struct cross_entropy_call e = call_of(c, 0, 1, c->output[0], wide);
     TRY(check_call(c, &e, 0, wide, err));
     TRY(check_targets(x, c, &e, err));
-    return cuda_failed(cross_entropy_rows(&e, true, x->stream), "cross_entropy_part", err);
+    return cuda_failed(cross_entropy_rows(&e, true, x->stream), "cross_entropy_shard", err);
 }
 
 /* The logits are there for the gradient's sake: their shape alone is looked at. */

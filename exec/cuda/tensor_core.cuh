@@ -15,7 +15,7 @@
  * eight different groups of four banks, with no padding; cp.async writes a row's chunks, in another order, also without conflict.
  *
  * sm_75 has neither cp.async nor m16n8k16 nor bf16: copies are ordinary there and the product two of k = 8, fp16 alone. Older
- * cards have no ldmatrix: TENSOR_CORES_FROM says what a launcher must ask of the device.
+ * GPUs have no ldmatrix: TENSOR_CORES_FROM says what a launcher must ask of the device.
  * In the stand-in the lanes deposit their registers and one of them does what the instruction says.
  */
 #ifndef EXEC_CUDA_TENSOR_CORE_CUH

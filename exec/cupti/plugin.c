@@ -8,7 +8,7 @@
  * Ids go in and come back as external correlation, which CUPTI writes in front of records of API calls alone; so those are asked for
  * as well, runtime's and driver's (cuBLAS may launch by either), and thrown away. Queries of events, which are asked again and again
  * while somebody waits, are left out where CUPTI can leave out single calls.
- * Assumed of a real card, where none was at hand: that enabling before the context exists is enough, and that a forced flush behind
+ * Assumed of a real GPU, where none was at hand: that enabling before the context exists is enough, and that a forced flush behind
  * an idle device brings every record. What CUPTI itself takes of the device's memory (buffers of some MiB) is in nobody's plan.
  */
 #include "exec/activity.h"

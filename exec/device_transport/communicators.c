@@ -101,7 +101,7 @@ static enum status say_in_pairs(struct communicators *c, const struct communicat
 {
     enum status status = c->library->group_begin(c->b, err);
     if (status != OK) return status;
-    bool one_direction = !x->talk->pairs; /* a ordered channel group's: from 0 to 1 */
+    bool one_direction = !x->talk->pairs; /* an ordered channel group's: from 0 to 1 */
     for (int32_t k = 0; k < x->talk->n && status == OK; k++) {
         bool sends = one_direction ? x->rank == 0 && k == 1 : k != x->rank,
              receives = one_direction ? x->rank == 1 && k == 0 : k != x->rank;

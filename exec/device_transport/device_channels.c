@@ -55,7 +55,7 @@ static enum status open_end(struct device_channels *c, int32_t channel, bool sen
     const struct slot *slot = &s->slots[sends ? k->from_slot : k->to_slot];
     struct device_channel *x = &c->ends[channel];
     int64_t size = dtype_bytes(slot->dtype),
-            back = sends && slot->ring >= 0 ? s->rings[slot->ring].count : k->receive_ahead;
+            back = sends && slot->buffer_ring >= 0 ? s->buffer_rings[slot->buffer_ring].count : k->receive_ahead;
     *x = (struct device_channel){
         .mine = true,
         .sends = sends,

@@ -2,7 +2,7 @@
  *
  * What the worker orders early stands with an event of the compute stream until its turn in the ordered channel group has come; then the
  * ordered channel group's stream waits for that event, moves the bytes and leaves an event of its own. Events are used in turns of a window
- * that is never shorter than what may be looked back at: a sender asks for room of a message that lies a ring's buffers back,
+ * that is never shorter than what may be looked back at: a sender asks for room of a message that lies a buffer ring's buffers back,
  * a receiver posts a message only when the one receive_ahead before it was consumed.
  */
 #ifndef EXEC_DEVICE_TRANSPORT_DEVICE_CHANNELS_H

@@ -124,7 +124,7 @@ static enum status open_mine(struct device_transport *t, struct error *err)
     TRY(t->b->stream_make(t->b, &t->collective, err));
     TRY(paced_stream_open(&t->stream, t->a, t->b, t->collective, &t->watchdog, check, t, err));
     TRY(device_channels_open(&t->channels, err));
-    return device_sums_open(t, err);
+    return device_reduces_open(t, err);
 }
 
 enum status device_transport_open(struct arena *a, const struct device_transport_options *o,

@@ -1,4 +1,4 @@
-/* exec/device_transport/device_transport.h - a program's messages, sums and collectives between devices themselves, on their streams.
+/* exec/device_transport/device_transport.h - a program's messages, gradient all-reduces and collectives between devices themselves, on their streams.
  *
  * Where both ends of a channel, or all members of a group, are devices of one backend whose library talks between them
  * (exec/device_transport/device_comm.h), nothing goes through the host: it asks, events order, devices move. A *communicator* is made before time 0
@@ -70,7 +70,7 @@ MUST_CHECK enum status device_transport_send(struct device_transport *t, int32_t
 MUST_CHECK enum status device_transport_room(struct device_transport *t, int32_t channel,
                                              int64_t seq, struct error *err);
 
-/* Launch `number` of a group, the times-th of `step` of this run; seq: of the call, and its letter, 'U' of sums. On the
+/* Launch `number` of a group, the times-th of `step` of this run; seq: of the call, and its letter, 'U' of gradient all-reduces. On the
  * collective stream once what the compute stream was asked so far has ended. */
 MUST_CHECK enum status device_transport_reduce(struct device_transport *t, int32_t group,
                                                int64_t number, int64_t step, int32_t times,

@@ -23,7 +23,7 @@
 #include "exec/device_transport/timed_spans.h"
 #include "exec/device_transport/watchdog.h"
 
-struct sum_call { /* elements of neighbouring segments, in one call */
+struct reduce_call { /* elements of neighbouring segments, in one call */
     int64_t elements;
     char *at; /* in place; NULL: packed at `scratch` */
     int64_t scratch;
@@ -38,7 +38,7 @@ struct group_end {
     struct lane_memory const *memory;
     int64_t packed; /* of a segment that is cut and cast: where in the scratch */
     int32_t n_calls;
-    struct sum_call *calls;
+    struct reduce_call *calls;
     struct collective_places *collective; /* NULL: a sum */
 };
 
@@ -65,12 +65,12 @@ struct device_transport {
 
 /* sums.c; what is in flight is counted and named as device_channels_count and device_channels_blame do. */
 void device_sums_init(struct device_transport *t);
-MUST_CHECK enum status device_sums_open(struct device_transport *t, struct error *err);
+MUST_CHECK enum status device_reduces_open(struct device_transport *t, struct error *err);
 void device_sums_close(struct device_transport *t);
 MUST_CHECK enum status device_sums_count(struct device_transport *t, bool *in_flight,
                                          struct error *err);
 void device_sums_blame(const struct device_transport *t, struct error *why);
-MUST_CHECK enum status device_sum(struct device_transport *t, int32_t group, int64_t step,
+MUST_CHECK enum status device_reduce(struct device_transport *t, int32_t group, int64_t step,
                                   struct error *err);
 /* collectives.c */
 void device_tensor_collective_open(struct device_transport *t, int32_t group);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool nccl_env_shares_card(const struct program *p)
+bool nccl_env_shares_gpu(const struct program *p)
 {
     for (int32_t i = 0; i < p->n_devices; i++)
         for (int32_t k = 0; k < i; k++) {
@@ -24,7 +24,7 @@ void nccl_env_set(const struct program *p, int32_t rank)
         {"NCCL_MNNVL_ENABLE", "0"},   {"NCCL_CUMEM_ENABLE", "0"}, {"NCCL_MAX_CTAS", "2"}};
     char name[64];
     setenv("NCCL_RUNTIME_CONNECT", "0", 0);
-    if (!nccl_env_shares_card(p)) return;
+    if (!nccl_env_shares_gpu(p)) return;
     for (size_t i = 0; i < sizeof loopback / sizeof *loopback; i++)
         setenv(loopback[i][0], loopback[i][1], 0);
     snprintf(name, sizeof name, "musher-rank-%" PRId32, rank);
@@ -33,7 +33,7 @@ void nccl_env_set(const struct program *p, int32_t rank)
 
 void nccl_env_before(const struct program *p)
 {
-    int32_t cards = 0;
-    for (int32_t i = 0; i < p->n_devices; i++) cards += !program_device_is_host(&p->devices[i]);
-    if (cards > 1 && !p->emulated) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    int32_t gpus = 0;
+    for (int32_t i = 0; i < p->n_devices; i++) gpus += !program_device_is_host(&p->devices[i]);
+    if (gpus > 1 && !p->emulated) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 }

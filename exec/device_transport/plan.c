@@ -1,7 +1,7 @@
 /* exec/device_transport/plan.c - who talks together, and in which form, by the program alone: all ranks find the same.
  *
  * Messages of one communicator must be asked for in one order at both ends, and a rank's program need not give its sends in the
- * order in which its peer makes room. What does is a ordered channel group: channels from one stage to another that are sent by calls of one
+ * order in which its peer makes room. What does is an ordered channel group: channels from one stage to another that are sent by calls of one
  * letter, received by calls of one letter and received equally far ahead. Message n of each goes before message n+1 of any,
  * and those of one number in the order of the sender's instructions: the sender hands them over so, and whoever has room
  * for message n of one channel of the ordered channel group makes, in the same calls, room for message n of the others.
@@ -24,7 +24,7 @@
 
 /* ---- ordered channel groups ---------------------------------------------------------------------------------- */
 
-struct kind { /* what the channels of a ordered channel group have in common */
+struct kind { /* what the channels of an ordered channel group have in common */
     int32_t from, to, ahead;
     enum phase sent, received;
 };
@@ -246,8 +246,8 @@ bool device_segments_join(const struct program *p, const struct collective *g, i
         const struct collective_member *m = &g->members[i];
         if (device_segment_is_cut(m, k) || device_segment_is_cut(m, k + 1)) return false;
         const struct slot *x = device_segment(p, m, k), *y = device_segment(p, m, k + 1);
-        if (x->class != y->class || x->ring >= 0 || y->ring >= 0 || x->dtype != g->dtype ||
-            y->dtype != g->dtype ||
+        if (x->class != y->class || x->buffer_ring >= 0 || y->buffer_ring >= 0 ||
+            x->dtype != g->dtype || y->dtype != g->dtype ||
             x->offset_bytes + shape_elements(&x->shape) * dtype_bytes(x->dtype) != y->offset_bytes)
             return false;
     }

@@ -1,7 +1,7 @@
 /* exec/host/kernels_host_half.c - bf16 and fp16 on the host: operands widened to fp32, the fp32 kernel, what is narrow rounded back.
  *
  * A host has no arithmetic in half precision that were faster, so what it owes a mixed team is the same numbers: every tensor
- * that the program says is narrow is rounded once, where a card rounds it, and everything between is fp32. It costs a pass over
+ * that the program says is narrow is rounded once, where a GPU rounds it, and everything between is fp32. It costs a pass over
  * each narrow operand. Discarded: kernels over a third REAL, whose sums would be in it; and refusing, which leaves a team's hosts
  * idle for want of a conversion.
  */

@@ -323,8 +323,8 @@ static void add_own(const struct collectives *c, char *sum)
     for (int32_t k = 0; !m->n_apart && k < m->n_pieces; at += m->pieces[k++].elements)
         add_elements(g->dtype, sum + at * size, m->pieces[k].data, m->pieces[k].elements);
     for (int64_t b = 0; m->n_apart && b < m->microbatches; b++) {
-        const char *buffer = m->ring + (collective_current(c)->step * m->microbatches + b) %
-                                           m->ring_count * m->ring_stride;
+        const char *buffer = m->buffer_ring + (collective_current(c)->step * m->microbatches + b) %
+                                                  m->buffer_ring_count * m->buffer_ring_stride;
         at = 0;
         for (int32_t k = 0; k < m->n_apart; at += m->apart[k++].elements)
             add_elements(g->dtype, sum + at * size, buffer + (intptr_t)m->apart[k].data,

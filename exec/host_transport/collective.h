@@ -1,4 +1,4 @@
-/* exec/host_transport/collective.h - sums of gradients over the members of a group and collectives inside calls, one
+/* exec/host_transport/collective.h - gradient all-reduces over the members of a group and collectives inside calls, one
  * step after the other.
  *
  * A lane's collectives run one at a time in the order they were handed over. One is a small machine
@@ -38,10 +38,10 @@ struct collective_end {    /* this rank's part in one group */
     struct piece *pieces;
     char **own;          /* (n_pieces) this member's parts of them; NULL: in the segments */
     int32_t n_apart;     /* segments kept apart; 0: the sum is in pieces */
-    struct piece *apart; /* (n_apart) data: offset in a buffer of the ring */
+    struct piece *apart; /* (n_apart) data: offset in a buffer of the buffer ring */
     /* first buffer; microbatch m of step s is buffer (s · microbatches + m) mod count */
-    char *ring;
-    int64_t ring_count, ring_stride, microbatches;
+    char *buffer_ring;
+    int64_t buffer_ring_count, buffer_ring_stride, microbatches;
     struct tensor_operands *collective; /* NULL: a sum */
 };
 
@@ -57,7 +57,7 @@ struct collective_order {
     int32_t group, times; /* times: launches of this step before */
     int64_t number, step; /* number: launches before */
     int64_t ready_ns;
-    int64_t seq; /* collective: of the call; and its letter, 'U' of sums */
+    int64_t seq; /* collective: of the call; and its letter, 'U' of gradient all-reduces */
     enum phase letter;
     int32_t after; /* a lane apart: event + 1 of the compute stream; 0: none */
 };

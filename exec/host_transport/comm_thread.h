@@ -31,7 +31,8 @@ struct comm_thread_order {
     int64_t number; /* REDUCE: launches of the group before */
     int64_t step;   /* REDUCE: of this run */
     int32_t times;  /* REDUCE: launches of this step before */
-    int64_t seq;    /* REDUCE of a collective: of the call; and its letter, 'U' of sums */
+    int64_t
+        seq; /* REDUCE of a collective: of the call; and its letter, 'U' of gradient all-reduces */
     enum phase letter;
     void *data;
     int64_t bytes, at_ns;

@@ -2,7 +2,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/rng.h"
-#include "core/collective/part.h"
+#include "core/collective/tensor_shard.h"
 #include "core/graph/half.h"
 #include "exec/host_transport/collective.h"
 
@@ -47,17 +47,17 @@ enum status lane_memory_open(struct lane_memory *m, struct arena *a, const struc
         if (get(m, s->class_bytes[c], &m->region[c], err) != OK)
             return error_wrap(err, ERR_RESOURCE, "stage %" PRId32 " of replica %" PRId32, s->stage,
                               s->replica);
-    m->ring = ARENA_ARRAY(a, char *, (size_t)s->n_rings + 1);
+    m->buffer_ring = ARENA_ARRAY(a, char *, (size_t)s->n_buffer_rings + 1);
     int64_t at = 0;
-    for (int32_t r = 0; r < s->n_rings; r++) {
-        m->ring[r] = m->region[SLOT_RING] + at;
-        at += s->rings[r].count * s->rings[r].stride_bytes;
+    for (int32_t r = 0; r < s->n_buffer_rings; r++) {
+        m->buffer_ring[r] = m->region[SLOT_BUFFER_RING] + at;
+        at += s->buffer_rings[r].count * s->buffer_rings[r].stride_bytes;
     }
-    if (at > s->class_bytes[SLOT_RING])
+    if (at > s->class_bytes[SLOT_BUFFER_RING])
         return error_set(err, ERR_INPUT,
                          "stage %" PRId32 ": rings need %" PRId64
                          " bytes, the program plans %" PRId64,
-                         s->stage, at, s->class_bytes[SLOT_RING]);
+                         s->stage, at, s->class_bytes[SLOT_BUFFER_RING]);
     TRY(check_staging(p, stage, err));
     return get(m, staging ? s->buffer_bytes : 0, &m->staging, err);
 }
@@ -74,9 +74,11 @@ void lane_memory_close(struct lane_memory *m)
 struct place lane_memory_place(const struct lane_memory *m, int32_t slot)
 {
     const struct slot *x = &m->stage->slots[slot];
-    if (x->class != SLOT_RING) return (struct place){m->region[x->class] + x->offset_bytes, 0, 1};
-    const struct ring *r = &m->stage->rings[x->ring];
-    return (struct place){m->ring[x->ring] + x->offset_bytes, r->stride_bytes, r->count};
+    if (x->class != SLOT_BUFFER_RING)
+        return (struct place){m->region[x->class] + x->offset_bytes, 0, 1};
+    const struct buffer_ring *r = &m->stage->buffer_rings[x->buffer_ring];
+    return (struct place){m->buffer_ring[x->buffer_ring] + x->offset_bytes, r->stride_bytes,
+                          r->count};
 }
 
 void *lane_memory_slot(const struct lane_memory *m, int32_t slot, int64_t seq)
@@ -140,11 +142,12 @@ static void init_run(void *owner, int64_t first, int64_t packed, int64_t n)
 }
 
 /* Values go by the element of the whole tensor. */
-static enum status init_part(struct lane_memory *m, const struct program_parameter *p,
-                             const struct slot *slot, uint64_t seed, char *to, struct error *err)
+static enum status init_tensor_shard(struct lane_memory *m, const struct program_parameter *p,
+                                     const struct slot *slot, uint64_t seed, char *to,
+                                     struct error *err)
 {
     struct arena *a = arena_new();
-    struct region r = part_region(a, &slot->shape, slot->part);
+    struct region r = tensor_shard_region(a, &slot->shape, slot->shard);
     struct initing x = {m, p, slot->dtype, seed, to, OK, err};
     region_walk(&r, init_run, &x);
     arena_free(a);
@@ -165,12 +168,13 @@ static void value_run(void *owner, int64_t first, int64_t packed, int64_t n)
 }
 
 /* A master's elements of a parameter of which the device has a part, which the shard divides further. */
-static enum status init_part_of_shard(struct lane_memory *m, const struct program_parameter *p,
-                                      const struct tensor_part *part, uint64_t seed, int64_t first,
-                                      int64_t n, char *to, struct error *err)
+static enum status init_shard_of_tensor_shard(struct lane_memory *m,
+                                              const struct program_parameter *p,
+                                              const struct tensor_shard *shard, uint64_t seed,
+                                              int64_t first, int64_t n, char *to, struct error *err)
 {
     struct arena *a = arena_new();
-    struct region r = part_region(a, &p->shape, part);
+    struct region r = tensor_shard_region(a, &p->shape, shard);
     struct valuing x = {p, seed, hash_text(0, p->name),
                         ARENA_ARRAY(a, float, (size_t)shape_elements(&p->shape))};
     region_walk(&r, value_run, &x);
@@ -185,14 +189,14 @@ static enum status init_shard(struct lane_memory *m, const struct program_parame
                               int32_t slot, uint64_t seed, struct error *err)
 {
     const struct slot *x = &m->stage->slots[slot];
-    const struct tensor_part *part = p->slot >= 0 ? m->stage->slots[p->slot].part : NULL;
+    const struct tensor_shard *shard = p->slot >= 0 ? m->stage->slots[p->slot].shard : NULL;
     int64_t room = shape_elements(&x->shape), n = shape_elements(&p->shape);
     int64_t first = p->shard->first < 0 ? -p->shard->first : 0,
             at = p->shard->first > 0 ? p->shard->first : 0;
     char *to = (char *)lane_memory_slot(m, slot, 0) + at * dtype_bytes(x->dtype);
     n = n - first < room - at ? n - first : room - at;
     if (n <= 0) return OK;
-    if (part) return init_part_of_shard(m, p, part, seed, first, n, to, err);
+    if (shard) return init_shard_of_tensor_shard(m, p, shard, seed, first, n, to, err);
     return init_elements(m, p, x->dtype, seed, first, n, to, err);
 }
 
@@ -201,7 +205,7 @@ static enum status init_whole(struct lane_memory *m, const struct program_parame
 {
     const struct slot *x = &m->stage->slots[slot];
     char *to = lane_memory_slot(m, slot, 0);
-    if (x->part) return init_part(m, p, x, seed, to, err);
+    if (x->shard) return init_tensor_shard(m, p, x, seed, to, err);
     return init_elements(m, p, x->dtype, seed, 0, shape_elements(&p->shape), to, err);
 }
 

@@ -19,9 +19,9 @@ struct lane_memory {
     struct backend *backend;
     const struct program_stage *stage;
     char *region[SLOT_CLASS_COUNT];
-    char **ring;   /* (n_rings) first buffer */
-    char *staging; /* of collectives */
-    int64_t bytes; /* all that was asked of the backend: program_stage_bytes */
+    char **buffer_ring; /* (n_buffer_rings) first buffer */
+    char *staging;      /* of collectives */
+    int64_t bytes;      /* all that was asked of the backend: program_stage_bytes */
 };
 
 /* staging: whether collectives have theirs on the device. */
@@ -30,7 +30,7 @@ MUST_CHECK enum status lane_memory_open(struct lane_memory *m, struct arena *a,
                                         bool staging, struct error *err);
 void lane_memory_close(struct lane_memory *m); /* NULLs are fine */
 MUST_CHECK enum status lane_memory_init(struct lane_memory *m, uint64_t seed, struct error *err);
-/* Address of a slot for sequence number seq (any where the slot is in no ring). */
+/* Address of a slot for sequence number seq (any where the slot is in no buffer ring). */
 void *lane_memory_slot(const struct lane_memory *m, int32_t slot, int64_t seq);
 
 /* The same, worked out beforehand: base + (seq mod count) · stride. */

@@ -111,7 +111,7 @@ enum status async_issue_open(struct async_issue *x, char *pinned, struct error *
     return make_events(x, l.ops, err);
 }
 
-void async_issue_share(struct async_issue *x, struct link_clock *turns) { x->card = turns; }
+void async_issue_share(struct async_issue *x, struct link_clock *turns) { x->gpu = turns; }
 
 bool async_issue_timed(const struct async_issue *x) { return x->timed; }
 
@@ -193,14 +193,14 @@ static enum status record(struct async_issue *x, int64_t *out, struct error *err
 
 static void take_turn(struct async_issue *x)
 {
-    if (!x->card || x->our_turn) return;
-    link_clock_lock(x->card);
+    if (!x->gpu || x->our_turn) return;
+    link_clock_lock(x->gpu);
     x->our_turn = true;
 }
 
 static void end_turn(struct async_issue *x)
 {
-    if (x->our_turn) link_clock_unlock(x->card);
+    if (x->our_turn) link_clock_unlock(x->gpu);
     x->our_turn = false;
 }
 

@@ -9,9 +9,9 @@
  * their compute stream for no more than (ASYNC_ISSUE_PACES + 1) · ASYNC_ISSUE_PACE operators of which none has been seen to end, and look at their
  * peers while they wait. A collective inside calls, behind which compute stands, counts as many as it has members. Gradient
  * all-reduces, behind which it does not, have a pace of their own (exec/device_transport/paced_stream.h).
- * On an emulated device (the card is real, its speed is not) the thread settles where a host lane would have ended an
+ * On an emulated device (the GPU is real, its speed is not) the thread settles where a host lane would have ended an
  * operator anyway: before a message is handed over, before it waits, at the end of a call. An operator then takes slowdown
- * times what the events say; ranks on one card take turns, stretch by stretch, so that nobody's time is in another's.
+ * times what the events say; ranks on one GPU take turns, stretch by stretch, so that nobody's time is in another's.
  * For the compute thread alone.
  */
 #ifndef EXEC_WORKER_ASYNC_ISSUE_H
@@ -89,8 +89,7 @@ struct async_issue {
     int32_t most_losses;
     char *gates; /* (ASYNC_ISSUE_GATES, gates_bytes) pinned */
     int64_t gates_bytes, next_gates;
-    struct link_clock
-        *card; /* emulated: whose turn it is on the card; NULL: nobody else is there */
+    struct link_clock *gpu; /* emulated: whose turn it is on the GPU; NULL: nobody else is there */
     bool our_turn;
     bool paced;
     int32_t pace[ASYNC_ISSUE_PACES]; /* events; pace n: n mod ASYNC_ISSUE_PACES */

@@ -201,14 +201,15 @@ enum status channel_ends_receive(struct channel_ends *x, int32_t channel, int64_
                : OK;
 }
 
-enum status channel_ends_wait_for_room(struct channel_ends *x, const struct ring *ring, int64_t seq,
+enum status channel_ends_wait_for_room(struct channel_ends *x,
+                                       const struct buffer_ring *buffer_ring, int64_t seq,
                                        struct error *err)
 {
-    int64_t before = seq - ring->count;
+    int64_t before = seq - buffer_ring->count;
     if (before < 0) return OK;
-    if (is_local(x, ring->sent)) return need_local(x, ring->sent, before, err);
-    if (x->t->channel[ring->sent] != TRANSPORT_DEVICE)
-        return wait_for_host(x, ring->sent, before, err);
+    if (is_local(x, buffer_ring->sent)) return need_local(x, buffer_ring->sent, before, err);
+    if (x->t->channel[buffer_ring->sent] != TRANSPORT_DEVICE)
+        return wait_for_host(x, buffer_ring->sent, before, err);
     async_issue_break(x->ahead);
-    return device_transport_room(x->t->device, ring->sent, before, err);
+    return device_transport_room(x->t->device, buffer_ring->sent, before, err);
 }

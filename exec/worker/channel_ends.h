@@ -14,7 +14,7 @@ struct async_issue;
 struct chunks;
 struct device_clock;
 struct rank;
-struct ring;
+struct buffer_ring;
 struct transports;
 
 struct channel_end; /* of one channel */
@@ -41,7 +41,8 @@ MUST_CHECK enum status channel_ends_send(struct channel_ends *x, int32_t channel
 MUST_CHECK enum status channel_ends_receive(struct channel_ends *x, int32_t channel, int64_t seq,
                                             struct error *err);
 /* Until the message that a ring's buffer held before seq has left; ring: with `sent`. */
-MUST_CHECK enum status channel_ends_wait_for_room(struct channel_ends *x, const struct ring *ring,
+MUST_CHECK enum status channel_ends_wait_for_room(struct channel_ends *x,
+                                                  const struct buffer_ring *buffer_ring,
                                                   int64_t seq, struct error *err);
 
 #endif

@@ -99,10 +99,11 @@ static void prepare_procedure(const struct rank *r, struct chunk *k, int32_t pro
     const struct program_stage *s = k->stage;
     const struct procedure *f = &s->procedures[procedure];
     struct prepared_procedure *x = &k->procedures[procedure];
-    x->rooms = ARENA_ARRAY(r->run, int32_t, (size_t)s->n_rings + 1);
+    x->rooms = ARENA_ARRAY(r->run, int32_t, (size_t)s->n_buffer_rings + 1);
     x->receives = ARENA_ARRAY(r->run, int32_t, (size_t)f->n_instrs + 1);
-    for (int32_t i = 0; i < s->n_rings; i++)
-        if (s->rings[i].sent >= 0 && procedure_writes_ring(s, f, i)) x->rooms[x->n_rooms++] = i;
+    for (int32_t i = 0; i < s->n_buffer_rings; i++)
+        if (s->buffer_rings[i].sent >= 0 && procedure_writes_buffer_ring(s, f, i))
+            x->rooms[x->n_rooms++] = i;
     for (int32_t i = 0; i < f->n_instrs; i++) {
         if (f->instrs[i].kind == INSTR_RECEIVE) x->receives[x->n_receives++] = f->instrs[i].arg;
         if (f->instrs[i].kind == INSTR_COMPUTE && reads_input(s, &s->ops[f->instrs[i].arg]))

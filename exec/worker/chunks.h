@@ -15,7 +15,7 @@ struct prepared_op { /* an operator with its operands' places */
 
 struct prepared_procedure {
     int32_t n_rooms, n_receives;
-    int32_t *rooms;    /* (n_rooms) rings with `sent` that it writes: the implied wait */
+    int32_t *rooms;    /* (n_rooms) buffer rings with `sent` that it writes: the implied wait */
     int32_t *receives; /* (n_receives) channels */
     bool reads_inputs; /* an operator of it reads what LOAD fills */
 };

@@ -1,6 +1,6 @@
 #include "exec/worker/divided.h"
 
-#include "core/collective/part.h"
+#include "core/collective/tensor_shard.h"
 #include "exec/worker/saved_tensor.h"
 
 #include <inttypes.h>
@@ -39,11 +39,11 @@ static char *part_address(const struct chunk *k, const struct program_parameter 
            at * dtype_bytes(k->stage->slots[slot].dtype);
 }
 
-/* Of what is kept in parts: which part of the whole the parameter here is, NULL: all of it. */
-static const struct tensor_part *part_kept(const struct program_stage *s,
-                                           const struct program_parameter *p)
+/* Of what is kept sharded: which part of the whole the parameter here is, NULL: all of it. */
+static const struct tensor_shard *part_kept(const struct program_stage *s,
+                                            const struct program_parameter *p)
 {
-    return p->slot >= 0 ? s->slots[p->slot].part : NULL;
+    return p->slot >= 0 ? s->slots[p->slot].shard : NULL;
 }
 
 enum status divided_collect(struct rank *r, const struct chunks *chunks, struct arena *a,
@@ -122,7 +122,7 @@ static char *packed(struct arena *a, const struct divided *mine, const char *nam
         p.x = &mine->pieces[i];
         if (p.x->part != part || strcmp(p.x->parameter->name, name) != 0) continue;
         if (p.x->kept) {
-            struct region r = part_region(a, &p.x->parameter->shape, p.x->kept);
+            struct region r = tensor_shard_region(a, &p.x->parameter->shape, p.x->kept);
             region_walk(&r, pack_run, &p);
         } else {
             pack_run(&p, 0, 0, shape_elements(&p.x->parameter->shape));
@@ -199,7 +199,7 @@ static enum status gather_part(struct rank *r, struct arena *a, const struct div
                                int part, struct batch *b, struct error *err)
 {
     enum dtype t = part_dtype(s, p, part);
-    struct shape shape = part_whole(&p->shape, part_kept(s, p));
+    struct shape shape = tensor_shard_whole(&p->shape, part_kept(s, p));
     int64_t size = dtype_bytes(t), bytes, total, elements = shape_elements(&shape);
     struct arena *sent = arena_new();
     char *from = packed(sent, mine, p->name, part, size, &bytes);
@@ -251,9 +251,9 @@ enum status divided_write(struct rank *r, struct arena *a, const char *folder,
 
 /* --- in --- */
 
-static enum status load_part(struct rank *r, struct arena *a, const struct checkpoint *c,
-                             const struct chunk *k, const struct program_parameter *p, int part,
-                             struct error *err)
+static enum status load_shard(struct rank *r, struct arena *a, const struct checkpoint *c,
+                              const struct chunk *k, const struct program_parameter *p, int part,
+                              struct error *err)
 {
     int64_t first, n, at;
     char name[256];
@@ -261,14 +261,14 @@ static enum status load_part(struct rank *r, struct arena *a, const struct check
     if (shard_slot(p, part) < 0) return OK;
     if (!overlap(k->stage, p, part, &first, &n, &at) && !whole) return OK;
     enum dtype t = part_dtype(k->stage, p, part);
-    const struct tensor_part *kept = part_kept(k->stage, p);
-    struct shape shape = part_whole(&p->shape, kept);
+    const struct tensor_shard *kept = part_kept(k->stage, p);
+    struct shape shape = tensor_shard_whole(&p->shape, kept);
     int64_t size = dtype_bytes(t), elements = shape_elements(&p->shape);
     char *copy = arena_alloc(a, (size_t)(shape_elements(&shape) * size) + 1, 1);
     TRY(saved_tensor_name(name, sizeof name, p, part, err));
     TRY(checkpoint_load(c, name, &shape, t, copy, err));
     if (kept) {
-        struct region region = part_region(a, &p->shape, kept);
+        struct region region = tensor_shard_region(a, &p->shape, kept);
         char *mine = arena_alloc(a, (size_t)(elements * size) + 1, 1);
         region_copy(&region, t, copy, mine, REGION_PACK);
         copy = mine;
@@ -290,7 +290,7 @@ enum status divided_load(struct rank *r, const struct checkpoint *c, const struc
 {
     for (int part = 0; part < SAVED_TENSORS; part++) {
         struct arena *scratch = arena_new();
-        enum status st = load_part(r, scratch, c, k, p, part, err);
+        enum status st = load_shard(r, scratch, c, k, p, part, err);
         arena_free(scratch);
         TRY(st);
     }

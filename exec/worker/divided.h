@@ -18,7 +18,8 @@ struct divided_piece {
     int part; /* 0: the parameter, 1 and 2: m and v of the optimizer */
     int64_t first, n;
     const void *data;
-    const struct tensor_part *kept; /* of the whole, which the parameter here is; NULL: all of it */
+    const struct tensor_shard
+        *kept; /* of the whole, which the parameter here is; NULL: all of it */
 };
 struct divided {
     int32_t n;

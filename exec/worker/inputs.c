@@ -1,6 +1,6 @@
 #include "exec/worker/inputs.h"
 
-#include "core/collective/part.h"
+#include "core/collective/tensor_shard.h"
 #include "exec/clock.h"
 #include "exec/worker/async_issue.h"
 #include "exec/worker/chunks.h"
@@ -23,7 +23,7 @@ struct prepared_input {
 struct chunk_inputs {
     int32_t n;
     struct prepared_input *inputs; /* (n) */
-    int64_t reading;               /* buffers of the longest ring of an input */
+    int64_t reading;               /* buffers of the longest buffer ring of an input */
     int32_t
         *read; /* (reading) events: the last call that read the inputs of seq, at seq mod reading */
     int64_t *read_seq; /* (reading) which seq that was, -1 none */
@@ -36,7 +36,7 @@ static int64_t align(int64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN
 /* What is loaded at once: a sequence, or an image, whole even where the device has a part of it. */
 static int64_t row_bytes(const struct slot *s)
 {
-    struct shape whole = part_whole(&s->shape, s->part);
+    struct shape whole = tensor_shard_whole(&s->shape, s->shard);
     int64_t rows = input_is_of_images(s->input) ? whole.dim[0] : shape_rows(&whole);
     return rows ? shape_elements(&whole) * dtype_bytes(s->dtype) / rows : 0;
 }
@@ -90,7 +90,7 @@ int64_t inputs_pinned_bytes(const struct program *p, int32_t device)
     return bytes;
 }
 
-/* Events of the calls that read inputs, for the longest ring of one. */
+/* Events of the calls that read inputs, for the longest buffer ring of one. */
 static enum status open_reads(struct inputs *x, struct chunk_inputs *c, struct error *err)
 {
     struct backend *b = &x->r->backend;
@@ -188,11 +188,11 @@ static void load_run(void *owner, int64_t first, int64_t packed, int64_t n)
     }
 }
 
-static enum status load_part(struct inputs *in, const struct slot *s, char *to,
-                             const struct chunk *k, int32_t microbatch, struct error *err)
+static enum status load_shard(struct inputs *in, const struct slot *s, char *to,
+                              const struct chunk *k, int32_t microbatch, struct error *err)
 {
     struct arena *a = arena_new();
-    struct region r = part_region(a, &s->shape, s->part);
+    struct region r = tensor_shard_region(a, &s->shape, s->shard);
     bool images = input_is_of_images(s->input);
     int64_t rows = images ? r.shape.dim[0] : shape_rows(&r.shape);
     struct loading x = {in, s,  in->data, inputs_first_sequence(in, k->stage, microbatch),
@@ -211,7 +211,7 @@ static enum status load_slot(struct inputs *in, int32_t slot, char *to, const st
 {
     const struct slot *s = &k->stage->slots[slot];
     struct data d = in->data;
-    if (s->part) return load_part(in, s, to, k, microbatch, err);
+    if (s->shard) return load_shard(in, s, to, k, microbatch, err);
     bool images = input_is_of_images(s->input);
     int64_t rows = images ? s->shape.dim[0] : shape_rows(&s->shape),
             first = inputs_first_sequence(in, k->stage, microbatch);

@@ -51,7 +51,7 @@ struct worker {
     struct async_issue ahead; /* a discrete lane; else it does nothing */
     struct inputs inputs;
     struct channel_ends ends;
-    struct local_sums sums; /* a discrete lane */
+    struct local_sums reduces; /* a discrete lane */
     struct kernel_spans kernels;
     struct step_log log;
     struct scale_log scales;

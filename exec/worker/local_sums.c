@@ -5,7 +5,7 @@
 #include "exec/worker/rank.h"
 
 struct pairing {
-    struct local_sum *to;
+    struct local_reduce *to;
     struct arena *a;
     size_t capacity;
     int64_t size; /* of an element */
@@ -13,7 +13,7 @@ struct pairing {
 
 static void add_piece(struct pairing *v, char *to, char *from, int64_t elements, bool adds)
 {
-    struct local_sum *s = v->to;
+    struct local_reduce *s = v->to;
     s->pieces = arena_grow(v->a, s->pieces, (size_t)s->n, &v->capacity, sizeof *s->pieces);
     struct local_piece *x = &s->pieces[s->n++];
     *x = (struct local_piece){to, from, elements, adds, {.n_inputs = 1, .n_outputs = 1}};
@@ -37,7 +37,7 @@ static void pair_up(struct pairing *v, const struct collective_end *y,
 
 void local_sums_open(struct local_sums *s, const struct rank *r)
 {
-    s->at = ARENA_ARRAY(r->run, struct local_sum, (size_t)r->p->n_collectives + 1);
+    s->at = ARENA_ARRAY(r->run, struct local_reduce, (size_t)r->p->n_collectives + 1);
 }
 
 void local_sums_add(struct local_sums *s, const struct rank *r, int32_t group,
@@ -55,7 +55,7 @@ enum status local_sums_run(const struct local_sums *sums, struct rank *r, int32_
                            struct error *err)
 {
     struct backend *b = &r->backend;
-    const struct local_sum *s = &sums->at[group];
+    const struct local_reduce *s = &sums->at[group];
     static const struct op_attrs none;
     enum dtype t = dtype_master(r->p->collectives[group].dtype);
     for (int32_t i = 0; i < s->n; i++) {

@@ -12,7 +12,7 @@
 struct collective_end;
 struct rank;
 
-struct local_sum {
+struct local_reduce {
     int32_t n; /* of calls: first what is added, then the copies */
     struct local_piece {
         char *to, *from;
@@ -24,7 +24,7 @@ struct local_sum {
 
 /* All fields belong to local_sums.c. */
 struct local_sums {
-    struct local_sum *at; /* (n_groups) */
+    struct local_reduce *at; /* (n_groups) */
 };
 
 void local_sums_open(struct local_sums *s, const struct rank *r);

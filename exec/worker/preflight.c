@@ -1,7 +1,7 @@
 #include "exec/worker/preflight.h"
 
 #include "core/base/log.h"
-#include "core/collective/part.h"
+#include "core/collective/tensor_shard.h"
 #include "core/program/device_memory.h"
 #include "exec/device_check.h"
 #include "exec/worker/chunks.h"
@@ -87,8 +87,8 @@ static int64_t lane_known(const struct program *p, int32_t lane, const struct de
     return __builtin_add_overflow(bytes, device_memory_known(m), &bytes) ? INT64_MAX : bytes;
 }
 
-/* What the card has free, where it says so, is for all lanes on it: every rank has its context, and none has memory yet. */
-static enum status check_card_free(struct rank *r, const struct backend_device *card,
+/* What the GPU has free, where it says so, is for all lanes on it: every rank has its context, and none has memory yet. */
+static enum status check_gpu_free(struct rank *r, const struct backend_device *gpu,
                                    int64_t needed, struct error *err)
 {
     const struct program_device *mine = rank_device(r);
@@ -99,20 +99,20 @@ static enum status check_card_free(struct rank *r, const struct backend_device *
     return error_set(err, ERR_RESOURCE,
                      "device %s (%s, number %" PRId32 "): its lanes need %" PRId64
                      " bytes of memory; of its %" PRId64 " are %" PRId64 " free",
-                     mine->name, card->name, mine->index, needed, card->memory_bytes, left);
+                     mine->name, gpu->name, mine->index, needed, gpu->memory_bytes, left);
 }
 
-/* Of this rank's card, all lanes that are on it. */
-static enum status check_card_memory(struct rank *r, struct error *err)
+/* Of this rank's GPU, all lanes that are on it. */
+static enum status check_gpu_memory(struct rank *r, struct error *err)
 {
     const struct program *p = r->p;
     const struct program_device *mine = &p->devices[r->index];
-    struct backend_device card;
+    struct backend_device gpu;
     struct device_memory *m = ARENA_ARRAY(r->run, struct device_memory, (size_t)p->n_devices + 1);
     int64_t needed = 0, known = 0;
     int32_t n = 0;
     device_memory_of(r->run, p, m);
-    TRY(r->backend.describe(&r->backend, mine->index, &card, err));
+    TRY(r->backend.describe(&r->backend, mine->index, &gpu, err));
     for (int32_t i = 0; i < p->n_devices; i++) {
         const struct program_device *d = &p->devices[i];
         if (!on_this_host(r, i) || strcmp(d->kind, mine->kind) != 0 || d->index != mine->index)
@@ -123,18 +123,18 @@ static enum status check_card_memory(struct rank *r, struct error *err)
         if (__builtin_add_overflow(needed, bytes, &needed)) needed = INT64_MAX;
         if (__builtin_add_overflow(known, own, &known)) known = INT64_MAX;
     }
-    if (needed <= card.memory_bytes) return check_card_free(r, &card, known, err);
+    if (needed <= gpu.memory_bytes) return check_gpu_free(r, &gpu, known, err);
     return error_set(err, ERR_RESOURCE,
                      "device %s (%s, number %" PRId32 "): %" PRId32 " lane%s need%s %" PRId64
                      " bytes of memory; it has %" PRId64,
-                     mine->name, card.name, mine->index, n, n == 1 ? "" : "s", n == 1 ? "s" : "",
-                     needed, card.memory_bytes);
+                     mine->name, gpu.name, mine->index, n, n == 1 ? "" : "s", n == 1 ? "s" : "",
+                     needed, gpu.memory_bytes);
 }
 
 enum status preflight_memory(struct rank *r, const struct transports *t, struct error *err)
 {
     TRY(check_host_memory(r, t, err));
-    return r->discrete ? check_card_memory(r, err) : OK;
+    return r->discrete ? check_gpu_memory(r, err) : OK;
 }
 
 enum status preflight_device(struct rank *r, struct error *err)
@@ -150,7 +150,7 @@ enum status preflight_device(struct rank *r, struct error *err)
                          " %s device%s",
                          d->name, d->index, n, d->kind, n == 1 ? "" : "s");
     TRY(r->backend.describe(&r->backend, d->index, &is, err));
-    return card_is_as_said(r->p, d, &is, err);
+    return gpu_is_as_stated(r->p, d, &is, err);
 }
 
 /* ---- the program ------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ enum status preflight_device(struct rank *r, struct error *err)
 /* Of a whole row, of which the device may have a part. */
 static int64_t input_length(const struct slot *s)
 {
-    struct shape whole = part_whole(&s->shape, s->part);
+    struct shape whole = tensor_shard_whole(&s->shape, s->shard);
     return shape_last(&whole);
 }
 
@@ -189,7 +189,7 @@ enum status preflight_program(const struct rank *r, const struct chunks *c, stru
 {
     if (r->p->uneven)
         return error_set(err, ERR_INPUT,
-                         "its devices are different numbers of cards that share every operator: "
+                         "its devices are different tensor-parallel degrees that shard every operator: "
                          "such a plan is simulated, never run");
     for (int32_t i = 0; i < c->n; i++) TRY(check_inputs(r, c->at[i].stage, err));
     for (int32_t i = 0; i < c->n; i++) TRY(check_kernels(c->at[i].stage, err));
@@ -215,7 +215,7 @@ enum status preflight_program(const struct rank *r, const struct chunks *c, stru
 }
 
 /* Emulated devices compute for real, one after the other where cores are few: beyond this share of
- * the cores, or of the turns on a card, the wall falls behind the virtual clocks. */
+ * the cores, or of the turns on a GPU, the wall falls behind the virtual clocks. */
 #define CROWDED 0.8
 
 static double busy_like(const struct program *p, const struct program_device *like)
@@ -243,7 +243,7 @@ void preflight_warn_if_crowded(const struct program *p)
                      "has %.0f; measured times will be too long",
                      busy, there);
         else
-            log_warn("the devices that are emulated on card %" PRId32
+            log_warn("the devices that are emulated on GPU %" PRId32
                      " are together %.1f times it; "
                      "measured times will be too long",
                      d->index, busy);

@@ -44,8 +44,8 @@ static enum status preload_flat(struct backend *b, enum op_kind kind, enum dtype
     return b->finish(b, err); /* shapes are gone afterwards */
 }
 
-static enum status preload_sum(struct backend *b, enum dtype t, void *x, void *y, int64_t n,
-                               struct error *err)
+static enum status preload_reduce(struct backend *b, enum dtype t, void *x, void *y, int64_t n,
+                                  struct error *err)
 {
     TRY(preload_flat(b, OP_zero, t, NULL, x, n, err));
     TRY(preload_flat(b, OP_zero, t, NULL, y, n, err));
@@ -53,7 +53,7 @@ static enum status preload_sum(struct backend *b, enum dtype t, void *x, void *y
 }
 
 /* What sums do beside operators: adding, zeros, and between half precision and fp32, there and back. */
-static enum status preload_sums(struct rank *r, struct error *err)
+static enum status preload_reduces(struct rank *r, struct error *err)
 {
     enum { ELEMENTS = 8, BYTES = 256 };
     struct backend *b = &r->backend;
@@ -61,8 +61,8 @@ static enum status preload_sums(struct rank *r, struct error *err)
     void *room = NULL;
     TRY(b->allocate(b, BYTES, &room, err));
     char *other = (char *)room + BYTES / 2;
-    enum status st = preload_sum(b, wide, room, other, ELEMENTS, err);
-    if (st == OK && narrow != wide) st = preload_sum(b, narrow, room, other, ELEMENTS, err);
+    enum status st = preload_reduce(b, wide, room, other, ELEMENTS, err);
+    if (st == OK && narrow != wide) st = preload_reduce(b, narrow, room, other, ELEMENTS, err);
     if (st == OK && narrow != wide)
         st = b->cast(b, STREAM_COMPUTE, room, wide, other, narrow, ELEMENTS, err);
     if (st == OK && narrow != wide)
@@ -78,6 +78,6 @@ enum status preload_chunk(struct rank *r, const struct chunks *c, const struct c
     for (int32_t i = 0; i < k->stage->n_ops; i++)
         if (k->stage->ops[i].kind != OP_message && !was_before(r, c, k, i))
             TRY(preload_op(r, c, k, i, err));
-    TRY(preload_sums(r, err));
+    TRY(preload_reduces(r, err));
     return r->backend.finish(&r->backend, err);
 }

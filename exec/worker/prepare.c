@@ -104,9 +104,9 @@ static void add_apart(const struct preparing *w, const struct chunk *k,
                       const struct collective_member *m, char *mirror, struct collective_end *x)
 {
     const struct program_stage *s = k->stage;
-    x->ring = mirror ? mirror : k->memory.ring[m->apart];
-    x->ring_count = s->rings[m->apart].count;
-    x->ring_stride = s->rings[m->apart].stride_bytes;
+    x->buffer_ring = mirror ? mirror : k->memory.buffer_ring[m->apart];
+    x->buffer_ring_count = s->buffer_rings[m->apart].count;
+    x->buffer_ring_stride = s->buffer_rings[m->apart].stride_bytes;
     x->apart = ARENA_ARRAY(w->r->run, struct piece, (size_t)m->n_segments + 1);
     for (int32_t i = 0; i < m->n_segments; i++) {
         const struct slot *slot = &s->slots[m->apart_segments[i]];
@@ -131,7 +131,7 @@ static enum status prepare_group(const struct preparing *w, const struct chunk *
     }
     add_pieces(w, k, g, m, mirror.segments, &x);
     if (m->own) add_own(w, k, m, mirror.own, &x);
-    if (m->apart >= 0) add_apart(w, k, m, mirror.ring, &x);
+    if (m->apart >= 0) add_apart(w, k, m, mirror.buffer_ring, &x);
     comm_thread_member(&w->t->comm_thread, x,
                        w->r->discrete ? w->pinned->scratch : k->memory.staging);
     return OK;

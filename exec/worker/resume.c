@@ -1,7 +1,7 @@
 #include "exec/worker/resume.h"
 
 #include "core/base/log.h"
-#include "core/collective/part.h"
+#include "core/collective/tensor_shard.h"
 #include "exec/checkpoint/checkpoint.h"
 #include "exec/worker/chunks.h"
 #include "exec/worker/divided.h"
@@ -29,12 +29,12 @@ static enum status load_slot(struct rank *r, struct arena *a, const struct check
     int32_t slot = saved_tensor_slot(p, part);
     if (slot < 0) return OK;
     const struct slot *x = &k->stage->slots[slot];
-    struct shape whole = part_whole(&x->shape, x->part);
+    struct shape whole = tensor_shard_whole(&x->shape, x->shard);
     char *copy = arena_alloc(a, (size_t)(shape_elements(&whole) * dtype_bytes(x->dtype)) + 1, 1);
     TRY(saved_tensor_name(name, sizeof name, p, part, err));
     TRY(checkpoint_load(c, name, &whole, x->dtype, copy, err));
-    if (x->part) {
-        struct region region = part_region(a, &x->shape, x->part);
+    if (x->shard) {
+        struct region region = tensor_shard_region(a, &x->shape, x->shard);
         char *mine = arena_alloc(a, (size_t)x->bytes + 1, 1);
         region_copy(&region, x->dtype, copy, mine, REGION_PACK);
         copy = mine;

@@ -1,14 +1,14 @@
 #include "exec/worker/saver.h"
 
 #include "core/base/log.h"
-#include "core/collective/part.h"
+#include "core/collective/tensor_shard.h"
 #include "exec/worker/chunks.h"
 #include "exec/worker/divided.h"
 #include "exec/worker/inputs.h"
-#include "exec/worker/parts.h"
 #include "exec/worker/progress.h"
 #include "exec/worker/saved_tensor.h"
 #include "exec/worker/scale_log.h"
+#include "exec/worker/shards.h"
 #include "exec/worker/step_log.h"
 
 #include <inttypes.h>
@@ -17,7 +17,7 @@
 
 struct saving {
     struct divided divided;
-    struct parts parts;
+    struct shards shards;
     struct checkpoint_tensor *tensors;
     const void **data;
     int32_t n, *first; /* first: (chunks + 1) where each chunk's tensors start */
@@ -29,7 +29,7 @@ static enum status collect_chunk(struct saver *v, struct arena *a, const struct 
 {
     for (int32_t i = 0; i < k->stage->n_parameters; i++) {
         const struct program_parameter *p = &k->stage->parameters[i];
-        if (p->shard || parts_held(k->stage, p) || !saved_tensor_owned(v->r->p, k->stage, p->name))
+        if (p->shard || shards_held(k->stage, p) || !saved_tensor_owned(v->r->p, k->stage, p->name))
             continue;
         for (int part = 0; part < SAVED_TENSORS; part++) {
             int32_t slot = saved_tensor_slot(p, part);
@@ -108,8 +108,8 @@ static enum status write_together(struct saver *v, struct arena *a, const char *
     int32_t n;
     TRY(divided_write(v->r, a, folder, &s->divided, &rows, &n, err));
     add_rows(a, s, rows, n);
-    TRY(parts_write(v->r, a, folder, &s->parts, err));
-    add_rows(a, s, s->parts.rows, s->parts.n);
+    TRY(shards_write(v->r, a, folder, &s->shards, err));
+    add_rows(a, s, s->shards.rows, s->shards.n);
     return OK;
 }
 
@@ -143,7 +143,7 @@ static enum status save(struct saver *v, struct arena *a, int64_t step, char *fo
     if (!step_log_finite(v->log, v->r, v->progress->first_step))
         return skip(v, step, "the loss is");
     TRY(comm_agree(v->r->comm, collect(v, a, &mine, err), err));
-    TRY(parts_collect(v->r, v->chunks, a, &mine.parts, &mine.finite, err));
+    TRY(shards_collect(v->r, v->chunks, a, &mine.shards, &mine.finite, err));
     if (comm_max(v->r->comm, !mine.finite))
         return skip(v, step, "parameters or optimizer state are");
     TRY(begin(v, a, step, folder, err));
@@ -194,7 +194,7 @@ static int64_t bytes_of_all(const struct program *p)
             const int32_t *state = x->shard ? x->shard->state : x->state;
             if (!saved_tensor_owned(p, s, x->name)) continue;
             struct shape whole =
-                part_whole(&x->shape, x->slot >= 0 ? s->slots[x->slot].part : NULL);
+                tensor_shard_whole(&x->shape, x->slot >= 0 ? s->slots[x->slot].shard : NULL);
             bytes += shape_elements(&whole) * dtype_bytes(dtype_master(p->dtype)) *
                      (1 + (state[0] >= 0) + (state[1] >= 0));
         }

@@ -1,7 +1,7 @@
 /* exec/worker/saver.h - writes checkpoints: which of a rank's slots go into one under which names.
  *
  * A tensor is written once, by the first stage of replica 0 that owns the parameter, of several devices the first. What ranks
- * shard (ZeRO) is put together by exec/worker/divided, what devices of a sharded stage have in parts by exec/worker/parts.
+ * shard (ZeRO) is put together by exec/worker/divided, what devices of a sharded stage hold as shards by exec/worker/shards.
  * Every function is for all ranks together; the communication thread is parked or not running. */
 #ifndef EXEC_WORKER_SAVER_H
 #define EXEC_WORKER_SAVER_H

@@ -21,14 +21,14 @@ static int64_t own_first(const struct program_stage *s, const struct collective_
     return slots_bytes(s, m->segments, m->n_segments);
 }
 
-static int64_t ring_first(const struct program_stage *s, const struct collective_member *m)
+static int64_t buffer_ring_first(const struct program_stage *s, const struct collective_member *m)
 {
     return own_first(s, m) + (m->own ? slots_bytes(s, m->own, m->n_segments) : 0);
 }
 
-static int64_t ring_bytes(const struct program_stage *s, const struct collective_member *m)
+static int64_t buffer_ring_bytes(const struct program_stage *s, const struct collective_member *m)
 {
-    return m->apart < 0 ? 0 : s->rings[m->apart].count * s->rings[m->apart].stride_bytes;
+    return m->apart < 0 ? 0 : s->buffer_rings[m->apart].count * s->buffer_rings[m->apart].stride_bytes;
 }
 
 int64_t staging_bytes(const struct program *p, int32_t group, int32_t member)
@@ -38,7 +38,7 @@ int64_t staging_bytes(const struct program *p, int32_t group, int32_t member)
     const struct program_stage *s = &p->stages[m->stage];
     if (collective_of_tensor(g))
         return align(s->slots[g->in[member]].bytes) + align(s->slots[g->out[member]].bytes);
-    return ring_first(s, m) + align(ring_bytes(s, m));
+    return buffer_ring_first(s, m) + align(buffer_ring_bytes(s, m));
 }
 
 struct staging staging_at(char *base, const struct program *p, int32_t group, int32_t member)
@@ -48,7 +48,7 @@ struct staging staging_at(char *base, const struct program *p, int32_t group, in
     struct staging x = {.segments = base};
     if (collective_of_tensor(&p->collectives[group])) return x;
     x.own = base + own_first(s, m);
-    x.ring = base + ring_first(s, m);
+    x.buffer_ring = base + buffer_ring_first(s, m);
     return x;
 }
 
@@ -138,9 +138,9 @@ void staging_group(char *base, struct arena *a, const struct program *p, const s
         add_move(&v, 0, s->slots[m->own[i]].bytes);
     }
     if (m->apart < 0) return;
-    v.device = k->memory.ring[m->apart], v.pinned = staging.ring;
+    v.device = k->memory.buffer_ring[m->apart], v.pinned = staging.buffer_ring;
     v.fetch = true, v.give = false;
-    add_move(&v, 0, ring_bytes(s, m));
+    add_move(&v, 0, buffer_ring_bytes(s, m));
 }
 
 void staging_tensor(char *base, const struct program *p, const struct chunk *k, int32_t group,

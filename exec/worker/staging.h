@@ -17,7 +17,7 @@ struct chunk;
 
 struct
     staging { /* of a gradient all-reduce: segment after segment, each at a multiple of 64 bytes */
-    char *segments, *own, *ring;
+    char *segments, *own, *buffer_ring;
 };
 
 int64_t staging_bytes(const struct program *p, int32_t group, int32_t member);

@@ -88,7 +88,7 @@ static enum status take_reduce(struct worker *w, int32_t group, enum phase lette
     int64_t number = n->number++;
     if (w->rank.discrete && w->transports.group[group] == TRANSPORT_LOCAL) {
         async_issue_break(&w->ahead);
-        return local_sums_run(&w->sums, &w->rank, group, err);
+        return local_sums_run(&w->reduces, &w->rank, group, err);
     }
     if (w->transports.group[group] == TRANSPORT_DEVICE) {
         TRY(async_issue_keep_pace(&w->ahead, w->rank.p->collectives[group].n_members, err));
@@ -174,7 +174,7 @@ static enum status take_call(struct worker *w, const struct call *c, struct erro
     struct taking t = {k, &k->stage->procedures[c->procedure], c->microbatch, -1};
     if (c->microbatch >= 0) t.seq = w->progress.step * k->stage->microbatches + c->microbatch;
     for (int32_t i = 0; i < f->n_rooms; i++)
-        TRY(channel_ends_wait_for_room(&w->ends, &k->stage->rings[f->rooms[i]], t.seq, err));
+        TRY(channel_ends_wait_for_room(&w->ends, &k->stage->buffer_rings[f->rooms[i]], t.seq, err));
     for (int32_t i = 0; i < t.procedure->n_instrs; i++)
         TRY(take(w, &t.procedure->instrs[i], &t, err));
     TRY(end_call(w, k, f, t.seq, err));

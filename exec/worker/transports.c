@@ -51,16 +51,16 @@ static void warn_of_host(const struct rank *r, const double *talks)
     const struct program *p = r->p;
     const struct plugin *plugin;
     struct error why = {.code = OK};
-    int32_t cards = 0, first = -1;
+    int32_t gpus = 0, first = -1;
     for (int32_t i = 0; i < p->n_devices; i++) {
         if (program_device_is_host(&p->devices[i])) continue;
-        cards++;
+        gpus++;
         if (first < 0 && !(talks[i] > 0)) first = i;
     }
-    if (cards < 2 || first != r->index || p->emulated || settings_host_transport()) return;
+    if (gpus < 2 || first != r->index || p->emulated || settings_host_transport()) return;
     if (plugin_of(p->devices[first].kind, &plugin, &why) == OK && plugin->comm)
         (void)plugin->comm(&why);
-    log_warn("%s: messages between cards go through the host%s%s", p->devices[first].name,
+    log_warn("%s: messages between GPUs go through the host%s%s", p->devices[first].name,
              *why.text ? ": " : "", why.text);
 }
 
@@ -110,7 +110,7 @@ bool transports_stage_on_device(const struct transports *t, const struct rank *r
 static int64_t place_count(const struct program_stage *s, int32_t slot)
 {
     const struct slot *x = &s->slots[slot];
-    return x->class == SLOT_RING ? s->rings[x->ring].count : 1;
+    return x->class == SLOT_BUFFER_RING ? s->buffer_rings[x->buffer_ring].count : 1;
 }
 
 static int64_t channel_bytes(const struct program *p, const struct channel *c, int32_t device)

@@ -117,13 +117,13 @@ static enum status prepare_lane(struct worker *w, struct error *err)
     struct transports *t = &w->transports;
     chunks_prepare(&w->chunks, r);
     channel_ends_open(&w->ends, r, &w->chunks, t, &w->ahead, &w->clock);
-    local_sums_open(&w->sums, r);
+    local_sums_open(&w->reduces, r);
     worker_open_steps(w);
     for (int32_t g = 0; g < r->p->n_collectives; g++) {
         const struct collective_end *first = &t->comm_thread.collectives.members[g];
         TRY(prepare_members(r, &w->chunks, t, &w->pinned, g, err));
         if (r->discrete && t->group[g] == TRANSPORT_LOCAL && first->member >= 0)
-            local_sums_add(&w->sums, r, g, first);
+            local_sums_add(&w->reduces, r, g, first);
     }
     return OK;
 }

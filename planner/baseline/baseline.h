@@ -30,10 +30,10 @@ struct baseline_setting {
     int32_t number;      /* of the order in which settings came; ties */
 };
 
-/* A cluster in which some cards may share operators, and its space for each microbatch size (NULL: not asked for yet). */
+/* A cluster in which some GPUs may shard operators, and its space for each microbatch size (NULL: not asked for yet). */
 struct tp_variant {
-    int32_t cards;
-    bool possible; /* every node's cards can be taken together so many at a time */
+    int32_t tp;
+    bool possible; /* every node's GPUs can be taken together so many at a time */
     struct cluster cluster;
     struct job job; /* its model knows how many */
     struct cost *cost;

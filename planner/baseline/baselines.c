@@ -135,7 +135,7 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
     if (s->n_devices > LANES_A_PLAN) {
         char text[160];
         snprintf(text, sizeof text,
-                 "%d devices take minutes to simulate; with --tensor-parallel cards are taken "
+                 "%d devices take minutes to simulate; with --tensor-parallel GPUs are taken "
                  "together",
                  (int)s->n_devices);
         scoring_note(x, text, INT64_MAX);
@@ -419,7 +419,7 @@ enum status baselines_on(struct search_context *q, struct space *spaces, int32_t
                          const int32_t *team, int32_t n_team, struct error *err)
 {
     struct arena *scratch = arena_new();
-    struct tp_variant tp_variant = {.cards = 1,
+    struct tp_variant tp_variant = {.tp = 1,
                                     .possible = true,
                                     .cluster = *spaces->cluster,
                                     .job = *spaces->job,

@@ -1,5 +1,5 @@
 /* Grids: cutting layers, placing stages, and what a setting should take. The estimate is
- *   (m - 1) max t + sum of t + 2 c over one pipeline, and what of the sums of gradients nothing hides,
+ *   (m - 1) max t + sum of t + 2 c over one pipeline, and what of the gradient all-reduces nothing hides,
  * of a few replicas; it only decides which settings are simulated. */
 #include "planner/baseline/baseline.h"
 
@@ -177,7 +177,7 @@ static enum status refuse(struct grid *g, struct error *err, int64_t count, cons
                      count == 1 ? "" : more, then, of, whom);
 }
 
-/* What a card holds whatever the order: parameters, gradients, state, divided as zero says. */
+/* What a GPU holds whatever the order: parameters, gradients, state, divided as zero says. */
 static int64_t resident_bytes(const struct baseline_setting *x, const struct stage_cost *c)
 {
     int64_t n = x->replicas;

@@ -27,7 +27,7 @@ enum status hap_plan_make(struct baseline_task *k, int32_t size, bool thorough,
     *out = (struct hap_plan){.size = size};
     struct spmd_stage_answer *x = &out->spot.answer;
     TRY(all_devices(k, size, &out->spot.team, err));
-    TRY(spmd_stage_solve(k->t->join, k->t->scorer, &out->spot.team, thorough, x, err));
+    TRY(spmd_stage_solve(k->t->spmd_stage, k->t->scorer, &out->spot.team, thorough, x, err));
     out->ns = x->ns;
     if (x->why) snprintf(k->why, sizeof k->why, "%s", x->why);
     return OK;

@@ -1,4 +1,4 @@
-/* planner/baseline/hap.h - HAP's plan (arXiv 2401.05965): all devices share every operator, dealt out as suits them.
+/* planner/baseline/hap.h - HAP's plan (arXiv 2401.05965): all devices shard every operator, dealt out as suits them.
  *
  * One stage of all layers on all devices of the cluster. By which index each operator is split is planner/spmd/spmd's choice, how
  * much of it each device gets planner/spmd/ratio's, by turns; the microbatch size is the best of the job's. What HAP's

@@ -6,14 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MESH_MAX = 5, MAXIMA_MAX = 48 }; /* meshes of 1, 2 … 16 cards */
+enum { MESH_MAX = 5, MAXIMA_MAX = 48 }; /* meshes of 1, 2 … 16 GPUs */
 #define WORK_MAX INT64_C(40000000)      /* cells of tables filled for one size */
 
 struct harp {
     struct arena *a;
     struct baseline_task *k;
     struct space *s; /* of whole microbatches */
-    /* of what one card of a mesh has; NULL: it cannot be divided so */
+    /* of what one GPU of a mesh has; NULL: it cannot be divided so */
     struct space *part[MESH_MAX];
     const struct cluster *c;
     int32_t n, layers;
@@ -22,15 +22,14 @@ struct harp {
     int32_t *mesh, *last; /* likewise: the choice */
 };
 
-/* Cards of a mesh of 2^k from this device on: one node, one type. */
+/* GPUs of a mesh of 2^k from this device on: one node, one type. */
 static bool mesh_fits(const struct harp *h, int32_t device, int32_t k)
 {
     const struct device *d = h->c->devices;
-    int32_t cards = 1 << k, end = device + cards;
+    int32_t tp = 1 << k, end = device + tp;
     if (end > h->n || !h->part[k]) return false;
     int32_t at = device - h->c->nodes[d[device].node].first_device;
-    return at % cards == 0 && d[end - 1].node == d[device].node &&
-           d[end - 1].type == d[device].type;
+    return at % tp == 0 && d[end - 1].node == d[device].node && d[end - 1].type == d[device].type;
 }
 
 static int64_t stage_ns(const struct harp *h, int32_t device, int32_t k, int32_t first,
@@ -41,7 +40,7 @@ static int64_t stage_ns(const struct harp *h, int32_t device, int32_t k, int32_t
     return c->forward_ns + c->input_ns + c->weight_ns;
 }
 
-/* From the mesh's last card to the first one of the next mesh. */
+/* From the mesh's last GPU to the first one of the next mesh. */
 static int64_t transfer_ns(const struct harp *h, int32_t device, int32_t k, int32_t last)
 {
     int32_t next = device + (1 << k);
@@ -139,22 +138,22 @@ static void read_plan(const struct harp *h, struct harp_plan *out)
     }
 }
 
-/* Spaces of the sequences that one card of each mesh has. */
+/* Spaces of the sequences that one GPU of each mesh has. */
 static enum status find_parts(struct harp *h, int32_t size, struct error *err)
 {
     struct baseline_task *k = h->k;
     for (int32_t m = 0; m < MESH_MAX; m++) {
-        int64_t cards = INT64_C(1) << m;
-        if (k->sizes[size] % cards || (m && k->job->model.measured)) continue;
+        int64_t tp = INT64_C(1) << m;
+        if (k->sizes[size] % tp || (m && k->job->model.measured)) continue;
         int32_t have = 0;
-        while (have < k->n_sizes && k->sizes[have] != k->sizes[size] / cards) have++;
+        while (have < k->n_sizes && k->sizes[have] != k->sizes[size] / tp) have++;
         if (have < k->n_sizes) {
             TRY(baseline_space(k, 0, have, &h->part[m], err));
             continue;
         }
         const struct tp_variant *o = &k->tp_variants[0];
         h->part[m] = ARENA_ARRAY(k->arena, struct space, 1);
-        TRY(space_make_on(k->arena, &o->job, &o->cluster, o->cost, o->graph, k->sizes[size] / cards,
+        TRY(space_make_on(k->arena, &o->job, &o->cluster, o->cost, o->graph, k->sizes[size] / tp,
                           k->t->lower, h->part[m], err));
     }
     return OK;

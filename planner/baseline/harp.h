@@ -1,9 +1,9 @@
 /* planner/baseline/harp.h - HARP's inter-operator planner as its authors published it (arXiv 2509.24859 and its code).
  *
- * Devices are taken in the order of the cluster, every one of them, in meshes of 2^k cards of one type on one node; a mesh
- * runs a stage, its cards share every microbatch by sequences. Plans are ranked by the closed form
+ * Devices are taken in the order of the cluster, every one of them, in meshes of 2^k GPUs of one type on one node; a mesh
+ * runs a stage, its GPUs share every microbatch by sequences. Plans are ranked by the closed form
  *   T = sum(t_i + c_i) + (B - 1) max max(t_i, c_i),
- * t forward and backward of a microbatch, c the message to the next stage; sums of gradients, contention and the update are
+ * t forward and backward of a microbatch, c the message to the next stage; gradient all-reduces, contention and the update are
  * outside of it. Warm-ups: w_S = 1, w_i = w_{i+1} + 1 on one node, across nodes + 1, 2 or 3 where c is below a tenth of
  * the slowest stage, below half of it, or above. Their limits are kept: no order of nodes is searched, nothing is left out,
  * no stage is on two nodes, memory does not choose the plan.

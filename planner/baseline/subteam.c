@@ -29,7 +29,7 @@ static void add(struct teams *q, const struct space *s, uint32_t set)
     q->set[q->n++] = set;
 }
 
-/* 0: it has cards taken together. */
+/* 0: it has GPUs taken together. */
 static uint32_t used_by(const struct space *s, const struct plan *p)
 {
     uint32_t set = 0;

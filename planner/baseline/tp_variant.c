@@ -1,4 +1,4 @@
-/* Clusters in which cards are taken together, and their spaces. */
+/* Clusters in which GPUs are taken together, and their spaces. */
 #include "planner/baseline/baseline.h"
 
 #include "core/base/arena.h"
@@ -20,38 +20,37 @@ enum status baseline_space(struct baseline_task *k, int32_t tp_variant, int32_t 
     return OK;
 }
 
-/* Each node's cards taken together so many at a time in the order of the file; 0 groups where some are left over or differ. */
-static int32_t group_cards(struct arena *a, const struct cluster *c, int32_t cards,
-                           struct cluster_group *groups)
+/* Each node's GPUs taken together so many at a time in the order of the file; 0 groups where some are left over or differ. */
+static int32_t group_gpus(struct arena *a, const struct cluster *c, int32_t tp,
+                          struct cluster_group *groups)
 {
     int32_t n = 0;
     for (int32_t node = 0; node < c->n_nodes; node++) {
         const struct node_spec *x = &c->nodes[node];
-        if (x->n_devices % cards) return 0;
-        for (int32_t first = x->first_device; first < x->first_device + x->n_devices;
-             first += cards) {
-            int32_t *member = ARENA_ARRAY(a, int32_t, (size_t)cards), type = c->devices[first].type;
-            for (int32_t d = 0; d < cards; d++) {
+        if (x->n_devices % tp) return 0;
+        for (int32_t first = x->first_device; first < x->first_device + x->n_devices; first += tp) {
+            int32_t *member = ARENA_ARRAY(a, int32_t, (size_t)tp), type = c->devices[first].type;
+            for (int32_t d = 0; d < tp; d++) {
                 member[d] = first + d;
                 if (c->devices[first + d].type != type || c->types[type].tensor_parallel > 1)
                     return 0;
             }
-            groups[n++] = (struct cluster_group){cards, member, false};
+            groups[n++] = (struct cluster_group){tp, member, false};
         }
     }
     return n;
 }
 
-static enum status make_tp_variant(struct baseline_task *k, struct tp_variant *b, int32_t cards,
+static enum status make_tp_variant(struct baseline_task *k, struct tp_variant *b, int32_t tp,
                                    struct error *err)
 {
     const struct cluster *c = k->cluster;
-    *b = (struct tp_variant){.cards = cards, .possible = true, .cluster = *c, .job = *k->job};
+    *b = (struct tp_variant){.tp = tp, .possible = true, .cluster = *c, .job = *k->job};
     b->spaces = ARENA_ARRAY(k->arena, struct space *, (size_t)k->n_sizes);
-    if (cards > 1) {
+    if (tp > 1) {
         struct cluster_group *groups =
             ARENA_ARRAY(k->arena, struct cluster_group, (size_t)c->n_devices);
-        int32_t n = group_cards(k->arena, c, cards, groups);
+        int32_t n = group_gpus(k->arena, c, tp, groups);
         b->possible = n > 0;
         if (!n) return OK;
         TRY(cluster_group(k->arena, c, groups, n, &b->cluster, NULL, err));
@@ -61,7 +60,7 @@ static enum status make_tp_variant(struct baseline_task *k, struct tp_variant *b
     return device_graph_new(k->arena, &b->cluster, b->cost, &b->graph, err);
 }
 
-/* Whether the model can be shared among so many cards at all. */
+/* Whether the model can be shared among so many GPUs at all. */
 static enum status try_tp_variant(struct baseline_task *k, int32_t tp_variant, struct error *err)
 {
     struct space *s;

@@ -9,23 +9,23 @@
 
 struct layer {
     double *work_ns,
-        *update_ns;            /* (n_kinds) device-ns a sample; of the update. INFINITY: no offer */
-    double pass_ns, weight_ns; /* least of all kinds, of one microbatch */
+        *update_ns;            /* (n_classes) device-ns a sample; of the update. INFINITY: no offer */
+    double pass_ns, weight_ns; /* least of all classes, of one microbatch */
     double parameter_bytes, activation_bytes;
 };
 struct cut {
-    int64_t *here; /* (n_kinds) */
+    int64_t *here; /* (n_classes) */
     double Bps;
     const char *name;
 };
 struct bound_any {
     struct arena *arena;
-    int32_t n_layers, n_kinds;
+    int32_t n_layers, n_classes;
     int64_t *count;
     double batch;
     bool shared;
     int64_t fewest; /* samples of an offer */
-    double *price;  /* (n_kinds) an hour; NULL: none */
+    double *price;  /* (n_classes) an hour; NULL: none */
     double most_ns; /* of plans that the bound on cost speaks of; 0: any */
     struct layer *layers;
     size_t n_cuts, capacity;
@@ -36,44 +36,44 @@ struct bound_any {
 
 /* Which devices take part, and what else the program says about them. */
 struct sides {
-    const int64_t *count[2]; /* (n_kinds) of each side; NULL: none there */
+    const int64_t *count[2]; /* (n_classes) of each side; NULL: none there */
     double cross_ns;         /* > 0: what side 1 works on crosses, at so much a whole batch */
 };
 
 static double least(double a, double b) { return a < b ? a : b; }
 
-struct bound_any *bound_any_new(struct arena *a, int32_t n_layers, int32_t n_kinds,
+struct bound_any *bound_any_new(struct arena *a, int32_t n_layers, int32_t n_classes,
                                 const int64_t *count, int64_t global_batch)
 {
     struct bound_any *b = ARENA_ARRAY(a, struct bound_any, 1);
     *b = (struct bound_any){.arena = a,
                             .n_layers = n_layers,
-                            .n_kinds = n_kinds,
+                            .n_classes = n_classes,
                             .batch = (double)global_batch,
                             .fewest = INT64_MAX};
-    b->count = ARENA_ARRAY(a, int64_t, (size_t)n_kinds);
-    memcpy(b->count, count, (size_t)n_kinds * sizeof *count);
+    b->count = ARENA_ARRAY(a, int64_t, (size_t)n_classes);
+    memcpy(b->count, count, (size_t)n_classes * sizeof *count);
     b->layers = ARENA_ARRAY(a, struct layer, (size_t)n_layers);
     for (int32_t l = 0; l < n_layers; l++) {
         struct layer *x = &b->layers[l];
         *x = (struct layer){NULL, NULL, INFINITY, INFINITY, INFINITY, INFINITY};
-        x->work_ns = ARENA_ARRAY(a, double, (size_t)n_kinds);
-        x->update_ns = ARENA_ARRAY(a, double, (size_t)n_kinds);
-        for (int32_t g = 0; g < n_kinds; g++) x->work_ns[g] = x->update_ns[g] = INFINITY;
+        x->work_ns = ARENA_ARRAY(a, double, (size_t)n_classes);
+        x->update_ns = ARENA_ARRAY(a, double, (size_t)n_classes);
+        for (int32_t g = 0; g < n_classes; g++) x->work_ns[g] = x->update_ns[g] = INFINITY;
     }
     return b;
 }
 
-void bound_any_shared(struct bound_any *b) { b->shared = true; }
-bool bound_any_is_shared(const struct bound_any *b) { return b->shared; }
+void bound_any_sharded(struct bound_any *b) { b->shared = true; }
+bool bound_any_is_sharded(const struct bound_any *b) { return b->shared; }
 
-void bound_any_offer(struct bound_any *b, int32_t kind, int32_t layer, const struct bound_offer *o)
+void bound_any_offer(struct bound_any *b, int32_t device_class, int32_t layer, const struct bound_offer *o)
 {
     if (o->samples < b->fewest) b->fewest = o->samples;
     struct layer *x = &b->layers[layer];
     double all = o->forward_ns + o->input_ns + o->weight_ns, n = (double)o->samples;
-    x->work_ns[kind] = least(x->work_ns[kind], o->cards * all / n);
-    x->update_ns[kind] = least(x->update_ns[kind], o->cards * o->update_ns);
+    x->work_ns[device_class] = least(x->work_ns[device_class], o->tp * all / n);
+    x->update_ns[device_class] = least(x->update_ns[device_class], o->tp * o->update_ns);
     x->pass_ns = least(x->pass_ns, o->forward_ns + o->input_ns);
     x->weight_ns = least(x->weight_ns, o->weight_ns);
 }
@@ -93,14 +93,14 @@ void bound_any_cut(struct bound_any *b, const int64_t *here, double both_directi
     if (b->n_cuts == b->capacity)
         b->cuts = arena_grow(b->arena, b->cuts, b->n_cuts, &b->capacity, sizeof *b->cuts);
     struct cut *c = &b->cuts[b->n_cuts++];
-    *c = (struct cut){ARENA_ARRAY(b->arena, int64_t, (size_t)b->n_kinds), both_directions_Bps, name};
-    memcpy(c->here, here, (size_t)b->n_kinds * sizeof *here);
+    *c = (struct cut){ARENA_ARRAY(b->arena, int64_t, (size_t)b->n_classes), both_directions_Bps, name};
+    memcpy(c->here, here, (size_t)b->n_classes * sizeof *here);
 }
 
 void bound_any_prices(struct bound_any *b, const double *price_per_h, double most_ns)
 {
-    b->price = ARENA_ARRAY(b->arena, double, (size_t)b->n_kinds);
-    memcpy(b->price, price_per_h, (size_t)b->n_kinds * sizeof *price_per_h);
+    b->price = ARENA_ARRAY(b->arena, double, (size_t)b->n_classes);
+    memcpy(b->price, price_per_h, (size_t)b->n_classes * sizeof *price_per_h);
     b->most_ns = most_ns;
 }
 
@@ -123,7 +123,7 @@ double bound_gap(int64_t iteration_ns, int64_t lower_bound_ns)
 
 static bool alike(const struct bound_any *b, int32_t i, int32_t j)
 {
-    size_t n = (size_t)b->n_kinds * sizeof(double);
+    size_t n = (size_t)b->n_classes * sizeof(double);
     return !memcmp(b->layers[i].work_ns, b->layers[j].work_ns, n) &&
            !memcmp(b->layers[i].update_ns, b->layers[j].update_ns, n);
 }
@@ -147,25 +147,25 @@ static double unit_ns(const struct bound_any *b)
     double sum = 0, n = 0;
     for (int32_t r = 0; r < b->n_rows; r++) {
         double w = INFINITY;
-        for (int32_t g = 0; g < b->n_kinds; g++) w = least(w, b->layers[b->row[r]].work_ns[g]);
+        for (int32_t g = 0; g < b->n_classes; g++) w = least(w, b->layers[b->row[r]].work_ns[g]);
         sum += b->times[r] * b->batch * w;
     }
-    for (int32_t g = 0; g < b->n_kinds; g++) n += (double)b->count[g];
+    for (int32_t g = 0; g < b->n_classes; g++) n += (double)b->count[g];
     return sum > 0 && n > 0 ? sum / n : 1;
 }
 
-/* Columns: 0 is T, 1 what crosses (part of the batch); then for every side, kind and distinct layer the part of its work,
+/* Columns: 0 is T, 1 what crosses (part of the batch); then for every side, class and distinct layer the part of its work,
  * and the part of its updates. */
-static int32_t column_of(const struct bound_any *b, int side, int32_t kind, int32_t row, int update)
+static int32_t column_of(const struct bound_any *b, int side, int32_t device_class, int32_t row, int update)
 {
-    return 2 + ((side * b->n_kinds + kind) * b->n_rows + row) * 2 + update;
+    return 2 + ((side * b->n_classes + device_class) * b->n_rows + row) * 2 + update;
 }
 
 static void put_work(struct bound_lp *p, const struct bound_any *b, const struct sides *s,
                      double unit)
 {
     for (int side = 0; side < 2; side++)
-        for (int32_t g = 0; s->count[side] && g < b->n_kinds; g++) {
+        for (int32_t g = 0; s->count[side] && g < b->n_classes; g++) {
             if (!s->count[side][g]) continue;
             int32_t busy = bound_lp_row(p, 0);
             bound_lp_put(p, busy, 0, (double)s->count[side][g]);
@@ -188,7 +188,7 @@ static void put_layers(struct bound_lp *p, const struct bound_any *b, const stru
             int32_t crosses = s->cross_ns > 0 && !update ? bound_lp_row(p, 0) : -1;
             if (crosses >= 0) bound_lp_put(p, crosses, 1, 1);
             for (int side = 0; side < 2; side++)
-                for (int32_t g = 0; s->count[side] && g < b->n_kinds; g++) {
+                for (int32_t g = 0; s->count[side] && g < b->n_classes; g++) {
                     if (!s->count[side][g] || isinf(b->layers[b->row[r]].work_ns[g])) continue;
                     int32_t column = column_of(b, side, g, r, update);
                     bound_lp_put(p, done, column, 1);
@@ -206,7 +206,7 @@ static void put_crossing(struct bound_lp *p, const struct bound_any *b, const st
     bound_lp_put(p, wire, 1, -s->cross_ns / unit);
     bound_lp_put(p, lacks, 1, b->n_layers - 1);
     for (int32_t r = 0; r < b->n_rows; r++)
-        for (int32_t g = 0; g < b->n_kinds; g++)
+        for (int32_t g = 0; g < b->n_classes; g++)
             if (s->count[1][g] && !isinf(b->layers[b->row[r]].work_ns[g]))
                 bound_lp_put(p, lacks, column_of(b, 1, g, r, 0), -b->times[r]);
 }
@@ -229,7 +229,7 @@ static bool holds_all(const struct bound_any *b, const int64_t *count)
 {
     for (int32_t r = 0; r < b->n_rows; r++) {
         bool held = false;
-        for (int32_t g = 0; g < b->n_kinds; g++)
+        for (int32_t g = 0; g < b->n_classes; g++)
             held |= count[g] > 0 && !isinf(b->layers[b->row[r]].work_ns[g]);
         if (!held) return false;
     }
@@ -248,8 +248,8 @@ static double cut_ns(struct bound_any *b, const struct cut *c, double all, doubl
     both = c->Bps > 0 ? 2 * bytes / c->Bps * 1e9 : INFINITY;
     cross = c->Bps > 0 ? 2 * b->batch * narrow / c->Bps * 1e9 : INFINITY;
     if (cross <= enough) return enough;
-    int64_t *there = ARENA_ARRAY(b->arena, int64_t, (size_t)b->n_kinds);
-    for (int32_t g = 0; g < b->n_kinds; g++) there[g] = b->count[g] - c->here[g];
+    int64_t *there = ARENA_ARRAY(b->arena, int64_t, (size_t)b->n_classes);
+    for (int32_t g = 0; g < b->n_classes; g++) there[g] = b->count[g] - c->here[g];
     const int64_t *part[2] = {c->here, there};
     double t = both > all ? both : all;
     for (int side = 0; side < 2 && t > enough; side++)
@@ -277,7 +277,7 @@ static double unit_cost(const struct bound_any *b)
     for (int32_t r = 0; r < b->n_rows; r++) {
         const struct layer *x = &b->layers[b->row[r]];
         double least_cost = INFINITY;
-        for (int32_t g = 0; g < b->n_kinds; g++)
+        for (int32_t g = 0; g < b->n_classes; g++)
             if (b->count[g] && !isinf(x->work_ns[g]))
                 least_cost = least(least_cost, bound_money(b->price[g], b->batch * x->work_ns[g]));
         sum += b->times[r] * least_cost;
@@ -285,14 +285,14 @@ static double unit_cost(const struct bound_any *b)
     return sum;
 }
 
-/* Column 0 is money. One row adds up what busy time costs; one a kind says that no device is busy longer than the longest plan. */
+/* Column 0 is money. One row adds up what busy time costs; one a class says that no device is busy longer than the longest plan. */
 static double work_cost(struct bound_any *b, double unit)
 {
     struct arena *scratch = arena_new();
     struct bound_lp *p = bound_lp_new(scratch, column_of(b, 2, 0, 0, 0));
     int32_t paid = bound_lp_row(p, 0);
     bound_lp_put(p, paid, 0, 1);
-    for (int32_t g = 0; g < b->n_kinds; g++) {
+    for (int32_t g = 0; g < b->n_classes; g++) {
         double most = (double)b->count[g] * b->most_ns;
         int32_t busy = most > 0 ? bound_lp_row(p, -1) : -1;
         for (int32_t r = 0; b->count[g] && r < b->n_rows; r++) {
@@ -312,11 +312,11 @@ static double work_cost(struct bound_any *b, double unit)
     return cost;
 }
 
-/* Less what rounding may lose: a nanosecond of all devices. 0 where some kind is free. */
+/* Less what rounding may lose: a nanosecond of all devices. 0 where some class is free. */
 static double least_cost(struct bound_any *b)
 {
     double all = 0;
-    for (int32_t g = 0; g < b->n_kinds; g++) {
+    for (int32_t g = 0; g < b->n_classes; g++) {
         if (b->count[g] && !(b->price[g] > 0)) return 0;
         all += (double)b->count[g] * b->price[g];
     }
@@ -329,9 +329,9 @@ static double least_cost(struct bound_any *b)
 static const char
     any_plan[] =
         "any stages whose devices share sequences, not operators, replicas, shares and orders, of "
-        "the microbatch sizes and numbers of cards tried",
+        "the microbatch sizes and tensor-parallel degrees tried",
     any_sharing[] =
-        "any stages, also such whose devices share operators, replicas, shares and orders, of the "
+        "any stages, also such whose operators are sharded, replicas, shares and orders, of the "
         "microbatch sizes tried";
 
 enum status bound_any_solve(struct bound_any *b, struct bound_certificate *out, struct error *err)

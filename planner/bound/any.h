@@ -1,9 +1,9 @@
 /* planner/bound/any.h - what no plan of a job on a cluster beats, however it parts layers, devices and the batch.
  *
- * Kinds g of devices, N_g of each; layers l; a batch of B samples. Let x_lg be the samples that devices of kind g take
+ * Device classes g, N_g of each; layers l; a batch of B samples. Let x_lg be the samples that devices of class g take
  * through layer l, z_lg the part of the update of layer l that they do. A device is busy with one thing at a time, so
  *   compute   min T:  Σ_g x_lg = B,  Σ_g z_lg = 1 for every l;  Σ_l w_lg x_lg + u_lg z_lg <= N_g T for every g
- * with w_lg the least device time a sample of layer l takes on kind g over all microbatch sizes and all numbers of cards
+ * with w_lg the least device time a sample of layer l takes on class g over all microbatch sizes and all tensor-parallel degrees
  * that share it, u_lg that of its update. (Σ z >= 1 also where optimizer state is sharded; replicas only do it more often.)
  *   latency   some sample goes through all layers and back between two updates, alone or in a microbatch: Σ_l least F + I of any
  *             number of them, then W of layer 0.
@@ -13,7 +13,7 @@
  *             or one part, say B, lacks a layer: whatever sample it works on crosses twice, as an activation and as its
  *             gradient: y >= Σ_{g in B} x_lg for every l, (L - 1) y >= Σ_{l, g in B} x_lg, 2 y (bytes a sample at the narrowest place) <= C T;
  *             and T is at least the least of these.
- *   shared    plans whose stages share operators (core/sharding/sharding.h) may do less than that: no device needs a whole layer, so
+ *   shared    plans with sharded stages (core/sharding/sharding.h) may do less than that: no device needs a whole layer, so
  *             neither latency nor cuts hold as they stand. For them compute alone is claimed, on the assumption that the parts
  *             of an operator together take no less than their part of the whole takes.
  *   cost      a device is paid for the whole iteration that it is used in, so at least for the time it is busy:
@@ -21,7 +21,7 @@
  * The linear programs go to GLPK; what is handed out is not their value but the bound that their row prices prove by weak
  * duality, summed here (Neumaier and Shcherbina 2004), so that no tolerance of the solver can make it false.
  * What is assumed: an iteration ends with updates that the next one's forwards wait for; devices compute one operator at a
- * time; sums of gradients need their bytes across a cut once in each direction.
+ * time; gradient all-reduces need their bytes across a cut once in each direction.
  *
  * Layers that cost the same are one row, so 400 layers of a regular model are about five; devices are counts.
  */
@@ -36,23 +36,24 @@
 struct arena;
 struct bound_any; /* opaque: offers and cuts taken so far */
 
-/* count: (n_kinds) devices (single cards) of each kind; copied. */
-struct bound_any *bound_any_new(struct arena *a, int32_t n_layers, int32_t n_kinds,
+/* count: (n_classes) devices (single GPUs) of each class; copied. */
+struct bound_any *bound_any_new(struct arena *a, int32_t n_layers, int32_t n_classes,
                                 const int64_t *count, int64_t global_batch);
 
-/* From here on, before any offer: for plans that share operators too (above). */
-void bound_any_shared(struct bound_any *b);
-bool bound_any_is_shared(const struct bound_any *b);
+/* From here on, before any offer: for plans with sharded stages too (above). */
+void bound_any_sharded(struct bound_any *b);
+bool bound_any_is_sharded(const struct bound_any *b);
 
-/* One way of doing a layer on a kind: `cards` of them together take `samples` through it in these times. Offered for every
- * microbatch size, number of cards, and share of a sharded microbatch; the least counts. A kind that is offered no way
+/* One way of doing a layer on a class: `tp` of them together take `samples` through it in these times. Offered for every
+ * microbatch size, number of GPUs, and share of a sharded microbatch; the least counts. A class that is offered no way
  * cannot hold the layer. Times must add up: a stage of several layers takes at least the sum of its layers' offers. */
 struct bound_offer {
-    int32_t cards;
+    int32_t tp;
     int64_t samples;
     double forward_ns, input_ns, weight_ns, update_ns;
 };
-void bound_any_offer(struct bound_any *b, int32_t kind, int32_t layer, const struct bound_offer *o);
+void bound_any_offer(struct bound_any *b, int32_t device_class, int32_t layer,
+                     const struct bound_offer *o);
 
 /* Fewest samples of any offer so far; INT64_MAX before the first. */
 int64_t bound_any_fewest(const struct bound_any *b);
@@ -62,7 +63,7 @@ int64_t bound_any_fewest(const struct bound_any *b);
 void bound_any_traffic(struct bound_any *b, int32_t layer, double parameter_bytes,
                        double activation_bytes);
 
-/* Two parts of the cluster: here[g] of kind g in one, the rest in the other. both_ways_Bps: what links between them carry in both
+/* Two parts of the cluster: here[g] of class g in one, the rest in the other. both_ways_Bps: what links between them carry in both
  * directions together, at most. name: for the binding term, kept. */
 void bound_any_cut(struct bound_any *b, const int64_t *here, double both_directions_Bps,
                    const char *name);
@@ -74,13 +75,13 @@ struct bound_certificate {
     const char *class_text; /* the plans that it holds for */
     double lower_cost;      /* money an iteration, of the same plans; 0: no prices */
 };
-/* price_per_h: (n_kinds) of one device, in any money; copied. A bound on cost is made as well, of plans whose iteration takes at
+/* price_per_h: (n_classes) of one device, in any money; copied. A bound on cost is made as well, of plans whose iteration takes at
  * most so long (0: any). */
 void bound_any_prices(struct bound_any *b, const double *price_per_h, double most_ns);
 /* Money: price an hour times so long. */
 double bound_money(double price_per_h, double ns);
 
-/* ERR_INFEASIBLE: a layer that no kind can hold. Texts are the arena's. Cost: one linear program of (kinds + distinct layers)
+/* ERR_INFEASIBLE: a layer that no class can hold. Texts are the arena's. Cost: one linear program of (classes + distinct layers)
  * rows, and four more for every distinct cut that could bind. */
 MUST_CHECK enum status bound_any_solve(struct bound_any *b, struct bound_certificate *out,
                                        struct error *err);

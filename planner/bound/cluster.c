@@ -45,21 +45,21 @@ static bool may_hold(const struct space *s, int32_t type, const struct stage_cos
 }
 
 /* samples: of the offers; the space's microbatch, or 1: its part of that. */
-static void offer_as(struct bound_any *b, const struct space *s, int64_t samples,
-                     const int32_t *cards, const int32_t *kind)
+static void offer_as(struct bound_any *b, const struct space *s, int64_t samples, const int32_t *tp,
+                     const int32_t *device_class)
 {
     double part = (double)samples / (double)s->microbatch;
     for (int32_t t = 0; t < s->n_types; t++) {
-        if (cards && !cards[t]) continue;
+        if (tp && !tp[t]) continue;
         double shrink = shrink_of(s, t);
         for (int32_t l = 0; l < s->n_layers; l++) {
             const struct stage_cost *c = space_stage_type(s, t, l, l);
             double out = l + 1 < s->n_layers ? (double)s->cut_bytes[l] / (double)s->microbatch : 0;
             bound_any_traffic(b, l, (double)c->parameter_bytes, out);
-            if (!bound_any_is_shared(b) && !may_hold(s, t, c)) continue;
-            bound_any_offer(b, kind ? kind[t] : t, l,
+            if (!bound_any_is_sharded(b) && !may_hold(s, t, c)) continue;
+            bound_any_offer(b, device_class ? device_class[t] : t, l,
                             &(struct bound_offer){
-                                cards ? cards[t] : 1, samples, part * (double)c->forward_ns,
+                                tp ? tp[t] : 1, samples, part * (double)c->forward_ns,
                                 part * (double)c->input_least_ns, part * (double)c->weight_least_ns,
                                 shrink * (double)c->update_ns});
         }
@@ -69,27 +69,27 @@ static void offer_as(struct bound_any *b, const struct space *s, int64_t samples
 /* A stage on several devices gives each a part of a microbatch, down to one sequence. A call of fewer sequences takes no
  * longer than one of more, and no less for each: so the parts between add nothing. Where one sequence alone has no price its
  * part of the microbatch's is taken, which is less. Measured layers are never divided. */
-static void offer_shares(struct bound_any *b, const struct space *s, const int32_t *cards,
-                         const int32_t *kind)
+static void offer_shares(struct bound_any *b, const struct space *s, const int32_t *tp,
+                         const int32_t *device_class)
 {
     struct space one;
     struct error why;
     if (s->job->model.measured || bound_any_fewest(b) <= 1) return;
     if (space_make_on(s->arena, s->job, s->cluster, s->cost, s->devices, 1, s->lower, &one, &why) ==
         OK)
-        offer_as(b, &one, 1, cards, kind);
+        offer_as(b, &one, 1, tp, device_class);
     else
-        offer_as(b, s, 1, cards, kind);
+        offer_as(b, s, 1, tp, device_class);
 }
 
-void bound_cluster_offer(struct bound_any *b, const struct space *s, const int32_t *cards,
-                         const int32_t *kind)
+void bound_cluster_offer(struct bound_any *b, const struct space *s, const int32_t *tp,
+                         const int32_t *device_class)
 {
-    offer_as(b, s, s->microbatch, cards, kind);
-    offer_shares(b, s, cards, kind);
+    offer_as(b, s, s->microbatch, tp, device_class);
+    offer_shares(b, s, tp, device_class);
 }
 
-static int32_t cards_of(const struct device_type *t)
+static int32_t tp_of(const struct device_type *t)
 {
     return t->tensor_parallel > 1 ? t->tensor_parallel : 1;
 }
@@ -98,17 +98,17 @@ void bound_cluster_offer_grouped(struct bound_any *b, const struct cluster *c,
                                  const struct space *s)
 {
     struct arena *scratch = arena_new();
-    int32_t *cards = ARENA_ARRAY(scratch, int32_t, (size_t)s->n_types);
-    int32_t *kind = ARENA_ARRAY(scratch, int32_t, (size_t)s->n_types);
+    int32_t *tp = ARENA_ARRAY(scratch, int32_t, (size_t)s->n_types);
+    int32_t *device_class = ARENA_ARRAY(scratch, int32_t, (size_t)s->n_types);
     for (int32_t d = 0; d < s->n_devices; d++) {
         int32_t type = s->cluster->devices[d].type;
-        if (cards[type]) continue;
+        if (tp[type]) continue;
         int32_t base = cluster_device(c, s->cluster->devices[d].name);
         if (base < 0) continue;
-        kind[type] = c->devices[base].type;
-        cards[type] = cards_of(&s->cluster->types[type]) / cards_of(&c->types[kind[type]]);
+        device_class[type] = c->devices[base].type;
+        tp[type] = tp_of(&s->cluster->types[type]) / tp_of(&c->types[device_class[type]]);
     }
-    bound_cluster_offer(b, s, cards, kind);
+    bound_cluster_offer(b, s, tp, device_class);
     arena_free(scratch);
 }
 
@@ -341,7 +341,7 @@ void bound_cluster_prices(struct bound_any *b, const struct cluster *c, double m
     struct arena *scratch = arena_new();
     double *price = ARENA_ARRAY(scratch, double, (size_t)c->n_types), any = 0;
     for (int32_t t = 0; t < c->n_types; t++) {
-        price[t] = c->types[t].price_per_h * cards_of(&c->types[t]);
+        price[t] = c->types[t].price_per_h * tp_of(&c->types[t]);
         any += price[t];
     }
     if (any > 0) bound_any_prices(b, price, most_ns);
@@ -355,7 +355,7 @@ static struct bound_any *offers_of(struct arena *a, const struct cluster *c,
     for (int32_t d = 0; d < c->n_devices; d++) count[c->devices[d].type]++;
     struct bound_any *b =
         bound_any_new(a, spaces[0]->n_layers, c->n_types, count, spaces[0]->job->global_batch);
-    if (shared) bound_any_shared(b);
+    if (shared) bound_any_sharded(b);
     for (int32_t i = 0; i < n; i++) bound_cluster_offer_grouped(b, c, spaces[i]);
     return b;
 }
@@ -370,9 +370,9 @@ enum status bound_cluster(struct arena *a, const struct cluster *c, struct cost 
     return bound_any_solve(b, out, err);
 }
 
-enum status bound_cluster_shared(struct arena *a, const struct cluster *c,
-                                 const struct space *const *spaces, int32_t n, double most_ns,
-                                 struct bound_certificate *out, struct error *err)
+enum status bound_cluster_sharded(struct arena *a, const struct cluster *c,
+                                  const struct space *const *spaces, int32_t n, double most_ns,
+                                  struct bound_certificate *out, struct error *err)
 {
     struct bound_any *b = offers_of(a, c, spaces, n, true);
     bound_cluster_prices(b, c, most_ns);

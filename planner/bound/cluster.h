@@ -1,6 +1,6 @@
 /* planner/bound/cluster.h - the bound on any plan (planner/bound/any.h) from a search's spaces and a cluster's links.
  *
- * Kinds are the cluster's device types. Offers come from the spaces' stage costs, layer by layer; those of updates
+ * Classes are the cluster's device types. Offers come from the spaces' stage costs, layer by layer; those of updates
  * scaled down by what one update of many layers saves against many of one (see the .c), so that they add up to no more than any
  * stage costs.
  * Cuts: nodes and switches are vertices, links edges (igraph). Links of at least some bandwidth join vertices to clusters,
@@ -17,13 +17,13 @@
 
 enum { BOUND_VERTICES_MAX = 64 };
 
-/* One space more, of this microbatch size, and the parts of a microbatch that the devices of one stage have. cards: (n_types
- * of the space) that its types stand for (0: no offer), and kind: (n_types) which type of the bound's cluster these are; NULL:
+/* One space more, of this microbatch size, and the parts of a microbatch that the devices of one stage have. GPUs: (n_types
+ * of the space) that its types stand for (0: no offer), and device_class: (n_types) which type of the bound's cluster these are; NULL:
  * one each, the same types. O(types · layers) stages priced. */
-void bound_cluster_offer(struct bound_any *b, const struct space *s, const int32_t *cards,
-                         const int32_t *kind);
+void bound_cluster_offer(struct bound_any *b, const struct space *s, const int32_t *tp,
+                         const int32_t *device_class);
 
-/* The same of a space on another grouping of the cluster's cards (core/cluster/group): a device's cards are of the type that
+/* The same of a space on another grouping of the cluster's GPUs (core/cluster/group): a device's GPUs are of the type that
  * the cluster's device of its name has. */
 void bound_cluster_offer_grouped(struct bound_any *b, const struct cluster *c,
                                  const struct space *s);
@@ -36,15 +36,15 @@ MUST_CHECK enum status bound_cluster_cuts(struct arena *a, struct bound_any *b,
 /* What a device of each type of the cluster costs, where any has a price (bound_any_prices). */
 void bound_cluster_prices(struct bound_any *b, const struct cluster *c, double most_ns);
 
-/* All of it: offers of the spaces, on the cluster or on groupings of its cards, its cuts, and the answer. n >= 1. most_ns:
+/* All of it: offers of the spaces, on the cluster or on groupings of its GPUs, its cuts, and the answer. n >= 1. most_ns:
  * of bound_any_prices. What bound_any_solve and bound_cluster_cuts say. */
 MUST_CHECK enum status bound_cluster(struct arena *a, const struct cluster *c, struct cost *k,
                                      const struct space *const *spaces, int32_t n, double most_ns,
                                      struct bound_certificate *out, struct error *err);
-/* The same for plans that share operators too (bound_any_shared): weaker. */
-MUST_CHECK enum status bound_cluster_shared(struct arena *a, const struct cluster *c,
-                                            const struct space *const *spaces, int32_t n,
-                                            double most_ns, struct bound_certificate *out,
-                                            struct error *err);
+/* The same for plans with sharded stages too (bound_any_sharded): weaker. */
+MUST_CHECK enum status bound_cluster_sharded(struct arena *a, const struct cluster *c,
+                                             const struct space *const *spaces, int32_t n,
+                                             double most_ns, struct bound_certificate *out,
+                                             struct error *err);
 
 #endif

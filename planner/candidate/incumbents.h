@@ -1,7 +1,7 @@
 /* planner/candidate/incumbents.h - the best plans found so far, each layout once.
  *
  * A layout is what a plan computes where: microbatch size, and the set of its replicas with their devices, layers and
- * shares, and whether they share operators. Of plans that differ in less (recompute, warm-ups, buckets, order of replicas) the fastest stays.
+ * shares, and whether they shard operators. Of plans that differ in less (recompute, warm-ups, buckets, order of replicas) the fastest stays.
  */
 #ifndef PLANNER_CANDIDATE_INCUMBENTS_H
 #define PLANNER_CANDIDATE_INCUMBENTS_H

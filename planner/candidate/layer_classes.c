@@ -31,7 +31,7 @@ static void add_shape(struct reader *r, const struct tensor *t)
     add(r, (int64_t)t->dtype), add(r, t->shape.rank);
     for (int32_t i = 0; i < t->shape.rank; i++) add(r, t->shape.dim[i]);
     for (int32_t i = 0; t->shares && i < t->shares->n; i++)
-        add(r, t->shares->cards[i]), add(r, t->shares->elements[i]);
+        add(r, t->shares->tp[i]), add(r, t->shares->elements[i]);
 }
 
 static int32_t place_in(const struct cut *c, int32_t tensor)

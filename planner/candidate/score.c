@@ -13,7 +13,7 @@ enum {
     LOWER_NS = 100000,
     LOWER_OP_NS = 1000,
     SHARD_OP_NS =
-        4000, /* more of a stage that shares operators: each device's graph is made by itself */
+        4000, /* more of a stage that shards operators: each device's graph is made by itself */
     LOWER_CALL_NS = 100,
     SIM_NS = 20000,
     SIM_EVENT_NS = 90
@@ -215,7 +215,7 @@ struct fitting { /* of one stage */
 static int64_t buffers_bytes(const struct program_stage *s)
 {
     int64_t bytes = 1;
-    for (int32_t i = 0; i < s->n_rings; i++) bytes += s->rings[i].stride_bytes;
+    for (int32_t i = 0; i < s->n_buffer_rings; i++) bytes += s->buffer_rings[i].stride_bytes;
     return bytes;
 }
 

@@ -21,7 +21,7 @@ struct search_context {
     const struct lower_options *lower;
     struct scorer *scorer;
     struct spmd_stage
-        *join; /* what stages that share operators do inside (planner/spmd_stage/spmd_stage.h) */
+        *spmd_stage; /* what sharded stages do inside (planner/spmd_stage/spmd_stage.h) */
     struct incumbents incumbents;
     int64_t candidates; /* complete plans that were bounded */
     int64_t evaluations_left;

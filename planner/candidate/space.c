@@ -111,7 +111,7 @@ static void find_early(struct arena *a, struct space *s)
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* What crosses between any two devices, at least: cards that share positions send a share each. */
+/* What crosses between any two devices, at least: GPUs that share positions send a share each. */
 static void find_cuts(struct arena *a, struct space *s)
 {
     s->cut_bytes = ARENA_ARRAY(a, int64_t, (size_t)s->n_layers);

@@ -27,13 +27,13 @@ struct space {
     const struct cluster *cluster;
     struct cost *cost;
     const struct lower_options *lower; /* the caller's */
-    /* fused training graphs: of in each direction in which types share operators */
+    /* fused training graphs: of in each direction in which types shard operators */
     struct lower_graphs graphs;
     struct graph *graph; /* the first of them; all have the same layers */
     int32_t n_layers, n_devices, n_types;
     int64_t microbatch;
     int32_t microbatches;          /* of the global batch */
-    struct layer_classes *classes; /* of every graph alike: cards share equal operators alike */
+    struct layer_classes *classes; /* of every graph alike: GPUs share equal operators alike */
     struct stage_table *table;
     /* (n_types · n_layers) rows by last layer: [type][first]; made when asked for, of the earliest of the ranges that are the
      * same (layers_same) alone */
@@ -87,7 +87,7 @@ static inline const struct stage_cost *space_stage(const struct space *s, int32_
 {
     return space_stage_type(s, s->cluster->devices[device].type, first, last);
 }
-/* Whether compute streams wait for every link, so that no sum of gradients is hidden behind a backward. */
+/* Whether compute streams wait for every link, so that no gradient all-reduce is hidden behind a backward. */
 bool space_awaits(const struct space *s);
 /* What crosses after layer `cut` between two devices: occupancy and latency. */
 int64_t space_transfer_ns(const struct space *s, int32_t from, int32_t to, int32_t cut);

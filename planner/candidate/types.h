@@ -34,11 +34,11 @@ enum { SEARCH_DEVICES_MAX = 8 };
       "tensor x pipeline x data, equal layers everywhere, 1F1B or interleaved")                    \
     X(alpa_coarse, "alpa-coarse", "stages of at most 16 coarse layers on equal meshes, 1F1B")      \
     X(harp_published, "harp-published",                                                            \
-      "HARP as its authors published it: nodes in order, every device, meshes of 2^k cards of "    \
+      "HARP as its authors published it: nodes in order, every device, meshes of 2^k GPUs of "     \
       "one "                                                                                       \
       "node, ranked by closed form")                                                               \
     X(hap, "hap",                                                                                  \
-      "HAP: one stage on all devices, every operator split by the index and in the ratios that "   \
+      "HAP: one stage on all devices, every operator sharded by the index and in the ratios that " \
       "cost least")
 
 /* What a plan is better by. TIME: the iteration. COST: money an iteration (device types with a price), among plans
@@ -55,7 +55,7 @@ struct search_options {
     /* Warm start (planner/replan/warm_start.h): plans like this one are tried first. Of another cluster: devices are matched by name. Beyond
      * SEARCH_DEVICES_MAX devices, with evaluations 0, there is no search beside them where they are good enough. NULL: none */
     const struct plan *from;
-    /* Numbers of equal cards of one node that may share every operator as one device; NULL: as the cluster says */
+    /* Numbers of equal GPUs of one node that may shard every operator as one device; NULL: as the cluster says */
     const int32_t *tensor;
     int32_t n_tensor;
     enum objective objective;
@@ -65,9 +65,8 @@ struct search_options {
     int64_t evaluations;       /* most plans to try, an eighth of them to refine; 0: 20,000 */
     bool
         fastest; /* measured layers: the first plan is the fastest predicted, however close others are (planner/fleet/robust.h) */
-    bool
-        no_sharding; /* no plan whose stages share operators (planner/spmd_stage/spmd_stage.h); for tests */
-    bool exhaustive;                   /* no bound prunes: the same best plan, slowly; for tests */
+    bool no_sharding; /* no plan with sharded stages (planner/spmd_stage/spmd_stage.h); for tests */
+    bool exhaustive;  /* no bound prunes: the same best plan, slowly; for tests */
     const volatile sig_atomic_t *stop; /* set: end with the best so far; NULL: never */
     /* first before anything is scored, with best_ns INT64_MAX */
     void (*progress)(void *user, int64_t evaluated, int64_t best_ns);

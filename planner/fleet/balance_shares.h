@@ -1,7 +1,7 @@
 /* planner/fleet/balance_shares.h - shares of the batch by when replicas end in a simulation.
  *
  * A mix divides the batch by what its templates say: fill, pace and tail. A simulation knows better: messages that wait for each
- * other, buffers that are short, sums that overlap. Where replica r ends its last backward at e_r and works on a microbatch
+ * other, buffers that are short, gradient all-reduces that overlap. Where replica r ends its last backward at e_r and works on a microbatch
  * every t_r (its busiest stage), it could take (T - e_r) / t_r more until T; the least T at which all together take the batch
  * gives new shares, and the plan is simulated again.
  */

@@ -9,12 +9,12 @@
 
 enum {
     BATCH_MAX = 16, /* candidates simulated side by side */
-    /* What simulations may cost where the user says nothing: microseconds at all, and more for each card. */
+    /* What simulations may cost where the user says nothing: microseconds at all, and more for each GPU. */
     BUDGET_US = 700000,
-    BUDGET_CARD_US = 500,
+    BUDGET_GPU_US = 500,
     /* The first where estimates are good: nobody shares a link, layers are measured whole. */
     BUDGET_CLOSED_US = 440000,
-    BUDGET_APART_US = 1300, /* for each card where nobody shares a link: more can be told apart */
+    BUDGET_APART_US = 1300, /* for each GPU where nobody shares a link: more can be told apart */
     IMPROVED_MAX = 3
 };
 
@@ -106,12 +106,12 @@ static enum status simulate_candidates(struct fleet *q, struct fleet_plan *best,
     return n ? simulate_batch(q, chosen, n, best, n_best, err) : OK;
 }
 
-enum { LEVEL_ROUNDS = 2, LEVEL_CARD_US = 400 }; /* for each card, what candidates left added */
+enum { LEVEL_ROUNDS = 2, LEVEL_GPU_US = 400 }; /* for each GPU, what candidates left added */
 
 /* Large plans whose shares are not found yet: by when replicas end, which a few simulations settle. */
 static enum status level(struct fleet *q, struct fleet_plan *x, struct error *err)
 {
-    int64_t us = q->left_us + LEVEL_CARD_US * (int64_t)q->task->cluster->n_devices;
+    int64_t us = q->left_us + LEVEL_GPU_US * (int64_t)q->task->cluster->n_devices;
     int64_t rounds = us / x->cost_us;
     if (!x->quick || x->leveled || rounds < 1) return OK;
     scorer_quick(q->t->scorer, true);
@@ -159,7 +159,7 @@ static enum status search(struct fleet *q, struct error *err)
     q->left_us = o->evaluations > 0
                      ? INT64_MAX / 2
                      : (q->apart && q->task->job->model.measured ? BUDGET_CLOSED_US : BUDGET_US) +
-                           (q->apart ? BUDGET_APART_US : BUDGET_CARD_US) *
+                           (q->apart ? BUDGET_APART_US : BUDGET_GPU_US) *
                                (int64_t)q->task->cluster->n_devices;
     TRY(fleet_rank_large(q, err));
     TRY(simulate_candidates(q, best, &n_best, err));
@@ -181,17 +181,17 @@ static enum status search(struct fleet *q, struct error *err)
     return settle(q, &best[first], err);
 }
 
-/* The certificate speaks of the devices that were offered: where cards must be shared by 4 or by 8, of such plans. */
+/* The certificate speaks of the devices that were offered: where GPUs must be shared by 4 or by 8, of such plans. */
 static const char *class_of(struct fleet *q, const char *text)
 {
     const struct search_options *o = q->t->o;
     for (int32_t i = 0; o->tensor && i < o->n_tensor; i++)
         text = arena_printf(q->t->arena, "%s%s%d", text,
-                            i ? ", " : "; cards that share operators: ", (int)o->tensor[i]);
+                            i ? ", " : "; GPUs in tensor parallelism: ", (int)o->tensor[i]);
     return text;
 }
 
-/* presets: of what baselines were priced with as well, who may share operators in other ways. */
+/* presets: of what baselines were priced with as well, who may shard operators in other ways. */
 static enum status certify(struct fleet *q, bool presets, struct bound_certificate *bound,
                            struct error *err)
 {
@@ -200,14 +200,14 @@ static enum status certify(struct fleet *q, bool presets, struct bound_certifica
         TRY(tp_options_size(q->arena, &q->offers, q->task->sizes[0], q->t->lower, &q->spaces[0],
                             &q->makers[0], err));
     int64_t *count = ARENA_ARRAY(q->arena, int64_t, (size_t)c->n_types);
-    int32_t *cards = ARENA_ARRAY(q->arena, int32_t, (size_t)priced->n_types); /* 0: not offered */
+    int32_t *tp = ARENA_ARRAY(q->arena, int32_t, (size_t)priced->n_types); /* 0: not offered */
     for (int32_t d = 0; d < c->n_devices; d++) count[c->devices[d].type]++;
-    for (int32_t k = 0; k < q->offers.n_kinds; k++)
-        cards[q->offers.kinds[k].type] = q->offers.kinds[k].cards;
+    for (int32_t k = 0; k < q->offers.n_classes; k++)
+        tp[q->offers.classes[k].type] = q->offers.classes[k].tp;
     struct bound_any *b = bound_any_new(q->t->arena, q->spaces[0].n_layers, c->n_types, count,
                                         q->task->job->global_batch);
     for (int32_t i = 0; i < q->task->n_sizes && q->makers[i]; i++)
-        bound_cluster_offer(b, &q->spaces[i], cards, q->offers.base_type);
+        bound_cluster_offer(b, &q->spaces[i], tp, q->offers.base_type);
     for (int32_t i = 0; presets && i < q->t->n_presets; i++)
         bound_cluster_offer_grouped(b, c, q->t->preset[i]);
     TRY(bound_cluster_cuts(q->t->arena, b, c, q->offers.cost, err));

@@ -12,7 +12,7 @@ enum {
     FLEET_CUTS_MAX = 24
 };
 
-/* A plan on the cards that its devices are made of, with what it costs to simulate it. */
+/* A plan on the GPUs that its devices are made of, with what it costs to simulate it. */
 struct fleet_plan {
     struct plan plan;
     struct space space;
@@ -26,8 +26,8 @@ struct fleet_candidate {
     int32_t size;
     struct placed placed;
     int64_t estimate_ns;
-    int64_t sums_ns;  /* of the estimate: what sums and full links add to the slowest replica */
-    int64_t least_ns; /* that, behind pipelines that need no time to fill */
+    int64_t reduce_ns; /* of the estimate: what sums and full links add to the slowest replica */
+    int64_t least_ns;  /* that, behind pipelines that need no time to fill */
     struct fleet_plan
         *ready; /* with orders and shares found (planner/fleet/replica_order.h); NULL: not yet */
     int64_t cost_us, settle_us; /* of simulating it: for comparison, and to its steady step */

@@ -24,7 +24,7 @@ enum {
     LARGE_MAX = 32,     /* candidates whose replicas are simulated alone */
     LARGE_US = 1500000, /* for all of them, as counted */
     CUTS_PART =
-        12 /* the part of all cards that must follow a template, for others to be cut where it is */
+        12 /* the part of all GPUs that must follow a template, for others to be cut where it is */
 };
 
 static bool same_mix(const struct mix *a, const struct mix *b)
@@ -63,8 +63,8 @@ static void add_candidates(struct fleet *q, int32_t size, const struct mix *x)
         c->size = size;
         if (!place_mix(q->arena, q->makers[size], x, (enum placement_order)how, &c->placed)) continue;
         c->estimate_ns = place_estimate(q->arena, &c->placed, x);
-        c->sums_ns = c->estimate_ns > x->t_ns ? c->estimate_ns - x->t_ns : 0;
-        c->least_ns = bare_ns(x, q->makers[size]->s->microbatches) + c->sums_ns;
+        c->reduce_ns = c->estimate_ns > x->t_ns ? c->estimate_ns - x->t_ns : 0;
+        c->least_ns = bare_ns(x, q->makers[size]->s->microbatches) + c->reduce_ns;
         c->ready = NULL;
         if (c->estimate_ns < q->least_ns) q->least_ns = c->estimate_ns;
         /* Where nobody shares a link estimates are good to some per cent. */
@@ -82,16 +82,16 @@ static void add_candidates(struct fleet *q, int32_t size, const struct mix *x)
     }
 }
 
-/* Where the templates of a mix begin their stages, of those that many cards follow. */
+/* Where the templates of a mix begin their stages, of those that many GPUs follow. */
 static void note_cuts(struct fleet *q, int32_t size, const struct mix *x)
 {
     const struct template_maker *m = q->makers[size];
     size_t bytes = (size_t)m->s->n_layers * sizeof(bool);
     for (int32_t i = 0; i < x->n && q->n_cuts < FLEET_CUTS_MAX; i++) {
         const struct template *t = &x->templates[i];
-        int64_t cards = 0;
-        for (int32_t p = 0; p < m->n_pools; p++) cards += (int64_t)t->use[p] * x->count[i];
-        if (cards * CUTS_PART < m->g->n_devices || t->n_stages < 2) continue;
+        int64_t gpus = 0;
+        for (int32_t p = 0; p < m->n_pools; p++) gpus += (int64_t)t->use[p] * x->count[i];
+        if (gpus * CUTS_PART < m->g->n_devices || t->n_stages < 2) continue;
         bool *starts = ARENA_ARRAY(q->arena, bool, (size_t)m->s->n_layers);
         for (int32_t k = 0; k < t->n_stages; k++) starts[t->stages[k].first] = true;
         int32_t same = 0;
@@ -104,13 +104,13 @@ static void note_cuts(struct fleet *q, int32_t size, const struct mix *x)
 static void make_mix(struct fleet *q, int32_t size, int32_t variant, int32_t most_layers)
 {
     static const struct mix_options variants[VARIANTS] = {
-        {.one_kind = false}, {.widest = true}, {.one_kind = true}, {.one_zone = true}};
+        {.one_class = false}, {.widest = true}, {.one_class = true}, {.one_zone = true}};
     struct template_maker *m = q->makers[size];
     struct mix x;
     int64_t relaxed;
     m->most_layers = most_layers;
-    if (variants[variant].widest && m->n_kinds == m->n_pools) return;
-    if (variants[variant].one_kind && m->n_kinds == 1) return;
+    if (variants[variant].widest && m->n_classes == m->n_pools) return;
+    if (variants[variant].one_class && m->n_classes == 1) return;
     if (variants[variant].one_zone && m->g->n_zones == 1) return;
     if (!mix_solve(m, m->s->microbatches, &variants[variant], &x, &relaxed)) return;
     /* Wide devices may be slower and yet the only ones few enough to be simulated. */
@@ -138,7 +138,7 @@ static void share_cuts(struct fleet *q, int32_t size)
     m->starts = NULL;
 }
 
-/* Where kinds are few and plans are cheap to place. */
+/* Where classes are few and plans are cheap to place. */
 static void take_menu(struct fleet *q, int32_t size)
 {
     struct template_maker *m = q->makers[size];
@@ -289,7 +289,7 @@ static enum status find_orders(struct fleet *q, struct fleet_candidate *c, struc
     TRY(replica_order_plan(q->t, &x.space, &x.plan, &end, err));
     x.leveled = end < INT64_MAX;
     c->ready = arena_copy(q->arena, &x, sizeof x);
-    c->estimate_ns = end < INT64_MAX ? end + c->sums_ns : 2 * c->estimate_ns;
+    c->estimate_ns = end < INT64_MAX ? end + c->reduce_ns : 2 * c->estimate_ns;
     return OK;
 }
 

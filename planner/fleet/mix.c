@@ -11,11 +11,11 @@ enum { PACES = 24, NEWTON_MAX = 6, ROUNDS_MAX = 8, NODES_MAX = 300, COLUMNS_MAX 
 struct master {
     struct template_maker *maker;
     const struct mix_options *o;
-    int32_t microbatches, n_columns, n_pools, n_kinds;
+    int32_t microbatches, n_columns, n_pools, n_classes;
     size_t capacity;
     struct template *columns;
     int64_t pace[PACES];
-    double *price; /* (n_pools) of a card of each */
+    double *price; /* (n_pools) of a GPU of each */
     double replica_price;
     double t_ns;
     struct lp *lp;
@@ -25,7 +25,8 @@ static bool same_template(const struct template *a, const struct template *b)
 {
     if (a->n_stages != b->n_stages) return false;
     for (int32_t i = 0; i < a->n_stages; i++)
-        if (a->stages[i].kind != b->stages[i].kind || a->stages[i].last != b->stages[i].last)
+        if (a->stages[i].device_class != b->stages[i].device_class ||
+            a->stages[i].last != b->stages[i].last)
             return false;
     return true;
 }
@@ -35,10 +36,11 @@ static double value_of(const struct master *q, const struct template *t)
     return (q->t_ns - (double)t->fill_ns - (double)t->tail_ns) / (double)t->tau_ns + 1;
 }
 
-static bool is_widest(const struct template_maker *m, int32_t kind)
+static bool is_widest(const struct template_maker *m, int32_t device_class)
 {
-    for (int32_t k = 0; k < m->n_kinds; k++)
-        if (m->kinds[k].pool == m->kinds[kind].pool && m->kinds[k].cards > m->kinds[kind].cards)
+    for (int32_t k = 0; k < m->n_classes; k++)
+        if (m->classes[k].pool == m->classes[device_class].pool &&
+            m->classes[k].tp > m->classes[device_class].tp)
             return false;
     return true;
 }
@@ -50,10 +52,11 @@ static bool allowed(const struct master *q, const struct template *t)
         const struct template_stage *x = &t->stages[i];
         if (x->last - x->first >= m->most_layers) return false;
         if (m->starts && !m->starts[x->first]) return false;
-        if (q->o->left_out >> m->kinds[x->kind].pool & 1) return false;
-        if (q->o->widest && !is_widest(m, x->kind)) return false;
-        if (q->o->one_kind && x->kind != t->stages[0].kind) return false;
-        if (q->o->one_zone && m->kinds[x->kind].zone != m->kinds[t->stages[0].kind].zone)
+        if (q->o->left_out >> m->classes[x->device_class].pool & 1) return false;
+        if (q->o->widest && !is_widest(m, x->device_class)) return false;
+        if (q->o->one_class && x->device_class != t->stages[0].device_class) return false;
+        if (q->o->one_zone &&
+            m->classes[x->device_class].zone != m->classes[t->stages[0].device_class].zone)
             return false;
     }
     return true;
@@ -80,13 +83,13 @@ static void add_column(struct master *q, const struct template *t)
     put_column(q, t);
 }
 
-/* Both as the dynamic program leaves it and with the same kinds split evenly. */
+/* Both as the dynamic program leaves it and with the same classes split evenly. */
 static void offer(struct master *q, const struct template *t)
 {
     struct template even;
-    int32_t kinds[TEMPLATE_STAGES_MAX];
-    for (int32_t i = 0; i < t->n_stages; i++) kinds[i] = t->stages[i].kind;
-    if (template_balance(q->maker, kinds, t->n_stages, t->tau_ns, &even) &&
+    int32_t classes[TEMPLATE_STAGES_MAX];
+    for (int32_t i = 0; i < t->n_stages; i++) classes[i] = t->stages[i].device_class;
+    if (template_balance(q->maker, classes, t->n_stages, t->tau_ns, &even) &&
         even.tau_ns <= t->tau_ns)
         add_column(q, &even);
     else
@@ -102,24 +105,24 @@ static void find_paces(struct master *q)
     for (int i = 0; i < PACES; i++, pace *= ratio) q->pace[i] = (int64_t)ceil(pace) + 1;
 }
 
-/* Prices of the kinds that may be used: of one kind or all (-1), of one zone or all. */
-static void only_kinds(const struct master *q, double *price, int32_t kind, int32_t zone)
+/* Prices of the classes that may be used: of one class or all (-1), of one zone or all. */
+static void only_classes(const struct master *q, double *price, int32_t device_class, int32_t zone)
 {
-    for (int32_t k = 0; k < q->n_kinds; k++) {
-        const struct template_kind *x = &q->maker->kinds[k];
-        bool in = (kind < 0 || k == kind) && (zone < 0 || x->zone == zone) &&
+    for (int32_t k = 0; k < q->n_classes; k++) {
+        const struct template_class *x = &q->maker->classes[k];
+        bool in = (device_class < 0 || k == device_class) && (zone < 0 || x->zone == zone) &&
                   (!q->o->widest || is_widest(q->maker, k)) && !(q->o->left_out >> x->pool & 1);
-        price[k] = in ? q->price[x->pool] * x->cards : -1;
+        price[k] = in ? q->price[x->pool] * x->tp : -1;
     }
 }
 
 static void first_columns(struct master *q)
 {
-    double price[TEMPLATE_KINDS_MAX];
+    double price[TEMPLATE_CLASSES_MAX];
     struct template t;
-    for (int32_t k = 0; k < q->n_kinds; k++)
+    for (int32_t k = 0; k < q->n_classes; k++)
         for (int i = 0; i < PACES; i += 2) {
-            only_kinds(q, price, k, -1);
+            only_classes(q, price, k, -1);
             if (template_cheapest(q->maker, q->pace[i], price, &t)) offer(q, &t);
         }
 }
@@ -140,18 +143,18 @@ static double solve(struct master *q)
 /* Columns that would pay at these prices; whether there was one. */
 static bool generate(struct master *q)
 {
-    double price[TEMPLATE_KINDS_MAX];
+    double price[TEMPLATE_CLASSES_MAX];
     int32_t before = q->n_columns, n_zones = q->o->one_zone ? q->maker->g->n_zones : 1;
-    if (q->o->one_kind) return false;
+    if (q->o->one_class) return false;
     for (int32_t zone = 0; zone < n_zones; zone++) {
-        only_kinds(q, price, -1, q->o->one_zone ? zone : -1);
+        only_classes(q, price, -1, q->o->one_zone ? zone : -1);
         for (int i = 0; i < PACES; i++) {
             struct template t;
             if ((double)q->pace[i] >= q->t_ns) break;
             if (!template_cheapest(q->maker, q->pace[i], price, &t)) continue;
             double pays = value_of(q, &t) - q->replica_price;
             for (int32_t k = 0; k < q->n_pools; k++) pays -= q->price[k] * t.use[k];
-            if (pays > 1e-6 * q->microbatches / (1 + (double)q->n_kinds)) offer(q, &t);
+            if (pays > 1e-6 * q->microbatches / (1 + (double)q->n_classes)) offer(q, &t);
         }
     }
     return q->n_columns > before;
@@ -170,7 +173,7 @@ static double first_time(const struct master *q)
             if (one > best) best = one;
             if (fill == 0 || (double)t->fill_ns < fill) fill = (double)(t->fill_ns + t->tail_ns);
         }
-        rate += best * q->maker->g->kinds[k].n;
+        rate += best * q->maker->g->classes[k].n;
     }
     return rate > 0 ? q->microbatches / rate + fill : 0;
 }
@@ -179,7 +182,7 @@ static bool relax(struct master *q)
 {
     first_columns(q);
     if (!q->n_columns && !generate(q)) {
-        q->t_ns = 1e18; /* no kind holds the model alone */
+        q->t_ns = 1e18; /* no class holds the model alone */
         generate(q);
     }
     if (!q->n_columns) return false;
@@ -273,11 +276,11 @@ bool mix_solve(struct template_maker *m, int32_t microbatches, const struct mix_
     struct master q = {.maker = m,
                        .o = o,
                        .microbatches = microbatches,
-                       .n_kinds = m->n_kinds,
+                       .n_classes = m->n_classes,
                        .n_pools = m->n_pools};
     q.price = ARENA_ARRAY(m->arena, double, (size_t)q.n_pools);
     q.lp = lp_new(m->arena, LP_MAX);
-    for (int32_t k = 0; k < q.n_pools; k++) lp_row(q.lp, -INFINITY, m->g->kinds[k].n);
+    for (int32_t k = 0; k < q.n_pools; k++) lp_row(q.lp, -INFINITY, m->g->classes[k].n);
     int32_t most =
         m->most_replicas && m->most_replicas < microbatches ? m->most_replicas : microbatches;
     lp_row(q.lp, -INFINITY, most);

@@ -9,30 +9,30 @@
 
 static int32_t least32(int32_t a, int32_t b) { return a < b ? a : b; }
 
-/* --- handing out cards --- */
+/* --- handing out GPUs --- */
 
-struct node_cards { /* of one pool on one node: those from `next` on are free */
+struct node_gpus { /* of one pool on one node: those from `next` on are free */
     int32_t next, end;
 };
-struct pool_cards {
+struct pool_gpus {
     int32_t n;
-    struct node_cards *nodes;
-    int32_t *from; /* (cards of one device + 1) no node before has so many left */
+    struct node_gpus *nodes;
+    int32_t *from; /* (GPUs of one device + 1) no node before has so many left */
 };
 struct giving {
     struct arena *arena;
     const struct template_maker *m;
-    struct pool_cards *pools;
+    struct pool_gpus *pools;
 };
 
-static void find_cards(struct giving *q)
+static void find_gpus(struct giving *q)
 {
     const struct device_graph *g = q->m->g;
-    q->pools = ARENA_ARRAY(q->arena, struct pool_cards, (size_t)g->n_kinds);
-    for (int32_t p = 0; p < g->n_kinds; p++) {
-        const struct kind *k = &g->kinds[p];
-        struct pool_cards *x = &q->pools[p];
-        x->nodes = ARENA_ARRAY(q->arena, struct node_cards, (size_t)k->n);
+    q->pools = ARENA_ARRAY(q->arena, struct pool_gpus, (size_t)g->n_classes);
+    for (int32_t p = 0; p < g->n_classes; p++) {
+        const struct device_class *k = &g->classes[p];
+        struct pool_gpus *x = &q->pools[p];
+        x->nodes = ARENA_ARRAY(q->arena, struct node_gpus, (size_t)k->n);
         x->from = ARENA_ARRAY(q->arena, int32_t, (size_t)k->per_node + 1);
         for (int32_t i = 0; i < k->n; i++) {
             bool same = i && g->cluster->devices[k->devices[i]].node ==
@@ -43,16 +43,16 @@ static void find_cards(struct giving *q)
     }
 }
 
-static int32_t *give(struct giving *q, int32_t kind)
+static int32_t *give(struct giving *q, int32_t device_class)
 {
-    const struct template_kind *k = &q->m->kinds[kind];
-    struct pool_cards *p = &q->pools[k->pool];
-    int32_t *at = &p->from[k->cards];
-    while (*at < p->n && p->nodes[*at].end - p->nodes[*at].next < k->cards) ++*at;
+    const struct template_class *k = &q->m->classes[device_class];
+    struct pool_gpus *p = &q->pools[k->pool];
+    int32_t *at = &p->from[k->tp];
+    while (*at < p->n && p->nodes[*at].end - p->nodes[*at].next < k->tp) ++*at;
     if (*at == p->n) return NULL;
-    int32_t *cards = &q->m->g->kinds[k->pool].devices[p->nodes[*at].next];
-    p->nodes[*at].next += k->cards;
-    return cards;
+    int32_t *gpus = &q->m->g->classes[k->pool].devices[p->nodes[*at].next];
+    p->nodes[*at].next += k->tp;
+    return gpus;
 }
 
 /* Replicas of a template that walk side by side. */
@@ -61,7 +61,7 @@ static int32_t block_of(const struct template_maker *m, const struct template *t
 {
     int32_t block = how == PLACEMENT_STAGES ? INT32_MAX : 1;
     for (int32_t i = 0; i < t->n_stages && how == PLACEMENT_STAGES; i++)
-        block = least32(block, m->kinds[t->stages[i].kind].per_node);
+        block = least32(block, m->classes[t->stages[i].device_class].per_node);
     return block;
 }
 
@@ -90,12 +90,12 @@ static void make_skeleton(struct arena *a, const struct template_maker *m, const
         for (int32_t c = 0; c < x->count[i]; c++)
             out->n_stages += n_stages[r++] = x->templates[i].n_stages;
     plan_skeleton(a, m->s, "found", n, n_stages, &out->plan);
-    out->kind = ARENA_ARRAY(a, int32_t, (size_t)out->n_stages);
-    out->cards = ARENA_ARRAY(a, int32_t *, (size_t)out->n_stages);
+    out->device_class = ARENA_ARRAY(a, int32_t, (size_t)out->n_stages);
+    out->gpus = ARENA_ARRAY(a, int32_t *, (size_t)out->n_stages);
     for (int32_t i = 0; i < x->n; i++)
         for (int32_t c = 0; c < x->count[i]; c++)
             for (int32_t s = 0; s < x->templates[i].n_stages; s++)
-                out->kind[at++] = x->templates[i].stages[s].kind;
+                out->device_class[at++] = x->templates[i].stages[s].device_class;
 }
 
 bool place_mix(struct arena *a, const struct template_maker *m, const struct mix *x,
@@ -103,7 +103,7 @@ bool place_mix(struct arena *a, const struct template_maker *m, const struct mix
 {
     struct giving q = {.arena = a, .m = m};
     int32_t r = 0, at = 0;
-    find_cards(&q);
+    find_gpus(&q);
     make_skeleton(a, m, x, out);
     for (int32_t i = 0; i < x->n; i++) {
         const struct template *t = &x->templates[i];
@@ -113,10 +113,10 @@ bool place_mix(struct arena *a, const struct template_maker *m, const struct mix
         for (int32_t c = 0; c < x->count[i]; c += block)
             for (int32_t s = 0; s < t->n_stages; s++)
                 for (int32_t k = c; k < x->count[i] && k - c < block; k++) {
-                    int32_t *cards = give(&q, t->stages[s].kind);
-                    if (!cards) return false;
-                    out->plan.replicas[r + k].stages[s].device = cards[0];
-                    out->cards[at + k * t->n_stages + s] = cards;
+                    int32_t *gpus = give(&q, t->stages[s].device_class);
+                    if (!gpus) return false;
+                    out->plan.replicas[r + k].stages[s].device = gpus[0];
+                    out->gpus[at + k * t->n_stages + s] = gpus;
                 }
         r += x->count[i];
         at += x->count[i] * t->n_stages;
@@ -134,8 +134,8 @@ enum status place_plan(struct arena *a, const struct tp_options *o, const struct
     *out = score_copy_plan(a, &x->plan);
     *space = *x->maker->s;
     for (int32_t i = 0; i < x->n_stages; i++) {
-        int32_t cards = x->maker->kinds[x->kind[i]].cards;
-        if (cards > 1) groups[n++] = (struct cluster_group){cards, x->cards[i], false};
+        int32_t tp = x->maker->classes[x->device_class[i]].tp;
+        if (tp > 1) groups[n++] = (struct cluster_group){tp, x->gpus[i], false};
     }
     if (n) {
         struct cluster *c = ARENA_ARRAY(a, struct cluster, 1);
@@ -145,12 +145,12 @@ enum status place_plan(struct arena *a, const struct tp_options *o, const struct
             for (int32_t s = 0; s < out->replicas[r].n_stages; s++, at++) {
                 struct plan_stage *stage = &out->replicas[r].stages[s];
                 stage->device = where[stage->device];
-                c->devices[stage->device].type = x->maker->kinds[x->kind[at]].type;
+                c->devices[stage->device].type = x->maker->classes[x->device_class[at]].type;
             }
         space->cost = cost_new(a, o->profile, c);
         space->cluster = c, space->n_devices = c->n_devices;
         TRY(device_graph_new(a, c, space->cost, &space->devices, err));
-        space->link = NULL; /* the table of the single cards */
+        space->link = NULL; /* the table of the single GPUs */
     }
     out->cluster = *space->cluster;
     plan_share(out);

@@ -14,7 +14,7 @@ struct loads {
     const struct device_route **path; /* (n_replicas) of the ring at hand */
     int32_t *flip;                   /* (n_replicas) 1: from the higher device to the lower */
     int32_t *owner;                  /* (n_replicas) stage that has the interval at hand */
-    double *sums_ns; /* (2 · links) that each direction is busy with sums of gradients */
+    double *reduce_ns; /* (2 · links) that each direction is busy with gradient all-reduces */
 };
 
 static const struct device_route *route(const struct loads *q, int32_t r, int32_t s, int32_t r2,
@@ -22,8 +22,8 @@ static const struct device_route *route(const struct loads *q, int32_t r, int32_
 {
     const struct plan_replica *a = &q->x->plan.replicas[r], *b = &q->x->plan.replicas[r2];
     return device_graph_route(q->m->g, a->stages[s].device, b->stages[s2].device,
-                              q->m->kinds[q->x->kind[q->first[r] + s]].type,
-                              q->m->kinds[q->x->kind[q->first[r2] + s2]].type);
+                              q->m->classes[q->x->device_class[q->first[r] + s]].type,
+                              q->m->classes[q->x->device_class[q->first[r2] + s2]].type);
 }
 
 static int32_t direction(const struct loads *q, int32_t r, int32_t s, int32_t r2, int32_t s2)
@@ -82,9 +82,9 @@ static double ring(struct loads *q, int32_t first, int32_t last)
     double bytes = 0;
     for (int32_t r = 0; r < n; r++) {
         int32_t s = q->owner[r], r2 = (r + 1) % n, s2 = q->owner[r2];
-        const struct template_kind *k = &q->m->kinds[q->x->kind[q->first[r] + s]];
+        const struct template_class *k = &q->m->classes[q->x->device_class[q->first[r] + s]];
         double here = (double)space_stage_type(q->m->s, k->type, first, last)->parameter_bytes;
-        if (q->m->s->job->model.measured) here *= k->cards; /* priced a card, sent as one device */
+        if (q->m->s->job->model.measured) here *= k->tp; /* priced a GPU, sent as one device */
         const struct device_route *path = q->path[r] = route(q, r, s, r2, s2);
         q->flip[r] = direction(q, r, s, r2, s2);
         if (here > bytes) bytes = here;
@@ -96,7 +96,7 @@ static double ring(struct loads *q, int32_t first, int32_t last)
         const struct device_route *path = q->path[r];
         for (int32_t i = 0; path && !path->own && i < path->n_hops; i++) {
             int32_t at = path->hop[i] ^ q->flip[r];
-            q->sums_ns[at] += 2e9 * bytes / link_Bps(q, path->hop[i], path);
+            q->reduce_ns[at] += 2e9 * bytes / link_Bps(q, path->hop[i], path);
             q->rings[at] = 0;
         }
     }
@@ -130,7 +130,7 @@ static double rings(struct loads *q, struct arena *a, double *until)
         first = l + 1;
     }
     for (int32_t i = 0; i < 2 * q->m->g->cluster->n_links; i++)
-        if (q->sums_ns[i] > longest) longest = q->sums_ns[i];
+        if (q->reduce_ns[i] > longest) longest = q->reduce_ns[i];
     return longest;
 }
 
@@ -144,20 +144,20 @@ struct pace { /* of a placed replica */
 static struct pace pace_of(const struct loads *q, int32_t r)
 {
     const struct plan_replica *x = &q->x->plan.replicas[r];
-    const int32_t *kind = &q->x->kind[q->first[r]];
+    const int32_t *device_class = &q->x->device_class[q->first[r]];
     struct pace out = {0, 1};
     int64_t tail = 0, before = 0; /* before: what the last message left to do behind it */
     for (int32_t s = 0; s < x->n_stages; s++) {
         const struct plan_stage *y = &x->stages[s];
         const struct stage_cost *c =
-            space_stage_type(q->m->s, q->m->kinds[kind[s]].type, y->first_layer, y->last_layer);
+            space_stage_type(q->m->s, q->m->classes[device_class[s]].type, y->first_layer, y->last_layer);
         int64_t work = c->forward_ns + c->input_ns + c->weight_ns, once = before;
         if (y->recompute) work += c->recompute_ns;
         once += work, work += before;
         if (s + 1 < x->n_stages) {
             const struct device_route *path = route(q, r, s, r, s + 1);
-            int64_t here = template_busy_on(q->m, kind[s], path, y->last_layer);
-            before = template_busy_on(q->m, kind[s + 1], path, y->last_layer);
+            int64_t here = template_busy_on(q->m, device_class[s], path, y->last_layer);
+            before = template_busy_on(q->m, device_class[s + 1], path, y->last_layer);
             work += here;
             once +=
                 here - 2 * (path ? cost_occupancy_ns(&path->link, q->m->s->cut_bytes[y->last_layer]) +
@@ -187,7 +187,7 @@ static void ready_times(struct loads *q, int32_t r, double ns, double *until)
     const struct plan_replica *x = &q->x->plan.replicas[r];
     for (int32_t s = 0; s < x->n_stages; s++) {
         const struct plan_stage *y = &x->stages[s];
-        int32_t type = q->m->kinds[q->x->kind[q->first[r] + s]].type;
+        int32_t type = q->m->classes[q->x->device_class[q->first[r] + s]].type;
         const struct stage_cost *c = space_stage_type(q->m->s, type, y->first_layer, y->last_layer);
         until[q->first[r] + s] = ns;
         ns -= (double)(c->input_ns + c->weight_ns + (y->recompute ? c->recompute_ns : 0));
@@ -225,7 +225,7 @@ static int64_t share_placed(struct loads *q, struct arena *a, struct plan *p, do
 
 static bool any_blocking(const struct template_maker *m)
 {
-    for (int32_t i = 0; i < m->n_kinds * m->n_kinds; i++)
+    for (int32_t i = 0; i < m->n_classes * m->n_classes; i++)
         if (m->near[i] && m->near[i]->blocking) return true;
     return false;
 }
@@ -241,7 +241,7 @@ int64_t place_estimate(struct arena *a, struct placed *x, const struct mix *mix)
     q.rings = ARENA_ARRAY(a, int32_t, directions);
     q.path = ARENA_ARRAY(a, const struct device_route *, (size_t)p->n_replicas);
     q.flip = ARENA_ARRAY(a, int32_t, (size_t)p->n_replicas);
-    q.sums_ns = ARENA_ARRAY(a, double, directions);
+    q.reduce_ns = ARENA_ARRAY(a, double, directions);
     for (int32_t r = 0, at = 0; r < p->n_replicas; r++) {
         first[r] = at;
         at += p->replicas[r].n_stages;

@@ -18,7 +18,7 @@ struct replica_order {
     const struct space *s;
     struct arena *arena; /* of one kind of replica */
     const struct plan *plan;
-    int32_t first, turns; /* of the kind; its microbatches when simulated */
+    int32_t first, turns; /* of the class; its microbatches when simulated */
     struct plan_replica best;
     int64_t best_ns;
 };
@@ -88,7 +88,7 @@ static enum status find_order(struct replica_order *q, struct error *err)
     return OK;
 }
 
-/* What was found for one replica, for another of its kind. */
+/* What was found for one replica, for another of its class. */
 static void follow(const struct replica_order *q, struct plan_replica *r)
 {
     r->schedule = q->best.schedule, r->split = q->best.split;
@@ -101,9 +101,9 @@ static void follow(const struct replica_order *q, struct plan_replica *r)
     }
 }
 
-/* The kind that replica r is the first of: its likes end at ends[], without it done[] stays. */
-static enum status take_kind(struct replica_order *q, int32_t r, struct plan *plan, int64_t *ends,
-                             bool *done, struct error *err)
+/* The class that replica r is the first of: its likes end at ends[], without it done[] stays. */
+static enum status take_class(struct replica_order *q, int32_t r, struct plan *plan, int64_t *ends,
+                              bool *done, struct error *err)
 {
     const struct plan_replica *first = &q->plan->replicas[r];
     q->first = r;
@@ -147,7 +147,7 @@ enum status replica_order_plan(struct search_context *t, const struct space *s, 
     q.plan = &before, *end_ns = INT64_MAX;
     for (int32_t r = 0; r < plan->n_replicas; r++) own |= ordered(&plan->replicas[r]);
     for (int32_t r = 0; r < plan->n_replicas && !own && st == OK; r++)
-        if (!done[r]) st = take_kind(&q, r, plan, ends, done, err);
+        if (!done[r]) st = take_class(&q, r, plan, ends, done, err);
     if (st == OK && !own) *end_ns = share(s, plan, ends, q.arena);
     arena_free(q.arena);
     return st;

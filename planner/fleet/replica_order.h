@@ -1,9 +1,9 @@
 /* planner/fleet/replica_order.h - orders of a plan's replicas, found by simulating each distinct one alone.
  *
- * Until their sums, replicas of a large plan meet nowhere but on links. So one of each kind (equal types, layers and
+ * Until their gradient all-reduces, replicas of a large plan meet nowhere but on links. So one of each class (equal types, layers and
  * warm-ups) is lowered and simulated without the others, in every order of a short list: as it is, its backwards whole; 1F1B
  * and eager 1F1B with backwards split; the two handmade zero-bubble orders (Qi et al., arXiv 2401.10241), which keep W
- * for the end of the pipeline as memory allows. The quickest that fits is everybody's of the kind. One that fits in no order is changed
+ * for the end of the pipeline as memory allows. The quickest that fits is everybody's of the class. One that fits in no order is changed
  * until it does (scorer_fit), and so are its likes: a plan of a thousand stages is then lowered once.
  * Pipelines of many microbatches are cut off after REPLICA_ORDER_TURNS times their length: from there on each takes the pace of
  * the busiest stage.

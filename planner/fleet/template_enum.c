@@ -28,28 +28,28 @@ struct template_enum {
     int32_t microbatches, n, n_groups, n_courses, most;
     size_t capacity;
     struct template_use *uses;
-    int32_t *best;             /* (n_groups) dish of most value for each use of cards */
-    double *price;             /* (n_pools) of a card */
+    int32_t *best;             /* (n_groups) dish of most value for each use of GPUs */
+    double *price;             /* (n_pools) of a GPU */
     int64_t least_ns, most_ns; /* paces */
     struct course *courses;    /* (most) by time */
 };
 
-/* --- one order of kinds, balanced --- */
+/* --- one order of classes, balanced --- */
 
 /* Work of a stage from `first` to `last` between its neighbours; false where it does not fit as it is. */
-static bool work_of(const struct template_enum *q, const int32_t *kinds, int32_t n, int32_t i,
+static bool work_of(const struct template_enum *q, const int32_t *classes, int32_t n, int32_t i,
                     int32_t first, int32_t last, int64_t *out)
 {
     struct template_time t;
-    if (!template_stage_time(q->m, kinds[i], first, last, n - i, &t) || t.recompute) return false;
+    if (!template_stage_time(q->m, classes[i], first, last, n - i, &t) || t.recompute) return false;
     *out = t.t_ns;
-    if (i + 1 < n) *out += template_busy_ns(q->m, kinds[i], kinds[i + 1], last);
-    if (i > 0) *out += template_busy_ns(q->m, kinds[i], kinds[i - 1], first - 1);
+    if (i + 1 < n) *out += template_busy_ns(q->m, classes[i], classes[i + 1], last);
+    if (i > 0) *out += template_busy_ns(q->m, classes[i], classes[i - 1], first - 1);
     return true;
 }
 
 /* Each stage from the last on as long as the pace allows; whether the first one's reaches the first layer. */
-static bool fill_back(const struct template_enum *q, const int32_t *kinds, int32_t n,
+static bool fill_back(const struct template_enum *q, const int32_t *classes, int32_t n,
                       int64_t tau_ns, struct template_stage *stages)
 {
     int32_t end = q->m->s->n_layers;
@@ -58,13 +58,13 @@ static bool fill_back(const struct template_enum *q, const int32_t *kinds, int32
         while (low < high) {
             int32_t first = low + (high - low) / 2;
             int64_t work = 0;
-            if (work_of(q, kinds, n, i, first, end - 1, &work) && work <= tau_ns)
+            if (work_of(q, classes, n, i, first, end - 1, &work) && work <= tau_ns)
                 high = first;
             else
                 low = first + 1;
         }
         if (low >= end || (i == 0 && low > 0)) return false;
-        stages[i] = (struct template_stage){kinds[i], low, end - 1, n - i, false};
+        stages[i] = (struct template_stage){classes[i], low, end - 1, n - i, false};
         end = low;
     }
     return end == 0;
@@ -74,49 +74,49 @@ static void measure(const struct template_enum *q, struct template_use *d)
 {
     const struct template_maker *m = q->m;
     struct template *t = &d->t;
-    int32_t kinds[TEMPLATE_ENUM_STAGES];
+    int32_t classes[TEMPLATE_ENUM_STAGES];
     t->use = ARENA_ARRAY(q->a, int32_t, (size_t)m->n_pools);
     for (int32_t i = 0; i < t->n_stages; i++) {
-        const struct template_kind *k = &m->kinds[kinds[i] = t->stages[i].kind];
-        t->use[k->pool] += k->cards;
+        const struct template_class *k = &m->classes[classes[i] = t->stages[i].device_class];
+        t->use[k->pool] += k->tp;
     }
     for (int32_t i = 0; i < t->n_stages; i++) {
         const struct template_stage *x = &t->stages[i];
-        const struct template_kind *k = &m->kinds[x->kind];
+        const struct template_class *k = &m->classes[x->device_class];
         const struct stage_cost *c = space_stage_type(m->s, k->type, x->first, x->last);
-        const struct device_route *far = m->far[x->kind * m->n_kinds + x->kind];
+        const struct device_route *far = m->far[x->device_class * m->n_classes + x->device_class];
         int64_t work = 0;
-        work_of(q, kinds, t->n_stages, i, x->first, x->last, &work);
+        work_of(q, classes, t->n_stages, i, x->first, x->last, &work);
         t->fill_ns += work;
         if (i) {
-            int64_t transfer_ns = template_transfer_ns(m, kinds[i - 1], kinds[i], x->first - 1);
-            int64_t twice = template_busy_ns(m, kinds[i - 1], kinds[i], x->first - 1);
+            int64_t transfer_ns = template_transfer_ns(m, classes[i - 1], classes[i], x->first - 1);
+            int64_t twice = template_busy_ns(m, classes[i - 1], classes[i], x->first - 1);
             t->fill_ns += twice ? -2 * transfer_ns : 2 * transfer_ns; /* in the work of both ends, but once */
         }
         if (work > t->tau_ns) t->tau_ns = work;
         if (c->update_ns > t->tail_ns) t->tail_ns = c->update_ns;
-        double bytes = (double)c->parameter_bytes * k->cards,
+        double bytes = (double)c->parameter_bytes * k->tp,
                sum = far ? 2e9 * bytes / far->link.bandwidth_Bps : 0;
         if (sum > (double)d->sum_ns) d->sum_ns = (int64_t)sum;
     }
 }
 
-static void balance(struct template_enum *q, const int32_t *kinds, int32_t n)
+static void balance(struct template_enum *q, const int32_t *classes, int32_t n)
 {
     struct template_stage stages[TEMPLATE_ENUM_STAGES], good[TEMPLATE_ENUM_STAGES];
     int64_t low, high;
     low = q->least_ns, high = 4 * q->most_ns;
-    int32_t use[KINDS_MAX] = {0};
+    int32_t use[DEVICE_CLASSES_MAX] = {0};
     for (int32_t i = 0; i < n; i++) {
-        const struct template_kind *k = &q->m->kinds[kinds[i]];
-        if ((use[k->pool] += k->cards) > q->m->g->kinds[k->pool].n) return;
+        const struct template_class *k = &q->m->classes[classes[i]];
+        if ((use[k->pool] += k->tp) > q->m->g->classes[k->pool].n) return;
     }
     for (int32_t i = 0; i + 1 < n; i++)
-        if (!q->m->near[kinds[i] * q->m->n_kinds + kinds[i + 1]]) return;
-    if (!fill_back(q, kinds, n, high, good)) return;
+        if (!q->m->near[classes[i] * q->m->n_classes + classes[i + 1]]) return;
+    if (!fill_back(q, classes, n, high, good)) return;
     while (low < high - high / 2048) {
         int64_t tau = low + (high - low) / 2;
-        if (fill_back(q, kinds, n, tau, stages))
+        if (fill_back(q, classes, n, tau, stages))
             high = tau, memcpy(good, stages, sizeof good);
         else
             low = tau + 1;
@@ -128,7 +128,7 @@ static void balance(struct template_enum *q, const int32_t *kinds, int32_t n)
     measure(q, d);
 }
 
-/* --- what cards are worth --- */
+/* --- what GPUs are worth --- */
 
 static bool same_use(const struct template_enum *q, const struct template_use *x,
                      const struct template_use *y)
@@ -153,7 +153,7 @@ static double value_in(const struct template_use *d, double ns)
     return rest < 0 ? 0 : floor(rest / (double)d->t.tau_ns) + 1;
 }
 
-/* Most microbatches in so long, fractions of replicas allowed; prices of cards. */
+/* Most microbatches in so long, fractions of replicas allowed; prices of GPUs. */
 static double relaxed(struct template_enum *q, struct lp *lp, double ns)
 {
     for (int32_t g = 0; g < q->n_groups; g++) q->uses[q->best[g]].value = -1;
@@ -172,7 +172,7 @@ static struct lp *program_of(struct template_enum *q)
 {
     int32_t pools = q->m->n_pools;
     struct lp *lp = lp_new(q->a, LP_MAX);
-    for (int32_t p = 0; p < pools; p++) lp_row(lp, -INFINITY, q->m->g->kinds[p].n);
+    for (int32_t p = 0; p < pools; p++) lp_row(lp, -INFINITY, q->m->g->classes[p].n);
     for (int32_t g = 0; g < q->n_groups; g++) {
         const struct template *t = &q->uses[q->best[g]].t;
         for (int32_t p = 0; p < pools; p++) lp_put(lp, p, t->use[p]);
@@ -227,7 +227,7 @@ static int32_t choose(struct template_enum *q)
     return n;
 }
 
-/* How many replicas of a template the cards that are left make. */
+/* How many replicas of a template the GPUs that are left make. */
 static int32_t room_for(const struct template_enum *q, const struct template *t,
                         const int32_t *left)
 {
@@ -267,10 +267,10 @@ static void try_mix(struct template_enum *q, int32_t chosen, const struct templa
                     int32_t count, const struct template_use *second)
 {
     struct template templates[3];
-    int32_t counts[3], least[3], more[3], left[KINDS_MAX];
+    int32_t counts[3], least[3], more[3], left[DEVICE_CLASSES_MAX];
     struct mix x = {.templates = templates, .count = counts, .least = least, .more = more};
     int64_t sum_ns = first->sum_ns;
-    for (int32_t p = 0; p < q->m->n_pools; p++) left[p] = q->m->g->kinds[p].n;
+    for (int32_t p = 0; p < q->m->n_pools; p++) left[p] = q->m->g->classes[p].n;
     put_in(q, &x, first, count, left);
     if (second != first) {
         int32_t n = room_for(q, &second->t, left);
@@ -292,8 +292,8 @@ static void try_mix(struct template_enum *q, int32_t chosen, const struct templa
 
 static void try_mixes(struct template_enum *q, int32_t chosen)
 {
-    int32_t all[KINDS_MAX];
-    for (int32_t p = 0; p < q->m->n_pools; p++) all[p] = q->m->g->kinds[p].n;
+    int32_t all[DEVICE_CLASSES_MAX];
+    for (int32_t p = 0; p < q->m->n_pools; p++) all[p] = q->m->g->classes[p].n;
     for (int32_t i = 0; i < chosen; i++)
         for (int32_t k = i; k < chosen; k++) {
             int32_t most = room_for(q, &q->uses[i].t, all), step = (most + COUNTS - 1) / COUNTS;
@@ -308,21 +308,21 @@ void template_enum_mixes(struct template_maker *m, int32_t microbatches, int32_t
                          struct mix **out, int32_t *n)
 {
     struct template_enum q = {.m = m, .a = m->arena, .microbatches = microbatches, .most = most};
-    int32_t kinds[TEMPLATE_ENUM_STAGES], layers = m->s->n_layers;
+    int32_t classes[TEMPLATE_ENUM_STAGES], layers = m->s->n_layers;
     int64_t orders = 1, tried = 0;
     *n = 0;
     template_paces(m, &q.least_ns, &q.most_ns);
     int32_t longest =
         m->g->n_devices < TEMPLATE_ENUM_LARGE ? TEMPLATE_ENUM_STAGES - 1 : TEMPLATE_ENUM_STAGES;
     for (int32_t stages = 1; stages <= longest && stages <= layers; stages++) {
-        orders *= m->n_kinds;
+        orders *= m->n_classes;
         tried += orders;
         if (tried > TEMPLATE_ENUM_ORDERS_MAX) break;
         for (int64_t order = 0; order < orders; order++) {
             int64_t rest = order;
-            for (int32_t i = 0; i < stages; i++, rest /= m->n_kinds)
-                kinds[i] = (int32_t)(rest % m->n_kinds);
-            balance(&q, kinds, stages);
+            for (int32_t i = 0; i < stages; i++, rest /= m->n_classes)
+                classes[i] = (int32_t)(rest % m->n_classes);
+            balance(&q, classes, stages);
         }
     }
     if (!q.n) return;

@@ -8,40 +8,40 @@
 
 static bool shared(const struct device_type *t) { return t->tensor_parallel > 1; }
 
-/* A type for so many cards of type `base`, made where it is not there; -1 where there is no room. */
-static int32_t type_of(struct arena *a, struct tp_options *o, int32_t base, int32_t cards,
+/* A type for so many GPUs of type `base`, made where it is not there; -1 where there is no room. */
+static int32_t type_of(struct arena *a, struct tp_options *o, int32_t base, int32_t tp,
                        int32_t most)
 {
     struct cluster *c = &o->priced;
-    if (cards == 1) return base;
+    if (tp == 1) return base;
     for (int32_t t = o->n_base; t < c->n_types; t++)
-        if (o->base_type[t] == base && c->types[t].tensor_parallel == cards) return t;
+        if (o->base_type[t] == base && c->types[t].tensor_parallel == tp) return t;
     if (c->n_types == most) return -1;
     /* One that the task's cluster already has is made again: its devices are a pool of their own here. A plan's cluster has
      * both as one (place_tidy). */
     int32_t found;
-    c->types[c->n_types] = cluster_shared_type(a, c, &c->types[base], cards, false, &found);
+    c->types[c->n_types] = cluster_tp_type(a, c, &c->types[base], tp, false, &found);
     o->base_type[c->n_types] = base;
     return c->n_types++;
 }
 
-static void add_kind(struct tp_options *o, int32_t pool, int32_t type, int32_t cards)
+static void add_class(struct tp_options *o, int32_t pool, int32_t type, int32_t tp)
 {
-    const struct kind *k = &o->graph->kinds[pool];
+    const struct device_class *k = &o->graph->classes[pool];
     const struct device *d = o->graph->cluster->devices;
     int32_t run = 0, longest = 0, all = 0;
-    /* A node's cards may be of several kinds, so they are counted. */
+    /* A node's GPUs may be of several classes, so they are counted. */
     for (int32_t i = 0; i < k->n; i++) {
         run = i && d[k->devices[i]].node == d[k->devices[i - 1]].node ? run + 1 : 1;
         if (run > longest) longest = run;
-        all += run % cards == 0;
+        all += run % tp == 0;
     }
-    if (type < 0 || !all || o->n_kinds == TEMPLATE_KINDS_MAX) return;
-    o->kinds[o->n_kinds++] =
-        (struct template_kind){pool, type, k->zone, cards, longest / cards, all};
+    if (type < 0 || !all || o->n_classes == TEMPLATE_CLASSES_MAX) return;
+    o->classes[o->n_classes++] =
+        (struct template_class){pool, type, k->zone, tp, longest / tp, all};
 }
 
-/* One type for every number of cards that some node has of it. */
+/* One type for every number of GPUs that some node has of it. */
 static void make_types(struct arena *a, struct tp_options *o, const struct cluster *c,
                        const int32_t *numbers, int32_t n, int32_t most)
 {
@@ -59,18 +59,18 @@ static void make_types(struct arena *a, struct tp_options *o, const struct clust
             if (numbers[i] > 1 && numbers[i] <= most_of[t]) type_of(a, o, t, numbers[i], most);
 }
 
-static void make_kinds(struct tp_options *o, const int32_t *numbers, int32_t n)
+static void make_classes(struct tp_options *o, const int32_t *numbers, int32_t n)
 {
-    for (int32_t pool = 0; pool < o->graph->n_kinds; pool++) {
-        int32_t base = o->graph->kinds[pool].type;
+    for (int32_t pool = 0; pool < o->graph->n_classes; pool++) {
+        int32_t base = o->graph->classes[pool].type;
         if (!numbers || shared(&o->priced.types[base])) {
-            add_kind(o, pool, base, 1);
+            add_class(o, pool, base, 1);
             continue;
         }
         for (int32_t i = 0; i < n; i++)
-            if (numbers[i] <= o->graph->kinds[pool].per_node)
-                add_kind(o, pool, type_of(NULL, o, base, numbers[i], o->priced.n_types),
-                         numbers[i]);
+            if (numbers[i] <= o->graph->classes[pool].per_node)
+                add_class(o, pool, type_of(NULL, o, base, numbers[i], o->priced.n_types),
+                          numbers[i]);
     }
 }
 
@@ -86,9 +86,9 @@ enum status tp_options_make(struct arena *a, const struct job *j, const struct c
     for (int32_t t = 0; t < c->n_types; t++) out->base_type[t] = t;
     if (numbers) make_types(a, out, c, numbers, n, most);
     out->cost = cost_new(a, p, &out->priced);
-    out->kinds = ARENA_ARRAY(a, struct template_kind, TEMPLATE_KINDS_MAX);
+    out->classes = ARENA_ARRAY(a, struct template_class, TEMPLATE_CLASSES_MAX);
     TRY(device_graph_new(a, c, out->cost, &out->graph, err));
-    make_kinds(out, numbers, n);
+    make_classes(out, numbers, n);
     return OK;
 }
 
@@ -97,7 +97,7 @@ enum { STATE_BYTES = 16, DEVICES_OF_A_REPLICA = 12 };
 
 int32_t tp_options_default(const struct job *j, const struct cluster *c, int32_t *numbers)
 {
-    int64_t least = INT64_MAX, on_node = 0, cards = 1;
+    int64_t least = INT64_MAX, on_node = 0, tp = 1;
     int32_t n = 0;
     if (c->n_devices <= TP_OPTIONS_LARGE || c->emulated || j->model.measured) return 0;
     for (int32_t t = 0; t < c->n_types; t++) {
@@ -107,14 +107,13 @@ int32_t tp_options_default(const struct job *j, const struct cluster *c, int32_t
     for (int32_t i = 0; i < c->n_nodes; i++)
         if (c->nodes[i].n_devices > on_node) on_node = c->nodes[i].n_devices;
     double bytes = STATE_BYTES * (double)model_parameters(&j->model);
-    while (((double)(DEVICES_OF_A_REPLICA * cards) * (double)least / 2 < bytes ||
-            c->n_devices > TP_OPTIONS_DEVICES_MAX * cards) &&
-           2 * cards <= on_node && model_shares(&j->model, 2 * cards))
-        cards *= 2;
-    if (cards == 1) return 0;
-    numbers[n++] = (int32_t)cards;
-    if (2 * cards <= on_node && model_shares(&j->model, 2 * cards))
-        numbers[n++] = (int32_t)(2 * cards);
+    while (((double)(DEVICES_OF_A_REPLICA * tp) * (double)least / 2 < bytes ||
+            c->n_devices > TP_OPTIONS_DEVICES_MAX * tp) &&
+           2 * tp <= on_node && model_allows_tp(&j->model, 2 * tp))
+        tp *= 2;
+    if (tp == 1) return 0;
+    numbers[n++] = (int32_t)tp;
+    if (2 * tp <= on_node && model_allows_tp(&j->model, 2 * tp)) numbers[n++] = (int32_t)(2 * tp);
     return n;
 }
 
@@ -123,6 +122,6 @@ enum status tp_options_size(struct arena *a, const struct tp_options *o, int64_t
                             struct template_maker **maker, struct error *err)
 {
     TRY(space_make_on(a, &o->job, &o->priced, o->cost, o->graph, microbatch, lower, space, err));
-    *maker = template_maker_new(a, space, o->graph, o->kinds, o->n_kinds);
+    *maker = template_maker_new(a, space, o->graph, o->classes, o->n_classes);
     return OK;
 }

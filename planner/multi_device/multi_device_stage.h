@@ -6,7 +6,7 @@
  *   large changes   (planner/multi_device/moves) stages merged and split, devices added, moved and left out, replicas joined and
  *                   divided, other microbatch sizes; of them the few best are changed a little in turn before they are
  *                   compared.
- * Every change is lowered, made to fit and simulated: the sums, slices and messages of shared stages cost what the simulator
+ * Every change is lowered, made to fit and simulated: the sums, slices and messages of stages on several devices cost what the simulator
  * says. What cannot win, because some device alone is busy for as long as the best plan takes, is not.
  * Deterministic; ends when no change helps or the simulations are spent.
  */

@@ -69,10 +69,9 @@ enum status multi_device_graphs(struct arena *a, const struct lower_options *o, 
                 const struct device *d = &s->cluster->devices[x->devices[k]];
                 const struct graph *g;
                 bool positions;
-                int32_t cards =
-                    lower_cards(&s->job->model, &s->cluster->types[d->type], &positions);
-                TRY(lower_graphs_need(a, &s->graphs, s->job, o, cards, positions, x->sequences[k],
-                                      &g, err));
+                int32_t tp = lower_tp(&s->job->model, &s->cluster->types[d->type], &positions);
+                TRY(lower_graphs_need(a, &s->graphs, s->job, o, tp, positions, x->sequences[k], &g,
+                                      err));
             }
         }
     return OK;

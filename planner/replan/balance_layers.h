@@ -2,7 +2,7 @@
  *
  * A stage takes forward and backward of a microbatch on its slowest device, with what is computed again where the microbatches in flight (stages behind it + 1) do not fit. A boundary takes
  * as long as the whole activation from one device to the other: a cut where logits cross is none.
- * Of some of a microbatch's sequences a device takes what lies on the line through few and all (a card with few sequences is
+ * Of some of a microbatch's sequences a device takes what lies on the line through few and all (a GPU with few sequences is
  * the slower for each), and holds a proportional part of the activations.
  */
 #ifndef PLANNER_REPLAN_BALANCE_LAYERS_H
@@ -23,7 +23,7 @@ int64_t warm_replica_ns(const struct warm_prices *w, const struct plan_replica *
 /* Boundaries such that the slowest stage is as fast as it gets, to a thousandth; false where none fits: then layers are as they were. Sequences
  * stay. O(stages · layers · log time). */
 bool balance_layers(const struct warm_prices *w, struct plan_replica *r);
-/* What a plan should take: its slowest replica, and the slowest sum of gradients as if nothing hid it, rings of one node's devices
+/* What a plan should take: its slowest replica, and the slowest gradient all-reduce as if nothing hid it, rings of one node's devices
  * side by side in flight. INT64_MAX where a stage cannot be. */
 int64_t warm_estimate(struct arena *a, const struct warm_prices *w, const struct plan *p);
 

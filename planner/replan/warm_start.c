@@ -41,7 +41,7 @@ struct warm {
     struct arena *arena; /* the space and what is tried */
     const struct plan *from;
     struct job job;
-    struct cluster cluster;  /* the task's, cards taken together as in the old plan */
+    struct cluster cluster;  /* the task's, GPUs taken together as in the old plan */
     int32_t *where;          /* (devices of the old cluster) -1: gone */
     struct space space, few; /* few: of single sequences, where stages share them */
     struct warm_prices prices;
@@ -52,7 +52,7 @@ struct warm {
 
 /* --- who is who --- */
 
-static int32_t cards_of(const struct cluster *c, int32_t device)
+static int32_t tp_of(const struct cluster *c, int32_t device)
 {
     int32_t n = c->types[c->devices[device].type].tensor_parallel;
     return n > 1 ? n : 1;
@@ -75,9 +75,9 @@ static const char *model_of(const struct cluster *c, int32_t device)
     return c->types[c->devices[device].type].catalogue;
 }
 
-/* Cards of the old device's node and type that nobody has, its own first; how many. */
-static int32_t free_cards(const struct warm *q, int32_t old, const bool *taken, int32_t most,
-                          int32_t *cards)
+/* GPUs of the old device's node and type that nobody has, its own first; how many. */
+static int32_t free_gpus(const struct warm *q, int32_t old, const bool *taken, int32_t most,
+                         int32_t *gpus)
 {
     const struct cluster *o = &q->from->cluster, *c = q->task->cluster;
     const char *node = o->nodes[o->devices[old].node].name;
@@ -85,14 +85,13 @@ static int32_t free_cards(const struct warm *q, int32_t old, const bool *taken, 
     if (at < 0) return 0;
     for (int32_t k = 0; k < c->nodes[at].n_devices && n < most; k++) {
         int32_t d = c->nodes[at].first_device + k;
-        if (taken[d] || cards_of(c, d) > 1 || strcmp(model_of(o, old), model_of(c, d)) != 0)
-            continue;
-        cards[n++] = d;
+        if (taken[d] || tp_of(c, d) > 1 || strcmp(model_of(o, old), model_of(c, d)) != 0) continue;
+        gpus[n++] = d;
     }
     return n;
 }
 
-/* Fills where with cards of the task's cluster, and the groups that the old plan has and the cluster has not. */
+/* Fills where with GPUs of the task's cluster, and the groups that the old plan has and the cluster has not. */
 static int32_t find_groups(struct warm *q, struct cluster_group *groups)
 {
     const struct cluster *o = &q->from->cluster, *c = q->task->cluster;
@@ -100,20 +99,20 @@ static int32_t find_groups(struct warm *q, struct cluster_group *groups)
     int32_t n = 0, next = 0;
     for (int32_t d = 0; d < o->n_devices; d++) {
         q->where[d] = find(c, o->devices[d].name, &next);
-        if (q->where[d] >= 0 && (cards_of(o, d) == 1 || cards_of(c, q->where[d]) > 1))
+        if (q->where[d] >= 0 && (tp_of(o, d) == 1 || tp_of(c, q->where[d]) > 1))
             taken[q->where[d]] = true;
     }
     for (int32_t d = 0; d < o->n_devices; d++) {
-        int32_t most = cards_of(o, d);
-        if (most == 1 || (q->where[d] >= 0 && cards_of(c, q->where[d]) > 1)) continue;
-        int32_t *cards = ARENA_ARRAY(q->arena, int32_t, (size_t)most);
-        int32_t have = free_cards(q, d, taken, most, cards), take = most;
+        int32_t most = tp_of(o, d);
+        if (most == 1 || (q->where[d] >= 0 && tp_of(c, q->where[d]) > 1)) continue;
+        int32_t *gpus = ARENA_ARRAY(q->arena, int32_t, (size_t)most);
+        int32_t have = free_gpus(q, d, taken, most, gpus), take = most;
         while (take > have) take /= 2;
-        q->where[d] = take ? cards[0] : -1;
-        for (int32_t k = 0; k < take; k++) taken[cards[k]] = true;
+        q->where[d] = take ? gpus[0] : -1;
+        for (int32_t k = 0; k < take; k++) taken[gpus[k]] = true;
         if (take > 1)
             groups[n++] =
-                (struct cluster_group){take, cards, o->types[o->devices[d].type].sequence_parallel};
+                (struct cluster_group){take, gpus, o->types[o->devices[d].type].sequence_parallel};
     }
     return n;
 }
@@ -299,7 +298,7 @@ static bool enough(const struct warm *q, const struct warm_plans *out)
     return same && (double)out->plans[0].iteration_ns <= ENOUGH * expected_ns(q);
 }
 
-/* Stages that share operators: as they were, on the same devices, or not at all. Nothing else is made of them: which shares
+/* Sharded stages: as they were, on the same devices, or not at all. Nothing else is made of them: which shares
  * and splits other devices want is for a search to say. */
 static enum status as_it_was(struct warm *q, struct warm_plans *out, struct error *err)
 {

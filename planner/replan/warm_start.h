@@ -1,12 +1,12 @@
 /* planner/replan/warm_start.h - warm starts: what becomes of an old plan on a team that has changed.
  *
- * Devices of both teams are the same where their names are; where the old plan took cards together as one device
+ * Devices of both teams are the same where their names are; where the old plan took GPUs together as one device
  * (core/cluster/group), so does the new one with those of the node that are left, half as many where they do not suffice.
  * The old layout is carried over in a few ways (planner/replan/adapt), those that should be fastest are simulated, and the best
  * is changed little by little (planner/fleet/fleet_local_search). What that may cost is counted in stages lowered and calls simulated: about a
  * tenth of a second for 64 devices.
  * Where the old microbatch size is not the job's, the layout is carried over to the job's nearest one.
- * A plan whose stages share operators (core/sharding/sharding.h) is carried over as it is where all its devices are left and the job
+ * A plan with sharded stages (core/sharding/sharding.h) is carried over as it is where all its devices are left and the job
  * has its microbatch size; that is never enough, a search goes on.
  */
 #ifndef PLANNER_REPLAN_WARM_START_H

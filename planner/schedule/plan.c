@@ -100,8 +100,8 @@ enum life { F_TO_I, F_TO_W, I_TO_W, LIVES };
 static void lives_of(const struct program *p, const struct program_stage *s, int64_t bytes[LIVES])
 {
     memset(bytes, 0, LIVES * sizeof *bytes);
-    for (int32_t i = 0; i < s->n_rings; i++) {
-        const struct ring *r = &s->rings[i];
+    for (int32_t i = 0; i < s->n_buffer_rings; i++) {
+        const struct buffer_ring *r = &s->buffer_rings[i];
         bool back = r->birth == 'I' || (r->birth == 'R' && p->channels[r->received].gradient);
         if (r->death == 'I' && !back) bytes[F_TO_I] += r->stride_bytes;
         if (r->death == 'W') bytes[back ? I_TO_W : F_TO_W] += r->stride_bytes;
@@ -201,7 +201,7 @@ static void describe(struct ordering *x, const struct program *program, int32_t 
     }
 }
 
-/* Every replica with the order that ZB-H1 has, lowered: what its rings say is true of any order with I and W. */
+/* Every replica with the order that ZB-H1 has, lowered: what its buffer rings say is true of any order with I and W. */
 static enum status describe_all(struct ordering *x, bool *possible, struct error *err)
 {
     struct plan *p = x->plan;

@@ -1,7 +1,7 @@
 /* planner/schedule/plan.h - the order of every stage of a plan searched, where that is quicker.
  *
  * Each replica becomes an abstract pipeline (sim/pipeline/static.h): times of its stages and messages from planner/candidate/space, and what a
- * microbatch holds between F, I and W from the program that the plan is lowered to, ring by ring. planner/schedule/find
+ * microbatch holds between F, I and W from the program that the plan is lowered to, one buffer ring after the other. planner/schedule/find
  * orders it with input and weight gradients apart, the orders are written into the plan's stages, and the whole plan is
  * lowered and simulated, which alone decides. Where the program needs more memory than the abstraction thought (a ring's
  * buffers are as many as are ever alive at once; a joint peak is less), the limits are tightened and the search is repeated;

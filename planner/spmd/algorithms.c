@@ -64,10 +64,10 @@ static void mean(struct meanings *m, const char *match, int32_t tensor, enum op_
 /* What makes `to` of `from` along an axis. */
 static enum op_kind step_kind(const struct on_axis *from, const struct on_axis *to)
 {
-    bool split = to->how == PLACED_SPLIT;
-    if (from->how == PLACED_WHOLE) return OP_local_slice;
-    if (from->how == PLACED_PARTIAL) return split ? OP_group_reduce_scatter : OP_group_all_reduce;
-    return split ? OP_group_all_to_all : OP_group_all_gather;
+    bool sharding = to->how == PLACED_SHARDED;
+    if (from->how == PLACED_REPLICATED) return OP_local_slice;
+    if (from->how == PLACED_PARTIAL) return sharding ? OP_group_reduce_scatter : OP_group_all_reduce;
+    return sharding ? OP_group_all_to_all : OP_group_all_gather;
 }
 
 /* What is said of a tensor in a placement: the conversion that makes it, NULL: none. */
@@ -107,8 +107,8 @@ static void mean_event(struct meanings *m, const struct spmd_event *e)
                                   &spmd_placement_of(m->price, after)->axis[axis]);
     const char *made = made_first(m, e->tensor, after, kind);
     mean(m, made, e->tensor, kind, axis, before, after);
-    for (int terms = 0; terms < 2 && kind != OP_group_all_reduce; terms++)
-        mean(m, arena_printf(m->a, "%s.grad_*", made), e->tensor, conversion_dual(kind, terms),
+    for (int partial = 0; partial < 2 && kind != OP_group_all_reduce; partial++)
+        mean(m, arena_printf(m->a, "%s.grad_*", made), e->tensor, conversion_dual(kind, partial),
              axis, after, before);
 }
 
@@ -122,7 +122,7 @@ static void mean_own(struct meanings *m, const struct spmd_answer *x, int32_t i)
         if (t->role != TENSOR_PARAMETER || !x->gathered[op->input[k]]) continue;
         struct placement p = {0};
         p.axis[0] =
-            (struct on_axis){.how = PLACED_SPLIT,
+            (struct on_axis){.how = PLACED_SHARDED,
                              .grain = {.n_units = t->shape.dim[0], .n_sections = 1, .unit = {1}}};
         int32_t home = spmd_placement(m->price, &p);
         const char *match = arena_printf(m->a, "%s.group_all_gather", t->name);
@@ -130,7 +130,7 @@ static void mean_own(struct meanings *m, const struct spmd_answer *x, int32_t i)
         mean(m, arena_printf(m->a, "%s.grad_*", match), op->input[k], OP_group_reduce_scatter, 0, 0,
              home);
     }
-    if (!x->sufficient[i]) return;
+    if (!x->sufficient_factors[i]) return;
     struct op_placements need;
     struct error none = {0};
     const struct grain *grains = graph_grains(m->a, g);

@@ -19,13 +19,13 @@ static void read_answer(struct arena *a, const struct spmd_question *q, struct s
     out->bytes = out->found.bytes;
     out->choices = ARENA_ARRAY(a, struct op_choice, (size_t)q->g->n_forward);
     out->gathered = ARENA_ARRAY(a, bool, (size_t)q->g->n_tensors);
-    out->sufficient = ARENA_ARRAY(a, bool, (size_t)q->g->n_forward);
+    out->sufficient_factors = ARENA_ARRAY(a, bool, (size_t)q->g->n_forward);
     for (int32_t k = t->n_entries; k < t->problem.n_ops; k++) {
         int32_t i = t->first_op + k - t->n_entries;
         const struct spmd_meaning *m = spmd_meaning_of(t, k, out->found.rule[k]);
         out->choices[i] = m->choice;
-        out->sufficient[i] = m->sufficient;
-        if (m->gather) out->gathered[q->g->ops[i].input[m->parts]] = true;
+        out->sufficient_factors[i] = m->sufficient_factors;
+        if (m->gather) out->gathered[q->g->ops[i].input[m->shards]] = true;
     }
 }
 
@@ -140,7 +140,7 @@ enum status spmd_best(struct arena *a, const struct spmd_question *q, struct spm
     return OK;
 }
 
-static bool keeps_in_parts(const struct graph *g, const struct graph_op *op, const bool *gathered)
+static bool keeps_sharded(const struct graph *g, const struct graph_op *op, const bool *gathered)
 {
     bool any = false;
     for (int32_t k = 0; k < op->n_inputs && gathered; k++)
@@ -156,12 +156,12 @@ int64_t spmd_choices_ns(struct arena *a, const struct spmd_tables *t, const stru
     for (int32_t k = t->n_entries; k < t->problem.n_ops; k++) {
         int32_t i = t->first_op + k - t->n_entries;
         const int32_t *input = q->g->ops[i].input;
-        bool kept = keeps_in_parts(q->g, &q->g->ops[i], gathered);
+        bool kept = keeps_sharded(q->g, &q->g->ops[i], gathered);
         const struct spmd_op *op = &t->problem.ops[k];
         rule[k] = -1;
         for (int32_t r = 0; r < op->n_rules && rule[k] < 0; r++) {
             const struct spmd_meaning *m = spmd_meaning_of(t, k, r);
-            bool alike = m->gather ? kept && gathered[input[m->parts]] : !kept;
+            bool alike = m->gather ? kept && gathered[input[m->shards]] : !kept;
             if (alike && op_choice_equal(&m->choice, &choices[i], q->s->n_axes)) rule[k] = r;
         }
         if (rule[k] < 0) return INT64_MAX;

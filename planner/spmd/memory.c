@@ -126,11 +126,11 @@ static int64_t staging(const struct member *d, const struct graph_op *op)
     return collective_tensor_staging_bytes(m, d->g->tensors[op->input[0]].dtype);
 }
 
-/* The largest collective's, or of all sums of gradients over the same axes in one: a chunk in each direction. */
+/* The largest collective's, or of all gradient all-reduces over the same axes in one: a chunk in each direction. */
 static int64_t buffers(const struct member *d)
 {
     const struct graph *g = d->g;
-    int64_t most = 0, sum[GRADIENT_TERMS] = {0};
+    int64_t most = 0, sum[GRADIENT_PARTIALS] = {0};
     for (int32_t i = 0; i < g->n_ops; i++) {
         int64_t bytes = 0;
         if (owns(d, i) && op_is_group(g->ops[i].kind)) bytes = staging(d, &g->ops[i]);
@@ -139,7 +139,7 @@ static int64_t buffers(const struct member *d)
     for (int32_t t = 0; t < g->n_tensors; t++)
         if (g->tensors[t].role == TENSOR_PARAMETER_GRADIENT && d->used[t])
             sum[g->tensors[t].partial] += bytes_of(g, t);
-    for (int32_t m = 1; m < GRADIENT_TERMS; m++) {
+    for (int32_t m = 1; m < GRADIENT_PARTIALS; m++) {
         int32_t n = 1;
         for (int32_t k = 0; k < d->q->s->n_axes; k++)
             if (m >> k & 1) n *= d->q->s->mesh[k];

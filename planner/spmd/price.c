@@ -1,16 +1,16 @@
 #include "planner/spmd/price.h"
 
 #include "core/base/arena.h"
-#include "core/collective/part.h"
+#include "core/collective/tensor_shard.h"
 #include "core/collective/rounds.h"
 #include "sim/collective/rounds.h"
 #include <string.h>
 
-struct parts { /* of tensors of one shape in one placement */
+struct shards { /* of tensors of one shape in one placement */
     struct shape whole;
     int32_t placement;
     struct shape *local;      /* (n_devices) */
-    struct tensor_part *part; /* (n_devices) */
+    struct tensor_shard *shard; /* (n_devices) */
 };
 struct priced {
     struct shape whole;
@@ -34,10 +34,10 @@ struct spmd_price {
     uint32_t algorithms;
     const int32_t *node;
     const bool *bus;
-    int32_t n_placements, n_parts, n_prices;
-    size_t placement_capacity, parts_capacity, price_capacity, n_table;
+    int32_t n_placements, n_shards, n_prices;
+    size_t placement_capacity, shards_capacity, price_capacity, n_table;
     struct placement *placements;
-    struct parts **parts;
+    struct shards **shards;
     struct priced *prices;
     int32_t *table; /* of prices, 0: none */
     /* (n_devices, mesh[axis]) [d][k]: messages that leave d's node or come to the other's at the same time, where everybody
@@ -157,28 +157,28 @@ bool spmd_is_own(const struct spmd_price *y, int32_t placement)
     return axis[0].how == PLACED_OWN || axis[1].how == PLACED_OWN;
 }
 
-static const struct parts *parts_of(struct spmd_price *y, const struct shape *whole,
+static const struct shards *shards_of(struct spmd_price *y, const struct shape *whole,
                                     int32_t placement)
 {
-    for (int32_t k = 0; k < y->n_parts; k++)
-        if (y->parts[k]->placement == placement && shape_equal(&y->parts[k]->whole, whole))
-            return y->parts[k];
-    struct parts *x = ARENA_ARRAY(y->a, struct parts, 1);
+    for (int32_t k = 0; k < y->n_shards; k++)
+        if (y->shards[k]->placement == placement && shape_equal(&y->shards[k]->whole, whole))
+            return y->shards[k];
+    struct shards *x = ARENA_ARRAY(y->a, struct shards, 1);
     size_t n = (size_t)y->s->n_devices;
-    *x = (struct parts){.whole = *whole, .placement = placement};
+    *x = (struct shards){.whole = *whole, .placement = placement};
     x->local = ARENA_ARRAY(y->a, struct shape, n);
-    x->part = ARENA_ARRAY(y->a, struct tensor_part, n);
+    x->shard = ARENA_ARRAY(y->a, struct tensor_shard, n);
     struct arena *scratch = arena_new();
-    placement_parts(scratch, y->s, &y->placements[placement], whole, x->local, x->part);
+    placement_shards(scratch, y->s, &y->placements[placement], whole, x->local, x->shard);
     arena_free(scratch);
-    y->parts = arena_grow(y->a, y->parts, (size_t)y->n_parts, &y->parts_capacity, sizeof *y->parts);
-    y->parts[y->n_parts++] = x;
+    y->shards = arena_grow(y->a, y->shards, (size_t)y->n_shards, &y->shards_capacity, sizeof *y->shards);
+    y->shards[y->n_shards++] = x;
     return x;
 }
 
-const struct shape *spmd_parts(struct spmd_price *y, const struct shape *whole, int32_t placement)
+const struct shape *spmd_shards(struct spmd_price *y, const struct shape *whole, int32_t placement)
 {
-    return parts_of(y, whole, placement)->local;
+    return shards_of(y, whole, placement)->local;
 }
 
 static int64_t later(int64_t x, int64_t y) { return x > y ? x : y; }
@@ -188,7 +188,7 @@ struct participants { /* members, by their places among the stage's devices */
     int32_t n, axis;
     const int32_t *member;
     const struct cost_link *hop; /* (n, n) */
-    const struct parts *before, *after;
+    const struct shards *before, *after;
     int64_t element_bytes;
     bool joined;
     struct arena *scratch; /* of the step that is priced */
@@ -219,7 +219,7 @@ static int64_t pairs_ns(const struct participants *m, int64_t *bytes)
     return collective_pairs_ns(m->n, bytes, m->hop);
 }
 
-static int64_t part_elements(const struct participants *m, const struct parts *p, int32_t i)
+static int64_t shard_elements(const struct participants *m, const struct shards *p, int32_t i)
 {
     return shape_elements(&p->local[m->member[i]]);
 }
@@ -244,9 +244,9 @@ static int64_t beside(const void *of, int32_t from, int32_t to)
     return r->c->tier[from] == r->c->tier[to] ? r->inside : r->between;
 }
 
-/* Round by round; -1 where its members do not fit. Parts are dealt out of one row. */
+/* Round by round; -1 where its members do not fit. Shards are dealt out of one row. */
 static int64_t rounds_ns(struct participants *m, enum collective_kind kind, enum collective_algorithm w,
-                         const struct parts *p)
+                         const struct shards *p)
 {
     int32_t *node = ARENA_ARRAY(m->scratch, int32_t, (size_t)m->n),
             *tier = ARENA_ARRAY(m->scratch, int32_t, (size_t)m->n);
@@ -257,7 +257,7 @@ static int64_t rounds_ns(struct participants *m, enum collective_kind kind, enum
     bool tiers = collective_rounds_of(w)->tiers;
     if (collective_misfit(w, m->n, each > 1 && each < m->n)) return -1;
     for (int32_t i = 0; i < m->n; i++) {
-        first[i] = at, count[i] = part_elements(m, p, i);
+        first[i] = at, count[i] = shard_elements(m, p, i);
         at += count[i];
     }
     struct collective x = {.kind = kind,
@@ -282,18 +282,18 @@ static int64_t rounds_ns(struct participants *m, enum collective_kind kind, enum
     return slowest;
 }
 
-static int64_t sum_ns(const struct participants *m, const struct parts *p)
+static int64_t sum_ns(const struct participants *m, const struct shards *p)
 {
-    int64_t elements = part_elements(m, p, 0), chunk = (elements + m->n - 1) / m->n;
+    int64_t elements = shard_elements(m, p, 0), chunk = (elements + m->n - 1) / m->n;
     return ring_ns(m, 2 * (m->n - 1), chunk * m->element_bytes);
 }
 
-/* Everybody's part to everybody (all-gather), everybody's term of each part to whom it belongs, or what parts of both share. */
-static int64_t spread_ns(struct participants *m, const struct parts *p, const struct shape *whole,
+/* Everybody's shard to everybody (all-gather), everybody's partial value of each shard to whom it belongs, or what shards of both share. */
+static int64_t spread_ns(struct participants *m, const struct shards *p, const struct shape *whole,
                          enum collective_kind kind, enum collective_algorithm algorithm)
 {
     int64_t largest = 0;
-    for (int32_t i = 0; i < m->n; i++) largest = later(largest, part_elements(m, p, i));
+    for (int32_t i = 0; i < m->n; i++) largest = later(largest, shard_elements(m, p, i));
     if (algorithm == ALGORITHM_RING) return ring_ns(m, m->n - 1, largest * m->element_bytes);
     int64_t *bytes = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n * (size_t)m->n);
     for (int32_t i = 0; i < m->n; i++)
@@ -301,9 +301,9 @@ static int64_t spread_ns(struct participants *m, const struct parts *p, const st
             bytes[i * m->n + k] =
                 m->element_bytes *
                 (kind == COLLECTIVE_ALL_TO_ALL
-                     ? part_overlap(whole, &m->before->part[m->member[i]],
-                                    &m->after->part[m->member[k]])
-                     : part_elements(m, p, kind == COLLECTIVE_ALL_GATHER ? i : k));
+                     ? part_overlap(whole, &m->before->shard[m->member[i]],
+                                    &m->after->shard[m->member[k]])
+                     : shard_elements(m, p, kind == COLLECTIVE_ALL_GATHER ? i : k));
     return pairs_ns(m, bytes);
 }
 
@@ -337,25 +337,25 @@ static struct participants group_of(struct spmd_price *y, const struct priced *p
                          .axis = p->axis,
                          .member = g->member,
                          .hop = g->hop[p->joined],
-                         .before = parts_of(y, &p->whole, p->before),
-                         .after = parts_of(y, &p->whole, p->after),
+                         .before = shards_of(y, &p->whole, p->before),
+                         .after = shards_of(y, &p->whole, p->after),
                          .element_bytes = p->element_bytes,
                          .joined = p->joined,
                          .scratch = scratch};
 }
 
-static const struct parts *dealt_out(const struct participants *m, enum op_kind kind)
+static const struct shards *dealt_out(const struct participants *m, enum op_kind kind)
 {
     return kind == OP_group_reduce_scatter ? m->after : m->before;
 }
 
 /* As it was measured, -1 where it was not. Joined sums and all-to-all have no one size to be looked up by. */
 static int64_t measured_ns(const struct participants *m, enum collective_kind k,
-                           enum collective_algorithm algorithm, const struct parts *p)
+                           enum collective_algorithm algorithm, const struct shards *p)
 {
     int64_t largest = 0;
     if (!m->y->measured || m->joined || k == COLLECTIVE_ALL_TO_ALL) return -1;
-    for (int32_t i = 0; i < m->n; i++) largest = later(largest, part_elements(m, p, i));
+    for (int32_t i = 0; i < m->n; i++) largest = later(largest, shard_elements(m, p, i));
     int64_t bytes = (k == COLLECTIVE_ALL_REDUCE ? largest : m->n * largest) * m->element_bytes;
     return m->y->measured(m->y->of, k, algorithm, m->member, m->n, bytes);
 }
@@ -364,7 +364,7 @@ static int64_t measured_ns(const struct participants *m, enum collective_kind k,
 static int64_t group_ns(struct participants *m, const struct shape *whole, enum op_kind kind,
                         enum collective_algorithm algorithm)
 {
-    const struct parts *p = dealt_out(m, kind);
+    const struct shards *p = dealt_out(m, kind);
     enum collective_kind k = kind == OP_group_all_to_all       ? COLLECTIVE_ALL_TO_ALL
                              : kind == OP_group_all_gather     ? COLLECTIVE_ALL_GATHER
                              : kind == OP_group_reduce_scatter ? COLLECTIVE_REDUCE_SCATTER
@@ -475,8 +475,8 @@ enum status spmd_step_algorithm(struct spmd_price *y, const struct shape *whole,
         if (place_along(y, d, axis)) continue;
         struct participants m = group_of(y, &p, d, NULL);
         for (int32_t i = 1; i < m.n; i++)
-            *even &= part_elements(&m, dealt_out(&m, kind), i) ==
-                     part_elements(&m, dealt_out(&m, kind), 0);
+            *even &= shard_elements(&m, dealt_out(&m, kind), i) ==
+                     shard_elements(&m, dealt_out(&m, kind), 0);
     }
     return OK;
 }
@@ -492,7 +492,7 @@ enum status spmd_gradient_ns(struct spmd_price *y, const struct shape *whole, in
     return OK;
 }
 
-enum status spmd_sum_ns(struct spmd_price *y, const struct shape *whole, int64_t element_bytes,
+enum status spmd_reduce_ns(struct spmd_price *y, const struct shape *whole, int64_t element_bytes,
                         int32_t axis, int32_t placement, int64_t *out_ns, struct error *err)
 {
     return spmd_step_ns(y, whole, element_bytes, OP_group_all_reduce, axis, placement, placement,

@@ -1,12 +1,12 @@
 /* planner/spmd/price.h - placements by number, what each device has of a tensor in them, and what a collective over it costs.
  *
- * Placements that give every device the same part have one number. Shapes of parts and prices are kept: a model has some ten
+ * Placements that give every device the same shard have one number. Shapes of shards and prices are kept: a model has some ten
  * shapes of tensors and some tens of placements. A collective is priced as core/collective/collective's steps would play on links of their
- * own: by ring (all-reduce; all-gather and reduce-scatter padded to the largest part), by pairs (as many bytes as there are;
+ * own: by ring (all-reduce; all-gather and reduce-scatter padded to the largest shard), by pairs (as many bytes as there are;
  * all-to-all) or hierarchically, the cheapest of those that go; a mesh's groups along one axis meet beside each other, all
  * in one way, so the slowest counts.
  * Where it is told on which nodes devices stand, messages that leave a node, or come to one, in the same step share its link:
- * of a mesh of nodes by cards every card's ring goes over it, of an exchange by pairs most of the node's messages. Inside a
+ * of a mesh of nodes by GPUs every GPU's ring goes over it, of an exchange by pairs most of the node's messages. Inside a
  * node messages share a link where it is a bus (bus, (n_devices); NULL: nowhere).
  * All bytes are bytes, every message has its latency.
  */
@@ -48,9 +48,9 @@ int32_t spmd_placements(const struct spmd_price *y);
 int64_t spmd_collectives_priced(const struct spmd_price *y, int64_t *pairs);
 bool spmd_is_own(const struct spmd_price *y, int32_t placement); /* stays where it is made */
 
-/* Shapes of the parts of a tensor of this shape: (n_devices). */
-const struct shape *spmd_parts(struct spmd_price *y, const struct shape *whole, int32_t placement);
-/* One step of conversion, forward; or another kind over the same parts (its dual). */
+/* Shapes of the shards of a tensor of this shape: (n_devices). */
+const struct shape *spmd_shards(struct spmd_price *y, const struct shape *whole, int32_t placement);
+/* One step of conversion, forward; or another kind over the same shards (its dual). */
 MUST_CHECK enum status spmd_step_ns(struct spmd_price *y, const struct shape *whole,
                                     int64_t element_bytes, enum op_kind kind, int32_t axis,
                                     int32_t before, int32_t after, int64_t *out_ns,
@@ -66,7 +66,7 @@ MUST_CHECK enum status spmd_gradient_ns(struct spmd_price *y, const struct shape
                                         int64_t element_bytes, int32_t axis, int32_t placement,
                                         bool joined, int64_t *out_ns, struct error *err);
 /* A sum over axis of what is placed so. */
-MUST_CHECK enum status spmd_sum_ns(struct spmd_price *y, const struct shape *whole,
+MUST_CHECK enum status spmd_reduce_ns(struct spmd_price *y, const struct shape *whole,
                                    int64_t element_bytes, int32_t axis, int32_t placement,
                                    int64_t *out_ns, struct error *err);
 

@@ -36,7 +36,7 @@ static void fill_block(struct relaxed *w, const struct spmd_meaning *m, double *
                        double *slope)
 {
     enum op_index index = m->choice.index[0];
-    bool dealt = index != INDEX_none && index != INDEX_terms;
+    bool dealt = index != INDEX_none && index != INDEX_partial;
     const double *share = w->share + m->choice.ratio[0] * w->n;
     double steepest = 0;
     for (int32_t k = 0; k < w->n && dealt; k++)
@@ -102,20 +102,20 @@ static void add_tensor_collective(struct relaxed *w, const struct spmd_event *e)
 {
     struct spmd_price *y = w->x->tables->price;
     const struct tensor *t = &w->q->g->tensors[e->tensor];
-    double ns = (double)(e->step.forward_ns + (e->terms ? e->step.back_terms_ns : e->step.back_ns));
+    double ns = (double)(e->step.forward_ns + (e->partial ? e->step.back_partial_ns : e->step.back_ns));
     if (ns <= 0 || e->step.after < 0) return;
     const struct on_axis *from = &spmd_placement_of(y, e->from)->axis[0],
                          *to = &spmd_placement_of(y, e->step.after)->axis[0];
-    if ((from->how == PLACED_SPLIT) == (to->how == PLACED_SPLIT)) return;
-    const struct on_axis *split = from->how == PLACED_SPLIT ? from : to;
+    if ((from->how == PLACED_SHARDED) == (to->how == PLACED_SHARDED)) return;
+    const struct on_axis *sharding = from->how == PLACED_SHARDED ? from : to;
     double bytes = (double)(shape_elements(&t->shape) * dtype_bytes(t->dtype)), largest = 0;
     for (int32_t m = 0; m < w->out->n_collectives; m++)
-        if (w->collectives[m].vector == split->ratio && w->bytes[m] == bytes) {
+        if (w->collectives[m].vector == sharding->ratio && w->bytes[m] == bytes) {
             w->collectives[m].weight++;
             return;
         }
-    struct ratio_collective m = ring_of(w, split->ratio, bytes);
-    for (int32_t k = 0; k < w->n; k++) largest = fmax(largest, w->share[split->ratio * w->n + k]);
+    struct ratio_collective m = ring_of(w, sharding->ratio, bytes);
+    for (int32_t k = 0; k < w->n; k++) largest = fmax(largest, w->share[sharding->ratio * w->n + k]);
     if (ns < 0.9 * ring_ns(&m, largest)) return; /* it goes by pairs */
     size_t same = w->collective_capacity;
     w->collectives =
@@ -268,7 +268,7 @@ static void drop_unused(struct arena *a, const struct spmd_question *q, struct r
     for (int32_t v = 0; v < s->n_ratios; v++) number[v] = -1;
     for (int32_t i = 0; i < q->g->n_forward; i++) {
         struct op_choice *c = &x->answer.choices[i];
-        bool dealt = c->index[0] != INDEX_none && c->index[0] != INDEX_terms;
+        bool dealt = c->index[0] != INDEX_none && c->index[0] != INDEX_partial;
         int32_t v = dealt ? c->ratio[0] : 0;
         if (dealt && number[v] < 0) {
             memcpy(ratios + n * s->n_devices, s->ratios + v * s->n_devices,
@@ -299,9 +299,9 @@ static enum status by_families(struct turns *t, const struct spmd_question *two,
         *rule = k < y->n_entries ? x->found.rule[k] : -1;
         for (int32_t r = 0; r < y->problem.ops[k].n_rules && *rule < 0; r++) {
             const struct spmd_meaning *z = spmd_meaning_of(y, k, r);
-            bool plain = z->choice.index[0] == INDEX_none || z->choice.index[0] == INDEX_terms;
+            bool plain = z->choice.index[0] == INDEX_none || z->choice.index[0] == INDEX_partial;
             if (z->choice.index[0] == m->choice.index[0] && z->gather == m->gather &&
-                z->sufficient == m->sufficient && (plain || z->choice.ratio[0] == family))
+                z->sufficient_factors == m->sufficient_factors && (plain || z->choice.ratio[0] == family))
                 *rule = r;
         }
         if (*rule < 0) BUG("a rule of one vector is none of two");

@@ -9,7 +9,7 @@ enum { WORK_PRICED = 40000, WORK_FREE = 4000000, WORK_ALL = 40000000 };
 
 struct from { /* a tensor of one class, made in one placement; each (n_placements) */
     int64_t *forward;
-    int64_t (*back)[4]; /* by what the reader's gradient is a term of */
+    int64_t (*back)[4]; /* by what the reader's gradient is a partial value of */
 };
 struct known { /* a class of tensors */
     const struct spmd_tensor_class *class;
@@ -20,7 +20,7 @@ struct seen {                 /* a tensor */
     int32_t n_readers, radix; /* radix 1 and forgotten: it has no digit */
     bool forgotten, maker_keeps;
     int32_t *value; /* (radix) placement */
-    uint8_t *terms; /* (radix) of a shared parameter */
+    uint8_t *partial; /* (radix) of a shared parameter */
     int16_t *digit; /* (n_placements) */
     const struct from **from;
 };
@@ -52,9 +52,9 @@ int64_t spmd_relax_priced(const struct spmd_problem *p, const double *price, con
 
 /* --- one reader alone --- */
 
-static int64_t sums_of(const struct spmd_tensor_class *of, int32_t placement, int32_t terms)
+static int64_t sums_of(const struct spmd_tensor_class *of, int32_t placement, int32_t partial)
 {
-    return (terms & 1 ? of->sum_ns[placement][0] : 0) + (terms & 2 ? of->sum_ns[placement][1] : 0);
+    return (partial & 1 ? of->sum_ns[placement][0] : 0) + (partial & 2 ? of->sum_ns[placement][1] : 0);
 }
 
 /* The least that flows back over a step costs, with what its source then owes. */
@@ -64,7 +64,7 @@ static void back_over(const struct spmd_tensor_class *of, const struct spmd_step
     for (int32_t m = 0; m < 4; m++) {
         int64_t ns = sums_of(of, s->after, m) + s->back_ns;
         if (s->gather) {
-            ns = m >> s->axis & 1 ? s->back_terms_ns : s->back_ns;
+            ns = m >> s->axis & 1 ? s->back_partial_ns : s->back_ns;
             if (root) ns += sums_of(of, source, m & ~(1 << s->axis));
         }
         if (ns < back[m]) back[m] = ns;
@@ -134,7 +134,7 @@ static int64_t reading(const struct spmd_relax *x, const struct spmd_op *op,
     int32_t need = r->need[k];
     int64_t ns = f->forward[need];
     if (ns >= SPMD_NEVER) return SPMD_NEVER;
-    if (!(op->silent >> k & 1)) ns += f->back[need][r->terms[k] & 3];
+    if (!(op->silent >> k & 1)) ns += f->back[need][r->partial[k] & 3];
     if ((op->keeps_input >> k & 1) && !(y->maker_keeps && need == y->value[digit]))
         ns += priced(x, t->of, need);
     return ns / y->n_readers;
@@ -164,10 +164,10 @@ static void find_made(struct spmd_relax *x, int32_t op)
     }
 }
 
-static int32_t home_digit(const struct seen *y, int32_t home, uint8_t terms)
+static int32_t home_digit(const struct seen *y, int32_t home, uint8_t partial)
 {
     int32_t d = 0;
-    while (d < y->radix && (y->value[d] != home || y->terms[d] != terms)) d++;
+    while (d < y->radix && (y->value[d] != home || y->partial[d] != partial)) d++;
     return d;
 }
 
@@ -181,19 +181,19 @@ static void find_homes(struct spmd_relax *x, int32_t op, int32_t k)
     const struct spmd_tensor *t = &x->p->tensors[o->input[k]];
     if (!y->value) {
         y->value = ARENA_ARRAY(x->a, int32_t, HOMES_MAX);
-        y->terms = ARENA_ARRAY(x->a, uint8_t, HOMES_MAX);
+        y->partial = ARENA_ARRAY(x->a, uint8_t, HOMES_MAX);
     }
     int32_t before = y->radix;
     for (int32_t d = -1; d < before; d++)
         for (const int32_t *r = x->rules[op]; *r >= 0 && !y->forgotten; r++) {
             int32_t home = d < 0 ? -1 : y->value[d];
-            uint8_t terms = d < 0 ? 0 : y->terms[d];
-            t->join(x->p->user, &home, &terms, o->rules[*r].need[k], o->rules[*r].terms[k]);
-            int32_t at = home_digit(y, home, terms);
+            uint8_t partial = d < 0 ? 0 : y->partial[d];
+            t->join(x->p->user, &home, &partial, o->rules[*r].need[k], o->rules[*r].partial[k]);
+            int32_t at = home_digit(y, home, partial);
             if (at < y->radix) continue;
             if (y->radix == HOMES_MAX) y->forgotten = true;
             if (y->forgotten) break;
-            y->value[at] = home, y->terms[at] = terms, y->radix++;
+            y->value[at] = home, y->partial[at] = partial, y->radix++;
         }
 }
 
@@ -306,15 +306,15 @@ static void add_home(struct spmd_relax *x, struct arena *a, struct move *m, int3
     if (y->forgotten) return;
     for (int32_t d = now < 0 ? -1 : 0; d < (now < 0 ? 0 : y->radix); d++) {
         int32_t home = d < 0 ? -1 : y->value[d];
-        uint8_t terms = d < 0 ? 0 : y->terms[d];
+        uint8_t partial = d < 0 ? 0 : y->partial[d];
         for (int32_t j = 0; j < p->ops[op].n_inputs; j++)
             if (p->ops[op].input[j] == tensor)
-                t->join(p->user, &home, &terms, r->need[j], r->terms[j]);
+                t->join(p->user, &home, &partial, r->need[j], r->partial[j]);
         int64_t ns = 0;
         const int64_t *bytes = NULL;
-        if (last) ns = t->home_ns(p->user, tensor, home, terms, &bytes);
+        if (last) ns = t->home_ns(p->user, tensor, home, partial, &bytes);
         if (last && bytes && x->price) ns += spmd_relax_priced(p, x->price, bytes);
-        int32_t to = home_digit(y, home, terms);
+        int32_t to = home_digit(y, home, partial);
         if (to == y->radix) to = 0, ns = SPMD_NEVER; /* nobody comes here */
         int32_t step = last || behind < 0 ? 0 : to * x->places[place + 1].stride[behind];
         if (d < 0) {
@@ -440,7 +440,7 @@ static int64_t paid_ahead(const struct spmd_relax *x, int32_t tensor, const stru
     const struct seen *y = &x->seen[tensor];
     int32_t made = r->version[0].placement;
     int64_t paid = 0, shares = 0;
-    if (r->n == 1 && !r->version[0].terms && (!r->version[0].kept || y->maker_keeps)) return 0;
+    if (r->n == 1 && !r->version[0].partial && (!r->version[0].kept || y->maker_keeps)) return 0;
     const struct from *f = y->from[y->digit[made]];
     for (int32_t v = 0; v < r->n; v++) {
         const struct spmd_version *z = &r->version[v];
@@ -453,7 +453,7 @@ static int64_t paid_ahead(const struct spmd_relax *x, int32_t tensor, const stru
             shares += ns / y->n_readers;
         }
         for (int32_t m = 0; m < 4; m++)
-            if (z->terms >> m & 1)
+            if (z->partial >> m & 1)
                 shares += (f->forward[z->placement] + f->back[z->placement][m]) / y->n_readers;
     }
     return paid - shares;
@@ -470,7 +470,7 @@ int64_t spmd_relax_least(const struct spmd_relax *x, int32_t place, const int32_
         const struct spmd_record *r = &x->s->records[state[k]];
         if (x->p->tensors[l->tensor[k]].kind == SPMD_SHARED) {
             if (y->stride[k])
-                at += y->stride[k] * home_digit(t, r->version[0].placement, r->version[0].terms);
+                at += y->stride[k] * home_digit(t, r->version[0].placement, r->version[0].partial);
             continue;
         }
         if (y->stride[k]) at += y->stride[k] * t->digit[r->version[0].placement];

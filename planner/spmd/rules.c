@@ -55,15 +55,15 @@ static enum status local_attrs(struct builder *b, const struct graph_op *op,
     const struct sharding *s = b->q->s;
     int64_t had = -1;
     for (int32_t x = 0; x < s->n_axes; x++) {
-        struct op_split split;
+        struct op_sharding sharding;
         int64_t first = 0;
         int32_t place = sharding_place(s, device, x);
-        if (c->index[x] == INDEX_none || c->index[x] == INDEX_terms) continue;
-        TRY(op_split_by(b->g, op, b->grains, c->index[x], &split, err));
-        int64_t n = x && c->index[0] == c->index[1] ? had : split.n_units;
+        if (c->index[x] == INDEX_none || c->index[x] == INDEX_partial) continue;
+        TRY(op_sharding_by(b->g, op, b->grains, c->index[x], &sharding, err));
+        int64_t n = x && c->index[0] == c->index[1] ? had : sharding.n_units;
         const int64_t *e = dealt_out(b, x, c->ratio[x], n);
         for (int32_t k = 0; k < place; k++) first += e[k];
-        op_local_attrs(b->g, op, b->grains, &split, c->index[x], first, e[place], attrs);
+        op_local_attrs(b->g, op, b->grains, &sharding, c->index[x], first, e[place], attrs);
         had = e[place];
     }
     return OK;
@@ -128,22 +128,23 @@ static enum status price_back(struct builder *b, const struct local *l, int32_t 
     return price_op(b, type, op->kind, op->phase, &attrs, &shapes, op->name, ns, err);
 }
 
-static bool splits_by(const struct spmd_question *q, const struct op_choice *c, enum op_index index)
+static bool shards_by(const struct spmd_question *q, const struct op_choice *c, enum op_index index)
 {
     for (int32_t x = 0; x < q->s->n_axes; x++)
         if (c->index[x] == index) return true;
     return false;
 }
 
-/* A cross-entropy over a part of the vocabulary is two operators with a small gather between. */
-static enum status price_loss_part(struct builder *b, const struct local *l, int32_t type,
-                                   int64_t *ns, struct error *err)
+/* A cross-entropy over a shard of the vocabulary is two operators with a small gather between. */
+static enum status price_loss_shard(struct builder *b, const struct local *l, int32_t type,
+                                    int64_t *ns, struct error *err)
 {
-    struct op_shapes part = {.n_inputs = 2}, join = {.n_inputs = 3};
-    part.input[0] = l->shapes.input[0], part.input[1] = l->shapes.input[1];
-    TRY(op_infer(OP_cross_entropy_part, &l->attrs, &part, err));
-    TRY(price_op(b, type, OP_cross_entropy_part, PHASE_F, &l->attrs, &part, l->op->name, ns, err));
-    join.input[0] = part.output[0], join.input[1] = l->shapes.input[0];
+    struct op_shapes shard = {.n_inputs = 2}, join = {.n_inputs = 3};
+    shard.input[0] = l->shapes.input[0], shard.input[1] = l->shapes.input[1];
+    TRY(op_infer(OP_cross_entropy_shard, &l->attrs, &shard, err));
+    TRY(price_op(b, type, OP_cross_entropy_shard, PHASE_F, &l->attrs, &shard, l->op->name, ns,
+                 err));
+    join.input[0] = shard.output[0], join.input[1] = l->shapes.input[0];
     join.input[2] = l->shapes.input[1];
     join.input[0].dim[join.input[0].rank - 1] *= b->n_devices;
     TRY(op_infer(OP_cross_entropy_join, &l->attrs, &join, err));
@@ -156,8 +157,8 @@ static enum status price_local(struct builder *b, const struct local *l, int32_t
                                struct error *err)
 {
     int32_t i = (int32_t)(l->op - b->g->ops);
-    if (l->op->kind == OP_cross_entropy && splits_by(b->q, c, INDEX_vocabulary))
-        TRY(price_loss_part(b, l, type, ns, err));
+    if (l->op->kind == OP_cross_entropy && shards_by(b->q, c, INDEX_vocabulary))
+        TRY(price_loss_shard(b, l, type, ns, err));
     else
         TRY(price_op(b, type, l->op->kind, PHASE_F, &l->attrs, &l->shapes, l->op->name, ns, err));
     for (int32_t k = b->first_back[i]; k >= 0; k = b->next_back[k])
@@ -191,15 +192,15 @@ static enum status price_devices(struct builder *b, int32_t i, const struct spmd
                                  int64_t *bytes, struct error *err)
 {
     const struct graph_op *op = &b->g->ops[i];
-    const struct shape *parts[OP_OPERANDS_MAX];
+    const struct shape *shards[OP_OPERANDS_MAX];
     for (int32_t k = 0; k < op->n_inputs; k++)
-        parts[k] = spmd_parts(b->t->price, &b->g->tensors[op->input[k]].shape, r->need[k]);
-    bool hidden = op_part_is_hidden(op->kind);
+        shards[k] = spmd_shards(b->t->price, &b->g->tensors[op->input[k]].shape, r->need[k]);
+    bool hidden = op_shard_is_hidden(op->kind);
     uint64_t *key = ARENA_ARRAY(b->a, uint64_t, (size_t)b->n_devices);
     for (int32_t d = 0; d < b->n_devices; d++) {
         struct local l = {.op = op, .attrs = op->attrs, .shapes.n_inputs = op->n_inputs};
         int32_t like = 0;
-        for (int32_t k = 0; k < op->n_inputs; k++) l.shapes.input[k] = parts[k][d];
+        for (int32_t k = 0; k < op->n_inputs; k++) l.shapes.input[k] = shards[k][d];
         if (hidden) {
             TRY(make_local(b, c, d, &l, err));
             key[d] = op_key(op->kind, &l.attrs, &l.shapes, b->g->dtype);
@@ -207,7 +208,7 @@ static enum status price_devices(struct builder *b, int32_t i, const struct spmd
         for (; like < d; like++) {
             bool same = b->q->type[like] == b->q->type[d] && key[like] == key[d];
             for (int32_t k = 0; same && k < op->n_inputs; k++)
-                same = shape_equal(&parts[k][like], &parts[k][d]);
+                same = shape_equal(&shards[k][like], &shards[k][d]);
             if (same) break;
         }
         out[d] = like < d ? out[like] : 0, bytes[d] = like < d ? bytes[like] : 0;
@@ -229,17 +230,17 @@ static int64_t slowest(const struct builder *b, const int64_t *ns)
 
 /* --- parameters --- */
 
-enum status spmd_parameter(struct builder *b, int32_t tensor, int32_t home, uint8_t terms,
+enum status spmd_parameter(struct builder *b, int32_t tensor, int32_t home, uint8_t partial,
                            int64_t *ns, int64_t *device_ns, int64_t *bytes, struct error *err)
 {
     const struct tensor *p = &b->g->tensors[tensor];
     int64_t master = dtype_bytes(dtype_master(p->dtype));
-    const struct shape *parts = spmd_parts(b->t->price, &p->shape, home);
+    const struct shape *shards = spmd_shards(b->t->price, &p->shape, home);
     bool adamw = b->q->optimizer->kind == OPTIMIZER_ADAMW;
-    bool all = b->q->s->n_axes > 1 && terms == 3;
+    bool all = b->q->s->n_axes > 1 && partial == 3;
     for (int32_t x = all ? SPMD_ALL_AXES : 0; x < b->q->s->n_axes + all; x++) {
         int64_t sum;
-        if (!all && !(terms >> x & 1)) continue;
+        if (!all && !(partial >> x & 1)) continue;
         TRY(spmd_gradient_ns(b->t->price, &p->shape, master, x, home, true, &sum, err));
         *ns += sum;
     }
@@ -249,11 +250,11 @@ enum status spmd_parameter(struct builder *b, int32_t tensor, int32_t home, uint
     for (int32_t d = 0; d < b->n_devices; d++) {
         struct op_shapes shapes = {.n_inputs = adamw ? 4 : 2};
         struct op_attrs attrs = {.decay = p->decay, .narrows = dtype_is_half(p->dtype)};
-        for (int32_t k = 0; k < shapes.n_inputs; k++) shapes.input[k] = parts[d];
-        bytes[d] += shape_elements(&parts[d]) * held;
+        for (int32_t k = 0; k < shapes.n_inputs; k++) shapes.input[k] = shards[d];
+        bytes[d] += shape_elements(&shards[d]) * held;
         int32_t like = 0;
         while (like < d &&
-               !(b->q->type[like] == b->q->type[d] && shape_equal(&parts[like], &parts[d])))
+               !(b->q->type[like] == b->q->type[d] && shape_equal(&shards[like], &shards[d])))
             like++;
         cost[d] = like < d ? cost[like] : 0;
         if (like == d) {
@@ -269,26 +270,26 @@ enum status spmd_parameter(struct builder *b, int32_t tensor, int32_t home, uint
 /* --- variants --- */
 
 struct variant {
-    int32_t gather; /* which input is kept in parts; -1 */
-    bool sufficient;
+    int32_t gather; /* which input is kept sharded; -1 */
+    bool sufficient_factors;
 };
 
 /* Kept by its first dimension; as core/sharding/shard keeps it. */
-static int32_t home_in_parts(struct builder *b, const struct shape *shape)
+static int32_t home_sharded(struct builder *b, const struct shape *shape)
 {
     struct placement p = {0};
-    p.axis[0] = (struct on_axis){.how = PLACED_SPLIT,
+    p.axis[0] = (struct on_axis){.how = PLACED_SHARDED,
                                  .grain = {.n_units = shape->dim[0], .n_sections = 1, .unit = {1}}};
     return spmd_placement(b->t->price, &p);
 }
 
-static enum status gather_ns(struct builder *b, const struct tensor *p, int32_t home, bool terms,
+static enum status gather_ns(struct builder *b, const struct tensor *p, int32_t home, bool partial,
                              int64_t *ns, struct error *err)
 {
     int64_t forward, back = 0, m = b->q->microbatches;
     TRY(spmd_step_ns(b->t->price, &p->shape, dtype_bytes(p->dtype), OP_group_all_gather, 0, home, 0,
                      &forward, err));
-    if (terms)
+    if (partial)
         TRY(spmd_step_ns(b->t->price, &p->shape, dtype_bytes(b->g->dtype), OP_group_reduce_scatter,
                          0, 0, home, &back, err));
     *ns += m * (forward + back);
@@ -311,7 +312,7 @@ static enum status factors_ns(struct builder *b, const struct graph_op *op,
 static enum status loss_gather_ns(struct builder *b, const struct graph_op *op,
                                   const struct spmd_rule *r, int64_t *ns, struct error *err)
 {
-    /* two numbers a row of each member: its parts of a (rows, 2n) tensor */
+    /* two numbers a row of each member: its shards of a (rows, 2n) tensor */
     struct shape pairs = b->g->tensors[op->input[0]].shape;
     const struct placement *rows = spmd_placement_of(b->t->price, r->need[0]);
     int64_t size = 2;
@@ -320,15 +321,15 @@ static enum status loss_gather_ns(struct builder *b, const struct graph_op *op,
         struct placement p = *rows;
         int32_t n = b->q->s->mesh[x];
         int64_t cost;
-        if (p.axis[x].how != PLACED_SPLIT || p.axis[x].dim != pairs.rank - 1) continue;
+        if (p.axis[x].how != PLACED_SHARDED || p.axis[x].dim != pairs.rank - 1) continue;
         pairs.dim[pairs.rank - 1] = size;
-        p.axis[x] = (struct on_axis){.how = PLACED_WHOLE};
-        if (b->q->s->n_axes > 1 && p.axis[1 - x].how == PLACED_SPLIT &&
+        p.axis[x] = (struct on_axis){.how = PLACED_REPLICATED};
+        if (b->q->s->n_axes > 1 && p.axis[1 - x].how == PLACED_SHARDED &&
             p.axis[1 - x].dim == pairs.rank - 1)
-            p.axis[1 - x] = (struct on_axis){.how = PLACED_WHOLE};
-        /* equal parts, round the ring: half of what summing all of them takes */
+            p.axis[1 - x] = (struct on_axis){.how = PLACED_REPLICATED};
+        /* equal shards, round the ring: half of what summing all of them takes */
         const struct shape *local =
-            spmd_parts(b->t->price, &pairs, spmd_placement(b->t->price, &p));
+            spmd_shards(b->t->price, &pairs, spmd_placement(b->t->price, &p));
         struct shape all = {.rank = 2, .dim = {n, 0}};
         for (int32_t d = 0; d < b->n_devices; d++)
             if (shape_elements(&local[d]) > all.dim[1]) all.dim[1] = shape_elements(&local[d]);
@@ -349,9 +350,9 @@ static void add_input(struct builder *b, int32_t i, int32_t k, const struct spmd
     int32_t t = b->g->ops[i].input[k];
     const struct tensor *x = &b->g->tensors[t];
     if (x->role != TENSOR_INPUT || b->input_reader[t] != i) return;
-    const struct shape *parts = spmd_parts(b->t->price, &x->shape, r->need[k]);
+    const struct shape *shards = spmd_shards(b->t->price, &x->shape, r->need[k]);
     for (int32_t d = 0; d < b->n_devices; d++)
-        bytes[d] += shape_elements(&parts[d]) * dtype_bytes(x->dtype) * b->q->in_flight;
+        bytes[d] += shape_elements(&shards[d]) * dtype_bytes(x->dtype) * b->q->in_flight;
 }
 
 static enum status finish_rule(struct builder *b, int32_t i, const struct op_choice *c,
@@ -360,33 +361,33 @@ static enum status finish_rule(struct builder *b, int32_t i, const struct op_cho
     const struct graph_op *op = &b->g->ops[i];
     int64_t *ns = ARENA_ARRAY(b->a, int64_t, (size_t)b->n_devices), collective = 0;
     int64_t *bytes = ARENA_ARRAY(b->a, int64_t, (size_t)b->n_devices);
-    TRY(price_devices(b, i, r, c, v->sufficient, ns, bytes, err));
+    TRY(price_devices(b, i, r, c, v->sufficient_factors, ns, bytes, err));
     for (int32_t d = 0; d < b->n_devices; d++) ns[d] *= b->q->microbatches;
     for (int32_t k = 0; k < op->n_inputs; k++) {
         const struct tensor *p = &b->g->tensors[op->input[k]];
-        uint8_t terms = r->terms[k];
+        uint8_t partial = r->partial[k];
         int32_t home = r->need[k];
         add_input(b, i, k, r, bytes);
         if (p->role != TENSOR_PARAMETER || b->shared[op->input[k]]) continue;
-        if (v->sufficient && k == 1) terms = 0;
+        if (v->sufficient_factors && k == 1) partial = 0;
         if (v->gather == k) {
-            home = home_in_parts(b, &p->shape);
-            TRY(gather_ns(b, p, home, terms & 1, &collective, err));
-            terms = 0;
+            home = home_sharded(b, &p->shape);
+            TRY(gather_ns(b, p, home, partial & 1, &collective, err));
+            partial = 0;
             for (int32_t d = 0; d < b->n_devices;
                  d++) /* whole for as long as its gradient needs it */
                 bytes[d] += shape_elements(&p->shape) * dtype_bytes(p->dtype) * b->q->in_flight;
         }
-        TRY(spmd_parameter(b, op->input[k], home, terms, &collective, ns, bytes, err));
+        TRY(spmd_parameter(b, op->input[k], home, partial, &collective, ns, bytes, err));
     }
-    if (v->sufficient) TRY(factors_ns(b, op, r, &collective, err));
+    if (v->sufficient_factors) TRY(factors_ns(b, op, r, &collective, err));
     if (op->kind == OP_cross_entropy) TRY(loss_gather_ns(b, op, r, &collective, err));
     struct op_choice said = *c;
-    said.sufficient = v->sufficient;
+    said.sufficient_factors = v->sufficient_factors;
     struct spmd_meaning m = {.choice = said,
                              .gather = v->gather >= 0,
-                             .parts = v->gather,
-                             .sufficient = v->sufficient,
+                             .shards = v->gather,
+                             .sufficient_factors = v->sufficient_factors,
                              .device_ns = ns,
                              .join_ns = collective};
     r->ns = slowest(b, ns) + collective;
@@ -406,8 +407,8 @@ static enum status add_rule(struct builder *b, int32_t i, const struct op_choice
     if (op_placements_of(b->q->s, b->g, op, b->grains, c, &need, &no) != OK) return OK;
     for (int32_t k = 0; k < op->n_inputs; k++) {
         r.need[k] = spmd_placement(b->t->price, &need.input[k]);
-        r.terms[k] = need.gradient_partial[k];
-        for (int32_t x = 0; x < b->q->s->n_axes; x++) /* a source is nobody's term */
+        r.partial[k] = need.gradient_partial[k];
+        for (int32_t x = 0; x < b->q->s->n_axes; x++) /* a source is nobody's partial value */
             if (need.input[k].axis[x].how == PLACED_PARTIAL &&
                 b->g->tensors[op->input[k]].role != TENSOR_ACTIVATION)
                 return OK;
@@ -430,7 +431,7 @@ static int32_t axis_choices(const struct builder *b, int32_t i, int32_t x, struc
     uint32_t set = op_indices(b->g, &b->g->ops[i], b->grains);
     int32_t n = 0;
     for (int k = 0; k < INDEX_COUNT; k++) {
-        bool plain = k == INDEX_none || k == INDEX_terms;
+        bool plain = k == INDEX_none || k == INDEX_partial;
         if (!(set >> k & 1) || (k != INDEX_none && b->q->s->mesh[x] < 2)) continue;
         for (int32_t v = 0; v < (plain ? 1 : b->q->s->n_ratios); v++)
             out[n].index[0] = (enum op_index)k, out[n++].ratio[0] = v;
@@ -438,7 +439,7 @@ static int32_t axis_choices(const struct builder *b, int32_t i, int32_t x, struc
     return n;
 }
 
-/* The matrix that may be kept in parts: a parameter of at least two dimensions that nobody else reads. */
+/* The matrix that may be kept sharded: a parameter of at least two dimensions that nobody else reads. */
 static int32_t large_parameter(const struct builder *b, const struct graph_op *op)
 {
     for (int32_t k = 0; k < op->n_inputs; k++) {
@@ -455,12 +456,12 @@ static enum status add_variants(struct builder *b, int32_t i, const struct op_ch
     int32_t large = large_parameter(b, op);
     TRY(add_rule(b, i, c, &(struct variant){.gather = -1}, out, capacity, err));
     if (b->q->s->n_axes > 1 || large < 0) return OK;
-    struct op_split split;
-    if (op_split_by(b->g, op, b->grains, c->index[0], &split, err) != OK) return OK;
-    if (split.input[large].how != PLACED_WHOLE) return OK;
+    struct op_sharding sharding;
+    if (op_sharding_by(b->g, op, b->grains, c->index[0], &sharding, err) != OK) return OK;
+    if (sharding.input[large].how != PLACED_REPLICATED) return OK;
     if (b->q->gather)
         TRY(add_rule(b, i, c, &(struct variant){.gather = large}, out, capacity, err));
-    if (b->q->sufficient && sharding_factor_axes(b->q->s, b->g, op, b->grains, c))
+    if (b->q->sufficient_factors && sharding_factor_axes(b->q->s, b->g, op, b->grains, c))
         TRY(add_rule(b, i, c, &(struct variant){-1, true}, out, capacity, err));
     return OK;
 }

@@ -176,14 +176,14 @@ static void find_bounds(struct search *q)
 
 /* --- rules that others beat --- */
 
-/* Is x never worse than y: the same placements, no dearer, no more terms, and where memory counts no larger? */
+/* Is x never worse than y: the same placements, no dearer, no more partial values, and where memory counts no larger? */
 static bool rule_beats(const struct search *q, const struct spmd_op *op, const struct spmd_rule *x,
                        const struct spmd_rule *y)
 {
     if (x->ns > y->ns) return false;
     for (int32_t k = 0; k < op->n_inputs; k++) {
         if (q->p->tensors[op->input[k]].kind == SPMD_SOURCE) continue;
-        if (x->need[k] != y->need[k] || (x->terms[k] & ~y->terms[k])) return false;
+        if (x->need[k] != y->need[k] || (x->partial[k] & ~y->partial[k])) return false;
     }
     for (int32_t k = 0; k < op->n_outputs; k++)
         if (x->give[k] != y->give[k]) return false;

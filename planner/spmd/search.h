@@ -3,8 +3,8 @@
  * A problem is operators in an order that is valid to execute. Each has rules: in which placement it needs each operand and
  * gives each output, and what it costs by itself. A tensor that is not where a rule needs it is converted, step by step from
  * what its maker gave, once for every placement: later readers find it. What flows back: a step's dual, always (back_ns)
- * or, of a gather, only where some reader's gradient is a term of a sum over the step's axis (back_terms_ns); of any other
- * version of a tensor such terms are summed first (sum_ns), as core/graph/gradient does. All of that is settled when the
+ * or, of a gather, only where some reader's gradient is partial over the step's axis (back_partial_ns); of any other
+ * version of a tensor such partial values are summed first (sum_ns), as core/graph/gradient does. All of that is settled when the
  * last reader of a tensor has been placed.
  * So costs add up, and the state between two operators is: for each live tensor its versions, which of them owe a sum, and
  * which are kept for the backward pass. This is HAP's search over sets of placed tensors (arXiv 2401.05965) with the order
@@ -43,8 +43,8 @@ enum { SPMD_STEPS_MAX = 6, SPMD_COLUMNS_MAX = 4096 };
 struct spmd_step { /* one conversion */
     int32_t after; /* placement */
     int8_t axis;   /* of the mesh */
-    bool gather;   /* keeps terms of gradients apart: one reduce-scatter takes them back */
-    int64_t forward_ns, back_ns, back_terms_ns;
+    bool gather;   /* keeps partial values of gradients apart: one reduce-scatter takes them back */
+    int64_t forward_ns, back_ns, back_partial_ns;
 };
 struct spmd_reshard { /* from one placement to another; n -1: there is none */
     int32_t n;
@@ -58,7 +58,7 @@ struct spmd_tensor_class { /* tensors of one shape */
     const int64_t *const *bytes; /* (n_placements) each (n_columns), or NULL: kept for backward */
 };
 
-/* SHARED: a parameter of several operators. Its home is what all need, along each axis, else whole (join); gradient terms
+/* SHARED: a parameter of several operators. Its home is what all need, along each axis, else replicated (join); partial gradients
  * are owed over the axes that `join` gathers; what it costs is known at its last reader (home_ns, home_bytes). */
 enum spmd_tensor_kind { SPMD_SOURCE /* at hand in any placement */, SPMD_MADE, SPMD_SHARED };
 struct spmd_tensor {
@@ -66,8 +66,8 @@ struct spmd_tensor {
     const struct spmd_tensor_class *of;
     bool wanted; /* a gradient flows back through it */
     /* SHARED */
-    void (*join)(const void *user, int32_t *home, uint8_t *terms, int32_t need, uint8_t need_terms);
-    int64_t (*home_ns)(const void *user, int32_t tensor, int32_t home, uint8_t terms,
+    void (*join)(const void *user, int32_t *home, uint8_t *partial, int32_t need, uint8_t need_partial);
+    int64_t (*home_ns)(const void *user, int32_t tensor, int32_t home, uint8_t partial,
                        const int64_t **bytes);
 };
 
@@ -76,7 +76,7 @@ struct spmd_rule {
         ns; /* a step, all microbatches, forward and backward, its own parameters' sums included */
     int32_t need[OP_OPERANDS_MAX]; /* placements; of sources: not read */
     int32_t give[OP_OPERANDS_MAX];
-    uint8_t terms[OP_OPERANDS_MAX]; /* axes over which what flows back is a term */
+    uint8_t partial[OP_OPERANDS_MAX]; /* axes over which what flows back is partial */
     const int64_t *bytes;           /* (n_columns) its own parameters …; NULL: nothing */
     int32_t tag;                    /* the caller's */
 };
@@ -121,12 +121,12 @@ MUST_CHECK enum status spmd_search(struct arena *a, const struct spmd_problem *p
 int64_t spmd_cost(struct arena *a, const struct spmd_problem *p, const int32_t *rule,
                   int64_t *bytes);
 /* The same, as a list of what happens: operators, and a tensor's conversions (step.forward_ns) and what flows back through them
- * (back_ns, or back_terms_ns where `terms`). */
+ * (back_ns, or back_partial_ns where `partial`). */
 struct spmd_event {
     int32_t op, tensor;    /* one of them -1 */
     int32_t from;          /* placement; tensor's */
-    struct spmd_step step; /* after -1: a sum of gradients over step.axis, in back_ns */
-    bool terms;
+    struct spmd_step step; /* after -1: a gradient all-reduce over step.axis, in back_ns */
+    bool partial;
 };
 int32_t spmd_events(struct arena *a, const struct spmd_problem *p, const int32_t *rule,
                     struct spmd_event **out);

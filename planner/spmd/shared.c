@@ -8,7 +8,7 @@
 
 struct home { /* a shared parameter's, priced */
     int32_t tensor, placement;
-    uint8_t terms;
+    uint8_t partial;
     int64_t ns, *bytes;
     struct home *next;
 };
@@ -17,11 +17,12 @@ struct shared_user {
     struct home *homes;
 };
 
-void spmd_join(const void *user, int32_t *home, uint8_t *terms, int32_t need, uint8_t need_terms)
+void spmd_join(const void *user, int32_t *home, uint8_t *partial, int32_t need,
+               uint8_t need_partial)
 {
     const struct shared_user *u = user;
     struct spmd_price *y = u->b->t->price;
-    *terms |= need_terms;
+    *partial |= need_partial;
     if (*home < 0 || *home == need) {
         *home = need;
         return;
@@ -29,27 +30,28 @@ void spmd_join(const void *user, int32_t *home, uint8_t *terms, int32_t need, ui
     struct placement p = *spmd_placement_of(y, *home), n = *spmd_placement_of(y, need);
     for (int32_t x = 0; x < u->b->q->s->n_axes; x++) {
         if (on_axis_said_alike(&p.axis[x], &n.axis[x])) continue;
-        if (p.axis[x].how == PLACED_SPLIT || n.axis[x].how == PLACED_SPLIT)
-            *terms |= (uint8_t)(1 << x); /* who needs a part adds a term into the whole */
-        p.axis[x] = (struct on_axis){.how = PLACED_WHOLE};
+        if (p.axis[x].how == PLACED_SHARDED || n.axis[x].how == PLACED_SHARDED)
+            *partial |=
+                (uint8_t)(1 << x); /* who needs a shard adds a partial value into the whole */
+        p.axis[x] = (struct on_axis){.how = PLACED_REPLICATED};
     }
     *home = spmd_placement(y, &p);
 }
 
-int64_t spmd_home_ns(const void *user, int32_t tensor, int32_t home, uint8_t terms,
+int64_t spmd_home_ns(const void *user, int32_t tensor, int32_t home, uint8_t partial,
                      const int64_t **bytes)
 {
     struct shared_user *u = (struct shared_user *)user;
     struct builder *b = u->b;
     for (struct home *h = u->homes; h; h = h->next)
-        if (h->tensor == tensor && h->placement == home && h->terms == terms)
+        if (h->tensor == tensor && h->placement == home && h->partial == partial)
             return *bytes = h->bytes, h->ns;
     struct home *h = ARENA_ARRAY(b->a, struct home, 1);
     int64_t *ns = ARENA_ARRAY(b->a, int64_t, (size_t)b->n_devices), most = 0;
     struct error err = {0};
-    *h = (struct home){.tensor = tensor, .placement = home, .terms = terms, .next = u->homes};
+    *h = (struct home){.tensor = tensor, .placement = home, .partial = partial, .next = u->homes};
     h->bytes = ARENA_ARRAY(b->a, int64_t, (size_t)b->n_devices);
-    if (spmd_parameter(b, tensor, home, terms, &h->ns, ns, h->bytes, &err) != OK)
+    if (spmd_parameter(b, tensor, home, partial, &h->ns, ns, h->bytes, &err) != OK)
         h->ns = INT64_MAX / 8; /* its rules were priced: cannot be */
     for (int32_t d = 0; d < b->n_devices; d++) most = ns[d] > most ? ns[d] : most;
     h->ns += most;
@@ -82,7 +84,7 @@ void spmd_entry_rules(struct builder *b, struct spmd_op *op)
                 int64_t rows = b->g->tensors[op->output[k]].shape.dim[0];
                 if (v && s->mesh[x] > 1)
                     p.axis[x] = (struct on_axis){
-                        PLACED_SPLIT, 0, v - 1, {.n_units = rows, .n_sections = 1, .unit = {1}}};
+                        PLACED_SHARDED, 0, v - 1, {.n_units = rows, .n_sections = 1, .unit = {1}}};
             }
             r.give[k] = spmd_placement(b->t->price, &p);
         }

@@ -244,15 +244,15 @@ static enum status make_reshard(struct making *m, int32_t shape, int32_t from, i
     for (int32_t k = 0; k < n; k++) {
         int32_t before = spmd_placement(y, &c[k].before), after = spmd_placement(y, &c[k].after);
         enum op_kind dual = conversion_dual(c[k].kind, false),
-                     terms = conversion_dual(c[k].kind, true);
+                     partial = conversion_dual(c[k].kind, true);
         bool gather = c[k].kind == OP_group_all_gather;
         if (c[k].kind == OP_group_all_reduce)
-            dual = terms = OP_KIND_COUNT; /* terms are summed by themselves */
+            dual = partial = OP_KIND_COUNT; /* partial values are summed by themselves */
         struct spmd_step s = {.after = after, .axis = (int8_t)c[k].axis, .gather = gather};
         TRY(spmd_step_ns(y, whole, bytes, c[k].kind, s.axis, before, after, &s.forward_ns, err));
         TRY(spmd_step_ns(y, whole, bytes, dual, s.axis, after, before, &s.back_ns, err));
-        TRY(spmd_step_ns(y, whole, bytes, terms, s.axis, after, before, &s.back_terms_ns, err));
-        s.forward_ns *= times, s.back_ns *= times, s.back_terms_ns *= times;
+        TRY(spmd_step_ns(y, whole, bytes, partial, s.axis, after, before, &s.back_partial_ns, err));
+        s.forward_ns *= times, s.back_ns *= times, s.back_partial_ns *= times;
         out->step[k] = s;
     }
     out->n = n;
@@ -271,13 +271,13 @@ static enum status need_reshard(struct making *m, struct reshards *w, int32_t sh
     return OK;
 }
 
-/* Where what crosses to the next stage leaves to: split by batch stays, all else becomes whole. */
+/* Where what crosses to the next stage leaves to: sharded by batch stays, all else becomes replicated. */
 static int32_t leaving(struct making *m, int32_t from)
 {
     struct placement p = *spmd_placement_of(m->b.t->price, from);
     for (int32_t x = 0; x < m->b.q->s->n_axes; x++)
-        if (p.axis[x].how != PLACED_SPLIT || p.axis[x].dim != 0)
-            p.axis[x] = (struct on_axis){.how = PLACED_WHOLE};
+        if (p.axis[x].how != PLACED_SHARDED || p.axis[x].dim != 0)
+            p.axis[x] = (struct on_axis){.how = PLACED_REPLICATED};
     return spmd_placement(m->b.t->price, &p);
 }
 
@@ -349,15 +349,15 @@ static enum status finish_shape(struct making *m, const struct reshards *w, int3
     }
     for (size_t p = 0; p < n; p++) {
         if (!used[p]) continue;
-        const struct shape *parts = spmd_parts(y, &m->shape_of[shape], (int32_t)p);
+        const struct shape *shards = spmd_shards(y, &m->shape_of[shape], (int32_t)p);
         int64_t *b = ARENA_ARRAY(m->b.a, int64_t, (size_t)m->b.n_devices);
         for (int32_t d = 0; d < m->b.n_devices; d++)
             b[d] = spmd_is_own(y, (int32_t)p)
                        ? 0 /* its rule says it */
-                       : shape_elements(&parts[d]) * m->element_bytes[shape] * m->b.q->in_flight;
+                       : shape_elements(&shards[d]) * m->element_bytes[shape] * m->b.q->in_flight;
         bytes[p] = b;
         for (int32_t x = 0; x < m->b.q->s->n_axes; x++) {
-            TRY(spmd_sum_ns(y, &m->shape_of[shape], m->element_bytes[shape], x, (int32_t)p,
+            TRY(spmd_reduce_ns(y, &m->shape_of[shape], m->element_bytes[shape], x, (int32_t)p,
                             &sum[p][x], err));
             sum[p][x] *= m->b.q->microbatches;
         }

@@ -1,16 +1,16 @@
-/* planner/spmd/spmd.h - the best sharded program of a stage: by which index each operator is split.
+/* planner/spmd/spmd.h - the best sharded program of a stage: by which index each operator is sharded.
  *
  * From a training graph, the devices that share the stage, how they stand in a mesh and by which vectors of ratios they may
  * share, comes the choice of core/sharding/sharding that costs least; the views that core/sharding/shard makes of it do what was priced:
  * operators at their local shapes (sim/cost, the slowest device of each; a price for each device type and key), conversions
- * once for every tensor and placement and their duals, sums of gradients that are terms, sums of parameters' gradients
+ * once for every tensor and placement and their duals, reductions of partial gradients, gradient all-reduces
  * once a step, updates. What each of them costs stands in tables (planner/spmd/rules.c), the choice is planner/spmd/search's.
  *
  * A step is `microbatches` calls of F and B, one after the other: nothing hides behind anything, which is what devices that
- * wait for each other in every collective do. Variants that are rules of their own: a parameter kept in parts and gathered on
+ * wait for each other in every collective do. Variants that are rules of their own: a parameter kept sharded and gathered on
  * use; sufficient factors (Xie et al. 2016: gather x and dy and compute the whole dW everywhere in place of summing it).
  *
- * Memory of each device is counted twice. In the search: its parts of parameters, gradients (dtype_master) and optimizer
+ * Memory of each device is counted twice. In the search: its shards of parameters, gradients (dtype_master) and optimizer
  * state, and of `in_flight` microbatches inputs and what operators' gradients read; never more than lowering lays out, so
  * that what is cut off is cut off rightly, and found.bound_ns holds. Then what is found is laid out as lowering would
  * (planner/spmd/memory.h: scratch, collectives' buffers …); where that does not fit the search is asked again with so much less,
@@ -44,7 +44,7 @@ struct spmd_question {
     int32_t microbatches, in_flight;
     const struct optimizer *optimizer;
     uint32_t algorithms; /* set of algorithms, 1 << algorithm */
-    bool gather, sufficient;
+    bool gather, sufficient_factors;
     bool
         one_vector; /* planner/spmd/ratio keeps to the one vector of ratios that is asked about; for tests */
     struct spmd_limits limits;
@@ -52,8 +52,8 @@ struct spmd_question {
 
 struct spmd_meaning { /* of a rule */
     struct op_choice choice;
-    bool gather, sufficient;
-    int32_t parts;            /* gather: which input is kept in parts */
+    bool gather, sufficient_factors;
+    int32_t shards;            /* gather: which input is kept sharded */
     const int64_t *device_ns; /* (n_devices) computing, a step */
     int64_t join_ns;          /* of rule.ns, collectives of its own: parameters' sums, gathers */
 };
@@ -75,7 +75,7 @@ struct spmd_answer {
     int64_t ns;                /* of a step; INT64_MAX: nothing fits */
     struct op_choice *choices; /* (n_forward); none outside the stage */
     bool *gathered;            /* (n_tensors) */
-    bool *sufficient;          /* (n_forward) */
+    bool *sufficient_factors;          /* (n_forward) */
     int64_t *bytes;            /* (n_devices) as counted in the search */
     int64_t *
         laid_out; /* (n_devices) as lowering would; NULL: memory does not count, or nobody can say */

@@ -129,13 +129,13 @@ static void add_bytes(struct account *y, const int64_t *bytes)
 }
 
 static void tell(struct account *y, int32_t tensor, int32_t from, const struct spmd_step *step,
-                 bool terms)
+                 bool partial)
 {
     struct spmd_states *s = y->s;
     if (!s->listen) return;
     s->events = arena_grow(s->a, s->events, s->n_events, &s->event_capacity, sizeof *s->events);
     s->events[s->n_events++] = (struct spmd_event){
-        .op = -1, .tensor = tensor, .from = from, .step = *step, .terms = terms};
+        .op = -1, .tensor = tensor, .from = from, .step = *step, .partial = partial};
 }
 
 static int32_t find_version(const struct spmd_record *r, int32_t placement)
@@ -165,7 +165,7 @@ static int32_t version_in(struct account *y, int32_t tensor, struct spmd_record 
             if (r->n == SPMD_VERSIONS_MAX) return -1;
             struct spmd_step forward = reshard->step[k];
             *y->ns += forward.forward_ns;
-            forward.back_ns = forward.back_terms_ns = 0;
+            forward.back_ns = forward.back_partial_ns = 0;
             tell(y, tensor, r->version[at].placement, &forward, false);
             r->version[r->n] = (struct spmd_version){.placement = (uint16_t)reshard->step[k].after,
                                                      .target = (uint16_t)to,
@@ -187,8 +187,8 @@ static void sum_back(struct account *y, int32_t tensor, int32_t placement, int8_
     tell(y, tensor, placement, &event, true);
 }
 
-/* All terms become whole: those over both axes are summed over one of them and join what is over the other (core/graph/gradient). */
-static void sum_terms(struct account *y, int32_t tensor, int32_t placement, uint8_t set)
+/* All partial values become replicated: those over both axes are summed over one of them and join what is over the other (core/graph/gradient). */
+static void reduce_partials(struct account *y, int32_t tensor, int32_t placement, uint8_t set)
 {
     bool first = set >> 1 & 1, second = set >> 2 & 1;
     if (set >> 3 & 1) {
@@ -213,22 +213,22 @@ static void settle(struct account *y, int32_t tensor, struct spmd_record *r)
             v ? &reshard_of(y->s, tensor, r->version[0].placement, x->target)->step[x->step] : NULL;
         struct spmd_version *source = &r->version[x->parent];
         int32_t from = source->placement;
-        if (!t->wanted || !x->terms) continue; /* nothing flows */
+        if (!t->wanted || !x->partial) continue; /* nothing flows */
         struct spmd_step back = {0};
         if (step) back = *step, back.forward_ns = 0;
         if (step && step->gather) {
             for (int32_t m = 0; m < 4; m++) {
-                if (!(x->terms >> m & 1)) continue;
+                if (!(x->partial >> m & 1)) continue;
                 bool owed = m >> step->axis & 1;
-                *y->ns += owed ? step->back_terms_ns : step->back_ns;
-                source->terms |= (uint8_t)(1 << (m & ~(1 << step->axis)));
+                *y->ns += owed ? step->back_partial_ns : step->back_ns;
+                source->partial |= (uint8_t)(1 << (m & ~(1 << step->axis)));
                 tell(y, tensor, from, &back, owed);
             }
             continue;
         }
-        sum_terms(y, tensor, x->placement, x->terms);
+        reduce_partials(y, tensor, x->placement, x->partial);
         if (!step) continue;
-        source->terms |= 1;
+        source->partial |= 1;
         *y->ns += step->back_ns;
         tell(y, tensor, from, &back, false);
     }
@@ -236,13 +236,13 @@ static void settle(struct account *y, int32_t tensor, struct spmd_record *r)
 
 /* A parameter of several operators: the record is its home so far. */
 static void read_shared(const struct account *y, const struct spmd_tensor *t, struct spmd_record *r,
-                        int32_t need, uint8_t terms)
+                        int32_t need, uint8_t partial)
 {
     int32_t home = r->n ? r->version[0].placement : -1;
-    uint8_t owed = r->version[0].terms;
-    t->join(y->s->p->user, &home, &owed, need, terms);
+    uint8_t owed = r->version[0].partial;
+    t->join(y->s->p->user, &home, &owed, need, partial);
     r->n = 1;
-    r->version[0] = (struct spmd_version){.placement = (uint16_t)home, .terms = owed};
+    r->version[0] = (struct spmd_version){.placement = (uint16_t)home, .partial = owed};
 }
 
 static void settle_shared(struct account *y, int32_t tensor, const struct spmd_record *r)
@@ -250,7 +250,7 @@ static void settle_shared(struct account *y, int32_t tensor, const struct spmd_r
     const struct spmd_problem *p = y->s->p;
     const int64_t *bytes = NULL;
     *y->ns += p->tensors[tensor].home_ns(p->user, tensor, r->version[0].placement,
-                                         r->version[0].terms, &bytes);
+                                         r->version[0].partial, &bytes);
     add_bytes(y, bytes);
 }
 
@@ -269,7 +269,7 @@ static bool leave(struct account *y, int32_t tensor, struct spmd_record *r)
     int32_t to = p->leaves[(int64_t)tensor * p->n_placements + r->version[0].placement];
     int32_t v = to >= 0 ? version_in(y, tensor, r, to) : 0;
     if (v < 0) return false;
-    r->version[v].terms |= 1;
+    r->version[v].partial |= 1;
     settle(y, tensor, r);
     return true;
 }
@@ -297,13 +297,13 @@ static bool read_operands(struct account *y, const struct spmd_rule *rule, const
         while (op->input[first] != t) first++;
         struct spmd_record *r = at >= 0 ? &h->before[at] : &h->fresh[first];
         if (x->kind == SPMD_SHARED) {
-            read_shared(y, x, r, rule->need[k], rule->terms[k]);
+            read_shared(y, x, r, rule->need[k], rule->partial[k]);
             continue;
         }
         if (!r->n) BUG("tensor %d is read before it is made", t);
         int32_t v = version_in(y, t, r, rule->need[k]);
         if (v < 0) return false;
-        if (!(op->silent >> k & 1)) r->version[v].terms |= (uint8_t)(1 << rule->terms[k]);
+        if (!(op->silent >> k & 1)) r->version[v].partial |= (uint8_t)(1 << rule->partial[k]);
         if (op->keeps_input >> k & 1) keep(y, t, &r->version[v]);
     }
     return true;
@@ -335,7 +335,7 @@ bool spmd_apply(struct spmd_states *s, int32_t op, const struct spmd_rule *rule,
     struct held h;
     if (before->n > SPMD_LIVE_MAX || after->n > SPMD_LIVE_MAX) return false;
     memset(h.changed, 0, sizeof h.changed);
-    for (int32_t k = 0; k < o->n_inputs; k++) h.fresh[k].n = 0, h.fresh[k].version[0].terms = 0;
+    for (int32_t k = 0; k < o->n_inputs; k++) h.fresh[k].n = 0, h.fresh[k].version[0].partial = 0;
     *ns += rule->ns;
     add_bytes(&y, rule->bytes);
     if (!read_operands(&y, rule, in, &h)) return false;

@@ -16,7 +16,7 @@ enum { SPMD_VERSIONS_MAX = 12, SPMD_LIVE_MAX = 64 };
 struct spmd_version {
     uint16_t placement, target; /* it is step `step` on the way from what was made to `target` */
     uint8_t
-        terms; /* bit m: some reader's gradient is a term over the axes of m; of a shared parameter: the axes */
+        partial; /* bit m: some reader's gradient is partial over the axes of m; of a shared parameter: the axes */
     uint8_t kept, parent, step;
 };
 struct spmd_record {

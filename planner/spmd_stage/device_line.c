@@ -68,8 +68,8 @@ static void add_mode(struct groups *g, const struct spmd_stage_layers *layers,
     for (int32_t l = 0; l < n; l++)
         call[l + 1] = call[l] + layers->call_ns[l], step[l + 1] = step[l] + layers->step_ns[l];
     out->layers[out->member.n_modes] = layers;
-    out->member.mode[out->member.n_modes++] =
-        (struct spmd_stage_mode){.call_ns = call, .step_ns = step, .whole = layers->whole};
+    out->member.mode[out->member.n_modes++] = (struct spmd_stage_mode){
+        .call_ns = call, .step_ns = step, .replicated = layers->replicated};
 }
 
 /* One device computes its layers as stages of one device do. */
@@ -127,7 +127,7 @@ static enum status ask_mode(struct groups *g, const struct spmd_stage_team *t,
                             struct device_group *out, struct error *err)
 {
     struct spmd_stage_answer x;
-    TRY(spmd_stage_solve(g->t->join, g->t->scorer, t, false, &x, err));
+    TRY(spmd_stage_solve(g->t->spmd_stage, g->t->scorer, t, false, &x, err));
     if (x.ns < INT64_MAX) add_mode(g, x.layers, out);
     return OK;
 }
@@ -190,14 +190,14 @@ enum status groups_ask(struct groups *g, struct device_line *l, int32_t first, i
 
 /* --- pipes --- */
 
-/* Whether a member may have what crosses after a layer whole on every device, in its cheapest mode. */
+/* Whether a member may have what crosses after a layer replicated on every device, in its cheapest mode. */
 static bool whole_at(const struct spmd_stage_member *x, int32_t layer)
 {
-    return x->mode[0].whole && x->mode[0].whole[layer];
+    return x->mode[0].replicated && x->mode[0].replicated[layer];
 }
 
 /* What crosses after each layer from units that end at u to those behind it: every receiver gets all of what is whole, a part of
- * what is split by batch; copies of which messages leave the same node wait for one another. */
+ * what is sharded by batch; copies of which messages leave the same node wait for one another. */
 static const int64_t *cross_of(struct groups *g, const struct device_line *l, int32_t u, int32_t n,
                                const struct spmd_stage_member *x, const struct spmd_stage_member *y)
 {

@@ -38,7 +38,7 @@ static enum status ask_again(struct search_context *t, struct arena *a,
             if (k == n || diverse_starts[k].replica != r || diverse_starts[k].stage != i) continue;
             struct spmd_stage_spot *x = &diverse_starts[k++];
             if (!less_memory(a, program, first, x)) continue;
-            TRY(spmd_stage_solve(t->join, t->scorer, &x->team, thorough, &x->answer, err));
+            TRY(spmd_stage_solve(t->spmd_stage, t->scorer, &x->team, thorough, &x->answer, err));
             if (x->answer.ns == INT64_MAX) return *changed = false, OK;
             spmd_stage_put(a, &x->team, &x->answer, stage);
             *changed = true;
@@ -61,8 +61,8 @@ static bool tied(const struct graph *g, int32_t op)
     return false;
 }
 
-/* The same sharing, but what reads tied parameters is split by batch, so that they are whole wherever they are. */
-static struct sharding *whole_ties(struct arena *a, const struct spmd_stage_spot *x)
+/* The same sharing, but what reads tied parameters is sharded by batch, so that they are whole wherever they are. */
+static struct sharding *replicated_ties(struct arena *a, const struct spmd_stage_spot *x)
 {
     const struct graph *g = x->team.s->graph;
     struct sharding *s = arena_copy(a, x->answer.sharding, sizeof *s);
@@ -81,7 +81,7 @@ static struct sharding *whole_ties(struct arena *a, const struct spmd_stage_spot
     return s;
 }
 
-/* Sharded stages as lowering may take them where it refused them: turn 0: tied parameters whole; 1: everything split by batch. */
+/* Sharded stages as lowering may take them where it refused them: turn 0: tied parameters whole; 1: everything sharded by batch. */
 static void simpler(struct arena *a, struct spmd_stage_spot *diverse_starts, int32_t n, int turn,
                     struct plan *p)
 {
@@ -89,7 +89,8 @@ static void simpler(struct arena *a, struct spmd_stage_spot *diverse_starts, int
         struct spmd_stage_spot *x = &diverse_starts[k];
         struct plan_stage *stage = &p->replicas[x->replica].stages[x->stage];
         const struct sharding *s = x->answer.sharding;
-        stage->sharding = turn ? sharding_of_batch(a, s->ratios, s->n_devices) : whole_ties(a, x);
+        stage->sharding =
+            turn ? sharding_of_batch(a, s->ratios, s->n_devices) : replicated_ties(a, x);
     }
 }
 

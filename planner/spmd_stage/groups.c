@@ -69,7 +69,7 @@ static enum status fill_stage(struct groups *g, const struct line_part *p, int32
     t->memory = spmd_stage_memory(g->arena, t);
     t->beside = spmd_stage_beside(t->n, groups_size(p->device_line, line_cut, k - 1)) +
                 spmd_stage_beside(t->n, groups_size(p->device_line, line_cut, k + 1));
-    TRY(spmd_stage_solve(g->t->join, g->t->scorer, t, false, &spot.answer, err));
+    TRY(spmd_stage_solve(g->t->spmd_stage, g->t->scorer, t, false, &spot.answer, err));
     *possible = spot.answer.ns < INT64_MAX;
     if (!*possible) return OK;
     spmd_stage_put(g->arena, t, &spot.answer, stage);
@@ -164,7 +164,7 @@ static enum status attempt(struct groups *g, struct made *m, struct plan *varian
     return OK;
 }
 
-/* Other warm-ups, and sums in buckets. */
+/* Other warm-ups, and gradient all-reduces in buckets. */
 static enum status refine(struct groups *g, struct made *m, struct error *err)
 {
     bool long_ones = false;
@@ -208,7 +208,7 @@ static enum status try_ratios(struct groups *g, const struct made *m, struct err
     better.plan = score_copy_plan(g->arena, &m->plan);
     for (int32_t k = 0; k < m->n_diverse_starts && !search_context_over(g->t); k++) {
         struct spmd_stage_spot *x = &better.diverse_starts[k];
-        TRY(spmd_stage_solve(g->t->join, g->t->scorer, &x->team, true, &x->answer, err));
+        TRY(spmd_stage_solve(g->t->spmd_stage, g->t->scorer, &x->team, true, &x->answer, err));
         if (x->answer.ns == INT64_MAX) return OK;
         spmd_stage_put(g->arena, &x->team, &x->answer,
                        &better.plan.replicas[x->replica].stages[x->stage]);
@@ -276,7 +276,7 @@ static const struct space *space_of(const struct groups *g, const struct space *
     return NULL;
 }
 
-/* Of the best plans that share operators, and of the best that do not, by turns. */
+/* Of the best plans with sharded stages, and of the best that do not, by turns. */
 static int32_t choose_sizes(const struct groups *g, const struct space *const *spaces, int32_t n,
                             const struct space **out)
 {

@@ -1,4 +1,4 @@
-/* planner/spmd_stage/groups.h - pipelines and replicas of pipelines over groups of devices that share operators.
+/* planner/spmd_stage/groups.h - pipelines and replicas of pipelines over device groups of sharded stages.
  *
  * A device line is up to SPMD_STAGE_LINE_MAX units of devices side by side, and copies of it: all devices, the nodes, runs of nodes, parts of
  * nodes; or slices: so many copies of which each has its part of every node. Neighbouring units become a group, groups a
@@ -6,7 +6,7 @@
  * them of which each is a replica, the best cut of each kind, so that hundreds of nodes cost what their kinds do.
  * A group is asked of planner/spmd/spmd once for all layers (planner/spmd_stage/spmd_stage.h: answers are kept by structure), its layers' costs are
  * added up for ranges (approximate: a range alone may be shared better, its first operators have what crosses as the stage before
- * leaves it, whole or split by batch, and a sum of a shared parameter is the last layer's) and dealt out by planner/spmd_stage/split.
+ * leaves it, replicated or sharded by batch, and a sum of a shared parameter is the last layer's) and dealt out by planner/spmd_stage/split.
  * Those on fewest nodes are asked for first, then the smallest: where all cannot be, most good plans are made of them. Room is that of
  * a group's place in its line: so many microbatches in flight, communicators with so many devices beside it.
  * Estimates only rank: of the best layouts each stage is asked for exactly, the plan lowered, made to fit and simulated,

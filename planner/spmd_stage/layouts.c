@@ -48,8 +48,8 @@ static int64_t link_ns(const struct groups *g, int32_t from, int32_t to, int64_t
     return l ? cost_occupancy_ns(l, bytes) : INT64_MAX / 16;
 }
 
-/* Sums of gradients between replicas: each stage's parameters over the way from its first device to the next replica's. */
-static int64_t sums_ns(const struct groups *g, const struct layout *x, int32_t replicas)
+/* Gradient all-reduces between replicas: each stage's parameters over the way from its first device to the next replica's. */
+static int64_t reduce_ns(const struct groups *g, const struct layout *x, int32_t replicas)
 {
     int64_t most = 0;
     for (int32_t i = 0; i < x->n && replicas > 1; i++) {
@@ -96,7 +96,7 @@ static bool estimate(struct groups *g, struct layout *x)
     }
     for (int32_t i = 0; i < x->n; i++)
         if ((x->part[i].share = (int32_t)until(high, end[i], slow[i], 1, 0)) < 1) return false;
-    x->ns = high + sums_ns(g, x, replicas);
+    x->ns = high + reduce_ns(g, x, replicas);
     return true;
 }
 
@@ -204,8 +204,8 @@ static void list_nodes(struct groups *g)
 
 /* --- cells --- */
 
-/* Nodes of one kind: equal numbers of devices of equal types. */
-static bool same_kind(const struct cluster *c, const struct node_spec *x, const struct node_spec *y)
+/* Nodes of one class: equal numbers of devices of equal types. */
+static bool same_class(const struct cluster *c, const struct node_spec *x, const struct node_spec *y)
 {
     if (x->n_devices != y->n_devices) return false;
     for (int32_t k = 0; k < x->n_devices; k++)
@@ -214,7 +214,7 @@ static bool same_kind(const struct cluster *c, const struct node_spec *x, const 
     return true;
 }
 
-/* Cells of `each` nodes of one kind, a unit a node, or of one node in parts; nodes that are left make one cell more. */
+/* Cells of `each` nodes of one class, a unit a node, or of one node in parts; nodes that are left make one cell more. */
 static void cells_of(struct groups *g, const struct node_spec *const *nodes, int32_t n,
                      int32_t each, int32_t parts, struct device_line **out, int32_t *n_out)
 {
@@ -269,51 +269,51 @@ static enum status cut_cells(struct groups *g, struct device_line *const *cell, 
     return OK;
 }
 
-struct kind_nodes {
+struct class_nodes {
     int32_t n;
     const struct node_spec **node;
 };
 
-static int32_t kinds_of(struct groups *g, struct kind_nodes *kind)
+static int32_t classes_of(struct groups *g, struct class_nodes *device_class)
 {
     const struct cluster *c = g->cluster;
-    int32_t kinds = 0;
+    int32_t classes = 0;
     for (int32_t i = 0; i < c->n_nodes; i++) {
         int32_t k = 0;
         if (!c->nodes[i].n_devices) continue;
-        while (k < kinds && !same_kind(c, kind[k].node[0], &c->nodes[i])) k++;
+        while (k < classes && !same_class(c, device_class[k].node[0], &c->nodes[i])) k++;
         if (k == PARTS_MAX / 2) return 0; /* too many */
-        if (k == kinds) {
-            kind[k].n = 0, kinds++;
-            kind[k].node = ARENA_ARRAY(g->arena, const struct node_spec *, (size_t)c->n_nodes);
+        if (k == classes) {
+            device_class[k].n = 0, classes++;
+            device_class[k].node = ARENA_ARRAY(g->arena, const struct node_spec *, (size_t)c->n_nodes);
         }
-        kind[k].node[kind[k].n++] = &c->nodes[i];
+        device_class[k].node[device_class[k].n++] = &c->nodes[i];
     }
-    return kinds;
+    return classes;
 }
 
 /* Cells of one node in parts, then of ever more nodes. */
-static void list_kinds(struct groups *g)
+static void list_classes(struct groups *g)
 {
-    struct kind_nodes kind[PARTS_MAX / 2 + 1];
-    int32_t kinds = kinds_of(g, kind);
+    struct class_nodes device_class[PARTS_MAX / 2 + 1];
+    int32_t classes = classes_of(g, device_class);
     for (int32_t parts = SPMD_STAGE_LINE_MAX; parts >= 1; parts /= 2) {
         bool any = parts == 1;
-        for (int32_t k = 0; k < kinds; k++) any |= kind[k].node[0]->n_devices % parts == 0;
+        for (int32_t k = 0; k < classes; k++) any |= device_class[k].node[0]->n_devices % parts == 0;
         if (!any) continue;
         struct device_line *cell[PARTS_MAX];
         int32_t n = 0;
-        for (int32_t k = 0; k < kinds; k++) {
-            int32_t size = kind[k].node[0]->n_devices, mine = parts;
+        for (int32_t k = 0; k < classes; k++) {
+            int32_t size = device_class[k].node[0]->n_devices, mine = parts;
             while (size % mine) mine /= 2;
-            cells_of(g, kind[k].node, kind[k].n, 1, mine, cell, &n);
+            cells_of(g, device_class[k].node, device_class[k].n, 1, mine, cell, &n);
         }
         add_partition(g, cell, n, true);
     }
     for (int32_t each = 2; each <= SPMD_STAGE_LINE_MAX; each *= 2) {
         struct device_line *cell[PARTS_MAX];
         int32_t n = 0;
-        for (int32_t k = 0; k < kinds; k++) cells_of(g, kind[k].node, kind[k].n, each, 1, cell, &n);
+        for (int32_t k = 0; k < classes; k++) cells_of(g, device_class[k].node, device_class[k].n, each, 1, cell, &n);
         add_partition(g, cell, n, true);
     }
 }
@@ -367,13 +367,13 @@ static enum status ask_groups(struct groups *g, struct error *err)
 }
 
 /* Groups are asked for as long as tables may take, of all ways those on fewest nodes first, then the smallest: most good plans are
- * made of them, and what shares operators over slow links is found last and seldom worth it. */
+ * made of them, and what shards operators over slow links is found last and seldom worth it. */
 enum status groups_layouts(struct groups *g, struct error *err)
 {
     int64_t tenths = g->cluster->n_devices > SPMD_STAGE_LINE_MAX ? 7 : 8;
     g->n_lineups = g->n_partitions = 0;
     g->tables_end = g->begin + g->mine / 10 * tenths;
-    list_kinds(g);
+    list_classes(g);
     list_nodes(g);
     for (int back = 0; back < 2 && g->cluster->n_devices <= SPMD_STAGE_LINE_MAX; back++)
         single(g, back);

@@ -120,7 +120,7 @@ static enum status try_team(struct local_search *c, const struct search_plan *at
     struct point y = {.replica = replica, .stage = first};
     if ((first == last && r->stages[first].sharding) || over(c)) return OK;
     if (!team_of(c, r, first, last, &y.team)) return OK;
-    TRY(spmd_stage_solve(c->t->join, c->t->scorer, &y.team, false, &x, err));
+    TRY(spmd_stage_solve(c->t->spmd_stage, c->t->scorer, &y.team, false, &x, err));
     bool by_time = c->t->o->objective != OBJECTIVE_COST && incumbents_inside(&c->t->incumbents, at);
     /* spmd lets nothing hide behind anything: what it says is often more than the simulator does */
     if (x.ns == INT64_MAX || (by_time && x.ns / 4 * 3 >= at->iteration_ns)) return OK;
@@ -136,7 +136,7 @@ static enum status try_ratios(struct local_search *c, struct point *y, struct er
     struct spmd_stage_answer x;
     struct search_plan better_ratios;
     if (over(c)) return OK;
-    TRY(spmd_stage_solve(c->t->join, c->t->scorer, &y->team, true, &x, err));
+    TRY(spmd_stage_solve(c->t->spmd_stage, c->t->scorer, &y->team, true, &x, err));
     if (x.ns == INT64_MAX) return OK;
     struct plan p = score_copy_plan(c->arena, &y->x.plan);
     spmd_stage_put(c->arena, &y->team, &x, &p.replicas[y->replica].stages[y->stage]);

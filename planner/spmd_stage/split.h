@@ -21,7 +21,7 @@ enum { SPMD_STAGE_LINE_MAX = 8, SPMD_STAGE_MODES_MAX = 2 };
 struct spmd_stage_mode {
     const int64_t *call_ns, *step_ns;
     const bool *
-        whole; /* (n_layers) what it hands on after each is whole on every device; NULL: on the only one */
+        replicated; /* (n_layers) what it hands on after each is replicated on every device; NULL: on the only one */
 };
 struct
     spmd_stage_member { /* a group: a range is computed in the cheaper mode that has room for it */

@@ -22,16 +22,16 @@ struct known { /* an answer */
     struct spmd_stage_answer answer;
     struct known *next;
 };
-struct whole { /* a training graph, unfused */
+struct replicated { /* a training graph, unfused */
     const struct job *job;
     int64_t microbatch;
     const struct graph *g;
-    struct whole *next;
+    struct replicated *next;
 };
 struct spmd_stage {
     struct arena *arena;
     struct known *known;
-    struct whole *wholes;
+    struct replicated *wholes;
 };
 
 struct spmd_stage *spmd_stage_new(void)
@@ -122,12 +122,12 @@ uint64_t spmd_stage_key(const struct spmd_stage_team *t, bool thorough)
 static enum status training_graph(struct spmd_stage *j, const struct spmd_stage_team *t,
                                   const struct graph **out, struct error *err)
 {
-    for (struct whole *w = j->wholes; w; w = w->next)
+    for (struct replicated *w = j->wholes; w; w = w->next)
         if (w->job == t->s->job && w->microbatch == t->s->microbatch) return *out = w->g, OK;
     struct graph *g;
-    TRY(lower_graph_whole(j->arena, t->s->job, t->s->microbatch, &g, err));
+    TRY(lower_graph_unsharded(j->arena, t->s->job, t->s->microbatch, &g, err));
     TRY(gradient_build(g, (double)t->s->microbatch / (double)t->s->job->global_batch, err));
-    struct whole w = {t->s->job, t->s->microbatch, g, j->wholes};
+    struct replicated w = {t->s->job, t->s->microbatch, g, j->wholes};
     j->wholes = arena_copy(j->arena, &w, sizeof w);
     *out = g;
     return OK;
@@ -161,11 +161,11 @@ static const char *refusal(struct spmd_stage *j, const struct spmd_stage_team *t
 {
     const struct cluster *c = t->s->cluster;
     if (t->s->job->model.measured) return "layers that were measured whole cannot be shared";
-    if (t->n < 2) return "one device alone has nobody to share operators with";
+    if (t->n < 2) return "one device alone has nobody to shard operators with";
     for (int32_t k = 0; k < t->n; k++) {
         const struct device *d = &c->devices[t->device[k]];
         if (c->types[d->type].tensor_parallel > 1)
-            return arena_printf(j->arena, "device type %s is several cards simulated as one",
+            return arena_printf(j->arena, "device type %s is several GPUs simulated as one",
                                 c->types[d->type].name);
         for (int32_t m = 0; m < t->n; m++)
             if (m != k && !space_linked(t->s, t->device[k], t->device[m]))
@@ -222,7 +222,7 @@ static enum status question(struct spmd_stage *j, struct arena *a, const struct 
                                .optimizer = &t->s->job->optimizer,
                                .algorithms = UINT32_MAX,
                                .gather = t->memory != NULL,
-                               .sufficient = true,
+                               .sufficient_factors = true,
                                .limits = {.pieces_from = PIECES_FROM, .most_labels = SMALL_LABELS}};
     return training_graph(j, t, &q->g, err);
 }
@@ -231,9 +231,9 @@ static enum status question(struct spmd_stage *j, struct arena *a, const struct 
 
 static int64_t *numbers(struct arena *a, int64_t n) { return ARENA_ARRAY(a, int64_t, (size_t)n); }
 
-/* Where each layer hands on what is whole on every device, or made so: not split by batch. */
-static const bool *whole_cuts(struct arena *keep, struct arena *a, const struct spmd_question *q,
-                              const struct spmd_answer *x)
+/* Where each layer hands on what is replicated on every device, or made so: not sharded by batch. */
+static const bool *replicated_cuts(struct arena *keep, struct arena *a,
+                                   const struct spmd_question *q, const struct spmd_answer *x)
 {
     const struct spmd_problem *p = &x->tables->problem;
     bool *out = ARENA_ARRAY(keep, bool, (size_t)q->g->n_layers);
@@ -242,7 +242,7 @@ static const bool *whole_cuts(struct arena *keep, struct arena *a, const struct 
         for (int32_t i = 0; i < p->ops[k].n_outputs; i++) {
             const struct spmd_rule *r = &p->ops[k].rules[x->found.rule[k]];
             const struct on_axis *y = &spmd_placement_of(x->tables->price, r->give[i])->axis[0];
-            split[p->ops[k].output[i]] = y->how == PLACED_SPLIT && y->dim == 0;
+            split[p->ops[k].output[i]] = y->how == PLACED_SHARDED && y->dim == 0;
         }
     for (int32_t l = 0; l + 1 < q->g->n_layers; l++)
         for (int32_t c = 0; c < q->g->cut[l].n; c++) out[l] |= !split[q->g->cut[l].tensor[c]];
@@ -281,9 +281,9 @@ static const struct spmd_stage_layers *layers_of(struct arena *keep, struct aren
     struct spmd_event *events = NULL;
     struct spmd_stage_layers *out = ARENA_ARRAY(keep, struct spmd_stage_layers, 1);
     int64_t *call = numbers(keep, layers), *step = numbers(keep, layers), rest = x->ns;
-    *out =
-        (struct spmd_stage_layers){call, step, numbers(keep, (int64_t)layers * n),
-                                   numbers(keep, (int64_t)layers * n), whole_cuts(keep, a, q, x)};
+    *out = (struct spmd_stage_layers){call, step, numbers(keep, (int64_t)layers * n),
+                                      numbers(keep, (int64_t)layers * n),
+                                      replicated_cuts(keep, a, q, x)};
     int32_t n_events = spmd_events(a, &x->tables->problem, x->found.rule, &events);
     for (int32_t e = 0; e < n_events; e++) {
         const struct spmd_event *v = &events[e];
@@ -291,7 +291,8 @@ static const struct spmd_stage_layers *layers_of(struct arena *keep, struct aren
             at = q->g->ops[x->tables->first_op + v->op].layer;
             add_op(q, x, v->op, at, out);
         } else {
-            call[at] += v->step.forward_ns + (v->terms ? v->step.back_terms_ns : v->step.back_ns);
+            call[at] +=
+                v->step.forward_ns + (v->partial ? v->step.back_partial_ns : v->step.back_ns);
         }
     }
     for (int32_t l = 0; l < layers; l++) rest -= call[l] + step[l], call[l] /= q->microbatches;
@@ -312,7 +313,7 @@ struct asking {
     struct arena *a; /* scratch */
     struct spmd_question q;
     struct spmd_stage_answer *out;
-    bool whole, rough; /* all layers; one search */
+    bool replicated, rough; /* all layers; one search */
     int64_t work;
 };
 
@@ -322,7 +323,7 @@ static void take(struct asking *k, const struct spmd_question *q, const struct s
     struct arena *keep = k->j->arena;
     k->out->ns = x->ns;
     k->out->sharding = s;
-    if (k->whole) k->out->layers = layers_of(keep, k->a, q, x);
+    if (k->replicated) k->out->layers = layers_of(keep, k->a, q, x);
 }
 
 /* One search each, of proportional and of even ratios. */
@@ -364,7 +365,7 @@ static enum status ask(struct asking *k, const struct spmd_stage_team *t, bool t
                        struct error *err)
 {
     TRY(question(k->j, k->a, t, &k->q, err));
-    k->whole = !thorough && t->first_layer == 0 && t->last_layer == k->q.g->n_layers - 1;
+    k->replicated = !thorough && t->first_layer == 0 && t->last_layer == k->q.g->n_layers - 1;
     if (!thorough) return ask_twice(k, err);
     struct ratio_best best;
     TRY(ratio_alternate(k->a, &k->q, &best, err));

@@ -37,8 +37,8 @@ struct spmd_stage_team {
 struct spmd_stage_layers {
     const int64_t *call_ns, *step_ns;        /* (n_layers) a microbatch; an iteration */
     const int64_t *fixed_bytes, *kept_bytes; /* (n_layers, n) for good; of a microbatch in flight */
-    const bool
-        *whole; /* (n_layers) what it hands on is whole on every device, not split by batch */
+    const bool *
+        replicated; /* (n_layers) what it hands on is replicated on every device, not sharded by batch */
 };
 struct spmd_stage_answer {
     int64_t
@@ -57,16 +57,16 @@ uint64_t spmd_stage_key(const struct spmd_stage_team *t, bool thorough);
 MUST_CHECK enum status spmd_stage_solve(struct spmd_stage *j, struct scorer *w,
                                         const struct spmd_stage_team *t, bool thorough,
                                         struct spmd_stage_answer *out, struct error *err);
-/* Bytes that lowering will keep of a card for others than tensors, as far as that can be known before there is a program: it
+/* Bytes that lowering will keep of a GPU for others than tensors, as far as that can be known before there is a program: it
  * multiplies, and is in so many communicators. */
 int64_t spmd_stage_reserve(const struct device_type *t, int32_t communicators, bool emulated);
 /* Communicators that a device of a stage on n makes with a stage beside on m (0: there is none), at least: activations go one way,
  * gradients the other, and in each direction of a pair of devices is a communicator of its own (core/program/device_memory). Each receives from one of
- * the others at least; what is whole on several devices one of them sends. */
+ * the others at least; what is replicated on several devices one of them sends. */
 int32_t spmd_stage_beside(int32_t n, int32_t m);
 /* What the team's devices have: (n). */
 const int64_t *spmd_stage_memory(struct arena *a, const struct spmd_stage_team *t);
-/* x on the answer's devices, sharing operators; of what *out said its warm-up stays, where it was of the same layers. */
+/* x on the answer's devices, sharding operators; of what *out said its warm-up stays, where it was of the same layers. */
 void spmd_stage_put(struct arena *a, const struct spmd_stage_team *t,
                     const struct spmd_stage_answer *x, struct plan_stage *out);
 
@@ -88,6 +88,6 @@ MUST_CHECK enum status spmd_stage_fit(struct search_context *t, struct arena *a,
 MUST_CHECK enum status spmd_stage_local_search(struct search_context *t,
                                                const struct space *const *spaces, int32_t n_spaces,
                                                int64_t evaluations, struct error *err);
-bool spmd_stage_in_plan(const struct plan *p); /* whether some stage shares operators */
+bool spmd_stage_in_plan(const struct plan *p); /* whether some stage shards operators */
 
 #endif

@@ -362,53 +362,53 @@ static enum status find_places(struct tree *t, struct cost *k, struct error *err
     return OK;
 }
 
-/* --- kinds --- */
+/* --- classes --- */
 
-/* How finely kinds are told apart: by type, zone and node; by type and zone; by type. */
+/* How finely classes are told apart: by type, zone and node; by type and zone; by type. */
 enum { LEVELS = 3 };
-static int32_t count_kinds(struct arena *a, struct device_graph *g, int level)
+static int32_t count_classes(struct arena *a, struct device_graph *g, int level)
 {
     const struct cluster *c = g->cluster;
     size_t types = (size_t)c->n_types;
     int32_t *on_node = ARENA_ARRAY(a, int32_t, (size_t)c->n_nodes * types);
     for (int32_t d = 0; d < g->n_devices; d++)
         on_node[(size_t)c->devices[d].node * types + (size_t)c->devices[d].type]++;
-    g->n_kinds = 0;
+    g->n_classes = 0;
     for (int32_t i = 0; i < g->n_devices; i++) {
         int32_t d = g->order[i], k = 0, type = c->devices[d].type;
         int32_t per_node = on_node[(size_t)c->devices[d].node * types + (size_t)type];
         int32_t zone = level < 2 ? g->zone_of[d] : 0;
-        for (; k < g->n_kinds; k++)
-            if (g->kinds[k].type == type && g->kinds[k].zone == zone &&
-                (level > 0 || g->kinds[k].per_node == per_node))
+        for (; k < g->n_classes; k++)
+            if (g->classes[k].type == type && g->classes[k].zone == zone &&
+                (level > 0 || g->classes[k].per_node == per_node))
                 break;
-        if (k == g->n_kinds) {
-            if (k == KINDS_MAX) return -1;
-            g->kinds[g->n_kinds++] =
-                (struct kind){.type = type, .zone = zone, .per_node = per_node};
+        if (k == g->n_classes) {
+            if (k == DEVICE_CLASSES_MAX) return -1;
+            g->classes[g->n_classes++] =
+                (struct device_class){.type = type, .zone = zone, .per_node = per_node};
         }
-        g->kinds[k].n++;
-        g->kind_of[d] = k;
+        g->classes[k].n++;
+        g->class_of[d] = k;
     }
-    return g->n_kinds;
+    return g->n_classes;
 }
 
-static enum status find_kinds(struct arena *a, struct device_graph *g, struct error *err)
+static enum status find_classes(struct arena *a, struct device_graph *g, struct error *err)
 {
     int level = 0;
-    g->kinds = ARENA_ARRAY(a, struct kind, KINDS_MAX);
-    while (level < LEVELS && count_kinds(a, g, level) < 0) level++;
+    g->classes = ARENA_ARRAY(a, struct device_class, DEVICE_CLASSES_MAX);
+    while (level < LEVELS && count_classes(a, g, level) < 0) level++;
     if (level == LEVELS)
         return error_set(err, ERR_INPUT,
                          "cluster '%s' has devices of more than %d types: a planner tells so many "
                          "apart at most",
-                         g->cluster->name, KINDS_MAX);
-    for (int32_t k = 0; k < g->n_kinds; k++) {
-        g->kinds[k].devices = ARENA_ARRAY(a, int32_t, (size_t)g->kinds[k].n);
-        g->kinds[k].n = 0;
+                         g->cluster->name, DEVICE_CLASSES_MAX);
+    for (int32_t k = 0; k < g->n_classes; k++) {
+        g->classes[k].devices = ARENA_ARRAY(a, int32_t, (size_t)g->classes[k].n);
+        g->classes[k].n = 0;
     }
     for (int32_t i = 0; i < g->n_devices; i++) {
-        struct kind *k = &g->kinds[g->kind_of[g->order[i]]];
+        struct device_class *k = &g->classes[g->class_of[g->order[i]]];
         k->devices[k->n++] = g->order[i];
     }
     return OK;
@@ -422,12 +422,12 @@ enum status device_graph_new(struct arena *a, const struct cluster *c, struct co
     *g = (struct device_graph){
         .cluster = c, .n_devices = c->n_devices, .n_types = cost_types(k), .bottleneck = -1};
     g->site_of = ARENA_ARRAY(a, int32_t, n), g->zone_of = ARENA_ARRAY(a, int32_t, n);
-    g->kind_of = ARENA_ARRAY(a, int32_t, n), g->order = ARENA_ARRAY(a, int32_t, n);
+    g->class_of = ARENA_ARRAY(a, int32_t, n), g->order = ARENA_ARRAY(a, int32_t, n);
     g->routes = routes_new(a, c, k);
     struct arena *scratch = arena_new();
     struct tree t = {.arena = scratch, .c = c, .g = g};
     enum status st = find_places(&t, k, err);
-    if (st == OK) st = find_kinds(a, g, err);
+    if (st == OK) st = find_classes(a, g, err);
     arena_free(scratch);
     return st;
 }

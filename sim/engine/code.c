@@ -15,7 +15,7 @@ struct writer {
     int32_t device;
     int32_t n;
     struct code *code; /* room for the longest procedure of the stage */
-    /* The stretch since the host and the card last waited for one another. */
+    /* The stretch since the host and the GPU last waited for one another. */
     int32_t stretch;
     int64_t kernels_ns, issue_ns;
     int64_t alone_ns; /* operators since the call began or devices met */
@@ -30,17 +30,19 @@ int32_t code_room(const struct program *p, int32_t channel)
 {
     const struct channel *c = &p->channels[channel];
     const struct program_stage *s = &p->stages[c->from_stage];
-    int32_t ring = s->slots[c->from_slot].ring;
-    return ring >= 0 && s->rings[ring].sent == channel ? s->rings[ring].count : 0;
+    int32_t buffer_ring = s->slots[c->from_slot].buffer_ring;
+    return buffer_ring >= 0 && s->buffer_rings[buffer_ring].sent == channel
+               ? s->buffer_rings[buffer_ring].count
+               : 0;
 }
 
 static bool put_room(struct writer *w, const struct procedure *f)
 {
     bool any = false;
-    for (int32_t r = 0; r < w->s->n_rings; r++) {
-        const struct ring *ring = &w->s->rings[r];
-        if (ring->sent < 0 || !procedure_writes_ring(w->s, f, r)) continue;
-        put(w, CODE_ROOM, ring->sent, ring->count);
+    for (int32_t r = 0; r < w->s->n_buffer_rings; r++) {
+        const struct buffer_ring *buffer_ring = &w->s->buffer_rings[r];
+        if (buffer_ring->sent < 0 || !procedure_writes_buffer_ring(w->s, f, r)) continue;
+        put(w, CODE_ROOM, buffer_ring->sent, buffer_ring->count);
         any = true;
     }
     return any;
@@ -50,17 +52,17 @@ static bool put_room(struct writer *w, const struct procedure *f)
 static int64_t born_bytes(const struct program_stage *s, enum phase letter)
 {
     int64_t bytes = 0;
-    for (int32_t r = 0; r < s->n_rings; r++)
-        if (s->rings[r].birth == letter) bytes += s->rings[r].stride_bytes;
+    for (int32_t r = 0; r < s->n_buffer_rings; r++)
+        if (s->buffer_rings[r].birth == letter) bytes += s->buffer_rings[r].stride_bytes;
     return bytes;
 }
 
 static int64_t dead_bytes(const struct program_stage *s, enum phase letter)
 {
     int64_t bytes = 0;
-    for (int32_t r = 0; r < s->n_rings; r++)
-        if (s->rings[r].death == letter)
-            bytes += s->rings[r].stride_bytes * (letter == 'U' ? s->microbatches : 1);
+    for (int32_t r = 0; r < s->n_buffer_rings; r++)
+        if (s->buffer_rings[r].death == letter)
+            bytes += s->buffer_rings[r].stride_bytes * (letter == 'U' ? s->microbatches : 1);
     return bytes;
 }
 
@@ -140,7 +142,7 @@ static enum status put_operator(struct writer *w, struct code_procedure *out, in
     return OK;
 }
 
-/* Where the host is slower than the card over a stretch, operators stand further apart, in proportion, so that those that
+/* Where the host is slower than the GPU over a stretch, operators stand further apart, in proportion, so that those that
  * are priced together and apart end alike (profiles/op_prior.h). */
 static void end_stretch(struct writer *w, struct code_procedure *out)
 {
@@ -222,7 +224,7 @@ size_t code_most(const struct program *p)
     for (int32_t s = 0; s < p->n_stages; s++)
         for (int32_t i = 0; i < p->stages[s].n_procedures; i++) {
             const struct procedure *f = &p->stages[s].procedures[i];
-            size_t n = 2 * (size_t)f->n_instrs + (size_t)p->stages[s].n_rings + 3;
+            size_t n = 2 * (size_t)f->n_instrs + (size_t)p->stages[s].n_buffer_rings + 3;
             if (n > most) most = n;
         }
     return most;

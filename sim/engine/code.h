@@ -1,7 +1,7 @@
 /* sim/engine/code.h - a stage's procedures as the simulator runs them: instructions with their prices.
  *
  * Implied things become instructions: the wait for room before a sent buffer is written again, the birth and death of
- * ring buffers, the end of a received message's use. Neighbouring operators become one instruction with the sum of
+ * buffer rings, the end of a received message's use. Neighbouring operators become one instruction with the sum of
  * their times, unless each is wanted in a trace; what takes no time (LOAD, LOSS) is left out.
  */
 #ifndef SIM_ENGINE_CODE_H
@@ -21,7 +21,7 @@ struct sim_scale;
 enum code_kind {
     CODE_ROOM,             /* message seq - amount of channel arg has left */
     CODE_RECEIVE,          /* channel arg */
-    CODE_BORN,             /* amount bytes of ring buffers from here */
+    CODE_BORN,             /* amount bytes of buffer rings from here */
     CODE_COMPUTE,          /* amount ns; arg: operator, -1 for several */
     CODE_SEND,             /* channel arg */
     CODE_COLLECTIVE_START, /* group arg */
@@ -29,7 +29,7 @@ enum code_kind {
     CODE_FOLDED_COLLECTIVE,       /* group arg: amount ns from when the last member has come */
     CODE_COLLECTIVE, /* group arg, which has a collective: amount ns from here, by which somebody is late */
     CODE_CONSUMED, /* message seq of channel arg is used up */
-    CODE_DEAD,     /* amount bytes of ring buffers until here */
+    CODE_DEAD,     /* amount bytes of buffer rings until here */
     CODE_END,
 };
 struct code {
@@ -64,6 +64,6 @@ size_t code_most(const struct program *p); /* instructions that the longest proc
 void code_merge_collectives(struct arena *a, const struct program *p,
                          struct code_procedure *const *procedures);
 int32_t code_room(const struct program *p,
-                  int32_t channel); /* buffers of the ring it is sent from; 0 where none waits */
+                  int32_t channel); /* buffers of the buffer ring it is sent from; 0 where none waits */
 
 #endif

@@ -1,4 +1,4 @@
-/* Collectives inside calls of equal cards simulated as one: members wait for each other, then for the collective, and go on
+/* Collectives inside calls of equal GPUs simulated as one: members wait for each other, then for the collective, and go on
  * together. Those with a collective (core/collective/collective.h) are collective.c's, beside the sums.
  *
  * No member can come to the next collective of a group before all have left this one, so a count, the latest arrival and a

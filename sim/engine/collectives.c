@@ -211,7 +211,7 @@ enum status collective_new(struct engine *e, struct cost *k, struct error *err)
     c->rendezvous = ARENA_ARRAY(e->arena, struct rendezvous, (size_t)p->n_collectives);
     for (int32_t i = 0; i < p->n_collectives; i++)
         c->rendezvous[i].price_ns = collective_price_ns(k, p, &p->collectives[i]);
-    int32_t n_sums = c->n_hops;
+    int32_t n_reduces = c->n_hops;
     find_collective_hops(e);
     for (int32_t i = 0; i < p->n_collectives; i++) {
         const struct collective *g = &p->collectives[i];
@@ -224,7 +224,7 @@ enum status collective_new(struct engine *e, struct cost *k, struct error *err)
         for (int32_t h = 0; h < hops_of(g); h++)
             TRY(make_hop(e, k, g, c->first_member[i], h, &c->hops[c->first_hop[i] + h], err));
     }
-    for (int32_t h = n_sums; h < c->n_hops; h++)
+    for (int32_t h = n_reduces; h < c->n_hops; h++)
         TRY(network_join(e->network, k, c->hops[h].link, c->hops[h].direction, c->hops[h].bytes,
                          &c->hops[h].resource, err));
     return OK;

@@ -96,7 +96,7 @@ struct engine {
     struct network *network;
     struct memory *memory;
     struct collectives *collectives;
-    struct gathering *gatherings;  /* (n_groups) of equal cards: each_call groups without a collective */
+    struct gathering *gatherings;  /* (n_groups) of equal GPUs: each_call groups without a collective */
     int64_t *folded_ns;         /* (n_groups) how long each takes */
     struct overlap *overlap;     /* NULL where no link slows computing down: lanes run ahead */
     struct trace *trace;         /* NULL: not kept */

@@ -17,11 +17,11 @@ static uint64_t mix_double(uint64_t h, double x)
 }
 
 static bool names_channel(enum instr_kind k) { return k == INSTR_RECEIVE || k == INSTR_SEND; }
-static bool names_sum(enum instr_kind k)
+static bool names_reduce(enum instr_kind k)
 {
     return k == INSTR_COLLECTIVE_START || k == INSTR_COLLECTIVE_WAIT;
 }
-static bool names_group(enum instr_kind k) { return names_sum(k) || k == INSTR_COLLECTIVE; }
+static bool names_group(enum instr_kind k) { return names_reduce(k) || k == INSTR_COLLECTIVE; }
 
 /* --- what a lane is by itself --- */
 
@@ -36,8 +36,8 @@ static uint64_t op_colour(const struct folding *f, const struct program_op *op, 
 static uint64_t stage_colour(const struct folding *f, const struct program_stage *s, uint64_t h)
 {
     h = mix(mix(h, (uint64_t)s->microbatches), (uint64_t)s->n_procedures);
-    for (int32_t i = 0; i < s->n_rings; i++) {
-        const struct ring *r = &s->rings[i];
+    for (int32_t i = 0; i < s->n_buffer_rings; i++) {
+        const struct buffer_ring *r = &s->buffer_rings[i];
         h = mix(mix(h, (uint64_t)r->count), (uint64_t)r->stride_bytes);
         h = mix(h, (uint64_t)(r->birth << 8 | r->death));
         h = mix(h, (uint64_t)((r->sent >= 0) << 1 | (r->received >= 0)));
@@ -335,7 +335,8 @@ static void fold_group(struct folding *f, const int32_t *index, int32_t group,
 static void fold_stage(struct folding *f, struct program_stage *x, int32_t *n_channels,
                        int32_t *n_groups, int32_t *channel_of, int32_t *group_of)
 {
-    x->rings = arena_copy(f->a, x->rings, (size_t)x->n_rings * sizeof *x->rings);
+    x->buffer_rings =
+        arena_copy(f->a, x->buffer_rings, (size_t)x->n_buffer_rings * sizeof *x->buffer_rings);
     x->procedures =
         arena_copy(f->a, x->procedures, (size_t)x->n_procedures * sizeof *x->procedures);
     for (int32_t i = 0; i < x->n_procedures; i++) {
@@ -353,8 +354,8 @@ static void fold_stage(struct folding *f, struct program_stage *x, int32_t *n_ch
             }
         }
     }
-    for (int32_t r = 0; r < x->n_rings; r++) {
-        int32_t *ends[2] = {&x->rings[r].sent, &x->rings[r].received};
+    for (int32_t r = 0; r < x->n_buffer_rings; r++) {
+        int32_t *ends[2] = {&x->buffer_rings[r].sent, &x->buffer_rings[r].received};
         for (int k = 0; k < 2; k++) {
             if (*ends[k] < 0) continue;
             int32_t old = *ends[k];

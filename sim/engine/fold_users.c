@@ -16,7 +16,7 @@ static void use(struct folding *f, int32_t link, int32_t direction)
 }
 
 /* A lane's collective stream is one: what it sends for one sum and for another never meets. */
-static void use_for_sum(struct folding *f, int32_t lane, int32_t link, int32_t direction)
+static void use_for_reduce(struct folding *f, int32_t lane, int32_t link, int32_t direction)
 {
     int32_t *last = &f->user[users_of(f, link, direction) - f->users];
     if (*last == lane + 1 && !f->p->links[link].n_hops) return;
@@ -30,7 +30,8 @@ static void use_for_collective(struct folding *f, const struct collective *g)
     int32_t n = g->n_members, link, direction;
     for (int32_t i = 0; i < n * n; i++) {
         collective_link(g, i / n, i % n, &link, &direction);
-        if (link >= 0) use_for_sum(f, f->lane_of_stage[g->members[i / n].stage], link, direction);
+        if (link >= 0)
+            use_for_reduce(f, f->lane_of_stage[g->members[i / n].stage], link, direction);
     }
 }
 
@@ -43,7 +44,8 @@ void fold_count_users(struct folding *f)
         const struct collective *g = &p->collectives[i];
         for (int32_t m = 0; !g->each_call && g->link && m < g->n_members; m++)
             if (g->link[m] >= 0)
-                use_for_sum(f, f->lane_of_stage[g->members[m].stage], g->link[m], g->direction[m]);
+                use_for_reduce(f, f->lane_of_stage[g->members[m].stage], g->link[m],
+                               g->direction[m]);
         if (collective_of_tensor(g)) use_for_collective(f, g);
     }
 }

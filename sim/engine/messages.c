@@ -29,16 +29,16 @@ static enum phase letter_of(const struct program_stage *s, enum instr_kind kind,
     return '?';
 }
 
-static void ring_lives(const struct program *p, int32_t channel, struct channel_state *c)
+static void buffer_ring_lives(const struct program *p, int32_t channel, struct channel_state *c)
 {
     const struct program_stage *from = &p->stages[p->channels[channel].from_stage];
     const struct program_stage *to = &p->stages[p->channels[channel].to_stage];
-    for (int32_t r = 0; r < from->n_rings; r++)
-        if (from->rings[r].death == 'S' && from->rings[r].sent == channel)
-            c->dead_bytes += from->rings[r].stride_bytes;
-    for (int32_t r = 0; r < to->n_rings; r++)
-        if (to->rings[r].birth == 'R' && to->rings[r].received == channel)
-            c->born_bytes += to->rings[r].stride_bytes;
+    for (int32_t r = 0; r < from->n_buffer_rings; r++)
+        if (from->buffer_rings[r].death == 'S' && from->buffer_rings[r].sent == channel)
+            c->dead_bytes += from->buffer_rings[r].stride_bytes;
+    for (int32_t r = 0; r < to->n_buffer_rings; r++)
+        if (to->buffer_rings[r].birth == 'R' && to->buffer_rings[r].received == channel)
+            c->born_bytes += to->buffer_rings[r].stride_bytes;
 }
 
 static void make_window(struct engine *e, struct channel_state *c, int64_t capacity)
@@ -62,7 +62,7 @@ enum status messages_new(struct engine *e, struct cost *k, struct error *err)
         c->keep = c->ahead > room ? c->ahead : room;
         TRY(network_join(e->network, k, x->link, x->direction, x->bytes, &c->resource, err));
         c->occupancy_ns = network_occupancy_ns(e->network, c->resource, x->bytes);
-        ring_lives(p, i, c);
+        buffer_ring_lives(p, i, c);
         if (e->trace) {
             c->sent_by = letter_of(&p->stages[x->from_stage], INSTR_SEND, i);
             c->received_by = letter_of(&p->stages[x->to_stage], INSTR_RECEIVE, i);
@@ -168,7 +168,7 @@ static void become_ready(struct engine *e, int32_t channel)
     }
 }
 
-/* A sender that is bound by no ring may hand over as much as it likes. */
+/* A sender that is bound by no buffer ring may hand over as much as it likes. */
 static void widen(struct engine *e, struct channel_state *c, int64_t seq)
 {
     struct channel_state old = *c;

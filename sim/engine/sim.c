@@ -86,7 +86,7 @@ static void start_memory(struct engine *e)
     for (int32_t i = 0; i < p->n_devices; i++) {
         int64_t bytes = program_lane_bytes(p, i);
         for (int32_t c = 0; c < p->lanes[i].n_stages; c++)
-            bytes -= p->stages[p->lanes[i].stages[c]].class_bytes[SLOT_RING];
+            bytes -= p->stages[p->lanes[i].stages[c]].class_bytes[SLOT_BUFFER_RING];
         memory_always(e->memory, i, bytes, !joins[i]);
     }
 }

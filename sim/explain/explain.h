@@ -4,7 +4,7 @@
  * the step before it. Whatever begins, begins because something ended at that very instant: the instruction before it on
  * the same compute stream; a message that arrived, which left when the link had carried it, which began to move when it
  * was handed over, or when its receive was posted, or when the link was free of another message; a message that left and
- * so made room in a ring; a collective, which advances with the slower of two neighbours. The pieces of time that are
+ * so made room in a buffer ring; a collective, which advances with the slower of two neighbours. The pieces of time that are
  * passed on the way tile the iteration: their sum is iteration_ns to the nanosecond.
  *
  * Nothing is simulated a second time for that: the trace's spans give every instant, the program gives what waits for what
@@ -88,7 +88,7 @@ struct explain_link {
 };
 
 struct explain_holder { /* who holds memory at a device's peak */
-    const char *name;   /* slot class, or the largest tensor of a ring */
+    const char *name;   /* slot class, or the largest tensor of a buffer ring */
     int64_t buffers;    /* alive; 1 for what is always there */
     int64_t bytes;
 };

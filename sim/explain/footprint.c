@@ -50,10 +50,10 @@ static const char *letter_name(enum phase letter)
     return letter == 'R' ? "arrival" : letter == 'S' ? "departure" : NULL;
 }
 
-/* The first call, as "F3", after whose begin as many of the ring's buffers as ever are alive; NULL where calls alone do not
+/* The first call, as "F3", after whose begin as many of the buffer ring's buffers as ever are alive; NULL where calls alone do not
  * say so: what comes or leaves by messages keeps its own time. O(calls of the lane). */
 static const char *fullest_at(struct arena *a, const struct program *p, int32_t device,
-                              const struct program_stage *s, const struct ring *r)
+                              const struct program_stage *s, const struct buffer_ring *r)
 {
     const struct lane *l = &p->lanes[device];
     struct cursor c;
@@ -73,9 +73,9 @@ static const char *fullest_at(struct arena *a, const struct program *p, int32_t 
     return at;
 }
 
-/* Who keeps a ring's buffers, and between which calls. */
-static void hold_ring(struct arena *a, const struct program *p, int32_t device,
-                      const struct program_stage *s, const struct ring *r, struct footprint *f)
+/* Who keeps a buffer ring's buffers, and between which calls. */
+static void hold_buffer_ring(struct arena *a, const struct program *p, int32_t device,
+                      const struct program_stage *s, const struct buffer_ring *r, struct footprint *f)
 {
     const char *birth = letter_name(r->birth), *death = letter_name(r->death);
     const char *name = r->received >= 0  ? "received"
@@ -129,19 +129,19 @@ static void hold_stage(struct arena *a, const struct program *p, int32_t device,
         [SLOT_PARAMETER] = 3, [SLOT_GRADIENT] = 2, [SLOT_STATE] = 1};
     for (int class = 0; class < SLOT_CLASS_COUNT; class ++) {
         const char *why = "";
-        int64_t bytes = program_card_bytes(s, class);
-        if (class == SLOT_RING) continue;
+        int64_t bytes = program_gpu_bytes(s, class);
+        if (class == SLOT_BUFFER_RING) continue;
         if (from[class] && o->zero >= from[class] && o->shards > 1) {
-            why = arena_printf(a, "%s divided over %" PRId32 " cards",
+            why = arena_printf(a, "%s divided over %" PRId32 " GPUs",
                                units_print_bytes((char[32]){0}, (double)bytes), o->shards);
             bytes = divided(o, bytes, from[class]);
         }
         hold(f, class_names[class], bytes, why);
     }
-    for (int32_t r = 0; r < s->n_rings; r++) hold_ring(a, p, device, s, &s->rings[r], f);
-    hold(f, "collective buffers", program_card_bytes(s, SLOT_CLASS_COUNT), staged(a, p, s));
+    for (int32_t r = 0; r < s->n_buffer_rings; r++) hold_buffer_ring(a, p, device, s, &s->buffer_rings[r], f);
+    hold(f, "collective buffers", program_gpu_bytes(s, SLOT_CLASS_COUNT), staged(a, p, s));
     if (o->zero >= 3 && o->shards > 1)
-        hold(f, "gathered parameters", 2 * largest_parameters(s) / (s->cards > 1 ? s->cards : 1),
+        hold(f, "gathered parameters", 2 * largest_parameters(s) / (s->tp > 1 ? s->tp : 1),
              "one operator's in use, the next one's in flight");
 }
 
@@ -186,7 +186,7 @@ enum status footprint_stages(struct arena *a, const struct program *p,
                                 .memory_bytes = p->devices[d].memory_bytes};
         for (int32_t s = 0; s < p->n_stages; s++)
             if (p->stages[s].device == d)
-                room += SLOT_CLASS_COUNT + 3 + (size_t)p->stages[s].n_rings;
+                room += SLOT_CLASS_COUNT + 3 + (size_t)p->stages[s].n_buffer_rings;
         f->holders = ARENA_ARRAY(a, struct footprint_holder, room);
         for (int32_t s = 0; s < p->n_stages; s++)
             if (p->stages[s].device == d) {
@@ -227,7 +227,7 @@ static double block_unit(const struct footprint_block *b)
 
 double footprint_block(const struct footprint_block *b)
 {
-    double t = b->cards > 1 ? b->cards : 1;
+    double t = b->tp > 1 ? b->tp : 1;
     double scores = 5.0 * (double)b->heads * (double)b->sequence / ((double)b->hidden * t);
     if (b->recompute == RECOMPUTE_BLOCKS) return block_unit(b) * (b->sequence_parallel ? 2 / t : 2);
     if (b->recompute == RECOMPUTE_SELECTIVE) scores = 0;
@@ -236,7 +236,7 @@ double footprint_block(const struct footprint_block *b)
 
 double footprint_block_weights(const struct footprint_block *b)
 {
-    return 32 * block_unit(b) / (b->cards > 1 ? b->cards : 1);
+    return 32 * block_unit(b) / (b->tp > 1 ? b->tp : 1);
 }
 
 double footprint_activations(const struct footprint_step *s)
@@ -247,6 +247,6 @@ double footprint_activations(const struct footprint_step *s)
 
 double footprint_parameters(const struct footprint_step *s, double bytes)
 {
-    double h = (double)s->block.hidden, t = s->block.cards > 1 ? s->block.cards : 1;
+    double h = (double)s->block.hidden, t = s->block.tp > 1 ? s->block.tp : 1;
     return bytes * 12 * h * h * (double)s->layers / ((double)s->stages * t);
 }

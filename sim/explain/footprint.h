@@ -1,11 +1,11 @@
-/* sim/explain/footprint.h - what one card holds over a step, holder by holder, and why.
+/* sim/explain/footprint.h - what one GPU holds over a step, holder by holder, and why.
  *
- * Two ways to the same question. footprint_stages reads a lowered program: its regions and rings are what the simulator plays
+ * Two ways to the same question. footprint_stages reads a lowered program: its regions and buffer rings are what the simulator plays
  * and an executor would allocate; on top come what-ifs that no program says yet - optimizer state, gradients and parameters
- * divided over cards that hold the same (ZeRO 1, 2, 3; Rajbhandari et al. 2020), evenly or by shares, and a framework's
+ * divided over GPUs that hold the same (ZeRO 1, 2, 3; Rajbhandari et al. 2020), evenly or by shares, and a framework's
  * reserve. footprint_block and footprint_step are the closed forms of Megatron-LM's transformer, with dropout's masks, which
  * no graph of ours has (Korthikanti et al. 2023, equations 1 to 6): for frameworks of others, and as a referee.
- * All figures are bytes of one card.
+ * All figures are bytes of one GPU.
  */
 #ifndef SIM_EXPLAIN_FOOTPRINT_H
 #define SIM_EXPLAIN_FOOTPRINT_H
@@ -24,8 +24,8 @@ struct arena;
 
 struct footprint_options {
     int32_t zero; /* 0: nothing divided; 1: optimizer state; 2: and gradients; 3: and parameters */
-    int32_t shards; /* cards that divide, >= 1; 1: nobody to divide with */
-    double share;   /* of this card, 0 < share <= 1; 0: 1 / shards */
+    int32_t shards; /* GPUs that divide, >= 1; 1: nobody to divide with */
+    double share;   /* of this GPU, 0 < share <= 1; 0: 1 / shards */
     /* what a framework keeps beside tensors: contexts, its allocator's rest, communicators */
     int64_t reserve_bytes;
 };
@@ -42,7 +42,7 @@ struct footprint { /* of one device, all its stages together */
     int64_t total_bytes, memory_bytes;
 };
 /* Of every device of the program, out: (n_devices). ERR_INPUT: options out of range. ZeRO 3 adds the parameters of the
- * largest operator twice: the one that computes and the one that is gathered meanwhile. O(slots + rings · calls). */
+ * largest operator twice: the one that computes and the one that is gathered meanwhile. O(slots + buffer rings · calls). */
 MUST_CHECK enum status footprint_stages(struct arena *a, const struct program *p,
                                         const struct footprint_options *o, struct footprint *out,
                                         struct error *err);
@@ -53,7 +53,7 @@ const char *footprint_verdict(struct arena *a, const struct footprint *f);
 
 struct footprint_block {
     int64_t sequence, microbatch, hidden, heads;
-    int32_t cards; /* tensor parallel */
+    int32_t tp; /* tensor parallel */
     bool sequence_parallel;
     enum recompute recompute; /* NONE, BLOCKS or SELECTIVE */
 };
@@ -61,7 +61,7 @@ struct footprint_block {
  *   none       10 + 24/t + 5as/(ht);  34/t + 5as/(ht) with sequence parallelism
  *   selective  10 + 24/t;             34/t
  *   blocks     2;                     2/t
- * (equations 2, 4 and table 2; BLOCKS with sequence parallelism keeps a card's positions). */
+ * (equations 2, 4 and table 2; BLOCKS with sequence parallelism keeps a GPU's positions). */
 double footprint_block(const struct footprint_block *b);
 /* Of those, what the weight gradients still need once the input gradients are there (Qi et al. 2024: 32 s·b·h of a block). */
 double footprint_block_weights(const struct footprint_block *b);
@@ -74,7 +74,7 @@ struct footprint_step {
  * (stages - 1) / (stages · chunks) more where stages are interleaved (chunks > 1). */
 double footprint_activations(const struct footprint_step *s);
 /* Parameters, gradients and optimizer state of a stage's blocks, 12 h² parameters each: `bytes` a parameter, 18 in half
- * precision with sums of gradients and a copy of the parameters in fp32 (2 + 4 + 4 + 4 + 4). */
+ * precision with accumulated gradients and a copy of the parameters in fp32 (2 + 4 + 4 + 4 + 4). */
 double footprint_parameters(const struct footprint_step *s, double bytes);
 
 #endif

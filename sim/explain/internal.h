@@ -44,7 +44,7 @@ struct told_lane {
 /* Memory of a lane that messages do not touch: followed change by change, since buffers that live for no time make a peak
  * too. NULL for the other lanes: there frees come first at each instant, and counting up to the peak's instant is enough. */
 struct explain_live {
-    int64_t bytes, peak_bytes; /* of ring buffers */
+    int64_t bytes, peak_bytes; /* of buffer rings */
 };
 
 struct told_message { /* -1: not known */

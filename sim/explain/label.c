@@ -235,11 +235,12 @@ static bool take(struct telling *g, int32_t lane, const struct instr *x)
     }
 }
 
-static bool take_room(struct telling *g, int32_t lane, int32_t ring)
+static bool take_room(struct telling *g, int32_t lane, int32_t buffer_ring)
 {
     struct walk *w = &g->walks[lane];
-    const struct ring *r = &w->stage->rings[ring];
-    if (!g->writes[w->stage_index][w->call.procedure][ring] || w->seq < r->count) return true;
+    const struct buffer_ring *r = &w->stage->buffer_rings[buffer_ring];
+    if (!g->writes[w->stage_index][w->call.procedure][buffer_ring] || w->seq < r->count)
+        return true;
     const struct told_message *m = message(g, lane, r->sent, w->seq - r->count);
     return m && wait(g, lane, RECORD_ROOM, r->sent, w->seq - r->count, m->left_ns);
 }
@@ -284,7 +285,7 @@ static bool go_on(struct telling *g, int32_t lane)
     struct walk *w = &g->walks[lane];
     bool any = false;
     for (; w->at != AT_DONE && g->status == OK; any = true) {
-        if (w->at == AT_ROOMS && w->next < w->stage->n_rings) {
+        if (w->at == AT_ROOMS && w->next < w->stage->n_buffer_rings) {
             if (!take_room(g, lane, w->next)) return any;
             w->next++;
         } else if (w->at == AT_ROOMS) {
@@ -325,10 +326,10 @@ static void find_implied_waits(struct telling *g)
         const struct program_stage *x = &p->stages[s];
         g->writes[s] = ARENA_ARRAY(g->t->arena, bool *, (size_t)x->n_procedures);
         for (int32_t f = 0; f < x->n_procedures; f++) {
-            g->writes[s][f] = ARENA_ARRAY(g->t->arena, bool, (size_t)x->n_rings);
-            for (int32_t r = 0; r < x->n_rings; r++)
-                g->writes[s][f][r] =
-                    x->rings[r].sent >= 0 && procedure_writes_ring(x, &x->procedures[f], r);
+            g->writes[s][f] = ARENA_ARRAY(g->t->arena, bool, (size_t)x->n_buffer_rings);
+            for (int32_t r = 0; r < x->n_buffer_rings; r++)
+                g->writes[s][f][r] = x->buffer_rings[r].sent >= 0 &&
+                                     procedure_writes_buffer_ring(x, &x->procedures[f], r);
         }
     }
 }

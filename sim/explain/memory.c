@@ -1,4 +1,4 @@
-/* Who holds the memory of the fullest device at its peak: what is always there, and each ring's buffers that are alive.
+/* Who holds the memory of the fullest device at its peak: what is always there, and each buffer ring's buffers that are alive.
  * They are counted as sim/engine/code.c gives and takes them: births until the peak's instant less deaths until then. */
 #include "sim/explain/internal.h"
 
@@ -11,9 +11,10 @@
 static int64_t call_bytes(const struct program_stage *s, enum phase letter, bool deaths)
 {
     int64_t bytes = 0;
-    for (int32_t r = 0; r < s->n_rings; r++)
-        if ((deaths ? s->rings[r].death : s->rings[r].birth) == letter)
-            bytes += s->rings[r].stride_bytes * (deaths && letter == 'U' ? s->microbatches : 1);
+    for (int32_t r = 0; r < s->n_buffer_rings; r++)
+        if ((deaths ? s->buffer_rings[r].death : s->buffer_rings[r].birth) == letter)
+            bytes +=
+                s->buffer_rings[r].stride_bytes * (deaths && letter == 'U' ? s->microbatches : 1);
     return bytes;
 }
 
@@ -27,9 +28,9 @@ void explain_memory_start(struct told *t)
     for (int32_t i = 0; i < p->n_stages; i++) {
         const struct program_stage *s = &p->stages[i];
         int32_t lane = t->lane_of_stage[i];
-        always[lane] -= s->class_bytes[SLOT_RING];
-        for (int32_t r = 0; r < s->n_rings; r++) {
-            const struct ring *g = &s->rings[r];
+        always[lane] -= s->class_bytes[SLOT_BUFFER_RING];
+        for (int32_t r = 0; r < s->n_buffer_rings; r++) {
+            const struct buffer_ring *g = &s->buffer_rings[r];
             bool message =
                 (g->birth == 'R' && g->received >= 0) || (g->death == 'S' && g->sent >= 0);
             joins[lane] |= message && g->stride_bytes;
@@ -84,7 +85,7 @@ static int64_t messages_until(const struct told_channel *c, int64_t when_ns, boo
 }
 
 /* Births or deaths of ring r's buffers until the peak. */
-static int64_t count(const struct told *t, int32_t stage, const struct ring *r, bool deaths,
+static int64_t count(const struct told *t, int32_t stage, const struct buffer_ring *r, bool deaths,
                      int64_t when_ns)
 {
     int32_t row = deaths ? t->program->n_stages + stage : stage;
@@ -96,13 +97,13 @@ static int64_t count(const struct told *t, int32_t stage, const struct ring *r, 
     return deaths && letter == 'U' ? n * t->program->stages[stage].microbatches : n;
 }
 
-static const char *ring_name(const struct program_stage *s, int32_t ring)
+static const char *buffer_ring_name(const struct program_stage *s, int32_t buffer_ring)
 {
     const struct slot *best = NULL;
     for (int32_t i = 0; i < s->n_slots; i++)
-        if (s->slots[i].ring == ring && (!best || s->slots[i].bytes > best->bytes))
+        if (s->slots[i].buffer_ring == buffer_ring && (!best || s->slots[i].bytes > best->bytes))
             best = &s->slots[i];
-    return best ? best->name : "ring";
+    return best ? best->name : "buffer ring";
 }
 
 static void hold_stage(const struct told *t, struct explain *x, int32_t stage, int64_t when_ns,
@@ -112,12 +113,13 @@ static void hold_stage(const struct told *t, struct explain *x, int32_t stage, i
                                                         "optimizer state", "", "scratch"};
     const struct program_stage *s = &t->program->stages[stage];
     for (int32_t c = 0; c < SLOT_CLASS_COUNT; c++)
-        if (c != SLOT_RING) hold(t, x, capacity, names[c], 1, program_card_bytes(s, c));
-    hold(t, x, capacity, "staging of collectives", 1, program_card_bytes(s, SLOT_CLASS_COUNT));
-    for (int32_t r = 0; r < s->n_rings; r++) {
-        int64_t alive = count(t, stage, &s->rings[r], false, when_ns) -
-                        count(t, stage, &s->rings[r], true, when_ns);
-        hold(t, x, capacity, ring_name(s, r), alive, alive * s->rings[r].stride_bytes);
+        if (c != SLOT_BUFFER_RING) hold(t, x, capacity, names[c], 1, program_gpu_bytes(s, c));
+    hold(t, x, capacity, "staging of collectives", 1, program_gpu_bytes(s, SLOT_CLASS_COUNT));
+    for (int32_t r = 0; r < s->n_buffer_rings; r++) {
+        int64_t alive = count(t, stage, &s->buffer_rings[r], false, when_ns) -
+                        count(t, stage, &s->buffer_rings[r], true, when_ns);
+        hold(t, x, capacity, buffer_ring_name(s, r), alive,
+             alive * s->buffer_rings[r].stride_bytes);
     }
 }
 

@@ -6,7 +6,7 @@ static int64_t records_of_call(const struct program *p, const struct program_sta
                                const struct procedure *f)
 {
     int64_t n = 1; /* RECORD_END */
-    for (int32_t r = 0; r < s->n_rings; r++) n += s->rings[r].sent >= 0;
+    for (int32_t r = 0; r < s->n_buffer_rings; r++) n += s->buffer_rings[r].sent >= 0;
     for (int32_t i = 0; i < f->n_instrs; i++) {
         const struct instr *x = &f->instrs[i];
         bool joins = x->kind == INSTR_COLLECTIVE && collective_of_tensor(&p->collectives[x->arg]);

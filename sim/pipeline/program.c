@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { MAX_RINGS = 8, MAX_INSTRS = 3 };
+enum { MAX_BUFFER_RINGS = 8, MAX_INSTRS = 3 };
 
 struct builder {
     struct arena *a;
@@ -92,14 +92,15 @@ static enum status add_channels(struct builder *b)
 
 /* --- a stage --- */
 
-static int32_t add_slot(struct program_stage *x, const char *name, int64_t bytes, struct ring ring)
+static int32_t add_slot(struct program_stage *x, const char *name, int64_t bytes,
+                        struct buffer_ring buffer_ring)
 {
-    ring.stride_bytes = bytes;
-    x->class_bytes[SLOT_RING] += ring.count * bytes;
-    x->rings[x->n_rings] = ring;
+    buffer_ring.stride_bytes = bytes;
+    x->class_bytes[SLOT_BUFFER_RING] += buffer_ring.count * bytes;
+    x->buffer_rings[x->n_buffer_rings] = buffer_ring;
     x->slots[x->n_slots] = (struct slot){.name = name,
-                                         .class = SLOT_RING,
-                                         .ring = x->n_rings++,
+                                         .class = SLOT_BUFFER_RING,
+                                         .buffer_ring = x->n_buffer_rings++,
                                          .bytes = bytes,
                                          .parameter = -1,
                                          .input = -1};
@@ -146,13 +147,13 @@ static enum status add_activations(struct builder *b, struct program_stage *x, i
                          "left in the end",
                          v, f, i, w);
     if (b->fused[v]) {
-        if (f) add_slot(x, "kept", f, (struct ring){m, 0, -1, -1, 'F', 'B'});
+        if (f) add_slot(x, "kept", f, (struct buffer_ring){m, 0, -1, -1, 'F', 'B'});
         return OK;
     }
-    if (i < 0) add_slot(x, "kept for I", -i, (struct ring){m, 0, -1, -1, 'F', 'I'});
-    if (i > 0) add_slot(x, "kept from I", i, (struct ring){m, 0, -1, -1, 'I', 'W'});
+    if (i < 0) add_slot(x, "kept for I", -i, (struct buffer_ring){m, 0, -1, -1, 'F', 'I'});
+    if (i > 0) add_slot(x, "kept from I", i, (struct buffer_ring){m, 0, -1, -1, 'I', 'W'});
     int64_t both = i < 0 ? f + i : f;
-    if (both) add_slot(x, "kept for W", both, (struct ring){m, 0, -1, -1, 'F', 'W'});
+    if (both) add_slot(x, "kept for W", both, (struct buffer_ring){m, 0, -1, -1, 'F', 'W'});
     return OK;
 }
 
@@ -163,20 +164,20 @@ static enum status add_stage(struct builder *b, int32_t v)
     const struct pipeline_stage *y = &b->p->stages[v];
     int32_t n = b->p->n_stages, m = b->s->n_microbatches, most = 2 * m;
     *x = (struct program_stage){.stage = v, .device = b->device_of[v], .microbatches = m};
-    x->slots = ARENA_ARRAY(b->a, struct slot, MAX_RINGS);
-    x->rings = ARENA_ARRAY(b->a, struct ring, MAX_RINGS);
+    x->slots = ARENA_ARRAY(b->a, struct slot, MAX_BUFFER_RINGS);
+    x->buffer_rings = ARENA_ARRAY(b->a, struct buffer_ring, MAX_BUFFER_RINGS);
     x->ops = ARENA_ARRAY(b->a, struct program_op, 4);
     x->procedures = ARENA_ARRAY(b->a, struct procedure, 4);
     char back = b->fused[v] ? 'B' : 'I';
     int32_t in = v ? b->channel[0][v - 1] : -1, out = b->channel[0][v],
             gradient_in = v + 1 < n ? b->channel[1][v + 1] : -1, gradient_out = b->channel[1][v];
     int32_t slot[4] = {-1, -1, -1, -1};
-    if (in >= 0) slot[0] = add_slot(x, "x", 0, (struct ring){most, 0, -1, in, 'R', 'F'});
-    if (out >= 0) slot[1] = add_slot(x, "y", 0, (struct ring){most, 0, out, -1, 'F', 'S'});
+    if (in >= 0) slot[0] = add_slot(x, "x", 0, (struct buffer_ring){most, 0, -1, in, 'R', 'F'});
+    if (out >= 0) slot[1] = add_slot(x, "y", 0, (struct buffer_ring){most, 0, out, -1, 'F', 'S'});
     if (gradient_in >= 0)
-        slot[2] = add_slot(x, "dy", 0, (struct ring){most, 0, -1, gradient_in, 'R', back});
+        slot[2] = add_slot(x, "dy", 0, (struct buffer_ring){most, 0, -1, gradient_in, 'R', back});
     if (gradient_out >= 0)
-        slot[3] = add_slot(x, "dx", 0, (struct ring){most, 0, gradient_out, -1, back, 'S'});
+        slot[3] = add_slot(x, "dx", 0, (struct buffer_ring){most, 0, gradient_out, -1, back, 'S'});
     if (in >= 0) p->channels[in].to_slot = slot[0];
     if (out >= 0) p->channels[out].from_slot = slot[1];
     if (gradient_in >= 0) p->channels[gradient_in].to_slot = slot[2];

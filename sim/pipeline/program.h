@@ -4,7 +4,7 @@
  * stage becomes a stage of core/program/program with the procedures F, I and W (or B) and U of one operator each, whose times are
  * rows of a profile made for the purpose. Each way from device to device is a link of 1 GB/s, so that a message of n bytes
  * occupies it for n nanoseconds; a message without occupancy has a link of its own. Receives are posted and buffers
- * counted so generously that they never matter. Activations are rings: what F takes, I and W give back; messages weigh
+ * counted so generously that they never matter. Activations are buffer rings: what F takes, I and W give back; messages weigh
  * nothing. So sim_run and static_report agree in times and in peaks.
  */
 #ifndef SIM_PIPELINE_PROGRAM_H

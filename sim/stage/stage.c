@@ -39,8 +39,8 @@ struct stage_table {
     struct stage_table **other; /* (n_types): of types with another graph, NULL until asked for */
     struct stage_again *again;
     struct type_times **times;  /* (n_types) */
-    int32_t *cards;             /* (n_types): that share a stage; sizes are of one of them */
-    struct stage_sizes **sizes; /* (n_types): shared by types with equal cards */
+    int32_t *tp;                /* (n_types): that share a stage; sizes are of one of them */
+    struct stage_sizes **sizes; /* (n_types): shared by types with equal GPUs */
 };
 
 static int64_t master_bytes(const struct graph *g) { return dtype_bytes(dtype_master(g->dtype)); }
@@ -243,15 +243,15 @@ struct stage_table *stage_table_new(struct arena *a, const struct graph *g, stru
                               .again = stage_again_new(a, g, cost_types(k)),
                               .times = ARENA_ARRAY(a, struct type_times *, n),
                               .other = ARENA_ARRAY(a, struct stage_table *, n),
-                              .cards = ARENA_ARRAY(a, int32_t, n),
+                              .tp = ARENA_ARRAY(a, int32_t, n),
                               .sizes = ARENA_ARRAY(a, struct stage_sizes *, n)};
-    /* A graph of measured layers is whole; any other is one card's share already (core/model/model). */
+    /* A graph of measured layers is whole; any other is one GPU's share already (core/model/model). */
     bool whole = g->n_ops && op_is_measured(g->ops[0].kind);
     for (int32_t i = 0; i < cost_types(k); i++) {
-        int32_t cards = cost_type(k, i)->tensor_parallel, same = 0;
-        t->cards[i] = whole && cards > 1 ? cards : 1;
-        while (t->cards[same] != t->cards[i]) same++;
-        t->sizes[i] = same < i ? t->sizes[same] : stage_sizes_new(a, g, t->cards[i]);
+        int32_t tp = cost_type(k, i)->tensor_parallel, same = 0;
+        t->tp[i] = whole && tp > 1 ? tp : 1;
+        while (t->tp[same] != t->tp[i]) same++;
+        t->sizes[i] = same < i ? t->sizes[same] : stage_sizes_new(a, g, t->tp[i]);
     }
     return t;
 }
@@ -279,25 +279,24 @@ static int64_t input_bytes(const struct stage_table *t, const struct size_row *s
     return bytes;
 }
 
-/* The table of the graph of which one card of the type computes its share: types that share alike have one. */
+/* The table of the graph of which one GPU of the type computes its share: types that share alike have one. */
 static enum status table_for(struct stage_table *t, int32_t type, struct stage_table **out,
                              struct error *err)
 {
     const struct device_type *d = cost_type(t->cost, type);
     bool whole = t->g->n_ops && op_is_measured(t->g->ops[0].kind);
-    int32_t cards = !whole && d->tensor_parallel > 1 ? d->tensor_parallel : 1;
-    bool positions = cards > 1 && d->sequence_parallel;
+    int32_t tp = !whole && d->tensor_parallel > 1 ? d->tensor_parallel : 1;
+    bool positions = tp > 1 && d->sequence_parallel;
     *out = t;
-    if (whole ||
-        ((t->g->cards > 1 ? t->g->cards : 1) == cards && t->g->sequence_parallel == positions))
+    if (whole || ((t->g->tp > 1 ? t->g->tp : 1) == tp && t->g->sequence_parallel == positions))
         return OK;
     const struct graph *g =
-        t->graphs ? lower_graphs_find(t->graphs, cards, positions, t->g->microbatch) : NULL;
+        t->graphs ? lower_graphs_find(t->graphs, tp, positions, t->g->microbatch) : NULL;
     if (!g)
         return error_set(err, ERR_INPUT,
                          "device type %s: there is no graph of %" PRId32
-                         " cards that share every operator",
-                         d->name, cards);
+                         " GPUs that shard every operator",
+                         d->name, tp);
     for (int32_t i = 0; i < cost_types(t->cost) && !t->other[type]; i++)
         if (t->other[i] && t->other[i]->g == g) t->other[type] = t->other[i];
     if (!t->other[type]) t->other[type] = stage_table_new(t->arena, g, t->cost, t->optimizer);
@@ -319,7 +318,7 @@ enum status sim_stage(struct stage_table *t, int32_t first_layer, int32_t last_l
     if (!t->times[type]) TRY(make_times(t, type, err));
     const struct type_times *x = t->times[type];
     const struct size_row *s = stage_sizes_row(t->sizes[type], first_layer);
-    int32_t cards = t->cards[type];
+    int32_t tp = t->tp[type];
     *out = (struct stage_cost){
         .forward_ns = x->forward_ns[last_layer + 1] - x->forward_ns[first_layer],
         .input_ns = x->input_ns[last_layer + 1] - x->input_ns[first_layer],
@@ -327,12 +326,12 @@ enum status sim_stage(struct stage_table *t, int32_t first_layer, int32_t last_l
         .input_least_ns = x->input_least_ns[last_layer + 1] - x->input_least_ns[first_layer],
         .weight_least_ns = x->weight_least_ns[last_layer + 1] - x->weight_least_ns[first_layer],
         .recompute_ns = stage_again_column(t->again, last_layer, type, x->op_ns)[first_layer],
-        .parameter_bytes = s->parameter[last_layer] / cards,
-        .gradient_bytes = s->gradient[last_layer] / cards,
+        .parameter_bytes = s->parameter[last_layer] / tp,
+        .gradient_bytes = s->gradient[last_layer] / tp,
         .state_bytes = (optimizer_state_tensors(t->optimizer) + dtype_is_half(t->g->dtype) +
                         cost_type(t->cost, type)->parameter_copies) *
                        s->parameter[last_layer] / dtype_bytes(t->g->dtype) * master_bytes(t->g) /
-                       cards,
+                       tp,
         .activation_bytes = s->kept[last_layer],
         .input_bytes = input_bytes(t, s, first_layer, last_layer, type),
         .scratch_bytes = s->scratch[last_layer] + device_type_reserve(cost_type(t->cost, type)),

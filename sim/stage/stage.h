@@ -13,7 +13,7 @@ struct stage_cost {
     /* the same of input_ns and weight_ns where that is less: gradients of parameters written, not added to what is there
      * (plans that divide gradients, or keep each microbatch's) */
     int64_t input_least_ns, weight_least_ns;
-    int64_t parameter_bytes, gradient_bytes, state_bytes; /* resident; all bytes are of one card */
+    int64_t parameter_bytes, gradient_bytes, state_bytes; /* resident; all bytes are of one GPU */
     /* kept per microbatch in flight: what the backward reads of forward, received and input */
     int64_t activation_bytes;
     int64_t input_bytes; /* of received activation and inputs (kept instead under recompute) */
@@ -25,13 +25,13 @@ struct stage_cost {
 struct stage_table; /* opaque: one per (graph, cost) */
 struct stage_table *stage_table_new(struct arena *a, const struct graph *g, struct cost *k,
                                     const struct optimizer *o);
-/* The graphs of the job's other variants (core/lower/lower.h), for types whose cards share operators unlike those of g;
+/* The graphs of the job's other variants (core/lower/lower.h), for types whose GPUs shard operators unlike those of g;
  * without them sim_stage refuses such types. Before the first sim_stage. */
 void stage_table_graphs(struct stage_table *t, const struct lower_graphs *graphs);
 /* The kinds that lowering fuses (lower_options): with flat_adamw or flat_sgd among them an update is one operator over the
  * decayed parameters and one over the others, else one a parameter. Before the first sim_stage. */
 void stage_table_fused(struct stage_table *t, const enum op_kind *fused, int32_t n);
-/* ERR_INPUT: what cost_op says; a type that shares operators in a way of which there is no graph. */
+/* ERR_INPUT: what cost_op says; a type that shards operators in a way of which there is no graph. */
 MUST_CHECK enum status sim_stage(struct stage_table *t, int32_t first_layer, int32_t last_layer,
                                  int32_t type, struct stage_cost *out, struct error *err);
 

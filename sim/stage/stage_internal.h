@@ -11,8 +11,8 @@ struct within;
 
 /* --- sizes: stage_sizes.c --- */
 
-struct stage_sizes; /* opaque: what ranges of layers hold on so many cards */
-struct stage_sizes *stage_sizes_new(struct arena *a, const struct graph *g, int32_t cards);
+struct stage_sizes; /* opaque: what ranges of layers hold on so many GPUs */
+struct stage_sizes *stage_sizes_new(struct arena *a, const struct graph *g, int32_t tp);
 
 /* Of the ranges that begin with one layer; indices are their last layers, those before the first one mean nothing. */
 struct size_row {
@@ -20,7 +20,7 @@ struct size_row {
     int64_t *gradient, *kept, *input, *scratch;
 };
 const struct size_row *stage_sizes_row(struct stage_sizes *s, int32_t first); /* kept once made */
-/* A tensor on one card, in whole slots. */
+/* A tensor on one GPU, in whole slots. */
 int64_t stage_sizes_bytes(const struct stage_sizes *s, int32_t tensor);
 
 /* Parameters that gradients flow to, and the layers of their uses, ascending, one each use. */

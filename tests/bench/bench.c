@@ -201,7 +201,7 @@ static double plan_once(const char *name, const char *job, const char *cluster,
     return took;
 }
 
-/* Planning again without one of 64 cards, from the plan of all: mean and most over a card of every node. */
+/* Planning again without one of 64 GPUs, from the plan of all: mean and most over a GPU of every node. */
 static void bench_replan(void)
 {
     static const char *const lost[] = {"h0.3", "h1.0", "a0.7", "a1.2",
@@ -255,7 +255,7 @@ static void bench_depth(void)
     }
 }
 
-/* More clusters of 10,240 cards: other types, links, models and batches. */
+/* More clusters of 10,240 GPUs: other types, links, models and batches. */
 static void bench_fleets(void)
 {
     static const struct {

@@ -116,14 +116,14 @@ refused "a link to nowhere" 3 "m" "$MUSHER" plan job.yaml c.yaml -o p
 edit team.yaml 's/64 MiB/64 KiB/' c.yaml
 refused "memory that no plan fits in names the nearest miss" 4 "nearest miss" "$MUSHER" plan job.yaml c.yaml -o p
 edit team.yaml 's/slowdown: 1.5/slowdown: 0.5/' c.yaml
-cat > cards.yaml <<'END'
+cat > gpus.yaml <<'END'
 version: 1
-name: cards
+name: gpus
 device_types: [{name: g, device: A100-SXM4-80}]
 nodes: [{name: n, devices: {type: g, count: 4}}]
 links: [{name: bus, every: inside, bandwidth: 200 GB/s, latency: 2 us}]
 END
-refused "numbers of cards that do not divide the model" 3 "--tensor-parallel 3 does not divide the heads and features of model model; possible on cards of type g: 1, 2, 4" "$MUSHER" plan job.yaml cards.yaml --tensor-parallel 1,3 -o p
+refused "tensor-parallel degrees that do not divide the model" 3 "--tensor-parallel 3 does not divide the heads and features of model model; possible on GPUs of type g: 1, 2, 4" "$MUSHER" plan job.yaml gpus.yaml --tensor-parallel 1,3 -o p
 refused "a slowdown below one" 3 "slowdown" "$MUSHER" plan job.yaml c.yaml -o p
 
 # Plans.
@@ -190,12 +190,12 @@ refused "a trace that cannot be written, before the training" 6 "nowhere" "$MUSH
 refused "a program without its text" 2 "--data" "$MUSHER" run even.keep --steps 1
 refused "a program where a plan is wanted" 3 "a program" "$MUSHER" show even.keep
 edit job.yaml 's/microbatch: 1/microbatch: 1\nprecision: bf16/' j.yaml
-edit even.yaml 's/device: host,/device: host, tensor_parallel: 2,/' cards.yaml
-refused "a run of several cards a device" 3 "is simulated, never run" "$MUSHER" run cards.yaml --data text.txt --steps 1
+edit even.yaml 's/device: host,/device: host, tensor_parallel: 2,/' gpus.yaml
+refused "a run of several GPUs a device" 3 "is simulated, never run" "$MUSHER" run gpus.yaml --data text.txt --steps 1
 refused "loading without loaders" 2 "--loaders" "$MUSHER" simulate even.yaml --load 30ms
 refused "a reserve that is no size" 2 "--reserve" "$MUSHER" memory even.yaml --reserve many
 edit team.yaml 's/device: host/device: T4/g' turing.yaml
-refused "bf16 on a card that has none" 3 "(T4) computes in fp32, fp64 and fp16" "$MUSHER" plan j.yaml turing.yaml -o p
+refused "bf16 on a GPU that has none" 3 "(T4) computes in fp32, fp64 and fp16" "$MUSHER" plan j.yaml turing.yaml -o p
 edit job.yaml 's/microbatch: 1/microbatch: 1\nprecision: bf16\nloss_scale: 1024/' k.yaml
 refused "a loss scale in bf16" 3 "fp16 alone has a loss scale" "$MUSHER" plan k.yaml team.yaml -o p
 edit job.yaml 's/microbatch: 1/microbatch: 1\nprecision: fp16\nloss_scale: {initial: 0}/' k.yaml

@@ -25,7 +25,7 @@ judge() {
 
 # Name of the case, its sequences, memory of a device, devices, exit code, what is said. Nothing fits 1 KiB, so no plan bounds
 # the shares that are worth a look: of equal replicas only falling ones are.
-while IFS=: read -r name batch memory cards code text; do
+while IFS=: read -r name batch memory gpus code text; do
     cat > job.yaml <<END
 version: 1
 model: {model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 4, n_positions: 32, vocab_size: 256}
@@ -37,7 +37,7 @@ END
 version: 1
 name: box
 device_types: [{name: t, device: host, slowdown: 1, memory: $memory}]
-nodes: [{name: n, host: localhost, devices: [{type: t, count: $cards}]}]
+nodes: [{name: n, host: localhost, devices: [{type: t, count: $gpus}]}]
 links: [{name: bus, between: [n], bandwidth: 1 GB/s, latency: 10 us}]
 END
     within 30 "$MUSHER" plan job.yaml team.yaml --evaluations 5 --no-sharding -o case.yaml
@@ -48,7 +48,7 @@ shares over eight:4096:1 KiB:8:4:no feasible plan
 a million microbatches:1048576:1 GiB:2:0:lower bound
 TABLE
 
-# Ways of 10,240 cards are found once each: its links are looked through for every message otherwise.
+# Ways of 10,240 GPUs are found once each: its links are looked through for every message otherwise.
 within 8 "$MUSHER" collective all-reduce "$root/tests/data/fleets/one.yaml" --bytes 1MB
-judge "a collective of 10,240 cards" $? 0 "leader"
+judge "a collective of 10,240 GPUs" $? 0 "leader"
 exit $bad

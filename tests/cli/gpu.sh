@@ -1,7 +1,7 @@
 #!/bin/bash
-# tests/cli/gpu.sh - the day a card is there, on an emulated one (tests/standin): files, the two calls, and what comes back is read.
+# tests/cli/gpu.sh - the day a GPU is there, on an emulated one (tests/standin): files, the two calls, and what comes back is read.
 # Small, and no time that is measured means anything: what is checked is that all of it works. Kernels are loaded when they are
-# first launched, which waits for whatever runs on the card: a receive that was posted ahead must not wait for us then.
+# first launched, which waits for whatever runs on the GPU: a receive that was posted ahead must not wait for us then.
 set -u
 . tests/cli/common.inc
 export MUSHER_CUDA_PLUGIN=$(realpath "$BUILD")/libmusher_cuda_standin.so MUSHER_NCCL=$(realpath "$BUILD")/standin/libnccl.so.2
@@ -13,7 +13,7 @@ for p in check bench run; do ln -s "$(realpath "$BUILD/gpu-$p")" "$there/gpu-$p"
 
 # ---- without files
 says "without files the checks say how to get them" 3 "run 'make gpu-files'" tests/gpu/check.sh "$there"
-says "an unknown call is refused" 2 "usage: tests/gpu/card.sh" tests/gpu/card.sh 3 "$scratch/got" "$there"
+says "an unknown call is refused" 2 "usage: tests/gpu/gpu.sh" tests/gpu/gpu.sh 3 "$scratch/got" "$there"
 
 mkdir "$scratch/bad"
 for line in "x 1 -3 1e-4 x:steps: '-3', expected a number from 1 to 1000000" "x 65 3 1e-4 x:ranks: '65', expected a number from 1 to 64" \
@@ -30,7 +30,7 @@ says "files are written" 0 "20 checks" tests/gpu/files.sh "$there/gpu"
 [[ $(wc -l < "$there/gpu/runs") == 3 && -s $there/gpu/bench.0.program ]] && ok "benches and three plans among them" || not_ok "benches and three plans among them" "$(ls "$there/gpu")"
 
 # ---- there, the first call
-timeout $((600 * ${SLOWDOWN:-1})) tests/gpu/card.sh 1 "$scratch/got" "$there" > "$scratch/out" 2> "$scratch/err"
+timeout $((600 * ${SLOWDOWN:-1})) tests/gpu/gpu.sh 1 "$scratch/got" "$there" > "$scratch/out" 2> "$scratch/err"
 code=$?
 ((code == 0)) && ok "the first call" || not_ok "the first call" "exit $code: $(grep -v '^ok' "$scratch/out")"
 for check in kernels {gpt,llama,mixtral}-{fp32,bf16} stages4{,-bf16,-fp16} uneven2{,-fp16} uneven2-zero1 zero2{,-fp16} overflow shares3{,-bf16} collectives dead; do
@@ -43,13 +43,13 @@ has "benches and plans ran" out "5 ran, 0 failed"
 
 # ---- there, the second one
 printf 'torch eager tiny 1000 3.5 2.0 1000000\ntorch compile tiny 2000 3.5 2.0 2000000\n' > "$scratch/torch"
-GPU_TORCH=$scratch/torch says "the second call" 0 "PyTorch compile 2000" tests/gpu/card.sh 2 "$scratch/got" "$there"
+GPU_TORCH=$scratch/torch says "the second call" 0 "PyTorch compile 2000" tests/gpu/gpu.sh 2 "$scratch/got" "$there"
 has "tells kernels beside floors" out "bound by"
 has "what a trace costs" out "trace "
 has "and one with kernels" out "with kernels "
-tar -xzf "$scratch/got/card-2.tar.gz" -C "$scratch" gpu-bench.json.gpt2-tiny.trace
+tar -xzf "$scratch/got/gpu-2.tar.gz" -C "$scratch" gpu-bench.json.gpt2-tiny.trace
 says "what ran in operators comes back" 0 "standin_product" "$MUSHER" show "$scratch/gpu-bench.json.gpt2-tiny.trace"
-tar -xzf "$scratch/got/card-2.tar.gz" -C "$scratch" gpu-bench.json &&
+tar -xzf "$scratch/got/gpu-2.tar.gz" -C "$scratch" gpu-bench.json &&
     jq -e '.trained[0] as $t | .small and .copy_Bps > 0 and (.operators | length) > 20 and all(.operators[]; .median_s > 0)
         and any(.operators[].operator; contains(" bf16 ")) and any(.operators[].operator; contains("narrows"))
         and $t.model == "gpt2-tiny" and ($t.plain | length) == 2 and ($t.traced | length) == 2
@@ -57,11 +57,11 @@ tar -xzf "$scratch/got/card-2.tar.gz" -C "$scratch" gpu-bench.json &&
     ok "and all of it in JSON" || not_ok "and all of it in JSON" "$(head -c 300 "$scratch/gpu-bench.json")"
 
 # ---- back here
-# How long things took on an emulated card says nothing, and may be too far from the bench to calibrate on; so the same once more
+# How long things took on an emulated GPU says nothing, and may be too far from the bench to calibrate on; so the same once more
 # with runs that took what the profile predicts: nothing is off then, before and after.
 back=$scratch/back/gpu-out
 mkdir "$scratch/back"
-tar -xzf "$scratch/got/card-1.tar.gz" -C "$scratch/back"
+tar -xzf "$scratch/got/gpu-1.tar.gz" -C "$scratch/back"
 says "predictions beside runs" 0 "calibrated" tests/gpu/predict.sh table "$there/gpu" "$back"
 for plan in even uneven parallel; do grep -q "^$plan .* ms .* %" "$scratch/out" && ok "of plan $plan" || not_ok "of plan $plan" "$(cat "$scratch/out")"; done
 for plan in even uneven parallel; do
@@ -80,5 +80,5 @@ says "benches that nobody ran as well" 3 "bench.0.trace" "${profile[@]}" --from 
 says "--emit measures nothing" 2 "goes with neither --db nor --from" "${profile[@]}" --emit "$scratch/e" --db "$scratch/x.db"
 small_job > "$scratch/job.yaml"
 small_team > "$scratch/team.yaml"
-says "hosts are measured where they are" 3 "are for cards" "$MUSHER" profile "$scratch/job.yaml" "$scratch/team.yaml" --emit "$scratch/e"
+says "hosts are measured where they are" 3 "are for GPUs" "$MUSHER" profile "$scratch/job.yaml" "$scratch/team.yaml" --emit "$scratch/e"
 exit $bad

@@ -1,12 +1,12 @@
 #!/bin/bash
-# tests/cli/peers.sh - runs under MPI whose ranks have cards (the stand-in's): a rank that dies or stops ends the run by its name,
-# whatever the others are at; several ranks share one card; a link's words reach NCCL; links and collectives are profiled.
+# tests/cli/peers.sh - runs under MPI whose ranks have GPUs (the stand-in's): a rank that dies or stops ends the run by its name,
+# whatever the others are at; several ranks share one GPU; a link's words reach NCCL; links and collectives are profiled.
 set -u
 . tests/cli/common.inc
 export MUSHER_CUDA_PLUGIN=$(realpath "$BUILD")/libmusher_cuda_standin.so MUSHER_NCCL=$(realpath "$BUILD")/standin/libnccl.so.2
 export STANDIN_DEVICES=4 STANDIN_NAME="NVIDIA H100" STANDIN_MEMORY=40000000000
 
-# plan NAME INDEX LINK REPLICAS: of two cards n.0 and m.INDEX, joined by a link that says LINK besides
+# plan NAME INDEX LINK REPLICAS: of two GPUs n.0 and m.INDEX, joined by a link that says LINK besides
 plan() {
     {
         printf 'version: 1\nname: %s\nmicrobatch: 1\nsteps: 1\nreplicas:\n%s\njob:\n' "$1" "$4"
@@ -27,39 +27,39 @@ plan deep 1 "" "$row"
 sed -i -e 's/n_layer: 2/n_layer: 12/' -e 's/layers: .0, 3./layers: [0, 13]/; s/layers: .4, 7./layers: [14, 27]/' "$scratch/deep.yaml"
 plan shared 0 ", maxCTAs: 4, netName: Socket" "${row//m.1/m.0}"
 
-# ---- several ranks on one card, each a host of its own to NCCL, sockets on the loopback
+# ---- several ranks on one GPU, each a host of its own to NCCL, sockets on the loopback
 left() { grep -lsz "^$scratch/.*[.]yaml" /proc/[0-9]*/cmdline | grep -c .; }
 export STANDIN_NCCL_TELL=$scratch/told
-STANDIN_DEVICES=1 says "two ranks train on one card" 0 '"losses"' "$MUSHER" run "$scratch/shared.yaml" --data LICENSE --steps 2 --json
+STANDIN_DEVICES=1 says "two ranks train on one GPU" 0 '"losses"' "$MUSHER" run "$scratch/shared.yaml" --data LICENSE --steps 2 --json
 [[ $(grep -c "of 2: maxCTAs 4, netName Socket" "$scratch/told") -ge 4 && $(grep -vc "maxCTAs 4, netName Socket" "$scratch/told") == 0 ]] &&
     ok "what their link says of NCCL reaches each communicator" || not_ok "what their link says of NCCL reaches each communicator" "$(cat "$scratch/told")"
 rm "$scratch/told"
 says "and a link that says nothing leaves it to NCCL" 0 "" "$MUSHER" run "$scratch/pair.yaml" --data LICENSE --steps 2
 grep -q "maxCTAs 0, netName -" "$scratch/told" && ok "by its own choice" || not_ok "by its own choice" "$(cat "$scratch/told")"
 unset STANDIN_NCCL_TELL
-STANDIN_DEVICES=1 MUSHER_NCCL=/nowhere/libnccl.so.2 says "without the library cards go by the host, and say so" 0 "messages between cards go through the host" \
+STANDIN_DEVICES=1 MUSHER_NCCL=/nowhere/libnccl.so.2 says "without the library GPUs go by the host, and say so" 0 "messages between GPUs go through the host" \
     "$MUSHER" run "$scratch/shared.yaml" --data LICENSE --steps 2
 plan nonsense 1 ", netName: Telegraph" "$row"
 says "a network that NCCL has not ends all ranks" 6 "invalid usage" "$MUSHER" run "$scratch/nonsense.yaml" --data LICENSE --steps 2
 plan wrong 1 ", maxCTAs: 65" "$row"
 says "a number of blocks that it has not is refused at its line" 3 "wrong.yaml:19:83: cluster.links[0].maxCTAs" "$MUSHER" run "$scratch/wrong.yaml" --data LICENSE --steps 2
 
-# ---- fp16 with gradients divided, whose first scale overflows: between cards and by the host the same steps are skipped, and losses agree
+# ---- fp16 with gradients divided, whose first scale overflows: between GPUs and by the host the same steps are skipped, and losses agree
 sed 's/^  sequence_length: 16/&\n  precision: fp16\n  loss_scale: {initial: 16777216}/; s/microbatches: [13]/microbatches: 2/; s/\(device: [nm]\..\)}/\1, zero: 2}/' "$scratch/pair.yaml" > "$scratch/half.yaml"
-for by in cards host; do
+for by in devices host; do
     MUSHER_TRANSPORT=$by "$MUSHER" run "$scratch/half.yaml" --data LICENSE --steps 8 --json --verbose > "$scratch/$by.json" 2> "$scratch/$by.err"
     grep -o '"skipped": .*' "$scratch/$by.json" > "$scratch/$by.skipped"
     sed -n 's/.*"losses": *\[\(.*\)\].*/\1/p' "$scratch/$by.json" | tr ',' '\n' | tr -d ' ' > "$scratch/$by.losses"
 done
-grep -q "groups: 0, 0, [1-9]" "$scratch/cards.err" && grep -q "groups: 0, [1-9][0-9]*, 0" "$scratch/host.err" && ok "sums go by cards or by the host" ||
-    not_ok "sums go by cards or by the host" "$(grep -h groups: "$scratch/cards.err" "$scratch/host.err")"
-[[ $(cat "$scratch/cards.skipped") == '"skipped": ['[0-9]* ]] && cmp -s "$scratch/cards.skipped" "$scratch/host.skipped" && ok "the same steps overflow" ||
-    not_ok "the same steps overflow" "$(cat "$scratch/cards.skipped" "$scratch/host.skipped" "$scratch/cards.err")"
-[[ $(wc -l < "$scratch/cards.losses") == 8 ]] && within "$(distance "$scratch/cards.losses" "$scratch/host.losses")" 1e-3 && ok "losses are alike" ||
-    not_ok "losses are alike" "$(paste "$scratch/cards.losses" "$scratch/host.losses")"
+grep -q "groups: 0, 0, [1-9]" "$scratch/devices.err" && grep -q "groups: 0, [1-9][0-9]*, 0" "$scratch/host.err" && ok "sums go by GPUs or by the host" ||
+    not_ok "sums go by GPUs or by the host" "$(grep -h groups: "$scratch/devices.err" "$scratch/host.err")"
+[[ $(cat "$scratch/devices.skipped") == '"skipped": ['[0-9]* ]] && cmp -s "$scratch/devices.skipped" "$scratch/host.skipped" && ok "the same steps overflow" ||
+    not_ok "the same steps overflow" "$(cat "$scratch/devices.skipped" "$scratch/host.skipped" "$scratch/devices.err")"
+[[ $(wc -l < "$scratch/devices.losses") == 8 ]] && within "$(distance "$scratch/devices.losses" "$scratch/host.losses")" 1e-3 && ok "losses are alike" ||
+    not_ok "losses are alike" "$(paste "$scratch/devices.losses" "$scratch/host.losses")"
 
 # ---- a tied embedding that one use has whole and the other in parts: in half precision parts of its gradient are narrow, the sum is not
-split='  - {microbatches: 4, stages: [{layers: [0, 7], devices: [n.0, m.1], sharding: {ratios: [[3, 1]], operators: [{match: lm_head, split: vocabulary}, {match: "*", split: positions}]}}]}'
+split='  - {microbatches: 4, stages: [{layers: [0, 7], devices: [n.0, m.1], sharding: {ratios: [[3, 1]], operators: [{match: lm_head, shard: vocabulary}, {match: "*", shard: positions}]}}]}'
 plan whole 1 "" "${pair%%$'\n'*}"
 plan parts 1 "" "$split"
 for name in whole parts; do
@@ -96,19 +96,19 @@ strike "killed while communicators are made" pair 0 150 9 "rank 0"
 strike "stopped in a step" row 0 1500 19 "n.0"
 strike "stopped in a later one" pair 1 2500 19 "m.1"
 strike "killed in a step" pair 1 2000 9 "rank 1"
-# Whoever asks a card's stream for more than it takes stands in a launch, and would for ever where that waits for the peer.
+# Whoever asks a GPU's stream for more than it takes stands in a launch, and would for ever where that waits for the peer.
 STANDIN_QUEUE=512 strike "stopped while the other one is far ahead" deep 1 6000 19 "m.1"
 # So does a sum that is added microbatch by microbatch behind what comes from the peer; compute does not stand behind it.
 sed -e 's/n_layer: 2/n_layer: 12/' -e 's/layers: .0, 7./layers: [0, 27]/; s/^steps: 1/&\ndeterministic: true/; s/microbatches: 1/microbatches: 3/; s/global_batch: 4/global_batch: 6/' "$scratch/pair.yaml" > "$scratch/chain.yaml"
 STANDIN_QUEUE=256 strike "stopped while sums are more than a stream takes" chain 0 11500 19 "one of them is gone; rank 0 (n.0)"
 # A team on several hosts, both of them this one: who is gone is told with its host, whoever carries the messages.
 sed "s/name: m, host: localhost/name: m, host: $HOSTNAME/" "$scratch/row.yaml" > "$scratch/hosts.yaml"
-for by in cards host; do
+for by in devices host; do
     [[ $HOSTNAME == localhost ]] || MUSHER_TRANSPORT=$by strike "stopped on another host, by $by" hosts 1 2500 19 "m.1 on $HOSTNAME"
 done
 unset MUSHER_TIMEOUT
 
-# ---- a library that does not come back from its aborts: nobody waits for it, nor does the end of a process, where a card's driver would
+# ---- a library that does not come back from its aborts: nobody waits for it, nor does the end of a process, where a GPU's driver would
 export STANDIN_NCCL_STUCK=always STANDIN_NCCL_LINGER=1
 STANDIN_NCCL_FAIL_AT=4 says "ranks whose first word fails end though the library hangs" 7 "ncclAllReduce says unhandled system error" \
     "$MUSHER" run "$scratch/pair.yaml" --data LICENSE --steps 2
@@ -116,17 +116,17 @@ STANDIN_NCCL_FAIL_AT=5 says "and so does one that fails alone" 7 "ncclAllReduce 
     "$MUSHER" run "$scratch/pair.yaml" --data LICENSE --steps 2
 unset STANDIN_NCCL_STUCK STANDIN_NCCL_LINGER
 
-# ---- links and collectives between the cards that are here; what is checked is that they come, not what they take
+# ---- links and collectives between the GPUs that are here; what is checked is that they come, not what they take
 small_job > "$scratch/job.yaml"
-cat > "$scratch/cards.yaml" <<'END'
+cat > "$scratch/gpus.yaml" <<'END'
 version: 1
-name: cards
+name: gpus
 device_types: [{name: h, device: H100-SXM5, memory: 30 GiB}]
 nodes: [{name: a, host: localhost, devices: {type: h, count: 2}}, {name: b, host: localhost, devices: [{type: h, index: 2}, {type: h, index: 3}]}]
 links: [{name: in, between: [a]}, {name: out, between: [b]}, {name: net, between: [a, b]}]
 END
-profile() { "$MUSHER" profile "$scratch/$1.yaml" "$scratch/cards.yaml" --db "$scratch/p.db" --repeats 3 --warm 0 --largest 4096 "${@:2}"; }
-profile job --json > "$scratch/p.json" 2> "$scratch/err" && ok "four cards are profiled" || not_ok "four cards are profiled" "$(head -c 300 "$scratch/err")"
+profile() { "$MUSHER" profile "$scratch/$1.yaml" "$scratch/gpus.yaml" --db "$scratch/p.db" --repeats 3 --warm 0 --largest 4096 "${@:2}"; }
+profile job --json > "$scratch/p.json" 2> "$scratch/err" && ok "four GPUs are profiled" || not_ok "four GPUs are profiled" "$(head -c 300 "$scratch/err")"
 jq -e '.collectives as $rows | .messages as $sizes
     | ($rows | length) == 7 * 9 * 3 and ($rows | unique_by(.kind, .ranks, .nodes, .algorithm, .protocol, .bytes) | length) == ($rows | length)
     and all($rows[]; .samples == 3 and .seconds > 0)
@@ -140,18 +140,18 @@ jq -e '.collectives as $rows | .messages as $sizes
     and all($sizes[]; .samples == 6 and .seconds > 0)
     and ([.links[].source] | unique) == ["fitted"]' "$scratch/p.json" > "$scratch/out" 2>&1 && ok "each link and each collective, once" ||
     not_ok "each link and each collective, once" "$(tail -n 2 "$scratch/out")"
-says "a plan for them" 0 "" "$MUSHER" plan "$scratch/job.yaml" "$scratch/cards.yaml" --db "$scratch/p.db" -o "$scratch/found.yaml"
+says "a plan for them" 0 "" "$MUSHER" plan "$scratch/job.yaml" "$scratch/gpus.yaml" --db "$scratch/p.db" -o "$scratch/found.yaml"
 profile job "$scratch/found.yaml" > "$scratch/out" 2> "$scratch/err"
 grep -q "measuring [0-9]* collectives" "$scratch/err" && not_ok "what is known is not measured again" "$(cat "$scratch/err")" ||
     ok "what is known is not measured again"
 STANDIN_DEVICES=3 profile job > "$scratch/out" 2> "$scratch/err"
-has "a link whose cards are not all here is told" err "link out: this machine has not the devices at both ends"
+has "a link whose GPUs are not all here is told" err "link out: this machine has not the devices at both ends"
 has "collectives are of those that are" err "measuring 63 collectives of a.0 b.2"
 grep -q "collectives of .*b.3" "$scratch/err" && not_ok "of no others" "$(cat "$scratch/err")" || ok "of no others"
 STANDIN_DEVICES=1 profile job > "$scratch/out" 2> "$scratch/err"
-has "one card alone has none" err "this machine has 1 of the cluster's cards, and 2 are needed"
-sed -i 's/index: 2/index: 0/; s/index: 3/index: 1/' "$scratch/cards.yaml"
+has "one GPU alone has none" err "this machine has 1 of the cluster's GPUs, and 2 are needed"
+sed -i 's/index: 2/index: 0/; s/index: 3/index: 1/' "$scratch/gpus.yaml"
 profile job > "$scratch/out" 2> "$scratch/err"
-has "cards that stand twice in a cluster meet once" err "measuring 63 collectives of a.0 a.1"
+has "GPUs that stand twice in a cluster meet once" err "measuring 63 collectives of a.0 a.1"
 grep -q "collectives of a.0 a.1 b" "$scratch/err" && not_ok "and no more" "$(cat "$scratch/err")" || ok "and no more"
 exit $bad

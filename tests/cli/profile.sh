@@ -25,7 +25,7 @@ replicas:
         devices: [a.0, a.1]
         sharding:
           ratios: [[5, 2]]
-          operators: [{match: "h.*.attn.*", split: heads}, {match: "h.*.mlp.c_proj", split: inputs}, {match: "h.*.mlp.*", split: features}]
+          operators: [{match: "h.*.attn.*", shard: heads}, {match: "h.*.mlp.c_proj", shard: inputs}, {match: "h.*.mlp.*", shard: features}]
 END
     sed -n '/^job:/,$p' "$scratch/even.yaml"
 } > "$scratch/shared.yaml"

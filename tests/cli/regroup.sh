@@ -17,12 +17,12 @@ has "by its name" out '"b.0"'
 "$MUSHER" plan examples/job.yaml examples/team.yaml -o "$scratch/plan.yaml" > "$scratch/out"
 grep -q idle: "$scratch/out" && not_ok "a team of which all work" "$(cat "$scratch/out")" || ok "a team of which all work"
 
-# Two equal cards on a fast bus and few microbatches: a stage on both is faster than one card after the other.
+# Two equal GPUs on a fast bus and few microbatches: a stage on both is faster than one GPU after the other.
 cat > "$scratch/pair.yaml" << 'END'
 version: 1
 name: pair
-device_types: [{name: card, device: A100-SXM4-40}, {name: old, device: V100-SXM2-16}]
-nodes: [{name: a, devices: {type: card, count: 2}}, {name: b, devices: {type: old, count: 1}}]
+device_types: [{name: gpu, device: A100-SXM4-40}, {name: old, device: V100-SXM2-16}]
+nodes: [{name: a, devices: {type: gpu, count: 2}}, {name: b, devices: {type: old, count: 1}}]
 links:
   - {name: bus, between: [a], bandwidth: 250 GB/s, latency: 5 us}
   - {name: lan, between: [a, b], bandwidth: 1 GB/s, latency: 50 us}
@@ -35,7 +35,7 @@ global_batch: 8
 microbatch: 8
 precision: fp16
 END
-says "a stage on two cards" 0 "a.0×" "$MUSHER" plan "$scratch/few.yaml" "$scratch/pair.yaml" --no-sharding -o "$scratch/one.yaml"
+says "a stage on two GPUs" 0 "a.0×" "$MUSHER" plan "$scratch/few.yaml" "$scratch/pair.yaml" --no-sharding -o "$scratch/one.yaml"
 "$MUSHER" plan "$scratch/few.yaml" "$scratch/pair.yaml" --no-sharding -o "$scratch/two.yaml" > /dev/null
 cmp -s "$scratch/one.yaml" "$scratch/two.yaml" && ok "twice the same" || not_ok "twice the same" "differ"
 says "it is simulated as planned" 0 "iteration" "$MUSHER" simulate "$scratch/one.yaml"

@@ -29,7 +29,7 @@ mkdir signalled && cp sailor.db signalled && echo old > signalled/OPT-350.layers
 shims disk
 DISK_GONE=-journal DISK_SIGNAL=15 ends "a signal behind the commit" 130 "interrupted" "${shims[@]}" "$MUSHER" import sailor "$data" --db signalled/sailor.db
 cmp -s OPT-350.layers.json signalled/OPT-350.layers.json && ok "leaves the models with their profile" || not_ok "leaves the models with their profile" "$(head -c 100 signalled/OPT-350.layers.json)"
-# A second model of 300 equal layers on 1 to 64 cards: its file is larger than the database, and its last.
+# A second model of 300 equal layers on 1 to 64 GPUs: its file is larger than the database, and its last.
 {
     printf '{"OPT-350":' && tr -d '\n' < "$data/llm_info.json" | sed 's/^[^:]*://; s/}$//'
     printf ',"WIDE":{' && for ((c = 1; c <= 64; c++)); do
@@ -96,28 +96,28 @@ ends "another length than was measured" 3 "2048" "$MUSHER" plan short.yaml team.
 sed 's/microbatch: 4/microbatch: 4\nprecision: bf16/' job.yaml > half.yaml
 ends "another precision than was measured" 3 "fp32" "$MUSHER" plan half.yaml team.yaml --db sailor.db -o p.yaml
 sed 's/tensor_parallel: 4, reserve: 5/tensor_parallel: 16, reserve: 5/' team.yaml > wide.yaml
-ends "cards that were not measured" 3 "x16" "$MUSHER" plan job.yaml wide.yaml --db sailor.db -o p.yaml
+ends "GPUs that were not measured" 3 "x16" "$MUSHER" plan job.yaml wide.yaml --db sailor.db -o p.yaml
 
 mixed=$(dirname "$data")/sailor_mixed
 "$MUSHER" import sailor "$mixed" --db mixed.db -q > /dev/null
 job=$mixed/opt.yaml team=$mixed/a8-v8.yaml
-ends "eight and eight cards, shared by one, two or four" 0 "costs" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel 1,2,4 -o mixed.yaml
+ends "eight and eight GPUs, shared by one, two or four" 0 "costs" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel 1,2,4 -o mixed.yaml
 ends "is simulated" 0 "an iteration" "$MUSHER" simulate mixed.yaml --db mixed.db
 ends "and exported" 0 "num_stages" "$MUSHER" export mixed.yaml --format sailor -o -
 ends "asked what if, although its links have curves, not bandwidths" 0 "add v1" "$MUSHER" whatif mixed.yaml --db mixed.db --add v1 --link a0:a1=1GB/s,5us --link net=1GB/s,5us
 ! grep -q "cannot run" out && ok "and the plan runs on each of those teams" || not_ok "and the plan runs on each of those teams" "$(cat out)"
 ends "planned again with a node more" 0 "found" "$MUSHER" plan --from mixed.yaml --db mixed.db --with v1 -o more.yaml
 grep -q "name: v12" more.yaml && ok "which is there" || not_ok "which is there" "$(tail -n 12 more.yaml)"
-sed '/name: v100,/{p; s/name: v100,/name: v100-x2, tensor_parallel: 2, cards_of: v100,/}; /name: v,/{s/count: 2,/count: 1,/; p; s/name: v,/name: w,/; s/type: v100/type: v100-x2/; s/count: 4/count: 2/}' "$team" > shared.yaml
-ends "on cards that are shared already and others that may be" 0 "found" "$MUSHER" plan "$job" shared.yaml --db mixed.db --tensor-parallel 1,2,4 --evaluations 300 -o again.yaml
+sed '/name: v100,/{p; s/name: v100,/name: v100-x2, tensor_parallel: 2, gpu_type: v100,/}; /name: v,/{s/count: 2,/count: 1,/; p; s/name: v,/name: w,/; s/type: v100/type: v100-x2/; s/count: 4/count: 2/}' "$team" > shared.yaml
+ends "on GPUs that are shared already and others that may be" 0 "found" "$MUSHER" plan "$job" shared.yaml --db mixed.db --tensor-parallel 1,2,4 --evaluations 300 -o again.yaml
 ends "which is simulated" 0 "found: " "$MUSHER" simulate again.yaml --db mixed.db
 [[ $(grep -c "{name: v100-x2," again.yaml) == 1 ]] && ok "each type is given once" || not_ok "each type is given once" "$(grep "name: v100" again.yaml)"
 ends "unequal shares are told" 0 "shares" "$MUSHER" export mixed.yaml --format sailor -o mixed.json
 ends "the export as JSON says so too" 0 '"equal_shares": false' "$MUSHER" export mixed.yaml --format sailor -o mixed.json --json
 ends "an export of another format" 2 "known: sailor" "$MUSHER" export mixed.yaml --format paper -o x
 ends "an export without a file" 2 "--out FILE" "$MUSHER" export mixed.yaml --format sailor
-ends "numbers of cards that are none" 2 "1,2,4" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel two -o x.yaml
-ends "numbers of cards that were not measured" 3 "on 3 cards of A100-SXM4-40 that share them; measured: 1, 2, 4" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel 1,3 -o x.yaml
+ends "tensor-parallel degrees that are none" 2 "1,2,4" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel two -o x.yaml
+ends "tensor-parallel degrees that were not measured" 3 "on 3 GPUs of A100-SXM4-40 that share them; measured: 1, 2, 4" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel 1,3 -o x.yaml
 ends "a floor that nobody reaches" 4 "within the limits" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel 1,2,4 --min-rate 5 -o x.yaml
 ends "a rate without a budget" 2 "max-cost" "$MUSHER" plan "$job" "$team" --db mixed.db --objective rate -o x.yaml
 ends "the cheapest has a bound of cost" 0 "from the cheapest within --min-rate" "$MUSHER" plan "$job" "$team" --db mixed.db --objective cost --min-rate 0.02 --evaluations 50 -o cheap.yaml

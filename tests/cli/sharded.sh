@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/sharded.sh - random plans whose devices share operators train like one device; checkpoints know no placement.
+# tests/cli/sharded.sh - random plans whose operators are sharded train like one device; checkpoints know no placement.
 set -u
 . tests/cli/common.inc
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -14,7 +14,7 @@ all() {
 }
 each=3
 [[ ${MUSHER_LONG:-} ]] && each=60
-for n in 2 3 4 5 6; do all "$each plans that share operators on $n ranks" $((100 * n)) $each $n; done
+for n in 2 3 4 5 6; do all "$each plans with sharded stages on $n ranks" $((100 * n)) $each $n; done
 all "a parameter outside of all blocks is gathered again where blocks are run again" 222 1 2
 all "the same in pipelines" 655 1 6
 all "sums of replicas that gather other parameters, beside collectives" 6012 1 6
@@ -49,12 +49,12 @@ begin() { printf 'version: 1\nname: %s\nmicrobatch: 4\nreplicas:\n  - microbatch
         sharding:
           ratios: [[3, 1], [1, 1]]
           operators:
-            - {match: "h.*.attn.*", split: heads}
-            - {match: "h.*.mlp.c_fc*", split: features, ratio: 1}
-            - {match: "h.*.mlp.gelu*", split: features, ratio: 1}
-            - {match: "h.*.mlp.c_proj", split: inputs, ratio: 1}
-            - {match: "lm_head", split: vocabulary}
-            - {match: "*", split: batch}
+            - {match: "h.*.attn.*", shard: heads}
+            - {match: "h.*.mlp.c_fc*", shard: features, ratio: 1}
+            - {match: "h.*.mlp.gelu*", shard: features, ratio: 1}
+            - {match: "h.*.mlp.c_proj", shard: inputs, ratio: 1}
+            - {match: "lm_head", shard: vocabulary}
+            - {match: "*", shard: batch}
 END
     job
 } > "$scratch/shared.yaml"
@@ -70,11 +70,11 @@ sed 's/^        sharding:/        zero: 1\n        sharding:/; s/^name: .*/name:
           mesh: [2, 2]
           ratios: [[3, 1, 2, 2]]
           operators:
-            - {match: "h.*.attn.*", split: [batch, heads]}
-            - {match: "h.*.mlp.c_fc*", split: [batch, features]}
-            - {match: "h.*.mlp.gelu*", split: [batch, features]}
-            - {match: "h.*.mlp.c_proj", split: [batch, inputs]}
-            - {match: "*", split: [batch, none]}
+            - {match: "h.*.attn.*", shard: [batch, heads]}
+            - {match: "h.*.mlp.c_fc*", shard: [batch, features]}
+            - {match: "h.*.mlp.gelu*", shard: [batch, features]}
+            - {match: "h.*.mlp.c_proj", shard: [batch, inputs]}
+            - {match: "*", shard: [batch, none]}
 END
     job | sed 's/devices: \[{type: cpu}, /&{type: cpu}, {type: cpu}, /'
 } > "$scratch/mesh.yaml"
@@ -128,43 +128,43 @@ inside() {
         sharding:
           ratios: [[3, 1]]
           operators:
-            - {match: "*norm*", split: batch}
-            - {match: "*.mlp.down*", split: inputs}
-            - {match: "*", split: features}
+            - {match: "*norm*", shard: batch}
+            - {match: "*.mlp.down*", shard: inputs}
+            - {match: "*", shard: features}
 END
     job | sed 's/model: .*/model: {model_type: llama, hidden_act: silu, hidden_size: 32, intermediate_size: 40, num_hidden_layers: 1, num_attention_heads: 4, max_position_embeddings: 32, num_key_value_heads: 2, rms_norm_eps: 1e-5, tie_word_embeddings: true, vocab_size: 256}\n  layers: fine/; s/devices: \[{type: cpu}, /&{type: cpu}, /'
 }
-inside 7 | sed '/- layers:/,/split: features/d; s/\[0, 7\]/[0, 8]/' > "$scratch/inside.yaml"
+inside 7 | sed '/- layers:/,/shard: features/d; s/\[0, 7\]/[0, 8]/' > "$scratch/inside.yaml"
 fine=$(last inside --steps 6)
 for k in 1 2 5; do
     inside $k > "$scratch/inside.yaml"
     got=$(last inside --steps 6)
     [[ $got && $got == "$fine" ]] && ok "a stage ends behind fine layer $k" || not_ok "a stage ends behind fine layer $k" "$got, not $fine: $(cat "$scratch/err")"
 done
-says "a plan that shares operators is lowered" 0 "" "$MUSHER" lower "$scratch/shared.yaml" -o "$scratch/shared.program"
+says "a plan that shards operators is lowered" 0 "" "$MUSHER" lower "$scratch/shared.yaml" -o "$scratch/shared.program"
 says "a program file with collectives runs" 0 '"losses"' "$MUSHER" run "$scratch/shared.program" --steps 2 --data LICENSE --json
 says "collectives are simulated" 0 "peak memory" "$MUSHER" simulate "$scratch/shared.yaml" --trace "$scratch/sim.trace"
 says "collectives are explained" 0 "collective" "$MUSHER" simulate "$scratch/shared.yaml" --explain
 says "what a device holds is told" 0 "collective buffers" "$MUSHER" memory "$scratch/shared.yaml"
 has "and which collective wants it" out "what all_to_all lm_head.group_all_to_all has in flight"
-says "show tells who shares" 0 "sharing operators" "$MUSHER" show "$scratch/shared.yaml"
+says "show tells who shares" 0 "sharding operators" "$MUSHER" show "$scratch/shared.yaml"
 has "in which ratios" out "n.0 75 %, n.1 25 %"
 has "by which index" out "heads                  h.*.attn.*"
 has "and by which other ratios" out "features (ratios 1)    h.*.mlp.c_fc*, h.*.mlp.gelu*"
 grep -q 'parameters *n.0 [0-9.]* %, n.1 [0-9.]* % of [0-9]* KiB' "$scratch/out" && ok "and who keeps how many parameters" || not_ok "and who keeps how many parameters" "$(cat "$scratch/out")"
-says "the same as JSON" 0 '{"match": "h.*.attn.*", "split": ["heads"], "ratio": [0], "sufficient": false}' "$MUSHER" show "$scratch/shared.yaml" --json
+says "the same as JSON" 0 '{"match": "h.*.attn.*", "shard": ["heads"], "ratio": [0], "sufficient_factors": false}' "$MUSHER" show "$scratch/shared.yaml" --json
 says "runs leave traces of collectives" 0 "measured" "$MUSHER" run "$scratch/shared.yaml" --steps 4 --data LICENSE --trace "$scratch/run.trace"
 says "predicted and measured collectives are compared" 0 "reduce_scatter" "$MUSHER" compare "$scratch/sim.trace" "$scratch/run.trace"
 has "each kind by itself" out "all_to_all"
 "$MUSHER" plot "$scratch/sim.trace" -o "$scratch/p.gp"
 grep -q "title 'all_gather'.*title 'reduce_scatter'.*title 'all_to_all'" "$scratch/p.gp" && ok "an image has a colour for each kind" || not_ok "an image has a colour for each kind" "$(grep ^plot "$scratch/p.gp")"
-sed 's/split: heads/split: experts/' "$scratch/shared.yaml" > "$scratch/bad.yaml"
+sed 's/shard: heads/shard: experts/' "$scratch/shared.yaml" > "$scratch/bad.yaml"
 says "an index that is none is refused with its place" 3 "bad.yaml:" "$MUSHER" lower "$scratch/bad.yaml" -o "$scratch/x"
 [[ $(grep -o 'bad.yaml:' "$scratch/err" | wc -l) == 1 ]] && ok "and one place alone" || not_ok "and one place alone" "$(cat "$scratch/err")"
 sed 's/^microbatch: 4/microbatch: 4\ndeterministic: true/' "$scratch/shared.yaml" > "$scratch/bad.yaml"
 says "what is shared cannot be deterministic" 3 "cannot be deterministic" "$MUSHER" lower "$scratch/bad.yaml" -o "$scratch/x"
-sed 's/split: heads/split: [heads, none]/' "$scratch/shared.yaml" > "$scratch/bad.yaml"
-says "more values than axes are refused" 3 "split: 2 values, the mesh has 1 axis" "$MUSHER" lower "$scratch/bad.yaml" -o "$scratch/x"
+sed 's/shard: heads/shard: [heads, none]/' "$scratch/shared.yaml" > "$scratch/bad.yaml"
+says "more values than axes are refused" 3 "shard: 2 values, the mesh has 1 axis" "$MUSHER" lower "$scratch/bad.yaml" -o "$scratch/x"
 sed 's/^  - microbatches: 2/  - microbatches: 2\n    orders: {n.0: "F0 B0 F1 B1", n.1: "F0 B0 F1 B1"}/' "$scratch/shared.yaml" > "$scratch/bad.yaml"
 says "an order for a device that is not the first of its stage is refused" 3 "'n.1' goes by the order of 'n.0', the first device" "$MUSHER" lower "$scratch/bad.yaml" -o "$scratch/x"
 says "a search goes on from what is shared" 0 "found" "$MUSHER" plan --from "$scratch/shared.yaml" -o "$scratch/x.yaml"
@@ -172,11 +172,11 @@ says "and without one of its devices" 0 "found" "$MUSHER" plan --from "$scratch/
 says "what if is asked of it" 0 "the old plan cannot run, without n.1: it uses n.1" "$MUSHER" whatif "$scratch/shared.yaml" --without n.1
 says "and what months with failures leave of it" 0 "goodput" "$MUSHER" goodput "$scratch/shared.yaml" --replan-speeds --mtbf 12h --repair 2h
 
-# The preset that shares every operator among all devices, as the search made it.
+# The preset that shards every operator among all devices, as the search made it.
 { job | sed -n '/^job:/,/^cluster:/s/^  //p'; } > "$scratch/job.yaml"
 { job | sed -n '/^cluster:/,$s/^  //p' | sed 's|device_types:.*|device_types: [{name: cpu, device: host, memory: 1 GiB, slowdown: 2}, {name: slow, device: host, memory: 1 GiB, slowdown: 3}]|; s|{type: cpu}]|{type: slow}]|; s|200 MB/s|20 GB/s|; s|50 us|1 us|'; } > "$scratch/team.yaml"
-says "hap is planned" 0 "sharing operators" "$MUSHER" plan "$scratch/job.yaml" "$scratch/team.yaml" --baseline hap -o "$scratch/hap.yaml"
-says "from which a search goes on" 0 "sharing operators" "$MUSHER" plan --from "$scratch/hap.yaml" --evaluations 20 -o "$scratch/x.yaml"
+says "hap is planned" 0 "sharding operators" "$MUSHER" plan "$scratch/job.yaml" "$scratch/team.yaml" --baseline hap -o "$scratch/hap.yaml"
+says "from which a search goes on" 0 "sharding operators" "$MUSHER" plan --from "$scratch/hap.yaml" --evaluations 20 -o "$scratch/x.yaml"
 "$MUSHER" simulate "$scratch/hap.yaml" --json > "$scratch/old.json"
 "$MUSHER" simulate "$scratch/x.yaml" --json > "$scratch/new.json"
 ns() { grep -o '"iteration_ns": [0-9]*' "$scratch/$1" | head -1 | tr -dc 0-9; }

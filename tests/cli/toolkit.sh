@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/toolkit.sh - what make does with CUDA as it finds it: a toolkit that works, or does not; kernels for the cards that are there.
+# tests/cli/toolkit.sh - what make does with CUDA as it finds it: a toolkit that works, or does not; kernels for the GPUs that are there.
 # The toolkit is the stand-in's headers and library under the real names, and a compiler that makes empty objects.
 set -u
 . tests/cli/common.inc
@@ -20,9 +20,9 @@ case "$*" in
     ;;
 esac
 END
-printf '#!/bin/bash\n[[ ${CARDS:-} ]] || exit 9\nprintf "%%s\\n" $CARDS\n' > "$scratch/smi/nvidia-smi"
+printf '#!/bin/bash\n[[ ${GPUS:-} ]] || exit 9\nprintf "%%s\\n" $GPUS\n' > "$scratch/smi/nvidia-smi"
 chmod +x "$kit/bin/nvcc" "$scratch/smi/nvidia-smi"
-# asks NAME CODE TEXT ARGUMENTS...: what make says with this toolkit, where these cards are
+# asks NAME CODE TEXT ARGUMENTS...: what make says with this toolkit, where these GPUs are
 asks() { says "$1" "$2" "$3" env PATH="$scratch/smi:$PATH" make NVCC="$kit/bin/nvcc" BUILD="$none" "${@:4}"; }
 # notes NAME ARCHS: the build folder is one of kernels for these, or for all
 notes() { PATH="$scratch/smi:$PATH" make -s NVCC="$kit/bin/nvcc" BUILD="$none" ${2:+CUDA_ARCHS="$2"} "$none/cuda.archs" && ok "$1" || not_ok "$1" "$?"; }
@@ -33,29 +33,29 @@ for_archs() {
     [[ $got == "$2" ]] && ok "$1" || not_ok "$1" "${got:-none}, not $2"
 }
 
-# ---- kernels for the cards that are there
-CARDS="9.0 7.5 9.0" asks "two kinds of cards are found" 0 "kernels for sm 75 90: here are cards of sm 75 90" -n gpu-ready
+# ---- kernels for the GPUs that are there
+GPUS="9.0 7.5 9.0" asks "two device classes are found" 0 "kernels for sm 75 90: here are GPUs of sm 75 90" -n gpu-ready
 for_archs "and kernels are for them" "sm_75 sm_90 compute_90"
-CARDS="9.0" CUDA_ARCHS=80 asks "CUDA_ARCHS goes before cards" 0 "" -n gpu-ready
+GPUS="9.0" CUDA_ARCHS=80 asks "CUDA_ARCHS goes before GPUs" 0 "" -n gpu-ready
 for_archs "and kernels are for what it says" "sm_80 compute_80"
 NATIVE=890 asks "without nvidia-smi the compiler tells" 0 "kernels for sm 89" -n gpu-ready
-asks "where nobody tells" 0 "neither nvidia-smi nor nvcc tells which cards are here" -n gpu-ready
+asks "where nobody tells" 0 "neither nvidia-smi nor nvcc tells which GPUs are here" -n gpu-ready
 has "it is said" out "kernels for all of sm 75 80 86 89 90, which takes long"
 for_archs "and kernels are for all" "sm_75 sm_80 sm_86 sm_89 sm_90 compute_90"
-CARDS="12.0" asks "so are they where the compiler does not know the card" 0 "a card of sm_120, which this nvcc does not know" -n gpu-ready
+GPUS="12.0" asks "so are they where the compiler does not know the GPU" 0 "a GPU of sm_120, which this nvcc does not know" -n gpu-ready
 for_archs "as it is newer than all" "sm_75 sm_80 sm_86 sm_89 sm_90 compute_90"
-CARDS="9.0" asks "plain make looks at no cards" 0 "NVCC" -n all
+GPUS="9.0" asks "plain make looks at no GPUs" 0 "NVCC" -n all
 for_archs "and builds for all" "sm_75 sm_80 sm_86 sm_89 sm_90 compute_90"
 asks "the demo builds for one architecture where there is no GPU" 0 "kernels for sm 90 alone" -n demo-ready
 for_archs "and for no other" "sm_90 compute_90"
-CARDS="8.0" asks "the demo builds for the GPU of this machine" 0 "kernels for sm 80: here are cards of sm 80" -n demo-ready
+GPUS="8.0" asks "the demo builds for the GPU of this machine" 0 "kernels for sm 80: here are GPUs of sm 80" -n demo-ready
 for_archs "and for no other" "sm_80 compute_80"
-CARDS="9.0" asks "gpu-check builds for the cards as well" 0 "kernels for sm 90" -n gpu-check
+GPUS="9.0" asks "gpu-check builds for the GPUs as well" 0 "kernels for sm 90" -n gpu-check
 mkdir -p "$none"
 touch "$none/libmusher_cuda.so"
 notes "what a plugin is built for is kept" "80 90"
-CARDS="9.0" asks "one that has the card's kernels stays" 0 "kernels for sm 80 90: here are cards of sm 90" -n gpu-ready
-CARDS="7.5" asks "one that has not is built again" 0 "kernels for sm 75: here are cards of sm 75" -n gpu-ready
+GPUS="9.0" asks "one that has the GPU's kernels stays" 0 "kernels for sm 80 90: here are GPUs of sm 90" -n gpu-ready
+GPUS="7.5" asks "one that has not is built again" 0 "kernels for sm 75: here are GPUs of sm 75" -n gpu-ready
 touch -d '1 hour ago' "$none/cuda.archs"
 notes "asked for again" "80 90"
 [[ $(find "$none/cuda.archs" -mmin +30) ]] && ok "nothing is compiled again" || not_ok "nothing is compiled again" "$(ls -l "$none")"
@@ -81,7 +81,7 @@ touch "$kit/bin/nvcc" # what worked is tried again when it is another
 UNSUPPORTED=1 asks "a compiler that refuses the host's is told" 0 "does not work: error: #error -- unsupported GNU version!; the host executor is complete" -s cuda-skipped
 broken nccl.h
 asks "so is a header that does not compile" 0 "does not work: $kit/include/nccl.h:1:2: error: #error" -s cuda-skipped
-asks "checks for a card end with it" 2 "no kernels can be built for a card: CUDA is here and does not work" -s gpu-check
+asks "checks for a GPU end with it" 2 "no kernels can be built for a GPU: CUDA is here and does not work" -s gpu-check
 asks "as does who asks for the plugin" 2 "of another release" -s "$none/libmusher_cuda.so"
 asks "and where there is nothing" 2 "no CUDA plugin can be built: not found: nvcc" -s NVCC= "$none/libmusher_cuda.so"
 exit $bad

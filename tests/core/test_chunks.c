@@ -7,7 +7,7 @@ static struct arena *arena;
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
 
-/* "0F0 1F0 … 1U 0U": a lane's calls of one step; "!" behind one that launches sums. */
+/* "0F0 1F0 … 1U 0U": a lane's calls of one step; "!" behind one that launches gradient all-reduces. */
 static const char *calls(const struct program *p, int32_t device)
 {
     const struct lane *lane = &p->lanes[device];
@@ -93,7 +93,7 @@ START_TEST(the_turn_of_a_v_is_a_copy_and_its_ends_exchange_in_place)
                      program_stage_bytes(&p->stages[0]) + program_stage_bytes(&p->stages[3]));
     int64_t without = program_lane_bytes(p, 0);
     p->stages[0].reserve_bytes = p->stages[3].reserve_bytes = 1000;
-    ck_assert_int_eq(program_lane_bytes(p, 0), without + 1000); /* a card has one */
+    ck_assert_int_eq(program_lane_bytes(p, 0), without + 1000); /* a GPU has one */
 }
 END_TEST
 
@@ -148,7 +148,7 @@ START_TEST(every_schedule_lowers_to_lanes_that_never_block)
 END_TEST
 
 /* Two replicas whose chunks stand differently meet in their sums in one order. */
-START_TEST(replicas_with_chunks_launch_their_sums_in_one_order)
+START_TEST(replicas_with_chunks_launch_their_reduces_in_one_order)
 {
     for (int deterministic = 0; deterministic < 2; deterministic++) {
         struct plan plan = plans_new(arena, "gpt2", 2, 8);
@@ -406,7 +406,7 @@ Suite *chunks_suite(void)
     tcase_add_test(t, interleaved_chunks_take_turns_as_by_hand);
     tcase_add_test(t, the_turn_of_a_v_is_a_copy_and_its_ends_exchange_in_place);
     tcase_add_loop_test(t, every_schedule_lowers_to_lanes_that_never_block, 0, SCHEDULE_KIND_COUNT);
-    tcase_add_test(t, replicas_with_chunks_launch_their_sums_in_one_order);
+    tcase_add_test(t, replicas_with_chunks_launch_their_reduces_in_one_order);
     tcase_add_test(t, a_chunk_that_is_ready_too_early_leaves_its_launch_to_the_next);
     tcase_add_loop_test(t, chunks_that_cannot_be_are_refused_with_the_reason, 0,
                         (int)(sizeof refused / sizeof *refused));

@@ -1,4 +1,4 @@
-/* Cards taken together as one device: which devices are left, what their types and links become, what is refused. */
+/* GPUs taken together as one device: which devices are left, what their types and links become, what is refused. */
 #include "core/base/arena.h"
 #include "core/base/rng.h"
 #include "core/cluster/group.h"
@@ -16,7 +16,7 @@ static void setup(void)
 }
 static void teardown(void) { arena_free(arena); }
 
-/* Node a has four cards of one type and one of another, node b two. */
+/* Node a has four GPUs of one type and one of another, node b two. */
 static const char team[] =
     "version: 1\nname: team\n"
     "device_types:\n"
@@ -59,7 +59,7 @@ static const char *written(const struct cluster *c)
     return text;
 }
 
-/* Cards 0, 1 and 2, 3 of a; b stays. */
+/* GPUs 0, 1 and 2, 3 of a; b stays. */
 static struct cluster pairs_of(const struct cluster *c, int32_t **where)
 {
     static const int32_t low[] = {1, 0}, high[] = {2, 3};
@@ -69,7 +69,7 @@ static struct cluster pairs_of(const struct cluster *c, int32_t **where)
     return out;
 }
 
-START_TEST(a_group_is_the_device_of_its_lowest_card)
+START_TEST(a_group_is_the_device_of_its_lowest_gpu)
 {
     struct cluster c = parsed(team);
     int32_t *where;
@@ -88,8 +88,8 @@ START_TEST(a_group_is_the_device_of_its_lowest_card)
     ck_assert(g.n_switches == 1 && g.n_types == 3);
     ck_assert_str_eq(g.types[2].name, "big-x2");
     ck_assert_str_eq(g.types[2].catalogue, "A100-SXM4-40");
-    ck_assert_str_eq(g.types[2].cards_of, "big");
-    ck_assert_ptr_null(g.types[0].cards_of);
+    ck_assert_str_eq(g.types[2].gpu_type, "big");
+    ck_assert_ptr_null(g.types[0].gpu_type);
     ck_assert_int_eq(g.types[2].tensor_parallel, 2);
     ck_assert_int_eq(g.types[2].memory_bytes, INT64_C(40) << 30);
     ck_assert_int_eq(g.types[2].reserve_bytes, INT64_C(1) << 30);
@@ -97,7 +97,7 @@ START_TEST(a_group_is_the_device_of_its_lowest_card)
 }
 END_TEST
 
-START_TEST(a_link_of_a_card_is_a_link_of_its_group_and_the_first_stands_for_all)
+START_TEST(a_link_of_a_gpu_is_a_link_of_its_group_and_the_first_stands_for_all)
 {
     struct cluster c = parsed(team), g = pairs_of(&c, NULL);
     static const char *const names[] = {"bus", "cross", "up3", "out", "far"};
@@ -151,16 +151,16 @@ START_TEST(each_strategy_has_one_type)
     ck_assert_int_eq(cluster_group(arena, &c, groups, 1, &out, NULL, &err), OK);
     ck_assert_str_eq(out.types[out.devices[0].type].name, "big-x2-2");
     c.types[1] = c.types[0]; /* and one that means just that */
-    c.types[1].name = "big-x2", c.types[1].tensor_parallel = 2, c.types[1].cards_of = "small";
+    c.types[1].name = "big-x2", c.types[1].tensor_parallel = 2, c.types[1].gpu_type = "small";
     ck_assert_int_eq(cluster_group(arena, &c, groups, 1, &out, NULL, &err), OK);
     ck_assert_str_eq(out.types[out.devices[0].type].name, "big-x2-2"); /* priced otherwise */
-    c.types[1].cards_of = "big";
+    c.types[1].gpu_type = "big";
     ck_assert_int_eq(cluster_group(arena, &c, groups, 1, &out, NULL, &err), OK);
     ck_assert(out.n_types == 2 && out.devices[0].type == 1);
 }
 END_TEST
 
-START_TEST(cards_that_cannot_share_are_named)
+START_TEST(gpus_that_cannot_form_a_tensor_parallel_group_are_named)
 {
     struct cluster c = parsed(team), out;
     static const int32_t twice[] = {0, 0}, types[] = {3, 4}, nodes[] = {3, 5}, high[] = {1, 7};
@@ -168,8 +168,8 @@ START_TEST(cards_that_cannot_share_are_named)
         struct cluster_group group;
         const char *says;
     } bad[] = {{{2, twice, false}, "a.0 is in two groups"},
-               {{2, types, false}, "a.3 and a.4 cannot share operators"},
-               {{2, nodes, false}, "a.3 and b.0 cannot share operators"},
+               {{2, types, false}, "a.3 and a.4 cannot shard operators"},
+               {{2, nodes, false}, "a.3 and b.0 cannot shard operators"},
                {{2, high, false}, "there is no device 7; the cluster has 7"},
                {{0, NULL, false}, "a group without a device"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -180,13 +180,13 @@ START_TEST(cards_that_cannot_share_are_named)
     static const int32_t both[] = {0, 1};
     const struct cluster_group again = {2, both, false};
     ck_assert_int_eq(cluster_group(arena, &pairs, &again, 1, &out, NULL, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, "a.0 already is 2 cards"), "%s", err.text);
+    ck_assert_msg(strstr(err.text, "a.0 already is 2 GPUs"), "%s", err.text);
 }
 END_TEST
 
-/* Of any grouping: cards are kept, each device is its node's, no two links join the same ends, and every pair of devices
- * that some of their cards' own links join is joined. */
-START_TEST(any_grouping_keeps_cards_and_routes)
+/* Of any grouping: GPUs are kept, each device is its node's, no two links join the same ends, and every pair of devices
+ * that some of their GPUs' own links join is joined. */
+START_TEST(any_grouping_keeps_gpus_and_routes)
 {
     struct cluster c = parsed(team);
     for (uint64_t seed = 0; seed < 200; seed++) {
@@ -207,12 +207,12 @@ START_TEST(any_grouping_keeps_cards_and_routes)
         struct cluster out;
         ck_assert_msg(cluster_group(arena, &c, used, n_used, &out, &where, &err) == OK, "%s",
                       err.text);
-        int32_t cards = 0, towards;
+        int32_t gpus = 0, towards;
         for (int32_t d = 0; d < out.n_devices; d++) {
             int32_t each = out.types[out.devices[d].type].tensor_parallel;
-            cards += each > 1 ? each : 1;
+            gpus += each > 1 ? each : 1;
         }
-        ck_assert_int_eq(cards, 7);
+        ck_assert_int_eq(gpus, 7);
         for (int32_t d = 0; d < 7; d++) {
             ck_assert_int_eq(out.devices[where[d]].node, c.devices[d].node);
             for (int32_t e = 0; e < 7; e++) {
@@ -231,13 +231,13 @@ END_TEST
 
 Suite *cluster_group_suite(void)
 {
-    const TTest *tests[] = {a_group_is_the_device_of_its_lowest_card,
-                            a_link_of_a_card_is_a_link_of_its_group_and_the_first_stands_for_all,
+    const TTest *tests[] = {a_group_is_the_device_of_its_lowest_gpu,
+                            a_link_of_a_gpu_is_a_link_of_its_group_and_the_first_stands_for_all,
                             what_is_grouped_can_be_written_and_read,
                             no_groups_and_groups_of_one_change_nothing,
                             each_strategy_has_one_type,
-                            cards_that_cannot_share_are_named,
-                            any_grouping_keeps_cards_and_routes};
+                            gpus_that_cannot_form_a_tensor_parallel_group_are_named,
+                            any_grouping_keeps_gpus_and_routes};
     Suite *suite = suite_create("cluster_group");
     TCase *t = tcase_create("cluster_group");
     tcase_add_checked_fixture(t, setup, teardown);

@@ -106,7 +106,7 @@ static void play(struct player *y)
     }
 }
 
-/* Of terms that are small integers, so that any order of adding gives the same; member i's are those of no other. */
+/* Of partial values that are small integers, so that any order of adding gives the same; member i's are those of no other. */
 static struct player *played(const struct collective *m, uint64_t seed)
 {
     struct player *y = ARENA_ARRAY(arena, struct player, 1);
@@ -171,7 +171,7 @@ START_TEST(steps_of_every_kind_and_algorithm_give_the_whole)
 }
 END_TEST
 
-/* What is dealt out and gathered again, each by any way, is what all had: of terms of which all but the first are 0. */
+/* What is dealt out and gathered again, each by any way, is what all had: of partial values of which all but the first are 0. */
 START_TEST(gathering_what_was_scattered_gives_it_back)
 {
     int32_t messages = 0;
@@ -228,9 +228,9 @@ START_TEST(sums_are_alike_on_all_members_bit_for_bit)
 }
 END_TEST
 
-/* Two tiers of three, 600 elements: inside 2 steps of ordered channel groups of two parts, between one step of a part; the return path.
+/* Two tiers of three, 600 elements: inside 2 steps of ordered channel groups of two shards, between one step of a shard; the return path.
  * Member 1 stands in tier 1. */
-START_TEST(tiers_pass_on_channel_groups_inside_and_parts_between)
+START_TEST(tiers_pass_on_channel_groups_inside_and_shards_between)
 {
     int32_t node[6] = {7, 3, 7, 3, 7, 3}, tier[6];
     struct collective m = {.kind = COLLECTIVE_ALL_REDUCE,
@@ -382,7 +382,7 @@ Suite *collective_rounds_suite(void)
     const TTest *tests[] = {steps_of_every_kind_and_algorithm_give_the_whole,
                             gathering_what_was_scattered_gives_it_back,
                             sums_are_alike_on_all_members_bit_for_bit,
-                            tiers_pass_on_channel_groups_inside_and_parts_between,
+                            tiers_pass_on_channel_groups_inside_and_shards_between,
                             tiers_take_what_the_planner_says,
                             padded_wins_where_its_bandwidth_outdoes_the_largest_share};
     tcase_add_checked_fixture(c, setup, teardown);

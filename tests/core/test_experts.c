@@ -429,7 +429,7 @@ static double excess(int64_t part, int32_t all, int32_t chosen, int64_t capacity
 }
 
 /* 8 experts, 2 chosen: 32 rows each where all are alike. */
-START_TEST(the_fullest_part_of_the_experts_has_more_rows_than_an_even_one)
+START_TEST(the_fullest_shard_of_the_experts_has_more_rows_than_an_even_one)
 {
     ck_assert_double_eq_tol(excess(2, 8, 2, 128, 1), 1.676139, 1e-5);
     ck_assert_double_eq(excess(2, 8, 2, 128, 0), 1);
@@ -483,7 +483,7 @@ Suite *experts_suite(void)
                             experts_apart_add_up_to_experts_together,
                             a_sequence_alone_is_routed_as_among_others,
                             capacity_is_a_share_of_one_sequence,
-                            the_fullest_part_of_the_experts_has_more_rows_than_an_even_one,
+                            the_fullest_shard_of_the_experts_has_more_rows_than_an_even_one,
                             parts_dealt_out_are_as_uneven_as_expected,
                             dropout_drops_its_share_and_keeps_the_mean,
                             masks_belong_to_sequences_wherever_they_are_computed,

@@ -183,7 +183,7 @@ static int32_t *layers_by_op(struct job *j, int64_t microbatch)
     return layer;
 }
 
-START_TEST(layers_mean_the_same_for_every_microbatch_and_number_of_cards)
+START_TEST(layers_mean_the_same_for_every_microbatch_and_tensor_parallel_degree)
 {
     struct job j = gpt(1536, 24), other = j;
     other.model = plans_model(arena, "llama", 3), other.sequence_length = 8;
@@ -333,7 +333,7 @@ Suite *layers_suite(void)
     tcase_add_test(t, harps_models_have_as_many_layers_as_published);
     tcase_add_test(t, three_parts_of_a_block_are_attention_and_the_halves_of_the_mlp);
     tcase_add_test(t, a_number_that_is_not_possible_is_refused_with_those_that_are);
-    tcase_add_test(t, layers_mean_the_same_for_every_microbatch_and_number_of_cards);
+    tcase_add_test(t, layers_mean_the_same_for_every_microbatch_and_tensor_parallel_degree);
     tcase_add_test(t, cuts_list_all_that_crosses_and_nothing_else);
     tcase_add_test(t, blocks_are_found_by_what_they_compute_not_by_names);
     tcase_add_test(t, blocks_of_two_widths_are_two_repeats);

@@ -46,23 +46,23 @@ static const char *calls(const struct program *p, int32_t device)
     return text;
 }
 
-static const struct ring *find_ring(const struct program_stage *s, enum phase birth,
-                                    enum phase death, bool channel)
+static const struct buffer_ring *find_buffer_ring(const struct program_stage *s, enum phase birth,
+                                                  enum phase death, bool channel)
 {
-    for (int32_t i = 0; i < s->n_rings; i++) {
-        const struct ring *r = &s->rings[i];
+    for (int32_t i = 0; i < s->n_buffer_rings; i++) {
+        const struct buffer_ring *r = &s->buffer_rings[i];
         if (r->birth == birth && r->death == death && (r->sent >= 0 || r->received >= 0) == channel)
             return r;
     }
-    ck_abort_msg("no ring from %c to %c", birth, death);
+    ck_abort_msg("no buffer ring from %c to %c", birth, death);
     return NULL;
 }
 
-static int32_t count_rings(const struct program_stage *s, enum phase birth, enum phase death)
+static int32_t count_buffer_rings(const struct program_stage *s, enum phase birth, enum phase death)
 {
     int32_t n = 0;
-    for (int32_t i = 0; i < s->n_rings; i++)
-        n += s->rings[i].birth == birth && s->rings[i].death == death;
+    for (int32_t i = 0; i < s->n_buffer_rings; i++)
+        n += s->buffer_rings[i].birth == birth && s->buffer_rings[i].death == death;
     return n;
 }
 
@@ -153,9 +153,9 @@ START_TEST(buffers_of_1f1b_are_the_forwards_in_flight)
     plans_replica(arena, &plan, 16, 4, (const int32_t[]){1, 3, 5, last});
     const struct program *p = plans_lower(arena, &plan, true);
     for (int32_t s = 0; s < 4; s++) {
-        ck_assert_int_eq(find_ring(&p->stages[s], 'F', 'B', false)->count, 4 - s);
-        if (s) ck_assert_int_eq(find_ring(&p->stages[s], 'R', 'B', true)->count, 4 - s + 2);
-        if (s < 3) ck_assert_int_eq(find_ring(&p->stages[s], 'F', 'S', true)->count, 2);
+        ck_assert_int_eq(find_buffer_ring(&p->stages[s], 'F', 'B', false)->count, 4 - s);
+        if (s) ck_assert_int_eq(find_buffer_ring(&p->stages[s], 'R', 'B', true)->count, 4 - s + 2);
+        if (s < 3) ck_assert_int_eq(find_buffer_ring(&p->stages[s], 'F', 'S', true)->count, 2);
         ck_assert_int_le(p->orders[p->lanes[s].order].n_runs, 6);
     }
 }
@@ -178,12 +178,12 @@ START_TEST(gpipe_keeps_every_microbatch)
     const struct program *p = plans_lower(arena, &plan, true);
     ck_assert_str_eq(calls(p, 0), "F0 F1 F2 F3 F4 B0 B1 B2 B3 B4 U");
     for (int s = 0; s < 2; s++)
-        ck_assert_int_eq(find_ring(&p->stages[s], 'F', 'B', false)->count, 5);
-    ck_assert_int_eq(find_ring(&p->stages[0], 'F', 'S', true)->count, 2);
+        ck_assert_int_eq(find_buffer_ring(&p->stages[s], 'F', 'B', false)->count, 5);
+    ck_assert_int_eq(find_buffer_ring(&p->stages[0], 'F', 'S', true)->count, 2);
 }
 END_TEST
 
-START_TEST(a_split_backward_has_rings_from_i_to_w)
+START_TEST(a_split_backward_has_buffer_rings_from_i_to_w)
 {
     struct plan plan = two_stages(3);
     plan.replicas[0].stages[0].order = "F0 F1 I0 F2 I1 W0 I2 W1 W2";
@@ -191,8 +191,8 @@ START_TEST(a_split_backward_has_rings_from_i_to_w)
     const struct program *p = plans_lower(arena, &plan, true);
     ck_assert_str_eq(listing(&p->stages[1], 'I', ""), "loss.grad_input lm_head.grad_input SEND");
     ck_assert_str_eq(listing(&p->stages[1], 'W', ""), "lm_head.grad_weight");
-    ck_assert_int_eq(find_ring(&p->stages[0], 'I', 'W', false)->count, 2);
-    ck_assert_int_eq(find_ring(&p->stages[0], 'F', 'W', false)->count, 3);
+    ck_assert_int_eq(find_buffer_ring(&p->stages[0], 'I', 'W', false)->count, 2);
+    ck_assert_int_eq(find_buffer_ring(&p->stages[0], 'F', 'W', false)->count, 3);
     ck_assert_str_eq(calls(p, 0), "F0 F1 I0 F2 I1 W0 I2 W1 W2 U");
 }
 END_TEST
@@ -202,9 +202,9 @@ START_TEST(recompute_keeps_the_input_of_a_stage_alone)
     struct plan plan = two_stages(3);
     plan.replicas[0].stages[0].recompute = plan.replicas[0].stages[1].recompute = true;
     const struct program *p = plans_lower(arena, &plan, true);
-    const struct ring *kept = find_ring(&p->stages[0], 'F', 'B', false);
+    const struct buffer_ring *kept = find_buffer_ring(&p->stages[0], 'F', 'B', false);
     ck_assert_int_eq(kept->stride_bytes, 2 * 64); /* tokens and positions, 2 x 8 int32 each */
-    ck_assert_int_eq(find_ring(&p->stages[1], 'F', 'B', false)->stride_bytes, 64);
+    ck_assert_int_eq(find_buffer_ring(&p->stages[1], 'F', 'B', false)->stride_bytes, 64);
     ck_assert_int_eq(times(p, 0, "wte.again"), 1);
     ck_assert_int_eq(times(p, 0, "h.0.mlp.residual.again"), 1);
     ck_assert_int_eq(times(p, 0, "lm_head.again"), 1);
@@ -265,7 +265,7 @@ START_TEST(buckets_are_launched_when_they_are_complete)
 }
 END_TEST
 
-START_TEST(without_buckets_one_sum_follows_the_last_operator)
+START_TEST(without_buckets_one_reduce_follows_the_last_operator)
 {
     struct plan plan = plans_new(arena, "llama", 1, 2);
     int32_t last = plans_layers(arena, &plan) - 1;
@@ -290,8 +290,8 @@ START_TEST(deterministic_replicas_form_chains_and_keep_gradients_apart)
     const struct collective *g = &p->collectives[0];
     ck_assert_int_eq(g->algorithm, ALGORITHM_CHAIN);
     ck_assert_int_eq(g->members[0].apart, -1);
-    ck_assert_int_eq(p->stages[1].rings[g->members[1].apart].count, 3);
-    ck_assert_int_eq(p->stages[1].rings[g->members[1].apart].death, 'U');
+    ck_assert_int_eq(p->stages[1].buffer_rings[g->members[1].apart].count, 3);
+    ck_assert_int_eq(p->stages[1].buffer_rings[g->members[1].apart].death, 'U');
     ck_assert_int_eq(g->link[1], -1);
     ck_assert_int_eq(g->back_link[1], 0);
     ck_assert_int_eq(times(p, 0, "grad.lm_head.weight.sum"), 1);
@@ -301,7 +301,7 @@ START_TEST(deterministic_replicas_form_chains_and_keep_gradients_apart)
 }
 END_TEST
 
-START_TEST(a_lone_deterministic_stage_out_of_order_sums_at_the_end)
+START_TEST(a_lone_deterministic_stage_out_of_order_reduces_at_the_end)
 {
     struct plan plan = two_stages(2);
     plan.deterministic = true;
@@ -311,7 +311,7 @@ START_TEST(a_lone_deterministic_stage_out_of_order_sums_at_the_end)
     ck_assert_int_eq(p->collectives[0].n_members, 1);
     ck_assert_int_eq(p->collectives[0].algorithm, ALGORITHM_CHAIN);
     ck_assert_int_ge(p->collectives[0].members[0].apart, 0);
-    ck_assert_int_eq(count_rings(&p->stages[1], 'W', 'U'), 1);
+    ck_assert_int_eq(count_buffer_rings(&p->stages[1], 'W', 'U'), 1);
     ck_assert_str_eq(calls(p, 1), "F0 I0 F1 I1 W1 W0! U");
 }
 END_TEST
@@ -426,13 +426,13 @@ Suite *lower_suite(void)
     tcase_add_test(t, buffers_of_1f1b_are_the_forwards_in_flight);
     tcase_add_test(t, the_code_of_an_order_does_not_grow_with_microbatches);
     tcase_add_test(t, gpipe_keeps_every_microbatch);
-    tcase_add_test(t, a_split_backward_has_rings_from_i_to_w);
+    tcase_add_test(t, a_split_backward_has_buffer_rings_from_i_to_w);
     tcase_add_test(t, recompute_keeps_the_input_of_a_stage_alone);
     tcase_add_test(t, groups_are_the_common_refinement);
     tcase_add_test(t, buckets_are_launched_when_they_are_complete);
-    tcase_add_test(t, without_buckets_one_sum_follows_the_last_operator);
+    tcase_add_test(t, without_buckets_one_reduce_follows_the_last_operator);
     tcase_add_test(t, deterministic_replicas_form_chains_and_keep_gradients_apart);
-    tcase_add_test(t, a_lone_deterministic_stage_out_of_order_sums_at_the_end);
+    tcase_add_test(t, a_lone_deterministic_stage_out_of_order_reduces_at_the_end);
     tcase_add_test(t, layouts_of_parameter_gradient_and_state_are_one);
     tcase_add_loop_test(t, orders_that_cannot_be_are_refused_by_name, 0,
                         (int)(sizeof orders / sizeof *orders));

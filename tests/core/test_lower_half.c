@@ -74,7 +74,7 @@ START_TEST(every_parameter_has_a_master_behind_the_state)
 }
 END_TEST
 
-START_TEST(who_divides_the_update_has_the_master_of_its_part)
+START_TEST(who_divides_the_update_has_the_master_of_its_shard)
 {
     for (int32_t zero = 1; zero <= 3; zero++) {
         const struct program *p = lowered("llama", DTYPE_bf16, 2, zero, true);
@@ -153,7 +153,7 @@ Suite *lower_half_suite(void)
     TCase *c = tcase_create("lower_half");
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_add_test(c, every_parameter_has_a_master_behind_the_state);
-    tcase_add_test(c, who_divides_the_update_has_the_master_of_its_part);
+    tcase_add_test(c, who_divides_the_update_has_the_master_of_its_shard);
     tcase_add_test(c, sums_over_many_are_fp32);
     tcase_add_test(c, without_half_precision_nothing_has_a_master);
     tcase_add_test(c, a_program_file_keeps_masters);

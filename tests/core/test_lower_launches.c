@@ -1,7 +1,7 @@
-/* Who launches a sum when: plans whose replicas keep parameters in other parts, on devices that share operators and hold several
+/* Who launches a sum when: plans whose replicas keep parameters in other parts, on devices of a sharded stage and hold several
  * stages, with orders that somebody once took. A device that is no member of a sum launches the next one sooner than one that is, and
  * between the two there are collectives: lowering plays the token game, so an order that blocks is refused. */
-#include "tests/support/shared_plans.h"
+#include "tests/support/sharded_plans.h"
 
 #include "tests/support/plans.h"
 
@@ -45,7 +45,7 @@ static enum status lower(struct arena *a, uint64_t seed, struct program *out, st
     return lower_plan(a, &s.plan, &o, out, err);
 }
 
-START_TEST(sums_of_chunks_that_keep_other_parts_are_launched_in_one_order)
+START_TEST(reduces_of_chunks_that_keep_other_shards_are_launched_in_one_order)
 {
     int n = test_long() ? 400 : 20; /* times ten */
     int lowered = 0;
@@ -68,7 +68,7 @@ Suite *lower_launches_suite(void)
     Suite *s = suite_create("lower_launches");
     TCase *t = tcase_create("lower_launches");
     tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_loop_test(t, sums_of_chunks_that_keep_other_parts_are_launched_in_one_order, 0, 10);
+    tcase_add_loop_test(t, reduces_of_chunks_that_keep_other_shards_are_launched_in_one_order, 0, 10);
     suite_add_tcase(s, t);
     return s;
 }

@@ -12,16 +12,17 @@ static void teardown(void) { arena_free(arena); }
 
 struct follower { /* who wrote each 64 bytes of a region last */
     const struct program_stage *s;
-    int64_t *scratch, **rings;
+    int64_t *scratch, **buffer_rings;
 };
 
 static int64_t *cells(const struct follower *f, int32_t slot, int64_t seq)
 {
     const struct slot *x = &f->s->slots[slot];
     if (x->class == SLOT_SCRATCH) return f->scratch + x->offset_bytes / 64;
-    if (x->class != SLOT_RING) return NULL;
-    const struct ring *r = &f->s->rings[x->ring];
-    return f->rings[x->ring] + ring_buffer(r, seq) * (r->stride_bytes / 64) + x->offset_bytes / 64;
+    if (x->class != SLOT_BUFFER_RING) return NULL;
+    const struct buffer_ring *r = &f->s->buffer_rings[x->buffer_ring];
+    return f->buffer_rings[x->buffer_ring] + buffer_ring_at(r, seq) * (r->stride_bytes / 64) +
+           x->offset_bytes / 64;
 }
 
 static int64_t tag(int32_t slot, int64_t seq) { return 1 + slot + (seq << 20); }
@@ -77,10 +78,11 @@ static struct follower follower_of(const struct program_stage *s)
 {
     struct follower f = {s,
                          ARENA_ARRAY(arena, int64_t, (size_t)s->class_bytes[SLOT_SCRATCH] / 64 + 1),
-                         ARENA_ARRAY(arena, int64_t *, (size_t)s->n_rings)};
-    for (int32_t i = 0; i < s->n_rings; i++)
-        f.rings[i] = ARENA_ARRAY(arena, int64_t,
-                                 (size_t)(s->rings[i].count * s->rings[i].stride_bytes) / 64 + 1);
+                         ARENA_ARRAY(arena, int64_t *, (size_t)s->n_buffer_rings)};
+    for (int32_t i = 0; i < s->n_buffer_rings; i++)
+        f.buffer_rings[i] = ARENA_ARRAY(
+            arena, int64_t,
+            (size_t)(s->buffer_rings[i].count * s->buffer_rings[i].stride_bytes) / 64 + 1);
     return f;
 }
 
@@ -212,7 +214,7 @@ START_TEST(plans_of_fine_layers_lower_and_read_what_was_written)
 END_TEST
 
 /* Sums over replicas are of the same bits' worth: equal sizes on all members, each unit once. */
-START_TEST(random_plans_sum_every_gradient_once)
+START_TEST(random_plans_reduce_every_gradient_once)
 {
     for (uint64_t seed = 5000; seed < 5060; seed++) {
         struct plan plan =
@@ -246,7 +248,7 @@ Suite *lower_random_suite(void)
     tcase_add_loop_test(t, random_plans_lower_check_and_read_what_was_written, 0, 10);
     tcase_add_loop_test(t, stages_may_begin_at_any_operator, 0, 4);
     tcase_add_test(t, plans_of_fine_layers_lower_and_read_what_was_written);
-    tcase_add_test(t, random_plans_sum_every_gradient_once);
+    tcase_add_test(t, random_plans_reduce_every_gradient_once);
     suite_add_tcase(s, t);
     return s;
 }

@@ -1,5 +1,5 @@
 /* Plans with sharded stages, lowered (core/lower/shards.c). That they train alike: tests/programs/shard_ranks.c. */
-#include "core/collective/part.h"
+#include "core/collective/tensor_shard.h"
 #include "tests/support/plans.h"
 
 static struct arena *arena;
@@ -8,12 +8,12 @@ static void teardown(void) { arena_free(arena); }
 
 /* Megatron's sharding: two sums a block forwards, two back. */
 #define MEGATRON                                                                                   \
-    "operators: [{match: \"h.*.attn.c_attn*\", split: heads}, {match: \"h.*.attn.attention\", "    \
-    "split: heads}, {match: \"h.*.attn.c_proj\", split: heads}, {match: \"h.*.mlp.c_fc*\", "       \
-    "split: features}, {match: \"h.*.mlp.gelu\", split: features}, {match: \"h.*.mlp.c_proj\", "   \
-    "split: inputs}]\n"
+    "operators: [{match: \"h.*.attn.c_attn*\", shard: heads}, {match: \"h.*.attn.attention\", "    \
+    "shard: heads}, {match: \"h.*.attn.c_proj\", shard: heads}, {match: \"h.*.mlp.c_fc*\", "       \
+    "shard: features}, {match: \"h.*.mlp.gelu\", shard: features}, {match: \"h.*.mlp.c_proj\", "   \
+    "shard: inputs}]\n"
 
-#define BATCH "operators: [{match: \"*\", split: batch}]\n"
+#define BATCH "operators: [{match: \"*\", shard: batch}]\n"
 
 static struct sharding *sharding(const char *text, int32_t n_devices)
 {
@@ -98,7 +98,7 @@ START_TEST(what_crosses_is_what_the_closed_form_says)
 }
 END_TEST
 
-START_TEST(replicas_sum_part_by_part)
+START_TEST(replicas_reduce_shard_by_shard)
 {
     struct plan plan = shared(2, 2, MEGATRON, 1);
     struct program *p = plans_lower(arena, &plan, false);
@@ -113,10 +113,10 @@ START_TEST(replicas_sum_part_by_part)
 }
 END_TEST
 
-START_TEST(devices_that_share_the_batch_sum_everything_together)
+START_TEST(devices_that_share_the_batch_reduce_everything_together)
 {
     struct plan plan =
-        shared(1, 2, "ratios: [[1, 1]]\noperators: [{match: \"*\", split: batch}]\n", 1);
+        shared(1, 2, "ratios: [[1, 1]]\noperators: [{match: \"*\", shard: batch}]\n", 1);
     struct program *p = plans_lower(arena, &plan, false);
     ck_assert_int_eq(p->n_collectives, 1);
     ck_assert_int_eq(p->collectives[0].n_members, 2);
@@ -124,7 +124,7 @@ START_TEST(devices_that_share_the_batch_sum_everything_together)
         ck_assert(p->stages[s].shares_loss && p->stages[s].loss_share == 0.5);
         for (int32_t i = 0; i < p->stages[s].n_slots; i++)
             if (p->stages[s].slots[i].input >= 0) {
-                const struct tensor_part *x = p->stages[s].slots[i].part;
+                const struct tensor_shard *x = p->stages[s].slots[i].shard;
                 ck_assert(x && x->n_cuts == 1 && x->cut[0].run[0].first == s);
             }
     }
@@ -133,9 +133,9 @@ END_TEST
 
 /* A mesh of two by two: batch outside, heads inside. */
 #define BATCH_HEADS                                                                                \
-    "mesh: [2, 2]\noperators: [{match: \"h.*.attn.c_attn*\", split: [batch, heads]}, {match: "     \
-    "\"h.*.attn.attention\", split: [batch, heads]}, {match: \"h.*.attn.c_proj\", split: [batch, " \
-    "heads]}, {match: \"*\", split: [batch, none]}]\n"
+    "mesh: [2, 2]\noperators: [{match: \"h.*.attn.c_attn*\", shard: [batch, heads]}, {match: "     \
+    "\"h.*.attn.attention\", shard: [batch, heads]}, {match: \"h.*.attn.c_proj\", shard: [batch, " \
+    "heads]}, {match: \"*\", shard: [batch, none]}]\n"
 
 START_TEST(on_a_mesh_sums_go_along_one_axis_and_collectives_along_the_other)
 {
@@ -219,7 +219,7 @@ START_TEST(a_gather_behind_the_last_block_leaves_its_output_kept)
 }
 END_TEST
 
-/* --- replicas that keep other parts --- */
+/* --- replicas that keep other shards --- */
 
 /* Two replicas on two devices each that share in different ways; NULL: by sequences. */
 static struct plan mixed(const char *one, const char *other)
@@ -277,15 +277,15 @@ static int all_summed_once(const struct program *p, int32_t stage)
     return regions;
 }
 
-START_TEST(replicas_that_keep_other_parts_sum_what_they_have_in_common)
+START_TEST(replicas_that_keep_other_shards_reduce_what_they_have_in_common)
 {
     static const char *const strategies[] = {
         MEGATRON,
         BATCH,
         NULL,
         "ratios: [[3, 1]]\n" MEGATRON,
-        "ratios: [[0, 1]]\noperators: [{match: \"h.*.mlp.c_proj\", split: inputs}, {match: "
-        "\"h.*.mlp.c_fc*\", split: inputs}, {match: \"*\", split: batch}]\n",
+        "ratios: [[0, 1]]\noperators: [{match: \"h.*.mlp.c_proj\", shard: inputs}, {match: "
+        "\"h.*.mlp.c_fc*\", shard: inputs}, {match: \"*\", shard: batch}]\n",
         BATCH "parameters: [{match: \"*\", reshard_after_forward: false}]\n"};
     enum { N = sizeof strategies / sizeof *strategies };
     for (int a = 0; a < N; a++)
@@ -312,7 +312,7 @@ START_TEST(what_several_have_alike_counts_once)
             ck_assert(!x->silent || (x->stage == 1 && p->collectives[g].n_members == 4));
             if (p->collectives[g].n_members == 4) continue;
             ck_assert_int_eq(p->collectives[g].n_members,
-                             3); /* a half's one, and both that have terms */
+                             3); /* a half's one, and both that have partial values */
             for (int32_t k = 0; k < x->n_segments; k++)
                 strips += x->within[k].n_dims == 1 && x->within[k].dim[0].dimension == 1;
         }
@@ -322,7 +322,7 @@ START_TEST(what_several_have_alike_counts_once)
 END_TEST
 
 /* Two stages, one device and then two: embedding whole, head by the vocabulary. */
-START_TEST(a_tied_parameter_may_be_in_parts_in_one_of_its_stages)
+START_TEST(a_tied_parameter_may_be_sharded_in_one_of_its_stages)
 {
     static const int32_t devices[] = {1, 2};
     struct plan plan = plans_new(arena, "gpt2", 1, 3);
@@ -330,8 +330,8 @@ START_TEST(a_tied_parameter_may_be_in_parts_in_one_of_its_stages)
     struct plan_replica *r = plans_replica(arena, &plan, 2, 2, (int32_t[]){0, last});
     struct plan_stage *s = &r->stages[1];
     s->device = 1, s->n_shards = 2, s->devices = devices;
-    s->sharding = sharding("ratios: [[3, 1]]\noperators: [{match: lm_head, split: vocabulary}, "
-                           "{match: loss, split: vocabulary}]\n",
+    s->sharding = sharding("ratios: [[3, 1]]\noperators: [{match: lm_head, shard: vocabulary}, "
+                           "{match: loss, shard: vocabulary}]\n",
                            2);
     struct program *p = plans_lower(arena, &plan, false);
     int64_t elements[2] = {0};
@@ -364,15 +364,15 @@ static struct plan cut_behind(int32_t k, bool first, int *alive)
     r->stages[0].device = 0, r->stages[1].device = first ? 2 : 1;
     s->n_shards = 2, s->devices = devices[first];
     s->sharding =
-        sharding("ratios: [[3, 1]]\noperators: [{match: \"*ln_*\", split: positions}, {match: "
-                 "\"*.c_attn*\", split: heads}, {match: \"*.attention\", split: heads}, "
-                 "{match: \"*.c_proj\", split: inputs}, {match: \"*\", split: features}]\n",
+        sharding("ratios: [[3, 1]]\noperators: [{match: \"*ln_*\", shard: positions}, {match: "
+                 "\"*.c_attn*\", shard: heads}, {match: \"*.attention\", shard: heads}, "
+                 "{match: \"*.c_proj\", shard: inputs}, {match: \"*\", shard: features}]\n",
                  2);
     return p;
 }
 
 /* Whatever else they meet for, devices hand back one gradient for each activation, whole and once: also of activations
- * that other operators of the stage read as terms, in parts, or that one addition reads both. */
+ * that other operators of the stage read as partial values, in parts, or that one addition reads both. */
 START_TEST(each_activation_has_one_gradient_that_crosses_back)
 {
     int most = 0, alive = 1;
@@ -410,11 +410,11 @@ START_TEST(what_does_not_go_together_is_refused_with_the_reason)
     for (int r = 0; r < 2; r++) p.replicas[r].stages[0].zero = 1;
     refused(p, "its state is divided");
     p = mixed(MEGATRON, BATCH), p.cluster.types[0].tensor_parallel = 2;
-    refused(p, "several cards");
-    p = shared(1, 2, "operators: [{match: \"h.*.ln_1\", split: heads}]\n", 1);
+    refused(p, "several GPUs");
+    p = shared(1, 2, "operators: [{match: \"h.*.ln_1\", shard: heads}]\n", 1);
     refused(p, "h.*.ln_1");
     p = shared(1, 2, MEGATRON, 1), p.cluster.types[0].tensor_parallel = 2;
-    refused(p, "several cards");
+    refused(p, "several GPUs");
 }
 END_TEST
 
@@ -451,13 +451,13 @@ static void mangle(const struct program *p, const char *const *records, int n_re
 }
 
 /* Bytes of the records that programs without sharing do not have. */
-START_TEST(mangled_parts_are_refused_or_can_be_trusted)
+START_TEST(mangled_shards_are_refused_or_can_be_trusted)
 {
     struct plan plan = shared(
         1, 3,
-        "ratios: [[2, 0, 1]]\noperators: [{match: \"lm_head\", split: "
-        "vocabulary}, {match: \"loss\", split: vocabulary}, {match: "
-        "\"h.*.mlp.*\", split: features}, {match: \"*\", split: batch}]\n"
+        "ratios: [[2, 0, 1]]\noperators: [{match: \"lm_head\", shard: "
+        "vocabulary}, {match: \"loss\", shard: vocabulary}, {match: "
+        "\"h.*.mlp.*\", shard: features}, {match: \"*\", shard: batch}]\n"
         "parameters: [{match: \"transformer.h.0.mlp.c_fc.weight\", reshard_after_forward: false}]",
         1);
     mangle(plans_lower(arena, &plan, true), (const char *const[]){"\nlocal ", "\nof ", "\nloss "},
@@ -479,19 +479,19 @@ Suite *lower_shards_suite(void)
     TCase *c = tcase_create("lower_shards");
     const TTest *tests[] = {columns_then_rows_take_two_collectives_a_block_and_pass,
                             what_crosses_is_what_the_closed_form_says,
-                            replicas_sum_part_by_part,
-                            devices_that_share_the_batch_sum_everything_together,
+                            replicas_reduce_shard_by_shard,
+                            devices_that_share_the_batch_reduce_everything_together,
                             on_a_mesh_sums_go_along_one_axis_and_collectives_along_the_other,
                             state_is_divided_among_those_who_keep_the_same,
                             what_one_device_alone_sums_is_not_divided,
                             a_device_may_have_nothing,
                             a_gather_behind_the_last_block_leaves_its_output_kept,
-                            replicas_that_keep_other_parts_sum_what_they_have_in_common,
+                            replicas_that_keep_other_shards_reduce_what_they_have_in_common,
                             what_several_have_alike_counts_once,
-                            a_tied_parameter_may_be_in_parts_in_one_of_its_stages,
+                            a_tied_parameter_may_be_sharded_in_one_of_its_stages,
                             each_activation_has_one_gradient_that_crosses_back,
                             what_does_not_go_together_is_refused_with_the_reason,
-                            mangled_parts_are_refused_or_can_be_trusted,
+                            mangled_shards_are_refused_or_can_be_trusted,
                             mangled_regions_are_refused_or_can_be_trusted};
     tcase_add_checked_fixture(c, setup, teardown);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);

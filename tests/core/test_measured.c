@@ -1,4 +1,4 @@
-/* Models as tables of measured layers, their sizes and prices: shares of cards, lines between microbatches, curves. */
+/* Models as tables of measured layers, their sizes and prices: shares of GPUs, lines between microbatches, curves. */
 #include "core/base/arena.h"
 #include "core/base/rng.h"
 #include "core/document/document.h"
@@ -24,18 +24,18 @@ static void tear_down(void) { arena_free(a); }
 
 /* --- sizes ----------------------------------------------------------------------------------- */
 
-START_TEST(sizes_of_a_number_of_cards_that_was_not_measured_follow_from_two_that_were)
+START_TEST(sizes_of_a_tensor_parallel_degree_that_was_not_measured_follow_from_two_that_were)
 {
-    /* OPT-350M's block, kept elements on 1, 2, 4 and 8 cards (Sailor's llm_info.json): 6,295,552 on every card and
+    /* OPT-350M's block, kept elements on 1, 2, 4 and 8 GPUs (Sailor's llm_info.json): 6,295,552 on every GPU and
      * 83,886,080 shared. */
-    static const int32_t cards[] = {1, 2, 4, 8};
+    static const int32_t tp[] = {1, 2, 4, 8};
     static const int64_t kept[] = {90181632, 48238592, 27267072, 16781312};
     for (int n = 2; n <= 4; n++) {
-        struct shares s = {n, cards, kept};
-        for (int i = 0; i < 4; i++) ck_assert_int_eq(shares_at(&s, cards[i]), kept[i]);
+        struct shares s = {n, tp, kept};
+        for (int i = 0; i < 4; i++) ck_assert_int_eq(shares_at(&s, tp[i]), kept[i]);
         ck_assert_int_eq(shares_at(&s, 16), 6295552 + 83886080 / 16);
     }
-    struct shares one = {1, cards, kept}, later = {2, cards + 1, kept + 1};
+    struct shares one = {1, tp, kept}, later = {2, tp + 1, kept + 1};
     ck_assert_int_eq(shares_at(&one, 1), kept[0]);
     ck_assert_int_eq(shares_at(&one, 2), -1);
     ck_assert_int_eq(shares_at(&later, 1), kept[0]);
@@ -151,7 +151,7 @@ START_TEST(a_microbatch_between_two_measured_ones_lies_on_their_line)
     fresh();
     ck_assert_int_eq(price(&t, 2, &s), ERR_INPUT);
     ck_assert_ptr_nonnull(strstr(err.text, "T4 x4"));
-    add("T4", OP_measured_forward, "m", 2, 9); /* one card's: not asked */
+    add("T4", OP_measured_forward, "m", 2, 9); /* one GPU's: not asked */
     add("T4 x4", OP_measured_backward, "m", 2, 9);
     add("T4 x4", OP_measured_forward, "m", 2, 0.002);
     MUST(price(&t, 6, &s));
@@ -196,13 +196,12 @@ START_TEST(prices_of_rising_rows_never_fall)
 }
 END_TEST
 
-static void add_curve(bool same_node, const char *id, int32_t cards, const double (*points)[2],
-                      int n)
+static void add_curve(bool same_node, const char *id, int32_t tp, const double (*points)[2], int n)
 {
     for (int i = 0; i < n; i++) {
         struct link_model m = {.bandwidth_Bps = points[i][1], .source = SOURCE_MEASURED};
-        profile_set_link(a, &rows,
-                         measured_curve_row(a, same_node, id, cards, (int64_t)points[i][0]), &m);
+        profile_set_link(a, &rows, measured_curve_row(a, same_node, id, tp, (int64_t)points[i][0]),
+                         &m);
     }
 }
 
@@ -222,12 +221,12 @@ START_TEST(two_types_join_at_the_slower_ones_pace_whatever_the_size)
         ck_assert(measured_link(&rows, turn ? &v : &t, turn ? &t : &v, false, &m));
         ck_assert_double_eq_tol(link_model_Bps(&m, 1e6), 1e9, 1);
         ck_assert_double_eq_tol(link_model_Bps(&m, 2e6), 2e9,
-                                1); /* 2 GB/s on both: 1 MB a card of v */
+                                1); /* 2 GB/s on both: 1 MB a GPU of v */
         ck_assert_double_eq_tol(link_model_Bps(&m, 1e9), 3e9, 1);
     }
     ck_assert(measured_link(&rows, &v, &v, false, &m));
-    ck_assert_double_eq_tol(link_model_Bps(&m, 4e6), 6e9, 1); /* 2 MB a card: half way up */
-    v.tensor_parallel = 8; /* the next fewer cards that were measured */
+    ck_assert_double_eq_tol(link_model_Bps(&m, 4e6), 6e9, 1); /* 2 MB a GPU: half way up */
+    v.tensor_parallel = 8; /* the next fewer GPUs that were measured */
     ck_assert(measured_link(&rows, &v, &v, false, &m));
     ck_assert_double_eq_tol(link_model_Bps(&m, 16e6), 6e9, 1);
 }
@@ -255,7 +254,7 @@ END_TEST
 /* --- the whole way --------------------------------------------------------------------------- */
 
 /* Two stages on two nodes, one microbatch: F, message, F, B, message, B. */
-static struct plan two_stages(bool blocking, int32_t cards, int64_t microbatches)
+static struct plan two_stages(bool blocking, int32_t tp, int64_t microbatches)
 {
     struct plan p = {.name = "two", .microbatch = 2, .steps = 1, .seed = 1};
     static struct device_type types[1];
@@ -266,7 +265,7 @@ static struct plan two_stages(bool blocking, int32_t cards, int64_t microbatches
                                     .catalogue = "T4",
                                     .memory_bytes = 1 << 30,
                                     .reserve_bytes = 1000000,
-                                    .tensor_parallel = cards};
+                                    .tensor_parallel = tp};
     links[0] = (struct link){.name = "nm", .n_ends = 2, .end = {0, 1}, .blocking = blocking};
     p.cluster = (struct cluster){.name = "c",
                                  .n_types = 1,
@@ -294,12 +293,12 @@ static struct plan two_stages(bool blocking, int32_t cards, int64_t microbatches
 }
 
 /* e 1 ms + 2 ms, m 3 + 5, l 2 + 4; the update free; 1 MB/s whatever the size. */
-static void price_all(int32_t cards)
+static void price_all(int32_t tp)
 {
     static const double flat[][2] = {{1, 1e6}, {2, 1e6}};
     static const double times[3][2] = {{1e-3, 2e-3}, {3e-3, 5e-3}, {2e-3, 4e-3}};
     static const char *const costs[] = {"e", "m", "l"};
-    const char *base = cards > 1 ? "T4 x2" : "T4";
+    const char *base = tp > 1 ? "T4 x2" : "T4";
     fresh();
     for (int i = 0; i < 3; i++) {
         add(base, OP_measured_forward, costs[i], 2, times[i][0]);
@@ -309,8 +308,8 @@ static void price_all(int32_t cards)
         {.base = "T4", .kind = OP_sgd, .dtype = DTYPE_fp32},
         {.base = "T4", .kind = OP_assemble, .dtype = DTYPE_fp32, .constant_s = 1e-3}};
     rows.fits = fits, rows.n_fits = 2;
-    add_curve(false, "T4", cards, flat, 2);
-    add_curve(true, "T4", cards, flat, 2);
+    add_curve(false, "T4", tp, flat, 2);
+    add_curve(true, "T4", tp, flat, 2);
 }
 
 static struct sim_result simulated(const struct plan *p, struct program *program)
@@ -355,32 +354,32 @@ START_TEST(blocking_messages_keep_both_compute_streams_busy)
 }
 END_TEST
 
-START_TEST(memory_is_one_cards_with_the_reserve)
+START_TEST(memory_is_one_gpus_with_the_reserve)
 {
-    /* Stage 1 on 2 cards, 2 sequences: weights and gradients (10,000 elements each, half a card), received activation
+    /* Stage 1 on 2 GPUs, 2 sequences: weights and gradients (10,000 elements each, half a GPU), received activation
      * 2·1000, kept 2·(4000 + 2000), between the layers 2·1000, loss and scratch. */
     struct program one, two;
     price_all(2);
     struct plan p = two_stages(true, 2, 1);
     simulated(&p, &two);
     const struct program_stage *s = &two.stages[1];
-    ck_assert_int_eq(s->cards, 2);
+    ck_assert_int_eq(s->tp, 2);
     ck_assert_int_eq(s->reserve_bytes, 1000000);
     ck_assert_int_eq(s->class_bytes[SLOT_PARAMETER], 40000);
     int64_t shared = (40000 + 40000) / 2;
     ck_assert_int_eq(program_stage_bytes(s) - 1000000 - shared - s->class_bytes[SLOT_SCRATCH],
-                     s->class_bytes[SLOT_RING]);
+                     s->class_bytes[SLOT_BUFFER_RING]);
     price_all(1);
     p = two_stages(true, 1, 1);
     simulated(&p, &one);
-    ck_assert_int_eq(one.stages[1].class_bytes[SLOT_RING] - s->class_bytes[SLOT_RING],
+    ck_assert_int_eq(one.stages[1].class_bytes[SLOT_BUFFER_RING] - s->class_bytes[SLOT_BUFFER_RING],
                      2 * 4 * (6000 - 4000 + 3000 - 2000));
     ck_assert_int_gt(one.stages[1].class_bytes[SLOT_SCRATCH], s->class_bytes[SLOT_SCRATCH]);
     ck_assert_int_eq(one.channels[0].bytes, two.channels[0].bytes);
 }
 END_TEST
 
-START_TEST(the_planner_sees_what_one_card_holds)
+START_TEST(the_planner_sees_what_one_gpu_holds)
 {
     struct program program;
     struct lower_options o = {0};
@@ -398,9 +397,9 @@ START_TEST(the_planner_sees_what_one_card_holds)
     ck_assert_int_eq(of.input_ns, 9000000);
     ck_assert_int_eq(of.parameter_bytes, 20000);
     ck_assert_int_eq(of.gradient_bytes, 20000);
-    /* Rings hold up to three messages more: the gradient that leaves, twice, and what comes next. */
-    ck_assert_int_ge(s->class_bytes[SLOT_RING], of.activation_bytes);
-    ck_assert_int_le(s->class_bytes[SLOT_RING], of.activation_bytes + 3 * 8000 + 256);
+    /* Buffer rings hold up to three messages more: the gradient that leaves, twice, and what comes next. */
+    ck_assert_int_ge(s->class_bytes[SLOT_BUFFER_RING], of.activation_bytes);
+    ck_assert_int_le(s->class_bytes[SLOT_BUFFER_RING], of.activation_bytes + 3 * 8000 + 256);
     /* First fit: the last layer's gradient stands between its working memory and the middle one's. */
     ck_assert_int_eq(of.scratch_bytes, 1000000 + (4000 * 2 + 2 * 2000) * 4);
     ck_assert_int_eq(s->class_bytes[SLOT_SCRATCH], (2000 * 2 + 2000 + 4000 * 2) * 4);
@@ -438,11 +437,11 @@ START_TEST(what_a_measured_layer_cannot_do_is_refused)
     ck_assert_int_eq(lower_plan(a, &p, &o, &program, &err), ERR_INPUT);
     ck_assert_ptr_nonnull(strstr(err.text, "F and B"));
     struct model m = toy();
-    m.measured->layers[1].kept.n = 1; /* of one card only */
+    m.measured->layers[1].kept.n = 1; /* of one GPU only */
     p = two_stages(true, 2, 2);
     p.job.model = m;
     ck_assert_int_eq(lower_plan(a, &p, &o, &program, &err), ERR_INPUT);
-    ck_assert_ptr_nonnull(strstr(err.text, "2 cards"));
+    ck_assert_ptr_nonnull(strstr(err.text, "2 GPUs"));
 }
 END_TEST
 
@@ -452,7 +451,7 @@ Suite *measured_suite(void)
     TCase *c = tcase_create("measured");
     tcase_add_checked_fixture(c, set_up, tear_down);
     const TTest *tests[] = {
-        sizes_of_a_number_of_cards_that_was_not_measured_follow_from_two_that_were,
+        sizes_of_a_tensor_parallel_degree_that_was_not_measured_follow_from_two_that_were,
         a_table_of_layers_is_read_and_written_back_the_same,
         what_is_wrong_in_a_table_is_said_with_its_place,
         a_microbatch_between_two_measured_ones_lies_on_their_line,
@@ -461,8 +460,8 @@ Suite *measured_suite(void)
         a_message_reads_what_it_carries_and_is_told_apart_by_its_link,
         a_message_takes_its_time_once_whether_it_overlaps_or_not,
         blocking_messages_keep_both_compute_streams_busy,
-        memory_is_one_cards_with_the_reserve,
-        the_planner_sees_what_one_card_holds,
+        memory_is_one_gpus_with_the_reserve,
+        the_planner_sees_what_one_gpu_holds,
         a_program_of_measured_layers_is_written_and_read_back,
         what_a_measured_layer_cannot_do_is_refused};
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);

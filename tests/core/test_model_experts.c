@@ -153,7 +153,7 @@ START_TEST(dispatch_has_the_capacity_of_the_config)
 }
 END_TEST
 
-START_TEST(experts_on_cards_of_one_device_are_refused)
+START_TEST(experts_on_gpus_of_one_device_are_refused)
 {
     for (int i = 3; i < N_WITH_EXPERTS; i++) {
         struct model m = model(with_experts[i].name);
@@ -257,7 +257,7 @@ Suite *model_experts_suite(void)
     tcase_add_test(t, experts_are_stacked_and_have_their_names);
     tcase_add_test(t, bert_has_its_names_and_hides_words);
     tcase_add_test(t, dispatch_has_the_capacity_of_the_config);
-    tcase_add_test(t, experts_on_cards_of_one_device_are_refused);
+    tcase_add_test(t, experts_on_gpus_of_one_device_are_refused);
     tcase_add_test(t, absent_keys_have_the_familys_defaults);
     suite_add_tcase(s, t);
     return s;

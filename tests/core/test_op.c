@@ -1,6 +1,6 @@
 /* The operator table: shapes, FLOPs and bytes worked by hand for every kind. */
 #include "core/graph/op.h"
-#include "tests/support/op_rows_parts.h"
+#include "tests/support/op_rows_shards.h"
 #include "tests/support/suites.h"
 
 /* b=2, T=3 unless seen otherwise; elements are 4 bytes. */
@@ -214,11 +214,11 @@ static const struct row text_rows[] = {
     {OP_paste, {.start = 1, .sequences = 4}, "3,2", "4,2", 0, 24, 24},
 };
 enum { N_TEXT = sizeof text_rows / sizeof *text_rows };
-enum { N_ROWS = N_TEXT + N_IMAGE_ROWS + N_PART_ROWS };
+enum { N_ROWS = N_TEXT + N_IMAGE_ROWS + N_SHARD_ROWS };
 
 static const struct row *row_at(int i)
 {
-    if (i >= N_TEXT + N_IMAGE_ROWS) return &part_rows[i - N_TEXT - N_IMAGE_ROWS];
+    if (i >= N_TEXT + N_IMAGE_ROWS) return &shard_rows[i - N_TEXT - N_IMAGE_ROWS];
     return i < N_TEXT ? &text_rows[i] : &image_rows[i - N_TEXT];
 }
 
@@ -362,7 +362,7 @@ static const struct misfit text_misfits[] = {
     {OP_expert_matmul, {.trans_a = true}, "2,4,2,5 x 2,4,3,7 x 2,3,4", "(2,4,2,5)", "(2,4,3,7)"},
     {OP_adamw, {0}, "6 x 6 x 6 x 5", "(6)", "(5)"},
     {OP_add, {0}, "2,3", "takes 2 operands", "not 1"},
-    {OP_reduce_scatter, {.ranks = 4}, "2,10,4", "(2,10,4)", "4 cards"},
+    {OP_reduce_scatter, {.ranks = 4}, "2,10,4", "(2,10,4)", "4 GPUs"},
     {OP_slice, {.start = 4, .sequences = 2}, "5,3", "2 sequences from 4", "(5,3)"},
     {OP_slice, {.start = -1, .sequences = 2}, "5,3", "from -1", "(5,3)"},
     {OP_paste, {.start = 2, .sequences = 4}, "3,2", "3 sequences from 2", "(3,2)"},
@@ -469,14 +469,14 @@ END_TEST
 
 START_TEST(fused_kinds_name_their_parts)
 {
-    enum op_kind parts[2];
-    ck_assert_int_eq(op_fuses(OP_bias_gelu, parts), 2);
-    ck_assert(parts[0] == OP_bias && parts[1] == OP_gelu);
-    ck_assert_int_eq(op_fuses(OP_swiglu, parts), 2);
-    ck_assert(parts[0] == OP_silu && parts[1] == OP_multiply);
-    ck_assert_int_eq(op_fuses(OP_flat_adamw, parts), 1);
-    ck_assert(parts[0] == OP_adamw);
-    ck_assert_int_eq(op_fuses(OP_matmul, parts), 0);
+    enum op_kind shards[2];
+    ck_assert_int_eq(op_fuses(OP_bias_gelu, shards), 2);
+    ck_assert(shards[0] == OP_bias && shards[1] == OP_gelu);
+    ck_assert_int_eq(op_fuses(OP_swiglu, shards), 2);
+    ck_assert(shards[0] == OP_silu && shards[1] == OP_multiply);
+    ck_assert_int_eq(op_fuses(OP_flat_adamw, shards), 1);
+    ck_assert(shards[0] == OP_adamw);
+    ck_assert_int_eq(op_fuses(OP_matmul, shards), 0);
 }
 END_TEST
 

@@ -8,39 +8,40 @@
 
 static struct error err;
 
-static struct on_axis split_by(int32_t dim, int64_t n)
+static struct on_axis sharded_by(int32_t dim, int64_t n)
 {
     return (struct on_axis){
-        .how = PLACED_SPLIT, .dim = dim, .grain = {.n_units = n, .n_sections = 1, .unit = {1}}};
+        .how = PLACED_SHARDED, .dim = dim, .grain = {.n_units = n, .n_sections = 1, .unit = {1}}};
 }
-static const struct on_axis whole = {.how = PLACED_WHOLE}, partial = {.how = PLACED_PARTIAL};
+static const struct on_axis replicated = {.how = PLACED_REPLICATED},
+                            partial = {.how = PLACED_PARTIAL};
 
 START_TEST(the_steps_between_placements_are_the_few_that_are_needed)
 {
     static const double ratios[] = {1, 1, 1, 1};
     struct sharding s = {
         .n_devices = 4, .n_axes = 2, .mesh = {2, 2}, .n_ratios = 1, .ratios = ratios};
-    struct on_axis b = split_by(0, 8), p = split_by(1, 6);
+    struct on_axis b = sharded_by(0, 8), p = sharded_by(1, 6);
     const struct {
         struct on_axis from[2], to[2];
         int32_t n;
         enum op_kind kinds[3];
         int32_t axes[3];
     } rows[] = {
-        {{whole, whole}, {whole, whole}, 0, {0}, {0}},
-        {{whole, whole}, {b, whole}, 1, {OP_local_slice}, {0}},
-        {{b, whole}, {whole, whole}, 1, {OP_group_all_gather}, {0}},
-        {{partial, whole}, {whole, whole}, 1, {OP_group_all_reduce}, {0}},
-        {{partial, whole}, {b, whole}, 1, {OP_group_reduce_scatter}, {0}},
-        {{b, whole}, {p, whole}, 1, {OP_group_all_to_all}, {0}},
+        {{replicated, replicated}, {replicated, replicated}, 0, {0}, {0}},
+        {{replicated, replicated}, {b, replicated}, 1, {OP_local_slice}, {0}},
+        {{b, replicated}, {replicated, replicated}, 1, {OP_group_all_gather}, {0}},
+        {{partial, replicated}, {replicated, replicated}, 1, {OP_group_all_reduce}, {0}},
+        {{partial, replicated}, {b, replicated}, 1, {OP_group_reduce_scatter}, {0}},
+        {{b, replicated}, {p, replicated}, 1, {OP_group_all_to_all}, {0}},
         /* smaller first */
-        {{b, whole}, {whole, p}, 2, {OP_local_slice, OP_group_all_gather}, {1, 0}},
-        {{b, partial}, {whole, p}, 2, {OP_group_reduce_scatter, OP_group_all_gather}, {1, 0}},
-        /* both axes split one dimension: the inner one goes first and comes last */
-        {{b, b}, {whole, whole}, 2, {OP_group_all_gather, OP_group_all_gather}, {1, 0}},
-        {{whole, whole}, {b, b}, 2, {OP_local_slice, OP_local_slice}, {0, 1}},
+        {{b, replicated}, {replicated, p}, 2, {OP_local_slice, OP_group_all_gather}, {1, 0}},
+        {{b, partial}, {replicated, p}, 2, {OP_group_reduce_scatter, OP_group_all_gather}, {1, 0}},
+        /* both axes shard one dimension: the inner one goes first and comes last */
+        {{b, b}, {replicated, replicated}, 2, {OP_group_all_gather, OP_group_all_gather}, {1, 0}},
+        {{replicated, replicated}, {b, b}, 2, {OP_local_slice, OP_local_slice}, {0, 1}},
         {{b, b},
-         {whole, b},
+         {replicated, b},
          3,
          {OP_group_all_gather, OP_group_all_gather, OP_local_slice},
          {1, 0, 1}},
@@ -59,20 +60,20 @@ START_TEST(the_steps_between_placements_are_the_few_that_are_needed)
                           steps[k].axis);
         }
     }
-    struct placement w = {{whole, whole}}, owed = {{partial, whole}};
+    struct placement w = {{replicated, replicated}}, owed = {{partial, replicated}};
     struct conversion steps[CONVERSIONS_MAX];
     int32_t n;
     ck_assert_int_eq(conversions_between(&s, &w, &owed, &n, steps, &err), ERR_INPUT);
-    ck_assert(strstr(err.text, "what is whole cannot become a term of a sum"));
+    ck_assert(strstr(err.text, "what is replicated cannot become a partial value"));
 }
 END_TEST
 
-START_TEST(other_ratios_that_give_the_same_parts_are_no_conversion)
+START_TEST(other_ratios_that_give_the_same_shards_are_no_conversion)
 {
     static const double ratios[] = {1, 1, 100, 101, 3, 1};
     struct sharding s = {
         .n_devices = 2, .n_axes = 1, .mesh = {2, 1}, .n_ratios = 3, .ratios = ratios};
-    struct placement a = {{split_by(0, 8)}}, b = a, c = a;
+    struct placement a = {{sharded_by(0, 8)}}, b = a, c = a;
     b.axis[0].ratio = 1, c.axis[0].ratio = 2;
     ck_assert(placement_equal(&s, &a, &b));
     ck_assert(!placement_equal(&s, &a, &c));
@@ -97,4 +98,4 @@ START_TEST(other_ratios_that_give_the_same_parts_are_no_conversion)
 END_TEST
 
 SUITE_OF(placements, the_steps_between_placements_are_the_few_that_are_needed,
-         other_ratios_that_give_the_same_parts_are_no_conversion)
+         other_ratios_that_give_the_same_shards_are_no_conversion)

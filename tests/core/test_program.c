@@ -136,10 +136,10 @@ static const struct {
     {"2 64 32\n", "2 9000000 32\n", "outside of its region"},
     {"2 64 32\n", "4 1000000000000 1000000000000 1000000000000 9\n", "too large"},
     {"2 64 32\n", "9 64 32\n", "x:9: 9 is not from 0 to 4"},
-    {"ring F B 2", "ring F B 0", "0 is not from 1"},
-    {"ring F B 2", "ring F B 2000000", "rings need"},
-    {"ring F B 2", "ring F X 2", "'X' is not one of"},
-    {"ring F B 2", "ring R B 2", "R means a received channel"},
+    {"buffer_ring F B 2", "buffer_ring F B 0", "0 is not from 1"},
+    {"buffer_ring F B 2", "buffer_ring F B 2000000", "buffer rings need"},
+    {"buffer_ring F B 2", "buffer_ring F X 2", "'X' is not one of"},
+    {"buffer_ring F B 2", "buffer_ring R B 2", "R means a received channel"},
     {"COMPUTE 0", "COMPUTE 9999", "COMPUTE 9999: not this stage's"},
     {"RECEIVE 1", "RECEIVE 0", "RECEIVE 0: not this stage's"},
     {"COLLECTIVE_START 0", "COLLECTIVE_START 7", "COLLECTIVE_START 7: not this stage's"},
@@ -269,34 +269,35 @@ static void expect_refused(const struct program *p, const char *words)
     ck_assert_msg(strstr(err.text, words) != NULL, "'%s' lacks '%s'", err.text, words);
 }
 
-static struct ring *ring_of(struct program_stage *s, enum phase birth, enum phase death)
+static struct buffer_ring *buffer_ring_of(struct program_stage *s, enum phase birth,
+                                          enum phase death)
 {
-    for (int32_t i = 0; i < s->n_rings; i++)
-        if (s->rings[i].birth == birth && s->rings[i].death == death) return &s->rings[i];
-    ck_abort_msg("no ring from %c to %c", birth, death);
+    for (int32_t i = 0; i < s->n_buffer_rings; i++)
+        if (s->buffer_rings[i].birth == birth && s->buffer_rings[i].death == death)
+            return &s->buffer_rings[i];
+    ck_abort_msg("no buffer ring from %c to %c", birth, death);
     return NULL;
 }
 
-static void set_count(struct program_stage *s, struct ring *r, int32_t count)
+static void set_count(struct program_stage *s, struct buffer_ring *r, int32_t count)
 {
-    s->class_bytes[SLOT_RING] += (count - r->count) * r->stride_bytes;
+    s->class_bytes[SLOT_BUFFER_RING] += (count - r->count) * r->stride_bytes;
     r->count = count;
 }
 
 START_TEST(one_buffer_too_few_is_seen)
 {
     struct program *p = two_stages(4, 1);
-    set_count(&p->stages[0], ring_of(&p->stages[0], 'F', 'B'), 1);
-    expect_refused(
-        p,
-        "a.0: ring 0 (F to B, 1 buffers): microbatch 1 overwrites microbatch 0 while it is alive");
+    set_count(&p->stages[0], buffer_ring_of(&p->stages[0], 'F', 'B'), 1);
+    expect_refused(p, "a.0: buffer ring 0 (F to B, 1 buffers): microbatch 1 overwrites microbatch "
+                      "0 while it is alive");
 }
 END_TEST
 
 START_TEST(one_received_buffer_too_few_is_seen)
 {
     struct program *p = two_stages(4, 1);
-    struct ring *r = ring_of(&p->stages[1], 'R', 'B');
+    struct buffer_ring *r = buffer_ring_of(&p->stages[1], 'R', 'B');
     set_count(&p->stages[1], r, r->count - 1);
     expect_refused(p, "while it is alive");
 }

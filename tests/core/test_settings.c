@@ -6,14 +6,14 @@ static const struct {
     const char *name, *value;
     bool good;
 } cases[] = {
-    {"MUSHER_TIMEOUT", "3", true},       {"MUSHER_TIMEOUT", "0.05", true},
-    {"MUSHER_TIMEOUT", "", true},        {"MUSHER_TIMEOUT", "abc", false},
-    {"MUSHER_TIMEOUT", "3 s", false},    {"MUSHER_TIMEOUT", "-1", false},
-    {"MUSHER_TIMEOUT", "0", false},      {"MUSHER_TIMEOUT", "nan", false},
-    {"MUSHER_TIMEOUT", "inf", false},    {"MUSHER_TRANSPORT", "host", true},
-    {"MUSHER_TRANSPORT", "cards", true}, {"MUSHER_TRANSPORT", "hots", false},
-    {"MUSHER_NCCL", "/no/where", true},  {"MUSHER_ANY_CARD", "1", true},
-    {"MUSHER_ANY_CARD", "yes", false},   {"MUSHER_CUDA_WAIT", "true", false},
+    {"MUSHER_TIMEOUT", "3", true},         {"MUSHER_TIMEOUT", "0.05", true},
+    {"MUSHER_TIMEOUT", "", true},          {"MUSHER_TIMEOUT", "abc", false},
+    {"MUSHER_TIMEOUT", "3 s", false},      {"MUSHER_TIMEOUT", "-1", false},
+    {"MUSHER_TIMEOUT", "0", false},        {"MUSHER_TIMEOUT", "nan", false},
+    {"MUSHER_TIMEOUT", "inf", false},      {"MUSHER_TRANSPORT", "host", true},
+    {"MUSHER_TRANSPORT", "devices", true}, {"MUSHER_TRANSPORT", "hots", false},
+    {"MUSHER_NCCL", "/no/where", true},    {"MUSHER_ANY_GPU", "1", true},
+    {"MUSHER_ANY_GPU", "yes", false},      {"MUSHER_CUDA_WAIT", "true", false},
     {"MUSHER_BLAS_CLOCK", "2", false},
 };
 
@@ -53,11 +53,11 @@ START_TEST(what_is_not_said_is_as_ever)
 {
     clear();
     ck_assert(settings_timeout_s() == 120);
-    ck_assert(!settings_on("MUSHER_ANY_CARD"));
+    ck_assert(!settings_on("MUSHER_ANY_GPU"));
     setenv("MUSHER_TIMEOUT", "2.5", 1);
-    setenv("MUSHER_ANY_CARD", "1", 1);
+    setenv("MUSHER_ANY_GPU", "1", 1);
     ck_assert(settings_timeout_s() == 2.5);
-    ck_assert(settings_on("MUSHER_ANY_CARD"));
+    ck_assert(settings_on("MUSHER_ANY_GPU"));
     clear();
 }
 END_TEST

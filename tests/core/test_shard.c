@@ -53,7 +53,7 @@ static void random_choices(struct dice *d, const struct sharding *s, const struc
 {
     const struct grain *grains = graph_grains(arena, g);
     for (int32_t x = 0; x < s->n_axes; x++) {
-        enum op_index usual = (enum op_index)roll(d, INDEX_terms);
+        enum op_index usual = (enum op_index)roll(d, INDEX_partial);
         int64_t often = roll(d, 4);
         for (int32_t i = 0; i < g->n_forward; i++) {
             uint32_t set = op_indices(g, &g->ops[i], grains);
@@ -65,7 +65,7 @@ static void random_choices(struct dice *d, const struct sharding *s, const struc
     }
     for (int32_t i = 0; i < g->n_forward; i++) {
         uint8_t axes = sharding_factor_axes(s, g, &g->ops[i], grains, &choices[i]);
-        choices[i].sufficient = axes && roll(d, 3) == 0;
+        choices[i].sufficient_factors = axes && roll(d, 3) == 0;
     }
 }
 
@@ -98,12 +98,12 @@ START_TEST(whole_models_by_random_shardings_train_as_on_one_device)
 }
 END_TEST
 
-/* What crosses is whole or split by its first dimension, and so is what comes back. */
+/* What crosses is replicated or sharded by its first dimension, and so is what comes back. */
 static void check_edge(const struct graph *view, const struct cut *forward,
                        const struct cut *backward)
 {
     for (int32_t c = 0; c < forward->n; c++) {
-        const struct tensor_part *p = &view->tensors[forward->tensor[c]].part;
+        const struct tensor_shard *p = &view->tensors[forward->tensor[c]].shard;
         ck_assert(p->n_cuts == 0 || (p->n_cuts == 1 && p->cut[0].dim == 0));
     }
     for (int32_t c = 0; c < backward->n; c++) {
@@ -115,7 +115,7 @@ static void check_edge(const struct graph *view, const struct cut *forward,
     }
 }
 
-START_TEST(a_stage_takes_and_gives_whole_or_by_batch)
+START_TEST(a_stage_takes_and_gives_replicated_or_by_batch)
 {
     int n = test_long() ? 150 : 12;
     for (int k = 0; k < n; k++) {
@@ -160,47 +160,47 @@ struct strategy {
 };
 
 #define GPT2_HALVES                                                                                \
-    "  - {match: \"*c_attn*\", split: heads}\n  - {match: \"*attention\", split: heads}\n"         \
-    "  - {match: \"*attn.c_proj\", split: inputs}\n  - {match: \"*c_fc*\", split: features}\n"     \
-    "  - {match: \"*gelu\", split: features}\n  - {match: \"*mlp.c_proj\", split: inputs}\n"
+    "  - {match: \"*c_attn*\", shard: heads}\n  - {match: \"*attention\", shard: heads}\n"         \
+    "  - {match: \"*attn.c_proj\", shard: inputs}\n  - {match: \"*c_fc*\", shard: features}\n"     \
+    "  - {match: \"*gelu\", shard: features}\n  - {match: \"*mlp.c_proj\", shard: inputs}\n"
 #define VOCABULARY_GPT2                                                                            \
-    "  - {match: \"w*e\", split: vocabulary}\n  - {match: \"embedding.add\", split: terms}\n"      \
-    "  - {match: \"lm_head\", split: vocabulary}\n  - {match: \"loss\", split: vocabulary}\n"
+    "  - {match: \"w*e\", shard: vocabulary}\n  - {match: \"embedding.add\", shard: partial}\n"    \
+    "  - {match: \"lm_head\", shard: vocabulary}\n  - {match: \"loss\", shard: vocabulary}\n"
 static const struct strategy strategies[] = {
-    /* Nothing is converted, all parameters' gradients are terms. */
-    {"  - {match: \"*\", split: batch}\n", 0, {{OP_group_all_gather, 0, 0, 0, 0}}},
-    {"  - {match: \"*\", split: none}\n", 1, {{OP_group_all_gather, 0, 0, 0, 0}}},
+    /* Nothing is converted, all parameters' gradients are partial. */
+    {"  - {match: \"*\", shard: batch}\n", 0, {{OP_group_all_gather, 0, 0, 0, 0}}},
+    {"  - {match: \"*\", shard: none}\n", 1, {{OP_group_all_gather, 0, 0, 0, 0}}},
     /* Shoeybi et al. 2019: two sums a block in each direction; the embedding's, and the final norm's gradient */
     {GPT2_HALVES VOCABULARY_GPT2,
      0,
      {{OP_group_all_reduce, 1, 2, 1, 2},
       {OP_group_all_gather, 1, 0, 0, 0}, /* the loss's two numbers a row */
       {OP_group_reduce_scatter, 0, 0, 0, 0}}},
-    /* Korthikanti et al. 2023: where all are whole positions are split, and sums become scatters */
-    {GPT2_HALVES VOCABULARY_GPT2 "  - {match: \"*\", split: positions}\n",
+    /* Korthikanti et al. 2023: where all are whole positions are sharded, and sums become scatters */
+    {GPT2_HALVES VOCABULARY_GPT2 "  - {match: \"*\", shard: positions}\n",
      0,
      {{OP_group_all_reduce, 0, 0, 0, 0},
       {OP_group_reduce_scatter, 1, 2, 1, 2},
       {OP_group_all_gather, 2, 2, 1, 2}}},
     /* Sequences alone: keys and values are gathered, packed with the queries or not, and nothing else is */
-    {"  - {match: \"*\", split: positions}\n",
+    {"  - {match: \"*\", shard: positions}\n",
      0,
      {{OP_group_all_gather, 0, 1, 0, 0},
       {OP_group_reduce_scatter, 0, 0, 0, 1},
       {OP_group_all_reduce, 0, 0, 0, 0}}},
-    {"  - {match: \"*\", split: positions}\n",
+    {"  - {match: \"*\", shard: positions}\n",
      1,
      {{OP_group_all_gather, 0, 2, 0, 0},
       {OP_group_reduce_scatter, 0, 0, 0, 2},
       {OP_group_all_reduce, 0, 0, 0, 0}}},
     /* The token in front wants whole positions, and so do the classifier's slice and what is behind it */
-    {"  - {match: \"*\", split: positions}\n  - {match: \"*\", split: rows}\n",
+    {"  - {match: \"*\", shard: positions}\n  - {match: \"*\", shard: rows}\n",
      5,
      {{OP_group_all_gather, 3, 2, 2, 0},
       {OP_group_reduce_scatter, 0, 0, 0, 2},
       {OP_group_all_to_all, 1, 0, 1, 0}}}, /* lines of patches are not cut as patches are */
     /* Images by lines: each 3x3 kernel and each norm wants them whole, what stands between wants nothing */
-    {"  - {match: \"*\", split: rows}\n",
+    {"  - {match: \"*\", shard: rows}\n",
      6,
      {{OP_group_all_gather, 4, 0, 2, 0},
       {OP_group_reduce_scatter, 0, 0, 1, 0},
@@ -242,7 +242,7 @@ Suite *shard_suite(void)
     tcase_add_checked_fixture(c, begin, end);
     tcase_set_timeout(c, 600);
     tcase_add_loop_test(c, whole_models_by_random_shardings_train_as_on_one_device, 0, N_MODELS);
-    tcase_add_loop_test(c, a_stage_takes_and_gives_whole_or_by_batch, 0, N_MODELS);
+    tcase_add_loop_test(c, a_stage_takes_and_gives_replicated_or_by_batch, 0, N_MODELS);
     tcase_add_loop_test(c, known_strategies_convert_what_their_papers_say, 0, N_STRATEGIES);
     suite_add_tcase(suite, c);
     return suite;

@@ -235,7 +235,7 @@ START_TEST(each_rule_alone_is_the_operator)
     const struct grain *grains = graph_grains(arena, forward);
     uint32_t set = op_indices(forward, &forward->ops[x], grains);
     for (int index = 0; index < INDEX_COUNT; index++) {
-        if (!(set >> index & 1) || index == INDEX_terms) continue;
+        if (!(set >> index & 1) || index == INDEX_partial) continue;
         for (int k = 0; k < n; k++) {
             struct dice d = {(uint64_t)(1000 * _i + 100 * index + k), 0};
             struct sharding *s = random_sharding(&d, 1 + (int32_t)roll(&d, 6), k % 2);
@@ -253,7 +253,7 @@ START_TEST(each_rule_alone_is_the_operator)
 }
 END_TEST
 
-START_TEST(every_kind_that_can_be_split_has_a_case)
+START_TEST(every_kind_that_can_be_sharded_has_a_case)
 {
     for (int kind = 0; kind < OP_KIND_COUNT; kind++) {
         bool tested = false;
@@ -267,7 +267,7 @@ END_TEST
 /* --- HAP's rules --- */
 
 /* A rule of HAP (arXiv 2401.05965) as its authors write it, or one that it lacks ("+"), and what ours is called. For each
- * operand, outputs behind: a digit the dimension that is split, I whole, R a term of a sum, . kept where it is made. HAP's
+ * operand, outputs behind: a digit the dimension that is sharded, I whole, R a partial value, . kept where it is made. HAP's
  * masks (b,s,e,c) say which slot a row takes; of ours, gates (b,s,e), slots follow, so to know positions' or slots' rows one
  * must have them whole. */
 struct hap_rule {
@@ -307,10 +307,10 @@ static const struct hap_rule hap_rules[] = {
     {"dropout G0", OP_dropout, 0, INDEX_batch, "0>0"},
     {"dropout G1", OP_dropout, 0, INDEX_positions, "1>1"},
     {"dropout G2", OP_dropout, 0, INDEX_features, "2>2"},
-    {"add R,R->R", OP_add, 0, INDEX_terms, "RR>R"},
+    {"add R,R->R", OP_add, 0, INDEX_partial, "RR>R"},
     {"layer norm G0", OP_layer_norm, 0, INDEX_batch, "0II>0."},
     {"layer norm G1", OP_layer_norm, 0, INDEX_positions, "1II>1."},
-    {"softmax and cross-entropy G0; the sum of rows is a term", OP_cross_entropy, 0, INDEX_batch, "00>.."},
+    {"softmax and cross-entropy G0; the sum of rows is partial", OP_cross_entropy, 0, INDEX_batch, "00>.."},
     {"softmax and cross-entropy G1", OP_cross_entropy, 0, INDEX_positions, "11>.."},
     {"+ vocabulary-parallel cross-entropy", OP_cross_entropy, 0, INDEX_vocabulary, "2I>.."},
     {"embedding ids.G0->G0", OP_embedding, 0, INDEX_batch, "0I>0"},
@@ -341,10 +341,10 @@ static const struct rule_case *nth_case(enum op_kind kind, int nth)
     ck_abort_msg("no such case of %s", op_kind_name(kind));
 }
 
-static char placed(const struct operand_split *x)
+static char placed(const struct operand_sharding *x)
 {
     static const char how[] = {'I', 0, 'R', '.'};
-    return x->how == PLACED_SPLIT ? (char)('0' + x->dim) : how[x->how];
+    return x->how == PLACED_SHARDED ? (char)('0' + x->dim) : how[x->how];
 }
 
 START_TEST(every_rule_of_hap_is_one_of_ours)
@@ -352,15 +352,15 @@ START_TEST(every_rule_of_hap_is_one_of_ours)
     const struct hap_rule *r = &hap_rules[_i];
     struct graph *g = graph_of_case(nth_case(r->kind, r->nth));
     const struct graph_op *op = &g->ops[op_named(g, "x")];
-    struct op_split split;
+    struct op_sharding sharding;
     char text[2 * OP_OPERANDS_MAX + 2];
     int n = 0;
     const struct grain *grains = graph_grains(arena, g);
     ck_assert_msg(op_indices(g, op, grains) >> r->index & 1, "%s", r->theirs);
-    ck_assert_msg(op_split_by(g, op, grains, r->index, &split, &err) == OK, "%s", err.text);
-    for (int32_t k = 0; k < op->n_inputs; k++) text[n++] = placed(&split.input[k]);
+    ck_assert_msg(op_sharding_by(g, op, grains, r->index, &sharding, &err) == OK, "%s", err.text);
+    for (int32_t k = 0; k < op->n_inputs; k++) text[n++] = placed(&sharding.input[k]);
     text[n++] = '>';
-    for (int32_t k = 0; k < op->n_outputs; k++) text[n++] = placed(&split.output[k]);
+    for (int32_t k = 0; k < op->n_outputs; k++) text[n++] = placed(&sharding.output[k]);
     text[n] = '\0';
     ck_assert_msg(!strcmp(text, r->operands), "%s: %s, not %s", r->theirs, text, r->operands);
 }
@@ -374,7 +374,7 @@ Suite *shard_rules_suite(void)
     tcase_set_timeout(c, 600);
     tcase_add_loop_test(c, each_rule_alone_is_the_operator, 0, N_CASES);
     tcase_add_loop_test(c, every_rule_of_hap_is_one_of_ours, 0, N_HAP_RULES);
-    tcase_add_test(c, every_kind_that_can_be_split_has_a_case);
+    tcase_add_test(c, every_kind_that_can_be_sharded_has_a_case);
     suite_add_tcase(suite, c);
     return suite;
 }

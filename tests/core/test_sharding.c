@@ -151,9 +151,9 @@ static void check_same_text(const struct sharding *s)
 static const char one_axis[] =
     "ratios: [[4, 4, 2, 2.5], [1, 1, 0, 0.1]]\n"
     "operators:\n"
-    "  - {match: \"h.*.attn.*\", split: heads}\n"
-    "  - {match: \"h.*.mlp.c_fc*\", split: features, ratio: 1}\n"
-    "  - {match: \"*\", split: batch}\n"
+    "  - {match: \"h.*.attn.*\", shard: heads}\n"
+    "  - {match: \"h.*.mlp.c_fc*\", shard: features, ratio: 1}\n"
+    "  - {match: \"*\", shard: batch}\n"
     "parameters:\n"
     "  - {match: \"transformer.wte.weight\", reshard_after_forward: false}\n"
     "  - {match: \"lm_head.weight\", reshard_after_forward: true}\n"
@@ -164,8 +164,8 @@ static const char one_axis[] =
 static const char two_axes[] = "mesh: [2, 2]\n"
                                "ratios: [[4, 4, 2, 2]]\n"
                                "operators:\n"
-                               "  - {match: \"lm_head\", split: none}\n"
-                               "  - {match: \"*\", split: [batch, heads], ratio: [0, 0]}\n";
+                               "  - {match: \"lm_head\", shard: none}\n"
+                               "  - {match: \"*\", shard: [batch, heads], ratio: [0, 0]}\n";
 
 START_TEST(what_is_written_reads_back)
 {
@@ -205,14 +205,14 @@ START_TEST(errors_name_the_place_and_what_would_be_right)
         {"ratios: [[1, -2, 1, 1]]", "1:14"},
         {"ratios: [[0, 0, 0, 0]]", "above 0"},
         {"ratios: []", "1 to 64"},
-        {"operators:\n  - {match: \"*\", split: lines}", "batch"},
-        {"operators:\n  - {match: \"*\"}", "split"},
-        {"operators:\n  - {split: batch}", "match"},
-        {"operators:\n  - {match: \"h\\a\", split: batch}", "control characters"},
-        {"operators:\n  - {match: \"h\\u00e9\", split: batch}", "printable"},
-        {"operators:\n  - {match: \"*\", split: batch, ratio: 1}", "2:39"},
-        {"mesh: [2, 2]\noperators:\n  - {match: \"*\", split: batch}", "[batch, none]"},
-        {"mesh: [2, 2]\noperators:\n  - {match: \"*\", split: [batch]}",
+        {"operators:\n  - {match: \"*\", shard: lines}", "batch"},
+        {"operators:\n  - {match: \"*\"}", "shard"},
+        {"operators:\n  - {shard: batch}", "match"},
+        {"operators:\n  - {match: \"h\\a\", shard: batch}", "control characters"},
+        {"operators:\n  - {match: \"h\\u00e9\", shard: batch}", "printable"},
+        {"operators:\n  - {match: \"*\", shard: batch, ratio: 1}", "2:39"},
+        {"mesh: [2, 2]\noperators:\n  - {match: \"*\", shard: batch}", "[batch, none]"},
+        {"mesh: [2, 2]\noperators:\n  - {match: \"*\", shard: [batch]}",
          "1 value, the mesh has 2 axes"},
         {"parameters:\n  - {match: \"*\", reshard_after_forward: often}", "2:41"},
         {"parameters:\n  - {match: \"*\"}", "reshard_after_forward"},
@@ -285,10 +285,10 @@ static enum op_index chosen(const char *rules, const char *op, struct graph *g)
 START_TEST(the_first_rule_that_an_operator_can_follow_is_its_own)
 {
     struct graph *g = gpt2(2);
-    const char *rules = "  - {match: \"h.*.attn.*\", split: heads}\n"
-                        "  - {match: \"h.1.mlp.c_fc*\", split: features}\n"
-                        "  - {match: \"lm_head\", split: vocabulary}\n"
-                        "  - {match: \"h.*\", split: batch}\n";
+    const char *rules = "  - {match: \"h.*.attn.*\", shard: heads}\n"
+                        "  - {match: \"h.1.mlp.c_fc*\", shard: features}\n"
+                        "  - {match: \"lm_head\", shard: vocabulary}\n"
+                        "  - {match: \"h.*\", shard: batch}\n";
     ck_assert_int_eq(chosen(rules, "h.0.attn.c_attn", g), INDEX_heads);
     ck_assert_int_eq(chosen(rules, "h.0.attn.c_attn.bias", g), INDEX_heads);
     ck_assert_int_eq(chosen(rules, "h.1.attn.attention", g), INDEX_heads);
@@ -300,9 +300,9 @@ START_TEST(the_first_rule_that_an_operator_can_follow_is_its_own)
     ck_assert_int_eq(chosen(rules, "lm_head", g), INDEX_vocabulary);
     ck_assert_int_eq(chosen(rules, "wte", g), INDEX_none);
     /* what people call it, and what it is */
-    ck_assert_int_eq(chosen("  - {match: \"*c_attn\", split: features}\n", "h.0.attn.c_attn", g),
+    ck_assert_int_eq(chosen("  - {match: \"*c_attn\", shard: features}\n", "h.0.attn.c_attn", g),
                      INDEX_heads);
-    ck_assert_int_eq(chosen("  - {match: \"*\", split: features}\n", "lm_head", g),
+    ck_assert_int_eq(chosen("  - {match: \"*\", shard: features}\n", "lm_head", g),
                      INDEX_vocabulary);
 }
 END_TEST
@@ -310,17 +310,17 @@ END_TEST
 START_TEST(a_rule_that_is_for_nobody_is_an_error_with_the_choices)
 {
     static const char *const rows[][2] = {
-        {"{match: \"*.attention\", split: features}", "can be split by features"},
-        {"{match: \"*.residual\", split: heads}",
+        {"{match: \"*.attention\", shard: features}", "can be sharded by features"},
+        {"{match: \"*.residual\", shard: heads}",
          "its 2, 'h.0.attn.residual' … 'h.0.mlp.residual', can by none, batch, positions, "
          "features, "
-         "terms"},
-        {"{match: \"*\", split: experts}",
+         "partial"},
+        {"{match: \"*\", shard: experts}",
          "'wte' … 'loss', can, one or another, by none, batch, positions, features, inputs, heads, "
-         "vocabulary, terms"},
-        {"{match: \"*.attention\", split: vocabulary}", "none, batch, positions, heads"},
-        {"{match: \"h.7.*\", split: batch}", "matches no operator"},
-        {"{match: \"h.7.*\", split: batch}", "plan.yaml:2:5"},
+         "vocabulary, partial"},
+        {"{match: \"*.attention\", shard: vocabulary}", "none, batch, positions, heads"},
+        {"{match: \"h.7.*\", shard: batch}", "matches no operator"},
+        {"{match: \"h.7.*\", shard: batch}", "plan.yaml:2:5"},
     };
     struct graph *g = gpt2(1);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -347,7 +347,7 @@ static void check_choices_survive(struct sharding *s, const struct graph *g,
         for (int32_t x = 0; x < s->n_axes; x++) {
             ck_assert_msg(back[i].index[x] == choices[i].index[x], "%s in\n%s", g->ops[i].name,
                           sharding_write(arena, s, 0));
-            bool none = choices[i].index[x] == INDEX_none || choices[i].index[x] == INDEX_terms;
+            bool none = choices[i].index[x] == INDEX_none || choices[i].index[x] == INDEX_partial;
             ck_assert(none || back[i].ratio[x] == choices[i].ratio[x]);
         }
 }
@@ -359,9 +359,9 @@ START_TEST(blocks_that_agree_are_written_as_one)
     const struct op_choice *choices;
     const bool *gathered;
     ck_assert(read_text("operators:\n"
-                        "  - {match: \"h.*.attn.*\", split: heads}\n"
-                        "  - {match: \"h.*.mlp.c_fc*\", split: features}\n"
-                        "  - {match: \"*\", split: batch}\n",
+                        "  - {match: \"h.*.attn.*\", shard: heads}\n"
+                        "  - {match: \"h.*.mlp.c_fc*\", shard: features}\n"
+                        "  - {match: \"*\", shard: batch}\n",
                         4, &s) == OK);
     ck_assert(sharding_resolve(arena, s, g, &choices, &gathered, &err) == OK);
     check_choices_survive(s, g, choices);
@@ -390,7 +390,7 @@ START_TEST(random_choices_become_rules_that_give_them_back)
                         index = (enum op_index)rng_below(5, c + 1000, at += 1000, INDEX_COUNT);
                     while (!(set >> index & 1));
                 choices[i].index[x] = index;
-                choices[i].ratio[x] = index == INDEX_none || index == INDEX_terms
+                choices[i].ratio[x] = index == INDEX_none || index == INDEX_partial
                                           ? 0
                                           : (int32_t)rng_below(6, c, at, 2);
             }

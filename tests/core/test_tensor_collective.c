@@ -381,7 +381,7 @@ START_TEST(the_critical_path_goes_through_collectives)
 }
 END_TEST
 
-START_TEST(terms_of_half_precision_are_added_and_rounded)
+START_TEST(partial_values_of_half_precision_are_added_and_rounded)
 {
     /* the third sum is none of the type's numbers */
     const struct region all = {.shape = {.rank = 1, .dim = {4}}};
@@ -406,7 +406,7 @@ Suite *tensor_collective_suite(void)
     const TTest *tests[] = {what_one_member_sends_another_receives,
                             regions_of_all_members_cover_what_they_get,
                             packed_sections_are_taken_together,
-                            terms_of_half_precision_are_added_and_rounded,
+                            partial_values_of_half_precision_are_added_and_rounded,
                             a_program_of_collectives_survives_its_file,
                             mangled_collectives_are_refused_or_can_be_trusted,
                             lanes_that_join_in_other_orders_are_refused,

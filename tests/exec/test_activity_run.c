@@ -13,7 +13,7 @@ static void need(enum status st) { ck_assert_msg(st == OK, "%s", err.text); }
 
 enum { STEPS = 2, MICROBATCHES = 2 };
 
-static const struct program *on_a_card(struct arena *a, const char *model, bool emulated)
+static const struct program *on_a_gpu(struct arena *a, const char *model, bool emulated)
 {
     struct plan p = plans_new(a, model, 1, 1);
     p.job.model.vocabulary = 256;
@@ -76,7 +76,7 @@ START_TEST(a_run_with_kernels_has_the_losses_of_one_without_and_all_that_its_ope
     struct run_result plain, kernels;
     struct kernels k;
     choose_standins();
-    const struct program *p = on_a_card(a, "gpt2", _i);
+    const struct program *p = on_a_gpu(a, "gpt2", _i);
     need(train(a, p, false, &plain));
     need(train(a, p, true, &kernels));
     ck_assert_mem_eq(plain.losses, kernels.losses, STEPS * sizeof *plain.losses);
@@ -100,7 +100,7 @@ START_TEST(a_run_tells_what_was_lost)
     struct run_result r;
     choose_standins();
     setenv("STANDIN_CUPTI_DROP", "10", 1);
-    need(train(a, on_a_card(a, "gpt2", false), true, &r));
+    need(train(a, on_a_gpu(a, "gpt2", false), true, &r));
     ck_assert_int_gt(r.trace->kernels_lost, 5);
     arena_free(a);
 }
@@ -113,7 +113,7 @@ START_TEST(a_run_whose_profiler_fails_ends_with_why_and_leaves_nothing)
     struct run_result r;
     char left[200];
     choose_standins();
-    const struct program *p = on_a_card(a, "gpt2", false);
+    const struct program *p = on_a_gpu(a, "gpt2", false);
     standin_cupti_fail_at(0, 0);
     need(train(a, p, true, &r));
     int64_t calls = standin_cupti_calls();

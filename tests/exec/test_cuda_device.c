@@ -75,10 +75,10 @@ static const struct {
 } absences[] = {
     {"STANDIN_DRIVER", "35", "no CUDA device: no NVIDIA driver is loaded (35)"},
     {"STANDIN_DRIVER", "34", "no CUDA device: the toolkit's stub stands"},
-    {"STANDIN_DEVICES", "0", "shows no card; is CUDA_VISIBLE_DEVICES set? (100)"},
+    {"STANDIN_DEVICES", "0", "shows no GPU; is CUDA_VISIBLE_DEVICES set? (100)"},
 };
 
-START_TEST(without_driver_or_card_there_is_no_device_and_its_reason)
+START_TEST(without_driver_or_gpu_there_is_no_device_and_its_reason)
 {
     int32_t n = 7;
     setenv(absences[_i].name, absences[_i].value, 1);
@@ -89,7 +89,7 @@ START_TEST(without_driver_or_card_there_is_no_device_and_its_reason)
 }
 END_TEST
 
-START_TEST(a_card_older_than_the_kernels_is_refused_by_name)
+START_TEST(a_gpu_older_than_the_kernels_is_refused_by_name)
 {
     setenv("STANDIN_CAPABILITY", "60", 1);
     find_plugin();
@@ -237,7 +237,7 @@ static void copy_rows_between_strides(void)
 START_TEST(rows_are_copied_between_strides) { copy_rows_between_strides(); }
 END_TEST
 
-/* Beyond 2 GiB on a card; of 15 bytes here. */
+/* Beyond 2 GiB on a GPU; of 15 bytes here. */
 START_TEST(rows_are_copied_where_they_are_longer_than_copies_of_rows_may_be)
 {
     setenv("STANDIN_PITCH", "15", 1);
@@ -288,7 +288,7 @@ static enum status run_add(enum dtype t, void *x, void *y, int64_t n)
     return device.run(&device, STREAM_COMPUTE, &c, &err);
 }
 
-START_TEST(bf16_on_an_older_card_is_refused_by_name)
+START_TEST(bf16_on_an_older_gpu_is_refused_by_name)
 {
     void *x = NULL;
     setenv("STANDIN_CAPABILITY", "75", 1);
@@ -316,10 +316,10 @@ Suite *cuda_device_suite(void)
     Suite *s = suite_create("cuda_device");
     TCase *closed = tcase_create("before one is open");
     tcase_add_test(closed, devices_are_counted_and_described);
-    tcase_add_loop_test(closed, without_driver_or_card_there_is_no_device_and_its_reason, 0,
+    tcase_add_loop_test(closed, without_driver_or_gpu_there_is_no_device_and_its_reason, 0,
                         sizeof absences / sizeof *absences);
-    tcase_add_test(closed, a_card_older_than_the_kernels_is_refused_by_name);
-    tcase_add_test(closed, bf16_on_an_older_card_is_refused_by_name);
+    tcase_add_test(closed, a_gpu_older_than_the_kernels_is_refused_by_name);
+    tcase_add_test(closed, bf16_on_an_older_gpu_is_refused_by_name);
     tcase_add_test(closed, rows_are_copied_where_they_are_longer_than_copies_of_rows_may_be);
     suite_add_tcase(s, closed);
     TCase *open = tcase_create("open");

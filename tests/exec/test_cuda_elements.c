@@ -35,7 +35,7 @@ enum { N_DTYPES = sizeof all_dtypes / sizeof *all_dtypes };
 static bool is_mine(enum op_kind kind)
 {
     bool loss = kind == OP_cross_entropy || kind == OP_cross_entropy_grad ||
-                kind == OP_cross_entropy_part || kind == OP_cross_entropy_join;
+                kind == OP_cross_entropy_shard || kind == OP_cross_entropy_join;
     bool product = op_is_product(kind) || kind == OP_attention_grad || kind == OP_matmul_gelu_grad;
     return kind == OP_conv2d || (!product && !op_is_routed(kind) && !loss);
 }
@@ -140,8 +140,7 @@ START_TEST(a_kind_without_a_function_says_why)
     struct error err = {0};
     struct made *m = make(OP_all_reduce, &(struct op_attrs){.ranks = 2}, "4", DTYPE_fp32);
     ck_assert_int_eq(device.run(&device, STREAM_COMPUTE, &m->c, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, "all_reduce: a device of several cards") != NULL, "%s",
-                  err.text);
+    ck_assert_msg(strstr(err.text, "all_reduce: a device of several GPUs") != NULL, "%s", err.text);
 }
 END_TEST
 

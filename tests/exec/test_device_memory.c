@@ -120,11 +120,11 @@ static struct program *lowered(const struct plan *p)
     struct program *out = ARENA_ARRAY(arena, struct program, 1);
     struct error err = {0};
     ck_assert_msg(lower_plan(arena, p, &o, out, &err) == OK, "%s", err.text);
-    for (int32_t i = 0; i < out->n_devices; i++) out->devices[i].card = "";
+    for (int32_t i = 0; i < out->n_devices; i++) out->devices[i].gpu = "";
     return out;
 }
 
-static struct plan on_cards(const char *model, int32_t n, enum dtype t)
+static struct plan on_gpus(const char *model, int32_t n, enum dtype t)
 {
     struct plan p = plans_new(arena, "gpt2", 2, n);
     if (strcmp(model, "gpt2") != 0) p.job.model = plans_model_file(arena, model);
@@ -156,7 +156,7 @@ enum { N_CASES = sizeof cases / sizeof *cases };
 
 static struct program *program_of(const struct memory_case *c)
 {
-    struct plan p = on_cards(c->model, c->replicas * c->stages, c->t);
+    struct plan p = on_gpus(c->model, c->replicas * c->stages, c->t);
     int32_t n = plans_layers(arena, &p), last[8];
     for (int32_t s = 0; s < c->stages; s++) last[s] = (s + 1) * n / c->stages - 1;
     for (int32_t r = 0; r < c->replicas; r++) {
@@ -168,7 +168,7 @@ static struct program *program_of(const struct memory_case *c)
 
 struct measured_run { /* by rank, in memory that all share */
     const struct program *p;
-    int64_t less; /* bytes by which cards are smaller than the plan's figure */
+    int64_t less; /* bytes by which GPUs are smaller than the plan's figure */
     int64_t *peak;
 };
 
@@ -220,7 +220,7 @@ START_TEST(a_run_stays_within_the_plan_and_comes_near_it)
 }
 END_TEST
 
-START_TEST(a_card_that_is_a_byte_too_small_is_refused_before_anything_runs)
+START_TEST(a_gpu_that_is_a_byte_too_small_is_refused_before_anything_runs)
 {
     int64_t peak[8];
     ck_assert_int_eq(run_all(program_of(&cases[1]), 1, peak), ERR_RESOURCE);
@@ -232,7 +232,7 @@ END_TEST
 
 START_TEST(the_reserve_is_what_is_counted_and_stated_and_never_less_than_the_types)
 {
-    struct plan p = on_cards("tiny-gpt2", 2, DTYPE_fp32);
+    struct plan p = on_gpus("tiny-gpt2", 2, DTYPE_fp32);
     int32_t n = plans_layers(arena, &p), last[] = {n / 2, n - 1};
     plans_replica(arena, &p, 3, 2, last);
     struct device_memory m[2];
@@ -258,7 +258,7 @@ START_TEST(the_footprint_tells_the_parts)
 {
     static const char *const parts[] = {"workspace of products", "scratch of operators", "rounding",
                                         "reserve"};
-    struct plan p = on_cards("tiny-gpt2", 1, DTYPE_fp32);
+    struct plan p = on_gpus("tiny-gpt2", 1, DTYPE_fp32);
     int32_t last = plans_layers(arena, &p) - 1;
     struct footprint f;
     const struct footprint_options o = {.shards = 1};
@@ -333,7 +333,7 @@ Suite *device_memory_suite(void)
     tcase_set_timeout(c, DEVICE_RANKS_LIMIT_S / TEST_SLOWDOWN + 20);
     tcase_add_loop_test(c, a_run_stays_within_the_plan_and_comes_near_it, 0,
                         N_CASES - (getenv("MUSHER_LONG") ? 0 : 1));
-    tcase_add_test(c, a_card_that_is_a_byte_too_small_is_refused_before_anything_runs);
+    tcase_add_test(c, a_gpu_that_is_a_byte_too_small_is_refused_before_anything_runs);
     tcase_add_test(c, the_reserve_is_what_is_counted_and_stated_and_never_less_than_the_types);
     tcase_add_test(c, the_footprint_tells_the_parts);
     tcase_add_test(c, communicators_are_no_fewer_than_those_that_are_made);

@@ -1,4 +1,4 @@
-/* Messages between devices along a line of stages and back. Ranks are forked; each has a stand-in card. */
+/* Messages between devices along a line of stages and back. Ranks are forked; each has a stand-in GPU. */
 #include "tests/support/made_programs.h"
 
 #include "exec/device_transport/plan.h"
@@ -18,8 +18,8 @@ static int32_t add_channel(struct made_program *m, int32_t from, int32_t from_sl
                            int32_t to_slot, int32_t ahead, bool gradient)
 {
     struct program *p = &m->p;
-    p->stages[from].rings[p->stages[from].slots[from_slot].ring].sent = p->n_channels;
-    p->stages[to].rings[p->stages[to].slots[to_slot].ring].received = p->n_channels;
+    p->stages[from].buffer_rings[p->stages[from].slots[from_slot].buffer_ring].sent = p->n_channels;
+    p->stages[to].buffer_rings[p->stages[to].slots[to_slot].buffer_ring].received = p->n_channels;
     p->channels[p->n_channels] = (struct channel){.from_stage = from,
                                                   .to_stage = to,
                                                   .from_slot = from_slot,
@@ -51,13 +51,14 @@ static void make_line(struct line *l, struct arena *a, uint64_t seed, int32_t n)
     for (int32_t s = 0; s + 1 < n; s++) {
         int32_t ahead = (int32_t)draw(m, 1, 3), count = (int32_t)draw(m, 1, 3);
         for (int k = 0; k < 2; k++) {
-            int32_t from = slot(m, s, SLOT_RING, DTYPE_fp32, MESSAGE, count),
-                    to = slot(m, s + 1, SLOT_RING, DTYPE_fp32, MESSAGE, 3);
+            int32_t from = slot(m, s, SLOT_BUFFER_RING, DTYPE_fp32, MESSAGE, count),
+                    to = slot(m, s + 1, SLOT_BUFFER_RING, DTYPE_fp32, MESSAGE, 3);
             l->out[s][k] = l->in[s + 1][k] = add_channel(m, s, from, s + 1, to, ahead, false);
         }
         ahead = (int32_t)draw(m, 1, 3);
-        int32_t from = slot(m, s + 1, SLOT_RING, DTYPE_fp32, MESSAGE, (int32_t)draw(m, 1, 3)),
-                to = slot(m, s, SLOT_RING, DTYPE_fp32, MESSAGE, 3);
+        int32_t from =
+                    slot(m, s + 1, SLOT_BUFFER_RING, DTYPE_fp32, MESSAGE, (int32_t)draw(m, 1, 3)),
+                to = slot(m, s, SLOT_BUFFER_RING, DTYPE_fp32, MESSAGE, 3);
         l->grad_out[s + 1] = l->grad_in[s] = add_channel(m, s + 1, from, s, to, ahead, true);
     }
     for (int32_t s = 0; s < n; s++) {
@@ -95,7 +96,7 @@ static void room(struct device_rank *r, int32_t channel, int64_t seq)
 {
     const struct channel *c = &r->p->channels[channel];
     const struct program_stage *s = &r->p->stages[c->from_stage];
-    int64_t count = s->rings[s->slots[c->from_slot].ring].count;
+    int64_t count = s->buffer_rings[s->slots[c->from_slot].buffer_ring].count;
     if (seq >= count) ASK(device_transport_room(r->t, channel, seq - count, &r->err));
 }
 
@@ -208,8 +209,8 @@ START_TEST(messages_pass_along_a_line_and_back_with_receives_ahead)
 }
 END_TEST
 
-/* The twin refuses two ranks of one card on one host, as the library does. */
-START_TEST(ranks_that_share_a_card_pass_for_hosts_of_their_own)
+/* The twin refuses two ranks of one GPU on one host, as the library does. */
+START_TEST(ranks_that_share_a_gpu_pass_for_hosts_of_their_own)
 {
     struct arena *a = arena_new();
     struct line l = {0};
@@ -285,7 +286,7 @@ Suite *device_transport_suite(void)
     TCase *t = tcase_create("device_transport");
     tcase_add_loop_test(t, messages_pass_along_a_line_and_back_with_receives_ahead, 0,
                         test_long() ? 30 : 6);
-    tcase_add_test(t, ranks_that_share_a_card_pass_for_hosts_of_their_own);
+    tcase_add_test(t, ranks_that_share_a_gpu_pass_for_hosts_of_their_own);
     tcase_add_test(t, channels_that_are_sent_and_received_alike_share_a_communicator);
     tcase_add_test(t, a_communicator_goes_as_the_links_that_it_crosses_say);
     suite_add_tcase(s, t);

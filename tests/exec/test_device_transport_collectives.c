@@ -179,7 +179,7 @@ static struct collective gathering(struct arena *a, enum collective_algorithm al
     return m;
 }
 
-START_TEST(a_plan_that_says_pairs_gets_roots_while_parts_are_of_like_size)
+START_TEST(a_plan_that_says_pairs_gets_roots_while_shards_are_of_like_size)
 {
     struct arena *a = arena_new();
     const int64_t like[] = {2, 8, 5}, unlike[] = {2, 9, 5}, empty[] = {0, 1, 1};
@@ -202,7 +202,7 @@ Suite *device_transport_collectives_suite(void)
     tcase_add_loop_test(t, a_region_is_packed_and_unpacked_on_a_stream_as_on_the_host, 0, 2);
     tcase_add_loop_test(t, collectives_of_all_kinds_leave_everybody_what_the_operands_say, 0,
                         test_long() ? 60 : 9);
-    tcase_add_test(t, a_plan_that_says_pairs_gets_roots_while_parts_are_of_like_size);
+    tcase_add_test(t, a_plan_that_says_pairs_gets_roots_while_shards_are_of_like_size);
     suite_add_tcase(s, t);
     return s;
 }

@@ -11,10 +11,10 @@ enum { ELEMENTS = 50, RANKS = 2 };
 
 enum how {
     DIES_OWING_A_MESSAGE,
-    DIES_OWING_A_SUM,
+    DIES_OWING_A_REDUCE,
     DIES_OWING_BOTH,
     OWES_A_MESSAGE,
-    OWES_A_SUM,
+    OWES_A_REDUCE,
     OWES_BOTH,
     HOW_COUNT
 };
@@ -52,14 +52,14 @@ static void make(struct pair *x, struct arena *a)
     for (int32_t i = 0; i < RANKS; i++) {
         struct program_stage *s = &p->stages[i];
         p->devices[i] = (struct program_device){
-            .name = arena_printf(a, "card.%d", (int)i), .host = "h", .kind = "cuda", .index = i};
+            .name = arena_printf(a, "gpu.%d", (int)i), .host = "h", .kind = "cuda", .index = i};
         *s = (struct program_stage){.stage = i, .device = i, .microbatches = 1, .n_slots = 2};
         s->slots = ARENA_ARRAY(a, struct slot, 2);
         s->slots[0] = (struct slot){.name = "g",
                                     .class = SLOT_GRADIENT,
                                     .dtype = DTYPE_fp32,
                                     .shape = {1, {ELEMENTS}},
-                                    .ring = -1,
+                                    .buffer_ring = -1,
                                     .bytes = ELEMENTS * 4,
                                     .parameter = -1,
                                     .input = -1};
@@ -83,7 +83,7 @@ static void make(struct pair *x, struct arena *a)
 
 static enum status expect_from_peer(struct device_rank *r, enum how how)
 {
-    bool message = how != DIES_OWING_A_SUM && how != OWES_A_SUM,
+    bool message = how != DIES_OWING_A_REDUCE && how != OWES_A_REDUCE,
          sum = how != DIES_OWING_A_MESSAGE && how != OWES_A_MESSAGE;
     if (message) TRY(device_transport_post(r->t, 0, 0, &r->err));
     if (sum) TRY(device_transport_reduce(r->t, 0, 0, 0, 0, -1, 'U', &r->err));
@@ -148,12 +148,12 @@ START_TEST(a_peer_that_ends_or_is_silent_is_named)
     else
         unsetenv("STANDIN_NCCL_VERSION");
     static const char *const words[HOW_COUNT][2] = {
-        {"card.1 to card.0", "a peer is gone"},
-        {"card.0, card.1", "a peer is gone"},
-        {"card.1", "a peer is gone"},
-        {"message 0 from card.1", "card.1 is gone"},
-        {"collective gradients of card.0, card.1", "one of them is gone"},
-        {"collective gradients of card.0, card.1", "one of them is gone"}};
+        {"gpu.1 to gpu.0", "a peer is gone"},
+        {"gpu.0, gpu.1", "a peer is gone"},
+        {"gpu.1", "a peer is gone"},
+        {"message 0 from gpu.1", "gpu.1 is gone"},
+        {"collective gradients of gpu.0, gpu.1", "one of them is gone"},
+        {"collective gradients of gpu.0, gpu.1", "one of them is gone"}};
     struct arena *a = arena_new();
     struct error err = {.code = OK};
     struct pair x;
@@ -176,14 +176,14 @@ END_TEST
 START_TEST(a_peer_on_another_host_is_named_with_it)
 {
     static const char *const words[HOW_COUNT][2] = {
-        [OWES_A_MESSAGE] = {"card.0 on h: message 0 from card.1", "card.1 on k is gone"},
-        [OWES_A_SUM] = {"card.0 on h: collective gradients of card.0 on h, card.1 on k", "one of them is gone"}};
+        [OWES_A_MESSAGE] = {"gpu.0 on h: message 0 from gpu.1", "gpu.1 on k is gone"},
+        [OWES_A_REDUCE] = {"gpu.0 on h: collective gradients of gpu.0 on h, gpu.1 on k", "one of them is gone"}};
     struct arena *a = arena_new();
     struct error err = {.code = OK};
     struct pair x;
     make(&x, a);
     x.p.devices[1].host = "k";
-    x.how = _i ? OWES_A_SUM : OWES_A_MESSAGE;
+    x.how = _i ? OWES_A_REDUCE : OWES_A_MESSAGE;
     device_ranks_environment(RANKS);
     ck_assert_int_eq(launch_local(RANKS, owe, &x, DEVICE_RANKS_LIMIT_S, &err), ERR_RANK);
     for (int i = 0; i < 2; i++)
@@ -193,7 +193,7 @@ START_TEST(a_peer_on_another_host_is_named_with_it)
 }
 END_TEST
 
-/* Between cards of one machine the library may neither see that a peer has ended nor come back from an abort then. */
+/* Between GPUs of one machine the library may neither see that a peer has ended nor come back from an abort then. */
 START_TEST(a_peer_that_ends_unheard_of_is_named_and_nobody_waits_for_the_library)
 {
     struct arena *a = arena_new();
@@ -209,7 +209,7 @@ START_TEST(a_peer_that_ends_unheard_of_is_named_and_nobody_waits_for_the_library
     ck_assert_int_eq(launch_local(RANKS, owe, &x, DEVICE_RANKS_LIMIT_S, &err), ERR_RANK);
     ck_assert_str_eq(err.text, "rank 1 was killed by signal 9 (Killed)");
     ck_assert_int_eq(*x.closed, 1);
-    ck_assert_msg(strstr(x.said[0].text, "card.0: a peer is gone; rank 1") != NULL, "%s", x.said[0].text);
+    ck_assert_msg(strstr(x.said[0].text, "gpu.0: a peer is gone; rank 1") != NULL, "%s", x.said[0].text);
     arena_free(a);
 }
 END_TEST

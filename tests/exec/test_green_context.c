@@ -1,4 +1,4 @@
-/* A part of a card by a green context: which parts there are, that streams are of it, what is refused, and every call that fails. */
+/* A part of a GPU by a green context: which parts there are, that streams are of it, what is refused, and every call that fails. */
 #include "core/cluster/cluster.h"
 #include "exec/cuda/context.h"
 #include "exec/worker/worker.h"
@@ -42,7 +42,7 @@ START_TEST(streams_and_grids_are_of_the_part)
 }
 END_TEST
 
-START_TEST(all_of_a_card_is_no_part)
+START_TEST(all_of_a_gpu_is_no_part)
 {
     setenv("STANDIN_MULTIPROCESSORS", "36", 1); /* no multiple of 8 */
     ck_assert_msg(open_part(36) == OK, "%s", err.text);
@@ -67,7 +67,7 @@ static const struct {
     {"90", 24, NULL},
 };
 
-START_TEST(a_card_parts_as_its_generation_does)
+START_TEST(a_gpu_parts_as_its_generation_does)
 {
     setenv("STANDIN_MULTIPROCESSORS", "32", 1);
     setenv("STANDIN_CAPABILITY", parts[_i].capability, 1);
@@ -94,7 +94,7 @@ START_TEST(an_older_driver_is_told_with_what_is_left)
     musher_plugin()->parts(0, text, sizeof text);
     ck_assert_msg(strstr(text, "cuGreenCtxStreamCreate") != NULL, "%s", text);
     end();
-    ck_assert_int_eq(open_part(0), OK); /* all of the card needs none of it */
+    ck_assert_int_eq(open_part(0), OK); /* all of the GPU needs none of it */
     close_device();
 }
 END_TEST
@@ -138,21 +138,21 @@ END_TEST
     "version: 1\nname: part\ndevice_types:\n  - {name: half, device: %s, memory: 30 GiB%s}\n"      \
     "nodes:\n  - {name: a, host: localhost, devices: [{type: half}]}\n"
 
-static enum status read_cluster(struct arena *a, const char *card, const char *more,
+static enum status read_cluster(struct arena *a, const char *gpu, const char *more,
                                 struct cluster *out)
 {
     struct node *root;
-    const char *text = arena_printf(a, CLUSTER, card, more);
+    const char *text = arena_printf(a, CLUSTER, gpu, more);
     ck_assert_int_eq(document_parse(a, "c.yaml", text, strlen(text), &root, &err), OK);
     TRY(cluster_parse(a, root, out, &err));
     return team_complete(out, &err);
 }
 
 static const struct {
-    const char *card, *more, *text;
+    const char *gpu, *more, *text;
 } refusals[] = {
-    {"H200-SXM", ", multiprocessors: 64", "a part of a card is emulated: state its slowdown too"},
-    {"host", ", slowdown: 2, multiprocessors: 64", "multiprocessors are a card's"},
+    {"H200-SXM", ", multiprocessors: 64", "a part of a GPU is emulated: state its slowdown too"},
+    {"host", ", slowdown: 2, multiprocessors: 64", "multiprocessors are a GPU's"},
     {"H200-SXM", ", slowdown: 2, multiprocessors: 0", "multiprocessors"},
     {"H200-SXM", ", slowdown: 2, multiprocessors: 140", "of which H200-SXM has 132"},
     {"RTX-3090", ", slowdown: 2, multiprocessors: 8", "does not know how many multiprocessors"},
@@ -162,7 +162,7 @@ START_TEST(a_part_that_cannot_be_is_refused_where_it_stands)
 {
     struct arena *a = arena_new();
     struct cluster c;
-    ck_assert_int_eq(read_cluster(a, refusals[_i].card, refusals[_i].more, &c), ERR_INPUT);
+    ck_assert_int_eq(read_cluster(a, refusals[_i].gpu, refusals[_i].more, &c), ERR_INPUT);
     ck_assert_msg(strstr(err.text, refusals[_i].text) != NULL, "%s", err.text);
     arena_free(a);
 }
@@ -192,7 +192,7 @@ START_TEST(a_part_goes_from_file_to_file_and_to_the_program)
 }
 END_TEST
 
-/* Training on a part of a card gives what training on all of it gives, on the device's own clock. */
+/* Training on a part of a GPU gives what training on all of it gives, on the device's own clock. */
 START_TEST(a_part_trains_as_the_whole_does)
 {
     struct arena *a = arena_new();
@@ -212,7 +212,7 @@ START_TEST(a_part_trains_as_the_whole_does)
         plans_replica(a, &p, 2, 1, &last);
         struct program *x = plans_lower(a, &p, false);
         const struct run_options o = {.steps = 2, .keep_trace = true};
-        x->devices[0].card = "";
+        x->devices[0].gpu = "";
         ck_assert_int_eq(x->devices[0].multiprocessors, 8 * part);
         ck_assert_msg(worker_run(a, x, &o, &r[part], &err) == OK, "%s", err.text);
         ck_assert_int_eq(r[part].trace->emulated, part);
@@ -226,11 +226,11 @@ END_TEST
 Suite *green_context_suite(void)
 {
     Suite *s = suite_create("green_context");
-    TCase *c = tcase_create("parts of a card");
+    TCase *c = tcase_create("parts of a GPU");
     tcase_set_timeout(c, 600);
     tcase_add_test(c, streams_and_grids_are_of_the_part);
-    tcase_add_test(c, all_of_a_card_is_no_part);
-    tcase_add_loop_test(c, a_card_parts_as_its_generation_does, 0, sizeof parts / sizeof *parts);
+    tcase_add_test(c, all_of_a_gpu_is_no_part);
+    tcase_add_loop_test(c, a_gpu_parts_as_its_generation_does, 0, sizeof parts / sizeof *parts);
     tcase_add_test(c, an_older_driver_is_told_with_what_is_left);
     tcase_add_test(c, what_is_offered_is_told);
     tcase_add_test(c, whichever_call_fails_nothing_is_left);

@@ -178,8 +178,8 @@ START_TEST(every_kind_has_a_kernel_and_a_test)
         /* in test_loss_scale.c */
         OP_overflow, OP_rescale,
         /* in test_kernel_parts.c, their gradients in test_shard.c */
-        OP_local_slice, OP_add_to_slice, OP_cross_entropy_part, OP_cross_entropy_join,
-        /* between the cards of one device: refused before they run */
+        OP_local_slice, OP_add_to_slice, OP_cross_entropy_shard, OP_cross_entropy_join,
+        /* between the GPUs of one device: refused before they run */
         OP_all_reduce, OP_all_gather, OP_reduce_scatter};
     bool tested[OP_KIND_COUNT] = {false}, forward[OP_KIND_COUNT] = {false};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) tested[others[i]] = true;

@@ -22,7 +22,7 @@ static struct program *on(struct program *p, const char *kind)
 {
     for (int32_t i = 0; i < p->n_devices; i++) {
         p->devices[i].kind = kind;
-        p->devices[i].card = "";
+        p->devices[i].gpu = "";
         p->devices[i].memory_bytes = 1;
     }
     return p;
@@ -76,7 +76,7 @@ START_TEST(a_late_device_trains_to_the_bits_of_the_host)
 }
 END_TEST
 
-START_TEST(several_stages_of_one_device_pass_messages_and_sums_on_it)
+START_TEST(several_stages_of_one_device_pass_messages_and_reduces_on_it)
 {
     int local = 0;
     for (uint64_t seed = 0; seed < 60; seed++) {
@@ -128,13 +128,13 @@ START_TEST(a_device_is_compared_with_what_the_program_says_it_is)
 {
     struct program *p = on(small("gpt2", 1, 0), "cuda");
     static const struct {
-        const char *card, *why;
-    } cards[] = {
+        const char *gpu, *why;
+    } gpus[] = {
         {"A100-SXM4-40", "to be A100-SXM4-40"}, {"H20", "to be H20"}, {"H200-SXM", NULL}};
-    for (size_t i = 0; i < sizeof cards / sizeof *cards; i++) {
-        p->devices[0].card = cards[i].card;
-        if (cards[i].why)
-            refused(p, ERR_INPUT, cards[i].why);
+    for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++) {
+        p->devices[0].gpu = gpus[i].gpu;
+        if (gpus[i].why)
+            refused(p, ERR_INPUT, gpus[i].why);
         else
             run(p, (struct run_options){.steps = 1});
     }
@@ -163,7 +163,7 @@ END_TEST
 
 /* Virtual time is slowdown × what the device's events say: twice the slowdown, the same order, no overlap, and losses that know
  * nothing of it. */
-START_TEST(a_slower_card_is_emulated_on_its_own_clock)
+START_TEST(a_slower_gpu_is_emulated_on_its_own_clock)
 {
     struct run_options o = {.steps = 2, .keep_trace = true};
     struct program *plain = on(small("gpt2", 2, 0), "host"), *p = on(small("gpt2", 2, 3), "cuda");
@@ -198,11 +198,11 @@ Suite *late_suite(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_set_timeout(t, 600);
     tcase_add_test(t, a_late_device_trains_to_the_bits_of_the_host);
-    tcase_add_test(t, several_stages_of_one_device_pass_messages_and_sums_on_it);
+    tcase_add_test(t, several_stages_of_one_device_pass_messages_and_reduces_on_it);
     tcase_add_test(t, whichever_call_of_a_device_fails_the_run_ends_and_says_so);
     tcase_add_test(t, a_device_is_compared_with_what_the_program_says_it_is);
     tcase_add_test(t, a_dtype_that_a_device_lacks_is_refused_by_its_name);
-    tcase_add_test(t, a_slower_card_is_emulated_on_its_own_clock);
+    tcase_add_test(t, a_slower_gpu_is_emulated_on_its_own_clock);
     suite_add_tcase(s, t);
     return s;
 }

@@ -1,4 +1,4 @@
-/* NCCL's twin keeps what a caller of the real library can get wrong. Both ranks are this process's, on two stand-in cards. */
+/* NCCL's twin keeps what a caller of the real library can get wrong. Both ranks are this process's, on two stand-in GPUs. */
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
@@ -25,7 +25,7 @@ enum { N = 2, ELEMENTS = 100 };
 
 static ncclComm_t comm[N];
 static cudaStream_t stream[N];
-static float *memory[N]; /* 2 · ELEMENTS, the card's */
+static float *memory[N]; /* 2 · ELEMENTS, the GPU's */
 
 static void find_twin(void)
 {
@@ -40,7 +40,7 @@ static void find_twin(void)
 #undef X
 }
 
-static void cards(void)
+static void tp(void)
 {
     for (int i = 0; i < N; i++) {
         float host[2 * ELEMENTS];
@@ -112,7 +112,7 @@ static ncclResult_t sum(int i, size_t n, ncclRedOp_t op)
 START_TEST(work_is_on_the_stream_only_when_the_call_is_through)
 {
     find_twin();
-    cards();
+    tp();
     join_both();
     ck_assert_int_eq(sum(1, ELEMENTS, ncclSum), ncclInProgress);
     ck_assert_int_eq(settled(comm[1]), ncclSuccess);
@@ -130,7 +130,7 @@ END_TEST
 START_TEST(each_rank_weighs_its_own_summand)
 {
     find_twin();
-    cards();
+    tp();
     join_both();
     ncclRedOp_t op[N];
     const float weight[N] = {0.25F, 0.75F};
@@ -163,7 +163,7 @@ static ncclResult_t both_directions(int i)
 START_TEST(calls_of_a_group_go_together)
 {
     find_twin();
-    cards();
+    tp();
     join_both();
     for (int i = 0; i < N; i++) {
         ck_assert_int_eq(both_directions(i), ncclInProgress);
@@ -192,7 +192,7 @@ START_TEST(a_sum_that_weighs_does_not_match_a_plain_one)
     float one = 1;
     ncclRedOp_t op;
     find_twin();
-    cards();
+    tp();
     join_both();
     ck_assert_int_eq(
         lib.ncclRedOpCreatePreMulSum(&op, &one, ncclFloat32, ncclScalarHostImmediate, comm[1]),
@@ -207,7 +207,7 @@ END_TEST
 START_TEST(calls_that_do_not_match_wait_until_they_are_aborted)
 {
     find_twin();
-    cards();
+    tp();
     join_both();
     ask_apart(1, ncclSum);
     for (int i = 0; i < N; i++) ck_assert_int_eq(cudaStreamQuery(stream[i]), cudaErrorNotReady);
@@ -226,7 +226,7 @@ START_TEST(a_group_of_aborts_may_go_on_in_a_thread_of_its_own)
 {
     setenv("STANDIN_NCCL_ASIDE", "1", 1);
     find_twin();
-    cards();
+    tp();
     join_both();
     ask_apart(1, ncclSum);
     ck_assert_int_eq(lib.ncclGroupStart(), ncclSuccess);
@@ -247,7 +247,7 @@ START_TEST(whoever_asks_of_what_was_given_up_is_ended)
 {
     char said[200];
     find_twin();
-    cards();
+    tp();
     join_both();
     ck_assert(!aborts_saying(ask_once_more, 0, said, sizeof said));
     for (int i = 0; i < N; i++) ck_assert_int_eq(lib.ncclCommAbort(comm[i]), ncclSuccess);
@@ -256,7 +256,7 @@ START_TEST(whoever_asks_of_what_was_given_up_is_ended)
 }
 END_TEST
 
-START_TEST(two_ranks_of_one_card_are_refused_unless_they_say_that_their_hosts_differ)
+START_TEST(two_ranks_of_one_gpu_are_refused_unless_they_say_that_their_hosts_differ)
 {
     ncclUniqueId id;
     find_twin();
@@ -290,7 +290,7 @@ START_TEST(a_rank_that_ended_shows_as_an_error_and_its_work_never_ends)
         if (settled(comm[1]) != ncclSuccess || read(ends[0], &c, 1) != 1) _exit(1);
         _exit(0);
     }
-    cards();
+    tp();
     begin(id, 0, 0);
     ck_assert_int_eq(settled(comm[0]), ncclSuccess);
     ck_assert_int_eq(sum(0, ELEMENTS, ncclSum), ncclInProgress);
@@ -310,5 +310,5 @@ SUITE_OF(nccl_standin, work_is_on_the_stream_only_when_the_call_is_through,
          calls_that_do_not_match_wait_until_they_are_aborted,
          a_group_of_aborts_may_go_on_in_a_thread_of_its_own,
          whoever_asks_of_what_was_given_up_is_ended,
-         two_ranks_of_one_card_are_refused_unless_they_say_that_their_hosts_differ,
+         two_ranks_of_one_gpu_are_refused_unless_they_say_that_their_hosts_differ,
          a_rank_that_ended_shows_as_an_error_and_its_work_never_ends)

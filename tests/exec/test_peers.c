@@ -1,4 +1,4 @@
-/* A whole run on stand-in cards in which one rank is killed, or stopped, at one of its calls: whatever the others are at, they end
+/* A whole run on stand-in GPUs in which one rank is killed, or stopped, at one of its calls: whatever the others are at, they end
  * with the code for it by themselves, and what was saved is whole. Ranks are forked; under MPI: tests/cli/peers.sh. */
 #include "exec/checkpoint/checkpoint.h"
 #include "exec/worker/worker.h"
@@ -44,7 +44,7 @@ struct points { /* at which a rank is struck: evenly over a part of its calls */
 
 /* ---- programs --------------------------------------------------------------------------------- */
 
-static struct plan cards(struct arena *a, int32_t n)
+static struct plan gpus(struct arena *a, int32_t n)
 {
     struct plan p = plans_new(a, "gpt2", 2, n);
     p.job.model.vocabulary = 256;
@@ -57,7 +57,7 @@ static struct plan cards(struct arena *a, int32_t n)
 /* Stages in a row: messages alone. */
 static const struct program *in_a_row(struct arena *a, int32_t n)
 {
-    struct plan p = cards(a, n);
+    struct plan p = gpus(a, n);
     int32_t layers = plans_layers(a, &p), last[RANKS];
     for (int32_t i = 0; i < n; i++) last[i] = (i + 1) * layers / n - 1;
     plans_replica(a, &p, 4, n, last);
@@ -67,7 +67,7 @@ static const struct program *in_a_row(struct arena *a, int32_t n)
 /* Replicas with unequal shares: sums, or ZeRO's halves and a checkpoint that is put together. */
 static const struct program *replicas(struct arena *a, int32_t n, int zero)
 {
-    struct plan p = cards(a, n);
+    struct plan p = gpus(a, n);
     int32_t last = plans_layers(a, &p) - 1;
     for (int32_t i = 0; i < n; i++)
         plans_replica(a, &p, zero ? 2 : 1 + i % 2, 1, &last)->stages[0].zero = zero;
@@ -224,10 +224,10 @@ END_TEST
 
 /* A chain adds microbatch by microbatch: behind what comes from the peer stand more kernels than a stream takes. Nobody but the thread
  * that asks for them would see that the peer is stopped. */
-START_TEST(one_that_stops_while_a_sum_is_more_than_a_stream_takes_ends_the_run)
+START_TEST(one_that_stops_while_a_reduce_is_more_than_a_stream_takes_ends_the_run)
 {
     struct arena *a = arena_new();
-    struct plan p = cards(a, 2);
+    struct plan p = gpus(a, 2);
     int32_t last = plans_layers(a, &p) - 1;
     p.deterministic = true;
     for (int32_t i = 0; i < 2; i++) plans_replica(a, &p, 9, 1, &last);
@@ -245,7 +245,7 @@ Suite *peers_suite(void)
     tcase_set_timeout(t, 300);
     tcase_add_loop_test(t, a_peer_that_dies_or_stops_in_a_row_of_stages_ends_the_run, 0, 2);
     tcase_add_loop_test(t, one_that_dies_or_stops_among_replicas_ends_the_run, 0, 2);
-    tcase_add_test(t, one_that_stops_while_a_sum_is_more_than_a_stream_takes_ends_the_run);
+    tcase_add_test(t, one_that_stops_while_a_reduce_is_more_than_a_stream_takes_ends_the_run);
     suite_add_tcase(s, t);
     return s;
 }

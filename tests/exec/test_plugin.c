@@ -150,8 +150,8 @@ START_TEST(a_plugin_of_another_kind_is_refused)
 }
 END_TEST
 
-/* The plugin that ships, where this build has it: on a machine with a driver it counts cards, on one without it says so. */
-START_TEST(the_real_plugin_counts_cards_or_says_why_there_are_none)
+/* The plugin that ships, where this build has it: on a machine with a driver it counts GPUs, on one without it says so. */
+START_TEST(the_real_plugin_counts_gpus_or_says_why_there_are_none)
 {
     char path[512];
     struct backend b;
@@ -194,7 +194,7 @@ Suite *plugin_suite(void)
     tcase_add_test(c, after_a_refusal_the_right_plugin_is_still_found);
     tcase_add_test(c, a_plugin_is_opened_once);
     tcase_add_test(c, a_plugin_of_another_kind_is_refused);
-    tcase_add_test(c, the_real_plugin_counts_cards_or_says_why_there_are_none);
+    tcase_add_test(c, the_real_plugin_counts_gpus_or_says_why_there_are_none);
     suite_add_tcase(s, c);
     return s;
 }

@@ -222,7 +222,7 @@ START_TEST(a_trap_ends_its_launch_and_loses_the_device)
 }
 END_TEST
 
-START_TEST(launches_that_a_card_refuses_are_refused)
+START_TEST(launches_that_a_gpu_refuses_are_refused)
 {
     unsigned count = 0;
     ck_assert_int_eq(try_count(&count, 0, 32, NULL), cudaErrorInvalidConfiguration);
@@ -324,7 +324,7 @@ SUITE_OF(standin, every_thread_of_a_grid_knows_where_it_is,
          shared_memory_that_nobody_wrote_is_no_number_in_every_block,
          copies_to_shared_memory_arrive_when_they_are_waited_for,
          integers_are_counted_by_all_threads, what_cuda_leaves_undefined_ends_with_its_reason,
-         a_trap_ends_its_launch_and_loses_the_device, launches_that_a_card_refuses_are_refused,
+         a_trap_ends_its_launch_and_loses_the_device, launches_that_a_gpu_refuses_are_refused,
          every_narrow_number_survives_being_widened,
          halfway_between_two_narrow_numbers_the_even_one_is_taken,
          numbers_too_large_for_fp16_are_infinite, kernels_round_numbers_as_their_type_does)

@@ -198,7 +198,7 @@ START_TEST(what_cublas_refuses_is_refused)
                          cases[i].s);
     }
     good(cudaDeviceSynchronize());
-    /* One element past the allocation: a card would end with an illegal address. */
+    /* One element past the allocation: a GPU would end with an illegal address. */
     ck_assert_int_eq(cublasGemmEx(h, CUBLAS_OP_N, CUBLAS_OP_N, 2, 2, 2, &one, (float *)a + 5,
                                   CUDA_R_32F, 2, a, CUDA_R_32F, 2, &one, a, CUDA_R_32F, 2,
                                   CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
@@ -347,7 +347,7 @@ START_TEST(fused_products_that_cublaslt_does_not_have_are_not_found)
 }
 END_TEST
 
-START_TEST(bf16_needs_a_card_that_has_it)
+START_TEST(bf16_needs_a_gpu_that_has_it)
 {
     setenv("STANDIN_CAPABILITY", "75", 1);
     cublasHandle_t h;
@@ -394,4 +394,4 @@ SUITE_OF(standin_blas, a_handle_that_is_given_a_stream_loses_its_workspace,
          without_beta_the_old_result_is_not_read, what_cublas_refuses_is_refused,
          bias_and_gelu_are_taken_of_the_sum_and_what_they_were_taken_of_is_kept,
          an_algorithm_serves_operands_that_lie_as_its_heuristic_was_told,
-         fused_products_that_cublaslt_does_not_have_are_not_found, bf16_needs_a_card_that_has_it)
+         fused_products_that_cublaslt_does_not_have_are_not_found, bf16_needs_a_gpu_that_has_it)

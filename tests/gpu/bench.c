@@ -1,4 +1,4 @@
-/* tests/gpu/bench.c - `make gpu-bench`: how far the card's kernels are from what it can do, and GPT-2 beside PyTorch.
+/* tests/gpu/bench.c - `make gpu-bench`: how far the GPU's kernels are from what it can do, and GPT-2 beside PyTorch.
  *
  * usage: gpu-bench FOLDER TORCH JSON
  * FOLDER holds `trained`, lines "NAME ROUNDS", and NAME.program of each (`make gpu-files`); the first one's operators are the

@@ -29,7 +29,7 @@ struct bench_row { /* operators of one key */
 struct bench_kernels {
     bool done;
     char device[64], version[120];
-    double copy_Bps, product_flops; /* what the card can do, measured; product in bf16 */
+    double copy_Bps, product_flops; /* what the GPU can do, measured; product in bf16 */
     int32_t n_rows;
     struct bench_row rows[BENCH_ROWS_MAX]; /* by what they take in all, most first */
 };
@@ -41,7 +41,7 @@ struct bench_trained { /* rounds without a trace and with one, in turn */
     double loss;                                                /* after the last step */
     double kernels; /* tokens/s of as many steps more, whose trace has kernels; 0: they could not be had */
     char why_not[160];
-    int64_t memory_bytes; /* that the program has on the card */
+    int64_t memory_bytes; /* that the program has on the GPU */
 };
 
 struct bench_results {

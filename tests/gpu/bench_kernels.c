@@ -1,4 +1,4 @@
-/* tests/gpu/bench_kernels.c - what the card can do, and how far from it kernels are. */
+/* tests/gpu/bench_kernels.c - what the GPU can do, and how far from it kernels are. */
 #include "tests/gpu/bench.h"
 
 #include "core/base/arena.h"
@@ -16,7 +16,7 @@
 
 #define COUNTED_FLOOR_S 20e-6
 
-/* --- the card --- */
+/* --- the GPU --- */
 
 struct timed { /* what is timed, and between which events */
     struct backend *b;
@@ -66,8 +66,8 @@ static enum status fill(struct arena *a, struct backend *b, void *to, int64_t n,
     return b->upload(b, to, x, n * (int64_t)sizeof *x, err);
 }
 
-static enum status time_card(struct arena *a, struct backend *b, const struct bench_size *size,
-                             struct bench_kernels *out, struct error *err)
+static enum status time_gpu(struct arena *a, struct backend *b, const struct bench_size *size,
+                            struct bench_kernels *out, struct error *err)
 {
     const int64_t n = size->product_rows;
     struct op_attrs none = {0};
@@ -99,15 +99,15 @@ static enum status time_card(struct arena *a, struct backend *b, const struct be
     return OK;
 }
 
-static enum status measure_card(struct arena *a, const struct bench_size *size,
-                                struct bench_kernels *out, struct error *err)
+static enum status measure_gpu(struct arena *a, const struct bench_size *size,
+                               struct bench_kernels *out, struct error *err)
 {
     struct backend b;
     struct backend_device device;
     TRY(plugin_open_backend("cuda", &b, err));
     TRY(b.describe(&b, 0, &device, err));
     TRY(b.open(&b, 0, err));
-    enum status st = time_card(a, &b, size, out, err);
+    enum status st = time_gpu(a, &b, size, out, err);
     b.close(&b);
     snprintf(out->device, sizeof out->device, "%s", device.name);
     snprintf(out->version, sizeof out->version, "%s", device.version);
@@ -138,7 +138,7 @@ static int32_t find_rows(const struct program *p, struct program_op *ops, struct
     return n;
 }
 
-/* Of the median: clocks are up after the card was measured, and the first rounds are not counted. */
+/* Of the median: clocks are up after the GPU was measured, and the first rounds are not counted. */
 static enum status read_row(const struct trace *t, const struct program_op *op, int32_t warm,
                             double *took, struct bench_row *out, struct error *err)
 {
@@ -200,7 +200,7 @@ enum status bench_measure_kernels(struct arena *a, const char *program,
 {
     struct program p;
     TRY(program_read(a, program, &p, err));
-    TRY(measure_card(a, size, out, err));
+    TRY(measure_gpu(a, size, out, err));
     TRY(measure_rows(a, &p, size, out, err));
     out->done = true;
     return OK;

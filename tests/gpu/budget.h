@@ -1,4 +1,4 @@
-/* tests/gpu/budget.h - programs for a card end by themselves: all that one does has GPU_SECONDS together (environment; looked at,
+/* tests/gpu/budget.h - programs for a GPU end by themselves: all that one does has GPU_SECONDS together (environment; looked at,
  * with the rest of it, when a program begins). Limits are several times as long under sanitizers. */
 #ifndef TESTS_GPU_BUDGET_H
 #define TESTS_GPU_BUDGET_H

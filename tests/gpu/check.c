@@ -1,7 +1,7 @@
-/* tests/gpu/check.c - `make gpu-check`: does the card compute what the host computes, and do ranks end when one is gone?
+/* tests/gpu/check.c - `make gpu-check`: does the GPU compute what the host computes, and do ranks end when one is gone?
  *
  * usage: gpu-check [--kernels] FOLDER
- * FOLDER holds what `make gpu-files` wrote where there are all libraries: `cases`, programs, and the host's losses. Here is a card
+ * FOLDER holds what `make gpu-files` wrote where there are all libraries: `cases`, programs, and the host's losses. Here is a GPU
  * and little else, so this program knows neither MPI nor Check nor OpenBLAS (its reference products are plain loops).
  * Every check is a group of forked ranks of its own (a CUDA context does not survive a fork) with a time limit: nothing here
  * can hang, and all of them together have GPU_SECONDS. Prints a line a check and a count at the end; exit 1 where one failed, 8 where there is no device.
@@ -32,7 +32,7 @@
 
 enum { ALL_S = 420, KERNELS_S = 150, LIMIT_S = 90, CASES_MAX = 1 << 16 };
 enum { RANKS_MAX = 64, STEPS_MAX = 1000000, UNTOLD = -1 };
-/* A rank is killed when it trains: a card's context and its communicators take some seconds to make. */
+/* A rank is killed when it trains: a GPU's context and its communicators take some seconds to make. */
 enum { KILL_AFTER_S = 15, KILL_AFTER_SMALL_S = 3 };
 
 struct check {
@@ -59,14 +59,14 @@ static int failed(const struct check *c, enum status st, const struct error *err
 
 /* --- kernels --- */
 
-/* GPU_SMALL=1: a card that is emulated. */
+/* GPU_SMALL=1: a GPU that is emulated. */
 static bool is_small(void)
 {
     const char *small = getenv("GPU_SMALL");
     return small && !strcmp(small, "1");
 }
 
-/* One that is off is told, and the others are compared all the same: what a card says in one call should be all it has to say. */
+/* One that is off is told, and the others are compared all the same: what a GPU says in one call should be all it has to say. */
 static enum status compare_one(struct kernel_comparison *x, const struct kernel_row *row, enum dtype t,
                                bool add, int *off, struct error *err)
 {

@@ -1,4 +1,4 @@
-/* tests/gpu/collectives.h - every collective of exec/device_transport/device_comm.h between the ranks of one card, beside exact sums.
+/* tests/gpu/collectives.h - every collective of exec/device_transport/device_comm.h between the ranks of one GPU, beside exact sums.
  *
  * Numbers are small integers and weights are quarters, so that every dtype's sums are exact whatever their order: each element must
  * be that number, to the bit. Parts are uneven, and one rank has none. All bits of outputs, and of what lies behind them, are set before.

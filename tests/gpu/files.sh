@@ -1,10 +1,10 @@
 #!/bin/bash
-# tests/gpu/files.sh FOLDER - what gpu-check and gpu-bench read: programs for a card, and the losses that the host finds.
-# CARD=name of the catalogue (musher devices) of the card they will run on; MUSHER=program; SMALL=1: the same checks with little
-# work in each, and a tiny model for the bench, for a card that is emulated (tests/standin).
+# tests/gpu/files.sh FOLDER - what gpu-check and gpu-bench read: programs for a GPU, and the losses that the host finds.
+# GPU=name of the catalogue (musher devices) of the GPU they will run on; MUSHER=program; SMALL=1: the same checks with little
+# work in each, and a tiny model for the bench, for a GPU that is emulated (tests/standin).
 set -eu
 folder=$1
-: "${MUSHER:=build/musher}" "${CARD:=H200-SXM}" "${SMALL:=}"
+: "${MUSHER:=build/musher}" "${GPU:=H200-SXM}" "${SMALL:=}"
 here=$(dirname "$0")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -38,12 +38,12 @@ job() {
     printf 'optimizer: {kind: adamw, lr: 1e-3, weight_decay: 0.01}\n'
 }
 
-# cluster DEVICE N: N devices that are all card 0 of this machine, each in a node of its own: a.0, b.0, …
+# cluster DEVICE N: N devices that are all GPU 0 of this machine, each in a node of its own: a.0, b.0, …
 cluster() {
     local names=(a b c d)
-    printf 'version: 1\nname: cards\ndevice_types:\n  - {name: card, device: %s, memory: 30 GiB}\nnodes:\n' "$1"
+    printf 'version: 1\nname: gpus\ndevice_types:\n  - {name: gpu, device: %s, memory: 30 GiB}\nnodes:\n' "$1"
     for ((i = 0; i < $2; i++)); do
-        printf '  - {name: %s, host: localhost, devices: [{type: card, index: 0}]}\n' "${names[i]}"
+        printf '  - {name: %s, host: localhost, devices: [{type: gpu, index: 0}]}\n' "${names[i]}"
     done
     (($2 < 2)) || echo links:
     for ((i = 0; i < $2; i++)); do
@@ -81,7 +81,7 @@ plan() {
 
 # program NAME MODEL PRECISION RANKS REPLICAS: such a plan, lowered
 program() {
-    plan "$CARD" "$@" >"$work/$1.yaml"
+    plan "$GPU" "$@" >"$work/$1.yaml"
     "$MUSHER" lower -q "$work/$1.yaml" -o "$folder/$1.program" >/dev/null
 }
 
@@ -107,7 +107,7 @@ for model in gpt llama mixtral; do
     check "$model-fp32" $model fp32 1 1e-4 "$n" "$(one "$end")"
     check "$model-bf16" $model bf16 1 2e-2 "$n" "$(one "$end")"
 done
-# Ranks of one card take turns on it, and what they tell each other may take milliseconds each: fewer steps.
+# Ranks of one GPU take turns on it, and what they tell each other may take milliseconds each: fewer steps.
 steps=$((steps < 12 ? steps : 12))
 end=$(last gpt)
 stages4="  - {microbatches: $all, stages: [{layers: [0, 1], device: a.0}, {layers: [2, 2], device: b.0}, {layers: [3, $((end - 2))], device: c.0}, {layers: [$((end - 1)), $end], device: d.0}]}"
@@ -147,9 +147,9 @@ shares3="  - microbatches: $all
         sharding:
           ratios: [[3, 2, 1]]
           operators:
-            - {match: \"h.*.attn.*\", split: heads}
-            - {match: \"h.*.mlp.*\", split: features}
-            - {match: \"*\", split: batch}"
+            - {match: \"h.*.attn.*\", shard: heads}
+            - {match: \"h.*.mlp.*\", shard: features}
+            - {match: \"*\", shard: batch}"
 check shares3 gpt fp32 3 1e-4 $((steps < 5 ? steps : 5)) "$shares3"
 # Gradients of parts in half precision, summed in single.
 check shares3-bf16 gpt bf16 3 2e-2 $((steps < 3 ? steps : 3)) "$shares3"
@@ -161,10 +161,10 @@ if [[ -n $SMALL ]]; then
     echo "gpt2-tiny 2" >>"$folder/trained"
 else
     for size in 124m 350m; do
-        "$MUSHER" plan -q "$here/gpt2-$size.yaml" "$here/card.yaml" -o "$work/bench.yaml" >/dev/null
+        "$MUSHER" plan -q "$here/gpt2-$size.yaml" "$here/gpu.yaml" -o "$work/bench.yaml" >/dev/null
         "$MUSHER" lower -q "$work/bench.yaml" -o "$folder/gpt2-$size.program" >/dev/null
     done
     printf 'gpt2-124m 3\ngpt2-350m 1\n' >>"$folder/trained"
 fi
-CARD=$CARD SMALL=$SMALL MUSHER=$MUSHER "$here/predict.sh" files "$folder"
-echo "programs and losses for $CARD are in $folder: $(($(wc -l <"$folder/cases") + 1)) checks"
+GPU=$GPU SMALL=$SMALL MUSHER=$MUSHER "$here/predict.sh" files "$folder"
+echo "programs and losses for $GPU are in $folder: $(($(wc -l <"$folder/cases") + 1)) checks"

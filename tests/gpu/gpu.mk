@@ -1,14 +1,14 @@
-# tests/gpu/gpu.mk - checks and benches that need a card (docs/card.md).
+# tests/gpu/gpu.mk - checks and benches that need a GPU (docs/gpu.md).
 #
 #   make gpu-files     where there are all libraries: programs of some plans, losses of the host, benches   (build/gpu)
-#   make gpu-check     where there is a card: kernels, training, ranks, collectives, a dead peer; compute-sanitizer
+#   make gpu-check     where there is a GPU: kernels, training, ranks, collectives, a dead peer; compute-sanitizer
 #   make gpu-run       there: what operators take, and three plans on emulated unequal devices; traces in build/gpu-out
 #   make gpu-bench     there: kernels beside their floors, what traces cost, GPT-2 beside PyTorch
 #   make gpu-sanitize  there: the kernels under compute-sanitizer
 #   make gpu-predict   back where there are all libraries: predictions beside the runs that lie in build/gpu-out
 # Those in the middle need gcc or clang, nvcc, cuBLAS and NCCL, and what gpu-files wrote; no MPI, OpenBLAS, zlib, document parser
-# or Check. tests/gpu/card.sh asks for all of them in two calls. They end by themselves within nine minutes, the build among them: so it
-# has all processors, and kernels for the cards that are there alone (CUDA_ARCHS= names others).
+# or Check. tests/gpu/gpu.sh asks for all of them in two calls. They end by themselves within nine minutes, the build among them: so it
+# has all processors, and kernels for the GPUs that are there alone (CUDA_ARCHS= names others).
 
 GPU        := $(BUILD)/gpu
 GPU_OBJ    := $(BUILD)/gpu-obj
@@ -47,29 +47,29 @@ $(GPU)-run: $(GPU_OBJ)/tests/gpu/run.o $(GPU_LIB)
 gpu-files: $(BUILD)/musher
 	@MUSHER=$(BUILD)/musher tests/gpu/files.sh $(GPU)
 
-# Without a card in it, so that what runs on one is always built: `make check` does.
+# Without a GPU in it, so that what runs on one is always built: `make check` does.
 gpu-programs: $(GPU)-check $(GPU)-bench $(GPU)-run
 
-# A plugin that was built for more than the cards need stays as it is. Plain `make` builds for all again (cuda.archs in cuda.mk).
+# A plugin that was built for more than the GPUs need stays as it is. Plain `make` builds for all again (cuda.archs in cuda.mk).
 ifneq ($(filter gpu-ready demo-ready,$(MAKECMDGOALS)),)
 ifeq ($(if $(CUDA_PLUGIN),$(origin CUDA_ARCHS)),file)
-GPU_CARDS := $(shell tests/gpu/archs.sh "$(NVCC)")
+GPU_ARCHS := $(shell tests/gpu/archs.sh "$(NVCC)")
 GPU_HAS := $(if $(wildcard $(CUDA_PLUGIN)),$(shell cat $(BUILD)/cuda.archs 2>/dev/null))
-ifeq ($(GPU_CARDS)$(filter gpu-ready,$(MAKECMDGOALS)),)
+ifeq ($(GPU_ARCHS)$(filter gpu-ready,$(MAKECMDGOALS)),)
 CUDA_ARCHS := $(or $(GPU_HAS),$(lastword $(CUDA_ARCHS)))
 $(info musher: kernels for sm $(CUDA_ARCHS) alone, because this machine shows no GPU: plain make builds for all architectures)
-else ifeq ($(GPU_CARDS),)
+else ifeq ($(GPU_ARCHS),)
 $(info musher: kernels for all of sm $(CUDA_ARCHS), which takes long: CUDA_ARCHS= names fewer)
 else
-CUDA_ARCHS := $(if $(filter-out $(GPU_HAS),$(GPU_CARDS)),$(GPU_CARDS),$(GPU_HAS))
-$(info musher: kernels for sm $(CUDA_ARCHS): here are cards of sm $(GPU_CARDS) (CUDA_ARCHS= names others))
+CUDA_ARCHS := $(if $(filter-out $(GPU_HAS),$(GPU_ARCHS)),$(GPU_ARCHS),$(GPU_HAS))
+$(info musher: kernels for sm $(CUDA_ARCHS): here are GPUs of sm $(GPU_ARCHS) (CUDA_ARCHS= names others))
 endif
 endif
 endif
 
 ifeq ($(CUDA_PLUGIN),)
 gpu-ready:
-	@echo "no kernels can be built for a card: $(if $(SAN)$(TSAN),sanitizers know none,$(CUDA_WHY))" >&2; exit 3
+	@echo "no kernels can be built for a GPU: $(if $(SAN)$(TSAN),sanitizers know none,$(CUDA_WHY))" >&2; exit 3
 else
 gpu-ready: $(CUDA_PLUGIN) $(CUPTI_PLUGIN) gpu-programs
 endif
@@ -86,7 +86,7 @@ gpu-sanitize:
 gpu-predict: $(BUILD)/musher
 	@MUSHER=$(BUILD)/musher tests/gpu/predict.sh table $(GPU) $(GPU)-out
 
-# `make check` runs them on an emulated card (tests/cli/gpu.sh).
+# `make check` runs them on an emulated GPU (tests/cli/gpu.sh).
 tests: gpu-programs
 
 .PHONY: gpu-files gpu-programs gpu-ready gpu-check gpu-run gpu-bench gpu-sanitize gpu-predict

@@ -1,13 +1,13 @@
 #!/bin/bash
-# tests/gpu/predict.sh - are plans for unequal devices predicted right, on the one card that is there? Three of its emulated
-# likes (slowdown × what the card takes, by the devices' virtual clocks) train GPT-2 by three plans: a pipeline cut evenly, one cut
+# tests/gpu/predict.sh - are plans for unequal devices predicted right, on the one GPU that is there? Three of its emulated
+# likes (slowdown × what the GPU takes, by the devices' virtual clocks) train GPT-2 by three plans: a pipeline cut evenly, one cut
 # by speed, and data parallel with unequal shares.
-# usage: predict.sh files FOLDER       where musher has its libraries: benches, programs and plans; gpu-run runs them on the card
+# usage: predict.sh files FOLDER       where musher has its libraries: benches, programs and plans; gpu-run runs them on the GPU
 #        predict.sh table FOLDER OUT   back there: profile of what gpu-run brought to OUT, predictions beside runs, calibration
-# The second writes OUT/predict.txt and OUT/predict.json. MUSHER=program, CARD=name of the catalogue, SMALL=1: a tiny model.
+# The second writes OUT/predict.txt and OUT/predict.json. MUSHER=program, GPU=name of the catalogue, SMALL=1: a tiny model.
 set -eu
 part=$1 folder=$2
-: "${MUSHER:=build/musher}" "${CARD:=H200-SXM}" "${SMALL:=}"
+: "${MUSHER:=build/musher}" "${GPU:=H200-SXM}" "${SMALL:=}"
 here=$(dirname "$0")
 names=(even uneven parallel)
 plans=("$folder/even.yaml" "$folder/uneven.yaml" "$folder/parallel.yaml")
@@ -35,9 +35,9 @@ J
 version: 1
 name: likes
 device_types:
-  - {name: fast, device: $CARD, slowdown: 3, memory: 40 GiB}
-  - {name: middle, device: $CARD, slowdown: 6, memory: 40 GiB}
-  - {name: slow, device: $CARD, slowdown: 9, memory: 40 GiB}
+  - {name: fast, device: $GPU, slowdown: 3, memory: 40 GiB}
+  - {name: middle, device: $GPU, slowdown: 6, memory: 40 GiB}
+  - {name: slow, device: $GPU, slowdown: 9, memory: 40 GiB}
 nodes:
   - {name: a, host: localhost, devices: [{type: fast, index: 0}]}
   - {name: b, host: localhost, devices: [{type: middle, index: 0}]}

@@ -1,9 +1,9 @@
-/* tests/gpu/run.c - runs programs where there is a card and little else, and brings their traces back.
+/* tests/gpu/run.c - runs programs where there is a GPU and little else, and brings their traces back.
  *
  * usage: gpu-run FOLDER OUT [--kernels]     --kernels: in traces of plans, what ran in operators too (exec/activity.h)
  * FOLDER may hold
  *   benches   names, a line each, written by `musher profile --emit`: NAME.program, one rank. OUT/NAME.trace; then OUT/copies, what
- *             copies between pinned memory and the first card took (tools/profile/remote.h)
+ *             copies between pinned memory and the first GPU took (tools/profile/remote.h)
  *   runs      lines NAME STEPS: NAME.program on text.txt, a forked rank a device. OUT/NAME.trace, which carries the plan
  *             NAME.yaml, so that calibrate learns from it; the iteration is printed
  * Every program is a group of forked ranks of its own with a time limit, and all have GPU_SECONDS together. Prints a line a

@@ -1,4 +1,4 @@
-"""GPT-2 trained by PyTorch on the card at hand, to stand beside musher's own step: same shapes, same optimizer, bf16 with
+"""GPT-2 trained by PyTorch on the GPU at hand, to stand beside musher's own step: same shapes, same optimizer, bf16 with
 fp32 parameters (autocast), fused AdamW, causal attention by scaled_dot_product_attention. Random tokens; nothing is loaded.
 
 usage: torch_gpt2.py MODEL SEQUENCES LENGTH STEPS      MODEL: 124m | 350m

@@ -1,4 +1,4 @@
-/* Shares by when replicas end, numbers of cards that are offered where nobody names any. */
+/* Shares by when replicas end, tensor-parallel degrees that are offered where nobody names any. */
 #include "core/base/arena.h"
 #include "core/document/document.h"
 #include "planner/fleet/balance_shares.h"
@@ -101,7 +101,7 @@ START_TEST(even_shares_of_unequal_replicas_are_made_level)
 END_TEST
 
 /* 33 billion parameters of 16 bytes are 528 GB: half of twelve pairs of 32 GB are 412, of fours 825. */
-START_TEST(large_clusters_are_offered_as_many_cards_as_the_model_needs)
+START_TEST(large_clusters_are_offered_the_tensor_parallel_degrees_the_model_needs)
 {
     static const char *text =
         "version: 1\nname: many\ndevice_types: [{name: v, device: V100-SXM2-32}]\n"
@@ -116,15 +116,15 @@ START_TEST(large_clusters_are_offered_as_many_cards_as_the_model_needs)
     struct job j = texts_job(arena, large), small = texts_job(arena, job_text);
     struct cluster many = texts_cluster(arena, arena_printf(arena, text, "200", "200")),
                    few = texts_cluster(arena, arena_printf(arena, text, "128", "128"));
-    int32_t cards[TP_OPTIONS_DEFAULT_MAX];
-    ck_assert_int_eq(tp_options_default(&j, &many, cards), 2);
-    ck_assert_int_eq(cards[0], 4);
-    ck_assert_int_eq(cards[1], 8);
-    ck_assert_int_eq(tp_options_default(&small, &many, cards), 0);
-    ck_assert_int_eq(tp_options_default(&j, &few, cards), 0);
+    int32_t tp[TP_OPTIONS_DEFAULT_MAX];
+    ck_assert_int_eq(tp_options_default(&j, &many, tp), 2);
+    ck_assert_int_eq(tp[0], 4);
+    ck_assert_int_eq(tp[1], 8);
+    ck_assert_int_eq(tp_options_default(&small, &many, tp), 0);
+    ck_assert_int_eq(tp_options_default(&j, &few, tp), 0);
     j.model.intermediate += 2; /* which two divides, and four does not */
-    ck_assert_int_eq(tp_options_default(&j, &many, cards), 1);
-    ck_assert_int_eq(cards[0], 2);
+    ck_assert_int_eq(tp_options_default(&j, &many, tp), 1);
+    ck_assert_int_eq(tp[0], 2);
 }
 END_TEST
 
@@ -134,7 +134,7 @@ Suite *balance_shares_suite(void)
     TCase *t = tcase_create("all");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, even_shares_of_unequal_replicas_are_made_level);
-    tcase_add_test(t, large_clusters_are_offered_as_many_cards_as_the_model_needs);
+    tcase_add_test(t, large_clusters_are_offered_the_tensor_parallel_degrees_the_model_needs);
     suite_add_tcase(s, t);
     return s;
 }

@@ -38,7 +38,7 @@ static struct job small_job(int layers, int batch, const char *microbatch)
     return j;
 }
 
-/* Nodes of two equal cards; links inside of 1 GB/s, between of `between` MB/s. */
+/* Nodes of two equal GPUs; links inside of 1 GB/s, between of `between` MB/s. */
 static struct cluster small_team(int nodes, const char *slowdowns, int between)
 {
     struct cluster c;
@@ -132,22 +132,22 @@ START_TEST(gpipe_runs_all_forwards_first_and_uses_every_device)
 }
 END_TEST
 
-START_TEST(megatron_takes_cards_together_where_that_is_fastest)
+START_TEST(megatron_takes_gpus_together_where_that_is_fastest)
 {
-    /* A batch of two sequences: four replicas are too many, and two cards are nearly twice as fast as one. */
+    /* A batch of two sequences: four replicas are too many, and two GPUs are nearly twice as fast as one. */
     struct job j = small_job(4, 2, "");
     struct cluster c = small_team(2, "22", 1);
     c.links[0].bandwidth_Bps = c.links[2].bandwidth_Bps = 1e12;
     c.links[0].latency_s = c.links[2].latency_s = 0;
     const struct plan *p = one(&j, &c, "megatron");
-    int32_t cards = 0;
+    int32_t gpus = 0;
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t s = 0; s < p->replicas[r].n_stages; s++) {
             int32_t device = p->replicas[r].stages[s].device;
             int32_t n = p->cluster.types[p->cluster.devices[device].type].tensor_parallel;
-            cards += n > 1 ? n : 1;
+            gpus += n > 1 ? n : 1;
         }
-    ck_assert_int_eq(cards % 4, 0); /* interleaved chunks count again */
+    ck_assert_int_eq(gpus % 4, 0); /* interleaved chunks count again */
 }
 END_TEST
 
@@ -228,7 +228,7 @@ static void set_bench(struct bench *b, const struct job *j, const struct cluster
                                        .lower = &b->lower,
                                        .scorer = scorer_new(&b->lower),
                                        .evaluations_left = INT64_MAX};
-    b->tp_variant = (struct tp_variant){.cards = 1, .possible = true, .cluster = *c, .job = *j};
+    b->tp_variant = (struct tp_variant){.tp = 1, .possible = true, .cluster = *c, .job = *j};
     b->tp_variant.spaces = ARENA_ARRAY(arena, struct space *, 3);
     b->tp_variant.cost = cost_new(arena, &b->profile, c);
     ck_assert_int_eq(device_graph_new(arena, c, b->tp_variant.cost, &b->tp_variant.graph, &err),
@@ -373,7 +373,7 @@ START_TEST(harps_plan_is_the_best_of_its_closed_form)
         struct error err = {0};
         struct harp_plan found;
         struct space *s;
-        for (int32_t i = 0; i < 3; i++) { /* one card a node */
+        for (int32_t i = 0; i < 3; i++) { /* one GPU a node */
             c.devices[i] = c.devices[2 * i];
             c.nodes[i].first_device = i, c.nodes[i].n_devices = 1;
         }
@@ -436,7 +436,7 @@ Suite *baselines_suite(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, data_parallel_families_have_a_replica_on_each_device);
     tcase_add_test(t, gpipe_runs_all_forwards_first_and_uses_every_device);
-    tcase_add_test(t, megatron_takes_cards_together_where_that_is_fastest);
+    tcase_add_test(t, megatron_takes_gpus_together_where_that_is_fastest);
     tcase_add_test(t, harp_takes_every_device_in_order_in_meshes_of_one_node);
     tcase_add_test(t, what_cannot_be_says_why);
     tcase_add_test(t, a_preset_is_nearly_the_best_setting_of_its_family);

@@ -51,8 +51,8 @@ static struct bound_offer offer(double f, double i, double w, double update)
     return (struct bound_offer){1, 1, f, i, w, update};
 }
 
-/* One layer, 600 samples; a kind of one device at 10 us a sample and one of two at 30 us: rates 1/10 + 2/30 = 1/6. */
-START_TEST(kinds_share_the_batch_by_their_rates)
+/* One layer, 600 samples; a class of one device at 10 us a sample and one of two at 30 us: rates 1/10 + 2/30 = 1/6. */
+START_TEST(device_classes_share_the_batch_by_their_rates)
 {
     struct arena *a = arena_new();
     struct bound_any *b = bound_any_new(a, 1, 2, (int64_t[]){1, 2}, 600);
@@ -60,16 +60,16 @@ START_TEST(kinds_share_the_batch_by_their_rates)
     bound_any_offer(b, 0, 0, &fast);
     bound_any_offer(b, 1, 0, &slow);
     NEARLY(solved(b, "compute"), 3600000);
-    /* Two cards that together take 2 samples in 20 us: 20 card-us a sample, better than 30. 1/10 + 2/20 = 1/5. */
+    /* Two GPUs that together take 2 samples in 20 us: 20 GPU-us a sample, better than 30. 1/10 + 2/20 = 1/5. */
     bound_any_offer(b, 1, 0, &(struct bound_offer){2, 2, 5000, 5000, 10000, 0});
     NEARLY(solved(b, "compute"), 3000000);
     arena_free(a);
 }
 END_TEST
 
-/* Two layers of 10 us and 20 us each; layer 1 fits only on kind 1. Kind 0 does layer 0 alone: 10 · 10; kind 1 does layer 1:
- * 10 · 20 = 200 us. Updates of 15 us each: kind 1's is its own, layer 0's goes where there is time. */
-START_TEST(a_layer_that_only_one_kind_holds_is_its_work)
+/* Two layers of 10 us and 20 us each; layer 1 fits only on class 1. Class 0 does layer 0 alone: 10 · 10; class 1 does layer 1:
+ * 10 · 20 = 200 us. Updates of 15 us each: class 1's is its own, layer 0's goes where there is time. */
+START_TEST(a_layer_that_only_one_device_class_holds_is_its_work)
 {
     struct arena *a = arena_new();
     struct bound_any *b = bound_any_new(a, 2, 2, (int64_t[]){1, 1}, 10);
@@ -120,7 +120,7 @@ START_TEST(a_slow_cut_leaves_three_choices)
 }
 END_TEST
 
-/* The first test's kinds at 6 and 1 an hour: a sample costs 10 us · 6 on the fast one, 30 us · 1 on a slow one. So all 600 go to
+/* The first test's classes at 6 and 1 an hour: a sample costs 10 us · 6 on the fast one, 30 us · 1 on a slow one. So all 600 go to
  * the slow ones, 18,000 us at 1. Within 4,500 us these two take 300 samples, and the fast one the rest: 9,000 + 18,000. */
 START_TEST(work_costs_what_the_cheapest_devices_take_for_it)
 {
@@ -140,7 +140,7 @@ START_TEST(work_costs_what_the_cheapest_devices_take_for_it)
         ck_assert_msg(c.lower_cost <= most && c.lower_cost >= most * (1 - 1e-5), "%zu: %g, not %g",
                       i, c.lower_cost, most);
     }
-    /* Where a kind is free nothing is known. */
+    /* Where a class is free nothing is known. */
     struct bound_any *b = bound_any_new(a, 1, 2, (int64_t[]){1, 2}, 600);
     struct bound_offer fast = offer(3000, 3000, 4000, 0);
     bound_any_offer(b, 0, 0, &fast);
@@ -291,8 +291,8 @@ START_TEST(no_bound_is_above_what_the_search_finds)
 }
 END_TEST
 
-/* Nodes of 2 or 4 cards that may share operators, one or two and four at a time; small matrices, so that sharing costs. */
-static void say_cards(struct yaml_text *t, struct draw *d)
+/* Nodes of 2 or 4 GPUs that may shard operators, one or two and four at a time; small matrices, so that sharing costs. */
+static void say_gpus(struct yaml_text *t, struct draw *d)
 {
     static const char *const types[] = {"A100-SXM4-40", "V100-SXM2-32", "H100-SXM5"};
     int nodes = 1 + (int)below(d, 3);
@@ -313,7 +313,7 @@ static void say_cards(struct yaml_text *t, struct draw *d)
     }
 }
 
-START_TEST(no_bound_is_above_a_plan_of_cards_that_share_operators)
+START_TEST(no_bound_is_above_a_plan_with_tensor_parallel_gpus)
 {
     struct arena *a = arena_new();
     uint64_t cases = test_long() ? 60 : 5;
@@ -325,7 +325,7 @@ START_TEST(no_bound_is_above_a_plan_of_cards_that_share_operators)
         struct profile profile;
         struct error err = {0};
         struct search_result r;
-        say_cards(&c, &d);
+        say_gpus(&c, &d);
         int blocks = 1 + (int)below(&d, 4), batch = 4 * (1 + (int)below(&d, 8));
         say(&j,
             "version: 1\nmodel: {model_type: gpt2, n_embd: 256, n_layer: %d, n_head: 4, "
@@ -373,7 +373,7 @@ START_TEST(the_example_is_certified_within_an_eighth)
 }
 END_TEST
 
-/* 400 layers that all differ, on four kinds of 2,560 devices: the program has 800 rows. */
+/* 400 layers that all differ, on four classes of 2,560 devices: the program has 800 rows. */
 START_TEST(many_layers_and_devices_are_bounded_at_once)
 {
     struct arena *a = arena_new();
@@ -408,15 +408,15 @@ Suite *bound_any_suite(void)
     TCase *t = tcase_create("all");
     tcase_set_timeout(t, 600);
     tcase_add_test(t, a_linear_program_gives_its_optimum_as_a_bound);
-    tcase_add_test(t, kinds_share_the_batch_by_their_rates);
-    tcase_add_test(t, a_layer_that_only_one_kind_holds_is_its_work);
+    tcase_add_test(t, device_classes_share_the_batch_by_their_rates);
+    tcase_add_test(t, a_layer_that_only_one_device_class_holds_is_its_work);
     tcase_add_test(t, one_microbatch_goes_there_and_back);
     tcase_add_test(t, a_slow_cut_leaves_three_choices);
     tcase_add_test(t, work_costs_what_the_cheapest_devices_take_for_it);
     tcase_add_test(t, gaps_are_parts_of_the_bound);
     tcase_add_test(t, no_bound_is_above_a_simulated_plan);
     tcase_add_test(t, no_bound_is_above_what_the_search_finds);
-    tcase_add_test(t, no_bound_is_above_a_plan_of_cards_that_share_operators);
+    tcase_add_test(t, no_bound_is_above_a_plan_with_tensor_parallel_gpus);
     tcase_add_test(t, the_example_is_certified_within_an_eighth);
     tcase_add_test(t, many_layers_and_devices_are_bounded_at_once);
     suite_add_tcase(s, t);

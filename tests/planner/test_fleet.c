@@ -53,7 +53,7 @@ struct made {
     struct template_maker *maker;
 };
 
-static void make(struct made *m, const int32_t *cards, int32_t n)
+static void make(struct made *m, const int32_t *tp, int32_t n)
 {
     struct error err = {0};
     struct lower_options lower = {.check_memory = true};
@@ -62,7 +62,7 @@ static void make(struct made *m, const int32_t *cards, int32_t n)
     ck_assert_msg(profile_prior(arena, &m->cluster, &m->profile, &err) == OK, "%s", err.text);
     ck_assert_int_eq(team_fused(arena, &m->cluster, &lower, &err), OK);
     ck_assert_msg(
-        tp_options_make(arena, &m->job, &m->cluster, &m->profile, cards, n, &m->offers, &err) == OK,
+        tp_options_make(arena, &m->job, &m->cluster, &m->profile, tp, n, &m->offers, &err) == OK,
         "%s", err.text);
     ck_assert_msg(tp_options_size(arena, &m->offers, 2, &lower, &m->space, &m->maker, &err) == OK,
                   "%s", err.text);
@@ -90,34 +90,34 @@ static struct cluster of_types(int32_t n)
 
 START_TEST(more_types_than_are_told_apart_are_refused)
 {
-    for (int32_t n = KINDS_MAX; n <= KINDS_MAX + 1; n++) {
+    for (int32_t n = DEVICE_CLASSES_MAX; n <= DEVICE_CLASSES_MAX + 1; n++) {
         struct cluster c = of_types(n);
         struct profile p;
         struct device_graph *g;
         struct error err = {0};
         ck_assert_msg(profile_prior(arena, &c, &p, &err) == OK, "%s", err.text);
         enum status st = device_graph_new(arena, &c, cost_new(arena, &p, &c), &g, &err);
-        ck_assert_int_eq(st, n > KINDS_MAX ? ERR_INPUT : OK);
-        if (st == OK) ck_assert_int_eq(g->n_kinds, KINDS_MAX);
+        ck_assert_int_eq(st, n > DEVICE_CLASSES_MAX ? ERR_INPUT : OK);
+        if (st == OK) ck_assert_int_eq(g->n_classes, DEVICE_CLASSES_MAX);
         if (st != OK) ck_assert_ptr_nonnull(strstr(err.text, "'many' has devices of more than 64"));
     }
 }
 END_TEST
 
-START_TEST(devices_are_of_two_kinds_in_two_zones_and_the_core_is_the_bottleneck)
+START_TEST(devices_are_of_two_classes_in_two_zones_and_the_core_is_the_bottleneck)
 {
     struct made m;
     make(&m, NULL, 0);
     const struct device_graph *g = m.offers.graph;
-    ck_assert_int_eq(g->n_kinds, 2);
+    ck_assert_int_eq(g->n_classes, 2);
     ck_assert_int_eq(g->n_zones, 2);
     ck_assert_int_eq(g->n_sites, 16);
     for (int32_t k = 0; k < 2; k++) {
-        ck_assert_int_eq(g->kinds[k].n, 32);
-        ck_assert_int_eq(g->kinds[k].per_node, 4);
-        for (int32_t i = 1; i < 32; i++) /* cards of a node stand side by side */
-            ck_assert(i % 4 == 0 || m.cluster.devices[g->kinds[k].devices[i]].node ==
-                                        m.cluster.devices[g->kinds[k].devices[i - 1]].node);
+        ck_assert_int_eq(g->classes[k].n, 32);
+        ck_assert_int_eq(g->classes[k].per_node, 4);
+        for (int32_t i = 1; i < 32; i++) /* GPUs of a node stand side by side */
+            ck_assert(i % 4 == 0 || m.cluster.devices[g->classes[k].devices[i]].node ==
+                                        m.cluster.devices[g->classes[k].devices[i - 1]].node);
     }
     ck_assert_str_eq(m.cluster.links[g->bottleneck].name, "core");
     /* 10 GB/s for 32 devices */
@@ -163,7 +163,7 @@ START_TEST(templates_cover_all_layers_keep_the_pace_and_stay_within_their_pool)
             for (int32_t i = 0; i < t.n_stages; i++) {
                 if (i) ck_assert_int_eq(t.stages[i].first, t.stages[i - 1].last + 1);
                 if (i) ck_assert_int_lt(t.stages[i].warmup, t.stages[i - 1].warmup);
-                ck_assert(!which || t.stages[i].kind == 1);
+                ck_assert(!which || t.stages[i].device_class == 1);
             }
             ck_assert_int_le(t.use[0], 32);
             ck_assert_int_le(t.use[1], 32);
@@ -192,12 +192,12 @@ START_TEST(shares_fill_up_to_one_level)
 }
 END_TEST
 
-START_TEST(a_placed_mix_uses_every_card_once_and_no_device_spans_nodes)
+START_TEST(a_placed_mix_uses_every_gpu_once_and_no_device_spans_nodes)
 {
-    static const int32_t cards[] = {1, 2, 4};
+    static const int32_t tp[] = {1, 2, 4};
     struct made m;
-    make(&m, cards, 3);
-    ck_assert_int_eq(m.offers.n_kinds, 6);
+    make(&m, tp, 3);
+    ck_assert_int_eq(m.offers.n_classes, 6);
     struct mix x;
     int64_t relaxed;
     ck_assert(mix_solve(m.maker, m.space.microbatches, &(struct mix_options){0}, &x, &relaxed));
@@ -210,12 +210,12 @@ START_TEST(a_placed_mix_uses_every_card_once_and_no_device_spans_nodes)
         for (int32_t r = 0; r < p.plan.n_replicas; r++) {
             shares += p.plan.replicas[r].microbatches;
             for (int32_t s = 0; s < p.plan.replicas[r].n_stages; s++, at++)
-                for (int32_t k = 0; k < m.maker->kinds[p.kind[at]].cards; k++) {
-                    int32_t d = p.cards[at][k];
+                for (int32_t k = 0; k < m.maker->classes[p.device_class[at]].tp; k++) {
+                    int32_t d = p.gpus[at][k];
                     ck_assert(!used[d]);
                     used[d] = true;
                     ck_assert_int_eq(m.cluster.devices[d].node,
-                                     m.cluster.devices[p.cards[at][0]].node);
+                                     m.cluster.devices[p.gpus[at][0]].node);
                 }
         }
         ck_assert_int_eq(shares, m.space.microbatches);
@@ -286,7 +286,7 @@ static int64_t fleet_finds(const struct job *j, const struct cluster *c,
 static double regret_sum;
 static int regret_count;
 
-/* Teams in which no device is like another are what kinds are worst at; the exact search is the measure. */
+/* Teams in which no device is like another are what classes are worst at; the exact search is the measure. */
 START_TEST(on_small_teams_the_fleets_search_comes_near_the_exact_one)
 {
     int cases = getenv("MUSHER_LONG") ? 40 : 12;
@@ -358,35 +358,35 @@ START_TEST(counted_switches_and_links_stand_for_as_many)
 }
 END_TEST
 
-/* A cluster that already has devices of shared cards, as one that a plan left: v-x2 is what two cards of v make, h-x2 is not
+/* A cluster that already has devices of shared GPUs, as one that a plan left: v-x2 is what two GPUs of v make, h-x2 is not
  * what two of h make. What is planned on it must have each type once. */
-START_TEST(types_of_shared_cards_that_are_there_are_not_given_twice)
+START_TEST(types_of_shared_gpus_that_are_there_are_not_given_twice)
 {
     static const char text[] =
         "version: 1\nname: left\ndevice_types:\n"
         "  - {name: h, device: H100-SXM5}\n  - {name: v, device: V100-SXM2-32}\n"
-        "  - {name: h-x2, device: H100-SXM5, tensor_parallel: 2, cards_of: h, reserve: 1 GB}\n"
-        "  - {name: v-x2, device: V100-SXM2-32, tensor_parallel: 2, cards_of: v}\n"
+        "  - {name: h-x2, device: H100-SXM5, tensor_parallel: 2, gpu_type: h, reserve: 1 GB}\n"
+        "  - {name: v-x2, device: V100-SXM2-32, tensor_parallel: 2, gpu_type: v}\n"
         "nodes:\n"
         "  - {name: a, devices: [{type: h, count: 2}, {type: h-x2}]}\n"
         "  - {name: b, devices: [{type: v, count: 2}, {type: v-x2}]}\n"
         "links:\n  - {name: bus, every: inside, bandwidth: 100 GB/s, latency: 1 us}\n"
         "  - {name: net, every: across, bandwidth: 10 GB/s, latency: 5 us}\n";
-    static const int32_t cards[] = {1, 2};
+    static const int32_t tp[] = {1, 2};
     struct cluster c = texts_cluster(arena, text), tidied;
     struct job job = texts_job(arena, small_job);
     struct profile profile;
     struct tp_options o;
     struct error err = {0};
     ck_assert_int_eq(profile_prior(arena, &c, &profile, &err), OK);
-    ck_assert_msg(tp_options_make(arena, &job, &c, &profile, cards, 2, &o, &err) == OK, "%s",
+    ck_assert_msg(tp_options_make(arena, &job, &c, &profile, tp, 2, &o, &err) == OK, "%s",
                   err.text);
     ck_assert_int_eq(o.priced.n_types, 6);
     ck_assert_int_eq(o.base_type[4], 0);
     ck_assert_str_eq(o.priced.types[4].name, "h-x2-2");
     ck_assert_int_eq(o.base_type[5], 1);
     ck_assert_str_eq(o.priced.types[5].name, "v-x2");
-    static const int32_t types[] = {0, 4, 2, 1, 5, 3}; /* of two cards, each second one */
+    static const int32_t types[] = {0, 4, 2, 1, 5, 3}; /* of two GPUs, each second one */
     tidied = o.priced;
     for (int32_t d = 0; d < 6; d++) tidied.devices[d].type = types[d];
     place_tidy(arena, &tidied);
@@ -403,15 +403,15 @@ Suite *fleet_suite(void)
     TCase *t = tcase_create("all");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, more_types_than_are_told_apart_are_refused);
-    tcase_add_test(t, devices_are_of_two_kinds_in_two_zones_and_the_core_is_the_bottleneck);
+    tcase_add_test(t, devices_are_of_two_classes_in_two_zones_and_the_core_is_the_bottleneck);
     tcase_add_test(t, routes_are_as_fast_as_their_slowest_link);
     tcase_add_test(t, templates_cover_all_layers_keep_the_pace_and_stay_within_their_pool);
     tcase_add_test(t, shares_fill_up_to_one_level);
-    tcase_add_test(t, a_placed_mix_uses_every_card_once_and_no_device_spans_nodes);
+    tcase_add_test(t, a_placed_mix_uses_every_gpu_once_and_no_device_spans_nodes);
     tcase_add_test(t, on_small_teams_the_fleets_search_comes_near_the_exact_one);
     tcase_add_test(t, a_fleet_of_64_is_planned_the_same_twice_and_within_its_bound);
     tcase_add_test(t, counted_switches_and_links_stand_for_as_many);
-    tcase_add_test(t, types_of_shared_cards_that_are_there_are_not_given_twice);
+    tcase_add_test(t, types_of_shared_gpus_that_are_there_are_not_given_twice);
     suite_add_tcase(s, t);
     return s;
 }

@@ -1,7 +1,7 @@
 /* HAP's search (arXiv 2401.05965) by its own accounts: sizes in elements, its pseudo-FLOPs, its rules and bandwidths. The
  * figures are those of its released synthesizer, and the model of costs stands here alone.
  *
- * L × (linear e → e with bias, sigmoid), a full sum; loss as terms. Pseudo-FLOPs, backward twice the forward: linear 3·P(x)·W0,
+ * L × (linear e → e with bias, sigmoid), a full sum; loss as partial values. Pseudo-FLOPs, backward twice the forward: linear 3·P(x)·W0,
  * sigmoid 3P, sum P. A collective of S elements: S/B, padded ones n·max r·S/B; each has its dual. Its triples fuse free
  * leaves or a collective into an operator, not both: a linear takes x as it comes. */
 #include "core/base/arena.h"
@@ -19,12 +19,12 @@ static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
 
 static const double fast = 3858755112937, slow = 2149250936815;
-struct bandwidths { /* of a group of cards: elements, as it counts, a second */
+struct bandwidths { /* of a group of GPUs: elements, as it counts, a second */
     double all_gather, all_reduce, reduce_scatter, all_to_all;
 };
 static const struct bandwidths ten_gbe = {815418707, 476774816, 876490907, 7504501871};
 
-enum { WHOLE, BATCH, SEQUENCE, FEATURES, TERMS, N_PLACEMENTS };
+enum { REPLICATED, BATCH, SEQUENCE, FEATURES, PARTIAL, N_PLACEMENTS };
 
 struct mlp {
     int32_t layers, n;
@@ -65,16 +65,16 @@ static const struct spmd_tensor_class *tensor_class(const struct mlp *m, bool al
     int64_t gather = ns(pad * s / m->b.all_gather), scatter = ns(pad * s / m->b.reduce_scatter);
     int64_t reduce = ns(s / m->b.all_reduce), turn = ns(pad * s / m->b.all_to_all);
     for (int32_t p = 0; p < N_PLACEMENTS; p++)
-        for (int32_t q = 0; q < TERMS && algorithms; q++) {
+        for (int32_t q = 0; q < PARTIAL && algorithms; q++) {
             struct spmd_reshard *w = ARENA_ARRAY(arena, struct spmd_reshard, 1);
-            bool from = p != WHOLE && p != TERMS, to = q != WHOLE;
-            int64_t forward = from         ? (to ? turn : gather)
-                              : p == TERMS ? (to ? scatter : reduce)
-                                           : 0;
-            int64_t back = from ? (to ? turn : scatter) : p == TERMS ? (to ? gather : 0) : gather;
+            bool from = p != REPLICATED && p != PARTIAL, to = q != REPLICATED;
+            int64_t forward = from           ? (to ? turn : gather)
+                              : p == PARTIAL ? (to ? scatter : reduce)
+                                             : 0;
+            int64_t back = from ? (to ? turn : scatter) : p == PARTIAL ? (to ? gather : 0) : gather;
             w->n = 1;
             w->step[0] = (struct spmd_step){
-                .after = q, .forward_ns = forward, .back_ns = back, .back_terms_ns = back};
+                .after = q, .forward_ns = forward, .back_ns = back, .back_partial_ns = back};
             if (p != q) reshard[p * N_PLACEMENTS + q] = w;
         }
     *c = (struct spmd_tensor_class){reshard, (const int64_t(*)[2])sum, NULL};
@@ -93,16 +93,17 @@ static struct spmd_op linear(const struct mlp *m)
         double least = fmin(summed, used);
         r[n++] = (struct spmd_rule){ns(dealt(m, flops) + least), {d}, {d}, {0}, NULL, d};
     }
-    r[n++] = (struct spmd_rule){ns(dealt(m, flops)), {WHOLE}, {FEATURES}, {0}, NULL, FEATURES};
-    r[n++] = (struct spmd_rule){ns(everywhere(m, flops)), {WHOLE}, {WHOLE}, {0}, NULL, WHOLE};
+    r[n++] = (struct spmd_rule){ns(dealt(m, flops)), {REPLICATED}, {FEATURES}, {0}, NULL, FEATURES};
+    r[n++] = (struct spmd_rule){
+        ns(everywhere(m, flops)), {REPLICATED}, {REPLICATED}, {0}, NULL, REPLICATED};
     return (struct spmd_op){.n_rules = n, .n_inputs = 1, .n_outputs = 1, .rules = r, .class = 0};
 }
 
 static struct spmd_op sigmoid(const struct mlp *m)
 {
     struct spmd_rule *r = ARENA_ARRAY(arena, struct spmd_rule, 4);
-    for (int32_t d = WHOLE; d <= FEATURES; d++) {
-        double s = d == WHOLE ? everywhere(m, 9 * points(m)) : dealt(m, 9 * points(m));
+    for (int32_t d = REPLICATED; d <= FEATURES; d++) {
+        double s = d == REPLICATED ? everywhere(m, 9 * points(m)) : dealt(m, 9 * points(m));
         r[d] = (struct spmd_rule){ns(s), {d}, {d}, {0}, NULL, d};
     }
     return (struct spmd_op){.n_rules = 4, .n_inputs = 1, .n_outputs = 1, .rules = r, .class = 1};
@@ -112,7 +113,7 @@ static struct spmd_op sum(const struct mlp *m)
 {
     struct spmd_rule *r = ARENA_ARRAY(arena, struct spmd_rule, 4);
     for (int32_t d = BATCH; d <= FEATURES; d++)
-        r[d - 1] = (struct spmd_rule){ns(dealt(m, 3 * points(m))), {d}, {TERMS}, {0}, NULL, d};
+        r[d - 1] = (struct spmd_rule){ns(dealt(m, 3 * points(m))), {d}, {PARTIAL}, {0}, NULL, d};
     return (struct spmd_op){.n_rules = 3, .n_inputs = 1, .n_outputs = 1, .rules = r, .class = 2};
 }
 

@@ -249,7 +249,7 @@ static void check_bound(uint64_t seed, int32_t plans, struct tally *t)
     t->cuts += st == OK && !strncmp(c.binding, "cut", 3);
 }
 
-START_TEST(no_bound_is_above_a_plan_with_shared_stages)
+START_TEST(no_bound_is_above_a_plan_with_stages_on_several_devices)
 {
     struct tally t = {.least_gap = INFINITY};
     uint64_t cases = test_long() ? 2000 : 40;
@@ -350,14 +350,14 @@ static void check_regret(uint64_t seed, struct regrets *t)
                (long long)r.plans[0].iteration_ns, (long long)x.best_ns, (long long)x.plans);
 }
 
-START_TEST(shared_stages_are_found_as_good_as_by_brute_force)
+START_TEST(stages_on_several_devices_are_found_as_good_as_by_brute_force)
 {
     struct regrets t = {0, 0, 0, 0, 0};
     uint64_t cases = test_long() ? 240 : 8;
     for (uint64_t seed = 0; seed < cases; seed++, arena_reset(arena)) check_regret(seed, &t);
     if (test_long())
         printf("# %d cases: regret mean %.4f %%, most %.3f %%; %d found better than the class, %d "
-               "with shared stages\n",
+               "with stages on several devices\n",
                (int)t.cases, 100 * t.sum / t.cases, 100 * t.most, (int)t.better, (int)t.shared);
     ck_assert_msg(t.cases > (int32_t)cases / 2 && t.shared > (int32_t)cases / 20 &&
                       t.most <= 0.005 && t.sum / t.cases < 0.0005,
@@ -373,8 +373,8 @@ Suite *multi_device_suite(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_set_timeout(t, 600);
     tcase_add_test(t, sequences_go_where_they_end_first);
-    tcase_add_test(t, no_bound_is_above_a_plan_with_shared_stages);
-    tcase_add_test(t, shared_stages_are_found_as_good_as_by_brute_force);
+    tcase_add_test(t, no_bound_is_above_a_plan_with_stages_on_several_devices);
+    tcase_add_test(t, stages_on_several_devices_are_found_as_good_as_by_brute_force);
     suite_add_tcase(suite, t);
     return suite;
 }

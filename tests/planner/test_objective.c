@@ -68,7 +68,7 @@ static enum status find(const struct job *j, const struct cluster *c, const stru
     return search_plans(a, j, c, p, &o, r, &err);
 }
 
-START_TEST(a_plan_costs_the_cards_that_it_uses)
+START_TEST(a_plan_costs_the_gpus_that_it_uses)
 {
     struct device_type types[] = {{.name = "x", .price_per_h = 3.5, .tensor_parallel = 4},
                                   {.name = "y", .price_per_h = 0.5}};
@@ -80,7 +80,7 @@ START_TEST(a_plan_costs_the_cards_that_it_uses)
                      .cluster = {.types = types, .n_types = 2, .devices = devices, .n_devices = 3}};
     ck_assert_double_eq_tol(plan_price_per_h(&p), 4 * 3.5 + 0.5, 1e-12);
     ck_assert_double_eq_tol(plan_cost(&p, INT64_C(720000000000)), 14.5 / 5, 1e-12);
-    replica.n_stages = 3; /* two chunks of one device are one card */
+    replica.n_stages = 3; /* two chunks of one device are one GPU */
     ck_assert_double_eq_tol(plan_price_per_h(&p), 14.5, 1e-12);
     replica.n_stages = 1;
     ck_assert_double_eq_tol(plan_price_per_h(&p), 0.5, 1e-12);
@@ -179,7 +179,7 @@ Suite *objective_suite(void)
     Suite *s = suite_create("objective");
     TCase *c = tcase_create("objective");
     tcase_add_checked_fixture(c, set_up, tear_down);
-    const TTest *tests[] = {a_plan_costs_the_cards_that_it_uses, the_cheapest_plan_of_all_is_found,
+    const TTest *tests[] = {a_plan_costs_the_gpus_that_it_uses, the_cheapest_plan_of_all_is_found,
                             pruning_by_cost_loses_nothing_and_limits_are_kept,
                             limits_that_no_plan_keeps_and_prices_that_are_not_there_are_said};
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);

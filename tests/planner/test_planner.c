@@ -191,7 +191,7 @@ static void climb_memory(uint64_t seed, int64_t fine_kib, struct ladder *l)
         if (ns < best) best = ns;
         l->feasible++;
         ck_assert(r.exact);
-        if (!r.class_ns) continue; /* all that fits shares operators */
+        if (!r.class_ns) continue; /* all that fits shards operators */
         ck_assert_msg(r.class_ns <= class_ns, "%d KiB: the class", (int)kib);
         class_ns = r.class_ns;
     }
@@ -212,7 +212,7 @@ START_TEST(more_memory_hardly_ever_gives_a_slower_plan)
 }
 END_TEST
 
-/* Steps at which something was once lost: shared operators (a cap that led to nothing was an end), orders (the same one
+/* Steps at which something was once lost: sharded operators (a cap that led to nothing was an end), orders (the same one
  * that does not fit was found three times), replicas (all climbs began at pipelines). */
 static const struct {
     uint64_t seed;

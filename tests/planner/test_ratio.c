@@ -186,12 +186,12 @@ START_TEST(segments_of_different_ratios_pay_for_dealing_out_anew)
             continue;
         }
         int64_t ns = e[k].step.forward_ns +
-                     (e[k].terms && e[k].step.gather ? e[k].step.back_terms_ns : e[k].step.back_ns);
+                     (e[k].partial && e[k].step.gather ? e[k].step.back_partial_ns : e[k].step.back_ns);
         events += ns;
         if (e[k].step.after < 0) continue;
         const struct on_axis *from = &spmd_placement_of(t->price, e[k].from)->axis[0];
         const struct on_axis *to = &spmd_placement_of(t->price, e[k].step.after)->axis[0];
-        if (from->how != PLACED_SPLIT || to->how != PLACED_SPLIT) continue;
+        if (from->how != PLACED_SHARDED || to->how != PLACED_SHARDED) continue;
         ck_assert_int_ne(from->ratio, to->ratio);
         ck_assert_int_gt(ns, 2 * x->near.latency_ns);
         n_anew++;

@@ -30,7 +30,7 @@ static int64_t robust_of(const struct plan *p, const struct profile *profile)
 
 /* 16 replicas of 32 microbatches of two: 0.395741 s each on an A100 (sum of the table by hand). 16 members send a sixteenth of
  * 1.629725 GB thirty times over, and all that twice. */
-START_TEST(a_step_is_its_computing_and_twice_its_sums)
+START_TEST(a_step_is_its_computing_and_twice_its_reduces)
 {
     static const struct sailor_stage whole = {0, 25, "a100", 1};
     struct job job;
@@ -66,7 +66,7 @@ START_TEST(who_shares_a_node_with_whom_plays_no_part)
 }
 END_TEST
 
-START_TEST(buckets_hide_no_sum_where_computing_waits_for_the_links)
+START_TEST(buckets_hide_no_reduce_where_computing_waits_for_the_links)
 {
     static const struct sailor_stage whole = {0, 25, "a100", 1};
     struct job job;
@@ -91,13 +91,13 @@ END_TEST
 
 START_TEST(the_first_plan_is_the_sturdiest_of_the_fastest)
 {
-    static const int32_t cards[] = {1, 2, 4};
+    static const int32_t tp[] = {1, 2, 4};
     struct job job;
     struct cluster c;
     struct profile profile;
     struct search_result robust, fast;
     MUST(sailor_case_read(a, &a8_v8, &job, &c, &profile, &err));
-    struct search_options o = {.tensor = cards, .n_tensor = 3, .top = 12};
+    struct search_options o = {.tensor = tp, .n_tensor = 3, .top = 12};
     MUST(search_plans(a, &job, &c, &profile, &o, &robust, &err));
     o.fastest = true;
     MUST(search_plans(a, &job, &c, &profile, &o, &fast, &err));
@@ -124,8 +124,8 @@ Suite *robust_suite(void)
     Suite *s = suite_create("robust");
     TCase *c = tcase_create("robust");
     tcase_add_checked_fixture(c, set_up, tear_down);
-    tcase_add_test(c, a_step_is_its_computing_and_twice_its_sums);
-    tcase_add_test(c, buckets_hide_no_sum_where_computing_waits_for_the_links);
+    tcase_add_test(c, a_step_is_its_computing_and_twice_its_reduces);
+    tcase_add_test(c, buckets_hide_no_reduce_where_computing_waits_for_the_links);
     tcase_add_test(c, the_first_plan_is_the_sturdiest_of_the_fastest);
     tcase_add_test(c, who_shares_a_node_with_whom_plays_no_part);
     tcase_set_timeout(c, 600);

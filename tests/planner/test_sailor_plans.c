@@ -92,7 +92,7 @@ START_TEST(shares_of_ones_own_are_scored_replica_by_replica)
     ck_assert_double_eq_tol(s.total_s - s.reduce_s, 384 * 0.395741 + 0.00293, 1e-6);
     MUST(sailor_referee(a, SAILOR_MIXED, "OPT-350", root, false, &s, &err));
     ck_assert_double_eq_tol(s.total_s - s.reduce_s, 256 * 0.397556 + 0.00293, 1e-6);
-    /* Two members send half of each 500 MB twice over: y = log2(250), V100's curve for one card; 1.617 GB are three of those and a rest. */
+    /* Two members send half of each 500 MB twice over: y = log2(250), V100's curve for one GPU; 1.617 GB are three of those and a rest. */
     double y = log2(250),
            Bps =
                (0.004408380557873316 * y * y + 0.046579932153075286 * y + 0.8793574711743694) * 1e9;
@@ -170,7 +170,7 @@ struct ours {
 
 static void plan_case(const struct known *k, struct ours *out)
 {
-    static const int32_t cards[] = {1, 2, 4};
+    static const int32_t tp[] = {1, 2, 4};
     struct job job;
     struct cluster cluster;
     struct profile profile;
@@ -182,7 +182,7 @@ static void plan_case(const struct known *k, struct ours *out)
     MUST(sailor_plan(a, &job, &cluster, k->microbatch, k->n_replicas, k->stages, k->n_stages,
                      &known_plan, &err));
     MUST(sailor_simulate(a, &known_plan, &profile, &ns, &err));
-    struct search_options o = {.tensor = cards, .n_tensor = 3, .top = 64};
+    struct search_options o = {.tensor = tp, .n_tensor = 3, .top = 64};
     clock_t begin = clock();
     MUST(search_plans(a, &job, &cluster, &profile, &o, &r, &err));
     *out = (struct ours){.cpu_s = (double)(clock() - begin) / CLOCKS_PER_SEC,
@@ -227,14 +227,14 @@ END_TEST
 
 START_TEST(cost_and_budget_choose_parts_of_the_team)
 {
-    static const int32_t cards[] = {1, 2, 4};
+    static const int32_t tp[] = {1, 2, 4};
     struct job job;
     struct cluster cluster;
     struct profile profile;
     struct search_result fast, cheap, within;
     MUST(sailor_case_read(a, &known[1].c, &job, &cluster, &profile, &err));
     job.n_microbatches_sizes = 1, job.microbatch_sizes[0] = 2;
-    struct search_options o = {.tensor = cards, .n_tensor = 3, .top = 1};
+    struct search_options o = {.tensor = tp, .n_tensor = 3, .top = 1};
     MUST(search_plans(a, &job, &cluster, &profile, &o, &fast, &err));
     o.objective = OBJECTIVE_COST;
     MUST(search_plans(a, &job, &cluster, &profile, &o, &cheap, &err));

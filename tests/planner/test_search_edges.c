@@ -1,4 +1,4 @@
-/* Searches where something is missing: a link, equal cards, all baselines but one. */
+/* Searches where something is missing: a link, equal GPUs, all baselines but one. */
 #include "core/base/arena.h"
 #include "core/document/document.h"
 #include "planner/search.h"
@@ -67,8 +67,8 @@ START_TEST(a_team_with_a_link_missing_is_planned_on_devices_that_have_one)
 }
 END_TEST
 
-/* Four cards of each node share a switch and the fifth has none: two kinds on one node. */
-START_TEST(ten_cards_whose_nodes_are_not_of_one_kind_are_planned)
+/* Four GPUs of each node share a switch and the fifth has none: two kinds on one node. */
+START_TEST(ten_gpus_whose_nodes_are_not_of_one_class_are_planned)
 {
     struct search_options o = {.top = 1};
     struct search_result r;
@@ -133,7 +133,7 @@ START_TEST(a_baseline_asked_for_stands_alone_and_all_others_say_why_they_do_not)
 }
 END_TEST
 
-START_TEST(cards_that_may_share_operators_as_well_never_make_a_small_team_slower)
+START_TEST(tensor_parallel_gpus_never_make_a_small_team_slower)
 {
     static const int32_t two[] = {2}, both[] = {1, 2};
     struct search_options alone = {.top = 1}, shared = {.top = 1, .tensor = both, .n_tensor = 2},
@@ -147,13 +147,13 @@ START_TEST(cards_that_may_share_operators_as_well_never_make_a_small_team_slower
     ck_assert_msg(find(&shared, &b, &err) == OK, "%s", err.text);
     ck_assert_int_le(b.plans[0].iteration_ns, a.plans[0].iteration_ns);
     ck_assert_int_eq(find(&only, &b, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, "no node of cluster 't' has 2 equal cards") != NULL, "%s",
+    ck_assert_msg(strstr(err.text, "no node of cluster 't' has 2 equal GPUs") != NULL, "%s",
                   err.text);
 }
 END_TEST
 
-/* Cards one by one are faster here, as baselines use them: what comes of a baseline is held against a bound of its class. */
-START_TEST(no_plan_is_below_its_bound_where_all_cards_should_share)
+/* GPUs one by one are faster here, as baselines use them: what comes of a baseline is held against a bound of its class. */
+START_TEST(no_plan_is_below_its_bound_where_all_gpus_should_be_one_tensor_parallel_group)
 {
     static const int32_t four[] = {4};
     static const char text[] =
@@ -185,11 +185,12 @@ Suite *search_edges_suite(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_set_timeout(t, 600);
     tcase_add_test(t, a_team_with_a_link_missing_is_planned_on_devices_that_have_one);
-    tcase_add_test(t, ten_cards_whose_nodes_are_not_of_one_kind_are_planned);
+    tcase_add_test(t, ten_gpus_whose_nodes_are_not_of_one_class_are_planned);
     tcase_add_test(t, a_square_without_diagonals_is_planned);
     tcase_add_test(t, a_baseline_asked_for_stands_alone_and_all_others_say_why_they_do_not);
-    tcase_add_test(t, cards_that_may_share_operators_as_well_never_make_a_small_team_slower);
-    tcase_add_test(t, no_plan_is_below_its_bound_where_all_cards_should_share);
+    tcase_add_test(t, tensor_parallel_gpus_never_make_a_small_team_slower);
+    tcase_add_test(t,
+                   no_plan_is_below_its_bound_where_all_gpus_should_be_one_tensor_parallel_group);
     suite_add_tcase(s, t);
     return s;
 }

@@ -83,7 +83,7 @@ END_TEST
 
 /* Two nodes of two: 8 MB round one ring of four is six steps of 2 MB over the slow hop, 12 ms. In tiers: two steps of 4 MB
  * inside, 0.8 ms; two steps between, in which both members send 2 MB over their node's link, 8 ms. */
-START_TEST(sums_in_tiers_are_taken_where_they_pay)
+START_TEST(reduces_in_tiers_are_taken_where_they_pay)
 {
     double even[4] = {1, 1, 1, 1};
     struct sharding s = {
@@ -97,13 +97,13 @@ START_TEST(sums_in_tiers_are_taken_where_they_pay)
     int64_t ring, tiers, uneven;
     struct spmd_price *y =
         spmd_price_new(arena, &s, hop_of, &h, 1U << ALGORITHM_RING, node, NULL, NULL);
-    case_must(spmd_sum_ns(y, &whole, 4, 0, 0, &ring, &err), &err);
+    case_must(spmd_reduce_ns(y, &whole, 4, 0, 0, &ring, &err), &err);
     y = spmd_price_new(arena, &s, hop_of, &h, 1U << ALGORITHM_RING | 1U << ALGORITHM_HIERARCHICAL,
                        node, NULL, NULL);
-    case_must(spmd_sum_ns(y, &whole, 4, 0, 0, &tiers, &err), &err);
+    case_must(spmd_reduce_ns(y, &whole, 4, 0, 0, &tiers, &err), &err);
     y = spmd_price_new(arena, &s, hop_of, &h, 1U << ALGORITHM_RING | 1U << ALGORITHM_HIERARCHICAL,
                        odd, NULL, NULL);
-    case_must(spmd_sum_ns(y, &whole, 4, 0, 0, &uneven, &err), &err);
+    case_must(spmd_reduce_ns(y, &whole, 4, 0, 0, &uneven, &err), &err);
     ck_assert_int_eq(ring, 12000000);
     ck_assert_int_eq(tiers, 8800000);
     ck_assert_int_eq(uneven, ring);
@@ -112,8 +112,8 @@ END_TEST
 
 /* --- what must be found --- */
 
-static bool all_split_by(const struct spmd_case *c, const struct spmd_answer *x,
-                         enum op_index index)
+static bool all_sharded_by(const struct spmd_case *c, const struct spmd_answer *x,
+                           enum op_index index)
 {
     for (int32_t i = 0; i < c->forward->n_forward; i++)
         if (x->choices[i].index[0] != index) return false;
@@ -147,11 +147,11 @@ START_TEST(no_uniform_split_is_cheaper_than_the_found_one)
     struct spmd_case *c = spmd_case_new(arena, gpt2, 64, 1024, 4, ratios, 1);
     struct spmd_answer x;
     case_must(spmd_best(arena, &c->q, &x, &err), &err);
-    ck_assert(all_split_by(c, &x, INDEX_batch));
+    ck_assert(all_sharded_by(c, &x, INDEX_batch));
 }
 END_TEST
 
-/* A table that the embedding and the logits both read has one home for both. What nobody else reads may be kept in parts. */
+/* A table that the embedding and the logits both read has one home for both. What nobody else reads may be kept sharded. */
 START_TEST(what_several_operators_read_is_never_gathered_for_one_of_them)
 {
     static const char tied[] = "{model_type: gpt2, n_embd: 64, n_layer: 1, n_head: 4, n_positions: "
@@ -200,7 +200,7 @@ static int32_t factors_by_batch(const struct spmd_tables *t)
     case_must(spmd_search(arena, &p, NULL, &found, &err), &err);
     ck_assert_int_lt(found.ns, INT64_MAX);
     for (int32_t k = 0; k < p.n_ops; k++)
-        n += t->meanings[ops[k].rules[found.rule[k]].tag].sufficient;
+        n += t->meanings[ops[k].rules[found.rule[k]].tag].sufficient_factors;
     return n;
 }
 
@@ -216,7 +216,7 @@ START_TEST(sufficient_factors_pay_for_few_rows)
         c->near = c->far = (struct cost_link){1e9, 1000, NULL};
         c->q.microbatches = 1;
         case_must(spmd_best(arena, &c->q, &without, &err), &err);
-        c->q.sufficient = true;
+        c->q.sufficient_factors = true;
         case_must(spmd_best(arena, &c->q, &with, &err), &err);
         ck_assert_int_le(with.ns, without.ns);
         case_must(spmd_tables_new(arena, &c->q, &t, &err), &err);
@@ -225,18 +225,19 @@ START_TEST(sufficient_factors_pay_for_few_rows)
             for (int32_t r = 0; r < t->problem.ops[k].n_rules; r++) {
                 const struct spmd_meaning *m = &t->meanings[t->problem.ops[k].rules[r].tag];
                 if (m->choice.index[0] == INDEX_batch && !m->gather)
-                    ns[m->sufficient] = t->problem.ops[k].rules[r].ns;
+                    ns[m->sufficient_factors] = t->problem.ops[k].rules[r].ns;
             }
         }
         ck_assert(ns[0] > 0 && ns[1] > 0);
         ck_assert(many ? ns[1] > ns[0] : ns[1] < ns[0]);
         ck_assert((factors_by_batch(t) > 0) == !many);
-        for (int32_t i = 0; i < c->forward->n_forward && many; i++) ck_assert(!with.sufficient[i]);
+        for (int32_t i = 0; i < c->forward->n_forward && many; i++)
+            ck_assert(!with.sufficient_factors[i]);
     }
 }
 END_TEST
 
-/* A stage in the middle: what comes in and what leaves is whole or split by batch, and stages cost what the model does. */
+/* A stage in the middle: what comes in and what leaves is replicated or sharded by batch, and stages cost what the model does. */
 START_TEST(stages_in_a_row_cost_no_less_than_the_model)
 {
     double ratios[4] = {2, 2, 1, 1};
@@ -271,11 +272,11 @@ static int64_t shared_runs(const struct exchange *e, const struct shape *in, int
     for (int32_t d = 0; d < in->rank; d++)
         if (d != e->dim && d != e->to_dim) others *= in->dim[d];
     if (e->dim != e->to_dim)
-        return others * division_extent(e->parts, i) * division_extent(e->to, k);
+        return others * division_extent(e->shards, i) * division_extent(e->to, k);
     int64_t both = 0;
-    for (int32_t a = 0; a < e->parts->n_runs; a++)
+    for (int32_t a = 0; a < e->shards->n_runs; a++)
         for (int32_t b = 0; b < e->to->n_runs; b++) {
-            struct run x = e->parts->run[i * e->parts->n_runs + a],
+            struct run x = e->shards->run[i * e->shards->n_runs + a],
                        y = e->to->run[k * e->to->n_runs + b];
             int64_t first = x.first > y.first ? x.first : y.first;
             int64_t end = x.first + x.n < y.first + y.n ? x.first + x.n : y.first + y.n;
@@ -353,11 +354,11 @@ static int64_t parameters_ns(const struct views *v)
 
 /* The choices of rules, as a sharding. */
 static void say(struct spmd_case *c, const struct spmd_tables *t, const int32_t *rule,
-                bool *sufficient)
+                bool *sufficient_factors)
 {
     struct sharding_rule *rules = ARENA_ARRAY(arena, struct sharding_rule, t->problem.n_ops);
     struct sharding_rule *kept = ARENA_ARRAY(arena, struct sharding_rule, t->problem.n_ops);
-    c->s.n_operators = 0, c->s.n_parameters = 0, *sufficient = false;
+    c->s.n_operators = 0, c->s.n_parameters = 0, *sufficient_factors = false;
     for (int32_t k = 0; k < t->problem.n_ops; k++) {
         const struct spmd_meaning *m = &t->meanings[t->problem.ops[k].rules[rule[k]].tag];
         const struct graph_op *op = &c->forward->ops[t->first_op + k];
@@ -409,15 +410,16 @@ static void compare_with_views(uint64_t seed, const char *model, int32_t *compar
     for (int round = 0; round < 6; round++) {
         int32_t *rule = ARENA_ARRAY(arena, int32_t, t->problem.n_ops);
         int64_t computing = 0;
-        bool sufficient;
-        for (int32_t k = 0; k < t->problem.n_ops; k++) { /* terms only where they come from */
+        bool sufficient_factors;
+        for (int32_t k = 0; k < t->problem.n_ops;
+             k++) { /* partial values only where they come from */
             const struct spmd_op *op = &t->problem.ops[k];
-            bool terms = true;
-            for (int tries = 0; tries < 20 && terms; tries++) {
+            bool partial = true;
+            for (int tries = 0; tries < 20 && partial; tries++) {
                 rule[k] = (int32_t)roll(d, op->n_rules);
                 const struct op_choice *x = &t->meanings[op->rules[rule[k]].tag].choice;
-                terms = x->index[0] == INDEX_terms || x->index[1] == INDEX_terms;
-                terms = terms && roll(d, 20) > 0;
+                partial = x->index[0] == INDEX_partial || x->index[1] == INDEX_partial;
+                partial = partial && roll(d, 20) > 0;
             }
         }
         for (int32_t k = 0; k < t->problem.n_ops; k++) {
@@ -426,7 +428,7 @@ static void compare_with_views(uint64_t seed, const char *model, int32_t *compar
         }
         int64_t ns = spmd_cost(arena, &t->problem, rule, NULL);
         if (ns == INT64_MAX) continue;
-        say(c, t, rule, &sufficient);
+        say(c, t, rule, &sufficient_factors);
         int64_t owed = view_collectives(c);
         ck_assert_msg(ns - computing == owed, "case %d: %ld, not %ld", (int)seed,
                       (long)(ns - computing), (long)owed);
@@ -452,7 +454,7 @@ Suite *spmd_suite(void)
     TCase *t = tcase_create("spmd");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, rings_and_pairs_take_what_the_simulator_says);
-    tcase_add_test(t, sums_in_tiers_are_taken_where_they_pay);
+    tcase_add_test(t, reduces_in_tiers_are_taken_where_they_pay);
     tcase_add_test(t, what_several_operators_read_is_never_gathered_for_one_of_them);
     tcase_add_test(t, no_uniform_split_is_cheaper_than_the_found_one);
     tcase_add_test(t, sufficient_factors_pay_for_few_rows);

@@ -105,7 +105,7 @@ static int64_t met_ns(const struct spmd_case *c, const struct program *p,
 }
 
 /* Sums of parameters' gradients, once a step, from the views. */
-static int64_t sums_ns(const struct spmd_case *c, const struct sharding *s)
+static int64_t reduce_ns(const struct spmd_case *c, const struct sharding *s)
 {
     struct cost_link hop[64];
     struct graph *g[8];
@@ -130,17 +130,17 @@ static int64_t sums_ns(const struct spmd_case *c, const struct sharding *s)
 }
 
 struct seen {
-    int32_t plans, sufficient, gathered, algorithm[COLLECTIVE_ALGORITHM_COUNT];
+    int32_t plans, sufficient_factors, gathered, algorithm[COLLECTIVE_ALGORITHM_COUNT];
 };
 
 /* An answer of any rules, mostly of one index; false: no route from one to another. */
 static bool draw_answer(struct dice *d, const struct spmd_case *c, struct spmd_answer *x)
 {
     const struct spmd_tables *t = x->tables;
-    enum op_index like = (enum op_index)roll(d, INDEX_terms);
+    enum op_index like = (enum op_index)roll(d, INDEX_partial);
     x->found.rule = ARENA_ARRAY(arena, int32_t, (size_t)t->problem.n_ops);
     x->choices = ARENA_ARRAY(arena, struct op_choice, (size_t)c->q.g->n_forward);
-    x->sufficient = ARENA_ARRAY(arena, bool, (size_t)c->q.g->n_forward);
+    x->sufficient_factors = ARENA_ARRAY(arena, bool, (size_t)c->q.g->n_forward);
     x->gathered = ARENA_ARRAY(arena, bool, (size_t)c->q.g->n_tensors);
     for (int32_t k = 0; k < t->problem.n_ops; k++) {
         const struct spmd_op *op = &t->problem.ops[k];
@@ -148,11 +148,12 @@ static bool draw_answer(struct dice *d, const struct spmd_case *c, struct spmd_a
         for (int tries = 0; tries < 30; tries++) {
             x->found.rule[k] = (int32_t)roll(d, op->n_rules);
             m = &t->meanings[op->rules[x->found.rule[k]].tag];
-            bool plain = m->choice.index[0] != INDEX_terms;
+            bool plain = m->choice.index[0] != INDEX_partial;
             if (plain && (m->choice.index[0] == like || tries > 12)) break;
         }
         const struct graph_op *what = &c->q.g->ops[t->first_op + k];
-        x->choices[t->first_op + k] = m->choice, x->sufficient[t->first_op + k] = m->sufficient;
+        x->choices[t->first_op + k] = m->choice,
+                                 x->sufficient_factors[t->first_op + k] = m->sufficient_factors;
         for (int32_t j = 0; j < what->n_inputs && m->gather; j++)
             if (c->q.g->tensors[what->input[j]].role == TENSOR_PARAMETER)
                 x->gathered[what->input[j]] = c->q.g->tensors[what->input[j]].shape.rank > 1;
@@ -172,7 +173,7 @@ static void compare(const struct spmd_case *c, const struct spmd_answer *x, uint
     for (int32_t k = 0; k < t->problem.n_ops; k++) {
         const struct spmd_rule *r = &t->problem.ops[k].rules[x->found.rule[k]];
         computing += r->ns - t->meanings[r->tag].join_ns;
-        seen->sufficient += t->meanings[r->tag].sufficient;
+        seen->sufficient_factors += t->meanings[r->tag].sufficient_factors;
         seen->gathered += t->meanings[r->tag].gather;
     }
     struct plan plan = plan_of(c, s, c->s.n_devices);
@@ -183,7 +184,7 @@ static void compare(const struct spmd_case *c, const struct spmd_answer *x, uint
         collective += met_ns(c, &p, &p.collectives[i]);
         seen->algorithm[p.collectives[i].algorithm]++;
     }
-    collective = collective * c->q.microbatches + sums_ns(c, s);
+    collective = collective * c->q.microbatches + reduce_ns(c, s);
     ck_assert_msg(x->ns - computing == collective, "case %d: %ld, not %ld in\n%s", (int)seed,
                   (long)(x->ns - computing), (long)collective, sharding_write(arena, s, 2));
     seen->plans++;
@@ -201,7 +202,7 @@ static void try_case(uint64_t seed, struct seen *seen)
     struct spmd_case *c =
         spmd_case_new(arena, models[seed % 2], few ? 2 : 16, few ? 2 : 12, n, ratios, 1);
     struct spmd_answer x;
-    c->q.gather = roll(d, 2), c->q.sufficient = true, c->q.node = node;
+    c->q.gather = roll(d, 2), c->q.sufficient_factors = true, c->q.node = node;
     int64_t set = 1 + roll(d, 7);
     c->q.algorithms = 0;
     for (int32_t i = 0; i < rounds_algorithms(); i++)
@@ -222,7 +223,7 @@ START_TEST(the_answers_plan_uses_the_algorithms_that_were_priced)
         arena_reset(arena);
     }
     ck_assert_int_gt(seen.plans, test_long() ? 600 : 20);
-    ck_assert_int_gt(seen.sufficient, 5);
+    ck_assert_int_gt(seen.sufficient_factors, 5);
     ck_assert_int_gt(seen.gathered, 5);
     for (int32_t w = 0; w < rounds_algorithms(); w++)
         ck_assert_int_gt(seen.algorithm[rounds_algorithm(w)], 20);
@@ -238,13 +239,13 @@ START_TEST(factors_win_on_traffic_below_the_rows_of_the_closed_form)
         struct spmd_tables *t;
         int64_t ns[2] = {0, 0};
         c->near = c->far = (struct cost_link){1e9, 0, NULL};
-        c->q.sufficient = true, c->q.microbatches = 1;
+        c->q.sufficient_factors = true, c->q.microbatches = 1;
         case_must(spmd_tables_new(arena, &c->q, &t, &err), &err);
         for (int32_t k = 0; k < t->problem.n_ops; k++) {
             if (strcmp(c->forward->ops[t->first_op + k].name, "h.0.mlp.c_fc") != 0) continue;
             for (int32_t r = 0; r < t->problem.ops[k].n_rules; r++) {
                 const struct spmd_meaning *m = &t->meanings[t->problem.ops[k].rules[r].tag];
-                if (m->choice.index[0] == INDEX_batch) ns[m->sufficient] = m->join_ns;
+                if (m->choice.index[0] == INDEX_batch) ns[m->sufficient_factors] = m->join_ns;
             }
         }
         ck_assert_int_eq(ns[0], 2 * 3 * 96 * 384 / 4 * 4);

@@ -86,7 +86,7 @@ START_TEST(what_is_laid_out_is_what_lowering_lays_out)
 }
 END_TEST
 
-/* Less and less memory, the same for all devices of a type: what spmd says fits lowering takes. What a card keeps for its context and
+/* Less and less memory, the same for all devices of a type: what spmd says fits lowering takes. What a GPU keeps for its context and
  * scratch, and loses where a buffer less ends elsewhere in a granule, is none of spmd's: the question takes it off beforehand. */
 START_TEST(what_fits_lowering_takes)
 {

@@ -1,4 +1,4 @@
-/* Meshes: what is looked at, against trying everything, and where nodes by cards beat one axis. */
+/* Meshes: what is looked at, against trying everything, and where nodes by GPUs beat one axis. */
 #include "planner/spmd/mesh.h"
 
 #include "tests/support/spmd_cases.h"
@@ -9,7 +9,7 @@ static struct error err;
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
 
-START_TEST(nodes_by_cards_are_looked_at_first)
+START_TEST(nodes_by_gpus_are_looked_at_first)
 {
     struct spmd_shape s[SPMD_MESHES_MAX];
     static const int32_t node[12] = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2};
@@ -79,7 +79,7 @@ START_TEST(the_best_mesh_is_the_best_of_everything)
 END_TEST
 
 /* BERT with experts on eight machines of eight: experts inside machines, rows between them, is better than either alone. */
-START_TEST(nodes_by_cards_beat_one_axis_where_links_between_nodes_are_slow)
+START_TEST(nodes_by_gpus_beat_one_axis_where_links_between_nodes_are_slow)
 {
     struct spmd_model *m;
     struct spmd_answer one, two;
@@ -99,9 +99,9 @@ Suite *spmd_mesh_suite(void)
     Suite *s = suite_create("spmd_mesh");
     TCase *t = tcase_create("spmd_mesh");
     tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, nodes_by_cards_are_looked_at_first);
+    tcase_add_test(t, nodes_by_gpus_are_looked_at_first);
     tcase_add_test(t, the_best_mesh_is_the_best_of_everything);
-    tcase_add_test(t, nodes_by_cards_beat_one_axis_where_links_between_nodes_are_slow);
+    tcase_add_test(t, nodes_by_gpus_beat_one_axis_where_links_between_nodes_are_slow);
     tcase_set_timeout(t, 600);
     suite_add_tcase(s, t);
     return s;

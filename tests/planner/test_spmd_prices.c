@@ -67,7 +67,7 @@ static int64_t update_price(const struct spmd_case *c, int32_t device, const str
     return ns;
 }
 
-/* Is it no more than its operator and that one's gradients? Sums of gradients depend on what stands around it. */
+/* Is it no more than its operator and that one's gradients? Gradient all-reduces depend on what stands around it. */
 static bool stands_alone(const struct spmd_case *c, int32_t op)
 {
     const struct graph *g = c->training;
@@ -89,7 +89,7 @@ static bool stands_alone(const struct spmd_case *c, int32_t op)
 static int64_t view_ns(const struct spmd_case *c, const struct graph *v, int32_t device,
                        const struct graph_op *op)
 {
-    const char *part = arena_printf(arena, "%s.part", op->name);
+    const char *part = arena_printf(arena, "%s.shard", op->name);
     int64_t ns = 0, updates = 0;
     for (int32_t i = 0; i < v->n_ops; i++) {
         const struct graph_op *x = &v->ops[i];
@@ -141,8 +141,9 @@ START_TEST(views_are_priced)
             int32_t op = t->first_op + k - t->n_entries;
             for (int32_t r = 0; r < t->problem.ops[k].n_rules && stands_alone(c, op); r++) {
                 const struct spmd_meaning *m = &t->meanings[t->problem.ops[k].rules[r].tag];
-                bool terms = m->choice.index[0] == INDEX_terms || m->choice.index[1] == INDEX_terms;
-                if (terms || (!test_long() && roll(seed, &at, 3))) continue;
+                bool partial =
+                    m->choice.index[0] == INDEX_partial || m->choice.index[1] == INDEX_partial;
+                if (partial || (!test_long() && roll(seed, &at, 3))) continue;
                 seen[m->choice.index[0]] = true;
                 check_rule(c, m, op);
                 n_checked++;

@@ -23,21 +23,22 @@ static int64_t roll(struct dice *d, int64_t n)
 
 /* --- random problems --- */
 
-static void join(const void *user, int32_t *home, uint8_t *terms, int32_t need, uint8_t need_terms)
+static void join(const void *user, int32_t *home, uint8_t *partial, int32_t need,
+                 uint8_t need_partial)
 {
     (void)user;
-    if (*home >= 0 && *home != need) *terms |= 1, *home = 0;
+    if (*home >= 0 && *home != need) *partial |= 1, *home = 0;
     *home = *home < 0 ? need : *home;
-    *terms |= need_terms;
+    *partial |= need_partial;
 }
 
-static int64_t home_ns(const void *user, int32_t tensor, int32_t home, uint8_t terms,
+static int64_t home_ns(const void *user, int32_t tensor, int32_t home, uint8_t partial,
                        const int64_t **bytes)
 {
     static const int64_t held[PLACEMENTS][COLUMNS] = {{90, 90}, {60, 30}, {20, 70}, {90, 90}};
     (void)user;
     *bytes = held[home];
-    return 10 * (terms + 1) + 3 * home + tensor;
+    return 10 * (partial + 1) + 3 * home + tensor;
 }
 
 static const struct spmd_tensor_class *random_class(struct dice *d)
@@ -62,7 +63,7 @@ static const struct spmd_tensor_class *random_class(struct dice *d)
                                        .gather = roll(d, 2),
                                        .forward_ns = roll(d, 60),
                                        .back_ns = roll(d, 30),
-                                       .back_terms_ns = roll(d, 60)};
+                                       .back_partial_ns = roll(d, 60)};
             if (w->n == 2 && (w->step[0].after == p || w->step[0].after == q))
                 w->step[0] = w->step[1], w->n = 1;
             reshard[p * PLACEMENTS + q] = w;
@@ -81,7 +82,7 @@ static void random_rules(struct dice *d, struct spmd_op *op)
         for (int32_t c = 0; c < COLUMNS; c++) b[c] = roll(d, 40);
         r[k].ns = roll(d, 100), r[k].bytes = roll(d, 2) ? b : NULL, r[k].tag = k;
         for (int32_t i = 0; i < op->n_inputs; i++)
-            r[k].need[i] = (int32_t)roll(d, PLACEMENTS), r[k].terms[i] = (uint8_t)roll(d, 4);
+            r[k].need[i] = (int32_t)roll(d, PLACEMENTS), r[k].partial[i] = (uint8_t)roll(d, 4);
         for (int32_t o = 0; o < op->n_outputs; o++) r[k].give[o] = (int32_t)roll(d, PLACEMENTS);
     }
 }
@@ -133,7 +134,7 @@ static struct spmd_problem *random_problem(uint64_t seed, bool tight)
 /* --- the same accounts, reckoned tensor by tensor --- */
 
 struct node { /* of a tensor's tree of versions */
-    int32_t placement, parent, terms;
+    int32_t placement, parent, partial;
     bool kept;
     const struct spmd_step *step;
 };
@@ -175,9 +176,9 @@ static bool tensor_cost(const struct spmd_problem *p, const int32_t *rule, int32
                     at = found;
                 }
             }
-            if (leaving) tree[at].terms |= 1;
+            if (leaving) tree[at].partial |= 1;
             if (leaving) continue;
-            tree[at].terms |= 1 << r->terms[k];
+            tree[at].partial |= 1 << r->partial[k];
             tree[at].kept |= op->keeps_input >> k & 1;
         }
         for (int32_t o = 0; o < op->n_outputs; o++)
@@ -189,12 +190,12 @@ static bool tensor_cost(const struct spmd_problem *p, const int32_t *rule, int32
         for (int32_t c = 0; c < COLUMNS; c++)
             bytes[c] += tree[v].kept ? of->bytes[tree[v].placement][c] : 0;
         if (!p->tensors[t].wanted) continue;
-        int32_t set = tree[v].terms;
+        int32_t set = tree[v].partial;
         const struct spmd_step *step = tree[v].step;
         for (int32_t m = 0; m < 4 && step && step->gather; m++) {
             if (!(set >> m & 1)) continue;
-            *ns += m >> step->axis & 1 ? step->back_terms_ns : step->back_ns;
-            tree[tree[v].parent].terms |= 1 << (m & ~(1 << step->axis));
+            *ns += m >> step->axis & 1 ? step->back_partial_ns : step->back_ns;
+            tree[tree[v].parent].partial |= 1 << (m & ~(1 << step->axis));
         }
         if (step && step->gather) continue;
         /* sums by the set of masks 1, 2, 3, over axis 0 and axis 1 */
@@ -203,7 +204,7 @@ static bool tensor_cost(const struct spmd_problem *p, const int32_t *rule, int32
         for (int32_t x = 0; x < 2; x++) *ns += sums[set >> 1][x] * of->sum_ns[tree[v].placement][x];
         if (!step) continue;
         *ns += step->back_ns;
-        tree[tree[v].parent].terms |= 1;
+        tree[tree[v].parent].partial |= 1;
     }
     return true;
 }
@@ -213,17 +214,17 @@ static int64_t cost_by_tensors(const struct spmd_problem *p, const int32_t *rule
     int64_t ns = 0;
     memset(bytes, 0, COLUMNS * sizeof *bytes);
     int32_t home = -1;
-    uint8_t terms = 0;
+    uint8_t partial = 0;
     for (int32_t i = 0; i < p->n_ops; i++) {
         const struct spmd_rule *r = &p->ops[i].rules[rule[i]];
         ns += r->ns;
         for (int32_t c = 0; c < COLUMNS && r->bytes; c++) bytes[c] += r->bytes[c];
         for (int32_t k = 0; k < p->ops[i].n_inputs; k++)
-            if (p->ops[i].input[k] == 1) join(NULL, &home, &terms, r->need[k], r->terms[k]);
+            if (p->ops[i].input[k] == 1) join(NULL, &home, &partial, r->need[k], r->partial[k]);
     }
     const int64_t *held;
     if (home >= 0) {
-        ns += home_ns(NULL, 1, home, terms, &held);
+        ns += home_ns(NULL, 1, home, partial, &held);
         for (int32_t c = 0; c < COLUMNS; c++) bytes[c] += held[c];
     }
     for (int32_t t = 2; t < p->n_tensors; t++)

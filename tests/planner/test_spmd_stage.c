@@ -1,10 +1,10 @@
-/* Pipelines whose stages share operators: never slower than without, remembered rightly, and no bound above them. */
+/* Pipelines whose stages shard operators: never slower than without, remembered rightly, and no bound above them. */
 #include "planner/bound/cluster.h"
 #include "planner/search.h"
 #include "planner/spmd_stage/groups.h"
 #include "planner/spmd_stage/spmd_stage.h"
 
-#include "tests/support/join_cases.h"
+#include "tests/support/spmd_stage_cases.h"
 #include "tests/support/suites.h"
 
 #include <math.h>
@@ -30,7 +30,7 @@ static const struct search_baseline *hap_of(const struct search_result *r)
     return NULL;
 }
 
-START_TEST(sharing_operators_never_makes_the_search_slower)
+START_TEST(sharded_stages_never_make_the_search_slower)
 {
     uint64_t cases = test_long() ? 200 : 8;
     int32_t faster = 0, haps = 0, shared = 0;
@@ -55,15 +55,15 @@ START_TEST(sharing_operators_never_makes_the_search_slower)
                                                                                   : NULL);
     }
     ck_assert_msg(haps > (int)cases / 2 && faster > 0 && faster <= shared,
-                  "%d faster, %d share operators, hap fits %d times", faster, shared, haps);
+                  "%d faster, %d shard operators, hap fits %d times", faster, shared, haps);
     if (getenv("MUSHER_PRINT"))
-        printf("%d of %d faster, %d share operators, hap fits %d times\n", faster, (int)cases,
+        printf("%d of %d faster, %d shard operators, hap fits %d times\n", faster, (int)cases,
                shared, haps);
 }
 END_TEST
 
 /* What was found is written down, read and simulated again. */
-START_TEST(a_joined_plan_can_be_written_and_read)
+START_TEST(a_plan_with_sharded_stages_can_be_written_and_read)
 {
     int32_t written = 0;
     for (uint64_t seed = 301; seed < 340 && !written; seed++, arena_reset(arena)) {
@@ -155,7 +155,7 @@ START_TEST(an_answer_is_remembered_for_devices_that_are_alike)
 }
 END_TEST
 
-/* Four equal cards on two nodes or on one: the links between any two may be the same, yet what leaves a node is shared. */
+/* Four equal GPUs on two nodes or on one: the links between any two may be the same, yet what leaves a node is shared. */
 START_TEST(answers_are_told_apart_by_who_stands_with_whom)
 {
     static const char *const nodes[] = {
@@ -213,7 +213,7 @@ START_TEST(groups_stop_when_their_work_is_done)
                                        .lower = &x->lower,
                                        .scorer = scorer_new(&x->lower),
                                        .evaluations_left = 1000,
-                                       .join = spmd_stage_new()};
+                                       .spmd_stage = spmd_stage_new()};
             int64_t ms = turn ? 2000 : 1, ns;
             int32_t one = 1;
             struct plan p;
@@ -228,7 +228,7 @@ START_TEST(groups_stop_when_their_work_is_done)
             best[turn] = t.incumbents.n ? t.incumbents.plans[0].iteration_ns : INT64_MAX;
             ck_assert_int_le(best[turn], ns);
             found += turn && best[turn] < ns;
-            spmd_stage_free(t.join);
+            spmd_stage_free(t.spmd_stage);
             scorer_free(t.scorer);
         }
         ck_assert_int_le(work[0], work[1]);
@@ -314,7 +314,7 @@ static void random_shared(struct draw *d, struct arena *a, const struct space *s
                    out->replicas[0].stages);
 }
 
-START_TEST(no_bound_is_above_a_plan_that_shares_operators)
+START_TEST(no_bound_is_above_a_plan_with_sharded_stages)
 {
     uint64_t cases = test_long() ? 600 : 24;
     int32_t plans = 0;
@@ -326,7 +326,7 @@ START_TEST(no_bound_is_above_a_plan_that_shares_operators)
         const struct space *both[] = {&x->space[0], &x->space[1]};
         struct draw d = {seed, 5000};
         struct scorer *w = scorer_new(&x->lower);
-        ck_assert_int_eq(bound_cluster_shared(arena, &x->cluster, both, 2, 0, &b, &err), OK);
+        ck_assert_int_eq(bound_cluster_sharded(arena, &x->cluster, both, 2, 0, &b, &err), OK);
         for (int k = 0; k < 4 && x->cluster.n_devices > 1; k++) {
             struct plan p;
             int64_t ns;
@@ -387,14 +387,14 @@ Suite *spmd_stage_suite(void)
     Suite *s = suite_create("spmd_stage");
     TCase *t = tcase_create("join");
     tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, sharing_operators_never_makes_the_search_slower);
-    tcase_add_test(t, a_joined_plan_can_be_written_and_read);
+    tcase_add_test(t, sharded_stages_never_make_the_search_slower);
+    tcase_add_test(t, a_plan_with_sharded_stages_can_be_written_and_read);
     tcase_add_test(t, hap_is_one_stage_on_all_devices);
     tcase_add_test(t, an_answer_is_remembered_for_devices_that_are_alike);
     tcase_add_test(t, answers_are_told_apart_by_who_stands_with_whom);
     tcase_add_test(t, groups_stop_when_their_work_is_done);
     tcase_add_test(t, hap_fits_where_a_whole_replica_does_not);
-    tcase_add_test(t, no_bound_is_above_a_plan_that_shares_operators);
+    tcase_add_test(t, no_bound_is_above_a_plan_with_sharded_stages);
     tcase_set_timeout(t, test_long() ? 3000 : 600);
     suite_add_tcase(s, t);
     TCase *memory = tcase_create("memory");

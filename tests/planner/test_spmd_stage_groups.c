@@ -1,11 +1,11 @@
-/* Layers over a line of groups that share operators: dealt out best, at costs and in rooms that are true. */
+/* Layers over a line of groups that shard operators: dealt out best, at costs and in rooms that are true. */
 #include "core/graph/gradient.h"
 #include "core/program/device_memory.h"
 #include "planner/search.h"
 #include "planner/spmd/spmd.h"
 #include "planner/spmd_stage/groups_internal.h"
 
-#include "tests/support/join_cases.h"
+#include "tests/support/spmd_stage_cases.h"
 
 static struct arena *arena;
 static void setup(void) { arena = arena_new(); }
@@ -100,9 +100,9 @@ static int64_t best_by_layers(const struct split_case *c, int32_t i, int32_t fir
         if (ns == INT64_MAX) continue;
         int64_t slow = ns > slowest ? ns : slowest, all = sum + ns + 2 * x;
         slow = x > slow ? x : slow;
-        int64_t whole =
+        int64_t replicated =
             ends ? (l->microbatches - 1) * slow + all : best_by_layers(c, i + 1, e + 1, slow, all);
-        if (whole < best) best = whole;
+        if (replicated < best) best = replicated;
     }
     return best;
 }
@@ -166,8 +166,8 @@ static void shared_case_make(struct draw *d, struct shared_case *c)
     c->x.cost = cost_new(arena, &c->x.profile, &c->x.cluster);
     ck_assert_int_eq(
         space_make(arena, &c->x.job, &c->x.cluster, c->x.cost, size, &c->x.lower, &c->s, &err), OK);
-    ck_assert_int_eq(lower_graph_whole(arena, &c->x.job, size, &c->forward, &err), OK);
-    ck_assert_int_eq(lower_graph_whole(arena, &c->x.job, size, &c->training, &err), OK);
+    ck_assert_int_eq(lower_graph_unsharded(arena, &c->x.job, size, &c->forward, &err), OK);
+    ck_assert_int_eq(lower_graph_unsharded(arena, &c->x.job, size, &c->training, &err), OK);
     double part = (double)size / (double)c->x.job.global_batch;
     ck_assert_int_eq(gradient_build(c->training, part, &err), OK);
 }
@@ -235,7 +235,7 @@ static int32_t check_prefixes(const struct shared_case *c, uint64_t seed)
         for (int k = 0; k < SHARERS; k++)
             counted[k] += x->fixed_bytes[SHARERS * l + k] +
                           c->team.in_flight * x->kept_bytes[SHARERS * l + k];
-        if (l + 1 < layers && x->whole[l]) continue;
+        if (l + 1 < layers && x->replicated[l]) continue;
         int64_t ns = prefix_ns(c, l, bytes);
         ck_assert_msg(llabs(ns - took) <= (l + 1) * (int64_t)c->team.microbatches,
                       "seed %d, layers 0 to %d: %lld ns, by layers %lld", (int)seed, (int)l,
@@ -263,10 +263,10 @@ START_TEST(layers_of_an_answer_take_what_spmd_says_of_them_alone)
 }
 END_TEST
 
-enum { CARDS = 9, STAGES = 3, LINE = 4 };
+enum { GPUS = 9, STAGES = 3, LINE = 4 };
 
-/* Nodes of so many cards each. */
-static struct small *cards_on(struct space *s, int32_t nodes, int32_t n)
+/* Nodes of so many GPUs each. */
+static struct small *gpus_on(struct space *s, int32_t nodes, int32_t n)
 {
     struct small *x = ARENA_ARRAY(arena, struct small, 1);
     struct error err = {0};
@@ -294,10 +294,10 @@ static struct search_context tries_of(struct small *x, const struct search_optio
                                    .lower = &x->lower,
                                    .scorer = scorer_new(&x->lower),
                                    .evaluations_left = 1000,
-                                   .join = spmd_stage_new()};
+                                   .spmd_stage = spmd_stage_new()};
 }
 
-/* Stages of one to three cards, each of which has a way of its own to share its operators. */
+/* Stages of one to three GPUs, each of which has a way of its own to shard its operators. */
 static int32_t random_stages(struct draw *d, const struct space *s, struct plan *out,
                              int32_t n[STAGES])
 {
@@ -327,32 +327,32 @@ static int32_t random_stages(struct draw *d, const struct space *s, struct plan 
     return stages;
 }
 
-START_TEST(no_card_makes_fewer_communicators_than_are_reserved_for_it)
+START_TEST(no_gpu_makes_fewer_communicators_than_are_reserved_for_it)
 {
     struct space s;
-    struct small *x = cards_on(&s, 1, CARDS);
+    struct small *x = gpus_on(&s, 1, GPUS);
     struct scorer *w = scorer_new(&x->lower);
-    int32_t exact = 0, cards = 0;
+    int32_t exact = 0, gpus = 0;
     for (uint64_t seed = 1; seed <= (test_long() ? 400 : 40); seed++) {
         struct draw d = {seed, 7200};
         struct error err = {0};
         struct plan p;
         int32_t n[STAGES], stages = random_stages(&d, &s, &p, n);
         const struct program *program;
-        struct device_memory memory[CARDS];
+        struct device_memory memory[GPUS];
         ck_assert_msg(scorer_program(w, &s, &p, &program, &err) == OK && program, "%s", err.text);
         device_memory_of(arena, program, memory);
-        for (int32_t i = 0, card = 0; i < stages; i++)
-            for (int k = 0; k < n[i]; k++, card++) {
+        for (int32_t i = 0, gpu = 0; i < stages; i++)
+            for (int k = 0; k < n[i]; k++, gpu++) {
                 int32_t least = (n[i] > 1) + spmd_stage_beside(n[i], i ? n[i - 1] : 0) +
                                 spmd_stage_beside(n[i], i + 1 < stages ? n[i + 1] : 0);
-                ck_assert_msg(memory[card].communicators >= least,
-                              "seed %d: card %d has %d, not %d", (int)seed, (int)card,
-                              (int)memory[card].communicators, (int)least);
-                exact += memory[card].communicators == least, cards++;
+                ck_assert_msg(memory[gpu].communicators >= least,
+                              "seed %d: GPU %d has %d, not %d", (int)seed, (int)gpu,
+                              (int)memory[gpu].communicators, (int)least);
+                exact += memory[gpu].communicators == least, gpus++;
             }
     }
-    ck_assert_msg(exact > cards / 10, "%d of %d", exact, cards);
+    ck_assert_msg(exact > gpus / 10, "%d of %d", exact, gpus);
     scorer_free(w);
 }
 END_TEST
@@ -391,7 +391,7 @@ static void check_places(const struct groups *g, const struct device_line *l,
     }
 }
 
-/* Every line that can be made of four cards with room for two or four communicators and a part of the model or more. A group gets a second
+/* Every line that can be made of four GPUs with room for two or four communicators and a part of the model or more. A group gets a second
  * way to share where its first one has room for all layers with one microbatch in flight and not for what a line may give it
  * with more. */
 START_TEST(groups_hold_their_layers_at_every_place_of_a_line)
@@ -402,7 +402,7 @@ START_TEST(groups_hold_their_layers_at_every_place_of_a_line)
     for (int32_t step = 0; step < 40; step++, arena_reset(arena)) {
         struct space s;
         struct error err = {0};
-        struct small *x = cards_on(&s, 1, LINE);
+        struct small *x = gpus_on(&s, 1, LINE);
         struct device_type *type = &x->cluster.types[0];
         struct search_context t = tries_of(x, &o);
         struct groups g = {
@@ -424,7 +424,7 @@ START_TEST(groups_hold_their_layers_at_every_place_of_a_line)
             two += c && c->member.n_modes > 1 &&
                    has_room(c, type, 0, 0, s.n_layers - 1, 1, 1 + spmd_stage_beside(c->n, 1));
         }
-        spmd_stage_free(t.join);
+        spmd_stage_free(t.spmd_stage);
         scorer_free(t.scorer);
     }
     if (getenv("MUSHER_PRINT"))
@@ -454,7 +454,7 @@ START_TEST(groups_near_one_another_are_asked_for_first_then_small_ones)
     for (int32_t step = 1; step <= 6; step++, arena_reset(arena)) {
         struct space s;
         struct error err = {0};
-        struct small *x = cards_on(&s, 3, 2);
+        struct small *x = gpus_on(&s, 3, 2);
         struct search_context t = tries_of(x, &o);
         struct groups g = {.t = &t, .arena = arena, .cluster = &x->cluster};
         int32_t least[2] = {INT32_MAX, 0}, most[2] = {0, 0}, size[2];
@@ -477,7 +477,7 @@ START_TEST(groups_near_one_another_are_asked_for_first_then_small_ones)
         ck_assert_msg(most[0] < least[0] || (most[0] == least[0] && most[1] <= least[1]),
                       "%d devices of %d nodes were asked for, %d of %d not", (int)most[1],
                       (int)most[0], (int)least[1], (int)least[0]);
-        spmd_stage_free(t.join);
+        spmd_stage_free(t.spmd_stage);
         scorer_free(t.scorer);
     }
     ck_assert_msg(left > 0 && asked > 0, "%d asked for, %d left", asked, left);
@@ -491,7 +491,7 @@ Suite *spmd_stage_groups_suite(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, a_split_over_groups_is_the_best_of_all_in_its_accounts);
     tcase_add_test(t, layers_of_an_answer_take_what_spmd_says_of_them_alone);
-    tcase_add_test(t, no_card_makes_fewer_communicators_than_are_reserved_for_it);
+    tcase_add_test(t, no_gpu_makes_fewer_communicators_than_are_reserved_for_it);
     tcase_add_test(t, groups_hold_their_layers_at_every_place_of_a_line);
     tcase_add_test(t, groups_near_one_another_are_asked_for_first_then_small_ones);
     tcase_set_timeout(t, 600);

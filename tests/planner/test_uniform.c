@@ -25,16 +25,16 @@ struct made {
 
 static void make(struct made *m, const char *cluster)
 {
-    static const int32_t cards[] = {1, 2, 4};
+    static const int32_t tp[] = {1, 2, 4};
     static const struct lower_options lower = {.check_memory = true};
     struct sailor_case c = {cluster, "opt", "OPT-350", 0};
     MUST(sailor_case_read(a, &c, &m->job, &m->cluster, &m->profile, &err));
-    MUST(tp_options_make(a, &m->job, &m->cluster, &m->profile, cards, 3, &m->offers, &err));
+    MUST(tp_options_make(a, &m->job, &m->cluster, &m->profile, tp, 3, &m->offers, &err));
     MUST(tp_options_size(a, &m->offers, 2, &lower, &m->space, &m->maker, &err));
     m->maker->most_layers = m->space.n_layers;
 }
 
-START_TEST(every_mix_is_one_pipeline_as_often_as_its_cards_allow)
+START_TEST(every_mix_is_one_pipeline_as_often_as_its_gpus_allow)
 {
     struct made m;
     struct mix *x;
@@ -99,8 +99,8 @@ static void measure(struct every *q)
     for (int32_t s = 0; s < q->n; s++) {
         struct template_time time;
         q->stages[s].warmup = q->n - s;
-        if (!template_stage_time(q->m, q->stages[s].kind, q->stages[s].first, q->stages[s].last,
-                                 q->n - s, &time))
+        if (!template_stage_time(q->m, q->stages[s].device_class, q->stages[s].first,
+                                 q->stages[s].last, q->n - s, &time))
             return;
     }
     template_measure(q->m, &t);
@@ -110,19 +110,20 @@ static void measure(struct every *q)
 static void put_stage(struct every *q, int32_t first)
 {
     int32_t layers = q->m->s->n_layers;
-    for (int32_t k = 0; k < q->m->n_kinds && q->n < 4; k++) {
-        const struct template_kind *kind = &q->m->kinds[k];
-        if (kind->cards > q->left[kind->pool]) continue;
-        q->left[kind->pool] -= kind->cards;
+    for (int32_t k = 0; k < q->m->n_classes && q->n < 4; k++) {
+        const struct template_class *device_class = &q->m->classes[k];
+        if (device_class->tp > q->left[device_class->pool]) continue;
+        q->left[device_class->pool] -= device_class->tp;
         for (int32_t last = first; last < layers; last++) {
-            q->stages[q->n++] = (struct template_stage){.kind = k, .first = first, .last = last};
+            q->stages[q->n++] =
+                (struct template_stage){.device_class = k, .first = first, .last = last};
             if (last == layers - 1)
                 measure(q);
             else
                 put_stage(q, last + 1);
             q->n--;
         }
-        q->left[kind->pool] += kind->cards;
+        q->left[device_class->pool] += device_class->tp;
     }
 }
 
@@ -147,8 +148,8 @@ START_TEST(paces_are_near_the_best_of_every_order_and_split)
 }
 END_TEST
 
-/* By hand: where all cards are alike, 16 replicas are one stage of one card, and the pace is what all layers take on it. */
-START_TEST(as_many_replicas_as_cards_are_single_cards)
+/* By hand: where all GPUs are alike, 16 replicas are one stage of one GPU, and the pace is what all layers take on it. */
+START_TEST(as_many_replicas_as_gpus_are_single_gpus)
 {
     struct made m;
     struct mix *x;
@@ -158,8 +159,8 @@ START_TEST(as_many_replicas_as_cards_are_single_cards)
     ck_assert_int_gt(n, 0);
     ck_assert_int_eq(x[0].count[0], 16);
     ck_assert_int_eq(x[0].templates[0].n_stages, 1);
-    const struct template_kind *k = &m.maker->kinds[x[0].templates[0].stages[0].kind];
-    ck_assert_int_eq(k->cards, 1);
+    const struct template_class *k = &m.maker->classes[x[0].templates[0].stages[0].device_class];
+    ck_assert_int_eq(k->tp, 1);
     const struct stage_cost *c = space_stage_type(&m.space, k->type, 0, m.space.n_layers - 1);
     ck_assert_int_eq(x[0].templates[0].tau_ns, c->forward_ns + c->input_ns + c->weight_ns);
 }
@@ -170,8 +171,8 @@ Suite *uniform_suite(void)
     Suite *s = suite_create("uniform");
     TCase *c = tcase_create("uniform");
     tcase_add_checked_fixture(c, set_up, tear_down);
-    tcase_add_test(c, as_many_replicas_as_cards_are_single_cards);
-    tcase_add_test(c, every_mix_is_one_pipeline_as_often_as_its_cards_allow);
+    tcase_add_test(c, as_many_replicas_as_gpus_are_single_gpus);
+    tcase_add_test(c, every_mix_is_one_pipeline_as_often_as_its_gpus_allow);
     tcase_add_test(c, no_more_mixes_than_asked_for_and_the_first_ones);
     tcase_add_test(c, paces_are_near_the_best_of_every_order_and_split);
     suite_add_tcase(s, c);

@@ -19,7 +19,7 @@ static struct arena *arena;
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
 
-/* Four nodes of four cards of two types, a slow core between them. */
+/* Four nodes of four GPUs of two types, a slow core between them. */
 static const char *sixteen =
     "version: 1\n"
     "name: sixteen\n"
@@ -103,8 +103,8 @@ START_TEST(on_the_same_team_an_old_plan_stays_as_fast)
 }
 END_TEST
 
-/* Each card, or one of each node: the warm plan beside a search from nothing. */
-START_TEST(without_a_card_the_old_plan_becomes_one_nearly_as_good_as_a_search_finds)
+/* Each GPU, or one of each node: the warm plan beside a search from nothing. */
+START_TEST(without_a_gpu_the_old_plan_becomes_one_nearly_as_good_as_a_search_finds)
 {
     struct made m;
     double sum = 0;
@@ -143,18 +143,18 @@ START_TEST(a_node_more_is_used_where_it_helps)
 }
 END_TEST
 
-/* Of four cards that share operators one is gone: two of the others share from then on, or none does. */
-START_TEST(cards_taken_together_are_taken_together_again)
+/* Of four GPUs in tensor parallelism one is gone: two of the others share from then on, or none does. */
+START_TEST(gpus_taken_together_are_taken_together_again)
 {
     struct made m;
-    int32_t cards_of_node[4][4];
+    int32_t gpus_of_node[4][4];
     struct cluster_group groups[4];
     struct cluster wide;
     struct error err = {0};
     make(&m, sixteen, "64");
     for (int32_t g = 0; g < 4; g++) {
-        for (int32_t k = 0; k < 4; k++) cards_of_node[g][k] = 4 * g + k;
-        groups[g] = (struct cluster_group){4, cards_of_node[g], false};
+        for (int32_t k = 0; k < 4; k++) gpus_of_node[g][k] = 4 * g + k;
+        groups[g] = (struct cluster_group){4, gpus_of_node[g], false};
     }
     ck_assert_int_eq(cluster_group(arena, &m.cluster, groups, 4, &wide, NULL, &err), OK);
     struct made grouped = m;
@@ -165,14 +165,14 @@ START_TEST(cards_taken_together_are_taken_together_again)
     struct search_options o = {.top = 1, .from = &old.plans[0].plan};
     struct search_result r = search(&m, &less, &o);
     const struct cluster *c = &r.plans[0].plan.cluster;
-    int32_t cards = 0, widest = 0;
+    int32_t gpus = 0, widest = 0;
     for (int32_t d = 0; d < c->n_devices; d++) {
         int32_t n = c->types[c->devices[d].type].tensor_parallel;
-        cards += n > 1 ? n : 1;
+        gpus += n > 1 ? n : 1;
         if (n > widest) widest = n;
         ck_assert_str_ne(c->devices[d].name, "v1.0");
     }
-    ck_assert_int_eq(cards, 15);
+    ck_assert_int_eq(gpus, 15);
     ck_assert_int_eq(widest, 4);
 }
 END_TEST
@@ -223,8 +223,8 @@ START_TEST(an_exact_search_finds_the_same_best_of_its_class_from_anywhere)
 }
 END_TEST
 
-/* Three unequal devices on a fast bus, where sharing operators is best. The old plan is all that one evaluation may find. */
-START_TEST(a_plan_whose_stages_share_operators_stays_a_candidate)
+/* Three unequal devices on a fast bus, where sharding operators is best. The old plan is all that one evaluation may find. */
+START_TEST(a_plan_with_sharded_stages_stays_a_candidate)
 {
     static const char *three =
         "version: 1\nname: three\n"
@@ -283,7 +283,7 @@ START_TEST(any_number_of_threads_finds_the_same_plan)
 }
 END_TEST
 
-/* Cards of 50 MB hold no layer: whoever tried it says the same. */
+/* GPUs of 50 MB hold no layer: whoever tried it says the same. */
 START_TEST(any_number_of_threads_says_the_same_of_what_does_not_fit)
 {
     struct made m;
@@ -374,13 +374,13 @@ Suite *warm_start_suite(void)
 {
     const TTest *const tests[] = {
         on_the_same_team_an_old_plan_stays_as_fast,
-        without_a_card_the_old_plan_becomes_one_nearly_as_good_as_a_search_finds,
+        without_a_gpu_the_old_plan_becomes_one_nearly_as_good_as_a_search_finds,
         a_node_more_is_used_where_it_helps,
-        cards_taken_together_are_taken_together_again,
+        gpus_taken_together_are_taken_together_again,
         another_batch_is_shared_out_anew,
         others_stand_in_where_all_devices_are_gone,
         an_exact_search_finds_the_same_best_of_its_class_from_anywhere,
-        a_plan_whose_stages_share_operators_stays_a_candidate,
+        a_plan_with_sharded_stages_stays_a_candidate,
         any_number_of_threads_finds_the_same_plan,
         any_number_of_threads_says_the_same_of_what_does_not_fit,
         an_interrupted_search_hands_out_the_best_so_far,

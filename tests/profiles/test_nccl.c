@@ -60,7 +60,7 @@ START_TEST(trees_and_networks_by_hand)
 }
 END_TEST
 
-/* A channel for each GPU at a listed speed: (n + 1) · speed fits in the card's links. */
+/* A channel for each GPU at a listed speed: (n + 1) · speed fits in the GPU's links. */
 START_TEST(sums_in_the_switch_by_hand)
 {
     static const struct {
@@ -137,8 +137,8 @@ END_TEST
 /* Rings by the links that leave a GPU for others of the first n: 1, 2 and 4 are as many as fit; 6 is every link of the mesh. */
 START_TEST(rings_of_the_cube_mesh_are_as_many_as_its_links_allow)
 {
-    static const int32_t rings[] = {1, 2, 4, 2, 2, 4, 6};
-    for (int32_t n = 2; n <= 8; n++) ck_assert_int_eq(nccl_cube_mesh_rings(n), rings[n - 2]);
+    static const int32_t buffer_rings[] = {1, 2, 4, 2, 2, 4, 6};
+    for (int32_t n = 2; n <= 8; n++) ck_assert_int_eq(nccl_cube_mesh_rings(n), buffer_rings[n - 2]);
     struct nccl_system s = system_of("V100-SXM2-16", 4, 1, 0);
     ck_assert_double_eq(s.near_Bps, 80e9);
     ck_assert_int_eq(s.channels, 4);

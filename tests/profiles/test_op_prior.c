@@ -70,7 +70,7 @@ static const struct {
                 {4, 4, 77.32e-6}, {4, 16, 179.6e-6}, {4, 32, 284.2e-6},
                 {8, 4, 95.8e-6},  {8, 16, 232.4e-6}, {8, 32, 358.1e-6}};
 
-START_TEST(a_ring_between_cards_is_near_what_was_measured)
+START_TEST(a_ring_between_gpus_is_near_what_was_measured)
 {
     for (size_t i = 0; i < sizeof measured / sizeof *measured; i++) {
         const struct op_attrs attrs = {.ranks = measured[i].ranks};
@@ -172,6 +172,6 @@ END_TEST
 
 SUITE_OF(op_prior, the_default_is_the_catalogues_roofline,
          small_products_are_slower_by_their_rows_and_columns,
-         a_ring_between_cards_is_near_what_was_measured, a_convolution_costs_what_its_product_costs,
+         a_ring_between_gpus_is_near_what_was_measured, a_convolution_costs_what_its_product_costs,
          gathering_and_scattering_are_each_half_of_reducing, eager_attention_has_several_kernels,
          experts_products_are_as_small_as_their_rows, a_rate_without_a_source_is_no_number)

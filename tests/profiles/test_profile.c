@@ -121,7 +121,7 @@ static double expert_cost(const struct profile *p, int64_t experts)
     return out / 1.5;
 }
 
-START_TEST(parts_of_the_experts_take_what_the_fullest_is_expected_to)
+START_TEST(shards_of_the_experts_take_what_the_fullest_is_expected_to)
 {
     struct op_row rows[] = {{.base = "host", .key = 7, .kind = OP_expert_matmul, .seconds = 1e-3},
                             {.base = "type:fast", .key = 7, .seconds = 2e-4}};
@@ -343,7 +343,7 @@ Suite *profile_suite(void)
     tcase_add_checked_fixture(c, set_up, tear_down);
     tcase_add_test(c, the_pace_is_the_median_over_what_is_known_and_needs_four);
     tcase_add_test(c, the_lookup_goes_from_the_type_to_its_base_to_the_fit_to_the_catalogue);
-    tcase_add_test(c, parts_of_the_experts_take_what_the_fullest_is_expected_to);
+    tcase_add_test(c, shards_of_the_experts_take_what_the_fullest_is_expected_to);
     tcase_add_test(c, an_empty_share_takes_no_time);
     tcase_add_test(c, the_nearest_factor_counts);
     tcase_add_test(c, sorting_finds_what_searching_finds);

@@ -1,4 +1,4 @@
-/* Lateness at collectives: learned from traces worked by hand, charged in simulations of devices that share operators. */
+/* Lateness at collectives: learned from traces worked by hand, charged in simulations of devices of a sharded stage. */
 #include "profiles/skew.h"
 
 #include "sim/engine/sim.h"
@@ -129,9 +129,9 @@ static struct plan shared(int n)
         a,
         "version: 1\nname: made\nmicrobatch: 12\nreplicas:\n  - microbatches: 2\n    stages:\n"
         "      - layers: [0, 4]\n        devices: [%s]\n        sharding:\n          operators:\n"
-        "            - {match: \"h.*.attn.*\", split: heads}\n"
-        "            - {match: \"h.*.mlp.c_proj\", split: inputs}\n"
-        "            - {match: \"h.*.mlp.*\", split: features}\n"
+        "            - {match: \"h.*.attn.*\", shard: heads}\n"
+        "            - {match: \"h.*.mlp.c_proj\", shard: inputs}\n"
+        "            - {match: \"h.*.mlp.*\", shard: features}\n"
         "job:\n  version: 1\n  model: {model_type: gpt2, n_embd: 48, n_layer: 1, n_head: 4, "
         "n_positions: 32, vocab_size: 96, tie_word_embeddings: false}\n  sequence_length: 16\n  "
         "global_batch: 24\n"

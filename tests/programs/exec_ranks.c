@@ -193,8 +193,8 @@ static void collective(enum collective_algorithm algorithm, int64_t elements, in
     m.pieces = ARENA_ARRAY(a, struct piece, (size_t)segments), m.n_pieces = segments;
     m.apart = ARENA_ARRAY(a, struct piece, (size_t)segments),
     m.n_apart = apart && r.rank ? segments : 0;
-    m.ring_count = 2, m.ring_stride = elements * 4,
-    m.ring = arena_alloc(a, (size_t)elements * 8 + 1, 1);
+    m.buffer_ring_count = 2, m.buffer_ring_stride = elements * 4,
+    m.buffer_ring = arena_alloc(a, (size_t)elements * 8 + 1, 1);
     for (int32_t k = 0; k < segments; k++) {
         int64_t first = elements * k / segments, count = elements * (k + 1) / segments - first;
         m.pieces[k] = (struct piece){arena_alloc(a, (size_t)count * 4 + 64, 1), count};
@@ -203,7 +203,7 @@ static void collective(enum collective_algorithm algorithm, int64_t elements, in
             ((float *)m.pieces[k].data)[i] = value(r.rank, 0, first + i);
     }
     for (int64_t i = 0; i < 2 * elements; i++)
-        ((float *)m.ring)[i] = value(r.rank, (int32_t)(i / elements), i % elements);
+        ((float *)m.buffer_ring)[i] = value(r.rank, (int32_t)(i / elements), i % elements);
     comm_thread_member(&r.comm_thread, m, arena_alloc(a, 2 * ((size_t)elements * 4 + 64), 1));
     go(&r);
     comm_thread_order(&r.comm_thread, (struct comm_thread_order){.kind = ORDER_REDUCE, .index = 0, .number = 0});
@@ -345,7 +345,7 @@ static void make_late(struct program *p, const char *which)
     size_t n = strlen(which);
     for (int32_t i = 0; i < p->n_devices; i++)
         if (n ? which[(size_t)i % n] == '1' : true)
-            p->devices[i].kind = "cuda", p->devices[i].card = "", p->devices[i].memory_bytes = 1;
+            p->devices[i].kind = "cuda", p->devices[i].gpu = "", p->devices[i].memory_bytes = 1;
 }
 
 static void run_file(struct arena *a, const char *path, const struct run_options *o,

@@ -2,10 +2,10 @@
  *
  * late_ranks pipelines|collectives|shared FIRST COUNT lazy|threads|cuda FOLDER
  * The programs of these seeds that have as many devices as ranks: pipelines, replicas, several stages a device, state,
- * gradients and parameters divided (tests/support/plans.h); collectives inside calls (tests/support/tensor_collectives.h); stages whose devices share operators
- * (tests/support/shared_plans.h). Each runs on the host and then with all or some of its devices late (tests/support/deferred.h): losses are the same
+ * gradients and parameters divided (tests/support/plans.h); collectives inside calls (tests/support/tensor_collectives.h); sharded stages
+ * (tests/support/sharded_plans.h). Each runs on the host and then with all or some of its devices late (tests/support/deferred.h): losses are the same
  * bits, every device's operators, messages and collectives come in the same order, none of one stream overlaps. Every third
- * saves on one kind of device and goes on on the other: the same bits as in one go. Rank 0 says "ok" and how many.
+ * saves on one device class and goes on on the other: the same bits as in one go. Rank 0 says "ok" and how many.
  * cuda: devices are the plugin's; losses agree to CUDA_TOLERANCE.
  */
 #include "core/base/log.h"
@@ -30,7 +30,7 @@
 #include "tests/support/deferred.h"
 #include "tests/support/tensor_collectives.h"
 #include "tests/support/plans.h"
-#include "tests/support/shared_plans.h"
+#include "tests/support/sharded_plans.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -109,7 +109,7 @@ static void make_late(struct program *p, uint64_t seed, bool late)
     for (int32_t i = 0; i < p->n_devices; i++) {
         bool is = late && (all || i == one || plans_below(&r, 2));
         p->devices[i].kind = is ? "cuda" : "host";
-        p->devices[i].card = NULL, p->devices[i].memory_bytes = 1;
+        p->devices[i].gpu = NULL, p->devices[i].memory_bytes = 1;
         p->devices[i].index = i % 16;
     }
 }

@@ -1,8 +1,8 @@
-/* tests/programs/shard_ranks.c - one rank of random plans whose devices share operators; started by mpirun.
+/* tests/programs/shard_ranks.c - one rank of random plans whose operators are sharded; started by mpirun.
  *
  * shard_ranks alone FIRST COUNT         the jobs of these seeds on one device: their losses, a line each
  * shard_ranks show SEED RANKS           the plan of this seed for so many devices
- * shard_ranks FIRST COUNT FILE          the plans of these seeds for as many devices as ranks (tests/support/shared_plans.h): losses of
+ * shard_ranks FIRST COUNT FILE          the plans of these seeds for as many devices as ranks (tests/support/sharded_plans.h): losses of
  * 20 steps are those of FILE, which `alone` printed (fp32 1e-5, fp64 1e-9); the program survives its file, and the
  * simulator runs it. None is refused. Rank 0 says "ok" and how many.
  */
@@ -12,7 +12,7 @@
 #include "profiles/profile.h"
 #include "sim/engine/sim.h"
 
-#include "tests/support/shared_plans.h"
+#include "tests/support/sharded_plans.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -214,7 +214,7 @@ START_TEST(a_program_with_links_of_pairs_is_read_back)
     MUST(sailor_plan(a, &job, &c, 2, 8, stages, 2, &p, &err));
     MUST(team_fused(a, &p.cluster, &o, &err));
     MUST(lower_plan(a, &p, &o, &program, &err));
-    /* Two of the cluster; 8 pairs of stages, and a ring over each stage's 8 cards. */
+    /* Two of the cluster; 8 pairs of stages, and a ring over each stage's 8 GPUs. */
     ck_assert_int_eq(program.n_links, 2 + 8 + 8 + 8);
     for (int i = 0; i < 2; i++) {
         FILE *f = open_memstream(&text[i], &n[i]);

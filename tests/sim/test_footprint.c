@@ -1,4 +1,4 @@
-/* What a card holds: closed forms against figures that their paper prints, and a program's holders against its bytes. */
+/* What a GPU holds: closed forms against figures that their paper prints, and a program's holders against its bytes. */
 #include "sim/explain/footprint.h"
 
 #include "tests/support/plans.h"
@@ -9,7 +9,7 @@ static void teardown(void) { arena_free(arena); }
 
 static const double GIB = 1073741824.0;
 
-/* Korthikanti et al. 2023, figure 1's bars as numbers: 8 cards, no recomputation; sequence parallel and selective. */
+/* Korthikanti et al. 2023, figure 1's bars as numbers: 8 GPUs, no recomputation; sequence parallel and selective. */
 static const struct {
     int64_t hidden, heads, layers, stages, chunks, microbatch;
     double parameters, activations, selective; /* GiB */
@@ -89,8 +89,8 @@ START_TEST(holders_are_all_that_a_device_must_hold)
 }
 END_TEST
 
-/* Three cards share the first stage: each holds a third of what they share, and the type's reserve whole. */
-START_TEST(cards_that_share_a_stage_hold_their_part)
+/* Three GPUs share the first stage: each holds a third of what they share, and the type's reserve whole. */
+START_TEST(gpus_that_share_a_stage_hold_their_shard)
 {
     struct program *p = two_stages();
     struct program_stage *s = &p->stages[0];
@@ -99,7 +99,7 @@ START_TEST(cards_that_share_a_stage_hold_their_part)
     struct error err = {0};
     static const char *const shared[] = {"parameters", "gradients", "optimizer state"};
     ck_assert_int_eq(footprint_stages(arena, p, &o, whole, &err), OK);
-    s->cards = 3, s->reserve_bytes = 5000;
+    s->tp = 3, s->reserve_bytes = 5000;
     ck_assert_int_eq(footprint_stages(arena, p, &o, part, &err), OK);
     ck_assert_int_eq(part[0].total_bytes, program_lane_bytes(p, 0));
     ck_assert_int_eq(held(&part[0], "reserve"), 5000);
@@ -202,7 +202,7 @@ Suite *footprint_suite(void)
     tcase_add_loop_test(t, closed_forms_give_the_papers_figures_to_the_last_digit, 0, 4);
     tcase_add_test(t, a_block_by_hand);
     tcase_add_test(t, holders_are_all_that_a_device_must_hold);
-    tcase_add_test(t, cards_that_share_a_stage_hold_their_part);
+    tcase_add_test(t, gpus_that_share_a_stage_hold_their_shard);
     tcase_add_test(t, a_holder_says_how_many_and_since_when);
     tcase_add_test(t, zero_divides_state_then_gradients_then_parameters);
     tcase_add_test(t, what_does_not_fit_names_the_largest_holders);

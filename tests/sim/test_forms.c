@@ -47,9 +47,9 @@ static struct plan parsed(int nodes, int each, const char *how)
 }
 
 #define COLUMNS                                                                                    \
-    "          operators:\n            - {match: \"h.*.attn.*\", split: heads}\n"                  \
-    "            - {match: \"h.*.mlp.c_proj\", split: inputs}\n"                                   \
-    "            - {match: \"h.*.mlp.*\", split: features}\n"
+    "          operators:\n            - {match: \"h.*.attn.*\", shard: heads}\n"                  \
+    "            - {match: \"h.*.mlp.c_proj\", shard: inputs}\n"                                   \
+    "            - {match: \"h.*.mlp.*\", shard: features}\n"
 #define HIERARCHICAL "          collectives: [{match: \"*\", algorithm: hierarchical}]\n"
 
 static int64_t iteration_ns(const struct plan *plan, const struct program *p)
@@ -130,8 +130,8 @@ START_TEST(entries_are_taken_in_order_by_those_that_can)
 {
     struct plan p = parsed(
         1, 3,
-        "          ratios: [[2, 1, 1]]\n          operators: [{match: \"h.0.mlp.*\", split: "
-        "features}, {match: \"h.*\", split: batch}]\n"
+        "          ratios: [[2, 1, 1]]\n          operators: [{match: \"h.0.mlp.*\", shard: "
+        "features}, {match: \"h.*\", shard: batch}]\n"
         "          collectives:\n            - {match: \"*.grad_*\", kind: reduce_scatter, algorithm: "
         "ring}\n            - {match: \"*\", kind: all_gather, algorithm: ring}\n"
         "            - {match: \"*\", algorithm: pairs}\n");
@@ -175,12 +175,12 @@ START_TEST(an_entry_that_is_for_no_collective_is_said_where_it_stands)
 }
 END_TEST
 
-/* Two stages of two devices by batch, three microbatches in flight in the first, whose c_fc is kept in parts. */
+/* Two stages of two devices by batch, three microbatches in flight in the first, whose c_fc is kept sharded. */
 static struct program *pipeline(const char *sharding)
 {
     struct plan p = parsed(2, 2,
                            arena_printf(arena,
-                                        "          operators: [{match: \"*\", split: batch}]\n"
+                                        "          operators: [{match: \"*\", shard: batch}]\n"
                                         "          parameters: [{match: \"*.h.0.mlp.c_fc.weight\", "
                                         "%s}]\n",
                                         sharding));
@@ -228,8 +228,8 @@ START_TEST(gathered_parameters_are_kept_for_each_microbatch_or_gathered_again)
     ck_assert(gathers(none, 'F') == 0 && gathers(none, 'B') == 0);
     const int64_t *k = kept->stages[0].class_bytes, *g = again->stages[0].class_bytes,
                   *n = none->stages[0].class_bytes;
-    ck_assert_int_eq(k[SLOT_RING], n[SLOT_RING] + 3 * whole);
-    ck_assert_int_eq(g[SLOT_RING], n[SLOT_RING]);
+    ck_assert_int_eq(k[SLOT_BUFFER_RING], n[SLOT_BUFFER_RING] + 3 * whole);
+    ck_assert_int_eq(g[SLOT_BUFFER_RING], n[SLOT_BUFFER_RING]);
     ck_assert_int_le(g[SLOT_SCRATCH], n[SLOT_SCRATCH] + whole);
     ck_assert_int_eq(k[SLOT_PARAMETER], n[SLOT_PARAMETER] - whole / 2);
     ck_assert_int_eq(g[SLOT_PARAMETER], k[SLOT_PARAMETER]);
@@ -238,16 +238,16 @@ START_TEST(gathered_parameters_are_kept_for_each_microbatch_or_gathered_again)
 END_TEST
 
 /* By sufficient factors x and dy are gathered and nobody sums the gradient; by itself the gradient is summed once. */
-START_TEST(factors_are_gathered_in_place_of_a_sum)
+START_TEST(factors_are_gathered_in_place_of_a_reduce)
 {
-    static const char *const how[] = {"", ", sufficient: true"};
+    static const char *const how[] = {"", ", sufficient_factors: true"};
     int32_t met[2], segments[2] = {0};
     for (int k = 0; k < 2; k++) {
         struct plan p = parsed(
             1, 3,
             arena_printf(arena,
-                         "          operators: [{match: \"h.0.mlp.c_fc\", split: batch%s}, {match: "
-                         "\"*\", split: batch}]\n",
+                         "          operators: [{match: \"h.0.mlp.c_fc\", shard: batch%s}, {match: "
+                         "\"*\", shard: batch}]\n",
                          how[k]));
         struct program *q = plans_lower(arena, &p, false);
         met[k] = 0;
@@ -271,7 +271,7 @@ Suite *forms_suite(void)
                             entries_are_taken_in_order_by_those_that_can,
                             an_entry_that_is_for_no_collective_is_said_where_it_stands,
                             gathered_parameters_are_kept_for_each_microbatch_or_gathered_again,
-                            factors_are_gathered_in_place_of_a_sum};
+                            factors_are_gathered_in_place_of_a_reduce};
     tcase_add_checked_fixture(c, setup, teardown);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
     suite_add_tcase(s, c);

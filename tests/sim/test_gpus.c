@@ -1,4 +1,4 @@
-/* One plan, devices of different numbers of cards that share every operator: each stage computes its own type's share. */
+/* One plan, devices of different tensor-parallel degrees that shard every operator: each stage computes its own type's share. */
 #include "core/lower/lower.h"
 #include "exec/worker/worker.h"
 #include "sim/engine/sim.h"
@@ -15,8 +15,8 @@ static void setup(void)
 }
 static void teardown(void) { arena_free(arena); }
 
-enum { BLOCKS = 2, CARDS_MAX = 2 };
-/* Types of the team: one card, two, two that share positions too. */
+enum { BLOCKS = 2, TP_MAX = 2 };
+/* Types of the team: one GPU, two, two that share positions too. */
 enum { ONE, TWO, TWO_POSITIONS, N_TYPES };
 
 static struct plan team(const char *model, int32_t n_devices, const int32_t *type)
@@ -29,7 +29,7 @@ static struct plan team(const char *model, int32_t n_devices, const int32_t *typ
     one.catalogue = "A100-SXM4-40";
     for (int32_t i = 0; i < N_TYPES; i++) {
         t[i] = one;
-        t[i].name = names[i], t[i].tensor_parallel = i ? CARDS_MAX : 1;
+        t[i].name = names[i], t[i].tensor_parallel = i ? TP_MAX : 1;
         t[i].sequence_parallel = i == TWO_POSITIONS;
     }
     p.cluster.types = t, p.cluster.n_types = N_TYPES;
@@ -53,7 +53,7 @@ static struct program *lowered(const struct plan *p)
     return x;
 }
 
-START_TEST(any_number_of_cards_finds_the_same_layers)
+START_TEST(any_tensor_parallel_degree_finds_the_same_layers)
 {
     static const char *const models[] = {TINY_GPT2, TINY_LLAMA};
     for (int32_t m = 0; m < 2; m++)
@@ -69,7 +69,7 @@ START_TEST(any_number_of_cards_finds_the_same_layers)
             const struct graph *one = s.graphs[0];
             for (int32_t i = 1; i < s.n; i++) {
                 ck_assert_int_eq(s.graphs[i]->n_layers, one->n_layers);
-                ck_assert(s.graphs[i]->cards == CARDS_MAX);
+                ck_assert(s.graphs[i]->tp == TP_MAX);
                 for (int32_t k = 0; k + 1 < one->n_layers; k++)
                     ck_assert_int_eq(s.graphs[i]->cut[k].n, one->cut[k].n);
             }
@@ -91,7 +91,7 @@ static void same_operators(const struct program_stage *x, const struct program_s
 }
 
 /* A stage of a mixed plan is that of a plan whose devices are all of its type. */
-START_TEST(each_stage_computes_what_its_own_cards_share)
+START_TEST(each_stage_computes_by_its_own_tensor_parallel_degree)
 {
     static const char *const models[] = {TINY_GPT2, TINY_LLAMA};
     for (int32_t m = 0; m < 2; m++)
@@ -102,7 +102,7 @@ START_TEST(each_stage_computes_what_its_own_cards_share)
                 struct program *x = lowered(&mixed);
                 same_operators(&x->stages[0], &lowered(&as)->stages[0]);
                 same_operators(&x->stages[1], &lowered(&bs)->stages[1]);
-                /* what crosses is whole on every card; of a tied table shares differ */
+                /* what crosses is replicated on every GPU; of a tied table shares differ */
                 ck_assert_int_eq(x->uneven, a != b && mixed.job.model.tied);
                 for (int32_t i = 0; i < x->n_channels; i++)
                     ck_assert_int_eq(x->channels[i].bytes, 2 * 8 * 32 * 4);
@@ -132,8 +132,8 @@ START_TEST(a_message_is_what_the_larger_end_holds)
 }
 END_TEST
 
-/* Two replicas of one stage, on two cards and on one: each sum is as large as what the one card holds. */
-START_TEST(sums_take_as_long_as_the_largest_share)
+/* Two replicas of one stage, on two GPUs and on one: each sum is as large as what the one GPU holds. */
+START_TEST(reduces_take_as_long_as_the_largest_share)
 {
     int64_t elements[3], share[3] = {0};
     static const int32_t types[][2] = {{TWO, ONE}, {ONE, ONE}, {TWO, TWO}};
@@ -206,13 +206,12 @@ START_TEST(one_table_knows_the_stages_of_every_type)
         ck_assert_int_eq(c.state_bytes, y->class_bytes[SLOT_STATE]);
     }
     ck_assert_int_eq(sim_stage(alone, 0, 1, TWO, &c, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, "device type two: there is no graph of 2 cards"), "%s",
-                  err.text);
+    ck_assert_msg(strstr(err.text, "device type two: there is no graph of 2 GPUs"), "%s", err.text);
 }
 END_TEST
 
-/* What was learnt of a type holds for its cards together. */
-START_TEST(cards_are_priced_as_what_they_are)
+/* What was learnt of a type holds for its GPUs together. */
+START_TEST(gpus_are_priced_as_what_they_are)
 {
     struct plan p = pipeline(TINY_GPT2, ONE, TWO);
     struct profile prior;
@@ -224,7 +223,7 @@ START_TEST(cards_are_priced_as_what_they_are)
     int64_t before = priced(cost_new(arena, &prior, &p.cluster), TWO, &x->stages[1], 'F');
     int64_t n = x->stages[1].n_ops;
     ck_assert_int_eq(priced(cost_new(arena, &learnt, &p.cluster), TWO, &x->stages[1], 'F'), before);
-    p.cluster.types[TWO].cards_of = "one";
+    p.cluster.types[TWO].gpu_type = "one";
     int64_t after = priced(cost_new(arena, &learnt, &p.cluster), TWO, &x->stages[1], 'F');
     ck_assert_int_le(llabs(after - 2 * before), n); /* each is rounded once */
 }
@@ -255,8 +254,8 @@ START_TEST(graphs_made_once_give_the_same_program)
 }
 END_TEST
 
-/* Stages on several devices of several ways: two cards with a sequence, one card with another, two that share positions
- * behind them. Each device computes what its own cards share of its own sequences. */
+/* Stages on several devices of several ways: two GPUs with a sequence, one GPU with another, two that share positions
+ * behind them. Each device computes what its own GPUs share of its own sequences. */
 START_TEST(devices_that_share_a_stage_may_be_any)
 {
     struct plan p = team(TINY_GPT2, 4, (const int32_t[]){TWO, ONE, TWO_POSITIONS, TWO});
@@ -294,7 +293,7 @@ START_TEST(devices_that_share_a_stage_may_be_any)
 }
 END_TEST
 
-START_TEST(cards_that_do_not_divide_the_model_are_named)
+START_TEST(tensor_parallel_degrees_that_do_not_divide_the_model_are_named)
 {
     struct plan p = pipeline(TINY_GPT2, ONE, TWO);
     struct lower_options o = {0};
@@ -312,14 +311,17 @@ END_TEST
 
 Suite *gpus_suite(void)
 {
-    const TTest *tests[] = {
-        any_number_of_cards_finds_the_same_layers,   each_stage_computes_what_its_own_cards_share,
-        a_message_is_what_the_larger_end_holds,      sums_take_as_long_as_the_largest_share,
-        one_table_knows_the_stages_of_every_type,    graphs_made_once_give_the_same_program,
-        devices_that_share_a_stage_may_be_any,       cards_are_priced_as_what_they_are,
-        cards_that_do_not_divide_the_model_are_named};
+    const TTest *tests[] = {any_tensor_parallel_degree_finds_the_same_layers,
+                            each_stage_computes_by_its_own_tensor_parallel_degree,
+                            a_message_is_what_the_larger_end_holds,
+                            reduces_take_as_long_as_the_largest_share,
+                            one_table_knows_the_stages_of_every_type,
+                            graphs_made_once_give_the_same_program,
+                            devices_that_share_a_stage_may_be_any,
+                            gpus_are_priced_as_what_they_are,
+                            tensor_parallel_degrees_that_do_not_divide_the_model_are_named};
     Suite *suite = suite_create("gpus");
-    TCase *t = tcase_create("cards");
+    TCase *t = tcase_create("gpus");
     tcase_add_checked_fixture(t, setup, teardown);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(t, tests[i]);
     suite_add_tcase(suite, t);

@@ -272,8 +272,8 @@ START_TEST(folding_and_detail_change_nothing)
 }
 END_TEST
 
-/* The same on devices of one card, of two, and of two that share positions, at random. */
-START_TEST(devices_of_any_cards_share_any_division)
+/* The same on devices of one GPU, of two, and of two that share positions, at random. */
+START_TEST(devices_of_any_tensor_parallel_degree_share_any_division)
 {
     for (uint64_t seed = 0; seed < (test_long() ? 500 : 40); seed++) {
         struct plan p = random_groups(seed);
@@ -397,7 +397,7 @@ Suite *groups_suite(void)
     tcase_add_test(t, a_deterministic_plan_has_none);
     tcase_add_test(t, any_division_is_whole_and_its_program_reads_back);
     tcase_add_test(t, folding_and_detail_change_nothing);
-    tcase_add_test(t, devices_of_any_cards_share_any_division);
+    tcase_add_test(t, devices_of_any_tensor_parallel_degree_share_any_division);
     tcase_add_test(t, one_device_with_all_sequences_is_a_plain_stage);
     tcase_add_test(t, two_halves_take_half_the_work_and_a_ring);
     tcase_add_test(t, messages_have_the_sequences_that_both_ends_have);

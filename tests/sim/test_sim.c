@@ -236,7 +236,7 @@ START_TEST(a_message_waits_until_its_receive_is_posted)
 }
 END_TEST
 
-START_TEST(a_call_waits_for_room_in_the_ring_it_sends_from)
+START_TEST(a_call_waits_for_room_in_the_buffer_ring_it_sends_from)
 {
     /* One send buffer, transfer 50: F1 of d0 starts when message 0 has left, at 60: 60-70, left 120; F2 120-130. */
     struct pipes in = uniform(2, 3, 10, 1);
@@ -445,7 +445,7 @@ Suite *sim_suite(void)
     tcase_add_test(t, two_flows_share_a_fair_link_equally);
     tcase_add_test(t, a_fifo_link_serves_messages_in_order_of_readiness);
     tcase_add_test(t, a_message_waits_until_its_receive_is_posted);
-    tcase_add_test(t, a_call_waits_for_room_in_the_ring_it_sends_from);
+    tcase_add_test(t, a_call_waits_for_room_in_the_buffer_ring_it_sends_from);
     tcase_add_test(t, a_channel_inside_a_device_costs_nothing);
     tcase_add_test(t, a_ring_takes_2_n_minus_1_latencies_and_2_n_minus_1_over_n_of_the_bytes);
     tcase_add_test(t, one_slow_hop_sets_the_rate_of_a_ring);

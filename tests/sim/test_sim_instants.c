@@ -129,8 +129,8 @@ START_TEST(fluid_links_of_the_mixed_pipeline_give_the_known_makespan)
     struct pipes_made *m = w1_make(arena, 64, 1024, true);
     for (int32_t i = 0; i < m->program.n_links; i++) m->program.links[i].sharing = LINK_FLUID;
     for (int32_t i = 0; i < m->program.n_stages; i++)
-        for (int32_t r = 0; r < m->program.stages[i].n_rings; r++)
-            m->program.stages[i].rings[r].count = PIPES_UNBOUND;
+        for (int32_t r = 0; r < m->program.stages[i].n_buffer_rings; r++)
+            m->program.stages[i].buffer_rings[r].count = PIPES_UNBOUND;
     for (int32_t i = 0; i < m->program.n_channels; i++)
         m->program.channels[i].receive_ahead = PIPES_UNBOUND;
     ck_assert_int_eq(pipes_run(m, 1, false).makespan_ns, INT64_C(9143473284));

@@ -326,10 +326,10 @@ static void renumber_stage(struct program_stage *s, const int32_t *device, const
                            const int32_t *group)
 {
     s->device = device[s->device];
-    s->rings = COPY(struct ring, s->rings, s->n_rings);
-    for (int32_t i = 0; i < s->n_rings; i++) {
-        if (s->rings[i].sent >= 0) s->rings[i].sent = channel[s->rings[i].sent];
-        if (s->rings[i].received >= 0) s->rings[i].received = channel[s->rings[i].received];
+    s->buffer_rings = COPY(struct buffer_ring, s->buffer_rings, s->n_buffer_rings);
+    for (int32_t i = 0; i < s->n_buffer_rings; i++) {
+        if (s->buffer_rings[i].sent >= 0) s->buffer_rings[i].sent = channel[s->buffer_rings[i].sent];
+        if (s->buffer_rings[i].received >= 0) s->buffer_rings[i].received = channel[s->buffer_rings[i].received];
     }
     s->procedures = COPY(struct procedure, s->procedures, s->n_procedures);
     for (int32_t f = 0; f < s->n_procedures; f++) {

@@ -303,7 +303,7 @@ START_TEST(a_message_beyond_the_posted_receives_never_comes)
 }
 END_TEST
 
-START_TEST(a_full_ring_blocks_the_call_that_would_write_it)
+START_TEST(a_full_buffer_ring_blocks_the_call_that_would_write_it)
 {
     struct pipes in = stuck(2, 4);
     in.ahead = 1, in.buffers = 1;
@@ -428,7 +428,7 @@ Suite *sim_random_suite(void)
     tcase_add_test(t, a_backward_before_its_forward_waits_forever);
     tcase_add_test(t, a_stage_that_wants_all_forwards_first_starves_one_that_does_not);
     tcase_add_test(t, a_message_beyond_the_posted_receives_never_comes);
-    tcase_add_test(t, a_full_ring_blocks_the_call_that_would_write_it);
+    tcase_add_test(t, a_full_buffer_ring_blocks_the_call_that_would_write_it);
     tcase_add_test(t, a_message_that_nobody_sends_is_waited_for);
     tcase_add_test(t, a_stage_that_waits_for_its_own_message_blocks);
     tcase_add_test(t, the_step_that_blocks_is_named);

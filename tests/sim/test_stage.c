@@ -58,11 +58,11 @@ static int64_t procedure_ns(struct made *m, const struct program *p, const struc
 static int64_t kept_bytes(const struct program_stage *s)
 {
     int64_t bytes = 0;
-    for (int32_t i = 0; i < s->n_rings; i++) {
-        const struct ring *r = &s->rings[i];
+    for (int32_t i = 0; i < s->n_buffer_rings; i++) {
+        const struct buffer_ring *r = &s->buffer_rings[i];
         bool from_forward = r->birth == 'F' || r->birth == 'R', gradient = false;
         for (int32_t k = 0; k < s->n_slots && r->birth == 'R'; k++)
-            gradient |= s->slots[k].ring == i && strstr(s->slots[k].name, "grad") != NULL;
+            gradient |= s->slots[k].buffer_ring == i && strstr(s->slots[k].name, "grad") != NULL;
         if (from_forward && !gradient && strchr("BIW", r->death)) bytes += r->stride_bytes;
     }
     return bytes;

@@ -2,9 +2,9 @@
  *
  * Both are the host's own, each allocation exactly as long as asked for, so that the address sanitizer sees a kernel that
  * leaves it; device memory begins as NaNs. Every copy is checked against the table of allocations: a pointer that is not
- * where the kind of copy says, or that leaves its allocation, is cudaErrorInvalidValue, where a card would go on or fail
+ * where the kind of copy says, or that leaves its allocation, is cudaErrorInvalidValue, where a GPU would go on or fail
  * much later.
- * As on the card: copies from or to pageable memory have happened when the call returns; cudaFree waits for the device. So do
+ * As on the GPU: copies from or to pageable memory have happened when the call returns; cudaFree waits for the device. So do
  * cudaMalloc and cudaHostAlloc here, which may there; what a pool gave may go back on a stream, and nothing else.
  */
 #include "tests/standin/standin.h"

@@ -9,11 +9,11 @@
  *   ever; two ranks of one device are refused unless NCCL_HOSTID says that they are on different hosts.
  * STANDIN_NCCL_TELL=file: each communicator's configuration, a line.
  * STANDIN_NCCL_VERSION=number: what it says that it is.
- * STANDIN_NCCL_DEAF=1: a peer that has ended is never told of, as between cards of one machine, which read each other's memory.
+ * STANDIN_NCCL_DEAF=1: a peer that has ended is never told of, as between GPUs of one machine, which read each other's memory.
  * STANDIN_NCCL_STUCK=1: an abort does not return where a peer has ended, as the real one may not within a machine; always: none does.
  * STANDIN_NCCL_ASIDE=1: a group of aborts says that it is in progress and goes on in a thread of its own, a while later, as groups of
  * communicators that do not block may; never: that thread does not come to it.
- * STANDIN_NCCL_LINGER=1: the end of the process waits for aborts that have not returned, as a card's driver may.
+ * STANDIN_NCCL_LINGER=1: the end of the process waits for aborts that have not returned, as a GPU's driver may.
  * Whoever uses a communicator that was given up is ended by SIGABRT.
  * STANDIN_NCCL_FAIL_AT=n[:result] makes the n-th call of the process return that (2, a system error), once.
  * Never timed: it knows no speed.

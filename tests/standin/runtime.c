@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a card, as its driver tells; what a stream takes before a launch waits is some 1,000 there. */
+/* Of a GPU, as its driver tells; what a stream takes before a launch waits is some 1,000 there. */
 enum { DRIVER_VERSION = 13000, MULTIPROCESSORS = 4, PITCH_MAX = 2147483647, QUEUE_MAX = 1024 };
 
 static const int64_t MEMORY_BYTES = (int64_t)141

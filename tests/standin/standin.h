@@ -5,8 +5,8 @@
  *   STANDIN_DRIVER=n         35: no driver, 34: a stub of one; every call that needs a device fails so
  *   STANDIN_CAPABILITY=90,75 major·10 + minor of each device, the last for the rest (90)
  *   STANDIN_MEMORY=bytes     of each device (141 GiB)
- *   STANDIN_GRANULE=bytes    every allocation takes a multiple of it, as a card gives (1)
- *   STANDIN_QUEUE=n          a stream takes so many kernels, copies and records (1024); who asks for one more waits, as on a card
+ *   STANDIN_GRANULE=bytes    every allocation takes a multiple of it, as a GPU gives (1)
+ *   STANDIN_QUEUE=n          a stream takes so many kernels, copies and records (1024); who asks for one more waits, as on a GPU
  *   STANDIN_PITCH=bytes      from one row of a copy to the next at most (2147483647)
  *   STANDIN_LT=none|unsure   cuBLASLt's heuristic finds nothing, or something that its own state calls not supported
  *   STANDIN_MULTIPROCESSORS=n  of each device (4)

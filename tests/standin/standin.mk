@@ -1,4 +1,4 @@
-# tests/standin/standin.mk - the CUDA plugin's sources on CPU threads: no toolkit, no card; included by exec/cuda/cuda.mk.
+# tests/standin/standin.mk - the CUDA plugin's sources on CPU threads: no toolkit, no GPU; included by exec/cuda/cuda.mk.
 #
 # The headers of tests/standin have the toolkit's names and stand before all others, so that C by $(CC) and .cu by $(CXX)
 # are compiled as they are (nvcc, too, includes cuda_runtime.h before all else). The twins of the libraries are one shared

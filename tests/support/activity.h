@@ -1,4 +1,4 @@
-/* tests/support/activity.h - the stand-in's card and CUPTI's twin, for the suites of what ran below operators. */
+/* tests/support/activity.h - the stand-in's GPU and CUPTI's twin, for the suites of what ran below operators. */
 #ifndef TESTS_SUPPORT_ACTIVITY_H
 #define TESTS_SUPPORT_ACTIVITY_H
 

@@ -18,7 +18,7 @@ struct deferred_options {
     int64_t fail_at; /* the call, from 1; 0: none */
     bool lost;       /* no call succeeds after that one, but release and close */
     int64_t memory_bytes;
-    const char *name; /* of the card */
+    const char *name; /* of the GPU */
 };
 extern struct deferred_options deferred_options; /* read when a device is opened and described */
 

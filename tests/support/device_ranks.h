@@ -1,4 +1,4 @@
-/* tests/support/device_ranks.h - forked ranks, each with a stand-in card of its own, that talk by a device transport.
+/* tests/support/device_ranks.h - forked ranks, each with a stand-in GPU of its own, that talk by a device transport.
  *
  * A test makes its program before it forks, so that all ranks have the same. In a rank nothing of Check may be called: NEED
  * prints what is wrong and ends it, which the launcher tells the test.
@@ -47,7 +47,7 @@ struct device_rank {
     struct error err;
 };
 
-/* What ranks read: where the stand-in's files are, and that every rank's card is another. */
+/* What ranks read: where the stand-in's files are, and that every rank's GPU is another. */
 static inline void device_ranks_environment(int32_t n)
 {
     const char *b = getenv("BUILD");
@@ -63,13 +63,13 @@ static inline void device_ranks_environment(int32_t n)
 }
 
 static inline enum status device_rank_open(struct device_rank *r, struct arena *a,
-                                           const struct program *p, int32_t card)
+                                           const struct program *p, int32_t gpu)
 {
     *r = (struct device_rank){.a = a, .p = p};
     TRY(comm_open(a, p->n_devices, &r->comm, &r->err));
     r->rank = comm_rank(r->comm);
     TRY(plugin_open_backend("cuda", &r->backend, &r->err));
-    TRY(r->backend.open(&r->backend, card < 0 ? r->rank : card, &r->err));
+    TRY(r->backend.open(&r->backend, gpu < 0 ? r->rank : gpu, &r->err));
     r->memory = ARENA_ARRAY(a, struct lane_memory, (size_t)p->n_stages);
     r->places = ARENA_ARRAY(a, const struct lane_memory *, (size_t)p->n_stages);
     r->channel = ARENA_ARRAY(a, unsigned char, (size_t)p->n_channels + 1);

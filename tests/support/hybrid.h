@@ -87,14 +87,15 @@ struct hybrid_ends {
     int32_t x, y, dy, dx;
 };
 
-static inline int32_t hybrid_slot(struct program_stage *s, struct ring ring, int64_t bytes)
+static inline int32_t hybrid_slot(struct program_stage *s, struct buffer_ring buffer_ring,
+                                  int64_t bytes)
 {
-    ring.stride_bytes = bytes;
-    s->class_bytes[SLOT_RING] += ring.count * bytes;
-    s->rings[s->n_rings] = ring;
+    buffer_ring.stride_bytes = bytes;
+    s->class_bytes[SLOT_BUFFER_RING] += buffer_ring.count * bytes;
+    s->buffer_rings[s->n_buffer_rings] = buffer_ring;
     s->slots[s->n_slots] = (struct slot){.name = "s",
-                                         .class = SLOT_RING,
-                                         .ring = s->n_rings++,
+                                         .class = SLOT_BUFFER_RING,
+                                         .buffer_ring = s->n_buffer_rings++,
                                          .bytes = bytes,
                                          .parameter = -1,
                                          .input = -1};
@@ -126,20 +127,20 @@ static inline void hybrid_fill(struct hybrid_made *m, int32_t index, const struc
     struct program_stage *x = &p->stages[index];
     int64_t bytes = h->transfer_bytes;
     x->slots = ARENA_ARRAY(m->arena, struct slot, 4),
-    x->rings = ARENA_ARRAY(m->arena, struct ring, 4);
+    x->buffer_rings = ARENA_ARRAY(m->arena, struct buffer_ring, 4);
     x->procedures = ARENA_ARRAY(m->arena, struct procedure, 3);
     if (c->x >= 0)
         p->channels[c->x].to_slot =
-            hybrid_slot(x, (struct ring){h->pipeline + 2, 0, -1, c->x, 'R', 'F'}, bytes);
+            hybrid_slot(x, (struct buffer_ring){h->pipeline + 2, 0, -1, c->x, 'R', 'F'}, bytes);
     if (c->y >= 0)
         p->channels[c->y].from_slot =
-            hybrid_slot(x, (struct ring){4, 0, c->y, -1, 'F', 'S'}, bytes);
+            hybrid_slot(x, (struct buffer_ring){4, 0, c->y, -1, 'F', 'S'}, bytes);
     if (c->dy >= 0)
         p->channels[c->dy].to_slot =
-            hybrid_slot(x, (struct ring){4, 0, -1, c->dy, 'R', 'B'}, bytes);
+            hybrid_slot(x, (struct buffer_ring){4, 0, -1, c->dy, 'R', 'B'}, bytes);
     if (c->dx >= 0)
         p->channels[c->dx].from_slot =
-            hybrid_slot(x, (struct ring){4, 0, c->dx, -1, 'B', 'S'}, bytes);
+            hybrid_slot(x, (struct buffer_ring){4, 0, c->dx, -1, 'B', 'S'}, bytes);
     hybrid_code(m, x, 'F', c->x, c->y, 0, collective);
     hybrid_code(m, x, 'B', c->dy, c->dx, 1, collective);
     struct procedure *u = &x->procedures[x->n_procedures++];

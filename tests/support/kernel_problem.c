@@ -59,7 +59,7 @@ static const struct wide_row wide_rows[] = {
     {OP_attention, 0, 2, 0},
     {OP_cross_entropy, 0, 3, 1},
     {OP_cross_entropy_grad, 4, 0, 1},
-    {OP_cross_entropy_part, 0, 1, 1},
+    {OP_cross_entropy_shard, 0, 1, 1},
     {OP_cross_entropy_join, 1, 3, 0},
     {OP_conv2d_weight_grad, 0, 1, 0},
     {OP_logits_weight_grad, 0, 1, 0},

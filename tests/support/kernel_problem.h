@@ -3,7 +3,7 @@
  * Operands are drawn, then rounded to what the device holds, so that both start from the same numbers: what differs afterwards is
  * what the device's kernel did. The reference is the host's kernel in fp64. A forward operator brings its gradient operators, which
  * read what the reference made (statistics, outputs), rounded again.
- * Knows no Check: the suites use it, and so does a program that runs where there is a card and nothing else.
+ * Knows no Check: the suites use it, and so does a program that runs where there is a GPU and nothing else.
  * Ownership: everything is the arena's. Errors: ERR_INPUT where shapes do not fit, which is a mistake in a case.
  */
 #ifndef TESTS_SUPPORT_KERNEL_PROBLEM_H

@@ -147,7 +147,7 @@ static void a_dropout(struct draw *d, struct kernel_row *row)
     row->attrs.stream = between(d, 0, 5);
     if (between(d, 0, 1)) {
         int64_t first = between(d, 0, 9);
-        row->attrs.columns = (struct op_part){first, n, first + n + between(d, 0, 9)};
+        row->attrs.columns = (struct op_shard){first, n, first + n + between(d, 0, 9)};
     }
     RULES(row, {{OP_dropout, 0, "d", "0"}});
     FILL(d, row, between(d, 1, 3), size(d, 3, 9), n);
@@ -167,7 +167,7 @@ static void an_image(struct draw *d, struct kernel_row *row)
     int64_t lines = (size_[0] + 2 * k->padding[0] - k->kernel[0]) / k->stride[0] + 1;
     if (between(d, 0, 2) == 0) {
         int64_t first = between(d, 0, lines - 1);
-        row->attrs.lines = (struct op_part){first, between(d, 0, lines - first), lines};
+        row->attrs.lines = (struct op_shard){first, between(d, 0, lines - first), lines};
     }
     switch (between(d, 0, 2)) {
     case 0: {

@@ -11,11 +11,11 @@
 /* Two devices share 10: the second has 1 … 3 and 7, 8. */
 static const struct run two_runs[] = {{0, 1}, {4, 3}, {1, 3}, {7, 2}};
 static const struct division parts_of_10 = {2, 2, 10, two_runs};
-static const struct exchange second_part = {.n = 2, .self = 1, .dim = 1, .parts = &parts_of_10};
+static const struct exchange second_part = {.n = 2, .self = 1, .dim = 1, .shards = &parts_of_10};
 static const struct run one_run[] = {{0, 24}, {24, 0}};
 static const struct division all_of_24 = {2, 1, 24, one_run};
-static const struct exchange whole_part = {.n = 2, .self = 0, .dim = 2, .parts = &all_of_24};
-static const struct exchange empty_part = {.n = 2, .self = 1, .dim = 2, .parts = &all_of_24};
+static const struct exchange whole_part = {.n = 2, .self = 0, .dim = 2, .shards = &all_of_24};
+static const struct exchange empty_part = {.n = 2, .self = 1, .dim = 2, .shards = &all_of_24};
 
 /* clang-format off */
 #define NONE {{0}}

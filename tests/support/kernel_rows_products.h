@@ -1,5 +1,5 @@
 /* tests/support/kernel_rows_products.h - more rows of products, attention, losses and experts: sizes at which tensor cores are used, tails
- * behind whole tiles, parts of operators. Knows no Check.
+ * behind whole tiles, shards of operators. Knows no Check.
  */
 #ifndef TESTS_SUPPORT_KERNEL_ROWS_PRODUCTS_H
 #define TESTS_SUPPORT_KERNEL_ROWS_PRODUCTS_H
@@ -42,8 +42,8 @@ static const struct kernel_row loss_rows[] = {
      {.scale = 2, .counted = 1},
      "3,2,1500 x 3,2",
      {{OP_cross_entropy_grad, 0, "abB", "0"}}},
-    {OP_cross_entropy_part, {.start = 7, .whole = 40}, "2,9,20 x 2,9", {{0}}},
-    {OP_cross_entropy_part, {.start = 900, .whole = 4000}, "1,5,2050 x 1,5", {{0}}},
+    {OP_cross_entropy_shard, {.start = 7, .whole = 40}, "2,9,20 x 2,9", {{0}}},
+    {OP_cross_entropy_shard, {.start = 900, .whole = 4000}, "1,5,2050 x 1,5", {{0}}},
     {OP_cross_entropy_grad, {.start = 7, .whole = 40, .scale = 0.3}, "2,9,20 x 2,9 x 2,9", {{0}}},
     {OP_cross_entropy_join, {0}, "2,3,6 x 2,3,10 x 2,3", {{0}}},
     {OP_cross_entropy_join, {.counted = 2}, "9,40,2 x 9,40,10 x 9,40", {{0}}},

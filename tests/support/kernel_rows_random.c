@@ -65,7 +65,7 @@ static void an_attention(struct arena *a, struct draw *d, struct kernel_row *row
         row->attrs.window = (int32_t)between(d, 1, t);
     int64_t first = between(d, 0, t - 1), n = between(d, 1, t - first);
     if (between(d, 0, 1)) {
-        if (between(d, 0, 1)) row->attrs.lines = (struct op_part){first, n, t};
+        if (between(d, 0, 1)) row->attrs.lines = (struct op_shard){first, n, t};
         fill(a, row, packed_rules, "%" PRId64 ",%" PRId64 ",%" PRId64, b, t, q + 2 * k);
         return;
     }
@@ -92,7 +92,7 @@ static void some_experts(struct arena *a, struct draw *d, struct kernel_row *row
     int64_t slots = between(d, 1, t), first = between(d, 0, 3) ? 0 : between(d, 0, t - 1);
     if (between(d, 0, 1)) width *= 8;
     row->attrs.capacity = slots;
-    row->attrs.columns = (struct op_part){first, slots, first ? first + slots : 0};
+    row->attrs.columns = (struct op_shard){first, slots, first ? first + slots : 0};
     if (between(d, 0, 1)) {
         row->kind = OP_combine;
         row->attrs.weighted = true;

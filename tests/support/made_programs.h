@@ -31,10 +31,10 @@ static inline struct made_program *make(struct arena *a, uint64_t seed, int32_t 
     p->channels = ARENA_ARRAY(a, struct channel, 16);
     for (int32_t i = 0; i < n; i++) {
         p->devices[i] = (struct program_device){
-            .name = arena_printf(a, "card.%d", (int)i), .host = "h", .kind = "cuda", .index = i};
+            .name = arena_printf(a, "gpu.%d", (int)i), .host = "h", .kind = "cuda", .index = i};
         p->stages[i] = (struct program_stage){.stage = i, .device = i, .microbatches = 3};
         p->stages[i].slots = ARENA_ARRAY(a, struct slot, SLOTS_MAX);
-        p->stages[i].rings = ARENA_ARRAY(a, struct ring, 16);
+        p->stages[i].buffer_rings = ARENA_ARRAY(a, struct buffer_ring, 16);
     }
     return m;
 }
@@ -48,14 +48,14 @@ static inline int32_t slot(struct made_program *m, int32_t stage, enum slot_clas
                      .class = class,
                      .dtype = t,
                      .shape = {1, {n}},
-                     .ring = -1,
+                     .buffer_ring = -1,
                      .bytes = n * dtype_bytes(t),
                      .parameter = -1,
                      .input = -1,
                      .offset_bytes = s->class_bytes[class]};
-    if (class == SLOT_RING) {
-        x.ring = s->n_rings, x.offset_bytes = 0;
-        s->rings[s->n_rings++] = (struct ring){buffers, room, -1, -1, 'F', 'B'};
+    if (class == SLOT_BUFFER_RING) {
+        x.buffer_ring = s->n_buffer_rings, x.offset_bytes = 0;
+        s->buffer_rings[s->n_buffer_rings++] = (struct buffer_ring){buffers, room, -1, -1, 'F', 'B'};
         room *= buffers;
     }
     s->class_bytes[class] += room;

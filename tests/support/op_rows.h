@@ -143,7 +143,7 @@ static const struct misfit image_misfits[] = {
     {OP_prepend, {0}, "2,3,4 x 1,5", "(2,3,4)", "(1,5)"},
     {OP_slice, {.dim = 1, .start = 2, .sequences = 2}, "2,3,4", "2 places from 2", "(2,3,4)"},
     {OP_slice, {.dim = 3, .sequences = 1}, "2,3,4", "1 places", "(2,3,4)"},
-    /* parts of operators */
+    /* shards of operators */
     {OP_conv2d,
      {.stencil.stride = {1, 1}, .lines = {3, 2, 4}},
      "2,3,4,4 x 5,3,1,1",

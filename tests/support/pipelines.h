@@ -85,14 +85,14 @@ static inline void pipes_procedure(struct pipes_made *m, struct program_stage *s
 }
 
 static inline int32_t pipes_slot(struct program_stage *s, const char *name, int64_t bytes,
-                                 struct ring ring)
+                                 struct buffer_ring buffer_ring)
 {
-    ring.stride_bytes = bytes;
-    s->class_bytes[SLOT_RING] += ring.count * bytes;
-    s->rings[s->n_rings] = ring;
+    buffer_ring.stride_bytes = bytes;
+    s->class_bytes[SLOT_BUFFER_RING] += buffer_ring.count * bytes;
+    s->buffer_rings[s->n_buffer_rings] = buffer_ring;
     s->slots[s->n_slots] = (struct slot){.name = name,
-                                         .class = SLOT_RING,
-                                         .ring = s->n_rings++,
+                                         .class = SLOT_BUFFER_RING,
+                                         .buffer_ring = s->n_buffer_rings++,
                                          .bytes = bytes,
                                          .parameter = -1,
                                          .input = -1};
@@ -142,22 +142,26 @@ static inline void pipes_stage(struct pipes_made *m, const struct pipes *in, int
     int32_t buffers = in->buffers ? in->buffers : PIPES_UNBOUND, n = 0, ops = in->ops ? in->ops : 1;
     struct instr list[256];
     x->slots = ARENA_ARRAY(m->arena, struct slot, 8),
-    x->rings = ARENA_ARRAY(m->arena, struct ring, 8);
+    x->buffer_rings = ARENA_ARRAY(m->arena, struct buffer_ring, 8);
     x->ops = ARENA_ARRAY(m->arena, struct program_op, (size_t)(2 * ops + 1));
     x->procedures = ARENA_ARRAY(m->arena, struct procedure, 8);
     int32_t slot[5] = {-1, -1, -1, -1, -1};
     int64_t bytes[4];
     for (int i = 0; i < 4; i++) bytes[i] = c[i] >= 0 ? p->channels[c[i]].bytes : 0;
     if (c[0] >= 0)
-        slot[0] = pipes_slot(x, "x", bytes[0], (struct ring){buffers, 0, -1, c[0], 'R', 'F'});
+        slot[0] =
+            pipes_slot(x, "x", bytes[0], (struct buffer_ring){buffers, 0, -1, c[0], 'R', 'F'});
     if (c[1] >= 0)
-        slot[1] = pipes_slot(x, "y", bytes[1], (struct ring){buffers, 0, c[1], -1, 'F', 'S'});
+        slot[1] =
+            pipes_slot(x, "y", bytes[1], (struct buffer_ring){buffers, 0, c[1], -1, 'F', 'S'});
     if (c[2] >= 0)
-        slot[2] = pipes_slot(x, "dy", bytes[2], (struct ring){buffers, 0, -1, c[2], 'R', 'B'});
+        slot[2] =
+            pipes_slot(x, "dy", bytes[2], (struct buffer_ring){buffers, 0, -1, c[2], 'R', 'B'});
     if (c[3] >= 0)
-        slot[3] = pipes_slot(x, "dx", bytes[3], (struct ring){buffers, 0, c[3], -1, 'B', 'S'});
-    slot[4] =
-        pipes_slot(x, "kept", in->kept_bytes, (struct ring){in->microbatches, 0, -1, -1, 'F', 'B'});
+        slot[3] =
+            pipes_slot(x, "dx", bytes[3], (struct buffer_ring){buffers, 0, c[3], -1, 'B', 'S'});
+    slot[4] = pipes_slot(x, "kept", in->kept_bytes,
+                         (struct buffer_ring){in->microbatches, 0, -1, -1, 'F', 'B'});
     if (c[0] >= 0) p->channels[c[0]].to_slot = slot[0];
     if (c[1] >= 0) p->channels[c[1]].from_slot = slot[1];
     if (c[2] >= 0) p->channels[c[2]].to_slot = slot[2];

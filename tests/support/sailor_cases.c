@@ -52,24 +52,24 @@ enum status sailor_case_read(struct arena *a, const struct sailor_case *c, struc
 struct places {
     struct arena *a;
     const struct cluster *c;
-    int32_t *used; /* (n_nodes) cards taken, the first ones */
+    int32_t *used; /* (n_nodes) GPUs taken, the first ones */
     struct cluster_group *groups;
     int32_t n_groups;
 };
 
-static enum status take_cards(struct places *x, const struct sailor_stage *s, struct error *err)
+static enum status take_gpus(struct places *x, const struct sailor_stage *s, struct error *err)
 {
     for (int32_t n = 0; n < x->c->n_nodes; n++) {
         const struct node_spec *node = &x->c->nodes[n];
         const struct device *d = &x->c->devices[node->first_device];
         if (strcmp(x->c->types[d->type].name, s->type) != 0) continue;
-        if (x->used[n] + s->cards > node->n_devices) continue;
-        int32_t *cards = ARENA_ARRAY(x->a, int32_t, (size_t)s->cards);
-        for (int32_t i = 0; i < s->cards; i++) cards[i] = node->first_device + x->used[n]++;
-        x->groups[x->n_groups++] = (struct cluster_group){.n = s->cards, .devices = cards};
+        if (x->used[n] + s->tp > node->n_devices) continue;
+        int32_t *tp = ARENA_ARRAY(x->a, int32_t, (size_t)s->tp);
+        for (int32_t i = 0; i < s->tp; i++) tp[i] = node->first_device + x->used[n]++;
+        x->groups[x->n_groups++] = (struct cluster_group){.n = s->tp, .devices = tp};
         return OK;
     }
-    return error_set(err, ERR_INPUT, "too few cards of type %s", s->type);
+    return error_set(err, ERR_INPUT, "too few GPUs of type %s", s->type);
 }
 
 enum status sailor_plan(struct arena *a, const struct job *job, const struct cluster *cluster,
@@ -82,7 +82,7 @@ enum status sailor_plan(struct arena *a, const struct job *job, const struct clu
     x.used = ARENA_ARRAY(a, int32_t, (size_t)cluster->n_nodes);
     x.groups = ARENA_ARRAY(a, struct cluster_group, n);
     for (int32_t s = 0; s < n_stages; s++)
-        for (int32_t r = 0; r < n_replicas; r++) TRY(take_cards(&x, &stages[s], err));
+        for (int32_t r = 0; r < n_replicas; r++) TRY(take_gpus(&x, &stages[s], err));
     *out = (struct plan){.name = "known",
                          .microbatch = microbatch,
                          .steps = 1,

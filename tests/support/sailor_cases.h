@@ -1,4 +1,4 @@
-/* tests/support/sailor_cases.h - the clusters and jobs of Sailor's mixed cards, and plans on them said in a line. */
+/* tests/support/sailor_cases.h - the clusters and jobs of Sailor's mixed GPUs, and plans on them said in a line. */
 #ifndef TESTS_SUPPORT_SAILOR_CASES_H
 #define TESTS_SUPPORT_SAILOR_CASES_H
 
@@ -13,18 +13,18 @@ struct sailor_case {
     double best_known_s;               /* by enumeration, under Sailor's closed form */
 };
 
-/* A stage of every replica: layers first … last on so many cards of the type. */
+/* A stage of every replica: layers first … last on so many GPUs of the type. */
 struct sailor_stage {
     int32_t first, last;
     const char *type;
-    int32_t cards;
+    int32_t tp;
 };
 
-/* The job, the cluster of single cards, and a profile with nothing but the tables (NULL: none is read); all of the arena. */
+/* The job, the cluster of single GPUs, and a profile with nothing but the tables (NULL: none is read); all of the arena. */
 MUST_CHECK enum status sailor_case_read(struct arena *a, const struct sailor_case *c,
                                         struct job *job, struct cluster *cluster,
                                         struct profile *profile, struct error *err);
-/* Replicas that are all alike and have equal shares; cards of a stage are taken from the first node that has enough left. */
+/* Replicas that are all alike and have equal shares; GPUs of a stage are taken from the first node that has enough left. */
 MUST_CHECK enum status sailor_plan(struct arena *a, const struct job *job,
                                    const struct cluster *cluster, int64_t microbatch,
                                    int32_t n_replicas, const struct sailor_stage *stages,

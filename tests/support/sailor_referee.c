@@ -10,7 +10,7 @@ enum { STAGES_MAX = 32, REPLICAS_MAX = 512, LAYERS_MAX = 64 };
 
 struct spot {
     const char *gpu;
-    int64_t cards, node_cards;
+    int64_t tp, node_gpus;
 };
 
 struct pipe {
@@ -67,11 +67,11 @@ static enum status read_spot(struct referee *r, const struct node *n, struct spo
 {
     TRY(node_is(n, NODE_LIST, r->err));
     if (n->count != 2 || n->members[0]->count != 1 || n->members[0]->members[0]->count != 3)
-        return node_error(n, r->err, "not [[[GPU, cards, zone]], cards]");
+        return node_error(n, r->err, "not [[[GPU, GPUs, zone]], GPUs]");
     const struct node *vm = n->members[0]->members[0];
     TRY(node_text(vm->members[0], &out->gpu, r->err));
-    TRY(node_int(vm->members[1], 1, 64, &out->node_cards, r->err));
-    return node_int(n->members[1], 1, 64, &out->cards, r->err);
+    TRY(node_int(vm->members[1], 1, 64, &out->node_gpus, r->err));
+    return node_int(n->members[1], 1, 64, &out->tp, r->err);
 }
 
 static enum status read_pipe(struct referee *r, const struct node *n, struct pipe *p)
@@ -124,7 +124,7 @@ static enum status layer_seconds(struct referee *r, const struct spot *x, int32_
     double forward, backward;
     TRY(node_need(r->times, x->gpu, &n, r->err));
     TRY(node_need(n, digits(r, r->mbs), &n, r->err));
-    TRY(node_need(n, digits(r, x->cards), &n, r->err));
+    TRY(node_need(n, digits(r, x->tp), &n, r->err));
     TRY(node_need(n, digits(r, layer), &n, r->err));
     TRY(node_double(n->members[0], 0, 1e6, &forward, r->err));
     TRY(node_double(n->members[1], 0, 1e6, &backward, r->err));
@@ -133,11 +133,11 @@ static enum status layer_seconds(struct referee *r, const struct spot *x, int32_
     return OK;
 }
 
-static enum status size_of(struct referee *r, int64_t cards, int32_t layer, const char *key,
+static enum status size_of(struct referee *r, int64_t tp, int32_t layer, const char *key,
                            double *out)
 {
     const struct node *n;
-    TRY(node_need(r->sizes, digits(r, cards), &n, r->err));
+    TRY(node_need(r->sizes, digits(r, tp), &n, r->err));
     TRY(node_need(n, digits(r, layer), &n, r->err));
     TRY(node_need(n, key, &n, r->err));
     return node_double(n, 0, 1e15, out, r->err);
@@ -147,11 +147,11 @@ struct curve {
     double c[3], most;
 };
 
-static enum status one_curve(struct referee *r, const char *gpu, int64_t cards, struct curve *out)
+static enum status one_curve(struct referee *r, const char *gpu, int64_t tp, struct curve *out)
 {
     const struct node *n;
     TRY(node_need(r->curves, gpu, &n, r->err));
-    TRY(node_need(n, digits(r, cards), &n, r->err));
+    TRY(node_need(n, digits(r, tp), &n, r->err));
     for (int i = 0; i < 3; i++)
         TRY(node_double(n->members[0]->members[i], -1e3, 1e3, &out->c[i], r->err));
     return node_double(n->members[1], 1, 1e15, &out->most, r->err);
@@ -163,19 +163,19 @@ static double seconds_of(const struct curve *k, double bytes)
     return bytes / 1e9 / (k->c[0] * y * y + k->c[1] * y + k->c[2]);
 }
 
-static enum status curve_of(struct referee *r, const struct spot *x, int64_t x_cards,
-                            const struct spot *y, int64_t y_cards, struct curve *out)
+static enum status curve_of(struct referee *r, const struct spot *x, int64_t x_gpus,
+                            const struct spot *y, int64_t y_gpus, struct curve *out)
 {
     struct curve other;
-    TRY(one_curve(r, x->gpu, x_cards, out));
-    TRY(one_curve(r, y->gpu, y_cards, &other));
+    TRY(one_curve(r, x->gpu, x_gpus, out));
+    TRY(one_curve(r, y->gpu, y_gpus, &other));
     if (other.most < out->most) *out = other;
     return OK;
 }
 
-static int64_t port_cards(const struct spot *x)
+static int64_t port_gpus(const struct spot *x)
 {
-    return x->cards < x->node_cards ? x->cards : x->node_cards;
+    return x->tp < x->node_gpus ? x->tp : x->node_gpus;
 }
 
 /* --- the form -------------------------------------------------------------------------------- */
@@ -205,7 +205,7 @@ static enum status send(struct referee *r, const struct pipe *p, int32_t k, int3
     struct curve c;
     double floats;
     TRY(size_of(r, 1, layer, "act_output_floats", &floats));
-    TRY(curve_of(r, x, port_cards(x), y, port_cards(y), &c));
+    TRY(curve_of(r, x, port_gpus(x), y, port_gpus(y), &c));
     *out = seconds_of(&c, floats * 4 * (double)r->mbs);
     return OK;
 }
@@ -272,15 +272,15 @@ static enum status stage_bytes(struct referee *r, const struct pipe *p, int32_t 
     return OK;
 }
 
-static int64_t least_cards(const struct pipe *p, int32_t s)
+static int64_t least_tp(const struct pipe *p, int32_t s)
 {
     int64_t least = 4;
     for (int32_t k = 0; k < p->n_replicas; k++)
-        if (spot_of(p, k, s)->cards < least) least = spot_of(p, k, s)->cards;
+        if (spot_of(p, k, s)->tp < least) least = spot_of(p, k, s)->tp;
     return least;
 }
 
-/* Neighbours of a ring over one stage's replicas, one card each. */
+/* Neighbours of a ring over one stage's replicas, one GPU each. */
 static enum status reduce_inside(struct referee *r, const struct pipe *p, int32_t s,
                                  int32_t members, double *out)
 {
@@ -290,7 +290,7 @@ static enum status reduce_inside(struct referee *r, const struct pipe *p, int32_
         struct curve c;
         int32_t next = k + 1 < p->n_replicas ? k + 1 : k;
         TRY(curve_of(r, spot_of(p, k, s), 1, spot_of(p, next, s), 1, &c));
-        *out = fmax(*out, ring(&c, bytes / (double)least_cards(p, s), members));
+        *out = fmax(*out, ring(&c, bytes / (double)least_tp(p, s), members));
     }
     return OK;
 }
@@ -342,14 +342,14 @@ static enum status memory(struct referee *r, const struct pipe *p, int32_t k, in
     const struct spot *x = spot_of(p, k, s);
     double parameters = 0, kept = 0, floats;
     for (int32_t l = p->first[s]; l <= p->last[s]; l++) {
-        TRY(size_of(r, x->cards, l, "params_floats", &floats));
+        TRY(size_of(r, x->tp, l, "params_floats", &floats));
         parameters += floats;
-        TRY(size_of(r, x->cards, l, "act_mem_floats", &floats));
+        TRY(size_of(r, x->tp, l, "act_mem_floats", &floats));
         kept += floats;
     }
     double room = (strcmp(x->gpu, "V100-16") == 0 ? 16 : 40) * 0x1p30;
     *over = fmax(*over, 24 * parameters + 4 * kept * (double)r->mbs * (p->n_stages - s) +
-                            (x->cards == 1 ? 2e9 : 3e9) - room);
+                            (x->tp == 1 ? 2e9 : 3e9) - room);
     return OK;
 }
 

@@ -26,10 +26,10 @@ struct machine {
     int64_t seed, counted;
 };
 
-/* --- parts of whole tensors --- */
+/* --- shards of whole tensors --- */
 
-/* Element of the whole dimension that is element i of the part. */
-static inline int64_t place_in_whole(const struct tensor_part *p, int32_t dim, int64_t i)
+/* Element of the whole dimension that is element i of the shard. */
+static inline int64_t place_in_whole(const struct tensor_shard *p, int32_t dim, int64_t i)
 {
     for (int32_t c = 0; c < p->n_cuts; c++) {
         if (p->cut[c].dim != dim) continue;
@@ -44,8 +44,8 @@ static inline int64_t place_in_whole(const struct tensor_part *p, int32_t dim, i
 
 static inline int64_t whole_size(const struct tensor *t, int32_t dim)
 {
-    for (int32_t c = 0; c < t->part.n_cuts; c++)
-        if (t->part.cut[c].dim == dim) return t->part.cut[c].whole;
+    for (int32_t c = 0; c < t->shard.n_cuts; c++)
+        if (t->shard.cut[c].dim == dim) return t->shard.cut[c].whole;
     return t->shape.dim[dim];
 }
 
@@ -65,7 +65,7 @@ static inline int64_t index_in_whole(const struct tensor *t, int64_t i)
         i /= t->shape.dim[d];
     }
     for (int32_t d = 0; d < t->shape.rank; d++)
-        out = out * whole_size(t, d) + place_in_whole(&t->part, d, at[d]);
+        out = out * whole_size(t, d) + place_in_whole(&t->shard, d, at[d]);
     return out;
 }
 
@@ -114,19 +114,19 @@ static inline struct strided strided(const struct shape *s, int32_t dim)
     return x;
 }
 
-/* Between whole (outer, whole, inner) and the part of member k. */
+/* Between whole (outer, whole, inner) and the shard of member k. */
 static inline void move(const struct division *d, int32_t k, struct strided x, double *whole,
-                        double *part, bool take)
+                        double *shard, bool take)
 {
     const struct run *run = d->run + k * d->n_runs;
     for (int64_t o = 0; o < x.outer; o++)
         for (int32_t r = 0; r < d->n_runs; r++)
-            for (int64_t i = 0; i < run[r].n * x.inner; i++, part++) {
+            for (int64_t i = 0; i < run[r].n * x.inner; i++, shard++) {
                 double *at = whole + (o * d->whole + run[r].first) * x.inner + i;
                 if (take)
-                    *part = *at;
+                    *shard = *at;
                 else
-                    *at = *part;
+                    *at = *shard;
             }
 }
 
@@ -136,15 +136,15 @@ static inline void convert_group(struct machine *m, int32_t i, int32_t device)
     const struct graph_op *op = &m->g[device]->ops[i];
     const struct exchange *e = op->attrs.exchange;
     struct shape whole = m->g[device]->tensors[op->input[0]].shape;
-    bool parts_in = op->kind == OP_group_all_gather || op->kind == OP_group_all_to_all;
-    if (parts_in) whole.dim[e->dim] = e->parts->whole;
+    bool shards_in = op->kind == OP_group_all_gather || op->kind == OP_group_all_to_all;
+    if (shards_in) whole.dim[e->dim] = e->shards->whole;
     int64_t n = shape_elements(&whole);
     double *sum = ARENA_ARRAY(m->a, double, (size_t)n + 1);
     for (int32_t k = 0; k < e->n; k++) {
         int32_t d = e->member[k];
         double *in = m->value[d][m->g[d]->ops[i].input[0]];
-        if (parts_in)
-            move(e->parts, k, strided(&whole, e->dim), sum, in, false);
+        if (shards_in)
+            move(e->shards, k, strided(&whole, e->dim), sum, in, false);
         else
             for (int64_t j = 0; j < n; j++) sum[j] += in[j];
     }
@@ -155,7 +155,7 @@ static inline void convert_group(struct machine *m, int32_t i, int32_t device)
         ck_assert_int_eq(mine->attrs.exchange->self, k);
         double *out = m->value[d][mine->output[0]];
         if (op->kind == OP_group_reduce_scatter)
-            move(e->parts, k, strided(&whole, e->dim), sum, out, true);
+            move(e->shards, k, strided(&whole, e->dim), sum, out, true);
         else if (op->kind == OP_group_all_to_all)
             move(e->to, k, strided(&whole, e->to_dim), sum, out, true);
         else
@@ -209,7 +209,7 @@ static inline void run_machine(struct machine *m)
         }
 }
 
-/* Do devices that differ along axis k alone have different parts of tensor t? */
+/* Do devices that differ along axis k alone have different shards of tensor t? */
 static inline bool is_cut(const struct machine *m, const struct sharding *s, int32_t t, int32_t k)
 {
     int32_t member[64];
@@ -223,7 +223,7 @@ static inline bool is_cut(const struct machine *m, const struct sharding *s, int
     return false;
 }
 
-/* The whole of tensor t: parts put together, terms added over the axes of `partial`; where an axis neither cuts it nor
+/* The whole of tensor t: shards put together, partial values added over the axes of `partial`; where an axis neither cuts it nor
  * owes a sum all its devices must have the same. */
 static inline double *assembled(struct machine *m, const struct sharding *s, int32_t t,
                                 uint8_t partial)

@@ -185,7 +185,7 @@ static inline enum op_index random_index(struct dice *d, uint32_t set)
 {
     for (;;) {
         int64_t i = roll(d, INDEX_COUNT);
-        if (set >> i & 1 && i != INDEX_terms) return (enum op_index)i;
+        if (set >> i & 1 && i != INDEX_partial) return (enum op_index)i;
     }
 }
 

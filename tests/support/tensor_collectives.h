@@ -2,7 +2,7 @@
  *
  * Every device is one stage. A collective's operands are parameters with first values of their own; what comes out is
  * multiplied by other parameters and summed up to one number, the stage's loss, so that a single element in a wrong place shows.
- * A sum of gradients is in flight while the lanes meet.
+ * A gradient all-reduce is in flight while the lanes meet.
  */
 #ifndef TESTS_SUPPORT_COLLECTIVES_H
 #define TESTS_SUPPORT_COLLECTIVES_H
@@ -44,16 +44,16 @@ static inline int32_t met_link(const struct met *m, int32_t i, int32_t k, int32_
 }
 
 static inline int32_t met_slot(struct met *m, int32_t s, const char *name, enum slot_class class,
-                               struct shape shape, struct ring ring)
+                               struct shape shape, struct buffer_ring buffer_ring)
 {
     struct program_stage *x = &m->p.stages[s];
     int64_t bytes = shape_elements(&shape) * dtype_bytes(m->p.dtype), room = (bytes + 63) / 64 * 64;
     struct slot slot = {name, class, m->p.dtype, shape, -1, 0, bytes, -1, -1, NULL};
-    if (class == SLOT_RING) {
-        slot.ring = x->n_rings;
-        ring.stride_bytes = room;
-        x->rings[x->n_rings++] = ring;
-        x->class_bytes[class] += room * ring.count;
+    if (class == SLOT_BUFFER_RING) {
+        slot.buffer_ring = x->n_buffer_rings;
+        buffer_ring.stride_bytes = room;
+        x->buffer_rings[x->n_buffer_rings++] = buffer_ring;
+        x->class_bytes[class] += room * buffer_ring.count;
     } else {
         slot.offset_bytes = x->class_bytes[class];
         x->class_bytes[class] += room;
@@ -65,7 +65,7 @@ static inline int32_t met_slot(struct met *m, int32_t s, const char *name, enum 
 static inline int32_t met_parameter(struct met *m, int32_t s, const char *name, struct shape shape)
 {
     struct program_stage *x = &m->p.stages[s];
-    int32_t slot = met_slot(m, s, name, SLOT_PARAMETER, shape, (struct ring){0});
+    int32_t slot = met_slot(m, s, name, SLOT_PARAMETER, shape, (struct buffer_ring){0});
     x->slots[slot].parameter = x->n_parameters;
     x->parameters[x->n_parameters++] = (struct program_parameter){
         name, shape, INIT_NORMAL, 1, false, slot, {-1, -1}, {-1, -1}, -1, NULL};
@@ -201,12 +201,12 @@ static inline void met_project(struct met *m, int32_t s, int32_t out, int32_t k,
     struct shape shape = m->p.stages[s].slots[out].shape, one = {1, {1}};
     if (!shape_elements(&shape)) return;
     int32_t w = met_parameter(m, s, met_name(m, 'w', k, member), shape);
-    int32_t t = met_slot(m, s, "t", SLOT_SCRATCH, shape, (struct ring){0});
-    int32_t c = met_slot(m, s, "c", SLOT_SCRATCH, one, (struct ring){0});
+    int32_t t = met_slot(m, s, "t", SLOT_SCRATCH, shape, (struct buffer_ring){0});
+    int32_t c = met_slot(m, s, "c", SLOT_SCRATCH, one, (struct buffer_ring){0});
     met_op(m, s, OP_multiply, out, w, t);
     met_op(m, s, OP_bias_grad, t, -1, c);
     if (m->acc[s] >= 0) {
-        int32_t sum = met_slot(m, s, "sum", SLOT_SCRATCH, one, (struct ring){0});
+        int32_t sum = met_slot(m, s, "sum", SLOT_SCRATCH, one, (struct buffer_ring){0});
         met_op(m, s, OP_add, m->acc[s], c, sum);
         c = sum;
     }
@@ -295,11 +295,11 @@ static inline void met_collective(struct met *m, int32_t k)
     int32_t when = (int32_t)met_draw(m, 0, 1), kept = (int32_t)met_draw(m, 0, 1);
     for (int32_t i = 0; i < x->n_members; i++) {
         int32_t s = x->members[i].stage;
-        struct ring ring = {
+        struct buffer_ring buffer_ring = {
             when ? 1 : m->p.stages[s].microbatches, 0, -1, -1, when ? 'B' : 'F', 'B'};
         x->in[i] = met_parameter(m, s, met_name(m, 'x', k, i), collective_in(x, i));
         x->out[i] =
-            met_slot(m, s, "y", kept || !when ? SLOT_RING : SLOT_SCRATCH, collective_out(x, i), ring);
+            met_slot(m, s, "y", kept || !when ? SLOT_BUFFER_RING : SLOT_SCRATCH, collective_out(x, i), buffer_ring);
         m->list[s][when][m->n_list[s][when]++] =
             (struct instr){INSTR_COLLECTIVE, m->p.n_collectives};
         int64_t staging = collective_tensor_staging_bytes(x, x->dtype);
@@ -310,7 +310,7 @@ static inline void met_collective(struct met *m, int32_t k)
 }
 
 /* A ring over all devices, launched by the last F somewhere among its collectives, awaited by the update. */
-static inline void met_sum(struct met *m)
+static inline void met_reduce(struct met *m)
 {
     struct collective *g = &m->p.collectives[m->p.n_collectives++];
     int32_t n = m->p.n_devices;
@@ -322,7 +322,7 @@ static inline void met_sum(struct met *m)
     for (int32_t i = 0; i < n; i++) {
         int32_t *segments = ARENA_ARRAY(m->a, int32_t, 1);
         segments[0] =
-            met_slot(m, i, "g", SLOT_GRADIENT, (struct shape){1, {g->elements}}, (struct ring){0});
+            met_slot(m, i, "g", SLOT_GRADIENT, (struct shape){1, {g->elements}}, (struct buffer_ring){0});
         g->members[i] = (struct collective_member){
             .stage = i, .n_segments = 1, .segments = segments, .apart = -1};
         g->link[i] = n > 1 ? met_link(m, i, (i + 1) % n, &g->direction[i]) : -1;
@@ -405,7 +405,7 @@ static inline void met_team(struct met *m, int32_t n, int32_t microbatches, bool
                                               .microbatches = microbatches,
                                               .first_microbatch = i * microbatches};
         p->stages[i].slots = ARENA_ARRAY(m->a, struct slot, MET_SLOTS);
-        p->stages[i].rings = ARENA_ARRAY(m->a, struct ring, MET_MAX);
+        p->stages[i].buffer_rings = ARENA_ARRAY(m->a, struct buffer_ring, MET_MAX);
         p->stages[i].ops = ARENA_ARRAY(m->a, struct program_op, 3 * MET_MAX);
         p->stages[i].parameters = ARENA_ARRAY(m->a, struct program_parameter, 2 * MET_MAX);
         m->acc[i] = -1;
@@ -439,7 +439,7 @@ static inline struct met *collectives_make(struct arena *a, uint64_t seed, int32
             met_project(m, g->members[i].stage, g->out[i], k, i);
     }
     int32_t place = (int32_t)met_draw(m, 0, collectives);
-    met_sum(m);
+    met_reduce(m);
     for (int32_t s = 0; s < n; s++) met_stage(m, s, place);
     m->cost = cost_new(a, &m->profile, &m->cluster);
     return m;

@@ -104,9 +104,9 @@ START_TEST(eight_devices_behind_switches)
     struct cluster c = taken(import_nccl_topology, DATA "eight-h100.xml", NULL);
     ck_assert(c.n_devices == 8 && c.n_nodes == 1 && c.n_types == 1);
     ck_assert_str_eq(c.types[0].catalogue, "H100-SXM5");
-    /* nvswitch, two CPUs, four PCIe switches, four cards, the network */
+    /* nvswitch, two CPUs, four PCIe switches, four GPUs, the network */
     ck_assert_int_eq(c.n_switches, 12);
-    /* 8 NVLink, 4 PCIe switches up, 8 devices, 4 cards up and 4 out, 1 between the sockets */
+    /* 8 NVLink, 4 PCIe switches up, 8 devices, 4 GPUs up and 4 out, 1 between the sockets */
     ck_assert_int_eq(c.n_links, 29);
     speed(&c, "n0-3_nvswitch", 18 * 20.6, 0.3);               /* 370.8 */
     speed(&c, "n0-3_pci-0000-30-00-0", 16 * 240 / 80.0, 0.5); /* 48: fifth generation */
@@ -198,7 +198,7 @@ END_TEST
 
 /* --- nvidia-smi topo -m --- */
 
-START_TEST(a_matrix_of_eight_devices_with_colours_and_cards)
+START_TEST(a_matrix_of_eight_devices_with_colours_and_gpus)
 {
     struct cluster c = taken(import_topo, DATA "eight-h100.txt", DATA "eight-h100.yaml");
     ck_assert_str_eq(c.name, "box");
@@ -294,7 +294,7 @@ Suite *import_topology_suite(void)
     tcase_add_test(t, hosts_of_one_nvlink_domain);
     tcase_add_test(t, what_no_topology_says_is_refused);
     tcase_add_test(t, a_topology_needs_a_file_to_go_to);
-    tcase_add_test(t, a_matrix_of_eight_devices_with_colours_and_cards);
+    tcase_add_test(t, a_matrix_of_eight_devices_with_colours_and_gpus);
     tcase_add_test(t, a_matrix_of_an_old_driver_under_mpirun);
     tcase_add_test(t, a_matrix_with_spaces_and_no_nvlink);
     tcase_add_test(t, what_no_matrix_says_is_refused);

@@ -83,13 +83,13 @@ END_TEST
 
 START_TEST(a_mixed_pipeline_takes_what_a_hand_computes)
 {
-    /* A100 (layers 0-11) before V100 (12-25), 4 cards each, microbatch 4, 4 microbatches. Seconds from the tables:
+    /* A100 (layers 0-11) before V100 (12-25), 4 GPUs each, microbatch 4, 4 microbatches. Seconds from the tables:
      *   A100: F 0.001046 + 0.003321 + 10 · 0.003001, B 0.000003 + 0.006848 + 10 · 0.006854
      *   V100: F 13 · 0.009555 + 0.018957, B 13 · 0.019837 + 0.031639
-     * A message of 4 · 8,388,608 B goes at the V100's 4.360 GB/s (curve of 4 cards at 8.39 MB a card; the A100's gives
-     * 5.679). Assembly: host memory at 4 GB/s, then 3/4 of it at 53.75 GB/s (V100) and 131.5 (A100) among the cards.
+     * A message of 4 · 8,388,608 B goes at the V100's 4.360 GB/s (curve of 4 GPUs at 8.39 MB a GPU; the A100's gives
+     * 5.679). Assembly: host memory at 4 GB/s, then 3/4 of it at 53.75 GB/s (V100) and 131.5 (A100) among the GPUs.
      * Stage 1 rules: forward of stage 0; four times message, assembly, F, B, message; assembly, backward and update of
-     * stage 0 (48.0 million parameters a card at 22.4 ns a thousand: 1.1 ms). */
+     * stage 0 (48.0 million parameters a GPU at 22.4 ns a thousand: 1.1 ms). */
     const double message = 33554432 / 4.360e9, host = 33554432 / 4e9;
     const double f0 = 0.034377, b0 = 0.075391, f1 = 0.143172, b1 = 0.28952;
     const double assembly1 = host + 0.75 * 33554432 / 53.75e9,
@@ -104,7 +104,7 @@ START_TEST(a_mixed_pipeline_takes_what_a_hand_computes)
 }
 END_TEST
 
-START_TEST(slower_cards_and_fewer_cards_never_help)
+START_TEST(slower_gpus_and_fewer_gpus_never_help)
 {
     static const char *const lines[] = {"a,OPT-350,4,4,64,12|14,GH-96|GH-96\n"
                                         "b,OPT-350,4,4,64,12|14,A100-40|A100-40\n"
@@ -281,7 +281,7 @@ Suite *sailor_suite(void)
     tcase_add_checked_fixture(c, set_up, tear_down);
     const TTest *tests[] = {fifteen_measured_plans_are_predicted_to_six_and_five_percent,
                             a_mixed_pipeline_takes_what_a_hand_computes,
-                            slower_cards_and_fewer_cards_never_help,
+                            slower_gpus_and_fewer_gpus_never_help,
                             a_row_that_cannot_be_predicted_keeps_its_reason_and_is_counted,
                             what_was_not_measured_is_noted,
                             columns_come_in_any_order_and_quoted,

@@ -31,7 +31,7 @@ static const char three[] =
           "  - {name: bc, between: [b, c], bandwidth: 1 GB/s, latency: 20 us}\n"
           "  - {name: pair, between: [a.1, b.0], bandwidth: 4 GB/s, latency: 5 us}\n";
 
-/* Three boxes with a switch each, one with a card behind it, and a switch between them. */
+/* Three boxes with a switch each, one with a GPU behind it, and a switch between them. */
 static const char switched[] =
     TYPES "nodes:\n"
           "  - {name: a, host: localhost, devices: [{type: fast, count: 2}]}\n"

@@ -22,10 +22,10 @@ static const double B200_NETWORK_BPS = 8 * 50e9;
 /* Printed with two decimals: below this a row is right to 5 % at best. */
 static const double MIN_BUSBW = .1;
 
-/* What the tables call a card, and which of the catalogue's it is: all have NVLink, as their bandwidths and sources say. */
+/* What the tables call a GPU, and which of the catalogue's it is: all have NVLink, as their bandwidths and sources say. */
 static const struct {
     const char *gpu, *catalogue;
-} cards[] = {
+} tp[] = {
     {"A100", "A100-SXM4-40"}, {"V100", "V100-SXM2-16"}, {"H200", "H200-SXM"}, {"B200", "B200-SXM"}};
 
 struct table_file {
@@ -69,13 +69,13 @@ static enum status number(const struct table_file *f, const char *text, const ch
 static enum status predict(struct published_collective *r, struct error *err)
 {
     struct nccl_system s;
-    for (size_t i = 0; i < sizeof cards / sizeof *cards; i++) {
-        if (strcmp(cards[i].gpu, r->gpu) != 0) continue;
-        TRY(nccl_system_of(cards[i].catalogue, r->n_ranks, r->n_nodes, B200_NETWORK_BPS, &s, err));
+    for (size_t i = 0; i < sizeof tp / sizeof *tp; i++) {
+        if (strcmp(tp[i].gpu, r->gpu) != 0) continue;
+        TRY(nccl_system_of(tp[i].catalogue, r->n_ranks, r->n_nodes, B200_NETWORK_BPS, &s, err));
         if (strstr(r->algorithm, "NVLS off")) s.nvls_channels = 0;
         return nccl_choose(NCCL_VERSION_DEFAULT, &s, r->kind, r->bytes, &r->prior, err);
     }
-    r->left_out = "no card of NVIDIA's that the row names";
+    r->left_out = "no GPU of NVIDIA's that the row names";
     return OK;
 }
 

@@ -56,19 +56,19 @@ struct report {
     struct found *found;             /* (cases.n) */
 };
 
-/* Every number of cards that nodes of the cases have may share operators in the planner's plan. */
+/* Every number of GPUs that nodes of the cases have may shard operators in the planner's plan. */
 static enum status plan_case(struct arena *a, const struct harp_team *t,
                              const struct harp_pipeline *best, struct found *out, struct error *err)
 {
-    static const int32_t cards[] = {1, 2, 4, 8};
+    static const int32_t tp[] = {1, 2, 4, 8};
     struct search_options o = {
-        .top = 1, .evaluations = 2000, .tensor = cards, .n_tensor = sizeof cards / sizeof *cards};
+        .top = 1, .evaluations = 2000, .tensor = tp, .n_tensor = sizeof tp / sizeof *tp};
     struct error why = {0};
     struct plan plan;
     struct sim_result r;
     struct program program;
     clock_t begin = clock();
-    enum status st = search_plans(a, &t->job, &t->cards, &t->profile, &o, &out->r, &why);
+    enum status st = search_plans(a, &t->job, &t->tp, &t->profile, &o, &out->r, &why);
     out->cpu_s = (double)(clock() - begin) / CLOCKS_PER_SEC;
     if (st != OK && st != ERR_INFEASIBLE && st != ERR_INPUT)
         return error_set(err, st, "%s", why.text);
@@ -121,7 +121,7 @@ static void print_cases(struct arena *a, const struct harp_cases *c)
            c->pace, c->cases[0].name);
     for (int32_t i = 0; i < c->n; i++) {
         const struct harp_case *x = &c->cases[i];
-        printf("  %-12s measured %.3f s, simulated %.3f s (%+.1f %%%s): %s; cards share %s\n",
+        printf("  %-12s measured %.3f s, simulated %.3f s (%+.1f %%%s): %s; GPUs share %s\n",
                x->name, x->measured_s, 1e-9 * (double)x->iteration_ns, 100 * error_of(x),
                i ? "" : ", in sample", layers_text(a, &x->team, &x->published),
                x->team.sharing == HARP_OPERATORS ? "operators" : "sequences");
@@ -130,7 +130,7 @@ static void print_cases(struct arena *a, const struct harp_cases *c)
                "", 1e-9 * (double)x->published.iteration_ns,
                1e-9 * (double)x->best.best.iteration_ns, layers_text(a, &x->team, &x->best.best),
                (int)x->apart);
-        printf("  %-12s peak of a card, measured and simulated, GB:", "");
+        printf("  %-12s peak of a GPU, measured and simulated, GB:", "");
         for (int32_t s = 0; s < x->published.n; s++)
             printf("%s %.3f %.3f", s ? "," : "", x->peak_GB[s], 1e-9 * (double)x->peak_bytes[s]);
         printf("\n");

@@ -21,8 +21,8 @@ struct harp_case {
     /* as they ran it; where no warm-up counts are told, their rule's */
     struct harp_pipeline published;
     double measured_s;
-    double peak_GB[HARP_STAGES_MAX]; /* of a card of each stage */
-    /* simulated as a plan: iteration and the most each stage's card holds */
+    double peak_GB[HARP_STAGES_MAX]; /* of a GPU of each stage */
+    /* simulated as a plan: iteration and the most each stage's GPU holds */
     int64_t iteration_ns, peak_bytes[HARP_STAGES_MAX];
     /* the best of their class by simulation: devices in the order they chose, any cut, their warm-up rule */
     struct harp_result best;

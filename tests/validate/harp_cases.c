@@ -83,7 +83,7 @@ static enum status simulate(struct arena *a, struct harp_case *x, struct error *
     TRY(lower_plan(a, &plan, &lower, &program, err));
     TRY(sim_run(a, &program, cost_new(a, &x->team.profile, &plan.cluster), &o, &r, err));
     x->iteration_ns = r.iteration_ns;
-    for (int32_t i = 0; i < program.n_stages; i++) { /* a stage of the program is one card's */
+    for (int32_t i = 0; i < program.n_stages; i++) { /* a stage of the program is one GPU's */
         int64_t peak = r.devices[program.stages[i].device].peak_bytes;
         int64_t *most = &x->peak_bytes[program.stages[i].stage];
         if (peak > *most) *most = peak;

@@ -20,21 +20,21 @@ static struct stage_cost *stage_of(const struct harp_team *t, int32_t node, int3
     return &t->stage[((int64_t)node * t->n_layers + first) * t->n_layers + last];
 }
 
-/* One card's stages of a node: the training graph of its sequences, priced. */
+/* One GPU's stages of a node: the training graph of its sequences, priced. */
 static enum status price_node(struct arena *a, struct harp_team *t, int32_t node,
                               const struct lower_options *lower, struct error *err)
 {
     const struct node_spec *at = &t->cluster.nodes[node];
-    const struct device *card = &t->cluster.devices[at->first_device];
+    const struct device *gpu = &t->cluster.devices[at->first_device];
     int64_t sequences = t->job.microbatch_sizes[0] / at->n_devices;
     struct job job = t->job;
     struct graph *g;
-    job.model.tensor_parallel = t->cluster.types[card->type].tensor_parallel;
+    job.model.tensor_parallel = t->cluster.types[gpu->type].tensor_parallel;
     for (int32_t i = 1; i < at->n_devices; i++)
-        if (card[i].type != card->type)
-            return error_set(err, ERR_INPUT, "node %s: expected cards of one type", at->name);
+        if (gpu[i].type != gpu->type)
+            return error_set(err, ERR_INPUT, "node %s: expected GPUs of one type", at->name);
     if (sequences * at->n_devices != t->job.microbatch_sizes[0])
-        return error_set(err, ERR_INPUT, "node %s: %d cards do not divide a microbatch of %d",
+        return error_set(err, ERR_INPUT, "node %s: %d GPUs do not divide a microbatch of %d",
                          at->name, (int)at->n_devices, (int)t->job.microbatch_sizes[0]);
     TRY(lower_training_graph(a, &job, sequences, lower, &g, err));
     if (!t->stage) {
@@ -49,22 +49,22 @@ static enum status price_node(struct arena *a, struct harp_team *t, int32_t node
     stage_table_fused(table, lower->fused, lower->n_fused);
     for (int32_t first = 0; first < g->n_layers; first++)
         for (int32_t last = first; last < g->n_layers; last++)
-            TRY(sim_stage(table, first, last, card->type, stage_of(t, node, first, last), err));
+            TRY(sim_stage(table, first, last, gpu->type, stage_of(t, node, first, last), err));
     return OK;
 }
 
-/* Every node with several cards becomes one device. */
+/* Every node with several GPUs becomes one device. */
 static enum status group_nodes(struct arena *a, struct harp_team *t, struct error *err)
 {
     struct cluster_group groups[HARP_STAGES_MAX];
     int32_t n = 0;
-    for (int32_t i = 0; i < t->cards.n_nodes; i++) {
-        const struct node_spec *at = &t->cards.nodes[i];
+    for (int32_t i = 0; i < t->tp.n_nodes; i++) {
+        const struct node_spec *at = &t->tp.nodes[i];
         int32_t *devices = ARENA_ARRAY(a, int32_t, (size_t)at->n_devices);
         for (int32_t k = 0; k < at->n_devices; k++) devices[k] = at->first_device + k;
         if (at->n_devices > 1) groups[n++] = (struct cluster_group){at->n_devices, devices, false};
     }
-    return cluster_group(a, &t->cards, groups, n, &t->cluster, NULL, err);
+    return cluster_group(a, &t->tp, groups, n, &t->cluster, NULL, err);
 }
 
 enum status harp_team_read(struct arena *a, const char *job, const char *cluster,
@@ -75,18 +75,18 @@ enum status harp_team_read(struct arena *a, const char *job, const char *cluster
     struct lower_options lower = {0};
     *t = (struct harp_team){.sharing = sharing};
     TRY(job_read(a, job, &t->job, err));
-    TRY(cluster_read(a, cluster, &t->cards, err));
-    TRY(team_complete(&t->cards, err));
-    for (int32_t i = 0; i < t->cards.n_types; i++) /* theirs is not this executor */
-        t->cards.types[i].context_bytes = -1;
-    TRY(team_precision(&t->cards, t->job.precision, err));
+    TRY(cluster_read(a, cluster, &t->tp, err));
+    TRY(team_complete(&t->tp, err));
+    for (int32_t i = 0; i < t->tp.n_types; i++) /* theirs is not this executor */
+        t->tp.types[i].context_bytes = -1;
+    TRY(team_precision(&t->tp, t->job.precision, err));
     if (t->job.n_microbatches_sizes != 1 || t->job.global_batch / t->job.microbatch_sizes[0] > 4096)
         return error_set(err, ERR_INPUT, "%s: expected one microbatch size, at most 4096 of a step",
                          job);
-    if (t->cards.n_nodes > HARP_STAGES_MAX)
+    if (t->tp.n_nodes > HARP_STAGES_MAX)
         return error_set(err, ERR_INPUT, "%s: %d nodes, expected at most %d", cluster,
-                         (int)t->cards.n_nodes, HARP_STAGES_MAX);
-    t->cluster = t->cards;
+                         (int)t->tp.n_nodes, HARP_STAGES_MAX);
+    t->cluster = t->tp;
     if (sharing == HARP_OPERATORS) TRY(group_nodes(a, t, err));
     TRY(profile_prior(a, &t->cluster, &t->profile, err));
     published_fused(&lower);
@@ -102,7 +102,7 @@ enum status harp_team_read(struct arena *a, const char *job, const char *cluster
 
 /* --- time --- */
 
-/* The link of two cards; of one card and itself: none. */
+/* The link of two GPUs; of one GPU and itself: none. */
 static enum status find_link(const struct harp_team *t, int32_t from, int32_t to,
                              struct cost_link *out, struct error *err)
 {
@@ -113,7 +113,7 @@ static enum status find_link(const struct harp_team *t, int32_t from, int32_t to
     return cost_link(t->cost, link, out, err);
 }
 
-/* All cards' sequences go over the one link between the nodes. */
+/* All GPUs' sequences go over the one link between the nodes. */
 static enum status link_between(const struct harp_team *t, int32_t from, int32_t to, int32_t cut,
                        struct pipeline_link *out, struct error *err)
 {
@@ -125,7 +125,7 @@ static enum status link_between(const struct harp_team *t, int32_t from, int32_t
     return OK;
 }
 
-/* A ring over the cards of a node whose one link carries all its messages: 2 (n - 1) times the gradients (Patarasuk and
+/* A ring over the GPUs of a node whose one link carries all its messages: 2 (n - 1) times the gradients (Patarasuk and
  * Yuan 2009). */
 static enum status sum_ns(const struct harp_team *t, int32_t node, int64_t bytes, int64_t *out,
                           struct error *err)
@@ -341,7 +341,7 @@ enum status harp_search(struct arena *a, const struct harp_team *t, const struct
 }
 
 /* A grouped node has one device. */
-static void on_cards(struct arena *a, const struct harp_team *t, int32_t node,
+static void on_gpus(struct arena *a, const struct harp_team *t, int32_t node,
                      struct plan_stage *out)
 {
     const struct node_spec *at = &t->cluster.nodes[node];
@@ -378,7 +378,7 @@ void harp_plan(struct arena *a, const struct harp_team *t, const struct harp_pip
                                      .warmup = p->warmup[s],
                                      .recompute = RECOMPUTE_BLOCKS,
                                      .receive_ahead = 2};
-        on_cards(a, t, p->node[s], stage);
+        on_gpus(a, t, p->node[s], stage);
     }
     plan_share(out);
 }

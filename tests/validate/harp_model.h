@@ -1,12 +1,12 @@
 /* tests/validate/harp_model.h - a pipeline on few devices, searched to the end by sim/pipeline/static: what HARP's cases are made of.
  *
  * HARP (arXiv 2509.24859) cuts a model between any two sub-layers and gives each sub-cluster a contiguous part. Here a
- * sub-cluster is a node of the cluster file. Its cards share the stage in one of two ways, as the case says:
+ * sub-cluster is a node of the cluster file. Its GPUs share the stage in one of two ways, as the case says:
  *   sequences  each takes an equal part of every microbatch, all hold the stage's parameters and divide the optimizer's state
  *              (zero: 1); gradients are summed once a step
- *   operators  they share every operator (`tensor_parallel`), weights are divided, activations are summed six times a block
+ *   operators  they shard every operator (`tensor_parallel`), weights are divided, activations are summed six times a block
  * Which of them they had is in no log. Sequences is taken for all, after trying both: with the operators shared, splits and the
- * time of the small case come out as well, but six sums of 84 MB a block over eight cards' NVLink make the large ones 63 and
+ * time of the small case come out as well, but six sums of 84 MB a block over eight GPUs' NVLink make the large ones 63 and
  * 33 % slower than measured. The peaks too are those of whole parameters with divided state, but for our gradients in fp32.
  * Costs are sim/stage/stage's and the links'; every stage computes its forward again in the backward, as theirs do; a schedule is
  * timed exactly by sim/pipeline/static, and the longest sum and update are added. So one pipeline is some microseconds, and all of them
@@ -37,18 +37,18 @@ enum harp_sharing { HARP_SEQUENCES, HARP_OPERATORS };
 struct harp_team {
     struct job job; /* one microbatch size */
     enum harp_sharing sharing;
-    /* OPERATORS: the cards of a node grouped to one device (core/cluster/group) */
+    /* OPERATORS: the GPUs of a node grouped to one device (core/cluster/group) */
     struct cluster cluster;
-    struct cluster cards;   /* as in the file */
+    struct cluster tp;   /* as in the file */
     struct profile profile; /* the prior; pace is the constant of calibration */
     struct cost *cost;
     int32_t n_layers, microbatches;
-    /* (n_nodes, n_layers, n_layers): [node][first][last] of a card, row-major */
+    /* (n_nodes, n_layers, n_layers): [node][first][last] of a GPU, row-major */
     struct stage_cost *stage;
     int64_t *cut_bytes; /* (n_layers - 1) of a microbatch, whole */
 };
 /* ERR_INPUT: what the readers say; no microbatch size or several; more than HARP_STAGES_MAX nodes; a node of several types, or
- * with more cards than divide a microbatch. */
+ * with more GPUs than divide a microbatch. */
 MUST_CHECK enum status harp_team_read(struct arena *a, const char *job, const char *cluster,
                                       enum harp_sharing sharing, double pace, struct harp_team *out,
                                       struct error *err);

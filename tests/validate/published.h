@@ -1,10 +1,10 @@
 /* tests/validate/published.h - tables of measurements that others published (tests/validate/published/README.md), and what musher predicts for a row.
  *
  * A table is a CSV file known by its header; the rows of one that were kept elsewhere are read alike. A row that says how a
- * training step was laid out becomes a plan - model, cluster of N cards each, stages, replicas, schedule - and goes the way of
+ * training step was laid out becomes a plan - model, cluster of N GPUs each, stages, replicas, schedule - and goes the way of
  * every plan: core/lower/lower, sim/engine/sim. What the tables leave unsaid is set here, once:
- *   cards        A100 SXM 80 GB, eight a node, NVLink inside, one 200 Gb/s port each between nodes
- *   ranks        tensor parallel cards next to one another, then replicas, then stages (Megatron-LM's order)
+ *   GPUs        A100 SXM 80 GB, eight a node, NVLink inside, one 200 Gb/s port each between nodes
+ *   ranks        tensor parallel GPUs next to one another, then replicas, then stages (Megatron-LM's order)
  *   model        gpt2's graph with eager attention, 51200 words, fp16
  *   update       AdamW; gradients are summed once, after the last backward
  */
@@ -64,12 +64,12 @@ struct published_row { /* a step as the table lays it out */
     const char *name;
     int64_t hidden, heads, layers, sequence, vocabulary;
     /* tensor, pipeline, data parallel; chunks of layers a stage */
-    int64_t cards, stages, replicas, chunks;
+    int64_t tp, stages, replicas, chunks;
     int64_t global_batch, microbatch;
     enum recompute recompute;
     bool sequence_parallel;
     double measured_s; /* of one iteration */
-    /* Of one card by the paper's own figure, NAN where the table has none: bytes. */
+    /* Of one GPU by the paper's own figure, NAN where the table has none: bytes. */
     double parameters_bytes, activations_none_bytes, activations_selective_bytes;
 };
 /* Not for PUBLISHED_ZERO_BUBBLE, whose rows give parts of a step. ERR_INPUT with file:line and column. */

@@ -1,9 +1,9 @@
 /* A row to its plan: nodes and links of a data centre, stages of equal numbers of blocks, replicas of equal shares.
  *
  * Devices are numbered replica by replica inside a stage (Megatron-LM's order of ranks: tensor, data, pipeline), a node has
- * eight cards. Each pair of devices that talks has a link of its own: switches let neighbours pass one another. Inside a node
+ * eight GPUs. Each pair of devices that talks has a link of its own: switches let neighbours pass one another. Inside a node
  * it is NVLink at the catalogue's rate times the fit's share; between nodes a message of stages leaves by the ports of all
- * cards of a device (Narayanan et al. 2021, section 4.1, scatter and gather), and a sum of gradients by those of the cards of
+ * GPUs of a device (Narayanan et al. 2021, section 4.1, scatter and gather), and a gradient all-reduce by those of the GPUs of
  * the node that hold the same share, for rings are as many as they have ports.
  */
 #include "core/base/arena.h"
@@ -19,10 +19,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NODE_CARDS = 8, SEQUENCE_MAX = 1 << 20 };
-static const char *const card = "A100-SXM4-80";
+enum { NODE_GPUS = 8, SEQUENCE_MAX = 1 << 20 };
+static const char *const gpu = "A100-SXM4-80";
 static const double port_Bps =
-    25e9; /* 200 Gb/s HDR InfiniBand, one port a card (Narayanan et al. 2021, section 5) */
+    25e9; /* 200 Gb/s HDR InfiniBand, one port a GPU (Narayanan et al. 2021, section 5) */
 static const double hop_s =
     8e-6; /* of a ring's step: between NVLink's 4 and the network's 14 (NCCL's own figures) */
 
@@ -38,7 +38,7 @@ static struct layout layout_of(struct arena *a, const struct published_row *row,
                                const struct published_fit *fit, struct plan *p)
 {
     return (struct layout){a, row, fit, p,
-                           row->cards < NODE_CARDS ? (int32_t)(NODE_CARDS / row->cards) : 1};
+                           row->tp < NODE_GPUS ? (int32_t)(NODE_GPUS / row->tp) : 1};
 }
 
 static int32_t device_of(const struct layout *l, int64_t replica, int64_t stage)
@@ -64,7 +64,7 @@ static void make_job(const struct published_row *r, struct job *j)
                                 .eager = true,
                                 .norm_eps = 1e-5,
                                 .init_std = 0.02,
-                                .tensor_parallel = (int32_t)r->cards,
+                                .tensor_parallel = (int32_t)r->tp,
                                 .sequence_parallel = r->sequence_parallel},
                       .sequence_length = r->sequence,
                       .global_batch = r->global_batch,
@@ -94,9 +94,9 @@ static void make_devices(struct layout *l)
     int32_t n = (int32_t)(r->replicas * r->stages);
     *c = (struct cluster){.name = "published", .n_types = 1, .n_devices = n};
     c->types = ARENA_ARRAY(l->a, struct device_type, 1);
-    c->types[0] = (struct device_type){.name = "card",
-                                       .catalogue = card,
-                                       .tensor_parallel = (int32_t)r->cards,
+    c->types[0] = (struct device_type){.name = "GPU",
+                                       .catalogue = gpu,
+                                       .tensor_parallel = (int32_t)r->tp,
                                        .sequence_parallel = r->sequence_parallel};
     c->n_nodes = (n + l->per_node - 1) / l->per_node;
     c->nodes = ARENA_ARRAY(l->a, struct node_spec, (size_t)c->n_nodes);
@@ -127,7 +127,7 @@ static void add_link(struct layout *l, int32_t from, int32_t to, int64_t ports, 
     if (from == to) return;
     for (int32_t i = 0; i < c->n_links; i++)
         if (c->links[i].end[0] == low && c->links[i].end[1] == high) return;
-    if (catalogue_find(card, &d, NULL) != OK) BUG("no %s in the catalogue", card);
+    if (catalogue_find(gpu, &d, NULL) != OK) BUG("no %s in the catalogue", gpu);
     c->links[c->n_links++] = (struct link){
         .name = arena_printf(l->a, "%s-%s", c->devices[low].name, c->devices[high].name),
         .bandwidth_Bps =
@@ -147,9 +147,9 @@ static void make_links(struct layout *l)
     c->links = ARENA_ARRAY(l->a, struct link, 3 * (size_t)c->n_devices);
     for (int64_t k = 0; k < r->replicas; k++) {
         for (int64_t s = 0; s + 1 < r->stages; s++)
-            add_link(l, device_of(l, k, s), device_of(l, k, s + 1), r->cards, l->fit->message_s);
+            add_link(l, device_of(l, k, s), device_of(l, k, s + 1), r->tp, l->fit->message_s);
         /* chunks go around; the embedding's two uses meet here too */
-        add_link(l, device_of(l, k, r->stages - 1), device_of(l, k, 0), r->cards,
+        add_link(l, device_of(l, k, r->stages - 1), device_of(l, k, 0), r->tp,
                  r->chunks > 1 ? l->fit->message_s : hop_s);
         for (int64_t s = 0; s < r->stages; s++)
             add_link(l, device_of(l, k, s), device_of(l, (k + 1) % r->replicas, s), same, hop_s);

@@ -55,20 +55,20 @@ static const char *part_of(struct arena *a, enum published_format f, const struc
 {
     if (f == PUBLISHED_KORTHIKANTI)
         return r->recompute == RECOMPUTE_BLOCKS ? "full recomputation" : "less recomputation";
-    return arena_printf(a, "tensor parallel %" PRId64, r->cards);
+    return arena_printf(a, "tensor parallel %" PRId64, r->tp);
 }
 
 static const char *label_of(struct arena *a, const struct published_row *r)
 {
     return arena_printf(
         a, "%s t%" PRId64 " p%" PRId64 "x%" PRId64 " d%" PRId64 " b%" PRId64 "/%" PRId64 "%s",
-        r->name, r->cards, r->stages, r->chunks, r->replicas, r->microbatch, r->global_batch,
+        r->name, r->tp, r->stages, r->chunks, r->replicas, r->microbatch, r->global_batch,
         r->recompute == RECOMPUTE_BLOCKS      ? " full"
         : r->recompute == RECOMPUTE_SELECTIVE ? " selective"
                                               : "");
 }
 
-/* The paper's own figures of one card beside the closed forms. */
+/* The paper's own figures of one GPU beside the closed forms. */
 static void add_memory(struct arena *a, const struct published_row *r, int32_t line,
                        struct published_report *out)
 {
@@ -76,7 +76,7 @@ static void add_memory(struct arena *a, const struct published_row *r, int32_t l
                                          .microbatch = r->microbatch,
                                          .hidden = r->hidden,
                                          .heads = r->heads,
-                                         .cards = (int32_t)r->cards},
+                                         .tp = (int32_t)r->tp},
                                .layers = r->layers,
                                .stages = r->stages,
                                .chunks = r->chunks};

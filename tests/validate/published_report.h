@@ -47,7 +47,7 @@ struct published_report {
     int32_t n_parts;
     struct published_part parts[PUBLISHED_PARTS_MAX]; /* of the rows that were held out */
     int32_t n_memory;
-    struct published_line *memory; /* bytes of one card, closed form (sim/explain/footprint) */
+    struct published_line *memory; /* bytes of one GPU, closed form (sim/explain/footprint) */
     struct published_score memory_score;
 };
 /* The rows of a table that the fit was, or is to be, trained on. Made in a. */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum {
-    CARDS_MAX = 1024,
+    TP_MAX = 1024,
     DEVICES_MAX = 1 << 14,
     LAYERS_MAX = 1 << 12,
     COUNT_MAX = 1 << 20,
@@ -68,7 +68,7 @@ static enum status read_megatron(const struct csv *c, int32_t row, struct publis
     r->recompute = RECOMPUTE_BLOCKS;
     TRY(read_counts(c, row,
                     COUNTS({"hidden", &r->hidden}, {"heads", &r->heads}, {"layers", &r->layers},
-                           {"seq", &r->sequence}, {"vocab", &r->vocabulary}, {"tp", &r->cards},
+                           {"seq", &r->sequence}, {"vocab", &r->vocabulary}, {"tp", &r->tp},
                            {"pp", &r->stages}, {"dp", &r->replicas},
                            {"global_batch", &r->global_batch}, {"micro_batch", &r->microbatch}),
                     err));
@@ -98,7 +98,7 @@ static enum status read_korthikanti(const struct csv *c, int32_t row, struct pub
     r->vocabulary = WORDS;
     TRY(read_counts(c, row,
                     COUNTS({"hidden", &r->hidden}, {"heads", &r->heads}, {"layers", &r->layers},
-                           {"seq", &r->sequence}, {"tp", &r->cards}, {"pp", &r->stages},
+                           {"seq", &r->sequence}, {"tp", &r->tp}, {"pp", &r->stages},
                            {"dp", &r->replicas}, {"interleave", &r->chunks},
                            {"global_batch", &r->global_batch}, {"micro_batch", &r->microbatch}),
                     err));
@@ -127,20 +127,20 @@ static enum status read_korthikanti(const struct csv *c, int32_t row, struct pub
 static enum status read_vtrain(struct arena *a, const struct csv *c, int32_t row,
                                struct published_row *r, struct error *err)
 {
-    int64_t cards;
+    int64_t tp;
     r->vocabulary = WORDS;
     TRY(read_counts(c, row,
-                    COUNTS({"# GPUs", &cards}, {"hidden size", &r->hidden},
+                    COUNTS({"# GPUs", &tp}, {"hidden size", &r->hidden},
                            {"attention heads", &r->heads}, {"# layers", &r->layers},
-                           {"sequence length", &r->sequence}, {"tensor parallelism", &r->cards},
+                           {"sequence length", &r->sequence}, {"tensor parallelism", &r->tp},
                            {"pipeline parallelism", &r->stages}, {"data parallelism", &r->replicas},
                            {"global batch", &r->global_batch}, {"micro batch", &r->microbatch}),
                     err));
     r->name = arena_printf(a, "h%" PRId64 " l%" PRId64, r->hidden, r->layers);
-    if (cards != r->cards * r->stages * r->replicas)
+    if (tp != r->tp * r->stages * r->replicas)
         return error_set(err, ERR_INPUT,
                          "%s:%" PRId32 ": # GPUs: %" PRId64 " are not tensor x data x pipeline",
-                         c->file, c->line[row], cards);
+                         c->file, c->line[row], tp);
     TRY(csv_number(c, row, "iteration time (ms)", &r->measured_s, err));
     r->measured_s /= 1e3;
     return OK;
@@ -156,7 +156,7 @@ static enum status check_row(const struct csv *c, int32_t row, const struct publ
     if (r->global_batch % (r->microbatch * r->replicas))
         why = "the global batch does not divide over replicas and microbatches";
     if (r->heads < 1 || r->hidden % r->heads) why = "heads do not divide hidden";
-    if (r->stages * r->replicas > DEVICES_MAX || r->cards > CARDS_MAX) why = "too many cards";
+    if (r->stages * r->replicas > DEVICES_MAX || r->tp > TP_MAX) why = "too many GPUs";
     if (r->layers > LAYERS_MAX) why = "more than 4096 layers";
     return why ? error_set(err, ERR_INPUT, "%s:%" PRId32 ": %s", c->file, c->line[row], why) : OK;
 }

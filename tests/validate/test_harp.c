@@ -40,7 +40,7 @@ START_TEST(with_one_constant_from_the_first_case_splits_and_times_of_all_are_fou
         ck_assert_double_eq_tol((double)x->published.iteration_ns / (double)x->iteration_ns, 1,
                                 0.02);
         ck_assert(x->best.best.iteration_ns <= x->published.iteration_ns);
-        /* Gradients here are of twice the bytes: whole parameters of 2, gradients of 4, and a card's part of the state. */
+        /* Gradients here are of twice the bytes: whole parameters of 2, gradients of 4, and a GPU's part of the state. */
         for (int32_t s = 0; s < x->published.n; s++) {
             double ratio = 1e-9 * (double)x->peak_bytes[s] / x->peak_GB[s];
             ck_assert_msg(ratio > 0.85 && ratio < 1.55, "%s: stage %d: %g", x->name, (int)s, ratio);
@@ -115,7 +115,7 @@ START_TEST(twice_the_pace_is_twice_the_time_but_for_the_messages)
     ck_assert_int_eq(harp_team_read(arena, "tests/data/harp/760m.job.yaml",
                                     "tests/data/harp/760m.yaml", HARP_SEQUENCES, 2, &twice, &err),
                      OK);
-    one.node[0] = two.node[0] = 1; /* one card: no message at all */
+    one.node[0] = two.node[0] = 1; /* one GPU: no message at all */
     ck_assert_int_eq(harp_time(arena, &t, SCHEDULE_1F1B, false, &one, &err), OK);
     ck_assert_int_eq(harp_time(arena, &twice, SCHEDULE_1F1B, false, &two, &err), OK);
     ck_assert_double_eq_tol((double)two.iteration_ns / (double)one.iteration_ns, 2, 1e-5);
@@ -130,7 +130,7 @@ START_TEST(teams_that_are_no_such_case_are_refused)
     ck_assert_int_eq(harp_team_read(arena, "examples/job.yaml", "tests/data/harp/2.6b.yaml",
                                     HARP_SEQUENCES, 1, &t, &err),
                      ERR_INPUT);
-    ck_assert_ptr_nonnull(strstr(err.text, "node v: 8 cards do not divide a microbatch of 2"));
+    ck_assert_ptr_nonnull(strstr(err.text, "node v: 8 GPUs do not divide a microbatch of 2"));
     ck_assert_int_eq(harp_cases_read(arena, "tests/data", &c, &err), ERR_INPUT);
     ck_assert_ptr_nonnull(strstr(err.text, "cases.csv"));
 }

@@ -117,7 +117,7 @@ START_TEST(rows_that_make_no_sense_are_refused)
 }
 END_TEST
 
-/* Sixteen heads over three cards: the row is named and is in no figure; the other is predicted. */
+/* Sixteen heads over three GPUs: the row is named and is in no figure; the other is predicted. */
 START_TEST(a_row_that_cannot_be_laid_out_is_said_and_left_out)
 {
     struct published_report r;
@@ -145,7 +145,7 @@ static struct published_fit fit_of(const char *id)
     return f;
 }
 
-/* 64 A100 in eight nodes: 4 cards a device, two devices a node; 2 stages, 8 replicas. */
+/* 64 A100 in eight nodes: 4 GPUs a device, two devices a node; 2 stages, 8 replicas. */
 START_TEST(ranks_stand_tensor_then_data_then_pipeline)
 {
     const struct published_row row = {.name = "x",
@@ -154,7 +154,7 @@ START_TEST(ranks_stand_tensor_then_data_then_pipeline)
                                       .layers = 4,
                                       .sequence = 16,
                                       .vocabulary = 128,
-                                      .cards = 4,
+                                      .tp = 4,
                                       .stages = 2,
                                       .replicas = 8,
                                       .chunks = 1,
@@ -170,7 +170,7 @@ START_TEST(ranks_stand_tensor_then_data_then_pipeline)
     ck_assert_int_eq(p.replicas[3].microbatches, 4);
     ck_assert_int_eq(p.replicas[3].stages[1].device, 8 + 3);
     const struct link *l = &p.cluster.links[cluster_link(&p.cluster, 3, 11, &direction)];
-    ck_assert_double_eq(l->bandwidth_Bps, 4 * 25e9); /* the ports of four cards */
+    ck_assert_double_eq(l->bandwidth_Bps, 4 * 25e9); /* the ports of four GPUs */
     ck_assert_double_eq(l->latency_s, f.message_s);
     l = &p.cluster.links[cluster_link(&p.cluster, 0, 1, &direction)];
     ck_assert_double_eq(l->bandwidth_Bps, 300e9 * f.prior.wire_efficiency); /* NVLink */

@@ -48,7 +48,7 @@ static const struct device_type *type_of(const struct plan *p, const struct plan
     return &p->cluster.types[p->cluster.devices[s->device].type];
 }
 
-static int32_t cards_of(const struct device_type *t)
+static int32_t tp_of(const struct device_type *t)
 {
     return t->tensor_parallel > 1 ? t->tensor_parallel : 1;
 }
@@ -88,11 +88,11 @@ static enum status check(const struct plan *p, struct error *err)
 
 /* --- out ------------------------------------------------------------------------------------- */
 
-static int32_t cards_of_node(const struct cluster *c, int32_t node)
+static int32_t gpus_of_node(const struct cluster *c, int32_t node)
 {
     int32_t n = 0;
     for (int32_t i = 0; i < c->nodes[node].n_devices; i++)
-        n += cards_of(&c->types[c->devices[c->nodes[node].first_device + i].type]);
+        n += tp_of(&c->types[c->devices[c->nodes[node].first_device + i].type]);
     return n;
 }
 
@@ -104,11 +104,11 @@ static void put_spot(struct json *j, const struct plan *p, const struct plan_sta
     json_put_list(j, NULL);
     json_put_list(j, NULL);
     json_put_text(j, NULL, sailor_gpu_of(t->catalogue)->name);
-    json_put_int(j, NULL, cards_of_node(&p->cluster, p->cluster.devices[s->device].node));
+    json_put_int(j, NULL, gpus_of_node(&p->cluster, p->cluster.devices[s->device].node));
     json_put_text(j, NULL, zone);
     json_close(j);
     json_close(j);
-    json_put_int(j, NULL, cards_of(t));
+    json_put_int(j, NULL, tp_of(t));
     json_close(j);
 }
 

@@ -3,7 +3,7 @@
  *
  *   {"zone": "us-central1-a",
  *    "pipeline_list": [{"num_stages": 2, "layers_per_stage": [[0, 1, …], [7, …]],
- *                       "tmp_per_stage": [[[[["V100-16", 4, "us-central1-a"]], 1], …], …],   # stage, replica: [[GPU, cards of its node, zone]], cards that share
+ *                       "tmp_per_stage": [[[[["V100-16", 4, "us-central1-a"]], 1], …], …],   # stage, replica: [[GPU, GPUs of its node, zone]], GPUs that share
  *                       "dp": [8, 8], "microbatches": [64, …]}],                             # replicas of each stage; shares of the replicas
  *    "mbs": 2, "gbs": 1024, "equal_shares": true, "iteration_s": 21.9}
  *

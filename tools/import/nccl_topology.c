@@ -5,7 +5,7 @@
  *   <gpu>             device of its `dev` number, joined to what is above its <pci>
  *   <nvlink>          to switches: one switch nvswitch for all of them; to a device: a link of the two; to a CPU: as c2c
  *   <c2c>             a link of device and CPU
- *   <nic>, <net>      switch of the card, joined to what is above it and, with the port's speed, to switch network: where
+ *   <nic>, <net>      switch of the GPU, joined to what is above it and, with the port's speed, to switch network: where
  *                     other nodes are to be joined by hand. A dump tells of one node, or of one NVLink domain.
  * Links are declared fastest kind first, since ways of equal length and latency go by the order of the file.
  * The bandwidth of PCIe is lanes × rate × 3/4; where nothing is said, third generation and 16 lanes, as NCCL does.
@@ -305,8 +305,8 @@ static double socket_Bps(const struct xml *cpu)
     return 6e9;
 }
 
-/* "nic-mlx5_0", with the bus behind it where another card has that name. */
-static const char *card_name(struct importer *m, int32_t host, const char *name, const char *bus)
+/* "nic-mlx5_0", with the bus behind it where another GPU has that name. */
+static const char *gpu_name(struct importer *m, int32_t host, const char *name, const char *bus)
 {
     const char *out = of_host(m, host, arena_printf(m->b.a, "nic-%s", safe(m, name)));
     for (int32_t i = 0; i < m->b.c.n_switches; i++)
@@ -323,8 +323,8 @@ static enum status link_nic(struct importer *m, const struct xml *nic, int32_t h
     while (net && strcmp(net->name, "net") != 0) net = net->next;
     if (!net) return OK;
     const char *name = xml_get(net, "name"), *bus = xml_get(nic->parent, "busid");
-    int32_t card = topology_switch(b, card_name(m, host, name ? name : "net", bus ? bus : "0"));
-    topology_link(b, END_SWITCH, card, END_SWITCH, above, bandwidth_Bps, TOPOLOGY_PCIE_S / 2);
+    int32_t gpu = topology_switch(b, gpu_name(m, host, name ? name : "net", bus ? bus : "0"));
+    topology_link(b, END_SWITCH, gpu, END_SWITCH, above, bandwidth_Bps, TOPOLOGY_PCIE_S / 2);
     double out_Bps = 0, late_s = 0;
     for (; net; net = net->next) {
         if (strcmp(net->name, "net") != 0) continue;
@@ -337,7 +337,7 @@ static enum status link_nic(struct importer *m, const struct xml *nic, int32_t h
         out_Bps += (double)(Mbps > 0 ? Mbps : 10000) / 8 * 1e6;
     }
     if (m->network < 0) m->network = topology_switch(b, "network");
-    topology_link(b, END_SWITCH, card, END_SWITCH, m->network, out_Bps,
+    topology_link(b, END_SWITCH, gpu, END_SWITCH, m->network, out_Bps,
                   late_s + TOPOLOGY_NETWORK_S / 2);
     return OK;
 }

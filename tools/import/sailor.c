@@ -1,9 +1,9 @@
 /* musher import sailor DIR: measured layers, links and models of Sailor's artifact.
  *
- *   profiles_tmp.json   model > GPU > microbatch > cards > layer > [forward s, backward s, update s]
- *   llm_info.json       model > cards > layer > params_floats, act_output_floats, act_mem_floats
- *   network_coeffs_all_homo.json  "inter" > GPU > cards > [[a, b, c], most B/s]: GB/s = a·x² + b·x + c, x = log2(MB)
- *   intra_node_bandwidths.json    GPU > cards > the same
+ *   profiles_tmp.json   model > GPU > microbatch > GPUs > layer > [forward s, backward s, update s]
+ *   llm_info.json       model > GPUs > layer > params_floats, act_output_floats, act_mem_floats
+ *   network_coeffs_all_homo.json  "inter" > GPU > GPUs > [[a, b, c], most B/s]: GB/s = a·x² + b·x + c, x = log2(MB)
+ *   intra_node_bandwidths.json    GPU > GPUs > the same
  *   cluster_config.json           GPU > gpus_per_node, mem_per_gpu
  *
  * Layers whose times are equal everywhere share their rows. The update was timed on a short model (embedding, the
@@ -32,7 +32,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CARDS_MAX = 64, LAYERS_MAX = 512 };
+enum { TP_MAX = 64, LAYERS_MAX = 512 };
 
 struct taken {
     struct arena *a;
@@ -103,7 +103,7 @@ struct visit {
     int32_t *like; /* (layers): first layer with the same times so far */
 };
 typedef enum status visitor(struct visit *v, const struct sailor_gpu *gpu, int64_t sequences,
-                            int32_t cards, const struct node *table, struct error *err);
+                            int32_t tp, const struct node *table, struct error *err);
 
 static enum status each_table(const struct node *model, struct visit *v, visitor *f,
                               struct error *err)
@@ -115,17 +115,17 @@ static enum status each_table(const struct node *model, struct visit *v, visitor
         TRY(node_is(model->members[g], NODE_MAP, err));
         for (size_t b = 0; b < model->members[g]->count; b++) {
             const struct node *batch, *table;
-            int64_t sequences, cards;
+            int64_t sequences, tp;
             TRY(member(model->members[g], b, MEASURED_SEQUENCES_MAX, &sequences, &batch, err));
             TRY(node_is(batch, NODE_MAP, err));
             for (size_t c = 0; c < batch->count; c++) {
-                TRY(member(batch, c, CARDS_MAX, &cards, &table, err));
+                TRY(member(batch, c, TP_MAX, &tp, &table, err));
                 TRY(node_is(table, NODE_MAP, err));
                 if ((int64_t)table->count != v->m->layers)
                     return node_error(table, err,
                                       "has %zu layers, %s has %" PRId64 " in llm_info.json",
                                       table->count, v->m->name, v->m->layers);
-                TRY(f(v, gpu, sequences, (int32_t)cards, table, err));
+                TRY(f(v, gpu, sequences, (int32_t)tp, table, err));
             }
         }
     }
@@ -134,9 +134,9 @@ static enum status each_table(const struct node *model, struct visit *v, visitor
 
 /* Layers stay together as long as no table tells them apart. */
 static enum status tell_apart(struct visit *v, const struct sailor_gpu *gpu, int64_t sequences,
-                              int32_t cards, const struct node *table, struct error *err)
+                              int32_t tp, const struct node *table, struct error *err)
 {
-    (void)gpu, (void)sequences, (void)cards;
+    (void)gpu, (void)sequences, (void)tp;
     struct times t[LAYERS_MAX];
     int32_t n = (int32_t)v->m->layers;
     for (int32_t i = 0; i < n; i++) TRY(layer_times(table, i, &t[i], err));
@@ -168,35 +168,35 @@ static enum status read_sizes(struct taken *t, const struct node *info, struct m
                               struct error *err)
 {
     struct measured_model *x = ARENA_ARRAY(t->a, struct measured_model, 1);
-    const struct node *counts[CARDS_MAX + 1] = {0};
+    const struct node *counts[TP_MAX + 1] = {0};
     TRY(node_is(info, NODE_MAP, err));
     for (size_t i = 0; i < info->count; i++) {
         const struct node *n;
-        int64_t cards;
-        TRY(member(info, i, CARDS_MAX, &cards, &n, err));
+        int64_t tp;
+        TRY(member(info, i, TP_MAX, &tp, &n, err));
         TRY(node_is(n, NODE_MAP, err));
-        counts[cards] = n;
+        counts[tp] = n;
         if (!x->n_layers) x->n_layers = (int32_t)n->count;
         if (!n->count || n->count > LAYERS_MAX || (int32_t)n->count != x->n_layers)
-            return node_error(n, err, "has %zu layers; each number of cards has the same 1 to %d",
+            return node_error(n, err, "has %zu layers; each number of GPUs has the same 1 to %d",
                               n->count, LAYERS_MAX);
-        x->n_cards++;
+        x->n_tp++;
     }
-    if (!x->n_cards) return node_error(info, err, "has no sizes");
-    x->cards = ARENA_ARRAY(t->a, int32_t, (size_t)x->n_cards);
+    if (!x->n_tp) return node_error(info, err, "has no sizes");
+    x->tp = ARENA_ARRAY(t->a, int32_t, (size_t)x->n_tp);
     x->layers = ARENA_ARRAY(t->a, struct measured_layer, (size_t)x->n_layers);
-    for (int32_t c = 0, k = 0; c <= CARDS_MAX; c++)
-        if (counts[c]) x->cards[k++] = c;
+    for (int32_t c = 0, k = 0; c <= TP_MAX; c++)
+        if (counts[c]) x->tp[k++] = c;
     for (int32_t i = 0; i < x->n_layers; i++) {
         struct measured_layer *l = &x->layers[i];
-        int64_t *parameters = ARENA_ARRAY(t->a, int64_t, (size_t)x->n_cards),
-                *kept = ARENA_ARRAY(t->a, int64_t, (size_t)x->n_cards);
+        int64_t *parameters = ARENA_ARRAY(t->a, int64_t, (size_t)x->n_tp),
+                *kept = ARENA_ARRAY(t->a, int64_t, (size_t)x->n_tp);
         char key[16];
         snprintf(key, sizeof key, "%" PRId32, i);
-        for (int32_t k = 0; k < x->n_cards; k++) {
+        for (int32_t k = 0; k < x->n_tp; k++) {
             const struct node *n;
             int64_t memory, output;
-            TRY(node_need(counts[x->cards[k]], key, &n, err));
+            TRY(node_need(counts[x->tp[k]], key, &n, err));
             TRY(number_of(n, "params_floats", &parameters[k], err));
             TRY(number_of(n, "act_mem_floats", &memory, err));
             TRY(number_of(n, "act_output_floats", &output, err));
@@ -206,10 +206,10 @@ static enum status read_sizes(struct taken *t, const struct node *info, struct m
         l->name = i == 0                 ? "embedding"
                   : i + 1 == x->n_layers ? "head"
                                          : arena_printf(t->a, "block %" PRId32, i);
-        l->parameters = (struct shares){x->n_cards, x->cards, parameters};
-        l->kept = (struct shares){x->n_cards, x->cards, kept};
+        l->parameters = (struct shares){x->n_tp, x->tp, parameters};
+        l->kept = (struct shares){x->n_tp, x->tp, kept};
     }
-    TRY(read_length(counts[x->cards[0]], &x->sequence_length, err));
+    TRY(read_length(counts[x->tp[0]], &x->sequence_length, err));
     m->measured = x, m->layers = x->n_layers, m->family = "measured_layers";
     return OK;
 }
@@ -243,14 +243,14 @@ static void add_layer_row(struct taken *t, const struct visit *v, const char *ba
 
 /* One row a size: the short model of another microbatch has the same parameters. */
 static void add_update_row(struct taken *t, const struct visit *v, const struct sailor_gpu *gpu,
-                           int32_t cards, double seconds)
+                           int32_t tp, double seconds)
 {
     const struct measured_model *x = v->m->measured;
     int32_t last = x->n_layers - 1, blocks = last > 1 && v->like[2] != v->like[1] ? 2 : 1;
     int64_t n =
-        shares_at(&x->layers[0].parameters, cards) + shares_at(&x->layers[last].parameters, cards);
+        shares_at(&x->layers[0].parameters, tp) + shares_at(&x->layers[last].parameters, tp);
     for (int32_t i = 1; i <= blocks && i < last; i++)
-        n += shares_at(&x->layers[i].parameters, cards);
+        n += shares_at(&x->layers[i].parameters, tp);
     struct op_attrs attrs = {.decay = true};
     struct op_shapes shapes = {.n_inputs = 4};
     struct error ignored;
@@ -276,11 +276,11 @@ static void add_update_row(struct taken *t, const struct visit *v, const struct 
 }
 
 static enum status take_table(struct visit *v, const struct sailor_gpu *gpu, int64_t sequences,
-                              int32_t cards, const struct node *table, struct error *err)
+                              int32_t tp, const struct node *table, struct error *err)
 {
     char base[MEASURED_BASE_MAX];
     struct times t;
-    measured_base(base, gpu->catalogue, cards);
+    measured_base(base, gpu->catalogue, tp);
     const char *name = arena_strdup(v->t->a, base);
     for (int32_t i = 0; i < v->m->layers; i++) {
         if (v->like[i] != i) continue;
@@ -289,7 +289,7 @@ static enum status take_table(struct visit *v, const struct sailor_gpu *gpu, int
         add_layer_row(v->t, v, name, OP_measured_backward, i, sequences, t.backward);
     }
     TRY(layer_times(table, 0, &t, err));
-    add_update_row(v->t, v, gpu, cards, t.update);
+    add_update_row(v->t, v, gpu, tp, t.update);
     return OK;
 }
 
@@ -314,7 +314,7 @@ static enum status take_model(struct taken *t, const struct node *times, const s
 
 /* The curve's points at powers of two of a MB, from where it is above nothing. */
 static enum status take_curve(struct taken *t, bool same_node, const struct sailor_gpu *gpu,
-                              int64_t cards, const struct node *n, struct error *err)
+                              int64_t tp, const struct node *n, struct error *err)
 {
     double c[3], most;
     TRY(node_is(n, NODE_LIST, err));
@@ -337,7 +337,7 @@ static enum status take_curve(struct taken *t, bool same_node, const struct sail
                                .source = SOURCE_MEASURED};
         profile_set_link(
             t->a, &t->p,
-            measured_curve_row(t->a, same_node, gpu->catalogue, (int32_t)cards, (int64_t)bytes),
+            measured_curve_row(t->a, same_node, gpu->catalogue, (int32_t)tp, (int64_t)bytes),
             &m);
         points++;
     }
@@ -355,9 +355,9 @@ static enum status take_curves(struct taken *t, bool same_node, const struct nod
         TRY(node_is(map->members[g], NODE_MAP, err));
         for (size_t i = 0; i < map->members[g]->count; i++) {
             const struct node *n;
-            int64_t cards;
-            TRY(member(map->members[g], i, CARDS_MAX, &cards, &n, err));
-            TRY(take_curve(t, same_node, gpu, cards, n, err));
+            int64_t tp;
+            TRY(member(map->members[g], i, TP_MAX, &tp, &n, err));
+            TRY(take_curve(t, same_node, gpu, tp, n, err));
         }
     }
     return OK;

@@ -4,10 +4,10 @@
  * simulator say what a model of operators cannot know; no figure here is fitted to the measured plans:
  *  - Peak memory is what nvidia-smi shows, so a reserve belongs to it: the driver's context, kernels, NCCL's buffers. Sailor's
  *    simulator counts 4.76 GB + 0.3 GB on the GH200 cluster (measured by its authors, "depends on GPU and platform"), and
- *    2 GB for one card, 3 GB where cards share layers, when it plans for its A100 and V100 machines; the same is assumed of
+ *    2 GB for one GPU, 3 GB where GPUs share layers, when it plans for its A100 and V100 machines; the same is assumed of
  *    the Titan and RTX nodes, which nobody gives a figure for.
  *  - Messages between stages are sent and received on the compute stream: nothing overlaps (links have overlap: false).
- *  - A receiver makes a zero-filled tensor in pageable host memory and copies it to the card before it fills it in:
+ *  - A receiver makes a zero-filled tensor in pageable host memory and copies it to the GPU before it fills it in:
  *    the host goes over fresh pages of the whole message with one core and over the host link. Assumed, not measured on those
  *    machines: 12 GB/s on Grace (64 KiB pages, NVLink-C2C), 4 GB/s on x86 hosts (4 KiB pages, PCIe; one core of our own virtual
  *    machine fills fresh pages at 1.6-2.0 GB/s and copies at 7).
@@ -23,9 +23,9 @@
 
 struct sailor_gpu {
     const char *name, *catalogue;
-    int64_t reserve_bytes[2]; /* of a card on its own, of one that shares layers */
-    double host_Bps;          /* zero-filling host memory and copying it to the card */
-    int32_t node_cards;       /* of one node (cluster_config.json) */
+    int64_t reserve_bytes[2]; /* of a GPU on its own, of one that shares layers */
+    double host_Bps;          /* zero-filling host memory and copying it to the GPU */
+    int32_t node_gpus;        /* of one node (cluster_config.json) */
 };
 
 /* The i-th; NULL behind the last. */

@@ -7,9 +7,9 @@
  *   PHB NODE   one host bridge (root#), one NUMA node (cpu#)
  *   SYS SOC    across sockets: the cpu# are joined pairwise
  * Whatever is as near as that shares the switch of that level; what is nearer has a switch below. Devices joined by NVLink
- * hide how near they are over PCIe: that follows from the network cards and the NUMA column where these tell it.
+ * hide how near they are over PCIe: that follows from the NICs and the NUMA column where these tell it.
  * Bandwidths are not in the matrix: PCIe is three quarters of what the catalogue says of the device type (as NCCL has it),
- * or third generation and 16 lanes; sockets exchange 10 GB/s (NCCL's figure for Skylake); the cards' ports are unknown and
+ * or third generation and 16 lanes; sockets exchange 10 GB/s (NCCL's figure for Skylake); the GPUs' ports are unknown and
  * lead nowhere.
  * Read past: escape sequences of terminals, prefixes of mpirun and srun, columns that come and go with drivers.
  */

@@ -2,7 +2,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/units.h"
-#include "core/collective/part.h"
+#include "core/collective/tensor_shard.h"
 #include "tools/common.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@ struct telling {
     const char *why;
 };
 
-/* One stage of the plan that shares operators. */
+/* One stage of the plan that shards operators. */
 struct shared {
     int32_t replica, stage;
     const struct plan_stage *x;
@@ -47,7 +47,7 @@ static void measure(const struct telling *t, struct shared *x)
             const struct program_parameter *w = &s->parameters[q];
             const struct slot *slot = w->slot >= 0 ? &s->slots[w->slot] : NULL;
             int64_t size = dtype_bytes(slot ? slot->dtype : t->plan->job.precision);
-            struct shape all = part_whole(&w->shape, slot ? slot->part : NULL);
+            struct shape all = tensor_shard_whole(&w->shape, slot ? slot->shard : NULL);
             x->bytes[k] += shape_elements(&w->shape) * size;
             whole += shape_elements(&all) * size;
         }
@@ -70,7 +70,7 @@ static const char *choice_text(struct arena *a, const struct sharding *s, const 
         text = arena_printf(a, "%s%s%s", text, k ? " x " : "", op_index_name(c->index[k]));
         if (c->ratio[k]) text = arena_printf(a, "%s (ratios %d)", text, (int)c->ratio[k]);
     }
-    return c->sufficient ? arena_printf(a, "%s, sufficient factors", text) : text;
+    return c->sufficient_factors ? arena_printf(a, "%s, sufficient factors", text) : text;
 }
 
 /* Patterns with the same choice on one line, in the order of the first of each. */
@@ -151,14 +151,14 @@ static void put_rules(struct json *j, const struct sharding *s)
         const struct sharding_rule *x = &s->operators[r];
         json_put_object_line(j, NULL);
         json_put_text(j, "match", x->match);
-        json_put_list_line(j, "split");
+        json_put_list_line(j, "shard");
         for (int32_t k = 0; k < s->n_axes; k++)
             json_put_text(j, NULL, op_index_name(x->choice.index[k]));
         json_close(j);
         json_put_list_line(j, "ratio");
         for (int32_t k = 0; k < s->n_axes; k++) json_put_int(j, NULL, x->choice.ratio[k]);
         json_close(j);
-        json_put_bool(j, "sufficient", x->choice.sufficient);
+        json_put_bool(j, "sufficient_factors", x->choice.sufficient_factors);
         json_close(j);
     }
     json_close(j);
@@ -216,7 +216,7 @@ static void put_one(const struct telling *t, const struct shared *x, struct json
     json_close(j);
 }
 
-void print_sharing(struct arena *a, const struct plan *p, bool all, struct json *out)
+void print_sharding(struct arena *a, const struct plan *p, bool all, struct json *out)
 {
     struct telling t = {.a = a, .plan = p};
     struct program *program = ARENA_ARRAY(a, struct program, 1);

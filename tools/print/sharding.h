@@ -1,4 +1,4 @@
-/* tools/print/sharding.h - which stages of a plan share operators, how, and how much of the parameters each device keeps. */
+/* tools/print/sharding.h - which stages of a plan shard operators, how, and how much of the parameters each device keeps. */
 #ifndef TOOLS_PRINT_SHARDING_H
 #define TOOLS_PRINT_SHARDING_H
 
@@ -12,6 +12,6 @@ struct arena;
  * operators. Into out as the list "sharing" where out is not NULL (there it may be empty). What lowering refuses has its
  * reason in place of the parameters. Of replicas that differ in their devices alone (plan_classes) the first stands for all but
  * where `all`. */
-void print_sharing(struct arena *a, const struct plan *p, bool all, struct json *out);
+void print_sharding(struct arena *a, const struct plan *p, bool all, struct json *out);
 
 #endif

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CARDS_MAX = 64, GROUPS_MAX = 512, BYTES_MIN = 1024, BYTES_FACTOR = 4 };
+enum { GPUS_MAX = 64, GROUPS_MAX = 512, BYTES_MIN = 1024, BYTES_FACTOR = 4 };
 
 struct form { /* a table of the profile */
     enum collective_kind kind;
@@ -39,28 +39,28 @@ static const struct form forms[] = {
     {COLLECTIVE_REDUCE_SCATTER, ALGORITHM_PAIRS, 8, "pairwise", "8:1"}};
 enum { FORMS = sizeof forms / sizeof *forms };
 
-struct team { /* cards that meet */
-    int32_t n, n_nodes, device[CARDS_MAX];
+struct team { /* GPUs that meet */
+    int32_t n, n_nodes, device[GPUS_MAX];
 };
 
 /* ---- who ---------------------------------------------------------------------------------------- */
 
-/* Each card once: two devices of the cluster on one card have no link of their own. */
-static struct team cards_here(const struct profile_links *b)
+/* Each GPU once: two devices of the cluster on one GPU have no link of their own. */
+static struct team gpus_here(const struct profile_links *b)
 {
     const struct cluster *c = b->cluster;
     struct team t = {0};
-    for (int32_t i = 0; i < c->n_devices && t.n < CARDS_MAX; i++) {
+    for (int32_t i = 0; i < c->n_devices && t.n < GPUS_MAX; i++) {
         bool again = false;
-        for (int32_t k = 0; k < t.n; k++) again |= profile_same_card(c, i, t.device[k]);
+        for (int32_t k = 0; k < t.n; k++) again |= profile_same_gpu(c, i, t.device[k]);
         struct program_device d = lower_device(c, i);
-        if (!program_device_is_host(&d) && profile_is_here(b->cards, i) && !again)
+        if (!program_device_is_host(&d) && profile_is_here(b->gpus, i) && !again)
             t.device[t.n++] = i;
     }
     return t;
 }
 
-/* The first k nodes that have m of the cards, and m of each: what a table's key can say of a group. False: there are none. */
+/* The first k nodes that have m of the GPUs, and m of each: what a table's key can say of a group. False: there are none. */
 static bool team_of(const struct cluster *c, const struct team *all, int32_t k, int32_t m,
                     struct team *out)
 {
@@ -96,7 +96,7 @@ static const char *names_of(struct arena *a, const struct cluster *c, const stru
     return text;
 }
 
-/* The library's version as text; NULL: the cards cannot talk, and *why says why not. */
+/* The library's version as text; NULL: the GPUs cannot talk, and *why says why not. */
 static const char *library_of(struct arena *a, const struct profile_links *b, int32_t device,
                               struct error *why)
 {
@@ -241,7 +241,7 @@ static enum status measure_all(struct profile_links *b, const struct team *all, 
     return OK;
 }
 
-static int32_t cards_of(const struct cluster *c)
+static int32_t tp_of(const struct cluster *c)
 {
     int32_t n = 0;
     for (int32_t i = 0; i < c->n_devices; i++) {
@@ -254,14 +254,14 @@ static int32_t cards_of(const struct cluster *c)
 enum status profile_collectives_measure(struct profile_links *b, int64_t repeats, bool again,
                                         struct profile *p, size_t *measured, struct error *err)
 {
-    struct team all = cards_here(b);
+    struct team all = gpus_here(b);
     struct error why = {.code = OK};
     const char *folder;
     *measured = 0;
-    if (b->cluster->emulated || cards_of(b->cluster) < 2) return OK;
+    if (b->cluster->emulated || tp_of(b->cluster) < 2) return OK;
     if (all.n < 2) {
         log_warn("collectives are not measured: this machine has %" PRId32 " of the cluster's "
-                 "cards, and 2 are needed",
+                 "GPUs, and 2 are needed",
                  all.n);
         return OK;
     }

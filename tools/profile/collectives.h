@@ -1,6 +1,6 @@
-/* tools/profile/collectives.h - collectives between this machine's cards, through the executor, into a profile's table.
+/* tools/profile/collectives.h - collectives between this machine's GPUs, through the executor, into a profile's table.
  *
- * Among 1, 2, 3 … 8, 16 … cards of each of so many nodes, as far as this machine has them, the first in the order of the cluster
+ * Among 1, 2, 3 … 8, 16 … GPUs of each of so many nodes, as far as this machine has them, the first in the order of the cluster
  * (a table's key is the number of ranks and of nodes): all-reduce, all-gather and reduce-scatter as the library does them (rows without an algorithm), and the two last in the three forms that uneven
  * parts take (padded, grouped, pairwise; the protocol says the shares). Sizes go from 1 KiB on, four by four.
  */

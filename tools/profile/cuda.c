@@ -22,23 +22,23 @@ bool profile_host_is_here(const char *host)
            (!strncmp(host, own, n) && (host[n] == 0 || host[n] == '.'));
 }
 
-static bool is_card(const struct cluster *c, int32_t device)
+static bool is_gpu(const struct cluster *c, int32_t device)
 {
     struct program_device d = lower_device(c, device);
     return !program_device_is_host(&d);
 }
 
-void profile_cards_find(struct arena *a, const struct cluster *c, double warm_s,
-                        struct profile_cards *out)
+void profile_gpus_find(struct arena *a, const struct cluster *c, double warm_s,
+                       struct profile_gpus *out)
 {
     bool *asked = ARENA_ARRAY(a, bool, (size_t)c->n_types + 1);
-    *out = (struct profile_cards){.cluster = c, .warm_s = warm_s, .reason = ""};
+    *out = (struct profile_gpus){.cluster = c, .warm_s = warm_s, .reason = ""};
     out->n = ARENA_ARRAY(a, int32_t, (size_t)c->n_types + 1);
     for (int32_t i = 0; i < c->n_devices; i++) {
         struct backend b;
         struct error why = {0};
         int32_t type = c->devices[i].type;
-        if (asked[type] || !is_card(c, i)) continue;
+        if (asked[type] || !is_gpu(c, i)) continue;
         asked[type] = true;
         enum status st = plugin_open_backend(lower_device(c, i).kind, &b, &why);
         if (st == OK) st = b.count(&b, &out->n[type], &why);
@@ -48,31 +48,31 @@ void profile_cards_find(struct arena *a, const struct cluster *c, double warm_s,
     }
 }
 
-bool profile_is_here(const struct profile_cards *k, int32_t device)
+bool profile_is_here(const struct profile_gpus *k, int32_t device)
 {
     struct program_device d = lower_device(k->cluster, device);
     return program_device_is_host(&d) ||
            (profile_host_is_here(d.host) && (!k->n || d.index < k->n[d.type_index]));
 }
 
-bool profile_same_card(const struct cluster *c, int32_t one, int32_t other)
+bool profile_same_gpu(const struct cluster *c, int32_t one, int32_t other)
 {
     struct program_device x = lower_device(c, one), y = lower_device(c, other);
-    return is_card(c, one) && !strcmp(x.kind, y.kind) && x.index == y.index &&
+    return is_gpu(c, one) && !strcmp(x.kind, y.kind) && x.index == y.index &&
            !strcmp(x.host, y.host);
 }
 
-int32_t profile_card_of(const struct profile_cards *k, const char *base)
+int32_t profile_gpu_of(const struct profile_gpus *k, const char *base)
 {
     const struct cluster *c = k->cluster;
     for (int32_t i = 0; i < c->n_devices; i++)
-        if (is_card(c, i) && !strcmp(c->types[c->devices[i].type].catalogue, base) &&
+        if (is_gpu(c, i) && !strcmp(c->types[c->devices[i].type].catalogue, base) &&
             profile_is_here(k, i))
             return i;
     return -1;
 }
 
-int32_t profile_warm_rounds(const struct profile_cards *k, const char *base,
+int32_t profile_warm_rounds(const struct profile_gpus *k, const char *base,
                             const struct program_op *ops, size_t n)
 {
     const struct catalogue_device *d = NULL;
@@ -88,18 +88,18 @@ int32_t profile_warm_rounds(const struct profile_cards *k, const char *base,
     return rounds < 1 ? 1 : rounds < WARM_MAX ? (int32_t)rounds : WARM_MAX;
 }
 
-enum status profile_copies(struct arena *a, struct profile_cards *k, int32_t repeats,
+enum status profile_copies(struct arena *a, struct profile_gpus *k, int32_t repeats,
                            struct error *err)
 {
     int64_t bytes[COPY_SIZES];
     struct backend b;
-    int32_t card = -1;
-    for (int32_t i = 0; i < k->cluster->n_devices && card < 0; i++)
-        if (is_card(k->cluster, i) && profile_is_here(k, i)) card = i;
-    if (card < 0) return OK;
+    int32_t gpu = -1;
+    for (int32_t i = 0; i < k->cluster->n_devices && gpu < 0; i++)
+        if (is_gpu(k->cluster, i) && profile_is_here(k, i)) gpu = i;
+    if (gpu < 0) return OK;
     for (int32_t i = 0; i < COPY_SIZES; i++) bytes[i] = (int64_t)4096 << 2 * i; /* 4 KiB … 64 MiB */
-    TRY(plugin_open_backend(lower_device(k->cluster, card).kind, &b, err));
-    TRY(b.open(&b, k->cluster->devices[card].index, err));
+    TRY(plugin_open_backend(lower_device(k->cluster, gpu).kind, &b, err));
+    TRY(b.open(&b, k->cluster->devices[gpu].index, err));
     k->copies = ARENA_ARRAY(a, struct copy_sample, COPY_SIZES);
     enum status st = bench_copies(a, &b, bytes, COPY_SIZES, repeats, k->copies, err);
     if (st == OK) k->n_copies = COPY_SIZES;
@@ -108,7 +108,7 @@ enum status profile_copies(struct arena *a, struct profile_cards *k, int32_t rep
 }
 
 /* The largest size's: of what is limited by the wires. */
-void profile_copies_print(const struct profile_cards *k)
+void profile_copies_print(const struct profile_gpus *k)
 {
     char size[32], up[32], down[32];
     if (!k->n_copies) return;
@@ -119,7 +119,7 @@ void profile_copies_print(const struct profile_cards *k)
            units_print_bytes_per_s(down, (double)s->bytes / s->down_s), 100 * s->down_spread);
 }
 
-void profile_copies_json(struct json *j, const struct profile_cards *k)
+void profile_copies_json(struct json *j, const struct profile_gpus *k)
 {
     json_put_list(j, "copies");
     for (int32_t i = 0; i < k->n_copies; i++) {

@@ -100,9 +100,9 @@ static bool pair_of(const struct profile_links *b, int32_t link, int32_t *from, 
         for (int32_t j = 0; j < c->n_devices; j++) {
             int32_t direction = 0;
             if (i == j || cluster_link(c, i, j, &direction) != link) continue;
-            if (profile_same_card(c, i, j)) continue; /* no link: the card's own memory */
+            if (profile_same_gpu(c, i, j)) continue; /* no link: the GPU's own memory */
             *crossed = true;
-            if (!profile_is_here(b->cards, i) || !profile_is_here(b->cards, j)) continue;
+            if (!profile_is_here(b->gpus, i) || !profile_is_here(b->gpus, j)) continue;
             *from = i;
             *to = j;
             return true;
@@ -110,20 +110,20 @@ static bool pair_of(const struct profile_links *b, int32_t link, int32_t *from, 
     return false;
 }
 
-static bool between_cards(const struct cluster *c, int32_t from, int32_t to)
+static bool between_gpus(const struct cluster *c, int32_t from, int32_t to)
 {
     struct program_device a = lower_device(c, from), b = lower_device(c, to);
     return !program_device_is_host(&a) || !program_device_is_host(&b);
 }
 
-/* 1 KiB … 1 MiB; between cards, whose links are faster by far, … 64 MiB, or what is asked for. */
+/* 1 KiB … 1 MiB; between GPUs, whose links are faster by far, … 64 MiB, or what is asked for. */
 static int32_t choose_sizes(const struct profile_links *b, int32_t from, int32_t to, int64_t *bytes)
 {
-    bool cards = between_cards(b->cluster, from, to);
+    bool gpus = between_gpus(b->cluster, from, to);
     int32_t n = 0;
     for (; n < LINK_SIZES; n++) {
-        bytes[n] = (int64_t)1024 << (cards ? n * 2 : n * 4 / 3);
-        if (cards && n && bytes[n] > b->largest_bytes) break;
+        bytes[n] = (int64_t)1024 << (gpus ? n * 2 : n * 4 / 3);
+        if (gpus && n && bytes[n] > b->largest_bytes) break;
     }
     return n;
 }
@@ -168,7 +168,7 @@ static enum status measure_link(struct profile_links *b, int32_t link, int64_t r
              b->cluster->devices[from].name, b->cluster->devices[to].name);
     TRY(bench_link(b->arena, b->cluster, from, to, bytes, n, (int32_t)repeats + 1, &program, err));
     TRY(profile_run_bench(b, &program, folder, &t, err));
-    if (between_cards(b->cluster, from, to)) note_sizes(b, &b->cluster->links[link], bytes, n, t);
+    if (between_gpus(b->cluster, from, to)) note_sizes(b, &b->cluster->links[link], bytes, n, t);
     return fit_link(b, &b->cluster->links[link], t, p, err);
 }
 

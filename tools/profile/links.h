@@ -9,18 +9,18 @@
 #include <stdint.h>
 
 struct arena;
-struct profile_cards;
+struct profile_gpus;
 struct program;
 struct trace;
 
 struct profile_links {
     struct arena *arena;
     const struct cluster *cluster;
-    const struct profile_cards *cards;
+    const struct profile_gpus *gpus;
     /* (cluster's links) emulated: share by which messages were not as stated; NULL before they are measured */
     double *off;
-    int64_t largest_bytes; /* of messages and collectives between cards */
-    /* (n_sizes) messages of links between cards, as measured */
+    int64_t largest_bytes; /* of messages and collectives between GPUs */
+    /* (n_sizes) messages of links between GPUs, as measured */
     struct link_size {
         const char *link;
         int64_t bytes;

@@ -62,7 +62,7 @@ static enum status add_graph(struct profile_ops *b, int64_t microbatch, struct e
     return OK;
 }
 
-/* One of equal devices that share all that can be split by this index: a fit of whole operators takes parts for too fast. */
+/* One of equal devices that share all that can be sharded by this index: a fit of whole operators takes parts for too fast. */
 static enum status add_share(struct profile_ops *b, const struct graph *whole, enum op_index index,
                              struct error *err)
 {
@@ -77,7 +77,7 @@ static enum status add_share(struct profile_ops *b, const struct graph *whole, e
                                .operators = &rule};
     struct graph *g = NULL;
     if (shard_graph(b->arena, whole, &s, 0, 0, whole->n_layers - 1, &g, NULL) != OK)
-        return OK; /* nothing of the model can be split by it */
+        return OK; /* nothing of the model can be sharded by it */
     TRY(gradient_build(g, 1, err));
     add_ops(b, g);
     return OK;
@@ -160,7 +160,7 @@ static void add_program(struct profile_ops *b, const struct program *p)
     for (int32_t s = 0; s < p->n_stages; s++)
         for (int32_t i = 0; i < p->stages[s].n_ops; i++) {
             struct program_op op = p->stages[s].ops[i];
-            if (op_is_group(op.kind) || op_is_measured(op.kind) || op.attrs.cards > 1 ||
+            if (op_is_group(op.kind) || op_is_measured(op.kind) || op.attrs.tp > 1 ||
                 op.attrs.ranks > 1 || !op.shapes.n_outputs || !shape_elements(&op.shapes.output[0]))
                 continue;
             program_op_wide(&p->stages[s], &op);

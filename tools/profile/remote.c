@@ -112,7 +112,7 @@ void profile_away_report(const struct profile_away *x, size_t operators, bool as
     struct json j;
     if (!as_json) {
         printf("%" PRId32 " benches of %zu unique operators are in %s: gpu-run runs them where the "
-               "card is, and profile --from reads what comes of it\n",
+               "GPU is, and profile --from reads what comes of it\n",
                x->n, operators, x->emit);
         return;
     }

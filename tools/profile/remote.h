@@ -1,4 +1,4 @@
-/* tools/profile/remote.h - benches of `musher profile` that another machine runs: one with a card, and little else.
+/* tools/profile/remote.h - benches of `musher profile` that another machine runs: one with a GPU, and little else.
  *
  * A folder carries them. Here benches are written into it instead of run: bench.N.program, and their names, a line each, in
  * `benches`. There gpu-run (tests/gpu/run.c) runs them as the worker runs every program and writes bench.N.trace, and `copies`: a

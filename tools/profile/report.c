@@ -59,7 +59,7 @@ static void report_json(const struct profile *p, const struct profile_bench *b,
     json_close(&j);
     profile_sizes_json(&j, &b->links);
     profile_collectives_json(&j, p);
-    profile_copies_json(&j, &b->cards);
+    profile_copies_json(&j, &b->gpus);
     common_json_end(&j);
 }
 
@@ -110,5 +110,5 @@ void profile_report(const struct profile *p, const struct profile_bench *b, size
                100 * errors[i].by_orientation, (int)errors[i].rows);
     if (b->links.off) report_links(p, b);
     if (b->n_collectives) profile_collectives_print(p);
-    profile_copies_print(&b->cards);
+    profile_copies_print(&b->gpus);
 }

@@ -16,7 +16,7 @@ struct profile_bench {
     struct profile_ops
         of_job; /* where list is of plans: what the parent knows, to tell the machine's pace by */
     struct profile_links links;
-    struct profile_cards cards;
+    struct profile_gpus gpus;
     struct profile_away away;
     const char *provenance;
     bool again;        /* what the profile has is measured again */

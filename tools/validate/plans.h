@@ -4,7 +4,7 @@
  *   model, else set       model whose table is MODEL.layers.json in the folder of models; a set names it somewhere ("clariden/OPT-350")
  *   layers_per_stage      "5|7|7|7"
  *   gpu_per_stage_replica GPU of each stage's replicas, "A100-40+V100-16|GH-96+GH-96", names of tools/import/sailor_tables.h or of the catalogue
- *   tp                    cards that share a stage: "4", "4|2" by stage, "4+2|4+2" by stage and replica
+ *   tp                    GPUs that share a stage: "4", "4|2" by stage, "4+2|4+2" by stage and replica
  *   mbs, gbs              sequences of a microbatch, of a step; where they are there pp and dp are checked, other nodes than are filled noted
  *   real_s_main, real_s_other, max_mem_bytes_main, max_mem_bytes_other: measured, optional; file: the row's name
  * A row becomes a plan (1F1B; nodes are filled in the order of stages, then replicas), is lowered and simulated like any other. Nothing is fitted to the
@@ -27,7 +27,7 @@ struct validated_row {
     const char *why;                /* not predicted: the reason; else NULL */
     const char *note;               /* extrapolated, or contradicted by the profile; else NULL */
     double seconds;                 /* predicted */
-    int64_t bytes;                  /* predicted peak of the fullest card */
+    int64_t bytes;                  /* predicted peak of the fullest GPU */
     double measured_s[VALIDATED_N]; /* 0: not measured; the mean of what is there */
     double measured_bytes[VALIDATED_N];
     double profile_s; /* one replica of one stage: its layers' times alone, else 0 */

@@ -127,9 +127,9 @@ static enum status read_diverse_starts(struct row_plan *r, const struct row_text
     int32_t n = r->n_replicas * r->n_stages;
     r->diverse_starts = ARENA_ARRAY(r->a, struct spot, (size_t)n);
     for (int32_t i = 0; i < n; i++) {
-        int64_t cards;
-        TRY(whole("tp", tp[i], 64, &cards, err));
-        r->diverse_starts[i] = (struct spot){gpu[i], (int32_t)cards, -1, -1};
+        int64_t degree;
+        TRY(whole("tp", tp[i], 64, &degree, err));
+        r->diverse_starts[i] = (struct spot){gpu[i], (int32_t)degree, -1, -1};
     }
     return same("pp", t->pp, r->n_stages, err);
 }
@@ -165,13 +165,13 @@ static enum status add_type(struct row_plan *r, struct spot *s, struct error *er
         return error_set(err, ERR_INPUT, "unknown GPU '%.60s'", s->gpu);
     for (s->type = 0; s->type < c->n_types; s->type++)
         if (!strcmp(c->types[s->type].catalogue, id) &&
-            c->types[s->type].tensor_parallel == s->cards)
+            c->types[s->type].tensor_parallel == s->tp)
             return OK;
     c->types[c->n_types++] =
-        (struct device_type){.name = arena_printf(r->a, "%s-x%" PRId32, s->gpu, s->cards),
+        (struct device_type){.name = arena_printf(r->a, "%s-x%" PRId32, s->gpu, s->tp),
                              .catalogue = id,
-                             .tensor_parallel = s->cards,
-                             .reserve_bytes = gpu ? gpu->reserve_bytes[s->cards > 1] : 0};
+                             .tensor_parallel = s->tp,
+                             .reserve_bytes = gpu ? gpu->reserve_bytes[s->tp > 1] : 0};
     return OK;
 }
 
@@ -196,13 +196,13 @@ static int32_t place(struct row_plan *r)
     for (int32_t k = 0; k < n; k++) {
         struct spot *s = &r->diverse_starts[k % r->n_replicas * r->n_stages + k / r->n_replicas];
         const struct sailor_gpu *gpu = sailor_gpu(s->gpu);
-        if (r->nodes == n || strcmp(kind, s->gpu) != 0 || room < s->cards) {
+        if (r->nodes == n || strcmp(kind, s->gpu) != 0 || room < s->tp) {
             nodes++;
             kind = s->gpu;
-            room = gpu ? gpu->node_cards : s->cards;
+            room = gpu ? gpu->node_gpus : s->tp;
         }
         s->node = nodes - 1;
-        room -= s->cards;
+        room -= s->tp;
     }
     return nodes;
 }

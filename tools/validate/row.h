@@ -16,7 +16,7 @@ struct row_text { /* the fields, "" where there is none (tools/validate/plans.h)
 
 struct spot { /* one stage of one replica */
     const char *gpu;
-    int32_t cards, type, node;
+    int32_t tp, type, node;
 };
 
 struct row_plan {

@@ -1,4 +1,4 @@
-/* Sums between devices, of every kind, beside plain sums. Ranks are forked; each has a stand-in card. */
+/* Sums between devices, of every kind, beside plain sums. Ranks are forked; each has a stand-in GPU. */
 #include "tests/support/made_programs.h"
 
 #include "core/graph/half.h"
@@ -43,9 +43,9 @@ static void keep_apart(struct made_program *m, struct collective_member *x, cons
     int64_t room = 0;
     x->apart_segments = ARENA_ARRAY(m->a, int32_t, SEGMENTS_MAX);
     for (int32_t k = 0; k < segments; k++) room += (n[k] * 4 + 63) / 64 * 64;
-    int32_t whole = slot(m, x->stage, SLOT_RING, DTYPE_fp32, room / 4, 3);
+    int32_t whole = slot(m, x->stage, SLOT_BUFFER_RING, DTYPE_fp32, room / 4, 3);
     struct program_stage *s = &m->p.stages[x->stage];
-    x->apart = s->slots[whole].ring;
+    x->apart = s->slots[whole].buffer_ring;
     int64_t at = 0;
     for (int32_t k = 0; k < segments; k++) {
         s->slots[s->n_slots] = s->slots[whole];
@@ -64,7 +64,7 @@ static void own_slots(struct made_program *m, struct collective_member *x, enum 
         x->own[k] = slot(m, x->stage, SLOT_STATE, t, n[k] / members, 0);
 }
 
-static void make_sum(struct made_program *m)
+static void make_reduce(struct made_program *m)
 {
     static const struct {
         enum collective_kind kind;
@@ -277,7 +277,7 @@ START_TEST(sums_of_all_kinds_are_plain_sums_for_random_segments)
     struct arena *a = arena_new();
     int32_t n = 2 + _i % 3;
     struct made_program *m = make(a, 50 + (uint64_t)_i, n);
-    while (m->p.n_collectives < GROUPS_MAX) make_sum(m);
+    while (m->p.n_collectives < GROUPS_MAX) make_reduce(m);
     device_ranks_run(sum_up, m, n);
     arena_free(a);
 }
@@ -292,7 +292,7 @@ START_TEST(groups_of_the_same_devices_share_a_communicator)
         struct made_program *m = make(a, seed, 4);
         bool turns[4] = {0};
         int32_t orders = 0;
-        while (m->p.n_collectives < GROUPS_MAX) make_sum(m);
+        while (m->p.n_collectives < GROUPS_MAX) make_reduce(m);
         memset(group, TRANSPORT_DEVICE, sizeof group);
         device_talks(a, &m->p, channel, group, &t);
         for (int32_t g = 0; g < m->p.n_collectives; g++)
@@ -311,7 +311,7 @@ START_TEST(groups_of_the_same_devices_share_a_communicator)
 }
 END_TEST
 
-Suite *device_transport_sums_suite(void)
+Suite *device_transport_reduce_suite(void)
 {
     Suite *s = suite_create("device_transport_sums");
     TCase *t = tcase_create("device_transport_sums");

@@ -1,4 +1,4 @@
-/* core/program/io_parts.c - reads which parts of operators and tensors a device has. */
+/* core/program/io_shards.c - reads which shards of operators and tensors a device has. */
 #include "core/base/arena.h"
 #include "core/program/words.h"
 
@@ -28,7 +28,7 @@ static enum status read_exchange(struct reader *r, struct op_attrs *a)
         if (run[i].n > d->whole - run[i].first)
             return words_broken(r, "a run beyond the dimension's end");
     d->n = e->n, d->run = run;
-    e->parts = d;
+    e->shards = d;
     a->exchange = e;
     return OK;
 }
@@ -47,7 +47,7 @@ enum status program_read_local(struct reader *r, struct program_stage *s)
     return exchange ? read_exchange(r, a) : OK;
 }
 
-static enum status read_op_part(struct reader *r, struct op_part *p)
+static enum status read_op_shard(struct reader *r, struct op_shard *p)
 {
     TRY(words_int64(r, 0, ELEMENTS_MAX, &p->first));
     TRY(words_int64(r, 0, ELEMENTS_MAX, &p->n));
@@ -59,14 +59,14 @@ enum status program_read_within(struct reader *r, struct program_stage *s)
     int32_t op;
     TRY(words_start(r, "within"));
     TRY(words_int(r, 0, s->n_ops - 1, &op));
-    TRY(read_op_part(r, &s->ops[op].attrs.lines));
-    return read_op_part(r, &s->ops[op].attrs.columns);
+    TRY(read_op_shard(r, &s->ops[op].attrs.lines));
+    return read_op_shard(r, &s->ops[op].attrs.columns);
 }
 
-enum status program_read_part(struct reader *r, struct program_stage *s)
+enum status program_read_tensor_shard(struct reader *r, struct program_stage *s)
 {
     int32_t slot;
-    struct tensor_part *x = ARENA_ARRAY(r->a, struct tensor_part, 1);
+    struct tensor_shard *x = ARENA_ARRAY(r->a, struct tensor_shard, 1);
     TRY(words_start(r, "of"));
     TRY(words_int(r, 0, s->n_slots - 1, &slot));
     TRY(words_int(r, 1, CUTS_MAX, &x->n_cuts));
@@ -76,6 +76,6 @@ enum status program_read_part(struct reader *r, struct program_stage *s)
         TRY(words_int(r, 1, RUNS_MAX, &x->cut[c].n_runs));
         TRY(read_runs(r, x->cut[c].run, x->cut[c].n_runs));
     }
-    s->slots[slot].part = x;
+    s->slots[slot].shard = x;
     return OK;
 }

@@ -1,30 +1,30 @@
-#include "exec/worker/parts.h"
+#include "exec/worker/shards.h"
 
-#include "core/collective/part.h"
+#include "core/collective/tensor_shard.h"
 #include "exec/worker/saved_tensor.h"
 
-bool parts_held(const struct program_stage *s, const struct program_parameter *x)
+bool shards_held(const struct program_stage *s, const struct program_parameter *x)
 {
-    return !x->shard && x->slot >= 0 && s->slots[x->slot].part;
+    return !x->shard && x->slot >= 0 && s->slots[x->slot].shard;
 }
 
-/* Whether the stage has a part of a parameter that its first owner, a device of the same stage, has a part of, too. */
-static bool has_part(const struct program_stage *owner, const struct program_stage *s,
-                     const char *name)
+/* Whether the stage has a shard of a parameter that its first owner, a device of the same stage, has a shard of, too. */
+static bool has_shard(const struct program_stage *owner, const struct program_stage *s,
+                      const char *name)
 {
     const struct program_parameter *x = saved_tensor_parameter(s, name);
-    return x && s->replica == 0 && s->stage == owner->stage && parts_held(s, x);
+    return x && s->replica == 0 && s->stage == owner->stage && shards_held(s, x);
 }
 
 /* What this rank has of a tensor. */
-static enum status my_part(struct rank *r, const struct chunks *chunks, struct arena *a,
-                           const struct program_stage *owner, const char *name, int part,
-                           char **out, int64_t *bytes, struct error *err)
+static enum status my_shard(struct rank *r, const struct chunks *chunks, struct arena *a,
+                            const struct program_stage *owner, const char *name, int part,
+                            char **out, int64_t *bytes, struct error *err)
 {
     *out = NULL, *bytes = 0;
     for (int32_t i = 0; i < chunks->n; i++) {
         const struct chunk *k = &chunks->at[i];
-        if (!has_part(owner, k->stage, name)) continue;
+        if (!has_shard(owner, k->stage, name)) continue;
         int32_t slot = saved_tensor_slot(saved_tensor_parameter(k->stage, name), part);
         if (slot < 0) return OK;
         *bytes = k->stage->slots[slot].bytes;
@@ -35,17 +35,17 @@ static enum status my_part(struct rank *r, const struct chunks *chunks, struct a
     return OK;
 }
 
-/* Ranks' parts come in the order of ranks; the same part may come twice. */
+/* Ranks' shards come in the order of ranks; the same shard may come twice. */
 static void put_together(const struct rank *r, struct arena *a, const struct program_stage *owner,
                          const char *name, int part, char *all, char *to)
 {
     for (int32_t d = 0; d < r->p->n_devices; d++)
         for (int32_t c = 0; c < r->p->lanes[d].n_stages; c++) {
             const struct program_stage *s = &r->p->stages[r->p->lanes[d].stages[c]];
-            if (!has_part(owner, s, name)) continue;
+            if (!has_shard(owner, s, name)) continue;
             const struct slot *slot =
                 &s->slots[saved_tensor_slot(saved_tensor_parameter(s, name), part)];
-            struct region region = part_region(a, &slot->shape, slot->part);
+            struct region region = tensor_shard_region(a, &slot->shape, slot->shard);
             region_copy(&region, slot->dtype, to, all, REGION_UNPACK);
             all += slot->bytes;
         }
@@ -53,7 +53,7 @@ static void put_together(const struct rank *r, struct arena *a, const struct pro
 
 static enum status collect_whole(struct rank *r, const struct chunks *chunks, struct arena *a,
                                  const struct program_stage *owner,
-                                 const struct program_parameter *p, int part, struct parts *out,
+                                 const struct program_parameter *p, int part, struct shards *out,
                                  bool *finite, struct error *err)
 {
     const struct slot *slot = &owner->slots[saved_tensor_slot(p, part)];
@@ -61,11 +61,11 @@ static enum status collect_whole(struct rank *r, const struct chunks *chunks, st
     char *mine = NULL;
     int64_t bytes = 0, total;
     enum status status = saved_tensor_name(t->name, sizeof t->name, p, part, err);
-    if (status == OK) status = my_part(r, chunks, a, owner, p->name, part, &mine, &bytes, err);
+    if (status == OK) status = my_shard(r, chunks, a, owner, p->name, part, &mine, &bytes, err);
     TRY(comm_agree(r->comm, status, err));
     char *all = comm_gather(r->comm, a, mine, bytes, &total);
     if (r->index != 0) return OK;
-    t->shape = part_whole(&slot->shape, slot->part);
+    t->shape = tensor_shard_whole(&slot->shape, slot->shard);
     t->dtype = (int32_t)slot->dtype;
     t->bytes = shape_elements(&t->shape) * dtype_bytes(slot->dtype);
     char *data = arena_alloc(a, (size_t)t->bytes + 1, 1);
@@ -75,7 +75,7 @@ static enum status collect_whole(struct rank *r, const struct chunks *chunks, st
     return OK;
 }
 
-/* Rows that there may be; 0: nobody has parts. */
+/* Rows that there may be; 0: nobody has shards. */
 static size_t most_rows(const struct program *p)
 {
     bool any = false;
@@ -83,17 +83,17 @@ static size_t most_rows(const struct program *p)
     for (int32_t i = 0; i < p->n_stages; i++) {
         most += SAVED_TENSORS * (size_t)p->stages[i].n_parameters;
         for (int32_t k = 0; k < p->stages[i].n_parameters; k++)
-            any |= parts_held(&p->stages[i], &p->stages[i].parameters[k]);
+            any |= shards_held(&p->stages[i], &p->stages[i].parameters[k]);
     }
     return any ? most : 0;
 }
 
 /* All ranks walk through the same tensors in the same order. */
-enum status parts_collect(struct rank *r, const struct chunks *chunks, struct arena *a,
-                          struct parts *out, bool *finite, struct error *err)
+enum status shards_collect(struct rank *r, const struct chunks *chunks, struct arena *a,
+                           struct shards *out, bool *finite, struct error *err)
 {
     size_t most = most_rows(r->p);
-    *out = (struct parts){0};
+    *out = (struct shards){0};
     if (!most) return OK;
     out->rows = ARENA_ARRAY(a, struct checkpoint_tensor, most);
     out->data = ARENA_ARRAY(a, const void *, most);
@@ -101,7 +101,7 @@ enum status parts_collect(struct rank *r, const struct chunks *chunks, struct ar
         const struct program_stage *owner = &r->p->stages[i];
         for (int32_t k = 0; k < owner->n_parameters; k++) {
             const struct program_parameter *p = &owner->parameters[k];
-            if (!parts_held(owner, p) || !saved_tensor_owned(r->p, owner, p->name)) continue;
+            if (!shards_held(owner, p) || !saved_tensor_owned(r->p, owner, p->name)) continue;
             for (int part = 0; part < SAVED_TENSORS; part++)
                 if (saved_tensor_slot(p, part) >= 0)
                     TRY(collect_whole(r, chunks, a, owner, p, part, out, finite, err));
@@ -110,8 +110,8 @@ enum status parts_collect(struct rank *r, const struct chunks *chunks, struct ar
     return OK;
 }
 
-enum status parts_write(struct rank *r, struct arena *a, const char *folder, const struct parts *p,
-                        struct error *err)
+enum status shards_write(struct rank *r, struct arena *a, const char *folder,
+                         const struct shards *p, struct error *err)
 {
     enum status st = OK;
     comm_working(r->comm, true);

@@ -1,6 +1,6 @@
-/* tests/support/join_cases.h - small jobs on small teams whose devices may share operators. */
-#ifndef TESTS_SUPPORT_JOIN_CASES_H
-#define TESTS_SUPPORT_JOIN_CASES_H
+/* tests/support/spmd_stage_cases.h - small jobs on small teams whose devices may shard operators. */
+#ifndef TESTS_SUPPORT_SPMD_STAGE_CASES_H
+#define TESTS_SUPPORT_SPMD_STAGE_CASES_H
 
 #include "profiles/team.h"
 

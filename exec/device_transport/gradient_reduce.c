@@ -1,4 +1,4 @@
-/* exec/device_transport/sums.c - sums of gradients over a group on the collective stream: all-reduce, ZeRO's halves, chains.
+/* exec/device_transport/gradient_reduce.c - gradient all-reduces over a group on the collective stream: all-reduce, ZeRO's halves, chains.
  *
  * A sum is one call for every run of segments that stand side by side on all members, all calls in one group of the library.
  * What is cut out of a segment, or is of another type than goes over the wire, is packed or cast into scratch and back; how a
@@ -45,7 +45,7 @@ static void plan_calls(struct device_transport *t, int32_t group)
     const struct collective *g = &t->p->collectives[group];
     int32_t n = member_of(t, group)->n_segments;
     int64_t scratch = 0;
-    e->calls = ARENA_ARRAY(t->a, struct sum_call, (size_t)n + 1);
+    e->calls = ARENA_ARRAY(t->a, struct reduce_call, (size_t)n + 1);
     for (int32_t k = 0; k < n; k++) {
         int64_t elements = segment_elements(t, group, k);
         if (k && !collective_divides(g) && device_segments_join(t->p, g, k - 1)) {
@@ -54,7 +54,7 @@ static void plan_calls(struct device_transport *t, int32_t group)
             continue;
         }
         char *at = in_place(t, group, k);
-        e->calls[e->n_calls++] = (struct sum_call){
+        e->calls[e->n_calls++] = (struct reduce_call){
             .elements = elements, .at = at, .scratch = scratch, .first = k, .last = k + 1};
         if (!at) scratch += device_align(elements * dtype_bytes(g->dtype));
     }
@@ -92,7 +92,8 @@ static enum status open_group(struct device_transport *t, int32_t group, int32_t
         return OK;
     }
     if (e->weight != 0 && g->algorithm == ALGORITHM_CHAIN)
-        return error_set(err, ERR_INPUT, "group %s: a chain does not weigh its terms", g->name);
+        return error_set(err, ERR_INPUT, "group %s: a chain does not weigh its partial values",
+                         g->name);
     TRY(check_types(t, group, err));
     plan_calls(t, group);
     return OK;
@@ -105,7 +106,7 @@ void device_sums_init(struct device_transport *t)
     for (int32_t g = 0; g < t->p->n_collectives; g++) t->groups[g].member = -1;
 }
 
-enum status device_sums_open(struct device_transport *t, struct error *err)
+enum status device_reduces_open(struct device_transport *t, struct error *err)
 {
     int64_t scratch = 0, zeros = 0;
     void *p;
@@ -158,7 +159,7 @@ static enum status pass_segment(struct device_transport *t, int32_t group, int32
     return casts && pack ? paced_stream_convert(&t->stream, wire, type, packed, own, n, err) : OK;
 }
 
-static enum status pass_call(struct device_transport *t, int32_t group, const struct sum_call *c,
+static enum status pass_call(struct device_transport *t, int32_t group, const struct reduce_call *c,
                              enum region_copy how, struct error *err)
 {
     char *wire = t->scratch + c->scratch;
@@ -177,7 +178,7 @@ static enum status pass_all(struct device_transport *t, int32_t group, enum regi
     return OK;
 }
 
-static char *call_at(const struct device_transport *t, const struct sum_call *c)
+static char *call_at(const struct device_transport *t, const struct reduce_call *c)
 {
     return c->at ? c->at : t->scratch + c->scratch;
 }
@@ -212,7 +213,7 @@ static enum status together(struct device_transport *t, int32_t group, calls_of 
     return status == OK ? ended : status;
 }
 
-static enum status sum_round(struct device_transport *t, int32_t group, struct error *err)
+static enum status reduce_round(struct device_transport *t, int32_t group, struct error *err)
 {
     if (!member_of(t, group)->silent) TRY(pass_all(t, group, REGION_PACK, err));
     TRY(together(t, group, reduce_calls, err));
@@ -222,7 +223,7 @@ static enum status sum_round(struct device_transport *t, int32_t group, struct e
 /* ---- ZeRO's halves ---------------------------------------------------------------------------- */
 
 /* The part of a call that this member owns, of n. */
-static char *own_part(const struct device_transport *t, int32_t group, const struct sum_call *c)
+static char *own_part(const struct device_transport *t, int32_t group, const struct reduce_call *c)
 {
     const struct collective *g = &t->p->collectives[group];
     return call_at(t, c) +
@@ -266,7 +267,7 @@ static char *own_at(const struct device_transport *t, int32_t group, int32_t k, 
 static enum status local_slice(struct device_transport *t, int32_t group, int32_t i,
                                struct error *err)
 {
-    const struct sum_call *c = &t->groups[group].calls[i];
+    const struct reduce_call *c = &t->groups[group].calls[i];
     const struct collective *g = &t->p->collectives[group];
     const struct collective_member *m = member_of(t, group);
     enum dtype own, segment = device_segment(t->p, m, i)->dtype;
@@ -368,14 +369,15 @@ static enum status chain(struct device_transport *t, int32_t group, int64_t step
     return t->comm->send(t->b, communicator, s, sum, g->elements, g->dtype, rank[i - 1], err);
 }
 
-enum status device_sum(struct device_transport *t, int32_t group, int64_t step, struct error *err)
+enum status device_reduce(struct device_transport *t, int32_t group, int64_t step,
+                          struct error *err)
 {
     const struct collective *g = &t->p->collectives[group];
     if (g->algorithm == ALGORITHM_CHAIN) return chain(t, group, step, err);
     if (g->n_members < 2) return OK;
     if (collective_scatters(g)) return scatter(t, group, err);
     if (collective_gathers(g)) return gather(t, group, err);
-    return sum_round(t, group, err);
+    return reduce_round(t, group, err);
 }
 
 /* ---- launches --------------------------------------------------------------------------------- */
@@ -406,7 +408,7 @@ enum status device_transport_reduce(struct device_transport *t, int32_t group, i
     TRY(timed_spans_record(&t->spans, t->collective, &begin, err));
     t->at_hand = group;
     TRY(collective_of_tensor(g) ? device_tensor_collective(t, group, seq, err)
-                                : device_sum(t, group, step, err));
+                                : device_reduce(t, group, step, err));
     t->at_hand = -1;
     TRY(timed_spans_record(&t->spans, t->collective, &end, err));
     TRY(t->b->event_record(t->b, e->ended[number % 2], t->collective, err));

@@ -1,44 +1,45 @@
-#include "core/collective/part.h"
+#include "core/collective/tensor_shard.h"
 
 #include "core/base/arena.h"
 
-struct shape part_whole(const struct shape *shape, const struct tensor_part *part)
+struct shape tensor_shard_whole(const struct shape *shape, const struct tensor_shard *shard)
 {
     struct shape s = *shape;
-    for (int32_t c = 0; part && c < part->n_cuts; c++) s.dim[part->cut[c].dim] = part->cut[c].whole;
+    for (int32_t c = 0; shard && c < shard->n_cuts; c++)
+        s.dim[shard->cut[c].dim] = shard->cut[c].whole;
     return s;
 }
 
-struct region part_region(struct arena *a, const struct shape *shape,
-                          const struct tensor_part *part)
+struct region tensor_shard_region(struct arena *a, const struct shape *shape,
+                                  const struct tensor_shard *shard)
 {
-    struct region r = {.shape = part_whole(shape, part)};
+    struct region r = {.shape = tensor_shard_whole(shape, shard)};
     for (int32_t d = 0; d < shape->rank; d++)
-        for (int32_t c = 0; c < part->n_cuts; c++) {
-            if (part->cut[c].dim != d) continue;
-            int32_t n = part->cut[c].n_runs;
+        for (int32_t c = 0; c < shard->n_cuts; c++) {
+            if (shard->cut[c].dim != d) continue;
+            int32_t n = shard->cut[c].n_runs;
             int64_t *first = ARENA_ARRAY(a, int64_t, (size_t)n),
                     *count = ARENA_ARRAY(a, int64_t, (size_t)n);
             for (int32_t k = 0; k < n; k++)
-                first[k] = part->cut[c].run[k].first, count[k] = part->cut[c].run[k].n;
+                first[k] = shard->cut[c].run[k].first, count[k] = shard->cut[c].run[k].n;
             r.dim[r.n_dims].dimension = d, r.dim[r.n_dims].n_runs = n;
             r.dim[r.n_dims].first = first, r.dim[r.n_dims++].count = count;
         }
     return r;
 }
 
-bool part_valid(const struct shape *shape, const struct tensor_part *part)
+bool tensor_shard_valid(const struct shape *shape, const struct tensor_shard *shard)
 {
-    if (part->n_cuts < 0 || part->n_cuts > CUTS_MAX) return false;
-    for (int32_t c = 0; c < part->n_cuts; c++) {
+    if (shard->n_cuts < 0 || shard->n_cuts > CUTS_MAX) return false;
+    for (int32_t c = 0; c < shard->n_cuts; c++) {
         int64_t at = 0, n = 0;
-        int32_t dim = part->cut[c].dim;
-        if (dim < 0 || dim >= shape->rank || part->cut[c].n_runs < 1 ||
-            part->cut[c].n_runs > RUNS_MAX || (c && part->cut[0].dim == dim))
+        int32_t dim = shard->cut[c].dim;
+        if (dim < 0 || dim >= shape->rank || shard->cut[c].n_runs < 1 ||
+            shard->cut[c].n_runs > RUNS_MAX || (c && shard->cut[0].dim == dim))
             return false;
-        for (int32_t k = 0; k < part->cut[c].n_runs; k++) {
-            const struct run *r = &part->cut[c].run[k];
-            if (r->first < at || r->n < 0 || r->n > part->cut[c].whole - r->first) return false;
+        for (int32_t k = 0; k < shard->cut[c].n_runs; k++) {
+            const struct run *r = &shard->cut[c].run[k];
+            if (r->first < at || r->n < 0 || r->n > shard->cut[c].whole - r->first) return false;
             at = r->first + r->n, n += r->n;
         }
         if (n != shape->dim[dim]) return false;
@@ -46,7 +47,7 @@ bool part_valid(const struct shape *shape, const struct tensor_part *part)
     return true;
 }
 
-bool part_equal(const struct tensor_part *a, const struct tensor_part *b)
+bool tensor_shard_equal(const struct tensor_shard *a, const struct tensor_shard *b)
 {
     if (a->n_cuts != b->n_cuts) return false;
     for (int32_t c = 0; c < a->n_cuts; c++) {
@@ -61,8 +62,8 @@ bool part_equal(const struct tensor_part *a, const struct tensor_part *b)
     return true;
 }
 
-int64_t part_overlap(const struct shape *whole, const struct tensor_part *x,
-                     const struct tensor_part *y)
+int64_t part_overlap(const struct shape *whole, const struct tensor_shard *x,
+                     const struct tensor_shard *y)
 {
     int64_t n = 1;
     for (int32_t d = 0; d < whole->rank; d++) {

@@ -1,4 +1,4 @@
-/* One card's share of a model, what the backward runs again, half precision, and a host that issues kernels. */
+/* One GPU's share of a model, what the backward runs again, half precision, and a host that issues kernels. */
 #include "core/lower/lower.h"
 #include "core/program/program.h"
 #include "sim/engine/sim.h"
@@ -11,11 +11,11 @@ static void teardown(void) { arena_free(arena); }
 
 enum { LAYERS = 3 };
 
-static struct plan shared(const char *model, int32_t cards, bool positions)
+static struct plan shared(const char *model, int32_t tp, bool positions)
 {
     struct plan p = plans_new(arena, model, LAYERS, 2);
     p.job.model.kv_heads = p.job.model.heads; /* tiny llama has one of them */
-    p.cluster.types[0].tensor_parallel = p.job.model.tensor_parallel = cards;
+    p.cluster.types[0].tensor_parallel = p.job.model.tensor_parallel = tp;
     p.cluster.types[0].sequence_parallel = p.job.model.sequence_parallel = positions;
     return p;
 }
@@ -51,7 +51,7 @@ static int32_t count(const struct graph *g, enum op_kind kind, enum phase phase)
     return n;
 }
 
-START_TEST(a_card_does_its_part_of_every_product)
+START_TEST(a_gpu_computes_its_shard_of_every_product)
 {
     const char *const models[] = {TINY_GPT2, TINY_LLAMA};
     static const enum op_kind kinds[] = {OP_matmul, OP_attention, OP_attention_grad, OP_gelu};
@@ -68,7 +68,7 @@ START_TEST(a_card_does_its_part_of_every_product)
 END_TEST
 
 /* Behind the embedding and each half of a block; backwards before each norm whose output is divided, ln_f's too. */
-START_TEST(cards_take_two_collectives_a_block_and_pass)
+START_TEST(gpus_take_two_collectives_a_block_and_pass)
 {
     const char *const models[] = {TINY_GPT2, TINY_LLAMA};
     for (int m = 0; m < 2; m++) {
@@ -103,8 +103,8 @@ START_TEST(norms_and_residuals_are_whole_or_divided_by_positions)
 }
 END_TEST
 
-/* h = 32, ffn 128, vocabulary 64, 64 positions. A card has half of each matrix and of the biases of divided columns. */
-START_TEST(a_cards_parameters_add_up)
+/* h = 32, ffn 128, vocabulary 64, 64 positions. A GPU has half of each matrix and of the biases of divided columns. */
+START_TEST(a_gpus_parameters_add_up)
 {
     struct plan p = shared(TINY_GPT2, 2, false);
     struct graph *g = training(&p);
@@ -117,7 +117,7 @@ START_TEST(a_cards_parameters_add_up)
 }
 END_TEST
 
-START_TEST(cards_must_divide_what_they_share)
+START_TEST(tensor_parallel_degrees_must_divide_the_model)
 {
     struct plan p = shared(TINY_GPT2, 4, false);
     struct graph *g;
@@ -154,7 +154,7 @@ static enum status read_written(const char *recompute, struct plan *p, struct er
     return plan_parse(arena, root, ".", p, err);
 }
 
-START_TEST(files_say_how_cards_share_and_what_runs_again)
+START_TEST(files_say_the_tensor_parallel_degree_and_what_runs_again)
 {
     struct plan p, again;
     struct node *root;
@@ -214,9 +214,9 @@ START_TEST(selective_recomputation_keeps_all_but_the_scores)
     ck_assert_int_eq(again(selective, 'B', OP_attention), LAYERS);
     ck_assert_int_eq(again(selective, 'B', OP_KIND_COUNT), LAYERS);
     /* 2 sequences, 2 heads, 8 x 8 scores of 4 bytes, a block */
-    int64_t kept = none->stages[0].class_bytes[SLOT_RING],
-            now = selective->stages[0].class_bytes[SLOT_RING];
-    int64_t buffers = none->stages[0].rings[0].count;
+    int64_t kept = none->stages[0].class_bytes[SLOT_BUFFER_RING],
+            now = selective->stages[0].class_bytes[SLOT_BUFFER_RING];
+    int64_t buffers = none->stages[0].buffer_rings[0].count;
     ck_assert_int_eq(kept - now, buffers * LAYERS * 2 * 2 * 8 * 8 * 4);
 }
 END_TEST
@@ -249,9 +249,10 @@ START_TEST(less_is_kept_the_more_runs_again)
                                *selective = recomputing(RECOMPUTE_SELECTIVE, true)->stages,
                                *blocks = recomputing(RECOMPUTE_BLOCKS, true)->stages,
                                *stage = recomputing(RECOMPUTE_STAGE, true)->stages;
-    ck_assert_int_lt(selective->class_bytes[SLOT_RING], none->class_bytes[SLOT_RING]);
-    ck_assert_int_lt(blocks->class_bytes[SLOT_RING], selective->class_bytes[SLOT_RING]);
-    ck_assert_int_lt(stage->class_bytes[SLOT_RING], blocks->class_bytes[SLOT_RING]);
+    ck_assert_int_lt(selective->class_bytes[SLOT_BUFFER_RING], none->class_bytes[SLOT_BUFFER_RING]);
+    ck_assert_int_lt(blocks->class_bytes[SLOT_BUFFER_RING],
+                     selective->class_bytes[SLOT_BUFFER_RING]);
+    ck_assert_int_lt(stage->class_bytes[SLOT_BUFFER_RING], blocks->class_bytes[SLOT_BUFFER_RING]);
     /* A whole stage that runs again at once is alive at once. */
     ck_assert_int_lt(blocks->class_bytes[SLOT_SCRATCH], stage->class_bytes[SLOT_SCRATCH]);
 }
@@ -307,9 +308,9 @@ START_TEST(a_slow_host_sets_the_pace_and_a_fast_one_none)
     struct op_prior prior = op_prior_default("host");
     int32_t last = plans_layers(arena, &p) - 1, calls = 0;
     plans_replica(arena, &p, 2, 1, &last);
-    int64_t card = iteration(&p, &prior, false);
+    int64_t gpu = iteration(&p, &prior, false);
     prior.issue_s = 1e-9;
-    ck_assert_int_eq(iteration(&p, &prior, false), card);
+    ck_assert_int_eq(iteration(&p, &prior, false), gpu);
     prior.issue_s = 1;
     struct program *x = plans_lower(arena, &p, false);
     for (int32_t i = 0; i < x->stages[0].n_procedures; i++) {
@@ -327,12 +328,12 @@ END_TEST
 
 static Suite *suite(void)
 {
-    static const TTest *const *tests[] = {&a_card_does_its_part_of_every_product,
-                                          &cards_take_two_collectives_a_block_and_pass,
+    static const TTest *const *tests[] = {&a_gpu_computes_its_shard_of_every_product,
+                                          &gpus_take_two_collectives_a_block_and_pass,
                                           &norms_and_residuals_are_whole_or_divided_by_positions,
-                                          &a_cards_parameters_add_up,
-                                          &cards_must_divide_what_they_share,
-                                          &files_say_how_cards_share_and_what_runs_again,
+                                          &a_gpus_parameters_add_up,
+                                          &tensor_parallel_degrees_must_divide_the_model,
+                                          &files_say_the_tensor_parallel_degree_and_what_runs_again,
                                           &selective_recomputation_keeps_all_but_the_scores,
                                           &blocks_run_again_each_before_its_own_gradients,
                                           &less_is_kept_the_more_runs_again,
@@ -346,4 +347,4 @@ static Suite *suite(void)
     return s;
 }
 
-Suite *share_suite(void) { return suite(); }
+Suite *tensor_parallel_suite(void) { return suite(); }

@@ -1,19 +1,19 @@
-/* tests/support/op_rows_parts.h - rows of the operator table's suite: parts of tensors, what devices do together or agree on, and what is
+/* tests/support/op_rows_shards.h - rows of the operator table's suite: shards of tensors, what devices do together or agree on, and what is
  * fused on some of them. For tests/core/test_op.c. */
-#ifndef TESTS_SUPPORT_OP_ROWS_PARTS_H
-#define TESTS_SUPPORT_OP_ROWS_PARTS_H
+#ifndef TESTS_SUPPORT_OP_ROWS_SHARDS_H
+#define TESTS_SUPPORT_OP_ROWS_SHARDS_H
 
 #include "core/graph/exchange.h"
 #include "tests/support/op_rows.h"
 
 /* Two devices share 4, of which the second has 3, and 3, of which it has 1. */
-static const struct run parts_runs[] = {{0, 1}, {1, 3}}, others_runs[] = {{0, 2}, {2, 1}};
-static const struct division parts_of_4 = {2, 1, 4, parts_runs},
-                             parts_of_3 = {2, 1, 3, others_runs};
+static const struct run shards_runs[] = {{0, 1}, {1, 3}}, others_runs[] = {{0, 2}, {2, 1}};
+static const struct division shards_of_4 = {2, 1, 4, shards_runs},
+                             shards_of_3 = {2, 1, 3, others_runs};
 static const struct exchange exchange = {
-    .n = 2, .self = 1, .dim = 1, .parts = &parts_of_4, .to_dim = 2, .to = &parts_of_3};
+    .n = 2, .self = 1, .dim = 1, .shards = &shards_of_4, .to_dim = 2, .to = &shards_of_3};
 
-static const struct row part_rows[] = {
+static const struct row shard_rows[] = {
     {OP_overflow, {0}, "2,3", "1", 12, 24, 4},
     {OP_overflow, {.accumulate = true}, "6", "1", 12, 28, 4},
     {OP_rescale, {.grows_after = 5}, "1", "8", 1, 4, 32},
@@ -23,7 +23,7 @@ static const struct row part_rows[] = {
     {OP_logits_grad, {0}, "2,3,64 x 5,4", "2,3,4", 240, 4 * (384 + 20), 96},
     {OP_logits_weight_grad, {.vocabulary = 5}, "2,3,64 x 2,3,4", "5,4", 240, 4 * (384 + 24), 80},
     {OP_layer_norm_grad_add, {0}, "2,3,4 x 4 x 6,2 x 2,3,4 x 2,3,4", "2,3,4", 264, 4 * (24 + 4 + 12 + 48), 96},
-    {OP_cross_entropy_part, {0}, "2,3,10 x 2,3", "2,3,2", 240, 240 + 24, 48},
+    {OP_cross_entropy_shard, {0}, "2,3,10 x 2,3", "2,3,2", 240, 240 + 24, 48},
     {OP_cross_entropy_join, {0}, "2,3,4 x 2,3,10 x 2,3", "1 x 2,3", 48, 96 + 24, 28},
     {OP_local_slice, {.exchange = &exchange}, "2,4,3", "2,3,3", 0, 72, 72},
     {OP_add_to_slice, {.exchange = &exchange}, "2,3,3", "2,4,3", 18, 72, 96},
@@ -95,6 +95,6 @@ static const struct row part_rows[] = {
      40},
     {OP_attention, {.head_dim = 4}, "2,3,0 x 2,3,0 x 2,3,0", "2,3,0 x 2,0,3", 0, 0, 0},
 };
-enum { N_PART_ROWS = sizeof part_rows / sizeof *part_rows };
+enum { N_SHARD_ROWS = sizeof shard_rows / sizeof *shard_rows };
 
 #endif

@@ -1,4 +1,4 @@
-/* What a device computes of a part: parts of dimensions, some of the vocabulary, positions that do not begin at 0, and parts
+/* What a device computes of a shard: shards of dimensions, some of the vocabulary, positions that do not begin at 0, and shards
  * of nothing; each against the kernel that has the whole. */
 #include "tests/support/kernel_calls.h"
 
@@ -10,13 +10,13 @@
     for (int64_t k_ = 0; k_ < (int64_t)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)); k_++)   \
     set((m)->c.dtype, (void *)(uintptr_t)(o), (i) + k_, ((double[]){__VA_ARGS__})[k_])
 
-/* (2,5): columns 1 and 3, 4 of the second member, whose part has two runs. */
+/* (2,5): columns 1 and 3, 4 of the second member, whose shard has two runs. */
 static const struct run runs[] = {{0, 1}, {2, 1}, {1, 1}, {3, 2}};
 static const struct division columns = {.n = 2, .n_runs = 2, .whole = 5, .run = runs};
 
-START_TEST(a_part_is_taken_run_by_run_and_added_back_to_its_place)
+START_TEST(a_shard_is_taken_run_by_run_and_added_back_to_its_place)
 {
-    struct exchange e = {.n = 2, .self = 1, .dim = 1, .parts = &columns};
+    struct exchange e = {.n = 2, .self = 1, .dim = 1, .shards = &columns};
     for (int k = 0; k < 2; k++) {
         enum dtype t = k ? DTYPE_fp64 : DTYPE_fp32;
         struct made *m = make(OP_local_slice, &(struct op_attrs){.exchange = &e}, "2,5", t);
@@ -39,7 +39,7 @@ START_TEST(a_part_is_taken_run_by_run_and_added_back_to_its_place)
 END_TEST
 
 /* Ids of the whole vocabulary of 7 meet rows 2, 3, 4 of the table. */
-START_TEST(a_part_of_a_table_answers_for_its_own_ids_alone)
+START_TEST(a_shard_of_a_table_answers_for_its_own_ids_alone)
 {
     struct op_attrs attrs = {.start = 2, .whole = 7, .vocabulary = 3};
     struct made *m = make(OP_embedding, &attrs, "4 x 3,2", DTYPE_fp64);
@@ -58,8 +58,8 @@ START_TEST(a_part_of_a_table_answers_for_its_own_ids_alone)
 }
 END_TEST
 
-/* Columns 0-2 | none | 3-8 of 9: parts of (lse, target's logit), joined, are the loss of all; so are the gradients. */
-START_TEST(the_loss_of_parts_of_the_vocabulary_is_the_loss_of_all)
+/* Columns 0-2 | none | 3-8 of 9: shards of (lse, target's logit), joined, are the loss of all; so are the gradients. */
+START_TEST(the_loss_of_shards_of_the_vocabulary_is_the_loss_of_all)
 {
     enum { ROWS = 5, ALL = 9, N = 3 };
     static const int64_t first[N + 1] = {0, 3, 3, ALL};
@@ -78,7 +78,7 @@ START_TEST(the_loss_of_parts_of_the_vocabulary_is_the_loss_of_all)
             char shapes[40];
             struct op_attrs mine = {.start = first[p], .whole = ALL, .scale = 0.25};
             snprintf(shapes, sizeof shapes, "5,%d x 5", (int)n);
-            struct made *part = make(OP_cross_entropy_part, &mine, shapes, t);
+            struct made *part = make(OP_cross_entropy_shard, &mine, shapes, t);
             snprintf(shapes, sizeof shapes, "5,%d x 5 x 5", (int)n);
             struct made *grad = make(OP_cross_entropy_grad, &mine, shapes, t);
             part->c.input[1] = grad->c.input[1] = all->c.input[1];
@@ -136,7 +136,7 @@ START_TEST(queries_from_a_later_position_on_are_the_whole_s_rows)
 END_TEST
 
 /* Outputs that exist are written: zeros, where nothing is summed. */
-START_TEST(a_part_of_nothing_is_fine)
+START_TEST(a_shard_of_nothing_is_fine)
 {
     for (int k = 0; k < 2; k++) {
         const struct empty_call *e = &empty_calls[_i];
@@ -145,17 +145,17 @@ START_TEST(a_part_of_nothing_is_fine)
 }
 END_TEST
 
-Suite *kernel_parts_suite(void)
+Suite *kernel_shards_suite(void)
 {
     Suite *suite = suite_create("kernel_parts");
     TCase *c = tcase_create("kernel_parts");
     tcase_add_checked_fixture(c, begin, end);
-    const TTest *tests[] = {a_part_is_taken_run_by_run_and_added_back_to_its_place,
-                            a_part_of_a_table_answers_for_its_own_ids_alone,
-                            the_loss_of_parts_of_the_vocabulary_is_the_loss_of_all,
+    const TTest *tests[] = {a_shard_is_taken_run_by_run_and_added_back_to_its_place,
+                            a_shard_of_a_table_answers_for_its_own_ids_alone,
+                            the_loss_of_shards_of_the_vocabulary_is_the_loss_of_all,
                             queries_from_a_later_position_on_are_the_whole_s_rows};
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
-    tcase_add_loop_test(c, a_part_of_nothing_is_fine, 0, N_EMPTY_CALLS);
+    tcase_add_loop_test(c, a_shard_of_nothing_is_fine, 0, N_EMPTY_CALLS);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -1,9 +1,9 @@
 #!/bin/bash
-# tests/gpu/card.sh CALL OUT [BUILD] - the day a card is there: two calls, each below ten minutes by the sum of its limits, on a
+# tests/gpu/gpu.sh CALL OUT [BUILD] - the day a GPU is there: two calls, each below ten minutes by the sum of its limits, on a
 # machine that has a compiler, nvcc, cuBLAS, NCCL and little else. BUILD/gpu was written before by `make gpu-files`.
 #   1   builds what it needs; the checks; benches and plans of the prediction (gpu-run)
 #   2   builds where the machine is another one; PyTorch and the bench; kernels under compute-sanitizer
-# OUT/card-CALL.tar.gz is all that it leaves; OUT/card-CALL.txt what it said. Exit 1: something failed.
+# OUT/gpu-CALL.tar.gz is all that it leaves; OUT/gpu-CALL.txt what it said. Exit 1: something failed.
 # GPU_BUILT=1: everything is built already. SLOWDOWN=4: limits are so many times as long (tests under sanitizers). Back where musher has its libraries: tests/gpu/predict.sh table BUILD/gpu FOLDER, of
 # what lies in the first archive's gpu-out.
 set -u
@@ -11,7 +11,7 @@ call=${1:-} out=${2:-} BUILD=${3:-build}
 slow=${SLOWDOWN:-1} limit=$((570 * ${SLOWDOWN:-1})) # of the ten minutes
 status=0
 [[ $call == [12] && -n $out ]] || {
-    echo "usage: tests/gpu/card.sh 1|2 OUT [BUILD]" >&2
+    echo "usage: tests/gpu/gpu.sh 1|2 OUT [BUILD]" >&2
     exit 2
 }
 mkdir -p "$out" "$BUILD/gpu-out"
@@ -46,8 +46,8 @@ all_parts() {
         kept=(gpu-bench.json gpu-torch.txt gpu-memcheck.log gpu-racecheck.log $(cd "$BUILD" && ls gpu-bench.json.*.trace 2>/dev/null))
     fi
     for f in "${kept[@]}"; do [[ -e $BUILD/$f ]] && there+=("$f"); done
-    tar -czf "$out/card-$call.tar.gz" -C "$BUILD" "${there[@]}" || status=1
+    tar -czf "$out/gpu-$call.tar.gz" -C "$BUILD" "${there[@]}" || status=1
     return $status
 }
-all_parts 2>&1 | tee "$out/card-$call.txt"
+all_parts 2>&1 | tee "$out/gpu-$call.txt"
 exit "${PIPESTATUS[0]}"

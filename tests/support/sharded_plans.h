@@ -1,11 +1,11 @@
-/* tests/support/shared_plans.h - random plans whose devices share operators, one a seed: for ranks that run them.
+/* tests/support/sharded_plans.h - random plans whose operators are sharded, one a seed: for ranks that run them.
  *
  * A model of the table, cut into stages at random layers, on all devices of a team; a stage of several devices has a mesh, uneven
  * ratios (some of them nothing) and an index for each operator, drawn from those that the table of operators allows. A model
  * with operators of a new kind joins by a line in the table.
  */
-#ifndef TESTS_SUPPORT_SHARED_PLANS_H
-#define TESTS_SUPPORT_SHARED_PLANS_H
+#ifndef TESTS_SUPPORT_SHARDED_PLANS_H
+#define TESTS_SUPPORT_SHARDED_PLANS_H
 
 #include "core/base/arena.h"
 #include "core/base/rng.h"
@@ -149,9 +149,9 @@ static inline enum op_index sharded_index(struct sharded *s, uint32_t set, enum 
 {
     enum op_index all[INDEX_COUNT];
     int32_t n = 0;
-    if (set >> like & 1 && like != INDEX_terms && sharded_draw(s, 0, 2)) return like;
+    if (set >> like & 1 && like != INDEX_partial && sharded_draw(s, 0, 2)) return like;
     for (int32_t i = 0; i < INDEX_COUNT; i++)
-        if (set >> i & 1 && i != INDEX_terms) all[n++] = (enum op_index)i;
+        if (set >> i & 1 && i != INDEX_partial) all[n++] = (enum op_index)i;
     return all[sharded_draw(s, 0, n - 1)];
 }
 
@@ -169,7 +169,7 @@ static inline int32_t sharded_parameters(const struct graph *g, int32_t first, i
     return n;
 }
 
-/* Which parameters the stage keeps in parts and gathers when they are used: one of its matrices or none; and besides, drawn apart so that the
+/* Which parameters the stage keeps sharded and gathers when they are used: one of its matrices or none; and besides, drawn apart so that the
  * rest of a seed's plan does not hang on it, up to two of any kind that it reads (tables, gains, biases, experts), or all that are left. */
 static inline void sharded_gathers(struct sharded *s, const struct graph *g, struct sharding *x,
                                    int32_t first, int32_t last)
@@ -219,7 +219,7 @@ static inline void sharded_rules(struct sharded *s, const struct graph *g, struc
         }
         /* A rule names one vector for both axes. */
         r->choice.ratio[1] = r->choice.ratio[0];
-        r->choice.sufficient =
+        r->choice.sufficient_factors =
             sharding_factor_axes(x, g, op, grains, &r->choice) && sharded_draw(s, 0, 1);
     }
     x->operators = rules;
@@ -295,7 +295,7 @@ static inline struct plan_replica sharded_copy(struct sharded *s, const struct p
     return r;
 }
 
-/* Replica 1, where there is one, is like replica 0 on other devices, or keeps other parts, or cuts elsewhere as well. */
+/* Replica 1, where there is one, is like replica 0 on other devices, or keeps other shards, or cuts elsewhere as well. */
 static inline enum status sharded_replicas(struct sharded *s, const struct graph *g,
                                            int32_t n_devices, int32_t microbatches)
 {
