@@ -51,14 +51,14 @@ WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototyp
 ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -I. $(patsubst -I%,-isystem %,$(CFL)) $(WARN) -ffp-contract=off \
   -pthread -MMD -MP $(CFLAGS) $(SANFLAGS)
 
-ROOMS   := core traces profiles sim planner exec tools
+FOLDERS  := core traces profiles sim planner exec tools
 # A folder of exec with rules of its own (exec/cuda/cuda.mk) is a plugin: opened at run time and never linked in.
 PLUGINS := $(addsuffix %,$(sort $(dir $(wildcard exec/*/*.mk))))
-SRC     := $(filter-out $(PLUGINS),$(wildcard $(ROOMS:%=%/*.c) $(ROOMS:%=%/*/*.c)))
-HDR     := $(filter-out $(PLUGINS),$(wildcard $(ROOMS:%=%/*.h) $(ROOMS:%=%/*/*.h))) $(wildcard tests/support/*.h tests/validate/*.h)
+SRC     := $(filter-out $(PLUGINS),$(wildcard $(FOLDERS:%=%/*.c) $(FOLDERS:%=%/*/*.c)))
+HDR     := $(filter-out $(PLUGINS),$(wildcard $(FOLDERS:%=%/*.h) $(FOLDERS:%=%/*/*.h))) $(wildcard tests/support/*.h tests/validate/*.h)
 # Paper reproduction: its own program, whose parts the suites of tests/validate link too.
 VALIDATE := $(filter-out tests/validate/test_% tests/validate/main.c,$(wildcard tests/validate/*.c))
-TEST    := $(wildcard tests/run.c tests/support/*.c $(ROOMS:%=tests/%/test_*.c) tests/validate/test_*.c)
+TEST    := $(wildcard tests/run.c tests/support/*.c $(FOLDERS:%=tests/%/test_*.c) tests/validate/test_*.c)
 SUITE   := $(sort $(patsubst test_%,%,$(filter test_%,$(basename $(notdir $(TEST))))))
 PROGRAM := $(wildcard tests/programs/*.c)
 BENCH   := $(wildcard tests/bench/*.c)

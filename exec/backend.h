@@ -55,7 +55,7 @@ struct backend_device { /* one that could be opened */
 struct backend {
     int abi;
     const char *name; /* "host", "cuda" */
-    bool apart; /* its memory is not the host's: only upload, download and copy go between them */
+    bool discrete_memory; /* its memory is not the host's: only upload, download and copy go between them */
     /* Set before open: a part of a GPU's multiprocessors, by a green context; 0: all of them. ERR_INPUT from open where the GPU
      * does not part so, or its driver does not at all. */
     int32_t multiprocessors;

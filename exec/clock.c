@@ -56,7 +56,7 @@ int64_t device_clock_end(struct device_clock *c)
 {
     if (!(c->slowdown > 0)) return clock_wall_ns() - c->zero_ns;
     int64_t cpu_ns = clock_cpu_ns();
-    c->now_ns += ns_from_s(c->slowdown * s_from_ns(cpu_ns - c->cpu_ns + c->owed_ns));
+    c->now_ns += units_ns_from_s(c->slowdown * units_s_from_ns(cpu_ns - c->cpu_ns + c->owed_ns));
     c->cpu_ns = cpu_ns;
     c->owed_ns = 0;
     return c->now_ns;
@@ -76,7 +76,7 @@ void device_clock_waited(struct device_clock *c, int64_t until_ns)
 
 int64_t device_clock_lasted(struct device_clock *c, int64_t ns)
 {
-    c->now_ns += ns_from_s(c->slowdown * s_from_ns(ns));
+    c->now_ns += units_ns_from_s(c->slowdown * units_s_from_ns(ns));
     return c->now_ns;
 }
 

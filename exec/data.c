@@ -83,7 +83,7 @@ enum status data_crc(const struct data *d, uint32_t *out, struct error *err)
     return OK;
 }
 
-static uint64_t stream(void) { return hash_text(0, "data"); }
+static uint64_t stream(void) { return rng_hash_text(0, "data"); }
 
 int64_t data_offset(const struct data *d, int64_t sequence)
 {
@@ -120,7 +120,7 @@ static enum status fill_tokens(const struct data *d, bool next, int64_t sequence
  * Computer Programming 2, 3.4.2, algorithm S). */
 static void hide(const struct data *d, bool targets, int64_t sequence, int32_t *out)
 {
-    uint64_t masks = hash_text(0, "mask"), n = (uint64_t)d->sequence_length;
+    uint64_t masks = rng_hash_text(0, "mask"), n = (uint64_t)d->sequence_length;
     int64_t left = model_masked_positions(d->sequence_length);
     int32_t mask = (int32_t)(d->vocabulary > BYTE_VALUES ? BYTE_VALUES : d->vocabulary - 1);
     for (int64_t t = 0; t < d->sequence_length; t++) {
@@ -170,7 +170,7 @@ static enum status eight(struct bytes *b, int64_t at, const unsigned char **out,
 {
     const struct data *d = b->d;
     if (!d->path) {
-        uint64_t drawn = rng_u64(d->seed, hash_text(0, "pixels"), b->first + (uint64_t)at / 8);
+        uint64_t drawn = rng_u64(d->seed, rng_hash_text(0, "pixels"), b->first + (uint64_t)at / 8);
         for (int i = 0; i < 8; i++) b->room[i] = (unsigned char)(drawn >> 8 * i);
         *out = b->room;
         return OK;

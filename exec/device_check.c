@@ -41,8 +41,8 @@ static bool is_called(const char *name, const char *gpu)
 /* A GPU's memory less its error correction and what its driver keeps, of what its type states. */
 #define NOMINAL 0.9
 
-enum status gpu_is_as_stated(const struct program *p, const struct program_device *d,
-                             const struct backend_device *is, struct error *err)
+enum status device_check_gpu(const struct program *p, const struct program_device *d,
+                                          const struct backend_device *is, struct error *err)
 {
     char can[96];
     if (!(is->dtypes & 1u << p->dtype))

@@ -7,7 +7,9 @@
 #include "exec/backend.h"
 
 /* Precision; name and memory too, but of emulated devices, and unless MUSHER_ANY_GPU=1. ERR_INPUT names what is otherwise. */
-MUST_CHECK enum status gpu_is_as_stated(const struct program *p, const struct program_device *d,
-                                        const struct backend_device *is, struct error *err);
+MUST_CHECK enum status device_check_gpu(const struct program *p,
+                                                     const struct program_device *d,
+                                                     const struct backend_device *is,
+                                                     struct error *err);
 
 #endif

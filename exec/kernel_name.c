@@ -12,18 +12,18 @@ struct reader {
     bool odd;       /* something that is not plain: the rest is left */
 };
 
-static void say(struct reader *r, const char *text, size_t length)
+static void append(struct reader *r, const char *text, size_t length)
 {
     for (size_t i = 0; i < length && r->used + 1 < r->n; i++)
         r->out[r->used++] = text[i] >= ' ' && text[i] <= '~' ? text[i] : '?';
     r->out[r->used] = 0;
 }
 
-static void say_text(struct reader *r, const char *text) { say(r, text, strlen(text)); }
+static void append_text(struct reader *r, const char *text) { append(r, text, strlen(text)); }
 
 static void give_up(struct reader *r)
 {
-    if (!r->odd) say_text(r, "...");
+    if (!r->odd) append_text(r, "...");
     r->odd = true;
 }
 
@@ -61,8 +61,8 @@ static bool part(struct reader *r, const char *before, int depth)
         return false;
     }
     if (length >= sizeof own - 1 && !memcmp(word, own, sizeof own - 1)) return false;
-    say_text(r, before);
-    say(r, word, length);
+    append_text(r, before);
+    append(r, word, length);
     if (*r->at == 'I') arguments(r, depth + 1);
     return true;
 }
@@ -100,18 +100,18 @@ static void literal(struct reader *r, int depth)
         r->at++;
     } else {
         name(r, depth + 1);
-        if (!r->odd) say_text(r, " ");
+        if (!r->odd) append_text(r, " ");
     }
-    if (take(r, 'n')) say_text(r, "-");
+    if (take(r, 'n')) append_text(r, "-");
     const char *digits = r->at;
     while (is_digit(*r->at)) r->at++;
     size_t length = (size_t)(r->at - digits);
     if (r->odd || !length || !take(r, 'E'))
         give_up(r);
     else if (truth)
-        say_text(r, *digits == '0' ? "false" : "true");
+        append_text(r, *digits == '0' ? "false" : "true");
     else
-        say(r, digits, length);
+        append(r, digits, length);
 }
 
 static void argument(struct reader *r, int depth)
@@ -123,13 +123,13 @@ static void argument(struct reader *r, int depth)
         literal(r, depth);
     } else if (type) {
         r->at++;
-        say_text(r, type);
+        append_text(r, type);
     } else if (is_digit(*r->at) || *r->at == 'N') {
         name(r, depth + 1);
     } else {
         give_up(r);
     }
-    while (!r->odd && pointers-- > 0) say_text(r, "*");
+    while (!r->odd && pointers-- > 0) append_text(r, "*");
 }
 
 /* I … E, and packs of them, J … E, as if they were not there. */
@@ -139,19 +139,19 @@ static void arguments(struct reader *r, int depth)
     bool some = false;
     if (depth > DEPTH_MAX) give_up(r);
     if (!take(r, 'I')) return;
-    say_text(r, "<");
+    append_text(r, "<");
     while (!r->odd && open) {
         if (take(r, 'J')) {
             open++;
         } else if (take(r, 'E')) {
             open--;
         } else {
-            if (some) say_text(r, ", ");
+            if (some) append_text(r, ", ");
             some = true;
             argument(r, depth);
         }
     }
-    if (!r->odd) say_text(r, ">");
+    if (!r->odd) append_text(r, ">");
 }
 
 /* "(rows<T, 4>)" is how a macro was handed it. */
@@ -159,7 +159,7 @@ static void as_it_is(struct reader *r, const char *symbol)
 {
     size_t length = strlen(symbol);
     bool wrapped = length > 2 && symbol[0] == '(' && symbol[length - 1] == ')';
-    say(r, symbol + wrapped, length - (wrapped ? 2 : 0));
+    append(r, symbol + wrapped, length - (wrapped ? 2 : 0));
 }
 
 const char *kernel_name(const char *symbol, char *out, size_t n)

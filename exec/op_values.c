@@ -4,14 +4,14 @@
 
 #include <math.h>
 
-uint64_t call_dropout_key(const struct op_call *c)
+uint64_t op_values_dropout_key(const struct op_call *c)
 {
-    return c->seed ^ hash_bytes(0, &c->attrs->stream, sizeof c->attrs->stream);
+    return c->seed ^ rng_hash_bytes(0, &c->attrs->stream, sizeof c->attrs->stream);
 }
 
 /* Su et al. 2021 (RoFormer): theta^(-2i/D). Llama 3.1 keeps short wavelengths, divides long ones by
  * the factor and goes over from one to the other linearly in turns per original context. */
-double call_rotary_frequency(const struct op_attrs *attrs, int32_t pair)
+double op_values_rotary_frequency(const struct op_attrs *attrs, int32_t pair)
 {
     const struct rope_scaling *s = &attrs->rope;
     double f = pow(attrs->theta, -2.0 * pair / attrs->head_dim);

@@ -5,8 +5,8 @@
 #include "exec/backend.h"
 
 /* Of the random bits of a dropout operator: another one for every run's seed and every stream. */
-uint64_t call_dropout_key(const struct op_call *c);
+uint64_t op_values_dropout_key(const struct op_call *c);
 /* Radians per position of the i-th pair of a head, scaled as Llama 3.1 does where rope says so. */
-double call_rotary_frequency(const struct op_attrs *attrs, int32_t pair);
+double op_values_rotary_frequency(const struct op_attrs *attrs, int32_t pair);
 
 #endif

@@ -20,7 +20,7 @@ static enum status check(const char *kind, const struct plugin *p, const char *p
 {
     static const struct plugin own = {PLUGIN_NUMBERS};
     char title[PLUGIN_TITLE_MAX];
-    plugin_title(title, kind);
+    plugin_file_title(title, kind);
     if (!p || p->abi != PLUGIN_ABI)
         return error_set(err, ERR_NO_DEVICE,
                          "%s %s has ABI %d, this program %d: build both from the same "

@@ -42,7 +42,7 @@ static const struct hint *hint_of(const char *name)
     return h;
 }
 
-const char *plugin_title(char out[PLUGIN_TITLE_MAX], const char *name)
+const char *plugin_file_title(char out[PLUGIN_TITLE_MAX], const char *name)
 {
     snprintf(out, PLUGIN_TITLE_MAX, "%s plugin", name);
     for (char *c = out; *c != ' '; c++) *c = (char)toupper((unsigned char)*c);
@@ -54,7 +54,7 @@ static enum status find(const char *name, char *path, struct error *err)
 {
     static const char *const places[] = {"", "/../lib/musher"};
     char folder[PATH_MAX], title[PLUGIN_TITLE_MAX], variable[64];
-    plugin_title(title, name);
+    plugin_file_title(title, name);
     snprintf(variable, sizeof variable, "MUSHER_%.*s_PLUGIN", (int)strlen(name), title);
     const char *named = getenv(variable);
     if (named && *named) {
@@ -98,7 +98,7 @@ enum status plugin_file_open(const char *name, const char *entry, char *path, vo
     if (!n || name[n] || n + sizeof " plugin" > sizeof title)
         return error_set(err, ERR_INPUT, "'%.40s' is no name of a plugin", name);
     TRY(find(name, path, err));
-    plugin_title(title, name);
+    plugin_file_title(title, name);
     if (look(path, &why) != OK)
         return error_set(err, ERR_NO_DEVICE, "the %s cannot be opened: %s", title, why.text);
     *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);

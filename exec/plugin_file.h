@@ -18,6 +18,6 @@ MUST_CHECK enum status plugin_file_open(const char *name, const char *entry, cha
 
 enum { PLUGIN_TITLE_MAX = 32 };
 /* "CUDA plugin", for messages. */
-const char *plugin_title(char out[PLUGIN_TITLE_MAX], const char *name);
+const char *plugin_file_title(char out[PLUGIN_TITLE_MAX], const char *name);
 
 #endif

@@ -45,11 +45,11 @@ enum {
     GROUPS_DEVICES_MAX = 512, /* beyond, what shards operators takes longer to lower than that */
     SPACES_MAX = 16 + PRESET_SPACES_MAX,
     DIVERSE_STARTS_MAX = 16,
-    APART_MS = 1000,   /* for plans of single GPUs, where up to 8 may be taken together too */
-    WORK_MS = 5000,    /* what a search of a small team may take, about: scorer_work */
-    SUBTEAM_PART = 20, /* of the work: presets of fewer devices */
-    NEAR_MS = 1000,    /* of each microbatch size, for any plan that fits where none was found */
-    MANY_MS = 2000     /* the same beside the search for any number of devices */
+    SEPARATE_MS = 1000, /* for plans of single GPUs, where up to 8 may be taken together too */
+    WORK_MS = 5000,     /* what a search of a small team may take, about: scorer_work */
+    SUBTEAM_PART = 20,  /* of the work: presets of fewer devices */
+    NEAR_MS = 1000,     /* of each microbatch size, for any plan that fits where none was found */
+    MANY_MS = 2000      /* the same beside the search for any number of devices */
 };
 
 /* The tables of one microbatch size after the other, and the tries on all of them. */
@@ -169,7 +169,7 @@ static enum status conclude(struct search_context *q, const struct profile *p,
         const struct search_plan *x = &q->incumbents.plans[0];
         return error_set(err, ERR_INFEASIBLE,
                          "no plan within the limits: the nearest takes %.4g s%s an iteration",
-                         s_from_ns(x->iteration_ns),
+                         units_s_from_ns(x->iteration_ns),
                          x->cost > 0 ? arena_printf(q->arena, " and costs %.4g", x->cost) : "");
     }
     return error_set(err, ERR_INFEASIBLE, "no feasible plan: %s", scorer_why(q->scorer));
@@ -240,11 +240,11 @@ static bool is_large(const struct search *q)
 }
 
 /* Few devices that may be taken together: those taken one by one as a search of them alone takes them, cut short. */
-static enum status search_apart(struct search *q, const int64_t *sizes, int32_t n_sizes,
-                                struct search_result *out, struct error *err)
+static enum status search_separately(struct search *q, const int64_t *sizes, int32_t n_sizes,
+                                     struct search_result *out, struct error *err)
 {
     struct search_context *t = &q->t;
-    int64_t work = (int64_t)APART_MS * 1000000, all = t->evaluations_left, share = all / 4;
+    int64_t work = (int64_t)SEPARATE_MS * 1000000, all = t->evaluations_left, share = all / 4;
     if (q->cluster->n_devices > SEARCH_DEVICES_MAX || !search_check_takes_one(t->o)) return OK;
     t->evaluations_left = share;
     t->work_end = scorer_work(t->scorer) + work / 4 * 3;
@@ -361,7 +361,7 @@ static enum status search_large(struct search *q, const struct profile *p, const
                                      {.binding = "", .class_text = ""}};
     bool wide = false; /* a plan of another class than the one that was searched is faster */
     struct fleet_task task = {q->job, q->cluster, p, sizes, n_sizes};
-    TRY(search_apart(q, sizes, n_sizes, out, err));
+    TRY(search_separately(q, sizes, n_sizes, out, err));
     TRY(fleet_search(t, &task, b, err));
     if (t->o->objective != OBJECTIVE_TIME || t->o->max_cost > 0)
         TRY(cost_subsets_search(t, &task, err));
@@ -409,7 +409,7 @@ static enum status search_small(struct search *q, const struct profile *p, const
         incumbents_init(&t->diverse_starts, t->arena, DIVERSE_STARTS_MAX, t->o, q->cluster);
         t->diverse_starts.coarse = true;
         t->evaluations_left -= for_refinement;
-        TRY(warm_class(t, q->space, q->n_spaces, &q->warm, err));
+        TRY(warm_start_class(t, q->space, q->n_spaces, &q->warm, err));
         TRY(search_class(q, err));
         t->exhausted = t->evaluations_left <= 0;
         t->worked_out = search_context_over(t) && !t->exhausted && !t->interrupted;
@@ -438,14 +438,15 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
         struct warm_task w = {q->job, q->cluster, p, sizes, n_sizes};
         struct bound_certificate b = {.binding = "", .class_text = ""};
         bool alone = is_large(q) && q->t.o->evaluations <= 0;
-        TRY(warm_search(&q->t, &w, &q->warm, alone ? &b : NULL, err));
+        TRY(warm_start_search(&q->t, &w, &q->warm, alone ? &b : NULL, err));
         bool enough =
             q->warm.enough || (search_context_stopped(&q->t) && !spmd_stage_in_plan(q->t.o->from));
         if (alone && q->warm.n && enough) {
             keep_warm(q);
             return finish_warm(q, p, &b, out, err);
         }
-        if (!is_large(q)) q->t.incumbents.n = 0; /* may be of no class: warm_class, keep_warm */
+        if (!is_large(q))
+            q->t.incumbents.n = 0; /* may be of no class: warm_start_class, keep_warm */
     }
     TRY(baselines_score(&q->t, &r, out, err));
     return is_large(q) ? search_large(q, p, sizes, n_sizes, out, err)

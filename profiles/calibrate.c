@@ -22,7 +22,7 @@
 #include <string.h>
 
 enum { SAMPLES_MIN = 3, SECANTS = 2, LINK_SAMPLES_MIN = 8 };
-static const double pace_least = 0.5, pace_most = 2, pace_exact = 1e-6;
+static const double pace_min = 0.5, pace_max = 2, pace_exact = 1e-6;
 
 /* --- spans ----------------------------------------------------------------------------------- */
 
@@ -50,7 +50,7 @@ static enum status collect_run(struct calibrating *s, const struct trace *t)
         if (x->kind != SPAN_COMPUTE || x->step < from) continue;
         double slowdown = t->devices[x->device].slowdown > 0 ? t->devices[x->device].slowdown : 1;
         struct sample y = {types[x->device], x->key, OP_KIND_COUNT,
-                           s_from_ns(x->end_ns - x->begin_ns) / slowdown, x->bytes};
+                           units_s_from_ns(x->end_ns - x->begin_ns) / slowdown, x->bytes};
         if (!op_kind_parse(x->name, &y.kind) || !isfinite(y.seconds) || y.seconds <= 0) {
             s->out->spans_dropped++;
             continue;
@@ -127,7 +127,7 @@ static void add_row(struct calibrating *s, const struct sample *x, size_t n)
                          .flops = like ? like->flops : 0,
                          .bytes = like ? like->bytes : (double)x->bytes,
                          .text = like ? like->text : op_kind_name(x->kind),
-                         .seconds = op_gates_input(x->kind) < 0 ? median_double(seconds, n)
+                         .seconds = op_gates_input(x->kind) < 0 ? quantile_median_double(seconds, n)
                                                                 : mean_over_types(s, x),
                          .spread = fit_spread(seconds, n),
                          .samples = (int32_t)n,
@@ -136,7 +136,7 @@ static void add_row(struct calibrating *s, const struct sample *x, size_t n)
     next->ops[next->n_ops++] = row;
     s->out->spans_used += (int64_t)n;
     /* An empty share takes what a call takes, which says nothing of those that have work. */
-    if (!base || !(base->seconds > 0) || !op_row_has_work(base)) return;
+    if (!base || !(base->seconds > 0) || !op_fits_row_has_work(base)) return;
     s->ratios =
         arena_grow(s->scratch, s->ratios, s->n_ratios, &s->ratio_capacity, sizeof *s->ratios);
     s->ratios[s->n_ratios++] = (struct ratio){.type = x->type,
@@ -193,7 +193,7 @@ static void fit_one_link(struct calibrating *s, const char *name)
                 continue;
             }
             bytes[n] = x->bytes;
-            seconds[n++] = s_from_ns(x->end_ns - x->begin_ns);
+            seconds[n++] = units_s_from_ns(x->end_ns - x->begin_ns);
         }
     }
     if (n >= LINK_SAMPLES_MIN &&
@@ -259,7 +259,7 @@ static double median_error(const struct calibrating *s, const double *ratio)
     double *errors = ARENA_ARRAY(s->scratch, double, s->n_runs);
     for (size_t i = 0; i < s->n_runs; i++)
         errors[i] = fabs(1 / ratio[i] - 1); /* |predicted − measured| ÷ measured */
-    return median_double(errors, s->n_runs);
+    return quantile_median_double(errors, s->n_runs);
 }
 
 static double *copied(const struct calibrating *s, const double *values)
@@ -269,7 +269,7 @@ static double *copied(const struct calibrating *s, const double *values)
     return copy;
 }
 
-static double within(double pace) { return fmin(fmax(pace, pace_least), pace_most); }
+static double within(double pace) { return fmin(fmax(pace, pace_min), pace_max); }
 
 /* Messages do not scale with the pace, so it is sought: first as if they did, then by the secant through the first two. */
 static enum status find_pace(struct calibrating *s, calibrate_predict *predict, void *user)
@@ -277,11 +277,11 @@ static enum status find_pace(struct calibrating *s, calibrate_predict *predict, 
     double *ratio = ARENA_ARRAY(s->scratch, double, s->n_runs), *pace = &s->out->next.pace;
     double tried = *pace = 1, left, left_before;
     TRY(predict_all(s, &s->out->next, predict, user, ratio));
-    left_before = log(median_double(copied(s, ratio), s->n_runs));
+    left_before = log(quantile_median_double(copied(s, ratio), s->n_runs));
     *pace = within(exp(left_before));
     TRY(predict_all(s, &s->out->next, predict, user, ratio));
     for (int i = 0; i < SECANTS; i++) {
-        left = log(median_double(copied(s, ratio), s->n_runs));
+        left = log(quantile_median_double(copied(s, ratio), s->n_runs));
         double slope = (left - left_before) / (*pace - tried);
         if (fabs(left) < pace_exact || !isfinite(slope) || slope >= 0) break;
         left_before = left;
@@ -393,7 +393,7 @@ static enum status hold_out_each(struct calibrating *s, calibrate_predict *predi
         }
         if (first && others) TRY(hold_out(s, s->runs[i], predict, user, errors, &n));
     }
-    return s->out->error_after_held_out = n ? median_double(errors, n) : NAN, OK;
+    return s->out->error_after_held_out = n ? quantile_median_double(errors, n) : NAN, OK;
 }
 
 static enum status calibrate_all(struct calibrating *s, bool force, calibrate_predict *predict,

@@ -5,9 +5,9 @@
 
 #include <string.h>
 
-static const double factor_least = 0.1, factor_most = 10;
+static const double factor_min = 0.1, factor_max = 10;
 /* What takes less than this of a type's time is no evidence of a wrong run: a copy of 20 us that finds its operands cold. */
-static const double share_told = 0.01;
+static const double share_known = 0.01;
 
 static void put_factor(struct calibrating *s, struct factor_row f)
 {
@@ -49,11 +49,11 @@ static enum status make_factor(struct calibrating *s, int32_t type, int32_t kind
     if (!n) return OK;
     struct factor_row f = {.type = type < 0 ? "*" : s->cluster->types[type].name,
                            .kind = kind,
-                           .factor = median_double(values, n),
+                           .factor = quantile_median_double(values, n),
                            .samples = (int32_t)n,
                            .provenance = s->provenance};
-    bool credible = f.factor >= factor_least && f.factor <= factor_most;
-    if (!force && !credible && seconds < share_told * all) {
+    bool credible = f.factor >= factor_min && f.factor <= factor_max;
+    if (!force && !credible && seconds < share_known * all) {
         leave_out(s, type, kind);
         return OK;
     }
@@ -62,7 +62,7 @@ static enum status make_factor(struct calibrating *s, int32_t type, int32_t kind
                          "%s on type %s took %.3g times what profile %lld says: outside %g ... %g; "
                          "wrong run or wrong profile?",
                          kind < 0 ? "every kind" : op_kind_name((enum op_kind)kind), f.type,
-                         f.factor, (long long)s->parent->id, factor_least, factor_most);
+                         f.factor, (long long)s->parent->id, factor_min, factor_max);
     put_factor(s, f);
     return OK;
 }

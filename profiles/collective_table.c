@@ -37,7 +37,7 @@ static enum status check(const struct collective_row *r, struct error *err)
     return OK;
 }
 
-enum status collective_rows_sort(struct collective_row *rows, size_t n, struct error *err)
+enum status collective_table_sort(struct collective_row *rows, size_t n, struct error *err)
 {
     for (size_t i = 0; i < n; i++) TRY(check(&rows[i], err));
     if (n) qsort(rows, n, sizeof *rows, by_row);
@@ -49,9 +49,9 @@ enum status collective_rows_sort(struct collective_row *rows, size_t n, struct e
     return OK;
 }
 
-enum status collective_rows_merge(struct arena *a, const struct collective_row *old, size_t n_old,
-                                  const struct collective_row *add, size_t n_add,
-                                  struct collective_row **out, size_t *n, struct error *err)
+enum status collective_table_merge(struct arena *a, const struct collective_row *old, size_t n_old,
+                                   const struct collective_row *add, size_t n_add,
+                                   struct collective_row **out, size_t *n, struct error *err)
 {
     *out = ARENA_ARRAY(a, struct collective_row, n_old + n_add);
     *n = 0;
@@ -61,7 +61,7 @@ enum status collective_rows_merge(struct arena *a, const struct collective_row *
         if (!replaced) (*out)[(*n)++] = old[i];
     }
     for (size_t k = 0; k < n_add; k++) (*out)[(*n)++] = add[k];
-    return collective_rows_sort(*out, *n, err);
+    return collective_table_sort(*out, *n, err);
 }
 
 bool collective_table_next(const struct collective_row *rows, size_t n, size_t *at,

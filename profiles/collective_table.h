@@ -37,13 +37,13 @@ struct collective_table {
 };
 
 /* Sorts rows by table and bytes. ERR_INPUT: bytes or seconds not above 0, n_ranks not a multiple of n_nodes, the same bytes twice. */
-MUST_CHECK enum status collective_rows_sort(struct collective_row *rows, size_t n,
-                                            struct error *err);
-/* Old rows whose tables are not among the new ones, and all new ones, sorted. */
-MUST_CHECK enum status collective_rows_merge(struct arena *a, const struct collective_row *old,
-                                             size_t n_old, const struct collective_row *add,
-                                             size_t n_add, struct collective_row **out, size_t *n,
+MUST_CHECK enum status collective_table_sort(struct collective_row *rows, size_t n,
                                              struct error *err);
+/* Old rows whose tables are not among the new ones, and all new ones, sorted. */
+MUST_CHECK enum status collective_table_merge(struct arena *a, const struct collective_row *old,
+                                              size_t n_old, const struct collective_row *add,
+                                              size_t n_add, struct collective_row **out, size_t *n,
+                                              struct error *err);
 /* The next table of sorted rows from *at on, which moves behind it; false at the end. */
 bool collective_table_next(const struct collective_row *rows, size_t n, size_t *at,
                            struct collective_table *out);

@@ -146,7 +146,7 @@ static double relative_residual(const struct problem *p)
         for (size_t c = 0; c < p->n_columns; c++) r[i] += p->value[c] * p->column[c][i];
         sorted[i] = r[i] = fabs(r[i]);
     }
-    double sigma = 1.4826 * median_double(sorted, p->n);
+    double sigma = 1.4826 * quantile_median_double(sorted, p->n);
     for (size_t i = 0; i < p->n; i++) {
         if (p->robust && r[i] > 4.685 * sigma) continue;
         sum += r[i] * r[i];
@@ -208,12 +208,12 @@ enum status fit_relative(const double *x, size_t n_x, const double *y, size_t n,
 /* 1.4826 makes the median absolute deviation of a normal distribution its standard deviation. */
 double fit_spread(double *values, size_t n)
 {
-    double median = median_double(values, n);
+    double median = quantile_median_double(values, n);
     if (!n || !(median > 0)) return 0;
     struct arena *scratch = arena_new();
     double *away = ARENA_ARRAY(scratch, double, n);
     for (size_t i = 0; i < n; i++) away[i] = fabs(values[i] - median);
-    double spread = 1.4826 * median_double(away, n) / median;
+    double spread = 1.4826 * quantile_median_double(away, n) / median;
     arena_free(scratch);
     return spread;
 }

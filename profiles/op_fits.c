@@ -19,16 +19,16 @@
 
 enum { FIT_ROWS_MIN = 2, FIT_ROWS_FOR_TWO = 6, ORIENTATIONS = 3 };
 
-bool profile_kind_is_dense(enum op_kind kind)
+bool op_fits_kind_is_dense(enum op_kind kind)
 {
     return op_is_product(kind) || kind == OP_matmul_gelu_grad || kind == OP_logits_grad ||
            kind == OP_logits_weight_grad || kind == OP_attention_grad || kind == OP_conv2d_grad ||
            kind == OP_conv2d_weight_grad;
 }
 
-bool op_row_has_work(const struct op_row *row)
+bool op_fits_row_has_work(const struct op_row *row)
 {
-    return !profile_kind_is_dense(row->kind) || row->flops > 0;
+    return !op_fits_kind_is_dense(row->kind) || row->flops > 0;
 }
 
 /* --- orientation ----------------------------------------------------------------------------- */
@@ -46,7 +46,7 @@ static int32_t orientation_of(enum op_kind kind, const struct op_attrs *attrs)
 }
 
 /* Whether a row's text (op_key_text) has the word; one that ends in = is followed by a number. */
-static bool says(const struct op_row *row, const char *word)
+static bool predicts(const struct op_row *row, const char *word)
 {
     size_t n = strlen(word);
     for (const char *at = row->text; at && (at = strstr(at, word)); at += n)
@@ -58,14 +58,15 @@ static bool says(const struct op_row *row, const char *word)
 static int32_t row_orientation(const struct op_row *row)
 {
     if (!has_orientation(row->kind)) return 0;
-    return says(row, "ta") ? 1 : says(row, "tb") ? 2 : 0;
+    return predicts(row, "ta") ? 1 : predicts(row, "tb") ? 2 : 0;
 }
 
 /* Only what was measured on a base itself and has something to do, and of the experts only what has them all. */
 static bool counts(const struct op_row *row)
 {
-    return op_row_has_work(row) && strncmp(row->base, "type:", 5) != 0 &&
-           !op_is_measured(row->kind) && !(op_gates_input(row->kind) >= 0 && says(row, "experts="));
+    return op_fits_row_has_work(row) && strncmp(row->base, "type:", 5) != 0 &&
+           !op_is_measured(row->kind) &&
+           !(op_gates_input(row->kind) >= 0 && predicts(row, "experts="));
 }
 
 /* --- rows in groups -------------------------------------------------------------------------- */
@@ -116,7 +117,7 @@ static size_t group_end(const struct groups *g, size_t first, bool oriented)
 static bool fit_rows(struct arena *scratch, const struct op_row *const *rows, size_t n,
                      size_t without, struct op_fit *out)
 {
-    bool dense = profile_kind_is_dense(rows[0]->kind);
+    bool dense = op_fits_kind_is_dense(rows[0]->kind);
     size_t left = n - (without < n), n_x = dense && left >= FIT_ROWS_FOR_TWO ? 2 : 1, at = 0;
     double *x = ARENA_ARRAY(scratch, double, 2 * n), *y = ARENA_ARRAY(scratch, double, n);
     struct fit_line line;
@@ -153,7 +154,7 @@ static bool fit_oriented(struct arena *scratch, const struct op_row *const *rows
 
 static const size_t none = SIZE_MAX; /* no row is left out */
 
-enum status profile_fit_ops(struct arena *a, struct profile *p, struct error *err)
+enum status op_fits_fit(struct arena *a, struct profile *p, struct error *err)
 {
     (void)err;
     struct arena *scratch = arena_new();
@@ -187,8 +188,8 @@ static bool fits(const struct op_fit *f, const char *base, enum op_kind kind, en
     return f->kind == kind && f->dtype == t && !strcmp(f->base, base);
 }
 
-const struct op_fit *profile_fit_of(const struct profile *p, const char *base, enum op_kind kind,
-                                    const struct op_attrs *attrs, enum dtype t)
+const struct op_fit *op_fits_of(const struct profile *p, const char *base, enum op_kind kind,
+                                const struct op_attrs *attrs, enum dtype t)
 {
     int32_t orientation = orientation_of(kind, attrs);
     for (size_t i = 0; i < p->n_oriented && has_orientation(kind); i++)
@@ -231,7 +232,7 @@ static size_t leave_each_out(const struct groups *g, size_t first, size_t end, d
     return n;
 }
 
-size_t profile_fit_errors(struct arena *a, const struct profile *p, struct fit_error **out)
+size_t op_fits_errors(struct arena *a, const struct profile *p, struct fit_error **out)
 {
     struct arena *scratch = arena_new();
     struct groups g = groups_of(scratch, p);
@@ -245,10 +246,11 @@ size_t profile_fit_errors(struct arena *a, const struct profile *p, struct fit_e
         size_t n = leave_each_out(&g, first, end, by_kind, by_orientation);
         if (!n) continue;
         *out = arena_grow(a, *out, n_out, &capacity, sizeof **out);
-        (*out)[n_out++] = (struct fit_error){.kind = g.rows[first]->kind,
-                                             .rows = (int32_t)n,
-                                             .by_kind = median_double(by_kind, n),
-                                             .by_orientation = median_double(by_orientation, n)};
+        (*out)[n_out++] =
+            (struct fit_error){.kind = g.rows[first]->kind,
+                               .rows = (int32_t)n,
+                               .by_kind = quantile_median_double(by_kind, n),
+                               .by_orientation = quantile_median_double(by_orientation, n)};
     }
     arena_free(scratch);
     return n_out;

@@ -90,7 +90,7 @@ double profile_pace_now(const struct profile *p, const char *base, const uint64_
         const struct op_row *row = profile_row(p, base, keys[i]);
         if (row && row->seconds > 0 && seconds[i] > 0) ratio[known++] = seconds[i] / row->seconds;
     }
-    return known >= LEAST ? median_double(ratio, known) : 0;
+    return known >= LEAST ? quantile_median_double(ratio, known) : 0;
 }
 
 /* GPUs taken together as one device are measured one by one. */
@@ -153,7 +153,7 @@ static enum status prior_seconds(const struct profile *p, const struct device_ty
 static double scale_of(const struct profile *p, const char *base, enum op_kind kind, enum dtype t)
 {
     const int32_t kinds[] = {(int32_t)kind, (int32_t)kind,
-                             profile_kind_is_dense(kind) ? KINDS_DENSE : KINDS_THIN, KINDS_ALL};
+                             op_fits_kind_is_dense(kind) ? KINDS_DENSE : KINDS_THIN, KINDS_ALL};
     for (int level = 0; level < 4; level++)
         for (size_t i = 0; i < p->n_scales; i++)
             if (p->scales[i].kind == kinds[level] &&
@@ -202,7 +202,7 @@ enum status profile_op_seconds(const struct profile *p, const struct cluster *c,
     }
     double tp = attrs && attrs->tp > 1 ? attrs->tp : 1; /* each does its part */
     row = tp > 1 ? NULL : profile_row(p, d->catalogue, key);
-    const struct op_fit *fit = row ? NULL : profile_fit_of(p, d->catalogue, kind, attrs, t);
+    const struct op_fit *fit = row ? NULL : op_fits_of(p, d->catalogue, kind, attrs, t);
     if (row) {
         *source = SOURCE_MEASURED;
         seconds = row->seconds * excess;
@@ -276,7 +276,7 @@ static size_t shares_of(const struct profile *p, struct share *out)
         out[n++] = (struct share){row->base, (int32_t)row->kind, (int32_t)row->dtype, value};
         out[n++] = (struct share){row->base, (int32_t)row->kind, -1, value};
         out[n++] = (struct share){
-            row->base, profile_kind_is_dense(row->kind) ? KINDS_DENSE : KINDS_THIN, -1, value};
+            row->base, op_fits_kind_is_dense(row->kind) ? KINDS_DENSE : KINDS_THIN, -1, value};
         out[n++] = (struct share){row->base, KINDS_ALL, -1, value};
     }
     return n;
@@ -298,7 +298,7 @@ void profile_scale_prior(struct arena *a, struct profile *p)
         p->scales = arena_grow(a, p->scales, p->n_scales, &capacity, sizeof *p->scales);
         p->scales[p->n_scales++] =
             (struct op_scale){shares[first].base, shares[first].kind, shares[first].dtype,
-                              median_double(values, end - first)};
+                              quantile_median_double(values, end - first)};
     }
     arena_free(scratch);
 }

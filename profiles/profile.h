@@ -93,7 +93,7 @@ struct profile {
     struct factor_row *factors;
     struct op_scale *scales;
     size_t n_collectives;
-    /* sorted (collective_rows_sort); they override NCCL's model */
+    /* sorted (collective_table_sort); they override NCCL's model */
     struct collective_row *collectives;
     size_t n_routings; /* 0: rows are even; or 1 */
     struct routing_row *routings;

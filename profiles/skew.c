@@ -1,7 +1,7 @@
 /* Work between collectives, and who was late. skew.h says what for.
  *
  * A trace is walked device by device: what a call has computed since it began or last met is the work of the collective that
- * begins next. Works of one collective (group, letter) stand in a table of occasions (step, microbatch) × devices; a collective
+ * begins next. Works of one collective (group, phase) stand in a table of occasions (step, microbatch) × devices; a collective
  * that somebody missed in some occasion is left out.
  */
 #include "profiles/skew.h"
@@ -14,7 +14,7 @@
 struct work { /* of one device before one collective */
     size_t run;
     int32_t group, step, microbatch, device;
-    enum phase letter;
+    enum phase phase;
     double ns;
 };
 
@@ -42,7 +42,7 @@ double skew_share(const struct profile *p, int32_t n)
 
 static bool same_call(const struct span *x, const struct span *y)
 {
-    return x->step == y->step && x->microbatch == y->microbatch && x->letter == y->letter &&
+    return x->step == y->step && x->microbatch == y->microbatch && x->phase == y->phase &&
            x->stage == y->stage;
 }
 
@@ -65,7 +65,7 @@ static void walk(struct works *w, const struct trace *t, size_t run, const size_
         group = x->op;
         w->items = arena_grow(w->a, w->items, w->n, &w->capacity, sizeof *w->items);
         w->items[w->n++] =
-            (struct work){run, group, x->step, x->microbatch, x->device, x->letter, ns};
+            (struct work){run, group, x->step, x->microbatch, x->device, x->phase, ns};
         ns = 0;
     }
 }
@@ -110,7 +110,7 @@ static int compare(int64_t x, int64_t y) { return x < y ? -1 : x > y; }
 
 static bool same_collective(const struct work *x, const struct work *y)
 {
-    return x->run == y->run && x->group == y->group && x->letter == y->letter;
+    return x->run == y->run && x->group == y->group && x->phase == y->phase;
 }
 
 static int by_collective(const void *a, const void *b)
@@ -118,7 +118,7 @@ static int by_collective(const void *a, const void *b)
     const struct work *x = a, *y = b;
     int order = compare((int64_t)x->run, (int64_t)y->run);
     if (!order) order = compare(x->group, y->group);
-    if (!order) order = compare(x->letter, y->letter);
+    if (!order) order = compare(x->phase, y->phase);
     if (!order) order = compare(x->step, y->step);
     if (!order) order = compare(x->microbatch, y->microbatch);
     return order ? order : compare(x->device, y->device);

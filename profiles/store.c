@@ -31,8 +31,8 @@ static enum status create_where_empty(struct store *s, struct error *err)
     int64_t objects = 0, application = 0;
     TRY(store_execute(s, "begin immediate", "beginning", err));
     enum status st =
-        store_ask_int(s, "select count(*) from sqlite_schema", &objects, "reading", err);
-    if (st == OK) st = store_ask_int(s, "pragma application_id", &application, "reading", err);
+        store_query_int(s, "select count(*) from sqlite_schema", &objects, "reading", err);
+    if (st == OK) st = store_query_int(s, "pragma application_id", &application, "reading", err);
     if (st == OK && !objects && !application) st = store_make_schema(s, err);
     if (!sqlite3_get_autocommit(s->db)) sqlite3_exec(s->db, "rollback", NULL, NULL, NULL);
     return st;
@@ -133,7 +133,7 @@ static enum status read_heads(struct store *s, struct arena *a, struct store_hea
     struct store_head *heads = NULL;
     size_t capacity = 0;
     *n = 0;
-    TRY(store_ask_int(s, "select value from meta where name = 'profiles'", &promised, "reading",
+    TRY(store_query_int(s, "select value from meta where name = 'profiles'", &promised, "reading",
                       err));
     TRY(store_prepare(s, table_select_sql(a, &store_head_table, false, "order by id"), &q,
                       "reading profiles", err));
@@ -327,7 +327,7 @@ static enum status append(struct store *s, struct profile *p, int64_t *id, struc
 {
     int64_t n = 0;
     uint32_t crc = 0, head_crc = 0;
-    TRY(store_ask_int(s, "select value from meta where name = 'profiles'", &n, "reading", err));
+    TRY(store_query_int(s, "select value from meta where name = 'profiles'", &n, "reading", err));
     if (p->parent < 0 || p->parent > n)
         return error_set(err, ERR_INPUT, "'%s' has no profile %" PRId64 " that could be a parent",
                          s->path, p->parent);

@@ -81,7 +81,7 @@ enum status store_execute(struct store *s, const char *sql, const char *doing, s
                                                                    : store_sql_error(s, doing, err);
 }
 
-enum status store_ask_int(struct store *s, const char *sql, int64_t *out, const char *doing,
+enum status store_query_int(struct store *s, const char *sql, int64_t *out, const char *doing,
                           struct error *err)
 {
     sqlite3_stmt *q = NULL;
@@ -211,19 +211,19 @@ static enum status check_objects(struct store *s, struct error *err)
 
 enum status store_check(struct store *s, struct error *err)
 {
-    int64_t version = 0, application = 0, told = 0;
-    TRY(store_ask_int(s, "pragma application_id", &application, "reading", err));
-    TRY(store_ask_int(s, "pragma user_version", &version, "reading", err));
+    int64_t version = 0, application = 0, printed = 0;
+    TRY(store_query_int(s, "pragma application_id", &application, "reading", err));
+    TRY(store_query_int(s, "pragma user_version", &version, "reading", err));
     if (application != APPLICATION)
         return error_set(err, ERR_INPUT, "'%s' is no profile database of musher", s->path);
     bool known = version >= STORE_SCHEMA_FIRST && version <= STORE_SCHEMA;
     s->schema = version;
     if (known) TRY(check_objects(s, err));
     if (known)
-        TRY(store_ask_int(s, "select value from meta where name = 'schema'", &told, "reading",
+        TRY(store_query_int(s, "select value from meta where name = 'schema'", &printed, "reading",
                           err));
-    if (known && told == version) return OK;
+    if (known && printed == version) return OK;
     return error_set(err, ERR_INPUT,
                      "'%s' has schema %" PRId64 "; this version reads schemas %d to %d", s->path,
-                     known ? told : version, (int)STORE_SCHEMA_FIRST, (int)STORE_SCHEMA);
+                     known ? printed : version, (int)STORE_SCHEMA_FIRST, (int)STORE_SCHEMA);
 }

@@ -33,8 +33,8 @@ MUST_CHECK enum status store_prepare(struct store *s, const char *sql, struct sq
                                      const char *doing, struct error *err);
 MUST_CHECK enum status store_execute(struct store *s, const char *sql, const char *doing,
                                      struct error *err);
-MUST_CHECK enum status store_ask_int(struct store *s, const char *sql, int64_t *out,
-                                     const char *doing, struct error *err);
+MUST_CHECK enum status store_query_int(struct store *s, const char *sql, int64_t *out,
+                                       const char *doing, struct error *err);
 
 MUST_CHECK enum status store_connect(struct store *s, int flags, struct error *err);
 /* The tables of the first schema, into an open transaction, which is committed. */

@@ -89,7 +89,7 @@ enum status cost_op(struct cost *k, int32_t type, const struct program_op *op, i
     TRY(profile_op_seconds(k->profile, k->cluster, type, op->kind, &op->attrs, &op->shapes,
                            op->dtype, op->key, &seconds, &source, err));
     if (k->profile->pace > 0) seconds *= k->profile->pace;
-    if (!(seconds >= 0 && seconds <= s_from_ns(COST_MAX_NS)))
+    if (!(seconds >= 0 && seconds <= units_s_from_ns(COST_MAX_NS)))
         return error_set(err, ERR_INPUT,
                          "operator %s takes %g s on %s: not a time that can be simulated", op->name,
                          seconds, k->cluster->types[type].name);
@@ -97,14 +97,14 @@ enum status cost_op(struct cost *k, int32_t type, const struct program_op *op, i
         grow(k);
         e = find(k, type, op->key);
     }
-    *e = (struct cost_entry){op->key, type + 1, ns_from_s(seconds)};
+    *e = (struct cost_entry){op->key, type + 1, units_ns_from_s(seconds)};
     *out_ns = e->ns;
     return OK;
 }
 
 int64_t cost_issue(const struct cost *k, int32_t type, const struct program_op *op)
 {
-    return ns_from_s(
+    return units_ns_from_s(
         profile_issue(k->profile, k->cluster, type, op->kind, &op->attrs, &op->shapes));
 }
 
@@ -118,11 +118,11 @@ static enum status take_model(struct cost *k, int32_t link, const struct link_mo
                               struct cost_link *out, struct error *err)
 {
     if (!(m->bandwidth_Bps > 0 && m->bandwidth_Bps < HUGE_VAL) ||
-        !(m->latency_s >= 0 && m->latency_s <= s_from_ns(COST_MAX_NS)))
+        !(m->latency_s >= 0 && m->latency_s <= units_s_from_ns(COST_MAX_NS)))
         return error_set(err, ERR_INPUT,
                          "link %s: bandwidth %g B/s and latency %g s cannot be simulated",
                          k->cluster->links[link].name, m->bandwidth_Bps, m->latency_s);
-    *out = (struct cost_link){m->bandwidth_Bps, ns_from_s(m->latency_s), NULL};
+    *out = (struct cost_link){m->bandwidth_Bps, units_ns_from_s(m->latency_s), NULL};
     if (!m->n_points) return OK;
     struct link_model *curve = ARENA_ARRAY(k->arena, struct link_model, 1);
     *curve = *m;
@@ -190,7 +190,7 @@ int64_t cost_occupancy_ns(const struct cost_link *l, int64_t bytes)
 {
     double Bps = l->curve ? link_model_Bps(l->curve, (double)bytes) : l->bandwidth_Bps;
     double seconds = (double)bytes / Bps;
-    return seconds <= s_from_ns(COST_MAX_NS) ? ns_from_s(seconds) : COST_MAX_NS;
+    return seconds <= units_s_from_ns(COST_MAX_NS) ? units_ns_from_s(seconds) : COST_MAX_NS;
 }
 
 int64_t cost_profile_id(const struct cost *k) { return k->profile->id; }
@@ -212,6 +212,6 @@ int64_t cost_collective_ns(const struct cost *k, enum collective_kind kind,
     if (!collective_table_holds(k->profile->collectives, k->profile->n_collectives, kind, algorithm,
                                 n_ranks, n_nodes, bytes, &seconds))
         return -1;
-    int64_t ns = ns_from_s(seconds);
+    int64_t ns = units_ns_from_s(seconds);
     return ns < COST_MAX_NS ? ns : COST_MAX_NS;
 }

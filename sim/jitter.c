@@ -95,7 +95,7 @@ static double typical(struct arena *scratch, const struct profile *p, const stru
             continue;
         values[n++] = jitter_cv_of_spread(row->spread);
     }
-    return n ? median_double(values, n) : NAN;
+    return n ? quantile_median_double(values, n) : NAN;
 }
 
 static double without(double total, double part)
@@ -143,7 +143,7 @@ void jitter_defaults(struct arena *a, const struct profile *p, const struct clus
     }
     double *copy = ARENA_ARRAY(scratch, double, (size_t)c->n_links);
     if (c->n_links) memcpy(copy, out->link_cv, (size_t)c->n_links * sizeof *copy);
-    out->hop_cv = median_double(copy, (size_t)c->n_links);
+    out->hop_cv = quantile_median_double(copy, (size_t)c->n_links);
     arena_free(scratch);
 }
 
@@ -275,7 +275,7 @@ static double draw_known(const struct jitter *j, const struct unique *u, int64_t
 {
     uint64_t what = u->error < 0 ? 0 : u->key;
     uint64_t stream =
-        hash_bytes(hash_text(1, j->cluster->types[u->type].catalogue), &what, sizeof what);
+        rng_hash_bytes(rng_hash_text(1, j->cluster->types[u->type].catalogue), &what, sizeof what);
     double normal = u->error != 0 ? rng_normal(j->seed, stream, (uint64_t)sample) : 0;
     return jitter_even_factor(fabs(u->error), normal);
 }

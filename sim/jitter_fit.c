@@ -16,10 +16,10 @@
 #include <string.h>
 
 enum { STRAGGLER_STEPS_MIN = 8 }; /* fewer steps do not tell what is usual */
-static const double straggler_least = 1.1, straggler_deviations = 8;
+static const double straggler_min = 1.1, straggler_deviations = 8;
 
 struct seen { /* one executed operator */
-    int32_t device, step, stage, letter, microbatch, op, type,
+    int32_t device, step, stage, phase, microbatch, op, type,
         kind; /* device: counted over all runs */
     double ns, usual_ns;
 };
@@ -57,17 +57,17 @@ static int32_t order_of(const int32_t *x, const int32_t *y, int n)
 static int by_operator(const void *a, const void *b)
 {
     const struct seen *x = a, *y = b;
-    return order_of(
-        (const int32_t[]){x->device, x->stage, x->letter, x->op, x->step, x->microbatch},
-        (const int32_t[]){y->device, y->stage, y->letter, y->op, y->step, y->microbatch}, 6);
+    return order_of((const int32_t[]){x->device, x->stage, x->phase, x->op, x->step, x->microbatch},
+                    (const int32_t[]){y->device, y->stage, y->phase, y->op, y->step, y->microbatch},
+                    6);
 }
 
 static int by_call(const void *a, const void *b)
 {
     const struct seen *x = a, *y = b;
-    return order_of(
-        (const int32_t[]){x->device, x->step, x->stage, x->letter, x->microbatch, x->op},
-        (const int32_t[]){y->device, y->step, y->stage, y->letter, y->microbatch, y->op}, 6);
+    return order_of((const int32_t[]){x->device, x->step, x->stage, x->phase, x->microbatch, x->op},
+                    (const int32_t[]){y->device, y->step, y->stage, y->phase, y->microbatch, y->op},
+                    6);
 }
 
 /* --- collecting ------------------------------------------------------------------------------- */
@@ -93,7 +93,7 @@ static enum status collect(struct fit *f, const struct cluster *c, const struct 
         f->seen[f->n_seen++] = (struct seen){first_device + x->device,
                                              x->step - from,
                                              x->stage,
-                                             x->letter,
+                                             x->phase,
                                              x->microbatch,
                                              x->op,
                                              type,
@@ -114,12 +114,12 @@ static void find_usual(struct fit *f)
         size_t n = 0;
         for (end = first; end < f->n_seen; end++) {
             const struct seen *y = &f->seen[end];
-            if (y->device != x->device || y->stage != x->stage || y->letter != x->letter ||
+            if (y->device != x->device || y->stage != x->stage || y->phase != x->phase ||
                 y->op != x->op)
                 break;
             if (y->step >= 0) values[n++] = y->ns;
         }
-        double usual = median_double(values, n);
+        double usual = quantile_median_double(values, n);
         for (size_t i = first; i < end; i++) f->seen[i].usual_ns = usual;
     }
     size_t kept = 0;
@@ -136,7 +136,7 @@ static size_t end_of_call(const struct fit *f, size_t first)
     for (; end < f->n_seen; end++) {
         const struct seen *y = &f->seen[end];
         if (y->device != x->device || y->step != x->step || y->stage != x->stage ||
-            y->letter != x->letter || y->microbatch != x->microbatch)
+            y->phase != x->phase || y->microbatch != x->microbatch)
             break;
     }
     return end;
@@ -257,9 +257,9 @@ static void mark_slow(struct fit *f, struct stepped *s, size_t n, double usual,
 {
     double *away = ARENA_ARRAY(f->a, double, n);
     for (size_t i = 0; i < n; i++) away[i] = fabs(s[i].factor - usual);
-    double cv = jitter_cv_of_spread(1.4826 * median_double(away, n) / usual);
+    double cv = jitter_cv_of_spread(1.4826 * quantile_median_double(away, n) / usual);
     for (size_t i = 0; i < n && n >= STRAGGLER_STEPS_MIN; i++) {
-        s[i].slow = s[i].factor > straggler_least * usual &&
+        s[i].slow = s[i].factor > straggler_min * usual &&
                     s[i].factor > usual * (1 + straggler_deviations * cv);
         if (!s[i].slow) continue;
         slow->sum += s[i].factor / usual;
@@ -299,7 +299,7 @@ static void fit_steps(struct fit *f)
         while (end < f->n_steps && f->steps[end].device == f->steps[first].device) end++;
         while (from < end && f->steps[from].step < 0) from++;
         for (size_t i = from; i < end; i++) values[n++] = f->steps[i].factor;
-        double usual = median_double(values, n);
+        double usual = quantile_median_double(values, n);
         if (!n) continue;
         if (from > first && f->steps[from - 1].step == -1)
             f->starts[f->n_starts++] = f->steps[from - 1].factor / usual;
@@ -319,7 +319,7 @@ static void fit_steps(struct fit *f)
         model->straggler_steps = (int32_t)lround(slow.weight / (double)stretches);
     }
     if (f->n_starts) {
-        double start = median_double(f->starts, f->n_starts);
+        double start = quantile_median_double(f->starts, f->n_starts);
         model->start_factor = start > 1 ? start : 1;
         model->start_steps = 1;
     }
@@ -374,7 +374,7 @@ static void fit_links(struct fit *f, const struct cluster *c, struct trace *cons
         if (!runs[r]->emulated) add_run(f, c, runs[r], m);
     for (int32_t l = 0; l < c->n_links; l++)
         if (m[l].weight > 0) f->model->link_cv[l] = fitted[n++] = sqrt(variance_of(&m[l]));
-    if (n) f->model->hop_cv = median_double(fitted, n);
+    if (n) f->model->hop_cv = quantile_median_double(fitted, n);
 }
 
 enum status jitter_fit(const struct cluster *c, struct trace *const *runs, size_t n_runs,

@@ -1,8 +1,9 @@
 #!/bin/bash
-# tests/lint.sh - the rules of the house that a compiler does not know. Prints file:line: rule.
+# tests/lint.sh - project rules that a compiler does not check. Prints file:line: rule.
 # usage: tests/lint.sh [FILE...]     every source of the tree unless named; exit 1 where it printed
 # The files are named relative to the root of the tree, from which this is called.
 set -u
+shopt -s extglob
 if (($# == 0)); then
     shopt -s nullglob
     set -- {core,traces,profiles,sim,planner,exec,tools,tests}{,/*}/*.{c,h,cu,cuh,cpp} docs/generate/*.[ch] tests/{bench,gpu}/*/*.{c,h,cpp}
@@ -53,7 +54,7 @@ function bare(line,    out, c, i, n, quote) {
     }
     return " " out
 }
-# The folder or module of a room that a path is in: planner/exact, sim/cost; tools/cmd_* is one.
+# The folder or module that a path is in: planner/exact, sim/cost; tools/cmd_* is one.
 function node(path,    step, n) {
     n = split(path, step, "/")
     if (n == 2) sub(/\.[a-z]+$/, "", step[2])
@@ -126,4 +127,34 @@ if ((${#headers[@]})); then
         failed=1
     done <<<"$twice"
 fi
+# An exported function bears the name of its file, of its folder or of a struct that its header defines, so that a call states its module.
+# Headers of a whole folder (internal.h, FOLDER/FOLDER.h) declare what the folder's files define, by those files' names.
+functions=()
+for file in "$@"; do [[ $file == *.h && $file != tests/@(standin|plugins|gpu/plain)/* ]] && functions+=("$file"); done
+for file in "${functions[@]}"; do
+    stem=${file##*/} folder=${file%/*} && stem=${stem%.h} && folder=${folder##*/}
+    names="$stem ${stem%_internal}"
+    [[ $file == */*/* ]] && names+=" $folder"
+    if [[ $stem == *internal || $stem == "$folder" ]]; then
+        for other in "${file%/*}"/*.*; do other=${other##*/} && names+=" ${other%%.*}"; done
+    fi
+    awk -v names="$names" -v file="$file" '
+    BEGIN { n = split(names, own, " "); allowed["musher_plugin"] = 1 }
+    match($0, /^(struct|enum|union) [a-z0-9_]+( \{|$)/) { tag = $2; own[++n] = tag }
+    /^[a-z].*[ *][a-z][a-z0-9_]*\(/ && !/^(typedef|return|extern|template|static const [^(]*=)/ && !/^[^(]*=/ {
+        name = $0; sub(/\(.*/, "", name); sub(/.*[ *]/, "", name)
+        seen[++m] = name; at[m] = FNR
+    }
+    END {
+        for (i = 1; i <= m; i++) {
+            good = seen[i] in allowed
+            for (k = 1; k <= n && !good; k++) {
+                p = own[k]; q = p; sub(/s$/, "", q)
+                good = seen[i] == p || seen[i] == q || index(seen[i], p "_") == 1 || index(seen[i], q "_") == 1
+            }
+            if (!good) { printf "%s:%d: %s: the name begins with that of its module\n", file, at[i], seen[i]; bad = 1 }
+        }
+        exit bad
+    }' "$file" || failed=1
+done
 exit $failed

@@ -12,7 +12,7 @@ const struct verb *const verbs[] = {
 #undef X
         NULL};
 
-enum status verb_find(const char *name, const struct verb **out, struct error *err)
+enum status cmd_verb_find(const char *name, const struct verb **out, struct error *err)
 {
     const char *names[sizeof verbs / sizeof *verbs] = {0};
     for (int i = 0; verbs[i]; i++) {
@@ -26,7 +26,7 @@ enum status verb_find(const char *name, const struct verb **out, struct error *e
     return error_set(err, ERR_USAGE, "unknown verb '%s'; 'musher --help' lists them", name);
 }
 
-enum status verb_run(const struct verb *verb, int argc, char **argv, struct error *err)
+enum status cmd_verb_run(const struct verb *verb, int argc, char **argv, struct error *err)
 {
     struct arena *a = arena_new();
     struct common common = {0};

@@ -39,9 +39,10 @@ VERBS(X)
 extern const struct verb *const verbs[];
 
 /* ERR_USAGE, with the nearest name, where there is none. */
-MUST_CHECK enum status verb_find(const char *name, const struct verb **out, struct error *err);
+MUST_CHECK enum status cmd_verb_find(const char *name, const struct verb **out, struct error *err);
 
 /* Parses the line, then prints the help or runs the verb. argv[0] is the verb's name. */
-MUST_CHECK enum status verb_run(const struct verb *verb, int argc, char **argv, struct error *err);
+MUST_CHECK enum status cmd_verb_run(const struct verb *verb, int argc, char **argv,
+                                    struct error *err);
 
 #endif

@@ -166,7 +166,7 @@ static const char *check_gpu(struct findings *f, const struct program *p,
         return arena_printf(f->arena, "no %s device %d: there are %d, counted from 0", d->kind,
                             (int)d->index, (int)c->n);
     }
-    enum status st = gpu_is_as_stated(p, d, &c->devices[d->index].about, &why);
+    enum status st = device_check_gpu(p, d, &c->devices[d->index].about, &why);
     if (st == OK) return NULL;
     if (f->worst == OK) f->worst = st;
     return arena_strdup(f->arena, why.text);

@@ -198,10 +198,10 @@ static double network_Bps(struct question *q)
     struct steps_play p = {
         .steps = &s, .device = q->device, .end_ns = ARENA_ARRAY(q->arena, int64_t, (size_t)n)};
     if (steps_run(&q->cluster, q->cost, &p, 1, NULL) != OK || p.makespan_ns <= 0) return 0;
-    return g * (double)bytes / s_from_ns(p.makespan_ns);
+    return g * (double)bytes / units_s_from_ns(p.makespan_ns);
 }
 
-static void ask_nccl(struct question *q)
+static void query_nccl(struct question *q)
 {
     struct nccl_system s;
     struct error why;
@@ -230,7 +230,7 @@ static enum status answer(struct question *q, const struct request *r, struct er
     q->routes = collective_routes_new(q->arena, &q->cluster);
     q->nccl = r->nccl;
     TRY(try_algorithms(q, r->algorithm, err));
-    ask_nccl(q);
+    query_nccl(q);
     q->has_table =
         collective_table_find(q->profile.collectives, q->profile.n_collectives, q->c.kind,
                               q->c.n_members, q->n_nodes, NULL, q->bytes, &q->table);
@@ -250,7 +250,7 @@ static void print_time(const struct question *q, const char *name, double second
 {
     char time[32], rate[32] = "-";
     if (isfinite(bus_Bps(q, seconds))) units_print_bytes_per_s(rate, bus_Bps(q, seconds));
-    printf("%s %10s, bus bandwidth %10s", name, units_print_ns(time, ns_from_s(seconds)), rate);
+    printf("%s %10s, bus bandwidth %10s", name, units_print_ns(time, units_ns_from_s(seconds)), rate);
 }
 
 static void print(const struct question *q)
@@ -264,7 +264,7 @@ static void print(const struct question *q)
            "bus bandwidth");
     for (int32_t i = 0; i < q->n_results; i++) {
         const struct result *r = &q->results[i];
-        double bus = bus_Bps(q, s_from_ns(r->played_ns));
+        double bus = bus_Bps(q, units_s_from_ns(r->played_ns));
         if (r->why_not)
             printf("  %-12s %s\n", collective_algorithm_name(r->algorithm), r->why_not);
         else
@@ -308,7 +308,7 @@ static void put_json(const struct question *q)
         } else {
             json_put_int(&j, "closed_ns", r->closed_ns);
             json_put_int(&j, "simulated_ns", r->played_ns);
-            json_put_double(&j, "bus_Bps", bus_Bps(q, s_from_ns(r->played_ns)));
+            json_put_double(&j, "bus_Bps", bus_Bps(q, units_s_from_ns(r->played_ns)));
             json_put_int(&j, "transfers", r->transfers);
         }
         json_close(&j);

@@ -46,7 +46,7 @@ static enum status duration(const char *option, const char *text, int64_t *out_n
         return error_set(err, ERR_USAGE,
                          "--%s %s: not a time between 0 and 1e9 s, such as 60s, 5min, 3h or 2d%s",
                          option, text, ok ? "" : units_hint(hint, QUANTITY_SECONDS, text));
-    *out_ns = ns_from_s(s);
+    *out_ns = units_ns_from_s(s);
     return OK;
 }
 
@@ -89,7 +89,7 @@ static enum status checkpoint_of_plan(struct arena *a, const struct plan *p, con
                      (tp > 1 ? tp : 1);
     }
     if (bytes / rate > 1e9) return error_set(err, ERR_USAGE, "--storage %s: too slow", storage);
-    *out_ns = ns_from_s(bytes / rate);
+    *out_ns = units_ns_from_s(bytes / rate);
     return OK;
 }
 
@@ -190,8 +190,8 @@ static enum status make_causes(struct arena *a, const struct request *q, struct 
         }
         causes = ARENA_ARRAY(a, struct goodput_cause, 1);
         s->job.n_causes = 1;
-        *causes =
-            (struct goodput_cause){"failure", "", mtbf_ns ? s_from_ns(mtbf_ns) : INFINITY, 1, 1};
+        *causes = (struct goodput_cause){"failure", "",
+                                         mtbf_ns ? units_s_from_ns(mtbf_ns) : INFINITY, 1, 1};
     } else {
         s->job.n_causes = goodput_llama3(a, devices, q->per_node, &causes);
     }
@@ -222,8 +222,8 @@ static enum status make_job(struct arena *a, const struct request *q, struct goo
         return error_set(err, ERR_USAGE, "--db, --storage and --replan-speeds need a PLAN");
     if (q->storage && q->checkpoint)
         return error_set(err, ERR_USAGE, "--storage and --checkpoint exclude each other");
-    j->checkpoint_ns = ns_from_s(60);
-    j->restart_ns = ns_from_s(300);
+    j->checkpoint_ns = units_ns_from_s(60);
+    j->restart_ns = units_ns_from_s(300);
     if (q->spot) TRY(goodput_read_spot(a, q->spot, &s->spot, err));
     TRY(make_left(a, q, s, err));
     TRY(durations(q, j, err));
@@ -237,13 +237,13 @@ static enum status make_job(struct arena *a, const struct request *q, struct goo
     j->speed = team_left_speed;
     j->user = &s->left;
     j->background_slow = q->background_slow / 100;
-    j->horizon_ns = ns_from_s((q->days > 0 ? q->days : q->spot ? 0 : 54) * 86400);
+    j->horizon_ns = units_ns_from_s((q->days > 0 ? q->days : q->spot ? 0 : 54) * 86400);
     if (!j->horizon_ns) j->horizon_ns = s->spot.end_ns;
     if (!j->horizon_ns)
         return error_set(err, ERR_USAGE, "an availability trace of one moment needs --days");
     double M = goodput_mtbf(j), stops = stops_of_trace(j);
-    s->C = s_from_ns(j->checkpoint_ns);
-    s->M = 1 / (1 / M + stops / s_from_ns(j->horizon_ns));
+    s->C = units_s_from_ns(j->checkpoint_ns);
+    s->M = 1 / (1 / M + stops / units_s_from_ns(j->horizon_ns));
     return OK;
 }
 
@@ -260,7 +260,7 @@ static size_t automatic_intervals(const struct goodput_report *s, int64_t *out)
     if (middle < 1) middle = 1;
     for (size_t i = 0; i < sizeof share / sizeof *share; i++) {
         double t = share[i] * middle;
-        if (t < s_from_ns(s->job.horizon_ns)) out[n++] = ns_from_s(t);
+        if (t < units_s_from_ns(s->job.horizon_ns)) out[n++] = units_ns_from_s(t);
     }
     if (n < sizeof share / sizeof *share) out[n++] = s->job.horizon_ns;
     return n;

@@ -19,9 +19,9 @@ static void print_holders(const struct footprint *f)
 {
     char text[32];
     for (int32_t i = 0; i < f->n; i++)
-        printf("  %-26s %12s%s%s\n", f->holders[i].name,
-               units_print_bytes(text, (double)f->holders[i].bytes), *f->holders[i].why ? "  " : "",
-               f->holders[i].why);
+        printf("  %-26s %12s%s%s\n", f->memory_breakdown[i].name,
+               units_print_bytes(text, (double)f->memory_breakdown[i].bytes),
+               *f->memory_breakdown[i].why ? "  " : "", f->memory_breakdown[i].why);
 }
 
 /* "needs 24.3 GiB of 80 GiB: activations 18 GiB, optimizer state 3.52 GiB, gradients 1.17 GiB": the three largest, those of one
@@ -30,14 +30,14 @@ static const char *in_short(struct arena *a, const struct footprint *f)
 {
     char needs[32], has[64], text[32];
     int32_t n = 0;
-    struct footprint_holder *sums = ARENA_ARRAY(a, struct footprint_holder, (size_t)f->n + 1);
+    struct footprint_entry *sums = ARENA_ARRAY(a, struct footprint_entry, (size_t)f->n + 1);
     for (int32_t i = 0; i < f->n; i++) {
         int32_t k = 0;
-        while (k < n && strcmp(sums[k].name, f->holders[i].name) != 0) k++;
-        if (k == n) sums[n++] = (struct footprint_holder){.name = f->holders[i].name};
-        sums[k].bytes += f->holders[i].bytes;
+        while (k < n && strcmp(sums[k].name, f->memory_breakdown[i].name) != 0) k++;
+        if (k == n) sums[n++] = (struct footprint_entry){.name = f->memory_breakdown[i].name};
+        sums[k].bytes += f->memory_breakdown[i].bytes;
         for (; k > 0 && sums[k - 1].bytes < sums[k].bytes; k--) {
-            struct footprint_holder held = sums[k];
+            struct footprint_entry held = sums[k];
             sums[k] = sums[k - 1], sums[k - 1] = held;
         }
     }
@@ -90,12 +90,12 @@ static void print_json(const struct footprint *f, int32_t n)
         json_put_int(&j, "total_bytes", f[d].total_bytes);
         json_put_int(&j, "memory_bytes", f[d].memory_bytes);
         json_put_bool(&j, "fits", f[d].total_bytes <= f[d].memory_bytes);
-        json_put_list(&j, "holders");
+        json_put_list(&j, "memory_breakdown");
         for (int32_t i = 0; i < f[d].n; i++) {
             json_put_object_line(&j, NULL);
-            json_put_text(&j, "name", f[d].holders[i].name);
-            json_put_int(&j, "bytes", f[d].holders[i].bytes);
-            json_put_text(&j, "why", f[d].holders[i].why);
+            json_put_text(&j, "name", f[d].memory_breakdown[i].name);
+            json_put_int(&j, "bytes", f[d].memory_breakdown[i].bytes);
+            json_put_text(&j, "why", f[d].memory_breakdown[i].why);
             json_close(&j);
         }
         json_close(&j);

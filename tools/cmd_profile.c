@@ -47,7 +47,7 @@ struct request {
 static void compare_fit(struct profile_bench *b, const struct profile *p,
                         const struct program_op *op, const struct op_row *row)
 {
-    const struct op_fit *f = profile_fit_of(p, row->base, op->kind, &op->attrs, op->dtype);
+    const struct op_fit *f = op_fits_of(p, row->base, op->kind, &op->attrs, op->dtype);
     if (!f || !(row->seconds > 0)) return;
     double seconds = f->constant_s + f->s_per_flop * row->flops + f->s_per_byte * row->bytes;
     b->fit_off =
@@ -63,7 +63,7 @@ static size_t samples_of(const struct trace *t, uint64_t key, int32_t warm, doub
         const struct span *s = &t->spans[k];
         if (s->kind != SPAN_COMPUTE || s->key != key || (s->microbatch < warm && s->step == 0))
             continue;
-        values[n++] = s_from_ns(s->end_ns - s->begin_ns);
+        values[n++] = units_s_from_ns(s->end_ns - s->begin_ns);
     }
     return n;
 }
@@ -77,7 +77,7 @@ static double pace_of(struct profile_bench *b, const struct trace *t, const char
     for (size_t i = 0; i < n_known; i++) {
         size_t n = samples_of(t, known[i].key, warm, values);
         keys[i] = known[i].key;
-        seconds[i] = n ? median_double(values, n) : 0;
+        seconds[i] = n ? quantile_median_double(values, n) : 0;
     }
     return profile_pace_now(p, base, keys, seconds, n_known);
 }
@@ -106,7 +106,7 @@ static void rows_of(struct profile_bench *b, const struct trace *t, const char *
             .flops = op_flops(op->kind, &op->attrs, &op->shapes),
             .bytes = (double)(op_bytes_read(op->kind, &op->attrs, &op->shapes, op->dtype) +
                               op_bytes_written(op->kind, &op->attrs, &op->shapes, op->dtype)),
-            .seconds = median_double(values, n) / (b->pace > 0 ? b->pace : 1),
+            .seconds = quantile_median_double(values, n) / (b->pace > 0 ? b->pace : 1),
             .spread = fit_spread(copy, n),
             .samples = (int32_t)n,
             .provenance = b->provenance};
@@ -303,7 +303,7 @@ static enum status measure_plans(struct profile_bench *b, const struct request *
     TRY(measure_collectives(b, q, p, err));
     if (p->id && !b->n_measured && !b->n_collectives) return OK;
     p->parent = p->id;
-    TRY(profile_fit_ops(b->arena, p, err));
+    TRY(op_fits_fit(b->arena, p, err));
     return store_append(s, p, err);
 }
 
@@ -315,7 +315,7 @@ static enum status measure_job(struct profile_bench *b, const struct request *q,
     if (!s) return OK;
     TRY(measure_rest(b, q, p, err));
     TRY(measure_collectives(b, q, p, err));
-    TRY(profile_fit_ops(b->arena, p, err));
+    TRY(op_fits_fit(b->arena, p, err));
     return store_append(s, p, err);
 }
 

@@ -50,7 +50,7 @@ static enum status one_value(const char *option, const char *text, enum unit u, 
             ok || u == UNIT_COUNT
                 ? ""
                 : units_hint(hint, u == UNIT_NS ? QUANTITY_SECONDS : QUANTITY_BYTES, text));
-    *out = u == UNIT_NS ? ns_from_s(v) : (int64_t)v;
+    *out = u == UNIT_NS ? units_ns_from_s(v) : (int64_t)v;
     return OK;
 }
 
@@ -346,7 +346,8 @@ static const struct option options[] = {
     LIST("input", input, "TIME|...", "1 ms", "input-gradient time (I)"),
     LIST("weight", weight, "TIME|...", "1 ms", "weight-gradient time (W)"),
     LIST("backward", backward, "TIME|...", "I + W", "backward time (B), e.g. '2 ms'"),
-    LIST("latency", latency, "TIME|...", "0", "one-directional latency between stages, e.g. '10 us'"),
+    LIST("latency", latency, "TIME|...", "0",
+         "one-directional latency between stages, e.g. '10 us'"),
     LIST("transfer", transfer, "TIME|...", "0",
          "occupancy of a link by one message, e.g. '0 ms|2 ms'"),
     LIST("activation", activation, "SIZE|...", "0",

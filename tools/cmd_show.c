@@ -131,7 +131,7 @@ static void show_links(struct arena *a, const struct cluster *c, bool all)
         texts[i] = arena_printf(a, "%s, %s, %s duplex, %s",
                                 l->stated ? units_print_bytes_per_s(rate, l->bandwidth_Bps)
                                           : "not stated: to be measured",
-                                units_print_ns(latency, ns_from_s(l->latency_s)),
+                                units_print_ns(latency, units_ns_from_s(l->latency_s)),
                                 l->half_duplex ? "half" : "full", sharing_name(l->sharing));
     }
     int32_t n = print_classes(a, c->n_links, names, texts, all, &x);

@@ -246,7 +246,7 @@ static enum status feed(const struct request *q, const struct plan *plan,
     out->loading =
         (struct loading){.loaders = (int32_t)q->loaders,
                          .prefetch = (int32_t)(q->prefetch ? q->prefetch : 2 * q->loaders),
-                         .load_ns = ns_from_s(load_s),
+                         .load_ns = units_ns_from_s(load_s),
                          .cv = q->load_cv};
     TRY(loading_walk(&out->loading, steps, n, LOADED_STEPS, plan->seed, &out->result, err));
     return loading_enough(&out->loading, steps, n, LOADED_STEPS, plan->seed, 0.01, LOADERS_MAX,

@@ -37,7 +37,7 @@ static void write_plan(FILE *out, struct arena *a, const void *p) { plan_write(o
 
 uint64_t common_cluster_hash(struct arena *a, const struct cluster *c)
 {
-    return hash_text(0, text_of(a, write_cluster, c));
+    return rng_hash_text(0, text_of(a, write_cluster, c));
 }
 
 const char *common_plan_text(struct arena *a, const struct plan *p)
@@ -52,7 +52,7 @@ static enum status load(struct store *s, struct arena *a, const struct cluster *
     if (!id) TRY(store_latest(s, common_cluster_hash(a, c), c, &id, &exact, err));
     TRY(store_load(s, a, id, out, err));
     /* What was imported for a name belongs to every cluster of that name (tools/import/sailor.c). */
-    if (!exact && out->cluster_hash != hash_text(0, out->cluster))
+    if (!exact && out->cluster_hash != rng_hash_text(0, out->cluster))
         log_warn("profile %lld was measured on another version of cluster %s: the same base "
                  "devices, but names, slowdowns or links differ",
                  (long long)id, c->name);
@@ -87,7 +87,7 @@ enum status common_plan(struct arena *a, const char *path, struct plan *out, str
 }
 
 /* Of one device of the plan. */
-static int32_t most_gpus(const struct plan *p)
+static int32_t max_gpus(const struct plan *p)
 {
     int32_t most = 1;
     for (int32_t r = 0; r < p->n_replicas; r++)
@@ -104,7 +104,7 @@ static int32_t most_gpus(const struct plan *p)
 
 const char *common_never_run(struct arena *a, const struct plan *p)
 {
-    int32_t tp = most_gpus(p);
+    int32_t tp = max_gpus(p);
     if (p->job.model.measured)
         return arena_printf(a,
                             "model %s is a table of measured layers: it has no operators to run; "

@@ -95,8 +95,7 @@ static const struct option *option_of(const struct option *o, const char *word)
 {
     for (; o->name; o++) {
         if (option_is_argument(o) || *word != '-') continue;
-        if (word[1] == '-' ? !strcmp(word + 2, o->name) : o->letter && word[1] == o->letter)
-            return o;
+        if (word[1] == '-' ? !strcmp(word + 2, o->name) : o->letter && word[1] == o->letter) return o;
     }
     return NULL;
 }
@@ -146,7 +145,7 @@ void complete(int n_words, char **words, FILE *out)
         offer(&l, "--version", NULL);
     } else if (n_words == 2 && !strcmp(words[0], "help")) {
         offer_verbs(&l);
-    } else if (n_words > 1 && verb_find(words[0], &verb, &err) == OK) {
+    } else if (n_words > 1 && cmd_verb_find(words[0], &verb, &err) == OK) {
         offer_in_verb(&l, verb);
     }
     arena_free(l.arena);

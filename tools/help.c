@@ -49,12 +49,12 @@ static void print_wrapped(const char *text, int at, int indent, FILE *out)
 
 const char *help_head(const struct option *o, char *buffer, size_t size)
 {
-    char choices[128] = "", letter[8] = "";
+    char choices[128] = "", phase[8] = "";
     if (option_is_argument(o)) {
         snprintf(buffer, size, "%s", o->name);
         return buffer;
     }
-    if (o->letter) snprintf(letter, sizeof letter, "-%c, ", o->letter);
+    if (o->letter) snprintf(phase, sizeof phase, "-%c, ", o->letter);
     const char *unit = o->unit ? o->unit : "VALUE";
     if (o->type == OPTION_FLAG) unit = "";
     if (o->type == OPTION_CHOICE) {
@@ -64,7 +64,7 @@ const char *help_head(const struct option *o, char *buffer, size_t size)
                                      o->choices[i]);
         unit = choices;
     }
-    snprintf(buffer, size, "%s--%s%s%s", letter, o->name, *unit ? " " : "", unit);
+    snprintf(buffer, size, "%s--%s%s%s", phase, o->name, *unit ? " " : "", unit);
     return buffer;
 }
 

@@ -55,7 +55,7 @@ static void warn_of_slips(void)
     }
 }
 
-static bool asks_for_json(int argc, char **argv)
+static bool json_requested(int argc, char **argv)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
         if (!strcmp(argv[i], "--json")) return true;
@@ -117,7 +117,7 @@ static void on_signal(int number)
 static void before_libraries(int argc, char **argv, char **environment)
 {
     (void)environment;
-    wants_json = asks_for_json(argc, argv);
+    wants_json = json_requested(argc, argv);
     arena_on_exhaustion(on_exhaustion);
 }
 #if defined(__GLIBC__) && !SANITIZED_ADDRESS && !SANITIZED_THREAD
@@ -161,13 +161,13 @@ static int run_verb(int argc, char **argv)
              (!strcmp(first, "help") && argc < 3))
         print_help(stdout);
     else if (!strcmp(first, "help")) {
-        status = verb_find(argv[2], &verb, &err);
+        status = cmd_verb_find(argv[2], &verb, &err);
         if (status == OK) help_verb(verb, stdout);
     } else {
-        status = verb_find(first, &verb, &err);
+        status = cmd_verb_find(first, &verb, &err);
         if (!silent && !launch_rank()) warn_of_slips();
         if (status == OK) status = settings_check(&err);
-        if (status == OK) status = verb_run(verb, argc - 1, argv + 1, &err);
+        if (status == OK) status = cmd_verb_run(verb, argc - 1, argv + 1, &err);
     }
     status = flush_data(status, &err);
     log_progress_end();

@@ -245,7 +245,7 @@ static enum status share_out(struct arena *a, const struct verb *verb, const str
 }
 
 /* Help wins over everything else on the line, mistakes included. */
-static bool asks_for_help(int argc, char **argv)
+static bool wants_help(int argc, char **argv)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return true;
@@ -338,7 +338,7 @@ enum status options_parse(struct arena *a, const struct verb *verb, void *reques
     struct texts given = {0};
     bool only_arguments = false;
     common->argv = argv;
-    if (asks_for_help(argc, argv)) {
+    if (wants_help(argc, argv)) {
         common->help = true;
         return OK;
     }

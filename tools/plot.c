@@ -85,12 +85,12 @@ static void steady_window(const struct trace *t, int64_t *begin_ns, int64_t *end
         *begin_ns = *end_ns = 0;
     }
     for (size_t i = 0; i < t->n_spans; i++)
-        if (t->spans[i].kind == SPAN_COMPUTE && t->spans[i].letter == 'U' &&
+        if (t->spans[i].kind == SPAN_COMPUTE && t->spans[i].phase == PHASE_U &&
             t->spans[i].step > last)
             last = t->spans[i].step;
     for (size_t i = 0; i < t->n_spans; i++) {
         const struct span *s = &t->spans[i];
-        if (s->kind != SPAN_COMPUTE || s->letter != 'U') continue;
+        if (s->kind != SPAN_COMPUTE || s->phase != PHASE_U) continue;
         if (s->step == last && s->end_ns > *end_ns) *end_ns = s->end_ns;
         if (s->step == last - 1 && s->end_ns > *begin_ns) *begin_ns = s->end_ns;
     }
@@ -170,13 +170,12 @@ static void collect(struct boxes *b, const struct trace *t, int32_t first_row, i
         int64_t end = (s->end_ns < to_ns ? s->end_ns : to_ns) - from_ns;
         bool compute = s->kind == SPAN_COMPUTE;
         if (compute && open && open->device == s->device && open->stage == s->stage &&
-            open->letter == s->letter && open->step == s->step &&
-            open->microbatch == s->microbatch) {
+            open->phase == s->phase && open->step == s->step && open->microbatch == s->microbatch) {
             b->items[b->n - 1].end_ns = end;
             continue;
         }
         open = compute ? s : NULL;
-        char letter = compute ? s->letter : s->kind == SPAN_SEND ? 's' : 'r';
+        char letter = compute ? s->phase : s->kind == SPAN_SEND ? 's' : 'r';
         if (s->collective) letter = kind_letters[s->collective - 1];
         int32_t colour = colour_of(letter) + (compute && is_dark(&stages, s->stage) ? COLOURS : 0);
         int32_t row = first_row + row_of_device(t, s->device);

@@ -25,7 +25,7 @@ enum status degrees_parse(const char *text, struct degrees *out, struct error *e
 }
 
 /* GPUs of the type on the node that has the most of them. */
-static int32_t most_on_a_node(const struct cluster *c, int32_t type)
+static int32_t max_on_a_node(const struct cluster *c, int32_t type)
 {
     int32_t most = 0;
     for (int32_t n = 0; n < c->n_nodes; n++) {
@@ -78,7 +78,7 @@ enum status degrees_check(const struct degrees *d, const struct model *m, const 
                           const struct profile *p, struct error *err)
 {
     for (int32_t t = 0; t < c->n_types && d->n; t++) {
-        int32_t on_node = most_on_a_node(c, t);
+        int32_t on_node = max_on_a_node(c, t);
         if (c->types[t].tensor_parallel > 1) continue;
         for (int32_t i = 0; i < d->n; i++)
             if (d->tp[i] > 1 && d->tp[i] <= on_node &&

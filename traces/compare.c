@@ -1,4 +1,4 @@
-/* A hash join: every span falls into the group of its (device, stage, letter, microbatch, stream, op, part), whatever
+/* A hash join: every span falls into the group of its (device, stage, phase, microbatch, stream, op, part), whatever
  * its step and whichever trace it is from; a group with durations of both sides is joined. Groups stand in the order in
  * which they were first met, so that nothing depends on the hash.
  */
@@ -16,7 +16,7 @@
 enum side { SIM, RUN, SIDES };
 
 struct where {
-    int32_t device, stage, microbatch, stream, op, part, letter;
+    int32_t device, stage, microbatch, stream, op, part, phase;
 };
 struct joint {
     struct where where;
@@ -38,12 +38,12 @@ struct join {
 static struct where where_of(const struct span *s)
 {
     return (struct where){s->device, s->stage, s->microbatch, (int32_t)s->stream,
-                          s->op,     s->part,  s->letter};
+                          s->op,     s->part,  s->phase};
 }
 
 static uint32_t *place_of(const struct join *j, const struct where *w)
 {
-    for (size_t at = (size_t)hash_bytes(0, w, sizeof *w);; at++) {
+    for (size_t at = (size_t)rng_hash_bytes(0, w, sizeof *w);; at++) {
         uint32_t *p = &j->places[at & (j->n_places - 1)];
         if (!*p || !memcmp(&j->joints[*p - 1].where, w, sizeof *w)) return p;
     }
@@ -95,7 +95,7 @@ static void collect(struct join *j, const struct trace *t, enum side side)
     }
     for (size_t g = 0; g < j->n; g++) {
         struct joint *x = &j->joints[g];
-        x->ns[side] = median_ns(j->durations[side] + x->first[side], x->count[side]);
+        x->ns[side] = quantile_median_ns(j->durations[side] + x->first[side], x->count[side]);
     }
 }
 
@@ -131,8 +131,8 @@ static struct compare_kind summary(struct arena *scratch, struct joint *const *g
         absolute[m] = fabs(biases[m]);
         m++;
     }
-    k.bias = median_double(biases, m);
-    k.median = median_double(absolute, m);
+    k.bias = quantile_median_double(biases, m);
+    k.median = quantile_median_double(absolute, m);
     k.p95 = quantile(absolute, m, 0.95);
     return k;
 }

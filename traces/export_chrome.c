@@ -144,7 +144,7 @@ static const char *category(const struct span *s)
 {
     if (s->kind == SPAN_KERNEL) return span_kind_name(s->kind);
     if (s->kind != SPAN_COMPUTE) return span_title(s);
-    switch (s->letter) {
+    switch (s->phase) {
     case 'F':
         return "forward";
     case 'B':
@@ -171,7 +171,7 @@ static void duration(struct chrome *c, const struct span *s)
     fprintf(c->out,
             ",\"args\":{\"call\":\"%c\",\"step\":%" PRId32 ",\"microbatch\":%" PRId32
             ",\"stage\":%" PRId32 ",\"op\":%" PRId32 ",\"part\":%" PRId32 ",\"bytes\":%" PRId64,
-            s->letter, s->step, s->microbatch, s->stage, s->op, s->part, s->bytes);
+            s->phase, s->step, s->microbatch, s->stage, s->op, s->part, s->bytes);
     if (s->kind != SPAN_COMPUTE && s->kind != SPAN_KERNEL) {
         fprintf(c->out, ",\"%s\":", s->collective ? "collective" : "link");
         text(c, s->name);
@@ -205,7 +205,7 @@ static void steps(struct chrome *c)
     size_t n = 0;
     for (size_t i = 0; i < t->n_spans; i++) {
         const struct span *s = &t->spans[i];
-        if (own_clock ? s->kind == SPAN_COMPUTE && s->letter == 'U' : s->kind == SPAN_STEP)
+        if (own_clock ? s->kind == SPAN_COMPUTE && s->phase == PHASE_U : s->kind == SPAN_STEP)
             ends[n++] = s;
     }
     if (n) qsort(ends, n, sizeof *ends, by_step);

@@ -18,8 +18,8 @@ struct adding {
 
 static int by_operator(const struct span *x, const struct span *y)
 {
-    const int32_t ours[] = {x->device, x->step, x->stage, x->letter, x->microbatch, x->op},
-                  theirs[] = {y->device, y->step, y->stage, y->letter, y->microbatch, y->op};
+    const int32_t ours[] = {x->device, x->step, x->stage, x->phase, x->microbatch, x->op},
+                  theirs[] = {y->device, y->step, y->stage, y->phase, y->microbatch, y->op};
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
         if (ours[i] != theirs[i]) return ours[i] < theirs[i] ? -1 : 1;
     return 0;
@@ -36,24 +36,24 @@ static int in_order(const void *a, const void *b)
 }
 
 /* (n_devices) whose operators count. */
-static bool *devices_that_tell(struct arena *scratch, const struct trace *t)
+static bool *devices_with_kernels(struct arena *scratch, const struct trace *t)
 {
-    bool *tells = ARENA_ARRAY(scratch, bool, (size_t)t->n_devices + 1);
-    for (int32_t i = 0; i < t->n_devices; i++) tells[i] = !t->kernels;
+    bool *has_kernels = ARENA_ARRAY(scratch, bool, (size_t)t->n_devices + 1);
+    for (int32_t i = 0; i < t->n_devices; i++) has_kernels[i] = !t->kernels;
     for (size_t i = 0; i < t->n_spans; i++)
-        if (t->spans[i].kind == SPAN_KERNEL) tells[t->spans[i].device] = true;
-    return tells;
+        if (t->spans[i].kind == SPAN_KERNEL) has_kernels[t->spans[i].device] = true;
+    return has_kernels;
 }
 
 static const struct span **sorted(struct arena *scratch, const struct trace *t, size_t *n)
 {
     const struct span **s = ARENA_ARRAY(scratch, const struct span *, t->n_spans + 1);
-    const bool *tells = devices_that_tell(scratch, t);
+    const bool *has_kernels = devices_with_kernels(scratch, t);
     int32_t from = trace_first_counted_step(t);
     *n = 0;
     for (size_t i = 0; i < t->n_spans; i++) {
         const struct span *x = &t->spans[i];
-        bool wanted = x->kind == SPAN_KERNEL || (x->kind == SPAN_COMPUTE && tells[x->device]);
+        bool wanted = x->kind == SPAN_KERNEL || (x->kind == SPAN_COMPUTE && has_kernels[x->device]);
         if (wanted && x->step >= from) s[(*n)++] = x;
     }
     if (*n) qsort(s, *n, sizeof *s, in_order);

@@ -15,14 +15,14 @@ static int by_double(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-int64_t median_ns(int64_t *values, size_t n)
+int64_t quantile_median_ns(int64_t *values, size_t n)
 {
     if (!n) return 0;
     qsort(values, n, sizeof *values, by_ns);
     return n % 2 ? values[n / 2] : values[n / 2 - 1] + (values[n / 2] - values[n / 2 - 1]) / 2;
 }
 
-double median_double(double *values, size_t n)
+double quantile_median_double(double *values, size_t n)
 {
     if (!n) return 0;
     qsort(values, n, sizeof *values, by_double);

@@ -5,11 +5,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-int64_t median_ns(int64_t *values,
-                  size_t n); /* of an even count the middle two's mean, rounded down; 0 of none */
+int64_t
+quantile_median_ns(int64_t *values,
+                   size_t n); /* of an even count the middle two's mean, rounded down; 0 of none */
 double quantile(double *values, size_t n,
                 double share); /* nearest rank: the least value that `share` of all do not exceed */
-double median_double(double *values,
-                     size_t n); /* of an even count the middle two's mean; 0 of none */
+double quantile_median_double(double *values,
+                              size_t n); /* of an even count the middle two's mean; 0 of none */
 
 #endif

@@ -56,12 +56,12 @@ static void find_window(const struct trace *t, struct stats *out)
 {
     int32_t last = -1;
     for (size_t i = 0; i < t->n_spans; i++)
-        if (t->spans[i].kind == SPAN_COMPUTE && t->spans[i].letter == 'U' &&
+        if (t->spans[i].kind == SPAN_COMPUTE && t->spans[i].phase == PHASE_U &&
             t->spans[i].step > last)
             last = t->spans[i].step;
     for (size_t i = 0; i < t->n_spans; i++) {
         const struct span *s = &t->spans[i];
-        if (s->kind != SPAN_COMPUTE || s->letter != 'U') continue;
+        if (s->kind != SPAN_COMPUTE || s->phase != PHASE_U) continue;
         if (s->step == last && s->end_ns > out->end_ns) out->end_ns = s->end_ns;
         if (s->step == last - 1 && s->end_ns > out->begin_ns) out->begin_ns = s->end_ns;
     }
@@ -88,7 +88,7 @@ static void measure(struct arena *a, const struct intervals stream[STREAM_COUNT]
 
 void stats_of_trace(struct arena *a, const struct trace *t, struct stats *out)
 {
-    static const char letters[] = "FBIWU";
+    static const char phases[] = "FBIWU";
     struct arena *scratch = arena_new();
     size_t *order = trace_order(scratch, t), next = 0;
     *out = (struct stats){.n_devices = t->n_devices,
@@ -100,10 +100,10 @@ void stats_of_trace(struct arena *a, const struct trace *t, struct stats *out)
             const struct span *s = &t->spans[order[next]];
             int64_t begin = s->begin_ns > out->begin_ns ? s->begin_ns : out->begin_ns;
             int64_t end = s->end_ns < out->end_ns ? s->end_ns : out->end_ns;
-            const char *letter =
-                s->kind == SPAN_COMPUTE && s->letter ? strchr(letters, s->letter) : NULL;
+            const char *phase =
+                s->kind == SPAN_COMPUTE && s->phase ? strchr(phases, s->phase) : NULL;
             add(scratch, &stream[s->stream], begin, end);
-            if (letter && end > begin) out->devices[d].letter_ns[letter - letters] += end - begin;
+            if (phase && end > begin) out->devices[d].phase_ns[phase - phases] += end - begin;
         }
         measure(scratch, stream, out->begin_ns, out->end_ns, &out->devices[d]);
     }

@@ -9,11 +9,11 @@
 
 #include "traces/trace.h"
 
-enum { STATS_F, STATS_B, STATS_I, STATS_W, STATS_U, STATS_LETTERS };
+enum { STATS_F, STATS_B, STATS_I, STATS_W, STATS_U, STATS_PHASES };
 
 struct stats_device {
-    int64_t busy_ns, idle_ns;         /* of the compute stream; busy + idle = the window */
-    int64_t letter_ns[STATS_LETTERS]; /* compute spans by call: F, B, I, W, U */
+    int64_t busy_ns, idle_ns;       /* of the compute stream; busy + idle = the window */
+    int64_t phase_ns[STATS_PHASES]; /* compute spans by call: F, B, I, W, U */
     /* streams' own time, whether compute was busy or not */
     int64_t send_ns, receive_ns, collective_ns;
     int64_t idle_message_ns;    /* idle while a message was in flight to this device */

@@ -172,7 +172,7 @@ static int64_t median_difference(struct arena *a, const struct step_end *ends, s
 {
     int64_t *d = ARENA_ARRAY(a, int64_t, n);
     for (size_t i = 1; i < n; i++) d[i - 1] = ends[i].end_ns - ends[i - 1].end_ns;
-    return median_ns(d, n - 1);
+    return quantile_median_ns(d, n - 1);
 }
 
 int32_t trace_first_counted_step(const struct trace *t)

@@ -9,7 +9,7 @@
  * collective: the kind's name ("all_to_all"), left out where there is none.
  * Schema 1; a run whose devices' own profiler told what they ran (run --kernels) writes schema 2, which has one field more in the
  * header, kernels_lost, and spans of kind KERNEL on stream "kernel": one thing that a device did, below the operator of the same
- * device, step, stage, letter, microbatch and op, or, with stage and op -1, between operators. They say nothing that others do not
+ * device, step, stage, phase, microbatch and op, or, with stage and op -1, between operators. They say nothing that others do not
  * sum up already, so who adds up time leaves them out. Their instants are the profiler's: true to some us.
  * clock: "simulated", "virtual" (emulated devices' own clock) or "wall". Spans of kind STEP say when a step's
  * last update ended (stream "step"); for a run they are wall time whatever `clock` says, and iteration_ns is
@@ -56,7 +56,7 @@ struct span {
     int32_t device;    /* into devices of the trace */
     int32_t peer;      /* SEND, RECEIVE: the other device; else -1 */
     int32_t stage;     /* into the program's stages; -1 STEP */
-    enum phase letter; /* F B I W U of the call; 'S' for steps, and kernels between operators */
+    enum phase phase; /* F B I W U of the call; 'S' for steps, and kernels between operators */
     int32_t step, microbatch; /* microbatch within the replica; -1 for U */
     int32_t
         op; /* COMPUTE, KERNEL: op of the stage; SEND, RECEIVE: channel; REDUCE: group; STEP: -1 */

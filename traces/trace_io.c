@@ -82,7 +82,7 @@ static void write_span(FILE *out, const struct span *s)
     fprintf(out,
             ",\"stage\":%" PRId32 ",\"letter\":\"%c\",\"step\":%" PRId32 ",\"microbatch\":%" PRId32
             ",\"op\":%" PRId32,
-            s->stage, s->letter, s->step, s->microbatch, s->op);
+            s->stage, s->phase, s->step, s->microbatch, s->op);
     if (s->part) fprintf(out, ",\"part\":%" PRId32, s->part);
     if (s->uneven_ppm) fprintf(out, ",\"uneven_ppm\":%" PRId32, s->uneven_ppm);
     fprintf(out, ",\"begin_ns\":%" PRId64 ",\"end_ns\":%" PRId64, s->begin_ns, s->end_ns);

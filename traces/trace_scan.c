@@ -108,7 +108,7 @@ static void grow_names(struct trace_scan *s)
 
 static const char *intern(struct trace_scan *s, const char *text, size_t n)
 {
-    uint64_t hash = hash_bytes(0, text, n);
+    uint64_t hash = rng_hash_bytes(0, text, n);
     struct name *e = place_of(s, text, n, hash);
     if (e->text) return e->text;
     if (2 * ++s->n_names > s->capacity) {
@@ -236,7 +236,7 @@ static enum status take_word(struct trace_scan *s, struct cursor_in *c, enum fie
                    : expected(c, "a key of 16 hexadecimal digits");
     if (f == FIELD_letter) {
         if (p.n != 1 || !memchr("FBIWUS", p.text[0], 6)) return unknown(c, "letter", &p);
-        out->letter = (enum phase)p.text[0];
+        out->phase = (enum phase)p.text[0];
         return OK;
     }
     if (f == FIELD_kind) {

@@ -67,7 +67,7 @@ uint64_t rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n)
 
 /* FNV-1a's offset and prime (Fowler, Noll, Vo); the avalanche is splitmix64's finaliser (Steele,
  * Lea, Flood, OOPSLA'14), without which similar names get similar high bits. */
-uint64_t hash_bytes(uint64_t start, const void *p, size_t n)
+uint64_t rng_hash_bytes(uint64_t start, const void *p, size_t n)
 {
     const unsigned char *byte = p;
     uint64_t h = start ^ 0xCBF29CE484222325u;
@@ -77,4 +77,7 @@ uint64_t hash_bytes(uint64_t start, const void *p, size_t n)
     return h ^ h >> 31;
 }
 
-uint64_t hash_text(uint64_t start, const char *s) { return hash_bytes(start, s, strlen(s)); }
+uint64_t rng_hash_text(uint64_t start, const char *s)
+{
+    return rng_hash_bytes(start, s, strlen(s));
+}

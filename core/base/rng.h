@@ -25,7 +25,7 @@ double rng_normal(uint64_t seed, uint64_t stream,
 uint64_t rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n); /* 0 … n-1, n > 0 */
 
 /* 64-bit FNV-1a with a final avalanche: names to streams, structures to keys. Not for enemies. */
-uint64_t hash_bytes(uint64_t start, const void *p, size_t n);
-uint64_t hash_text(uint64_t start, const char *s);
+uint64_t rng_hash_bytes(uint64_t start, const void *p, size_t n);
+uint64_t rng_hash_text(uint64_t start, const char *s);
 
 #endif

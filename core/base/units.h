@@ -15,8 +15,11 @@
 
 #define NS_PER_S 1000000000.0
 
-static inline int64_t ns_from_s(double s) { return (int64_t)llround(s * NS_PER_S); }
-static inline double s_from_ns(int64_t ns) { return (double)ns / NS_PER_S; }
+static inline int64_t units_max(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t units_min(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static inline int64_t units_ns_from_s(double s) { return (int64_t)llround(s * NS_PER_S); }
+static inline double units_s_from_ns(int64_t ns) { return (double)ns / NS_PER_S; }
 
 /* The parsers accept number + unit, with or without a space, in the C locale whatever the environment says. A number
  * without a unit is refused, because 60 is a bandwidth of 60 GB/s to one reader and of 60 B/s to another; 0 needs none.

@@ -57,17 +57,17 @@ struct collective_member {
     int32_t stage; /* into stages */
     int32_t
         n_segments; /* slots to be summed, in order; all members have equal lists of sizes (within) */
-    /* GRADIENT slots; CHAIN, member > 0 or microbatches kept apart: see apart. Reduce-scatter: also SCRATCH; all-gather:
+    /* GRADIENT slots; CHAIN, member > 0 or gradients per microbatch: see chain_ring. Reduce-scatter: also SCRATCH; all-gather:
      * PARAMETER or SCRATCH, of the wire's dtype */
     int32_t *segments;
     /* reduce-scatter, all-gather: (n_segments) the member's parts in regions; NULL: in the segments; else NULL */
     int32_t *own;
     /* CHAIN: buffer ring whose buffers hold each microbatch's gradients in this order (first segment's slot gives the
      * offset), to be added one by one; -1: the sum is in segments */
-    int32_t apart;
+    int32_t chain_ring;
     /* (n_segments) slots of buffer ring apart, one a segment, laid one after the other from offset 0 in steps of 64 bytes;
-     * NULL where apart is -1 */
-    int32_t *apart_segments;
+     * NULL where chain_ring is -1 */
+    int32_t *chain_segments;
     /* all-reduce by RING: (n_segments) which part of each segment's slot is meant; n_dims 0: all of it. NULL: all of all.
      * Regions of one segment are as large on all members, and mean the same elements in the same order */
     struct region *within;
@@ -96,7 +96,7 @@ struct collective {
     /* Of a tensor inside calls (collective_of_tensor); else all 0. */
     struct shape whole; /* of the tensor that they share */
     struct collective_cut from, to;
-    /* elements of the largest message, or of what a member of all_to_all keeps if that is more: collective_most */
+    /* elements of the largest message, or of what a member of all_to_all keeps if that is more: collective_max */
     int64_t most;
     int32_t *in, *out; /* (n) slots of the members' stages; of one size they may be the same */
     /* (n, n) but for RING, where it is NULL: from member i to k; -1 where nothing goes. Collectives of the same members may
@@ -135,7 +135,7 @@ int64_t collective_elements(const struct collective *m, int32_t i, int32_t k);
 /* Elements [*first, *last) of chunk c: of a tensor's all_reduce, or of segments. */
 void collective_chunk(const struct collective *m, int32_t c, int64_t *first, int64_t *last);
 /* What `most` must be. O(n²·runs²), n for ring and tiers. */
-int64_t collective_most(const struct collective *m);
+int64_t collective_max(const struct collective *m);
 
 /* Its rounds: what its algorithm's row says (core/collective/rounds.h). */
 struct collective_round {

@@ -307,7 +307,7 @@ struct collective_round collective_round(const struct collective *m, int32_t mem
     return s;
 }
 
-int64_t collective_most(const struct collective *m)
+int64_t collective_max(const struct collective *m)
 {
     return m->n_members < 2 ? 0 : collective_rounds_of(m->algorithm)->most(m);
 }

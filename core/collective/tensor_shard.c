@@ -62,8 +62,8 @@ bool tensor_shard_equal(const struct tensor_shard *a, const struct tensor_shard 
     return true;
 }
 
-int64_t part_overlap(const struct shape *whole, const struct tensor_shard *x,
-                     const struct tensor_shard *y)
+int64_t tensor_shard_part_overlap(const struct shape *whole, const struct tensor_shard *x,
+                                  const struct tensor_shard *y)
 {
     int64_t n = 1;
     for (int32_t d = 0; d < whole->rank; d++) {

@@ -20,8 +20,8 @@ struct region tensor_shard_region(struct arena *a, const struct shape *shape,
 /* Runs ascending, inside the whole, as many elements as the shape has, each dimension once. */
 bool tensor_shard_valid(const struct shape *shape, const struct tensor_shard *shard);
 /* Elements that both have: of each dimension the overlap of their runs. O(runs²). */
-int64_t part_overlap(const struct shape *whole, const struct tensor_shard *x,
-                     const struct tensor_shard *y);
+int64_t tensor_shard_part_overlap(const struct shape *whole, const struct tensor_shard *x,
+                                  const struct tensor_shard *y);
 bool tensor_shard_equal(const struct tensor_shard *a, const struct tensor_shard *b);
 
 #endif

@@ -13,7 +13,7 @@ enum status use_input(const struct use *u, int32_t input, enum op_kind kind, con
                       const struct op_attrs *attrs, const int32_t *inputs, int32_t n_inputs,
                       struct error *err)
 {
-    if (!wants(u, input)) return OK;
+    if (!use_wants(u, input)) return OK;
     int32_t out = -1;
     TRY(gradient_emit(u->b, u->i, kind, PHASE_I, suffix, attrs, inputs, n_inputs, &out, 1, err));
     return gradient_contribute(u->b, u->op.input[input], out, err);
@@ -31,7 +31,7 @@ static enum status emit_converted(const struct use *u, int32_t input, int32_t n_
                       err));
     for (int32_t k = n_outputs - 1; k >= 0; k--) {
         int32_t weight = u->op.input[input + k];
-        if (!is_parameter(u, input + k)) {
+        if (!use_is_parameter(u, input + k)) {
             TRY(gradient_contribute(u->b, weight, out[k], err));
             continue;
         }
@@ -48,7 +48,7 @@ enum status use_weights(const struct use *u, int32_t input, int32_t n_outputs, e
 {
     int32_t out[OP_OPERANDS_MAX];
     for (int32_t k = 0; k < n_outputs; k++) {
-        if (is_parameter(u, input + k)) continue;
+        if (use_is_parameter(u, input + k)) continue;
         if (!gradient_is_of_parameter(u->b, u->op.input[input + k]))
             return error_set(err, ERR_INPUT, "operator '%s': '%s' must be a parameter", u->op.name,
                              gradient_graph(u->b)->tensors[u->op.input[input + k]].name);
@@ -88,7 +88,7 @@ enum status use_product(struct use u, struct error *err)
 {
     int32_t a = u.op.input[0], b = u.op.input[1];
     bool trans_b = u.op.attrs.trans_b;
-    if (u.op.attrs.trans_a || is_parameter(&u, 0))
+    if (u.op.attrs.trans_a || use_is_parameter(&u, 0))
         return error_set(err, ERR_INPUT, "operator '%s': only activation x weight has a gradient",
                          u.op.name);
     struct op_attrs da = {.trans_b = !trans_b}, db = {.trans_a = true};
@@ -97,7 +97,7 @@ enum status use_product(struct use u, struct error *err)
     TRY(gather_factor(&u, 0, &a, err));
     TRY(gather_factor(&u, 1, &dy, err));
     int32_t left = trans_b ? dy : a, right = trans_b ? a : dy;
-    if (!is_parameter(&u, 1))
+    if (!use_is_parameter(&u, 1))
         return use_input(&u, 1, OP_matmul, "grad_right", &db, INPUTS(left, right), err);
     return use_weights(&u, 1, 1, OP_matmul, "grad_weight", db, INPUTS(left, right), err);
 }
@@ -105,7 +105,7 @@ enum status use_product(struct use u, struct error *err)
 enum status gradient_rule_bias(struct gradient_builder *g, int32_t op, struct error *err)
 {
     struct use u = use_of(g, op);
-    TRY(pass(&u, 0, u.dy, err));
+    TRY(use_pass(&u, 0, u.dy, err));
     struct op_attrs attrs = {0};
     if (u.op.attrs.dim) {
         attrs.dim = u.op.attrs.dim;
@@ -119,8 +119,8 @@ enum status gradient_rule_add(struct gradient_builder *g, int32_t op, struct err
     struct use u = use_of(g, op);
     /* The list of contributions grows at its front: the later operand goes first. */
     for (int32_t k = 1; k >= 0; k--) {
-        TRY(pass(&u, k, u.dy, err));
-        if (is_parameter(&u, k))
+        TRY(use_pass(&u, k, u.dy, err));
+        if (use_is_parameter(&u, k))
             TRY(use_weights(&u, k, 1, OP_accumulate, k ? "grad_right" : "grad_left",
                              (struct op_attrs){0}, INPUTS(u.dy), err));
     }
@@ -130,7 +130,7 @@ enum status gradient_rule_add(struct gradient_builder *g, int32_t op, struct err
 enum status gradient_rule_multiply(struct gradient_builder *g, int32_t op, struct error *err)
 {
     struct use u = use_of(g, op);
-    if (is_parameter(&u, 0) || is_parameter(&u, 1))
+    if (use_is_parameter(&u, 0) || use_is_parameter(&u, 1))
         return error_set(err, ERR_INPUT, "operator '%s': multiply by a parameter has no gradient",
                          u.op.name);
     TRY(use_input(&u, 1, OP_multiply, "grad_right", NULL, INPUTS(u.dy, u.op.input[0]), err));
@@ -155,7 +155,7 @@ enum status gradient_rule_bias_gelu(struct gradient_builder *g, int32_t op, stru
     int32_t dz = -1;
     TRY(gradient_emit(g, op, OP_bias_gelu_grad, PHASE_I, "grad_input", &attrs,
                       INPUTS(u.op.input[0], u.op.input[1], u.dy), &dz, 1, err));
-    TRY(pass(&u, 0, dz, err));
+    TRY(use_pass(&u, 0, dz, err));
     return use_weights(&u, 1, 1, OP_bias_grad, "grad_bias", (struct op_attrs){0}, INPUTS(dz), err);
 }
 
@@ -163,11 +163,11 @@ enum status gradient_rule_swiglu(struct gradient_builder *g, int32_t op, struct 
 {
     struct use u = use_of(g, op);
     int32_t out[2] = {-1, -1};
-    if (!wants(&u, 0) && !wants(&u, 1)) return OK;
+    if (!use_wants(&u, 0) && !use_wants(&u, 1)) return OK;
     TRY(gradient_emit(g, op, OP_swiglu_grad, PHASE_I, "grad_input", NULL,
                       INPUTS(u.op.input[0], u.op.input[1], u.dy), out, 2, err));
-    TRY(pass(&u, 1, out[1], err));
-    return pass(&u, 0, out[0], err);
+    TRY(use_pass(&u, 1, out[1], err));
+    return use_pass(&u, 0, out[0], err);
 }
 
 /* Each GPU's column-parallel products give a partial value of dy (Shoeybi et al. 2019, Megatron-LM's f). */
@@ -323,7 +323,7 @@ enum status gradient_rule_attention(struct gradient_builder *g, int32_t op, stru
     inputs[n + 2] = u.dy;
     TRY(gradient_emit(g, op, OP_attention_grad, PHASE_I, "grad_input", &u.op.attrs, inputs, n + 3,
                       out, n, err));
-    for (int32_t k = n - 1; k >= 0; k--) TRY(pass(&u, k, out[k], err));
+    for (int32_t k = n - 1; k >= 0; k--) TRY(use_pass(&u, k, out[k], err));
     return OK;
 }
 
@@ -361,7 +361,7 @@ enum status gradient_rule_cross_entropy_join(struct gradient_builder *g, int32_t
 enum status gradient_rule_all_reduce(struct gradient_builder *g, int32_t op, struct error *err)
 {
     struct use u = use_of(g, op);
-    return pass(&u, 0, u.dy, err);
+    return use_pass(&u, 0, u.dy, err);
 }
 
 enum status gradient_rule_all_gather(struct gradient_builder *g, int32_t op, struct error *err)
@@ -389,7 +389,7 @@ enum status gradient_rule_measured_forward(struct gradient_builder *g, int32_t o
     TRY(gradient_emit(g, op, OP_measured_backward, PHASE_I, "backward", &attrs, inputs, n, out,
                       attrs.first ? 2 : 3, err));
     gradient_graph(g)->tensors[out[1]].shares = gradient_graph(g)->tensors[inputs[1]].shares;
-    return attrs.first ? OK : pass(&u, 1, out[2], err);
+    return attrs.first ? OK : use_pass(&u, 1, out[2], err);
 }
 
 /* The same elements again. */
@@ -446,7 +446,7 @@ enum status gradient_rule_expert_matmul(struct gradient_builder *g, int32_t op, 
     struct use u = use_of(g, op);
     int32_t x = u.op.input[0], w = u.op.input[1], gates = u.op.input[2];
     bool trans_b = u.op.attrs.trans_b;
-    if (u.op.attrs.trans_a || (!is_parameter(&u, 1) && !gradient_is_of_parameter(g, w)))
+    if (u.op.attrs.trans_a || (!use_is_parameter(&u, 1) && !gradient_is_of_parameter(g, w)))
         return error_set(err, ERR_INPUT, "operator '%s': only rows x weights has a gradient",
                          u.op.name);
     struct op_attrs dx = experts_of(&u), dw = dx;

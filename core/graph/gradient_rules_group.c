@@ -26,7 +26,7 @@ static void partials_back(const struct use *u, int32_t partials[GRADIENT_PARTIAL
 static enum status hand_on(const struct use *u, int32_t grad, uint8_t partial, struct error *err)
 {
     int32_t x = u->op.input[0];
-    if (!is_parameter(u, 0)) return gradient_contribute_partial(u->b, x, grad, partial, err);
+    if (!use_is_parameter(u, 0)) return gradient_contribute_partial(u->b, x, grad, partial, err);
     int32_t sum = gradient_parameter_partial(u->b, x, partial);
     return gradient_emit(u->b, u->i, OP_accumulate, PHASE_W, "grad_accumulate",
                          &(struct op_attrs){.accumulate = true}, &grad, 1, &sum, 1, err);
@@ -50,7 +50,7 @@ enum status gradient_rule_group_all_gather(struct gradient_builder *g, int32_t o
     static const char *const shard[] = {"grad_shard", "grad_shard.0", "grad_shard.1", ""};
     struct use u = use_of(g, op);
     int32_t partials[GRADIENT_PARTIALS], axis = u.op.attrs.exchange->axis;
-    if (!wants(&u, 0) && !is_parameter(&u, 0)) return OK;
+    if (!use_wants(&u, 0) && !use_is_parameter(&u, 0)) return OK;
     partials_back(&u, partials);
     for (int32_t m = GRADIENT_PARTIALS - 1; m >= 0; m--) {
         bool owed = m >> axis & 1;
@@ -72,7 +72,7 @@ static enum status shard_of_parameter(const struct use *u, struct error *err)
     for (int32_t m = 0; m < GRADIENT_PARTIALS; m++) {
         if (partials[m] < 0) continue;
         uint8_t owed = (uint8_t)(m | 1 << exchange->axis);
-        if (!is_parameter(u, 0)) {
+        if (!use_is_parameter(u, 0)) {
             TRY(convert_back(u, OP_add_to_slice, "grad_whole", exchange, partials[m], &out, err));
             return gradient_contribute_partial(u->b, u->op.input[0], out, owed, err);
         }
@@ -89,10 +89,10 @@ enum status gradient_rule_local_slice(struct gradient_builder *g, int32_t op, st
     struct use u = use_of(g, op);
     int32_t whole;
     if (gradient_is_of_parameter(g, u.op.input[0])) return shard_of_parameter(&u, err);
-    if (!wants(&u, 0)) return OK;
+    if (!use_wants(&u, 0)) return OK;
     TRY(convert_back(&u, OP_group_all_gather, "grad_gather", u.op.attrs.exchange, u.dy, &whole,
                      err));
-    return pass(&u, 0, whole, err);
+    return use_pass(&u, 0, whole, err);
 }
 
 enum status gradient_rule_group_reduce_scatter(struct gradient_builder *g, int32_t op,
@@ -107,7 +107,7 @@ enum status gradient_rule_group_all_to_all(struct gradient_builder *g, int32_t o
     struct use u = use_of(g, op);
     const struct exchange *e = u.op.attrs.exchange;
     int32_t partials[GRADIENT_PARTIALS];
-    if (!wants(&u, 0) && !is_parameter(&u, 0)) return OK;
+    if (!use_wants(&u, 0) && !use_is_parameter(&u, 0)) return OK;
     struct exchange *back = arena_copy(gradient_graph(g)->arena, e, sizeof *back);
     back->dim = e->to_dim, back->to_dim = e->dim;
     back->shards = e->to, back->to = e->shards;

@@ -17,20 +17,21 @@ static inline struct use use_of(struct gradient_builder *b, int32_t i)
     return (struct use){.b = b, .op = op, .i = i, .dy = gradient_of(b, op.output[0])};
 }
 
-static inline bool is_parameter(const struct use *u, int32_t input)
+static inline bool use_is_parameter(const struct use *u, int32_t input)
 {
     return gradient_graph(u->b)->tensors[u->op.input[input]].role == TENSOR_PARAMETER;
 }
 
-static inline bool wants(const struct use *u, int32_t input)
+static inline bool use_wants(const struct use *u, int32_t input)
 {
     return gradient_wanted(u->b, u->op.input[input]);
 }
 
 /* Operand `input` gets grad, unchanged, where it wants one. */
-static inline enum status pass(const struct use *u, int32_t input, int32_t grad, struct error *err)
+static inline enum status use_pass(const struct use *u, int32_t input, int32_t grad,
+                                   struct error *err)
 {
-    return wants(u, input) ? gradient_contribute(u->b, u->op.input[input], grad, err) : OK;
+    return use_wants(u, input) ? gradient_contribute(u->b, u->op.input[input], grad, err) : OK;
 }
 
 /* One I operator with one output, the gradient of operand `input`. */

@@ -52,7 +52,7 @@ enum tensor_input {
     INPUT_LABELS,
     INPUT_COUNT
 };
-static inline bool input_is_of_images(int32_t input)
+static inline bool graph_input_is_of_images(int32_t input)
 {
     return input == INPUT_PIXELS || input == INPUT_LABELS;
 }

@@ -153,7 +153,7 @@ static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const stru
     if (has & A_NARROWS) out[n++] = (struct key_attr){"narrows", a->narrows};
     out[n++] = (struct key_attr){"heads=", has & A_HEADS ? a->heads : 0};
     out[n++] = (struct key_attr){"head_dim=", has & A_HEAD_DIM ? a->head_dim : 0};
-    out[n++] = (struct key_attr){"window=", has & A_HEADS ? op_attention_window(a, s) : 0};
+    out[n++] = (struct key_attr){"window=", has & A_HEADS ? op_work_attention_window(a, s) : 0};
     out[n++] = (struct key_attr){"V=", has & A_VOCABULARY ? a->vocabulary : 0};
     /* Later than profiles that are kept: no part of a key where it is not set. */
     if ((has & A_HEADS) && a->eager) out[n++] = (struct key_attr){"eager", 1};
@@ -223,7 +223,7 @@ uint64_t op_key(enum op_kind kind, const struct op_attrs *attrs, const struct op
             n = key_shapes(kind, attrs, shapes, shape);
     /* The kind goes in by name: its number may change from one version to the next, a profile
      * stays. */
-    uint64_t start = hash_text(hash_text(0, op_kind_name(kind)), dtype_name(t));
+    uint64_t start = rng_hash_text(rng_hash_text(0, op_kind_name(kind)), dtype_name(t));
     int64_t words[WORDS_MAX];
     size_t used = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -231,7 +231,7 @@ uint64_t op_key(enum op_kind kind, const struct op_attrs *attrs, const struct op
         for (int32_t d = 0; d < shape[i].rank; d++) words[used++] = shape[i].dim[d];
     }
     for (int32_t i = 0; i < n_attrs; i++) words[used++] = attr[i].value;
-    return hash_bytes(start, words, used * sizeof *words);
+    return rng_hash_bytes(start, words, used * sizeof *words);
 }
 
 PRINTF_LIKE(4, 5) static void append(char *buffer, size_t n, size_t *used, const char *fmt, ...)
@@ -255,7 +255,7 @@ const char *op_key_text(char *buffer, size_t n, enum op_kind kind, const struct 
     append(buffer, n, &used, "%s %s ", op_kind_name(kind), dtype_name(t));
     n_shapes = key_shapes(kind, attrs, shapes, shape);
     for (int32_t i = 0; i < n_shapes; i++)
-        append(buffer, n, &used, "%s%s", i ? "x" : "", shape_text(text, &shape[i]));
+        append(buffer, n, &used, "%s%s", i ? "x" : "", op_shapes_text(text, &shape[i]));
     for (int32_t i = 0; i < n_attrs; i++) {
         if (!attr[i].value) continue;
         bool number = attr[i].name[strlen(attr[i].name) - 1] == '=';

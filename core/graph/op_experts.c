@@ -24,13 +24,13 @@ enum status shapes_gating(enum op_kind kind, const struct op_attrs *attrs, struc
 {
     const struct shape *logits = &s->input[0];
     if (logits->rank != 3)
-        return shapes_misfit(kind, logits, logits, "logits are (b, T, experts)", err);
+        return op_shapes_misfit(kind, logits, logits, "logits are (b, T, experts)", err);
     if (kind == OP_gating && (attrs->chosen < 1 || attrs->chosen > shape_last(logits)))
         return error_set(err, ERR_INPUT, "%s: %d of %lld experts cannot be chosen",
                          op_kind_name(kind), attrs->chosen, (long long)shape_last(logits));
     for (int32_t i = 1; i < s->n_inputs; i++)
         if (!shape_equal(&s->input[i], logits))
-            return shapes_misfit(kind, logits, &s->input[i], "shapes must be equal", err);
+            return op_shapes_misfit(kind, logits, &s->input[i], "shapes must be equal", err);
     s->output[0] = *logits;
     return OK;
 }
@@ -40,9 +40,9 @@ enum status shapes_dispatch(enum op_kind kind, const struct op_attrs *attrs, str
 {
     const struct shape *x = &s->input[0], *g = &s->input[1];
     int64_t rows = g->rank == 3 ? g->dim[1] : 0;
-    if (g->rank == 3) TRY(shapes_lines(kind, attrs, rows, &rows, err));
+    if (g->rank == 3) TRY(op_shapes_lines(kind, attrs, rows, &rows, err));
     if (x->rank != 3 || g->rank != 3 || x->dim[0] != g->dim[0] || x->dim[1] != rows)
-        return shapes_misfit(kind, x, g, "a gate for each expert and row", err);
+        return op_shapes_misfit(kind, x, g, "a gate for each expert and row", err);
     bool none = attrs->columns.of && !attrs->capacity; /* a device may have no slots */
     if (!none && (attrs->capacity < 1 || attrs->capacity > (g->dim[1] > 1 ? g->dim[1] : 1)))
         return error_set(err, ERR_INPUT, "%s: a capacity of %lld is not from 1 to %lld positions",
@@ -62,9 +62,9 @@ enum status shapes_combine(enum op_kind kind, const struct op_attrs *attrs, stru
 {
     const struct shape *rows = &s->input[0], *g = &s->input[1];
     if (!slots_fit(rows, g))
-        return shapes_misfit(kind, rows, g, "(b, experts, slots, d) and (b, T, experts)", err);
+        return op_shapes_misfit(kind, rows, g, "(b, experts, slots, d) and (b, T, experts)", err);
     s->output[0] = shape3(g->dim[0], g->dim[1], rows->dim[3]);
-    return shapes_lines(kind, attrs, g->dim[1], &s->output[0].dim[1], err);
+    return op_shapes_lines(kind, attrs, g->dim[1], &s->output[0].dim[1], err);
 }
 
 enum status shapes_gates_grad(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
@@ -72,7 +72,7 @@ enum status shapes_gates_grad(enum op_kind kind, const struct op_attrs *attrs, s
 {
     TRY(shapes_combine(kind, attrs, s, err));
     if (!shape_equal(&s->input[2], &s->output[0]))
-        return shapes_misfit(kind, &s->output[0], &s->input[2], "a gradient for each row", err);
+        return op_shapes_misfit(kind, &s->output[0], &s->input[2], "a gradient for each row", err);
     s->output[0] = s->input[1];
     return OK;
 }
@@ -82,19 +82,20 @@ enum status shapes_expert_matmul(enum op_kind kind, const struct op_attrs *attrs
 {
     const struct shape *x = &s->input[0], *w = &s->input[1];
     if (attrs->trans_a && attrs->trans_b)
-        return shapes_misfit(kind, x, w, "only one operand may be transposed", err);
+        return op_shapes_misfit(kind, x, w, "only one operand may be transposed", err);
     if (!slots_fit(x, &s->input[2]))
-        return shapes_misfit(kind, x, &s->input[2], "(b, experts, slots, d) and (b, T, experts)",
-                             err);
+        return op_shapes_misfit(kind, x, &s->input[2], "(b, experts, slots, d) and (b, T, experts)",
+                                err);
     if (attrs->trans_a) {
         if (w->rank != 4 || w->dim[0] != x->dim[0] || w->dim[1] != x->dim[1] ||
             w->dim[2] != x->dim[2])
-            return shapes_misfit(kind, x, w, "other slots", err);
+            return op_shapes_misfit(kind, x, w, "other slots", err);
         s->output[0] = shape3(x->dim[1], x->dim[3], w->dim[3]);
         return OK;
     }
     if (w->rank != 3 || w->dim[0] != x->dim[1] || w->dim[attrs->trans_b ? 2 : 1] != x->dim[3])
-        return shapes_misfit(kind, x, w, "the second must be (experts, in, out), or out, in", err);
+        return op_shapes_misfit(kind, x, w, "the second must be (experts, in, out), or out, in",
+                                err);
     s->output[0] = shape4(x->dim[0], x->dim[1], x->dim[2], w->dim[attrs->trans_b ? 1 : 2]);
     return OK;
 }

@@ -19,12 +19,12 @@ static const char *const names[INDEX_COUNT] = {
 
 const char *op_index_name(enum op_index index) { return names[index]; }
 
-bool op_shard_is_hidden(enum op_kind kind)
+bool op_index_shard_is_hidden(enum op_kind kind)
 {
     return op_schema(kind)->index.lines || op_schema(kind)->index.columns;
 }
 
-bool op_has_index_row(enum op_kind kind) { return op_schema(kind)->index.letters != NULL; }
+bool op_index_has_row(enum op_kind kind) { return op_schema(kind)->index.letters != NULL; }
 
 static enum op_index index_of_letter(char letter)
 {
@@ -154,8 +154,8 @@ static void letters_of_bias(struct lettered *l)
     l->row = &op_schema(op->kind)->index;
 }
 
-struct lettered op_letters(const struct graph *g, const struct graph_op *op,
-                           const struct grain *grains)
+struct lettered op_index_letters(const struct graph *g, const struct graph_op *op,
+                                 const struct grain *grains)
 {
     const struct index_row *row = &op_schema(op->kind)->index;
     struct lettered l = {.g = g, .op = op, .grains = grains};
@@ -176,14 +176,14 @@ struct lettered op_letters(const struct graph *g, const struct graph_op *op,
     return l;
 }
 
-int64_t op_letter_size(const struct lettered *l, char letter)
+int64_t op_index_letter_size(const struct lettered *l, char letter)
 {
     for (int32_t k = 0; k < l->op->n_inputs; k++) {
-        int32_t d = op_letter_dim(l->input[k], letter);
+        int32_t d = op_index_letter_dim(l->input[k], letter);
         if (d >= 0) return l->g->tensors[l->op->input[k]].shape.dim[d];
     }
     for (int32_t k = 0; k < l->op->n_outputs; k++) {
-        int32_t d = op_letter_dim(l->output[k], letter);
+        int32_t d = op_index_letter_dim(l->output[k], letter);
         if (d >= 0) return l->g->tensors[l->op->output[k]].shape.dim[d];
     }
     return -1;
@@ -192,20 +192,20 @@ int64_t op_letter_size(const struct lettered *l, char letter)
 /* What the letter is called in this operator; none where it cannot be dealt out. */
 static enum op_index letter_name(const struct lettered *l, char letter)
 {
-    int64_t size = op_letter_size(l, letter);
+    int64_t size = op_index_letter_size(l, letter);
     if (size < 0) return INDEX_none;
-    struct grain grain = op_operand_grain(l, 0, letter, size);
+    struct grain grain = op_index_operand_grain(l, 0, letter, size);
     if (letter == 'h' && grain.n_units < 2) return INDEX_none;
     /* what a device drops of a row is told by its first element */
     if (letter == 'f' && l->op->kind == OP_dropout && grain.n_sections > 1) return INDEX_none;
     if (grain.name == INDEX_none) return index_of_letter(letter);
-    if (letter == 'i' && op_letter_size(l, 'o') >= 0 && /* both: the name is the output's */
-        op_letter_grain(l, 'o', op_letter_size(l, 'o')).name == grain.name)
+    if (letter == 'i' && op_index_letter_size(l, 'o') >= 0 && /* both: the name is the output's */
+        op_index_letter_grain(l, 'o', op_index_letter_size(l, 'o')).name == grain.name)
         return INDEX_inputs;
     return grain.name;
 }
 
-char op_letter_named(const struct lettered *l, enum op_index index)
+char op_index_letter_named(const struct lettered *l, enum op_index index)
 {
     if (l->row)
         for (const char *c = op_all_letters; *c; c++)
@@ -215,9 +215,9 @@ char op_letter_named(const struct lettered *l, enum op_index index)
 
 /* --- choices --- */
 
-uint32_t op_indices(const struct graph *g, const struct graph_op *op, const struct grain *grains)
+uint32_t op_index_set(const struct graph *g, const struct graph_op *op, const struct grain *grains)
 {
-    struct lettered l = op_letters(g, op, grains);
+    struct lettered l = op_index_letters(g, op, grains);
     uint32_t set = 1u << INDEX_none;
     if (!l.row) return set;
     for (const char *c = op_all_letters; *c; c++) set |= 1u << letter_name(&l, *c);
@@ -228,8 +228,8 @@ uint32_t op_indices(const struct graph *g, const struct graph_op *op, const stru
 enum op_index op_index_meant(const struct graph *g, const struct graph_op *op,
                              const struct grain *grains, enum op_index said)
 {
-    if (op_indices(g, op, grains) >> said & 1) return said;
-    struct lettered l = op_letters(g, op, grains);
+    if (op_index_set(g, op, grains) >> said & 1) return said;
+    struct lettered l = op_index_letters(g, op, grains);
     for (const char *c = op_all_letters; l.row && *c; c++)
         if (index_of_letter(*c) == said && letter_name(&l, *c) != INDEX_none)
             return letter_name(&l, *c);
@@ -254,7 +254,7 @@ static struct operand_sharding sharding_of(const struct lettered *l, int32_t k, 
     bool in = k < l->op->n_inputs;
     int32_t j = in ? k : k - l->op->n_inputs;
     const char *s = in ? l->input[j] : l->output[j];
-    int32_t t = in ? l->op->input[j] : l->op->output[j], dim = op_letter_dim(s, letter);
+    int32_t t = in ? l->op->input[j] : l->op->output[j], dim = op_index_letter_dim(s, letter);
     if (!in && *s == '.') return (struct operand_sharding){.how = PLACED_OWN};
     if (dim < 0)
         return (struct operand_sharding){.how = in ? PLACED_REPLICATED : PLACED_PARTIAL,
@@ -262,7 +262,7 @@ static struct operand_sharding sharding_of(const struct lettered *l, int32_t k, 
     return (struct operand_sharding){
         .how = PLACED_SHARDED,
         .dim = dim,
-        .grain = op_operand_grain(l, k, letter, l->g->tensors[t].shape.dim[dim])};
+        .grain = op_index_operand_grain(l, k, letter, l->g->tensors[t].shape.dim[dim])};
 }
 
 /* Everybody computes it, or everybody has a partial value of everything. */
@@ -279,18 +279,18 @@ enum status op_sharding_by(const struct graph *g, const struct graph_op *op,
                            const struct grain *grains, enum op_index said, struct op_sharding *out,
                            struct error *err)
 {
-    struct lettered l = op_letters(g, op, grains);
+    struct lettered l = op_index_letters(g, op, grains);
     enum op_index index = op_index_meant(g, op, grains, said);
-    if (index == INDEX_COUNT) return no_such_index(op, op_indices(g, op, grains), said, err);
+    if (index == INDEX_COUNT) return no_such_index(op, op_index_set(g, op, grains), said, err);
     if (index == INDEX_none || index == INDEX_partial) {
         sharding_plain(op, index == INDEX_none ? PLACED_REPLICATED : PLACED_PARTIAL, &l, out);
         return OK;
     }
-    char letter = op_letter_named(&l, index);
+    char letter = op_index_letter_named(&l, index);
     *out = (struct op_sharding){0};
     for (int32_t k = 0; k < op->n_inputs; k++) out->input[k] = sharding_of(&l, k, letter);
     for (int32_t k = 0; k < op->n_outputs; k++)
         out->output[k] = sharding_of(&l, op->n_inputs + k, letter);
-    out->n_units = op_operand_grain(&l, 0, letter, op_letter_size(&l, letter)).n_units;
+    out->n_units = op_index_operand_grain(&l, 0, letter, op_index_letter_size(&l, letter)).n_units;
     return OK;
 }

@@ -69,7 +69,7 @@ struct op_sharding {
 };
 
 /* The choices of forward operator `op` of a whole graph, bit i for index i; `none` is always one. grains: graph_grains. */
-uint32_t op_indices(const struct graph *g, const struct graph_op *op, const struct grain *grains);
+uint32_t op_index_set(const struct graph *g, const struct graph_op *op, const struct grain *grains);
 /* ERR_INPUT that names the operator, the index and the valid ones. */
 MUST_CHECK enum status op_sharding_by(const struct graph *g, const struct graph_op *op,
                                       const struct grain *grains, enum op_index index,
@@ -81,16 +81,16 @@ enum op_index op_index_meant(const struct graph *g, const struct graph_op *op,
 /* Makes the attributes of the whole operator those of the one that has units [first, first + n) of those that are dealt
  * out (split: op_sharding_by's for this index): heads, first position, first row of the table … Once for each axis, the outer
  * one first, `first` counting from the outer shard's beginning. */
-void op_local_attrs(const struct graph *g, const struct graph_op *op, const struct grain *grains,
-                    const struct op_sharding *sharding, enum op_index index, int64_t first,
-                    int64_t n, struct op_attrs *attrs);
+void op_index_local_attrs(const struct graph *g, const struct graph_op *op,
+                          const struct grain *grains, const struct op_sharding *sharding,
+                          enum op_index index, int64_t first, int64_t n, struct op_attrs *attrs);
 /* The same of one of its gradient operators: back has the attributes of the whole graph's; local and shapes are those of the
  * forward operator on the device. */
-void op_local_back_attrs(const struct op_attrs *local, const struct op_shapes *shapes,
-                         struct op_attrs *back);
+void op_index_local_back_attrs(const struct op_attrs *local, const struct op_shapes *shapes,
+                               struct op_attrs *back);
 /* May devices do unequal parts of this kind although their operands have equal shapes? */
-bool op_shard_is_hidden(enum op_kind kind);
+bool op_index_shard_is_hidden(enum op_kind kind);
 /* Does the table say how this kind may be sharded? A check: that every such row is tested, and every tested kind has one. */
-bool op_has_index_row(enum op_kind kind);
+bool op_index_has_row(enum op_kind kind);
 
 #endif

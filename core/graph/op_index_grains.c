@@ -25,7 +25,7 @@ int64_t grain_elements(const struct grain *g)
     return n * g->n_units;
 }
 
-int32_t op_letter_dim(const char *letters, char letter)
+int32_t op_index_letter_dim(const char *letters, char letter)
 {
     const char *at = strchr(letters, letter);
     return at && letter ? (int32_t)(at - letters) : -1;
@@ -64,7 +64,7 @@ static int64_t own_unit(const struct lettered *l, char letter)
 }
 
 /* Of a letter whose dimension is `size`. */
-struct grain op_letter_grain(const struct lettered *l, char letter, int64_t size)
+struct grain op_index_letter_grain(const struct lettered *l, char letter, int64_t size)
 {
     const struct graph_op *op = l->op;
     int64_t own = own_unit(l, letter);
@@ -98,7 +98,7 @@ static struct grain times(struct grain g, int64_t n)
 /* Lines of x that a line of y is of, where kernels stand side by side. */
 static int64_t lines_of(const struct lettered *l)
 {
-    return l->row->lines == 'r' && op_letter_dim(l->input[0], 'r') >= 0
+    return l->row->lines == 'r' && op_index_letter_dim(l->input[0], 'r') >= 0
                ? l->op->attrs.stencil.stride[0]
                : 1;
 }
@@ -108,21 +108,22 @@ static struct grain lines_grain(const struct lettered *l, bool x)
 {
     const struct graph *g = l->g;
     int64_t n = lines_of(l), size = g->tensors[l->op->output[0]].shape.dim[2];
-    struct grain y = op_letter_grain(l, 'r', size), in = op_letter_grain(l, 'r', size * n);
+    struct grain y = op_index_letter_grain(l, 'r', size),
+                 in = op_index_letter_grain(l, 'r', size * n);
     if (n > 1 && in.name != INDEX_none && in.unit[0] % n == 0) y = in, y.unit[0] /= n;
     return x ? times(y, n) : y;
 }
 
 /* k: input, or n_inputs + output */
-struct grain op_operand_grain(const struct lettered *l, int32_t k, char letter, int64_t size)
+struct grain op_index_operand_grain(const struct lettered *l, int32_t k, char letter, int64_t size)
 {
     const struct graph_op *op = l->op;
     if (letter == 'r' && l->row->lines == 'r') return lines_grain(l, k == 0);
     if (letter == 'r' && op->kind == OP_to_rows) {
         const struct shape *x = &l->g->tensors[op->input[0]].shape;
-        return times(op_letter_grain(l, letter, x->dim[2]), k ? x->dim[3] : 1);
+        return times(op_index_letter_grain(l, letter, x->dim[2]), k ? x->dim[3] : 1);
     }
-    if (op->kind != OP_attention || letter != 'h') return op_letter_grain(l, letter, size);
+    if (op->kind != OP_attention || letter != 'h') return op_index_letter_grain(l, letter, size);
     bool output = k >= op->n_inputs;
     return attention_grain(&op->attrs, !output && op->n_inputs == 1, output || k == 0);
 }
@@ -152,20 +153,21 @@ static bool spread_lines(const struct lettered *l, struct grain *grains)
 /* Activations of one operator whose grains are of the same letter are dealt out alike. */
 static bool spread(const struct graph *g, const struct graph_op *op, struct grain *grains)
 {
-    struct lettered l = op_letters(g, op, grains);
+    struct lettered l = op_index_letters(g, op, grains);
     if (!l.row || op->kind == OP_attention || op->kind == OP_cross_entropy) return false;
     bool news = spread_lines(&l, grains);
     for (const char *c = op_all_letters + 2; *c; c++) {
-        int64_t size = op_letter_size(&l, *c);
+        int64_t size = op_index_letter_size(&l, *c);
         if (size < 0) continue;
-        struct grain grain = op_letter_grain(&l, *c, size);
+        struct grain grain = op_index_letter_grain(&l, *c, size);
         if (grain.name == INDEX_none) continue;
         for (int32_t k = 0; k < op->n_inputs + op->n_outputs; k++) {
             bool in = k < op->n_inputs;
             int32_t j = in ? k : k - op->n_inputs, t = in ? op->input[j] : op->output[j];
             const char *s = in ? l.input[j] : l.output[j];
             if (is_activation(g, t) && grained(s) == *c)
-                news |= learn(&grains[t], &grain, g->tensors[t].shape.dim[op_letter_dim(s, *c)]);
+                news |=
+                    learn(&grains[t], &grain, g->tensors[t].shape.dim[op_index_letter_dim(s, *c)]);
         }
     }
     return news;

@@ -13,18 +13,18 @@ struct lettered { /* an operator's operands with a letter for every dimension */
     char input[OP_OPERANDS_MAX][SHAPE_RANK_MAX + 1], output[OP_OPERANDS_MAX][SHAPE_RANK_MAX + 1];
 };
 
-struct lettered op_letters(const struct graph *g, const struct graph_op *op,
-                           const struct grain *grains);
+struct lettered op_index_letters(const struct graph *g, const struct graph_op *op,
+                                 const struct grain *grains);
 /* Of the letter's dimension in the first operand that has it; -1: none. */
-int64_t op_letter_size(const struct lettered *l, char letter);
-/* The letter that an index of op_indices stands for; 0: none. */
-char op_letter_named(const struct lettered *l, enum op_index index);
+int64_t op_index_letter_size(const struct lettered *l, char letter);
+/* The letter that an index of op_index_set stands for; 0: none. */
+char op_index_letter_named(const struct lettered *l, enum op_index index);
 
 extern const char op_all_letters[];
 /* Which dimension has the letter; -1: none. */
-int32_t op_letter_dim(const char *letters, char letter);
+int32_t op_index_letter_dim(const char *letters, char letter);
 /* Units of a letter whose dimension is `size`; of operand k: input, or n_inputs + output. */
-struct grain op_letter_grain(const struct lettered *l, char letter, int64_t size);
-struct grain op_operand_grain(const struct lettered *l, int32_t k, char letter, int64_t size);
+struct grain op_index_letter_grain(const struct lettered *l, char letter, int64_t size);
+struct grain op_index_operand_grain(const struct lettered *l, int32_t k, char letter, int64_t size);
 
 #endif

@@ -40,7 +40,7 @@ static void narrow(struct op_shard *p, int64_t unit, int64_t of, int64_t first, 
 static void local_shards(const struct lettered *l, const struct op_sharding *sharding, char letter,
                          int64_t first, int64_t n, struct op_attrs *attrs)
 {
-    int64_t of = op_letter_size(l, letter), unit = of / sharding->n_units;
+    int64_t of = op_index_letter_size(l, letter), unit = of / sharding->n_units;
     if (l->row->lines == letter && (l->row->experts || !told(l, letter)))
         narrow(&attrs->lines, unit, of, first, n);
     else if (l->row->start == letter)
@@ -50,17 +50,17 @@ static void local_shards(const struct lettered *l, const struct op_sharding *sha
     if (l->op->kind == OP_dispatch) attrs->capacity = attrs->columns.n;
 }
 
-void op_local_attrs(const struct graph *g, const struct graph_op *op, const struct grain *grains,
-                    const struct op_sharding *sharding, enum op_index index, int64_t first,
-                    int64_t n, struct op_attrs *attrs)
+void op_index_local_attrs(const struct graph *g, const struct graph_op *op,
+                          const struct grain *grains, const struct op_sharding *sharding,
+                          enum op_index index, int64_t first, int64_t n, struct op_attrs *attrs)
 {
-    struct lettered l = op_letters(g, op, grains);
-    char letter = op_letter_named(&l, op_index_meant(g, op, grains, index));
+    struct lettered l = op_index_letters(g, op, grains);
+    char letter = op_index_letter_named(&l, op_index_meant(g, op, grains, index));
     if (!letter || !sharding->n_units) return;
     local_shards(&l, sharding, letter, first, n, attrs);
-    if (letter == 'v') attrs->whole = op_letter_size(&l, 'v');
+    if (letter == 'v') attrs->whole = op_index_letter_size(&l, 'v');
     if (letter == 'e' && l.row->experts && !attrs->experts)
-        attrs->experts = (int32_t)op_letter_size(&l, 'e');
+        attrs->experts = (int32_t)op_index_letter_size(&l, 'e');
     if (letter == 'c' && op->kind == OP_group_norm) attrs->groups = (int32_t)n;
     if (l.row->elements) count_elements(&g->tensors[op->input[0]].shape, letter, first, attrs);
     if (l.row->heads == letter) {
@@ -70,8 +70,8 @@ void op_local_attrs(const struct graph *g, const struct graph_op *op, const stru
     if (l.row->mean && (letter == 'b' || letter == 'p')) attrs->mean_rows = loss_rows(g, op);
 }
 
-void op_local_back_attrs(const struct op_attrs *local, const struct op_shapes *shapes,
-                         struct op_attrs *back)
+void op_index_local_back_attrs(const struct op_attrs *local, const struct op_shapes *shapes,
+                               struct op_attrs *back)
 {
     const struct shape *x = &shapes->input[0], *w = &shapes->input[1];
     back->heads = local->heads, back->kv_heads = local->kv_heads;

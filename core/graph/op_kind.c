@@ -23,7 +23,7 @@ bool op_is_group(enum op_kind kind)
 
 int64_t op_measured_row(const char *model, const char *layer)
 {
-    uint64_t hash = hash_text(hash_text(0, model), layer);
+    uint64_t hash = rng_hash_text(rng_hash_text(0, model), layer);
     return (int64_t)(hash >> 2) + 1; /* positive, and no double is ever made of it */
 }
 

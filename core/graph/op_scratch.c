@@ -3,6 +3,7 @@
  * Upper bounds, and tight ones: kernels cut their work by constants, and these are the same constants. A suite asks every kernel
  * for what it takes and compares (tests/exec/test_device_memory.c), and a run that was told too little is refused.
  */
+#include "core/base/units.h"
 #include "core/graph/op_work.h"
 
 enum { CHUNKS = 256, BLOCKS = 1056, CHUNK_ROWS = 32, WARP = 32 }; /* exec/cuda/kernels_sums.cu */
@@ -13,8 +14,6 @@ enum {
 enum { ID_WINDOW = 32, ID_TILE = 4096 }; /* exec/cuda/kernels_tokens.cu */
 
 static int64_t over(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t rounded(int64_t bytes) { return over(bytes, 256) * 256; }
 /* Of what sums are kept in. */
 static int64_t wide(enum dtype t) { return t == DTYPE_fp64 ? 8 : 4; }
@@ -22,7 +21,7 @@ static int64_t wide(enum dtype t) { return t == DTYPE_fp64 ? 8 : 4; }
 static int64_t stretches(int64_t tiles)
 {
     int64_t n = BLOCKS / tiles;
-    return n <= CHUNKS ? n : least(CHUNKS, BLOCKS / 2 / tiles);
+    return n <= CHUNKS ? n : units_min(CHUNKS, BLOCKS / 2 / tiles);
 }
 
 /* Two rows of partial sums for each stretch of rows. */
@@ -31,13 +30,14 @@ static int64_t column_sums(enum dtype t, int64_t rows, int64_t n)
     if (n <= 0) return 0;
     int64_t packs = over(n, 16 / dtype_bytes(t)), x = 1;
     while (x < packs && x < WARP) x *= 2;
-    int64_t chunks = most(1, least(over(rows, CHUNK_ROWS), stretches(over(packs, x))));
+    int64_t chunks = units_max(1, units_min(over(rows, CHUNK_ROWS), stretches(over(packs, x))));
     return 2 * chunks * n * wide(t);
 }
 
 static int64_t channel_sums(enum dtype t, int64_t outer, int64_t channels)
 {
-    int64_t chunks = most(1, least(least(outer, CHUNKS), over(BLOCKS, most(1, channels))));
+    int64_t chunks =
+        units_max(1, units_min(units_min(outer, CHUNKS), over(BLOCKS, units_max(1, channels))));
     return 2 * chunks * channels * wide(t);
 }
 
@@ -98,7 +98,7 @@ static struct conv conv_of(const struct op_attrs *a, const struct shape *x, cons
 
 static int64_t at_once(const struct conv *c, int64_t each)
 {
-    return most(1, least(c->images, DEVICE_COLUMNS / most(1, each)));
+    return units_max(1, units_min(c->images, DEVICE_COLUMNS / units_max(1, each)));
 }
 
 static int64_t columns(const struct conv *c, int64_t bytes)
@@ -112,7 +112,7 @@ static int64_t conv_weights(const struct conv *c, enum dtype t)
 {
     int64_t size = c->out * c->taps, w = wide(t);
     int64_t column = c->plain ? 0 : c->taps * c->places * dtype_bytes(t);
-    int64_t n = at_once(c, most(column, size * w));
+    int64_t n = at_once(c, units_max(column, size * w));
     enum dtype summed = t == DTYPE_fp64 ? DTYPE_fp64 : DTYPE_fp32;
     return rounded(n * column) + rounded(n * size * w) + rounded(size * w) +
            column_sums(summed, n, size);
@@ -162,15 +162,15 @@ int64_t scratch_cross_entropy_join(const struct op_attrs *a, const struct op_sha
                                    enum dtype t)
 {
     (void)a, (void)t;
-    return 8 * most(shape_rows(&s->input[0]), shape_rows(&s->input[1]));
+    return 8 * units_max(shape_rows(&s->input[0]), shape_rows(&s->input[1]));
 }
 
 /* Squares of blocks, and their sum. */
 int64_t scratch_overflow(const struct op_attrs *a, const struct op_shapes *s, enum dtype t)
 {
     (void)a, (void)t;
-    return 8 *
-           (1 + most(1, least(SQUARES_BLOCKS, over(shape_elements(&s->input[0]), SQUARES_BLOCK))));
+    return 8 * (1 + units_max(1, units_min(SQUARES_BLOCKS,
+                                           over(shape_elements(&s->input[0]), SQUARES_BLOCK))));
 }
 
 int64_t scratch_gating_grad(const struct op_attrs *a, const struct op_shapes *s, enum dtype t)

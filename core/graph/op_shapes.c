@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-const char *shape_text(char buffer[SHAPE_TEXT_MAX], const struct shape *s)
+const char *op_shapes_text(char buffer[SHAPE_TEXT_MAX], const struct shape *s)
 {
     int used = snprintf(buffer, SHAPE_TEXT_MAX, "(");
     for (int32_t i = 0; i < s->rank; i++)
@@ -45,12 +45,12 @@ bool shape_equal(const struct shape *a, const struct shape *b)
     return true;
 }
 
-enum status shapes_misfit(enum op_kind kind, const struct shape *a, const struct shape *b,
-                          const char *why, struct error *err)
+enum status op_shapes_misfit(enum op_kind kind, const struct shape *a, const struct shape *b,
+                             const char *why, struct error *err)
 {
     char ta[SHAPE_TEXT_MAX], tb[SHAPE_TEXT_MAX];
     return error_set(err, ERR_INPUT, "%s: %s and %s do not fit: %s", op_kind_name(kind),
-                     shape_text(ta, a), shape_text(tb, b), why);
+                     op_shapes_text(ta, a), op_shapes_text(tb, b), why);
 }
 
 static struct shape vector(int64_t n) { return (struct shape){.rank = 1, .dim = {n}}; }
@@ -73,7 +73,7 @@ static enum status need_like(enum op_kind kind, const struct op_shapes *s, int32
 {
     for (int32_t i = first; i < s->n_inputs; i++)
         if (!shape_equal(&s->input[i], like))
-            return shapes_misfit(kind, like, &s->input[i], "shapes must be equal", err);
+            return op_shapes_misfit(kind, like, &s->input[i], "shapes must be equal", err);
     return OK;
 }
 
@@ -82,20 +82,20 @@ enum status shapes_matmul(enum op_kind kind, const struct op_attrs *attrs, struc
 {
     const struct shape *a = &s->input[0], *b = &s->input[1];
     if (attrs->trans_a && attrs->trans_b)
-        return shapes_misfit(kind, a, b, "only one operand may be transposed", err);
+        return op_shapes_misfit(kind, a, b, "only one operand may be transposed", err);
     if (a->rank < 2 || b->rank < 2)
-        return shapes_misfit(kind, a, b, "both need two dimensions", err);
+        return op_shapes_misfit(kind, a, b, "both need two dimensions", err);
     if (attrs->trans_a) {
-        if (shape_rows(a) != shape_rows(b)) return shapes_misfit(kind, a, b, "rows differ", err);
+        if (shape_rows(a) != shape_rows(b)) return op_shapes_misfit(kind, a, b, "rows differ", err);
         s->output[0] = matrix(shape_last(a), shape_last(b));
         return OK;
     }
-    if (b->rank != 2) return shapes_misfit(kind, a, b, "the second must be a matrix", err);
+    if (b->rank != 2) return op_shapes_misfit(kind, a, b, "the second must be a matrix", err);
     if (shape_last(a) != b->dim[attrs->trans_b ? 1 : 0])
-        return shapes_misfit(kind, a, b,
-                             attrs->trans_b ? "the last dimensions differ (trans_b)"
-                                            : "the last of one is not the first of the other",
-                             err);
+        return op_shapes_misfit(kind, a, b,
+                                attrs->trans_b ? "the last dimensions differ (trans_b)"
+                                               : "the last of one is not the first of the other",
+                                err);
     s->output[0] = with_last(*a, b->dim[attrs->trans_b ? 0 : 1]);
     return OK;
 }
@@ -109,8 +109,8 @@ enum status shapes_linear(enum op_kind kind, const struct op_attrs *attrs, struc
     TRY(shapes_matmul(kind, attrs, s, err));
     if (s->n_outputs > 1) s->output[1] = s->output[0]; /* what gelu is taken of */
     if (is_vector(&s->input[2], shape_last(&s->output[0]))) return OK;
-    return shapes_misfit(kind, &s->output[0], &s->input[2],
-                         "the bias must be as long as the last dimension", err);
+    return op_shapes_misfit(kind, &s->output[0], &s->input[2],
+                            "the bias must be as long as the last dimension", err);
 }
 
 enum status shapes_same(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
@@ -157,7 +157,7 @@ enum status shapes_rescale(enum op_kind kind, const struct op_attrs *attrs, stru
     const struct shape one = {1, {1}}, numbers = {1, {LOSS_SCALE_NUMBERS}};
     (void)attrs;
     if (!shape_equal(&s->input[0], &one))
-        return shapes_misfit(kind, &s->input[0], &one, "says whether anything overflowed", err);
+        return op_shapes_misfit(kind, &s->input[0], &one, "says whether anything overflowed", err);
     s->output[0] = numbers;
     return OK;
 }
@@ -169,10 +169,10 @@ enum status shapes_bias(enum op_kind kind, const struct op_attrs *attrs, struct 
     bool some = attrs->dim > 0;
     for (int32_t i = 0; some && i < b->rank; i++)
         if (attrs->dim + i >= x->rank || b->dim[i] != x->dim[attrs->dim + i])
-            return shapes_misfit(kind, x, b, "the bias must be of the dimensions from `dim` on",
-                                 err);
+            return op_shapes_misfit(kind, x, b, "the bias must be of the dimensions from `dim` on",
+                                    err);
     if (!some && !is_vector(b, shape_last(x)))
-        return shapes_misfit(kind, x, b, "the bias must be as long as the last dimension", err);
+        return op_shapes_misfit(kind, x, b, "the bias must be as long as the last dimension", err);
     s->output[0] = *x;
     return need_like(kind, s, 2, x, err);
 }
@@ -212,8 +212,8 @@ enum status shapes_norm(enum op_kind kind, const struct op_attrs *attrs, struct 
     int64_t n = shape_last(&s->input[1]);
     for (int32_t i = 1; i < s->n_inputs; i++)
         if (!is_vector(&s->input[i], n) || !runs_fit(kind, x, n))
-            return shapes_misfit(kind, x, &s->input[i],
-                                 "the weight must be as long as what is normalised", err);
+            return op_shapes_misfit(kind, x, &s->input[i],
+                                    "the weight must be as long as what is normalised", err);
     s->output[0] = *x;
     s->output[1] = norm_stats(kind, x, n);
     return OK;
@@ -226,11 +226,11 @@ enum status shapes_norm_grad(enum op_kind kind, const struct op_attrs *attrs, st
     const struct shape *x = &s->input[0];
     int64_t n = shape_last(&s->input[1]);
     if (!is_vector(&s->input[1], n) || !runs_fit(kind, x, n))
-        return shapes_misfit(kind, x, &s->input[1],
-                             "the weight must be as long as what is normalised", err);
+        return op_shapes_misfit(kind, x, &s->input[1],
+                                "the weight must be as long as what is normalised", err);
     struct shape stats = norm_stats(kind, x, n);
     if (!shape_equal(&s->input[2], &stats))
-        return shapes_misfit(kind, &stats, &s->input[2], "statistics of another shape", err);
+        return op_shapes_misfit(kind, &stats, &s->input[2], "statistics of another shape", err);
     s->output[0] = *x;
     return need_like(kind, s, 3, x, err);
 }
@@ -244,7 +244,7 @@ enum status shapes_norm_weight_grad(enum op_kind kind, const struct op_attrs *at
     if (!shape_elements(x)) {
         int64_t n = rms ? attrs->head_dim : shape_last(x);
         if (n <= 0 || stats->rank != 2 || stats->dim[0])
-            return shapes_misfit(kind, x, stats, "statistics of another shape", err);
+            return op_shapes_misfit(kind, x, stats, "statistics of another shape", err);
         for (int32_t i = 0; i < s->n_outputs; i++) s->output[i] = vector(n);
         return need_like(kind, s, 2, x, err);
     }
@@ -252,7 +252,7 @@ enum status shapes_norm_weight_grad(enum op_kind kind, const struct op_attrs *at
     bool fits =
         runs > 0 && stats->dim[1] == (rms ? 1 : 2) &&
         (rms ? shape_elements(x) % runs == 0 && runs % (rows ? rows : 1) == 0 : runs == rows);
-    if (!fits) return shapes_misfit(kind, x, stats, "statistics of another shape", err);
+    if (!fits) return op_shapes_misfit(kind, x, stats, "statistics of another shape", err);
     for (int32_t i = 0; i < s->n_outputs; i++) s->output[i] = vector(shape_elements(x) / runs);
     return need_like(kind, s, 2, x, err);
 }
@@ -263,7 +263,7 @@ enum status shapes_embedding(enum op_kind kind, const struct op_attrs *attrs, st
     (void)attrs;
     const struct shape *ids = &s->input[0], *table = &s->input[1];
     if (table->rank != 2 || ids->rank >= SHAPE_RANK_MAX)
-        return shapes_misfit(kind, ids, table, "the table must be (vocabulary, features)", err);
+        return op_shapes_misfit(kind, ids, table, "the table must be (vocabulary, features)", err);
     s->output[0] = *ids;
     s->output[0].dim[s->output[0].rank++] = table->dim[1];
     return OK;
@@ -274,7 +274,7 @@ enum status shapes_embedding_grad(enum op_kind kind, const struct op_attrs *attr
 {
     const struct shape *ids = &s->input[0], *dy = &s->input[1];
     if (dy->rank < 2 || shape_elements(ids) != shape_rows(dy))
-        return shapes_misfit(kind, ids, dy, "one row of gradient for each id", err);
+        return op_shapes_misfit(kind, ids, dy, "one row of gradient for each id", err);
     s->output[0] = matrix(attrs->vocabulary, shape_last(dy));
     return OK;
 }
@@ -285,8 +285,8 @@ enum status shapes_rotary(enum op_kind kind, const struct op_attrs *attrs, struc
     const struct shape *x = &s->input[0];
     struct shape heads = matrix(attrs->heads, attrs->head_dim);
     if (x->rank != 3 || attrs->head_dim % 2 || shape_last(x) != shape_elements(&heads))
-        return shapes_misfit(kind, x, &heads, "(b, T, heads x head_dim) with an even head_dim",
-                             err);
+        return op_shapes_misfit(kind, x, &heads, "(b, T, heads x head_dim) with an even head_dim",
+                                err);
     s->output[0] = *x;
     return OK;
 }
@@ -309,14 +309,14 @@ static enum status need_qkv(enum op_kind kind, const struct op_attrs *a, const s
                          op_kind_name(kind), a->window);
     struct shape want = with_last(first, n == 1 ? q + 2 * kv : q);
     if (!shape_equal(&first, &want))
-        return shapes_misfit(kind, &first, &want, "heads x head_dim", err);
+        return op_shapes_misfit(kind, &first, &want, "heads x head_dim", err);
     want = with_last(first, kv);
     /* Queries from position attrs.start on may be fewer than keys. */
     if (n > 1 && s->input[1].rank == 3 && a->start + first.dim[1] <= s->input[1].dim[1])
         want.dim[1] = s->input[1].dim[1];
     for (int32_t i = 1; i < n; i++)
         if (!shape_equal(&s->input[i], &want))
-            return shapes_misfit(kind, &s->input[i], &want, "key-value heads x head_dim", err);
+            return op_shapes_misfit(kind, &s->input[i], &want, "key-value heads x head_dim", err);
     return OK;
 }
 
@@ -327,7 +327,7 @@ static enum status attended(enum op_kind kind, const struct op_attrs *a, const s
     TRY(need_qkv(kind, a, s, n, err));
     *out = with_last(s->input[0], (int64_t)a->heads * a->head_dim);
     int64_t keys = s->input[n > 1].dim[1], queries = s->input[0].dim[1];
-    if (n == 1) TRY(shapes_lines(kind, a, keys, &out->dim[1], err));
+    if (n == 1) TRY(op_shapes_lines(kind, a, keys, &out->dim[1], err));
     if (n == 1 || (a->start >= 0 && queries <= keys - a->start && !a->lines.of)) return OK;
     return error_set(err, ERR_INPUT,
                      "%s: %" PRId64 " queries from position %" PRId64 " on of %" PRId64,
@@ -359,9 +359,9 @@ enum status shapes_attention_grad(enum op_kind kind, const struct op_attrs *attr
     TRY(attended(kind, attrs, s, n, &o, err));
     struct shape lse = attention_lse(attrs, &o, &s->input[n > 1]);
     if (!shape_equal(&s->input[n + 1], &lse))
-        return shapes_misfit(kind, &s->input[n + 1], &lse, "lse of another shape", err);
+        return op_shapes_misfit(kind, &s->input[n + 1], &lse, "lse of another shape", err);
     if (!shape_equal(&s->input[n], &o))
-        return shapes_misfit(kind, &s->input[n], &o, "output of another shape", err);
+        return op_shapes_misfit(kind, &s->input[n], &o, "output of another shape", err);
     s->n_outputs = n;
     for (int32_t i = 0; i < n; i++) s->output[i] = s->input[i];
     return need_like(kind, s, n + 2, &o, err);
@@ -378,8 +378,8 @@ static enum status need_targets(enum op_kind kind, const struct op_attrs *a,
                          op_kind_name(kind), a->counted, length);
     for (int32_t i = 1; i < s->n_inputs; i++)
         if (s->input[0].rank < 2 || shape_elements(&s->input[i]) != shape_rows(&s->input[0]))
-            return shapes_misfit(kind, &s->input[0], &s->input[i],
-                                 "one number for each row of logits", err);
+            return op_shapes_misfit(kind, &s->input[0], &s->input[i],
+                                    "one number for each row of logits", err);
     return OK;
 }
 
@@ -407,7 +407,7 @@ static enum status need_positions(enum op_kind kind, const struct op_attrs *a,
     if (x->rank == 3 && a->ranks >= 1 && x->dim[1] % divisor == 0) return OK;
     char text[SHAPE_TEXT_MAX];
     return error_set(err, ERR_INPUT, "%s: %s does not divide over %d GPUs by its positions",
-                     op_kind_name(kind), shape_text(text, x), a->ranks);
+                     op_kind_name(kind), op_shapes_text(text, x), a->ranks);
 }
 
 enum status shapes_all_gather(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
@@ -465,7 +465,7 @@ static enum status need_shard(enum op_kind kind, const struct op_attrs *a, const
                      "%s: %" PRId64 " %s from %" PRId64 " on are not all of %" PRId64
                      "; its operand is %s",
                      op_kind_name(kind), n, a->dim ? "places" : "sequences", a->start, whole,
-                     shape_text(text, x));
+                     op_shapes_text(text, x));
 }
 
 /* Extent of the dimension that a part is taken of; -1 where there is none. */

@@ -18,12 +18,12 @@ typedef enum status op_shape_rule(enum op_kind kind, const struct op_attrs *attr
 
 enum { SHAPE_TEXT_MAX = SHAPE_RANK_MAX * 20 + 3 };
 /* ERR_INPUT with both shapes and why they do not fit. */
-MUST_CHECK enum status shapes_misfit(enum op_kind kind, const struct shape *a,
-                                     const struct shape *b, const char *why, struct error *err);
+MUST_CHECK enum status op_shapes_misfit(enum op_kind kind, const struct shape *a,
+                                        const struct shape *b, const char *why, struct error *err);
 /* ERR_INPUT where attrs.lines are no part of `all`; how many there are. */
-MUST_CHECK enum status shapes_lines(enum op_kind kind, const struct op_attrs *attrs, int64_t all,
-                                    int64_t *n, struct error *err);
+MUST_CHECK enum status op_shapes_lines(enum op_kind kind, const struct op_attrs *attrs, int64_t all,
+                                       int64_t *n, struct error *err);
 /* "(8,128,256)"; returns buffer. */
-const char *shape_text(char buffer[SHAPE_TEXT_MAX], const struct shape *s);
+const char *op_shapes_text(char buffer[SHAPE_TEXT_MAX], const struct shape *s);
 
 #endif

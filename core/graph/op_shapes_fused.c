@@ -11,7 +11,7 @@ enum status shapes_matmul_gelu_grad(enum op_kind kind, const struct op_attrs *at
     TRY(shapes_matmul(kind, attrs, s, err));
     s->output[1] = (struct shape){.rank = 1, .dim = {shape_last(&s->output[0])}};
     if (shape_equal(&s->output[0], &s->input[2])) return OK;
-    return shapes_misfit(kind, &s->output[0], &s->input[2],
+    return op_shapes_misfit(kind, &s->output[0], &s->input[2],
                          "what gelu was taken of is as large as its gradient", err);
 }
 
@@ -42,7 +42,7 @@ enum status shapes_logits_grad(enum op_kind kind, const struct op_attrs *attrs,
     (void)attrs;
     const struct shape *dy = &s->input[0], *w = &s->input[1];
     if (dy->rank < 2 || w->rank != 2 || shape_last(dy) != logits_row(w->dim[0]))
-        return shapes_misfit(kind, dy, w, "rows are not those of logits of so many entries", err);
+        return op_shapes_misfit(kind, dy, w, "rows are not those of logits of so many entries", err);
     s->output[0] = *dy;
     s->output[0].dim[dy->rank - 1] = w->dim[1];
     return OK;
@@ -54,7 +54,7 @@ enum status shapes_logits_weight_grad(enum op_kind kind, const struct op_attrs *
     const struct shape *dy = &s->input[0], *x = &s->input[1];
     if (dy->rank < 2 || x->rank < 2 || shape_rows(dy) != shape_rows(x) ||
         shape_last(dy) != logits_row(attrs->vocabulary))
-        return shapes_misfit(kind, dy, x, "rows are not those of logits of so many entries", err);
+        return op_shapes_misfit(kind, dy, x, "rows are not those of logits of so many entries", err);
     s->output[0] = (struct shape){.rank = 2, .dim = {attrs->vocabulary, shape_last(x)}};
     return OK;
 }

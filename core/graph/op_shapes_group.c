@@ -14,7 +14,7 @@ static enum status need_dim(enum op_kind kind, const struct exchange *m, const s
     if (dim >= 0 && dim < x->rank && x->dim[dim] == n) return OK;
     char text[SHAPE_TEXT_MAX];
     return error_set(err, ERR_INPUT, "%s: dimension %d of %s should be %" PRId64,
-                     op_kind_name(kind), dim, shape_text(text, x), n);
+                     op_kind_name(kind), dim, op_shapes_text(text, x), n);
 }
 
 enum status shapes_local_slice(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
@@ -57,7 +57,7 @@ static enum status need_row_each(enum op_kind kind, const struct shape *logits,
                                  const struct shape *targets, struct error *err)
 {
     if (logits->rank >= 2 && shape_elements(targets) == shape_rows(logits)) return OK;
-    return shapes_misfit(kind, logits, targets, "one number for each row of logits", err);
+    return op_shapes_misfit(kind, logits, targets, "one number for each row of logits", err);
 }
 
 enum status shapes_cross_entropy_shard(enum op_kind kind, const struct op_attrs *attrs,
@@ -79,7 +79,7 @@ enum status shapes_cross_entropy_join(enum op_kind kind, const struct op_attrs *
     TRY(need_row_each(kind, logits, targets, err));
     if (shards->rank != logits->rank || shape_rows(shards) != shape_rows(logits) ||
         shape_last(shards) % 2)
-        return shapes_misfit(kind, shards, logits, "two numbers of each part for each row of logits",
+        return op_shapes_misfit(kind, shards, logits, "two numbers of each part for each row of logits",
                              err);
     s->output[0] = (struct shape){.rank = 1, .dim = {1}};
     s->output[1] = *targets;

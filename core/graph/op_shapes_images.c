@@ -36,7 +36,7 @@ static struct shape image(int64_t b, int64_t c, int64_t h, int64_t w)
     return (struct shape){.rank = 4, .dim = {b, c, h, w}};
 }
 
-enum status shapes_lines(enum op_kind kind, const struct op_attrs *attrs, int64_t all, int64_t *n,
+enum status op_shapes_lines(enum op_kind kind, const struct op_attrs *attrs, int64_t all, int64_t *n,
                          struct error *err)
 {
     const struct op_shard *p = &attrs->lines;
@@ -52,7 +52,7 @@ static enum status need_image(enum op_kind kind, const struct shape *x, struct e
     char text[SHAPE_TEXT_MAX];
     if (x->rank == 4) return OK;
     return error_set(err, ERR_INPUT, "%s: %s is not (b, channels, height, width)",
-                     op_kind_name(kind), shape_text(text, x));
+                     op_kind_name(kind), op_shapes_text(text, x));
 }
 
 enum status shapes_conv2d(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
@@ -61,13 +61,13 @@ enum status shapes_conv2d(enum op_kind kind, const struct op_attrs *attrs, struc
     const struct shape *x = &s->input[0], *weight = &s->input[1];
     TRY(need_image(kind, x, err));
     if (weight->rank != 4 || weight->dim[1] != x->dim[1])
-        return shapes_misfit(kind, x, weight, "the weight must be (out, channels, height, width)",
+        return op_shapes_misfit(kind, x, weight, "the weight must be (out, channels, height, width)",
                              err);
     TRY(need_stencil(kind, attrs, &weight->dim[2], &x->dim[2], err));
     s->output[0] =
         image(x->dim[0], weight->dim[0], steps(&attrs->stencil, 0, weight->dim[2], x->dim[2]),
                 steps(&attrs->stencil, 1, weight->dim[3], x->dim[3]));
-    return shapes_lines(kind, attrs, s->output[0].dim[2], &s->output[0].dim[2], err);
+    return op_shapes_lines(kind, attrs, s->output[0].dim[2], &s->output[0].dim[2], err);
 }
 
 /* dy must be what x of (b, c, size) gives. */
@@ -80,9 +80,9 @@ static enum status need_steps(enum op_kind kind, const struct op_attrs *attrs,
     struct shape want =
         image(dy->dim[0], dy->dim[1], steps(&attrs->stencil, 0, kernel[0], size[0]),
                 steps(&attrs->stencil, 1, kernel[1], size[1]));
-    TRY(shapes_lines(kind, attrs, want.dim[2], &want.dim[2], err));
+    TRY(op_shapes_lines(kind, attrs, want.dim[2], &want.dim[2], err));
     return shape_equal(&want, dy) ? OK
-                                  : shapes_misfit(kind, &want, dy, "gradient of another size", err);
+                                  : op_shapes_misfit(kind, &want, dy, "gradient of another size", err);
 }
 
 enum status shapes_conv2d_grad(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
@@ -91,7 +91,7 @@ enum status shapes_conv2d_grad(enum op_kind kind, const struct op_attrs *attrs, 
     const struct shape *weight = &s->input[0], *dy = &s->input[1];
     int64_t size[2] = {attrs->stencil.size[0], attrs->stencil.size[1]};
     if (weight->rank != 4 || dy->rank != 4 || dy->dim[1] != weight->dim[0])
-        return shapes_misfit(kind, weight, dy, "one channel of gradient for each of the weight",
+        return op_shapes_misfit(kind, weight, dy, "one channel of gradient for each of the weight",
                              err);
     TRY(need_steps(kind, attrs, dy, &weight->dim[2], size, err));
     s->output[0] = image(dy->dim[0], weight->dim[1], size[0], size[1]);
@@ -105,7 +105,7 @@ enum status shapes_conv2d_weight_grad(enum op_kind kind, const struct op_attrs *
     int64_t kernel[2] = {attrs->stencil.kernel[0], attrs->stencil.kernel[1]};
     TRY(need_image(kind, x, err));
     TRY(need_steps(kind, attrs, dy, kernel, &x->dim[2], err));
-    if (x->dim[0] != dy->dim[0]) return shapes_misfit(kind, x, dy, "other images", err);
+    if (x->dim[0] != dy->dim[0]) return op_shapes_misfit(kind, x, dy, "other images", err);
     s->output[0] = image(dy->dim[1], x->dim[1], kernel[0], kernel[1]);
     return OK;
 }
@@ -120,7 +120,7 @@ enum status shapes_pool2d(enum op_kind kind, const struct op_attrs *attrs, struc
     TRY(need_stencil(kind, attrs, kernel, &x->dim[2], err));
     struct shape y = image(x->dim[0], x->dim[1], steps(k, 0, kernel[0], x->dim[2]),
                              steps(k, 1, kernel[1], x->dim[3]));
-    TRY(shapes_lines(kind, attrs, y.dim[2], &y.dim[2], err));
+    TRY(op_shapes_lines(kind, attrs, y.dim[2], &y.dim[2], err));
     for (int32_t i = 0; i < s->n_outputs; i++) s->output[i] = y;
     return OK;
 }
@@ -133,7 +133,7 @@ enum status shapes_pool2d_grad(enum op_kind kind, const struct op_attrs *attrs, 
     const struct shape *dy = &s->input[s->n_inputs - 1];
     TRY(need_steps(kind, attrs, dy, kernel, size, err));
     if (!shape_equal(&s->input[0], dy))
-        return shapes_misfit(kind, &s->input[0], dy, "shapes must be equal", err);
+        return op_shapes_misfit(kind, &s->input[0], dy, "shapes must be equal", err);
     s->output[0] = image(dy->dim[0], dy->dim[1], size[0], size[1]);
     return OK;
 }
@@ -148,7 +148,7 @@ static enum status need_groups(enum op_kind kind, const struct op_attrs *attrs,
     bool none = attrs->groups == 0 && x->rank >= 2 && x->dim[1] == 0;
     if (none || (x->rank >= 2 && attrs->groups >= 1 && x->dim[1] % attrs->groups == 0)) return OK;
     return error_set(err, ERR_INPUT, "%s: the channels of %s do not divide into %d groups",
-                     op_kind_name(kind), shape_text(text, x), attrs->groups);
+                     op_kind_name(kind), op_shapes_text(text, x), attrs->groups);
 }
 
 static struct shape group_stats(const struct op_attrs *attrs, const struct shape *x)
@@ -164,7 +164,7 @@ static struct shape channels(const struct shape *x)
 static enum status need_equal(enum op_kind kind, const struct shape *want, const struct shape *s,
                               const char *why, struct error *err)
 {
-    return shape_equal(want, s) ? OK : shapes_misfit(kind, want, s, why, err);
+    return shape_equal(want, s) ? OK : op_shapes_misfit(kind, want, s, why, err);
 }
 
 enum status shapes_group_norm(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
@@ -218,7 +218,7 @@ static enum status back_to_images(enum op_kind kind, const struct op_attrs *attr
     char text[SHAPE_TEXT_MAX];
     if (!fits)
         return error_set(err, ERR_INPUT, "%s: %s are not rows of images of %lld x %lld",
-                         op_kind_name(kind), shape_text(text, x), (long long)h, (long long)w);
+                         op_kind_name(kind), op_shapes_text(text, x), (long long)h, (long long)w);
     s->output[0] = image(x->dim[0], attrs->flat ? x->dim[1] / places : x->dim[2], h, w);
     return OK;
 }
@@ -241,7 +241,7 @@ enum status shapes_prepend(enum op_kind kind, const struct op_attrs *attrs, stru
     (void)attrs;
     const struct shape *x = &s->input[0], *token = &s->input[1];
     if (x->rank != 3 || token->rank != 2 || token->dim[1] != x->dim[2])
-        return shapes_misfit(kind, x, token,
+        return op_shapes_misfit(kind, x, token,
                              "the token must be rows of the sequence's length of row", err);
     s->output[0] = *x;
     s->output[0].dim[1] += token->dim[0];

@@ -83,7 +83,7 @@ static int64_t attention_keys(const struct op_shapes *s)
 }
 
 /* 0 where the window does not bind on sequences this long, so that the key does not see it. */
-int64_t op_attention_window(const struct op_attrs *a, const struct op_shapes *s)
+int64_t op_work_attention_window(const struct op_attrs *a, const struct op_shapes *s)
 {
     return a->window > 0 && a->window < attention_keys(s) ? a->window : 0;
 }
@@ -110,7 +110,7 @@ static double attention_visible(double n, double window)
 /* Pairs (query, visible key) over all sequences and heads, queries from the first one on; all of them in both directions. */
 static double attention_pairs(const struct op_attrs *a, const struct op_shapes *s)
 {
-    double t = attention_queries(a, s), w = (double)op_attention_window(a, s);
+    double t = attention_queries(a, s), w = (double)op_work_attention_window(a, s);
     double before = (double)(a->start + a->lines.first);
     if (a->bidirectional) return attention_scores(a, s);
     double visible = attention_visible(before + t, w) - attention_visible(before, w);

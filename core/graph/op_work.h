@@ -22,6 +22,6 @@ typedef int64_t scratch_rule(const struct op_attrs *attrs, const struct op_shape
 #include "core/graph/op_rows.inc"
 
 /* attrs.window, or 0 where it does not bind on sequences this long. */
-int64_t op_attention_window(const struct op_attrs *attrs, const struct op_shapes *shapes);
+int64_t op_work_attention_window(const struct op_attrs *attrs, const struct op_shapes *shapes);
 
 #endif

@@ -40,8 +40,8 @@ struct class
 struct cell_group { /* cells that the same holders sum */
     uint64_t *in, *silent;
     int32_t n; /* segments */
-    size_t unit_capacity, region_capacity;
-    int32_t *unit;
+    size_t param_use_capacity, region_capacity;
+    int32_t *param_use;
     struct region *within; /* (n, holders) */
 };
 
@@ -53,8 +53,8 @@ struct maker {
     int32_t n_groups;
     size_t capacity;
     struct cell_group *groups;
-    /* of the unit at hand */
-    int32_t unit;
+    /* of the parameter use at hand */
+    int32_t param_use;
     struct shape whole;
     int32_t n_classes[SHAPE_RANK_MAX];
     struct class *classes[SHAPE_RANK_MAX];
@@ -69,7 +69,7 @@ static size_t set_bytes(const struct maker *m) { return (size_t)m->n_words * siz
 static int32_t runs_of(const struct maker *m, int32_t holder, int32_t dim, const struct run **run,
                        struct run *all)
 {
-    const struct tensor_shard *p = lower_parameter_shard(m->holders[holder].b, m->unit);
+    const struct tensor_shard *p = lower_parameter_shard(m->holders[holder].b, m->param_use);
     for (int32_t c = 0; c < p->n_cuts; c++)
         if (p->cut[c].dim == dim) {
             *run = p->cut[c].run;
@@ -168,7 +168,7 @@ static bool runs_within(const struct maker *m, int32_t holder, int32_t dim, stru
 static struct region region_of(const struct maker *m, int32_t holder)
 {
     const struct stage_build *b = m->holders[holder].b;
-    struct region r = {.shape = b->v->g->tensors[b->v->units[m->unit].gradient].shape};
+    struct region r = {.shape = b->v->g->tensors[b->v->param_uses[m->param_use].gradient].shape};
     for (int32_t d = 0; d < r.shape.rank; d++) (void)runs_within(m, holder, d, &r);
     return r;
 }
@@ -178,7 +178,7 @@ static void find_silent(const struct maker *m, const uint64_t *in, uint64_t *sil
     int32_t first = -1, owner = -1;
     for (int32_t h = 0; h < m->n_holders; h++) { /* those of one owner are neighbours */
         if (!has(in, h)) continue;
-        int32_t key = m->summed ? h : lower_shard_key(m->holders[h].b, m->unit);
+        int32_t key = m->summed ? h : lower_shard_key(m->holders[h].b, m->param_use);
         if (m->holders[h].owner != owner) owner = m->holders[h].owner, first = key;
         if (key != first) put(silent, h);
     }
@@ -202,8 +202,9 @@ static struct cell_group *group_of(struct maker *m, const uint64_t *in)
 static void add_cell(struct maker *m, const uint64_t *in)
 {
     struct cell_group *g = group_of(m, in);
-    g->unit = arena_grow(m->l->a, g->unit, (size_t)g->n, &g->unit_capacity, sizeof *g->unit);
-    g->unit[g->n] = m->unit;
+    g->param_use = arena_grow(m->l->a, g->param_use, (size_t)g->n, &g->param_use_capacity,
+                              sizeof *g->param_use);
+    g->param_use[g->n] = m->param_use;
     for (int32_t h = 0; h < m->n_holders; h++) {
         g->within = arena_grow(m->l->a, g->within, (size_t)(g->n * m->n_holders + h),
                                &g->region_capacity, sizeof *g->within);
@@ -241,7 +242,7 @@ static enum status make_group(const struct maker *m, const struct cell_group *fr
     int32_t n = members_of(m, from), at = 0;
     if (n < 2) BUG("%s: what one device alone keeps", name);
     struct cells *cells = ARENA_ARRAY(m->l->a, struct cells, 1);
-    *cells = (struct cells){from->n, from->unit,
+    *cells = (struct cells){from->n, from->param_use,
                             ARENA_ARRAY(m->l->a, struct region, (size_t)n * (size_t)from->n)};
     plan.cells = cells;
     struct collective *g = lower_group_new(m->l, name, ALGORITHM_RING, n, plan);
@@ -250,7 +251,7 @@ static enum status make_group(const struct maker *m, const struct cell_group *fr
         for (int32_t k = 0; k < from->n; k++)
             cells->within[at * from->n + k] = from->within[k * m->n_holders + h];
         g->members[at++] = (struct collective_member){
-            .stage = m->holders[h].b->index, .apart = -1, .silent = has(from->silent, h)};
+            .stage = m->holders[h].b->index, .chain_ring = -1, .silent = has(from->silent, h)};
     }
     for (int32_t k = 0; k < from->n; k++) g->elements += region_elements(&cells->within[k]);
     return lower_group_join(m->l, m->l->p->n_collectives - 1, err);
@@ -268,11 +269,12 @@ enum status lower_cells(struct lowering *l, const struct stage_build *const *own
     for (int32_t i = 0, h = 0; i < n_owners; i++)
         for (int32_t k = 0; k < owner[i]->n_shards; k++, h++)
             m.holders[h] = (struct holder){owner[i] + k, i}, put(all, h);
-    int32_t last = plan.tied ? plan.first_unit : plan.last_unit;
-    for (m.unit = plan.first_unit; m.unit <= last; m.unit++) {
+    int32_t last = plan.tied ? plan.first_use : plan.last_use;
+    for (m.param_use = plan.first_use; m.param_use <= last; m.param_use++) {
         const struct stage_build *b = owner[0];
-        m.whole = tensor_shard_whole(&b->v->g->tensors[b->v->units[m.unit].gradient].shape,
-                                     lower_parameter_shard(b, m.unit));
+        m.whole =
+            tensor_shard_whole(&b->v->g->tensors[b->v->param_uses[m.param_use].gradient].shape,
+                               lower_parameter_shard(b, m.param_use));
         for (int32_t d = 0; d < m.whole.rank; d++) find_classes(&m, d);
         find_cells(&m, 0, all);
     }

@@ -7,11 +7,11 @@
 /* What members of a group that keep different parts have in common. */
 struct cells {
     int32_t n;             /* segments */
-    int32_t *unit;         /* (n) of a tied exchange: any of the two */
+    int32_t *param_use;    /* (n) of a tied exchange: any of the two */
     struct region *within; /* (members, n) in the member's own gradient */
 };
 
-/* Units first … last, over the stages `owner` of the plan (their first devices); summed: every holder has the whole sum of its
+/* Parameter uses first … last, over the stages `owner` of the plan (their first devices); summed: every holder has the whole sum of its
  * stage, which counts once. Groups are named and planned alike. ERR_INPUT. */
 MUST_CHECK enum status lower_cells(struct lowering *l, const struct stage_build *const *owner,
                                    int32_t n_owners, const char *name, struct group_plan plan,

@@ -116,7 +116,7 @@ static enum status cross(struct lowering *l, const struct crossing_over *x, int3
     return OK;
 }
 
-static size_t most_channels(const struct lowering *l)
+static size_t max_channels(const struct lowering *l)
 {
     size_t n = 0;
     for (int32_t i = 0; i < l->p->n_stages; i++) {
@@ -202,7 +202,7 @@ static enum status join(struct lowering *l, struct stage_build *a, struct stage_
 
 enum status lower_channels(struct lowering *l, struct error *err)
 {
-    l->p->channels = ARENA_ARRAY(l->a, struct channel, most_channels(l));
+    l->p->channels = ARENA_ARRAY(l->a, struct channel, max_channels(l));
     struct crossings *edges =
         ARENA_ARRAY(l->a, struct crossings, (size_t)l->p->n_stages * EDGE_COUNT);
     for (int32_t i = 0; i < l->p->n_stages; i++) l->stages[i].edge = &edges[i * EDGE_COUNT];

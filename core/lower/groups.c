@@ -1,6 +1,6 @@
 /* core/lower/groups.c - which gradients are summed by whom, and in what order everybody meets.
  *
- * A unit is one use of one parameter. Units stand in one order for the whole plan (layer of the
+ * A parameter use is one use of one parameter. Parameter uses stand in one order for the whole plan (layer of the
  * use, parameter, use). Where neighbours are owned by the same stages in every replica they form an
  * interval: the common refinement of the replicas' cuts. Intervals are cut into buckets from the
  * back, as backward completes them. Groups are numbered in that order, tied exchanges last, and
@@ -24,62 +24,62 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool same_owners(const struct lowering *l, int32_t unit, int32_t other)
+static bool same_owners(const struct lowering *l, int32_t param_use, int32_t other)
 {
     for (int32_t r = 0; r < l->plan->n_replicas; r++)
-        if (lower_unit_owner(l, r, unit) != lower_unit_owner(l, r, other)) return false;
+        if (lower_param_use_owner(l, r, param_use) != lower_param_use_owner(l, r, other)) return false;
     return true;
 }
 
-static bool same_keys(const struct lowering *l, int32_t unit, int32_t other)
+static bool same_keys(const struct lowering *l, int32_t param_use, int32_t other)
 {
     for (int32_t r = 0; r < l->plan->n_replicas; r++)
-        if (!lower_shard_same_keys(lower_unit_owner(l, r, unit), unit, other)) return false;
+        if (!lower_shard_same_keys(lower_param_use_owner(l, r, param_use), param_use, other)) return false;
     return true;
 }
 
 /* Neighbours that may be in one group. */
-static bool joins(const struct lowering *l, int32_t unit, int32_t other)
+static bool joins(const struct lowering *l, int32_t param_use, int32_t other)
 {
-    bool alike = l->groups->mixed[unit] ? l->groups->mixed[other]
-                                        : !l->groups->mixed[other] && same_keys(l, unit, other);
-    return alike && same_owners(l, unit, other) &&
-           lower_zero_of(l, unit) == lower_zero_of(l, other) && !lower_zero_alone(l, unit) &&
+    bool alike = l->groups->mixed[param_use] ? l->groups->mixed[other]
+                                        : !l->groups->mixed[other] && same_keys(l, param_use, other);
+    return alike && same_owners(l, param_use, other) &&
+           lower_zero_of(l, param_use) == lower_zero_of(l, other) && !lower_zero_alone(l, param_use) &&
            !lower_zero_alone(l, other);
 }
 
-/* One device that owns it alone sums nothing, unless its gradients are kept apart and still to be added in
+/* One device that owns it alone sums nothing, unless its gradients are kept per microbatch and still to be added in
  * order. */
-static bool needs_group(const struct lowering *l, int32_t unit)
+static bool needs_group(const struct lowering *l, int32_t param_use)
 {
-    const struct stage_build *first = lower_unit_owner(l, 0, unit);
+    const struct stage_build *first = lower_param_use_owner(l, 0, param_use);
     return l->plan->n_replicas > 1 || first->n_shards > 1 || first->order->apart;
 }
 
-static int64_t interval_bucket(const struct lowering *l, int32_t unit)
+static int64_t interval_bucket(const struct lowering *l, int32_t param_use)
 {
     int64_t least = 0;
     /* Where parameters are gathered, instructions move: nobody asks when an ordinary sum's are complete. */
-    if (!lower_zero_of(l, unit) && lower_unit_owner(l, 0, unit)->plan->zero) return 0;
+    if (!lower_zero_of(l, param_use) && lower_param_use_owner(l, 0, param_use)->plan->zero) return 0;
     for (int32_t r = 0; r < l->plan->n_replicas; r++) {
-        int64_t bytes = lower_unit_owner(l, r, unit)->plan->bucket_bytes;
+        int64_t bytes = lower_param_use_owner(l, r, param_use)->plan->bucket_bytes;
         if (bytes > 0 && (!least || bytes < least)) least = bytes;
     }
     return least;
 }
 
 /* Of what one GPU of the stage holds. */
-static int64_t elements_on(const struct stage_build *b, int32_t unit)
+static int64_t elements_on(const struct stage_build *b, int32_t param_use)
 {
-    return shape_elements(&b->v->g->tensors[b->v->units[unit].gradient].shape);
+    return shape_elements(&b->v->g->tensors[b->v->param_uses[param_use].gradient].shape);
 }
 
 /* The larger of the largest share so far (-1: none) and what any device of a stage holds. */
 static int64_t largest_share(const struct lowering *l, const struct stage_build *first,
-                             int32_t unit, int64_t most)
+                             int32_t param_use, int64_t most)
 {
     for (int32_t k = 0; k < first->n_shards; k++) {
-        int64_t n = elements_on(first + k, unit);
+        int64_t n = elements_on(first + k, param_use);
         if (most >= 0 && n != most) l->p->uneven = true;
         most = n > most ? n : most;
     }
@@ -87,21 +87,21 @@ static int64_t largest_share(const struct lowering *l, const struct stage_build 
 }
 
 /* GPUs that hold equal shares are the rule, and one way to compute makes nothing else. */
-static int64_t unit_elements(const struct lowering *l, int32_t unit)
+static int64_t param_use_elements(const struct lowering *l, int32_t param_use)
 {
-    const struct stage_build *own = lower_unit_owner(l, 0, unit);
-    if (l->uses->n_views == 1 || own->plan->sharding || l->groups->mixed[unit])
-        return elements_on(own, unit);
+    const struct stage_build *own = lower_param_use_owner(l, 0, param_use);
+    if (l->uses->n_views == 1 || own->plan->sharding || l->groups->mixed[param_use])
+        return elements_on(own, param_use);
     int64_t most = -1;
     for (int32_t r = 0; r < l->plan->n_replicas; r++)
-        most = largest_share(l, lower_unit_owner(l, r, unit), unit, most);
+        most = largest_share(l, lower_param_use_owner(l, r, param_use), param_use, most);
     return most;
 }
 
-static int64_t unit_bytes(const struct lowering *l, int32_t unit)
+static int64_t param_use_bytes(const struct lowering *l, int32_t param_use)
 {
-    const struct lower_view *v = lower_unit_owner(l, 0, unit)->v;
-    return unit_elements(l, unit) * dtype_bytes(v->g->tensors[v->units[unit].gradient].dtype);
+    const struct lower_view *v = lower_param_use_owner(l, 0, param_use)->v;
+    return param_use_elements(l, param_use) * dtype_bytes(v->g->tensors[v->param_uses[param_use].gradient].dtype);
 }
 
 struct collective *lower_group_new(struct lowering *l, const char *name,
@@ -171,17 +171,17 @@ enum status lower_group_join(struct lowering *l, int32_t group, struct error *er
 static int32_t add_members(const struct stage_build *first, struct collective *g, int32_t n)
 {
     for (int32_t k = 0; k < first->n_shards; k++)
-        g->members[n++] = (struct collective_member){.stage = first->index + k, .apart = -1};
+        g->members[n++] = (struct collective_member){.stage = first->index + k, .chain_ring = -1};
     return n;
 }
 
 /* Those of its devices that hold a partial value of one shard; g NULL: only counted. */
-static int32_t add_holders(const struct stage_build *first, int32_t unit, int32_t key,
+static int32_t add_holders(const struct stage_build *first, int32_t param_use, int32_t key,
                            struct collective *g, int32_t n)
 {
     for (int32_t k = 0; k < first->n_shards; k++) {
-        if (lower_shard_key(first + k, unit) != key) continue;
-        if (g) g->members[n] = (struct collective_member){.stage = first->index + k, .apart = -1};
+        if (lower_shard_key(first + k, param_use) != key) continue;
+        if (g) g->members[n] = (struct collective_member){.stage = first->index + k, .chain_ring = -1};
         n++;
     }
     return n;
@@ -192,19 +192,19 @@ static enum status make_reduce(struct lowering *l, int32_t first, int32_t last, 
 {
     int32_t n = 0, at = 0, zero = lower_zero_of(l, first);
     for (int32_t r = 0; r < l->plan->n_replicas; r++)
-        n = add_holders(lower_unit_owner(l, r, first), first, key, NULL, n);
+        n = add_holders(lower_param_use_owner(l, r, first), first, key, NULL, n);
     if (n == 1 && !l->plan->deterministic) return OK; /* it is the sum */
     struct collective *g = lower_group_new(
         l, name, !zero && l->plan->deterministic ? ALGORITHM_CHAIN : ALGORITHM_RING, n,
         (struct group_plan){
-            .first_unit = first, .last_unit = last, .bucketed = bucketed, .zero = zero});
+            .first_use = first, .last_use = last, .bucketed = bucketed, .zero = zero});
     if (zero) g->kind = COLLECTIVE_REDUCE_SCATTER;
     for (int32_t r = 0; r < l->plan->n_replicas; r++)
-        at = add_holders(lower_unit_owner(l, r, first), first, key, g, at);
+        at = add_holders(lower_param_use_owner(l, r, first), first, key, g, at);
     const struct stage_build *holder = &l->stages[g->members[0].stage];
     for (int32_t u = first; u <= last; u++)
-        g->elements += holder->plan->sharding ? elements_on(holder, u) : unit_elements(l, u);
-    if (zero) lower_zero_sections(l, l->p->n_collectives - 1);
+        g->elements += holder->plan->sharding ? elements_on(holder, u) : param_use_elements(l, u);
+    if (zero) lower_zero_flat_params(l, l->p->n_collectives - 1);
     return lower_group_join(l, l->p->n_collectives - 1, err);
 }
 
@@ -213,10 +213,10 @@ static enum status make_mixed(struct lowering *l, int32_t first, int32_t last, c
 {
     const struct stage_build **owner =
         ARENA_ARRAY(l->a, const struct stage_build *, (size_t)l->plan->n_replicas);
-    for (int32_t r = 0; r < l->plan->n_replicas; r++) owner[r] = lower_unit_owner(l, r, first);
+    for (int32_t r = 0; r < l->plan->n_replicas; r++) owner[r] = lower_param_use_owner(l, r, first);
     return lower_cells(
         l, owner, l->plan->n_replicas, name,
-        (struct group_plan){.first_unit = first, .last_unit = last, .bucketed = bucketed}, err);
+        (struct group_plan){.first_use = first, .last_use = last, .bucketed = bucketed}, err);
 }
 
 /* One sum for each part in which the parameters are kept. */
@@ -224,7 +224,7 @@ static enum status make_bucket(struct lowering *l, int32_t first, int32_t last, 
                                bool bucketed, struct error *err)
 {
     if (l->groups->mixed[first]) return make_mixed(l, first, last, name, bucketed, err);
-    int32_t n = lower_shard_keys(lower_unit_owner(l, 0, first), first);
+    int32_t n = lower_shard_keys(lower_param_use_owner(l, 0, first), first);
     for (int32_t k = 0; k < n; k++)
         TRY(make_reduce(l, first, last, k, n > 1 ? arena_printf(l->a, "%s.%" PRId32, name, k) : name,
                      bucketed, err));
@@ -237,8 +237,8 @@ static enum status make_interval(struct lowering *l, int32_t first, int32_t last
     int32_t number = 0, end = last;
     bool layers = lower_zero_of(l, first) > 1; /* whole ones, by default each by itself */
     for (int32_t u = last; u >= first; u--) {
-        bytes += unit_bytes(l, u);
-        bool full = layers ? u > 0 && lower_unit(l, u - 1)->layer != lower_unit(l, u)->layer &&
+        bytes += param_use_bytes(l, u);
+        bool full = layers ? u > 0 && lower_param_use(l, u - 1)->layer != lower_param_use(l, u)->layer &&
                                  bytes >= bucket
                            : bucket && bytes >= bucket;
         if (u > first && !full) continue;
@@ -259,7 +259,7 @@ static enum status exchange_far(struct lowering *l, const char *name, struct gro
     struct collective *g =
         lower_group_new(l, name, ALGORITHM_RING, a->n_shards + b->n_shards, plan);
     add_members(b, g, add_members(a, g, 0));
-    g->elements = largest_share(l, b, plan.last_unit, largest_share(l, a, plan.first_unit, -1));
+    g->elements = largest_share(l, b, plan.last_use, largest_share(l, a, plan.first_use, -1));
     return join_links(l, g, err);
 }
 
@@ -270,9 +270,9 @@ static void exchange_local(struct lowering *l, const char *name, struct group_pl
     for (int32_t k = 0; k < a->n_shards; k++) {
         const char *own = a->n_shards > 1 ? arena_printf(l->a, "%s.%" PRId32, name, k) : name;
         struct collective *g = lower_group_new(l, own, ALGORITHM_LOCAL, 2, plan);
-        g->members[0] = (struct collective_member){.stage = a->index + k, .apart = -1};
-        g->members[1] = (struct collective_member){.stage = b->index + k, .apart = -1};
-        g->elements = elements_on(a + k, plan.first_unit);
+        g->members[0] = (struct collective_member){.stage = a->index + k, .chain_ring = -1};
+        g->members[1] = (struct collective_member){.stage = b->index + k, .chain_ring = -1};
+        g->elements = elements_on(a + k, plan.first_use);
         for (int32_t i = 0; i < 2; i++) g->link[i] = -1;
     }
 }
@@ -280,13 +280,13 @@ static void exchange_local(struct lowering *l, const char *name, struct group_pl
 static enum status make_exchange(struct lowering *l, int32_t replica, int32_t first, int32_t second,
                                  struct error *err)
 {
-    const struct stage_build *a = lower_unit_owner(l, replica, first),
-                             *b = lower_unit_owner(l, replica, second);
+    const struct stage_build *a = lower_param_use_owner(l, replica, first),
+                             *b = lower_param_use_owner(l, replica, second);
     if (a == b) return OK;
     bool whole = lower_parameter_replicated(a, first) && lower_parameter_replicated(b, second);
-    const struct tensor *t = &a->v->g->tensors[a->v->units[first].parameter];
+    const struct tensor *t = &a->v->g->tensors[a->v->param_uses[first].parameter];
     const char *name = arena_printf(l->a, "tied[%s]@%" PRId32, t->name, replica);
-    struct group_plan plan = {.first_unit = first, .last_unit = second, .tied = true};
+    struct group_plan plan = {.first_use = first, .last_use = second, .tied = true};
     if (a->s->device != b->s->device && !whole)
         return lower_cells(l, (const struct stage_build *[]){a, b}, 2, name, plan, err);
     if (a->s->device != b->s->device) return exchange_far(l, name, plan, a, b, err);
@@ -324,17 +324,17 @@ static void tell_members(struct lowering *l)
 enum status lower_groups(struct lowering *l, struct error *err)
 {
     TRY(lower_zero_check(l, err));
-    l->groups = ARENA_ARRAY(l->a, struct groups, 1);
-    l->groups->mixed = ARENA_ARRAY(l->a, bool, (size_t)l->uses->n_units);
+    l->groups = ARENA_ARRAY(l->a, struct lower_groups, 1);
+    l->groups->mixed = ARENA_ARRAY(l->a, bool, (size_t)l->uses->n_param_uses);
     TRY(lower_shard_mixed(l, l->groups->mixed, err));
-    for (int32_t last = l->uses->n_units - 1, first; last >= 0; last = first - 1) {
+    for (int32_t last = l->uses->n_param_uses - 1, first; last >= 0; last = first - 1) {
         for (first = last; first > 0 && joins(l, first - 1, last);) first--;
         if (needs_group(l, last)) TRY(make_interval(l, first, last, err));
     }
-    for (int32_t u = 0; u < l->uses->n_units; u++)
-        if (lower_unit(l, u)->use == 1)
+    for (int32_t u = 0; u < l->uses->n_param_uses; u++)
+        if (lower_param_use(l, u)->use == 1)
             for (int32_t r = 0; r < l->plan->n_replicas; r++)
-                TRY(make_exchange(l, r, l->uses->views[0].use_unit[2 * lower_unit(l, u)->parameter],
+                TRY(make_exchange(l, r, l->uses->views[0].param_uses_of[2 * lower_param_use(l, u)->parameter],
                                   u, err));
     if (lower_scales(l)) TRY(lower_scale_groups(l, err));
     lower_zero_gathers(l);
@@ -353,11 +353,11 @@ bool lower_exchanged_before(const struct lowering *l, const struct stage_build *
     return false;
 }
 
-int32_t lower_group_of_unit(const struct lowering *l, const struct stage_build *b, int32_t unit)
+int32_t lower_group_of_param_use(const struct lowering *l, const struct stage_build *b, int32_t param_use)
 {
     for (int32_t i = 0; i < b->groups->n; i++) {
         const struct group_plan *g = &l->groups->plans[b->groups->group[i]];
-        if (!g->tied && !g->overflow && unit >= g->first_unit && unit <= g->last_unit)
+        if (!g->tied && !g->overflow && param_use >= g->first_use && param_use <= g->last_use)
             return b->groups->group[i];
     }
     return -1;
@@ -377,22 +377,22 @@ static void segments_of(const struct stage_scratch *h, int32_t group, struct col
         return;
     }
     const struct cells *cells = plan->cells;
-    int32_t n = cells ? cells->n : plan->tied ? 1 : plan->last_unit - plan->first_unit + 1;
+    int32_t n = cells ? cells->n : plan->tied ? 1 : plan->last_use - plan->first_use + 1;
     m->segments = ARENA_ARRAY(l->a, int32_t, (size_t)n);
     m->n_segments = n;
     if (cells) m->within = cells->within + (m - l->p->collectives[group].members) * n;
     if (plan->tied) {
-        bool first = lower_owns(b, lower_unit(l, plan->first_unit)->layer);
+        bool first = lower_owns(b, lower_param_use(l, plan->first_use)->layer);
         for (int32_t i = 0; i < n; i++)
-            m->segments[i] = h->gradient_slot[first ? plan->first_unit : plan->last_unit];
+            m->segments[i] = h->gradient_slot[first ? plan->first_use : plan->last_use];
         return;
     }
     for (int32_t i = 0; i < n; i++)
-        m->segments[i] = h->gradient_slot[cells ? cells->unit[i] : plan->first_unit + i];
+        m->segments[i] = h->gradient_slot[cells ? cells->param_use[i] : plan->first_use + i];
     if (!b->order->apart) return;
-    m->apart_segments = ARENA_ARRAY(l->a, int32_t, (size_t)n);
-    for (int32_t i = 0; i < n; i++) m->apart_segments[i] = h->apart_slot[plan->first_unit + i];
-    m->apart = b->s->slots[m->apart_segments[0]].buffer_ring;
+    m->chain_segments = ARENA_ARRAY(l->a, int32_t, (size_t)n);
+    for (int32_t i = 0; i < n; i++) m->chain_segments[i] = h->chain_slot[plan->first_use + i];
+    m->chain_ring = b->s->slots[m->chain_segments[0]].buffer_ring;
 }
 
 /* One collective runs at a time, so the largest staging area serves all. */
@@ -403,7 +403,7 @@ void lower_group_segments(const struct stage_scratch *h)
         struct collective *g = &h->l->p->collectives[b->groups->group[i]];
         struct collective_member *m = &g->members[b->groups->member[i]];
         segments_of(h, b->groups->group[i], m);
-        int64_t bytes = collective_staging_bytes(g, m, b->s);
+        int64_t bytes = program_collective_staging_bytes(g, m, b->s);
         if (bytes > b->s->buffer_bytes) b->s->buffer_bytes = bytes;
     }
 }

@@ -5,19 +5,19 @@
 #include "core/lower/lowering.h"
 
 struct group_plan {                /* beside the program's group of the same index */
-    int32_t first_unit, last_unit; /* inclusive; of a tied exchange: the parameter's two */
+    int32_t first_use, last_use; /* inclusive; of a tied exchange: the parameter's two */
     bool bucketed;                 /* launched as soon as complete, else after the last operator */
     bool tied;                     /* exchange between the owners of both uses inside one replica */
     bool overflow; /* agreement on whether all gradients are finite (core/lower/scale.c) */
-    const struct cells *cells; /* core/lower/cells.h; NULL: all of all units from first to last */
+    const struct cells *cells; /* core/lower/cells.h; NULL: all of all parameter uses from first to last */
     /* Divided (ZeRO): the plan's level, else 0; of a gather the level of what it gathers. */
     int32_t zero;
     struct zero_group *divided; /* core/lower/zero.h; NULL: zero 0 */
 };
 
-struct groups {
+struct lower_groups {
     struct group_plan *plans; /* (p->n_collectives); of a plan zero.c fills `divided` */
-    bool *mixed;              /* (n_units): replicas keep its parameter in different shards */
+    bool *mixed;              /* (n_param_uses): replicas keep its parameter in different shards */
     size_t group_capacity, plan_capacity;
 };
 
@@ -34,8 +34,8 @@ static inline const struct group_plan *lower_group_plan(const struct lowering *l
 MUST_CHECK enum status lower_groups(struct lowering *l, struct error *err);
 /* Is this exchange between two chunks of one device awaited in an update before that of b? */
 bool lower_exchanged_before(const struct lowering *l, const struct stage_build *b, int32_t group);
-/* The group that sums the unit on this stage, -1. */
-int32_t lower_group_of_unit(const struct lowering *l, const struct stage_build *b, int32_t unit);
+/* The group that sums the parameter use on this stage, -1. */
+int32_t lower_group_of_param_use(const struct lowering *l, const struct stage_build *b, int32_t param_use);
 
 /* A new group of n members, whose links are joined once they stand. */
 struct collective *lower_group_new(struct lowering *l, const char *name, enum collective_algorithm algorithm,

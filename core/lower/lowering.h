@@ -44,7 +44,7 @@ struct lowering {
     int32_t *stage_of_layer;
     struct param_uses *uses; /* param_uses.c */
     struct links *links;     /* links.c */
-    struct groups *groups;   /* groups.c */
+    struct lower_groups *groups;   /* groups.c */
 };
 
 /* ERR_INPUT and others with the place in the plan in front. */
@@ -57,15 +57,15 @@ static inline int32_t lower_owner(const struct lowering *l, int32_t replica, int
     return l->stage_of_layer[replica * l->n_layers + layer];
 }
 
-/* Layer and use of a unit are the same in every view. */
-static inline const struct unit *lower_unit(const struct lowering *l, int32_t unit)
+/* Layer and use of a parameter use are the same in every view. */
+static inline const struct param_use *lower_param_use(const struct lowering *l, int32_t param_use)
 {
-    return &l->uses->views[0].units[unit];
+    return &l->uses->views[0].param_uses[param_use];
 }
-static inline const struct stage_build *lower_unit_owner(const struct lowering *l, int32_t replica,
-                                                         int32_t unit)
+static inline const struct stage_build *lower_param_use_owner(const struct lowering *l,
+                                                              int32_t replica, int32_t param_use)
 {
-    return &l->stages[lower_owner(l, replica, lower_unit(l, unit)->layer)];
+    return &l->stages[lower_owner(l, replica, lower_param_use(l, param_use)->layer)];
 }
 
 #endif

@@ -23,7 +23,7 @@
 
 struct stage_calls {         /* of a stage in one step */
     int64_t n;               /* the update (last) included */
-    enum phase *letter;            /* (n) */
+    enum phase *phase;            /* (n) */
     int32_t *microbatch;     /* (n) */
     int32_t *at[PHASE_INDICES]; /* (microbatches): position of the call of each part */
     int32_t in_flight;       /* forwards before the first backward */
@@ -34,9 +34,9 @@ struct lane_order { /* a device's calls of one step in turn, without the updates
     struct schedule_op *calls; /* (n_calls) */
 };
 
-static void append(struct lane_build *lane, enum phase letter, int32_t chunk, int32_t microbatch)
+static void append(struct lane_build *lane, enum phase phase, int32_t chunk, int32_t microbatch)
 {
-    lane->order->calls[lane->order->n_calls++] = (struct schedule_op){letter, chunk, microbatch};
+    lane->order->calls[lane->order->n_calls++] = (struct schedule_op){phase, chunk, microbatch};
 }
 
 static void order_from_warmup(struct lane_build *lane, const struct stage_build *b,
@@ -44,9 +44,9 @@ static void order_from_warmup(struct lane_build *lane, const struct stage_build 
 {
     int32_t m = b->s->microbatches, w = b->plan->warmup ? b->plan->warmup : stages_behind + 1;
     if (w > m) w = m;
-    for (int32_t i = 0; i < w - 1; i++) append(lane, 'F', 0, i);
-    for (int32_t i = w - 1; i < m; i++) append(lane, 'F', 0, i), append(lane, 'B', 0, i - (w - 1));
-    for (int32_t i = m - (w - 1); i < m; i++) append(lane, 'B', 0, i);
+    for (int32_t i = 0; i < w - 1; i++) append(lane, PHASE_F, 0, i);
+    for (int32_t i = w - 1; i < m; i++) append(lane, PHASE_F, 0, i), append(lane, PHASE_B, 0, i - (w - 1));
+    for (int32_t i = m - (w - 1); i < m; i++) append(lane, PHASE_B, 0, i);
 }
 
 /* "F0 F1 B0 …"; plan_check has seen that every call is there once and in its place. */
@@ -57,7 +57,7 @@ static void order_from_text(struct lane_build *lane, const char *text, int64_t m
     for (const char *t = text; (w = plan_next_call(&t, &x)) != PLAN_WORD_END;) {
         if (w == PLAN_WORD_BAD || x.chunk >= lane->n_stages || lane->order->n_calls == most)
             BUG("order '%s' has not been checked", text);
-        append(lane, x.letter, x.chunk < 0 ? 0 : x.chunk, x.microbatch);
+        append(lane, x.phase, x.chunk < 0 ? 0 : x.chunk, x.microbatch);
     }
 }
 
@@ -81,10 +81,10 @@ static void note_positions(struct arena *a, struct stage_calls *c, int32_t micro
     for (int p = 0; p < PHASE_INDICES; p++)
         c->at[p] = ARENA_ARRAY(a, int32_t, (size_t)microbatches);
     for (int64_t i = 0; i < c->n; i++) {
-        enum phase letter = c->letter[i];
-        if (letter == 'F') c->at[phase_index(PHASE_F)][c->microbatch[i]] = (int32_t)i;
-        if (letter == 'B' || letter == 'I') c->at[phase_index(PHASE_I)][c->microbatch[i]] = (int32_t)i;
-        if (letter == 'B' || letter == 'W') c->at[phase_index(PHASE_W)][c->microbatch[i]] = (int32_t)i;
+        enum phase phase = c->phase[i];
+        if (phase == PHASE_F) c->at[phase_index(PHASE_F)][c->microbatch[i]] = (int32_t)i;
+        if (phase == PHASE_B || phase == PHASE_I) c->at[phase_index(PHASE_I)][c->microbatch[i]] = (int32_t)i;
+        if (phase == PHASE_B || phase == PHASE_W) c->at[phase_index(PHASE_W)][c->microbatch[i]] = (int32_t)i;
     }
 }
 
@@ -100,21 +100,21 @@ static void stage_part(struct lowering *l, const struct lane_build *lane, struct
     struct stage_order *o = b->order;
     struct stage_calls *c = o->calls = ARENA_ARRAY(l->a, struct stage_calls, 1);
     size_t most = 3 * (size_t)b->s->microbatches + 1;
-    c->letter = ARENA_ARRAY(l->a, enum phase, most);
+    c->phase = ARENA_ARRAY(l->a, enum phase, most);
     c->microbatch = ARENA_ARRAY(l->a, int32_t, most);
     for (int64_t i = 0; i < lane->order->n_calls; i++) {
         const struct schedule_op *x = &lane->order->calls[i];
         if (x->chunk != b->chunk) continue;
-        c->letter[c->n] = x->letter;
+        c->phase[c->n] = x->phase;
         c->microbatch[c->n++] = x->microbatch;
-        if (x->letter == 'I' || x->letter == 'W') o->split = true;
-        if (x->letter == 'B' || x->letter == 'W') o->last_weight = i;
+        if (x->phase == PHASE_I || x->phase == PHASE_W) o->split = true;
+        if (x->phase == PHASE_B || x->phase == PHASE_W) o->last_weight = i;
     }
     note_positions(l->a, c, b->s->microbatches);
-    for (c->in_flight = 0; c->in_flight < c->n && c->letter[c->in_flight] == 'F';) c->in_flight++;
+    for (c->in_flight = 0; c->in_flight < c->n && c->phase[c->in_flight] == PHASE_F;) c->in_flight++;
     o->apart = l->plan->deterministic &&
                (b->replica > 0 || !is_ascending(c->at[phase_index(PHASE_W)], b->s->microbatches));
-    c->letter[c->n] = 'U';
+    c->phase[c->n] = PHASE_U;
     c->microbatch[c->n++] = -1;
 }
 
@@ -159,27 +159,27 @@ enum status lower_orders(struct lowering *l, struct error *err)
 
 /* --- buffer rings --- */
 
-/* Where in the endless list of calls the call of a letter for sequence number seq stands. */
-static int64_t position(const struct stage_build *b, enum phase letter, int64_t seq)
+/* Where in the endless list of calls the call of a phase for sequence number seq stands. */
+static int64_t position(const struct stage_build *b, enum phase phase, int64_t seq)
 {
     const struct stage_calls *c = b->order->calls;
     int64_t m = b->s->microbatches, step = seq / m;
-    if (letter == 'U') return (step + 1) * c->n - 1;
-    return step * c->n + c->at[phase_index(letter)][seq % m];
+    if (phase == PHASE_U) return (step + 1) * c->n - 1;
+    return step * c->n + c->at[phase_index(phase)][seq % m];
 }
 
 /* Is the buffer of seq free again when that of seq + count is born, whatever seq? */
 static bool enough(const struct lowering *l, const struct stage_build *b, const struct buffer_ring *r,
                    int64_t count)
 {
-    if (r->birth != 'R') {
+    if (r->birth != PHASE_RECEIVE) {
         for (int64_t seq = 0; seq < b->s->microbatches; seq++)
             if (position(b, r->birth, seq + count) <= position(b, r->death, seq)) return false;
         return true;
     }
     const struct channel *c = &l->p->channels[r->received];
     if (count < c->receive_ahead) return false; /* the first ones are all posted from the start */
-    enum phase consumer = c->gradient ? stage_phase(b, PHASE_I) : 'F';
+    enum phase consumer = c->gradient ? orders_stage_phase(b, PHASE_I) : 'F';
     for (int64_t seq = 0; seq < b->s->microbatches; seq++)
         if (position(b, consumer, seq + count - c->receive_ahead) < position(b, r->death, seq))
             return false;
@@ -197,11 +197,11 @@ void lower_buffer_ring_counts(struct lowering *l, struct stage_build *b)
 {
     for (int32_t i = 0; i < b->s->n_buffer_rings; i++) {
         struct buffer_ring *r = &b->s->buffer_rings[i];
-        if (r->death == 'S') {
+        if (r->death == PHASE_SEND) {
             r->count = sent_count(l, &l->p->channels[r->sent]);
             continue;
         }
-        if (r->death == 'U') {
+        if (r->death == PHASE_U) {
             r->count = b->s->microbatches;
             continue;
         }
@@ -213,11 +213,11 @@ void lower_buffer_ring_counts(struct lowering *l, struct stage_build *b)
 
 /* --- from letters to coded, shared orders --- */
 
-static int32_t procedure_of(const struct stage_build *b, enum phase letter)
+static int32_t procedure_of(const struct stage_build *b, enum phase phase)
 {
-    return letter == 'F'   ? b->procedures->f
-           : letter == 'U' ? b->procedures->u
-           : letter == 'W' ? b->procedures->w
+    return phase == PHASE_F   ? b->procedures->f
+           : phase == PHASE_U ? b->procedures->u
+           : phase == PHASE_W ? b->procedures->w
                            : b->procedures->back;
 }
 
@@ -230,11 +230,11 @@ static struct call *coded_calls(struct arena *scratch, const struct lowering *l,
     for (; n < lane->order->n_calls; n++) {
         const struct schedule_op *x = &lane->order->calls[n];
         const struct stage_build *b = &l->stages[lane->stages[x->chunk]];
-        calls[n] = (struct call){procedure_of(b, x->letter), x->microbatch, x->chunk};
+        calls[n] = (struct call){procedure_of(b, x->phase), x->microbatch, x->chunk};
         if (n == b->order->last_weight && b->procedures->last >= 0)
             calls[n].procedure = b->procedures->last;
     }
-    for (int32_t c = lane->n_stages - 1; c >= 0 && lower_checks_apart(l, lane); c--)
+    for (int32_t c = lane->n_stages - 1; c >= 0 && lower_checks_separately(l, lane); c--)
         calls[n++] = (struct call){l->stages[lane->stages[c]].procedures->check, -1, c};
     for (int32_t c = lane->n_stages - 1; c >= 0; c--)
         calls[n++] = (struct call){l->stages[lane->stages[c]].procedures->u, -1, c};
@@ -261,7 +261,7 @@ void lower_share_orders(struct lowering *l)
     for (int32_t k = 0; k < p->n_devices; k++) {
         const struct lane_build *lane = &l->lanes[k];
         struct order *fresh = &p->orders[p->n_orders];
-        int64_t updates = lane->n_stages * (lower_checks_apart(l, lane) ? 2 : 1);
+        int64_t updates = lane->n_stages * (lower_checks_separately(l, lane) ? 2 : 1);
         order_code(l->a, coded_calls(scratch, l, lane), lane->order->n_calls + updates, fresh);
         arena_reset(scratch);
         int32_t same = 0;

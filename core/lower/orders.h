@@ -18,12 +18,12 @@ void lower_buffer_ring_counts(struct lowering *l, struct stage_build *b);
 void lower_share_orders(struct lowering *l);
 
 /* The phase of the procedure that does the work of F, I or W: where the backward is fused, B does both I and W. */
-static inline enum phase stage_phase(const struct stage_build *b, enum phase p)
+static inline enum phase orders_stage_phase(const struct stage_build *b, enum phase p)
 {
     return p == PHASE_F || b->order->split ? p : PHASE_B;
 }
 /* The phase that runs a gradient operator; W only where it is a procedure of its own. */
-static inline enum phase op_phase(const struct stage_build *b, const struct graph_op *op)
+static inline enum phase orders_op_phase(const struct stage_build *b, const struct graph_op *op)
 {
     return op->phase == PHASE_F                      ? PHASE_F
            : b->order->split && op->phase == PHASE_W ? PHASE_W

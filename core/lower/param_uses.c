@@ -7,47 +7,47 @@
 
 static int by_place(const void *x, const void *y)
 {
-    const struct unit *a = x, *b = y;
+    const struct param_use *a = x, *b = y;
     if (a->layer != b->layer) return a->layer < b->layer ? -1 : 1;
     if (a->parameter != b->parameter) return a->parameter < b->parameter ? -1 : 1;
     return (a->use > b->use) - (a->use < b->use);
 }
 
-static enum status find_units(struct arena *a, struct lower_view *v, int32_t *n_units,
-                              struct error *err)
+static enum status find_param_uses(struct arena *a, struct lower_view *v, int32_t *n_param_uses,
+                                   struct error *err)
 {
     const struct graph *g = v->g;
     int32_t n = 0;
-    v->units = ARENA_ARRAY(a, struct unit, (size_t)g->n_tensors);
-    v->unit_of = ARENA_ARRAY(a, int32_t, (size_t)g->n_tensors);
+    v->param_uses = ARENA_ARRAY(a, struct param_use, (size_t)g->n_tensors);
+    v->param_use_of = ARENA_ARRAY(a, int32_t, (size_t)g->n_tensors);
     for (int32_t t = 0; t < g->n_tensors; t++) {
         const struct tensor *x = &g->tensors[t];
-        v->unit_of[t] = -1;
+        v->param_use_of[t] = -1;
         if (x->role != TENSOR_PARAMETER_GRADIENT || x->producer < 0) continue;
         if (x->use > 1)
             return error_set(err, ERR_INPUT, "parameter %s is used more than twice",
                              g->tensors[x->of].name);
-        v->units[n++] = (struct unit){t, x->of, x->use, g->ops[x->producer].layer};
+        v->param_uses[n++] = (struct param_use){t, x->of, x->use, g->ops[x->producer].layer};
     }
-    qsort(v->units, (size_t)n, sizeof *v->units, by_place);
-    v->use_unit = ARENA_ARRAY(a, int32_t, 2 * (size_t)g->n_tensors);
-    memset(v->use_unit, -1, 2 * (size_t)g->n_tensors * sizeof *v->use_unit);
+    qsort(v->param_uses, (size_t)n, sizeof *v->param_uses, by_place);
+    v->param_uses_of = ARENA_ARRAY(a, int32_t, 2 * (size_t)g->n_tensors);
+    memset(v->param_uses_of, -1, 2 * (size_t)g->n_tensors * sizeof *v->param_uses_of);
     for (int32_t i = 0; i < n; i++) {
-        v->unit_of[v->units[i].gradient] = i;
-        v->use_unit[2 * v->units[i].parameter + v->units[i].use] = i;
+        v->param_use_of[v->param_uses[i].gradient] = i;
+        v->param_uses_of[2 * v->param_uses[i].parameter + v->param_uses[i].use] = i;
     }
-    *n_units = n;
+    *n_param_uses = n;
     return OK;
 }
 
-/* Parameters are made in one order whatever the way, so the k-th unit is the same in each. */
-static void check_alike(const struct param_uses *u, const struct lower_view *v, int32_t n_units,
-                        int32_t n_layers)
+/* Parameters are made in one order whatever the way, so the k-th parameter use is the same in each. */
+static void check_alike(const struct param_uses *u, const struct lower_view *v,
+                        int32_t n_param_uses, int32_t n_layers)
 {
     const struct lower_view *first = &u->views[0];
-    bool alike = n_units == u->n_units && v->g->n_layers == n_layers;
-    for (int32_t i = 0; alike && i < n_units; i++) {
-        const struct unit *x = &first->units[i], *y = &v->units[i];
+    bool alike = n_param_uses == u->n_param_uses && v->g->n_layers == n_layers;
+    for (int32_t i = 0; alike && i < n_param_uses; i++) {
+        const struct param_use *x = &first->param_uses[i], *y = &v->param_uses[i];
         alike = x->layer == y->layer && x->use == y->use &&
                 !strcmp(first->g->tensors[x->parameter].name, v->g->tensors[y->parameter].name);
     }
@@ -76,8 +76,8 @@ enum status param_uses_find(struct param_uses *u, struct arena *a, int32_t n_lay
 {
     for (int32_t i = 0; i < u->n_views; i++) {
         int32_t n = 0;
-        TRY(find_units(a, &u->views[i], &n, err));
-        if (!i) u->n_units = n;
+        TRY(find_param_uses(a, &u->views[i], &n, err));
+        if (!i) u->n_param_uses = n;
         check_alike(u, &u->views[i], n, n_layers);
         u->views[i].gradient_cut = graph_gradient_cuts(a, u->views[i].g);
     }

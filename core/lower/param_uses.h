@@ -1,7 +1,7 @@
 /* core/lower/param_uses.h - the training graphs of a plan's stages and the uses of parameters that they have in common.
  *
  * A view is a training graph and what is asked of it again and again. There is one for in each direction in which stages of the plan compute
- * (lower.h): tensors and operators are numbered anew in each, units and layers are not.
+ * (lower.h): tensors and operators are numbered anew in each, parameter uses and layers are not.
  */
 #ifndef CORE_LOWER_PARAM_USES_H
 #define CORE_LOWER_PARAM_USES_H
@@ -10,20 +10,21 @@
 #include "core/base/error.h"
 #include "core/graph/graph.h"
 
-struct unit { /* one use of one parameter: what replicas sum. Sorted by layer, parameter, use. */
+struct
+    param_use { /* one use of one parameter: what replicas sum. Sorted by layer, parameter, use. */
     int32_t gradient, parameter, use, layer; /* tensors; layer of the use */
 };
 
 struct lower_view {
     const struct graph *g;
-    struct unit *units;       /* (n_units) */
-    int32_t *unit_of;         /* (n_tensors): unit of a parameter gradient, else -1 */
-    int32_t *use_unit;        /* (n_tensors, 2): units of a parameter's uses, -1 */
-    struct cut *gradient_cut; /* (n_layers - 1): gradients that cross back after layer k */
+    struct param_use *param_uses; /* (n_param_uses) */
+    int32_t *param_use_of;        /* (n_tensors): parameter use of a parameter gradient, else -1 */
+    int32_t *param_uses_of;       /* (n_tensors, 2): parameter uses of a parameter's uses, -1 */
+    struct cut *gradient_cut;     /* (n_layers - 1): gradients that cross back after layer k */
 };
 
 struct param_uses {
-    int32_t n_views, n_units;
+    int32_t n_views, n_param_uses;
     struct lower_view *views; /* (most) */
 };
 
@@ -31,7 +32,7 @@ struct param_uses {
 struct param_uses *param_uses_new(struct arena *a, int32_t most);
 /* The view of a graph, added where it is new; the rest of it is filled by param_uses_find. O(views). */
 const struct lower_view *param_uses_view(struct param_uses *u, const struct graph *g);
-/* Once all views are there, which have so many layers. ERR_INPUT: a parameter with more than two uses. O(tensors · log(units)) a view. */
+/* Once all views are there, which have so many layers. ERR_INPUT: a parameter with more than two uses. O(tensors · log(parameter uses)) a view. */
 MUST_CHECK enum status param_uses_find(struct param_uses *u, struct arena *a, int32_t n_layers,
                                        struct error *err);
 

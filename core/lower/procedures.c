@@ -27,12 +27,12 @@ void writer_emit(struct writer *w, enum instr_kind kind, int32_t arg)
     w->instrs[w->n++] = (struct instr){kind, arg};
 }
 
-int32_t writer_finish(struct writer *w, enum phase letter, const char *variant)
+int32_t writer_finish(struct writer *w, enum phase phase, const char *variant)
 {
     struct program_stage *s = w->b->s;
-    if (!*variant && letter != 'U' && letter != 'W')
-        lower_zero_insert(w->h, letter == 'F' ? PHASE_F : PHASE_I, &w->instrs, &w->n);
-    s->procedures[s->n_procedures] = (struct procedure){letter, variant, (int32_t)w->n, w->instrs};
+    if (!*variant && phase != PHASE_U && phase != PHASE_W)
+        lower_zero_insert(w->h, phase == PHASE_F ? PHASE_F : PHASE_I, &w->instrs, &w->n);
+    s->procedures[s->n_procedures] = (struct procedure){phase, variant, (int32_t)w->n, w->instrs};
     *w = (struct writer){.h = w->h, .l = w->l, .b = w->b, .op_capacity = w->op_capacity};
     return s->n_procedures++;
 }
@@ -79,12 +79,12 @@ void writer_zero(struct writer *w, enum phase phase, int32_t layer, const char *
 static void add_gradient(struct writer *w, const struct graph_op *op, int32_t tensor)
 {
     struct lowering *l = w->l;
-    int32_t unit = w->h->v->unit_of[tensor];
+    int32_t param_use = w->h->v->param_use_of[tensor];
     if (l->plan->deterministic && !w->b->order->apart)
         writer_accumulate(w, PHASE_W, op->layer,
                           arena_printf(l->a, "%s.sum", w->h->v->g->tensors[tensor].name),
-                          w->h->slot_back[tensor], w->h->gradient_slot[unit]);
-    w->h->done_at[unit] = (int32_t)w->n - 1;
+                          w->h->slot_back[tensor], w->h->gradient_slot[param_use]);
+    w->h->done_at[param_use] = (int32_t)w->n - 1;
 }
 
 static void add_graph_op(struct writer *w, int32_t index, bool again)
@@ -115,7 +115,7 @@ static void add_graph_op(struct writer *w, int32_t index, bool again)
             x.attrs.kept = shape_last(&w->b->s->slots[x.input[1]].shape);
         if (w->h->v->g->tensors[op->output[k]].role == TENSOR_PARAMETER_GRADIENT)
             x.attrs.accumulate =
-                !l->plan->deterministic && lower_zero_of(l, w->h->v->unit_of[op->output[k]]) < 2;
+                !l->plan->deterministic && lower_zero_of(l, w->h->v->param_use_of[op->output[k]]) < 2;
     }
     if (op->kind == OP_cross_entropy_grad || (op->kind == OP_gating_grad && op->attrs.scale != 0))
         x.attrs.scaled = lower_scales(l);
@@ -230,7 +230,7 @@ static void forward_procedure(struct writer *w)
             if (g->tensors[op->output[k]].role == TENSOR_LOSS) writer_emit(w, INSTR_LOSS, slot);
         }
     }
-    b->procedures->f = writer_finish(w, 'F', "");
+    b->procedures->f = writer_finish(w, PHASE_F, "");
 }
 
 static void run_again(struct writer *w, int32_t first, int32_t last)
@@ -256,17 +256,17 @@ static void run_block_again(struct writer *w, int32_t forward, int32_t *done)
 
 /* From zero 2 on a group's gradients are scattered as soon as they are whole, one group at a time, so that those of two
  * are in scratch at most. missing: (n_groups of the stage) gradients still to come, + 1. */
-static void scatter_gradient(struct writer *w, int32_t unit)
+static void scatter_gradient(struct writer *w, int32_t param_use)
 {
     struct lowering *l = w->l;
     const struct stage_build *b = w->b;
-    int32_t group = lower_zero_of(l, unit) < 2 ? -1 : lower_group_of_unit(l, b, unit), i = 0;
+    int32_t group = lower_zero_of(l, param_use) < 2 ? -1 : lower_group_of_param_use(l, b, param_use), i = 0;
     if (group < 0) return;
     if (!w->missing) w->missing = ARENA_ARRAY(l->a, int32_t, (size_t)b->groups->n);
     while (b->groups->group[i] != group) i++;
     if (!w->missing[i])
         w->missing[i] =
-            lower_group_plan(l, group)->last_unit - lower_group_plan(l, group)->first_unit + 2;
+            lower_group_plan(l, group)->last_use - lower_group_plan(l, group)->first_use + 2;
     if (--w->missing[i] > 1) return;
     writer_emit(w, INSTR_COLLECTIVE_START, group);
     if (w->scattering) writer_emit(w, INSTR_COLLECTIVE_WAIT, w->scattering - 1);
@@ -293,14 +293,14 @@ static void gradient_ops(struct writer *w, enum phase phase)
     const struct graph *g = w->h->v->g;
     for (int32_t i = g->n_forward; i < g->n_ops; i++) {
         const struct graph_op *op = &g->ops[i];
-        if (!lower_owns(w->b, op->layer) || op_phase(w->b, op) != phase) continue;
+        if (!lower_owns(w->b, op->layer) || orders_op_phase(w->b, op) != phase) continue;
         if (blocks) run_block_again(w, op->forward, &again);
         gather_again(w, op);
         add_graph_op(w, i, false);
         for (int32_t k = 0; k < op->n_outputs; k++)
             if (g->tensors[op->output[k]].role == TENSOR_PARAMETER_GRADIENT) {
                 add_gradient(w, op, op->output[k]);
-                scatter_gradient(w, w->h->v->unit_of[op->output[k]]);
+                scatter_gradient(w, w->h->v->param_use_of[op->output[k]]);
             } else {
                 send(w, GRADIENTS_OUT, op->output[k], w->h->slot_back[op->output[k]]);
             }
@@ -315,10 +315,10 @@ static void backward_procedures(struct writer *w)
         run_again(w, 0, w->h->v->g->n_forward - 1);
     receive(w, GRADIENTS_IN, GRADIENTS_OUT);
     gradient_ops(w, PHASE_I);
-    b->procedures->back = b->procedures->w = writer_finish(w, stage_phase(b, PHASE_I), "");
+    b->procedures->back = b->procedures->w = writer_finish(w, orders_stage_phase(b, PHASE_I), "");
     if (!b->order->split) return;
     gradient_ops(w, PHASE_W);
-    b->procedures->w = writer_finish(w, 'W', "");
+    b->procedures->w = writer_finish(w, PHASE_W, "");
 }
 
 static void last_procedure(struct writer *w)
@@ -334,7 +334,7 @@ static void last_procedure(struct writer *w)
                lower_complete_at(w->h, b->launches->group[next], base.n_instrs - 1) <= i)
             writer_emit(w, INSTR_COLLECTIVE_START, b->launches->group[next++]);
     }
-    b->procedures->last = writer_finish(w, stage_phase(b, PHASE_W), "last");
+    b->procedures->last = writer_finish(w, orders_stage_phase(b, PHASE_W), "last");
 }
 
 void lower_procedures(struct stage_scratch *h)

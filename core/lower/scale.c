@@ -58,9 +58,9 @@ static struct collective *new_group(struct lowering *l, const char *name,
 {
     struct collective *g =
         lower_group_new(l, name, algorithm, n,
-                        (struct group_plan){.first_unit = 1, .last_unit = 0, .overflow = true});
+                        (struct group_plan){.first_use = 1, .last_use = 0, .overflow = true});
     g->elements = 1;
-    for (int32_t i = 0; i < n; i++) g->members[i].apart = -1;
+    for (int32_t i = 0; i < n; i++) g->members[i].chain_ring = -1;
     return g;
 }
 
@@ -152,7 +152,7 @@ static void look_at(struct writer *w, int32_t gradient, bool *any)
     *any = true;
 }
 
-/* Elements [first, last) of a section's own gradient. */
+/* Elements [first, last) of a flat parameter's own gradient. */
 static void look_within(struct writer *w, int32_t own, int64_t first, int64_t last, bool *any)
 {
     struct slot view = w->b->s->slots[own];
@@ -164,24 +164,26 @@ static void look_within(struct writer *w, int32_t own, int64_t first, int64_t la
 }
 
 /* From zero 2 on gradients come out of scratch, where what lies between two parameters is anything. */
-static void look_at_section(struct writer *w, const struct flat *f, int32_t section, bool *any)
+static void check_flat_param(struct writer *w, const struct flat_shard *f, int32_t flat_param,
+                             bool *any)
 {
     const struct lower_view *v = w->b->v;
     const struct group_plan *g = lower_group_plan(w->l, f->group);
     const struct zero_group *z = g->divided;
-    int32_t own = f->own_gradient[section], n = w->l->p->collectives[f->group].n_members;
-    int64_t part = z->section[section].elements / n, at = collective_own_chunk(f->member, n) * part;
+    int32_t own = f->own_gradient[flat_param], n = w->l->p->collectives[f->group].n_members;
+    int64_t part = z->flat_param[flat_param].elements / n,
+            at = program_collective_own_chunk(f->member, n) * part;
     int64_t first = 0, last = 0; /* of parameters that touch */
     if (g->zero < 2) {
         look_at(w, own, any);
         return;
     }
-    for (int32_t u = g->first_unit; u <= g->last_unit; u++) {
-        const struct flat_place *p = &z->places[u - g->first_unit];
+    for (int32_t u = g->first_use; u <= g->last_use; u++) {
+        const struct flat_param_place *p = &z->places[u - g->first_use];
         int64_t low = p->first - at,
-                high = low + shape_elements(&v->g->tensors[v->units[u].parameter].shape);
+                high = low + shape_elements(&v->g->tensors[v->param_uses[u].parameter].shape);
         low = low < 0 ? 0 : low, high = high > part ? part : high;
-        if (p->section != section || low >= high) continue;
+        if (p->flat_param != flat_param || low >= high) continue;
         if (low != last) look_within(w, own, first, last, any), first = low;
         last = high;
     }
@@ -193,7 +195,7 @@ void lower_scale_look(struct writer *w)
     const struct stage_build *b = w->b;
     const struct program_stage *s = b->s;
     const struct stage_slots *slots = w->h->slots;
-    const struct stage_flats *flats = w->h->flats;
+    const struct stage_flats *flat_shards = w->h->flat_shards;
     bool any = false, flat = slots->run[0][0] >= 0 || slots->run[1][0] >= 0;
     for (int run = 0; run < 2; run++)
         if (slots->run[run][0] >= 0) look_at(w, slots->run[run][UPDATE_G], &any);
@@ -202,11 +204,11 @@ void lower_scale_look(struct writer *w)
         int32_t gradient = p->shard ? -1 : lower_primary_gradient(b, p);
         if (gradient >= 0) look_at(w, gradient, &any);
     }
-    for (int32_t i = 0; i < flats->n; i++) {
-        const struct flat *f = &flats->list[i];
+    for (int32_t i = 0; i < flat_shards->n; i++) {
+        const struct flat_shard *f = &flat_shards->list[i];
         const struct zero_group *z = lower_zero_group(w->l, f->group);
-        for (int32_t k = 0; z->home == f->group && k < z->n_sections; k++)
-            look_at_section(w, f, k, &any);
+        for (int32_t k = 0; z->owner_group == f->group && k < z->n_flat_params; k++)
+            check_flat_param(w, f, k, &any);
     }
     if (!any) writer_zero(w, PHASE_U, s->first_layer, "overflow.none", slots->overflow);
 }

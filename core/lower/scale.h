@@ -15,7 +15,7 @@ int32_t lower_scale_slots(const struct stage_scratch *h);
 /* The one segment of a group. */
 void lower_scale_segment(const struct stage_scratch *h, struct collective_member *m);
 /* Its updates come in two calls: whether gradients are finite must be known of all chunks before one of them is updated. */
-static inline bool lower_checks_apart(const struct lowering *l, const struct lane_build *lane)
+static inline bool lower_checks_separately(const struct lowering *l, const struct lane_build *lane)
 {
     return lower_scales(l) && lane->n_stages > 1;
 }

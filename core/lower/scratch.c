@@ -69,7 +69,7 @@ static int32_t operands(const struct laying *y, const struct instr *x, int32_t o
 
 static void lay_procedure(struct laying *y, const struct procedure *p)
 {
-    int32_t whole[SECTIONS_MAX];
+    int32_t whole[FLAT_PARAMS_MAX];
     y->n_live = 0, y->top = 0;
     for (int32_t i = 0; i < p->n_instrs; i++) {
         const struct instr *x = &p->instrs[i];
@@ -92,7 +92,7 @@ static void lay_procedure(struct laying *y, const struct procedure *p)
 static void find_lives(struct laying *y, const struct procedure *p)
 {
     const struct program_stage *s = y->h->b->s;
-    int32_t whole[SECTIONS_MAX];
+    int32_t whole[FLAT_PARAMS_MAX];
     for (int32_t i = 0; i < p->n_instrs; i++) {
         const struct instr *x = &p->instrs[i];
         if (x->kind == INSTR_LOSS) touch(y->life, s, x->arg, i);
@@ -111,7 +111,7 @@ static void find_lives(struct laying *y, const struct procedure *p)
 void lower_scratch(const struct stage_scratch *h)
 {
     struct program_stage *s = h->b->s;
-    const struct stage_flats *f = h->flats;
+    const struct stage_flats *f = h->flat_shards;
     struct laying y = {.h = h,
                        .life = ARENA_ARRAY(h->l->a, struct life, (size_t)s->n_slots),
                        .live = ARENA_ARRAY(h->l->a, int32_t, (size_t)s->n_slots + 1)};

@@ -143,66 +143,66 @@ bool lower_shard_gives(const struct stage_build *giver, const struct stage_build
 
 /* --- gradient all-reduces --- */
 
-static const struct tensor *gradient_on(const struct stage_build *b, int32_t unit)
+static const struct tensor *gradient_on(const struct stage_build *b, int32_t param_use)
 {
-    return &b->v->g->tensors[b->v->units[unit].gradient];
+    return &b->v->g->tensors[b->v->param_uses[param_use].gradient];
 }
 
-int32_t lower_shard_keys(const struct stage_build *first, int32_t unit)
+int32_t lower_shard_keys(const struct stage_build *first, int32_t param_use)
 {
     const struct sharding *s = first->plan->sharding;
     int32_t n = 1;
     for (int32_t x = 0; s && x < s->n_axes; x++)
-        if (!(gradient_on(first, unit)->partial >> x & 1)) n *= s->mesh[x];
+        if (!(gradient_on(first, param_use)->partial >> x & 1)) n *= s->mesh[x];
     return n;
 }
 
-int32_t lower_shard_key(const struct stage_build *b, int32_t unit)
+int32_t lower_shard_key(const struct stage_build *b, int32_t param_use)
 {
     const struct sharding *s = b->plan->sharding;
     int32_t key = 0;
     for (int32_t x = 0; s && x < s->n_axes; x++)
-        if (!(gradient_on(b, unit)->partial >> x & 1))
+        if (!(gradient_on(b, param_use)->partial >> x & 1))
             key = key * s->mesh[x] + sharding_place(s, b->shard, x);
     return key;
 }
 
-bool lower_shard_same_keys(const struct stage_build *first, int32_t unit, int32_t other)
+bool lower_shard_same_keys(const struct stage_build *first, int32_t param_use, int32_t other)
 {
     return !first->plan->sharding ||
-           gradient_on(first, unit)->partial == gradient_on(first, other)->partial;
+           gradient_on(first, param_use)->partial == gradient_on(first, other)->partial;
 }
 
-const struct tensor_shard *lower_parameter_shard(const struct stage_build *b, int32_t unit)
+const struct tensor_shard *lower_parameter_shard(const struct stage_build *b, int32_t param_use)
 {
-    return &b->v->g->tensors[b->v->units[unit].parameter].shard;
+    return &b->v->g->tensors[b->v->param_uses[param_use].parameter].shard;
 }
 
-static const struct stage_build *with_key(const struct stage_build *first, int32_t unit,
+static const struct stage_build *with_key(const struct stage_build *first, int32_t param_use,
                                           int32_t key)
 {
     for (int32_t k = 0; k < first->n_shards; k++)
-        if (lower_shard_key(first + k, unit) == key) return first + k;
+        if (lower_shard_key(first + k, param_use) == key) return first + k;
     BUG("nobody has key %" PRId32, key);
 }
 
-static bool same_kept(const struct stage_build *a, const struct stage_build *b, int32_t unit)
+static bool same_kept(const struct stage_build *a, const struct stage_build *b, int32_t param_use)
 {
-    int32_t n = lower_shard_keys(a, unit);
-    bool same = n == lower_shard_keys(b, unit);
+    int32_t n = lower_shard_keys(a, param_use);
+    bool same = n == lower_shard_keys(b, param_use);
     for (int32_t k = 0; same && k < n; k++)
-        same = tensor_shard_equal(lower_parameter_shard(with_key(a, unit, k), unit),
-                                  lower_parameter_shard(with_key(b, unit, k), unit));
+        same = tensor_shard_equal(lower_parameter_shard(with_key(a, param_use, k), param_use),
+                                  lower_parameter_shard(with_key(b, param_use, k), param_use));
     return same;
 }
 
 enum status lower_shard_mixed(const struct lowering *l, bool *mixed, struct error *err)
 {
-    for (int32_t u = 0; u < l->uses->n_units; u++) {
-        const struct stage_build *a = lower_unit_owner(l, 0, u), *odd = a;
+    for (int32_t u = 0; u < l->uses->n_param_uses; u++) {
+        const struct stage_build *a = lower_param_use_owner(l, 0, u), *odd = a;
         bool tp = a->s->tp > 1 || a->v->g->tp > 1, shared = a->plan->sharding;
         for (int32_t r = 1; r < l->plan->n_replicas; r++) {
-            const struct stage_build *b = lower_unit_owner(l, r, u);
+            const struct stage_build *b = lower_param_use_owner(l, r, u);
             tp |= b->s->tp > 1 || b->v->g->tp > 1, shared |= b->plan->sharding != NULL;
             if (shared && !same_kept(a, b, u)) mixed[u] = true, odd = b;
         }
@@ -210,26 +210,26 @@ enum status lower_shard_mixed(const struct lowering *l, bool *mixed, struct erro
             return lower_error(l, odd, err, ERR_INPUT,
                                "sharding: parameter %s is kept in other parts than in replica 0, "
                                "and %s; the two do not go together",
-                               a->v->g->tensors[a->v->units[u].parameter].name,
+                               a->v->g->tensors[a->v->param_uses[u].parameter].name,
                                tp ? "by several GPUs that are simulated as one"
                                   : "its state is divided (zero)");
     }
     return OK;
 }
 
-bool lower_parameter_replicated(const struct stage_build *first, int32_t unit)
+bool lower_parameter_replicated(const struct stage_build *first, int32_t param_use)
 {
     bool whole = true;
     for (int32_t k = 0; first->plan->sharding && k < first->n_shards; k++)
-        whole &= lower_parameter_shard(first + k, unit)->n_cuts == 0;
+        whole &= lower_parameter_shard(first + k, param_use)->n_cuts == 0;
     return whole;
 }
 
-bool lower_shards_equal(const struct stage_build *a, const struct stage_build *b, int32_t unit)
+bool lower_shards_equal(const struct stage_build *a, const struct stage_build *b, int32_t param_use)
 {
     bool same = a->n_shards == b->n_shards;
     for (int32_t k = 0; same && k < a->n_shards; k++)
-        same = tensor_shard_equal(lower_parameter_shard(a + k, unit),
-                                  lower_parameter_shard(b + k, unit));
+        same = tensor_shard_equal(lower_parameter_shard(a + k, param_use),
+                                  lower_parameter_shard(b + k, param_use));
     return same;
 }

@@ -32,17 +32,18 @@ int32_t lower_shard_back(const struct lower_view *v, int32_t i, int32_t layer);
 bool lower_shard_gives(const struct stage_build *giver, const struct stage_build *taker,
                        const struct rows *of);
 
-/* Keys of a gradient on the devices of a stage (first: its first device), a device's own, whether two units' are alike. */
-int32_t lower_shard_keys(const struct stage_build *first, int32_t unit);
-int32_t lower_shard_key(const struct stage_build *b, int32_t unit);
-bool lower_shard_same_keys(const struct stage_build *first, int32_t unit, int32_t other);
-/* mixed: (n_units) replicas keep its parameter in different shards. ERR_INPUT: what is kept in different shards is divided
+/* Keys of a gradient on the devices of a stage (first: its first device), a device's own, whether two parameter uses' are alike. */
+int32_t lower_shard_keys(const struct stage_build *first, int32_t param_use);
+int32_t lower_shard_key(const struct stage_build *b, int32_t param_use);
+bool lower_shard_same_keys(const struct stage_build *first, int32_t param_use, int32_t other);
+/* mixed: (n_param_uses) replicas keep its parameter in different shards. ERR_INPUT: what is kept in different shards is divided
  * over replicas or GPUs as well. */
 MUST_CHECK enum status lower_shard_mixed(const struct lowering *l, bool *mixed, struct error *err);
-/* The part of the unit's parameter that the device keeps; whether each device of the one stage keeps the same as that of
+/* The part of the parameter use's parameter that the device keeps; whether each device of the one stage keeps the same as that of
  * the other; whether every device of the stage keeps all of it. */
-const struct tensor_shard *lower_parameter_shard(const struct stage_build *b, int32_t unit);
-bool lower_shards_equal(const struct stage_build *a, const struct stage_build *b, int32_t unit);
-bool lower_parameter_replicated(const struct stage_build *first, int32_t unit);
+const struct tensor_shard *lower_parameter_shard(const struct stage_build *b, int32_t param_use);
+bool lower_shards_equal(const struct stage_build *a, const struct stage_build *b,
+                        int32_t param_use);
+bool lower_parameter_replicated(const struct stage_build *first, int32_t param_use);
 
 #endif

@@ -119,11 +119,11 @@ static int32_t made_slot(struct stage_scratch *h, int32_t tensor, enum phase bor
     enum phase last = last_phase(uses, born);
     if (last == born && sent < 0)
         return lower_add_slot(h, lower_slot_like(h, tensor, SLOT_SCRATCH));
-    enum phase death = last != born ? stage_phase(h->b, last) : 'S';
+    enum phase death = last != born ? orders_stage_phase(h->b, last) : 'S';
     return buffer_ring_slot(
         h, tensor,
         (struct buffer_ring){
-            .birth = stage_phase(h->b, born), .death = death, .sent = sent, .received = -1},
+            .birth = orders_stage_phase(h->b, born), .death = death, .sent = sent, .received = -1},
         -1);
 }
 
@@ -144,7 +144,7 @@ static void sent_slots(struct stage_scratch *h, enum edge out, int32_t tensor, e
     for (int32_t i = 0; i < h->b->edge[out].n; i++) {
         struct crossing *x = &h->b->edge[out].list[i];
         struct buffer_ring life = {
-            .birth = stage_phase(h->b, phase), .death = 'S', .sent = x->channel, .received = -1};
+            .birth = orders_stage_phase(h->b, phase), .death = PHASE_SEND, .sent = x->channel, .received = -1};
         if (x->tensor != tensor) continue;
         /* A buffer goes to one only: who else wants all of it gets a copy. */
         bool own = x->whole && x == lower_crossing(h->b, out, tensor);
@@ -159,7 +159,7 @@ static void received_slots(struct stage_scratch *h, enum edge in, int32_t tensor
     for (int32_t i = 0; i < h->b->edge[in].n; i++) {
         struct crossing *x = &h->b->edge[in].list[i];
         struct buffer_ring life = {
-            .birth = 'R', .death = stage_phase(h->b, phase), .sent = -1, .received = x->channel};
+            .birth = PHASE_RECEIVE, .death = orders_stage_phase(h->b, phase), .sent = -1, .received = x->channel};
         if (x->tensor == tensor) x->slot = piece_slot(h, tensor, x->n, life);
     }
 }
@@ -179,8 +179,8 @@ static int32_t arriving_slot(struct stage_scratch *h, enum edge in, enum edge ou
     struct crossing *whole = lower_crossing(h->b, in, tensor);
     int32_t home, sent = sent_from_home(h->b, out, tensor);
     if (whole) {
-        struct buffer_ring life = {.birth = 'R',
-                            .death = stage_phase(h->b, last_phase(uses, phase)),
+        struct buffer_ring life = {.birth = PHASE_RECEIVE,
+                            .death = orders_stage_phase(h->b, last_phase(uses, phase)),
                             .sent = -1,
                             .received = whole->channel};
         home = whole->slot = buffer_ring_slot(h, tensor, life, -1);
@@ -196,12 +196,12 @@ static int32_t arriving_slot(struct stage_scratch *h, enum edge in, enum edge ou
 
 /* --- activations and gradients of activations --- */
 
-/* Inputs: one home for all parts. */
+/* Inputs: one owner group for all parts. */
 static void input_slot(struct stage_scratch *h, int32_t tensor)
 {
     if (h->slot_forward[tensor] >= 0) return;
     enum phase last = last_phase(h->uses_forward[tensor] | h->uses_back[tensor], PHASE_F);
-    struct buffer_ring life = {.birth = 'F', .death = stage_phase(h->b, last), .sent = -1, .received = -1};
+    struct buffer_ring life = {.birth = PHASE_F, .death = orders_stage_phase(h->b, last), .sent = -1, .received = -1};
     h->slot_forward[tensor] = h->slot_back[tensor] = buffer_ring_slot(h, tensor, life, -1);
 }
 
@@ -253,18 +253,18 @@ static void forward_slots(struct stage_scratch *h)
 
 /* Where the gradient of one microbatch goes before it is added (deterministic), and where the sum
  * is. */
-static void unit_slots(struct stage_scratch *h, int32_t tensor)
+static void param_use_slots(struct stage_scratch *h, int32_t tensor)
 {
-    int32_t unit = h->v->unit_of[tensor];
+    int32_t param_use = h->v->param_use_of[tensor];
     struct buffer_ring life = {
-        .birth = stage_phase(h->b, PHASE_W), .death = 'U', .sent = -1, .received = -1};
+        .birth = orders_stage_phase(h->b, PHASE_W), .death = PHASE_U, .sent = -1, .received = -1};
     if (h->b->order->apart)
-        h->slot_back[tensor] = h->apart_slot[unit] =
-            buffer_ring_slot(h, tensor, life, lower_group_of_unit(h->l, h->b, unit));
+        h->slot_back[tensor] = h->chain_slot[param_use] =
+            buffer_ring_slot(h, tensor, life, lower_group_of_param_use(h->l, h->b, param_use));
     else if (h->l->plan->deterministic)
         h->slot_back[tensor] = lower_add_slot(h, lower_slot_like(h, tensor, SLOT_SCRATCH));
     else
-        h->slot_back[tensor] = h->gradient_slot[unit];
+        h->slot_back[tensor] = h->gradient_slot[param_use];
 }
 
 static void back_slots(struct stage_scratch *h)
@@ -285,14 +285,14 @@ static void back_slots(struct stage_scratch *h)
             int32_t t = op->output[k];
             if (g->tensors[t].role == TENSOR_PARAMETER_GRADIENT) continue;
             int32_t sent = sent_from_home(h->b, GRADIENTS_OUT, t);
-            h->slot_back[t] = made_slot(h, t, op_phase(h->b, op), h->uses_back[t], sent);
-            sent_slots(h, GRADIENTS_OUT, t, op_phase(h->b, op), h->slot_back[t]);
+            h->slot_back[t] = made_slot(h, t, orders_op_phase(h->b, op), h->uses_back[t], sent);
+            sent_slots(h, GRADIENTS_OUT, t, orders_op_phase(h->b, op), h->slot_back[t]);
         }
     }
-    /* In the order of the units, so that what is kept apart lies in the order of its group. */
-    for (int32_t u = 0; u < h->l->uses->n_units; u++)
-        if (lower_owns(h->b, h->v->units[u].layer) && lower_zero_of(h->l, u) < 2)
-            unit_slots(h, h->v->units[u].gradient);
+    /* In the order of the parameter uses, so that gradients per microbatch lie in the order of its group. */
+    for (int32_t u = 0; u < h->l->uses->n_param_uses; u++)
+        if (lower_owns(h->b, h->v->param_uses[u].layer) && lower_zero_of(h->l, u) < 2)
+            param_use_slots(h, h->v->param_uses[u].gradient);
 }
 
 /* --- parameters --- */
@@ -313,20 +313,20 @@ static int32_t place_slot(struct stage_scratch *h, int32_t tensor, enum slot_cla
 static void gradient_slots(struct stage_scratch *h, int32_t index, int32_t tensor, int64_t offset)
 {
     struct program_parameter *p = &h->b->s->parameters[index];
-    const int32_t *units = &h->v->use_unit[2 * tensor];
+    const int32_t *param_uses = &h->v->param_uses_of[2 * tensor];
     bool swapped =
-        units[0] > units[1] &&
-        units[1] >= 0; /* units stand by layer: the forward pass's first use comes first */
+        param_uses[0] > param_uses[1] &&
+        param_uses[1] >= 0; /* parameter uses stand by layer: the forward pass's first use comes first */
     bool first = true;
     for (int k = 0; k < 2; k++) {
-        int32_t u = units[swapped ? 1 - k : k];
-        if (u < 0 || !lower_owns(h->b, h->v->units[u].layer)) continue;
-        int32_t gradient = h->v->units[u].gradient;
+        int32_t u = param_uses[swapped ? 1 - k : k];
+        if (u < 0 || !lower_owns(h->b, h->v->param_uses[u].layer)) continue;
+        int32_t gradient = h->v->param_uses[u].gradient;
         int64_t at =
             first ? offset * lower_wide(h->v->g->dtype) : h->b->s->class_bytes[SLOT_GRADIENT];
         int32_t slot =
             place_slot(h, gradient, SLOT_GRADIENT, at, h->v->g->tensors[gradient].name, index);
-        p->gradient[h->v->units[u].use] = h->gradient_slot[u] = slot;
+        p->gradient[h->v->param_uses[u].use] = h->gradient_slot[u] = slot;
         if (!first) h->b->s->class_bytes[SLOT_GRADIENT] += slot_align(h->b->s->slots[slot].bytes);
         first = false;
     }

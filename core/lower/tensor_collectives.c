@@ -163,12 +163,12 @@ static int32_t new_tensor_collective(struct lowering *l, struct stage_build *b, 
     const struct lower_team *t = b->collectives->team[e->axis];
     struct collective *m = tensor_collective_of(l, b, op);
     struct collective *g =
-        lower_group_new(l, name, m->algorithm, e->n, (struct group_plan){.last_unit = -1});
+        lower_group_new(l, name, m->algorithm, e->n, (struct group_plan){.last_use = -1});
     m->name = name, m->members = g->members, m->link = g->link, m->direction = g->direction;
     *g = *m;
     for (int32_t i = 0; i < e->n; i++)
         g->members[i] =
-            (struct collective_member){.stage = b->index - b->shard + e->member[i], .apart = -1};
+            (struct collective_member){.stage = b->index - b->shard + e->member[i], .chain_ring = -1};
     if (g->algorithm == ALGORITHM_RING)
         g->link = t->link, g->direction = t->direction;
     else

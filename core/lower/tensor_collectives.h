@@ -1,6 +1,6 @@
 /* core/lower/collectives.h - collectives inside the calls of sharded stages. */
-#ifndef CORE_LOWER_COLLECTIVES_H
-#define CORE_LOWER_COLLECTIVES_H
+#ifndef CORE_LOWER_TENSOR_COLLECTIVES_H
+#define CORE_LOWER_TENSOR_COLLECTIVES_H
 
 #include "core/lower/stages.h"
 

@@ -27,13 +27,13 @@ static void clear_tied(struct writer *w, const int32_t *tied, int32_t n)
     const struct stage_build *b = w->b;
     for (int32_t i = 0; b->shard > 0 && i < n; i++) {
         const struct group_plan *plan = lower_group_plan(l, tied[i]);
-        int32_t unit = lower_owns(b, w->h->v->units[plan->first_unit].layer) ? plan->first_unit
-                                                                             : plan->last_unit;
+        int32_t param_use = lower_owns(b, w->h->v->param_uses[plan->first_use].layer) ? plan->first_use
+                                                                             : plan->last_use;
         if (l->p->collectives[tied[i]].algorithm == ALGORITHM_LOCAL || plan->cells)
             continue; /* are silent */
         writer_zero(w, PHASE_U, b->s->first_layer,
-                    arena_printf(l->a, "%s.once", b->s->slots[w->h->gradient_slot[unit]].name),
-                    w->h->gradient_slot[unit]);
+                    arena_printf(l->a, "%s.once", b->s->slots[w->h->gradient_slot[param_use]].name),
+                    w->h->gradient_slot[param_use]);
     }
 }
 
@@ -92,15 +92,15 @@ int32_t lower_primary_gradient(const struct stage_build *b, const struct program
 }
 
 /* The sum of the part that this stage owns of one group's parameters. What a second use's gradients add up to comes on top. */
-static void await_own(struct writer *w, const struct flat *f)
+static void await_own(struct writer *w, const struct flat_shard *f)
 {
     struct lowering *l = w->l;
-    const struct stage_flats *flats = w->h->flats;
+    const struct stage_flats *flat_shards = w->h->flat_shards;
     const struct group_plan *g = lower_group_plan(l, f->group);
     if (g->zero == 1) writer_emit(w, INSTR_COLLECTIVE_WAIT, f->group);
-    for (int32_t i = 0; g->zero == 1 && i < flats->n; i++) {
-        const struct flat *other = &flats->list[i];
-        if (other == f || lower_zero_group(l, other->group)->home != f->group) continue;
+    for (int32_t i = 0; g->zero == 1 && i < flat_shards->n; i++) {
+        const struct flat_shard *other = &flat_shards->list[i];
+        if (other == f || lower_zero_group(l, other->group)->owner_group != f->group) continue;
         writer_emit(w, INSTR_COLLECTIVE_WAIT, other->group);
         writer_accumulate(w, PHASE_U, w->b->s->first_layer,
                           arena_printf(l->a, "%s.tie", l->p->collectives[f->group].name),
@@ -108,16 +108,16 @@ static void await_own(struct writer *w, const struct flat *f)
     }
 }
 
-static void update_own(struct writer *w, const struct flat *f)
+static void update_own(struct writer *w, const struct flat_shard *f)
 {
     struct lowering *l = w->l;
     const struct zero_group *g = lower_zero_group(l, f->group);
     const char *name = l->p->collectives[f->group].name;
     if (!lower_scales(l)) await_own(w, f);
-    for (int32_t k = 0; k < g->n_sections; k++) {
+    for (int32_t k = 0; k < g->n_flat_params; k++) {
         int32_t slot[UPDATE_SLOTS] = {f->own_parameter[k], f->own_gradient[k], f->state[k][0],
                                       f->state[k][1], f->master[k]};
-        bool decay = g->section[k].decay;
+        bool decay = g->flat_param[k].decay;
         writer_op(w,
                   update_op(w, lower_runs_flat(l),
                             arena_printf(l->a, "%s.update.%s", name, decay ? "decayed" : "other"),
@@ -130,20 +130,20 @@ static void update_own(struct writer *w, const struct flat *f)
 static void update_divided(struct writer *w)
 {
     struct lowering *l = w->l;
-    const struct stage_flats *flats = w->h->flats;
-    for (int32_t i = 0; i < flats->n; i++) {
-        const struct flat *f = &flats->list[i];
-        if (lower_zero_group(l, f->group)->home == f->group) update_own(w, f);
+    const struct stage_flats *flat_shards = w->h->flat_shards;
+    for (int32_t i = 0; i < flat_shards->n; i++) {
+        const struct flat_shard *f = &flat_shards->list[i];
+        if (lower_zero_group(l, f->group)->owner_group == f->group) update_own(w, f);
     }
-    for (int32_t i = 0; i < flats->n; i++) {
-        const struct flat *f = &flats->list[i];
+    for (int32_t i = 0; i < flat_shards->n; i++) {
+        const struct flat_shard *f = &flat_shards->list[i];
         const struct group_plan *g = lower_group_plan(l, f->group);
-        for (int32_t k = 0; g->zero == 1 && k < g->divided->n_sections; k++)
+        for (int32_t k = 0; g->zero == 1 && k < g->divided->n_flat_params; k++)
             writer_zero(w, PHASE_U, w->b->s->first_layer,
                         arena_printf(l->a, "%s.zero", l->p->collectives[f->group].name), f->gradient[k]);
     }
-    for (int32_t i = 0; i < flats->n; i++) {
-        int32_t gather = lower_zero_group(l, flats->list[i].group)->gather[phase_index(PHASE_W)];
+    for (int32_t i = 0; i < flat_shards->n; i++) {
+        int32_t gather = lower_zero_group(l, flat_shards->list[i].group)->gather[phase_index(PHASE_W)];
         if (gather >= 0) writer_emit(w, INSTR_COLLECTIVE_WAIT, gather);
     }
 }
@@ -170,14 +170,14 @@ static void check(struct writer *w)
 {
     struct lowering *l = w->l;
     struct stage_build *b = w->b;
-    const struct stage_flats *flats = w->h->flats;
-    for (int32_t i = 0; i < flats->n; i++) {
-        const struct flat *own = &flats->list[i];
-        if (lower_zero_group(l, own->group)->home == own->group) await_own(w, own);
+    const struct stage_flats *flat_shards = w->h->flat_shards;
+    for (int32_t i = 0; i < flat_shards->n; i++) {
+        const struct flat_shard *own = &flat_shards->list[i];
+        if (lower_zero_group(l, own->group)->owner_group == own->group) await_own(w, own);
     }
     lower_scale_look(w);
-    if (lower_checks_apart(l, &l->lanes[b->s->device]))
-        b->procedures->check = writer_finish(w, 'U', "check");
+    if (lower_checks_separately(l, &l->lanes[b->s->device]))
+        b->procedures->check = writer_finish(w, PHASE_U, "check");
     lower_scale_agree(w);
 }
 
@@ -203,5 +203,5 @@ void lower_update_procedure(struct writer *w)
         writer_op(w, update_op(w, false, arena_printf(l->a, "%s.update", p->name), p->decay, slot));
     }
     update_divided(w);
-    b->procedures->u = writer_finish(w, 'U', "");
+    b->procedures->u = writer_finish(w, PHASE_U, "");
 }

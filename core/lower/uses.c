@@ -80,7 +80,7 @@ void lower_find_uses(struct stage_scratch *h)
     for (int32_t i = 0; i < g->n_ops; i++) {
         const struct graph_op *op = &g->ops[i];
         if (!lower_owns(b, op->layer)) continue;
-        enum phase phase = op_phase(b, op);
+        enum phase phase = orders_op_phase(b, op);
         uint8_t *uses = phase == PHASE_F ? h->uses_forward : h->uses_back;
         for (int32_t k = 0; k < op->n_inputs; k++) uses[op->input[k]] |= (uint8_t)(1 << phase_index(phase));
     }

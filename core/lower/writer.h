@@ -16,7 +16,7 @@ struct writer {
 
 void writer_emit(struct writer *w, enum instr_kind kind, int32_t arg);
 /* The procedure is written: its index; the writer is as new. */
-int32_t writer_finish(struct writer *w, enum phase letter, const char *variant);
+int32_t writer_finish(struct writer *w, enum phase phase, const char *variant);
 /* Completes and appends the operator and its instruction. */
 struct program_op *writer_op(struct writer *w, struct program_op op);
 /* x added to y; plain arithmetic that no operator of the graph stands for. */

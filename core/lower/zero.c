@@ -1,12 +1,12 @@
-/* core/lower/zero.c - what replicas divide among themselves (plan.h's zero): groups and their sections.
+/* core/lower/zero.c - what replicas divide among themselves (plan.h's zero): groups and their flat parameters (FSDP).
  *
- * A divided group scatters the gradients of its units. Its parameters are laid flat in sections, so that every member owns
+ * A divided group scatters the gradients of its parameter uses. Its parameters are laid into flat parameters (FSDP), so that every member owns
  * the n-th part of each, of equal size for all: members stay alike whatever their number, which is what lets the
- * simulator fold them, and what frameworks do with flat parameters. The price is padding: up to n · 64 bytes a section.
+ * simulator fold them, and what frameworks do with flat parameters. The price is padding: up to n · 64 bytes a flat parameter.
  * Discarded: dividing the list of gradients as a ring does, without padding, where each member would cut other parameters.
  * Where stages are sharded each part of a parameter is divided among those who keep it and have a partial value each of its
  * gradient; what one device alone keeps, or computes as all others do, is not.
- * A parameter that is used twice has a group for each use, which divide alike, and one home; where its uses are on
+ * A parameter that is used twice has a group for each use, which divide alike, and one owner group; where its uses are on
  * different stages of a replica it is not divided: its gradients are exchanged whole, and so it is summed whole.
  */
 #include "core/lower/zero.h"
@@ -17,46 +17,46 @@
 
 #include <inttypes.h>
 
-/* Both uses of the parameter of a unit; -1 where there is none. */
-static const int32_t *uses_of(const struct lowering *l, int32_t unit)
+/* Both uses of the parameter of a parameter use; -1 where there is none. */
+static const int32_t *uses_of(const struct lowering *l, int32_t param_use)
 {
-    return &l->uses->views[0].use_unit[2 * lower_unit(l, unit)->parameter];
+    return &l->uses->views[0].param_uses_of[2 * lower_param_use(l, param_use)->parameter];
 }
 
-static bool used_twice(const struct lowering *l, int32_t unit)
+static bool used_twice(const struct lowering *l, int32_t param_use)
 {
-    return uses_of(l, unit)[0] >= 0 && uses_of(l, unit)[1] >= 0;
+    return uses_of(l, param_use)[0] >= 0 && uses_of(l, param_use)[1] >= 0;
 }
 
-int32_t lower_zero_of(const struct lowering *l, int32_t unit)
+int32_t lower_zero_of(const struct lowering *l, int32_t param_use)
 {
-    const struct stage_build *first = lower_unit_owner(l, 0, unit);
-    const int32_t *uses = uses_of(l, unit);
+    const struct stage_build *first = lower_param_use_owner(l, 0, param_use);
+    const int32_t *uses = uses_of(l, param_use);
     int32_t holders = 0;
     if (!first->plan->zero) return 0;
     for (int32_t r = 0; r < l->plan->n_replicas; r++) {
-        const struct stage_build *b = lower_unit_owner(l, r, unit);
-        holders += b->n_shards / lower_shard_keys(b, unit);
-        if (!used_twice(l, unit)) continue;
-        if (lower_unit_owner(l, r, uses[0]) != lower_unit_owner(l, r, uses[1])) return 0;
+        const struct stage_build *b = lower_param_use_owner(l, r, param_use);
+        holders += b->n_shards / lower_shard_keys(b, param_use);
+        if (!used_twice(l, param_use)) continue;
+        if (lower_param_use_owner(l, r, uses[0]) != lower_param_use_owner(l, r, uses[1])) return 0;
         if (!lower_shard_same_keys(b, uses[0], uses[1])) return 0;
     }
     return holders > 1 ? first->plan->zero : 0;
 }
 
-bool lower_zero_alone(const struct lowering *l, int32_t unit)
+bool lower_zero_alone(const struct lowering *l, int32_t param_use)
 {
-    return lower_zero_of(l, unit) && used_twice(l, unit);
+    return lower_zero_of(l, param_use) && used_twice(l, param_use);
 }
 
-struct flat_place lower_zero_place(const struct lowering *l, const struct stage_build *b,
+struct flat_param_place lower_zero_place(const struct lowering *l, const struct stage_build *b,
                                    int32_t tensor)
 {
-    const int32_t *uses = &b->v->use_unit[2 * tensor];
-    int32_t unit = uses[0] >= 0 ? uses[0] : uses[1];
-    int32_t group = unit >= 0 ? lower_group_of_unit(l, b, unit) : -1;
-    if (group < 0 || !l->groups->plans[group].zero) return (struct flat_place){.group = -1};
-    return lower_zero_group(l, group)->places[unit - l->groups->plans[group].first_unit];
+    const int32_t *uses = &b->v->param_uses_of[2 * tensor];
+    int32_t param_use = uses[0] >= 0 ? uses[0] : uses[1];
+    int32_t group = param_use >= 0 ? lower_group_of_param_use(l, b, param_use) : -1;
+    if (group < 0 || !l->groups->plans[group].zero) return (struct flat_param_place){.group = -1};
+    return lower_zero_group(l, group)->places[param_use - l->groups->plans[group].first_use];
 }
 
 /* --- do the stages agree? --- */
@@ -96,7 +96,7 @@ static enum status check_split(const struct lowering *l, const struct stage_buil
     const struct graph *g = b->v->g;
     for (int32_t i = g->n_forward; b->order->split && b->plan->zero > 1 && i < g->n_ops; i++) {
         const struct graph_op *op = &g->ops[i];
-        bool weight = op_phase(b, op) == PHASE_W, bad = false;
+        bool weight = orders_op_phase(b, op) == PHASE_W, bad = false;
         if (!lower_owns(b, op->layer)) continue;
         for (int32_t k = 0; k < op->n_inputs; k++)
             bad |= weight && g->tensors[op->input[k]].role == TENSOR_PARAMETER;
@@ -104,7 +104,7 @@ static enum status check_split(const struct lowering *l, const struct stage_buil
             bad |= !weight && g->tensors[op->output[k]].role == TENSOR_PARAMETER_GRADIENT;
         if (bad)
             return lower_error(l, b, err, ERR_INPUT,
-                               "zero: %" PRId32 " with I and W apart, but %s does of both",
+                               "zero: %" PRId32 " needs input- and weight-gradient operators to be separate; operator %s computes both",
                                b->plan->zero, op->name);
     }
     return OK;
@@ -140,41 +140,41 @@ static int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; 
 static struct zero_group *new_divided(struct arena *a)
 {
     struct zero_group *z = ARENA_ARRAY(a, struct zero_group, 1);
-    z->home = z->gathered = -1;
+    z->owner_group = z->gathered = -1;
     for (int p = 0; p < PHASE_INDICES; p++) z->gather[p] = -1;
     return z;
 }
 
-/* The section of the parameters that decay or do not, made where it is new. */
-static int32_t find_section(struct zero_group *z, bool decay)
+/* The flat parameter of the parameters that decay or do not, made where it is new. */
+static int32_t find_flat_param(struct zero_group *z, bool decay)
 {
     int32_t k = 0;
-    while (k < z->n_sections && z->section[k].decay != decay) k++;
-    if (k == z->n_sections) z->section[z->n_sections++] = (struct section){.decay = decay};
+    while (k < z->n_flat_params && z->flat_param[k].decay != decay) k++;
+    if (k == z->n_flat_params) z->flat_param[z->n_flat_params++] = (struct flat_param){.decay = decay};
     return k;
 }
 
-void lower_zero_sections(struct lowering *l, int32_t group)
+void lower_zero_flat_params(struct lowering *l, int32_t group)
 {
     struct group_plan *g = &l->groups->plans[group];
     struct zero_group *z = g->divided = new_divided(l->a);
     struct collective *x = &l->p->collectives[group];
     const struct lower_view *v = l->stages[x->members[0].stage].v;
     int64_t align = SLOT_ALIGN / dtype_bytes(v->g->dtype);
-    z->home =
-        used_twice(l, g->first_unit) && uses_of(l, g->first_unit)[0] != g->first_unit ? -1 : group;
-    z->places = ARENA_ARRAY(l->a, struct flat_place, (size_t)(g->last_unit - g->first_unit) + 1);
-    for (int32_t u = g->first_unit; u <= g->last_unit; u++) {
-        const struct tensor *t = &v->g->tensors[v->units[u].parameter];
-        int32_t section = find_section(z, t->decay);
-        z->places[u - g->first_unit] =
-            (struct flat_place){group, section, z->section[section].elements};
-        z->section[section].elements += round_up(shape_elements(&t->shape), align);
+    z->owner_group =
+        used_twice(l, g->first_use) && uses_of(l, g->first_use)[0] != g->first_use ? -1 : group;
+    z->places = ARENA_ARRAY(l->a, struct flat_param_place, (size_t)(g->last_use - g->first_use) + 1);
+    for (int32_t u = g->first_use; u <= g->last_use; u++) {
+        const struct tensor *t = &v->g->tensors[v->param_uses[u].parameter];
+        int32_t flat_param = find_flat_param(z, t->decay);
+        z->places[u - g->first_use] =
+            (struct flat_param_place){group, flat_param, z->flat_param[flat_param].elements};
+        z->flat_param[flat_param].elements += round_up(shape_elements(&t->shape), align);
     }
     x->elements = 0;
-    for (int32_t k = 0; k < z->n_sections; k++) {
-        z->section[k].elements = round_up(z->section[k].elements, align * x->n_members);
-        x->elements += z->section[k].elements;
+    for (int32_t k = 0; k < z->n_flat_params; k++) {
+        z->flat_param[k].elements = round_up(z->flat_param[k].elements, align * x->n_members);
+        x->elements += z->flat_param[k].elements;
     }
 }
 
@@ -184,7 +184,7 @@ static void make_gather(struct lowering *l, int32_t of, enum phase phase)
     static const char *const names[] = {"forward", "backward", "update"};
     int32_t n = l->p->collectives[of].n_members, index = l->p->n_collectives;
     struct group_plan plan = {
-        .first_unit = 1, .last_unit = 0, .zero = l->groups->plans[of].zero}; /* of no unit */
+        .first_use = 1, .last_use = 0, .zero = l->groups->plans[of].zero}; /* of no parameter use */
     struct collective *g =
         lower_group_new(l, arena_printf(l->a, "gather@%s %s", names[phase_index(phase)], l->p->collectives[of].name),
                         ALGORITHM_RING, n, plan);
@@ -192,20 +192,20 @@ static void make_gather(struct lowering *l, int32_t of, enum phase phase)
     const struct collective *x = &l->p->collectives[of];
     g->elements = x->elements, g->link = x->link, g->direction = x->direction;
     for (int32_t i = 0; i < n; i++)
-        g->members[i] = (struct collective_member){.stage = x->members[i].stage, .apart = -1};
+        g->members[i] = (struct collective_member){.stage = x->members[i].stage, .chain_ring = -1};
     struct zero_group *gather = l->groups->plans[index].divided = new_divided(l->a);
     gather->gathered = of;
     lower_zero_group(l, of)->gather[phase_index(phase)] = index;
 }
 
 /* Of a second use's group: that of the first use, of the same members. */
-static int32_t home_of(const struct lowering *l, int32_t group)
+static int32_t owner_group_of(const struct lowering *l, int32_t group)
 {
-    int32_t first = uses_of(l, l->groups->plans[group].first_unit)[0], home = 0;
-    while (!l->groups->plans[home].zero || l->groups->plans[home].first_unit != first ||
-           l->p->collectives[home].members[0].stage != l->p->collectives[group].members[0].stage)
-        home++;
-    return home;
+    int32_t first = uses_of(l, l->groups->plans[group].first_use)[0], owner_group = 0;
+    while (!l->groups->plans[owner_group].zero || l->groups->plans[owner_group].first_use != first ||
+           l->p->collectives[owner_group].members[0].stage != l->p->collectives[group].members[0].stage)
+        owner_group++;
+    return owner_group;
 }
 
 void lower_zero_gathers(struct lowering *l)
@@ -214,8 +214,8 @@ void lower_zero_gathers(struct lowering *l)
     for (int32_t i = 0; i < n; i++) {
         const struct group_plan *g = &l->groups->plans[i];
         if (!g->zero) continue;
-        if (g->divided->home < 0) g->divided->home = home_of(l, i);
-        if (g->divided->home != i) continue;
+        if (g->divided->owner_group < 0) g->divided->owner_group = owner_group_of(l, i);
+        if (g->divided->owner_group != i) continue;
         if (g->zero < 3)
             make_gather(l, i, PHASE_W);
         else

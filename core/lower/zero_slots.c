@@ -1,6 +1,6 @@
 /* core/lower/zero_slots.c - homes of what a stage divides with others, and when whole parameters are there.
  *
- * Regions hold, behind what is not divided, the sections of one group after the other: whole, or this stage's part.
+ * Regions hold, behind what is not divided, the flat parameters of one group after the other: whole, or this stage's part.
  * Whole parameters of zero 3 and whole gradients from zero 2 on live in scratch, in one procedure, from the launch that
  * fetches them or the operator that makes them until their last use or the end of their sum; a parameter's or gradient's
  * own slot lies inside, so that operators see the shapes they know. Padding in scratch is whatever was there, its sums go
@@ -13,19 +13,19 @@
 
 #include <string.h>
 
-struct flat_maker {
+struct flat_shard_maker {
     struct stage_scratch *h;
-    struct flat *f;
-    const struct group_plan *g; /* of the flat's group */
+    struct flat_shard *f;
+    const struct group_plan *g; /* of the flat shard's group */
 };
 
-static int64_t region_bytes(const struct flat_maker *m, enum slot_class class, int64_t elements)
+static int64_t region_bytes(const struct flat_shard_maker *m, enum slot_class class, int64_t elements)
 {
     int64_t wide = class == SLOT_PARAMETER ? 1 : lower_wide(m->h->v->g->dtype);
     return elements * dtype_bytes(m->h->v->g->dtype) * wide;
 }
 
-static int32_t flat_slot(const struct flat_maker *m, enum slot_class class, const char *what,
+static int32_t flat_param_slot(const struct flat_shard_maker *m, enum slot_class class, const char *what,
                          int64_t offset, int64_t elements)
 {
     enum dtype t = m->h->v->g->dtype;
@@ -42,8 +42,8 @@ static int32_t flat_slot(const struct flat_maker *m, enum slot_class class, cons
             .offset_bytes = offset});
 }
 
-/* Room at the end of a region for a whole section or a part of it. */
-static int64_t claim(const struct flat_maker *m, enum slot_class class, int64_t elements)
+/* Room at the end of a region for a whole flat parameter or a part of it. */
+static int64_t claim(const struct flat_shard_maker *m, enum slot_class class, int64_t elements)
 {
     int64_t at = m->h->b->s->class_bytes[class];
     m->h->b->s->class_bytes[class] += region_bytes(m, class, elements);
@@ -51,40 +51,40 @@ static int64_t claim(const struct flat_maker *m, enum slot_class class, int64_t 
 }
 
 /* Whole and this member's part, or the part alone. */
-static void place(const struct flat_maker *m, enum slot_class class, const char *what,
+static void place(const struct flat_shard_maker *m, enum slot_class class, const char *what,
                   int64_t elements, bool whole, int32_t *all, int32_t *own)
 {
     int32_t n = m->h->l->p->collectives[m->f->group].n_members;
     int64_t part = elements / n, at = claim(m, class, whole ? elements : part);
-    int64_t chunk = whole ? collective_own_chunk(m->f->member, n) : 0;
-    if (whole) *all = flat_slot(m, class, what, at, elements);
-    *own = flat_slot(m, class, arena_printf(m->h->l->a, "own.%s", what),
+    int64_t chunk = whole ? program_collective_own_chunk(m->f->member, n) : 0;
+    if (whole) *all = flat_param_slot(m, class, what, at, elements);
+    *own = flat_param_slot(m, class, arena_printf(m->h->l->a, "own.%s", what),
                      at + region_bytes(m, class, chunk * part), part);
 }
 
-static void make_section(const struct flat_maker *m, int32_t k, bool home)
+static void make_flat_param(const struct flat_shard_maker *m, int32_t k, bool owner_group)
 {
-    struct flat *f = m->f;
+    struct flat_shard *f = m->f;
     const struct program *p = m->h->l->p;
     int32_t n = p->collectives[f->group].n_members;
-    int64_t elements = m->g->divided->section[k].elements, part = elements / n;
+    int64_t elements = m->g->divided->flat_param[k].elements, part = elements / n;
     if (m->g->zero < 2)
         place(m, SLOT_GRADIENT, "grad", elements, true, &f->gradient[k], &f->own_gradient[k]);
     else
-        f->gradient[k] = flat_slot(m, SLOT_SCRATCH, "grad", 0, elements);
-    if (!home) return;
+        f->gradient[k] = flat_param_slot(m, SLOT_SCRATCH, "grad", 0, elements);
+    if (!owner_group) return;
     if (m->g->zero >= 2)
         place(m, SLOT_GRADIENT, "grad", elements, false, NULL, &f->own_gradient[k]);
     place(m, SLOT_PARAMETER, "parameters", elements, m->g->zero < 3, &f->parameter[k],
           &f->own_parameter[k]);
     if (m->g->zero == 3)
         for (int q = phase_index(PHASE_F); q <= phase_index(PHASE_I); q++)
-            f->gather[q][k] = flat_slot(m, SLOT_SCRATCH, "gathered", 0, elements);
+            f->gather[q][k] = flat_param_slot(m, SLOT_SCRATCH, "gathered", 0, elements);
     for (int64_t s = 0; s < optimizer_state_tensors(&p->optimizer); s++)
         f->state[k][s] =
-            flat_slot(m, SLOT_STATE, s ? "own.v" : "own.m", claim(m, SLOT_STATE, part), part);
+            flat_param_slot(m, SLOT_STATE, s ? "own.v" : "own.m", claim(m, SLOT_STATE, part), part);
     if (dtype_is_half(m->h->v->g->dtype))
-        f->master[k] = flat_slot(m, SLOT_STATE, "own.master", claim(m, SLOT_STATE, part), part);
+        f->master[k] = flat_param_slot(m, SLOT_STATE, "own.master", claim(m, SLOT_STATE, part), part);
 }
 
 /* --- the tensors' own slots --- */
@@ -102,7 +102,7 @@ static int32_t inner_slot(struct stage_scratch *h, int32_t tensor, int32_t whole
     }
     s.parameter = -1;
     int32_t slot = lower_add_slot(h, s);
-    struct stage_flats *f = h->flats;
+    struct stage_flats *f = h->flat_shards;
     f->inner =
         arena_grow(h->l->a, f->inner, (size_t)f->n_inner, &f->inner_capacity, sizeof *f->inner);
     f->inner[f->n_inner++] = (struct inner){slot, whole, at};
@@ -112,14 +112,14 @@ static int32_t inner_slot(struct stage_scratch *h, int32_t tensor, int32_t whole
 static void gradient_slots(struct stage_scratch *h, int32_t tensor, int32_t index)
 {
     struct program_parameter *p = &h->b->s->parameters[index];
-    const struct flat_place at = lower_zero_place(h->l, h->b, tensor);
+    const struct flat_param_place at = lower_zero_place(h->l, h->b, tensor);
     for (int k = 0; k < 2; k++) {
-        int32_t u = h->v->use_unit[2 * tensor + k];
+        int32_t u = h->v->param_uses_of[2 * tensor + k];
         if (u < 0) continue;
-        const struct flat *f = lower_zero_flat(h, lower_group_of_unit(h->l, h->b, u));
-        int32_t gradient = h->v->units[u].gradient;
+        const struct flat_shard *f = lower_zero_flat_shard(h, lower_group_of_param_use(h->l, h->b, u));
+        int32_t gradient = h->v->param_uses[u].gradient;
         bool own_group = f->group == at.group;
-        int32_t slot = inner_slot(h, gradient, f->gradient[own_group ? at.section : 0],
+        int32_t slot = inner_slot(h, gradient, f->gradient[own_group ? at.flat_param : 0],
                                   own_group ? at.first : 0, index);
         if (lower_zero_of(h->l, u) < 2)
             p->gradient[k] = h->gradient_slot[u] = slot;
@@ -131,16 +131,16 @@ static void gradient_slots(struct stage_scratch *h, int32_t tensor, int32_t inde
 static void parameter_slots(struct stage_scratch *h, int32_t tensor)
 {
     const struct tensor *t = &h->v->g->tensors[tensor];
-    const struct flat_place place = lower_zero_place(h->l, h->b, tensor), *at = &place;
-    const struct flat *f = lower_zero_flat(h, at->group);
+    const struct flat_param_place place = lower_zero_place(h->l, h->b, tensor), *at = &place;
+    const struct flat_shard *f = lower_zero_flat_shard(h, at->group);
     int32_t index = h->b->s->n_parameters++, n = h->l->p->collectives[at->group].n_members,
-            k = at->section;
+            k = at->flat_param;
     struct program_shard *shard = ARENA_ARRAY(h->l->a, struct program_shard, 1);
-    int64_t part = lower_zero_group(h->l, at->group)->section[k].elements / n;
+    int64_t part = lower_zero_group(h->l, at->group)->flat_param[k].elements / n;
     *shard = (struct program_shard){.slot = f->own_parameter[k],
                                     .state = {f->state[k][0], f->state[k][1]},
                                     .master = f->master[k],
-                                    .first = at->first - collective_own_chunk(f->member, n) * part};
+                                    .first = at->first - program_collective_own_chunk(f->member, n) * part};
     h->b->s->parameters[index] = (struct program_parameter){.name = t->name,
                                                             .shape = t->shape,
                                                             .init = t->init,
@@ -162,26 +162,26 @@ static void parameter_slots(struct stage_scratch *h, int32_t tensor)
     gradient_slots(h, tensor, index);
 }
 
-static void make_flats(struct stage_scratch *h)
+static void make_flat_shards(struct stage_scratch *h)
 {
     const struct stage_groups *in = h->b->groups;
-    struct stage_flats *all = h->flats = ARENA_ARRAY(h->l->a, struct stage_flats, 1);
-    all->list = ARENA_ARRAY(h->l->a, struct flat, (size_t)in->n);
+    struct stage_flats *all = h->flat_shards = ARENA_ARRAY(h->l->a, struct stage_flats, 1);
+    all->list = ARENA_ARRAY(h->l->a, struct flat_shard, (size_t)in->n);
     memset(all->list, -1, (size_t)in->n * sizeof *all->list);
     for (int32_t i = 0; i < in->n; i++) {
         const struct group_plan *g = lower_group_plan(h->l, in->group[i]);
         if (!g->zero || g->divided->gathered >= 0) continue;
-        struct flat *f = &all->list[all->n++];
+        struct flat_shard *f = &all->list[all->n++];
         f->group = in->group[i], f->member = in->member[i];
-        struct flat_maker m = {h, f, g};
-        for (int32_t k = 0; k < g->divided->n_sections; k++)
-            make_section(&m, k, g->divided->home == f->group);
+        struct flat_shard_maker m = {h, f, g};
+        for (int32_t k = 0; k < g->divided->n_flat_params; k++)
+            make_flat_param(&m, k, g->divided->owner_group == f->group);
     }
-    for (int32_t i = 0; i < all->n; i++) { /* a second use adds to what its home owns */
-        struct flat *f = &all->list[i];
+    for (int32_t i = 0; i < all->n; i++) { /* a second use adds to what its owner group owns */
+        struct flat_shard *f = &all->list[i];
         const struct group_plan *g = lower_group_plan(h->l, f->group);
-        if (g->zero > 1 && g->divided->home != f->group)
-            f->own_gradient[0] = lower_zero_flat(h, g->divided->home)->own_gradient[0];
+        if (g->zero > 1 && g->divided->owner_group != f->group)
+            f->own_gradient[0] = lower_zero_flat_shard(h, g->divided->owner_group)->own_gradient[0];
     }
 }
 
@@ -189,13 +189,13 @@ static bool is_divided_here(const struct stage_scratch *h, int32_t tensor)
 {
     if (h->v->g->tensors[tensor].role != TENSOR_PARAMETER) return false;
     int32_t group = lower_zero_place(h->l, h->b, tensor).group;
-    return group >= 0 && lower_zero_flat(h, group);
+    return group >= 0 && lower_zero_flat_shard(h, group);
 }
 
 void lower_zero_slots(struct stage_scratch *h)
 {
-    make_flats(h);
-    if (!h->flats->n) return;
+    make_flat_shards(h);
+    if (!h->flat_shards->n) return;
     int32_t more = 0;
     for (int32_t t = 0; t < h->v->g->n_tensors; t++) more += is_divided_here(h, t);
     struct program_parameter *all =
@@ -209,9 +209,9 @@ void lower_zero_slots(struct stage_scratch *h)
 
 /* --- what members bring and keep --- */
 
-const struct flat *lower_zero_flat(const struct stage_scratch *h, int32_t group)
+const struct flat_shard *lower_zero_flat_shard(const struct stage_scratch *h, int32_t group)
 {
-    const struct stage_flats *f = h->flats;
+    const struct stage_flats *f = h->flat_shards;
     int32_t gathered = lower_zero_group(h->l, group)->gathered;
     int32_t of = gathered >= 0 ? gathered : group;
     int32_t low = 0, high = f->n;
@@ -234,20 +234,20 @@ static enum phase phase_of(const struct lowering *l, int32_t gather)
 }
 
 /* What the group gathers or scatters, whole. */
-static const int32_t *whole_slots(const struct lowering *l, const struct flat *f, int32_t group)
+static const int32_t *whole_slots(const struct lowering *l, const struct flat_shard *f, int32_t group)
 {
     if (lower_zero_group(l, group)->gathered < 0) return f->gradient;
     return lower_group_plan(l, group)->zero < 3 ? f->parameter : f->gather[phase_index(phase_of(l, group))];
 }
 
-int32_t lower_zero_scratch(const struct stage_scratch *h, int32_t group, int32_t out[SECTIONS_MAX])
+int32_t lower_zero_scratch(const struct stage_scratch *h, int32_t group, int32_t out[FLAT_PARAMS_MAX])
 {
     const struct lowering *l = h->l;
     const struct group_plan *g = lower_group_plan(l, group);
     if (g->zero < 2 || (g->divided->gathered >= 0 && g->zero < 3)) return 0;
-    const struct flat *f = lower_zero_flat(h, group);
+    const struct flat_shard *f = lower_zero_flat_shard(h, group);
     const int32_t *whole = whole_slots(l, f, group);
-    int32_t n = lower_zero_group(l, f->group)->n_sections;
+    int32_t n = lower_zero_group(l, f->group)->n_flat_params;
     for (int32_t k = 0; k < n; k++) out[k] = whole[k];
     return n;
 }
@@ -256,10 +256,10 @@ void lower_zero_segments(const struct stage_scratch *h, int32_t group, struct co
 {
     const struct lowering *l = h->l;
     const struct group_plan *g = lower_group_plan(l, group);
-    const struct flat *f = lower_zero_flat(h, group);
+    const struct flat_shard *f = lower_zero_flat_shard(h, group);
     const int32_t *whole = whole_slots(l, f, group);
     const int32_t *own = g->divided->gathered >= 0 ? f->own_parameter : f->own_gradient;
-    int32_t n = m->n_segments = lower_zero_group(l, f->group)->n_sections;
+    int32_t n = m->n_segments = lower_zero_group(l, f->group)->n_flat_params;
     m->segments = ARENA_ARRAY(l->a, int32_t, (size_t)n);
     for (int32_t k = 0; k < n; k++) m->segments[k] = whole[k];
     if (g->zero < (g->divided->gathered >= 0 ? 3 : 2)) return;
@@ -270,7 +270,7 @@ void lower_zero_segments(const struct stage_scratch *h, int32_t group, struct co
 /* --- when parameters are gathered --- */
 
 struct gathering {
-    const struct flat *flat;
+    const struct flat_shard *shard;
     int32_t gather;
     int64_t first_use; /* instruction; 0 where no operator reads it: other members' may */
 };
@@ -306,17 +306,17 @@ static int32_t find_gatherings(const struct stage_scratch *h, enum phase phase,
                                const struct instr *instrs, size_t n, struct gathering **out)
 {
     int32_t n_all = 0, *of = ARENA_ARRAY(h->l->a, int32_t, (size_t)h->b->s->n_slots);
-    *out = ARENA_ARRAY(h->l->a, struct gathering, (size_t)h->flats->n);
+    *out = ARENA_ARRAY(h->l->a, struct gathering, (size_t)h->flat_shards->n);
     memset(of, -1, (size_t)h->b->s->n_slots * sizeof *of);
-    for (int32_t i = 0; i < h->flats->n; i++) {
-        const struct group_plan *g = lower_group_plan(h->l, h->flats->list[i].group);
+    for (int32_t i = 0; i < h->flat_shards->n; i++) {
+        const struct group_plan *g = lower_group_plan(h->l, h->flat_shards->list[i].group);
         if (g->zero < 3 || g->divided->gather[phase_index(phase)] < 0) continue;
-        for (int32_t k = 0; k < g->divided->n_sections; k++)
-            of[h->flats->list[i].gather[phase_index(phase)][k]] = n_all;
-        (*out)[n_all++] = (struct gathering){&h->flats->list[i], g->divided->gather[phase_index(phase)], 0};
+        for (int32_t k = 0; k < g->divided->n_flat_params; k++)
+            of[h->flat_shards->list[i].gather[phase_index(phase)][k]] = n_all;
+        (*out)[n_all++] = (struct gathering){&h->flat_shards->list[i], g->divided->gather[phase_index(phase)], 0};
     }
-    for (int32_t i = 0; i < h->flats->n_inner; i++)
-        of[h->flats->inner[i].slot] = of[h->flats->inner[i].whole];
+    for (int32_t i = 0; i < h->flat_shards->n_inner; i++)
+        of[h->flat_shards->inner[i].slot] = of[h->flat_shards->inner[i].whole];
     note_uses(h->b, instrs, n, of, *out);
     sort_by_use(*out, n_all);
     return n_all;
@@ -327,7 +327,7 @@ void lower_zero_insert(const struct stage_scratch *h, enum phase phase, struct i
 {
     struct gathering *all;
     int32_t n_all = 0, next = 0;
-    if (h->b->plan->zero < 3 || !h->flats->n) return;
+    if (h->b->plan->zero < 3 || !h->flat_shards->n) return;
     n_all = find_gatherings(h, phase, *instrs, *n, &all);
     if (!n_all) return;
     struct instr *out = ARENA_ARRAY(h->l->a, struct instr, *n + 2 * (size_t)n_all);

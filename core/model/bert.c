@@ -66,7 +66,7 @@ static int32_t feed_forward(struct build *b, int32_t x)
         .gate = "moe.gate", .experts = "moe.experts", .in = "intermediate", .out = "output"};
     int64_t d = b->m->hidden, f = b->m->intermediate;
     struct op_attrs gelu = {.gelu_erf = b->m->gelu_erf};
-    if (model_has_experts(b->m, b->layer)) return build_experts(b, &names, x);
+    if (model_has_experts(b->m, b->layer)) return experts_build(b, &names, x);
     int32_t y = build_linear(b, "intermediate.dense", x, d, f, true);
     y = build_apply1(b, OP_gelu, "intermediate.gelu", &gelu, y);
     return build_linear(b, "output.dense", y, f, d, true);
@@ -105,7 +105,7 @@ static void head_and_loss(struct build *b, int32_t x, int32_t table, int32_t tar
     build_apply2(b, OP_cross_entropy, "loss", &loss, x, targets);
 }
 
-void build_bert(struct build *b)
+void bert_build(struct build *b)
 {
     const struct model *m = b->m;
     int32_t tokens = build_input(b, "tokens", INPUT_MASKED_TOKENS), table, other;

@@ -8,6 +8,6 @@
 MUST_CHECK enum status model_read_bert(const struct node *c, struct model *m, struct error *err);
 void model_write_bert(struct json *j, const struct model *m);
 /* The whole forward graph, inputs too. */
-void build_bert(struct build *b);
+void bert_build(struct build *b);
 
 #endif

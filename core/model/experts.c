@@ -160,7 +160,7 @@ static int32_t project(struct build *b, const char *name, int32_t x, int32_t gat
     return build_apply(b, OP_expert_matmul, name, &attrs, (const int32_t[]){x, w, gates}, 3);
 }
 
-int32_t build_experts(struct build *b, const struct expert_names *names, int32_t x)
+int32_t experts_build(struct build *b, const struct expert_names *names, int32_t x)
 {
     const struct model *m = b->m;
     int64_t d = m->hidden, f = m->expert_intermediate;

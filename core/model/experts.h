@@ -15,6 +15,6 @@ struct expert_names {
     const char *gate, *experts, *in, *up, *out;
 };
 /* x (b,T,d) -> y (b,T,d), before the residual stream */
-int32_t build_experts(struct build *b, const struct expert_names *names, int32_t x);
+int32_t experts_build(struct build *b, const struct expert_names *names, int32_t x);
 
 #endif

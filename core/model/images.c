@@ -169,7 +169,7 @@ static int32_t named_linear(struct build *b, const char *name, int32_t x, int64_
     return build_apply2(b, OP_bias, build_join(b, name, ".add_bias", ""), NULL, x, bias);
 }
 
-void build_vit(struct build *b)
+void images_build_vit(struct build *b)
 {
     const struct model *m = b->m;
     struct op_attrs token = {.dim = 1, .sequences = 1};
@@ -363,7 +363,7 @@ static int32_t vgg_features(struct build *b, int32_t x, int64_t *values)
     return build_apply1(b, OP_to_rows, "flatten", &(struct op_attrs){.flat = true}, x);
 }
 
-void build_vgg(struct build *b)
+void images_build_vgg(struct build *b)
 {
     const struct model *m = b->m;
     int64_t values;

@@ -10,7 +10,7 @@ MUST_CHECK enum status model_read_vgg(const struct node *c, struct model *m, str
 void model_write_vit(struct json *j, const struct model *m);
 void model_write_vgg(struct json *j, const struct model *m);
 /* The whole forward graph, inputs too. */
-void build_vit(struct build *b);
-void build_vgg(struct build *b);
+void images_build_vit(struct build *b);
+void images_build_vgg(struct build *b);
 
 #endif

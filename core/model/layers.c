@@ -173,7 +173,7 @@ static int32_t layers_with(const struct view *v, const struct repeat *r, int32_t
 }
 
 /* Most layers a piece: no more than its matrix products. */
-static int32_t most_layers(const struct view *v, const struct repeat *r, int32_t n)
+static int32_t max_layers(const struct view *v, const struct repeat *r, int32_t n)
 {
     int32_t most = INT32_MAX;
     for (int32_t i = 0; i < n; i++) {
@@ -187,7 +187,7 @@ static enum status refuse(const struct view *v, const struct repeat *r, int32_t 
                           int32_t *last, struct error *err)
 {
     const char *valid = "";
-    int32_t most = most_layers(v, r, n);
+    int32_t most = max_layers(v, r, n);
     for (int32_t k = 1; k <= most; k++) {
         int32_t layers = layers_with(v, r, n, k, false, last);
         if (layers)
@@ -201,7 +201,7 @@ static enum status refuse(const struct view *v, const struct repeat *r, int32_t 
 }
 
 /* Most groups that there can be: the greatest operator alone must be less than one and a half of them. */
-static int32_t most_groups(const struct view *v)
+static int32_t max_groups(const struct view *v)
 {
     double all = 0, greatest = 0;
     int32_t most = products(v, 0, v->g->n_forward);
@@ -216,7 +216,7 @@ static int32_t most_groups(const struct view *v)
 static enum status find_plain(struct graph *g, const struct view *v, const struct layers_choice *c,
                               int32_t *last, struct error *err)
 {
-    int32_t n = c->by == LAYERS_FINE ? most_groups(v) : c->n;
+    int32_t n = c->by == LAYERS_FINE ? max_groups(v) : c->n;
     if (c->by == LAYERS_COARSE) {
         graph_find_layers(g);
         return OK;
@@ -245,7 +245,7 @@ enum status layers_find(struct graph *g, const struct layers_choice *c, struct e
     int32_t n = find_blocks(v, &r), k = 1, layers = 0;
     int32_t *last = ARENA_ARRAY(g->arena, int32_t, (size_t)g->n_forward + 1);
     if (!n) return find_plain(g, v, c, last, err);
-    int32_t most = most_layers(v, r, n);
+    int32_t most = max_layers(v, r, n);
     if (c->by == LAYERS_COARSE) layers = layers_with(v, r, n, 1, false, last);
     if (c->by == LAYERS_FINE) graph_find_layers(g);
     for (k = most; c->by == LAYERS_FINE && k > 0 && !layers; k--)

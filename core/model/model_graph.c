@@ -90,7 +90,7 @@ static int32_t llama_mlp(struct build *b, int32_t y)
     const struct model *m = b->m;
     int64_t d = m->hidden, f = m->intermediate;
     if (model_has_experts(m, b->layer))
-        return build_experts(b, strcmp(m->family, "mixtral") ? &qwen3 : &mixtral, y);
+        return experts_build(b, strcmp(m->family, "mixtral") ? &qwen3 : &mixtral, y);
     int32_t gate = build_linear(b, "mlp.gate_proj", y, d, f, m->mlp_bias);
     int32_t up = build_linear(b, "mlp.up_proj", y, d, f, m->mlp_bias);
     y = build_apply2(b, OP_multiply, "mlp.multiply", NULL,
@@ -209,11 +209,11 @@ enum status model_graph(struct arena *a, const struct model *m, enum dtype dtype
     if (!strcmp(m->family, "gpt2"))
         gpt2(&b);
     else if (!strcmp(m->family, "bert"))
-        build_bert(&b);
+        bert_build(&b);
     else if (!strcmp(m->family, "vit"))
-        build_vit(&b);
+        images_build_vit(&b);
     else if (!strcmp(m->family, "vgg"))
-        build_vgg(&b);
+        images_build_vgg(&b);
     else
         llama(&b);
     *out = b.g;

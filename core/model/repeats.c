@@ -9,7 +9,7 @@ struct run {
         matches; /* element first + i equals first + period + i, for i < matches */
 };
 
-static int64_t says(const struct run *r) { return (int64_t)(r->matches / r->period) * r->period; }
+static int64_t states(const struct run *r) { return (int64_t)(r->matches / r->period) * r->period; }
 
 /* All pairs at this distance that match in a row around (at, at + period), inside [low, high). */
 static struct run run_around(const struct repeats_of *s, int32_t at, int32_t period, int32_t low,
@@ -28,7 +28,7 @@ static struct run best_run(const struct repeats_of *s, int32_t low, int32_t high
         for (int32_t at = low; at + period < high; at += period) {
             if (!s->same(s->user, at, at + period)) continue;
             struct run r = run_around(s, at, period, low, high);
-            if (r.matches >= period && says(&r) > says(&best)) best = r;
+            if (r.matches >= period && states(&r) > states(&best)) best = r;
             while (at + period < r.first + r.matches) at += period;
         }
     return best;

@@ -56,7 +56,7 @@ enum plan_word plan_next_call(const char **text, struct schedule_op *out)
     *out = (struct schedule_op){.chunk = -1};
     if (isdigit((unsigned char)*t) && !take_number(&t, &out->chunk)) return PLAN_WORD_BAD;
     if (!*t || !strchr("FBIW", *t)) return PLAN_WORD_BAD;
-    out->letter = (enum phase) * t++;
+    out->phase = (enum phase) * t++;
     if (!take_number(&t, &out->microbatch) || (*t && !strchr(separators, *t))) return PLAN_WORD_BAD;
     *text = t;
     return PLAN_WORD_CALL;
@@ -76,34 +76,34 @@ struct order_check {
 };
 
 /* "1F3", or "F3" where there is one chunk. */
-static const char *call_text(const struct order_check *c, enum phase letter, int32_t chunk,
+static const char *call_text(const struct order_check *c, enum phase phase, int32_t chunk,
                              int32_t m, char text[32])
 {
     if (c->n_chunks > 1)
-        snprintf(text, 32, "%" PRId32 "%c%" PRId32, chunk, letter, m);
+        snprintf(text, 32, "%" PRId32 "%c%" PRId32, chunk, phase, m);
     else
-        snprintf(text, 32, "%c%" PRId32, letter, m);
+        snprintf(text, 32, "%c%" PRId32, phase, m);
     return text;
 }
 
 static enum status note_call(const struct order_check *c, const struct schedule_op *x)
 {
-    int bit = x->letter == 'F'   ? CALL_F
-              : x->letter == 'B' ? CALL_B
-              : x->letter == 'I' ? CALL_I
-                                 : CALL_W;
-    char needs = x->letter == 'W' ? 'I' : 'F', this[32], that[32];
+    int bit = x->phase == PHASE_F   ? CALL_F
+              : x->phase == PHASE_B ? CALL_B
+              : x->phase == PHASE_I ? CALL_I
+                                    : CALL_W;
+    char needs = x->phase == PHASE_W ? 'I' : 'F', this[32], that[32];
     uint8_t *called =
         &c->called[(size_t)x->chunk * (size_t)c->microbatches + (size_t)x->microbatch];
     char *backward = &c->backward[x->chunk];
     bool twice = *called & bit, early = !(*called & (needs == 'F' ? CALL_F : CALL_I));
-    if (x->letter != 'F' && !*backward) *backward = x->letter;
-    bool mixed = x->letter != 'F' && (x->letter == 'B') != (*backward == 'B');
-    if (!twice && !mixed && (x->letter == 'F' || !early)) {
+    if (x->phase != PHASE_F && !*backward) *backward = x->phase;
+    bool mixed = x->phase != PHASE_F && (x->phase == PHASE_B) != (*backward == 'B');
+    if (!twice && !mixed && (x->phase == PHASE_F || !early)) {
         *called |= (uint8_t)bit;
         return OK;
     }
-    call_text(c, x->letter, x->chunk, x->microbatch, this);
+    call_text(c, x->phase, x->chunk, x->microbatch, this);
     call_text(c, needs, x->chunk, x->microbatch, that);
     if (twice) return plan_complain(c->at, "%s: %s stands twice", c->key, this);
     if (mixed)
@@ -140,14 +140,14 @@ static enum status check_missing(const struct order_check *c)
         bool split = c->backward[k] == 'I' || c->backward[k] == 'W';
         for (int32_t m = 0; m < c->microbatches; m++) {
             uint8_t called = c->called[(size_t)k * (size_t)c->microbatches + (size_t)m];
-            enum phase letter = !(called & CALL_F)             ? 'F'
-                                : !split && !(called & CALL_B) ? 'B'
-                                : split && !(called & CALL_I)  ? 'I'
-                                : split && !(called & CALL_W)  ? 'W'
-                                                               : 0;
-            if (letter)
+            enum phase phase = !(called & CALL_F)             ? 'F'
+                               : !split && !(called & CALL_B) ? 'B'
+                               : split && !(called & CALL_I)  ? 'I'
+                               : split && !(called & CALL_W)  ? 'W'
+                                                              : 0;
+            if (phase)
                 return plan_complain(c->at, "%s: %s is missing", c->key,
-                                     call_text(c, letter, k, m, text));
+                                     call_text(c, phase, k, m, text));
         }
     }
     return OK;

@@ -236,5 +236,5 @@ uint64_t plan_hash(struct arena *a, const struct plan *p)
     fprintf(out, "seed: %" PRIu64 "\n", p->seed);
     plan_write_executed(out, a, &executed);
     const char *bytes = text_end(a, &text, &n);
-    return hash_bytes(0, bytes, n);
+    return rng_hash_bytes(0, bytes, n);
 }

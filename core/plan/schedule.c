@@ -57,9 +57,9 @@ void schedule_place(struct arena *a, struct schedule *s, bool v_shaped)
 const char *schedule_op_text(char buffer[32], const struct schedule *s, const struct schedule_op *o)
 {
     if (s->n_chunks > 1)
-        snprintf(buffer, 32, "%" PRId32 "%c%" PRId32, o->chunk, o->letter, o->microbatch);
+        snprintf(buffer, 32, "%" PRId32 "%c%" PRId32, o->chunk, o->phase, o->microbatch);
     else
-        snprintf(buffer, 32, "%c%" PRId32, o->letter, o->microbatch);
+        snprintf(buffer, 32, "%c%" PRId32, o->phase, o->microbatch);
     return buffer;
 }
 
@@ -118,15 +118,15 @@ void schedule_warmup(const struct schedule_spec *s, int32_t *out)
 static void backward(struct schedule_lane *l, bool split, int32_t chunk, int32_t microbatch)
 {
     schedule_append(l, split ? 'I' : 'B', chunk, microbatch);
-    if (split) schedule_append(l, 'W', chunk, microbatch);
+    if (split) schedule_append(l, PHASE_W, chunk, microbatch);
 }
 
 /* w-1 forwards, then a forward and a backward in turn, then w-1 backwards; w = m is GPipe. */
 static void fill_warmup(struct schedule_lane *l, int32_t m, int32_t w, bool split)
 {
-    for (int32_t i = 0; i < w - 1; i++) schedule_append(l, 'F', 0, i);
+    for (int32_t i = 0; i < w - 1; i++) schedule_append(l, PHASE_F, 0, i);
     for (int32_t i = w - 1; i < m; i++) {
-        schedule_append(l, 'F', 0, i);
+        schedule_append(l, PHASE_F, 0, i);
         backward(l, split, 0, i - (w - 1));
     }
     for (int32_t i = m - (w - 1); i < m; i++) backward(l, split, 0, i);
@@ -143,7 +143,7 @@ static void fill_interleaved(const struct schedule *s, int32_t d, bool split)
     for (int64_t k = 0; k < total + w; k++) {
         int64_t f = k, b = k - w;
         if (f < total)
-            schedule_append(l, 'F', (int32_t)(f / p % v), (int32_t)(f / (p * v) * p + f % p));
+            schedule_append(l, PHASE_F, (int32_t)(f / p % v), (int32_t)(f / (p * v) * p + f % p));
         if (b >= 0)
             backward(l, split, (int32_t)(v - 1 - b / p % v), (int32_t)(b / (p * v) * p + b % p));
     }
@@ -154,13 +154,13 @@ static void fill_interleaved(const struct schedule *s, int32_t d, bool split)
 static void fill_zero_bubble(struct schedule_lane *l, int32_t m, int32_t w, int32_t late)
 {
     int32_t f = 0, done = 0;
-    while (f < w && f < m) schedule_append(l, 'F', 0, f++);
+    while (f < w && f < m) schedule_append(l, PHASE_F, 0, f++);
     for (int32_t i = 0; i < m; i++) {
-        schedule_append(l, 'I', 0, i);
-        if (i >= late) schedule_append(l, 'W', 0, done++);
-        if (f < m) schedule_append(l, 'F', 0, f++);
+        schedule_append(l, PHASE_I, 0, i);
+        if (i >= late) schedule_append(l, PHASE_W, 0, done++);
+        if (f < m) schedule_append(l, PHASE_F, 0, f++);
     }
-    while (done < m) schedule_append(l, 'W', 0, done++);
+    while (done < m) schedule_append(l, PHASE_W, 0, done++);
 }
 
 static void fill(struct arena *a, const struct schedule_spec *spec, struct schedule *s)

@@ -33,7 +33,7 @@
 struct arena;
 
 struct schedule_op {
-    enum phase letter;         /* F B I W */
+    enum phase phase;          /* F B I W */
     int32_t chunk, microbatch; /* chunk: of the device, 0 … n_chunks-1 */
 };
 struct schedule_lane {

@@ -76,12 +76,12 @@ static enum status check_counts(struct check *k)
     return OK;
 }
 
-static bool is_part(enum phase letter, int part)
+static bool is_part(enum phase phase, int part)
 {
-    return letter == (part == FORWARD ? 'F'
-                      : part == BACK  ? 'I'
-                                      : 'W') ||
-           (letter == 'B' && part != FORWARD);
+    return phase == (part == FORWARD ? 'F'
+                     : part == BACK  ? 'I'
+                                     : 'W') ||
+           (phase == PHASE_B && part != FORWARD);
 }
 
 static enum status refuse_twice(struct check *k, int32_t d, const struct schedule_op *first,
@@ -89,7 +89,7 @@ static enum status refuse_twice(struct check *k, int32_t d, const struct schedul
 {
     char one[32], other[32];
     schedule_op_text(one, k->s, first), schedule_op_text(other, k->s, o);
-    if (first->letter == o->letter)
+    if (first->phase == o->phase)
         return error_set(k->err, ERR_INPUT, "device %" PRId32 ": %s is there twice", d, one);
     return error_set(k->err, ERR_INPUT, "device %" PRId32 ": %s and %s: B is I and W in one", d,
                      one, other);
@@ -99,11 +99,11 @@ static enum status note_op(struct check *k, int32_t d, int64_t i)
 {
     const struct schedule *s = k->s;
     const struct schedule_op *o = &s->lanes[d].ops[i];
-    if (!o->letter || !strchr("FBIW", o->letter))
+    if (!o->phase || !strchr("FBIW", o->phase))
         return error_set(k->err, ERR_INPUT,
                          "device %" PRId32 ", operation %" PRId64
                          ": letter %d: expected F, B, I or W",
-                         d, i, o->letter);
+                         d, i, o->phase);
     if (o->chunk < 0 || o->chunk >= s->n_chunks || o->microbatch < 0 ||
         o->microbatch >= s->n_microbatches) {
         char text[32];
@@ -114,7 +114,7 @@ static enum status note_op(struct check *k, int32_t d, int64_t i)
     }
     int64_t at = place(k, s->stage[d * s->n_chunks + o->chunk], o->microbatch);
     for (int part = 0; part < PARTS; part++) {
-        if (!is_part(o->letter, part)) continue;
+        if (!is_part(o->phase, part)) continue;
         if (k->at[part][at]) return refuse_twice(k, d, &s->lanes[d].ops[k->at[part][at] - 1], o);
         k->at[part][at] = (int32_t)i + 1;
     }
@@ -163,9 +163,9 @@ static enum status check_complete(struct check *k)
 static int32_t needs(const struct check *k, int32_t d, const struct schedule_op *o, int *part)
 {
     int32_t v = k->s->stage[d * k->s->n_chunks + o->chunk];
-    *part = o->letter == 'F' ? FORWARD : BACK;
-    if (o->letter == 'F') return v - 1;
-    if (o->letter == 'W') return -1; /* its own I stands before it */
+    *part = o->phase == PHASE_F ? FORWARD : BACK;
+    if (o->phase == PHASE_F) return v - 1;
+    if (o->phase == PHASE_W) return -1; /* its own I stands before it */
     return v + 1 < k->n_stages ? v + 1 : -1;
 }
 
@@ -183,8 +183,8 @@ static void advance(struct check *k, int32_t d)
     for (; k->taken[d] < l->n_ops && ready(k, d, &l->ops[k->taken[d]]); k->taken[d]++) {
         const struct schedule_op *o = &l->ops[k->taken[d]];
         k->order[k->n_order++] = k->first[d] + k->taken[d];
-        if (o->letter == 'W') continue;
-        int part = o->letter == 'F' ? FORWARD : BACK;
+        if (o->phase == PHASE_W) continue;
+        int part = o->phase == PHASE_F ? FORWARD : BACK;
         int32_t v = k->s->stage[d * k->s->n_chunks + o->chunk], to = v + (part == FORWARD ? 1 : -1);
         k->done[part][place(k, v, o->microbatch)] = 1;
         if (to < 0 || to >= k->n_stages) continue;

@@ -7,10 +7,10 @@
 /* Fills an empty table of schedule: round robin, or down and up again. */
 void schedule_place(struct arena *a, struct schedule *s, bool v_shaped);
 /* One more operation at the end of a lane whose array is long enough. */
-static inline void schedule_append(struct schedule_lane *l, enum phase letter, int32_t chunk,
+static inline void schedule_append(struct schedule_lane *l, enum phase phase, int32_t chunk,
                                    int32_t microbatch)
 {
-    l->ops[l->n_ops++] = (struct schedule_op){letter, chunk, microbatch};
+    l->ops[l->n_ops++] = (struct schedule_op){phase, chunk, microbatch};
 }
 /* The lanes of the V-shaped kinds (core/plan/schedule_v.c); lanes are allocated for 6 m operations each. */
 void schedule_fill_v(struct arena *a, enum schedule_kind kind, struct schedule *s);

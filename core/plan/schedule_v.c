@@ -20,14 +20,14 @@
 #include "core/base/arena.h"
 
 enum { F0, F1, I1, I0, W1, W0, PARTS };
-static const enum phase part_letter[PARTS] = {'F', 'F', 'I', 'I', 'W', 'W'};
+static const enum phase part_phase[PARTS] = {'F', 'F', 'I', 'I', 'W', 'W'};
 static const int8_t part_chunk[PARTS] = {0, 1, 1, 0, 1, 0};
 
 /* --- ZB-V --- */
 
 static void next(struct schedule_lane *l, int32_t m, int32_t count[PARTS], int part)
 {
-    if (count[part] < m) schedule_append(l, part_letter[part], part_chunk[part], count[part]++);
+    if (count[part] < m) schedule_append(l, part_phase[part], part_chunk[part], count[part]++);
 }
 
 static void fill_zb_v(struct schedule_lane *l, int32_t p, int32_t m, int32_t d)
@@ -115,7 +115,7 @@ struct squeeze_lane {
 };
 struct squeeze {
     struct schedule *s;
-    int32_t most_alive;
+    int32_t max_alive;
     struct squeeze_lane *lanes;
     int32_t *end[2]; /* F, I: (2 p, m) unit at whose start the operation is done; 0: not done */
 };
@@ -131,7 +131,7 @@ static void sort_fixed(struct squeeze_lane *l, const int32_t at[PARTS], int32_t 
                 (best < 0 || at[part] + PARTS * next_of[part] < at[best] + PARTS * next_of[best]))
                 best = part;
         l->fixed[l->n_fixed++] =
-            (struct schedule_op){part_letter[best], part_chunk[best], next_of[best]++};
+            (struct schedule_op){part_phase[best], part_chunk[best], next_of[best]++};
     }
 }
 
@@ -139,10 +139,12 @@ static bool may_start(const struct squeeze *q, int32_t d, const struct schedule_
 {
     int32_t p = q->s->n_devices, m = q->s->n_microbatches;
     int32_t stage = q->s->stage[2 * d + o->chunk];
-    if (o->letter == 'F' && q->lanes[d].alive == q->most_alive) return false;
-    if (o->letter == 'F' && stage == 0) return true;
+    if (o->phase == PHASE_F && q->lanes[d].alive == q->max_alive) return false;
+    if (o->phase == PHASE_F && stage == 0) return true;
     bool last = stage == 2 * p - 1;
-    int which = o->letter == 'I' && !last, from = stage + (o->letter == 'F' ? -1 : last ? 0 : 1);
+    int which = o->phase == PHASE_I && !last, from = stage + (o->phase == PHASE_F ? -1
+                                                              : last              ? 0
+                                                                                  : 1);
     int32_t end = q->end[which][(int64_t)from * m + o->microbatch];
     return end && end <= now;
 }
@@ -155,24 +157,24 @@ static bool step(struct squeeze *q, int32_t d, int32_t now)
     if (o && may_start(q, d, o, now)) {
         int64_t place =
             (int64_t)q->s->stage[2 * d + o->chunk] * q->s->n_microbatches + o->microbatch;
-        q->end[o->letter == 'I'][place] = now + 1;
-        if (o->letter == 'F') l->alive++;
-        if (o->letter == 'I')
-            l->due[l->weights_due++] = (struct schedule_op){'W', o->chunk, o->microbatch};
+        q->end[o->phase == PHASE_I][place] = now + 1;
+        if (o->phase == PHASE_F) l->alive++;
+        if (o->phase == PHASE_I)
+            l->due[l->weights_due++] = (struct schedule_op){PHASE_W, o->chunk, o->microbatch};
         l->taken++;
     } else if (l->weights_done < l->weights_due) {
         o = &l->due[l->weights_done++];
         l->alive--;
     } else
         return false;
-    schedule_append(&q->s->lanes[d], o->letter, o->chunk, o->microbatch);
+    schedule_append(&q->s->lanes[d], o->phase, o->chunk, o->microbatch);
     return true;
 }
 
-static void squeeze(struct arena *a, struct schedule *s, const struct block *b, int32_t most_alive)
+static void squeeze(struct arena *a, struct schedule *s, const struct block *b, int32_t max_alive)
 {
     size_t p = (size_t)s->n_devices, m = (size_t)s->n_microbatches;
-    struct squeeze q = {.s = s, .most_alive = most_alive};
+    struct squeeze q = {.s = s, .max_alive = max_alive};
     q.lanes = ARENA_ARRAY(a, struct squeeze_lane, p);
     for (int i = 0; i < 2; i++) q.end[i] = ARENA_ARRAY(a, int32_t, 2 * p * m);
     for (size_t d = 0; d < p; d++) {

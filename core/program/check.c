@@ -79,7 +79,7 @@ static bool block(struct game_lane *l, enum wait wait, int32_t index, int64_t se
 
 static bool group_ready(const struct game *g, int32_t group)
 {
-    return g->at_head[group] == collective_launches(&g->p->collectives[group]);
+    return g->at_head[group] == program_collective_launches(&g->p->collectives[group]);
 }
 
 /* The head of a lane's stream has just been handed over or uncovered. */
@@ -93,7 +93,7 @@ static void end_group(struct game *g, int32_t group)
     const struct collective *x = &g->p->collectives[group];
     g->at_head[group] = 0;
     int32_t step = g->group_ended[group]++;
-    for (int32_t k = 0; k < collective_launches(x); k++) {
+    for (int32_t k = 0; k < program_collective_launches(x); k++) {
         struct game_lane *l = &g->lanes[g->lane_of_stage[x->members[k].stage]];
         l->ended++;
         head_changed(g, l);
@@ -114,7 +114,7 @@ static void hand_group(struct game *g, struct game_lane *l, int64_t *launched)
         group = stack[--n];
         end_group(g, group);
         const struct collective *x = &g->p->collectives[group];
-        for (int32_t k = 0; k < collective_launches(x); k++) {
+        for (int32_t k = 0; k < program_collective_launches(x); k++) {
             const struct game_lane *m = &g->lanes[g->lane_of_stage[x->members[k].stage]];
             int32_t next = m->stream[m->ended % m->n_stream];
             bool known = false;
@@ -125,34 +125,34 @@ static void hand_group(struct game *g, struct game_lane *l, int64_t *launched)
 }
 
 /* Buffers of messages that have to leave before this call may write: is one still there? */
-static bool blocked_by_sends(struct game *g, struct game_lane *l, enum phase letter, int64_t seq)
+static bool blocked_by_sends(struct game *g, struct game_lane *l, enum phase phase, int64_t seq)
 {
     for (int32_t i = 0; i < l->s->n_buffer_rings; i++) {
         const struct buffer_ring *r = &l->s->buffer_rings[i];
-        if (r->sent < 0 || r->birth != letter || seq < r->count) continue;
+        if (r->sent < 0 || r->birth != phase || seq < r->count) continue;
         if (!(g->channels[r->sent].state[seq - r->count] & LEFT))
             return block(l, WAIT_LEFT, r->sent, seq - r->count);
     }
     return false;
 }
 
-static enum status start_call(struct game *g, struct game_lane *l, enum phase letter, int64_t seq)
+static enum status start_call(struct game *g, struct game_lane *l, enum phase phase, int64_t seq)
 {
     int32_t stage = (int32_t)(l->s - g->p->stages);
     for (int32_t i = 0; i < l->s->n_buffer_rings; i++)
-        if (l->s->buffer_rings[i].birth == letter && l->s->buffer_rings[i].death != 'S')
+        if (l->s->buffer_rings[i].birth == phase && l->s->buffer_rings[i].death != PHASE_SEND)
             TRY(claim(g, stage, i, seq));
     return OK;
 }
 
-static enum status end_call(struct game *g, struct game_lane *l, enum phase letter, int64_t seq)
+static enum status end_call(struct game *g, struct game_lane *l, enum phase phase, int64_t seq)
 {
     int32_t stage = (int32_t)(l->s - g->p->stages);
     for (int32_t i = 0; i < l->s->n_buffer_rings; i++) {
         const struct buffer_ring *r = &l->s->buffer_rings[i];
-        if (r->death != letter) continue;
+        if (r->death != phase) continue;
         int64_t *holder = g->holders[stage][i];
-        if (letter == 'U') {
+        if (phase == PHASE_U) {
             memset(holder, -1, (size_t)r->count * sizeof *holder);
             continue;
         }
@@ -212,18 +212,18 @@ static enum status run_lane(struct game *g, struct game_lane *l)
     l->wait = WAIT_NONE;
     while (!l->done) {
         const struct boiled *b = &g->procedures[l->s - g->p->stages][l->call.procedure];
-        enum phase letter = l->s->procedures[l->call.procedure].letter;
+        enum phase phase = l->s->procedures[l->call.procedure].phase;
         int64_t seq = l->call.microbatch < 0
                           ? -1
                           : (int64_t)l->step * l->s->microbatches + l->call.microbatch;
         if (l->instr < 0) {
-            if (blocked_by_sends(g, l, letter, seq)) return OK;
-            TRY(start_call(g, l, letter, seq));
+            if (blocked_by_sends(g, l, phase, seq)) return OK;
+            TRY(start_call(g, l, phase, seq));
             l->instr = 0;
         }
         for (; l->instr < b->n; l->instr++)
             if (take(g, l, &b->instrs[l->instr], seq)) return OK;
-        TRY(end_call(g, l, letter, seq));
+        TRY(end_call(g, l, phase, seq));
         l->done = !next_call(g, l);
     }
     return OK;

@@ -15,7 +15,7 @@ static const struct slot *segment(const struct program *p, const struct collecti
 
 static int64_t elements(const struct program *p, const struct collective_member *m, int32_t k)
 {
-    return collective_segment_elements(m, &p->stages[m->stage], k);
+    return program_collective_segment_elements(m, &p->stages[m->stage], k);
 }
 
 static bool is_cut(const struct collective_member *m, int32_t k)
@@ -34,7 +34,7 @@ static int64_t tensor_bytes(const struct collective *m, int32_t member, enum dty
     return bytes;
 }
 
-int64_t device_group_wire(const struct program *p, const struct collective *g, int32_t member)
+int64_t device_memory_group_wire(const struct program *p, const struct collective *g, int32_t member)
 {
     const struct collective_member *m = &g->members[member];
     int64_t bytes = 0;
@@ -44,7 +44,7 @@ int64_t device_group_wire(const struct program *p, const struct collective *g, i
     return bytes;
 }
 
-int64_t device_group_scratch(const struct program *p, const struct collective *g, int32_t member)
+int64_t device_memory_group_scratch(const struct program *p, const struct collective *g, int32_t member)
 {
     const struct collective_member *m = &g->members[member];
     int64_t most = 0;
@@ -55,10 +55,10 @@ int64_t device_group_scratch(const struct program *p, const struct collective *g
         int64_t bytes = aligned(elements(p, m, k) * dtype_bytes(s->dtype));
         if (s->dtype != g->dtype && is_cut(m, k) && bytes > most) most = bytes;
     }
-    return device_group_wire(p, g, member) + most;
+    return device_memory_group_wire(p, g, member) + most;
 }
 
-int64_t device_group_zeros(const struct program *p, const struct collective *g, int32_t member)
+int64_t device_memory_group_zeros(const struct program *p, const struct collective *g, int32_t member)
 {
     const struct collective_member *m = &g->members[member];
     int64_t bytes = 0;
@@ -73,7 +73,7 @@ struct counted { /* of one device */
     uint64_t *communicator;
     size_t n, capacity;
     int64_t packed, zeros;
-    int32_t most_members;
+    int32_t max_members;
 };
 
 struct counting {
@@ -99,7 +99,7 @@ static uint64_t mixed(uint64_t h, uint64_t value)
 static void add_communicator(struct counting *c, int32_t device, uint64_t key, int32_t members)
 {
     struct counted *d = &c->device[device];
-    if (members > d->most_members) d->most_members = members;
+    if (members > d->max_members) d->max_members = members;
     for (size_t i = 0; i < d->n; i++)
         if (d->communicator[i] == key) return;
     d->communicator =
@@ -108,26 +108,26 @@ static void add_communicator(struct counting *c, int32_t device, uint64_t key, i
 }
 
 /* By calls of which letter each channel is sent, and received. */
-static void find_letters(const struct program *p, enum phase *sent, enum phase *received)
+static void find_phases(const struct program *p, enum phase *sent, enum phase *received)
 {
     for (int32_t s = 0; s < p->n_stages; s++)
         for (int32_t f = 0; f < p->stages[s].n_procedures; f++) {
             const struct procedure *x = &p->stages[s].procedures[f];
             for (int32_t i = 0; i < x->n_instrs; i++) {
-                if (x->instrs[i].kind == INSTR_SEND) sent[x->instrs[i].arg] = x->letter;
-                if (x->instrs[i].kind == INSTR_RECEIVE) received[x->instrs[i].arg] = x->letter;
+                if (x->instrs[i].kind == INSTR_SEND) sent[x->instrs[i].arg] = x->phase;
+                if (x->instrs[i].kind == INSTR_RECEIVE) received[x->instrs[i].arg] = x->phase;
             }
         }
 }
 
-/* Channels from one stage to another that calls of one letter send, of one receive, equally far ahead, share a communicator
+/* Channels from one stage to another that calls of one phase send, of one receive, equally far ahead, share a communicator
  * (exec/device_transport/plan.c). */
 static void count_channels(struct counting *c)
 {
     const struct program *p = c->p;
     enum phase *sent = ARENA_ARRAY(c->a, enum phase, (size_t)p->n_channels + 1),
                *received = ARENA_ARRAY(c->a, enum phase, (size_t)p->n_channels + 1);
-    find_letters(p, sent, received);
+    find_phases(p, sent, received);
     for (int32_t i = 0; i < p->n_channels; i++) {
         const struct channel *x = &p->channels[i];
         int32_t from = device_of(p, x->from_stage), to = device_of(p, x->to_stage);
@@ -144,17 +144,17 @@ static void count_channels(struct counting *c)
 static void count_group(struct counting *c, const struct collective *g)
 {
     const struct program *p = c->p;
-    uint64_t key = collective_divides(g) ? 2 : 3;
+    uint64_t key = program_collective_divides(g) ? 2 : 3;
     if (g->algorithm == ALGORITHM_LOCAL && !collective_of_tensor(g)) return;
     for (int32_t i = 0; i < g->n_members; i++) {
         int32_t device = device_of(p, g->members[i].stage);
         if (is_host(p, device)) return;
-        key = collective_divides(g) ? mixed(key, (uint64_t)device) : key + mixed(3, (uint64_t)device);
+        key = program_collective_divides(g) ? mixed(key, (uint64_t)device) : key + mixed(3, (uint64_t)device);
     }
     for (int32_t i = 0; i < g->n_members; i++) {
         int32_t device = device_of(p, g->members[i].stage);
         struct counted *d = &c->device[device];
-        int64_t packed = device_group_scratch(p, g, i), zeros = device_group_zeros(p, g, i);
+        int64_t packed = device_memory_group_scratch(p, g, i), zeros = device_memory_group_zeros(p, g, i);
         if (packed > d->packed) d->packed = packed;
         if (zeros > d->zeros) d->zeros = zeros;
         if (g->n_members > 1) add_communicator(c, device, key, g->n_members);
@@ -184,7 +184,7 @@ static void count_stage(const struct program_stage *s, struct device_memory *m)
 /* The first word: what a device says, hears, and some more of each member, a few hundred bytes. */
 static int64_t first_word(const struct counted *d)
 {
-    return d->n ? DEVICE_WORD_BYTES * (2 * (int64_t)d->most_members + 4) : 0;
+    return d->n ? DEVICE_WORD_BYTES * (2 * (int64_t)d->max_members + 4) : 0;
 }
 
 static void finish_device(const struct counted *d, struct device_memory *m)

@@ -40,9 +40,9 @@ int64_t device_memory_known(const struct device_memory *m);
 
 /* Bytes that a member's part in a group needs, beside its stage's staging, where devices carry it: packed operands (of a sum: first
  * all that goes over the wire, then what of one segment is packed and not yet cast) … */
-int64_t device_group_scratch(const struct program *p, const struct collective *g, int32_t member);
-int64_t device_group_wire(const struct program *p, const struct collective *g, int32_t member);
+int64_t device_memory_group_scratch(const struct program *p, const struct collective *g, int32_t member);
+int64_t device_memory_group_wire(const struct program *p, const struct collective *g, int32_t member);
 /* … and zeros that it gives where it is silent. */
-int64_t device_group_zeros(const struct program *p, const struct collective *g, int32_t member);
+int64_t device_memory_group_zeros(const struct program *p, const struct collective *g, int32_t member);
 
 #endif

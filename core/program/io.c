@@ -290,7 +290,7 @@ static enum status read_procedure(struct reader *r, struct procedure *p)
 #undef X
     };
     TRY(words_start(r, "procedure"));
-    TRY(words_phase(r, "FBIWU", &p->letter));
+    TRY(words_phase(r, "FBIWU", &p->phase));
     TRY(words_name(r, &p->variant));
     TRY(words_count(r, &p->n_instrs));
     p->instrs = ARENA_ARRAY(r->a, struct instr, (size_t)p->n_instrs);

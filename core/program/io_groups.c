@@ -9,7 +9,7 @@ static enum status read_member(struct reader *r, struct collective *g, int32_t i
     int32_t back_link, back_direction;
     TRY(words_start(r, "member"));
     TRY(words_int(r, 0, INT32_MAX, &m->stage));
-    TRY(words_int(r, -1, INT32_MAX, &m->apart));
+    TRY(words_int(r, -1, INT32_MAX, &m->chain_ring));
     TRY(words_int(r, -1, INT32_MAX, &g->link[i]));
     TRY(words_int(r, 0, 1, &g->direction[i]));
     TRY(words_int(r, -1, INT32_MAX, &back_link));
@@ -19,11 +19,11 @@ static enum status read_member(struct reader *r, struct collective *g, int32_t i
     m->segments = ARENA_ARRAY(r->a, int32_t, (size_t)m->n_segments);
     TRY(words_list(r, m->n_segments, INT32_MAX, m->segments));
     bool own = false;
-    if (m->apart >= 0) {
-        m->apart_segments = ARENA_ARRAY(r->a, int32_t, (size_t)m->n_segments);
-        TRY(words_list(r, m->n_segments, INT32_MAX, m->apart_segments));
+    if (m->chain_ring >= 0) {
+        m->chain_segments = ARENA_ARRAY(r->a, int32_t, (size_t)m->n_segments);
+        TRY(words_list(r, m->n_segments, INT32_MAX, m->chain_segments));
     }
-    if (collective_divides(g)) TRY(words_bool(r, &own));
+    if (program_collective_divides(g)) TRY(words_bool(r, &own));
     if (!own) return OK;
     m->own = ARENA_ARRAY(r->a, int32_t, (size_t)m->n_segments + 1);
     return words_list(r, m->n_segments, INT32_MAX, m->own);
@@ -84,7 +84,7 @@ static enum status read_tensor_member(struct reader *r, struct collective *m, in
                                       int32_t i)
 {
     TRY(words_start(r, "member"));
-    m->members[i].apart = -1;
+    m->members[i].chain_ring = -1;
     TRY(words_int(r, 0, INT32_MAX, &m->members[i].stage));
     TRY(words_int(r, 0, INT32_MAX, &m->in[i]));
     TRY(words_int(r, 0, INT32_MAX, &m->out[i]));
@@ -128,7 +128,7 @@ static enum status read_tensor(struct reader *r, struct collective *m)
     if (collective_valid(m, &why) != OK)
         return words_broken(r, "collective %s: %s", m->name, why.text);
     if (m->tier) collective_set_tiers(r->a, m);
-    m->most = collective_most(m);
+    m->most = collective_max(m);
     m->elements = shape_elements(&m->whole);
     return OK;
 }

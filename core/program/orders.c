@@ -31,8 +31,8 @@ const char *game_call(const struct game *g, const struct game_lane *l)
     if (l->step) snprintf(step, sizeof step, " of step %" PRId32, l->step);
     if (g->p->lanes[l->device].n_stages > 1)
         snprintf(chunk, sizeof chunk, "%" PRId32, l->call.chunk);
-    if (l->call.microbatch < 0) return arena_printf(g->a, "%s%c%s", chunk, p->letter, step);
-    return arena_printf(g->a, "%s%c%" PRId32 "%s", chunk, p->letter, l->call.microbatch, step);
+    if (l->call.microbatch < 0) return arena_printf(g->a, "%s%c%s", chunk, p->phase, step);
+    return arena_printf(g->a, "%s%c%" PRId32 "%s", chunk, p->phase, l->call.microbatch, step);
 }
 
 static void boil(struct game *g)
@@ -74,7 +74,7 @@ static enum status walk_call(struct game *g, struct game_lane *l, size_t room[2]
         if (x->kind == INSTR_SEND || x->kind == INSTR_RECEIVE) TRY(note_transfer(g, l, x));
         if (!instr_launches(g->p, x)) continue;
         if (g->launched_by[x->arg] == l->device + 1 &&
-            !collective_repeats(&g->p->collectives[x->arg]))
+            !program_collective_repeats(&g->p->collectives[x->arg]))
             return error_set(g->err, ERR_INPUT, "%s at %s: group %s is launched twice a step",
                              g->p->devices[l->device].name, game_call(g, l),
                              g->p->collectives[x->arg].name);
@@ -101,10 +101,10 @@ static enum status walk_lane(struct game *g, struct game_lane *l)
     cursor_start(&l->cursor, &g->p->orders[lane->order]);
     while (cursor_next(&l->cursor, &l->call)) {
         l->s = program_called(g->p, l->device, &l->call);
-        enum phase letter = l->s->procedures[l->call.procedure].letter;
+        enum phase phase = l->s->procedures[l->call.procedure].phase;
         int32_t m = l->call.microbatch < 0 ? l->s->microbatches : l->call.microbatch;
-        bool check = letter == 'U' && *l->s->procedures[l->call.procedure].variant;
-        uint8_t bit = check ? 1 << 5 : (uint8_t)(1 << (strchr("FBIWU", letter) - "FBIWU")),
+        bool check = phase == PHASE_U && *l->s->procedures[l->call.procedure].variant;
+        uint8_t bit = check ? 1 << 5 : (uint8_t)(1 << (strchr("FBIWU", phase) - "FBIWU")),
                 *at = &seen[l->call.chunk][m];
         if (*at & bit)
             return error_set(g->err, ERR_INPUT, "%s: %s is called twice",
@@ -158,10 +158,10 @@ static enum status count_launches(struct game *g, int32_t *launches, int32_t *ti
     for (int32_t i = 0; i < g->p->n_collectives; i++) {
         const struct collective *x = &g->p->collectives[i];
         int32_t n = times[i] ? times[i] : 1;
-        if (launches[i] != n * collective_launches(x))
+        if (launches[i] != n * program_collective_launches(x))
             return error_set(g->err, ERR_INPUT,
                              "group %s: %" PRId32 " launches a step by %" PRId32 " members",
-                             x->name, launches[i], collective_launches(x));
+                             x->name, launches[i], program_collective_launches(x));
     }
     return OK;
 }
@@ -227,7 +227,7 @@ static enum status compare_streams(struct game *g)
     while (n_stack) {
         const struct collective *group = &g->p->collectives[group_of[stack[--n_stack]]];
         n_sorted++;
-        for (int32_t k = 0; k < collective_launches(group); k++) {
+        for (int32_t k = 0; k < program_collective_launches(group); k++) {
             int32_t lane = g->lane_of_stage[group->members[k].stage];
             const struct game_lane *l = &g->lanes[lane];
             if (++place[lane] < l->n_stream && !--before[nodes[begin[lane] + place[lane]]])
@@ -261,7 +261,7 @@ static void find_divided(struct game *g)
     for (int pass = 0; pass < 2; pass++)
         for (int32_t i = 0; i < g->p->n_collectives; i++) {
             const struct collective *x = &g->p->collectives[i];
-            for (int32_t k = 0; collective_repeats(x) && k < x->n_members; k++) {
+            for (int32_t k = 0; program_collective_repeats(x) && k < x->n_members; k++) {
                 struct game_lane *l = &g->lanes[g->lane_of_stage[x->members[k].stage]];
                 if (!pass)
                     l->n_divided++;

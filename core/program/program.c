@@ -97,10 +97,10 @@ void order_code(struct arena *a, const struct call *calls, int64_t n, struct ord
     add_run(&c, calls + loose, n - loose, 1);
 }
 
-int32_t program_procedure(const struct program_stage *s, enum phase letter, const char *variant)
+int32_t program_procedure(const struct program_stage *s, enum phase phase, const char *variant)
 {
     for (int32_t i = 0; i < s->n_procedures; i++)
-        if (s->procedures[i].letter == letter && !strcmp(s->procedures[i].variant, variant))
+        if (s->procedures[i].phase == phase && !strcmp(s->procedures[i].variant, variant))
             return i;
     return -1;
 }
@@ -114,7 +114,7 @@ static int64_t chunk_start(int64_t elements, int32_t c, int32_t n)
 
 static int64_t align_up(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-int64_t collective_incoming_bytes(const struct collective *g)
+int64_t program_collective_incoming_bytes(const struct collective *g)
 {
     if (collective_of_tensor(g)) return align_up(g->most * dtype_bytes(g->dtype));
     if (g->algorithm == ALGORITHM_CHAIN) return align_up(g->elements * dtype_bytes(g->dtype));
@@ -135,7 +135,7 @@ static bool is_chunk_start(const struct collective *g, int64_t at)
     return chunk_start(g->elements, low, g->n_members) == at;
 }
 
-int64_t collective_segment_elements(const struct collective_member *m, const struct program_stage *s,
+int64_t program_collective_segment_elements(const struct collective_member *m, const struct program_stage *s,
                                int32_t segment)
 {
     if (m->within && m->within[segment].n_dims) return region_elements(&m->within[segment]);
@@ -158,16 +158,16 @@ static bool chunks_stand_whole(const struct collective *g, const struct collecti
     return true;
 }
 
-int64_t collective_staging_bytes(const struct collective *g, const struct collective_member *m,
+int64_t program_collective_staging_bytes(const struct collective *g, const struct collective_member *m,
                             const struct program_stage *s)
 {
     if (collective_of_tensor(g)) return collective_tensor_staging_bytes(g, g->dtype);
-    int64_t bytes = collective_incoming_bytes(g);
-    bool narrows = dtype_is_half(g->dtype) && !collective_gathers(g);
+    int64_t bytes = program_collective_incoming_bytes(g);
+    bool narrows = dtype_is_half(g->dtype) && !program_collective_gathers(g);
     bool whole = narrows            ? false /* goes out narrower than it stands in memory */
-                 : collective_divides(g) ? m->n_segments == 1
+                 : program_collective_divides(g) ? m->n_segments == 1
                                     : chunks_stand_whole(g, m, s);
-    return bytes && collective_rings(g) && !whole ? 2 * bytes : bytes;
+    return bytes && program_collective_rings(g) && !whole ? 2 * bytes : bytes;
 }
 
 bool procedure_writes_buffer_ring(const struct program_stage *s, const struct procedure *f, int32_t buffer_ring)
@@ -217,14 +217,14 @@ bool program_same_host(const struct program *p, int32_t device, int32_t other)
     return !strcmp(host_of(p, device), host_of(p, other));
 }
 
-struct device_told program_device_told(const struct program *p, int32_t device)
+struct device_label program_device_label(const struct program *p, int32_t device)
 {
-    struct device_told out;
-    bool apart = false;
-    for (int32_t i = 1; i < p->n_devices; i++) apart |= !program_same_host(p, i, 0);
-    apart &= *host_of(p, device) != 0;
-    snprintf(out.text, sizeof out.text, "%s%s%s", p->devices[device].name, apart ? " on " : "",
-             apart ? host_of(p, device) : "");
+    struct device_label out;
+    bool several_hosts = false;
+    for (int32_t i = 1; i < p->n_devices; i++) several_hosts |= !program_same_host(p, i, 0);
+    several_hosts &= *host_of(p, device) != 0;
+    snprintf(out.text, sizeof out.text, "%s%s%s", p->devices[device].name, several_hosts ? " on " : "",
+             several_hosts ? host_of(p, device) : "");
     return out;
 }
 

@@ -67,7 +67,7 @@
  * Only messages take time. Adding and copying what they carry is priced at nothing: by the simulator always, and on
  * emulated devices by the executor, whose communication thread does it beside the virtual clocks, at the host's speed
  * and off the compute stream. On real devices it delays its collective by what it takes. ACCUMULATE operators are operators
- * and cost what they cost; a CHAIN that adds microbatches kept apart has none, so that its additions are all free.
+ * and cost what they cost; a CHAIN that adds microbatches kept separately has none, so that its additions are all free.
  *
  * Steps. Orders describe one step, and every step runs them again: the k-th step's microbatches have sequence numbers
  * k · microbatches and up. `steps` is how many the plan was made for: a default where nobody says how many to simulate
@@ -184,7 +184,7 @@ struct instr {
 };
 
 struct procedure {
-    enum phase letter; /* F B I W U */
+    enum phase phase; /* F B I W U */
     /* "", "last" (launches gradient buckets), "check" (of U: gradients are whole and looked at, nothing is updated) */
     const char *variant;
     int32_t n_instrs;
@@ -236,7 +236,7 @@ struct program_stage {
     struct procedure *procedures;
     struct program_parameter *parameters;
     int64_t class_bytes[SLOT_CLASS_COUNT]; /* regions; BUFFER_RING: sum of count · stride */
-    /* staging of collectives: the most that collective_staging_bytes says of its groups */
+    /* staging of collectives: the most that program_collective_staging_bytes says of its groups */
     int64_t buffer_bytes;
 };
 
@@ -311,13 +311,13 @@ static inline int32_t buffer_ring_at(const struct buffer_ring *r, int64_t seq)
 {
     return (int32_t)(seq % r->count);
 }
-/* Letters to procedures: index of the procedure with this letter and variant, -1. */
-int32_t program_procedure(const struct program_stage *s, enum phase letter, const char *variant);
+/* Phases to procedures: index of the procedure with this phase and variant, -1. */
+int32_t program_procedure(const struct program_stage *s, enum phase phase, const char *variant);
 /* What a device is called where it is told of to people: "m.1", or "m.1 on nodeb" where devices of the program are on several hosts. */
-struct device_told {
+struct device_label {
     char text[160];
 };
-struct device_told program_device_told(const struct program *p, int32_t device);
+struct device_label program_device_label(const struct program *p, int32_t device);
 /* The host's own memory and kernels; every other device class has a plugin (exec/plugin.h) and memory of its own. */
 bool program_device_is_host(const struct program_device *d);
 bool program_same_host(const struct program *p, int32_t device, int32_t other);
@@ -328,41 +328,41 @@ static inline struct program_stage *program_called(const struct program *p, int3
     return &p->stages[p->lanes[lane].stages[c->chunk]];
 }
 /* Devices that launch a collective, each once a step. */
-static inline int32_t collective_launches(const struct collective *g)
+static inline int32_t program_collective_launches(const struct collective *g)
 {
     return g->algorithm == ALGORITHM_LOCAL ? 1 : g->n_members;
 }
 int64_t program_lane_bytes(const struct program *p,
                            int32_t lane); /* of all its stages; saturates */
 /* Of segments: whether members pass chunks around, each to the next. */
-static inline bool collective_rings(const struct collective *g)
+static inline bool program_collective_rings(const struct collective *g)
 {
     return g->algorithm == ALGORITHM_RING && !collective_of_tensor(g);
 }
 /* Of segments, ZeRO's: whether chunks are parts of each segment, and how often a step they meet is the lanes' affair. */
-static inline bool collective_divides(const struct collective *g)
+static inline bool program_collective_divides(const struct collective *g)
 {
-    return collective_rings(g) && g->kind != COLLECTIVE_ALL_REDUCE;
+    return program_collective_rings(g) && g->kind != COLLECTIVE_ALL_REDUCE;
 }
-static inline bool collective_scatters(const struct collective *g)
+static inline bool program_collective_scatters(const struct collective *g)
 {
-    return collective_rings(g) && g->kind == COLLECTIVE_REDUCE_SCATTER;
+    return program_collective_rings(g) && g->kind == COLLECTIVE_REDUCE_SCATTER;
 }
-static inline bool collective_gathers(const struct collective *g)
+static inline bool program_collective_gathers(const struct collective *g)
 {
-    return collective_rings(g) && g->kind == COLLECTIVE_ALL_GATHER;
+    return program_collective_rings(g) && g->kind == COLLECTIVE_ALL_GATHER;
 }
 /* What a program may do of segments: gradients all-reduced, ZeRO's parts scattered and gathered. */
-static inline bool collective_of_segments(enum collective_kind k, enum collective_algorithm w)
+static inline bool program_collective_of_segments(enum collective_kind k, enum collective_algorithm w)
 {
     if (k == COLLECTIVE_ALL_REDUCE)
         return w == ALGORITHM_RING || w == ALGORITHM_CHAIN || w == ALGORITHM_LOCAL;
     return (k == COLLECTIVE_REDUCE_SCATTER || k == COLLECTIVE_ALL_GATHER) && w == ALGORITHM_RING;
 }
 /* Whether members may launch it several times a step: their k-th launches meet. */
-static inline bool collective_repeats(const struct collective *g)
+static inline bool program_collective_repeats(const struct collective *g)
 {
-    return collective_divides(g) || collective_of_tensor(g);
+    return program_collective_divides(g) || collective_of_tensor(g);
 }
 /* Whether the instruction hands a collective to the device's collective stream. */
 static inline bool instr_launches(const struct program *p, const struct instr *x)
@@ -371,7 +371,7 @@ static inline bool instr_launches(const struct program *p, const struct instr *x
            (x->kind == INSTR_COLLECTIVE && collective_of_tensor(&p->collectives[x->arg]));
 }
 /* Over which link member i of a tensor collective sends to member k (i+1 by ring); -1: it never does. */
-static inline void collective_link(const struct collective *m, int32_t i, int32_t k, int32_t *link,
+static inline void program_collective_link(const struct collective *m, int32_t i, int32_t k, int32_t *link,
                                    int32_t *direction)
 {
     bool ring = m->algorithm == ALGORITHM_RING, sends = collective_sends(m, i, k);
@@ -379,15 +379,15 @@ static inline void collective_link(const struct collective *m, int32_t i, int32_
     *direction = !sends ? 0 : ring ? m->direction[i] : m->pair_direction[i * m->n_members + k];
 }
 /* Elements of a segment of a member, whose stage is s. */
-int64_t collective_segment_elements(const struct collective_member *m, const struct program_stage *s,
+int64_t program_collective_segment_elements(const struct collective_member *m, const struct program_stage *s,
                                int32_t segment);
 /* The chunk that member i of n owns. */
-static inline int32_t collective_own_chunk(int32_t i, int32_t n) { return (i + 1) % n; }
+static inline int32_t program_collective_own_chunk(int32_t i, int32_t n) { return (i + 1) % n; }
 /* Staging of one member of a group, in multiples of 64: what comes in (ring: a chunk; chain: the whole list), then,
  * for a ring where some chunk does not stand in one piece in memory, a chunk that goes out. 0 for a ring of one.
  * Collectives: collective_tensor_staging. */
-int64_t collective_incoming_bytes(const struct collective *g);
-int64_t collective_staging_bytes(const struct collective *g, const struct collective_member *m,
+int64_t program_collective_incoming_bytes(const struct collective *g);
+int64_t program_collective_staging_bytes(const struct collective *g, const struct collective_member *m,
                             const struct program_stage *s);
 /* Whether a call of f writes a slot of the buffer ring (of s): where it has `sent`, the call waits for room first. */
 bool procedure_writes_buffer_ring(const struct program_stage *s, const struct procedure *f, int32_t buffer_ring);

@@ -36,10 +36,10 @@ static int64_t shape_bytes(const struct shape *s, enum dtype t)
 
 static enum status check_slot(const struct valid *c, const struct slot *x)
 {
-    NEED(in(x->dtype, DTYPE_COUNT) && in(x->class, SLOT_CLASS_COUNT),
+    NEED(valid_index(x->dtype, DTYPE_COUNT) && valid_index(x->class, SLOT_CLASS_COUNT),
          "slot of unknown class or dtype");
     NEED((x->class == SLOT_BUFFER_RING) == (x->buffer_ring >= 0) &&
-             in_or_none(x->buffer_ring, c->s->n_buffer_rings),
+             valid_index_or_none(x->buffer_ring, c->s->n_buffer_rings),
          "slot %s: no buffer ring %" PRId32, x->name, x->buffer_ring);
     int64_t region = x->class == SLOT_BUFFER_RING ? c->s->buffer_rings[x->buffer_ring].stride_bytes
                                                   : c->s->class_bytes[x->class];
@@ -51,18 +51,19 @@ static enum status check_slot(const struct valid *c, const struct slot *x)
          x->bytes, x->offset_bytes, region);
     NEED(!x->shard || tensor_shard_valid(&x->shape, x->shard), "slot %s: not a part of a tensor",
          x->name);
-    NEED(in_or_none(x->parameter, c->s->n_parameters), "slot %s: no parameter %" PRId32, x->name,
-         x->parameter);
-    NEED(in_or_none(x->input, INPUT_COUNT), "slot %s: no input %" PRId32, x->name, x->input);
+    NEED(valid_index_or_none(x->parameter, c->s->n_parameters), "slot %s: no parameter %" PRId32,
+         x->name, x->parameter);
+    NEED(valid_index_or_none(x->input, INPUT_COUNT), "slot %s: no input %" PRId32, x->name,
+         x->input);
     if (x->input < 0) return OK;
     bool pixels = x->input == INPUT_PIXELS;
     struct shape whole = tensor_shard_whole(&x->shape, x->shard);
     NEED(x->class == SLOT_BUFFER_RING && x->dtype == (pixels ? c->p->dtype : DTYPE_int32),
          "slot %s: an input is %s in a buffer ring", x->name,
          pixels ? "of the program's dtype" : "int32");
-    NEED(!input_is_of_images(x->input) || (c->p->pixels > 0 && x->shape.rank > 0),
+    NEED(!graph_input_is_of_images(x->input) || (c->p->pixels > 0 && x->shape.rank > 0),
          "slot %s: the program has no images", x->name);
-    NEED(!input_is_of_images(x->input) ||
+    NEED(!graph_input_is_of_images(x->input) ||
              shape_elements(&whole) == whole.dim[0] * (pixels ? c->p->pixels : 1),
          "slot %s: not of the program's images", x->name);
     return OK;
@@ -81,19 +82,23 @@ static enum status check_buffer_ring(const struct valid *c, int32_t index, int64
          "buffer ring %" PRId32 ": %" PRId64 " bytes", index, r->stride_bytes);
     NEED(r->birth && strchr("RFBIW", r->birth) && r->death && strchr("FBIWSU", r->death),
          "buffer ring %" PRId32 ": lives from '%c' to '%c'", index, r->birth, r->death);
-    NEED(in_or_none(r->sent, c->p->n_channels) && in_or_none(r->received, c->p->n_channels),
+    NEED(valid_index_or_none(r->sent, c->p->n_channels) &&
+             valid_index_or_none(r->received, c->p->n_channels),
          "buffer ring %" PRId32 ": no such channel", index);
-    NEED((r->birth == 'R') == (r->received >= 0) && (r->birth != 'R' || r->sent < 0),
+    NEED((r->birth == PHASE_RECEIVE) == (r->received >= 0) &&
+             (r->birth != PHASE_RECEIVE || r->sent < 0),
          "buffer ring %" PRId32 ": R means a received channel", index);
-    NEED(r->death != 'S' || r->sent >= 0, "buffer ring %" PRId32 ": S means a sent channel", index);
+    NEED(r->death != PHASE_SEND || r->sent >= 0, "buffer ring %" PRId32 ": S means a sent channel",
+         index);
     const struct channel *sent = r->sent >= 0 ? &c->p->channels[r->sent] : NULL,
                          *received = r->received >= 0 ? &c->p->channels[r->received] : NULL;
-    NEED(!sent || (sent->from_stage == c->where.index && in(sent->from_slot, c->s->n_slots) &&
-                   c->s->slots[sent->from_slot].buffer_ring == index),
+    NEED(!sent ||
+             (sent->from_stage == c->where.index && valid_index(sent->from_slot, c->s->n_slots) &&
+              c->s->slots[sent->from_slot].buffer_ring == index),
          "buffer ring %" PRId32 ": does not hold the source of channel %" PRId32, index, r->sent);
-    NEED(!received ||
-             (received->to_stage == c->where.index && in(received->to_slot, c->s->n_slots) &&
-              c->s->slots[received->to_slot].buffer_ring == index),
+    NEED(!received || (received->to_stage == c->where.index &&
+                       valid_index(received->to_slot, c->s->n_slots) &&
+                       c->s->slots[received->to_slot].buffer_ring == index),
          "buffer ring %" PRId32 ": does not hold the destination of channel %" PRId32, index,
          r->received);
     return OK;
@@ -109,14 +114,16 @@ static bool fits(const struct valid *c, enum dtype slot, enum dtype op)
 /* The operands' shapes are the slots'; the outputs must be what the kind makes of the inputs. */
 static enum status check_op(const struct valid *c, const struct program_op *op)
 {
-    NEED(in(op->kind, OP_KIND_COUNT) && phase_is_valid(op->phase) && op->phase != PHASE_B &&
-             in(op->dtype, DTYPE_COUNT) && op->dtype != DTYPE_int32,
+    NEED(valid_index(op->kind, OP_KIND_COUNT) && phase_is_valid(op->phase) &&
+             op->phase != PHASE_B && valid_index(op->dtype, DTYPE_COUNT) &&
+             op->dtype != DTYPE_int32,
          "operator %s: unknown kind, phase or dtype", op->name);
-    NEED(in(op->n_inputs, OP_OPERANDS_MAX + 1) && in(op->n_outputs, OP_OPERANDS_MAX + 1),
+    NEED(valid_index(op->n_inputs, OP_OPERANDS_MAX + 1) &&
+             valid_index(op->n_outputs, OP_OPERANDS_MAX + 1),
          "operator %s: too many operands", op->name);
     struct op_shapes shapes = {.n_inputs = op->n_inputs, .n_outputs = op->n_outputs};
     for (int32_t i = 0; i < op->n_inputs; i++) {
-        NEED(in(op->input[i], c->s->n_slots), "operator %s: no slot %" PRId32, op->name,
+        NEED(valid_index(op->input[i], c->s->n_slots), "operator %s: no slot %" PRId32, op->name,
              op->input[i]);
         const struct slot *x = &c->s->slots[op->input[i]];
         NEED(op_input_is_int32(op->kind, i) ? x->dtype == DTYPE_int32
@@ -125,7 +132,7 @@ static enum status check_op(const struct valid *c, const struct program_op *op)
         shapes.input[i] = x->shape;
     }
     for (int32_t i = 0; i < op->n_outputs; i++) {
-        NEED(in(op->output[i], c->s->n_slots), "operator %s: no slot %" PRId32, op->name,
+        NEED(valid_index(op->output[i], c->s->n_slots), "operator %s: no slot %" PRId32, op->name,
              op->output[i]);
         NEED(fits(c, c->s->slots[op->output[i]].dtype, op->dtype), "operator %s: output %s is %s",
              op->name, c->s->slots[op->output[i]].name,
@@ -136,8 +143,8 @@ static enum status check_op(const struct valid *c, const struct program_op *op)
          op->name);
     const struct exchange *e = op->attrs.exchange;
     NEED((op->kind != OP_local_slice && op->kind != OP_add_to_slice) ||
-             (e && e->shards && in(e->dim, op->n_inputs ? shapes.input[0].rank : 0) &&
-              in(e->self, e->n)),
+             (e && e->shards && valid_index(e->dim, op->n_inputs ? shapes.input[0].rank : 0) &&
+              valid_index(e->self, e->n)),
          "operator %s: nobody says which part", op->name);
     struct error why = {0};
     if (op_infer(op->kind, &op->attrs, &shapes, &why) != OK)
@@ -166,7 +173,7 @@ static bool op_is_within(const struct program_op *op)
 static bool is_slot(const struct valid *c, int32_t slot, enum slot_class class,
                     const struct shape *shape)
 {
-    return in(slot, c->s->n_slots) && c->s->slots[slot].class == class &&
+    return valid_index(slot, c->s->n_slots) && c->s->slots[slot].class == class &&
            shape_equal(&c->s->slots[slot].shape, shape);
 }
 
@@ -181,11 +188,11 @@ static bool is_master(const struct valid *c, int32_t slot, int32_t master,
 static enum status check_parameter(const struct valid *c, const struct program_parameter *x)
 {
     const struct program_shard *shard = x->shard;
-    NEED(in(x->init, INIT_NORMAL + 1) &&
+    NEED(valid_index(x->init, INIT_NORMAL + 1) &&
              ((shard && x->slot == -1) || is_slot(c, x->slot, SLOT_PARAMETER, &x->shape)),
          "parameter %s: no such slot or init", x->name);
     if (shard) {
-        NEED(in(shard->slot, c->s->n_slots) && c->s->slots[shard->slot].shape.rank == 1 &&
+        NEED(valid_index(shard->slot, c->s->n_slots) && c->s->slots[shard->slot].shape.rank == 1 &&
                  is_slot(c, shard->slot, SLOT_PARAMETER, &c->s->slots[shard->slot].shape),
              "parameter %s: no such shard", x->name);
         for (int i = 0; i < 2; i++)
@@ -208,7 +215,8 @@ static enum status check_parameter(const struct valid *c, const struct program_p
 static bool is_member(const struct program *p, const struct collective *g, int32_t device)
 {
     for (int32_t i = 0; i < g->n_members; i++)
-        if (in(g->members[i].stage, p->n_stages) && p->stages[g->members[i].stage].device == device)
+        if (valid_index(g->members[i].stage, p->n_stages) &&
+            p->stages[g->members[i].stage].device == device)
             return true;
     return false;
 }
@@ -229,31 +237,34 @@ static enum status check_instr(const struct valid *c, const struct instr *x)
         INSTR_KINDS(X)
 #undef X
     };
-    NEED(in(x->kind, INSTR_KIND_COUNT), "unknown instruction");
+    NEED(valid_index(x->kind, INSTR_KIND_COUNT), "unknown instruction");
     bool good = false;
     switch (x->kind) {
     case INSTR_COMPUTE:
-        good = in(x->arg, c->s->n_ops);
+        good = valid_index(x->arg, c->s->n_ops);
         break;
     case INSTR_RECEIVE:
-        good = in(x->arg, p->n_channels) && p->channels[x->arg].to_stage == c->where.index;
+        good = valid_index(x->arg, p->n_channels) && p->channels[x->arg].to_stage == c->where.index;
         break;
     case INSTR_SEND:
-        good = in(x->arg, p->n_channels) && p->channels[x->arg].from_stage == c->where.index;
+        good =
+            valid_index(x->arg, p->n_channels) && p->channels[x->arg].from_stage == c->where.index;
         break;
     case INSTR_COLLECTIVE_START:
     case INSTR_COLLECTIVE_WAIT:
-        good = in(x->arg, p->n_collectives) && !p->collectives[x->arg].each_call &&
+        good = valid_index(x->arg, p->n_collectives) && !p->collectives[x->arg].each_call &&
                is_member(p, &p->collectives[x->arg], c->s->device);
         break;
     case INSTR_LOAD:
         good = x->arg == -1;
         break;
     case INSTR_LOSS:
-        good = in(x->arg, c->s->n_slots) && shape_elements(&c->s->slots[x->arg].shape) == 1;
+        good =
+            valid_index(x->arg, c->s->n_slots) && shape_elements(&c->s->slots[x->arg].shape) == 1;
         break;
     case INSTR_COLLECTIVE: /* without a collective: simulated only */
-        good = in(x->arg, p->n_collectives) && collective_of_tensor(&p->collectives[x->arg]) &&
+        good = valid_index(x->arg, p->n_collectives) &&
+               collective_of_tensor(&p->collectives[x->arg]) &&
                is_participant(&p->collectives[x->arg], c->where.index);
         break;
     case INSTR_KIND_COUNT:
@@ -265,7 +276,7 @@ static enum status check_instr(const struct valid *c, const struct instr *x)
 
 static enum status check_procedure(const struct valid *c, const struct procedure *x)
 {
-    NEED(x->letter && strchr("FBIWU", x->letter), "procedure '%c'", x->letter);
+    NEED(x->phase && strchr("FBIWU", x->phase), "procedure '%c'", x->phase);
     for (int32_t i = 0; i < x->n_instrs; i++) TRY(check_instr(c, &x->instrs[i]));
     return OK;
 }
@@ -304,7 +315,8 @@ static enum status check_stage(struct valid *c, int32_t index, int64_t *buffers)
 {
     const struct program_stage *s = c->s = &c->p->stages[index];
     c->where = (struct program_place){SECTION_STAGE, index, 0};
-    NEED(in(s->device, c->p->n_devices), "stage %" PRId32 ": no device %" PRId32, index, s->device);
+    NEED(valid_index(s->device, c->p->n_devices), "stage %" PRId32 ": no device %" PRId32, index,
+         s->device);
     NEED(s->replica >= 0 && s->stage >= 0 && s->first_layer >= 0 && s->last_layer >= s->first_layer,
          "stage %" PRId32 ": bad numbers", index);
     NEED(s->microbatches >= 1 && s->first_microbatch >= 0 &&
@@ -345,24 +357,24 @@ static enum status check_channel(struct valid *c, int32_t index, int64_t *messag
 {
     const struct channel *x = &c->p->channels[index];
     c->where = (struct program_place){SECTION_CHANNEL, index, 0};
-    NEED(in(x->from_stage, c->p->n_stages) && in(x->to_stage, c->p->n_stages) &&
+    NEED(valid_index(x->from_stage, c->p->n_stages) && valid_index(x->to_stage, c->p->n_stages) &&
              x->from_stage != x->to_stage,
          "channel %" PRId32 ": no such stage", index);
     const struct program_stage *from = &c->p->stages[x->from_stage],
                                *to = &c->p->stages[x->to_stage];
-    NEED(in(x->from_slot, from->n_slots) && in(x->to_slot, to->n_slots),
+    NEED(valid_index(x->from_slot, from->n_slots) && valid_index(x->to_slot, to->n_slots),
          "channel %" PRId32 ": no such slot", index);
     const struct slot *a = &from->slots[x->from_slot], *b = &to->slots[x->to_slot];
-    NEED(in(a->buffer_ring, from->n_buffer_rings) &&
+    NEED(valid_index(a->buffer_ring, from->n_buffer_rings) &&
              from->buffer_rings[a->buffer_ring].sent == index,
          "channel %" PRId32 ": its source is in no buffer ring that sends it", index);
-    NEED(in(b->buffer_ring, to->n_buffer_rings) &&
+    NEED(valid_index(b->buffer_ring, to->n_buffer_rings) &&
              to->buffer_rings[b->buffer_ring].received == index,
          "channel %" PRId32 ": its destination is in no buffer ring that receives it", index);
     NEED((a->bytes > b->bytes ? a->bytes : b->bytes) == x->bytes &&
              (a->bytes == b->bytes || c->p->uneven),
          "channel %" PRId32 ": sizes differ", index);
-    NEED(in_or_none(x->link, c->p->n_links) && in(x->direction, 2),
+    NEED(valid_index_or_none(x->link, c->p->n_links) && valid_index(x->direction, 2),
          "channel %" PRId32 ": no such link", index);
     NEED(x->receive_ahead >= 1, "channel %" PRId32 ": receive_ahead %" PRId32, index,
          x->receive_ahead);
@@ -381,13 +393,14 @@ static enum status check_link(struct valid *c, int32_t index)
     const struct program *p = c->p;
     const struct program_link *k = &p->links[index];
     c->where = (struct program_place){SECTION_LINK, index, 0};
-    NEED(k->bandwidth_Bps >= 0 && k->latency_s >= 0 && in(k->sharing, LINK_FLUID + 1) &&
+    NEED(k->bandwidth_Bps >= 0 && k->latency_s >= 0 && valid_index(k->sharing, LINK_FLUID + 1) &&
              !(k->emulated && k->sharing == LINK_FLUID),
          "link %s: out of range", k->name);
     NEED(k->n_hops == 0 || (k->n_hops > 1 && !k->paired), "route %s: of %" PRId32 " links", k->name,
          k->n_hops);
     for (int32_t i = 0; i < k->n_hops; i++)
-        NEED(in(k->hop[i], p->n_links) && !p->links[k->hop[i]].n_hops && in(k->hop_direction[i], 2),
+        NEED(valid_index(k->hop[i], p->n_links) && !p->links[k->hop[i]].n_hops &&
+                 valid_index(k->hop_direction[i], 2),
              "route %s: its link %" PRId32 " is none", k->name, i);
     return OK;
 }
@@ -408,16 +421,16 @@ static enum status check_lane(struct valid *c, int32_t device)
         for (int32_t k = 0; k < o->runs[i].n_calls; k++) {
             const struct call *x = &o->runs[i].calls[k];
             c->where.item = 1 + i;
-            NEED(in(x->chunk, l->n_stages), "device %s has no chunk %" PRId32,
+            NEED(valid_index(x->chunk, l->n_stages), "device %s has no chunk %" PRId32,
                  c->p->devices[device].name, x->chunk);
             const struct program_stage *s = program_called(c->p, device, x);
-            NEED(in(x->procedure, s->n_procedures), "no procedure %" PRId32, x->procedure);
-            bool update = s->procedures[x->procedure].letter == 'U';
+            NEED(valid_index(x->procedure, s->n_procedures), "no procedure %" PRId32, x->procedure);
+            bool update = s->procedures[x->procedure].phase == PHASE_U;
             int64_t last = (int64_t)x->microbatch + o->runs[i].repeat - 1;
             NEED(update ? x->microbatch == -1 && o->runs[i].repeat == 1
                         : x->microbatch >= 0 && last < s->microbatches,
                  "%c of microbatch %" PRId32 ": this stage has %" PRId32,
-                 s->procedures[x->procedure].letter, x->microbatch, s->microbatches);
+                 s->procedures[x->procedure].phase, x->microbatch, s->microbatches);
         }
     return OK;
 }
@@ -443,9 +456,10 @@ static enum status check_order(struct valid *c, int32_t index)
 static enum status check_stages_of(const struct valid *c, int32_t device)
 {
     const struct lane *l = &c->p->lanes[device];
-    bool good = l->n_stages >= 1 && in(l->order, c->p->n_orders);
+    bool good = l->n_stages >= 1 && valid_index(l->order, c->p->n_orders);
     for (int32_t i = 0; good && i < l->n_stages; i++)
-        good = in(l->stages[i], c->p->n_stages) && c->p->stages[l->stages[i]].device == device &&
+        good = valid_index(l->stages[i], c->p->n_stages) &&
+               c->p->stages[l->stages[i]].device == device &&
                (!i || l->stages[i - 1] < l->stages[i]);
     NEED(good, "device %s: its lane names no order, or stages that are not its own in order",
          c->p->devices[device].name);
@@ -460,10 +474,10 @@ static enum status check_all(struct valid *c)
     NEED(p->steps >= 1 && p->microbatches >= 1 && p->microbatches <= PROGRAM_MICROBATCHES_MAX &&
              stages == p->n_stages,
          "steps, microbatches, devices or stages out of range");
-    NEED(in(p->dtype, DTYPE_COUNT) && p->dtype != DTYPE_int32 && p->microbatch >= 1 &&
+    NEED(valid_index(p->dtype, DTYPE_COUNT) && p->dtype != DTYPE_int32 && p->microbatch >= 1 &&
              p->sequence_length >= 1,
          "sizes out of range");
-    NEED(in(p->optimizer.kind, OPTIMIZER_SGD + 1), "unknown optimizer");
+    NEED(valid_index(p->optimizer.kind, OPTIMIZER_SGD + 1), "unknown optimizer");
     NEED(p->loss_scale.initial >= 0 && p->loss_scale.initial <= (double)LOSS_SCALE_MAX &&
              p->loss_scale.grows_after >= 0,
          "loss scale out of range");

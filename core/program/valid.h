@@ -20,8 +20,8 @@ enum status valid_complain(const struct valid *c, const char *fmt, ...) PRINTF_L
         if (!(condition)) return valid_complain(c, __VA_ARGS__);                                   \
     } while (0)
 
-static inline bool in(int64_t i, int64_t n) { return i >= 0 && i < n; }
-static inline bool in_or_none(int64_t i, int64_t n) { return i >= -1 && i < n; }
+static inline bool valid_index(int64_t i, int64_t n) { return i >= 0 && i < n; }
+static inline bool valid_index_or_none(int64_t i, int64_t n) { return i >= -1 && i < n; }
 
 /* A group of the program: indices, sizes, links, classes and dtypes of what it sums or gathers. */
 MUST_CHECK enum status valid_group(struct valid *c, int32_t index);

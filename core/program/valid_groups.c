@@ -8,11 +8,11 @@ static enum status check_links(const struct valid *c, const struct collective *g
     bool chain = g->algorithm == ALGORITHM_CHAIN,
          alone = g->n_members == 1 || g->algorithm == ALGORITHM_LOCAL;
     bool on = !alone && !(chain && i == g->n_members - 1), back = chain && i > 0;
-    NEED(in_or_none(g->link[i], c->p->n_links) && in(g->direction[i], 2) &&
+    NEED(valid_index_or_none(g->link[i], c->p->n_links) && valid_index(g->direction[i], 2) &&
              (g->link[i] >= 0 || !on),
          "group %s: no link onwards", g->name);
     if (!chain) return OK;
-    NEED(in_or_none(g->back_link[i], c->p->n_links) && in(g->back_direction[i], 2) &&
+    NEED(valid_index_or_none(g->back_link[i], c->p->n_links) && valid_index(g->back_direction[i], 2) &&
              (g->back_link[i] >= 0 || !back),
          "group %s: no link back", g->name);
     return OK;
@@ -23,19 +23,19 @@ static enum status check_segment(const struct valid *c, const struct collective 
                                  const struct collective_member *m, int32_t k)
 {
     const struct slot *x = &c->s->slots[m->segments[k]];
-    bool gather = collective_gathers(g);
+    bool gather = program_collective_gathers(g);
     enum slot_class class = gather ? SLOT_PARAMETER : SLOT_GRADIENT;
     enum dtype dtype = gather ? g->dtype : dtype_master(g->dtype);
-    NEED((x->class == class || (collective_divides(g) && x->class == SLOT_SCRATCH)) &&
+    NEED((x->class == class || (program_collective_divides(g) && x->class == SLOT_SCRATCH)) &&
              x->dtype == dtype,
          "group %s: segment %s is no %s of its dtype", g->name, x->name,
          gather ? "parameter" : "gradient");
-    if (!collective_divides(g)) return OK;
+    if (!program_collective_divides(g)) return OK;
     int64_t elements = shape_elements(&x->shape);
     NEED(elements % g->n_members == 0, "group %s: segment %s cannot be divided evenly", g->name,
          x->name);
     if (!m->own) return OK;
-    NEED(in(m->own[k], c->s->n_slots), "group %s: no slot %" PRId32, g->name, m->own[k]);
+    NEED(valid_index(m->own[k], c->s->n_slots), "group %s: no slot %" PRId32, g->name, m->own[k]);
     const struct slot *own = &c->s->slots[m->own[k]];
     NEED(own->class == class && own->dtype == dtype &&
              shape_elements(&own->shape) == elements / g->n_members,
@@ -49,7 +49,7 @@ static enum status check_within(const struct valid *c, const struct collective *
 {
     const struct slot *x = &c->s->slots[m->segments[k]];
     *elements = x->bytes / dtype_bytes(x->dtype);
-    NEED((!m->within && !m->silent) || (collective_rings(g) && !collective_divides(g)),
+    NEED((!m->within && !m->silent) || (program_collective_rings(g) && !program_collective_divides(g)),
          "group %s: only rings sum regions", g->name);
     if (!m->within || !m->within[k].n_dims) return OK;
     NEED(shape_equal(&m->within[k].shape, &x->shape) && region_valid(&m->within[k]),
@@ -62,42 +62,42 @@ static enum status check_member(struct valid *c, const struct collective *g, int
 {
     const struct collective_member *m = &g->members[i];
     c->where.item = 1 + i;
-    NEED(in(m->stage, c->p->n_stages), "group %s: no stage %" PRId32, g->name, m->stage);
+    NEED(valid_index(m->stage, c->p->n_stages), "group %s: no stage %" PRId32, g->name, m->stage);
     c->s = &c->p->stages[m->stage];
     NEED(m->n_segments == g->members[0].n_segments, "group %s: members differ in segments",
          g->name);
-    NEED(m->apart == -1 || (g->algorithm == ALGORITHM_CHAIN && in(m->apart, c->s->n_buffer_rings) &&
-                            c->s->buffer_rings[m->apart].death == 'U' &&
-                            c->s->buffer_rings[m->apart].count >= c->s->microbatches),
-         "group %s: no buffer ring %" PRId32 " kept apart", g->name, m->apart);
-    NEED((m->apart >= 0) == (m->apart_segments != NULL),
+    NEED(m->chain_ring == -1 || (g->algorithm == ALGORITHM_CHAIN && valid_index(m->chain_ring, c->s->n_buffer_rings) &&
+                            c->s->buffer_rings[m->chain_ring].death == 'U' &&
+                            c->s->buffer_rings[m->chain_ring].count >= c->s->microbatches),
+         "group %s: no buffer ring %" PRId32 " kept apart", g->name, m->chain_ring);
+    NEED((m->chain_ring >= 0) == (m->chain_segments != NULL),
          "group %s: slots kept apart without a buffer ring", g->name);
     int64_t elements = 0, offset = 0;
     for (int32_t k = 0; k < m->n_segments; k++) {
-        NEED(in(m->segments[k], c->s->n_slots), "group %s: no slot %" PRId32, g->name,
+        NEED(valid_index(m->segments[k], c->s->n_slots), "group %s: no slot %" PRId32, g->name,
              m->segments[k]);
         const struct slot *x = &c->s->slots[m->segments[k]];
         TRY(check_segment(c, g, m, k));
         int64_t own;
         TRY(check_within(c, g, m, k, &own));
         if (i > 0 && !c->p->uneven)
-            NEED(own == collective_segment_elements(&g->members[0],
+            NEED(own == program_collective_segment_elements(&g->members[0],
                                                     &c->p->stages[g->members[0].stage], k),
                  "group %s: sizes of %s differ", g->name, x->name);
         NEED(!__builtin_add_overflow(elements, own, &elements), "group %s: too large", g->name);
-        if (m->apart < 0) continue;
-        NEED(in(m->apart_segments[k], c->s->n_slots), "group %s: no slot %" PRId32, g->name,
-             m->apart_segments[k]);
-        const struct slot *y = &c->s->slots[m->apart_segments[k]];
-        NEED(y->buffer_ring == m->apart && y->bytes == x->bytes && y->dtype == x->dtype &&
+        if (m->chain_ring < 0) continue;
+        NEED(valid_index(m->chain_segments[k], c->s->n_slots), "group %s: no slot %" PRId32, g->name,
+             m->chain_segments[k]);
+        const struct slot *y = &c->s->slots[m->chain_segments[k]];
+        NEED(y->buffer_ring == m->chain_ring && y->bytes == x->bytes && y->dtype == x->dtype &&
                  y->offset_bytes == offset,
-             "group %s: %s is not kept apart in its place", g->name, y->name);
+             "group %s: %s is no slot of separate microbatches in its place", g->name, y->name);
         offset += (y->bytes + VALID_ALIGN_BYTES - 1) / VALID_ALIGN_BYTES * VALID_ALIGN_BYTES;
     }
     NEED(c->p->uneven ? elements <= g->elements : elements == g->elements,
          "group %s: %" PRId64 " elements, not %" PRId64, g->name, elements, g->elements);
     NEED(elements < INT64_MAX / 4 / dtype_bytes(g->dtype) &&
-             collective_staging_bytes(g, m, c->s) <= c->s->buffer_bytes,
+             program_collective_staging_bytes(g, m, c->s) <= c->s->buffer_bytes,
          "group %s: the staging buffer is too small", g->name);
     return check_links(c, g, i);
 }
@@ -107,10 +107,10 @@ static enum status check_participant(struct valid *c, const struct collective *g
 {
     const struct collective *m = g;
     c->where.item = 1 + i;
-    NEED(in(g->members[i].stage, c->p->n_stages), "collective %s: no stage %" PRId32, g->name,
+    NEED(valid_index(g->members[i].stage, c->p->n_stages), "collective %s: no stage %" PRId32, g->name,
          g->members[i].stage);
     const struct program_stage *s = c->s = &c->p->stages[g->members[i].stage];
-    NEED(in(m->in[i], s->n_slots) && in(m->out[i], s->n_slots), "collective %s: no such slot",
+    NEED(valid_index(m->in[i], s->n_slots) && valid_index(m->out[i], s->n_slots), "collective %s: no such slot",
          g->name);
     const struct slot *x = &s->slots[m->in[i]], *y = &s->slots[m->out[i]];
     struct shape in_shape = collective_in(m, i), out_shape = collective_out(m, i);
@@ -124,12 +124,12 @@ static enum status check_participant(struct valid *c, const struct collective *g
          "collective %s: %s cannot be written while it is read", g->name, x->name);
     NEED(collective_tensor_staging_bytes(m, g->dtype) <= s->buffer_bytes,
          "collective %s: the staging buffer is too small", g->name);
-    NEED(in_or_none(g->link[i], c->p->n_links) && in(g->direction[i], 2) &&
+    NEED(valid_index_or_none(g->link[i], c->p->n_links) && valid_index(g->direction[i], 2) &&
              (g->link[i] >= 0 || m->n_members == 1 || m->algorithm != ALGORITHM_RING),
          "collective %s: no link onwards", g->name);
     for (int32_t k = 0; m->algorithm != ALGORITHM_RING && k < m->n_members; k++)
-        NEED(in_or_none(m->pair_link[i * m->n_members + k], c->p->n_links) &&
-                 in(m->pair_direction[i * m->n_members + k], 2) &&
+        NEED(valid_index_or_none(m->pair_link[i * m->n_members + k], c->p->n_links) &&
+                 valid_index(m->pair_direction[i * m->n_members + k], 2) &&
                  (!collective_sends(m, i, k) || m->pair_link[i * m->n_members + k] >= 0),
              "collective %s: no link to member %" PRId32, g->name, k);
     return OK;
@@ -150,11 +150,11 @@ static enum status check_tensor_collective(struct valid *c, const struct collect
 {
     const struct collective *m = g;
     struct error why = {0};
-    NEED(in(g->dtype, DTYPE_COUNT) && g->dtype != DTYPE_int32 && g->each_call,
+    NEED(valid_index(g->dtype, DTYPE_COUNT) && g->dtype != DTYPE_int32 && g->each_call,
          "collective %s: bad numbers", g->name);
     if (collective_valid(m, &why) != OK)
         return valid_complain(c, "collective %s: %.300s", g->name, why.text);
-    NEED(g->elements == shape_elements(&m->whole) && m->most == collective_most(m),
+    NEED(g->elements == shape_elements(&m->whole) && m->most == collective_max(m),
          "collective %s: its sizes differ", g->name);
     for (int32_t i = 0; i < m->n_members; i++) {
         TRY(check_participant(c, g, i));
@@ -168,10 +168,10 @@ enum status valid_group(struct valid *c, int32_t index)
     const struct collective *g = &c->p->collectives[index];
     c->where = (struct program_place){SECTION_GROUP, index, 0};
     if (collective_of_tensor(g)) return check_tensor_collective(c, g);
-    NEED(in(g->kind, COLLECTIVE_KIND_COUNT) && in(g->algorithm, COLLECTIVE_ALGORITHM_COUNT) &&
-             in(g->dtype, DTYPE_COUNT) && g->n_members >= 1 && g->elements >= 0,
+    NEED(valid_index(g->kind, COLLECTIVE_KIND_COUNT) && valid_index(g->algorithm, COLLECTIVE_ALGORITHM_COUNT) &&
+             valid_index(g->dtype, DTYPE_COUNT) && g->n_members >= 1 && g->elements >= 0,
          "group %s: bad numbers", g->name);
-    NEED(collective_of_segments(g->kind, g->algorithm), "group %s: no %s of segments goes by %s",
+    NEED(program_collective_of_segments(g->kind, g->algorithm), "group %s: no %s of segments goes by %s",
          g->name, collective_kind_word(g->kind), collective_algorithm_name(g->algorithm));
     NEED(g->algorithm != ALGORITHM_CHAIN || !dtype_is_half(g->dtype),
          "group %s: a chain carries every bit, which %s has not", g->name, dtype_name(g->dtype));

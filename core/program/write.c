@@ -149,7 +149,7 @@ static void write_procedure(FILE *out, const struct procedure *p)
         INSTR_KINDS(X)
 #undef X
     };
-    fprintf(out, "procedure %c", p->letter);
+    fprintf(out, "procedure %c", p->phase);
     put_name(out, p->variant), put(out, p->n_instrs);
     for (int32_t i = 0; i < p->n_instrs; i++)
         fprintf(out, " %s %" PRId32, names[p->instrs[i].kind], p->instrs[i].arg);
@@ -337,12 +337,13 @@ static void write_group(FILE *out, const struct collective *g)
     for (int32_t i = 0; i < g->n_members; i++) {
         const struct collective_member *m = &g->members[i];
         fprintf(out, "\nmember");
-        put(out, m->stage), put(out, m->apart), put(out, g->link[i]), put(out, g->direction[i]);
+        put(out, m->stage), put(out, m->chain_ring), put(out, g->link[i]),
+            put(out, g->direction[i]);
         put(out, g->back_link ? g->back_link[i] : -1),
             put(out, g->back_link ? g->back_direction[i] : 0);
         put(out, m->n_segments), put_list(out, m->segments, m->n_segments);
-        if (m->apart >= 0) put_list(out, m->apart_segments, m->n_segments);
-        if (!collective_divides(g)) continue;
+        if (m->chain_ring >= 0) put_list(out, m->chain_segments, m->n_segments);
+        if (!program_collective_divides(g)) continue;
         put(out, m->own != NULL);
         if (m->own) put_list(out, m->own, m->n_segments);
     }

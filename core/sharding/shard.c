@@ -114,7 +114,7 @@ static enum status version_of(struct view *v, int32_t t, const struct placement 
     if (!made) BUG("'%s' is read before it is made", v->whole->tensors[t].name);
     struct conversion steps[CONVERSIONS_MAX];
     int32_t n = 0;
-    enum status status = conversions_between(v->s, &made->placement, p, &n, steps, err);
+    enum status status = shard_conversions(v->s, &made->placement, p, &n, steps, err);
     if (status != OK) return error_wrap(err, status, "'%s'", v->whole->tensors[t].name);
     *out = made->tensor;
     for (int32_t i = 0; i < n; i++) {
@@ -190,7 +190,7 @@ static void local_attrs(struct view *v, int32_t i, struct op_attrs *attrs, struc
                                              .grain = {sharded.n_units, 1, {1}, INDEX_none}};
         int64_t first, n;
         shard_units(v->a, v->s, &p, x, v->device, &first, &n);
-        op_local_attrs(v->whole, op, v->grains, &sharded, c->index[x], first, n, attrs);
+        op_index_local_attrs(v->whole, op, v->grains, &sharded, c->index[x], first, n, attrs);
     }
 }
 
@@ -243,7 +243,7 @@ static enum status gather_steps(struct view *v, const struct placement *from, ui
     struct conversion step[CONVERSIONS_MAX];
     for (int32_t x = 0; x < v->s->n_axes; x++)
         if (axes >> x & 1) to.axis[x] = (struct on_axis){.how = PLACED_REPLICATED};
-    TRY(conversions_between(v->s, from, &to, n, step, err));
+    TRY(shard_conversions(v->s, from, &to, n, step, err));
     for (int32_t k = 0; k < *n; k++) {
         if (step[k].kind != OP_group_all_gather) BUG("a factor is not gathered");
         out[k] = shard_exchange(v->a, v->s, &step[k], v->device);

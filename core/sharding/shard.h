@@ -76,7 +76,7 @@ struct conversion { /* one step along one axis */
 enum { CONVERSIONS_MAX = 6 };
 /* The steps from one placement to another, cheapest order; n = 0 where they are equal. ERR_INPUT where there is no way
  * (nothing becomes a partial sum). */
-MUST_CHECK enum status conversions_between(const struct sharding *s, const struct placement *from,
+MUST_CHECK enum status shard_conversions(const struct sharding *s, const struct placement *from,
                                            const struct placement *to, int32_t *n,
                                            struct conversion out[CONVERSIONS_MAX],
                                            struct error *err);

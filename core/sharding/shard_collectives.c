@@ -57,6 +57,6 @@ struct collective *shard_collective(struct arena *a, const struct graph *view,
         m->tier = tier;
         collective_set_tiers(a, m);
     }
-    m->most = collective_most(m);
+    m->most = collective_max(m);
     return m;
 }

@@ -32,7 +32,7 @@ static int64_t group_extents(struct arena *a, const struct sharding *s, const st
     double *ratios = ARENA_ARRAY(a, double, (size_t)s->mesh[x]);
     *out = ARENA_ARRAY(a, int64_t, (size_t)s->mesh[x]);
     sharding_axis_ratios(s, on->ratio, x, ratios);
-    extents(n, ratios, s->mesh[x], *out);
+    sharding_extents(n, ratios, s->mesh[x], *out);
     return n;
 }
 
@@ -272,7 +272,7 @@ static const char *how_text(enum placing how)
     return text[how];
 }
 
-enum status conversions_between(const struct sharding *s, const struct placement *from,
+enum status shard_conversions(const struct sharding *s, const struct placement *from,
                                 const struct placement *to, int32_t *n,
                                 struct conversion out[CONVERSIONS_MAX], struct error *err)
 {

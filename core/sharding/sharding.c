@@ -16,7 +16,7 @@ enum {
     DUES_KEPT = 256
 }; /* of more members each due is worked out again whenever it is looked at */
 
-void extents(int64_t n_units, const double *ratios, int32_t n, int64_t *out)
+void sharding_extents(int64_t n_units, const double *ratios, int32_t n, int64_t *out)
 {
     double sum = 0, due[DUES_KEPT];
     int64_t left = n_units;
@@ -208,7 +208,7 @@ static enum status useless(struct arena *a, const struct sharding *s, const stru
         if (!sharding_matches(r->match, g->ops[i].name)) continue;
         last = &g->ops[i], n++;
         if (!first) first = last;
-        set |= op_indices(g, last, grains), common &= op_indices(g, last, grains);
+        set |= op_index_set(g, last, grains), common &= op_index_set(g, last, grains);
     }
     if (n) {
         const char *list = "none";

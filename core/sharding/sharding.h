@@ -81,7 +81,7 @@ struct sharding {
 
 /* Integer shards of n_units by relative ratios (n, >= 0, not all 0): the floor of each one's due, then one more to those
  * that are furthest below it, ties to the earlier. Σ out = n_units, |out - due| < 1. O(n²). */
-void extents(int64_t n_units, const double *ratios, int32_t n, int64_t *out);
+void sharding_extents(int64_t n_units, const double *ratios, int32_t n, int64_t *out);
 /* Ratios of the places along an axis: out (mesh[axis]). */
 void sharding_axis_ratios(const struct sharding *s, int32_t ratio, int32_t axis, double *out);
 /* Place of a device along an axis, and the devices that differ from it along that axis alone: out (mesh[axis]). */

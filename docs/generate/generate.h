@@ -9,15 +9,15 @@
 struct arena;
 
 /* Each writes one file. They end the program, with a message, where a source is missing. */
-void write_commands(struct arena *a, FILE *out);
-void write_formats(struct arena *a, FILE *out);
-void write_operators(struct arena *a, FILE *out);
-void write_devices(struct arena *a, FILE *out);
-void write_man(struct arena *a, FILE *out);
+void generate_commands(struct arena *a, FILE *out);
+void generate_formats(struct arena *a, FILE *out);
+void generate_operators(struct arena *a, FILE *out);
+void generate_devices(struct arena *a, FILE *out);
+void generate_man(struct arena *a, FILE *out);
 
 /* The text of a file of the tree. */
-const char *source_text(struct arena *a, const char *path);
+const char *generate_source_text(struct arena *a, const char *path);
 /* A cell of a Markdown table: bars and angle brackets escaped, line ends as <br>. */
-void write_cell(const char *text, FILE *out);
+void generate_cell(const char *text, FILE *out);
 
 #endif

@@ -10,11 +10,11 @@
 static const struct {
     const char *name;
     void (*write)(struct arena *a, FILE *out);
-} files[] = {{"commands.md", write_commands},
-             {"formats.md", write_formats},
-             {"operators.md", write_operators},
-             {"devices.md", write_devices},
-             {"musher.1", write_man}};
+} files[] = {{"commands.md", generate_commands},
+             {"formats.md", generate_formats},
+             {"operators.md", generate_operators},
+             {"devices.md", generate_devices},
+             {"musher.1", generate_man}};
 
 static void fail(const struct error *err)
 {
@@ -22,7 +22,7 @@ static void fail(const struct error *err)
     exit(1);
 }
 
-const char *source_text(struct arena *a, const char *path)
+const char *generate_source_text(struct arena *a, const char *path)
 {
     struct error err;
     char *text = NULL;
@@ -30,7 +30,7 @@ const char *source_text(struct arena *a, const char *path)
     return text;
 }
 
-void write_cell(const char *text, FILE *out)
+void generate_cell(const char *text, FILE *out)
 {
     for (const char *c = text; *c; c++) {
         if (*c == '\n')

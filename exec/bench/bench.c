@@ -244,7 +244,7 @@ static void place_op(struct maker *m, struct program_op *op)
 }
 
 /* Ids that every operator has a row for. */
-static int64_t least_vocabulary(const struct program_op *ops, int32_t n, int64_t vocabulary)
+static int64_t min_vocabulary(const struct program_op *ops, int32_t n, int64_t vocabulary)
 {
     int64_t least = vocabulary > 0 ? vocabulary : INT32_MAX;
     for (int32_t i = 0; i < n; i++) {
@@ -297,7 +297,7 @@ static struct program start(struct arena *a, const char *name, int32_t n_devices
             .stage = i, .device = i, .first_layer = i, .last_layer = i, .microbatches = repeats};
         p.stages[i].n_procedures = 1;
         p.stages[i].procedures = ARENA_ARRAY(a, struct procedure, 1);
-        p.stages[i].procedures[0] = (struct procedure){.letter = 'F', .variant = ""};
+        p.stages[i].procedures[0] = (struct procedure){.phase = PHASE_F, .variant = ""};
     }
     make_order(a, &p, repeats);
     return p;
@@ -307,8 +307,12 @@ static void one_buffer_ring(struct maker *m)
 {
     m->s->n_buffer_rings = 1;
     m->s->buffer_rings = ARENA_ARRAY(m->a, struct buffer_ring, 1);
-    m->s->buffer_rings[0] = (struct buffer_ring){
-        .count = 1, .stride_bytes = m->ids, .sent = -1, .received = -1, .birth = 'F', .death = 'F'};
+    m->s->buffer_rings[0] = (struct buffer_ring){.count = 1,
+                                                 .stride_bytes = m->ids,
+                                                 .sent = -1,
+                                                 .received = -1,
+                                                 .birth = PHASE_F,
+                                                 .death = PHASE_F};
 }
 
 /* Touches twice SWEEP bytes at the end of each round; key 0: it is nobody's sample. */
@@ -379,7 +383,7 @@ enum status bench_ops(struct arena *a, const struct program_op *ops, int32_t n,
     out->devices[0] = *device;
     out->emulated = device->slowdown > 0;
     TRY(choose_dtype(ops, n, &out->dtype, err));
-    out->vocabulary = least_vocabulary(ops, n, vocabulary);
+    out->vocabulary = min_vocabulary(ops, n, vocabulary);
     struct maker m = {.a = a, .s = &out->stages[0], .dtype = out->dtype};
     for (int32_t i = 0; i < n; i++) measure(&m, &ops[i]);
     add_parameters(&m);

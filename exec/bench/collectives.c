@@ -86,7 +86,7 @@ static enum status make_tensor_collective(struct maker *m, const struct bench_co
                              .to = {.dimension = -1}};
     if (collective_has_from(x->kind)) make_cut(m, x, part, &g->from);
     if (collective_has_to(x->kind)) make_cut(m, x, part, &g->to);
-    g->most = collective_most(g);
+    g->most = collective_max(g);
     g->in = ARENA_ARRAY(m->a, int32_t, n), g->out = ARENA_ARRAY(m->a, int32_t, n);
     if (x->algorithm != ALGORITHM_RING)
         g->pair_link = ARENA_ARRAY(m->a, int32_t, n * n),
@@ -94,7 +94,7 @@ static enum status make_tensor_collective(struct maker *m, const struct bench_co
     g->link = ARENA_ARRAY(m->a, int32_t, n), g->direction = ARENA_ARRAY(m->a, int32_t, n);
     g->members = ARENA_ARRAY(m->a, struct collective_member, n);
     for (int32_t i = 0; i < m->n; i++)
-        g->members[i] = (struct collective_member){.stage = i, .apart = -1};
+        g->members[i] = (struct collective_member){.stage = i, .chain_ring = -1};
     if (g->elements * size > m->most) m->most = align(g->elements * size);
     return find_links(m, g, err);
 }
@@ -111,7 +111,7 @@ static void make_stage(struct maker *m, int32_t i, int32_t count, int32_t repeat
     s->slots = ARENA_ARRAY(m->a, struct slot, 2 * (size_t)count);
     s->n_procedures = 1;
     s->procedures = f;
-    *f = (struct procedure){.letter = 'F', .variant = "", .n_instrs = count};
+    *f = (struct procedure){.phase = PHASE_F, .variant = "", .n_instrs = count};
     f->instrs = ARENA_ARRAY(m->a, struct instr, (size_t)count);
     for (int32_t k = 0; k < count; k++) {
         struct collective *g = &p->collectives[k];
@@ -119,7 +119,7 @@ static void make_stage(struct maker *m, int32_t i, int32_t count, int32_t repeat
         g->in[i] = add_slot(s, "in", &in, 0);
         g->out[i] = add_slot(s, "out", &out, m->most);
         f->instrs[k] = (struct instr){INSTR_COLLECTIVE, k};
-        int64_t staging = collective_staging_bytes(g, &g->members[i], s);
+        int64_t staging = program_collective_staging_bytes(g, &g->members[i], s);
         if (staging > s->buffer_bytes) s->buffer_bytes = staging;
     }
     s->class_bytes[SLOT_SCRATCH] = 2 * m->most;

@@ -33,7 +33,7 @@ static enum status time_one(const struct copies *c, int64_t bytes, bool up, doub
     TRY(b->event_wait_here(b, c->end, err));
     TRY(b->event_at(b, c->begin, &begin, err));
     TRY(b->event_at(b, c->end, &end, err));
-    *out_s = s_from_ns(end - begin);
+    *out_s = units_s_from_ns(end - begin);
     return OK;
 }
 

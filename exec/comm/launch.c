@@ -358,32 +358,32 @@ static int look_for_ranks(pid_t mpirun, int looks, bool *began)
 {
     char task[64];
     int children = 0, alive = 0;
-    bool told = true;
+    bool reported = true;
     snprintf(task, sizeof task, "/proc/%ld/task", (long)mpirun);
     DIR *d = opendir(task);
     if (!d) return 0;
-    for (struct dirent *e; told && (e = readdir(d));)
-        if (e->d_name[0] != '.') told = count_of_thread(task, e->d_name, &children, &alive);
+    for (struct dirent *e; reported && (e = readdir(d));)
+        if (e->d_name[0] != '.') reported = count_of_thread(task, e->d_name, &children, &alive);
     closedir(d);
     *began |= children > 0;
-    return alive || !told ? 0 : looks + 1;
+    return alive || !reported ? 0 : looks + 1;
 }
 
 /* Until mpirun has closed its ends, or a signal came and it did not end in time, or it has no ranks and goes on. */
 static void follow(struct talk *t, struct output *o, pid_t child, const int fd[2])
 {
-    bool told = false, began = false;
+    bool reported = false, began = false;
     int looks = 0;
     struct pollfd p[2] = {{.fd = fd[0], .events = POLLIN}, {.fd = fd[1], .events = POLLIN}};
     while (p[0].fd >= 0 || p[1].fd >= 0) {
-        if (caught && !told) {
+        if (caught && !reported) {
             kill(child, SIGTERM);
-            told = true;
+            reported = true;
         }
-        int n = poll(p, 2, told ? WATCHDOG_MS : LOOK_MS);
-        if (n == 0 && !told) looks = look_for_ranks(child, looks, &began);
-        t->alone = n == 0 && !told && looks * LOOK_MS >= (began ? WATCHDOG_MS : START_MS);
-        if (n == 0 && (told || t->alone)) {
+        int n = poll(p, 2, reported ? WATCHDOG_MS : LOOK_MS);
+        if (n == 0 && !reported) looks = look_for_ranks(child, looks, &began);
+        t->alone = n == 0 && !reported && looks * LOOK_MS >= (began ? WATCHDOG_MS : START_MS);
+        if (n == 0 && (reported || t->alone)) {
             kill(-child, SIGKILL); /* mpirun; its ranks end when they lose it */
             return;
         }

@@ -60,7 +60,7 @@ static void look_for_dead(struct comm *c)
     }
 }
 
-static enum status say_dead(const struct comm *c, struct error *err)
+static enum status report_dead(const struct comm *c, struct error *err)
 {
     int32_t dead = local_of(c)->dead;
     return error_set(err, ERR_RANK, "rank %" PRId32 ": rank %" PRId32 "%s%s%s has ended", c->rank,
@@ -77,7 +77,7 @@ static enum status poll_all(struct comm *c, struct comm_ended *ended, int32_t mo
     while (*n < most && x->ended_first < x->ended_n) ended[(*n)++] = x->ended[x->ended_first++];
     if (any || *n) return OK;
     look_for_dead(c);
-    return x->dead >= 0 ? say_dead(c, err) : OK;
+    return x->dead >= 0 ? report_dead(c, err) : OK;
 }
 
 /* ---- all together ----------------------------------------------------------------------------- */
@@ -85,7 +85,7 @@ static enum status poll_all(struct comm *c, struct comm_ended *ended, int32_t mo
 __attribute__((noreturn)) static void die(struct comm *c)
 {
     struct error err;
-    (void)say_dead(c, &err);
+    (void)report_dead(c, &err);
     log_error("%s", err.text);
     _exit(ERR_RANK);
 }
@@ -245,7 +245,7 @@ static enum status join(struct comm *c, struct error *err)
     x->peers = ARENA_ARRAY(x->a, struct peer, (size_t)c->size);
     for (int32_t i = 0; i < c->size; i++) {
         struct peer *p = &x->peers[i];
-        p->last = &p->first, p->asked_last = &p->asked, p->aside_last = &p->aside;
+        p->last = &p->first, p->posted_last = &p->posted, p->aside_last = &p->aside;
     }
     enum status status = enter(c, x, err);
     if (status != OK) {

@@ -31,17 +31,17 @@ struct out { /* a message in flight */
     const unsigned char *data;
     int64_t done; /* bytes, the header's first */
     struct comm_ended what;
-    bool told; /* the owner wants to hear of its end */
+    bool notified; /* the owner wants to hear of its end */
     struct out *next;
 };
 
-struct asked { /* a receive */
+struct posted { /* a receive */
     int32_t tag;
     unsigned char *data;
     int64_t bytes;
     struct comm_ended what;
-    bool told, *over; /* over: of a call that waits */
-    struct asked *next;
+    bool notified, *over; /* over: of a call that waits */
+    struct posted *next;
 };
 
 struct aside { /* came before it was asked for */
@@ -53,12 +53,12 @@ struct aside { /* came before it was asked for */
 
 struct peer {
     struct out *first, **last;
-    struct asked *asked, **asked_last;
+    struct posted *posted, **posted_last;
     struct aside *aside, **aside_last;
     struct header coming; /* the message that is being taken */
     int64_t done;         /* of it, the header first */
-    struct asked *into;   /* NULL: aside */
-    struct aside *apart;
+    struct posted *into;  /* NULL: aside */
+    struct aside *arriving;
 };
 
 struct local {
@@ -68,7 +68,7 @@ struct local {
     int fd;
     struct peer *peers; /* (size) */
     struct out *spare_out;
-    struct asked *spare_asked;
+    struct posted *spare_posted;
     struct aside *spare_aside;
     struct comm_ended *ended; /* [ended_first, ended_n) to be told */
     size_t ended_first, ended_n, ended_capacity;

@@ -50,7 +50,7 @@ static int64_t take(struct comm *c, int32_t from, void *p, int64_t bytes)
 
 /* ---- messages --------------------------------------------------------------------------------- */
 
-static void tell(struct local *x, struct comm_ended what)
+static void notify(struct local *x, struct comm_ended what)
 {
     if (x->ended_first == x->ended_n) x->ended_first = x->ended_n = 0;
     x->ended = arena_grow(x->a, x->ended, x->ended_n, &x->ended_capacity, sizeof *x->ended);
@@ -74,7 +74,7 @@ static bool push(struct comm *c, int32_t to)
             if (n == 0) return any;
             continue;
         }
-        if (m->told) tell(x, m->what);
+        if (m->notified) notify(x, m->what);
         p->first = m->next;
         if (!p->first) p->last = &p->first;
         m->next = x->spare_out;
@@ -97,28 +97,28 @@ static struct aside *new_aside(struct local *x, int64_t bytes)
     return made;
 }
 
-static void receive_over(struct local *x, struct asked *r)
+static void receive_over(struct local *x, struct posted *r)
 {
-    if (r->told) tell(x, r->what);
+    if (r->notified) notify(x, r->what);
     if (r->over) *r->over = true;
-    r->next = x->spare_asked;
-    x->spare_asked = r;
+    r->next = x->spare_posted;
+    x->spare_posted = r;
 }
 
 /* Takes the first receive of this tag out of the list; NULL: there is none. */
-static struct asked *find_asked(struct peer *p, int32_t tag)
+static struct posted *find_posted(struct peer *p, int32_t tag)
 {
-    for (struct asked **at = &p->asked; *at; at = &(*at)->next) {
-        struct asked *r = *at;
+    for (struct posted **at = &p->posted; *at; at = &(*at)->next) {
+        struct posted *r = *at;
         if (r->tag != tag) continue;
         *at = r->next;
-        if (p->asked_last == &r->next) p->asked_last = at;
+        if (p->posted_last == &r->next) p->posted_last = at;
         return r;
     }
     return NULL;
 }
 
-static void check_length(const struct header *h, const struct asked *r)
+static void check_length(const struct header *h, const struct posted *r)
 {
     if (h->bytes != r->bytes)
         BUG("a message of %" PRId64 " bytes where %" PRId64 " were asked for", h->bytes, r->bytes);
@@ -126,13 +126,13 @@ static void check_length(const struct header *h, const struct asked *r)
 
 static void message_begins(struct local *x, struct peer *p)
 {
-    p->into = find_asked(p, p->coming.tag);
+    p->into = find_posted(p, p->coming.tag);
     if (p->into) {
         check_length(&p->coming, p->into);
         return;
     }
-    p->apart = new_aside(x, p->coming.bytes);
-    p->apart->header = p->coming;
+    p->arriving = new_aside(x, p->coming.bytes);
+    p->arriving->header = p->coming;
 }
 
 static void message_over(struct local *x, struct peer *p)
@@ -140,21 +140,21 @@ static void message_over(struct local *x, struct peer *p)
     if (p->into) {
         receive_over(x, p->into);
     } else { /* it may have been asked for meanwhile */
-        struct asked *r = find_asked(p, p->coming.tag);
-        p->apart->next = NULL;
+        struct posted *r = find_posted(p, p->coming.tag);
+        p->arriving->next = NULL;
         if (r) {
             check_length(&p->coming, r);
-            memcpy(r->data, p->apart->data, (size_t)p->coming.bytes);
+            memcpy(r->data, p->arriving->data, (size_t)p->coming.bytes);
             receive_over(x, r);
-            p->apart->next = x->spare_aside;
-            x->spare_aside = p->apart;
+            p->arriving->next = x->spare_aside;
+            x->spare_aside = p->arriving;
         } else {
-            *p->aside_last = p->apart;
-            p->aside_last = &p->apart->next;
+            *p->aside_last = p->arriving;
+            p->aside_last = &p->arriving->next;
         }
     }
     p->into = NULL;
-    p->apart = NULL;
+    p->arriving = NULL;
     p->done = 0;
 }
 
@@ -171,7 +171,7 @@ static bool pull(struct comm *c, int32_t from)
             p->done += n;
             if (p->done == head) message_begins(x, p);
         } else {
-            unsigned char *to = p->into ? p->into->data : p->apart->data;
+            unsigned char *to = p->into ? p->into->data : p->arriving->data;
             n = take(c, from, to + (p->done - head), head + p->coming.bytes - p->done);
             p->done += n;
         }
@@ -202,7 +202,7 @@ void local_send(struct comm *c, const void *p, int64_t bytes, int32_t to, int32_
         x->spare_out = m->next;
     else
         m = ARENA_ARRAY(x->a, struct out, 1);
-    *m = (struct out){.header = {.tag = tag, .bytes = bytes}, .data = p, .told = what != NULL};
+    *m = (struct out){.header = {.tag = tag, .bytes = bytes}, .data = p, .notified = what != NULL};
     if (what) m->what = *what;
     *x->peers[to].last = m;
     x->peers[to].last = &m->next;
@@ -214,12 +214,13 @@ void local_receive(struct comm *c, void *to, int64_t bytes, int32_t from, int32_
 {
     struct local *x = local_of(c);
     struct peer *p = &x->peers[from];
-    struct asked *r = x->spare_asked;
+    struct posted *r = x->spare_posted;
     if (r)
-        x->spare_asked = r->next;
+        x->spare_posted = r->next;
     else
-        r = ARENA_ARRAY(x->a, struct asked, 1);
-    *r = (struct asked){.tag = tag, .data = to, .bytes = bytes, .told = what != NULL, .over = over};
+        r = ARENA_ARRAY(x->a, struct posted, 1);
+    *r = (struct posted){
+        .tag = tag, .data = to, .bytes = bytes, .notified = what != NULL, .over = over};
     if (what) r->what = *what;
     for (struct aside **at = &p->aside; *at; at = &(*at)->next) {
         struct aside *m = *at;
@@ -233,6 +234,6 @@ void local_receive(struct comm *c, void *to, int64_t bytes, int32_t from, int32_
         receive_over(x, r);
         return;
     }
-    *p->asked_last = r;
-    p->asked_last = &r->next;
+    *p->posted_last = r;
+    p->posted_last = &r->next;
 }

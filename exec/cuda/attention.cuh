@@ -40,21 +40,21 @@ static __device__ __forceinline__ bool sees(const attention_call &a, int query, 
 
 /* lse as it lies in memory: of T, or fp32 beside a narrow T. */
 template <class T>
-static __device__ __forceinline__ typename number<T>::wide read_lse(const attention_call &a, int64_t i)
+static __device__ __forceinline__ typename dtype_traits<T>::wide read_lse(const attention_call &a, int64_t i)
 {
-    using wide = typename number<T>::wide;
+    using wide = typename dtype_traits<T>::wide;
     return a.wide_lse ? static_cast<const wide *>(a.lse)[i]
-                      : number<T>::get(static_cast<const T *>(a.lse)[i]);
+                      : dtype_traits<T>::get(static_cast<const T *>(a.lse)[i]);
 }
 template <class T>
 static __device__ __forceinline__ void write_lse(const attention_call &a, int64_t i,
-                                                 typename number<T>::wide v)
+                                                 typename dtype_traits<T>::wide v)
 {
-    using wide = typename number<T>::wide;
+    using wide = typename dtype_traits<T>::wide;
     if (a.wide_lse)
         static_cast<wide *>(a.lse)[i] = v;
     else
-        static_cast<T *>(a.lse)[i] = number<T>::put(v);
+        static_cast<T *>(a.lse)[i] = dtype_traits<T>::put(v);
 }
 
 #endif

@@ -394,11 +394,11 @@ static enum status plan_of(struct cuda_context *x, const struct cuda_product *p,
 }
 
 /* c times the slope, and the sum of its rows, of a product that is there. */
-static enum status slope_apart(struct cuda_context *x, const struct cuda_product *p,
+static enum status separate_slope(struct cuda_context *x, const struct cuda_product *p,
                                struct error *err)
 {
-    enum cuda_number t = cuda_number_of(p->type_c);
-    struct cuda_sum s = {.kind = CUDA_SUM_plain, .number = t, .dy = p->c, .out = {p->sums}};
+    enum cuda_dtype t = cuda_dtype_of(p->type_c);
+    struct cuda_sum s = {.kind = CUDA_SUM_plain, .dtype = t, .dy = p->c, .out = {p->sums}};
     void *scratch;
     TRY(cuda_scratch(x, cuda_column_sums_scratch(t, p->m, p->n), &scratch, err));
     TRY(cuda_failed(cuda_flat(CUDA_FLAT_gelu_tanh_grad, t, p->aux, p->c, NULL, p->c, NULL,
@@ -408,15 +408,15 @@ static enum status slope_apart(struct cuda_context *x, const struct cuda_product
 }
 
 /* The product, then what cuBLASLt cannot fuse to it: in fp64 nothing, and there may be shapes. */
-static enum status apart(struct cuda_context *x, const struct cuda_product *p, struct error *err)
+static enum status separate_epilogue(struct cuda_context *x, const struct cuda_product *p, struct error *err)
 {
     struct cuda_product bare = *p;
     bool gelu = p->epilogue == EPILOGUE_BIAS_GELU;
     if (p->ldc != p->n) BUG("rows of %" PRId64 " that lie %" PRId64 " apart", p->n, p->ldc);
     bare.epilogue = EPILOGUE_NONE;
     TRY(cuda_product(x, &bare, err));
-    if (p->epilogue == EPILOGUE_GELU_SLOPE) return slope_apart(x, p, err);
-    enum cuda_number t = cuda_number_of(p->type_c);
+    if (p->epilogue == EPILOGUE_GELU_SLOPE) return separate_slope(x, p, err);
+    enum cuda_dtype t = cuda_dtype_of(p->type_c);
     if (gelu && p->aux) {
         TRY(cuda_failed(
             cuda_rows(CUDA_ROW_bias, t, p->c, p->bias, false, NULL, p->aux, p->m, p->n, x->stream),
@@ -443,24 +443,24 @@ static enum status fused(struct cuda_context *x, const struct cuda_product *p, s
     bool gelu = p->epilogue != EPILOGUE_BIAS;
     if (p->type == DTYPE_fp64 || (gelu && !dtype_is_half(p->type)) || p->k == 0 ||
         !can_stand_beside(p))
-        return apart(x, p, err);
+        return separate_epilogue(x, p, err);
     TRY(ready(x, err));
     TRY(ready_lt(x, err));
     TRY(plan_of(x, p, &plan, err));
-    if (plan->none) return apart(x, p, err);
+    if (plan->none) return separate_epilogue(x, p, err);
     cublasStatus_t done =
         cublasLtMatmul(x->blas_lt, plan->product, scalar(&s, p->type, 0), p->b, plan->a, p->a,
                        plan->b, scalar(&s, p->type, 1), p->c, plan->c, p->c, plan->c, &plan->algo,
                        x->workspace, WORKSPACE, x->stream);
     if (done != CUBLAS_STATUS_NOT_SUPPORTED) return blas_failed(x, done, "cublasLtMatmul", err);
     plan->none = true; /* the heuristic thought so; nothing has been launched */
-    return apart(x, p, err);
+    return separate_epilogue(x, p, err);
 }
 
 enum status cuda_product(struct cuda_context *x, const struct cuda_product *p, struct error *err)
 {
     TRY(check(p, err));
-    if (p->m == 0 && p->n && p->epilogue == EPILOGUE_GELU_SLOPE) return slope_apart(x, p, err);
+    if (p->m == 0 && p->n && p->epilogue == EPILOGUE_GELU_SLOPE) return separate_slope(x, p, err);
     if (p->m == 0 || p->n == 0 || p->batch == 0) return OK;
     if (p->epilogue != EPILOGUE_NONE) return fused(x, p, err);
     return p->k ? plain(x, p, err) : without_terms(x, p, err);

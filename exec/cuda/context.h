@@ -42,7 +42,7 @@ struct cuda_context {
     cublasLtHandle_t blas_lt;
     void *workspace; /* of both */
     struct blas_plans *plans;
-    _Atomic int32_t asked; /* enum op_kind of the last operator asked; -1 */
+    _Atomic int32_t issued; /* enum op_kind of the last operator asked; -1 */
 };
 
 typedef enum status cuda_op(struct cuda_context *x, const struct op_call *c, struct error *err);

@@ -48,7 +48,7 @@ NVCC_FLAGS = -std=c++17 -O3 -I. --threads $(NVCC_THREADS) -Wno-deprecated-gpu-ta
 
 CUDA_C    := $(wildcard exec/cuda/*.c)
 CUDA_CU   := $(wildcard exec/cuda/*.cu)
-# What a plugin carries of the other rooms: errors, memory, the operator table and what that refers to.
+# What a plugin contains of the other folders: errors, memory, the operator table and what that refers to.
 CUDA_CORE := $(addprefix core/base/,arena.c error.c log.c rng.c settings.c utf8.c) $(wildcard core/graph/*.c) exec/clock.c exec/op_values.c
 CUDA_OBJ  := $(CUDA_C:%.c=$(BUILD)/%.o) $(CUDA_CU:%.cu=$(BUILD)/%.cu.o) $(CUDA_CORE:%.c=$(BUILD)/pic/%.o)
 
@@ -62,7 +62,7 @@ $(BUILD)/cuda.archs: always
 	@mkdir -p $(@D)
 	@echo "$(strip $(CUDA_ARCHS))" >$@.new; cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
-# None of these asks for a library of the other rooms: they build on a machine that has a GPU and little else.
+# None of these needs a library of the other folders: they build on a machine that has a GPU and little else.
 $(BUILD)/pic/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  CC $< (plugin)"; $(CC) $(ALL_CFLAGS) -fPIC -fvisibility=hidden -c $< -o $@

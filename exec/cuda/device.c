@@ -43,12 +43,12 @@ enum status cuda_failed(cudaError_t e, const char *what, struct error *err)
 }
 
 /* "; asked last: matmul (stream 0), add (stream 3)" */
-static void asked_last(const struct cuda_device *d, char *out, size_t n)
+static void posted_last(const struct cuda_device *d, char *out, size_t n)
 {
     size_t at = 0;
     out[0] = 0;
     for (int32_t i = 0; i < d->n_contexts; i++) {
-        int32_t kind = d->contexts[i]->asked;
+        int32_t kind = d->contexts[i]->issued;
         if (kind < 0 || at + 64 > n) continue;
         int more = snprintf(out + at, n - at, "%s%s (stream %" PRId32 ")",
                             at ? ", " : "; asked last: ", op_kind_name((enum op_kind)kind), i);
@@ -59,12 +59,12 @@ static void asked_last(const struct cuda_device *d, char *out, size_t n)
 enum status cuda_device_failed(struct cuda_device *d, cudaError_t e, const char *call,
                                struct error *err)
 {
-    char asked[200];
+    char issued[200];
     if (e == cudaSuccess) return OK;
     (void)cudaGetLastError();
-    asked_last(d, asked, sizeof asked);
+    posted_last(d, issued, sizeof issued);
     return error_set(err, ERR_RESOURCE, "%s: %s: %s (%d)%s", d->name, call, cudaGetErrorString(e),
-                     (int)e, asked);
+                     (int)e, issued);
 }
 
 enum status cuda_enter(struct backend *b, struct error *err)
@@ -155,7 +155,7 @@ static enum status learn(struct backend *b, int32_t device, struct error *err)
     d->multiprocessors = n;
     TRY(cuda_device_failed(d, cudaDeviceGetAttribute(&n, cudaDevAttrMaxPitch, device),
                            "cudaDeviceGetAttribute", err));
-    d->pitch_most = n;
+    d->pitch_max = n;
     return OK;
 }
 
@@ -345,7 +345,7 @@ static enum status device_run(struct backend *b, int32_t stream, const struct op
     TRY(check_dtype(d, call->dtype, err));
     if (!op) return error_set(err, ERR_INPUT, "%s: %s", name, cuda_ops_why_not[call->kind]);
     TRY(cuda_enter(b, err));
-    x->asked = (int32_t)call->kind;
+    x->issued = (int32_t)call->kind;
     enum status st = op(x, call, err);
     if (st != OK) return error_wrap(err, st, "%s on %s", name, d->name);
     if (!d->wait_each) return OK;
@@ -379,7 +379,7 @@ static enum status device_copy_rows(struct backend *b, int32_t stream, void *to,
 {
     struct cuda_context *x = cuda_context_of(b, stream);
     if (row_bytes <= 0 || rows <= 0) return OK;
-    if (to_stride > x->device->pitch_most || from_stride > x->device->pitch_most)
+    if (to_stride > x->device->pitch_max || from_stride > x->device->pitch_max)
         return copy_each_row(b, stream, to, to_stride, from, from_stride, row_bytes, rows, err);
     TRY(cuda_enter(b, err));
     return cuda_device_failed(x->device,
@@ -398,7 +398,7 @@ static enum status device_cast(struct backend *b, int32_t stream, void *to, enum
         return error_set(err, ERR_INPUT, "no casts of int32");
     TRY(cuda_enter(b, err));
     return cuda_device_failed(x->device,
-                              cuda_cast(cuda_number_of(from_dtype), from, cuda_number_of(to_dtype),
+                              cuda_cast(cuda_dtype_of(from_dtype), from, cuda_dtype_of(to_dtype),
                                         to, false, n, x->stream),
                               "cast", err);
 }

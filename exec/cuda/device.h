@@ -29,7 +29,7 @@ struct cuda_device {
     bool
         wait_each; /* MUSHER_CUDA_WAIT=1: every operator is waited for, so that it is the one that is named */
     int priority; /* of all streams but the first: the most urgent that the device has */
-    int64_t pitch_most; /* bytes from one row to the next that a copy of rows takes */
+    int64_t pitch_max; /* bytes from one row to the next that a copy of rows takes */
     _Atomic bool abandoned, unfinished; /* unfinished: a library is at work on a thread of its own; set too where abandoned */
     struct cuda_context *contexts[STREAMS_MAX];
     struct cuda_fault *faults;               /* (STREAMS_MAX) pinned */

@@ -13,21 +13,21 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-template <class T> struct number;
+template <class T> struct dtype_traits;
 
-template <> struct number<float> {
+template <> struct dtype_traits<float> {
     using wide = float;
     static __host__ __device__ __forceinline__ wide get(float v) { return v; }
     static __host__ __device__ __forceinline__ float put(wide v) { return v; }
 };
 
-template <> struct number<double> {
+template <> struct dtype_traits<double> {
     using wide = double;
     static __host__ __device__ __forceinline__ wide get(double v) { return v; }
     static __host__ __device__ __forceinline__ double put(wide v) { return v; }
 };
 
-template <> struct number<__nv_bfloat16> {
+template <> struct dtype_traits<__nv_bfloat16> {
     using wide = float;
     static __host__ __device__ __forceinline__ wide get(__nv_bfloat16 v)
     {
@@ -39,17 +39,17 @@ template <> struct number<__nv_bfloat16> {
     }
 };
 
-template <> struct number<__half> {
+template <> struct dtype_traits<__half> {
     using wide = float;
     static __host__ __device__ __forceinline__ wide get(__half v) { return __half2float(v); }
     static __host__ __device__ __forceinline__ __half put(wide v) { return __float2half_rn(v); }
 };
 
-/* Runs the statements with T the type of `number_`, one compiled copy for each:
- *     CUDA_WITH_NUMBER(n, T, failed = LAUNCH((scale<T>), grid, block, 0, stream, (T *)p)) */
-#define CUDA_WITH_NUMBER(number_, T, ...)                                                          \
+/* Runs the statements with T the type of `dtype_`, one compiled copy for each:
+ *     CUDA_WITH_DTYPE(n, T, failed = LAUNCH((scale<T>), grid, block, 0, stream, (T *)p)) */
+#define CUDA_WITH_DTYPE(dtype_, T, ...)                                                          \
     do {                                                                                           \
-        switch (number_) {                                                                         \
+        switch (dtype_) {                                                                         \
         case CUDA_fp32: {                                                                          \
             using T = float;                                                                       \
             __VA_ARGS__;                                                                           \

@@ -1,4 +1,4 @@
-/* exec/cuda/functions.cuh - elementary functions, by the number that their result is rounded to.
+/* exec/cuda/functions.cuh - elementary functions, by the dtype that their result is rounded to.
  *
  * An element of bf16 costs 4 bytes of traffic: at 4.8 TB/s a multiprocessor has some 27 instructions for it, half as many where it is
  * only read. Narrow numbers so get the short forms - the hardware's 2^x and 1/x, erfc by a polynomial with 1.5e-7 (Abramowitz and
@@ -85,7 +85,7 @@ template <> struct functions<double> {
     }
 };
 
-template <class T, class W = typename number<T>::wide>
+template <class T, class W = typename dtype_traits<T>::wide>
 static __device__ __forceinline__ W sigmoid(W x)
 {
     return functions<T>::over(W(1), W(1) + functions<T>::exp(-x)); /* of a very negative x 1/∞ */
@@ -93,45 +93,45 @@ static __device__ __forceinline__ W sigmoid(W x)
 
 /* gelu(x) = x Φ(x); with tanh x(1 + tanh u)/2, u = √(2/π)(x + 0.044715x³) (Hendrycks and Gimpel 2016), and
  * (1 + tanh u)/2 = sigmoid(2u). */
-template <class T, class W = typename number<T>::wide>
+template <class T, class W = typename dtype_traits<T>::wide>
 static __device__ __forceinline__ W gelu_gate(W x)
 {
     return sigmoid<T>(W(1.5957691216057307) * x * (W(1) + W(0.044715) * x * x)); /* 2√(2/π) */
 }
 
-template <class T, class W = typename number<T>::wide>
+template <class T, class W = typename dtype_traits<T>::wide>
 static __device__ __forceinline__ W gelu_tanh(W x)
 {
     return x * gelu_gate<T>(x);
 }
 
-template <class T, class W = typename number<T>::wide>
+template <class T, class W = typename dtype_traits<T>::wide>
 static __device__ __forceinline__ W gelu_tanh_slope(W x)
 {
     W s = gelu_gate<T>(x);
     return s + x * s * (1 - s) * W(1.5957691216057307) * (1 + W(3 * 0.044715) * x * x);
 }
 
-template <class T, class W = typename number<T>::wide>
+template <class T, class W = typename dtype_traits<T>::wide>
 static __device__ __forceinline__ W gelu_erf(W x)
 {
     W density;
     return x * functions<T>::normal(x, &density);
 }
 
-template <class T, class W = typename number<T>::wide>
+template <class T, class W = typename dtype_traits<T>::wide>
 static __device__ __forceinline__ W gelu_erf_slope(W x)
 {
     W density, phi = functions<T>::normal(x, &density);
     return phi + x * density * W(0.39894228040143267794); /* 1/√(2π) */
 }
 
-template <class T, class W = typename number<T>::wide> static __device__ __forceinline__ W silu(W x)
+template <class T, class W = typename dtype_traits<T>::wide> static __device__ __forceinline__ W silu(W x)
 {
     return x * sigmoid<T>(x);
 }
 
-template <class T, class W = typename number<T>::wide>
+template <class T, class W = typename dtype_traits<T>::wide>
 static __device__ __forceinline__ W silu_slope(W x)
 {
     W s = sigmoid<T>(x);

@@ -4,7 +4,7 @@
  * primary context's, so nothing but the making of streams knows of it. The driver offers that from CUDA 12.4 on, and streams of it
  * from 12.5, how multiprocessors part toolkits from 13 on; its functions are asked for by name at run time, so that the plugin is linked with no driver. Where they are not to be
  * had a part of a GPU is refused by name: a slowdown without `multiprocessors` emulates on the virtual clock alone.
- * Processes that share a GPU take turns on it unless NVIDIA's multi-process service runs, so two parts of one GPU need not be apart:
+ * Processes that share a GPU take turns on it unless NVIDIA's multi-process service runs, so two parts of one GPU need not be separate:
  * each process has the first so many of the multiprocessors.
  */
 #ifndef EXEC_CUDA_GREEN_CONTEXT_H

@@ -181,11 +181,11 @@ static cudaError_t launch_forward(const attention_call *a, cudaStream_t stream)
     return LAUNCH((forward<T, W>), grid, dim3(size::THREADS), size::SHARED_BYTES, stream, *a);
 }
 
-extern "C" cudaError_t attention_forward_fast(const struct attention_call *a, cudaStream_t stream)
+extern "C" cudaError_t cuda_attention_forward_fast(const struct attention_call *a, cudaStream_t stream)
 {
     if (!a->b || !a->heads || !a->queries) return cudaSuccess;
     bool narrow_head = a->head_dim <= 64;
-    if (a->number == CUDA_bf16)
+    if (a->dtype == CUDA_bf16)
         return narrow_head ? launch_forward<__nv_bfloat16, 64>(a, stream)
                            : launch_forward<__nv_bfloat16, 128>(a, stream);
     return narrow_head ? launch_forward<__half, 64>(a, stream)

@@ -5,7 +5,7 @@
  * `window` of those where that is not 0, or all of them where bidirectional. scores = q·k / √head_dim.
  * Operands are addressed by strides, in elements, so that a packed qkv and three operands are one case, and so are gradients,
  * which lie like what they are gradients of.
- * Two ways, told apart by attention_is_fast alone: tensor cores for bf16 and fp16, plain multiply-adds for all else.
+ * Two ways, told apart by cuda_attention_is_fast alone: tensor cores for bf16 and fp16, plain multiply-adds for all else.
  * All launchers: the error of the launch; nothing is launched where a size is 0. Every element of the outputs named is written.
  */
 #ifndef EXEC_CUDA_KERNELS_ATTENTION_H
@@ -26,7 +26,7 @@ struct attention_strides {  /* of q, and of k and v, which have the same ones; a
 };
 
 struct attention_call {
-    enum cuda_number number;
+    enum cuda_dtype dtype;
     int64_t b;
     int32_t queries, keys, heads, kv_heads, head_dim, start, window;
     bool bidirectional;
@@ -43,15 +43,15 @@ struct attention_call {
 
 /* bf16 and fp16 with heads of up to 128 elements, a multiple of 8, all addresses multiples of 16 bytes. capability: of the
  * device, 10 major + minor; from sm_80, and from sm_75 fp16 with heads of up to 64. */
-bool attention_is_fast(const struct attention_call *a, int capability);
+bool cuda_attention_is_fast(const struct attention_call *a, int capability);
 
-cudaError_t attention_forward_fast(const struct attention_call *a, cudaStream_t stream);
-cudaError_t attention_forward_plain(const struct attention_call *a, cudaStream_t stream);
+cudaError_t cuda_attention_forward_fast(const struct attention_call *a, cudaStream_t stream);
+cudaError_t cuda_attention_forward_plain(const struct attention_call *a, cudaStream_t stream);
 /* delta = Σ o·do of each row and head; both gradients read it. queries · heads < 2^31, b at most 65535. */
-cudaError_t attention_delta(const struct attention_call *a, cudaStream_t stream);
+cudaError_t cuda_attention_delta(const struct attention_call *a, cudaStream_t stream);
 /* dq, then dk and dv; the keys that no query sees get zeros. */
-cudaError_t attention_grad_fast(const struct attention_call *a, cudaStream_t stream);
-cudaError_t attention_grad_plain(const struct attention_call *a, cudaStream_t stream);
+cudaError_t cuda_attention_grad_fast(const struct attention_call *a, cudaStream_t stream);
+cudaError_t cuda_attention_grad_plain(const struct attention_call *a, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -14,7 +14,7 @@ template <class T>
 static __global__ void __launch_bounds__(DELTA_THREADS)
     row_deltas(attention_call a, divider by_heads, bool vectors)
 {
-    using wide = typename number<T>::wide;
+    using wide = typename dtype_traits<T>::wide;
     enum { VECTOR = 16 / sizeof(T) };
     uint32_t rows = (uint32_t)a.queries * (uint32_t)a.heads;
     uint32_t row = blockIdx.x * DELTA_ROWS + threadIdx.x / DELTA_LANES;
@@ -33,7 +33,7 @@ static __global__ void __launch_bounds__(DELTA_THREADS)
             }
         else
             for (int i = lane; i < a.head_dim; i += DELTA_LANES)
-                sum += number<T>::get(o[i]) * number<T>::get(dout[i]);
+                sum += dtype_traits<T>::get(o[i]) * dtype_traits<T>::get(dout[i]);
     }
     sum = sum_lanes(sum, DELTA_LANES);
     if (lane || row >= rows) return;
@@ -41,7 +41,7 @@ static __global__ void __launch_bounds__(DELTA_THREADS)
     static_cast<wide *>(a.delta)[((int64_t)blockIdx.y * a.heads + head) * a.queries + position] = sum;
 }
 
-extern "C" cudaError_t attention_delta(const struct attention_call *a, cudaStream_t stream)
+extern "C" cudaError_t cuda_attention_delta(const struct attention_call *a, cudaStream_t stream)
 {
     int64_t rows = (int64_t)a->queries * a->heads;
     cudaError_t e = cudaSuccess;
@@ -49,7 +49,7 @@ extern "C" cudaError_t attention_delta(const struct attention_call *a, cudaStrea
     if (rows > INT32_MAX) return cudaErrorInvalidValue;
     dim3 grid((unsigned)over(rows, DELTA_ROWS), (unsigned)a->b);
     divider by_heads = divider_of(a->heads);
-    CUDA_WITH_NUMBER(a->number, T,
+    CUDA_WITH_DTYPE(a->dtype, T,
                      bool vectors = a->head_dim * sizeof(T) % 16 == 0 && lies_packed(a->o, a->dout);
                      e = LAUNCH((row_deltas<T>), grid, dim3(DELTA_THREADS), 0, stream, *a, by_heads,
                                 vectors));

@@ -336,11 +336,11 @@ static cudaError_t launch_grad(const attention_call *a, cudaStream_t stream)
     return LAUNCH((grad_keys<T, W>), keys, dim3(size::THREADS), size::KEYS_BYTES, stream, *a);
 }
 
-extern "C" cudaError_t attention_grad_fast(const struct attention_call *a, cudaStream_t stream)
+extern "C" cudaError_t cuda_attention_grad_fast(const struct attention_call *a, cudaStream_t stream)
 {
     if (!a->b || !a->heads || !a->keys) return cudaSuccess;
     bool narrow_head = a->head_dim <= 64;
-    if (a->number == CUDA_bf16)
+    if (a->dtype == CUDA_bf16)
         return narrow_head ? launch_grad<__nv_bfloat16, 64>(a, stream)
                            : launch_grad<__nv_bfloat16, 128>(a, stream);
     return narrow_head ? launch_grad<__half, 64>(a, stream) : launch_grad<__half, 128>(a, stream);

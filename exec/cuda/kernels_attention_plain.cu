@@ -1,4 +1,4 @@
-/* exec/cuda/kernels_attention_plain.cu - attention and its gradients by plain multiply-adds: any number, any head size, any address.
+/* exec/cuda/kernels_attention_plain.cu - attention and its gradients by plain multiply-adds: any dtype, any head size, any address.
  *
  * As the tensor-core kernels go (kernels_attention.cu, kernels_attention_grad.cu): tiles of scores in shared memory, softmax
  * carried along, results in registers, no result that two blocks add to. A block gives TILE columns of a head's results and
@@ -39,27 +39,27 @@ static __device__ __forceinline__ plain_head<T> plain_head_of(const attention_ca
 }
 
 template <class T> struct plain_block { /* in shared memory */
-    typename number<T>::wide p[plain_size<T>::TILE][plain_size<T>::TILE + 1];
+    typename dtype_traits<T>::wide p[plain_size<T>::TILE][plain_size<T>::TILE + 1];
     plain_room<T> room;
 };
 
 /* sum = left · rightᵀ over the head's columns: rows from `row` on of left (n_left of them), rows from `column` on of right. */
 template <class T>
 static __device__ __forceinline__ void
-plain_scores(typename number<T>::wide sum[4][4], plain_room<T> *room, int head_dim, const T *left,
+plain_scores(typename dtype_traits<T>::wide sum[4][4], plain_room<T> *room, int head_dim, const T *left,
              int64_t left_position, int row, int n_left, const T *right, int64_t right_position,
              int column, int n_right)
 {
-    using wide = typename number<T>::wide;
+    using wide = typename dtype_traits<T>::wide;
     for (int r = 0; r < 4; r++)
         for (int c = 0; c < 4; c++) sum[r][c] = 0;
     plain_product<T, false, false>(
         sum, room, head_dim,
         [=](int i, int64_t d) {
-            return row + i < n_left ? number<T>::get(left[(row + i) * left_position + d]) : wide(0);
+            return row + i < n_left ? dtype_traits<T>::get(left[(row + i) * left_position + d]) : wide(0);
         },
         [=](int64_t d, int j) {
-            return column + j < n_right ? number<T>::get(right[(column + j) * right_position + d])
+            return column + j < n_right ? dtype_traits<T>::get(right[(column + j) * right_position + d])
                                         : wide(0);
         });
 }
@@ -67,33 +67,33 @@ plain_scores(typename number<T>::wide sum[4][4], plain_room<T> *room, int head_d
 /* sum += p · right, or pᵀ · right: TILE rows of right from `row` on, its columns from `column` on. */
 template <class T, bool TURNED>
 static __device__ __forceinline__ void
-plain_values(typename number<T>::wide sum[4][4], plain_block<T> *block, const T *right,
+plain_values(typename dtype_traits<T>::wide sum[4][4], plain_block<T> *block, const T *right,
              int64_t right_position, int row, int n_right, int column, int head_dim)
 {
-    using wide = typename number<T>::wide;
+    using wide = typename dtype_traits<T>::wide;
     plain_product<T, TURNED, true>(
         sum, &block->room, plain_size<T>::TILE,
         [=](int i, int64_t k) { return TURNED ? block->p[k][i] : block->p[i][k]; },
         [=](int64_t k, int j) {
             return row + k < n_right && column + j < head_dim
-                       ? number<T>::get(right[(row + k) * right_position + column + j])
+                       ? dtype_traits<T>::get(right[(row + k) * right_position + column + j])
                        : wide(0);
         });
 }
 
 /* Largest, or sum, over the SIDE threads that have one row. */
 template <class T>
-static __device__ __forceinline__ typename number<T>::wide row_largest(typename number<T>::wide v)
+static __device__ __forceinline__ typename dtype_traits<T>::wide row_largest(typename dtype_traits<T>::wide v)
 {
 #pragma unroll
     for (int step = plain_size<T>::SIDE / 2; step; step /= 2) {
-        typename number<T>::wide other = __shfl_xor_sync(0xffffffffu, v, step);
+        typename dtype_traits<T>::wide other = __shfl_xor_sync(0xffffffffu, v, step);
         v = other > v ? other : v;
     }
     return v;
 }
 template <class T>
-static __device__ __forceinline__ typename number<T>::wide row_sum(typename number<T>::wide v)
+static __device__ __forceinline__ typename dtype_traits<T>::wide row_sum(typename dtype_traits<T>::wide v)
 {
 #pragma unroll
     for (int step = plain_size<T>::SIDE / 2; step; step /= 2)
@@ -106,7 +106,7 @@ template <class T>
 static __global__ void __launch_bounds__(plain_size<T>::THREADS)
     plain_forward(attention_call a, int column_tiles)
 {
-    using wide = typename number<T>::wide;
+    using wide = typename dtype_traits<T>::wide;
     constexpr int TILE = plain_size<T>::TILE, SIDE = plain_size<T>::SIDE;
     __shared__ plain_block<T> block;
     plain_head<T> h = plain_head_of<T>(a, blockIdx.z / column_tiles, blockIdx.y);
@@ -152,7 +152,7 @@ static __global__ void __launch_bounds__(plain_size<T>::THREADS)
         for (int c = 0; c < 4; c++)
             if (column + x + c * SIDE < a.head_dim)
                 h.out[row * h.o_position + column + x + c * SIDE] =
-                    number<T>::put(out[r][c] / sum[r]);
+                    dtype_traits<T>::put(out[r][c] / sum[r]);
     }
 }
 
@@ -160,9 +160,9 @@ static __global__ void __launch_bounds__(plain_size<T>::THREADS)
 template <class T>
 static __device__ __forceinline__ void
 plain_probabilities(const attention_call &a, const plain_head<T> &h, plain_room<T> *room, int query,
-                    int key, typename number<T>::wide p[4][4], typename number<T>::wide ds[4][4])
+                    int key, typename dtype_traits<T>::wide p[4][4], typename dtype_traits<T>::wide ds[4][4])
 {
-    using wide = typename number<T>::wide;
+    using wide = typename dtype_traits<T>::wide;
     constexpr int SIDE = plain_size<T>::SIDE;
     int x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
     wide scale = 1 / sqrt((wide)a.head_dim);
@@ -187,7 +187,7 @@ plain_probabilities(const attention_call &a, const plain_head<T> &h, plain_room<
 
 template <class T>
 static __device__ __forceinline__ void plain_keep(plain_block<T> *block,
-                                                  const typename number<T>::wide p[4][4])
+                                                  const typename dtype_traits<T>::wide p[4][4])
 {
     constexpr int SIDE = plain_size<T>::SIDE;
     __syncthreads();
@@ -197,8 +197,8 @@ static __device__ __forceinline__ void plain_keep(plain_block<T> *block,
 }
 
 template <class T>
-static __device__ __forceinline__ void plain_write(const typename number<T>::wide sum[4][4],
-                                                   typename number<T>::wide scale, T *out,
+static __device__ __forceinline__ void plain_write(const typename dtype_traits<T>::wide sum[4][4],
+                                                   typename dtype_traits<T>::wide scale, T *out,
                                                    int64_t position, int first, int end, int column,
                                                    int head_dim)
 {
@@ -208,14 +208,14 @@ static __device__ __forceinline__ void plain_write(const typename number<T>::wid
         for (int c = 0; c < 4; c++)
             if (first + y + r * SIDE < end && column + x + c * SIDE < head_dim)
                 out[(first + y + r * SIDE) * position + column + x + c * SIDE] =
-                    number<T>::put(sum[r][c] * scale);
+                    dtype_traits<T>::put(sum[r][c] * scale);
 }
 
 template <class T>
 static __global__ void __launch_bounds__(plain_size<T>::THREADS)
     plain_grad_queries(attention_call a, int column_tiles)
 {
-    using wide = typename number<T>::wide;
+    using wide = typename dtype_traits<T>::wide;
     constexpr int TILE = plain_size<T>::TILE;
     __shared__ plain_block<T> block;
     plain_head<T> h = plain_head_of<T>(a, blockIdx.z / column_tiles, blockIdx.y);
@@ -238,7 +238,7 @@ template <class T>
 static __global__ void __launch_bounds__(plain_size<T>::THREADS)
     plain_grad_keys(attention_call a, int column_tiles)
 {
-    using wide = typename number<T>::wide;
+    using wide = typename dtype_traits<T>::wide;
     constexpr int TILE = plain_size<T>::TILE;
     __shared__ plain_block<T> block;
     int64_t sequence = blockIdx.z / column_tiles;
@@ -296,33 +296,33 @@ template <class T> static cudaError_t grad(const attention_call *a, cudaStream_t
                   column_tiles);
 }
 
-extern "C" cudaError_t attention_forward_plain(const struct attention_call *a, cudaStream_t stream)
+extern "C" cudaError_t cuda_attention_forward_plain(const struct attention_call *a, cudaStream_t stream)
 {
     cudaError_t e = cudaSuccess;
     if (!a->b || !a->heads || !a->queries) return e;
-    CUDA_WITH_NUMBER(a->number, T, e = forward<T>(a, stream));
+    CUDA_WITH_DTYPE(a->dtype, T, e = forward<T>(a, stream));
     return e;
 }
 
-extern "C" cudaError_t attention_grad_plain(const struct attention_call *a, cudaStream_t stream)
+extern "C" cudaError_t cuda_attention_grad_plain(const struct attention_call *a, cudaStream_t stream)
 {
     cudaError_t e = cudaSuccess;
     if (!a->b || !a->heads || !a->keys) return e;
-    CUDA_WITH_NUMBER(a->number, T, e = grad<T>(a, stream));
+    CUDA_WITH_DTYPE(a->dtype, T, e = grad<T>(a, stream));
     return e;
 }
 
 /* Shared memory: heads of up to 64 ask for 49 KiB, of up to 128 for 96 KiB, of which sm_75 has 64, sm_86 99. */
-extern "C" bool attention_is_fast(const struct attention_call *a, int capability)
+extern "C" bool cuda_attention_is_fast(const struct attention_call *a, int capability)
 {
-    bool bf16 = a->number == CUDA_bf16, narrow = bf16 || a->number == CUDA_fp16;
+    bool bf16 = a->dtype == CUDA_bf16, narrow = bf16 || a->dtype == CUDA_fp16;
     const void *address[] = {a->q, a->k, a->v, a->o, a->dout, a->dq, a->dk, a->dv};
-    int64_t apart[] = {a->q_at.sequence, a->q_at.position, a->kv_at.sequence, a->kv_at.position,
+    int64_t strides[] = {a->q_at.sequence, a->q_at.position, a->kv_at.sequence, a->kv_at.position,
                        a->head_dim};
     if (!narrow || a->head_dim > 128 || capability < (bf16 || a->head_dim > 64 ? 80 : 75)) return false;
     for (const void *p : address)
         if ((uintptr_t)p % 16) return false;
-    for (int64_t elements : apart)
+    for (int64_t elements : strides)
         if (elements % 8) return false;
     return true;
 }

@@ -26,8 +26,8 @@ static __global__ void __launch_bounds__(BLOCK) copy_kernel(struct cuda_runs c, 
         wide_of<Y> w[N];
         elements<X, N> in;
         elements<Y, N> there;
-        in.ask(from + o * c.from_step, i, c.run, packed);
-        if (c.add) there.ask(to + o * c.to_step, i, c.run, packed);
+        in.load(from + o * c.from_step, i, c.run, packed);
+        if (c.add) there.load(to + o * c.to_step, i, c.run, packed);
         in.get(v);
         if (c.add) {
             there.get(w);
@@ -61,7 +61,7 @@ extern "C" cudaError_t cuda_copy_runs(const struct cuda_runs *c, cudaStream_t st
     cudaError_t e = cudaErrorInvalidValue;
     if (c->outer <= 0 || c->run <= 0) return cudaSuccess;
     bool one = c->outer == 1 || (c->from_step == c->run && c->to_step == c->run);
-    CUDA_WITH_NUMBER(c->number, T, {
+    CUDA_WITH_DTYPE(c->dtype, T, {
         if (one && !c->add && !c->from_wide && !c->to_wide)
             e = cudaMemcpyAsync(c->to, c->from, (size_t)(c->outer * c->run) * sizeof(T),
                                 cudaMemcpyDeviceToDevice, stream);
@@ -116,11 +116,11 @@ static cudaError_t launch_transpose(const void *x, void *y, int64_t b, int64_t r
 }
 
 /* Bits are moved, so numbers of the same size are one. */
-extern "C" cudaError_t cuda_transpose(enum cuda_number number, const void *x, void *y, int64_t b,
+extern "C" cudaError_t cuda_transpose(enum cuda_dtype dtype, const void *x, void *y, int64_t b,
                                       int64_t rows, int64_t columns, cudaStream_t stream)
 {
     if (b <= 0 || rows <= 0 || columns <= 0) return cudaSuccess;
-    if (number == CUDA_fp64) return launch_transpose<uint64_t>(x, y, b, rows, columns, stream);
-    if (number == CUDA_fp32) return launch_transpose<uint32_t>(x, y, b, rows, columns, stream);
+    if (dtype == CUDA_fp64) return launch_transpose<uint64_t>(x, y, b, rows, columns, stream);
+    if (dtype == CUDA_fp32) return launch_transpose<uint32_t>(x, y, b, rows, columns, stream);
     return launch_transpose<uint16_t>(x, y, b, rows, columns, stream);
 }

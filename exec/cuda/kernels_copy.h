@@ -15,7 +15,7 @@ extern "C" {
 /* to[o · to_step + i] = or += from[o · from_step + i] for o < outer, i < run; steps in elements, from_step 0: the same run
  * again and again. from_wide, to_wide: that side is fp32, the other one narrow. Runs of `to` do not overlap. */
 struct cuda_runs {
-    enum cuda_number number;
+    enum cuda_dtype dtype;
     bool from_wide, to_wide, add;
     const void *from;
     void *to;
@@ -24,7 +24,7 @@ struct cuda_runs {
 cudaError_t cuda_copy_runs(const struct cuda_runs *c, cudaStream_t stream);
 
 /* y (b, columns, rows) = x (b, rows, columns) */
-cudaError_t cuda_transpose(enum cuda_number number, const void *x, void *y, int64_t b, int64_t rows,
+cudaError_t cuda_transpose(enum cuda_dtype dtype, const void *x, void *y, int64_t b, int64_t rows,
                            int64_t columns, cudaStream_t stream);
 
 #ifdef __cplusplus

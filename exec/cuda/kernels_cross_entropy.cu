@@ -96,7 +96,7 @@ static __device__ __forceinline__ void add_packs(running<wide_of<T>> &r, const T
         elements<T, N> in[AT_ONCE];
 #pragma unroll
         for (int j = 0; j < AT_ONCE; j++)
-            in[j].template ask<WHOLE>(packs, (i + j * width) * N, n_packs * N, false);
+            in[j].template load<WHOLE>(packs, (i + j * width) * N, n_packs * N, false);
 #pragma unroll
         for (int j = 0; j < AT_ONCE; j++) {
             wide_of<T> v[N];
@@ -126,7 +126,7 @@ static __global__ void __launch_bounds__(BLOCK)
         int n = (int)c.n;
         span s = span_of<N>(row * c.row, n);
         if (thread < s.first) {
-            W v[1] = {number<T>::get(logits[thread])};
+            W v[1] = {dtype_traits<T>::get(logits[thread])};
             add<T, 1>(r, v);
         }
         if (packed)
@@ -135,7 +135,7 @@ static __global__ void __launch_bounds__(BLOCK)
             add_packs<T, false>(r, logits + s.first, s.n_packs, thread, width);
         int i = s.first + s.n_packs * N + thread;
         if (i < n) {
-            W v[1] = {number<T>::get(logits[i])};
+            W v[1] = {dtype_traits<T>::get(logits[i])};
             add<T, 1>(r, v);
         }
     }
@@ -144,7 +144,7 @@ static __global__ void __launch_bounds__(BLOCK)
     W lse = c.n ? r.largest + log(r.sum) : -INFINITY;
     int64_t target = c.targets[row] - c.start;
     bool here = c.targets[row] >= 0 && target >= 0 && target < c.n;
-    W logit = here ? number<T>::get(logits[target]) : W(0);
+    W logit = here ? dtype_traits<T>::get(logits[target]) : W(0);
     put_either<T>(c.lse, c.wide_lse, shards ? 2 * row : row, lse, false);
     if (shards)
         put_either<T>(c.lse, c.wide_lse, 2 * row + 1, logit, false);
@@ -215,7 +215,7 @@ static __device__ __forceinline__ void soften_packs(const softmax_row<wide_of<T>
         elements<T, N> in[AT_ONCE];
 #pragma unroll
         for (int j = 0; j < AT_ONCE; j++)
-            in[j].template ask<WHOLE>(from + s.first, (i + j * width) * N, n, false);
+            in[j].template load<WHOLE>(from + s.first, (i + j * width) * N, n, false);
 #pragma unroll
         for (int j = 0; j < AT_ONCE; j++) {
             int at = (i + j * width) * N;
@@ -255,9 +255,9 @@ static __global__ void __launch_bounds__(BLOCK, sizeof(T) == 8 ? 2 : 4)
     int n = (int)c.n;
     span s = span_of<N>(row * c.row, n);
     if (thread < s.first) {
-        W v[1] = {number<T>::get(from[thread])};
+        W v[1] = {dtype_traits<T>::get(from[thread])};
         soften<T, 1>(v, r.lse, r.part, scale, r.target - thread);
-        to[thread] = number<OUT>::put(v[0]);
+        to[thread] = dtype_traits<OUT>::put(v[0]);
     }
     if (packed)
         soften_packs<T, OUT, N, true>(r, from, to, s, thread, width);
@@ -265,11 +265,11 @@ static __global__ void __launch_bounds__(BLOCK, sizeof(T) == 8 ? 2 : 4)
         soften_packs<T, OUT, N, false>(r, from, to, s, thread, width);
     int i = s.first + s.n_packs * N + thread;
     if (i < n) {
-        W v[1] = {number<T>::get(from[i])};
+        W v[1] = {dtype_traits<T>::get(from[i])};
         soften<T, 1>(v, r.lse, r.part, scale, r.target - i);
-        to[i] = number<OUT>::put(v[0]);
+        to[i] = dtype_traits<OUT>::put(v[0]);
     }
-    for (i = n + thread; i < (int)c.row; i += width) to[i] = number<OUT>::put(0);
+    for (i = n + thread; i < (int)c.row; i += width) to[i] = dtype_traits<OUT>::put(0);
 }
 
 /* Threads of a row. */
@@ -279,36 +279,36 @@ static dim3 grid_of(const cross_entropy_call *c)
     return dim3(over(c->rows, BLOCK / width_of(c)));
 }
 
-extern "C" cudaError_t cross_entropy_rows(const struct cross_entropy_call *c, bool shards,
+extern "C" cudaError_t cuda_cross_entropy_rows(const struct cross_entropy_call *c, bool shards,
                                           cudaStream_t stream)
 {
     cudaError_t e = cudaSuccess;
     if (!c->rows) return e;
     bool packed = lies_packed(c->logits);
     int width = width_of(c);
-    CUDA_WITH_NUMBER(c->number, T,
+    CUDA_WITH_DTYPE(c->dtype, T,
                      e = LAUNCH((row_sums<T>), grid_of(c), dim3(BLOCK), 0, stream, *c, width, shards,
                                 packed));
     return e;
 }
 
-extern "C" cudaError_t cross_entropy_join(const struct cross_entropy_call *c, const void *shards,
+extern "C" cudaError_t cuda_cross_entropy_join(const struct cross_entropy_call *c, const void *shards,
                                           bool wide_shards, int64_t n_shards, cudaStream_t stream)
 {
     cudaError_t e = cudaSuccess;
     if (!c->rows) return e;
     either from = {shards, wide_shards};
     dim3 grid(over(c->rows, BLOCK));
-    CUDA_WITH_NUMBER(c->number, T,
+    CUDA_WITH_DTYPE(c->dtype, T,
                      e = LAUNCH((joined<T>), grid, dim3(BLOCK), 0, stream, *c, from, n_shards));
     return e;
 }
 
-extern "C" cudaError_t cross_entropy_mean(const struct cross_entropy_call *c, int64_t counted,
+extern "C" cudaError_t cuda_cross_entropy_mean(const struct cross_entropy_call *c, int64_t counted,
                                           void *loss, bool wide_loss, cudaStream_t stream)
 {
     cudaError_t e = cudaSuccess;
-    CUDA_WITH_NUMBER(c->number, T,
+    CUDA_WITH_DTYPE(c->dtype, T,
                      e = LAUNCH((mean<T>), dim3(1), dim3(MEAN_BLOCK), 0, stream, c->row_loss, c->rows,
                                 (double)counted, loss, wide_loss));
     return e;
@@ -324,13 +324,13 @@ static cudaError_t grad_as(const cross_entropy_call *c, double scale, const floa
                   out, packed);
 }
 
-extern "C" cudaError_t cross_entropy_grad(const struct cross_entropy_call *c, double scale,
-                                          const float *by, void *dlogits, enum cuda_number out,
+extern "C" cudaError_t cuda_cross_entropy_grad(const struct cross_entropy_call *c, double scale,
+                                          const float *by, void *dlogits, enum cuda_dtype out,
                                           cudaStream_t stream)
 {
     if (!c->rows || !c->n) return cudaSuccess;
 #define AS(from, T, to, OUT)                                                                       \
-    if (c->number == (from) && out == (to)) return grad_as<T, OUT>(c, scale, by, dlogits, stream)
+    if (c->dtype == (from) && out == (to)) return grad_as<T, OUT>(c, scale, by, dlogits, stream)
     AS(CUDA_fp32, float, CUDA_fp32, float);
     AS(CUDA_fp64, double, CUDA_fp64, double);
     AS(CUDA_bf16, __nv_bfloat16, CUDA_bf16, __nv_bfloat16);

@@ -18,33 +18,34 @@ extern "C" {
 #endif
 
 struct cross_entropy_call {
-    enum cuda_number number; /* of logits */
+    enum cuda_dtype dtype; /* of logits */
     int64_t rows, n, row, start;
     const void *logits;
     const int32_t *targets;
-    /* What stands beside a row: of `number`, or fp32 where that is bf16 or fp16 and the flag is set. */
+    /* What stands beside a row: of `dtype`, or fp32 where that is bf16 or fp16 and the flag is set. */
     void *lse; /* (rows); of parts (rows, 2) with the target's logit, 0 where it is not here */
     bool wide_lse;
     double *row_loss; /* (rows) scratch: lse - logit of the target, 0 where it has none */
 };
 
 /* lse and row_loss; with `parts` lse and the target's logit, two a row. n = 0: lse is -∞. */
-cudaError_t cross_entropy_rows(const struct cross_entropy_call *c, bool shards,
-                               cudaStream_t stream);
+cudaError_t cuda_cross_entropy_rows(const struct cross_entropy_call *c, bool shards,
+                                    cudaStream_t stream);
 
-/* parts (rows, 2 n_shards) of `number` or fp32 -> lse (rows), row_loss. */
-cudaError_t cross_entropy_join(const struct cross_entropy_call *c, const void *shards,
-                               bool wide_shards, int64_t n_shards, cudaStream_t stream);
+/* parts (rows, 2 n_shards) of `dtype` or fp32 -> lse (rows), row_loss. */
+cudaError_t cuda_cross_entropy_join(const struct cross_entropy_call *c, const void *shards,
+                                    bool wide_shards, int64_t n_shards, cudaStream_t stream);
 
 /* loss (1) = Σ row_loss / counted, in fp64 in one fixed order; 0 where nothing counts. */
-cudaError_t cross_entropy_mean(const struct cross_entropy_call *c, int64_t counted, void *loss,
-                               bool wide_loss, cudaStream_t stream);
+cudaError_t cuda_cross_entropy_mean(const struct cross_entropy_call *c, int64_t counted, void *loss,
+                                    bool wide_loss, cudaStream_t stream);
 
 /* dlogits, as far from row to row as logits, 0 behind the n: scale · by · (exp(logit - lse) - 1 at the target), 0 where the target is -1;
  * by is on the device, NULL: 1. dlogits are of `out`: the number of
  * the logits, or bf16 or fp16 of fp32 logits; cudaErrorInvalidValue for another. */
-cudaError_t cross_entropy_grad(const struct cross_entropy_call *c, double scale, const float *by,
-                               void *dlogits, enum cuda_number out, cudaStream_t stream);
+cudaError_t cuda_cross_entropy_grad(const struct cross_entropy_call *c, double scale,
+                                    const float *by, void *dlogits, enum cuda_dtype out,
+                                    cudaStream_t stream);
 
 #ifdef __cplusplus
 }

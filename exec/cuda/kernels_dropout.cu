@@ -58,7 +58,7 @@ static __global__ void __launch_bounds__(BLOCK)
         int odd = (int)(at & 3);
         W v[N], scale = (W)d.scale;
         elements<T, N> in; /* comes while bits are made */
-        in.ask(x + r * d.n, i, d.n, packed);
+        in.load(x + r * d.n, i, d.n, packed);
         philox_words bits = philox((uint64_t)at >> 2, (uint64_t)(d.first + s), d.key);
         in.get(v);
         if (odd == 0) {
@@ -80,12 +80,12 @@ static __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-extern "C" cudaError_t cuda_dropout(enum cuda_number number, const struct cuda_drop *d,
+extern "C" cudaError_t cuda_dropout(enum cuda_dtype dtype, const struct cuda_drop *d,
                                     const void *x, void *y, cudaStream_t stream)
 {
     cudaError_t e = cudaErrorInvalidValue;
     if (d->rows <= 0 || d->n <= 0) return cudaSuccess;
-    CUDA_WITH_NUMBER(number, T, {
+    CUDA_WITH_DTYPE(dtype, T, {
         bool packed = lies_packed(x, y) && d->n % pack<T>::N == 0;
         int64_t packs = over(d->n, pack<T>::N);
         dim3 block = block_for_row(packs);

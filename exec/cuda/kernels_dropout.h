@@ -20,7 +20,7 @@ struct cuda_drop {
     double scale;
     int64_t rows, n, per_sequence, begin, step, first;
 };
-cudaError_t cuda_dropout(enum cuda_number number, const struct cuda_drop *d, const void *x,
+cudaError_t cuda_dropout(enum cuda_dtype dtype, const struct cuda_drop *d, const void *x,
                          void *y, cudaStream_t stream);
 
 #ifdef __cplusplus

@@ -57,9 +57,9 @@ static __device__ __forceinline__ void flat_tile(const flat_operands<T> &o, int6
 #pragma unroll
     for (int k = 0; k < PACKS; k++) {
         int64_t i = tile + (int64_t)(k * BLOCK + threadIdx.x) * N;
-        in_a[k].template ask<WHOLE>(o.a, i, n, packed);
-        if (F::INPUTS > 1) in_b[k].template ask<WHOLE>(o.b, i, n, packed);
-        if (F::INPUTS > 2) in_c[k].template ask<WHOLE>(o.c, i, n, packed);
+        in_a[k].template load<WHOLE>(o.a, i, n, packed);
+        if (F::INPUTS > 1) in_b[k].template load<WHOLE>(o.b, i, n, packed);
+        if (F::INPUTS > 2) in_c[k].template load<WHOLE>(o.c, i, n, packed);
     }
 #pragma unroll
     for (int k = 0; k < PACKS; k++) {
@@ -110,13 +110,13 @@ static cudaError_t launch_flat(enum cuda_flat_kind kind, flat_operands<T> o, int
     return cudaErrorInvalidValue;
 }
 
-extern "C" cudaError_t cuda_flat(enum cuda_flat_kind kind, enum cuda_number number, const void *a,
+extern "C" cudaError_t cuda_flat(enum cuda_flat_kind kind, enum cuda_dtype dtype, const void *a,
                                  const void *b, const void *c, void *y, void *z, int64_t n,
                                  cudaStream_t stream)
 {
     cudaError_t e = cudaErrorInvalidValue;
     if (n <= 0) return cudaSuccess;
-    CUDA_WITH_NUMBER(number, T, {
+    CUDA_WITH_DTYPE(dtype, T, {
         flat_operands<T> o = {(const T *)a, (const T *)b, (const T *)c, (T *)y, (T *)z};
         e = launch_flat<T>(kind, o, n, stream);
     });
@@ -147,8 +147,8 @@ static __device__ __forceinline__ void some_rows(const row_operands<T> &o, int64
         for (int k = 0; k < ROWS; k++) {
             int64_t row = r + k * step;
             if (row >= rows) break;
-            in_x[k].template ask<WHOLE>(o.x + row * n, i, n, packed);
-            if (F::INPUTS > 1) in_dy[k].template ask<WHOLE>(o.dy + row * n, i, n, packed);
+            in_x[k].template load<WHOLE>(o.x + row * n, i, n, packed);
+            if (F::INPUTS > 1) in_dy[k].template load<WHOLE>(o.dy + row * n, i, n, packed);
         }
 #pragma unroll
         for (int k = 0; k < ROWS; k++) {
@@ -196,13 +196,13 @@ static cudaError_t launch_rows(enum cuda_row_kind kind, row_operands<T> o, int64
     return cudaErrorInvalidValue;
 }
 
-extern "C" cudaError_t cuda_rows(enum cuda_row_kind kind, enum cuda_number number, const void *x,
+extern "C" cudaError_t cuda_rows(enum cuda_row_kind kind, enum cuda_dtype dtype, const void *x,
                                  const void *b, bool b_wide, const void *dy, void *y, int64_t rows,
                                  int64_t n, cudaStream_t stream)
 {
     cudaError_t e = cudaErrorInvalidValue;
     if (rows <= 0 || n <= 0) return cudaSuccess;
-    CUDA_WITH_NUMBER(number, T, {
+    CUDA_WITH_DTYPE(dtype, T, {
         row_operands<T> o = {(const T *)x, {b, b_wide}, (const T *)dy, (T *)y};
         e = launch_rows<T>(kind, o, rows, n, stream);
     });
@@ -231,14 +231,14 @@ static __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-extern "C" cudaError_t cuda_channel_bias(enum cuda_number number, const void *x, const void *b,
+extern "C" cudaError_t cuda_channel_bias(enum cuda_dtype dtype, const void *x, const void *b,
                                          bool b_wide, void *y, int64_t outer, int64_t middle,
                                          int64_t inner, cudaStream_t stream)
 {
     cudaError_t e = cudaErrorInvalidValue;
     int64_t planes = outer * middle;
     if (planes <= 0 || inner <= 0) return cudaSuccess;
-    CUDA_WITH_NUMBER(number, T, {
+    CUDA_WITH_DTYPE(dtype, T, {
         bool packed = lies_packed(x, y) && inner % pack<T>::N == 0;
         int64_t packs = over(inner, pack<T>::N);
         dim3 block = block_for_row(packs);
@@ -251,7 +251,7 @@ extern "C" cudaError_t cuda_channel_bias(enum cuda_number number, const void *x,
     return e;
 }
 
-/* --- from one number to another --- */
+/* --- from one dtype to another --- */
 
 /* A thread takes a pack of the narrower one. fp64 of fp32 and back go through fp64, the rest through fp32. */
 template <class X, class Y>
@@ -265,8 +265,8 @@ static __global__ void __launch_bounds__(BLOCK)
         wide_of<Y> to[N];
         elements<X, N> in;
         elements<Y, N> there;
-        in.ask(x, i, n, packed);
-        if (add) there.ask(y, i, n, packed);
+        in.load(x, i, n, packed);
+        if (add) there.load(y, i, n, packed);
         in.get(from);
         if (add) {
             there.get(to);
@@ -280,13 +280,13 @@ static __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-extern "C" cudaError_t cuda_cast(enum cuda_number from, const void *x, enum cuda_number to, void *y,
+extern "C" cudaError_t cuda_cast(enum cuda_dtype from, const void *x, enum cuda_dtype to, void *y,
                                  bool add, int64_t n, cudaStream_t stream)
 {
     cudaError_t e = cudaErrorInvalidValue;
     bool packed = lies_packed(x, y);
     if (n <= 0) return cudaSuccess;
-    CUDA_WITH_NUMBER(from, X, CUDA_WITH_NUMBER(to, Y, {
+    CUDA_WITH_DTYPE(from, X, CUDA_WITH_DTYPE(to, Y, {
                          size_t one = sizeof(X) < sizeof(Y) ? sizeof(X) : sizeof(Y);
                          dim3 grid = grid_for(n, BLOCK * (int64_t)(16 / one));
                          e = LAUNCH((cast_kernel<X, Y>), grid, BLOCK, 0, stream, (const X *)x,

@@ -1,6 +1,6 @@
 /* exec/cuda/kernels_elementwise.h - launchers of kernels that look at one element at a time.
  *
- * Operands are n elements of one number, dense, at any address; they may be the same memory, never overlap otherwise. Each returns
+ * Operands are n elements of one dtype, dense, at any address; they may be the same memory, never overlap otherwise. Each returns
  * the error of its launch and launches nothing where there is nothing.
  */
 #ifndef EXEC_CUDA_KERNELS_ELEMENTWISE_H
@@ -27,11 +27,11 @@ enum cuda_flat_kind {
     CUDA_FLAT_KINDS(X)
 #undef X
 };
-cudaError_t cuda_flat(enum cuda_flat_kind kind, enum cuda_number number, const void *a,
+cudaError_t cuda_flat(enum cuda_flat_kind kind, enum cuda_dtype dtype, const void *a,
                       const void *b, const void *c, void *y, void *z, int64_t n,
                       cudaStream_t stream);
 
-/* y = kind(x + b, dy): x, dy, y (rows, n), b (n). b_wide: b is fp32 though number is narrow. */
+/* y = kind(x + b, dy): x, dy, y (rows, n), b (n). b_wide: b is fp32 though dtype is narrow. */
 #define CUDA_ROW_KINDS(X)                                                                          \
     X(bias) X(bias_gelu_tanh) X(bias_gelu_tanh_grad) X(bias_gelu_erf) X(bias_gelu_erf_grad)
 enum cuda_row_kind {
@@ -39,17 +39,17 @@ enum cuda_row_kind {
     CUDA_ROW_KINDS(X)
 #undef X
 };
-cudaError_t cuda_rows(enum cuda_row_kind kind, enum cuda_number number, const void *x,
+cudaError_t cuda_rows(enum cuda_row_kind kind, enum cuda_dtype dtype, const void *x,
                       const void *b, bool b_wide, const void *dy, void *y, int64_t rows, int64_t n,
                       cudaStream_t stream);
 
 /* y = x + b: x, y (outer, middle, inner), b (middle) */
-cudaError_t cuda_channel_bias(enum cuda_number number, const void *x, const void *b, bool b_wide,
+cudaError_t cuda_channel_bias(enum cuda_dtype dtype, const void *x, const void *b, bool b_wide,
                               void *y, int64_t outer, int64_t middle, int64_t inner,
                               cudaStream_t stream);
 
-/* y = or += x, from one number to another, rounded to nearest, ties to even. */
-cudaError_t cuda_cast(enum cuda_number from, const void *x, enum cuda_number to, void *y, bool add,
+/* y = or += x, from one dtype to another, rounded to nearest, ties to even. */
+cudaError_t cuda_cast(enum cuda_dtype from, const void *x, enum cuda_dtype to, void *y, bool add,
                       int64_t n, cudaStream_t stream);
 
 #ifdef __cplusplus

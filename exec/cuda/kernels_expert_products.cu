@@ -17,15 +17,15 @@
 
 template <class T>
 static __device__ __forceinline__ void put_result(const expert_product &p, int64_t at,
-                                                  typename number<T>::wide v)
+                                                  typename dtype_traits<T>::wide v)
 {
-    using wide = typename number<T>::wide;
+    using wide = typename dtype_traits<T>::wide;
     if (p.wide_out) {
         wide *out = static_cast<wide *>(p.out) + at;
         *out = p.accumulate ? *out + v : v;
     } else {
         T *out = static_cast<T *>(p.out) + at;
-        *out = number<T>::put(p.accumulate ? number<T>::get(*out) + v : v);
+        *out = dtype_traits<T>::put(p.accumulate ? dtype_traits<T>::get(*out) + v : v);
     }
 }
 
@@ -102,7 +102,7 @@ static __device__ __forceinline__ void put_two(const expert_product &p, int64_t 
         uint32_t bits = *out;
         T old[2];
         memcpy(old, &bits, sizeof old);
-        low += number<T>::get(old[0]), high += number<T>::get(old[1]);
+        low += dtype_traits<T>::get(old[0]), high += dtype_traits<T>::get(old[1]);
     }
     *out = pack<T>(low, high);
 }
@@ -215,7 +215,7 @@ static __global__ void __launch_bounds__(THREADS, 2) weights_fast(expert_product
 
 template <class T>
 static __device__ __forceinline__ void put_plain(const expert_product &p,
-                                                 const typename number<T>::wide sum[4][4],
+                                                 const typename dtype_traits<T>::wide sum[4][4],
                                                  int64_t first, int row, int column, int n_rows)
 {
     constexpr int SIDE = plain_size<T>::SIDE;
@@ -229,11 +229,11 @@ static __device__ __forceinline__ void put_plain(const expert_product &p,
 
 /* Element (row, column) of a matrix whose rows have `columns`, 0 outside. */
 template <class T>
-static __device__ __forceinline__ typename number<T>::wide
+static __device__ __forceinline__ typename dtype_traits<T>::wide
 element(const T *matrix, int64_t row, int64_t n_rows, int64_t column, int64_t columns)
 {
-    return row < n_rows && column < columns ? number<T>::get(matrix[row * columns + column])
-                                            : typename number<T>::wide(0);
+    return row < n_rows && column < columns ? dtype_traits<T>::get(matrix[row * columns + column])
+                                            : typename dtype_traits<T>::wide(0);
 }
 
 template <class T, bool TURNED>
@@ -245,7 +245,7 @@ static __global__ void __launch_bounds__(plain_size<T>::THREADS) rows_plain(expe
     int filled = p.filled[blockIdx.z], row = blockIdx.y * TILE, column = blockIdx.x * TILE;
     const T *left = static_cast<const T *>(p.left) + slots * p.n_left;
     const T *right = static_cast<const T *>(p.right) + expert * p.n_left * p.n_right;
-    typename number<T>::wide sum[4][4] = {};
+    typename dtype_traits<T>::wide sum[4][4] = {};
     plain_product<T, false, !TURNED>(
         sum, &room, row < filled ? p.n_left : 0,
         [=](int i, int64_t k) { return element(left, row + i, filled, k, p.n_left); },
@@ -262,7 +262,7 @@ static __global__ void __launch_bounds__(plain_size<T>::THREADS) weights_plain(e
     constexpr int TILE = plain_size<T>::TILE;
     __shared__ plain_room<T> room;
     int expert = blockIdx.z, row = blockIdx.y * TILE, column = blockIdx.x * TILE;
-    typename number<T>::wide sum[4][4] = {};
+    typename dtype_traits<T>::wide sum[4][4] = {};
     for (int64_t s = 0; s < p.b; s++) {
         int64_t slots = (s * p.experts + expert) * p.capacity, filled = p.filled[s * p.experts + expert];
         const T *left = static_cast<const T *>(p.left) + slots * p.n_left,
@@ -279,7 +279,7 @@ static __global__ void __launch_bounds__(plain_size<T>::THREADS) weights_plain(e
 
 extern "C" bool expert_product_is_fast(const struct expert_product *p, int capability)
 {
-    bool narrow = p->number == CUDA_bf16 || p->number == CUDA_fp16;
+    bool narrow = p->dtype == CUDA_bf16 || p->dtype == CUDA_fp16;
     return narrow && capability >= 80 && p->n_left % 8 == 0 && p->n_right % 8 == 0 &&
            (((uintptr_t)p->left | (uintptr_t)p->right | (uintptr_t)p->out) & 15) == 0;
 }
@@ -298,35 +298,35 @@ static cudaError_t launch_fast(const expert_product *p, void (*kernel)(expert_pr
     return e == cudaSuccess ? LAUNCH(kernel, grid, dim3(THREADS), SHARED_BYTES, stream, *p) : e;
 }
 
-extern "C" cudaError_t expert_rows(const struct expert_product *p, bool fast, cudaStream_t stream)
+extern "C" cudaError_t cuda_expert_rows(const struct expert_product *p, bool fast, cudaStream_t stream)
 {
     int64_t z = p->b * p->experts;
     cudaError_t e = cudaSuccess;
     if (!z || !p->capacity || !p->n_right) return e;
     dim3 grid = grid_of(p, p->capacity, z, SIDE);
-    if (fast && p->number == CUDA_bf16)
+    if (fast && p->dtype == CUDA_bf16)
         return launch_fast<__nv_bfloat16>(
             p, p->turned ? rows_fast<__nv_bfloat16, true> : rows_fast<__nv_bfloat16, false>, grid,
             stream);
     if (fast)
         return launch_fast<__half>(p, p->turned ? rows_fast<__half, true> : rows_fast<__half, false>,
                                    grid, stream);
-    CUDA_WITH_NUMBER(p->number, T, grid = grid_of(p, p->capacity, z, plain_size<T>::TILE);
+    CUDA_WITH_DTYPE(p->dtype, T, grid = grid_of(p, p->capacity, z, plain_size<T>::TILE);
                      dim3 block(plain_size<T>::THREADS);
                      e = p->turned ? LAUNCH((rows_plain<T, true>), grid, block, 0, stream, *p)
                                    : LAUNCH((rows_plain<T, false>), grid, block, 0, stream, *p));
     return e;
 }
 
-extern "C" cudaError_t expert_weights(const struct expert_product *p, bool fast, cudaStream_t stream)
+extern "C" cudaError_t cuda_expert_weights(const struct expert_product *p, bool fast, cudaStream_t stream)
 {
     cudaError_t e = cudaSuccess;
     if (!p->experts || !p->n_left || !p->n_right) return e;
     dim3 grid = grid_of(p, p->n_left, p->experts, SIDE);
-    if (fast && p->number == CUDA_bf16)
+    if (fast && p->dtype == CUDA_bf16)
         return launch_fast<__nv_bfloat16>(p, weights_fast<__nv_bfloat16>, grid, stream);
     if (fast) return launch_fast<__half>(p, weights_fast<__half>, grid, stream);
-    CUDA_WITH_NUMBER(p->number, T, grid = grid_of(p, p->n_left, p->experts, plain_size<T>::TILE);
+    CUDA_WITH_DTYPE(p->dtype, T, grid = grid_of(p, p->n_left, p->experts, plain_size<T>::TILE);
                      e = LAUNCH((weights_plain<T>), grid, dim3(plain_size<T>::THREADS), 0, stream, *p));
     return e;
 }

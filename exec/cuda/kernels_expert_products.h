@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 struct expert_product {
-    enum cuda_number number;
+    enum cuda_dtype dtype;
     int64_t b;
     int32_t experts, capacity, n_left, n_right; /* n_left: of each row of left; n_right: of the result */
     const int32_t *filled;                      /* (b, experts) */
@@ -32,9 +32,9 @@ struct expert_product {
 /* Tensor cores: bf16 and fp16 from sm_80 (10 major + minor), sizes multiples of 8, addresses of 16 bytes. */
 bool expert_product_is_fast(const struct expert_product *p, int capability);
 /* out (b, experts, capacity, n_right) = left · w of each expert; 0 in slots that are not filled. */
-cudaError_t expert_rows(const struct expert_product *p, bool fast, cudaStream_t stream);
+cudaError_t cuda_expert_rows(const struct expert_product *p, bool fast, cudaStream_t stream);
 /* out (experts, n_left, n_right) = or += Σ over filled slots, sequences in their order, of leftᵀ · right. */
-cudaError_t expert_weights(const struct expert_product *p, bool fast, cudaStream_t stream);
+cudaError_t cuda_expert_weights(const struct expert_product *p, bool fast, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -244,8 +244,8 @@ static __global__ void __launch_bounds__(BLOCK)
             for (int64_t i = lane * N; i < d; i += WARP * N) {
                 W a[N], b[N];
                 elements<T, N> in_a, in_b;
-                in_a.ask(from, i, d, packed);
-                in_b.ask(gradient, i, d, packed);
+                in_a.load(from, i, d, packed);
+                in_b.load(gradient, i, d, packed);
                 in_a.get(a);
                 in_b.get(b);
 #pragma unroll
@@ -259,42 +259,42 @@ static __global__ void __launch_bounds__(BLOCK)
 
 /* --- launchers --- */
 
-extern "C" cudaError_t expert_gating(enum cuda_number number, const void *logits, bool wide_logits,
+extern "C" cudaError_t cuda_expert_gating(enum cuda_dtype dtype, const void *logits, bool wide_logits,
                                      void *gates, bool wide_gates, int64_t rows, int64_t n,
                                      int32_t chosen, bool renormalise, cudaStream_t stream)
 {
     cudaError_t e = cudaSuccess;
     if (!rows || !n) return e;
     either from = {logits, wide_logits};
-    CUDA_WITH_NUMBER(number, T,
+    CUDA_WITH_DTYPE(dtype, T,
                      e = LAUNCH((gating<T>), dim3(over(rows, BLOCK / WARP)), dim3(BLOCK), 0, stream,
                                 from, gates, wide_gates, rows, n, chosen, renormalise));
     return e;
 }
 
-extern "C" cudaError_t expert_gating_grad(const struct gating_grad_call *c, cudaStream_t stream)
+extern "C" cudaError_t cuda_expert_gating_grad(const struct gating_grad_call *c, cudaStream_t stream)
 {
     cudaError_t e = cudaSuccess;
     int64_t rows = c->b * c->positions;
     if (!rows || !c->experts) return e;
     either gates = {c->gates, c->wide_gates};
     if (c->scale != 0)
-        CUDA_WITH_NUMBER(c->number, T,
+        CUDA_WITH_DTYPE(c->dtype, T,
                          e = LAUNCH((count_chosen<T>), dim3(over(c->experts, WARP), c->b),
                                     dim3(WARP * WARP), 0, stream, gates, c->positions, c->experts,
                                     c->shares));
     if (e != cudaSuccess) return e;
-    CUDA_WITH_NUMBER(c->number, T,
+    CUDA_WITH_DTYPE(c->dtype, T,
                      e = LAUNCH((gating_grad<T>), dim3(over(rows, BLOCK / WARP)), dim3(BLOCK), 0,
                                 stream, *c));
     return e;
 }
 
-extern "C" cudaError_t expert_route(const struct expert_routes *r, cudaStream_t stream)
+extern "C" cudaError_t cuda_expert_route(const struct expert_routes *r, cudaStream_t stream)
 {
     cudaError_t e = cudaSuccess;
     if (!r->b || !r->experts) return e;
-    CUDA_WITH_NUMBER(r->number, T,
+    CUDA_WITH_DTYPE(r->dtype, T,
                      e = LAUNCH((route<T>), dim3(over(r->experts, WARP), r->b), dim3(WARP * WARP), 0,
                                 stream, *r));
     return e;
@@ -314,42 +314,42 @@ template <class T> static bool rows_packed(const void *a, const void *b, int64_t
     return lies_packed(a, b) && d % pack<T>::N == 0;
 }
 
-extern "C" cudaError_t expert_dispatch(const struct expert_routes *r, const void *x, void *out,
+extern "C" cudaError_t cuda_expert_dispatch(const struct expert_routes *r, const void *x, void *out,
                                        int64_t d, bool weighted, cudaStream_t stream)
 {
     cudaError_t e = cudaSuccess;
     int64_t rows = r->b * r->experts * r->capacity;
     dim3 block;
     if (!rows || !d) return e;
-    CUDA_WITH_NUMBER(r->number, T, dim3 grid = grid_of_rows<T>(rows, d, &block);
+    CUDA_WITH_DTYPE(r->dtype, T, dim3 grid = grid_of_rows<T>(rows, d, &block);
                      e = LAUNCH((dispatch<T>), grid, block, 0, stream, *r,
                                 static_cast<const T *>(x), static_cast<T *>(out), d, weighted,
                                 rows_packed<T>(x, out, d)));
     return e;
 }
 
-extern "C" cudaError_t expert_combine(const struct expert_routes *r, const void *in, void *y,
+extern "C" cudaError_t cuda_expert_combine(const struct expert_routes *r, const void *in, void *y,
                                       int64_t d, bool weighted, cudaStream_t stream)
 {
     cudaError_t e = cudaSuccess;
     int64_t rows = r->b * r->rows;
     dim3 block;
     if (!rows || !d) return e;
-    CUDA_WITH_NUMBER(r->number, T, dim3 grid = grid_of_rows<T>(rows, d, &block);
+    CUDA_WITH_DTYPE(r->dtype, T, dim3 grid = grid_of_rows<T>(rows, d, &block);
                      e = LAUNCH((combine<T>), grid, block, 0, stream, *r,
                                 static_cast<const T *>(in), static_cast<T *>(y), d, weighted,
                                 rows_packed<T>(in, y, d)));
     return e;
 }
 
-extern "C" cudaError_t expert_gates_grad(const struct expert_routes *r, const void *in,
+extern "C" cudaError_t cuda_expert_gates_grad(const struct expert_routes *r, const void *in,
                                          const void *dy, void *out, bool wide_out, int64_t d,
                                          cudaStream_t stream)
 {
     cudaError_t e = cudaSuccess;
     int64_t rows = r->b * r->positions;
     if (!rows || !r->experts) return e;
-    CUDA_WITH_NUMBER(r->number, T,
+    CUDA_WITH_DTYPE(r->dtype, T,
                      e = LAUNCH((gates_grad<T>), dim3(over(rows, BLOCK / WARP)), dim3(BLOCK), 0,
                                 stream, *r, static_cast<const T *>(in),
                                 static_cast<const T *>(dy), out, wide_out, d,

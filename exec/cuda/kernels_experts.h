@@ -18,12 +18,12 @@ extern "C" {
 #endif
 
 /* gates (rows, n): softmax of logits (rows, n), of which the `chosen` largest stay. */
-cudaError_t expert_gating(enum cuda_number number, const void *logits, bool wide_logits,
-                          void *gates, bool wide_gates, int64_t rows, int64_t n, int32_t chosen,
-                          bool renormalise, cudaStream_t stream);
+cudaError_t cuda_expert_gating(enum cuda_dtype dtype, const void *logits, bool wide_logits,
+                               void *gates, bool wide_gates, int64_t rows, int64_t n,
+                               int32_t chosen, bool renormalise, cudaStream_t stream);
 
 struct gating_grad_call {
-    enum cuda_number number;
+    enum cuda_dtype dtype;
     const void *logits, *gates, *dgates; /* (b, positions, experts) */
     void *out;
     bool wide_logits, wide_gates, wide_dgates, wide_out;
@@ -33,10 +33,10 @@ struct gating_grad_call {
     const float *by; /* on the device, what scale is multiplied by; NULL: 1 */
     int32_t *shares; /* scratch (b, experts) where scale is not 0 */
 };
-cudaError_t expert_gating_grad(const struct gating_grad_call *c, cudaStream_t stream);
+cudaError_t cuda_expert_gating_grad(const struct gating_grad_call *c, cudaStream_t stream);
 
 struct expert_routes { /* of all sequences */
-    enum cuda_number number;
+    enum cuda_dtype dtype;
     const void *gates; /* (b, positions, experts) */
     bool wide_gates;
     int64_t b;
@@ -46,17 +46,17 @@ struct expert_routes { /* of all sequences */
     int32_t *token;  /* (b, experts, capacity): position; only those of filled slots hold; NULL */
     int32_t *filled; /* (b, experts) slots here that are filled */
 };
-cudaError_t expert_route(const struct expert_routes *r, cudaStream_t stream);
+cudaError_t cuda_expert_route(const struct expert_routes *r, cudaStream_t stream);
 
 /* x (b, rows, d) -> out (b, experts, capacity, d); slots with no row here are 0. */
-cudaError_t expert_dispatch(const struct expert_routes *r, const void *x, void *out, int64_t d,
-                            bool weighted, cudaStream_t stream);
+cudaError_t cuda_expert_dispatch(const struct expert_routes *r, const void *x, void *out, int64_t d,
+                                 bool weighted, cudaStream_t stream);
 /* in (b, experts, capacity, d) -> y (b, rows, d), a position's rows added by number of the expert. */
-cudaError_t expert_combine(const struct expert_routes *r, const void *in, void *y, int64_t d,
-                           bool weighted, cudaStream_t stream);
+cudaError_t cuda_expert_combine(const struct expert_routes *r, const void *in, void *y, int64_t d,
+                                bool weighted, cudaStream_t stream);
 /* in as above, dy (b, rows, d) -> out (b, positions, experts) = dy·row, 0 where there is none here. */
-cudaError_t expert_gates_grad(const struct expert_routes *r, const void *in, const void *dy,
-                              void *out, bool wide_out, int64_t d, cudaStream_t stream);
+cudaError_t cuda_expert_gates_grad(const struct expert_routes *r, const void *in, const void *dy,
+                                   void *out, bool wide_out, int64_t d, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -72,7 +72,7 @@ static __global__ void __launch_bounds__(BLOCK)
              k++) { /* behind the last place nothing is read: its line may be below x */
             int32_t i = top[k] + di, j = left[k] + dj;
             bool inside = i >= 0 && i < v.h && j >= 0 && j < v.w;
-            seen[k] = inside ? number<T>::get(from[(int64_t)i * v.w + j]) : wide_of<T>(0);
+            seen[k] = inside ? dtype_traits<T>::get(from[(int64_t)i * v.w + j]) : wide_of<T>(0);
         }
         write<T, N>(columns + row * places, place, places, packed, seen);
     }
@@ -85,7 +85,7 @@ extern "C" cudaError_t cuda_columns(const struct cuda_window *v, const void *x, 
     int64_t rows = v->b * v->c * v->kernel[0] * v->kernel[1], n = v->oh * v->ow;
     if (rows <= 0 || n <= 0) return cudaSuccess;
     window o = window_of(v);
-    CUDA_WITH_NUMBER(v->number, T, {
+    CUDA_WITH_DTYPE(v->dtype, T, {
         bool packed = lies_packed(columns) && n % pack<T>::N == 0;
         int64_t packs = over(n, pack<T>::N);
         dim3 block = plane_block(packs), grid = plane_grid(block, packs, rows);
@@ -129,7 +129,7 @@ static __global__ void __launch_bounds__(BLOCK)
                 sum += q >= 0 ? line[kj * places + q] : wide_of<T>(0);
             }
         }
-        x[plane * n + at] = number<T>::put(sum);
+        x[plane * n + at] = dtype_traits<T>::put(sum);
     }
 }
 
@@ -141,7 +141,7 @@ extern "C" cudaError_t cuda_columns_back(const struct cuda_window *v, const void
     if (v->b * v->c <= 0 || n <= 0) return cudaSuccess;
     window o = window_of(v);
     dim3 block = plane_block(n), grid = plane_grid(block, n, v->b * v->c);
-    CUDA_WITH_NUMBER(v->number, T,
+    CUDA_WITH_DTYPE(v->dtype, T,
                      e = LAUNCH((columns_back_kernel<T>), grid, block, 0, stream, o,
                                 (const wide_of<T> *)columns, (T *)x));
     return e;
@@ -179,13 +179,13 @@ static __global__ void __launch_bounds__(BLOCK)
         int32_t found = -1;
         for (int32_t i = s.i0; i < s.i1; i++)
             for (int32_t j = s.j0; j < s.j1; j++) {
-                wide_of<T> value = number<T>::get(from[(int64_t)i * v.w + j]);
+                wide_of<T> value = dtype_traits<T>::get(from[(int64_t)i * v.w + j]);
                 if (found >= 0 && !(value > largest) && value == value) continue;
                 if (found >= 0 && largest != largest) continue;
                 found = (i - s.top) * v.kw + j - s.left;
                 largest = value;
             }
-        y[plane * places + place] = number<T>::put(largest);
+        y[plane * places + place] = dtype_traits<T>::put(largest);
         put_either<T>(index, index_wide, plane * places + place, (wide_of<T>)found, false);
     }
 }
@@ -198,7 +198,7 @@ extern "C" cudaError_t cuda_max_pool(const struct cuda_window *v, const void *x,
     if (v->b * v->c <= 0 || n <= 0) return cudaSuccess;
     window o = window_of(v);
     dim3 block = plane_block(n), grid = plane_grid(block, n, v->b * v->c);
-    CUDA_WITH_NUMBER(v->number, T,
+    CUDA_WITH_DTYPE(v->dtype, T,
                      e = LAUNCH((max_pool_kernel<T>), grid, block, 0, stream, o, (const T *)x,
                                 (T *)y, index, index_wide));
     return e;
@@ -231,9 +231,9 @@ static __global__ void __launch_bounds__(BLOCK)
         wide_of<T> sum = 0;
         each_place(v, at, [&](int32_t place, int32_t tap) {
             if (read_either<T>(index, plane * places + place) == (wide_of<T>)tap)
-                sum += number<T>::get(dy[plane * places + place]);
+                sum += dtype_traits<T>::get(dy[plane * places + place]);
         });
-        dx[plane * n + at] = number<T>::put(sum);
+        dx[plane * n + at] = dtype_traits<T>::put(sum);
     }
 }
 
@@ -247,7 +247,7 @@ extern "C" cudaError_t cuda_max_pool_grad(const struct cuda_window *v, const voi
     window o = window_of(v);
     either taps = {index, index_wide};
     dim3 block = plane_block(n), grid = plane_grid(block, n, v->b * v->c);
-    CUDA_WITH_NUMBER(v->number, T,
+    CUDA_WITH_DTYPE(v->dtype, T,
                      e = LAUNCH((max_pool_grad_kernel<T>), grid, block, 0, stream, o, taps,
                                 (const T *)dy, (T *)dx));
     return e;
@@ -265,8 +265,8 @@ static __global__ void __launch_bounds__(BLOCK) avg_pool_kernel(window v, const 
         const T *from = x + plane * v.h * v.w;
         wide_of<T> sum = 0;
         for (int32_t i = s.i0; i < s.i1; i++)
-            for (int32_t j = s.j0; j < s.j1; j++) sum += number<T>::get(from[(int64_t)i * v.w + j]);
-        y[plane * places + place] = number<T>::put(sum / (wide_of<T>)(v.kh * v.kw));
+            for (int32_t j = s.j0; j < s.j1; j++) sum += dtype_traits<T>::get(from[(int64_t)i * v.w + j]);
+        y[plane * places + place] = dtype_traits<T>::put(sum / (wide_of<T>)(v.kh * v.kw));
     }
 }
 
@@ -278,8 +278,8 @@ extern "C" cudaError_t cuda_avg_pool(const struct cuda_window *v, const void *x,
     if (v->b * v->c <= 0 || n <= 0) return cudaSuccess;
     window o = window_of(v);
     dim3 block = plane_block(n), grid = plane_grid(block, n, v->b * v->c);
-    CUDA_WITH_NUMBER(
-        v->number, T,
+    CUDA_WITH_DTYPE(
+        v->dtype, T,
         e = LAUNCH((avg_pool_kernel<T>), grid, block, 0, stream, o, (const T *)x, (T *)y));
     return e;
 }
@@ -294,9 +294,9 @@ static __global__ void __launch_bounds__(BLOCK) avg_pool_grad_kernel(window v, c
     {
         wide_of<T> sum = 0, area = (wide_of<T>)(v.kh * v.kw);
         each_place(v, at, [&](int32_t place, int32_t) {
-            sum += number<T>::get(dy[plane * places + place]);
+            sum += dtype_traits<T>::get(dy[plane * places + place]);
         });
-        dx[plane * n + at] = number<T>::put(sum / area);
+        dx[plane * n + at] = dtype_traits<T>::put(sum / area);
     }
 }
 
@@ -308,8 +308,8 @@ extern "C" cudaError_t cuda_avg_pool_grad(const struct cuda_window *v, const voi
     if (v->b * v->c <= 0 || n <= 0) return cudaSuccess;
     window o = window_of(v);
     dim3 block = plane_block(n), grid = plane_grid(block, n, v->b * v->c);
-    CUDA_WITH_NUMBER(
-        v->number, T,
+    CUDA_WITH_DTYPE(
+        v->dtype, T,
         e = LAUNCH((avg_pool_grad_kernel<T>), grid, block, 0, stream, o, (const T *)dy, (T *)dx));
     return e;
 }

@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 struct cuda_window { /* how a kernel goes over images */
-    enum cuda_number number;
+    enum cuda_dtype dtype;
     int64_t b, c, h, w; /* x */
     int64_t oh, ow, first;
     int32_t kernel[2], stride[2], padding[2]; /* height, width */

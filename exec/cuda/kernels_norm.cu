@@ -23,20 +23,20 @@ template <class T, int OPERANDS, bool KEEP, bool WHOLE> struct run_of {
     bool packed;
     elements<T, N> kept[OPERANDS][KEEP ? PACKS : 1];
 
-    __device__ __forceinline__ void ask(int k, int at)
+    __device__ __forceinline__ void load(int k, int at)
     {
         int64_t i = ((int64_t)k * width + lane) * N;
 #pragma unroll
         for (int o = 0; o < OPERANDS; o++) {
             kept[o][at].clear();
-            if (!WHOLE || i < n) kept[o][at].template ask<WHOLE>(p[o], i, n, packed);
+            if (!WHOLE || i < n) kept[o][at].template load<WHOLE>(p[o], i, n, packed);
         }
     }
     __device__ __forceinline__ void open()
     {
         if constexpr (KEEP) {
 #pragma unroll
-            for (int k = 0; k < PACKS; k++) ask(k, k);
+            for (int k = 0; k < PACKS; k++) load(k, k);
         }
     }
     template <class F> __device__ __forceinline__ void give(int k, int at, int64_t i, F f)
@@ -61,7 +61,7 @@ template <class T, int OPERANDS, bool KEEP, bool WHOLE> struct run_of {
             for (int k = 0;; k++) {
                 int64_t i = ((int64_t)k * width + lane) * N;
                 if (i >= n) break;
-                ask(k, 0);
+                load(k, 0);
                 give(k, 0, i, f);
             }
         }
@@ -151,7 +151,7 @@ template <class T, bool KEEP, bool WHOLE> struct added {
             for (int k = 0; k < PACKS; k++) {
                 int64_t i = ((int64_t)k * width + lane) * N;
                 held[k].clear();
-                if (p && i < n) held[k].template ask<true>(p, i, n, true);
+                if (p && i < n) held[k].template load<true>(p, i, n, true);
             }
         }
     }
@@ -268,7 +268,7 @@ extern "C" cudaError_t cuda_norm(const struct cuda_norm_call *s, int64_t runs, i
 {
     cudaError_t e = cudaErrorInvalidValue;
     if (runs <= 0 || n <= 0) return cudaSuccess;
-    CUDA_WITH_NUMBER(s->number, T, e = launch<T>(s, false, runs, n, stream));
+    CUDA_WITH_DTYPE(s->dtype, T, e = launch<T>(s, false, runs, n, stream));
     return e;
 }
 
@@ -277,7 +277,7 @@ extern "C" cudaError_t cuda_norm_grad(const struct cuda_norm_call *s, int64_t ru
 {
     cudaError_t e = cudaErrorInvalidValue;
     if (runs <= 0 || n <= 0) return cudaSuccess;
-    CUDA_WITH_NUMBER(s->number, T, e = launch<T>(s, true, runs, n, stream));
+    CUDA_WITH_DTYPE(s->dtype, T, e = launch<T>(s, true, runs, n, stream));
     return e;
 }
 
@@ -395,7 +395,7 @@ static cudaError_t group_norm(const struct cuda_norm_call *s, bool grad, int64_t
     cudaError_t e = cudaErrorInvalidValue;
     if (runs <= 0 || (grad && per * places <= 0)) return cudaSuccess;
     group_shape g = {per * places, places, most(1, channels), per, divider_of(most(1, places))};
-    CUDA_WITH_NUMBER(s->number, T, e = launch_groups<T>(s, grad, runs, g, stream));
+    CUDA_WITH_DTYPE(s->dtype, T, e = launch_groups<T>(s, grad, runs, g, stream));
     return e;
 }
 

@@ -1,6 +1,6 @@
 /* exec/cuda/kernels_norm.h - launchers of layer_norm, rms_norm and group_norm, and of their gradients in x.
  *
- * x, y, dy, dx (runs, n) of one number; a run is what is normalised together. Weights and statistics may be wide beside narrow ones.
+ * x, y, dy, dx (runs, n) of one dtype; a run is what is normalised together. Weights and statistics may be wide beside narrow ones.
  * Gradients of weights are sums over rows or channels: kernels_sums.h.
  */
 #ifndef EXEC_CUDA_KERNELS_NORM_H
@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 struct cuda_norm_call {
-    enum cuda_number number;
+    enum cuda_dtype dtype;
     bool centres; /* layer_norm; else rms_norm, which has no beta and one statistic a run */
     bool gamma_wide, beta_wide, stats_wide;
     double eps;

@@ -79,8 +79,8 @@ static __device__ __forceinline__ void add_rows(const sum_operands<T> &o, int64_
         for (int k = 0; k < ROWS; k++) {
             int64_t row = r + k * step;
             if (row >= end) break;
-            in_dy[k].template ask<WHOLE>(o.dy + row * n, i, n, packed);
-            if (KIND != CUDA_SUM_plain) in_x[k].template ask<WHOLE>(o.x + row * n, i, n, packed);
+            in_dy[k].template load<WHOLE>(o.dy + row * n, i, n, packed);
+            if (KIND != CUDA_SUM_plain) in_x[k].template load<WHOLE>(o.x + row * n, i, n, packed);
             row_stats<T, KIND>(o.stats, row, mean[k], scale[k]);
         }
 #pragma unroll
@@ -177,17 +177,17 @@ static cudaError_t join(const struct cuda_sum *s, const wide_of<T> *part, int64_
                   part, chunks, sums, n, s->out[0], s->out[1], s->out_wide, s->add);
 }
 
-static size_t wide_bytes(enum cuda_number number) { return number == CUDA_fp64 ? 8 : 4; }
-static size_t number_bytes(enum cuda_number number)
+static size_t wide_bytes(enum cuda_dtype dtype) { return dtype == CUDA_fp64 ? 8 : 4; }
+static size_t cuda_dtype_bytes(enum cuda_dtype dtype)
 {
-    return number == CUDA_fp64 ? 8 : number == CUDA_fp32 ? 4 : 2;
+    return dtype == CUDA_fp64 ? 8 : dtype == CUDA_fp32 ? 4 : 2;
 }
 
-extern "C" size_t cuda_column_sums_scratch(enum cuda_number number, int64_t rows, int64_t n)
+extern "C" size_t cuda_column_sums_scratch(enum cuda_dtype dtype, int64_t rows, int64_t n)
 {
     if (n <= 0) return 0;
-    column_plan p = plan_columns((int64_t)(16 / number_bytes(number)), rows, n);
-    return 2 * (size_t)(p.chunks * n) * wide_bytes(number);
+    column_plan p = plan_columns((int64_t)(16 / cuda_dtype_bytes(dtype)), rows, n);
+    return 2 * (size_t)(p.chunks * n) * wide_bytes(dtype);
 }
 
 template <class T>
@@ -218,7 +218,7 @@ extern "C" cudaError_t cuda_column_sums(const struct cuda_sum *s, int64_t rows, 
 {
     cudaError_t e = cudaErrorInvalidValue;
     if (n <= 0) return cudaSuccess;
-    CUDA_WITH_NUMBER(s->number, T, e = launch_columns<T>(s, rows, n, scratch, stream));
+    CUDA_WITH_DTYPE(s->dtype, T, e = launch_columns<T>(s, rows, n, scratch, stream));
     return e;
 }
 
@@ -251,8 +251,8 @@ static __global__ void __launch_bounds__(BLOCK)
         for (int64_t i = (int64_t)lane * N; i < inner; i += (int64_t)across * N) {
             W x[N], dy[N];
             elements<T, N> in_x, in_dy;
-            in_dy.ask(o.dy + plane * inner, i, inner, packed);
-            if (KIND != CUDA_SUM_plain) in_x.ask(o.x + plane * inner, i, inner, packed);
+            in_dy.load(o.dy + plane * inner, i, inner, packed);
+            if (KIND != CUDA_SUM_plain) in_x.load(o.x + plane * inner, i, inner, packed);
             in_dy.get(dy);
             if (KIND != CUDA_SUM_plain) in_x.get(x);
 #pragma unroll
@@ -269,9 +269,9 @@ static __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-extern "C" size_t cuda_channel_sums_scratch(enum cuda_number number, int64_t outer, int64_t middle)
+extern "C" size_t cuda_channel_sums_scratch(enum cuda_dtype dtype, int64_t outer, int64_t middle)
 {
-    return 2 * (size_t)(channel_chunks(outer, middle) * middle) * wide_bytes(number);
+    return 2 * (size_t)(channel_chunks(outer, middle) * middle) * wide_bytes(dtype);
 }
 
 template <class T>
@@ -299,7 +299,7 @@ extern "C" cudaError_t cuda_channel_sums(const struct cuda_sum *s, int64_t outer
 {
     cudaError_t e = cudaErrorInvalidValue;
     if (middle <= 0) return cudaSuccess;
-    CUDA_WITH_NUMBER(s->number, T,
+    CUDA_WITH_DTYPE(s->dtype, T,
                      e = launch_channels<T>(s, outer, middle, inner, per, scratch, stream));
     return e;
 }
@@ -327,7 +327,7 @@ static __global__ void __launch_bounds__(BLOCK)
          i += SQUARES_PACKS * stride) {
         elements<T, N> in[SQUARES_PACKS];
 #pragma unroll
-        for (int k = 0; k < SQUARES_PACKS; k++) in[k].ask(x, i + k * stride, n, packed);
+        for (int k = 0; k < SQUARES_PACKS; k++) in[k].load(x, i + k * stride, n, packed);
 #pragma unroll
         for (int k = 0; k < SQUARES_PACKS; k++) {
             W v[N], s = 0;
@@ -355,13 +355,13 @@ extern "C" size_t cuda_squares_scratch(int64_t n)
     return (size_t)squares_blocks(n) * sizeof(double);
 }
 
-extern "C" cudaError_t cuda_squares(enum cuda_number number, const void *x, int64_t n, bool add,
+extern "C" cudaError_t cuda_squares(enum cuda_dtype dtype, const void *x, int64_t n, bool add,
                                     double *out, void *scratch, cudaStream_t stream)
 {
     cudaError_t e = cudaErrorInvalidValue;
     int64_t blocks = squares_blocks(n);
     double *part = (double *)scratch;
-    CUDA_WITH_NUMBER(number, T,
+    CUDA_WITH_DTYPE(dtype, T,
                      e = LAUNCH((squares_kernel<T>), dim3((unsigned)blocks), BLOCK, 0, stream,
                                 (const T *)x, n, lies_packed(x), part));
     if (e) return e;

@@ -38,7 +38,7 @@ static __device__ __forceinline__ void copy_rows(const int32_t *ids, int64_t n, 
 #pragma unroll
         for (int k = 0; k < ROWS; k++) { /* of no row: nothing is read, zeros come back */
             bool here = row[k] >= 0 && row[k] < entries;
-            in[k].ask(table + (here ? row[k] * d : 0), i, here ? d : 0, packed);
+            in[k].load(table + (here ? row[k] * d : 0), i, here ? d : 0, packed);
         }
 #pragma unroll
         for (int k = 0; k < ROWS; k++) {
@@ -62,14 +62,14 @@ static __global__ void __launch_bounds__(BLOCK)
         copy_rows<T>(ids, n, start, entries, static_cast<const T *>(table.p), d, i, packed, y);
 }
 
-extern "C" cudaError_t cuda_embedding(enum cuda_number number, const int32_t *ids, int64_t n,
+extern "C" cudaError_t cuda_embedding(enum cuda_dtype dtype, const int32_t *ids, int64_t n,
                                       int64_t start, int64_t entries, const void *table,
                                       bool table_wide, int64_t d, void *y, cudaStream_t stream)
 {
     cudaError_t e = cudaErrorInvalidValue;
     if (n <= 0 || d <= 0) return cudaSuccess;
     either rows = {table, table_wide};
-    CUDA_WITH_NUMBER(number, T, {
+    CUDA_WITH_DTYPE(dtype, T, {
         int64_t packs = over(d, pack<T>::N);
         bool packed = lies_packed(table, y) && d % pack<T>::N == 0;
         dim3 block = block_for_row(packs);
@@ -208,7 +208,7 @@ static __global__ void __launch_bounds__(BLOCK)
         elements<T, N> in[AT_ONCE];
 #pragma unroll
         for (int u = 0; u < AT_ONCE; u++)
-            if (k + u < n) in[u].ask(dy + (int64_t)position[k + u] * d, i, d, packed);
+            if (k + u < n) in[u].load(dy + (int64_t)position[k + u] * d, i, d, packed);
 #pragma unroll
         for (int u = 0; u < AT_ONCE; u++) {
             int e = k + u;
@@ -250,14 +250,14 @@ static __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-static size_t wide_bytes(enum cuda_number number) { return number == CUDA_fp64 ? 8 : 4; }
+static size_t wide_bytes(enum cuda_dtype dtype) { return dtype == CUDA_fp64 ? 8 : 4; }
 static size_t rounded(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
-extern "C" size_t cuda_embedding_grad_scratch(enum cuda_number number, int64_t n, int64_t entries,
+extern "C" size_t cuda_embedding_grad_scratch(enum cuda_dtype dtype, int64_t n, int64_t entries,
                                               int64_t d)
 {
     return rounded((size_t)(2 * entries + 1) * 4) + rounded((size_t)over(entries + 1, TILE) * 4) +
-           rounded(2 * (size_t)n * 4) + 2 * (size_t)(over(n, WINDOW) * d) * wide_bytes(number);
+           rounded(2 * (size_t)n * 4) + 2 * (size_t)(over(n, WINDOW) * d) * wide_bytes(dtype);
 }
 
 static id_lists lists_in(void *scratch, const int32_t *ids, int64_t n, int64_t start,
@@ -298,13 +298,13 @@ static cudaError_t add_rows(const id_lists &l, const void *dy, int64_t d, void *
     return e ? e : LAUNCH((edge_kernel<T>), dim3(grid.x), BLOCK, 0, stream, l, d, dtable, wide);
 }
 
-extern "C" cudaError_t cuda_embedding_grad(enum cuda_number number, const int32_t *ids, int64_t n,
+extern "C" cudaError_t cuda_embedding_grad(enum cuda_dtype dtype, const int32_t *ids, int64_t n,
                                            int64_t start, int64_t entries, const void *dy,
                                            int64_t d, void *dtable, bool dtable_wide, bool add,
                                            void *scratch, cudaStream_t stream)
 {
     cudaError_t e = cudaSuccess;
-    size_t bytes = number == CUDA_fp64 ? 8 : number == CUDA_fp32 || dtable_wide ? 4 : 2;
+    size_t bytes = dtype == CUDA_fp64 ? 8 : dtype == CUDA_fp32 || dtable_wide ? 4 : 2;
     if (entries <= 0 || d <= 0) return cudaSuccess;
     if (!add) e = cudaMemsetAsync(dtable, 0, (size_t)(entries * d) * bytes, stream);
     if (e || n <= 0) return e;
@@ -312,7 +312,7 @@ extern "C" cudaError_t cuda_embedding_grad(enum cuda_number number, const int32_
     e = sort_ids(l, stream);
     if (e) return e;
     e = cudaErrorInvalidValue;
-    CUDA_WITH_NUMBER(number, T, e = add_rows<T>(l, dy, d, dtable, dtable_wide, stream));
+    CUDA_WITH_DTYPE(dtype, T, e = add_rows<T>(l, dy, d, dtable, dtable_wide, stream));
     return e;
 }
 
@@ -352,8 +352,8 @@ static __global__ void __launch_bounds__(BLOCK)
         int64_t at = (r * heads + head) * 2 * side, turn = r % positions * side;
         W a[N], b[N], cosine[N], sine[N], u[N], v[N];
         elements<T, N> in_a, in_b;
-        in_a.ask(x + at, i, side, packed);
-        in_b.ask(x + at + side, i, side, packed);
+        in_a.load(x + at, i, side, packed);
+        in_b.load(x + at + side, i, side, packed);
         read<W, N>(table + turn, i, side, packed, cosine);
         read<W, N>(table + positions * side + turn, i, side, packed, sine);
         in_a.get(a);
@@ -369,12 +369,12 @@ static __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-extern "C" size_t cuda_rotary_table_bytes(enum cuda_number number, int64_t positions, int32_t side)
+extern "C" size_t cuda_rotary_table_bytes(enum cuda_dtype dtype, int64_t positions, int32_t side)
 {
-    return 2 * (size_t)(positions * side) * wide_bytes(number);
+    return 2 * (size_t)(positions * side) * wide_bytes(dtype);
 }
 
-extern "C" cudaError_t cuda_rotary_table(enum cuda_number number, const double *frequency,
+extern "C" cudaError_t cuda_rotary_table(enum cuda_dtype dtype, const double *frequency,
                                          int32_t first, int32_t pairs, int32_t side,
                                          int64_t positions, int64_t start, void *table,
                                          cudaStream_t stream)
@@ -384,7 +384,7 @@ extern "C" cudaError_t cuda_rotary_table(enum cuda_number number, const double *
     if (pairs > CUDA_ROTARY_PAIRS) return cudaErrorInvalidValue;
     for (int32_t i = 0; i < pairs; i++) f.f[i] = frequency[i];
     dim3 grid((unsigned)over(positions * pairs, BLOCK));
-    return number == CUDA_fp64 ? LAUNCH((turn_kernel<double>), grid, BLOCK, 0, stream, f, first,
+    return dtype == CUDA_fp64 ? LAUNCH((turn_kernel<double>), grid, BLOCK, 0, stream, f, first,
                                         pairs, side, positions, start, (double *)table)
                                : LAUNCH((turn_kernel<float>), grid, BLOCK, 0, stream, f, first,
                                         pairs, side, positions, start, (float *)table);
@@ -402,13 +402,13 @@ static cudaError_t turn(const void *x, void *y, int64_t rows, int64_t positions,
                   heads, side, divider_of(across), inverse, (const wide_of<T> *)table, packed);
 }
 
-extern "C" cudaError_t cuda_rotary(enum cuda_number number, const void *x, void *y, int64_t rows,
+extern "C" cudaError_t cuda_rotary(enum cuda_dtype dtype, const void *x, void *y, int64_t rows,
                                    int64_t positions, int32_t heads, int32_t side, bool inverse,
                                    const void *table, cudaStream_t stream)
 {
     cudaError_t e = cudaErrorInvalidValue;
     if (rows <= 0 || heads <= 0 || side <= 0) return cudaSuccess;
-    CUDA_WITH_NUMBER(number, T,
+    CUDA_WITH_DTYPE(dtype, T,
                      e = turn<T>(x, y, rows, positions, heads, side, inverse, table, stream));
     return e;
 }

@@ -18,28 +18,27 @@ extern "C" {
 #endif
 
 /* y (n, d) = table (entries, d)[ids]; table_wide: it is fp32 beside a narrow y. */
-cudaError_t cuda_embedding(enum cuda_number number, const int32_t *ids, int64_t n, int64_t start,
+cudaError_t cuda_embedding(enum cuda_dtype dtype, const int32_t *ids, int64_t n, int64_t start,
                            int64_t entries, const void *table, bool table_wide, int64_t d, void *y,
                            cudaStream_t stream);
 
 /* dtable (entries, d) += the rows of dy (n, d), those of equal ids in the order of their positions; or = with add false.
  * n < 2^31. Scratch: 8 bytes an entry, 12 an id, and two rows of d for every 32 ids. */
-size_t cuda_embedding_grad_scratch(enum cuda_number number, int64_t n, int64_t entries, int64_t d);
-cudaError_t cuda_embedding_grad(enum cuda_number number, const int32_t *ids, int64_t n,
-                                int64_t start, int64_t entries, const void *dy, int64_t d,
-                                void *dtable, bool dtable_wide, bool add, void *scratch,
-                                cudaStream_t stream);
+size_t cuda_embedding_grad_scratch(enum cuda_dtype dtype, int64_t n, int64_t entries, int64_t d);
+cudaError_t cuda_embedding_grad(enum cuda_dtype dtype, const int32_t *ids, int64_t n, int64_t start,
+                                int64_t entries, const void *dy, int64_t d, void *dtable,
+                                bool dtable_wide, bool add, void *scratch, cudaStream_t stream);
 
 /* table (2, positions, half), of fp64 or else fp32: cosines, then sines, of the angles that positions start … have for pairs first …
  * first + pairs - 1 of half. frequency (pairs): radians a position; on the host, read before this returns. */
 enum { CUDA_ROTARY_PAIRS = 128 }; /* at once */
-size_t cuda_rotary_table_bytes(enum cuda_number number, int64_t positions, int32_t half);
-cudaError_t cuda_rotary_table(enum cuda_number number, const double *frequency, int32_t first,
+size_t cuda_rotary_table_bytes(enum cuda_dtype dtype, int64_t positions, int32_t half);
+cudaError_t cuda_rotary_table(enum cuda_dtype dtype, const double *frequency, int32_t first,
                               int32_t pairs, int32_t half, int64_t positions, int64_t start,
                               void *table, cudaStream_t stream);
 /* y (rows, heads, 2·half) of x: pair (i, i + half) of row r turned as the table has it for position r mod positions, backwards
  * where inverse. */
-cudaError_t cuda_rotary(enum cuda_number number, const void *x, void *y, int64_t rows,
+cudaError_t cuda_rotary(enum cuda_dtype dtype, const void *x, void *y, int64_t rows,
                         int64_t positions, int32_t heads, int32_t half, bool inverse,
                         const void *table, cudaStream_t stream);
 

@@ -27,7 +27,7 @@ static __device__ __forceinline__ void write_copy(C *copy, int64_t i, int64_t n,
     static_assert(N * sizeof(C) == sizeof(uint2), "half a pack");
     C narrow[N];
 #pragma unroll
-    for (int j = 0; j < N; j++) narrow[j] = number<C>::put((float)p[j]);
+    for (int j = 0; j < N; j++) narrow[j] = dtype_traits<C>::put((float)p[j]);
     if (packed && i + N <= n) {
         uint2 raw;
         memcpy(&raw, narrow, sizeof raw);
@@ -116,10 +116,10 @@ static cudaError_t launch(const struct cuda_optimizer *u, int64_t n, cudaStream_
 extern "C" cudaError_t cuda_update(const struct cuda_optimizer *u, int64_t n, cudaStream_t stream)
 {
     if (n <= 0) return cudaSuccess;
-    if (u->number == CUDA_fp64)
+    if (u->dtype == CUDA_fp64)
         return u->copy ? cudaErrorInvalidValue : launch<double, double>(u, n, stream);
-    if (u->number != CUDA_fp32) return cudaErrorInvalidValue;
+    if (u->dtype != CUDA_fp32) return cudaErrorInvalidValue;
     if (!u->copy) return launch<float, float>(u, n, stream);
-    return u->copy_number == CUDA_bf16 ? launch<float, __nv_bfloat16>(u, n, stream)
+    return u->copy_dtype == CUDA_bf16 ? launch<float, __nv_bfloat16>(u, n, stream)
                                        : launch<float, __half>(u, n, stream);
 }

@@ -12,12 +12,12 @@
 extern "C" {
 #endif
 
-/* p, m, v, g (n) of number, fp32 or fp64, in place; g is 0 afterwards. SGD: m and v NULL, and of the numbers rate and keep alone. */
+/* p, m, v, g (n) of dtype, fp32 or fp64, in place; g is 0 afterwards. SGD: m and v NULL, and of the numbers rate and keep alone. */
 struct cuda_optimizer {
-    enum cuda_number number;
+    enum cuda_dtype dtype;
     void *p, *m, *v, *g;
-    void *copy; /* NULL, or (n) of copy_number, bf16 or fp16: p rounded, for products to read */
-    enum cuda_number copy_number;
+    void *copy; /* NULL, or (n) of copy_dtype, bf16 or fp16: p rounded, for products to read */
+    enum cuda_dtype copy_dtype;
     /* On the device; NULL: 1. What gradients are multiplied by first (a clip, one over the loss's scale). Where it is no finite
      * number nothing is updated: gradients become 0 and the copy is p again. */
     const float *factor;

@@ -160,7 +160,7 @@ static void *abort_here(void *comm)
 }
 
 /* Where there can be no more threads, those that are left wait for nobody: the process is about to end. */
-static void abort_apart(const struct parting *p)
+static void abort_separately(const struct parting *p)
 {
     pthread_t *thread = ARENA_ARRAY(p->a, pthread_t, (size_t)p->n);
     int32_t made = 0;
@@ -173,7 +173,7 @@ static void part(void *owner)
 {
     struct parting *p = owner;
     if (!p->in_a_group || lib.ncclGroupStart() != ncclSuccess) {
-        abort_apart(p);
+        abort_separately(p);
         p->is_through = true;
         return;
     }

@@ -1,4 +1,4 @@
-/* exec/cuda/operands.h - what numbers the operands of a call are, for the files that turn calls into launches. */
+/* exec/cuda/operands.h - the dtypes of a call's operands, for the files that turn calls into launches. */
 #ifndef EXEC_CUDA_OPERANDS_H
 #define EXEC_CUDA_OPERANDS_H
 
@@ -6,7 +6,7 @@
 #include "exec/cuda/dtype.h"
 
 /* int32 has none: operands of ids are never asked for. */
-static inline enum cuda_number cuda_number_of(enum dtype t)
+static inline enum cuda_dtype cuda_dtype_of(enum dtype t)
 {
     switch (t) {
     case DTYPE_fp64:
@@ -37,10 +37,10 @@ static inline enum dtype cuda_output_dtype(const struct op_call *c, int32_t i)
     return cuda_output_is_wide(c, i) ? DTYPE_fp32 : c->dtype;
 }
 
-/* The number that a call's kernel is of: that of its major operands (bits `in` and `out`), which are all alike. Others may be
+/* The number that of a call's kernel: that of its major operands (bits `in` and `out`), which are all alike. Others may be
  * wider. ERR_INPUT where a call mixes what no kernel does. */
-MUST_CHECK enum status cuda_major_number(const struct op_call *c, uint32_t in, uint32_t out,
-                                         enum cuda_number *number, struct error *err);
+MUST_CHECK enum status cuda_major_dtype(const struct op_call *c, uint32_t in, uint32_t out,
+                                        enum cuda_dtype *dtype, struct error *err);
 
 /* A shape as (outer, middle, inner), `middle` being dims dimensions from dim on. */
 struct cuda_dims {

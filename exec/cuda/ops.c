@@ -22,8 +22,8 @@ const char *const cuda_ops_why_not[OP_KIND_COUNT] = {
 #include "core/graph/op_rows.inc"
 };
 
-enum status cuda_major_number(const struct op_call *c, uint32_t in, uint32_t out,
-                              enum cuda_number *number, struct error *err)
+enum status cuda_major_dtype(const struct op_call *c, uint32_t in, uint32_t out,
+                              enum cuda_dtype *dtype, struct error *err)
 {
     int32_t n_in = c->shapes->n_inputs, n_out = c->shapes->n_outputs;
     int32_t wide = 0, narrow = 0, minor_narrow = 0;
@@ -36,7 +36,7 @@ enum status cuda_major_number(const struct op_call *c, uint32_t in, uint32_t out
         bool is_wide = cuda_output_is_wide(c, i), major = out >> i & 1;
         wide += major && is_wide, narrow += major && !is_wide, minor_narrow += !major && !is_wide;
     }
-    *number = cuda_number_of(wide ? DTYPE_fp32 : c->dtype);
+    *dtype = cuda_dtype_of(wide ? DTYPE_fp32 : c->dtype);
     if (!wide || (!narrow && !minor_narrow)) return OK;
     return error_set(err, ERR_INPUT,
                      "%s in %s: no kernel where operands of inputs %x and outputs %x are fp32",

@@ -44,7 +44,7 @@ static enum status sizes(const struct op_call *c, int32_t n_in, struct attention
                          "%s: %" PRId64 " sequences of %" PRId64
                          " positions and %" PRId32 " heads are more than a launch takes",
                          op_kind_name(c->kind), s[0].dim[0], keys, t->heads);
-    *a = (struct attention_call){.number = cuda_number_of(c->dtype),
+    *a = (struct attention_call){.dtype = cuda_dtype_of(c->dtype),
                                  .b = s[0].dim[0],
                                  .queries = (int32_t)queries,
                                  .keys = (int32_t)keys,
@@ -75,9 +75,9 @@ enum status cuda_op_attention(struct cuda_context *x, const struct op_call *c, s
     place(c, c->shapes->n_inputs, c->input, &a.q, &a.k, &a.v, &a);
     a.o = c->output[0], a.lse = c->output[1];
     a.wide_lse = !dtype_is_half(c->dtype) || cuda_output_is_wide(c, 1);
-    bool fast = attention_is_fast(&a, x->capability);
-    return cuda_failed(fast ? attention_forward_fast(&a, x->stream)
-                            : attention_forward_plain(&a, x->stream),
+    bool fast = cuda_attention_is_fast(&a, x->capability);
+    return cuda_failed(fast ? cuda_attention_forward_fast(&a, x->stream)
+                            : cuda_attention_forward_plain(&a, x->stream),
                        "attention", err);
 }
 
@@ -113,9 +113,9 @@ enum status cuda_op_attention_grad(struct cuda_context *x, const struct op_call 
     TRY(clear(x, c, &a, err));
     int64_t rows = a.b * a.heads * a.queries;
     TRY(cuda_scratch(x, (size_t)(rows * dtype_bytes(dtype_master(c->dtype))), &a.delta, err));
-    TRY(cuda_failed(attention_delta(&a, x->stream), "attention_grad: delta", err));
-    bool fast = attention_is_fast(&a, x->capability);
-    return cuda_failed(fast ? attention_grad_fast(&a, x->stream)
-                            : attention_grad_plain(&a, x->stream),
+    TRY(cuda_failed(cuda_attention_delta(&a, x->stream), "attention_grad: delta", err));
+    bool fast = cuda_attention_is_fast(&a, x->capability);
+    return cuda_failed(fast ? cuda_attention_grad_fast(&a, x->stream)
+                            : cuda_attention_grad_plain(&a, x->stream),
                        "attention_grad", err);
 }

@@ -29,7 +29,7 @@ static enum status copy_part(struct cuda_context *x, const struct op_call *c,
     struct cuda_dims d = cuda_dims_of(whole, dim, 1);
     struct cuda_runs r = {.outer = d.outer, .run = part->dim[dim] * d.inner};
     int64_t step = d.middle * d.inner, first = c->attrs->start * d.inner;
-    TRY(cuda_major_number(c, ~0u, ~0u, &r.number, err));
+    TRY(cuda_major_dtype(c, ~0u, ~0u, &r.dtype, err));
     enum dtype t = cuda_input_dtype(c, 0);
     r.from = to ? c->input[0] : at(c->input[0], first, t);
     r.to = to ? (void *)(uintptr_t)at(c->output[0], first, t) : c->output[0];
@@ -59,8 +59,8 @@ static enum status move_part(struct cuda_context *x, const struct op_call *c,
     struct cuda_dims d = cuda_dims_of(whole, m->dim, 1);
     int64_t part_step = division_extent(m->shards, m->self) * d.inner, behind = 0;
     struct cuda_runs r = {.outer = d.outer, .add = !take};
-    TRY(cuda_major_number(c, ~0u, cuda_input_is_wide(c, 0) || take ? ~0u : 0, &r.number, err));
-    r.to_wide = r.number != CUDA_fp32 && cuda_output_is_wide(c, 0);
+    TRY(cuda_major_dtype(c, ~0u, cuda_input_is_wide(c, 0) || take ? ~0u : 0, &r.dtype, err));
+    r.to_wide = r.dtype != CUDA_fp32 && cuda_output_is_wide(c, 0);
     enum dtype from = cuda_input_dtype(c, 0), to = cuda_output_dtype(c, 0);
     for (int32_t k = 0; k < m->shards->n_runs; k++, behind += r.run) {
         int64_t first = run[k].first * d.inner;
@@ -91,10 +91,10 @@ enum status cuda_op_prepend(struct cuda_context *x, const struct op_call *c, str
     const struct shape *in = &c->shapes->input[0];
     int64_t token = shape_elements(&c->shapes->input[1]), rest = in->dim[1] * in->dim[2];
     struct cuda_runs r = {.outer = in->dim[0], .to_step = token + rest};
-    TRY(cuda_major_number(c, 1, 1, &r.number, err));
+    TRY(cuda_major_dtype(c, 1, 1, &r.dtype, err));
     enum dtype t = cuda_output_dtype(c, 0);
     r.from = c->input[1], r.to = c->output[0], r.run = token, r.from_step = 0;
-    r.from_wide = r.number != CUDA_fp32 && cuda_input_is_wide(c, 1);
+    r.from_wide = r.dtype != CUDA_fp32 && cuda_input_is_wide(c, 1);
     TRY(cuda_failed(cuda_copy_runs(&r, x->stream), "prepend", err));
     r.from = c->input[0], r.to = (void *)(uintptr_t)at(c->output[0], token, t);
     r.run = r.from_step = rest, r.from_wide = false;
@@ -107,9 +107,9 @@ enum status cuda_op_to_rows(struct cuda_context *x, const struct op_call *c, str
     const struct shape *image = back ? &c->shapes->output[0] : &c->shapes->input[0];
     int64_t channels = image->dim[1], places = image->dim[2] * image->dim[3];
     int64_t n = shape_elements(image);
-    enum cuda_number number;
-    TRY(cuda_major_number(c, 1, 1, &number, err));
-    struct cuda_runs r = {.number = number,
+    enum cuda_dtype dtype;
+    TRY(cuda_major_dtype(c, 1, 1, &dtype, err));
+    struct cuda_runs r = {.dtype = dtype,
                           .from = c->input[0],
                           .to = c->output[0],
                           .outer = 1,
@@ -117,8 +117,8 @@ enum status cuda_op_to_rows(struct cuda_context *x, const struct op_call *c, str
                           .from_step = n,
                           .to_step = n};
     cudaError_t e = c->attrs->flat ? cuda_copy_runs(&r, x->stream)
-                                   : cuda_transpose(number, c->input[0], c->output[0],
-                                                    image->dim[0], back ? places : channels,
+                                   : cuda_transpose(dtype, c->input[0], c->output[0], image->dim[0],
+                                                    back ? places : channels,
                                                     back ? channels : places, x->stream);
     return cuda_failed(e, "to_rows", err);
 }

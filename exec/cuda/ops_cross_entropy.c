@@ -18,7 +18,7 @@ static struct cross_entropy_call call_of(const struct op_call *c, int32_t logits
 {
     const struct shape *s = &c->shapes->input[logits];
     enum dtype t = cuda_input_dtype(c, logits);
-    return (struct cross_entropy_call){.number = cuda_number_of(t),
+    return (struct cross_entropy_call){.dtype = cuda_dtype_of(t),
                                        .rows = shape_rows(s),
                                        .n = op_logits(c->attrs, s),
                                        .row = shape_last(s),
@@ -63,10 +63,10 @@ static enum status scratch_of_rows(struct cuda_context *x, struct cross_entropy_
 static enum status mean(struct cuda_context *x, const struct op_call *c,
                         struct cross_entropy_call *e, int64_t sequences, struct error *err)
 {
-    e->number = cuda_number_of(c->dtype); /* of the loss, beside which there may be fp32 logits */
+    e->dtype = cuda_dtype_of(c->dtype); /* of the loss, beside which there may be fp32 logits */
     int64_t counted = c->attrs->counted ? sequences * c->attrs->counted : e->rows;
     bool wide = cuda_output_is_wide(c, 0) || !dtype_is_half(c->dtype);
-    return cuda_failed(cross_entropy_mean(e, counted, c->output[0], wide, x->stream),
+    return cuda_failed(cuda_cross_entropy_mean(e, counted, c->output[0], wide, x->stream),
                        "cross_entropy: mean", err);
 }
 
@@ -79,7 +79,7 @@ enum status cuda_op_cross_entropy(struct cuda_context *x, const struct op_call *
     TRY(check_call(c, &e, 0, wide, err));
     TRY(cuda_check_ids(x, c->kind, e.targets, e.rows, e.n, c->attrs->counted > 0, err));
     TRY(scratch_of_rows(x, &e, err));
-    TRY(cuda_failed(cross_entropy_rows(&e, false, x->stream), "cross_entropy", err));
+    TRY(cuda_failed(cuda_cross_entropy_rows(&e, false, x->stream), "cross_entropy", err));
     return mean(x, c, &e, c->shapes->input[0].dim[0], err);
 }
 
@@ -93,8 +93,8 @@ enum status cuda_op_cross_entropy_grad(struct cuda_context *x, const struct op_c
         return error_set(err, ERR_INPUT, "cross_entropy_grad: logits of %s have no gradient in fp32",
                          dtype_name(c->dtype));
     TRY(check_targets(x, c, &e, err));
-    return cuda_failed(cross_entropy_grad(&e, c->attrs->scale, c->scale, c->output[0],
-                                          cuda_number_of(cuda_output_dtype(c, 0)), x->stream),
+    return cuda_failed(cuda_cross_entropy_grad(&e, c->attrs->scale, c->scale, c->output[0],
+                                          cuda_dtype_of(cuda_output_dtype(c, 0)), x->stream),
                        "cross_entropy_grad", err);
 }
 
@@ -105,7 +105,7 @@ enum status cuda_op_cross_entropy_shard(struct cuda_context *x, const struct op_
     struct cross_entropy_call e = call_of(c, 0, 1, c->output[0], wide);
     TRY(check_call(c, &e, 0, wide, err));
     TRY(check_targets(x, c, &e, err));
-    return cuda_failed(cross_entropy_rows(&e, true, x->stream), "cross_entropy_shard", err);
+    return cuda_failed(cuda_cross_entropy_rows(&e, true, x->stream), "cross_entropy_shard", err);
 }
 
 /* The logits are there for the gradient's sake: their shape alone is looked at. */
@@ -113,11 +113,11 @@ enum status cuda_op_cross_entropy_join(struct cuda_context *x, const struct op_c
                                        struct error *err)
 {
     struct cross_entropy_call e = call_of(c, 1, 2, c->output[1], cuda_output_is_wide(c, 1));
-    e.number = cuda_number_of(c->dtype);
+    e.dtype = cuda_dtype_of(c->dtype);
     e.wide_lse = cuda_output_is_wide(c, 1) || !dtype_is_half(c->dtype);
     e.rows = shape_rows(&c->shapes->input[0]);
     TRY(scratch_of_rows(x, &e, err));
-    TRY(cuda_failed(cross_entropy_join(&e, c->input[0],
+    TRY(cuda_failed(cuda_cross_entropy_join(&e, c->input[0],
                                        cuda_input_is_wide(c, 0) || !dtype_is_half(c->dtype),
                                        shape_last(&c->shapes->input[0]) / 2, x->stream),
                     "cross_entropy_join", err));

@@ -13,9 +13,9 @@ cuda_op cuda_op_add, cuda_op_multiply, cuda_op_gelu, cuda_op_gelu_grad, cuda_op_
 static enum status flat(struct cuda_context *x, const struct op_call *c, enum cuda_flat_kind kind,
                         struct error *err)
 {
-    enum cuda_number number;
-    TRY(cuda_major_number(c, ~0u, ~0u, &number, err));
-    return cuda_failed(cuda_flat(kind, number, c->input[0], c->input[1], c->input[2], c->output[0],
+    enum cuda_dtype dtype;
+    TRY(cuda_major_dtype(c, ~0u, ~0u, &dtype, err));
+    return cuda_failed(cuda_flat(kind, dtype, c->input[0], c->input[1], c->input[2], c->output[0],
                                  c->output[1], shape_elements(&c->shapes->input[0]), x->stream),
                        op_kind_name(c->kind), err);
 }
@@ -42,10 +42,10 @@ FLAT(swiglu_grad, CUDA_FLAT_swiglu_grad)
 static enum status by_rows(struct cuda_context *x, const struct op_call *c, enum cuda_row_kind kind,
                            int64_t rows, int64_t n, struct error *err)
 {
-    enum cuda_number number;
-    TRY(cuda_major_number(c, ~2u, ~0u, &number, err));
-    bool wide = number != CUDA_fp32 && cuda_input_is_wide(c, 1);
-    return cuda_failed(cuda_rows(kind, number, c->input[0], c->input[1], wide, c->input[2],
+    enum cuda_dtype dtype;
+    TRY(cuda_major_dtype(c, ~2u, ~0u, &dtype, err));
+    bool wide = dtype != CUDA_fp32 && cuda_input_is_wide(c, 1);
+    return cuda_failed(cuda_rows(kind, dtype, c->input[0], c->input[1], wide, c->input[2],
                                  c->output[0], rows, n, x->stream),
                        op_kind_name(c->kind), err);
 }
@@ -57,10 +57,10 @@ enum status cuda_op_bias(struct cuda_context *x, const struct op_call *c, struct
     if (!dim) return by_rows(x, c, CUDA_ROW_bias, shape_rows(s), shape_last(s), err);
     struct cuda_dims d = cuda_dims_of(s, dim, c->shapes->input[1].rank);
     if (d.inner == 1) return by_rows(x, c, CUDA_ROW_bias, d.outer, d.middle, err);
-    enum cuda_number number;
-    TRY(cuda_major_number(c, ~2u, ~0u, &number, err));
-    bool wide = number != CUDA_fp32 && cuda_input_is_wide(c, 1);
-    return cuda_failed(cuda_channel_bias(number, c->input[0], c->input[1], wide, c->output[0],
+    enum cuda_dtype dtype;
+    TRY(cuda_major_dtype(c, ~2u, ~0u, &dtype, err));
+    bool wide = dtype != CUDA_fp32 && cuda_input_is_wide(c, 1);
+    return cuda_failed(cuda_channel_bias(dtype, c->input[0], c->input[1], wide, c->output[0],
                                          d.outer, d.middle, d.inner, x->stream),
                        "bias", err);
 }
@@ -91,11 +91,11 @@ enum status cuda_op_bias_grad(struct cuda_context *x, const struct op_call *c, s
                            .out = {c->output[0]},
                            .add = c->attrs->accumulate};
     void *scratch;
-    TRY(cuda_major_number(c, 1, 0, &sum.number, err));
-    sum.out_wide = sum.number != CUDA_fp32 && cuda_output_is_wide(c, 0);
+    TRY(cuda_major_dtype(c, 1, 0, &sum.dtype, err));
+    sum.out_wide = sum.dtype != CUDA_fp32 && cuda_output_is_wide(c, 0);
     bool columns = d.inner == 1;
-    size_t bytes = columns ? cuda_column_sums_scratch(sum.number, d.outer, d.middle)
-                           : cuda_channel_sums_scratch(sum.number, d.outer, d.middle);
+    size_t bytes = columns ? cuda_column_sums_scratch(sum.dtype, d.outer, d.middle)
+                           : cuda_channel_sums_scratch(sum.dtype, d.outer, d.middle);
     TRY(cuda_scratch(x, bytes, &scratch, err));
     cudaError_t e =
         columns ? cuda_column_sums(&sum, d.outer, d.middle, scratch, x->stream)
@@ -106,8 +106,8 @@ enum status cuda_op_bias_grad(struct cuda_context *x, const struct op_call *c, s
 /* y += x: of any two numbers. */
 enum status cuda_op_accumulate(struct cuda_context *x, const struct op_call *c, struct error *err)
 {
-    return cuda_failed(cuda_cast(cuda_number_of(cuda_input_dtype(c, 0)), c->input[0],
-                                 cuda_number_of(cuda_output_dtype(c, 0)), c->output[0], true,
+    return cuda_failed(cuda_cast(cuda_dtype_of(cuda_input_dtype(c, 0)), c->input[0],
+                                 cuda_dtype_of(cuda_output_dtype(c, 0)), c->output[0], true,
                                  shape_elements(&c->shapes->input[0]), x->stream),
                        "accumulate", err);
 }

@@ -17,7 +17,7 @@ cuda_op cuda_op_gating, cuda_op_gating_grad, cuda_op_dispatch, cuda_op_combine, 
 enum status cuda_op_gating(struct cuda_context *x, const struct op_call *c, struct error *err)
 {
     const struct shape *s = &c->shapes->input[0];
-    return cuda_failed(expert_gating(cuda_number_of(c->dtype), c->input[0], cuda_input_is_wide(c, 0),
+    return cuda_failed(cuda_expert_gating(cuda_dtype_of(c->dtype), c->input[0], cuda_input_is_wide(c, 0),
                                      c->output[0], cuda_output_is_wide(c, 0), shape_rows(s),
                                      shape_last(s), c->attrs->chosen, c->attrs->renormalise,
                                      x->stream),
@@ -27,7 +27,7 @@ enum status cuda_op_gating(struct cuda_context *x, const struct op_call *c, stru
 enum status cuda_op_gating_grad(struct cuda_context *x, const struct op_call *c, struct error *err)
 {
     const struct shape *s = &c->shapes->input[0];
-    struct gating_grad_call g = {.number = cuda_number_of(c->dtype),
+    struct gating_grad_call g = {.dtype = cuda_dtype_of(c->dtype),
                                  .logits = c->input[0],
                                  .gates = c->input[1],
                                  .dgates = c->input[2],
@@ -47,7 +47,7 @@ enum status cuda_op_gating_grad(struct cuda_context *x, const struct op_call *c,
     void *shares;
     TRY(cuda_scratch(x, (size_t)(g.b * g.experts) * sizeof *g.shares, &shares, err));
     g.shares = shares;
-    return cuda_failed(expert_gating_grad(&g, x->stream), "gating_grad", err);
+    return cuda_failed(cuda_expert_gating_grad(&g, x->stream), "gating_grad", err);
 }
 
 /* Operands but gates and what is of their shape are of the call's dtype. */
@@ -73,7 +73,7 @@ static enum status find_routes(struct cuda_context *x, const struct op_call *c, 
                          "%s: %" PRId64 " sequences of %" PRId64 " positions, %" PRId64
                          " experts: more than a launch takes (65535 sequences times experts)",
                          op_kind_name(c->kind), b, positions, experts);
-    *r = (struct expert_routes){.number = cuda_number_of(c->dtype),
+    *r = (struct expert_routes){.dtype = cuda_dtype_of(c->dtype),
                                 .gates = c->input[at],
                                 .wide_gates = cuda_input_is_wide(c, at),
                                 .b = b,
@@ -89,7 +89,7 @@ static enum status find_routes(struct cuda_context *x, const struct op_call *c, 
     TRY(cuda_scratch(x, (filled + slots + tokens) * sizeof(int32_t), &scratch, err));
     r->filled = scratch;
     if (rows) r->slot = r->filled + filled, r->token = r->slot + slots;
-    return cuda_failed(expert_route(r, x->stream), "routes of experts", err);
+    return cuda_failed(cuda_expert_route(r, x->stream), "routes of experts", err);
 }
 
 enum status cuda_op_dispatch(struct cuda_context *x, const struct op_call *c, struct error *err)
@@ -97,7 +97,7 @@ enum status cuda_op_dispatch(struct cuda_context *x, const struct op_call *c, st
     struct expert_routes r;
     TRY(refuse_wide(c, 2, 0, err));
     TRY(find_routes(x, c, c->shapes->output[0].dim[2], true, &r, err));
-    return cuda_failed(expert_dispatch(&r, c->input[0], c->output[0],
+    return cuda_failed(cuda_expert_dispatch(&r, c->input[0], c->output[0],
                                        shape_last(&c->shapes->input[0]), c->attrs->weighted,
                                        x->stream),
                        "dispatch", err);
@@ -108,7 +108,7 @@ enum status cuda_op_combine(struct cuda_context *x, const struct op_call *c, str
     struct expert_routes r;
     TRY(refuse_wide(c, 2, 0, err));
     TRY(find_routes(x, c, c->shapes->input[0].dim[2], true, &r, err));
-    return cuda_failed(expert_combine(&r, c->input[0], c->output[0],
+    return cuda_failed(cuda_expert_combine(&r, c->input[0], c->output[0],
                                       shape_last(&c->shapes->input[0]), c->attrs->weighted,
                                       x->stream),
                        "combine", err);
@@ -119,7 +119,7 @@ enum status cuda_op_gates_grad(struct cuda_context *x, const struct op_call *c, 
     struct expert_routes r;
     TRY(refuse_wide(c, 2, 1, err));
     TRY(find_routes(x, c, c->shapes->input[0].dim[2], true, &r, err));
-    return cuda_failed(expert_gates_grad(&r, c->input[0], c->input[2], c->output[0],
+    return cuda_failed(cuda_expert_gates_grad(&r, c->input[0], c->input[2], c->output[0],
                                          cuda_output_is_wide(c, 0),
                                          shape_last(&c->shapes->input[0]), x->stream),
                        "gates_grad", err);
@@ -137,7 +137,7 @@ enum status cuda_op_expert_matmul(struct cuda_context *x, const struct op_call *
         return error_set(err, ERR_INPUT,
                          "expert_matmul: (%" PRId32 ",%" PRId64 ")x(%" PRId64 ",%" PRId64 ") is too large",
                          r.capacity, left, left, right);
-    struct expert_product p = {.number = r.number,
+    struct expert_product p = {.dtype = r.dtype,
                                .b = r.b,
                                .experts = r.experts,
                                .capacity = r.capacity,
@@ -151,7 +151,7 @@ enum status cuda_op_expert_matmul(struct cuda_context *x, const struct op_call *
                                .wide_out = cuda_output_is_wide(c, 0),
                                .accumulate = weights && c->attrs->accumulate};
     bool fast = expert_product_is_fast(&p, x->capability);
-    return cuda_failed(weights ? expert_weights(&p, fast, x->stream)
-                               : expert_rows(&p, fast, x->stream),
+    return cuda_failed(weights ? cuda_expert_weights(&p, fast, x->stream)
+                               : cuda_expert_rows(&p, fast, x->stream),
                        "expert_matmul", err);
 }

@@ -42,10 +42,10 @@ static void *out_at(void *p, int64_t elements, enum dtype t)
 
 static struct cuda_window window_of(const struct op_call *c, const struct shape *x,
                                     const struct shape *y, const int64_t kernel[2],
-                                    enum cuda_number number)
+                                    enum cuda_dtype dtype)
 {
     const struct stencil *k = &c->attrs->stencil;
-    return (struct cuda_window){.number = number,
+    return (struct cuda_window){.dtype = dtype,
                                 .b = x->dim[0],
                                 .c = x->dim[1],
                                 .h = x->dim[2],
@@ -63,11 +63,11 @@ static enum status conv_of(const struct op_call *c, const struct shape *x,
                            const struct shape *weight, const struct shape *y, uint32_t major_in,
                            uint32_t major_out, struct conv *v, struct error *err)
 {
-    enum cuda_number number;
-    TRY(cuda_major_number(c, major_in, major_out, &number, err));
+    enum cuda_dtype dtype;
+    TRY(cuda_major_dtype(c, major_in, major_out, &dtype, err));
     const struct stencil *k = &c->attrs->stencil;
-    *v = (struct conv){.window = window_of(c, x, y, &weight->dim[2], number),
-                       .dtype = number == CUDA_fp32 ? DTYPE_fp32 : c->dtype,
+    *v = (struct conv){.window = window_of(c, x, y, &weight->dim[2], dtype),
+                       .dtype = dtype == CUDA_fp32 ? DTYPE_fp32 : c->dtype,
                        .o = y->dim[1],
                        .taps = x->dim[1] * weight->dim[2] * weight->dim[3],
                        .places = y->dim[2] * y->dim[3],
@@ -226,12 +226,12 @@ static enum status weight_scratch(struct cuda_context *x, const struct conv *v, 
                                   struct weight_scratch *s, struct error *err)
 {
     int64_t size = v->o * v->taps, wide = wide_bytes(v->dtype);
-    enum cuda_number number = v->dtype == DTYPE_fp64 ? CUDA_fp64 : CUDA_fp32;
+    enum cuda_dtype dtype = v->dtype == DTYPE_fp64 ? CUDA_fp64 : CUDA_fp32;
     int64_t column = v->plain ? 0 : v->taps * v->places * dtype_bytes(v->dtype);
     s->n = images_at_once(v, most(column, size * wide));
     int64_t parts = rounded(s->n * column), total = parts + rounded(s->n * size * wide);
     int64_t sums = total + (narrow ? rounded(size * wide) : 0);
-    TRY(cuda_scratch(x, (size_t)sums + cuda_column_sums_scratch(number, s->n, size), &s->columns,
+    TRY(cuda_scratch(x, (size_t)sums + cuda_column_sums_scratch(dtype, s->n, size), &s->columns,
                      err));
     s->parts = (char *)s->columns + parts;
     s->total = (char *)s->columns + total;
@@ -245,7 +245,7 @@ static enum status add_up(struct cuda_context *x, const struct conv *v,
                           struct error *err)
 {
     struct cuda_sum sum = {.kind = CUDA_SUM_plain,
-                           .number = v->dtype == DTYPE_fp64 ? CUDA_fp64 : CUDA_fp32,
+                           .dtype = v->dtype == DTYPE_fp64 ? CUDA_fp64 : CUDA_fp32,
                            .dy = s->parts,
                            .out = {out},
                            .add = add};
@@ -277,7 +277,7 @@ enum status cuda_op_conv2d_weight_grad(struct cuda_context *x, const struct op_c
     if (!begun) TRY(add_up(x, &v, &s, 0, out, false, err)); /* of nothing: zeros */
     if (!narrow) return OK;
     return cuda_failed(
-        cuda_cast(CUDA_fp32, out, cuda_number_of(c->dtype), c->output[0], add, size, x->stream),
+        cuda_cast(CUDA_fp32, out, cuda_dtype_of(c->dtype), c->output[0], add, size, x->stream),
         "conv2d_weight_grad", err);
 }
 
@@ -288,9 +288,9 @@ static enum status pool_of(const struct op_call *c, const struct shape *x, const
 {
     const struct stencil *k = &c->attrs->stencil;
     int64_t kernel[2] = {k->kernel[0], k->kernel[1]};
-    enum cuda_number number;
-    TRY(cuda_major_number(c, major_in, 1, &number, err));
-    *v = window_of(c, x, y, kernel, number);
+    enum cuda_dtype dtype;
+    TRY(cuda_major_dtype(c, major_in, 1, &dtype, err));
+    *v = window_of(c, x, y, kernel, dtype);
     if (most(v->h * v->w, v->oh * v->ow) <= INT32_MAX) return OK;
     return error_set(err, ERR_INPUT, "%s: its images are too large for 32-bit indices",
                      op_kind_name(c->kind));
@@ -300,7 +300,7 @@ enum status cuda_op_max_pool2d(struct cuda_context *x, const struct op_call *c, 
 {
     struct cuda_window v;
     TRY(pool_of(c, &c->shapes->input[0], &c->shapes->output[0], 1, &v, err));
-    bool wide = v.number != CUDA_fp32 && cuda_output_is_wide(c, 1);
+    bool wide = v.dtype != CUDA_fp32 && cuda_output_is_wide(c, 1);
     return cuda_failed(cuda_max_pool(&v, c->input[0], c->output[0], c->output[1], wide, x->stream),
                        "max_pool2d", err);
 }
@@ -310,7 +310,7 @@ enum status cuda_op_max_pool2d_grad(struct cuda_context *x, const struct op_call
 {
     struct cuda_window v;
     TRY(pool_of(c, &c->shapes->output[0], &c->shapes->input[1], 2, &v, err));
-    bool wide = v.number != CUDA_fp32 && cuda_input_is_wide(c, 0);
+    bool wide = v.dtype != CUDA_fp32 && cuda_input_is_wide(c, 0);
     return cuda_failed(
         cuda_max_pool_grad(&v, c->input[0], wide, c->input[1], c->output[0], x->stream),
         "max_pool2d_grad", err);

@@ -20,8 +20,8 @@ static enum status forward_of(const struct op_call *c, bool centres, struct cuda
                             .beta = centres ? c->input[2] : NULL,
                             .y = c->output[0],
                             .stats = c->output[1]};
-    TRY(cuda_major_number(c, 1, 1, &s->number, err));
-    bool narrow = s->number != CUDA_fp32;
+    TRY(cuda_major_dtype(c, 1, 1, &s->dtype, err));
+    bool narrow = s->dtype != CUDA_fp32;
     s->gamma_wide = narrow && cuda_input_is_wide(c, 1);
     s->beta_wide = narrow && centres && cuda_input_is_wide(c, 2);
     s->stats_wide = narrow && cuda_output_is_wide(c, 1);
@@ -39,8 +39,8 @@ static enum status gradient_of(const struct op_call *c, bool centres, struct cud
                             .dy = c->input[3],
                             .more = c->shapes->n_inputs > 4 ? c->input[4] : NULL,
                             .y = c->output[0]};
-    TRY(cuda_major_number(c, 1 | 8 | 16, 1, &s->number, err));
-    bool narrow = s->number != CUDA_fp32;
+    TRY(cuda_major_dtype(c, 1 | 8 | 16, 1, &s->dtype, err));
+    bool narrow = s->dtype != CUDA_fp32;
     s->gamma_wide = narrow && cuda_input_is_wide(c, 1);
     s->stats_wide = narrow && cuda_input_is_wide(c, 2);
     return OK;
@@ -56,8 +56,8 @@ static enum status weights_of(const struct op_call *c, bool centres, struct cuda
                            .dy = c->input[2],
                            .out = {c->output[0], centres ? c->output[1] : NULL},
                            .add = c->attrs->accumulate};
-    TRY(cuda_major_number(c, 1 | 4, 0, &s->number, err));
-    bool narrow = s->number != CUDA_fp32;
+    TRY(cuda_major_dtype(c, 1 | 4, 0, &s->dtype, err));
+    bool narrow = s->dtype != CUDA_fp32;
     s->stats_wide = narrow && cuda_input_is_wide(c, 1);
     s->out_wide = narrow && cuda_output_is_wide(c, 0);
     if (!centres || cuda_output_is_wide(c, 0) == cuda_output_is_wide(c, 1)) return OK;
@@ -96,7 +96,7 @@ static enum status weight_grad(struct cuda_context *x, const struct op_call *c, 
     struct cuda_sum s;
     void *scratch;
     TRY(weights_of(c, centres, &s, err));
-    TRY(cuda_scratch(x, cuda_column_sums_scratch(s.number, runs, n), &scratch, err));
+    TRY(cuda_scratch(x, cuda_column_sums_scratch(s.dtype, runs, n), &scratch, err));
     return cuda_failed(cuda_column_sums(&s, runs, n, scratch, x->stream), op_kind_name(c->kind),
                        err);
 }
@@ -173,7 +173,7 @@ enum status cuda_op_group_norm_weight_grad(struct cuda_context *x, const struct 
     void *scratch;
     TRY(groups_of(c, &g, err));
     TRY(weights_of(c, true, &s, err));
-    TRY(cuda_scratch(x, cuda_channel_sums_scratch(s.number, g.b, g.channels), &scratch, err));
+    TRY(cuda_scratch(x, cuda_channel_sums_scratch(s.dtype, g.b, g.channels), &scratch, err));
     return cuda_failed(
         cuda_channel_sums(&s, g.b, g.channels, g.places, g.per ? g.per : 1, scratch, x->stream),
         "group_norm_weight_grad", err);

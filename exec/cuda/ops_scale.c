@@ -16,7 +16,7 @@ enum status cuda_op_overflow(struct cuda_context *x, const struct op_call *c, st
         return error_set(err, ERR_INPUT, "overflow: a note in %s", dtype_name(out));
     TRY(cuda_scratch(x, parts + sizeof(double), &scratch, err));
     double *sum = (double *)((char *)scratch + parts);
-    TRY(cuda_failed(cuda_squares(cuda_number_of(cuda_input_dtype(c, 0)), c->input[0], n, false, sum,
+    TRY(cuda_failed(cuda_squares(cuda_dtype_of(cuda_input_dtype(c, 0)), c->input[0], n, false, sum,
                                  scratch, x->stream),
                     "overflow: squares", err));
     return cuda_failed(

@@ -19,11 +19,11 @@ static enum status check_ids(struct cuda_context *x, const struct op_call *c, in
 enum status cuda_op_embedding(struct cuda_context *x, const struct op_call *c, struct error *err)
 {
     const struct shape *table = &c->shapes->input[1];
-    enum cuda_number number;
-    TRY(cuda_major_number(c, 0, 1, &number, err));
+    enum cuda_dtype dtype;
+    TRY(cuda_major_dtype(c, 0, 1, &dtype, err));
     TRY(check_ids(x, c, table->dim[0], err));
-    bool wide = number != CUDA_fp32 && cuda_input_is_wide(c, 1);
-    return cuda_failed(cuda_embedding(number, c->input[0], shape_elements(&c->shapes->input[0]),
+    bool wide = dtype != CUDA_fp32 && cuda_input_is_wide(c, 1);
+    return cuda_failed(cuda_embedding(dtype, c->input[0], shape_elements(&c->shapes->input[0]),
                                       c->attrs->start, table->dim[0], c->input[1], wide,
                                       shape_last(table), c->output[0], x->stream),
                        "embedding", err);
@@ -34,16 +34,16 @@ enum status cuda_op_embedding_grad(struct cuda_context *x, const struct op_call 
 {
     int64_t n = shape_elements(&c->shapes->input[0]), d = shape_last(&c->shapes->input[1]);
     int64_t entries = c->attrs->vocabulary;
-    enum cuda_number number;
+    enum cuda_dtype dtype;
     void *scratch;
-    TRY(cuda_major_number(c, 2, 0, &number, err));
+    TRY(cuda_major_dtype(c, 2, 0, &dtype, err));
     if (n > INT32_MAX)
         return error_set(err, ERR_INPUT, "embedding_grad: %lld ids are more than %d", (long long)n,
                          INT32_MAX);
     TRY(check_ids(x, c, entries, err));
-    TRY(cuda_scratch(x, cuda_embedding_grad_scratch(number, n, entries, d), &scratch, err));
-    bool wide = number != CUDA_fp32 && cuda_output_is_wide(c, 0);
-    return cuda_failed(cuda_embedding_grad(number, c->input[0], n, c->attrs->start, entries,
+    TRY(cuda_scratch(x, cuda_embedding_grad_scratch(dtype, n, entries, d), &scratch, err));
+    bool wide = dtype != CUDA_fp32 && cuda_output_is_wide(c, 0);
+    return cuda_failed(cuda_embedding_grad(dtype, c->input[0], n, c->attrs->start, entries,
                                            c->input[1], d, c->output[0], wide, c->attrs->accumulate,
                                            scratch, x->stream),
                        "embedding_grad", err);
@@ -51,16 +51,16 @@ enum status cuda_op_embedding_grad(struct cuda_context *x, const struct op_call 
 
 /* The table of angles is made anew for every call: it is small beside x, and nothing has to be kept. */
 static enum status rotary_table(struct cuda_context *x, const struct op_attrs *a,
-                                enum cuda_number number, int64_t positions, void **table,
+                                enum cuda_dtype dtype, int64_t positions, void **table,
                                 struct error *err)
 {
     int32_t half = a->head_dim / 2;
-    TRY(cuda_scratch(x, cuda_rotary_table_bytes(number, positions, half), table, err));
+    TRY(cuda_scratch(x, cuda_rotary_table_bytes(dtype, positions, half), table, err));
     for (int32_t first = 0, pairs; first < half; first += pairs) {
         double frequency[CUDA_ROTARY_PAIRS];
         pairs = half - first < CUDA_ROTARY_PAIRS ? half - first : CUDA_ROTARY_PAIRS;
-        for (int32_t i = 0; i < pairs; i++) frequency[i] = call_rotary_frequency(a, first + i);
-        TRY(cuda_failed(cuda_rotary_table(number, frequency, first, pairs, half, positions,
+        for (int32_t i = 0; i < pairs; i++) frequency[i] = op_values_rotary_frequency(a, first + i);
+        TRY(cuda_failed(cuda_rotary_table(dtype, frequency, first, pairs, half, positions,
                                           a->start, *table, x->stream),
                         "rotary", err));
     }
@@ -72,12 +72,12 @@ enum status cuda_op_rotary(struct cuda_context *x, const struct op_call *c, stru
     const struct shape *s = &c->shapes->input[0];
     const struct op_attrs *a = c->attrs;
     int64_t positions = s->dim[1];
-    enum cuda_number number;
+    enum cuda_dtype dtype;
     void *table;
-    TRY(cuda_major_number(c, 1, 1, &number, err));
+    TRY(cuda_major_dtype(c, 1, 1, &dtype, err));
     if (!shape_elements(s)) return OK;
-    TRY(rotary_table(x, a, number, positions, &table, err));
-    return cuda_failed(cuda_rotary(number, c->input[0], c->output[0], s->dim[0] * positions,
+    TRY(rotary_table(x, a, dtype, positions, &table, err));
+    return cuda_failed(cuda_rotary(dtype, c->input[0], c->output[0], s->dim[0] * positions,
                                    positions, a->heads, a->head_dim / 2, a->inverse, table,
                                    x->stream),
                        "rotary", err);
@@ -90,7 +90,7 @@ enum status cuda_op_dropout(struct cuda_context *x, const struct op_call *c, str
     int64_t sequences = c->shapes->input[0].dim[0], all = shape_elements(&c->shapes->input[0]);
     int64_t n = sequences ? all / sequences : 0, whole = a->whole ? a->whole : n;
     if (!all) return OK;
-    struct cuda_drop d = {.key = call_dropout_key(c),
+    struct cuda_drop d = {.key = op_values_dropout_key(c),
                              .below = (uint32_t)(a->rate * 4294967296.0),
                              .scale = 1 / (1 - a->rate),
                              .n = a->columns.of ? a->columns.n : n,
@@ -98,8 +98,8 @@ enum status cuda_op_dropout(struct cuda_context *x, const struct op_call *c, str
                              .step = a->columns.of ? a->columns.of : n,
                              .first = c->first_sequence + a->start / whole};
     d.per_sequence = n / d.n, d.rows = sequences * d.per_sequence;
-    enum cuda_number number;
-    TRY(cuda_major_number(c, 1, 1, &number, err));
-    return cuda_failed(cuda_dropout(number, &d, c->input[0], c->output[0], x->stream), "dropout",
+    enum cuda_dtype dtype;
+    TRY(cuda_major_dtype(c, 1, 1, &dtype, err));
+    return cuda_failed(cuda_dropout(dtype, &d, c->input[0], c->output[0], x->stream), "dropout",
                        err);
 }

@@ -19,11 +19,11 @@ static enum status update_of(const struct op_call *c, int32_t operands, struct c
         if (dtype_is_half(cuda_output_dtype(c, i)))
             return error_set(err, ERR_INPUT, "%s: output %d is %s; updates work on fp32 and fp64",
                              op_kind_name(c->kind), i, dtype_name(cuda_output_dtype(c, i)));
-    *u = (struct cuda_optimizer){.number = cuda_number_of(t),
+    *u = (struct cuda_optimizer){.dtype = cuda_dtype_of(t),
                               .p = c->output[0],
                               .g = c->output[operands - 1],
                               .copy = narrows ? c->output[operands] : NULL,
-                              .copy_number = cuda_number_of(c->dtype),
+                              .copy_dtype = cuda_dtype_of(c->dtype),
                               .factor = c->scale ? c->scale + LOSS_SCALE_FACTOR : NULL,
                               .corrected = c->scale ? c->scale + LOSS_SCALE_RATE : NULL,
                               .rate = o->lr,

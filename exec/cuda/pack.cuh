@@ -23,7 +23,7 @@ enum { WARP = 32, BLOCK = 256, GRID_YZ_MAX = 65535 };
 template <class T> struct pack {
     enum { N = 16 / sizeof(T) };
 };
-template <class T> using wide_of = typename number<T>::wide;
+template <class T> using wide_of = typename dtype_traits<T>::wide;
 
 /* Of host code: does everything lie at a multiple of 16 bytes? NULL does. */
 static inline bool lies_packed(const void *a, const void *b = nullptr, const void *c = nullptr,
@@ -47,7 +47,7 @@ static __device__ __forceinline__ void read_packed(const T *p, wide_of<T> (&v)[N
         uint4 raw = *reinterpret_cast<const uint4 *>(p + k * EACH);
         memcpy(e, &raw, sizeof raw);
 #pragma unroll
-        for (int j = 0; j < EACH; j++) v[k * EACH + j] = number<T>::get(e[j]);
+        for (int j = 0; j < EACH; j++) v[k * EACH + j] = dtype_traits<T>::get(e[j]);
     }
 }
 
@@ -61,7 +61,7 @@ static __device__ __forceinline__ void write_packed(T *p, const wide_of<T> (&v)[
         T e[EACH];
         uint4 raw;
 #pragma unroll
-        for (int j = 0; j < EACH; j++) e[j] = number<T>::put(v[k * EACH + j]);
+        for (int j = 0; j < EACH; j++) e[j] = dtype_traits<T>::put(v[k * EACH + j]);
         memcpy(&raw, e, sizeof raw);
         *reinterpret_cast<uint4 *>(p + k * EACH) = raw;
     }
@@ -81,24 +81,24 @@ template <class T, int N> struct elements {
     /* Asks for p[i … i+N-1] of n; those behind the end are 0. p itself may be NULL where n is 0. WHOLE: all lie packed and
      * are there. */
     template <bool WHOLE = false>
-    __device__ __forceinline__ void ask(const T *p, int64_t i, int64_t n, bool packed)
+    __device__ __forceinline__ void load(const T *p, int64_t i, int64_t n, bool packed)
     {
         if (WHOLE || (packed && i + N <= n)) {
 #pragma unroll
             for (int k = 0; k < PACKS; k++) raw[k] = *reinterpret_cast<const uint4 *>(p + i + k * EACH);
         } else {
             clear();
-            if (i < n) ask_each(p, i, n);
+            if (i < n) load_each(p, i, n);
         }
     }
-    __device__ __forceinline__ void ask_each(const T *p, int64_t i, int64_t n)
+    __device__ __forceinline__ void load_each(const T *p, int64_t i, int64_t n)
     {
 #pragma unroll
         for (int k = 0; k < PACKS; k++) {
             T e[EACH];
 #pragma unroll
             for (int j = 0; j < EACH; j++)
-                e[j] = i + k * EACH + j < n ? p[i + k * EACH + j] : number<T>::put(0);
+                e[j] = i + k * EACH + j < n ? p[i + k * EACH + j] : dtype_traits<T>::put(0);
             memcpy(&raw[k], e, sizeof e);
         }
     }
@@ -120,7 +120,7 @@ template <class T, int N> struct elements {
             T e[EACH];
             memcpy(e, &raw[k], sizeof e);
 #pragma unroll
-            for (int j = 0; j < EACH; j++) v[k * EACH + j] = number<T>::get(e[j]);
+            for (int j = 0; j < EACH; j++) v[k * EACH + j] = dtype_traits<T>::get(e[j]);
         }
     }
 };
@@ -131,7 +131,7 @@ static __device__ __forceinline__ void read(const T *p, int64_t i, int64_t n, bo
                                             wide_of<T> (&v)[N])
 {
     elements<T, N> e;
-    e.template ask<WHOLE>(p, i, n, packed);
+    e.template load<WHOLE>(p, i, n, packed);
     e.get(v);
 }
 
@@ -145,7 +145,7 @@ static __device__ __forceinline__ void write(T *p, int64_t i, int64_t n, bool pa
     } else if constexpr (!WHOLE) {
 #pragma unroll
         for (int j = 0; j < N; j++)
-            if (i + j < n) p[i + j] = number<T>::put(v[j]);
+            if (i + j < n) p[i + j] = dtype_traits<T>::put(v[j]);
     }
 }
 
@@ -158,7 +158,7 @@ struct either {
 template <class T> static __device__ __forceinline__ wide_of<T> read_either(either p, int64_t i)
 {
     return p.wide ? static_cast<const wide_of<T> *>(p.p)[i]
-                  : number<T>::get(static_cast<const T *>(p.p)[i]);
+                  : dtype_traits<T>::get(static_cast<const T *>(p.p)[i]);
 }
 
 template <class T, int N, bool WHOLE = false>
@@ -181,7 +181,7 @@ static __device__ __forceinline__ void put_either(void *p, bool wide, int64_t i,
         *to = add ? *to + v : v;
     } else {
         T *to = static_cast<T *>(p) + i;
-        *to = number<T>::put(add ? number<T>::get(*to) + v : v);
+        *to = dtype_traits<T>::put(add ? dtype_traits<T>::get(*to) + v : v);
     }
 }
 

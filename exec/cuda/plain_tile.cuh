@@ -15,20 +15,20 @@
 #include <stdint.h>
 
 template <class T> struct plain_size {
-    enum { TILE = sizeof(typename number<T>::wide) == 8 ? 32 : 64 };
+    enum { TILE = sizeof(typename dtype_traits<T>::wide) == 8 ? 32 : 64 };
     enum { SIDE = TILE / 4, THREADS = SIDE * SIDE, DEPTH = 16 };
 };
 
 /* Room of one product in shared memory. */
 template <class T> struct plain_room {
-    typename number<T>::wide a[plain_size<T>::DEPTH][plain_size<T>::TILE + 1],
+    typename dtype_traits<T>::wide a[plain_size<T>::DEPTH][plain_size<T>::TILE + 1],
         b[plain_size<T>::DEPTH][plain_size<T>::TILE + 1];
 };
 
 /* sum[r][c] += Σ_k a(y + r SIDE, k) · b(k, x + c SIDE), k < depth. Neighbouring threads ask a and b for neighbouring k, or
  * with TURNED_A for neighbouring rows of a, with STRAIGHT_B for neighbouring columns of b. Both answer 0 outside. */
 template <class T, bool TURNED_A, bool STRAIGHT_B, class A, class B>
-static __device__ __forceinline__ void plain_product(typename number<T>::wide sum[4][4],
+static __device__ __forceinline__ void plain_product(typename dtype_traits<T>::wide sum[4][4],
                                                      plain_room<T> *room, int64_t depth, A a, B b)
 {
     using size = plain_size<T>;
@@ -47,7 +47,7 @@ static __device__ __forceinline__ void plain_product(typename number<T>::wide su
         __syncthreads();
 #pragma unroll 2
         for (int k = 0; k < DEPTH; k++) {
-            typename number<T>::wide left[4], right[4];
+            typename dtype_traits<T>::wide left[4], right[4];
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 left[i] = room->a[k][y + i * SIDE], right[i] = room->b[k][x + i * SIDE];

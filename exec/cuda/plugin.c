@@ -10,7 +10,7 @@ static void cuda_backend(struct backend *out)
 {
     *out = (struct backend){.abi = BACKEND_ABI,
                             .name = "cuda",
-                            .apart = true,
+                            .discrete_memory = true,
                             .profiler = "cupti",
                             .count = cuda_count,
                             .describe = cuda_describe};

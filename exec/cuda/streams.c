@@ -33,7 +33,7 @@ static enum status stream_make(struct backend *b, int32_t *out, struct error *er
                                .fault = &d->faults[n],
                                .device = d,
                                .index = n,
-                               .asked = -1};
+                               .issued = -1};
     int priority = n == STREAM_COMPUTE ? 0 : d->priority;
     if (d->green)
         TRY(cuda_green_context_stream(d->green, priority, &x->stream, err));

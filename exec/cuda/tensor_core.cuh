@@ -36,7 +36,7 @@ template <class T> static __device__ __forceinline__ uint32_t pack(float low, fl
 #ifdef STANDIN
 template <class T> static inline uint32_t pack(float low, float high)
 {
-    T both[2] = {number<T>::put(low), number<T>::put(high)};
+    T both[2] = {dtype_traits<T>::put(low), dtype_traits<T>::put(high)};
     uint32_t bits;
     memcpy(&bits, both, sizeof bits);
     return bits;
@@ -128,7 +128,7 @@ template <class T> static inline float half_of(uint32_t bits, int which)
     uint16_t word = (uint16_t)(bits >> 16 * which);
     T v;
     memcpy(&v, &word, sizeof v);
-    return number<T>::get(v);
+    return dtype_traits<T>::get(v);
 }
 
 template <class T> static inline void exchange_product(void **lane, unsigned)

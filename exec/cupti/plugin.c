@@ -80,9 +80,9 @@ static enum status cupti_failed(CUptiResult r, const char *call, struct error *e
 
 static uint64_t CUPTIAPI now(void) { return (uint64_t)clock_wall_ns(); }
 
-static void CUPTIAPI buffer_requested(uint8_t **buffer, size_t *bytes, size_t *most_records)
+static void CUPTIAPI buffer_requested(uint8_t **buffer, size_t *bytes, size_t *max_records)
 {
-    *most_records = 0; /* as many as fit */
+    *max_records = 0; /* as many as fit */
     pthread_mutex_lock(&buffers.lock);
     void *b = buffers.spare;
     if (b) {

@@ -49,7 +49,7 @@ struct noted_name {
 static const char *kept_name(struct records *r, const char *name)
 {
     if (!name || !*name) return "a kernel without a name";
-    struct noted_name **at = &r->names[hash_bytes(0, name, strlen(name)) % RECORD_NAMES];
+    struct noted_name **at = &r->names[rng_hash_bytes(0, name, strlen(name)) % RECORD_NAMES];
     while (*at && strcmp((*at)->text, name) != 0) at = &(*at)->next;
     if (!*at) {
         *at = arena_alloc(r->arena, 1, sizeof **at);

@@ -96,8 +96,8 @@ static enum status wait_for(struct communicators *c, const struct communicator *
 }
 
 /* From each to each: two floats apiece, at their ranks' places in heard. */
-static enum status say_in_pairs(struct communicators *c, const struct communicator *x,
-                                const struct word *w, struct error *err)
+static enum status check_in_pairs(struct communicators *c, const struct communicator *x,
+                                  const struct word *w, struct error *err)
 {
     enum status status = c->library->group_begin(c->b, err);
     if (status != OK) return status;
@@ -118,8 +118,8 @@ static enum status say_in_pairs(struct communicators *c, const struct communicat
 }
 
 /* Sums to heard[0 … 1]; the rest is there to have been asked for. */
-static enum status say_together(struct communicators *c, const struct communicator *x,
-                                const struct word *w, struct error *err)
+static enum status check_together(struct communicators *c, const struct communicator *x,
+                                  const struct word *w, struct error *err)
 {
     void *h = x->handle;
     int32_t s = c->stream, n = x->talk->n;
@@ -182,7 +182,7 @@ static enum status first_word(struct communicators *c, int32_t talk, const struc
     for (int together = 0; together < 2; together++) {
         bool channel_group = is_channel_group(c, talk);
         if (together ? channel_group : !channel_group && !x->talk->pairs) continue;
-        TRY(together ? say_together(c, x, w, err) : say_in_pairs(c, x, w, err));
+        TRY(together ? check_together(c, x, w, err) : check_in_pairs(c, x, w, err));
         TRY(c->b->event_record(c->b, w->event, c->stream, err));
         TRY(wait_for(c, x, w->event, err));
         TRY(check_words(c, x, w, together, err));

@@ -10,9 +10,9 @@ struct device_channel {
     enum dtype dtype;
     int64_t window;
     int32_t *ready, *ended; /* (window) events */
-    int64_t given, asked,
+    int64_t given, issued,
         done;    /* numbers below: ordered by the worker, on the stream, seen to have ended */
-    enum phase letter; /* of the calls */
+    enum phase phase; /* of the calls */
 };
 
 struct device_channel_group {
@@ -35,13 +35,13 @@ static enum status make_events(struct device_channels *c, struct device_channel 
     return OK;
 }
 
-static enum phase letter_here(const struct program_stage *s, int32_t channel, enum instr_kind kind)
+static enum phase phase_here(const struct program_stage *s, int32_t channel, enum instr_kind kind)
 {
     for (int32_t i = 0; i < s->n_procedures; i++)
         for (int32_t k = 0; k < s->procedures[i].n_instrs; k++)
             if (s->procedures[i].instrs[k].kind == kind &&
                 s->procedures[i].instrs[k].arg == channel)
-                return s->procedures[i].letter;
+                return s->procedures[i].phase;
     return 0;
 }
 
@@ -64,7 +64,7 @@ static enum status open_end(struct device_channels *c, int32_t channel, bool sen
         .elements = k->bytes / size,
         .dtype = slot->dtype,
         .window = back + 1,
-        .letter = letter_here(s, channel, sends ? INSTR_SEND : INSTR_RECEIVE)};
+        .phase = phase_here(s, channel, sends ? INSTR_SEND : INSTR_RECEIVE)};
     if (k->bytes % size)
         return error_set(err, ERR_INPUT, "channel of slot %s: %" PRId64 " bytes are no whole %s",
                          slot->name, k->bytes, dtype_name(slot->dtype));
@@ -117,7 +117,7 @@ static void keep_span(struct device_channels *c, int32_t channel, int64_t number
                                    .device = c->o->rank,
                                    .peer = x->peer,
                                    .stage = stage,
-                                   .letter = x->letter,
+                                   .phase = x->phase,
                                    .step = (int32_t)(number / microbatches),
                                    .microbatch = (int32_t)(number % microbatches),
                                    .op = channel,
@@ -140,7 +140,7 @@ static enum status move(struct device_channels *c, const struct device_channel_g
     TRY(timed_spans_record(c->spans, b->stream, &end, err));
     TRY(c->b->event_record(c->b, x->ended[number % x->window], b->stream, err));
     keep_span(c, channel, number, begin, end);
-    x->asked = number + 1;
+    x->issued = number + 1;
     watchdog_progress(c->watchdog);
     return OK;
 }
@@ -177,7 +177,7 @@ enum status device_channels_wait(struct device_channels *c, int32_t channel, int
 {
     const struct device_channel *x = &c->ends[channel];
     TRY(communicators_live(c->communicators, err));
-    if (seq >= x->asked)
+    if (seq >= x->issued)
         return error_set(err, ERR_INPUT,
                          "%s: message %" PRId64 " of channel %" PRId32 " is needed before it is %s",
                          c->p->devices[c->o->rank].name, seq, channel,
@@ -192,8 +192,8 @@ enum status device_channels_count(struct device_channels *c, bool *in_flight, st
     for (int32_t i = 0; i < c->p->n_channels; i++) {
         struct device_channel *x = &c->ends[i];
         if (!x->mine) continue;
-        TRY(watchdog_count(c->watchdog, c->b, x->asked, &x->done, x->ended, x->window, err));
-        *in_flight |= x->done < x->asked;
+        TRY(watchdog_count(c->watchdog, c->b, x->issued, &x->done, x->ended, x->window, err));
+        *in_flight |= x->done < x->issued;
     }
     return OK;
 }
@@ -203,13 +203,13 @@ void device_channels_blame(const struct device_channels *c, struct error *why)
     for (int sends = 0; sends < 2; sends++)
         for (int32_t i = 0; i < c->p->n_channels; i++) {
             const struct device_channel *x = &c->ends[i];
-            if (!x->mine || x->sends != sends || x->done == x->asked) continue;
+            if (!x->mine || x->sends != sends || x->done == x->issued) continue;
             error_set(why, ERR_RANK,
                       "%s: message %" PRId64 " %s %s (channel %" PRId32
                       ") has not ended for %.0f s: %s is gone",
-                      program_device_told(c->p, c->o->rank).text, x->done, sends ? "to" : "from",
+                      program_device_label(c->p, c->o->rank).text, x->done, sends ? "to" : "from",
                       c->p->devices[x->peer].name, i, (double)c->o->limit_ns / 1e9,
-                      program_device_told(c->p, x->peer).text);
+                      program_device_label(c->p, x->peer).text);
             return;
         }
 }

@@ -115,7 +115,7 @@ enum status device_region_copy(struct backend *b, int32_t stream, const struct r
 
 struct seen {
     int64_t first, next;
-    bool any, apart;
+    bool any, scattered;
 };
 
 static void see_run(void *owner, int64_t first, int64_t packed, int64_t n)
@@ -123,7 +123,7 @@ static void see_run(void *owner, int64_t first, int64_t packed, int64_t n)
     struct seen *s = owner;
     (void)packed;
     if (!s->any) s->first = first;
-    s->apart |= s->any && first != s->next;
+    s->scattered |= s->any && first != s->next;
     s->any = true;
     s->next = first + n;
 }
@@ -133,5 +133,5 @@ bool device_region_in_one(const struct region *r, int64_t *first)
     struct seen s = {0};
     region_walk(r, see_run, &s);
     *first = s.first;
-    return !s.apart;
+    return !s.scattered;
 }

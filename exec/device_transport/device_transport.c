@@ -22,13 +22,13 @@ void device_transport_give_up(struct device_transport *t)
 static enum status look(struct device_transport *t, bool *in_flight, struct error *err)
 {
     TRY(device_channels_count(&t->channels, in_flight, err));
-    return device_sums_count(t, in_flight, err);
+    return device_transport_sums_count(t, in_flight, err);
 }
 
 /* A collective that does not end holds up every message behind it, so it is named first; then a message that comes in. */
 static void name_silent(const struct device_transport *t, struct error *why)
 {
-    device_sums_blame(t, why);
+    device_transport_sums_blame(t, why);
     if (why->code == OK) device_channels_blame(&t->channels, why);
 }
 
@@ -48,7 +48,7 @@ enum status device_transport_check(struct device_transport *t, struct error *err
     communicators_check(&t->communicators, &why);
     if (why.code == OK) (void)look(t, &in_flight, &why);
     if (why.code == OK && watchdog_rank_ended(&t->watchdog, t->o.comm))
-        error_set(&why, ERR_RANK, "%s: a peer is gone", program_device_told(t->p, t->o.rank).text);
+        error_set(&why, ERR_RANK, "%s: a peer is gone", program_device_label(t->p, t->o.rank).text);
     if (why.code == OK && watchdog_expired(&t->watchdog, in_flight)) name_silent(t, &why);
     return why.code == OK ? OK : give_up_for(t, &why, err);
 }
@@ -124,7 +124,7 @@ static enum status open_mine(struct device_transport *t, struct error *err)
     TRY(t->b->stream_make(t->b, &t->collective, err));
     TRY(paced_stream_open(&t->stream, t->a, t->b, t->collective, &t->watchdog, check, t, err));
     TRY(device_channels_open(&t->channels, err));
-    return device_reduces_open(t, err);
+    return device_transport_reduces_open(t, err);
 }
 
 enum status device_transport_open(struct arena *a, const struct device_transport_options *o,
@@ -135,10 +135,10 @@ enum status device_transport_open(struct arena *a, const struct device_transport
     t->collective = -1;
     t->watchdog.limit_ns = o->limit_ns;
     t->spans = (struct timed_spans){.a = a, .backend = t->b, .kept = o->timed};
-    device_talks(a, o->p, o->channel, o->group, &t->talks);
+    plan_talks(a, o->p, o->channel, o->group, &t->talks);
     communicators_init(&t->communicators, a, &t->o, &t->talks);
     device_channels_init(&t->channels, a, &t->o, &t->communicators, &t->spans, &t->watchdog);
-    device_sums_init(t);
+    device_transport_sums_init(t);
     enum status status = comm_agree(o->comm, open_mine(t, err), err);
     if (status == OK) status = communicators_open(&t->communicators, t->comm, t->collective, err);
     if (status == OK)
@@ -154,5 +154,5 @@ void device_transport_close(struct device_transport *t)
 {
     if (!t) return;
     communicators_close(&t->communicators);
-    device_sums_close(t);
+    device_transport_sums_close(t);
 }

@@ -70,11 +70,11 @@ MUST_CHECK enum status device_transport_send(struct device_transport *t, int32_t
 MUST_CHECK enum status device_transport_room(struct device_transport *t, int32_t channel,
                                              int64_t seq, struct error *err);
 
-/* Launch `number` of a group, the times-th of `step` of this run; seq: of the call, and its letter, 'U' of gradient all-reduces. On the
+/* Launch `number` of a group, the times-th of `step` of this run; seq: of the call, and its phase, 'U' of gradient all-reduces. On the
  * collective stream once what the compute stream was asked so far has ended. */
 MUST_CHECK enum status device_transport_reduce(struct device_transport *t, int32_t group,
                                                int64_t number, int64_t step, int32_t times,
-                                               int64_t seq, enum phase letter, struct error *err);
+                                               int64_t seq, enum phase phase, struct error *err);
 /* The compute stream waits until launch `number` of the group has ended here. */
 MUST_CHECK enum status device_transport_await(struct device_transport *t, int32_t group,
                                               int64_t number, struct error *err);

@@ -26,7 +26,7 @@ static char *segment_at(const struct device_transport *t, int32_t group, int32_t
 static int64_t segment_elements(const struct device_transport *t, int32_t group, int32_t k)
 {
     const struct collective_member *m = member_of(t, group);
-    return collective_segment_elements(m, &t->p->stages[m->stage], k);
+    return program_collective_segment_elements(m, &t->p->stages[m->stage], k);
 }
 
 /* A cut segment that is one run needs no packing. */
@@ -34,8 +34,9 @@ static char *in_place(const struct device_transport *t, int32_t group, int32_t k
 {
     const struct collective_member *m = member_of(t, group);
     int64_t first = 0;
-    if (device_segment(t->p, m, k)->dtype != t->p->collectives[group].dtype) return NULL;
-    if (device_segment_is_cut(m, k) && !device_region_in_one(&m->within[k], &first)) return NULL;
+    if (plan_segment(t->p, m, k)->dtype != t->p->collectives[group].dtype) return NULL;
+    if (plan_segment_is_cut(m, k) && !device_region_in_one(&m->within[k], &first))
+        return NULL;
     return segment_at(t, group, k) + first * dtype_bytes(t->p->collectives[group].dtype);
 }
 
@@ -48,7 +49,7 @@ static void plan_calls(struct device_transport *t, int32_t group)
     e->calls = ARENA_ARRAY(t->a, struct reduce_call, (size_t)n + 1);
     for (int32_t k = 0; k < n; k++) {
         int64_t elements = segment_elements(t, group, k);
-        if (k && !collective_divides(g) && device_segments_join(t->p, g, k - 1)) {
+        if (k && !program_collective_divides(g) && plan_segments_join(t->p, g, k - 1)) {
             e->calls[e->n_calls - 1].elements += elements;
             e->calls[e->n_calls - 1].last = k + 1;
             continue;
@@ -56,9 +57,9 @@ static void plan_calls(struct device_transport *t, int32_t group)
         char *at = in_place(t, group, k);
         e->calls[e->n_calls++] = (struct reduce_call){
             .elements = elements, .at = at, .scratch = scratch, .first = k, .last = k + 1};
-        if (!at) scratch += device_align(elements * dtype_bytes(g->dtype));
+        if (!at) scratch += plan_align(elements * dtype_bytes(g->dtype));
     }
-    e->packed = device_group_wire(t->p, g, e->member);
+    e->packed = device_memory_group_wire(t->p, g, e->member);
 }
 
 static enum status check_types(const struct device_transport *t, int32_t group, struct error *err)
@@ -66,7 +67,7 @@ static enum status check_types(const struct device_transport *t, int32_t group, 
     const struct collective *g = &t->p->collectives[group];
     const struct collective_member *m = member_of(t, group);
     for (int32_t k = 0; k < m->n_segments; k++) {
-        enum dtype d = device_segment(t->p, m, k)->dtype;
+        enum dtype d = plan_segment(t->p, m, k)->dtype;
         if (d == g->dtype || (g->algorithm != ALGORITHM_CHAIN && t->b->cast)) continue;
         return error_set(err, ERR_INPUT, "group %s is %s on the wire and %s in memory, which %s",
                          g->name, dtype_name(g->dtype), dtype_name(d),
@@ -88,7 +89,7 @@ static enum status open_group(struct device_transport *t, int32_t group, int32_t
                             .memory = t->o.memory[g->members[member].stage]};
     for (int i = 0; i < 2; i++) TRY(t->b->event_make(t->b, false, &e->ended[i], err));
     if (collective_of_tensor(g)) {
-        device_tensor_collective_open(t, group);
+        device_transport_tensor_collective_open(t, group);
         return OK;
     }
     if (e->weight != 0 && g->algorithm == ALGORITHM_CHAIN)
@@ -99,14 +100,14 @@ static enum status open_group(struct device_transport *t, int32_t group, int32_t
     return OK;
 }
 
-void device_sums_init(struct device_transport *t)
+void device_transport_sums_init(struct device_transport *t)
 {
     t->ready = t->at_hand = -1;
     t->groups = ARENA_ARRAY(t->a, struct group_end, (size_t)t->p->n_collectives + 1);
     for (int32_t g = 0; g < t->p->n_collectives; g++) t->groups[g].member = -1;
 }
 
-enum status device_reduces_open(struct device_transport *t, struct error *err)
+enum status device_transport_reduces_open(struct device_transport *t, struct error *err)
 {
     int64_t scratch = 0, zeros = 0;
     void *p;
@@ -116,23 +117,23 @@ enum status device_reduces_open(struct device_transport *t, struct error *err)
              i++) {
             if (t->p->stages[t->p->collectives[g].members[i].stage].device != t->o.rank) continue;
             TRY(open_group(t, g, i, err));
-            int64_t s = device_group_scratch(t->p, &t->p->collectives[g], i),
-                    z = device_group_zeros(t->p, &t->p->collectives[g], i);
+            int64_t s = device_memory_group_scratch(t->p, &t->p->collectives[g], i),
+                    z = device_memory_group_zeros(t->p, &t->p->collectives[g], i);
             if (s > scratch) scratch = s;
             if (z > zeros) zeros = z;
         }
     if (scratch) {
-        TRY(t->b->allocate(t->b, device_align(scratch), &p, err));
+        TRY(t->b->allocate(t->b, plan_align(scratch), &p, err));
         t->scratch = p;
     }
     if (zeros) {
-        TRY(t->b->allocate(t->b, device_align(zeros), &p, err));
+        TRY(t->b->allocate(t->b, plan_align(zeros), &p, err));
         t->zeros = p;
     }
     return OK;
 }
 
-void device_sums_close(struct device_transport *t)
+void device_transport_sums_close(struct device_transport *t)
 {
     if (t->scratch) t->b->release(t->b, t->scratch);
     if (t->zeros) t->b->release(t->b, t->zeros);
@@ -146,10 +147,10 @@ static enum status pass_segment(struct device_transport *t, int32_t group, int32
                                 enum region_copy how, struct error *err)
 {
     const struct collective_member *m = member_of(t, group);
-    enum dtype own = device_segment(t->p, m, k)->dtype, type = t->p->collectives[group].dtype;
+    enum dtype own = plan_segment(t->p, m, k)->dtype, type = t->p->collectives[group].dtype;
     int64_t n = segment_elements(t, group, k);
     char *at = segment_at(t, group, k), *packed = wire;
-    bool cut = device_segment_is_cut(m, k), casts = own != type, pack = how == REGION_PACK;
+    bool cut = plan_segment_is_cut(m, k), casts = own != type, pack = how == REGION_PACK;
     if (!cut)
         return paced_stream_convert(&t->stream, pack ? wire : at, pack ? type : own,
                                     pack ? at : wire, pack ? own : type, n, err);
@@ -270,7 +271,7 @@ static enum status local_slice(struct device_transport *t, int32_t group, int32_
     const struct reduce_call *c = &t->groups[group].calls[i];
     const struct collective *g = &t->p->collectives[group];
     const struct collective_member *m = member_of(t, group);
-    enum dtype own, segment = device_segment(t->p, m, i)->dtype;
+    enum dtype own, segment = plan_segment(t->p, m, i)->dtype;
     int64_t n = c->elements / g->n_members,
             first = t->groups[group].rank * n * dtype_bytes(segment);
     char *part = own_part(t, group, c), *there = segment_at(t, group, i) + first;
@@ -317,11 +318,11 @@ static enum status add_own(struct device_transport *t, int32_t group, int64_t st
     const struct collective *g = &t->p->collectives[group];
     const struct collective_member *m = member_of(t, group);
     const struct program_stage *s = &t->p->stages[m->stage];
-    int64_t times = m->apart >= 0 ? s->microbatches : 1;
+    int64_t times = m->chain_ring >= 0 ? s->microbatches : 1;
     for (int64_t b = 0; b < times; b++) {
         int64_t at = 0;
         for (int32_t k = 0; k < m->n_segments; k++) {
-            int32_t slot = m->apart >= 0 ? m->apart_segments[k] : m->segments[k];
+            int32_t slot = m->chain_ring >= 0 ? m->chain_segments[k] : m->segments[k];
             int64_t n = shape_elements(&s->slots[slot].shape);
             TRY(paced_stream_add(&t->stream, sum + at,
                                  lane_memory_slot(e->memory, slot, step * s->microbatches + b), n,
@@ -375,8 +376,8 @@ enum status device_reduce(struct device_transport *t, int32_t group, int64_t ste
     const struct collective *g = &t->p->collectives[group];
     if (g->algorithm == ALGORITHM_CHAIN) return chain(t, group, step, err);
     if (g->n_members < 2) return OK;
-    if (collective_scatters(g)) return scatter(t, group, err);
-    if (collective_gathers(g)) return gather(t, group, err);
+    if (program_collective_scatters(g)) return scatter(t, group, err);
+    if (program_collective_gathers(g)) return gather(t, group, err);
     return reduce_round(t, group, err);
 }
 
@@ -388,31 +389,31 @@ static int64_t bytes_sent(const struct collective *g)
     const struct collective *m = g;
     int64_t n = g->n_members, all = g->elements * dtype_bytes(g->dtype);
     bool twice = m ? m->kind == COLLECTIVE_ALL_REDUCE
-                   : !collective_divides(g) && g->algorithm != ALGORITHM_CHAIN;
+                   : !program_collective_divides(g) && g->algorithm != ALGORITHM_CHAIN;
     if (g->algorithm == ALGORITHM_CHAIN && !m) return all;
     return n ? all / n * (n - 1) * (twice ? 2 : 1) : 0;
 }
 
 enum status device_transport_reduce(struct device_transport *t, int32_t group, int64_t number,
-                                    int64_t step, int32_t times, int64_t seq, enum phase letter,
+                                    int64_t step, int32_t times, int64_t seq, enum phase phase,
                                     struct error *err)
 {
     struct group_end *e = &t->groups[group];
     const struct collective *g = &t->p->collectives[group];
     int32_t begin, end;
     TRY(communicators_live(&t->communicators, err));
-    if (e->member < 0 || number != e->asked)
-        BUG("group %d: launch %lld after %lld", group, (long long)number, (long long)e->asked - 1);
+    if (e->member < 0 || number != e->issued)
+        BUG("group %d: launch %lld after %lld", group, (long long)number, (long long)e->issued - 1);
     TRY(t->b->event_record(t->b, t->ready, STREAM_COMPUTE, err));
     TRY(t->b->event_wait(t->b, t->collective, t->ready, err));
     TRY(timed_spans_record(&t->spans, t->collective, &begin, err));
     t->at_hand = group;
-    TRY(collective_of_tensor(g) ? device_tensor_collective(t, group, seq, err)
+    TRY(collective_of_tensor(g) ? device_transport_tensor_collective(t, group, seq, err)
                                 : device_reduce(t, group, step, err));
     t->at_hand = -1;
     TRY(timed_spans_record(&t->spans, t->collective, &end, err));
     TRY(t->b->event_record(t->b, e->ended[number % 2], t->collective, err));
-    e->asked = number + 1;
+    e->issued = number + 1;
     watchdog_progress(&t->watchdog);
     timed_spans_keep(&t->spans, begin, end,
                      (struct span){.kind = SPAN_REDUCE,
@@ -420,9 +421,9 @@ enum status device_transport_reduce(struct device_transport *t, int32_t group, i
                                    .device = t->o.rank,
                                    .peer = -1,
                                    .stage = g->members[e->member].stage,
-                                   .letter = letter,
+                                   .phase = phase,
                                    .step = (int32_t)step,
-                                   .microbatch = collective_repeats(g) ? times : -1,
+                                   .microbatch = program_collective_repeats(g) ? times : -1,
                                    .op = group,
                                    .collective = collective_of_tensor(g) ? 1 + (int32_t)g->kind : 0,
                                    .bytes = bytes_sent(g)});
@@ -435,7 +436,7 @@ enum status device_transport_await(struct device_transport *t, int32_t group, in
 {
     const struct group_end *e = &t->groups[group];
     TRY(communicators_live(&t->communicators, err));
-    if (number >= e->asked)
+    if (number >= e->issued)
         return error_set(err, ERR_INPUT, "%s: group %s is awaited before its launch %" PRId64,
                          t->p->devices[t->o.rank].name, t->p->collectives[group].name, number);
     return t->b->event_wait(t->b, STREAM_COMPUTE, e->ended[number % 2], err);
@@ -443,27 +444,28 @@ enum status device_transport_await(struct device_transport *t, int32_t group, in
 
 /* ---- looked at -------------------------------------------------------------------------------- */
 
-enum status device_sums_count(struct device_transport *t, bool *in_flight, struct error *err)
+enum status device_transport_sums_count(struct device_transport *t, bool *in_flight,
+                                        struct error *err)
 {
     *in_flight |= t->at_hand >= 0;
     for (int32_t i = 0; i < t->p->n_collectives; i++) {
         struct group_end *g = &t->groups[i];
         if (g->member < 0) continue;
-        TRY(watchdog_count(&t->watchdog, t->b, g->asked, &g->done, g->ended, 2, err));
-        *in_flight |= g->done < g->asked;
+        TRY(watchdog_count(&t->watchdog, t->b, g->issued, &g->done, g->ended, 2, err));
+        *in_flight |= g->done < g->issued;
     }
     return OK;
 }
 
-void device_sums_blame(const struct device_transport *t, struct error *why)
+void device_transport_sums_blame(const struct device_transport *t, struct error *why)
 {
     for (int32_t i = 0; i < t->p->n_collectives; i++) {
         const struct group_end *g = &t->groups[i];
-        if (g->member < 0 || (g->done == g->asked && i != t->at_hand) || g->communicator < 0)
+        if (g->member < 0 || (g->done == g->issued && i != t->at_hand) || g->communicator < 0)
             continue;
         error_set(why, ERR_RANK,
                   "%s: collective %s %s has not ended for %.0f s: one of them is gone",
-                  program_device_told(t->p, t->o.rank).text, t->p->collectives[i].name,
+                  program_device_label(t->p, t->o.rank).text, t->p->collectives[i].name,
                   t->talks.talk[g->communicator].name, (double)t->o.limit_ns / 1e9);
         return;
     }

@@ -33,7 +33,7 @@ struct reduce_call { /* elements of neighbouring segments, in one call */
 struct group_end {
     int32_t member, communicator, rank; /* member -1: none of this rank's */
     int32_t ended[2];                   /* events; launch n: n mod 2 */
-    int64_t asked, done;                /* launches: on the stream, seen to have ended */
+    int64_t issued, done;                /* launches: on the stream, seen to have ended */
     double weight;
     struct lane_memory const *memory;
     int64_t packed; /* of a segment that is cut and cast: where in the scratch */
@@ -64,17 +64,17 @@ struct device_transport {
 };
 
 /* sums.c; what is in flight is counted and named as device_channels_count and device_channels_blame do. */
-void device_sums_init(struct device_transport *t);
-MUST_CHECK enum status device_reduces_open(struct device_transport *t, struct error *err);
-void device_sums_close(struct device_transport *t);
-MUST_CHECK enum status device_sums_count(struct device_transport *t, bool *in_flight,
+void device_transport_sums_init(struct device_transport *t);
+MUST_CHECK enum status device_transport_reduces_open(struct device_transport *t, struct error *err);
+void device_transport_sums_close(struct device_transport *t);
+MUST_CHECK enum status device_transport_sums_count(struct device_transport *t, bool *in_flight,
                                          struct error *err);
-void device_sums_blame(const struct device_transport *t, struct error *why);
+void device_transport_sums_blame(const struct device_transport *t, struct error *why);
 MUST_CHECK enum status device_reduce(struct device_transport *t, int32_t group, int64_t step,
                                   struct error *err);
 /* collectives.c */
-void device_tensor_collective_open(struct device_transport *t, int32_t group);
-MUST_CHECK enum status device_tensor_collective(struct device_transport *t, int32_t group, int64_t seq,
+void device_transport_tensor_collective_open(struct device_transport *t, int32_t group);
+MUST_CHECK enum status device_transport_tensor_collective(struct device_transport *t, int32_t group, int64_t seq,
                                    struct error *err);
 
 #endif

@@ -2,7 +2,7 @@
  *
  * Messages of one communicator must be asked for in one order at both ends, and a rank's program need not give its sends in the
  * order in which its peer makes room. What does is an ordered channel group: channels from one stage to another that are sent by calls of one
- * letter, received by calls of one letter and received equally far ahead. Message n of each goes before message n+1 of any,
+ * letter, received by calls of one phase and received equally far ahead. Message n of each goes before message n+1 of any,
  * and those of one number in the order of the sender's instructions: the sender hands them over so, and whoever has room
  * for message n of one channel of the ordered channel group makes, in the same calls, room for message n of the others.
  *
@@ -29,15 +29,15 @@ struct kind { /* what the channels of an ordered channel group have in common */
     enum phase sent, received;
 };
 
-static enum phase letter_of(const struct program_stage *s, enum instr_kind kind, int32_t channel,
-                            int32_t *at)
+static enum phase phase_of(const struct program_stage *s, enum instr_kind kind, int32_t channel,
+                           int32_t *at)
 {
     for (int32_t i = 0; i < s->n_procedures; i++)
         for (int32_t k = 0; k < s->procedures[i].n_instrs; k++) {
             struct instr x = s->procedures[i].instrs[k];
             if (x.kind != kind || x.arg != channel) continue;
             if (at) *at = k;
-            return s->procedures[i].letter;
+            return s->procedures[i].phase;
         }
     return 0;
 }
@@ -48,9 +48,9 @@ static struct kind kind_of(const struct program *p, int32_t channel, int32_t *at
     return (struct kind){.from = c->from_stage,
                          .to = c->to_stage,
                          .ahead = c->receive_ahead,
-                         .sent = letter_of(&p->stages[c->from_stage], INSTR_SEND, channel, at),
+                         .sent = phase_of(&p->stages[c->from_stage], INSTR_SEND, channel, at),
                          .received =
-                             letter_of(&p->stages[c->to_stage], INSTR_RECEIVE, channel, NULL)};
+                             phase_of(&p->stages[c->to_stage], INSTR_RECEIVE, channel, NULL)};
 }
 
 static bool alike(const struct kind *x, const struct kind *y)
@@ -80,8 +80,8 @@ static int32_t new_channel_group(struct arena *a, const struct program *p, struc
     int32_t *device = ARENA_ARRAY(a, int32_t, 2);
     device[0] = p->stages[k->from].device, device[1] = p->stages[k->to].device;
     struct talk talk = {.name = arena_printf(a, "%s to %s (%c, stage %" PRId32 " to %" PRId32 ")",
-                                             program_device_told(p, device[0]).text,
-                                             program_device_told(p, device[1]).text,
+                                             program_device_label(p, device[0]).text,
+                                             program_device_label(p, device[1]).text,
                                              k->sent ? k->sent : '-', k->from, k->to),
                         .n = 2,
                         .device = device};
@@ -142,7 +142,7 @@ static const char *names(struct arena *a, const struct program *p, const int32_t
             i + 1 < n && i + 1 < NAMES_MAX && program_same_host(p, device[i], device[i + 1]);
         text = arena_printf(a, "%s%s%s", text, i ? ", " : "",
                             more ? p->devices[device[i]].name
-                                 : program_device_told(p, device[i]).text);
+                                 : program_device_label(p, device[i]).text);
     }
     return n <= NAMES_MAX ? text : arena_printf(a, "%s and %" PRId32 " more", text, n - NAMES_MAX);
 }
@@ -152,9 +152,9 @@ static int32_t find_talk(struct arena *a, const struct program *p, struct talks 
                          const struct collective *g, int32_t first_of_groups)
 {
     int32_t n = g->n_members, *device = ARENA_ARRAY(a, int32_t, (size_t)n);
-    bool fixed = collective_divides(g);
+    bool fixed = program_collective_divides(g);
     for (int32_t i = 0; i < n; i++)
-        device[fixed ? collective_own_chunk(i, n) : i] = device_of(p, g, i);
+        device[fixed ? program_collective_own_chunk(i, n) : i] = device_of(p, g, i);
     for (int32_t k = first_of_groups; k < t->n; k++) {
         bool same = t->talk[k].n == n;
         for (int32_t i = 0; same && i < n; i++)
@@ -181,7 +181,7 @@ static void note_links(const struct program *p, struct talk *t, const struct col
 
 static void note_needs(struct talk *t, const struct collective *g)
 {
-    if (collective_divides(g)) t->gathers = true;
+    if (program_collective_divides(g)) t->gathers = true;
     if (g->algorithm == ALGORITHM_CHAIN && !collective_of_tensor(g)) t->pairs = true;
     if (!collective_of_tensor(g)) return;
     enum device_form form = device_form(g);
@@ -198,7 +198,8 @@ static void join_groups(struct arena *a, const struct program *p, const unsigned
     for (int divides = 1; divides >= 0; divides--)
         for (int32_t i = 0; i < p->n_collectives; i++) {
             const struct collective *g = &p->collectives[i];
-            if (by[i] != TRANSPORT_DEVICE || collective_divides(g) != divides || g->n_members < 2)
+            if (by[i] != TRANSPORT_DEVICE || program_collective_divides(g) != divides ||
+                g->n_members < 2)
                 continue;
             int32_t k = t->talk_of[i] = find_talk(a, p, t, g, first);
             t->rank_of[i] = ARENA_ARRAY(a, int32_t, (size_t)g->n_members);
@@ -209,8 +210,8 @@ static void join_groups(struct arena *a, const struct program *p, const unsigned
         }
 }
 
-void device_talks(struct arena *a, const struct program *p, const unsigned char *channel,
-                  const unsigned char *group, struct talks *out)
+void plan_talks(struct arena *a, const struct program *p, const unsigned char *channel,
+                       const unsigned char *group, struct talks *out)
 {
     size_t most = (size_t)p->n_channels + (size_t)p->n_collectives + 1;
     *out = (struct talks){.talk = ARENA_ARRAY(a, struct talk, most),
@@ -240,12 +241,12 @@ enum device_form device_form(const struct collective *m)
     return most <= DEVICE_FORM_SPREAD * least ? DEVICE_FORM_ROOTS : DEVICE_FORM_PAIRS;
 }
 
-bool device_segments_join(const struct program *p, const struct collective *g, int32_t k)
+bool plan_segments_join(const struct program *p, const struct collective *g, int32_t k)
 {
     for (int32_t i = 0; i < g->n_members; i++) {
         const struct collective_member *m = &g->members[i];
-        if (device_segment_is_cut(m, k) || device_segment_is_cut(m, k + 1)) return false;
-        const struct slot *x = device_segment(p, m, k), *y = device_segment(p, m, k + 1);
+        if (plan_segment_is_cut(m, k) || plan_segment_is_cut(m, k + 1)) return false;
+        const struct slot *x = plan_segment(p, m, k), *y = plan_segment(p, m, k + 1);
         if (x->class != y->class || x->buffer_ring >= 0 || y->buffer_ring >= 0 ||
             x->dtype != g->dtype || y->dtype != g->dtype ||
             x->offset_bytes + shape_elements(&x->shape) * dtype_bytes(x->dtype) != y->offset_bytes)

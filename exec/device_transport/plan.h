@@ -36,23 +36,23 @@ struct talks {
     int32_t **rank_of;         /* (n_groups) of each member in the communicator; NULL */
 };
 
-void device_talks(struct arena *a, const struct program *p, const unsigned char *channel,
-                  const unsigned char *group, struct talks *out);
+void plan_talks(struct arena *a, const struct program *p, const unsigned char *channel,
+                       const unsigned char *group, struct talks *out);
 
 enum device_form { DEVICE_FORM_PADDED, DEVICE_FORM_ROOTS, DEVICE_FORM_PAIRS, DEVICE_FORM_ROUNDS };
 /* How a collective goes; all_reduce by ring is PADDED: the library's own, with nothing to pad. */
 enum device_form device_form(const struct collective *m);
 /* Whether segments k and k + 1 of a sum stand side by side on all members. */
-bool device_segments_join(const struct program *p, const struct collective *g, int32_t k);
-static inline bool device_segment_is_cut(const struct collective_member *m, int32_t k)
+bool plan_segments_join(const struct program *p, const struct collective *g, int32_t k);
+static inline bool plan_segment_is_cut(const struct collective_member *m, int32_t k)
 {
     return m->within && m->within[k].n_dims;
 }
-static inline const struct slot *device_segment(const struct program *p,
-                                                const struct collective_member *m, int32_t k)
+static inline const struct slot *plan_segment(const struct program *p,
+                                                     const struct collective_member *m, int32_t k)
 {
     return &p->stages[m->stage].slots[m->segments[k]];
 }
-static inline int64_t device_align(int64_t bytes) { return (bytes + 255) / 256 * 256; }
+static inline int64_t plan_align(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 #endif

@@ -53,12 +53,12 @@ static void find_regions(struct device_transport *t, const struct collective *m,
         o->from_n[k] = region_elements(&o->from[k]), o->into_n[k] = region_elements(&o->into[k]);
         if (!device_region_in_one(&o->from[k], &o->from_first[k])) o->from_first[k] = -1;
         if (!device_region_in_one(&o->into[k], &o->into_first[k])) o->into_first[k] = -1;
-        o->from_at[k] = at, at += device_align(collective_elements(m, i, k) * size);
-        o->into_at[k] = at, at += device_align(collective_elements(m, k, i) * size);
+        o->from_at[k] = at, at += plan_align(collective_elements(m, i, k) * size);
+        o->into_at[k] = at, at += plan_align(collective_elements(m, k, i) * size);
     }
 }
 
-void device_tensor_collective_open(struct device_transport *t, int32_t group)
+void device_transport_tensor_collective_open(struct device_transport *t, int32_t group)
 {
     struct group_end *e = &t->groups[group];
     const struct collective *m = &t->p->collectives[group];
@@ -349,7 +349,7 @@ static enum status run_alone(const struct at_hand *h, struct error *err)
     return copy(h, h->out, h->in, shape_elements(&whole), err);
 }
 
-enum status device_tensor_collective(struct device_transport *t, int32_t group, int64_t seq, struct error *err)
+enum status device_transport_tensor_collective(struct device_transport *t, int32_t group, int64_t seq, struct error *err)
 {
     const struct group_end *e = &t->groups[group];
     const struct collective *g = &t->p->collectives[group];

@@ -1,4 +1,4 @@
-/* exec/host_transport/bounce.h - messages and collectives of a lane whose memory is apart, through pinned memory.
+/* exec/host_transport/bounce.h - messages and collectives of a lane on a device with discrete memory, through pinned memory.
  *
  * The communication thread moves bytes between ranks from and to the host's memory. A lane on a device has a bounce buffer
  * there for every buffer of a channel's ring, and one mirror for the collective that runs: what goes out is copied down

@@ -41,7 +41,7 @@ static char *incoming_of(const struct collectives *c) { return member_of(c)->inc
 static int64_t size_of(const struct collectives *c) { return dtype_bytes(group_of(c)->dtype); }
 static enum dtype memory_of(const struct collective *g)
 {
-    return collective_gathers(g) ? g->dtype : dtype_master(g->dtype);
+    return program_collective_gathers(g) ? g->dtype : dtype_master(g->dtype);
 }
 static bool narrows(const struct collective *g) { return memory_of(g) != g->dtype; }
 
@@ -123,11 +123,11 @@ static char *contiguous(const struct collectives *c, int64_t first, int64_t last
 /* Of a ring's steps, which are those of reduce-scatter and then those of all-gather. */
 static int32_t first_part(const struct collective *g)
 {
-    return collective_gathers(g) ? g->n_members - 1 : 0;
+    return program_collective_gathers(g) ? g->n_members - 1 : 0;
 }
 static int32_t last_part(const struct collective *g)
 {
-    return (collective_scatters(g) ? 1 : 2) * (g->n_members - 1) - 1;
+    return (program_collective_scatters(g) ? 1 : 2) * (g->n_members - 1) - 1;
 }
 
 void collective_begin_part(struct collectives *c, int32_t part, int64_t at_ns)
@@ -217,7 +217,7 @@ static char *chunk_place(const struct collectives *c, int32_t chunk)
     const struct collective_end *m = member_of(c);
     int64_t first, last;
     if (narrows(g)) return NULL;
-    if (collective_divides(g))
+    if (program_collective_divides(g))
         return m->n_pieces == 1
                    ? m->pieces[0].data + chunk * (m->pieces[0].elements / g->n_members) * size_of(c)
                    : NULL;
@@ -230,7 +230,7 @@ static void pass_chunk(const struct collectives *c, int32_t chunk, char *staging
     const struct collective *g = group_of(c);
     const struct collective_end *m = member_of(c);
     int64_t first, last;
-    if (!collective_divides(g)) {
+    if (!program_collective_divides(g)) {
         collective_chunk(g, chunk, &first, &last);
         pass_over(c, first, last, staging, how);
         return;
@@ -247,7 +247,7 @@ static void pass_own(const struct collectives *c, bool scattered)
 {
     const struct collective *g = group_of(c);
     const struct collective_end *m = member_of(c);
-    int32_t chunk = collective_own_chunk(m->member, g->n_members);
+    int32_t chunk = program_collective_own_chunk(m->member, g->n_members);
     for (int32_t k = 0; m->own && k < m->n_pieces; k++) {
         int64_t n = m->pieces[k].elements / g->n_members;
         char *there = m->pieces[k].data + chunk * n * dtype_bytes(memory_of(g));
@@ -275,7 +275,8 @@ static void ring_part(struct collectives *c, int32_t part, int64_t at_ns)
     if (chunk_elements(c, out)) {
         char *data = chunk_place(c, out);
         if (!data)
-            pass_chunk(c, out, data = incoming_of(c) + collective_incoming_bytes(g), COPY_OUT);
+            pass_chunk(c, out, data = incoming_of(c) + program_collective_incoming_bytes(g),
+                       COPY_OUT);
         send_part(c, i, data, chunk_elements(c, out) * size);
     }
     if (chunk_elements(c, in))
@@ -307,7 +308,7 @@ static void ring_step_over(struct collectives *c)
         ring_part(c, c->part + 1, end_ns);
         return;
     }
-    if (collective_scatters(g)) pass_own(c, true);
+    if (program_collective_scatters(g)) pass_own(c, true);
     collective_finish(c, end_ns);
 }
 
@@ -320,15 +321,15 @@ static void add_own(const struct collectives *c, char *sum)
     const struct collective_end *m = member_of(c);
     const struct collective *g = group_of(c);
     int64_t size = size_of(c), at = 0;
-    for (int32_t k = 0; !m->n_apart && k < m->n_pieces; at += m->pieces[k++].elements)
+    for (int32_t k = 0; !m->n_chain_pieces && k < m->n_pieces; at += m->pieces[k++].elements)
         add_elements(g->dtype, sum + at * size, m->pieces[k].data, m->pieces[k].elements);
-    for (int64_t b = 0; m->n_apart && b < m->microbatches; b++) {
+    for (int64_t b = 0; m->n_chain_pieces && b < m->microbatches; b++) {
         const char *buffer = m->buffer_ring + (collective_current(c)->step * m->microbatches + b) %
                                                   m->buffer_ring_count * m->buffer_ring_stride;
         at = 0;
-        for (int32_t k = 0; k < m->n_apart; at += m->apart[k++].elements)
-            add_elements(g->dtype, sum + at * size, buffer + (intptr_t)m->apart[k].data,
-                         m->apart[k].elements);
+        for (int32_t k = 0; k < m->n_chain_pieces; at += m->chain_pieces[k++].elements)
+            add_elements(g->dtype, sum + at * size, buffer + (intptr_t)m->chain_pieces[k].data,
+                         m->chain_pieces[k].elements);
     }
 }
 
@@ -427,7 +428,7 @@ static void begin(struct collectives *c)
     else if (group_of(c)->n_members > 1) {
         if (group_of(c)->members[member_of(c)->member].silent)
             be_silent(member_of(c), dtype_bytes(memory_of(group_of(c))));
-        if (collective_gathers(group_of(c))) pass_own(c, false);
+        if (program_collective_gathers(group_of(c))) pass_own(c, false);
         ring_part(c, first_part(group_of(c)), at_ns);
     } else
         collective_finish(c, at_ns);

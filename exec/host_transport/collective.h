@@ -36,9 +36,9 @@ struct collective_end {    /* this rank's part in one group */
     int32_t n_pieces;
     /* (n_pieces) the sums, neighbours in memory joined; of SCATTER and GATHER the segments */
     struct piece *pieces;
-    char **own;          /* (n_pieces) this member's parts of them; NULL: in the segments */
-    int32_t n_apart;     /* segments kept apart; 0: the sum is in pieces */
-    struct piece *apart; /* (n_apart) data: offset in a buffer of the buffer ring */
+    char **own;                 /* (n_pieces) this member's parts of them; NULL: in the segments */
+    int32_t n_chain_pieces;     /* segments of separate microbatches; 0: the sum is in pieces */
+    struct piece *chain_pieces; /* (n_chain_pieces) data: offset in a buffer of the buffer ring */
     /* first buffer; microbatch m of step s is buffer (s · microbatches + m) mod count */
     char *buffer_ring;
     int64_t buffer_ring_count, buffer_ring_stride, microbatches;
@@ -57,16 +57,16 @@ struct collective_order {
     int32_t group, times; /* times: launches of this step before */
     int64_t number, step; /* number: launches before */
     int64_t ready_ns;
-    int64_t seq; /* collective: of the call; and its letter, 'U' of gradient all-reduces */
-    enum phase letter;
-    int32_t after; /* a lane apart: event + 1 of the compute stream; 0: none */
+    int64_t seq; /* collective: of the call; and its phase, 'U' of gradient all-reduces */
+    enum phase phase;
+    int32_t after; /* a lane with discrete memory: event + 1 of the compute stream; 0: none */
 };
 
 struct collectives {
     struct arena *a;
     const struct program *p;
     struct wires *wires;   /* NULL: one device */
-    struct bounce *bounce; /* a lane apart; else NULL */
+    struct bounce *bounce; /* a lane with discrete memory; else NULL */
     int32_t rank;
     struct collective_end *members; /* (n_groups) */
     struct collective_order *queue; /* (capacity) [first, next) handed over; the first one runs */

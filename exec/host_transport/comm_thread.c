@@ -28,13 +28,13 @@ static bool is_mine(const struct comm_thread *m, int32_t stage)
     return m->p->stages[stage].device == m->rank;
 }
 
-static void note_letters(struct comm_thread *m, const struct program_stage *s)
+static void note_phases(struct comm_thread *m, const struct program_stage *s)
 {
     for (int32_t i = 0; i < s->n_procedures; i++)
         for (int32_t k = 0; k < s->procedures[i].n_instrs; k++) {
             struct instr x = s->procedures[i].instrs[k];
-            if (x.kind == INSTR_SEND) m->sent_by[x.arg] = s->procedures[i].letter;
-            if (x.kind == INSTR_RECEIVE) m->received_by[x.arg] = s->procedures[i].letter;
+            if (x.kind == INSTR_SEND) m->sent_by[x.arg] = s->procedures[i].phase;
+            if (x.kind == INSTR_RECEIVE) m->received_by[x.arg] = s->procedures[i].phase;
         }
 }
 
@@ -78,7 +78,7 @@ void comm_thread_init(struct comm_thread *m, struct arena *a, const struct progr
     m->received_by = ARENA_ARRAY(a, enum phase, (size_t)p->n_channels + 1);
     if (keep_spans) m->spans.a = a;
     for (int32_t i = 0; i < p->n_stages; i++)
-        if (is_mine(m, i)) note_letters(m, &p->stages[i]);
+        if (is_mine(m, i)) note_phases(m, &p->stages[i]);
     make_room(m);
     wires_init(&m->wires, a, p, c, shared, message_ended, m);
     m->collectives = (struct collectives){.a = a,
@@ -172,7 +172,7 @@ static struct span message_span(struct comm_thread *m, int32_t channel, int64_t 
                          .device = m->rank,
                          .peer = m->p->stages[other].device,
                          .stage = stage,
-                         .letter = sent ? m->sent_by[channel] : m->received_by[channel],
+                         .phase = sent ? m->sent_by[channel] : m->received_by[channel],
                          .step = (int32_t)(number / microbatches),
                          .microbatch = (int32_t)(number % microbatches),
                          .op = channel,
@@ -212,9 +212,9 @@ static void part_ended(void *owner, const struct collective_order *of, int32_t p
                       .device = m->rank,
                       .peer = -1,
                       .stage = m->p->collectives[group].members[member].stage,
-                      .letter = of->letter,
+                      .phase = of->phase,
                       .step = (int32_t)of->step,
-                      .microbatch = collective_repeats(&m->p->collectives[group]) ? of->times : -1,
+                      .microbatch = program_collective_repeats(&m->p->collectives[group]) ? of->times : -1,
                       .op = group,
                       .part = part,
                       .collective = collective ? 1 + (int32_t)collective->kind : 0,
@@ -250,7 +250,7 @@ static void carry_out(struct comm_thread *m, const struct comm_thread_order *o)
     case ORDER_REDUCE:
         collective_add(&m->collectives,
                        (struct collective_order){o->index, o->times, o->number, o->step, o->at_ns,
-                                                 o->seq, o->letter, o->after});
+                                                 o->seq, o->phase, o->after});
         break;
     }
 }
@@ -328,7 +328,7 @@ static void fail(struct comm_thread *m, const struct error *e)
     if (comm_size(m->comm) > 1) {
         struct error own;
         error_set(&own, e->code, "rank %" PRId32 " (%s): %s", m->rank,
-                  program_device_told(m->p, m->rank).text, e->text);
+                  program_device_label(m->p, m->rank).text, e->text);
         launch_report_alone(&own);
         comm_abort(m->comm, e->code);
     }
@@ -388,7 +388,7 @@ static void end_in_time(struct comm_thread *m)
     if (comm_lost(m->comm, m->timeout_ns / 2, who, sizeof who) < 0)
         snprintf(who, sizeof who, "a peer is gone");
     log_error("rank %" PRId32 " (%s): its last messages do not leave for %.1f s: %s", m->rank,
-              program_device_told(m->p, m->rank).text, (double)m->timeout_ns / 1e9, who);
+              program_device_label(m->p, m->rank).text, (double)m->timeout_ns / 1e9, who);
     comm_thread_abort(m, ERR_RANK);
 }
 

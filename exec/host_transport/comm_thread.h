@@ -6,8 +6,8 @@
  * comm_thread_start and comm_thread_stop. It sleeps on its doorbell; orders and other ranks of the host ring
  * it. Without a bell (several hosts) it looks every 50 µs while something is in flight. States:
  * RUNNING → (comm_thread_pause, when all of this rank's messages have left) PARKED → RUNNING → STOPPED.
- * With one device there is no thread, but where its memory is apart: orders are carried out at once by whoever gives
- * them. A lane apart hands its orders over while its device is still on the way to them; `after` is the event to wait for.
+ * With one device there is no thread, except where it has discrete memory: orders are carried out at once by whoever gives
+ * them. A lane with discrete memory hands its orders over while its device is still on the way to them; `after` is the event to wait for.
  */
 #ifndef EXEC_HOST_TRANSPORT_COMM_THREAD_H
 #define EXEC_HOST_TRANSPORT_COMM_THREAD_H
@@ -32,11 +32,11 @@ struct comm_thread_order {
     int64_t step;   /* REDUCE: of this run */
     int32_t times;  /* REDUCE: launches of this step before */
     int64_t
-        seq; /* REDUCE of a collective: of the call; and its letter, 'U' of gradient all-reduces */
-    enum phase letter;
+        seq; /* REDUCE of a collective: of the call; and its phase, 'U' of gradient all-reduces */
+    enum phase phase;
     void *data;
     int64_t bytes, at_ns;
-    /* a lane apart: event + 1 of the compute stream behind which it holds, from comm_thread_take_event; 0: at once */
+    /* a lane with discrete memory: event + 1 of the compute stream behind which it holds, from comm_thread_take_event; 0: at once */
     int32_t after;
 };
 
@@ -56,8 +56,8 @@ struct comm_thread {
     struct wires wires;
     struct collectives collectives;
     struct span_list spans;
-    enum phase *sent_by, *received_by; /* (n_channels) letters of the calls */
-    struct bounce *bounce;             /* a lane apart; else NULL */
+    enum phase *sent_by, *received_by; /* (n_channels) phases of the calls */
+    struct bounce *bounce;             /* a lane with discrete memory; else NULL */
 
     pthread_t thread;
     pthread_mutex_t mutex; /* all below */
@@ -80,7 +80,7 @@ struct comm_thread {
  * long as the communication thread. */
 void comm_thread_init(struct comm_thread *m, struct arena *a, const struct program *p,
                       struct comm *c, void *shared, bool keep_spans);
-/* Before the start: this lane's memory is apart, b carries what moves. The thread runs even where the rank is alone. */
+/* Before the start: this lane has discrete memory, b carries what moves. The thread runs even where the rank is alone. */
 void comm_thread_bounce(struct comm_thread *m, struct bounce *b);
 /* An event of the device that nobody waits for. */
 MUST_CHECK enum status comm_thread_take_event(struct comm_thread *m, int32_t *out,

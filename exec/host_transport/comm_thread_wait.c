@@ -52,7 +52,7 @@ static enum status silent(struct comm_thread *m, int32_t peer, const char *what,
     int32_t lost = comm_lost(m->comm, m->timeout_ns / 2, who, sizeof who);
     return error_set(err, ERR_RANK,
                      "rank %" PRId32 " (%s) was silent for %.0f s: %s does not come on%s%s", peer,
-                     program_device_told(m->p, peer).text, (double)m->timeout_ns / 1e9, what,
+                     program_device_label(m->p, peer).text, (double)m->timeout_ns / 1e9, what,
                      lost >= 0 ? ": " : "", who);
 }
 

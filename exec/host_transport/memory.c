@@ -27,8 +27,8 @@ static enum status check_staging(const struct program *p, int32_t stage, struct 
     for (int32_t g = 0; g < p->n_collectives; g++)
         for (int32_t i = 0; i < p->collectives[g].n_members; i++) {
             if (p->collectives[g].members[i].stage != stage) continue;
-            int64_t need =
-                collective_staging_bytes(&p->collectives[g], &p->collectives[g].members[i], s);
+            int64_t need = program_collective_staging_bytes(&p->collectives[g],
+                                                            &p->collectives[g].members[i], s);
             if (need > s->buffer_bytes)
                 return error_set(err, ERR_INPUT,
                                  "group %s: staging needs %" PRId64
@@ -106,7 +106,7 @@ static enum status init_elements(struct lane_memory *m, const struct program_par
                                  struct error *err)
 {
     int64_t size = dtype_bytes(t);
-    uint64_t stream = hash_text(0, p->name);
+    uint64_t stream = rng_hash_text(0, p->name);
     for (int64_t at = 0; at < n; at += INIT_BLOCK) {
         double block[INIT_BLOCK];
         float single[INIT_BLOCK];
@@ -175,7 +175,7 @@ static enum status init_shard_of_tensor_shard(struct lane_memory *m,
 {
     struct arena *a = arena_new();
     struct region r = tensor_shard_region(a, &p->shape, shard);
-    struct valuing x = {p, seed, hash_text(0, p->name),
+    struct valuing x = {p, seed, rng_hash_text(0, p->name),
                         ARENA_ARRAY(a, float, (size_t)shape_elements(&p->shape))};
     region_walk(&r, value_run, &x);
     enum status st =

@@ -66,7 +66,7 @@ static void add_steps(struct trace *t, const struct program *p, const int64_t *e
                                    .device = last,
                                    .peer = -1,
                                    .stage = -1,
-                                   .letter = 'S',
+                                   .phase = PHASE_SEND,
                                    .step = (int32_t)s,
                                    .microbatch = -1,
                                    .op = -1,

@@ -64,7 +64,7 @@ static struct tensor_wires tensor_wires(struct arena *a, const struct program *p
         for (int32_t i = 0; i < n * n; i++) {
             struct tensor_wire like = {.from = p->stages[x->members[i / n].stage].device,
                                         .to = p->stages[x->members[i % n].stage].device};
-            collective_link(x, i / n, i % n, &like.link, &like.direction);
+            program_collective_link(x, i / n, i % n, &like.link, &like.direction);
             int32_t wire = like.link < 0 ? -1 : first + find_wire(a, p, &w, like);
             if (of) of[g][i] = wire;
         }
@@ -237,13 +237,13 @@ void wire_post(struct wires *w, int32_t wire, void *data, int64_t bytes, int64_t
 
 static int64_t occupancy_ns(const struct wire *x, int64_t bytes)
 {
-    return x->link && x->link->bandwidth_Bps > 0 ? ns_from_s((double)bytes / x->link->bandwidth_Bps)
+    return x->link && x->link->bandwidth_Bps > 0 ? units_ns_from_s((double)bytes / x->link->bandwidth_Bps)
                                                  : 0;
 }
 
 static int64_t latency_ns(const struct wire *x)
 {
-    return x->link ? ns_from_s(x->link->latency_s) : 0;
+    return x->link ? units_ns_from_s(x->link->latency_s) : 0;
 }
 
 /* When the first message that is not reserved is ready (or goes on): handed over, posted, and the

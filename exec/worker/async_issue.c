@@ -92,7 +92,7 @@ enum status async_issue_open(struct async_issue *x, char *pinned, struct error *
     struct load l = load_of(r->p, r->index);
     x->timed = r->o->keep_trace || rank_device(r)->slowdown > 0;
     x->last_event = -1;
-    x->most_losses = (int32_t)l.losses;
+    x->max_losses = (int32_t)l.losses;
     for (int i = 0; i < 2; i++) {
         struct async_issue_step *s = &x->steps[i];
         s->losses = ARENA_ARRAY(r->run, struct step_loss, (size_t)l.losses + 1);
@@ -286,7 +286,7 @@ enum status async_issue_loss(struct async_issue *x, const struct step_loss *what
 {
     struct backend *b = &x->u.r->backend;
     struct async_issue_step *s = step_of(x, x->u.progress->step);
-    if (s->n_losses == x->most_losses) BUG("more losses in a step than were counted");
+    if (s->n_losses == x->max_losses) BUG("more losses in a step than were counted");
     async_issue_break(x);
     TRY(b->copy(b, STREAM_COMPUTE, s->values + s->n_losses * VALUE_BYTES, from,
                 dtype_bytes(what->dtype), err));
@@ -329,7 +329,7 @@ static enum status see_step(struct async_issue *x, struct async_issue_step *s, s
     return OK;
 }
 
-enum status async_issue_step_asked(struct async_issue *x, struct error *err)
+enum status async_issue_step_issued(struct async_issue *x, struct error *err)
 {
     struct backend *b = &x->u.r->backend;
     struct async_issue_step *s = step_of(x, x->u.progress->step);

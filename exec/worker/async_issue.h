@@ -55,8 +55,8 @@ struct async_issue_step { /* one of the two that may be in flight */
     int64_t step;
     int32_t updated, ended; /* events: its last update so far; all of it */
     int32_t n_losses;
-    struct step_loss *losses; /* (most_losses) */
-    char *values;             /* (most_losses) pinned, 8 bytes each */
+    struct step_loss *losses; /* (max_losses) */
+    char *values;             /* (max_losses) pinned, 8 bytes each */
     float *scale;             /* pinned: the loss scale's numbers behind it; NULL: none */
 };
 
@@ -86,7 +86,7 @@ struct async_issue {
         *spans; /* (n_events): [first_span, next_span), number n at n mod n_events */
     int64_t first_span, next_span;
     struct async_issue_step steps[2];
-    int32_t most_losses;
+    int32_t max_losses;
     char *gates; /* (ASYNC_ISSUE_GATES, gates_bytes) pinned */
     int64_t gates_bytes, next_gates;
     struct link_clock *gpu; /* emulated: whose turn it is on the GPU; NULL: nobody else is there */
@@ -123,7 +123,7 @@ MUST_CHECK enum status async_issue_settle(struct async_issue *x, struct error *e
 /* The last update so far has been asked for; the step is asked for whole; all steps have been seen, though receives posted for
  * the next one may wait for their messages; the run is over and nothing is in flight. */
 MUST_CHECK enum status async_issue_updated(struct async_issue *x, struct error *err);
-MUST_CHECK enum status async_issue_step_asked(struct async_issue *x, struct error *err);
+MUST_CHECK enum status async_issue_step_issued(struct async_issue *x, struct error *err);
 MUST_CHECK enum status async_issue_drain(struct async_issue *x, struct error *err);
 MUST_CHECK enum status async_issue_finish(struct async_issue *x, struct error *err);
 /* The host waits for an event of the device; peers are looked after meanwhile. */

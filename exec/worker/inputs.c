@@ -37,7 +37,7 @@ static int64_t align(int64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN
 static int64_t row_bytes(const struct slot *s)
 {
     struct shape whole = tensor_shard_whole(&s->shape, s->shard);
-    int64_t rows = input_is_of_images(s->input) ? whole.dim[0] : shape_rows(&whole);
+    int64_t rows = graph_input_is_of_images(s->input) ? whole.dim[0] : shape_rows(&whole);
     return rows ? shape_elements(&whole) * dtype_bytes(s->dtype) / rows : 0;
 }
 
@@ -193,7 +193,7 @@ static enum status load_shard(struct inputs *in, const struct slot *s, char *to,
 {
     struct arena *a = arena_new();
     struct region r = tensor_shard_region(a, &s->shape, s->shard);
-    bool images = input_is_of_images(s->input);
+    bool images = graph_input_is_of_images(s->input);
     int64_t rows = images ? r.shape.dim[0] : shape_rows(&r.shape);
     struct loading x = {in, s,  in->data, inputs_first_sequence(in, k->stage, microbatch),
                         0,  to, OK,       err};
@@ -212,7 +212,7 @@ static enum status load_slot(struct inputs *in, int32_t slot, char *to, const st
     const struct slot *s = &k->stage->slots[slot];
     struct data d = in->data;
     if (s->shard) return load_shard(in, s, to, k, microbatch, err);
-    bool images = input_is_of_images(s->input);
+    bool images = graph_input_is_of_images(s->input);
     int64_t rows = images ? s->shape.dim[0] : shape_rows(&s->shape),
             first = inputs_first_sequence(in, k->stage, microbatch);
     if (!images) d.sequence_length = shape_last(&s->shape);

@@ -11,17 +11,17 @@
 
 enum { NAMES = 1024 };
 
-struct told_name {
+struct label_name {
     const char *symbol;
     int64_t at; /* in the text that goes to rank 0 */
-    struct told_name *next;
+    struct label_name *next;
 };
 
 struct telling {
     struct kernel_spans *to;
     const struct rank *r;
     const struct span_list *operators;
-    struct told_name *names[NAMES];
+    struct label_name *names[NAMES];
     char *text;
     size_t bytes, capacity;
 };
@@ -79,11 +79,11 @@ void kernel_spans_seen(struct kernel_spans *x, const struct span_list *operators
 static int64_t told(struct telling *t, const char *symbol)
 {
     char name[KERNEL_NAME_MAX];
-    struct told_name **at = &t->names[hash_bytes(0, symbol, strlen(symbol)) % NAMES];
+    struct label_name **at = &t->names[rng_hash_bytes(0, symbol, strlen(symbol)) % NAMES];
     while (*at && strcmp((*at)->symbol, symbol) != 0) at = &(*at)->next;
     if (*at) return (*at)->at;
-    *at = ARENA_ARRAY(t->r->run, struct told_name, 1);
-    **at = (struct told_name){.symbol = symbol, .at = (int64_t)t->bytes};
+    *at = ARENA_ARRAY(t->r->run, struct label_name, 1);
+    **at = (struct label_name){.symbol = symbol, .at = (int64_t)t->bytes};
     kernel_name(symbol, name, sizeof name);
     for (size_t i = 0; i <= strlen(name); i++) {
         t->text = arena_grow(t->r->run, t->text, t->bytes, &t->capacity, 1);
@@ -128,7 +128,7 @@ static void tell(struct telling *t, const struct activity_record *r)
                      .device = t->r->index,
                      .peer = -1,
                      .stage = known ? o->stage : -1,
-                     .letter = known ? o->letter : 'S',
+                     .phase = known ? o->phase : 'S',
                      .step = o->step,
                      .microbatch = known ? o->microbatch : -1,
                      .op = known ? o->op : -1,

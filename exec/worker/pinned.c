@@ -24,7 +24,7 @@ static void add_groups(const struct program *p, const struct transports *t, int3
             const struct program_stage *s = &p->stages[m->stage];
             if (s->device != device || t->group[g] != TRANSPORT_HOST) continue;
             int64_t staging = staging_bytes(p, g, i),
-                    scratch = align(collective_staging_bytes(&p->collectives[g], m, s));
+                    scratch = align(program_collective_staging_bytes(&p->collectives[g], m, s));
             if (staging > out->staging) out->staging = staging;
             if (scratch > out->scratch) out->scratch = scratch;
         }

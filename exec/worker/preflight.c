@@ -58,7 +58,7 @@ static bool on_this_host(const struct rank *r, int32_t device)
     return r->p->emulated || device == r->index || (host && other && !strcmp(host, other));
 }
 
-/* Of this host's memory: lanes of the host, and what lanes apart have pinned of it. */
+/* Of this host's memory: lanes of the host, and what lanes with discrete memory have pinned of it. */
 static enum status check_host_memory(const struct rank *r, const struct transports *t,
                                      struct error *err)
 {
@@ -150,7 +150,7 @@ enum status preflight_device(struct rank *r, struct error *err)
                          " %s device%s",
                          d->name, d->index, n, d->kind, n == 1 ? "" : "s");
     TRY(r->backend.describe(&r->backend, d->index, &is, err));
-    return gpu_is_as_stated(r->p, d, &is, err);
+    return device_check_gpu(r->p, d, &is, err);
 }
 
 /* ---- the program ------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ static enum status check_inputs(const struct rank *r, const struct program_stage
                                 struct error *err)
 {
     for (int32_t i = 0; r->o->data && i < s->n_slots; i++)
-        if (s->slots[i].input >= 0 && !input_is_of_images(s->slots[i].input) &&
+        if (s->slots[i].input >= 0 && !graph_input_is_of_images(s->slots[i].input) &&
             input_length(&s->slots[i]) != r->p->sequence_length)
             return error_set(err, ERR_INPUT, "input %s is not of the program's sequence length",
                              s->slots[i].name);
@@ -207,7 +207,7 @@ enum status preflight_program(const struct rank *r, const struct chunks *c, stru
                              i, r->p->channels[i].bytes);
     for (int32_t i = 0; i < r->p->n_collectives; i++) {
         const struct collective *g = &r->p->collectives[i];
-        if (collective_incoming_bytes(g) > INT32_MAX)
+        if (program_collective_incoming_bytes(g) > INT32_MAX)
             return error_set(err, ERR_INPUT,
                              "group %s: more than 2 GiB at once; use smaller buckets", g->name);
     }

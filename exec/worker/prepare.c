@@ -52,7 +52,7 @@ struct joining { /* pieces of a member, neighbours in memory joined */
     struct arena *a;
     char *slot;
     int64_t size; /* of an element */
-    bool apart;   /* not joined */
+    bool separate;   /* not joined */
 };
 
 static void add_piece(void *owner, int64_t first, int64_t packed, int64_t n)
@@ -62,7 +62,7 @@ static void add_piece(void *owner, int64_t first, int64_t packed, int64_t n)
     struct collective_end *x = j->x;
     char *data = j->slot + first * j->size;
     struct piece *last = x->n_pieces ? &x->pieces[x->n_pieces - 1] : NULL;
-    if (last && !j->apart && last->data + last->elements * j->size == data) {
+    if (last && !j->separate && last->data + last->elements * j->size == data) {
         last->elements += n;
         return;
     }
@@ -75,9 +75,9 @@ static void add_pieces(const struct preparing *w, const struct chunk *k, const s
                        const struct collective_member *m, char *mirror, struct collective_end *x)
 {
     const struct program_stage *s = k->stage;
-    enum dtype t = collective_gathers(g) ? g->dtype : dtype_master(g->dtype);
+    enum dtype t = program_collective_gathers(g) ? g->dtype : dtype_master(g->dtype);
     struct joining j = {
-        x, (size_t)m->n_segments + 1, w->r->run, NULL, dtype_bytes(t), collective_divides(g)};
+        x, (size_t)m->n_segments + 1, w->r->run, NULL, dtype_bytes(t), program_collective_divides(g)};
     x->pieces = ARENA_ARRAY(w->r->run, struct piece, j.capacity);
     for (int32_t i = 0; i < m->n_segments; i++) {
         const struct slot *slot = &s->slots[m->segments[i]];
@@ -100,17 +100,17 @@ static void add_own(const struct preparing *w, const struct chunk *k, const stru
     }
 }
 
-static void add_apart(const struct preparing *w, const struct chunk *k,
+static void add_chain_pieces(const struct preparing *w, const struct chunk *k,
                       const struct collective_member *m, char *mirror, struct collective_end *x)
 {
     const struct program_stage *s = k->stage;
-    x->buffer_ring = mirror ? mirror : k->memory.buffer_ring[m->apart];
-    x->buffer_ring_count = s->buffer_rings[m->apart].count;
-    x->buffer_ring_stride = s->buffer_rings[m->apart].stride_bytes;
-    x->apart = ARENA_ARRAY(w->r->run, struct piece, (size_t)m->n_segments + 1);
+    x->buffer_ring = mirror ? mirror : k->memory.buffer_ring[m->chain_ring];
+    x->buffer_ring_count = s->buffer_rings[m->chain_ring].count;
+    x->buffer_ring_stride = s->buffer_rings[m->chain_ring].stride_bytes;
+    x->chain_pieces = ARENA_ARRAY(w->r->run, struct piece, (size_t)m->n_segments + 1);
     for (int32_t i = 0; i < m->n_segments; i++) {
-        const struct slot *slot = &s->slots[m->apart_segments[i]];
-        x->apart[x->n_apart++] =
+        const struct slot *slot = &s->slots[m->chain_segments[i]];
+        x->chain_pieces[x->n_chain_pieces++] =
             (struct piece){(char *)(intptr_t)slot->offset_bytes, shape_elements(&slot->shape)};
     }
 }
@@ -131,7 +131,7 @@ static enum status prepare_group(const struct preparing *w, const struct chunk *
     }
     add_pieces(w, k, g, m, mirror.segments, &x);
     if (m->own) add_own(w, k, m, mirror.own, &x);
-    if (m->apart >= 0) add_apart(w, k, m, mirror.buffer_ring, &x);
+    if (m->chain_ring >= 0) add_chain_pieces(w, k, m, mirror.buffer_ring, &x);
     comm_thread_member(&w->t->comm_thread, x,
                        w->r->discrete ? w->pinned->scratch : k->memory.staging);
     return OK;

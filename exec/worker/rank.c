@@ -8,7 +8,7 @@ static void call_ranks(const struct rank *r)
 {
     const char **names = ARENA_ARRAY(r->run, const char *, (size_t)r->p->n_devices);
     for (int32_t i = 0; i < r->p->n_devices; i++)
-        names[i] = arena_strdup(r->run, program_device_told(r->p, i).text);
+        names[i] = arena_strdup(r->run, program_device_label(r->p, i).text);
     comm_call_ranks(r->comm, names);
 }
 
@@ -35,7 +35,7 @@ enum status rank_open_device(struct rank *r, struct error *err)
     r->backend.multiprocessors = rank_device(r)->multiprocessors;
     TRY(r->backend.open(&r->backend, rank_device(r)->index, err));
     r->open = true;
-    r->discrete = r->backend.apart;
+    r->discrete = r->backend.discrete_memory;
     return OK;
 }
 

@@ -76,7 +76,7 @@ static enum status collect_whole(struct rank *r, const struct chunks *chunks, st
 }
 
 /* Rows that there may be; 0: nobody has shards. */
-static size_t most_rows(const struct program *p)
+static size_t max_rows(const struct program *p)
 {
     bool any = false;
     size_t most = 0;
@@ -92,7 +92,7 @@ static size_t most_rows(const struct program *p)
 enum status shards_collect(struct rank *r, const struct chunks *chunks, struct arena *a,
                            struct shards *out, bool *finite, struct error *err)
 {
-    size_t most = most_rows(r->p);
+    size_t most = max_rows(r->p);
     *out = (struct shards){0};
     if (!most) return OK;
     out->rows = ARENA_ARRAY(a, struct checkpoint_tensor, most);

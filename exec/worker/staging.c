@@ -28,7 +28,7 @@ static int64_t buffer_ring_first(const struct program_stage *s, const struct col
 
 static int64_t buffer_ring_bytes(const struct program_stage *s, const struct collective_member *m)
 {
-    return m->apart < 0 ? 0 : s->buffer_rings[m->apart].count * s->buffer_rings[m->apart].stride_bytes;
+    return m->chain_ring < 0 ? 0 : s->buffer_rings[m->chain_ring].count * s->buffer_rings[m->chain_ring].stride_bytes;
 }
 
 int64_t staging_bytes(const struct program *p, int32_t group, int32_t member)
@@ -102,9 +102,9 @@ static void move_segment(struct moving *v, const struct collective_member *m,
 static void move_divided(struct moving *v, const struct collective *g,
                          const struct collective_member *m, const struct slot *slot, int32_t member)
 {
-    bool scatter = collective_scatters(g);
+    bool scatter = program_collective_scatters(g);
     int64_t chunk = shape_elements(&slot->shape) / g->n_members * v->size,
-            at = collective_own_chunk(member, g->n_members) * chunk;
+            at = program_collective_own_chunk(member, g->n_members) * chunk;
     v->fetch = scatter, v->give = !scatter;
     add_move(v, 0, slot->bytes);
     v->fetch = !scatter, v->give = scatter;
@@ -125,8 +125,8 @@ void staging_group(char *base, struct arena *a, const struct program *p, const s
         v.device = lane_memory_slot(&k->memory, m->segments[i], 0);
         v.pinned = staging.segments + slots_bytes(s, m->segments, i);
         v.size = dtype_bytes(slot->dtype);
-        v.fetch = !m->silent && m->apart < 0, v.give = true;
-        if (collective_divides(g))
+        v.fetch = !m->silent && m->chain_ring < 0, v.give = true;
+        if (program_collective_divides(g))
             move_divided(&v, g, m, slot, member);
         else
             move_segment(&v, m, slot, i);
@@ -137,8 +137,8 @@ void staging_group(char *base, struct arena *a, const struct program *p, const s
         v.fetch = true, v.give = g->kind == COLLECTIVE_REDUCE_SCATTER;
         add_move(&v, 0, s->slots[m->own[i]].bytes);
     }
-    if (m->apart < 0) return;
-    v.device = k->memory.buffer_ring[m->apart], v.pinned = staging.buffer_ring;
+    if (m->chain_ring < 0) return;
+    v.device = k->memory.buffer_ring[m->chain_ring], v.pinned = staging.buffer_ring;
     v.fetch = true, v.give = false;
     add_move(&v, 0, buffer_ring_bytes(s, m));
 }

@@ -49,7 +49,7 @@ static enum status take_compute(struct worker *w, int32_t op, const struct takin
                      .device = w->rank.index,
                      .peer = -1,
                      .stage = t->chunk->index,
-                     .letter = t->procedure->letter,
+                     .phase = t->procedure->phase,
                      .step = (int32_t)w->progress.step,
                      .microbatch = t->microbatch,
                      .op = op,
@@ -76,7 +76,7 @@ static enum status take_loss(struct worker *w, int32_t slot, const struct taking
     return OK;
 }
 
-static enum status take_reduce(struct worker *w, int32_t group, enum phase letter, int64_t seq,
+static enum status take_reduce(struct worker *w, int32_t group, enum phase phase, int64_t seq,
                                struct error *err)
 {
     struct launches *n = &w->launches[group];
@@ -93,7 +93,7 @@ static enum status take_reduce(struct worker *w, int32_t group, enum phase lette
     if (w->transports.group[group] == TRANSPORT_DEVICE) {
         TRY(async_issue_keep_pace(&w->ahead, w->rank.p->collectives[group].n_members, err));
         return device_transport_reduce(w->transports.device, group, number, w->progress.step,
-                                       n->times, seq, letter, err);
+                                       n->times, seq, phase, err);
     }
     TRY(transports_mark(&w->transports, &w->rank, &after, err));
     comm_thread_order(&w->transports.comm_thread,
@@ -103,7 +103,7 @@ static enum status take_reduce(struct worker *w, int32_t group, enum phase lette
                                                  .step = w->progress.step,
                                                  .times = n->times,
                                                  .seq = seq,
-                                                 .letter = letter,
+                                                 .phase = phase,
                                                  .at_ns = device_clock_now(&w->clock),
                                                  .after = after});
     return OK;
@@ -112,9 +112,10 @@ static enum status take_reduce(struct worker *w, int32_t group, enum phase lette
 static enum status take_await(struct worker *w, int32_t group, struct error *err)
 {
     int64_t end_ns = 0;
-    int64_t last = collective_repeats(&w->rank.p->collectives[group]) && w->launches[group].number
-                       ? w->launches[group].number - 1
-                       : w->progress.step;
+    int64_t last =
+        program_collective_repeats(&w->rank.p->collectives[group]) && w->launches[group].number
+            ? w->launches[group].number - 1
+            : w->progress.step;
     if (w->rank.discrete && w->transports.group[group] == TRANSPORT_LOCAL) return OK;
     if (w->transports.group[group] == TRANSPORT_DEVICE) {
         async_issue_break(&w->ahead);
@@ -149,7 +150,7 @@ static enum status take(struct worker *w, const struct instr *x, const struct ta
     case INSTR_LOSS:
         return take_loss(w, x->arg, t, err);
     case INSTR_COLLECTIVE:
-        TRY(take_reduce(w, x->arg, t->procedure->letter, t->seq, err));
+        TRY(take_reduce(w, x->arg, t->procedure->phase, t->seq, err));
         return take_await(w, x->arg, err);
     case INSTR_KIND_COUNT:
         break;
@@ -208,10 +209,10 @@ enum status worker_step(struct worker *w, struct error *err)
     cursor_start(&cursor, &w->rank.p->orders[w->rank.p->lanes[w->rank.index].order]);
     while (cursor_next(&cursor, &call)) {
         TRY(take_call(w, &call, err));
-        bool update = w->chunks.at[call.chunk].stage->procedures[call.procedure].letter == 'U';
+        bool update = w->chunks.at[call.chunk].stage->procedures[call.procedure].phase == PHASE_U;
         if (update || !updated) TRY(note_update(w, err));
         updated = updated || update;
     }
     TRY(scale_log_see(&w->scales, &w->rank, &w->chunks, w->progress.step, err));
-    return w->rank.discrete ? async_issue_step_asked(&w->ahead, err) : OK;
+    return w->rank.discrete ? async_issue_step_issued(&w->ahead, err) : OK;
 }

@@ -316,7 +316,7 @@ static enum status fail_alone(struct worker *w, enum status status, struct error
     }
     if (!w->agreed)
         error_set(&own, status, "rank %" PRId32 " (%s): %s", w->rank.index,
-                  program_device_told(w->rank.p, w->rank.index).text, err->text);
+                  program_device_label(w->rank.p, w->rank.index).text, err->text);
     launch_report_alone(&own);
     comm_thread_abort(&w->transports.comm_thread, (int)status);
 }

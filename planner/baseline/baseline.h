@@ -55,7 +55,7 @@ struct baseline_task {
     const int32_t *team;
     int32_t n_team;
     int64_t limit_ns;   /* plans of a team must beat it to be worth a simulation */
-    int32_t most_tries; /* simulations a family */
+    int32_t max_tries; /* simulations a family */
     int64_t calls;      /* of stages, in all that was lowered to score them */
     int32_t n_settings;
     size_t capacity;

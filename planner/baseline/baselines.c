@@ -116,7 +116,7 @@ void scoring_keep(struct scoring *x, const struct space *s, const struct plan *p
         incumbents_add(&t->incumbents, p, ns);
     if (ns >= x->b->iteration_ns) return;
     x->b->iteration_ns = ns;
-    x->b->plan = score_copy_plan(t->arena, p);
+    x->b->plan = scorer_copy_plan(t->arena, p);
 }
 
 static enum status score(struct scoring *x, const struct space *s, struct plan *p,
@@ -173,7 +173,7 @@ static bool enough(const struct scoring *x)
 {
     int64_t lanes = (int64_t)x->tries * x->k->cluster->n_devices;
     return (x->k->team ? search_context_over(x->k->t) : search_context_stopped(x->k->t)) ||
-           x->tries >= x->k->most_tries ||
+           x->tries >= x->k->max_tries ||
            ((x->layers > LAYERS_A_FAMILY || lanes > LANES_A_FAMILY) &&
             x->b->iteration_ns != INT64_MAX);
 }
@@ -335,7 +335,7 @@ static enum status score_rest(struct baseline_task *k, struct scoring *all, int3
                               int64_t *fastest, struct error *err)
 {
     int64_t end = scorer_work(k->t->scorer) + REST_MS * INT64_C(1000000);
-    k->most_tries = TRIES_MAX;
+    k->max_tries = TRIES_MAX;
     for (int32_t i = 0; i < n && scorer_work(k->t->scorer) < end; i++) {
         struct scoring *x = &all[i];
         if (x->last || !x->b->quick || x->at == x->n || search_context_stopped(k->t)) continue;
@@ -361,7 +361,7 @@ static enum status score_all(struct baseline_task *k, struct scoring *all, int32
         if (x->last && rest) TRY(score_rest(k, all, i, &fastest, err));
         x->rival_ns = fastest;
         x->b->quick |= beside && x->n > 1 && whole_of(x) > whole;
-        k->most_tries = x->b->quick ? 1 : TRIES_MAX;
+        k->max_tries = x->b->quick ? 1 : TRIES_MAX;
         if (x->n && (x->least > share || lanes > LANES_BESIDE))
             scoring_note(x, "not tried beside a search of so many devices: --baseline does",
                          INT64_MAX);
@@ -440,7 +440,7 @@ enum status baselines_on(struct search_context *q, struct space *spaces, int32_t
                               .team = team,
                               .n_team = n_team,
                               .limit_ns = search_context_limit(q),
-                              .most_tries = TRIES_MAX};
+                              .max_tries = TRIES_MAX};
     if (q->incumbents.n) k.limit_ns = q->incumbents.plans[0].iteration_ns;
     enum status st = score_team(&k, err);
     arena_free(scratch);

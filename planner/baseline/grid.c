@@ -41,7 +41,7 @@ static int32_t samples(const struct baseline_setting *x)
 /* --- cuts --- */
 
 /* F and B of layers first … last on the slowest device that stands on this stage. */
-static int64_t stage_ns(const struct grid *g, int32_t stage, int32_t first, int32_t last)
+static int64_t slowest_sample_ns(const struct grid *g, int32_t stage, int32_t first, int32_t last)
 {
     int64_t most = 0;
     for (int32_t k = 0; k < samples(g->x); k++) {
@@ -68,10 +68,10 @@ static bool cut_within(const struct grid *g, int64_t most)
     int32_t n = g->n_virtual, layers = g->s->n_layers, first = 0;
     for (int32_t i = 0; i < n; i++) {
         int32_t low = first, high = layers - (n - i); /* the last layer that leaves one for each */
-        if (stage_ns(g, i, first, first) > most) return false;
+        if (slowest_sample_ns(g, i, first, first) > most) return false;
         while (low < high) {
             int32_t middle = low + (high - low + 1) / 2;
-            if (stage_ns(g, i, first, middle) <= most)
+            if (slowest_sample_ns(g, i, first, middle) <= most)
                 low = middle;
             else
                 high = middle - 1;
@@ -97,10 +97,10 @@ static void cut_balanced(const struct grid *g)
 static int32_t coarse_ends(const struct grid *g, int32_t end[MAX_COARSE])
 {
     int32_t n = 0, layers = g->s->n_layers, want = g->x->coarse;
-    int64_t all = stage_ns(g, 0, 0, layers - 1);
+    int64_t all = slowest_sample_ns(g, 0, 0, layers - 1);
     for (int32_t l = 0; l < layers && n < want; l++) {
         bool must = layers - 1 - l == want - 1 - n; /* each of the others still needs a layer */
-        if (must || l == layers - 1 || stage_ns(g, 0, 0, l) * want >= all * (n + 1)) end[n++] = l;
+        if (must || l == layers - 1 || slowest_sample_ns(g, 0, 0, l) * want >= all * (n + 1)) end[n++] = l;
     }
     end[n - 1] = layers - 1;
     return n;
@@ -154,7 +154,7 @@ static void cut_coarsely(struct arena *a, const struct grid *g)
         for (int32_t j = 0; j < c.n; j++)
             for (int32_t k = j; k < c.n; k++)
                 c.ns[(i * c.n + j) * c.n + k] = all[n++] =
-                    stage_ns(g, i, j ? c.end[j - 1] + 1 : 0, c.end[k]);
+                    slowest_sample_ns(g, i, j ? c.end[j - 1] + 1 : 0, c.end[k]);
     qsort(all, n, sizeof *all, by_time);
     for (size_t i = 0; i < n && (at < 0 || all[i] * (g->microbatches - 1) < best); i++) {
         if (i && all[i] == all[i - 1]) continue;

@@ -32,8 +32,8 @@ static bool mesh_fits(const struct harp *h, int32_t device, int32_t k)
     return at % tp == 0 && d[end - 1].node == d[device].node && d[end - 1].type == d[device].type;
 }
 
-static int64_t stage_ns(const struct harp *h, int32_t device, int32_t k, int32_t first,
-                        int32_t last)
+static int64_t sub_mesh_stage_ns(const struct harp *h, int32_t device, int32_t k, int32_t first,
+                                 int32_t last)
 {
     const struct stage_cost *c =
         space_stage_type(h->part[k], h->c->devices[device].type, first, last);
@@ -41,7 +41,7 @@ static int64_t stage_ns(const struct harp *h, int32_t device, int32_t k, int32_t
 }
 
 /* From the mesh's last GPU to the first one of the next mesh. */
-static int64_t transfer_ns(const struct harp *h, int32_t device, int32_t k, int32_t last)
+static int64_t sub_mesh_transfer_ns(const struct harp *h, int32_t device, int32_t k, int32_t last)
 {
     int32_t next = device + (1 << k);
     return next >= h->n || last == h->layers - 1 ? 0
@@ -72,7 +72,8 @@ static void fill_cell(const struct harp *h, int32_t device, int32_t layer, int64
         if (!mesh_fits(h, device, k)) continue;
         int32_t next = device + (1 << k);
         for (int32_t last = layer; last < h->layers; last++) {
-            int64_t ns = stage_ns(h, device, k, layer, last), c = transfer_ns(h, device, k, last);
+            int64_t ns = sub_mesh_stage_ns(h, device, k, layer, last),
+                    c = sub_mesh_transfer_ns(h, device, k, last);
             if (ns > most) break;
             int64_t rest = *cell(h, h->best, next, last + 1);
             if (c > most || rest == INT64_MAX || ns + c + rest >= best) continue;
@@ -103,7 +104,7 @@ static int64_t reached(const struct harp *h)
     for (int32_t d = 0, l = 0; d < h->n;) {
         int64_t at = (int64_t)d * (h->layers + 1) + l;
         int32_t k = h->mesh[at], last = h->last[at];
-        int64_t ns = stage_ns(h, d, k, l, last), c = transfer_ns(h, d, k, last);
+        int64_t ns = sub_mesh_stage_ns(h, d, k, l, last), c = sub_mesh_transfer_ns(h, d, k, last);
         ns = ns > c ? ns : c;
         most = ns > most ? ns : most;
         d += 1 << k, l = last + 1;
@@ -130,7 +131,7 @@ static void read_plan(const struct harp *h, struct harp_plan *out)
     for (int32_t i = out->n_stages - 2; i >= 0; i--) {
         int32_t k = 0, device = out->first_device[i];
         while (1 << k < out->n_devices[i]) k++;
-        int64_t c = transfer_ns(h, device, k, out->last_layer[i]);
+        int64_t c = sub_mesh_transfer_ns(h, device, k, out->last_layer[i]);
         bool near = h->c->devices[device].node == h->c->devices[out->first_device[i + 1]].node;
         out->warmup[i] = out->warmup[i + 1] + (near || c < slowest / 10 ? 1
                                                : c < slowest / 2        ? 2
@@ -169,7 +170,7 @@ static void weigh(const struct harp *h, int64_t sum, struct harp_plan *out)
 
 /* Bidirectional pruning: the least maximum of any plan by bisection; a maximum above that plan's T / (B - 1) beats nothing,
  * so from there down, each time to just below the maximum that was reached, every plan worth weighing comes by. */
-static void search(struct harp *h, struct harp_plan *out)
+static void prune_maxima(struct harp *h, struct harp_plan *out)
 {
     int64_t b = h->s->microbatches, low = 0, high = 1;
     int64_t cells = (int64_t)h->n * h->layers * h->layers + 1;
@@ -207,7 +208,7 @@ enum status harp_plan_make(struct baseline_task *k, int32_t size, struct harp_pl
         h.best = ARENA_ARRAY(h.a, int64_t, cells);
         h.mesh = ARENA_ARRAY(h.a, int32_t, cells), h.last = ARENA_ARRAY(h.a, int32_t, cells);
         find_transfers(&h);
-        search(&h, out);
+        prune_maxima(&h, out);
         if (out->closed_ns == INT64_MAX)
             snprintf(k->why, sizeof k->why,
                      "no way through all %d devices in their order, with %d layers", (int)h.n,

@@ -10,7 +10,7 @@ struct teams {
 };
 
 /* As many devices of each class of interchangeable ones make the same team. */
-static bool alike(const struct space *s, uint32_t x, uint32_t y)
+static bool same_classes(const struct space *s, uint32_t x, uint32_t y)
 {
     int32_t more[SPACE_TABLES_MAX] = {0};
     for (int32_t d = 0; d < s->n_devices; d++)
@@ -25,7 +25,7 @@ static void add(struct teams *q, const struct space *s, uint32_t set)
     uint32_t all = (UINT32_C(1) << s->n_devices) - 1;
     if (!set || set == all || q->n == TEAMS_MAX) return;
     for (int32_t i = 0; i < q->n; i++)
-        if (alike(s, q->set[i], set)) return;
+        if (same_classes(s, q->set[i], set)) return;
     q->set[q->n++] = set;
 }
 

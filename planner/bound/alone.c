@@ -1,6 +1,7 @@
 #include "planner/bound/alone.h"
 
 #include "core/base/arena.h"
+#include "core/base/units.h"
 #include "planner/bound/pipeline_bound.h"
 
 #include <stdbool.h>
@@ -17,17 +18,15 @@ struct alone {
     int64_t last_input, points;
 };
 
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* Fewest W done beside b I where memory holds a F: take (a - b) + (take - back) (b - c) <= room. a + 1 where none is enough. */
-static int32_t least_done(const struct alone *k, int32_t a, int32_t b)
+static int32_t min_done(const struct alone *k, int32_t a, int32_t b)
 {
     const struct bound_part *p = k->p;
     int64_t most = p->waiting, rest = p->take - p->back;
     if (p->room != INT64_MAX) {
         int64_t left = p->room - p->take * (a - b);
         if (left < 0) return a + 1;
-        if (rest > 0) most = min64(most, left / rest);
+        if (rest > 0) most = units_min(most, left / rest);
     }
     return most < b ? b - (int32_t)most : 0;
 }
@@ -36,7 +35,7 @@ static int32_t least_done(const struct alone *k, int32_t a, int32_t b)
 static void set_input(struct alone *k, int32_t i, int64_t over)
 {
     k->input[i] = over + k->by->trip_ns;
-    if (i) k->input[i] = max64(k->input[i], k->input[i - 1] + k->by->trip_step_ns);
+    if (i) k->input[i] = units_max(k->input[i], k->input[i - 1] + k->by->trip_step_ns);
 }
 
 /* All points with a F done. Whatever memory forbids is not written and not read. */
@@ -45,22 +44,23 @@ static void walk_row(struct alone *k, int32_t a)
     const struct bound_part *p = k->p;
     size_t wide = (size_t)k->m + 1;
     int64_t over = NEVER, start = k->by->head_ns + (a - 1) * k->by->head_step_ns;
-    int32_t above = a + 1; /* least_done of b - 1 */
+    int32_t above = a + 1; /* min_done of b - 1 */
     for (int32_t b = 0; b <= a; b++) {
         int64_t *row = k->now + (size_t)b * wide, *was = k->before + (size_t)b * wide;
-        int32_t first = least_done(k, a, b);
+        int32_t first = min_done(k, a, b);
         if (a && b == a) set_input(k, a - 1, over); /* nobody has this I before its F */
         for (int32_t c = first; c <= b; c++) {
             int64_t t = a ? NEVER : 0;
             if (b < a && was[c] != NEVER) {
-                t = max64(was[c], start) + p->ns[BOUND_F];
-                over = min64(over, t);
+                t = units_max(was[c], start) + p->ns[BOUND_F];
+                over = units_min(over, t);
             }
             if (c < b && c >= above && row[c - (int64_t)wide] != NEVER)
-                t = min64(t, max64(row[c - (int64_t)wide], k->input[b - 1]) + p->ns[BOUND_I]);
-            if (c > first && row[c - 1] != NEVER) t = min64(t, row[c - 1] + p->ns[BOUND_W]);
+                t = units_min(t,
+                              units_max(row[c - (int64_t)wide], k->input[b - 1]) + p->ns[BOUND_I]);
+            if (c > first && row[c - 1] != NEVER) t = units_min(t, row[c - 1] + p->ns[BOUND_W]);
             row[c] = t;
-            if (b == k->m) k->last_input = min64(k->last_input, t);
+            if (b == k->m) k->last_input = units_min(k->last_input, t);
         }
         above = first;
         k->points += b - first + 1 > 0 ? b - first + 1 : 0;

@@ -121,7 +121,7 @@ double bound_gap(int64_t iteration_ns, int64_t lower_bound_ns)
     return (double)(iteration_ns - lower_bound_ns) / (double)lower_bound_ns;
 }
 
-static bool alike(const struct bound_any *b, int32_t i, int32_t j)
+static bool same_layers(const struct bound_any *b, int32_t i, int32_t j)
 {
     size_t n = (size_t)b->n_classes * sizeof(double);
     return !memcmp(b->layers[i].work_ns, b->layers[j].work_ns, n) &&
@@ -135,7 +135,7 @@ static void merge_layers(struct bound_any *b)
     b->times = ARENA_ARRAY(b->arena, int32_t, (size_t)b->n_layers);
     for (int32_t l = 0; l < b->n_layers; l++) {
         int32_t r = 0;
-        while (r < b->n_rows && !alike(b, l, b->row[r])) r++;
+        while (r < b->n_rows && !same_layers(b, l, b->row[r])) r++;
         if (r == b->n_rows) b->row[b->n_rows++] = l;
         b->times[r]++;
     }
@@ -276,11 +276,11 @@ static double unit_cost(const struct bound_any *b)
     double sum = 0;
     for (int32_t r = 0; r < b->n_rows; r++) {
         const struct layer *x = &b->layers[b->row[r]];
-        double least_cost = INFINITY;
+        double min_cost = INFINITY;
         for (int32_t g = 0; g < b->n_classes; g++)
             if (b->count[g] && !isinf(x->work_ns[g]))
-                least_cost = least(least_cost, bound_money(b->price[g], b->batch * x->work_ns[g]));
-        sum += b->times[r] * least_cost;
+                min_cost = least(min_cost, bound_money(b->price[g], b->batch * x->work_ns[g]));
+        sum += b->times[r] * min_cost;
     }
     return sum;
 }
@@ -313,7 +313,7 @@ static double work_cost(struct bound_any *b, double unit)
 }
 
 /* Less what rounding may lose: a nanosecond of all devices. 0 where some class is free. */
-static double least_cost(struct bound_any *b)
+static double min_cost(struct bound_any *b)
 {
     double all = 0;
     for (int32_t g = 0; g < b->n_classes; g++) {
@@ -353,6 +353,6 @@ enum status bound_any_solve(struct bound_any *b, struct bound_certificate *out, 
         out->binding = b->cuts[i].name;
     }
     out->lower_bound_ns = floored(most);
-    if (b->price) out->lower_cost = least_cost(b);
+    if (b->price) out->lower_cost = min_cost(b);
     return OK;
 }

@@ -225,8 +225,8 @@ static void take_parts(struct cutter *k, const igraph_vector_int_t *member, int3
     for (int32_t i = 0; i < n && k->n_cuts < CLUSTER_CUTS_MAX; i++) {
         const struct part *p = &parts[i];
         if (!p->devices || p->devices == k->c->n_devices) continue;
-        uint64_t key = hash_bytes(1, p->count, (size_t)k->c->n_types * sizeof *p->count);
-        key = hash_bytes(key, &p->Bps, sizeof p->Bps);
+        uint64_t key = rng_hash_bytes(1, p->count, (size_t)k->c->n_types * sizeof *p->count);
+        key = rng_hash_bytes(key, &p->Bps, sizeof p->Bps);
         int32_t seen = 0;
         while (seen < k->n_cuts && k->seen[seen] != key) seen++;
         if (seen < k->n_cuts) continue;

@@ -12,11 +12,11 @@ int64_t bound_pipeline(const struct bound_stage *stages, int32_t n, int64_t micr
         const struct bound_stage *t = &stages[s];
         int64_t back = t->backward_ns - t->recompute_ns, k = t->in_flight;
         int64_t work = microbatches * (t->forward_ns + t->backward_ns);
-        int64_t gap = max64(0, round_trip - t->recompute_ns - (k - 1) * t->forward_ns);
+        int64_t gap = units_max(0, round_trip - t->recompute_ns - (k - 1) * t->forward_ns);
         int64_t tokens = (microbatches + k - 1) / k * (t->forward_ns + round_trip + back);
-        int64_t span = max64(work + gap, tokens) - (back - t->return_ns);
-        path = max64(path, down + span + stages[0].update_ns);
-        alone = max64(alone, work + t->update_ns);
+        int64_t span = units_max(work + gap, tokens) - (back - t->return_ns);
+        path = units_max(path, down + span + stages[0].update_ns);
+        alone = units_max(alone, work + t->update_ns);
         if (s > 0) {
             const struct bound_stage *above = &stages[s - 1];
             round_trip += t->forward_ns + t->return_ns + 2 * above->transfer_ns;
@@ -24,7 +24,7 @@ int64_t bound_pipeline(const struct bound_stage *stages, int32_t n, int64_t micr
         }
     }
     *path_ns = path;
-    return max64(path, alone);
+    return units_max(path, alone);
 }
 
 int64_t bound_ring(double bytes, int32_t n, double slowest_Bps, int64_t slowest_latency_ns)

@@ -13,9 +13,9 @@
 #ifndef PLANNER_BOUND_PIPELINE_BOUND_H
 #define PLANNER_BOUND_PIPELINE_BOUND_H
 
-#include <stdint.h>
+#include "core/base/units.h"
 
-static inline int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+#include <stdint.h>
 
 struct bound_stage {
     int64_t forward_ns, backward_ns, update_ns; /* backward: B, all of it */

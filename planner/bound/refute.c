@@ -49,7 +49,8 @@ static int64_t longest_path(const struct refuter *r)
 {
     int64_t longest = 0;
     for (size_t i = 0; i < r->n; i++)
-        longest = max64(longest, r->base.from[i] + time_of(r, i) + BOUND_FAR - r->base.until[i]);
+        longest =
+            units_max(longest, r->base.from[i] + time_of(r, i) + BOUND_FAR - r->base.until[i]);
     return longest;
 }
 
@@ -59,7 +60,7 @@ static int64_t longest_path(const struct refuter *r)
 static double looseness(const struct refuter *r, const struct bound_windows *w, size_t i)
 {
     int64_t ns = time_of(r, i), choice = w->until[i] - w->from[i] - ns;
-    double ratio = (double)choice / (double)max64(ns, 1);
+    double ratio = (double)choice / (double)units_max(ns, 1);
     return i / (size_t)r->line->m % BOUND_KINDS == BOUND_W ? least(ratio, 1) / 2 : ratio;
 }
 
@@ -122,7 +123,7 @@ static bool refuted_by_cases(struct refuter *r, int64_t ns, int64_t most)
     int64_t kept = r->steps > most ? r->steps - most : 0;
     r->steps -= kept;
     bool yes = refuted(r, ns) || (r->steps > 0 && cases_refuted(r, &r->base, 0));
-    r->steps = kept + max64(r->steps, 0);
+    r->steps = kept + units_max(r->steps, 0);
     return yes;
 }
 

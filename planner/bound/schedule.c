@@ -1,6 +1,7 @@
 #include "planner/bound/schedule.h"
 
 #include "core/base/arena.h"
+#include "core/base/units.h"
 #include "planner/bound/alone.h"
 #include "planner/bound/pipeline_bound.h"
 #include "planner/bound/refute.h"
@@ -11,8 +12,6 @@ enum { STEPS_DEFAULT = 45000000 };
 enum { POINTS_MAX = 4000000 };
 /* Most microbatches of a stage alone, which takes 16 bytes times their square. */
 enum { ALONE_MAX = 2048 };
-
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static const char *const classes[] = {
     [BOUND_SPLIT] = "one contiguous chunk a device as given, any order of F, I and W",
@@ -28,7 +27,7 @@ static void part_times(const struct pipeline_stage *s, enum bound_orders orders,
     p->ns[BOUND_F] = s->forward_ns, p->ns[BOUND_I] = s->input_ns, p->ns[BOUND_W] = s->weight_ns;
     if (orders == BOUND_FUSED) p->ns[BOUND_I] = fused, p->ns[BOUND_W] = 0;
     if (orders == BOUND_MIXED && fused < s->input_ns + s->weight_ns) {
-        p->ns[BOUND_I] = min64(s->input_ns, fused);
+        p->ns[BOUND_I] = units_min(s->input_ns, fused);
         p->ns[BOUND_W] = fused - p->ns[BOUND_I];
     }
 }
@@ -39,8 +38,8 @@ static void part_memory(const struct pipeline_stage *s, int64_t room, enum bound
                         int32_t m, struct bound_part *p)
 {
     p->take = s->forward_bytes, p->room = room;
-    p->back = max64(0, -s->input_bytes);
-    if (orders == BOUND_FUSED) p->back = max64(0, -s->input_bytes - s->weight_bytes);
+    p->back = units_max(0, -s->input_bytes);
+    if (orders == BOUND_FUSED) p->back = units_max(0, -s->input_bytes - s->weight_bytes);
     if (p->take <= 0 || p->back > p->take ||
         s->forward_bytes + s->input_bytes + s->weight_bytes < 0)
         p->take = p->back = 0, p->room = INT64_MAX;
@@ -107,14 +106,14 @@ static struct place *places_of(struct arena *a, const struct bound_line *l)
         const struct bound_part *p = &l->parts[s - 1];
         const struct bound_link *w = &l->links[s - 1];
         at[s].down = at[s - 1].down + p->ns[BOUND_F] + link_ns(w, 0);
-        at[s].up = max64(at[s - 1].up, p->ns[BOUND_W]) + p->ns[BOUND_I] + link_ns(w, 1);
-        at[s].down_step = max64(at[s - 1].down_step, max64(p->ns[BOUND_F], w->occupancy_ns[0]));
+        at[s].up = units_max(at[s - 1].up, p->ns[BOUND_W]) + p->ns[BOUND_I] + link_ns(w, 1);
+        at[s].down_step = units_max(at[s - 1].down_step, units_max(p->ns[BOUND_F], w->occupancy_ns[0]));
     }
     for (int32_t s = l->n - 2; s >= 0; s--) {
         const struct bound_part *p = &l->parts[s + 1];
         const struct bound_link *w = &l->links[s];
         at[s].trip = at[s + 1].trip + p->ns[BOUND_F] + p->ns[BOUND_I] + link_ns(w, 0) + link_ns(w, 1);
-        at[s].trip_step = max64(at[s + 1].trip_step, max64(p->ns[BOUND_I], w->occupancy_ns[1]));
+        at[s].trip_step = units_max(at[s + 1].trip_step, units_max(p->ns[BOUND_I], w->occupancy_ns[1]));
     }
     return at;
 }
@@ -124,10 +123,10 @@ static void cheap_stage(const struct bound_line *l, int32_t s, struct place *at,
 {
     const struct bound_part *p = &l->parts[s];
     int64_t m = l->m, f = p->ns[BOUND_F], i = p->ns[BOUND_I], w = p->ns[BOUND_W];
-    int64_t gap = max64(0, at->trip - (p->in_flight - 1) * f), end = max64(at->up, w);
+    int64_t gap = units_max(0, at->trip - (p->in_flight - 1) * f), end = units_max(at->up, w);
     int64_t work = at->down + m * (f + i + w) + gap, back = at->down + m * (f + i) + gap + end;
     int64_t memory = at->down + little_ns(p, l->m, at->trip);
-    at->bound_ns = max64(work, max64(back, memory));
+    at->bound_ns = units_max(work, units_max(back, memory));
     raise(out, work, "work", s);
     raise(out, back, "drain", s);
     raise(out, memory, "memory", s);
@@ -154,7 +153,7 @@ static void cycle(const struct bound_line *l, int32_t s, const struct place *at,
     struct bound_alone by = {at->down, at->down_step, at->trip, at->trip_step};
     int64_t input, last;
     bound_alone_ends(&l->parts[s], l->m, &by, &input, &last, steps);
-    raise(out, max64(last, input + at->up), "cycle", s);
+    raise(out, units_max(last, input + at->up), "cycle", s);
 }
 
 /* Stages by what the closed forms say of them, highest first, while steps and `best_ns` (0: none) leave something to do. */

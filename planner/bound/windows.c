@@ -1,6 +1,7 @@
 #include "planner/bound/windows.h"
 
 #include "core/base/arena.h"
+#include "core/base/units.h"
 #include "planner/bound/pipeline_bound.h"
 
 #include <string.h>
@@ -19,14 +20,12 @@ struct bound_walker {
     bool *stale;           /* (n) */
 };
 
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* Most x beside y: take x + (take - back) y <= room. -1: not even y. */
 static int64_t wide_at(const struct bound_part *p, int32_t m, int64_t y)
 {
     if (p->room == INT64_MAX || p->take <= 0) return m - y;
     int64_t left = p->room - (p->take - p->back) * y;
-    return left < 0 ? -1 : min64(left / p->take, m - y);
+    return left < 0 ? -1 : units_min(left / p->take, m - y);
 }
 
 int64_t bound_points(const struct bound_part *p, int32_t m)
@@ -86,7 +85,7 @@ static struct step step_of(const struct bound_part *p, const int64_t *from, cons
 static int64_t ahead(int64_t before, struct step s)
 {
     if (before == NEVER) return NEVER;
-    int64_t end = max64(before, s.from) + s.ns;
+    int64_t end = units_max(before, s.from) + s.ns;
     return end <= s.until ? end : NEVER;
 }
 
@@ -112,9 +111,9 @@ static int64_t walk_forward(struct bound_walker *k, int32_t stage, const int64_t
                 if (x > 0)
                     t = ahead(row[x - 1], step_of(p, from, until, BOUND_F, m, x + y + c - 1));
                 if (y > 0 && x + 1 < w->wide[y - 1])
-                    t = min64(t, ahead(layer[w->at[y - 1] + x + 1], input));
+                    t = units_min(t, ahead(layer[w->at[y - 1] + x + 1], input));
                 if (waited && x < w->wide[y + 1])
-                    t = min64(t, ahead(below[w->at[y + 1] + x], weight));
+                    t = units_min(t, ahead(below[w->at[y + 1] + x], weight));
                 row[x] = t;
             }
             visited += wide;
@@ -128,11 +127,11 @@ static bool back(int64_t early, int64_t next, struct step s, int64_t *late, int6
                  int64_t *until)
 {
     if (early == NEVER || next < 0) return false;
-    int64_t start = max64(early, s.from), end = min64(next, s.until);
+    int64_t start = units_max(early, s.from), end = units_min(next, s.until);
     if (start + s.ns > end) return false;
-    *late = max64(*late, end - s.ns);
-    *from = min64(*from, start);
-    *until = max64(*until, end);
+    *late = units_max(*late, end - s.ns);
+    *from = units_min(*from, start);
+    *until = units_max(*until, end);
     return true;
 }
 
@@ -218,13 +217,13 @@ static void pass_link(struct bound_walker *k, const struct passage *p)
 {
     int64_t sent = 0, due = BOUND_FAR;
     for (int32_t i = 0; i < k->line->m; i++) {
-        sent = max64(sent, p->send_from[i] + p->send_ns) + p->occupancy_ns;
+        sent = units_max(sent, p->send_from[i] + p->send_ns) + p->occupancy_ns;
         if (sent + p->latency_ns <= p->take_from[i]) continue;
         p->take_from[i] = sent + p->latency_ns;
         k->stale[p->taker] = true;
     }
     for (int32_t i = k->line->m - 1; i >= 0; i--) {
-        due = min64(due, p->take_until[i] - p->take_ns - p->latency_ns) - p->occupancy_ns;
+        due = units_min(due, p->take_until[i] - p->take_ns - p->latency_ns) - p->occupancy_ns;
         if (due >= p->send_until[i]) continue;
         p->send_until[i] = due;
         k->stale[p->sender] = true;

@@ -2,7 +2,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/rng.h"
-#include "planner/candidate/score.h"
+#include "planner/candidate/scorer.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -22,20 +22,20 @@ static uint64_t layout_of(const struct incumbents *k, const struct plan *p)
     for (int32_t r = 0; r < p->n_replicas; r++) {
         const struct plan_replica *x = &p->replicas[r];
         int32_t share = k->coarse ? 0 : x->microbatches;
-        replica[r] = hash_bytes(0, &share, sizeof share);
+        replica[r] = rng_hash_bytes(0, &share, sizeof share);
         for (int32_t i = 0; i < x->n_stages; i++) {
             int32_t stage[2] = {x->stages[i].device, k->coarse ? 0 : x->stages[i].last_layer};
-            replica[r] = hash_bytes(replica[r], stage, sizeof stage);
+            replica[r] = rng_hash_bytes(replica[r], stage, sizeof stage);
             for (int32_t j = 0; j < x->stages[i].n_shards; j++) {
                 int64_t part[2] = {x->stages[i].devices[j],
                                    x->stages[i].sequences ? x->stages[i].sequences[j] : -1};
-                replica[r] = hash_bytes(replica[r], part, sizeof part);
+                replica[r] = rng_hash_bytes(replica[r], part, sizeof part);
             }
         }
     }
     qsort(replica, (size_t)p->n_replicas, sizeof *replica, by_value);
     uint64_t hash =
-        hash_bytes((uint64_t)p->microbatch, replica, (size_t)p->n_replicas * sizeof *replica);
+        rng_hash_bytes((uint64_t)p->microbatch, replica, (size_t)p->n_replicas * sizeof *replica);
     arena_free(scratch);
     return hash;
 }
@@ -48,7 +48,7 @@ void incumbents_init(struct incumbents *k, struct arena *a, int32_t most,
     k->layout = ARENA_ARRAY(a, uint64_t, (size_t)most);
     for (int32_t i = 0; i < c->n_devices; i++) {
         double price = c->types[c->devices[i].type].price_per_h;
-        if (i == 0 || price < k->least_price_per_h) k->least_price_per_h = price;
+        if (i == 0 || price < k->min_price_per_h) k->min_price_per_h = price;
     }
 }
 
@@ -70,9 +70,9 @@ bool incumbents_inside(const struct incumbents *k, const struct search_plan *x)
 }
 
 /* What a plan that takes ns must cost at least, an iteration. */
-static double least_cost(const struct incumbents *k, double ns)
+static double min_cost(const struct incumbents *k, double ns)
 {
-    return k->least_price_per_h * ns / NS_PER_H;
+    return k->min_price_per_h * ns / NS_PER_H;
 }
 
 int64_t incumbents_limit(const struct incumbents *k)
@@ -81,12 +81,12 @@ int64_t incumbents_limit(const struct incumbents *k)
     const struct search_plan *worst = &k->plans[k->n - 1];
     double excess = excess_of(k->o, (double)worst->iteration_ns, worst->cost), ns = INFINITY;
     if (excess > 1) {
-        double each = excess_of(k->o, 1, least_cost(k, 1));
+        double each = excess_of(k->o, 1, min_cost(k, 1));
         if (each > 0) ns = excess / each;
     } else if (k->o->objective != OBJECTIVE_COST) {
         return worst->iteration_ns;
-    } else if (k->least_price_per_h > 0) {
-        ns = worst->cost / least_cost(k, 1);
+    } else if (k->min_price_per_h > 0) {
+        ns = worst->cost / min_cost(k, 1);
     }
     return ns < 9e18 ? (int64_t)ns + 1 : INT64_MAX;
 }
@@ -128,7 +128,7 @@ void incumbents_add(struct incumbents *k, const struct plan *p, int64_t iteratio
         k->plans[at] = k->plans[at - 1];
         k->layout[at] = k->layout[at - 1];
     }
-    x.plan = score_copy_plan(k->arena, p);
+    x.plan = scorer_copy_plan(k->arena, p);
     x.plan.predicted_ns = iteration_ns;
     k->plans[at] = x;
     k->layout[at] = layout;

@@ -15,7 +15,7 @@ struct incumbents {
     struct arena *arena; /* of the copies */
     bool coarse;         /* a layout is the devices and their order alone, whatever they compute */
     const struct search_options *o;
-    double least_price_per_h; /* of any device: what a time says of a cost */
+    double min_price_per_h; /* of any device: what a time says of a cost */
     int32_t n, most;
     struct search_plan *plans; /* best first; ties: who came first */
     uint64_t *layout;

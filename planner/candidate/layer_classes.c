@@ -223,7 +223,7 @@ const char *layer_classes_text(struct arena *a, const struct layer_classes *c)
     return arena_printf(a, "%s%" PRId32 " unique of %" PRId32, text, c->n_classes, c->n_layers);
 }
 
-struct layer_crossing *layer_crossings(struct arena *a, const struct graph *g)
+struct layer_crossing *layer_classes_crossings(struct arena *a, const struct graph *g)
 {
     struct layer_crossing *x = ARENA_ARRAY(a, struct layer_crossing, (size_t)g->n_layers + 1);
     const struct cut *back = graph_gradient_cuts(a, g);

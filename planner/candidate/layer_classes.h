@@ -22,7 +22,7 @@ struct layer_classes {
     int32_t *class_of;      /* (n_layers), numbered as they first appear */
     uint64_t *key;          /* (n_classes) */
     int32_t *first_of;      /* (n_classes): the first layer of it */
-    int32_t *same;          /* (n_layers, n_layers): [first][last], see layers_same */
+    int32_t *same;          /* (n_layers, n_layers): [first][last], see layer_classes_same */
     int64_t distinct;       /* ranges that no earlier one equals */
     int32_t n_repeats;      /* of layers; 0: nothing repeats */
     struct repeat *repeats; /* (n_repeats), in layers, ascending */
@@ -32,7 +32,7 @@ struct layer_classes {
 struct layer_classes *layer_classes_new(struct arena *a, const struct graph *g);
 
 /* The first layer of the earliest range that costs what this one does; `first` itself where no earlier one does. */
-static inline int32_t layers_same(const struct layer_classes *c, int32_t first, int32_t last)
+static inline int32_t layer_classes_same(const struct layer_classes *c, int32_t first, int32_t last)
 {
     return c->same[(int64_t)first * c->n_layers + last];
 }
@@ -44,8 +44,8 @@ const char *layer_classes_text(struct arena *a, const struct layer_classes *c);
  * bytes are sure to come after the layer's work; the others may have left while it went on. */
 struct layer_crossing {
     int64_t activation_bytes, gradient_bytes; /* a microbatch, of all tensors */
-    int64_t least_late_bytes; /* of the last activation or the last gradient, whichever is less */
+    int64_t min_late_bytes; /* of the last activation or the last gradient, whichever is less */
 };
-struct layer_crossing *layer_crossings(struct arena *a, const struct graph *g);
+struct layer_crossing *layer_classes_crossings(struct arena *a, const struct graph *g);
 
 #endif

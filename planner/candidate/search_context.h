@@ -7,7 +7,7 @@
 #define PLANNER_CANDIDATE_SEARCH_CONTEXT_H
 
 #include "planner/candidate/incumbents.h"
-#include "planner/candidate/score.h"
+#include "planner/candidate/scorer.h"
 #include "planner/candidate/space.h"
 #include "planner/candidate/types.h"
 

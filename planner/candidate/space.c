@@ -1,6 +1,7 @@
 #include "planner/candidate/space.h"
 
 #include "core/base/arena.h"
+#include "core/base/units.h"
 #include "core/cluster/topology.h"
 #include "planner/candidate/layer_classes.h"
 
@@ -109,19 +110,17 @@ static void find_early(struct arena *a, struct space *s)
     }
 }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* What crosses between any two devices, at least: GPUs that share positions send a share each. */
 static void find_cuts(struct arena *a, struct space *s)
 {
     s->cut_bytes = ARENA_ARRAY(a, int64_t, (size_t)s->n_layers);
     s->late_bytes = ARENA_ARRAY(a, int64_t, (size_t)s->n_layers);
     for (int32_t i = 0; i < s->graphs.n; i++) {
-        const struct layer_crossing *x = layer_crossings(a, s->graphs.graphs[i]);
+        const struct layer_crossing *x = layer_classes_crossings(a, s->graphs.graphs[i]);
         for (int32_t l = 0; l + 1 < s->n_layers; l++) {
             int64_t *all = &s->cut_bytes[l], *late = &s->late_bytes[l];
-            *all = i ? least(*all, x[l].activation_bytes) : x[l].activation_bytes;
-            *late = i ? least(*late, x[l].least_late_bytes) : x[l].least_late_bytes;
+            *all = i ? units_min(*all, x[l].activation_bytes) : x[l].activation_bytes;
+            *late = i ? units_min(*late, x[l].min_late_bytes) : x[l].min_late_bytes;
         }
     }
 }
@@ -137,7 +136,7 @@ static enum status make_table(struct arena *a, struct space *s, const struct low
     s->stage = ARENA_ARRAY(a, struct stage_cost *, (size_t)s->n_types * (size_t)s->n_layers);
     for (int32_t t = 0; t < s->n_types; t++) {
         struct stage_cost whole;
-        TRY(sim_stage(s->table, 0, s->n_layers - 1, t, &whole, err));
+        TRY(stage_table_cost(s->table, 0, s->n_layers - 1, t, &whole, err));
     }
     return OK;
 }
@@ -152,7 +151,7 @@ const struct stage_cost *space_price(const struct space *s, int32_t type, int32_
         for (int32_t l = 0; l < s->n_layers; l++) (*row)[l].parameter_bytes = -1;
     }
     if ((*row)[last].parameter_bytes < 0 &&
-        sim_stage(s->table, first, last, type, &(*row)[last], &why) != OK)
+        stage_table_cost(s->table, first, last, type, &(*row)[last], &why) != OK)
         BUG("a stage of priced operators has no price: %s", why.text);
     return &(*row)[last];
 }

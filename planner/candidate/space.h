@@ -1,6 +1,6 @@
 /* planner/candidate/space.h - everything the search asks about one microbatch size, each stage and route priced when it is asked for.
  *
- * All costs come from sim_stage and cost_link; the planner has no cost formula of its own.
+ * All costs come from stage_table_cost and cost_link; the planner has no cost formula of its own.
  */
 #ifndef PLANNER_CANDIDATE_SPACE_H
 #define PLANNER_CANDIDATE_SPACE_H
@@ -36,7 +36,7 @@ struct space {
     struct layer_classes *classes; /* of every graph alike: GPUs share equal operators alike */
     struct stage_table *table;
     /* (n_types · n_layers) rows by last layer: [type][first]; made when asked for, of the earliest of the ranges that are the
-     * same (layers_same) alone */
+     * same (layer_classes_same) alone */
     struct stage_cost **stage;
     /* (n_layers): the gradient that enters the layer before is not made by this one's last operators but weight gradients,
      * so nothing is known of when it leaves */
@@ -77,7 +77,7 @@ const struct stage_cost *space_price(const struct space *s, int32_t type, int32_
 static inline const struct stage_cost *space_stage_type(const struct space *s, int32_t type,
                                                         int32_t first, int32_t last)
 {
-    int32_t like = layers_same(s->classes, first, last), end = last - first + like;
+    int32_t like = layer_classes_same(s->classes, first, last), end = last - first + like;
     const struct stage_cost *row = s->stage[type * s->n_layers + like];
     if (!row || row[end].parameter_bytes < 0) return space_price(s, type, like, end);
     return &row[end];

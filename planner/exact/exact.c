@@ -56,7 +56,7 @@ static int64_t steps_left(const struct exact *q)
 static void enumerate(struct exact *q, struct exact_size *z, uint32_t mask, int32_t m,
                       int64_t limit, size_t most, struct pipeline_list *out)
 {
-    pipeline_enumerate(q->lists, z->s, z->b, mask, m, limit, most, steps_left(q), out);
+    bottleneck_enumerate(q->lists, z->s, z->b, mask, m, limit, most, steps_left(q), out);
     scorer_charge(q->t->scorer, STEP_NS * out->steps);
     q->t->candidates += out->seen;
 }
@@ -76,7 +76,7 @@ static void enumerate_few(struct exact *q, struct exact_size *z, uint32_t mask, 
 /* Where a set of devices with so many microbatches has its list, or will have it. */
 static struct exact_list **place_of(const struct exact_size *z, uint64_t key)
 {
-    size_t at = (size_t)hash_bytes(0, &key, sizeof key) & (z->capacity - 1);
+    size_t at = (size_t)rng_hash_bytes(0, &key, sizeof key) & (z->capacity - 1);
     while (z->lists[at] && z->lists[at]->key != key) at = (at + 1) & (z->capacity - 1);
     return &z->lists[at];
 }

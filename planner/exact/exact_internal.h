@@ -2,9 +2,9 @@
 #ifndef PLANNER_EXACT_EXACT_INTERNAL_H
 #define PLANNER_EXACT_EXACT_INTERNAL_H
 
+#include "planner/exact/bottleneck.h"
 #include "planner/exact/candidate.h"
 #include "planner/exact/partition.h"
-#include "planner/exact/pipeline.h"
 
 /* Pipelines of one set of devices with so many microbatches, as far as they were asked for. */
 struct exact_list {

@@ -59,7 +59,7 @@ static bool settle(struct walk *w, struct point *x)
 
 static uint64_t key_of(const struct point *x)
 {
-    uint64_t key = hash_bytes((uint64_t)x->size, x->part.mask, sizeof x->part.mask);
+    uint64_t key = rng_hash_bytes((uint64_t)x->size, x->part.mask, sizeof x->part.mask);
     return key ? key : 1;
 }
 

@@ -7,7 +7,8 @@ struct climber {
     bool better; /* the last attempt was */
 };
 
-static enum status attempt(struct climber *c, const struct candidate *variant, struct error *err)
+static enum status score_candidate(struct climber *c, const struct candidate *variant,
+                                   struct error *err)
 {
     int64_t ns;
     c->better = false;
@@ -21,7 +22,7 @@ static enum status attempt(struct climber *c, const struct candidate *variant, s
 }
 
 /* The same stages on devices of the same types. */
-static bool alike(const struct candidate *x, int32_t a, int32_t b)
+static bool same_shape(const struct candidate *x, int32_t a, int32_t b)
 {
     const struct device *d = x->s->cluster->devices;
     if (x->n_stages[a] != x->n_stages[b] || x->share[a] != x->share[b]) return false;
@@ -36,7 +37,7 @@ static uint32_t group_of(const struct candidate *x, int32_t r, bool together)
 {
     uint32_t mask = 1u << r;
     for (int32_t o = 0; together && o < x->n_replicas; o++)
-        if (alike(x, r, o)) mask |= 1u << o;
+        if (same_shape(x, r, o)) mask |= 1u << o;
     return mask;
 }
 
@@ -67,7 +68,7 @@ static enum status move_ends(struct climber *c, int32_t by, bool together, struc
                     struct candidate variant = *c->x;
                     c->better = false;
                     if (move_end(&variant, group_of(c->x, r, together), i, sign * by))
-                        TRY(attempt(c, &variant, err));
+                        TRY(score_candidate(c, &variant, err));
                 } while (c->better);
     }
     return OK;
@@ -103,7 +104,7 @@ static enum status move_shares(struct climber *c, int32_t by, bool together, str
                 uint32_t from = group_of(c->x, r, together), to = group_of(c->x, o, together);
                 c->better = false;
                 if (!(from & to) && move_share(&variant, from, to, by))
-                    TRY(attempt(c, &variant, err));
+                    TRY(score_candidate(c, &variant, err));
             } while (c->better);
     return OK;
 }
@@ -128,7 +129,7 @@ static enum status exchange_stages(struct climber *c, bool together, struct erro
             if (class_of[variant.device[r][i]] == class_of[variant.device[r][i + 1]]) continue;
             for (int32_t o = 0; o < c->x->n_replicas; o++)
                 if (group >> o & 1) exchange(&variant, o, i);
-            TRY(attempt(c, &variant, err));
+            TRY(score_candidate(c, &variant, err));
         }
     return OK;
 }
@@ -158,7 +159,7 @@ static enum status exchange_devices(struct climber *c, struct error *err)
     for (int32_t d = 0; d < s->n_devices; d++)
         for (int32_t e = 0; e < d; e++) {
             struct candidate variant = *c->x;
-            if (local_search_exchange(&variant, d, e)) TRY(attempt(c, &variant, err));
+            if (local_search_exchange(&variant, d, e)) TRY(score_candidate(c, &variant, err));
         }
     return OK;
 }
@@ -185,7 +186,7 @@ static enum status split_stages(struct climber *c, struct error *err)
                 struct candidate variant = *c->x;
                 int32_t o, k;
                 if (stage_on(&variant, d, &o, &k)) continue;
-                if (split(&variant, r, i, d)) TRY(attempt(c, &variant, err));
+                if (split(&variant, r, i, d)) TRY(score_candidate(c, &variant, err));
             }
     return OK;
 }
@@ -210,7 +211,7 @@ static enum status leave_stages(struct climber *c, struct error *err)
         for (int32_t i = 0; i < c->x->n_stages[r]; i++)
             for (int32_t up = 0; up < 2; up++) {
                 struct candidate variant = *c->x;
-                if (leave(&variant, r, i, up)) TRY(attempt(c, &variant, err));
+                if (leave(&variant, r, i, up)) TRY(score_candidate(c, &variant, err));
             }
     return OK;
 }
@@ -224,12 +225,12 @@ enum status local_search(const struct local_search_hooks *hooks, struct candidat
     int64_t before;
     do {
         before = *ns;
-        for (int apart = 0; apart < 2; apart++) {
+        for (int separately = 0; separately < 2; separately++) {
             for (int32_t by = eighth(x->s->microbatches); by > 0; by /= 2)
-                TRY(move_shares(&c, by, !apart, err));
+                TRY(move_shares(&c, by, !separately, err));
             for (int32_t by = eighth(x->s->n_layers); by > 0; by /= 2)
-                TRY(move_ends(&c, by, !apart, err));
-            TRY(exchange_stages(&c, !apart, err));
+                TRY(move_ends(&c, by, !separately, err));
+            TRY(exchange_stages(&c, !separately, err));
         }
         if (hooks->devices) TRY(exchange_devices(&c, err));
         if (hooks->devices) TRY(split_stages(&c, err));

@@ -48,10 +48,10 @@ static uint64_t signature(const struct walk *w, int32_t n)
         uint8_t count[SPACE_TABLES_MAX] = {0};
         for (int32_t d = 0; d < w->s->n_devices; d++)
             if (w->mask[r] >> d & 1) count[w->s->class_of[d]]++;
-        of_replica[r] = hash_bytes(0, count, sizeof count);
+        of_replica[r] = rng_hash_bytes(0, count, sizeof count);
     }
     qsort(of_replica, (size_t)n, sizeof *of_replica, by_value);
-    uint64_t key = hash_bytes(0, of_replica, (size_t)n * sizeof *of_replica);
+    uint64_t key = rng_hash_bytes(0, of_replica, (size_t)n * sizeof *of_replica);
     return key ? key : 1;
 }
 
@@ -77,7 +77,7 @@ static bool is_new(struct walk *w, uint64_t key)
     return put(w, key);
 }
 
-static void keep(struct walk *w, int32_t n)
+static void add_partition(struct walk *w, int32_t n)
 {
     if (n == 0 || n > w->s->microbatches) return;
     int64_t weight[SPACE_TABLES_MAX] = {0};
@@ -97,7 +97,7 @@ static void keep(struct walk *w, int32_t n)
 static void assign(struct walk *w, int32_t d, int32_t n)
 {
     if (d == w->s->n_devices) {
-        keep(w, n);
+        add_partition(w, n);
         return;
     }
     for (int32_t r = 0; r < n; r++) {

@@ -3,7 +3,7 @@
 #define PLANNER_EXACT_PARTITION_H
 
 #include "planner/candidate/space.h"
-#include "planner/exact/pipeline.h"
+#include "planner/exact/bottleneck.h"
 
 struct partition {
     int32_t n_replicas;

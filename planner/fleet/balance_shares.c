@@ -96,7 +96,7 @@ enum status balance_shares_plan(struct search_context *t, const struct space *s,
     enum status st = OK;
     bool can = can_share(plan);
     for (int32_t k = 0; k < rounds && can && st == OK && !search_context_over(t); k++) {
-        struct plan p = score_copy_plan(t->arena, plan);
+        struct plan p = scorer_copy_plan(t->arena, plan);
         if (!reshare(s, &p, worked, pace)) break;
         st = search_context_score(t, s, &p, &ns, err);
         if (st != OK || ns >= *iteration_ns) break;

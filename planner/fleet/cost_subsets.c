@@ -39,7 +39,7 @@ enum status cost_subsets_search(struct search_context *t, const struct fleet_tas
 {
     const struct cluster *c = task->cluster;
     int32_t before = 0;
-    if (c->n_types > COST_SUBSETS_TYPES_MAX || !fleet_apart(c)) return OK;
+    if (c->n_types > COST_SUBSETS_TYPES_MAX || !fleet_has_dedicated_links(c)) return OK;
     uint32_t every = (1u << c->n_types) - 1;
     for (uint32_t mask = every; mask; mask--, before = 0)
         for (int32_t k = 0; k < COST_SUBSETS_PARTS && !search_context_over(t); k++) {

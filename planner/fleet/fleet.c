@@ -14,11 +14,12 @@ enum {
     BUDGET_GPU_US = 500,
     /* The first where estimates are good: nobody shares a link, layers are measured whole. */
     BUDGET_CLOSED_US = 440000,
-    BUDGET_APART_US = 1300, /* for each GPU where nobody shares a link: more can be told apart */
+    BUDGET_DEDICATED_US =
+        1300, /* for each GPU where nobody shares a link: more can be told apart */
     IMPROVED_MAX = 3
 };
 
-bool fleet_apart(const struct cluster *c)
+bool fleet_has_dedicated_links(const struct cluster *c)
 {
     for (int32_t i = 0; i < c->n_links; i++)
         if (!link_of_every_pair(&c->links[i])) return false;
@@ -83,7 +84,8 @@ static enum status simulate_candidates(struct fleet *q, struct fleet_plan *best,
     for (int32_t i = 0; i < q->n_candidates && !search_context_over(q->t); i++) {
         const struct fleet_candidate *c = &q->candidates[i];
         if (i && c->estimate_ns == c[-1].estimate_ns && c->size == c[-1].size) continue;
-        if (q->apart && *n_best == IMPROVED_MAX && q->t->incumbents.n == q->t->incumbents.most &&
+        if (q->dedicated_links && *n_best == IMPROVED_MAX &&
+            q->t->incumbents.n == q->t->incumbents.most &&
             c->estimate_ns - best[0].ns > best[0].ns / 5)
             break; /* so far behind that no error of estimates brings it forward */
         bool quick = c->placed.n_stages > FLEET_QUICK_LANES;
@@ -147,7 +149,7 @@ static enum status order(struct fleet *q, struct fleet_plan *x, struct error *er
     return OK;
 }
 
-static enum status search(struct fleet *q, struct error *err)
+static enum status search_sizes(struct fleet *q, struct error *err)
 {
     struct fleet_plan best[IMPROVED_MAX + 1];
     int32_t n_best = 0;
@@ -156,11 +158,12 @@ static enum status search(struct fleet *q, struct error *err)
                         o->n_tensor, &q->offers, err));
     TRY(fleet_candidates(q, err));
     if (!q->n_candidates) return OK;
-    q->left_us = o->evaluations > 0
-                     ? INT64_MAX / 2
-                     : (q->apart && q->task->job->model.measured ? BUDGET_CLOSED_US : BUDGET_US) +
-                           (q->apart ? BUDGET_APART_US : BUDGET_GPU_US) *
-                               (int64_t)q->task->cluster->n_devices;
+    q->left_us =
+        o->evaluations > 0
+            ? INT64_MAX / 2
+            : (q->dedicated_links && q->task->job->model.measured ? BUDGET_CLOSED_US : BUDGET_US) +
+                  (q->dedicated_links ? BUDGET_DEDICATED_US : BUDGET_GPU_US) *
+                      (int64_t)q->task->cluster->n_devices;
     TRY(fleet_rank_large(q, err));
     TRY(simulate_candidates(q, best, &n_best, err));
     if (n_best) TRY(level(q, &best[0], err));
@@ -221,8 +224,8 @@ enum status fleet_search(struct search_context *t, const struct fleet_task *task
                          struct bound_certificate bound[2], struct error *err)
 {
     struct fleet q = {.t = t, .task = task, .arena = arena_new()};
-    q.apart = fleet_apart(task->cluster);
-    enum status st = search(&q, err);
+    q.dedicated_links = fleet_has_dedicated_links(task->cluster);
+    enum status st = search_sizes(&q, err);
     if (st == OK && t->incumbents.n && bound) st = certify(&q, !t->o->tensor, &bound[0], err);
     if (st == OK && t->incumbents.n && bound) st = certify(&q, true, &bound[1], err);
     for (int32_t i = 0; i < t->incumbents.n && t->o->tensor; i++)

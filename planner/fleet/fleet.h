@@ -23,7 +23,7 @@ struct fleet_task {
     int32_t n_sizes;
 };
 /* Every two devices have links of their own: nobody shares one. */
-bool fleet_apart(const struct cluster *c);
+bool fleet_has_dedicated_links(const struct cluster *c);
 /* Fills t->incumbents, and bound, unless it is NULL, with what no plan beats: of the tensor-parallel degrees that the options offer, and of
  * those that baselines were priced with as well. ERR_INFEASIBLE is left to the caller, who sees nothing kept. */
 MUST_CHECK enum status fleet_search(struct search_context *t, const struct fleet_task *task,

@@ -49,7 +49,7 @@ struct fleet {
     struct mix *before;         /* (n_sizes, FLEET_VARIANTS) the last mix of each */
     int32_t n_cuts;             /* of the size at hand */
     bool *cuts[FLEET_CUTS_MAX]; /* (n_layers) where stages of one template begin */
-    bool apart;                 /* every two devices have links of their own */
+    bool dedicated_links;       /* every two devices have links of their own */
 };
 
 /* Mixes of all sizes, placed and estimated, least estimates first; spaces, makers and candidates filled. */

@@ -19,9 +19,9 @@ struct improvement {
 
 static bool over(struct improvement *x) { return x->left <= 0 || search_context_over(x->q); }
 
-static struct plan copy_of(struct improvement *x) { return score_copy_plan(x->arena, x->plan); }
+static struct plan copy_of(struct improvement *x) { return scorer_copy_plan(x->arena, x->plan); }
 
-static enum status attempt(struct improvement *x, struct plan *p, struct error *err)
+static enum status score_variant(struct improvement *x, struct plan *p, struct error *err)
 {
     int64_t ns = INT64_MAX;
     x->better = false;
@@ -36,7 +36,8 @@ static enum status attempt(struct improvement *x, struct plan *p, struct error *
     return OK;
 }
 
-static bool alike(const struct plan *p, const struct plan_replica *a, const struct plan_replica *b)
+static bool same_devices(const struct plan *p, const struct plan_replica *a,
+                         const struct plan_replica *b)
 {
     if (a->n_stages != b->n_stages) return false;
     for (int32_t i = 0; i < a->n_stages; i++) {
@@ -58,7 +59,7 @@ static void find_groups(struct improvement *x)
     x->n_groups = 0;
     for (int32_t r = 0; r < p->n_replicas; r++) {
         int32_t o = 0;
-        while (o < r && !alike(p, &p->replicas[o], &p->replicas[r])) o++;
+        while (o < r && !same_devices(p, &p->replicas[o], &p->replicas[r])) o++;
         x->group[r] = o < r ? x->group[o] : x->n_groups++;
     }
 }
@@ -76,7 +77,7 @@ static enum status try_buckets(struct improvement *x, struct error *err)
                     space_stage(x->s, y->device, y->first_layer, y->last_layer)->parameter_bytes;
                 y->bucket_bytes = bytes / parts[k] > 65536 ? bytes / parts[k] : 65536;
             }
-        TRY(attempt(x, &p, err));
+        TRY(score_variant(x, &p, err));
     }
     return OK;
 }
@@ -86,7 +87,7 @@ static enum status try_warmups(struct improvement *x, struct error *err)
     for (int rule = 0; rule < REFINE_WARMUPS && !over(x); rule++) {
         struct plan p = copy_of(x);
         refine_warmups(x->s, &p, rule);
-        TRY(attempt(x, &p, err));
+        TRY(score_variant(x, &p, err));
     }
     return OK;
 }
@@ -113,7 +114,7 @@ static enum status try_layers(struct improvement *x, struct error *err)
             for (int32_t up = 1; up >= -1 && !over(x); up -= 2) {
                 struct plan p = copy_of(x);
                 if (!move_layer(x, &p, g, i, up)) continue;
-                TRY(attempt(x, &p, err));
+                TRY(score_variant(x, &p, err));
                 if (x->better) up += 2; /* the same again */
             }
     }
@@ -144,7 +145,7 @@ static enum status try_shares(struct improvement *x, struct error *err)
         for (int32_t to = 0; to < x->n_groups && !over(x); to++) {
             struct plan p = copy_of(x);
             if (from == to || !move_shares(x, &p, from, to)) continue;
-            TRY(attempt(x, &p, err));
+            TRY(score_variant(x, &p, err));
             if (x->better) to--;
         }
     return OK;
@@ -155,7 +156,7 @@ enum status fleet_local_search_plan(struct search_context *q, const struct space
                                     struct error *err)
 {
     struct arena *a = arena_new();
-    struct plan best = score_copy_plan(a, plan);
+    struct plan best = scorer_copy_plan(a, plan);
     struct improvement x = {.q = q,
                             .s = s,
                             .arena = a,
@@ -172,7 +173,7 @@ enum status fleet_local_search_plan(struct search_context *q, const struct space
         if (st == OK) st = try_shares(&x, err);
         if (st == OK) st = try_layers(&x, err);
     } while (st == OK && *iteration_ns < before && !over(&x));
-    *plan = score_copy_plan(q->arena, &best);
+    *plan = scorer_copy_plan(q->arena, &best);
     arena_free(a);
     return st;
 }

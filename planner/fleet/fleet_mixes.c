@@ -68,12 +68,12 @@ static void add_candidates(struct fleet *q, int32_t size, const struct mix *x)
         c->ready = NULL;
         if (c->estimate_ns < q->least_ns) q->least_ns = c->estimate_ns;
         /* Where nobody shares a link estimates are good to some per cent. */
-        if (q->apart && c->estimate_ns / 3 > q->least_ns / 2) continue;
+        if (q->dedicated_links && c->estimate_ns / 3 > q->least_ns / 2) continue;
         bool measured = q->task->job->model.measured != NULL;
         int64_t work = work_of(&c->placed),
                 lower = (measured ? LOWER_MEASURED_US : LOWER_US) * (int64_t)c->placed.n_stages;
         /* Replicas that are alike fold into one. */
-        if (q->apart && c->placed.plan.n_replicas > x->n)
+        if (q->dedicated_links && c->placed.plan.n_replicas > x->n)
             work = work * x->n / c->placed.plan.n_replicas;
         c->settle_us = lower + STEADY_STEPS * work;
         c->cost_us = c->placed.n_stages > FLEET_QUICK_LANES ? lower + work : c->settle_us;
@@ -101,14 +101,14 @@ static void note_cuts(struct fleet *q, int32_t size, const struct mix *x)
 }
 
 /* The mix of one size, of stages of at most so many layers. Placed where nothing much better is known. */
-static void make_mix(struct fleet *q, int32_t size, int32_t variant, int32_t most_layers)
+static void make_mix(struct fleet *q, int32_t size, int32_t variant, int32_t max_layers)
 {
     static const struct mix_options variants[VARIANTS] = {
         {.one_class = false}, {.widest = true}, {.one_class = true}, {.one_zone = true}};
     struct template_maker *m = q->makers[size];
     struct mix x;
     int64_t relaxed;
-    m->most_layers = most_layers;
+    m->max_layers = max_layers;
     if (variants[variant].widest && m->n_classes == m->n_pools) return;
     if (variants[variant].one_class && m->n_classes == 1) return;
     if (variants[variant].one_zone && m->g->n_zones == 1) return;
@@ -127,7 +127,7 @@ static void make_mix(struct fleet *q, int32_t size, int32_t variant, int32_t mos
 static void share_cuts(struct fleet *q, int32_t size)
 {
     struct template_maker *m = q->makers[size];
-    m->most_layers = m->s->n_layers;
+    m->max_layers = m->s->n_layers;
     for (int32_t i = 0; i < q->n_cuts && !search_context_stopped(q->t); i++) {
         struct mix x;
         int64_t relaxed;
@@ -144,8 +144,8 @@ static void take_menu(struct fleet *q, int32_t size)
     struct template_maker *m = q->makers[size];
     struct mix *mixes;
     int32_t n;
-    if (!q->apart || q->task->cluster->n_devices > TEMPLATE_ENUM_DEVICES_MAX) return;
-    m->most_layers = m->s->n_layers;
+    if (!q->dedicated_links || q->task->cluster->n_devices > TEMPLATE_ENUM_DEVICES_MAX) return;
+    m->max_layers = m->s->n_layers;
     template_enum_mixes(m, m->s->microbatches, TEMPLATE_ENUM_MAX, &mixes, &n);
     for (int32_t i = 0; i < n && !search_context_stopped(q->t); i++)
         add_candidates(q, size, &mixes[i]);
@@ -160,7 +160,7 @@ static void leave_out(struct fleet *q, int32_t size)
 {
     struct template_maker *m = q->makers[size];
     struct mix_options o = {0};
-    m->most_layers = m->s->n_layers;
+    m->max_layers = m->s->n_layers;
     for (int32_t left = m->n_pools; left > 1 && m->n_pools <= POOLS_TO_LEAVE; left--) {
         int64_t best = INT64_MAX, all = q->best_ns;
         int32_t leaves = -1;
@@ -205,8 +205,8 @@ static enum status make_candidates(struct fleet *q, struct error *err)
     for (int32_t i = 0; i < n && !search_context_stopped(q->t); i++) {
         TRY(tp_options_size(q->arena, &q->offers, q->task->sizes[i], q->t->lower, &q->spaces[i],
                             &q->makers[i], err));
-        if (!q->apart && q->task->cluster->n_devices > TP_OPTIONS_LARGE)
-            q->makers[i]->most_replicas = REPLICAS_MAX;
+        if (!q->dedicated_links && q->task->cluster->n_devices > TP_OPTIONS_LARGE)
+            q->makers[i]->max_replicas = REPLICAS_MAX;
         int64_t before = q->best_ns;
         q->best_ns = INT64_MAX;
         make_mix(q, i, 0, q->spaces[i].n_layers);
@@ -227,10 +227,10 @@ static enum status make_candidates(struct fleet *q, struct error *err)
             for (int32_t v = most == layers; v < VARIANTS && !search_context_stopped(q->t); v++)
                 if (v == 0 || 4 * most >= layers) make_mix(q, best, v, most);
         share_cuts(q, best);
-        if (q->makers[best]->most_replicas) {
-            q->makers[best]->most_replicas = REPLICAS_MAX / 2;
+        if (q->makers[best]->max_replicas) {
+            q->makers[best]->max_replicas = REPLICAS_MAX / 2;
             share_cuts(q, best);
-            q->makers[best]->most_replicas = REPLICAS_MAX;
+            q->makers[best]->max_replicas = REPLICAS_MAX;
         }
         if (round == 0) leave_out(q, best);
     }

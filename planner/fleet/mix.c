@@ -50,7 +50,7 @@ static bool allowed(const struct master *q, const struct template *t)
     const struct template_maker *m = q->maker;
     for (int32_t i = 0; i < t->n_stages; i++) {
         const struct template_stage *x = &t->stages[i];
-        if (x->last - x->first >= m->most_layers) return false;
+        if (x->last - x->first >= m->max_layers) return false;
         if (m->starts && !m->starts[x->first]) return false;
         if (q->o->left_out >> m->classes[x->device_class].pool & 1) return false;
         if (q->o->widest && !is_widest(m, x->device_class)) return false;
@@ -282,7 +282,7 @@ bool mix_solve(struct template_maker *m, int32_t microbatches, const struct mix_
     q.lp = lp_new(m->arena, LP_MAX);
     for (int32_t k = 0; k < q.n_pools; k++) lp_row(q.lp, -INFINITY, m->g->classes[k].n);
     int32_t most =
-        m->most_replicas && m->most_replicas < microbatches ? m->most_replicas : microbatches;
+        m->max_replicas && m->max_replicas < microbatches ? m->max_replicas : microbatches;
     lp_row(q.lp, -INFINITY, most);
     for (int32_t i = 0; i < m->n_pool; i++) put_column(&q, &m->pool[i]);
     find_paces(&q);

@@ -3,7 +3,7 @@
 #include "core/base/arena.h"
 #include "core/cluster/group.h"
 #include "planner/candidate/plan_skeleton.h"
-#include "planner/candidate/score.h"
+#include "planner/candidate/scorer.h"
 
 #include <string.h>
 
@@ -131,7 +131,7 @@ enum status place_plan(struct arena *a, const struct tp_options *o, const struct
 {
     int32_t *where = NULL, n = 0, at = 0;
     struct cluster_group *groups = ARENA_ARRAY(a, struct cluster_group, (size_t)x->n_stages);
-    *out = score_copy_plan(a, &x->plan);
+    *out = scorer_copy_plan(a, &x->plan);
     *space = *x->maker->s;
     for (int32_t i = 0; i < x->n_stages; i++) {
         int32_t tp = x->maker->classes[x->device_class[i]].tp;

@@ -23,7 +23,8 @@ struct replica_order {
     int64_t best_ns;
 };
 
-static bool alike(const struct plan *p, const struct plan_replica *a, const struct plan_replica *b)
+static bool same_replica(const struct plan *p, const struct plan_replica *a,
+                         const struct plan_replica *b)
 {
     if (a->n_stages != b->n_stages) return false;
     for (int32_t i = 0; i < a->n_stages; i++) {
@@ -48,7 +49,7 @@ static struct plan alone(const struct replica_order *q, int order)
 {
     struct plan p = *q->plan;
     p.replicas = &q->plan->replicas[q->first], p.n_replicas = 1;
-    p = score_copy_plan(q->arena, &p);
+    p = scorer_copy_plan(q->arena, &p);
     struct plan_replica *r = p.replicas;
     r->microbatches = q->turns;
     p.job.global_batch = q->turns * p.microbatch;
@@ -110,7 +111,7 @@ static enum status take_class(struct replica_order *q, int32_t r, struct plan *p
     TRY(find_order(q, err));
     for (int32_t k = r; k < plan->n_replicas; k++) {
         struct plan_replica *x = &plan->replicas[k];
-        if (done[k] || !alike(plan, first, &q->plan->replicas[k])) continue;
+        if (done[k] || !same_replica(plan, first, &q->plan->replicas[k])) continue;
         done[k] = true, ends[k] = q->best_ns;
         if (q->best_ns == INT64_MAX) continue;
         follow(q, x);
@@ -126,7 +127,7 @@ static int64_t share(const struct space *s, struct plan *plan, const int64_t *en
     int64_t last = 0;
     for (int32_t r = 0; r < plan->n_replicas; r++)
         if (ends[r] == INT64_MAX) return INT64_MAX;
-    struct plan before = score_copy_plan(scratch, plan);
+    struct plan before = scorer_copy_plan(scratch, plan);
     (void)balance_shares(s, plan, ends);
     for (int32_t r = 0; r < plan->n_replicas; r++) {
         int32_t more = plan->replicas[r].microbatches - before.replicas[r].microbatches;
@@ -140,7 +141,7 @@ enum status replica_order_plan(struct search_context *t, const struct space *s, 
                                int64_t *end_ns, struct error *err)
 {
     struct replica_order q = {.t = t, .s = s, .arena = arena_new()};
-    struct plan before = score_copy_plan(q.arena, plan);
+    struct plan before = scorer_copy_plan(q.arena, plan);
     bool *done = ARENA_ARRAY(q.arena, bool, (size_t)plan->n_replicas), own = false;
     int64_t *ends = ARENA_ARRAY(q.arena, int64_t, (size_t)plan->n_replicas);
     enum status st = OK;

@@ -42,15 +42,15 @@ enum status robust_ns(const struct search_context *t, const struct profile *p,
                       const struct plan *plan, int64_t *out_ns, struct error *err)
 {
     struct arena *a = arena_new();
-    struct plan apart = *plan;
+    struct plan separate = *plan;
     struct lower_options o = *t->lower;
     struct program program;
     struct error why = {0};
     o.check_memory = false, o.unhashed = true;
-    if (fleet_apart(&apart.cluster)) part_nodes(a, &apart.cluster);
+    if (fleet_has_dedicated_links(&separate.cluster)) part_nodes(a, &separate.cluster);
     *out_ns = INT64_MAX;
-    enum status st = lower_plan(a, &apart, &o, &program, &why);
-    if (st == OK) st = measure(a, &program, cost_new(a, p, &apart.cluster), out_ns, &why);
+    enum status st = lower_plan(a, &separate, &o, &program, &why);
+    if (st == OK) st = measure(a, &program, cost_new(a, p, &separate.cluster), out_ns, &why);
     if (st == ERR_INPUT || st == ERR_INFEASIBLE) st = OK; /* no link joins two of its nodes */
     arena_free(a);
     return st == OK ? OK : error_set(err, st, "%s", why.text);

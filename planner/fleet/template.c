@@ -69,16 +69,16 @@ struct template_maker *template_maker_new(struct arena *a, const struct space *s
                                  .classes = classes,
                                  .n_classes = n_classes,
                                  .n_pools = g->n_classes,
-                                 .most_layers = s->n_layers};
+                                 .max_layers = s->n_layers};
     m->near = ARENA_ARRAY(a, const struct device_route *, n *n);
     m->far = ARENA_ARRAY(a, const struct device_route *, n *n);
     m->busy_ns = ARENA_ARRAY(a, int64_t *, n * n);
     m->best = ARENA_ARRAY(a, int32_t, n * (size_t)s->n_layers);
-    m->least_pool = INT32_MAX;
+    m->min_pool = INT32_MAX;
     for (int32_t k = 0; k < n_classes; k++) {
         if (classes[k].tp > m->most_tp) m->most_tp = classes[k].tp;
-        if (g->classes[classes[k].pool].n < m->least_pool)
-            m->least_pool = g->classes[classes[k].pool].n;
+        if (g->classes[classes[k].pool].n < m->min_pool)
+            m->min_pool = g->classes[classes[k].pool].n;
     }
     m->found = ARENA_ARRAY(a, struct template_found, n * (size_t)s->n_layers);
     find_links(m);
@@ -165,7 +165,7 @@ bool template_stage_time(const struct template_maker *m, int32_t device_class, i
 static int32_t longest(const struct template_maker *m, int32_t device_class, int32_t last,
                        int32_t warmup, int64_t tau_ns, struct template_time *out)
 {
-    int32_t low = last + 1 - m->most_layers, high = last + 1;
+    int32_t low = last + 1 - m->max_layers, high = last + 1;
     struct template_time t;
     if (low < 0) low = 0;
     while (low < high) {
@@ -227,7 +227,7 @@ static void extend(struct template_maker *m, int32_t below, int64_t tau_ns, cons
     int32_t use[DEVICE_CLASSES_MAX] = {0};
     if (below >= 0) from = m->labels[below];
     if (from.length >= TEMPLATE_STAGES_MAX) return;
-    if ((from.length + 1) * m->most_tp > m->least_pool) count_used(m, below, use);
+    if ((from.length + 1) * m->most_tp > m->min_pool) count_used(m, below, use);
     for (int32_t k = 0; k < m->n_classes; k++) {
         const struct template_class *device_class = &m->classes[k];
         int64_t transfer = 0, busy = 0;

@@ -42,10 +42,10 @@ struct template_maker {
     const struct space *s;
     const struct device_graph *g;
     int32_t n_classes, n_pools;
-    int32_t most_tp, least_pool; /* of any class; GPUs of the smallest pool */
+    int32_t most_tp, min_pool; /* of any class; GPUs of the smallest pool */
     const struct template_class *classes;
-    int32_t most_layers;              /* of a stage */
-    int32_t most_replicas;            /* of a mix; 0: as many as there are */
+    int32_t max_layers;               /* of a stage */
+    int32_t max_replicas;             /* of a mix; 0: as many as there are */
     const bool *starts;               /* (n_layers) where stages may begin; NULL: anywhere */
     const struct device_route **near; /* (n_classes, n_classes): of neighbours; NULL: no way */
     const struct device_route **far;  /* the same between nodes */

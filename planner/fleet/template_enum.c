@@ -182,7 +182,7 @@ static struct lp *program_of(struct template_enum *q)
 }
 
 /* Least time in which fractions of replicas take the batch, and the prices a little above it. */
-static double least_time(struct template_enum *q)
+static double min_time(struct template_enum *q)
 {
     struct lp *lp = program_of(q);
     double low = 0, high = 0;
@@ -246,7 +246,7 @@ static void put_in(struct template_enum *q, struct mix *x, const struct template
     x->count[x->n++] = count;
 }
 
-static void keep(struct template_enum *q, const struct mix *x, int64_t sum_ns)
+static void add_mix(struct template_enum *q, const struct mix *x, int64_t sum_ns)
 {
     int64_t ns = x->t_ns + sum_ns;
     if (q->n_courses == q->most && ns >= q->courses[q->most - 1].ns) return;
@@ -278,14 +278,14 @@ static void try_mix(struct template_enum *q, int32_t chosen, const struct templa
         put_in(q, &x, second, n, left);
         if (second->sum_ns > sum_ns) sum_ns = second->sum_ns;
     }
-    if (mix_share(&x, q->microbatches)) keep(q, &x, sum_ns);
+    if (mix_share(&x, q->microbatches)) add_mix(q, &x, sum_ns);
     for (int32_t i = 0; i < chosen; i++) {
         const struct template_use *d = &q->uses[i];
         int32_t n = room_for(q, &d->t, left);
         if (n < 1 || d == first || d == second) continue;
         put_in(q, &x, d, n, left);
         if (d->sum_ns > sum_ns) sum_ns = d->sum_ns;
-        if (mix_share(&x, q->microbatches)) keep(q, &x, sum_ns);
+        if (mix_share(&x, q->microbatches)) add_mix(q, &x, sum_ns);
         return;
     }
 }
@@ -329,7 +329,7 @@ void template_enum_mixes(struct template_maker *m, int32_t microbatches, int32_t
     q.price = ARENA_ARRAY(q.a, double, (size_t)m->n_pools);
     q.courses = ARENA_ARRAY(q.a, struct course, (size_t)most);
     group_uses(&q);
-    least_time(&q);
+    min_time(&q);
     try_mixes(&q, choose(&q));
     *out = ARENA_ARRAY(q.a, struct mix, (size_t)most);
     for (; *n < q.n_courses; ++*n) (*out)[*n] = q.courses[*n].x;

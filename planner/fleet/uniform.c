@@ -27,7 +27,7 @@ struct uniform {
 static int32_t reach(const struct uniform *q, int32_t device_class, int32_t end, int32_t warmup,
                      int64_t limit_ns, int64_t *t_ns)
 {
-    int32_t low = end - q->m->most_layers, high = end;
+    int32_t low = end - q->m->max_layers, high = end;
     struct template_time t;
     if (low < 0) low = 0;
     while (low < high) {
@@ -104,7 +104,7 @@ static int32_t order_of(const struct uniform *q, int32_t entry, int32_t *classes
     return n;
 }
 
-static void keep(struct uniform *q, const struct template *t, int32_t replicas)
+static void add_uniform(struct uniform *q, const struct template *t, int32_t replicas)
 {
     struct mix x = {.n = 1};
     for (int32_t i = 0; i < q->n_mixes; i++)
@@ -119,8 +119,8 @@ static void keep(struct uniform *q, const struct template *t, int32_t replicas)
     if (q->n_mixes < q->most && mix_share(&x, q->microbatches)) q->mixes[q->n_mixes++] = x;
 }
 
-/* The least pace of so many replicas with stages of at most m->most_layers. */
-static void least_pace(struct uniform *q, int32_t replicas, int64_t low, int64_t high)
+/* The least pace of so many replicas with stages of at most m->max_layers. */
+static void min_pace(struct uniform *q, int32_t replicas, int64_t low, int64_t high)
 {
     int32_t classes[UNIFORM_STAGES], n = 0, found = at_pace(q, high);
     struct template t;
@@ -135,13 +135,13 @@ static void least_pace(struct uniform *q, int32_t replicas, int64_t low, int64_t
         }
         n = order_of(q, found, classes), high = tau;
     }
-    if (template_balance(q->m, classes, n, high + high / 8, &t)) keep(q, &t, replicas);
+    if (template_balance(q->m, classes, n, high + high / 8, &t)) add_uniform(q, &t, replicas);
     q->fewest = true; /* a little slower, with fewer messages */
     found = at_pace(q, high + high / 8);
     q->fewest = false;
     if (found < 0) return;
     n = order_of(q, found, classes);
-    if (template_balance(q->m, classes, n, high + high / 4, &t)) keep(q, &t, replicas);
+    if (template_balance(q->m, classes, n, high + high / 4, &t)) add_uniform(q, &t, replicas);
 }
 
 /* Whether so many replicas can be, and no more with as many GPUs each. */
@@ -188,10 +188,10 @@ void uniform_mixes(struct template_maker *m, int32_t microbatches, int32_t most,
         if (replicas > microbatches || !set_budget(&q, replicas)) continue;
         for (int32_t cap = 1; cap <= CAPS && cap <= layers; cap++)
             for (q.least_tp = 1; q.least_tp <= 2 && q.least_tp <= m->most_tp; q.least_tp++) {
-                m->most_layers = (layers + cap - 1) / cap;
-                least_pace(&q, replicas, least, 2 * slowest);
+                m->max_layers = (layers + cap - 1) / cap;
+                min_pace(&q, replicas, least, 2 * slowest);
             }
     }
-    m->most_layers = layers;
+    m->max_layers = layers;
     *out = q.mixes, *n = q.n_mixes;
 }

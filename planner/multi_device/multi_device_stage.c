@@ -81,9 +81,9 @@ static enum status start_from_pipelines(struct multi_device *c, struct multi_dev
 }
 
 /* Where all starts have as many replicas: the best plan kept that has another number, which no small change leads to. */
-static enum status start_apart(struct multi_device *c, const struct multi_device_point *starts,
-                               int32_t n, struct multi_device_point *out, bool *found,
-                               struct error *err)
+static enum status start_distinct(struct multi_device *c, const struct multi_device_point *starts,
+                                  int32_t n, struct multi_device_point *out, bool *found,
+                                  struct error *err)
 {
     *found = false;
     for (int32_t i = 1; i < n; i++)
@@ -116,7 +116,7 @@ static enum status finish(struct multi_device *c, struct multi_device_point *at,
 
 static enum status climb_all(struct multi_device *c, struct error *err)
 {
-    struct multi_device_point starts[STARTS_MAX], apart;
+    struct multi_device_point starts[STARTS_MAX], distinct;
     int32_t n = 0;
     bool found;
     TRY(start_from_kept(c, starts, &n, err));
@@ -132,10 +132,10 @@ static enum status climb_all(struct multi_device *c, struct error *err)
     }
     c->left = all, c->looks = LOOKS_EACH * all; /* what is left over */
     if (multi_device_many(c) || multi_device_over(c)) return OK;
-    TRY(start_apart(c, starts, n, &apart, &found, err));
+    TRY(start_distinct(c, starts, n, &distinct, &found, err));
     if (!found) return OK;
-    TRY(multi_device_local_search(c, &apart, err));
-    return finish(c, &apart, err);
+    TRY(multi_device_local_search(c, &distinct, err));
+    return finish(c, &distinct, err);
 }
 
 enum status multi_device_search(struct search_context *t, const struct space *spaces,

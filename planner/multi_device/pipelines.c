@@ -172,7 +172,7 @@ static struct stage_ns price(const struct table *t, uint32_t mask, int32_t i, in
 }
 
 /* The fastest message of the cut from a unit's first device to another's, by parts where there are more devices. */
-static double transfer_ns(const struct table *t, uint32_t from, uint32_t to, int32_t layer)
+static double set_transfer_ns(const struct table *t, uint32_t from, uint32_t to, int32_t layer)
 {
     double least = INFINITY;
     for (int32_t u = 0; u < t->n_units; u++)
@@ -192,7 +192,7 @@ static void extend(struct table *t, uint32_t before, uint32_t set, double most)
     for (int32_t i = 0; i < t->cuts; i++) {
         double f = t->best[before * (uint32_t)wide + (uint32_t)i];
         if (isinf(f)) continue;
-        if (i) f += 2 * transfer_ns(t, before, set, t->first[i] - 1);
+        if (i) f += 2 * set_transfer_ns(t, before, set, t->first[i] - 1);
         for (int32_t j = i + 1; j <= t->cuts; j++) {
             struct stage_ns x = price(t, set, i, j);
             if (x.call + x.step / t->s->microbatches > most) break;
@@ -231,8 +231,8 @@ static void read_candidate(const struct table *t, uint32_t mask, double most,
     }
 }
 
-static void keep(struct pipeline_choice *list, int32_t *n, int32_t most,
-                 const struct pipeline_choice *x)
+static void insert_choice(struct pipeline_choice *list, int32_t *n, int32_t most,
+                          const struct pipeline_choice *x)
 {
     for (int32_t i = 0; i < *n; i++) { /* the same with another T */
         if (list[i].n_stages != x->n_stages) continue;
@@ -289,9 +289,9 @@ static bool collect(const struct table *t, double most, struct pipeline_choice *
         struct pipeline_choice x;
         if (isinf(t->best[m * (size_t)(t->cuts + 1) + (size_t)t->cuts])) continue;
         read_candidate(t, m, most, &x);
-        keep(best, &n_best, MASKS_EACH, &x);
+        insert_choice(best, &n_best, MASKS_EACH, &x);
     }
-    for (int32_t i = 0; i < n_best; i++) keep(list, n, room, &best[i]);
+    for (int32_t i = 0; i < n_best; i++) insert_choice(list, n, room, &best[i]);
     return n_best > 0;
 }
 

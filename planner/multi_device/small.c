@@ -16,18 +16,18 @@ bool multi_device_over(const struct multi_device *c)
 
 static uint64_t hash_of(const struct plan *p)
 {
-    uint64_t h = hash_bytes((uint64_t)p->microbatch, &p->n_replicas, sizeof p->n_replicas);
+    uint64_t h = rng_hash_bytes((uint64_t)p->microbatch, &p->n_replicas, sizeof p->n_replicas);
     for (int32_t r = 0; r < p->n_replicas; r++) {
         const struct plan_replica *x = &p->replicas[r];
-        h = hash_bytes(h, &x->microbatches, sizeof x->microbatches);
+        h = rng_hash_bytes(h, &x->microbatches, sizeof x->microbatches);
         for (int32_t i = 0; i < x->n_stages; i++) {
             const struct plan_stage *y = &x->stages[i];
             int32_t n = plan_stage_devices(y);
             int64_t stage[3] = {y->last_layer, n, y->bucket_bytes};
-            h = hash_bytes(h, stage, sizeof stage);
+            h = rng_hash_bytes(h, stage, sizeof stage);
             for (int32_t k = 0; k < n; k++) {
                 int64_t part[2] = {plan_stage_device(y, k), y->n_shards ? y->sequences[k] : 0};
-                h = hash_bytes(h, part, sizeof part);
+                h = rng_hash_bytes(h, part, sizeof part);
             }
         }
     }
@@ -94,7 +94,7 @@ enum status multi_device_try(struct multi_device *c, struct plan *p, int32_t spa
 
 struct plan multi_device_copy(struct multi_device *c, const struct plan *p)
 {
-    struct plan copy = score_copy_plan(c->arena, p);
+    struct plan copy = scorer_copy_plan(c->arena, p);
     c->looks--;
     multi_device_plain(&copy);
     return copy;

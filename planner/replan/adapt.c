@@ -1,7 +1,7 @@
 #include "planner/replan/adapt.h"
 
 #include "core/base/arena.h"
-#include "planner/candidate/score.h"
+#include "planner/candidate/scorer.h"
 #include "planner/exact/partition.h"
 #include "planner/multi_device/moves.h"
 #include "planner/replan/balance_layers.h"
@@ -367,7 +367,7 @@ static bool share_out(struct adapting *q)
     bool equal = true;
     if (p->n_replicas > q->s->microbatches) return false;
     for (int32_t r = 0; r < p->n_replicas; r++) {
-        weight[r] = warm_replica_ns(q->w, &p->replicas[r], NULL);
+        weight[r] = balance_layers_replica_ns(q->w, &p->replicas[r], NULL);
         if (weight[r] == INT64_MAX) return false;
     }
     partition_shares(weight, p->n_replicas, q->s->microbatches, share);
@@ -429,7 +429,7 @@ static bool same_task(const struct adapting *q)
 static void begin(struct adapting *q)
 {
     struct plan *p = q->p;
-    *p = score_copy_plan(q->arena, q->from);
+    *p = scorer_copy_plan(q->arena, q->from);
     size_t n = (size_t)(p->n_replicas + q->s->n_devices);
     struct plan_replica *all = ARENA_ARRAY(q->arena, struct plan_replica, n);
     memcpy(all, p->replicas, (size_t)p->n_replicas * sizeof *all);
@@ -450,7 +450,7 @@ static void begin(struct adapting *q)
         }
 }
 
-bool warm_adapt(struct arena *a, const struct warm_prices *w, const struct plan *from,
+bool adapt_plan(struct arena *a, const struct warm_prices *w, const struct plan *from,
                 const int32_t *where, enum warm_lost lost, enum warm_spare spare, struct plan *out)
 {
     struct adapting q = {.arena = a, .s = w->whole, .w = w, .from = from, .where = where, .p = out};

@@ -38,7 +38,7 @@ enum warm_spare { SPARE_IDLE, SPARE_JOIN, SPARE_STAGES, SPARE_REPLICAS, SPARE_CO
 /* where: (devices of from's cluster) the space's (w->whole) devices, -1: lost. from has the space's microbatch size, or it is changed.
  * false: nothing to do in that way (no spare device, no replica left), or the plan cannot be shaped so. The plan's lists are a's.
  * O(stages · layers · log time + microbatches · replicas). */
-bool warm_adapt(struct arena *a, const struct warm_prices *w, const struct plan *from,
+bool adapt_plan(struct arena *a, const struct warm_prices *w, const struct plan *from,
                 const int32_t *where, enum warm_lost lost, enum warm_spare spare, struct plan *out);
 
 #endif

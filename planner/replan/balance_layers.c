@@ -29,7 +29,7 @@ static int64_t device_ns(const struct warm_prices *w, const struct plan_stage *x
     return few + (whole - few) * (n - least) / (all - least);
 }
 
-static int64_t stage_ns(const struct warm_prices *w, const struct plan_stage *x, int32_t in_flight)
+static int64_t slowest_device_ns(const struct warm_prices *w, const struct plan_stage *x, int32_t in_flight)
 {
     int64_t slowest = 0;
     for (int32_t k = 0; k < plan_stage_devices(x); k++) {
@@ -52,19 +52,19 @@ static int32_t flying(const struct plan_replica *r, int32_t i)
     return n < r->microbatches ? n : r->microbatches;
 }
 
-int64_t warm_stage_ns(const struct warm_prices *w, const struct plan_replica *r, int32_t i)
+int64_t balance_layers_stage_ns(const struct warm_prices *w, const struct plan_replica *r, int32_t i)
 {
     const struct plan_stage *x = &r->stages[i];
-    int64_t ns = stage_ns(w, x, flying(r, i)), message = 0;
+    int64_t ns = slowest_device_ns(w, x, flying(r, i)), message = 0;
     if (i + 1 < r->n_stages) message = message_ns(w, x, x + 1, x->last_layer);
     return ns > message ? ns : message;
 }
 
-int64_t warm_replica_ns(const struct warm_prices *w, const struct plan_replica *r, int64_t *fill)
+int64_t balance_layers_replica_ns(const struct warm_prices *w, const struct plan_replica *r, int64_t *fill)
 {
     int64_t slowest = 1, sum = 0;
     for (int32_t i = 0; i < r->n_stages; i++) {
-        int64_t ns = warm_stage_ns(w, r, i);
+        int64_t ns = balance_layers_stage_ns(w, r, i);
         if (ns == INT64_MAX) return ns;
         if (ns > slowest) slowest = ns;
         sum += ns;
@@ -123,13 +123,13 @@ static void count_nodes(const struct warm_prices *w, const struct plan *p, int32
         }
 }
 
-int64_t warm_estimate(struct arena *a, const struct warm_prices *w, const struct plan *p)
+int64_t balance_layers_estimate(struct arena *a, const struct warm_prices *w, const struct plan *p)
 {
     int64_t most = 0, sums = 0;
     int32_t *on_node = ARENA_ARRAY(a, int32_t, (size_t)w->whole->cluster->n_nodes);
     count_nodes(w, p, on_node);
     for (int32_t r = 0; r < p->n_replicas; r++) {
-        int64_t fill = 0, ns = warm_replica_ns(w, &p->replicas[r], &fill);
+        int64_t fill = 0, ns = balance_layers_replica_ns(w, &p->replicas[r], &fill);
         if (ns == INT64_MAX) return ns;
         ns = fill + ns * p->replicas[r].microbatches;
         if (ns > most) most = ns;
@@ -166,7 +166,7 @@ static bool level_within(const struct warm_prices *w, struct plan_replica *r, in
         int32_t good = -1;
         x.first_layer = at;
         for (x.last_layer = at; x.last_layer <= end[i]; x.last_layer++) {
-            if (stage_ns(w, &x, flying(r, i)) > most) break;
+            if (slowest_device_ns(w, &x, flying(r, i)) > most) break;
             if (last || message_ns(w, &x, &r->stages[i + 1], x.last_layer) <= most)
                 good = x.last_layer;
         }

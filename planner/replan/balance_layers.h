@@ -17,14 +17,16 @@ struct warm_prices {
 };
 
 /* Stage i of the replica, its message behind it where that is longer; INT64_MAX where it cannot be. */
-int64_t warm_stage_ns(const struct warm_prices *w, const struct plan_replica *r, int32_t i);
+int64_t balance_layers_stage_ns(const struct warm_prices *w, const struct plan_replica *r,
+                                int32_t i);
 /* Slowest of them; *fill: NULL, or the sum of the others. INT64_MAX where one cannot be. */
-int64_t warm_replica_ns(const struct warm_prices *w, const struct plan_replica *r, int64_t *fill);
+int64_t balance_layers_replica_ns(const struct warm_prices *w, const struct plan_replica *r,
+                                  int64_t *fill);
 /* Boundaries such that the slowest stage is as fast as it gets, to a thousandth; false where none fits: then layers are as they were. Sequences
  * stay. O(stages · layers · log time). */
 bool balance_layers(const struct warm_prices *w, struct plan_replica *r);
 /* What a plan should take: its slowest replica, and the slowest gradient all-reduce as if nothing hid it, rings of one node's devices
  * side by side in flight. INT64_MAX where a stage cannot be. */
-int64_t warm_estimate(struct arena *a, const struct warm_prices *w, const struct plan *p);
+int64_t balance_layers_estimate(struct arena *a, const struct warm_prices *w, const struct plan *p);
 
 #endif

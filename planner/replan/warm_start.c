@@ -176,10 +176,10 @@ static bool same_plan(const struct plan *x, const struct plan *y)
 static void add_variant(struct warm *q, enum warm_lost lost, enum warm_spare spare)
 {
     struct variant x;
-    if (!warm_adapt(q->arena, &q->prices, q->from, q->where, lost, spare, &x.plan)) return;
+    if (!adapt_plan(q->arena, &q->prices, q->from, q->where, lost, spare, &x.plan)) return;
     for (int32_t i = 0; i < q->n; i++)
         if (same_plan(&q->variants[i].plan, &x.plan)) return;
-    x.estimate_ns = warm_estimate(q->arena, &q->prices, &x.plan);
+    x.estimate_ns = balance_layers_estimate(q->arena, &q->prices, &x.plan);
     if (x.estimate_ns == INT64_MAX) return;
     int32_t at = q->n++;
     for (; at > 0 && q->variants[at - 1].estimate_ns > x.estimate_ns; at--)
@@ -201,11 +201,11 @@ static int64_t cost_us(const struct plan *p)
     return stages * LOWER_US + STEADY_STEPS * calls * CALL_NS / 1000;
 }
 
-static void keep(struct warm *q, struct warm_plans *out, const struct plan *p, int64_t ns)
+static void insert_plan(struct warm *q, struct warm_plans *out, const struct plan *p, int64_t ns)
 {
     struct search_plan x = {.iteration_ns = ns, .cost = plan_cost(p, ns)};
     int32_t at = out->n < WARM_PLANS_MAX ? out->n++ : WARM_PLANS_MAX;
-    x.plan = score_copy_plan(q->t->arena, p);
+    x.plan = scorer_copy_plan(q->t->arena, p);
     x.plan.predicted_ns = ns;
     for (; at > 0 && incumbents_better(&q->t->incumbents, &x, &out->plans[at - 1]); at--)
         out->plans[at] = out->plans[at - 1];
@@ -224,7 +224,7 @@ static enum status simulate(struct warm *q, struct warm_plans *out, struct error
         TRY(multi_device_graphs(q->arena, q->t->lower, &q->space, p, err));
         TRY(search_context_score(q->t, &q->space, p, &ns, err));
         q->left_us -= cost_us(p);
-        if (ns < INT64_MAX) keep(q, out, p, ns);
+        if (ns < INT64_MAX) insert_plan(q, out, p, ns);
     }
     return OK;
 }
@@ -248,7 +248,8 @@ static enum status improve(struct warm *q, struct warm_plans *out, struct error 
     TRY(fleet_local_search_plan(q->t, &q->space, &best.plan, &best.iteration_ns, tries - tries / 4,
                                 err));
     TRY(order(q, &best, tries / 4, err));
-    if (best.iteration_ns < out->plans[0].iteration_ns) keep(q, out, &best.plan, best.iteration_ns);
+    if (best.iteration_ns < out->plans[0].iteration_ns)
+        insert_plan(q, out, &best.plan, best.iteration_ns);
     return OK;
 }
 
@@ -303,7 +304,7 @@ static bool enough(const struct warm *q, const struct warm_plans *out)
 static enum status as_it_was(struct warm *q, struct warm_plans *out, struct error *err)
 {
     struct error why;
-    struct plan p = score_copy_plan(q->arena, q->from);
+    struct plan p = scorer_copy_plan(q->arena, q->from);
     int64_t ns;
     p.job = q->job, p.cluster = q->cluster, p.file = NULL;
     for (int32_t r = 0; r < p.n_replicas; r++)
@@ -320,12 +321,12 @@ static enum status as_it_was(struct warm *q, struct warm_plans *out, struct erro
         return OK;
     TRY(multi_device_graphs(q->arena, q->t->lower, &q->space, &p, err));
     TRY(search_context_score(q->t, &q->space, &p, &ns, err));
-    if (ns < INT64_MAX) keep(q, out, &p, ns);
+    if (ns < INT64_MAX) insert_plan(q, out, &p, ns);
     return OK;
 }
 
-static enum status search(struct warm *q, struct warm_plans *out, struct bound_certificate *bound,
-                          struct error *err)
+static enum status search_old_plan(struct warm *q, struct warm_plans *out,
+                                   struct bound_certificate *bound, struct error *err)
 {
     TRY(find_team(q, err));
     struct cost *cost = cost_new(q->arena, q->task->profile, &q->cluster);
@@ -353,18 +354,19 @@ static enum status search(struct warm *q, struct warm_plans *out, struct bound_c
                          bound, err);
 }
 
-enum status warm_search(struct search_context *t, const struct warm_task *task,
-                        struct warm_plans *out, struct bound_certificate *bound, struct error *err)
+enum status warm_start_search(struct search_context *t, const struct warm_task *task,
+                              struct warm_plans *out, struct bound_certificate *bound,
+                              struct error *err)
 {
     struct warm q = {.t = t, .task = task, .arena = arena_new(), .from = t->o->from};
     out->n = 0, out->enough = false;
-    enum status st = search(&q, out, bound, err);
+    enum status st = search_old_plan(&q, out, bound, err);
     arena_free(q.arena);
     return st;
 }
 
-enum status warm_class(struct search_context *t, const struct space *spaces, int32_t n,
-                       const struct warm_plans *from, struct error *err)
+enum status warm_start_class(struct search_context *t, const struct space *spaces, int32_t n,
+                             const struct warm_plans *from, struct error *err)
 {
     for (int32_t i = 0; i < from->n && !search_context_over(t); i++)
         for (int32_t s = 0; s < n; s++) {

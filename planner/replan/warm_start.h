@@ -33,12 +33,13 @@ struct warm_plans {
     bool enough;
     struct search_plan plans[WARM_PLANS_MAX + 1];
 };
-MUST_CHECK enum status warm_search(struct search_context *t, const struct warm_task *task,
-                                   struct warm_plans *out, struct bound_certificate *bound,
-                                   struct error *err);
+MUST_CHECK enum status warm_start_search(struct search_context *t, const struct warm_task *task,
+                                         struct warm_plans *out, struct bound_certificate *bound,
+                                         struct error *err);
 /* What is left of them in the class of an exact search: devices, their layers and shares, with no orders or warm-ups of their
  * own; simulated and kept on n spaces. */
-MUST_CHECK enum status warm_class(struct search_context *t, const struct space *spaces, int32_t n,
-                                  const struct warm_plans *from, struct error *err);
+MUST_CHECK enum status warm_start_class(struct search_context *t, const struct space *spaces,
+                                        int32_t n, const struct warm_plans *from,
+                                        struct error *err);
 
 #endif

@@ -25,7 +25,7 @@ struct find {
     struct shop shop, turned;
     struct shop_list *list, *turned_list;
     struct shop_times times;
-    struct shop_tabu *tabu;
+    struct tabu *tabu;
     int64_t *priority; /* (n_nodes) */
     uint8_t *word, *trial;
     /* the best words so far, each of another makespan (the newest of each, so that they stay unlike); best first */
@@ -59,11 +59,11 @@ static bool over(struct find *f)
 
 /* --- what is kept --- */
 
-static void keep(struct find *f, const uint8_t *word, int64_t ns, const char *from)
+static void insert_elite(struct find *f, const uint8_t *word, int64_t ns, const char *from)
 {
     size_t n = (size_t)f->shop.n_nodes;
     if (f->n_elite == ELITE && ns >= f->elite[ELITE - 1].makespan_ns) return;
-    uint64_t hash = hash_bytes(1, word, n);
+    uint64_t hash = rng_hash_bytes(1, word, n);
     for (int32_t i = 0; i < f->n_elite; i++) {
         if (f->elite[i].hash == hash) return;
         if (f->elite[i].makespan_ns != ns) continue;
@@ -84,7 +84,7 @@ static int64_t try_word(struct find *f, const uint8_t *word, const char *from)
 {
     charge(f, 1);
     if (!shop_time(&f->shop, word, &f->times)) return -1;
-    keep(f, word, f->times.makespan_ns, from);
+    insert_elite(f, word, f->times.makespan_ns, from);
     return f->times.makespan_ns;
 }
 
@@ -98,10 +98,10 @@ static void try_schedule(struct find *f, const struct schedule *s, const char *f
         for (int64_t i = 0; i < s->lanes[d].n_ops; i++) {
             const struct schedule_op *o = &s->lanes[d].ops[i];
             uint8_t chunk = (uint8_t)(o->chunk * SHOP_KINDS);
-            *word++ = (uint8_t)(chunk + (o->letter == 'F'   ? SHOP_F
-                                         : o->letter == 'W' ? SHOP_W
-                                                            : SHOP_I));
-            if (o->letter == 'B') *word++ = (uint8_t)(chunk + SHOP_W);
+            *word++ = (uint8_t)(chunk + (o->phase == PHASE_F   ? SHOP_F
+                                         : o->phase == PHASE_W ? SHOP_W
+                                                               : SHOP_I));
+            if (o->phase == PHASE_B) *word++ = (uint8_t)(chunk + SHOP_W);
         }
         if (!shop_fits(z, d, &f->word[d * z->length])) return;
     }
@@ -268,9 +268,9 @@ static void move(struct find *f, int32_t i, int64_t steps)
 {
     if (over(f)) return;
     memcpy(f->trial, f->elite[i].word, (size_t)f->shop.n_nodes);
-    int64_t ns = shop_tabu_run(f->tabu, f->trial, steps, f->bound.lower_bound_ns, &f->left,
-                               f->o->stop, f->o->user);
-    keep(f, f->trial, ns, "moves");
+    int64_t ns = tabu_run(f->tabu, f->trial, steps, f->bound.lower_bound_ns, &f->left, f->o->stop,
+                          f->o->user);
+    insert_elite(f, f->trial, ns, "moves");
 }
 
 /* --- bounds --- */
@@ -302,7 +302,7 @@ static void find_bound(struct find *f, enum bound_depth depth, int64_t steps)
     if (b.lower_bound_ns > f->bound.lower_bound_ns || depth == BOUND_CHEAP) f->bound = b;
 }
 
-static void search(struct find *f)
+static void search_words(struct find *f)
 {
     find_bound(f, BOUND_CHEAP, 0);
     try_names(f);
@@ -341,7 +341,7 @@ static void write_schedule(struct arena *a, struct find *f, const uint8_t *word,
                            struct schedule *out)
 {
     const struct shop *z = &f->shop;
-    static const enum phase letter[SHOP_KINDS] = {'F', 'I', 'W'};
+    static const enum phase phase[SHOP_KINDS] = {'F', 'I', 'W'};
     *out = *f->shape;
     out->name = "searched";
     out->stage = ARENA_ARRAY(a, int32_t, (size_t)z->n_devices * (size_t)f->shape->n_chunks);
@@ -358,7 +358,7 @@ static void write_schedule(struct arena *a, struct find *f, const uint8_t *word,
             bool fused = f->p->stages[f->shape->stage[d * f->shape->n_chunks + chunk]].fused_ns > 0;
             if (fused && t % SHOP_KINDS == SHOP_W) continue;
             l->ops[l->n_ops++] = (struct schedule_op){
-                fused && t % SHOP_KINDS == SHOP_I ? 'B' : letter[t % SHOP_KINDS], chunk, done[t]++};
+                fused && t % SHOP_KINDS == SHOP_I ? 'B' : phase[t % SHOP_KINDS], chunk, done[t]++};
         }
     }
 }
@@ -370,7 +370,7 @@ static enum status prepare(struct find *f, struct error *err)
     shop_turn(a, &f->shop, &f->turned);
     f->list = shop_list_new(a, &f->shop), f->turned_list = shop_list_new(a, &f->turned);
     shop_times_new(a, &f->shop, &f->times);
-    f->tabu = shop_tabu_new(a, &f->shop, f->o->seed);
+    f->tabu = tabu_new(a, &f->shop, f->o->seed);
     size_t n = (size_t)f->shop.n_nodes;
     f->priority = ARENA_ARRAY(a, int64_t, n);
     f->word = ARENA_ARRAY(a, uint8_t, n), f->trial = ARENA_ARRAY(a, uint8_t, n);
@@ -409,7 +409,7 @@ enum status schedule_find(struct arena *a, const struct pipeline *p, const struc
     enum status st = prepare(&f, err);
     if (st == OK) {
         int64_t budget = f.left;
-        search(&f);
+        search_words(&f);
         if (f.n_elite) {
             *out = (struct schedule_found){.makespan_ns = f.elite[0].makespan_ns,
                                            .bound = f.bound,

@@ -2,6 +2,7 @@
 #include "planner/schedule/halves.h"
 
 #include "core/base/arena.h"
+#include "core/base/units.h"
 
 static struct pipeline_link crossing(const struct pipeline *p, int32_t link)
 {
@@ -55,8 +56,6 @@ void schedule_halve(struct arena *a, const struct pipeline *p, bool v_shaped, st
 
 /* --- the bound, in half nanoseconds --- */
 
-static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
-
 static int64_t back_ns(const struct pipeline_stage *x)
 {
     int64_t split = x->input_ns + x->weight_ns;
@@ -90,7 +89,7 @@ static int64_t fill_ns(const struct pipeline *p, int32_t m)
         int64_t before = e > 0 ? latency(p, e - 1, 1) : INT64_MAX, most = work(p, e, m);
         if (e + 1 < p->n_devices && latency(p, e, 0) < before) before = latency(p, e, 0);
         for (int32_t d = 0; d < p->n_devices; d++)
-            if (d != e) most = later(most, work(p, d, m) + p->stages[e].forward_ns + before);
+            if (d != e) most = units_max(most, work(p, d, m) + p->stages[e].forward_ns + before);
         if (most < least) least = most;
     }
     return least;
@@ -113,10 +112,11 @@ int64_t schedule_halves_bound(const struct pipeline *p, int32_t microbatches, co
                          : 0;
     }
     for (int32_t d = 0; d < p->n_devices; d++)
-        bound[0] = later(bound[0], first + work(p, d, microbatches) -
-                                       halves_held(p, d, microbatches) * p->stages[d].forward_ns);
+        bound[0] =
+            units_max(bound[0], first + work(p, d, microbatches) -
+                                    halves_held(p, d, microbatches) * p->stages[d].forward_ns);
     bound[1] = fill_ns(p, microbatches);
-    bound[2] = first + one + later(weight, 0);
+    bound[2] = first + one + units_max(weight, 0);
     static const char *const name[] = {"first gradient", "fill", "one microbatch"};
     int best = 0;
     for (int k = 1; k < 3; k++)

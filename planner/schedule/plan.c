@@ -29,7 +29,7 @@ struct ordering {
     const int64_t **peak;
 };
 
-static bool asked_to_stop(void *user)
+static bool stop_requested(void *user)
 {
     const struct ordering *x = user;
     return x->stop && *x->stop;
@@ -78,7 +78,7 @@ static const char *text_of(struct arena *a, const struct schedule_lane *l)
     char *text = arena_alloc(a, 13 * (size_t)l->n_ops + 1, 1), *to = text;
     for (int64_t i = 0; i < l->n_ops; i++) {
         if (i) *to++ = ' ';
-        *to++ = l->ops[i].letter;
+        *to++ = l->ops[i].phase;
         to = put_number(to, l->ops[i].microbatch);
     }
     return text;
@@ -102,22 +102,23 @@ static void lives_of(const struct program *p, const struct program_stage *s, int
     memset(bytes, 0, LIVES * sizeof *bytes);
     for (int32_t i = 0; i < s->n_buffer_rings; i++) {
         const struct buffer_ring *r = &s->buffer_rings[i];
-        bool back = r->birth == 'I' || (r->birth == 'R' && p->channels[r->received].gradient);
-        if (r->death == 'I' && !back) bytes[F_TO_I] += r->stride_bytes;
-        if (r->death == 'W') bytes[back ? I_TO_W : F_TO_W] += r->stride_bytes;
+        bool back =
+            r->birth == PHASE_I || (r->birth == PHASE_RECEIVE && p->channels[r->received].gradient);
+        if (r->death == PHASE_I && !back) bytes[F_TO_I] += r->stride_bytes;
+        if (r->death == PHASE_W) bytes[back ? I_TO_W : F_TO_W] += r->stride_bytes;
     }
 }
 
 /* How many of each are alive at once in an order. */
-static void most_alive(const struct schedule_lane *l, int64_t most[LIVES])
+static void max_alive(const struct schedule_lane *l, int64_t most[LIVES])
 {
     int64_t f = 0, i = 0, w = 0;
     memset(most, 0, LIVES * sizeof *most);
     for (int64_t k = 0; k < l->n_ops; k++) {
-        enum phase letter = l->ops[k].letter;
-        f += letter == 'F', i += letter == 'I', w += letter == 'W';
-        const int64_t now[LIVES] = {f - i + (letter == 'I'), f - w + (letter == 'W'),
-                                    i - w + (letter == 'W')};
+        enum phase phase = l->ops[k].phase;
+        f += phase == PHASE_F, i += phase == PHASE_I, w += phase == PHASE_W;
+        const int64_t now[LIVES] = {f - i + (phase == PHASE_I), f - w + (phase == PHASE_W),
+                                    i - w + (phase == PHASE_W)};
         for (int life = 0; life < LIVES; life++)
             if (now[life] > most[life]) most[life] = now[life];
     }
@@ -168,7 +169,7 @@ static void measure_memory(const struct program *program, int32_t at, int32_t n,
     for (int32_t k = at; k < at + n; k++) {
         int64_t bytes[LIVES], most[LIVES], lane = program->stages[k].device;
         lives_of(program, &program->stages[k], bytes);
-        most_alive(made, most);
+        max_alive(made, most);
         int64_t resident = program_lane_bytes(program, (int32_t)lane),
                 limit = program->devices[lane].memory_bytes,
                 forward = bytes[F_TO_I] + bytes[F_TO_W];
@@ -234,7 +235,7 @@ static enum status describe_all(struct ordering *x, bool *possible, struct error
 
 /* --- the search --- */
 
-static bool alike(const struct pipeline *p, const struct pipeline *q)
+static bool same_pipeline(const struct pipeline *p, const struct pipeline *q)
 {
     size_t n = (size_t)p->n_stages;
     return p->n_stages == q->n_stages && !memcmp(p->stages, q->stages, n * sizeof *p->stages) &&
@@ -247,7 +248,7 @@ static int32_t twin(const struct ordering *x, int32_t r)
 {
     for (int32_t k = 0; k < r; k++)
         if (x->plan->replicas[k].microbatches == x->plan->replicas[r].microbatches &&
-            alike(&x->pipeline[k], &x->pipeline[r]))
+            same_pipeline(&x->pipeline[k], &x->pipeline[r]))
             return k;
     return -1;
 }
@@ -260,7 +261,7 @@ static enum status order_replica(struct ordering *x, int32_t r, bool *fits, stru
     struct schedule_find_options o = {.seed = 1,
                                       .operations = enough < x->operations ? enough : x->operations,
                                       .cheap = true,
-                                      .stop = asked_to_stop,
+                                      .stop = stop_requested,
                                       .user = x};
     struct schedule shape;
     struct schedule_found found;
@@ -360,7 +361,7 @@ static enum status order_and_score(struct ordering *x, struct plan *best, int64_
 {
     bool found;
     int64_t ns;
-    if (*evaluations_left <= 0 || asked_to_stop(x)) return OK;
+    if (*evaluations_left <= 0 || stop_requested(x)) return OK;
     TRY(search_orders(x, &found, err));
     if (!found) return OK;
     --*evaluations_left;
@@ -375,7 +376,8 @@ enum status schedule_plan(struct arena *a, struct scorer *w, const struct space 
 {
     /* Layers measured whole have one backward, and orders of I and W none. */
     if (s->job->model.measured) return OK;
-    struct plan best = *plan, variant = score_copy_plan(a, plan), again = score_copy_plan(a, plan);
+    struct plan best = *plan, variant = scorer_copy_plan(a, plan),
+                again = scorer_copy_plan(a, plan);
     struct ordering x = {.arena = a,
                          .scratch = arena_new(),
                          .scorer = w,

@@ -2,7 +2,7 @@
  *
  * Each replica becomes an abstract pipeline (sim/pipeline/static.h): times of its stages and messages from planner/candidate/space, and what a
  * microbatch holds between F, I and W from the program that the plan is lowered to, one buffer ring after the other. planner/schedule/find
- * orders it with input and weight gradients apart, the orders are written into the plan's stages, and the whole plan is
+ * orders it with separate input and weight gradients, the orders are written into the plan's stages, and the whole plan is
  * lowered and simulated, which alone decides. Where the program needs more memory than the abstraction thought (a ring's
  * buffers are as many as are ever alive at once; a joint peak is less), the limits are tightened and the search is repeated;
  * where memory was short at all, the whole is done again with those stages recomputing.
@@ -11,7 +11,7 @@
 #ifndef PLANNER_SCHEDULE_PLAN_H
 #define PLANNER_SCHEDULE_PLAN_H
 
-#include "planner/candidate/score.h"
+#include "planner/candidate/scorer.h"
 
 #include <signal.h>
 

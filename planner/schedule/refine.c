@@ -9,7 +9,7 @@ enum warmup_rule { WARMUP_HETEROGENEOUS, WARMUP_EAGER, WARMUP_GPIPE };
 static int32_t least(int64_t a, int64_t b) { return (int32_t)(a < b ? a : b); }
 
 /* Of the slowest of its devices, a part of the sequences taken as that part of the time. */
-static int64_t stage_ns(const struct space *s, const struct plan_stage *x)
+static int64_t sharded_stage_ns(const struct space *s, const struct plan_stage *x)
 {
     int64_t slowest = 0;
     for (int32_t k = 0; k < plan_stage_devices(x); k++) {
@@ -23,8 +23,8 @@ static int64_t stage_ns(const struct space *s, const struct plan_stage *x)
 }
 
 /* Of the slowest message between two devices that have sequences in common, as if it were that part of one of all. */
-static int64_t transfer_ns(const struct space *s, const struct plan_stage *x,
-                           const struct plan_stage *y)
+static int64_t sharded_transfer_ns(const struct space *s, const struct plan_stage *x,
+                                   const struct plan_stage *y)
 {
     int64_t slowest = 0, from = 0;
     for (int32_t k = 0; k < plan_stage_devices(x); k++) {
@@ -50,8 +50,8 @@ static void heterogeneous(const struct space *s, struct plan_replica *r)
     int64_t *t = ARENA_ARRAY(scratch, int64_t, (size_t)r->n_stages),
             *c = ARENA_ARRAY(scratch, int64_t, (size_t)r->n_stages), slowest = 1;
     for (int32_t i = 0; i < r->n_stages; i++) {
-        t[i] = stage_ns(s, &r->stages[i]);
-        if (i + 1 < r->n_stages) c[i] = transfer_ns(s, &r->stages[i], &r->stages[i + 1]);
+        t[i] = sharded_stage_ns(s, &r->stages[i]);
+        if (i + 1 < r->n_stages) c[i] = sharded_transfer_ns(s, &r->stages[i], &r->stages[i + 1]);
         if (t[i] > slowest) slowest = t[i];
         if (c[i] > slowest) slowest = c[i];
     }
@@ -101,7 +101,7 @@ struct refinement {
     const volatile sig_atomic_t *stop;
 };
 
-static enum status attempt(struct refinement *x, struct plan *variant, struct error *err)
+static enum status fit_variant(struct refinement *x, struct plan *variant, struct error *err)
 {
     int64_t time_ns = 0;
     if (*x->evaluations_left <= 0 || (x->stop && *x->stop)) return OK;
@@ -123,11 +123,11 @@ static enum status try_rings(struct refinement *x, struct error *err)
 {
     for (int32_t i = 1; x->plan->n_replicas > 3 && i < x->plan->n_replicas; i++)
         for (int32_t j = i + 1; j < x->plan->n_replicas; j++) {
-            struct plan variant = score_copy_plan(x->arena, x->plan);
+            struct plan variant = scorer_copy_plan(x->arena, x->plan);
             struct plan_replica moved = variant.replicas[i];
             variant.replicas[i] = variant.replicas[j];
             variant.replicas[j] = moved;
-            TRY(attempt(x, &variant, err));
+            TRY(fit_variant(x, &variant, err));
         }
     return OK;
 }
@@ -139,16 +139,16 @@ enum status refine_plan(struct arena *a, struct scorer *w, const struct space *s
     static const int64_t parts[] = {2, 4, 8};
     struct refinement x = {a, w, s, plan, iteration_ns, evaluations_left, work_end, stop};
     for (int32_t rule = 0; rule < REFINE_WARMUPS; rule++) {
-        struct plan variant = score_copy_plan(a, plan);
+        struct plan variant = scorer_copy_plan(a, plan);
         refine_warmups(s, &variant, rule);
-        TRY(attempt(&x, &variant, err));
+        TRY(fit_variant(&x, &variant, err));
     }
     TRY(try_rings(&x, err));
     bool hidden = plan->n_replicas > 1 && !space_awaits(s);
     for (size_t i = 0; hidden && i < sizeof parts / sizeof *parts; i++) {
-        struct plan variant = score_copy_plan(a, plan);
+        struct plan variant = scorer_copy_plan(a, plan);
         set_buckets(s, &variant, parts[i]);
-        TRY(attempt(&x, &variant, err));
+        TRY(fit_variant(&x, &variant, err));
     }
     return schedule_plan(a, w, s, plan, iteration_ns, evaluations_left, ORDER_OPERATIONS, stop,
                          err);

@@ -8,7 +8,7 @@
 #ifndef PLANNER_SCHEDULE_REFINE_H
 #define PLANNER_SCHEDULE_REFINE_H
 
-#include "planner/candidate/score.h"
+#include "planner/candidate/scorer.h"
 
 #include <signal.h>
 

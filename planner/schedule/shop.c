@@ -3,11 +3,10 @@
 
 #include "core/base/arena.h"
 #include "core/base/rng.h"
+#include "core/base/units.h"
 
 #include <inttypes.h>
 #include <string.h>
-
-static inline int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* --- the shop --- */
 
@@ -211,12 +210,12 @@ static uint32_t advance(const struct shop *s, const uint8_t *word, struct shop_t
         if (x->own_before >= 0 && done[x->own_before] <= j) break;
         if (x->before >= 0) {
             if (done[x->before] <= j) break;
-            free = later(free, t->arrival[x->before * m + j]);
+            free = units_max(free, t->arrival[x->before * m + j]);
         }
         int64_t node = g * m + j, leave = free += x->ns;
         t->end[node] = free;
         if (x->occupancy_ns)
-            leave = later(leave, j ? t->arrival[node - 1] - x->latency_ns : 0) + x->occupancy_ns;
+            leave = units_max(leave, j ? t->arrival[node - 1] - x->latency_ns : 0) + x->occupancy_ns;
         t->arrival[node] = leave + x->latency_ns;
         t->order[n++] = (uint32_t)node;
         done[g] = j + 1;
@@ -235,7 +234,7 @@ bool shop_time_on(const struct shop *s, const uint8_t *word, struct shop_times *
         for (int32_t d = p - 1; d-- > 0;) n = advance(s, word, t, d, n);
     } while (n > before && n < s->n_nodes);
     t->makespan_ns = 0;
-    for (int32_t d = 0; d < p; d++) t->makespan_ns = later(t->makespan_ns, t->free[d]);
+    for (int32_t d = 0; d < p; d++) t->makespan_ns = units_max(t->makespan_ns, t->free[d]);
     return n == s->n_nodes;
 }
 
@@ -260,9 +259,9 @@ void shop_rest_on(const struct shop *s, struct shop_times *t, uint32_t to)
             int64_t j = node - g * m;
             int64_t left = x->latency_ns + t->rest[x->after * m + j];
             if (x->occupancy_ns && j + 1 < m)
-                left = later(left, x->occupancy_ns + t->left[node + 1]);
+                left = units_max(left, x->occupancy_ns + t->left[node + 1]);
             t->left[node] = left;
-            rest = later(rest, left + x->occupancy_ns);
+            rest = units_max(rest, left + x->occupancy_ns);
         }
         next[x->device] = t->rest[node] = rest + x->ns;
     }
@@ -282,7 +281,7 @@ bool shop_fits(const struct shop *s, int32_t d, const uint8_t *word)
     int64_t held = s->held[d], most = held;
     for (int64_t i = 0; i < s->length; i++) {
         held += s->type[d * s->n_types + word[i]].bytes;
-        most = later(most, held);
+        most = units_max(most, held);
     }
     return most <= s->limit[d];
 }

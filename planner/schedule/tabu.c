@@ -2,6 +2,7 @@
 #include "planner/schedule/tabu.h"
 
 #include "core/base/arena.h"
+#include "core/base/units.h"
 
 #include <string.h>
 
@@ -21,7 +22,7 @@ struct move {
     int64_t estimate_ns;
     bool forbidden;
 };
-struct shop_tabu {
+struct tabu {
     const struct shop *s;
     struct shop_times times;
     uint8_t *word;  /* (n_devices, length) */
@@ -37,13 +38,11 @@ struct shop_tabu {
     int64_t step, timed; /* timed: nodes, forwards and backwards */
 };
 
-static inline int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
+static uint64_t draw(struct tabu *t, uint64_t n) { return shop_draw(&t->random, n); }
 
-static uint64_t draw(struct shop_tabu *t, uint64_t n) { return shop_draw(&t->random, n); }
-
-struct shop_tabu *shop_tabu_new(struct arena *a, const struct shop *s, uint64_t seed)
+struct tabu *tabu_new(struct arena *a, const struct shop *s, uint64_t seed)
 {
-    struct shop_tabu *t = ARENA_ARRAY(a, struct shop_tabu, 1);
+    struct tabu *t = ARENA_ARRAY(a, struct tabu, 1);
     size_t n = (size_t)s->n_nodes;
     t->s = s, t->random = (struct shop_random){.seed = seed, .stream = 7};
     shop_times_new(a, s, &t->times);
@@ -56,17 +55,17 @@ struct shop_tabu *shop_tabu_new(struct arena *a, const struct shop *s, uint64_t 
 
 /* --- one word --- */
 
-static const struct shop_type *type_of(const struct shop_tabu *t, uint32_t node)
+static const struct shop_type *type_of(const struct tabu *t, uint32_t node)
 {
     return &t->s->type[node / (uint32_t)t->s->microbatches];
 }
 
-static int64_t start_of(const struct shop_tabu *t, uint32_t node)
+static int64_t start_of(const struct tabu *t, uint32_t node)
 {
     return t->times.end[node] - type_of(t, node)->ns;
 }
 
-static void set_word(struct shop_tabu *t, const uint8_t *word)
+static void set_word(struct tabu *t, const uint8_t *word)
 {
     const struct shop *s = t->s;
     memcpy(t->word, word, (size_t)s->n_nodes);
@@ -83,7 +82,7 @@ static void set_word(struct shop_tabu *t, const uint8_t *word)
     }
 }
 
-static void make_move(struct shop_tabu *t, int32_t d, int64_t from, int64_t to)
+static void make_move(struct tabu *t, int32_t d, int64_t from, int64_t to)
 {
     const struct shop *s = t->s;
     uint8_t *word = &t->word[d * s->length], letter = word[from];
@@ -102,7 +101,7 @@ static void make_move(struct shop_tabu *t, int32_t d, int64_t from, int64_t to)
 /* --- a critical path, from the end --- */
 
 /* Whose message the node waited for at its start; the one before it on the link where that one was in the way. -1: none */
-static int64_t feeder(const struct shop_tabu *t, uint32_t node, int64_t start)
+static int64_t feeder(const struct tabu *t, uint32_t node, int64_t start)
 {
     const struct shop_type *x = type_of(t, node);
     uint32_t m = (uint32_t)t->s->microbatches, j = node % m;
@@ -118,7 +117,7 @@ static int64_t feeder(const struct shop_tabu *t, uint32_t node, int64_t start)
     return from;
 }
 
-static uint32_t last_node(struct shop_tabu *t)
+static uint32_t last_node(struct tabu *t)
 {
     const struct shop *s = t->s;
     uint32_t last = 0;
@@ -130,7 +129,7 @@ static uint32_t last_node(struct shop_tabu *t)
     return last;
 }
 
-static void find_path(struct shop_tabu *t)
+static void find_path(struct tabu *t)
 {
     const struct shop *s = t->s;
     uint32_t node = last_node(t);
@@ -155,7 +154,7 @@ static uint32_t pair(uint32_t first, uint32_t second)
 }
 
 /* What would stand in the other order: (moved, crossed) to the front, (crossed, moved) to the end. */
-static bool is_forbidden(const struct shop_tabu *t, const struct move *v)
+static bool is_forbidden(const struct tabu *t, const struct move *v)
 {
     const uint32_t *node = &t->node[v->device * t->s->length];
     int64_t step = v->to > v->from ? 1 : -1;
@@ -167,7 +166,7 @@ static bool is_forbidden(const struct shop_tabu *t, const struct move *v)
     return false;
 }
 
-static void forbid_back(struct shop_tabu *t, const struct move *v)
+static void forbid_back(struct tabu *t, const struct move *v)
 {
     const uint32_t *node = &t->node[v->device * t->s->length];
     int64_t step = v->to > v->from ? 1 : -1,
@@ -178,7 +177,7 @@ static void forbid_back(struct shop_tabu *t, const struct move *v)
     }
 }
 
-static int64_t input_of(const struct shop_tabu *t, uint32_t node)
+static int64_t input_of(const struct tabu *t, uint32_t node)
 {
     const struct shop_type *x = type_of(t, node);
     uint32_t m = (uint32_t)t->s->microbatches;
@@ -186,13 +185,13 @@ static int64_t input_of(const struct shop_tabu *t, uint32_t node)
 }
 
 /* From the node's end to the end of all by what it sends. */
-static int64_t output_of(const struct shop_tabu *t, uint32_t node)
+static int64_t output_of(const struct tabu *t, uint32_t node)
 {
     const struct shop_type *x = type_of(t, node);
     return x->after < 0 ? 0 : t->times.left[node] + x->occupancy_ns;
 }
 
-static bool room_for(const struct shop_tabu *t, const struct move *v)
+static bool room_for(const struct tabu *t, const struct move *v)
 {
     const struct shop *s = t->s;
     const int64_t *held = &t->held[v->device * s->length];
@@ -211,7 +210,7 @@ static bool room_for(const struct shop_tabu *t, const struct move *v)
 }
 
 /* Is there surely no route from what is crossed to the moved node's input, or from its output to what is crossed? */
-static bool no_circle(const struct shop_tabu *t, const struct move *v)
+static bool no_circle(const struct tabu *t, const struct move *v)
 {
     const struct shop *s = t->s;
     const uint32_t *node = &t->node[v->device * s->length];
@@ -232,7 +231,7 @@ static bool no_circle(const struct shop_tabu *t, const struct move *v)
 }
 
 /* The longest way through the nodes that change places. */
-static int64_t estimate(struct shop_tabu *t, const struct move *v)
+static int64_t estimate(struct tabu *t, const struct move *v)
 {
     const struct shop *s = t->s;
     const uint32_t *node = &t->node[v->device * s->length];
@@ -245,17 +244,17 @@ static int64_t estimate(struct shop_tabu *t, const struct move *v)
     for (int64_t i = 0; i < n; i++)
         order[i] = low + i == v->to ? node[v->from] : node[low + i + shift];
     for (int64_t i = 0; i < n; i++) {
-        t->start[i] = later(free, input_of(t, order[i]));
+        t->start[i] = units_max(free, input_of(t, order[i]));
         free = t->start[i] + type_of(t, order[i])->ns;
     }
     for (int64_t i = n; i-- > 0;) {
-        rest = later(rest, output_of(t, order[i])) + type_of(t, order[i])->ns;
-        longest = later(longest, t->start[i] + rest);
+        rest = units_max(rest, output_of(t, order[i])) + type_of(t, order[i])->ns;
+        longest = units_max(longest, t->start[i] + rest);
     }
     return longest;
 }
 
-static void consider(struct shop_tabu *t, int32_t d, int64_t from, int64_t to, struct move *best,
+static void consider(struct tabu *t, int32_t d, int64_t from, int64_t to, struct move *best,
                      uint64_t *equal)
 {
     struct move v = {.from = from, .to = to, .device = d};
@@ -276,8 +275,8 @@ static void consider(struct shop_tabu *t, int32_t d, int64_t from, int64_t to, s
 }
 
 /* The first of every other type that can go to the front of a block, the last of every other that can go to its end. */
-static void consider_block(struct shop_tabu *t, int32_t d, int64_t low, int64_t high,
-                           struct move *best, uint64_t *equal)
+static void consider_block(struct tabu *t, int32_t d, int64_t low, int64_t high, struct move *best,
+                           uint64_t *equal)
 {
     const uint8_t *word = &t->word[d * t->s->length];
     uint64_t seen = (uint64_t)1 << word[low];
@@ -294,7 +293,7 @@ static void consider_block(struct shop_tabu *t, int32_t d, int64_t low, int64_t 
         }
 }
 
-static bool find_move(struct shop_tabu *t, struct move *best)
+static bool find_move(struct tabu *t, struct move *best)
 {
     uint64_t equal = 1;
     *best = (struct move){.device = -1};
@@ -313,7 +312,7 @@ static bool find_move(struct shop_tabu *t, struct move *best)
 /* --- times after a move: only what comes after the first node that moved, only rests of what comes before the last --- */
 
 /* How many of the device's nodes stand before `rank` in the order. */
-static int64_t before_rank(const struct shop_tabu *t, int32_t d, uint32_t rank)
+static int64_t before_rank(const struct tabu *t, int32_t d, uint32_t rank)
 {
     const uint32_t *node = &t->node[d * t->s->length];
     int64_t low = 0, high = t->s->length;
@@ -327,12 +326,12 @@ static int64_t before_rank(const struct shop_tabu *t, int32_t d, uint32_t rank)
     return low;
 }
 
-static void set_ranks(struct shop_tabu *t, uint32_t from)
+static void set_ranks(struct tabu *t, uint32_t from)
 {
     for (uint32_t i = from; i < t->s->n_nodes; i++) t->rank[t->times.order[i]] = i;
 }
 
-static bool time_all(struct shop_tabu *t)
+static bool time_all(struct tabu *t)
 {
     if (!shop_time(t->s, t->word, &t->times)) return false;
     set_ranks(t, 0);
@@ -341,7 +340,7 @@ static bool time_all(struct shop_tabu *t)
 }
 
 /* Every device as it stands where the order's first `from` nodes are done. */
-static void rewind_to(struct shop_tabu *t, uint32_t from)
+static void rewind_to(struct tabu *t, uint32_t from)
 {
     const struct shop *s = t->s;
     for (int32_t d = 0; d < s->n_devices; d++) {
@@ -361,7 +360,7 @@ static void rewind_to(struct shop_tabu *t, uint32_t from)
 }
 
 /* The move has been made; first: what stood where it begins. false: it cannot be executed. */
-static bool time_move(struct shop_tabu *t, const struct move *v, uint32_t first)
+static bool time_move(struct tabu *t, const struct move *v, uint32_t first)
 {
     const struct shop *s = t->s;
     int64_t high = v->from > v->to ? v->from : v->to;
@@ -381,7 +380,7 @@ static bool time_move(struct shop_tabu *t, const struct move *v, uint32_t first)
 
 /* --- the search --- */
 
-static bool step(struct shop_tabu *t)
+static bool step(struct tabu *t)
 {
     struct move v;
     t->step++;
@@ -396,8 +395,8 @@ static bool step(struct shop_tabu *t)
     return true;
 }
 
-int64_t shop_tabu_run(struct shop_tabu *t, uint8_t *word, int64_t steps, int64_t bound_ns,
-                      int64_t *operations, bool (*stop)(void *user), void *user)
+int64_t tabu_run(struct tabu *t, uint8_t *word, int64_t steps, int64_t bound_ns,
+                 int64_t *operations, bool (*stop)(void *user), void *user)
 {
     const struct shop *s = t->s;
     set_word(t, word);

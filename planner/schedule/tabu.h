@@ -12,13 +12,13 @@
 
 #include "planner/schedule/shop.h"
 
-struct shop_tabu; /* opaque: one word, its times, what is forbidden */
+struct tabu; /* opaque: one word, its times, what is forbidden */
 
-struct shop_tabu *shop_tabu_new(struct arena *a, const struct shop *s, uint64_t seed);
+struct tabu *tabu_new(struct arena *a, const struct shop *s, uint64_t seed);
 /* Starts from a word that fits the memory and can be executed (BUG otherwise) and goes on until `steps` steps in a row found
  * nothing better, *operations are spent or the makespan is not more than bound_ns. word becomes the best found. Returns its
  * makespan. O(nodes) a step. */
-int64_t shop_tabu_run(struct shop_tabu *t, uint8_t *word, int64_t steps, int64_t bound_ns,
-                      int64_t *operations, bool (*stop)(void *user), void *user);
+int64_t tabu_run(struct tabu *t, uint8_t *word, int64_t steps, int64_t bound_ns,
+                 int64_t *operations, bool (*stop)(void *user), void *user);
 
 #endif

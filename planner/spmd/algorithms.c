@@ -155,7 +155,7 @@ static bool agree(const struct meanings *m, int32_t i, bool *first)
     return all;
 }
 
-static void say(struct meanings *m, struct sharding *s)
+static void state(struct meanings *m, struct sharding *s)
 {
     struct sharding_algorithm *algorithms = ARENA_ARRAY(m->a, struct sharding_algorithm, (size_t)m->n);
     s->n_algorithms = 0, s->algorithms = algorithms;
@@ -223,6 +223,6 @@ void spmd_set_algorithms(struct arena *a, const struct spmd_question *q, const s
         if (events[k].op < 0) mean_event(&m, &events[k]);
     for (int32_t k = t->n_entries; k < t->problem.n_ops; k++)
         mean_own(&m, x, t->first_op + k - t->n_entries);
-    say(&m, s);
+    state(&m, s);
     if (s->n_algorithms) leave_out_idle(&m, s);
 }

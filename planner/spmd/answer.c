@@ -33,7 +33,8 @@ static void read_answer(struct arena *a, const struct spmd_question *q, struct s
 
 enum {
     TURNS_MAX = 4,
-    APART_PART = 64 /* of what is counted: nearer than that nothing is asked between two caps */
+    CAPS_DISTINCT_PART =
+        64 /* of what is counted: nearer than that nothing is asked between two caps */
 };
 
 /* What the search is asked with by turns, bytes of each device. What is laid out beside what is counted is another's for
@@ -72,13 +73,13 @@ static bool fits_laid_out(const struct turns *t, struct spmd_answer *x, int64_t 
 /* Halfway from low to high; false: they are near. */
 static bool halve(struct turns *t)
 {
-    bool apart = false;
+    bool distinct = false;
     for (int32_t d = 0; d < t->q->s->n_devices; d++) {
         int64_t room = t->high[d] - t->low[d];
         t->cap[d] = t->low[d] + (room > 0 ? room / 2 : 0);
-        apart |= room > t->high[d] / APART_PART;
+        distinct |= room > t->high[d] / CAPS_DISTINCT_PART;
     }
-    return apart;
+    return distinct;
 }
 
 /* The caps of the next turn, from what this one found; false: there is none. */

@@ -103,11 +103,11 @@ static void bound_label(const struct search *q, struct label *l, const int32_t *
 {
     int64_t least = l->least_ns; /* of the label that it comes from */
     if (q->relax) {
-        int64_t ns = l->ns + spmd_relax_least(q->relax, l->place, state);
+        int64_t ns = l->ns + spmd_relax_min(q->relax, l->place, state);
         if (ns > least) least = ns;
     }
     if (q->second) {
-        int64_t ns = l->ns + l->priced + spmd_relax_least(q->second, l->place, state);
+        int64_t ns = l->ns + l->priced + spmd_relax_min(q->second, l->place, state);
         if (ns - q->second_owed > least) least = ns - q->second_owed;
     }
     l->least_ns = least;
@@ -154,7 +154,7 @@ int32_t spmd_new_root(struct search *q, int32_t place, int32_t run, const int32_
     return spmd_settle_label(q, q->states + q->labels[id].state);
 }
 
-double spmd_price_most(const struct spmd_problem *p)
+double spmd_price_max(const struct spmd_problem *p)
 {
     double full = 1;
     for (int32_t c = 0; c < p->n_columns; c++) {

@@ -67,10 +67,10 @@ int32_t spmd_new_root(struct search *q, int32_t place, int32_t run, const int32_
 bool spmd_bound_bytes(const struct search *q, int32_t place, int64_t *bytes);
 /* The label of the whole sequence's end, composed from pieces; -1: none. *n_pieces 0: no repeat of so many copies, or more
  * than q->most labels: nothing is known. */
-int32_t spmd_by_pieces(struct search *q, int32_t least_copies, int32_t *n_pieces);
+int32_t spmd_by_pieces(struct search *q, int32_t min_copies, int32_t *n_pieces);
 
 /* The highest price of a column's cap at which all that any choice may keep is a number of ns that sums bear, however little room
  * a column has. O(rules + tensors · placements) a column. */
-double spmd_price_most(const struct spmd_problem *p);
+double spmd_price_max(const struct spmd_problem *p);
 
 #endif

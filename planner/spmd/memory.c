@@ -165,7 +165,7 @@ static struct graph *forward_of(struct arena *a, const struct graph *g)
     return f;
 }
 
-static bool alike(const struct spmd_question *q, const int64_t *counted, int32_t i, int32_t k)
+static bool same_memory(const struct spmd_question *q, const int64_t *counted, int32_t i, int32_t k)
 {
     bool same = q->type[i] == q->type[k] && counted[i] == counted[k] &&
                 (q->s->n_axes < 2 || (sharding_place(q->s, i, 0) == sharding_place(q->s, k, 0)));
@@ -184,7 +184,7 @@ enum status spmd_laid_out(struct arena *a, const struct spmd_question *q, const 
     TRY(shard_stage_new(a, whole, s, q->first_layer, q->last_layer, &stage, err));
     for (int32_t i = 0; i < s->n_devices; i++) {
         int32_t like = 0;
-        while (!alike(q, counted, like, i)) like++;
+        while (!same_memory(q, counted, like, i)) like++;
         bytes[i] = like < i ? bytes[like] : 0;
         if (like < i) continue;
         struct member d = {.a = arena_new(), .q = q, .s = s};

@@ -43,19 +43,19 @@ enum status spmd_best_mesh(struct arena *a, const struct spmd_question *q,
     int32_t n = spmd_meshes(q->s->n_devices, q->node, shape);
     *out = (struct spmd_mesh_best){.answer.ns = INT64_MAX, .shape = shape[0]};
     for (int32_t k = 0; k < n; k++) {
-        struct spmd_question asked = *q;
+        struct spmd_question queried = *q;
         struct sharding *s = arena_copy(a, q->s, sizeof *s);
         struct spmd_answer x;
         s->n_axes = 1 + (shape[k].rows > 1);
         s->mesh[0] = shape[k].rows > 1 ? shape[k].rows : shape[k].columns;
         s->mesh[1] = shape[k].rows > 1 ? shape[k].columns : 1;
-        asked.s = s;
-        if (out->answer.ns < INT64_MAX) asked.limits.enough_ns = out->answer.ns;
-        TRY(spmd_best(a, &asked, &x, err));
+        queried.s = s;
+        if (out->answer.ns < INT64_MAX) queried.limits.enough_ns = out->answer.ns;
+        TRY(spmd_best(a, &queried, &x, err));
         out->work_ns += x.work_ns;
         if (x.ns >= out->answer.ns) continue;
         out->answer = x, out->shape = shape[k];
-        out->sharding = spmd_sharding(a, &asked, &x);
+        out->sharding = spmd_sharding(a, &queried, &x);
     }
     return OK;
 }

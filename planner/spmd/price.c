@@ -1,6 +1,7 @@
 #include "planner/spmd/price.h"
 
 #include "core/base/arena.h"
+#include "core/base/units.h"
 #include "core/collective/tensor_shard.h"
 #include "core/collective/rounds.h"
 #include "sim/collective/rounds.h"
@@ -181,8 +182,6 @@ const struct shape *spmd_shards(struct spmd_price *y, const struct shape *whole,
     return shards_of(y, whole, placement)->local;
 }
 
-static int64_t later(int64_t x, int64_t y) { return x > y ? x : y; }
-
 struct participants { /* members, by their places among the stage's devices */
     struct spmd_price *y;
     int32_t n, axis;
@@ -207,7 +206,7 @@ static int64_t ring_ns(const struct participants *m, int32_t steps, int64_t chun
     for (int32_t i = 0; i < m->n && chunk_bytes; i++) {
         const struct cost_link *h = &m->hop[i * m->n + (i + 1) % m->n];
         int64_t ns = cost_occupancy_ns(h, chunk_bytes * sharing(m, i, 1)) + h->latency_ns;
-        slowest = later(slowest, ns);
+        slowest = units_max(slowest, ns);
     }
     return steps * slowest;
 }
@@ -269,16 +268,16 @@ static int64_t rounds_ns(struct participants *m, enum collective_kind kind, enum
                            .tier = tiers ? tier : NULL};
     if (kind == COLLECTIVE_ALL_REDUCE) x.whole.dim[0] = count[0];
     if (tiers) collective_set_tiers(m->scratch, &x);
-    x.most = collective_most(&x);
+    x.most = collective_max(&x);
     struct rounds_of r = {m, &x, 1, 1};
     for (int32_t i = 0; tiers && i < m->n; i++) {
         if (m->y->bus && m->y->bus[m->member[i]]) r.inside = each;
-        r.between = later(r.between, sharing(m, i, each));
+        r.between = units_max(r.between, sharing(m, i, each));
     }
     const struct collective_hops hops = {hop_of, &r, beside};
     int64_t *end = ARENA_ARRAY(m->scratch, int64_t, 2 * (size_t)m->n), slowest = 0;
     collective_rounds_ns(&x, m->element_bytes, &hops, end, end + m->n);
-    for (int32_t i = 0; i < m->n; i++) slowest = later(slowest, end[i]);
+    for (int32_t i = 0; i < m->n; i++) slowest = units_max(slowest, end[i]);
     return slowest;
 }
 
@@ -293,7 +292,7 @@ static int64_t spread_ns(struct participants *m, const struct shards *p, const s
                          enum collective_kind kind, enum collective_algorithm algorithm)
 {
     int64_t largest = 0;
-    for (int32_t i = 0; i < m->n; i++) largest = later(largest, shard_elements(m, p, i));
+    for (int32_t i = 0; i < m->n; i++) largest = units_max(largest, shard_elements(m, p, i));
     if (algorithm == ALGORITHM_RING) return ring_ns(m, m->n - 1, largest * m->element_bytes);
     int64_t *bytes = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n * (size_t)m->n);
     for (int32_t i = 0; i < m->n; i++)
@@ -301,7 +300,7 @@ static int64_t spread_ns(struct participants *m, const struct shards *p, const s
             bytes[i * m->n + k] =
                 m->element_bytes *
                 (kind == COLLECTIVE_ALL_TO_ALL
-                     ? part_overlap(whole, &m->before->shard[m->member[i]],
+                     ? tensor_shard_part_overlap(whole, &m->before->shard[m->member[i]],
                                     &m->after->shard[m->member[k]])
                      : shard_elements(m, p, kind == COLLECTIVE_ALL_GATHER ? i : k));
     return pairs_ns(m, bytes);
@@ -355,7 +354,7 @@ static int64_t measured_ns(const struct participants *m, enum collective_kind k,
 {
     int64_t largest = 0;
     if (!m->y->measured || m->joined || k == COLLECTIVE_ALL_TO_ALL) return -1;
-    for (int32_t i = 0; i < m->n; i++) largest = later(largest, shard_elements(m, p, i));
+    for (int32_t i = 0; i < m->n; i++) largest = units_max(largest, shard_elements(m, p, i));
     int64_t bytes = (k == COLLECTIVE_ALL_REDUCE ? largest : m->n * largest) * m->element_bytes;
     return m->y->measured(m->y->of, k, algorithm, m->member, m->n, bytes);
 }
@@ -393,7 +392,7 @@ static void price_step(struct spmd_price *y, struct priced *p)
             int64_t ns = group_ns(&m, &p->whole, p->kind, (enum collective_algorithm)w);
             y->n_collectives++, y->n_pairs += (int64_t)m.n * m.n;
             arena_reset(scratch);
-            slowest = ns < 0 ? ns : later(slowest, ns);
+            slowest = ns < 0 ? ns : units_max(slowest, ns);
         }
         if (slowest < 0 || (!may && p->ns >= 0)) continue;
         if (p->ns >= 0 && allowed && slowest >= p->ns) continue;

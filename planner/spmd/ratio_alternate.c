@@ -330,11 +330,11 @@ static enum status by_segments(struct turns *t, const double *even, const double
     s->n_ratios = 2, s->ratios = ratios;
     several.s = s, several.limits.enough_ns = before;
     t->q = &several;
-    struct spmd_answer apart;
+    struct spmd_answer separate;
     struct ratio_problem p;
-    TRY(by_families(t, &several, &apart, err));
-    TRY(ratio_of_answer(t->a, &several, &apart, &p, err));
-    t->best->work_ns += apart.tables->work_ns + p.work_ns;
+    TRY(by_families(t, &several, &separate, err));
+    TRY(ratio_of_answer(t->a, &several, &separate, &p, err));
+    t->best->work_ns += separate.tables->work_ns + p.work_ns;
     double *next = arena_copy(t->a, ratios, 2 * n * sizeof *ratios);
     TRY(ratio_solve(t->a, &p, next, &ns, err));
     if (ns < INFINITY) TRY(chain(t, next, err));

@@ -459,7 +459,7 @@ static int64_t paid_ahead(const struct spmd_relax *x, int32_t tensor, const stru
     return paid - shares;
 }
 
-int64_t spmd_relax_least(const struct spmd_relax *x, int32_t place, const int32_t *state)
+int64_t spmd_relax_min(const struct spmd_relax *x, int32_t place, const int32_t *state)
 {
     const struct place *y = &x->places[place];
     const struct spmd_live *l = &x->s->live[place];

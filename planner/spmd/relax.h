@@ -9,7 +9,7 @@
  * (Mini-buckets: Kask and Dechter 2001, with what costs are shared by as the buckets.)
  *
  * A state that has versions has paid for them in full, its past readers' shares came to less or, with what still flows back,
- * to more: spmd_relax_least takes off the difference, and what it says is a lower bound of what the state has yet to pay.
+ * to more: spmd_relax_min takes off the difference, and what it says is a lower bound of what the state has yet to pay.
  */
 #ifndef PLANNER_SPMD_RELAX_H
 #define PLANNER_SPMD_RELAX_H
@@ -24,7 +24,7 @@ struct spmd_relax;
 struct spmd_relax *spmd_relax_new(struct arena *a, struct spmd_states *s,
                                   const int32_t *const *rules, const double *price);
 /* What follows a state in front of a place costs no less; SPMD_NEVER and more: nothing can follow. O(live tensors). */
-int64_t spmd_relax_least(const struct spmd_relax *x, int32_t place, const int32_t *state);
+int64_t spmd_relax_min(const struct spmd_relax *x, int32_t place, const int32_t *state);
 /* Bytes by the prices of columns. */
 int64_t spmd_relax_priced(const struct spmd_problem *p, const double *price, const int64_t *bytes);
 

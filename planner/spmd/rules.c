@@ -42,7 +42,7 @@ static const int64_t *dealt_out(struct builder *b, int32_t axis, int32_t ratio, 
     double *ratios = ARENA_ARRAY(b->a, double, (size_t)s->mesh[axis]);
     x.units = ARENA_ARRAY(b->a, int64_t, (size_t)s->mesh[axis]);
     sharding_axis_ratios(s, ratio, axis, ratios);
-    extents(n_units, ratios, s->mesh[axis], x.units);
+    sharding_extents(n_units, ratios, s->mesh[axis], x.units);
     b->dealt = arena_copy(b->a, &x, sizeof x);
     return x.units;
 }
@@ -63,7 +63,7 @@ static enum status local_attrs(struct builder *b, const struct graph_op *op,
         int64_t n = x && c->index[0] == c->index[1] ? had : sharding.n_units;
         const int64_t *e = dealt_out(b, x, c->ratio[x], n);
         for (int32_t k = 0; k < place; k++) first += e[k];
-        op_local_attrs(b->g, op, b->grains, &sharding, c->index[x], first, e[place], attrs);
+        op_index_local_attrs(b->g, op, b->grains, &sharding, c->index[x], first, e[place], attrs);
         had = e[place];
     }
     return OK;
@@ -121,7 +121,7 @@ static enum status price_back(struct builder *b, const struct local *l, int32_t 
                : at < l->op->n_inputs                      ? l->shapes.input[at]
                                                            : l->shapes.output[at - l->op->n_inputs];
     }
-    op_local_back_attrs(&l->attrs, &l->shapes, &attrs);
+    op_index_local_back_attrs(&l->attrs, &l->shapes, &attrs);
     /* What the operator does not know is what it makes of the others; prices are kept by what goes in. */
     struct op_shapes whole = shapes;
     if (op_infer(op->kind, &attrs, &shapes, NULL) != OK) shapes = whole;
@@ -195,7 +195,7 @@ static enum status price_devices(struct builder *b, int32_t i, const struct spmd
     const struct shape *shards[OP_OPERANDS_MAX];
     for (int32_t k = 0; k < op->n_inputs; k++)
         shards[k] = spmd_shards(b->t->price, &b->g->tensors[op->input[k]].shape, r->need[k]);
-    bool hidden = op_shard_is_hidden(op->kind);
+    bool hidden = op_index_shard_is_hidden(op->kind);
     uint64_t *key = ARENA_ARRAY(b->a, uint64_t, (size_t)b->n_devices);
     for (int32_t d = 0; d < b->n_devices; d++) {
         struct local l = {.op = op, .attrs = op->attrs, .shapes.n_inputs = op->n_inputs};
@@ -428,7 +428,7 @@ static enum status add_rule(struct builder *b, int32_t i, const struct op_choice
 /* The choices along one axis: none, and every index by every vector. */
 static int32_t axis_choices(const struct builder *b, int32_t i, int32_t x, struct op_choice *out)
 {
-    uint32_t set = op_indices(b->g, &b->g->ops[i], b->grains);
+    uint32_t set = op_index_set(b->g, &b->g->ops[i], b->grains);
     int32_t n = 0;
     for (int k = 0; k < INDEX_COUNT; k++) {
         bool plain = k == INDEX_none || k == INDEX_partial;

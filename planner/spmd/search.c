@@ -402,7 +402,7 @@ static void by_prices(struct arena *a, const struct spmd_problem *p, const struc
     enum { GROWTHS = 9, TURNS = 10 };
     struct spmd_found now = {.ns = INT64_MAX};
     bool fit = false;
-    const double most = spmd_price_most(p);
+    const double most = spmd_price_max(p);
     double price = 0.02 * (double)free_ns / p->n_columns + 1;
     for (int k = 0; k < GROWTHS && !fit && price < most; k++, price *= 4) {
         for (int32_t c = 0; c < p->n_columns; c++) y->now[c] = price;
@@ -445,7 +445,7 @@ static void search_bound(struct arena *a, const struct spmd_problem *p, const st
         q->second = spmd_relax_new(scratch, q->s, q->rules, y.of_byte);
     }
     int32_t goal =
-        beam_and_prove(q, BEAM, l && l->most_labels ? l->most_labels : LABELS_USUAL, &bound);
+        beam_and_prove(q, BEAM, l && l->max_labels ? l->max_labels : LABELS_USUAL, &bound);
     if (goal >= 0) best.ns = take(a, q, goal, &best);
     best.n_pieces = 0;
     best.n_labels = y.n_labels + q->n_applied;

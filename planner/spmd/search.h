@@ -101,7 +101,7 @@ struct spmd_problem {
 struct spmd_limits {
     /* compose repeats of at least so many copies, >= 2, where that takes few labels; 0: none. Pays from some 24 on */
     int32_t pieces_from;
-    int64_t most_labels; /* in proving the best where memory binds; 0: 20,000 */
+    int64_t max_labels; /* in proving the best where memory binds; 0: 20,000 */
     int64_t enough_ns; /* what is no better than this need not be found; 0: everything is wanted */
 };
 struct spmd_found {

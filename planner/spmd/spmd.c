@@ -240,7 +240,7 @@ static enum status make_reshard(struct making *m, int32_t shape, int32_t from, i
     int64_t bytes = m->element_bytes[shape], times = m->b.q->microbatches;
     out->n = -1;
     int32_t n;
-    if (conversions_between(m->b.q->s, &p, &q, &n, c, &none) != OK) return OK;
+    if (shard_conversions(m->b.q->s, &p, &q, &n, c, &none) != OK) return OK;
     for (int32_t k = 0; k < n; k++) {
         int32_t before = spmd_placement(y, &c[k].before), after = spmd_placement(y, &c[k].after);
         enum op_kind dual = conversion_dual(c[k].kind, false),

@@ -254,7 +254,7 @@ static void settle_shared(struct account *y, int32_t tensor, const struct spmd_r
     add_bytes(y, bytes);
 }
 
-static void keep(struct account *y, int32_t tensor, struct spmd_version *v)
+static void store_parameter(struct account *y, int32_t tensor, struct spmd_version *v)
 {
     const struct spmd_tensor_class *of = y->s->p->tensors[tensor].of;
     if (v->kept || !y->bytes) return; /* where bytes do not count it parts no states */
@@ -304,7 +304,7 @@ static bool read_operands(struct account *y, const struct spmd_rule *rule, const
         int32_t v = version_in(y, t, r, rule->need[k]);
         if (v < 0) return false;
         if (!(op->silent >> k & 1)) r->version[v].partial |= (uint8_t)(1 << rule->partial[k]);
-        if (op->keeps_input >> k & 1) keep(y, t, &r->version[v]);
+        if (op->keeps_input >> k & 1) store_parameter(y, t, &r->version[v]);
     }
     return true;
 }
@@ -343,7 +343,7 @@ bool spmd_apply(struct spmd_states *s, int32_t op, const struct spmd_rule *rule,
     for (int32_t k = 0; k < o->n_outputs; k++) {
         h.made[k].n = 1;
         h.made[k].version[0] = (struct spmd_version){.placement = (uint16_t)rule->give[k]};
-        if (o->keeps_output >> k & 1) keep(&y, o->output[k], &h.made[k].version[0]);
+        if (o->keeps_output >> k & 1) store_parameter(&y, o->output[k], &h.made[k].version[0]);
     }
     for (int32_t k = 0; k < after->n; k++) {
         int32_t from = after->from[k];

@@ -123,8 +123,8 @@ static const int64_t *memory_of(struct groups *g, const struct spmd_stage_team *
     return out;
 }
 
-static enum status ask_mode(struct groups *g, const struct spmd_stage_team *t,
-                            struct device_group *out, struct error *err)
+static enum status query_mode(struct groups *g, const struct spmd_stage_team *t,
+                              struct device_group *out, struct error *err)
 {
     struct spmd_stage_answer x;
     TRY(spmd_stage_solve(g->t->spmd_stage, g->t->scorer, t, false, &x, err));
@@ -133,21 +133,21 @@ static enum status ask_mode(struct groups *g, const struct spmd_stage_team *t,
 }
 
 /* As memory does not count, and where it then has no room somewhere as it does. */
-static enum status ask_device_group(struct groups *g, struct spmd_stage_team *t,
-                                    struct device_group *out, struct error *err)
+static enum status query_device_group(struct groups *g, struct spmd_stage_team *t,
+                                      struct device_group *out, struct error *err)
 {
     if (t->n == 1) return add_alone(g, out), OK;
     bool large; /* what all parameters need alone is more than they have */
     t->beside = spmd_stage_beside(t->n, 1);
     const int64_t *memory = memory_of(g, t, &large);
-    if (!large) TRY(ask_mode(g, t, out, err));
+    if (!large) TRY(query_mode(g, t, out, err));
     if (!large && out->member.n_modes) {
         t->in_flight = full_at(g, out, t->microbatches);
         if (!t->in_flight) return OK;
         memory = memory_of(g, t, &large);
     }
     t->memory = memory;
-    return ask_mode(g, t, out, err);
+    return query_mode(g, t, out, err);
 }
 
 /* The microbatches that devices of so much of all speed get of the batch. */
@@ -159,11 +159,11 @@ static int32_t microbatches_of(const struct groups *g, const int32_t *device, in
     return m < 1 ? 1 : m;
 }
 
-enum status groups_ask(struct groups *g, struct device_line *l, int32_t first, int32_t last,
-                       struct device_group **out, struct error *err)
+enum status groups_query(struct groups *g, struct device_line *l, int32_t first, int32_t last,
+                         struct device_group **out, struct error *err)
 {
     *out = l->device_group[first][last];
-    if (l->asked[first][last]) return OK;
+    if (l->queried[first][last]) return OK;
     struct spmd_stage_team t = {.s = g->s,
                                 .last_layer = g->s->n_layers - 1,
                                 .in_flight = 1,
@@ -178,12 +178,12 @@ enum status groups_ask(struct groups *g, struct device_line *l, int32_t first, i
         if (scorer_work(g->t->scorer) >= g->tables_end && t.n > 1)
             return OK; /* asked, another time */
         struct device_group x = {.n = t.n, .device = t.device};
-        TRY(ask_device_group(g, &t, &x, err));
+        TRY(query_device_group(g, &t, &x, err));
         struct device_group_known known = {key, NULL, g->known};
         if (x.member.n_modes) known.device_group = arena_copy(g->arena, &x, sizeof x);
         g->known = k = arena_copy(g->arena, &known, sizeof known);
     }
-    l->asked[first][last] = true;
+    l->queried[first][last] = true;
     *out = l->device_group[first][last] = k->device_group;
     return OK;
 }
@@ -252,7 +252,7 @@ enum status groups_line_cut(struct groups *g, struct device_line *l, int32_t fir
     p->cut.ns = INT64_MAX;
     for (int32_t u = first, begin = first; u <= last; u++) {
         if (u < last && !(mask >> (u - first) & 1)) continue;
-        TRY(groups_ask(g, l, begin, u, &device_group[p->n], err));
+        TRY(groups_query(g, l, begin, u, &device_group[p->n], err));
         if (!device_group[p->n]) return OK;
         p->first[p->n] = (int8_t)begin, p->last[p->n++] = (int8_t)u;
         begin = u + 1;

@@ -24,10 +24,10 @@ static bool less_memory(struct arena *a, const struct program *program, int32_t 
 }
 
 /* Asks again for the spots that are too large; false: none is, or nothing can be done. */
-static enum status ask_again(struct search_context *t, struct arena *a,
-                             const struct program *program, struct spmd_stage_spot *diverse_starts,
-                             int32_t n, bool thorough, struct plan *p, bool *changed,
-                             struct error *err)
+static enum status query_again(struct search_context *t, struct arena *a,
+                               const struct program *program,
+                               struct spmd_stage_spot *diverse_starts, int32_t n, bool thorough,
+                               struct plan *p, bool *changed, struct error *err)
 {
     *changed = false;
     for (int32_t r = 0, at = 0, k = 0; r < p->n_replicas; r++)
@@ -100,7 +100,7 @@ enum status spmd_stage_fit(struct search_context *t, struct arena *a, const stru
 {
     int refused = 0;
     for (int turn = 0;; turn++) {
-        struct plan fitted = score_copy_plan(a, p);
+        struct plan fitted = scorer_copy_plan(a, p);
         TRY(search_context_score(t, s, &fitted, ns, err));
         if (*ns < INT64_MAX) {
             *p = fitted;
@@ -116,7 +116,7 @@ enum status spmd_stage_fit(struct search_context *t, struct arena *a, const stru
             continue;
         }
         if (!program || refused) return OK;
-        TRY(ask_again(t, a, program, diverse_starts, n, thorough, p, &changed, err));
+        TRY(query_again(t, a, program, diverse_starts, n, thorough, p, &changed, err));
         if (!changed) return OK;
     }
 }

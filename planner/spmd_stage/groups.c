@@ -116,7 +116,7 @@ static enum status level(struct groups *g, struct made *m, struct error *err)
                 slow[at] = m->x->part[i].line_cut->cut.slowest_ns + 1;
         for (at = 0; at < n; at++) share[at] = m->plan.replicas[at].microbatches;
         groups_deal(n, end, slow, share, m->x->s->microbatches, 1);
-        struct plan p = score_copy_plan(g->arena, &m->plan);
+        struct plan p = scorer_copy_plan(g->arena, &m->plan);
         bool same = true;
         for (at = 0; at < n; at++) {
             same &= p.replicas[at].microbatches == share[at];
@@ -153,8 +153,8 @@ static void follow_costs(struct made *m, struct plan *p)
 }
 
 /* A variant of the plan, which stands where it is faster. */
-static enum status attempt(struct groups *g, struct made *m, struct plan *variant,
-                           struct error *err)
+static enum status score_variant_of(struct groups *g, struct made *m, struct plan *variant,
+                                    struct error *err)
 {
     int64_t ns;
     if (search_context_over(g->t)) return OK;
@@ -170,15 +170,15 @@ static enum status refine(struct groups *g, struct made *m, struct error *err)
     bool long_ones = false;
     for (int32_t r = 0; r < m->plan.n_replicas; r++) long_ones |= m->plan.replicas[r].n_stages > 1;
     for (int rule = 0; long_ones && rule < REFINE_WARMUPS; rule++) {
-        struct plan p = score_copy_plan(g->arena, &m->plan);
+        struct plan p = scorer_copy_plan(g->arena, &m->plan);
         if (rule)
             refine_warmups(m->x->s, &p, rule); /* eager, GPipe */
         else
             follow_costs(m, &p);
-        TRY(attempt(g, m, &p, err));
+        TRY(score_variant_of(g, m, &p, err));
     }
     if (m->plan.n_replicas < 2) return OK;
-    struct plan p = score_copy_plan(g->arena, &m->plan);
+    struct plan p = scorer_copy_plan(g->arena, &m->plan);
     for (int32_t r = 0; r < p.n_replicas; r++)
         for (int32_t i = 0; i < p.replicas[r].n_stages; i++) {
             struct plan_stage *x = &p.replicas[r].stages[i];
@@ -186,7 +186,7 @@ static enum status refine(struct groups *g, struct made *m, struct error *err)
                 g->parameter_bytes[x->last_layer + 1] - g->parameter_bytes[x->first_layer];
             x->bucket_bytes = bytes / BUCKETS > BUCKET_MIN ? bytes / BUCKETS : BUCKET_MIN;
         }
-    return attempt(g, m, &p, err);
+    return score_variant_of(g, m, &p, err);
 }
 
 static enum status fit(struct groups *g, struct made *m, bool thorough, struct error *err)
@@ -205,7 +205,7 @@ static enum status fit(struct groups *g, struct made *m, bool thorough, struct e
 static enum status try_ratios(struct groups *g, const struct made *m, struct error *err)
 {
     struct made better = *m;
-    better.plan = score_copy_plan(g->arena, &m->plan);
+    better.plan = scorer_copy_plan(g->arena, &m->plan);
     for (int32_t k = 0; k < m->n_diverse_starts && !search_context_over(g->t); k++) {
         struct spmd_stage_spot *x = &better.diverse_starts[k];
         TRY(spmd_stage_solve(g->t->spmd_stage, g->t->scorer, &x->team, true, &x->answer, err));
@@ -253,7 +253,7 @@ void groups_begin(struct groups *g, const struct space *s)
     int32_t layers = s->n_layers;
     g->s = s, g->known = NULL, g->all = 0;
     g->device_line = ARENA_ARRAY(g->arena, struct device_line, DEVICE_LINES_MAX);
-    g->partition = ARENA_ARRAY(g->arena, struct partition, DEVICE_LINES_MAX);
+    g->partition = ARENA_ARRAY(g->arena, struct line_partition, DEVICE_LINES_MAX);
     g->power = ARENA_ARRAY(g->arena, double, (size_t)s->n_devices);
     g->parameter_bytes = ARENA_ARRAY(g->arena, int64_t, (size_t)layers + 1);
     for (int32_t d = 0; d < s->n_devices; d++) {
@@ -306,8 +306,8 @@ static bool possible(const struct cluster *c, const struct space *s)
     return c->n_devices > 1 && !s->job->model.measured;
 }
 
-static enum status search(struct groups *g, const struct space *const *spaces, int32_t n,
-                          int64_t work_ns, struct error *err)
+static enum status search_groups(struct groups *g, const struct space *const *spaces, int32_t n,
+                                 int64_t work_ns, struct error *err)
 {
     const struct space *size[SIZES_MAX] = {NULL, NULL};
     int64_t start = scorer_work(g->t->scorer);
@@ -331,7 +331,7 @@ enum status spmd_stage_groups(struct search_context *t, const struct cluster *cl
     struct groups g = {.t = t, .arena = arena_new(), .cluster = cluster};
     int64_t end = t->work_end;
     t->work_end = scorer_work(t->scorer) + work_ns;
-    enum status st = search(&g, spaces, n_spaces, work_ns, err);
+    enum status st = search_groups(&g, spaces, n_spaces, work_ns, err);
     t->work_end = end;
     arena_free(g.arena);
     return st;

@@ -40,7 +40,7 @@ struct device_line {
     int32_t together;                           /* copies of which a message leaves the same node */
     struct device_group
         *device_group[SPMD_STAGE_LINE_MAX][SPMD_STAGE_LINE_MAX]; /* of units first … last */
-    bool asked[SPMD_STAGE_LINE_MAX][SPMD_STAGE_LINE_MAX];
+    bool queried[SPMD_STAGE_LINE_MAX][SPMD_STAGE_LINE_MAX];
     struct line_cut *
         *line_cut; /* (JOIN_LINE_MAX² · MASKS) by first, last, mask; NULL: not asked for */
 };
@@ -56,7 +56,7 @@ struct layout {
     int32_t n;
     struct line_part part[PARTS_MAX];
 };
-struct partition { /* to cut the cluster: a device line of all devices, or cells that are replicas */
+struct line_partition { /* to cut the cluster: a device line of all devices, or cells that are replicas */
     bool cells;
     int32_t n;
     struct device_line *device_line[PARTS_MAX];
@@ -78,7 +78,7 @@ struct groups {
     int32_t n_lineups;
     struct device_line *device_line; /* (DEVICE_LINES_MAX) */
     int32_t n_partitions;
-    struct partition *partition;     /* (DEVICE_LINES_MAX) */
+    struct line_partition *partition;     /* (DEVICE_LINES_MAX) */
     int64_t begin, mine; /* of the work: of this size's turn, and how much it has */
     int64_t tables_end;  /* no group is asked for any more */
     /* over all sizes, best first */
@@ -96,7 +96,7 @@ int32_t groups_size(const struct device_line *l, const struct line_cut *p, int32
 /* A device line more, its units' devices filled in by the caller; NULL: there are enough. */
 struct device_line *groups_device_line(struct groups *g, int32_t n_units, int32_t copies);
 /* Units first … last of a copy as one group; NULL: they cannot share, or work is over. */
-MUST_CHECK enum status groups_ask(struct groups *g, struct device_line *l, int32_t first,
+MUST_CHECK enum status groups_query(struct groups *g, struct device_line *l, int32_t first,
                                   int32_t last, struct device_group **out, struct error *err);
 /* NULL where some group cannot share, or work is over. */
 MUST_CHECK enum status groups_line_cut(struct groups *g, struct device_line *l, int32_t first,

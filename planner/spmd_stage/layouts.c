@@ -101,7 +101,7 @@ static bool estimate(struct groups *g, struct layout *x)
 }
 
 /* Among the best; of those that take the same (backward, or in other copies) the one that came first. */
-static void keep(struct groups *g, struct layout *x)
+static void insert_layout(struct groups *g, struct layout *x)
 {
     x->s = g->s;
     if (!estimate(g, x)) return;
@@ -140,7 +140,7 @@ static enum status cut_all(struct groups *g, struct device_line *l, struct error
             x.part[x.n++] = (struct line_part){l, first, u, mask, p, 0};
             first = u + 1, mask = 0;
         }
-        if (possible) keep(g, &x);
+        if (possible) insert_layout(g, &x);
     }
     return OK;
 }
@@ -150,7 +150,7 @@ static enum status cut_all(struct groups *g, struct device_line *l, struct error
 static void add_partition(struct groups *g, struct device_line *const *device_line, int32_t n, bool cells)
 {
     if (!n || g->n_partitions == DEVICE_LINES_MAX) return;
-    struct partition *w = &g->partition[g->n_partitions++];
+    struct line_partition *w = &g->partition[g->n_partitions++];
     w->cells = cells, w->n = n;
     memcpy(w->device_line, device_line, (size_t)n * sizeof *device_line);
 }
@@ -264,7 +264,7 @@ static enum status cut_cells(struct groups *g, struct device_line *const *cell, 
             TRY(best_cell(g, cell[i], groups < most ? groups : most, &x.part[x.n], err));
             x.n += x.part[x.n].device_line != NULL;
         }
-        if (x.n == n) keep(g, &x);
+        if (x.n == n) insert_layout(g, &x);
     }
     return OK;
 }
@@ -347,7 +347,7 @@ static int by_turn(const void *a, const void *b)
     return x->place < y->place ? -1 : x->place > y->place;
 }
 
-static enum status ask_groups(struct groups *g, struct error *err)
+static enum status query_groups(struct groups *g, struct error *err)
 {
     enum { RANGES = SPMD_STAGE_LINE_MAX * (SPMD_STAGE_LINE_MAX + 1) / 2 };
     struct turn *turn = ARENA_ARRAY(g->arena, struct turn, (size_t)(g->n_lineups * RANGES + 1));
@@ -361,7 +361,7 @@ static enum status ask_groups(struct groups *g, struct error *err)
     qsort(turn, (size_t)n, sizeof *turn, by_turn);
     for (int32_t i = 0; i < n && !search_context_over(g->t); i++) {
         struct device_group *x;
-        TRY(groups_ask(g, turn[i].device_line, turn[i].first, turn[i].last, &x, err));
+        TRY(groups_query(g, turn[i].device_line, turn[i].first, turn[i].last, &x, err));
     }
     return OK;
 }
@@ -377,9 +377,9 @@ enum status groups_layouts(struct groups *g, struct error *err)
     list_nodes(g);
     for (int back = 0; back < 2 && g->cluster->n_devices <= SPMD_STAGE_LINE_MAX; back++)
         single(g, back);
-    TRY(ask_groups(g, err));
+    TRY(query_groups(g, err));
     for (int32_t i = 0; i < g->n_partitions; i++) {
-        const struct partition *w = &g->partition[i];
+        const struct line_partition *w = &g->partition[i];
         TRY(w->cells ? cut_cells(g, w->device_line, w->n, err)
                      : cut_all(g, w->device_line[0], err));
     }

@@ -74,7 +74,7 @@ static struct plan merged(struct local_search *c, const struct plan *p, int32_t 
                           int32_t first, int32_t last, const struct spmd_stage_team *t,
                           const struct spmd_stage_answer *x)
 {
-    struct plan out = score_copy_plan(c->arena, p);
+    struct plan out = scorer_copy_plan(c->arena, p);
     struct plan_replica *r = &out.replicas[replica];
     spmd_stage_put(c->arena, t, x, &r->stages[first]);
     memmove(&r->stages[first + 1], &r->stages[last + 1],
@@ -138,7 +138,7 @@ static enum status try_ratios(struct local_search *c, struct point *y, struct er
     if (over(c)) return OK;
     TRY(spmd_stage_solve(c->t->spmd_stage, c->t->scorer, &y->team, true, &x, err));
     if (x.ns == INT64_MAX) return OK;
-    struct plan p = score_copy_plan(c->arena, &y->x.plan);
+    struct plan p = scorer_copy_plan(c->arena, &y->x.plan);
     spmd_stage_put(c->arena, &y->team, &x, &p.replicas[y->replica].stages[y->stage]);
     TRY(simulate(c, &p, &better_ratios, err));
     if (better(c, &better_ratios, &y->x)) y->x = better_ratios;
@@ -189,7 +189,7 @@ static enum status local_search(struct local_search *c, const struct search_plan
 {
     struct search_plan at = *from;
     bool moved = true;
-    at.plan = score_copy_plan(c->arena, &from->plan);
+    at.plan = scorer_copy_plan(c->arena, &from->plan);
     for (int32_t r = 0; r < at.plan.n_replicas; r++) {
         struct plan_replica *x = &at.plan.replicas[r];
         x->schedule = NULL, x->split = false, x->orders = NULL;
@@ -235,7 +235,7 @@ enum status spmd_stage_local_search(struct search_context *t, const struct space
             if (!possible(&x->plan) || !space_of(spaces, n_spaces, &x->plan)) continue;
             if (started(starts, n, x, turn)) continue;
             starts[n] = *x;
-            starts[n++].plan = score_copy_plan(c.arena, &x->plan);
+            starts[n++].plan = scorer_copy_plan(c.arena, &x->plan);
         }
     for (int32_t i = 0; i < n && st == OK; i++) {
         int64_t now = scorer_work(t->scorer);

@@ -70,7 +70,7 @@ int64_t spmd_stage_line_ns(const struct spmd_stage_line *l, const int32_t *last)
 }
 
 /* The cheapest sum with nothing as slow as `limit`; false: there is none. */
-static bool least_sum(const struct spmd_stage_line *l, int64_t limit, struct spmd_stage_cut *out)
+static bool min_sum(const struct spmd_stage_line *l, int64_t limit, struct spmd_stage_cut *out)
 {
     int64_t best[2][LAYERS_MAX + 1];
     int16_t from[SPMD_STAGE_LINE_MAX][LAYERS_MAX + 1];
@@ -115,7 +115,7 @@ static int64_t slowest_of(const struct spmd_stage_line *l, const int32_t *last)
 static bool answer(const struct spmd_stage_line *l, int64_t limit, struct spmd_stage_cut *now,
                    struct spmd_stage_cut *best)
 {
-    if (!least_sum(l, limit, now)) return false;
+    if (!min_sum(l, limit, now)) return false;
     now->ns = spmd_stage_line_ns(l, now->last);
     now->slowest_ns = slowest_of(l, now->last);
     now->sum_ns = now->ns - (l->microbatches - 1) * now->slowest_ns;

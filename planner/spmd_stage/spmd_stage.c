@@ -100,20 +100,21 @@ uint64_t spmd_stage_key(const struct spmd_stage_team *t, bool thorough)
                         t->rough,
                         t->together > 1 && !on_one_node(t) ? t->together : 1,
                         t->memory ? t->beside : 0};
-    uint64_t key = hash_bytes(1, head, sizeof head);
-    if (t->memory) key = hash_bytes(key, t->memory, (size_t)t->n * sizeof *t->memory);
+    uint64_t key = rng_hash_bytes(1, head, sizeof head);
+    if (t->memory) key = rng_hash_bytes(key, t->memory, (size_t)t->n * sizeof *t->memory);
     for (int32_t k = 0; k < t->n; k++) {
         const struct device_type *type = &c->types[c->devices[t->device[k]].type];
-        key = hash_bytes(key, type->name, strlen(type->name) + 1);
-        key = hash_bytes(key, &type->tensor_parallel, sizeof type->tensor_parallel);
+        key = rng_hash_bytes(key, type->name, strlen(type->name) + 1);
+        key = rng_hash_bytes(key, &type->tensor_parallel, sizeof type->tensor_parallel);
         int32_t first = first_of_node(t, k); /* who stands with whom: they share what leaves */
         bool bus = on_bus(t, k);
-        key = hash_bytes(key, &first, sizeof first), key = hash_bytes(key, &bus, sizeof bus);
+        key = rng_hash_bytes(key, &first, sizeof first),
+        key = rng_hash_bytes(key, &bus, sizeof bus);
         for (int32_t m = 0; m < t->n; m++) {
             const struct cost_link *l = space_link(t->s, t->device[k], t->device[m]);
             if (!l || k == m) continue;
-            key = hash_bytes(key, &l->bandwidth_Bps, sizeof l->bandwidth_Bps);
-            key = hash_bytes(key, &l->latency_ns, sizeof l->latency_ns);
+            key = rng_hash_bytes(key, &l->bandwidth_Bps, sizeof l->bandwidth_Bps);
+            key = rng_hash_bytes(key, &l->latency_ns, sizeof l->latency_ns);
         }
     }
     return key;
@@ -204,26 +205,25 @@ static enum status question(struct spmd_stage *j, struct arena *a, const struct 
     }
     struct sharding s = {
         .n_devices = t->n, .n_axes = 1, .mesh = {t->n, 1}, .n_ratios = 1, .ratios = ratios};
-    *q =
-        (struct spmd_question){.first_layer = t->first_layer,
-                               .last_layer = t->last_layer,
-                               .s = arena_copy(a, &s, sizeof s),
-                               .cost = t->s->cost,
-                               .type = type,
-                               .memory_bytes = t->memory,
-                               .reserve_bytes = reserve,
-                               .hop = hop,
-                               .measured = cost_has_collectives(t->s->cost) ? measured : NULL,
-                               .of = t,
-                               .node = node,
-                               .bus = bus,
-                               .microbatches = t->microbatches,
-                               .in_flight = t->in_flight,
-                               .optimizer = &t->s->job->optimizer,
-                               .algorithms = UINT32_MAX,
-                               .gather = t->memory != NULL,
-                               .sufficient_factors = true,
-                               .limits = {.pieces_from = PIECES_FROM, .most_labels = SMALL_LABELS}};
+    *q = (struct spmd_question){.first_layer = t->first_layer,
+                                .last_layer = t->last_layer,
+                                .s = arena_copy(a, &s, sizeof s),
+                                .cost = t->s->cost,
+                                .type = type,
+                                .memory_bytes = t->memory,
+                                .reserve_bytes = reserve,
+                                .hop = hop,
+                                .measured = cost_has_collectives(t->s->cost) ? measured : NULL,
+                                .of = t,
+                                .node = node,
+                                .bus = bus,
+                                .microbatches = t->microbatches,
+                                .in_flight = t->in_flight,
+                                .optimizer = &t->s->job->optimizer,
+                                .algorithms = UINT32_MAX,
+                                .gather = t->memory != NULL,
+                                .sufficient_factors = true,
+                                .limits = {.pieces_from = PIECES_FROM, .max_labels = SMALL_LABELS}};
     return training_graph(j, t, &q->g, err);
 }
 
@@ -301,7 +301,7 @@ static const struct spmd_stage_layers *layers_of(struct arena *keep, struct aren
 }
 
 /* Is there an end of what is asked: proportional and even ratios are the same. */
-static bool alike(const double *ratios, int32_t n)
+static bool all_equal(const double *ratios, int32_t n)
 {
     for (int32_t k = 1; k < n; k++)
         if (ratios[k] < ratios[0] || ratios[k] > ratios[0]) return false;
@@ -327,7 +327,7 @@ static void take(struct asking *k, const struct spmd_question *q, const struct s
 }
 
 /* One search each, of proportional and of even ratios. */
-static enum status ask_twice(struct asking *k, struct error *err)
+static enum status query_twice(struct asking *k, struct error *err)
 {
     struct spmd_question *q = &k->q;
     struct sharding even = *q->s, fast = *q->s;
@@ -335,7 +335,8 @@ static enum status ask_twice(struct asking *k, struct error *err)
     for (int32_t d = 0; d < q->s->n_devices; d++) ones[d] = 1;
     even.ratios = ones;
     const struct sharding *turn[2] = {&fast, &even};
-    int first = alike(fast.ratios, fast.n_devices); /* then even ones, which are written shorter */
+    int first =
+        all_equal(fast.ratios, fast.n_devices); /* then even ones, which are written shorter */
     for (int i = first; i < (k->rough && !first ? 1 : 2); i++) {
         struct spmd_answer x;
         q->s = turn[i];
@@ -347,7 +348,7 @@ static enum status ask_twice(struct asking *k, struct error *err)
 }
 
 /* The best ratios of one axis, dealt out over meshes of two. */
-static enum status ask_meshes(struct asking *k, const double *ratios, struct error *err)
+static enum status query_meshes(struct asking *k, const double *ratios, struct error *err)
 {
     struct spmd_question q = k->q;
     struct sharding s = *q.s;
@@ -361,18 +362,18 @@ static enum status ask_meshes(struct asking *k, const double *ratios, struct err
     return OK;
 }
 
-static enum status ask(struct asking *k, const struct spmd_stage_team *t, bool thorough,
-                       struct error *err)
+static enum status query(struct asking *k, const struct spmd_stage_team *t, bool thorough,
+                         struct error *err)
 {
     TRY(question(k->j, k->a, t, &k->q, err));
     k->replicated = !thorough && t->first_layer == 0 && t->last_layer == k->q.g->n_layers - 1;
-    if (!thorough) return ask_twice(k, err);
+    if (!thorough) return query_twice(k, err);
     struct ratio_best best;
     TRY(ratio_alternate(k->a, &k->q, &best, err));
     k->work += best.work_ns;
     if (best.answer.ns < INT64_MAX) take(k, &k->q, &best.answer, best.sharding);
     if (t->n < MESH_FROM) return OK;
-    return ask_meshes(k, best.answer.ns < INT64_MAX ? best.sharding->ratios : NULL, err);
+    return query_meshes(k, best.answer.ns < INT64_MAX ? best.sharding->ratios : NULL, err);
 }
 
 enum status spmd_stage_solve(struct spmd_stage *j, struct scorer *w,
@@ -387,7 +388,7 @@ enum status spmd_stage_solve(struct spmd_stage *j, struct scorer *w,
         struct arena *scratch = arena_new();
         struct error why = {0};
         struct asking k = {.j = j, .a = scratch, .out = out, .rough = t->rough};
-        enum status st = ask(&k, t, thorough, &why);
+        enum status st = query(&k, t, thorough, &why);
         if (w) scorer_charge(w, k.work);
         if (st != OK) *out = (struct spmd_stage_answer){.ns = INT64_MAX};
         if (out->sharding) out->sharding = sharding_copy(j->arena, out->sharding);

@@ -124,7 +124,7 @@ static void add_tensors(struct network *w, struct arena *a)
         }
 }
 
-static enum status least_cut(const struct network *w, double *out, struct error *err)
+static enum status min_cut(const struct network *w, double *out, struct error *err)
 {
     igraph_t graph;
     igraph_vector_t capacity;
@@ -162,7 +162,7 @@ enum status op_graph_least_cut(struct arena *a, const struct graph *g, int32_t f
         if (side[i] == OP_SIDE_BEFORE) add_edge(&w.e, w.before, i, w.most);
         if (side[i] == OP_SIDE_BEHIND) add_edge(&w.e, i, w.behind, w.most);
     }
-    TRY(least_cut(&w, &least, err));
+    TRY(min_cut(&w, &least, err));
     *bytes = least < w.most ? (int64_t)least : -1;
     return OK;
 }

@@ -5,6 +5,7 @@
 #include "sim/collective/cost.h"
 
 #include "core/base/arena.h"
+#include "core/base/units.h"
 #include "core/collective/rounds.h"
 #include "core/program/program.h"
 
@@ -121,8 +122,6 @@ enum status collective_check(const struct collective_case *c, struct error *err)
 
 /* --- passes ---------------------------------------------------------------------------------- */
 
-static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
-
 struct moved {
     int64_t left_ns, arrival_ns;
 };
@@ -175,9 +174,9 @@ static void ring(const struct walk *w, const int32_t *member, int32_t n, const i
             int32_t to = (i + 1) % n, c = (i + ahead - k) % n;
             int64_t bytes = chunk[c < 0 ? c + n : c];
             if (!bytes) continue;
-            struct moved m = move(&hops[i], later(now[i], now[to]), bytes);
-            next[i] = later(next[i], m.left_ns);
-            next[to] = later(next[to], m.arrival_ns);
+            struct moved m = move(&hops[i], units_max(now[i], now[to]), bytes);
+            next[i] = units_max(next[i], m.left_ns);
+            next[to] = units_max(next[to], m.arrival_ns);
         }
         int64_t *swap = now;
         now = next, next = swap;
@@ -198,12 +197,12 @@ static void line(const struct walk *w, const int32_t *member, int32_t n, int64_t
         int64_t bytes = collective_chunk_of(elements, p, pieces) * w->c->element_bytes;
         int64_t here = start[0];
         for (int32_t i = 0; i + 1 < n; i++) {
-            int64_t ready = later(later(here, start[i]), start[i + 1]);
-            struct moved m = move(&hops[i], later(ready, left[i]), bytes);
+            int64_t ready = units_max(units_max(here, start[i]), start[i + 1]);
+            struct moved m = move(&hops[i], units_max(ready, left[i]), bytes);
             left[i] = m.left_ns;
             here = m.arrival_ns;
-            w->free_ns[member[i]] = later(w->free_ns[member[i]], m.left_ns);
-            w->free_ns[member[i + 1]] = later(w->free_ns[member[i + 1]], m.arrival_ns);
+            w->free_ns[member[i]] = units_max(w->free_ns[member[i]], m.left_ns);
+            w->free_ns[member[i + 1]] = units_max(w->free_ns[member[i + 1]], m.arrival_ns);
         }
     }
 }
@@ -227,20 +226,22 @@ static void tree(const struct walk *w, bool up)
         for (int32_t k = 0; up && k < n - 1; k++) {
             int32_t i = order[k], to = collective_parent(i, n);
             struct cost_link hop = w->hops->hop(w->hops->of, i, to);
-            struct moved m = move(&hop, later(later(here[i], start[to]), up_left[i]), bytes);
+            struct moved m =
+                move(&hop, units_max(units_max(here[i], start[to]), up_left[i]), bytes);
             up_left[i] = m.left_ns;
-            here[to] = later(here[to], m.arrival_ns);
-            w->free_ns[i] = later(w->free_ns[i], m.left_ns);
+            here[to] = units_max(here[to], m.arrival_ns);
+            w->free_ns[i] = units_max(w->free_ns[i], m.left_ns);
         }
-        w->free_ns[0] = later(w->free_ns[0], here[0]);
+        w->free_ns[0] = units_max(w->free_ns[0], here[0]);
         for (int32_t k = n - 2; k >= 0; k--) {
             int32_t i = order[k], from = collective_parent(i, n);
             struct cost_link hop = w->hops->hop(w->hops->of, from, i);
-            struct moved m = move(&hop, later(later(here[from], start[i]), down_left[i]), bytes);
+            struct moved m =
+                move(&hop, units_max(units_max(here[from], start[i]), down_left[i]), bytes);
             down_left[i] = m.left_ns;
             here[i] = m.arrival_ns;
-            w->free_ns[from] = later(w->free_ns[from], m.left_ns);
-            w->free_ns[i] = later(w->free_ns[i], m.arrival_ns);
+            w->free_ns[from] = units_max(w->free_ns[from], m.left_ns);
+            w->free_ns[i] = units_max(w->free_ns[i], m.arrival_ns);
         }
     }
 }
@@ -256,9 +257,9 @@ static void pairs(const struct walk *w)
             int64_t bytes = collective_chunk_of(w->c->elements, to, n) * w->c->element_bytes;
             if (!bytes) continue;
             struct cost_link hop = w->hops->hop(w->hops->of, i, to);
-            struct moved m = move(&hop, later(now[i], now[to]), bytes);
-            w->free_ns[i] = later(w->free_ns[i], m.left_ns);
-            w->free_ns[to] = later(w->free_ns[to], m.arrival_ns);
+            struct moved m = move(&hop, units_max(now[i], now[to]), bytes);
+            w->free_ns[i] = units_max(w->free_ns[i], m.left_ns);
+            w->free_ns[to] = units_max(w->free_ns[to], m.arrival_ns);
         }
     }
 }
@@ -288,7 +289,7 @@ struct collective *collective_of_case(struct arena *a, const struct collective_c
         m->tier = tier;
         collective_set_tiers(a, m);
     }
-    m->most = collective_most(m);
+    m->most = collective_max(m);
     return m;
 }
 
@@ -332,7 +333,7 @@ static void shards_round(const struct walk *w)
     int64_t *chunk = ARENA_ARRAY(w->scratch, int64_t, (size_t)n), most = 0;
     for (int32_t i = 0; i < n; i++) {
         chunk[i] = shard(c, i) * c->element_bytes;
-        most = later(most, chunk[i]);
+        most = units_max(most, chunk[i]);
     }
     for (int32_t i = 0; c->algorithm == ALGORITHM_PADDED && i < n; i++) chunk[i] = most;
     ring(w, members(w, 0, n, 1), n, chunk, c->kind == COLLECTIVE_ALL_GATHER ? 0 : -1, n - 1);
@@ -416,7 +417,7 @@ static void chain(const struct walk *w)
     struct collective_case whole = *c;
     struct walk there = *w;
     if (c->kind == COLLECTIVE_ALL_REDUCE) { /* the whole vector is one piece */
-        whole.piece_bytes = later(1, c->elements * c->element_bytes);
+        whole.piece_bytes = units_max(1, c->elements * c->element_bytes);
         there.c = &whole;
     }
     line(&there, members(w, 0, n, 1), n, c->elements);
@@ -451,7 +452,7 @@ enum status collective_ns(const struct collective_case *c, const struct collecti
     all(&w);
     *out_ns = 0;
     for (int32_t i = 0; i < c->n_members; i++) {
-        *out_ns = later(*out_ns, w.free_ns[i]);
+        *out_ns = units_max(*out_ns, w.free_ns[i]);
         if (end_ns) end_ns[i] = w.free_ns[i];
     }
     arena_free(scratch);

@@ -1,9 +1,7 @@
 #include "sim/collective/rounds.h"
+#include "core/base/units.h"
 
 #define MAX_NS (INT64_MAX / 4)
-
-static int64_t later(int64_t x, int64_t y) { return x > y ? x : y; }
-static int64_t sooner(int64_t x, int64_t y) { return x < y ? x : y; }
 
 /* A message starts when both ends have come to the step; a member goes on when its own has left and the one to it is there. */
 int64_t collective_pairs_ns(int32_t n, const int64_t *bytes, const struct cost_link *hop)
@@ -16,11 +14,12 @@ int64_t collective_pairs_ns(int32_t n, const int64_t *bytes, const struct cost_l
             int32_t other = (i + k) % n;
             const struct cost_link *h = &hop[i * n + other];
             if (!bytes[i * n + other]) continue;
-            int64_t left = later(from[i], from[other]) + cost_occupancy_ns(h, bytes[i * n + other]);
-            to[i] = later(to[i], left);
-            to[other] = later(to[other], left + h->latency_ns);
+            int64_t left =
+                units_max(from[i], from[other]) + cost_occupancy_ns(h, bytes[i * n + other]);
+            to[i] = units_max(to[i], left);
+            to[other] = units_max(to[other], left + h->latency_ns);
         }
-        for (int32_t i = 0; i < n; i++) last = later(last, to[i]);
+        for (int32_t i = 0; i < n; i++) last = units_max(last, to[i]);
     }
     return last;
 }
@@ -31,7 +30,7 @@ int64_t collective_ring_ns(int32_t n, int32_t steps, int64_t chunk_bytes,
     int64_t slowest = 0;
     for (int32_t i = 0; i < n && chunk_bytes; i++) {
         const struct cost_link *h = &hop[i * n + (i + 1) % n];
-        slowest = later(slowest, cost_occupancy_ns(h, chunk_bytes) + h->latency_ns);
+        slowest = units_max(slowest, cost_occupancy_ns(h, chunk_bytes) + h->latency_ns);
     }
     return steps * slowest;
 }
@@ -47,9 +46,9 @@ void collective_rounds_ns(const struct collective *c, int64_t element_bytes,
             struct cost_link hop = h->hop(h->of, i, s.to);
             int64_t ns = cost_occupancy_ns(&hop, s.send * element_bytes);
             if (h->beside) ns *= h->beside(h->of, i, s.to);
-            int64_t left = sooner(later(free_ns[i], free_ns[s.to]) + ns, MAX_NS);
-            next[i] = later(next[i], left);
-            next[s.to] = later(next[s.to], sooner(left + hop.latency_ns, MAX_NS));
+            int64_t left = units_min(units_max(free_ns[i], free_ns[s.to]) + ns, MAX_NS);
+            next[i] = units_max(next[i], left);
+            next[s.to] = units_max(next[s.to], units_min(left + hop.latency_ns, MAX_NS));
         }
         for (int32_t i = 0; i < c->n_members; i++) free_ns[i] = next[i];
     }

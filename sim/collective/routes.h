@@ -3,8 +3,8 @@
  * A collective is made for devices and not from a plan, so nobody has lowered its links. The first n_links of the program are the
  * cluster's, in its order.
  */
-#ifndef SIM_COLLECTIVE_ALGORITHMS_H
-#define SIM_COLLECTIVE_ALGORITHMS_H
+#ifndef SIM_COLLECTIVE_ROUTES_H
+#define SIM_COLLECTIVE_ROUTES_H
 
 #include "core/cluster/cluster.h"
 #include "core/program/program.h"

@@ -48,21 +48,21 @@ static bool put_room(struct writer *w, const struct procedure *f)
     return any;
 }
 
-/* Buffers that a call of this letter gives life to, and those it ends; what waits for the update dies all at once. */
-static int64_t born_bytes(const struct program_stage *s, enum phase letter)
+/* Buffers that a call of this phase gives life to, and those it ends; what waits for the update dies all at once. */
+static int64_t born_bytes(const struct program_stage *s, enum phase phase)
 {
     int64_t bytes = 0;
     for (int32_t r = 0; r < s->n_buffer_rings; r++)
-        if (s->buffer_rings[r].birth == letter) bytes += s->buffer_rings[r].stride_bytes;
+        if (s->buffer_rings[r].birth == phase) bytes += s->buffer_rings[r].stride_bytes;
     return bytes;
 }
 
-static int64_t dead_bytes(const struct program_stage *s, enum phase letter)
+static int64_t dead_bytes(const struct program_stage *s, enum phase phase)
 {
     int64_t bytes = 0;
     for (int32_t r = 0; r < s->n_buffer_rings; r++)
-        if (s->buffer_rings[r].death == letter)
-            bytes += s->buffer_rings[r].stride_bytes * (letter == 'U' ? s->microbatches : 1);
+        if (s->buffer_rings[r].death == phase)
+            bytes += s->buffer_rings[r].stride_bytes * (phase == PHASE_U ? s->microbatches : 1);
     return bytes;
 }
 
@@ -175,9 +175,10 @@ static void put_tensor_collective(struct writer *w, int32_t group)
 static enum status write_procedure(struct writer *w, const struct procedure *f,
                                    struct code_procedure *out, struct error *err)
 {
-    int64_t born = born_bytes(w->s, f->letter), dead = dead_bytes(w->s, f->letter);
-    if (f->letter == 'U' && *f->variant) dead = 0; /* the update behind it ends what waits for it */
-    *out = (struct code_procedure){.letter = f->letter};
+    int64_t born = born_bytes(w->s, f->phase), dead = dead_bytes(w->s, f->phase);
+    if (f->phase == PHASE_U && *f->variant)
+        dead = 0; /* the update behind it ends what waits for it */
+    *out = (struct code_procedure){.phase = f->phase};
     w->n = w->stretch = 0;
     w->kernels_ns = w->issue_ns = w->alone_ns = 0;
     out->messages = put_room(w, f);
@@ -218,7 +219,7 @@ enum status code_stage(struct arena *a, const struct code_pricing *by, int32_t s
     return OK;
 }
 
-size_t code_most(const struct program *p)
+size_t code_max(const struct program *p)
 {
     size_t most = 0;
     for (int32_t s = 0; s < p->n_stages; s++)

@@ -38,7 +38,7 @@ struct code {
     int64_t amount;
 };
 struct code_procedure {
-    enum phase letter;
+    enum phase phase;
     bool messages; /* has to do with messages, so it needs a microbatch */
     int32_t n_operators;
     int64_t busy_ns;
@@ -52,12 +52,12 @@ struct code_pricing {
     const int64_t *folded_ns;     /* (n_groups) durations of each_call groups */
     bool each_operator;
 };
-/* Procedures of a stage on a device (of the program). scratch: (code_most). ERR_INPUT: an operator without price, times beyond
+/* Procedures of a stage on a device (of the program). scratch: (code_max). ERR_INPUT: an operator without price, times beyond
  * int64, a factor that is none. */
 MUST_CHECK enum status code_stage(struct arena *a, const struct code_pricing *by, int32_t stage,
                                   int32_t device, struct code *scratch, struct code_procedure **out,
                                   struct error *err);
-size_t code_most(const struct program *p); /* instructions that the longest procedure may become */
+size_t code_max(const struct program *p); /* instructions that the longest procedure may become */
 /* Stage detail: all collectives of one call of the same members become one, that takes them and the longest way between each two.
  * Exact: after the first collective all members go on from the same instant. Left alone where anything else stands between.
  * procedures: (n_stages). */

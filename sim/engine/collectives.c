@@ -73,7 +73,7 @@ static int32_t ranks_of(const struct collective *g)
 static bool folded(const struct collective *g) { return ranks_of(g) > g->n_members; }
 
 /* Has no part in this file. */
-static bool stands_apart(const struct collective *g)
+static bool is_separate(const struct collective *g)
 {
     return g->each_call && !collective_of_tensor(g);
 }
@@ -81,7 +81,7 @@ static bool stands_apart(const struct collective *g)
 static int32_t hops_of(const struct collective *g)
 {
     if (ranks_of(g) < 2 || g->each_call || g->algorithm == ALGORITHM_LOCAL) return 0;
-    return collective_rings(g) ? g->n_members : 2 * (g->n_members - 1);
+    return program_collective_rings(g) ? g->n_members : 2 * (g->n_members - 1);
 }
 
 static enum status make_hop(struct engine *e, struct cost *k, const struct collective *g,
@@ -91,7 +91,7 @@ static enum status make_hop(struct engine *e, struct cost *k, const struct colle
     bool back = g->algorithm == ALGORITHM_CHAIN && i >= n - 1;
     int32_t from = back ? i - (n - 1) + 1 : i, to = back ? from - 1 : (i + 1) % n;
     int32_t ranks = ranks_of(g);
-    int64_t elements = collective_rings(g) ? (g->elements + ranks - 1) / ranks : g->elements;
+    int64_t elements = program_collective_rings(g) ? (g->elements + ranks - 1) / ranks : g->elements;
     h->from = first + from, h->to = first + to;
     h->link = back ? g->back_link[from] : g->link[from];
     direction = back ? g->back_direction[from] : g->direction[from];
@@ -108,8 +108,8 @@ static void count(struct engine *e, struct collectives *c)
     for (int32_t i = 0; i < p->n_collectives; i++) {
         const struct collective *g = &p->collectives[i];
         c->first_member[i] = c->n_members, c->first_hop[i] = c->n_hops;
-        c->n_members += stands_apart(g) ? 0 : g->n_members, c->n_hops += hops_of(g);
-        for (int32_t m = 0; m < g->n_members && !stands_apart(g); m++)
+        c->n_members += is_separate(g) ? 0 : g->n_members, c->n_hops += hops_of(g);
+        for (int32_t m = 0; m < g->n_members && !is_separate(g); m++)
             c->streams[e->lane_of_stage[g->members[m].stage]].n_members++;
     }
     c->members = ARENA_ARRAY(e->arena, struct member, (size_t)c->n_members);
@@ -176,7 +176,7 @@ static void see_group(struct seeing *s, int32_t group)
             struct hop like = {.from_lane = s->e->lane_of_stage[g->members[i].stage],
                                .to_lane = s->e->lane_of_stage[g->members[to].stage],
                                .bytes = most * dtype_bytes(g->dtype)};
-            collective_link(g, i, to, &like.link, &like.direction);
+            program_collective_link(g, i, to, &like.link, &like.direction);
             hop[at] = see_hop(s, &like);
         }
 }
@@ -215,7 +215,7 @@ enum status collective_new(struct engine *e, struct cost *k, struct error *err)
     find_collective_hops(e);
     for (int32_t i = 0; i < p->n_collectives; i++) {
         const struct collective *g = &p->collectives[i];
-        for (int32_t m = 0; m < g->n_members && !stands_apart(g); m++) {
+        for (int32_t m = 0; m < g->n_members && !is_separate(g); m++) {
             int32_t lane = e->lane_of_stage[g->members[m].stage], at = c->first_member[i] + m;
             struct stream_state *s = &c->streams[lane];
             c->members[at] = (struct member){.group = i, .index = m, .lane = lane};
@@ -245,7 +245,7 @@ int32_t collective_parts(const struct collective *g)
 {
     if (collective_of_tensor(g)) return collective_steps(g);
     if (ranks_of(g) < 2 || g->algorithm == ALGORITHM_LOCAL) return 0;
-    if (collective_divides(g)) return ranks_of(g) - 1;
+    if (program_collective_divides(g)) return ranks_of(g) - 1;
     return g->algorithm == ALGORITHM_RING ? 2 * (ranks_of(g) - 1) : 4;
 }
 
@@ -257,7 +257,7 @@ struct part {
 static struct part ring_part(const struct collective *g, int32_t i, int32_t k)
 {
     int32_t n = g->n_members;
-    if (collective_gathers(g)) k += n - 1;
+    if (program_collective_gathers(g)) k += n - 1;
     int32_t chunk = k < n - 1 ? i - k : i + 1 - (k - (n - 1));
     return (struct part){i, (i + n - 1) % n, chunk_bytes(g, chunk), chunk_bytes(g, chunk - 1)};
 }
@@ -347,7 +347,7 @@ static void advance(struct engine *e, struct member *m, int64_t now_ns)
     }
     for (; m->part < collective_parts(g); m->part++) {
         struct part p = collective_of_tensor(g) ? tensor_part_of(e, m)
-                        : collective_rings(g)   ? ring_part(g, m->index, m->part)
+                        : program_collective_rings(g)   ? ring_part(g, m->index, m->part)
                                                 : chain_part(g, m->index, m->part);
         m->begin_ns = m->part_end_ns = now_ns;
         m->part_bytes = p.send_bytes;
@@ -415,7 +415,7 @@ int64_t collective_end(const struct engine *e, int32_t group, int32_t lane, int3
     int32_t index = find_member(e, group, lane);
     if (index < 0) return -1;
     const struct member *m = &e->collectives->members[index];
-    bool several = collective_repeats(&e->program->collectives[group]) && m->launched > 0;
+    bool several = program_collective_repeats(&e->program->collectives[group]) && m->launched > 0;
     return m->ended >= (several ? m->launched : step + 1) ? m->end_ns : -1;
 }
 

@@ -7,7 +7,7 @@
 #include "core/base/rng.h"
 
 #include <string.h>
-static uint64_t mix(uint64_t h, uint64_t x) { return hash_bytes(h, &x, sizeof x); }
+static uint64_t mix(uint64_t h, uint64_t x) { return rng_hash_bytes(h, &x, sizeof x); }
 
 static uint64_t mix_double(uint64_t h, double x)
 {
@@ -45,7 +45,7 @@ static uint64_t stage_colour(const struct folding *f, const struct program_stage
     for (int32_t i = 0; i < SLOT_CLASS_COUNT; i++) h = mix(h, (uint64_t)s->class_bytes[i]);
     for (int32_t i = 0; i < s->n_procedures; i++) {
         const struct procedure *x = &s->procedures[i];
-        h = mix(mix(h, (uint64_t)x->letter), (uint64_t)x->n_instrs);
+        h = mix(mix(h, (uint64_t)x->phase), (uint64_t)x->n_instrs);
         for (int32_t k = 0; k < x->n_instrs; k++) {
             h = mix(h, (uint64_t)x->instrs[k].kind);
             if (x->instrs[k].kind == INSTR_COMPUTE) h = op_colour(f, &s->ops[x->instrs[k].arg], h);
@@ -72,7 +72,7 @@ static uint64_t hash_link(struct folding *f, int32_t link, uint64_t h)
 {
     const struct program_link *l = &f->p->links[link];
     struct cost_link c;
-    if (cost_program_link(f->cost, l, link, &c, NULL) != OK) return hash_text(h, l->name);
+    if (cost_program_link(f->cost, l, link, &c, NULL) != OK) return rng_hash_text(h, l->name);
     h = mix(mix_double(h, c.bandwidth_Bps), (uint64_t)c.latency_ns);
     for (int32_t i = 0; c.curve && i < c.curve->n_points; i++)
         h = mix_double(mix_double(h, c.curve->points[i].bytes), c.curve->points[i].Bps);
@@ -113,7 +113,7 @@ static void pin_contended(struct folding *f)
     }
     for (int32_t i = 0; i < p->n_collectives; i++) {
         const struct collective *g = &p->collectives[i];
-        bool good = collective_rings(g) && !collective_of_tensor(g);
+        bool good = program_collective_rings(g) && !collective_of_tensor(g);
         for (int32_t m = 0; good && !g->each_call && g->n_members > 1 && m < g->n_members; m++)
             good = g->link && fold_alone(f, g->link[m], g->direction[m]);
         for (int32_t m = 0; !good && m < g->n_members; m++) pin(f, g->members[m].stage);
@@ -247,7 +247,7 @@ static bool pin_mixed(struct folding *f)
     bool any = false;
     for (int32_t i = 0; i < f->p->n_collectives; i++) {
         const struct collective *g = &f->p->collectives[i];
-        if (!collective_rings(g) || g->each_call || mixture_of(f, g) != MIXED) continue;
+        if (!program_collective_rings(g) || g->each_call || mixture_of(f, g) != MIXED) continue;
         for (int32_t m = 0; m < g->n_members; m++) {
             if (f->pinned[f->lane_of_stage[g->members[m].stage]]) continue;
             pin(f, g->members[m].stage);

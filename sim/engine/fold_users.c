@@ -29,7 +29,7 @@ static void use_for_collective(struct folding *f, const struct collective *g)
 {
     int32_t n = g->n_members, link, direction;
     for (int32_t i = 0; i < n * n; i++) {
-        collective_link(g, i / n, i % n, &link, &direction);
+        program_collective_link(g, i / n, i % n, &link, &direction);
         if (link >= 0)
             use_for_reduce(f, f->lane_of_stage[g->members[i / n].stage], link, direction);
     }

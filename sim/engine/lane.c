@@ -52,7 +52,7 @@ static void next_call(struct engine *e, struct lane_state *l)
     if (l->procedure->messages && (l->call.microbatch < 0 || l->call.microbatch >= l->microbatches))
         engine_fail(e, ERR_INPUT,
                     "stage %" PRId32 " calls %c with microbatch %" PRId32 " of %" PRId32, l->stage,
-                    l->procedure->letter, l->call.microbatch, l->microbatches);
+                    l->procedure->phase, l->call.microbatch, l->microbatches);
 }
 
 void lane_start(struct engine *e, int32_t lane)
@@ -67,7 +67,7 @@ static void end_call(struct engine *e, struct lane_state *l)
 {
     e->operators += l->procedure->n_operators;
     l->busy_ns += l->procedure->busy_ns;
-    if (l->procedure->letter == 'U')
+    if (l->procedure->phase == PHASE_U)
         l->update_ns = l->now_ns;
     else if (!l->step)
         l->worked_ns = l->now_ns;

@@ -19,13 +19,13 @@ static int64_t oldest(const struct channel_state *c)
 }
 
 /* The letter of the call that sends or receives. */
-static enum phase letter_of(const struct program_stage *s, enum instr_kind kind, int32_t channel)
+static enum phase phase_of(const struct program_stage *s, enum instr_kind kind, int32_t channel)
 {
     for (int32_t i = 0; i < s->n_procedures; i++)
         for (int32_t k = 0; k < s->procedures[i].n_instrs; k++)
             if (s->procedures[i].instrs[k].kind == kind &&
                 s->procedures[i].instrs[k].arg == channel)
-                return s->procedures[i].letter;
+                return s->procedures[i].phase;
     return '?';
 }
 
@@ -34,10 +34,10 @@ static void buffer_ring_lives(const struct program *p, int32_t channel, struct c
     const struct program_stage *from = &p->stages[p->channels[channel].from_stage];
     const struct program_stage *to = &p->stages[p->channels[channel].to_stage];
     for (int32_t r = 0; r < from->n_buffer_rings; r++)
-        if (from->buffer_rings[r].death == 'S' && from->buffer_rings[r].sent == channel)
+        if (from->buffer_rings[r].death == PHASE_SEND && from->buffer_rings[r].sent == channel)
             c->dead_bytes += from->buffer_rings[r].stride_bytes;
     for (int32_t r = 0; r < to->n_buffer_rings; r++)
-        if (to->buffer_rings[r].birth == 'R' && to->buffer_rings[r].received == channel)
+        if (to->buffer_rings[r].birth == PHASE_RECEIVE && to->buffer_rings[r].received == channel)
             c->born_bytes += to->buffer_rings[r].stride_bytes;
 }
 
@@ -64,8 +64,8 @@ enum status messages_new(struct engine *e, struct cost *k, struct error *err)
         c->occupancy_ns = network_occupancy_ns(e->network, c->resource, x->bytes);
         buffer_ring_lives(p, i, c);
         if (e->trace) {
-            c->sent_by = letter_of(&p->stages[x->from_stage], INSTR_SEND, i);
-            c->received_by = letter_of(&p->stages[x->to_stage], INSTR_RECEIVE, i);
+            c->sent_by = phase_of(&p->stages[x->from_stage], INSTR_SEND, i);
+            c->received_by = phase_of(&p->stages[x->to_stage], INSTR_RECEIVE, i);
         }
         int64_t capacity = 4;
         while (capacity < 2 * c->keep + 2) capacity *= 2;

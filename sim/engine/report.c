@@ -83,7 +83,7 @@ void report_operator(struct engine *e, int32_t lane, const struct code *c, int64
                      .device = lane,
                      .peer = -1,
                      .stage = l->stage,
-                     .letter = l->procedure->letter,
+                     .phase = l->procedure->phase,
                      .step = l->step,
                      .microbatch = l->call.microbatch,
                      .op = c->arg,
@@ -112,7 +112,7 @@ void report_message(struct engine *e, int32_t channel, int64_t seq, const struct
                      .device = c->from_lane,
                      .peer = c->to_lane,
                      .stage = x->from_stage,
-                     .letter = c->sent_by,
+                     .phase = c->sent_by,
                      .step = (int32_t)(seq / microbatches),
                      .microbatch = (int32_t)(seq % microbatches),
                      .op = channel,
@@ -122,7 +122,7 @@ void report_message(struct engine *e, int32_t channel, int64_t seq, const struct
                      .name = e->program->links[x->link].name};
     record(e, s);
     s.kind = SPAN_RECEIVE, s.stream = STREAM_receive, s.device = c->to_lane, s.peer = c->from_lane;
-    s.stage = x->to_stage, s.letter = c->received_by, s.end_ns = passage->arrival_ns;
+    s.stage = x->to_stage, s.phase = c->received_by, s.end_ns = passage->arrival_ns;
     record(e, s);
 }
 
@@ -131,17 +131,17 @@ void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t in
 {
     const struct collective *g = &e->program->collectives[group];
     int32_t link = g->link && !collective_of_tensor(g) ? g->link[index] : -1;
-    enum phase letter =
-        collective_of_tensor(g) ? e->lanes[lane].procedure->letter : 'U'; /* it waits in this call */
+    enum phase phase =
+        collective_of_tensor(g) ? e->lanes[lane].procedure->phase : 'U'; /* it waits in this call */
     const char *name = link >= 0 ? e->program->links[link].name : g->name;
     record(e, (struct span){.kind = SPAN_REDUCE,
                             .stream = STREAM_collective,
                             .device = lane,
                             .peer = -1,
                             .stage = g->members[index].stage,
-                            .letter = letter,
+                            .phase = phase,
                             .step = step,
-                            .microbatch = collective_repeats(g) ? times : -1,
+                            .microbatch = program_collective_repeats(g) ? times : -1,
                             .op = group,
                             .part = part,
                             .collective = collective_of_tensor(g) ? 1 + (int32_t)g->kind : 0,
@@ -160,7 +160,7 @@ void report_same_device_collective(struct engine *e, int32_t lane, int32_t group
                             .device = lane,
                             .peer = -1,
                             .stage = l->stage,
-                            .letter = l->procedure->letter,
+                            .phase = l->procedure->phase,
                             .step = l->step,
                             .microbatch = l->call.microbatch,
                             .op = group,
@@ -179,7 +179,7 @@ void report_steps(struct engine *e, const struct sim_result *r, const struct cos
                                    .device = e->step_last[s],
                                    .peer = -1,
                                    .stage = -1,
-                                   .letter = 'S',
+                                   .phase = PHASE_SEND,
                                    .step = s,
                                    .microbatch = -1,
                                    .op = -1,
@@ -237,9 +237,9 @@ static void describe_lane(const struct engine *e, int32_t lane, char *out, size_
     if (e->program->lanes[lane].n_stages > 1)
         snprintf(chunk, sizeof chunk, "%" PRId32, l->call.chunk);
     if (l->call.microbatch < 0)
-        snprintf(call, sizeof call, "%s%c", chunk, l->procedure->letter);
+        snprintf(call, sizeof call, "%s%c", chunk, l->procedure->phase);
     else
-        snprintf(call, sizeof call, "%s%c%" PRId32, chunk, l->procedure->letter,
+        snprintf(call, sizeof call, "%s%c%" PRId32, chunk, l->procedure->phase,
                  l->call.microbatch);
     snprintf(out, n, "%s at %s%s (waits for %s)", name, call, step, wait);
 }

@@ -47,7 +47,7 @@ static enum status make_lanes(struct engine *e, struct cost *k, const struct sim
     const struct code_pricing by = {p, k, scale, e->folded_ns,
                                     e->jitter || (e->trace && detail == SIM_OPERATOR)};
     struct arena *a = e->arena;
-    struct code *scratch = ARENA_ARRAY(a, struct code, code_most(p));
+    struct code *scratch = ARENA_ARRAY(a, struct code, code_max(p));
     struct code_procedure **of = ARENA_ARRAY(a, struct code_procedure *, (size_t)p->n_stages);
     e->lanes = ARENA_ARRAY(a, struct lane_state, (size_t)p->n_devices);
     for (int32_t i = 0; i < p->n_devices; i++) {

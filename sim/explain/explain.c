@@ -52,7 +52,7 @@ static int by_what(const void *a, const void *b)
 {
     const struct explain_row *x = a, *y = b;
     if (x->kind != y->kind) return x->kind < y->kind ? -1 : 1;
-    if (x->letter != y->letter) return x->letter < y->letter ? -1 : 1;
+    if (x->phase != y->phase) return x->phase < y->phase ? -1 : 1;
     if (x->op != y->op) return x->op < y->op ? -1 : 1;
     if (x->device != y->device) return x->device < y->device ? -1 : 1;
     return x->link < y->link ? -1 : x->link > y->link;
@@ -71,8 +71,8 @@ static void sum_rows(struct arena *a, struct explain *x)
     for (size_t i = 0; i < x->n_pieces; i++) {
         const struct explain_piece *c = &x->pieces[i];
         int64_t ns = c->end_ns - c->begin_ns;
-        rows[i] = (struct explain_row){c->kind, c->letter, c->op, c->link >= 0 ? -1 : c->device,
-                                       c->link, ns,        1};
+        rows[i] = (struct explain_row){c->kind, c->phase, c->op, c->link >= 0 ? -1 : c->device,
+                                       c->link, ns,       1};
         x->kind_ns[c->kind] += ns;
     }
     if (x->n_pieces) qsort(rows, x->n_pieces, sizeof *rows, by_what);
@@ -120,14 +120,14 @@ enum status explain_result(struct arena *a, const struct program *p, struct cost
     struct explain_presence all = {.device = ARENA_ARRAY(a, int64_t, (size_t)p->n_devices),
                                    .link = ARENA_ARRAY(a, int64_t, (size_t)p->n_links),
                                    .kind = ARENA_ARRAY(a, int64_t, OP_KIND_COUNT)};
-    struct told t = {
+    struct explanation t = {
         .arena = a, .program = p, .cost = k, .trace = r->trace, .result = r, .steps = r->steps};
     size_t capacity = 0;
     *out = (struct explain){0};
     if (!r->trace)
         return error_set(err, ERR_INPUT, "a simulation without a trace explains nothing");
     TRY(find_window(r, out, err));
-    TRY(explain_tell(&t, err));
+    TRY(explain_label(&t, err));
     TRY(explain_path(&t, out, &all, err));
     sum_rows(a, out);
     explain_use(&t, out);

@@ -42,18 +42,18 @@ enum explain_kind {
 };
 const char *explain_kind_name(enum explain_kind kind);
 
-/* A piece of the critical path, in order of time. compute, update: device, letter and op; skew: the
+/* A piece of the critical path, in order of time. compute, update: device, phase and op; skew: the
  * device whose lateness at a collective is waited for (profiles/skew.h); the others: link and the device that receives. */
 struct explain_piece {
     enum explain_kind kind;
-    enum phase letter;    /* F B I W U of the call; 'S' where there is no call */
+    enum phase phase;     /* F B I W U of the call; 'S' where there is no call */
     int32_t op;           /* enum op_kind; -1 */
     int32_t device, link; /* of the program; link -1 on a device */
     int64_t begin_ns, end_ns;
 };
-struct explain_row { /* pieces summed by (kind, letter, op, device or link) */
+struct explain_row { /* pieces summed by (kind, phase, op, device or link) */
     enum explain_kind kind;
-    enum phase letter;
+    enum phase phase;
     int32_t op, device, link; /* device -1 for what a link takes */
     int64_t ns, pieces;
 };
@@ -87,7 +87,7 @@ struct explain_link {
     int64_t path_ns, messages, bytes;
 };
 
-struct explain_holder { /* who holds memory at a device's peak */
+struct explain_memory { /* what holds memory at a device's peak */
     const char *name;   /* slot class, or the largest tensor of a buffer ring */
     int64_t buffers;    /* alive; 1 for what is always there */
     int64_t bytes;
@@ -114,10 +114,11 @@ struct explain {
     struct explain_link *links;     /* (n_links) */
     int32_t busiest;                /* device that computes longest, first among equals */
     int32_t fullest;                /* device whose peak fills most of its memory */
-    size_t n_holders;
-    struct explain_holder *holders; /* of the fullest, by falling size; together its peak_bytes */
-    size_t n_what, what_left_out;   /* filled by explain_what_if */
-    struct explain_what *what;      /* by falling gain */
+    size_t n_memory_breakdown;
+    struct explain_memory
+        *memory_breakdown;        /* of the fullest, by falling size; together its peak_bytes */
+    size_t n_what, what_left_out; /* filled by explain_what_if */
+    struct explain_what *what;    /* by falling gain */
 };
 
 /* Host memory that explain_result takes for a trace of so many spans, nearly: records, messages, collectives, the path. */

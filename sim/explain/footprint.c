@@ -17,8 +17,8 @@ static void hold(struct footprint *f, const char *name, int64_t bytes, const cha
 {
     int32_t at = f->n;
     if (bytes <= 0) return;
-    for (; at > 0 && f->holders[at - 1].bytes < bytes; at--) f->holders[at] = f->holders[at - 1];
-    f->holders[at] = (struct footprint_holder){name, bytes, why};
+    for (; at > 0 && f->memory_breakdown[at - 1].bytes < bytes; at--) f->memory_breakdown[at] = f->memory_breakdown[at - 1];
+    f->memory_breakdown[at] = (struct footprint_entry){name, bytes, why};
     f->n++;
     f->total_bytes += bytes;
 }
@@ -45,9 +45,9 @@ static int64_t largest_parameters(const struct program_stage *s)
     return most;
 }
 
-static const char *letter_name(enum phase letter)
+static const char *phase_name(enum phase phase)
 {
-    return letter == 'R' ? "arrival" : letter == 'S' ? "departure" : NULL;
+    return phase == PHASE_RECEIVE ? "arrival" : phase == PHASE_SEND ? "departure" : NULL;
 }
 
 /* The first call, as "F3", after whose begin as many of the buffer ring's buffers as ever are alive; NULL where calls alone do not
@@ -63,12 +63,12 @@ static const char *fullest_at(struct arena *a, const struct program *p, int32_t 
     if (!strchr("FBI", r->birth) || !strchr("FBIW", r->death)) return NULL;
     for (cursor_start(&c, &p->orders[l->order]); cursor_next(&c, &call);) {
         if (&p->stages[l->stages[call.chunk]] != s) continue;
-        enum phase letter = s->procedures[call.procedure].letter;
-        if (letter == r->birth && ++alive > most) {
+        enum phase phase = s->procedures[call.procedure].phase;
+        if (phase == r->birth && ++alive > most) {
             most = alive;
-            at = arena_printf(a, "%c%" PRId32, letter, call.microbatch);
+            at = arena_printf(a, "%c%" PRId32, phase, call.microbatch);
         }
-        alive -= letter == r->death;
+        alive -= phase == r->death;
     }
     return at;
 }
@@ -77,12 +77,12 @@ static const char *fullest_at(struct arena *a, const struct program *p, int32_t 
 static void hold_buffer_ring(struct arena *a, const struct program *p, int32_t device,
                       const struct program_stage *s, const struct buffer_ring *r, struct footprint *f)
 {
-    const char *birth = letter_name(r->birth), *death = letter_name(r->death);
+    const char *birth = phase_name(r->birth), *death = phase_name(r->death);
     const char *name = r->received >= 0  ? "received"
                        : r->sent >= 0    ? "to be sent"
-                       : r->birth == 'F' ? "activations"
+                       : r->birth == PHASE_F ? "activations"
                                          : "gradients of activations";
-    if (r->death == 'U') name = "gradients kept apart";
+    if (r->death == PHASE_U) name = "gradients per microbatch";
     const char *at = fullest_at(a, p, device, s, r);
     /* Of a ring for messages some buffers wait: receives are posted ahead, those of the next step too, and what is sent
      * leaves in its own time. */
@@ -94,7 +94,7 @@ static void hold_buffer_ring(struct arena *a, const struct program *p, int32_t d
                                               posted > 1 ? "s" : "")
                                : "";
     const char *why =
-        r->sent >= 0 && r->death == 'S'
+        r->sent >= 0 && r->death == PHASE_SEND
             ? arena_printf(a, "%" PRId32 " send buffers on stage %" PRId32 ", from %s to %s",
                            r->count, s->stage, from, to)
         : flight <= 0
@@ -187,7 +187,7 @@ enum status footprint_stages(struct arena *a, const struct program *p,
         for (int32_t s = 0; s < p->n_stages; s++)
             if (p->stages[s].device == d)
                 room += SLOT_CLASS_COUNT + 3 + (size_t)p->stages[s].n_buffer_rings;
-        f->holders = ARENA_ARRAY(a, struct footprint_holder, room);
+        f->memory_breakdown = ARENA_ARRAY(a, struct footprint_entry, room);
         for (int32_t s = 0; s < p->n_stages; s++)
             if (p->stages[s].device == d) {
                 hold_stage(a, p, d, &p->stages[s], o, f);
@@ -210,7 +210,7 @@ const char *footprint_verdict(struct arena *a, const struct footprint *f)
         line = arena_printf(a, "%s, lacks %s", line,
                             units_print_bytes(text, (double)(f->total_bytes - f->memory_bytes)));
     for (int32_t i = 0; i < f->n && i < 3; i++) {
-        const struct footprint_holder *h = &f->holders[i];
+        const struct footprint_entry *h = &f->memory_breakdown[i];
         line = arena_printf(a, "%s%s%s %s%s%s%s", line, i ? ", " : ": ", h->name,
                             units_print_bytes(text, (double)h->bytes), *h->why ? " (" : "", h->why,
                             *h->why ? ")" : "");

@@ -1,4 +1,4 @@
-/* sim/explain/footprint.h - what one GPU holds over a step, holder by holder, and why.
+/* sim/explain/footprint.h - what one GPU holds over a step, entry by entry, and why.
  *
  * Two ways to the same question. footprint_stages reads a lowered program: its regions and buffer rings are what the simulator plays
  * and an executor would allocate; on top come what-ifs that no program says yet - optimizer state, gradients and parameters
@@ -29,7 +29,7 @@ struct footprint_options {
     /* what a framework keeps beside tensors: contexts, its allocator's rest, communicators */
     int64_t reserve_bytes;
 };
-struct footprint_holder {
+struct footprint_entry {
     const char *name;
     int64_t bytes;
     /* "4 of 8 microbatches in flight on stage 0, from F to B, all first at F3"; "" where the name says all */
@@ -38,7 +38,7 @@ struct footprint_holder {
 struct footprint { /* of one device, all its stages together */
     const char *device;
     int32_t n;
-    struct footprint_holder *holders; /* largest first; none of 0 bytes */
+    struct footprint_entry *memory_breakdown; /* largest first; none of 0 bytes */
     int64_t total_bytes, memory_bytes;
 };
 /* Of every device of the program, out: (n_devices). ERR_INPUT: options out of range. ZeRO 3 adds the parameters of the

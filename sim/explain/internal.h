@@ -21,7 +21,7 @@ enum record_kind {
 };
 struct record {
     enum record_kind kind;
-    enum phase letter;
+    enum phase phase;
     int32_t arg, stage, step, call; /* call: ordinal in the step */
     int64_t seq, begin_ns, end_ns;
 };
@@ -32,7 +32,7 @@ struct collective_run { /* one lane's part of one collective */
     int64_t begin_ns, end_ns;           /* on the collective stream */
     int64_t wait_begin_ns, wait_end_ns; /* the compute stream's AWAIT of it; equal: none */
 };
-struct told_lane {
+struct explained_lane {
     struct record *records;
     size_t n_records, capacity;
     struct collective_run *runs; /* in the order of the collective stream */
@@ -47,30 +47,30 @@ struct explain_live {
     int64_t bytes, peak_bytes; /* of buffer rings */
 };
 
-struct told_message { /* -1: not known */
+struct explained_message { /* -1: not known */
     int64_t handed_ns, start_ns, left_ns, arrival_ns, consumed_ns;
     int64_t before, after;                 /* messages handed over around it on this channel, -1 */
     size_t handed_record, consumed_record; /* SEND at the sender, END of the call at the receiver */
 };
-struct told_channel {
+struct explained_channel {
     int32_t from_lane, to_lane, resource; /* resource: link · 2 + direction; -1: inside a device */
     int32_t ahead;
     int64_t alone_ns; /* what its link takes for one message and nothing else */
     int64_t n_messages;
-    struct told_message *messages;
+    struct explained_message *messages;
     int64_t last_handed, head; /* seq, -1; head: inside a device, the first that has not passed */
 };
 
-struct told_part {                   /* REDUCE span */
+struct explained_part {              /* REDUCE span */
     int64_t begin_ns, end_ns, bytes; /* begin -1: there is none */
 };
-struct told_group {
+struct explained_group {
     bool priced; /* it goes by no messages: sim/collective/price.h */
     int32_t n_parts,
         times; /* times: launches by each member in a step; launch: step · times + how many before */
-    int32_t *launched;       /* (n_members) as far as the lanes are told */
-    struct told_part *parts; /* (launches, n_members, n_parts) */
-    size_t *run;             /* (launches, n_members): into the lane's runs */
+    int32_t *launched;            /* (n_members) as far as the lanes are told */
+    struct explained_part *parts; /* (launches, n_members, n_parts) */
+    size_t *run;                  /* (launches, n_members): into the lane's runs */
 };
 
 struct on_resource { /* a message on a link's direction */
@@ -78,7 +78,7 @@ struct on_resource { /* a message on a link's direction */
     int64_t seq, start_ns, left_ns;
 };
 
-struct told {
+struct explanation {
     struct arena *arena;
     const struct program *program;
     struct cost *cost;
@@ -86,37 +86,39 @@ struct told {
     const struct sim_result *result;
     int32_t steps;
     int32_t *lane_of_stage;
-    struct told_lane *lanes;       /* (n_devices) */
-    struct told_channel *channels; /* (n_channels) */
-    struct told_group *groups;     /* (n_groups) */
-    struct cost_link *links;       /* (n_links), of those that are used */
-    struct on_resource **line;     /* (2 n_links) by start */
+    struct explained_lane *lanes;       /* (n_devices) */
+    struct explained_channel *channels; /* (n_channels) */
+    struct explained_group *groups;     /* (n_groups) */
+    struct cost_link *links;            /* (n_links), of those that are used */
+    struct on_resource **line;          /* (2 n_links) by start */
     size_t *n_line;
-    /* (n_stages, 256) births - deaths by letter until the device's peak; see sim/explain/memory.c */
+    /* (n_stages, 256) births - deaths by phase until the device's peak; see sim/explain/memory.c */
     int64_t *alive;
 };
 
-struct told_part *told_part_at(const struct told *t, int32_t group, int32_t launch, int32_t member,
-                               int32_t part);
-size_t *told_run_at(const struct told *t, int32_t group, int32_t launch, int32_t member);
-int32_t told_member(const struct told *t, int32_t group, int32_t lane); /* -1 */
+struct explained_part *explain_part_at(const struct explanation *t, int32_t group, int32_t launch,
+                                       int32_t member, int32_t part);
+size_t *explain_run_at(const struct explanation *t, int32_t group, int32_t launch, int32_t member);
+int32_t explain_member(const struct explanation *t, int32_t group, int32_t lane); /* -1 */
 /* sim/explain/tables.c: all of it; sim/explain/label.c: the lanes' records */
-MUST_CHECK enum status explain_tell(struct told *t, struct error *err);
-MUST_CHECK enum status explain_tell_lanes(struct told *t, struct error *err);
+MUST_CHECK enum status explain_label(struct explanation *t, struct error *err);
+MUST_CHECK enum status explain_label_lanes(struct explanation *t, struct error *err);
 /* sim/explain/size.c: of one step, at most */
 double explain_records(const struct program *p, int32_t lane);
 /* sim/explain/path.c: pieces of the window into x, presence on all paths into the three arrays (ns) */
 struct explain_presence {
     int64_t *device, *link, *kind;
 };
-MUST_CHECK enum status explain_path(const struct told *t, struct explain *x,
+MUST_CHECK enum status explain_path(const struct explanation *t, struct explain *x,
                                     struct explain_presence *all, struct error *err);
 /* sim/explain/use.c: devices, links */
-void explain_use(const struct told *t, struct explain *x);
+void explain_use(const struct explanation *t, struct explain *x);
 /* sim/explain/memory.c: births and deaths of buffers as the lanes are told, then who is alive at the peak */
-void explain_memory_start(struct told *t);
-void explain_born(struct told *t, int32_t lane, int32_t stage, enum phase letter, int64_t now_ns);
-void explain_dead(struct told *t, int32_t lane, int32_t stage, enum phase letter, int64_t now_ns);
-void explain_memory(const struct told *t, struct explain *x);
+void explain_memory_start(struct explanation *t);
+void explain_born(struct explanation *t, int32_t lane, int32_t stage, enum phase phase,
+                  int64_t now_ns);
+void explain_dead(struct explanation *t, int32_t lane, int32_t stage, enum phase phase,
+                  int64_t now_ns);
+void explain_memory(const struct explanation *t, struct explain *x);
 
 #endif

@@ -23,29 +23,29 @@ struct walk { /* where a lane is */
     size_t n_spans, next_span;
 };
 
-struct telling {
-    struct told *t;
+struct labelling {
+    struct explanation *t;
     struct walk *walks;
     bool ***writes; /* by stage, procedure, ring: the implied wait */
     struct error *err;
     enum status status;
 };
 
-static int32_t stage_of(const struct told *t, int32_t lane, const struct call *c)
+static int32_t stage_of(const struct explanation *t, int32_t lane, const struct call *c)
 {
     return t->program->lanes[lane].stages[c->chunk];
 }
 
 /* --- walking --- */
 
-static struct record *tell(struct told *t, int32_t lane, const struct walk *w,
-                           enum record_kind kind, int32_t arg, int64_t seq, int64_t begin_ns)
+static struct record *label(struct explanation *t, int32_t lane, const struct walk *w,
+                            enum record_kind kind, int32_t arg, int64_t seq, int64_t begin_ns)
 {
-    struct told_lane *l = &t->lanes[lane];
+    struct explained_lane *l = &t->lanes[lane];
     l->records = arena_grow(t->arena, l->records, l->n_records, &l->capacity, sizeof *l->records);
     struct record *r = &l->records[l->n_records++];
     *r = (struct record){.kind = kind,
-                         .letter = w->procedure->letter,
+                         .phase = w->procedure->phase,
                          .arg = arg,
                          .stage = w->stage_index,
                          .step = w->step,
@@ -56,22 +56,22 @@ static struct record *tell(struct told *t, int32_t lane, const struct walk *w,
     return r;
 }
 
-static void disagree(struct telling *g, int32_t lane, const char *what)
+static void disagree(struct labelling *g, int32_t lane, const char *what)
 {
     const struct walk *w = &g->walks[lane];
     if (g->status != OK) return;
     g->status = error_set(g->err, ERR_INPUT,
                           "the trace is not of this program: %s of step %" PRId32 " at %c%" PRId32
                           ", %" PRId64 " ns: %s",
-                          g->t->program->devices[lane].name, w->step, w->procedure->letter,
+                          g->t->program->devices[lane].name, w->step, w->procedure->phase,
                           w->call.microbatch, w->now_ns, what);
 }
 
 /* Inside a device messages pass in the order they are handed over, each when its receive is posted too. */
-static void pass_copies(struct told_channel *c)
+static void pass_copies(struct explained_channel *c)
 {
     while (c->head >= 0) {
-        struct told_message *m = &c->messages[c->head];
+        struct explained_message *m = &c->messages[c->head];
         int64_t when = m->handed_ns,
                 posted = c->head < c->ahead ? 0 : c->messages[c->head - c->ahead].consumed_ns;
         if (posted < 0) return;
@@ -83,9 +83,10 @@ static void pass_copies(struct told_channel *c)
     }
 }
 
-static struct told_message *message(struct telling *g, int32_t lane, int32_t channel, int64_t seq)
+static struct explained_message *message(struct labelling *g, int32_t lane, int32_t channel,
+                                         int64_t seq)
 {
-    struct told_channel *c = &g->t->channels[channel];
+    struct explained_channel *c = &g->t->channels[channel];
     if (seq < 0 || seq >= c->n_messages) {
         disagree(g, lane, "a message that no step has");
         return NULL;
@@ -95,7 +96,7 @@ static struct told_message *message(struct telling *g, int32_t lane, int32_t cha
 }
 
 /* The compute stream stands still until when_ns; a record where that takes time. */
-static bool wait(struct telling *g, int32_t lane, enum record_kind kind, int32_t arg, int64_t seq,
+static bool wait(struct labelling *g, int32_t lane, enum record_kind kind, int32_t arg, int64_t seq,
                  int64_t when_ns)
 {
     struct walk *w = &g->walks[lane];
@@ -103,22 +104,22 @@ static bool wait(struct telling *g, int32_t lane, enum record_kind kind, int32_t
     if (when_ns < 0) return false;
     if (when_ns <= since_ns) return true;
     w->now_ns = when_ns;
-    tell(g->t, lane, w, kind, arg, seq, since_ns);
+    label(g->t, lane, w, kind, arg, seq, since_ns);
     return true;
 }
 
-static void bear(struct told *t, int32_t lane, struct walk *w)
+static void bear(struct explanation *t, int32_t lane, struct walk *w)
 {
-    if (!w->born) explain_born(t, lane, w->stage_index, w->procedure->letter, w->now_ns);
+    if (!w->born) explain_born(t, lane, w->stage_index, w->procedure->phase, w->now_ns);
     w->born = true;
 }
 
-static bool take_compute(struct telling *g, int32_t lane, int32_t op)
+static bool take_compute(struct labelling *g, int32_t lane, int32_t op)
 {
     struct walk *w = &g->walks[lane];
     const struct span *s =
         w->next_span < w->n_spans ? &g->t->trace->spans[w->spans[w->next_span]] : NULL;
-    if (!s || s->begin_ns != w->now_ns || s->op != op || s->letter != w->procedure->letter ||
+    if (!s || s->begin_ns != w->now_ns || s->op != op || s->phase != w->procedure->phase ||
         s->end_ns < s->begin_ns) {
         disagree(g, lane, s ? "the next operator's span differs" : "its spans end here");
         return false;
@@ -126,17 +127,17 @@ static bool take_compute(struct telling *g, int32_t lane, int32_t op)
     w->next_span++;
     w->now_ns = s->end_ns;
     w->alone_ns += s->end_ns - s->begin_ns;
-    tell(g->t, lane, w, RECORD_COMPUTE, op, w->seq, s->begin_ns);
+    label(g->t, lane, w, RECORD_COMPUTE, op, w->seq, s->begin_ns);
     return true;
 }
 
-static bool take_send(struct telling *g, int32_t lane, int32_t channel)
+static bool take_send(struct labelling *g, int32_t lane, int32_t channel)
 {
     struct walk *w = &g->walks[lane];
-    struct told_message *m = message(g, lane, channel, w->seq);
-    struct told_channel *c = &g->t->channels[channel];
+    struct explained_message *m = message(g, lane, channel, w->seq);
+    struct explained_channel *c = &g->t->channels[channel];
     if (!m) return false;
-    tell(g->t, lane, w, RECORD_SEND, channel, w->seq, w->now_ns);
+    label(g->t, lane, w, RECORD_SEND, channel, w->seq, w->now_ns);
     m->handed_ns = w->now_ns;
     m->handed_record = g->t->lanes[lane].n_records - 1;
     m->before = c->last_handed;
@@ -146,12 +147,12 @@ static bool take_send(struct telling *g, int32_t lane, int32_t channel)
     return true;
 }
 
-static bool take_reduce(struct telling *g, int32_t lane, int32_t group)
+static bool take_reduce(struct labelling *g, int32_t lane, int32_t group)
 {
-    struct told *t = g->t;
+    struct explanation *t = g->t;
     struct walk *w = &g->walks[lane];
-    struct told_lane *l = &t->lanes[lane];
-    int32_t member = told_member(t, group, lane);
+    struct explained_lane *l = &t->lanes[lane];
+    int32_t member = explain_member(t, group, lane);
     if (member < 0) {
         disagree(g, lane, "a group that it is no member of");
         return false;
@@ -161,15 +162,15 @@ static bool take_reduce(struct telling *g, int32_t lane, int32_t group)
         disagree(g, lane, "more collectives than it launches");
         return false;
     }
-    tell(t, lane, w, RECORD_COLLECTIVE_START, group, launch, w->now_ns);
+    label(t, lane, w, RECORD_COLLECTIVE_START, group, launch, w->now_ns);
     int64_t free_ns = l->n_runs ? l->runs[l->n_runs - 1].end_ns : 0;
     int64_t begin_ns = w->now_ns > free_ns ? w->now_ns : free_ns, end_ns = begin_ns;
     for (int32_t k = 0; k < t->groups[group].n_parts; k++) {
-        const struct told_part *part = told_part_at(t, group, launch, member, k);
+        const struct explained_part *part = explain_part_at(t, group, launch, member, k);
         if (part->begin_ns >= 0 && part->end_ns > end_ns) end_ns = part->end_ns;
     }
     l->runs = arena_grow(t->arena, l->runs, l->n_runs, &l->run_capacity, sizeof *l->runs);
-    *told_run_at(t, group, launch, member) = l->n_runs;
+    *explain_run_at(t, group, launch, member) = l->n_runs;
     l->runs[l->n_runs++] = (struct collective_run){.group = group,
                                                    .member = member,
                                                    .launch = launch,
@@ -179,13 +180,13 @@ static bool take_reduce(struct telling *g, int32_t lane, int32_t group)
     return true;
 }
 
-static bool take_await(struct telling *g, int32_t lane, int32_t group)
+static bool take_await(struct labelling *g, int32_t lane, int32_t group)
 {
     struct walk *w = &g->walks[lane];
-    int32_t member = told_member(g->t, group, lane);
-    bool several = collective_repeats(&g->t->program->collectives[group]);
+    int32_t member = explain_member(g->t, group, lane);
+    bool several = program_collective_repeats(&g->t->program->collectives[group]);
     int32_t launch = several && member >= 0 ? g->t->groups[group].launched[member] - 1 : w->step;
-    size_t run = member < 0 || launch < 0 ? SIZE_MAX : *told_run_at(g->t, group, launch, member);
+    size_t run = member < 0 || launch < 0 ? SIZE_MAX : *explain_run_at(g->t, group, launch, member);
     if (run == SIZE_MAX) {
         disagree(g, lane, "a collective that it has not begun");
         return false;
@@ -198,7 +199,7 @@ static bool take_await(struct telling *g, int32_t lane, int32_t group)
 }
 
 /* The compute stream comes to a collective as late as somebody is expected to be (code.c). */
-static bool take_tensor_collective(struct telling *g, int32_t lane, int32_t group)
+static bool take_tensor_collective(struct labelling *g, int32_t lane, int32_t group)
 {
     struct walk *w = &g->walks[lane];
     const struct collective *m = &g->t->program->collectives[group];
@@ -211,7 +212,7 @@ static bool take_tensor_collective(struct telling *g, int32_t lane, int32_t grou
 }
 
 /* false: it has to wait for another lane, or the trace is a stranger's. */
-static bool take(struct telling *g, int32_t lane, const struct instr *x)
+static bool take(struct labelling *g, int32_t lane, const struct instr *x)
 {
     struct walk *w = &g->walks[lane];
     if (x->kind != INSTR_RECEIVE) bear(g->t, lane, w);
@@ -219,7 +220,7 @@ static bool take(struct telling *g, int32_t lane, const struct instr *x)
     case INSTR_COMPUTE:
         return take_compute(g, lane, x->arg);
     case INSTR_RECEIVE: {
-        const struct told_message *m = message(g, lane, x->arg, w->seq);
+        const struct explained_message *m = message(g, lane, x->arg, w->seq);
         return m && wait(g, lane, RECORD_RECEIVE, x->arg, w->seq, m->arrival_ns);
     }
     case INSTR_SEND:
@@ -235,31 +236,31 @@ static bool take(struct telling *g, int32_t lane, const struct instr *x)
     }
 }
 
-static bool take_room(struct telling *g, int32_t lane, int32_t buffer_ring)
+static bool take_room(struct labelling *g, int32_t lane, int32_t buffer_ring)
 {
     struct walk *w = &g->walks[lane];
     const struct buffer_ring *r = &w->stage->buffer_rings[buffer_ring];
     if (!g->writes[w->stage_index][w->call.procedure][buffer_ring] || w->seq < r->count)
         return true;
-    const struct told_message *m = message(g, lane, r->sent, w->seq - r->count);
+    const struct explained_message *m = message(g, lane, r->sent, w->seq - r->count);
     return m && wait(g, lane, RECORD_ROOM, r->sent, w->seq - r->count, m->left_ns);
 }
 
-static void end_call(struct told *t, int32_t lane, struct walk *w)
+static void end_call(struct explanation *t, int32_t lane, struct walk *w)
 {
     bear(t, lane, w);
-    tell(t, lane, w, RECORD_END, w->call.procedure, w->seq, w->now_ns);
+    label(t, lane, w, RECORD_END, w->call.procedure, w->seq, w->now_ns);
     for (int32_t i = 0; i < w->procedure->n_instrs; i++) {
         const struct instr *x = &w->procedure->instrs[i];
         if (x->kind != INSTR_RECEIVE || w->seq < 0) continue;
-        struct told_message *m = &t->channels[x->arg].messages[w->seq];
+        struct explained_message *m = &t->channels[x->arg].messages[w->seq];
         m->consumed_ns = w->now_ns;
         m->consumed_record = t->lanes[lane].n_records - 1;
     }
-    explain_dead(t, lane, w->stage_index, w->procedure->letter, w->now_ns);
+    explain_dead(t, lane, w->stage_index, w->procedure->phase, w->now_ns);
 }
 
-static void next_call(struct told *t, int32_t lane, struct walk *w)
+static void next_call(struct explanation *t, int32_t lane, struct walk *w)
 {
     w->ordinal++;
     while (!cursor_next(&w->cursor, &w->call)) {
@@ -280,7 +281,7 @@ static void next_call(struct told *t, int32_t lane, struct walk *w)
 }
 
 /* As far as the lane can go; true where that was somewhere. */
-static bool go_on(struct telling *g, int32_t lane)
+static bool go_on(struct labelling *g, int32_t lane)
 {
     struct walk *w = &g->walks[lane];
     bool any = false;
@@ -303,9 +304,9 @@ static bool go_on(struct telling *g, int32_t lane)
 
 /* --- setting up --- */
 
-static void find_spans(struct telling *g)
+static void find_spans(struct labelling *g)
 {
-    struct told *t = g->t;
+    struct explanation *t = g->t;
     size_t n = (size_t)t->program->n_devices, *count = ARENA_ARRAY(t->arena, size_t, n);
     size_t **lists = ARENA_ARRAY(t->arena, size_t *, n);
     for (size_t i = 0; i < t->trace->n_spans; i++)
@@ -318,7 +319,7 @@ static void find_spans(struct telling *g)
     for (size_t i = 0; i < n; i++) g->walks[i].spans = lists[i], g->walks[i].n_spans = count[i];
 }
 
-static void find_implied_waits(struct telling *g)
+static void find_implied_waits(struct labelling *g)
 {
     const struct program *p = g->t->program;
     g->writes = ARENA_ARRAY(g->t->arena, bool **, (size_t)p->n_stages);
@@ -334,7 +335,7 @@ static void find_implied_waits(struct telling *g)
     }
 }
 
-static void find_last_forward(struct told *t, int32_t lane, const struct order *o)
+static void find_last_forward(struct explanation *t, int32_t lane, const struct order *o)
 {
     struct cursor c;
     struct call call;
@@ -342,14 +343,14 @@ static void find_last_forward(struct told *t, int32_t lane, const struct order *
     cursor_start(&c, o);
     for (int32_t i = 0; cursor_next(&c, &call); i++) {
         const struct program_stage *s = &t->program->stages[stage_of(t, lane, &call)];
-        if (s->procedures[call.procedure].letter == 'F') t->lanes[lane].last_forward = i;
+        if (s->procedures[call.procedure].phase == PHASE_F) t->lanes[lane].last_forward = i;
     }
 }
 
-enum status explain_tell_lanes(struct told *t, struct error *err)
+enum status explain_label_lanes(struct explanation *t, struct error *err)
 {
     const struct program *p = t->program;
-    struct telling g = {
+    struct labelling g = {
         .t = t, .walks = ARENA_ARRAY(t->arena, struct walk, (size_t)p->n_devices), .err = err};
     find_spans(&g);
     find_implied_waits(&g);

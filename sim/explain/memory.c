@@ -7,18 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes that one call of this letter gives life to (or ends). */
-static int64_t call_bytes(const struct program_stage *s, enum phase letter, bool deaths)
+/* Bytes that one call of this phase gives life to (or ends). */
+static int64_t call_bytes(const struct program_stage *s, enum phase phase, bool deaths)
 {
     int64_t bytes = 0;
     for (int32_t r = 0; r < s->n_buffer_rings; r++)
-        if ((deaths ? s->buffer_rings[r].death : s->buffer_rings[r].birth) == letter)
-            bytes +=
-                s->buffer_rings[r].stride_bytes * (deaths && letter == 'U' ? s->microbatches : 1);
+        if ((deaths ? s->buffer_rings[r].death : s->buffer_rings[r].birth) == phase)
+            bytes += s->buffer_rings[r].stride_bytes *
+                     (deaths && phase == PHASE_U ? s->microbatches : 1);
     return bytes;
 }
 
-void explain_memory_start(struct told *t)
+void explain_memory_start(struct explanation *t)
 {
     const struct program *p = t->program;
     bool *joins = ARENA_ARRAY(t->arena, bool, (size_t)p->n_devices);
@@ -31,8 +31,8 @@ void explain_memory_start(struct told *t)
         always[lane] -= s->class_bytes[SLOT_BUFFER_RING];
         for (int32_t r = 0; r < s->n_buffer_rings; r++) {
             const struct buffer_ring *g = &s->buffer_rings[r];
-            bool message =
-                (g->birth == 'R' && g->received >= 0) || (g->death == 'S' && g->sent >= 0);
+            bool message = (g->birth == PHASE_RECEIVE && g->received >= 0) ||
+                           (g->death == PHASE_SEND && g->sent >= 0);
             joins[lane] |= message && g->stride_bytes;
         }
     }
@@ -44,37 +44,40 @@ void explain_memory_start(struct told *t)
 }
 
 /* Nothing counts behind the peak. */
-static bool counts(const struct told *t, int32_t lane, int64_t now_ns)
+static bool counts(const struct explanation *t, int32_t lane, int64_t now_ns)
 {
     const struct explain_live *l = t->lanes[lane].live;
     return l ? l->bytes < l->peak_bytes : now_ns <= t->result->devices[lane].peak_ns;
 }
 
-void explain_born(struct told *t, int32_t lane, int32_t stage, enum phase letter, int64_t now_ns)
+void explain_born(struct explanation *t, int32_t lane, int32_t stage, enum phase phase,
+                  int64_t now_ns)
 {
     if (!counts(t, lane, now_ns)) return;
     struct explain_live *l = t->lanes[lane].live;
-    if (l) l->bytes += call_bytes(&t->program->stages[stage], letter, false);
-    t->alive[256 * stage + (unsigned char)letter]++;
+    if (l) l->bytes += call_bytes(&t->program->stages[stage], phase, false);
+    t->alive[256 * stage + (unsigned char)phase]++;
 }
 
-void explain_dead(struct told *t, int32_t lane, int32_t stage, enum phase letter, int64_t now_ns)
+void explain_dead(struct explanation *t, int32_t lane, int32_t stage, enum phase phase,
+                  int64_t now_ns)
 {
     if (!counts(t, lane, now_ns)) return;
     struct explain_live *l = t->lanes[lane].live;
-    if (l) l->bytes -= call_bytes(&t->program->stages[stage], letter, true);
-    t->alive[256 * (t->program->n_stages + stage) + (unsigned char)letter]++;
+    if (l) l->bytes -= call_bytes(&t->program->stages[stage], phase, true);
+    t->alive[256 * (t->program->n_stages + stage) + (unsigned char)phase]++;
 }
 
-static void hold(const struct told *t, struct explain *x, size_t *capacity, const char *name,
+static void hold(const struct explanation *t, struct explain *x, size_t *capacity, const char *name,
                  int64_t buffers, int64_t bytes)
 {
     if (!bytes) return;
-    x->holders = arena_grow(t->arena, x->holders, x->n_holders, capacity, sizeof *x->holders);
-    x->holders[x->n_holders++] = (struct explain_holder){name, buffers, bytes};
+    x->memory_breakdown = arena_grow(t->arena, x->memory_breakdown, x->n_memory_breakdown, capacity,
+                                     sizeof *x->memory_breakdown);
+    x->memory_breakdown[x->n_memory_breakdown++] = (struct explain_memory){name, buffers, bytes};
 }
 
-static int64_t messages_until(const struct told_channel *c, int64_t when_ns, bool left)
+static int64_t messages_until(const struct explained_channel *c, int64_t when_ns, bool left)
 {
     int64_t n = 0;
     for (int64_t i = 0; i < c->n_messages; i++) {
@@ -85,16 +88,16 @@ static int64_t messages_until(const struct told_channel *c, int64_t when_ns, boo
 }
 
 /* Births or deaths of ring r's buffers until the peak. */
-static int64_t count(const struct told *t, int32_t stage, const struct buffer_ring *r, bool deaths,
-                     int64_t when_ns)
+static int64_t count(const struct explanation *t, int32_t stage, const struct buffer_ring *r,
+                     bool deaths, int64_t when_ns)
 {
     int32_t row = deaths ? t->program->n_stages + stage : stage;
-    enum phase letter = deaths ? r->death : r->birth;
+    enum phase phase = deaths ? r->death : r->birth;
     int32_t channel = deaths ? r->sent : r->received;
-    if (letter == (deaths ? 'S' : 'R'))
+    if (phase == (deaths ? 'S' : 'R'))
         return channel < 0 ? 0 : messages_until(&t->channels[channel], when_ns, deaths);
-    int64_t n = t->alive[256 * row + (unsigned char)letter];
-    return deaths && letter == 'U' ? n * t->program->stages[stage].microbatches : n;
+    int64_t n = t->alive[256 * row + (unsigned char)phase];
+    return deaths && phase == PHASE_U ? n * t->program->stages[stage].microbatches : n;
 }
 
 static const char *buffer_ring_name(const struct program_stage *s, int32_t buffer_ring)
@@ -106,8 +109,8 @@ static const char *buffer_ring_name(const struct program_stage *s, int32_t buffe
     return best ? best->name : "buffer ring";
 }
 
-static void hold_stage(const struct told *t, struct explain *x, int32_t stage, int64_t when_ns,
-                       size_t *capacity)
+static void hold_stage(const struct explanation *t, struct explain *x, int32_t stage,
+                       int64_t when_ns, size_t *capacity)
 {
     static const char *const names[SLOT_CLASS_COUNT] = {"parameters", "gradients",
                                                         "optimizer state", "", "scratch"};
@@ -125,18 +128,18 @@ static void hold_stage(const struct told *t, struct explain *x, int32_t stage, i
 
 static int by_size(const void *a, const void *b)
 {
-    const struct explain_holder *x = a, *y = b;
+    const struct explain_memory *x = a, *y = b;
     if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
     return strcmp(x->name, y->name);
 }
 
-static double fullness(const struct told *t, int32_t device)
+static double fullness(const struct explanation *t, int32_t device)
 {
     int64_t memory = t->program->devices[device].memory_bytes;
     return (double)t->result->devices[device].peak_bytes / (memory > 0 ? (double)memory : 1);
 }
 
-void explain_memory(const struct told *t, struct explain *x)
+void explain_memory(const struct explanation *t, struct explain *x)
 {
     size_t capacity = 0;
     for (int32_t i = 1; i < t->program->n_devices; i++)
@@ -147,5 +150,6 @@ void explain_memory(const struct told *t, struct explain *x)
     const struct lane *lane = &t->program->lanes[x->fullest];
     if (lane->n_stages)
         hold(t, x, &capacity, "reserve", 1, t->program->stages[lane->stages[0]].reserve_bytes);
-    if (x->n_holders) qsort(x->holders, x->n_holders, sizeof *x->holders, by_size);
+    if (x->n_memory_breakdown)
+        qsort(x->memory_breakdown, x->n_memory_breakdown, sizeof *x->memory_breakdown, by_size);
 }

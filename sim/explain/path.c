@@ -1,6 +1,7 @@
 /* The critical path, backwards. A place on it is an instant and what ended there; going on means to emit what took the
  * time before that instant and to find out what had to end before it could begin. Every step goes back in time or, at one
  * instant, back in the order of causes, so that the walk ends at instant 0. */
+#include "core/base/units.h"
 #include "sim/explain/internal.h"
 
 #include "core/base/arena.h"
@@ -26,7 +27,7 @@ struct place {
 };
 
 struct path {
-    const struct told *t;
+    const struct explanation *t;
     struct explain *x;
     struct explain_presence *all;
     struct place at;
@@ -35,8 +36,6 @@ struct path {
     int64_t queue_since_ns;
     size_t capacity;
 };
-
-static int64_t max_ns(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* --- pieces --- */
 
@@ -66,14 +65,14 @@ static void passed(struct path *w, enum explain_kind kind, int32_t device, int32
 static void computed(struct path *w, int32_t lane, const struct record *r)
 {
     const struct program_op *op = &w->t->program->stages[r->stage].ops[r->arg];
-    keep(w, (struct explain_piece){r->letter == 'U' ? EXPLAIN_update : EXPLAIN_compute, r->letter,
+    keep(w, (struct explain_piece){r->phase == PHASE_U ? EXPLAIN_update : EXPLAIN_compute, r->phase,
                                    (int32_t)op->kind, lane, -1, r->begin_ns, r->end_ns});
     w->now_ns = r->begin_ns;
 }
 
 /* --- messages --- */
 
-static struct told_message *message_of(const struct path *w)
+static struct explained_message *message_of(const struct path *w)
 {
     return &w->t->channels[w->at.channel].messages[w->at.seq];
 }
@@ -85,7 +84,8 @@ static void at_record(struct path *w, int32_t lane, size_t record)
 
 /* The message whose end freed the link for one that starts at start_ns; NULL: none that has spans. The one that took
  * time: of those without length nobody can tell which came first. */
-static const struct on_resource *blocker(const struct told *t, int32_t resource, int64_t start_ns)
+static const struct on_resource *blocker(const struct explanation *t, int32_t resource,
+                                         int64_t start_ns)
 {
     const struct on_resource *line = t->line[resource];
     size_t low = 0, high = t->n_line[resource]; /* the first that starts at or after start_ns */
@@ -103,11 +103,11 @@ static const struct on_resource *blocker(const struct told *t, int32_t resource,
  * in line as behind any other. */
 static void message_started(struct path *w)
 {
-    const struct told *t = w->t;
-    const struct told_channel *c = &t->channels[w->at.channel];
-    const struct told_message *m = message_of(w);
+    const struct explanation *t = w->t;
+    const struct explained_channel *c = &t->channels[w->at.channel];
+    const struct explained_message *m = message_of(w);
     int64_t posted = w->at.seq < c->ahead ? 0 : c->messages[w->at.seq - c->ahead].consumed_ns;
-    int64_t ready = max_ns(m->handed_ns, posted);
+    int64_t ready = units_max(m->handed_ns, posted);
     int32_t link = c->resource < 0 ? -1 : c->resource / 2;
     if (m->start_ns > ready) {
         if (ready < w->queue_since_ns) w->queue_since_ns = ready;
@@ -134,16 +134,16 @@ static void message_started(struct path *w)
 
 static void message_left(struct path *w)
 {
-    const struct told *t = w->t;
-    const struct told_channel *c = &t->channels[w->at.channel];
-    const struct told_message *m = message_of(w);
+    const struct explanation *t = w->t;
+    const struct explained_channel *c = &t->channels[w->at.channel];
+    const struct explained_message *m = message_of(w);
     if (c->resource >= 0) {
         int32_t link = c->resource / 2;
         /* What the link took longer than for this message alone, it gave to others. */
         int64_t since = w->queue_since_ns,
-                shared = max_ns(m->left_ns - m->start_ns - c->alone_ns, 0);
+                shared = units_max(m->left_ns - m->start_ns - c->alone_ns, 0);
         if (since < w->now_ns)
-            passed(w, EXPLAIN_contention, c->to_lane, link, max_ns(since, m->start_ns));
+            passed(w, EXPLAIN_contention, c->to_lane, link, units_max(since, m->start_ns));
         if (w->now_ns > m->start_ns + shared)
             passed(w, EXPLAIN_transfer, c->to_lane, link, m->start_ns + shared);
         passed(w, EXPLAIN_contention, c->to_lane, link, m->start_ns);
@@ -153,8 +153,8 @@ static void message_left(struct path *w)
 
 static void message_arrived(struct path *w)
 {
-    const struct told_channel *c = &w->t->channels[w->at.channel];
-    const struct told_message *m = message_of(w);
+    const struct explained_channel *c = &w->t->channels[w->at.channel];
+    const struct explained_message *m = message_of(w);
     if (c->resource >= 0) passed(w, EXPLAIN_latency, c->to_lane, c->resource / 2, m->left_ns);
     w->at.kind = PLACE_LEFT;
 }
@@ -173,7 +173,7 @@ static struct hop collective_hop_of(const struct collective *g, int32_t m, int32
     if ((sends ? s.to : s.from) < 0) return (struct hop){0};
     struct hop h = {true, sends ? m : s.from, part, sends ? s.to : m, part, -1};
     int32_t direction;
-    collective_link(g, h.sender, h.receiver, &h.link, &direction);
+    program_collective_link(g, h.sender, h.receiver, &h.link, &direction);
     return h;
 }
 
@@ -181,7 +181,8 @@ static struct hop send_hop(const struct collective *g, int32_t m, int32_t part)
 {
     int32_t n = g->n_members;
     if (collective_of_tensor(g)) return collective_hop_of(g, m, part, true);
-    if (collective_rings(g)) return (struct hop){true, m, part, (m + 1) % n, part, g->link[m]};
+    if (program_collective_rings(g))
+        return (struct hop){true, m, part, (m + 1) % n, part, g->link[m]};
     if (part == 1 && m + 1 < n) return (struct hop){true, m, 1, m + 1, 0, g->link[m]};
     if (part == 3 && m > 0) return (struct hop){true, m, 3, m - 1, 2, g->back_link[m]};
     return (struct hop){0};
@@ -191,7 +192,7 @@ static struct hop receive_hop(const struct collective *g, int32_t m, int32_t par
 {
     int32_t n = g->n_members;
     if (collective_of_tensor(g)) return collective_hop_of(g, m, part, false);
-    if (collective_rings(g)) return send_hop(g, (m + n - 1) % n, part);
+    if (program_collective_rings(g)) return send_hop(g, (m + n - 1) % n, part);
     if (part == 0 && m > 0) return send_hop(g, m - 1, 1);
     if (part == 2 && m + 1 < n) return send_hop(g, m + 1, 3);
     return (struct hop){0};
@@ -202,7 +203,7 @@ struct bound { /* when a hop lets its part end, at the earliest */
     int64_t ready_ns, end_ns;
 };
 
-static int64_t hop_ns(const struct told *t, int32_t link, int64_t bytes, bool arrival)
+static int64_t hop_ns(const struct explanation *t, int32_t link, int64_t bytes, bool arrival)
 {
     if (link < 0) return 0;
     return cost_occupancy_ns(&t->links[link], bytes) + (arrival ? t->links[link].latency_ns : 0);
@@ -210,15 +211,16 @@ static int64_t hop_ns(const struct told *t, int32_t link, int64_t bytes, bool ar
 
 static struct bound bound_of(const struct path *w, struct hop h, bool arrival)
 {
-    const struct told *t = w->t;
+    const struct explanation *t = w->t;
     int32_t n = t->groups[w->at.group].n_parts;
     struct bound b = {.hop = h, .end_ns = -1};
     if (!h.is || h.sender_part >= n || h.receiver_part >= n) return b;
-    const struct told_part *s = told_part_at(t, w->at.group, w->at.launch, h.sender, h.sender_part);
-    const struct told_part *r =
-        told_part_at(t, w->at.group, w->at.launch, h.receiver, h.receiver_part);
+    const struct explained_part *s =
+        explain_part_at(t, w->at.group, w->at.launch, h.sender, h.sender_part);
+    const struct explained_part *r =
+        explain_part_at(t, w->at.group, w->at.launch, h.receiver, h.receiver_part);
     if (s->begin_ns < 0 || r->begin_ns < 0 || !s->bytes) return b;
-    b.ready_ns = max_ns(s->begin_ns, r->begin_ns);
+    b.ready_ns = units_max(s->begin_ns, r->begin_ns);
     b.end_ns = b.ready_ns + hop_ns(t, h.link, s->bytes, arrival);
     return b;
 }
@@ -226,29 +228,29 @@ static struct bound bound_of(const struct path *w, struct hop h, bool arrival)
 /* One with a price began for all when the last member came. */
 static void priced_ended(struct path *w)
 {
-    const struct told *t = w->t;
+    const struct explanation *t = w->t;
     const struct collective *g = &t->program->collectives[w->at.group];
     int32_t lane = t->lane_of_stage[g->members[w->at.member].stage], last = w->at.member;
     for (int32_t m = 0; m < g->n_members; m++)
-        if (told_part_at(t, w->at.group, w->at.launch, m, 0)->begin_ns >
-            told_part_at(t, w->at.group, w->at.launch, last, 0)->begin_ns)
+        if (explain_part_at(t, w->at.group, w->at.launch, m, 0)->begin_ns >
+            explain_part_at(t, w->at.group, w->at.launch, last, 0)->begin_ns)
             last = m;
     passed(w, EXPLAIN_collective, lane, -1,
-           told_part_at(t, w->at.group, w->at.launch, last, 0)->begin_ns);
+           explain_part_at(t, w->at.group, w->at.launch, last, 0)->begin_ns);
     w->at.kind = PLACE_CAME, w->at.member = last;
 }
 
 /* The part ended with the later of its messages; that one began when the later of its two ends came. */
 static void part_ended(struct path *w)
 {
-    const struct told *t = w->t;
+    const struct explanation *t = w->t;
     const struct collective *g = &t->program->collectives[w->at.group];
     if (t->groups[w->at.group].priced) {
         priced_ended(w);
         return;
     }
-    const struct told_part *mine =
-        told_part_at(t, w->at.group, w->at.launch, w->at.member, w->at.part);
+    const struct explained_part *mine =
+        explain_part_at(t, w->at.group, w->at.launch, w->at.member, w->at.part);
     int32_t lane = t->lane_of_stage[g->members[w->at.member].stage];
     struct bound s = bound_of(w, send_hop(g, w->at.member, w->at.part), false),
                  r = bound_of(w, receive_hop(g, w->at.member, w->at.part), true);
@@ -274,10 +276,10 @@ static void part_ended(struct path *w)
 
 static void run_ended(struct path *w, int32_t lane, size_t index)
 {
-    const struct told *t = w->t;
+    const struct explanation *t = w->t;
     const struct collective_run *r = &t->lanes[lane].runs[index];
     for (int32_t k = t->groups[r->group].n_parts - 1; k >= 0; k--) {
-        if (told_part_at(t, r->group, r->launch, r->member, k)->begin_ns < 0) continue;
+        if (explain_part_at(t, r->group, r->launch, r->member, k)->begin_ns < 0) continue;
         w->at = (struct place){PLACE_PART, .group = r->group, .member = r->member,
                                .launch = r->launch, .part = k};
         return;
@@ -288,21 +290,21 @@ static void run_ended(struct path *w, int32_t lane, size_t index)
 /* A member comes to a part when its part before that has ended, to the first one when its stream begins the collective. */
 static void part_came(struct path *w)
 {
-    const struct told *t = w->t;
+    const struct explanation *t = w->t;
     int32_t group = w->at.group, member = w->at.member;
     for (int32_t k = w->at.part - 1; k >= 0; k--)
-        if (told_part_at(t, group, w->at.launch, member, k)->begin_ns >= 0) {
+        if (explain_part_at(t, group, w->at.launch, member, k)->begin_ns >= 0) {
             w->at.kind = PLACE_PART, w->at.part = k;
             return;
         }
     w->at = (struct place){
         PLACE_BEGUN, .lane = t->lane_of_stage[t->program->collectives[group].members[member].stage],
-        .index = *told_run_at(t, group, w->at.launch, member)};
+        .index = *explain_run_at(t, group, w->at.launch, member)};
 }
 
 static void run_begun(struct path *w)
 {
-    const struct told_lane *l = &w->t->lanes[w->at.lane];
+    const struct explained_lane *l = &w->t->lanes[w->at.lane];
     const struct collective_run *r = &l->runs[w->at.index];
     if (l->records[r->record].end_ns == r->begin_ns || !w->at.index)
         at_record(w, w->at.lane, r->record);
@@ -314,7 +316,7 @@ static void run_begun(struct path *w)
 
 static void lane_back(struct path *w)
 {
-    const struct told_lane *l = &w->t->lanes[w->at.lane];
+    const struct explained_lane *l = &w->t->lanes[w->at.lane];
     if (!w->at.index) {
         w->at.kind = PLACE_START;
         return;
@@ -334,8 +336,9 @@ static void lane_back(struct path *w)
         w->at = (struct place){PLACE_LEFT, .channel = r->arg, .seq = r->seq};
         break;
     case RECORD_COLLECTIVE_WAIT:
-        run_ended(w, lane,
-                  *told_run_at(w->t, r->arg, (int32_t)r->seq, told_member(w->t, r->arg, lane)));
+        run_ended(
+            w, lane,
+            *explain_run_at(w->t, r->arg, (int32_t)r->seq, explain_member(w->t, r->arg, lane)));
         break;
     case RECORD_LATE:
         passed(w, EXPLAIN_skew, lane, -1, r->begin_ns);
@@ -374,7 +377,7 @@ static void back(struct path *w)
 }
 
 /* More places than this no run has: a walk that is longer goes in a circle. */
-static int64_t places(const struct told *t)
+static int64_t places(const struct explanation *t)
 {
     int64_t n = 16;
     for (int32_t i = 0; i < t->program->n_devices; i++)
@@ -396,7 +399,7 @@ static void reverse(struct explain *x)
 }
 
 /* Behind the last update of the step on this lane, or its last call. */
-static size_t end_of_step(const struct told_lane *l, int32_t step, int64_t end_ns)
+static size_t end_of_step(const struct explained_lane *l, int32_t step, int64_t end_ns)
 {
     size_t last = 0;
     for (size_t i = 0; i < l->n_records; i++) {
@@ -406,8 +409,8 @@ static size_t end_of_step(const struct told_lane *l, int32_t step, int64_t end_n
     return last;
 }
 
-enum status explain_path(const struct told *t, struct explain *x, struct explain_presence *all,
-                         struct error *err)
+enum status explain_path(const struct explanation *t, struct explain *x,
+                         struct explain_presence *all, struct error *err)
 {
     int32_t lane = 0;
     for (size_t i = 0; i < t->trace->n_spans; i++)

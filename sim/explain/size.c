@@ -42,9 +42,9 @@ double explain_bytes(const struct program *p, int32_t steps, double spans)
         messages += p->stages[p->channels[i].from_stage].microbatches;
     /* A span is a number in a lane's list, or a part and a run of a collective. Lines of links are sorted beside a copy. The
      * path of one step has about as many pieces as its longest lane has records; their array grows by doubling. */
-    return spans * (double)(sizeof(struct told_part) + sizeof(struct collective_run)) +
+    return spans * (double)(sizeof(struct explained_part) + sizeof(struct collective_run)) +
            steps * records * (double)sizeof(struct record) +
            steps * messages *
-               (double)(sizeof(struct told_message) + 2 * sizeof(struct on_resource)) +
+               (double)(sizeof(struct explained_message) + 2 * sizeof(struct on_resource)) +
            longest * (double)(4 * sizeof(struct explain_piece) + 2 * sizeof(struct explain_row));
 }

@@ -8,21 +8,21 @@
 #include <math.h>
 #include <stdlib.h>
 
-struct told_part *told_part_at(const struct told *t, int32_t group, int32_t launch, int32_t member,
-                               int32_t part)
+struct explained_part *explain_part_at(const struct explanation *t, int32_t group, int32_t launch,
+                                       int32_t member, int32_t part)
 {
-    const struct told_group *g = &t->groups[group];
+    const struct explained_group *g = &t->groups[group];
     size_t row = (size_t)launch * (size_t)t->program->collectives[group].n_members + (size_t)member;
     return &g->parts[row * (size_t)g->n_parts + (size_t)part];
 }
 
-size_t *told_run_at(const struct told *t, int32_t group, int32_t launch, int32_t member)
+size_t *explain_run_at(const struct explanation *t, int32_t group, int32_t launch, int32_t member)
 {
     return &t->groups[group].run[(size_t)launch * (size_t)t->program->collectives[group].n_members +
                                  (size_t)member];
 }
 
-int32_t told_member(const struct told *t, int32_t group, int32_t lane)
+int32_t explain_member(const struct explanation *t, int32_t group, int32_t lane)
 {
     const struct collective *g = &t->program->collectives[group];
     for (int32_t m = 0; m < g->n_members; m++)
@@ -30,7 +30,7 @@ int32_t told_member(const struct told *t, int32_t group, int32_t lane)
     return -1;
 }
 
-static enum status use_link(struct told *t, int32_t link, struct error *err)
+static enum status use_link(struct explanation *t, int32_t link, struct error *err)
 {
     if (link < 0 || t->links[link].bandwidth_Bps > 0) return OK;
     const struct program_link *l = &t->program->links[link];
@@ -46,7 +46,7 @@ static enum status use_link(struct told *t, int32_t link, struct error *err)
     return OK;
 }
 
-static enum status use_links(struct told *t, struct error *err)
+static enum status use_links(struct explanation *t, struct error *err)
 {
     const struct program *p = t->program;
     t->links = ARENA_ARRAY(t->arena, struct cost_link, (size_t)p->n_links);
@@ -57,26 +57,26 @@ static enum status use_links(struct told *t, struct error *err)
             const struct collective *g = &p->collectives[i];
             for (int32_t k = 0; collective_of_tensor(g) && k < g->n_members; k++) {
                 int32_t link, direction;
-                collective_link(g, m, k, &link, &direction);
+                program_collective_link(g, m, k, &link, &direction);
                 TRY(use_link(t, link, err));
             }
             if (collective_of_tensor(g)) continue;
-            bool ring = collective_rings(g), chain = g->algorithm == ALGORITHM_CHAIN;
+            bool ring = program_collective_rings(g), chain = g->algorithm == ALGORITHM_CHAIN;
             if (ring || (chain && m + 1 < g->n_members)) TRY(use_link(t, g->link[m], err));
             if (chain && m > 0) TRY(use_link(t, g->back_link[m], err));
         }
     return OK;
 }
 
-static void make_channels(struct told *t)
+static void make_channels(struct explanation *t)
 {
     const struct program *p = t->program;
-    t->channels = ARENA_ARRAY(t->arena, struct told_channel, (size_t)p->n_channels);
+    t->channels = ARENA_ARRAY(t->arena, struct explained_channel, (size_t)p->n_channels);
     for (int32_t i = 0; i < p->n_channels; i++) {
         const struct channel *x = &p->channels[i];
-        struct told_channel *c = &t->channels[i];
+        struct explained_channel *c = &t->channels[i];
         bool half = x->link >= 0 && p->links[x->link].half_duplex;
-        *c = (struct told_channel){
+        *c = (struct explained_channel){
             .from_lane = t->lane_of_stage[x->from_stage],
             .to_lane = t->lane_of_stage[x->to_stage],
             .resource = x->link < 0 ? -1 : 2 * x->link + (half ? 0 : x->direction),
@@ -85,9 +85,9 @@ static void make_channels(struct told *t)
             .alone_ns = x->link < 0 ? 0 : cost_occupancy_ns(&t->links[x->link], x->bytes),
             .last_handed = -1,
             .head = -1};
-        c->messages = ARENA_ARRAY(t->arena, struct told_message, (size_t)c->n_messages);
+        c->messages = ARENA_ARRAY(t->arena, struct explained_message, (size_t)c->n_messages);
         for (int64_t m = 0; m < c->n_messages; m++)
-            c->messages[m] = (struct told_message){-1, -1, -1, -1, -1, -1, -1, 0, 0};
+            c->messages[m] = (struct explained_message){-1, -1, -1, -1, -1, -1, -1, 0, 0};
     }
 }
 
@@ -100,12 +100,12 @@ static int32_t launches_of(const struct program *p, const struct procedure *f, i
 }
 
 /* All members launch a group equally often, so the first one's lane says how often. */
-static void count_launches(struct told *t)
+static void count_launches(struct explanation *t)
 {
     const struct program *p = t->program;
     for (int32_t i = 0; i < p->n_collectives; i++) {
         t->groups[i].times = 1;
-        if (!collective_repeats(&p->collectives[i])) continue;
+        if (!program_collective_repeats(&p->collectives[i])) continue;
         int32_t stage = p->collectives[i].members[0].stage, lane = t->lane_of_stage[stage], n = 0;
         struct cursor c;
         struct call call;
@@ -118,10 +118,10 @@ static void count_launches(struct told *t)
     }
 }
 
-static void make_groups(struct told *t)
+static void make_groups(struct explanation *t)
 {
     const struct program *p = t->program;
-    t->groups = ARENA_ARRAY(t->arena, struct told_group, (size_t)p->n_collectives);
+    t->groups = ARENA_ARRAY(t->arena, struct explained_group, (size_t)p->n_collectives);
     for (size_t i = 0; i < t->trace->n_spans; i++) {
         const struct span *s = &t->trace->spans[i];
         if (s->kind != SPAN_REDUCE || s->op < 0 || s->op >= p->n_collectives) continue;
@@ -129,11 +129,11 @@ static void make_groups(struct told *t)
     }
     count_launches(t);
     for (int32_t i = 0; i < p->n_collectives; i++) {
-        struct told_group *g = &t->groups[i];
+        struct explained_group *g = &t->groups[i];
         g->priced = collective_price_ns(t->cost, p, &p->collectives[i]) >= 0;
         size_t rows = (size_t)t->steps * (size_t)g->times * (size_t)p->collectives[i].n_members;
         g->launched = ARENA_ARRAY(t->arena, int32_t, (size_t)p->collectives[i].n_members);
-        g->parts = ARENA_ARRAY(t->arena, struct told_part, rows * (size_t)g->n_parts);
+        g->parts = ARENA_ARRAY(t->arena, struct explained_part, rows * (size_t)g->n_parts);
         g->run = ARENA_ARRAY(t->arena, size_t, rows);
         for (size_t k = 0; k < rows * (size_t)g->n_parts; k++) g->parts[k].begin_ns = -1;
         for (size_t k = 0; k < rows; k++) g->run[k] = SIZE_MAX;
@@ -148,10 +148,10 @@ static enum status stranger(struct error *err, const struct span *s)
                      span_kind_name(s->kind), s->step, s->device);
 }
 
-static enum status take_message(struct told *t, const struct span *s, struct error *err)
+static enum status take_message(struct explanation *t, const struct span *s, struct error *err)
 {
     if (s->op < 0 || s->op >= t->program->n_channels) return stranger(err, s);
-    struct told_channel *c = &t->channels[s->op];
+    struct explained_channel *c = &t->channels[s->op];
     int32_t microbatches = t->program->stages[t->program->channels[s->op].from_stage].microbatches;
     int64_t seq = (int64_t)s->step * microbatches + s->microbatch;
     if (seq < 0 || seq >= c->n_messages || c->resource < 0) return stranger(err, s);
@@ -160,19 +160,20 @@ static enum status take_message(struct told *t, const struct span *s, struct err
     return OK;
 }
 
-static enum status take_spans(struct told *t, struct error *err)
+static enum status take_spans(struct explanation *t, struct error *err)
 {
     for (size_t i = 0; i < t->trace->n_spans; i++) {
         const struct span *s = &t->trace->spans[i];
         if (s->kind == SPAN_SEND || s->kind == SPAN_RECEIVE) TRY(take_message(t, s, err));
         if (s->kind != SPAN_REDUCE) continue;
-        int32_t member =
-            s->op >= 0 && s->op < t->program->n_collectives ? told_member(t, s->op, s->device) : -1;
+        int32_t member = s->op >= 0 && s->op < t->program->n_collectives
+                             ? explain_member(t, s->op, s->device)
+                             : -1;
         if (member < 0 || s->step < 0 || s->step >= t->steps) return stranger(err, s);
         int32_t times = t->groups[s->op].times, before = s->microbatch > 0 ? s->microbatch : 0;
         if (before >= times) return stranger(err, s);
-        *told_part_at(t, s->op, s->step * times + before, member, s->part) =
-            (struct told_part){s->begin_ns, s->end_ns, s->bytes};
+        *explain_part_at(t, s->op, s->step * times + before, member, s->part) =
+            (struct explained_part){s->begin_ns, s->end_ns, s->bytes};
     }
     return OK;
 }
@@ -187,7 +188,7 @@ static int by_start(const void *a, const void *b)
     return x->seq < y->seq ? -1 : x->seq > y->seq;
 }
 
-static void make_lines(struct told *t)
+static void make_lines(struct explanation *t)
 {
     size_t n = 2 * (size_t)t->program->n_links;
     t->line = ARENA_ARRAY(t->arena, struct on_resource *, n);
@@ -198,7 +199,7 @@ static void make_lines(struct told *t)
     for (size_t i = 0; i < n; i++)
         t->line[i] = ARENA_ARRAY(t->arena, struct on_resource, t->n_line[i]), t->n_line[i] = 0;
     for (int32_t i = 0; i < t->program->n_channels; i++) {
-        const struct told_channel *c = &t->channels[i];
+        const struct explained_channel *c = &t->channels[i];
         for (int64_t m = 0; c->resource >= 0 && m < c->n_messages; m++) {
             if (c->messages[m].start_ns < 0) continue;
             size_t *used = &t->n_line[c->resource];
@@ -210,10 +211,10 @@ static void make_lines(struct told *t)
         if (t->n_line[i]) qsort(t->line[i], t->n_line[i], sizeof **t->line, by_start);
 }
 
-enum status explain_tell(struct told *t, struct error *err)
+enum status explain_label(struct explanation *t, struct error *err)
 {
     const struct program *p = t->program;
-    t->lanes = ARENA_ARRAY(t->arena, struct told_lane, (size_t)p->n_devices);
+    t->lanes = ARENA_ARRAY(t->arena, struct explained_lane, (size_t)p->n_devices);
     t->lane_of_stage = ARENA_ARRAY(t->arena, int32_t, (size_t)p->n_stages);
     for (int32_t i = 0; i < p->n_devices; i++)
         for (int32_t c = 0; c < p->lanes[i].n_stages; c++)
@@ -223,7 +224,7 @@ enum status explain_tell(struct told *t, struct error *err)
     make_groups(t);
     TRY(take_spans(t, err));
     explain_memory_start(t);
-    TRY(explain_tell_lanes(t, err));
+    TRY(explain_label_lanes(t, err));
     make_lines(t);
     return OK;
 }

@@ -21,7 +21,7 @@ static int64_t overlap(const struct explain *x, int64_t b1, int64_t e1, int64_t 
 
 /* --- devices --- */
 
-static enum explain_idle why(const struct told *t, const struct told_lane *l,
+static enum explain_idle why(const struct explanation *t, const struct explained_lane *l,
                              const struct record *r, bool first)
 {
     bool gradient = r->kind == RECORD_RECEIVE && t->program->channels[r->arg].gradient;
@@ -31,9 +31,9 @@ static enum explain_idle why(const struct told *t, const struct told_lane *l,
     return first ? EXPLAIN_IDLE_start : EXPLAIN_IDLE_activation;
 }
 
-static void use_device(const struct told *t, struct explain *x, int32_t device)
+static void use_device(const struct explanation *t, struct explain *x, int32_t device)
 {
-    const struct told_lane *l = &t->lanes[device];
+    const struct explained_lane *l = &t->lanes[device];
     struct explain_device *d = &x->devices[device];
     int32_t computed = -1; /* the last step in which it computed anything */
     for (size_t i = 0; i < l->n_records; i++) {
@@ -51,12 +51,13 @@ static void use_device(const struct told *t, struct explain *x, int32_t device)
 }
 
 /* A device with several stages is compared by its first. */
-static int32_t stage_of(const struct told *t, int32_t device)
+static int32_t stage_of(const struct explanation *t, int32_t device)
 {
     return t->program->lanes[device].stages[0];
 }
 
-static void find_peers(const struct told *t, struct explain *x, int32_t device, int64_t *scratch)
+static void find_peers(const struct explanation *t, struct explain *x, int32_t device,
+                       int64_t *scratch)
 {
     const struct program *p = t->program;
     const struct program_stage *me = &p->stages[stage_of(t, device)];
@@ -70,10 +71,10 @@ static void find_peers(const struct told *t, struct explain *x, int32_t device, 
             scratch[d->n_peers++] = x->devices[i].busy_ns;
             d->replica_peers = among == 0;
         }
-    d->peers_ns = median_ns(scratch, (size_t)d->n_peers);
+    d->peers_ns = quantile_median_ns(scratch, (size_t)d->n_peers);
 }
 
-static void use_devices(const struct told *t, struct explain *x)
+static void use_devices(const struct explanation *t, struct explain *x)
 {
     int32_t n = t->program->n_devices;
     int64_t *scratch = ARENA_ARRAY(t->arena, int64_t, (size_t)n);
@@ -87,12 +88,12 @@ static void use_devices(const struct told *t, struct explain *x)
 
 /* --- links --- */
 
-static void use_messages(const struct told *t, struct explain *x, int32_t channel)
+static void use_messages(const struct explanation *t, struct explain *x, int32_t channel)
 {
-    const struct told_channel *c = &t->channels[channel];
+    const struct explained_channel *c = &t->channels[channel];
     struct explain_link *l = &x->links[c->resource / 2];
     for (int64_t i = 0; i < c->n_messages; i++) {
-        const struct told_message *m = &c->messages[i];
+        const struct explained_message *m = &c->messages[i];
         if (m->start_ns < 0) continue;
         int64_t posted = i < c->ahead ? 0 : c->messages[i - c->ahead].consumed_ns;
         int64_t ready = m->handed_ns > posted ? m->handed_ns : posted;
@@ -105,12 +106,13 @@ static void use_messages(const struct told *t, struct explain *x, int32_t channe
 }
 
 /* The receiver stood still from the record's begin; the message was in flight for a part of that. */
-static void use_waits(const struct told *t, struct explain *x, const struct told_lane *l)
+static void use_waits(const struct explanation *t, struct explain *x,
+                      const struct explained_lane *l)
 {
     for (size_t i = 0; i < l->n_records; i++) {
         const struct record *r = &l->records[i];
         if (r->kind != RECORD_RECEIVE || t->channels[r->arg].resource < 0) continue;
-        const struct told_message *m = &t->channels[r->arg].messages[r->seq];
+        const struct explained_message *m = &t->channels[r->arg].messages[r->seq];
         x->links[t->channels[r->arg].resource / 2].exposed_ns +=
             overlap(x, r->begin_ns, r->end_ns, m->start_ns, m->arrival_ns);
     }
@@ -123,7 +125,7 @@ static int32_t part_link(const struct collective *g, int32_t member, int32_t par
     if (collective_of_tensor(g)) {
         int32_t link, direction;
         *receiver = collective_round(g, member, part).to;
-        if (*receiver >= 0) collective_link(g, member, *receiver, &link, &direction);
+        if (*receiver >= 0) program_collective_link(g, member, *receiver, &link, &direction);
         return *receiver >= 0 ? link : -1;
     }
     bool back = g->algorithm == ALGORITHM_CHAIN && part >= 2;
@@ -131,18 +133,18 @@ static int32_t part_link(const struct collective *g, int32_t member, int32_t par
     return back ? g->back_link[member] : g->link[member];
 }
 
-static void use_group(const struct told *t, struct explain *x, int32_t group)
+static void use_group(const struct explanation *t, struct explain *x, int32_t group)
 {
     const struct collective *g = &t->program->collectives[group];
     if (t->groups[group].priced) return; /* on no link */
     for (int32_t launch = 0; launch < t->steps * t->groups[group].times; launch++)
         for (int32_t m = 0; m < g->n_members; m++)
             for (int32_t k = 0; k < t->groups[group].n_parts; k++) {
-                const struct told_part *part = told_part_at(t, group, launch, m, k);
+                const struct explained_part *part = explain_part_at(t, group, launch, m, k);
                 int32_t receiver;
                 if (part->begin_ns < 0 || !part->bytes) continue;
                 int32_t link = part_link(g, m, k, &receiver);
-                size_t run = link < 0 ? SIZE_MAX : *told_run_at(t, group, launch, receiver);
+                size_t run = link < 0 ? SIZE_MAX : *explain_run_at(t, group, launch, receiver);
                 if (run == SIZE_MAX) continue;
                 const struct collective_run *r =
                     &t->lanes[t->lane_of_stage[g->members[receiver].stage]].runs[run];
@@ -156,7 +158,7 @@ static void use_group(const struct told *t, struct explain *x, int32_t group)
             }
 }
 
-void explain_use(const struct told *t, struct explain *x)
+void explain_use(const struct explanation *t, struct explain *x)
 {
     const struct program *p = t->program;
     use_devices(t, x);

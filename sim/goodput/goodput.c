@@ -375,14 +375,14 @@ static enum status check_times(const struct goodput_job *j, struct error *err)
     for (size_t i = 0; i < sizeof times / sizeof *times; i++)
         if (times[i].ns < 0 || times[i].ns > HORIZON_MAX_NS)
             return error_set(err, ERR_INPUT, "%s of %g s: not between 0 and 36 years",
-                             times[i].name, s_from_ns(times[i].ns));
+                             times[i].name, units_s_from_ns(times[i].ns));
     if (!(j->background_slow >= 0 && j->background_slow < 1))
         return error_set(err, ERR_INPUT,
                          "a write in the background takes %g of the speed: not in [0, 1)",
                          j->background_slow);
     if (j->horizon_ns <= 0 || j->horizon_ns > HORIZON_MAX_NS)
         return error_set(err, ERR_INPUT, "a run of %g s: not between 0 and 36 years",
-                         s_from_ns(j->horizon_ns));
+                         units_s_from_ns(j->horizon_ns));
     return OK;
 }
 
@@ -393,7 +393,7 @@ static enum status check(const struct goodput_job *j, int64_t interval_ns, struc
     TRY(check_times(j, err));
     if (interval_ns <= 0 || interval_ns > HORIZON_MAX_NS)
         return error_set(err, ERR_INPUT, "a checkpoint every %g s: not between 0 and 36 years",
-                         s_from_ns(interval_ns));
+                         units_s_from_ns(interval_ns));
     if (j->n_types < 1 || j->n_types > GOODPUT_TYPES_MAX)
         return error_set(err, ERR_INPUT, "%" PRId32 " device types: between 1 and %d are possible",
                          j->n_types, GOODPUT_TYPES_MAX);
@@ -411,17 +411,17 @@ static enum status check(const struct goodput_job *j, int64_t interval_ns, struc
                 "%s: mean time between failures %g s, shape %g, %" PRId64
                 " devices: the first must be > 0, the second in 0.1 ... 100, the third >= 0",
                 c->name, c->mtbf_s, c->shape, c->devices);
-        failures += s_from_ns(j->horizon_ns) / c->mtbf_s;
+        failures += units_s_from_ns(j->horizon_ns) / c->mtbf_s;
     }
     if (failures > FAILURES_MAX)
         return error_set(err, ERR_INPUT,
                          "%.3g failures in %g s: more than can be walked through (%g)", failures,
-                         s_from_ns(j->horizon_ns), FAILURES_MAX);
+                         units_s_from_ns(j->horizon_ns), FAILURES_MAX);
     double writes = (double)j->horizon_ns / ((double)interval_ns + (double)j->checkpoint_ns);
     if (writes > CHECKPOINTS_MAX)
         return error_set(err, ERR_INPUT,
                          "%.3g checkpoints in %g s: more than can be walked through (%g)", writes,
-                         s_from_ns(j->horizon_ns), CHECKPOINTS_MAX);
+                         units_s_from_ns(j->horizon_ns), CHECKPOINTS_MAX);
     return OK;
 }
 
@@ -434,7 +434,7 @@ static void set_out(struct walk *w, int64_t sample)
     w->used = ARENA_ARRAY(w->arena, int64_t, types);
     w->next = ARENA_ARRAY(w->arena, double, j->n_causes);
     w->drawn = ARENA_ARRAY(w->arena, uint64_t, j->n_causes);
-    w->stream = hash_bytes(1, &sample, sizeof sample);
+    w->stream = rng_hash_bytes(1, &sample, sizeof sample);
     w->durable_ns = NEVER;
     w->blame = j->n_causes;
     for (size_t i = 0; i < j->n_causes; i++) draw_next(w, i);

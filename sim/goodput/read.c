@@ -304,7 +304,7 @@ enum status goodput_read_spot(struct arena *a, const char *path, struct goodput_
         if (!(fabs(seconds - first) <= 1e9))
             return error_set(err, ERR_INPUT, "%s:%d: more than 31 years from the first row", path,
                              t.line);
-        row.time_ns = ns_from_s(seconds - first);
+        row.time_ns = units_ns_from_s(seconds - first);
         if (row.time_ns < out->end_ns)
             return error_set(err, ERR_INPUT, "%s:%d: before the row above it", path, t.line);
         out->end_ns = row.time_ns;

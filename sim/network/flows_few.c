@@ -170,12 +170,12 @@ static void settle(struct flows *f, uint64_t seats, uint64_t open, uint64_t *gat
 /* The least of their caps; every seat that has its rate by its cap when nothing binds it. */
 static double prepare(struct flows *f, uint64_t taken, uint64_t gates)
 {
-    double least_cap = INFINITY;
+    double min_cap = INFINITY;
     for (uint64_t u = taken; u; u &= u - 1) {
         struct flow_seat *s = &f->few.seats[flows_lowest(u)];
         s->new_level = s->cap_Bpns;
         s->new_gate = -1;
-        least_cap = s->cap_Bpns < least_cap ? s->cap_Bpns : least_cap;
+        min_cap = s->cap_Bpns < min_cap ? s->cap_Bpns : min_cap;
     }
     for (; gates; gates &= gates - 1) {
         struct flow_door *d = gate_at(f, flows_lowest(gates));
@@ -188,21 +188,21 @@ static double prepare(struct flows *f, uint64_t taken, uint64_t gates)
         d->count = count;
         new_share(d);
     }
-    return least_cap;
+    return min_cap;
 }
 
-/* Caps up to this level hold; least_cap becomes the least of the others. */
-static uint64_t capped(struct flows *f, uint64_t open, double level, double *least_cap)
+/* Caps up to this level hold; min_cap becomes the least of the others. */
+static uint64_t capped(struct flows *f, uint64_t open, double level, double *min_cap)
 {
     uint64_t hold = 0;
-    *least_cap = INFINITY;
+    *min_cap = INFINITY;
     for (uint64_t u = open; u; u &= u - 1) {
         int32_t seat = flows_lowest(u);
         double cap = f->few.seats[seat].cap_Bpns;
         if (cap <= level)
             hold |= flows_bit(seat);
-        else if (cap < *least_cap)
-            *least_cap = cap;
+        else if (cap < *min_cap)
+            *min_cap = cap;
     }
     return hold;
 }
@@ -218,7 +218,7 @@ static uint64_t above(struct flows *f, uint64_t seats, double level)
     return more;
 }
 
-static int32_t least_share(struct flows *f, uint64_t gates, double *level)
+static int32_t min_share(struct flows *f, uint64_t gates, double *level)
 {
     int32_t best = -1;
     *level = INFINITY;
@@ -234,13 +234,13 @@ static int32_t least_share(struct flows *f, uint64_t gates, double *level)
 static uint64_t fill(struct flows *f, uint64_t taken, uint64_t gates)
 {
     uint64_t open = taken;
-    double least_cap = prepare(f, taken, gates);
+    double min_cap = prepare(f, taken, gates);
     while (gates) {
         double level;
-        int32_t gate = least_share(f, gates, &level);
+        int32_t gate = min_share(f, gates, &level);
         uint64_t now;
-        if (least_cap <= level) {
-            now = capped(f, open, level, &least_cap);
+        if (min_cap <= level) {
+            now = capped(f, open, level, &min_cap);
         } else {
             const struct flow_door *d = gate_at(f, gate);
             uint64_t more = above(f, d->users & ~taken, level);

@@ -124,7 +124,7 @@ static int32_t least_of_few(struct flows *f)
     return best;
 }
 
-static int32_t least_bound(struct flows *f, bool few)
+static int32_t min_bound(struct flows *f, bool few)
 {
     return few ? least_of_few(f) : least_of_heap(f);
 }
@@ -149,13 +149,13 @@ static double left_by_others(const struct flows *f, const struct flow_resource *
 
 static double prepare(struct flows *f)
 {
-    double least_cap = INFINITY;
+    double min_cap = INFINITY;
     for (int32_t i = 0; i < f->n_touched; i++) f->resources[f->touched[i]].count = 0;
     for (int32_t i = 0; i < f->n_taken; i++) {
         struct flow_route *r = &f->routes[f->taken[i]];
         r->new_group = -1;
         r->new_level = r->cap_Bpns / (double)r->n_flows;
-        if (r->new_level < least_cap) least_cap = r->new_level;
+        if (r->new_level < min_cap) min_cap = r->new_level;
         for (int32_t k = 0; k < r->n_bounding; k++)
             f->resources[r->bounding[k]].count += r->n_flows;
     }
@@ -168,7 +168,7 @@ static double prepare(struct flows *f)
     }
     for (int32_t i = f->n_bounds / 2; i-- > 0 && f->n_bounds > SCAN_MAX;)
         sink(f->bounds, f->n_bounds, i);
-    return least_cap;
+    return min_cap;
 }
 
 static void settle(struct flows *f, struct flow_route *r, double level, int32_t group)
@@ -187,16 +187,16 @@ static void settle(struct flows *f, struct flow_route *r, double level, int32_t 
 /* Caps up to this level hold. What is settled below a share only raises it, so all of them at once. */
 static double settle_caps(struct flows *f, double level, int32_t *unsettled)
 {
-    double least_cap = INFINITY;
+    double min_cap = INFINITY;
     for (int32_t i = 0; i < f->n_taken; i++) {
         struct flow_route *r = &f->routes[f->taken[i]];
         if (r->new_group >= 0) continue;
         if (r->new_level <= level)
             settle(f, r, r->new_level, r->narrow), --*unsettled;
-        else if (r->new_level < least_cap)
-            least_cap = r->new_level;
+        else if (r->new_level < min_cap)
+            min_cap = r->new_level;
     }
-    return least_cap;
+    return min_cap;
 }
 
 /* The routes of a bottleneck have their rate. true: one that was not taken has more. */
@@ -221,13 +221,13 @@ static bool settle_bottleneck(struct flows *f, int32_t resource, int32_t *unsett
 static bool fill(struct flows *f)
 {
     int32_t n = f->n_taken, unsettled = n;
-    double least_cap = prepare(f);
+    double min_cap = prepare(f);
     bool few = f->n_bounds <= SCAN_MAX;
     while (unsettled) {
-        int32_t resource = least_bound(f, few);
+        int32_t resource = min_bound(f, few);
         double level = resource < 0 ? INFINITY : f->resources[resource].share_Bpns;
-        if (least_cap <= level)
-            least_cap = settle_caps(f, level, &unsettled);
+        if (min_cap <= level)
+            min_cap = settle_caps(f, level, &unsettled);
         else if (settle_bottleneck(f, resource, &unsettled)) {
             spread(f, n);
             return false;

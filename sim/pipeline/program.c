@@ -43,7 +43,7 @@ static enum status find_link(struct builder *b, int32_t from, int32_t to, int64_
                              "messages from device %" PRId32 " to %" PRId32
                              " share a link with two latencies: %" PRId64 " ns and %" PRId64 " ns",
                              b->device_of[from], b->device_of[to],
-                             ns_from_s(c->links[*out].latency_s), latency_ns);
+                             units_ns_from_s(c->links[*out].latency_s), latency_ns);
         return OK;
     }
     c->links[c->n_links++] = (struct link){.name = name,
@@ -108,7 +108,7 @@ static int32_t add_slot(struct program_stage *x, const char *name, int64_t bytes
 }
 
 /* One operator of so many nanoseconds that writes these slots, and the messages around it. */
-static void add_procedure(struct builder *b, struct program_stage *x, enum phase letter, int64_t ns,
+static void add_procedure(struct builder *b, struct program_stage *x, enum phase phase, int64_t ns,
                           int32_t received, int32_t sent, int32_t sent_slot)
 {
     struct profile *f = &b->out->profile;
@@ -131,7 +131,7 @@ static void add_procedure(struct builder *b, struct program_stage *x, enum phase
     if (received >= 0) list[n++] = (struct instr){INSTR_RECEIVE, received};
     list[n++] = (struct instr){INSTR_COMPUTE, x->n_ops++};
     if (sent >= 0) list[n++] = (struct instr){INSTR_SEND, sent};
-    x->procedures[x->n_procedures++] = (struct procedure){letter, "", n, list};
+    x->procedures[x->n_procedures++] = (struct procedure){phase, "", n, list};
 }
 
 /* What F takes is given back by I and by W; what I takes besides, by W. */
@@ -219,12 +219,11 @@ static void add_lane(struct builder *b, int32_t d)
     for (int64_t i = 0; i < l->n_ops; i++) {
         const struct schedule_op *o = &l->ops[i];
         const struct program_stage *x = &p->stages[b->s->stage[d * n + o->chunk]];
-        calls[i] =
-            (struct call){program_procedure(x, o->letter, ""), o->microbatch, rank[o->chunk]};
+        calls[i] = (struct call){program_procedure(x, o->phase, ""), o->microbatch, rank[o->chunk]};
     }
     for (int32_t c = 0; c < n; c++)
         calls[l->n_ops + c] =
-            (struct call){program_procedure(&p->stages[stages[c]], 'U', ""), -1, c};
+            (struct call){program_procedure(&p->stages[stages[c]], PHASE_U, ""), -1, c};
     order_code(b->a, calls, l->n_ops + n, &p->orders[d]);
     p->lanes[d] = (struct lane){d, n, stages};
     int64_t limit = b->p->devices ? b->p->devices[d].limit_bytes : PIPELINE_NO_LIMIT;
@@ -249,7 +248,7 @@ static enum status find_stages(struct builder *b)
             b->device_of[v] = d, b->chunk_of[v] = c;
         }
         for (int64_t i = 0; i < s->lanes[d].n_ops; i++)
-            if (s->lanes[d].ops[i].letter == 'B')
+            if (s->lanes[d].ops[i].phase == PHASE_B)
                 n_fused[s->stage[d * s->n_chunks + s->lanes[d].ops[i].chunk]]++;
     }
     for (size_t v = 0; v < n; v++) {

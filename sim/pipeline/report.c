@@ -11,7 +11,7 @@ static void spans_from_trace(const struct schedule *s, const struct trace *t, st
     for (int32_t d = 0; d < s->n_devices; d++) at[d] = first, first += s->lanes[d].n_ops;
     for (size_t i = 0; i < t->n_spans; i++) {
         const struct span *x = &t->spans[i];
-        if (x->kind == SPAN_COMPUTE && x->letter != 'U')
+        if (x->kind == SPAN_COMPUTE && x->phase != PHASE_U)
             spans[at[x->device]++] = (struct static_span){x->begin_ns, x->end_ns};
     }
 }

@@ -1,4 +1,5 @@
 /* sim/pipeline/static.c - one pass over operations sorted by level. */
+#include "core/base/units.h"
 #include "sim/pipeline/static_internal.h"
 
 #include "core/base/arena.h"
@@ -8,8 +9,6 @@
 #include <string.h>
 
 /* --- the pass --- */
-
-static inline int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static void run(struct static_timer *t)
 {
@@ -22,8 +21,8 @@ static void run(struct static_timer *t)
     for (uint32_t i = 0, n = t->n_ops; i < n; i++) {
         struct static_op o = ops[i];
         const struct class_cost *c = &cost[o.class];
-        int64_t e = later(device_free[o.device], arrival[o.needs]) + c->ns;
-        int64_t left = later(e, queue[o.class >> 1]) + c->occupancy_ns;
+        int64_t e = units_max(device_free[o.device], arrival[o.needs]) + c->ns;
+        int64_t left = units_max(e, queue[o.class >> 1]) + c->occupancy_ns;
         device_free[o.device] = end[i] = e;
         queue[o.class >> 1] = left;
         arrival[i + 1] = left + c->latency_ns;
@@ -32,16 +31,19 @@ static void run(struct static_timer *t)
 
 /* --- a schedule, sorted --- */
 
-static uint32_t class_of(enum phase letter)
+static uint32_t class_of(enum phase phase)
 {
-    return letter == 'F' ? CLASS_F : letter == 'W' ? CLASS_W : letter == 'I' ? CLASS_I : CLASS_B;
+    return phase == PHASE_F   ? CLASS_F
+           : phase == PHASE_W ? CLASS_W
+           : phase == PHASE_I ? CLASS_I
+                              : CLASS_B;
 }
 
 /* The stage whose F, or I or B, an operation waits for on another device or chunk; -1: none. */
-static int32_t source(const struct static_timer *t, int32_t stage, enum phase letter)
+static int32_t source(const struct static_timer *t, int32_t stage, enum phase phase)
 {
-    if (letter == 'F') return stage - 1;
-    return letter == 'W' || stage + 1 == t->n_stages ? -1 : stage + 1;
+    if (phase == PHASE_F) return stage - 1;
+    return phase == PHASE_W || stage + 1 == t->n_stages ? -1 : stage + 1;
 }
 
 struct sorting {
@@ -64,8 +66,9 @@ static void flatten(struct static_timer *t, struct sorting *z)
         for (int64_t i = 0; i < s->lanes[d].n_ops; i++) {
             const struct schedule_op *o = &s->lanes[d].ops[i];
             int32_t stage = s->stage[d * s->n_chunks + o->chunk];
-            if (o->letter != 'W')
-                maker[o->letter != 'F'][(int64_t)stage * s->n_microbatches + o->microbatch] = ++k;
+            if (o->phase != PHASE_W)
+                maker[o->phase != PHASE_F][(int64_t)stage * s->n_microbatches + o->microbatch] =
+                    ++k;
             else
                 k++;
         }
@@ -73,13 +76,12 @@ static void flatten(struct static_timer *t, struct sorting *z)
     for (int32_t d = 0; d < s->n_devices; d++)
         for (int64_t i = 0; i < s->lanes[d].n_ops; i++, k++) {
             const struct schedule_op *o = &s->lanes[d].ops[i];
-            int32_t stage = s->stage[d * s->n_chunks + o->chunk],
-                    from = source(t, stage, o->letter);
-            z->op[k].class = (uint32_t)stage * CLASSES + class_of(o->letter);
+            int32_t stage = s->stage[d * s->n_chunks + o->chunk], from = source(t, stage, o->phase);
+            z->op[k].class = (uint32_t)stage * CLASSES + class_of(o->phase);
             z->op[k].device = (uint32_t)d;
             if (from >= 0)
                 z->op[k].needs =
-                    maker[o->letter != 'F'][(int64_t)from * s->n_microbatches + o->microbatch];
+                    maker[o->phase != PHASE_F][(int64_t)from * s->n_microbatches + o->microbatch];
         }
 }
 
@@ -287,6 +289,7 @@ bool static_time(struct static_timer *t, const struct pipeline *p, int64_t *make
     if (!price(t, p)) return false;
     run(t);
     *makespan_ns = 0;
-    for (int32_t d = 0; d < t->s->n_devices; d++) *makespan_ns = later(*makespan_ns, t->free[d]);
+    for (int32_t d = 0; d < t->s->n_devices; d++)
+        *makespan_ns = units_max(*makespan_ns, t->free[d]);
     return true;
 }

@@ -14,9 +14,9 @@ static int64_t lane_peak(const struct schedule *s, int32_t d, const struct pipel
     for (int64_t i = 0; i < s->lanes[d].n_ops; i++) {
         const struct schedule_op *o = &s->lanes[d].ops[i];
         const struct pipeline_stage *x = &p->stages[s->stage[d * s->n_chunks + o->chunk]];
-        if (o->letter == 'F') now += x->forward_bytes;
-        if (o->letter == 'I' || o->letter == 'B') now += x->input_bytes;
-        if (o->letter == 'W' || o->letter == 'B') now += x->weight_bytes;
+        if (o->phase == PHASE_F) now += x->forward_bytes;
+        if (o->phase == PHASE_I || o->phase == PHASE_B) now += x->input_bytes;
+        if (o->phase == PHASE_W || o->phase == PHASE_B) now += x->weight_bytes;
         if (now > most) most = now, *peak_op = i;
     }
     return most;
@@ -62,7 +62,7 @@ static void fill_device(const struct static_timer *t, const struct pipeline *p, 
     x->peak_bytes = lane_peak(t->s, d, p, &peak_op);
     if (peak_op >= 0)
         x->peak_ns =
-            l->ops[peak_op].letter == 'F' ? spans[peak_op].begin_ns : spans[peak_op].end_ns;
+            l->ops[peak_op].phase == PHASE_F ? spans[peak_op].begin_ns : spans[peak_op].end_ns;
     x->fits = fits(p, d, x->peak_bytes);
 }
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { FORWARD, INPUT, WEIGHT, PARTS };
-static const enum phase letter[PARTS] = {'F', 'I', 'W'};
+static const enum phase phase[PARTS] = {'F', 'I', 'W'};
 
 /* Prices as the greedy play sees them: times may be medians and means, so they are doubles. */
 struct view {
@@ -27,7 +27,7 @@ struct play {
     bool spill, gradients_first, greedy;
     struct device *devices;
     double *end[2]; /* FORWARD, INPUT: (n, m) end of an operation, negative: not yet */
-    double most_idle_ns;
+    double max_idle_ns;
     struct schedule *s;
     bool failed; /* memory, or an input that nobody has made */
 };
@@ -61,12 +61,12 @@ static void take(struct play *g, int32_t d, int part)
     if (g->failed) return;
     if (input > start) start = input;
     if (x->done[FORWARD]) x->idle_ns += start - x->now_ns;
-    if (x->idle_ns > g->most_idle_ns) g->most_idle_ns = x->idle_ns;
+    if (x->idle_ns > g->max_idle_ns) g->max_idle_ns = x->idle_ns;
     x->now_ns = start + g->view->ns[part][d];
     if (part != WEIGHT) g->end[part][(int64_t)d * g->m + x->done[part]] = x->now_ns;
     x->held_bytes += change(g, d, part);
     struct schedule_lane *l = &g->s->lanes[d];
-    l->ops[l->n_ops++] = (struct schedule_op){letter[part], 0, x->done[part]++};
+    l->ops[l->n_ops++] = (struct schedule_op){phase[part], 0, x->done[part]++};
 }
 
 static bool weights_due(const struct device *x) { return x->done[WEIGHT] < x->done[INPUT]; }
@@ -122,7 +122,7 @@ static bool leave_out(const struct play *g, int32_t d)
         ready += g->view->ns[WEIGHT][d];
         held += change(g, d, WEIGHT);
     }
-    return ready > next && next - x->now_ns <= g->most_idle_ns - x->idle_ns;
+    return ready > next && next - x->now_ns <= g->max_idle_ns - x->idle_ns;
 }
 
 /* W before an F or an I: for memory first, then while its input is in flight. */
@@ -137,7 +137,7 @@ static void prepare(struct play *g, int32_t d, int part)
     if (g->failed) return;
     while (weights_due(x) && x->now_ns + g->view->ns[WEIGHT][d] <= input) take(g, d, WEIGHT);
     if (!weights_due(x) || x->now_ns >= input) return;
-    if (g->greedy || input - x->now_ns > g->most_idle_ns - x->idle_ns) take(g, d, WEIGHT);
+    if (g->greedy || input - x->now_ns > g->max_idle_ns - x->idle_ns) take(g, d, WEIGHT);
 }
 
 static void play_round(struct play *g, int32_t *wanted)

@@ -305,8 +305,8 @@ static enum status table_for(struct stage_table *t, int32_t type, struct stage_t
     return OK;
 }
 
-enum status sim_stage(struct stage_table *t, int32_t first_layer, int32_t last_layer, int32_t type,
-                      struct stage_cost *out, struct error *err)
+enum status stage_table_cost(struct stage_table *t, int32_t first_layer, int32_t last_layer,
+                             int32_t type, struct stage_cost *out, struct error *err)
 {
     if (first_layer < 0 || last_layer < first_layer || last_layer >= t->g->n_layers || type < 0 ||
         type >= cost_types(t->cost))

@@ -26,13 +26,14 @@ struct stage_table; /* opaque: one per (graph, cost) */
 struct stage_table *stage_table_new(struct arena *a, const struct graph *g, struct cost *k,
                                     const struct optimizer *o);
 /* The graphs of the job's other variants (core/lower/lower.h), for types whose GPUs shard operators unlike those of g;
- * without them sim_stage refuses such types. Before the first sim_stage. */
+ * without them stage_table_cost refuses such types. Before the first stage_table_cost. */
 void stage_table_graphs(struct stage_table *t, const struct lower_graphs *graphs);
 /* The kinds that lowering fuses (lower_options): with flat_adamw or flat_sgd among them an update is one operator over the
- * decayed parameters and one over the others, else one a parameter. Before the first sim_stage. */
+ * decayed parameters and one over the others, else one a parameter. Before the first stage_table_cost. */
 void stage_table_fused(struct stage_table *t, const enum op_kind *fused, int32_t n);
 /* ERR_INPUT: what cost_op says; a type that shards operators in a way of which there is no graph. */
-MUST_CHECK enum status sim_stage(struct stage_table *t, int32_t first_layer, int32_t last_layer,
-                                 int32_t type, struct stage_cost *out, struct error *err);
+MUST_CHECK enum status stage_table_cost(struct stage_table *t, int32_t first_layer,
+                                        int32_t last_layer, int32_t type, struct stage_cost *out,
+                                        struct error *err);
 
 #endif

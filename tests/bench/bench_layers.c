@@ -70,8 +70,8 @@ static double table_ms(struct arena *a, const struct setting *s, const struct gr
     stage_table_fused(t, s->lower.fused, s->lower.n_fused);
     for (int32_t first = 0; first < g->n_layers; first++)
         for (int32_t last = first; last < g->n_layers; last++)
-            if (!distinct || layers_same(c, first, last) == first)
-                must(sim_stage(t, first, last, 0, &x, &err), &err);
+            if (!distinct || layer_classes_same(c, first, last) == first)
+                must(stage_table_cost(t, first, last, 0, &x, &err), &err);
     return cpu_ms() - start;
 }
 

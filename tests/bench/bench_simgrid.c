@@ -27,7 +27,7 @@ static double time_w1(struct arena *a, int32_t stages, int32_t microbatches, boo
     for (int round = 0; round < 3 || (sum < 0.2 && round < 100); round++) {
         struct error err = {0};
         arena_reset(a);
-        struct pipes_made *m = w1_make(a, stages, microbatches, mixed);
+        struct pipes_made *m = pipeline_workload_make(a, stages, microbatches, mixed);
         struct sim_options o = {.steps = 1};
         double start = cpu_seconds();
         if (sim_run(a, &m->program, m->cost, &o, r, &err) != OK) {

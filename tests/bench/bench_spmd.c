@@ -120,7 +120,7 @@ static double model_ms(const char *model, int32_t n_devices, enum kind_of_run ru
         int64_t *memory = ARENA_ARRAY(a, int64_t, n_devices);
         must(spmd_best(a, &m->q, &x, &err), &err);
         for (int32_t d = 0; d < n_devices; d++) memory[d] = x.bytes[d] / 4 * 3;
-        m->q.memory_bytes = memory, m->q.gather = true, m->q.limits.most_labels = 2000;
+        m->q.memory_bytes = memory, m->q.gather = true, m->q.limits.max_labels = 2000;
     }
     double start = cpu_ms();
     if (run == TURNS)

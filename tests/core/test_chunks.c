@@ -19,14 +19,14 @@ static const char *calls(const struct program *p, int32_t device)
         const struct procedure *q = &program_called(p, device, &x)->procedures[x.procedure];
         text = arena_printf(arena, "%s%s", text, *text ? " " : "");
         if (lane->n_stages > 1) text = arena_printf(arena, "%s%d", text, (int)x.chunk);
-        text = arena_printf(arena, "%s%c", text, q->letter);
+        text = arena_printf(arena, "%s%c", text, q->phase);
         if (x.microbatch >= 0) text = arena_printf(arena, "%s%d", text, (int)x.microbatch);
         if (*q->variant) text = arena_printf(arena, "%s!", text);
     }
     return text;
 }
 
-static const char *instrs(const struct program *p, int32_t stage, enum phase letter,
+static const char *instrs(const struct program *p, int32_t stage, enum phase phase,
                           const char *variant)
 {
     static const char *const names[] = {
@@ -35,7 +35,7 @@ static const char *instrs(const struct program *p, int32_t stage, enum phase let
 #undef X
     };
     const struct program_stage *s = &p->stages[stage];
-    const struct procedure *f = &s->procedures[program_procedure(s, letter, variant)];
+    const struct procedure *f = &s->procedures[program_procedure(s, phase, variant)];
     const char *text = "";
     for (int32_t i = 0; i < f->n_instrs; i++)
         if (f->instrs[i].kind != INSTR_COMPUTE)
@@ -88,7 +88,8 @@ START_TEST(the_turn_of_a_v_is_a_copy_and_its_ends_exchange_in_place)
         "COLLECTIVE_START 0, COLLECTIVE_WAIT 0"); /* the last layers' update is first */
     ck_assert_str_eq(instrs(p, 0, 'U', ""), "");
     ck_assert_int_eq(p->stages[0].buffer_bytes + p->stages[3].buffer_bytes, 0);
-    for (int32_t s = 0; s < 4; s++) ck_assert_int_ge(program_procedure(&p->stages[s], 'W', ""), 0);
+    for (int32_t s = 0; s < 4; s++)
+        ck_assert_int_ge(program_procedure(&p->stages[s], PHASE_W, ""), 0);
     ck_assert_int_eq(program_lane_bytes(p, 0),
                      program_stage_bytes(&p->stages[0]) + program_stage_bytes(&p->stages[3]));
     int64_t without = program_lane_bytes(p, 0);
@@ -110,7 +111,7 @@ static void follow_schedule(const struct program *p, const struct schedule *s)
             const struct schedule_op *o = &s->lanes[d].ops[i];
             ck_assert(cursor_next(&c, &x));
             const struct program_stage *stage = program_called(p, d, &x);
-            ck_assert(stage->procedures[x.procedure].letter == o->letter &&
+            ck_assert(stage->procedures[x.procedure].phase == o->phase &&
                       x.microbatch == o->microbatch &&
                       stage->stage == s->stage[d * s->n_chunks + o->chunk]);
         }
@@ -195,7 +196,7 @@ END_TEST
 static const struct {
     const char *schedule, *orders[2];
     int32_t device[4], microbatches;
-    const char *says;
+    const char *message;
 } refused[] = {
     {NULL, {NULL, NULL}, {0, 1, 1, 0}, 2, "stages[2].device: a.1 already has stages[1]; where"},
     {"zb-v", {NULL, NULL}, {0, 1, 0, 1}, 2, "schedule: zb-v wants the stages on a.0 a.1 a.1 a.0"},
@@ -258,8 +259,8 @@ START_TEST(chunks_that_cannot_be_are_refused_with_the_reason)
         x->orders[0] = refused[_i].orders[0], x->orders[1] = refused[_i].orders[1];
     }
     ck_assert_int_eq(plans_refused(arena, &plan, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, refused[_i].says) != NULL, "'%s' lacks '%s'", err.text,
-                  refused[_i].says);
+    ck_assert_msg(strstr(err.text, refused[_i].message) != NULL, "'%s' lacks '%s'", err.text,
+                  refused[_i].message);
 }
 END_TEST
 
@@ -357,13 +358,13 @@ START_TEST(a_changed_byte_of_a_program_with_chunks_never_crashes)
     struct plan plan = four_stages("zb-v", 2);
     size_t n;
     char *text = plans_text(plans_lower(arena, &plan, true), &n);
-    plans_mangle(arena, &r, text, n, "0123456789 -\nFIWRSUA", test_long() ? 20000 : 700);
+    plans_mangle(arena, &r, text, n, "0123456789 -\nFIWRSUA", suites_long() ? 20000 : 700);
     free(text);
 }
 END_TEST
 
 static const struct {
-    const char *what, *by, *says;
+    const char *what, *by, *message;
 } bad_files[] = {
     {"schedule: zb-v", "orders: 0F0|1F0|0B0",
      "orders: has 3 orders between '|', the stages stand on 2 devices"},
@@ -393,8 +394,8 @@ START_TEST(a_file_with_bad_chunks_is_refused_at_its_place)
     enum status status = plan_parse(arena, root, ".", &out, &err);
     if (status == OK) status = plan_check(&out, plans_layers(arena, &out), &err);
     ck_assert_int_eq(status, ERR_INPUT);
-    ck_assert_msg(strstr(err.text, bad_files[_i].says) != NULL, "'%s' lacks '%s'\n%s", err.text,
-                  bad_files[_i].says, text);
+    ck_assert_msg(strstr(err.text, bad_files[_i].message) != NULL, "'%s' lacks '%s'\n%s", err.text,
+                  bad_files[_i].message, text);
 }
 END_TEST
 

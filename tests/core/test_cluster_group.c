@@ -166,7 +166,7 @@ START_TEST(gpus_that_cannot_form_a_tensor_parallel_group_are_named)
     static const int32_t twice[] = {0, 0}, types[] = {3, 4}, nodes[] = {3, 5}, high[] = {1, 7};
     const struct {
         struct cluster_group group;
-        const char *says;
+        const char *message;
     } bad[] = {{{2, twice, false}, "a.0 is in two groups"},
                {{2, types, false}, "a.3 and a.4 cannot shard operators"},
                {{2, nodes, false}, "a.3 and b.0 cannot shard operators"},
@@ -174,7 +174,7 @@ START_TEST(gpus_that_cannot_form_a_tensor_parallel_group_are_named)
                {{0, NULL, false}, "a group without a device"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         ck_assert_int_eq(cluster_group(arena, &c, &bad[i].group, 1, &out, NULL, &err), ERR_INPUT);
-        ck_assert_msg(strstr(err.text, bad[i].says), "%s", err.text);
+        ck_assert_msg(strstr(err.text, bad[i].message), "%s", err.text);
     }
     struct cluster pairs = pairs_of(&c, NULL);
     static const int32_t both[] = {0, 1};

@@ -1,9 +1,9 @@
 /* Suite of core/collective/collective's steps, played in memory: every kind by every way over random cuts, against the whole. */
 #include "sim/collective/rounds.h"
 
-#include "tests/support/tensor_collectives.h"
 #include "tests/support/rounds.h"
 #include "tests/support/suites.h"
+#include "tests/support/tensor_collectives.h"
 
 static struct arena *arena;
 static void setup(void) { arena = arena_new(); }
@@ -11,7 +11,7 @@ static void teardown(void) { arena_free(arena); }
 
 static struct met *made(uint64_t seed)
 {
-    return collectives_make(arena, seed, 1 + (int32_t)(seed % 6), seed % 5 == 4);
+    return tensor_collectives_make(arena, seed, 1 + (int32_t)(seed % 6), seed % 5 == 4);
 }
 
 static bool tensor_collective_of(const struct met *m, int32_t i, const struct collective **out)
@@ -152,7 +152,7 @@ static void check_played(const struct player *y)
 START_TEST(steps_of_every_kind_and_algorithm_give_the_whole)
 {
     int32_t seen[COLLECTIVE_CALL_KINDS][COLLECTIVE_ALGORITHM_COUNT] = {{0}};
-    for (uint64_t seed = 0; seed < (test_long() ? 3000 : 200); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 3000 : 200); seed++) {
         struct met *m = made(seed);
         const struct collective *x;
         for (int32_t g = 0; g < m->p.n_collectives; g++) {
@@ -175,7 +175,7 @@ END_TEST
 START_TEST(gathering_what_was_scattered_gives_it_back)
 {
     int32_t messages = 0;
-    for (uint64_t seed = 0; seed < (test_long() ? 3000 : 300); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 3000 : 300); seed++) {
         struct met *m = made(seed);
         const struct collective *x;
         for (int32_t g = 0; g < m->p.n_collectives; g++) {
@@ -187,7 +187,7 @@ START_TEST(gathering_what_was_scattered_gives_it_back)
             back.algorithm =
                 x->tier ? ALGORITHM_HIERARCHICAL : (enum collective_algorithm)(seed % 2);
             if (back.tier) collective_set_tiers(arena, &back);
-            back.most = collective_most(&back);
+            back.most = collective_max(&back);
             for (int32_t i = 0; i < x->n_members; i++) {
                 scatter.in[i] = numbers(n);
                 for (int64_t e = 0; e < n && i == 0; e++) scatter.in[i][e] = (double)(e + 1);
@@ -244,7 +244,7 @@ START_TEST(tiers_pass_on_channel_groups_inside_and_shards_between)
     ck_assert_int_eq(collective_tiers_of(node, 6, tier), 3);
     ck_assert_int_eq(collective_valid(&m, &err), OK);
     collective_set_tiers(arena, &m);
-    m.most = collective_most(&m);
+    m.most = collective_max(&m);
     ck_assert_int_eq(m.most, 200);
     ck_assert_int_eq(collective_steps(&m), 6);
     static const int64_t sizes[6] = {200, 200, 100, 100, 200, 200};
@@ -306,11 +306,11 @@ static void set_wire(struct met *m, double bandwidth_Bps, double latency_s)
 /* Two tiers with links of each pair's own, slow between them: the planner's account to the nanosecond. */
 START_TEST(tiers_take_what_the_planner_says)
 {
-    for (uint64_t seed = 0; seed < (test_long() ? 1000 : 60); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 1000 : 60); seed++) {
         static const enum collective_kind kinds[] = {
             COLLECTIVE_ALL_GATHER, COLLECTIVE_REDUCE_SCATTER, COLLECTIVE_ALL_REDUCE};
         int32_t n = seed % 2 ? 6 : 4, tier[6];
-        struct met *m = collectives_make(arena, seed, n, false);
+        struct met *m = tensor_collectives_make(arena, seed, n, false);
         struct collective x = {.kind = kinds[seed % 3],
                                .algorithm = ALGORITHM_HIERARCHICAL,
                                .n_members = n,
@@ -322,7 +322,7 @@ START_TEST(tiers_take_what_the_planner_says)
         if (collective_has_from(x.kind)) x.from = met_cut(m, n, 0, x.whole.dim[0], 1);
         if (collective_has_to(x.kind)) x.to = met_cut(m, n, 0, x.whole.dim[0], 1);
         collective_set_tiers(arena, &x);
-        x.most = collective_most(&x);
+        x.most = collective_max(&x);
         struct cost_link hop[36] = {{0}};
         for (int32_t i = 0; i < n * n; i++) {
             int32_t direction, link;
@@ -357,14 +357,14 @@ START_TEST(padded_wins_where_its_bandwidth_outdoes_the_largest_share)
             at += count[i];
         }
         for (int algorithm = 0; algorithm < 2; algorithm++) {
-            struct met *m = collectives_make(arena, 4, 8, true);
+            struct met *m = tensor_collectives_make(arena, 4, 8, true);
             struct collective x = {.kind = rates[k].kind,
                                    .algorithm = (enum collective_algorithm)algorithm,
                                    .n_members = 8,
                                    .whole = {1, {rows}},
                                    .from = {0, 1, first, count},
                                    .to = {0, 1, first, count}};
-            x.most = collective_most(&x);
+            x.most = collective_max(&x);
             set_wire(m, algorithm ? 1e6 : 1e6 * rates[k].padded_over_grouped, 0);
             ns[algorithm] = simulated(m, &x);
         }

@@ -2,7 +2,7 @@
  * that do not count. Gradients of the same kinds are in test_kernels.c. */
 #include "exec/bench/bench.h"
 
-#include "tests/support/kernel_calls.h"
+#include "tests/support/calls.h"
 #include "tests/support/plans.h"
 
 #include <stdio.h>
@@ -13,10 +13,10 @@ static struct made *given(enum op_kind kind, struct op_attrs attrs, const char *
 {
     struct made *m = arena_alloc(memory, 1, sizeof *m);
     m->attrs = attrs;
-    m->shapes.n_inputs = read_shapes(shapes, m->shapes.input);
+    m->shapes.n_inputs = calls_shapes(shapes, m->shapes.input);
     for (int32_t i = 0; i < m->shapes.n_inputs; i++) m->c.input[i] = input[i];
-    finish(m, kind, DTYPE_fp64);
-    run_checked(m);
+    calls_finish(m, kind, DTYPE_fp64);
+    calls_run_checked(m);
     return m;
 }
 
@@ -68,9 +68,10 @@ struct layer {
 
 static struct layer some_layer(void)
 {
-    return (struct layer){numbers(DTYPE_fp64, B * T * D), numbers(DTYPE_fp64, B * T * E),
-                          numbers(DTYPE_fp64, E * F * D), numbers(DTYPE_fp64, E * F * D),
-                          numbers(DTYPE_fp64, E * D * F)};
+    return (struct layer){
+        calls_numbers(DTYPE_fp64, B * T * D), calls_numbers(DTYPE_fp64, B * T * E),
+        calls_numbers(DTYPE_fp64, E * F * D), calls_numbers(DTYPE_fp64, E * F * D),
+        calls_numbers(DTYPE_fp64, E * D * F)};
 }
 
 /* By operators; experts [first, first + n) alone where the gates are theirs. */
@@ -159,7 +160,7 @@ START_TEST(balance_pulls_at_logits_as_differences_of_its_loss_do)
     struct layer l = some_layer();
     const double *gates = gates_of(&l);
     const double step = 1e-5, scale = 0.7;
-    double *zero = numbers(DTYPE_fp64, B * T * E), *x = numbers(DTYPE_fp64, B * T * E);
+    double *zero = calls_numbers(DTYPE_fp64, B * T * E), *x = calls_numbers(DTYPE_fp64, B * T * E);
     memset(zero, 0, sizeof *zero * B * T * E);
     memcpy(x, l.logits, sizeof *x * B * T * E);
     char shapes[60];
@@ -196,7 +197,7 @@ START_TEST(experts_apart_add_up_to_experts_together)
         double sum[B * T * D] = {0};
         for (int first = 0; first < E; first += first ? E - 1 : 1) { /* 0 and 1, 2, 3 */
             int n = first ? E - 1 : 1;
-            double *part = space(DTYPE_fp64, B * T * n);
+            double *part = calls_space(DTYPE_fp64, B * T * n);
             for (int r = 0; r < B * T; r++)
                 for (int e = 0; e < n; e++) part[r * n + e] = gates[r * E + first + e];
             const double *y = by_operators(&l, part, first, n, capacity);
@@ -240,17 +241,17 @@ static struct made *dropped(const double *x, int64_t sequences, int64_t first, d
     struct made *m = arena_alloc(memory, 1, sizeof *m);
     m->attrs = (struct op_attrs){.rate = rate, .stream = 3};
     snprintf(shape, sizeof shape, "%d,9,7", (int)sequences);
-    m->shapes.n_inputs = read_shapes(shape, m->shapes.input);
+    m->shapes.n_inputs = calls_shapes(shape, m->shapes.input);
     m->c.input[0] = x, m->c.seed = 11, m->c.first_sequence = first;
-    finish(m, OP_dropout, DTYPE_fp64);
-    run_checked(m);
+    calls_finish(m, OP_dropout, DTYPE_fp64);
+    calls_run_checked(m);
     return m;
 }
 
 START_TEST(dropout_drops_its_share_and_keeps_the_mean)
 {
     enum { N = 400 * 63 };
-    double *x = space(DTYPE_fp64, N);
+    double *x = calls_space(DTYPE_fp64, N);
     for (int i = 0; i < N; i++) x[i] = 1;
     for (double rate = 0.1; rate < 1; rate += 0.4) {
         const double *y = result(dropped(x, 400, 0, rate));
@@ -268,7 +269,7 @@ END_TEST
 
 START_TEST(masks_belong_to_sequences_wherever_they_are_computed)
 {
-    double *x = numbers(DTYPE_fp64, 6 * 63);
+    double *x = calls_numbers(DTYPE_fp64, 6 * 63);
     const double *whole = result(dropped(x, 6, 100, 0.3));
     for (int64_t first = 0, n = 1; first < 6; first += n, n++) /* 1, 2, 3 sequences */
         ck_assert_mem_eq(result(dropped(x + first * 63, n, 100 + first, 0.3)), whole + first * 63,
@@ -284,10 +285,10 @@ END_TEST
 START_TEST(the_bits_are_philoxs)
 {
     enum { N = 3 * 63 };
-    double *x = numbers(DTYPE_fp64, N);
+    double *x = calls_numbers(DTYPE_fp64, N);
     int64_t first = ((int64_t)1 << 40) - 1; /* a number beyond 32 bits */
     struct made *m = dropped(x, 3, first, 0.25);
-    uint64_t k = call_dropout_key(&m->c);
+    uint64_t k = op_values_dropout_key(&m->c);
     for (int i = 0; i < N; i++) {
         uint64_t n = (uint64_t)(first + i / 63);
         const uint32_t counter[4] = {(uint32_t)(i % 63 / 4), 0, (uint32_t)n, (uint32_t)(n >> 32)};
@@ -300,13 +301,13 @@ END_TEST
 
 START_TEST(masks_differ_by_operator_and_seed)
 {
-    double *x = numbers(DTYPE_fp64, 6 * 63);
+    double *x = calls_numbers(DTYPE_fp64, 6 * 63);
     struct made *m = dropped(x, 6, 0, 0.5);
     double first[6 * 63];
     memcpy(first, result(m), sizeof first);
     for (int change = 0; change < 2; change++) {
         m->attrs.stream = change ? 3 : 4, m->c.seed = change ? 12 : 11;
-        run_checked(m);
+        calls_run_checked(m);
         int same = 0;
         for (int i = 0; i < 6 * 63; i++) same += (first[i] == 0) == (result(m)[i] == 0);
         ck_assert(same > 6 * 63 * 2 / 5 && same < 6 * 63 * 3 / 5);
@@ -320,7 +321,7 @@ START_TEST(the_mean_is_over_the_targets_that_count)
 {
     static const int32_t targets[] = {-1, 2, -1, /**/ 0, -1, -1};
     struct op_attrs attrs = {.counted = 1, .scale = 0.5};
-    const double *x = numbers(DTYPE_fp64, 2 * 3 * 4);
+    const double *x = calls_numbers(DTYPE_fp64, 2 * 3 * 4);
     struct made *m = GIVEN(OP_cross_entropy, attrs, "2,3,4 x 2,3", x, targets);
     const double *lse = m->c.output[1];
     ck_assert_double_eq_tol(*result(m), (lse[1] - x[4 + 2] + lse[3] - x[12]) / 2, 1e-14);
@@ -340,7 +341,7 @@ START_TEST(minus_one_is_no_target_where_all_count)
     struct error err = {0};
     static const int32_t targets[] = {1, -1};
     struct made *m = GIVEN(OP_cross_entropy, (struct op_attrs){.counted = 1}, "1,2,4 x 1,2",
-                           numbers(DTYPE_fp64, 8), targets);
+                           calls_numbers(DTYPE_fp64, 8), targets);
     m->attrs.counted = 0;
     ck_assert_int_eq(kernels_host_run(&context, &m->c, &err), ERR_INPUT);
     ck_assert_msg(strstr(err.text, "id -1") != NULL, "%s", err.text);
@@ -475,7 +476,7 @@ Suite *experts_suite(void)
 {
     Suite *suite = suite_create("experts");
     TCase *c = tcase_create("experts");
-    tcase_add_checked_fixture(c, begin, end);
+    tcase_add_checked_fixture(c, calls_begin, calls_end);
     const TTest *tests[] = {the_largest_logits_are_chosen_and_of_equal_ones_the_first,
                             a_layer_of_experts_is_what_each_row_gets_from_its_own,
                             rows_beyond_the_capacity_skip_the_expert,

@@ -99,16 +99,16 @@ START_TEST(gradients_are_those_of_the_plain_graph)
     struct graph *plain = model_of(texts[_i]);
     ck_assert_msg(gradient_build(plain, 0.5, &err) == OK, "%s", err.text);
     for (int32_t n = 1; n <= N_CUDA; n++) { /* the first so many kinds of the list */
-        struct machine one = machine_of(1), other = machine_of(1);
+        struct shard_interpreter one = sharded_graphs_interpreter(1), other = sharded_graphs_interpreter(1);
         one.g[0] = plain, other.g[0] = fused(texts[_i], n);
-        run_machine(&one);
-        run_machine(&other);
+        shard_interpreter_run(&one);
+        shard_interpreter_run(&other);
         for (int32_t t = 0; t < plain->n_tensors; t++) {
             const struct tensor *x = &plain->tensors[t];
             if (x->role != TENSOR_PARAMETER_GRADIENT && x->role != TENSOR_LOSS) continue;
-            int32_t y = tensor_named(other.g[0], x->name);
+            int32_t y = shard_interpreter_tensor_named(other.g[0], x->name);
             ck_assert_msg(y >= 0, "no %s", x->name);
-            double d = apart(other.value[0][y], one.value[0][t], shape_elements(&x->shape));
+            double d = shard_interpreter_distance(other.value[0][y], one.value[0][t], shape_elements(&x->shape));
             ck_assert_msg(d <= 1e-12, "%d kinds: %s is %g apart", (int)n, x->name, d);
         }
     }
@@ -178,7 +178,7 @@ Suite *fused_suite(void)
 {
     Suite *s = suite_create("fused");
     TCase *t = tcase_create("graphs");
-    tcase_add_checked_fixture(t, begin, end);
+    tcase_add_checked_fixture(t, sharded_graphs_begin, sharded_graphs_end);
     tcase_add_test(t, a_block_of_gpt2_has_no_gelu_bias_or_sum_of_its_own);
     tcase_add_test(t, every_operator_fits_its_operands_and_stands_behind_what_it_reads);
     tcase_add_loop_test(t, gradients_are_those_of_the_plain_graph, 0, 4);

@@ -22,7 +22,7 @@ static void teardown(void) { arena_free(arena); }
 static const struct {
     const char *name;
     int line, column;
-    const char *says, *says_too;
+    const char *says, *message_too;
 } bad[] = {
     {"unknown-key", 9, 7, "sead: unknown key", ""},
     {"no-model", 1, 1, "'model' is missing", ""},
@@ -67,8 +67,8 @@ START_TEST(a_bad_job_is_refused_with_its_place_and_the_reason)
     enum status status = job_read(arena, path, &x, &err);
     ck_assert_int_eq(status, ERR_INPUT);
     ck_assert_msg(strstr(err.text, place) == err.text, "%s\nexpected at %s", err.text, place);
-    ck_assert_msg(strstr(err.text, bad[_i].says) && strstr(err.text, bad[_i].says_too),
-                  "%s\nexpected: %s %s", err.text, bad[_i].says, bad[_i].says_too);
+    ck_assert_msg(strstr(err.text, bad[_i].says) && strstr(err.text, bad[_i].message_too),
+                  "%s\nexpected: %s %s", err.text, bad[_i].says, bad[_i].message_too);
     ck_assert_int_eq(job_read(arena, path, &x, NULL) == OK, false);
 }
 END_TEST

@@ -46,7 +46,7 @@ static void try_all(const struct layers_work *w, int32_t groups, int32_t q, int3
 START_TEST(groups_are_the_best_of_all_groupings)
 {
     int32_t found = 0, none = 0;
-    for (uint64_t seed = 0; seed < (test_long() ? 20000 : 2000); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 20000 : 2000); seed++) {
         int64_t in_bytes[12];
         double flops[12];
         bool product[12];
@@ -257,11 +257,11 @@ static struct graph *g;
 
 static int32_t given(enum tensor_role role, int64_t m, int64_t n)
 {
-    return small_given(arena, g, role, m, n);
+    return small_graph_given(arena, g, role, m, n);
 }
 static int32_t op(enum op_kind kind, int32_t x, int32_t y)
 {
-    return small_op(arena, g, kind, x, y);
+    return small_graph_op(arena, g, kind, x, y);
 }
 
 /* x + gelu(x·W)·V, `wide` columns in between. */

@@ -9,14 +9,14 @@ static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
 
 /* Instructions of a procedure with names of operators, "" for none. */
-static const char *listing(const struct program_stage *s, enum phase letter, const char *variant)
+static const char *listing(const struct program_stage *s, enum phase phase, const char *variant)
 {
     static const char *const names[] = {
 #define X(name) #name,
         INSTR_KINDS(X)
 #undef X
     };
-    int32_t k = program_procedure(s, letter, variant);
+    int32_t k = program_procedure(s, phase, variant);
     const char *text = "";
     for (int32_t i = 0; k >= 0 && i < s->procedures[k].n_instrs; i++) {
         const struct instr *x = &s->procedures[k].instrs[i];
@@ -38,9 +38,9 @@ static const char *calls(const struct program *p, int32_t device)
     while (cursor_next(&c, &x)) {
         const struct procedure *q = &s->procedures[x.procedure];
         if (x.microbatch < 0)
-            text = arena_printf(arena, "%s%c%s", text, q->letter, q->variant);
+            text = arena_printf(arena, "%s%c%s", text, q->phase, q->variant);
         else
-            text = arena_printf(arena, "%s%c%d%s ", text, q->letter, x.microbatch,
+            text = arena_printf(arena, "%s%c%d%s ", text, q->phase, x.microbatch,
                                 *q->variant ? "!" : "");
     }
     return text;
@@ -258,7 +258,7 @@ START_TEST(buckets_are_launched_when_they_are_complete)
     const char *last = listing(&p->stages[0], 'B', "last");
     ck_assert_msg(strstr(last, "lm_head.grad_weight COLLECTIVE_START ") != NULL, "%s", last);
     ck_assert_str_eq(strrchr(last, ' '), " COLLECTIVE_START");
-    ck_assert_int_eq(program_procedure(&p->stages[0], 'W', "last"), -1);
+    ck_assert_int_eq(program_procedure(&p->stages[0], PHASE_W, "last"), -1);
     int64_t sum = 0;
     for (int g = 0; g < p->n_collectives; g++) sum += p->collectives[g].elements;
     ck_assert_int_eq(sum, 2 * 64 * 32 + 64 * 32 + 12 * 32 * 32 + 13 * 32 + 2 * 32);
@@ -289,9 +289,9 @@ START_TEST(deterministic_replicas_form_chains_and_keep_gradients_apart)
     const struct program *p = plans_lower(arena, &plan, true);
     const struct collective *g = &p->collectives[0];
     ck_assert_int_eq(g->algorithm, ALGORITHM_CHAIN);
-    ck_assert_int_eq(g->members[0].apart, -1);
-    ck_assert_int_eq(p->stages[1].buffer_rings[g->members[1].apart].count, 3);
-    ck_assert_int_eq(p->stages[1].buffer_rings[g->members[1].apart].death, 'U');
+    ck_assert_int_eq(g->members[0].chain_ring, -1);
+    ck_assert_int_eq(p->stages[1].buffer_rings[g->members[1].chain_ring].count, 3);
+    ck_assert_int_eq(p->stages[1].buffer_rings[g->members[1].chain_ring].death, 'U');
     ck_assert_int_eq(g->link[1], -1);
     ck_assert_int_eq(g->back_link[1], 0);
     ck_assert_int_eq(times(p, 0, "grad.lm_head.weight.sum"), 1);
@@ -310,7 +310,7 @@ START_TEST(a_lone_deterministic_stage_out_of_order_reduces_at_the_end)
     ck_assert_int_eq(p->n_collectives, 2); /* and the tie */
     ck_assert_int_eq(p->collectives[0].n_members, 1);
     ck_assert_int_eq(p->collectives[0].algorithm, ALGORITHM_CHAIN);
-    ck_assert_int_ge(p->collectives[0].members[0].apart, 0);
+    ck_assert_int_ge(p->collectives[0].members[0].chain_ring, 0);
     ck_assert_int_eq(count_buffer_rings(&p->stages[1], 'W', 'U'), 1);
     ck_assert_str_eq(calls(p, 1), "F0 I0 F1 I1 W1 W0! U");
 }

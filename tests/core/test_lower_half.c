@@ -25,7 +25,7 @@ static bool inside(const struct slot *x, const struct slot *y)
            x->offset_bytes + x->bytes <= y->offset_bytes + y->bytes;
 }
 
-static bool apart(const struct slot *x, const struct slot *y)
+static bool disjoint(const struct slot *x, const struct slot *y)
 {
     return x->class != y->class || x->offset_bytes + x->bytes <= y->offset_bytes ||
            y->offset_bytes + y->bytes <= x->offset_bytes;
@@ -66,7 +66,7 @@ START_TEST(every_parameter_has_a_master_behind_the_state)
                 ck_assert_int_le(m->offset_bytes + m->bytes, s->class_bytes[SLOT_STATE]);
                 for (int32_t q = 0; q < s->n_parameters; q++)
                     for (int v = 0; v < 2; v++)
-                        ck_assert(apart(m, &s->slots[s->parameters[q].state[v]]));
+                        ck_assert(disjoint(m, &s->slots[s->parameters[q].state[v]]));
                 check_update(s, x->master, x->slot);
             }
         }

@@ -60,16 +60,16 @@ static void follow_instr(const struct program *p, const struct follower *f, cons
         must_hold(f, op->input[i], seq, op->name);
 }
 
-/* At the update every microbatch's gradient that was kept apart is there. */
-static void follow_apart(const struct program *p, const struct follower *f, int32_t stage,
-                         int32_t step)
+/* At the update every microbatch's gradient kept per microbatch is there. */
+static void follow_microbatches(const struct program *p, const struct follower *f, int32_t stage,
+                                int32_t step)
 {
     for (int32_t g = 0; g < p->n_collectives; g++)
         for (int32_t k = 0; k < p->collectives[g].n_members; k++) {
             const struct collective_member *m = &p->collectives[g].members[k];
-            for (int32_t i = 0; m->stage == stage && m->apart >= 0 && i < m->n_segments; i++)
+            for (int32_t i = 0; m->stage == stage && m->chain_ring >= 0 && i < m->n_segments; i++)
                 for (int32_t b = 0; b < f->s->microbatches; b++)
-                    must_hold(f, m->apart_segments[i], (int64_t)step * f->s->microbatches + b,
+                    must_hold(f, m->chain_segments[i], (int64_t)step * f->s->microbatches + b,
                               p->collectives[g].name);
         }
 }
@@ -98,7 +98,8 @@ static void follow_lane(const struct program *p, int32_t device)
         while (cursor_next(&c, &x)) {
             const struct program_stage *s = f[x.chunk].s;
             const struct procedure *q = &s->procedures[x.procedure];
-            if (q->letter == 'U') follow_apart(p, &f[x.chunk], lane->stages[x.chunk], step);
+            if (q->phase == PHASE_U)
+                follow_microbatches(p, &f[x.chunk], lane->stages[x.chunk], step);
             int64_t seq = x.microbatch < 0 ? -1 : (int64_t)step * s->microbatches + x.microbatch;
             for (int32_t i = 0; i < q->n_instrs; i++)
                 follow_instr(p, &f[x.chunk], &q->instrs[i], seq);
@@ -126,7 +127,7 @@ static void check_follow_and_read_back(const struct program *p, uint64_t seed)
 
 START_TEST(random_plans_lower_check_and_read_what_was_written)
 {
-    int n = test_long() ? 400 : 40; /* times ten */
+    int n = suites_long() ? 400 : 40; /* times ten */
     for (int k = 0; k < n; k++) {
         uint64_t seed = (uint64_t)(_i * n + k);
         struct plan plan =
@@ -187,7 +188,7 @@ static const struct program *cut_anywhere(uint64_t seed)
 
 START_TEST(stages_may_begin_at_any_operator)
 {
-    int32_t n = test_long() ? 300 : 60, several = 0, passed = 0; /* times four */
+    int32_t n = suites_long() ? 300 : 60, several = 0, passed = 0; /* times four */
     for (int32_t k = 0; k < n; k++) {
         uint64_t seed = (uint64_t)(_i * n + k);
         const struct program *p = cut_anywhere(seed);
@@ -204,7 +205,7 @@ END_TEST
 
 START_TEST(plans_of_fine_layers_lower_and_read_what_was_written)
 {
-    for (uint64_t seed = 0; seed < (test_long() ? 1000 : 100); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 1000 : 100); seed++) {
         struct plan plan = seed % 3 ? plans_random_cut(arena, seed, LAYERS_FINE)
                                     : plans_random_cut_chunks(arena, seed, LAYERS_FINE);
         check_follow_and_read_back(plans_lower(arena, &plan, seed % 2), seed);

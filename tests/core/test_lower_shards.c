@@ -42,13 +42,13 @@ static struct plan shared(int32_t n_replicas, int32_t n, const char *text, int l
     return p;
 }
 
-static int32_t collectives(const struct program *p, int32_t stage, enum phase letter,
+static int32_t collectives(const struct program *p, int32_t stage, enum phase phase,
                         enum collective_kind kind)
 {
     int32_t n = 0;
     for (int32_t f = 0; f < p->stages[stage].n_procedures; f++) {
         const struct procedure *x = &p->stages[stage].procedures[f];
-        if (x->letter != letter || *x->variant) continue;
+        if (x->phase != phase || *x->variant) continue;
         for (int32_t i = 0; i < x->n_instrs; i++)
             n += x->instrs[i].kind == INSTR_COLLECTIVE &&
                  p->collectives[x->instrs[i].arg].kind == kind;
@@ -167,7 +167,7 @@ START_TEST(state_is_divided_among_those_who_keep_the_same)
         for (int32_t i = 0; i < p->n_collectives; i++) {
             const struct collective *g = &p->collectives[i];
             if (collective_of_tensor(g)) continue;
-            scatters += collective_scatters(g), gathers += collective_gathers(g);
+            scatters += program_collective_scatters(g), gathers += program_collective_gathers(g);
             ck_assert_int_eq(g->n_members, 2);
             ck_assert_int_eq(g->members[0].stage % 2, g->members[1].stage % 2);
         }
@@ -461,7 +461,7 @@ START_TEST(mangled_shards_are_refused_or_can_be_trusted)
         "parameters: [{match: \"transformer.h.0.mlp.c_fc.weight\", reshard_after_forward: false}]",
         1);
     mangle(plans_lower(arena, &plan, true), (const char *const[]){"\nlocal ", "\nof ", "\nloss "},
-           3, test_long() ? 4000 : 300);
+           3, suites_long() ? 4000 : 300);
 }
 END_TEST
 
@@ -469,7 +469,7 @@ START_TEST(mangled_regions_are_refused_or_can_be_trusted)
 {
     struct plan plan = mixed(MEGATRON, BATCH);
     mangle(plans_lower(arena, &plan, true), (const char *const[]){"\nwithin ", "\nsilent "}, 2,
-           test_long() ? 4000 : 300);
+           suites_long() ? 4000 : 300);
 }
 END_TEST
 

@@ -392,7 +392,7 @@ START_TEST(the_planner_sees_what_one_gpu_holds)
     MUST(lower_training_graph(a, &p.job, 2, &o, &g, &err));
     struct cost *k = cost_new(a, &rows, &p.cluster);
     struct stage_table *t = stage_table_new(a, g, k, &p.job.optimizer);
-    MUST(sim_stage(t, 1, 2, 0, &of, &err));
+    MUST(stage_table_cost(t, 1, 2, 0, &of, &err));
     ck_assert_int_eq(of.forward_ns, 5000000);
     ck_assert_int_eq(of.input_ns, 9000000);
     ck_assert_int_eq(of.parameter_bytes, 20000);

@@ -38,7 +38,7 @@ END_TEST
 
 START_TEST(every_block_is_two_layers)
 {
-    struct graph *g = graph(sizes[_i].name, 1, 16);
+    struct graph *g = models_graph(sizes[_i].name, 1, 16);
     ck_assert_int_eq(g->n_layers, sizes[_i].layers);
     ck_assert_str_eq(g->layer_name[g->n_layers - 1], "loss");
     ck_assert_str_eq(g->layer_name[g->n_layers - 2], "lm_head");
@@ -52,11 +52,11 @@ END_TEST
 
 START_TEST(layers_have_names_for_people)
 {
-    struct graph *g = graph("tiny-gpt2", 1, 16);
+    struct graph *g = models_graph("tiny-gpt2", 1, 16);
     static const char *const gpt2[] = {"embedding", "h.0.attn", "h.0.mlp", "h.1.attn"};
     for (int i = 0; i < 4; i++) ck_assert_str_eq(g->layer_name[i], gpt2[i]);
     ck_assert_str_eq(g->layer_name[9], "ln_f");
-    g = graph("tiny-llama", 1, 16);
+    g = models_graph("tiny-llama", 1, 16);
     static const char *const llama[] = {"embed_tokens", "layers.0.self_attn", "layers.0.mlp"};
     for (int i = 0; i < 3; i++) ck_assert_str_eq(g->layer_name[i], llama[i]);
     ck_assert_str_eq(g->layer_name[9], "norm");
@@ -91,7 +91,7 @@ static void expect(const struct graph *g, const char *name, int64_t m, int64_t n
 
 START_TEST(gpt2_has_its_names_layouts_and_first_values)
 {
-    struct graph *g = graph("gpt2", 1, 16);
+    struct graph *g = models_graph("gpt2", 1, 16);
     expect(g, "transformer.wte.weight", 50257, 768, INIT_NORMAL, 0.02, true);
     expect(g, "transformer.wpe.weight", 1024, 768, INIT_NORMAL, 0.02, true);
     expect(g, "transformer.h.11.attn.c_attn.weight", 768, 2304, INIT_NORMAL, 0.02, true);
@@ -110,17 +110,17 @@ END_TEST
 
 START_TEST(llama_and_qwen_have_their_names_and_layouts)
 {
-    struct graph *g = graph("llama-3.1-8b", 1, 16);
+    struct graph *g = models_graph("llama-3.1-8b", 1, 16);
     expect(g, "model.embed_tokens.weight", 128256, 4096, INIT_NORMAL, 0.02, true);
     expect(g, "model.layers.31.self_attn.k_proj.weight", 1024, 4096, INIT_NORMAL, 0.02, true);
     expect(g, "model.layers.0.mlp.down_proj.weight", 4096, 14336, INIT_NORMAL, 0.02, true);
     expect(g, "model.norm.weight", 4096, 0, INIT_ONES, 0, false);
     expect(g, "lm_head.weight", 128256, 4096, INIT_NORMAL, 0.02, true);
-    g = graph("tiny-qwen3", 1, 16);
+    g = models_graph("tiny-qwen3", 1, 16);
     expect(g, "model.layers.0.self_attn.q_norm.weight", 32, 0, INIT_ONES, 0, false);
     expect(g, "model.layers.0.self_attn.o_proj.weight", 64, 128, INIT_NORMAL, 0.02, true);
     ck_assert(!has_tensor(g, "lm_head.weight"));
-    g = graph("tiny-qwen2", 1, 16);
+    g = models_graph("tiny-qwen2", 1, 16);
     expect(g, "model.layers.0.self_attn.v_proj.bias", 32, 0, INIT_ZEROS, 0, false);
     ck_assert(!has_tensor(g, "model.layers.0.self_attn.o_proj.bias"));
 }
@@ -128,7 +128,7 @@ END_TEST
 
 START_TEST(operators_carry_what_the_config_says)
 {
-    struct graph *g = graph("tiny-llama", 2, 32);
+    struct graph *g = models_graph("tiny-llama", 2, 32);
     int rotary = 0, attention = 0;
     for (int32_t i = 0; i < g->n_ops; i++) {
         const struct op_attrs *a = &g->ops[i].attrs;
@@ -145,7 +145,7 @@ START_TEST(operators_carry_what_the_config_says)
         if (g->ops[i].kind == OP_rms_norm) ck_assert_double_eq(a->eps, 1e-5);
     }
     ck_assert(rotary == 8 && attention == 4);
-    g = graph("tiny-mistral", 2, 32);
+    g = models_graph("tiny-mistral", 2, 32);
     for (int32_t i = 0; i < g->n_ops; i++)
         if (g->ops[i].kind == OP_attention) ck_assert_int_eq(g->ops[i].attrs.window, 16);
 }
@@ -153,14 +153,14 @@ END_TEST
 
 START_TEST(inputs_are_what_the_worker_feeds)
 {
-    struct graph *g = graph("tiny-gpt2", 3, 32);
+    struct graph *g = models_graph("tiny-gpt2", 3, 32);
     ck_assert(tensor(g, "tokens")->input == INPUT_TOKENS &&
               tensor(g, "positions")->input == INPUT_POSITIONS &&
               tensor(g, "targets")->input == INPUT_TARGETS);
     ck_assert(tensor(g, "tokens")->shape.dim[0] == 3 && tensor(g, "tokens")->shape.dim[1] == 32);
     ck_assert_int_eq(tensor(g, "tokens")->dtype, DTYPE_int32);
     ck_assert_int_eq(tensor(g, "loss.0")->role, TENSOR_LOSS);
-    ck_assert(!has_tensor(graph("tiny-llama", 1, 16), "positions"));
+    ck_assert(!has_tensor(models_graph("tiny-llama", 1, 16), "positions"));
 }
 END_TEST
 
@@ -188,7 +188,7 @@ START_TEST(what_is_written_reads_back_the_same)
     m.name = "a \"quoted\" name";
     const char *text = model_write(arena, &m);
     ck_assert(!strchr(text, '\n'));
-    ck_assert_msg(read_text(text, &again) == OK, "%s\n%s", err.text, text);
+    ck_assert_msg(models_read_text(text, &again) == OK, "%s\n%s", err.text, text);
     same_model(&m, &again);
     char yaml[8192]; /* inside a plan it is a flow map of YAML */
     struct node *plan;
@@ -211,7 +211,7 @@ END_TEST
 START_TEST(absent_keys_have_the_familys_defaults)
 {
     struct model m;
-    ck_assert_msg(read_text("{" LLAMA ", \"some_new_key\": [1]}", &m) == OK, "%s", err.text);
+    ck_assert_msg(models_read_text("{" LLAMA ", \"some_new_key\": [1]}", &m) == OK, "%s", err.text);
     ck_assert(m.kv_heads == 4 && m.head_dim == 16 && !m.tied && m.window == 0);
     ck_assert_double_eq(m.rope_theta, 10000);
     ck_assert_double_eq(m.init_std, 0.02);
@@ -224,9 +224,9 @@ END_TEST
 START_TEST(numbers_in_quotes_are_numbers)
 {
     struct model m;
-    ck_assert_msg(read_text("{" LLAMA ", \"num_key_value_heads\": \"2\", "
-                            "\"rms_norm_eps\": \"1e-5\"}",
-                            &m) == OK,
+    ck_assert_msg(models_read_text("{" LLAMA ", \"num_key_value_heads\": \"2\", "
+                                   "\"rms_norm_eps\": \"1e-5\"}",
+                                   &m) == OK,
                   "%s", err.text);
     ck_assert_int_eq(m.kv_heads, 2);
     ck_assert_double_eq(m.norm_eps, 1e-5);
@@ -236,11 +236,12 @@ END_TEST
 START_TEST(both_spellings_of_rotary_scaling_are_read)
 {
     struct model m;
-    ck_assert_msg(read_text("{" LLAMA ", \"rope_parameters\": {\"rope_theta\": 5e5, \"rope_type\": "
-                            "\"llama3\", \"factor\": 8, \"low_freq_factor\": 1, "
-                            "\"high_freq_factor\": 4, "
-                            "\"original_max_position_embeddings\": 8192}}",
-                            &m) == OK,
+    ck_assert_msg(models_read_text("{" LLAMA
+                                   ", \"rope_parameters\": {\"rope_theta\": 5e5, \"rope_type\": "
+                                   "\"llama3\", \"factor\": 8, \"low_freq_factor\": 1, "
+                                   "\"high_freq_factor\": 4, "
+                                   "\"original_max_position_embeddings\": 8192}}",
+                                   &m) == OK,
                   "%s", err.text);
     ck_assert_double_eq(m.rope_theta, 5e5);
     ck_assert_double_eq(m.rope.factor, 8);
@@ -250,23 +251,24 @@ END_TEST
 START_TEST(a_window_on_some_layers_only_is_refused)
 {
     struct model m;
-    ck_assert(read_text("{" QWEN ", \"use_sliding_window\": true, \"sliding_window\": 8, "
-                        "\"max_window_layers\": 0}",
-                        &m) == OK &&
+    ck_assert(models_read_text("{" QWEN ", \"use_sliding_window\": true, \"sliding_window\": 8, "
+                               "\"max_window_layers\": 0}",
+                               &m) == OK &&
               m.window == 8);
-    ck_assert(read_text("{" QWEN ", \"use_sliding_window\": true, \"sliding_window\": 8, "
-                        "\"max_window_layers\": 4}",
-                        &m) == OK &&
+    ck_assert(models_read_text("{" QWEN ", \"use_sliding_window\": true, \"sliding_window\": 8, "
+                               "\"max_window_layers\": 4}",
+                               &m) == OK &&
               m.window == 0);
-    ck_assert_int_eq(read_text("{" QWEN ", \"use_sliding_window\": true, \"sliding_window\": 8, "
-                               "\"max_window_layers\": 2}",
-                               &m),
+    ck_assert_int_eq(models_read_text("{" QWEN
+                                      ", \"use_sliding_window\": true, \"sliding_window\": 8, "
+                                      "\"max_window_layers\": 2}",
+                                      &m),
                      ERR_INPUT);
 }
 END_TEST
 
 static const struct {
-    const char *file, *says, *says_too;
+    const char *file, *message, *message_too;
 } bad[] = {
     {"bad/zero-heads", "n_head", "0"},
     {"bad/heads-do-not-divide", "5 heads", "64"},
@@ -286,8 +288,8 @@ static const struct {
 START_TEST(bad_configs_are_refused_with_the_reason)
 {
     struct model m;
-    ck_assert_int_eq(read_file(bad[_i].file, &m), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, bad[_i].says) && strstr(err.text, bad[_i].says_too), "%s",
+    ck_assert_int_eq(models_read_file(bad[_i].file, &m), ERR_INPUT);
+    ck_assert_msg(strstr(err.text, bad[_i].message) && strstr(err.text, bad[_i].message_too), "%s",
                   err.text);
     ck_assert_msg(strstr(err.text, bad[_i].file) != NULL, "%s", err.text);
 }
@@ -310,7 +312,7 @@ Suite *model_suite(void)
 {
     Suite *s = suite_create("core/model/model");
     TCase *t = tcase_create("all");
-    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_checked_fixture(t, models_setup, models_teardown);
     tcase_add_loop_test(t, parameters_are_counted_as_published, 0, N_SIZES);
     tcase_add_loop_test(t, every_block_is_two_layers, 0, N_SIZES);
     tcase_add_loop_test(t, what_is_written_reads_back_the_same, 0, N_SIZES);

@@ -38,7 +38,7 @@ END_TEST
 
 START_TEST(dropout_moves_no_layer)
 {
-    struct graph *plain = graph(with_experts[_i].name, 1, 16), *dropping;
+    struct graph *plain = models_graph(with_experts[_i].name, 1, 16), *dropping;
     struct model m = model(with_experts[_i].name);
     m.hidden_dropout = m.embedding_dropout = 0.1;
     ck_assert(model_graph(arena, &m, DTYPE_fp32, 1, 16, &dropping, &err) == OK);
@@ -88,12 +88,12 @@ static void expect_experts(const struct graph *g, const char *name, int64_t expe
 
 START_TEST(experts_are_stacked_and_have_their_names)
 {
-    struct graph *g = graph("mixtral-8x7b", 1, 16);
+    struct graph *g = models_graph("mixtral-8x7b", 1, 16);
     expect(g, "model.layers.31.block_sparse_moe.gate.weight", 8, 4096, INIT_NORMAL, 0.02, true);
     expect_experts(g, "model.layers.0.block_sparse_moe.experts.w1.weight", 8, 14336, 4096);
     expect_experts(g, "model.layers.0.block_sparse_moe.experts.w2.weight", 8, 4096, 14336);
     expect_experts(g, "model.layers.0.block_sparse_moe.experts.w3.weight", 8, 14336, 4096);
-    g = graph("tiny-qwen3-moe", 1, 16);
+    g = models_graph("tiny-qwen3-moe", 1, 16);
     /* every second layer, but not the last one */
     expect(g, "model.layers.0.mlp.gate_proj.weight", 192, 64, INIT_NORMAL, 0.02, true);
     expect(g, "model.layers.3.mlp.up_proj.weight", 192, 64, INIT_NORMAL, 0.02, true);
@@ -101,7 +101,7 @@ START_TEST(experts_are_stacked_and_have_their_names)
     expect_experts(g, "model.layers.1.mlp.experts.down_proj.weight", 8, 64, 48);
     ck_assert(has_tensor(g, "model.layers.1.self_attn.k_norm.weight"));
     ck_assert(!has_tensor(g, "model.layers.3.mlp.gate.weight"));
-    g = graph("tiny-bert-moe", 1, 16);
+    g = models_graph("tiny-bert-moe", 1, 16);
     expect_experts(g, "bert.encoder.layer.3.moe.experts.intermediate.weight", 4, 128, 64);
     expect(g, "bert.encoder.layer.2.intermediate.dense.weight", 128, 64, INIT_NORMAL, 0.02, true);
 }
@@ -109,7 +109,7 @@ END_TEST
 
 START_TEST(bert_has_its_names_and_hides_words)
 {
-    struct graph *g = graph("bert-base-uncased", 2, 20);
+    struct graph *g = models_graph("bert-base-uncased", 2, 20);
     expect(g, "bert.embeddings.token_type_embeddings.weight", 2, 768, INIT_NORMAL, 0.02, true);
     expect(g, "bert.encoder.layer.11.attention.self.value.bias", 768, 0, INIT_ZEROS, 0, false);
     expect(g, "bert.encoder.layer.0.attention.output.LayerNorm.weight", 768, 0, INIT_ONES, 0,
@@ -141,7 +141,7 @@ START_TEST(dispatch_has_the_capacity_of_the_config)
                  {"tiny-qwen3-moe", 18}, /* 1.5 · 3 · 32 / 8 */
                  {"tiny-bert-moe", 20}}; /* 1.25 · 2 · 32 / 4 */
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        struct graph *g = graph(cases[c].name, 2, 32);
+        struct graph *g = models_graph(cases[c].name, 2, 32);
         int seen = 0;
         for (int32_t i = 0; i < g->n_ops; i++)
             if (g->ops[i].kind == OP_dispatch) {
@@ -175,7 +175,7 @@ START_TEST(what_is_written_reads_back_the_same)
     else
         m.config_hidden_dropout = 0;
     const char *text = model_write(arena, &m);
-    ck_assert_msg(read_text(text, &again) == OK, "%s\n%s", err.text, text);
+    ck_assert_msg(models_read_text(text, &again) == OK, "%s\n%s", err.text, text);
     ck_assert_str_eq(model_write(arena, &again), text);
     ck_assert(a->layers == b->layers && a->hidden == b->hidden && a->heads == b->heads &&
               a->kv_heads == b->kv_heads && a->head_dim == b->head_dim &&
@@ -195,7 +195,7 @@ START_TEST(what_is_written_reads_back_the_same)
 END_TEST
 
 static const struct {
-    const char *text, *says;
+    const char *text, *message;
 } bad[] = {
     {"model_type: mixtral\nnum_experts_per_tok: 9", "9 of 8 experts"},
     {"model_type: mixtral\nnum_local_experts: 0", "num_local_experts"},
@@ -220,18 +220,19 @@ START_TEST(bad_configs_are_refused_with_the_reason)
                      "%s\nhidden_size: 64\nintermediate_size: 96\nnum_hidden_layers: 2\n"
                      "num_attention_heads: 4\nnum_key_value_heads: 2\nvocab_size: 300\n",
                      bad[_i].text);
-    ck_assert_int_eq(read_text(text, &m), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, bad[_i].says) != NULL, "%s", err.text);
+    ck_assert_int_eq(models_read_text(text, &m), ERR_INPUT);
+    ck_assert_msg(strstr(err.text, bad[_i].message) != NULL, "%s", err.text);
 }
 END_TEST
 
 START_TEST(absent_keys_have_the_familys_defaults)
 {
     struct model m;
-    ck_assert_msg(read_text("model_type: mixtral\nhidden_size: 64\nintermediate_size: 96\n"
-                            "num_hidden_layers: 2\nnum_attention_heads: 16\nvocab_size: 300\n",
-                            &m) == OK,
-                  "%s", err.text);
+    ck_assert_msg(
+        models_read_text("model_type: mixtral\nhidden_size: 64\nintermediate_size: 96\n"
+                         "num_hidden_layers: 2\nnum_attention_heads: 16\nvocab_size: 300\n",
+                         &m) == OK,
+        "%s", err.text);
     ck_assert(m.experts == 8 && m.chosen == 2 && m.kv_heads == 8 && m.window == 0 && !m.tied);
     ck_assert(m.rope_theta == 1e6 && m.norm_eps == 1e-5 && m.capacity_factor == 0);
     m = model("tiny-bert");
@@ -248,7 +249,7 @@ Suite *model_experts_suite(void)
 {
     Suite *s = suite_create("core/model/experts");
     TCase *t = tcase_create("all");
-    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_checked_fixture(t, models_setup, models_teardown);
     tcase_add_loop_test(t, experts_are_counted_as_published_and_as_one_token_join_them, 0,
                         N_WITH_EXPERTS);
     tcase_add_loop_test(t, dropout_moves_no_layer, 0, N_WITH_EXPERTS);

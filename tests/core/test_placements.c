@@ -52,7 +52,7 @@ START_TEST(the_steps_between_placements_are_the_few_that_are_needed)
                          to = {{rows[i].to[0], rows[i].to[1]}};
         struct conversion steps[CONVERSIONS_MAX];
         int32_t n;
-        ck_assert(conversions_between(&s, &from, &to, &n, steps, &err) == OK);
+        ck_assert(shard_conversions(&s, &from, &to, &n, steps, &err) == OK);
         ck_assert_msg(n == rows[i].n, "row %zu: %d steps", i, n);
         for (int32_t k = 0; k < n; k++) {
             ck_assert_msg(steps[k].kind == rows[i].kinds[k] && steps[k].axis == rows[i].axes[k],
@@ -63,7 +63,7 @@ START_TEST(the_steps_between_placements_are_the_few_that_are_needed)
     struct placement w = {{replicated, replicated}}, owed = {{partial, replicated}};
     struct conversion steps[CONVERSIONS_MAX];
     int32_t n;
-    ck_assert_int_eq(conversions_between(&s, &w, &owed, &n, steps, &err), ERR_INPUT);
+    ck_assert_int_eq(shard_conversions(&s, &w, &owed, &n, steps, &err), ERR_INPUT);
     ck_assert(strstr(err.text, "what is replicated cannot become a partial value"));
 }
 END_TEST
@@ -85,7 +85,7 @@ START_TEST(other_ratios_that_give_the_same_shards_are_no_conversion)
     int32_t n;
     int64_t before, after;
     c.axis[0] = b.axis[0], c.axis[0].ratio = 2;
-    ck_assert(conversions_between(&s, &a, &c, &n, steps, &err) == OK);
+    ck_assert(shard_conversions(&s, &a, &c, &n, steps, &err) == OK);
     ck_assert(n == 1 && steps[0].kind == OP_group_all_to_all);
     conversion_elements(&s, &steps[0], &shape, 0, &before, &after);
     ck_assert(before == 12 && after == 18);

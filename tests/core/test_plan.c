@@ -23,7 +23,7 @@ static void teardown(void) { arena_free(arena); }
 static const struct {
     const char *name;
     int line, column;
-    const char *says, *says_too;
+    const char *says, *message_too;
 } bad[] = {
     {"unknown-key", 6, 8, "speed: unknown key", ""},
     {"unknown-stage-key", 13, 50, "replicas[1].stages[0].recompile: unknown key", ""},
@@ -87,8 +87,8 @@ START_TEST(a_bad_plan_is_refused_with_its_place_and_the_reason)
     if (status == OK) status = plan_check(&x, N_LAYERS, &err);
     ck_assert_int_eq(status, ERR_INPUT);
     ck_assert_msg(strstr(err.text, place) == err.text, "%s\nexpected at %s", err.text, place);
-    ck_assert_msg(strstr(err.text, bad[_i].says) && strstr(err.text, bad[_i].says_too),
-                  "%s\nexpected: %s %s", err.text, bad[_i].says, bad[_i].says_too);
+    ck_assert_msg(strstr(err.text, bad[_i].says) && strstr(err.text, bad[_i].message_too),
+                  "%s\nexpected: %s %s", err.text, bad[_i].says, bad[_i].message_too);
     ck_assert_int_eq(plan_read(arena, path, &x, NULL) == OK,
                      plan_read(arena, path, &x, &err) == OK);
 }

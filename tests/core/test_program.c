@@ -60,9 +60,9 @@ START_TEST(what_is_coded_comes_back)
 }
 END_TEST
 
-static void expect_told(const struct program *p, int32_t device, const char *text)
+static void expect_reported(const struct program *p, int32_t device, const char *text)
 {
-    ck_assert_str_eq(program_device_told(p, device).text, text);
+    ck_assert_str_eq(program_device_label(p, device).text, text);
 }
 
 START_TEST(devices_are_told_with_their_hosts_where_there_are_several)
@@ -70,14 +70,14 @@ START_TEST(devices_are_told_with_their_hosts_where_there_are_several)
     struct program_device d[] = {
         {.name = "a.0", .host = "h"}, {.name = "a.1", .host = "h"}, {.name = "b.0", .host = "h"}};
     struct program p = {.devices = d, .n_devices = 2};
-    expect_told(&p, 1, "a.1");
+    expect_reported(&p, 1, "a.1");
     p.n_devices = 3;
-    expect_told(&p, 2, "b.0");
+    expect_reported(&p, 2, "b.0");
     d[2].host = "k";
-    expect_told(&p, 0, "a.0 on h");
-    expect_told(&p, 2, "b.0 on k");
+    expect_reported(&p, 0, "a.0 on h");
+    expect_reported(&p, 2, "b.0 on k");
     d[1].host = NULL;
-    expect_told(&p, 1, "a.1");
+    expect_reported(&p, 1, "a.1");
 }
 END_TEST
 
@@ -184,7 +184,7 @@ START_TEST(a_truncated_file_is_refused_wherever_it_ends)
 {
     size_t n;
     char *text = plans_text(two_stages(2, 1), &n);
-    for (size_t i = 0; i < n; i += test_long() ? 1 : 17) {
+    for (size_t i = 0; i < n; i += suites_long() ? 1 : 17) {
         struct program p;
         struct error err = {0};
         ck_assert_msg(program_parse(arena, "x", text, i, &p, &err) == ERR_INPUT,
@@ -201,7 +201,7 @@ START_TEST(a_changed_byte_never_crashes)
     struct plans_random r = {11, 0};
     size_t n;
     char *text = plans_text(two_stages(2, 2), &n);
-    plans_mangle(arena, &r, text, n, "0123456789 -\nFBRSUW", test_long() ? 20000 : 1500);
+    plans_mangle(arena, &r, text, n, "0123456789 -\nFBRSUW", suites_long() ? 20000 : 1500);
     free(text);
 }
 END_TEST
@@ -313,7 +313,7 @@ START_TEST(groups_in_opposite_orders_are_seen)
     p = plans_lower(arena, &plan, true);
     ck_assert_int_gt(p->n_collectives, 1);
     struct program_stage *s = &p->stages[1];
-    struct procedure *last = &s->procedures[program_procedure(s, 'B', "last")];
+    struct procedure *last = &s->procedures[program_procedure(s, PHASE_B, "last")];
     for (int32_t i = 0; i < last->n_instrs; i++)
         if (last->instrs[i].kind == INSTR_COLLECTIVE_START && last->instrs[i].arg < 2)
             last->instrs[i].arg ^= 1;
@@ -325,7 +325,7 @@ START_TEST(a_launch_that_is_missing_or_doubled_is_seen)
 {
     struct program *p = two_stages(2, 2);
     struct program_stage *s = &p->stages[3];
-    struct procedure *last = &s->procedures[program_procedure(s, 'B', "last")];
+    struct procedure *last = &s->procedures[program_procedure(s, PHASE_B, "last")];
     last->n_instrs--;
     expect_refused(p, "group grad[16..16]#0: 1 launches a step by 2 members");
     last->instrs[last->n_instrs - 1] = last->instrs[last->n_instrs];
@@ -338,7 +338,7 @@ START_TEST(an_await_before_its_launch_blocks_and_is_named)
 {
     struct program *p = two_stages(2, 2);
     struct program_stage *s = &p->stages[1];
-    struct procedure *u = &s->procedures[program_procedure(s, 'U', "")];
+    struct procedure *u = &s->procedures[program_procedure(s, PHASE_U, "")];
     ck_assert_int_eq(u->instrs[1].kind, INSTR_COLLECTIVE_START);
     struct instr launch = u->instrs[1];
     u->instrs[1] = u->instrs[2], u->instrs[2] = launch;

@@ -61,7 +61,7 @@ START_TEST(a_repeat_begins_where_it_is_cheapest_to_part)
 }
 END_TEST
 
-static int64_t most_said(const char *text, int32_t n)
+static int64_t most_reported(const char *text, int32_t n)
 {
     int64_t most = 0;
     for (int32_t first = 0; first < n; first++)
@@ -70,15 +70,15 @@ static int64_t most_said(const char *text, int32_t n)
             while (first + (copies + 1) * period <= n &&
                    !memcmp(text + first, text + first + copies * period, (size_t)period))
                 copies++;
-            int64_t says = (int64_t)(copies - 1) * period;
-            if (says > most) most = says;
+            int64_t message = (int64_t)(copies - 1) * period;
+            if (message > most) most = message;
         }
     return most;
 }
 
 START_TEST(random_words_keep_what_says_most_and_no_repeat_is_left_over)
 {
-    for (uint64_t seed = 0; seed < (test_long() ? 20000 : 2000); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 20000 : 2000); seed++) {
         char text[40] = "";
         int32_t n = 1 + (int32_t)rng_below(seed, 1, 0, 30), letters = 2 + (int32_t)(seed % 4);
         for (int32_t i = 0; i < n; i++)
@@ -89,15 +89,15 @@ START_TEST(random_words_keep_what_says_most_and_no_repeat_is_left_over)
         int64_t most = 0;
         for (int32_t i = 0; i < found; i++) {
             ck_assert(r[i].copies >= 2 && r[i].first >= end);
-            ck_assert_int_eq(most_said(text + end, r[i].first - end), 0);
+            ck_assert_int_eq(most_reported(text + end, r[i].first - end), 0);
             end = r[i].first + r[i].period * r[i].copies;
             for (int32_t k = r[i].first; k + r[i].period < end; k++)
                 ck_assert_int_eq(text[k], text[k + r[i].period]);
-            int64_t says = (int64_t)(r[i].copies - 1) * r[i].period;
-            if (says > most) most = says;
+            int64_t message = (int64_t)(r[i].copies - 1) * r[i].period;
+            if (message > most) most = message;
         }
-        ck_assert_int_eq(most_said(text + end, n - end), 0);
-        ck_assert_int_eq(most, most_said(text, n));
+        ck_assert_int_eq(most_reported(text + end, n - end), 0);
+        ck_assert_int_eq(most, most_reported(text, n));
         arena_reset(arena);
     }
 }

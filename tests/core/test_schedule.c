@@ -39,8 +39,8 @@ enum { UNEQUAL = sizeof unequal / sizeof *unequal };
 
 /* Every (p, m) of a test, or a part of them where counts are short. */
 #define FOR_SIZES(p, m)                                                                            \
-    for (int32_t p = 1; p <= (test_long() ? 16 : 9); p++)                                          \
-        for (int32_t m = 1; m <= (test_long() ? 48 : 20); m++, arena_reset(arena))
+    for (int32_t p = 1; p <= (suites_long() ? 16 : 9); p++)                                        \
+        for (int32_t m = 1; m <= (suites_long() ? 48 : 20); m++, arena_reset(arena))
 
 START_TEST(gpipe_and_1f1b_have_a_bubble_of_all_but_one_stage)
 {
@@ -84,7 +84,7 @@ END_TEST
 
 START_TEST(interleaving_divides_the_bubble_by_the_number_of_chunks)
 {
-    for (int32_t p = 1; p <= (test_long() ? 12 : 6); p++)
+    for (int32_t p = 1; p <= (suites_long() ? 12 : 6); p++)
         for (int32_t v = 2; v <= 4; v++)
             for (int32_t groups = 1; groups <= 6; groups++, arena_reset(arena)) {
                 int32_t m = groups * p;
@@ -132,7 +132,7 @@ START_TEST(zb_v_idles_nowhere_where_all_operations_take_the_same)
             ck_assert_int_eq(t.makespan, 6 * m + p - 1); /* the last device starts p-1 later */
             for (int32_t d = 0; d < p; d++) ck_assert_int_eq(t.peak[d], 2 * p);
         }
-        ck_assert_int_le(t.peak_most, 2 * p);
+        ck_assert_int_le(t.peak_max, 2 * p);
         checked(&s);
     }
 }
@@ -147,11 +147,11 @@ START_TEST(v_half_and_v_min_keep_to_their_memory)
         struct sweep h = sweep_uniform(arena, &half, 1, 1, 1),
                      n = sweep_uniform(arena, &min, 1, 1, 1);
         checked(&half), checked(&min);
-        ck_assert_int_le(h.peak_most, 2 * ((p + 2) / 2));
-        ck_assert_int_le(n.peak_most, 2 * ((p + 4) / 3));
+        ck_assert_int_le(h.peak_max, 2 * ((p + 2) / 2));
+        ck_assert_int_le(n.peak_max, 2 * ((p + 4) / 3));
         if (m < 2 * p) continue;
-        ck_assert_int_eq(h.peak_most, 2 * ((p + 2) / 2));
-        ck_assert_int_eq(n.peak_most, 2 * ((p + 4) / 3));
+        ck_assert_int_eq(h.peak_max, 2 * ((p + 2) / 2));
+        ck_assert_int_eq(n.peak_max, 2 * ((p + 4) / 3));
         /* Bubble rates p / 2m and 2p / 3m of six units a microbatch. */
         ck_assert_int_le(h.makespan - 6 * m, 3 * p);
         ck_assert_int_le(n.makespan - 6 * m, 4 * p);
@@ -170,9 +170,9 @@ START_TEST(large_v_shaped_schedules_keep_their_promises)
         struct sweep h = sweep_uniform(arena, &half, 1, 1, 1),
                      n = sweep_uniform(arena, &min, 1, 1, 1),
                      z = sweep_uniform(arena, &zb, 1, 1, 1);
-        ck_assert_int_eq(h.peak_most, 2 * ((p + 2) / 2));
-        ck_assert_int_eq(n.peak_most, 2 * ((p + 4) / 3));
-        ck_assert_int_eq(z.peak_most, 2 * p);
+        ck_assert_int_eq(h.peak_max, 2 * ((p + 2) / 2));
+        ck_assert_int_eq(n.peak_max, 2 * ((p + 4) / 3));
+        ck_assert_int_eq(z.peak_max, 2 * p);
         ck_assert_int_le(h.makespan - 6 * m, 3 * p);
         ck_assert_int_le(n.makespan - 6 * m, 4 * p);
         ck_assert_int_eq(z.bubble, 0);

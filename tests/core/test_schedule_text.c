@@ -32,7 +32,7 @@ static bool same(const struct schedule *x, const struct schedule *y)
         if (x->lanes[d].n_ops != y->lanes[d].n_ops) return false;
         for (int64_t i = 0; i < x->lanes[d].n_ops; i++) {
             const struct schedule_op *o = &x->lanes[d].ops[i], *q = &y->lanes[d].ops[i];
-            if (o->letter != q->letter || o->chunk != q->chunk || o->microbatch != q->microbatch)
+            if (o->phase != q->phase || o->chunk != q->chunk || o->microbatch != q->microbatch)
                 return false;
         }
     }
@@ -202,7 +202,7 @@ START_TEST(a_hand_made_schedule_with_a_wrong_table_is_refused)
     s.lanes[1].ops[0].microbatch = 2;
     ck_assert_int_eq(schedule_check(arena, &s, NULL, &err), ERR_INPUT);
     ck_assert(strstr(err.text, "device 1: F2: expected chunks below 1 and microbatches below 2"));
-    s.lanes[1].ops[0].letter = 'X';
+    s.lanes[1].ops[0].phase = 'X';
     ck_assert_int_eq(schedule_check(arena, &s, NULL, &err), ERR_INPUT);
     ck_assert(strstr(err.text, "device 1, operation 0: letter 88"));
 }

@@ -53,44 +53,46 @@ static void random_choices(struct dice *d, const struct sharding *s, const struc
 {
     const struct grain *grains = graph_grains(arena, g);
     for (int32_t x = 0; x < s->n_axes; x++) {
-        enum op_index usual = (enum op_index)roll(d, INDEX_partial);
-        int64_t often = roll(d, 4);
+        enum op_index usual = (enum op_index)dice_roll(d, INDEX_partial);
+        int64_t often = dice_roll(d, 4);
         for (int32_t i = 0; i < g->n_forward; i++) {
-            uint32_t set = op_indices(g, &g->ops[i], grains);
+            uint32_t set = op_index_set(g, &g->ops[i], grains);
             enum op_index meant = op_index_meant(g, &g->ops[i], grains, usual);
-            bool any = meant == INDEX_COUNT || roll(d, 4) >= often;
-            choices[i].index[x] = any ? random_index(d, set) : meant;
-            choices[i].ratio[x] = (int32_t)roll(d, s->n_ratios);
+            bool any = meant == INDEX_COUNT || dice_roll(d, 4) >= often;
+            choices[i].index[x] = any ? sharded_graphs_index(d, set) : meant;
+            choices[i].ratio[x] = (int32_t)dice_roll(d, s->n_ratios);
         }
     }
     for (int32_t i = 0; i < g->n_forward; i++) {
         uint8_t axes = sharding_factor_axes(s, g, &g->ops[i], grains, &choices[i]);
-        choices[i].sufficient_factors = axes && roll(d, 3) == 0;
+        choices[i].sufficient_factors = axes && dice_roll(d, 3) == 0;
     }
 }
 
 static void try_model(int which, uint64_t seed, bool gather)
 {
     struct dice d = {seed, 0};
-    int64_t layers = 1 + roll(&d, 2);
+    int64_t layers = 1 + dice_roll(&d, 2);
     struct graph *forward = model_of(which, layers), *whole = model_of(which, layers);
-    struct sharding *s = random_sharding(&d, 1 + (int32_t)roll(&d, 6), roll(&d, 2));
+    struct sharding *s =
+        sharded_graphs_sharding(&d, 1 + (int32_t)dice_roll(&d, 6), dice_roll(&d, 2));
     struct op_choice *choices = ARENA_ARRAY(arena, struct op_choice, (size_t)forward->n_forward);
     random_choices(&d, s, forward, choices);
-    rules_of(s, forward, choices);
+    sharded_graphs_rules(s, forward, choices);
     if (gather) {
         struct sharding_rule *all = ARENA_ARRAY(arena, struct sharding_rule, 2);
         all[0] = (struct sharding_rule){.match = "*.weight", .sharded = true};
-        all[1] = (struct sharding_rule){.match = "*", .sharded = roll(&d, 2)};
+        all[1] = (struct sharding_rule){.match = "*", .sharded = dice_roll(&d, 2)};
         s->parameters = all, s->n_parameters = 2;
     }
     ck_assert_int_eq(whole->n_forward, forward->n_forward);
-    compare(forward, differentiated(whole), s, 1e-10, text_of(s, forward, choices));
+    sharded_graphs_compare(forward, sharded_graphs_differentiated(whole), s, 1e-10,
+                           sharded_graphs_text(s, forward, choices));
 }
 
 START_TEST(whole_models_by_random_shardings_train_as_on_one_device)
 {
-    int n = test_long() ? 300 : 32;
+    int n = suites_long() ? 300 : 32;
     for (int k = 0; k < n; k++) {
         try_model(_i, (uint64_t)(k + 1000 * _i), k % 3 == 2);
         arena_reset(arena);
@@ -117,22 +119,24 @@ static void check_edge(const struct graph *view, const struct cut *forward,
 
 START_TEST(a_stage_takes_and_gives_replicated_or_by_batch)
 {
-    int n = test_long() ? 150 : 12;
+    int n = suites_long() ? 150 : 12;
     for (int k = 0; k < n; k++) {
         struct dice d = {(uint64_t)(77000 + 1000 * _i + k), 0};
         struct graph *forward = model_of(_i, 2), *whole = model_of(_i, 2);
-        struct sharding *s = random_sharding(&d, 1 + (int32_t)roll(&d, 4), roll(&d, 2));
+        struct sharding *s =
+            sharded_graphs_sharding(&d, 1 + (int32_t)dice_roll(&d, 4), dice_roll(&d, 2));
         struct op_choice *choices =
             ARENA_ARRAY(arena, struct op_choice, (size_t)forward->n_forward);
         random_choices(&d, s, forward, choices);
-        rules_of(s, forward, choices);
-        struct stage stage = {(int32_t)roll(&d, forward->n_layers), 0, roll(&d, 2)};
-        stage.last = stage.first + (int32_t)roll(&d, forward->n_layers - stage.first);
+        sharded_graphs_rules(s, forward, choices);
+        struct stage stage = {(int32_t)dice_roll(&d, forward->n_layers), 0, dice_roll(&d, 2)};
+        stage.last = stage.first + (int32_t)dice_roll(&d, forward->n_layers - stage.first);
         const char *what = arena_printf(arena, "layers %d-%d, %s", stage.first, stage.last,
-                                        text_of(s, forward, choices));
-        compare_stage(forward, differentiated(whole), s, stage, 1e-10, what);
-        struct machine m = machine_of(s->n_devices);
-        make_views(&m, forward, s, stage, what);
+                                        sharded_graphs_text(s, forward, choices));
+        sharded_graphs_compare_stage(forward, sharded_graphs_differentiated(whole), s, stage, 1e-10,
+                                     what);
+        struct shard_interpreter m = sharded_graphs_interpreter(s->n_devices);
+        sharded_graphs_views(&m, forward, s, stage, what);
         for (int32_t i = 0; i < s->n_devices; i++) {
             struct cut *back = graph_gradient_cuts(arena, m.g[i]);
             if (stage.first > 0)
@@ -218,9 +222,10 @@ START_TEST(known_strategies_convert_what_their_papers_say)
     ck_assert(document_parse(arena, "text", text, strlen(text), &node, &err) == OK);
     ck_assert_msg(sharding_read(arena, node, 3, &s, &err) == OK, "%s", err.text);
     struct graph *forward = model_of(y->model, LAYERS);
-    compare(forward, differentiated(model_of(y->model, LAYERS)), s, 1e-10, text);
-    struct machine m = machine_of(3);
-    make_views(&m, forward, s, (struct stage){0, forward->n_layers - 1, false}, text);
+    sharded_graphs_compare(forward, sharded_graphs_differentiated(model_of(y->model, LAYERS)), s,
+                           1e-10, text);
+    struct shard_interpreter m = sharded_graphs_interpreter(3);
+    sharded_graphs_views(&m, forward, s, (struct stage){0, forward->n_layers - 1, false}, text);
     for (int c = 0; c < 4; c++) {
         enum op_kind kind = y->count[c].kind;
         int f = 0, b = 0;
@@ -239,7 +244,7 @@ Suite *shard_suite(void)
 {
     Suite *suite = suite_create("shard");
     TCase *c = tcase_create("shard");
-    tcase_add_checked_fixture(c, begin, end);
+    tcase_add_checked_fixture(c, sharded_graphs_begin, sharded_graphs_end);
     tcase_set_timeout(c, 600);
     tcase_add_loop_test(c, whole_models_by_random_shardings_train_as_on_one_device, 0, N_MODELS);
     tcase_add_loop_test(c, a_stage_takes_and_gives_replicated_or_by_batch, 0, N_MODELS);

@@ -229,25 +229,25 @@ static int32_t op_named(const struct graph *g, const char *name)
 START_TEST(each_rule_alone_is_the_operator)
 {
     const struct rule_case *c = &cases[_i];
-    int n = test_long() ? 60 : 8;
+    int n = suites_long() ? 60 : 8;
     struct graph *forward = graph_of_case(c);
     int32_t x = op_named(forward, "x");
     const struct grain *grains = graph_grains(arena, forward);
-    uint32_t set = op_indices(forward, &forward->ops[x], grains);
+    uint32_t set = op_index_set(forward, &forward->ops[x], grains);
     for (int index = 0; index < INDEX_COUNT; index++) {
         if (!(set >> index & 1) || index == INDEX_partial) continue;
         for (int k = 0; k < n; k++) {
             struct dice d = {(uint64_t)(1000 * _i + 100 * index + k), 0};
-            struct sharding *s = random_sharding(&d, 1 + (int32_t)roll(&d, 6), k % 2);
+            struct sharding *s = sharded_graphs_sharding(&d, 1 + (int32_t)dice_roll(&d, 6), k % 2);
             struct op_choice *choices =
                 ARENA_ARRAY(arena, struct op_choice, (size_t)forward->n_forward);
             choices[x].index[0] = (enum op_index)index;
-            choices[x].index[1] = random_index(&d, set);
+            choices[x].index[1] = sharded_graphs_index(&d, set);
             for (int32_t y = 0; y < s->n_axes; y++)
-                choices[x].ratio[y] = (int32_t)roll(&d, s->n_ratios);
-            rules_of(s, forward, choices);
-            compare(forward, differentiated(graph_of_case(c)), s, 1e-12,
-                    text_of(s, forward, choices));
+                choices[x].ratio[y] = (int32_t)dice_roll(&d, s->n_ratios);
+            sharded_graphs_rules(s, forward, choices);
+            sharded_graphs_compare(forward, sharded_graphs_differentiated(graph_of_case(c)), s,
+                                   1e-12, sharded_graphs_text(s, forward, choices));
         }
     }
 }
@@ -258,7 +258,7 @@ START_TEST(every_kind_that_can_be_sharded_has_a_case)
     for (int kind = 0; kind < OP_KIND_COUNT; kind++) {
         bool tested = false;
         for (int i = 0; i < N_CASES; i++) tested = tested || cases[i].kind == (enum op_kind)kind;
-        ck_assert_msg(tested == op_has_index_row((enum op_kind)kind), "%s",
+        ck_assert_msg(tested == op_index_has_row((enum op_kind)kind), "%s",
                       op_kind_name((enum op_kind)kind));
     }
 }
@@ -356,7 +356,7 @@ START_TEST(every_rule_of_hap_is_one_of_ours)
     char text[2 * OP_OPERANDS_MAX + 2];
     int n = 0;
     const struct grain *grains = graph_grains(arena, g);
-    ck_assert_msg(op_indices(g, op, grains) >> r->index & 1, "%s", r->theirs);
+    ck_assert_msg(op_index_set(g, op, grains) >> r->index & 1, "%s", r->theirs);
     ck_assert_msg(op_sharding_by(g, op, grains, r->index, &sharding, &err) == OK, "%s", err.text);
     for (int32_t k = 0; k < op->n_inputs; k++) text[n++] = placed(&sharding.input[k]);
     text[n++] = '>';
@@ -370,7 +370,7 @@ Suite *shard_rules_suite(void)
 {
     Suite *suite = suite_create("shard_rules");
     TCase *c = tcase_create("shard_rules");
-    tcase_add_checked_fixture(c, begin, end);
+    tcase_add_checked_fixture(c, sharded_graphs_begin, sharded_graphs_end);
     tcase_set_timeout(c, 600);
     tcase_add_loop_test(c, each_rule_alone_is_the_operator, 0, N_CASES);
     tcase_add_loop_test(c, every_rule_of_hap_is_one_of_ours, 0, N_HAP_RULES);

@@ -61,7 +61,7 @@ START_TEST(units_follow_ratios_by_largest_remainder)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         int64_t out[4];
-        extents(rows[i].n, rows[i].ratios, 4, out);
+        sharding_extents(rows[i].n, rows[i].ratios, 4, out);
         for (int k = 0; k < 4; k++) ck_assert_int_eq(out[k], rows[i].want[k]);
     }
 }
@@ -81,20 +81,20 @@ START_TEST(random_ratios_deal_out_everything_and_nobody_is_a_unit_off)
             if (k == 0) ratios[k] += 0.1;
             all += ratios[k];
         }
-        extents(units, ratios, n, out);
-        double least_raised = 1, most_left = 0;
+        sharding_extents(units, ratios, n, out);
+        double min_raised = 1, max_left = 0;
         for (int32_t k = 0; k < n; k++) {
             double due = (double)units * (ratios[k] / all), rest = due - floor(due);
             sum += out[k];
             ck_assert(fabs((double)out[k] - due) < 1 + 1e-9);
             if (ratios[k] == 0) ck_assert_int_eq(out[k], 0);
             if ((double)out[k] > due)
-                least_raised = fmin(least_raised, rest);
+                min_raised = fmin(min_raised, rest);
             else
-                most_left = fmax(most_left, due - (double)out[k]);
+                max_left = fmax(max_left, due - (double)out[k]);
         }
         ck_assert_int_eq(sum, units);
-        ck_assert(least_raised >= most_left - 1e-9 || least_raised == 1);
+        ck_assert(min_raised >= max_left - 1e-9 || min_raised == 1);
     }
 }
 END_TEST
@@ -196,7 +196,7 @@ END_TEST
 START_TEST(errors_name_the_place_and_what_would_be_right)
 {
     static const struct {
-        const char *text, *says;
+        const char *text, *message;
     } rows[] = {
         {"mesh: [3, 2]", "plan.yaml:1:7"},
         {"mesh: [3, 2]", "6 places is not the stage's 4 devices"},
@@ -227,7 +227,7 @@ START_TEST(errors_name_the_place_and_what_would_be_right)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct sharding *s;
         ck_assert_msg(read_text(rows[i].text, 4, &s) == ERR_INPUT, "%s", rows[i].text);
-        ck_assert_msg(strstr(err.text, rows[i].says), "'%s' in %s", rows[i].says, err.text);
+        ck_assert_msg(strstr(err.text, rows[i].message), "'%s' in %s", rows[i].message, err.text);
     }
 }
 END_TEST
@@ -235,7 +235,7 @@ END_TEST
 /* Some bytes changed: an answer or an error, never anything else. */
 START_TEST(mangled_texts_are_read_or_refused)
 {
-    int n = test_long() ? 20000 : 2000, refused = 0;
+    int n = suites_long() ? 20000 : 2000, refused = 0;
     struct graph *g = gpt2(1);
     for (int c = 0; c < n; c++) {
         const char *from = c % 2 ? one_axis : two_axes;
@@ -384,7 +384,7 @@ START_TEST(random_choices_become_rules_that_give_them_back)
         for (int32_t i = 0; i < g->n_forward; i++)
             for (int32_t x = 0; x < s.n_axes; x++) {
                 uint64_t at = (uint64_t)(2 * i + x);
-                uint32_t set = op_indices(g, &g->ops[i], grains);
+                uint32_t set = op_index_set(g, &g->ops[i], grains);
                 enum op_index index = INDEX_batch;
                 if (rng_below(5, c, at, 1 + c / 10) > 0) do
                         index = (enum op_index)rng_below(5, c + 1000, at += 1000, INDEX_COUNT);

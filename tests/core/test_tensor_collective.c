@@ -27,7 +27,7 @@ static char *text_of(const struct program *p, size_t *n)
 static struct met *made(uint64_t seed)
 {
     struct error err = {0};
-    struct met *m = collectives_make(arena, seed, 1 + (int32_t)(seed % 6), seed % 5 == 4);
+    struct met *m = tensor_collectives_make(arena, seed, 1 + (int32_t)(seed % 6), seed % 5 == 4);
     ck_assert_msg(program_check(arena, &m->p, &err) == OK, "seed %d: %s", (int)seed, err.text);
     return m;
 }
@@ -113,7 +113,7 @@ START_TEST(packed_sections_are_taken_together)
                            .to = {.dimension = -1}};
     struct error err = {0};
     ck_assert_int_eq(collective_valid(&m, &err), OK);
-    m.most = collective_most(&m);
+    m.most = collective_max(&m);
     ck_assert_int_eq(m.most, 6);
     float whole[10] = {0}, part[6] = {1, 2, 3, 4, 5, 6}, other[4] = {7, 8, 9, 10};
     struct region a = collective_into(arena, &m, 0, 1), b = collective_into(arena, &m, 1, 0);
@@ -157,7 +157,7 @@ END_TEST
 START_TEST(mangled_collectives_are_refused_or_can_be_trusted)
 {
     int refused = 0;
-    for (uint64_t seed = 0; seed < (test_long() ? 4000 : 400); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 4000 : 400); seed++) {
         struct met *m = made(seed % 40);
         size_t n;
         char *text = text_of(&m->p, &n), *at = strstr(text, "\ncollective ");
@@ -301,7 +301,7 @@ END_TEST
 /* Four devices with a link of 1 GB/s and 1 us for each two; parts of 5, 0, 2 and 1 rows of 100 numbers. */
 static int64_t alone(enum collective_kind kind, enum collective_algorithm algorithm)
 {
-    struct met *m = collectives_make(arena, 3, 4, false);
+    struct met *m = tensor_collectives_make(arena, 3, 4, false);
     static int64_t first[] = {0, 5, 5, 7}, count[] = {5, 0, 2, 1};
     static int64_t even[] = {0, 25, 50, 75}, quarter[] = {25, 25, 25, 25};
     struct collective x = {.kind = kind,
@@ -314,7 +314,7 @@ static int64_t alone(enum collective_kind kind, enum collective_algorithm algori
     if (collective_has_from(kind)) x.from = rows;
     if (collective_has_to(kind)) x.to = collective_has_from(kind) ? columns : rows;
     x.in = x.out = ARENA_ARRAY(arena, int32_t, 4);
-    x.most = collective_most(&x);
+    x.most = collective_max(&x);
     struct collective *g = &m->p.collectives[0];
     *g = x;
     g->name = "it", g->dtype = DTYPE_fp32, g->each_call = true;

@@ -39,11 +39,11 @@ static struct cluster good(const char *text)
     return c;
 }
 
-static void refused(const char *text, const char *says)
+static void refused(const char *text, const char *message)
 {
     struct cluster c;
     ck_assert_int_eq(parse(text, &c), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, says) != NULL, "%s\nexpected: %s", err.text, says);
+    ck_assert_msg(strstr(err.text, message) != NULL, "%s\nexpected: %s", err.text, message);
     ck_assert_msg(strncmp(err.text, "text:", 5) == 0, "%s", err.text);
 }
 
@@ -230,7 +230,7 @@ static int32_t drawn(uint64_t seed, uint64_t *n, uint64_t below)
 
 START_TEST(routes_are_the_shortest_on_random_networks)
 {
-    for (uint64_t seed = 0; seed < (test_long() ? 2000 : 200); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 2000 : 200); seed++) {
         struct cluster c = good(HEAD SWITCHES);
         uint64_t n = 0;
         const char *names[SWITCHES_MAX] = {0};

@@ -150,9 +150,9 @@ END_TEST
 
 START_TEST(seconds_become_whole_nanoseconds_once)
 {
-    ck_assert_int_eq(ns_from_s(1.5e-9), 2);
-    ck_assert_int_eq(ns_from_s(0.1), 100000000);
-    ck_assert_double_eq(s_from_ns(1500000000), 1.5);
+    ck_assert_int_eq(units_ns_from_s(1.5e-9), 2);
+    ck_assert_int_eq(units_ns_from_s(0.1), 100000000);
+    ck_assert_double_eq(units_s_from_ns(1500000000), 1.5);
 }
 END_TEST
 

@@ -89,11 +89,11 @@ START_TEST(a_cupti_plugin_that_is_not_there_or_is_another_is_refused_with_why)
     refused("no CUPTI plugin: MUSHER_CUPTI_PLUGIN names /nowhere/libmusher_cupti.so");
     setenv("MUSHER_CUPTI_PLUGIN", "Makefile", 1);
     refused("(is CUPTI installed here?)");
-    choose("MUSHER_CUPTI_PLUGIN", "tests/plugins/no_entry.so");
+    activity_choose("MUSHER_CUPTI_PLUGIN", "tests/plugins/no_entry.so");
     refused("it has no musher_activity");
-    choose("MUSHER_CUPTI_PLUGIN", "tests/plugins/old_activity.so");
+    activity_choose("MUSHER_CUPTI_PLUGIN", "tests/plugins/old_activity.so");
     refused("has ABI 99, this program 1");
-    choose("MUSHER_CUPTI_PLUGIN", "tests/plugins/other_activity.so");
+    activity_choose("MUSHER_CUPTI_PLUGIN", "tests/plugins/other_activity.so");
     refused("has other records than this program");
     unsetenv("MUSHER_CUPTI_PLUGIN");
     refused("libmusher_cupti.so is neither beside this program nor in ../lib/musher; make builds");
@@ -113,7 +113,7 @@ START_TEST(the_real_plugin_opens_a_session_or_says_why_there_is_none)
         printf("not tried: the real CUPTI plugin: this build has none (no nvcc, no CUPTI, or a sanitizer)\n");
         return;
     }
-    choose("MUSHER_CUPTI_PLUGIN", "libmusher_cupti.so");
+    activity_choose("MUSHER_CUPTI_PLUGIN", "libmusher_cupti.so");
     enum status st = activity_plugin("cupti", &a, &err);
     ck_assert_msg(st == OK, "%s is not what these sources make; make it again, or remove it where it cannot be made: %s", path,
                   err.text);
@@ -137,7 +137,7 @@ static struct backend device;
 
 static void open_all(void)
 {
-    choose_standins();
+    activity_choose_standins();
     need(activity_plugin("cupti", &activity, &err));
     need(plugin_open_backend("cuda", &device, &err));
 }
@@ -301,7 +301,7 @@ START_TEST(every_single_call_of_cupti_that_fails_is_told_and_leaves_nothing)
         standin_cupti_fail_at(0, 0);
         ck_assert_msg(standin_left(left, sizeof left) == 0, "%s: not given back: %s", call, left);
         if (!*call) break;
-        if (ended || may_pass(call, st)) continue;
+        if (ended || activity_may_pass(call, st)) continue;
         ck_assert_msg(st == ERR_RESOURCE, "%s: status %d", call, (int)st);
         ck_assert_msg(strstr(err.text, call) && strstr(err.text, "CUPTI_ERROR_UNKNOWN (999)"),
                       "%s: %s", call, err.text);

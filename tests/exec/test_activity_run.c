@@ -41,7 +41,7 @@ static size_t operator_of(const struct trace *t, const struct span *k)
     for (; i < t->n_spans; i++) {
         const struct span *s = &t->spans[i];
         if (s->kind == SPAN_COMPUTE && s->device == k->device && s->step == k->step &&
-            s->stage == k->stage && s->letter == k->letter && s->microbatch == k->microbatch &&
+            s->stage == k->stage && s->phase == k->phase && s->microbatch == k->microbatch &&
             s->op == k->op)
             break;
     }
@@ -75,7 +75,7 @@ START_TEST(a_run_with_kernels_has_the_losses_of_one_without_and_all_that_its_ope
     struct arena *a = arena_new();
     struct run_result plain, kernels;
     struct kernels k;
-    choose_standins();
+    activity_choose_standins();
     const struct program *p = on_a_gpu(a, "gpt2", _i);
     need(train(a, p, false, &plain));
     need(train(a, p, true, &kernels));
@@ -98,7 +98,7 @@ START_TEST(a_run_tells_what_was_lost)
 {
     struct arena *a = arena_new();
     struct run_result r;
-    choose_standins();
+    activity_choose_standins();
     setenv("STANDIN_CUPTI_DROP", "10", 1);
     need(train(a, on_a_gpu(a, "gpt2", false), true, &r));
     ck_assert_int_gt(r.trace->kernels_lost, 5);
@@ -112,7 +112,7 @@ START_TEST(a_run_whose_profiler_fails_ends_with_why_and_leaves_nothing)
     struct arena *a = arena_new();
     struct run_result r;
     char left[200];
-    choose_standins();
+    activity_choose_standins();
     const struct program *p = on_a_gpu(a, "gpt2", false);
     standin_cupti_fail_at(0, 0);
     need(train(a, p, true, &r));
@@ -123,7 +123,7 @@ START_TEST(a_run_whose_profiler_fails_ends_with_why_and_leaves_nothing)
         enum status st = train(a, p, true, &r);
         const char *call = standin_cupti_failed_call();
         ck_assert_ptr_nonnull(call);
-        if (!may_pass(call, st)) {
+        if (!activity_may_pass(call, st)) {
             ck_assert_msg(st == ERR_RESOURCE, "%s: status %d", call, (int)st);
             ck_assert_msg(strstr(err.text, call) != NULL, "%s: %s", call, err.text);
         }
@@ -139,7 +139,7 @@ START_TEST(a_plan_without_a_cuda_device_has_no_kernels_to_see)
 {
     struct arena *a = arena_new();
     struct run_result r;
-    choose_standins();
+    activity_choose_standins();
     struct plan plan = plans_new(a, "gpt2", 1, 1);
     plan.job.model.vocabulary = 256;
     int32_t last = plans_layers(a, &plan) - 1;

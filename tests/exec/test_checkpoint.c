@@ -411,7 +411,7 @@ START_TEST(however_runs_end_a_whole_generation_is_left)
     struct error err = {0};
     saved(++last);
     saved(++last);
-    for (uint64_t run = 0; run < (test_long() ? 500 : 20); run++) {
+    for (uint64_t run = 0; run < (suites_long() ? 500 : 20); run++) {
         int64_t first = begins();
         ck_assert_int_gt(first, 0);
         last = first;

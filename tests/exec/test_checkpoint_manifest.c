@@ -243,7 +243,7 @@ static void is_clean(enum status status, const struct error *err)
 START_TEST(any_manifest_is_read_or_refused)
 {
     const struct checkpoint_tensor before[TENSORS] = {tensors[0], tensors[1], tensors[2]};
-    int good = 0, n = test_long() ? 5000 : 200;
+    int good = 0, n = suites_long() ? 5000 : 200;
     draws = 0;
     for (int i = 0; i < n; i++) {
         struct checkpoint out, c = whole;
@@ -305,7 +305,7 @@ START_TEST(any_text_for_a_value_is_refused)
     const char *path = arena_printf(a, "%s/" CHECKPOINT_MANIFEST, dir);
     ck_assert_int_eq(file_read(a, path, 100000, &text, &n, &err), OK);
     draws = 1000000;
-    for (int i = 0; i < (test_long() ? 20000 : 500); i++) {
+    for (int i = 0; i < (suites_long() ? 20000 : 500); i++) {
         find_value(text, n, &first, &end);
         FILE *f = fopen(path, "w");
         ck_assert_ptr_nonnull(f);

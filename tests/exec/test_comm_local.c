@@ -289,7 +289,7 @@ START_TEST(ranks_that_do_not_end_are_ended)
 }
 END_TEST
 
-static int ask_for_too_many(void *owner, int32_t rank)
+static int request_too_many(void *owner, int32_t rank)
 {
     struct arena *a = arena_new();
     struct comm *c;
@@ -302,7 +302,7 @@ static int ask_for_too_many(void *owner, int32_t rank)
     return 0;
 }
 
-START_TEST(a_program_of_other_ranks_is_refused) { run(ask_for_too_many, 2); }
+START_TEST(a_program_of_other_ranks_is_refused) { run(request_too_many, 2); }
 END_TEST
 
 Suite *comm_local_suite(void)

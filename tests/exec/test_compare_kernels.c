@@ -29,11 +29,12 @@ static void end(void)
 START_TEST(the_host_is_as_good_as_itself)
 {
     struct kernel_comparison c;
-    comparison_begin(&c, &device, memory, &context, 1);
+    kernel_comparison_begin(&c, &device, memory, &context, 1);
     for (int k = 0; k < 4; k++) {
         struct error err = {0};
         enum dtype t = k & 1 ? DTYPE_fp64 : DTYPE_fp32;
-        ck_assert_msg(compare_row(&c, &kernel_rows[_i], t, k & 2, &err) == OK, "%s", err.text);
+        ck_assert_msg(kernel_comparison_row(&c, &kernel_rows[_i], t, k & 2, &err) == OK, "%s",
+                      err.text);
     }
     ck_assert_int_gt(c.n_calls, 3);
     ck_assert_double_eq(c.worst[DTYPE_fp64], 0);
@@ -98,8 +99,8 @@ START_TEST(every_mistake_is_found_and_named)
     struct error err = {0};
     device.run = run_wrong;
     mistake = _i;
-    comparison_begin(&c, &device, memory, &context, 1);
-    ck_assert_int_eq(compare_row(&c, &row, DTYPE_fp32, false, &err), ERR_TOLERANCE);
+    kernel_comparison_begin(&c, &device, memory, &context, 1);
+    ck_assert_int_eq(kernel_comparison_row(&c, &row, DTYPE_fp32, false, &err), ERR_TOLERANCE);
     const char *said = strstr(err.text, mistakes[_i].said);
     if (!said && _i == 1) said = strstr(err.text, "is -nan, not");
     ck_assert_msg(said != NULL, "%s", err.text);
@@ -114,13 +115,13 @@ START_TEST(an_output_that_is_added_to_keeps_what_it_held)
     struct error err = {0};
     struct kernel_problem *p[PROBLEMS_MAX];
     int32_t n;
-    comparison_begin(&c, &device, memory, &context, 3);
-    ck_assert_int_eq(problems_of_row(&c.maker, &row, DTYPE_fp32, false, p, &n, &err), OK);
+    kernel_comparison_begin(&c, &device, memory, &context, 3);
+    ck_assert_int_eq(kernel_problem_of_row(&c.maker, &row, DTYPE_fp32, false, p, &n, &err), OK);
     ck_assert_int_eq(n, 1);
     for (int i = 0; i < 5; i++)
         ck_assert_double_eq(((double *)p[0]->call.output[0])[i],
                             p[0]->begin[0][i] + ((const double *)p[0]->call.input[0])[i]);
-    ck_assert_msg(compare_problem(&c, p[0], &err) == OK, "%s", err.text);
+    ck_assert_msg(kernel_comparison_problem(&c, p[0], &err) == OK, "%s", err.text);
 }
 END_TEST
 

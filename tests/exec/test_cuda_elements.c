@@ -3,8 +3,8 @@
 #include "exec/cuda/ops.h"
 #include "exec/plugin.h"
 #include "tests/standin/emulator.h"
+#include "tests/support/calls.h"
 #include "tests/support/compare_kernels.h"
-#include "tests/support/kernel_calls.h"
 #include "tests/support/kernel_rows_elements.h"
 #include "tests/support/suites.h"
 
@@ -17,7 +17,7 @@ static struct backend device;
 static void open_device(void)
 {
     struct error err = {0};
-    begin();
+    calls_begin();
     musher_plugin()->backend(&device);
     ck_assert_msg(device.open(&device, 0, &err) == OK, "%s", err.text);
 }
@@ -25,7 +25,7 @@ static void open_device(void)
 static void close_device(void)
 {
     device.close(&device);
-    end();
+    calls_end();
 }
 
 static const enum dtype all_dtypes[] = {DTYPE_fp32, DTYPE_fp64, DTYPE_bf16, DTYPE_fp16};
@@ -44,11 +44,11 @@ static void compare(const struct kernel_row *row, enum dtype t, bool accumulate,
 {
     struct kernel_comparison c;
     struct error err = {0};
-    comparison_begin(&c, &device, memory, &context, seed);
+    kernel_comparison_begin(&c, &device, memory, &context, seed);
     /* what products by a library make of an address is the library's */
     c.any_address = row->kind != OP_conv2d;
-    ck_assert_msg(compare_row(&c, row, t, accumulate, &err) == OK, "%s: %s", dtype_name(t),
-                  err.text);
+    ck_assert_msg(kernel_comparison_row(&c, row, t, accumulate, &err) == OK, "%s: %s",
+                  dtype_name(t), err.text);
     ck_assert_int_gt(c.n_calls, 0);
 }
 
@@ -64,7 +64,7 @@ static bool adds(const struct kernel_row *row)
 static void compare_in_all(const struct kernel_row *row, int number)
 {
     for (int t = 0; t < N_DTYPES; t++) {
-        bool turn = test_long() || t % 2 == number % 2 || row->attrs.narrows;
+        bool turn = suites_long() || t % 2 == number % 2 || row->attrs.narrows;
         if (!turn || (row->attrs.narrows && !dtype_is_half(all_dtypes[t]))) continue;
         for (int accumulate = 0; accumulate <= adds(row); accumulate++)
             compare(row, all_dtypes[t], accumulate, (uint64_t)(1 + number % 7 + accumulate));
@@ -99,10 +99,10 @@ END_TEST
 
 START_TEST(drawn_shapes_are_as_the_host_computes_them)
 {
-    for (uint64_t i = 0, n = test_long() ? 60 : 1; i < n; i++) {
+    for (uint64_t i = 0, n = suites_long() ? 60 : 1; i < n; i++) {
         struct kernel_row row;
         uint64_t number = i * N_ELEMENT_MAKERS + (uint64_t)_i;
-        random_element_row(memory, number, &row);
+        kernel_rows_elements_random(memory, number, &row);
         for (uint64_t t = 0; t < N_DTYPES; t++)
             compare(&row, all_dtypes[t], (number + t) & 1, number);
     }
@@ -115,9 +115,9 @@ static uint64_t digest_in_order(const struct kernel_row *row, enum dtype t, uint
     struct kernel_comparison c;
     struct error err = {0};
     standin_order(order);
-    comparison_begin(&c, &device, memory, &context, 5);
+    kernel_comparison_begin(&c, &device, memory, &context, 5);
     c.any_address = false;
-    ck_assert_msg(compare_row(&c, row, t, true, &err) == OK, "%s", err.text);
+    ck_assert_msg(kernel_comparison_row(&c, row, t, true, &err) == OK, "%s", err.text);
     standin_order(0);
     return c.digest;
 }
@@ -125,7 +125,7 @@ static uint64_t digest_in_order(const struct kernel_row *row, enum dtype t, uint
 START_TEST(the_order_of_blocks_and_threads_changes_no_byte)
 {
     const struct kernel_row *row = &element_rows[_i];
-    if (!test_long() && _i % 3) return;
+    if (!suites_long() && _i % 3) return;
     enum dtype t = _i % 2 || row->attrs.narrows ? DTYPE_bf16 : DTYPE_fp32;
     ck_assert_uint_eq(digest_in_order(row, t, 0), digest_in_order(row, t, 77 + (uint64_t)_i));
 }
@@ -138,7 +138,7 @@ START_TEST(a_kind_without_a_function_says_why)
     for (int k = 0; k < OP_KIND_COUNT; k++)
         ck_assert_msg(!cuda_ops[k] == !!cuda_ops_why_not[k], "%s", op_kind_name((enum op_kind)k));
     struct error err = {0};
-    struct made *m = make(OP_all_reduce, &(struct op_attrs){.ranks = 2}, "4", DTYPE_fp32);
+    struct made *m = calls_make(OP_all_reduce, &(struct op_attrs){.ranks = 2}, "4", DTYPE_fp32);
     ck_assert_int_eq(device.run(&device, STREAM_COMPUTE, &m->c, &err), ERR_INPUT);
     ck_assert_msg(strstr(err.text, "all_reduce: a device of several GPUs") != NULL, "%s", err.text);
 }
@@ -161,12 +161,12 @@ START_TEST(an_id_outside_the_vocabulary_is_named_at_the_next_wait_and_touches_no
     enum op_kind kind = _i ? OP_embedding_grad : OP_embedding;
     struct op_attrs attrs = {.vocabulary = 7};
     struct error err = {0};
-    struct made *m = make(kind, &attrs, _i ? "4 x 4,2" : "4 x 7,2", DTYPE_fp32);
+    struct made *m = calls_make(kind, &attrs, _i ? "4 x 4,2" : "4 x 7,2", DTYPE_fp32);
     struct op_call c = m->c;
     float got[14] = {0};
     int64_t n = shape_elements(&m->shapes.output[0]);
     c.input[0] = on_device(ids, sizeof ids);
-    c.input[1] = on_device(_i ? rows : m->c.input[1], size_of_input(m, 1));
+    c.input[1] = on_device(_i ? rows : m->c.input[1], calls_input_size(m, 1));
     c.output[0] = on_device(m->c.output[0], n * 4);
     ck_assert_int_eq(device.run(&device, STREAM_COMPUTE, &c, &err), OK);
     ck_assert_int_eq(device.finish(&device, &err), ERR_INPUT);
@@ -202,7 +202,7 @@ START_TEST(fp32_beside_halves_where_no_kernel_takes_it_is_refused_by_name)
     };
     struct error err = {0};
     struct made *m =
-        make(cases[_i].kind, &(struct op_attrs){.eps = 1}, cases[_i].inputs, DTYPE_fp32);
+        calls_make(cases[_i].kind, &(struct op_attrs){.eps = 1}, cases[_i].inputs, DTYPE_fp32);
     struct op_call c = m->c;
     c.dtype = DTYPE_bf16;
     c.wide_input = cases[_i].wide_input, c.wide_output = cases[_i].wide_output;

@@ -13,7 +13,7 @@
 
 enum { N = 1003, ROOM = 16384 };
 
-static const enum dtype dtype_of[CUDA_NUMBER_COUNT] = {DTYPE_fp32, DTYPE_fp64, DTYPE_bf16,
+static const enum dtype dtype_of[CUDA_DTYPE_COUNT] = {DTYPE_fp32, DTYPE_fp64, DTYPE_bf16,
                                                        DTYPE_fp16};
 
 /* Room for N of any number, at a multiple of 64. */
@@ -38,8 +38,8 @@ static double drawn(uint64_t i)
 
 START_TEST(a_cast_rounds_once_to_the_nearest)
 {
-    enum cuda_number from = (enum cuda_number)(_i / CUDA_NUMBER_COUNT),
-                     to = (enum cuda_number)(_i % CUDA_NUMBER_COUNT);
+    enum cuda_dtype from = (enum cuda_dtype)(_i / CUDA_DTYPE_COUNT),
+                     to = (enum cuda_dtype)(_i % CUDA_DTYPE_COUNT);
     enum dtype x_type = dtype_of[from], y_type = dtype_of[to];
     for (int add = 0; add < 2; add++)
         for (int64_t shift = 0; shift < 2; shift++) {
@@ -67,7 +67,7 @@ START_TEST(what_is_no_number_stays_none_and_what_is_too_large_becomes_infinite)
 {
     const float x[] = {NAN, INFINITY, -INFINITY, 1e30f, -65520.0f, 0.0f};
     for (int k = 0; k < 2; k++) {
-        enum cuda_number to = k ? CUDA_fp16 : CUDA_bf16;
+        enum cuda_dtype to = k ? CUDA_fp16 : CUDA_bf16;
         done(cuda_cast(CUDA_fp32, x, to, room(1), false, 6, NULL));
         double y[6];
         for (int i = 0; i < 6; i++) y[i] = narrow_get(dtype_of[to], room(1), i);
@@ -106,7 +106,7 @@ START_TEST(squares_of_all_elements_are_summed_and_added)
             want += v * v;
         }
         for (int add = 0; add < 2; add++)
-            done(cuda_squares((enum cuda_number)_i, room(0), sizes[k], add, out, room(1), NULL));
+            done(cuda_squares((enum cuda_dtype)_i, room(0), sizes[k], add, out, room(1), NULL));
         ck_assert_double_le(fabs(*out - 2 * want), 1e-6 * want);
     }
 }
@@ -121,11 +121,11 @@ START_TEST(one_element_that_is_no_number_shows_in_the_sum_of_squares)
     for (int k = 0; k < 3; k++)
         for (int64_t at = 0; at < N; at += N / 5) {
             narrow_set(t, room(0), at, bad[k]);
-            done(cuda_squares((enum cuda_number)_i, room(0), N, false, out, room(1), NULL));
+            done(cuda_squares((enum cuda_dtype)_i, room(0), N, false, out, room(1), NULL));
             ck_assert_msg(!isfinite(*out), "%g at %d gives %g", bad[k], (int)at, *out);
             narrow_set(t, room(0), at, 1);
         }
-    done(cuda_squares((enum cuda_number)_i, room(0), N, false, out, room(1), NULL));
+    done(cuda_squares((enum cuda_dtype)_i, room(0), N, false, out, room(1), NULL));
     ck_assert_double_eq(*out, N);
 }
 END_TEST
@@ -147,7 +147,7 @@ START_TEST(whole_tiles_and_what_is_left_are_alike)
                 narrow_set(t, x[1], i, (double)(i % 7) - 3);
                 narrow_set(t, x[2], i, NAN);
             }
-            done(cuda_flat(CUDA_FLAT_add, (enum cuda_number)_i, x[0], x[1], NULL, x[2], NULL, n, NULL));
+            done(cuda_flat(CUDA_FLAT_add, (enum cuda_dtype)_i, x[0], x[1], NULL, x[2], NULL, n, NULL));
             for (int64_t i = 0; i < n; i++)
                 ck_assert_double_eq(narrow_get(t, x[2], i), (double)(i % 13 + i % 7 - 3));
             ck_assert(isnan(narrow_get(t, x[2], n)));
@@ -165,7 +165,7 @@ static double log_sum(int number, int from, int n, double v, int r)
     enum dtype t = dtype_of[number];
     static const int32_t targets[ROWS] = {LOGITS - 1, LOGITS - 1};
     static double row_loss[ROWS];
-    struct cross_entropy_call c = {.number = (enum cuda_number)number,
+    struct cross_entropy_call c = {.dtype = (enum cuda_dtype)number,
                                    .rows = ROWS,
                                    .n = LOGITS,
                                    .row = LOGITS,
@@ -176,7 +176,7 @@ static double log_sum(int number, int from, int n, double v, int r)
                                    .row_loss = row_loss};
     for (int i = 0; i < ROWS * LOGITS; i++)
         narrow_set(t, room(0), i, i >= from && i < from + n ? v : 1);
-    done(cross_entropy_rows(&c, false, NULL));
+    done(cuda_cross_entropy_rows(&c, false, NULL));
     return narrow_get(t == DTYPE_fp64 ? t : DTYPE_fp32, room(1), r);
 }
 
@@ -224,13 +224,13 @@ static void a_state(struct state *s, float gradient)
 
 static void update(struct state *s, const float *factor, bool adam)
 {
-    struct cuda_optimizer u = {.number = CUDA_fp32,
+    struct cuda_optimizer u = {.dtype = CUDA_fp32,
                                .p = s->p,
                                .m = adam ? s->m : NULL,
                                .v = adam ? s->v : NULL,
                                .g = s->g,
                                .copy = s->copy,
-                               .copy_number = CUDA_bf16,
+                               .copy_dtype = CUDA_bf16,
                                .factor = factor,
                                NUMBERS_OF_ADAMW};
     done(cuda_update(&u, COUNT, NULL));
@@ -289,13 +289,13 @@ static void a_long_run(struct long_run *r)
 
 static void update_run(struct long_run *r, int from, int n, bool adam)
 {
-    struct cuda_optimizer u = {.number = CUDA_fp32,
+    struct cuda_optimizer u = {.dtype = CUDA_fp32,
                                .p = r->p + from,
                                .m = adam ? r->m + from : NULL,
                                .v = adam ? r->v + from : NULL,
                                .g = r->g + from,
                                .copy = r->copy + from,
-                               .copy_number = CUDA_fp16,
+                               .copy_dtype = CUDA_fp16,
                                NUMBERS_OF_ADAMW};
     done(cuda_update(&u, n, NULL));
 }
@@ -315,9 +315,9 @@ END_TEST
 
 START_TEST(numbers_that_no_update_works_on_are_refused)
 {
-    struct cuda_optimizer narrow = {.number = CUDA_bf16, .p = room(0), .g = room(1)};
+    struct cuda_optimizer narrow = {.dtype = CUDA_bf16, .p = room(0), .g = room(1)};
     struct cuda_optimizer copied = {
-        .number = CUDA_fp64, .p = room(0), .g = room(1), .copy = room(2)};
+        .dtype = CUDA_fp64, .p = room(0), .g = room(1), .copy = room(2)};
     ck_assert_int_eq(cuda_update(&narrow, 1, NULL), cudaErrorInvalidValue);
     ck_assert_int_eq(cuda_update(&copied, 1, NULL), cudaErrorInvalidValue);
     ck_assert_int_eq(cuda_update(&narrow, 0, NULL), cudaSuccess);
@@ -329,16 +329,16 @@ Suite *cuda_launchers_suite(void)
     Suite *suite = suite_create("cuda_launchers");
     TCase *c = tcase_create("cuda_launchers");
     tcase_add_loop_test(c, a_cast_rounds_once_to_the_nearest, 0,
-                        CUDA_NUMBER_COUNT * CUDA_NUMBER_COUNT);
+                        CUDA_DTYPE_COUNT * CUDA_DTYPE_COUNT);
     tcase_add_test(c, what_is_no_number_stays_none_and_what_is_too_large_becomes_infinite);
     tcase_add_test(c, halves_are_those_of_the_host);
-    tcase_add_loop_test(c, squares_of_all_elements_are_summed_and_added, 0, CUDA_NUMBER_COUNT);
+    tcase_add_loop_test(c, squares_of_all_elements_are_summed_and_added, 0, CUDA_DTYPE_COUNT);
     tcase_add_loop_test(c, one_element_that_is_no_number_shows_in_the_sum_of_squares, 0,
-                        CUDA_NUMBER_COUNT);
-    tcase_add_loop_test(c, whole_tiles_and_what_is_left_are_alike, 0, CUDA_NUMBER_COUNT);
-    tcase_add_loop_test(c, a_logit_that_is_no_number_shows_in_its_row_alone, 0, CUDA_NUMBER_COUNT);
+                        CUDA_DTYPE_COUNT);
+    tcase_add_loop_test(c, whole_tiles_and_what_is_left_are_alike, 0, CUDA_DTYPE_COUNT);
+    tcase_add_loop_test(c, a_logit_that_is_no_number_shows_in_its_row_alone, 0, CUDA_DTYPE_COUNT);
     tcase_add_loop_test(c, logits_of_minus_infinity_are_as_if_they_were_not_there, 0,
-                        CUDA_NUMBER_COUNT);
+                        CUDA_DTYPE_COUNT);
     tcase_add_loop_test(c, a_factor_of_the_gradient_is_as_if_the_gradient_had_it, 0, 2);
     tcase_add_loop_test(c, a_factor_that_is_no_number_leaves_all_but_the_gradient, 0, 2);
     tcase_add_loop_test(c, a_long_runs_update_is_that_of_its_pieces, 0, 2);

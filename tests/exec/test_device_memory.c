@@ -23,7 +23,7 @@ static void teardown(void) { arena_free(arena); }
 
 static enum status (*run_on_device)(struct backend *b, int32_t on, const struct op_call *call,
                                     struct error *err);
-static int64_t asked_in_all[2], counted_in_all[2]; /* 1: in half precision */
+static int64_t requested_in_all[2], counted_in_all[2]; /* 1: in half precision */
 
 /* A stream that has nothing yet asks for what this operator needs, and a quarter and 256 bytes more. */
 static enum status run_and_look(struct backend *b, int32_t on, const struct op_call *call,
@@ -41,14 +41,14 @@ static enum status run_and_look(struct backend *b, int32_t on, const struct op_c
     ck_assert_msg(!x->workspace || op_uses_workspace(call->kind), "%s multiplies",
                   op_kind_name(call->kind));
     cuda_product_close(x);
-    if (grown > 256) asked_in_all[dtype_is_half(call->dtype)] += (grown - 256) * 4 / 5;
+    if (grown > 256) requested_in_all[dtype_is_half(call->dtype)] += (grown - 256) * 4 / 5;
     counted_in_all[dtype_is_half(call->dtype)] += counted;
     return st;
 }
 
 static void open_looking(void)
 {
-    open_device();
+    cuda_rows_open();
     run_on_device = device.run;
     device.run = run_and_look;
 }
@@ -56,11 +56,11 @@ static void open_looking(void)
 START_TEST(no_operator_takes_more_scratch_than_is_counted_and_little_less)
 {
     for (int i = 0; i < N_KERNEL_ROWS; i++)
-        compare(&kernel_rows[i], all_dtypes[i % N_DTYPES], i / N_DTYPES % 2, 3);
+        cuda_rows_compare(&kernel_rows[i], all_dtypes[i % N_DTYPES], i / N_DTYPES % 2, 3);
     for (int half = 0; half < 2;
          half++) { /* where half operands may be fp32 they are counted as such */
-        ck_assert_int_gt(asked_in_all[half], 100000);
-        ck_assert_int_le(counted_in_all[half], asked_in_all[half] * (half ? 21 : 11) / 10);
+        ck_assert_int_gt(requested_in_all[half], 100000);
+        ck_assert_int_le(counted_in_all[half], requested_in_all[half] * (half ? 21 : 11) / 10);
     }
 }
 END_TEST
@@ -68,7 +68,7 @@ END_TEST
 START_TEST(operators_of_nothing_are_counted_too)
 {
     for (int i = 0; i < N_EMPTY_KERNEL_ROWS; i++)
-        compare(&empty_kernel_rows[i], all_dtypes[i % N_DTYPES], false, 3);
+        cuda_rows_compare(&empty_kernel_rows[i], all_dtypes[i % N_DTYPES], false, 3);
 }
 END_TEST
 
@@ -270,7 +270,7 @@ START_TEST(the_footprint_tells_the_parts)
     ck_assert_int_eq(f.total_bytes, program_lane_bytes(x, 0));
     for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
         int found = 0;
-        for (int32_t i = 0; i < f.n; i++) found += !strcmp(f.holders[i].name, parts[k]);
+        for (int32_t i = 0; i < f.n; i++) found += !strcmp(f.memory_breakdown[i].name, parts[k]);
         ck_assert_msg(found == 1, "%s", parts[k]);
     }
 }
@@ -300,7 +300,7 @@ START_TEST(communicators_are_no_fewer_than_those_that_are_made)
         for (int32_t g = 0; g < x.n_collectives; g++)
             if (x.collectives[g].n_members < 2 || x.collectives[g].algorithm == ALGORITHM_LOCAL)
                 by[x.n_channels + g] = TRANSPORT_HOST;
-        device_talks(arena, &x, by, by + x.n_channels, &t);
+        plan_talks(arena, &x, by, by + x.n_channels, &t);
         device_memory_of(arena, &x, m);
         for (int32_t i = 0; i < x.n_devices; i++) {
             int32_t mine = 0;
@@ -319,13 +319,13 @@ Suite *device_memory_suite(void)
 {
     Suite *s = suite_create("device_memory");
     TCase *c = tcase_create("operators");
-    tcase_add_checked_fixture(c, open_looking, close_device);
+    tcase_add_checked_fixture(c, open_looking, cuda_rows_close);
     tcase_set_timeout(c, 600);
     tcase_add_test(c, no_operator_takes_more_scratch_than_is_counted_and_little_less);
     tcase_add_test(c, operators_of_nothing_are_counted_too);
     suite_add_tcase(s, c);
     c = tcase_create("prepared");
-    tcase_add_checked_fixture(c, open_device, close_device);
+    tcase_add_checked_fixture(c, cuda_rows_open, cuda_rows_close);
     tcase_add_test(c, a_prepared_device_refuses_what_was_not_planned_by_name);
     suite_add_tcase(s, c);
     c = tcase_create("programs");

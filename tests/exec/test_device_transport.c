@@ -47,22 +47,23 @@ static void procedures(struct line *l, int32_t s)
 
 static void make_line(struct line *l, struct arena *a, uint64_t seed, int32_t n)
 {
-    struct made_program *m = l->m = make(a, seed, n);
+    struct made_program *m = l->m = made_program_make(a, seed, n);
     for (int32_t s = 0; s + 1 < n; s++) {
-        int32_t ahead = (int32_t)draw(m, 1, 3), count = (int32_t)draw(m, 1, 3);
+        int32_t ahead = (int32_t)made_program_draw(m, 1, 3),
+                count = (int32_t)made_program_draw(m, 1, 3);
         for (int k = 0; k < 2; k++) {
-            int32_t from = slot(m, s, SLOT_BUFFER_RING, DTYPE_fp32, MESSAGE, count),
-                    to = slot(m, s + 1, SLOT_BUFFER_RING, DTYPE_fp32, MESSAGE, 3);
+            int32_t from = made_program_slot(m, s, SLOT_BUFFER_RING, DTYPE_fp32, MESSAGE, count),
+                    to = made_program_slot(m, s + 1, SLOT_BUFFER_RING, DTYPE_fp32, MESSAGE, 3);
             l->out[s][k] = l->in[s + 1][k] = add_channel(m, s, from, s + 1, to, ahead, false);
         }
-        ahead = (int32_t)draw(m, 1, 3);
-        int32_t from =
-                    slot(m, s + 1, SLOT_BUFFER_RING, DTYPE_fp32, MESSAGE, (int32_t)draw(m, 1, 3)),
-                to = slot(m, s, SLOT_BUFFER_RING, DTYPE_fp32, MESSAGE, 3);
+        ahead = (int32_t)made_program_draw(m, 1, 3);
+        int32_t from = made_program_slot(m, s + 1, SLOT_BUFFER_RING, DTYPE_fp32, MESSAGE,
+                                         (int32_t)made_program_draw(m, 1, 3)),
+                to = made_program_slot(m, s, SLOT_BUFFER_RING, DTYPE_fp32, MESSAGE, 3);
         l->grad_out[s + 1] = l->grad_in[s] = add_channel(m, s + 1, from, s, to, ahead, true);
     }
     for (int32_t s = 0; s < n; s++) {
-        l->kept[s] = slot(m, s, SLOT_STATE, DTYPE_fp32, MESSAGE * 3 * STEPS, 0);
+        l->kept[s] = made_program_slot(m, s, SLOT_STATE, DTYPE_fp32, MESSAGE * 3 * STEPS, 0);
         procedures(l, s);
     }
 }
@@ -230,12 +231,12 @@ START_TEST(channels_that_are_sent_and_received_alike_share_a_communicator)
     make_line(&l, a, 7, 3);
     memset(channel, TRANSPORT_DEVICE, sizeof channel);
     memset(group, TRANSPORT_DEVICE, sizeof group);
-    device_talks(a, &l.m->p, channel, group, &t);
+    plan_talks(a, &l.m->p, channel, group, &t);
     ck_assert_int_eq(t.n_channel_groups, 4); /* forwards and backwards, twice */
     ck_assert_int_eq(t.channel_group_of[l.out[0][0]], t.channel_group_of[l.out[0][1]]);
     ck_assert_int_lt(t.place[l.out[0][0]], t.place[l.out[0][1]]);
     l.m->p.channels[l.out[0][1]].receive_ahead += 1;
-    device_talks(a, &l.m->p, channel, group, &t);
+    plan_talks(a, &l.m->p, channel, group, &t);
     ck_assert_int_eq(t.n_channel_groups, 5);
     ck_assert_int_ne(t.channel_group_of[l.out[0][0]], t.channel_group_of[l.out[0][1]]);
     arena_free(a);
@@ -266,7 +267,7 @@ START_TEST(a_communicator_goes_as_the_links_that_it_crosses_say)
                                                              .direction = none};
     memset(channel, TRANSPORT_DEVICE, sizeof channel);
     memset(group, TRANSPORT_DEVICE, sizeof group);
-    device_talks(a, p, channel, group, &t);
+    plan_talks(a, p, channel, group, &t);
     const struct talk *wide = &t.talk[t.channel_group[t.channel_group_of[l.out[0][0]]].talk],
                       *slow = &t.talk[t.channel_group[t.channel_group_of[l.out[1][0]]].talk],
                       *all = &t.talk[t.talk_of[0]];
@@ -274,7 +275,7 @@ START_TEST(a_communicator_goes_as_the_links_that_it_crosses_say)
     ck_assert(slow->max_ctas == 2 && !slow->net_name);
     ck_assert(all->max_ctas == 2 && !strcmp(all->net_name, "IB"));
     links[1].net_name = "Socket";
-    device_talks(a, p, channel, group, &t);
+    plan_talks(a, p, channel, group, &t);
     ck_assert(t.talk[t.talk_of[0]].clash && !t.talk[t.talk_of[0]].net_name);
     arena_free(a);
 }
@@ -285,7 +286,7 @@ Suite *device_transport_suite(void)
     Suite *s = suite_create("device_transport");
     TCase *t = tcase_create("device_transport");
     tcase_add_loop_test(t, messages_pass_along_a_line_and_back_with_receives_ahead, 0,
-                        test_long() ? 30 : 6);
+                        suites_long() ? 30 : 6);
     tcase_add_test(t, ranks_that_share_a_gpu_pass_for_hosts_of_their_own);
     tcase_add_test(t, channels_that_are_sent_and_received_alike_share_a_communicator);
     tcase_add_test(t, a_communicator_goes_as_the_links_that_it_crosses_say);

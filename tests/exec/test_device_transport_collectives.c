@@ -158,7 +158,7 @@ START_TEST(collectives_of_all_kinds_leave_everybody_what_the_operands_say)
 {
     struct arena *a = arena_new();
     int32_t n = 2 + _i % 3;
-    struct met *m = collectives_make(a, 1000 + (uint64_t)_i, n, false);
+    struct met *m = tensor_collectives_make(a, 1000 + (uint64_t)_i, n, false);
     device_ranks_run(collective, m, n);
     arena_free(a);
 }
@@ -175,7 +175,7 @@ static struct collective gathering(struct arena *a, enum collective_algorithm al
     for (int32_t i = 0; i < n; i++) first[i] = m.whole.dim[0], m.whole.dim[0] += count[i];
     m.from = (struct collective_cut){0, 1, first, arena_copy(a, count, (size_t)n * sizeof *count)};
     m.to.dimension = -1;
-    m.most = collective_most(&m);
+    m.most = collective_max(&m);
     return m;
 }
 
@@ -201,7 +201,7 @@ Suite *device_transport_collectives_suite(void)
     TCase *t = tcase_create("device_transport_meetings");
     tcase_add_loop_test(t, a_region_is_packed_and_unpacked_on_a_stream_as_on_the_host, 0, 2);
     tcase_add_loop_test(t, collectives_of_all_kinds_leave_everybody_what_the_operands_say, 0,
-                        test_long() ? 60 : 9);
+                        suites_long() ? 60 : 9);
     tcase_add_test(t, a_plan_that_says_pairs_gets_roots_while_shards_are_of_like_size);
     suite_add_tcase(s, t);
     return s;

@@ -69,7 +69,7 @@ static void make(struct pair *x, struct arena *a)
         s->buffer_bytes = 512;
         int32_t *segments = ARENA_ARRAY(a, int32_t, 1);
         p->collectives[0].members[i] =
-            (struct collective_member){.stage = i, .n_segments = 1, .segments = segments, .apart = -1};
+            (struct collective_member){.stage = i, .n_segments = 1, .segments = segments, .chain_ring = -1};
     }
     p->channels[0] = (struct channel){.from_stage = 1,
                                       .to_stage = 0,
@@ -306,7 +306,7 @@ END_TEST
 
 START_TEST(calls_of_the_device_may_fail_and_both_ranks_end)
 {
-    fail_in_turn(true, test_long() ? 1 : 9);
+    fail_in_turn(true, suites_long() ? 1 : 9);
 }
 END_TEST
 

@@ -17,9 +17,9 @@ static double value(const struct made_program *m, int32_t group, int32_t segment
 /* A member's segment: whole, or in two runs of something longer. */
 static void add_segment(struct made_program *m, struct collective_member *x, enum dtype t, int64_t n, bool cuts)
 {
-    int64_t gap = cuts ? draw(m, 1, 3) : 0, first = cuts ? draw(m, 0, n) : n;
+    int64_t gap = cuts ? made_program_draw(m, 1, 3) : 0, first = cuts ? made_program_draw(m, 0, n) : n;
     int32_t k = x->n_segments++;
-    x->segments[k] = slot(m, x->stage, SLOT_GRADIENT, t, n + 2 * gap, 0);
+    x->segments[k] = made_program_slot(m, x->stage, SLOT_GRADIENT, t, n + 2 * gap, 0);
     if (!cuts) return;
     int64_t *at = ARENA_ARRAY(m->a, int64_t, 2), *count = ARENA_ARRAY(m->a, int64_t, 2);
     at[0] = gap, count[0] = first;
@@ -35,24 +35,24 @@ static struct collective_member new_member(struct made_program *m, int32_t stage
     return (struct collective_member){.stage = stage,
                                  .segments = ARENA_ARRAY(m->a, int32_t, SEGMENTS_MAX),
                                  .within = ARENA_ARRAY(m->a, struct region, SEGMENTS_MAX),
-                                 .apart = -1};
+                                 .chain_ring = -1};
 }
 
-static void keep_apart(struct made_program *m, struct collective_member *x, const int64_t *n, int32_t segments)
+static void keep_microbatches(struct made_program *m, struct collective_member *x, const int64_t *n, int32_t segments)
 {
     int64_t room = 0;
-    x->apart_segments = ARENA_ARRAY(m->a, int32_t, SEGMENTS_MAX);
+    x->chain_segments = ARENA_ARRAY(m->a, int32_t, SEGMENTS_MAX);
     for (int32_t k = 0; k < segments; k++) room += (n[k] * 4 + 63) / 64 * 64;
-    int32_t whole = slot(m, x->stage, SLOT_BUFFER_RING, DTYPE_fp32, room / 4, 3);
+    int32_t whole = made_program_slot(m, x->stage, SLOT_BUFFER_RING, DTYPE_fp32, room / 4, 3);
     struct program_stage *s = &m->p.stages[x->stage];
-    x->apart = s->slots[whole].buffer_ring;
+    x->chain_ring = s->slots[whole].buffer_ring;
     int64_t at = 0;
     for (int32_t k = 0; k < segments; k++) {
         s->slots[s->n_slots] = s->slots[whole];
         s->slots[s->n_slots].shape = (struct shape){1, {n[k]}};
         s->slots[s->n_slots].offset_bytes = at;
         at += (n[k] * 4 + 63) / 64 * 64;
-        x->apart_segments[k] = s->n_slots++;
+        x->chain_segments[k] = s->n_slots++;
     }
 }
 
@@ -61,7 +61,7 @@ static void own_slots(struct made_program *m, struct collective_member *x, enum 
 {
     x->own = ARENA_ARRAY(m->a, int32_t, SEGMENTS_MAX);
     for (int32_t k = 0; k < segments; k++)
-        x->own[k] = slot(m, x->stage, SLOT_STATE, t, n[k] / members, 0);
+        x->own[k] = made_program_slot(m, x->stage, SLOT_STATE, t, n[k] / members, 0);
 }
 
 static void make_reduce(struct made_program *m)
@@ -76,34 +76,34 @@ static void make_reduce(struct made_program *m)
                  {COLLECTIVE_ALL_GATHER, ALGORITHM_RING}};
     static const enum dtype wires[] = {DTYPE_fp32, DTYPE_fp32, DTYPE_fp64, DTYPE_bf16, DTYPE_fp16};
     struct collective *g = &m->p.collectives[m->p.n_collectives];
-    int32_t n = m->p.n_devices, segments = (int32_t)draw(m, 0, SEGMENTS_MAX);
+    int32_t n = m->p.n_devices, segments = (int32_t)made_program_draw(m, 0, SEGMENTS_MAX);
     int64_t elements[SEGMENTS_MAX];
-    int64_t which = draw(m, 0, 4);
+    int64_t which = made_program_draw(m, 0, 4);
     *g = (struct collective){.name = "sum",
                              .kind = kinds[which].kind,
                              .algorithm = kinds[which].algorithm,
                              .n_members = n};
-    bool ring = collective_rings(g) && !collective_divides(g), chain = g->algorithm == ALGORITHM_CHAIN;
-    g->dtype = chain ? DTYPE_fp32 : wires[draw(m, 0, 4)];
-    enum dtype t = dtype_is_half(g->dtype) && !collective_gathers(g) ? DTYPE_fp32 : g->dtype;
+    bool ring = program_collective_rings(g) && !program_collective_divides(g), chain = g->algorithm == ALGORITHM_CHAIN;
+    g->dtype = chain ? DTYPE_fp32 : wires[made_program_draw(m, 0, 4)];
+    enum dtype t = dtype_is_half(g->dtype) && !program_collective_gathers(g) ? DTYPE_fp32 : g->dtype;
     for (int32_t k = 0; k < segments; k++) {
-        elements[k] = draw(m, 0, 5) ? draw(m, 1, 300) : 0;
-        if (collective_divides(g)) elements[k] *= n;
+        elements[k] = made_program_draw(m, 0, 5) ? made_program_draw(m, 1, 300) : 0;
+        if (program_collective_divides(g)) elements[k] *= n;
         g->elements += elements[k];
     }
     g->members = ARENA_ARRAY(m->a, struct collective_member, (size_t)n);
-    bool own = draw(m, 0, 1), apart = draw(m, 0, 1);
-    int32_t turn = (int32_t)draw(m, 0, n - 1), silent = (int32_t)draw(m, 0, 2 * n);
+    bool own = made_program_draw(m, 0, 1), apart = made_program_draw(m, 0, 1);
+    int32_t turn = (int32_t)made_program_draw(m, 0, n - 1), silent = (int32_t)made_program_draw(m, 0, 2 * n);
     for (int32_t i = 0; i < n; i++) {
         struct collective_member *x = &g->members[i];
         *x = new_member(m, (i + turn) % n);
         x->silent = ring && i == silent;
-        bool cuts = ring && draw(m, 0, 2) == 0;
+        bool cuts = ring && made_program_draw(m, 0, 2) == 0;
         for (int32_t k = 0; k < segments; k++) add_segment(m, x, t, elements[k], cuts);
-        if (chain && apart && i) keep_apart(m, x, elements, segments);
-        if (collective_divides(g) && own) own_slots(m, x, t, elements, segments, n);
-        m->weight[x->stage][m->p.n_collectives] = ring && t == g->dtype ? (double)draw(m, 1, 4) / 4 : 0;
-        int64_t staging = collective_staging_bytes(g, x, &m->p.stages[x->stage]);
+        if (chain && apart && i) keep_microbatches(m, x, elements, segments);
+        if (program_collective_divides(g) && own) own_slots(m, x, t, elements, segments, n);
+        m->weight[x->stage][m->p.n_collectives] = ring && t == g->dtype ? (double)made_program_draw(m, 1, 4) / 4 : 0;
+        int64_t staging = program_collective_staging_bytes(g, x, &m->p.stages[x->stage]);
         if (staging > m->p.stages[x->stage].buffer_bytes)
             m->p.stages[x->stage].buffer_bytes = staging;
     }
@@ -176,9 +176,9 @@ static void fill(struct device_rank *r, const struct made_program *m, int32_t g,
         for (int64_t e = 0; e < all; e++) v[e] = -77;
         for (int64_t e = 0; e < s.n; e++) v[s.at[e]] = before(m, g, k, i, e);
         pass(r, m, x->stage, x->segments[k], 0, v, all, true);
-        for (int64_t b = 0; x->apart >= 0 && b < 3; b++) {
+        for (int64_t b = 0; x->chain_ring >= 0 && b < 3; b++) {
             for (int64_t e = 0; e < s.n; e++) v[e] = value(m, g, k, i, e + 1000 * (b + 1));
-            pass(r, m, x->stage, x->apart_segments[k], b, v, s.n, true);
+            pass(r, m, x->stage, x->chain_segments[k], b, v, s.n, true);
         }
         for (int64_t e = 0; x->own && e < s.n / m->p.n_devices; e++)
             v[e] = value(m, g, k, i, e + 5000);
@@ -191,11 +191,11 @@ static double after(const struct made_program *m, int32_t g, int32_t k, int32_t 
 {
     const struct collective *x = &m->p.collectives[g];
     int32_t n = x->n_members;
-    int64_t all = collective_segment_elements(&x->members[i], &m->p.stages[x->members[i].stage], k),
+    int64_t all = program_collective_segment_elements(&x->members[i], &m->p.stages[x->members[i].stage], k),
             part = all / n;
     double sum = 0;
     *known = true;
-    if (collective_gathers(x)) { /* chunk c is member c - 1's */
+    if (program_collective_gathers(x)) { /* chunk c is member c - 1's */
         int32_t owner = (int32_t)((e / part + n - 1) % n);
         return x->members[owner].own ? value(m, g, k, owner, e % part + 5000)
                                      : before(m, g, k, owner, e);
@@ -204,11 +204,11 @@ static double after(const struct made_program *m, int32_t g, int32_t k, int32_t 
         const struct collective_member *y = &x->members[j];
         double w = m->weight[y->stage][g] != 0 ? m->weight[y->stage][g] : 1;
         if (y->silent) continue;
-        if (y->apart < 0) sum += w * before(m, g, k, j, e);
-        for (int64_t b = 0; y->apart >= 0 && b < 3; b++)
+        if (y->chain_ring < 0) sum += w * before(m, g, k, j, e);
+        for (int64_t b = 0; y->chain_ring >= 0 && b < 3; b++)
             sum += value(m, g, k, j, e + 1000 * (b + 1));
     }
-    if (collective_scatters(x)) *known = e / part == collective_own_chunk(i, n);
+    if (program_collective_scatters(x)) *known = e / part == program_collective_own_chunk(i, n);
     return sum;
 }
 
@@ -228,7 +228,7 @@ static void check(struct device_rank *r, const struct made_program *m, int32_t g
             double want = after(m, g, k, i, e, &known), got = v[s.at[e]];
             v[s.at[e]] = -77;
             if (!known) continue;
-            if (x->own && collective_scatters(group)) {
+            if (x->own && program_collective_scatters(group)) {
                 want += value(m, g, k, i, kept + 5000);
                 got = own[kept++];
             }
@@ -276,7 +276,7 @@ START_TEST(sums_of_all_kinds_are_plain_sums_for_random_segments)
 {
     struct arena *a = arena_new();
     int32_t n = 2 + _i % 3;
-    struct made_program *m = make(a, 50 + (uint64_t)_i, n);
+    struct made_program *m = made_program_make(a, 50 + (uint64_t)_i, n);
     while (m->p.n_collectives < GROUPS_MAX) make_reduce(m);
     device_ranks_run(sum_up, m, n);
     arena_free(a);
@@ -289,14 +289,14 @@ START_TEST(groups_of_the_same_devices_share_a_communicator)
     struct talks t;
     unsigned char channel[1] = {0}, group[GROUPS_MAX];
     for (uint64_t seed = 0; seed < 40; seed++) {
-        struct made_program *m = make(a, seed, 4);
+        struct made_program *m = made_program_make(a, seed, 4);
         bool turns[4] = {0};
         int32_t orders = 0;
         while (m->p.n_collectives < GROUPS_MAX) make_reduce(m);
         memset(group, TRANSPORT_DEVICE, sizeof group);
-        device_talks(a, &m->p, channel, group, &t);
+        plan_talks(a, &m->p, channel, group, &t);
         for (int32_t g = 0; g < m->p.n_collectives; g++)
-            if (collective_divides(&m->p.collectives[g])) turns[m->p.collectives[g].members[0].stage] = true;
+            if (program_collective_divides(&m->p.collectives[g])) turns[m->p.collectives[g].members[0].stage] = true;
         for (int i = 0; i < 4; i++) orders += turns[i];
         ck_assert_int_eq(t.n, orders ? orders : 1);
         for (int32_t g = 0; g < m->p.n_collectives; g++)
@@ -304,7 +304,7 @@ START_TEST(groups_of_the_same_devices_share_a_communicator)
                 int32_t rank = t.rank_of[g][i];
                 ck_assert_int_eq(t.talk[t.talk_of[g]].device[rank],
                                  m->p.collectives[g].members[i].stage);
-                if (collective_divides(&m->p.collectives[g])) ck_assert_int_eq(rank, collective_own_chunk(i, 4));
+                if (program_collective_divides(&m->p.collectives[g])) ck_assert_int_eq(rank, program_collective_own_chunk(i, 4));
             }
     }
     arena_free(a);
@@ -316,7 +316,7 @@ Suite *device_transport_reduce_suite(void)
     Suite *s = suite_create("device_transport_sums");
     TCase *t = tcase_create("device_transport_sums");
     tcase_add_loop_test(t, sums_of_all_kinds_are_plain_sums_for_random_segments, 0,
-                        test_long() ? 60 : 9);
+                        suites_long() ? 60 : 9);
     tcase_add_test(t, groups_of_the_same_devices_share_a_communicator);
     suite_add_tcase(s, t);
     return s;

@@ -13,7 +13,7 @@ static struct error err;
 
 static enum status open_part(int32_t n)
 {
-    begin();
+    calls_begin();
     musher_plugin()->backend(&device);
     device.multiprocessors = n;
     return device.open(&device, 0, &err);
@@ -33,11 +33,11 @@ START_TEST(streams_and_grids_are_of_the_part)
     ck_assert_int_eq(device.stream_make(&device, &second, &err), OK);
     ck_assert_int_eq(cuda_context_of(&device, STREAM_COMPUTE)->multiprocessors, 16);
     ck_assert_int_eq(cuda_context_of(&device, second)->multiprocessors, 16);
-    for (int i = 0; i < 12; i++) compare(&kernel_rows[i], DTYPE_fp32, false, 1);
+    for (int i = 0; i < 12; i++) cuda_rows_compare(&kernel_rows[i], DTYPE_fp32, false, 1);
     void *never;
     ck_assert_int_eq(device.allocate(&device, INT64_C(1) << 50, &never, &err), ERR_RESOURCE);
     ck_assert_msg(strstr(err.text, "(device 0, 16 of 32 multiprocessors)") != NULL, "%s", err.text);
-    close_device();
+    cuda_rows_close();
     nothing_left();
 }
 END_TEST
@@ -47,7 +47,7 @@ START_TEST(all_of_a_gpu_is_no_part)
     setenv("STANDIN_MULTIPROCESSORS", "36", 1); /* no multiple of 8 */
     ck_assert_msg(open_part(36) == OK, "%s", err.text);
     ck_assert_int_eq(cuda_context_of(&device, STREAM_COMPUTE)->multiprocessors, 36);
-    close_device();
+    cuda_rows_close();
     nothing_left();
 }
 END_TEST
@@ -78,7 +78,7 @@ START_TEST(a_gpu_parts_as_its_generation_does)
     else
         device.close(&device);
     nothing_left();
-    end();
+    calls_end();
 }
 END_TEST
 
@@ -93,9 +93,9 @@ START_TEST(an_older_driver_is_told_with_what_is_left)
     nothing_left();
     musher_plugin()->parts(0, text, sizeof text);
     ck_assert_msg(strstr(text, "cuGreenCtxStreamCreate") != NULL, "%s", text);
-    end();
+    calls_end();
     ck_assert_int_eq(open_part(0), OK); /* all of the GPU needs none of it */
-    close_device();
+    cuda_rows_close();
 }
 END_TEST
 
@@ -124,7 +124,7 @@ START_TEST(whichever_call_fails_nothing_is_left)
         standin_fail_at(0, cudaSuccess);
         named += call && !strncmp(call, "cu", 2) && strncmp(call, "cuda", 4) != 0 && !opened;
         nothing_left();
-        end();
+        calls_end();
         if (!call) break;
     }
     ck_assert_int_gt(failed, 10);

@@ -1,5 +1,5 @@
 /* The host's kernels over images against their definitions, written out one number at a time, on random shapes. */
-#include "tests/support/kernel_calls.h"
+#include "tests/support/calls.h"
 
 #include <stdio.h>
 
@@ -64,10 +64,10 @@ START_TEST(a_convolution_is_what_its_definition_says)
         char text[96];
         snprintf(text, sizeof text, "%d,%d,%d,%d x %d,%d,%d,%d", s.b, s.c, s.h, s.w, s.o, s.c,
                  s.k.kernel[0], s.k.kernel[1]);
-        struct made *m = make(OP_conv2d, &a, text, DTYPE_fp64);
-        run_checked(m);
+        struct made *m = calls_make(OP_conv2d, &a, text, DTYPE_fp64);
+        calls_run_checked(m);
         const double *y = m->c.output[0];
-        ck_assert_int_eq(n_out(m, 0), (int64_t)s.b * s.o * s.oh * s.ow);
+        ck_assert_int_eq(calls_output_size(m, 0), (int64_t)s.b * s.o * s.oh * s.ow);
         for (int32_t b = 0; b < s.b; b++)
             for (int32_t o = 0; o < s.o; o++)
                 for (int32_t r = 0; r < s.oh; r++)
@@ -104,8 +104,8 @@ START_TEST(pooling_is_the_largest_or_the_mean_of_what_a_window_sees)
         bool mean = seed % 2;
         char text[96];
         snprintf(text, sizeof text, "%d,%d,%d,%d", s.b, s.c, s.h, s.w);
-        struct made *m = make(mean ? OP_avg_pool2d : OP_max_pool2d, &a, text, DTYPE_fp64);
-        run_checked(m);
+        struct made *m = calls_make(mean ? OP_avg_pool2d : OP_max_pool2d, &a, text, DTYPE_fp64);
+        calls_run_checked(m);
         const double *y = m->c.output[0];
         for (int64_t plane = 0; plane < (int64_t)s.b * s.c; plane++)
             for (int32_t r = 0; r < s.oh; r++)
@@ -119,14 +119,14 @@ END_TEST
 START_TEST(of_equal_largest_numbers_the_first_one_has_the_gradient)
 {
     struct op_attrs a = {.stencil = {{2, 2}, {2, 2}, {0, 0}, {2, 4}}};
-    struct made *m = make(OP_max_pool2d, &a, "1,1,2,4", DTYPE_fp64);
+    struct made *m = calls_make(OP_max_pool2d, &a, "1,1,2,4", DTYPE_fp64);
     static const double x[] = {1, 3, 5, 5, 3, 3, 5, 5};
-    for (int i = 0; i < 8; i++) set(DTYPE_fp64, (void *)(uintptr_t)m->c.input[0], i, x[i]);
-    call(m);
+    for (int i = 0; i < 8; i++) calls_set(DTYPE_fp64, (void *)(uintptr_t)m->c.input[0], i, x[i]);
+    calls_run(m);
     const double *index = m->c.output[1];
     ck_assert(index[0] == 1 && index[1] == 0);
-    set(DTYPE_fp64, (void *)(uintptr_t)m->c.input[0], 4, NAN);
-    call(m);
+    calls_set(DTYPE_fp64, (void *)(uintptr_t)m->c.input[0], 4, NAN);
+    calls_run(m);
     ck_assert(isnan(((const double *)m->c.output[0])[0])); /* a diverged run is seen */
 }
 END_TEST
@@ -136,8 +136,8 @@ START_TEST(group_norm_has_mean_0_and_deviation_1_in_each_group)
 {
     enum { B = 2, C = 6, N = 35, GROUPS = 3 };
     struct op_attrs a = {.groups = GROUPS};
-    struct made *m = make(OP_group_norm, &a, "2,6,5,7 x 6 x 6", DTYPE_fp64);
-    run_checked(m);
+    struct made *m = calls_make(OP_group_norm, &a, "2,6,5,7 x 6 x 6", DTYPE_fp64);
+    calls_run_checked(m);
     const double *y = m->c.output[0], *gamma = m->c.input[1], *beta = m->c.input[2];
     for (int run = 0; run < B * GROUPS; run++) {
         double sum = 0, squares = 0;
@@ -156,8 +156,8 @@ END_TEST
 START_TEST(rows_hold_the_channels_of_a_place)
 {
     struct op_attrs a = {.stencil.size = {5, 7}};
-    struct made *m = make(OP_to_rows, &a, "2,33,5,7", DTYPE_fp64);
-    run_checked(m);
+    struct made *m = calls_make(OP_to_rows, &a, "2,33,5,7", DTYPE_fp64);
+    calls_run_checked(m);
     for (int b = 0; b < 2; b++)
         for (int place = 0; place < 35; place++)
             for (int channel = 0; channel < 33; channel++)
@@ -170,18 +170,19 @@ START_TEST(a_token_stands_in_front_of_every_sequence_and_is_taken_off_again)
 {
     struct op_attrs a = {0}, front = {.dim = 1, .sequences = 1},
                     rest = {.dim = 1, .start = 1, .sequences = 3};
-    struct made *m = make(OP_prepend, &a, "2,3,4 x 1,4", DTYPE_fp64);
-    run_checked(m);
+    struct made *m = calls_make(OP_prepend, &a, "2,3,4 x 1,4", DTYPE_fp64);
+    calls_run_checked(m);
     for (int k = 0; k < 2; k++) {
         struct made *cut = arena_alloc(memory, 1, sizeof *cut);
         cut->attrs = k ? rest : front;
         cut->shapes.n_inputs = 1;
         cut->shapes.input[0] = m->shapes.output[0];
         cut->c.input[0] = m->c.output[0];
-        finish(cut, OP_slice, DTYPE_fp64);
-        run_checked(cut);
+        calls_finish(cut, OP_slice, DTYPE_fp64);
+        calls_run_checked(cut);
         const double *got = cut->c.output[0], *x = m->c.input[0], *token = m->c.input[1];
-        for (int i = 0; i < n_out(cut, 0); i++) ck_assert(got[i] == (k ? x[i] : token[i % 4]));
+        for (int i = 0; i < calls_output_size(cut, 0); i++)
+            ck_assert(got[i] == (k ? x[i] : token[i % 4]));
     }
 }
 END_TEST
@@ -190,7 +191,7 @@ Suite *kernel_images_suite(void)
 {
     Suite *s = suite_create("kernel_images");
     TCase *t = tcase_create("all");
-    tcase_add_checked_fixture(t, begin, end);
+    tcase_add_checked_fixture(t, calls_begin, calls_end);
     tcase_add_test(t, a_convolution_is_what_its_definition_says);
     tcase_add_test(t, pooling_is_the_largest_or_the_mean_of_what_a_window_sees);
     tcase_add_test(t, of_equal_largest_numbers_the_first_one_has_the_gradient);

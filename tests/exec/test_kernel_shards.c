@@ -1,6 +1,6 @@
 /* What a device computes of a shard: shards of dimensions, some of the vocabulary, positions that do not begin at 0, and shards
  * of nothing; each against the kernel that has the whole. */
-#include "tests/support/kernel_calls.h"
+#include "tests/support/calls.h"
 
 #include <stdio.h>
 
@@ -8,7 +8,7 @@
 
 #define SETS(m, o, i, ...)                                                                         \
     for (int64_t k_ = 0; k_ < (int64_t)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)); k_++)   \
-    set((m)->c.dtype, (void *)(uintptr_t)(o), (i) + k_, ((double[]){__VA_ARGS__})[k_])
+    calls_set((m)->c.dtype, (void *)(uintptr_t)(o), (i) + k_, ((double[]){__VA_ARGS__})[k_])
 
 /* (2,5): columns 1 and 3, 4 of the second member, whose shard has two runs. */
 static const struct run runs[] = {{0, 1}, {2, 1}, {1, 1}, {3, 2}};
@@ -19,20 +19,20 @@ START_TEST(a_shard_is_taken_run_by_run_and_added_back_to_its_place)
     struct exchange e = {.n = 2, .self = 1, .dim = 1, .shards = &columns};
     for (int k = 0; k < 2; k++) {
         enum dtype t = k ? DTYPE_fp64 : DTYPE_fp32;
-        struct made *m = make(OP_local_slice, &(struct op_attrs){.exchange = &e}, "2,5", t);
+        struct made *m = calls_make(OP_local_slice, &(struct op_attrs){.exchange = &e}, "2,5", t);
         SETS(m, m->c.input[0], 0, 0, 1, 2, 3, 4, 10, 11, 12, 13, 14);
-        run_checked(m);
+        calls_run_checked(m);
         const double want[] = {1, 3, 4, 11, 13, 14};
-        for (int i = 0; i < 6; i++) ck_assert_double_eq(get(t, m->c.output[0], i), want[i]);
+        for (int i = 0; i < 6; i++) ck_assert_double_eq(calls_get(t, m->c.output[0], i), want[i]);
         for (int add = 0; add < 2; add++) {
             struct op_attrs attrs = {.exchange = &e, .accumulate = add};
-            struct made *b = make(OP_add_to_slice, &attrs, "2,3", t);
+            struct made *b = calls_make(OP_add_to_slice, &attrs, "2,3", t);
             SETS(b, b->c.input[0], 0, 1, 3, 4, 11, 13, 14);
-            for (int i = 0; add && i < 10; i++) set(t, b->c.output[0], i, 100);
-            run_checked(b);
+            for (int i = 0; add && i < 10; i++) calls_set(t, b->c.output[0], i, 100);
+            calls_run_checked(b);
             const double back[] = {0, 1, 0, 3, 4, 0, 11, 0, 13, 14};
             for (int i = 0; i < 10; i++)
-                ck_assert_double_eq(get(t, b->c.output[0], i), back[i] + 100 * add);
+                ck_assert_double_eq(calls_get(t, b->c.output[0], i), back[i] + 100 * add);
         }
     }
 }
@@ -42,19 +42,21 @@ END_TEST
 START_TEST(a_shard_of_a_table_answers_for_its_own_ids_alone)
 {
     struct op_attrs attrs = {.start = 2, .whole = 7, .vocabulary = 3};
-    struct made *m = make(OP_embedding, &attrs, "4 x 3,2", DTYPE_fp64);
+    struct made *m = calls_make(OP_embedding, &attrs, "4 x 3,2", DTYPE_fp64);
     const int32_t ids[] = {1, 2, 4, 5};
     memcpy((void *)(uintptr_t)m->c.input[0], ids, sizeof ids);
     SETS(m, m->c.input[1], 0, 1, 2, 3, 4, 5, 6);
-    run_checked(m);
+    calls_run_checked(m);
     const double want[] = {0, 0, 1, 2, 5, 6, 0, 0};
-    for (int i = 0; i < 8; i++) ck_assert_double_eq(get(DTYPE_fp64, m->c.output[0], i), want[i]);
-    struct made *g = make(OP_embedding_grad, &attrs, "4 x 4,2", DTYPE_fp64);
+    for (int i = 0; i < 8; i++)
+        ck_assert_double_eq(calls_get(DTYPE_fp64, m->c.output[0], i), want[i]);
+    struct made *g = calls_make(OP_embedding_grad, &attrs, "4 x 4,2", DTYPE_fp64);
     memcpy((void *)(uintptr_t)g->c.input[0], ids, sizeof ids);
     SETS(g, g->c.input[1], 0, 9, 9, 1, 2, 3, 4, 9, 9);
-    run_checked(g);
+    calls_run_checked(g);
     const double rows[] = {1, 2, 0, 0, 3, 4};
-    for (int i = 0; i < 6; i++) ck_assert_double_eq(get(DTYPE_fp64, g->c.output[0], i), rows[i]);
+    for (int i = 0; i < 6; i++)
+        ck_assert_double_eq(calls_get(DTYPE_fp64, g->c.output[0], i), rows[i]);
 }
 END_TEST
 
@@ -66,42 +68,42 @@ START_TEST(the_loss_of_shards_of_the_vocabulary_is_the_loss_of_all)
     for (int k = 0; k < 2; k++) {
         enum dtype t = k ? DTYPE_fp64 : DTYPE_fp32;
         struct op_attrs attrs = {.scale = 0.25};
-        struct made *all = make(OP_cross_entropy, &attrs, "5,9 x 5", t);
-        struct made *dall = make(OP_cross_entropy_grad, &attrs, "5,9 x 5 x 5", t);
-        struct made *join = make(OP_cross_entropy_join, &attrs, "5,6 x 5,9 x 5", t);
-        run_checked(all);
+        struct made *all = calls_make(OP_cross_entropy, &attrs, "5,9 x 5", t);
+        struct made *dall = calls_make(OP_cross_entropy_grad, &attrs, "5,9 x 5 x 5", t);
+        struct made *join = calls_make(OP_cross_entropy_join, &attrs, "5,6 x 5,9 x 5", t);
+        calls_run_checked(all);
         dall->c.input[0] = all->c.input[0], dall->c.input[1] = all->c.input[1];
         dall->c.input[2] = all->c.output[1];
-        run_checked(dall);
+        calls_run_checked(dall);
         for (int p = 0; p < N; p++) {
             int64_t n = first[p + 1] - first[p];
             char shapes[40];
             struct op_attrs mine = {.start = first[p], .whole = ALL, .scale = 0.25};
             snprintf(shapes, sizeof shapes, "5,%d x 5", (int)n);
-            struct made *part = make(OP_cross_entropy_shard, &mine, shapes, t);
+            struct made *part = calls_make(OP_cross_entropy_shard, &mine, shapes, t);
             snprintf(shapes, sizeof shapes, "5,%d x 5 x 5", (int)n);
-            struct made *grad = make(OP_cross_entropy_grad, &mine, shapes, t);
+            struct made *grad = calls_make(OP_cross_entropy_grad, &mine, shapes, t);
             part->c.input[1] = grad->c.input[1] = all->c.input[1];
             grad->c.input[0] = part->c.input[0], grad->c.input[2] = all->c.output[1];
             for (int64_t r = 0; r < ROWS; r++)
                 for (int64_t j = 0; j < n; j++)
-                    set(t, (void *)(uintptr_t)part->c.input[0], r * n + j,
-                        get(t, all->c.input[0], r * ALL + first[p] + j));
-            call(part);
-            call(grad);
+                    calls_set(t, (void *)(uintptr_t)part->c.input[0], r * n + j,
+                              calls_get(t, all->c.input[0], r * ALL + first[p] + j));
+            calls_run(part);
+            calls_run(grad);
             for (int64_t r = 0; r < ROWS; r++) {
                 for (int64_t j = 0; j < 2; j++)
-                    set(t, (void *)(uintptr_t)join->c.input[0], r * 2 * N + 2 * p + j,
-                        get(t, part->c.output[0], 2 * r + j));
+                    calls_set(t, (void *)(uintptr_t)join->c.input[0], r * 2 * N + 2 * p + j,
+                              calls_get(t, part->c.output[0], 2 * r + j));
                 for (int64_t j = 0; j < n; j++)
-                    ck_assert_double_eq_tol(get(t, grad->c.output[0], r * n + j),
-                                            get(t, dall->c.output[0], r * ALL + first[p] + j),
+                    ck_assert_double_eq_tol(calls_get(t, grad->c.output[0], r * n + j),
+                                            calls_get(t, dall->c.output[0], r * ALL + first[p] + j),
                                             1e-7);
             }
         }
         join->c.input[1] = all->c.input[0], join->c.input[2] = all->c.input[1];
-        call(join);
-        check_near(join, all, k ? 1e-14 : 1e-6);
+        calls_run(join);
+        calls_check_near(join, all, k ? 1e-14 : 1e-6);
     }
 }
 END_TEST
@@ -113,23 +115,23 @@ START_TEST(queries_from_a_later_position_on_are_the_whole_s_rows)
     for (int window = 0; window < 4; window += 3) {
         struct op_attrs attrs = ATTENTION(2, 1, 2, window), later = attrs;
         later.start = FIRST;
-        struct made *all = make(OP_attention, &attrs, "1,7,4 x 1,7,2 x 1,7,2", DTYPE_fp64);
-        struct made *some = make(OP_attention, &later, "1,3,4 x 1,7,2 x 1,7,2", DTYPE_fp64);
+        struct made *all = calls_make(OP_attention, &attrs, "1,7,4 x 1,7,2 x 1,7,2", DTYPE_fp64);
+        struct made *some = calls_make(OP_attention, &later, "1,3,4 x 1,7,2 x 1,7,2", DTYPE_fp64);
         some->c.input[0] = (const double *)all->c.input[0] + FIRST * D;
         some->c.input[1] = all->c.input[1], some->c.input[2] = all->c.input[2];
-        run_checked(all);
-        run_checked(some);
+        calls_run_checked(all);
+        calls_run_checked(some);
         const double *want = (const double *)all->c.output[0] + FIRST * D;
-        ck_assert_double_le(distance(DTYPE_fp64, some->c.output[0], DTYPE_fp64, want, N * D),
+        ck_assert_double_le(calls_distance(DTYPE_fp64, some->c.output[0], DTYPE_fp64, want, N * D),
                             1e-14);
     }
     struct op_attrs turn = {.heads = 2, .head_dim = 2, .theta = 100}, later = turn;
     later.start = FIRST;
-    struct made *all = make(OP_rotary, &turn, "1,7,4", DTYPE_fp64),
-                *some = make(OP_rotary, &later, "1,3,4", DTYPE_fp64);
+    struct made *all = calls_make(OP_rotary, &turn, "1,7,4", DTYPE_fp64),
+                *some = calls_make(OP_rotary, &later, "1,3,4", DTYPE_fp64);
     some->c.input[0] = (const double *)all->c.input[0] + FIRST * D;
-    run_checked(some);
-    run_checked(all);
+    calls_run_checked(some);
+    calls_run_checked(all);
     ck_assert_mem_eq(some->c.output[0], (const double *)all->c.output[0] + FIRST * D,
                      N * D * sizeof(double));
 }
@@ -140,7 +142,7 @@ START_TEST(a_shard_of_nothing_is_fine)
 {
     for (int k = 0; k < 2; k++) {
         const struct empty_call *e = &empty_calls[_i];
-        run_checked(make(e->kind, &e->attrs, e->inputs, k ? DTYPE_fp64 : DTYPE_fp32));
+        calls_run_checked(calls_make(e->kind, &e->attrs, e->inputs, k ? DTYPE_fp64 : DTYPE_fp32));
     }
 }
 END_TEST
@@ -149,7 +151,7 @@ Suite *kernel_shards_suite(void)
 {
     Suite *suite = suite_create("kernel_parts");
     TCase *c = tcase_create("kernel_parts");
-    tcase_add_checked_fixture(c, begin, end);
+    tcase_add_checked_fixture(c, calls_begin, calls_end);
     const TTest *tests[] = {a_shard_is_taken_run_by_run_and_added_back_to_its_place,
                             a_shard_of_a_table_answers_for_its_own_ids_alone,
                             the_loss_of_shards_of_the_vocabulary_is_the_loss_of_all,

@@ -1,6 +1,6 @@
 /* The host's kernels, case by case from one table: gradients against finite differences, fp32
  * against fp64, the same bits at any address. A kind that no case runs fails the suite. */
-#include "tests/support/kernel_calls.h"
+#include "tests/support/calls.h"
 
 /* --- a row of the table: the forward operator and its gradient operators --- */
 
@@ -39,24 +39,25 @@ static void try_rule(struct trial *t, const struct kernel_row *row, const struct
     if (r->flags & FRONT) m->attrs.sequences = m->attrs.start, m->attrs.start = 0;
     m->shapes.n_inputs = (int32_t)strlen(r->in);
     for (int32_t i = 0; i < m->shapes.n_inputs; i++) wire_input(t, r, m, i);
-    finish(m, r->kind, t->forward->c.dtype);
+    calls_finish(m, r->kind, t->forward->c.dtype);
     for (int32_t i = 0; i < m->shapes.n_outputs; i++) {
         if (r->kind == OP_accumulate && !m->attrs.accumulate)
-            memset(m->c.output[i], 0, (size_t)(n_out(m, i) * dtype_bytes(m->c.dtype)));
+            memset(m->c.output[i], 0, (size_t)(calls_output_size(m, i) * dtype_bytes(m->c.dtype)));
         t->base[t->n_rules][i] =
-            m->attrs.accumulate ? copy_of(m->c.output[i], n_out(m, i) * dtype_bytes(m->c.dtype))
-                                : NULL;
+            m->attrs.accumulate
+                ? calls_copy(m->c.output[i], calls_output_size(m, i) * dtype_bytes(m->c.dtype))
+                : NULL;
     }
-    run_checked(m);
+    calls_run_checked(m);
     t->rule[t->n_rules++] = m;
 }
 
 static struct trial try_row(const struct kernel_row *row, enum dtype type, bool accumulate)
 {
     stream = 0;
-    struct trial t = {.forward = make(row->kind, &row->attrs, row->inputs, type)};
-    run_checked(t.forward);
-    t.dy = numbers(type, n_out(t.forward, 0));
+    struct trial t = {.forward = calls_make(row->kind, &row->attrs, row->inputs, type)};
+    calls_run_checked(t.forward);
+    t.dy = calls_numbers(type, calls_output_size(t.forward, 0));
     for (int r = 0; r < RULES_MAX && row->rules[r].in; r++)
         try_rule(&t, row, &row->rules[r], accumulate);
     return t;
@@ -67,10 +68,10 @@ static double loss_of(struct trial *t)
 {
     struct made *f = t->forward;
     double s = 0;
-    call(f);
-    if (f->c.kind == OP_cross_entropy) return get(DTYPE_fp64, f->c.output[0], 0);
-    for (int64_t i = 0; i < n_out(f, 0); i++)
-        s += get(DTYPE_fp64, f->c.output[0], i) * get(DTYPE_fp64, t->dy, i);
+    calls_run(f);
+    if (f->c.kind == OP_cross_entropy) return calls_get(DTYPE_fp64, f->c.output[0], 0);
+    for (int64_t i = 0; i < calls_output_size(f, 0); i++)
+        s += calls_get(DTYPE_fp64, f->c.output[0], i) * calls_get(DTYPE_fp64, t->dy, i);
     return s;
 }
 
@@ -90,7 +91,7 @@ static double slope(struct trial *t, int32_t input, int64_t i)
 static bool is_closed(const struct trial *t, int32_t input, int64_t i)
 {
     const struct made *f = t->forward;
-    return input == op_gates_input(f->c.kind) && get(DTYPE_fp64, f->c.input[input], i) == 0;
+    return input == op_gates_input(f->c.kind) && calls_get(DTYPE_fp64, f->c.input[input], i) == 0;
 }
 
 /* Central differences err by h² f'''/6 + rounding / h, about 1e-10 here. */
@@ -99,7 +100,7 @@ static void check_slopes(struct trial *t, const struct kernel_row *row, int r, i
     enum { SAMPLES = 40 };
     const struct made *m = t->rule[r];
     const double *got = m->c.output[output], *base = t->base[r][output];
-    int64_t n = n_out(m, output), step = n > SAMPLES ? n / SAMPLES : 1;
+    int64_t n = calls_output_size(m, output), step = n > SAMPLES ? n / SAMPLES : 1;
     double scale = 1e-3;
     for (int64_t i = 0; i < n; i++) scale = fmax(scale, fabs(got[i] - (base ? base[i] : 0)));
     if (!row->rules[r].out[output]) return; /* on the way to another */
@@ -130,8 +131,8 @@ START_TEST(single_and_double_precision_agree_to_rounding)
 {
     struct trial a = try_row(&kernel_rows[_i], DTYPE_fp32, true);
     struct trial b = try_row(&kernel_rows[_i], DTYPE_fp64, true);
-    check_near(a.forward, b.forward, 5e-6);
-    for (int r = 0; r < a.n_rules; r++) check_near(a.rule[r], b.rule[r], 2e-5);
+    calls_check_near(a.forward, b.forward, 5e-6);
+    for (int r = 0; r < a.n_rules; r++) calls_check_near(a.rule[r], b.rule[r], 2e-5);
 }
 END_TEST
 
@@ -149,15 +150,17 @@ static void check_shifted(const struct made *m, void *const base[])
     again.c.attrs = &again.attrs;
     again.c.shapes = &again.shapes;
     for (int32_t i = 0; i < m->shapes.n_inputs; i++)
-        again.c.input[i] =
-            shifted(m->c.input[i], size_of_input(m, i), op_input_is_int32(m->c.kind, i) ? 4 : by);
+        again.c.input[i] = shifted(m->c.input[i], calls_input_size(m, i),
+                                   op_input_is_int32(m->c.kind, i) ? 4 : by);
     for (int32_t o = 0; o < m->shapes.n_outputs; o++)
-        again.c.output[o] = shifted(base && base[o] ? base[o] : poisoned(m->c.dtype, n_out(m, o)),
-                                    n_out(m, o) * (int64_t)by, by);
-    call(&again);
+        again.c.output[o] =
+            shifted(base && base[o] ? base[o] : calls_poisoned(m->c.dtype, calls_output_size(m, o)),
+                    calls_output_size(m, o) * (int64_t)by, by);
+    calls_run(&again);
     for (int32_t o = 0; o < m->shapes.n_outputs; o++)
-        ck_assert_msg(!memcmp(m->c.output[o], again.c.output[o], (size_t)n_out(m, o) * by),
-                      "%s depends on alignment", op_kind_name(m->c.kind));
+        ck_assert_msg(
+            !memcmp(m->c.output[o], again.c.output[o], (size_t)calls_output_size(m, o) * by),
+            "%s depends on alignment", op_kind_name(m->c.kind));
 }
 
 START_TEST(results_repeat_bit_for_bit_at_any_address)
@@ -214,7 +217,7 @@ Suite *kernels_suite(void)
 {
     Suite *suite = suite_create("kernels");
     TCase *c = tcase_create("kernels");
-    tcase_add_checked_fixture(c, begin, end);
+    tcase_add_checked_fixture(c, calls_begin, calls_end);
     tcase_add_loop_test(c, gradients_are_the_slopes_of_the_loss, 0, N_KERNEL_ROWS);
     tcase_add_loop_test(c, single_and_double_precision_agree_to_rounding, 0, N_KERNEL_ROWS);
     tcase_add_loop_test(c, results_repeat_bit_for_bit_at_any_address, 0, N_KERNEL_ROWS);

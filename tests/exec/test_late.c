@@ -99,7 +99,7 @@ static void fail_each(struct program *p, bool lost, bool trace)
     deferred_reset();
     run(p, o);
     int64_t total = deferred_calls(), told = 0;
-    for (int64_t n = 1; n < total; n += test_long() ? 1 : 1 + total / 150) {
+    for (int64_t n = 1; n < total; n += suites_long() ? 1 : 1 + total / 150) {
         struct run_result r;
         struct error err = {0};
         deferred_options.fail_at = n;

@@ -179,7 +179,7 @@ START_TEST(calls_of_a_group_go_together)
 END_TEST
 
 /* Sums that do not match: the second rank's has fewer elements, or another operator. */
-static void ask_apart(size_t fewer, ncclRedOp_t op)
+static void post_separately(size_t fewer, ncclRedOp_t op)
 {
     for (int i = 0; i < N; i++) {
         ck_assert_int_eq(sum(i, ELEMENTS - (i ? fewer : 0), i ? op : ncclSum), ncclInProgress);
@@ -197,7 +197,7 @@ START_TEST(a_sum_that_weighs_does_not_match_a_plain_one)
     ck_assert_int_eq(
         lib.ncclRedOpCreatePreMulSum(&op, &one, ncclFloat32, ncclScalarHostImmediate, comm[1]),
         ncclSuccess);
-    ask_apart(0, op);
+    post_separately(0, op);
     for (int k = 0; k < 20000; k++) /* long enough for one that matches */
         ck_assert_int_eq(cudaStreamQuery(stream[k % N]), cudaErrorNotReady);
     for (int i = 0; i < N; i++) ck_assert_int_eq(lib.ncclCommAbort(comm[i]), ncclSuccess);
@@ -209,7 +209,7 @@ START_TEST(calls_that_do_not_match_wait_until_they_are_aborted)
     find_twin();
     tp();
     join_both();
-    ask_apart(1, ncclSum);
+    post_separately(1, ncclSum);
     for (int i = 0; i < N; i++) ck_assert_int_eq(cudaStreamQuery(stream[i]), cudaErrorNotReady);
     ck_assert_int_eq(lib.ncclCommAbort(comm[0]), ncclSuccess);
     ck_assert_int_eq(cudaStreamSynchronize(stream[0]), cudaSuccess);
@@ -228,7 +228,7 @@ START_TEST(a_group_of_aborts_may_go_on_in_a_thread_of_its_own)
     find_twin();
     tp();
     join_both();
-    ask_apart(1, ncclSum);
+    post_separately(1, ncclSum);
     ck_assert_int_eq(lib.ncclGroupStart(), ncclSuccess);
     for (int i = 0; i < N; i++) ck_assert_int_eq(lib.ncclCommAbort(comm[i]), ncclSuccess);
     for (int i = 0; i < N; i++) ck_assert_int_eq(cudaStreamQuery(stream[i]), cudaErrorNotReady);
@@ -237,7 +237,7 @@ START_TEST(a_group_of_aborts_may_go_on_in_a_thread_of_its_own)
 }
 END_TEST
 
-static void ask_once_more(int rank)
+static void request_once_more(int rank)
 {
     ncclResult_t r;
     lib.ncclCommGetAsyncError(comm[rank], &r);
@@ -249,9 +249,9 @@ START_TEST(whoever_asks_of_what_was_given_up_is_ended)
     find_twin();
     tp();
     join_both();
-    ck_assert(!aborts_saying(ask_once_more, 0, said, sizeof said));
+    ck_assert(!aborts_saying(request_once_more, 0, said, sizeof said));
     for (int i = 0; i < N; i++) ck_assert_int_eq(lib.ncclCommAbort(comm[i]), ncclSuccess);
-    ck_assert(aborts_saying(ask_once_more, 1, said, sizeof said));
+    ck_assert(aborts_saying(request_once_more, 1, said, sizeof said));
     ck_assert_str_eq(said, "ncclCommGetAsyncError of a communicator that was given up\n");
 }
 END_TEST

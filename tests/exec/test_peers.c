@@ -203,7 +203,7 @@ static void strike_at(struct arena *a, const struct program *p, struct points x,
 
 static void strike_in_turn(struct arena *a, const struct program *p, uint64_t seed)
 {
-    strike_at(a, p, (struct points){test_long() ? 24 : 3, 0, 0.9, -1, 0}, seed);
+    strike_at(a, p, (struct points){suites_long() ? 24 : 3, 0, 0.9, -1, 0}, seed);
 }
 
 START_TEST(a_peer_that_dies_or_stops_in_a_row_of_stages_ends_the_run)
@@ -232,7 +232,7 @@ START_TEST(one_that_stops_while_a_reduce_is_more_than_a_stream_takes_ends_the_ru
     p.deterministic = true;
     for (int32_t i = 0; i < 2; i++) plans_replica(a, &p, 9, 1, &last);
     setenv("STANDIN_QUEUE", "224", 1);
-    strike_at(a, plans_lower(a, &p, true), (struct points){test_long() ? 8 : 1, 0.3, 0.9, 0, SIGSTOP}, 300);
+    strike_at(a, plans_lower(a, &p, true), (struct points){suites_long() ? 8 : 1, 0.3, 0.9, 0, SIGSTOP}, 300);
     unsetenv("STANDIN_QUEUE");
     arena_free(a);
 }

@@ -124,7 +124,7 @@ START_TEST(after_a_refusal_the_right_plugin_is_still_found)
     choose("libmusher_cuda_standin.so");
     ck_assert_msg(plugin_open_backend("cuda", &b, &err) == OK, "%s", err.text);
     ck_assert_str_eq(b.name, "cuda");
-    ck_assert(b.apart);
+    ck_assert(b.discrete_memory);
     ck_assert(strstr(plugin_path("cuda"), "libmusher_cuda_standin.so") != NULL);
 }
 END_TEST

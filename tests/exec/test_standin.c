@@ -299,12 +299,12 @@ START_TEST(kernels_round_numbers_as_their_type_does)
     enum { N = 300 };
     static double in[N], out[N];
     for (int i = 0; i < N; i++) in[i] = rng_normal(3, 0, (uint64_t)i) * exp2(i % 30 - 15);
-    for (int t = 0; t < CUDA_NUMBER_COUNT; t++) {
-        good(try_round((enum cuda_number)t, in, out, N, NULL));
+    for (int t = 0; t < CUDA_DTYPE_COUNT; t++) {
+        good(try_round((enum cuda_dtype)t, in, out, N, NULL));
         done();
         for (int i = 0; i < N; i++) {
             float v = (float)in[i];
-            double expected[CUDA_NUMBER_COUNT] = {
+            double expected[CUDA_DTYPE_COUNT] = {
                 [CUDA_fp32] = (double)v,
                 [CUDA_fp64] = in[i],
                 [CUDA_bf16] = (double)narrow_from_bf16(narrow_to_bf16(v)),

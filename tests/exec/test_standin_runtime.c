@@ -412,7 +412,7 @@ struct asking {
     _Atomic int asked, opened, was_opened;
 };
 
-static void *ask_for_much(void *p)
+static void *request_much(void *p)
 {
     struct asking *x = p;
     static _Atomic int ran;
@@ -432,7 +432,7 @@ START_TEST(who_asks_a_stream_for_more_than_it_takes_waits)
     pthread_t asker;
     gate_make(&g);
     good(cudaLaunchHostFunc(x.stream, hold, &g));
-    ck_assert_int_eq(pthread_create(&asker, NULL, ask_for_much, &x), 0);
+    ck_assert_int_eq(pthread_create(&asker, NULL, request_much, &x), 0);
     while (x.asked < 4) sched_yield();
     for (int i = 0; i < MANY_TURNS; i++) sched_yield(); /* it goes as far as it can */
     ck_assert_int_le(x.asked, 5);

@@ -98,8 +98,8 @@ static struct program *halving(struct arena *a)
     }
     static struct instr f[] = {{INSTR_LOSS, 0}, {INSTR_COMPUTE, 0}}, u[] = {{INSTR_COMPUTE, 1}};
     s->procedures = ARENA_ARRAY(a, struct procedure, 2);
-    s->procedures[0] = (struct procedure){'F', "", 2, f};
-    s->procedures[1] = (struct procedure){'U', "", 1, u};
+    s->procedures[0] = (struct procedure){PHASE_F, "", 2, f};
+    s->procedures[1] = (struct procedure){PHASE_U, "", 1, u};
     const struct call calls[] = {{0, 0, 0}, {1, -1, 0}};
     p->orders = ARENA_ARRAY(a, struct order, 1);
     order_code(a, calls, 2, p->orders);
@@ -355,8 +355,8 @@ START_TEST(exactly_what_the_program_plans_is_allocated)
         for (int32_t i = 0; i < p->n_collectives; i++)
             for (int32_t k = 0; k < p->collectives[i].n_members; k++) {
                 struct program_stage *s = &p->stages[p->collectives[i].members[k].stage];
-                int64_t need =
-                    collective_staging_bytes(&p->collectives[i], &p->collectives[i].members[k], s);
+                int64_t need = program_collective_staging_bytes(&p->collectives[i],
+                                                                &p->collectives[i].members[k], s);
                 ck_assert_int_le(need, s->buffer_bytes);
                 if (staged++ || !need) continue;
                 struct program poor = *p;

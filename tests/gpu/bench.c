@@ -156,7 +156,7 @@ static double median_of(const double *values, int32_t n)
 {
     double copy[BENCH_ROUNDS_MAX];
     memcpy(copy, values, (size_t)n * sizeof *copy);
-    return median_double(copy, (size_t)n);
+    return quantile_median_double(copy, (size_t)n);
 }
 
 /* What a step takes longer with a trace, of what it takes without: the median over rounds. */
@@ -164,7 +164,7 @@ static double overhead_of(const struct bench_trained *x)
 {
     double each[BENCH_ROUNDS_MAX];
     for (int32_t i = 0; i < x->done; i++) each[i] = x->plain[i] / x->traced[i] - 1;
-    return median_double(each, (size_t)x->done);
+    return quantile_median_double(each, (size_t)x->done);
 }
 
 static void print_kernels(const struct bench_kernels *k)
@@ -304,7 +304,7 @@ static enum status read_tasks(struct arena *a, const char *folder, struct bench_
     return r->n_trained ? OK : error_set(err, ERR_INPUT, "%s/trained names no program", folder);
 }
 
-static struct bench_size size_asked(void)
+static struct bench_size size_requested(void)
 {
     const char *small = getenv("GPU_SMALL");
     if (small && !strcmp(small, "1"))
@@ -323,7 +323,7 @@ static enum status bench(struct arena *a, char **argv, struct bench_results *r, 
     struct budget budget = budget_start(ALL_S);
     char *torch = NULL;
     size_t n;
-    r->size = size_asked();
+    r->size = size_requested();
     TRY(read_tasks(a, argv[1], r, err));
     TRY(file_read(a, argv[2], LIST_MAX, &torch, &n, err));
     *whole = measure((struct task){argv[1], r, NULL, NULL}, &budget, KERNELS_S);

@@ -39,7 +39,7 @@ static enum status time_once(const struct timed *t, double *out_s, struct error 
     TRY(b->event_wait_here(b, t->end, err));
     TRY(b->event_at(b, t->begin, &from_ns, err));
     TRY(b->event_at(b, t->end, &to_ns, err));
-    *out_s = s_from_ns(to_ns - from_ns);
+    *out_s = units_s_from_ns(to_ns - from_ns);
     return OK;
 }
 
@@ -146,7 +146,7 @@ static enum status read_row(const struct trace *t, const struct program_op *op, 
     for (size_t i = 0; i < t->n_spans; i++) {
         const struct span *s = &t->spans[i];
         if (s->kind == SPAN_COMPUTE && s->key == op->key && s->microbatch >= warm)
-            took[n++] = s_from_ns(s->end_ns - s->begin_ns);
+            took[n++] = units_s_from_ns(s->end_ns - s->begin_ns);
     }
     if (!n) return error_set(err, ERR_INTERNAL, "%s was not measured", op_kind_name(op->kind));
     out->median_s = quantile(took, n, 0.5);

@@ -70,7 +70,7 @@ static bool is_small(void)
 static enum status compare_one(struct kernel_comparison *x, const struct kernel_row *row, enum dtype t,
                                bool add, int *off, struct error *err)
 {
-    enum status st = compare_row(x, row, t, add, err);
+    enum status st = kernel_comparison_row(x, row, t, add, err);
     if (st != ERR_TOLERANCE) return st;
     ++*off;
     printf("   off: %s\n", err->text);
@@ -104,7 +104,7 @@ static int kernels(void *owner, int32_t rank)
     if (st == OK) st = b.open(&b, 0, &err);
     if (st != OK) return failed(c, st, &err);
     host_context_init(&host);
-    comparison_begin(&x, &b, a, &host, 1);
+    kernel_comparison_begin(&x, &b, a, &host, 1);
     x.any_address = false; /* products and attention go other ways where operands are not aligned */
     st = compare_all(&x, &err);
     b.close(&b);

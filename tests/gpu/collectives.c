@@ -146,7 +146,7 @@ static double get(enum dtype t, const char *p, int64_t i)
 
 /* --- one call --- */
 
-static enum status ask_parts(struct peers *x, const struct question *c, struct error *err)
+static enum status query_parts(struct peers *x, const struct question *c, struct error *err)
 {
     const struct device_comm *lib = x->b.comm;
     int64_t bytes = dtype_bytes(c->t), mine = part(x, c, x->rank);
@@ -187,7 +187,7 @@ static enum status ask(struct peers *x, const struct question *c, struct error *
     case BROADCASTS:
     case REDUCES:
     case PAIRS:
-        return ask_parts(x, c, err);
+        return query_parts(x, c, err);
     case KINDS:
         break;
     }

@@ -277,7 +277,7 @@ START_TEST(a_preset_is_nearly_the_best_setting_of_its_family)
 {
     double sum = 0;
     int32_t n = 0;
-    for (uint64_t seed = 0; seed < (test_long() ? 12 : 4); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 12 : 4); seed++) {
         struct job j = small_job(3 + (int)(seed % 3), 24, "microbatch: [1, 2, 4]\n");
         struct cluster c = random_team(seed);
         struct search_options o = {.top = 1, .evaluations = 8};
@@ -307,7 +307,7 @@ END_TEST
 START_TEST(a_preset_beside_a_search_is_what_it_is_alone)
 {
     int32_t whole = 0;
-    for (uint64_t seed = 0; seed < (test_long() ? 24 : 4); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 24 : 4); seed++) {
         char slowdowns[9] = "";
         int nodes = 5 + (int)(seed % 4);
         for (int i = 0; i < nodes; i++)
@@ -351,9 +351,9 @@ START_TEST(no_search_of_up_to_64_devices_ends_above_a_preset_made_alone)
     ck_assert_int_eq(team_complete(&c, &err), OK);
     struct search_options o = {.top = 1, .no_sharding = true};
     struct search_result beside = made(&j, &c, &o);
-    for (int32_t i = 0; i < (test_long() ? beside.n_baselines : 3); i++) {
+    for (int32_t i = 0; i < (suites_long() ? beside.n_baselines : 3); i++) {
         struct search_result alone;
-        o.baseline = test_long() ? beside.baselines[i].name : few[i];
+        o.baseline = suites_long() ? beside.baselines[i].name : few[i];
         ck_assert_int_eq(profile_prior(arena, &c, &p, &err), OK);
         if (search_plans(arena, &j, &c, &p, &o, &alone, &err) != OK) continue;
         ck_assert_msg(beside.plans[0].iteration_ns <= alone.plans[0].iteration_ns,

@@ -2,7 +2,7 @@
 #include "core/base/arena.h"
 #include "planner/bound/cluster.h"
 #include "planner/bound/lp.h"
-#include "planner/candidate/score.h"
+#include "planner/candidate/scorer.h"
 #include "planner/search.h"
 #include "profiles/team.h"
 #include "tests/support/random_teams.h"
@@ -164,7 +164,7 @@ END_TEST
 
 struct tally {
     int64_t plans, cases, cuts, latencies;
-    double least_gap, least_cost_gap;
+    double min_gap, min_cost_gap;
     int64_t bought, limited; /* plans beside a bound on cost, with a longest iteration */
 };
 
@@ -178,7 +178,7 @@ static void check_costs(const struct plan *p, int64_t ns, const struct bound_cer
                   (int)seed, cost, any->lower_cost);
     ck_assert_double_ge(within->lower_cost, any->lower_cost * (1 - 1e-6));
     t->bought++;
-    t->least_cost_gap = fmin(t->least_cost_gap, bound_cost_gap(cost, any->lower_cost));
+    t->min_cost_gap = fmin(t->min_cost_gap, bound_cost_gap(cost, any->lower_cost));
     if ((double)ns > most_ns) return;
     t->limited++;
     ck_assert_msg(within->lower_cost <= cost, "seed %d: cost %g below %g within %g ns", (int)seed,
@@ -194,12 +194,12 @@ static void check_case(struct arena *a, uint64_t seed, int32_t plans, struct tal
     struct error err = {0};
     struct space spaces[2];
     struct lower_options lower = {.check_memory = true};
-    random_case(a, &d, &job, &cluster);
+    random_teams_case(a, &d, &job, &cluster);
     ck_assert_msg(profile_prior(a, &cluster, &profile, &err) == OK, "%s", err.text);
     ck_assert_int_eq(team_fused(a, &cluster, &lower, &err), OK);
     struct draw money = {seed, 1000000};
     for (int32_t i = 0; i < cluster.n_types; i++)
-        cluster.types[i].price_per_h = 0.1 * (double)(1 + below(&money, 60));
+        cluster.types[i].price_per_h = 0.1 * (double)(1 + random_teams_below(&money, 60));
     struct cost *cost = cost_new(a, &profile, &cluster);
     for (int i = 0; i < 2; i++)
         ck_assert_msg(space_make(a, &job, &cluster, cost, i + 1, &lower, &spaces[i], &err) == OK,
@@ -209,22 +209,23 @@ static void check_case(struct arena *a, uint64_t seed, int32_t plans, struct tal
     enum status st = bound_cluster(a, &cluster, cost, both, 2, 0, &b, &err);
     ck_assert_msg(st == OK || st == ERR_INFEASIBLE, "%s", err.text);
     if (st == ERR_INFEASIBLE) b = (struct bound_certificate){INT64_MAX, "no device", "", 0};
-    double most_ns = (double)b.lower_bound_ns * (1.1 + 0.1 * (double)below(&money, 30));
+    double most_ns =
+        (double)b.lower_bound_ns * (1.1 + 0.1 * (double)random_teams_below(&money, 30));
     if (st == OK)
         ck_assert_int_eq(bound_cluster(a, &cluster, cost, both, 2, most_ns, &within, &err), OK);
     struct scorer *scorer = scorer_new(&lower);
     for (int32_t i = 0; i < plans; i++) {
         struct plan p;
         int64_t ns;
-        const struct space *s = &spaces[below(&d, 2)];
-        random_plan(scorer_arena(scorer), &d, s, &p);
+        const struct space *s = &spaces[random_teams_below(&d, 2)];
+        random_teams_plan(scorer_arena(scorer), &d, s, &p);
         ck_assert_msg(scorer_run(scorer, s, &p, &ns, &err) == OK, "seed %d: %s", (int)seed,
                       err.text);
         if (ns == INT64_MAX) continue;
         ck_assert_msg(b.lower_bound_ns <= ns, "seed %d: bound %lld (%s) above %lld", (int)seed,
                       (long long)b.lower_bound_ns, b.binding, (long long)ns);
         t->plans++;
-        t->least_gap = fmin(t->least_gap, bound_gap(ns, b.lower_bound_ns));
+        t->min_gap = fmin(t->min_gap, bound_gap(ns, b.lower_bound_ns));
         check_costs(&p, ns, &b, &within, most_ns, seed, t);
     }
     scorer_free(scorer);
@@ -236,28 +237,28 @@ static void check_case(struct arena *a, uint64_t seed, int32_t plans, struct tal
 START_TEST(no_bound_is_above_a_simulated_plan)
 {
     struct arena *a = arena_new();
-    struct tally t = {.least_gap = INFINITY, .least_cost_gap = INFINITY};
-    uint64_t cases = test_long() ? 2500 : 60;
+    struct tally t = {.min_gap = INFINITY, .min_cost_gap = INFINITY};
+    uint64_t cases = suites_long() ? 2500 : 60;
     for (uint64_t seed = 0; seed < cases; seed++, arena_reset(a)) check_case(a, seed, 12, &t);
     arena_free(a);
     ck_assert_msg(t.plans > (int64_t)(5 * cases) && t.cuts > (int64_t)cases / 50 &&
-                      t.latencies > 0 && t.least_gap < 0.6,
+                      t.latencies > 0 && t.min_gap < 0.6,
                   "%lld cases, %lld plans, %lld cuts, %lld latencies, least gap %g",
                   (long long)t.cases, (long long)t.plans, (long long)t.cuts, (long long)t.latencies,
-                  t.least_gap);
-    ck_assert_msg(t.bought == t.plans && t.limited > (int64_t)cases && t.least_cost_gap < 0.5,
+                  t.min_gap);
+    ck_assert_msg(t.bought == t.plans && t.limited > (int64_t)cases && t.min_cost_gap < 0.5,
                   "%lld plans with a cost, %lld within a time, least gap %g", (long long)t.bought,
-                  (long long)t.limited, t.least_cost_gap);
+                  (long long)t.limited, t.min_cost_gap);
     if (getenv("MUSHER_PRINT"))
         printf("%lld plans with a cost, %lld within a time, least gap of cost %g\n",
-               (long long)t.bought, (long long)t.limited, t.least_cost_gap);
+               (long long)t.bought, (long long)t.limited, t.min_cost_gap);
 }
 END_TEST
 
 START_TEST(no_bound_is_above_what_the_search_finds)
 {
     struct arena *a = arena_new();
-    uint64_t cases = test_long() ? 100 : 10;
+    uint64_t cases = suites_long() ? 100 : 10;
     int32_t found = 0;
     int32_t near = 0;
     for (uint64_t seed = 5000; seed < 5000 + cases; seed++, arena_reset(a)) {
@@ -267,7 +268,7 @@ START_TEST(no_bound_is_above_what_the_search_finds)
         struct profile profile;
         struct error err = {0};
         struct search_result r;
-        random_case(a, &d, &job, &cluster);
+        random_teams_case(a, &d, &job, &cluster);
         /* Fast links and work on weights alone, so that dividing gradients pays: they are written then, not added to. */
         if (seed % 2) job.sequence_length = 1;
         for (int32_t k = 0; seed % 2 && k < cluster.n_links; k++)
@@ -292,31 +293,33 @@ START_TEST(no_bound_is_above_what_the_search_finds)
 END_TEST
 
 /* Nodes of 2 or 4 GPUs that may shard operators, one or two and four at a time; small matrices, so that sharing costs. */
-static void say_gpus(struct yaml_text *t, struct draw *d)
+static void put_gpus(struct yaml_text *t, struct draw *d)
 {
     static const char *const types[] = {"A100-SXM4-40", "V100-SXM2-32", "H100-SXM5"};
-    int nodes = 1 + (int)below(d, 3);
-    say(t, "version: 1\nname: c\ndevice_types:\n");
-    for (int i = 0; i < 3; i++) say(t, "  - {name: t%d, device: %s}\n", i, types[i]);
-    say(t, "nodes:\n");
+    int nodes = 1 + (int)random_teams_below(d, 3);
+    random_teams_put(t, "version: 1\nname: c\ndevice_types:\n");
+    for (int i = 0; i < 3; i++) random_teams_put(t, "  - {name: t%d, device: %s}\n", i, types[i]);
+    random_teams_put(t, "nodes:\n");
     for (int i = 0; i < nodes; i++) {
-        int type = (int)below(d, 3), count = below(d, 2) ? 2 : 4;
-        say(t, "  - {name: n%d, host: h%d, devices: [{type: t%d, count: %d}]}\n", i, i, type,
-            count);
+        int type = (int)random_teams_below(d, 3), count = random_teams_below(d, 2) ? 2 : 4;
+        random_teams_put(t, "  - {name: n%d, host: h%d, devices: [{type: t%d, count: %d}]}\n", i, i,
+                         type, count);
     }
-    say(t, "switches: [{name: core}]\nlinks:\n");
+    random_teams_put(t, "switches: [{name: core}]\nlinks:\n");
     for (int i = 0; i < nodes; i++) {
-        say(t, "  - {name: bus%d, between: [n%d], bandwidth: %d GB/s, latency: 3 us}\n", i, i,
-            30 + 100 * (int)below(d, 3));
-        say(t, "  - {name: up%d, between: [n%d, core], bandwidth: %d MB/s, latency: 9 us}\n", i, i,
-            20 + 3000 * (int)below(d, 4));
+        random_teams_put(t,
+                         "  - {name: bus%d, between: [n%d], bandwidth: %d GB/s, latency: 3 us}\n",
+                         i, i, 30 + 100 * (int)random_teams_below(d, 3));
+        random_teams_put(
+            t, "  - {name: up%d, between: [n%d, core], bandwidth: %d MB/s, latency: 9 us}\n", i, i,
+            20 + 3000 * (int)random_teams_below(d, 4));
     }
 }
 
 START_TEST(no_bound_is_above_a_plan_with_tensor_parallel_gpus)
 {
     struct arena *a = arena_new();
-    uint64_t cases = test_long() ? 60 : 5;
+    uint64_t cases = suites_long() ? 60 : 5;
     for (uint64_t seed = 0; seed < cases; seed++, arena_reset(a)) {
         struct draw d = {seed, 7000};
         struct yaml_text c = {.n = 0}, j = {.n = 0};
@@ -325,15 +328,19 @@ START_TEST(no_bound_is_above_a_plan_with_tensor_parallel_gpus)
         struct profile profile;
         struct error err = {0};
         struct search_result r;
-        say_gpus(&c, &d);
-        int blocks = 1 + (int)below(&d, 4), batch = 4 * (1 + (int)below(&d, 8));
-        say(&j,
+        put_gpus(&c, &d);
+        int blocks = 1 + (int)random_teams_below(&d, 4),
+            batch = 4 * (1 + (int)random_teams_below(&d, 8));
+        random_teams_put(
+            &j,
             "version: 1\nmodel: {model_type: gpt2, n_embd: 256, n_layer: %d, n_head: 4, "
             "n_positions: 64, vocab_size: 1024}\nsequence_length: 64\nglobal_batch: %d\n"
             "microbatch: [1, 4]\nprecision: fp16\n",
             blocks, batch);
-        ck_assert_msg(cluster_parse(a, parsed(a, &c), &cluster, &err) == OK, "%s", err.text);
-        ck_assert_msg(job_parse(a, parsed(a, &j), ".", &job, &err) == OK, "%s", err.text);
+        ck_assert_msg(cluster_parse(a, random_teams_parsed(a, &c), &cluster, &err) == OK, "%s",
+                      err.text);
+        ck_assert_msg(job_parse(a, random_teams_parsed(a, &j), ".", &job, &err) == OK, "%s",
+                      err.text);
         ck_assert_msg(team_complete(&cluster, &err) == OK, "%s", err.text);
         ck_assert_msg(profile_prior(a, &cluster, &profile, &err) == OK, "%s", err.text);
         struct search_options o = {
@@ -384,7 +391,7 @@ START_TEST(many_layers_and_devices_are_bounded_at_once)
     for (int32_t l = 0; l < 400; l++) {
         double layer = INFINITY;
         for (int32_t g = 0; g < 4; g++) {
-            double w = (double)(100000 * (g + 1) + below(&d, 100000));
+            double w = (double)(100000 * (g + 1) + random_teams_below(&d, 100000));
             struct bound_offer o = offer(w, w, w, 5000);
             bound_any_offer(b, g, l, &o);
             layer = fmin(layer, 3 * w);

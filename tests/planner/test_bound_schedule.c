@@ -41,11 +41,11 @@ static void random_stage(struct draw *d, struct pipeline_stage *s, struct pipeli
         below(d, 4) ? e->resident_bytes + take + 2 + below(d, 4 * take + 2) : PIPELINE_NO_LIMIT;
 }
 
-static void random_pipe(struct draw *d, int32_t most_stages, int32_t most_microbatches,
+static void random_pipe(struct draw *d, int32_t max_stages, int32_t max_microbatches,
                         struct pipe *out)
 {
-    int32_t n = 1 + (int32_t)below(d, most_stages);
-    out->m = 1 + (int32_t)below(d, most_microbatches);
+    int32_t n = 1 + (int32_t)below(d, max_stages);
+    out->m = 1 + (int32_t)below(d, max_microbatches);
     out->p = (struct pipeline){n, n, out->stages, out->links, out->devices};
     for (int32_t s = 0; s < n; s++) {
         random_stage(d, &out->stages[s], &out->devices[s]);
@@ -99,17 +99,17 @@ static bool random_order(struct arena *a, struct draw *d, const struct pipe *p, 
         struct schedule_op op = {0, 0, i};
         if (ordered && i > 0 && done[s * m + i - 1] <= *now) continue;
         if (*now == 0 && (s == 0 || done[(s - 1) * m + i] >= 1))
-            op.letter = 'F', add = x->forward_bytes;
+            op.phase = PHASE_F, add = x->forward_bytes;
         else if (*now == 1 && (s + 1 == n || done[(s + 1) * m + i] >= 2)) {
             bool fused = below(d, 2) >= split;
-            op.letter = fused ? 'B' : 'I', add = x->input_bytes + (fused ? x->weight_bytes : 0);
+            op.phase = fused ? 'B' : 'I', add = x->input_bytes + (fused ? x->weight_bytes : 0);
         } else if (*now == 2)
-            op.letter = 'W', add = x->weight_bytes;
-        if (!op.letter || used[s] + add > limit) continue;
+            op.phase = PHASE_W, add = x->weight_bytes;
+        if (!op.phase || used[s] + add > limit) continue;
         used[s] += add;
         out->lanes[s].ops[out->lanes[s].n_ops++] = op;
-        left -= op.letter == 'B' ? 2 : 1;
-        *now = (uint8_t)(op.letter == 'B' ? 3 : *now + 1);
+        left -= op.phase == PHASE_B ? 2 : 1;
+        *now = (uint8_t)(op.phase == PHASE_B ? 3 : *now + 1);
     }
     return left == 0;
 }
@@ -151,7 +151,7 @@ static void best_by_name(struct arena *a, struct draw *d, const struct pipe *p, 
 START_TEST(no_bound_is_above_a_schedule)
 {
     struct arena *a = arena_new();
-    uint64_t cases = test_long() ? 20000 : 350;
+    uint64_t cases = suites_long() ? 20000 : 350;
     int32_t compared = 0;
     for (uint64_t seed = 0; seed < cases; seed++, arena_reset(a)) {
         struct draw d = {seed, 0};
@@ -291,7 +291,7 @@ static bool closed(struct arena *a, const struct pipe *p, int64_t best, int64_t 
 
 START_TEST(bounds_of_tiny_pipelines_are_their_optimum_nearly_always_and_never_above_it)
 {
-    uint64_t cases = test_long() ? 4000 : 250;
+    uint64_t cases = suites_long() ? 4000 : 250;
     int32_t tried = 0, met = 0, cheaply = 0, both = 0;
     struct arena *a = arena_new();
     for (uint64_t seed = 0; seed < cases; seed++, arena_reset(a)) {
@@ -376,7 +376,7 @@ START_TEST(the_table_of_cases_is_proved_as_far_as_stated)
     for (int32_t i = 0; i < f.n; i++) {
         const struct schedule_case *c = &f.cases[i];
         int64_t best = c->makespan[COLUMN_best_known];
-        if (!test_long() && (int64_t)c->n_stages * c->microbatches > 130) continue;
+        if (!suites_long() && (int64_t)c->n_stages * c->microbatches > 130) continue;
         struct bound_schedule b;
         bound_schedule(&c->pipeline, c->microbatches,
                        &(struct bound_schedule_options){.depth = BOUND_DEEP, .best_ns = best}, &b);

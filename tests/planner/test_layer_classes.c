@@ -79,13 +79,13 @@ static int64_t compare_all(struct stage_table *t, const struct layer_classes *c)
     for (int32_t first = 0; first < c->n_layers; first++)
         for (int32_t last = first; last < c->n_layers; last++) {
             struct stage_cost x, y;
-            int32_t like = layers_same(c, first, last);
+            int32_t like = layer_classes_same(c, first, last);
             ck_assert_int_le(like, first);
             distinct += like == first;
             if (like == first) continue;
             memset(&x, 0, sizeof x), memset(&y, 0, sizeof y);
-            ck_assert_int_eq(sim_stage(t, first, last, 0, &x, &err), OK);
-            ck_assert_int_eq(sim_stage(t, like, like + last - first, 0, &y, &err), OK);
+            ck_assert_int_eq(stage_table_cost(t, first, last, 0, &x, &err), OK);
+            ck_assert_int_eq(stage_table_cost(t, like, like + last - first, 0, &y, &err), OK);
             ck_assert_msg(!memcmp(&x, &y, sizeof x), "layers %d to %d are not like %d to %d",
                           (int)first, (int)last, (int)like, (int)(like + last - first));
             same++;
@@ -112,7 +112,7 @@ END_TEST
 START_TEST(the_same_holds_for_cuts_at_any_operator)
 {
     int64_t same = 0;
-    for (uint64_t seed = 0; seed < (test_long() ? 400 : 60); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 400 : 60); seed++) {
         struct plan p = plan_of(seed % 2 ? "gpt2" : "llama", 4, LAYERS_COARSE);
         struct plans_random r = {seed, 0};
         struct graph *g;
@@ -160,11 +160,11 @@ static struct graph *g;
 
 static int32_t given(enum tensor_role role, int64_t m, int64_t n)
 {
-    return small_given(arena, g, role, m, n);
+    return small_graph_given(arena, g, role, m, n);
 }
 static int32_t op(enum op_kind kind, int32_t x, int32_t y)
 {
-    return small_op(arena, g, kind, x, y);
+    return small_graph_op(arena, g, kind, x, y);
 }
 
 static const char *told(void)
@@ -229,15 +229,15 @@ START_TEST(the_last_tensor_of_a_cut_is_the_late_one)
 {
     struct plan p = plan_of("gpt2", 2, LAYERS_FINE);
     struct graph *t = training(&p, false);
-    struct layer_crossing *x = layer_crossings(arena, t);
+    struct layer_crossing *x = layer_classes_crossings(arena, t);
     int32_t several = 0;
     for (int32_t l = 0; l + 1 < t->n_layers; l++) {
         ck_assert_int_eq(x[l].activation_bytes, graph_cut_bytes(t, &t->cut[l]));
         ck_assert_int_gt(x[l].gradient_bytes, 0);
-        ck_assert_int_le(x[l].least_late_bytes, x[l].activation_bytes);
-        ck_assert_int_le(x[l].least_late_bytes, x[l].gradient_bytes);
+        ck_assert_int_le(x[l].min_late_bytes, x[l].activation_bytes);
+        ck_assert_int_le(x[l].min_late_bytes, x[l].gradient_bytes);
         several += t->cut[l].n > 1;
-        if (t->cut[l].n == 1) ck_assert_int_eq(x[l].least_late_bytes, x[l].activation_bytes);
+        if (t->cut[l].n == 1) ck_assert_int_eq(x[l].min_late_bytes, x[l].activation_bytes);
         /* what is made last is made by the layer's last operator */
         int32_t last = t->cut[l].tensor[t->cut[l].n - 1], made = t->tensors[last].producer;
         ck_assert_int_eq(t->ops[made].layer, l);

@@ -4,7 +4,7 @@
 #include "core/document/document.h"
 #include "planner/baseline/baseline.h"
 #include "planner/bound/cluster.h"
-#include "planner/candidate/score.h"
+#include "planner/candidate/scorer.h"
 #include "planner/multi_device/moves.h"
 #include "planner/search.h"
 #include "profiles/team.h"
@@ -208,7 +208,7 @@ static void random_plan(struct draw *d, struct arena *a, const struct space *s, 
 
 struct tally {
     int64_t plans, shared, cases, latencies, cuts;
-    double least_gap;
+    double min_gap;
 };
 
 static void check_bound(uint64_t seed, int32_t plans, struct tally *t)
@@ -241,7 +241,7 @@ static void check_bound(uint64_t seed, int32_t plans, struct tally *t)
         for (int32_t r = 0, any = 0; r < p.n_replicas && !any; r++)
             for (int32_t l = 0; l < p.replicas[r].n_stages && !any; l++)
                 any = p.replicas[r].stages[l].n_shards > 1, t->shared += any;
-        t->least_gap = fmin(t->least_gap, bound_gap(ns, c.lower_bound_ns));
+        t->min_gap = fmin(t->min_gap, bound_gap(ns, c.lower_bound_ns));
     }
     scorer_free(b.scorer);
     t->cases++;
@@ -251,14 +251,14 @@ static void check_bound(uint64_t seed, int32_t plans, struct tally *t)
 
 START_TEST(no_bound_is_above_a_plan_with_stages_on_several_devices)
 {
-    struct tally t = {.least_gap = INFINITY};
-    uint64_t cases = test_long() ? 2000 : 40;
+    struct tally t = {.min_gap = INFINITY};
+    uint64_t cases = suites_long() ? 2000 : 40;
     for (uint64_t seed = 0; seed < cases; seed++, arena_reset(arena)) check_bound(seed, 10, &t);
     ck_assert_msg(t.plans > (int64_t)(5 * cases) && t.shared > (int64_t)(2 * cases) &&
-                      t.least_gap < 0.5 && t.latencies + t.cuts > 0,
+                      t.min_gap < 0.5 && t.latencies + t.cuts > 0,
                   "%lld cases, %lld plans, %lld shared, %lld latencies, %lld cuts, gap %g",
                   (long long)t.cases, (long long)t.plans, (long long)t.shared,
-                  (long long)t.latencies, (long long)t.cuts, t.least_gap);
+                  (long long)t.latencies, (long long)t.cuts, t.min_gap);
 }
 END_TEST
 
@@ -353,9 +353,9 @@ static void check_regret(uint64_t seed, struct regrets *t)
 START_TEST(stages_on_several_devices_are_found_as_good_as_by_brute_force)
 {
     struct regrets t = {0, 0, 0, 0, 0};
-    uint64_t cases = test_long() ? 240 : 8;
+    uint64_t cases = suites_long() ? 240 : 8;
     for (uint64_t seed = 0; seed < cases; seed++, arena_reset(arena)) check_regret(seed, &t);
-    if (test_long())
+    if (suites_long())
         printf("# %d cases: regret mean %.4f %%, most %.3f %%; %d found better than the class, %d "
                "with stages on several devices\n",
                (int)t.cases, 100 * t.sum / t.cases, 100 * t.most, (int)t.better, (int)t.shared);

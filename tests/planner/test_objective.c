@@ -89,7 +89,7 @@ END_TEST
 
 START_TEST(the_cheapest_plan_of_all_is_found)
 {
-    for (uint64_t seed = 1; seed <= (test_long() ? 200 : 8); seed++) {
+    for (uint64_t seed = 1; seed <= (suites_long() ? 200 : 8); seed++) {
         struct job job;
         struct cluster cluster;
         struct profile profile;
@@ -111,7 +111,7 @@ END_TEST
 /* With and without pruning; for each objective and limits that some plans keep. */
 START_TEST(pruning_by_cost_loses_nothing_and_limits_are_kept)
 {
-    for (uint64_t seed = 1; seed <= (test_long() ? 60 : 4); seed++) {
+    for (uint64_t seed = 1; seed <= (suites_long() ? 60 : 4); seed++) {
         struct job job;
         struct cluster cluster;
         struct profile profile;

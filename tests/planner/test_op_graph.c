@@ -70,15 +70,15 @@ static struct graph *random_graph(uint64_t seed, int32_t n)
 {
     struct graph *g = graph_new(arena, DTYPE_fp32, 1, 4);
     int32_t made[16];
-    int32_t in[2] = {small_given(arena, g, TENSOR_INPUT, 1, 4),
-                     small_given(arena, g, TENSOR_PARAMETER, 9, 8)};
+    int32_t in[2] = {small_graph_given(arena, g, TENSOR_INPUT, 1, 4),
+                     small_graph_given(arena, g, TENSOR_PARAMETER, 9, 8)};
     for (int32_t i = 0; i < n; i++) {
         enum op_kind kind = OP_add;
         for (int k = 0; i && k < 2; k++)
             in[k] = made[rng_below(seed, 3, (uint64_t)(2 * i + k), (uint64_t)i)];
         if (i == 0) kind = OP_embedding;
         if (i && rng_below(seed, 4, (uint64_t)i, 2)) kind = OP_gelu;
-        made[i] = small_op(arena, g, kind, in[0], kind == OP_gelu ? -1 : in[1]);
+        made[i] = small_graph_op(arena, g, kind, in[0], kind == OP_gelu ? -1 : in[1]);
     }
     return g;
 }
@@ -86,7 +86,7 @@ static struct graph *random_graph(uint64_t seed, int32_t n)
 START_TEST(the_least_cut_is_the_least_of_all_orders)
 {
     int32_t refused = 0, cut = 0;
-    for (uint64_t seed = 0; seed < (test_long() ? 600 : 80); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 600 : 80); seed++) {
         int32_t n = 4 + (int32_t)rng_below(seed, 1, 0, 7);
         struct graph *g = random_graph(seed, n);
         enum op_side side[16];

@@ -6,7 +6,7 @@
 #include "core/lower/lower.h"
 #include "planner/baseline/baseline.h"
 #include "planner/bound/pipeline_bound.h"
-#include "planner/candidate/score.h"
+#include "planner/candidate/scorer.h"
 #include "planner/exact/partition.h"
 #include "planner/search.h"
 #include "profiles/team.h"
@@ -27,7 +27,7 @@ START_TEST(the_search_finds_what_brute_force_finds_and_no_bound_is_above_a_plan)
     struct job job;
     struct cluster cluster;
     struct error err = {0};
-    make_case((uint64_t)_i + 1, 2 + _i % 2, &job, &cluster);
+    brute_make_case((uint64_t)_i + 1, 2 + _i % 2, &job, &cluster);
     struct profile profile;
     ck_assert_msg(profile_prior(arena, &cluster, &profile, &err) == OK, "%s", err.text);
     struct search_options o = {.top = 1};
@@ -55,7 +55,7 @@ START_TEST(the_found_plan_is_at_least_as_good_as_each_baseline_and_a_second_sear
     struct job job;
     struct cluster cluster;
     struct error err = {0};
-    make_case(4242, 4, &job, &cluster);
+    brute_make_case(4242, 4, &job, &cluster);
     struct profile profile;
     ck_assert_int_eq(profile_prior(arena, &cluster, &profile, &err), OK);
     struct search_options o = {.top = 3};
@@ -78,7 +78,7 @@ START_TEST(an_unknown_baseline_lists_the_known_ones)
     struct job job;
     struct cluster cluster;
     struct error err = {0};
-    make_case(1, 2, &job, &cluster);
+    brute_make_case(1, 2, &job, &cluster);
     struct profile profile;
     struct search_result r;
     struct search_options o = {.top = 1, .baseline = "alpa"};
@@ -93,7 +93,7 @@ START_TEST(a_model_that_fits_nowhere_is_infeasible_and_names_the_nearest_miss)
     struct job job;
     struct cluster cluster;
     struct error err = {0};
-    make_case(1, 2, &job, &cluster);
+    brute_make_case(1, 2, &job, &cluster);
     for (int32_t t = 0; t < cluster.n_types; t++) cluster.types[t].memory_bytes = 1000;
     struct profile profile;
     struct search_result r;
@@ -146,10 +146,10 @@ START_TEST(pruning_loses_no_optimum)
     struct cluster cluster;
     struct error err = {0};
     uint64_t seed = 1000 + (uint64_t)_i;
-    make_case(seed, 2 + _i % 2, &job, &cluster);
+    brute_make_case(seed, 2 + _i % 2, &job, &cluster);
     int64_t sizes[] = {1 << 30, 700 << 10, 500 << 10, 400 << 10};
     for (int32_t t = 0; t < cluster.n_types; t++)
-        cluster.types[t].memory_bytes = sizes[draw(seed, 0, 3)];
+        cluster.types[t].memory_bytes = sizes[brute_draw(seed, 0, 3)];
     struct search_options pruned = {.top = 1},
                           all = {.top = 1, .exhaustive = true, .evaluations = 1000000};
     struct profile profile;
@@ -177,7 +177,7 @@ static void climb_memory(uint64_t seed, int64_t fine_kib, struct ladder *l)
     struct profile profile;
     struct search_options o = {.top = 1};
     int64_t best = INT64_MAX, class_ns = INT64_MAX;
-    make_case(seed, 2, &job, &cluster);
+    brute_make_case(seed, 2, &job, &cluster);
     for (int64_t kib = 100; kib <= 2000; kib += kib < 800 ? fine_kib : 200) {
         struct search_result r;
         for (int32_t t = 0; t < cluster.n_types; t++) cluster.types[t].memory_bytes = kib << 10;
@@ -203,9 +203,9 @@ static void climb_memory(uint64_t seed, int64_t fine_kib, struct ladder *l)
 START_TEST(more_memory_hardly_ever_gives_a_slower_plan)
 {
     struct ladder l = {0};
-    uint64_t cases = test_long() ? 40 : 1;
+    uint64_t cases = suites_long() ? 40 : 1;
     for (uint64_t i = 0; i < cases; i++, arena_reset(arena))
-        climb_memory(77 + i, test_long() ? 20 : 50, &l);
+        climb_memory(77 + i, suites_long() ? 20 : 50, &l);
     ck_assert_int_gt(l.feasible, 12 * (int32_t)cases);
     ck_assert_msg(100 * l.slower <= l.steps, "%d of %d steps to more memory", (int)l.slower,
                   (int)l.steps);
@@ -225,7 +225,7 @@ START_TEST(what_less_memory_leads_to_is_found_with_more)
     struct job job;
     struct cluster cluster;
     int64_t ns[2];
-    make_case(steps[_i].seed, 2, &job, &cluster);
+    brute_make_case(steps[_i].seed, 2, &job, &cluster);
     for (int more = 0; more < 2; more++) {
         struct search_options o = {.top = 1};
         int64_t kib = more ? steps[_i].more_kib : steps[_i].less_kib;
@@ -271,7 +271,7 @@ START_TEST(the_nearest_miss_comes_nearer_with_memory)
     struct search_options o = {.top = 1};
     double before = INFINITY;
     int32_t misses = 0;
-    make_case(5, 2, &job, &cluster);
+    brute_make_case(5, 2, &job, &cluster);
     for (int64_t kib = 20; kib < 1000; kib += 20) {
         struct error err = {0};
         for (int32_t t = 0; t < cluster.n_types; t++) cluster.types[t].memory_bytes = kib << 10;
@@ -290,7 +290,7 @@ START_TEST(asking_for_more_plans_changes_none_and_each_is_named)
 {
     struct job job;
     struct cluster cluster;
-    make_case(31 + (uint64_t)_i, 3, &job, &cluster);
+    brute_make_case(31 + (uint64_t)_i, 3, &job, &cluster);
     struct search_options one = {.top = 1}, eight = {.top = 8};
     struct search_result a = must_search(&job, &cluster, &one),
                          b = must_search(&job, &cluster, &eight);
@@ -311,7 +311,7 @@ START_TEST(nine_devices_are_searched_too_and_no_baseline_is_faster)
 {
     struct job job;
     struct cluster cluster;
-    make_case(3, 9, &job, &cluster);
+    brute_make_case(3, 9, &job, &cluster);
     job.global_batch = 9;
     struct search_options o = {.top = 1, .baseline = "data-parallel"},
                           search = {.top = 1, .evaluations = 2000};
@@ -340,7 +340,7 @@ START_TEST(a_stop_before_the_first_score_is_an_interruption)
     struct profile profile;
     struct search_result r;
     volatile sig_atomic_t stop = 0;
-    make_case(3, 2, &job, &cluster);
+    brute_make_case(3, 2, &job, &cluster);
     struct search_options o = {.top = 1, .stop = &stop, .progress = note_progress};
     progress_calls = 0;
     must_search(&job, &cluster, &o);
@@ -356,12 +356,12 @@ Suite *planner_suite(void)
     Suite *s = suite_create("planner");
     TCase *t = tcase_create("all");
     tcase_add_checked_fixture(t, setup, teardown);
-    int cases = test_long() ? 200 : 5;
+    int cases = suites_long() ? 200 : 5;
     tcase_add_loop_test(t, the_search_finds_what_brute_force_finds_and_no_bound_is_above_a_plan, 0,
                         cases);
     tcase_add_test(
         t, the_found_plan_is_at_least_as_good_as_each_baseline_and_a_second_search_is_the_same);
-    tcase_add_loop_test(t, pruning_loses_no_optimum, 0, test_long() ? 1000 : 5);
+    tcase_add_loop_test(t, pruning_loses_no_optimum, 0, suites_long() ? 1000 : 5);
     tcase_add_loop_test(t, what_less_memory_leads_to_is_found_with_more, 0,
                         sizeof steps / sizeof *steps);
     tcase_add_test(t, the_example_fits_20_mebibytes_a_device);
@@ -376,7 +376,7 @@ Suite *planner_suite(void)
     suite_add_tcase(s, t);
     TCase *memory = tcase_create("memory");
     tcase_add_checked_fixture(memory, setup, teardown);
-    tcase_set_timeout(memory, test_long() ? 3000 : 300);
+    tcase_set_timeout(memory, suites_long() ? 3000 : 300);
     tcase_add_test(memory, more_memory_hardly_ever_gives_a_slower_plan);
     suite_add_tcase(s, memory);
     return s;

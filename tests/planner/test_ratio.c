@@ -33,14 +33,14 @@ static struct ratio_problem simple(int32_t n, const double *speed, double work, 
 START_TEST(the_linear_program_is_the_closed_form_where_that_holds)
 {
     int32_t even = 0, proportional = 0, between = 0;
-    for (uint64_t seed = 0; seed < (test_long() ? 3000 : 300); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 3000 : 300); seed++) {
         int32_t n = 2 + (int32_t)(seed % 7);
         double speed[8], ratios[8], closed[8], ns, low = INFINITY, high = 0;
         for (int32_t k = 0; k < n; k++) speed[k] = 1 + floor(4 * uniform(seed, (uint64_t)k));
         double work = 1e6 * (1 + uniform(seed, 20)),
                traffic = work * pow(10, 2 * uniform(seed, 21) - 1.5) / n;
         struct ratio_problem p = simple(n, speed, work, traffic);
-        case_must(ratio_solve(arena, &p, ratios, &ns, &err), &err);
+        spmd_case_must(ratio_solve(arena, &p, ratios, &ns, &err), &err);
         double best = ratio_closed_form(n, speed, work, traffic, closed);
         ck_assert_double_eq_tol(ns / best, 1, 1e-9);
         ck_assert_double_eq_tol(ratio_ns(&p, closed) / best, 1, 1e-9);
@@ -61,7 +61,7 @@ END_TEST
 START_TEST(the_linear_program_is_no_worse_than_any_grid_point)
 {
     int32_t bound = 0;
-    for (uint64_t seed = 0; seed < (test_long() ? 400 : 60); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 400 : 60); seed++) {
         double fixed[6], slope[12], weight[3] = {1, 2, 3}, ratios[4], ns, best = INFINITY;
         double bytes[2], grow[4], cap[2];
         for (int k = 0; k < 6; k++) fixed[k] = 1e3 * uniform(seed, (uint64_t)k);
@@ -74,12 +74,12 @@ START_TEST(the_linear_program_is_no_worse_than_any_grid_point)
         for (int k = 0; k < 4; k++) grow[k] = 40 * uniform(seed, 50 + (uint64_t)k);
         struct ratio_problem p = {2,        2, 3,     2,    weight, fixed, slope,
                                   collectives, 7, bytes, grow, cap,    0};
-        case_must(ratio_solve(arena, &p, ratios, &ns, &err), &err);
+        spmd_case_must(ratio_solve(arena, &p, ratios, &ns, &err), &err);
         double free_ns;
         struct ratio_problem unbound = p;
         unbound.fixed_bytes = NULL;
         double others[4];
-        case_must(ratio_solve(arena, &unbound, others, &free_ns, &err), &err);
+        spmd_case_must(ratio_solve(arena, &unbound, others, &free_ns, &err), &err);
         for (int i = 0; i <= 100; i++)
             for (int j = 0; j <= 100; j++) {
                 double r[4] = {i / 100., 1 - i / 100., j / 100., 1 - j / 100.};
@@ -107,7 +107,7 @@ START_TEST(a_step_may_take_longer_than_a_second)
            ratios[4], ns;
     double work = 21.29e9 * (2 * speed[0] + 2 * speed[2]);
     struct ratio_problem p = simple(4, speed, work, 0);
-    case_must(ratio_solve(arena, &p, ratios, &ns, &err), &err);
+    spmd_case_must(ratio_solve(arena, &p, ratios, &ns, &err), &err);
     ck_assert_double_eq_tol(ns, 21.29e9, 1);
     ck_assert_double_eq_tol(ratios[0], speed[0] / (2 * speed[0] + 2 * speed[2]), 1e-9);
 }
@@ -120,17 +120,17 @@ static const char gpt2[] =
 /* Everything that ratios of sixteen rows on two devices can be. */
 START_TEST(turns_end_where_a_grid_of_ratios_ends)
 {
-    for (int c = 0; c < (test_long() ? 6 : 2); c++) {
+    for (int c = 0; c < (suites_long() ? 6 : 2); c++) {
         double start[2] = {1, 1}, best = INFINITY, *r = ARENA_ARRAY(arena, double, 2);
         struct spmd_case *x = spmd_case_new(arena, gpt2, 64, 16, 2, start, 1);
         x->far = (struct cost_link){c % 3 ? 1e9 * (1 + 5 * c) : 1e11, c % 2 ? 1000 : 50000, NULL};
         struct ratio_best turns;
-        case_must(ratio_alternate(arena, &x->q, &turns, &err), &err);
+        spmd_case_must(ratio_alternate(arena, &x->q, &turns, &err), &err);
         x->s.ratios = r;
         for (int k = 0; k <= 32; k++) {
             struct spmd_answer y;
             r[0] = k / 32., r[1] = 1 - k / 32.;
-            case_must(spmd_best(arena, &x->q, &y, &err), &err);
+            spmd_case_must(spmd_best(arena, &x->q, &y, &err), &err);
             best = fmin(best, (double)y.ns);
         }
         ck_assert_double_le((double)turns.answer.ns, best * 1.02);
@@ -148,13 +148,13 @@ START_TEST(the_best_pair_is_given_and_costs_what_it_says)
         struct spmd_case *x = spmd_case_new(arena, gpt2, 32, 8, 4, start, 1 + c % 2);
         struct ratio_best turns;
         struct spmd_tables *t;
-        case_must(ratio_alternate(arena, &x->q, &turns, &err), &err);
+        spmd_case_must(ratio_alternate(arena, &x->q, &turns, &err), &err);
         struct spmd_question q = x->q;
         q.s = turns.sharding;
-        case_must(spmd_tables_new(arena, &q, &t, &err), &err);
+        spmd_case_must(spmd_tables_new(arena, &q, &t, &err), &err);
         const struct op_choice *choices;
         const bool *gathered;
-        case_must(sharding_resolve(arena, turns.sharding, x->forward, &choices, &gathered, &err),
+        spmd_case_must(sharding_resolve(arena, turns.sharding, x->forward, &choices, &gathered, &err),
                   &err);
         ck_assert_int_eq(spmd_choices_ns(arena, t, &q, choices, gathered, NULL), turns.answer.ns);
         ck_assert_double_le((double)turns.answer.ns, turns.first_ns);
@@ -169,7 +169,7 @@ START_TEST(segments_of_different_ratios_pay_for_dealing_out_anew)
     double ratios[8] = {3, 3, 1, 1, 1, 1, 1, 1};
     struct spmd_case *x = spmd_case_new(arena, gpt2, 32, 8, 4, ratios, 2);
     struct spmd_tables *t;
-    case_must(spmd_tables_new(arena, &x->q, &t, &err), &err);
+    spmd_case_must(spmd_tables_new(arena, &x->q, &t, &err), &err);
     int32_t n = t->problem.n_ops, *rule = ARENA_ARRAY(arena, int32_t, n), n_anew = 0;
     for (int32_t k = 0; k < n; k++)
         for (int32_t r = 0; r < t->problem.ops[k].n_rules; r++) {
@@ -210,18 +210,18 @@ START_TEST(short_memory_makes_the_program_that_fits)
     struct spmd_answer loose, tight;
     int64_t cap[4], most = 0;
     x->q.gather = true;
-    case_must(spmd_best(arena, &x->q, &loose, &err), &err);
+    spmd_case_must(spmd_best(arena, &x->q, &loose, &err), &err);
     for (int d = 0; d < 4; d++) most = loose.bytes[d] > most ? loose.bytes[d] : most;
     for (int d = 0; d < 4; d++) cap[d] = most * 8 / 10;
     x->q.memory_bytes = cap;
-    case_must(spmd_best(arena, &x->q, &tight, &err), &err);
+    spmd_case_must(spmd_best(arena, &x->q, &tight, &err), &err);
     ck_assert_int_ne(tight.ns, INT64_MAX);
     ck_assert_int_gt(tight.ns, loose.ns);
     ck_assert_int_le(tight.found.bound_ns, tight.ns);
     ck_assert_int_ge(tight.found.bound_ns, loose.ns);
     for (int d = 0; d < 4; d++) ck_assert_int_le(tight.bytes[d], cap[d]);
     for (int d = 0; d < 4; d++) cap[d] = 1000;
-    case_must(spmd_best(arena, &x->q, &tight, &err), &err);
+    spmd_case_must(spmd_best(arena, &x->q, &tight, &err), &err);
     ck_assert_int_eq(tight.ns, INT64_MAX);
 }
 END_TEST
@@ -261,21 +261,21 @@ static int64_t priced_afresh(const struct spmd_case *x, const struct ratio_best 
     const struct op_choice *choices;
     const bool *gathered;
     q.s = b->sharding;
-    case_must(spmd_tables_new(arena, &q, &t, &err), &err);
-    case_must(sharding_resolve(arena, b->sharding, x->forward, &choices, &gathered, &err), &err);
+    spmd_case_must(spmd_tables_new(arena, &q, &t, &err), &err);
+    spmd_case_must(sharding_resolve(arena, b->sharding, x->forward, &choices, &gathered, &err), &err);
     return spmd_choices_ns(arena, t, &q, choices, gathered, NULL);
 }
 
 START_TEST(segments_are_never_worse_than_one_vector_and_sometimes_better)
 {
     int32_t better = 0;
-    for (uint64_t seed = 0; seed < (test_long() ? 100 : 24); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 100 : 24); seed++) {
         struct spmd_case *x = random_case(seed);
         struct ratio_best one, more;
         x->q.one_vector = true;
-        case_must(ratio_alternate(arena, &x->q, &one, &err), &err);
+        spmd_case_must(ratio_alternate(arena, &x->q, &one, &err), &err);
         x->q.one_vector = false;
-        case_must(ratio_alternate(arena, &x->q, &more, &err), &err);
+        spmd_case_must(ratio_alternate(arena, &x->q, &more, &err), &err);
         ck_assert_int_le(more.answer.ns, one.answer.ns);
         ck_assert_int_eq(one.sharding->n_ratios, 1);
         ck_assert_int_eq(priced_afresh(x, &more), more.answer.ns);

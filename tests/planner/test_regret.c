@@ -28,7 +28,7 @@ END_TEST
 
 struct sums {
     int32_t n, exact, missed; /* n: those with a plan; missed: one fits, none was found */
-    double most, sum, most_class;
+    double most, sum, max_class;
 };
 
 /* Plans as slow as what was found are no news: only faster ones are looked for. */
@@ -59,13 +59,13 @@ static void hold_against(uint64_t seed, struct sums *s)
     s->exact += found.exact;
     s->sum += regret > 0 ? regret : 0;
     if (regret > s->most) s->most = regret;
-    if (class > s->most_class) s->most_class = class;
+    if (class > s->max_class) s->max_class = class;
     if (getenv("MUSHER_REGRET"))
         printf("seed %d: %d devices, %s: %s, %.3f + %.3f s, %lld simulated, regret %.4f %%, of "
                "the class %.4f %%; so far %d, exact %d, largest %.4f %% (%.4f %%), mean %.5f %%\n",
                (int)seed, (int)x.cluster.n_devices, x.what, found.stopped, searched - start,
                cpu_s() - searched, (long long)best.simulated, 100 * regret, 100 * class, (int)s->n,
-               (int)s->exact, 100 * s->most, 100 * s->most_class, 100 * s->sum / s->n);
+               (int)s->exact, 100 * s->most, 100 * s->max_class, 100 * s->sum / s->n);
     fflush(stdout);
     ck_assert_msg(best.least_ns >= found.lower_bound_ns, "seed %d: a bound above a plan",
                   (int)seed);
@@ -79,7 +79,7 @@ START_TEST(what_is_handed_out_is_within_half_a_percent_of_the_fastest_plan)
 {
     const char *range = getenv("MUSHER_REGRET");
     struct sums s = {0};
-    int first = 1, last = test_long() ? 2000 : 15;
+    int first = 1, last = suites_long() ? 2000 : 15;
     if (range) ck_assert_int_eq(sscanf(range, "%d:%d", &first, &last), 2);
     for (int seed = first; seed <= last; seed++) {
         hold_against((uint64_t)seed, &s);
@@ -97,7 +97,7 @@ START_TEST(nine_and_ten_devices_are_searched_nearly_as_well)
 {
     double sum = 0, most = 0;
     int32_t n = 0;
-    for (uint64_t seed = 1; seed <= (test_long() ? 40 : 3); seed++) {
+    for (uint64_t seed = 1; seed <= (suites_long() ? 40 : 3); seed++) {
         struct unequal x;
         struct error err = {0};
         struct search_result found;
@@ -108,7 +108,7 @@ START_TEST(nine_and_ten_devices_are_searched_nearly_as_well)
         ck_assert_msg(st == OK || st == ERR_INFEASIBLE, "%s", err.text);
         int64_t ns = st == OK ? found.plans[0].iteration_ns : INT64_MAX;
         if (st == OK) {
-            reference_search(arena, &x, ns, false, test_long() ? 20000 : 1000, &best);
+            reference_search(arena, &x, ns, false, suites_long() ? 20000 : 1000, &best);
             double regret = (double)ns / (double)best.best_ns - 1;
             ck_assert_int_eq(best.violations, 0);
             ck_assert_int_le(found.lower_bound_ns, best.least_ns);
@@ -127,9 +127,9 @@ Suite *regret_suite(void)
     Suite *s = suite_create("regret");
     TCase *t = tcase_create("regret");
     tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, test_long() ? 100000 : 120);
+    tcase_set_timeout(t, suites_long() ? 100000 : 120);
     tcase_add_loop_test(t, what_the_reference_passes_over_is_never_faster, 0,
-                        test_long() ? 400 : 12);
+                        suites_long() ? 400 : 12);
     tcase_add_test(t, what_is_handed_out_is_within_half_a_percent_of_the_fastest_plan);
     tcase_add_test(t, nine_and_ten_devices_are_searched_nearly_as_well);
     suite_add_tcase(s, t);

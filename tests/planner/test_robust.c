@@ -39,10 +39,11 @@ START_TEST(a_step_is_its_computing_and_twice_its_reduces)
     struct plan p;
     struct cost_link net;
     MUST(sailor_case_read(a, &a16, &job, &c, &profile, &err));
-    MUST(sailor_plan(a, &job, &c, 2, 16, &whole, 1, &p, &err));
+    MUST(sailor_case_plan(a, &job, &c, 2, 16, &whole, 1, &p, &err));
     MUST(cost_link_of(cost_new(a, &profile, &c), 1, 0, 0, &net, &err));
-    double sums = 30 * s_from_ns(cost_occupancy_ns(&net, 1629724672 / 16) + net.latency_ns);
-    ck_assert_double_eq_tol(s_from_ns(robust_of(&p, &profile)), 32 * 0.395741 + 2 * sums, 2e-3);
+    double sums = 30 * units_s_from_ns(cost_occupancy_ns(&net, 1629724672 / 16) + net.latency_ns);
+    ck_assert_double_eq_tol(units_s_from_ns(robust_of(&p, &profile)), 32 * 0.395741 + 2 * sums,
+                            2e-3);
 }
 END_TEST
 
@@ -55,12 +56,12 @@ START_TEST(who_shares_a_node_with_whom_plays_no_part)
     struct plan across, inside;
     int64_t ns[2];
     MUST(sailor_case_read(a, &a16, &job, &c, &profile, &err));
-    MUST(sailor_plan(a, &job, &c, 2, 8, halves, 2, &across, &err));
-    MUST(sailor_plan(a, &job, &c, 2, 8, halves, 2, &inside, &err));
+    MUST(sailor_case_plan(a, &job, &c, 2, 8, halves, 2, &across, &err));
+    MUST(sailor_case_plan(a, &job, &c, 2, 8, halves, 2, &inside, &err));
     for (int32_t r = 0; r < 8; r++)
         for (int32_t s = 0; s < 2; s++) inside.replicas[r].stages[s].device = 2 * r + s;
-    MUST(sailor_simulate(a, &across, &profile, &ns[0], &err));
-    MUST(sailor_simulate(a, &inside, &profile, &ns[1], &err));
+    MUST(sailor_case_simulate(a, &across, &profile, &ns[0], &err));
+    MUST(sailor_case_simulate(a, &inside, &profile, &ns[1], &err));
     ck_assert_int_lt(ns[1], ns[0]);
     ck_assert_int_eq(robust_of(&inside, &profile), robust_of(&across, &profile));
 }
@@ -77,10 +78,10 @@ START_TEST(buckets_hide_no_reduce_where_computing_waits_for_the_links)
         int64_t ns[2];
         MUST(sailor_case_read(a, &a16, &job, &c, &profile, &err));
         for (int32_t l = 0; l < c.n_links; l++) c.links[l].blocking = waits;
-        MUST(sailor_plan(a, &job, &c, 2, 16, &whole, 1, &p, &err));
-        MUST(sailor_simulate(a, &p, &profile, &ns[0], &err));
+        MUST(sailor_case_plan(a, &job, &c, 2, 16, &whole, 1, &p, &err));
+        MUST(sailor_case_simulate(a, &p, &profile, &ns[0], &err));
         for (int32_t r = 0; r < 16; r++) p.replicas[r].stages[0].bucket_bytes = 400000000;
-        MUST(sailor_simulate(a, &p, &profile, &ns[1], &err));
+        MUST(sailor_case_simulate(a, &p, &profile, &ns[1], &err));
         if (waits)
             ck_assert_int_ge(ns[1], ns[0]); /* smaller pieces, the same place */
         else

@@ -106,8 +106,8 @@ static void read_known(const struct known *k, struct plan *p)
     struct job job;
     struct cluster cluster;
     MUST(sailor_case_read(a, &k->c, &job, &cluster, NULL, &err));
-    MUST(sailor_plan(a, &job, &cluster, k->microbatch, k->n_replicas, k->stages, k->n_stages, p,
-                     &err));
+    MUST(sailor_case_plan(a, &job, &cluster, k->microbatch, k->n_replicas, k->stages, k->n_stages,
+                          p, &err));
 }
 
 START_TEST(the_referee_gives_the_best_known_plans_their_published_times)
@@ -117,8 +117,8 @@ START_TEST(the_referee_gives_the_best_known_plans_their_published_times)
         struct plan p;
         struct sailor_score s, own;
         read_known(k, &p);
-        MUST(sailor_score_plan(a, &k->c, &p, false, &s, &err));
-        MUST(sailor_score_plan(a, &k->c, &p, true, &own, &err));
+        MUST(sailor_case_score_plan(a, &k->c, &p, false, &s, &err));
+        MUST(sailor_case_score_plan(a, &k->c, &p, true, &own, &err));
         ck_assert_double_eq_tol(s.total_s, k->referee_s, 1e-4);
         ck_assert_msg(s.fits, "%s needs %.3g GB too many", k->c.cluster, s.worst_bytes_over / 1e9);
         /* Alike replicas with equal shares: it is the same form. */
@@ -136,14 +136,14 @@ START_TEST(what_sailor_cannot_say_is_refused_and_what_it_takes_for_granted_is_to
     p.replicas[1].microbatches += 2, p.replicas[2].microbatches -= 2;
     ck_assert(!export_sailor_equal(&p));
     p.replicas[0].stages[1].recompute = RECOMPUTE_STAGE;
-    ck_assert_int_eq(sailor_score_plan(a, &known[1].c, &p, true, &s, &err), ERR_INPUT);
+    ck_assert_int_eq(sailor_case_score_plan(a, &known[1].c, &p, true, &s, &err), ERR_INPUT);
     ck_assert_ptr_nonnull(strstr(err.text, "recomputes"));
     p.replicas[0].stages[1].recompute = RECOMPUTE_NONE;
     p.replicas[0].stages[1].device = p.replicas[0].stages[0].device;
-    ck_assert_int_eq(sailor_score_plan(a, &known[1].c, &p, true, &s, &err), ERR_INPUT);
+    ck_assert_int_eq(sailor_case_score_plan(a, &known[1].c, &p, true, &s, &err), ERR_INPUT);
     ck_assert_ptr_nonnull(strstr(err.text, "several stages"));
     for (int32_t t = 0; t < p.cluster.n_types; t++) p.cluster.types[t].catalogue = "H100-SXM5";
-    ck_assert_int_eq(sailor_score_plan(a, &known[1].c, &p, true, &s, &err), ERR_INPUT);
+    ck_assert_int_eq(sailor_case_score_plan(a, &known[1].c, &p, true, &s, &err), ERR_INPUT);
     ck_assert_ptr_nonnull(strstr(err.text, "H100-SXM5"));
 }
 END_TEST
@@ -179,20 +179,20 @@ static void plan_case(const struct known *k, struct ours *out)
     struct sailor_score s;
     int64_t ns;
     MUST(sailor_case_read(a, &k->c, &job, &cluster, &profile, &err));
-    MUST(sailor_plan(a, &job, &cluster, k->microbatch, k->n_replicas, k->stages, k->n_stages,
-                     &known_plan, &err));
-    MUST(sailor_simulate(a, &known_plan, &profile, &ns, &err));
+    MUST(sailor_case_plan(a, &job, &cluster, k->microbatch, k->n_replicas, k->stages, k->n_stages,
+                          &known_plan, &err));
+    MUST(sailor_case_simulate(a, &known_plan, &profile, &ns, &err));
     struct search_options o = {.tensor = tp, .n_tensor = 3, .top = 64};
     clock_t begin = clock();
     MUST(search_plans(a, &job, &cluster, &profile, &o, &r, &err));
     *out = (struct ours){.cpu_s = (double)(clock() - begin) / CLOCKS_PER_SEC,
-                         .known_s = s_from_ns(ns),
-                         .simulated_s = s_from_ns(r.plans[0].iteration_ns),
+                         .known_s = units_s_from_ns(ns),
+                         .simulated_s = units_s_from_ns(r.plans[0].iteration_ns),
                          .referee_s = INFINITY,
                          .both_s = INFINITY};
     for (int32_t i = 0; i < r.n_plans; i++) {
         /* A plan that recomputes cannot be said in its format. */
-        if (sailor_score_plan(a, &k->c, &r.plans[i].plan, true, &s, &err) != OK) continue;
+        if (sailor_case_score_plan(a, &k->c, &r.plans[i].plan, true, &s, &err) != OK) continue;
         if (i == 0 && s.fits) out->referee_s = s.total_s;
         if (s.fits && r.plans[i].iteration_ns <= ns) out->both_s = fmin(out->both_s, s.total_s);
     }
@@ -212,7 +212,7 @@ static void tell(const struct known *k, const struct ours *x)
 START_TEST(our_plans_beat_the_best_known_by_the_referee_and_by_the_simulator)
 {
     struct ours x;
-    if (!so_far[_i].small && !test_long()) return;
+    if (!so_far[_i].small && !suites_long()) return;
     plan_case(&known[_i], &x);
     tell(&known[_i], &x);
     ck_assert_double_le(x.simulated_s, so_far[_i].simulated_s);

@@ -87,7 +87,7 @@ static int64_t named(const struct pipeline *p, enum schedule_kind kind, int32_t 
 
 START_TEST(no_schedule_with_a_name_and_no_zero_bubble_order_is_shorter_than_the_one_found)
 {
-    uint64_t count = test_long() ? 1000 : 60;
+    uint64_t count = suites_long() ? 1000 : 60;
     for (uint64_t seed = 0; seed < count; seed++) {
         struct pipeline p = random_pipeline(seed, 1, 8, seed % 2);
         int32_t m = 1 + (int32_t)(seed * 7 % 20);
@@ -138,18 +138,18 @@ END_TEST
 START_TEST(nearly_every_small_schedule_found_is_the_shortest_of_all)
 {
     int32_t known = 0, shorter = 0;
-    uint64_t count = test_long() ? 600 : 40;
+    uint64_t count = suites_long() ? 600 : 40;
     for (uint64_t seed = 0; seed < count; seed++) {
         struct pipeline p = random_pipeline(seed + 9000, 2, 3, false);
-        int32_t m =
-            p.n_stages == 2 ? 3 + (int32_t)(seed % (test_long() ? 9 : 5)) : 3 + (int32_t)(seed % 3);
+        int32_t m = p.n_stages == 2 ? 3 + (int32_t)(seed % (suites_long() ? 9 : 5))
+                                    : 3 + (int32_t)(seed % 3);
         struct schedule_found x = find(&p, m, 2000000, seed);
         bool gave_up, better = oracle_shorter(&p, m, x.makespan_ns, &gave_up);
         if (!better && gave_up) continue;
         known++, shorter += better;
         arena_reset(arena);
     }
-    if (test_long())
+    if (suites_long())
         fprintf(stderr, "searched = optimum in %d of %d (%d not known)\n", known - shorter, known,
                 (int)count - known);
     ck_assert_int_ge(known, (int64_t)count * 8 / 10);
@@ -200,7 +200,7 @@ START_TEST(equal_arguments_find_equal_orders_and_doubled_times_find_them_doubled
         ck_assert_int_eq(x.operations, y.operations);
         for (int32_t d = 0; d < p.n_devices; d++)
             for (int64_t i = 0; i < x.schedule.lanes[d].n_ops; i++)
-                ck_assert(x.schedule.lanes[d].ops[i].letter == y.schedule.lanes[d].ops[i].letter);
+                ck_assert(x.schedule.lanes[d].ops[i].phase == y.schedule.lanes[d].ops[i].phase);
         struct static_timer *t;
         int64_t ns;
         ck_assert(static_new(arena, &x.schedule, &t, NULL) == OK);
@@ -339,11 +339,11 @@ START_TEST(no_makespan_of_the_table_is_beaten_by_it_and_most_are_proved)
                   "%s", err.text);
     for (int32_t i = 0; i < f.n; i++) {
         const struct schedule_case *c = &f.cases[i];
-        if (!test_long() && c->n_stages * c->microbatches > 128) continue;
+        if (!suites_long() && c->n_stages * c->microbatches > 128) continue;
         struct schedule shape;
         struct schedule_found x;
         struct arena *scratch = arena_new();
-        struct schedule_find_options o = {.seed = 1, .operations = test_long() ? 0 : 1000000};
+        struct schedule_find_options o = {.seed = 1, .operations = suites_long() ? 0 : 1000000};
         schedule_shape(scratch, c->n_stages, 1, c->microbatches, false, &shape);
         ck_assert_msg(schedule_find(scratch, &c->pipeline, &shape, &o, &x, &err) == OK, "%s",
                       err.text);

@@ -106,7 +106,7 @@ static int64_t ordered(const struct made *m, struct plan *p, int64_t before)
 
 START_TEST(a_plan_with_searched_orders_is_never_slower_and_takes_what_was_said)
 {
-    int32_t quicker = 0, count = test_long() ? 60 : 12;
+    int32_t quicker = 0, count = suites_long() ? 60 : 12;
     double saved = 0;
     for (int32_t seed = 0; seed < count; seed++) {
         int slowdown[4], MBps[4];
@@ -125,7 +125,7 @@ START_TEST(a_plan_with_searched_orders_is_never_slower_and_takes_what_was_said)
         quicker += after < before, saved += 1 - (double)after / (double)before;
         scorer_free(m.scorer);
     }
-    if (test_long()) fprintf(stderr, "searched orders: %.1f %% quicker\n", 100 * saved / count);
+    if (suites_long()) fprintf(stderr, "searched orders: %.1f %% quicker\n", 100 * saved / count);
     ck_assert_int_ge(10 * quicker, 9 * count);
 }
 END_TEST
@@ -169,7 +169,7 @@ END_TEST
 /* A budgeted search promises no more than that it is rare. */
 START_TEST(orders_that_less_memory_leads_to_are_found_with_more)
 {
-    int32_t steps = 0, slower = 0, count = test_long() ? 40 : 12;
+    int32_t steps = 0, slower = 0, count = suites_long() ? 40 : 12;
     for (int32_t seed = 0; seed < count; seed++) {
         int slowdown[4], MBps[4];
         int64_t best = INT64_MAX;
@@ -177,7 +177,7 @@ START_TEST(orders_that_less_memory_leads_to_are_found_with_more)
             slowdown[k] = 1 + (int)rng_below((uint64_t)seed, 1, (uint64_t)k, 6);
             MBps[k] = 5 + (int)rng_below((uint64_t)seed, 2, (uint64_t)k, 100);
         }
-        for (int kib = 200; kib <= 900; kib += test_long() ? 10 : 25) {
+        for (int kib = 200; kib <= 900; kib += suites_long() ? 10 : 25) {
             struct made m;
             make(&m, 2 + seed % 3, slowdown, MBps, arena_printf(arena, "%d KiB", kib));
             struct plan p = even(&m, 1, 2 + seed % 3);

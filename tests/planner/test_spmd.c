@@ -60,7 +60,7 @@ START_TEST(rings_and_pairs_take_what_the_simulator_says)
             COLLECTIVE_ALL_REDUCE, ALGORITHM_RING, n, n * (1 + roll(d, 100000)), 4, NULL, NULL, 0};
         struct collective_hops h = {.hop = hop_of, .of = &(struct hops){n, hop}};
         int64_t ns;
-        case_must(collective_ns(&c, &h, NULL, NULL, &ns, &err), &err);
+        spmd_case_must(collective_ns(&c, &h, NULL, NULL, &ns, &err), &err);
         ck_assert_int_eq(ns, collective_ring_ns(n, 2 * (n - 1), c.elements / n * 4, hop));
         int64_t shards[8], largest = 0, bytes[64] = {0};
         c.elements = 0;
@@ -69,13 +69,13 @@ START_TEST(rings_and_pairs_take_what_the_simulator_says)
             largest = shards[i] > largest ? shards[i] : largest;
         }
         c.kind = COLLECTIVE_ALL_GATHER, c.algorithm = ALGORITHM_PADDED, c.shards = shards;
-        case_must(collective_ns(&c, &h, NULL, NULL, &ns, &err), &err);
+        spmd_case_must(collective_ns(&c, &h, NULL, NULL, &ns, &err), &err);
         ck_assert_int_eq(ns, collective_ring_ns(n, n - 1, largest * 4, hop));
         int64_t each = 1 + roll(d, 100000);
         for (int32_t i = 0; i < n * n; i++) bytes[i] = 4 * each;
         c = (struct collective_case){
             COLLECTIVE_ALL_TO_ALL, ALGORITHM_PAIRS, n, n * each, 4, NULL, NULL, 0};
-        case_must(collective_ns(&c, &h, NULL, NULL, &ns, &err), &err);
+        spmd_case_must(collective_ns(&c, &h, NULL, NULL, &ns, &err), &err);
         ck_assert_int_eq(ns, collective_pairs_ns(n, bytes, hop));
     }
 }
@@ -97,13 +97,13 @@ START_TEST(reduces_in_tiers_are_taken_where_they_pay)
     int64_t ring, tiers, uneven;
     struct spmd_price *y =
         spmd_price_new(arena, &s, hop_of, &h, 1U << ALGORITHM_RING, node, NULL, NULL);
-    case_must(spmd_reduce_ns(y, &whole, 4, 0, 0, &ring, &err), &err);
+    spmd_case_must(spmd_reduce_ns(y, &whole, 4, 0, 0, &ring, &err), &err);
     y = spmd_price_new(arena, &s, hop_of, &h, 1U << ALGORITHM_RING | 1U << ALGORITHM_HIERARCHICAL,
                        node, NULL, NULL);
-    case_must(spmd_reduce_ns(y, &whole, 4, 0, 0, &tiers, &err), &err);
+    spmd_case_must(spmd_reduce_ns(y, &whole, 4, 0, 0, &tiers, &err), &err);
     y = spmd_price_new(arena, &s, hop_of, &h, 1U << ALGORITHM_RING | 1U << ALGORITHM_HIERARCHICAL,
                        odd, NULL, NULL);
-    case_must(spmd_reduce_ns(y, &whole, 4, 0, 0, &uneven, &err), &err);
+    spmd_case_must(spmd_reduce_ns(y, &whole, 4, 0, 0, &uneven, &err), &err);
     ck_assert_int_eq(ring, 12000000);
     ck_assert_int_eq(tiers, 8800000);
     ck_assert_int_eq(uneven, ring);
@@ -129,7 +129,7 @@ START_TEST(no_uniform_split_is_cheaper_than_the_found_one)
     for (int m = 0; m < 2; m++) {
         struct spmd_case *c = spmd_case_new(arena, m ? llama : gpt2, 32, 8, 4, ratios, 1);
         struct spmd_answer x;
-        case_must(spmd_best(arena, &c->q, &x, &err), &err);
+        spmd_case_must(spmd_best(arena, &c->q, &x, &err), &err);
         const struct grain *grains = graph_grains(arena, c->forward);
         for (int k = 0; k < 5; k++) {
             struct op_choice *all = ARENA_ARRAY(arena, struct op_choice, c->forward->n_forward);
@@ -146,7 +146,7 @@ START_TEST(no_uniform_split_is_cheaper_than_the_found_one)
     }
     struct spmd_case *c = spmd_case_new(arena, gpt2, 64, 1024, 4, ratios, 1);
     struct spmd_answer x;
-    case_must(spmd_best(arena, &c->q, &x, &err), &err);
+    spmd_case_must(spmd_best(arena, &c->q, &x, &err), &err);
     ck_assert(all_sharded_by(c, &x, INDEX_batch));
 }
 END_TEST
@@ -162,7 +162,7 @@ START_TEST(what_several_operators_read_is_never_gathered_for_one_of_them)
     int32_t *readers = ARENA_ARRAY(arena, int32_t, g->n_tensors), own = 0, shared = 0;
     struct spmd_answer x;
     c->q.gather = true;
-    case_must(spmd_best(arena, &c->q, &x, &err), &err);
+    spmd_case_must(spmd_best(arena, &c->q, &x, &err), &err);
     for (int32_t i = 0; i < g->n_forward; i++)
         for (int32_t k = 0; k < g->ops[i].n_inputs; k++) readers[g->ops[i].input[k]]++;
     for (int32_t t = 0; t < g->n_tensors; t++) {
@@ -197,7 +197,7 @@ static int32_t factors_by_batch(const struct spmd_tables *t)
         if (kept) ops[k].rules = r, ops[k].n_rules = kept;
     }
     p.ops = ops;
-    case_must(spmd_search(arena, &p, NULL, &found, &err), &err);
+    spmd_case_must(spmd_search(arena, &p, NULL, &found, &err), &err);
     ck_assert_int_lt(found.ns, INT64_MAX);
     for (int32_t k = 0; k < p.n_ops; k++)
         n += t->meanings[ops[k].rules[found.rule[k]].tag].sufficient_factors;
@@ -215,11 +215,11 @@ START_TEST(sufficient_factors_pay_for_few_rows)
         int64_t ns[2] = {0, 0};
         c->near = c->far = (struct cost_link){1e9, 1000, NULL};
         c->q.microbatches = 1;
-        case_must(spmd_best(arena, &c->q, &without, &err), &err);
+        spmd_case_must(spmd_best(arena, &c->q, &without, &err), &err);
         c->q.sufficient_factors = true;
-        case_must(spmd_best(arena, &c->q, &with, &err), &err);
+        spmd_case_must(spmd_best(arena, &c->q, &with, &err), &err);
         ck_assert_int_le(with.ns, without.ns);
-        case_must(spmd_tables_new(arena, &c->q, &t, &err), &err);
+        spmd_case_must(spmd_tables_new(arena, &c->q, &t, &err), &err);
         for (int32_t k = 0; k < t->problem.n_ops; k++) {
             if (strcmp(c->forward->ops[t->first_op + k].name, "h.0.mlp.c_fc") != 0) continue;
             for (int32_t r = 0; r < t->problem.ops[k].n_rules; r++) {
@@ -244,11 +244,11 @@ START_TEST(stages_in_a_row_cost_no_less_than_the_model)
     struct spmd_case *c = spmd_case_new(arena, llama, 32, 8, 4, ratios, 1);
     struct spmd_answer whole, part;
     int64_t sum = 0;
-    case_must(spmd_best(arena, &c->q, &whole, &err), &err);
+    spmd_case_must(spmd_best(arena, &c->q, &whole, &err), &err);
     int32_t n = c->training->n_layers;
     for (int32_t k = 0; k < 2; k++) {
         c->q.first_layer = k ? n / 2 : 0, c->q.last_layer = k ? n - 1 : n / 2 - 1;
-        case_must(spmd_best(arena, &c->q, &part, &err), &err);
+        spmd_case_must(spmd_best(arena, &c->q, &part, &err), &err);
         ck_assert_int_lt(part.ns, whole.ns);
         sum += part.ns;
     }
@@ -306,7 +306,7 @@ static int64_t tensor_collective_ns(const struct views *v, int32_t op)
                                : (shape_elements(in) + e->n - 1) / e->n;
             largest = mine > largest ? mine : largest;
             for (int32_t k = 0; k < e->n; k++) {
-                hop[i * e->n + k] = case_hop(v->c, e->member[i], e->member[k]);
+                hop[i * e->n + k] = spmd_case_hop(v->c, e->member[i], e->member[k]);
                 if (x->kind == OP_group_all_to_all && i != k)
                     bytes[i * e->n + k] = 4 * shared_runs(e, in, i, k);
             }
@@ -339,7 +339,7 @@ static int64_t parameters_ns(const struct views *v)
                 for (int32_t i = 0; i < n && all; i++) member[i] = i;
                 for (int32_t i = 0; i < n * n; i++) {
                     hop[i] = i / n == i % n ? (struct cost_link){0}
-                                            : case_hop(v->c, member[i / n], member[i % n]);
+                                            : spmd_case_hop(v->c, member[i / n], member[i % n]);
                     hop[i].latency_ns = 0; /* all parameters' sums are one collective */
                 }
                 int64_t elements = shape_elements(&v->g[d]->tensors[t].shape);
@@ -377,10 +377,10 @@ static int64_t view_collectives(struct spmd_case *c)
     struct views v = {.c = c};
     int64_t sum = 0;
     for (int32_t d = 0; d < c->s.n_devices; d++) {
-        case_must(
+        spmd_case_must(
             shard_graph(arena, c->forward, &c->s, d, 0, c->forward->n_layers - 1, &v.g[d], &err),
             &err);
-        case_must(gradient_build(v.g[d], 1, &err), &err);
+        spmd_case_must(gradient_build(v.g[d], 1, &err), &err);
     }
     for (int32_t i = 0; i < v.g[0]->n_ops; i++)
         if (op_is_group(v.g[0]->ops[i].kind)) sum += tensor_collective_ns(&v, i);
@@ -406,7 +406,7 @@ static void compare_with_views(uint64_t seed, const char *model, int32_t *compar
     if (mesh) c->s.n_axes = 2, c->s.mesh[0] = c->s.mesh[1] = 2;
     c->q.gather = true;
     struct spmd_tables *t;
-    case_must(spmd_tables_new(arena, &c->q, &t, &err), &err);
+    spmd_case_must(spmd_tables_new(arena, &c->q, &t, &err), &err);
     for (int round = 0; round < 6; round++) {
         int32_t *rule = ARENA_ARRAY(arena, int32_t, t->problem.n_ops);
         int64_t computing = 0;
@@ -439,12 +439,12 @@ static void compare_with_views(uint64_t seed, const char *model, int32_t *compar
 START_TEST(collectives_of_random_choices_cost_what_the_views_of_them_owe)
 {
     int32_t compared = 0;
-    for (uint64_t seed = 0; seed < (test_long() ? 300 : 12); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 300 : 12); seed++) {
         static const char *const models[] = {gpt2, llama, mixtral, vit};
         compare_with_views(seed, models[seed % 4], &compared);
         arena_reset(arena);
     }
-    ck_assert_int_gt(compared, test_long() ? 200 : 10);
+    ck_assert_int_gt(compared, suites_long() ? 200 : 10);
 }
 END_TEST
 

@@ -42,8 +42,8 @@ static struct plan plan_of(const struct spmd_case *c, const struct sharding *s, 
         "latency: 1 us}, {name: f, between: "
         "[a, b], bandwidth: 1 GB/s, latency: 9 us}]\n",
         list, list);
-    case_must(document_parse(arena, "cluster", devices, strlen(devices), &root, &err), &err);
-    case_must(cluster_parse(arena, root, &p.cluster, &err), &err);
+    spmd_case_must(document_parse(arena, "cluster", devices, strlen(devices), &root, &err), &err);
+    spmd_case_must(cluster_parse(arena, root, &p.cluster, &err), &err);
     p.microbatch = p.job.global_batch, p.job.global_batch *= c->q.microbatches;
     struct plan_replica *r = ARENA_ARRAY(arena, struct plan_replica, 1);
     int32_t *all = ARENA_ARRAY(arena, int32_t, (size_t)n);
@@ -63,8 +63,8 @@ static struct plan plan_of(const struct spmd_case *c, const struct sharding *s, 
     fclose(f);
     const char *copy = arena_strndup(arena, text, size);
     free(text);
-    case_must(document_parse(arena, "plan", copy, size, &root, &err), &err);
-    case_must(plan_parse(arena, root, ".", &again, &err), &err);
+    spmd_case_must(document_parse(arena, "plan", copy, size, &root, &err), &err);
+    spmd_case_must(plan_parse(arena, root, ".", &again, &err), &err);
     return again;
 }
 
@@ -91,8 +91,8 @@ static int64_t met_ns(const struct spmd_case *c, const struct program *p,
     struct cost_link hop[64];
     for (int32_t i = 0; i < m->n_members; i++)
         for (int32_t k = 0; k < m->n_members; k++) {
-            hop[i * m->n_members + k] = case_hop(c, p->stages[g->members[i].stage].device,
-                                                 p->stages[g->members[k].stage].device);
+            hop[i * m->n_members + k] = spmd_case_hop(c, p->stages[g->members[i].stage].device,
+                                                      p->stages[g->members[k].stage].device);
             if (i != k)
                 bytes[i * m->n_members + k] =
                     collective_elements(m, i, k) * size *
@@ -112,13 +112,13 @@ static int64_t reduce_ns(const struct spmd_case *c, const struct sharding *s)
     int64_t sum = 0;
     int32_t n = s->n_devices;
     for (int32_t i = 0; i < n * n; i++) {
-        hop[i] = case_hop(c, i / n, i % n);
+        hop[i] = spmd_case_hop(c, i / n, i % n);
         hop[i].latency_ns = 0; /* all parameters' sums are one collective */
     }
     for (int32_t d = 0; d < n; d++) {
-        case_must(shard_graph(arena, c->forward, s, d, 0, c->forward->n_layers - 1, &g[d], &err),
-                  &err);
-        case_must(gradient_build(g[d], 1, &err), &err);
+        spmd_case_must(
+            shard_graph(arena, c->forward, s, d, 0, c->forward->n_layers - 1, &g[d], &err), &err);
+        spmd_case_must(gradient_build(g[d], 1, &err), &err);
     }
     for (int32_t t = 0; t < g[0]->n_tensors; t++) {
         if (g[0]->tensors[t].role != TENSOR_PARAMETER_GRADIENT || !g[0]->tensors[t].partial)
@@ -209,7 +209,7 @@ static void try_case(uint64_t seed, struct seen *seen)
         if (set >> i & 1) c->q.algorithms |= 1U << rounds_algorithm(i);
     c->near.bandwidth_Bps = 1e9 * (double)(1 + roll(d, 20));
     c->far.bandwidth_Bps = 1e8 * (double)(1 + roll(d, 40));
-    case_must(spmd_best(arena, &c->q, &x, &err), &err);
+    spmd_case_must(spmd_best(arena, &c->q, &x, &err), &err);
     if (x.ns < INT64_MAX) compare(c, &x, seed, seen);
     for (int k = 0; k < 2; k++)
         if (draw_answer(d, c, &x)) compare(c, &x, seed, seen);
@@ -218,11 +218,11 @@ static void try_case(uint64_t seed, struct seen *seen)
 START_TEST(the_answers_plan_uses_the_algorithms_that_were_priced)
 {
     struct seen seen = {0};
-    for (uint64_t seed = 0; seed < (test_long() ? 600 : 16); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 600 : 16); seed++) {
         try_case(seed, &seen);
         arena_reset(arena);
     }
-    ck_assert_int_gt(seen.plans, test_long() ? 600 : 20);
+    ck_assert_int_gt(seen.plans, suites_long() ? 600 : 20);
     ck_assert_int_gt(seen.sufficient_factors, 5);
     ck_assert_int_gt(seen.gathered, 5);
     for (int32_t w = 0; w < rounds_algorithms(); w++)
@@ -240,7 +240,7 @@ START_TEST(factors_win_on_traffic_below_the_rows_of_the_closed_form)
         int64_t ns[2] = {0, 0};
         c->near = c->far = (struct cost_link){1e9, 0, NULL};
         c->q.sufficient_factors = true, c->q.microbatches = 1;
-        case_must(spmd_tables_new(arena, &c->q, &t, &err), &err);
+        spmd_case_must(spmd_tables_new(arena, &c->q, &t, &err), &err);
         for (int32_t k = 0; k < t->problem.n_ops; k++) {
             if (strcmp(c->forward->ops[t->first_op + k].name, "h.0.mlp.c_fc") != 0) continue;
             for (int32_t r = 0; r < t->problem.ops[k].n_rules; r++) {

@@ -33,7 +33,7 @@ static struct spmd_model *model_of(int i)
     must(spmd_model_new(arena, arena_printf(arena, "tests/data/jobs/%s.yaml", models[i].job),
                         "tests/data/clusters/hap8.yaml", models[i].microbatch, &m, &err),
          &err);
-    m->q.gather = true, m->q.limits.most_labels = 1000;
+    m->q.gather = true, m->q.limits.max_labels = 1000;
     return m;
 }
 

@@ -32,7 +32,7 @@ END_TEST
 static int64_t try_everything(const struct spmd_question *q)
 {
     struct spmd_tables *t;
-    case_must(spmd_tables_new(arena, q, &t, &err), &err);
+    spmd_case_must(spmd_tables_new(arena, q, &t, &err), &err);
     const struct spmd_problem *p = &t->problem;
     int32_t *rule = ARENA_ARRAY(arena, int32_t, p->n_ops);
     struct arena *scratch = arena_new();
@@ -65,7 +65,7 @@ START_TEST(the_best_mesh_is_the_best_of_everything)
             for (int32_t i = 0; i < x->training->n_forward; i++)
                 n_ops += x->training->ops[i].layer == layer;
             if (n_ops + (layer > 0) > 4) continue; /* 16 rules each */
-            case_must(spmd_best_mesh(arena, &q, &b, &err), &err);
+            spmd_case_must(spmd_best_mesh(arena, &q, &b, &err), &err);
             int64_t best = try_everything(&q), other;
             mesh.n_axes = 2, mesh.mesh[0] = mesh.mesh[1] = 2, q.s = &mesh;
             other = try_everything(&q);
@@ -83,13 +83,13 @@ START_TEST(nodes_by_gpus_beat_one_axis_where_links_between_nodes_are_slow)
 {
     struct spmd_model *m;
     struct spmd_answer one, two;
-    case_must(spmd_model_new(arena, "tests/data/jobs/hap-bert-moe.yaml",
-                             "tests/data/clusters/hap64.yaml", 512, &m, &err),
-              &err);
+    spmd_case_must(spmd_model_new(arena, "tests/data/jobs/hap-bert-moe.yaml",
+                                  "tests/data/clusters/hap64.yaml", 512, &m, &err),
+                   &err);
     m->q.limits.pieces_from = 0;
-    case_must(spmd_best(arena, &m->q, &one, &err), &err);
+    spmd_case_must(spmd_best(arena, &m->q, &one, &err), &err);
     m->s.n_axes = 2, m->s.mesh[0] = 16, m->s.mesh[1] = 4;
-    case_must(spmd_best(arena, &m->q, &two, &err), &err);
+    spmd_case_must(spmd_best(arena, &m->q, &two, &err), &err);
     ck_assert_int_lt(two.ns, one.ns);
 }
 END_TEST

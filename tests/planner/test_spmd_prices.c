@@ -44,7 +44,7 @@ static int64_t price(const struct spmd_case *c, int32_t device, const struct gra
     int64_t ns;
     graph_op_shapes(g, op, &x.shapes);
     x.key = op_key(x.kind, &x.attrs, &x.shapes, x.dtype);
-    case_must(cost_op(c->q.cost, c->type[device], &x, &ns, &err), &err);
+    spmd_case_must(cost_op(c->q.cost, c->type[device], &x, &ns, &err), &err);
     return ns;
 }
 
@@ -60,10 +60,10 @@ static int64_t update_price(const struct spmd_case *c, int32_t device, const str
                            .shapes.n_inputs = adamw ? 4 : 2};
     int64_t ns;
     for (int32_t k = 0; k < x.shapes.n_inputs; k++) x.shapes.input[k] = p->shape;
-    case_must(op_infer(x.kind, &x.attrs, &x.shapes, &err), &err);
+    spmd_case_must(op_infer(x.kind, &x.attrs, &x.shapes, &err), &err);
     x.n_inputs = x.shapes.n_inputs, x.n_outputs = x.shapes.n_outputs;
     x.key = op_key(x.kind, &x.attrs, &x.shapes, x.dtype);
-    case_must(cost_op(c->q.cost, c->type[device], &x, &ns, &err), &err);
+    spmd_case_must(cost_op(c->q.cost, c->type[device], &x, &ns, &err), &err);
     return ns;
 }
 
@@ -110,9 +110,9 @@ static void check_rule(struct spmd_case *c, const struct spmd_meaning *m, int32_
     c->s.operators = &rule, c->s.n_operators = 1;
     for (int32_t d = 0; d < c->s.n_devices; d++) {
         struct graph *v;
-        case_must(shard_graph(arena, c->forward, &c->s, d, 0, c->forward->n_layers - 1, &v, &err),
-                  &err);
-        case_must(gradient_build(v, 1, &err), &err);
+        spmd_case_must(
+            shard_graph(arena, c->forward, &c->s, d, 0, c->forward->n_layers - 1, &v, &err), &err);
+        spmd_case_must(gradient_build(v, 1, &err), &err);
         int64_t owed = view_ns(c, v, d, &c->forward->ops[op]);
         ck_assert_msg(m->device_ns[d] == owed, "%s by %s, %s, device %d: %ld, not %ld", rule.match,
                       op_index_name(m->choice.index[0]), op_index_name(m->choice.index[1]), (int)d,
@@ -124,7 +124,7 @@ START_TEST(views_are_priced)
 {
     int32_t n_checked = 0;
     bool seen[INDEX_COUNT] = {false};
-    for (uint64_t seed = 0; seed < (test_long() ? 6 : 2); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 6 : 2); seed++) {
         uint64_t at = 0;
         int32_t n = 2 + (int32_t)roll(seed, &at, 3);
         double *ratios = ARENA_ARRAY(arena, double, (size_t)n);
@@ -136,14 +136,14 @@ START_TEST(views_are_priced)
                                             6, n, ratios, 1);
         if (n == 4 && seed % 2) c->s.n_axes = 2, c->s.mesh[0] = c->s.mesh[1] = 2;
         struct spmd_tables *t;
-        case_must(spmd_tables_new(arena, &c->q, &t, &err), &err);
+        spmd_case_must(spmd_tables_new(arena, &c->q, &t, &err), &err);
         for (int32_t k = t->n_entries; k < t->problem.n_ops; k++) {
             int32_t op = t->first_op + k - t->n_entries;
             for (int32_t r = 0; r < t->problem.ops[k].n_rules && stands_alone(c, op); r++) {
                 const struct spmd_meaning *m = &t->meanings[t->problem.ops[k].rules[r].tag];
                 bool partial =
                     m->choice.index[0] == INDEX_partial || m->choice.index[1] == INDEX_partial;
-                if (partial || (!test_long() && roll(seed, &at, 3))) continue;
+                if (partial || (!suites_long() && roll(seed, &at, 3))) continue;
                 seen[m->choice.index[0]] = true;
                 check_rule(c, m, op);
                 n_checked++;

@@ -252,7 +252,7 @@ START_TEST(a_star_finds_what_trying_everything_finds)
 {
     struct error err = {0};
     int32_t none = 0, bound = 0;
-    for (uint64_t seed = 0; seed < (test_long() ? 6000 : 300); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 6000 : 300); seed++) {
         struct spmd_problem *p = random_problem(seed, seed % 2);
         struct spmd_found found;
         ck_assert_int_eq(spmd_search(arena, p, NULL, &found, &err), OK);
@@ -281,9 +281,9 @@ START_TEST(a_search_given_up_has_the_best_between_its_bound_and_its_answer)
 {
     struct error err = {0};
     int32_t open = 0, answered = 0;
-    for (uint64_t seed = 1; seed < (test_long() ? 6000 : 400); seed += 2) {
+    for (uint64_t seed = 1; seed < (suites_long() ? 6000 : 400); seed += 2) {
         struct spmd_problem *p = random_problem(seed, true);
-        struct spmd_limits l = {.most_labels = 1};
+        struct spmd_limits l = {.max_labels = 1};
         struct spmd_found found;
         ck_assert_int_eq(spmd_search(arena, p, &l, &found, &err), OK);
         int64_t best = try_everything(p), bytes[COLUMNS];
@@ -342,7 +342,7 @@ START_TEST(composed_pieces_cost_what_the_plain_search_finds)
 {
     struct error err = {0};
     int32_t composed = 0;
-    for (uint64_t seed = 0; seed < (test_long() ? 3000 : 200); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 3000 : 200); seed++) {
         struct spmd_problem *p = repeated_problem(seed, 2 + (int32_t)(seed % 9));
         struct spmd_limits l = {.pieces_from = 2};
         struct spmd_found plain, pieces;

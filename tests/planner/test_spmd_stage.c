@@ -32,7 +32,7 @@ static const struct search_baseline *hap_of(const struct search_result *r)
 
 START_TEST(sharded_stages_never_make_the_search_slower)
 {
-    uint64_t cases = test_long() ? 200 : 8;
+    uint64_t cases = suites_long() ? 200 : 8;
     int32_t faster = 0, haps = 0, shared = 0;
     for (uint64_t seed = 300; seed < 300 + cases; seed++, arena_reset(arena)) {
         struct small *x = small_new(arena, seed);
@@ -169,14 +169,15 @@ START_TEST(answers_are_told_apart_by_who_stands_with_whom)
         struct small *x = small_new(arena, 1);
         struct error err = {0};
         struct yaml_text c = {.n = 0};
-        say(&c,
+        random_teams_put(
+            &c,
             "version: 1\nname: c\ndevice_types: [{name: t, device: V100-SXM2-16}]\n%slinks: "
             "[{name: "
             "in, every: inside, bandwidth: 1 GB/s, latency: 5 us}, {name: out, every: across, "
             "bandwidth: 1 GB/s, latency: 5 us}]\n",
             nodes[i]);
-        ck_assert_msg(cluster_parse(arena, parsed(arena, &c), &x->cluster, &err) == OK, "%s",
-                      err.text);
+        ck_assert_msg(cluster_parse(arena, random_teams_parsed(arena, &c), &x->cluster, &err) == OK,
+                      "%s", err.text);
         ck_assert_int_eq(team_complete(&x->cluster, &err), OK);
         ck_assert_int_eq(profile_prior(arena, &x->cluster, &x->profile, &err), OK);
         x->cost = cost_new(arena, &x->profile, &x->cluster);
@@ -243,7 +244,7 @@ END_TEST
 /* A model that no device holds whole. */
 START_TEST(hap_fits_where_a_whole_replica_does_not)
 {
-    int32_t cases = test_long() ? 24 : 4, fits = 0;
+    int32_t cases = suites_long() ? 24 : 4, fits = 0;
     for (uint64_t seed = 1; seed <= (uint64_t)cases; seed++, arena_reset(arena)) {
         struct draw d = {seed, 9000};
         struct yaml_text c = {.n = 0}, j = {.n = 0};
@@ -251,20 +252,24 @@ START_TEST(hap_fits_where_a_whole_replica_does_not)
         struct job job;
         struct cluster cluster;
         struct profile profile;
-        int n = 3 + (int)below(&d, 2);
-        say(&c, "version: 1\nname: c\ndevice_types:\n");
+        int n = 3 + (int)random_teams_below(&d, 2);
+        random_teams_put(&c, "version: 1\nname: c\ndevice_types:\n");
         for (int i = 0; i < n; i++)
-            say(&c, "  - {name: t%d, device: host, slowdown: %d, memory: %d MiB}\n", i,
-                1 + (int)below(&d, 3), 14 + (int)below(&d, 4));
-        say(&c, "nodes: [{name: n, host: localhost, devices: [");
-        for (int i = 0; i < n; i++) say(&c, "%s{type: t%d}", i ? ", " : "", i);
-        say(&c, "]}]\nlinks: [{name: bus, between: [n], bandwidth: 20 GB/s, latency: 1 us}]\n");
-        say(&j, "version: 1\nmodel: {model_type: gpt2, n_embd: 256, n_layer: 2, n_head: 4, "
+            random_teams_put(&c, "  - {name: t%d, device: host, slowdown: %d, memory: %d MiB}\n", i,
+                             1 + (int)random_teams_below(&d, 3),
+                             14 + (int)random_teams_below(&d, 4));
+        random_teams_put(&c, "nodes: [{name: n, host: localhost, devices: [");
+        for (int i = 0; i < n; i++) random_teams_put(&c, "%s{type: t%d}", i ? ", " : "", i);
+        random_teams_put(
+            &c, "]}]\nlinks: [{name: bus, between: [n], bandwidth: 20 GB/s, latency: 1 us}]\n");
+        random_teams_put(
+            &j, "version: 1\nmodel: {model_type: gpt2, n_embd: 256, n_layer: 2, n_head: 4, "
                 "n_positions: 16, vocab_size: 512}\nsequence_length: 16\nglobal_batch: 8\n"
                 "microbatch: [1, 2, 4]\noptimizer: {kind: adamw, lr: 1e-3}\n");
-        ck_assert_msg(cluster_parse(arena, parsed(arena, &c), &cluster, &err) == OK, "%s",
+        ck_assert_msg(cluster_parse(arena, random_teams_parsed(arena, &c), &cluster, &err) == OK,
+                      "%s", err.text);
+        ck_assert_msg(job_parse(arena, random_teams_parsed(arena, &j), ".", &job, &err) == OK, "%s",
                       err.text);
-        ck_assert_msg(job_parse(arena, parsed(arena, &j), ".", &job, &err) == OK, "%s", err.text);
         ck_assert_int_eq(profile_prior(arena, &cluster, &profile, &err), OK);
         struct search_result r;
         struct search_options o = {.top = 1, .baseline = "data-parallel"};
@@ -292,14 +297,15 @@ static void random_shared(struct draw *d, struct arena *a, const struct space *s
     int32_t *device = ARENA_ARRAY(a, int32_t, (size_t)n);
     plan_skeleton(a, s, "random", 1, &one, out);
     out->replicas[0].microbatches = s->microbatches;
-    for (int32_t k = 0; k < n; k++) ratios[k] = (double)(1 + below(d, 4)), device[k] = k;
+    for (int32_t k = 0; k < n; k++)
+        ratios[k] = (double)(1 + random_teams_below(d, 4)), device[k] = k;
     for (int k = 0; k < 4; k++)
-        if (below(d, 2)) {
+        if (random_teams_below(d, 2)) {
             r[rules].match = parts[k];
             r[rules++].choice.index[0] = kinds[k];
         }
     r[rules].match = "*";
-    r[rules++].choice.index[0] = algorithms[below(d, 3)];
+    r[rules++].choice.index[0] = algorithms[random_teams_below(d, 3)];
     struct sharding *how = ARENA_ARRAY(a, struct sharding, 1);
     *how = (struct sharding){.n_devices = n,
                              .n_axes = 1,
@@ -316,7 +322,7 @@ static void random_shared(struct draw *d, struct arena *a, const struct space *s
 
 START_TEST(no_bound_is_above_a_plan_with_sharded_stages)
 {
-    uint64_t cases = test_long() ? 600 : 24;
+    uint64_t cases = suites_long() ? 600 : 24;
     int32_t plans = 0;
     double least = INFINITY;
     for (uint64_t seed = 900; seed < 900 + cases; seed++, arena_reset(arena)) {
@@ -330,7 +336,7 @@ START_TEST(no_bound_is_above_a_plan_with_sharded_stages)
         for (int k = 0; k < 4 && x->cluster.n_devices > 1; k++) {
             struct plan p;
             int64_t ns;
-            const struct space *s = both[below(&d, 2)];
+            const struct space *s = both[random_teams_below(&d, 2)];
             random_shared(&d, scorer_arena(w), s, &p);
             if (scorer_run(w, s, &p, &ns, &err) != OK || ns == INT64_MAX) continue;
             ck_assert_msg(b.lower_bound_ns <= ns, "seed %d: %lld above %lld", (int)seed,
@@ -353,7 +359,7 @@ START_TEST(an_answer_that_less_memory_leads_to_is_found_with_more)
 {
     struct error err = {0};
     int32_t steps = 0, slower = 0, lost = 0;
-    uint64_t end = test_long() ? 360 : 312;
+    uint64_t end = suites_long() ? 360 : 312;
     for (uint64_t seed = 300; seed < end; seed += 2, arena_reset(arena)) {
         struct small *x = small_new(arena, seed);
         int32_t both[2] = {0, 1};
@@ -395,7 +401,7 @@ Suite *spmd_stage_suite(void)
     tcase_add_test(t, groups_stop_when_their_work_is_done);
     tcase_add_test(t, hap_fits_where_a_whole_replica_does_not);
     tcase_add_test(t, no_bound_is_above_a_plan_with_sharded_stages);
-    tcase_set_timeout(t, test_long() ? 3000 : 600);
+    tcase_set_timeout(t, suites_long() ? 3000 : 600);
     suite_add_tcase(s, t);
     TCase *memory = tcase_create("memory");
     tcase_add_checked_fixture(memory, setup, teardown);

@@ -1,4 +1,4 @@
-/* Layers over a line of groups that shard operators: dealt out best, at costs and in rooms that are true. */
+/* Layers over a line of groups that shard operators: dealt out best, at true costs and memory limits. */
 #include "core/graph/gradient.h"
 #include "core/program/device_memory.h"
 #include "planner/search.h"
@@ -30,7 +30,7 @@ static int32_t in_flight(const struct spmd_stage_line *l, int32_t i)
 static int64_t *random_numbers(struct draw *d, int32_t n, int64_t most)
 {
     int64_t *out = ARENA_ARRAY(arena, int64_t, (size_t)n);
-    for (int32_t k = 0; k < n; k++) out[k] = below(d, most);
+    for (int32_t k = 0; k < n; k++) out[k] = random_teams_below(d, most);
     return out;
 }
 
@@ -44,13 +44,13 @@ static int64_t *sums(const int64_t *x, int32_t n)
 static void random_line(struct draw *d, struct split_case *c)
 {
     struct spmd_stage_line *l = &c->line;
-    *l = (struct spmd_stage_line){.n = 1 + (int32_t)below(d, SPLIT_GROUPS)};
-    l->n_layers = 3 + (int32_t)below(d, SPLIT_LAYERS - 2);
-    l->microbatches = 1 + (int32_t)below(d, 6);
+    *l = (struct spmd_stage_line){.n = 1 + (int32_t)random_teams_below(d, SPLIT_GROUPS)};
+    l->n_layers = 3 + (int32_t)random_teams_below(d, SPLIT_LAYERS - 2);
+    l->microbatches = 1 + (int32_t)random_teams_below(d, 6);
     for (int32_t i = 0; i < l->n; i++) {
         struct spmd_stage_member *m = ARENA_ARRAY(arena, struct spmd_stage_member, 1);
-        c->n[i] = 1 + (int32_t)below(d, SPLIT_DEVICES), m->n_modes = 1 + (int32_t)below(d, 2);
-        for (int32_t k = 0; k < c->n[i]; k++) c->room[i][k] = 10 + below(d, 90);
+        c->n[i] = 1 + (int32_t)random_teams_below(d, SPLIT_DEVICES), m->n_modes = 1 + (int32_t)random_teams_below(d, 2);
+        for (int32_t k = 0; k < c->n[i]; k++) c->room[i][k] = 10 + random_teams_below(d, 90);
         for (int32_t k = 0; k < m->n_modes; k++) {
             int64_t *call = random_numbers(d, l->n_layers, 40),
                     *step = random_numbers(d, l->n_layers, 20),
@@ -109,7 +109,7 @@ static int64_t best_by_layers(const struct split_case *c, int32_t i, int32_t fir
 
 START_TEST(a_split_over_groups_is_the_best_of_all_in_its_accounts)
 {
-    int32_t possible = 0, tight = 0, cases = test_long() ? 20000 : 2000;
+    int32_t possible = 0, tight = 0, cases = suites_long() ? 20000 : 2000;
     for (uint64_t seed = 1; seed <= (uint64_t)cases; seed++, arena_reset(arena)) {
         struct draw d = {seed, 7000};
         struct split_case c;
@@ -147,20 +147,20 @@ static void untied_job(struct job *out, int width, int blocks, int vocabulary, i
 {
     struct yaml_text j = {.n = 0};
     struct error err = {0};
-    say(&j,
+    random_teams_put(&j,
         "version: 1\nmodel: {model_type: gpt2, n_embd: %d, n_layer: %d, n_head: 4, n_positions: "
         "64, "
         "vocab_size: %d, tie_word_embeddings: false}\nsequence_length: 64\nglobal_batch: %d\n",
         width, blocks, vocabulary, batch);
-    ck_assert_msg(job_parse(arena, parsed(arena, &j), ".", out, &err) == OK, "%s", err.text);
+    ck_assert_msg(job_parse(arena, random_teams_parsed(arena, &j), ".", out, &err) == OK, "%s", err.text);
 }
 
 static void shared_case_make(struct draw *d, struct shared_case *c)
 {
     struct error err = {0};
-    int blocks = 1 + (int)below(d, 2);
-    int64_t size = INT64_C(3) << below(d, 3);
-    near_case(arena, d, &c->x);
+    int blocks = 1 + (int)random_teams_below(d, 2);
+    int64_t size = INT64_C(3) << random_teams_below(d, 3);
+    spmd_stage_cases_near(arena, d, &c->x);
     untied_job(&c->x.job, 64, blocks, 64, 48);
     ck_assert_int_eq(profile_prior(arena, &c->x.cluster, &c->x.profile, &err), OK);
     c->x.cost = cost_new(arena, &c->x.profile, &c->x.cluster);
@@ -172,7 +172,7 @@ static void shared_case_make(struct draw *d, struct shared_case *c)
     ck_assert_int_eq(gradient_build(c->training, part, &err), OK);
 }
 
-static void ask_all(struct draw *d, struct spmd_stage *j, struct shared_case *c)
+static void query_all(struct draw *d, struct spmd_stage *j, struct shared_case *c)
 {
     static const int32_t all[SHARERS] = {0, 1, 2};
     struct error err = {0};
@@ -181,7 +181,7 @@ static void ask_all(struct draw *d, struct spmd_stage *j, struct shared_case *c)
                                        .n = SHARERS,
                                        .device = all,
                                        .microbatches = c->s.microbatches,
-                                       .in_flight = 1 + (int32_t)below(d, 3)};
+                                       .in_flight = 1 + (int32_t)random_teams_below(d, 3)};
     ck_assert_int_eq(spmd_stage_solve(j, NULL, &c->team, false, &c->answer, &err), OK);
     ck_assert(c->answer.ns < INT64_MAX && c->answer.layers);
 }
@@ -249,13 +249,13 @@ static int32_t check_prefixes(const struct shared_case *c, uint64_t seed)
 
 START_TEST(layers_of_an_answer_take_what_spmd_says_of_them_alone)
 {
-    int32_t prefixes = 0, cases = test_long() ? 60 : 6;
+    int32_t prefixes = 0, cases = suites_long() ? 60 : 6;
     for (uint64_t seed = 1; seed <= (uint64_t)cases; seed++, arena_reset(arena)) {
         struct draw d = {seed, 7100};
         struct shared_case *c = ARENA_ARRAY(arena, struct shared_case, 1);
         struct spmd_stage *j = spmd_stage_new();
         shared_case_make(&d, c);
-        ask_all(&d, j, c);
+        query_all(&d, j, c);
         prefixes += check_prefixes(c, seed);
         spmd_stage_free(j);
     }
@@ -271,13 +271,13 @@ static struct small *gpus_on(struct space *s, int32_t nodes, int32_t n)
     struct small *x = ARENA_ARRAY(arena, struct small, 1);
     struct error err = {0};
     struct yaml_text c = {.n = 0};
-    say(&c,
+    random_teams_put(&c,
         "version: 1\nname: c\ndevice_types: [{name: t, device: V100-SXM2-16}]\nnodes:\n"
         "  - {name: n, count: %d, devices: {type: t, count: %d}}\nlinks:\n"
         "  - {name: in, every: inside, bandwidth: 1 GB/s, latency: 5 us}\n"
         "  - {name: out, every: across, bandwidth: 1 GB/s, latency: 9 us}\n",
         (int)nodes, (int)n);
-    ck_assert_msg(cluster_parse(arena, parsed(arena, &c), &x->cluster, &err) == OK, "%s", err.text);
+    ck_assert_msg(cluster_parse(arena, random_teams_parsed(arena, &c), &x->cluster, &err) == OK, "%s", err.text);
     ck_assert_int_eq(team_complete(&x->cluster, &err), OK);
     untied_job(&x->job, 128, 3, 64, 96);
     ck_assert_int_eq(profile_prior(arena, &x->cluster, &x->profile, &err), OK);
@@ -302,7 +302,7 @@ static int32_t random_stages(struct draw *d, const struct space *s, struct plan 
                              int32_t n[STAGES])
 {
     static const enum op_index algorithms[] = {INDEX_batch, INDEX_positions, INDEX_features};
-    int32_t stages = 2 + (int32_t)below(d, STAGES - 1), at = 0;
+    int32_t stages = 2 + (int32_t)random_teams_below(d, STAGES - 1), at = 0;
     plan_skeleton(arena, s, "line", 1, &stages, out);
     out->replicas[0].microbatches = s->microbatches;
     for (int32_t i = 0; i < stages; i++) {
@@ -310,12 +310,12 @@ static int32_t random_stages(struct draw *d, const struct space *s, struct plan 
         int32_t device[STAGES],
             end = i + 1 == stages ? s->n_layers : s->n_layers / stages * (i + 1);
         double ratios[STAGES];
-        n[i] = 1 + (int32_t)below(d, STAGES);
-        for (int k = 0; k < n[i]; k++) device[k] = at++, ratios[k] = (double)(1 + below(d, 2));
+        n[i] = 1 + (int32_t)random_teams_below(d, STAGES);
+        for (int k = 0; k < n[i]; k++) device[k] = at++, ratios[k] = (double)(1 + random_teams_below(d, 2));
         struct sharding *how =
             sharding_of_batch(arena, arena_copy(arena, ratios, sizeof ratios), n[i]);
         struct sharding_rule rule = {.match = "*"};
-        rule.choice.index[0] = algorithms[below(d, 3)];
+        rule.choice.index[0] = algorithms[random_teams_below(d, 3)];
         how->operators = arena_copy(arena, &rule, sizeof rule), how->n_operators = 1;
         struct spmd_stage_team t = {.first_layer = i ? y[-1].last_layer + 1 : 0,
                                     .last_layer = end - 1,
@@ -333,7 +333,7 @@ START_TEST(no_gpu_makes_fewer_communicators_than_are_reserved_for_it)
     struct small *x = gpus_on(&s, 1, GPUS);
     struct scorer *w = scorer_new(&x->lower);
     int32_t exact = 0, gpus = 0;
-    for (uint64_t seed = 1; seed <= (test_long() ? 400 : 40); seed++) {
+    for (uint64_t seed = 1; seed <= (suites_long() ? 400 : 40); seed++) {
         struct draw d = {seed, 7200};
         struct error err = {0};
         struct plan p;
@@ -450,7 +450,7 @@ static void size_of(const struct groups *g, const struct device_line *l, int32_t
 START_TEST(groups_near_one_another_are_asked_for_first_then_small_ones)
 {
     static const struct search_options o = {.top = 4};
-    int32_t left = 0, asked = 0;
+    int32_t left = 0, queried = 0;
     for (int32_t step = 1; step <= 6; step++, arena_reset(arena)) {
         struct space s;
         struct error err = {0};
@@ -465,9 +465,9 @@ START_TEST(groups_near_one_another_are_asked_for_first_then_small_ones)
         for (int32_t i = 0; i < g.n_lineups; i++)
             for (int32_t first = 0; first < g.device_line[i].n_units; first++)
                 for (int32_t last = first; last < g.device_line[i].n_units; last++) {
-                    bool done = g.device_line[i].asked[first][last];
+                    bool done = g.device_line[i].queried[first][last];
                     size_of(&g, &g.device_line[i], first, last, size);
-                    asked += done && size[1] > 1, left += !done;
+                    queried += done && size[1] > 1, left += !done;
                     if (done && (size[0] > most[0] || (size[0] == most[0] && size[1] > most[1])))
                         memcpy(most, size, sizeof size);
                     if (!done &&
@@ -480,7 +480,7 @@ START_TEST(groups_near_one_another_are_asked_for_first_then_small_ones)
         spmd_stage_free(t.spmd_stage);
         scorer_free(t.scorer);
     }
-    ck_assert_msg(left > 0 && asked > 0, "%d asked for, %d left", asked, left);
+    ck_assert_msg(left > 0 && queried > 0, "%d asked for, %d left", queried, left);
 }
 END_TEST
 

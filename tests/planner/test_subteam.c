@@ -78,7 +78,7 @@ static const char *random_team(uint64_t seed)
 START_TEST(a_device_less_never_makes_a_small_team_faster)
 {
     int32_t divided = 0;
-    for (uint64_t seed = 0; seed < (test_long() ? 30 : 7); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 30 : 7); seed++) {
         struct made m;
         make(&m, random_team(seed), 1 + (int)(seed % 2), 2 + (int)rng_below(seed, 3, 0, 5));
         struct search_result all = search(&m, &m.cluster, NULL);
@@ -100,7 +100,7 @@ END_TEST
 
 START_TEST(an_old_plan_never_passes_for_the_optimum_of_the_class)
 {
-    for (uint64_t seed = 0; seed < (test_long() ? 30 : 4); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 30 : 4); seed++) {
         struct made m;
         make(&m, random_team(seed), 1 + (int)(seed % 2), 2 + (int)rng_below(seed, 3, 0, 5));
         struct search_result old = search(&m, &m.cluster, NULL);

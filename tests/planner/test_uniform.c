@@ -31,7 +31,7 @@ static void make(struct made *m, const char *cluster)
     MUST(sailor_case_read(a, &c, &m->job, &m->cluster, &m->profile, &err));
     MUST(tp_options_make(a, &m->job, &m->cluster, &m->profile, tp, 3, &m->offers, &err));
     MUST(tp_options_size(a, &m->offers, 2, &lower, &m->space, &m->maker, &err));
-    m->maker->most_layers = m->space.n_layers;
+    m->maker->max_layers = m->space.n_layers;
 }
 
 START_TEST(every_mix_is_one_pipeline_as_often_as_its_gpus_allow)
@@ -60,7 +60,7 @@ START_TEST(every_mix_is_one_pipeline_as_often_as_its_gpus_allow)
         ck_assert_int_eq(again.tau_ns, t->tau_ns);
         ck_assert_int_eq(again.fill_ns, t->fill_ns);
     }
-    ck_assert_int_eq(m.maker->most_layers, m.space.n_layers); /* as it was */
+    ck_assert_int_eq(m.maker->max_layers, m.space.n_layers); /* as it was */
 }
 END_TEST
 

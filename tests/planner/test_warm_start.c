@@ -112,7 +112,7 @@ START_TEST(without_a_gpu_the_old_plan_becomes_one_nearly_as_good_as_a_search_fin
     int n = 0;
     make(&m, sixteen, "64");
     struct search_result old = search(&m, &m.cluster, &(struct search_options){.top = 1});
-    for (int32_t d = 0; d < m.cluster.n_devices; d += test_long() ? 1 : 9) {
+    for (int32_t d = 0; d < m.cluster.n_devices; d += suites_long() ? 1 : 9) {
         const char *name = m.cluster.devices[d].name;
         struct cluster less = change(&m.cluster, TEAM_WITHOUT, name);
         struct search_options o = {.top = 1, .from = &old.plans[0].plan};
@@ -354,11 +354,11 @@ START_TEST(levelled_layers_are_as_even_as_any)
                 stages[0].first_layer = 0, stages[0].last_layer = a;
                 stages[1].first_layer = a + 1, stages[1].last_layer = b;
                 stages[2].first_layer = b + 1, stages[2].last_layer = s.n_layers - 1;
-                int64_t ns = warm_replica_ns(&w, &r, NULL);
+                int64_t ns = balance_layers_replica_ns(&w, &r, NULL);
                 if (ns < least) least = ns;
             }
         ck_assert(balance_layers(&w, &r));
-        int64_t ns = warm_replica_ns(&w, &r, NULL);
+        int64_t ns = balance_layers_replica_ns(&w, &r, NULL);
         ck_assert_int_ge(ns, least);
         ck_assert_msg((double)ns <= 1.002 * (double)least, "%lld and %lld", (long long)ns,
                       (long long)least);

@@ -125,7 +125,7 @@ START_TEST(tables_are_found_by_what_they_are)
     rows[4].n_ranks = rows[5].n_ranks = rows[6].n_ranks = 16;
     rows[4].n_nodes = rows[5].n_nodes = rows[6].n_nodes = 2;
     rows[6].algorithm = "Tree", rows[6].seconds = 1e-6;
-    ck_assert_int_eq(collective_rows_sort(rows, 7, &err), OK);
+    ck_assert_int_eq(collective_table_sort(rows, 7, &err), OK);
     while (collective_table_next(rows, 7, &at, &t)) n_tables++;
     ck_assert_uint_eq(n_tables, 4);
     ck_assert(collective_table_find(rows, 7, COLLECTIVE_ALL_REDUCE, 8, 1, NULL, 1000, &t));
@@ -145,7 +145,7 @@ START_TEST(a_new_table_replaces_the_old_one_and_no_other)
     struct collective_row old[] = {row(4, 1000, 1), row(4, 2000, 2), row(8, 1000, 3)};
     struct collective_row add[] = {row(4, 500, 4)}, *out = NULL;
     size_t n = 0;
-    ck_assert_int_eq(collective_rows_merge(a, old, 3, add, 1, &out, &n, &err), OK);
+    ck_assert_int_eq(collective_table_merge(a, old, 3, add, 1, &out, &n, &err), OK);
     ck_assert_uint_eq(n, 2);
     ck_assert_double_eq(out[0].seconds, 4);
     ck_assert_double_eq(out[1].seconds, 3);
@@ -178,14 +178,14 @@ END_TEST
 START_TEST(rows_that_cannot_be_are_refused)
 {
     struct collective_row rows[] = {row(4, 1000, 1), row(4, 1000, 2)};
-    ck_assert_int_eq(collective_rows_sort(rows, 2, &err), ERR_INPUT);
+    ck_assert_int_eq(collective_table_sort(rows, 2, &err), ERR_INPUT);
     ck_assert(strstr(err.text, "two rows of 1000 bytes"));
     rows[1].bytes = 0;
-    ck_assert_int_eq(collective_rows_sort(rows, 2, &err), ERR_INPUT);
+    ck_assert_int_eq(collective_table_sort(rows, 2, &err), ERR_INPUT);
     rows[1].bytes = 10, rows[1].seconds = NAN;
-    ck_assert_int_eq(collective_rows_sort(rows, 2, &err), ERR_INPUT);
+    ck_assert_int_eq(collective_table_sort(rows, 2, &err), ERR_INPUT);
     rows[1].seconds = 1, rows[1].n_nodes = 3;
-    ck_assert_int_eq(collective_rows_sort(rows, 2, &err), ERR_INPUT);
+    ck_assert_int_eq(collective_table_sort(rows, 2, &err), ERR_INPUT);
 }
 END_TEST
 

@@ -150,9 +150,9 @@ END_TEST
 START_TEST(the_median_is_the_middle_and_the_spread_ignores_a_straggler)
 {
     double v[] = {3, 1, 2}, w[] = {4, 1, 3, 2}, s[] = {9, 10, 11, 10, 1000};
-    ck_assert_double_eq(median_double(v, 3), 2);
-    ck_assert_double_eq(median_double(w, 4), 2.5);
-    ck_assert_double_eq(median_double(w, 0), 0);
+    ck_assert_double_eq(quantile_median_double(v, 3), 2);
+    ck_assert_double_eq(quantile_median_double(w, 4), 2.5);
+    ck_assert_double_eq(quantile_median_double(w, 0), 0);
     ck_assert_double_eq_tol(fit_spread(s, 5), 0.14826,
                             1e-9); /* deviations 1 0 1 0 990: median 1, over 10 */
     ck_assert_double_eq(fit_spread(s, 1), 0);

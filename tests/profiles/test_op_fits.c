@@ -32,7 +32,7 @@ START_TEST(fits_are_made_for_each_base_kind_and_type_of_number)
     rows[39].base = "type:fast"; /* a type's own rows say nothing about its base */
     rows[39].seconds = 100;
     rows[38].dtype = DTYPE_fp64; /* one row makes no line */
-    ck_assert_int_eq(profile_fit_ops(a, &p, &err), OK);
+    ck_assert_int_eq(op_fits_fit(a, &p, &err), OK);
     ck_assert_uint_eq(p.n_fits, 2);
     ck_assert_int_eq(p.fits[0].kind, OP_matmul);
     ck_assert_double_eq_tol(p.fits[0].constant_s, 2e-6, 1e-10);
@@ -81,21 +81,21 @@ START_TEST(products_have_a_fit_for_each_orientation_with_enough_rows)
     /* ten of the first two, five of the third: too few for a line of its own */
     for (size_t i = 0; i < 25; i++) rows[i] = oriented_row(i % 10, (int)(i / 10), by);
     p.n_ops = 25;
-    ck_assert_int_eq(profile_fit_ops(a, &p, &err), OK);
+    ck_assert_int_eq(op_fits_fit(a, &p, &err), OK);
     ck_assert_uint_eq(p.n_fits, 1);
     ck_assert_int_eq(p.fits[0].rows, 25);
     ck_assert_uint_eq(p.n_oriented, 2);
     for (int32_t o = 0; o < 2; o++) {
         struct op_attrs attrs = {.trans_a = o == 1};
-        const struct op_fit *f = profile_fit_of(&p, "host", OP_matmul, &attrs, DTYPE_fp32);
+        const struct op_fit *f = op_fits_of(&p, "host", OP_matmul, &attrs, DTYPE_fp32);
         ck_assert_int_eq(f->orientation, o);
         ck_assert_int_eq(f->rows, 10);
         ck_assert_double_eq_tol(f->s_per_flop, by[o], 1e-12);
     }
     struct op_attrs second = {.trans_b = true}, first = {.trans_a = true};
-    ck_assert_ptr_eq(profile_fit_of(&p, "host", OP_matmul, &second, DTYPE_fp32), &p.fits[0]);
-    ck_assert_ptr_null(profile_fit_of(&p, "host", OP_matmul, &first, DTYPE_fp64));
-    ck_assert_ptr_null(profile_fit_of(&p, "T4", OP_matmul, &first, DTYPE_fp32));
+    ck_assert_ptr_eq(op_fits_of(&p, "host", OP_matmul, &second, DTYPE_fp32), &p.fits[0]);
+    ck_assert_ptr_null(op_fits_of(&p, "host", OP_matmul, &first, DTYPE_fp64));
+    ck_assert_ptr_null(op_fits_of(&p, "T4", OP_matmul, &first, DTYPE_fp32));
     /* and an operator is priced by it */
     struct op_row unseen = oriented_row(14, 1, by);
     struct op_shapes s = {.n_inputs = 2,
@@ -126,7 +126,7 @@ START_TEST(rows_of_some_of_the_experts_are_in_no_fit)
                             .flops = 1e6 * (double)(1 + i % 10),
                             .bytes = 1e3 * (double)(1 + i * i % 23),
                             .seconds = 1e-3 * (double)(1 + i % 10) * (i < 10 ? 1 : 4)};
-    ck_assert_int_eq(profile_fit_ops(a, &p, &err), OK);
+    ck_assert_int_eq(op_fits_fit(a, &p, &err), OK);
     ck_assert_int_eq(p.fits[0].rows, 10);
     ck_assert_double_eq_tol(p.fits[0].s_per_flop, 1e-9, 1e-15);
     ck_assert_uint_eq(p.n_oriented, 1);
@@ -144,7 +144,7 @@ START_TEST(errors_of_shapes_left_out_are_told_for_both_kinds_of_fits)
         for (size_t i = 0; i < 30; i++)
             rows[i] = oriented_row(i % 10, (int)(i / 10), same ? alike : apart);
         rows[30] = (struct op_row){.base = "host", .kind = OP_gelu, .bytes = 1, .seconds = 1};
-        ck_assert_uint_eq(profile_fit_errors(a, &p, &e), 1);
+        ck_assert_uint_eq(op_fits_errors(a, &p, &e), 1);
         ck_assert_int_eq(e[0].kind, OP_matmul);
         ck_assert_int_eq(e[0].rows, 30);
         ck_assert_double_lt(e[0].by_orientation, 1e-9);
@@ -154,14 +154,14 @@ START_TEST(errors_of_shapes_left_out_are_told_for_both_kinds_of_fits)
             ck_assert_double_gt(e[0].by_kind, 0.2);
     }
     struct profile few = {.n_ops = 2, .ops = rows};
-    ck_assert_uint_eq(profile_fit_errors(a, &few, &e), 0); /* one row alone makes no line */
+    ck_assert_uint_eq(op_fits_errors(a, &few, &e), 0); /* one row alone makes no line */
 }
 END_TEST
 
 START_TEST(a_profile_without_rows_has_no_fits)
 {
     struct profile p = {0};
-    ck_assert_int_eq(profile_fit_ops(a, &p, &err), OK);
+    ck_assert_int_eq(op_fits_fit(a, &p, &err), OK);
     ck_assert_uint_eq(p.n_fits, 0);
     ck_assert_str_eq(source_name(SOURCE_FITTED), "fitted");
 }

@@ -31,7 +31,7 @@ static int64_t add(struct trace *t, enum span_kind kind, int32_t device, int32_t
                                .stream = kind == SPAN_COMPUTE ? STREAM_compute : STREAM_collective,
                                .device = device,
                                .peer = -1,
-                               .letter = 'F',
+                               .phase = PHASE_F,
                                .step = step,
                                .op = 5,
                                .collective = kind == SPAN_REDUCE ? 1 + COLLECTIVE_ALL_GATHER : 0,

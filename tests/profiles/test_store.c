@@ -375,7 +375,7 @@ START_TEST(no_flipped_bit_changes_a_profile_silently)
     size_t n = 0;
     fill(p, 40);
     MUST(file_read(a, db, 1 << 24, &bytes, &n, &err));
-    uint64_t flips = test_long() ? 2000 : 300, seen = 0;
+    uint64_t flips = suites_long() ? 2000 : 300, seen = 0;
     for (uint64_t i = 0; i < flips; i++) {
         struct arena *scratch = arena_new();
         struct store *s = NULL;
@@ -445,7 +445,7 @@ END_TEST
 START_TEST(a_second_writer_waits_and_then_says_so)
 {
     struct profile p[2], more = example(3, 2);
-    if (!test_long()) return; /* it waits five seconds */
+    if (!suites_long()) return; /* it waits five seconds */
     fill(p, 3);
     sqlite3 *c = NULL;
     ck_assert_int_eq(sqlite3_open(db, &c), SQLITE_OK);
@@ -463,7 +463,7 @@ Suite *store_suite(void)
 {
     Suite *s = suite_create("store");
     TCase *c = tcase_create("store");
-    tcase_add_checked_fixture(c, set_up, tear_down);
+    tcase_add_checked_fixture(c, stores_set_up, stores_tear_down);
     tcase_add_test(c, what_goes_in_comes_out);
     tcase_add_test(c, tables_that_later_schemas_brought_are_made_when_needed);
     tcase_add_test(c, a_database_opened_for_reading_takes_an_append_too);

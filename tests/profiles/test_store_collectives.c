@@ -265,7 +265,7 @@ Suite *store_collectives_suite(void)
 {
     Suite *s = suite_create("store_collectives");
     TCase *c = tcase_create("store_collectives");
-    tcase_add_checked_fixture(c, set_up, tear_down);
+    tcase_add_checked_fixture(c, stores_set_up, stores_tear_down);
     tcase_add_test(c, collectives_come_back_as_they_went_in);
     tcase_add_test(c, old_databases_still_open_and_go_on);
     tcase_add_loop_test(c, tampered_collectives_are_refused, 0,

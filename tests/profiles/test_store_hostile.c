@@ -125,10 +125,10 @@ START_TEST(a_statement_takes_no_more_steps_than_the_file_explains)
     int64_t n = 0;
     one_profile();
     MUST(store_open(a, db, false, &s, &err));
-    ck_assert_int_eq(store_ask_int(s, ENDLESS "select max(i) from n", &n, "counting", &err),
+    ck_assert_int_eq(store_query_int(s, ENDLESS "select max(i) from n", &n, "counting", &err),
                      ERR_INPUT);
     ck_assert_msg(strstr(err.text, "counting: a statement takes more steps"), "%s", err.text);
-    MUST(store_ask_int(s, ENDLESS "select i from n where i = 10000", &n, "counting", &err));
+    MUST(store_query_int(s, ENDLESS "select i from n where i = 10000", &n, "counting", &err));
     ck_assert_int_eq(n, 10000);
     store_close(s);
 }
@@ -138,7 +138,7 @@ Suite *store_hostile_suite(void)
 {
     Suite *s = suite_create("store_hostile");
     TCase *c = tcase_create("store_hostile");
-    tcase_add_checked_fixture(c, set_up, tear_down);
+    tcase_add_checked_fixture(c, stores_set_up, stores_tear_down);
     tcase_add_loop_test(c, objects_that_are_not_ours_are_refused_by_name, 0,
                         sizeof foreign / sizeof *foreign);
     tcase_add_test(c, a_value_of_another_type_is_refused);

@@ -35,7 +35,7 @@ static const struct span *next(const struct trace *t, size_t *at, int32_t device
 
 static bool same(const struct span *x, const struct span *y)
 {
-    return x->kind == y->kind && x->stage == y->stage && x->letter == y->letter &&
+    return x->kind == y->kind && x->stage == y->stage && x->phase == y->phase &&
            x->step == y->step && x->microbatch == y->microbatch && x->op == y->op &&
            x->part == y->part && x->bytes == y->bytes && !strcmp(x->name, y->name);
 }
@@ -59,7 +59,7 @@ static int compare(const struct met *m, uint64_t seed, const struct trace *run,
                              y ? y->op : -1, y ? y->part : -1);
                     broken(seed, why);
                 }
-                if (!exact || x->letter != 'F' || x->step) continue;
+                if (!exact || x->phase != PHASE_F || x->step) continue;
                 timed++;
                 if (x->begin_ns == y->begin_ns && x->end_ns == y->end_ns) continue;
                 snprintf(why, sizeof why,
@@ -79,7 +79,7 @@ static int one(uint64_t seed)
     struct error err = {0};
     bool bus = seed % 4 == 3;
     int timed = 0;
-    struct met *m = collectives_make(a, seed, launch_size(), bus);
+    struct met *m = tensor_collectives_make(a, seed, launch_size(), bus);
     if (program_check(a, &m->p, &err) != OK) broken(seed, err.text);
     struct run_options o = {.steps = 2, .keep_trace = true};
     struct sim_options so = {.steps = 2, .keep_trace = true};

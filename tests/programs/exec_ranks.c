@@ -120,7 +120,7 @@ static struct collective make_group(struct arena *a, int32_t n, enum collective_
     g.back_link = ARENA_ARRAY(a, int32_t, (size_t)n),
     g.back_direction = ARENA_ARRAY(a, int32_t, (size_t)n);
     for (int32_t i = 0; i < n; i++) {
-        g.members[i] = (struct collective_member){.stage = i, .apart = -1};
+        g.members[i] = (struct collective_member){.stage = i, .chain_ring = -1};
         g.link[i] = i;
         g.back_link[i] = (i + n - 1) % n, g.back_direction[i] = 1;
     }
@@ -134,14 +134,14 @@ static float value(int32_t rank, int32_t buffer, int64_t i)
 }
 
 /* What member 0 … n-1 in the order of the algorithm give for element i. */
-static float expected(const struct collective *g, bool apart, int64_t i)
+static float expected(const struct collective *g, bool per_microbatch, int64_t i)
 {
     int32_t n = g->n_members, first_member = 0;
     if (g->algorithm == ALGORITHM_CHAIN) {
         float sum = 0;
         for (int32_t m = 0; m < n; m++) {
-            if (!apart || m == 0) sum += value(m, 0, i);
-            for (int32_t b = 0; apart && m > 0 && b < 2; b++) sum += value(m, b, i);
+            if (!per_microbatch || m == 0) sum += value(m, 0, i);
+            for (int32_t b = 0; per_microbatch && m > 0 && b < 2; b++) sum += value(m, b, i);
         }
         return sum;
     }
@@ -158,7 +158,7 @@ static float expected(const struct collective *g, bool apart, int64_t i)
 
 static int64_t hop_ns(int64_t bytes)
 {
-    return bytes ? ns_from_s((double)bytes / bandwidth_Bps) + ns_from_s(latency_s) : 0;
+    return bytes ? units_ns_from_s((double)bytes / bandwidth_Bps) + units_ns_from_s(latency_s) : 0;
 }
 
 /* All ranks ready at 0, chunks of equal size: every step takes one hop. Chain: n-1 hops forth and
@@ -171,14 +171,14 @@ static void check_time(const struct rig *r, const struct collective *g, int64_t 
              "ring of %d, %" PRId64 " elements: %" PRId64 " ns", (int)n, g->elements, end_ns);
     if (g->algorithm == ALGORITHM_CHAIN) {
         int64_t hop = hop_ns(g->elements * 4), back = (2 * (n - 1) - r->rank) * hop;
-        if (r->rank > 0) back += hop - ns_from_s(latency_s);
+        if (r->rank > 0) back += hop - units_ns_from_s(latency_s);
         NEED(end_ns == back, "chain of %d: %" PRId64 " ns instead of %" PRId64, (int)n, end_ns,
              back);
     }
 }
 
 static void collective(enum collective_algorithm algorithm, int64_t elements, int32_t segments,
-                       bool apart, bool emulated)
+                       bool per_microbatch, bool emulated)
 {
     struct arena *a = arena_new();
     struct error e;
@@ -191,14 +191,14 @@ static void collective(enum collective_algorithm algorithm, int64_t elements, in
     start(&r, a, &p);
     struct collective_end m = {.group = 0, .member = r.rank, .microbatches = 2};
     m.pieces = ARENA_ARRAY(a, struct piece, (size_t)segments), m.n_pieces = segments;
-    m.apart = ARENA_ARRAY(a, struct piece, (size_t)segments),
-    m.n_apart = apart && r.rank ? segments : 0;
+    m.chain_pieces = ARENA_ARRAY(a, struct piece, (size_t)segments),
+    m.n_chain_pieces = per_microbatch && r.rank ? segments : 0;
     m.buffer_ring_count = 2, m.buffer_ring_stride = elements * 4,
     m.buffer_ring = arena_alloc(a, (size_t)elements * 8 + 1, 1);
     for (int32_t k = 0; k < segments; k++) {
         int64_t first = elements * k / segments, count = elements * (k + 1) / segments - first;
         m.pieces[k] = (struct piece){arena_alloc(a, (size_t)count * 4 + 64, 1), count};
-        m.apart[k] = (struct piece){(char *)(intptr_t)(first * 4), count};
+        m.chain_pieces[k] = (struct piece){(char *)(intptr_t)(first * 4), count};
         for (int64_t i = 0; i < count; i++)
             ((float *)m.pieces[k].data)[i] = value(r.rank, 0, first + i);
     }
@@ -211,7 +211,7 @@ static void collective(enum collective_algorithm algorithm, int64_t elements, in
     stop(&r);
     for (int32_t k = 0, at = 0; k < segments; at += (int32_t)m.pieces[k++].elements)
         for (int64_t i = 0; i < m.pieces[k].elements; i++) {
-            float is = ((float *)m.pieces[k].data)[i], should = expected(&g, apart, at + i);
+            float is = ((float *)m.pieces[k].data)[i], should = expected(&g, per_microbatch, at + i);
             NEED(!memcmp(&is, &should, 4), "element %" PRId64 " is %.9g, not %.9g", at + i, is,
                  should);
         }
@@ -276,10 +276,10 @@ static void wires(int32_t sharing)
     int64_t left = 0, is;
     for (int32_t k = 0; k < MESSAGES; k++) {
         left = (left > k * 20000 ? left : k * 20000) +
-               ns_from_s((double)message_bytes(k) / bandwidth_Bps);
+               units_ns_from_s((double)message_bytes(k) / bandwidth_Bps);
         NEED(comm_thread_wait_channel(&r.comm_thread, in, k, &is, &e) == OK, "%s", e.text);
-        NEED(is == left + ns_from_s(latency_s), "message %d arrives at %" PRId64 ", not %" PRId64,
-             (int)k, is, left + ns_from_s(latency_s));
+        NEED(is == left + units_ns_from_s(latency_s), "message %d arrives at %" PRId64 ", not %" PRId64,
+             (int)k, is, left + units_ns_from_s(latency_s));
         NEED(comm_thread_wait_channel(&r.comm_thread, r.rank, k, &is, &e) == OK, "%s", e.text);
         NEED(is == left, "message %d leaves at %" PRId64 ", not %" PRId64, (int)k, is, left);
         for (int32_t i = 0; i < message_bytes(k); i++)
@@ -309,7 +309,7 @@ static void fair_share(void)
     go(&r);
     char *data = arena_alloc(a, FLOWS, BYTES);
     enum comm_thread_order_kind kind = r.rank ? ORDER_POST : ORDER_HAND;
-    int64_t whole = ns_from_s(FLOWS * BYTES / slow_Bps), left;
+    int64_t whole = units_ns_from_s(FLOWS * BYTES / slow_Bps), left;
     for (int32_t i = 0; i < FLOWS && r.rank < 2; i++)
         comm_thread_order(
             &r.comm_thread,
@@ -317,7 +317,7 @@ static void fair_share(void)
                 .kind = kind, .index = i, .number = 0, .data = data + i * BYTES, .bytes = BYTES});
     for (int32_t i = 0; i < FLOWS && r.rank < 2; i++) {
         NEED(comm_thread_wait_channel(&r.comm_thread, i, 0, &left, &e) == OK, "%s", e.text);
-        if (r.rank == 1) left -= ns_from_s(latency_s);
+        if (r.rank == 1) left -= units_ns_from_s(latency_s);
         NEED(left > whole * 3 / 4 && left <= whole + 1000,
              "flow %d left after %" PRId64 " of %" PRId64 " ns", (int)i, left, whole);
     }

@@ -96,7 +96,7 @@ static struct program *made(const char *what, struct arena *a, uint64_t seed)
 {
     if (!strcmp(what, "pipelines")) return pipelines(a, seed);
     if (!strcmp(what, "shared")) return shared(a, seed);
-    struct met *m = collectives_make(a, seed, launch_size(), seed % 4 == 3);
+    struct met *m = tensor_collectives_make(a, seed, launch_size(), seed % 4 == 3);
     return &m->p;
 }
 
@@ -143,7 +143,7 @@ static const struct span *next(const struct trace *t, size_t *at, int32_t device
 
 static bool same(const struct span *x, const struct span *y)
 {
-    return x->kind == y->kind && x->stage == y->stage && x->letter == y->letter &&
+    return x->kind == y->kind && x->stage == y->stage && x->phase == y->phase &&
            x->step == y->step && x->microbatch == y->microbatch && x->op == y->op &&
            x->part == y->part && x->bytes == y->bytes && x->uneven_ppm == y->uneven_ppm;
 }
@@ -164,8 +164,8 @@ static void compare(const struct trace *x, const struct trace *y, int32_t n_devi
                     snprintf(why, sizeof why,
                              "device %d, stream %d: span %zu is %c step %d microbatch %d op %d "
                              "uneven %d, not %c %d %d %d %d",
-                             (int)d, s, k, v ? v->letter : '-', v ? v->step : 0,
-                             v ? v->microbatch : 0, v ? v->op : 0, v ? v->uneven_ppm : 0, u->letter,
+                             (int)d, s, k, v ? v->phase : '-', v ? v->step : 0,
+                             v ? v->microbatch : 0, v ? v->op : 0, v ? v->uneven_ppm : 0, u->phase,
                              u->step, u->microbatch, u->op, u->uneven_ppm);
                     broken(seed, why);
                 }

@@ -30,7 +30,7 @@ static char *spans_text(const struct trace *t, size_t *n)
     for (size_t i = 0; i < t->n_spans; i++) {
         const struct span *s = &t->spans[i];
         fprintf(f, "%d %d %d %c %d %d %d %d %ld %ld\n", (int)s->device, (int)s->stage,
-                (int)s->stream, s->letter, (int)s->step, (int)s->microbatch, (int)s->op,
+                (int)s->stream, s->phase, (int)s->step, (int)s->microbatch, (int)s->op,
                 (int)s->part, (long)s->begin_ns, (long)s->end_ns);
     }
     fclose(f);
@@ -56,7 +56,7 @@ static int64_t busiest(const struct trace *t, int32_t n_devices)
 START_TEST(random_chunks_run_in_simulated_time)
 {
     int32_t several = 0, local = 0, turns = 0;
-    for (uint64_t seed = 0; seed < (test_long() ? 400 : 60); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 400 : 60); seed++) {
         struct plan plan =
             plans_random_cut_chunks(arena, seed, seed % 3 ? LAYERS_DEFAULT : LAYERS_FINE);
         struct program *p = plans_lower(arena, &plan, seed % 2);

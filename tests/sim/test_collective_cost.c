@@ -278,7 +278,7 @@ END_TEST
 
 static const struct {
     struct collective_case c;
-    const char *says;
+    const char *message;
 } bad[] = {
     {{.kind = COLLECTIVE_ALL_REDUCE,
       .algorithm = ALGORITHM_PADDED,
@@ -315,7 +315,7 @@ START_TEST(what_makes_no_sense_is_refused_with_the_choices)
 {
     struct error err = {0};
     ck_assert_int_eq(collective_check(&bad[_i].c, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, bad[_i].says) != NULL, "%s", err.text);
+    ck_assert_msg(strstr(err.text, bad[_i].message) != NULL, "%s", err.text);
 }
 END_TEST
 

@@ -61,7 +61,7 @@ static struct collective_case random_collective(struct dice *d, int32_t n)
 
 START_TEST(every_collective_alone_takes_its_closed_form_to_the_nanosecond)
 {
-    uint64_t cases = test_long() ? 20000 : 1200;
+    uint64_t cases = suites_long() ? 20000 : 1200;
     for (uint64_t i = 0; i < cases; i++) {
         struct dice d = {i + 1, 0};
         int32_t n = (int32_t)roll(&d, 1, 17);
@@ -125,7 +125,7 @@ END_TEST
 /* A program's group, with lanes that come to it at different times, on links of different kinds. */
 START_TEST(the_engines_ring_and_chain_take_the_same_time)
 {
-    for (uint64_t i = 0; i < (test_long() ? 3000 : 300); i++) {
+    for (uint64_t i = 0; i < (suites_long() ? 3000 : 300); i++) {
         struct dice d = {i + 1, 0};
         int32_t n = (int32_t)roll(&d, 2, 9);
         struct pipes in = {.n_stages = n, .microbatches = 1, .parallel = true};

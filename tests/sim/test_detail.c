@@ -75,7 +75,7 @@ END_TEST
 
 START_TEST(stage_and_operator_detail_agree_to_the_nanosecond)
 {
-    for (uint64_t seed = 0; seed < (test_long() ? 2000 : 150); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 2000 : 150); seed++) {
         uint64_t draws = 0;
         struct hybrid h = draw_hybrid(seed, 5, 3);
         double slow[64];
@@ -113,7 +113,7 @@ static struct sim_result run_folded(struct hybrid_made *m, const double *slow)
 START_TEST(devices_that_do_the_same_are_simulated_once_without_a_difference)
 {
     int32_t fewer = 0;
-    for (uint64_t seed = 0; seed < (test_long() ? 3000 : 200); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 3000 : 200); seed++) {
         uint64_t draws = 0;
         struct hybrid h = draw_hybrid(seed, 4, 4);
         h.gradient_elements = h.gradient_elements / 12 * 12;
@@ -303,7 +303,7 @@ static int64_t ring_slack(const struct program *p, int32_t steps)
 
 START_TEST(lowered_plans_are_the_same_at_every_level_of_detail)
 {
-    for (uint64_t seed = 0; seed < (test_long() ? 10000 : 120); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 10000 : 120); seed++) {
         struct lowered *m = lowered_make(seed, false, seed % 2);
         struct sim_result whole = lowered_run(m, (struct sim_options){.steps = 3});
         struct sim_result stage =
@@ -326,7 +326,7 @@ END_TEST
 START_TEST(equal_replicas_of_lowered_plans_are_simulated_once)
 {
     int32_t fewer = 0, several = 0;
-    for (uint64_t seed = 0; seed < (test_long() ? 4000 : 120); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 4000 : 120); seed++) {
         struct lowered *m = lowered_make(seed, true, false);
         struct sim_result whole = lowered_run(m, (struct sim_options){.steps = 3}),
                           folded = lowered_run(m, (struct sim_options){.steps = 3, .fold = true});
@@ -369,7 +369,7 @@ END_TEST
 
 START_TEST(a_slowdown_of_nothing_changes_nothing)
 {
-    for (uint64_t seed = 0; seed < (test_long() ? 3000 : 120); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 3000 : 120); seed++) {
         struct lowered *m = lowered_make(seed, seed % 2, seed % 4 == 0);
         struct sim_result plain = lowered_run(m, (struct sim_options){.steps = 3});
         for (int32_t i = 0; i < m->program->n_links; i++)
@@ -389,7 +389,7 @@ END_TEST
 START_TEST(slowed_operators_make_nobody_earlier)
 {
     int32_t later = 0;
-    for (uint64_t seed = 0; seed < (test_long() ? 3000 : 100); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 3000 : 100); seed++) {
         struct lowered *m = lowered_make(seed, true, false);
         struct sim_result plain = lowered_run(m, (struct sim_options){.steps = 3});
         double slowdown = seed % 5 ? 0.05 * (double)(1 + seed % 9) : INFINITY;

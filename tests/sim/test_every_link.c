@@ -73,7 +73,7 @@ END_TEST
 START_TEST(what_contradicts_itself_is_refused)
 {
     static const struct {
-        const char *text, *says;
+        const char *text, *message;
     } cases[] = {
         {HEAD "  - {name: p, count: 0, devices: {type: x}}\n", "count"},
         {HEAD "  - {name: p, count: 70000, devices: {type: x}}\n", "count"},
@@ -112,8 +112,8 @@ START_TEST(what_contradicts_itself_is_refused)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct cluster c;
         ck_assert_int_eq(parse(cases[i].text, &c), ERR_INPUT);
-        ck_assert_msg(strstr(err.text, cases[i].says) != NULL, "'%s' does not say %s", err.text,
-                      cases[i].says);
+        ck_assert_msg(strstr(err.text, cases[i].message) != NULL, "'%s' does not say %s", err.text,
+                      cases[i].message);
     }
 }
 END_TEST
@@ -152,7 +152,7 @@ START_TEST(a_link_that_takes_twice_as_long_does_so_on_its_measured_curve)
     struct program program;
     int64_t ns[2];
     MUST(sailor_case_read(a, &c, &job, &cluster, &profile, &err));
-    MUST(sailor_plan(a, &job, &cluster, 2, 16, &whole, 1, &p, &err));
+    MUST(sailor_case_plan(a, &job, &cluster, 2, 16, &whole, 1, &p, &err));
     MUST(lower_plan(a, &p, &lower, &program, &err));
     double *times = ARENA_ARRAY(a, double, (size_t)program.n_links);
     for (int k = 0; k < 2; k++) {
@@ -188,11 +188,11 @@ START_TEST(a_link_of_every_two_devices_is_a_link_for_each_two)
                 c.links[i].bandwidth_Bps = 3e9 * (i + 1), c.links[i].latency_s = 1e-5;
             }
             job.global_batch = 64;
-            MUST(sailor_plan(a, &job, &c, 1, 4, stages[k], 3, &p, &err));
+            MUST(sailor_case_plan(a, &job, &c, 1, 4, stages[k], 3, &p, &err));
             other = p;
             other.cluster = written_out(&p.cluster);
-            MUST(sailor_simulate(a, &p, &profile, &ns, &err));
-            MUST(sailor_simulate(a, &other, &profile, &other_ns, &err));
+            MUST(sailor_case_simulate(a, &p, &profile, &ns, &err));
+            MUST(sailor_case_simulate(a, &other, &profile, &other_ns, &err));
             ck_assert_int_eq(ns, other_ns);
         }
 }
@@ -211,7 +211,7 @@ START_TEST(a_program_with_links_of_pairs_is_read_back)
     char *text[2] = {NULL, NULL};
     size_t n[2] = {0, 0};
     MUST(sailor_case_read(a, &k, &job, &c, &profile, &err));
-    MUST(sailor_plan(a, &job, &c, 2, 8, stages, 2, &p, &err));
+    MUST(sailor_case_plan(a, &job, &c, 2, 8, stages, 2, &p, &err));
     MUST(team_fused(a, &p.cluster, &o, &err));
     MUST(lower_plan(a, &p, &o, &program, &err));
     /* Two of the cluster; 8 pairs of stages, and a ring over each stage's 8 GPUs. */

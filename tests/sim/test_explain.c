@@ -61,7 +61,7 @@ START_TEST(two_stages_by_hand)
     piece_is(&x, 9, EXPLAIN_compute, 80, 100);
     piece_is(&x, 10, EXPLAIN_update, 100, 103);
     ck_assert_int_eq(x.pieces[3].device, 1);
-    ck_assert_int_eq(x.pieces[10].letter, 'U');
+    ck_assert_int_eq(x.pieces[10].phase, 'U');
     ck_assert_int_eq(x.kind_ns[EXPLAIN_compute], 90);
     ck_assert_int_eq(x.kind_ns[EXPLAIN_transfer] + x.kind_ns[EXPLAIN_latency], 10);
     /* d0 stands still 20-50 for gradient 0 and 70-80 for gradient 1, both behind its last forward. */
@@ -279,14 +279,14 @@ static void sound(const struct program *p, const struct sim_result *r, const str
         ck_assert_int_ge(x->links[i].exposed_ns, 0);
         ck_assert_int_le(x->links[i].exposed_ns, x->links[i].carried_ns);
     }
-    for (size_t i = 0; i < x->n_holders; i++) held += x->holders[i].bytes;
+    for (size_t i = 0; i < x->n_memory_breakdown; i++) held += x->memory_breakdown[i].bytes;
     ck_assert_int_eq(held, r->devices[x->fullest].peak_bytes);
 }
 
 START_TEST(the_pieces_tile_the_iteration_of_any_pipeline)
 {
-    for (uint64_t seed = 0; seed < (test_long() ? 20000 : 600); seed++) {
-        struct pipes in = seed % 4 ? random_pipes(seed) : random_replicas(seed);
+    for (uint64_t seed = 0; seed < (suites_long() ? 20000 : 600); seed++) {
+        struct pipes in = seed % 4 ? random_pipes(seed) : random_pipes_replicas(seed);
         struct pipes_made *m = pipes_make(arena, &in);
         struct sim_result r = pipes_run(m, (int32_t)(seed % 5), true);
         struct explain x = explain_of(&m->program, m->cost, &r);
@@ -298,7 +298,7 @@ END_TEST
 
 START_TEST(the_pieces_tile_the_iteration_of_any_plan)
 {
-    for (uint64_t seed = 0; seed < (test_long() ? 3000 : 150); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 3000 : 150); seed++) {
         struct plan plan = plans_random_any(arena, seed);
         struct program *p = plans_lower(arena, &plan, seed % 2);
         struct profile profile;

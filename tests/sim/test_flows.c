@@ -256,7 +256,7 @@ static void play(uint64_t seed, struct size most)
 
 START_TEST(rates_are_those_of_naive_filling_on_random_sets_of_flows)
 {
-    uint64_t n = test_long() ? 10000 : 300;
+    uint64_t n = suites_long() ? 10000 : 300;
     for (uint64_t seed = 0; seed < n; seed++) {
         play(seed, small);
         arena_reset(arena);
@@ -266,7 +266,7 @@ END_TEST
 
 START_TEST(rates_are_those_of_naive_filling_where_flows_turn_from_few_to_many_and_back)
 {
-    uint64_t n = test_long() ? 200 : 16;
+    uint64_t n = suites_long() ? 200 : 16;
     for (uint64_t seed = 2000000; seed < 2000000 + n; seed++) {
         play(seed, many_routes);
         play(seed, long_routes);
@@ -278,7 +278,7 @@ END_TEST
 /* Ends by stepping a naive fluid from change to change. */
 START_TEST(ends_are_those_of_a_naive_fluid)
 {
-    for (uint64_t seed = 0; seed < (test_long() ? 300 : 60); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 300 : 60); seed++) {
         struct draws d = {seed + 1000000, 0};
         struct referee x;
         struct flows *f = flows_new(arena);
@@ -462,7 +462,7 @@ END_TEST
 START_TEST(many_flows_that_end_one_by_one_are_no_more_work)
 {
     /* One resource of 1 B/ns, sizes 1 … n: the k-th ends when k(k+1)/2 + k(n-k) bytes have been served. */
-    const int64_t n = test_long() ? 1000000 : 200000;
+    const int64_t n = suites_long() ? 1000000 : 200000;
     struct flows *f = flows_new(arena);
     int32_t r = resource(f, 1e9), route = flows_route(f, &r, 1);
     for (int64_t i = 1; i <= n; i++) flows_start(f, 0, route, (double)i, i);

@@ -61,11 +61,11 @@ static int64_t held(const struct footprint *f, const char *name)
 {
     int64_t bytes = 0;
     for (int32_t i = 0; i < f->n; i++)
-        if (!strcmp(f->holders[i].name, name)) bytes += f->holders[i].bytes;
+        if (!strcmp(f->memory_breakdown[i].name, name)) bytes += f->memory_breakdown[i].bytes;
     return bytes;
 }
 
-START_TEST(holders_are_all_that_a_device_must_hold)
+START_TEST(the_memory_breakdown_is_all_that_a_device_must_hold)
 {
     struct program *p = two_stages();
     struct footprint f[2];
@@ -76,9 +76,9 @@ START_TEST(holders_are_all_that_a_device_must_hold)
         int64_t sum = 0;
         ck_assert_int_eq(f[d].total_bytes, program_lane_bytes(p, d));
         for (int32_t i = 0; i < f[d].n; i++) {
-            ck_assert(f[d].holders[i].bytes > 0);
-            ck_assert(!i || f[d].holders[i].bytes <= f[d].holders[i - 1].bytes);
-            sum += f[d].holders[i].bytes;
+            ck_assert(f[d].memory_breakdown[i].bytes > 0);
+            ck_assert(!i || f[d].memory_breakdown[i].bytes <= f[d].memory_breakdown[i - 1].bytes);
+            sum += f[d].memory_breakdown[i].bytes;
         }
         ck_assert_int_eq(sum, f[d].total_bytes);
     }
@@ -114,7 +114,7 @@ START_TEST(gpus_that_share_a_stage_hold_their_shard)
 END_TEST
 
 /* Two stages of 1F1B: the first has two microbatches in flight once F1 has begun, the second never more than one. */
-START_TEST(a_holder_says_how_many_and_since_when)
+START_TEST(an_entry_states_how_many_and_since_when)
 {
     struct program *p = two_stages();
     struct footprint f[2];
@@ -126,7 +126,8 @@ START_TEST(a_holder_says_how_many_and_since_when)
     for (int32_t d = 0; d < 2; d++) {
         const char *why = NULL;
         for (int32_t i = 0; i < f[d].n; i++)
-            if (!strcmp(f[d].holders[i].name, "activations")) why = f[d].holders[i].why;
+            if (!strcmp(f[d].memory_breakdown[i].name, "activations"))
+                why = f[d].memory_breakdown[i].why;
         ck_assert_ptr_nonnull(why);
         ck_assert_str_eq(why, want[d]);
     }
@@ -161,9 +162,9 @@ START_TEST(zero_divides_state_then_gradients_then_parameters)
 }
 END_TEST
 
-START_TEST(what_does_not_fit_names_the_largest_holders)
+START_TEST(what_does_not_fit_names_the_largest_entries_of_the_breakdown)
 {
-    struct footprint_holder h[] = {
+    struct footprint_entry h[] = {
         {"activations", INT64_C(3) << 30, "4 of 8 microbatches in flight on stage 0, from F to B"},
         {"optimizer state", INT64_C(2) << 30, ""},
         {"gradients", INT64_C(1) << 30, ""},
@@ -201,11 +202,11 @@ Suite *footprint_suite(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_loop_test(t, closed_forms_give_the_papers_figures_to_the_last_digit, 0, 4);
     tcase_add_test(t, a_block_by_hand);
-    tcase_add_test(t, holders_are_all_that_a_device_must_hold);
+    tcase_add_test(t, the_memory_breakdown_is_all_that_a_device_must_hold);
     tcase_add_test(t, gpus_that_share_a_stage_hold_their_shard);
-    tcase_add_test(t, a_holder_says_how_many_and_since_when);
+    tcase_add_test(t, an_entry_states_how_many_and_since_when);
     tcase_add_test(t, zero_divides_state_then_gradients_then_parameters);
-    tcase_add_test(t, what_does_not_fit_names_the_largest_holders);
+    tcase_add_test(t, what_does_not_fit_names_the_largest_entries_of_the_breakdown);
     tcase_add_test(t, options_out_of_range_are_refused);
     suite_add_tcase(s, t);
     return s;

@@ -105,7 +105,7 @@ START_TEST(mangled_tiers_are_refused_or_can_be_trusted)
     struct plans_random r = {5, 0};
     int refused = 0;
     ck_assert_ptr_nonnull(at);
-    for (int i = 0; i < (test_long() ? 4000 : 300); i++) {
+    for (int i = 0; i < (suites_long() ? 4000 : 300); i++) {
         char *copy = malloc(n + 1), *line;
         memcpy(copy, text, n + 1);
         line = copy + (at - text);
@@ -157,7 +157,7 @@ START_TEST(an_entry_that_is_for_no_collective_is_said_where_it_stands)
 {
     static const struct {
         int nodes, each;
-        const char *algorithm, *says;
+        const char *algorithm, *message;
     } rows[] = {
         {1, 4, "{match: \"*\", algorithm: hierarchical}", "several nodes"},
         {2, 1, "{match: \"*\", algorithm: hierarchical}", "at least two on each"},
@@ -169,7 +169,7 @@ START_TEST(an_entry_that_is_for_no_collective_is_said_where_it_stands)
         const char *how = arena_printf(arena, COLUMNS "          collectives: [%s]\n", rows[i].algorithm);
         struct plan p = parsed(rows[i].nodes, rows[i].each, how);
         ck_assert_int_eq(plans_refused(arena, &p, &err), ERR_INPUT);
-        ck_assert_msg(strstr(err.text, rows[i].says), "'%s' in %s", rows[i].says, err.text);
+        ck_assert_msg(strstr(err.text, rows[i].message), "'%s' in %s", rows[i].message, err.text);
         ck_assert_msg(strstr(err.text, "made:14:"), "no place in %s", err.text);
     }
 }
@@ -202,10 +202,10 @@ static struct program *pipeline(const char *sharding)
     return plans_lower(arena, &p, false);
 }
 
-static int32_t gathers(const struct program *p, enum phase letter)
+static int32_t gathers(const struct program *p, enum phase phase)
 {
     const struct program_stage *s = &p->stages[0];
-    int32_t n = 0, f = program_procedure(s, letter, "");
+    int32_t n = 0, f = program_procedure(s, phase, "");
     for (int32_t i = 0; i < s->procedures[f].n_instrs; i++) {
         const struct instr *x = &s->procedures[f].instrs[i];
         n += x->kind == INSTR_COLLECTIVE &&

@@ -92,7 +92,7 @@ static void check_against_closed_form(bool calm, double R,
                                       double (*closed)(double, double, double, double))
 {
     const double C = 60, M = 11135, shares[] = {0.25, 0.5, 0.75, 1, 4.0 / 3, 2, 4};
-    const int32_t samples = test_long() ? 5000 : 1000;
+    const int32_t samples = suites_long() ? 5000 : 1000;
     for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
         struct goodput_cause cause;
         struct goodput_job j = job_of(&cause, M);
@@ -357,7 +357,7 @@ static int64_t some(uint64_t seed, uint64_t what, uint64_t most)
 
 START_TEST(the_parts_of_any_run_add_up_to_the_whole)
 {
-    const uint64_t runs = test_long() ? 5000 : 500;
+    const uint64_t runs = suites_long() ? 5000 : 500;
     static const char *const types[] = {"a", "b"};
     for (uint64_t seed = 0; seed < runs; seed++) {
         int64_t all[2] = {4 + some(seed, 0, 8), 2 + some(seed, 1, 8)},
@@ -456,7 +456,7 @@ Suite *goodput_suite(void)
     Suite *s = suite_create("goodput");
     TCase *c = tcase_create("goodput");
     tcase_add_checked_fixture(c, begin, end);
-    tcase_set_timeout(c, test_long() ? 600 : 120);
+    tcase_set_timeout(c, suites_long() ? 600 : 120);
     tcase_add_test(c, the_formulas_give_the_worked_example);
     tcase_add_test(c, walks_take_what_the_closed_form_says_at_seven_intervals);
     tcase_add_test(c, and_where_restarts_fail_too);

@@ -167,10 +167,9 @@ static struct cost *price(const struct plan *p)
     return cost_new(arena, profile, &p->cluster);
 }
 
-static int64_t priced(struct cost *k, int32_t type, const struct program_stage *s,
-                      enum phase letter)
+static int64_t priced(struct cost *k, int32_t type, const struct program_stage *s, enum phase phase)
 {
-    const struct procedure *f = &s->procedures[program_procedure(s, letter, "")];
+    const struct procedure *f = &s->procedures[program_procedure(s, phase, "")];
     int64_t sum = 0, ns;
     for (int32_t i = 0; i < f->n_instrs; i++) {
         if (f->instrs[i].kind != INSTR_COMPUTE) continue;
@@ -197,15 +196,15 @@ START_TEST(one_table_knows_the_stages_of_every_type)
     for (int32_t i = 0; i < 2; i++) {
         const struct program_stage *y = &x->stages[i];
         int32_t type = i ? ONE : TWO;
-        ck_assert_msg(sim_stage(all, y->first_layer, y->last_layer, type, &c, &err) == OK, "%s",
-                      err.text);
+        ck_assert_msg(stage_table_cost(all, y->first_layer, y->last_layer, type, &c, &err) == OK,
+                      "%s", err.text);
         ck_assert_int_eq(c.forward_ns, priced(k, type, y, 'F'));
         ck_assert_int_eq(c.input_ns + c.weight_ns, priced(k, type, y, 'B'));
         ck_assert_int_eq(c.update_ns, priced(k, type, y, 'U'));
         ck_assert_int_eq(c.parameter_bytes, y->class_bytes[SLOT_PARAMETER]);
         ck_assert_int_eq(c.state_bytes, y->class_bytes[SLOT_STATE]);
     }
-    ck_assert_int_eq(sim_stage(alone, 0, 1, TWO, &c, &err), ERR_INPUT);
+    ck_assert_int_eq(stage_table_cost(alone, 0, 1, TWO, &c, &err), ERR_INPUT);
     ck_assert_msg(strstr(err.text, "device type two: there is no graph of 2 GPUs"), "%s", err.text);
 }
 END_TEST
@@ -282,9 +281,9 @@ START_TEST(devices_that_share_a_stage_may_be_any)
                          OK);
         struct stage_table *table = stage_table_new(arena, g, k, &p.job.optimizer);
         stage_table_fused(table, plans_fused, 4);
-        ck_assert_int_eq(
-            sim_stage(table, x->stages[i].first_layer, x->stages[i].last_layer, type, &c, &err),
-            OK);
+        ck_assert_int_eq(stage_table_cost(table, x->stages[i].first_layer, x->stages[i].last_layer,
+                                          type, &c, &err),
+                         OK);
         ck_assert_int_eq(c.forward_ns, priced(k, type, &x->stages[i], 'F'));
         ck_assert_int_eq(c.input_ns + c.weight_ns, priced(k, type, &x->stages[i], 'B'));
     }

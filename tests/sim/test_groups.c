@@ -79,7 +79,7 @@ END_TEST
 
 #define ONE(stages) "  - {microbatches: 4, stages: [" stages "]}\n"
 static const struct {
-    const char *replicas, *says;
+    const char *replicas, *message;
 } bad[] = {
     {ONE("{layers: [0, 7], devices: [a.0, a.1], sequences: [4, 1]}"),
      "stages[0].sequences: add up to 5, but a microbatch has 6"},
@@ -109,7 +109,7 @@ START_TEST(plans_that_do_not_add_up_are_refused_by_name)
 {
     struct plan p;
     ck_assert_int_eq(read_plan(bad[_i].replicas, &p), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, bad[_i].says), "%s", err.text);
+    ck_assert_msg(strstr(err.text, bad[_i].message), "%s", err.text);
     ck_assert_msg(strstr(err.text, "plan:"), "%s", err.text);
 }
 END_TEST
@@ -229,7 +229,7 @@ static void check_file(const struct program *x)
 
 START_TEST(any_division_is_whole_and_its_program_reads_back)
 {
-    for (uint64_t seed = 0; seed < (test_long() ? 1000 : 80); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 1000 : 80); seed++) {
         struct plan p = random_groups(seed);
         struct lower_options o = {0};
         struct graph *g;
@@ -261,7 +261,7 @@ static int64_t iteration(const struct plan *p, const struct program *x, enum sim
 
 START_TEST(folding_and_detail_change_nothing)
 {
-    for (uint64_t seed = 0; seed < (test_long() ? 300 : 30); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 300 : 30); seed++) {
         struct plan p = random_groups(seed);
         struct program *x = lowered(&p);
         int64_t ns = iteration(&p, x, SIM_OPERATOR, false);
@@ -275,7 +275,7 @@ END_TEST
 /* The same on devices of one GPU, of two, and of two that share positions, at random. */
 START_TEST(devices_of_any_tensor_parallel_degree_share_any_division)
 {
-    for (uint64_t seed = 0; seed < (test_long() ? 500 : 40); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 500 : 40); seed++) {
         struct plan p = random_groups(seed);
         struct device_type types[3] = {p.cluster.types[0], p.cluster.types[0], p.cluster.types[0]};
         for (int32_t i = 0; i < 3; i++) {
@@ -341,7 +341,7 @@ START_TEST(two_halves_take_half_the_work_and_a_ring)
     ck_assert_msg(lower_graphs_need(arena, &graphs, &p.job, &o, 1, false, 3, &g, &err) == OK, "%s",
                   err.text);
     struct stage_table *t = stage_table_new(arena, g, price(&p), &p.job.optimizer);
-    ck_assert_int_eq(sim_stage(t, 0, last, 0, &c, &err), OK);
+    ck_assert_int_eq(stage_table_cost(t, 0, last, 0, &c, &err), OK);
     int64_t elements = x->collectives[0].elements, half = elements - elements / 2;
     int64_t want = MICROBATCHES * (c.forward_ns + c.input_ns + c.weight_ns) + c.update_ns +
                    2 * (4 * half + 1000);

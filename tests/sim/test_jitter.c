@@ -174,7 +174,7 @@ START_TEST(drawn_numbers_have_the_mean_and_the_cv)
     struct jitter_model x = pipes_quiet(m);
     x.link_cv[0] = 0.2;
     const struct jitter *j = sample_of(m, &x, 3, 0);
-    const int n = test_long() ? 1000000 : 100000;
+    const int n = suites_long() ? 1000000 : 100000;
     double sum = 0, squares = 0;
     for (int i = 0; i < n; i++) {
         double f = (double)jitter_message_ns(j, 0, i, 1000000000) / 1e9;

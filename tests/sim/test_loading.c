@@ -36,7 +36,7 @@ START_TEST(one_batch_ahead_takes_the_mean_of_the_later)
         double m = loads[i], d = (log(T) - (log(m) - s * s / 2)) / s;
         double expected = T * 0.5 * erfc(-d / sqrt(2)) + m * 0.5 * erfc(-(s - d) / sqrt(2));
         struct loading_result r =
-            walk((struct loading){4, 1, (int64_t)m, cv}, T, test_long() ? 2000000 : 200000);
+            walk((struct loading){4, 1, (int64_t)m, cv}, T, suites_long() ? 2000000 : 200000);
         ck_assert_double_eq_tol(r.step_ns / expected, 1, 0.01);
     }
 }

@@ -132,7 +132,7 @@ START_TEST(one_device_shows_the_law)
     struct pipes_made *m = pipes_make(arena, &in);
     struct jitter_model x = pipes_quiet(m);
     x.types[0].step_cv = 0.1;
-    const int32_t n = test_long() ? 20000 : 2000;
+    const int32_t n = suites_long() ? 20000 : 2000;
     double step = (double)pipes_run(m, 0, false).iteration_ns;
     struct montecarlo_result r = many(m, &x, 1, n, 2);
     ck_assert_double_eq_tol(r.iteration.mean / step, 1, 4 * 0.1 / sqrt(n));
@@ -163,7 +163,7 @@ START_TEST(two_devices_that_join_take_the_mean_of_the_slower)
     struct pipes_made *m = pipes_make(arena, &in);
     struct jitter_model x = pipes_quiet(m);
     x.types[0].step_cv = 0.1;
-    const int32_t n = test_long() ? 20000 : 2000;
+    const int32_t n = suites_long() ? 20000 : 2000;
     struct montecarlo_result r = many(m, &x, 1, n, 2);
     double step = 100.0 * PIPES_MS;
     ck_assert_double_gt(mean_of_the_slower(0.1), 1.04);
@@ -174,7 +174,7 @@ END_TEST
 /* A synthetic truth: steps that nobody has seen when the interval is made fall into it nine times of ten. */
 START_TEST(the_interval_covers_fresh_steps)
 {
-    const int32_t samples = 400, fresh = test_long() ? 4000 : 600;
+    const int32_t samples = 400, fresh = suites_long() ? 4000 : 600;
     for (int32_t stages = 1; stages <= 4; stages += 3) {
         struct pipes in = pipeline(stages, 6);
         struct pipes_made *m = pipes_make(arena, &in);

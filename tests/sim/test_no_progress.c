@@ -170,7 +170,7 @@ static const struct bad_case {
         const char *order[4];
     } in;
     void (*tweak)(struct pipes_made *m);
-    const char *says, *says_too;
+    const char *says, *message_too;
 } bad[] = {
     /* orders */
     {"a backward before its forward", OF(LINE, 2, 1, .order = {"B0 F0"}), NULL,
@@ -306,8 +306,8 @@ START_TEST(what_cannot_go_on_says_why)
         o.keep_trace = traced;
         ck_assert_msg(sim_run(arena, &m->program, m->cost, &o, &r, &err) == ERR_INPUT,
                       "%s: no error", c->name);
-        ck_assert_msg(strstr(err.text, c->says) && strstr(err.text, c->says_too),
-                      "%s: '%s' and '%s' are not both in: %s", c->name, c->says, c->says_too,
+        ck_assert_msg(strstr(err.text, c->says) && strstr(err.text, c->message_too),
+                      "%s: '%s' and '%s' are not both in: %s", c->name, c->says, c->message_too,
                       err.text);
         if (strstr(c->says, "waits for"))
             ck_assert_msg(strstr(err.text, "no progress: blocked set: ") == err.text, "%s",

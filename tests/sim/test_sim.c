@@ -195,7 +195,7 @@ START_TEST(two_flows_share_a_fair_link_equally)
     int64_t ends[4] = {0};
     int32_t n = 0;
     for (size_t i = 0; i < r.trace->n_spans; i++)
-        if (r.trace->spans[i].kind == SPAN_SEND && r.trace->spans[i].letter == 'F')
+        if (r.trace->spans[i].kind == SPAN_SEND && r.trace->spans[i].phase == PHASE_F)
             ends[n++] = r.trace->spans[i].end_ns;
     ck_assert_int_eq(n, 4);
     ck_assert_int_eq(ends[0], 70);
@@ -217,7 +217,7 @@ START_TEST(a_fifo_link_serves_messages_in_order_of_readiness)
     int64_t ends[4] = {0}, expected[4] = {70, 130, 190, 250};
     int32_t n = 0;
     for (size_t i = 0; i < r.trace->n_spans; i++)
-        if (r.trace->spans[i].kind == SPAN_SEND && r.trace->spans[i].letter == 'F')
+        if (r.trace->spans[i].kind == SPAN_SEND && r.trace->spans[i].phase == PHASE_F)
             ends[n++] = r.trace->spans[i].end_ns;
     for (int32_t i = 0; i < 4; i++) ck_assert_int_eq(ends[i], expected[i]);
 }
@@ -245,7 +245,7 @@ START_TEST(a_call_waits_for_room_in_the_buffer_ring_it_sends_from)
     int64_t begins[3] = {-1, -1, -1};
     for (size_t i = 0; i < r.trace->n_spans; i++) {
         const struct span *s = &r.trace->spans[i];
-        if (s->kind == SPAN_COMPUTE && s->device == 0 && s->letter == 'F')
+        if (s->kind == SPAN_COMPUTE && s->device == 0 && s->phase == PHASE_F)
             begins[s->microbatch] = s->begin_ns;
     }
     ck_assert_int_eq(begins[0], 0);

@@ -117,8 +117,8 @@ END_TEST
 
 START_TEST(long_pipelines_end_when_they_are_known_to)
 {
-    struct pipes_made *m =
-        w1_make(arena, w1_known[_i].stages, w1_known[_i].microbatches, w1_known[_i].mixed);
+    struct pipes_made *m = pipeline_workload_make(arena, w1_known[_i].stages,
+                                                  w1_known[_i].microbatches, w1_known[_i].mixed);
     ck_assert_int_eq(pipes_run(m, 1, false).makespan_ns, w1_known[_i].makespan_ns);
 }
 END_TEST
@@ -126,7 +126,7 @@ END_TEST
 /* Messages beside one another on a link, at equal rates: another makespan than in line (w1_known), and a known one. */
 START_TEST(fluid_links_of_the_mixed_pipeline_give_the_known_makespan)
 {
-    struct pipes_made *m = w1_make(arena, 64, 1024, true);
+    struct pipes_made *m = pipeline_workload_make(arena, 64, 1024, true);
     for (int32_t i = 0; i < m->program.n_links; i++) m->program.links[i].sharing = LINK_FLUID;
     for (int32_t i = 0; i < m->program.n_stages; i++)
         for (int32_t r = 0; r < m->program.stages[i].n_buffer_rings; r++)

@@ -2,7 +2,7 @@
  * tests/sim/test_sim_random.c holds of pipelines alone is not repeated here.
  *
  * Some laws need links that no two messages contend for: where they do, a faster device may change who comes first, and
- * with it everything behind (Graham's anomalies). Those cases are made `apart`.
+ * with it everything behind (Graham's anomalies). Those cases are made `dedicated`.
  */
 #include "sim/explain/explain.h"
 #include "tests/support/plans.h"
@@ -14,7 +14,7 @@ static struct arena *arena;
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
 
-static uint64_t cases(void) { return test_long() ? 12000 : 400; }
+static uint64_t cases(void) { return suites_long() ? 12000 : 400; }
 
 struct made {
     const struct program *program;
@@ -44,24 +44,24 @@ static struct profile *price(const struct program *p)
     return f;
 }
 
-static struct made lowered(uint64_t seed, bool apart)
+static struct made lowered(uint64_t seed, bool dedicated)
 {
     struct plan *plan = ARENA_ARRAY(arena, struct plan, 1);
     *plan = seed % 12 ? plans_random_plan(arena, seed) : plans_random_chunks(arena, seed);
     struct link *bus = &plan->cluster.links[0];
-    if (apart)
+    if (dedicated)
         bus->bandwidth_Bps = 1e30; /* nothing is in flight for long enough to meet another */
-    if (!apart && seed % 3 == 0) bus->sharing = LINK_FAIR;
-    if (!apart && seed % 5 == 0) bus->half_duplex = true;
+    if (!dedicated && seed % 3 == 0) bus->sharing = LINK_FAIR;
+    if (!dedicated && seed % 5 == 0) bus->half_duplex = true;
     const struct program *p = plans_lower(arena, plan, seed % 2);
     return (struct made){p, cost_new(arena, price(p), &plan->cluster)};
 }
 
-static struct made make(uint64_t seed, bool apart)
+static struct made make(uint64_t seed, bool dedicated)
 {
-    if (seed % 4 == 0) return lowered(seed, apart);
-    struct pipes in = seed % 4 == 1 ? random_replicas(seed) : random_pipes(seed);
-    if (apart) {
+    if (seed % 4 == 0) return lowered(seed, dedicated);
+    struct pipes in = seed % 4 == 1 ? random_pipes_replicas(seed) : random_pipes(seed);
+    if (dedicated) {
         in.one_link = false, in.sharing = LINK_FIFO;
         for (int32_t s = 0; s < in.n_stages; s++) in.half_duplex[s] = false;
     }
@@ -248,7 +248,7 @@ static double *factors(struct pipes_random *r, int32_t n, double most)
 {
     double *f = ARENA_ARRAY(arena, double, (size_t)n);
     for (int32_t i = 0; i < n; i++)
-        f[i] = pipes_draw(r, 0, 2) ? 1 : most * (double)pipes_draw(r, 0, 1000) / 1000;
+        f[i] = random_pipes_draw(r, 0, 2) ? 1 : most * (double)random_pipes_draw(r, 0, 1000) / 1000;
     return f;
 }
 
@@ -314,7 +314,7 @@ static int32_t *shuffled(struct pipes_random *r, int32_t n)
     int32_t *to = ARENA_ARRAY(arena, int32_t, (size_t)n);
     for (int32_t i = 0; i < n; i++) to[i] = i;
     for (int32_t i = n - 1; i > 0; i--) {
-        int32_t k = (int32_t)pipes_draw(r, 0, i), other = to[i];
+        int32_t k = (int32_t)random_pipes_draw(r, 0, i), other = to[i];
         to[i] = to[k], to[k] = other;
     }
     return to;
@@ -394,7 +394,7 @@ static uint64_t hash_int(uint64_t h, int64_t v)
 {
     unsigned char b[8];
     for (int i = 0; i < 8; i++) b[i] = (unsigned char)((uint64_t)v >> (8 * i) & 255);
-    return hash_bytes(h, b, sizeof b);
+    return rng_hash_bytes(h, b, sizeof b);
 }
 
 static uint64_t hash_result(uint64_t h, const struct program *p, const struct sim_result *r)
@@ -402,10 +402,10 @@ static uint64_t hash_result(uint64_t h, const struct program *p, const struct si
     for (size_t i = 0; i < r->trace->n_spans; i++) {
         const struct span *s = &r->trace->spans[i];
         const int64_t fields[] = {s->kind,   s->stream,   s->device, s->peer,       s->stage,
-                                  s->letter, s->step,     s->part,   s->microbatch, s->op,
+                                  s->phase, s->step,     s->part,   s->microbatch, s->op,
                                   s->bytes,  s->begin_ns, s->end_ns};
         for (size_t k = 0; k < sizeof fields / sizeof *fields; k++) h = hash_int(h, fields[k]);
-        h = hash_text(h, s->name);
+        h = rng_hash_text(h, s->name);
     }
     for (int32_t i = 0; i < p->n_devices; i++) h = hash_int(h, r->devices[i].peak_bytes);
     h = hash_int(h, r->iteration_ns);

@@ -139,7 +139,7 @@ END_TEST
 static bool same_span(const struct span *x, const struct span *y)
 {
     return x->kind == y->kind && x->stream == y->stream && x->device == y->device &&
-           x->peer == y->peer && x->stage == y->stage && x->letter == y->letter &&
+           x->peer == y->peer && x->stage == y->stage && x->phase == y->phase &&
            x->step == y->step && x->microbatch == y->microbatch && x->op == y->op &&
            x->part == y->part && x->begin_ns == y->begin_ns && x->end_ns == y->end_ns &&
            x->bytes == y->bytes && x->key == y->key && !strcmp(x->name, y->name);
@@ -222,12 +222,14 @@ static int64_t peak_from_spans(const struct trace *t, const struct pipes *in, in
                 const struct span *s = &t->spans[k];
                 if (s->device != device || s->microbatch != mb) continue;
                 if (s->kind == SPAN_SEND)
-                    sent[s->letter == 'B'] = s->end_ns, sent_bytes[s->letter == 'B'] = s->bytes;
+                    sent[s->phase == PHASE_B] = s->end_ns,
+                                     sent_bytes[s->phase == PHASE_B] = s->bytes;
                 if (s->kind == SPAN_RECEIVE)
-                    begun[s->letter == 'B'] = s->begin_ns, begun_bytes[s->letter == 'B'] = s->bytes;
+                    begun[s->phase == PHASE_B] = s->begin_ns,
+                                      begun_bytes[s->phase == PHASE_B] = s->bytes;
                 if (s->kind != SPAN_COMPUTE) continue;
-                if (first[(int)s->letter] < 0) first[(int)s->letter] = s->begin_ns;
-                last[(int)s->letter] = s->end_ns;
+                if (first[(int)s->phase] < 0) first[(int)s->phase] = s->begin_ns;
+                last[(int)s->phase] = s->end_ns;
             }
             if (first['F'] <= now && now < last['B']) live += in->kept_bytes;
             if (first['F'] <= now && now < sent[0]) live += sent_bytes[0];

@@ -35,9 +35,9 @@ static struct made make(const struct plan *p, bool fused)
 }
 
 static int64_t procedure_ns(struct made *m, const struct program *p, const struct program_stage *s,
-                            enum phase letter, bool again_only)
+                            enum phase phase, bool again_only)
 {
-    int32_t index = program_procedure(s, letter, "");
+    int32_t index = program_procedure(s, phase, "");
     int64_t sum = 0;
     for (int32_t i = 0; index >= 0 && i < s->procedures[index].n_instrs; i++) {
         const struct instr *x = &s->procedures[index].instrs[i];
@@ -60,8 +60,8 @@ static int64_t kept_bytes(const struct program_stage *s)
     int64_t bytes = 0;
     for (int32_t i = 0; i < s->n_buffer_rings; i++) {
         const struct buffer_ring *r = &s->buffer_rings[i];
-        bool from_forward = r->birth == 'F' || r->birth == 'R', gradient = false;
-        for (int32_t k = 0; k < s->n_slots && r->birth == 'R'; k++)
+        bool from_forward = r->birth == PHASE_F || r->birth == PHASE_RECEIVE, gradient = false;
+        for (int32_t k = 0; k < s->n_slots && r->birth == PHASE_RECEIVE; k++)
             gradient |= s->slots[k].buffer_ring == i && strstr(s->slots[k].name, "grad") != NULL;
         if (from_forward && !gradient && strchr("BIW", r->death)) bytes += r->stride_bytes;
     }
@@ -72,10 +72,10 @@ static void compare(struct made *m, const struct program *p, const struct progra
 {
     struct stage_cost c;
     struct error err = {0};
-    ck_assert_msg(sim_stage(m->table, s->first_layer, s->last_layer, 0, &c, &err) == OK, "%s",
-                  err.text);
+    ck_assert_msg(stage_table_cost(m->table, s->first_layer, s->last_layer, 0, &c, &err) == OK,
+                  "%s", err.text);
     ck_assert_int_eq(c.forward_ns, procedure_ns(m, p, s, 'F', false));
-    bool split = program_procedure(s, 'I', "") >= 0;
+    bool split = program_procedure(s, PHASE_I, "") >= 0;
     if (split) {
         ck_assert_int_eq(c.input_ns, procedure_ns(m, p, s, 'I', false));
         ck_assert_int_eq(c.weight_ns, procedure_ns(m, p, s, 'W', false));
@@ -146,7 +146,7 @@ START_TEST(a_step_of_one_device_is_the_sum_of_its_stage_costs)
         struct sim_options o = {0};
         struct sim_result r;
         struct error err = {0};
-        ck_assert_int_eq(sim_stage(m.table, 0, last[0], 0, &c, &err), OK);
+        ck_assert_int_eq(stage_table_cost(m.table, 0, last[0], 0, &c, &err), OK);
         ck_assert_msg(sim_run(arena, program, m.cost, &o, &r, &err) == OK, "%s", err.text);
         ck_assert_int_eq(r.iteration_ns,
                          5 * (c.forward_ns + c.input_ns + c.weight_ns) + c.update_ns);
@@ -192,22 +192,22 @@ START_TEST(ranges_add_up_and_nonsense_is_refused)
     int32_t n = m.graph->n_layers;
     struct stage_cost all, front, back, again;
     struct error err = {0};
-    ck_assert_int_eq(sim_stage(m.table, 0, n - 1, 0, &all, &err), OK);
+    ck_assert_int_eq(stage_table_cost(m.table, 0, n - 1, 0, &all, &err), OK);
     for (int32_t cut = 0; cut + 1 < n; cut++) {
-        ck_assert_int_eq(sim_stage(m.table, 0, cut, 0, &front, &err), OK);
-        ck_assert_int_eq(sim_stage(m.table, cut + 1, n - 1, 0, &back, &err), OK);
+        ck_assert_int_eq(stage_table_cost(m.table, 0, cut, 0, &front, &err), OK);
+        ck_assert_int_eq(stage_table_cost(m.table, cut + 1, n - 1, 0, &back, &err), OK);
         ck_assert_int_eq(front.forward_ns + back.forward_ns, all.forward_ns);
         ck_assert_int_eq(front.input_ns + back.input_ns, all.input_ns);
         ck_assert_int_eq(front.weight_ns + back.weight_ns, all.weight_ns);
         ck_assert_int_eq(front.parameter_bytes + back.parameter_bytes,
                          all.parameter_bytes); /* nothing is tied */
         ck_assert_int_gt(back.input_bytes, 0);
-        ck_assert_int_eq(sim_stage(m.table, 0, cut, 0, &again, &err), OK);
+        ck_assert_int_eq(stage_table_cost(m.table, 0, cut, 0, &again, &err), OK);
         ck_assert_mem_eq(&front, &again, sizeof front);
     }
-    ck_assert_int_eq(sim_stage(m.table, 1, 0, 0, &all, &err), ERR_INPUT);
-    ck_assert_int_eq(sim_stage(m.table, 0, n, 0, &all, &err), ERR_INPUT);
-    ck_assert_int_eq(sim_stage(m.table, 0, 0, 1, &all, &err), ERR_INPUT);
+    ck_assert_int_eq(stage_table_cost(m.table, 1, 0, 0, &all, &err), ERR_INPUT);
+    ck_assert_int_eq(stage_table_cost(m.table, 0, n, 0, &all, &err), ERR_INPUT);
+    ck_assert_int_eq(stage_table_cost(m.table, 0, 0, 1, &all, &err), ERR_INPUT);
 }
 END_TEST
 

@@ -154,7 +154,7 @@ START_TEST(w1_ends_to_the_nanosecond)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++, arena_reset(arena)) {
         struct schedule s = schedule_of(arena, SCHEDULE_1F1B, cases[i].p, 0, cases[i].m, false);
         struct pipeline p = w1(cases[i].p, cases[i].hetero);
-        if (cases[i].m > 1024 && !test_long()) continue;
+        if (cases[i].m > 1024 && !suites_long()) continue;
         ck_assert_int_eq(timed(&s, &p), cases[i].ns);
         if (cases[i].m <= 1024) ck_assert_int_eq(simulated(&s, &p, LINK_FIFO), cases[i].ns);
     }
@@ -269,10 +269,10 @@ START_TEST(a_report_of_the_event_loop_has_the_same_form)
                 ck_assert_int_eq(r.devices[d].busy_ns, 8 * s.n_chunks * 30);
                 ck_assert_int_ge(r.devices[d].peak_bytes, 5);
                 for (int64_t i = 0; i < s.lanes[d].n_ops; i++, x++) {
-                    enum phase letter = s.lanes[d].ops[i].letter;
-                    ck_assert_int_eq(x->end_ns - x->begin_ns, letter == 'F'   ? 10
-                                                              : letter == 'I' ? 11
-                                                                              : 9);
+                    enum phase phase = s.lanes[d].ops[i].phase;
+                    ck_assert_int_eq(x->end_ns - x->begin_ns, phase == PHASE_F   ? 10
+                                                              : phase == PHASE_I ? 11
+                                                                                 : 9);
                     if (i) ck_assert_int_ge(x->begin_ns, x[-1].end_ns);
                 }
             }
@@ -314,7 +314,7 @@ START_TEST(two_latencies_on_one_occupied_link_have_no_program)
     struct schedule mixed = schedule_of(arena, SCHEDULE_1F1B, 1, 0, 2, true);
     struct schedule_lane *l = &mixed.lanes[0];
     struct pipeline one = equal(1, 1, 2);
-    l->ops[1].letter = 'B';
+    l->ops[1].phase = PHASE_B;
     memmove(l->ops + 2, l->ops + 3, 3 * sizeof *l->ops), l->n_ops--;
     ck_assert(static_time(timer_of(&mixed), &one, &ns));
     ck_assert_int_eq(ns, 1 + 2 + 1);

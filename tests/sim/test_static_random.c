@@ -10,7 +10,7 @@ static struct arena *arena;
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
 
-#define CASES (test_long() ? 10000u : 500u)
+#define CASES (suites_long() ? 10000u : 500u)
 
 struct draw {
     uint64_t seed, at;

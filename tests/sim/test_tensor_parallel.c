@@ -193,10 +193,10 @@ static struct program *recomputing(enum recompute r, bool eager)
     return plans_lower(arena, &p, false);
 }
 
-static int32_t again(const struct program *p, enum phase letter, enum op_kind kind)
+static int32_t again(const struct program *p, enum phase phase, enum op_kind kind)
 {
     const struct program_stage *s = &p->stages[0];
-    const struct procedure *f = &s->procedures[program_procedure(s, letter, "")];
+    const struct procedure *f = &s->procedures[program_procedure(s, phase, "")];
     int32_t n = 0;
     for (int32_t i = 0; i < f->n_instrs; i++) {
         const struct program_op *op = &s->ops[f->instrs[i].arg];
@@ -225,7 +225,7 @@ START_TEST(blocks_run_again_each_before_its_own_gradients)
 {
     struct program *p = recomputing(RECOMPUTE_BLOCKS, false);
     const struct program_stage *s = &p->stages[0];
-    const struct procedure *f = &s->procedures[program_procedure(s, 'B', "")];
+    const struct procedure *f = &s->procedures[program_procedure(s, PHASE_B, "")];
     int32_t block = LAYERS, blocks = 0;
     for (int32_t i = 0; i < f->n_instrs; i++) {
         const struct program_op *op = &s->ops[f->instrs[i].arg];
@@ -315,7 +315,7 @@ START_TEST(a_slow_host_sets_the_pace_and_a_fast_one_none)
     struct program *x = plans_lower(arena, &p, false);
     for (int32_t i = 0; i < x->stages[0].n_procedures; i++) {
         const struct procedure *f = &x->stages[0].procedures[i];
-        int32_t times = f->letter == 'U' ? 1 : 2;
+        int32_t times = f->phase == PHASE_U ? 1 : 2;
         for (int32_t k = 0; k < f->n_instrs; k++)
             calls += times * (f->instrs[k].kind == INSTR_COMPUTE);
     }

@@ -85,7 +85,7 @@ START_TEST(level_1_scatters_after_the_backward_updates_its_part_and_gathers)
     struct plan plan = whole_replicas("llama", 2, 3, 1);
     const struct program *p = plans_lower(arena, &plan, true);
     ck_assert_int_eq(p->n_collectives, 2);
-    ck_assert(collective_scatters(&p->collectives[0]) && collective_gathers(&p->collectives[1]));
+    ck_assert(program_collective_scatters(&p->collectives[0]) && program_collective_gathers(&p->collectives[1]));
     ck_assert_str_eq(instrs(p, 0, 'B', ""), "");
     ck_assert_str_eq(instrs(p, 0, 'B', "last"), "R0");
     ck_assert_str_eq(instrs(p, 0, 'U', ""), "A0 u u R1 z z A1");
@@ -103,7 +103,7 @@ START_TEST(level_2_scatters_each_layer_in_every_backward_two_at_a_time)
     ck_assert_int_eq(p->n_collectives % 2, 0);
     ck_assert_str_eq(instrs(p, 0, 'F', ""), "");
     ck_assert_int_eq(strncmp(instrs(p, 0, 'B', ""), "R0 R1 A0 R2 A1", 14), 0);
-    ck_assert_int_eq(program_procedure(&p->stages[0], 'B', "last"), -1);
+    ck_assert_int_eq(program_procedure(&p->stages[0], PHASE_B, "last"), -1);
     const char *update = instrs(p, 0, 'U', "");
     ck_assert_ptr_null(
         strchr(update, 'z')); /* the update zeroes its own part, and there is no other */
@@ -167,11 +167,11 @@ START_TEST(memory_is_what_the_footprint_foretells)
         ck_assert_int_eq(footprint_stages(arena, plans_lower(arena, &plan, true), &o, g, &err), OK);
         for (int32_t i = 0; i < f[0].n; i++)
             for (int32_t k = 0; k < g[0].n; k++) {
-                bool divided = strstr("parameters gradients optimizer state", f[0].holders[i].name);
-                if (!divided || strcmp(f[0].holders[i].name, g[0].holders[k].name)) continue;
-                ck_assert_int_le(labs(f[0].holders[i].bytes - g[0].holders[k].bytes), 20000);
+                bool divided = strstr("parameters gradients optimizer state", f[0].memory_breakdown[i].name);
+                if (!divided || strcmp(f[0].memory_breakdown[i].name, g[0].memory_breakdown[k].name)) continue;
+                ck_assert_int_le(labs(f[0].memory_breakdown[i].bytes - g[0].memory_breakdown[k].bytes), 20000);
                 ck_assert_double_eq_tol(
-                    (double)g[0].holders[k].bytes / (double)f[0].holders[i].bytes, 1, 0.2);
+                    (double)g[0].memory_breakdown[k].bytes / (double)f[0].memory_breakdown[i].bytes, 1, 0.2);
             }
     }
 }
@@ -234,8 +234,8 @@ START_TEST(a_tied_parameter_is_divided_where_both_uses_are_on_one_stage)
     const struct program *p = plans_lower(arena, &plan, true);
     int32_t scatters = 0, gathers = 0;
     for (int32_t i = 0; i < p->n_collectives; i++) {
-        scatters += collective_scatters(&p->collectives[i]);
-        gathers += collective_gathers(&p->collectives[i]);
+        scatters += program_collective_scatters(&p->collectives[i]);
+        gathers += program_collective_gathers(&p->collectives[i]);
     }
     ck_assert_int_eq(scatters,
                      gathers + 1); /* the head's gradients; its parameter is the embedding's */
@@ -371,7 +371,7 @@ static void follow_procedure(struct cells *c, const struct procedure *f)
                     mark(c, op->output[k], op->output[k] + 1);
         }
         bool joins = x->kind == INSTR_COLLECTIVE_START || x->kind == INSTR_COLLECTIVE_WAIT;
-        if (!joins || f->letter == 'U' || !collective_divides(&c->p->collectives[x->arg])) continue;
+        if (!joins || f->phase == PHASE_U || !program_collective_divides(&c->p->collectives[x->arg])) continue;
         const struct collective_member *m = member_of(c, x->arg);
         for (int32_t k = 0; k < m->n_segments; k++) {
             const struct slot *slot = &c->s->slots[m->segments[k]];
@@ -412,9 +412,9 @@ START_TEST(random_divided_plans_run_in_both_readings)
     size_t n;
     char *text = plans_text(plans_lower(arena, &three, true), &n);
     struct plans_random r = {77, 0};
-    plans_mangle(arena, &r, text, n, "0123456789 -\nsgw", test_long() ? 20000 : 300);
+    plans_mangle(arena, &r, text, n, "0123456789 -\nsgw", suites_long() ? 20000 : 300);
     free(text);
-    for (uint64_t seed = 0; seed < (test_long() ? 600 : 60); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 600 : 60); seed++) {
         int32_t zero = 1 + (int32_t)(seed % 3);
         struct plan plan = random_plan(seed, zero);
         const struct program *p = plans_lower(arena, &plan, seed % 2);
@@ -423,7 +423,7 @@ START_TEST(random_divided_plans_run_in_both_readings)
                       err.text);
         read_back(p);
         follow_scratch(p);
-        for (int32_t i = p->n_collectives; i > 0;) divided += collective_divides(&p->collectives[--i]);
+        for (int32_t i = p->n_collectives; i > 0;) divided += program_collective_divides(&p->collectives[--i]);
         struct sim_result run = simulate(&plan, p, true, false);
         for (int32_t i = 0; i < p->n_devices; i++) {
             ck_assert_int_le(run.devices[i].peak_bytes, run.devices[i].reserved_bytes);

@@ -39,7 +39,7 @@ static struct {
     struct buffer full; /* the worker's */
     uint32_t next_correlation;
     int64_t kernels, drop_every, untimed_every;
-    size_t buffer_most;
+    size_t buffer_max;
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Read and written as atomics. */
@@ -66,7 +66,7 @@ static void start(void)
     if (fault)
         standin_cupti_fail_at(strtoll(fault, NULL, 10),
                               colon ? (int)strtol(colon + 1, NULL, 10) : CUPTI_ERROR_UNKNOWN);
-    state.buffer_most = (size_t)variable("STANDIN_CUPTI_BUFFER");
+    state.buffer_max = (size_t)variable("STANDIN_CUPTI_BUFFER");
     state.drop_every = variable("STANDIN_CUPTI_DROP");
     state.untimed_every = variable("STANDIN_CUPTI_UNTIMED");
 }
@@ -253,8 +253,8 @@ static void *place(size_t bytes)
         hidden_begin();
         *b = asked;
         if ((uintptr_t)b->at % 8) abort();
-        if (b->at && state.buffer_most && state.buffer_most < b->bytes)
-            b->bytes = state.buffer_most;
+        if (b->at && state.buffer_max && state.buffer_max < b->bytes)
+            b->bytes = state.buffer_max;
     }
     if (!fits(b, bytes)) return NULL;
     void *at = b->at + b->used;
@@ -332,8 +332,8 @@ CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext context, uint32_t stream
 
 /* --- what streams do --- */
 
-struct asked_activity {
-    enum activity_kind_asked kind;
+struct wanted_activity {
+    enum activity_kind_requested kind;
     const char *name;
     size_t bytes;
     uint8_t copy_kind;
@@ -341,7 +341,7 @@ struct asked_activity {
     uint32_t correlation;
 };
 
-static CUpti_ActivityKind kind_of(enum activity_kind_asked kind)
+static CUpti_ActivityKind kind_of(enum activity_kind_requested kind)
 {
     static const CUpti_ActivityKind kinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
                                                CUPTI_ACTIVITY_KIND_MEMCPY,
@@ -367,13 +367,13 @@ static void tell_call(uint32_t correlation)
     put(&call, sizeof call);
 }
 
-struct asked_activity *activity_asked(enum activity_kind_asked kind, const char *name, size_t bytes,
+struct wanted_activity *activity_requested(enum activity_kind_requested kind, const char *name, size_t bytes,
                                       int copy_kind, int device)
 {
     if (!__atomic_load_n(&enabled, __ATOMIC_RELAXED)) return NULL;
-    struct asked_activity *x = calloc(1, sizeof *x);
+    struct wanted_activity *x = calloc(1, sizeof *x);
     if (!x) abort();
-    *x = (struct asked_activity){kind, name, bytes, (uint8_t)copy_kind, device, 0};
+    *x = (struct wanted_activity){kind, name, bytes, (uint8_t)copy_kind, device, 0};
     lock_up();
     x->correlation = ++state.next_correlation;
     unlock();
@@ -393,7 +393,7 @@ uint64_t activity_now(void)
 /* Whether this kernel is the n-th, 2n-th, … */
 static bool every(int64_t n, int64_t number) { return n > 0 && number % n == 0; }
 
-static void tell_kernel(const struct asked_activity *x, uint64_t begin, uint64_t end)
+static void tell_kernel(const struct wanted_activity *x, uint64_t begin, uint64_t end)
 {
     lock_up();
     int64_t number = ++state.kernels, drop = state.drop_every, untimed = state.untimed_every;
@@ -412,7 +412,7 @@ static void tell_kernel(const struct asked_activity *x, uint64_t begin, uint64_t
     put(&k, sizeof k);
 }
 
-static void tell(const struct asked_activity *x, uint64_t begin, uint64_t end)
+static void tell(const struct wanted_activity *x, uint64_t begin, uint64_t end)
 {
     const CUpti_ActivityMemcpy6 copy = {.kind = CUPTI_ACTIVITY_KIND_MEMCPY,
                                         .copyKind = x->copy_kind,
@@ -427,15 +427,15 @@ static void tell(const struct asked_activity *x, uint64_t begin, uint64_t end)
                                         .end = end,
                                         .deviceId = (uint32_t)x->device,
                                         .correlationId = x->correlation};
-    if (x->kind == ACTIVITY_ASKED_KERNEL)
+    if (x->kind == ACTIVITY_REQUESTED_KERNEL)
         tell_kernel(x, begin, end);
-    else if (x->kind == ACTIVITY_ASKED_COPY)
+    else if (x->kind == ACTIVITY_REQUESTED_COPY)
         put(&copy, sizeof copy);
     else
         put(&fill, sizeof fill);
 }
 
-void activity_ended(struct asked_activity *x, uint64_t begin, bool ran)
+void activity_ended(struct wanted_activity *x, uint64_t begin, bool ran)
 {
     if (ran && is_on(kind_of(x->kind))) tell(x, begin, activity_now());
     free(x);

@@ -241,7 +241,7 @@ static void fiber_main(void)
 
 /* --- barriers and warps --- */
 
-static void say_thread(const struct machine *m, int32_t lane)
+static void report_thread(const struct machine *m, int32_t lane)
 {
     struct standin_index t = index_of(lane, m->kernel->block);
     fprintf(stderr, "thread (%u,%u,%u)", t.x, t.y, t.z);
@@ -392,14 +392,14 @@ static void stuck(const struct machine *m)
     }
     fprintf(stderr, "stand-in: kernel %s, block (%u,%u,%u): ", m->kernel->name, standin_now.block.x,
             standin_now.block.y, standin_now.block.z);
-    say_thread(m, waits);
+    report_thread(m, waits);
     fprintf(stderr, " waits at the %s of line %d, which ", warp ? w->operation : "barrier",
             w->line);
     if (missing == NOBODY)
         fprintf(stderr, "nobody misses");
     else {
         const struct lane *l = &m->lanes[missing];
-        say_thread(m, missing);
+        report_thread(m, missing);
         if (l->state == LANE_ENDED)
             fprintf(stderr, " missed: it has ended");
         else

@@ -53,7 +53,7 @@ cudaError_t standin_leave(cudaError_t e);
     } while (0)
 
 int standin_device(void);            /* of the calling thread */
-int standin_shared_most(int device); /* bytes of shared memory that a block may be allowed */
+int standin_shared_max(int device); /* bytes of shared memory that a block may be allowed */
 int standin_device_count(void);
 int64_t standin_device_memory(int device);
 int standin_capability(int device);
@@ -81,7 +81,7 @@ struct work {                     /* what a stream does; from malloc, freed by t
     struct work *next;
     struct ticket *ticket; /* finished after run, and dropped; may be NULL */
     bool always;           /* even on a lost device */
-    struct asked_activity *noted; /* for CUPTI's twin (activity.h); may be NULL */
+    struct wanted_activity *noted; /* for CUPTI's twin (activity.h); may be NULL */
     int handed;            /* the producer's release, the stream's acquire */
 };
 /* Zeroed, of a struct that begins with a struct work. */

@@ -8,27 +8,27 @@ enum { THREADS = 256, TILE = 8, ALL = -1 };
 
 template <class T> __global__ void block_sums(const T *in, T *out, int n)
 {
-    using W = typename number<T>::wide;
+    using W = typename dtype_traits<T>::wide;
     __shared__ W part[THREADS / 32];
     W sum = 0;
     for (int i = (int)(blockIdx.x * blockDim.x + threadIdx.x); i < n;
          i += (int)(gridDim.x * blockDim.x))
-        sum += number<T>::get(in[i]);
+        sum += dtype_traits<T>::get(in[i]);
     for (int by = 16; by; by /= 2) sum += __shfl_xor_sync((unsigned)ALL, sum, by);
     if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = sum;
     __syncthreads();
     if (threadIdx.x == 0) {
         sum = 0;
         for (unsigned w = 0; w < blockDim.x / 32; w++) sum += part[w];
-        out[blockIdx.x] = number<T>::put(sum);
+        out[blockIdx.x] = dtype_traits<T>::put(sum);
     }
 }
 
-cudaError_t try_block_sums(enum cuda_number number_, const void *in, void *out, int n, int blocks,
+cudaError_t try_block_sums(enum cuda_dtype dtype_, const void *in, void *out, int n, int blocks,
                            cudaStream_t stream)
 {
     cudaError_t e = cudaErrorInvalidValue;
-    CUDA_WITH_NUMBER(number_, T,
+    CUDA_WITH_DTYPE(dtype_, T,
                      e = LAUNCH((block_sums<T>), blocks, THREADS, 0, stream,
                                 static_cast<const T *>(in), static_cast<T *>(out), n));
     return e;
@@ -220,16 +220,16 @@ template <class T> __global__ void round_trip(const double *in, double *out, int
 {
     int i = (int)threadIdx.x + (int)(blockIdx.x * blockDim.x);
     if (i >= n) return;
-    using W = typename number<T>::wide;
-    out[i] = (double)number<T>::get(number<T>::put((W)in[i]));
+    using W = typename dtype_traits<T>::wide;
+    out[i] = (double)dtype_traits<T>::get(dtype_traits<T>::put((W)in[i]));
 }
 
-cudaError_t try_round(enum cuda_number number_, const double *in, double *out, int n,
+cudaError_t try_round(enum cuda_dtype dtype_, const double *in, double *out, int n,
                       cudaStream_t stream)
 {
     cudaError_t e = cudaErrorInvalidValue;
-    CUDA_WITH_NUMBER(
-        number_, T,
+    CUDA_WITH_DTYPE(
+        dtype_, T,
         e = LAUNCH((round_trip<T>), (unsigned)((n + 127) / 128), 128, 0, stream, in, out, n));
     return e;
 }

@@ -23,7 +23,7 @@ extern "C" {
 #endif
 
 /* out[b]: the sum of what block b of 256 threads took of in (n). */
-cudaError_t try_block_sums(enum cuda_number number, const void *in, void *out, int n, int blocks,
+cudaError_t try_block_sums(enum cuda_dtype dtype, const void *in, void *out, int n, int blocks,
                            cudaStream_t stream);
 /* out[i], i the number of a thread in the grid: block z y x, thread z y x, a byte each. */
 cudaError_t try_coordinates(struct dim3 grid, struct dim3 block, uint64_t *out,
@@ -50,7 +50,7 @@ cudaError_t try_add(const float *in, float *out, int n, cudaStream_t stream);
 /* Launches of shared_bytes that write nothing; `raise`: after asking for that much. */
 cudaError_t try_shared(int shared_bytes, int raise, cudaStream_t stream);
 /* out[0] = in[0] of the number's type, rounded and widened again. */
-cudaError_t try_round(enum cuda_number number, const double *in, double *out, int n,
+cudaError_t try_round(enum cuda_dtype dtype, const double *in, double *out, int n,
                       cudaStream_t stream);
 
 #ifdef __cplusplus

@@ -42,7 +42,7 @@ cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute at
     ENTER();
     if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
-        value > standin_shared_most(standin_device()))
+        value > standin_shared_max(standin_device()))
         return standin_leave(cudaErrorInvalidValue);
     books_open();
     int i = 0;
@@ -153,7 +153,7 @@ cudaError_t standin_launch_kernel(const struct standin_kernel *k, void (*drop)(v
     w->k = *k;
     w->device = stream_device(s);
     w->drop = drop;
-    w->w.noted = activity_asked(ACTIVITY_ASKED_KERNEL, k->name, 0, 0, w->device);
+    w->w.noted = activity_requested(ACTIVITY_REQUESTED_KERNEL, k->name, 0, 0, w->device);
     stream_push(s, &w->w);
     return cudaSuccess;
 }

@@ -345,9 +345,9 @@ static cudaError_t copy(const struct copy_work *c, enum cudaMemcpyKind kind, cud
     struct work head = w->w;
     *w = *c;
     w->w = head;
-    w->w.noted = c->from ? activity_asked(ACTIVITY_ASKED_COPY, NULL, c->width * c->height,
+    w->w.noted = c->from ? activity_requested(ACTIVITY_REQUESTED_COPY, NULL, c->width * c->height,
                                           copy_kind_of(to, from), stream_device(s))
-                         : activity_asked(ACTIVITY_ASKED_FILL, NULL, c->width * c->height, 0,
+                         : activity_requested(ACTIVITY_REQUESTED_FILL, NULL, c->width * c->height, 0,
                                           stream_device(s));
     stream_push(s, &w->w);
     if (now || to == PLACE_PAGEABLE || from == PLACE_PAGEABLE) {

@@ -293,7 +293,7 @@ static ncclResult_t look_joining(struct ncclComm *c)
     return ncclSuccess;
 }
 
-static ncclResult_t look_asked(struct ncclComm *c)
+static ncclResult_t look_requested(struct ncclComm *c)
 {
     if (c->looks-- > 0) return ncclInProgress;
     c->phase = IDLE;
@@ -315,7 +315,7 @@ static ncclResult_t look(struct ncclComm *c)
     if (c->phase == JOINING)
         r = look_joining(c);
     else if (c->phase == ASKED)
-        r = look_asked(c);
+        r = look_requested(c);
     else if (c->phase == ENDING)
         r = look_ending(c);
     else if (c->running && hears_of_an_end(c))

@@ -176,7 +176,7 @@ static void take_copy(const struct running *r, struct nccl_work *x, size_t bytes
         put(x->mine, x->type, i, x->weight * get(x->mine, x->type, i));
 }
 
-static void take_apart(struct running *r, struct nccl_work *x)
+static void split_call(struct running *r, struct nccl_work *x)
 {
     size_t bytes = x->n * work_type_bytes(x->type);
     take_copy(r, x, bytes);
@@ -253,7 +253,7 @@ static bool all_done(const struct running *r)
 void work_run(struct wire *w, int n, int rank, struct nccl_work *list, const _Atomic int *stopped)
 {
     struct running r = {.w = w, .n = n, .rank = rank};
-    for (struct nccl_work *x = list; x; x = x->next) take_apart(&r, x);
+    for (struct nccl_work *x = list; x; x = x->next) split_call(&r, x);
     while (!atomic_load(stopped) && !all_done(&r)) {
         uint32_t seen = wire_rung(w);
         bool moved = false;

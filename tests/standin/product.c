@@ -245,7 +245,7 @@ cublasStatus_t product_push(const struct product *p, const char *call, cudaStrea
     }
     struct product_work *w = work_new(sizeof *w, run_product);
     w->p = *p;
-    w->w.noted = activity_asked(ACTIVITY_ASKED_KERNEL, "standin_product", 0, 0, stream_device(s));
+    w->w.noted = activity_requested(ACTIVITY_REQUESTED_KERNEL, "standin_product", 0, 0, stream_device(s));
     stream_push(s, &w->w);
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -327,7 +327,7 @@ cudaError_t cudaSetDeviceFlags(unsigned flags)
 }
 
 /* Of an H100 where nothing else is known; shared memory as each generation has it. */
-static int most_shared(int capability)
+static int max_shared(int capability)
 {
     switch (capability) {
     case 60:
@@ -347,7 +347,7 @@ static int most_shared(int capability)
     }
 }
 
-int standin_shared_most(int device) { return most_shared(state.capability[device]); }
+int standin_shared_max(int device) { return max_shared(state.capability[device]); }
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int device)
 {
@@ -357,8 +357,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int device)
     *out = (struct cudaDeviceProp){
         .totalGlobalMem = (size_t)state.memory_bytes,
         .sharedMemPerBlock = 49152,
-        .sharedMemPerBlockOptin = (size_t)most_shared(capability),
-        .sharedMemPerMultiprocessor = (size_t)most_shared(capability) + 1024,
+        .sharedMemPerBlockOptin = (size_t)max_shared(capability),
+        .sharedMemPerMultiprocessor = (size_t)max_shared(capability) + 1024,
         .regsPerBlock = 65536,
         .warpSize = STANDIN_WARP,
         .maxThreadsPerBlock = STANDIN_BLOCK_MAX,
@@ -415,9 +415,9 @@ static int attribute_of(enum cudaDeviceAttr a, int device, bool *known)
     case cudaDevAttrComputeCapabilityMinor:
         return capability % 10;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
-        return most_shared(capability) + 1024;
+        return max_shared(capability) + 1024;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-        return most_shared(capability);
+        return max_shared(capability);
     case cudaDevAttrMemoryPoolsSupported:
         return 1;
     case cudaDevAttrClockRate:

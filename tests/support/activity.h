@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 /* Names a file of the build folder; this process has opened none yet. */
-static inline void choose(const char *variable, const char *file)
+static inline void activity_choose(const char *variable, const char *file)
 {
     const char *b = getenv("BUILD");
     char path[PATH_MAX];
@@ -18,16 +18,16 @@ static inline void choose(const char *variable, const char *file)
     ck_assert_int_eq(setenv(variable, path, 1), 0);
 }
 
-static inline void choose_standins(void)
+static inline void activity_choose_standins(void)
 {
-    choose("MUSHER_CUDA_PLUGIN", "libmusher_cuda_standin.so");
-    choose("MUSHER_CUPTI_PLUGIN", "libmusher_cupti_standin.so");
+    activity_choose("MUSHER_CUDA_PLUGIN", "libmusher_cuda_standin.so");
+    activity_choose("MUSHER_CUPTI_PLUGIN", "libmusher_cupti_standin.so");
     setenv("MUSHER_NCCL", "/nowhere/libnccl.so.2", 1);
     setenv("STANDIN_NAME", "NVIDIA H100", 1);
 }
 
 /* Calls whose own failure changes nothing: they end a session, or only ask for less. */
-static inline bool may_pass(const char *call, enum status st)
+static inline bool activity_may_pass(const char *call, enum status st)
 {
     static const char *const those[] = {"Disable", "EnableRuntimeApi", "EnableDriverApi"};
     for (size_t i = 0; i < sizeof those / sizeof *those; i++)

@@ -7,7 +7,7 @@
 #include "core/document/document.h"
 #include "planner/baseline/baseline.h"
 #include "planner/bound/pipeline_bound.h"
-#include "planner/candidate/score.h"
+#include "planner/candidate/scorer.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -15,13 +15,13 @@
 static struct arena *arena; /* of the test */
 
 static uint64_t draws;
-static int64_t draw(uint64_t seed, int64_t low, int64_t high)
+static int64_t brute_draw(uint64_t seed, int64_t low, int64_t high)
 {
     return low + (int64_t)rng_below(seed, 77, draws++, (uint64_t)(high - low + 1));
 }
 
 /* A team of n emulated devices on nodes of their own, random speeds and links, and a small job. */
-static void make_case(uint64_t seed, int32_t n, struct job *job, struct cluster *cluster)
+static void brute_make_case(uint64_t seed, int32_t n, struct job *job, struct cluster *cluster)
 {
     char text[4096];
     int at = 0;
@@ -32,7 +32,7 @@ static void make_case(uint64_t seed, int32_t n, struct job *job, struct cluster 
     for (int32_t i = 0; i < n; i++)
         at += snprintf(text + at, sizeof text - (size_t)at,
                        "  - {name: t%d, device: host, slowdown: %d, memory: 1 GiB}\n", (int)i,
-                       (int)draw(seed, 1, 6));
+                       (int)brute_draw(seed, 1, 6));
     at += snprintf(text + at, sizeof text - (size_t)at, "nodes:\n");
     for (int32_t i = 0; i < n; i++)
         at +=
@@ -41,13 +41,13 @@ static void make_case(uint64_t seed, int32_t n, struct job *job, struct cluster 
     at += snprintf(text + at, sizeof text - (size_t)at, "links:\n");
     for (int32_t i = 0; i < n; i++)
         for (int32_t j = 0; j < i; j++) { /* one draw a statement: arguments have no order */
-            int us = (int)draw(seed, 1, 500), rate = (int)draw(seed, 1, 200);
+            int us = (int)brute_draw(seed, 1, 500), rate = (int)brute_draw(seed, 1, 200);
             at += snprintf(
                 text + at, sizeof text - (size_t)at,
                 "  - {name: l%d%d, between: [n%d, n%d], bandwidth: %d MB/s, latency: %d us}\n",
                 (int)j, (int)i, (int)j, (int)i, rate, us);
         }
-    int batch = (int)draw(seed, 2, 5), blocks = (int)draw(seed, 1, 2);
+    int batch = (int)brute_draw(seed, 2, 5), blocks = (int)brute_draw(seed, 1, 2);
     ck_assert_msg(document_parse(arena, "cluster", text, (size_t)at, &root, &err) == OK, "%s",
                   err.text);
     ck_assert_msg(cluster_parse(arena, root, cluster, &err) == OK, "%s", err.text);
@@ -73,7 +73,7 @@ struct brute {
         last[SPACE_DEVICES_MAX][SPACE_DEVICES_MAX];
 };
 
-static int64_t bound_of(const struct brute *b, int32_t r)
+static int64_t brute_bound(const struct brute *b, int32_t r)
 {
     struct bound_stage stages[SPACE_DEVICES_MAX];
     for (int32_t i = 0, first = 0; i < b->n_stages[r]; i++) {
@@ -110,7 +110,7 @@ static void brute_score(struct brute *b)
             stage->last_layer = b->last[r][i];
             first = stage->last_layer + 1;
         }
-        if (bound_of(b, r) > bound) bound = bound_of(b, r);
+        if (brute_bound(b, r) > bound) bound = brute_bound(b, r);
     }
     ck_assert_msg(scorer_run(b->scorer, b->s, &p, &ns, &err) == OK, "%s", err.text);
     b->plans++;

@@ -9,7 +9,7 @@
 
 enum { GUARD = 64, SHIFTS = 2 };
 
-void comparison_begin(struct kernel_comparison *c, struct backend *device, struct arena *arena,
+void kernel_comparison_begin(struct kernel_comparison *c, struct backend *device, struct arena *arena,
                       struct host_context *host, uint64_t seed)
 {
     *c = (struct kernel_comparison){.device = device,
@@ -28,7 +28,7 @@ static bool is_norm_grad(enum op_kind kind)
  * bits. A narrow result is rounded once, by at most 2^-8 (bf16) and 2^-11 (fp16) of each element; attention rounds its
  * probabilities too, which go through the same units as its operands. A norm's gradient is a difference of near numbers, times
  * 1/std. */
-double compare_limit(enum op_kind kind, enum dtype t, enum dtype out)
+double kernel_comparison_limit(enum op_kind kind, enum dtype t, enum dtype out)
 {
     bool gelu = kind == OP_linear_gelu || kind == OP_matmul_gelu_grad; /* maybe apart, and sums of that */
     bool twice = kind == OP_attention || kind == OP_attention_grad || gelu;
@@ -94,11 +94,11 @@ static enum status place_operands(struct kernel_comparison *c, const struct kern
                                   struct run_of_call *r, int32_t shift, struct error *err)
 {
     for (int32_t i = 0; i < p->shapes.n_outputs; i++)
-        TRY(place(c, &r->out[i], problem_output_type(p, i), problem_output_size(p, i), p->begin[i],
+        TRY(place(c, &r->out[i], kernel_problem_output_type(p, i), kernel_problem_output_size(p, i), p->begin[i],
                   NULL, shift, err));
     for (int32_t i = 0; i < p->shapes.n_inputs && !p->in_place; i++) {
         bool ids = op_input_is_int32(p->call.kind, i);
-        TRY(place(c, &r->in[i], problem_input_type(p, i), problem_input_size(p, i),
+        TRY(place(c, &r->in[i], kernel_problem_input_type(p, i), kernel_problem_input_size(p, i),
                   ids ? NULL : p->call.input[i], ids ? p->call.input[i] : NULL, shift, err));
     }
     return OK;
@@ -181,10 +181,10 @@ static double floor_of(enum op_kind kind)
 static enum status check_output(struct kernel_comparison *c, const struct kernel_problem *p,
                                 const struct piece *piece, int32_t o, struct error *err)
 {
-    enum dtype t = problem_output_type(p, o);
-    int64_t n = problem_output_size(p, o);
+    enum dtype t = kernel_problem_output_type(p, o);
+    int64_t n = kernel_problem_output_size(p, o);
     const double *want = p->call.output[o];
-    double off = 0, all = 0, limit = compare_limit(p->call.kind, p->dtype, t);
+    double off = 0, all = 0, limit = kernel_comparison_limit(p->call.kind, p->dtype, t);
     for (int64_t i = 0; i < n; i++) {
         double got = element(piece, t, i);
         if (got == want[i]) {
@@ -217,7 +217,7 @@ static enum status check_same(const struct kernel_problem *p, const struct run_o
     return OK;
 }
 
-enum status compare_problem(struct kernel_comparison *c, struct kernel_problem *p, struct error *err)
+enum status kernel_comparison_problem(struct kernel_comparison *c, struct kernel_problem *p, struct error *err)
 {
     struct run_of_call first, again;
     char key[200];
@@ -226,7 +226,7 @@ enum status compare_problem(struct kernel_comparison *c, struct kernel_problem *
     TRY(check_untouched(p, &first, err));
     for (int32_t o = 0; o < p->shapes.n_outputs; o++) {
         TRY(check_output(c, p, &first.out[o], o, err));
-        c->digest = hash_bytes(c->digest, first.out[o].after + first.out[o].shift,
+        c->digest = rng_hash_bytes(c->digest, first.out[o].after + first.out[o].shift,
                                (size_t)first.out[o].bytes);
     }
     for (int32_t shift = 0; shift < (c->any_address ? SHIFTS : 1); shift++) {
@@ -238,12 +238,12 @@ enum status compare_problem(struct kernel_comparison *c, struct kernel_problem *
     return OK;
 }
 
-enum status compare_row(struct kernel_comparison *c, const struct kernel_row *row, enum dtype t,
+enum status kernel_comparison_row(struct kernel_comparison *c, const struct kernel_row *row, enum dtype t,
                         bool accumulate, struct error *err)
 {
     struct kernel_problem *p[PROBLEMS_MAX];
     int32_t n;
-    TRY(problems_of_row(&c->maker, row, t, accumulate, p, &n, err));
-    for (int32_t i = 0; i < n; i++) TRY(compare_problem(c, p[i], err));
+    TRY(kernel_problem_of_row(&c->maker, row, t, accumulate, p, &n, err));
+    for (int32_t i = 0; i < n; i++) TRY(kernel_comparison_problem(c, p[i], err));
     return OK;
 }

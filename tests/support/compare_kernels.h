@@ -24,14 +24,14 @@ struct kernel_comparison {
 };
 
 /* The device is open and stays the caller's. */
-void comparison_begin(struct kernel_comparison *c, struct backend *device, struct arena *arena,
+void kernel_comparison_begin(struct kernel_comparison *c, struct backend *device, struct arena *arena,
                       struct host_context *host, uint64_t seed);
-MUST_CHECK enum status compare_problem(struct kernel_comparison *c, struct kernel_problem *p,
+MUST_CHECK enum status kernel_comparison_problem(struct kernel_comparison *c, struct kernel_problem *p,
                                        struct error *err);
 /* The row and its gradient operators, adding to their outputs or not. */
-MUST_CHECK enum status compare_row(struct kernel_comparison *c, const struct kernel_row *row, enum dtype t,
+MUST_CHECK enum status kernel_comparison_row(struct kernel_comparison *c, const struct kernel_row *row, enum dtype t,
                                    bool accumulate, struct error *err);
 /* The largest ‖out - ref‖ / ‖ref‖ that is right of an output of this kind, of number `out`, in a call in t. */
-double compare_limit(enum op_kind kind, enum dtype t, enum dtype out);
+double kernel_comparison_limit(enum op_kind kind, enum dtype t, enum dtype out);
 
 #endif

@@ -136,7 +136,7 @@ static enum status late_run(struct backend *b, int32_t stream, const struct op_c
         else
             t.call.output[k] = at;
     }
-    deferred_ask(d, stream, &t);
+    deferred_post(d, stream, &t);
     return OK;
 }
 
@@ -154,7 +154,7 @@ static enum status late_copy(struct backend *b, int32_t stream, void *to, const 
                          "late device: %s of a copy of %" PRId64
                          " bytes is neither its own nor pinned",
                          t.to ? "the source" : "the destination", bytes);
-    deferred_ask(d, stream, &t);
+    deferred_post(d, stream, &t);
     return OK;
 }
 
@@ -169,7 +169,7 @@ static enum status late_event_record(struct backend *b, int32_t event, int32_t s
     t.ticket = ++e->wanted;
     e->stream = stream;
     pthread_mutex_unlock(&e->mutex);
-    deferred_ask(d, stream, &t);
+    deferred_post(d, stream, &t);
     return OK;
 }
 
@@ -183,7 +183,7 @@ static enum status late_event_wait(struct backend *b, int32_t stream, int32_t ev
     pthread_mutex_lock(&e->mutex);
     t.ticket = e->wanted;
     pthread_mutex_unlock(&e->mutex);
-    if (t.ticket) deferred_ask(d, stream, &t);
+    if (t.ticket) deferred_post(d, stream, &t);
     return OK;
 }
 
@@ -387,11 +387,11 @@ static void late_close(struct backend *b)
     b->state = NULL;
 }
 
-void backend_deferred(struct backend *out)
+void deferred_backend(struct backend *out)
 {
     *out = (struct backend){.abi = BACKEND_ABI,
                             .name = "late",
-                            .apart = true,
+                            .discrete_memory = true,
                             .count = late_count,
                             .describe = late_describe,
                             .open = late_open,
@@ -417,7 +417,7 @@ void backend_deferred(struct backend *out)
 enum status deferred_backends(const char *kind, struct backend *out, struct error *err)
 {
     if (!strcmp(kind, "cuda"))
-        backend_deferred(out);
+        deferred_backend(out);
     else if (!strcmp(kind, "host"))
         backend_host(out);
     else

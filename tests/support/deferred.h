@@ -1,4 +1,4 @@
-/* tests/support/deferred.h - a device that is late: the host's kernels behind a memory that is apart and streams that run when they must.
+/* tests/support/deferred.h - a device that is late: the host's kernels behind a discrete memory and streams that run when they must.
  *
  * Its addresses are of memory that nobody may touch; the backend knows the real ones. What is asked of a stream is done by a
  * thread of its own (THREADS), or not before somebody waits for it, and then no more than that needs (LAZY): a wait that is
@@ -22,7 +22,7 @@ struct deferred_options {
 };
 extern struct deferred_options deferred_options; /* read when a device is opened and described */
 
-void backend_deferred(struct backend *out);
+void deferred_backend(struct backend *out);
 /* A backend_maker: "host" is the host's, "cuda" this. */
 enum status deferred_backends(const char *kind, struct backend *out, struct error *err);
 int64_t

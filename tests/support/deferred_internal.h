@@ -64,7 +64,7 @@ void deferred_await(struct deferred_event *e, int64_t ticket);
 void *deferred_stream_main(void *argument); /* THREADS: a stream's thread */
 /* LAZY: one task of the stream, or of one that it waits for. False: there is none. */
 bool deferred_one_task(struct deferred *d, struct stream *s);
-void deferred_ask(struct deferred *d, int32_t stream, const struct task *like); /* copied */
+void deferred_post(struct deferred *d, int32_t stream, const struct task *like); /* copied */
 void deferred_drain(struct deferred *d,
                     struct stream *s); /* until all that it was asked so far is done */
 

@@ -126,7 +126,7 @@ bool deferred_one_task(struct deferred *d, struct stream *s)
 /* ---- asking -----------------------------------------------------------------------------------
  */
 
-void deferred_ask(struct deferred *d, int32_t stream, const struct task *like)
+void deferred_post(struct deferred *d, int32_t stream, const struct task *like)
 {
     struct stream *s = deferred_stream(d, stream);
     struct task *t = malloc(sizeof *t);

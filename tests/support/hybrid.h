@@ -102,12 +102,12 @@ static inline int32_t hybrid_slot(struct program_stage *s, struct buffer_ring bu
     return s->n_slots++;
 }
 
-static inline void hybrid_code(struct hybrid_made *m, struct program_stage *x, enum phase letter,
+static inline void hybrid_code(struct hybrid_made *m, struct program_stage *x, enum phase phase,
                                int32_t receive, int32_t send, int32_t op, int32_t collective)
 {
     const struct hybrid *h = m->in;
     struct procedure *f = &x->procedures[x->n_procedures++];
-    *f = (struct procedure){.letter = letter, .variant = ""};
+    *f = (struct procedure){.phase = phase, .variant = ""};
     f->instrs = ARENA_ARRAY(m->arena, struct instr, (size_t)(h->layers * (h->ops + 2) + 2));
     if (receive >= 0) f->instrs[f->n_instrs++] = (struct instr){INSTR_RECEIVE, receive};
     for (int32_t l = 0; l < h->layers; l++)
@@ -144,7 +144,7 @@ static inline void hybrid_fill(struct hybrid_made *m, int32_t index, const struc
     hybrid_code(m, x, 'F', c->x, c->y, 0, collective);
     hybrid_code(m, x, 'B', c->dy, c->dx, 1, collective);
     struct procedure *u = &x->procedures[x->n_procedures++];
-    *u = (struct procedure){'U', "", 3, ARENA_ARRAY(m->arena, struct instr, 3)};
+    *u = (struct procedure){PHASE_U, "", 3, ARENA_ARRAY(m->arena, struct instr, 3)};
     u->instrs[0] = (struct instr){INSTR_COLLECTIVE_START, sum},
     u->instrs[1] = (struct instr){INSTR_COLLECTIVE_WAIT, sum};
     u->instrs[2] = (struct instr){INSTR_COMPUTE, 2};
@@ -182,7 +182,7 @@ static inline void hybrid_group(struct hybrid_made *m, int32_t group, bool each_
     g->link = ARENA_ARRAY(m->arena, int32_t, (size_t)n);
     g->direction = ARENA_ARRAY(m->arena, int32_t, (size_t)n);
     for (int32_t i = 0; i < n; i++) {
-        g->members[i] = (struct collective_member){.stage = first + i * stride, .apart = -1};
+        g->members[i] = (struct collective_member){.stage = first + i * stride, .chain_ring = -1};
         g->link[i] = first_link + i * link_stride;
     }
 }

@@ -5,23 +5,23 @@
 
 #include <stdlib.h>
 
-enum dtype problem_input_type(const struct kernel_problem *p, int32_t i)
+enum dtype kernel_problem_input_type(const struct kernel_problem *p, int32_t i)
 {
     if (op_input_is_int32(p->call.kind, i)) return DTYPE_int32;
     return p->wide_input >> i & 1 ? dtype_master(p->dtype) : p->dtype;
 }
 
-enum dtype problem_output_type(const struct kernel_problem *p, int32_t i)
+enum dtype kernel_problem_output_type(const struct kernel_problem *p, int32_t i)
 {
     return p->wide_output >> i & 1 ? dtype_master(p->dtype) : p->dtype;
 }
 
-int64_t problem_input_size(const struct kernel_problem *p, int32_t i)
+int64_t kernel_problem_input_size(const struct kernel_problem *p, int32_t i)
 {
     return shape_elements(&p->shapes.input[i]);
 }
 
-int64_t problem_output_size(const struct kernel_problem *p, int32_t i)
+int64_t kernel_problem_output_size(const struct kernel_problem *p, int32_t i)
 {
     return shape_elements(&p->shapes.output[i]);
 }
@@ -94,8 +94,8 @@ static struct wide_row wide_row_of(enum op_kind kind, const struct op_attrs *att
     return (struct wide_row){kind, 0, 0, 0};
 }
 
-void problem_wide(enum op_kind kind, const struct op_attrs *attrs, int32_t n_inputs,
-                  uint32_t choice, uint32_t *wide_input, uint32_t *wide_output)
+void kernel_problem_wide(enum op_kind kind, const struct op_attrs *attrs, int32_t n_inputs,
+                         uint32_t choice, uint32_t *wide_input, uint32_t *wide_output)
 {
     struct wide_row r = wide_row_of(kind, attrs, n_inputs, choice);
     *wide_input = (r.always_in | (r.either_in & choice)) & ((1u << n_inputs) - 1);
@@ -147,8 +147,8 @@ static int32_t *some_ids(struct problem_maker *m, const struct kernel_problem *p
 
 static const void *drawn(struct problem_maker *m, const struct kernel_problem *p, int32_t i)
 {
-    int64_t n = problem_input_size(p, i);
-    enum dtype t = problem_input_type(p, i);
+    int64_t n = kernel_problem_input_size(p, i);
+    enum dtype t = kernel_problem_input_type(p, i);
     if (t == DTYPE_int32) return some_ids(m, p, n);
     return i == op_gates_input(p->call.kind) ? some_gates(m, t, n) : numbers(m, t, n);
 }
@@ -170,11 +170,11 @@ static bool adds_to_outputs(const struct kernel_problem *p)
 static void make_outputs(struct problem_maker *m, struct kernel_problem *p)
 {
     for (int32_t i = 0; i < p->shapes.n_outputs; i++) {
-        int64_t n = problem_output_size(p, i);
+        int64_t n = kernel_problem_output_size(p, i);
         double *out = ARENA_ARRAY(m->arena, double, (size_t)n);
         bool copy = p->in_place && i == p->shapes.n_inputs; /* p once more, narrow: written */
         if (!copy && (p->in_place || adds_to_outputs(p))) {
-            p->begin[i] = numbers(m, problem_output_type(p, i), n);
+            p->begin[i] = numbers(m, kernel_problem_output_type(p, i), n);
             for (int64_t k = 0; k < n; k++) /* a second moment is not negative */
                 out[k] = p->begin[i][k] = p->in_place && i == 2 && p->shapes.n_inputs == 4
                                               ? fabs(p->begin[i][k])
@@ -201,20 +201,20 @@ static enum status complete(struct problem_maker *m, struct kernel_problem *p, e
         p->shapes.output[0] = p->shapes.input[0], p->shapes.n_inputs = 0, p->shapes.n_outputs = 1;
     }
     TRY(op_infer(kind, &p->attrs, &p->shapes, err));
-    problem_wide(kind, &p->attrs, p->shapes.n_inputs,
-                 dtype_is_half(p->dtype) ? (uint32_t)rng_u64(m->seed, m->stream, 99) : 0,
-                 &p->wide_input, &p->wide_output);
+    kernel_problem_wide(kind, &p->attrs, p->shapes.n_inputs,
+                        dtype_is_half(p->dtype) ? (uint32_t)rng_u64(m->seed, m->stream, 99) : 0,
+                        &p->wide_input, &p->wide_output);
     for (int32_t i = 0; i < p->shapes.n_inputs; i++) {
         if (!p->call.input[i])
             p->call.input[i] = drawn(m, p, i);
-        else if (problem_input_type(p, i) != DTYPE_int32)
-            p->call.input[i] =
-                rounded(m, problem_input_type(p, i), p->call.input[i], problem_input_size(p, i));
+        else if (kernel_problem_input_type(p, i) != DTYPE_int32)
+            p->call.input[i] = rounded(m, kernel_problem_input_type(p, i), p->call.input[i],
+                                       kernel_problem_input_size(p, i));
     }
     make_outputs(m, p);
     TRY(kernels_host_run(m->host, &p->call, err));
     int32_t copy = p->shapes.n_inputs; /* the host has no half precision, and so no copy */
-    for (int64_t i = 0; p->attrs.narrows && i < problem_output_size(p, copy); i++)
+    for (int64_t i = 0; p->attrs.narrows && i < kernel_problem_output_size(p, copy); i++)
         ((double *)p->call.output[copy])[i] = ((const double *)p->call.output[0])[i];
     return OK;
 }
@@ -262,9 +262,10 @@ static void attrs_of_rule(const struct kernel_row *row, const struct kernel_rule
     if (r->flags & FRONT) a->sequences = a->start, a->start = 0;
 }
 
-enum status problems_of_row(struct problem_maker *m, const struct kernel_row *row, enum dtype t,
-                            bool accumulate, struct kernel_problem *out[PROBLEMS_MAX], int32_t *n,
-                            struct error *err)
+enum status kernel_problem_of_row(struct problem_maker *m, const struct kernel_row *row,
+                                  enum dtype t, bool accumulate,
+                                  struct kernel_problem *out[PROBLEMS_MAX], int32_t *n,
+                                  struct error *err)
 {
     struct kernel_problem *f = ARENA_ARRAY(m->arena, struct kernel_problem, 1);
     f->attrs = row->attrs, f->dtype = t;
@@ -273,7 +274,7 @@ enum status problems_of_row(struct problem_maker *m, const struct kernel_row *ro
     TRY(complete(m, f, row->kind, err));
     out[(*n)++] = f;
     if (!row->rules[0].in) return OK;
-    const double *dy = numbers(m, t, problem_output_size(f, 0));
+    const double *dy = numbers(m, t, kernel_problem_output_size(f, 0));
     for (int32_t r = 0; r < RULES_MAX && row->rules[r].in; r++) {
         const struct kernel_rule *rule = &row->rules[r];
         struct kernel_problem *p = ARENA_ARRAY(m->arena, struct kernel_problem, 1);

@@ -24,10 +24,10 @@ struct kernel_problem {
     double *begin[OP_OPERANDS_MAX];   /* what an output held before; NULL: poison */
 };
 /* What the device holds of an operand. */
-enum dtype problem_input_type(const struct kernel_problem *p, int32_t i);
-enum dtype problem_output_type(const struct kernel_problem *p, int32_t i);
-int64_t problem_input_size(const struct kernel_problem *p, int32_t i); /* elements */
-int64_t problem_output_size(const struct kernel_problem *p, int32_t i);
+enum dtype kernel_problem_input_type(const struct kernel_problem *p, int32_t i);
+enum dtype kernel_problem_output_type(const struct kernel_problem *p, int32_t i);
+int64_t kernel_problem_input_size(const struct kernel_problem *p, int32_t i); /* elements */
+int64_t kernel_problem_output_size(const struct kernel_problem *p, int32_t i);
 
 struct problem_maker {
     struct arena *arena;
@@ -38,13 +38,13 @@ struct problem_maker {
 enum { PROBLEMS_MAX = 1 + RULES_MAX };
 /* A row's operator and its gradient operators, run by the host. accumulate: those that can add to their outputs do.
  * Returns how many in *n. */
-MUST_CHECK enum status problems_of_row(struct problem_maker *m, const struct kernel_row *row,
-                                       enum dtype t, bool accumulate,
-                                       struct kernel_problem *out[PROBLEMS_MAX], int32_t *n,
-                                       struct error *err);
+MUST_CHECK enum status kernel_problem_of_row(struct problem_maker *m, const struct kernel_row *row,
+                                             enum dtype t, bool accumulate,
+                                             struct kernel_problem *out[PROBLEMS_MAX], int32_t *n,
+                                             struct error *err);
 /* Which operands of a call in bf16 or fp16 are fp32. Some are always (statistics, losses, weight gradients, what updates
  * work on); weights that are read elementwise may be or not, and are where a bit of `choice` is set. */
-void problem_wide(enum op_kind kind, const struct op_attrs *attrs, int32_t n_inputs,
-                  uint32_t choice, uint32_t *wide_input, uint32_t *wide_output);
+void kernel_problem_wide(enum op_kind kind, const struct op_attrs *attrs, int32_t n_inputs,
+                         uint32_t choice, uint32_t *wide_input, uint32_t *wide_output);
 
 #endif

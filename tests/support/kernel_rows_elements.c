@@ -222,7 +222,7 @@ static void a_move(struct draw *d, struct kernel_row *row)
     }
 }
 
-void random_element_row(struct arena *a, uint64_t number, struct kernel_row *out)
+void kernel_rows_elements_random(struct arena *a, uint64_t number, struct kernel_row *out)
 {
     static void (*const make[N_ELEMENT_MAKERS])(struct draw *, struct kernel_row *) = {
         an_activation, a_sum,    a_bias,    a_channel_bias, a_layer_norm, an_rms_norm,

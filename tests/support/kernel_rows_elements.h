@@ -87,7 +87,7 @@ static const struct kernel_row element_rows[] = {
 enum { N_ELEMENT_ROWS = sizeof element_rows / sizeof *element_rows };
 
 /* A row, everything about it drawn; kinds take turns as `number` goes up, and it is within some thousand elements. */
-void random_element_row(struct arena *a, uint64_t number, struct kernel_row *out);
+void kernel_rows_elements_random(struct arena *a, uint64_t number, struct kernel_row *out);
 enum { N_ELEMENT_MAKERS = 12 };
 
 #endif

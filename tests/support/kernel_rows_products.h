@@ -69,7 +69,7 @@ enum { N_EXPERT_ROWS = sizeof expert_rows_table / sizeof *expert_rows_table, LAR
 
 enum random_row { RANDOM_ATTENTION, RANDOM_MATMUL, RANDOM_LOSS, RANDOM_EXPERTS, RANDOM_ROWS };
 /* A row of that kind, of sizes that the number chooses: small ones mostly, beyond a tile now and then. Text is the arena's. */
-void random_product_row(struct arena *a, enum random_row kind, uint64_t number,
+void kernel_rows_products_random(struct arena *a, enum random_row kind, uint64_t number,
                         struct kernel_row *out);
 
 #endif

@@ -109,7 +109,7 @@ static void some_experts(struct arena *a, struct draw *d, struct kernel_row *row
          b, e, slots, width, e, width, n, b, t, e);
 }
 
-void random_product_row(struct arena *a, enum random_row kind, uint64_t number,
+void kernel_rows_products_random(struct arena *a, enum random_row kind, uint64_t number,
                         struct kernel_row *out)
 {
     void (*const make[])(struct arena *, struct draw *, struct kernel_row *) = {

@@ -14,12 +14,12 @@ struct made_program { /* a program by hand: a stage a device */
     double weight[RANKS_MAX][GROUPS_MAX];
 };
 
-static inline int64_t draw(struct made_program *m, int64_t low, int64_t high)
+static inline int64_t made_program_draw(struct made_program *m, int64_t low, int64_t high)
 {
     return low + (int64_t)rng_below(11, m->seed, m->draws++, (uint64_t)(high - low + 1));
 }
 
-static inline struct made_program *make(struct arena *a, uint64_t seed, int32_t n)
+static inline struct made_program *made_program_make(struct arena *a, uint64_t seed, int32_t n)
 {
     struct made_program *m = ARENA_ARRAY(a, struct made_program, 1);
     struct program *p = &m->p;
@@ -39,7 +39,7 @@ static inline struct made_program *make(struct arena *a, uint64_t seed, int32_t 
     return m;
 }
 
-static inline int32_t slot(struct made_program *m, int32_t stage, enum slot_class class, enum dtype t,
+static inline int32_t made_program_slot(struct made_program *m, int32_t stage, enum slot_class class, enum dtype t,
                            int64_t n, int32_t buffers)
 {
     struct program_stage *s = &m->p.stages[stage];

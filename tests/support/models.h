@@ -12,10 +12,10 @@
 static struct arena *arena;
 static struct error err;
 
-static inline void setup(void) { arena = arena_new(); }
-static inline void teardown(void) { arena_free(arena); }
+static inline void models_setup(void) { arena = arena_new(); }
+static inline void models_teardown(void) { arena_free(arena); }
 
-static inline enum status read_file(const char *name, struct model *m)
+static inline enum status models_read_file(const char *name, struct model *m)
 {
     char path[128];
     struct node *config;
@@ -25,7 +25,7 @@ static inline enum status read_file(const char *name, struct model *m)
     return model_read(config, arena_strdup(arena, name), m, &err);
 }
 
-static inline enum status read_text(const char *text, struct model *m)
+static inline enum status models_read_text(const char *text, struct model *m)
 {
     struct node *config;
     enum status status = document_parse(arena, "config", text, strlen(text), &config, &err);
@@ -36,11 +36,11 @@ static inline enum status read_text(const char *text, struct model *m)
 static inline struct model model(const char *name)
 {
     struct model m;
-    ck_assert_msg(read_file(name, &m) == OK, "%s", err.text);
+    ck_assert_msg(models_read_file(name, &m) == OK, "%s", err.text);
     return m;
 }
 
-static inline struct graph *graph(const char *name, int64_t microbatch, int64_t length)
+static inline struct graph *models_graph(const char *name, int64_t microbatch, int64_t length)
 {
     struct model m = model(name);
     struct graph *g;

@@ -21,8 +21,8 @@ static const struct {
 };
 enum { W1_KNOWN = sizeof w1_known / sizeof *w1_known };
 
-static inline void w1_run(struct order *o, struct arena *a, int64_t repeat, int32_t n,
-                          struct call first, struct call second)
+static inline void pipeline_workload_run(struct order *o, struct arena *a, int64_t repeat,
+                                         int32_t n, struct call first, struct call second)
 {
     if (repeat < 1) return;
     struct order_run *r = &o->runs[o->n_runs++];
@@ -32,8 +32,8 @@ static inline void w1_run(struct order *o, struct arena *a, int64_t repeat, int3
 }
 
 /* Orders are coded as they are counted, so that microbatches cost nothing to make. */
-static inline struct pipes_made *w1_make(struct arena *a, int32_t stages, int32_t microbatches,
-                                         bool mixed)
+static inline struct pipes_made *pipeline_workload_make(struct arena *a, int32_t stages,
+                                                        int32_t microbatches, bool mixed)
 {
     static const double slow[4] = {1, 1.25, 1.5, 2};
     /* As many receives ahead and buffers as never matter here (the makespans are those of any number). */
@@ -51,10 +51,11 @@ static inline struct pipes_made *w1_make(struct arena *a, int32_t stages, int32_
         int32_t w = microbatches < stages - s - 1 ? microbatches : stages - s - 1;
         struct order *o = &m->program.orders[s];
         *o = (struct order){.runs = ARENA_ARRAY(a, struct order_run, 4)};
-        w1_run(o, a, w, 1, (struct call){0, 0, 0}, none);
-        w1_run(o, a, microbatches - w, 2, (struct call){0, w, 0}, (struct call){1, 0, 0});
-        w1_run(o, a, w, 1, (struct call){1, microbatches - w, 0}, none);
-        w1_run(o, a, 1, 1, (struct call){2, -1, 0}, none);
+        pipeline_workload_run(o, a, w, 1, (struct call){0, 0, 0}, none);
+        pipeline_workload_run(o, a, microbatches - w, 2, (struct call){0, w, 0},
+                              (struct call){1, 0, 0});
+        pipeline_workload_run(o, a, w, 1, (struct call){1, microbatches - w, 0}, none);
+        pipeline_workload_run(o, a, 1, 1, (struct call){2, -1, 0}, none);
         m->program.stages[s].microbatches = microbatches;
     }
     return m;

@@ -77,11 +77,11 @@ static inline int32_t pipes_op(struct pipes_made *m, struct program_stage *s, co
     return s->n_ops++;
 }
 
-static inline void pipes_procedure(struct pipes_made *m, struct program_stage *s, enum phase letter,
+static inline void pipes_procedure(struct pipes_made *m, struct program_stage *s, enum phase phase,
                                    const struct instr *x, int32_t n)
 {
     s->procedures[s->n_procedures++] =
-        (struct procedure){letter, "", n, pipes_copy(m->arena, x, (size_t)n * sizeof *x)};
+        (struct procedure){phase, "", n, pipes_copy(m->arena, x, (size_t)n * sizeof *x)};
 }
 
 static inline int32_t pipes_slot(struct program_stage *s, const char *name, int64_t bytes,
@@ -234,7 +234,7 @@ static inline void pipes_group(struct pipes_made *m, const struct pipes *in)
     g->back_link = ARENA_ARRAY(m->arena, int32_t, n),
     g->back_direction = ARENA_ARRAY(m->arena, int32_t, n);
     for (int32_t i = 0; i < in->n_stages; i++) {
-        g->members[i] = (struct collective_member){.stage = i, .apart = -1};
+        g->members[i] = (struct collective_member){.stage = i, .chain_ring = -1};
         g->link[i] = in->one_link ? 0 : i;
         g->back_link[i] = i ? (in->one_link ? 0 : i - 1) : -1;
         g->back_direction[i] = 1;

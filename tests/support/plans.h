@@ -252,10 +252,10 @@ struct plans_progress { /* of a stage: forwards, backwards and weight gradients 
 
 /* May the stage take this call now, after all that others have taken? Activations and gradients go in order. */
 static inline bool plans_may(const struct plans_progress *q, int32_t n, int32_t m, int32_t s,
-                             enum phase letter)
+                             enum phase phase)
 {
-    if (letter == 'F') return q[s].f < m && (s == 0 || q[s - 1].f > q[s].f);
-    if (letter == 'B') return q[s].b < q[s].f && (s + 1 == n || q[s + 1].b > q[s].b);
+    if (phase == PHASE_F) return q[s].f < m && (s == 0 || q[s - 1].f > q[s].f);
+    if (phase == PHASE_B) return q[s].b < q[s].f && (s + 1 == n || q[s + 1].b > q[s].b);
     return q[s].split && q[s].w < q[s].b;
 }
 
@@ -276,21 +276,21 @@ static inline void plans_random_orders(struct arena *a, struct plans_random *r,
     }
     for (int64_t left = 3 * (int64_t)n * m; left > 0;) {
         int32_t s = plans_below(r, n), k = 0;
-        enum phase letter = "FFBBW"[plans_below(r, 5)];
-        if (!plans_may(q, n, m, s, letter)) continue;
-        if (letter == 'F') k = q[s].f++;
-        if (letter == 'B') k = q[s].b++;
-        if (letter == 'W') {
+        enum phase phase = "FFBBW"[plans_below(r, 5)];
+        if (!plans_may(q, n, m, s, phase)) continue;
+        if (phase == PHASE_F) k = q[s].f++;
+        if (phase == PHASE_B) k = q[s].b++;
+        if (phase == PHASE_W) {
             do k = plans_below(r, q[s].b);
             while (q[s].done[k]);
             q[s].done[k] = true, q[s].w++;
         }
-        left -= letter == 'B' && !q[s].split ? 2 : 1;
-        if (letter == 'B' && q[s].split) letter = 'I';
+        left -= phase == PHASE_B && !q[s].split ? 2 : 1;
+        if (phase == PHASE_B && q[s].split) phase = PHASE_I;
         const char **text = &x->orders[first[s]];
         *text = chunks[first[s]] > 1
-                    ? arena_printf(a, "%s%d%c%d ", *text, (int)chunk[s], letter, (int)k)
-                    : arena_printf(a, "%s%c%d ", *text, letter, (int)k);
+                    ? arena_printf(a, "%s%d%c%d ", *text, (int)chunk[s], phase, (int)k)
+                    : arena_printf(a, "%s%c%d ", *text, phase, (int)k);
     }
 }
 

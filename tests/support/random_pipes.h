@@ -8,7 +8,7 @@
 struct pipes_random {
     uint64_t seed, draws;
 };
-static inline int64_t pipes_draw(struct pipes_random *r, int64_t low, int64_t high)
+static inline int64_t random_pipes_draw(struct pipes_random *r, int64_t low, int64_t high)
 {
     return low + (int64_t)rng_below(1, r->seed, r->draws++, (uint64_t)(high - low + 1));
 }
@@ -16,35 +16,37 @@ static inline int64_t pipes_draw(struct pipes_random *r, int64_t low, int64_t hi
 static inline struct pipes random_pipes(uint64_t seed)
 {
     struct pipes_random r = {seed, 0};
-    struct pipes in = {.n_stages = (int32_t)pipes_draw(&r, 1, 6)};
-    in.microbatches = (int32_t)pipes_draw(&r, 1, 12);
+    struct pipes in = {.n_stages = (int32_t)random_pipes_draw(&r, 1, 6)};
+    in.microbatches = (int32_t)random_pipes_draw(&r, 1, 12);
     int32_t w = 1;
     for (int32_t s = in.n_stages - 1; s >= 0; s--) {
-        in.forward_ns[s] = pipes_draw(&r, 0, 50), in.backward_ns[s] = pipes_draw(&r, 0, 100),
-        in.update_ns[s] = pipes_draw(&r, 0, 30);
-        in.transfer_ns[s] = pipes_draw(&r, 0, 2) ? pipes_draw(&r, 0, 60) : 0;
-        in.latency_ns[s] = pipes_draw(&r, 0, 2) ? 0 : pipes_draw(&r, 0, 80);
-        in.half_duplex[s] = pipes_draw(&r, 0, 3) == 0;
+        in.forward_ns[s] = random_pipes_draw(&r, 0, 50),
+        in.backward_ns[s] = random_pipes_draw(&r, 0, 100),
+        in.update_ns[s] = random_pipes_draw(&r, 0, 30);
+        in.transfer_ns[s] = random_pipes_draw(&r, 0, 2) ? random_pipes_draw(&r, 0, 60) : 0;
+        in.latency_ns[s] = random_pipes_draw(&r, 0, 2) ? 0 : random_pipes_draw(&r, 0, 80);
+        in.half_duplex[s] = random_pipes_draw(&r, 0, 3) == 0;
         in.warmup[s] = w;
-        w += (int32_t)pipes_draw(&r, 1, 3);
+        w += (int32_t)random_pipes_draw(&r, 1, 3);
     }
-    in.one_link = pipes_draw(&r, 0, 5) == 0;
-    in.sharing = pipes_draw(&r, 0, 2) ? LINK_FIFO : LINK_FAIR;
-    in.ahead = (int32_t)pipes_draw(&r, 0, 3);
-    in.buffers = pipes_draw(&r, 0, 1) ? 0 : (int32_t)pipes_draw(&r, 2, 4);
-    in.kept_bytes = pipes_draw(&r, 0, 1000);
-    in.ops = (int32_t)pipes_draw(&r, 1, 3);
+    in.one_link = random_pipes_draw(&r, 0, 5) == 0;
+    in.sharing = random_pipes_draw(&r, 0, 2) ? LINK_FIFO : LINK_FAIR;
+    in.ahead = (int32_t)random_pipes_draw(&r, 0, 3);
+    in.buffers = random_pipes_draw(&r, 0, 1) ? 0 : (int32_t)random_pipes_draw(&r, 2, 4);
+    in.kept_bytes = random_pipes_draw(&r, 0, 1000);
+    in.ops = (int32_t)random_pipes_draw(&r, 1, 3);
     return in;
 }
 
 /* Every stage a replica, one collective over all of them; some have fewer elements than members. */
-static inline struct pipes random_replicas(uint64_t seed)
+static inline struct pipes random_pipes_replicas(uint64_t seed)
 {
     struct pipes_random r = {seed + (UINT64_C(1) << 32), 0};
     struct pipes in = random_pipes(seed);
     in.parallel = true;
-    in.algorithm = pipes_draw(&r, 0, 1) ? ALGORITHM_RING : ALGORITHM_CHAIN;
-    in.elements = pipes_draw(&r, 0, 3) ? pipes_draw(&r, 1, 200) : pipes_draw(&r, 0, 7);
+    in.algorithm = random_pipes_draw(&r, 0, 1) ? ALGORITHM_RING : ALGORITHM_CHAIN;
+    in.elements =
+        random_pipes_draw(&r, 0, 3) ? random_pipes_draw(&r, 1, 200) : random_pipes_draw(&r, 0, 7);
     return in;
 }
 

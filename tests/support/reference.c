@@ -2,7 +2,7 @@
 
 #include "core/lower/lower.h"
 #include "planner/baseline/baseline.h"
-#include "planner/candidate/score.h"
+#include "planner/candidate/scorer.h"
 #include "planner/exact/candidate.h"
 #include "profiles/team.h"
 

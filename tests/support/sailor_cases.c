@@ -72,9 +72,10 @@ static enum status take_gpus(struct places *x, const struct sailor_stage *s, str
     return error_set(err, ERR_INPUT, "too few GPUs of type %s", s->type);
 }
 
-enum status sailor_plan(struct arena *a, const struct job *job, const struct cluster *cluster,
-                        int64_t microbatch, int32_t n_replicas, const struct sailor_stage *stages,
-                        int32_t n_stages, struct plan *out, struct error *err)
+enum status sailor_case_plan(struct arena *a, const struct job *job, const struct cluster *cluster,
+                             int64_t microbatch, int32_t n_replicas,
+                             const struct sailor_stage *stages, int32_t n_stages, struct plan *out,
+                             struct error *err)
 {
     int32_t *where, all = (int32_t)(job->global_batch / microbatch);
     size_t n = (size_t)n_replicas * (size_t)n_stages;
@@ -107,8 +108,9 @@ enum status sailor_plan(struct arena *a, const struct job *job, const struct clu
     return plan_check(out, (int32_t)job->model.layers, err);
 }
 
-enum status sailor_score_plan(struct arena *a, const struct sailor_case *c, const struct plan *p,
-                              bool own_shares, struct sailor_score *out, struct error *err)
+enum status sailor_case_score_plan(struct arena *a, const struct sailor_case *c,
+                                   const struct plan *p, bool own_shares, struct sailor_score *out,
+                                   struct error *err)
 {
     char *text = NULL;
     size_t n = 0;
@@ -123,8 +125,9 @@ enum status sailor_score_plan(struct arena *a, const struct sailor_case *c, cons
     return st;
 }
 
-enum status sailor_simulate(struct arena *a, const struct plan *p, const struct profile *profile,
-                            int64_t *iteration_ns, struct error *err)
+enum status sailor_case_simulate(struct arena *a, const struct plan *p,
+                                 const struct profile *profile, int64_t *iteration_ns,
+                                 struct error *err)
 {
     struct lower_options o = {.check_memory = true};
     struct program program;

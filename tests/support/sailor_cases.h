@@ -25,17 +25,17 @@ MUST_CHECK enum status sailor_case_read(struct arena *a, const struct sailor_cas
                                         struct job *job, struct cluster *cluster,
                                         struct profile *profile, struct error *err);
 /* Replicas that are all alike and have equal shares; GPUs of a stage are taken from the first node that has enough left. */
-MUST_CHECK enum status sailor_plan(struct arena *a, const struct job *job,
-                                   const struct cluster *cluster, int64_t microbatch,
-                                   int32_t n_replicas, const struct sailor_stage *stages,
-                                   int32_t n_stages, struct plan *out, struct error *err);
+MUST_CHECK enum status sailor_case_plan(struct arena *a, const struct job *job,
+                                        const struct cluster *cluster, int64_t microbatch,
+                                        int32_t n_replicas, const struct sailor_stage *stages,
+                                        int32_t n_stages, struct plan *out, struct error *err);
 /* Through the export and back: what others would score. */
-MUST_CHECK enum status sailor_score_plan(struct arena *a, const struct sailor_case *c,
-                                         const struct plan *p, bool own_shares,
-                                         struct sailor_score *out, struct error *err);
+MUST_CHECK enum status sailor_case_score_plan(struct arena *a, const struct sailor_case *c,
+                                              const struct plan *p, bool own_shares,
+                                              struct sailor_score *out, struct error *err);
 /* Lowered and simulated as every plan; ERR_INFEASIBLE where it does not fit. */
-MUST_CHECK enum status sailor_simulate(struct arena *a, const struct plan *p,
-                                       const struct profile *profile, int64_t *iteration_ns,
-                                       struct error *err);
+MUST_CHECK enum status sailor_case_simulate(struct arena *a, const struct plan *p,
+                                            const struct profile *profile, int64_t *iteration_ns,
+                                            struct error *err);
 
 #endif

@@ -125,7 +125,7 @@ static inline bool oracle_dominated(struct oracle *o, const struct oracle_state 
     int64_t times[ORACLE_STAGES * (1 + 2 * ORACLE_MICROBATCHES)];
     int32_t n = oracle_times(o, x, times);
     size_t bytes = sizeof x->done[0] * (size_t)o->n;
-    struct oracle_seen **at = &o->bucket[hash_bytes(3, x->done, bytes) % ORACLE_BUCKETS];
+    struct oracle_seen **at = &o->bucket[rng_hash_bytes(3, x->done, bytes) % ORACLE_BUCKETS];
     for (struct oracle_seen *e = *at; e; e = e->next) {
         if (memcmp(e->done, x->done, bytes)) continue;
         bool later = true;

@@ -19,7 +19,7 @@ struct sweep {
     int64_t makespan, bubble;
     int64_t *begin, *end, *busy; /* (n_devices) */
     int64_t *peak; /* (n_devices) chunks alive between the start of F and the end of B or W */
-    int64_t peak_most;
+    int64_t peak_max;
     bool stuck; /* not all operations could be taken */
 };
 
@@ -40,7 +40,7 @@ static inline struct sweep sweep_time(struct arena *a, const struct schedule *s,
             for (; at[d] < s->lanes[d].n_ops; at[d]++, moved = 1) {
                 const struct schedule_op *o = &s->lanes[d].ops[at[d]];
                 int32_t v = s->stage[d * s->n_chunks + o->chunk], m = s->n_microbatches;
-                bool f = o->letter == 'F', w = o->letter == 'W';
+                bool f = o->phase == PHASE_F, w = o->phase == PHASE_W;
                 int64_t start = r.end[d], need = 0;
                 if (f && v > 0) need = end[0][(v - 1) * m + o->microbatch];
                 if (!f && !w && v < last) need = end[1][(v + 1) * m + o->microbatch];
@@ -49,12 +49,12 @@ static inline struct sweep sweep_time(struct arena *a, const struct schedule *s,
                 if (!f && !w && v < last && c->latency) need += c->latency[v];
                 if (need > start) start = need;
                 int64_t took = f ? c->f[v] : w ? c->w[v] : c->i[v];
-                if (o->letter == 'B') took += c->w[v];
+                if (o->phase == PHASE_B) took += c->w[v];
                 if (at[d] == 0) r.begin[d] = start;
                 r.end[d] = start + took, r.busy[d] += took;
                 if (!w) end[!f][v * m + o->microbatch] = r.end[d];
                 if (f && ++alive[d] > r.peak[d]) r.peak[d] = alive[d];
-                if (w || o->letter == 'B') alive[d]--;
+                if (w || o->phase == PHASE_B) alive[d]--;
             }
     }
     for (int32_t d = 0; d < s->n_devices; d++) {
@@ -62,7 +62,7 @@ static inline struct sweep sweep_time(struct arena *a, const struct schedule *s,
         int64_t idle = r.end[d] - r.begin[d] - r.busy[d];
         if (idle > r.bubble) r.bubble = idle;
         if (r.end[d] > r.makespan) r.makespan = r.end[d];
-        if (r.peak[d] > r.peak_most) r.peak_most = r.peak[d];
+        if (r.peak[d] > r.peak_max) r.peak_max = r.peak[d];
     }
     return r;
 }

@@ -4,19 +4,19 @@
 
 #include "core/sharding/shard.h"
 
-#include "tests/support/shard_machine.h"
+#include "tests/support/shard_interpreter.h"
 
 static struct arena *arena;
 static struct host_context context;
 static struct error err;
 
-static inline void begin(void)
+static inline void sharded_graphs_begin(void)
 {
     arena = arena_new();
     host_context_init(&context);
 }
 
-static inline void end(void)
+static inline void sharded_graphs_end(void)
 {
     host_context_free(&context);
     arena_free(arena);
@@ -25,7 +25,7 @@ static inline void end(void)
 struct dice {
     uint64_t seed, i;
 };
-static inline int64_t roll(struct dice *d, int64_t n)
+static inline int64_t dice_roll(struct dice *d, int64_t n)
 {
     return (int64_t)rng_below(d->seed, 17, d->i++, (uint64_t)n);
 }
@@ -33,25 +33,25 @@ static inline int64_t roll(struct dice *d, int64_t n)
 /* --- random shardings --- */
 
 /* Uneven, and now and then a device that gets nothing. */
-static inline struct sharding *random_sharding(struct dice *d, int32_t n_devices, bool two_axes)
+static inline struct sharding *sharded_graphs_sharding(struct dice *d, int32_t n_devices, bool two_axes)
 {
     struct sharding *s = ARENA_ARRAY(arena, struct sharding, 1);
     s->n_devices = n_devices, s->n_axes = 1, s->mesh[0] = n_devices, s->mesh[1] = 1;
     if (two_axes) {
-        int32_t rows = 1 + (int32_t)roll(d, n_devices);
+        int32_t rows = 1 + (int32_t)dice_roll(d, n_devices);
         while (n_devices % rows) rows--;
         s->n_axes = 2, s->mesh[0] = rows, s->mesh[1] = n_devices / rows;
     }
-    s->n_ratios = 1 + (int32_t)roll(d, 2);
+    s->n_ratios = 1 + (int32_t)dice_roll(d, 2);
     double *ratios = ARENA_ARRAY(arena, double, (size_t)(s->n_ratios * n_devices));
     for (int32_t i = 0; i < s->n_ratios * n_devices; i++)
-        ratios[i] = roll(d, 5) ? 1 + (double)roll(d, 4) : 0;
-    for (int32_t v = 0; v < s->n_ratios; v++) ratios[v * n_devices + roll(d, n_devices)] = 2;
+        ratios[i] = dice_roll(d, 5) ? 1 + (double)dice_roll(d, 4) : 0;
+    for (int32_t v = 0; v < s->n_ratios; v++) ratios[v * n_devices + dice_roll(d, n_devices)] = 2;
     s->ratios = ratios;
     return s;
 }
 
-static inline void rules_of(struct sharding *s, const struct graph *g,
+static inline void sharded_graphs_rules(struct sharding *s, const struct graph *g,
                             const struct op_choice *choices)
 {
     struct sharding_rule *rules = ARENA_ARRAY(arena, struct sharding_rule, (size_t)g->n_forward);
@@ -62,24 +62,24 @@ static inline void rules_of(struct sharding *s, const struct graph *g,
 
 /* --- in both directions of computing --- */
 
-static inline struct machine machine_of(int32_t n)
+static inline struct shard_interpreter sharded_graphs_interpreter(int32_t n)
 {
-    struct machine m = {.a = arena, .x = &context, .n = n, .seed = 5, .counted = 2};
+    struct shard_interpreter m = {.a = arena, .x = &context, .n = n, .seed = 5, .counted = 2};
     m.g = ARENA_ARRAY(arena, struct graph *, (size_t)n);
     return m;
 }
 
 /* NULL: it has none. The sum over its uses: several uses of one gathered parameter are one. */
-static inline double *gradient_of_parameter(struct machine *m, const struct sharding *s,
+static inline double *sharded_graphs_gradient(struct shard_interpreter *m, const struct sharding *s,
                                             const char *name)
 {
     const struct graph *g = m->g[0];
-    int32_t p = tensor_named(g, name);
+    int32_t p = shard_interpreter_tensor_named(g, name);
     double *sum = NULL;
     for (int32_t t = 0; t < g->n_tensors; t++) {
         if (g->tensors[t].role != TENSOR_PARAMETER_GRADIENT || g->tensors[t].of != p) continue;
-        double *use = assembled(m, s, t, g->tensors[t].partial);
-        int64_t n = whole_elements(&g->tensors[t]);
+        double *use = shard_interpreter_assembled(m, s, t, g->tensors[t].partial);
+        int64_t n = shard_interpreter_whole_elements(&g->tensors[t]);
         for (int64_t i = 0; sum && i < n; i++) sum[i] += use[i];
         if (!sum) sum = use;
     }
@@ -92,7 +92,7 @@ struct stage { /* its layers, and what is fused on its devices */
 };
 
 /* The views of a stage, with their gradients. */
-static inline void make_views(struct machine *m, const struct graph *forward,
+static inline void sharded_graphs_views(struct shard_interpreter *m, const struct graph *forward,
                               const struct sharding *s, struct stage stage, const char *what)
 {
     /* of the host, and of devices whose library does more in one */
@@ -110,30 +110,30 @@ static inline void make_views(struct machine *m, const struct graph *forward,
 }
 
 /* differentiated: a graph like `forward`, with its gradients. */
-static inline void compare_stage(const struct graph *forward, struct graph *differentiated,
+static inline void sharded_graphs_compare_stage(const struct graph *forward, struct graph *differentiated,
                                  const struct sharding *s, struct stage stage, double tolerance,
                                  const char *what)
 {
-    struct machine one = machine_of(1), many = machine_of(s->n_devices);
+    struct shard_interpreter one = sharded_graphs_interpreter(1), many = sharded_graphs_interpreter(s->n_devices);
     struct sharding *alone = sharding_of_batch(arena, (const double[]){1}, 1);
     one.g[0] = differentiated;
     for (int32_t i = 0; i < forward->n_forward; i++)
         if (forward->ops[i].attrs.counted)
             one.counted = many.counted = forward->ops[i].attrs.counted;
-    run_machine(&one);
+    shard_interpreter_run(&one);
     double share = 0, loss = 0;
-    make_views(&many, forward, s, stage, what);
+    sharded_graphs_views(&many, forward, s, stage, what);
     struct shard_stage *all;
     ck_assert_msg(shard_stage_new(arena, forward, s, stage.first, stage.last, &all, &err) == OK, "%s",
                   err.text);
     for (int32_t d = 0; d < s->n_devices; d++) share += shard_loss_share(arena, all, d);
     ck_assert_double_eq_tol(share, 1, 1e-12);
-    run_machine(&many);
+    shard_interpreter_run(&many);
     const struct graph *g = one.g[0];
     int32_t compared = 0;
     for (int32_t t = 0; t < g->n_tensors; t++) {
         const struct tensor *x = &g->tensors[t];
-        int32_t y = tensor_named(many.g[0], x->name);
+        int32_t y = shard_interpreter_tensor_named(many.g[0], x->name);
         if (x->role == TENSOR_LOSS && stage.last == forward->n_layers - 1) {
             for (int32_t d = 0; d < s->n_devices; d++)
                 loss += shard_loss_share(arena, all, d) * many.value[d][y][0];
@@ -141,25 +141,25 @@ static inline void compare_stage(const struct graph *forward, struct graph *diff
                           "%s: loss %.17g, not %.17g", what, loss, one.value[0][t][0]);
         }
         if (x->role != TENSOR_PARAMETER) continue;
-        double *got = gradient_of_parameter(&many, s, x->name);
-        double *want = gradient_of_parameter(&one, alone, x->name);
+        double *got = sharded_graphs_gradient(&many, s, x->name);
+        double *want = sharded_graphs_gradient(&one, alone, x->name);
         ck_assert_msg(!got == !want, "%s: gradient of %s", what, x->name);
         if (!want) continue;
-        double d = apart(got, want, shape_elements(&x->shape));
+        double d = shard_interpreter_distance(got, want, shape_elements(&x->shape));
         ck_assert_msg(d <= tolerance, "%s: %s is %g apart", what, x->name, d);
         compared++;
     }
     ck_assert_int_gt(compared, 0);
 }
 
-static inline void compare(const struct graph *forward, struct graph *differentiated,
+static inline void sharded_graphs_compare(const struct graph *forward, struct graph *differentiated,
                            const struct sharding *s, double tolerance, const char *what)
 {
-    compare_stage(forward, differentiated, s, (struct stage){0, forward->n_layers - 1, false},
+    sharded_graphs_compare_stage(forward, differentiated, s, (struct stage){0, forward->n_layers - 1, false},
                   tolerance, what);
 }
 
-static inline const char *text_of(const struct sharding *s, const struct graph *g,
+static inline const char *sharded_graphs_text(const struct sharding *s, const struct graph *g,
                                   const struct op_choice *c)
 {
     const char *t = arena_printf(arena, "mesh %dx%d", s->mesh[0], s->mesh[1]);
@@ -175,16 +175,16 @@ static inline const char *text_of(const struct sharding *s, const struct graph *
 
 enum { B = 3, T = 5, V = 11 };
 
-static inline struct graph *differentiated(struct graph *g)
+static inline struct graph *sharded_graphs_differentiated(struct graph *g)
 {
     ck_assert_msg(gradient_build(g, 0.5, &err) == OK, "%s", err.text);
     return g;
 }
 
-static inline enum op_index random_index(struct dice *d, uint32_t set)
+static inline enum op_index sharded_graphs_index(struct dice *d, uint32_t set)
 {
     for (;;) {
-        int64_t i = roll(d, INDEX_COUNT);
+        int64_t i = dice_roll(d, INDEX_COUNT);
         if (set >> i & 1 && i != INDEX_partial) return (enum op_index)i;
     }
 }

@@ -211,7 +211,7 @@ static inline void sharded_rules(struct sharded *s, const struct graph *g, struc
         const struct graph_op *op = &g->ops[i];
         if (op->layer < first || op->layer > last) continue;
         struct sharding_rule *r = &rules[x->n_operators++];
-        uint32_t set = op_indices(g, op, grains);
+        uint32_t set = op_index_set(g, op, grains);
         r->match = op->name;
         for (int32_t k = 0; k < x->n_axes; k++) {
             r->choice.index[k] = sharded_index(s, set, like[k]);

@@ -8,8 +8,8 @@
 #include "tests/support/suites.h"
 
 /* An (m, n) tensor that no operator makes. */
-static inline int32_t small_given(struct arena *a, struct graph *g, enum tensor_role role,
-                                  int64_t m, int64_t n)
+static inline int32_t small_graph_given(struct arena *a, struct graph *g, enum tensor_role role,
+                                        int64_t m, int64_t n)
 {
     return graph_add_tensor(
         g, (struct tensor){.name = arena_printf(a, "t%d", (int)g->n_tensors),
@@ -19,8 +19,8 @@ static inline int32_t small_given(struct arena *a, struct graph *g, enum tensor_
 }
 
 /* The first output of an operator of x and y (y < 0: of x alone). */
-static inline int32_t small_op(struct arena *a, struct graph *g, enum op_kind kind, int32_t x,
-                               int32_t y)
+static inline int32_t small_graph_op(struct arena *a, struct graph *g, enum op_kind kind, int32_t x,
+                                     int32_t y)
 {
     int32_t in[2] = {x, y}, out[OP_OPERANDS_MAX];
     struct error err = {0};

@@ -27,14 +27,14 @@ struct spmd_case {
     struct spmd_question q;
 };
 
-static inline struct cost_link case_hop(const void *of, int32_t from, int32_t to)
+static inline struct cost_link spmd_case_hop(const void *of, int32_t from, int32_t to)
 {
     const struct spmd_case *c = of;
     int32_t half = c->s.n_devices / 2;
     return (from < half) == (to < half) ? c->near : c->far;
 }
 
-static inline void case_must(enum status st, const struct error *err)
+static inline void spmd_case_must(enum status st, const struct error *err)
 {
     ck_assert_msg(st == OK, "%s", err->text);
 }
@@ -55,15 +55,15 @@ static inline struct spmd_case *spmd_case_new(struct arena *a, const char *model
         "version: 1\nname: two\ndevice_types: [{name: v, device: V100-SXM2-16}, "
         "{name: p, device: P100-PCIe-16}]\nnodes: [{name: n, host: n, devices: [{type: v}, "
         "{type: p}]}]\nlinks: []\n";
-    case_must(document_parse(a, "job", job, strlen(job), &root, &err), &err);
-    case_must(job_parse(a, root, ".", &c->job, &err), &err);
-    case_must(document_parse(a, "cluster", cluster, strlen(cluster), &root, &err), &err);
-    case_must(cluster_parse(a, root, &c->cluster, &err), &err);
-    case_must(team_complete(&c->cluster, &err), &err);
-    case_must(profile_prior(a, &c->cluster, &c->profile, &err), &err);
-    case_must(lower_graph(a, &c->job, microbatch, &c->forward, &err), &err);
-    case_must(lower_graph(a, &c->job, microbatch, &c->training, &err), &err);
-    case_must(gradient_build(c->training, 1, &err), &err);
+    spmd_case_must(document_parse(a, "job", job, strlen(job), &root, &err), &err);
+    spmd_case_must(job_parse(a, root, ".", &c->job, &err), &err);
+    spmd_case_must(document_parse(a, "cluster", cluster, strlen(cluster), &root, &err), &err);
+    spmd_case_must(cluster_parse(a, root, &c->cluster, &err), &err);
+    spmd_case_must(team_complete(&c->cluster, &err), &err);
+    spmd_case_must(profile_prior(a, &c->cluster, &c->profile, &err), &err);
+    spmd_case_must(lower_graph(a, &c->job, microbatch, &c->forward, &err), &err);
+    spmd_case_must(lower_graph(a, &c->job, microbatch, &c->training, &err), &err);
+    spmd_case_must(gradient_build(c->training, 1, &err), &err);
     c->s = (struct sharding){.n_devices = n_devices,
                              .n_axes = 1,
                              .mesh = {n_devices, 1},
@@ -76,7 +76,7 @@ static inline struct spmd_case *spmd_case_new(struct arena *a, const char *model
                                   .s = &c->s,
                                   .cost = cost_new(a, &c->profile, &c->cluster),
                                   .type = c->type,
-                                  .hop = case_hop,
+                                  .hop = spmd_case_hop,
                                   .of = c,
                                   .microbatches = 2,
                                   .in_flight = 1,

@@ -19,14 +19,15 @@ struct spmd_model {
     struct spmd_question q;
 };
 
-static inline struct cost_link model_hop(const void *of, int32_t from, int32_t to)
+static inline struct cost_link spmd_model_hop(const void *of, int32_t from, int32_t to)
 {
     const struct spmd_model *m = of;
     return *device_graph_link(m->devices, from, to);
 }
 
 /* Speeds of types, by what the whole training graph takes on one device: (n_types). */
-static inline enum status model_speeds(const struct spmd_model *m, double *out, struct error *err)
+static inline enum status spmd_model_speeds(const struct spmd_model *m, double *out,
+                                            struct error *err)
 {
     for (int32_t t = 0; t < m->cluster.n_types; t++) {
         double sum = 0;
@@ -78,7 +79,7 @@ static inline enum status spmd_model_new(struct arena *a, const char *job, const
                                   .s = &m->s,
                                   .cost = cost,
                                   .type = type,
-                                  .hop = model_hop,
+                                  .hop = spmd_model_hop,
                                   .of = m,
                                   .node = node,
                                   .bus = bus,
@@ -88,7 +89,7 @@ static inline enum status spmd_model_new(struct arena *a, const char *job, const
                                   .algorithms = 1U << ALGORITHM_RING | 1U << ALGORITHM_PAIRS,
                                   .limits.pieces_from = 6};
     double *speed = ARENA_ARRAY(a, double, (size_t)m->cluster.n_types);
-    TRY(model_speeds(m, speed, err));
+    TRY(spmd_model_speeds(m, speed, err));
     for (int32_t d = 0; d < n; d++) ratios[d] = speed[type[d]];
     return OK;
 }

@@ -17,26 +17,30 @@ struct small {
 };
 
 /* Three devices on fast links and a batch of two sequences: too few to deal out. */
-static inline void near_case(struct arena *arena, struct draw *d, struct small *x)
+static inline void spmd_stage_cases_near(struct arena *arena, struct draw *d, struct small *x)
 {
     struct yaml_text c = {.n = 0}, j = {.n = 0};
     struct error err = {0};
-    int n = 3, blocks = 1 + (int)below(d, 2), gigabytes = 20 + 30 * (int)below(d, 2);
-    say(&c, "version: 1\nname: c\ndevice_types:\n");
+    int n = 3, blocks = 1 + (int)random_teams_below(d, 2),
+        gigabytes = 20 + 30 * (int)random_teams_below(d, 2);
+    random_teams_put(&c, "version: 1\nname: c\ndevice_types:\n");
     for (int i = 0; i < n; i++)
-        say(&c, "  - {name: t%d, device: host, slowdown: %d, memory: 1 GiB}\n", i,
-            1 + (int)below(d, 3));
-    say(&c, "nodes: [{name: n, host: localhost, devices: [");
-    for (int i = 0; i < n; i++) say(&c, "%s{type: t%d}", i ? ", " : "", i);
-    say(&c, "]}]\nlinks: [{name: bus, between: [n], bandwidth: %d GB/s, latency: 1 us}]\n",
-        gigabytes);
-    say(&j,
+        random_teams_put(&c, "  - {name: t%d, device: host, slowdown: %d, memory: 1 GiB}\n", i,
+                         1 + (int)random_teams_below(d, 3));
+    random_teams_put(&c, "nodes: [{name: n, host: localhost, devices: [");
+    for (int i = 0; i < n; i++) random_teams_put(&c, "%s{type: t%d}", i ? ", " : "", i);
+    random_teams_put(&c,
+                     "]}]\nlinks: [{name: bus, between: [n], bandwidth: %d GB/s, latency: 1 us}]\n",
+                     gigabytes);
+    random_teams_put(
+        &j,
         "version: 1\nmodel: {model_type: gpt2, n_embd: 128, n_layer: %d, n_head: 4, n_positions: "
         "64, vocab_size: 512}\nsequence_length: 64\nglobal_batch: 2\nmicrobatch: [1, 2]\n",
         blocks);
-    ck_assert_msg(cluster_parse(arena, parsed(arena, &c), &x->cluster, &err) == OK, "%s\n%s",
-                  err.text, c.at);
-    ck_assert_msg(job_parse(arena, parsed(arena, &j), ".", &x->job, &err) == OK, "%s", err.text);
+    ck_assert_msg(cluster_parse(arena, random_teams_parsed(arena, &c), &x->cluster, &err) == OK,
+                  "%s\n%s", err.text, c.at);
+    ck_assert_msg(job_parse(arena, random_teams_parsed(arena, &j), ".", &x->job, &err) == OK, "%s",
+                  err.text);
 }
 
 /* Of an odd seed near devices, of an even one any team. */
@@ -46,9 +50,9 @@ static inline struct small *small_new(struct arena *arena, uint64_t seed)
     struct draw d = {seed, 0};
     struct error err = {0};
     if (seed % 2)
-        near_case(arena, &d, x);
+        spmd_stage_cases_near(arena, &d, x);
     else
-        random_case(arena, &d, &x->job, &x->cluster);
+        random_teams_case(arena, &d, &x->job, &x->cluster);
     x->lower.check_memory = true;
     ck_assert_msg(profile_prior(arena, &x->cluster, &x->profile, &err) == OK, "%s", err.text);
     ck_assert_int_eq(team_fused(arena, &x->cluster, &x->lower, &err), OK);

@@ -14,7 +14,7 @@ static struct arena *a;
 static struct error err;
 static char folder[] = "/tmp/musher-store-XXXXXX", db[64];
 
-static inline void set_up(void)
+static inline void stores_set_up(void)
 {
     a = arena_new();
     memcpy(strrchr(folder, '-') + 1, "XXXXXX", 6);
@@ -22,7 +22,7 @@ static inline void set_up(void)
     snprintf(db, sizeof db, "%s/profiles.db", folder);
 }
 
-static inline void tear_down(void)
+static inline void stores_tear_down(void)
 {
     unlink(db);
     unlink(arena_printf(a, "%s-journal", db));

@@ -16,7 +16,7 @@
     (tcase_set_timeout)(test_case, (double)TEST_SLOWDOWN * (seconds))
 
 /* `make check-long` asks for the heavy counts. */
-static inline bool test_long(void) { return getenv("MUSHER_LONG") != NULL; }
+static inline bool suites_long(void) { return getenv("MUSHER_LONG") != NULL; }
 
 /* A Suite of one case with the tests of a NULL-ended list. */
 #define SUITE_OF(suite_name, ...)                                                                  \

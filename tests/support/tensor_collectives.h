@@ -4,8 +4,8 @@
  * multiplied by other parameters and summed up to one number, the stage's loss, so that a single element in a wrong place shows.
  * A gradient all-reduce is in flight while the lanes meet.
  */
-#ifndef TESTS_SUPPORT_COLLECTIVES_H
-#define TESTS_SUPPORT_COLLECTIVES_H
+#ifndef TESTS_SUPPORT_TENSOR_COLLECTIVES_H
+#define TESTS_SUPPORT_TENSOR_COLLECTIVES_H
 
 #include "core/base/arena.h"
 #include "core/base/rng.h"
@@ -74,7 +74,7 @@ static inline int32_t met_parameter(struct met *m, int32_t s, const char *name, 
 
 static inline double met_value(const struct met *m, const char *name, int64_t element)
 {
-    double v = rng_normal(m->p.seed, hash_text(0, name), (uint64_t)element);
+    double v = rng_normal(m->p.seed, rng_hash_text(0, name), (uint64_t)element);
     return m->p.dtype == DTYPE_fp32 ? (double)(float)v : v;
 }
 
@@ -244,7 +244,7 @@ static inline void met_members(struct met *m, struct collective *x)
     x->n_members = met_draw(m, 0, 2) ? m->p.n_devices : (int32_t)met_draw(m, 1, m->p.n_devices);
     x->members = ARENA_ARRAY(m->a, struct collective_member, (size_t)x->n_members);
     for (int32_t i = 0; i < x->n_members; i++)
-        x->members[i] = (struct collective_member){.stage = order[i], .apart = -1};
+        x->members[i] = (struct collective_member){.stage = order[i], .chain_ring = -1};
 }
 
 /* Tiers of as many members each, anywhere among the members. */
@@ -287,7 +287,7 @@ static inline void met_collective(struct met *m, int32_t k)
     if (collective_has_to(x->kind))
         x->to = met_cut(m, x->n_members, to, x->whole.dim[to], (int32_t)met_draw(m, 1, 3));
     if (collective_rounds_of(x->algorithm)->tiers) met_tiers(m, x);
-    x->most = collective_most(x);
+    x->most = collective_max(x);
     x->elements = shape_elements(&x->whole);
     met_links(m, x);
     x->in = ARENA_ARRAY(m->a, int32_t, (size_t)x->n_members);
@@ -324,17 +324,17 @@ static inline void met_reduce(struct met *m)
         segments[0] =
             met_slot(m, i, "g", SLOT_GRADIENT, (struct shape){1, {g->elements}}, (struct buffer_ring){0});
         g->members[i] = (struct collective_member){
-            .stage = i, .n_segments = 1, .segments = segments, .apart = -1};
+            .stage = i, .n_segments = 1, .segments = segments, .chain_ring = -1};
         g->link[i] = n > 1 ? met_link(m, i, (i + 1) % n, &g->direction[i]) : -1;
-        int64_t staging = collective_staging_bytes(g, &g->members[i], &m->p.stages[i]);
+        int64_t staging = program_collective_staging_bytes(g, &g->members[i], &m->p.stages[i]);
         if (staging > m->p.stages[i].buffer_bytes) m->p.stages[i].buffer_bytes = staging;
     }
 }
 
-static inline struct procedure met_procedure(struct met *m, enum phase letter, const char *variant,
+static inline struct procedure met_procedure(struct met *m, enum phase phase, const char *variant,
                                              const struct instr *list, int32_t n)
 {
-    return (struct procedure){letter, variant, n,
+    return (struct procedure){phase, variant, n,
                               n ? arena_copy(m->a, list, (size_t)n * sizeof *list) : NULL};
 }
 
@@ -413,7 +413,7 @@ static inline void met_team(struct met *m, int32_t n, int32_t microbatches, bool
 }
 
 /* n: devices, each with the same microbatches. bus: all messages cross one link. */
-static inline struct met *collectives_make(struct arena *a, uint64_t seed, int32_t n, bool bus)
+static inline struct met *tensor_collectives_make(struct arena *a, uint64_t seed, int32_t n, bool bus)
 {
     struct met *m = ARENA_ARRAY(a, struct met, 1);
     m->a = a, m->seed = seed;

@@ -7,7 +7,7 @@
 #include "traces/trace.h"
 
 /* Two devices, one stage each. */
-static inline struct trace *empty_trace(struct arena *a, const char *source)
+static inline struct trace *traces_empty(struct arena *a, const char *source)
 {
     static struct program_device devices[] = {{.name = "a.0", .type = "fast", .slowdown = 1.5},
                                               {.name = "b.0", .type = "slow", .slowdown = 3}};
@@ -21,15 +21,15 @@ static inline struct trace *empty_trace(struct arena *a, const char *source)
     return trace_new(a, source, &p);
 }
 
-static inline struct span compute(int32_t device, enum phase letter, int32_t step,
-                                  int32_t microbatch, int64_t begin, int64_t end)
+static inline struct span traces_compute(int32_t device, enum phase phase, int32_t step,
+                                         int32_t microbatch, int64_t begin, int64_t end)
 {
     return (struct span){.kind = SPAN_COMPUTE,
                          .stream = STREAM_compute,
                          .device = device,
                          .peer = -1,
                          .stage = device,
-                         .letter = letter,
+                         .phase = phase,
                          .step = step,
                          .microbatch = microbatch,
                          .op = 1,
@@ -40,13 +40,13 @@ static inline struct span compute(int32_t device, enum phase letter, int32_t ste
                          .name = "matmul"};
 }
 
-static inline struct span step_end(int32_t step, int64_t end)
+static inline struct span traces_step_end(int32_t step, int64_t end)
 {
     return (struct span){.kind = SPAN_STEP,
                          .stream = STREAM_step,
                          .peer = -1,
                          .stage = -1,
-                         .letter = 'S',
+                         .phase = PHASE_SEND,
                          .step = step,
                          .microbatch = -1,
                          .op = -1,
@@ -55,15 +55,15 @@ static inline struct span step_end(int32_t step, int64_t end)
 }
 
 /* Both ends of a message from device 0 to device 1. */
-static inline void add_message(struct trace *t, int32_t microbatch, int64_t begin, int64_t left,
-                               int64_t arrived)
+static inline void traces_add_message(struct trace *t, int32_t microbatch, int64_t begin,
+                                      int64_t left, int64_t arrived)
 {
     struct span s = {.kind = SPAN_SEND,
                      .stream = STREAM_send,
                      .device = 0,
                      .peer = 1,
                      .stage = 0,
-                     .letter = 'F',
+                     .phase = PHASE_F,
                      .microbatch = microbatch,
                      .begin_ns = begin,
                      .end_ns = left,
@@ -80,11 +80,11 @@ static inline void add_message(struct trace *t, int32_t microbatch, int64_t begi
 }
 
 /* Of schema 1: without kernels. */
-static inline struct trace *random_trace(struct arena *a, uint64_t seed, size_t n)
+static inline struct trace *traces_random(struct arena *a, uint64_t seed, size_t n)
 {
     static const char *const names[] = {"matmul",       "lan",       "a \"quoted\\\" link",
                                         "half \\there", "Gänge → 𝄞", ""};
-    struct trace *t = empty_trace(a, "host");
+    struct trace *t = traces_empty(a, "host");
     for (size_t i = 0; i < n; i++) {
         uint64_t at = i * 16;
         struct span s = {.kind = (enum span_kind)rng_below(seed, 0, at, SPAN_KERNEL),
@@ -92,7 +92,7 @@ static inline struct trace *random_trace(struct arena *a, uint64_t seed, size_t 
                          .device = (int32_t)rng_below(seed, 0, at + 2, 2),
                          .peer = (int32_t)rng_below(seed, 0, at + 3, 3) - 1,
                          .stage = (int32_t)rng_below(seed, 0, at + 4, 2),
-                         .letter = "FBIWUS"[rng_below(seed, 0, at + 5, 6)],
+                         .phase = "FBIWUS"[rng_below(seed, 0, at + 5, 6)],
                          .step = (int32_t)rng_below(seed, 0, at + 6, 5),
                          .microbatch = (int32_t)rng_below(seed, 0, at + 7, 9) - 1,
                          .op = (int32_t)rng_below(seed, 0, at + 8, 50) - 1,

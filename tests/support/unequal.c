@@ -179,7 +179,7 @@ static const char *links_text(struct draws *d)
     return text;
 }
 
-void unequal_make(struct arena *a, uint64_t seed, int32_t n_devices, int32_t most_layers,
+void unequal_make(struct arena *a, uint64_t seed, int32_t n_devices, int32_t max_layers,
                   struct unequal *out)
 {
     static const int32_t devices[] = {2, 3, 3, 4, 4, 5, 5, 6, 6, 6};
@@ -191,7 +191,7 @@ void unequal_make(struct arena *a, uint64_t seed, int32_t n_devices, int32_t mos
     d.n_devices = n_devices ? n_devices : devices[draw(&d, 0, d.graph ? 4 : 9)];
     d.n_types = draw(&d, 0, 2) ? d.n_devices : (d.n_devices + 1) / 2;
     d.links = (enum links)(draw(&d, 0, 3) % 3);
-    d.n_layers = d.graph ? (int32_t)draw(&d, 7, 8) : (int32_t)draw(&d, 2, most_layers);
+    d.n_layers = d.graph ? (int32_t)draw(&d, 7, 8) : (int32_t)draw(&d, 2, max_layers);
     make_job(&d, &out->job, &state_bytes);
     const char *types = types_text(&d, state_bytes), *nodes = nodes_text(&d);
     out->cluster = texts_cluster(

@@ -23,7 +23,7 @@ struct unequal {
 };
 enum { UNEQUAL_DEVICES_MAX = 12 };
 /* n_devices 0: 2 … 6, more often the larger; n_layers at most so many, at least 2. */
-void unequal_make(struct arena *a, uint64_t seed, int32_t n_devices, int32_t most_layers,
+void unequal_make(struct arena *a, uint64_t seed, int32_t n_devices, int32_t max_layers,
                   struct unequal *out);
 
 #endif

@@ -6,7 +6,7 @@
 #include "core/cluster/cluster.h"
 #include "core/cluster/topology.h"
 #include "tools/import/import.h"
-#include "tools/import/topologies.h"
+#include "tools/import/topology.h"
 
 #include "tests/support/quiet.h"
 
@@ -61,10 +61,10 @@ static enum status take_text(importer *import, const char *text, size_t n, const
     return take(import, path, cluster);
 }
 
-static void refused(importer *import, const char *text, const char *cluster, const char *says)
+static void refused(importer *import, const char *text, const char *cluster, const char *message)
 {
     ck_assert_int_eq(take_text(import, text, strlen(text), cluster), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, says) != NULL, "%s\nexpected: %s", err.text, says);
+    ck_assert_msg(strstr(err.text, message) != NULL, "%s\nexpected: %s", err.text, message);
     ck_assert(access(arena_printf(arena, "%s/out", folder), F_OK) != 0);
 }
 
@@ -258,7 +258,7 @@ static void maul(importer *import, const char *path, const char *cluster, uint64
 {
     char *text;
     size_t n;
-    uint64_t rounds = test_long() ? 3000 : 150;
+    uint64_t rounds = suites_long() ? 3000 : 150;
     ck_assert(file_read(arena, path, 1 << 20, &text, &n, &err) == OK);
     for (uint64_t i = 0; i < rounds; i++) {
         char *copy = arena_alloc(arena, n + 1, 1);

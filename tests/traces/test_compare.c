@@ -26,7 +26,7 @@ static void add(struct trace *t, const char *name, int32_t op, int32_t step, int
 {
     trace_add(t, (struct span){.kind = SPAN_COMPUTE,
                                .peer = -1,
-                               .letter = 'F',
+                               .phase = PHASE_F,
                                .step = step,
                                .op = op,
                                .begin_ns = begin,
@@ -39,7 +39,7 @@ static void add_send(struct trace *t, int32_t channel, int64_t length)
     trace_add(t, (struct span){.kind = SPAN_SEND,
                                .stream = STREAM_send,
                                .peer = 1,
-                               .letter = 'F',
+                               .phase = PHASE_F,
                                .op = channel,
                                .end_ns = length,
                                .name = "lan"});
@@ -155,7 +155,7 @@ START_TEST(collectives_are_told_apart_by_kind_and_from_sums)
         struct span s = {.kind = SPAN_REDUCE,
                          .stream = STREAM_collective,
                          .peer = -1,
-                         .letter = 'F',
+                         .phase = PHASE_F,
                          .op = k,
                          .collective = k,
                          .end_ns = 10 + k};

@@ -54,14 +54,14 @@ static const struct node *chrome_events(struct trace *t)
 
 START_TEST(messages_that_overlap_get_threads_of_their_own_in_chrome)
 {
-    struct trace *t = empty_trace(a, TRACE_SIM);
-    trace_add(t, compute(0, 'F', 0, 0, 0, 10));
-    trace_add(t, compute(1, 'F', 0, 0, 30, 41));
-    add_message(t, 0, 10, 20,
+    struct trace *t = traces_empty(a, TRACE_SIM);
+    trace_add(t, traces_compute(0, 'F', 0, 0, 0, 10));
+    trace_add(t, traces_compute(1, 'F', 0, 0, 30, 41));
+    traces_add_message(t, 0, 10, 20,
                 30); /* the second one starts when the first has left, before it has arrived */
-    add_message(t, 1, 20, 30, 40);
-    add_message(t, 2, 31, 40, 50);
-    trace_add(t, step_end(0, 60));
+    traces_add_message(t, 1, 20, 30, 40);
+    traces_add_message(t, 2, 31, 40, 50);
+    trace_add(t, traces_step_end(0, 60));
     const struct node *events = chrome_events(t);
     int x = 0, arrows = 0, instants = 0, names = 0, sorts = 0;
     for (size_t i = 0; i < events->count; i++) {
@@ -94,7 +94,7 @@ END_TEST
 
 START_TEST(an_arrow_has_both_ends_in_chrome)
 {
-    struct trace *t = random_trace(a, 6, 400);
+    struct trace *t = traces_random(a, 6, 400);
     const struct node *events = chrome_events(t);
     for (size_t i = 0; i < events->count; i++) {
         const struct node *e = events->members[i];
@@ -110,10 +110,10 @@ END_TEST
 
 START_TEST(on_a_virtual_clock_a_step_ends_with_its_last_update_in_chrome)
 {
-    struct trace *t = empty_trace(a, "host");
-    trace_add(t, compute(0, 'U', 0, -1, 5, 7));
-    trace_add(t, compute(1, 'U', 0, -1, 5, 9));
-    trace_add(t, step_end(0, 123456));
+    struct trace *t = traces_empty(a, "host");
+    trace_add(t, traces_compute(0, 'U', 0, -1, 5, 7));
+    trace_add(t, traces_compute(1, 'U', 0, -1, 5, 9));
+    trace_add(t, traces_step_end(0, 123456));
     const struct node *events = chrome_events(t);
     for (size_t i = 0; i < events->count; i++)
         if (is(events->members[i], "ph", "i"))
@@ -123,11 +123,11 @@ END_TEST
 
 START_TEST(a_collective_is_called_by_its_kind_in_chrome_and_names_no_link)
 {
-    struct trace *t = empty_trace(a, TRACE_SIM);
+    struct trace *t = traces_empty(a, TRACE_SIM);
     struct span s = {.kind = SPAN_REDUCE,
                      .stream = STREAM_collective,
                      .peer = -1,
-                     .letter = 'F',
+                     .phase = PHASE_F,
                      .collective = 1 + COLLECTIVE_ALL_TO_ALL,
                      .end_ns = 5,
                      .name = "h.0.ln_1.group_all_to_all"};

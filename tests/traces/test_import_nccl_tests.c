@@ -100,7 +100,7 @@ START_TEST(json_is_read_and_its_environment_is_not)
 END_TEST
 
 static const struct {
-    const char *file, *says;
+    const char *file, *message;
 } bad[] = {
     {"AR_GPU4_cut.csv", "AR_GPU4_cut.csv:4: not the 7 fields"},
     {"table_without_ranks.csv", "name tells its ranks"},
@@ -128,7 +128,7 @@ START_TEST(traps_are_refused_with_their_place)
     enum status st =
         import_nccl_tests_read(a, arena_printf(a, FOLDER "bad/%s", bad[_i].file), &t, &err);
     ck_assert_int_eq(st, ERR_INPUT);
-    ck_assert_msg(strstr(err.text, bad[_i].says) != NULL, "%s", err.text);
+    ck_assert_msg(strstr(err.text, bad[_i].message) != NULL, "%s", err.text);
 }
 END_TEST
 
@@ -141,7 +141,7 @@ START_TEST(damaged_files_are_refused_or_read_but_never_crash)
     int fd = mkstemp(path), refused = 0;
     ck_assert_int_ge(fd, 0);
     close(fd);
-    for (uint64_t i = 0; i < (test_long() ? 8000 : 800); i++) {
+    for (uint64_t i = 0; i < (suites_long() ? 8000 : 800); i++) {
         struct arena *scratch = arena_new();
         struct nccl_tests t;
         char *text = NULL;

@@ -19,15 +19,15 @@ static struct trace *a_trace(void)
     return trace_new(a, TRACE_SIM, &p);
 }
 
-static struct span a_span(enum span_kind kind, enum stream stream, int32_t device,
-                          enum phase letter, int32_t step, int64_t begin, int64_t end)
+static struct span a_span(enum span_kind kind, enum stream stream, int32_t device, enum phase phase,
+                          int32_t step, int64_t begin, int64_t end)
 {
     return (struct span){.kind = kind,
                          .stream = stream,
                          .device = device,
                          .peer = -1,
                          .stage = device,
-                         .letter = letter,
+                         .phase = phase,
                          .step = step,
                          .begin_ns = begin,
                          .end_ns = end,
@@ -53,9 +53,9 @@ START_TEST(the_statistics_say_where_an_iteration_went)
     const struct stats_device *d = &s.devices[1];
     ck_assert_int_eq(d->busy_ns, 70);
     ck_assert_int_eq(d->idle_ns, 30);
-    ck_assert_int_eq(d->letter_ns[STATS_F], 20);
-    ck_assert_int_eq(d->letter_ns[STATS_B], 40);
-    ck_assert_int_eq(d->letter_ns[STATS_U], 10);
+    ck_assert_int_eq(d->phase_ns[STATS_F], 20);
+    ck_assert_int_eq(d->phase_ns[STATS_B], 40);
+    ck_assert_int_eq(d->phase_ns[STATS_U], 10);
     ck_assert_int_eq(d->receive_ns, 10);
     ck_assert_int_eq(d->collective_ns, 40);
     ck_assert_int_eq(d->idle_message_ns, 10);
@@ -97,12 +97,12 @@ START_TEST(quantiles_are_of_nearest_rank_and_medians_of_the_middle)
     double v[] = {5, 1, 4, 2, 3}, w[20];
     int64_t n[] = {4, 1, 3, 2};
     for (int i = 0; i < 20; i++) w[i] = 20 - i;
-    ck_assert_double_eq(median_double(v, 5), 3);
-    ck_assert_double_eq(median_double(v, 4), 2.5); /* sorted by now: 1 2 3 4 */
+    ck_assert_double_eq(quantile_median_double(v, 5), 3);
+    ck_assert_double_eq(quantile_median_double(v, 4), 2.5); /* sorted by now: 1 2 3 4 */
     ck_assert_double_eq(quantile(w, 20, 0.95), 19);
     ck_assert_double_eq(quantile(w, 1, 0.95), 1);
-    ck_assert_int_eq(median_ns(n, 4), 2);
-    ck_assert_int_eq(median_ns(n, 0), 0);
+    ck_assert_int_eq(quantile_median_ns(n, 4), 2);
+    ck_assert_int_eq(quantile_median_ns(n, 0), 0);
 }
 END_TEST
 

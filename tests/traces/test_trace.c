@@ -53,7 +53,7 @@ static void assert_same_span(const struct span *x, const struct span *y)
     ck_assert_int_eq(x->device, y->device);
     ck_assert_int_eq(x->peer, y->peer);
     ck_assert_int_eq(x->stage, y->stage);
-    ck_assert_int_eq(x->letter, y->letter);
+    ck_assert_int_eq(x->phase, y->phase);
     ck_assert_int_eq(x->step, y->step);
     ck_assert_int_eq(x->microbatch, y->microbatch);
     ck_assert_int_eq(x->op, y->op);
@@ -69,7 +69,7 @@ static void assert_same_span(const struct span *x, const struct span *y)
 
 START_TEST(what_is_written_reads_back_the_same)
 {
-    struct trace *t = random_trace(a, 1, 3000), *back = NULL;
+    struct trace *t = traces_random(a, 1, 3000), *back = NULL;
     t->plan_text = "version: 1\nname: \"x\"\n";
     t->iteration_ns = 123456789;
     t->profile_id = 7;
@@ -102,7 +102,7 @@ END_TEST
 
 START_TEST(a_compressed_file_reads_back_the_same_and_a_broken_one_is_refused)
 {
-    struct trace *t = random_trace(a, 1, 3000), *back = NULL;
+    struct trace *t = traces_random(a, 1, 3000), *back = NULL;
     const char *packed = arena_printf(a, "%s.gz", file_a);
     t->devices[1].stands_for = 3, t->devices[1].alike = "n[0,2].0, m.1";
     ck_assert_int_eq(trace_write(t, packed, &err), OK);
@@ -128,7 +128,7 @@ END_TEST
 
 START_TEST(of_some_devices_the_others_are_left_out)
 {
-    struct trace *t = random_trace(a, 1, 300);
+    struct trace *t = traces_random(a, 1, 300);
     size_t own = 0;
     trace_sort(t);
     for (size_t i = 0; i < t->n_spans; i++)
@@ -144,14 +144,14 @@ END_TEST
 
 START_TEST(a_collective_is_its_kinds_name_and_everything_else_says_nothing_of_it)
 {
-    struct trace *t = random_trace(a, 1, 10), *back = NULL;
+    struct trace *t = traces_random(a, 1, 10), *back = NULL;
     ck_assert_int_eq(trace_write(t, file_a, &err), OK);
     ck_assert_ptr_null(strstr(content(file_a), "collective"));
     for (int32_t k = 0; k < COLLECTIVE_CALL_KINDS; k++) {
         trace_add(t, (struct span){.kind = SPAN_REDUCE,
                                    .stream = STREAM_collective,
                                    .peer = -1,
-                                   .letter = 'F',
+                                   .phase = PHASE_F,
                                    .collective = 1 + k,
                                    .name = "h.0.ln_1.group"});
         ck_assert_str_eq(span_title(&t->spans[t->n_spans - 1]),
@@ -167,7 +167,7 @@ END_TEST
 
 START_TEST(equal_names_are_one_copy)
 {
-    struct trace *t = random_trace(a, 2, 500), *back = NULL;
+    struct trace *t = traces_random(a, 2, 500), *back = NULL;
     ck_assert_int_eq(trace_write(t, file_a, &err), OK);
     ck_assert_int_eq(trace_read(a, file_a, &back, &err), OK);
     for (size_t i = 1; i < back->n_spans; i++)
@@ -178,8 +178,8 @@ END_TEST
 
 START_TEST(sorting_keeps_the_order_of_equals)
 {
-    struct trace *t = empty_trace(a, TRACE_SIM);
-    for (int32_t i = 0; i < 4000; i++) trace_add(t, compute(i % 2, 'F', 0, i, i % 7, 10));
+    struct trace *t = traces_empty(a, TRACE_SIM);
+    for (int32_t i = 0; i < 4000; i++) trace_add(t, traces_compute(i % 2, 'F', 0, i, i % 7, 10));
     trace_sort(t);
     ck_assert(trace_sorted(t));
     for (size_t i = 1; i < t->n_spans; i++) {
@@ -192,8 +192,8 @@ END_TEST
 
 START_TEST(the_clock_tells_which_machine_wrote)
 {
-    ck_assert_str_eq(empty_trace(a, TRACE_SIM)->clock, "simulated");
-    ck_assert_str_eq(empty_trace(a, "host")->clock, "virtual");
+    ck_assert_str_eq(traces_empty(a, TRACE_SIM)->clock, "simulated");
+    ck_assert_str_eq(traces_empty(a, "host")->clock, "virtual");
     struct program real = {.name = "p"};
     ck_assert_str_eq(trace_new(a, "cuda", &real)->clock, "wall");
 }
@@ -212,22 +212,23 @@ static const struct {
 };
 START_TEST(the_iteration_is_the_median_of_the_steps_after_the_first)
 {
-    struct trace *t = empty_trace(a, "host");
+    struct trace *t = traces_empty(a, "host");
     int n = 0;
     while (iterations[_i].ends[n] >= 0) n++;
     for (int s = n; s-- > 0;)
-        trace_add(t, step_end(s + 3, iterations[_i].ends[s])); /* a resumed run starts at 3 */
-    trace_add(t, compute(0, 'F', 0, 0, 0, 100000));
+        trace_add(t,
+                  traces_step_end(s + 3, iterations[_i].ends[s])); /* a resumed run starts at 3 */
+    trace_add(t, traces_compute(0, 'F', 0, 0, 0, 100000));
     ck_assert_int_eq(trace_iteration(t), iterations[_i].iteration);
 }
 END_TEST
 
 START_TEST(of_a_step_told_twice_the_later_end_counts)
 {
-    struct trace *t = empty_trace(a, "host");
-    trace_add(t, step_end(0, 100));
-    trace_add(t, step_end(1, 150));
-    trace_add(t, step_end(1, 140));
+    struct trace *t = traces_empty(a, "host");
+    trace_add(t, traces_step_end(0, 100));
+    trace_add(t, traces_step_end(1, 150));
+    trace_add(t, traces_step_end(1, 140));
     ck_assert_int_eq(trace_iteration(t), 50);
 }
 END_TEST
@@ -246,7 +247,7 @@ END_TEST
 #define PLACE "{\"kind\":\"compute\",\"stream\":\"compute\",\"device\":0,\"stage\":0"
 
 static const struct {
-    const char *text, *says;
+    const char *text, *message;
 } bad[] = {
     {"", "the file is empty"},
     {"hello\n", ":1: not a trace"},
@@ -312,8 +313,8 @@ START_TEST(a_malformed_file_is_refused_with_its_line)
     struct trace *t = NULL;
     put(file_a, bad[_i].text, strlen(bad[_i].text));
     ck_assert_int_eq(trace_read(a, file_a, &t, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, bad[_i].says) != NULL, "'%s' does not say '%s'", err.text,
-                  bad[_i].says);
+    ck_assert_msg(strstr(err.text, bad[_i].message) != NULL, "'%s' does not say '%s'", err.text,
+                  bad[_i].message);
     ck_assert_msg(strstr(err.text, file_a) != NULL, "'%s' does not name the file", err.text);
     ck_assert_int_eq(trace_read(a, file_a, &t, NULL), ERR_INPUT);
 }
@@ -336,7 +337,7 @@ END_TEST
 
 START_TEST(a_file_cut_anywhere_is_refused)
 {
-    struct trace *t = random_trace(a, 3, 6), *back = NULL;
+    struct trace *t = traces_random(a, 3, 6), *back = NULL;
     ck_assert_int_eq(trace_write(t, file_a, &err), OK);
     char *text = content(file_a);
     size_t n = strlen(text);
@@ -349,11 +350,11 @@ END_TEST
 
 START_TEST(a_file_with_changed_bytes_never_breaks_the_reader)
 {
-    struct trace *t = random_trace(a, 4, 8), *back = NULL;
+    struct trace *t = traces_random(a, 4, 8), *back = NULL;
     ck_assert_int_eq(trace_write(t, file_a, &err), OK);
     char *text = content(file_a);
     size_t n = strlen(text);
-    uint64_t rounds = test_long() ? 20000 : 1500;
+    uint64_t rounds = suites_long() ? 20000 : 1500;
     for (uint64_t i = 0; i < rounds; i++) {
         char *copy = arena_strndup(a, text, n);
         for (uint64_t k = 0; k <= rng_below(5, 1, i, 3); k++)
@@ -372,17 +373,18 @@ START_TEST(what_is_no_file_is_refused)
     ck_assert_int_eq(trace_read(a, folder, &t, &err), ERR_INPUT);
     ck_assert(strstr(err.text, "a folder"));
     ck_assert_int_eq(trace_read(a, "/nowhere/at/all", &t, &err), ERR_INPUT);
-    ck_assert_int_eq(trace_write(empty_trace(a, TRACE_SIM), "/nowhere/at/all", &err), ERR_RESOURCE);
+    ck_assert_int_eq(trace_write(traces_empty(a, TRACE_SIM), "/nowhere/at/all", &err),
+                     ERR_RESOURCE);
 }
 END_TEST
 
 START_TEST(a_line_longer_than_the_buffer_is_read)
 {
-    struct trace *t = empty_trace(a, TRACE_SIM), *back = NULL;
+    struct trace *t = traces_empty(a, TRACE_SIM), *back = NULL;
     char *plan = arena_alloc(a, 3000001, 1);
     memset(plan, 'x', 3000000);
     t->plan_text = plan;
-    trace_add(t, compute(0, 'F', 0, 0, 1, 2));
+    trace_add(t, traces_compute(0, 'F', 0, 0, 1, 2));
     ck_assert_int_eq(trace_write(t, file_a, &err), OK);
     ck_assert_msg(trace_read(a, file_a, &back, &err) == OK, "%s", err.text);
     ck_assert_str_eq(back->plan_text, plan);

@@ -37,7 +37,7 @@ static struct span kernel(const struct span *o, const char *name, int64_t begin,
 
 static struct span loose(int32_t device, int32_t step, const char *name, int64_t begin, int64_t end)
 {
-    struct span s = compute(device, 'S', step, -1, begin, end);
+    struct span s = traces_compute(device, 'S', step, -1, begin, end);
     s.stage = -1, s.op = -1;
     return kernel(&s, name, begin, end);
 }
@@ -52,10 +52,11 @@ static struct span of_kind(const char *kind, int32_t op, struct span s)
  * 50 without any, a copy between. */
 static struct trace *by_hand(void)
 {
-    struct trace *t = empty_trace(arena, "cuda");
-    struct span warm = compute(0, 'F', 0, 0, 0, 10), a = compute(0, 'F', 1, 0, 100, 200),
-                b = compute(1, 'F', 1, 0, 300, 360),
-                c = of_kind("layer_norm", 2, compute(0, 'F', 1, 0, 200, 250));
+    struct trace *t = traces_empty(arena, "cuda");
+    struct span warm = traces_compute(0, 'F', 0, 0, 0, 10),
+                a = traces_compute(0, 'F', 1, 0, 100, 200),
+                b = traces_compute(1, 'F', 1, 0, 300, 360),
+                c = of_kind("layer_norm", 2, traces_compute(0, 'F', 1, 0, 200, 250));
     t->kernels = true;
     t->kernels_lost = 3;
     trace_add(t, warm);
@@ -68,8 +69,8 @@ static struct trace *by_hand(void)
     trace_add(t, kernel(&b, "bias", 320, 360));
     trace_add(t, c);
     trace_add(t, loose(0, 1, "copy to host", 252, 260));
-    trace_add(t, step_end(0, 90));
-    trace_add(t, step_end(1, 400));
+    trace_add(t, traces_step_end(0, 90));
+    trace_add(t, traces_step_end(1, 400));
     t->iteration_ns = 310;
     trace_sort(t);
     return t;
@@ -96,11 +97,11 @@ END_TEST
 
 START_TEST(operators_of_devices_that_tell_no_kernels_count_where_nobody_does)
 {
-    struct trace *t = empty_trace(arena, "cuda");
-    struct span a = compute(0, 'F', 0, 0, 0, 10);
+    struct trace *t = traces_empty(arena, "cuda");
+    struct span a = traces_compute(0, 'F', 0, 0, 0, 10);
     struct kernels k;
     trace_add(t, a);
-    trace_add(t, compute(1, 'F', 0, 0, 0, 30));
+    trace_add(t, traces_compute(1, 'F', 0, 0, 0, 30));
     kernels_of_trace(arena, t, &k);
     ck_assert(k.kinds[0].operators == 2 && k.kinds[0].ns == 40);
     t->kernels = true;
@@ -113,8 +114,8 @@ END_TEST
 /* Clocks of events and of kernels differ by some us: no operator is busier than it lasts. */
 START_TEST(kernels_that_stick_out_fill_their_operator_and_no_more)
 {
-    struct trace *t = empty_trace(arena, "cuda");
-    struct span a = compute(0, 'F', 0, 0, 100, 200);
+    struct trace *t = traces_empty(arena, "cuda");
+    struct span a = traces_compute(0, 'F', 0, 0, 100, 200);
     struct kernels k;
     t->kernels = true;
     trace_add(t, a);
@@ -129,12 +130,13 @@ START_TEST(random_kernels_cover_what_counting_instants_says)
 {
     enum { OPERATORS = 6, LENGTH = 40 };
     for (uint64_t k = 0; k < 200; k++) {
-        struct trace *t = empty_trace(arena, "cuda");
+        struct trace *t = traces_empty(arena, "cuda");
         struct kernels x;
         int64_t busy = 0, n = 0;
         for (int32_t i = 0; i < OPERATORS; i++) {
             bool covered[LENGTH] = {false};
-            struct span o = of_kind("add", i, compute(0, 'F', 0, 0, i * LENGTH, (i + 1) * LENGTH));
+            struct span o =
+                of_kind("add", i, traces_compute(0, 'F', 0, 0, i * LENGTH, (i + 1) * LENGTH));
             trace_add(t, o);
             for (uint64_t j = rng_below(3, k, (uint64_t)i, 5); j > 0; j--) {
                 int64_t from = (int64_t)rng_below(4, k, (uint64_t)i * 8 + j, LENGTH),
@@ -201,7 +203,7 @@ END_TEST
     ",\"letter\":\"F\",\"step\":0,\"microbatch\":0,\"op\":" op                                     \
     ",\"begin_ns\":0,\"end_ns\":1,\"name\":\"x\"}\n"
 static const struct {
-    const char *text, *says; /* NULL: it is fine */
+    const char *text, *message; /* NULL: it is fine */
 } cases[] = {
     {HEADER("2", "\"kernels_lost\":0,") SPAN("kernel", "kernel", "0", "0"), NULL},
     {HEADER("2", "\"kernels_lost\":0,") SPAN("kernel", "kernel", "-1", "-1"), NULL},
@@ -232,10 +234,10 @@ START_TEST(a_file_with_kernels_where_none_may_be_is_refused)
     fputs(cases[_i].text, f);
     fclose(f);
     enum status st = trace_read(arena, path, &t, &err);
-    ck_assert_msg(st == (cases[_i].says ? ERR_INPUT : OK), "%s", err.text);
-    if (cases[_i].says)
-        ck_assert_msg(strstr(err.text, cases[_i].says) != NULL, "'%s' is not in: %s",
-                      cases[_i].says, err.text);
+    ck_assert_msg(st == (cases[_i].message ? ERR_INPUT : OK), "%s", err.text);
+    if (cases[_i].message)
+        ck_assert_msg(strstr(err.text, cases[_i].message) != NULL, "'%s' is not in: %s",
+                      cases[_i].message, err.text);
 }
 END_TEST
 

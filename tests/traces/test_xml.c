@@ -39,7 +39,7 @@ START_TEST(elements_attributes_and_lines_are_kept)
 END_TEST
 
 static const struct {
-    const char *text, *says;
+    const char *text, *message;
 } bad[] = {
     {"", "t:1: no element"},
     {" \n\n", "t:3: no element"},
@@ -74,16 +74,16 @@ START_TEST(what_is_not_read_is_refused_with_its_line)
     struct xml *root;
     ck_assert_int_eq(xml_parse(arena, "t", bad[_i].text, strlen(bad[_i].text), &root, &err),
                      ERR_INPUT);
-    ck_assert_msg(strstr(err.text, bad[_i].says) != NULL, "%s\nexpected: %s", err.text,
-                  bad[_i].says);
+    ck_assert_msg(strstr(err.text, bad[_i].message) != NULL, "%s\nexpected: %s", err.text,
+                  bad[_i].message);
 }
 END_TEST
 
-static void too_much(const char *text, const char *says)
+static void too_much(const char *text, const char *message)
 {
     struct xml *root;
     ck_assert_int_eq(xml_parse(arena, "t", text, strlen(text), &root, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, says) != NULL, "%s\nexpected: %s", err.text, says);
+    ck_assert_msg(strstr(err.text, message) != NULL, "%s\nexpected: %s", err.text, message);
 }
 
 START_TEST(depth_and_lengths_are_bounded)
@@ -107,7 +107,7 @@ START_TEST(broken_files_are_answered)
     static const char text[] =
         "<?xml?><!-- c --><s v=\"1\"><c a='b' d=\"e\"><p/><g x=\"2\"></g></c></s>";
     size_t n = sizeof text - 1;
-    for (uint64_t i = 0; i < (test_long() ? 200000u : 20000u); i++) {
+    for (uint64_t i = 0; i < (suites_long() ? 200000u : 20000u); i++) {
         struct xml *root;
         size_t length = i < n ? i : 1 + (size_t)rng_below(1, 1, i, n);
         char *copy = malloc(length);

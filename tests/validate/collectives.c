@@ -233,7 +233,7 @@ static double between_rows(struct arena *a, const struct published_collective *r
                                                  .protocol = "",
                                                  .bytes = rows[i].bytes,
                                                  .seconds = rows[i].seconds};
-    if (m < 3 || collective_rows_sort(table, m, NULL) != OK) return NAN;
+    if (m < 3 || collective_table_sort(table, m, NULL) != OK) return NAN;
     struct collective_table t = {table, m};
     for (size_t i = 1; i + 1 < m; i++)
         sum += fabs(collective_table_left_out(&t, i) / table[i].seconds - 1);
@@ -308,8 +308,8 @@ static void print_rows(const struct published_collective *rows, size_t n)
                "%s/%s %+.1f %%\n",
                r->file, r->line, r->gpu, r->n_ranks, r->n_nodes, collective_kind_name(r->kind),
                units_print_bytes(bytes, (double)r->bytes),
-               units_print_ns(measured, ns_from_s(r->seconds)),
-               units_print_ns(prior, ns_from_s(r->prior.seconds)),
+               units_print_ns(measured, units_ns_from_s(r->seconds)),
+               units_print_ns(prior, units_ns_from_s(r->prior.seconds)),
                nccl_algorithm_names[r->prior.algorithm], nccl_protocol_names[r->prior.protocol],
                100 * error_of(r));
     }

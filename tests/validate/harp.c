@@ -36,7 +36,7 @@ static enum status ablate(struct arena *a, const struct harp_team *t, int32_t *n
     *out = ARENA_ARRAY(a, struct harp_ablation, (size_t)*n);
     for (int32_t i = 0; i < *n; i++) {
         (*out)[i] = rows[i];
-        TRY(harp_search(a, t, &rows[i].class, &(*out)[i].result, err));
+        TRY(harp_model_search(a, t, &rows[i].class, &(*out)[i].result, err));
     }
     return OK;
 }
@@ -73,7 +73,7 @@ static enum status plan_case(struct arena *a, const struct harp_team *t,
     if (st != OK && st != ERR_INFEASIBLE && st != ERR_INPUT)
         return error_set(err, st, "%s", why.text);
     if (st != OK) out->why = arena_strdup(a, why.text);
-    harp_plan(a, t, best, &plan);
+    harp_model_plan(a, t, best, &plan);
     TRY(common_simulate(a, &plan, &t->profile, &(struct sim_options){.detail = SIM_STAGE}, &r,
                         &program, err));
     out->pipeline_ns = r.iteration_ns;

@@ -78,7 +78,7 @@ static enum status simulate(struct arena *a, struct harp_case *x, struct error *
     struct sim_result r;
     struct sim_options o = {.detail = SIM_STAGE, .fold = true};
     memset(x->peak_bytes, 0, sizeof x->peak_bytes);
-    harp_plan(a, &x->team, &x->published, &plan);
+    harp_model_plan(a, &x->team, &x->published, &plan);
     published_fused(&lower);
     TRY(lower_plan(a, &plan, &lower, &program, err));
     TRY(sim_run(a, &program, cost_new(a, &x->team.profile, &plan.cluster), &o, &r, err));
@@ -102,7 +102,7 @@ static enum status at_pace(struct arena *a, const struct csv *c, int32_t row, do
                          c->file, (int)c->line[row], shared);
     TRY(harp_team_read(a, x->job, x->cluster, how, pace, &x->team, err));
     TRY(read_published(a, c, row, x, &own_warmup, err));
-    TRY(harp_time(a, &x->team, SCHEDULE_H1F1B_PUBLISHED, own_warmup, &x->published, err));
+    TRY(harp_model_time(a, &x->team, SCHEDULE_H1F1B_PUBLISHED, own_warmup, &x->published, err));
     return simulate(a, x, err);
 }
 
@@ -140,7 +140,7 @@ static enum status best_of_class(struct arena *a, const struct csv *c, int32_t r
             return error_set(err, ERR_INPUT, "%s:%d: nodes: expected all of %s in its order",
                              c->file, (int)c->line[row], x->cluster);
     struct harp_class class = {.rule = SCHEDULE_H1F1B_PUBLISHED};
-    TRY(harp_search(a, &x->team, &class, &x->best, err));
+    TRY(harp_model_search(a, &x->team, &class, &x->best, err));
     x->apart = apart(&x->best.best, &x->published);
     return OK;
 }
@@ -187,12 +187,12 @@ static enum status sweep_one(struct arena *a, double Gbps, enum schedule_kind ru
     struct schedule s;
     struct static_timer *t;
     for (int i = 0; i < SWEEP_STAGES; i++) {
-        stages[i].forward_ns = ns_from_s(sweep_s[i] / 4);
-        stages[i].fused_ns = ns_from_s(sweep_s[i] * 3 / 4);
+        stages[i].forward_ns = units_ns_from_s(sweep_s[i] / 4);
+        stages[i].fused_ns = units_ns_from_s(sweep_s[i] * 3 / 4);
     }
     for (int i = 0; i + 1 < SWEEP_STAGES; i++) {
         transfer[i] = sweep_bytes * 8 / (Gbps * 1e9) + sweep_latency_s[i];
-        links[i].occupancy_ns[0] = links[i].occupancy_ns[1] = ns_from_s(transfer[i]);
+        links[i].occupancy_ns[0] = links[i].occupancy_ns[1] = units_ns_from_s(transfer[i]);
     }
     struct schedule_spec spec = {.kind = rule,
                                  .n_devices = SWEEP_STAGES,

@@ -49,7 +49,7 @@ static enum status price_node(struct arena *a, struct harp_team *t, int32_t node
     stage_table_fused(table, lower->fused, lower->n_fused);
     for (int32_t first = 0; first < g->n_layers; first++)
         for (int32_t last = first; last < g->n_layers; last++)
-            TRY(sim_stage(table, first, last, gpu->type, stage_of(t, node, first, last), err));
+            TRY(stage_table_cost(table, first, last, gpu->type, stage_of(t, node, first, last), err));
     return OK;
 }
 
@@ -242,7 +242,7 @@ static enum status time_with(struct timers *all, const struct harp_team *t, stru
     return OK;
 }
 
-enum status harp_time(struct arena *a, const struct harp_team *t, enum schedule_kind rule,
+enum status harp_model_time(struct arena *a, const struct harp_team *t, enum schedule_kind rule,
                       bool own_warmup, struct harp_pipeline *p, struct error *err)
 {
     struct timers all = {.a = a};
@@ -327,7 +327,7 @@ static enum status choose(struct walk *w, struct harp_pipeline *p, uint32_t used
     return OK;
 }
 
-enum status harp_search(struct arena *a, const struct harp_team *t, const struct harp_class *c,
+enum status harp_model_search(struct arena *a, const struct harp_team *t, const struct harp_class *c,
                         struct harp_result *out, struct error *err)
 {
     struct walk w = {.t = t, .c = c, .all = {.a = a}, .out = out, .err = err};
@@ -358,7 +358,7 @@ static void on_gpus(struct arena *a, const struct harp_team *t, int32_t node,
     out->zero = 1;
 }
 
-void harp_plan(struct arena *a, const struct harp_team *t, const struct harp_pipeline *p,
+void harp_model_plan(struct arena *a, const struct harp_team *t, const struct harp_pipeline *p,
                struct plan *out)
 {
     *out = (struct plan){.name = "harp",

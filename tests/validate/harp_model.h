@@ -11,7 +11,7 @@
  * Costs are sim/stage/stage's and the links'; every stage computes its forward again in the backward, as theirs do; a schedule is
  * timed exactly by sim/pipeline/static, and the longest sum and update are added. So one pipeline is some microseconds, and all of them
  * can be asked: the ablations need to know what the best of a class is, not what a search found in it. Chosen plans go the
- * way of every plan besides (harp_plan, lowering, sim).
+ * way of every plan besides (harp_model_plan, lowering, sim).
  * Discarded: memory as a constraint of the class. The cases have more than they need; lowering has the last word.
  */
 #ifndef TESTS_VALIDATE_HARP_MODEL_H
@@ -61,7 +61,7 @@ struct harp_pipeline {
 };
 /* Fills warmup by the rule (1F1B, eager, H-1F1B as published or as a ceiling) unless own_warmup, and iteration_ns. ERR_INPUT: two
  * neighbours without a link. O(microbatches · stages). */
-MUST_CHECK enum status harp_time(struct arena *a, const struct harp_team *t,
+MUST_CHECK enum status harp_model_time(struct arena *a, const struct harp_team *t,
                                  enum schedule_kind rule, bool own_warmup, struct harp_pipeline *p,
                                  struct error *err);
 
@@ -77,12 +77,12 @@ struct harp_result {
     double cpu_s;
 };
 /* The best pipeline of the class; ties go to the first in order. Pruned is what M times its slowest stage already loses. */
-MUST_CHECK enum status harp_search(struct arena *a, const struct harp_team *t,
+MUST_CHECK enum status harp_model_search(struct arena *a, const struct harp_team *t,
                                    const struct harp_class *c, struct harp_result *out,
                                    struct error *err);
 
 /* The same as a plan: block by block computed again. */
-void harp_plan(struct arena *a, const struct harp_team *t, const struct harp_pipeline *p,
+void harp_model_plan(struct arena *a, const struct harp_team *t, const struct harp_pipeline *p,
                struct plan *out);
 
 #endif

@@ -74,7 +74,7 @@ static const struct verb verb = {
 int main(int argc, char **argv)
 {
     struct error err = {0};
-    enum status st = verb_run(&verb, argc, argv, &err);
+    enum status st = cmd_verb_run(&verb, argc, argv, &err);
     if (st != OK) log_error("%s", err.text);
     return st;
 }

@@ -158,8 +158,9 @@ static enum status predict_parts(struct arena *a, const struct csv *c,
     return OK;
 }
 
-enum status published_training(struct arena *a, const char *table, const struct published_fit *fit,
-                               struct published_case **out, int32_t *n, struct error *err)
+enum status published_report_training(struct arena *a, const char *table,
+                                      const struct published_fit *fit, struct published_case **out,
+                                      int32_t *n, struct error *err)
 {
     struct csv *c = ARENA_ARRAY(a, struct csv, 1);
     enum published_format f;
@@ -192,7 +193,7 @@ static enum status leave_out(struct arena *a, const char *table, const struct pu
     struct published_case *cases;
     struct published_fit copy = *fit;
     int32_t n;
-    TRY(published_training(a, table, fit, &cases, &n, err));
+    TRY(published_report_training(a, table, fit, &cases, &n, err));
     double *ratio = ARENA_ARRAY(a, double, (size_t)n);
     TRY(published_fit(cases, n, &copy, 0, ratio, err));
     *out = 0;
@@ -234,8 +235,9 @@ static void score(struct arena *a, struct published_report *r)
         r->parts[k].score = score_of(a, r->lines, r->n, r->parts[k].name, true);
 }
 
-enum status published_evaluate(struct arena *a, const char *table, const char *fits, int32_t every,
-                               struct published_report *out, struct error *err)
+enum status published_report_evaluate(struct arena *a, const char *table, const char *fits,
+                                      int32_t every, struct published_report *out,
+                                      struct error *err)
 {
     struct csv c;
     enum published_format f;
@@ -399,10 +401,10 @@ enum status validate_published(struct arena *a, const char *folder_or_table, boo
     bool folder = stat(folder_or_table, &s) == 0 && S_ISDIR(s.st_mode);
     const char *fits = arena_printf(a, "%s/fits.csv", folder_or_table);
     if (!folder) fits = find_fits(a, folder_or_table);
-    if (!folder) TRY(published_evaluate(a, folder_or_table, fits, 1, &reports[n++], err));
+    if (!folder) TRY(published_report_evaluate(a, folder_or_table, fits, 1, &reports[n++], err));
     for (size_t i = 0; folder && i < sizeof tables / sizeof *tables; i++)
-        TRY(published_evaluate(a, arena_printf(a, "%s/%s", folder_or_table, tables[i]), fits, 1,
-                               &reports[n++], err));
+        TRY(published_report_evaluate(a, arena_printf(a, "%s/%s", folder_or_table, tables[i]), fits,
+                                      1, &reports[n++], err));
     if (!json) {
         TRY(print_fits(a, fits, err));
         for (int32_t i = 0; i < n; i++) print_report(&reports[i]);

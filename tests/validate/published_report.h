@@ -51,14 +51,14 @@ struct published_report {
     struct published_score memory_score;
 };
 /* The rows of a table that the fit was, or is to be, trained on. Made in a. */
-MUST_CHECK enum status published_training(struct arena *a, const char *table,
-                                          const struct published_fit *fit,
-                                          struct published_case **out, int32_t *n,
-                                          struct error *err);
+MUST_CHECK enum status published_report_training(struct arena *a, const char *table,
+                                                 const struct published_fit *fit,
+                                                 struct published_case **out, int32_t *n,
+                                                 struct error *err);
 /* Predicts every `every`-th row of a table, from the first; 1: all. fits: path of fits.csv. */
-MUST_CHECK enum status published_evaluate(struct arena *a, const char *table, const char *fits,
-                                          int32_t every, struct published_report *out,
-                                          struct error *err);
+MUST_CHECK enum status published_report_evaluate(struct arena *a, const char *table,
+                                                 const char *fits, int32_t every,
+                                                 struct published_report *out, struct error *err);
 /* Where the tables and fits.csv are, from the root of the tree. */
 #define PUBLISHED_FOLDER "tests/validate/published"
 /* Prints the reports of all tables of a folder that are predicted, or of one table; to stdout. */

@@ -102,7 +102,7 @@ struct summary {
         as_best;
     double gap_sum, known_sum; /* best of ours over lower bound, over best known */
     int32_t gaps, knowns;
-    double gap_most;
+    double gap_max;
     const char *first_wrong;
 };
 
@@ -126,7 +126,7 @@ static void add(struct summary *s, const struct schedule_cases *f, const struct 
     if (bound > 0) {
         double gap = best / (double)bound - 1;
         s->gap_sum += gap, s->gaps++;
-        if (gap > s->gap_most) s->gap_most = gap;
+        if (gap > s->gap_max) s->gap_max = gap;
         s->optimal += best <= (double)bound;
     }
     if (known > 0) s->known_sum += best / (double)known - 1, s->knowns++;
@@ -180,7 +180,7 @@ static void put_summary(struct json *j, const struct summary *s)
     json_put_int(j, "at_best_known", s->as_best);
     if (s->gaps) {
         json_put_double(j, "mean_gap_to_bound", s->gap_sum / s->gaps);
-        json_put_double(j, "largest_gap_to_bound", s->gap_most);
+        json_put_double(j, "largest_gap_to_bound", s->gap_max);
     }
     if (s->knowns) json_put_double(j, "mean_gap_to_best_known", s->known_sum / s->knowns);
     json_close(j);
@@ -230,7 +230,7 @@ static void print_summary(const struct summary *s)
     if (s->gaps)
         printf("best of ours over the lower bound: mean %.2f %%, largest %.2f %%, equal in %" PRId32
                " of %" PRId32 "\n",
-               100 * s->gap_sum / s->gaps, 100 * s->gap_most, s->optimal, s->gaps);
+               100 * s->gap_sum / s->gaps, 100 * s->gap_max, s->optimal, s->gaps);
     if (s->knowns)
         printf("best of ours over the best known: mean %.2f %%, equal in %" PRId32 " of %" PRId32
                "\n",

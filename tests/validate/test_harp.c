@@ -64,7 +64,7 @@ static struct harp_result best_of(const struct harp_team *t, struct harp_class c
 {
     struct harp_result r;
     struct error err = {0};
-    ck_assert_msg(harp_search(arena, t, &class, &r, &err) == OK, "%s", err.text);
+    ck_assert_msg(harp_model_search(arena, t, &class, &r, &err) == OK, "%s", err.text);
     return r;
 }
 
@@ -116,8 +116,8 @@ START_TEST(twice_the_pace_is_twice_the_time_but_for_the_messages)
                                     "tests/data/harp/760m.yaml", HARP_SEQUENCES, 2, &twice, &err),
                      OK);
     one.node[0] = two.node[0] = 1; /* one GPU: no message at all */
-    ck_assert_int_eq(harp_time(arena, &t, SCHEDULE_1F1B, false, &one, &err), OK);
-    ck_assert_int_eq(harp_time(arena, &twice, SCHEDULE_1F1B, false, &two, &err), OK);
+    ck_assert_int_eq(harp_model_time(arena, &t, SCHEDULE_1F1B, false, &one, &err), OK);
+    ck_assert_int_eq(harp_model_time(arena, &twice, SCHEDULE_1F1B, false, &two, &err), OK);
     ck_assert_double_eq_tol((double)two.iteration_ns / (double)one.iteration_ns, 2, 1e-5);
 }
 END_TEST

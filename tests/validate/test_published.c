@@ -71,7 +71,7 @@ END_TEST
 START_TEST(broken_tables_are_refused_with_their_line)
 {
     const struct {
-        const char *text, *says;
+        const char *text, *message;
     } cases[] = {{"a,b\n1,2\n1,2,3\n", ":3: 3 fields, the header has 2"},
                  {"a,b\n1\n", ":2: 1 fields, the header has 2"},
                  {"a,b\n1,\"2\n", ":2: a quote is never closed"}};
@@ -79,7 +79,7 @@ START_TEST(broken_tables_are_refused_with_their_line)
         struct csv c;
         struct error err = {0};
         ck_assert_int_eq(parse(cases[i].text, &c, &err), ERR_INPUT);
-        ck_assert_msg(strstr(err.text, cases[i].says), "%s", err.text);
+        ck_assert_msg(strstr(err.text, cases[i].message), "%s", err.text);
     }
 }
 END_TEST
@@ -87,7 +87,7 @@ END_TEST
 static enum status evaluate(const char *text, struct published_report *r, struct error *err)
 {
     const char *path = written(text);
-    enum status st = published_evaluate(arena, path, FITS, 1, r, err);
+    enum status st = published_report_evaluate(arena, path, FITS, 1, r, err);
     unlink(path);
     return st;
 }
@@ -99,7 +99,7 @@ static enum status evaluate(const char *text, struct published_report *r, struct
 START_TEST(rows_that_make_no_sense_are_refused)
 {
     const struct {
-        const char *text, *says;
+        const char *text, *message;
     } cases[] = {
         {"x,y\n1,2\n", "of no table that is known"},
         {VTRAIN_HEADER "4,16,4,1024,16,12,1024,1,1,2,300,here\n", "are not tensor x data"},
@@ -112,7 +112,7 @@ START_TEST(rows_that_make_no_sense_are_refused)
         struct published_report r;
         struct error err = {0};
         ck_assert_int_eq(evaluate(cases[i].text, &r, &err), ERR_INPUT);
-        ck_assert_msg(strstr(err.text, cases[i].says), "%s", err.text);
+        ck_assert_msg(strstr(err.text, cases[i].message), "%s", err.text);
     }
 }
 END_TEST
@@ -217,7 +217,7 @@ START_TEST(errors_get_no_worse)
     const struct today *t = &todays[_i];
     struct published_report r;
     struct error err = {0};
-    ck_assert_msg(published_evaluate(arena, t->table, FITS, test_long() ? 1 : t->every, &r, &err) ==
+    ck_assert_msg(published_report_evaluate(arena, t->table, FITS, suites_long() ? 1 : t->every, &r, &err) ==
                       OK,
                   "%s", err.text);
     ck_assert_int_eq(r.n_without, 0);
@@ -234,12 +234,12 @@ END_TEST
 START_TEST(rows_of_training_are_told_from_the_others)
 {
     struct published_report r;
-    ck_assert_int_eq(published_evaluate(arena, ZERO_BUBBLE, FITS, 1, &r, NULL), OK);
+    ck_assert_int_eq(published_report_evaluate(arena, ZERO_BUBBLE, FITS, 1, &r, NULL), OK);
     ck_assert(r.trains);
     ck_assert_int_eq(r.all.n, 24);
     ck_assert_int_eq(r.held.n, 12);
     ck_assert(r.left_out > 0 && r.left_out < 0.03);
-    ck_assert_int_eq(published_evaluate(arena, MEGATRON, FITS, 1, &r, NULL), OK);
+    ck_assert_int_eq(published_report_evaluate(arena, MEGATRON, FITS, 1, &r, NULL), OK);
     ck_assert(!r.trains);
     ck_assert_int_eq(r.held.n, r.all.n);
     /* The second row of the table is of no training, the first is, wherever they stand. */
@@ -263,7 +263,7 @@ static void check_fit(const char *id, const char *table, const double *start, do
     struct published_case *cases;
     struct error err = {0};
     int32_t n;
-    ck_assert_msg(published_training(arena, table, &f, &cases, &n, &err) == OK, "%s", err.text);
+    ck_assert_msg(published_report_training(arena, table, &f, &cases, &n, &err) == OK, "%s", err.text);
     for (int32_t k = 0; k < f.n_fitted; k++) *published_constant(&found, f.fitted[k]) *= start[k];
     ck_assert_msg(published_fit(cases, n, &found, 15, NULL, &err) == OK, "%s", err.text);
     for (int32_t k = 0; k < f.n_fitted; k++) {

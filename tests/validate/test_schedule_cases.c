@@ -39,7 +39,7 @@ START_TEST(every_stated_makespan_is_met_and_no_bound_is_beaten)
         const struct schedule_case *c = &f.cases[i];
         struct validated_case v;
         struct error err = {0};
-        if (!test_long() && (int64_t)c->n_stages * c->microbatches > 600) continue;
+        if (!suites_long() && (int64_t)c->n_stages * c->microbatches > 600) continue;
         ck_assert_msg(validate_case(&f, c, &v, &err) == OK, "%s", err.text);
         for (int k = 0; k < TIMED_EXACT; k++)
             ck_assert_msg(v.agrees[k], "%s, column %d", c->name, k);
@@ -157,7 +157,7 @@ END_TEST
 
 START_TEST(zero_bubble_orders_keep_to_memory_and_never_lose_to_what_reckoning_keeps)
 {
-    uint64_t cases = test_long() ? 2000 : 150;
+    uint64_t cases = suites_long() ? 2000 : 150;
     int32_t fitted = 0;
     for (uint64_t seed = 0; seed < cases; seed++, arena_reset(arena)) {
         int32_t n = 1 + (int32_t)rng_below(seed, 5, 0, 7),

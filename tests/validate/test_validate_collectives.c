@@ -111,14 +111,14 @@ START_TEST(one_table_can_be_named_and_bad_ones_are_refused)
                                       "ip_busbw_GBps,provenance\nA100,2,x,1,1,1,1,me\n",
                                       "gpu,gpus,size_bytes,oop_time_ns,oop_busbw_GBps,ip_time_ns,"
                                       "ip_busbw_GBps,provenance\r\nA100,2,1,1\r\n"};
-    static const char *const says[] = {":1: not the columns", ":2: size_bytes: 'x' is not a number",
-                                       ":2: 4 fields of 8"};
+    static const char *const message[] = {
+        ":1: not the columns", ":2: size_bytes: 'x' is not a number", ":2: 4 fields of 8"};
     for (int i = 0; i < 3; i++) {
         FILE *f = fopen(path, "w");
         fputs(bad[i], f);
         fclose(f);
         ck_assert_int_eq(validate_collectives_read(a, path, &rows, &n, &err), ERR_INPUT);
-        ck_assert_msg(strstr(err.text, says[i]) != NULL, "%s", err.text);
+        ck_assert_msg(strstr(err.text, message[i]) != NULL, "%s", err.text);
     }
     unlink(path);
     ck_assert_int_eq(validate_collectives_read(a, "nowhere", &rows, &n, &err), ERR_INPUT);

@@ -163,7 +163,7 @@ enum status export_sailor(FILE *out, const struct plan *p, const char *zone, str
     json_put_int(&j, "mbs", p->microbatch);
     json_put_int(&j, "gbs", p->job.global_batch);
     json_put_bool(&j, "equal_shares", export_sailor_equal(p));
-    if (p->predicted_ns) json_put_double(&j, "iteration_s", s_from_ns(p->predicted_ns));
+    if (p->predicted_ns) json_put_double(&j, "iteration_s", units_s_from_ns(p->predicted_ns));
     json_close(&j);
     json_end(&j);
     return OK;

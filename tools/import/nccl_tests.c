@@ -39,16 +39,17 @@ static size_t rows_of(struct arena *a, const struct nccl_tests *t, const char *p
     for (size_t first = 0, end; first < t->n; first = end) {
         for (end = first; end < t->n && t->samples[end].bytes == t->samples[first].bytes; end++)
             values[end - first] = copy[end - first] = t->samples[end].seconds;
-        (*out)[n++] = (struct collective_row){.kind = t->kind,
-                                              .n_ranks = t->n_ranks,
-                                              .n_nodes = t->n_nodes,
-                                              .algorithm = "",
-                                              .protocol = "",
-                                              .bytes = t->samples[first].bytes,
-                                              .seconds = median_double(values, end - first),
-                                              .spread = fit_spread(copy, end - first),
-                                              .samples = (int32_t)(end - first),
-                                              .provenance = from};
+        (*out)[n++] =
+            (struct collective_row){.kind = t->kind,
+                                    .n_ranks = t->n_ranks,
+                                    .n_nodes = t->n_nodes,
+                                    .algorithm = "",
+                                    .protocol = "",
+                                    .bytes = t->samples[first].bytes,
+                                    .seconds = quantile_median_double(values, end - first),
+                                    .spread = fit_spread(copy, end - first),
+                                    .samples = (int32_t)(end - first),
+                                    .provenance = from};
     }
     return n;
 }
@@ -79,8 +80,8 @@ static enum status append(struct arena *a, const struct cluster *c, struct store
     out->id = 0;
     out->cluster = c->name;
     out->cluster_hash = common_cluster_hash(a, c);
-    TRY(collective_rows_merge(a, parent.collectives, parent.n_collectives, rows, n,
-                              &out->collectives, &out->n_collectives, err));
+    TRY(collective_table_merge(a, parent.collectives, parent.n_collectives, rows, n,
+                               &out->collectives, &out->n_collectives, err));
     return store_append(s, out, err);
 }
 

@@ -16,7 +16,7 @@
 #include "core/base/units.h"
 #include "profiles/catalogue.h"
 #include "tools/import/import.h"
-#include "tools/import/topologies.h"
+#include "tools/import/topology.h"
 #include "traces/xml.h"
 
 #include <inttypes.h>
@@ -32,7 +32,7 @@ struct gpu {
 };
 
 struct importer {
-    struct topology_builder b;
+    struct topology b;
     const struct xml *root;
     struct error *err;
     int32_t n_hosts, n_gpus;
@@ -247,7 +247,7 @@ static enum status count_nvlinks(struct importer *m, int32_t gpu, int64_t *to, i
 
 static enum status link_nvlinks(struct importer *m, double *cpu_Bps)
 {
-    struct topology_builder *b = &m->b;
+    struct topology *b = &m->b;
     size_t n = (size_t)m->n_gpus;
     int64_t *to = ARENA_ARRAY(b->a, int64_t, n * n), *up = ARENA_ARRAY(b->a, int64_t, n);
     int32_t nvswitch = -1;
@@ -318,7 +318,7 @@ static const char *gpu_name(struct importer *m, int32_t host, const char *name, 
 static enum status link_nic(struct importer *m, const struct xml *nic, int32_t host, int32_t above,
                             double bandwidth_Bps)
 {
-    struct topology_builder *b = &m->b;
+    struct topology *b = &m->b;
     const struct xml *net = nic->first;
     while (net && strcmp(net->name, "net") != 0) net = net->next;
     if (!net) return OK;
@@ -387,7 +387,7 @@ static enum status link_below(struct importer *m, const struct xml *e, int32_t h
 
 static enum status link_hosts(struct importer *m, const double *cpu_Bps)
 {
-    struct topology_builder *b = &m->b;
+    struct topology *b = &m->b;
     int32_t first = b->c.n_switches, n = 0;
     const struct xml *cpus[HOSTS_MAX];
     int32_t host[HOSTS_MAX];
@@ -462,7 +462,7 @@ enum status import_nccl_topology(struct arena *a, const struct import_request *q
     struct xml *root;
     TRY(xml_read(a, q->path, &root, err));
     TRY(check_root(root, err));
-    m->b = (struct topology_builder){.a = a, .c = {.name = "nccl-topology"}};
+    m->b = (struct topology){.a = a, .c = {.name = "nccl-topology"}};
     m->root = root, m->err = err, m->network = -1;
     for (const struct xml *e = root->first; e; e = e->next) {
         int32_t host;

@@ -133,7 +133,7 @@ static enum status each_table(const struct node *model, struct visit *v, visitor
 }
 
 /* Layers stay together as long as no table tells them apart. */
-static enum status tell_apart(struct visit *v, const struct sailor_gpu *gpu, int64_t sequences,
+static enum status distinguish_layers(struct visit *v, const struct sailor_gpu *gpu, int64_t sequences,
                               int32_t tp, const struct node *table, struct error *err)
 {
     (void)gpu, (void)sequences, (void)tp;
@@ -304,7 +304,7 @@ static enum status take_model(struct taken *t, const struct node *times, const s
     TRY(node_need(infos, times->key, &info, err));
     TRY(read_sizes(t, info, m, err));
     struct visit v = {t, m, ARENA_ARRAY(t->a, int32_t, (size_t)m->layers)};
-    TRY(each_table(times, &v, tell_apart, err));
+    TRY(each_table(times, &v, distinguish_layers, err));
     for (int32_t i = 0; i < m->layers; i++)
         m->measured->layers[i].cost = arena_printf(t->a, "%" PRId32, v.like[i]);
     return each_table(times, &v, take_table, err);
@@ -401,7 +401,7 @@ static enum status take(struct taken *t, const char *folder, struct error *err)
     TRY(node_need(network, "inter", &inter, err));
     TRY(take_curves(t, false, inter, err));
     TRY(take_curves(t, true, inner, err));
-    TRY(profile_fit_ops(t->a, &t->p, err));
+    TRY(op_fits_fit(t->a, &t->p, err));
     add_host_fits(t, config);
     return OK;
 }
@@ -484,7 +484,7 @@ enum status import_sailor(struct arena *a, const struct import_request *q, struc
 {
     struct taken t = {.a = a,
                       .p = {.cluster = SAILOR_CLUSTER,
-                            .cluster_hash = hash_text(0, SAILOR_CLUSTER),
+                            .cluster_hash = rng_hash_text(0, SAILOR_CLUSTER),
                             .machine = "",
                             .note = "imported from Sailor's artifact",
                             .calibrated_on = "",

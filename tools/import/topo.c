@@ -17,7 +17,7 @@
 #include "core/base/file.h"
 #include "profiles/catalogue.h"
 #include "tools/import/import.h"
-#include "tools/import/topologies.h"
+#include "tools/import/topology.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -221,7 +221,7 @@ static enum status read_matrix(struct matrix *m)
 /* --- the cluster --- */
 
 struct maker {
-    struct topology_builder b;
+    struct topology b;
     const struct matrix *m;
     const struct catalogue_device *types[ITEMS_MAX]; /* of each GPU */
     int32_t parent[ITEMS_MAX];                       /* union-find of the items at one level */

@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-enum { MAX_ROWS = 12, MAX_HOLDERS = 5, MAX_WHAT = 12 };
+enum { MAX_ROWS = 12, MAX_BREAKDOWN = 5, MAX_WHAT = 12 };
 
 #define STRAGGLES 1.05 /* times the median of its peers: a healthy device's steps differ by less */
 
@@ -25,7 +25,7 @@ static const char *ns(struct arena *a, int64_t t)
 static const char *row_name(struct arena *a, const struct program *p, const struct explain_row *r)
 {
     if (r->op >= 0)
-        return arena_printf(a, "%c %s on %s", r->letter, op_kind_name((enum op_kind)r->op),
+        return arena_printf(a, "%c %s on %s", r->phase, op_kind_name((enum op_kind)r->op),
                             p->devices[r->device].name);
     return arena_printf(a, "%s on %s", explain_kind_name(r->kind),
                         r->link >= 0     ? p->links[r->link].name
@@ -116,12 +116,12 @@ static void text_memory(const struct program *p, const struct sim_result *r,
     int64_t peak = r->devices[x->fullest].peak_bytes;
     printf("fullest memory: %s, %s at its peak:", p->devices[x->fullest].name,
            units_print_bytes(bytes, (double)peak));
-    for (size_t i = 0; i < x->n_holders && i < MAX_HOLDERS; i++) {
-        const struct explain_holder *h = &x->holders[i];
+    for (size_t i = 0; i < x->n_memory_breakdown && i < MAX_BREAKDOWN; i++) {
+        const struct explain_memory *h = &x->memory_breakdown[i];
         printf("%s %s %.1f %%", i ? "," : "", h->name, percent(h->bytes, peak));
         if (h->buffers > 1) printf(" (%" PRId64 " buffers)", h->buffers);
     }
-    printf("%s\n", x->n_holders > MAX_HOLDERS ? ", …" : "");
+    printf("%s\n", x->n_memory_breakdown > MAX_BREAKDOWN ? ", …" : "");
 }
 
 static void text_what(struct arena *a, const struct program *p, const struct explain *x)
@@ -163,7 +163,7 @@ static void json_rows(struct json *j, const struct program *p, const struct expl
     json_put_list(j, "path");
     for (size_t i = 0; i < x->n_rows; i++) {
         const struct explain_row *r = &x->rows[i];
-        char letter[2] = {r->letter, 0};
+        char letter[2] = {r->phase, 0};
         json_put_object_line(j, NULL);
         json_put_text(j, "kind", explain_kind_name(r->kind));
         if (r->op >= 0) json_put_text(j, "call", letter);
@@ -227,12 +227,12 @@ static void json_memory(struct json *j, const struct program *p, const struct si
     json_put_text(j, "device", p->devices[x->fullest].name);
     json_put_int(j, "peak_bytes", r->devices[x->fullest].peak_bytes);
     json_put_int(j, "peak_ns", r->devices[x->fullest].peak_ns);
-    json_put_list(j, "holders");
-    for (size_t i = 0; i < x->n_holders; i++) {
+    json_put_list(j, "memory_breakdown");
+    for (size_t i = 0; i < x->n_memory_breakdown; i++) {
         json_put_object_line(j, NULL);
-        json_put_text(j, "name", x->holders[i].name);
-        json_put_int(j, "buffers", x->holders[i].buffers);
-        json_put_int(j, "bytes", x->holders[i].bytes);
+        json_put_text(j, "name", x->memory_breakdown[i].name);
+        json_put_int(j, "buffers", x->memory_breakdown[i].buffers);
+        json_put_int(j, "bytes", x->memory_breakdown[i].bytes);
         json_close(j);
     }
     json_close(j);

@@ -30,7 +30,7 @@ static const char *span_text(char buffer[32], double s)
 /* The closed form knows no detection, background, repair or withdrawn devices; restart then stands for all that a stop costs. */
 static double closed_form(const struct goodput_report *s, double t)
 {
-    double R = s_from_ns(s->job.detect_ns + s->job.restart_ns);
+    double R = units_s_from_ns(s->job.detect_ns + s->job.restart_ns);
     return 1 / goodput_slowdown_restless(t, s->C, R, s->M);
 }
 
@@ -38,14 +38,14 @@ static void print_causes(struct arena *a, const struct goodput_report *s)
 {
     const struct goodput_tally *m = &s->best.mean;
     size_t n = s->job.n_causes + 1;
-    bool *told = ARENA_ARRAY(a, bool, n);
+    bool *printed = ARENA_ARRAY(a, bool, n);
     for (int shown = 0; shown < CAUSES_SHOWN; shown++) {
         size_t at = n;
         for (size_t i = 0; i < n; i++)
-            if (!told[i] && m->cause_ns[i] > 0 && (at == n || m->cause_ns[i] > m->cause_ns[at]))
+            if (!printed[i] && m->cause_ns[i] > 0 && (at == n || m->cause_ns[i] > m->cause_ns[at]))
                 at = i;
         if (at == n) return;
-        told[at] = true;
+        printed[at] = true;
         if (at < s->job.n_causes)
             printf("  %-32s %8.1f times %6.2f %%\n", s->job.causes[at].name, m->failures[at],
                    100 * m->cause_ns[at] / m->elapsed_ns);
@@ -62,19 +62,19 @@ void goodput_report_text(struct arena *a, const struct goodput_report *s)
     int64_t devices = 0;
     for (int32_t t = 0; t < j->n_types; t++) devices += j->devices[t];
     printf("%" PRId64 " devices for %s, stopped %s%s, checkpoint %s, restart %s; %d samples\n",
-           devices, span_text(x, s_from_ns(j->horizon_ns)), isfinite(s->M) ? "every " : "",
-           span_text(y, s->M), span_text(z, s->C), span_text(w, s_from_ns(j->restart_ns)),
+           devices, span_text(x, units_s_from_ns(j->horizon_ns)), isfinite(s->M) ? "every " : "",
+           span_text(y, s->M), span_text(z, s->C), span_text(w, units_s_from_ns(j->restart_ns)),
            (int)s->samples);
     printf("  %-10s %8s %18s %12s %10s %12s\n", "interval", "goodput", "5 ... 95 %", "checkpoints",
            "work lost", "closed form");
     for (size_t i = 0; i < s->n; i++) {
         const struct goodput_result *r = &s->results[i];
         printf("  %-10s %6.2f %% %7.2f ... %5.2f %% %10.2f %% %8.2f %% %10.2f %%\n",
-               span_text(x, s_from_ns(r->interval_ns)), 100 * r->goodput.mean,
+               span_text(x, units_s_from_ns(r->interval_ns)), 100 * r->goodput.mean,
                100 * r->goodput.p5.value, 100 * r->goodput.p95.value,
                100 * r->mean.part_ns[GOODPUT_checkpoint] / r->mean.elapsed_ns,
                100 * r->mean.part_ns[GOODPUT_lost] / r->mean.elapsed_ns,
-               100 * closed_form(s, s_from_ns(r->interval_ns)));
+               100 * closed_form(s, units_s_from_ns(r->interval_ns)));
     }
     if (s->best.goodput.p95.value < 0.001) {
         printf("goodput 0: the job is stopped before it can save anything, at every interval\n");
@@ -82,7 +82,7 @@ void goodput_report_text(struct arena *a, const struct goodput_report *s)
     }
     printf("best: every %s, goodput %.2f %% (%.2f ... %.2f %%); Young %s, Daly %s, optimum of the "
            "closed form %s\n",
-           span_text(x, s_from_ns(s->best.interval_ns)), 100 * s->best.goodput.mean,
+           span_text(x, units_s_from_ns(s->best.interval_ns)), 100 * s->best.goodput.mean,
            100 * s->best.goodput.p5.value, 100 * s->best.goodput.p95.value,
            span_text(y, goodput_young(s->C, s->M)), span_text(z, goodput_daly(s->C, s->M)),
            span_text(w, goodput_optimum(s->C, s->M)));
@@ -97,7 +97,7 @@ static void put_result(struct json *j, const char *key, const struct goodput_rep
                        const struct goodput_result *r)
 {
     json_put_object(j, key);
-    json_put_double(j, "interval_s", s_from_ns(r->interval_ns));
+    json_put_double(j, "interval_s", units_s_from_ns(r->interval_ns));
     json_put_object_line(j, "goodput");
     json_put_double(j, "p5", r->goodput.p5.value);
     json_put_double(j, "p50", r->goodput.p50.value);
@@ -105,7 +105,7 @@ static void put_result(struct json *j, const char *key, const struct goodput_rep
     json_put_double(j, "mean", r->goodput.mean);
     json_put_double(j, "standard_error", r->goodput.error);
     json_close(j);
-    json_put_double(j, "closed_form", closed_form(s, s_from_ns(r->interval_ns)));
+    json_put_double(j, "closed_form", closed_form(s, units_s_from_ns(r->interval_ns)));
     json_put_object_line(j, "parts");
     for (int p = 0; p < GOODPUT_PART_COUNT; p++)
         json_put_double(j, goodput_part_name((enum goodput_part)p),
@@ -122,7 +122,7 @@ void goodput_report_json(const struct goodput_report *s)
 {
     struct json j;
     common_json_begin(&j);
-    json_put_double(&j, "horizon_s", s_from_ns(s->job.horizon_ns));
+    json_put_double(&j, "horizon_s", units_s_from_ns(s->job.horizon_ns));
     json_put_int(&j, "samples", s->samples);
     json_put_double(&j, "mtbf_s", s->M);
     json_put_double(&j, "checkpoint_s", s->C);

@@ -100,7 +100,7 @@ enum status print_layers(struct arena *a, const struct graph *g, bool table, str
                          struct error *err)
 {
     const struct layer_classes *c = layer_classes_new(a, g);
-    const struct layer_crossing *x = layer_crossings(a, g);
+    const struct layer_crossing *x = layer_classes_crossings(a, g);
     struct row *rows = ARENA_ARRAY(a, struct row, (size_t)c->n_classes);
     for (int32_t k = 0; table && k < c->n_classes; k++) TRY(row_of(a, g, c, x, k, &rows[k], err));
     if (out) {

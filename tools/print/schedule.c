@@ -15,9 +15,9 @@ static int64_t in_flight(const struct schedule_lane *l, int64_t *warmup)
 {
     int64_t now = 0, most = 0;
     *warmup = 0;
-    while (*warmup < l->n_ops && l->ops[*warmup].letter == 'F') ++*warmup;
+    while (*warmup < l->n_ops && l->ops[*warmup].phase == PHASE_F) ++*warmup;
     for (int64_t i = 0; i < l->n_ops; i++) {
-        char c = l->ops[i].letter;
+        char c = l->ops[i].phase;
         now += c == 'F' ? 1 : c == 'B' || c == 'W' ? -1 : 0;
         if (now > most) most = now;
     }
@@ -27,7 +27,7 @@ static int64_t in_flight(const struct schedule_lane *l, int64_t *warmup)
 static void print_op(FILE *out, const struct schedule *s, const struct schedule_op *o)
 {
     if (s->n_chunks > 1) fprintf(out, "%" PRId32, o->chunk);
-    fprintf(out, "%c%" PRId32, o->letter, o->microbatch);
+    fprintf(out, "%c%" PRId32, o->phase, o->microbatch);
 }
 
 /* A column is a moment in the middle of its time: the letter of what runs then; the second chunk in small letters. */
@@ -43,7 +43,7 @@ static void print_timeline(const struct schedule *s, const struct static_report 
             while (at < l->n_ops && (double)spans[at].end_ns <= now) at++;
             row[c] = '.';
             if (at == l->n_ops || (double)spans[at].begin_ns > now) continue;
-            row[c] = l->ops[at].letter;
+            row[c] = l->ops[at].phase;
             if (l->ops[at].chunk % 2) row[c] = (char)(row[c] - 'A' + 'a');
         }
         row[COLUMNS] = 0;
@@ -100,10 +100,9 @@ static void put_order(struct json *j, const struct schedule *s, int32_t d)
         const struct schedule_op *o = &s->lanes[d].ops[i];
         char text[40];
         if (s->n_chunks > 1)
-            snprintf(text, sizeof text, "%" PRId32 "%c%" PRId32, o->chunk, o->letter,
-                     o->microbatch);
+            snprintf(text, sizeof text, "%" PRId32 "%c%" PRId32, o->chunk, o->phase, o->microbatch);
         else
-            snprintf(text, sizeof text, "%c%" PRId32, o->letter, o->microbatch);
+            snprintf(text, sizeof text, "%c%" PRId32, o->phase, o->microbatch);
         json_put_text(j, NULL, text);
     }
     json_close(j);

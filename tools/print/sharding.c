@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-struct telling {
+struct sharding_report {
     struct arena *a;
     const struct plan *plan;
     const struct program *program; /* NULL: it cannot be lowered, for why */
@@ -32,7 +32,7 @@ static bool shares(const struct plan *p)
 }
 
 /* Of parameters that are divided (zero) the shape says what there is before the division. */
-static void measure(const struct telling *t, struct shared *x)
+static void measure(const struct sharding_report *t, struct shared *x)
 {
     x->bytes = ARENA_ARRAY(t->a, int64_t, (size_t)x->x->n_shards);
     x->whole = 0;
@@ -55,7 +55,7 @@ static void measure(const struct telling *t, struct shared *x)
     }
 }
 
-static const char *device_of(const struct telling *t, const struct shared *x, int32_t k)
+static const char *device_of(const struct sharding_report *t, const struct shared *x, int32_t k)
 {
     return t->plan->cluster.devices[x->x->devices[k]].name;
 }
@@ -91,7 +91,7 @@ static void print_operators(struct arena *a, const struct sharding *s)
     }
 }
 
-static void print_ratios(const struct telling *t, const struct shared *x)
+static void print_ratios(const struct sharding_report *t, const struct shared *x)
 {
     const struct sharding *s = x->x->sharding;
     for (int32_t v = 0; v < s->n_ratios; v++) {
@@ -105,7 +105,7 @@ static void print_ratios(const struct telling *t, const struct shared *x)
     }
 }
 
-static void print_rest(const struct telling *t, const struct shared *x)
+static void print_rest(const struct sharding_report *t, const struct shared *x)
 {
     const struct sharding *s = x->x->sharding;
     char text[32];
@@ -129,7 +129,7 @@ static void print_rest(const struct telling *t, const struct shared *x)
     printf(" of %s\n", units_print_bytes(text, (double)x->whole));
 }
 
-static void print_one(const struct telling *t, const struct shared *x)
+static void print_one(const struct sharding_report *t, const struct shared *x)
 {
     const struct sharding *s = x->x->sharding;
     printf("  replica %d, stage %d: layers %d-%d on", (int)x->replica, (int)x->stage,
@@ -184,7 +184,7 @@ static void put_rules(struct json *j, const struct sharding *s)
     json_close(j);
 }
 
-static void put_one(const struct telling *t, const struct shared *x, struct json *j)
+static void put_one(const struct sharding_report *t, const struct shared *x, struct json *j)
 {
     const struct sharding *s = x->x->sharding;
     json_put_object(j, NULL);
@@ -218,7 +218,7 @@ static void put_one(const struct telling *t, const struct shared *x, struct json
 
 void print_sharding(struct arena *a, const struct plan *p, bool all, struct json *out)
 {
-    struct telling t = {.a = a, .plan = p};
+    struct sharding_report t = {.a = a, .plan = p};
     struct program *program = ARENA_ARRAY(a, struct program, 1);
     struct error why = {0};
     if (out) json_put_list(out, "sharing");

@@ -161,7 +161,7 @@ static size_t samples_of(struct arena *a, const struct trace *t, int32_t group, 
         if (s->kind != SPAN_REDUCE || s->op != group || s->microbatch < 1 ||
             s->microbatch > repeats)
             continue;
-        double seconds = s_from_ns(s->end_ns - s->begin_ns);
+        double seconds = units_s_from_ns(s->end_ns - s->begin_ns);
         double *x = &best[s->microbatch];
         if (!(*x > 0) || seconds < *x) *x = seconds;
     }
@@ -189,7 +189,7 @@ static size_t rows_of(struct arena *a, const struct program *program, const stru
                                                .protocol = f->shares,
                                                .bytes = program->collectives[k].elements *
                                                         dtype_bytes(DTYPE_fp32),
-                                               .seconds = median_double(seconds, samples),
+                                               .seconds = quantile_median_double(seconds, samples),
                                                .spread = fit_spread(copy, samples),
                                                .samples = (int32_t)samples,
                                                .provenance = provenance};
@@ -222,8 +222,8 @@ static enum status measure_team(struct profile_links *b, const struct team *t, c
     size_t made = rows_of(b->arena, &program, trace, t, form, n, (int32_t)repeats,
                           arena_printf(b->arena, "profile, %s, %s", names, library), rows);
     *measured += made;
-    return collective_rows_merge(b->arena, p->collectives, p->n_collectives, rows, made,
-                                 &p->collectives, &p->n_collectives, err);
+    return collective_table_merge(b->arena, p->collectives, p->n_collectives, rows, made,
+                                  &p->collectives, &p->n_collectives, err);
 }
 
 /* 1 … 8, 16, 32 … */
@@ -291,7 +291,7 @@ void profile_collectives_print(const struct profile *p)
                collective_kind_name(r->kind), r->n_ranks, r->n_nodes, r->n_nodes > 1 ? "s" : "",
                *r->algorithm ? ", " : "", r->algorithm, *r->protocol ? " " : "", r->protocol, t.n,
                units_print_bytes(size, (double)r->bytes),
-               units_print_ns(time, ns_from_s(r->seconds)), 100 * r->spread);
+               units_print_ns(time, units_ns_from_s(r->seconds)), 100 * r->spread);
     }
 }
 

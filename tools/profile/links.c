@@ -82,7 +82,7 @@ static enum status fit_link(struct profile_links *b, const struct link *l, const
         const struct span *s = &t->spans[i];
         if (s->kind != SPAN_RECEIVE || s->microbatch == 0) continue;
         bytes[n] = s->bytes;
-        seconds[n++] = s_from_ns(s->end_ns - s->begin_ns);
+        seconds[n++] = units_s_from_ns(s->end_ns - s->begin_ns);
     }
     if (!b->cluster->emulated || !(l->bandwidth_Bps > 0))
         return profile_fit_link(b->arena, p, l->name, bytes, seconds, n, err);
@@ -139,12 +139,12 @@ static void note_sizes(struct profile_links *b, const struct link *l, const int6
         for (size_t k = 0; k < t->n_spans; k++) {
             const struct span *s = &t->spans[k];
             if (s->kind == SPAN_RECEIVE && s->microbatch && s->bytes == bytes[i])
-                values[n] = copy[n] = s_from_ns(s->end_ns - s->begin_ns), n++;
+                values[n] = copy[n] = units_s_from_ns(s->end_ns - s->begin_ns), n++;
         }
         if (!n) continue;
         b->sizes = arena_grow(b->arena, b->sizes, b->n_sizes, &b->sizes_capacity, sizeof *b->sizes);
-        b->sizes[b->n_sizes++] = (struct link_size){l->name, bytes[i], median_double(values, n),
-                                                    fit_spread(copy, n), (int32_t)n};
+        b->sizes[b->n_sizes++] = (struct link_size){
+            l->name, bytes[i], quantile_median_double(values, n), fit_spread(copy, n), (int32_t)n};
     }
 }
 
@@ -211,7 +211,7 @@ void profile_sizes_print(const struct profile_links *b)
         char size[32], time[32];
         printf("    %-8s %8s %s (spread %.1f %%, %" PRId32 " samples)\n", x->link,
                units_print_bytes(size, (double)x->bytes),
-               units_print_ns(time, ns_from_s(x->seconds)), 100 * x->spread, x->samples);
+               units_print_ns(time, units_ns_from_s(x->seconds)), 100 * x->spread, x->samples);
     }
 }
 

@@ -16,7 +16,7 @@ static double fits_were_off(const struct profile_bench *b, bool bias)
     double *values = ARENA_ARRAY(b->arena, double, b->n_fit_off + 1);
     for (size_t i = 0; i < b->n_fit_off; i++)
         values[i] = bias ? b->fit_off[i] : fabs(b->fit_off[i]);
-    return median_double(values, b->n_fit_off);
+    return quantile_median_double(values, b->n_fit_off);
 }
 
 static void report_json(const struct profile *p, const struct profile_bench *b,
@@ -68,7 +68,7 @@ static void report_links(const struct profile *p, const struct profile_bench *b)
     for (size_t i = 0; i < p->n_links; i++) {
         char latency[32], rate[32];
         printf("  link %-10s %s + bytes / %s, ", p->links[i].name,
-               units_print_ns(latency, ns_from_s(p->links[i].model.latency_s)),
+               units_print_ns(latency, units_ns_from_s(p->links[i].model.latency_s)),
                units_print_bytes_per_s(rate, p->links[i].model.bandwidth_Bps));
         if (p->links[i].model.source == SOURCE_STATED)
             printf("stated (emulated); checked: as stated within %.1f %%\n",
@@ -83,7 +83,7 @@ void profile_report(const struct profile *p, const struct profile_bench *b, size
                     bool as_json)
 {
     struct fit_error *errors = NULL;
-    size_t n_errors = profile_fit_errors(b->arena, p, &errors);
+    size_t n_errors = op_fits_errors(b->arena, p, &errors);
     if (as_json) {
         report_json(p, b, errors, n_errors);
         return;

@@ -128,7 +128,7 @@ static void write_order(FILE *f, const struct schedule *s)
             const struct schedule_op *o = &s->lanes[d].ops[i];
             if (i) fputc(' ', f);
             if (s->n_chunks > 1) fprintf(f, "%" PRId32, o->chunk);
-            fprintf(f, "%c%" PRId32, o->letter, o->microbatch);
+            fprintf(f, "%c%" PRId32, o->phase, o->microbatch);
         }
     }
 }

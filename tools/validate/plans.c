@@ -134,7 +134,7 @@ static double layers_seconds(const struct row_plan *r, const struct program *p, 
         int64_t ns = 0;
         if (op->phase == PHASE_U || cost_op(k, p->devices[0].type_index, op, &ns, err) != OK)
             continue;
-        sum += s_from_ns(ns) * (double)r->plan.replicas[0].microbatches;
+        sum += units_s_from_ns(ns) * (double)r->plan.replicas[0].microbatches;
     }
     return sum;
 }
@@ -149,7 +149,7 @@ static enum status predict(struct row_plan *r, struct validated_row *out, struct
     struct cost *k = cost_new(r->a, r->profile, &r->plan.cluster);
     struct sim_options options = {0};
     TRY(sim_run(r->a, &program, k, &options, &result, err));
-    out->seconds = s_from_ns(result.iteration_ns);
+    out->seconds = units_s_from_ns(result.iteration_ns);
     for (int32_t i = 0; i < program.n_devices; i++)
         if (result.devices[i].peak_bytes > out->bytes) out->bytes = result.devices[i].peak_bytes;
     if (r->n_stages == 1 && r->n_replicas == 1)
@@ -298,7 +298,7 @@ static enum status read_profile(struct arena *a, const char *db, struct profile 
     int64_t id = 0;
     bool exact;
     enum status st = store_open(a, db, false, &s, err);
-    if (st == OK) st = store_latest(s, hash_text(0, SAILOR_CLUSTER), &none, &id, &exact, err);
+    if (st == OK) st = store_latest(s, rng_hash_text(0, SAILOR_CLUSTER), &none, &id, &exact, err);
     if (st == OK) st = store_load(s, a, id, out, err);
     store_close(s);
     return st;

@@ -81,7 +81,7 @@ static void print_rows(const struct validated_row *rows, int32_t n)
             continue;
         }
         printf("%-36s %12s %6s %6s %6s   %12s %6s %6s%s%s\n", r->name,
-               units_print_ns(time, ns_from_s(r->seconds)),
+               units_print_ns(time, units_ns_from_s(r->seconds)),
                percent(text[0], validated_error(r, VALIDATED_MAIN)),
                percent(text[1], validated_error(r, VALIDATED_OTHER)),
                percent(text[2], validated_error(r, VALIDATED_MEAN)),

@@ -1,10 +1,10 @@
-/* planner/exact/pipeline.h - all pipelines of one set of devices whose lower bound beats a limit.
+/* planner/exact/bottleneck.h - all pipelines of one set of devices whose lower bound beats a limit.
  *
  * Depth first over (next device, end of its layers), pruned by the exact prefix and, for the rest, by the least bottleneck
  * that the remaining devices can reach on the remaining layers (a DP over subsets, made once).
  */
-#ifndef PLANNER_EXACT_PIPELINE_H
-#define PLANNER_EXACT_PIPELINE_H
+#ifndef PLANNER_EXACT_BOTTLENECK_H
+#define PLANNER_EXACT_BOTTLENECK_H
 
 #include "planner/candidate/space.h"
 
@@ -30,9 +30,9 @@ int64_t bottleneck_steps(const struct space *s); /* about what that takes, in na
 /* F+B of the slowest stage when the devices in mask, each used, compute layers first … last layer; INT64_MAX where impossible. */
 int64_t bottleneck_ns(const struct bottleneck *b, uint32_t mask, int32_t first);
 
-/* Pipelines that use exactly the devices in mask, for m microbatches, with bound < limit_ns; of them what was found in most_steps. */
-void pipeline_enumerate(struct arena *a, const struct space *s, const struct bottleneck *b,
-                        uint32_t mask, int32_t m, int64_t limit_ns, size_t most, int64_t most_steps,
-                        struct pipeline_list *out);
+/* Pipelines that use exactly the devices in mask, for m microbatches, with bound < limit_ns; of them what was found in max_steps. */
+void bottleneck_enumerate(struct arena *a, const struct space *s, const struct bottleneck *b,
+                          uint32_t mask, int32_t m, int64_t limit_ns, size_t most,
+                          int64_t max_steps, struct pipeline_list *out);
 
 #endif

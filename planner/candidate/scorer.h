@@ -1,6 +1,6 @@
-/* planner/candidate/score.h - plan → program → simulated time, with memory reused from one candidate to the next. */
-#ifndef PLANNER_CANDIDATE_SCORE_H
-#define PLANNER_CANDIDATE_SCORE_H
+/* planner/candidate/scorer.h - plan → program → simulated time, with memory reused from one candidate to the next. */
+#ifndef PLANNER_CANDIDATE_SCORER_H
+#define PLANNER_CANDIDATE_SCORER_H
 
 #include "core/lower/lower.h"
 #include "core/plan/plan.h"
@@ -45,7 +45,7 @@ int64_t scorer_calls(const struct scorer *w);
 void scorer_charge(struct scorer *w, int64_t ns);
 /* Of the plan that lacked the fewest bytes on its fullest device; "nothing was tried" before. */
 const char *scorer_why(const struct scorer *w);
-struct plan score_copy_plan(
+struct plan scorer_copy_plan(
     struct arena *a,
     const struct plan *p); /* replicas, stages and their orders copied; job and cluster shared */
 

@@ -1,4 +1,4 @@
-#include "planner/exact/pipeline.h"
+#include "planner/exact/bottleneck.h"
 
 #include "core/base/arena.h"
 #include "planner/bound/pipeline_bound.h"
@@ -53,7 +53,7 @@ struct walk {
     const struct space *s;
     const struct bottleneck *b;
     int32_t m, n_stages;
-    int64_t limit_ns, most_steps;
+    int64_t limit_ns, max_steps;
     int64_t late_ns; /* most that a stage may still compute after it handed its last gradient on */
     size_t most;
     struct pipeline_list *out;
@@ -140,7 +140,7 @@ static void descend(struct walk *w, int32_t depth, uint32_t unused, int32_t firs
         uint32_t rest = unused & ~(1u << d);
         int32_t left = w->n_stages - depth - 1;
         for (int32_t last = left ? first : s->n_layers - 1; last < s->n_layers - left; last++) {
-            if (w->out->steps++ >= w->most_steps) {
+            if (w->out->steps++ >= w->max_steps) {
                 w->out->complete = false;
                 return;
             }
@@ -163,9 +163,9 @@ static void descend(struct walk *w, int32_t depth, uint32_t unused, int32_t firs
     }
 }
 
-void pipeline_enumerate(struct arena *a, const struct space *s, const struct bottleneck *b,
-                        uint32_t mask, int32_t m, int64_t limit_ns, size_t most, int64_t most_steps,
-                        struct pipeline_list *out)
+void bottleneck_enumerate(struct arena *a, const struct space *s, const struct bottleneck *b,
+                          uint32_t mask, int32_t m, int64_t limit_ns, size_t most,
+                          int64_t max_steps, struct pipeline_list *out)
 {
     *out = (struct pipeline_list){.complete = true};
     struct walk w = {.arena = a,
@@ -174,7 +174,7 @@ void pipeline_enumerate(struct arena *a, const struct space *s, const struct bot
                      .m = m,
                      .n_stages = __builtin_popcount(mask),
                      .limit_ns = limit_ns,
-                     .most_steps = most_steps,
+                     .max_steps = max_steps,
                      .most = most,
                      .out = out};
     for (int32_t d = 0; d < s->n_devices; d++)

@@ -1,4 +1,4 @@
-#include "planner/candidate/score.h"
+#include "planner/candidate/scorer.h"
 
 #include "core/base/arena.h"
 #include "core/program/program.h"
@@ -24,7 +24,7 @@ struct scorer {
     bool quick;
     struct arena *own, *candidate,
         *program; /* own: this struct; candidate: its plan; program: lowering and simulation */
-    int64_t runs, work_ns, calls, least_missing;
+    int64_t runs, work_ns, calls, min_missing;
     const struct program *simulated; /* the last one, until the next is lowered */
     const struct sim_device *devices;
     char why[sizeof((struct error *)0)->text];
@@ -41,7 +41,7 @@ struct scorer *scorer_new(const struct lower_options *lower)
                          .own = own,
                          .candidate = arena_new(),
                          .program = arena_new(),
-                         .least_missing = INT64_MAX};
+                         .min_missing = INT64_MAX};
     snprintf(w->why, sizeof w->why, "%s", nothing);
     w->lower.unhashed = w->checked.unhashed = true;
     w->lower.check_memory = false;
@@ -70,9 +70,9 @@ const char *scorer_why(const struct scorer *w) { return w->why; }
 
 void scorer_take_miss(struct scorer *w, struct scorer_miss *out)
 {
-    out->missing = w->least_missing;
+    out->missing = w->min_missing;
     snprintf(out->why, sizeof out->why, "%s", w->why);
-    w->least_missing = INT64_MAX;
+    w->min_missing = INT64_MAX;
     snprintf(w->why, sizeof w->why, "%s", nothing);
 }
 
@@ -80,10 +80,10 @@ void scorer_note(struct scorer *w, const struct scorer_miss *miss, int64_t runs,
 {
     w->runs += runs, w->work_ns += work_ns;
     if (!strcmp(miss->why, nothing)) return;
-    if (miss->missing > w->least_missing ||
-        (miss->missing == w->least_missing && miss->missing < INT64_MAX))
+    if (miss->missing > w->min_missing ||
+        (miss->missing == w->min_missing && miss->missing < INT64_MAX))
         return;
-    w->least_missing = miss->missing;
+    w->min_missing = miss->missing;
     snprintf(w->why, sizeof w->why, "%s", miss->why);
 }
 
@@ -99,12 +99,12 @@ static int64_t note_missing(struct scorer *w, const struct space *s, const struc
     int64_t worst = 0;
     for (int32_t i = 0; i < program->n_devices; i++)
         if (missing_of(program, i) > worst) worst = missing_of(program, i);
-    if (!worst || worst >= w->least_missing) return worst;
+    if (!worst || worst >= w->min_missing) return worst;
     struct arena *scratch = arena_new();
     struct program again;
     struct error why = {0};
     if (lower_plan_graphs(scratch, p, &s->graphs, &w->checked, &again, &why) == ERR_INFEASIBLE) {
-        w->least_missing = worst;
+        w->min_missing = worst;
         snprintf(w->why, sizeof w->why, "the nearest miss is %s; %s", plan_describe(scratch, p),
                  why.text);
     }
@@ -141,7 +141,7 @@ static enum status lower(struct scorer *w, const struct space *s, const struct p
         charge_lowering(w, p, program);
         *missing = note_missing(w, s, p, program);
     }
-    if (st != OK && w->least_missing == INT64_MAX) snprintf(w->why, sizeof w->why, "%s", err->text);
+    if (st != OK && w->min_missing == INT64_MAX) snprintf(w->why, sizeof w->why, "%s", err->text);
     if (!left_out(st)) return st;
     *err = (struct error){0};
     *missing = INT64_MAX;
@@ -329,7 +329,7 @@ static void copy_devices(struct arena *a, struct plan_stage *s)
     if (s->sharding) s->sharding = sharding_copy(a, s->sharding);
 }
 
-struct plan score_copy_plan(struct arena *a, const struct plan *p)
+struct plan scorer_copy_plan(struct arena *a, const struct plan *p)
 {
     struct plan copy = *p;
     copy.replicas = ARENA_ARRAY(a, struct plan_replica, (size_t)p->n_replicas);

@@ -1,4 +1,4 @@
-#include "tools/import/topologies.h"
+#include "tools/import/topology.h"
 
 #include "core/base/arena.h"
 #include "core/base/file.h"
@@ -38,7 +38,7 @@ int32_t topology_nvlinks(int32_t capability)
     return 0;
 }
 
-int32_t topology_switch(struct topology_builder *b, const char *name)
+int32_t topology_switch(struct topology *b, const char *name)
 {
     struct cluster *c = &b->c;
     c->switches =
@@ -56,25 +56,26 @@ static const char *plain(struct arena *a, const char *name)
     return copy;
 }
 
-void topology_link(struct topology_builder *b, enum link_end kind, int32_t from,
-                   enum link_end to_kind, int32_t to, double bandwidth_Bps, double latency_s)
+void topology_link(struct topology *b, enum link_end kind, int32_t from, enum link_end to_kind,
+                   int32_t to, double bandwidth_Bps, double latency_s)
 {
     struct cluster *c = &b->c;
     c->links = arena_grow(b->a, c->links, (size_t)c->n_links, &b->links, sizeof *c->links);
     struct link *l = &c->links[c->n_links++];
-    *l = (struct link){.bandwidth_Bps = bandwidth_Bps,
-                       .latency_s = s_from_ns(ns_from_s(latency_s)), /* whole, and short to read */
-                       .stated = true,
-                       .sharing = LINK_FAIR,
-                       .n_ends = 2,
-                       .kind = {kind, to_kind},
-                       .end = {from, to}};
+    *l = (struct link){
+        .bandwidth_Bps = bandwidth_Bps,
+        .latency_s = units_s_from_ns(units_ns_from_s(latency_s)), /* whole, and short to read */
+        .stated = true,
+        .sharing = LINK_FAIR,
+        .n_ends = 2,
+        .kind = {kind, to_kind},
+        .end = {from, to}};
     l->name = arena_printf(b->a, "%s_%s", plain(b->a, cluster_link_end(c, l, 0)),
                            plain(b->a, cluster_link_end(c, l, 1)));
 }
 
 /* The text of the cluster, which cluster_parse takes. */
-static enum status as_text(struct topology_builder *b, const char **out, struct error *err)
+static enum status as_text(struct topology *b, const char **out, struct error *err)
 {
     struct text text;
     size_t n = 0;
@@ -86,8 +87,7 @@ static enum status as_text(struct topology_builder *b, const char **out, struct 
     return cluster_parse(b->a, root, &again, err);
 }
 
-enum status topology_save(struct topology_builder *b, const struct import_request *q,
-                          struct error *err)
+enum status topology_save(struct topology *b, const struct import_request *q, struct error *err)
 {
     struct file f = {0};
     const char *text;
