@@ -20,7 +20,7 @@ static enum status check(const struct activity *p, const char *path, struct erro
     if (p->record_bytes != own.record_bytes || p->log_bytes != own.log_bytes ||
         p->activity_bytes != own.activity_bytes)
         return error_set(err, ERR_NO_DEVICE,
-                         "CUPTI plugin %s has other records than this program: build both from the "
+                         "CUPTI plugin %s has other record sizes than this program: build both from the "
                          "same sources",
                          path);
     return OK;

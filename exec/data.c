@@ -47,7 +47,7 @@ enum status data_open(const char *path, uint64_t seed, int64_t sequence_length, 
     if (vocabulary < BYTE_VALUES)
         return error_set(err, ERR_INPUT,
                          "the model's vocabulary of %" PRId64
-                         " is smaller than the %d values of a byte of '%s'",
+                         " is smaller than the %d byte values of '%s'",
                          vocabulary, BYTE_VALUES, path);
     return open_file(path, out, err);
 }

@@ -46,7 +46,7 @@ enum status device_check_gpu(const struct program *p, const struct program_devic
 {
     char can[96];
     if (!(is->dtypes & 1u << p->dtype))
-        return error_set(err, ERR_INPUT, "device %s is %s, which does not compute in %s, but in %s",
+        return error_set(err, ERR_INPUT, "device %s is %s, which does not support %s, only %s",
                          d->name, is->name, dtype_name(p->dtype),
                          dtypes_of(is->dtypes, can, sizeof can));
     if (p->emulated) return OK;

@@ -35,11 +35,11 @@ static enum status check(const char *kind, const struct plugin *p, const char *p
         p->call_bytes != own.call_bytes || p->backend_bytes != own.backend_bytes ||
         p->plugin_bytes != own.plugin_bytes)
         return error_set(err, ERR_NO_DEVICE,
-                         "%s %s knows other operators (%d kinds) than this program (%d): "
+                         "%s %s has other operators (%d kinds) than this program (%d): "
                          "build both from the same sources",
                          title, path, (int)p->kinds, (int)own.kinds);
     if (!p->kind || strcmp(p->kind, kind) != 0)
-        return error_set(err, ERR_NO_DEVICE, "%s %s is of kind '%s'", title, path,
+        return error_set(err, ERR_NO_DEVICE, "%s %s is for backend '%s'", title, path,
                          p->kind ? p->kind : "");
     return OK;
 }
@@ -100,7 +100,7 @@ enum status plugin_open_backend(const char *kind, struct backend *out, struct er
     }
     if (!strcmp(kind, "none"))
         return error_set(err, ERR_INPUT,
-                         "no backend runs these devices: they are planned and simulated only");
+                         "these devices have no backend: they can be planned and simulated, not run");
     TRY(plugin_of(kind, &p, err));
     p->backend(out);
     return OK;

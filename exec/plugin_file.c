@@ -61,7 +61,7 @@ static enum status find(const char *name, char *path, struct error *err)
         /* a name without a slash would be looked for where libraries are */
         snprintf(path, PLUGIN_PATH_MAX, "%s%s", strchr(named, '/') ? "" : "./", named);
         if (access(path, R_OK) == 0) return OK;
-        return error_set(err, ERR_NO_DEVICE, "no %s: %s names %s, which is not there", title,
+        return error_set(err, ERR_NO_DEVICE, "no %s: %s names %s, which does not exist", title,
                          variable, named);
     }
     own_folder(folder);
@@ -71,7 +71,7 @@ static enum status find(const char *name, char *path, struct error *err)
     }
     return error_set(err, ERR_NO_DEVICE,
                      "no %s: libmusher_%s.so is neither beside this program nor in ../lib/musher; "
-                     "%s, %s names one that lies elsewhere",
+                     "%s, %s can name its path",
                      title, name, hint_of(name)->made, variable);
 }
 
@@ -86,7 +86,7 @@ static enum status look(const char *path, struct error *err)
                h.e_ident[EI_CLASS] == ELFCLASS64;
     close(fd);
     if (!elf || h.e_shoff + (uint64_t)h.e_shentsize * h.e_shnum <= (uint64_t)bytes) return OK;
-    return error_set(err, ERR_NO_DEVICE, "%s is cut off", path);
+    return error_set(err, ERR_NO_DEVICE, "%s is truncated", path);
 }
 
 enum status plugin_file_open(const char *name, const char *entry, char *path, void **library,
@@ -96,7 +96,7 @@ enum status plugin_file_open(const char *name, const char *entry, char *path, vo
     char title[PLUGIN_TITLE_MAX];
     size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
     if (!n || name[n] || n + sizeof " plugin" > sizeof title)
-        return error_set(err, ERR_INPUT, "'%.40s' is no name of a plugin", name);
+        return error_set(err, ERR_INPUT, "'%.40s' is not a plugin name", name);
     TRY(find(name, path, err));
     plugin_file_title(title, name);
     if (look(path, &why) != OK)
@@ -108,6 +108,6 @@ enum status plugin_file_open(const char *name, const char *entry, char *path, vo
     *symbol = dlsym(*library, entry);
     if (*symbol) return OK;
     dlclose(*library);
-    return error_set(err, ERR_NO_DEVICE, "%s is no plugin of this program: it has no %s", path,
+    return error_set(err, ERR_NO_DEVICE, "%s is not a plugin of this program: it does not export %s", path,
                      entry);
 }

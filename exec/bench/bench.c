@@ -343,7 +343,7 @@ static enum status choose_dtype(const struct program_op *ops, int32_t n, enum dt
         if (dtype_is_half(ops[i].dtype)) *out = ops[i].dtype;
     for (int32_t i = 0; i < n; i++)
         if (ops[i].dtype != *out && ops[i].dtype != dtype_master(*out))
-            return error_set(err, ERR_INPUT, "one bench has one precision: %s beside %s",
+            return error_set(err, ERR_INPUT, "a bench has one precision, not %s and %s",
                              dtype_name(ops[i].dtype), dtype_name(*out));
     return OK;
 }

@@ -89,7 +89,7 @@ enum status checkpoint_folder_make(struct arena *a, int dir, const char *path, i
     *name = arena_printf(a, "." STEP_FORMAT TEMPORARY, step);
     for (int i = 1; (made = mkdirat(dir, *name, 0777)) && errno == EEXIST && i < ATTEMPTS; i++)
         *name = arena_printf(a, "." STEP_FORMAT ".%d" TEMPORARY, step, i);
-    return made ? error_set(err, ERR_RESOURCE, "cannot make folder '%s/%s': %s", path, *name,
+    return made ? error_set(err, ERR_RESOURCE, "cannot create folder '%s/%s': %s", path, *name,
                             strerror(errno))
                 : OK;
 }
@@ -155,7 +155,7 @@ enum status checkpoint_folder_publish(struct arena *a, int dir, const char *path
         return error_set(err, ERR_RESOURCE, "cannot sync folder '%s': %s", path, strerror(errno));
     if (old) checkpoint_folder_remove(dir, hidden);
     if (old && !faccessat(dir, hidden, F_OK, AT_SYMLINK_NOFOLLOW))
-        log_warn("what was '%s/%s' cannot be removed and is '%s/%s' now", path,
+        log_warn("the previous '%s/%s' cannot be removed; it is now '%s/%s'", path,
                  checkpoint_folder_name(a, step), path, hidden);
     return OK;
 }

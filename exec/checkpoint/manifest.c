@@ -203,7 +203,7 @@ static enum status read_tensors(struct arena *a, const struct node *list, struct
     qsort(sorted, list->count, sizeof *sorted, by_name);
     for (size_t i = 1; i < list->count; i++)
         if (!strcmp(sorted[i - 1]->name, sorted[i]->name))
-            return node_error(list, err, "tensor %s is there twice", sorted[i]->name);
+            return node_error(list, err, "tensor %s is listed twice", sorted[i]->name);
     return OK;
 }
 
@@ -260,7 +260,7 @@ static enum status read_scale(const struct node *root, struct checkpoint *c, str
         TRY(node_double(n, 0, most, &x, err));
         c->scale[i] = (float)x;
         if (i != LOSS_SCALE_NOW && (x != floor(x) || x != (double)c->scale[i]))
-            return node_error(n, err, "%.17g is no number of steps", x);
+            return node_error(n, err, "%.17g is not a number of steps", x);
     }
     return OK;
 }
@@ -277,7 +277,7 @@ static enum status read_head(const struct node *root, struct checkpoint *c, stru
     if (version != CHECKPOINT_VERSION)
         return node_error(
             root, err, "checkpoint version %" PRId64 "%s; this musher reads version %d", version,
-            version == 1 ? ", which does not say where its data stood" : "", CHECKPOINT_VERSION);
+            version == 1 ? ", which has no data position" : "", CHECKPOINT_VERSION);
     TRY(read_text(root, "byte_order", order, sizeof order, err));
     if (strcmp(order, "little") != 0)
         return node_error(root, err, "byte_order: '%s' is not 'little'", order);

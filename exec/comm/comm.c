@@ -61,7 +61,7 @@ enum status comm_open(struct arena *a, int32_t wanted, struct comm **out, struct
     *out = c;
     if (wanted < 2) return OK;
     TRY(choose(c, err));
-    comm_watch_begin(c, "collective the others");
+    comm_watch_begin(c, "joining the other ranks");
     enum status status = c->transport->join(c, err);
     if (status == OK) comm_watch_met(c);
     if (status == OK && c->one_host) map_bells(c);
@@ -91,7 +91,7 @@ void comm_parting(struct comm *c, bool begins)
         return;
     }
     c->limit_ns = PARTING_LIMITS * comm_limit_ns();
-    comm_watch_begin(c, "taking back what devices had");
+    comm_watch_begin(c, "freeing device resources");
 }
 
 int32_t comm_rank(const struct comm *c) { return c->rank; }

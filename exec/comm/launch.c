@@ -402,7 +402,7 @@ static enum status judge(const struct talk *t, const struct output *o, int how, 
     int code = WIFEXITED(how) ? WEXITSTATUS(how) : 0;
     if (code == CANNOT_EXEC && !t->noted)
         return error_set(err, ERR_RESOURCE,
-                         "mpirun cannot be started: install openmpi-bin (tools/setup.sh does)");
+                         "mpirun cannot be started: install openmpi-bin (tools/setup.sh installs it)");
     if (*t->said.text && t->said.code != ERR_RANK)
         return error_set(err, t->said.code, "%s", t->said.text);
     if (t->signal && *t->said.text) log_error("%s", t->said.text);
@@ -420,7 +420,7 @@ static enum status judge(const struct talk *t, const struct output *o, int how, 
                          t->rank, code);
     if (t->noted && (t->code ? t->code : code) == ERR_RANK)
         return error_set(err, ERR_RANK,
-                         "rank %" PRId32 " ended because it missed another one, or MPI", t->rank);
+                         "rank %" PRId32 " ended because another rank or MPI failed", t->rank);
     if (t->noted)
         return error_set(err, ERR_RANK, "rank %" PRId32 " failed with exit code %d", t->rank,
                          t->code ? t->code : code);
@@ -451,7 +451,7 @@ static enum status open_pipes(int from[2], int to[2], struct error *err)
     if (!why) return OK;
     for (int i = 0; i < 4; i++)
         if (ends[i] >= 0) close(ends[i]);
-    return error_set(err, ERR_RESOURCE, "cannot make a pipe: %s", strerror(why));
+    return error_set(err, ERR_RESOURCE, "cannot create a pipe: %s", strerror(why));
 }
 
 enum status launch_ranks(int32_t n, char *const *argv, struct error *err)

@@ -118,9 +118,9 @@ static enum status judge(const struct children *c, bool in_time, double limit_s,
                        : error_set(err, ERR_RANK,
                                    "%" PRId32 " of %" PRId32 " ranks had not ended after %.0f s",
                                    c->running, c->n, limit_s);
-    if (!in_time && !*others) snprintf(others, sizeof others, "; others did not end by themselves");
+    if (!in_time && !*others) snprintf(others, sizeof others, "; the others had to be killed");
     if (c->other >= 0 && !*others)
-        snprintf(others, sizeof others, "; rank %" PRId32 " failed otherwise", c->other);
+        snprintf(others, sizeof others, "; rank %" PRId32 " failed with another error", c->other);
     if (WIFSIGNALED(c->how))
         return error_set(err, ERR_RANK, "rank %" PRId32 " was killed by signal %d (%s)%s",
                          c->failed, WTERMSIG(c->how), strsignal(WTERMSIG(c->how)), others);
@@ -138,7 +138,7 @@ enum status launch_local(int32_t n, local_rank *body, void *owner, double limit_
         return error_set(err, ERR_INPUT, "%" PRId32 " ranks: 1 to %d can be forked", n, RANKS_MAX);
     int fd = memfd_create("musher-ranks", MFD_CLOEXEC);
     if (fd < 0)
-        return error_set(err, ERR_RESOURCE, "cannot make a file for ranks to meet in: %s",
+        return error_set(err, ERR_RESOURCE, "cannot create the shared file of the ranks: %s",
                          strerror(errno));
     fflush(NULL);
     int why = 0;

@@ -185,7 +185,7 @@ static void *gather(struct comm *c, struct arena *a, const void *p, int64_t byte
 
 static enum status cannot(const struct comm *c, const char *what, struct error *err)
 {
-    return error_set(err, ERR_RANK, "rank %" PRId32 " cannot %s the file where ranks meet: %s",
+    return error_set(err, ERR_RANK, "rank %" PRId32 " cannot %s the shared file of the ranks: %s",
                      c->rank, what, strerror(errno));
 }
 
@@ -201,10 +201,10 @@ static enum status enter(struct comm *c, struct local *x, struct error *err)
     x->room = p;
     if (!atomic_compare_exchange_strong(&x->room->size, &none, c->size) && none != c->size)
         return error_set(err, ERR_INPUT,
-                         "rank %" PRId32 " is one of %" PRId32 " ranks, others are of %" PRId32,
+                         "rank %" PRId32 " was started with %" PRId32 " ranks, others with %" PRId32,
                          c->rank, c->size, none);
     struct flock l = byte_of(c->rank, F_WRLCK);
-    if (fcntl(x->fd, F_OFD_SETLK, &l)) return cannot(c, "lock its byte of", err);
+    if (fcntl(x->fd, F_OFD_SETLK, &l)) return cannot(c, "lock its byte in", err);
     atomic_store(&x->room->state[c->rank], LOCAL_HERE);
     atomic_fetch_add(&x->room->joined, 1);
     return OK;

@@ -102,7 +102,7 @@ static enum status start_mpi(struct arena *a, struct error *err)
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
     NOTE_MPI();
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS)
-        return error_set(err, ERR_RANK, "rank %" PRId32 ": MPI does not start", launch_rank());
+        return error_set(err, ERR_RANK, "rank %" PRId32 ": MPI cannot be initialised", launch_rank());
     keep_modules(a);
     atexit(end_mpi);
     if (level < MPI_THREAD_SERIALIZED)
@@ -122,7 +122,7 @@ static enum status join(struct comm *c, struct error *err)
     TRY(start_mpi(c->a, err));
     c->started = true;
     if (MPI_Comm_dup(MPI_COMM_WORLD, &x->world) != MPI_SUCCESS)
-        return error_set(err, ERR_RANK, "rank %" PRId32 ": MPI_Comm_dup fails", launch_rank());
+        return error_set(err, ERR_RANK, "rank %" PRId32 ": MPI_Comm_dup failed", launch_rank());
     int rank, size, here;
     MPI_Comm_rank(x->world, &rank);
     MPI_Comm_size(x->world, &size);
@@ -279,7 +279,7 @@ static enum status look_at_slice(struct comm *c, size_t first, int count, struct
     for (int look = 0; look < LOOKS && !done; look++) {
         if (MPI_Testsome(count, x->requests + first, &done, x->indices, MPI_STATUSES_IGNORE) !=
             MPI_SUCCESS)
-            return error_set(err, ERR_RANK, "rank %" PRId32 ": a message broke", c->rank);
+            return error_set(err, ERR_RANK, "rank %" PRId32 ": a message failed", c->rank);
         if (done == MPI_UNDEFINED) done = 0;
     }
     for (int i = 0; i < done; i++) {

@@ -80,7 +80,7 @@ int32_t comm_lost(const struct comm *c, int64_t limit_ns, char *text, size_t n)
             return i;
         }
         longest_ns = now_ns - life_ns;
-        snprintf(text, n, "rank %" PRId32 " (%s) was last heard of %.1f s ago", i, name_of(c, i),
+        snprintf(text, n, "rank %" PRId32 " (%s) last responded %.1f s ago", i, name_of(c, i),
                  (double)longest_ns / NS_PER_S);
     }
     return found;
@@ -120,11 +120,11 @@ static void judge_board(const struct comm *c, int64_t now_ns, int64_t waited_ns)
         all_wait &= waits_ns && now_ns - waits_ns > limit_ns;
         if (now_ns - life_ns <= limit_ns) continue;
         if (comm_lost(c, limit_ns / 2, who, sizeof who) < 0)
-            snprintf(who, sizeof who, "rank %" PRId32 " (%s) is silent", i, name_of(c, i));
+            snprintf(who, sizeof who, "rank %" PRId32 " (%s) does not respond", i, name_of(c, i));
         snprintf(text, sizeof text, "%s; waited", who);
         end_process(c, text, waited_ns);
     }
-    if (all_wait) end_process(c, "every rank waits for another", waited_ns);
+    if (all_wait) end_process(c, "deadlock: every rank waits for another", waited_ns);
 }
 
 static void judge(const struct comm *c, int64_t now_ns)
@@ -135,7 +135,7 @@ static void judge(const struct comm *c, int64_t now_ns)
     if (c->bells)
         judge_board(c, now_ns, waited_ns);
     else
-        end_process(c, "one of the ranks does not come; waited", waited_ns);
+        end_process(c, "a rank does not respond; waited", waited_ns);
 }
 
 static void *watch_main(void *nothing)

@@ -93,7 +93,7 @@ static enum status ready(struct cuda_context *x, struct error *err)
     cublasHandle_t made = NULL;
     if (x->blas) return OK;
     if (!x->workspace && x->prepared)
-        return error_set(err, ERR_RESOURCE, "a product, where none was planned");
+        return error_set(err, ERR_RESOURCE, "a matrix product, but the program planned no workspace for one");
     if (!x->workspace)
         TRY(cuda_failed(cudaMallocAsync(&x->workspace, WORKSPACE, x->stream), "cudaMallocAsync",
                         err));
@@ -412,7 +412,7 @@ static enum status separate_epilogue(struct cuda_context *x, const struct cuda_p
 {
     struct cuda_product bare = *p;
     bool gelu = p->epilogue == EPILOGUE_BIAS_GELU;
-    if (p->ldc != p->n) BUG("rows of %" PRId64 " that lie %" PRId64 " apart", p->n, p->ldc);
+    if (p->ldc != p->n) BUG("rows of %" PRId64 " elements with stride %" PRId64, p->n, p->ldc);
     bare.epilogue = EPILOGUE_NONE;
     TRY(cuda_product(x, &bare, err));
     if (p->epilogue == EPILOGUE_GELU_SLOPE) return separate_slope(x, p, err);

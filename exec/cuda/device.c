@@ -51,7 +51,7 @@ static void posted_last(const struct cuda_device *d, char *out, size_t n)
         int32_t kind = d->contexts[i]->issued;
         if (kind < 0 || at + 64 > n) continue;
         int more = snprintf(out + at, n - at, "%s%s (stream %" PRId32 ")",
-                            at ? ", " : "; asked last: ", op_kind_name((enum op_kind)kind), i);
+                            at ? ", " : "; last issued: ", op_kind_name((enum op_kind)kind), i);
         at += (size_t)more;
     }
 }
@@ -135,7 +135,7 @@ static enum status check_capability(const struct cuda_device *d, struct error *e
     if (d->capability >= CUDA_OLDEST) return OK;
     return error_set(err, ERR_NO_DEVICE,
                      "%s (sm_%" PRId32 ") is older than the kernels of this plugin (sm_%d and "
-                     "newer): build it by a CUDA 12 toolkit with CUDA_ARCHS=\"%" PRId32 " …\"",
+                     "newer): build it with a CUDA 12 toolkit and CUDA_ARCHS=\"%" PRId32 " …\"",
                      d->name, d->capability, CUDA_OLDEST, d->capability);
 }
 
@@ -189,7 +189,7 @@ static enum status set_up(struct backend *b, int32_t device, struct error *err)
     TRY(cuda_device_failed(d, cudaDeviceGetStreamPriorityRange(&least, &most),
                            "cudaDeviceGetStreamPriorityRange", err));
     d->priority = most;
-    TRY(cuda_device_failed(d, timeline_open(&d->timeline, most), "the clock of its events", err));
+    TRY(cuda_device_failed(d, timeline_open(&d->timeline, most), "the clock of events", err));
     TRY(b->stream_make(b, &first, err));
     b->comm = cuda_device_comm(NULL); /* a device alone needs none */
     return OK;
@@ -395,7 +395,7 @@ static enum status device_cast(struct backend *b, int32_t stream, void *to, enum
 {
     struct cuda_context *x = cuda_context_of(b, stream);
     if (to_dtype == DTYPE_int32 || from_dtype == DTYPE_int32)
-        return error_set(err, ERR_INPUT, "no casts of int32");
+        return error_set(err, ERR_INPUT, "int32 cannot be cast");
     TRY(cuda_enter(b, err));
     return cuda_device_failed(x->device,
                               cuda_cast(cuda_dtype_of(from_dtype), from, cuda_dtype_of(to_dtype),
@@ -407,7 +407,7 @@ static enum status device_finish(struct backend *b, struct error *err)
 {
     struct cuda_device *d = device_of(b);
     if (d->abandoned)
-        return error_set(err, ERR_RESOURCE, "%s: what runs there does not end", d->name);
+        return error_set(err, ERR_RESOURCE, "%s: running work does not end", d->name);
     TRY(cuda_enter(b, err));
     for (int32_t i = 0; i < d->n_contexts; i++)
         TRY(cuda_device_failed(d, cudaStreamSynchronize(d->contexts[i]->stream),

@@ -32,10 +32,9 @@ static enum status no_device(cudaError_t e, struct error *err)
                          (int)e);
     if (e == cudaErrorStubLibrary)
         return error_set(err, ERR_NO_DEVICE,
-                         "no CUDA device: the toolkit's stub stands where the driver's libcuda "
-                         "should (%d)",
+                         "no CUDA device: libcuda is the toolkit's stub, not the driver's library (%d)",
                          (int)e);
-    return error_set(err, ERR_NO_DEVICE, "no CUDA device: the driver (CUDA %s) shows no GPU%s (%d)",
+    return error_set(err, ERR_NO_DEVICE, "no CUDA device: the driver (CUDA %s) reports no GPU%s (%d)",
                      driver, e == cudaSuccess ? "" : "; is CUDA_VISIBLE_DEVICES set?", (int)e);
 }
 

@@ -49,7 +49,7 @@ static enum status find_call(const char *name, void *out, struct error *err)
     }
     (void)cudaGetLastError();
     return error_set(err, ERR_NO_DEVICE,
-                     "the driver has no %s: parts of a GPU need one for "
+                     "the driver has no %s: green contexts need one for "
                      "CUDA 12.5 or newer" OTHERWISE,
                      name);
 }
@@ -93,7 +93,7 @@ static enum status does_not_part(const CUdevSmResource *of, int32_t wanted, stru
     if (below > all) below = all;
     return error_set(err, ERR_INPUT,
                      "multiprocessors: %" PRId32 " of %" PRId32
-                     ": the GPU parts in multiples of %" PRId32 ", from %" PRId32
+                     ": green contexts have multiples of %" PRId32 ", from %" PRId32
                      " on; the nearest are %" PRId32 " and %" PRId32,
                      wanted, all, step, least, below, above);
 }
@@ -181,8 +181,8 @@ enum status cuda_green_context_make(struct arena *a, int32_t device, int32_t mul
     *out = NULL;
     if (!multiprocessors) return OK;
     return error_set(err, ERR_NO_DEVICE,
-                     "this plugin was built by a toolkit before CUDA 13, "
-                     "which has no parts of a GPU" OTHERWISE);
+                     "this plugin was built with a toolkit before CUDA 13, "
+                     "which has no green contexts" OTHERWISE);
 }
 
 void cuda_green_context_close(struct cuda_green_context *g) { (void)g; }
@@ -191,13 +191,13 @@ enum status cuda_green_context_stream(struct cuda_green_context *g, int priority
                                       struct error *err)
 {
     (void)g, (void)priority, (void)out;
-    return error_set(err, ERR_NO_DEVICE, "no parts of a GPU");
+    return error_set(err, ERR_NO_DEVICE, "no green contexts");
 }
 
 void cuda_green_context_offer(int32_t device, char *out, int32_t bytes)
 {
     (void)device;
-    snprintf(out, (size_t)bytes, "none: built by a toolkit before CUDA 13");
+    snprintf(out, (size_t)bytes, "none: the plugin was built with a toolkit before CUDA 13");
 }
 
 #endif

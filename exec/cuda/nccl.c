@@ -87,14 +87,14 @@ static enum status load(int32_t *version, struct error *err)
     void *handle = dlopen(file_name(), RTLD_NOW | RTLD_LOCAL);
     if (!handle)
         return error_set(err, ERR_RESOURCE,
-                         "devices cannot talk to one another without NCCL: %s (install it, or name "
-                         "the file in MUSHER_NCCL)",
+                         "devices cannot communicate directly without NCCL: %s (install it, or "
+                         "set MUSHER_NCCL to its file)",
                          dlerror());
     enum status status = find_calls(handle, err);
     if (status == OK && lib.ncclGetVersion(&number) != ncclSuccess)
-        status = error_set(err, ERR_RESOURCE, "%s does not tell its version", file_name());
+        status = error_set(err, ERR_RESOURCE, "%s does not report its version", file_name());
     if (status == OK && number < VERSION_MIN)
-        status = error_set(err, ERR_RESOURCE, "%s is NCCL version %d; %d is needed at least",
+        status = error_set(err, ERR_RESOURCE, "%s is NCCL version %d; at least %d is needed",
                            file_name(), number, VERSION_MIN);
     if (status != OK) dlclose(handle); /* else it stays until the process ends */
     *version = number;
@@ -131,7 +131,7 @@ static enum status say(const struct communicator *x, ncclResult_t r, const char 
     int length = more ? (int)strcspn(more, "\n") : 0;
     /* Once all have joined, what a socket has to say is about the other end of it. */
     bool peer = r == ncclRemoteError || (r == ncclSystemError && x && x->joined);
-    return error_set(err, peer ? ERR_RANK : ERR_RESOURCE, "%s%s%s%s%s says %s (%d)%s%.*s",
+    return error_set(err, peer ? ERR_RANK : ERR_RESOURCE, "%s%s%s%s%s failed: %s (%d)%s%.*s",
                      x ? "communicator " : "", x ? x->name : "", peer ? ": a peer is gone" : "",
                      x || peer ? ": " : "", call, lib.ncclGetErrorString(r), (int)r,
                      length ? ": " : "", length > 160 ? 160 : length, more ? more : "");
@@ -207,7 +207,7 @@ static void give_up(struct backend *b, void *const *communicators, int32_t n)
 
 static enum status given_up(const struct communicator *x, struct error *err)
 {
-    return error_set(err, ERR_RANK, "communicator %s was given up", x->name);
+    return error_set(err, ERR_RANK, "communicator %s was aborted", x->name);
 }
 
 /* ---- until a call is through ------------------------------------------------------------------ */
@@ -230,7 +230,7 @@ static enum status settle(struct communicator *x, const char *call, struct error
         rest(look);
     }
     return error_set(err, ERR_RANK,
-                     "communicator %s: %s did not get through within %.0f s: a peer is gone", x->name,
+                     "communicator %s: %s did not complete within %.0f s: a peer is gone", x->name,
                      call, (double)x->limit_ns / NS_PER_S);
 }
 
@@ -329,7 +329,7 @@ static enum status joined(struct backend *b, void *communicator, bool *out, stru
     TRY(of_call(x, now, "ncclCommInitRankConfig", err));
     *out = x->joined = now == ncclSuccess;
     if (x->joined || clock_wall_ns() - x->since_ns <= x->limit_ns) return OK;
-    return error_set(err, ERR_RANK, "communicator %s: its %" PRId32 " ranks have not all come in %.0f s",
+    return error_set(err, ERR_RANK, "communicator %s: its %" PRId32 " ranks did not all join within %.0f s",
                      x->name, x->n, (double)x->limit_ns / NS_PER_S);
 }
 
@@ -358,7 +358,7 @@ static enum status check(struct backend *b, void *communicator, struct error *er
     (void)b;
     if (!x->comm) return given_up(x, err);
     TRY(of_call(x, lib.ncclCommGetAsyncError(x->comm, &now), "ncclCommGetAsyncError", err));
-    return of_call(x, now, "what is in flight", err);
+    return of_call(x, now, "work in flight", err);
 }
 
 /* ---- calls ------------------------------------------------------------------------------------ */

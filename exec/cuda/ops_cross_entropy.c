@@ -46,7 +46,7 @@ static enum status check_call(const struct op_call *c, const struct cross_entrop
         return error_set(err, ERR_INPUT, "%s: %" PRId64 " rows of %" PRId64 " are more than a launch takes",
                          op_kind_name(c->kind), e->rows, e->row);
     if (!cuda_input_is_wide(c, logits) || wide) return OK;
-    return error_set(err, ERR_INPUT, "%s: of fp32 logits what stands beside rows is fp32 too",
+    return error_set(err, ERR_INPUT, "%s: with fp32 logits the per-row values must be fp32",
                      op_kind_name(c->kind));
 }
 

@@ -61,7 +61,7 @@ static enum status weights_of(const struct op_call *c, bool centres, struct cuda
     s->stats_wide = narrow && cuda_input_is_wide(c, 1);
     s->out_wide = narrow && cuda_output_is_wide(c, 0);
     if (!centres || cuda_output_is_wide(c, 0) == cuda_output_is_wide(c, 1)) return OK;
-    return error_set(err, ERR_INPUT, "%s: one of its outputs is fp32 and the other is not",
+    return error_set(err, ERR_INPUT, "%s: its outputs must have one dtype, not fp32 and another",
                      op_kind_name(c->kind));
 }
 

@@ -29,7 +29,7 @@ static enum status update_of(const struct op_call *c, int32_t operands, struct c
                               .rate = o->lr,
                               .keep = 1 - o->lr * (c->attrs->decay ? o->weight_decay : 0)};
     if (!narrows || dtype_is_half(cuda_output_dtype(c, operands))) return OK;
-    return error_set(err, ERR_INPUT, "%s: a copy of p in %s is none", op_kind_name(c->kind),
+    return error_set(err, ERR_INPUT, "%s: p cannot be copied to %s, only to bf16 or fp16", op_kind_name(c->kind),
                      dtype_name(cuda_output_dtype(c, operands)));
 }
 

@@ -16,7 +16,7 @@
 struct cuda_context *cuda_context_of(struct backend *b, int32_t stream)
 {
     struct cuda_device *d = b->state;
-    if (stream < 0 || stream >= d->n_contexts) BUG("stream %" PRId32 " was never made", stream);
+    if (stream < 0 || stream >= d->n_contexts) BUG("stream %" PRId32 " does not exist", stream);
     return d->contexts[stream];
 }
 
@@ -62,7 +62,7 @@ enum status cuda_scratch(struct cuda_context *x, size_t bytes, void **out, struc
     struct cuda_device *d = x->device;
     if (x->prepared && bytes > x->scratch_bytes)
         return error_set(err, ERR_RESOURCE,
-                         "%zu bytes of scratch, where %zu were planned for the most that one takes",
+                         "%zu bytes of scratch, but the program planned %zu",
                          bytes, x->scratch_bytes);
     if (!x->prepared && (bytes > x->scratch_bytes || !x->scratch)) {
         void *p = NULL;
@@ -86,7 +86,7 @@ static enum status prepare(struct backend *b, int64_t scratch_bytes, int64_t wor
     struct cuda_context *x = cuda_context_of(b, STREAM_COMPUTE);
     void *p = NULL;
     TRY(cuda_enter(b, err));
-    if (x->prepared || x->scratch || x->workspace) BUG("stream 0 is prepared once, and first");
+    if (x->prepared || x->scratch || x->workspace) BUG("stream 0 must be prepared once, before anything else");
     if (scratch_bytes > 0)
         TRY(cuda_device_failed(x->device, cudaMalloc(&p, (size_t)scratch_bytes), "cudaMalloc", err));
     x->prepared = true;
@@ -121,7 +121,7 @@ enum status cuda_faults(struct cuda_device *d, struct error *err)
 
 static struct cuda_event *event_of(struct cuda_device *d, int32_t event)
 {
-    if (event < 0 || event >= d->n_events) BUG("event %" PRId32 " was never made", event);
+    if (event < 0 || event >= d->n_events) BUG("event %" PRId32 " does not exist", event);
     return &d->events[event / EVENT_BLOCK][event % EVENT_BLOCK];
 }
 

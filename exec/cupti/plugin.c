@@ -61,7 +61,7 @@ static const char *advice(CUptiResult r)
         return "; the driver lets only administrators profile: CAP_SYS_ADMIN, or its module's "
                "NVreg_RestrictProfilingToAdminUsers=0";
     case CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED:
-        return "; another profiler or sanitizer is at work in this process";
+        return "; another profiler or sanitizer is attached to this process";
     default:
         return "";
     }
@@ -146,7 +146,7 @@ static void CUPTIAPI buffer_completed(CUcontext context, uint32_t stream, uint8_
 static void begin(void)
 {
     pthread_mutex_lock(&session.lock);
-    if (session.open) BUG("two sessions of CUPTI at once");
+    if (session.open) BUG("a CUPTI session is open already");
     session.records = (struct records){.arena = arena_new()};
     session.trouble = (struct error){.code = OK};
     session.open = true;

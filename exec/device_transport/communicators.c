@@ -89,7 +89,7 @@ static enum status wait_for(struct communicators *c, const struct communicator *
         TRY(c->library->check(c->b, x->handle, err));
         if (clock_wall_ns() > until_ns)
             return error_set(err, ERR_RANK,
-                             "communicator %s: its first word did not come in %.0f s",
+                             "communicator %s: its first message did not arrive within %.0f s",
                              x->talk->name, (double)c->o->limit_ns / 1e9);
         rest();
     }
@@ -143,7 +143,7 @@ static enum status compare(const struct communicator *x, const float *heard, flo
         if (heard[i] != wanted)
             return error_set(err, ERR_RANK,
                              "communicator %s: rank %" PRId32
-                             " of it got %g where %g was sent by %s%" PRId32,
+                             " received %g instead of %g from %s%" PRId32,
                              x->talk->name, x->rank, (double)heard[i], (double)wanted,
                              from < 0 ? "all " : "rank ", from < 0 ? x->talk->n : from);
     return OK;
@@ -281,7 +281,7 @@ enum status communicators_live(const struct communicators *c, struct error *err)
 {
     if (!c->given_up) return OK;
     if (c->why.code != OK) return error_set(err, c->why.code, "%s", c->why.text);
-    return error_set(err, ERR_RANK, "messages between devices were given up");
+    return error_set(err, ERR_RANK, "messages between devices were aborted");
 }
 
 void communicators_check(struct communicators *c, struct error *why)

@@ -66,7 +66,7 @@ static enum status open_end(struct device_channels *c, int32_t channel, bool sen
         .window = back + 1,
         .phase = phase_here(s, channel, sends ? INSTR_SEND : INSTR_RECEIVE)};
     if (k->bytes % size)
-        return error_set(err, ERR_INPUT, "channel of slot %s: %" PRId64 " bytes are no whole %s",
+        return error_set(err, ERR_INPUT, "channel of slot %s: %" PRId64 " bytes are not a multiple of the size of %s",
                          slot->name, k->bytes, dtype_name(slot->dtype));
     return make_events(c, x, err);
 }

@@ -101,7 +101,7 @@ enum status device_region_copy(struct backend *b, int32_t stream, const struct r
                         .packed = packed,
                         .how = how,
                         .err = err};
-    if (how == REGION_ADD) BUG("a device packs and unpacks; it adds by operators");
+    if (how == REGION_ADD) BUG("device regions support pack and unpack only; sums use operators");
     if (!all) return OK;
     c.row = c.packed_row = shape_elements(&r->shape);
     if (!r->n_dims) return copy_rows(&c, 0, 0, all, 1);

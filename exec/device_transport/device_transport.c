@@ -118,7 +118,7 @@ static enum status open_mine(struct device_transport *t, struct error *err)
 {
     if (!takes_part(t)) return OK;
     if (!t->o.backend || !t->o.backend->comm)
-        return error_set(err, ERR_RESOURCE, "%s: its backend does not talk between devices",
+        return error_set(err, ERR_RESOURCE, "%s: its backend has no communication between devices",
                          t->p->devices[t->o.rank].name);
     t->comm = t->b->comm;
     TRY(t->b->stream_make(t->b, &t->collective, err));

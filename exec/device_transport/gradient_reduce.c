@@ -69,7 +69,7 @@ static enum status check_types(const struct device_transport *t, int32_t group, 
     for (int32_t k = 0; k < m->n_segments; k++) {
         enum dtype d = plan_segment(t->p, m, k)->dtype;
         if (d == g->dtype || (g->algorithm != ALGORITHM_CHAIN && t->b->cast)) continue;
-        return error_set(err, ERR_INPUT, "group %s is %s on the wire and %s in memory, which %s",
+        return error_set(err, ERR_INPUT, "group %s is %s on the wire and %s in memory; %s",
                          g->name, dtype_name(g->dtype), dtype_name(d),
                          g->algorithm == ALGORITHM_CHAIN ? "a chain does not convert"
                                                          : "this backend does not convert");
@@ -93,7 +93,7 @@ static enum status open_group(struct device_transport *t, int32_t group, int32_t
         return OK;
     }
     if (e->weight != 0 && g->algorithm == ALGORITHM_CHAIN)
-        return error_set(err, ERR_INPUT, "group %s: a chain does not weigh its partial values",
+        return error_set(err, ERR_INPUT, "group %s: a chain does not support weights",
                          g->name);
     TRY(check_types(t, group, err));
     plan_calls(t, group);
@@ -437,7 +437,7 @@ enum status device_transport_await(struct device_transport *t, int32_t group, in
     const struct group_end *e = &t->groups[group];
     TRY(communicators_live(&t->communicators, err));
     if (number >= e->issued)
-        return error_set(err, ERR_INPUT, "%s: group %s is awaited before its launch %" PRId64,
+        return error_set(err, ERR_INPUT, "%s: group %s is waited for before its launch %" PRId64,
                          t->p->devices[t->o.rank].name, t->p->collectives[group].name, number);
     return t->b->event_wait(t->b, STREAM_COMPUTE, e->ended[number % 2], err);
 }
@@ -464,7 +464,7 @@ void device_transport_sums_blame(const struct device_transport *t, struct error 
         if (g->member < 0 || (g->done == g->issued && i != t->at_hand) || g->communicator < 0)
             continue;
         error_set(why, ERR_RANK,
-                  "%s: collective %s %s has not ended for %.0f s: one of them is gone",
+                  "%s: collective %s %s has not ended for %.0f s: a member is gone",
                   program_device_label(t->p, t->o.rank).text, t->p->collectives[i].name,
                   t->talks.talk[g->communicator].name, (double)t->o.limit_ns / 1e9);
         return;

@@ -111,7 +111,7 @@ static enum status host_cast(struct backend *b, int32_t stream, void *to, enum d
     else if (to_dtype == DTYPE_fp32 && dtype_is_half(from_dtype))
         half_widen(from_dtype, from, to, n);
     else
-        return error_set(err, ERR_INPUT, "the host does not turn %s into %s", dtype_name(from_dtype),
+        return error_set(err, ERR_INPUT, "the host cannot cast %s to %s", dtype_name(from_dtype),
                          dtype_name(to_dtype));
     return OK;
 }

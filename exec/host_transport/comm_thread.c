@@ -387,7 +387,7 @@ static void end_in_time(struct comm_thread *m)
     if (comm_thread_wait_stopped(m, deadline_ns)) return;
     if (comm_lost(m->comm, m->timeout_ns / 2, who, sizeof who) < 0)
         snprintf(who, sizeof who, "a peer is gone");
-    log_error("rank %" PRId32 " (%s): its last messages do not leave for %.1f s: %s", m->rank,
+    log_error("rank %" PRId32 " (%s): its last messages could not be sent for %.1f s: %s", m->rank,
               program_device_label(m->p, m->rank).text, (double)m->timeout_ns / 1e9, who);
     comm_thread_abort(m, ERR_RANK);
 }

@@ -51,7 +51,7 @@ static enum status silent(struct comm_thread *m, int32_t peer, const char *what,
     TRY(failure(m, err));
     int32_t lost = comm_lost(m->comm, m->timeout_ns / 2, who, sizeof who);
     return error_set(err, ERR_RANK,
-                     "rank %" PRId32 " (%s) was silent for %.0f s: %s does not come on%s%s", peer,
+                     "rank %" PRId32 " (%s) did not respond for %.0f s: %s makes no progress%s%s", peer,
                      program_device_label(m->p, peer).text, (double)m->timeout_ns / 1e9, what,
                      lost >= 0 ? ": " : "", who);
 }
@@ -100,7 +100,7 @@ enum status comm_thread_pause(struct comm_thread *m, struct error *err)
     pthread_mutex_unlock(&m->mutex);
     if (parked) return OK;
     TRY(failure(m, err));
-    return error_set(err, ERR_RANK, "rank %" PRId32 ": its messages do not leave for %.0f s",
+    return error_set(err, ERR_RANK, "rank %" PRId32 ": its messages could not be sent for %.0f s",
                      m->rank, (double)m->timeout_ns / 1e9);
 }
 

@@ -286,7 +286,7 @@ enum status async_issue_loss(struct async_issue *x, const struct step_loss *what
 {
     struct backend *b = &x->u.r->backend;
     struct async_issue_step *s = step_of(x, x->u.progress->step);
-    if (s->n_losses == x->max_losses) BUG("more losses in a step than were counted");
+    if (s->n_losses == x->max_losses) BUG("a step has more losses than were counted");
     async_issue_break(x);
     TRY(b->copy(b, STREAM_COMPUTE, s->values + s->n_losses * VALUE_BYTES, from,
                 dtype_bytes(what->dtype), err));

@@ -146,7 +146,7 @@ static void unpack(struct arena *a, const char *from, int64_t bytes, int64_t siz
         from += sizeof head + (size_t)(head.n * size);
     }
     if (elements && memchr(seen, 0, (size_t)elements))
-        BUG("nobody has element %" PRId64 " of a divided tensor",
+        BUG("no rank has element %" PRId64 " of a sharded tensor",
             (int64_t)((char *)memchr(seen, 0, (size_t)elements) - seen));
 }
 

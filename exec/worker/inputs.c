@@ -217,7 +217,7 @@ static enum status load_slot(struct inputs *in, int32_t slot, char *to, const st
             first = inputs_first_sequence(in, k->stage, microbatch);
     if (!images) d.sequence_length = shape_last(&s->shape);
     int64_t bytes = rows ? s->bytes / rows : 0;
-    if (bytes > in->longest_bytes) BUG("slot %s is longer than was looked for", s->name);
+    if (bytes > in->longest_bytes) BUG("slot %s is longer than the longest input", s->name);
     for (int64_t row = 0; row < rows; row++) {
         TRY(fill_row(in, &d, s, first + row, err));
         TRY(put(in, to + row * bytes, in->row, bytes, err));

@@ -39,7 +39,7 @@ enum status kernel_spans_open(struct kernel_spans *x, const struct rank *r, stru
     if (!r->o->keep_kernels) return OK;
     if (!seen_anywhere(r->p))
         return error_set(err, ERR_NO_DEVICE,
-                         "every device of '%s' is the host: there are no kernels to see",
+                         "'%s' has host devices only, which have no kernels to trace",
                          r->p->name);
     if (!r->backend.profiler) return OK;
     const struct activity *a;

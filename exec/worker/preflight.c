@@ -179,7 +179,7 @@ static enum status check_kernels(const struct program_stage *s, struct error *er
     for (int32_t i = 0; i < s->n_ops; i++)
         if (op_is_measured(s->ops[i].kind))
             return error_set(err, ERR_INPUT,
-                             "%s: layers that were only measured have no kernels: this program is "
+                             "%s: measured layers have no kernels: this program can be "
                              "simulated, not run",
                              s->ops[i].name);
     return OK;
@@ -189,27 +189,27 @@ enum status preflight_program(const struct rank *r, const struct chunks *c, stru
 {
     if (r->p->uneven)
         return error_set(err, ERR_INPUT,
-                         "its devices are different tensor-parallel degrees that shard every operator: "
-                         "such a plan is simulated, never run");
+                         "its devices shard every operator at different tensor-parallel degrees: "
+                         "such a plan can be simulated, not run");
     for (int32_t i = 0; i < c->n; i++) TRY(check_inputs(r, c->at[i].stage, err));
     for (int32_t i = 0; i < c->n; i++) TRY(check_kernels(c->at[i].stage, err));
     for (int32_t i = 0; r->p->emulated && i < r->p->n_links; i++)
         if (r->p->links[i].n_hops)
             return error_set(err, ERR_INPUT,
-                             "route %s goes through switches; those of an emulated cluster are "
-                             "simulated only",
+                             "route %s goes through switches; on an emulated cluster switches "
+                             "can be simulated, not run",
                              r->p->links[i].name);
     for (int32_t i = 0; i < r->p->n_channels; i++)
         if (r->p->channels[i].bytes > INT32_MAX)
             return error_set(err, ERR_INPUT,
                              "channel %" PRId32 ": a message of %" PRId64
-                             " bytes; at most 2 GiB are moved at once",
+                             " bytes; the limit is 2 GiB",
                              i, r->p->channels[i].bytes);
     for (int32_t i = 0; i < r->p->n_collectives; i++) {
         const struct collective *g = &r->p->collectives[i];
         if (program_collective_incoming_bytes(g) > INT32_MAX)
             return error_set(err, ERR_INPUT,
-                             "group %s: more than 2 GiB at once; use smaller buckets", g->name);
+                             "group %s: more than 2 GiB; use smaller buckets", g->name);
     }
     return OK;
 }
@@ -239,12 +239,12 @@ void preflight_warn_if_crowded(const struct program *p)
         if (busy / there <= CROWDED || busy / there <= worst) continue;
         worst = busy / there;
         if (program_device_is_host(d))
-            log_warn("the emulated devices together are %.1f times a core of this machine, which "
+            log_warn("the emulated devices together need %.1f cores of this host, which "
                      "has %.0f; measured times will be too long",
                      busy, there);
         else
-            log_warn("the devices that are emulated on GPU %" PRId32
-                     " are together %.1f times it; "
+            log_warn("the devices emulated on GPU %" PRId32
+                     " together need %.1f times its speed; "
                      "measured times will be too long",
                      d->index, busy);
     }

@@ -116,7 +116,7 @@ static enum status write_together(struct saver *v, struct arena *a, const char *
 static enum status skip(const struct saver *v, int64_t step, const char *what)
 {
     if (v->r->index == 0)
-        log_warn("no checkpoint of step %" PRId64 ": %s not finite; what '%s' holds stays", step,
+        log_warn("no checkpoint of step %" PRId64 ": %s not finite; '%s' keeps its earlier checkpoints", step,
                  what, v->r->o->save);
     return OK;
 }

@@ -73,7 +73,7 @@ enum status scale_log_agreed(const struct scale_log *s, struct rank *r, const st
         status =
             r->backend.download(&r->backend, numbers, chunks_scale(&c->at[i]), sizeof numbers, err);
         if (status == OK && memcmp(numbers, last, sizeof last) != 0)
-            status = error_set(err, ERR_RESOURCE, "%s: its stages do not have one loss scale",
+            status = error_set(err, ERR_RESOURCE, "%s: its stages have different loss scales",
                                rank_device(r)->name);
     }
     TRY(comm_agree(r->comm, status, err));

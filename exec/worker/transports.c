@@ -37,7 +37,7 @@ static int32_t count(const unsigned char *by, int32_t n, enum transport t)
 static void report(const struct transports *t, const struct program *p)
 {
     int32_t c = p->n_channels, g = p->n_collectives;
-    log_debug("channels: %" PRId32 " inside a device, %" PRId32 " by the host, %" PRId32
+    log_debug("channels: %" PRId32 " within a device, %" PRId32 " through the host, %" PRId32
               " between devices; groups: %" PRId32 ", %" PRId32 ", %" PRId32,
               count(t->channel, c, TRANSPORT_LOCAL), count(t->channel, c, TRANSPORT_HOST),
               count(t->channel, c, TRANSPORT_DEVICE), count(t->group, g, TRANSPORT_LOCAL),

@@ -102,7 +102,7 @@ static enum status share_devices(struct worker *w, void *shared, struct error *e
         failed = link_clock_init(&turns[i]);
     TRY(comm_agree(
         r->comm,
-        failed ? error_set(err, ERR_RESOURCE, "no lock that ranks share: %s", strerror(failed))
+        failed ? error_set(err, ERR_RESOURCE, "cannot create a lock shared by ranks: %s", strerror(failed))
                : OK,
         err));
     while (strcmp(d[first].kind, mine->kind) != 0 || d[first].index != mine->index) first++;
@@ -167,7 +167,7 @@ static enum status find_position(struct worker *w, struct error *err)
     if (r->o->save || r->o->resume) TRY(inputs_identify(&w->inputs, err));
     if (r->o->save) TRY(saver_enter(&w->saver, err));
     if (r->o->resume) {
-        comm_phase(r->comm, "going on from a checkpoint");
+        comm_phase(r->comm, "resuming from a checkpoint");
         TRY(resume_from_checkpoint(r, &w->chunks, &w->inputs, &w->progress, &w->scales, err));
         comm_phase(r->comm, "");
     }
@@ -281,8 +281,8 @@ static void report(struct worker *w, struct run_result *out)
                                    w->log.end_ns, w->rank.o->steps);
     out->losses = step_log_means(&w->log, &w->rank, w->a);
     if (p->emulated && !out->real_time && w->rank.index == 0)
-        log_info("no real-time priority: emulated devices wait longer than they should; expect "
-                 "wider times");
+        log_info("no real-time priority: waits of emulated devices are too long, and their "
+                 "times have a wider spread");
     if (!t) return;
     for (int32_t i = 0; i < p->n_devices; i++)
         if (!program_device_is_host(&p->devices[i])) t->source = p->devices[i].kind;
