@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of this program's file, without a slash at the end; "." where the system does not say. */
+/* Folder of this program's file, without a trailing slash; "." if unknown. */
 static void own_folder(char out[PATH_MAX])
 {
     ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
@@ -24,7 +24,7 @@ static void own_folder(char out[PATH_MAX])
         snprintf(out, PATH_MAX, ".");
 }
 
-/* What a reader may do about one that is missing or does not open. */
+/* Hints for a plugin that is missing or cannot be opened. */
 static const struct hint {
     const char *name, *made, *needs;
 } hints[] = {{"cuda", "make builds it where nvcc, cuBLAS and NCCL are found",
@@ -49,7 +49,7 @@ const char *plugin_file_title(char out[PLUGIN_TITLE_MAX], const char *name)
     return out;
 }
 
-/* The first place where the file is; ERR_NO_DEVICE names all of them. */
+/* The first place that has the file; ERR_NO_DEVICE lists all places. */
 static enum status find(const char *name, char *path, struct error *err)
 {
     static const char *const places[] = {"", "/../lib/musher"};
@@ -58,7 +58,7 @@ static enum status find(const char *name, char *path, struct error *err)
     snprintf(variable, sizeof variable, "MUSHER_%.*s_PLUGIN", (int)strlen(name), title);
     const char *named = getenv(variable);
     if (named && *named) {
-        /* a name without a slash would be looked for where libraries are */
+        /* because dlopen searches the library path for a name without a slash */
         snprintf(path, PLUGIN_PATH_MAX, "%s%s", strchr(named, '/') ? "" : "./", named);
         if (access(path, R_OK) == 0) return OK;
         return error_set(err, ERR_NO_DEVICE, "no %s: %s names %s, which does not exist", title,
@@ -75,7 +75,8 @@ static enum status find(const char *name, char *path, struct error *err)
                      title, name, hint_of(name)->made, variable);
 }
 
-/* The loader waits for a pipe's writer, and touches a file that was cut off and dies of it: its table of sections ends behind its end. */
+/* Checks the file first, because dlopen blocks on a pipe and crashes on a truncated file, whose section table ends
+ * beyond the file. */
 static enum status look(const char *path, struct error *err)
 {
     Elf64_Ehdr h;

@@ -41,7 +41,7 @@ enum status checkpoint_enter(struct arena *a, const char *dir, struct checkpoint
     if (!s->made && errno != EEXIST)
         return error_set(err, ERR_RESOURCE, "cannot create folder '%s': %s", dir, strerror(errno));
     if (s->made && sync_folder(arena_printf(a, "%s/..", dir), NULL) != OK) {
-        /* what is in DIR is safe where its name is; that one belongs to another folder */
+        /* the rename inside DIR is durable; the entry of DIR belongs to its parent folder */
     }
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
@@ -90,7 +90,7 @@ enum status checkpoint_follow(struct arena *a, struct checkpoint_store *s, const
 void checkpoint_leave(struct checkpoint_store *s)
 {
     if (s->lock >= 0) close(s->lock);
-    if (s->made) rmdir(s->dir); /* which fails where something is in it */
+    if (s->made) rmdir(s->dir); /* fails if it is not empty */
     s->lock = -1;
     s->made = false;
 }
@@ -143,7 +143,7 @@ enum status checkpoint_write(struct arena *a, const char *temporary, const char 
         t->crc = crc_of(data[i], t->bytes);
         at += t->bytes;
         if (fwrite(data[i], 1, (size_t)t->bytes, f.stream) != (size_t)t->bytes)
-            break; /* file_commit says why */
+            break; /* file_commit reports the reason */
     }
     return file_commit(&f, err);
 }
@@ -184,7 +184,7 @@ static enum status open_data(const char *path, const struct checkpoint_tensor *t
     return error_set(err, ERR_INPUT, "'%s' is truncated: tensor %s is incomplete", path, t->name);
 }
 
-/* The tensor's bytes into out, or nowhere (NULL); its CRC. */
+/* Reads the tensor's bytes into out, or only their CRC (out NULL). */
 static enum status read_data(const struct checkpoint *c, const struct checkpoint_tensor *t,
                              char *out, struct error *err)
 {
@@ -228,7 +228,7 @@ static enum status list(struct arena *a, const char *dir, int64_t **steps, size_
     return status;
 }
 
-/* The generation must be what its name says, since names decide which are older. */
+/* The generation's step must match its name, because names determine the order. */
 static enum status open_named(struct arena *a, const char *dir, int64_t step,
                               struct checkpoint *out, struct error *err)
 {

@@ -20,10 +20,10 @@
 
 static const char *const scale_key[] = {"now", "good", "skipped"};
 
-/* Training that went on in another precision remembers what was skipped. */
+/* A training continued in another precision keeps the number of skipped steps. */
 static bool has_scale(const struct checkpoint *c) { return c->scale[0] > 0 || c->scale[2] > 0; }
 
-/* Of everything that the manifest says, in a form that no layout changes. */
+/* CRC of all values in a canonical form, independent of layout. */
 static uint32_t manifest_crc(const struct checkpoint *c)
 {
     char line[512];
@@ -143,7 +143,7 @@ static enum status read_file(const struct node *map, struct checkpoint_tensor *t
     return OK;
 }
 
-/* Every dimension, and every product of them. */
+/* Checks every dimension and every product of them. */
 static enum status read_shape(const struct node *map, struct shape *out, struct error *err)
 {
     const struct node *shape;
@@ -250,7 +250,7 @@ static enum status read_generator(const struct node *root, struct checkpoint *c,
     return OK;
 }
 
-/* Steps since the scale changed, and steps skipped, are no more than the steps done. */
+/* Steps since the last change, and skipped steps, are at most the steps done. */
 static enum status read_scale(const struct node *root, struct checkpoint *c, struct error *err)
 {
     const struct node *map = node_get(root, "loss_scale"), *n;

@@ -19,7 +19,7 @@
 
 static struct {
     int32_t rank, size;
-    int fd; /* of the file, inherited */
+    int fd; /* of the inherited file */
 } self = {.rank = -1, .fd = -1};
 
 int32_t launch_local_rank(void) { return self.rank; }
@@ -34,11 +34,11 @@ int launch_local_open(void)
 
 struct children {
     int32_t n, running;
-    pid_t pid[RANKS_MAX];    /* 0: has ended */
-    bool stopped[RANKS_MAX]; /* by a signal: it does not end by itself */
+    pid_t pid[RANKS_MAX];    /* 0: ended */
+    bool stopped[RANKS_MAX]; /* by a signal: it cannot end by itself */
     int32_t failed;           /* rank, -1 */
     int how;                  /* of that one */
-    int32_t other; /* one that neither ended well, nor for want of a peer, nor like it; -1 */
+    int32_t other; /* a rank that failed neither because of a peer nor like `failed`; -1 */
 };
 
 static void become_rank(int32_t rank, int32_t n, int fd)
@@ -55,7 +55,7 @@ static void kill_all(const struct children *c)
         if (c->pid[i]) kill(c->pid[i], SIGKILL);
 }
 
-/* ERR_RANK is what others end with: whoever ended otherwise is the cause, even if it was seen later. */
+/* ERR_RANK is the exit code of a rank that lost a peer: any other failure is the cause, even if it is seen later. */
 static bool lost_a_peer(int how) { return WIFEXITED(how) && WEXITSTATUS(how) == ERR_RANK; }
 
 static void reap(struct children *c)
@@ -77,7 +77,7 @@ static void reap(struct children *c)
     }
 }
 
-/* Only those are left that do not end by themselves, for the others have: there is nothing to wait for. */
+/* All remaining ranks are stopped, so waiting is useless. */
 static bool rest_is_stopped(const struct children *c)
 {
     for (int32_t i = 0; i < c->n; i++)
@@ -148,7 +148,7 @@ enum status launch_local(int32_t n, local_rank *body, void *owner, double limit_
             become_rank(i, n, fd);
             int code = body(owner, i);
             fflush(NULL);
-            _exit(code); /* exit() might wait for what is unfinished (comm_end) */
+            _exit(code); /* exit() could block on unfinished work (comm_end) */
         }
         if (c.pid[i] < 0) why = errno, c.pid[i] = 0;
         c.running += c.pid[i] > 0;

@@ -1,9 +1,10 @@
-/* exec/device_transport/gradient_reduce.c - gradient all-reduces over a group on the collective stream: all-reduce, ZeRO's halves, chains.
+/* exec/device_transport/gradient_reduce.c - gradient all-reduces on the collective stream: all-reduce, ZeRO's
+ * reduce-scatter and all-gather, chains.
  *
- * A sum is one call for every run of segments that stand side by side on all members, all calls in one group of the library.
- * What is cut out of a segment, or is of another type than goes over the wire, is packed or cast into scratch and back; how a
- * member keeps its elements is its own affair, only their number and order are everybody's.
- * Scratch is one room for all groups, since the collective stream does one after the other.
+ * A reduction is one call for every run of segments that are adjacent on all members, all calls in one NCCL group.
+ * Cut segments, and those with another dtype than the wire's, are packed or cast into scratch and back; members may
+ * store their elements differently, only number and order must agree. All groups share one scratch, because the
+ * collective stream runs them one after the other.
  */
 #include "exec/device_transport/internal.h"
 
@@ -29,7 +30,7 @@ static int64_t segment_elements(const struct device_transport *t, int32_t group,
     return program_collective_segment_elements(m, &t->p->stages[m->stage], k);
 }
 
-/* A cut segment that is one run needs no packing. */
+/* A cut segment of one contiguous run needs no packing. */
 static char *in_place(const struct device_transport *t, int32_t group, int32_t k)
 {
     const struct collective_member *m = member_of(t, group);
@@ -142,7 +143,7 @@ void device_transport_sums_close(struct device_transport *t)
 
 /* ---- segments to and from scratch ------------------------------------------------------------- */
 
-/* A segment's elements, packed and of the wire's type, at `wire`; or back. */
+/* Packs a segment's elements, cast to the wire's dtype, at `wire`; or back. */
 static enum status pass_segment(struct device_transport *t, int32_t group, int32_t k, char *wire,
                                 enum region_copy how, struct error *err)
 {
@@ -203,7 +204,7 @@ static enum status reduce_calls(struct device_transport *t, int32_t group, struc
 
 typedef enum status calls_of(struct device_transport *t, int32_t group, struct error *err);
 
-/* All calls as one. The library's group is ended whatever happens in it. */
+/* All calls in one group, which is ended also after an error. */
 static enum status together(struct device_transport *t, int32_t group, calls_of *calls,
                             struct error *err)
 {
@@ -221,9 +222,9 @@ static enum status reduce_round(struct device_transport *t, int32_t group, struc
     return pass_all(t, group, REGION_UNPACK, err);
 }
 
-/* ---- ZeRO's halves ---------------------------------------------------------------------------- */
+/* ---- ZeRO: reduce-scatter and all-gather ------------------------------------------------------ */
 
-/* The part of a call that this member owns, of n. */
+/* The shard of a call's elements that this member owns, of n. */
 static char *own_part(const struct device_transport *t, int32_t group, const struct reduce_call *c)
 {
     const struct collective *g = &t->p->collectives[group];
@@ -264,7 +265,7 @@ static char *own_at(const struct device_transport *t, int32_t group, int32_t k, 
     return lane_memory_slot(t->groups[group].memory, m->own[k], 0);
 }
 
-/* The member's part of the sum into its segment, and added to its own slots where it has some. */
+/* Writes the member's shard of the sum into its segment, or adds it to its own slots if it has some. */
 static enum status local_slice(struct device_transport *t, int32_t group, int32_t i,
                                struct error *err)
 {
@@ -310,7 +311,7 @@ static enum status gather(struct device_transport *t, int32_t group, struct erro
 
 /* ---- chain ------------------------------------------------------------------------------------ */
 
-/* This member's microbatches, one after the other, onto the running sum. */
+/* Adds this member's microbatches, one after the other, to the running sum. */
 static enum status add_own(struct device_transport *t, int32_t group, int64_t step, char *sum,
                            struct error *err)
 {
@@ -383,7 +384,7 @@ enum status device_reduce(struct device_transport *t, int32_t group, int64_t ste
 
 /* ---- launches --------------------------------------------------------------------------------- */
 
-/* Bytes that a ring would have this member send: what time is compared with. */
+/* Bytes that this member sends in a ring: the reference for bandwidth. */
 static int64_t bytes_sent(const struct collective *g)
 {
     const struct collective *m = g;
@@ -430,7 +431,7 @@ enum status device_transport_reduce(struct device_transport *t, int32_t group, i
     return OK;
 }
 
-/* An earlier launch whose event was used again has ended when the later one has. */
+/* An earlier launch whose event was reused has ended when the later one has. */
 enum status device_transport_await(struct device_transport *t, int32_t group, int64_t number,
                                    struct error *err)
 {

@@ -1,4 +1,4 @@
-/* exec/host_transport/comm_thread_wait.c - what the compute thread waits for at the communication thread. */
+/* exec/host_transport/comm_thread_wait.c - waits of the compute thread for the communication thread. */
 #include "exec/host_transport/comm_thread.h"
 
 #include "exec/clock.h"
@@ -7,9 +7,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define LIFE_NS INT64_C(100000000) /* so often a rank that waits says that it is there */
+#define LIFE_NS INT64_C(100000000) /* interval of a waiting rank's signs of life */
 
-/* false: nothing happened for the whole timeout. The mutex is held. */
+/* false: no progress for the whole limit. The mutex is held. */
 static bool wait_changed(struct comm_thread *m, int64_t deadline_ns)
 {
     int64_t until_ns = clock_wall_ns() + LIFE_NS;
@@ -34,7 +34,7 @@ static bool wait_ended(struct comm_thread *m, struct comm_thread_ended *e, int64
     return ended;
 }
 
-/* Why the thread ended, if it did. */
+/* The failure that ended the thread, if any. */
 static enum status failure(struct comm_thread *m, struct error *err)
 {
     pthread_mutex_lock(&m->mutex);
@@ -44,7 +44,7 @@ static enum status failure(struct comm_thread *m, struct error *err)
     return status;
 }
 
-/* Whom it waited for may wait itself. */
+/* The peer it waited for may itself wait for another. */
 static enum status silent(struct comm_thread *m, int32_t peer, const char *what, struct error *err)
 {
     char who[160];

@@ -40,7 +40,7 @@ enum status preflight_place(const struct rank *r, struct error *err)
     return OK;
 }
 
-/* What the system could still give without swapping; all that it has where it does not say. */
+/* MemAvailable: memory without swapping; total memory if it is not reported. */
 static int64_t memory_here(void)
 {
     int64_t kib = -1;
@@ -58,7 +58,7 @@ static bool on_this_host(const struct rank *r, int32_t device)
     return r->p->emulated || device == r->index || (host && other && !strcmp(host, other));
 }
 
-/* Of this host's memory: lanes of the host, and what lanes with discrete memory have pinned of it. */
+/* Host memory: host lanes, and pinned memory of discrete devices' lanes. */
 static enum status check_host_memory(const struct rank *r, const struct transports *t,
                                      struct error *err)
 {
@@ -78,7 +78,7 @@ static enum status check_host_memory(const struct rank *r, const struct transpor
                      n, n == 1 ? "" : "s", n == 1 ? "s" : "", needed, there);
 }
 
-/* Without what libraries keep: they have their contexts already. Saturates. */
+/* Without the libraries' memory: their contexts exist already. Saturates. */
 static int64_t lane_known(const struct program *p, int32_t lane, const struct device_memory *m)
 {
     int64_t bytes = program_lane_bytes(p, lane);
@@ -87,7 +87,7 @@ static int64_t lane_known(const struct program *p, int32_t lane, const struct de
     return __builtin_add_overflow(bytes, device_memory_known(m), &bytes) ? INT64_MAX : bytes;
 }
 
-/* What the GPU has free, where it says so, is for all lanes on it: every rank has its context, and none has memory yet. */
+/* Free memory of the GPU, if reported, must hold all lanes on it: every rank has its context, none has allocated. */
 static enum status check_gpu_free(struct rank *r, const struct backend_device *gpu,
                                    int64_t needed, struct error *err)
 {
@@ -102,7 +102,7 @@ static enum status check_gpu_free(struct rank *r, const struct backend_device *g
                      mine->name, gpu->name, mine->index, needed, gpu->memory_bytes, left);
 }
 
-/* Of this rank's GPU, all lanes that are on it. */
+/* Of this rank's GPU: all lanes on it. */
 static enum status check_gpu_memory(struct rank *r, struct error *err)
 {
     const struct program *p = r->p;
@@ -118,7 +118,7 @@ static enum status check_gpu_memory(struct rank *r, struct error *err)
         if (!on_this_host(r, i) || strcmp(d->kind, mine->kind) != 0 || d->index != mine->index)
             continue;
         int64_t bytes = program_lane_bytes(p, i), own = lane_known(p, i, &m[i]);
-        if (bytes < own) bytes = own; /* made by hand: nobody counted */
+        if (bytes < own) bytes = own; /* a hand-written program has no count */
         n++;
         if (__builtin_add_overflow(needed, bytes, &needed)) needed = INT64_MAX;
         if (__builtin_add_overflow(known, own, &known)) known = INT64_MAX;
@@ -156,7 +156,7 @@ enum status preflight_device(struct rank *r, struct error *err)
 /* ---- the program ------------------------------------------------------------------------------
  */
 
-/* Of a whole row, of which the device may have a part. */
+/* Of an unsharded row. */
 static int64_t input_length(const struct slot *s)
 {
     struct shape whole = tensor_shard_whole(&s->shape, s->shard);
@@ -214,8 +214,8 @@ enum status preflight_program(const struct rank *r, const struct chunks *c, stru
     return OK;
 }
 
-/* Emulated devices compute for real, one after the other where cores are few: beyond this share of
- * the cores, or of the turns on a GPU, the wall falls behind the virtual clocks. */
+/* Emulated devices compute for real, in turns if cores are few: beyond this share of the cores, or of the turns on a
+ * GPU, wall time falls behind the virtual clocks. */
 #define CROWDED 0.8
 
 static double busy_like(const struct program *p, const struct program_device *like)

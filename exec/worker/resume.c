@@ -45,7 +45,7 @@ static enum status load_slot(struct rank *r, struct arena *a, const struct check
                : OK;
 }
 
-/* What must be alike for the run to be a continuation. */
+/* Checks that the run continues the same job. */
 static enum status check_job(const struct resuming *v, const struct checkpoint *c,
                              struct error *err)
 {
