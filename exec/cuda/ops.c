@@ -1,7 +1,7 @@
-/* exec/cuda/ops.c - the table of operators, from the rows of core/graph/op_rows.inc.
+/* exec/cuda/ops.c - the operator table of the device, from the rows of core/graph/op_rows.inc.
  *
- * A kind that a device runs has a function cuda_op_NAME in one of the ops_*.c files; without it the plugin does not link. One that it does
- * not run says why: whoever asks for it is told so.
+ * A supported kind has a function cuda_op_NAME in one of the ops_*.c files; without it the plugin does not link. An
+ * unsupported kind has a reason, which becomes the error.
  */
 #include "exec/cuda/ops.h"
 

@@ -1,11 +1,11 @@
-/* exec/cuda/ops_scale.c - overflow and rescale (core/graph/loss_scale.h) as calls of exec/cuda/kernels_sums.h. */
+/* exec/cuda/ops_scale.c - overflow and rescale (core/graph/loss_scale.h) by exec/cuda/kernels_sums.h. */
 #include "exec/cuda/context.h"
 #include "exec/cuda/kernels_sums.h"
 #include "exec/cuda/operands.h"
 
 cuda_op cuda_op_overflow, cuda_op_rescale;
 
-/* Squares are added in fp64, behind the parts that blocks leave. */
+/* Squares are summed in fp64, after the blocks' partial sums. */
 enum status cuda_op_overflow(struct cuda_context *x, const struct op_call *c, struct error *err)
 {
     int64_t n = shape_elements(&c->shapes->input[0]);

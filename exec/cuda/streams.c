@@ -1,9 +1,9 @@
 /* exec/cuda/streams.c - streams with their scratch and faults, and events between them.
  *
- * Streams do not wait for the legacy default stream. The first one computes at the lowest priority; the others carry
- * messages, which are short, late and waited for, at the highest.
- * Scratch is of the stream's own order (cudaMallocAsync): making it larger waits for nothing. A plain cudaMalloc may wait
- * for the whole device, where a message may be waiting for a peer that waits for us.
+ * Streams do not synchronise with the legacy default stream. The first stream computes at the lowest priority; the
+ * others carry messages, which are short and latency-critical, at the highest. Scratch is allocated in stream order
+ * (cudaMallocAsync), so growth waits for nothing. A plain cudaMalloc may wait for the whole device, whose running
+ * message may depend on a peer that waits for this rank.
  */
 #include "exec/cuda/blas.h"
 #include "exec/cuda/device.h"
@@ -70,7 +70,7 @@ enum status cuda_scratch(struct cuda_context *x, size_t bytes, void **out, struc
             TRY(cuda_device_failed(d, cudaFreeAsync(x->scratch, x->stream), "cudaFreeAsync", err));
         x->scratch = NULL;
         x->scratch_bytes = 0;
-        size_t n = bytes + bytes / 4 + 256; /* so that slightly larger calls find room */
+        size_t n = bytes + bytes / 4 + 256; /* slack for slightly larger calls */
         TRY(cuda_device_failed(d, cudaMallocAsync(&p, n, x->stream), "cudaMallocAsync", err));
         x->scratch = p;
         x->scratch_bytes = n;
@@ -79,7 +79,7 @@ enum status cuda_scratch(struct cuda_context *x, size_t bytes, void **out, struc
     return OK;
 }
 
-/* By cudaMalloc: nothing is in flight yet, and a pool would keep more than it gives. */
+/* By cudaMalloc: nothing is in flight yet, and a pool would reserve more than it returns. */
 static enum status prepare(struct backend *b, int64_t scratch_bytes, int64_t workspace_bytes,
                            struct error *err)
 {
@@ -169,7 +169,7 @@ static enum status event_done(struct backend *b, int32_t event, bool *out, struc
     cudaError_t e = cudaEventQuery(event_of(d, event)->event);
     *out = e == cudaSuccess;
     if (e == cudaErrorNotReady) {
-        (void)cudaGetLastError(); /* which it is noted as all the same */
+        (void)cudaGetLastError(); /* "not ready" is recorded as an error */
         return OK;
     }
     TRY(cuda_device_failed(d, e, "cudaEventQuery", err));

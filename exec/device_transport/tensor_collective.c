@@ -2,7 +2,7 @@
  * device_form.
  *
  *   PADDED   shards are chunks of the largest shard's size, in the order of ranks; the library's all-gather or
- *            reduce-scatter. Padding is never read. If all shards are equal and the operand has the chunks' layout, it works
+ *            reduce-scatter. Padding is never read. If all shards are equal and the operand is laid out in chunks, it works
  *            in place. An all-reduce is the library's own.
  *   ROOTS    one broadcast, or one reduction, per shard, grouped.
  *   PAIRS    one send and one receive per other member, grouped; partial values are then added in the host's order: a

@@ -1,5 +1,4 @@
-/* exec/host/kernels_host.c - finds the kernel of a call, and what the kernels share that has no dtype.
- */
+/* exec/host/kernels_host.c - dispatch of a call to its kernel, and dtype-independent helpers. */
 #include "exec/host/kernels_host.h"
 
 #include "core/base/arena.h"
