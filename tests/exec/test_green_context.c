@@ -226,7 +226,7 @@ END_TEST
 Suite *green_context_suite(void)
 {
     Suite *s = suite_create("green_context");
-    TCase *c = tcase_create("parts of a GPU");
+    TCase *c = tcase_create("green contexts");
     tcase_set_timeout(c, 600);
     tcase_add_test(c, streams_and_grids_are_of_the_part);
     tcase_add_test(c, all_of_a_gpu_is_no_part);
