@@ -57,9 +57,9 @@ static enum status check_algorithm(const struct collective_case *c, struct error
 {
     if ((int)c->kind < 0 || c->kind >= COLLECTIVE_KIND_COUNT || (int)c->algorithm < 0 ||
         c->algorithm >= COLLECTIVE_ALGORITHM_COUNT)
-        return error_set(err, ERR_INPUT, "no such collective");
+        return error_set(err, ERR_INPUT, "unknown kind or algorithm of a collective");
     if (!collective_can(c->kind, c->algorithm))
-        return error_set(err, ERR_INPUT, "%s is no algorithm of %s; it can be done by %s",
+        return error_set(err, ERR_INPUT, "%s is not an algorithm of %s; choose %s",
                          collective_algorithm_name(c->algorithm), collective_kind_name(c->kind),
                          collective_choices(c->kind, false).text);
     const char *misfit = collective_misfit(c->algorithm, c->n_members, true);
@@ -92,11 +92,11 @@ static enum status check_nodes(const struct collective_case *c, struct error *er
     for (int32_t i = 1; c->node && i <= c->n_members; i++, run++) {
         if (i < c->n_members && c->node[i] == c->node[i - 1]) continue;
         if (i < c->n_members && c->node[i] < c->node[i - 1])
-            return error_set(err, ERR_INPUT, "members of one node must stand together");
+            return error_set(err, ERR_INPUT, "members of one node must be consecutive");
         if (!first_run) first_run = run;
         if (c->algorithm == ALGORITHM_HIERARCHICAL && run != first_run)
             return error_set(err, ERR_INPUT,
-                             "hierarchical needs as many members on every node: one has %" PRId32
+                             "hierarchical needs the same number of members on every node: one has %" PRId32
                              ", another %" PRId32,
                              first_run, run);
         run = 0;
@@ -108,13 +108,13 @@ enum status collective_check(const struct collective_case *c, struct error *err)
 {
     TRY(check_algorithm(c, err));
     if (c->n_members < 1 || c->n_members > COLLECTIVE_MEMBERS)
-        return error_set(err, ERR_INPUT, "%" PRId32 " members: there can be 1 to %d", c->n_members,
+        return error_set(err, ERR_INPUT, "%" PRId32 " members: must be 1 to %d", c->n_members,
                          (int)COLLECTIVE_MEMBERS);
     if (c->element_bytes < 1 || c->elements < 0 || c->piece_bytes < 0 ||
         c->elements > MAX_BYTES / c->element_bytes / c->n_members)
         return error_set(err, ERR_INPUT,
                          "%" PRId64 " elements of %" PRId32 " bytes for %" PRId32
-                         " members: at most 1 PiB in all",
+                         " members: the total must be at most 1 PiB",
                          c->elements, c->element_bytes, c->n_members);
     TRY(check_shards(c, err));
     return check_nodes(c, err);

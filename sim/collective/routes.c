@@ -114,7 +114,7 @@ enum status collective_routes_cost(struct collective_routes *w, struct cost *k, 
     int32_t link, direction;
     *out = (struct cost_link){.bandwidth_Bps = 1};
     if (!collective_routes_find(w, from, to, &link, &direction))
-        return error_set(err, ERR_INPUT, "there is no link between %s and %s",
+        return error_set(err, ERR_INPUT, "no link between %s and %s",
                          w->cluster->devices[from].name, w->cluster->devices[to].name);
     if (link < 0) return OK;
     return cost_path(k, &w->program.links[link], link, out, err);

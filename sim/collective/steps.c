@@ -385,7 +385,7 @@ static enum status collective(struct player *p, struct collective_routes *routes
     int64_t begin = start_of(q, s->from), other = start_of(q, s->to);
     w->ready_ns = begin > other ? begin : other;
     if (collective_routes_find(routes, from, to, link, direction)) return OK;
-    return error_set(err, ERR_INPUT, "there is no link between %s and %s", c->devices[from].name,
+    return error_set(err, ERR_INPUT, "no link between %s and %s", c->devices[from].name,
                      c->devices[to].name);
 }
 

@@ -72,7 +72,7 @@ static enum status stretch(const struct writer *w, const struct program_op *op, 
     if (factor == 1) return OK;
     double longer = (double)*ns * factor;
     if (!(longer >= 0 && longer <= (double)COST_MAX_NS))
-        return error_set(err, ERR_INPUT, "operator %s cannot take %g times as long on %s", op->name,
+        return error_set(err, ERR_INPUT, "operator %s: factor %g on %s gives no duration of 0 s to ten years", op->name,
                          factor, w->p->devices[w->device].name);
     *ns = (int64_t)llround(longer);
     return OK;

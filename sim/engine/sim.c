@@ -305,7 +305,7 @@ static enum status run_folded(struct arena *a, const struct program *p, struct c
 enum status sim_run(struct arena *a, const struct program *p, struct cost *k,
                     const struct sim_options *o, struct sim_result *out, struct error *err)
 {
-    if (p->n_devices < 1) return error_set(err, ERR_INPUT, "a program without devices");
+    if (p->n_devices < 1) return error_set(err, ERR_INPUT, "the program has no devices");
     /* Jitter makes all devices different. */
     if (o->fold && !o->jitter) return run_folded(a, p, k, o, out, err);
     return run_whole(a, p, k, o, out, err);

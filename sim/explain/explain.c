@@ -25,7 +25,7 @@ const char *explain_idle_name(enum explain_idle idle)
         EXPLAIN_IDLES(X)
 #undef X
     };
-    if ((int)idle < 0 || idle >= EXPLAIN_IDLE_COUNT) BUG("kind of idleness %d", (int)idle);
+    if ((int)idle < 0 || idle >= EXPLAIN_IDLE_COUNT) BUG("kind of idle time %d", (int)idle);
     return names[idle];
 }
 
@@ -125,7 +125,7 @@ enum status explain_result(struct arena *a, const struct program *p, struct cost
     size_t capacity = 0;
     *out = (struct explain){0};
     if (!r->trace)
-        return error_set(err, ERR_INPUT, "a simulation without a trace explains nothing");
+        return error_set(err, ERR_INPUT, "the simulation has no trace to explain");
     TRY(find_window(r, out, err));
     TRY(explain_label(&t, err));
     TRY(explain_path(&t, out, &all, err));

@@ -78,11 +78,11 @@ static void hold_buffer_ring(struct arena *a, const struct program *p, int32_t d
                       const struct program_stage *s, const struct buffer_ring *r, struct footprint *f)
 {
     const char *birth = phase_name(r->birth), *death = phase_name(r->death);
-    const char *name = r->received >= 0  ? "received"
-                       : r->sent >= 0    ? "to be sent"
+    const char *name = r->received >= 0  ? "receive buffers"
+                       : r->sent >= 0    ? "send buffers"
                        : r->birth == PHASE_F ? "activations"
-                                         : "gradients of activations";
-    if (r->death == PHASE_U) name = "gradients per microbatch";
+                                         : "activation gradients";
+    if (r->death == PHASE_U) name = "per-microbatch gradients";
     const char *at = fullest_at(a, p, device, s, r);
     /* Of a ring for messages some buffers wait: receives are posted ahead, those of the next step too, and what is sent
      * leaves in its own time. */
@@ -115,10 +115,10 @@ static const char *staged(struct arena *a, const struct program *p, const struct
         if (!collective_of_tensor(x) || collective_tensor_staging_bytes(x, x->dtype) != s->buffer_bytes) continue;
         for (int32_t i = 0; i < x->n_members; i++)
             if (&p->stages[x->members[i].stage] == s)
-                return arena_printf(a, "what %s %s has in flight",
+                return arena_printf(a, "data in flight of %s %s",
                                     collective_kind_word(x->kind), x->name);
     }
-    return "the largest sum's part in flight";
+    return "data in flight of the largest gradient all-reduce";
 }
 
 static void hold_stage(struct arena *a, const struct program *p, int32_t device,
@@ -132,7 +132,7 @@ static void hold_stage(struct arena *a, const struct program *p, int32_t device,
         int64_t bytes = program_gpu_bytes(s, class);
         if (class == SLOT_BUFFER_RING) continue;
         if (from[class] && o->zero >= from[class] && o->shards > 1) {
-            why = arena_printf(a, "%s divided over %" PRId32 " GPUs",
+            why = arena_printf(a, "%s sharded over %" PRId32 " GPUs",
                                units_print_bytes((char[32]){0}, (double)bytes), o->shards);
             bytes = divided(o, bytes, from[class]);
         }
@@ -142,7 +142,7 @@ static void hold_stage(struct arena *a, const struct program *p, int32_t device,
     hold(f, "collective buffers", program_gpu_bytes(s, SLOT_CLASS_COUNT), staged(a, p, s));
     if (o->zero >= 3 && o->shards > 1)
         hold(f, "gathered parameters", 2 * largest_parameters(s) / (s->tp > 1 ? s->tp : 1),
-             "one operator's in use, the next one's in flight");
+             "of one operator in use, of the next one in flight");
 }
 
 /* What running takes beside slots, part by part; what is left of the reserve is libraries'. */
@@ -152,19 +152,19 @@ static void hold_reserve(struct arena *a, const struct device_memory *m, int64_t
     int64_t known = device_memory_known(m);
     const char *communicators =
         m->communicators
-            ? arena_printf(a, "; %" PRId32 " communicators of devices", m->communicators)
+            ? arena_printf(a, "; %" PRId32 " communicators", m->communicators)
             : "";
     if (reserve < known || !known) {
         hold(f, "reserve", reserve, "of the cluster's device type");
         return;
     }
-    hold(f, "workspace of products", m->workspace, "");
-    hold(f, "scratch of operators", m->scratch,
-         m->largest ? arena_printf(a, "most for %s", m->largest) : "");
-    hold(f, "packed messages", m->messages, "what goes between devices");
-    hold(f, "rounding", m->rounding, "allocations in pieces of 2 MiB");
+    hold(f, "matmul workspace", m->workspace, "");
+    hold(f, "operator scratch", m->scratch,
+         m->largest ? arena_printf(a, "largest: %s", m->largest) : "");
+    hold(f, "packed messages", m->messages, "packing buffers of messages between devices");
+    hold(f, "rounding", m->rounding, "allocation granularity of 2 MiB");
     hold(f, "reserve", reserve - known,
-         arena_printf(a, "libraries: the context and what it loads%s", communicators));
+         arena_printf(a, "libraries: context and loaded code%s", communicators));
 }
 
 enum status footprint_stages(struct arena *a, const struct program *p,
@@ -194,7 +194,7 @@ enum status footprint_stages(struct arena *a, const struct program *p,
                 reserve = p->stages[s].reserve_bytes;
             }
         hold_reserve(a, &beside[d], reserve, f);
-        hold(f, "framework", o->reserve_bytes, "stated");
+        hold(f, "framework", o->reserve_bytes, "stated by the user");
     }
     return OK;
 }

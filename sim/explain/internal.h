@@ -1,4 +1,4 @@
-/* sim/explain/internal.h - a simulation reconstructed from its trace, for reading backwards. Only sim/explain/*.c include it.
+/* sim/explain/internal.h - a simulation reconstructed from its trace, for reading backwards. Included by the .c files of this folder only.
  *
  * Each lane becomes a list of records in the order of its compute stream; messages and collectives become tables with
  * indices into these lists. Instants without spans (copies inside a device, collectives of one member) follow

@@ -88,7 +88,7 @@ static struct explained_message *message(struct labelling *g, int32_t lane, int3
 {
     struct explained_channel *c = &g->t->channels[channel];
     if (seq < 0 || seq >= c->n_messages) {
-        disagree(g, lane, "a message that no step has");
+        disagree(g, lane, "a message outside all steps");
         return NULL;
     }
     if (c->resource < 0) pass_copies(c);
@@ -154,7 +154,7 @@ static bool take_reduce(struct labelling *g, int32_t lane, int32_t group)
     struct explained_lane *l = &t->lanes[lane];
     int32_t member = explain_member(t, group, lane);
     if (member < 0) {
-        disagree(g, lane, "a group that it is no member of");
+        disagree(g, lane, "a collective without this member");
         return false;
     }
     int32_t launch = t->groups[group].launched[member]++;
@@ -188,7 +188,7 @@ static bool take_await(struct labelling *g, int32_t lane, int32_t group)
     int32_t launch = several && member >= 0 ? g->t->groups[group].launched[member] - 1 : w->step;
     size_t run = member < 0 || launch < 0 ? SIZE_MAX : *explain_run_at(g->t, group, launch, member);
     if (run == SIZE_MAX) {
-        disagree(g, lane, "a collective that it has not begun");
+        disagree(g, lane, "a wait for a collective that was not started");
         return false;
     }
     struct collective_run *r = &g->t->lanes[lane].runs[run];
@@ -369,7 +369,7 @@ enum status explain_label_lanes(struct explanation *t, struct error *err)
     }
     for (int32_t i = 0; i < p->n_devices && g.status == OK; i++)
         if (g.walks[i].at != AT_DONE)
-            disagree(&g, i, "it goes no further");
+            disagree(&g, i, "the trace is incomplete here");
         else if (g.walks[i].next_span != g.walks[i].n_spans) {
             g.status =
                 error_set(err, ERR_INPUT, "the trace is not of this program: %s computes more",

@@ -57,7 +57,7 @@ static void keep(struct path *w, struct explain_piece c)
 static void passed(struct path *w, enum explain_kind kind, int32_t device, int32_t link,
                    int64_t begin_ns)
 {
-    if (begin_ns > w->now_ns) BUG("the critical path goes forwards");
+    if (begin_ns > w->now_ns) BUG("the critical path moves forward in time");
     keep(w, (struct explain_piece){kind, 'S', -1, device, link, begin_ns, w->now_ns});
     w->now_ns = begin_ns;
 }
@@ -419,11 +419,11 @@ enum status explain_path(const struct explanation *t, struct explain *x,
     struct path w = {.t = t, .x = x, .all = all, .now_ns = x->end_ns, .queue_since_ns = INT64_MAX};
     at_record(&w, lane, end_of_step(&t->lanes[lane], x->step, x->end_ns));
     for (int64_t left = places(t); w.at.kind != PLACE_START; left--) {
-        if (!left) return error_set(err, ERR_INTERNAL, "the critical path goes in a circle");
+        if (!left) return error_set(err, ERR_INTERNAL, "the critical path has a cycle");
         back(&w);
     }
     reverse(x);
     if (!w.now_ns) return OK;
-    return error_set(err, ERR_INTERNAL, "the critical path breaks off at %" PRId64 " ns of its run",
+    return error_set(err, ERR_INTERNAL, "the critical path ends at %" PRId64 " ns of its run",
                      w.now_ns);
 }

@@ -378,7 +378,7 @@ static enum status check_times(const struct goodput_job *j, struct error *err)
                              times[i].name, units_s_from_ns(times[i].ns));
     if (!(j->background_slow >= 0 && j->background_slow < 1))
         return error_set(err, ERR_INPUT,
-                         "a write in the background takes %g of the speed: not in [0, 1)",
+                         "a background write takes %g of the speed: not in [0, 1)",
                          j->background_slow);
     if (j->horizon_ns <= 0 || j->horizon_ns > HORIZON_MAX_NS)
         return error_set(err, ERR_INPUT, "a run of %g s: not between 0 and 36 years",
@@ -395,14 +395,14 @@ static enum status check(const struct goodput_job *j, int64_t interval_ns, struc
         return error_set(err, ERR_INPUT, "a checkpoint every %g s: not between 0 and 36 years",
                          units_s_from_ns(interval_ns));
     if (j->n_types < 1 || j->n_types > GOODPUT_TYPES_MAX)
-        return error_set(err, ERR_INPUT, "%" PRId32 " device types: between 1 and %d are possible",
+        return error_set(err, ERR_INPUT, "%" PRId32 " device types: must be 1 to %d",
                          j->n_types, GOODPUT_TYPES_MAX);
     for (int32_t t = 0; t < j->n_types; t++) {
         if (j->devices[t] < 0 || (j->spares && j->spares[t] < 0))
             return error_set(err, ERR_INPUT, "fewer than 0 devices of type %s", j->types[t]);
         devices += j->devices[t];
     }
-    if (!devices) return error_set(err, ERR_INPUT, "a job of 0 devices does nothing");
+    if (!devices) return error_set(err, ERR_INPUT, "the job has 0 devices");
     for (size_t i = 0; i < j->n_causes; i++) {
         const struct goodput_cause *c = &j->causes[i];
         if (!(c->mtbf_s > 0) || !(c->shape >= 0.1 && c->shape <= 100) || c->devices < 0)
@@ -415,12 +415,12 @@ static enum status check(const struct goodput_job *j, int64_t interval_ns, struc
     }
     if (failures > FAILURES_MAX)
         return error_set(err, ERR_INPUT,
-                         "%.3g failures in %g s: more than can be walked through (%g)", failures,
+                         "%.3g failures in %g s: more than the limit of a simulation (%g)", failures,
                          units_s_from_ns(j->horizon_ns), FAILURES_MAX);
     double writes = (double)j->horizon_ns / ((double)interval_ns + (double)j->checkpoint_ns);
     if (writes > CHECKPOINTS_MAX)
         return error_set(err, ERR_INPUT,
-                         "%.3g checkpoints in %g s: more than can be walked through (%g)", writes,
+                         "%.3g checkpoints in %g s: more than the limit of a simulation (%g)", writes,
                          units_s_from_ns(j->horizon_ns), CHECKPOINTS_MAX);
     return OK;
 }

@@ -65,7 +65,7 @@ static enum status next_line(struct table *t, bool *more, struct error *err)
         for (size_t i = 0; line[i += utf8_plain(line + i, strlen(line + i))]; i++)
             if (line[i] != '\t')
                 return error_set(err, ERR_INPUT,
-                                 "%s:%d: byte %zu is a control character or no UTF-8", t->path,
+                                 "%s:%d: byte %zu is a control character or not UTF-8", t->path,
                                  t->line, i + 1);
         return cut(t, line, err);
     }
@@ -77,7 +77,7 @@ static enum status open_table(struct arena *a, const char *path, struct table *t
     bool more = false;
     *t = (struct table){.path = path};
     TRY(file_read(a, path, FILE_MAX, &t->rest, &n, err));
-    if (strlen(t->rest) != n) return error_set(err, ERR_INPUT, "%s: a 0 byte is no text", path);
+    if (strlen(t->rest) != n) return error_set(err, ERR_INPUT, "%s: not a text file: it contains a 0 byte", path);
     TRY(next_line(t, &more, err));
     return more ? OK : error_set(err, ERR_INPUT, "%s: empty", path);
 }
@@ -165,7 +165,7 @@ enum status goodput_read_failures(struct arena *a, const char *path, int64_t n, 
         *out = arena_grow(a, *out, *out_n, &capacity, sizeof **out);
         (*out)[(*out_n)++] = c;
     }
-    return *out_n ? OK : error_set(err, ERR_INPUT, "%s: no failures behind the header", path);
+    return *out_n ? OK : error_set(err, ERR_INPUT, "%s: no failures after the header", path);
 }
 
 size_t goodput_llama3(struct arena *a, int64_t n, int64_t per_node, struct goodput_cause **out)
@@ -268,7 +268,7 @@ static enum status spot_row(struct arena *a, const struct table *t, const struct
 {
     int64_t *devices = ARENA_ARRAY(a, int64_t, (size_t)c->n);
     if (c->time >= t->n_fields || !parse_time(t->field[c->time], seconds))
-        return error_set(err, ERR_INPUT, "%s:%d: '%s' is no time: seconds or YYYY-MM-DD hh:mm:ss",
+        return error_set(err, ERR_INPUT, "%s:%d: '%s' is not a time: seconds or YYYY-MM-DD hh:mm:ss",
                          t->path, t->line, c->time < t->n_fields ? t->field[c->time] : "");
     for (int i = 0; i < c->n; i++) {
         double x;
@@ -306,10 +306,10 @@ enum status goodput_read_spot(struct arena *a, const char *path, struct goodput_
                              t.line);
         row.time_ns = units_ns_from_s(seconds - first);
         if (row.time_ns < out->end_ns)
-            return error_set(err, ERR_INPUT, "%s:%d: before the row above it", path, t.line);
+            return error_set(err, ERR_INPUT, "%s:%d: earlier than the row above it", path, t.line);
         out->end_ns = row.time_ns;
         out->changes = arena_grow(a, out->changes, out->n_changes, &capacity, sizeof row);
         out->changes[out->n_changes++] = row;
     }
-    return out->n_changes ? OK : error_set(err, ERR_INPUT, "%s: no rows behind the header", path);
+    return out->n_changes ? OK : error_set(err, ERR_INPUT, "%s: no rows after the header", path);
 }

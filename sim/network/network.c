@@ -63,7 +63,7 @@ static enum status stretch(const struct network *n, int32_t link, struct cost_li
     double factor = n->scale ? n->scale[link] : 1, latency_ns = (double)c->latency_ns * factor;
     if (factor == 1) return OK;
     if (!(latency_ns >= 0 && latency_ns <= (double)COST_MAX_NS && factor < HUGE_VAL))
-        return error_set(err, ERR_INPUT, "link %s cannot take %g times as long",
+        return error_set(err, ERR_INPUT, "link %s: factor %g gives no duration of 0 s to ten years",
                          n->program->links[link].name, factor);
     /* Where it takes no time: finite, for flows, and beyond all that can be measured. */
     c->bandwidth_Bps = factor > 0 ? fmin(c->bandwidth_Bps / factor, 1e30) : 1e30;

@@ -143,8 +143,8 @@ static enum status add_activations(struct builder *b, struct program_stage *x, i
     if (f < 0 || w > 0 || f + i + w != 0)
         return error_set(b->err, ERR_INPUT,
                          "stage %" PRId32 ": F, I and W change memory by %" PRId64 ", %" PRId64
-                         " and %" PRId64 " bytes: expected F to take, W to give back, and nothing "
-                         "left in the end",
+                         " and %" PRId64 " bytes: F must allocate, W must release, and the "
+                         "sum must be 0",
                          v, f, i, w);
     if (b->fused[v]) {
         if (f) add_slot(x, "kept", f, (struct buffer_ring){m, 0, -1, -1, 'F', 'B'});
@@ -257,7 +257,7 @@ static enum status find_stages(struct builder *b)
             return error_set(
                 b->err, ERR_INPUT,
                 "stage %zu: B for %" PRId64 " of %" PRId32
-                " microbatches, I and W for the others: a program has one or the other",
+                " microbatches, I and W for the others: all must use the same",
                 v, n_fused[v], s->n_microbatches);
     }
     return OK;

@@ -162,7 +162,7 @@ static enum status sort(struct static_timer *t, struct arena *a, struct arena *s
     z.order = order;
     int64_t n = schedule_ops(s);
     if (n >= UINT32_MAX)
-        return error_set(err, ERR_INPUT, "%" PRId64 " operations: more than can be timed", n);
+        return error_set(err, ERR_INPUT, "%" PRId64 " operations: too many to be timed", n);
     t->n_ops = (uint32_t)n, t->n_stages = s->n_devices * s->n_chunks;
     allocate(t, a);
     for (int32_t d = 0; d < s->n_devices; d++)

@@ -320,7 +320,7 @@ enum status zero_bubble_make(struct arena *a, const struct pipeline *p, int32_t 
     if (st == OK && b.makespan_ns < 0)
         st = error_set(err, ERR_INFEASIBLE,
                        "no zero-bubble order of %" PRId32 " stages and %" PRId32
-                       " microbatches fits the memory",
+                       " microbatches fits in memory",
                        p->n_devices, microbatches);
     if (st == OK) *makespan_ns = b.makespan_ns;
     return st;

@@ -294,7 +294,7 @@ static enum status table_for(struct stage_table *t, int32_t type, struct stage_t
         t->graphs ? lower_graphs_find(t->graphs, tp, positions, t->g->microbatch) : NULL;
     if (!g)
         return error_set(err, ERR_INPUT,
-                         "device type %s: there is no graph of %" PRId32
+                         "device type %s: no graph for %" PRId32
                          " GPUs that shard every operator",
                          d->name, tp);
     for (int32_t i = 0; i < cost_types(t->cost) && !t->other[type]; i++)
@@ -311,7 +311,7 @@ enum status stage_table_cost(struct stage_table *t, int32_t first_layer, int32_t
     if (first_layer < 0 || last_layer < first_layer || last_layer >= t->g->n_layers || type < 0 ||
         type >= cost_types(t->cost))
         return error_set(err, ERR_INPUT,
-                         "no stage of layers %" PRId32 " to %" PRId32 " of %" PRId32
+                         "invalid stage of layers %" PRId32 " to %" PRId32 " of %" PRId32
                          " on type %" PRId32,
                          first_layer, last_layer, t->g->n_layers, type);
     TRY(table_for(t, type, &t, err));

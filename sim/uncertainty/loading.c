@@ -11,7 +11,7 @@ static enum status check(const struct loading *l, struct error *err)
     if (l->loaders < 1 || l->prefetch < 1 || l->load_ns < 0 || !(l->cv >= 0 && l->cv <= 10))
         return error_set(err, ERR_USAGE,
                          "%" PRId32 " loaders, %" PRId32 " batches ahead, %" PRId64
-                         " ns a batch, CV %g: at least 1, 1, 0 and 0 ... 10",
+                         " ns a batch, CV %g: must be >= 1, >= 1, >= 0 and 0 ... 10",
                          l->loaders, l->prefetch, l->load_ns, l->cv);
     return OK;
 }
@@ -28,7 +28,7 @@ enum status loading_walk(const struct loading *l, const double *step_ns, int64_t
                          uint64_t seed, struct loading_result *out, struct error *err)
 {
     TRY(check(l, err));
-    if (n < 1 || steps < 1) return error_set(err, ERR_USAGE, "no steps to feed");
+    if (n < 1 || steps < 1) return error_set(err, ERR_USAGE, "no steps");
     struct arena *scratch = arena_new();
     double *free_ns = ARENA_ARRAY(scratch, double, (size_t)l->loaders),
            *begun = ARENA_ARRAY(scratch, double, (size_t)l->prefetch); /* of the last steps */
