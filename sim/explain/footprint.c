@@ -29,7 +29,7 @@ static int64_t divided(const struct footprint_options *o, int64_t bytes, int32_t
     return o->zero >= from ? (int64_t)((double)bytes * share + 0.5) : bytes;
 }
 
-/* Of the operator that reads most bytes of parameters. */
+/* Parameter bytes of the operator that reads most of them. */
 static int64_t largest_parameters(const struct program_stage *s)
 {
     int64_t most = 0;
@@ -50,8 +50,8 @@ static const char *phase_name(enum phase phase)
     return phase == PHASE_RECEIVE ? "arrival" : phase == PHASE_SEND ? "departure" : NULL;
 }
 
-/* The first call, as "F3", after whose begin as many of the buffer ring's buffers as ever are alive; NULL where calls alone do not
- * say so: what comes or leaves by messages keeps its own time. O(calls of the lane). */
+/* The first call, as "F3", after whose begin the number of live buffers is largest; NULL if the calls alone do not determine
+ * it, because messages allocate or release at their own times. O(calls of the lane). */
 static const char *fullest_at(struct arena *a, const struct program *p, int32_t device,
                               const struct program_stage *s, const struct buffer_ring *r)
 {
@@ -73,7 +73,7 @@ static const char *fullest_at(struct arena *a, const struct program *p, int32_t 
     return at;
 }
 
-/* Who keeps a buffer ring's buffers, and between which calls. */
+/* The entry of a buffer ring: its owner, and the calls that allocate and release its buffers. */
 static void hold_buffer_ring(struct arena *a, const struct program *p, int32_t device,
                       const struct program_stage *s, const struct buffer_ring *r, struct footprint *f)
 {
@@ -84,8 +84,8 @@ static void hold_buffer_ring(struct arena *a, const struct program *p, int32_t d
                                          : "activation gradients";
     if (r->death == PHASE_U) name = "per-microbatch gradients";
     const char *at = fullest_at(a, p, device, s, r);
-    /* Of a ring for messages some buffers wait: receives are posted ahead, those of the next step too, and what is sent
-     * leaves in its own time. */
+    /* A buffer ring of messages has spare buffers: receives are posted ahead, also for the next step, and send buffers are
+     * released when the message has left. */
     int32_t posted = r->received >= 0 ? p->channels[r->received].receive_ahead : 0,
             flight = r->count - posted;
     const char *from = birth ? birth : arena_printf(a, "%c", r->birth),
@@ -107,7 +107,7 @@ static void hold_buffer_ring(struct arena *a, const struct program *p, int32_t d
     hold(f, name, (int64_t)r->count * r->stride_bytes, why);
 }
 
-/* What needs the stage's staging area. O(groups + members of collectives). */
+/* The collective that needs the stage's staging area. O(collectives + members). */
 static const char *staged(struct arena *a, const struct program *p, const struct program_stage *s)
 {
     for (int32_t g = 0; g < p->n_collectives; g++) {
@@ -145,7 +145,7 @@ static void hold_stage(struct arena *a, const struct program *p, int32_t device,
              "of one operator in use, of the next one in flight");
 }
 
-/* What running takes beside slots, part by part; what is left of the reserve is libraries'. */
+/* Memory outside slots, entry by entry; the rest of the reserve belongs to libraries. */
 static void hold_reserve(struct arena *a, const struct device_memory *m, int64_t reserve,
                          struct footprint *f)
 {
