@@ -1,4 +1,4 @@
-/* Tables that others counted: interruptions of a job, and devices that could be had. */
+/* Readers of external tables: interruptions of a job, and availability of devices. */
 #include "sim/goodput/goodput.h"
 
 #include "core/base/arena.h"
@@ -25,7 +25,7 @@ struct table { /* reads a text line by line, in place */
     char *field[FIELDS_MAX];
 };
 
-/* Cuts one line into its fields. Quotes are taken off ("" inside them is one); a quoted field ends on its line. */
+/* Splits one line into fields. Quotes are removed ("" inside them is one); a quoted field ends on its line. */
 static enum status cut(struct table *t, char *at, struct error *err)
 {
     for (t->n_fields = 0;; at++) {
@@ -49,7 +49,7 @@ static enum status cut(struct table *t, char *at, struct error *err)
     }
 }
 
-/* The next line that is not empty. *more: there was one. */
+/* The next non-empty line. *more: there was one. */
 static enum status next_line(struct table *t, bool *more, struct error *err)
 {
     for (;;) {
@@ -208,7 +208,7 @@ static int64_t days_of(int year, int month, int day)
     return 365 * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 1 - 719468;
 }
 
-/* Seconds, or YYYY-MM-DD hh:mm[:ss[.fraction]] with a space or a T between, and a zone at most that is ignored. */
+/* Seconds, or YYYY-MM-DD hh:mm[:ss[.fraction]] with a space or a T between; a time zone is ignored. */
 static bool parse_time(const char *text, double *out)
 {
     int year, month, day, hour, minute, used = 0;

@@ -1,5 +1,5 @@
-/* Resources, routes, the flows of a route as a heap, and the clock. Who ends next is kept in one way while flows are few
- * and in another one while they are many (flows_internal.h). */
+/* Resources, routes, the flows of a route as a heap, and the clock. The next end is found by a different structure for few
+ * and for many flows (flows_internal.h). */
 #include "sim/network/flows_internal.h"
 
 #include "core/base/arena.h"

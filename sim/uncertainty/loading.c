@@ -37,7 +37,7 @@ enum status loading_walk(const struct loading *l, const double *step_ns, int64_t
     *out = (struct loading_result){0};
     for (int64_t k = 0; k < steps; k++) {
         int32_t loader = first_free(free_ns, l->loaders);
-        double *slot = &begun[k % l->prefetch]; /* step k − prefetch, whose place batch k takes */
+        double *slot = &begun[k % l->prefetch]; /* step k − prefetch, whose slot batch k reuses */
         double from = free_ns[loader] > *slot ? free_ns[loader] : *slot;
         double normal = l->cv > 0 ? rng_normal(seed, 2, (uint64_t)k) : 0;
         double ready = from + (double)l->load_ns * jitter_factor(l->cv, normal);
