@@ -91,8 +91,8 @@ measured=$(sed -n 's/^profile 1: \([0-9]*\) unique operators.*/\1/p' "$scratch/o
 asked=$(grep -o 'measuring [0-9]*' "$scratch/err" | awk '{ n += $2 } END { print n }')
 [[ -n $measured && $measured == "$asked" ]] && ok "every operator of it" || not_ok "every operator of it" "$measured of $asked"
 says "and what was measured prices a plan" 0 "" "$MUSHER" plan "$scratch/job.yaml" "$scratch/gpus.yaml" --db "$scratch/gpu.db" -o "$scratch/gpu.yaml"
-says "its memory is told part by part" 0 "workspace of products" "$MUSHER" memory "$scratch/gpu.yaml"
-has "libraries' part as well" out "libraries: the context and what it loads"
+says "its memory is printed entry by entry" 0 "matmul workspace" "$MUSHER" memory "$scratch/gpu.yaml"
+has "with the share of libraries" out "libraries: context and loaded code"
 says "which trains there" 0 "" "$MUSHER" run "$scratch/gpu.yaml" --data LICENSE --steps 3 --json
 losses=$(grep '"losses"' "$scratch/out")
 

@@ -145,8 +145,8 @@ says "a plan that shards operators is lowered" 0 "" "$MUSHER" lower "$scratch/sh
 says "a program file with collectives runs" 0 '"losses"' "$MUSHER" run "$scratch/shared.program" --steps 2 --data LICENSE --json
 says "collectives are simulated" 0 "peak memory" "$MUSHER" simulate "$scratch/shared.yaml" --trace "$scratch/sim.trace"
 says "collectives are explained" 0 "collective" "$MUSHER" simulate "$scratch/shared.yaml" --explain
-says "what a device holds is told" 0 "collective buffers" "$MUSHER" memory "$scratch/shared.yaml"
-has "and which collective wants it" out "what all_to_all lm_head.group_all_to_all has in flight"
+says "the memory of a device is printed" 0 "collective buffers" "$MUSHER" memory "$scratch/shared.yaml"
+has "and the collective that needs it" out "data in flight of all_to_all lm_head.group_all_to_all"
 says "show tells who shares" 0 "sharding operators" "$MUSHER" show "$scratch/shared.yaml"
 has "in which ratios" out "n.0 75 %, n.1 25 %"
 has "by which index" out "heads                  h.*.attn.*"

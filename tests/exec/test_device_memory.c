@@ -256,7 +256,7 @@ END_TEST
 
 START_TEST(the_footprint_tells_the_parts)
 {
-    static const char *const parts[] = {"workspace of products", "scratch of operators", "rounding",
+    static const char *const parts[] = {"matmul workspace", "operator scratch", "rounding",
                                         "reserve"};
     struct plan p = on_gpus("tiny-gpt2", 1, DTYPE_fp32);
     int32_t last = plans_layers(arena, &p) - 1;
