@@ -112,8 +112,9 @@ struct op_attrs { /* by families of kinds; fields that a kind does not use are 0
     struct op_shard lines;
     struct op_shard columns; /* dropout: of each row; dispatch, combine …: slots of each expert */
     const struct exchange *exchange; /* conversions */
-    /* tensor parallelism within a device. tp > 1: operands are full and each of tp GPUs computes its shard (measured layers); ranks: members
-     * of all_reduce, all_gather, reduce_scatter; of a norm: > 1 if each rank has a partial value of its output's gradient, to be reduced first */
+    /* tensor parallelism within a device. tp > 1: operands are full and each of tp GPUs computes its shard (measured layers);
+     * ranks: members of all_reduce, all_gather, reduce_scatter; of a norm: > 1 if each rank has a partial value of its output's
+     * gradient, to be reduced first */
     int32_t tp, ranks;
     /* measured_*: row: identity of the measured layer, op_measured_row; sequences of the microbatch (slice, paste: of y); elements of
      * one sequence; first: reads no activation */
