@@ -49,7 +49,7 @@ static enum status check_slot(const struct valid *c, const struct slot *x)
              x->offset_bytes <= region && x->bytes <= region - x->offset_bytes,
          "slot %s: %" PRId64 " bytes at %" PRId64 " are outside of its region of %" PRId64, x->name,
          x->bytes, x->offset_bytes, region);
-    NEED(!x->shard || tensor_shard_valid(&x->shape, x->shard), "slot %s: not a part of a tensor",
+    NEED(!x->shard || tensor_shard_valid(&x->shape, x->shard), "slot %s: not a shard of a tensor",
          x->name);
     NEED(valid_index_or_none(x->parameter, c->s->n_parameters), "slot %s: no parameter %" PRId32,
          x->name, x->parameter);
@@ -139,13 +139,13 @@ static enum status check_op(const struct valid *c, const struct program_op *op)
              dtype_name(c->s->slots[op->output[i]].dtype));
         shapes.output[i] = c->s->slots[op->output[i]].shape;
     }
-    NEED(!op_is_group(op->kind), "operator %s: what devices do together is no operator of one",
+    NEED(!op_is_group(op->kind), "operator %s: a collective cannot be an operator of one device",
          op->name);
     const struct exchange *e = op->attrs.exchange;
     NEED((op->kind != OP_local_slice && op->kind != OP_add_to_slice) ||
              (e && e->shards && valid_index(e->dim, op->n_inputs ? shapes.input[0].rank : 0) &&
               valid_index(e->self, e->n)),
-         "operator %s: nobody says which part", op->name);
+         "operator %s: its shard is not stated", op->name);
     struct error why = {0};
     if (op_infer(op->kind, &op->attrs, &shapes, &why) != OK)
         return valid_complain(c, "operator %s: %.300s", op->name, why.text);
@@ -304,9 +304,9 @@ static enum status check_scale(const struct valid *c)
     bool has = c->p->loss_scale.initial > 0;
     NEED(!has || (is_slot(c, s->scale_slot, SLOT_STATE, &numbers) &&
                   s->slots[s->scale_slot].dtype == DTYPE_fp32),
-         "stage: no numbers of its loss scale");
+         "stage: no slot for its loss scale");
     for (int32_t i = 0; i < s->n_ops; i++)
-        NEED(has || !s->ops[i].attrs.scaled, "operator %s: by a loss scale that is none",
+        NEED(has || !s->ops[i].attrs.scaled, "operator %s: scaled, but the program has no loss scale",
              s->ops[i].name);
     return OK;
 }
@@ -325,7 +325,7 @@ static enum status check_stage(struct valid *c, int32_t index, int64_t *buffers)
          s->first_microbatch);
     NEED(s->sequences >= 0 && s->first_sequence >= 0 &&
              s->first_sequence <= c->p->microbatch - s->sequences,
-         "stage %" PRId32 ": not its sequences", index);
+         "stage %" PRId32 ": sequences out of range", index);
     int64_t buffer_ring_bytes = 0;
     for (int32_t i = 0; i < s->n_buffer_rings; i++) {
         c->where.item = 1 + s->n_slots + i;
@@ -379,12 +379,12 @@ static enum status check_channel(struct valid *c, int32_t index, int64_t *messag
     NEED(x->receive_ahead >= 1, "channel %" PRId32 ": receive_ahead %" PRId32, index,
          x->receive_ahead);
     NEED((*messages += from->microbatches) <= 1 << 25,
-         "channel %" PRId32 ": more messages a step than anybody can check", index);
+         "channel %" PRId32 ": too many messages a step to check", index);
     NEED(from->microbatches == to->microbatches,
          "channel %" PRId32 ": its ends differ in microbatches", index);
     NEED(from->device == to->device ? x->link < 0
                                     : x->link >= 0 || program_stage_carries(to, x->to_slot),
-         "channel %" PRId32 ": a link joins devices; inside one there is none", index);
+         "channel %" PRId32 ": needs a link between devices, and none within one", index);
     return OK;
 }
 
@@ -401,7 +401,7 @@ static enum status check_link(struct valid *c, int32_t index)
     for (int32_t i = 0; i < k->n_hops; i++)
         NEED(valid_index(k->hop[i], p->n_links) && !p->links[k->hop[i]].n_hops &&
                  valid_index(k->hop_direction[i], 2),
-             "route %s: its link %" PRId32 " is none", k->name, i);
+             "route %s: hop %" PRId32 " is not a plain link", k->name, i);
     return OK;
 }
 
@@ -461,7 +461,7 @@ static enum status check_stages_of(const struct valid *c, int32_t device)
         good = valid_index(l->stages[i], c->p->n_stages) &&
                c->p->stages[l->stages[i]].device == device &&
                (!i || l->stages[i - 1] < l->stages[i]);
-    NEED(good, "device %s: its lane names no order, or stages that are not its own in order",
+    NEED(good, "device %s: its lane has no order, or its stages are not its device's in ascending order",
          c->p->devices[device].name);
     return OK;
 }
