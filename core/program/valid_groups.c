@@ -2,6 +2,18 @@
 #include "core/program/valid.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+enum status valid_complain(const struct valid *c, const char *fmt, ...)
+{
+    char message[sizeof c->err->text];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    return error_set(c->err, ERR_INPUT, "%s", message);
+}
 
 static enum status check_links(const struct valid *c, const struct collective *g, int32_t i)
 {
