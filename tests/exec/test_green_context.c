@@ -151,7 +151,7 @@ static enum status read_cluster(struct arena *a, const char *gpu, const char *mo
 static const struct {
     const char *gpu, *more, *text;
 } refusals[] = {
-    {"H200-SXM", ", multiprocessors: 64", "a part of a GPU is emulated: state its slowdown too"},
+    {"H200-SXM", ", multiprocessors: 64", "a partial GPU is emulated and needs a slowdown"},
     {"host", ", slowdown: 2, multiprocessors: 64", "multiprocessors are a GPU's"},
     {"H200-SXM", ", slowdown: 2, multiprocessors: 0", "multiprocessors"},
     {"H200-SXM", ", slowdown: 2, multiprocessors: 140", "of which H200-SXM has 132"},
