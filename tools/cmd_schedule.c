@@ -347,7 +347,7 @@ static const struct option options[] = {
     LIST("weight", weight, "TIME|...", "1 ms", "weight-gradient time (W)"),
     LIST("backward", backward, "TIME|...", "I + W", "backward time (B), e.g. '2 ms'"),
     LIST("latency", latency, "TIME|...", "0",
-         "one-directional latency between stages, e.g. '10 us'"),
+         "one-way latency between stages, e.g. '10 us'"),
     LIST("transfer", transfer, "TIME|...", "0",
          "occupancy of a link by one message, e.g. '0 ms|2 ms'"),
     LIST("activation", activation, "SIZE|...", "0",

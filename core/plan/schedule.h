@@ -84,7 +84,7 @@ struct schedule_spec {
     int32_t n_devices, n_chunks, n_microbatches; /* n_chunks 0: the kind's least */
     /* I and W instead of fused B where the kind leaves it open (1F1B and its kin, GPipe, interleaved) */
     bool split;
-    /* h-1f1b: times of a microbatch on each device (F + B + W) and one-directional transfers (n_devices - 1), any one unit; NULL: 1 and 0 */
+    /* h-1f1b: times of a microbatch on each device (F + B + W) and one-way transfers (n_devices - 1), any one unit; NULL: 1 and 0 */
     const double *time, *transfer;
     /* (n_devices) explicit warm-up counts, forwards in flight, of 1F1B and its kin; NULL: by kind. More than m means m. */
     const int32_t *warmup;
