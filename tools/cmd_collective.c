@@ -352,10 +352,17 @@ static enum status collective(struct arena *a, void *request, const struct commo
     return OK;
 }
 
-static const char *const kinds[] = {"all-reduce", "all-gather", "reduce-scatter",
-                                    "broadcast",  "all-to-all", NULL};
-static const char *const algorithms[] = {"all",   "ring",   "tree",    "leader",   "sharded",
-                                         "chain", "padded", "grouped", "pairwise", NULL};
+static const char *const kinds[] = {
+#define X(id, word, name) name,
+    COLLECTIVE_KINDS(X)
+#undef X
+        NULL};
+static const char *const algorithms[] = {
+#define X(id, name, kinds, native, rounds) name,
+    "all", COLLECTIVE_ALGORITHM_CHOICES(X)
+#undef X
+               NULL};
+#define ALGORITHM_NAME(id, name, kinds, native, rounds) name ", "
 static const struct option options[] = {
     {.name = "KIND",
      ARGUMENT_AT(kind),
@@ -375,8 +382,7 @@ static const struct option options[] = {
      .unit = "NAME",
      .choices = algorithms,
      .help =
-         "algorithm: ring, tree, leader, sharded, chain, padded, grouped or pairwise; all: each "
-         "that is possible"},
+         "algorithm: " COLLECTIVE_ALGORITHM_CHOICES(ALGORITHM_NAME) "or all: each that is possible"},
     {.name = "devices",
      TEXT_AT(devices),
      .unit = "DEVICE,...",

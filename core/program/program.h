@@ -402,7 +402,7 @@ int64_t program_stage_bytes(const struct program_stage *s);
 
 /* What a record has, or what it means, changes with the version: a file is read by the musher that wrote its version, and
  * any other says which one the file has. Lowering its plan again makes a new one. */
-enum { PROGRAM_VERSION = 5 };
+enum { PROGRAM_VERSION = 6 };
 void program_write(FILE *out, const struct program *p);
 /* ERR_INPUT with file:line. Checks every index, so that an interpreter may trust what it gets. */
 MUST_CHECK enum status program_read(struct arena *a, const char *path, struct program *out,
