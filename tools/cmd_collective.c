@@ -7,8 +7,8 @@
 #include "core/base/units.h"
 #include "core/collective/rounds.h"
 #include "profiles/team.h"
-#include "sim/collective/steps.h"
 #include "sim/collective/routes.h"
+#include "sim/collective/steps.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
 
@@ -250,7 +250,8 @@ static void print_time(const struct question *q, const char *name, double second
 {
     char time[32], rate[32] = "-";
     if (isfinite(bus_Bps(q, seconds))) units_print_bytes_per_s(rate, bus_Bps(q, seconds));
-    printf("%s %10s, bus bandwidth %10s", name, units_print_ns(time, units_ns_from_s(seconds)), rate);
+    printf("%s %10s, bus bandwidth %10s", name, units_print_ns(time, units_ns_from_s(seconds)),
+           rate);
 }
 
 static void print(const struct question *q)
@@ -381,8 +382,8 @@ static const struct option options[] = {
      TEXT_AT(algorithm),
      .unit = "NAME",
      .choices = algorithms,
-     .help =
-         "algorithm: " COLLECTIVE_ALGORITHM_CHOICES(ALGORITHM_NAME) "or all: each that is possible"},
+     .help = "algorithm: " COLLECTIVE_ALGORITHM_CHOICES(
+         ALGORITHM_NAME) "or all: each that is possible"},
     {.name = "devices",
      TEXT_AT(devices),
      .unit = "DEVICE,...",

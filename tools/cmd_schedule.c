@@ -307,7 +307,6 @@ static const char *const names[] = {
     searched, NULL};
 #define SCHEDULE_TEXT(name, text, chunks, traits, order) text ", "
 
-
 #define LIST(name_, field, unit_, preset_, help_)                                                  \
     {                                                                                              \
         .name = name_, TEXT_AT(field), .unit = unit_, .help = help_, .preset = preset_             \
@@ -330,8 +329,9 @@ static const struct option options[] = {
      ARGUMENT_AT(what),
      .min = -1,
      .choices = names,
-     .help = "schedule: " SCHEDULES(SCHEDULE_TEXT) "zero-bubble or searched (an order found for the "
-             "given times); or a file with an order, as --csv writes it"},
+     .help = "schedule: " SCHEDULES(
+         SCHEDULE_TEXT) "zero-bubble or searched (an order found for the "
+                        "given times); or a file with an order, as --csv writes it"},
     COUNT("devices", devices, "P", SCHEDULE_MAX_DEVICES, "that of NAME's file; required for a name",
           "pipeline devices (ranks), e.g. 4"),
     COUNT("microbatches", microbatches, "M", SCHEDULE_MAX_MICROBATCHES,
@@ -350,8 +350,7 @@ static const struct option options[] = {
     LIST("input", input, "TIME|...", "1 ms", "input-gradient time (I)"),
     LIST("weight", weight, "TIME|...", "1 ms", "weight-gradient time (W)"),
     LIST("backward", backward, "TIME|...", "I + W", "backward time (B), e.g. '2 ms'"),
-    LIST("latency", latency, "TIME|...", "0",
-         "one-way latency between stages, e.g. '10 us'"),
+    LIST("latency", latency, "TIME|...", "0", "one-way latency between stages, e.g. '10 us'"),
     LIST("transfer", transfer, "TIME|...", "0",
          "occupancy of a link by one message, e.g. '0 ms|2 ms'"),
     LIST("activation", activation, "SIZE|...", "0",
