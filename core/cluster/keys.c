@@ -60,7 +60,7 @@ const struct document_key cluster_link_keys[] = {
     {"bandwidth", "rate", "measured by `musher profile`",
      "bandwidth of one direction, e.g. 25 GB/s; required for emulated devices and switches"},
     {"latency", "time", "measured by `musher profile`",
-     "one-directional latency, e.g. 5 us; stated together with bandwidth"},
+     "one-way latency, e.g. 5 us; stated together with bandwidth"},
     {"duplex", "full or half", "full",
      "full: each direction has the bandwidth; half: both share it"},
     {"sharing", "fifo, fair or fluid", "fifo",

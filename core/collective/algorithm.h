@@ -6,7 +6,7 @@
  * Bus bandwidth = S / seconds · factor: the bandwidth that the bottleneck link must have carried, comparable across numbers of
  * members (nccl-tests, doc/PERFORMANCE.md): all-reduce 2(n−1)/n, all-gather, reduce-scatter and all-to-all (n−1)/n, broadcast 1.
  *
- * A new algorithm is a line of COLLECTIVE_ALGORITHMS and, if it is defined by rounds, its functions in
+ * A new algorithm is a line of COLLECTIVE_ALGORITHM_CHOICES and, if it is defined by rounds, its functions in
  * core/collective/rounds.h. A plan may then name it, and the rest follows from the rounds: links and messages of the program
  * (core/lower), its time (sim/engine, planner/spmd/price, `musher collective`), its execution (exec/host_transport,
  * exec/device_transport). An algorithm without rounds is a closed form and a list of transfers in sim/collective; plans cannot
@@ -43,7 +43,7 @@ enum collective_kind {
  *   tree, leader, chain, padded, grouped   sim/collective/cost.h; a gradient all-reduce may also be a chain (core/program/program.h)
  *   local   the members are chunks of one device, which adds them; never a choice
  * The planner breaks ties by the order of this table. */
-#define COLLECTIVE_ALGORITHMS(X)                                                                   \
+#define COLLECTIVE_ALGORITHM_CHOICES(X)                                                            \
     X(RING, "ring", COLLECTIVE_SUMS_AND_SHARDS, COLLECTIVE_SUMS_AND_SHARDS, ring)                  \
     X(PAIRS, "pairs",                                                                              \
       COLLECTIVE_BIT(ALL_GATHER) | COLLECTIVE_BIT(REDUCE_SCATTER) | COLLECTIVE_BIT(ALL_TO_ALL), 0, \
@@ -53,8 +53,8 @@ enum collective_kind {
     X(HIERARCHICAL, "hierarchical", COLLECTIVE_SUMS_AND_SHARDS, 0, hierarchical)                   \
     X(CHAIN, "chain", COLLECTIVE_BIT(ALL_REDUCE) | COLLECTIVE_BIT(BROADCAST), 0, none)             \
     X(PADDED, "padded", COLLECTIVE_BIT(ALL_GATHER) | COLLECTIVE_BIT(REDUCE_SCATTER), 0, none)      \
-    X(GROUPED, "grouped", COLLECTIVE_BIT(ALL_GATHER) | COLLECTIVE_BIT(REDUCE_SCATTER), 0, none)    \
-    X(LOCAL, "local", 0, 0, none)
+    X(GROUPED, "grouped", COLLECTIVE_BIT(ALL_GATHER) | COLLECTIVE_BIT(REDUCE_SCATTER), 0, none)
+#define COLLECTIVE_ALGORITHMS(X) COLLECTIVE_ALGORITHM_CHOICES(X) X(LOCAL, "local", 0, 0, none)
 enum collective_algorithm {
 #define X(id, name, kinds, native, rounds) ALGORITHM_##id,
     COLLECTIVE_ALGORITHMS(X)

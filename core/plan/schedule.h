@@ -49,21 +49,29 @@ struct schedule {
     struct schedule_lane *lanes; /* (n_devices) */
 };
 
-/*      enumerator          name in files and on the command line    chunks (0: any >= 2) */
+/* A named schedule is a row here and its order: `schedule_order_ORDER` (core/plan/schedule_internal.h), which appends every
+ * device's operations. The names that files and the command line accept, their help, and the tests of all schedules follow.
+ *      enumerator          name in files and on the command line    chunks (0: any >= 2)    traits    order */
+enum schedule_trait {
+    SCHEDULE_WARMUPS = 1, /* of the 1F1B family: warm-up counts may be given */
+    SCHEDULE_SPLITS = 2,  /* always I and W */
+    SCHEDULE_V = 4,       /* stages placed down the devices and back (V-shaped) */
+    SCHEDULE_GROUPS = 8   /* microbatches in groups of n_devices, hence a multiple of it */
+};
 #define SCHEDULES(X)                                                                               \
-    X(GPIPE, "gpipe", 1)                                                                           \
-    X(1F1B, "1f1b", 1)                                                                             \
-    X(EAGER, "eager-1f1b", 1)                                                                      \
-    X(H1F1B_PUBLISHED, "h-1f1b-published", 1)                                                      \
-    X(H1F1B, "h-1f1b", 1)                                                                          \
-    X(INTERLEAVED, "interleaved", 0)                                                               \
-    X(ZB_H1, "zb-h1", 1)                                                                           \
-    X(ZB_H2, "zb-h2", 1)                                                                           \
-    X(ZB_V, "zb-v", 2)                                                                             \
-    X(V_HALF, "v-half", 2)                                                                         \
-    X(V_MIN, "v-min", 2)
+    X(GPIPE, "gpipe", 1, 0, warmup)                                                                \
+    X(1F1B, "1f1b", 1, SCHEDULE_WARMUPS, warmup)                                                   \
+    X(EAGER, "eager-1f1b", 1, SCHEDULE_WARMUPS, warmup)                                            \
+    X(H1F1B_PUBLISHED, "h-1f1b-published", 1, SCHEDULE_WARMUPS, warmup)                            \
+    X(H1F1B, "h-1f1b", 1, SCHEDULE_WARMUPS, warmup)                                                \
+    X(INTERLEAVED, "interleaved", 0, SCHEDULE_GROUPS, interleaved)                                 \
+    X(ZB_H1, "zb-h1", 1, SCHEDULE_SPLITS, zb_h1)                                                   \
+    X(ZB_H2, "zb-h2", 1, SCHEDULE_SPLITS, zb_h2)                                                   \
+    X(ZB_V, "zb-v", 2, SCHEDULE_SPLITS | SCHEDULE_V, zb_v)                                         \
+    X(V_HALF, "v-half", 2, SCHEDULE_SPLITS | SCHEDULE_V, v_half)                                   \
+    X(V_MIN, "v-min", 2, SCHEDULE_SPLITS | SCHEDULE_V, v_min)
 enum schedule_kind {
-#define X(name, text, chunks) SCHEDULE_##name,
+#define X(name, text, chunks, traits, order) SCHEDULE_##name,
     SCHEDULES(X)
 #undef X
         SCHEDULE_KIND_COUNT
@@ -72,7 +80,7 @@ const char *schedule_name(enum schedule_kind k);
 MUST_CHECK enum status schedule_kind_parse(const char *name, enum schedule_kind *out,
                                            struct error *err); /* ERR_INPUT lists the names */
 int32_t schedule_kind_chunks(enum schedule_kind k);            /* 0: any >= 2 */
-bool schedule_kind_splits(enum schedule_kind k);               /* always I and W */
+bool schedule_kind_has(enum schedule_kind k, enum schedule_trait trait);
 
 /* Limits of schedule_make and schedule_parse. */
 enum { SCHEDULE_MAX_DEVICES = 100000, SCHEDULE_MAX_CHUNKS = 1000 };

@@ -12,8 +12,13 @@ static inline void schedule_append(struct schedule_lane *l, enum phase phase, in
 {
     l->ops[l->n_ops++] = (struct schedule_op){phase, chunk, microbatch};
 }
-/* The lanes of the V-shaped kinds (core/plan/schedule_v.c); lanes are allocated for 6 m operations each. */
-void schedule_fill_v(struct arena *a, enum schedule_kind kind, struct schedule *s);
+/* The orders of SCHEDULES. s: placed, its lanes empty, with room for every operation of the schedule (F and B, or F, I and W, of each
+ * chunk and microbatch). A missing one does not link, under its name. */
+#define X(name, text, chunks, traits, order)                                                       \
+    void schedule_order_##order(struct arena *a, const struct schedule_spec *spec,                 \
+                                struct schedule *s);
+SCHEDULES(X)
+#undef X
 /* "F3", or "1F3" if a device has several chunks. */
 const char *schedule_op_text(char buffer[32], const struct schedule *s,
                              const struct schedule_op *o);

@@ -17,7 +17,9 @@ says "the automatic one" 0 "zero-bubble: 4 devices" "$MUSHER" schedule zero-bubb
 says "too little memory" 4 "1f1b does not fit: device 0 needs 4 B, its limit is 3 B" "$MUSHER" schedule 1f1b --devices 4 --microbatches 4 --activation "1 B" --limit "3 B"
 says "no automatic order for it" 4 "no zero-bubble order" "$MUSHER" schedule zero-bubble --devices 4 --microbatches 4 --activation "2 B" --limit "1 B"
 
-for name in gpipe 1f1b eager-1f1b h-1f1b h-1f1b-published interleaved zb-h1 zb-h2 zb-v v-half v-min zero-bubble; do
+names=$("$MUSHER" schedule none --devices 2 --microbatches 2 2>&1 | sed -n "s/.*there are: \(.*\), and .*/\1/p" | tr -d ,)
+[[ $names == *1f1b* ]] || not_ok "schedules are listed" "'$names'"
+for name in $names zero-bubble; do
     shape=() && [[ $name == zb-v || $name == v-* ]] && shape=(--v-shaped)
     if "$MUSHER" schedule $name --devices 3 --microbatches 6 --csv cell.csv --json > one.json 2> err &&
         "$MUSHER" schedule cell.csv "${shape[@]}" --json > two.json 2>> err &&
