@@ -99,6 +99,7 @@ struct trace {
     struct trace_device *devices;
     size_t n_spans, capacity;
     struct span *spans;
+    struct spill *spill; /* trace_stream; NULL: all spans are in memory */
 };
 
 #define TRACE_SIM "sim"
@@ -106,7 +107,14 @@ bool trace_is_predicted(const struct trace *t);
 struct trace *trace_new(struct arena *a, const char *source, const struct program *p);
 /* Room for n spans in one piece: without it the array grows by doubling, which takes up to four times as much. */
 void trace_reserve(struct trace *t, size_t n);
+/* From now on at most n spans are in memory, those added last; the others go to an unnamed file beside `path` (traces/spill.h).
+ * trace_write then gives the same bytes as without; all else but trace_keep_devices sees the spans in memory alone. Failures
+ * are trace_write's. trace_stream_end closes the file, at the end of the trace's life. */
+void trace_stream(struct trace *t, const char *path, size_t n);
+void trace_stream_end(struct trace *t);
 void trace_add(struct trace *t, struct span s);
+/* Order of the file: device, stream, begin; 0 where these are equal and the order of adding decides. */
+int trace_compare_spans(const struct span *x, const struct span *y);
 void trace_sort(struct trace *t); /* into the file's order; stable, O(n) where it is already so */
 bool trace_sorted(const struct trace *t);
 size_t *trace_order(struct arena *a,

@@ -10,6 +10,7 @@
 #include "core/document/document.h"
 #include "core/document/json.h"
 #include "traces/gzip.h"
+#include "traces/spill.h"
 #include "traces/trace.h"
 #include "traces/trace_scan.h"
 
@@ -53,7 +54,8 @@ static void write_header(FILE *out, const struct trace *t)
     json_put_int(&j, "iteration_ns", t->iteration_ns);
     json_put_int(&j, "steps", t->steps);
     json_put_int(&j, "stages", t->n_stages);
-    json_put_int(&j, "spans", (int64_t)t->n_spans);
+    json_put_int(&j, "spans",
+                 (int64_t)(t->n_spans + (t->spill ? spill_spans(t->spill) : 0)));
     if (t->kernels) json_put_int(&j, "kernels_lost", t->kernels_lost);
     json_put_list(&j, "devices");
     for (int32_t i = 0; i < t->n_devices; i++) {
@@ -97,6 +99,8 @@ static void write_span(FILE *out, const struct span *s)
     fputs("}\n", out);
 }
 
+static void put_span(void *out, const struct span *s) { write_span(out, s); }
+
 enum status trace_write(const struct trace *t, const char *path, struct error *err)
 {
     struct file f = {0};
@@ -108,8 +112,14 @@ enum status trace_write(const struct trace *t, const char *path, struct error *e
     enum status st = OK;
     if (!out) st = error_set(err, ERR_RESOURCE, "cannot write '%s': %s", path, strerror(errno));
     if (out) write_header(out, t);
-    for (size_t i = 0; out && i < t->n_spans && !ferror(out) && !ferror(f.stream); i++)
-        write_span(out, &t->spans[order ? order[i] : i]);
+    if (out && t->spill)
+        spill_merge(t->spill, t->spans, order, t->n_spans, put_span, out);
+    else
+        for (size_t i = 0; out && i < t->n_spans && !ferror(out) && !ferror(f.stream); i++)
+            write_span(out, &t->spans[order ? order[i] : i]);
+    if (t->spill && spill_error(t->spill) && st == OK)
+        st = error_set(err, ERR_RESOURCE, "cannot keep the spans of '%s' in a temporary file: %s",
+                       path, strerror(spill_error(t->spill)));
     if (out && out != f.stream && fclose(out) && !ferror(f.stream))
         st = error_set(err, ERR_RESOURCE, "cannot write '%s': %s", path, strerror(errno));
     arena_free(scratch);

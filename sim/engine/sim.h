@@ -31,6 +31,7 @@ enum sim_detail { SIM_OPERATOR, SIM_STAGE };
 
 /* The same on every machine, so that a plan is refused everywhere or nowhere. */
 #define SIM_TRACE_MAX_BYTES (INT64_C(4) << 30)
+enum { SIM_TRACE_WINDOW = 1 << 20 }; /* spans */
 
 struct sim_options {
     /* >= 1: exactly so many; 0 means the program's, at least 4, so that there is a steady step between the ends */
@@ -38,7 +39,11 @@ struct sim_options {
     bool keep_trace;
     /* With keep_trace: bytes that the caller will take beside a trace of so many spans, e.g. explain_bytes; NULL: none */
     double (*beside_trace)(const struct program *p, int32_t steps, double spans);
-    /* A trace that would take more is refused before anything of it is allocated (ERR_RESOURCE); 0: SIM_TRACE_MAX_BYTES */
+    /* The file that the trace is for: of more than trace_window spans the others wait on disk (trace_stream), and the caller only
+     * writes it. NULL: all are in memory. trace_window 0: SIM_TRACE_WINDOW. */
+    const char *trace_path;
+    size_t trace_window;
+    /* A trace that would take its readers more is refused before anything of it is allocated (ERR_RESOURCE); 0: SIM_TRACE_MAX_BYTES */
     int64_t trace_most_bytes;
     enum sim_detail detail;
     /* devices that do the same at the same times are simulated once (sim/engine/fold); a trace has one device of each class,
