@@ -2,7 +2,8 @@
  *
  * An operator lasts from the event behind the one before it to its own, so what no kernel fills is the device waiting for launches
  * (or, of an operator that waits for a message, for that). Steps that count alone (trace_first_counted_step). Of a trace with kernels
- * only operators of devices that told any: a host's run none, and are no gaps.
+ * only operators of devices that told any: a host's run none, and are no gaps. A device that stands
+ * for others counts as all of them.
  */
 #ifndef TRACES_KERNELS_H
 #define TRACES_KERNELS_H

@@ -142,6 +142,11 @@ bool trace_folded(const struct trace *t)
     return false;
 }
 
+int32_t trace_weight(const struct trace *t, int32_t device)
+{
+    return t->devices[device].stands_for > 1 ? t->devices[device].stands_for : 1;
+}
+
 bool trace_sorted(const struct trace *t)
 {
     for (size_t i = 1; i < t->n_spans; i++)

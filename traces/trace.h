@@ -4,7 +4,8 @@
  * real_time, clock, iteration_ns, steps, stages, spans, devices[{id, type, slowdown, peak_bytes}], plan_text}, then one
  * span a line, in order of (device, stream, begin, sequence). Times are whole ns; the two 64-bit hashes are texts of 16
  * hexadecimal digits. A device that stands for others, which did
- * the same at the same times (simulate --fold), has also stands_for, their number, and alike, their names as ranges. A span leaves out peer -1, part 0, uneven_ppm 0, bytes 0 and key 0. `spans` counts the lines to come, so that
+ * the same at the same times (simulate --fold), has also stands_for, their number, and alike, their names as ranges; the header then has classes: "equal_times", or "equal_shape" where
+ * members of a class execute the same operators and may differ in time, because contention of links is not the same for all. A span leaves out peer -1, part 0, uneven_ppm 0, bytes 0 and key 0. `spans` counts the lines to come, so that
  * a file cut at the end of a line is noticed too.
  * collective: the kind's name ("all_to_all"), left out where there is none.
  * Schema 1; a run whose devices' own profiler told what they ran (run --kernels) writes schema 2, which has one field more in the
@@ -77,8 +78,8 @@ struct trace_device {
     const char *name, *type;
     double slowdown; /* 0 where real */
     int64_t peak_bytes;
-    int32_t
-        stands_for; /* > 1: so many devices did the same at the same times, this one among them */
+    /* > 1: so many devices did the same, this one among them, at the same times but where equal_shape is set */
+    int32_t stands_for;
     const char *alike; /* their names (core/base/ranges.h); NULL where it stands for itself */
 };
 
@@ -92,6 +93,7 @@ struct trace {
     int64_t profile_id;
     bool emulated, real_time; /* real_time: the emulated run had real-time priority */
     const char *clock;
+    bool equal_shape; /* of devices that stand for others: their times may differ by contention */
     bool kernels;         /* spans of them were asked for */
     int64_t kernels_lost; /* things that ran and are not among them */
     int64_t iteration_ns;
@@ -130,6 +132,8 @@ int32_t trace_first_counted_step(const struct trace *t);
 /* Leaves the devices of `keep` (n_devices) and their spans, renumbered; ends of steps go to the first. O(spans). */
 void trace_keep_devices(struct trace *t, const bool *keep);
 bool trace_folded(const struct trace *t); /* does a device stand for others? */
+/* How many devices this one stands for, itself among them: >= 1. */
+int32_t trace_weight(const struct trace *t, int32_t device);
 MUST_CHECK enum status trace_write(const struct trace *t, const char *path, struct error *err);
 /* Streams, plain or gzip whatever its name: memory is the spans'. ERR_INPUT with file:line: no trace, another schema, malformed or missing fields, indices
  * out of range, negative or reversed times, a second header, a truncated file. path "-" is standard input. */

@@ -29,7 +29,8 @@ static const char *const clocks[] = {"simulated", "virtual", "wall", NULL};
 static const char *const header_keys[] = {
     "schema",   "kind",      "source",    "plan",         "plan_hash", "profile_id",
     "emulated", "real_time", "clock",     "iteration_ns", "steps",     "stages",
-    "spans",    "devices",   "plan_text", "kernels_lost", NULL};
+    "spans",    "devices",   "plan_text", "kernels_lost", "classes", NULL};
+static const char *const classes[] = {"equal_times", "equal_shape", NULL};
 static const char *const device_keys[] = {"id",         "type",  "slowdown", "peak_bytes",
                                           "stands_for", "alike", NULL};
 
@@ -57,6 +58,7 @@ static void write_header(FILE *out, const struct trace *t)
     json_put_int(&j, "spans",
                  (int64_t)(t->n_spans + (t->spill ? spill_spans(t->spill) : 0)));
     if (t->kernels) json_put_int(&j, "kernels_lost", t->kernels_lost);
+    if (trace_folded(t)) json_put_text(&j, "classes", classes[t->equal_shape]);
     json_put_list(&j, "devices");
     for (int32_t i = 0; i < t->n_devices; i++) {
         json_put_object(&j, NULL);
@@ -294,7 +296,7 @@ static enum status read_fields(struct arena *a, const struct node *root, struct 
 {
     const struct node *value = NULL;
     const char *hash = NULL;
-    int the_clock = 0;
+    int the_clock = 0, alike = 0;
     int64_t steps = 0, stages = 0;
     TRY(check_schema(root, &t->kernels, err));
     if (t->kernels) TRY(need_int(root, "kernels_lost", INT64_MAX, &t->kernels_lost, err));
@@ -314,6 +316,8 @@ static enum status read_fields(struct arena *a, const struct node *root, struct 
     TRY(need_int(root, "iteration_ns", INT64_MAX, &t->iteration_ns, err));
     TRY(need_int(root, "steps", INT32_MAX, &steps, err));
     TRY(need_int(root, "stages", INT32_MAX, &stages, err));
+    if ((value = node_get(root, "classes"))) TRY(node_choice(value, classes, &alike, err));
+    t->equal_shape = alike == 1;
     t->steps = (int32_t)steps;
     t->n_stages = (int32_t)stages;
     TRY(need_int(root, "spans", INT64_MAX, n_spans, err));
