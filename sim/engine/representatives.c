@@ -42,6 +42,38 @@ static int32_t *of_members(struct arena *a, const int32_t *all, const int32_t *m
     return out;
 }
 
+/* What one message takes, as late as all links of a route together and as fast as the slowest of them; 0: no price. */
+static double link_ns(const struct program *p, struct cost *k, int32_t link, int64_t bytes)
+{
+    const struct program_link *l = link < 0 ? NULL : &p->links[link];
+    double latency = 0, longest = 0;
+    for (int32_t i = 0; l && (i < l->n_hops || i < 1); i++) {
+        int32_t at = l->n_hops ? l->hop[i] : link;
+        struct cost_link c;
+        if (cost_program_link(k, &p->links[at], at, &c, NULL) != OK) return 0;
+        double ns = (double)cost_occupancy_ns(&c, bytes);
+        latency += (double)c.latency_ns;
+        if (ns > longest) longest = ns;
+    }
+    return latency + longest;
+}
+
+/* A hop of a ring stands for those of the members behind it that are left out: it is the slowest of them. */
+static void take_slowest(const struct program *p, struct cost *k, const struct collective *g,
+                         const int32_t *member, struct collective *out)
+{
+    int64_t bytes = g->elements / g->n_members * dtype_bytes(g->dtype);
+    for (int32_t i = 0; g->link && i < out->n_members; i++) {
+        int32_t next = member[(i + 1) % out->n_members], m = member[i];
+        double most = -1;
+        do {
+            double ns = link_ns(p, k, g->link[m], bytes);
+            if (ns > most) most = ns, out->link[i] = g->link[m], out->direction[i] = g->direction[m];
+            m = (m + 1) % g->n_members;
+        } while (m != next);
+    }
+}
+
 static bool take_group(struct arena *a, const struct program *p, struct cost *k,
                        const struct collective *g, const struct numbers *to, struct collective *out)
 {
@@ -61,6 +93,7 @@ static bool take_group(struct arena *a, const struct program *p, struct cost *k,
     out->direction = of_members(a, g->direction, member, n);
     out->back_link = of_members(a, g->back_link, member, n);
     out->back_direction = of_members(a, g->back_direction, member, n);
+    if (program_collective_rings(g)) take_slowest(p, k, g, member, out);
     if (!out->stands_for) out->stands_for = g->n_members;
     if (cost_has_collectives(k)) out->stands_on = collective_nodes(k, p, g);
     return true;

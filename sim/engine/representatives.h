@@ -1,7 +1,7 @@
 /* sim/engine/representatives.h - the program of some replicas alone, which stand for the others.
  *
  * A collective over replicas keeps its real number of ranks (stands_for): its chunks and steps are those of all, its members the
- * ones that are left. What the others send over shared links is missing, so times are a little short where links are contended,
+ * ones that are left, and a hop of a ring is the slowest of those that it stands for. What the others send over shared links is missing, so times are a little short where links are contended,
  * and a chain has fewer hops. For questions whose answer of all devices takes too much memory (sim/explain).
  */
 #ifndef SIM_ENGINE_REPRESENTATIVES_H
