@@ -127,6 +127,7 @@ static void print_json(const struct plan *plan, const struct program *p,
         json_close(&j);
     }
     json_close(&j);
+    if (told->reduced) json_put_bool(&j, "trace_of_replicas", true);
     if (why) json_put_bool(&j, "explained_by_replicas", told->by_replicas);
     if (why) print_explain_json(&j, told->explained, &told->explained_result, why);
     common_json_end(&j);
