@@ -260,7 +260,9 @@ static enum status show_trace(struct arena *a, const char *path, bool as_json, s
 {
     struct trace *t = NULL;
     char text[32];
+    int64_t devices = 0;
     TRY(trace_read(a, path, &t, err));
+    for (int32_t i = 0; i < t->n_devices; i++) devices += trace_weight(t, i);
     if (as_json) {
         struct json out;
         common_json_begin(&out);
@@ -269,13 +271,20 @@ static enum status show_trace(struct arena *a, const char *path, bool as_json, s
         json_put_text(&out, "clock", t->clock);
         json_put_int(&out, "iteration_ns", t->iteration_ns);
         json_put_int(&out, "steps", t->steps);
+        json_put_int(&out, "devices", devices);
+        json_put_int(&out, "devices_in_trace", t->n_devices);
         print_kernels(a, t, &out);
         common_json_end(&out);
         return OK;
     }
     printf("trace: %s, %s, %d devices, %d steps, %s an iteration%s\n", t->plan,
-           trace_is_predicted(t) ? "predicted" : "measured", (int)t->n_devices, (int)t->steps,
+           trace_is_predicted(t) ? "predicted" : "measured", (int)devices, (int)t->steps,
            units_print_ns(text, t->iteration_ns), t->emulated ? " (emulated devices)" : "");
+    if (devices > t->n_devices)
+        printf("  %d devices stand for all, and operators count for all%s\n", (int)t->n_devices,
+               t->equal_shape ? "; those of a class have the same shape and may differ in time, "
+                                "because of contention"
+                              : "");
     print_kernels(a, t, NULL);
     return OK;
 }

@@ -5,6 +5,7 @@
 #include "sim/uncertainty/montecarlo.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
+#include "tools/predict.h"
 #include "tools/print/classes.h"
 #include "tools/print/explain.h"
 
@@ -25,19 +26,6 @@ struct request {
 };
 
 enum { LOADED_STEPS = 20000, LOADERS_MAX = 256 };
-
-/* What is explained: the devices of the trace, which with --fold stand for others. */
-struct told {
-    const struct program *program;
-    struct sim_result result;
-};
-
-static struct told told_of(const struct program *p, const struct sim_result *r)
-{
-    struct told t = {r->traced ? r->traced : p, *r};
-    if (r->traced) t.result.devices = r->traced_devices;
-    return t;
-}
 
 /* Steps that wait for data: what the loaders of a run make of the prediction. */
 struct fed {
@@ -113,7 +101,7 @@ static void put_fed(struct json *j, const struct fed *f)
 
 static void print_json(const struct plan *plan, const struct program *p,
                        const struct profile *profile, const struct sim_result *r,
-                       const struct explain *why, const struct told *told,
+                       const struct explain *why, const struct prediction *told,
                        const struct montecarlo_result *m, const struct jitter_model *x,
                        const struct fed *f)
 {
@@ -139,7 +127,9 @@ static void print_json(const struct plan *plan, const struct program *p,
         json_close(&j);
     }
     json_close(&j);
-    if (why) print_explain_json(&j, told->program, &told->result, why);
+    if (told->reduced) json_put_bool(&j, "trace_of_replicas", true);
+    if (why) json_put_bool(&j, "explained_by_replicas", told->by_replicas);
+    if (why) print_explain_json(&j, told->explained, &told->explained_result, why);
     common_json_end(&j);
 }
 
@@ -268,11 +258,32 @@ static enum status options_of(const struct request *q, struct sim_options *o, st
                               .beside_trace = q->explain ? explain_bytes : NULL,
                               .trace_most_bytes = (int64_t)bytes,
                               .detail = q->detail ? SIM_STAGE : SIM_OPERATOR,
-                              .trace_one_step = q->fold && !q->explain,
+                              .trace_path = q->trace,
                               .fold = q->fold};
     if (q->explain && q->detail)
         return error_set(err, ERR_USAGE, "--explain needs every operator: --detail operator");
     return OK;
+}
+
+/* What of the cluster a trace or an explanation is of, where it is not all. */
+static void print_reduced(const struct request *q, const struct prediction *p)
+{
+    char one[32], all[32];
+    if (p->reduced)
+        printf("the trace of all devices and steps takes its readers more than %s: %s holds one "
+               "steady step of one replica of each class, %d of %d devices (--trace-memory)\n",
+               q->trace_memory ? q->trace_memory : "4 GiB", q->trace,
+               (int)p->result.trace->n_devices, (int)p->program.n_devices);
+    if (!q->explain || p->explained->n_devices == p->program.n_devices) return;
+    if (p->by_replicas)
+        printf("explained: one replica of each class without the traffic of the others, %d of %d "
+               "devices; an iteration of %s instead of %s\n",
+               (int)p->explained->n_devices, (int)p->program.n_devices,
+               units_print_ns(one, p->explained_result.iteration_ns),
+               units_print_ns(all, p->result.iteration_ns));
+    else
+        printf("one of equal devices stands for all: %d of %d\n", (int)p->explained->n_devices,
+               (int)p->program.n_devices);
 }
 
 static enum status simulate(struct arena *a, const struct request *q, bool as_json,
@@ -280,8 +291,7 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
 {
     struct plan plan;
     struct profile profile;
-    struct program program;
-    struct sim_result r;
+    struct prediction p;
     struct explain x;
     struct montecarlo_result m = {0};
     struct jitter_model model = {0};
@@ -303,25 +313,21 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     plan.deterministic |= q->deterministic;
     if (q->seed) plan.seed = plan.job.seed = (uint64_t)q->seed;
     TRY(common_profile(a, &plan.cluster, q->db, q->profile, &profile, err));
-    int32_t *of = ARENA_ARRAY(a, int32_t, (size_t)plan.n_replicas + 1);
-    bool *keep = o.trace_one_step ? common_one_of_each(a, &plan, of) : NULL;
-    o.trace_replicas = keep;
-    TRY(common_simulate(a, &plan, &profile, &o, &r, &program, err));
-    if (keep && r.trace && !r.traced) common_keep_classes(a, &program, keep, of, r.trace);
-    if (q->samples) TRY(sample(a, q, &plan, &program, &profile, &model, &m, err));
-    if (q->loaders) TRY(feed(q, &plan, &r, &m, &f, err));
-    if (q->trace) TRY(trace_write(r.trace, q->trace, err));
-    const struct told told = told_of(&program, &r);
-    if (q->explain) TRY(explain(a, q, &plan, told.program, &profile, &told.result, &x, err));
+    TRY(predict(a, &plan, &profile, &o, q->explain, &p, err));
+    if (q->samples) TRY(sample(a, q, &plan, &p.program, &profile, &model, &m, err));
+    if (q->loaders) TRY(feed(q, &plan, &p.result, &m, &f, err));
+    if (q->trace) TRY(trace_write(p.result.trace, q->trace, err));
+    if (q->trace) trace_stream_end(p.result.trace);
+    if (q->explain)
+        TRY(explain(a, q, &plan, p.explained, &profile, &p.explained_result, &x, err));
     if (as_json) {
-        print_json(&plan, &program, &profile, &r, q->explain ? &x : NULL, &told, &m, &model, &f);
+        print_json(&plan, &p.program, &profile, &p.result, q->explain ? &x : NULL, &p, &m, &model,
+                   &f);
         return OK;
     }
-    print_text(a, &plan, &program, &profile, &r, &m, &f, q->all);
-    if (q->explain && r.traced)
-        printf("one of equal devices stands for all: %d of %d\n", (int)r.traced->n_devices,
-               (int)program.n_devices);
-    if (q->explain) print_explain(a, told.program, &told.result, &x);
+    print_text(a, &plan, &p.program, &profile, &p.result, &m, &f, q->all);
+    print_reduced(q, &p);
+    if (q->explain) print_explain(a, p.explained, &p.explained_result, &x);
     return OK;
 }
 
@@ -354,7 +360,8 @@ static const struct option options[] = {
     {.name = "fold",
      FLAG_AT(fold),
      .help =
-         "one simulation for all devices that do the same at the same time, for large clusters"},
+         "one simulation for all devices that do the same at the same time; the trace holds one "
+         "steady step of one replica of each class"},
     {.name = "deterministic",
      FLAG_AT(deterministic),
      .help = "gradients summed in the global order of microbatches, as with run --deterministic"},
@@ -362,11 +369,13 @@ static const struct option options[] = {
      TEXT_AT(trace),
      .unit = "TRACE",
      .writes = true,
-     .help = "trace file to write, e.g. sim.trace"},
+     .help = "trace file to write, e.g. sim.trace, or sim.trace.gz for a compressed one"},
     {.name = "trace-memory",
      TEXT_AT(trace_memory),
      .unit = "SIZE",
-     .help = "largest memory of the spans that --trace and --explain keep, e.g. '16 GiB'",
+     .help = "largest memory that readers of the trace, or --explain, may take for spans, e.g. "
+             "'16 GiB'; a larger trace holds one steady step of one replica of each class, a larger "
+             "explanation is of one replica of each class",
      .preset = "4 GiB"},
     {.name = "explain",
      FLAG_AT(explain),

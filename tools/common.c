@@ -191,6 +191,7 @@ void common_keep_classes(struct arena *a, const struct program *p, const bool *k
         t->devices[i].stands_for = (int32_t)count;
         t->devices[i].alike = ranges_of_names(a, alike, count, SIZE_MAX);
     }
+    t->equal_shape = true;
     trace_keep_devices(t, kept);
 }
 

@@ -10,6 +10,7 @@
 
 struct adding {
     struct arena *a;
+    const struct trace *trace;
     struct kernels *out;
     size_t capacity;
     size_t *named_capacity; /* (n_kinds) */
@@ -89,9 +90,10 @@ static void add_named(struct adding *g, size_t kind, const struct span *s)
             arena_grow(g->a, k->named, k->n_named, &g->named_capacity[kind], sizeof *k->named);
         k->named[k->n_named++] = (struct kernels_named){.name = s->name};
     }
-    k->named[i].n++;
-    k->named[i].ns += s->end_ns - s->begin_ns;
-    k->kernels++;
+    int64_t weight = trace_weight(g->trace, s->device);
+    k->named[i].n += weight;
+    k->named[i].ns += weight * (s->end_ns - s->begin_ns);
+    k->kernels += weight;
 }
 
 /* One operator, NULL for none, and the n kernels below it. */
@@ -100,6 +102,7 @@ static void add(struct adding *g, const struct span *operator_, const struct spa
 {
     size_t kind = kind_of(g, operator_ ? operator_->name : NULL);
     int64_t busy = 0, until = INT64_MIN;
+    int64_t weight = trace_weight(g->trace, operator_ ? operator_->device : s[0]->device);
     for (size_t i = 0; i < n; i++) {
         int64_t begin = s[i]->begin_ns > until ? s[i]->begin_ns : until;
         if (s[i]->end_ns > begin) busy += s[i]->end_ns - begin;
@@ -108,10 +111,10 @@ static void add(struct adding *g, const struct span *operator_, const struct spa
     }
     struct kernels_kind *k = &g->out->kinds[kind];
     int64_t ns = operator_ ? operator_->end_ns - operator_->begin_ns : busy;
-    k->busy_ns += busy < ns ? busy : ns;
+    k->busy_ns += weight * (busy < ns ? busy : ns);
     if (!operator_) return;
-    k->operators++;
-    k->ns += ns;
+    k->operators += weight;
+    k->ns += weight * ns;
 }
 
 static int by_time(const void *a, const void *b)
@@ -135,7 +138,7 @@ void kernels_of_trace(struct arena *a, const struct trace *t, struct kernels *ou
     size_t n;
     const struct span **s = sorted(scratch, t, &n);
     *out = (struct kernels){.lost = t->kernels_lost};
-    struct adding g = {.a = a, .out = out};
+    struct adding g = {.a = a, .trace = t, .out = out};
     for (size_t first = 0, end = 0; first < n; first = end) {
         bool has = s[first]->kind == SPAN_COMPUTE;
         for (end = first + 1; end < n && !by_operator(s[first], s[end]) &&

@@ -3,7 +3,8 @@
  * An operator's span reaches from the previous operator's completion event to its own, so time without a kernel is the device
  * waiting for a launch (or, in an operator that waits for a message, for the message). Only counted steps are included
  * (trace_first_counted_step), and only operators of devices with kernel records, because host operators have no kernels and
- * are not gaps.
+ * are not gaps. A device that
+ * represents others counts as all of them.
  */
 #ifndef TRACES_KERNELS_H
 #define TRACES_KERNELS_H

@@ -9,6 +9,7 @@
 
 #include "core/base/arena.h"
 #include "traces/quantile.h"
+#include "traces/spill.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -68,15 +69,33 @@ void trace_reserve(struct trace *t, size_t n)
     t->capacity = n;
 }
 
+void trace_stream(struct trace *t, const char *path, size_t n)
+{
+    trace_reserve(t, n);
+    t->spill = spill_new(t->arena, path);
+}
+
+void trace_stream_end(struct trace *t)
+{
+    spill_close(t->spill);
+    t->spill = NULL;
+}
+
 void trace_add(struct trace *t, struct span s)
 {
+    /* Ends of steps come last and stay, because trace_keep_devices gives them to another device. */
+    if (t->spill && t->n_spans == t->capacity && s.kind != SPAN_STEP) {
+        trace_sort(t);
+        spill_run(t->spill, t->spans, t->n_spans);
+        t->n_spans = 0;
+    }
     t->spans = arena_grow(t->arena, t->spans, t->n_spans, &t->capacity, sizeof *t->spans);
     t->spans[t->n_spans++] = s;
 }
 
 /* --- order ----------------------------------------------------------------------------------- */
 
-static int by_place(const struct span *x, const struct span *y)
+int trace_compare_spans(const struct span *x, const struct span *y)
 {
     if (x->device != y->device) return x->device < y->device ? -1 : 1;
     if (x->stream != y->stream) return x->stream < y->stream ? -1 : 1;
@@ -87,7 +106,7 @@ static int by_place(const struct span *x, const struct span *y)
 static int by_place_then_index(const void *a, const void *b, void *spans)
 {
     size_t i = *(const size_t *)a, j = *(const size_t *)b;
-    int order = by_place((const struct span *)spans + i, (const struct span *)spans + j);
+    int order = trace_compare_spans((const struct span *)spans + i, (const struct span *)spans + j);
     return order ? order : i < j ? -1 : i > j;
 }
 
@@ -100,6 +119,7 @@ void trace_keep_devices(struct trace *t, const bool *keep)
         to[i] = keep[i] ? n : -1;
         if (keep[i]) t->devices[n++] = t->devices[i];
     }
+    const int32_t n_before = t->n_devices;
     t->n_devices = n;
     for (size_t i = 0; i < t->n_spans; i++) {
         struct span s = t->spans[i];
@@ -109,6 +129,7 @@ void trace_keep_devices(struct trace *t, const bool *keep)
         s.device = device, s.peer = peer;
         t->spans[kept++] = s;
     }
+    if (t->spill) spill_renumber(t->spill, to, n_before);
     t->n_spans = kept;
     arena_free(scratch);
     trace_sort(t);
@@ -121,10 +142,15 @@ bool trace_folded(const struct trace *t)
     return false;
 }
 
+int32_t trace_weight(const struct trace *t, int32_t device)
+{
+    return t->devices[device].stands_for > 1 ? t->devices[device].stands_for : 1;
+}
+
 bool trace_sorted(const struct trace *t)
 {
     for (size_t i = 1; i < t->n_spans; i++)
-        if (by_place(&t->spans[i - 1], &t->spans[i]) > 0) return false;
+        if (trace_compare_spans(&t->spans[i - 1], &t->spans[i]) > 0) return false;
     return true;
 }
 

@@ -4,7 +4,8 @@
  * real_time, clock, iteration_ns, steps, stages, spans, devices[{id, type, slowdown, peak_bytes}], plan_text}, then one
  * span per line, in order of (device, stream, begin, sequence). Times are whole ns; the two 64-bit hashes are strings of 16
  * hexadecimal digits. A device that represents others with the same timeline (simulate --fold) also has stands_for, their
- * number, and alike, their names as ranges. A span omits peer -1, part 0, uneven_ppm 0, bytes 0 and key 0. `spans` is the number
+ * number, and alike, their names as ranges; the header then has classes: "equal_times", or "equal_shape" if
+ * members of a class execute the same operators and may differ in time by contention of links. A span omits peer -1, part 0, uneven_ppm 0, bytes 0 and key 0. `spans` is the number
  * of lines that follow, so that a file truncated at a line end is detected too.
  * collective: the kind's name ("all_to_all"), omitted if there is none.
  * Schema 1; a run with kernel records of the devices' profiler (run --kernels) writes schema 2, which adds the header field
@@ -79,7 +80,7 @@ struct trace_device {
     double slowdown; /* 0 where real */
     int64_t peak_bytes;
     int32_t
-        stands_for; /* > 1: number of devices with this timeline, this one included */
+        stands_for; /* > 1: number of devices with this timeline (equal_shape: with these operators), this one included */
     const char *alike; /* their names (core/base/ranges.h); NULL if it represents itself only */
 };
 
@@ -93,6 +94,7 @@ struct trace {
     int64_t profile_id;
     bool emulated, real_time; /* real_time: the emulated run had real-time priority */
     const char *clock;
+    bool equal_shape;     /* times of devices that are represented may differ by contention */
     bool kernels;         /* kernel records were requested */
     int64_t kernels_lost; /* device activities without a record */
     int64_t iteration_ns;
@@ -100,6 +102,7 @@ struct trace {
     struct trace_device *devices;
     size_t n_spans, capacity;
     struct span *spans;
+    struct spill *spill; /* trace_stream; NULL: all spans are in memory */
 };
 
 #define TRACE_SIM "sim"
@@ -107,7 +110,14 @@ bool trace_is_predicted(const struct trace *t);
 struct trace *trace_new(struct arena *a, const char *source, const struct program *p);
 /* Allocates n spans in one piece; without it the array grows by doubling, which takes up to four times as much memory. */
 void trace_reserve(struct trace *t, size_t n);
+/* From now on at most n spans are in memory, those added last; the others go to an unnamed file beside `path` (traces/spill.h).
+ * trace_write then gives the same bytes as without; all else but trace_keep_devices sees the spans in memory alone. Failures
+ * are trace_write's. trace_stream_end closes the file, at the end of the trace's life. */
+void trace_stream(struct trace *t, const char *path, size_t n);
+void trace_stream_end(struct trace *t);
 void trace_add(struct trace *t, struct span s);
+/* Order of the file: device, stream, begin; 0 if these are equal and the order of addition decides. */
+int trace_compare_spans(const struct span *x, const struct span *y);
 void trace_sort(struct trace *t); /* into the file's order; stable, O(n) if already sorted */
 bool trace_sorted(const struct trace *t);
 size_t *trace_order(struct arena *a,
@@ -121,6 +131,8 @@ int32_t trace_first_counted_step(const struct trace *t);
 /* Keeps only the devices of `keep` (n_devices) and their spans, renumbered; ends of steps go to the first. O(spans). */
 void trace_keep_devices(struct trace *t, const bool *keep);
 bool trace_folded(const struct trace *t); /* whether a device represents others */
+/* Number of devices that this one represents, itself included: >= 1. */
+int32_t trace_weight(const struct trace *t, int32_t device);
 /* Writes atomically (core/base/file.h); gzip if path ends in ".gz". Equal traces give equal bytes. ERR_RESOURCE. */
 MUST_CHECK enum status trace_write(const struct trace *t, const char *path, struct error *err);
 /* Streaming reader, plain or gzip by content; memory is the spans'. ERR_INPUT with file:line: no trace, another schema,

@@ -10,6 +10,7 @@
 #include "core/document/document.h"
 #include "core/document/json.h"
 #include "traces/gzip.h"
+#include "traces/spill.h"
 #include "traces/trace.h"
 #include "traces/trace_scan.h"
 
@@ -28,7 +29,8 @@ static const char *const clocks[] = {"simulated", "virtual", "wall", NULL};
 static const char *const header_keys[] = {
     "schema",   "kind",      "source",    "plan",         "plan_hash", "profile_id",
     "emulated", "real_time", "clock",     "iteration_ns", "steps",     "stages",
-    "spans",    "devices",   "plan_text", "kernels_lost", NULL};
+    "spans",    "devices",   "plan_text", "kernels_lost", "classes", NULL};
+static const char *const classes[] = {"equal_times", "equal_shape", NULL};
 static const char *const device_keys[] = {"id",         "type",  "slowdown", "peak_bytes",
                                           "stands_for", "alike", NULL};
 
@@ -53,8 +55,10 @@ static void write_header(FILE *out, const struct trace *t)
     json_put_int(&j, "iteration_ns", t->iteration_ns);
     json_put_int(&j, "steps", t->steps);
     json_put_int(&j, "stages", t->n_stages);
-    json_put_int(&j, "spans", (int64_t)t->n_spans);
+    json_put_int(&j, "spans",
+                 (int64_t)(t->n_spans + (t->spill ? spill_spans(t->spill) : 0)));
     if (t->kernels) json_put_int(&j, "kernels_lost", t->kernels_lost);
+    if (trace_folded(t)) json_put_text(&j, "classes", classes[t->equal_shape]);
     json_put_list(&j, "devices");
     for (int32_t i = 0; i < t->n_devices; i++) {
         json_put_object(&j, NULL);
@@ -97,6 +101,8 @@ static void write_span(FILE *out, const struct span *s)
     fputs("}\n", out);
 }
 
+static void put_span(void *out, const struct span *s) { write_span(out, s); }
+
 enum status trace_write(const struct trace *t, const char *path, struct error *err)
 {
     struct file f = {0};
@@ -108,8 +114,14 @@ enum status trace_write(const struct trace *t, const char *path, struct error *e
     enum status st = OK;
     if (!out) st = error_set(err, ERR_RESOURCE, "cannot write '%s': %s", path, strerror(errno));
     if (out) write_header(out, t);
-    for (size_t i = 0; out && i < t->n_spans && !ferror(out) && !ferror(f.stream); i++)
-        write_span(out, &t->spans[order ? order[i] : i]);
+    if (out && t->spill)
+        spill_merge(t->spill, t->spans, order, t->n_spans, put_span, out);
+    else
+        for (size_t i = 0; out && i < t->n_spans && !ferror(out) && !ferror(f.stream); i++)
+            write_span(out, &t->spans[order ? order[i] : i]);
+    if (t->spill && spill_error(t->spill) && st == OK)
+        st = error_set(err, ERR_RESOURCE, "cannot keep the spans of '%s' in a temporary file: %s",
+                       path, strerror(spill_error(t->spill)));
     if (out && out != f.stream && fclose(out) && !ferror(f.stream))
         st = error_set(err, ERR_RESOURCE, "cannot write '%s': %s", path, strerror(errno));
     arena_free(scratch);
@@ -284,7 +296,7 @@ static enum status read_fields(struct arena *a, const struct node *root, struct 
 {
     const struct node *value = NULL;
     const char *hash = NULL;
-    int the_clock = 0;
+    int the_clock = 0, alike = 0;
     int64_t steps = 0, stages = 0;
     TRY(check_schema(root, &t->kernels, err));
     if (t->kernels) TRY(need_int(root, "kernels_lost", INT64_MAX, &t->kernels_lost, err));
@@ -304,6 +316,8 @@ static enum status read_fields(struct arena *a, const struct node *root, struct 
     TRY(need_int(root, "iteration_ns", INT64_MAX, &t->iteration_ns, err));
     TRY(need_int(root, "steps", INT32_MAX, &steps, err));
     TRY(need_int(root, "stages", INT32_MAX, &stages, err));
+    if ((value = node_get(root, "classes"))) TRY(node_choice(value, classes, &alike, err));
+    t->equal_shape = alike == 1;
     t->steps = (int32_t)steps;
     t->n_stages = (int32_t)stages;
     TRY(need_int(root, "spans", INT64_MAX, n_spans, err));

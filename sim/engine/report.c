@@ -51,7 +51,11 @@ enum status report_reserve(struct engine *e, const struct sim_options *o, struct
     int64_t most = o->trace_most_bytes > 0 ? o->trace_most_bytes : SIM_TRACE_MAX_BYTES;
     char one[32], other[32], limit[32];
     if (own + more <= (double)most) {
-        trace_reserve(e->trace, (size_t)spans);
+        size_t window = o->trace_window ? o->trace_window : SIM_TRACE_WINDOW;
+        if (o->trace_path && spans > (double)window)
+            trace_stream(e->trace, o->trace_path, window);
+        else
+            trace_reserve(e->trace, (size_t)spans);
         return OK;
     }
     return error_set(

@@ -31,6 +31,7 @@ enum sim_detail { SIM_OPERATOR, SIM_STAGE };
 
 /* A constant and not this machine's memory, so that a plan is rejected on every machine or on none. */
 #define SIM_TRACE_MAX_BYTES (INT64_C(4) << 30)
+enum { SIM_TRACE_WINDOW = 1 << 20 }; /* spans */
 
 struct sim_options {
     /* >= 1: exact count; 0: the program's own count, but at least 4, so that a steady step lies between the ends */
@@ -38,7 +39,11 @@ struct sim_options {
     bool keep_trace;
     /* With keep_trace: bytes that the caller allocates beside a trace of `spans` spans, e.g. explain_bytes; NULL: none */
     double (*beside_trace)(const struct program *p, int32_t steps, double spans);
-    /* A larger trace is rejected before allocation (ERR_RESOURCE); 0: SIM_TRACE_MAX_BYTES */
+    /* Path of the trace file. Spans beyond trace_window are kept on disk (trace_stream), and the caller may only write the trace.
+     * NULL: all spans are in memory. trace_window 0: SIM_TRACE_WINDOW. */
+    const char *trace_path;
+    size_t trace_window;
+    /* A trace whose readers would need more memory is rejected before allocation (ERR_RESOURCE); 0: SIM_TRACE_MAX_BYTES */
     int64_t trace_most_bytes;
     enum sim_detail detail;
     /* simulate devices with equal timelines once (sim/engine/fold); the trace then has one device of each class and the names of

@@ -83,6 +83,6 @@ for ending in png svg json gp; do
     "$MUSHER" plot "$scratch/found.1" -o "$scratch/t.$ending" 2> "$scratch/err" && [[ -s $scratch/t.$ending ]] && ok "plot .$ending" || not_ok "plot .$ending" "$(cat "$scratch/err")"
 done
 "$MUSHER" plot "$scratch/found.1" "$scratch/found.run" -o "$scratch/two.svg" && grep -q '<svg' "$scratch/two.svg" && ok "simulated above measured" || not_ok "simulated above measured" ""
-[[ $(for p in found v; do "$MUSHER" plot "$scratch/$p.1" -o "$scratch/$p.gp" && grep -c '#2F6FB0' "$scratch/$p.gp"; done) == $'0\n1' ]] &&
+[[ $(for p in found v; do "$MUSHER" plot "$scratch/$p.1" -o "$scratch/$p.gp" && grep -c '#0072B2' "$scratch/$p.gp"; done) == $'0\n1' ]] &&
     ok "a device's second stage is darker" || not_ok "a device's second stage is darker" "found has some or v has none"
 exit $bad

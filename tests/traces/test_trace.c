@@ -104,10 +104,11 @@ START_TEST(a_compressed_file_reads_back_the_same_and_a_broken_one_is_refused)
 {
     struct trace *t = traces_random(a, 1, 3000), *back = NULL;
     const char *packed = arena_printf(a, "%s.gz", file_a);
-    t->devices[1].stands_for = 3, t->devices[1].alike = "n[0,2].0, m.1";
+    t->devices[1].stands_for = 3, t->devices[1].alike = "n[0,2].0, m.1", t->equal_shape = true;
     ck_assert_int_eq(trace_write(t, packed, &err), OK);
     ck_assert_msg(trace_read(a, packed, &back, &err) == OK, "%s", err.text);
-    ck_assert(trace_folded(back) && back->devices[1].stands_for == 3);
+    ck_assert(trace_folded(back) && back->devices[1].stands_for == 3 && back->equal_shape);
+    ck_assert_int_eq(trace_weight(back, 0) + trace_weight(back, 1), 4);
     ck_assert_str_eq(back->devices[1].alike, "n[0,2].0, m.1");
     ck_assert_int_eq(trace_write(back, file_b, &err), OK);
     ck_assert_int_eq(trace_write(t, file_a, &err), OK);
@@ -139,6 +140,29 @@ START_TEST(of_some_devices_the_others_are_left_out)
     for (size_t i = 0; i < t->n_spans; i++) ck_assert_int_eq(t->spans[i].device, 0);
     ck_assert_uint_ge(t->n_spans, own);
     ck_assert(trace_sorted(t));
+}
+END_TEST
+
+/* The same file through the disk, of all devices and of some. */
+START_TEST(spans_on_disk_come_in_the_same_order)
+{
+    const bool some[2][2] = {{true, true}, {false, true}};
+    for (size_t window = 1; window < 5000; window *= 7)
+        for (int k = 0; k < 2; k++) {
+            struct trace *t = traces_random(a, window, 3000), *s = traces_empty(a, "host");
+            trace_stream(s, file_b, window);
+            for (size_t i = 0; i < t->n_spans; i++) {
+                if (t->spans[i].kind == SPAN_STEP) t->spans[i].kind = SPAN_COMPUTE;
+                trace_add(s, t->spans[i]);
+            }
+            ck_assert_uint_le(s->n_spans, window);
+            trace_keep_devices(t, some[k]);
+            trace_keep_devices(s, some[k]);
+            ck_assert_int_eq(trace_write(t, file_a, &err), OK);
+            ck_assert_msg(trace_write(s, file_b, &err) == OK, "%s", err.text);
+            trace_stream_end(s);
+            ck_assert_str_eq(content(file_a), content(file_b));
+        }
 }
 END_TEST
 
@@ -400,6 +424,7 @@ Suite *trace_suite(void)
     tcase_add_test(c, what_is_written_reads_back_the_same);
     tcase_add_test(c, a_compressed_file_reads_back_the_same_and_a_broken_one_is_refused);
     tcase_add_test(c, of_some_devices_the_others_are_left_out);
+    tcase_add_test(c, spans_on_disk_come_in_the_same_order);
     tcase_add_test(c, a_collective_is_its_kinds_name_and_everything_else_says_nothing_of_it);
     tcase_add_test(c, equal_names_are_one_copy);
     tcase_add_test(c, sorting_keeps_the_order_of_equals);
