@@ -104,7 +104,7 @@ static void collect(struct works *w, const struct trace *t, size_t run)
     }
 }
 
-/* --- who was late ---------------------------------------------------------------------------- */
+/* --- lateness -------------------------------------------------------------------------------- */
 
 static int compare(int64_t x, int64_t y) { return x < y ? -1 : x > y; }
 

@@ -16,7 +16,7 @@ static void end(void) { arena_free(arena); }
 
 static const char *const one_type[] = {"t"};
 
-/* Lost devices are replaced in the time of the restart, so it is never asked for less than all. */
+/* Lost devices are replaced during the restart, so speed is called with all devices only. */
 static double whole(const void *user, const int64_t *devices)
 {
     (void)user, (void)devices;
@@ -58,7 +58,7 @@ START_TEST(the_file_of_llama_3_s_table_says_what_the_typed_one_says)
 }
 END_TEST
 
-/* As many failures as the table counted, and most of the time useful, as was reported (over 90 %), where a write stops the job
+/* The number of failures of the table, and over 90 % useful time as reported, if a write stops the job
  * for 5 s and a restart takes 5 min. */
 START_TEST(llama_3_s_run_is_told_as_it_went)
 {
