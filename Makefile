@@ -197,7 +197,7 @@ install: all
 	install -D -m 644 docs/reference/musher.1 $(SHARE)/man/man1/musher.1
 	install -D -m 644 tools/completion/musher.bash $(SHARE)/bash-completion/completions/musher
 	install -D -m 644 tools/completion/_musher $(SHARE)/zsh/site-functions/_musher
-	for f in LICENSE README.md ARCHITECTURE.md $(wildcard docs/*.md docs/reference/*.md) $(shell find examples -type f); do \
+	for f in LICENSE README.md ARCHITECTURE.md $(wildcard docs/*.md docs/*.png docs/guide/*.md docs/decisions/*.md docs/reference/*.md) $(shell find examples -type f); do \
 	  install -D -m 644 $$f $(SHARE)/doc/musher/$$f || exit 1; done
 
 uninstall:

@@ -7,8 +7,8 @@
 #include "core/base/units.h"
 #include "core/collective/rounds.h"
 #include "profiles/team.h"
-#include "sim/collective/steps.h"
 #include "sim/collective/routes.h"
+#include "sim/collective/steps.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
 
@@ -250,7 +250,8 @@ static void print_time(const struct question *q, const char *name, double second
 {
     char time[32], rate[32] = "-";
     if (isfinite(bus_Bps(q, seconds))) units_print_bytes_per_s(rate, bus_Bps(q, seconds));
-    printf("%s %10s, bus bandwidth %10s", name, units_print_ns(time, units_ns_from_s(seconds)), rate);
+    printf("%s %10s, bus bandwidth %10s", name, units_print_ns(time, units_ns_from_s(seconds)),
+           rate);
 }
 
 static void print(const struct question *q)
@@ -352,10 +353,17 @@ static enum status collective(struct arena *a, void *request, const struct commo
     return OK;
 }
 
-static const char *const kinds[] = {"all-reduce", "all-gather", "reduce-scatter",
-                                    "broadcast",  "all-to-all", NULL};
-static const char *const algorithms[] = {"all",   "ring",   "tree",    "leader",   "sharded",
-                                         "chain", "padded", "grouped", "pairwise", NULL};
+static const char *const kinds[] = {
+#define X(id, word, name) name,
+    COLLECTIVE_KINDS(X)
+#undef X
+        NULL};
+static const char *const algorithms[] = {
+#define X(id, name, kinds, native, rounds) name,
+    "all", COLLECTIVE_ALGORITHM_CHOICES(X)
+#undef X
+               NULL};
+#define ALGORITHM_NAME(id, name, kinds, native, rounds) name ", "
 static const struct option options[] = {
     {.name = "KIND",
      ARGUMENT_AT(kind),
@@ -374,9 +382,8 @@ static const struct option options[] = {
      TEXT_AT(algorithm),
      .unit = "NAME",
      .choices = algorithms,
-     .help =
-         "algorithm: ring, tree, leader, sharded, chain, padded, grouped or pairwise; all: each "
-         "that is possible"},
+     .help = "algorithm: " COLLECTIVE_ALGORITHM_CHOICES(
+         ALGORITHM_NAME) "or all: each that is possible"},
     {.name = "devices",
      TEXT_AT(devices),
      .unit = "DEVICE,...",

@@ -1,54 +1,79 @@
 #include "core/base/arena.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
+#include "core/base/nearest.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
+#include "tools/export/export.h"
 #include "tools/export/sailor.h"
 
 #include <string.h>
 
 struct request {
-    const char *plan, *format, *out, *zone;
+    const char *plan, *format, *out;
+    struct export_request about;
 };
+
+static const char *const formats[] = {
+#define X(name, text, help) text,
+    EXPORTERS(X)
+#undef X
+        NULL};
+
+static enum status (*const run[])(FILE *out, const struct plan *p, const struct export_request *q,
+                                  struct export_note *note, struct error *err) = {
+#define X(name, text, help) export_##name,
+    EXPORTERS(X)
+#undef X
+};
+
+static enum status find(const char *word, size_t *out, struct error *err)
+{
+    for (*out = 0; formats[*out]; ++*out)
+        if (!strcmp(formats[*out], word)) return OK;
+    char hint[NEAREST_HINT];
+    return error_set(err, ERR_USAGE, "unknown format '%.60s'; 'musher export --help' lists them%s",
+                     word, nearest_name_hint(word, formats, hint));
+}
 
 static enum status export_plan(struct arena *a, void *request, const struct common *common,
                                struct error *err)
 {
     const struct request *q = request;
-    bool as_json = common->json;
+    struct export_note note = {0};
     struct plan p;
     struct file f = {0};
-    if (strcmp(q->format, "sailor") != 0)
-        return error_set(err, ERR_USAGE, "unknown format '%.60s'; known: sailor", q->format);
-    TRY(common_not_stdout(as_json, "-o", q->out, err));
+    size_t format;
+    TRY(find(q->format, &format, err));
+    TRY(common_not_stdout(common->json, "-o", q->out, err));
     TRY(common_plan(a, q->plan, &p, err));
     TRY(file_open(&f, q->out, err));
-    enum status st = export_sailor(f.stream, &p, q->zone, err);
+    enum status st = run[format](f.stream, &p, &q->about, &note, err);
     if (st == OK) st = file_commit(&f, err);
     file_abandon(&f);
     if (st != OK) return st;
-    bool equal = export_sailor_equal(&p);
-    if (!equal)
-        log_warn("the replicas' shares or numbers differ: Sailor's simulator, which takes equal "
-                 "ones for granted, times another plan");
-    if (!as_json) return OK;
+    if (note.key && !note.holds) log_warn("%s", note.warning);
+    if (!common->json) return OK;
     struct json j;
     common_json_begin(&j);
     json_put_text(&j, "file", q->out);
     json_put_text(&j, "format", q->format);
-    json_put_bool(&j, "equal_shares", equal);
+    if (note.key) json_put_bool(&j, note.key, note.holds);
     common_json_end(&j);
     return OK;
 }
 
-static const char *const formats[] = {"sailor", NULL};
 static const struct option options[] = {
     {.name = "PLAN", ARGUMENT_AT(plan), .help = "plan file, e.g. plan.yaml"},
     {.name = "format",
      TEXT_AT(format),
      .unit = "FORMAT",
      .choices = formats,
-     .help = "format to write; sailor: the JSON of Sailor's planner",
+     .help = "format to write:"
+#define X(name, text, help) "\n" text ": " help
+     EXPORTERS(X)
+#undef X
+         ,
      .required = true},
     {.name = "out",
      .letter = 'o',
@@ -58,7 +83,7 @@ static const struct option options[] = {
      .help = "file to write, or - for standard output",
      .required = true},
     {.name = "zone",
-     TEXT_AT(zone),
+     TEXT_AT(about.zone),
      .unit = "ZONE",
      .help = "cloud zone of all devices in Sailor's tables, e.g. us-west1-b",
      .preset = SAILOR_ZONE},

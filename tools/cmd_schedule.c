@@ -300,8 +300,12 @@ static enum status run_schedule(struct arena *a, void *request, const struct com
 }
 
 static const char *const names[] = {
-    "gpipe", "1f1b", "eager-1f1b", "h-1f1b", "h-1f1b-published", "interleaved", "zb-h1",
-    "zb-h2", "zb-v", "v-half",     "v-min",  automatic,          searched,      NULL};
+#define X(name, text, chunks, traits, order) text,
+    SCHEDULES(X)
+#undef X
+        automatic,
+    searched, NULL};
+#define SCHEDULE_TEXT(name, text, chunks, traits, order) text ", "
 
 #define LIST(name_, field, unit_, preset_, help_)                                                  \
     {                                                                                              \
@@ -325,9 +329,9 @@ static const struct option options[] = {
      ARGUMENT_AT(what),
      .min = -1,
      .choices = names,
-     .help = "schedule: gpipe, 1f1b, eager-1f1b, h-1f1b, h-1f1b-published, interleaved, zb-h1, "
-             "zb-h2, zb-v, v-half or v-min; zero-bubble or searched: an order found for the given "
-             "times; or a file with an order, as --csv writes it"},
+     .help = "schedule: " SCHEDULES(
+         SCHEDULE_TEXT) "zero-bubble or searched (an order found for the "
+                        "given times); or a file with an order, as --csv writes it"},
     COUNT("devices", devices, "P", SCHEDULE_MAX_DEVICES, "that of NAME's file; required for a name",
           "pipeline devices (ranks), e.g. 4"),
     COUNT("microbatches", microbatches, "M", SCHEDULE_MAX_MICROBATCHES,
@@ -346,8 +350,7 @@ static const struct option options[] = {
     LIST("input", input, "TIME|...", "1 ms", "input-gradient time (I)"),
     LIST("weight", weight, "TIME|...", "1 ms", "weight-gradient time (W)"),
     LIST("backward", backward, "TIME|...", "I + W", "backward time (B), e.g. '2 ms'"),
-    LIST("latency", latency, "TIME|...", "0",
-         "one-directional latency between stages, e.g. '10 us'"),
+    LIST("latency", latency, "TIME|...", "0", "one-way latency between stages, e.g. '10 us'"),
     LIST("transfer", transfer, "TIME|...", "0",
          "occupancy of a link by one message, e.g. '0 ms|2 ms'"),
     LIST("activation", activation, "SIZE|...", "0",

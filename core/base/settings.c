@@ -12,7 +12,7 @@ enum { TIMEOUT_S = 120 };
 const struct setting settings[] = {
     {"MUSHER_TIMEOUT", SECONDS, "silence after which a rank counts as failed, in seconds (120)"},
     {"MUSHER_TRANSPORT", TRANSPORTS,
-     "path of messages between GPUs: through host memory, or by NCCL (GPUs)"},
+     "path of messages between GPUs: through host memory, or by NCCL (devices)"},
     {"MUSHER_NCCL", FILE_NAME, "NCCL library (libnccl.so.2 of the library path)"},
     {"MUSHER_CUDA_PLUGIN", FILE_NAME, "CUDA plugin (libmusher_cuda.so beside the program, or in ../lib/musher)"},
     {"MUSHER_CUPTI_PLUGIN", FILE_NAME, "CUPTI plugin (libmusher_cupti.so, likewise)"},

@@ -10,18 +10,20 @@
 static const struct {
     const char *name;
     int32_t chunks;
+    unsigned traits;
+    void (*order)(struct arena *a, const struct schedule_spec *spec, struct schedule *s);
 } kinds[] = {
-#define X(name, text, chunks) {text, chunks},
+#define X(name, text, chunks, traits, order) {text, chunks, traits, schedule_order_##order},
     SCHEDULES(X)
 #undef X
 };
 
 const char *schedule_name(enum schedule_kind k) { return kinds[k].name; }
 int32_t schedule_kind_chunks(enum schedule_kind k) { return kinds[k].chunks; }
-bool schedule_kind_splits(enum schedule_kind k) { return k >= SCHEDULE_ZB_H1; }
-
-static bool has_warmup(enum schedule_kind k) { return k >= SCHEDULE_1F1B && k <= SCHEDULE_H1F1B; }
-static bool is_v_shaped(enum schedule_kind k) { return k >= SCHEDULE_ZB_V; }
+bool schedule_kind_has(enum schedule_kind k, enum schedule_trait trait)
+{
+    return kinds[k].traits & trait;
+}
 
 enum status schedule_kind_parse(const char *name, enum schedule_kind *out, struct error *err)
 {
@@ -34,7 +36,7 @@ enum status schedule_kind_parse(const char *name, enum schedule_kind *out, struc
         size_t n = strlen(list);
         snprintf(list + n, sizeof list - n, "%s%s", k ? ", " : "", kinds[k].name);
     }
-    return error_set(err, ERR_INPUT, "unknown schedule '%s'; there are: %s", name, list);
+    return error_set(err, ERR_INPUT, "unknown schedule '%s'; known are: %s", name, list);
 }
 
 int64_t schedule_ops(const struct schedule *s)
@@ -122,7 +124,7 @@ static void backward(struct schedule_lane *l, bool split, int32_t chunk, int32_t
 }
 
 /* w-1 forwards, then a forward and a backward in turn, then w-1 backwards; w = m is GPipe. */
-static void fill_warmup(struct schedule_lane *l, int32_t m, int32_t w, bool split)
+static void warmup_lane(struct schedule_lane *l, int32_t m, int32_t w, bool split)
 {
     for (int32_t i = 0; i < w - 1; i++) schedule_append(l, PHASE_F, 0, i);
     for (int32_t i = w - 1; i < m; i++) {
@@ -132,9 +134,17 @@ static void fill_warmup(struct schedule_lane *l, int32_t m, int32_t w, bool spli
     for (int32_t i = m - (w - 1); i < m; i++) backward(l, split, 0, i);
 }
 
+void schedule_order_warmup(struct arena *a, const struct schedule_spec *spec, struct schedule *s)
+{
+    int32_t *w = ARENA_ARRAY(a, int32_t, (size_t)s->n_devices);
+    schedule_warmup(spec, w);
+    for (int32_t d = 0; d < s->n_devices; d++)
+        warmup_lane(&s->lanes[d], s->n_microbatches, w[d], spec->split);
+}
+
 /* Megatron-LM's order: microbatches go through the chunks in groups of p, forwards from the first chunk on, backwards
  * from the last. */
-static void fill_interleaved(const struct schedule *s, int32_t d, bool split)
+static void interleaved_lane(const struct schedule *s, int32_t d, bool split)
 {
     struct schedule_lane *l = &s->lanes[d];
     int64_t p = s->n_devices, v = s->n_chunks, total = (int64_t)s->n_microbatches * v;
@@ -149,9 +159,16 @@ static void fill_interleaved(const struct schedule *s, int32_t d, bool split)
     }
 }
 
+void schedule_order_interleaved(struct arena *a, const struct schedule_spec *spec,
+                                struct schedule *s)
+{
+    (void)a;
+    for (int32_t d = 0; d < s->n_devices; d++) interleaved_lane(s, d, spec->split);
+}
+
 /* ZB-H1 and ZB-H2 by hand: device d has `w` forwards in flight like (eager) 1F1B, and puts its weight gradients off by
  * `late` microbatches, so that those of the last device fill the time in which gradients travel to the first. */
-static void fill_zero_bubble(struct schedule_lane *l, int32_t m, int32_t w, int32_t late)
+static void zero_bubble_lane(struct schedule_lane *l, int32_t m, int32_t w, int32_t late)
 {
     int32_t f = 0, done = 0;
     while (f < w && f < m) schedule_append(l, PHASE_F, 0, f++);
@@ -163,25 +180,18 @@ static void fill_zero_bubble(struct schedule_lane *l, int32_t m, int32_t w, int3
     while (done < m) schedule_append(l, PHASE_W, 0, done++);
 }
 
-static void fill(struct arena *a, const struct schedule_spec *spec, struct schedule *s)
+void schedule_order_zb_h1(struct arena *a, const struct schedule_spec *spec, struct schedule *s)
 {
-    int32_t p = s->n_devices, m = s->n_microbatches;
-    int32_t *w = ARENA_ARRAY(a, int32_t, (size_t)p);
-    if (spec->kind <= SCHEDULE_H1F1B) schedule_warmup(spec, w);
-    if (is_v_shaped(spec->kind)) {
-        schedule_fill_v(a, spec->kind, s);
-        return;
-    }
-    for (int32_t d = 0; d < p; d++) {
-        if (spec->kind == SCHEDULE_INTERLEAVED)
-            fill_interleaved(s, d, spec->split);
-        else if (spec->kind == SCHEDULE_ZB_H1)
-            fill_zero_bubble(&s->lanes[d], m, p - d, d);
-        else if (spec->kind == SCHEDULE_ZB_H2)
-            fill_zero_bubble(&s->lanes[d], m, 2 * (p - d) - 1, 2 * d);
-        else
-            fill_warmup(&s->lanes[d], m, w[d], spec->split);
-    }
+    (void)a, (void)spec;
+    for (int32_t d = 0, p = s->n_devices; d < p; d++)
+        zero_bubble_lane(&s->lanes[d], s->n_microbatches, p - d, d);
+}
+
+void schedule_order_zb_h2(struct arena *a, const struct schedule_spec *spec, struct schedule *s)
+{
+    (void)a, (void)spec;
+    for (int32_t d = 0, p = s->n_devices; d < p; d++)
+        zero_bubble_lane(&s->lanes[d], s->n_microbatches, 2 * (p - d) - 1, 2 * d);
 }
 
 static enum status check_numbers(const struct schedule_spec *s, struct error *err)
@@ -220,14 +230,14 @@ static enum status check_spec(const struct schedule_spec *s, int32_t *chunks, st
                          own == 1   ? "1"
                          : own == 2 ? "2"
                                     : "2 … 1000");
-    if (s->kind == SCHEDULE_INTERLEAVED && s->n_microbatches % s->n_devices)
+    if (schedule_kind_has(s->kind, SCHEDULE_GROUPS) && s->n_microbatches % s->n_devices)
         return error_set(err, ERR_INPUT,
-                         "interleaved: %" PRId32 " microbatches are no multiple of %" PRId32
-                         " devices; its order goes through the chunks in groups of as many "
+                         "%s: %" PRId32 " microbatches are not a multiple of %" PRId32
+                         " devices; its order alternates chunks in groups of as many "
                          "microbatches as there are devices",
-                         s->n_microbatches, s->n_devices);
-    if (s->warmup && !has_warmup(s->kind))
-        return error_set(err, ERR_INPUT, "%s has no warm-up counts to be given", name);
+                         name, s->n_microbatches, s->n_devices);
+    if (s->warmup && !schedule_kind_has(s->kind, SCHEDULE_WARMUPS))
+        return error_set(err, ERR_INPUT, "%s accepts no warm-up counts", name);
     if (3 * (int64_t)s->n_devices * *chunks > SCHEDULE_MAX_OPS / s->n_microbatches)
         return error_set(err, ERR_INPUT,
                          "%s: %" PRId32 " devices × %" PRId32 " chunks × %" PRId32
@@ -245,13 +255,13 @@ enum status schedule_make(struct arena *a, const struct schedule_spec *spec, str
                          .n_devices = spec->n_devices,
                          .n_chunks = chunks,
                          .n_microbatches = spec->n_microbatches};
-    schedule_place(a, &s, is_v_shaped(spec->kind));
+    schedule_place(a, &s, schedule_kind_has(spec->kind, SCHEDULE_V));
     s.lanes = ARENA_ARRAY(a, struct schedule_lane, (size_t)s.n_devices);
-    size_t parts = spec->split || schedule_kind_splits(spec->kind) ? 3 : 2;
+    size_t parts = spec->split || schedule_kind_has(spec->kind, SCHEDULE_SPLITS) ? 3 : 2;
     for (int32_t d = 0; d < s.n_devices; d++)
         s.lanes[d].ops = ARENA_ARRAY(a, struct schedule_op,
                                      parts * (size_t)chunks * (size_t)spec->n_microbatches);
-    fill(a, spec, &s);
+    kinds[spec->kind].order(a, spec, &s);
     if (spec->warmup) TRY(schedule_check(a, &s, NULL, err));
     *out = s;
     return OK;

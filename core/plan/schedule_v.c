@@ -30,7 +30,7 @@ static void next(struct schedule_lane *l, int32_t m, int32_t count[PARTS], int p
     if (count[part] < m) schedule_append(l, part_phase[part], part_chunk[part], count[part]++);
 }
 
-static void fill_zb_v(struct schedule_lane *l, int32_t p, int32_t m, int32_t d)
+static void zb_v_lane(struct schedule_lane *l, int32_t p, int32_t m, int32_t d)
 {
     int32_t count[PARTS] = {0};
     for (int32_t i = 0; i < 2 * (p - d) - 1; i++) next(l, m, count, F0);
@@ -45,6 +45,13 @@ static void fill_zb_v(struct schedule_lane *l, int32_t p, int32_t m, int32_t d)
     for (int32_t i = 0; i < p - d; i++) next(l, m, count, I0), next(l, m, count, W0);
     while (count[W1] < m) next(l, m, count, W1);
     while (count[W0] < m) next(l, m, count, W0);
+}
+
+void schedule_order_zb_v(struct arena *a, const struct schedule_spec *spec, struct schedule *s)
+{
+    (void)a, (void)spec;
+    for (int32_t d = 0; d < s->n_devices; d++)
+        zb_v_lane(&s->lanes[d], s->n_devices, s->n_microbatches, d);
 }
 
 /* --- building blocks --- */
@@ -190,16 +197,24 @@ static void squeeze(struct arena *a, struct schedule *s, const struct block *b, 
     }
 }
 
-void schedule_fill_v(struct arena *a, enum schedule_kind kind, struct schedule *s)
+/* half: the steps of V-Half and its memory (p+2)/2, else V-Min's and (p+4)/3, both of two chunks. */
+static void blocks(struct arena *a, struct schedule *s, bool half)
 {
     int32_t p = s->n_devices;
-    if (kind == SCHEDULE_ZB_V) {
-        for (int32_t d = 0; d < p; d++) fill_zb_v(&s->lanes[d], p, s->n_microbatches, d);
-        return;
-    }
     struct block b = {.p = p};
     b.at = arena_alloc(a, (size_t)p, sizeof *b.at);
-    bool half = kind == SCHEDULE_V_HALF;
     best_block(&b, 1, half ? 2 : 1);
     squeeze(a, s, &b, 2 * (half ? (p + 2) / 2 : (p + 4) / 3));
+}
+
+void schedule_order_v_half(struct arena *a, const struct schedule_spec *spec, struct schedule *s)
+{
+    (void)spec;
+    blocks(a, s, true);
+}
+
+void schedule_order_v_min(struct arena *a, const struct schedule_spec *spec, struct schedule *s)
+{
+    (void)spec;
+    blocks(a, s, false);
 }

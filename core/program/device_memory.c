@@ -1,5 +1,7 @@
 #include "core/program/device_memory.h"
 
+#include "core/collective/rounds.h"
+
 #include "core/base/arena.h"
 
 #include <string.h>
@@ -23,11 +25,11 @@ static bool is_cut(const struct collective_member *m, int32_t k)
     return m->within && m->within[k].n_dims;
 }
 
-/* What is sent whole to each and comes whole from each, side by side; rings and tiers pack in the stage's staging. */
+/* Direct algorithms: a message to each member and one from each, side by side; the others pack in the stage's staging. */
 static int64_t tensor_bytes(const struct collective *m, int32_t member, enum dtype t)
 {
     int64_t size = dtype_bytes(t), bytes = 0;
-    if (m->n_members < 2 || m->algorithm == ALGORITHM_RING || m->algorithm == ALGORITHM_HIERARCHICAL) return 0;
+    if (m->n_members < 2 || !collective_rounds_of(m->algorithm)->direct) return 0;
     for (int32_t i = 0; i < m->n_members; i++)
         bytes += aligned(collective_elements(m, member, i) * size) +
                  aligned(collective_elements(m, i, member) * size);

@@ -1,7 +1,7 @@
 /* planner/schedule/refine.h - other warm-up counts, rings, gradient buckets and searched orders for a plan that is already good.
  *
  * Warm-up rules: 1F1B (default), eager (two more a stage), GPipe, and heterogeneity-aware 1F1B by
- *   w_S = 1, w_i = w_{i+1} + max(1, ceil((t_{i+1} + 2 c_i) / t_max))   (t: F+B of a stage, c: one-directional transfer)
+ *   w_S = 1, w_i = w_{i+1} + max(1, ceil((t_{i+1} + 2 c_i) / t_max))   (t: F+B of a stage, c: one-way transfer)
  * which derives HARP's thresholds (arXiv 2509.24859 and its public code) from the steady period t_max. Last, orders of F, I
  * and W that no rule made (planner/schedule/plan.h).
  */

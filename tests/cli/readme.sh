@@ -13,7 +13,7 @@ mapfile -t pages < <(sed -n 's/^| \[\([a-z-]*\.md\)\].*/docs\/guide\/\1/p' docs/
 for page in docs/guide/*.md; do # a page that the table of contents lacks would never run
     [[ $page == docs/guide/README.md || " ${pages[*]} " == *" $page "* ]] || { echo "not ok docs/guide/README.md lists $page"; bad=1; }
 done
-awk '/^```sh$/ { on = 1; next } /^```$/ { on = 0 } on' README.md "${pages[@]}" > "$scratch/commands"
+awk '/^```sh$/ { on = 1; next } /^```$/ { on = 0 } on' README.md docs/guide/README.md "${pages[@]}" > "$scratch/commands"
 cd "$scratch/clone" || exit 6
 n=0
 while IFS= read -r command; do

@@ -143,7 +143,7 @@ static void best_by_name(struct arena *a, struct draw *d, const struct pipe *p, 
         struct schedule s;
         struct error err = {0};
         ck_assert_int_eq(schedule_make(a, &spec, &s, &err), OK);
-        bool split = spec.split || schedule_kind_splits(spec.kind);
+        bool split = spec.split || schedule_kind_has(spec.kind, SCHEDULE_SPLITS);
         see(best, split ? BOUND_SPLIT : BOUND_FUSED, makespan_of(a, p, &s));
     }
 }

@@ -54,8 +54,7 @@ static double collective_textbook_s(const struct collective_textbook *t)
     case ALGORITHM_HIERARCHICAL:
         return round_s(2 * (g - 1), t->near_s, S / g, t->near_Bps) +
                (nodes > 1 ? round_s(2 * (nodes - 1), t->far_s, S / g / nodes, t->far_Bps) : 0);
-    case ALGORITHM_LOCAL:
-    case COLLECTIVE_ALGORITHM_COUNT:
+    default: /* no textbook form: priced round by round */
         break;
     }
     BUG("algorithm %d of a collective", (int)t->algorithm);

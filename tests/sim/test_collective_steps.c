@@ -1,4 +1,5 @@
 /* On separate links, simulated collectives take exactly the closed forms; on shared links they respect the link capacity. */
+#include "core/collective/rounds.h"
 #include "sim/collective/routes.h"
 #include "tests/support/collectives.h"
 #include "tests/support/pipelines.h"
@@ -38,7 +39,7 @@ static struct collective_case random_collective(struct dice *d, int32_t n)
     do {
         c.kind = (enum collective_kind)roll(d, 0, COLLECTIVE_KIND_COUNT - 1);
         c.algorithm = (enum collective_algorithm)roll(d, 0, COLLECTIVE_ALGORITHM_COUNT - 1);
-    } while (!collective_can(c.kind, c.algorithm));
+    } while (!collective_can(c.kind, c.algorithm) || collective_misfit(c.algorithm, n, true));
     if (c.kind == COLLECTIVE_ALL_GATHER || c.kind == COLLECTIVE_REDUCE_SCATTER) {
         int64_t *shards = ARENA_ARRAY(arena, int64_t, (size_t)n), left = c.elements;
         for (int32_t i = 0; i < n; i++) {

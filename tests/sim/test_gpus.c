@@ -127,7 +127,7 @@ START_TEST(a_message_is_what_the_larger_end_holds)
         struct run_options o = {.steps = 1};
         x->n_devices = 1, x->devices[0].kind = "host"; /* no message library is asked */
         ck_assert_int_eq(worker_run(arena, x, &o, &r, &err), ERR_INPUT);
-        ck_assert_msg(strstr(err.text, "simulated, never run"), "%s", err.text);
+        ck_assert_msg(strstr(err.text, "simulated, not run"), "%s", err.text);
     }
 }
 END_TEST

@@ -28,7 +28,7 @@ static struct schedule random_schedule(struct draw *d)
     double time[6], transfer[6];
     struct schedule_spec spec = {.kind = kind, .n_devices = p, .n_microbatches = m};
     spec.split = below(d, 2);
-    if (kind == SCHEDULE_INTERLEAVED) {
+    if (schedule_kind_has(kind, SCHEDULE_GROUPS)) {
         spec.n_chunks = 2 + (int32_t)below(d, 2);
         spec.n_microbatches = p * (1 + (int32_t)below(d, 3));
     }
@@ -39,7 +39,7 @@ static struct schedule random_schedule(struct draw *d)
     spec.time = time, spec.transfer = transfer;
     int32_t so_far = 1;
     for (int32_t i = p - 1; i >= 0; i--) w[i] = so_far, so_far += (int32_t)below(d, 3);
-    if (kind >= SCHEDULE_1F1B && kind <= SCHEDULE_H1F1B && !below(d, 4)) spec.warmup = w;
+    if (schedule_kind_has(kind, SCHEDULE_WARMUPS) && !below(d, 4)) spec.warmup = w;
     struct schedule s;
     struct error err = {0};
     ck_assert_msg(schedule_make(arena, &spec, &s, &err) == OK, "%s", err.text);
@@ -201,7 +201,7 @@ START_TEST(disturbed_schedules_are_told_apart_without_hanging)
         struct sweep w = sweep_time(arena, &s, &(struct sweep_costs){none, none, none, NULL});
         struct error err = {0};
         enum status st = schedule_check(arena, &s, NULL, &err);
-        bool before = strstr(err.text, " stands before ") != NULL,
+        bool before = strstr(err.text, " comes before ") != NULL,
              stops = strstr(err.text, "no progress: blocked set: device ") != NULL;
         ck_assert_msg(st == OK ? !w.stuck : before || (stops && w.stuck), "%s", err.text);
         refused += st != OK, blocked += stops;

@@ -117,7 +117,7 @@ enum status sailor_case_score_plan(struct arena *a, const struct sailor_case *c,
     struct node *root = NULL;
     FILE *f = open_memstream(&text, &n);
     if (!f) BUG("open_memstream");
-    enum status st = export_sailor(f, p, NULL, err);
+    enum status st = export_sailor(f, p, &(struct export_request){0}, &(struct export_note){0}, err);
     fclose(f);
     if (st == OK) st = document_parse(a, "export", text, n, &root, err);
     if (st == OK) st = sailor_referee(a, SAILOR_MIXED, c->model, root, own_shares, out, err);

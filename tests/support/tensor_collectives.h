@@ -242,6 +242,7 @@ static inline void met_members(struct met *m, struct collective *x)
         order[i] = order[k], order[k] = other;
     }
     x->n_members = met_draw(m, 0, 2) ? m->p.n_devices : (int32_t)met_draw(m, 1, m->p.n_devices);
+    while (collective_misfit(x->algorithm, x->n_members, true)) x->n_members--;
     x->members = ARENA_ARRAY(m->a, struct collective_member, (size_t)x->n_members);
     for (int32_t i = 0; i < x->n_members; i++)
         x->members[i] = (struct collective_member){.stage = order[i], .chain_ring = -1};

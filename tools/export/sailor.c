@@ -148,11 +148,16 @@ static void put_pipeline(struct json *j, const struct plan *p, int32_t first, co
     json_close(j);
 }
 
-enum status export_sailor(FILE *out, const struct plan *p, const char *zone, struct error *err)
+enum status export_sailor(FILE *out, const struct plan *p, const struct export_request *q,
+                          struct export_note *note, struct error *err)
 {
     struct json j;
+    const char *zone = q->zone ? q->zone : SAILOR_ZONE;
     TRY(check(p, err));
-    if (!zone) zone = SAILOR_ZONE;
+    *note =
+        (struct export_note){"equal_shares", export_sailor_equal(p),
+                             "the replicas' shares or numbers differ: Sailor's simulator, which "
+                             "assumes equal ones, times another plan"};
     json_begin(&j, out, JSON_INDENTED);
     json_put_object(&j, NULL);
     json_put_text(&j, "zone", zone);
@@ -162,7 +167,7 @@ enum status export_sailor(FILE *out, const struct plan *p, const char *zone, str
     json_close(&j);
     json_put_int(&j, "mbs", p->microbatch);
     json_put_int(&j, "gbs", p->job.global_batch);
-    json_put_bool(&j, "equal_shares", export_sailor_equal(p));
+    json_put_bool(&j, note->key, note->holds);
     if (p->predicted_ns) json_put_double(&j, "iteration_s", units_s_from_ns(p->predicted_ns));
     json_close(&j);
     json_end(&j);

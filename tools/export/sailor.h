@@ -15,17 +15,10 @@
 #ifndef TOOLS_EXPORT_SAILOR_H
 #define TOOLS_EXPORT_SAILOR_H
 
-#include "core/base/error.h"
-#include "core/plan/plan.h"
-
-#include <stdio.h>
+#include "tools/export/export.h"
 
 #define SAILOR_ZONE "us-central1-a"
 
 /* Equal shares, and as many replicas of each cut: what Sailor's closed form assumes. */
 bool export_sailor_equal(const struct plan *p);
-/* zone NULL: SAILOR_ZONE. Nothing is written where the plan cannot be said. */
-MUST_CHECK enum status export_sailor(FILE *out, const struct plan *p, const char *zone,
-                                     struct error *err);
-
 #endif

@@ -3,7 +3,7 @@
  * One case a line; columns are found by their names, others are ignored:
  *   case, p, m                       name, stages, microbatches
  *   tF, tB, tW                       times of F, I and W, '|'-separated, one a stage (whole numbers of any unit)
- *   tcomm_links                      one-directional latencies of the p-1 links
+ *   tcomm_links                      one-way latencies of the p-1 links
  *   memF, memB, memW                 signed changes of the stage's memory at F, I and W
  *   mem_limit                        one a stage, or one for all; inf: no limit
  *   one_f_one_b … best_known         makespans of feasible schedules; empty: does not fit the memory. Optional.
