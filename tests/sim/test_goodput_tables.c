@@ -154,7 +154,7 @@ START_TEST(broken_tables_are_refused_with_their_line)
     refused_spot("time_s,a\n0,1.5\n", ":2: 1.5 devices of a");
     refused_spot("time_s,a\n0\n", ":2: a is '', not a number");
     refused_spot("time_s,\"a\n0,1\n", ":1: a quote is never closed");
-    refused_spot("time_s,a\x1b[2J\n0,1\n", ":1: byte 9 is a control character or no UTF-8");
+    refused_spot("time_s,a\x1b[2J\n0,1\n", ":1: byte 9 is a control character or not UTF-8");
     refused_spot("time_s,a\n0,1\n1,\t\xC2\x9B\n", ":3: byte 4 is a control character");
     refused_spot("time_s,\xFF\n0,1\n", ":1: byte 8 is");
     refused_spot("time_s,a\n0,1\n1e300,1\n", ":3: more than 31 years");
