@@ -1,10 +1,10 @@
-/* Calibration: medians of what ran, set beside what the parent had said.
+/* Calibration: medians of runs, compared with the parent's costs.
  *
  * Everything is at slowdown 1: a span of an emulated device is slowdown × CPU time, so it is divided by the slowdown of its
- * device and multiplied again by whoever asks (profile_op_seconds). A factor is the share by which a type runs unlike
- * its base; it is taken against the base's own row of the same key, never against a row that a former calibration
- * made, so that calibrating twice on the same runs changes nothing.
- * The first step of a run warms up and does not count (trace_first_counted_step).
+ * device; profile_op_seconds multiplies by it again. A factor is the ratio of a type to
+ * its base; its reference is the base's own row of the same key, never a row of an earlier
+ * calibration, so that a second calibration on the same runs changes nothing.
+ * The first step of a run warms up and is excluded (trace_first_counted_step).
  * Ownership: next's arrays are the arena's; its texts are the parent's and the traces', which must live as long.
  */
 #include "profiles/calibrate.h"
@@ -72,7 +72,7 @@ static int by_type_and_key(const void *a, const void *b)
 
 /* --- (1) rows -------------------------------------------------------------------------------- */
 
-/* What the parent knows of the operator behind a key, from whichever base. */
+/* The parent's row of the operator with this key, from any base. */
 static const struct op_row *relative(const struct calibrating *s, const struct device_type *type,
                                      uint64_t key)
 {
@@ -82,9 +82,9 @@ static const struct op_row *relative(const struct calibrating *s, const struct d
     return row;
 }
 
-/* How long an operator on experts takes depends on how its layer's router deals the rows out, so on what part of the model
- * a type happened to have: what differs from layer to layer is no trait of the type. Its row is the mean over all calls on
- * all types of the same base, which no choice of layers for a type makes look cheap. */
+/* The time of an operator on experts depends on its layer's router, and therefore on the layers that a type happened to
+ * run. Differences between layers are not properties of the type. Its row is the mean over all calls on
+ * all types of the same base, so that no assignment of layers makes a type look cheap. */
 static double mean_over_types(const struct calibrating *s, const struct sample *x)
 {
     const char *catalogue = s->cluster->types[x->type].catalogue;
@@ -135,7 +135,7 @@ static void add_row(struct calibrating *s, const struct sample *x, size_t n)
     next->ops = arena_grow(s->a, next->ops, next->n_ops, &s->row_capacity, sizeof *next->ops);
     next->ops[next->n_ops++] = row;
     s->out->spans_used += (int64_t)n;
-    /* An empty share takes what a call takes, which says nothing of those that have work. */
+    /* The time of an empty shard is call overhead only, so it is no evidence for non-empty ones. */
     if (!base || !(base->seconds > 0) || !op_fits_row_has_work(base)) return;
     s->ratios =
         arena_grow(s->scratch, s->ratios, s->n_ratios, &s->ratio_capacity, sizeof *s->ratios);
@@ -174,7 +174,7 @@ static void make_rows(struct calibrating *s)
 
 /* --- (3) links ------------------------------------------------------------------------------- */
 
-/* A link whose messages do not make a line (one size only, say) keeps what the parent has of it. */
+/* A link whose messages do not determine a line (e.g. one size only) keeps the parent's model. */
 static void fit_one_link(struct calibrating *s, const char *name)
 {
     size_t n = 0, total = 0;
@@ -271,7 +271,7 @@ static double *copied(const struct calibrating *s, const double *values)
 
 static double within(double pace) { return fmin(fmax(pace, pace_min), pace_max); }
 
-/* Messages do not scale with the pace, so it is sought: first as if they did, then by the secant through the first two. */
+/* Messages do not scale with the pace, so it is found by iteration: first as if they did, then by the secant through the first two. */
 static enum status find_pace(struct calibrating *s, calibrate_predict *predict, void *user)
 {
     double *ratio = ARENA_ARRAY(s->scratch, double, s->n_runs), *pace = &s->out->next.pace;
@@ -308,7 +308,7 @@ static const char *names_of_runs(struct arena *a, struct trace *const *runs, siz
     return names;
 }
 
-/* Whether a row or a factor of the parent, or of what it was made from, has been learned from the run. */
+/* Whether the parent, or an ancestor of it, was calibrated on the run. */
 static bool seen_before(struct calibrating *s, const struct trace *t)
 {
     const struct profile *p = s->parent;
@@ -321,7 +321,7 @@ static bool seen_before(struct calibrating *s, const struct trace *t)
     return seen;
 }
 
-/* Everything but the errors, from the runs of the state. */
+/* All results except the errors, from the runs of the state. */
 static enum status learn(struct calibrating *s, bool force, calibrate_predict *predict, void *user)
 {
     struct profile *next = &s->out->next;
@@ -349,7 +349,7 @@ static bool same_plan(const struct trace *x, const struct trace *y)
     return x->plan_hash == y->plan_hash && !strcmp(x->plan, y->plan);
 }
 
-/* How far off the runs of one plan are when those of all others teach. */
+/* Held-out error: runs of one plan, predicted by a calibration on all others. */
 static enum status hold_out(const struct calibrating *all, const struct trace *plan,
                             calibrate_predict *predict, void *user, double *errors, size_t *n)
 {
@@ -369,7 +369,7 @@ static enum status hold_out(const struct calibrating *all, const struct trace *p
         }
     s.runs = runs;
     s.index = index;
-    TRY(learn(&s, true, predict, user)); /* factors beyond belief are the whole's to refuse */
+    TRY(learn(&s, true, predict, user)); /* forced: the calibration on all runs rejects implausible factors */
     for (size_t i = 0; i < all->n_runs; i++) {
         int64_t predicted = 0;
         if (!same_plan(all->runs[i], plan)) continue;

@@ -1,4 +1,4 @@
-/* Factors: by how much a type runs unlike its base, for each kind and for all. */
+/* Factors: ratio of a type to its base, per kind and overall. */
 #include "profiles/calibrate_internal.h"
 
 #include "traces/quantile.h"
@@ -6,7 +6,7 @@
 #include <string.h>
 
 static const double factor_min = 0.1, factor_max = 10;
-/* What takes less than this of a type's time is no evidence of a wrong run: a copy of 20 us that finds its operands cold. */
+/* Kinds below this share of a type's time are no evidence of a wrong run: e.g. a copy of 20 us with cold operands. */
 static const double share_known = 0.01;
 
 static void put_factor(struct calibrating *s, struct factor_row f)
@@ -32,7 +32,7 @@ static void leave_out(struct calibrating *s, int32_t type, int32_t kind)
     s->out->n_kinds_left_out += type >= 0;
 }
 
-/* The factor of a type (-1: any) and a kind (-1: any); none where no key of it ran. */
+/* The factor of a type (-1: any) and a kind (-1: any); none if none of its keys ran. */
 static enum status make_factor(struct calibrating *s, int32_t type, int32_t kind, bool force)
 {
     double *values = ARENA_ARRAY(s->scratch, double, s->n_ratios);
@@ -70,7 +70,7 @@ static enum status make_factor(struct calibrating *s, int32_t type, int32_t kind
 enum status calibrate_factors(struct calibrating *s, bool force)
 {
     for (size_t i = 0; i < s->parent->n_factors; i++) put_factor(s, s->parent->factors[i]);
-    /* the narrow ones first, so that a complaint names the type and the kind */
+    /* single types and kinds first, so that an error names both */
     for (int32_t t = 0; t <= s->cluster->n_types; t++)
         for (int32_t k = 0; k <= OP_KIND_COUNT; k++)
             TRY(make_factor(s, t < s->cluster->n_types ? t : -1, k < OP_KIND_COUNT ? k : -1,

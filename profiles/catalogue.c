@@ -1,8 +1,8 @@
-/* The catalogue: public numbers, typed in, each with where it was seen.
+/* The catalogue: public numbers, each with its source.
  *
  * Peaks are dense (without structured sparsity), tensor cores with fp32 accumulation; link rates are one direction;
- * GB is 1e9, GiB 2^30, as the source has it. A value without a source is absent and 0, never a guess; where sources
- * disagree, the comment says so. docs/reference/devices.md is generated from this table.
+ * GB is 1e9, GiB 2^30, as in the source. A value without a source is absent and 0, never a guess; if sources
+ * disagree, a comment states it. docs/reference/devices.md is generated from this table.
  */
 #include "profiles/catalogue.h"
 
@@ -12,13 +12,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Share of peak that a matrix product of about 1 GFLOP reaches: Calculon's efficiency table (1 GFLOP: 0.6; 16: 0.9;
+/* Share of peak of a matrix product of about 1 GFLOP: Calculon's efficiency table (1 GFLOP: 0.6; 16: 0.9;
  * 128: 0.95). */
 const double CATALOGUE_FLOPS_EFFICIENCY = 0.6;
-/* aiconfigurator's share of memory bandwidth, and its constant of 3 us for each operation bound by memory. */
+/* aiconfigurator's share of memory bandwidth, and its constant of 3 us per memory-bound operation. */
 const double CATALOGUE_MEMORY_EFFICIENCY = 0.8;
 const double CATALOGUE_OPERATOR_S = 3e-6;
-/* fp32 without tensor cores where no sheet was seen, as a share of the fp16 peak: the least of those that are known
+/* fp32 without tensor cores if no data sheet was found, as a share of the fp16 peak: the smallest known ratio
  * (A100 1/16, H100 1/15, V100 1/8, L4 1/4). */
 static const double fp32_share = 1.0 / 16;
 
@@ -72,7 +72,7 @@ static const enum op_kind fused[] = {OP_bias_gelu, OP_swiglu, OP_flat_adamw, OP_
 #define BACKEND(name, list)                                                                        \
     .backend = name, .n_fused = (int32_t)(sizeof list / sizeof *list), .fused = list
 /* 426 MiB of a bare context on an RTX 6000 Ada (CUDA 13.0, unslothai/unsloth-zoo #1053), 300 to 400 with loaded kernels elsewhere
- * (pytorch #107667, #109888); above all that were seen. */
+ * (pytorch #107667, #109888); the value is above all observations. */
 #define CONTEXT                                                                                    \
     MEDIUM(512.0 * MIB, "processes seen by nvidia-smi: unsloth-zoo #1053, pytorch #107667")
 /* 8 H100: 32 channels to a neighbour, each with 10 MiB to receive in and 2 MiB to send from (NVIDIA/nccl #1685). */
@@ -89,7 +89,7 @@ static const struct catalogue_device table[] = {
      .memory_Bps = LOW(10.0 * GB, ASSUMED),
      .fp64_flops = LOW(0.025 * TERA, ASSUMED),
      .fp32_flops = LOW(0.05 * TERA, ASSUMED)},
-    /* no tensor cores, no bf16; memory bandwidth 732 elsewhere */
+    /* no tensor cores, no bf16; other sources: memory bandwidth 732 */
     {.id = "P100-SXM2-16",
      CUDA(60),
      .memory_bytes = MEDIUM(16.0 * GB, PRESS),
@@ -106,7 +106,7 @@ static const struct catalogue_device table[] = {
      .fp16_flops = MEDIUM(18.7 * TERA, PRESS),
      .pcie_Bps = MEDIUM(16.0 * GB, GENERATION),
      .watts = MEDIUM(250.0, PRESS)},
-    /* no bf16; NVLink is 150 a direction, which sheets call 300 */
+    /* no bf16; NVLink is 150 per direction, 300 in data sheets */
     {.id = "V100-SXM2-16",
      CUDA(70),
      .multiprocessors = HIGH(80, VOLTA),
@@ -170,7 +170,7 @@ static const struct catalogue_device table[] = {
      .nvlink_Bps = HIGH(300.0 * GB, LA_PL),
      .pcie_Bps = HIGH(32.0 * GB, LA_PL),
      .watts = HIGH(400.0, LA_PL)},
-    /* NVLink as its authors measured it, all-reduce's bus bandwidth */
+    /* NVLink as measured by its authors: bus bandwidth of all-reduce */
     {.id = "A100-SXM4-40-locked",
      CUDA(80),
      .memory_bytes = MEDIUM(32.0 * GB, HARP),
@@ -224,7 +224,7 @@ static const struct catalogue_device table[] = {
      .bf16_flops = MEDIUM(71.2 * TERA, LC),
      .pcie_Bps = MEDIUM(32.0 * GB, GENERATION),
      .watts = LOW(350.0, LIST)},
-    /* TT says 154.85, LC's rule gives 77.4: as an upper bound the higher one stands */
+    /* TT: 154.85, LC's rule: 77.4; the higher one is kept as an upper bound */
     {.id = "RTX-A6000",
      CUDA(86),
      .memory_bytes = MEDIUM(48.0 * GB, TT),
@@ -310,7 +310,7 @@ static const struct catalogue_device table[] = {
      .nvlink_Bps = HIGH(450.0 * GB, AIC),
      .pcie_Bps = HIGH(64.0 * GB, AIC),
      .watts = HIGH(700.0, AIC)},
-    /* TT cites the press */
+    /* TT cites press reports */
     {.id = "H20",
      CUDA(90),
      .fp16_flops = LOW(148.0 * TERA, TT),
@@ -365,7 +365,7 @@ static const struct catalogue_device table[] = {
      .fp8_flops = MEDIUM(935.6 * TERA, AIC),
      .pcie_Bps = HIGH(64.0 * GB, AIC),
      .watts = HIGH(600.0, AIC)},
-    /* 330.6 and 2615 TFLOP/s are quoted elsewhere; no backend of ours runs it, for planning only */
+    /* other sources: 330.6 and 2615 TFLOP/s; no backend of ours, for planning only */
     {.id = "MI300X",
      BACKEND("none", fused),
      .memory_bytes = MEDIUM(192.0 * GB, PRESS),
@@ -413,7 +413,7 @@ enum status catalogue_find(const char *id, const struct catalogue_device **out, 
 
 double catalogue_peak_flops(const struct catalogue_device *d, enum dtype t)
 {
-    if (!strcmp(d->backend, "host") && dtype_is_half(t)) t = DTYPE_fp32; /* it widens, and rounds */
+    if (!strcmp(d->backend, "host") && dtype_is_half(t)) t = DTYPE_fp32; /* converts to fp32, computes, and rounds */
     switch (t) {
     case DTYPE_fp64:
         return d->fp64_flops.value;

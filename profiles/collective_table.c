@@ -95,7 +95,7 @@ bool collective_table_find(const struct collective_row *rows, size_t n, enum col
 
 /* --- between rows ---------------------------------------------------------------------------- */
 
-/* A table with at most one row left out. */
+/* A table without one of its rows, or complete. */
 struct points {
     const struct collective_row *rows;
     size_t n, skip;
@@ -113,7 +113,7 @@ static double slope(const struct points *p, size_t i)
     return (y_of(p, i + 1) - y_of(p, i)) / width(p, i);
 }
 
-/* At an end: of the parabola through three points, held between 0 and twice the slope of the first stretch. */
+/* Slope at an end: of the parabola through three points, limited to 0 … twice the slope of the first interval. */
 static double end_slope(double s, double h, double s_next, double h_next)
 {
     double p = s * (1 + h / (h + h_next)) - s_next * h / (h + h_next);

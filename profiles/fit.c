@@ -1,11 +1,11 @@
 /* Robust lines through measured times.
  *
- * Times spread over decades and err by a share of themselves, so each row is divided by its y: what is fitted is
- * 1 = constant/y + slope·x/y, all rows weigh alike, and Tukey's bisquare (GSL's robust regression) takes stragglers
- * out. Plain least squares on the seconds gave a latency of −142 µs where 5 µs was true.
+ * Times span decades and their errors are relative, so each row is divided by its y: the model is
+ * 1 = constant/y + slope·x/y, all rows have equal weight, and Tukey's bisquare (GSL's robust regression) removes
+ * stragglers. Plain least squares on the seconds gave a latency of −142 µs for a true value of 5 µs.
  * Costs cannot be negative: the most negative coefficient is dropped and the rest fitted again. That is the active-set step
  * of non-negative least squares (Lawson and Hanson 1974) without the return path, enough for three columns.
- * Columns are scaled to largest value 1 before the solve: seconds beside bytes would be singular to working precision.
+ * Columns are scaled to a maximum of 1 before the solve: seconds beside bytes would be singular to working precision.
  */
 #include "profiles/fit.h"
 
@@ -20,7 +20,7 @@
 
 enum { COLUMNS_MAX = 3 };
 
-/* GSL's own handler ends the program. */
+/* GSL's own handler aborts the program. */
 static void fit_guard(void)
 {
     static bool done;
@@ -66,7 +66,7 @@ static void make_columns(struct problem *p, const double *x, size_t n_x, const d
     }
 }
 
-/* Whether column c is a multiple of the constant's: its x is the same in all rows. */
+/* Whether column c is a multiple of the constant's: its x is equal in all rows. */
 static bool same_everywhere(const struct problem *p, size_t c)
 {
     double first = p->column[c][0] / p->column[0][0];
@@ -92,7 +92,7 @@ static bool solve_robust(const gsl_matrix *x, const gsl_vector *ones, gsl_vector
     if (!w) arena_exhausted(x->size1 * x->size2 * sizeof(double));
     int rc = gsl_multifit_robust(x, ones, c, covariance, w);
     gsl_multifit_robust_free(w);
-    return rc == GSL_SUCCESS || rc == GSL_EMAXITER; /* not yet still: the last estimate serves */
+    return rc == GSL_SUCCESS || rc == GSL_EMAXITER; /* not converged: the last estimate is used */
 }
 
 static bool solve_plain(const gsl_matrix *x, const gsl_vector *ones, gsl_vector *c,
@@ -106,7 +106,7 @@ static bool solve_plain(const gsl_matrix *x, const gsl_vector *ones, gsl_vector 
     return rc == GSL_SUCCESS;
 }
 
-/* Fills value; false where the columns in use do not determine it. */
+/* Fills value; false if the columns in use do not determine it. */
 static bool solve(struct problem *p)
 {
     size_t m = n_used(p), at = 0;
@@ -119,7 +119,7 @@ static bool solve(struct problem *p)
         for (size_t i = 0; i < p->n; i++) gsl_matrix_set(x, i, at, p->column[k][i]);
         at++;
     }
-    /* With a row or two to spare there is nothing to tell a straggler by. */
+    /* With only one or two redundant rows, stragglers cannot be detected. */
     bool ok = p->robust = p->n > m + 2 && solve_robust(x, ones, c, covariance);
     if (!ok) ok = solve_plain(x, ones, c, covariance);
     at = 0;
@@ -134,7 +134,7 @@ static bool solve(struct problem *p)
     return ok;
 }
 
-/* Relative RMS over the rows that bisquare keeps: those within 4.685 standard deviations, these told by the median
+/* Relative RMS over the rows that bisquare keeps: those within 4.685 standard deviations, estimated by the median
  * of the deviations (Holland and Welsch 1977). */
 static double relative_residual(const struct problem *p)
 {
@@ -164,7 +164,7 @@ static enum status fit_problem(struct problem *p, struct fit_line *out, struct e
         return error_set(err, ERR_INPUT, "%zu usable rows cannot fit %zu coefficients", p->n,
                          p->n_columns);
     for (size_t c = 1; c < p->n_columns; c++) {
-        if (p->used[c] && same_everywhere(p, c)) p->used[c] = false; /* the constant has it all */
+        if (p->used[c] && same_everywhere(p, c)) p->used[c] = false; /* the constant covers it */
         all_equal = all_equal && !p->used[c];
     }
     if (all_equal)
@@ -174,7 +174,7 @@ static enum status fit_problem(struct problem *p, struct fit_line *out, struct e
         if (!solve(p)) {
             if (!p->used[2])
                 return error_set(err, ERR_INTERNAL, "a fit of %zu rows has no solution", p->n);
-            p->used[2] = false; /* two columns that run in step: one serves */
+            p->used[2] = false; /* two collinear columns: one is enough */
             continue;
         }
         size_t worst = 0;

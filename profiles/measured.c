@@ -22,7 +22,7 @@ struct point {
     double x, y;
 };
 
-/* The row of one layer with so many sequences. */
+/* The row of one layer with this number of sequences. */
 static const struct op_row *row_of(const struct profile *p, const char *base, enum op_kind kind,
                                    int64_t row, int64_t sequences)
 {
@@ -31,7 +31,7 @@ static const struct op_row *row_of(const struct profile *p, const char *base, en
     return profile_row(p, base, op_key(kind, &attrs, &none, DTYPE_fp32));
 }
 
-/* The nearest measured sizes below and above, at most two each, the nearest first. O(sizes tried · log rows). */
+/* The nearest measured sizes below and above, at most two each, nearest first. O(sizes tried · log rows). */
 static void neighbours(const struct profile *p, const char *base, enum op_kind kind, int64_t row,
                        int64_t sequences, struct point below[2], int *n_below,
                        struct point above[2], int *n_above)
@@ -67,7 +67,7 @@ static bool layer_seconds(const struct profile *p, const char *base, enum op_kin
     } else if (n_below) { /* larger than all: at least as long as the largest */
         *out = n_below > 1 ? on_line(below[1], below[0], x) : below[0].y * x / below[0].x;
         *out = fmax(*out, below[0].y);
-    } else { /* smaller than all: between its share of the smallest and the whole of it */
+    } else { /* smaller than all: between its proportional share of the smallest and all of it */
         *out = n_above > 1 ? on_line(above[0], above[1], x) : above[0].y * x / above[0].x;
         *out = fmin(fmax(*out, above[0].y * x / above[0].x), above[0].y);
     }
@@ -97,7 +97,7 @@ const char *measured_curve_row(struct arena *a, bool same_node, const char *cata
                         tp, bytes);
 }
 
-/* "inter/A100/4@1048576": GPUs where the row is of this kind and type, else 0. */
+/* "inter/A100/4@1048576": number of GPUs if the row is of this kind and type, else 0. */
 static int32_t tp_of_row(const char *name, const char *prefix, size_t length, int64_t *bytes)
 {
     char *end;
@@ -114,7 +114,7 @@ static int by_bytes(const void *x, const void *y)
     return (a->bytes > b->bytes) - (a->bytes < b->bytes);
 }
 
-/* The curve for so many GPUs, else for the next fewer, else for the fewest; points ascend. */
+/* The curve for this number of GPUs, else for the next smaller, else for the smallest; points ascend. */
 static bool find_curve(const struct profile *p, bool same_node, const char *catalogue, int32_t tp,
                        struct link_model *out)
 {

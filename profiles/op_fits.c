@@ -1,10 +1,10 @@
 /* Fits of operators.
  *
- * Rows stand in groups of one (base, kind, dtype), and within a group by orientation, so that a fit is one of neighbours. Two
- * coefficients beside the constant are sought where FIT_ROWS_FOR_TWO rows are there, one with fewer; an orientation has a fit of
- * its own only from as many on, since with few rows it would say less than the kind's.
- * On rows of a small Mixtral's products the error of a shape left out was 6 to 9 % in the median with one fit for a kind and
- * 2 to 3 % with one for each orientation: weight gradients of narrow outputs are faster than what they are the gradient of.
+ * Rows are grouped by (base, kind, dtype), and within a group by orientation, so that a fit uses adjacent rows. Two
+ * coefficients beside the constant are fitted from FIT_ROWS_FOR_TWO rows on, one with fewer. An orientation has its own fit only
+ * from the same number on, because with few rows it would be less accurate than the kind's.
+ * On rows of a small Mixtral's products the median leave-one-out error was 6 to 9 % with one fit per kind and
+ * 2 to 3 % with one per orientation: weight gradients of narrow outputs are faster than the corresponding forward products.
  * Ownership: the fits are the arena's, their bases the rows'.
  */
 #include "profiles/op_fits.h"
@@ -45,7 +45,7 @@ static int32_t orientation_of(enum op_kind kind, const struct op_attrs *attrs)
     return attrs->trans_a ? 1 : attrs->trans_b ? 2 : 0;
 }
 
-/* Whether a row's text (op_key_text) has the word; one that ends in = is followed by a number. */
+/* Whether a row's text (op_key_text) contains the word; a word that ends in = is followed by a number. */
 static bool predicts(const struct op_row *row, const char *word)
 {
     size_t n = strlen(word);
@@ -61,7 +61,7 @@ static int32_t row_orientation(const struct op_row *row)
     return predicts(row, "ta") ? 1 : predicts(row, "tb") ? 2 : 0;
 }
 
-/* Only what was measured on a base itself and has something to do, and of the experts only what has them all. */
+/* Usable rows: measured on the base itself, with work, and for expert operators with all experts. */
 static bool counts(const struct op_row *row)
 {
     return op_fits_row_has_work(row) && strncmp(row->base, "type:", 5) != 0 &&
@@ -97,7 +97,7 @@ static struct groups groups_of(struct arena *scratch, const struct profile *p)
     return g;
 }
 
-/* Behind the last row of the kind, or of its orientation, that begins at first. */
+/* End of the rows of the kind, or of its orientation, that begin at first. */
 static size_t group_end(const struct groups *g, size_t first, bool oriented)
 {
     const struct op_row *x = g->rows[first];
@@ -112,8 +112,8 @@ static size_t group_end(const struct groups *g, size_t first, bool oriented)
 
 /* --- one fit --------------------------------------------------------------------------------- */
 
-/* seconds = constant + FLOPs · s_per_flop + bytes · s_per_byte over n rows of one kind but rows[without]; false: they make no
- * line. */
+/* seconds = constant + FLOPs · s_per_flop + bytes · s_per_byte over n rows of one kind without rows[without]; false: the rows do
+ * not determine a line. */
 static bool fit_rows(struct arena *scratch, const struct op_row *const *rows, size_t n,
                      size_t without, struct op_fit *out)
 {
@@ -208,7 +208,7 @@ static double error_of(const struct op_fit *f, const struct op_row *row)
     return fabs(seconds / row->seconds - 1);
 }
 
-/* Errors of one kind's rows [first, end), each without itself: by one fit, and by its orientation's. How many could be told. */
+/* Leave-one-out errors of one kind's rows [first, end): by one fit, and by its orientation's. Returns their number. */
 static size_t leave_each_out(const struct groups *g, size_t first, size_t end, double *by_kind,
                              double *by_orientation)
 {

@@ -2,15 +2,15 @@
 
 #include <math.h>
 
-/* Share of NVLink that rings of 2 to 8 A100 reach between 4 and 32 MiB, and what they take beside it: nccl-tests
+/* Bus bandwidth of rings of 2 to 8 A100 between 4 and 32 MiB as a share of NVLink, and their latency: nccl-tests
  * all_reduce (VIA-Research/vTrain, trace/a100, 2 GPUs 61 µs at 4 MiB, 230 at 32; 4 GPUs 77, 284; 8 GPUs 96, 358). */
 static const double wire_efficiency = 0.7, wire_s = 45e-6, wire_rank_s = 4e-6;
 
-/* Kernels of eager attention in Megatron-LM: q·k, masked softmax, dropout, p·v and two that transpose; backwards four
- * products, dropout, softmax and three. */
+/* Kernels of eager attention in Megatron-LM: q·k, masked softmax, dropout, p·v and two transposes; in the backward four
+ * products, dropout, softmax and three transposes. */
 enum { EAGER_KERNELS = 6, EAGER_GRAD_KERNELS = 9 };
-/* Its fused softmax takes sequences x heads in fours (fused_softmax.py, is_kernel_available); others go step by step: to fp32,
- * scale, mask, softmax, back, and as many backwards. */
+/* Its fused softmax requires sequences x heads divisible by four (fused_softmax.py, is_kernel_available); otherwise separate
+ * kernels: to fp32, scale, mask, softmax, back, and the same number in the backward. */
 enum { SOFTMAX_BATCH = 4, SOFTMAX_STEPS = 5 };
 
 struct op_prior op_prior_default(const char *base)
@@ -40,8 +40,8 @@ static double wire_seconds(const struct op_prior *p, const struct catalogue_devi
            op_wire_bytes(kind, attrs, shapes, t) / (rate * p->wire_efficiency);
 }
 
-/* Rows and columns of the product that an operator is; false where it is none. Convolutions: places by channels out, places of
- * x by channels in, and channels out by what the kernel sees. An expert's is of the rows that are expected to be sent to it. */
+/* Rows and columns of an operator's matrix product; false if it is none. Convolutions: positions × output channels, positions of
+ * x × input channels, and output channels × receptive field. Experts: with the expected number of rows. */
 static bool product_of(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *s,
                        double *rows, double *columns)
 {

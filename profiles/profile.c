@@ -1,8 +1,8 @@
-/* Costs looked up. The order of the lookup is the header's; a slowdown multiplies whatever was found, a
- * factor whatever was not measured on that very type.
+/* Cost lookup, in the order stated by the header. A slowdown multiplies every result, a
+ * factor every result that was not measured on that very type.
  *
- * Rows are sorted by (base, key) where the profile says so and searched by halving; a profile that was put together by hand
- * is searched from end to end. Callers that ask often keep what they are told (sim/cost).
+ * Rows are sorted by (base, key) if ops_sorted, and found by binary search; an unsorted profile
+ * is scanned. sim/cost caches the results.
  */
 #include "profiles/profile.h"
 
@@ -93,7 +93,7 @@ double profile_pace_now(const struct profile *p, const char *base, const uint64_
     return known >= LEAST ? quantile_median_double(ratio, known) : 0;
 }
 
-/* GPUs taken together as one device are measured one by one. */
+/* GPUs combined into one device are measured individually. */
 static const char *measured_as(const struct device_type *d)
 {
     return d->gpu_type ? d->gpu_type : d->name;
@@ -162,14 +162,14 @@ static double scale_of(const struct profile *p, const char *base, enum op_kind k
     return 0;
 }
 
-/* How much more the fullest shard of the experts has to do than an even one; what a run took of such parts is no guide then. */
+/* Excess work of the fullest shard of the experts over an even one. If it is known, measured rows of such shards are not used. */
 static double excess_of(const struct profile *p, enum op_kind kind, const struct op_attrs *attrs,
                         const struct op_shapes *shapes)
 {
     return p->n_routings ? op_expert_excess(kind, attrs, shapes, p->routings[0].spread) : 1;
 }
 
-/* Of a share with nothing in it: no fit's constant is paid for what is not launched. */
+/* An empty shard launches nothing, so no fit's constant applies. */
 static bool makes_nothing(const struct op_shapes *s)
 {
     for (int32_t i = 0; i < s->n_outputs; i++)
@@ -200,7 +200,7 @@ enum status profile_op_seconds(const struct profile *p, const struct cluster *c,
         *out = row->seconds * slowdown;
         return OK;
     }
-    double tp = attrs && attrs->tp > 1 ? attrs->tp : 1; /* each does its part */
+    double tp = attrs && attrs->tp > 1 ? attrs->tp : 1; /* each computes its shard */
     row = tp > 1 ? NULL : profile_row(p, d->catalogue, key);
     const struct op_fit *fit = row ? NULL : op_fits_of(p, d->catalogue, kind, attrs, t);
     if (row) {
@@ -235,7 +235,7 @@ bool profile_serves(const struct profile *p, const struct cluster *c)
         if (!found) return false;
     }
     for (size_t i = 0; i < p->n_ops; i++) {
-        bool found = strcmp(p->ops[i].base, "host") != 0; /* what others have harms nobody */
+        bool found = strcmp(p->ops[i].base, "host") != 0; /* rows of other bases are irrelevant */
         for (int32_t t = 0; t < c->n_types && !found; t++)
             found = !strcmp(p->ops[i].base, c->types[t].catalogue);
         if (!found) return false;
@@ -260,7 +260,7 @@ static int by_group(const void *a, const void *b)
     return x->dtype < y->dtype ? -1 : x->dtype > y->dtype;
 }
 
-/* Each usable row four times: once for every group that it speaks for. */
+/* Each usable row contributes to four scales: kind and dtype, kind, bound, all. */
 static size_t shares_of(const struct profile *p, struct share *out)
 {
     size_t n = 0;
@@ -350,7 +350,7 @@ enum status profile_fit_link(struct arena *a, struct profile *p, const char *nam
     return OK;
 }
 
-/* The slowest of what the types at both ends have as a curve. */
+/* The slower of the curves of the types at both ends. */
 static bool curve_between(const struct profile *p, const struct cluster *c, const struct link *l,
                           struct link_model *out)
 {

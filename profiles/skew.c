@@ -1,8 +1,8 @@
-/* Work between collectives, and who was late. skew.h says what for.
+/* Work between collectives, and the late members. skew.h states the model.
  *
- * A trace is walked device by device: what a call has computed since it began or last met is the work of the collective that
- * begins next. Works of one collective (group, phase) stand in a table of occasions (step, microbatch) × devices; a collective
- * that somebody missed in some occasion is left out.
+ * A trace is processed device by device: the compute time since the call's begin or its last collective is the work of the next
+ * collective. The works of one collective (group, phase) form a table of occasions (step, microbatch) × devices; a collective
+ * with a missing member in some occasion is excluded.
  */
 #include "profiles/skew.h"
 
@@ -26,11 +26,11 @@ struct works {
 
 struct sums {
     double late,
-        expected; /* expected: times the deviations that the latest of so many is after the middle */
+        expected; /* expected: × standard deviations of the latest of n above the middle */
     int32_t collectives;
 };
 
-/* Deviations after the middle at which the latest of n is expected. */
+/* Expected maximum of n members, in standard deviations above the middle. */
 static double latest_of(int32_t n) { return n > 1 ? log((n - 0.375) / 0.625) / 1.702 : 0; }
 
 double skew_share(const struct profile *p, int32_t n)
@@ -104,7 +104,7 @@ static void collect(struct works *w, const struct trace *t, size_t run)
     }
 }
 
-/* --- who was late ---------------------------------------------------------------------------- */
+/* --- lateness -------------------------------------------------------------------------------- */
 
 static int compare(int64_t x, int64_t y) { return x < y ? -1 : x > y; }
 
@@ -124,7 +124,7 @@ static int by_collective(const void *a, const void *b)
     return order ? order : compare(x->device, y->device);
 }
 
-/* Works of one collective, sorted: so many devices in each occasion, the same ones each time; 0: not so. */
+/* Works of one collective, sorted: number of devices per occasion if all occasions have the same devices; else 0. */
 static size_t devices_of(const struct work *w, size_t n)
 {
     size_t devices = 1;
@@ -140,7 +140,7 @@ static size_t devices_of(const struct work *w, size_t n)
     return devices;
 }
 
-/* One collective on all its occasions. */
+/* One collective over all its occasions. */
 static void judge(const struct work *w, size_t n, struct sums *out)
 {
     size_t devices = devices_of(w, n);

@@ -1,13 +1,13 @@
 /* The profile database.
  *
- * Invariants. Ids are 1 … n without a gap and meta says n, so that a lost profile is noticed. A head counts its rows
- * and carries a CRC over their CRCs in order, so that a lost row is noticed. Every row has a CRC of its own, so that a
- * changed one is. Triggers refuse to update and to delete; an append is one transaction.
- * What SQLite would not see, and we measured: of 2,000 single flipped bits 480 changed data silently without
- * these sums, none with them. A whole integrity_check on every opening was discarded: it reads the whole file and sees less.
+ * Invariants. Ids are 1 … n without a gap and meta contains n, so that a lost profile is detected. A head counts its rows
+ * and carries a CRC over their CRCs in order, so that a lost row is detected. Every row has its own CRC, so that a
+ * changed one is detected. Triggers reject updates and deletions; an append is one transaction.
+ * Without these checksums SQLite missed 480 of 2,000 single flipped bits that changed data; with them none.
+ * A full integrity_check on every opening was discarded: it reads the complete file and detects less.
  *
- * The file is opened read-only and again for writing when something is appended; SQLite's handle is the only thing
- * here that is not the arena's.
+ * The file is opened read-only and reopened for writing on the first append; SQLite's handle is the only resource
+ * outside the arena.
  */
 #include "profiles/store.h"
 
@@ -25,7 +25,7 @@
 
 /* --- open ------------------------------------------------------------------------------------ */
 
-/* A file that is not there or holds nothing becomes a database; one that was made meanwhile is left as it is. */
+/* A missing or empty file becomes a database; one that was created meanwhile is left as it is. */
 static enum status create_where_empty(struct store *s, struct error *err)
 {
     int64_t objects = 0, application = 0;
@@ -51,7 +51,7 @@ static enum status look_at_folder(const char *path, struct error *err)
     return error_set(err, ERR_RESOURCE, "cannot create '%s': %s", path, strerror(errno));
 }
 
-/* *empty: nothing is there, or a file without a byte. */
+/* *empty: no file, or one of 0 bytes. */
 static enum status look_at_file(const char *path, bool create, bool *empty, struct error *err)
 {
     struct stat about;
@@ -69,7 +69,7 @@ static enum status look_at_file(const char *path, bool create, bool *empty, stru
     return error_set(err, ERR_INPUT, "cannot read '%s': %s", path, strerror(errno));
 }
 
-/* What store_open left for the first append. */
+/* Deferred from store_open to the first append. */
 static enum status make_file(struct store *s, struct error *err)
 {
     TRY(store_connect(s, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, err));
@@ -98,7 +98,7 @@ enum status store_open(struct arena *a, const char *path, bool create, struct st
     enum status st = store_connect(s, create ? SQLITE_OPEN_READWRITE : SQLITE_OPEN_READONLY, err);
     if (st == OK && create) st = create_where_empty(s, err);
     if (st == OK) st = store_check(s, err);
-    /* What a writer that died left half done must be rolled back first, and that is a write. */
+    /* An unfinished transaction of a crashed writer must be rolled back first, which is a write. */
     if (st != OK && !create && s->db && sqlite3_errcode(s->db) == SQLITE_READONLY)
         st = make_writable(s, err);
     if (st != OK) {
@@ -111,7 +111,7 @@ enum status store_open(struct arena *a, const char *path, bool create, struct st
 void store_close(struct store *s)
 {
     if (!s) return;
-    sqlite3_close(s->db); /* NULL is fine; SQLite wants it after a failed open too */
+    sqlite3_close(s->db); /* NULL is allowed; required after a failed open too */
     s->db = NULL;
 }
 
@@ -124,7 +124,7 @@ static enum status damaged(const struct store *s, const struct table *t, int64_t
                      s->path, t->name, profile, row + 1);
 }
 
-/* Heads of all profiles in order of id; their count and ids must be what meta says. */
+/* Heads of all profiles in order of id; their count and ids must match meta. */
 static enum status read_heads(struct store *s, struct arena *a, struct store_head **out, size_t *n,
                               struct error *err)
 {
@@ -156,7 +156,7 @@ static enum status read_heads(struct store *s, struct arena *a, struct store_hea
     return st;
 }
 
-/* The head of the first schema does not count the rows of later tables: they are found out, and the sum says if any is lost. */
+/* The head of the first schema does not count the rows of later tables: they are counted here, and the CRC detects a loss. */
 #define ANY_COUNT SIZE_MAX
 
 static enum status read_rows(struct store *s, struct arena *a, const struct table *t,
@@ -226,13 +226,13 @@ static void end_reading(struct store *s)
     if (!sqlite3_get_autocommit(s->db)) sqlite3_exec(s->db, "rollback", NULL, NULL, NULL);
 }
 
-/* One transaction, so that a writer at work is seen before or after, never in between. */
+/* One transaction, so that a concurrent append is seen completely or not at all. */
 static enum status begin_reading(struct store *s, struct error *err)
 {
     if (!s->db)
         return error_set(err, ERR_INPUT, "no profile in '%s' yet; run musher profile", s->path);
     TRY(store_execute(s, "begin", "reading", err));
-    enum status st = store_check(s, err); /* a writer may have raised the schema */
+    enum status st = store_check(s, err); /* a writer may have upgraded the schema */
     if (st != OK) end_reading(s);
     return st;
 }
@@ -333,7 +333,7 @@ static enum status append(struct store *s, struct profile *p, int64_t *id, struc
                          s->path, p->parent);
     *id = n + 1;
     TRY(store_execute(s, "pragma defer_foreign_keys=1", "writing",
-                      err)); /* rows first: the head carries their sum */
+                      err)); /* rows first, because the head carries their CRC */
     TRY(insert(s, &store_child_tables[0], true, *id, p->ops, p->n_ops, &crc, err));
     TRY(insert(s, &store_child_tables[1], true, *id, p->fits, p->n_fits, &crc, err));
     TRY(insert(s, &store_child_tables[2], true, *id, p->links, p->n_links, &crc, err));

@@ -49,7 +49,7 @@ enum status store_sql_error(const struct store *s, const char *doing, struct err
     }
 }
 
-/* Eight steps of SQLite's machine a byte: reading a row takes about one a byte. */
+/* Eight steps of SQLite's virtual machine per byte of the file: reading a row takes about one per byte. */
 void store_allow(struct store *s)
 {
     struct stat about;
@@ -58,7 +58,7 @@ void store_allow(struct store *s)
     s->steps = (1000000 + 8 * bytes) / STEPS_AT_ONCE;
 }
 
-/* SQLite calls this after each STEPS_AT_ONCE; not 0 stops the statement. */
+/* Called by SQLite after each STEPS_AT_ONCE steps; a non-zero result aborts the statement. */
 static int count_steps(void *store)
 {
     struct store *s = store;
@@ -100,8 +100,8 @@ enum status store_query_int(struct store *s, const char *sql, int64_t *out, cons
 
 /* --- the connection -------------------------------------------------------------------------- */
 
-/* Nothing of the file is run: no view, no trigger, no function of an expression that its author wrote. The triggers of our own
- * tables are for other programs. */
+/* No code of the file is executed: no views, triggers or functions in expressions. The triggers of our own tables are for
+ * other programs. */
 enum status store_connect(struct store *s, int flags, struct error *err)
 {
     static const struct {
@@ -170,7 +170,7 @@ static bool same_row(sqlite3_stmt *one, sqlite3_stmt *other)
     return true;
 }
 
-/* Each row of `found` must be one of `ours`; both in the same order. */
+/* Each row of `found` must be in `ours`; both have the same order. */
 static enum status compare_objects(const struct store *s, sqlite3_stmt *found, sqlite3_stmt *ours,
                                    struct error *err)
 {
@@ -189,7 +189,7 @@ static enum status compare_objects(const struct store *s, sqlite3_stmt *found, s
     return rc == SQLITE_DONE ? OK : store_sql_error(s, "reading its tables", err);
 }
 
-/* What musher would make is made in memory, by the same statements, and compared. */
+/* The expected schema is created in memory by the same statements, and compared. */
 static enum status check_objects(struct store *s, struct error *err)
 {
     struct arena *scratch = arena_new();

@@ -1,6 +1,6 @@
 /* The checksum is zlib's CRC-32 over a canonical form of the row: the table's name, the profile's id and each value,
- * integers and doubles as 8 bytes of lowest first, texts with their length before them. It does not depend on how
- * SQLite lays a record out, and any single flipped bit of a value changes it.
+ * integers and doubles as 8 bytes, little-endian, strings with their length first. It is independent of SQLite's
+ * record format, and any single flipped bit of a value changes it.
  */
 #include "profiles/store_table.h"
 

@@ -79,7 +79,7 @@ enum status team_precision(const struct cluster *c, enum dtype t, struct error *
 
 void team_share(const struct cluster *c, struct model *m)
 {
-    if (m->measured) return; /* what GPUs share was measured, for each number of them */
+    if (m->measured) return; /* measured layers are per GPU count, not sharded by operator */
     m->tensor_parallel = c->types[0].tensor_parallel;
     m->sequence_parallel = c->types[0].sequence_parallel;
 }

@@ -1,6 +1,6 @@
-/* A hash join: every span falls into the group of its (device, stage, phase, microbatch, stream, op, part), whatever
- * its step and whichever trace it is from; a group with durations of both sides is joined. Groups stand in the order in
- * which they were first met, so that nothing depends on the hash.
+/* A hash join: spans are grouped by (device, stage, phase, microbatch, stream, op, part), over all steps and both traces; a
+ * group with durations of both sides is joined. Groups are in the order of their first occurrence, so that the result is
+ * independent of the hash.
  */
 #include "traces/compare.h"
 
@@ -68,7 +68,7 @@ static struct joint *joint_of(struct join *j, const struct span *s)
     return &j->joints[j->n - 1];
 }
 
-/* A step has no partner worth telling, kernels have none in a prediction. */
+/* STEP spans are not joined, and a prediction has no kernels. */
 static bool has_partner(const struct span *s)
 {
     return s->kind != SPAN_STEP && s->kind != SPAN_KERNEL;
@@ -117,7 +117,7 @@ static int by_time(const void *a, const void *b)
     return strcmp(x->kind, y->kind);
 }
 
-/* A span that took no time at all has no relative error: it counts in the sums and not in the quantiles. */
+/* A span of zero duration has no relative error: it counts in the totals and not in the quantiles. */
 static struct compare_kind summary(struct arena *scratch, struct joint *const *g, size_t n)
 {
     struct compare_kind k = {.kind = g[0]->kind, .joined = (int64_t)n};

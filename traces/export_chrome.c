@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Threads that overlapping events of one stream and peer may need. Beyond them the last one takes all: no trace of
- * ours comes near, and a foreign one must not make the search quadratic. */
+/* Maximum number of threads for overlapping events of one stream and peer; the last one takes the rest. Our traces need far
+ * fewer; the limit keeps the search linear for foreign ones. */
 enum { LANES_MAX = 64, TIDS_A_STREAM = 1000000 };
 
 struct track { /* one thread of one device */
@@ -25,8 +25,8 @@ struct chrome {
     const struct trace *trace;
     struct arena *scratch;
     FILE *out;
-    bool some;                 /* an event stands before */
-    size_t n_tracks, capacity; /* of the device and stream at hand */
+    bool some;                 /* not the first event */
+    size_t n_tracks, capacity; /* of the current device and stream */
     struct track *tracks;
     size_t n_sent, n_received;
     struct message *sent, *received; /* sorted */
@@ -80,7 +80,7 @@ static void name_track(struct chrome *c, const struct span *s, size_t track)
     metadata(c, "thread", s->device, tid_of(s->stream, track), name);
 }
 
-/* The first thread of the span's peer that is free when it begins; spans come sorted by begin. */
+/* The first free thread of the span's peer at its begin; spans are sorted by begin. */
 static size_t track_for(struct chrome *c, const struct span *s)
 {
     int32_t lanes = 0;
@@ -123,7 +123,7 @@ static struct message *messages(struct chrome *c, enum span_kind kind, size_t *n
     return m;
 }
 
-/* An arrow's end, where both ends are in the trace. */
+/* One end of an arrow, if both ends are in the trace. */
 static void arrow(struct chrome *c, const struct span *s, int64_t tid)
 {
     struct message m = {s->op, s->step, s->microbatch};
@@ -196,7 +196,7 @@ static int by_step(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Of emulated runs a STEP is wall time while spans are the devices' own: there a step ends with its last update. */
+/* In emulated runs a STEP is wall time while spans use the devices' clocks: there a step ends with its last update. */
 static void steps(struct chrome *c)
 {
     const struct trace *t = c->trace;

@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-/* 16: gzip's frame. Level 3 is half as fast as none on two processors' disks, and takes a tenth more room than 9. */
+/* 16: gzip's frame. Level 3 halves the write speed of an uncompressed file on two processors' disks, and is a tenth larger than 9. */
 enum { FRAME = 16, WINDOW = 15, LEVEL = 3, MEMORY = 8, ROOM = 1 << 16 };
 
 struct writer {
@@ -105,7 +105,7 @@ ssize_t gzip_read(struct gzip_reader *r, void *to, size_t n)
         }
         int st = inflate(&r->z, Z_NO_FLUSH);
         r->between = st == Z_STREAM_END;
-        if (st == Z_STREAM_END) /* files that were appended to one another are one */
+        if (st == Z_STREAM_END) /* concatenated gzip files are one */
             st = inflateReset(&r->z);
         if (st != Z_OK && st != Z_BUF_ERROR) {
             errno = EBADMSG;

@@ -1,5 +1,5 @@
-/* Text is taken line by line into words; the header's words say which word of a row is what. JSON goes through core/document/document.
- * Both end in the same add_sample, which checks what can be checked. */
+/* Text is split line by line into words; the header's words name the columns of a row. JSON goes through core/document/document.
+ * Both end in add_sample, which validates. */
 #include "traces/import_nccl_tests.h"
 
 #include "core/base/arena.h"
@@ -22,14 +22,14 @@ struct reader {
     struct nccl_tests *out;
     size_t capacity;
     bool has_kind, lut;
-    int32_t group;      /* of the first rank: others are left out */
+    int32_t group;      /* of the first rank: other groups are ignored */
     const char **hosts; /* distinct */
     int32_t *on_host;   /* ranks on each */
     size_t n_hosts, hosts_capacity, on_host_capacity;
     const char *columns[WORDS_MAX]; /* of the header; none yet: n_columns 0 */
     int n_columns;
     int line;
-    double *bus; /* reported, one a sample */
+    double *bus; /* reported, one per sample */
     size_t bus_capacity;
     int *lines;
     size_t lines_capacity;
@@ -46,7 +46,7 @@ static const struct {
                 {"broadcast", COLLECTIVE_BROADCAST},
                 {"alltoall", COLLECTIVE_ALL_TO_ALL}};
 
-/* "…/all_reduce_perf" or a file named after it; false: it names none of ours. */
+/* "…/all_reduce_perf" or a file named after it; false: no supported test. */
 static bool kind_of(const char *name, enum collective_kind *out)
 {
     const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
@@ -116,7 +116,7 @@ static enum status add_sample(struct reader *r, const char *where, double bytes,
     return OK;
 }
 
-/* Reported with two decimals, of a time with three digits or more. */
+/* Tolerance: bandwidth has two decimals, time three digits or more. */
 static bool follows(double bus, const struct nccl_sample *s, double factor)
 {
     double GBps = (double)s->bytes / s->seconds / 1e9 * factor;
@@ -180,7 +180,7 @@ static int split(char *line, char *word[WORDS_MAX])
     return n;
 }
 
-/* What a launcher puts before a line: [1,0]<stdout>: */
+/* Launcher prefix of a line: [1,0]<stdout>: */
 static char *without_prefix(char *line)
 {
     char *at = line + strspn(line, " \t");
@@ -228,7 +228,7 @@ static enum status header_line(struct reader *r, char **word, int n, struct erro
             return error_set(err, ERR_INPUT,
                              "%s: CPU times (-C) are not durations of collectives; run without -C",
                              here(r));
-        if (!strcmp(word[i], "timestamp")) break; /* behind all else, two words in a row */
+        if (!strcmp(word[i], "timestamp")) break; /* last column, two words in a row */
         r->columns[r->n_columns++] = arena_strdup(r->arena, word[i]);
     }
     return OK;
@@ -287,7 +287,7 @@ static enum status data_line(struct reader *r, char **word, int n, struct error 
         bool redop = !strcmp(name, "redop");
         if (redop && at < n &&
             (whole_number(word[at], &whole) || units_parse_number(word[at], &other)))
-            continue; /* an all_gather of old writes none */
+            continue; /* older all_gather rows have none */
         if (at == n)
             return error_set(err, ERR_INPUT, "%s: the row ends before its %s", here(r), name);
         const char *value = word[at++];
@@ -323,12 +323,12 @@ static enum status text_line(struct reader *r, char *line, struct error *err)
     }
     if (n > 2 && !strcmp(word[0], "NCCL") && !strcmp(word[1], "version"))
         r->out->version = arena_strndup(r->arena, word[2], strcspn(word[2], "+"));
-    /* of rows the first two words are whole numbers and the third is a type; all else is somebody's log */
+    /* a row begins with two integers and a type; all other lines are logs */
     if (n < 3 || !whole_number(word[0], &size) || !whole_number(word[1], &count)) return OK;
     return data_line(r, word, n, err);
 }
 
-/* A look-up table of vTrain's: size(B),count,type,time(ns),busbw(GB/s),time(ns),busbw(GB/s); AR_GPU4_… is its file's name. */
+/* A table of vTrain: size(B),count,type,time(ns),busbw(GB/s),time(ns),busbw(GB/s); its file name is like AR_GPU4_…. */
 static enum status lut_line(struct reader *r, char *line, struct error *err)
 {
     static const char *const columns[] = {"size", "count", "", "time", "busbw", "time", "busbw"};
@@ -421,7 +421,7 @@ static enum status json_devices(struct reader *r, const struct node *list, struc
     return OK;
 }
 
-/* Built without MPI, nccl-tests writes the first device only: the others are threads and GPUs of the same process. */
+/* Built without MPI, nccl-tests reports the first device only: the others are threads and GPUs of the same process. */
 static enum status json_ranks(struct reader *r, const struct node *root, struct error *err)
 {
     const struct node *config = node_get(root, "config"), *list = node_get(root, "devices");

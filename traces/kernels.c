@@ -1,5 +1,5 @@
-/* Operators and kernels are sorted together by what tells an operator from all others, so that each operator stands in front of its
- * kernels and these in the order in which they began; one pass then adds up. Kernels without an operator (its span was never seen) are
+/* Operators and kernels are sorted together by the operator's identity, so that each operator precedes its
+ * kernels and these are in order of their begin; one pass then adds up. Kernels without an operator span count as
  * between operators. */
 #include "traces/kernels.h"
 
@@ -36,7 +36,7 @@ static int in_order(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* (n_devices) whose operators count. */
+/* (n_devices) whether the device has kernel records, so that its operators are included. */
 static bool *devices_with_kernels(struct arena *scratch, const struct trace *t)
 {
     bool *has_kernels = ARENA_ARRAY(scratch, bool, (size_t)t->n_devices + 1);
@@ -65,7 +65,7 @@ static const struct span **sorted(struct arena *scratch, const struct trace *t, 
 
 static bool same(const char *x, const char *y) { return x && y ? !strcmp(x, y) : x == y; }
 
-/* There are some dozens of kinds, so they are looked for one by one. */
+/* Linear search: there are some dozens of kinds. */
 static size_t kind_of(struct adding *g, const char *kind)
 {
     struct kernels *out = g->out;
@@ -96,7 +96,7 @@ static void add_named(struct adding *g, size_t kind, const struct span *s)
     k->kernels += weight;
 }
 
-/* One operator, NULL for none, and the n kernels below it. */
+/* One operator (NULL: none) and the n kernels inside it. */
 static void add(struct adding *g, const struct span *operator_, const struct span *const *s,
                 size_t n)
 {

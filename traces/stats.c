@@ -19,7 +19,7 @@ static void add(struct arena *a, struct intervals *l, int64_t begin, int64_t end
 {
     if (end <= begin) return;
     struct interval *last = l->n ? &l->items[l->n - 1] : NULL;
-    if (last && begin <= last->end) { /* spans come by begin */
+    if (last && begin <= last->end) { /* spans are sorted by begin */
         if (end > last->end) last->end = end;
         return;
     }
@@ -34,7 +34,7 @@ static int64_t length(const struct intervals *l)
     return sum;
 }
 
-/* What of x is not in y. */
+/* Difference: x without y. */
 static struct intervals without(struct arena *a, const struct intervals *x,
                                 const struct intervals *y)
 {

@@ -1,9 +1,9 @@
-/* A trace in memory: spans in the order in which they were told, until trace_sort.
+/* A trace in memory: spans in the order of trace_add, until trace_sort.
  *
  * Names and texts are borrowed from the program (or from the arena of trace_read); the spans are the
- * arena's. Sorting is by (device, stream, begin) and, where these are equal, by the order of adding:
- * equal begins are common (operators of no length, messages on two channels), and whatever a library's
- * sort does with equals must not reach a file that promises the same bytes for the same inputs.
+ * arena's. Sorting is by (device, stream, begin) and, for equal keys, by the order of adding:
+ * equal begins are common (operators of zero duration, messages on two channels), and an unstable library
+ * sort would break the guarantee of equal bytes for equal inputs.
  */
 #include "traces/trace.h"
 
@@ -167,7 +167,7 @@ void trace_sort(struct trace *t)
     if (trace_sorted(t)) return;
     struct arena *scratch = arena_new();
     size_t *order = trace_order(scratch, t);
-    /* In place: spans move along the cycles of the permutation, one is held meanwhile. */
+    /* In place: spans move along the cycles of the permutation, with one in a temporary. */
     for (size_t i = 0; i < t->n_spans; i++) {
         struct span held = t->spans[i];
         size_t at = i;
@@ -192,8 +192,8 @@ static int by_step(const void *a, const void *b)
     return x->end_ns < y->end_ns ? -1 : x->end_ns > y->end_ns;
 }
 
-/* The first step has an end but no beginning (what is before it is the program's start), so the
- * differences of consecutive ends are exactly the steps that count (trace_first_counted_step). */
+/* The first step has an end but no begin (the program's start precedes it), so the
+ * differences of consecutive ends are exactly the counted steps (trace_first_counted_step). */
 static int64_t median_difference(struct arena *a, const struct step_end *ends, size_t n)
 {
     int64_t *d = ARENA_ARRAY(a, int64_t, n);
@@ -223,7 +223,7 @@ int64_t trace_iteration(const struct trace *t)
         ends[n++] = (struct step_end){t->spans[i].step, t->spans[i].end_ns};
     }
     if (n) qsort(ends, n, sizeof *ends, by_step);
-    for (size_t i = 0; i < n; i++) /* of one step told twice the later end counts */
+    for (size_t i = 0; i < n; i++) /* for a duplicate step the later end counts */
         if (i + 1 == n || ends[i + 1].step != ends[i].step) ends[steps++] = ends[i];
     int64_t iteration = steps == 0   ? 0
                         : steps == 1 ? ends[0].end_ns

@@ -1,7 +1,7 @@
-/* The scanner of span lines: a flat JSON object of known keys, in any order, integers and short texts.
+/* The scanner of span lines: a flat JSON object of known keys, in any order, integers and short strings.
  *
- * It accepts a subset of JSON: keys and all texts but `name` without escapes, integers without a fraction. A name with an
- * escape is left to core/document/document, which knows all of them; it is rare (a link's name with a quote in it).
+ * It accepts a subset of JSON: keys and all strings but `name` without escapes, integers without a fraction. A name with an
+ * escape is rare (a link's name with a quote in it) and is parsed by core/document/document.
  */
 #include "traces/trace_scan.h"
 
@@ -38,7 +38,7 @@ static const struct {
 };
 
 struct name {
-    const char *text; /* NULL: an empty place */
+    const char *text; /* NULL: an empty slot */
     size_t length;
     uint64_t hash;
 };
@@ -50,12 +50,12 @@ struct trace_scan {
     size_t n_names, capacity;
 };
 
-struct cursor_in { /* a place in the line */
+struct cursor_in { /* a position in the line */
     const char *line, *at, *end;
     struct error *err;
 };
 
-struct piece { /* the inside of a text */
+struct piece { /* the inside of a string */
     const char *text;
     size_t n;
     bool escaped;
@@ -212,7 +212,7 @@ static enum status escaped_name(struct trace_scan *s, struct cursor_in *c, const
     struct node *root = NULL;
     const char *text = NULL;
     const char *list =
-        arena_printf(scratch, "[\"%.*s\"]", (int)p->n, p->text); /* a document of its own */
+        arena_printf(scratch, "[\"%.*s\"]", (int)p->n, p->text); /* a complete document */
     enum status st = document_parse(scratch, "name", list, strlen(list), &root, c->err);
     if (st == OK) st = node_text(root->members[0], &text, c->err);
     if (st == OK) out->name = intern(s, text, strlen(text));

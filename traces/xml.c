@@ -59,7 +59,7 @@ static bool starts(const struct reader *r, const char *word)
     return (size_t)(r->end - r->at) >= n && !memcmp(r->at, word, n);
 }
 
-/* Behind the next `word`; what stands before it is not looked at. */
+/* Skips to the position after the next `word`, without parsing. */
 static enum status skip_past(struct reader *r, const char *word, const char *what)
 {
     for (; r->at < r->end; r->at++) {

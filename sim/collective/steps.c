@@ -149,7 +149,7 @@ static void pairs(struct builder *b, const int32_t *member)
     }
 }
 
-/* --- ways ------------------------------------------------------------------------------------ */
+/* --- algorithms ------------------------------------------------------------------------------ */
 
 static int32_t *members(struct builder *b, int32_t first, int32_t n, int32_t step)
 {

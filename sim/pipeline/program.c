@@ -22,7 +22,7 @@ struct builder {
     struct error *err;
 };
 
-/* --- ways and channels --- */
+/* --- links and channels --- */
 
 /* The link of stage v's messages; an occupied link is shared by all messages between its two devices. */
 static enum status find_link(struct builder *b, int32_t from, int32_t to, int64_t occupancy_ns,

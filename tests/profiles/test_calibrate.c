@@ -199,7 +199,7 @@ START_TEST(factors_are_medians_over_keys_of_run_to_base)
 END_TEST
 
 /* measured 1200: the parent says 900 (25 % off), next says 1000: pace 1.2, nothing left. */
-/* An empty share of a product, 1 us by itself, twenty times as long where other ranks get in its way. */
+/* An empty shard of a product, 1 us by itself, twenty times as long when other ranks disturb it. */
 START_TEST(an_operator_without_work_teaches_no_factor)
 {
     struct prediction x = {1000, 1000, 0};
@@ -285,7 +285,7 @@ START_TEST(unevenness_of_experts_is_the_root_of_the_mean_over_counted_calls)
     ck_assert_uint_eq(c.next.n_routings, 1);
     ck_assert_double_eq_tol(c.next.routings[0].spread, sqrt(2.5), 1e-12);
     ck_assert_int_eq(c.next.routings[0].samples, 2);
-    /* a run that tells nothing leaves what is known */
+    /* a run without usable spans changes nothing */
     struct profile known = parent;
     parent.n_routings = 1, parent.routings = c.next.routings;
     c = calibrated(the_run(), &x, false);
@@ -363,7 +363,7 @@ START_TEST(an_operator_that_nobody_profiled_gets_a_row_too)
     ck_assert_double_eq_tol(row->seconds, 10e-6, 1e-15);
     ck_assert_str_eq(row->text, "silu");
     ck_assert_double_eq(row->bytes, 77);
-    ck_assert_uint_eq(c.next.n_factors, 0); /* there is nothing to compare it with */
+    ck_assert_uint_eq(c.next.n_factors, 0); /* no reference row */
 }
 END_TEST
 
@@ -406,7 +406,7 @@ START_TEST(links_are_fitted_from_real_traffic_only)
 }
 END_TEST
 
-/* Half the iteration is messages, which no pace stretches. */
+/* Half of the iteration is messages, which no pace scales. */
 static enum status predict_half(void *user, size_t run, const struct profile *p, int64_t *ns,
                                 struct error *e)
 {
@@ -436,7 +436,7 @@ START_TEST(errors_are_medians_over_runs)
     ck_assert_double_eq_tol(c.next.pace, 1.25, 1e-12);
     ck_assert_double_eq_tol(c.error_after, 0.25, 1e-12); /* 0.25, 0.375, 0 */
     ck_assert_str_eq(c.next.calibrated_on, "p (1000 ns), p (2000 ns), q (1250 ns)");
-    /* q at the pace of p, 1.5: 0.2; p at the pace of q, 1.25: 0.25 and 0.375 */
+    /* q with the pace of p, 1.5: 0.2; p with the pace of q, 1.25: 0.25 and 0.375 */
     ck_assert_double_eq_tol(c.error_after_held_out, 0.25, 1e-12);
     ck_assert_uint_eq(c.n_seen_before, 0);
     ck_assert_int_eq(calibrate(a, &parent, &cluster, runs, 2, false, predict, &x, &c, &err), OK);

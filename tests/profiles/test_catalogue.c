@@ -1,4 +1,4 @@
-/* The catalogue: values with sources, the rules they obey. */
+/* The catalogue: values with sources, and their invariants. */
 #include "profiles/catalogue.h"
 
 #include "core/base/arena.h"

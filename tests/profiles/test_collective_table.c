@@ -1,4 +1,4 @@
-/* Tables of collectives: what is measured is given back, what lies between is between, GSL's own Steffen agrees. */
+/* Tables of collectives: measured points are reproduced, interpolated values lie between them, and agree with GSL's Steffen. */
 #include "profiles/collective_table.h"
 
 #include "core/base/arena.h"

@@ -1,4 +1,4 @@
-/* Robust fits on synthetic measurements whose truth is known. */
+/* Robust fits on synthetic measurements with a known truth. */
 #include "profiles/fit.h"
 
 #include "core/base/rng.h"

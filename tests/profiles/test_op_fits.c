@@ -1,4 +1,4 @@
-/* Fits of a profile's rows: for each kind, for each orientation of products, and what they are worth. */
+/* Fits of a profile's rows: per kind, per orientation of products, and their errors. */
 #include "profiles/op_fits.h"
 
 #include "core/base/arena.h"
@@ -29,7 +29,7 @@ START_TEST(fits_are_made_for_each_base_kind_and_type_of_number)
                                   .seconds = dense ? 2e-6 + flops / 1e11 + bytes / 1e10
                                                    : 1e-6 + bytes / 5e9};
     }
-    rows[39].base = "type:fast"; /* a type's own rows say nothing about its base */
+    rows[39].base = "type:fast"; /* a type's own rows do not belong to its base */
     rows[39].seconds = 100;
     rows[38].dtype = DTYPE_fp64; /* one row makes no line */
     ck_assert_int_eq(op_fits_fit(a, &p, &err), OK);
@@ -78,7 +78,7 @@ START_TEST(products_have_a_fit_for_each_orientation_with_enough_rows)
     static const double by[3] = {1e-9, 2e-9, 5e-9};
     struct op_row rows[26];
     struct profile p = {.ops = rows};
-    /* ten of the first two, five of the third: too few for a line of its own */
+    /* ten of the first two, five of the third: too few for its own line */
     for (size_t i = 0; i < 25; i++) rows[i] = oriented_row(i % 10, (int)(i / 10), by);
     p.n_ops = 25;
     ck_assert_int_eq(op_fits_fit(a, &p, &err), OK);

@@ -1,4 +1,4 @@
-/* Operators that nobody measured: defaults are the catalogue's, collectives by hand and beside measured ones. */
+/* Operators without measurements: defaults are the catalogue's; collectives by hand and beside measured ones. */
 #include "profiles/op_prior.h"
 
 #include "tests/support/suites.h"
@@ -104,7 +104,7 @@ START_TEST(gathering_and_scattering_are_each_half_of_reducing)
 }
 END_TEST
 
-/* Two heads of one sequence are no four: the softmax goes step by step, five kernels more. */
+/* Two heads of one sequence are not divisible by four: the softmax is unfused, five kernels more. */
 /* 56 x 56 places of 8 images, 64 channels: 2·25088·64·64·9 FLOPs, as the product (25088,576)x(576,64). */
 START_TEST(a_convolution_costs_what_its_product_costs)
 {

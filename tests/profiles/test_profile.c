@@ -1,4 +1,4 @@
-/* The order in which a cost is looked up. */
+/* The lookup order of costs. */
 #include "profiles/profile.h"
 
 #include "core/base/arena.h"
@@ -175,7 +175,7 @@ START_TEST(the_nearest_factor_counts)
     enum source source;
     double expected[] = {
         4,  8,  12,
-        20, 28, 28}; /* each row of the list is nearer to (slow, matmul) than the one before */
+        20, 28, 28}; /* each row of the list is more specific to (slow, matmul) than the one before */
     for (p.n_factors = 0; p.n_factors <= 5; p.n_factors++)
         ck_assert_double_eq_tol(cost(&p, 1, 7, DTYPE_fp32, &source), expected[p.n_factors], 1e-9);
 }

@@ -1,4 +1,4 @@
-/* Lateness at collectives: learned from traces worked by hand, charged in simulations of devices of a sharded stage. */
+/* Lateness at collectives: learned from traces by hand, charged in simulations of sharded stages. */
 #include "profiles/skew.h"
 
 #include "sim/engine/sim.h"
@@ -41,7 +41,7 @@ static int64_t add(struct trace *t, enum span_kind kind, int32_t device, int32_t
     return begin + ns;
 }
 
-/* In every step two operators, a collective in two parts, and an operator behind it, which nobody waits for. */
+/* Every step has two operators, a collective in two parts, and an operator after it without a collective. */
 static struct trace *met(const int64_t work[][DEVICES], int32_t steps)
 {
     struct trace *t = empty();
@@ -115,7 +115,7 @@ END_TEST
 
 /* --- in simulations --- */
 
-/* A tiny gpt2 on one node of equal devices that share all of it alike: whole heads, features and positions. */
+/* A tiny gpt2 on one node of equal devices, sharded evenly: by heads, features and positions. */
 static struct plan shared(int n)
 {
     const char *list = "", *names = "";
@@ -188,7 +188,7 @@ static int64_t lateness_ns(const struct program *p, struct cost *k, double share
     return late;
 }
 
-/* Equal devices, so all come at one time, and later by the same. */
+/* Equal devices: all arrive at one time, and equally late. */
 START_TEST(a_step_is_longer_by_the_lateness_of_all_its_collectives)
 {
     for (int n = 2; n <= 4; n += 2) {

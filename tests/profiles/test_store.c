@@ -1,4 +1,4 @@
-/* The profile database: what goes in comes out, nothing changes, and rot is seen. */
+/* The profile database: stored profiles are read back unchanged, and corruption is detected. */
 #include "profiles/store.h"
 
 #include "core/base/arena.h"
@@ -248,7 +248,7 @@ START_TEST(a_profile_is_found_when_only_names_or_links_differ)
     ck_assert_msg(strstr(err.text, "musher profile"), "%s", err.text);
     for (size_t i = 0; i < p.n_ops; i++) p.ops[i].base = i % 3 ? "host" : "type:slow";
     MUST(store_append(s, &p, &err));
-    c.types = types, c.n_types = 2; /* what cannot be measured here has no rows */
+    c.types = types, c.n_types = 2; /* types that cannot be measured here have no rows */
     MUST(store_latest(s, 5, &c, &id, &exact, &err));
     ck_assert_int_eq(id, 1);
     ck_assert(!exact);
@@ -356,7 +356,7 @@ START_TEST(what_is_no_database_is_refused)
     ck_assert_int_eq(store_open(a, db, true, &s, &err), ERR_INPUT);
     ck_assert(strstr(err.text, "not a profile database of musher"));
     unlink(db);
-    fclose(fopen(db, "w")); /* an empty file is not yet one, and may become one */
+    fclose(fopen(db, "w")); /* an empty file is not a database yet, and may become one */
     ck_assert_int_eq(store_open(a, db, false, &s, &err), ERR_INPUT);
     store_close(opened(true)); /* nothing was stored */
     ck_assert_int_eq(store_open(a, db, false, &s, &err), ERR_INPUT);
@@ -367,7 +367,7 @@ START_TEST(what_is_no_database_is_refused)
 }
 END_TEST
 
-/* Every flipped bit is refused or harmless: what loads is what was stored. */
+/* Every flipped bit is rejected or harmless: a loaded profile equals the stored one. */
 START_TEST(no_flipped_bit_changes_a_profile_silently)
 {
     struct profile p[2];

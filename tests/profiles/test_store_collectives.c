@@ -13,7 +13,7 @@
 static struct device_type host_type = {.name = "any", .catalogue = "host"};
 static struct cluster team = {.name = "team", .n_types = 1, .types = &host_type};
 
-/* With one operator, whose time tells profiles apart. */
+/* With one operator, whose time identifies the profile. */
 static struct profile plain(uint64_t seed)
 {
     struct profile p = {.cluster = "team", .pace = 1, .cluster_hash = 77, .n_ops = 1};
@@ -104,7 +104,7 @@ static int64_t asked(const char *text)
     return value;
 }
 
-/* A database without collectives is one that an older version reads; the first collectives raise its schema. */
+/* A database without collectives is readable by an older version; the first collectives upgrade its schema. */
 START_TEST(old_databases_still_open_and_go_on)
 {
     struct profile p[2], more = with_collectives(3), back;
@@ -181,7 +181,7 @@ START_TEST(none_is_told_from_unreadable)
 }
 END_TEST
 
-/* The first profile has neither and can still be read by an older program; the second raises the schema. */
+/* The first profile has neither and stays readable by an older program; the second upgrades the schema. */
 START_TEST(oriented_fits_and_lateness_come_back_as_they_went_in)
 {
     struct skew_row skew = {"collectives", 0.0625, 448, "run:x"};
@@ -250,7 +250,7 @@ START_TEST(what_fails_inside_an_append_takes_the_profile_and_new_tables_with_it)
     MUST(store_load(s, a, 1, &back, &err));
     ck_assert_int_eq(store_load(s, a, 2, &back, &err), ERR_INPUT);
     ck_assert_int_ne(sql("select * from collective_row"), SQLITE_OK);
-    p.parent = 9; /* a profile that is refused: nothing is done inside */
+    p.parent = 9; /* a rejected profile: inside is not called */
     ck_assert_int_eq(store_append_with(s, &p, refuse, &calls, &err), ERR_INPUT);
     ck_assert_int_eq(calls, 2);
     p.parent = 0;

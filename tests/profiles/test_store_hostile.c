@@ -1,4 +1,4 @@
-/* A profile database that somebody else made: nothing that its author wrote is run, and it ends. */
+/* An untrusted profile database: no code of its author is executed, and every query terminates. */
 #include "profiles/store.h"
 
 #include "profiles/store_internal.h"
@@ -83,7 +83,7 @@ START_TEST(objects_that_are_not_ours_are_refused_by_name)
 }
 END_TEST
 
-/* In a record of a file there may be anything, whatever the table says. */
+/* The records of a file may contain any type, whatever the table declares. */
 START_TEST(a_value_of_another_type_is_refused)
 {
     one_profile();
@@ -118,7 +118,7 @@ START_TEST(a_huge_text_is_refused_before_it_is_read)
 }
 END_TEST
 
-/* Pages that lead in circles make a statement of ours endless; a recursive one stands for it. */
+/* Cyclic pages would make one of our statements endless; a recursive one simulates it. */
 START_TEST(a_statement_takes_no_more_steps_than_the_file_explains)
 {
     struct store *s = NULL;

@@ -1,5 +1,5 @@
-/* Devices with several stages in both machines: simulated time is what a lane can do, and training is the same whoever
- * owns how many stages.
+/* Devices with several stages (chunks) in both interpreters: simulated time is feasible for a lane, and training gives the same
+ * result for every assignment of stages to devices.
  */
 #include "exec/worker/worker.h"
 #include "profiles/profile.h"
@@ -37,7 +37,7 @@ static char *spans_text(const struct trace *t, size_t *n)
     return text;
 }
 
-/* Compute time of each device in a step; a device computes one thing at a time. */
+/* Compute time of each device in a step; a device executes one operator at a time. */
 static int64_t busiest(const struct trace *t, int32_t n_devices)
 {
     int64_t *busy = ARENA_ARRAY(arena, int64_t, (size_t)n_devices), most = 0;
@@ -85,7 +85,7 @@ START_TEST(random_chunks_run_in_simulated_time)
 }
 END_TEST
 
-/* A lane's first two calls change places: its last stage is called before its first. */
+/* Swaps a lane's first two calls: its last stage is called before its first. */
 START_TEST(a_blocked_chunk_is_named_by_the_simulator)
 {
     struct plan plan = plans_new(arena, "gpt2", 2, 2);

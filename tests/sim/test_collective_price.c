@@ -1,4 +1,4 @@
-/* Suite of sim/collective/price: when a measured table prices a collective of a program, and what the simulator makes of it. */
+/* Suite of sim/collective/price: which program collectives a measured table prices, and their effect in the simulator. */
 #include "sim/collective/price.h"
 
 #include "profiles/profile.h"
@@ -10,7 +10,7 @@ static struct error err;
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
 
-/* Two nodes of two devices: four replicas that sum, or (shared) two stages of two devices that meet in every call. */
+/* Two nodes of two devices: four replicas with a gradient all-reduce, or (shared) two sharded stages of two devices. */
 static struct plan parsed(bool shared, const char *algorithm, const char *type)
 {
     struct plan p;
@@ -89,7 +89,7 @@ static struct sim_result run(struct priced *x, enum sim_detail detail, bool fold
     return r;
 }
 
-/* The first all-reduce, inside calls where there are such. */
+/* The first all-reduce, inside a call if there are any. */
 static int32_t all_reduce(const struct program *p)
 {
     for (int32_t i = 0; i < p->n_collectives; i++)
@@ -139,7 +139,7 @@ START_TEST(it_holds_for_its_shape_and_between_its_sizes)
 }
 END_TEST
 
-/* All members end 3 ms after the last has come; the same in every detail, folded or not. */
+/* All members end 3 ms after the last arrival, at every level of detail, folded or not. */
 START_TEST(members_end_together_after_the_price)
 {
     for (int shared = 0; shared < 2; shared++) {

@@ -1,4 +1,4 @@
-/* Played on links of their own, collectives take what the closed forms say; on shared links, what the links can carry. */
+/* On separate links, simulated collectives take exactly the closed forms; on shared links they respect the link capacity. */
 #include "core/collective/rounds.h"
 #include "sim/collective/routes.h"
 #include "tests/support/collectives.h"
@@ -82,7 +82,7 @@ START_TEST(every_collective_alone_takes_its_closed_form_to_the_nanosecond)
 }
 END_TEST
 
-/* Everything a member must learn comes in over its hops. */
+/* Lower bound: all data that a member needs arrives over its hops. */
 START_TEST(each_member_is_sent_what_it_must_learn)
 {
     for (uint64_t i = 0; i < 400; i++) {
@@ -123,7 +123,7 @@ END_TEST
 
 /* --- the same as the engine ------------------------------------------------------------------- */
 
-/* A program's group, with lanes that come to it at different times, on links of different kinds. */
+/* A program's collective, with lanes that reach it at different times, on links of different kinds. */
 START_TEST(the_engines_ring_and_chain_take_the_same_time)
 {
     for (uint64_t i = 0; i < (suites_long() ? 3000 : 300); i++) {
@@ -203,7 +203,7 @@ START_TEST(hops_that_share_a_bus_take_turns)
 }
 END_TEST
 
-/* Two rings on the same links: no sooner than the bytes need, no later than one after the other. */
+/* Two rings on the same links: at least the time of their bytes, at most one after the other. */
 START_TEST(two_collectives_on_the_same_links_contend)
 {
     for (int fair = 0; fair < 2; fair++)

@@ -1,4 +1,4 @@
-/* Both levels of detail of the simulator over devices that share stages. */
+/* Both levels of detail of the simulator, for devices that share stages. */
 #include "core/base/rng.h"
 #include "tests/support/hybrid.h"
 #include "tests/support/plans.h"
@@ -9,7 +9,7 @@ static struct arena *arena;
 #define DRAW(low, high)                                                                            \
     ((low) + (int64_t)rng_below(7, seed, draws++, (uint64_t)((high) - (low) + 1)))
 
-/* One draw a statement: a compiler may order others as it likes. */
+/* One draw per statement, because the evaluation order within a statement is unspecified. */
 static struct hybrid draw_hybrid(uint64_t seed, int32_t members, int32_t replicas)
 {
     uint64_t draws = 1000; /* apart from the callers' own */
@@ -160,7 +160,7 @@ END_TEST
 
 /* --- lowered plans --- */
 
-/* One link for each two devices; one in nine is measured, whatever the cluster says of it. */
+/* One link per pair of devices; one in nine has a measured row that overrides the cluster's. */
 static void link_all_pairs(struct cluster *c, struct profile *f, struct plans_random *r, bool alike)
 {
     int32_t n = c->n_devices, k = 0;
@@ -289,7 +289,7 @@ static void same_result(const struct program *p, const struct sim_result *x,
     }
 }
 
-/* What chunks of rings that are not equal may cost: one element more in every step of every ring. */
+/* Upper bound for rings with unequal chunks: one more element in every step of every ring. */
 static int64_t ring_slack(const struct program *p, int32_t steps)
 {
     int64_t slack = 0;
@@ -312,7 +312,7 @@ START_TEST(lowered_plans_are_the_same_at_every_level_of_detail)
             lowered_run(m, (struct sim_options){.steps = 3, .keep_trace = true});
         struct sim_result folded = lowered_run(m, (struct sim_options){.steps = 3, .fold = true});
         same_result(m->program, &whole, &stage, seed, "stage");
-        /* A steady step seen is not simulated again; the last of those that are may be shorter (sim/engine/sim.h). */
+        /* A detected steady step ends the simulation; its last simulated step may be shorter (sim/engine/sim.h). */
         ck_assert_int_le(traced.makespan_ns, whole.makespan_ns);
         traced.makespan_ns = whole.makespan_ns;
         same_result(m->program, &whole, &traced, seed, "trace");
@@ -384,8 +384,8 @@ START_TEST(a_slowdown_of_nothing_changes_nothing)
 }
 END_TEST
 
-/* Links of one channel or ring each, so that nobody's turn can change: who is slowed is later,
- * nobody is earlier. Folding changes nothing, a trace only what is rounded. */
+/* One channel or ring per link, so that no order can change: a slowed lane is later, and none is earlier. Folding changes
+ * nothing, a trace only the rounding. */
 START_TEST(slowed_operators_make_nobody_earlier)
 {
     int32_t later = 0;
@@ -399,7 +399,7 @@ START_TEST(slowed_operators_make_nobody_earlier)
                           traced =
                               lowered_run(m, (struct sim_options){.steps = 3, .keep_trace = true}),
                           folded = lowered_run(m, (struct sim_options){.steps = 3, .fold = true});
-        /* A trace takes operators one by one, and each ends in a whole nanosecond. */
+        /* With a trace each operator ends at a whole nanosecond. */
         int64_t rounded = slow.operators / slow.steps + 1;
         ck_assert_int_ge(slow.iteration_ns, plain.iteration_ns);
         ck_assert_int_le(llabs(slow.iteration_ns - traced.iteration_ns), rounded);

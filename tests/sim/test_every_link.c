@@ -1,4 +1,4 @@
-/* Links of every two devices, and nodes that are counted: the same team as one that is written out. */
+/* Links of every two devices and counted nodes: the same cluster as its written-out form. */
 #include "core/base/arena.h"
 #include "core/document/document.h"
 #include "core/lower/lower.h"
@@ -64,7 +64,7 @@ START_TEST(counted_nodes_are_numbered_and_read_back)
     ck_assert_int_eq(cluster_link(&c, 6, 2, &direction), 1);
     ck_assert_int_eq(direction, 1);
     ck_assert_int_eq(cluster_link(&c, 0, 6, &direction),
-                     2); /* what is given for the two nodes goes before */
+                     2); /* the explicit entry for the two nodes takes precedence */
     MUST(parse(written(&c), &again));
     ck_assert_str_eq(written(&c), written(&again));
 }
@@ -138,7 +138,7 @@ static struct cluster written_out(const struct cluster *c)
     return out;
 }
 
-/* Operators take no time: a step is its sums. */
+/* Operators of zero duration: a step is its gradient all-reduces. */
 START_TEST(a_link_that_takes_twice_as_long_does_so_on_its_measured_curve)
 {
     static const struct sailor_case c = {"a16", "opt", "OPT-350", 0};

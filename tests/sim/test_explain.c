@@ -1,4 +1,4 @@
-/* The critical path tiles the iteration whatever the pipeline; small cases are worked by hand. */
+/* The critical path tiles the iteration for every pipeline; small cases by hand. */
 #include "sim/explain/explain.h"
 #include "tests/support/pipelines.h"
 #include "tests/support/plans.h"
@@ -151,8 +151,8 @@ END_TEST
 
 START_TEST(messages_that_begin_with_the_step_are_its_own)
 {
-    /* Nothing is computed, so each step's sum begins at the instant at which the step before it ends. Three members: 4 parts of
-     * 1000 elements, one message a part on each link of the ring; the next step's first part begins where this step ends. */
+    /* Without compute, each step's gradient all-reduce begins when the previous step's ends. Three members: 4 parts of
+     * 1000 elements, one message a part on each link of the ring; the next step's first part begins at this step's end. */
     struct pipes in = uniform(3, 1, 0, 0);
     in.parallel = true, in.elements = 3000;
     for (int i = 0; i < 3; i++) in.latency_ns[i] = 10;
@@ -251,7 +251,7 @@ START_TEST(a_route_is_as_late_as_its_links_and_is_freed_with_them)
 }
 END_TEST
 
-/* What must hold of any explanation. */
+/* Invariants of every explanation. */
 static void sound(const struct program *p, const struct sim_result *r, const struct explain *x)
 {
     int64_t at = x->begin_ns, sum = 0, held = 0;

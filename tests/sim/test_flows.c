@@ -1,4 +1,4 @@
-/* Max-min shares against a naive filling that starts anew after every change; times by hand and from closed forms. */
+/* Max-min shares against a naive filling that restarts after every change; times by hand and from closed forms. */
 #include "core/base/arena.h"
 #include "core/base/rng.h"
 #include "core/base/units.h"
@@ -142,8 +142,8 @@ END_TEST
 
 enum { RESOURCES = 120, ROUTES = 160, HOPS = 30, FLOWS = 400 };
 
-/* The most of everything. Large: more routes have flows, and more resources are contended, than the words of few flows
- * have bits, so that there and back is gone too. */
+/* Random cases. Large: more routes with flows, and more contended resources, than the words of few flows
+ * have bits, so that both conversions are covered. */
 struct size {
     int32_t resources, routes, hops;
 };
@@ -226,7 +226,7 @@ static void compare(struct referee *x, struct flows *f, const int32_t *route, ui
     }
 }
 
-/* What was started and has not ended has exactly so much left; ends come in order of time. */
+/* Conservation: the bytes left of unfinished flows are exact; ends are in order of time. */
 static void play(uint64_t seed, struct size most)
 {
     struct draws d = {seed, 0};

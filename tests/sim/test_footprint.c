@@ -1,4 +1,4 @@
-/* What a GPU holds: closed forms against figures that their paper prints, and a program's holders against its bytes. */
+/* Memory of a GPU: closed forms against the figures of their paper, and a program's entries against its bytes. */
 #include "sim/explain/footprint.h"
 
 #include "tests/support/plans.h"
@@ -89,7 +89,7 @@ START_TEST(the_memory_breakdown_is_all_that_a_device_must_hold)
 }
 END_TEST
 
-/* Three GPUs share the first stage: each holds a third of what they share, and the type's reserve whole. */
+/* Three GPUs share the first stage: each holds a third of the sharded memory, and the type's full reserve. */
 START_TEST(gpus_that_share_a_stage_hold_their_shard)
 {
     struct program *p = two_stages();

@@ -1,4 +1,4 @@
-/* Suite of the forms of communication that plans carry: algorithms of collectives through lowering and the simulator. */
+/* Suite of the collective algorithms that plans state, through lowering and the simulator. */
 #include "profiles/profile.h"
 #include "sim/engine/sim.h"
 
@@ -9,7 +9,7 @@ static struct error err;
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
 
-/* A tiny gpt2 on `nodes` nodes of `each` devices, all of which share it as `how` says; slow between nodes. */
+/* A tiny gpt2 on `nodes` nodes of `each` devices, all of which share it as `how` states; slow between nodes. */
 static struct plan parsed(int nodes, int each, const char *how)
 {
     const char *list = "", *devices = "", *names = "", *inside = "";
@@ -71,8 +71,8 @@ static int32_t n_by(const struct program *p, enum collective_algorithm algorithm
     return n;
 }
 
-/* Two nodes of two and of three: a sum of 12·16·48 doubles round one ring of 2g crosses the slow link in 2(2g−1) steps, in
- * tiers in two. */
+/* Two nodes of two and of three: a gradient all-reduce of 12·16·48 doubles over one ring of 2g crosses the slow link in
+ * 2(2g−1) steps, in the hierarchical algorithm in two. */
 START_TEST(tiers_beat_one_ring_where_nodes_are_far)
 {
     for (int each = 2; each <= 3; each++) {
@@ -95,7 +95,7 @@ START_TEST(tiers_beat_one_ring_where_nodes_are_far)
 }
 END_TEST
 
-/* Tiers that are not equally many, or a link that is not there. */
+/* Nodes with different numbers of members, or a missing link. */
 START_TEST(mangled_tiers_are_refused_or_can_be_trusted)
 {
     struct plan plan = parsed(2, 2, COLUMNS HIERARCHICAL);
@@ -125,7 +125,7 @@ START_TEST(mangled_tiers_are_refused_or_can_be_trusted)
 }
 END_TEST
 
-/* The first entry that fits by name, kind and way; what is left goes as ever. */
+/* The first entry that matches by name, kind and algorithm is used; collectives without an entry keep the default. */
 START_TEST(entries_are_taken_in_order_by_those_that_can)
 {
     struct plan p = parsed(
@@ -215,8 +215,8 @@ static int32_t gathers(const struct program *p, enum phase phase)
     return n;
 }
 
-/* Kept: gathered by each F, one whole matrix of 48·192 doubles for each of three microbatches in flight. Again: by F and B,
- * in scratch while it is used. */
+/* reshard_after_forward false: gathered by each F, one full matrix of 48·192 doubles for each of three microbatches in flight.
+ * true: gathered by F and by B, in scratch during its use. */
 START_TEST(gathered_parameters_are_kept_for_each_microbatch_or_gathered_again)
 {
     const int64_t whole = 48 * 192 * 8;
@@ -237,7 +237,7 @@ START_TEST(gathered_parameters_are_kept_for_each_microbatch_or_gathered_again)
 }
 END_TEST
 
-/* By sufficient factors x and dy are gathered and nobody sums the gradient; by itself the gradient is summed once. */
+/* With sufficient factors x and dy are gathered and the gradient needs no all-reduce; without them it needs one. */
 START_TEST(factors_are_gathered_in_place_of_a_reduce)
 {
     static const char *const how[] = {"", ", sufficient_factors: true"};

@@ -202,7 +202,7 @@ START_TEST(what_comes_too_late_to_pay_is_left_alone)
 }
 END_TEST
 
-/* Back during the write of 455 … 465 s, when nothing is at risk: no second write, and on with four from 515 s. */
+/* Devices return during the write of 455 … 465 s, when all work is safe: no second write, and four devices from 515 s on. */
 START_TEST(devices_that_come_during_a_checkpoint_are_taken_after_it)
 {
     struct goodput_cause cause;
@@ -250,7 +250,7 @@ START_TEST(without_devices_it_waits)
 }
 END_TEST
 
-/* Written at 100 … 101 s, safe at 141 s: what is withdrawn at 140 s loses all of it, at 142 s only what came after. */
+/* Written at 100 … 101 s, safe at 141 s: a withdrawal at 140 s loses all of it, at 142 s only the work since. */
 START_TEST(a_copy_in_the_background_is_safe_only_when_it_is_done)
 {
     struct goodput_cause cause;

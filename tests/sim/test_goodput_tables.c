@@ -16,7 +16,7 @@ static void end(void) { arena_free(arena); }
 
 static const char *const one_type[] = {"t"};
 
-/* Lost devices are replaced in the time of the restart, so it is never asked for less than all. */
+/* Lost devices are replaced during the restart, so speed is called with all devices only. */
 static double whole(const void *user, const int64_t *devices)
 {
     (void)user, (void)devices;
@@ -58,7 +58,7 @@ START_TEST(the_file_of_llama_3_s_table_says_what_the_typed_one_says)
 }
 END_TEST
 
-/* As many failures as the table counted, and most of the time useful, as was reported (over 90 %), where a write stops the job
+/* The number of failures of the table, and over 90 % useful time as reported, if a write stops the job
  * for 5 s and a restart takes 5 min. */
 START_TEST(llama_3_s_run_is_told_as_it_went)
 {
@@ -154,7 +154,7 @@ START_TEST(broken_tables_are_refused_with_their_line)
     refused_spot("time_s,a\n0,1.5\n", ":2: 1.5 devices of a");
     refused_spot("time_s,a\n0\n", ":2: a is '', not a number");
     refused_spot("time_s,\"a\n0,1\n", ":1: a quote is never closed");
-    refused_spot("time_s,a\x1b[2J\n0,1\n", ":1: byte 9 is a control character or no UTF-8");
+    refused_spot("time_s,a\x1b[2J\n0,1\n", ":1: byte 9 is a control character or not UTF-8");
     refused_spot("time_s,a\n0,1\n1,\t\xC2\x9B\n", ":3: byte 4 is a control character");
     refused_spot("time_s,\xFF\n0,1\n", ":1: byte 8 is");
     refused_spot("time_s,a\n0,1\n1e300,1\n", ":3: more than 31 years");

@@ -1,4 +1,4 @@
-/* One plan, devices of different tensor-parallel degrees that shard every operator: each stage computes its own type's share. */
+/* One plan on devices of different tensor-parallel degrees: each stage computes its own type's shard. */
 #include "core/lower/lower.h"
 #include "exec/worker/worker.h"
 #include "sim/engine/sim.h"
@@ -16,7 +16,7 @@ static void setup(void)
 static void teardown(void) { arena_free(arena); }
 
 enum { BLOCKS = 2, TP_MAX = 2 };
-/* Types of the team: one GPU, two, two that share positions too. */
+/* Types of the cluster: one GPU, two, two with sequence parallelism. */
 enum { ONE, TWO, TWO_POSITIONS, N_TYPES };
 
 static struct plan team(const char *model, int32_t n_devices, const int32_t *type)
@@ -90,7 +90,7 @@ static void same_operators(const struct program_stage *x, const struct program_s
         ck_assert_int_eq(x->class_bytes[i], y->class_bytes[i]);
 }
 
-/* A stage of a mixed plan is that of a plan whose devices are all of its type. */
+/* A stage of a mixed plan equals that of a plan whose devices all have its type. */
 START_TEST(each_stage_computes_by_its_own_tensor_parallel_degree)
 {
     static const char *const models[] = {TINY_GPT2, TINY_LLAMA};
@@ -110,7 +110,7 @@ START_TEST(each_stage_computes_by_its_own_tensor_parallel_degree)
 }
 END_TEST
 
-/* 2 sequences, 8 positions, 32 features: two that share positions say half of it to one another, all of it to others. */
+/* 2 sequences, 8 positions, 32 features: two stages with sequence parallelism exchange half, any other pair all of it. */
 START_TEST(a_message_is_what_the_larger_end_holds)
 {
     static const int32_t degrees[][2] = {
@@ -132,7 +132,7 @@ START_TEST(a_message_is_what_the_larger_end_holds)
 }
 END_TEST
 
-/* Two replicas of one stage, on two GPUs and on one: each sum is as large as what the one GPU holds. */
+/* Two replicas of one stage, on two GPUs and on one: each gradient all-reduce has the size of the one GPU's gradients. */
 START_TEST(reduces_take_as_long_as_the_largest_share)
 {
     int64_t elements[3], share[3] = {0};
@@ -179,7 +179,7 @@ static int64_t priced(struct cost *k, int32_t type, const struct program_stage *
     return sum;
 }
 
-/* What the planner is told of a type is what lowering makes of it. */
+/* The planner's stage costs of a type equal those of lowering. */
 START_TEST(one_table_knows_the_stages_of_every_type)
 {
     struct plan p = pipeline(TINY_GPT2, TWO, ONE);
@@ -209,7 +209,7 @@ START_TEST(one_table_knows_the_stages_of_every_type)
 }
 END_TEST
 
-/* What was learnt of a type holds for its GPUs together. */
+/* A calibrated row of a type applies to all its GPUs together. */
 START_TEST(gpus_are_priced_as_what_they_are)
 {
     struct plan p = pipeline(TINY_GPT2, ONE, TWO);
@@ -253,8 +253,8 @@ START_TEST(graphs_made_once_give_the_same_program)
 }
 END_TEST
 
-/* Stages on several devices of several ways: two GPUs with a sequence, one GPU with another, two that share positions
- * behind them. Each device computes what its own GPUs share of its own sequences. */
+/* Stages on several devices of different types: two GPUs with a sequence, one GPU with another, then two with sequence
+ * parallelism. Each device computes its own GPUs' shards of its own sequences. */
 START_TEST(devices_that_share_a_stage_may_be_any)
 {
     struct plan p = team(TINY_GPT2, 4, (const int32_t[]){TWO, ONE, TWO_POSITIONS, TWO});

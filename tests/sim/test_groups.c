@@ -1,5 +1,5 @@
-/* Stages on several devices, each with some sequences of every microbatch: what plans say of them, what they are lowered
- * to and what that takes. That they train like one device is tests/cli/training.sh's. */
+/* Stages on several devices, each with some sequences of every microbatch: their plans, their lowering and their
+ * duration. tests/cli/training.sh checks that they train like one device. */
 #include "core/lower/lower.h"
 #include "sim/engine/sim.h"
 #include "sim/stage/stage.h"
@@ -164,7 +164,7 @@ static struct plan random_groups(uint64_t seed)
     return p;
 }
 
-/* Of each replica: every stage's devices have all sequences, once; between stages every activation crosses whole. */
+/* In each replica the devices of every stage have all sequences, once; every activation crosses a boundary completely. */
 static void check_sequences(const struct plan *p, const struct program *x, const struct graph *g)
 {
     for (int32_t i = 0; i < x->n_stages;) {
@@ -195,7 +195,7 @@ static void check_sequences(const struct plan *p, const struct program *x, const
         }
 }
 
-/* Each gradient of a device is in one sum, of all devices that own its parameter's use, if there are others. */
+/* Each gradient of a device is in one all-reduce with all other devices that own a use of its parameter, if any. */
 static void check_sums(const struct program *x)
 {
     for (int32_t i = 0; i < x->n_stages; i++) {
@@ -321,8 +321,8 @@ START_TEST(one_device_with_all_sequences_is_a_plain_stage)
 }
 END_TEST
 
-/* Two devices, half a microbatch each: forwards and backwards of three sequences one after the other, then a ring of two
- * over the bus (10^9 B/s, 1 us), in both directions at once: a half of the gradients there and the other half back; the update. */
+/* Two devices, half a microbatch each: forwards and backwards of three sequences in turn, then a ring of two over the bus
+ * (10^9 B/s, 1 us), in both directions at once: half of the gradients there, the other half back; then the update. */
 START_TEST(two_halves_take_half_the_work_and_a_ring)
 {
     enum { MICROBATCHES = 5 };
@@ -350,7 +350,7 @@ START_TEST(two_halves_take_half_the_work_and_a_ring)
 }
 END_TEST
 
-/* 4 and 2 of the sequences before, 1, 2 and 3 behind: they meet in [0,1) [1,3) [3,4) and [4,6). */
+/* 4 and 2 sequences on the sending devices, 1, 2 and 3 on the receiving ones: intersections [0,1) [1,3) [3,4) and [4,6). */
 START_TEST(messages_have_the_sequences_that_both_ends_have)
 {
     static const int64_t n[] = {1, 2, 1, 2}, start[] = {0, 1, 3, 0}, into[] = {0, 0, 0, 1};
@@ -367,7 +367,7 @@ START_TEST(messages_have_the_sequences_that_both_ends_have)
         k++;
     }
     ck_assert_int_eq(k, 4);
-    /* The first device sends three pieces, the last takes two; a device that has just those sequences does neither. */
+    /* The first device sends three pieces, the last receives two; a device with exactly its own sequences does neither. */
     int32_t slices[5] = {0}, pastes[5] = {0};
     for (int32_t i = 0; i < x->n_stages; i++)
         for (int32_t j = 0; j < x->stages[i].n_ops; j++) {

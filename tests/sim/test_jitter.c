@@ -234,7 +234,7 @@ START_TEST(no_jitter_changes_nothing)
 }
 END_TEST
 
-/* One lane agrees with all lanes, whatever it draws: no step of it may stand for those behind. */
+/* A single lane always agrees with itself; with jitter no step of it may still represent later ones. */
 START_TEST(a_single_device_draws_every_step_and_folding_is_not_asked_of_what_differs)
 {
     struct pipes in = {

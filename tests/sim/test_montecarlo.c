@@ -171,7 +171,7 @@ START_TEST(two_devices_that_join_take_the_mean_of_the_slower)
 }
 END_TEST
 
-/* A synthetic truth: steps that nobody has seen when the interval is made fall into it nine times of ten. */
+/* A synthetic truth: 90 % of new steps fall into the interval. */
 START_TEST(the_interval_covers_fresh_steps)
 {
     const int32_t samples = 400, fresh = suites_long() ? 4000 : 600;

@@ -1,4 +1,4 @@
-/* Messages on links and routes: who leaves when, in whole nanoseconds worked by hand. */
+/* Messages on links and routes: their times in whole nanoseconds, by hand. */
 #include "core/base/arena.h"
 #include "sim/network/network.h"
 

@@ -1,5 +1,5 @@
-/* A simulation ends and says why, whatever it is given: programs that cannot go on, costs that are no costs, times
- * beyond all bounds. Each case has a process of its own and one second of CPU time. */
+/* Every simulation ends with a result or an error: programs that deadlock, invalid costs, times
+ * beyond the limits. Each case has its own process and one second of CPU time. */
 #include "tests/support/cpu_limit.h"
 #include "tests/support/pipelines.h"
 

@@ -1,4 +1,4 @@
-/* Plans on clusters with switches: the routes of their programs, the file of these, and their time. */
+/* Plans on clusters with switches: their programs' routes, the program file, and their time. */
 #include "tests/support/plans.h"
 
 #include "sim/engine/sim.h"
@@ -145,7 +145,7 @@ START_TEST(a_route_takes_as_long_as_one_link_of_its_least_bandwidth_and_all_its_
 }
 END_TEST
 
-/* The trunk alone does not overlap: compute streams wait for what the whole way takes. */
+/* The trunk alone does not overlap: compute streams wait for the message on the complete route. */
 START_TEST(a_route_that_the_streams_wait_for_is_priced_hop_by_hop)
 {
     struct plan p = pipeline(2, 4);

@@ -1,4 +1,4 @@
-/* Expected times are worked by hand or come from a closed form, in whole nanoseconds; nothing is rounded unless said. */
+/* Expected times are worked by hand or come from a closed form, in whole nanoseconds, unrounded unless stated. */
 #include "tests/support/harp.h"
 #include "tests/support/pipelines.h"
 

@@ -1,4 +1,4 @@
-/* Very long pipelines, very many events at one instant, very many steps, and factors that are none: it ends, within a second of CPU time. */
+/* Very long pipelines, very many events at one instant, very many steps, and invalid factors: all end within a second of CPU time. */
 #include "tests/support/cpu_limit.h"
 #include "tests/support/pipeline_workload.h"
 #include "tests/support/pipelines.h"
@@ -123,7 +123,7 @@ START_TEST(long_pipelines_end_when_they_are_known_to)
 }
 END_TEST
 
-/* Messages beside one another on a link, at equal rates: another makespan than in line (w1_known), and a known one. */
+/* Concurrent messages on a link, at equal rates: a known makespan that differs from the FIFO one (w1_known). */
 START_TEST(fluid_links_of_the_mixed_pipeline_give_the_known_makespan)
 {
     struct pipes_made *m = pipeline_workload_make(arena, 64, 1024, true);

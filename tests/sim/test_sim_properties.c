@@ -1,8 +1,8 @@
-/* Properties of any simulated program, over random ones: lowered plans, pipelines and replicas made by hand. What
- * tests/sim/test_sim_random.c holds of pipelines alone is not repeated here.
+/* Properties of random programs: lowered plans, pipelines and replicas made by hand. Properties of
+ * tests/sim/test_sim_random.c, of pipelines alone, are not repeated here.
  *
- * Some laws need links that no two messages contend for: where they do, a faster device may change who comes first, and
- * with it everything behind (Graham's anomalies). Those cases are made `dedicated`.
+ * Some properties need links without contention: with contention a faster device may change the order of messages, and
+ * with it everything after (Graham's anomalies). Those cases are made `dedicated`.
  */
 #include "sim/explain/explain.h"
 #include "tests/support/plans.h"
@@ -21,7 +21,7 @@ struct made {
     struct cost *cost;
 };
 
-/* Prices by hand, so that no catalogue has a say: 1 to 97 us by where an operator stands. */
+/* Costs by hand, independent of the catalogue: 1 to 97 us by the operator's position. */
 static struct profile *price(const struct program *p)
 {
     struct profile *f = ARENA_ARRAY(arena, struct profile, 1);
@@ -105,7 +105,7 @@ START_TEST(what_goes_into_a_link_comes_out_of_it)
 }
 END_TEST
 
-/* All bytes that the ring's or chain's members send, from the program's words alone. */
+/* Total bytes of the ring's or chain's members, from the program alone. */
 static int64_t group_bytes(const struct collective *g)
 {
     int64_t whole = g->elements * dtype_bytes(g->dtype);
@@ -423,8 +423,8 @@ START_TEST(two_runs_of_a_program_are_the_same_bytes)
 }
 END_TEST
 
-/* Constants of this suite, so that every compiler and every optimization gives the same bytes. They change when the rules
- * of the simulator (or, for the second, of lowering) change, and for no other reason. */
+/* Constants of this suite: every compiler and optimization level gives the same bytes. They change only with the rules
+ * of the simulator (or, for the second, of lowering). */
 #define GOLDEN_MADE UINT64_C(0xc4322a0051e8d2e8)
 #define GOLDEN_LOWERED UINT64_C(0x946e5d6c105ff165)
 

@@ -1,4 +1,4 @@
-/* What must hold of any pipeline, over random ones, and what is said of programs that cannot go on. */
+/* Invariants of random pipelines, and the errors of programs that deadlock. */
 #include "tests/support/random_pipes.h"
 
 #include <math.h>
@@ -94,7 +94,7 @@ START_TEST(the_order_of_the_lanes_changes_nothing)
 {
     for (uint64_t seed = 0; seed < CASES; seed++) {
         struct pipes in = random_pipes(seed);
-        /* Messages that become ready at the same instant on one queue are told apart by who came first only. */
+        /* The order of messages that become ready at the same instant on one queue is that of pushes. */
         in.one_link = false;
         for (int32_t s = 0; s < in.n_stages; s++) in.half_duplex[s] = false;
         struct sim_result plain = pipes_run(pipes_make(arena, &in), 3, false);
@@ -135,7 +135,7 @@ START_TEST(a_steady_state_that_is_seen_early_is_the_one_that_is_reached)
 }
 END_TEST
 
-/* Field by field: what lies between the fields is nobody's. */
+/* Field by field, because padding is undefined. */
 static bool same_span(const struct span *x, const struct span *y)
 {
     return x->kind == y->kind && x->stream == y->stream && x->device == y->device &&
@@ -161,7 +161,8 @@ START_TEST(running_ahead_of_the_queue_changes_nothing)
 }
 END_TEST
 
-/* Than without: a greater slowdown may move a message to where it disturbs less. */
+/* Never shorter than without slowdown. Two slowdowns are not compared, because the greater one may move a message to a less
+ * disturbing time. */
 START_TEST(messages_that_slow_operators_down_never_make_a_step_shorter)
 {
     for (uint64_t seed = 0; seed < CASES; seed++) {
@@ -206,7 +207,7 @@ START_TEST(a_trace_does_not_change_what_is_simulated)
 }
 END_TEST
 
-/* Peak by brute force: all births and deaths of a run, from its spans. */
+/* Peak by brute force: all allocations and releases of a run, from its spans. */
 static int64_t peak_from_spans(const struct trace *t, const struct pipes *in, int32_t device)
 {
     int64_t most = 0;
@@ -338,7 +339,7 @@ END_TEST
 
 START_TEST(the_step_that_blocks_is_named)
 {
-    /* One buffer to send from and nobody who receives: message 0 leaves, message 1 of the second step cannot. */
+    /* One send buffer and no receiver: message 0 leaves, message 1 of the second step cannot. */
     struct pipes in = stuck(2, 1);
     in.ahead = 1, in.buffers = 1;
     in.order[0] = "F0", in.order[1] = "B0";

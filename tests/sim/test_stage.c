@@ -1,4 +1,4 @@
-/* Stage costs against what lowering really makes of the same layers. */
+/* Stage costs against the lowered program of the same layers. */
 #include "core/graph/gradient.h"
 #include "profiles/profile.h"
 #include "sim/engine/sim.h"
@@ -44,7 +44,7 @@ static int64_t procedure_ns(struct made *m, const struct program *p, const struc
         if (x->kind != INSTR_COMPUTE) continue;
         const char *name = s->ops[x->arg].name;
         if (again_only != (strstr(name, ".again") != NULL)) continue;
-        /* What lowering adds for its own ends: handing a gradient on, sums in order. */
+        /* Operators that only lowering adds: forwarding of a gradient, ordered addition. */
         if (strstr(name, ".pass") || strstr(name, ".sum")) continue;
         int64_t ns;
         ck_assert_int_eq(cost_op(m->cost, p->devices[0].type_index, &s->ops[x->arg], &ns, NULL),
@@ -105,7 +105,7 @@ START_TEST(stage_costs_are_what_lowering_makes_of_the_layers)
         struct made m = make(&p, fused);
         struct program *program = plans_lower(arena, &p, fused);
         for (int32_t s = 0; s < program->n_stages; s++) {
-            /* In order of microbatches the sums add operators that no layer has. */
+            /* Ordered addition over microbatches adds operators that belong to no layer. */
             recomputed += program->stages[s].recompute;
             if (!program->deterministic) compare(&m, program, &program->stages[s]);
         }

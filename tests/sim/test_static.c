@@ -1,4 +1,4 @@
-/* The static pass on pipelines whose times are known: HARP's goldens, W1 and W1h, closed forms, memory, replicas. */
+/* The static pass on pipelines with known times: HARP's published values, W1 and W1h, closed forms, memory, replicas. */
 #include "core/base/arena.h"
 #include "sim/pipeline/program.h"
 #include "sim/pipeline/static.h"
@@ -43,7 +43,7 @@ static int64_t timed(const struct schedule *s, const struct pipeline *p)
     return ns;
 }
 
-/* The makespan of one step by the event loop: what static_time says where both apply. */
+/* The makespan of one step by the event loop; equals static_time if both apply. */
 static enum status pipeline_simulate(struct arena *a, const struct schedule *s,
                                      const struct pipeline *p, enum link_sharing sharing,
                                      int64_t *makespan_ns, struct error *err)

@@ -1,4 +1,4 @@
-/* Three ways to the same time: the static pass, the event loop on the program of the pipeline, and a naive sweep. */
+/* Three computations of the same times: the static pass, the event loop on the pipeline's program, and a naive sweep. */
 #include "core/base/arena.h"
 #include "core/base/rng.h"
 #include "sim/pipeline/program.h"
@@ -183,7 +183,7 @@ START_TEST(twice_the_prices_take_twice_the_time_and_more_is_never_faster)
 }
 END_TEST
 
-/* Two operations of a device change places: what is refused cannot go on, what is taken can. */
+/* Swaps two operations of a device: rejected orders deadlock, accepted ones run. */
 START_TEST(disturbed_schedules_are_told_apart_without_hanging)
 {
     int32_t refused = 0, blocked = 0;

@@ -1,4 +1,4 @@
-/* One GPU's share of a model, what the backward runs again, half precision, and a host that issues kernels. */
+/* One GPU's shard of a model, recomputation in the backward, half precision, and kernel launch time. */
 #include "core/lower/lower.h"
 #include "core/program/program.h"
 #include "sim/engine/sim.h"
@@ -253,7 +253,7 @@ START_TEST(less_is_kept_the_more_runs_again)
     ck_assert_int_lt(blocks->class_bytes[SLOT_BUFFER_RING],
                      selective->class_bytes[SLOT_BUFFER_RING]);
     ck_assert_int_lt(stage->class_bytes[SLOT_BUFFER_RING], blocks->class_bytes[SLOT_BUFFER_RING]);
-    /* A whole stage that runs again at once is alive at once. */
+    /* A full stage under recompute is live at once. */
     ck_assert_int_lt(blocks->class_bytes[SLOT_SCRATCH], stage->class_bytes[SLOT_SCRATCH]);
 }
 END_TEST

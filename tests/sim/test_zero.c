@@ -1,5 +1,5 @@
-/* ZeRO: who holds, sends and updates what, by hand; then random plans through the token game, the program file, the
- * simulator, its folding and its explanation. That training is the same is tests/cli/training.sh's. */
+/* ZeRO: memory, messages and updates of each device by hand; then random plans through the deadlock check, the program file, the
+ * simulator, its folding and its explanation. tests/cli/training.sh checks that training gives the same result. */
 #include "sim/engine/sim.h"
 #include "sim/explain/explain.h"
 #include "sim/explain/footprint.h"
@@ -106,7 +106,7 @@ START_TEST(level_2_scatters_each_layer_in_every_backward_two_at_a_time)
     ck_assert_int_eq(program_procedure(&p->stages[0], PHASE_B, "last"), -1);
     const char *update = instrs(p, 0, 'U', "");
     ck_assert_ptr_null(
-        strchr(update, 'z')); /* the update zeroes its own part, and there is no other */
+        strchr(update, 'z')); /* the update zeroes its own shard, and there is no other */
     for (int32_t i = 0; i < p->stages[0].n_parameters; i++)
         ck_assert(p->stages[0].parameters[i].gradient[0] < 0 &&
                   p->stages[0].parameters[i].slot >= 0);
@@ -117,7 +117,7 @@ START_TEST(level_3_gathers_each_layer_before_its_use_one_ahead)
 {
     struct plan plan = whole_replicas("llama", 2, 3, 3);
     const struct program *p = plans_lower(arena, &plan, true);
-    int32_t n = p->n_collectives / 3; /* each layer scatters, gathers for F and gathers for B */
+    int32_t n = p->n_collectives / 3; /* per layer: reduce-scatter, all-gather for F, all-gather for B */
     ck_assert_int_eq(p->n_collectives, 3 * n);
     const char *forward =
         arena_printf(arena, "R%d R%d A%d", (int)(3 * n - 2), (int)(3 * n - 4), (int)(3 * n - 2));
@@ -188,7 +188,7 @@ static int64_t sent_bytes(const struct sim_result *r)
     return bytes;
 }
 
-/* ZeRO's own count (section 7), of levels 2 and 3 in every microbatch: halves of a ring. */
+/* ZeRO's communication volume (section 7), for levels 2 and 3 in every microbatch: halves of a ring. */
 START_TEST(every_level_sends_what_it_has_to)
 {
     static const int32_t n = 4, m = 3;
@@ -268,7 +268,7 @@ START_TEST(what_cannot_be_divided_is_said)
     refused(&p, "zero: 3 needs the same recompute as replicas[0].stages[0]");
     p = whole_replicas("llama", 2, 4, 2);
     p.replicas[0].microbatches = 3, p.replicas[1].microbatches = 5;
-    divide(&p, 1, 0); /* which level 1 does not ask for */
+    divide(&p, 1, 0); /* not required at level 1 */
     ck_assert_ptr_nonnull(plans_lower(arena, &p, false));
 }
 END_TEST
@@ -300,7 +300,7 @@ END_TEST
 
 /* --- at random --- */
 
-/* Replicas of one shape (from level 2 on they must meet in every microbatch), or of any at level 1. */
+/* Replicas of one shape (from level 2 on they have a collective in every microbatch), or of any at level 1. */
 static struct plan random_plan(uint64_t seed, int32_t zero)
 {
     struct plans_random r = {seed, 500};

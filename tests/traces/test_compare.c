@@ -49,7 +49,7 @@ START_TEST(errors_are_relative_to_the_run)
 {
     struct trace *sim = a_trace(TRACE_SIM, 90), *run = a_trace("host", 100);
     struct comparison c;
-    /* the run's first step does not count; the median of the others (90 110 100) is 100 */
+    /* the run's first step is excluded; the median of the others (90 110 100) is 100 */
     int64_t lengths[] = {1000, 90, 110, 100};
     for (int step = 0; step < 4; step++) {
         add(sim, "matmul", 0, step, step * 1000, 80);

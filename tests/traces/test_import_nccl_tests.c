@@ -1,4 +1,4 @@
-/* Files written by us in the shape of nccl-tests' three generations; times are our own. */
+/* Files written for this suite in the formats of nccl-tests' three generations; their times are invented. */
 #include "traces/import_nccl_tests.h"
 
 #include "core/base/arena.h"
@@ -43,7 +43,7 @@ START_TEST(text_of_today_is_read)
 }
 END_TEST
 
-/* Neither root nor redop nor the program's name: the file's name tells the kind. */
+/* Neither root nor redop nor the program's name: the file name determines the kind. */
 static const char *const old[] = {"all_gather_old.txt", "all_gather_old_blank_redop.txt"};
 START_TEST(text_of_old_is_read)
 {
@@ -132,7 +132,7 @@ START_TEST(traps_are_refused_with_their_place)
 }
 END_TEST
 
-/* Cut anywhere, with bytes changed anywhere: an error or a table, never a crash; what is taken is in range. */
+/* Truncated anywhere, with bytes changed anywhere: an error or a table, never a crash; accepted values are in range. */
 START_TEST(damaged_files_are_refused_or_read_but_never_crash)
 {
     static const char *const files[] = {"now.txt", "per_iteration_mpi.txt", "now.json",

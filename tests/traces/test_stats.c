@@ -1,4 +1,4 @@
-/* Where an iteration went, by hand and as a property; quantiles. */
+/* Breakdown of an iteration, by hand and as a property; quantiles. */
 #include "traces/stats.h"
 
 #include "core/base/arena.h"

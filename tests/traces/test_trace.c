@@ -1,4 +1,4 @@
-/* Traces: files out and in, order and the iteration. */
+/* Traces: writing and reading of files, order, and the iteration. */
 #include "traces/trace.h"
 
 #include "core/base/arena.h"

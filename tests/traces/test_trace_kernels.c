@@ -1,4 +1,4 @@
-/* Kernels below operators: what a trace of schema 2 may hold, and where the time of operators went, by hand and by brute force. */
+/* Kernels inside operators: contents of a trace of schema 2, and the breakdown of operator time, by hand and by brute force. */
 #include "traces/compare.h"
 #include "traces/kernels.h"
 #include "traces/stats.h"
@@ -26,7 +26,7 @@ static void teardown(void)
     arena_free(arena);
 }
 
-/* Below the operator, or between operators. */
+/* Inside the operator, or between operators. */
 static struct span kernel(const struct span *o, const char *name, int64_t begin, int64_t end)
 {
     struct span s = *o;
@@ -111,7 +111,7 @@ START_TEST(operators_of_devices_that_tell_no_kernels_count_where_nobody_does)
 }
 END_TEST
 
-/* Clocks of events and of kernels differ by some us: no operator is busier than it lasts. */
+/* The clocks of events and of kernels differ by some us: kernel time is clipped to the operator's span. */
 START_TEST(kernels_that_stick_out_fill_their_operator_and_no_more)
 {
     struct trace *t = traces_empty(arena, "cuda");
@@ -125,7 +125,7 @@ START_TEST(kernels_that_stick_out_fill_their_operator_and_no_more)
 }
 END_TEST
 
-/* Operators side by side, each with kernels anywhere inside: busy is the number of instants that any of them covers. */
+/* Operators side by side, each with kernels anywhere inside: busy is the number of instants covered by any of them. */
 START_TEST(random_kernels_cover_what_counting_instants_says)
 {
     enum { OPERATORS = 6, LENGTH = 40 };

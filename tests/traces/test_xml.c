@@ -1,4 +1,4 @@
-/* The XML that is read, what is refused and in which line, and that nothing makes the reader stumble. */
+/* The accepted XML subset, rejected input with its line, and robustness against any bytes. */
 #include "core/base/arena.h"
 #include "core/base/rng.h"
 #include "traces/xml.h"
@@ -101,7 +101,7 @@ START_TEST(depth_and_lengths_are_bounded)
 }
 END_TEST
 
-/* Cut anywhere, changed anywhere: an answer, and never beyond the end (the text has no 0 behind it). */
+/* Truncated anywhere, changed anywhere: a result, and no read beyond the end (the text has no 0 after it). */
 START_TEST(broken_files_are_answered)
 {
     static const char text[] =
