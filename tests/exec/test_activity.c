@@ -90,7 +90,7 @@ START_TEST(a_cupti_plugin_that_is_not_there_or_is_another_is_refused_with_why)
     setenv("MUSHER_CUPTI_PLUGIN", "Makefile", 1);
     refused("(is CUPTI installed here?)");
     activity_choose("MUSHER_CUPTI_PLUGIN", "tests/plugins/no_entry.so");
-    refused("it has no musher_activity");
+    refused("does not export musher_activity");
     activity_choose("MUSHER_CUPTI_PLUGIN", "tests/plugins/old_activity.so");
     refused("has ABI 99, this program 1");
     activity_choose("MUSHER_CUPTI_PLUGIN", "tests/plugins/other_activity.so");
