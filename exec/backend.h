@@ -45,7 +45,7 @@ struct op_call { /* one operator with the addresses of its operands */
     const float *scale;
 };
 
-struct backend_device { /* one of the devices of this host */
+struct backend_device { /* a device that the count function reports */
     char name[96];      /* the vendor's name */
     char version[96];   /* of the driver and the libraries */
     int64_t memory_bytes;
