@@ -301,7 +301,7 @@ extern "C" cudaError_t cuda_expert_route(const struct expert_routes *r, cudaStre
 
 enum { ROW_BLOCKS_MAX = 1 << 20 };
 
-/* Blocks for so many rows of d elements, and may they be read by packs? */
+/* Blocks for `rows` rows of d elements, and whether they can be read by packs. */
 template <class T>
 static dim3 grid_of_rows(int64_t rows, int64_t d, dim3 *block)
 {

@@ -22,7 +22,7 @@ struct column_plan {
     dim3 block;
 };
 
-/* Of columns in so many tiles. */
+/* Number of stretches for columns in `tiles` tiles. */
 static int64_t stretches(int64_t tiles)
 {
     int64_t n = BLOCKS / tiles;
