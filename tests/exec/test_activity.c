@@ -1,5 +1,5 @@
-/* What CUPTI tells of a device, on the stand-in: records come under what their thread had entered, with instants of CLOCK_MONOTONIC;
- * what is lost is counted; each call of CUPTI fails once and is told. Whole runs: test_activity_run.c. */
+/* CUPTI records on the stand-in: they have the id that their thread had entered and instants of CLOCK_MONOTONIC; lost
+ * records are counted; each CUPTI call fails once and is reported. Whole runs: test_activity_run.c. */
 #include "core/base/rng.h"
 #include "exec/activity.h"
 #include "exec/clock.h"

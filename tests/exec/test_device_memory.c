@@ -1,5 +1,5 @@
-/* What a program takes of a CUDA device beside its slots: every operator's scratch, whole runs on the stand-in within what was
- * counted and not far below it, and what is refused. */
+/* Memory of a program on a CUDA device beside its slots: every operator's scratch, whole runs on the stand-in within
+ * the planned size and not far below it, and errors beyond it. */
 #include "core/program/device_memory.h"
 
 #include "exec/cuda/blas.h"

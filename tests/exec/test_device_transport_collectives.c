@@ -1,4 +1,5 @@
-/* Collectives between devices: every kind, every form, for random cuts, beside what the members' operands say by hand. */
+/* Collectives between devices: every kind, every form, for random cuts, against results computed from the members'
+ * operands by hand. */
 #include "tests/support/device_ranks.h"
 #include "tests/support/tensor_collectives.h"
 
