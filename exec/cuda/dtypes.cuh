@@ -1,8 +1,8 @@
-/* exec/cuda/dtypes.cuh - numbers as they lie in memory, and the type that is computed in.
+/* exec/cuda/dtypes.cuh - storage dtypes and their compute types.
  *
- * Sums and functions are taken in fp32 for fp32, bf16 and fp16 and in fp64 for fp64; a narrow number is widened when it
- * is read and rounded once, to nearest, ties to even, when it is written. The same lines serve nvcc and the stand-in:
- * the two narrow types and their conversions come from headers of the same names.
+ * Sums and functions are computed in fp32 for fp32, bf16 and fp16, and in fp64 for fp64. A half-precision number is
+ * widened when it is read and rounded once, to nearest, ties to even, when it is written. The same source serves nvcc
+ * and the stand-in: the two half-precision types and their conversions come from headers of the same names.
  */
 #ifndef EXEC_CUDA_DTYPES_CUH
 #define EXEC_CUDA_DTYPES_CUH

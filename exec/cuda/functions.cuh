@@ -1,9 +1,10 @@
-/* exec/cuda/functions.cuh - elementary functions, by the dtype that their result is rounded to.
+/* exec/cuda/functions.cuh - elementary functions with an accuracy that depends on the result's dtype.
  *
- * An element of bf16 costs 4 bytes of traffic: at 4.8 TB/s a multiprocessor has some 27 instructions for it, half as many where it is
- * only read. Narrow numbers so get the short forms - the hardware's 2^x and 1/x, erfc by a polynomial with 1.5e-7 (Abramowitz and
- * Stegun 1964, 7.1.26) - whose errors are a thousandth of what rounding the result costs. They flush what is below 2^-126 to 0:
- * __expf and __fdividef would spend half of their instructions on keeping it. fp32 and fp64 get the library's, of 1 or 2 in the last place.
+ * A bf16 element costs 4 bytes of traffic: at 4.8 TB/s a multiprocessor has some 27 instructions for it, half of them
+ * if the element is only read. So half precision uses short forms - the hardware's 2^x and 1/x, erfc by a polynomial
+ * with error 1.5e-7 (Abramowitz and Stegun 1964, 7.1.26) - whose errors are a thousandth of the result's rounding.
+ * They flush results below 2^-126 to 0: __expf and __fdividef spend half of their instructions to avoid that. fp32
+ * and fp64 use the library's functions, with 1 or 2 ulp.
  */
 #ifndef EXEC_CUDA_FUNCTIONS_CUH
 #define EXEC_CUDA_FUNCTIONS_CUH

@@ -1,16 +1,17 @@
 /* exec/cuda/kernels_attention.cu - attention's forward pass on tensor cores.
  *
- * A block has ROWS queries of one head and goes over the keys that any of them sees, KEYS at a time: scores, softmax as far
- * as the keys go (maximum and sum are carried along and what was added up is scaled when the maximum moves), values (Dao 2023,
- * FlashAttention-2, algorithm 1). A warp has whole rows, 16 ROW_TILES of them: nothing is ever exchanged between warps, and
- * probabilities go from one product's result into the next one's left operand without leaving registers.
+ * A block has ROWS queries of one head and iterates over the keys that any of them sees, KEYS at a time: scores,
+ * online softmax (a running maximum and sum; the accumulator is rescaled when the maximum changes), values (Dao 2023,
+ * FlashAttention-2, algorithm 1). A warp has whole rows, 16 ROW_TILES of them, so warps exchange nothing, and
+ * probabilities go from one product's result to the next one's left operand in registers.
  *
- * What bounds it: a right operand of 256 bytes comes from shared memory (128 bytes a cycle and SM) for each m16n8k16, which takes
- * about 1.6 cycles of an H200's SM. With ROW_TILES = 2 it serves two products, so that tensor cores are what is waited for; heads of 128
- * have no registers for that (64 of results a row tile) and use 8 warps, which read at 80 % of the cores' rate. Keys and values come by
- * cp.async while the tile before is worked on: one barrier a tile. Exponentials are of base 2, the scale multiplied in by one
- * multiply-add. Blocks of a causal head begin with the last rows, which have most to do. Only tiles on an edge are masked; a warp
- * leaves out those that none of its rows sees, of the last 128 keys of a causal block a quarter.
+ * Bounds: a right operand of 256 bytes comes from shared memory (128 bytes per cycle and SM) for each m16n8k16, which
+ * takes about 1.6 cycles of an H200's SM. With ROW_TILES = 2 it serves two products, so tensor cores are the limit;
+ * heads of 128 lack registers for that (64 of results per row tile) and use 8 warps, which read at 80 % of the cores'
+ * rate. Keys and values come by cp.async during the previous tile: one barrier per tile. Exponentials have base 2;
+ * the scale is part of one multiply-add. Blocks of a causal head begin with the last rows, which have the most work.
+ * Only edge tiles are masked; a warp skips tiles that none of its rows sees, a quarter of the last 128 keys of a
+ * causal block.
  */
 #include "exec/cuda/attention_tiles.cuh"
 
@@ -20,7 +21,7 @@ template <int W> struct forward_sizes {
     enum { SHARED_BYTES = (ROWS + 4 * KEYS) * W * 2 };
 };
 
-/* Scores of a tile, in units of log2; what is not seen becomes -∞. */
+/* Scores of a tile, in units of log2; invisible ones become -∞. */
 template <int COLUMNS>
 static __device__ __forceinline__ void mask(const attention_call &a, float s[COLUMNS][4], int row,
                                             int key)
@@ -32,7 +33,7 @@ static __device__ __forceinline__ void mask(const attention_call &a, float s[COL
             if (!sees(a, row + r / 2 * 8, key + n * 8 + r % 2)) s[n][r] = -INFINITY;
 }
 
-/* One row tile's softmax: s becomes 2^(s·scale - maximum), what was added up so far is scaled to the new maximum. */
+/* Softmax of one row tile: s becomes 2^(s·scale - maximum); the accumulator is rescaled to the new maximum. */
 template <int COLUMNS, int OUT>
 static __device__ __forceinline__ void soften(float s[COLUMNS][4], float o[OUT][4],
                                               float maximum[2], float sum[2], float scale)
@@ -44,7 +45,7 @@ static __device__ __forceinline__ void soften(float s[COLUMNS][4], float o[OUT][
         for (int n = 0; n < COLUMNS; n++) m = fmaxf(m, fmaxf(s[n][2 * h], s[n][2 * h + 1]));
         m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 1));
         m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 2));
-        float from = m == -INFINITY ? 0 : m * scale; /* nothing seen so far */
+        float from = m == -INFINITY ? 0 : m * scale; /* no visible key so far */
         float shrink = power_of_2(maximum[h] * scale - from), added = 0;
 #pragma unroll
         for (int n = 0; n < COLUMNS; n++)
@@ -164,7 +165,7 @@ static __global__ void __launch_bounds__(forward_sizes<W>::THREADS)
             if (lane % 4 == 0 && at < a.queries)
                 write_lse<T>(a, rows + at, (maximum[i][h] * scale + log2f(sum[i][h])) * LN_2);
         }
-        /* the warp's own rows of q, which it has done with */
+        /* the warp's own rows of q, no longer needed */
         write_rows<T, W>(o[i], 1 / sum[i][0], 1 / sum[i][1], q_tile + (warp * ROW_TILES + i) * 16 * W,
                          out, (int64_t)a.heads * a.head_dim, row, a.queries, a.head_dim, lane);
     }

@@ -1,8 +1,10 @@
-/* exec/cuda/kernels_attention_delta.cu - delta = Σ o·do of each row and head, which in both directions of attention's gradient read.
+/* exec/cuda/kernels_attention_delta.cu - delta = Σ o·do per row and head, an input of both kernels of attention's
+ * gradient.
  *
- * DELTA_LANES threads have one row of one head; o and do lie alike, (b, queries, heads, head_dim), and are read once: memory bounds
- * it, as long as finding out which row it is costs little beside 256 bytes (bf16, heads of 64). So a sequence's rows are counted in 32
- * bits and divided by a multiplication; blockIdx.y is the sequence. (Four divisions of 64 bits are more instructions than a row's bytes leave time for.)
+ * DELTA_LANES threads share one row of one head; o and do have the same layout, (b, queries, heads, head_dim), and
+ * are read once. The kernel is bandwidth-bound as long as the row index costs little beside 256 bytes (bf16, heads of
+ * 64). So a sequence's rows have 32-bit indices, divided by a multiplication; blockIdx.y is the sequence. (Four
+ * 64-bit divisions take longer than a row's bytes.)
  */
 #include "exec/cuda/kernels_attention.h"
 #include "exec/cuda/launch.h"

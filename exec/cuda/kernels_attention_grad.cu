@@ -1,20 +1,20 @@
 /* exec/cuda/kernels_attention_grad.cu - attention's gradients on tensor cores.
  *
- * Probabilities come back as exp(score - lse); with delta = Σ o·do of a row the gradient of a score is p·(do·v - delta)
- * (Dao et al. 2022, FlashAttention, appendix B.4). Two kernels, each with results of its own, so nothing is added to by
- * two blocks and every sum has one order:
- *   queries  a block has 64 queries and goes over keys:    dq  = Σ ds·k          (3 products)
- *   keys     a block has 64 keys and goes over queries of all heads that share them: dv = Σ pᵀ·do, dk = Σ dsᵀ·q  (4)
- * One pass that also adds up dq would need 5 products, and either atomics or T/64 terms of dq in fp32 written, read and
- * summed, which at T = 1024 costs what the two products more do.
+ * Probabilities are recomputed as exp(score - lse); with delta = Σ o·do of a row the gradient of a score is p·(do·v -
+ * delta) (Dao et al. 2022, FlashAttention, appendix B.4). Two kernels with separate results, so no result has two
+ * writers and every sum has one order:
+ *   queries  a block has 64 queries and iterates over keys:    dq  = Σ ds·k          (3 products)
+ *   keys     a block has 64 keys and iterates over queries of all heads that share them: dv = Σ pᵀ·do, dk = Σ dsᵀ·q  (4)
+ * One pass that also accumulates dq would need 5 products, and either atomics or T/64 partial sums of dq in fp32,
+ * written, read and summed, which at T = 1024 cost as much as the two additional products.
  *
- * The kernel of keys works on transposed scores, k·qᵀ: pᵀ and dsᵀ then come out with keys as rows, which is how they
- * are the next product's left operand, in registers. Scores are made and used up 32 columns at a time, but for those that no row of
- * the warp sees; results (dk and dv: 64 registers for heads of 64, 128 for 128) are what fills registers. A warp's own rows are left
- * operands from beginning to end: of heads of 64 they stay in registers (32), of wider ones they are read again for each 32 columns. Right
- * operands serve one product each, so shared memory gives 80 % of the cores' rate at most, and 60 % where left ones are
- * read as well; 2 or more blocks of 4 warps an SM hide the barriers. What a tile of queries brings beside its rows is asked for before
- * the products and put into shared memory behind them, so nobody waits for it.
+ * The keys kernel uses transposed scores, k·qᵀ: pᵀ and dsᵀ then have keys as rows, the layout of the next product's
+ * left operand, in registers. Scores are computed and consumed 32 columns at a time, except those that no row of the
+ * warp sees; results (dk and dv: 64 registers for heads of 64, 128 for 128) fill the registers. A warp's own rows are
+ * left operands throughout: for heads of 64 they stay in registers (32), for wider heads they are read again for each
+ * 32 columns. Each right operand serves one product, so shared memory allows 80 % of the cores' rate at most, and 60
+ * % if left operands are read too; 2 or more blocks of 4 warps per SM hide the barriers. The per-query values of a
+ * tile are loaded before the products and stored to shared memory after them, so their latency is hidden.
  */
 #include "exec/cuda/attention_tiles.cuh"
 
@@ -74,7 +74,7 @@ static __device__ __forceinline__ void scores(float s[COLUMNS / 8][4], const lef
     }
 }
 
-/* Probabilities of what is not seen become 0. query, key: of a lane's first element; KEYS_DOWN: rows are keys. */
+/* Probabilities of invisible pairs become 0. query, key: of a lane's first element; KEYS_DOWN: rows are keys. */
 template <int COLUMNS, bool KEYS_DOWN>
 static __device__ __forceinline__ void mask(const attention_call &a, float p[COLUMNS / 8][4], int query,
                                             int key)
@@ -209,7 +209,7 @@ static __device__ __forceinline__ void copy_queries(const attention_call &a, hea
                                       (int64_t)a.heads * a.head_dim, first, end, a.head_dim);
 }
 
-/* What a query brings beside its rows; of none the probabilities are 0. */
+/* Per-query values besides the rows; for absent queries the probabilities are 0. */
 struct beside_query {
     float lse, delta;
 };

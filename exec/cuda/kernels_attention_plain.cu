@@ -1,10 +1,11 @@
-/* exec/cuda/kernels_attention_plain.cu - attention and its gradients by plain multiply-adds: any dtype, any head size, any address.
+/* exec/cuda/kernels_attention_plain.cu - attention and its gradients by multiply-adds: any dtype, head size and
+ * address.
  *
- * As the tensor-core kernels go (kernels_attention.cu, kernels_attention_grad.cu): tiles of scores in shared memory, softmax
- * carried along, results in registers, no result that two blocks add to. A block gives TILE columns of a head's results and
- * makes the scores anew for them, so that shared memory and registers do not depend on the head's size: free up to TILE
- * columns, half as much work again for two tiles of them.
- * Bounded by multiply-adds and shared memory; it is the way of fp32 and fp64, for which exactness is asked and not speed.
+ * The structure is that of the tensor-core kernels (kernels_attention.cu, kernels_attention_grad.cu): tiles of scores
+ * in shared memory, online softmax, results in registers, no result with two writers. A block computes TILE columns
+ * of a head's results and recomputes the scores for them, so that shared memory and registers do not depend on the
+ * head's size: no overhead up to TILE columns, half as much work again for two tiles of columns. Bounded by
+ * multiply-adds and shared memory; used for fp32 and fp64, which need accuracy rather than speed.
  */
 #include "exec/cuda/attention.cuh"
 #include "exec/cuda/plain_tile.cuh"

@@ -1,9 +1,9 @@
-/* exec/cuda/kernels_check.cu - data that is wrong is found where it lies.
+/* exec/cuda/kernels_check.cu - checks ids in device memory.
  *
- * One block looks at all ids: there are a few thousand of them, 4 bytes each, and one block needs no second launch to find
- * the first of what its threads found. Each thread goes up through its ids, eight asked for at once, since whether to go on
- * hangs on what they are; so the first that it finds is its least, and the least of all threads is the one that the host
- * would name. Nothing is written where all is well, so the fault, which lies in the host's memory, costs no traffic.
+ * One block reads all ids: there are a few thousand of 4 bytes, and one block finds the first invalid one without a
+ * second launch. Each thread goes up through its ids, eight loads at once because the loop's continuation depends on
+ * them; its first invalid id is its least, and the least of all threads is the one that the host would name. Nothing
+ * is written if all ids are valid, so the fault in host memory costs no traffic.
  */
 #include "exec/cuda/kernels_check.h"
 

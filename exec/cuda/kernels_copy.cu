@@ -1,8 +1,9 @@
-/* exec/cuda/kernels_copy.cu - shards of tensors go to and fro; images become rows.
+/* exec/cuda/kernels_copy.cu - copies of shards, and transposes of images.
  *
- * A copy's threads go along a run in packs and beside one another over runs, as for rows of a matrix. A transpose takes 64 x 64
- * elements at a time through shared memory, whose rows are one or two elements longer than 64, so that neither the lines written nor the
- * columns read meet in a bank; both sides of device memory are touched in lines of 64 elements, 128 bytes of bf16.
+ * Threads of a copy go along a run in packs and over runs side by side, as over rows of a matrix. A transpose moves
+ * 64 x 64 elements at a time through shared memory, whose rows are one or two elements longer than 64, so that
+ * neither row writes nor column reads have bank conflicts; device memory is accessed in lines of 64 elements, 128
+ * bytes of bf16.
  */
 #include "exec/cuda/kernels_copy.h"
 
@@ -55,7 +56,7 @@ static cudaError_t launch_copy(const struct cuda_runs *c, cudaStream_t stream)
     return LAUNCH((copy_kernel<X, Y>), grid, block, 0, stream, *c, packed);
 }
 
-/* Runs that lie one behind the other on both sides are one, which is copied as bytes. */
+/* Runs that are consecutive on both sides are merged into one, copied as bytes. */
 extern "C" cudaError_t cuda_copy_runs(const struct cuda_runs *c, cudaStream_t stream)
 {
     cudaError_t e = cudaErrorInvalidValue;
@@ -115,7 +116,7 @@ static cudaError_t launch_transpose(const void *x, void *y, int64_t b, int64_t r
     return e;
 }
 
-/* Bits are moved, so numbers of the same size are one. */
+/* Only bits move, so dtypes of equal size share a kernel. */
 extern "C" cudaError_t cuda_transpose(enum cuda_dtype dtype, const void *x, void *y, int64_t b,
                                       int64_t rows, int64_t columns, cudaStream_t stream)
 {

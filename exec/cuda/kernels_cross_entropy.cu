@@ -1,13 +1,13 @@
 /* exec/cuda/kernels_cross_entropy.cu - softmax cross-entropy over long rows.
  *
- * Bounded by memory: the forward pass reads the logits once, carrying maximum and sum along; the gradient reads and
- * writes them once. A row is worked on by 256 threads, or by a warp where it is short; a thread that only reads halves has four packs
- * of 16 bytes in flight, else two, so that the 4 to 6 blocks an SM (by registers) have more than the 25 KB an H200 needs to hide its
- * memory. A logit that is only read must cost fewer than 13 instructions: it is one conversion, one maximum, one multiply-add, one
- * 2^x and one addition (functions.cuh).
- * Vocabularies are often odd (50,257), so a row begins anywhere in a pack. What stands before the first whole pack, counted from
- * the first row on, and behind the last one, is read by single elements. Which thread has which element thus follows from
- * shapes; rows that lie further apart than they are long, by whole packs, have none before. Where the logits do not lie at a multiple of 16 bytes the same thread reads them one by one.
+ * Bandwidth-bound: the forward pass reads the logits once with a running maximum and sum; the gradient reads and
+ * writes them once. A row has 256 threads, or one warp if it is short. A thread that only reads half precision has
+ * four packs of 16 bytes in flight, else two, so that the 4 to 6 blocks per SM (by registers) exceed the 25 KB that
+ * an H200 needs in flight. A logit that is only read may cost at most 13 instructions: it costs one conversion, one
+ * maximum, one multiply-add, one 2^x and one addition (functions.cuh). Vocabularies are often odd (50,257), so a row
+ * begins anywhere in a pack. Elements before the first whole pack, counted from the first row on, and after the last
+ * one, are read singly. So the assignment of elements to threads depends on shapes; rows whose stride is a whole
+ * number of packs have none before. If the logits are not 16-byte aligned, the same thread reads them one by one.
  */
 #include "exec/cuda/kernels_cross_entropy.h"
 
@@ -19,12 +19,12 @@
 #include <math.h>
 
 enum { SHORT_ROW = 1024 };
-/* Packs that a thread asks for before it uses the first. */
+/* Packs that a thread loads before it uses the first. */
 template <class T> struct in_flight {
     enum { N = sizeof(T) == 8 ? 1 : 2, READ_ONLY = sizeof(T) == 2 ? 4 : N };
 };
 
-/* Σ exp of what was seen, the largest taken out. */
+/* Running Σ exp relative to the maximum. */
 template <class W> struct running {
     W largest, sum;
 };
@@ -34,12 +34,12 @@ static __device__ __forceinline__ void add(running<wide_of<T>> &r, const wide_of
 {
     wide_of<T> m = r.largest;
 #pragma unroll
-    for (int j = 0; j < N; j++) m = max(v[j], m); /* of which one that is no number is none */
+    for (int j = 0; j < N; j++) m = max(v[j], m); /* NaN does not become the maximum */
     if (m > r.largest) {
         r.sum *= functions<T>::exp(r.largest - m);
         r.largest = m;
     }
-    /* nothing but -∞ so far, or nothing that is a number, which has to show in the sum */
+    /* only -∞ so far, or only NaN, which must show in the sum */
     wide_of<T> out = functions<T>::beside(m == -INFINITY ? 0 : m);
 #pragma unroll
     for (int j = 0; j < N; j++) r.sum += functions<T>::exp_beside(v[j], out);
@@ -54,7 +54,7 @@ static __device__ __forceinline__ void join(running<wide_of<T>> &r, running<wide
     r.largest = m, r.sum += other.sum;
 }
 
-/* Over `width` threads that have one row: a warp, or the whole block, whose other warps' results go through room. */
+/* Over `width` threads of one row: a warp, or the whole block, whose warps exchange results through `room`. */
 template <class T>
 static __device__ __forceinline__ void join_threads(running<wide_of<T>> &r, int width,
                                                     running<wide_of<T>> *room)
@@ -85,7 +85,7 @@ template <int N> static __device__ __forceinline__ span span_of(int64_t at, int 
     return span{first, (n - first) / N};
 }
 
-/* Adds the packs of a row that are this thread's. WHOLE: they lie packed. */
+/* Adds this thread's packs of a row. WHOLE: they are packed. */
 template <class T, bool WHOLE>
 static __device__ __forceinline__ void add_packs(running<wide_of<T>> &r, const T *packs, int n_packs,
                                                  int thread, int width)
@@ -198,13 +198,13 @@ static __device__ __forceinline__ void soften(wide_of<T> (&v)[N], wide_of<T> lse
     }
 }
 
-/* What is the same for a row's elements. */
+/* Values common to a row's elements. */
 template <class W> struct softmax_row {
     W lse, part, scale;
-    int target; /* -1: none here */
+    int target; /* -1: not in this shard */
 };
 
-/* The packs of a row that are this thread's. WHOLE: they lie packed. */
+/* This thread's packs of a row. WHOLE: they are packed. */
 template <class T, class OUT, int N, bool WHOLE>
 static __device__ __forceinline__ void soften_packs(const softmax_row<wide_of<T>> &r, const T *from,
                                                     OUT *to, span s, int thread, int width)
@@ -249,7 +249,7 @@ static __global__ void __launch_bounds__(BLOCK, sizeof(T) == 8 ? 2 : 4)
     W scale = (W)(by ? scale_64 * (double)*by : scale_64);
     int64_t entry = c.targets[row] - c.start;
     bool counts = c.targets[row] >= 0;
-    /* rows that do not count take as long: what a call costs is not told by its data */
+    /* ignored rows take the same time, so that the cost does not depend on data */
     softmax_row<W> r = {functions<T>::beside(read_either<T>(lse_at, row)), counts ? scale : W(0), scale,
                         counts && entry >= 0 && entry < c.n ? (int)entry : -1};
     int n = (int)c.n;
@@ -272,7 +272,7 @@ static __global__ void __launch_bounds__(BLOCK, sizeof(T) == 8 ? 2 : 4)
     for (i = n + thread; i < (int)c.row; i += width) to[i] = dtype_traits<OUT>::put(0);
 }
 
-/* Threads of a row. */
+/* Threads per row. */
 static int width_of(const cross_entropy_call *c) { return c->n <= SHORT_ROW ? WARP : BLOCK; }
 static dim3 grid_of(const cross_entropy_call *c)
 {

@@ -1,9 +1,10 @@
-/* exec/cuda/kernels_dropout.cu - random bits of Philox4x32-10 (core/base/rng.h): of element i of a sequence word i mod 4 of the block
- * (i / 4, number of the sequence) under the operator's key.
+/* exec/cuda/kernels_dropout.cu - dropout by Philox4x32-10 (core/base/rng.h): element i of a sequence uses word i mod
+ * 4 of the block (i / 4, number of the sequence) under the operator's key.
  *
- * A thread makes the blocks of its own pack, two for eight elements of bf16. Ten rounds are 20 products of 64 bits and 20 exclusive
- * ors of three, some 12 instructions an element, which is as long as its 4 bytes take: for narrow numbers this kernel is bound
- * by arithmetic about as soon as by memory. Where a pack begins in the middle of a block (a part of a row) it makes one more.
+ * A thread computes the blocks of its own pack, two for eight bf16 elements. Ten rounds are 20 64-bit products and 20
+ * three-way exclusive ors, some 12 instructions per element, about the time of its 4 bytes: for half precision the
+ * kernel is near both limits, arithmetic and bandwidth. A pack that begins inside a block (a slice of a row) needs
+ * one more.
  */
 #include "exec/cuda/kernels_dropout.h"
 

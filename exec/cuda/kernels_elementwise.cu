@@ -1,8 +1,8 @@
-/* exec/cuda/kernels_elementwise.cu - kinds that look at one element at a time.
+/* exec/cuda/kernels_elementwise.cu - elementwise kernels.
  *
- * A thread asks for PACKS packs of each operand before it looks at the first, so that a multiprocessor has 2,048 · 2 · 16 bytes of
- * one operand in flight. Blocks are as many as there is work, and go round where a grid is not enough. A row's bias is read
- * once for ROWS rows. Nothing is declared __restrict__: an output may be an input.
+ * A thread loads PACKS packs of each operand before it uses the first, so that a multiprocessor has 2,048 · 2 · 16
+ * bytes of one operand in flight. The grid has one block per piece of work up to its maximum, then blocks iterate. A
+ * shared row's bias is read once for ROWS rows. Nothing is __restrict__, because an output may be an input.
  */
 #include "exec/cuda/kernels_elementwise.h"
 

@@ -1,14 +1,14 @@
-/* exec/cuda/kernels_expert_products.cu - products of experts' filled slots.
+/* exec/cuda/kernels_expert_products.cu - grouped matrix products over the filled slots of experts.
  *
- * Two shapes of one tiled product: rows of an expert times its weights, and, for the weights' gradient, the sum over all
- * sequences of rowsᵀ · rows. Both stop at the last filled slot; blocks that have none write zeros and are gone. A block adds
- * up all of its result, so no order depends on who is first.
+ * Two shapes of one tiled product: rows of an expert times its weights, and, for the weights' gradient, the sum over
+ * all sequences of rowsᵀ · rows. Both stop at the last filled slot; blocks without filled slots write zeros and exit.
+ * One block computes all of its result, so no order depends on timing.
  *
- * On tensor cores a block has 128 x 128 results, 8 warps 64 x 32 each, and three stages of 64 along k that cp.async fills two ahead
- * of use: 96 KiB, two blocks an SM of an H200. A warp reads 3 KiB from shared memory for 16 products of m16n8k16, 192 bytes each:
- * 1.5 cycles where the cores take 1.6. Operands that lie the other way round are turned by ldmatrix, so all three layouts
- * read 16 bytes a thread from device memory.
- * All else goes by plain multiply-adds in tiles (plain_tile.cuh).
+ * On tensor cores a block has 128 x 128 results, 8 warps of 64 x 32, and three stages of 64 along k that cp.async
+ * fills two ahead of use: 96 KiB, two blocks per SM of an H200. A warp reads 3 KiB from shared memory for 16 products
+ * of m16n8k16, 192 bytes each: 1.5 cycles against 1.6 of the cores. Transposed operands are turned by ldmatrix, so
+ * all three layouts read 16 bytes per thread from device memory. Everything else uses multiply-adds in tiles
+ * (plain_tile.cuh).
  */
 #include "exec/cuda/kernels_expert_products.h"
 

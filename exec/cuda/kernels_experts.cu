@@ -1,11 +1,10 @@
-/* exec/cuda/kernels_experts.cu - gates, and rows copied and summed as gates say.
+/* exec/cuda/kernels_experts.cu - gating, and dispatch and combine of expert rows.
  *
- * Routes: a block has 32 experts of a sequence, one a lane, and its 32 warps have a run of positions each: they count, the counts
- * before a warp are summed, and it numbers its own. A warp reads 32 neighbouring gates of a position at a time; no
- * thread waits for another but once, and the order of positions is kept by construction. Two passes over gates, which are d
- * times fewer than rows.
- * Rows are copied and summed by packs of 16 bytes, a thread a pack, neighbours beside one another; which row it is is looked
- * up once a pack from int32 that stand in cache. Bounded by memory: what is read and written is the rows, once.
+ * Routes: a block has 32 experts of a sequence, one per lane, and each of its 32 warps has a run of positions: the
+ * warps count, the counts before a warp are summed, and it numbers its own positions. A warp reads 32 adjacent gates
+ * of a position at a time; there is one barrier, and the order of positions is kept by construction. Cost: two passes
+ * over gates, which are d times smaller than rows. Rows are copied and summed by packs of 16 bytes, one per thread; a
+ * pack looks up its row once in int32 tables that stay in cache. Bandwidth-bound: rows are read and written once.
  */
 #include "exec/cuda/kernels_experts.h"
 
@@ -302,7 +301,7 @@ extern "C" cudaError_t cuda_expert_route(const struct expert_routes *r, cudaStre
 
 enum { ROW_BLOCKS_MAX = 1 << 20 };
 
-/* Blocks for so many rows of d elements, and may they be read by packs? */
+/* Blocks for `rows` rows of d elements, and whether they can be read by packs. */
 template <class T>
 static dim3 grid_of_rows(int64_t rows, int64_t d, dim3 *block)
 {

@@ -1,8 +1,9 @@
-/* exec/cuda/kernels_images.cu - images in lines: a thread a place, neighbours beside one another.
+/* exec/cuda/kernels_images.cu - im2col, col2im and pooling: one thread per output place, adjacent threads on adjacent
+ * places.
  *
- * Gradients are gathered, never scattered: an element of dx asks the places whose windows it is in, in ascending order, so no two
- * threads write one word and sums have one order. Windows overlap, and what neighbours read twice comes from L1. Indices within a
- * image fit 32 bits; divisions by widths are multiplications.
+ * Gradients are gathered, never scattered: an element of dx reads the places whose windows contain it, in ascending
+ * order, so no word has two writers and sums have one order. Windows overlap, and shared reads hit L1. Indices within
+ * an image fit 32 bits; divisions by widths are multiplications.
  */
 #include "exec/cuda/kernels_images.h"
 

@@ -1,10 +1,10 @@
-/* exec/cuda/kernels_norm.cu - one pass over device memory: a run is read once and stays in registers.
+/* exec/cuda/kernels_norm.cu - norms in one pass over device memory: a run is read once and stays in registers.
  *
- * Runs up to 1,024 elements belong to a part of a warp, just wide enough (a head of 64 in bf16: 8 lanes, four runs a warp), runs up
- * to 8,192 to a block of 256 threads; longer ones are read again, from the caches, where a run is a few pages. A thread keeps 32
- * elements of each operand (4 packs of bf16), asked for before the first is added and kept as they lie: 16 registers of bf16, and
- * widening them once more for each pass costs less than what half the threads would. First the mean, then the squares about it, so
- * that a large mean costs no digits.
+ * Runs of up to 1,024 elements have part of a warp, just wide enough (a head of 64 in bf16: 8 lanes, four runs per
+ * warp); runs of up to 8,192 have a block of 256 threads; longer ones are read again, from the caches. A thread keeps
+ * 32 elements of each operand (4 packs of bf16), loaded before the first is used and kept as stored: 16 registers of
+ * bf16, and widening them again for each pass costs less than the lower occupancy otherwise. The mean comes first,
+ * then the squares about it, so that a large mean loses no digits.
  */
 #include "exec/cuda/kernels_norm.h"
 

@@ -1,4 +1,5 @@
-/* exec/cuda/kernels_scale.cu - a loss scale: have gradients overflowed, and what follows. One thread each: they are few bytes. */
+/* exec/cuda/kernels_scale.cu - loss scale: overflow check and update rule. One thread each, because they touch few
+ * bytes. */
 #define LOSS_SCALE_FUNCTION static __device__
 #include "core/graph/loss_scale.h"
 

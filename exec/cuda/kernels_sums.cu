@@ -1,11 +1,12 @@
-/* exec/cuda/kernels_sums.cu - sums whose order follows from shapes alone: no atomics, the same bytes every time.
+/* exec/cuda/kernels_sums.cu - sums in an order that depends on shapes alone: no atomics, the same bytes every time.
  *
- * Columns: a block has up to 32 packs of columns beside one another and 8 rows or more below one another, so a warp reads 512 bytes
- * of one row; it goes down a stretch of rows, two or four of them asked for at once, and its rows are then added in a tree through shared
- * memory. Stretches are as many as fill the GPU, at most CHUNKS: 4 blocks are on each of an H200's 132 multiprocessors at a time
- * (by registers), so twice that in all (BLOCKS) or once, and never a few more, for which all others would be waited for. Each stretch
- * leaves one row of sums in scratch, which a second kernel adds up. What scratch costs beside the operand: 2 · CHUNKS rows of fp32 against thousands of rows.
- * Channels of images: a block a channel and a stretch of images; then the same second kernel.
+ * Columns: a block has up to 32 packs of adjacent columns and at least 8 rows, so a warp reads 512 bytes of one row;
+ * it goes down a stretch of rows, two or four loads at once, and its rows are then added in a tree through shared
+ * memory. The number of stretches fills the GPU, at most CHUNKS: an H200's 132 multiprocessors hold 4 blocks each (by
+ * registers), so twice that in all (BLOCKS) or once, never slightly more, because the last few blocks would delay the
+ * result. Each stretch leaves one row of sums in scratch, which a second kernel adds. Scratch traffic: 2 · CHUNKS
+ * rows of fp32 against thousands of rows of the operand. Channels of images: a block per channel and stretch of
+ * images; then the same second kernel.
  */
 #include "exec/cuda/kernels_sums.h"
 
@@ -21,7 +22,7 @@ struct column_plan {
     dim3 block;
 };
 
-/* Of columns in so many tiles. */
+/* Number of stretches for columns in `tiles` tiles. */
 static int64_t stretches(int64_t tiles)
 {
     int64_t n = BLOCKS / tiles;

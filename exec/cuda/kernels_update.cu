@@ -1,10 +1,10 @@
-/* exec/cuda/kernels_update.cu - optimizers over one run of parameters.
+/* exec/cuda/kernels_update.cu - optimizers over one contiguous run of parameters.
  *
- * 32 bytes of an fp32 parameter go by for some 45 instructions, a third of what a multiprocessor has time for, so all that counts is
- * that packs stream. A thread takes 8 elements of the four operands, 2 packs each, before it computes the first. Its packs lie a
- * block's apart, so that a warp reads and writes 512 bytes in one line; the copy then goes out by halves of a pack, 256 bytes in
- * a line: of two packs beside one another each access would touch every sector and use half of it. The flat kinds are the same
- * code over a longer run.
+ * Bandwidth-bound: an fp32 parameter moves 32 bytes for some 45 instructions, a third of a multiprocessor's time. A
+ * thread loads 8 elements of the four operands, 2 packs each, before it computes the first. Its packs are a block
+ * apart, so that a warp accesses 512 contiguous bytes; the copy is then written by half packs, 256 contiguous bytes:
+ * with two adjacent packs per thread each access would touch every sector and use half of it. The flat kinds run the
+ * same code over a longer range.
  */
 #include "exec/cuda/kernels_update.h"
 

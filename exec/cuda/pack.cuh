@@ -1,14 +1,16 @@
-/* exec/cuda/pack.cuh - how kernels that memory bounds go over it; included by .cu files.
+/* exec/cuda/pack.cuh - memory access of bandwidth-bound kernels; included by .cu files.
  *
- * A thread's unit is a pack: 16 bytes of consecutive elements, one load, so that a warp asks for 512 bytes in one line. Which
- * elements belong to which thread follows from shapes alone. Where an operand does not lie at a multiple of 16 bytes, or a row is
- * no whole number of packs, the same thread reads the same elements one by one: slower, and the same bytes come out.
- * Sums go from thread to warp to block in fixed trees.
- * How much must be in flight: an H200 moves 4.8 TB/s with some 700 ns between asking and getting, 25 KB on each of its 132
- * multiprocessors. 2,048 threads with one pack each have 32 KB; kernels that need more registers take two packs at once. A thread
- * goes on behind a load as far as the first instruction that uses what it brings, and widening is one: so what is asked for
- * together is kept as it lies (struct elements) and widened where it is worked on. Kernels are compiled for whole packs (WHOLE) beside
- * the general case, in one function: what reads elements one by one would stand between the loads, ten instructions to each of theirs.
+ * A thread's unit is a pack: 16 bytes of consecutive elements, one load, so that a warp loads 512 contiguous bytes.
+ * The assignment of elements to threads depends on shapes alone. If an operand is not 16-byte aligned, or a row is
+ * not a whole number of packs, the same thread reads the same elements one by one: slower, with the same result. Sums
+ * go from thread to warp to block in fixed trees.
+ *
+ * Bytes in flight: an H200 moves 4.8 TB/s with some 700 ns of latency, so each of its 132 multiprocessors needs 25 KB
+ * in flight. 2,048 threads with one pack each have 32 KB; kernels that need more registers load two packs at once. A
+ * thread runs past a load until the first instruction that uses its result, and widening is one. So packs loaded
+ * together are kept as stored (struct elements) and widened where they are used. Kernels are compiled for whole packs
+ * (WHOLE) beside the general case in one function, because the element-wise reads would otherwise stand between the
+ * loads, ten instructions for each of them.
  */
 #ifndef EXEC_CUDA_PACK_CUH
 #define EXEC_CUDA_PACK_CUH

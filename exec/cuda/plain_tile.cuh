@@ -1,10 +1,10 @@
-/* exec/cuda/plain_tile.cuh - a block's product of two tiles by plain multiply-adds, for numbers that tensor cores are not for;
- * for .cu files.
+/* exec/cuda/plain_tile.cuh - a block's product of two tiles by multiply-adds, for dtypes and shapes without tensor
+ * cores; for .cu files.
  *
- * TILE x TILE results, 4 x 4 a thread: rows y, y + TILE/4, …, columns x, x + TILE/4, …, so that neighbouring threads read
- * neighbouring words of the right tile (no bank conflict) and the same word of the left one. Per step along k a thread reads
- * 8 numbers for 16 multiply-adds: about half of an SM's fp32 rate, which is what products by cuBLAS are for where they
- * are large. fp64 has tiles of 32: 64 would fill shared memory.
+ * TILE x TILE results, 4 x 4 per thread: rows y, y + TILE/4, …, columns x, x + TILE/4, …, so that neighbouring
+ * threads read neighbouring words of the right tile (no bank conflict) and the same word of the left one. Per step
+ * along k a thread reads 8 numbers for 16 multiply-adds: about half of an SM's fp32 rate; large products use cuBLAS.
+ * fp64 has tiles of 32, because 64 would fill shared memory.
  */
 #ifndef EXEC_CUDA_PLAIN_TILE_CUH
 #define EXEC_CUDA_PLAIN_TILE_CUH

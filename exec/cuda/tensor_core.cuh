@@ -1,22 +1,23 @@
-/* exec/cuda/tensor_core.cuh - one warp's products on tensor cores, and how tiles come to them; for .cu files.
+/* exec/cuda/tensor_core.cuh - one warp's tensor-core products, and loads of their tiles; for .cu files.
  *
- * The instructions are the warp's own (mma.sync, ldmatrix, cp.async of PTX), not nvcuda::wmma: where an element of a fragment
- * stands is then known, so what one product gives goes into the next one from registers, and a row's maximum is found with two
- * shuffles. All of it lies in registers and in tiles of shared memory.
+ * The code uses the PTX instructions mma.sync, ldmatrix and cp.async, not nvcuda::wmma, because the position of each
+ * element in a fragment is then known: one product's result becomes the next one's operand in registers, and a row's
+ * maximum needs two shuffles. All operands are in registers and shared-memory tiles.
  *
  * A fragment of m16n8k16 (PTX ISA, "Matrix Fragments for mma.m16n8k16"), lane = 4 g + t:
  *     a (16,16): a[0] row g, columns 2t 2t+1; a[1] row g+8; a[2] row g, columns 2t+8 2t+9; a[3] row g+8 of those
  *     b (16,8):  b[0] rows 2t 2t+1 of column g; b[1] rows 2t+8 2t+9
  *     c (16,8):  c[0] c[1] row g, columns 2t 2t+1; c[2] c[3] row g+8
- * so two neighbouring c, rounded and packed, are an a whose columns they are (pack_a).
+ * so two adjacent c, rounded and packed, are an a with the same columns (pack_a).
  *
- * A tile has rows of W elements, W a multiple of 64, in chunks of 16 bytes; chunk c of row r stands where c ^ (r mod 8) would.
- * ldmatrix reads eight rows of one chunk at a time, and rows are multiples of 128 bytes: the exclusive or puts them in
- * eight different groups of four banks, with no padding; cp.async writes a row's chunks, in another order, also without conflict.
+ * A tile has rows of W elements, W a multiple of 64, in chunks of 16 bytes; chunk c of row r is stored at index c ^
+ * (r mod 8). ldmatrix reads eight rows of one chunk at a time, and rows are multiples of 128 bytes: the exclusive or
+ * spreads them over eight different groups of four banks, without padding; cp.async writes a row's chunks, in another
+ * order, also without conflict.
  *
- * sm_75 has neither cp.async nor m16n8k16 nor bf16: copies are ordinary there and the product two of k = 8, fp16 alone. Older
- * GPUs have no ldmatrix: TENSOR_CORES_FROM says what a launcher must ask of the device.
- * In the stand-in the lanes deposit their registers and one of them does what the instruction says.
+ * sm_75 has neither cp.async nor m16n8k16 nor bf16: copies are ordinary there, and the product is two of k = 8, fp16
+ * only. Older GPUs lack ldmatrix: launchers must check TENSOR_CORES_FROM. In the stand-in the lanes deposit their
+ * registers and one of them executes the instruction.
  */
 #ifndef EXEC_CUDA_TENSOR_CORE_CUH
 #define EXEC_CUDA_TENSOR_CORE_CUH
@@ -29,7 +30,7 @@
 
 enum { TENSOR_CORES_FROM = 75, TENSOR_CORES_BF16_FROM = 80 }; /* 10 major + minor */
 
-/* --- two narrow numbers in 32 bits, the first in the lower half --- */
+/* --- two half-precision numbers in 32 bits, the first in the lower half --- */
 
 template <class T> static __device__ __forceinline__ uint32_t pack(float low, float high);
 
@@ -54,7 +55,7 @@ template <> __device__ __forceinline__ uint32_t pack<__half>(float low, float hi
 }
 #endif
 
-/* Columns 16 i … 16 i + 15 of a product c (16, 8 n), rounded, as the left operand of the next one. */
+/* Columns 16 i … 16 i + 15 of a product c (16, 8 n), rounded, as the left operand of the next product. */
 template <class T>
 static __device__ __forceinline__ void pack_a(uint32_t a[4], const float low[4],
                                               const float high[4])
@@ -67,9 +68,9 @@ static __device__ __forceinline__ void pack_a(uint32_t a[4], const float low[4],
 
 /* --- tiles in shared memory --- */
 
-enum { CHUNK = 8 }; /* narrow elements in 16 bytes */
+enum { CHUNK = 8 }; /* half-precision elements in 16 bytes */
 
-/* Element of a tile whose rows have W elements where chunk c of row r begins. */
+/* Element of a tile with rows of W elements at which chunk c of row r begins. */
 template <int W> static __device__ __forceinline__ int at_chunk(int row, int chunk)
 {
     return row * W + (chunk ^ (row & 7)) * CHUNK;
@@ -187,7 +188,7 @@ static __device__ __forceinline__ void copies_done()
 #endif
 }
 
-/* Until all groups of this thread have come but the last `PENDING`. */
+/* Waits for all groups of this thread except the last `PENDING`. */
 template <int PENDING = 0> static __device__ __forceinline__ void copies_wait()
 {
 #if __CUDA_ARCH__ >= 800
@@ -255,9 +256,9 @@ __device__ __forceinline__ void multiply_add<__half>(float c[4], const uint32_t 
 
 #endif
 
-/* --- what the lanes of a warp load of tiles --- */
+/* --- fragments that a warp loads from tiles --- */
 
-/* Left operand (16 rows from `row`, 16 columns from 8·chunk) of a tile that has it as it is. */
+/* Left operand (16 rows from `row`, 16 columns from 8·chunk) of a tile in row-major order. */
 template <class T, int W>
 static __device__ __forceinline__ void load_a(uint32_t a[4], const T *tile, int row, int chunk,
                                               int lane)
@@ -265,7 +266,7 @@ static __device__ __forceinline__ void load_a(uint32_t a[4], const T *tile, int 
     load_matrices(a, tile + at_chunk<W>(row + (lane & 15), chunk + (lane >> 4)));
 }
 
-/* The same of a tile that has it transposed: its rows are columns of a. row: first of 16 of the tile. */
+/* The same from a tile that is transposed: its rows are columns of a. row: first of 16 rows of the tile. */
 template <class T, int W>
 static __device__ __forceinline__ void load_a_turned(uint32_t a[4], const T *tile, int row,
                                                      int chunk, int lane)
@@ -274,8 +275,8 @@ static __device__ __forceinline__ void load_a_turned(uint32_t a[4], const T *til
         a, tile + at_chunk<W>(row + (lane & 7) + (lane >> 4) * 8, chunk + (lane >> 3 & 1)));
 }
 
-/* Right operands of two products, columns 0 … 7 and 8 … 15 of b (16,16): b[0] b[1], b[2] b[3]. The tile has columns of b as
- * rows, 16 of them from `row` on, and rows of b from 8·chunk on. */
+/* Right operands of two products, columns 0 … 7 and 8 … 15 of b (16,16): b[0] b[1], b[2] b[3]. The tile is
+ * transposed: its rows from `row` on are 16 columns of b, its columns from 8·chunk on are rows of b. */
 template <class T, int W>
 static __device__ __forceinline__ void load_b(uint32_t b[4], const T *tile, int row, int chunk,
                                               int lane)
@@ -284,7 +285,7 @@ static __device__ __forceinline__ void load_b(uint32_t b[4], const T *tile, int 
                   tile + at_chunk<W>(row + (lane & 7) + (lane >> 4) * 8, chunk + (lane >> 3 & 1)));
 }
 
-/* The same of a tile that has b as it is: rows from `row` on, columns from 8·chunk on. */
+/* The same from a tile in the order of b: rows from `row` on, columns from 8·chunk on. */
 template <class T, int W>
 static __device__ __forceinline__ void load_b_turned(uint32_t b[4], const T *tile, int row,
                                                      int chunk, int lane)

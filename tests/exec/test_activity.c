@@ -1,5 +1,5 @@
-/* What CUPTI tells of a device, on the stand-in: records come under what their thread had entered, with instants of CLOCK_MONOTONIC;
- * what is lost is counted; each call of CUPTI fails once and is told. Whole runs: test_activity_run.c. */
+/* CUPTI records on the stand-in: they have the id that their thread had entered and instants of CLOCK_MONOTONIC; lost
+ * records are counted; each CUPTI call fails once and is reported. Whole runs: test_activity_run.c. */
 #include "core/base/rng.h"
 #include "exec/activity.h"
 #include "exec/clock.h"
@@ -90,7 +90,7 @@ START_TEST(a_cupti_plugin_that_is_not_there_or_is_another_is_refused_with_why)
     setenv("MUSHER_CUPTI_PLUGIN", "Makefile", 1);
     refused("(is CUPTI installed here?)");
     activity_choose("MUSHER_CUPTI_PLUGIN", "tests/plugins/no_entry.so");
-    refused("it has no musher_activity");
+    refused("does not export musher_activity");
     activity_choose("MUSHER_CUPTI_PLUGIN", "tests/plugins/old_activity.so");
     refused("has ABI 99, this program 1");
     activity_choose("MUSHER_CUPTI_PLUGIN", "tests/plugins/other_activity.so");

@@ -285,7 +285,7 @@ START_TEST(a_folder_that_a_run_made_goes_with_it_where_it_is_empty)
     saved(10);
     const char *whole = arena_printf(a, "%s/step-00000010", dir);
     ck_assert_int_eq(checkpoint_enter(a, whole, &s, &err), ERR_INPUT);
-    ck_assert_ptr_nonnull(strstr(err.text, "is one checkpoint"));
+    ck_assert_ptr_nonnull(strstr(err.text, "is itself a checkpoint"));
     checkpoint_leave(&s);
     ck_assert(exists("step-00000010/manifest.json"));
 }

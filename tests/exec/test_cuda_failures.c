@@ -230,7 +230,7 @@ START_TEST(a_lost_device_names_the_call_and_what_was_asked_last)
     enum status st = device.finish(&device, &err);
     ck_assert_int_eq(st, ERR_RESOURCE);
     ck_assert_msg(strstr(err.text, "(device 0): cudaStreamSynchronize: ") != NULL, "%s", err.text);
-    ck_assert_msg(strstr(err.text, "(700); asked last: add (stream 0)") != NULL, "%s", err.text);
+    ck_assert_msg(strstr(err.text, "(700); last issued: add (stream 0)") != NULL, "%s", err.text);
     st = device.upload(&device, s.memory, out, 4, &err);
     ck_assert_msg(st == ERR_RESOURCE && strstr(err.text, "(700)") != NULL, "%s", err.text);
     device.close(&device);

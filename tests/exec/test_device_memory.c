@@ -1,5 +1,5 @@
-/* What a program takes of a CUDA device beside its slots: every operator's scratch, whole runs on the stand-in within what was
- * counted and not far below it, and what is refused. */
+/* Memory of a program on a CUDA device beside its slots: every operator's scratch, whole runs on the stand-in within
+ * the planned size and not far below it, and errors beyond it. */
 #include "core/program/device_memory.h"
 
 #include "exec/cuda/blas.h"
@@ -103,7 +103,7 @@ START_TEST(a_prepared_device_refuses_what_was_not_planned_by_name)
     ck_assert_int_eq(device.prepare(&device, 2 * 8 * 4, 0, &err), OK);
     ck_assert_int_eq(add_columns(20, &err), OK);
     ck_assert_int_eq(add_columns(4000, &err), ERR_RESOURCE);
-    ck_assert_msg(strstr(err.text, "bias_grad on ") && strstr(err.text, "where 64 were planned"),
+    ck_assert_msg(strstr(err.text, "bias_grad on ") && strstr(err.text, "the program planned 64"),
                   "%s", err.text);
     ck_assert_int_eq(cuda_product(x, &p, &err), ERR_RESOURCE);
     ck_assert_msg(strstr(err.text, "a matrix product, but the program planned no workspace for one") != NULL, "%s", err.text);

@@ -1,4 +1,5 @@
-/* Collectives between devices: every kind, every form, for random cuts, beside what the members' operands say by hand. */
+/* Collectives between devices: every kind, every form, for random cuts, against results computed from the members'
+ * operands by hand. */
 #include "tests/support/device_ranks.h"
 #include "tests/support/tensor_collectives.h"
 
@@ -197,8 +198,8 @@ END_TEST
 
 Suite *device_transport_collectives_suite(void)
 {
-    Suite *s = suite_create("device_transport_meetings");
-    TCase *t = tcase_create("device_transport_meetings");
+    Suite *s = suite_create("device_transport_collectives");
+    TCase *t = tcase_create("device_transport_collectives");
     tcase_add_loop_test(t, a_region_is_packed_and_unpacked_on_a_stream_as_on_the_host, 0, 2);
     tcase_add_loop_test(t, collectives_of_all_kinds_leave_everybody_what_the_operands_say, 0,
                         suites_long() ? 60 : 9);

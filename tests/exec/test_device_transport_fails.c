@@ -1,4 +1,5 @@
-/* Devices' messages where something fails: a peer that ends, one that is silent, every call of the library in turn. */
+/* Failures of messages between devices: a peer that ends, one that does not respond, every call of the library in
+ * turn. */
 #include "tests/standin/standin.h"
 #include "tests/support/device_ranks.h"
 

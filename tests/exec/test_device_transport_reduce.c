@@ -1,4 +1,5 @@
-/* Sums between devices, of every kind, beside plain sums. Ranks are forked; each has a stand-in GPU. */
+/* Gradient all-reduces between devices, of every algorithm, against plain sums. Ranks are forked; each has a stand-in
+ * GPU. */
 #include "tests/support/made_programs.h"
 
 #include "core/graph/half.h"

@@ -1,4 +1,4 @@
-/* A part of a GPU by a green context: which parts there are, that streams are of it, what is refused, and every call that fails. */
+/* Green contexts: valid numbers of multiprocessors, streams, errors, and every call that can fail. */
 #include "core/cluster/cluster.h"
 #include "exec/cuda/context.h"
 #include "exec/worker/worker.h"

@@ -1,5 +1,5 @@
-/* What a device computes of a shard: shards of dimensions, some of the vocabulary, positions that do not begin at 0, and shards
- * of nothing; each against the kernel that has the whole. */
+/* Kernels on shards: shards of dimensions, of the vocabulary, of positions that do not begin at 0, and empty shards;
+ * each against the kernel on the unsharded operand. */
 #include "tests/support/calls.h"
 
 #include <stdio.h>

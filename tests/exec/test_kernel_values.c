@@ -357,7 +357,7 @@ START_TEST(what_several_gpus_do_together_is_refused)
     check_refused(calls_make(OP_all_reduce, &attrs, "2,4,3", DTYPE_fp32),
                   "all_reduce: a device of several");
     check_refused(calls_make(OP_all_gather, &attrs, "2,4,3", DTYPE_fp64),
-                  "planned and simulated, never run");
+                  "planned and simulated, not run");
     check_refused(calls_make(OP_reduce_scatter, &attrs, "2,4,3", DTYPE_fp32), "reduce_scatter");
 }
 END_TEST

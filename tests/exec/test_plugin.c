@@ -90,7 +90,7 @@ END_TEST
 START_TEST(a_library_without_the_entry_is_no_plugin)
 {
     choose("tests/plugins/no_entry.so");
-    refused(ERR_NO_DEVICE, "cuda", "it has no musher_plugin");
+    refused(ERR_NO_DEVICE, "cuda", "does not export musher_plugin");
 }
 END_TEST
 
@@ -146,7 +146,7 @@ START_TEST(a_plugin_of_another_kind_is_refused)
     char path[512];
     snprintf(path, sizeof path, "%s/libmusher_cuda_standin.so", build_folder());
     ck_assert_int_eq(setenv("MUSHER_ROCM_PLUGIN", path, 1), 0);
-    refused(ERR_NO_DEVICE, "rocm", "is of kind 'cuda'");
+    refused(ERR_NO_DEVICE, "rocm", "is for backend 'cuda'");
 }
 END_TEST
 

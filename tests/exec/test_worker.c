@@ -205,7 +205,7 @@ START_TEST(a_folder_that_cannot_be_written_is_known_before_the_first_step)
     struct run_options o = {.steps = 1, .save = "/proc/self/task"};
     p->optimizer.lr = 1e300; /* one step, and nothing would be saved */
     refused(a, p, o, ERR_RESOURCE,
-            "checkpoint folder '/proc/self/task' cannot be written: cannot make");
+            "checkpoint folder '/proc/self/task' cannot be written: cannot create");
     make_dir();
     o.save = arena_printf(a, "%s/inside", dir);
     struct rlimit before, none = {0, RLIM_INFINITY};
@@ -231,9 +231,9 @@ START_TEST(a_checkpoint_of_another_job_is_refused)
             "resume from it");
     const struct run_options o = {.steps = 1, .data = "LICENSE", .resume = dir};
     p->seed = 9;
-    refused(a, p, o, ERR_INPUT, "made with seed 1, the program has 9");
+    refused(a, p, o, ERR_INPUT, "has seed 1, the program has 9");
     p->seed = 1, p->optimizer.kind = OPTIMIZER_SGD;
-    refused(a, p, o, ERR_INPUT, "made with optimizer adamw, the program has sgd");
+    refused(a, p, o, ERR_INPUT, "has optimizer adamw, the program has sgd");
     p->optimizer.kind = OPTIMIZER_ADAMW, p->microbatches = 3;
     refused(a, p, o, ERR_INPUT, "stands after 8 sequences (global batch 8)");
     log_set_level(LOG_LEVEL_ERROR);

@@ -1,4 +1,4 @@
-/* tests/gpu/bench.h - what gpu-bench finds, in memory that its forked ranks share with it. */
+/* tests/gpu/bench.h - results of gpu-bench, in memory shared with its forked ranks. */
 #ifndef TESTS_GPU_BENCH_H
 #define TESTS_GPU_BENCH_H
 
@@ -12,7 +12,7 @@ struct arena;
 
 enum { BENCH_ROWS_MAX = 256, BENCH_ROUNDS_MAX = 8, BENCH_TRAINED_MAX = 8, BENCH_NAME = 64 };
 
-/* How much of everything. GPU_SMALL=1: so little that a processor does it, and nothing of it is a measurement. */
+/* Sizes. GPU_SMALL=1: small enough for a CPU; the results are then no measurements. */
 struct bench_size {
     int64_t copy_bytes, product_rows;
     int32_t repeats, copies, steps;
@@ -31,7 +31,7 @@ struct bench_kernels {
     char device[64], version[120];
     double copy_Bps, product_flops; /* what the GPU can do, measured; product in bf16 */
     int32_t n_rows;
-    struct bench_row rows[BENCH_ROWS_MAX]; /* by what they take in all, most first */
+    struct bench_row rows[BENCH_ROWS_MAX]; /* by total time, descending */
 };
 
 struct bench_trained { /* rounds without a trace and with one, in turn */
@@ -39,7 +39,7 @@ struct bench_trained { /* rounds without a trace and with one, in turn */
     int32_t rounds, done;
     double plain[BENCH_ROUNDS_MAX], traced[BENCH_ROUNDS_MAX]; /* tokens/s, of the median step */
     double loss;                                                /* after the last step */
-    double kernels; /* tokens/s of as many steps more, whose trace has kernels; 0: they could not be had */
+    double kernels; /* tokens/s of further steps whose trace has kernels; 0: not available */
     char why_not[160];
     int64_t memory_bytes; /* that the program has on the GPU */
 };
@@ -51,8 +51,9 @@ struct bench_results {
     struct bench_trained trained[BENCH_TRAINED_MAX];
 };
 
-/* The first stage's operators of a program, each key once, beside their floors: bytes that they must move (core/graph/op.h) ÷ the
- * bandwidth of a large copy, or FLOPs ÷ the rate of a large product, whichever is longer. In a rank of its own. */
+/* The first stage's operators of a program, each key once, with their lower bounds: bytes that they must move
+ * (core/graph/op.h) ÷ the bandwidth of a large copy, or FLOPs ÷ the rate of a large product, whichever is longer.
+ * Runs in a rank of its own. */
 MUST_CHECK enum status bench_measure_kernels(struct arena *a, const char *program,
                                              const struct bench_size *size,
                                              struct bench_kernels *out, struct error *err);

@@ -1,5 +1,5 @@
-/* tests/gpu/budget.h - programs for a GPU end by themselves: all that one does has GPU_SECONDS together (environment; looked at,
- * with the rest of it, when a program begins). Limits are several times as long under sanitizers. */
+/* tests/gpu/budget.h - time limits: a program for a GPU has GPU_SECONDS in all (environment, read at its start).
+ * Limits are several times longer under sanitizers. */
 #ifndef TESTS_GPU_BUDGET_H
 #define TESTS_GPU_BUDGET_H
 
@@ -32,7 +32,7 @@ static inline struct budget budget_start(double seconds)
     return (struct budget){budget_now() + (s > 0 ? s : seconds * TEST_SLOWDOWN)};
 }
 
-/* What a part that wants so many seconds may have; 0: nothing is left. */
+/* The seconds that a part which requests `seconds` may use; 0: none left. */
 static inline double budget_part(const struct budget *b, double seconds)
 {
     double left = b->until_s - budget_now();

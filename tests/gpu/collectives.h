@@ -1,7 +1,9 @@
-/* tests/gpu/collectives.h - every collective of exec/device_transport/device_comm.h between the ranks of one GPU, beside exact sums.
+/* tests/gpu/collectives.h - every collective of exec/device_transport/device_comm.h between the ranks of one GPU,
+ * against exact sums.
  *
- * Numbers are small integers and weights are quarters, so that every dtype's sums are exact whatever their order: each element must
- * be that number, to the bit. Parts are uneven, and one rank has none. All bits of outputs, and of what lies behind them, are set before.
+ * Inputs are small integers and weights are quarters, so that every dtype's sums are exact in any order: each element
+ * must match bit for bit. Shards are uneven, and one rank's is empty. Outputs, and the memory after them, are filled
+ * before.
  */
 #ifndef TESTS_GPU_COLLECTIVES_H
 #define TESTS_GPU_COLLECTIVES_H

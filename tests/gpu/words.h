@@ -1,4 +1,4 @@
-/* tests/gpu/words.h - numbers in the lists that programs for a GPU read: a wrong one is told with its line and what it may be. */
+/* tests/gpu/words.h - reads numbers in the lists of GPU programs; an error names the line and the valid range. */
 #ifndef TESTS_GPU_WORDS_H
 #define TESTS_GPU_WORDS_H
 

@@ -1,9 +1,10 @@
-/* tests/programs/meeting_ranks.c - one rank of programs of collectives; started by mpirun.
+/* tests/programs/collective_ranks.c - one rank of programs of collectives; started by mpirun.
  *
- * meeting_ranks FIRST COUNT   runs the random programs of seeds FIRST … as many devices as ranks (tests/support/tensor_collectives.h): losses
- * are those of the whole computation; every device's streams have the simulator's spans in the simulator's order; collectives
- * before the first operator take the simulator's time to the nanosecond, where links are pairs' own.
- * Rank 0 says "ok" at the end; a rank that is not content says why and ends with 1.
+ * collective_ranks FIRST COUNT   runs the random programs of seeds FIRST … on as many devices as ranks
+ * (tests/support/tensor_collectives.h): losses equal those of the unsharded computation; every device's streams have
+ * the simulator's spans in the simulator's order; collectives before the first operator take the simulator's time to
+ * the nanosecond if every pair has its own link. Rank 0 prints "ok" at the end; a rank that fails prints the reason
+ * and ends with 1.
  */
 #include "core/base/log.h"
 #include "exec/comm/launch.h"

@@ -1,7 +1,7 @@
-/* tests/standin/blas.c - cuBLAS: handles, and products as they are asked of it.
+/* tests/standin/blas.c - cuBLAS of the stand-in: handles and products.
  *
- * As in the real library a handle loses its workspace when it is given a stream. There it then has one of the library's own, which
- * is in nobody's plan; here a product on a stream without a workspace is refused.
+ * As in the real library a handle loses its workspace when it is given a stream. The real handle then has a workspace
+ * of the library, which no plan contains; here a product on a stream without a workspace is an error.
  */
 #include "tests/standin/cublas_v2.h"
 

@@ -1,8 +1,8 @@
-/* tests/standin/books.c - the books, and tickets.
+/* tests/standin/books.c - the tables' lock, and tickets.
  *
- * The thread sanitizer knows two threads as ordered when one unlocks what the other locks. A runtime that keeps tables
- * behind a lock would thereby order everything with everything, and no missing event could be seen. So the lock is taken
- * where it ignores synchronisation and accesses; only tickets and the hand-over of work (streams.c) release and acquire.
+ * The thread sanitizer orders two threads if one unlocks a mutex that the other locks. A runtime with tables behind a
+ * lock would thereby order everything, and no missing event could be detected. So the lock is hidden from it; only
+ * tickets and the hand-over of work (streams.c) release and acquire.
  */
 #include "tests/standin/internal.h"
 

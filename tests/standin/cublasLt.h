@@ -1,4 +1,4 @@
-/* tests/standin/cublasLt.h - the part of cuBLASLt that the plugin uses: products with bias and GELU. */
+/* tests/standin/cublasLt.h - the subset of cuBLASLt that the plugin uses: products with bias and GELU. */
 #ifndef TESTS_STANDIN_CUBLASLT_H
 #define TESTS_STANDIN_CUBLASLT_H
 

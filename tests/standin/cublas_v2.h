@@ -1,4 +1,4 @@
-/* tests/standin/cublas_v2.h - the part of cuBLAS that the plugin uses, in plain loops. */
+/* tests/standin/cublas_v2.h - the subset of cuBLAS that the plugin uses, as plain loops. */
 #ifndef TESTS_STANDIN_CUBLAS_V2_H
 #define TESTS_STANDIN_CUBLAS_V2_H
 

@@ -1,7 +1,7 @@
-/* tests/standin/cuda.h - the part of CUDA's driver interface that green contexts need, for CPU threads.
+/* tests/standin/cuda.h - the subset of CUDA's driver API for green contexts, on CPU threads.
  *
- * Nobody is linked with a driver: its functions are asked for by name (cudaGetDriverEntryPointByVersion), so there are types
- * here and no declarations. Behaviour and what is checked: driver.c.
+ * No program links the driver: its functions are looked up by name (cudaGetDriverEntryPointByVersion), so this header
+ * has types and no declarations. Behaviour and checks: driver.c.
  */
 #ifndef TESTS_STANDIN_CUDA_H
 #define TESTS_STANDIN_CUDA_H

@@ -1,4 +1,4 @@
-/* tests/standin/cuda_bf16.h - bfloat16, as far as kernels use it. */
+/* tests/standin/cuda_bf16.h - the subset of bfloat16 that kernels use. */
 #ifndef TESTS_STANDIN_CUDA_BF16_H
 #define TESTS_STANDIN_CUDA_BF16_H
 

@@ -1,4 +1,4 @@
-/* tests/standin/cuda_fp16.h - half precision, as far as kernels use it. */
+/* tests/standin/cuda_fp16.h - the subset of half precision that kernels use. */
 #ifndef TESTS_STANDIN_CUDA_FP16_H
 #define TESTS_STANDIN_CUDA_FP16_H
 

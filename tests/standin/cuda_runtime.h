@@ -1,6 +1,7 @@
-/* tests/standin/cuda_runtime.h - CUDA's C++ for kernels, run by emulator.c.
+/* tests/standin/cuda_runtime.h - CUDA C++ for kernels, executed by emulator.c.
  *
- * Included by .cu files through exec/cuda/launch.h. Float atomics are left out on purpose: sums here have a fixed order.
+ * Included by .cu files through exec/cuda/launch.h. Float atomics are missing on purpose, because sums must have a
+ * fixed order.
  */
 #ifndef TESTS_STANDIN_CUDA_RUNTIME_H
 #define TESTS_STANDIN_CUDA_RUNTIME_H
@@ -26,7 +27,7 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
-/* One for each OS thread, which runs one block at a time; `used`, so that it is all there to be poisoned. */
+/* One per OS thread, which runs one block at a time; `used`, so that the symbol exists and can be poisoned. */
 #define __shared__ static __thread __attribute__((used))
 
 #define threadIdx (standin_now.thread)
@@ -93,8 +94,8 @@ inline void __syncwarp(unsigned mask = 0xffffffffu, int line = __builtin_LINE())
 {
     standin_warp("__syncwarp", mask, nullptr, nullptr, line);
 }
-/* The thread sanitizer knows no fences, and gcc refuses them there: an exchange of the thread's own word is one for the processor,
- * and orders no two threads for the sanitizer, so that it hides no race. */
+/* The thread sanitizer does not model fences, and gcc rejects them there: an exchange of the thread's own word is a
+ * fence for the processor, and orders no two threads for the sanitizer, so it hides no race. */
 inline void standin_fence()
 {
 #ifdef __SANITIZE_THREAD__
@@ -265,7 +266,7 @@ STANDIN_MIN_MAX(unsigned long)
 STANDIN_MIN_MAX(long long)
 STANDIN_MIN_MAX(unsigned long long)
 #undef STANDIN_MIN_MAX
-/* One of two that is not a number gives the other, as fmin and fmax do. */
+/* If one operand is NaN the result is the other, like fmin and fmax. */
 inline float min(float a, float b) { return fminf(a, b); }
 inline float max(float a, float b) { return fmaxf(a, b); }
 inline double min(double a, double b) { return fmin(a, b); }
@@ -342,7 +343,7 @@ template <class... P> struct standin_call {
     void (*kernel)(P...);
     std::tuple<P...> arguments;
 
-    /* From malloc, so that nothing of the C++ library is linked. */
+    /* From malloc, because the C++ library is not linked. */
     static void *operator new(size_t bytes) { return malloc(bytes); }
     static void operator delete(void *p) { free(p); }
     static void body(void *p)

@@ -1,7 +1,7 @@
-/* tests/standin/cuda_runtime_api.h - the part of CUDA's runtime that the plugin uses, for CPU threads.
+/* tests/standin/cuda_runtime_api.h - the subset of CUDA's runtime API that the plugin uses, on CPU threads.
  *
- * Names, numbers and meanings are CUDA's (12 and 13 alike); what the plugin does not use is not here. C and C++.
- * Behaviour and what is checked: runtime.c, memory.c, streams.c. Doors of the tests: standin.h.
+ * Names, numbers and meanings are CUDA's (12 and 13 agree). C and C++. Behaviour and checks: runtime.c, memory.c,
+ * streams.c. Test hooks: standin.h.
  */
 #ifndef TESTS_STANDIN_CUDA_RUNTIME_API_H
 #define TESTS_STANDIN_CUDA_RUNTIME_API_H
@@ -12,7 +12,7 @@
 #define STANDIN 1
 #define CUDART_VERSION 12050
 
-/* name, number, what cudaGetErrorString says */
+/* name, number, text of cudaGetErrorString */
 #define STANDIN_ERRORS(X)                                                                          \
     X(cudaSuccess, 0, "no error")                                                                  \
     X(cudaErrorInvalidValue, 1, "invalid argument")                                                \

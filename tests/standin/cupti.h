@@ -1,7 +1,7 @@
-/* tests/standin/cupti.h - the part of CUPTI's activity interface that its plugin uses, for CPU threads.
+/* tests/standin/cupti.h - the subset of CUPTI's activity API that its plugin uses, on CPU threads.
  *
- * Names, numbers, order of fields and meanings are CUPTI's of CUDA 13; what the plugin does not read is left out where nothing lies
- * behind it. Behaviour and what is checked: cupti.c.
+ * Names, numbers, field order and meanings are those of CUPTI in CUDA 13; trailing fields that the plugin does not
+ * read are omitted. Behaviour and checks: cupti.c.
  */
 #ifndef TESTS_STANDIN_CUPTI_H
 #define TESTS_STANDIN_CUPTI_H

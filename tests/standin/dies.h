@@ -1,4 +1,4 @@
-/* tests/standin/dies.h - a process of its own that is meant to abort, and what it said. */
+/* tests/standin/dies.h - runs a function in a child process that is expected to abort, and captures its message. */
 #ifndef TESTS_STANDIN_DIES_H
 #define TESTS_STANDIN_DIES_H
 
@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Whether run(argument) ended by abort; what it wrote on stderr, cut to `bytes`. The caller has no other thread. */
+/* Whether run(argument) aborted; its stderr, cut to `bytes`. The caller must have no other thread. */
 static inline bool aborts_saying(void (*run)(int), int argument, char *out, size_t bytes)
 {
     int ends[2], status = 0;

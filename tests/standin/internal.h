@@ -1,4 +1,4 @@
-/* tests/standin/internal.h - what the twins of the runtime share. */
+/* tests/standin/internal.h - shared by the stand-in's runtime, streams, memory and libraries. */
 #ifndef TESTS_STANDIN_INTERNAL_H
 #define TESTS_STANDIN_INTERNAL_H
 
@@ -10,28 +10,29 @@
 
 enum { STANDIN_DEVICES_MAX = 16 };
 
-/* --- books that all threads share ---
- * One lock over tables and counts, hidden from the thread sanitizer: whoever only looks into the books is not thereby
- * ordered with others who did. What CUDA orders is ordered by tickets and by the hand-over of tasks, and by nothing else,
- * so a missing event stays a race. Never held while anything runs or waits. */
+/* --- tables shared by all threads ---
+ *
+ * One lock protects tables and counts. It is hidden from the thread sanitizer, because a thread that only reads a
+ * table must not thereby be ordered with others. Only what CUDA orders is ordered, by tickets and by the hand-over of
+ * work, so a missing event stays a race. The lock is never held while anything runs or waits. */
 void books_open(void);
 void books_close(void);
-/* The same hiding around what is not the books. */
+/* The same hiding for other code. */
 void hidden_begin(void);
 void hidden_end(void);
 
-/* --- tickets: something that is done once, and who waits for it --- */
+/* --- tickets: one-time events with waiters --- */
 
 struct ticket {
     uint32_t done;       /* a futex, read and written as an atomic */
     int64_t at_ns;       /* written before done */
-    int64_t held;        /* under the books */
-    struct ticket *next; /* among those that nobody holds */
+    int64_t held;        /* reference count, under the lock */
+    struct ticket *next; /* free list */
 };
 struct ticket *ticket_new(void); /* held once */
 void ticket_hold(struct ticket *t);
 void ticket_drop(struct ticket *t);
-/* Whatever the caller did before is seen by those who waited. */
+/* The caller's earlier writes are visible to waiters. */
 void ticket_finish(struct ticket *t);
 void ticket_wait(struct ticket *t);
 bool ticket_done(struct ticket *t);
@@ -39,11 +40,11 @@ int64_t ticket_at_ns(struct ticket *t); /* CLOCK_MONOTONIC; of one that is done 
 
 /* --- entering a call --- */
 
-/* Counts the call; the error that was asked for by STANDIN_FAIL_AT, or what the current device is lost with. */
+/* Counts the call; returns the failure requested by STANDIN_FAIL_AT, or the error of the lost current device. */
 cudaError_t standin_enter(const char *call);
-/* As standin_enter, of calls that are made as often as time goes by: not counted. */
+/* Like standin_enter without counting, for calls whose number depends on timing. */
 cudaError_t standin_enter_uncounted(void);
-/* Remembers e for cudaGetLastError and returns it. */
+/* Records e for cudaGetLastError and returns it. */
 cudaError_t standin_leave(cudaError_t e);
 /* OK-or-return. */
 #define ENTER()                                                                                    \
@@ -53,21 +54,21 @@ cudaError_t standin_leave(cudaError_t e);
     } while (0)
 
 int standin_device(void);            /* of the calling thread */
-int standin_shared_max(int device); /* bytes of shared memory that a block may be allowed */
+int standin_shared_max(int device); /* largest shared memory of a block, in bytes */
 int standin_device_count(void);
 int64_t standin_device_memory(int device);
 int standin_capability(int device);
 int standin_multiprocessors(void);
 int standin_driver_version(void);
 int64_t standin_granule(void);
-int64_t standin_pitch(void); /* the most bytes between two rows */
-int64_t standin_queue(void); /* the most that a stream has before whoever asks for more waits */
-/* Nothing of the device works from now on. */
+int64_t standin_pitch(void); /* largest row pitch, in bytes */
+int64_t standin_queue(void); /* length of a stream's queue */
+/* The device does nothing from now on. */
 void standin_lose(int device, cudaError_t e);
 cudaError_t standin_lost(int device);
-/* A stream is about to do something: false where the device is lost, or is by this. */
+/* Before a stream runs an item: false if the device is lost, or becomes lost by this item. */
 bool standin_may_work(int device);
-/* Host functions may not call the runtime; streams say when one runs. */
+/* Host functions must not call the runtime; streams report when one runs. */
 void standin_in_host_function(bool inside);
 
 /* Bytes of shared memory that a launch may ask for. */
@@ -76,27 +77,27 @@ size_t standin_shared_limit(const void *function);
 /* --- streams --- */
 
 struct work {                     /* what a stream does; from malloc, freed by the stream */
-    void (*run)(struct work *w);  /* skipped where the device is lost; NULL: nothing */
+    void (*run)(struct work *w);  /* skipped on a lost device; NULL: nothing */
     void (*drop)(struct work *w); /* frees what w owns; NULL: nothing */
     struct work *next;
     struct ticket *ticket; /* finished after run, and dropped; may be NULL */
-    bool always;           /* even on a lost device */
+    bool always;           /* also on a lost device */
     struct wanted_activity *noted; /* for CUPTI's twin (activity.h); may be NULL */
-    int handed;            /* the producer's release, the stream's acquire */
+    int handed;            /* release by the producer, acquire by the stream */
 };
 /* Zeroed, of a struct that begins with a struct work. */
 void *work_new(size_t bytes, void (*run)(struct work *w));
 
-/* The stream behind a handle; NULL is the current device's default one. cudaErrorInvalidResourceHandle where there is
- * none, or (here) where it is another device's. */
+/* The stream of a handle; NULL is the current device's default stream. cudaErrorInvalidResourceHandle if none exists,
+ * or (here) if it belongs to another device. */
 cudaError_t stream_find(cudaStream_t handle, bool here, cudaStream_t *out);
-/* Takes w. Orders it with the default stream as CUDA does where the stream is not a non-blocking one. Waits while the stream has as
- * much to do as it takes. */
+/* Takes ownership of w. Orders it with the default stream as CUDA does unless the stream is non-blocking. Blocks
+ * while the queue is full. */
 void stream_push(cudaStream_t stream, struct work *w);
-/* Waits for everything that was pushed so far. */
+/* Waits for everything pushed so far. */
 void stream_wait(cudaStream_t stream);
 int stream_device(cudaStream_t stream);
-/* Non-blocking, of a green context, whose count of streams goes down when it is destroyed. */
+/* A non-blocking stream of a green context, whose stream count decreases at its destruction. */
 cudaStream_t stream_make_green_context(int device, int *of);
 /* All streams of a device. */
 void streams_wait(int device);

@@ -1,4 +1,4 @@
-/* tests/standin/kernels_try.h - kernels that only the stand-in's own suites run. */
+/* tests/standin/kernels_try.h - kernels for the stand-in's own suites. */
 #ifndef TESTS_STANDIN_KERNELS_TRY_H
 #define TESTS_STANDIN_KERNELS_TRY_H
 
@@ -7,7 +7,7 @@
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 
-enum try_mistake {                     /* what a kernel does that it must not */
+enum try_mistake {                     /* undefined behaviour of a kernel */
                    TRY_BARRIER_MISSED, /* thread 7 ends before it */
                    TRY_BARRIERS_TWO,   /* half of a block at another one */
                    TRY_MASK_LACKS_CALLER,

@@ -1,4 +1,4 @@
-/* tests/standin/library_types.h - the types of numbers that libraries are told of. */
+/* tests/standin/library_types.h - cudaDataType_t, the dtypes of libraries. */
 #ifndef TESTS_STANDIN_LIBRARY_TYPES_H
 #define TESTS_STANDIN_LIBRARY_TYPES_H
 

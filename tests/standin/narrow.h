@@ -1,4 +1,4 @@
-/* tests/standin/narrow.h - bf16 and fp16 as bits, to and from fp32; to nearest, ties to even. C and C++. */
+/* tests/standin/narrow.h - bf16 and fp16 bits to and from fp32; to nearest, ties to even. C and C++. */
 #ifndef TESTS_STANDIN_NARROW_H
 #define TESTS_STANDIN_NARROW_H
 
@@ -24,7 +24,7 @@ static inline float narrow_from_bf16(uint16_t v) { return narrow_float((uint32_t
 static inline uint16_t narrow_to_bf16(float v)
 {
     uint32_t b = narrow_bits(v);
-    if ((b & 0x7fffffffu) > 0x7f800000u) return 0x7fff; /* what the GPU writes for any NaN */
+    if ((b & 0x7fffffffu) > 0x7f800000u) return 0x7fff; /* the GPU's result for any NaN */
     return (uint16_t)((b + 0x7fffu + (b >> 16 & 1)) >> 16);
 }
 

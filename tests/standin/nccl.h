@@ -1,7 +1,7 @@
-/* tests/standin/nccl.h - as much of NCCL's interface as the CUDA plugin uses, for building it where there is none.
+/* tests/standin/nccl.h - the subset of NCCL's API that the CUDA plugin uses.
  *
- * Names and numbers are those of the library; the twin behind them is nccl.c. Found in place of the real header by the
- * stand-in build alone.
+ * Names and numbers are the library's; the implementation is nccl.c. Only the stand-in build uses it in place of the
+ * real header.
  */
 #ifndef TESTS_STANDIN_NCCL_H
 #define TESTS_STANDIN_NCCL_H

@@ -1,4 +1,4 @@
-/* tests/standin/nccl_calls.c - calls of NCCL's twin, in groups: what is asked for is noted, and goes when the group ends. */
+/* tests/standin/nccl_calls.c - NCCL's calls in groups: a call is recorded, and issued at the end of its group. */
 #include "tests/standin/nccl_internal.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* tests/standin/nccl_internal.h - a communicator of NCCL's twin; for nccl.c and nccl_calls.c alone. */
+/* tests/standin/nccl_internal.h - a communicator of the stand-in's NCCL; for nccl.c and nccl_calls.c only. */
 #ifndef TESTS_STANDIN_NCCL_INTERNAL_H
 #define TESTS_STANDIN_NCCL_INTERNAL_H
 
@@ -16,10 +16,10 @@ struct ncclComm {
     int n, rank, device;
     bool blocking;
     enum nccl_phase phase;
-    int looks;           /* that still say "in progress" */
-    _Atomic int bad;     /* ncclResult_t of what has gone wrong since */
+    int looks;           /* polls that still return "in progress" */
+    _Atomic int bad;     /* ncclResult_t of the first asynchronous error */
     _Atomic int stopped; /* aborted */
-    _Atomic int refs;    /* the caller's, and one of each group on a stream */
+    _Atomic int refs;    /* the caller's, and one per group on a stream */
     _Atomic int running; /* groups on streams */
     struct nccl_work *asked, **last;
     struct ncclComm *next; /* of the thread's group */
@@ -33,7 +33,7 @@ struct ncclComm {
     char said[128];
 };
 
-/* What every call begins with: success, or what this one was made to fail with. */
+/* Begin of every call: success, or the failure requested for it. */
 ncclResult_t nccl_count(void);
 #define COUNT()                                                                                    \
     do {                                                                                           \
@@ -41,20 +41,20 @@ ncclResult_t nccl_count(void);
         if (made_ != ncclSuccess) return made_;                                                    \
     } while (0)
 ncclResult_t nccl_refuse(struct ncclComm *c, ncclResult_t r, const char *why);
-void nccl_forget(struct ncclComm *c); /* what was asked and is not on a stream */
+void nccl_forget(struct ncclComm *c); /* drops calls that are not on a stream */
 bool nccl_switch(const char *name, const char *value); /* of the environment */
-/* What an aborted one has on streams ends, and its peers hear of it. */
+/* Ends an aborted communicator's work on streams, and notifies its peers. */
 void nccl_stop(struct ncclComm *c);
-/* Waits for the device and takes back what an aborted one has. */
+/* Waits for the device and frees an aborted communicator. */
 void nccl_free_aborted(struct ncclComm *c);
-/* Leaves nccl_free_aborted, or nccl_stop as well, to the end of the thread's group; false: it is in none. */
+/* Defers nccl_free_aborted, or nccl_stop as well, to the end of the thread's group; false: no group is open. */
 bool nccl_free_with_group(struct ncclComm *c);
-/* nccl_given_up.c: which communicators may be used; SIGABRT where one may not any more. */
+/* nccl_given_up.c: which communicators may be used; SIGABRT for one that may not. */
 void nccl_made(struct ncclComm *c);
 void nccl_gone(struct ncclComm *c);
 void nccl_need(struct ncclComm *c, const char *call);
 #define HERE(c) nccl_need(c, __func__)
-/* Until it is through, where the communicator blocks. */
+/* Waits for completion on a blocking communicator. */
 ncclResult_t nccl_through(struct ncclComm *c);
 
 #endif

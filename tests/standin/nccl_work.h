@@ -1,4 +1,4 @@
-/* tests/standin/nccl_work.h - one group of calls of one communicator, carried out on a stream's thread. */
+/* tests/standin/nccl_work.h - one group of calls of one communicator, executed on a stream's thread. */
 #ifndef TESTS_STANDIN_NCCL_WORK_H
 #define TESTS_STANDIN_NCCL_WORK_H
 
@@ -24,19 +24,19 @@ struct nccl_work { /* one call */
     void *out;
     size_t n;
     ncclDataType_t type;
-    int root; /* peer of SEND and RECV; 0 where a kind has none */
+    int root; /* peer of SEND and RECV; 0 for kinds without one */
     double weight;
-    bool weighs; /* its operator is one that multiplies first, which all ranks' must be then: other kernels add */
+    bool weighs; /* PreMulSum operator, which all ranks must then use, because it has other kernels */
     cudaStream_t stream;
     struct nccl_work *next;
 
-    unsigned char *mine;  /* while it is carried out: a copy of what this rank gives, weighted */
-    unsigned char *terms; /* (n_ranks) what it gets of each, to be summed */
+    unsigned char *mine;  /* during execution: a copy of this rank's weighted input */
+    unsigned char *terms; /* (n_ranks) inputs from each rank, to be summed */
 };
 
 size_t work_type_bytes(ncclDataType_t t); /* 0: unknown here */
-/* All of the list at once; returns when all are done, or *stopped is set. A call that does not match what its peer calls
- * never ends, nor does one whose peer is gone. */
+/* Runs all calls of the list together; returns when all are done, or *stopped is set. A call that does not match its
+ * peer's, or whose peer is gone, never ends. */
 void work_run(struct wire *w, int n, int rank, struct nccl_work *list, const _Atomic int *stopped);
 
 #endif

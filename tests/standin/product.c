@@ -1,7 +1,7 @@
 /* tests/standin/product.c - one matrix product in plain loops.
  *
- * Operands are widened once to columns of fp32 or fp64; each element of the result is summed in ascending order of the
- * inner index, whatever the sizes, so the same call gives the same bytes. beta = 0 does not read c, as in cuBLAS.
+ * Operands are widened once to columns of fp32 or fp64; each element of the result is summed in ascending order of
+ * the inner index, so the same call gives the same bytes. beta = 0 does not read c, as in cuBLAS.
  */
 #include "tests/standin/product.h"
 

@@ -1,4 +1,4 @@
-/* tests/standin/product.h - one matrix product, as both of the BLAS twins ask for it. */
+/* tests/standin/product.h - one matrix product, shared by the stand-in's cuBLAS and cuBLASLt. */
 #ifndef TESTS_STANDIN_PRODUCT_H
 #define TESTS_STANDIN_PRODUCT_H
 
@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct product_matrix { /* columns contiguous, ld elements from one to the next */
+struct product_matrix { /* columns contiguous, ld elements apart */
     const void *at;
     cudaDataType_t type;
     int64_t ld, stride; /* elements; stride from one of the batch to the next */
@@ -18,22 +18,22 @@ struct product {
     int64_t m, n, k, batch;
     bool turn_a, turn_b;
     struct product_matrix a, b, c, d;
-    bool fp64; /* computed in; else fp32 */
-    bool rounds_between; /* cut along k in two, the first of which is rounded to d's type */
+    bool fp64; /* compute type; else fp32 */
+    bool rounds_between; /* split along k in two; the first half's sum is rounded to d's type */
     double alpha, beta;
     const void *bias; /* (m) of d's type; NULL: none */
     bool gelu;        /* by tanh */
-    void *aux;        /* what gelu was taken of, of d's type; NULL: nobody asks */
+    void *aux;        /* gelu's input, of d's type; NULL: not needed */
     int64_t aux_ld;
-    bool slope; /* times gelu's slope at aux, which is only read */
-    void *sums; /* (m) of d's type: d's columns added up; NULL: nobody asks */
+    bool slope; /* times gelu's derivative at aux, which is only read */
+    void *sums; /* (m) of d's type: sums of d's rows over columns; NULL: not needed */
 };
 
-/* The scalar as the type of computing has it. */
+/* A scalar of the compute type. */
 double product_scalar(const void *p, bool fp64);
-/* Gives it to the stream. Operands that are not on the stream's device, or leave their allocation, lose the device. */
+/* Pushes it to the stream. Operands on another device, or beyond their allocation, make the device lost. */
 cublasStatus_t product_push(const struct product *p, const char *call, cudaStream_t stream);
-/* CUBLAS_STATUS of a call that must not go on. */
+/* CUBLAS_STATUS of a runtime error. */
 cublasStatus_t product_status(cudaError_t e);
 
 #endif

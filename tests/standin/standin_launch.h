@@ -1,4 +1,4 @@
-/* tests/standin/standin_launch.h - the door by which a kernel gets onto a stream. */
+/* tests/standin/standin_launch.h - launches a kernel on a stream. */
 #ifndef TESTS_STANDIN_STANDIN_LAUNCH_H
 #define TESTS_STANDIN_STANDIN_LAUNCH_H
 
@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* Checks the launch as the real runtime does and queues it; `drop` frees k->arguments in any case. */
+/* Checks the launch like the real runtime and queues it; `drop` frees k->arguments in any case. */
 cudaError_t standin_launch_kernel(const struct standin_kernel *k, void (*drop)(void *arguments),
                                   cudaStream_t stream);
 
