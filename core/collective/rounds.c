@@ -63,7 +63,7 @@ void collective_set_tiers(struct arena *a, struct collective *m)
 struct ring {                  /* a member's position in a ring, for some rounds */
     int32_t n, self;           /* places, and this member's */
     int32_t step;              /* of the ring's */
-    bool sums, channel_groups; /* pieces are blocks: inside a tier */
+    bool sums, blocks; /* pieces are blocks: inside a tier */
 };
 
 /* Elements [*first, *first + what is returned) of a ring's piece, as on the wire; *own: those that are not padding. */
@@ -201,14 +201,14 @@ static struct ring ring_of(const struct collective *m, int32_t member, int32_t s
     int32_t across = m->n_tiers, inside = m->n_members / across;
     int32_t place = m->place[member], once = across + inside - 2;
     if (sums && step >= once) sums = false, step -= once;
-    bool channel_groups = sums ? step < inside - 1 : step >= across - 1;
-    if (sums && !channel_groups) step -= inside - 1;
-    if (!sums && channel_groups) step -= across - 1;
-    return (struct ring){.n = channel_groups ? inside : across,
-                         .self = channel_groups ? place / across : place % across,
+    bool blocks = sums ? step < inside - 1 : step >= across - 1;
+    if (sums && !blocks) step -= inside - 1;
+    if (!sums && blocks) step -= across - 1;
+    return (struct ring){.n = blocks ? inside : across,
+                         .self = blocks ? place / across : place % across,
                          .step = step,
                          .sums = sums,
-                         .channel_groups = channel_groups};
+                         .blocks = blocks};
 }
 
 /* The member at place k of the ring. */
@@ -217,7 +217,7 @@ static int32_t member_at(const struct collective *m, int32_t member, const struc
 {
     int32_t p = m->place[member], t = m->n_tiers;
     k = modulo(k, r->n);
-    return m->at[r->channel_groups ? k * t + p % t : p / t * t + k];
+    return m->at[r->blocks ? k * t + p % t : p / t * t + k];
 }
 
 static int64_t hierarchical_piece(const struct collective *m, int32_t member, const struct ring *r,
@@ -225,9 +225,9 @@ static int64_t hierarchical_piece(const struct collective *m, int32_t member, co
 {
     int32_t t = m->n_tiers;
     k = modulo(k, r->n);
-    int32_t p = r->channel_groups ? k * t : m->place[member] / t * t + k;
+    int32_t p = r->blocks ? k * t : m->place[member] / t * t + k;
     *first = m->first[p];
-    return *own = m->first[r->channel_groups ? p + t : p + 1] - *first;
+    return *own = m->first[r->blocks ? p + t : p + 1] - *first;
 }
 
 static struct collective_round hierarchical_round(const struct collective *m, int32_t member,
