@@ -11,15 +11,15 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Under the address sanitizer every object gets a block of its own, so that overruns and uses after
- * a reset are seen; a bump allocator would hide both. */
+/* Under the address sanitizer every object has its own block, so that overruns and uses after
+ * a reset are detected; a bump allocator would hide both. */
 #define OWN_BLOCKS SANITIZED_ADDRESS
 
 /* Blocks double from the first size to the last, so that small arenas stay small and big ones do
  * not call malloc often. */
 #define FIRST_BLOCK_BYTES ((size_t)16 * 1024)
 #define LAST_BLOCK_BYTES ((size_t)4 * 1024 * 1024)
-/* More than the address space of any machine of today: such a request is not worth asking for. */
+/* Above the address space of any current machine: such a request fails without a system call. */
 #define ABSURD_BYTES ((size_t)1 << 47)
 
 struct block {

@@ -1,12 +1,12 @@
-/* The allocation functions of the whole process, so that no memory ends the program in one way everywhere.
+/* The allocation functions of the whole process, so that lack of memory ends the program in the same way everywhere.
  *
  * A definition of malloc in the program is used by every library that it is linked with: the parsers, SQLite, GSL, GLPK,
- * igraph, BLAS, MPI, libc's streams and the plugins. What some of them do without memory is no way for a program to end:
- * GLPK aborts without a word, a parser calls the file malformed, a stream drops text, thread-local data end the process with
- * code 127. Here each request goes on to the next definition (libc's, or one that was preloaded), and one that fails ends in
- * arena_exhausted with the bytes that were asked for. Discarded: hooks of each library, because GLPK, libyaml, igraph
+ * igraph, BLAS, MPI, libc's streams and the plugins. Several of them handle lack of memory badly:
+ * GLPK aborts without a message, a parser reports a malformed file, a stream drops text, thread-local data end the process with
+ * code 127. Here each request is passed to the next definition (libc's, or a preloaded one), and a failure ends in
+ * arena_exhausted with the requested bytes. Rejected: hooks of each library, because GLPK, libyaml, igraph
  * and libc have none.
- * Sanitizers bring their own allocation functions and their own report.
+ * Sanitizers have their own allocation functions and reports.
  */
 #include "core/base/arena.h"
 
@@ -38,8 +38,8 @@ static void find(const char *name, void *function)
     memcpy(function, &found, sizeof found); /* ISO C converts no object pointer to a function's */
 }
 
-/* The first request of a process comes before its second thread, so this takes no lock. False: dlsym itself asks for memory;
- * an old glibc does, and has a static place where there is none. */
+/* The first request of a process precedes its second thread, so no lock is needed. False: dlsym itself allocates;
+ * an old glibc does, and falls back to a static buffer. */
 static bool ready(void)
 {
     if (next.posix_memalign) return true;
@@ -55,8 +55,8 @@ static bool ready(void)
     return true;
 }
 
-/* A request for more than PTRDIFF_MAX bytes is a mistake of the caller's, who expects NULL: PMIx takes an error code for a length
- * and asks for -29 bytes. No memory would suffice, so the program is not out of memory. */
+/* A request above PTRDIFF_MAX bytes is an error of the caller, which expects NULL: PMIx takes an error code for a length
+ * and requests -29 bytes. The program is not out of memory then. */
 static void check(const void *p, size_t bytes)
 {
     if (!p && bytes && bytes <= PTRDIFF_MAX) arena_exhausted(bytes);
@@ -86,7 +86,7 @@ void *realloc(void *old, size_t bytes)
     return p;
 }
 
-/* These fail for a wrong alignment too, which is the caller's to hear of. */
+/* These also fail for an invalid alignment, which is reported to the caller. */
 void *memalign(size_t alignment, size_t bytes)
 {
     if (!ready()) return NULL;

@@ -23,7 +23,7 @@ enum status error_set(struct error *err, enum status code, const char *fmt, ...)
 enum status error_wrap(struct error *err, enum status code, const char *fmt, ...)
 {
     if (!err) return code;
-    /* Where it happened may take half of the room: the cause must stay readable. */
+    /* The context may take half of the room, so that the cause stays readable. */
     char where[sizeof err->text / 2], cause[sizeof err->text];
     va_list ap;
     va_start(ap, fmt);

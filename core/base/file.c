@@ -14,10 +14,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- the temporaries of this process, for the last moment ------------------------------------- */
+/* ---- the temporaries of this process, for an abnormal exit ------------------------------------ */
 
-/* A slot is written before it is marked live and never moves, so that a signal handler may walk the
- * table at any time. A child made by fork inherits the table but not the duty: owner tells. */
+/* An entry is written before it is marked live and never moves, so a signal handler may read the
+ * table at any time. A forked child inherits the table but must not remove files: owner identifies the creator. */
 enum { SLOT_FREE, SLOT_FILLING, SLOT_LIVE };
 static struct slot {
     atomic_int state;
@@ -61,7 +61,7 @@ void file_remove_temporaries(void)
             undo(slots[i].path, slots[i].back);
 }
 
-/* ---- in --------------------------------------------------------------------------------------- */
+/* ---- reading ---------------------------------------------------------------------------------- */
 
 static enum status cannot_read(const char *path, int why, struct error *err)
 {
@@ -111,7 +111,7 @@ static int unnamed_file(void)
     return fd >= 0 ? fd : memfd_create("standard-input", MFD_CLOEXEC);
 }
 
-/* Standard input as far as it was asked for. It is told from others by its inode. */
+/* The part of standard input read so far. It is identified by its inode. */
 static struct {
     int fd; /* 0: there is no copy yet */
     dev_t device;
@@ -272,7 +272,7 @@ bool file_within(const char *path, const char *folder)
     return !strncmp(real, top, n) && (real[n] == '/' || !real[n]);
 }
 
-/* ---- out -------------------------------------------------------------------------------------- */
+/* ---- writing ---------------------------------------------------------------------------------- */
 
 static enum status cannot_write(const char *path, int why, struct error *err)
 {
@@ -360,7 +360,7 @@ static void sync_folder(const char *target)
     close(fd);
 }
 
-/* Why an earlier write failed, which nobody kept: one more fails for the same reason. What is written is thrown away. */
+/* The errno of an earlier failed write was not kept; another write fails for the same reason. Its data are discarded. */
 static int why_of(FILE *stream)
 {
     static const char zeros[65536];

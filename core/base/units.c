@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A unit is a prefix in front of a stem; a quantity accepts the stems of its row. */
+/* A unit is a prefix and a stem; a quantity accepts the stems of its row. */
 struct unit {
     const char *name;
     double factor; /* negative: to be divided by */

@@ -1,9 +1,9 @@
 /* core/cluster/cluster.c - cluster.yaml to struct cluster and back.
  *
- * Names of types, nodes and links have no dots, so "a.0" splits at its one dot and finding a device
- * asks only the devices of its node. Everything that contradicts itself is refused here, at the
- * place in the file, so that nobody behind this door checks again. What one file alone cannot tell
- * (is the catalogue's id known, has the machine that memory) is left to who knows.
+ * Names of types, nodes and links have no dots, so "a.0" splits at its only dot and finding a device
+ * searches only the devices of its node. All contradictions are errors here, with their
+ * position in the file, so later code needs no checks. Facts outside the file
+ * (the catalogue's ids, the machine's memory) are checked by the callers.
  */
 #include "core/cluster/internal.h"
 
@@ -46,7 +46,7 @@ enum status cluster_unique_names(struct cluster_reader *r, const struct node *li
     return canonical_unique(e, list->count, what, r->err);
 }
 
-/* "a, b, c", as much as an error has room for. */
+/* "a, b, c", limited to the room in an error. */
 const char *cluster_join(struct arena *a, const char *list, const char *name)
 {
     if (strlen(list) > 160)
@@ -105,7 +105,7 @@ static enum status read_price(const struct node *n, double *out, struct error *e
     return node_error(n, err, "'%.40s' is not a price per hour; for example 3.2/h", text);
 }
 
-/* A part of a GPU is emulated: it takes turns with the others on the GPU's own clock. */
+/* A partial GPU is emulated, because it shares the GPU's clock with the others. */
 static enum status read_multiprocessors(struct cluster_reader *r, const struct node *n,
                                         struct device_type *t)
 {
@@ -266,7 +266,7 @@ static enum status read_node(struct cluster_reader *r, const struct node *n, int
     return unique_indices(r, devices, at);
 }
 
-/* How many nodes an entry stands for. */
+/* Number of nodes of an entry. */
 static enum status node_count(const struct cluster_reader *r, const struct node *n, int64_t *out)
 {
     *out = 1;

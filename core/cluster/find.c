@@ -1,4 +1,4 @@
-/* core/cluster/find.c - questions to a cluster that has been read. */
+/* core/cluster/find.c - look-ups in a cluster. */
 #include "core/cluster/cluster.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ const char *cluster_link_end(const struct cluster *c, const struct link *l, int 
                                       : c->nodes[l->end[i]].name;
 }
 
-/* How specific a link is for two devices: 4 their own, 3 of their nodes, 2 inside their node, 1 one for every two, 0 none. */
+/* Specificity of a link for two devices: 4 their own, 3 of their nodes, 2 inside their node, 1 `every`, 0 none. */
 static int fit(const struct cluster *c, const struct link *l, int32_t from, int32_t to,
                int32_t *direction)
 {

@@ -24,7 +24,7 @@ static int32_t find_switch(const struct cluster *c, const char *name)
     return -1;
 }
 
-/* A name that stands for `count:` nodes or switches, which a link cannot name all at once. */
+/* Error for a name of `count:` nodes or switches, which a link cannot name collectively. */
 static enum status unknown_group(const struct cluster_reader *r, const struct node *n,
                                  const char *name, int64_t count)
 {
@@ -149,7 +149,7 @@ static enum status read_place(struct cluster_reader *r, const struct node *n, st
     return OK;
 }
 
-/* How NCCL is to use it. */
+/* NCCL settings. */
 static enum status read_nccl(struct cluster_reader *r, const struct node *n, struct link *l)
 {
     const struct node *ctas = cluster_given(n, "maxCTAs"), *net = cluster_given(n, "netName");

@@ -1,7 +1,7 @@
-/* core/cluster/repeat.c - `count: N` of a switch or a link: N alike, numbered from 0, as if the file had them one by one.
+/* core/cluster/repeat.c - `count: N` of a switch or a link: expands to N entries, numbered from 0.
  *
- * A link's ends are numbered with it. An end NAME of which the file has NAME0 … NAME(M-1) and no bare NAME is number
- * i · M / N for the i-th link: one to one where they are as many, else in runs, the first nodes at the first switch.
+ * A link's ends are numbered with it. An end NAME that matches NAME0 … NAME(M-1) and no bare NAME in the file is number
+ * i · M / N for the i-th link: one to one if the counts are equal, else in runs, the first nodes at the first switch.
  */
 #include "core/cluster/internal.h"
 

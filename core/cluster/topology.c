@@ -1,4 +1,4 @@
-/* A search in layers: all switches at one hop are known, with their least latency, before any at two. */
+/* Breadth-first search: all switches at one hop, with their least latency, before any at two. */
 #include "core/cluster/topology.h"
 
 #include "core/base/arena.h"

@@ -14,7 +14,7 @@ bool collective_has_to(enum collective_kind k)
 {
     return k == COLLECTIVE_REDUCE_SCATTER || k == COLLECTIVE_ALL_TO_ALL;
 }
-/* ---- may it be trusted? ----------------------------------------------------------------------- */
+/* ---- validity --------------------------------------------------------------------------------- */
 
 static bool ascending(const struct collective_cut *c, int32_t member)
 {
@@ -33,7 +33,7 @@ static bool overlap(const struct collective_cut *c, int32_t x, int32_t y)
            c->count[x] > 0 && c->count[y] > 0;
 }
 
-/* Runs of the right length altogether that do not overlap leave nothing out. */
+/* Disjoint runs of the right total length cover everything. */
 static bool covers(const struct collective_cut *c, int32_t n, int64_t dim)
 {
     int64_t total = 0;
@@ -142,7 +142,7 @@ struct shape collective_out(const struct collective *m, int32_t member)
     return collective_has_to(m->kind) ? shard(m, &m->to, member) : m->whole;
 }
 
-/* Indices that runs a and b have in common; where they are asked for, as runs counted from the first index of a's own part
+/* Indices common to runs a and b; optionally as runs relative to the first index of a's own shard
  * (in_a) or b's. */
 static int64_t common(const struct collective_cut *a, int32_t i, const struct collective_cut *b,
                       int32_t k, bool in_a, int64_t *first, int64_t *count, int32_t *n_runs)

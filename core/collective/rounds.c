@@ -1,9 +1,9 @@
-/* core/collective/rounds.c - who sends what to whom in each step of a collective.
+/* core/collective/rounds.c - the messages of each algorithm, round by round.
  *
- * Rings pass on pieces: in step k of a ring of n the one at place i sends piece i−k where pieces are gathered, i−1−k where
- * they are summed, and receives the one before it. A hierarchical collective is such rings one after the other: inside a
- * tier they pass on ordered channel groups, between tiers the parts of one ordered channel group. A summing ring leaves place i with piece i, which is
- * where a gathering one begins.
+ * Rings forward pieces: in step k of a ring of n the member at place i sends piece i−k when gathering, i−1−k when
+ * reducing, and receives the previous one. A hierarchical collective is a sequence of such rings: inside a
+ * tier they forward blocks, between tiers the shards of one block. A reducing ring leaves piece i at place i, where
+ * a gathering one begins.
  */
 #include "core/collective/rounds.h"
 
@@ -60,18 +60,18 @@ void collective_set_tiers(struct arena *a, struct collective *m)
 
 /* ---- rounds of a ring ------------------------------------------------------------------------- */
 
-struct buffer_ring {                  /* that one member is in, for a few rounds */
+struct ring {                  /* a member's position in a ring, for some rounds */
     int32_t n, self;           /* places, and this member's */
     int32_t step;              /* of the ring's */
-    bool sums, channel_groups; /* ordered channel groups: inside a tier */
+    bool sums, blocks; /* pieces are blocks: inside a tier */
 };
 
 /* Elements [*first, *first + what is returned) of a ring's piece, as on the wire; *own: those that are not padding. */
-typedef int64_t piece_of(const struct collective *m, int32_t member, const struct buffer_ring *r,
+typedef int64_t piece_of(const struct collective *m, int32_t member, const struct ring *r,
                          int32_t k, int64_t *first, int64_t *own);
 
 /* Member `self` of the ring passes a piece on from the member at the place before it to the one behind. */
-static struct collective_round pass_on(const struct collective *m, int32_t member, const struct buffer_ring *r,
+static struct collective_round pass_on(const struct collective *m, int32_t member, const struct ring *r,
                                    int32_t to, int32_t from, piece_of *piece)
 {
     int32_t out = r->sums ? r->self - 1 - r->step : r->self - r->step;
@@ -95,7 +95,7 @@ static bool ring_sends(const struct collective *m, int32_t from, int32_t to)
     return to == (from + 1) % m->n_members;
 }
 
-static int64_t ring_piece(const struct collective *m, int32_t member, const struct buffer_ring *r,
+static int64_t ring_piece(const struct collective *m, int32_t member, const struct ring *r,
                           int32_t k, int64_t *first, int64_t *own)
 {
     int64_t last;
@@ -113,7 +113,7 @@ static struct collective_round ring_round(const struct collective *m, int32_t me
 {
     int32_t n = m->n_members;
     bool sums = m->kind != COLLECTIVE_ALL_GATHER && round < n - 1;
-    struct buffer_ring r = {n, member, !sums && round >= n - 1 ? round - (n - 1) : round, sums, false};
+    struct ring r = {n, member, !sums && round >= n - 1 ? round - (n - 1) : round, sums, false};
     return pass_on(m, member, &r, modulo(member + 1, n), modulo(member - 1, n), ring_piece);
 }
 
@@ -161,7 +161,7 @@ static struct collective_round pairs_round(const struct collective *m, int32_t i
     return s;
 }
 
-/* What a member of all_to_all keeps counts as well: it goes by the same staging. */
+/* The part that an all_to_all member keeps counts too, because it uses the same staging. */
 static int64_t pairs_most(const struct collective *m)
 {
     int64_t most = 0;
@@ -195,45 +195,45 @@ static bool hierarchical_sends(const struct collective *m, int32_t i, int32_t k)
 }
 
 /* Which ring a round is of: of tiers inside, between, between, inside those that there are. */
-static struct buffer_ring ring_of(const struct collective *m, int32_t member, int32_t step)
+static struct ring ring_of(const struct collective *m, int32_t member, int32_t step)
 {
     bool sums = m->kind != COLLECTIVE_ALL_GATHER;
     int32_t across = m->n_tiers, inside = m->n_members / across;
     int32_t place = m->place[member], once = across + inside - 2;
     if (sums && step >= once) sums = false, step -= once;
-    bool channel_groups = sums ? step < inside - 1 : step >= across - 1;
-    if (sums && !channel_groups) step -= inside - 1;
-    if (!sums && channel_groups) step -= across - 1;
-    return (struct buffer_ring){.n = channel_groups ? inside : across,
-                         .self = channel_groups ? place / across : place % across,
+    bool blocks = sums ? step < inside - 1 : step >= across - 1;
+    if (sums && !blocks) step -= inside - 1;
+    if (!sums && blocks) step -= across - 1;
+    return (struct ring){.n = blocks ? inside : across,
+                         .self = blocks ? place / across : place % across,
                          .step = step,
                          .sums = sums,
-                         .channel_groups = channel_groups};
+                         .blocks = blocks};
 }
 
 /* The member at place k of the ring. */
-static int32_t member_at(const struct collective *m, int32_t member, const struct buffer_ring *r,
+static int32_t member_at(const struct collective *m, int32_t member, const struct ring *r,
                          int32_t k)
 {
     int32_t p = m->place[member], t = m->n_tiers;
     k = modulo(k, r->n);
-    return m->at[r->channel_groups ? k * t + p % t : p / t * t + k];
+    return m->at[r->blocks ? k * t + p % t : p / t * t + k];
 }
 
-static int64_t hierarchical_piece(const struct collective *m, int32_t member, const struct buffer_ring *r,
+static int64_t hierarchical_piece(const struct collective *m, int32_t member, const struct ring *r,
                                   int32_t k, int64_t *first, int64_t *own)
 {
     int32_t t = m->n_tiers;
     k = modulo(k, r->n);
-    int32_t p = r->channel_groups ? k * t : m->place[member] / t * t + k;
+    int32_t p = r->blocks ? k * t : m->place[member] / t * t + k;
     *first = m->first[p];
-    return *own = m->first[r->channel_groups ? p + t : p + 1] - *first;
+    return *own = m->first[r->blocks ? p + t : p + 1] - *first;
 }
 
 static struct collective_round hierarchical_round(const struct collective *m, int32_t member,
                                               int32_t round)
 {
-    struct buffer_ring r = ring_of(m, member, round);
+    struct ring r = ring_of(m, member, round);
     return pass_on(m, member, &r, member_at(m, member, &r, r.self + 1),
                    member_at(m, member, &r, r.self - 1), hierarchical_piece);
 }
@@ -243,7 +243,7 @@ static int64_t hierarchical_chunk_first(const struct collective *m, int32_t memb
     return m->first[m->place[member]];
 }
 
-/* Ordered channel groups. */
+/* Blocks. */
 static int64_t hierarchical_most(const struct collective *m)
 {
     int64_t most = 0;

@@ -12,13 +12,13 @@ enum { LABEL_MAX = 200, NAME_MAX_BYTES = 100 };
 
 /* --- writing --- */
 
-/* Characters that a YAML reader refuses, folds into spaces or takes for a mark of byte order. */
+/* Characters that a YAML parser rejects, folds into spaces or takes for a byte order mark. */
 static bool must_escape(uint32_t c)
 {
     return utf8_is_control(c) || c == 0xFEFF || (c & 0xFFFE) == 0xFFFE;
 }
 
-/* A letter first, and nothing behind it that has a meaning in YAML. */
+/* Starts with a letter and has no character that is special in YAML. */
 static bool is_plain(const char *text)
 {
     static const char *const taken[] = {"true", "false", "null", "Null", "NULL",  "yes",   "no",
@@ -86,14 +86,14 @@ static const struct {
 };
 static const char *const base_units[] = {"B", "B/s", "s", "FLOP/s"};
 
-/* More digits than a person wants to read: rather a smaller unit. */
+/* Too many digits to read: use a smaller unit. */
 enum { SHORT_NUMBER = 8 };
 
 static bool quantity_in_unit(enum quantity q, int unit, double value, char text[64])
 {
     char number[32];
     double factor = units[q][unit].factor, scaled = value / factor, again = 0;
-    /* Of times the factors are not exact; the rounded number is what a person wrote. */
+    /* Factors of times are not exact; the rounded number is the one originally written. */
     if (factor < 1) {
         snprintf(number, sizeof number, "%.15g", scaled);
         for (char *c = number; *c; c++)

@@ -13,7 +13,7 @@
 
 #define MAX_BYTES ((size_t)64 * 1024 * 1024)
 #define MAX_DEPTH 64
-/* A tree of this many nodes takes about 1 GB: no file that a person or musher writes comes near. */
+/* A tree of this size takes about 1 GB, far above any real file. */
 #define MAX_NODES ((size_t)4 * 1000 * 1000)
 
 /* One file being read. Both parsers make their nodes here. */
@@ -27,7 +27,7 @@ struct reader {
     bool has_event;
 };
 
-/* Where a new node hangs: under a key of a map, at an index of a list, or at the root (neither). */
+/* Position of a new node: a key of a map, an index of a list, or the root (neither). */
 struct place {
     const struct node *parent;
     const char *key;
@@ -35,7 +35,7 @@ struct place {
     int depth;
 };
 
-/* ERR_INPUT at a place of the text itself, before there is a node. */
+/* ERR_INPUT at a position of the text, before there is a node. */
 #define SYNTAX(r, line, column, ...)                                                               \
     (error_set((r)->err, ERR_INPUT, __VA_ARGS__),                                                  \
      error_wrap((r)->err, ERR_INPUT, "%s:%d:%d", (r)->name, (int)(line), (int)(column)))
@@ -90,7 +90,7 @@ static enum status yaml_next(struct reader *r)
 static int event_line(const struct reader *r) { return (int)r->event.start_mark.line + 1; }
 static int event_column(const struct reader *r) { return (int)r->event.start_mark.column + 1; }
 
-/* Anchors, aliases and tags: one file, one meaning. */
+/* Anchors, aliases and tags are errors: a file has one meaning. */
 static enum status yaml_refuse(struct reader *r)
 {
     const yaml_event_t *e = &r->event;
@@ -128,7 +128,7 @@ static enum status yaml_text(struct reader *r, const char **out)
     return OK;
 }
 
-/* By key, then by position: of two equal keys the second one is the one to complain about. */
+/* By key, then by position: the error is reported at the second of two equal keys. */
 static int by_key(const void *x, const void *y)
 {
     const struct node *a = *(struct node *const *)x, *b = *(struct node *const *)y;
@@ -176,7 +176,7 @@ static enum status yaml_members(struct reader *r, struct node *n, int depth)
     return map ? yaml_duplicates(r, n) : OK;
 }
 
-/* The value that starts with the present event. */
+/* The value that starts with the current event. */
 static enum status yaml_value(struct reader *r, struct place at, struct node **out)
 {
     int line = event_line(r), column = event_column(r);
@@ -267,8 +267,8 @@ static enum status json_value(struct reader *r, json_t *json, struct place at, s
     return OK;
 }
 
-/* jansson builds its whole tree before anybody can stop it, so count the values beforehand: each but
- * the first stands behind a comma or an opening bracket outside of texts. */
+/* jansson builds its whole tree before it can be stopped, so values are counted beforehand: each except
+ * the first follows a comma or an opening bracket outside strings. */
 static bool too_many_values(const char *text, size_t n)
 {
     size_t count = 0;

@@ -57,7 +57,7 @@ static void break_line(const struct json *j, int depth)
     fprintf(j->stream, "\n%*s", 2 * depth, "");
 }
 
-/* Everything that stands before a value: comma, line break, key. */
+/* All that precedes a value: comma, line break, key. */
 static void lead_in(struct json *j, const char *key)
 {
     bool in_object = j->depth && j->level[j->depth - 1].is_object;

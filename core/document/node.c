@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The questions a reader asks a document; core/document/document.c made it. */
+/* Typed access to a document's nodes; core/document/document.c builds them. */
 
-/* Written from its end, as the parents are found. */
+/* Written from the end, in the order of the parents. */
 const char *node_path(const struct node *n, char *buffer, size_t size)
 {
     size_t at = size - 1;
@@ -37,7 +37,7 @@ enum status node_error(const struct node *n, struct error *err, const char *fmt,
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    /* Of a very long name the end tells more than the beginning. */
+    /* The end of a very long name is more specific than its beginning. */
     const char *file = n->file ? n->file : "?", *path = node_path(n, end, sizeof end);
     size_t file_length = strlen(file);
     if (file_length > 100) file += file_length - 100;
@@ -49,7 +49,7 @@ enum status node_error(const struct node *n, struct error *err, const char *fmt,
     return error_wrap(err, ERR_INPUT, "%s", where);
 }
 
-/* What stands at n, for "found ...". */
+/* Description of n for "found ...". */
 static const char *found(char buffer[64], const struct node *n)
 {
     static const char *const kinds[] = {"nothing", NULL, "a list", "a map"};
@@ -90,7 +90,7 @@ enum status node_need(const struct node *map, const char *key, const struct node
     return OK;
 }
 
-/* "a, b, c", cut with ... where it does not fit. */
+/* "a, b, c", truncated with ... */
 static const char *join(char *buffer, size_t size, const char *const *names)
 {
     size_t used = 0;
@@ -125,7 +125,7 @@ enum status node_keys(const struct node *map, const char *const *known, struct e
     return OK;
 }
 
-/* A value that is written without quotes: what looks like a number in quotes is a text. */
+/* An unquoted value: a number in quotes is a text. */
 static enum status want_plain(const struct node *n, const char *what, struct error *err)
 {
     char buffer[64];
@@ -259,7 +259,7 @@ enum status node_quantity(const struct node *n, enum quantity q, double min, dou
     return OK;
 }
 
-/* The member, or NULL where the default stays. */
+/* The member; NULL: keep the default. */
 static const struct node *given(const struct node *map, const char *key)
 {
     const struct node *n = node_get(map, key);

@@ -1,17 +1,17 @@
-/* core/graph/gradient.c - the reverse sweep.
+/* core/graph/gradient.c - reverse-mode differentiation.
  *
  * Forward operators are visited last to first. A rule (gradient_rules.c) appends I operators at
- * once; its W operators wait in a list until the sums that this operator completes are appended, so
- * that whatever a rule's order, what leaves the stage backwards is computed before weight
+ * once; its W operators are deferred until the gradient sums that this operator completes are appended, so
+ * that whatever a rule's order, gradients sent to the previous stage are computed before weight
  * gradients.
  *
  * Invariants:
  *  - the contributions to a tensor's gradient are complete when its first consumer has been
  *    visited; there they are summed, in consumer order, in that consumer's layer;
- *  - contributions are tensors, not copies: where a gradient passes unchanged the same tensor is
+ *  - contributions are tensors, not copies: if a gradient passes unchanged the same tensor is
  *    contributed, and no operator ever writes into a gradient that another could still read;
  *  - a partial value over devices is added to partial values over the same axes only;
- *  - where a stage of a plan ends (graph.edge), what flows back to one tensor from behind is summed whole before it crosses;
+ *  - where a stage of a plan ends (graph.edge), the gradient contributions to one tensor from later stages are summed before it crosses;
  *  - uses of a parameter are counted in forward order over the operators that reach the loss.
  */
 #include "core/graph/gradient.h"
@@ -39,7 +39,7 @@ struct gradient_builder {
         [GRAPH_EDGES_MAX]; /* by tensor made before the edge: the first consumer behind it, -1 */
     bool *reaches_loss;    /* by tensor */
     int32_t (*partials)
-        [GRADIENT_PARTIALS];  /* by tensor that keeps its partial values apart; [0] 0 elsewhere */
+        [GRADIENT_PARTIALS];  /* by tensor that keeps partial values separate; [0] 0 elsewhere */
     int32_t visiting;         /* forward operator */
     struct graph_op *waiting; /* W operators of the operator being visited */
     size_t n_waiting, waiting_capacity;
@@ -59,7 +59,7 @@ bool gradient_wanted(struct gradient_builder *b, int32_t tensor)
     return tensor < b->n_tensors && b->wanted[tensor];
 }
 
-/* Axes over which what flows back through `tensor` to the operator being visited is partial. */
+/* Axes over which the gradient through `tensor` to the visited operator is partial. */
 static uint8_t partial_of(const struct gradient_builder *b, int32_t tensor)
 {
     const struct graph_op *op = &b->g->ops[b->visiting];
@@ -114,7 +114,7 @@ int32_t gradient_parameter_partial(struct gradient_builder *b, int32_t parameter
                                                   .partial = partial});
 }
 
-/* Appends, and says so in the tensors it writes. */
+/* Appends the operator and sets the producer of its outputs. */
 static void push(struct graph *g, const struct graph_op *op)
 {
     int32_t at = graph_push_op(g, op);
@@ -214,7 +214,7 @@ struct sum { /* in flight, of the gradient of one tensor */
     int32_t n_adds, n_reduces;
 };
 
-/* An I operator of the consumer: `what`, and a number from the second on. */
+/* An I operator of the consumer, named `what`, numbered from the second on. */
 static int32_t sum_op(struct sum *s, enum op_kind kind, const char *what, int32_t number,
                       const int32_t *inputs, int32_t n_inputs, const struct exchange *exchange)
 {
@@ -238,7 +238,7 @@ static int32_t sum_op(struct sum *s, enum op_kind kind, const char *what, int32_
     return op.output[0];
 }
 
-/* A norm's gradient that was made for this sum takes what is added to it along. */
+/* Fuses the addition into the norm's gradient that was made for this sum. */
 static bool norm_adds(struct sum *s, int32_t x, int32_t y)
 {
     struct graph *g = s->b->g;
@@ -270,12 +270,12 @@ static int32_t reduce(struct sum *s, int32_t x, int32_t axis)
     return sum_op(s, OP_group_all_reduce, "grad_all_reduce", ++s->n_reduces, &x, 1, g->group[axis]);
 }
 
-/* One sum over the group for all that is partial over the same axes. */
+/* One reduction over the group for all values partial over the same axes. */
 static int32_t reduce_partials(struct sum *s, int32_t sums[GRADIENT_PARTIALS])
 {
     enum { FIRST = 1, SECOND = 2, BOTH = 3 }; /* axes */
     if (sums[BOTH] >=
-        0) { /* over the axis whose result joins other partial values, if there are such */
+        0) { /* first the axis whose result is added to other partial values, if any */
         int32_t axis = sums[FIRST] >= 0 || sums[SECOND] < 0 ? 1 : 0, rest = axis ? FIRST : SECOND;
         sums[rest] = add_up(s, sums[rest], reduce(s, sums[BOTH], axis));
     }
@@ -310,7 +310,7 @@ static void sum_up(struct gradient_builder *b, int32_t consumer, int32_t tensor)
     if (g->tensors[sum].of < 0) g->tensors[sum].of = tensor;
 }
 
-/* What all consumers behind an edge contribute becomes one contribution, whole, in the layer of the first of them. */
+/* Combines the contributions of all consumers after an edge into one complete contribution, in the layer of the first consumer. */
 static void sum_behind(struct gradient_builder *b, int32_t edge, int32_t consumer, int32_t tensor)
 {
     struct contribution *c = b->contributions[tensor];
@@ -359,7 +359,7 @@ static enum status visit(struct gradient_builder *b, int32_t i, struct error *er
     return OK;
 }
 
-/* Who reads first behind each edge what is made before it. */
+/* The first reader after each edge of tensors made before it. */
 static void find_edges(struct gradient_builder *b)
 {
     struct graph *g = b->g;
@@ -376,7 +376,7 @@ static void find_edges(struct gradient_builder *b)
     }
 }
 
-/* Forward: what is wanted and who reads first. Backward: what reaches the loss, and how often. */
+/* Forward: tensors that require gradients, and first readers. Backward: tensors that reach the loss, and their uses. */
 static bool prepare(struct gradient_builder *b)
 {
     struct graph *g = b->g;

@@ -1,7 +1,7 @@
 /* core/graph/gradient_rules.c - one gradient rule for each differentiable kind.
  *
  * Each rule reads the operands of the forward operator and the gradient dy of its first output and
- * hands back the gradients of its operands. Second outputs (statistics, log-sum-exp) are kept for
+ * contributes the gradients of its operands. Second outputs (statistics, log-sum-exp) are kept for
  * the gradient operators and are not differentiated through. Bias and add move no data: dy itself
  * is the gradient of their operands.
  */
@@ -19,7 +19,7 @@ enum status use_input(const struct use *u, int32_t input, enum op_kind kind, con
     return gradient_contribute(u->b, u->op.input[input], out, err);
 }
 
-/* Weights of which some are parts that a conversion made: their gradients are tensors like any other. */
+/* Weights derived from parameters by conversions: their gradients are ordinary tensors. */
 static enum status emit_converted(const struct use *u, int32_t input, int32_t n_outputs,
                                   enum op_kind kind, const char *suffix,
                                   const struct op_attrs *attrs, const int32_t *inputs,
@@ -61,7 +61,7 @@ enum status use_weights(const struct use *u, int32_t input, int32_t n_outputs, e
                          n_outputs, err);
 }
 
-/* x or dy as all devices together have it; without sufficient factors as it is. */
+/* x or dy gathered over all devices; without sufficient factors as it is. */
 static enum status gather_factor(const struct use *u, int32_t which, int32_t *tensor,
                                  struct error *err)
 {
@@ -235,7 +235,7 @@ enum status gradient_rule_conv2d(struct gradient_builder *g, int32_t op, struct 
                         err);
 }
 
-/* From y, which the next operator keeps anyway, and not from x. */
+/* From y, which the next operator keeps anyway, instead of x. */
 enum status gradient_rule_relu(struct gradient_builder *g, int32_t op, struct error *err)
 {
     struct use u = use_of(g, op);
@@ -268,7 +268,7 @@ enum status gradient_rule_to_rows(struct gradient_builder *g, int32_t op, struct
     return use_input(&u, 0, OP_to_rows, "grad_input", &attrs, INPUTS(u.dy), err);
 }
 
-/* The token's rows are cut out before they are summed over sequences, so that W holds on to them alone. */
+/* The token's rows are sliced before the sum over sequences, so W keeps only those in memory. */
 enum status gradient_rule_prepend(struct gradient_builder *g, int32_t op, struct error *err)
 {
     struct use u = use_of(g, op);
@@ -349,7 +349,7 @@ enum status gradient_rule_cross_entropy(struct gradient_builder *g, int32_t op, 
     return cross_entropy(&u, 0, err);
 }
 
-/* The parts that were joined are statistics: the gradient goes to the logits themselves. */
+/* The joined shards are statistics: the gradient goes to the logits themselves. */
 enum status gradient_rule_cross_entropy_join(struct gradient_builder *g, int32_t op,
                                              struct error *err)
 {
@@ -376,7 +376,7 @@ enum status gradient_rule_reduce_scatter(struct gradient_builder *g, int32_t op,
     return use_input(&u, 0, OP_all_gather, "grad_input", &u.op.attrs, INPUTS(u.dy), err);
 }
 
-/* One operator gives both gradients, and its working memory: while it runs, the gradients of what was kept. */
+/* One operator computes both gradients and its working memory, the gradients of what was kept. */
 enum status gradient_rule_measured_forward(struct gradient_builder *g, int32_t op,
                                            struct error *err)
 {
@@ -392,14 +392,14 @@ enum status gradient_rule_measured_forward(struct gradient_builder *g, int32_t o
     return attrs.first ? OK : use_pass(&u, 1, out[2], err);
 }
 
-/* The same elements again. */
+/* The same dropout mask. */
 enum status gradient_rule_dropout(struct gradient_builder *g, int32_t op, struct error *err)
 {
     struct use u = use_of(g, op);
     return use_input(&u, 0, OP_dropout, "grad_input", &u.op.attrs, INPUTS(u.dy), err);
 }
 
-/* Which experts are chosen is constant: the gradient flows through the values of the gates alone. */
+/* The choice of experts is constant: gradients flow through the gates' values only. */
 enum status gradient_rule_gating(struct gradient_builder *g, int32_t op, struct error *err)
 {
     struct use u = use_of(g, op);
@@ -440,7 +440,7 @@ enum status gradient_rule_combine(struct gradient_builder *g, int32_t op, struct
     return use_input(&u, 0, OP_dispatch, "grad_rows", &back, INPUTS(u.dy, gates), err);
 }
 
-/* As matmul's, expert by expert. */
+/* As matmul's, per expert. */
 enum status gradient_rule_expert_matmul(struct gradient_builder *g, int32_t op, struct error *err)
 {
     struct use u = use_of(g, op);

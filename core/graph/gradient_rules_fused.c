@@ -1,8 +1,8 @@
-/* core/graph/gradient_rules_fused.c - gradients of products that are fused with what follows them, and of logits in long rows.
+/* core/graph/gradient_rules_fused.c - gradients of products with fused epilogues, and of padded logits.
  *
- * A gradient may be fused with the operator that made what it reads, which is there already: that operator becomes the
- * fused one in its place. Possible where nobody else reads between them, both are of one layer, and the graph's list of
- * fused kinds has it. What became of the tensor between is then no gradient of its activation any more.
+ * A gradient operator may be fused with the existing operator that made its input: that operator is replaced by the
+ * fused one. Conditions: the tensor between them has no other reader, both are of one layer, and the graph's list of
+ * fused kinds has the kind. The tensor between them is then no longer a gradient of its activation.
  */
 #include "core/graph/gradient_rules.h"
 
@@ -16,7 +16,7 @@ enum status gradient_rule_linear(struct gradient_builder *g, int32_t op, struct 
                        err);
 }
 
-/* The plain product that made dy and is all that flows back to y; -1 where that is another or was summed over devices. */
+/* The plain product that made dy, the complete gradient of y; -1 if there is none, or dy was reduced over devices. */
 static int32_t product_behind(const struct use *u)
 {
     const struct graph *g = gradient_graph(u->b);

@@ -1,15 +1,15 @@
 /* core/graph/gradient_rules_group.c - gradient rules of the conversions between placements (core/sharding/shard).
  *
- * What was gathered is summed and dealt out on the return path, or every device takes its shard where all have the same; what
- * was dealt out is gathered. Of a parameter the last step adds to its gradient, which may be a partial sum that is done
- * once a step: then nothing is summed here.
+ * The gradient of a gathered tensor is reduce-scattered, or sliced if all devices have the same; the gradient
+ * of a sliced tensor is gathered. For a parameter the last step accumulates into its gradient, which may stay partial until the
+ * gradient all-reduce of the step.
  */
 #include "core/graph/gradient_rules.h"
 
 #include "core/base/arena.h"
 #include "core/graph/gradient_use.h"
 
-/* What flowed back to the output: partial values apart where the tensor keeps them, and only one of them left for a parameter. */
+/* Gradients of the output: partial values separate if the tensor keeps them so, and only one left for a parameter. */
 static void partials_back(const struct use *u, int32_t partials[GRADIENT_PARTIALS])
 {
     int32_t y = u->op.output[0], n = 0;
@@ -22,7 +22,7 @@ static void partials_back(const struct use *u, int32_t partials[GRADIENT_PARTIAL
     partials[0] = sum;
 }
 
-/* The source gets grad, which is partial over `partial`: an activation as it is, a parameter by W operator `kind`. */
+/* Contributes grad, partial over `partial`, to the source: an activation directly, a parameter by W operator `kind`. */
 static enum status hand_on(const struct use *u, int32_t grad, uint8_t partial, struct error *err)
 {
     int32_t x = u->op.input[0];
@@ -42,7 +42,7 @@ static enum status convert_back(const struct use *u, enum op_kind kind, const ch
     return gradient_emit(u->b, u->i, kind, PHASE_I, suffix, &attrs, INPUTS(grad), out, 1, err);
 }
 
-/* Where everybody has the same gradient this one takes its shard; partial values are summed and dealt out at once. */
+/* A replicated gradient is sliced; a partial one is reduce-scattered. */
 enum status gradient_rule_group_all_gather(struct gradient_builder *g, int32_t op,
                                            struct error *err)
 {
@@ -63,7 +63,7 @@ enum status gradient_rule_group_all_gather(struct gradient_builder *g, int32_t o
     return OK;
 }
 
-/* Of a parameter everybody knows the gradient of its own shard, which with zeros around it is a partial value of the whole. */
+/* For a parameter every device has the gradient of its own shard, which, zero-padded, is a partial value of the full one. */
 static enum status shard_of_parameter(const struct use *u, struct error *err)
 {
     const struct exchange *exchange = u->op.attrs.exchange;

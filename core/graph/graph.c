@@ -4,8 +4,8 @@
  * tensors are added to. Order of operators is order of execution, so "live after operator i" is a
  * question of first and last position and one sweep answers it for the whole graph.
  * A default cut needs one live activation *and* that the next operator reads it: an operator that
- * reads only inputs and parameters (a second embedding) would otherwise be a layer that takes a
- * tensor in only to hand it on. Nor may the next operator be one that belongs to what it completes (graph.h); so a job with
+ * reads only inputs and parameters (a second embedding) would otherwise be a layer that only forwards
+ * a tensor. Nor may the next operator be one that completes the previous one (graph.h), so a job with
  * dropout has the layers of one without.
  */
 #include "core/graph/graph.h"
@@ -107,7 +107,7 @@ void graph_op_shapes(const struct graph *g, const struct graph_op *op, struct op
     for (int32_t i = 0; i < op->n_outputs; i++) out->output[i] = g->tensors[op->output[i]].shape;
 }
 
-/* No default layer begins with it: joins what GPUs have, or finishes what the operator before it made. */
+/* No default layer begins with it: a collective between GPUs, or an operator that completes the previous one. */
 static bool goes_with_what_is_before(const struct graph_op *op)
 {
     static const enum op_kind kinds[] = {
@@ -135,7 +135,7 @@ static int32_t *last_readers(const struct graph *g)
     return last;
 }
 
-/* What people call a run of operators: the last one's name without its last part ("h.0.attn"). */
+/* Display name of a run of operators: the last one's name without its last part ("h.0.attn"). */
 static const char *name_of_layer(const struct graph *g, const struct graph_op *last)
 {
     char *name = arena_strdup(g->arena, last->name);
@@ -152,7 +152,7 @@ bool graph_op_within(const struct graph *g, int32_t op, int32_t first_layer, int
 void graph_find_layers(struct graph *g)
 {
     int32_t *last = last_readers(g);
-    /* Which tensors are live is not asked: with one of them the sum of live ids is that one. */
+    /* With exactly one live tensor, the sum of live ids is its id. */
     int64_t n_live = 0, sum_live = 0;
     int32_t *ends = ARENA_ARRAY(g->arena, int32_t, (size_t)g->n_forward), n = 0;
     for (int32_t i = 0; i < g->n_forward; i++) {
@@ -199,7 +199,7 @@ void graph_set_layers(struct graph *g, const int32_t *last, int32_t n_layers)
     for (int32_t layer = 0, i = 0; layer < n_layers; layer++) {
         for (; i <= last[layer]; i++) g->ops[i].layer = layer;
         g->layer_name[layer] = name_of_layer(g, &g->ops[last[layer]]);
-        /* Parts of what people give one name: all but the last are called by their last operator. */
+        /* Layers with equal names: all but the last get their last operator's name. */
         if (layer && !strcmp(g->layer_name[layer - 1], g->layer_name[layer]))
             g->layer_name[layer - 1] = g->ops[last[layer - 1]].name;
     }
@@ -246,13 +246,13 @@ int64_t graph_cut_bytes(const struct graph *g, const struct cut *c)
 /* --- fusion --- */
 
 struct fusion {        /* per operator of the old graph */
-    bool absorbed;     /* its work moved into the operator that reads its output */
+    bool absorbed;     /* merged into the operator that reads its output */
     int32_t partner;   /* the operator it absorbs, or -1 */
-    int32_t reader;    /* absorbed: by whom */
+    int32_t reader;    /* absorbed: the absorbing operator */
     enum op_kind kind; /* what it becomes */
 };
 
-/* The partner that `op` can absorb by fused kind `kind`: it feeds op, nobody else, in one layer. */
+/* The partner that `op` can absorb by fused kind `kind`: its output has no other reader, both are in one layer. */
 static int32_t find_partner(const struct graph *g, const struct fusion *fusion,
                             const int32_t *n_readers, int32_t op, enum op_kind kind)
 {
@@ -288,7 +288,7 @@ static struct fusion *find_fusions(const struct graph *g, const enum op_kind *li
     return fusion;
 }
 
-/* Operands of the fused kind: the first part's, then the second's without what lay between. */
+/* Operands of the fused kind: the first operator's, then the second's without the tensor between them. */
 static void merge_inputs(const struct graph_op *first, const struct graph_op *second,
                          struct graph_op *out)
 {
@@ -327,8 +327,8 @@ static int32_t n_readers(const struct graph *g, int32_t tensor)
     return n;
 }
 
-/* Logits that a loss alone reads, of a vocabulary that is no multiple of what is loaded at once, get rows that are. Which
- * entries there are is then told to the loss. Only what is whole: parts of a vocabulary are told by their columns. */
+/* Logits read by a loss only, with a vocabulary that is not a multiple of the vector width, get padded rows. The loss gets the
+ * number of entries. Only unsharded logits: shards of a vocabulary are identified by their columns. */
 static void lengthen_logits(struct graph *g)
 {
     for (int32_t i = 0; i < g->n_ops; i++) {
@@ -392,7 +392,7 @@ static struct graph *fuse_pairs(const struct graph *g, const enum op_kind *list,
     return to;
 }
 
-/* What a pair became may be half of another: once more until nothing changes. */
+/* A fused pair may be half of another: repeated until nothing changes. */
 struct graph *graph_fuse(const struct graph *g, const enum op_kind *list, int32_t n)
 {
     if (g->n_ops != g->n_forward) BUG("graph_fuse: gradients come after fusion");

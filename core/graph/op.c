@@ -1,4 +1,4 @@
-/* core/graph/op.c - what follows from a row of the operator table. */
+/* core/graph/op.c - the functions of op.h, from the rows of the operator table. */
 #include "core/graph/op.h"
 
 #include "core/base/rng.h"
@@ -108,7 +108,7 @@ bool op_fused_keeps(enum op_kind kind) { return table[kind].keeps; }
 
 op_gradient_rule *op_gradient(enum op_kind kind) { return table[kind].gradient; }
 
-/* --- the structural key: number and text are two prints of one list --- */
+/* --- the structural key: number and text are generated from one list --- */
 
 struct key_attr {
     const char *name;
@@ -155,7 +155,7 @@ static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const stru
     out[n++] = (struct key_attr){"head_dim=", has & A_HEAD_DIM ? a->head_dim : 0};
     out[n++] = (struct key_attr){"window=", has & A_HEADS ? op_work_attention_window(a, s) : 0};
     out[n++] = (struct key_attr){"V=", has & A_VOCABULARY ? a->vocabulary : 0};
-    /* Later than profiles that are kept: no part of a key where it is not set. */
+    /* Newer than stored profiles: part of the key only if set. */
     if ((has & A_HEADS) && a->eager) out[n++] = (struct key_attr){"eager", 1};
     /* names are no part of the number: another one than eager's */
     if ((has & A_HEADS) && a->bidirectional) out[n++] = (struct key_attr){"bidirectional", 2};
@@ -166,7 +166,7 @@ static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const stru
         out[n++] = (struct key_attr){"from", 4};
         out[n++] = (struct key_attr){"start=", a->start + a->lines.first};
     }
-    /* Part of an operator whose operands are whole; how many slots there are shows in an operand. */
+    /* Shard of an operator with full operands; the number of slots shows in an operand. */
     if (a->lines.of || ((has & A_EXPERTS) && a->columns.first)) {
         out[n++] = (struct key_attr){"part", 5};
         out[n++] = (struct key_attr){"n=", a->lines.n};
@@ -192,7 +192,7 @@ static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const stru
     return stencil_attrs(has, a, out, n);
 }
 
-/* The part of a shape that the cost depends on. kv_heads is seen in attention's operands. */
+/* The part of a shape that determines the cost. kv_heads shows in attention's operands. */
 static struct shape key_shape(enum op_kind kind, const struct op_attrs *a, const struct shape *s)
 {
     if ((table[kind].key_attrs & A_DIM) && a->dim) return *s; /* no rows */
@@ -221,8 +221,8 @@ uint64_t op_key(enum op_kind kind, const struct op_attrs *attrs, const struct op
     struct shape shape[OP_OPERANDS_MAX];
     int32_t n_attrs = key_attrs(kind, attrs, shapes, attr),
             n = key_shapes(kind, attrs, shapes, shape);
-    /* The kind goes in by name: its number may change from one version to the next, a profile
-     * stays. */
+    /* The kind enters by name, because its number may change between versions while profiles
+     * persist. */
     uint64_t start = rng_hash_text(rng_hash_text(0, op_kind_name(kind)), dtype_name(t));
     int64_t words[WORDS_MAX];
     size_t used = 0;

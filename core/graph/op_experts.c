@@ -1,8 +1,8 @@
-/* core/graph/op_experts.c - shapes, FLOPs and bytes of the kinds that send rows to experts and back.
+/* core/graph/op_experts.c - shapes, FLOPs and bytes of mixture-of-experts kinds: gating, dispatch, combine, expert products.
  *
- * Dispatched rows stand in slots, (b, experts, capacity, features): an index of its own for sequences, experts and features, so
- * that each may be split over devices. Gates (b, T, experts) say by what is not 0 which rows are dispatched; slots are filled
- * by position, so everybody who has the gates of an expert knows its slots without being told.
+ * Dispatched rows are in slots, (b, experts, capacity, features): separate indices for sequences, experts and features, so
+ * each may be sharded. The non-zero gates (b, T, experts) determine the dispatched rows; slots are filled
+ * by position, so a device with the gates of an expert can compute its slots without communication.
  */
 #include "core/graph/op_shapes.h"
 #include "core/graph/op_work.h"

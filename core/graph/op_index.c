@@ -1,7 +1,7 @@
-/* core/graph/op_index.c - what follows from the letters of the operator table's rows.
+/* core/graph/op_index.c - placements derived from the letters of the operator table's rows.
  *
- * All here reads letters and knows no kind, but for attention, whose dimensions of heads are dealt out in units that differ from operand
- * to operand.
+ * The code depends on letters only, not on kinds, except for attention, whose head dimensions are sharded in units that differ
+ * between operands.
  */
 #include "core/graph/op_index.h"
 
@@ -57,7 +57,7 @@ static enum op_index index_of_letter(char letter)
 
 /* --- letters of one operator --- */
 
-/* One operand's letters; those of a missing position go. Returns what stands behind, NULL where they do not fit. */
+/* One operand's letters, without a missing position. Returns the rest of the text; NULL: they do not fit. */
 static const char *read_operand(const char *s, const struct shape *shape, char *out)
 {
     size_t n = strcspn(s, ",-");
@@ -91,7 +91,7 @@ static const char *plain_letters(const struct graph *g, int32_t t)
 
 /* --- whether an operator is in its kind's other form --- */
 
-/* Do the kernel's places stand side by side, from the first line of x to the last? Then each line of y has its own of x. */
+/* Whether the kernel's windows tile x without overlap or gap; then each line of y has its own lines of x. */
 bool form_side_by_side(const struct graph *g, const struct graph_op *op)
 {
     const struct stencil *k = &op->attrs.stencil;
@@ -189,7 +189,7 @@ int64_t op_index_letter_size(const struct lettered *l, char letter)
     return -1;
 }
 
-/* What the letter is called in this operator; none where it cannot be dealt out. */
+/* Name of the letter's index in this operator; none if it cannot be sharded. */
 static enum op_index letter_name(const struct lettered *l, char letter)
 {
     int64_t size = op_index_letter_size(l, letter);
@@ -265,7 +265,7 @@ static struct operand_sharding sharding_of(const struct lettered *l, int32_t k, 
         .grain = op_index_operand_grain(l, k, letter, l->g->tensors[t].shape.dim[dim])};
 }
 
-/* Everybody computes it, or everybody has a partial value of everything. */
+/* Replicated, or all operands partial. */
 static void sharding_plain(const struct graph_op *op, enum placing how, const struct lettered *l,
                            struct op_sharding *out)
 {

@@ -1,6 +1,6 @@
-/* core/graph/op_index_grains.c - in what units dimensions are dealt out.
+/* core/graph/op_index_grains.c - the units in which dimensions are sharded (grains).
  *
- * Attention, the loss and pooling say in which; operators before and behind inherit it along their letters.
+ * Attention, the loss and pooling define them; adjacent operators inherit them along their letters.
  */
 #include "core/graph/op_index_internal.h"
 
@@ -137,7 +137,7 @@ static bool learn(struct grain *to, const struct grain *from, int64_t size)
     return true;
 }
 
-/* Lines of what is pooled are dealt out by whole windows, so that what makes them can be. */
+/* Lines of a pooled tensor are sharded by complete windows, so that its producer can be sharded too. */
 static bool spread_lines(const struct lettered *l, struct grain *grains)
 {
     int32_t x = l->op->input[0], y = l->op->output[0];
@@ -150,7 +150,7 @@ static bool spread_lines(const struct lettered *l, struct grain *grains)
     return news;
 }
 
-/* Activations of one operator whose grains are of the same letter are dealt out alike. */
+/* Activations of one operator with grains of the same letter are sharded alike. */
 static bool spread(const struct graph *g, const struct graph_op *op, struct grain *grains)
 {
     struct lettered l = op_index_letters(g, op, grains);

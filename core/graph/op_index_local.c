@@ -1,9 +1,9 @@
-/* core/graph/op_index_local.c - what a shard of an operator must be told beyond the shapes of its operands. */
+/* core/graph/op_index_local.c - attributes of an operator's shard that do not follow from its operands' shapes. */
 #include "core/graph/op_index_internal.h"
 
 #include <string.h>
 
-/* Rows that the whole loss is the mean over; of the balancing loss, sequences. */
+/* Rows that the full loss is the mean over; of the load-balancing loss, sequences. */
 static int64_t loss_rows(const struct graph *g, const struct graph_op *op)
 {
     const struct shape *logits = &g->tensors[op->input[0]].shape;
@@ -23,7 +23,7 @@ static void count_elements(const struct shape *x, char letter, int64_t first,
     attrs->whole = sequence;
 }
 
-/* Does an input's shard tell how much of the letter there is? */
+/* Whether the shard of an input determines the letter's extent. */
 static bool told(const struct lettered *l, char letter)
 {
     for (int32_t k = 0; k < l->op->n_inputs; k++)

@@ -1,4 +1,4 @@
-/* core/graph/op_kind.c - names of kinds and what sorts of them there are. */
+/* core/graph/op_kind.c - names and classes of kinds. */
 #include "core/base/rng.h"
 #include "core/graph/op.h"
 

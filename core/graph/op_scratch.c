@@ -1,7 +1,7 @@
 /* core/graph/op_scratch.c - scratch of the CUDA operators by their shapes.
  *
- * Upper bounds, and tight ones: kernels cut their work by constants, and these are the same constants. A suite asks every kernel
- * for what it takes and compares (tests/exec/test_device_memory.c), and a run that was told too little is refused.
+ * Tight upper bounds: kernels divide their work by constants, repeated here. A test compares every kernel's
+ * use (tests/exec/test_device_memory.c), and at run time too small a bound is an error.
  */
 #include "core/base/units.h"
 #include "core/graph/op_work.h"
@@ -58,7 +58,7 @@ int64_t scratch_embedding_grad(const struct op_attrs *a, const struct op_shapes 
            2 * over(n, ID_WINDOW) * d * wide(t);
 }
 
-/* Who is in which slot of which expert. */
+/* Table of the rows in each expert's slots. */
 static int64_t routes(const struct shape *gates, const struct shape *slots)
 {
     return 4 * gates->dim[0] * gates->dim[2] * (1 + gates->dim[1] + slots->dim[2]);

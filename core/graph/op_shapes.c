@@ -1,8 +1,8 @@
-/* core/graph/op_shapes.c - which operands fit together and what comes out.
+/* core/graph/op_shapes.c - shape rules: compatibility of operands, shapes of outputs.
  *
- * Rules ask for as little structure as the operator needs: a kind that works on rows takes any
+ * Rules require as little structure as possible: a kind that works on rows takes any
  * number of leading dimensions, so that the flattened shapes of a structural key (op_key) pass the
- * same rules as the shapes of the graph. Only attention and rotary insist on (b, T, features).
+ * same rules as the shapes of the graph. Only attention and rotary require (b, T, features).
  */
 #include "core/graph/op_shapes.h"
 
@@ -428,7 +428,7 @@ enum status shapes_reduce_scatter(enum op_kind kind, const struct op_attrs *attr
     return OK;
 }
 
-/* Nothing is computed from a measured layer's operands: its sizes are what was measured. */
+/* The sizes of a measured layer are data, not derived from its operands. */
 enum status shapes_measured_forward(enum op_kind kind, const struct op_attrs *attrs,
                                     struct op_shapes *s, struct error *err)
 {

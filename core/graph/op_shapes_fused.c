@@ -1,4 +1,4 @@
-/* core/graph/op_shapes_fused.c - operands of products that are fused with more than a bias, and of logits in long rows. */
+/* core/graph/op_shapes_fused.c - shape rules of products with epilogues beyond a bias, and of padded logits. */
 #include "core/graph/op_shapes.h"
 
 /* dz as z is; its rows' sum. */

@@ -1,4 +1,4 @@
-/* core/graph/op_shapes_group.c - shape rules of shards of tensors, and of what devices do together with them.
+/* core/graph/op_shapes_group.c - shape rules of shards and of conversions between devices.
  */
 #include "core/graph/op_shapes.h"
 

@@ -1,6 +1,6 @@
-/* core/graph/op_shapes_images.c - shape rules of the kinds that look at images, (b, channels, height, width).
+/* core/graph/op_shapes_images.c - shape rules of image kinds, (b, channels, height, width).
  *
- * A kernel may hang over the edge by its padding, but never see padding alone.
+ * A kernel may extend into the padding, but must cover at least one element of x.
  */
 #include "core/graph/op_shapes.h"
 

@@ -34,7 +34,7 @@ double flops_linear_gelu(const struct op_attrs *attrs, const struct op_shapes *s
     return flops_linear(attrs, s) + flops_gelu(&(struct op_attrs){0}, &z);
 }
 
-/* The product, what gelu's slope costs, and a sum of rows. */
+/* The product, gelu's derivative, and a sum of rows. */
 double flops_matmul_gelu_grad(const struct op_attrs *attrs, const struct op_shapes *s)
 {
     const struct op_shapes z = {.n_inputs = 1, .input = {s->output[0]}};
@@ -42,7 +42,7 @@ double flops_matmul_gelu_grad(const struct op_attrs *attrs, const struct op_shap
            (double)shape_elements(&s->output[0]);
 }
 
-/* What stands behind the vocabulary is no work. */
+/* The padding behind the vocabulary is not counted. */
 double flops_logits(const struct op_attrs *attrs, const struct op_shapes *s)
 {
     (void)attrs;
@@ -130,7 +130,7 @@ double flops_attention_grad(const struct op_attrs *a, const struct op_shapes *s)
     return 10.0 * a->head_dim * attention_pairs(a, s);
 }
 
-/* As the matrix product that it is: each element of y is a sum of c·kh·kw products. Padding counts. */
+/* As a matrix product: each element of y is a sum of c·kh·kw products. Padding counts. */
 static double conv2d_products(const struct shape *y, const struct shape *weight)
 {
     double taps = (double)weight->dim[1] * (double)weight->dim[2] * (double)weight->dim[3];
@@ -232,7 +232,7 @@ static void operand_bytes(const struct op_shapes *s, int64_t b, int64_t *read, i
     for (int32_t i = 0; i < s->n_outputs; i++) *written += b * shape_elements(&s->output[i]);
 }
 
-/* Queries of a packed qkv that others compute are not read. */
+/* Queries of a packed qkv that other devices compute are not read. */
 static int64_t attention_unread(const struct op_attrs *a, const struct op_shapes *s, int64_t b)
 {
     int64_t q = b * s->input[0].dim[0] * a->heads * a->head_dim;
@@ -260,7 +260,7 @@ void bytes_attention_grad(const struct op_attrs *a, const struct op_shapes *s, i
     *written += 3 * pass, *read += (EAGER_GRAD_PASSES - 3) * pass;
 }
 
-/* The logits are read by nobody here. */
+/* The logits are not read here. */
 void bytes_cross_entropy_join(const struct op_attrs *a, const struct op_shapes *s, int64_t b,
                               int64_t *read, int64_t *written)
 {

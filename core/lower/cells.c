@@ -1,18 +1,18 @@
 /* core/lower/cells.c - gradient all-reduces over devices that keep parameters in different shards.
  *
- * Owners (the stages that hold a use of a parameter, one a replica; or the two stages of a replica that use a tied one) each
- * keep it in shards of their own, by rows or columns, in one piece or several. Along each dimension the bounds of all
- * shards together cut it into intervals; those that lie in the same devices' shards are one *class*, which may be of
- * several runs (packed sections, other ratios). A *cell* is a class of each dimension: the common refinement of all cuts. Its
+ * Owners (the stages that hold a use of a parameter, one per replica; or the two stages of a replica that use a tied one) each
+ * keep it in their own shards, by rows or columns, contiguous or not. Along each dimension the bounds of all
+ * shards define intervals; intervals in the same devices' shards form one *class*, which may have
+ * several runs (packed sections, unequal ratios). A *cell* is a class of each dimension: the common refinement of all cuts. Its
  * holders are the devices whose shards contain it, at least one of each owner. Cells of all parameters of a bucket
- * that have the same holders are one group.
+ * with the same holders form one group.
  *
- * Who brings what. A device's gradient is a partial value of its key's sum (core/lower/shards.c); devices of another key of one
- * owner that hold the cell as well have the same sum again. So of each owner the first holder and those of its key bring
- * theirs, others are silent. Where every holder has its owner's whole sum already (summed), the first one brings it.
+ * Contributions. A device's gradient is a partial value under its key (core/lower/shards.c); devices of another key of the same
+ * owner that also hold the cell have the same sum of partial values. Of each owner, therefore, the first holder and those of its
+ * key contribute; the others are silent. If every holder already has its owner's reduced gradient (summed), the first contributes.
  *
- * Cost: O(cells · devices) a parameter, cells the product of the numbers of classes; elsewhere than in plans of mixed replicas
- * or tied parameters sharded nothing is done.
+ * Cost: O(cells · devices) a parameter, cells the product of the numbers of classes; zero except in plans of mixed replicas
+ * or with sharded tied parameters.
  */
 #include "core/lower/cells.h"
 
@@ -34,10 +34,10 @@ struct class
     uint64_t *in; /* holders */
     int32_t n_runs;
     size_t capacity;
-    struct run *run; /* of the whole dimension, ascending */
+    struct run *run; /* of the full dimension, ascending */
 };
 
-struct cell_group { /* cells that the same holders sum */
+struct cell_group { /* cells with the same holders */
     uint64_t *in, *silent;
     int32_t n; /* segments */
     size_t param_use_capacity, region_capacity;
@@ -53,7 +53,7 @@ struct maker {
     int32_t n_groups;
     size_t capacity;
     struct cell_group *groups;
-    /* of the parameter use at hand */
+    /* of the current parameter use */
     int32_t param_use;
     struct shape whole;
     int32_t n_classes[SHAPE_RANK_MAX];
@@ -65,7 +65,7 @@ static bool has(const uint64_t *set, int32_t i) { return set[i / 64] >> (i % 64)
 static void put(uint64_t *set, int32_t i) { set[i / 64] |= UINT64_C(1) << (i % 64); }
 static size_t set_bytes(const struct maker *m) { return (size_t)m->n_words * sizeof(uint64_t); }
 
-/* The holder's runs of a dimension: all of it where its shard does not cut it. */
+/* The holder's runs of a dimension; the full dimension if its shard does not cut it. */
 static int32_t runs_of(const struct maker *m, int32_t holder, int32_t dim, const struct run **run,
                        struct run *all)
 {
@@ -86,7 +86,7 @@ static int ascending(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
-/* Bounds of all holders' runs, ascending; returns how many. */
+/* Bounds of all holders' runs, ascending; returns their number. */
 static int32_t find_bounds(const struct maker *m, int32_t dim, int64_t **out)
 {
     int64_t *at = ARENA_ARRAY(m->l->a, int64_t, 2 * (size_t)RUNS_MAX * (size_t)m->n_holders + 2);
@@ -138,7 +138,7 @@ static void find_classes(struct maker *m, int32_t dim)
     }
 }
 
-/* Of the cell's class along a dimension, where it lies in the holder's own; false: it is all that the holder has. */
+/* The cell's class along a dimension in the holder's own indices; false: all that the holder has. */
 static bool runs_within(const struct maker *m, int32_t holder, int32_t dim, struct region *out)
 {
     const struct class *c = m->cell[dim];
@@ -176,7 +176,7 @@ static struct region region_of(const struct maker *m, int32_t holder)
 static void find_silent(const struct maker *m, const uint64_t *in, uint64_t *silent)
 {
     int32_t first = -1, owner = -1;
-    for (int32_t h = 0; h < m->n_holders; h++) { /* those of one owner are neighbours */
+    for (int32_t h = 0; h < m->n_holders; h++) { /* devices of one owner are consecutive */
         if (!has(in, h)) continue;
         int32_t key = m->summed ? h : lower_shard_key(m->holders[h].b, m->param_use);
         if (m->holders[h].owner != owner) owner = m->holders[h].owner, first = key;
@@ -213,7 +213,7 @@ static void add_cell(struct maker *m, const uint64_t *in)
     g->n++;
 }
 
-/* All choices of a class for each dimension from d on that some holders have. */
+/* All choices of a class for each dimension from d on with a common holder. */
 static void find_cells(struct maker *m, int32_t d, const uint64_t *in)
 {
     if (d == m->whole.rank) {

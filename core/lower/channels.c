@@ -1,8 +1,8 @@
-/* core/lower/channels.c - what stages send to one another: whole tensors, or the sequences that both ends have.
+/* core/lower/channels.c - messages between stages: full tensors, or the sequences common to both ends.
  *
- * What leaves a stage of the plan is divided over its devices in one direction and wanted by the next stage's
- * devices in another. Both are intervals of the microbatch's sequences, so each pair of devices whose intervals meet
- * has, for every tensor of the cut between them, a channel forwards or back and a crossing at both of its ends.
+ * Each device of a stage has an interval of the microbatch's sequences, and so has each device of the next stage. Each pair of
+ * devices whose intervals overlap has, for every tensor of the cut between them, a channel forwards or back and a crossing at
+ * both of its ends.
  */
 #include "core/lower/channels.h"
 
@@ -39,7 +39,7 @@ static enum status make_channel(struct lowering *l, const struct stage_build *fr
     return OK;
 }
 
-/* Most edges have one tensor and one neighbour: room for no more than can come. */
+/* Exact capacity, because most edges have one tensor and one neighbour. */
 static void make_room(struct lowering *l, struct crossings *c, int32_t n_tensors,
                       const struct stage_build *other)
 {
@@ -47,14 +47,14 @@ static void make_room(struct lowering *l, struct crossings *c, int32_t n_tensors
     c->list = ARENA_ARRAY(l->a, struct crossing, (size_t)n_tensors * (size_t)other->n_shards);
 }
 
-/* A cut between two stages of the plan, and which way tensors cross it. */
+/* A cut between two stages of the plan, and the direction of its tensors. */
 struct crossing_over {
     struct stage_build *from, *to; /* their first devices */
     bool gradient;
-    int32_t layer;                /* behind which they are cut */
+    int32_t layer;                /* the layer before the cut */
     int32_t n;                    /* tensors that cross */
     int32_t *out, *in;            /* (n) of the two stages' cuts: indices, see tensor_at */
-    struct rows *sent, *received; /* (n_shards) of the tensor at hand on each device */
+    struct rows *sent, *received; /* (n_shards) rows of the current tensor on each device */
 };
 
 static bool is_shared(const struct crossing_over *x)
@@ -62,7 +62,7 @@ static bool is_shared(const struct crossing_over *x)
     return x->from->plan->sharding || x->to->plan->sharding;
 }
 
-/* The k-th of what crosses. Where stages are sharded, gradients are told by their activations. */
+/* The k-th crossing tensor. Gradients of sharded stages are identified by their activations. */
 static int32_t tensor_at(const struct stage_build *b, const struct crossing_over *x, int32_t k)
 {
     if (!x->gradient) return b->v->g->cut[x->layer].tensor[k];
@@ -82,7 +82,7 @@ static enum status find_rows(const struct lowering *l, const struct crossing_ove
     return OK;
 }
 
-/* Sequences that both have. */
+/* Common sequences. */
 static struct rows in_common(const struct rows *x, const struct rows *y)
 {
     int64_t first = x->first > y->first ? x->first : y->first, end_x = x->first + x->n,
@@ -134,14 +134,14 @@ static void note_pair(struct crossing_over *x, int32_t out, int32_t in)
     x->out[x->n] = out, x->in[x->n++] = in;
 }
 
-/* Activations of both cuts are the same ones, in one order but where conversions made some of them. What the other end has as
- * one gradient of two activations is sent once; what it has as two is sent twice. */
+/* Both cuts have the same activations in the same order, unless conversions produced some. A tensor that the other end has as
+ * one gradient of two activations is sent once; one that it has as two is sent twice. */
 static enum status pair_shared(struct lowering *l, struct crossing_over *x, struct error *err)
 {
     const struct cut *received = &x->to->v->g->cut[x->layer];
     for (int32_t k = 0; k < received->n; k++) {
         int32_t i = lower_shard_same(x->to->v, k, x->from->v, x->layer);
-        bool known = x->gradient && tensor_at(x->to, x, k) < 0; /* nobody wants it */
+        bool known = x->gradient && tensor_at(x->to, x, k) < 0; /* not read */
         for (int32_t m = 0; m < x->n; m++)
             known |= tensor_at(x->to, x, x->in[m]) == tensor_at(x->to, x, k);
         if (known) continue;
@@ -182,7 +182,7 @@ static enum status all_rows(struct lowering *l, struct crossing_over *x, struct 
     return OK;
 }
 
-/* a stands before b. Device by device, forwards and back. */
+/* a precedes b. Device by device, forwards and back. */
 static enum status join(struct lowering *l, struct stage_build *a, struct stage_build *b,
                         struct error *err)
 {

@@ -1,4 +1,4 @@
-/* core/lower/graphs.c - the training graphs of one job, one for in each direction in which its stages compute. */
+/* core/lower/graphs.c - the training graphs of one job, one per variant of its stages. */
 #include "core/lower/graphs.h"
 
 #include "core/base/arena.h"
@@ -6,7 +6,7 @@
 
 #include <inttypes.h>
 
-/* The graph alone knows how many layers there can be; the file's line says where too many or too few were asked for. */
+/* Adds the position in the file to an error about the number of layers, which only the graph can detect. */
 static enum status find_layers(struct graph *g, const struct job *j, struct error *err)
 {
     struct error why = {0};
@@ -24,7 +24,7 @@ enum status lower_graph(struct arena *a, const struct job *j, int64_t microbatch
         graph_find_layers(*out);
         return OK;
     }
-    /* sequence on one GPU: whatever shares or groups, layers are numbered alike */
+    /* one sequence on one GPU, so layer numbers are equal in all variants */
     struct graph *one;
     struct model whole = j->model;
     whole.tensor_parallel = 1, whole.sequence_parallel = false;
@@ -92,7 +92,7 @@ const struct graph *lower_graphs_find(const struct lower_graphs *s, int32_t tp,
     return NULL;
 }
 
-/* All that crosses from stage to stage is told by layers, so every way must have the same ones. */
+/* Stages exchange tensors by layer, so all variants must have the same layers. */
 static enum status same_layers(const struct graph *first, const struct graph *g, struct error *err)
 {
     if (g->n_layers == first->n_layers) return OK;
@@ -129,7 +129,7 @@ enum status lower_graphs_make(struct arena *a, const struct job *j, const struct
         int32_t tp = lower_tp(&j->model, &c->types[t], &positions);
         enum status st = lower_graphs_need(a, out, j, o, tp, positions, microbatch, &g, err);
         if (st != OK && tp > 1) return error_wrap(err, st, "device type %s", c->types[t].name);
-        TRY(st); /* of one GPU: nothing that the type has to do with */
+        TRY(st); /* of one GPU: unrelated to the type */
     }
     return OK;
 }

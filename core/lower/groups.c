@@ -1,13 +1,13 @@
-/* core/lower/groups.c - which gradients are summed by whom, and in what order everybody meets.
+/* core/lower/groups.c - gradient groups: their members, buckets and order.
  *
- * A parameter use is one use of one parameter. Parameter uses stand in one order for the whole plan (layer of the
- * use, parameter, use). Where neighbours are owned by the same stages in every replica they form an
- * interval: the common refinement of the replicas' cuts. Intervals are cut into buckets from the
- * back, as backward completes them. Groups are numbered in that order, tied exchanges last, and
- * every device launches its groups by ascending number: so no two can meet them in different
- * orders. Tied parameters: each use is summed over the replicas first; then, inside each replica,
- * the two owners add theirs up (two addends: the order does not matter), across a link or within their common device, or
- * the one owner does so alone.
+ * A parameter use is one use of one parameter. All parameter uses of the plan have one order (layer of the
+ * use, parameter, use). Consecutive uses owned by the same stages in every replica form an
+ * interval: the common refinement of the replicas' cuts. Intervals are divided into buckets from the
+ * back, in the order in which the backward completes them. Groups are numbered in that order, tied exchanges last, and
+ * every device launches its groups by ascending number, so all devices launch them in the same
+ * order. Tied parameters: each use is all-reduced over the replicas first; then, inside each replica,
+ * the two owners add theirs (two addends: the order does not matter), over a link or within their common device, or
+ * the single owner does.
  */
 #include "core/lower/groups.h"
 
@@ -38,7 +38,7 @@ static bool same_keys(const struct lowering *l, int32_t param_use, int32_t other
     return true;
 }
 
-/* Neighbours that may be in one group. */
+/* Whether consecutive uses may be in one group. */
 static bool joins(const struct lowering *l, int32_t param_use, int32_t other)
 {
     bool alike = l->groups->mixed[param_use] ? l->groups->mixed[other]
@@ -48,7 +48,7 @@ static bool joins(const struct lowering *l, int32_t param_use, int32_t other)
            !lower_zero_alone(l, other);
 }
 
-/* One device that owns it alone sums nothing, unless its gradients are kept per microbatch and still to be added in
+/* A single owner needs no reduction, unless its gradients are kept per microbatch and still to be added in
  * order. */
 static bool needs_group(const struct lowering *l, int32_t param_use)
 {
@@ -59,7 +59,7 @@ static bool needs_group(const struct lowering *l, int32_t param_use)
 static int64_t interval_bucket(const struct lowering *l, int32_t param_use)
 {
     int64_t least = 0;
-    /* Where parameters are gathered, instructions move: nobody asks when an ordinary sum's are complete. */
+    /* ZeRO moves instructions, so launches are not tied to the completion of ordinary groups. */
     if (!lower_zero_of(l, param_use) && lower_param_use_owner(l, 0, param_use)->plan->zero) return 0;
     for (int32_t r = 0; r < l->plan->n_replicas; r++) {
         int64_t bytes = lower_param_use_owner(l, r, param_use)->plan->bucket_bytes;
@@ -68,13 +68,13 @@ static int64_t interval_bucket(const struct lowering *l, int32_t param_use)
     return least;
 }
 
-/* Of what one GPU of the stage holds. */
+/* Elements per GPU of the stage. */
 static int64_t elements_on(const struct stage_build *b, int32_t param_use)
 {
     return shape_elements(&b->v->g->tensors[b->v->param_uses[param_use].gradient].shape);
 }
 
-/* The larger of the largest share so far (-1: none) and what any device of a stage holds. */
+/* The larger of the current maximum (-1: none) and the size on any device of a stage. */
 static int64_t largest_share(const struct lowering *l, const struct stage_build *first,
                              int32_t param_use, int64_t most)
 {
@@ -86,7 +86,7 @@ static int64_t largest_share(const struct lowering *l, const struct stage_build 
     return most;
 }
 
-/* GPUs that hold equal shares are the rule, and one way to compute makes nothing else. */
+/* Usually GPUs hold equal shares; a single variant never has others. */
 static int64_t param_use_elements(const struct lowering *l, int32_t param_use)
 {
     const struct stage_build *own = lower_param_use_owner(l, 0, param_use);
@@ -108,7 +108,7 @@ struct collective *lower_group_new(struct lowering *l, const char *name,
                                    enum collective_algorithm algorithm, int32_t n,
                                    struct group_plan plan)
 {
-    /* A deterministic plan's gradient all-reduces have the same bits whoever takes them: none is rounded in flight. */
+    /* A deterministic plan's gradient all-reduces have equal bits for every route, because none is rounded in flight. */
     bool exact = algorithm == ALGORITHM_CHAIN || plan.overflow || l->plan->deterministic;
     struct program *p = l->p;
     p->collectives = arena_grow(l->a, p->collectives, (size_t)p->n_collectives, &l->groups->group_capacity,
@@ -130,7 +130,7 @@ struct collective *lower_group_new(struct lowering *l, const char *name,
     return g;
 }
 
-/* Links of a ring go around; those of a chain go there and back and never from the last to the
+/* Links of a ring go around; those of a chain go forth and back, and never from the last to the
  * first. */
 static enum status join_links(struct lowering *l, struct collective *g, struct error *err)
 {
@@ -152,7 +152,7 @@ static enum status join_links(struct lowering *l, struct collective *g, struct e
     return OK;
 }
 
-/* Whether compute streams wait for what its links carry: nothing is computed beside it. */
+/* Whether compute streams wait for the group's links, so that it cannot overlap with computation. */
 static bool is_awaited(const struct lowering *l, const struct collective *g)
 {
     for (int32_t i = 0; i < g->n_members; i++)
@@ -175,7 +175,7 @@ static int32_t add_members(const struct stage_build *first, struct collective *g
     return n;
 }
 
-/* Those of its devices that hold a partial value of one shard; g NULL: only counted. */
+/* The devices of the stage with a partial value of one shard; g NULL: count only. */
 static int32_t add_holders(const struct stage_build *first, int32_t param_use, int32_t key,
                            struct collective *g, int32_t n)
 {
@@ -193,7 +193,7 @@ static enum status make_reduce(struct lowering *l, int32_t first, int32_t last, 
     int32_t n = 0, at = 0, zero = lower_zero_of(l, first);
     for (int32_t r = 0; r < l->plan->n_replicas; r++)
         n = add_holders(lower_param_use_owner(l, r, first), first, key, NULL, n);
-    if (n == 1 && !l->plan->deterministic) return OK; /* it is the sum */
+    if (n == 1 && !l->plan->deterministic) return OK; /* already complete */
     struct collective *g = lower_group_new(
         l, name, !zero && l->plan->deterministic ? ALGORITHM_CHAIN : ALGORITHM_RING, n,
         (struct group_plan){
@@ -219,7 +219,7 @@ static enum status make_mixed(struct lowering *l, int32_t first, int32_t last, c
         (struct group_plan){.first_use = first, .last_use = last, .bucketed = bucketed}, err);
 }
 
-/* One sum for each part in which the parameters are kept. */
+/* One group for each shard of the parameters. */
 static enum status make_bucket(struct lowering *l, int32_t first, int32_t last, const char *name,
                                bool bucketed, struct error *err)
 {
@@ -235,7 +235,7 @@ static enum status make_interval(struct lowering *l, int32_t first, int32_t last
 {
     int64_t bucket = interval_bucket(l, first), bytes = 0;
     int32_t number = 0, end = last;
-    bool layers = lower_zero_of(l, first) > 1; /* whole ones, by default each by itself */
+    bool layers = lower_zero_of(l, first) > 1; /* full parameters, by default one layer each */
     for (int32_t u = last; u >= first; u--) {
         bytes += param_use_bytes(l, u);
         bool full = layers ? u > 0 && lower_param_use(l, u - 1)->layer != lower_param_use(l, u)->layer &&
@@ -250,8 +250,8 @@ static enum status make_interval(struct lowering *l, int32_t first, int32_t last
     return OK;
 }
 
-/* Every device of the one stage, and every one of the other, holds that use's whole sum. Of each stage the first
- * brings it, the others have cleared theirs (core/lower/procedures.c), and all get both. */
+/* Every device of both stages holds the reduced gradient of its use. The first of each stage
+ * contributes, the others have zeroed theirs (core/lower/procedures.c), and all receive the sum. */
 static enum status exchange_far(struct lowering *l, const char *name, struct group_plan plan,
                                 const struct stage_build *a, const struct stage_build *b,
                                 struct error *err)
@@ -263,7 +263,7 @@ static enum status exchange_far(struct lowering *l, const char *name, struct gro
     return join_links(l, g, err);
 }
 
-/* On devices that have both, each for itself. */
+/* On devices with both uses, locally. */
 static void exchange_local(struct lowering *l, const char *name, struct group_plan plan,
                            const struct stage_build *a, const struct stage_build *b)
 {
@@ -342,9 +342,9 @@ enum status lower_groups(struct lowering *l, struct error *err)
     return OK;
 }
 
-/* --- stages that are in them --- */
+/* --- groups of each stage --- */
 
-/* Updates come by descending chunk. */
+/* Updates run by descending chunk. */
 bool lower_exchanged_before(const struct lowering *l, const struct stage_build *b, int32_t group)
 {
     const struct collective *g = &l->p->collectives[group];
@@ -395,7 +395,7 @@ static void segments_of(const struct stage_scratch *h, int32_t group, struct col
     m->chain_ring = b->s->slots[m->chain_segments[0]].buffer_ring;
 }
 
-/* One collective runs at a time, so the largest staging area serves all. */
+/* Collectives run one at a time, so all share the largest staging area. */
 void lower_group_segments(const struct stage_scratch *h)
 {
     struct stage_build *b = h->b;

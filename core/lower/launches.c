@@ -1,4 +1,4 @@
-/* core/lower/launches.c - which gradient groups a stage's last weight gradients launch, and after which instruction. */
+/* core/lower/launches.c - the gradient groups that a stage's last weight gradients launch, and the instruction that precedes each. */
 #include "core/lower/launches.h"
 
 #include "core/lower/groups.h"
@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-struct launch { /* a group, the chunk of its member, and that one's lane */
+struct launch { /* a group, its member's chunk and lane */
     int32_t group, chunk, lane;
 };
 
@@ -19,14 +19,14 @@ static int by_number(const void *x, const void *y)
                                 : (a->lane > b->lane) - (a->lane < b->lane);
 }
 
-/* Sums that the step's last weight gradients complete. */
+/* Gradient all-reduces whose inputs the step's last weight gradients complete. */
 static bool launched_last(const struct lowering *l, int32_t group)
 {
     const struct group_plan *g = lower_group_plan(l, group);
     return !g->tied && !g->overflow && g->zero < 2 && (!g->divided || g->divided->gathered < 0);
 }
 
-/* Whether two lanes' devices share their stages, and so take the same calls. */
+/* Whether two lanes' devices share their stages and thus have the same calls. */
 static bool share_calls(const struct lowering *l, int32_t k, int32_t other)
 {
     const struct lane_build *x = &l->lanes[k], *y = &l->lanes[other];
@@ -46,7 +46,7 @@ static void add_launches(const struct lowering *l, int32_t k, struct launch *out
     }
 }
 
-/* Those groups of a device and of all that share its stages, by ascending number. */
+/* The groups of a device and of all devices that share its stages, by ascending number. */
 static struct launch *lane_launches(const struct lowering *l, int32_t k, size_t *n)
 {
     struct launch *out = NULL;
@@ -60,7 +60,7 @@ static struct launch *lane_launches(const struct lowering *l, int32_t k, size_t 
     return out;
 }
 
-/* Has this device a sum of every bucket of which one that shares its stages has one? */
+/* Whether this device is in a group of every bucket in which a device sharing its stages is. */
 static bool has_all(const struct lowering *l, int32_t k, const struct launch *x, size_t n)
 {
     for (size_t i = 0, end; i < n; i = end) {
@@ -73,10 +73,10 @@ static bool has_all(const struct lowering *l, int32_t k, const struct launch *x,
     return true;
 }
 
-/* Each chunk's last weight gradients may launch its groups, but never one before a group of lower number: a chunk that
- * is ready too early leaves its launch to the chunk that is ready next. Devices that share their stages do so alike, and for groups
- * that only others of them have as well: among their launches are collectives, which all of them come to in one order. Where one has a
- * sum less than another, no launch is early. */
+/* Each chunk's last weight gradients may launch its groups, but never before a group of lower number: a chunk that
+ * is ready too early leaves its launch to the next ready chunk. Devices that share their stages do this alike, also for groups
+ * of only some of them, because collectives of tensors lie between their launches and need one order on all. If one device is in
+ * fewer groups than another, no launch is early. */
 void lower_launches(struct lowering *l)
 {
     struct stage_launches *all = ARENA_ARRAY(l->a, struct stage_launches, (size_t)l->p->n_stages);

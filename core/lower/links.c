@@ -1,7 +1,7 @@
-/* core/lower/links.c - devices and links of the cluster as a program has them, and routes over several links as one more.
+/* core/lower/links.c - devices and links of the cluster in a program's form, with routes over several links as additional links.
  *
- * Links keep their places; each pair of devices that meets through switches has one route behind them, and each pair that
- * uses a link of every two devices one of its own, direction 0 from the device that stands first in the cluster.
+ * The cluster's links keep their indices; after them, each communicating pair of devices has one route through switches, or its own
+ * instance of an `every` link, direction 0 from the device with the lower index.
  */
 #include "core/lower/links.h"
 
@@ -18,9 +18,9 @@ struct links {
     struct topology *topology;
     size_t capacity; /* of the program's links */
     int32_t n,
-        *slots; /* link of each pair met so far, or -1: open hash of a power of two, at most half full */
+        *slots; /* link of each known pair, or -1: open hash of a power of two, at most half full */
     int32_t n_slots;
-    int32_t (*pair)[2]; /* (n) devices; the k-th pair's route or own link is link c->n_links + k */
+    int32_t (*pair)[2]; /* (n) devices; the k-th pair's route or instance is link c->n_links + k */
     size_t pair_capacity;
 };
 
@@ -88,7 +88,7 @@ static void grow(struct links *r)
     for (int32_t i = 0; i < r->n; i++) *slot_of(r, r->pair[i][0], r->pair[i][1]) = i;
 }
 
-/* "up+core+down", as much as stays readable. */
+/* "up+core+down", shortened to stay readable. */
 static const char *name_of(const struct links *r, const struct route *route)
 {
     const struct link *links = r->c->links;
@@ -99,7 +99,7 @@ static const char *name_of(const struct links *r, const struct route *route)
     return name;
 }
 
-/* Its own link of two devices, alike for all of their types. */
+/* Two devices' instance of an `every` link; equal for all pairs of their types. */
 static void make_pair(const struct links *r, int32_t low, int32_t high, int32_t of,
                       struct program_link *out)
 {
@@ -132,7 +132,7 @@ static bool make_route(const struct links *r, int32_t low, int32_t high, struct 
     return true;
 }
 
-/* The link behind the cluster's that is these two devices' alone: of the cluster's link `of`, or a route where that is -1. */
+/* The pair's own link after the cluster's: an instance of the cluster's link `of`, or a route if that is -1. */
 static bool pair_link(struct links *r, int32_t from, int32_t to, int32_t of, int32_t *link)
 {
     struct program *p = r->p;

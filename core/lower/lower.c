@@ -1,10 +1,10 @@
-/* core/lower/lower.c - a plan to its program: the order of the steps, channels, memory, the proof.
+/* core/lower/lower.c - plan → program: the order of the steps, channels, memory, the deadlock check.
  *
- * Everything a lane does is decided by the plan and by these rules; two calls with equal plans give
- * equal programs. The token game plays the result through before anybody gets it. Where it stops
- * and somebody waits for a buffer of messages to leave, those buffer rings get more buffers, up to one for
- * each microbatch; where that does not help, the plan's orders themselves block, and the error
- * names who.
+ * The plan and these rules determine all lanes; equal plans give
+ * equal programs. The token game executes every result before it is returned. If it deadlocks
+ * while a lane waits for a message to leave a buffer, the buffer rings concerned get more buffers, up to one for
+ * each microbatch; if that does not help, the plan's orders themselves deadlock, and the error
+ * names the blocked lanes.
  */
 #include "core/lower/channels.h"
 #include "core/lower/groups.h"
@@ -87,7 +87,7 @@ struct holder {
     int64_t bytes;
 };
 
-/* What a device's stages hold together, the largest first. */
+/* Memory of all stages of a device, the largest part first. */
 static const char *holders_text(const struct lowering *l, const struct lane_build *lane)
 {
     int64_t bytes[SLOT_CLASS_COUNT + 1] = {0}, reserve = 0;
@@ -121,7 +121,7 @@ static const char *holders_text(const struct lowering *l, const struct lane_buil
     return text;
 }
 
-/* In one unit, with as many digits as tell them apart. */
+/* In one unit, with enough digits to distinguish the values. */
 static void print_distinct(char x[32], char y[32], int64_t a, int64_t b)
 {
     static const char *const param_uses[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
@@ -141,7 +141,7 @@ static enum status too_big(const struct lowering *l, int32_t device, struct erro
     char needs[32], has[32], one[32], stated[64], *param_use;
     int64_t need = program_lane_bytes(l->p, device), have = l->p->devices[device].memory_bytes;
     print_distinct(needs, has, need, have);
-    /* What was stated in GB keeps its parameter use, beside the one that is compared. */
+    /* A capacity stated in GB is also printed as stated. */
     units_print_capacity(stated, (double)have);
     if ((param_use = strchr(stated, '(')))
         snprintf(param_use, sizeof stated - (size_t)(param_use - stated), "(%s)", has);
@@ -153,7 +153,7 @@ static enum status too_big(const struct lowering *l, int32_t device, struct erro
                        holders_text(l, lane));
 }
 
-/* What running takes of a GPU beside slots: counted, and stated by the catalogue for what only libraries know. */
+/* Memory of a GPU beside slots: counted, and from the catalogue for what only libraries determine. */
 static void reserve_devices(struct lowering *l)
 {
     const struct program *p = l->p;
@@ -175,7 +175,7 @@ static void reserve_devices(struct lowering *l)
 
 static enum status check_memory(const struct lowering *l, struct error *err)
 {
-    int64_t most = 0; /* the device that lacks most is named */
+    int64_t most = 0; /* of the device with the largest deficit */
     int32_t fullest = -1;
     for (int32_t i = 0; i < l->p->n_devices; i++) {
         int64_t lacks = program_lane_bytes(l->p, i) - l->p->devices[i].memory_bytes;
@@ -184,7 +184,7 @@ static enum status check_memory(const struct lowering *l, struct error *err)
     return fullest < 0 ? OK : too_big(l, fullest, err);
 }
 
-/* --- the proof --- */
+/* --- the deadlock check --- */
 
 static bool more_buffers(struct lowering *l, const struct blocked_buffer_ring *blocked, int32_t n)
 {
@@ -214,7 +214,7 @@ static enum status prove(struct lowering *l, struct error *err)
     }
 }
 
-/* What was measured whole can neither be split nor be shared by any number of GPUs. */
+/* Measured layers can be neither split into I and W nor run at any tensor-parallel degree. */
 static enum status check_measured(const struct lowering *l, const struct stage_build *b,
                                   struct error *err)
 {
@@ -272,13 +272,13 @@ enum status lower_plan_graphs(struct arena *a, const struct plan *p, const struc
 enum status lower_plan_graph(struct arena *a, const struct plan *p, const struct graph *g,
                              const struct lower_options *o, struct program *out, struct error *err)
 {
-    struct graph *only = (struct graph *)(uintptr_t)g; /* which nobody writes to */
+    struct graph *only = (struct graph *)(uintptr_t)g; /* read-only */
     const struct lower_graphs s = {.n = 1, .graphs = &only, .capacity = 1};
     return lower_plan_graphs(a, p, &s, o, out, err);
 }
 
-/* Does a stage end between logits in long rows and their loss, in a plan some of whose operators are sharded? Those may
- * have logits by shards of the vocabulary, whose rows are no longer than they are, and both ends must mean the same. */
+/* Whether a stage ends between padded logits and their loss, in a plan with sharded operators. Those may
+ * shard logits by the vocabulary, without padding, and both ends must have the same layout. */
 static bool long_rows_cross(const struct plan *p, const struct graph *g)
 {
     bool shared = false, crosses = false;

@@ -1,13 +1,13 @@
-/* core/lower/orders.c - who is called when on a device, and how many buffers that asks for.
+/* core/lower/orders.c - the calls of each device in order, and the numbers of buffers that they need.
  *
- * From a warm-up count w: w-1 forwards, then forward and backward in turn, then w-1 backwards. Or the
- * order that the plan spells out, or names as a schedule. Then the updates, that of the last layers first: its sums
- * were launched first. A stage sees of its device's order only its own calls. The number of buffers of a buffer ring is the
- * smallest one for which no buffer is born while its last holder lives, over endlessly many steps:
+ * From a warm-up count w: w-1 forwards, then forward and backward alternate, then w-1 backwards (1F1B). Or the
+ * order that the plan spells out, or names as a schedule. Then the updates, last layers first, because their gradient all-reduces
+ * were launched first. A stage has the calls of its device's order that are its own. The number of buffers of a buffer ring is the
+ * smallest one with which no buffer is reused while its previous content is live, over infinitely many steps:
  * positions of calls are periodic, so checking one step's microbatches suffices.
- * A ring that only holds a message until it has left has no such number (when it leaves is a
- * matter of time): it gets enough for the difference of the two stages' warm-ups, and the game
- * afterwards tells whether more are needed.
+ * A ring that only holds a message until it has left has no such number, because the time of departure is
+ * unknown: it gets enough for the difference of the two stages' warm-up counts, and the token game
+ * determines whether more are needed.
  */
 #include "core/lower/orders.h"
 
@@ -25,7 +25,7 @@ struct stage_calls {         /* of a stage in one step */
     int64_t n;               /* the update (last) included */
     enum phase *phase;            /* (n) */
     int32_t *microbatch;     /* (n) */
-    int32_t *at[PHASE_INDICES]; /* (microbatches): position of the call of each part */
+    int32_t *at[PHASE_INDICES]; /* (microbatches): position of the call of each phase */
     int32_t in_flight;       /* forwards before the first backward */
 };
 
@@ -49,7 +49,7 @@ static void order_from_warmup(struct lane_build *lane, const struct stage_build 
     for (int32_t i = m - (w - 1); i < m; i++) append(lane, PHASE_B, 0, i);
 }
 
-/* "F0 F1 B0 …"; plan_check has seen that every call is there once and in its place. */
+/* "F0 F1 B0 …"; plan_check has verified completeness and order. */
 static void order_from_text(struct lane_build *lane, const char *text, int64_t most)
 {
     struct schedule_op x;
@@ -74,7 +74,7 @@ static void lane_calls(struct lowering *l, struct lane_build *lane)
         order_from_warmup(lane, first, r->n_stages - 1 - first->stage);
 }
 
-/* --- a stage's part of them --- */
+/* --- a stage's calls --- */
 
 static void note_positions(struct arena *a, struct stage_calls *c, int32_t microbatches)
 {
@@ -118,7 +118,7 @@ static void stage_part(struct lowering *l, const struct lane_build *lane, struct
     c->microbatch[c->n++] = -1;
 }
 
-/* Every call is written down once before orders are coded, some 50 bytes each. */
+/* All calls are listed before orders are coded, some 50 bytes each. */
 static enum status count_calls(const struct lowering *l, struct error *err)
 {
     int64_t calls = 0;
@@ -159,7 +159,7 @@ enum status lower_orders(struct lowering *l, struct error *err)
 
 /* --- buffer rings --- */
 
-/* Where in the endless list of calls the call of a phase for sequence number seq stands. */
+/* Position, in the infinite list of calls, of the call of a phase for sequence number seq. */
 static int64_t position(const struct stage_build *b, enum phase phase, int64_t seq)
 {
     const struct stage_calls *c = b->order->calls;
@@ -168,7 +168,7 @@ static int64_t position(const struct stage_build *b, enum phase phase, int64_t s
     return step * c->n + c->at[phase_index(phase)][seq % m];
 }
 
-/* Is the buffer of seq free again when that of seq + count is born, whatever seq? */
+/* Whether the buffer of seq is free before seq + count needs it, for every seq. */
 static bool enough(const struct lowering *l, const struct stage_build *b, const struct buffer_ring *r,
                    int64_t count)
 {
@@ -211,7 +211,7 @@ void lower_buffer_ring_counts(struct lowering *l, struct stage_build *b)
     }
 }
 
-/* --- from letters to coded, shared orders --- */
+/* --- from listed to coded, shared orders --- */
 
 static int32_t procedure_of(const struct stage_build *b, enum phase phase)
 {

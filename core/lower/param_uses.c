@@ -1,4 +1,4 @@
-/* core/lower/param_uses.c - in which ways the stages compute, and the uses of parameters that all ways have in common. */
+/* core/lower/param_uses.c - the variants of the stages, and the parameter uses common to all variants. */
 #include "core/lower/param_uses.h"
 
 #include <inttypes.h>
@@ -40,7 +40,7 @@ static enum status find_param_uses(struct arena *a, struct lower_view *v, int32_
     return OK;
 }
 
-/* Parameters are made in one order whatever the way, so the k-th parameter use is the same in each. */
+/* Every variant creates parameters in the same order, so the k-th parameter use is the same in each. */
 static void check_alike(const struct param_uses *u, const struct lower_view *v,
                         int32_t n_param_uses, int32_t n_layers)
 {

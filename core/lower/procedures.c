@@ -1,9 +1,9 @@
-/* core/lower/procedures.c - a stage's operators and the lists of instructions that run them.
+/* core/lower/procedures.c - a stage's operators and procedures (instruction lists).
  *
  * F: load, receive, forward operators, each output sent right after its producer, loss.
- * B: what is run again, receive, gradient operators in graph order; the gradient leaves right after its producer, before the
- * weight gradients that are left. Split: I has the input-gradient operators of that list, W the others. What is run again comes
- * before the receive: it needs nothing from outside. "last", of B or W: the same with the launches of the gradient all-reduces, each as
+ * B: recomputation, receive, gradient operators in graph order; the gradient is sent right after its producer, before the
+ * remaining weight gradients. Split: I has the input-gradient operators of that list, W the others. Recomputation precedes
+ * the receive, because it needs no input from outside. "last", of B or W: the same with the launches of the gradient all-reduces, each as
  * soon as its gradients are complete and never before a group of lower number. U: core/lower/update.c.
  */
 #include "core/lower/procedures.h"
@@ -75,7 +75,7 @@ void writer_zero(struct writer *w, enum phase phase, int32_t layer, const char *
                                      .output = {y}});
 }
 
-/* A sum of microbatches in their order: each gradient is whole before it is added. */
+/* Accumulation in microbatch order: each gradient is complete before it is added. */
 static void add_gradient(struct writer *w, const struct graph_op *op, int32_t tensor)
 {
     struct lowering *l = w->l;
@@ -119,15 +119,15 @@ static void add_graph_op(struct writer *w, int32_t index, bool again)
     }
     if (op->kind == OP_cross_entropy_grad || (op->kind == OP_gating_grad && op->attrs.scale != 0))
         x.attrs.scaled = lower_scales(l);
-    /* This kind adds whatever it is told: where the gradient is of this call alone, there is nothing yet. */
+    /* This kind always adds: a gradient of this call alone is zeroed first. */
     if (op->kind == OP_accumulate && !x.attrs.accumulate)
         writer_zero(w, op->phase, op->layer, arena_printf(l->a, "%s.zero", x.name), x.output[0]);
     writer_op(w, x);
 }
 
-/* Where the compute stream itself carries a message, both ends are busy while it passes: the sender from when it is
- * handed over, the receiver from when it takes it up. Each of the GPUs that share a stage sends its part, and the
- * receiving ones make it whole again. */
+/* On a blocking link (OP_message) both ends are busy while a message passes: the sender from its
+ * issue, the receiver from its receive. Each GPU of a tensor-parallel stage sends a piece, and the
+ * receiving GPUs assemble it. */
 static void add_carrying(struct writer *w, int32_t link, enum phase phase, int32_t channel,
                          int32_t slot, bool received)
 {
@@ -150,7 +150,7 @@ static void add_carrying(struct writer *w, int32_t link, enum phase phase, int32
     writer_op(w, op);
 }
 
-/* Sequences of one slot cut out into another, or put in there. */
+/* Copies sequences of one slot to another: SLICE or PASTE. */
 static void add_piece(struct writer *w, enum op_kind kind, enum phase phase,
                       const struct crossing *x, int32_t from, int32_t to)
 {
@@ -171,7 +171,7 @@ static void add_piece(struct writer *w, enum op_kind kind, enum phase phase,
                                      .output = {to}});
 }
 
-/* What stands in home, to all that want of it: as it is, copied or in pieces. */
+/* Sends the tensor's slot to all receivers: directly, copied or in pieces. */
 static void send(struct writer *w, enum edge out, int32_t tensor, int32_t home)
 {
     enum phase phase = out == GRADIENTS_OUT ? PHASE_I : PHASE_F;
@@ -192,7 +192,7 @@ static void send(struct writer *w, enum edge out, int32_t tensor, int32_t home)
     }
 }
 
-/* The edge's messages; then, for the stage beyond, what is handed on as it came. */
+/* The edge's messages; then those forwarded unchanged to the next stage. */
 static void receive(struct writer *w, enum edge in, enum edge out)
 {
     struct stage_build *b = w->b;
@@ -242,7 +242,7 @@ static void run_again(struct writer *w, int32_t first, int32_t last)
     }
 }
 
-/* Forward operators of the block of `forward`, before its first gradient operator. */
+/* Recomputes the block of `forward` before its first gradient operator. */
 static void run_block_again(struct writer *w, int32_t forward, int32_t *done)
 {
     int32_t first = forward, last = forward;
@@ -254,8 +254,8 @@ static void run_block_again(struct writer *w, int32_t forward, int32_t *done)
     run_again(w, first, last);
 }
 
-/* From zero 2 on a group's gradients are scattered as soon as they are whole, one group at a time, so that those of two
- * are in scratch at most. missing: (n_groups of the stage) gradients still to come, + 1. */
+/* From zero 2 on a group's gradients are reduce-scattered when complete, one group at a time, so that scratch holds those of two
+ * at most. missing: (n_groups of the stage) outstanding gradients, + 1. */
 static void scatter_gradient(struct writer *w, int32_t param_use)
 {
     struct lowering *l = w->l;
@@ -273,7 +273,7 @@ static void scatter_gradient(struct writer *w, int32_t param_use)
     w->scattering = group + 1;
 }
 
-/* What the operator reads of parameters that are gathered again, right before it; once in a procedure. */
+/* Gathers the operator's resharded parameters just before it; once in a procedure. */
 static void gather_again(struct writer *w, const struct graph_op *reader)
 {
     const struct graph *g = w->h->v->g;

@@ -1,14 +1,14 @@
-/* core/lower/scale.c - a program's loss scale (core/graph/loss_scale.h): where its numbers stand, and how all devices come to know
- * whether every gradient of a step is finite before one of them updates anything.
+/* core/lower/scale.c - loss scaling (core/graph/loss_scale.h) in a program: slots of its numbers, and the agreement of all devices
+ * on whether every gradient of a step is finite, before any update.
  *
- * Every stage looks at what its updates are about to take, once it is summed, and notes 1 where it overflowed. The notes are summed
- * along links that the plan has anyway: over the chunks of a device, along the devices of a replica as its activations go,
+ * Every stage checks its reduced gradients and sets an overflow flag. The flags are summed
+ * along links that the plan already uses: over the chunks of a device, along the devices of a replica as its activations go,
  * between the replicas over the devices of layer 0, and back along each replica and to the chunks. Only whether the sum is 0
- * matters, so what comes back may count a note twice. Then each stage changes its own copy of the numbers by the one rule. All
- * of it is on the devices' streams, behind the gradient all-reduces and before the updates: no host is asked, and a lane that runs ahead does so
- * still. Where devices are alike they meet alike, so that the simulator folds them as before.
- * Discarded: one ring over all devices, for which clusters need links that no plan of theirs uses; a note in every gradient all-reduce,
- * which tells the replicas of a stage and nobody else.
+ * matters, so a flag may be counted twice. Then each stage updates its own copy of the numbers by the same rule. All
+ * of it runs on the devices' streams, after the gradient all-reduces and before the updates, without the host, so a host that
+ * enqueues ahead still can. Equal devices do this alike, so the simulator can still fold them.
+ * Rejected: one ring over all devices, because it needs links that the plan does not use; a flag in every gradient all-reduce,
+ * because it reaches only the replicas of one stage.
  */
 #include "core/lower/scale.h"
 
@@ -64,7 +64,7 @@ static struct collective *new_group(struct lowering *l, const char *name,
     return g;
 }
 
-/* Of a device's chunks the one that is updated first speaks for it. */
+/* The chunk of a device that is updated first represents it. */
 static int32_t speaker(const struct lane_build *lane) { return lane->stages[lane->n_stages - 1]; }
 
 static enum status add_chunks(struct lowering *l, const char *name, struct error *err)
@@ -87,7 +87,7 @@ static bool linked(struct lowering *l, int32_t stage, int32_t other)
     return lower_link(l, &l->stages[stage], &l->stages[other], &link, &direction, NULL) == OK;
 }
 
-/* The devices of one stage in their order, from one on that the chain so far has a link to. Returns how many. */
+/* The devices of one stage in order, from one with a link to the end of the chain. Returns their number. */
 static int32_t chain_stage(struct lowering *l, const struct lane_build *lane, struct collective *g,
                            int32_t at)
 {
@@ -98,7 +98,7 @@ static int32_t chain_stage(struct lowering *l, const struct lane_build *lane, st
     return n;
 }
 
-/* Along each replica of several devices, in the order in which activations go. */
+/* Along each replica with several devices, in the order of activations. */
 static enum status add_chains(struct lowering *l, const char *name, struct error *err)
 {
     for (int32_t i = 0, n; i < l->p->n_devices; i += n) {
@@ -113,7 +113,7 @@ static enum status add_chains(struct lowering *l, const char *name, struct error
     return OK;
 }
 
-/* Between replicas, as layer 0's gradients go. */
+/* Between replicas, as layer 0's gradient all-reduce. */
 static enum status add_replicas(struct lowering *l, struct error *err)
 {
     int32_t n = l->plan->n_replicas;
@@ -163,7 +163,7 @@ static void look_within(struct writer *w, int32_t own, int64_t first, int64_t la
     look_at(w, lower_add_slot(w->h, view), any);
 }
 
-/* From zero 2 on gradients come out of scratch, where what lies between two parameters is anything. */
+/* From zero 2 on gradients are in scratch, where the padding between parameters is undefined. */
 static void check_flat_param(struct writer *w, const struct flat_shard *f, int32_t flat_param,
                              bool *any)
 {
@@ -173,7 +173,7 @@ static void check_flat_param(struct writer *w, const struct flat_shard *f, int32
     int32_t own = f->own_gradient[flat_param], n = w->l->p->collectives[f->group].n_members;
     int64_t part = z->flat_param[flat_param].elements / n,
             at = program_collective_own_chunk(f->member, n) * part;
-    int64_t first = 0, last = 0; /* of parameters that touch */
+    int64_t first = 0, last = 0; /* of adjacent parameters */
     if (g->zero < 2) {
         look_at(w, own, any);
         return;

@@ -1,4 +1,4 @@
-/* core/lower/scratch.c - tensors that live inside one procedure share bytes: first fit by lifetimes. */
+/* core/lower/scratch.c - shared memory for tensors that live within one procedure: first fit by lifetimes. */
 #include "core/lower/scratch.h"
 
 #include "core/lower/slots.h"
@@ -9,7 +9,7 @@
 
 struct life {
     int32_t first, last; /* instructions of the procedure */
-    int32_t whole;       /* the slot that this one lies in, or itself */
+    int32_t whole;       /* the slot that contains this one, or itself */
     bool placed;
 };
 
@@ -21,7 +21,7 @@ static void touch(struct life *life, const struct program_stage *s, int32_t slot
     life[slot].last = at;
 }
 
-/* Lowest offset at which the slot meets none of the living, which stand by ascending offset. */
+/* Lowest offset at which the slot overlaps no live slot; live slots are in order of offsets. */
 static int32_t first_fit(const struct program_stage *s, const int32_t *live, int32_t n,
                          int64_t bytes, int64_t *offset)
 {
@@ -41,7 +41,7 @@ struct laying {
     int64_t top;
 };
 
-/* A slot is placed where its life begins. */
+/* A slot is placed at the beginning of its lifetime. */
 static void lay_slot(struct laying *y, int32_t slot, int32_t at)
 {
     slot = y->life[slot].whole;
@@ -55,7 +55,7 @@ static void lay_slot(struct laying *y, int32_t slot, int32_t at)
         y->top = x->offset_bytes + slot_align(x->bytes);
 }
 
-/* Operands of a collective that this stage is in. */
+/* Operands of a collective that the stage is a member of. */
 static int32_t operands(const struct laying *y, const struct instr *x, int32_t out[2])
 {
     const struct collective *g = &y->h->l->p->collectives[x->arg];

@@ -1,12 +1,12 @@
-/* core/lower/shards.c - sharded stages: their graphs, what crosses, who meets, who sums.
+/* core/lower/shards.c - sharded stages: graphs, crossing tensors, groups.
  *
- * Each device's operators come from its own view of the whole graph (core/sharding/shard.h), so that everything else of lowering
- * goes as for any other stage. Conversions of a group of devices become collectives, one for each operator, whose operands
- * are filled in device by device. What crosses into or out of such a stage is replicated on each device, or rows of it.
+ * Each device's operators come from its own view of the whole graph (core/sharding/shard.h); the rest of lowering
+ * is as for any other stage. Conversions become collectives, one for each operator, whose operands
+ * are filled in device by device. A tensor that crosses the stage's boundary is replicated on each device, or sharded by rows.
  *
- * Gradient all-reduces. A device's gradient of a parameter is partial along some axes of the mesh and the same along the others.
- * Its key is its place along those others; devices of one key, over all replicas, hold one shard and a partial value each: a group.
- * Replicas that have other keys for a parameter, or keep other shards, sum what they have in common (core/lower/cells.c).
+ * Gradient all-reduces. A device's gradient of a parameter is partial along some axes of the mesh and replicated along the others.
+ * Its key is its position along those others; devices of one key, over all replicas, hold one shard and a partial value each: a group.
+ * Replicas with other keys for a parameter, or other shards, reduce over intersections (core/lower/cells.c).
  */
 #include "core/lower/shards.h"
 
@@ -23,8 +23,8 @@
 
 struct shard_views {
     struct graph *whole;            /* forward, of a microbatch; made when a stage first needs it */
-    struct shard_stage *shared;     /* what the devices of one stage have in common */
-    const struct plan_stage *stage; /* that one */
+    struct shard_stage *shared;     /* what the devices of one stage share */
+    const struct plan_stage *stage; /* the stage */
 };
 
 struct shard_views *shard_views_new(struct arena *a)
@@ -45,9 +45,9 @@ static enum status make_view(const struct lowering *l, struct shard_views *x, st
                          "shard operators with other devices",
                          t->name);
     if (!x->whole) TRY(lower_graph_unsharded(l->a, &p->job, p->microbatch, &x->whole, err));
-    if (b->plan->last_layer >= x->whole->n_layers) return OK; /* plan_check has said so */
+    if (b->plan->last_layer >= x->whole->n_layers) return OK; /* reported by plan_check */
     struct graph *g;
-    if (x->stage != b->plan) /* a stage's devices follow one another */
+    if (x->stage != b->plan) /* devices of a stage are consecutive */
         TRY(shard_stage_new(l->a, x->whole, b->plan->sharding, b->plan->first_layer,
                             b->plan->last_layer, &x->shared, err));
     x->stage = b->plan;
@@ -72,7 +72,7 @@ enum status lower_shard_view(const struct lowering *l, struct shard_views *views
     enum status status = make_view(l, views, b, &g, &why);
     size_t file = l->plan->file ? strlen(l->plan->file) : 0;
     bool placed = file && !strncmp(why.text, l->plan->file, file) && why.text[file] == ':';
-    if (status != OK && placed) return error_set(err, status, "%s", why.text); /* a rule's own */
+    if (status != OK && placed) return error_set(err, status, "%s", why.text); /* a rule's own error */
     if (status != OK) return lower_error(l, b, err, status, "sharding: %.400s", why.text);
     *out = g;
     return OK;
@@ -98,7 +98,7 @@ enum status lower_shard_rows(const struct lowering *l, const struct stage_build 
                        t->name);
 }
 
-/* What a tensor of a view was before conversions. */
+/* The tensor of the whole graph that a view's tensor was converted from. */
 static const char *origin(const struct graph *g, int32_t t)
 {
     while (g->tensors[t].producer >= 0) {

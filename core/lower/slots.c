@@ -1,17 +1,17 @@
-/* core/lower/slots.c - every tensor of a stage gets its home.
+/* core/lower/slots.c - a slot for every tensor of a stage.
  *
- * What lives from one procedure to another lives in a buffer ring, one buffer ring for each pair of birth and
- * death (and for each channel, whose messages come and go in their own time). What lives inside one
- * procedure lives in scratch (core/lower/scratch.c). Parameters,
- * gradients and optimizer state stand in the same order at the same offsets of their regions,
- * decayed parameters first: one flat update runs over each half. A parameter starts at a multiple
- * of 64 bytes; what lies between is zero and stays zero under adamw and sgd.
- * In half precision gradients, optimizer state and a master copy of the parameters are fp32 (dtype_master), so that their
- * offsets are twice the parameters'. The master copy stands behind the state; it is what updates change, and they write the
+ * A tensor that lives across procedures is in a buffer ring, one ring for each pair of birth and
+ * death (and for each channel, whose messages have their own timing). A tensor within one
+ * procedure is in scratch (core/lower/scratch.c). Parameters,
+ * gradients and optimizer state have the same order and the same offsets in their regions,
+ * decayed parameters first, so one flat update covers each half. A parameter starts at a multiple
+ * of 64 bytes; the padding is zero and stays zero under adamw and sgd.
+ * In half precision gradients, optimizer state and master parameters are fp32 (dtype_master), so their
+ * offsets are twice the parameters'. The master follows the state; updates change it and write the
  * parameter from it.
- * With recompute a forward tensor has two homes: one while F runs, one in the backward.
- * Where a tensor comes or goes in pieces (core/lower/channels.c), the pieces live as its messages do and it lives as what is
- * made of them.
+ * With recompute a forward tensor has two slots: one in F, one in the backward.
+ * If a tensor is sent or received in pieces (core/lower/channels.c), the pieces have their messages' lifetimes and the tensor that
+ * of its readers.
  */
 #include "core/lower/slots.h"
 
@@ -27,7 +27,7 @@
 
 struct slot_room {
     size_t slot_capacity, buffer_ring_capacity, buffer_ring_group_capacity;
-    int32_t *buffer_ring_group; /* (n_buffer_rings): group whose gradients a buffer ring keeps apart, else -1 */
+    int32_t *buffer_ring_group; /* (n_buffer_rings): group whose per-microbatch gradients the ring holds, else -1 */
 };
 
 int32_t lower_add_slot(const struct stage_scratch *h, struct slot s)
@@ -40,7 +40,7 @@ int32_t lower_add_slot(const struct stage_scratch *h, struct slot s)
     return out->n_slots++;
 }
 
-/* A stage of several GPUs lays out what one of them holds. */
+/* A stage of several GPUs has the layout of one of them. */
 static struct shape shape_on(const struct stage_build *b, const struct tensor *t)
 {
     struct shape shape = t->shape;
@@ -48,7 +48,7 @@ static struct shape shape_on(const struct stage_build *b, const struct tensor *t
     return shape;
 }
 
-/* Of what stands in files or comes from outside; activations are nobody's business. */
+/* The shard, for tensors in files or from outside; not for activations. */
 static const struct tensor_shard *part_on(const struct tensor *t, enum slot_class class)
 {
     bool kept = class == SLOT_PARAMETER || class == SLOT_STATE || t->role == TENSOR_INPUT;
@@ -68,7 +68,7 @@ struct slot lower_slot_like(const struct stage_scratch *h, int32_t tensor, enum 
                          .input = t->role == TENSOR_INPUT ? (int32_t)t->input : -1};
 }
 
-/* The ring of this life; group >= 0: of gradients that wait for this group. */
+/* The ring with this lifetime; group >= 0: of gradients that wait for this group. */
 static int32_t find_buffer_ring(struct stage_scratch *h, struct buffer_ring want, int32_t group)
 {
     struct program_stage *s = h->b->s;
@@ -112,7 +112,7 @@ static enum phase last_phase(uint8_t uses, enum phase born)
     return born;
 }
 
-/* A tensor made in a part: a buffer ring where it outlives the part or leaves the stage, else scratch. */
+/* Slot of a tensor that a phase produces: in a buffer ring if it outlives the phase or leaves the stage, else scratch. */
 static int32_t made_slot(struct stage_scratch *h, int32_t tensor, enum phase born,
                          uint8_t uses, int32_t sent)
 {
@@ -127,7 +127,7 @@ static int32_t made_slot(struct stage_scratch *h, int32_t tensor, enum phase bor
         -1);
 }
 
-/* --- what comes and goes in pieces --- */
+/* --- tensors in pieces --- */
 
 static int32_t piece_slot(struct stage_scratch *h, int32_t tensor, int64_t n, struct buffer_ring life)
 {
@@ -137,7 +137,7 @@ static int32_t piece_slot(struct stage_scratch *h, int32_t tensor, int64_t n, st
     return add_buffer_ring_slot(h, s, life, -1);
 }
 
-/* Of what leaves: home, or a piece of it that somebody cuts out in this part. */
+/* Outgoing: the tensor's slot, or a piece cut out of it in this phase. */
 static void sent_slots(struct stage_scratch *h, enum edge out, int32_t tensor, enum phase phase,
                        int32_t home)
 {
@@ -146,13 +146,13 @@ static void sent_slots(struct stage_scratch *h, enum edge out, int32_t tensor, e
         struct buffer_ring life = {
             .birth = orders_stage_phase(h->b, phase), .death = PHASE_SEND, .sent = x->channel, .received = -1};
         if (x->tensor != tensor) continue;
-        /* A buffer goes to one only: who else wants all of it gets a copy. */
+        /* A buffer is sent to one receiver only; further receivers get a copy. */
         bool own = x->whole && x == lower_crossing(h->b, out, tensor);
         x->slot = own ? home : piece_slot(h, tensor, x->n, life);
     }
 }
 
-/* Of what comes, one for each piece; the part puts them together. */
+/* Incoming, one slot for each piece; the phase assembles them. */
 static void received_slots(struct stage_scratch *h, enum edge in, int32_t tensor,
                            enum phase phase)
 {
@@ -164,15 +164,15 @@ static void received_slots(struct stage_scratch *h, enum edge in, int32_t tensor
     }
 }
 
-/* Channel of which the tensor's own home is the source, -1. */
+/* Channel whose source is the tensor's own slot; -1. */
 static int32_t sent_from_home(const struct stage_build *b, enum edge out, int32_t tensor)
 {
     const struct crossing *x = lower_crossing(b, out, tensor);
     return x ? x->channel : -1;
 }
 
-/* Home of a tensor that comes from outside, and of what goes on from there. What came whole and only is handed on is
- * copied, so that a buffer that is sent is always one that a call wrote; what is put together is written anyway. */
+/* Slot of a tensor from outside, and of what is forwarded. A complete tensor that is only forwarded is
+ * copied, so that a sent buffer is always one that a call wrote; an assembled one is written anyway. */
 static int32_t arriving_slot(struct stage_scratch *h, enum edge in, enum edge out, int32_t tensor,
                              uint8_t uses, enum phase phase)
 {
@@ -196,7 +196,7 @@ static int32_t arriving_slot(struct stage_scratch *h, enum edge in, enum edge ou
 
 /* --- activations and gradients of activations --- */
 
-/* Inputs: one owner group for all parts. */
+/* Inputs: one slot for all phases. */
 static void input_slot(struct stage_scratch *h, int32_t tensor)
 {
     if (h->slot_forward[tensor] >= 0) return;
@@ -205,7 +205,7 @@ static void input_slot(struct stage_scratch *h, int32_t tensor)
     h->slot_forward[tensor] = h->slot_back[tensor] = buffer_ring_slot(h, tensor, life, -1);
 }
 
-/* A device that has no sequences of what crosses gets nothing, and reads nothing of it. */
+/* A device without sequences of a crossing tensor receives and reads nothing of it. */
 static void empty_slots(struct stage_scratch *h, const struct cut *cut, int32_t *slot)
 {
     for (int32_t i = 0; i < cut->n; i++)
@@ -251,8 +251,8 @@ static void forward_slots(struct stage_scratch *h)
     }
 }
 
-/* Where the gradient of one microbatch goes before it is added (deterministic), and where the sum
- * is. */
+/* Slots of one microbatch's gradient before it is added (deterministic), and of the accumulated
+ * gradient. */
 static void param_use_slots(struct stage_scratch *h, int32_t tensor)
 {
     int32_t param_use = h->v->param_use_of[tensor];
@@ -289,7 +289,7 @@ static void back_slots(struct stage_scratch *h)
             sent_slots(h, GRADIENTS_OUT, t, orders_op_phase(h->b, op), h->slot_back[t]);
         }
     }
-    /* In the order of the parameter uses, so that gradients per microbatch lie in the order of its group. */
+    /* In the order of parameter uses, so that per-microbatch gradients are in the order of their group. */
     for (int32_t u = 0; u < h->l->uses->n_param_uses; u++)
         if (lower_owns(h->b, h->v->param_uses[u].layer) && lower_zero_of(h->l, u) < 2)
             param_use_slots(h, h->v->param_uses[u].gradient);
@@ -309,14 +309,14 @@ static int32_t place_slot(struct stage_scratch *h, int32_t tensor, enum slot_cla
     return lower_add_slot(h, s);
 }
 
-/* Gradients of uses beyond the first stand behind the flat runs. */
+/* Gradients of uses beyond the first follow the flat runs. */
 static void gradient_slots(struct stage_scratch *h, int32_t index, int32_t tensor, int64_t offset)
 {
     struct program_parameter *p = &h->b->s->parameters[index];
     const int32_t *param_uses = &h->v->param_uses_of[2 * tensor];
     bool swapped =
         param_uses[0] > param_uses[1] &&
-        param_uses[1] >= 0; /* parameter uses stand by layer: the forward pass's first use comes first */
+        param_uses[1] >= 0; /* uses are ordered by layer: the forward's first use is first */
     bool first = true;
     for (int k = 0; k < 2; k++) {
         int32_t u = param_uses[swapped ? 1 - k : k];
@@ -359,7 +359,7 @@ static void parameter_slots(struct stage_scratch *h, int32_t index, int32_t tens
                                arena_printf(h->l->a, "%s.master", t->name), index);
 }
 
-/* A flat run's slots, over [offset, offset + bytes) of the parameters' region and of as many elements in each other one. */
+/* A flat run's slots: [offset, offset + bytes) of the parameters' region, and as many elements in each other region. */
 static void run_slots(struct stage_scratch *h, int run, int64_t offset, int64_t bytes,
                       int64_t region)
 {

@@ -1,4 +1,4 @@
-/* core/lower/stage_scratch.c - room for what is known of the stage at hand. */
+/* core/lower/stage_scratch.c - allocation of the current stage's working state. */
 #include "core/lower/stage_scratch.h"
 
 #include "core/lower/lowering.h"

@@ -1,6 +1,6 @@
-/* core/lower/stages.c - the program's stages and lanes, and which training graph each stage's operators come from.
+/* core/lower/stages.c - the program's stages and lanes, and the training graph of each stage.
  *
- * A stage of the plan on several devices is as many stages of the program, neighbours in its list; each device is a lane.
+ * A stage of the plan on n devices is n consecutive stages of the program; each device is a lane.
  */
 #include "core/lower/stages.h"
 
@@ -16,7 +16,7 @@ static const struct device_type *type_of(const struct lowering *l, int32_t devic
     return &c->types[c->devices[device].type];
 }
 
-/* Of measured layers parameters are whole, and so many GPUs share them; other graphs are one GPU's already. */
+/* Parameters of measured layers are full, and tp GPUs shard them; other graphs are already one GPU's. */
 static int32_t tp_of(const struct lowering *l, int32_t device)
 {
     if (!l->plan->job.model.measured) return 1;
@@ -55,7 +55,7 @@ static void make_stage(struct lowering *l, int32_t index, int32_t replica, int32
     s->first_sequence = b->first_sequence, s->sequences = b->sequences;
 }
 
-/* Devices in the order in which the plan first names them, those of one stage one after the other. */
+/* Devices in the order of first mention in the plan, those of one stage consecutive. */
 static void make_lanes(struct lowering *l, int32_t replica, const int32_t *first_of)
 {
     struct plan_lane *found;
@@ -107,7 +107,7 @@ static void make_stages(struct lowering *l)
 
 /* --- variants --- */
 
-/* Ends at which a neighbour's devices shard operators and several activations are alive: there each has one gradient. */
+/* Edges with several live activations and a sharded neighbour: each activation has one gradient there. */
 static int32_t shared_ends(const struct lowering *l, const struct stage_build *b,
                            const struct graph *g, int32_t edge[GRAPH_EDGES_MAX])
 {
@@ -120,7 +120,7 @@ static int32_t shared_ends(const struct lowering *l, const struct stage_build *b
     return n;
 }
 
-/* A graph of its own for a stage that shares nothing, but stands beside one that does. */
+/* A separate graph for an unsharded stage next to a sharded one. */
 static enum status end_like(struct lowering *l, struct stage_build *b, const struct graph **g,
                             struct error *err)
 {
@@ -144,7 +144,7 @@ static enum status make_views(struct lowering *l, const struct lower_graphs *s, 
 {
     const struct plan *p = l->plan;
     struct lower_graphs own = *s;
-    own.capacity = (size_t)own.n; /* what the set lacks goes into a list of our own */
+    own.capacity = (size_t)own.n; /* graphs missing in the set are added to a list of this call */
     struct shard_views *shared = shard_views_new(l->a);
     l->uses = param_uses_new(l->a, l->p->n_stages);
     for (int32_t i = 0; i < l->p->n_stages; i++) {

@@ -1,7 +1,7 @@
-/* core/lower/collectives.c - conversions between devices of a stage as collectives: who, over which links, which way.
+/* core/lower/tensor_collectives.c - conversions between devices of a stage as collectives: members, links, algorithms.
  *
- * A group of devices along an axis of the mesh is a team; its links are looked for once for in each direction that some collective of it
- * goes. Which way is said by the plan (collectives of core/sharding/sharding.h) or follows from the sizes of parts.
+ * The devices of a group along an axis of the mesh form a team; its links are looked up once for each algorithm that one of its
+ * collectives uses. The plan states the algorithm (collectives of core/sharding/sharding.h), or it follows from the sizes of shards.
  */
 #include "core/lower/tensor_collectives.h"
 
@@ -11,11 +11,11 @@
 #include "core/lower/param_uses.h"
 #include "core/sharding/shard.h"
 
-/* Devices that meet: their links, as program groups have them; NULL where no collective goes that way. */
+/* A group's links, in the form of program collectives; NULL if no collective uses that algorithm. */
 struct lower_team {
     bool found[COLLECTIVE_ALGORITHM_COUNT];
     int32_t *link, *direction, *pair_link, *pair_direction;
-    const int32_t *tier; /* (members) the nodes they stand on; NULL: no hierarchical collectives */
+    const int32_t *tier; /* (members) their nodes; NULL: no hierarchical collectives */
 };
 
 struct stage_collectives {
@@ -45,7 +45,7 @@ static struct lower_team *team_of(struct lowering *l, struct stage_build *first,
     return t;
 }
 
-/* The entry of the plan's collectives that the operator goes by, -1: none. */
+/* The entry of the plan's collectives for the operator; -1: none. */
 static int32_t entry_of(const struct stage_build *b, const struct graph_op *op)
 {
     const struct lower_team *t = b->collectives->team[op->attrs.exchange->axis];
@@ -63,7 +63,7 @@ static struct collective *tensor_collective_of(struct lowering *l, const struct 
     return m;
 }
 
-/* The links of a group of devices, as far as its collectives use them: m of all members, which sends as they do. */
+/* The links of a group of devices that its collectives use: m over all members has the same messages. */
 static enum status find_links(struct lowering *l, struct stage_build *first,
                               const struct exchange *e, const struct collective *m,
                               struct error *err)
@@ -103,7 +103,7 @@ static enum status find_team(struct lowering *l, struct stage_build *first,
     return find_links(l, first, e, &m, err);
 }
 
-/* An entry of a stage's collectives that is for no collective of it. */
+/* Error for an entry that applies to no collective of the stage. */
 static enum status check_entries(const struct lowering *l, const struct stage_build *first,
                                  const bool *used, struct error *err)
 {

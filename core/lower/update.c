@@ -1,9 +1,9 @@
 /* core/lower/update.c - the procedure U of a stage.
  *
- * Wait for the gradient all-reduces, exchange tied ones, add a second use's gradient to the first's; then updates: one for each flat run, or
- * one for each parameter, and the part of what is divided. In half precision they change the master, and the parameter is
- * what it narrows to. With a loss scale (core/lower/scale.c) all that is updated is waited for and looked at first, in a call of its
- * own where the device has several chunks.
+ * Waits for the gradient all-reduces, exchanges tied gradients, adds a second use's gradient to the first's; then updates: one for each
+ * flat run, or one for each parameter, and ZeRO's shards. In half precision they change the master, and the parameter is
+ * its rounded value. With a loss scale (core/lower/scale.c) all gradients are awaited and checked first, in a call of
+ * its own if the device has several chunks.
  */
 #include "core/lower/groups.h"
 #include "core/lower/procedures.h"
@@ -20,7 +20,7 @@ static void await_reduces(struct writer *w, const struct stage_build *b)
     }
 }
 
-/* All devices of a stage hold the same sum of a use; it counts once (core/lower/groups.c). */
+/* All devices of a stage hold the same reduced gradient of a use; it counts once (core/lower/groups.c). */
 static void clear_tied(struct writer *w, const int32_t *tied, int32_t n)
 {
     const struct lowering *l = w->l;
@@ -37,7 +37,7 @@ static void clear_tied(struct writer *w, const int32_t *tied, int32_t n)
     }
 }
 
-/* The first update of a device exchanges for both chunks, so the other one's sums must be there too. */
+/* The first update of a device exchanges for both chunks, so the other chunk's gradients must be complete too. */
 static void wait_for_reduces(struct writer *w)
 {
     const struct lowering *l = w->l;
@@ -57,7 +57,7 @@ static void wait_for_reduces(struct writer *w)
     for (int32_t i = 0; i < n; i++) writer_emit(w, INSTR_COLLECTIVE_WAIT, tied[i]);
 }
 
-/* slot: (UPDATE_SLOTS). In half precision the master is updated and the parameter is what it narrows to. */
+/* slot: (UPDATE_SLOTS). In half precision the master is updated and the parameter is its rounded value. */
 static struct program_op update_op(const struct writer *w, bool flat, const char *name, bool decay,
                                    const int32_t *slot)
 {
@@ -91,7 +91,7 @@ int32_t lower_primary_gradient(const struct stage_build *b, const struct program
     return p->gradient[x[p->gradient[0]].offset_bytes != x[p->slot].offset_bytes * wide];
 }
 
-/* The sum of the part that this stage owns of one group's parameters. What a second use's gradients add up to comes on top. */
+/* Adds the gradient of a second use to this stage's shard of one group's gradients. */
 static void await_own(struct writer *w, const struct flat_shard *f)
 {
     struct lowering *l = w->l;
@@ -126,7 +126,7 @@ static void update_own(struct writer *w, const struct flat_shard *f)
     if (g->gather[phase_index(PHASE_W)] >= 0) writer_emit(w, INSTR_COLLECTIVE_START, g->gather[phase_index(PHASE_W)]);
 }
 
-/* Divided parameters: updates, then gathers under which the sums that others own are zeroed. */
+/* ZeRO: updates, then all-gathers, during which the gradients owned by others are zeroed. */
 static void update_divided(struct writer *w)
 {
     struct lowering *l = w->l;
@@ -148,7 +148,7 @@ static void update_divided(struct writer *w)
     }
 }
 
-/* Both uses of a parameter into one gradient. */
+/* Adds both uses' gradients of a parameter. */
 static void add_ties(struct writer *w)
 {
     struct lowering *l = w->l;
@@ -165,7 +165,7 @@ static void add_ties(struct writer *w)
     }
 }
 
-/* Everything that is updated is there before anything is. */
+/* All inputs of updates are awaited before the first update. */
 static void check(struct writer *w)
 {
     struct lowering *l = w->l;

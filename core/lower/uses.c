@@ -1,4 +1,4 @@
-/* core/lower/uses.c - who reads which tensor of a stage, and what the backward runs again instead of keeping it. */
+/* core/lower/uses.c - readers of each tensor of a stage, and the operators that the backward recomputes. */
 #include "core/lower/uses.h"
 
 #include "core/lower/orders.h"
@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* A block's name is its operators' up to the second point ("h.0"); embedding and head are in none. */
+/* A block's name is its operators' name up to the second dot ("h.0"); embedding and head are in no block. */
 static size_t block_name(const char *op)
 {
     const char *number = strchr(op, '.');
@@ -15,7 +15,7 @@ static size_t block_name(const char *op)
     return end ? (size_t)(end - op) : 0;
 }
 
-/* Conversions are named after what they convert; they belong to whom they are made for, who comes next. */
+/* Conversions are named after their operand; they belong to the block of their reader, the next operator. */
 static const char *name_of(const struct graph *g, int32_t op)
 {
     while (op + 1 < g->n_forward &&
@@ -31,7 +31,7 @@ bool lower_same_block(const struct graph *g, int32_t op, int32_t other)
     return n && n == block_name(b) && !strncmp(a, b, n);
 }
 
-/* Whether the backward finds what F made of the tensor, or has it made again. */
+/* Whether the backward finds the tensor as F made it, kept or recomputed. */
 bool lower_kept(const struct stage_build *b, int32_t tensor)
 {
     const struct graph *g = b->v->g;
@@ -50,7 +50,7 @@ bool lower_kept(const struct stage_build *b, int32_t tensor)
     if (!block_name(name_of(g, producer))) return true;
     for (first = producer; first + 1 < g->n_forward && lower_same_block(g, producer, first + 1);)
         first++;
-    /* Read in the next block: its input. What is in no block, conversions for it included, is looked through as well. */
+    /* Read in the next block: its input. Operators in no block, with their conversions, are skipped. */
     for (int32_t i = first + 1; i < g->n_forward; i++) {
         if (block_name(name_of(g, i)) && !lower_same_block(g, first + 1, i)) break;
         for (int32_t k = 0; k < g->ops[i].n_inputs; k++)
@@ -59,7 +59,7 @@ bool lower_kept(const struct stage_build *b, int32_t tensor)
     return false;
 }
 
-/* Forward operators whose outputs the backward reads, directly or through others that run again. */
+/* Forward operators whose outputs the backward reads, directly or through recomputed ones. */
 static void find_reruns(struct stage_scratch *h)
 {
     const struct graph *g = h->v->g;

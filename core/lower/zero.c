@@ -1,13 +1,13 @@
-/* core/lower/zero.c - what replicas divide among themselves (plan.h's zero): groups and their flat parameters (FSDP).
+/* core/lower/zero.c - ZeRO (plan.h's zero): owner groups and their flat parameters (FSDP).
  *
- * A divided group scatters the gradients of its parameter uses. Its parameters are laid into flat parameters (FSDP), so that every member owns
- * the n-th part of each, of equal size for all: members stay alike whatever their number, which is what lets the
- * simulator fold them, and what frameworks do with flat parameters. The price is padding: up to n · 64 bytes a flat parameter.
- * Discarded: dividing the list of gradients as a ring does, without padding, where each member would cut other parameters.
- * Where stages are sharded each part of a parameter is divided among those who keep it and have a partial value each of its
- * gradient; what one device alone keeps, or computes as all others do, is not.
- * A parameter that is used twice has a group for each use, which divide alike, and one owner group; where its uses are on
- * different stages of a replica it is not divided: its gradients are exchanged whole, and so it is summed whole.
+ * A ZeRO group reduce-scatters the gradients of its parameter uses. Its parameters are laid out in flat parameters (FSDP), of which
+ * every member owns an equal n-th: members stay equal whatever their number, as in frameworks with flat parameters, so the
+ * simulator can fold them. The price is padding: up to n · 64 bytes a flat parameter.
+ * Rejected: dividing the list of gradients as a ring does, without padding, because each member would then cut other parameters.
+ * In sharded stages each shard of a parameter is divided among the devices that keep it and have a partial value of its
+ * gradient each; a parameter that one device keeps alone, or all compute alike, is not divided.
+ * A tied parameter has a group for each use, which divide alike, and one owner group; if its uses are on
+ * different stages of a replica it is not divided, because its full gradients are exchanged and all-reduced.
  */
 #include "core/lower/zero.h"
 
@@ -17,7 +17,7 @@
 
 #include <inttypes.h>
 
-/* Both uses of the parameter of a parameter use; -1 where there is none. */
+/* Both uses of the parameter of a parameter use; -1: none. */
 static const int32_t *uses_of(const struct lowering *l, int32_t param_use)
 {
     return &l->uses->views[0].param_uses_of[2 * lower_param_use(l, param_use)->parameter];

@@ -84,7 +84,7 @@ static int32_t block(struct build *b, int32_t x)
     return build_layer_norm(b, "output.LayerNorm", x, d, false);
 }
 
-/* The decoder is the table of words, with a bias of its own. */
+/* The decoder is tied to the word embeddings, with a separate bias. */
 static void head_and_loss(struct build *b, int32_t x, int32_t table, int32_t targets)
 {
     const struct model *m = b->m;

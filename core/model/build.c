@@ -1,4 +1,4 @@
-/* core/model/build.c - what the families are built of (core/model/build.h). */
+/* core/model/build.c - building blocks of the model families (core/model/build.h). */
 #include "core/model/build.h"
 
 #include "core/base/arena.h"
@@ -27,7 +27,7 @@ int32_t build_input(struct build *b, const char *name, enum tensor_input which)
                               .input = which});
 }
 
-/* suffix ".weight" or ".bias" of module (its whole name). */
+/* suffix ".weight" or ".bias" of module (its full name). */
 int32_t build_parameter(struct build *b, const char *module, const char *suffix, struct shape shape,
                         enum tensor_init init, double std)
 {
@@ -40,7 +40,7 @@ int32_t build_parameter(struct build *b, const char *module, const char *suffix,
                                                   .decay = shape.rank >= 2});
 }
 
-/* The operator's first output; 0 after an error (a valid tensor that nobody looks at). */
+/* The operator's first output; 0 after an error (a valid index that is not used). */
 int32_t build_apply(struct build *b, enum op_kind kind, const char *name,
                     const struct op_attrs *attrs, const int32_t *inputs, int32_t n_inputs)
 {
@@ -63,11 +63,11 @@ int32_t build_apply2(struct build *b, enum op_kind kind, const char *name,
     return build_apply(b, kind, name, attrs, (const int32_t[]){x, y}, 2);
 }
 
-/* --- what GPUs share (struct model) --- */
+/* --- tensor parallelism (struct model) --- */
 
 int64_t build_share(const struct build *b, int64_t n) { return (n + b->tp - 1) / b->tp; }
 
-/* Whole again: each GPU has a partial value of x. */
+/* All-reduces x, of which each GPU has a partial value. */
 int32_t build_joined(struct build *b, const char *name, int32_t x)
 {
     struct op_attrs attrs = {.ranks = (int32_t)b->tp};
@@ -76,7 +76,7 @@ int32_t build_joined(struct build *b, const char *name, int32_t x)
                         build_join(b, name, ".join", ""), &attrs, x);
 }
 
-/* All positions again, where each GPU has some. */
+/* All-gathers the positions. */
 int32_t build_gathered(struct build *b, const char *name, int32_t x)
 {
     struct op_attrs attrs = {.ranks = (int32_t)b->tp};
@@ -104,7 +104,7 @@ int32_t build_add_bias(struct build *b, const char *name, int32_t y, int64_t n)
     return build_apply2(b, OP_bias, build_join(b, name, ".bias", ""), NULL, y, bias);
 }
 
-/* y = x·W + b, W (in, out), whose columns the GPUs share */
+/* y = x·W + b, W (in, out), column parallel */
 int32_t build_conv1d(struct build *b, const char *name, int32_t x, int64_t in, int64_t out,
                      double std)
 {
@@ -114,7 +114,7 @@ int32_t build_conv1d(struct build *b, const char *name, int32_t x, int64_t in, i
     return build_add_bias(b, name, build_apply2(b, OP_matmul, name, NULL, x, w), out);
 }
 
-/* The same, whose rows the GPUs share. */
+/* The same, row parallel. */
 int32_t build_conv1d_rows(struct build *b, const char *name, int32_t x, int64_t in, int64_t out,
                           double std)
 {
@@ -125,7 +125,7 @@ int32_t build_conv1d_rows(struct build *b, const char *name, int32_t x, int64_t 
                           build_joined(b, name, build_apply2(b, OP_matmul, name, NULL, x, w)), out);
 }
 
-/* y = x·Wᵀ (+ b), W (out, in), whose rows (outputs) the GPUs share */
+/* y = x·Wᵀ (+ b), W (out, in), sharded by rows (outputs) */
 int32_t build_linear(struct build *b, const char *name, int32_t x, int64_t in, int64_t out,
                      bool bias)
 {
@@ -136,7 +136,7 @@ int32_t build_linear(struct build *b, const char *name, int32_t x, int64_t in, i
     return bias ? build_add_bias(b, name, y, out) : y;
 }
 
-/* The same, whose columns (inputs) the GPUs share. */
+/* The same, sharded by columns (inputs). */
 int32_t build_linear_inputs(struct build *b, const char *name, int32_t x, int64_t in, int64_t out,
                             bool bias)
 {
@@ -147,7 +147,7 @@ int32_t build_linear_inputs(struct build *b, const char *name, int32_t x, int64_
     return bias ? build_add_bias(b, name, y, out) : y;
 }
 
-/* divided: every GPU works on with its own columns. */
+/* divided: the output stays sharded by columns. */
 static struct op_attrs norm_attrs(const struct build *b, bool divided)
 {
     bool partial = divided && !b->m->sequence_parallel;

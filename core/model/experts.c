@@ -1,4 +1,4 @@
-/* core/model/experts.c - what models with experts have beside their dense relatives: keys and layers. */
+/* core/model/experts.c - keys and layers of models with experts (MoE). */
 #include "core/model/experts.h"
 
 #include "core/model/read.h"
@@ -36,7 +36,7 @@ static enum status read_dense_layers(const struct node *c, struct model *m, stru
     return OK;
 }
 
-/* key: what says how many experts there are. */
+/* key: the number of experts. */
 static enum status read_chosen(const struct node *c, const char *key, struct model *m,
                                struct error *err)
 {
@@ -149,7 +149,7 @@ int64_t model_active_parameters(const struct model *m)
 
 /* --- graph --- */
 
-/* y = x·Wᵀ, expert by expert, in the slots that the gates fill. */
+/* y = x·Wᵀ per expert, in the slots that the gates fill. */
 static int32_t project(struct build *b, const char *name, int32_t x, int32_t gates, int64_t in,
                        int64_t out)
 {

@@ -1,8 +1,8 @@
-/* core/model/images.c - models that say what an image shows: ViT (Dosovitskiy et al. 2021) with Hugging Face's names, VGG
+/* core/model/images.c - image classifiers: ViT (Dosovitskiy et al. 2021) with Hugging Face's names, VGG
  * (Simonyan and Zisserman 2014) with torchvision's.
  *
- * Weights of VGG start as He et al. 2015 have it for what relu follows, so that signals keep their size through 19 layers; its
- * last one and ViT start normal.
+ * Weights of VGG are initialised as in He et al. 2015 for layers before relu, so that activations keep their scale through 19
+ * layers; its last layer and ViT are initialised normally.
  */
 #include "core/model/images.h"
 
@@ -14,7 +14,7 @@
 
 enum { IMAGE_MAX = 4096, IMAGE_CHANNELS_MAX = 1024, CHANNELS_MAX = 1 << 14 };
 
-/* num_labels, or as many as id2label names. */
+/* num_labels, or the number of names in id2label. */
 static enum status read_classes(const struct node *c, int64_t absent, struct model *m,
                                 struct error *err)
 {
@@ -108,7 +108,7 @@ static int32_t convolution(struct build *b, const char *name, int32_t x, int64_t
     return build_apply2(b, OP_conv2d, name, &attrs, x, w);
 }
 
-/* A patch is a row; the class token stands in front of them, and every place has a position of its own. */
+/* A patch is a row; the class token precedes them, and every row has its own position embedding. */
 static int32_t vit_embeddings(struct build *b)
 {
     const struct model *m = b->m;
@@ -159,7 +159,7 @@ static int32_t vit_block(struct build *b, int32_t x)
     return build_apply2(b, OP_add, "output.residual", NULL, x, y);
 }
 
-/* Where parameters have no base before their names, operators must be called otherwise than their bias. */
+/* Without a base before parameter names, an operator's name must differ from its bias's. */
 static int32_t named_linear(struct build *b, const char *name, int32_t x, int64_t in, int64_t out,
                             double std)
 {
@@ -252,7 +252,7 @@ static enum status read_classifier(const struct node *c, struct model *m, struct
     return OK;
 }
 
-/* What is left of an image behind all features, and how many layers have weights. */
+/* Size of an image after all features, and number of layers with weights. */
 static enum status check_features(const struct node *c, struct model *m, struct error *err)
 {
     const struct node *list = node_get(c, "features");
@@ -315,7 +315,7 @@ void model_write_vgg(struct json *j, const struct model *m)
     json_put_int(j, "num_labels", m->vocabulary);
 }
 
-/* "features.7": modules are numbered as torchvision's, relu and pooling too. */
+/* "features.7": modules are numbered as in torchvision, relu and pooling included. */
 static const char *numbered(struct build *b, const char *list, int32_t number)
 {
     char text[16];
@@ -325,7 +325,7 @@ static const char *numbered(struct build *b, const char *list, int32_t number)
 
 static double std_for_relu(int64_t taps) { return sqrt(2 / (double)taps); }
 
-/* 3 x 3 over all channels, a bias for each, a group norm where there are some, relu. */
+/* 3 x 3 over all channels, bias, group norm if configured, relu. */
 static int32_t vgg_convolution(struct build *b, int32_t *number, int32_t x, int64_t in, int64_t out)
 {
     const struct model *m = b->m;

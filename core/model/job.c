@@ -1,7 +1,7 @@
 /* core/model/job.c - job.yaml to struct job and back.
  *
- * Paths are taken from the job file's folder. The data path is made absolute, because a plan that
- * embeds the job may stand in another folder; the model is embedded whole.
+ * Relative paths start at the job file's folder. The data path is made absolute, because a plan that
+ * embeds the job may be in another folder; the model is embedded in full.
  */
 #include "core/model/job.h"
 
@@ -41,7 +41,7 @@ static const char *absolute(struct arena *a, const char *path)
     return beside(a, here, path);
 }
 
-/* "models/tiny.json" is called "tiny" where the file itself does not say. */
+/* The model's name is "tiny" for "models/tiny.json" unless the file states one. */
 static const char *base_name(struct arena *a, const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path,
@@ -186,7 +186,7 @@ static enum status read_loss_scale(const struct node *root, struct job *j, struc
 
 /* --- optimizer --- */
 
-/* *out stays where the key is absent. Above 0, or at least 0; not above max, or below it. */
+/* *out keeps its default if the key is absent. > 0, or >= 0; not above max, or below it. */
 static enum status read_number(const struct node *map, const char *key, bool zero, double max,
                                bool below, double *out, struct error *err)
 {
@@ -331,7 +331,7 @@ static void write_layers(FILE *out, const struct job *j, int indent)
     fprintf(out, "layers: %s\n", j->layers.by == LAYERS_FINE ? "fine" : "coarse");
 }
 
-/* The usual one is not said. */
+/* The default is omitted. */
 static void write_loss_scale(FILE *out, const struct job *j, int indent)
 {
     const struct loss_scale *s = &j->loss_scale;

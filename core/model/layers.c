@@ -7,14 +7,14 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* What the search for blocks and cuts asks about a forward graph. */
+/* Properties of a forward graph for the search of blocks and cuts. */
 struct view {
     const struct graph *g;
     uint64_t *key; /* (n_forward): of the operator alone */
-    int32_t *used; /* (n_tensors): how many operands it is */
+    int32_t *used; /* (n_tensors): number of operands that read it */
     /* (n_forward, OP_OPERANDS_MAX): the operator that used the operand before, or -1 */
     int32_t *last_use;
-    int64_t *in_bytes; /* (n_forward): what lives in front of it; -1: too many tensors for a cut */
+    int64_t *in_bytes; /* (n_forward): live activations before it; -1: too many tensors for a cut */
     double *flops;     /* (n_forward) */
     bool *product;     /* (n_forward) */
 };
@@ -26,7 +26,7 @@ static uint64_t key_of(const struct graph *g, const struct graph_op *op)
     return op_key(op->kind, &op->attrs, &shapes, g->dtype);
 }
 
-/* Equal operands of operators i and j: one and the same, or of equal kind from as far back. */
+/* Whether operands of operators i and j are equal: the same tensor, or of equal kind at the same distance back. */
 static bool same_operand(const struct view *v, int32_t i, int32_t j, int32_t k)
 {
     const struct graph *g = v->g;
@@ -141,8 +141,8 @@ static bool cluster(const struct view *v, int32_t first, int32_t n, int32_t grou
     return true;
 }
 
-/* Operators [first, end) outside of repeats: one layer; fine, with several products: those of the default cuts, which the
- * graph has now. Returns how many. */
+/* Operators [first, end) outside of repeats: one layer; fine, with several products: the default cuts, which the
+ * graph has at this point. Returns the number of layers. */
 static int32_t between(const struct view *v, int32_t first, int32_t end, bool fine, int32_t *last)
 {
     const struct graph_op *op = v->g->ops;
@@ -155,7 +155,7 @@ static int32_t between(const struct view *v, int32_t first, int32_t end, bool fi
     return layers;
 }
 
-/* All of the graph with k layers in each piece of the repeats. Returns how many layers that are, 0 where there is no way. */
+/* Layers of the whole graph with k layers in each piece of the repeats. Returns their number, 0 if impossible. */
 static int32_t layers_with(const struct view *v, const struct repeat *r, int32_t n, int32_t k,
                            bool fine, int32_t *last)
 {
@@ -172,7 +172,7 @@ static int32_t layers_with(const struct view *v, const struct repeat *r, int32_t
     return layers + between(v, at, v->g->n_forward, fine, last + layers);
 }
 
-/* Most layers a piece: no more than its matrix products. */
+/* Maximum of layers a piece: its number of matrix products. */
 static int32_t max_layers(const struct view *v, const struct repeat *r, int32_t n)
 {
     int32_t most = INT32_MAX;
@@ -200,7 +200,7 @@ static enum status refuse(const struct view *v, const struct repeat *r, int32_t 
                      wanted, r[0].copies, valid);
 }
 
-/* Most groups that there can be: the greatest operator alone must be less than one and a half of them. */
+/* Upper bound of the number of groups: the largest operator must be below one and a half groups. */
 static int32_t max_groups(const struct view *v)
 {
     double all = 0, greatest = 0;

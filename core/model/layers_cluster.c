@@ -1,5 +1,5 @@
-/* The clustering recurrence, twice: first for the least largest cut, then for the least sum among cuts no larger. One pass
- * with both aims would keep for each prefix only what has the least largest cut, though a later cut may be larger anyway.
+/* The clustering recurrence, twice: first for the least maximum cut, then for the least sum among cuts no larger. A single
+ * pass for both would keep only the least maximum for each prefix, although a later cut may be larger anyway.
  */
 #include "core/model/layers.h"
 
@@ -25,7 +25,7 @@ static bool is_group(const struct table *t, int32_t from, int32_t to)
     return t->products[to] > t->products[from];
 }
 
-/* Later beginnings first, so that of equals the later cut stays; a group only grows from there, and too much is too much. */
+/* Later beginnings first, so that ties keep the later cut; a group only grows from there, so the first excess ends the loop. */
 static void fill_one(struct table *t, int32_t q, int32_t r)
 {
     size_t row = (size_t)t->w->n + 1, at = (size_t)q * row + (size_t)r;

@@ -93,7 +93,7 @@ enum status measured_model_read(struct arena *a, const struct node *config, stru
     out->measured = m;
     out->layers = m->n_layers;
     out->max_positions = m->sequence_length;
-    out->vocabulary = 256; /* of whatever it was measured with: no token is ever read */
+    out->vocabulary = 256; /* any value: no token is ever read */
     return OK;
 }
 
@@ -128,7 +128,7 @@ void measured_model_write(struct json *j, const struct model *model)
     json_close(j);
 }
 
-/* The measured elements of one layer's parameters, unshared. */
+/* Measured elements of one layer's parameters at tensor-parallel degree 1. */
 static int64_t measured_parameters(const struct measured_layer *l)
 {
     int64_t whole = shares_at(&l->parameters, 1);

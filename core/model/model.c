@@ -1,10 +1,10 @@
 /* core/model/model.c - config.json → struct model, and back.
  *
- * Hugging Face's files carry many keys that do not concern the shape of the training step; those
- * are ignored. Keys that would change the computation in a way this program does not build
+ * Hugging Face's files have many keys that do not affect the training step; they
+ * are ignored. Unsupported keys that would change the computation
  * (quantised weights, other activations, other rotary scalings, layers that differ in their window)
- * are errors: a model that is only nearly the one asked for is a wrong answer. Where a key is
- * absent the default is the one of the family's configuration class in the transformers library.
+ * are errors, because a model that is only nearly the requested one is a wrong answer. The default of
+ * an absent key is that of the family's configuration class in the transformers library.
  */
 #include "core/model/model.h"
 
@@ -155,7 +155,7 @@ static enum status read_rope(const struct node *c, struct model *m, struct error
     return OK;
 }
 
-/* mistral: one window everywhere, 4096 where the key is absent, none where it is null; mixtral: none either way.
+/* mistral: one window for all layers, 4096 if the key is absent, none if it is null; mixtral: none in both cases.
  * qwen: layers from max_window_layers on, if use_sliding_window. llama has none. */
 static enum status read_window(const struct node *c, struct model *m, struct error *err)
 {
@@ -195,7 +195,7 @@ static enum status read_llama(const struct node *c, struct model *m, struct erro
     TRY(model_choose(c, "hidden_act", activations, &activation, err));
     TRY(node_get_bool(c, "tie_word_embeddings", &m->tied, err));
     if (model_is(m, "qwen2"))
-        m->attention_bias = true; /* on q, k and v; no key says so */
+        m->attention_bias = true; /* on q, k and v; without a key for it */
     else if (!model_is(m, "mistral") && !model_is(m, "mixtral"))
         TRY(node_get_bool(c, "attention_bias", &m->attention_bias, err));
     if (model_is(m, "llama")) TRY(node_get_bool(c, "mlp_bias", &m->mlp_bias, err));
@@ -216,7 +216,7 @@ static enum status read_name(const struct node *c, const char *name, struct mode
     return OK;
 }
 
-/* Implementations but eager keep no scores in memory and cost alike here. */
+/* All implementations except eager do not materialise scores and cost the same here. */
 static enum status read_attention(const struct node *c, struct model *m, struct error *err)
 {
     const char *text = "";

@@ -1,9 +1,9 @@
 /* core/model/model_graph.c - struct model → forward graph of one microbatch.
  *
- * One builder walks the model as it is written down in its paper; a step that fails leaves the
- * error in the builder and every later step does nothing, so the walk reads like the model.
+ * One builder follows the model as described in its paper; a failed step leaves its
+ * error in the builder, and all later steps do nothing, so the code reads like the model.
  * Parameters have Hugging Face's names and layouts: gpt2 stores (in, out), the others (out, in).
- * An operator is called by the module it belongs to; the last operator of each half of a block ends
+ * An operator has the name of its module; the last operator of each half of a block ends
  * in ".residual", which gives the layers their names ("h.0.attn", "h.0.mlp").
  */
 #include "core/model/model.h"
@@ -139,7 +139,7 @@ static void llama(struct build *b)
     head_and_loss(b, build_rms_norm(b, "norm", x, m->hidden, true), table, targets);
 }
 
-/* Families whose operators GPUs can share. */
+/* Families that support tensor parallelism. */
 static bool is_dense_decoder(const struct model *m)
 {
     return !m->experts && strcmp(m->family, "bert") != 0 && !model_pixels(m);

@@ -5,14 +5,14 @@
 
 bool model_is(const struct model *m, const char *family) { return !strcmp(m->family, family); }
 
-/* The node, or NULL where the key is absent or null. */
+/* The node, or NULL if the key is absent or null. */
 const struct node *model_given(const struct node *c, const char *key)
 {
     const struct node *n = node_get(c, key);
     return n && n->kind != NODE_NULL ? n : NULL;
 }
 
-/* Some exporters write numbers as strings: the quotes are forgiven, the text must be a number. */
+/* Some exporters write numbers as strings: quotes are accepted, the text must be a number. */
 struct node model_unquoted(const struct node *n)
 {
     struct node copy = *n;
@@ -43,7 +43,7 @@ enum status model_need_encoder(const struct node *c, struct model *m, struct err
     return OK;
 }
 
-/* *out stays where the key is absent or null. */
+/* *out keeps its value if the key is absent or null. */
 enum status model_get_int(const struct node *c, const char *key, int64_t min, int64_t max,
                           int64_t *out, struct error *err)
 {
@@ -71,7 +71,7 @@ enum status model_refuse_true(const struct node *c, const char *key, const char 
     return value ? node_error(node_get(c, key), err, "%s", why) : OK;
 }
 
-/* For keys that choose among a few words: *out is the index in the NULL-ended list. */
+/* Keys with a few possible words: *out is the index in the NULL-ended list. */
 enum status model_choose(const struct node *c, const char *key, const char *const *names, int *out,
                          struct error *err)
 {

@@ -1,4 +1,4 @@
-/* core/plan/describe.c - a plan in a few words: every replica of a small one, every shape of a large one. */
+/* core/plan/describe.c - short descriptions of plans: every replica of a small one, every class of a large one. */
 #include "core/base/arena.h"
 #include "core/base/ranges.h"
 #include "core/base/text.h"

@@ -1,9 +1,9 @@
-/* core/plan/orders.c - what a replica's orders mean, and whether they are complete.
+/* core/plan/orders.c - validation of a replica's orders and schedule.
  *
  * An order is a text of calls, "F0 F1 B0 …"; on a device with several stages each call names the chunk first, "0F0
- * 1F0 …". Every call must be there once and after what it needs on the same stage; whether the orders of several devices
- * fit together is the token game's to say. A schedule is a name for all orders of a replica: stage i of the list is
- * the schedule's virtual stage i, so the devices must stand in the list as the schedule places them.
+ * 1F0 …". Every call must occur once and after its predecessors on the same stage; deadlocks between devices
+ * are found by the token game. A schedule names all orders of a replica: stage i of the list is
+ * the schedule's virtual stage i, so the devices must be listed as the schedule places them.
  */
 #include "core/plan/internal.h"
 
@@ -113,7 +113,7 @@ static enum status note_call(const struct order_check *c, const struct schedule_
                          that, that, this);
 }
 
-/* Chunk and microbatch exist; the chunk is written where there are several. */
+/* Checks chunk and microbatch; the chunk is required if there are several. */
 static enum status check_call(const struct order_check *c, struct schedule_op *x, const char *word,
                               const char *next)
 {
@@ -204,7 +204,7 @@ static enum status check_devices_orders(struct arena *a, const struct plan_place
     return OK;
 }
 
-/* "a.0 b.0 b.0 a.0": the devices of the stages as the schedule wants them. */
+/* "a.0 b.0 b.0 a.0": the devices of the stages as the schedule requires. */
 static const char *wanted_text(struct arena *a, const struct plan *p, const struct schedule *s,
                                const struct plan_lane *lanes)
 {

@@ -1,8 +1,8 @@
-/* core/plan/plan.c - questions to a plan: does it hold together, what is it in short, which one is it.
+/* core/plan/plan.c - validity and hash of a plan.
  *
- * core/plan/read.c has the file's grammar, this file what a plan means; a plan made by the planner goes
- * through the same checks as one edited by hand. Both name the place in the file where there is one.
- * core/plan/orders.c has what orders and schedules mean.
+ * core/plan/read.c has the file's grammar, this file its semantics; a plan made by the planner passes
+ * the same checks as one edited by hand. Errors have the position in the file if there is one.
+ * core/plan/orders.c validates orders and schedules.
  */
 #include "core/plan/plan.h"
 

@@ -1,8 +1,8 @@
 /* core/plan/read.c - plan.yaml to struct plan, and back in canonical form.
  *
- * Reading refuses what no plan can say (unknown keys, numbers out of range, devices that the cluster
- * does not have); whether the pieces fit together is plan_check's business. Writing leaves out what
- * is the default, so that what stands in a stage is what somebody decided.
+ * The reader rejects what is invalid in any plan (unknown keys, numbers out of range, devices not in the
+ * cluster); plan_check checks the parts against each other. The writer omits
+ * defaults, so that a stage shows its decisions only.
  */
 #include "core/plan/plan.h"
 

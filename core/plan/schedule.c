@@ -1,4 +1,4 @@
-/* core/plan/schedule.c - named schedules with one order rule: warm-up forwards, then a steady pattern, then what is left. */
+/* core/plan/schedule.c - named schedules by one rule: warm-up forwards, a steady pattern, the remaining backwards. */
 #include "core/plan/schedule_internal.h"
 
 #include "core/base/arena.h"
@@ -79,8 +79,8 @@ void schedule_write(FILE *out, const struct schedule *s, char separator)
 
 /* --- warm-up counts --- */
 
-/* HARP's published rule, from the authors' code: a transfer that is cheap against the slowest stage asks for one more
- * microbatch in flight than the stage behind it has, a dear one for three. */
+/* HARP's published rule, from the authors' code: a transfer that is cheap relative to the slowest stage adds one
+ * microbatch in flight to those of the next stage, an expensive one three. */
 static int32_t step_published(double transfer, double t_max)
 {
     return transfer * 10 < t_max ? 1 : transfer * 2 < t_max ? 2 : 3;

@@ -1,9 +1,9 @@
-/* core/plan/schedule_check.c - is a schedule complete, and can it be executed?
+/* core/plan/schedule_check.c - completeness of a schedule and freedom from deadlock.
  *
- * First every operation is found once in a table by (device, chunk, microbatch); then the schedule is played without
- * times: a device goes on until it meets an operation whose input does not exist yet, and is woken by the one that makes
- * it. Each operation waits for one other device at most, so that waking costs O(1) and the game O(operations). The order
- * in which operations were taken is a topological order: sim/pipeline/static times a schedule along it.
+ * First every operation is entered once in a table by (device, chunk, microbatch); then the schedule is executed without
+ * times: a device advances up to an operation whose input does not exist yet, and is woken by its producer.
+ * Each operation waits for at most one other device, so waking costs O(1) and the check O(operations). The order
+ * of execution is a topological order: sim/pipeline/static times a schedule along it.
  */
 #include "core/plan/schedule_internal.h"
 
@@ -56,7 +56,7 @@ static enum status check_stages(struct check *k)
     return OK;
 }
 
-/* Sizes before memory: a schedule that names microbatch 9,999,999 once must not take gigabytes to be refused. */
+/* Sizes are checked before allocation: a schedule with microbatch 9,999,999 must not allocate gigabytes before its error. */
 static enum status check_counts(struct check *k)
 {
     const struct schedule *s = k->s;
@@ -176,7 +176,7 @@ static bool ready(const struct check *k, int32_t d, const struct schedule_op *o)
     return from < 0 || k->done[part][place(k, from, o->microbatch)];
 }
 
-/* A device goes on as far as it can; the neighbours that wait for what it makes are woken. */
+/* A device advances as far as possible and wakes the neighbours that wait for its outputs. */
 static void advance(struct check *k, int32_t d)
 {
     const struct schedule_lane *l = &k->s->lanes[d];

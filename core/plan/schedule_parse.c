@@ -1,4 +1,4 @@
-/* core/plan/schedule_parse.c - "F0,F1,B0|F0,B0 …": the text form, with the place of what is wrong with it. */
+/* core/plan/schedule_parse.c - "F0,F1,B0|F0,B0 …": parser of the text form, with line and column of errors. */
 #include "core/plan/schedule_internal.h"
 
 #include "core/base/arena.h"

@@ -1,11 +1,11 @@
-/* core/program/check.c - the token game: a program played without time.
+/* core/program/check.c - the deadlock check (token game): a program executed without time.
  *
  * Lanes run as far as they can, messages leave as soon as they may, collectives end as soon as all
- * members have handed them over in the order of their streams. No step ever takes a possibility
- * away from anybody, so the order of play does not matter: either all lanes come to the end or the
- * same set stays blocked, which is then the proof of a deadlock on any machine whatever its speeds.
- * Orders are equal in every step; enough steps are played for every buffer to be used again.
- * Before the game core/program/orders.c compares orders on paper.
+ * members have launched them in the order of their streams. No step disables another,
+ * so the order of execution does not matter (a Petri net without conflicts): either all lanes finish or the
+ * same set stays blocked, which proves a deadlock for any speeds.
+ * Orders are equal in every step; enough steps are executed for every buffer to be reused.
+ * core/program/orders.c compares orders statically first.
  */
 #include "core/program/game.h"
 
@@ -82,7 +82,7 @@ static bool group_ready(const struct game *g, int32_t group)
     return g->at_head[group] == program_collective_launches(&g->p->collectives[group]);
 }
 
-/* The head of a lane's stream has just been handed over or uncovered. */
+/* The head of a lane's stream was just launched or became the head. */
 static void head_changed(struct game *g, const struct game_lane *l)
 {
     if (l->handed > l->ended) g->at_head[l->stream[l->ended % l->n_stream]]++;
@@ -124,7 +124,7 @@ static void hand_group(struct game *g, struct game_lane *l, int64_t *launched)
     }
 }
 
-/* Buffers of messages that have to leave before this call may write: is one still there? */
+/* Whether a message must still leave a buffer that this call writes. */
 static bool blocked_by_sends(struct game *g, struct game_lane *l, enum phase phase, int64_t seq)
 {
     for (int32_t i = 0; i < l->s->n_buffer_rings; i++) {
@@ -170,7 +170,7 @@ static enum status end_call(struct game *g, struct game_lane *l, enum phase phas
     return OK;
 }
 
-/* One instruction; true where the lane has to wait. */
+/* One instruction; true: the lane must wait. */
 static bool take(struct game *g, struct game_lane *l, const struct instr *x, int64_t seq)
 {
     struct game_channel *c =
@@ -229,7 +229,7 @@ static enum status run_lane(struct game *g, struct game_lane *l)
     return OK;
 }
 
-/* --- the table is set --- */
+/* --- initial state --- */
 
 static int32_t steps_to_play(const struct program *p)
 {

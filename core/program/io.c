@@ -1,7 +1,7 @@
-/* core/program/io.c - reads what program_write wrote, and trusts none of it.
+/* core/program/io.c - reads the output of program_write, treating it as untrusted.
  *
- * Records stand in the order of core/program/write.c. What an index points to may not have been read
- * yet: such findings are program_valid's, and get their lines here.
+ * Records are in the order of core/program/write.c. An index may point to a record that has not been read
+ * yet: program_valid checks those, with the records' lines.
  */
 #include "core/base/arena.h"
 #include "core/base/file.h"

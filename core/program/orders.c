@@ -1,8 +1,8 @@
-/* core/program/orders.c - what holds of the orders of a program before anybody moves.
+/* core/program/orders.c - static checks of a program's orders, before the token game.
  *
- * A channel's two ends name the same microbatches in the same order, and "before" among groups,
- * over all lanes, has no cycle - so one order serves all. Operators take no part in the game: a
- * procedure is boiled down to its other instructions first.
+ * Both ends of a channel have the same microbatches in the same order, and "before" among groups,
+ * over all lanes, has no cycle, so one order fits all. Operators are irrelevant to the game: each
+ * procedure is reduced to its other instructions first.
  */
 #include "core/program/game.h"
 
@@ -65,7 +65,7 @@ static enum status note_transfer(struct game *g, const struct game_lane *l, cons
     return OK;
 }
 
-/* What the call at hand does to channels and to the lane's stream of groups. */
+/* The effect of the current call on channels and on the lane's stream of groups. */
 static enum status walk_call(struct game *g, struct game_lane *l, size_t room[2])
 {
     const struct boiled *b = &g->procedures[l->s - g->p->stages][l->call.procedure];
@@ -88,7 +88,7 @@ static enum status walk_call(struct game *g, struct game_lane *l, size_t room[2]
     return OK;
 }
 
-/* One step of a lane on paper: every call once, who sends and receives what, the stream of groups.
+/* One step of a lane, statically: every call once, messages of each channel, the stream of groups.
  */
 static enum status walk_lane(struct game *g, struct game_lane *l)
 {
@@ -179,7 +179,7 @@ static void number_launches(struct game *g, const int32_t *first, int32_t *nodes
     }
 }
 
-/* Whose k-th collective is of another microbatch than the other members'. */
+/* ERR_INPUT if the k-th launch of a collective has different microbatches on its members. */
 static enum status compare_microbatches(struct game *g, const int32_t *nodes, int32_t n_nodes)
 {
     int32_t *of = ARENA_ARRAY(g->a, int32_t, (size_t)n_nodes); /* + 2; 0: not known yet */

@@ -1,9 +1,9 @@
-/* core/program/program.c - small things that everybody asks a program.
+/* core/program/program.c - accessors of a program, and coding of orders.
  *
- * Orders are coded greedily: at each place the repeated body that covers most calls is taken, calls
- * that repeat nothing gather in a run of their own. 1F1B becomes "F × w, (B F) × …, B × …, B U"
- * whatever the number of microbatches. Longest common substrings would code a little tighter and
- * cost more than they save.
+ * Orders are coded greedily: at each position the repeated body that covers most calls is taken; calls
+ * without repetition form a run of their own. 1F1B becomes "F × w, (B F) × …, B × …, B U"
+ * for any number of microbatches. Longest common substrings would compress slightly better, at a
+ * cost above the gain.
  */
 #include "core/program/program.h"
 
@@ -181,7 +181,7 @@ bool procedure_writes_buffer_ring(const struct program_stage *s, const struct pr
     return false;
 }
 
-/* Of what GPUs share, up to a class and rounded up, less what comes before it: the parts add up to the whole. */
+/* Cumulative share up to a class, rounded up, less that of earlier classes, so that the parts add up to the total. */
 int64_t program_gpu_bytes(const struct program_stage *s, int32_t class)
 {
     static const int32_t shared[] = {SLOT_PARAMETER, SLOT_GRADIENT, SLOT_STATE, SLOT_CLASS_COUNT};

@@ -1,4 +1,4 @@
-/* core/program/valid_groups.c - collectives: members, what they sum or gather, links. */
+/* core/program/valid_groups.c - validation of collectives: members, segments, links. */
 #include "core/program/valid.h"
 
 #include <inttypes.h>
@@ -30,7 +30,7 @@ static enum status check_links(const struct valid *c, const struct collective *g
     return OK;
 }
 
-/* Class and dtype of what is summed or gathered, and of the member's own part. */
+/* Class and dtype of a segment, and of the member's own shard. */
 static enum status check_segment(const struct valid *c, const struct collective *g,
                                  const struct collective_member *m, int32_t k)
 {
@@ -55,7 +55,7 @@ static enum status check_segment(const struct valid *c, const struct collective 
     return OK;
 }
 
-/* Elements of the segment, or of the region of it that is meant. */
+/* Elements of the segment, or of its region. */
 static enum status check_within(const struct valid *c, const struct collective *g,
                                 const struct collective_member *m, int32_t k, int64_t *elements)
 {

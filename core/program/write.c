@@ -1,9 +1,9 @@
-/* core/program/write.c - a program as lines of words.
+/* core/program/write.c - writes a program as lines of words.
  *
- * One record a line, a word that says what it is, numbers, names. Counts stand before what they
- * count. A name is a word in which spaces, percent signs and control bytes are written %XX; the
- * empty name is a percent sign alone. Doubles have 17 digits, which bring back every bit. What
- * follows from the rest is not written: bytes of slots, shapes and keys of operators.
+ * One record a line: a keyword, numbers, names. Counts precede their items.
+ * A name is a word in which spaces, percent signs and control bytes are written %XX; the
+ * empty name is a single percent sign. Doubles have 17 digits, which restore every bit. Derived
+ * values are omitted: bytes of slots, shapes and keys of operators.
  * program_parse (core/program/io.c) reads the same records in the same order.
  */
 #include "core/program/program.h"
@@ -91,7 +91,7 @@ static void write_devices(FILE *out, const struct program *p)
     }
 }
 
-/* Attributes of kinds that came with images; a flag says whether they follow, so that other operators are as they were. */
+/* Attributes of image kinds; a flag marks their presence, so that other operators have shorter records. */
 static bool has_shape_attrs(const struct op_attrs *a)
 {
     const struct stencil *k = &a->stencil;
@@ -177,7 +177,7 @@ static void write_memory(FILE *out, const struct program_stage *s)
     }
 }
 
-/* Behind all parameters, so that programs without any are as they were. */
+/* After all parameters, and only if there are any. */
 static void write_shards(FILE *out, const struct program_stage *s)
 {
     for (int32_t i = 0; i < s->n_parameters; i++) {
@@ -195,7 +195,7 @@ static void write_runs(FILE *out, const struct run *run, int32_t n)
     for (int32_t i = 0; i < n; i++) put(out, run[i].first), put(out, run[i].n);
 }
 
-/* What operators and slots are of a device that shares them with others; behind the shards for the same reason. */
+/* Shards of operators and slots in sharded stages; after the ZeRO shards, and only if there are any. */
 static void write_tensor_shards(FILE *out, const struct program_stage *s)
 {
     for (int32_t i = 0; i < s->n_ops; i++) {
@@ -303,7 +303,7 @@ static void write_tensor(FILE *out, const struct collective *m)
     fputc('\n', out);
 }
 
-/* What a member sums of its segments, where that is not all, and whether it is silent. */
+/* Regions of a member's segments, if not all of them, and whether it is silent. */
 static void write_regions(FILE *out, const struct collective *g, int32_t i)
 {
     const struct collective_member *m = &g->members[i];

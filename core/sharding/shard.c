@@ -1,10 +1,10 @@
-/* core/sharding/shard.c - the walk that makes one device's graph.
+/* core/sharding/shard.c - construction of one device's graph.
  *
- * Operators are visited in their order. Each says by its choice where its operands must be; a version of the operand in
+ * Operators are visited in order. Each operator's choice determines the placements of its operands; a version of the operand in
  * that placement is looked up or made by conversions, and the operator is added with its local attributes. All decisions
- * are about placements, never about one device's sizes, so every device's view has the same operators in the same order.
+ * depend on placements, never on one device's sizes, so every device's view has the same operators in the same order.
  *
- * Versions made inside a stage are not read outside it: where a stage begins and ends only what crosses is kept.
+ * Versions made inside a stage are not read outside it; only crossing tensors are kept at its boundaries.
  */
 #include "core/sharding/shard.h"
 
@@ -54,7 +54,7 @@ static int32_t find_version(const struct view *v, int32_t t, const struct placem
     return -1;
 }
 
-/* A source stands in the graph as what this device has of it; a second one of an input has a number in its name. */
+/* A source enters the graph as this device's shard; further versions of an input have a number in their names. */
 static int32_t add_source(struct view *v, int32_t t, const struct placement *p, int32_t number)
 {
     struct tensor copy = v->whole->tensors[t];
@@ -91,8 +91,8 @@ static enum status convert(struct view *v, int32_t t, const struct conversion *c
     return OK;
 }
 
-/* Each operator that reads a parameter converts it for itself: so every view has as many gradients of it, and no gathered
- * matrix stays or crosses between stages for a use far away. */
+/* Each reader of a parameter converts it separately, so every view has as many gradients of it, and no gathered
+ * matrix stays alive or crosses stages for a distant use. */
 static void forget_other_uses(struct view *v, int32_t t, int32_t reader)
 {
     if (v->made_for[t] != reader + 1 && v->versions[t]) v->versions[t]->next = NULL;
@@ -129,7 +129,7 @@ static enum status version_of(struct view *v, int32_t t, const struct placement 
 
 /* --- parameters --- */
 
-/* Kept sharded although it is used whole: by the first dimension that the other axis leaves alone. */
+/* Stored sharded although used in full: by the first dimension that the other axis does not shard. */
 static void keep_sharded(const struct view *v, int32_t t, struct placement *p)
 {
     const struct shape *shape = &v->whole->tensors[t].shape;
@@ -150,7 +150,7 @@ static void keep_sharded(const struct view *v, int32_t t, struct placement *p)
     }
 }
 
-/* Where each parameter is kept: in the shard that all its uses in the stage need, else replicated. */
+/* Placement of each parameter: the shard that all its uses in the stage need, else replicated. */
 static void find_homes(struct view *v)
 {
     const struct graph *g = v->whole;
@@ -201,7 +201,7 @@ static enum status push_op(struct view *v, enum op_kind kind, const char *name,
     return graph_add_op(v->g, kind, name, attrs, in, n_in, out, err);
 }
 
-/* Everybody's (lse, target's logit) of its columns, gathered over the axes that split the vocabulary, inner first. */
+/* (lse, target's logit) of all devices' columns, gathered over the axes that shard the vocabulary, inner first. */
 static enum status shard_cross_entropy(struct view *v, int32_t i, const struct op_attrs *attrs,
                                        const int32_t *in, int32_t *out, struct error *err)
 {
@@ -235,7 +235,7 @@ static bool shards_vocabulary(const struct view *v, int32_t i)
     return false;
 }
 
-/* The way from a shard to what all devices of these axes have together. */
+/* The conversions from a shard to the full tensor over these axes. */
 static enum status gather_steps(struct view *v, const struct placement *from, uint8_t axes,
                                 int32_t *n, const struct exchange **out, struct error *err)
 {
@@ -299,7 +299,7 @@ static enum status add_op(struct view *v, int32_t i, struct error *err)
     return OK;
 }
 
-/* --- where a stage begins and ends --- */
+/* --- boundaries of a stage --- */
 
 /* The axes along which it is sharded by batch. */
 static struct op_choice batch_of(const struct view *v, const struct op_choice *c)
@@ -310,7 +310,7 @@ static struct op_choice batch_of(const struct view *v, const struct op_choice *c
     return out;
 }
 
-/* Operators outside compute by batch what the stage's neighbour computes by batch, and all of it along other axes. */
+/* Operators outside the stage are sharded by batch where the neighbour is, and replicated along other axes. */
 static void choose_outside(struct view *v)
 {
     const struct graph *g = v->whole;
@@ -334,7 +334,7 @@ static void choose_outside(struct view *v)
     }
 }
 
-/* Only what crosses is kept, replicated or sharded by dimension 0. */
+/* Keeps crossing tensors only, replicated or sharded by dimension 0. */
 static enum status cross(struct view *v, const struct cut *cut, struct error *err)
 {
     for (int32_t c = 0; c < cut->n; c++) {

@@ -1,4 +1,4 @@
-/* core/sharding/shard_meetings.c - conversions of a view as collectives of core/collective/collective.h. */
+/* core/sharding/shard_collectives.c - conversions of a view as collectives of core/collective/collective.h. */
 #include "core/sharding/shard.h"
 
 #include "core/base/arena.h"

@@ -63,7 +63,7 @@ refused "an unknown switch" 3 "unknown node or switch 'r'" "$MUSHER" show bad.ya
 edit net.yaml 's/\[s, n.1\]/[s, n.0]/' bad.yaml
 refused "two links of one pair" 3 "is given twice" "$MUSHER" show bad.yaml
 edit net.yaml 's/{name: u1, .*}\]/{name: u1, between: [n.1], bandwidth: 1 GB\/s, latency: 1 us}]/' bad.yaml
-refused "a link with one end" 3 "one end must be a node" "$MUSHER" show bad.yaml
+refused "a link with one end" 3 "a single end must be a node" "$MUSHER" show bad.yaml
 edit net-plan.yaml 's/\[s, n.1\]/[s, n]/' wide.yaml
 "$MUSHER" simulate wide.yaml > out.keep 2> err.keep && ok "a node at a switch" || not_ok "a node at a switch" "$(cat err.keep)"
 

@@ -44,7 +44,7 @@ static const struct {
     {"unknown-device-node", 16, 32, "unknown device 'd.0': no such node", ""},
     {"same-end-twice", 16, 26, "names c twice; [c] is the link inside a node", ""},
     {"mixed-ends", 16, 26, "two nodes or two devices", ""},
-    {"one-device-end", 16, 26, "one end must be a node", ""},
+    {"one-device-end", 16, 26, "a single end must be a node", ""},
     {"no-ends", 16, 26, "one node or two ends, found 0", ""},
     {"three-ends", 16, 26, "found 3", ""},
     {"second-link-of-a-pair", 16, 26, "a link between a and b is given twice (first in line 14)",

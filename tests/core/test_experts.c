@@ -1,5 +1,4 @@
-/* Rows sent to experts and back against a layer computed row by row, who is chosen, what a capacity drops; dropout's masks; targets
- * that do not count. Gradients of the same kinds are in test_kernels.c. */
+/* Dispatch and combine against a layer computed row by row, top-k, capacity; dropout masks; ignored targets. Gradients: test_kernels.c. */
 #include "exec/bench/bench.h"
 
 #include "tests/support/calls.h"

@@ -408,7 +408,7 @@ START_TEST(what_does_not_go_together_is_refused_with_the_reason)
     refused(p, "zero: 3 with sharding");
     p = mixed(MEGATRON, BATCH);
     for (int r = 0; r < 2; r++) p.replicas[r].stages[0].zero = 1;
-    refused(p, "its state is divided");
+    refused(p, "its state is also sharded by zero");
     p = mixed(MEGATRON, BATCH), p.cluster.types[0].tensor_parallel = 2;
     refused(p, "several GPUs");
     p = shared(1, 2, "operators: [{match: \"h.*.ln_1\", shard: heads}]\n", 1);

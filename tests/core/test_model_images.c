@@ -239,7 +239,7 @@ START_TEST(operators_of_images_are_not_tensor_parallel)
     struct graph *g;
     m.tensor_parallel = 2;
     ck_assert_int_eq(model_graph(arena, &m, DTYPE_fp32, 1, 10, &g, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, "not for vit") != NULL, "%s", err.text);
+    ck_assert_msg(strstr(err.text, "not vit") != NULL, "%s", err.text);
 }
 END_TEST
 

@@ -351,7 +351,7 @@ static const struct misfit text_misfits[] = {
     {OP_cross_entropy, {0}, "2,3,10 x 2,4", "(2,3,10)", "(2,4)"},
     {OP_dropout, {.rate = 1}, "2,3", "a rate of 1", "below 1"},
     {OP_cross_entropy, {.counted = 4}, "2,3,10 x 2,3", "4 targets", "of 3"},
-    {OP_gating, {.chosen = 5}, "2,3,4", "5 of 4", "chosen"},
+    {OP_gating, {.chosen = 5}, "2,3,4", "5 of 4", "not possible"},
     {OP_gating, {.chosen = 2}, "6,4", "(6,4)", "(b, T, experts)"},
     {OP_dispatch, {.capacity = 2}, "2,3,5 x 2,4,6", "(2,3,5)", "(2,4,6)"},
     {OP_dispatch, {.capacity = 4}, "2,3,5 x 2,3,6", "capacity of 4", "3 positions"},

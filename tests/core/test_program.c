@@ -157,7 +157,7 @@ static const struct {
     {"run 4 2", "run 4 1", "x:"},
     {"run 4 2 0 0 0", "run 4 2 0 0 1", "device a.1 has no chunk 1"},
     {" 0 1 0\ndevice", " 0 2 0 1\ndevice", "x:2: steps, microbatches, devices or stages"},
-    {" 0 1 0\ndevice", " 0 1 1\ndevice", "x:5: device a.0: its lane names"},
+    {" 0 1 0\ndevice", " 0 1 1\ndevice", "x:5: device a.0: its lane has no order"},
     {" 0 1 0\ndevice", " 0 0\ndevice", "devices or stages out of range"},
     {"@0 all_reduce ring step fp32", "@0 all_reduce local step fp32", "need algorithm local"},
     {"\nend\n", "\nend\nmore\n", "nothing may follow"},

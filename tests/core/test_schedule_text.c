@@ -239,7 +239,7 @@ START_TEST(a_specification_out_of_range_is_refused)
     REFUSED("device 1: time 0: expected more than 0", H1F1B, 2, 0, 4, .time = zero);
     REFUSED("link 0: transfer -1: expected 0 or more", H1F1B, 2, 0, 4, .transfer = negative);
     REFUSED("device 1: warm-up 0: expected 1 or more", 1F1B, 2, 0, 4, .warmup = none);
-    REFUSED("zb-h1 has no warm-up counts", ZB_H1, 2, 0, 4, .warmup = none);
+    REFUSED("zb-h1 accepts no warm-up counts", ZB_H1, 2, 0, 4, .warmup = none);
     REFUSED("no progress: blocked set: device 0 at B0 (waits for B0 of device 1), device 1 at F1",
             1F1B, 2, 0, 4, .warmup = growing);
 }

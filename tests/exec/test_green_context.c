@@ -152,7 +152,7 @@ static const struct {
     const char *gpu, *more, *text;
 } refusals[] = {
     {"H200-SXM", ", multiprocessors: 64", "a partial GPU is emulated and needs a slowdown"},
-    {"host", ", slowdown: 2, multiprocessors: 64", "multiprocessors are a GPU's"},
+    {"host", ", slowdown: 2, multiprocessors: 64", "multiprocessors apply to GPUs only"},
     {"H200-SXM", ", slowdown: 2, multiprocessors: 0", "multiprocessors"},
     {"H200-SXM", ", slowdown: 2, multiprocessors: 140", "of which H200-SXM has 132"},
     {"RTX-3090", ", slowdown: 2, multiprocessors: 8", "has no number of multiprocessors"},

@@ -163,7 +163,7 @@ START_TEST(an_entry_that_is_for_no_collective_is_said_where_it_stands)
         {2, 1, "{match: \"*\", algorithm: hierarchical}", "at least two on each"},
         {1, 2, "{match: \"wpe*\", algorithm: ring}", "one collective is 'h.0."},
         {1, 2, "{match: \"*\", algorithm: ring}, {match: \"*\", kind: all_reduce, algorithm: ring}",
-         "no entry before it takes"},
+         "no earlier entry takes"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *how = arena_printf(arena, COLUMNS "          collectives: [%s]\n", rows[i].algorithm);
