@@ -57,7 +57,7 @@ links: [{name: u0, between: [n.0, s], bandwidth: 1 GB/s, latency: 10 us}, {name:
 END
 "$MUSHER" plan job.yaml net.yaml -o net-plan.yaml > /dev/null 2> err.keep && ok "a network plans" || not_ok "a network plans" "$(cat err.keep)"
 "$MUSHER" simulate net-plan.yaml > out.keep 2> err.keep && ok "and simulates" || not_ok "and simulates" "$(cat err.keep)"
-refused "an emulated network is not run" 3 "simulated only" "$MUSHER" run net-plan.yaml --data text.txt
+refused "an emulated network is not run" 3 "can be simulated, not run" "$MUSHER" run net-plan.yaml --data text.txt
 edit net.yaml 's/, s\], /, r], /' bad.yaml
 refused "an unknown switch" 3 "unknown node or switch 'r'" "$MUSHER" show bad.yaml
 edit net.yaml 's/\[s, n.1\]/[s, n.0]/' bad.yaml
@@ -191,7 +191,7 @@ refused "a program without its text" 2 "--data" "$MUSHER" run even.keep --steps 
 refused "a program where a plan is wanted" 3 "a program" "$MUSHER" show even.keep
 edit job.yaml 's/microbatch: 1/microbatch: 1\nprecision: bf16/' j.yaml
 edit even.yaml 's/device: host,/device: host, tensor_parallel: 2,/' gpus.yaml
-refused "a run of several GPUs a device" 3 "is simulated, never run" "$MUSHER" run gpus.yaml --data text.txt --steps 1
+refused "a run of several GPUs a device" 3 "can be simulated, not run" "$MUSHER" run gpus.yaml --data text.txt --steps 1
 refused "loading without loaders" 2 "--loaders" "$MUSHER" simulate even.yaml --load 30ms
 refused "a reserve that is no size" 2 "--reserve" "$MUSHER" memory even.yaml --reserve many
 edit team.yaml 's/device: host/device: T4/g' turing.yaml

@@ -145,8 +145,8 @@ says "a plan that shards operators is lowered" 0 "" "$MUSHER" lower "$scratch/sh
 says "a program file with collectives runs" 0 '"losses"' "$MUSHER" run "$scratch/shared.program" --steps 2 --data LICENSE --json
 says "collectives are simulated" 0 "peak memory" "$MUSHER" simulate "$scratch/shared.yaml" --trace "$scratch/sim.trace"
 says "collectives are explained" 0 "collective" "$MUSHER" simulate "$scratch/shared.yaml" --explain
-says "what a device holds is told" 0 "collective buffers" "$MUSHER" memory "$scratch/shared.yaml"
-has "and which collective wants it" out "what all_to_all lm_head.group_all_to_all has in flight"
+says "the memory of a device is printed" 0 "collective buffers" "$MUSHER" memory "$scratch/shared.yaml"
+has "and the collective that needs it" out "data in flight of all_to_all lm_head.group_all_to_all"
 says "show tells who shares" 0 "sharding operators" "$MUSHER" show "$scratch/shared.yaml"
 has "in which ratios" out "n.0 75 %, n.1 25 %"
 has "by which index" out "heads                  h.*.attn.*"
@@ -166,7 +166,7 @@ says "what is shared cannot be deterministic" 3 "cannot be deterministic" "$MUSH
 sed 's/shard: heads/shard: [heads, none]/' "$scratch/shared.yaml" > "$scratch/bad.yaml"
 says "more values than axes are refused" 3 "shard: 2 values, the mesh has 1 axis" "$MUSHER" lower "$scratch/bad.yaml" -o "$scratch/x"
 sed 's/^  - microbatches: 2/  - microbatches: 2\n    orders: {n.0: "F0 B0 F1 B1", n.1: "F0 B0 F1 B1"}/' "$scratch/shared.yaml" > "$scratch/bad.yaml"
-says "an order for a device that is not the first of its stage is refused" 3 "'n.1' goes by the order of 'n.0', the first device" "$MUSHER" lower "$scratch/bad.yaml" -o "$scratch/x"
+says "an order for a device that is not the first of its stage is refused" 3 "'n.1' has the order of 'n.0', the first device" "$MUSHER" lower "$scratch/bad.yaml" -o "$scratch/x"
 says "a search goes on from what is shared" 0 "found" "$MUSHER" plan --from "$scratch/shared.yaml" -o "$scratch/x.yaml"
 says "and without one of its devices" 0 "found" "$MUSHER" plan --from "$scratch/shared.yaml" --without n.1 -o "$scratch/x.yaml"
 says "what if is asked of it" 0 "the old plan cannot run, without n.1: it uses n.1" "$MUSHER" whatif "$scratch/shared.yaml" --without n.1
