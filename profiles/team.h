@@ -9,7 +9,8 @@
 #include "core/model/model.h"
 
 /* Every type gets its backend and what its libraries keep of memory; types without a stated memory get the catalogue's. ERR_INPUT: unknown catalogue id, or the catalogue knows no memory; a
- * part of multiprocessors that the GPU does not have, or of a GPU whose number is not known. */
+ * part of multiprocessors that the GPU does not have, or of a GPU whose number is not known; an NCCL version without model, or no
+ * NVIDIA GPU beside it. */
 MUST_CHECK enum status team_complete(struct cluster *c, struct error *err);
 
 /* ERR_INPUT where a device type of the team cannot compute in this dtype: the host has fp32 and fp64, GPUs before compute

@@ -59,6 +59,8 @@
  * Between CUDA devices a link may say how NCCL is to use it, by NCCL's own words: `maxCTAs: 4` (thread blocks that its kernels may
  * take from the operators, 1 to 64) and `netName: Socket` (which network, as NCCL_NET names them: IB, Socket, or a plugin's).
  * What a message or a collective crosses decides: over several links the least maxCTAs, and the netName where no two differ.
+ * `nccl: 2.28.9` of the cluster states that its collectives are NCCL's: where its model of that version holds it prices them in plans
+ * and simulations (sim/collective/price.h). Real clusters only.
  * With `price: 3.2/h` each GPU of the type costs so much an hour (any money, one for the file) from the moment a plan uses it.
  * A message between two such devices counts its bytes once, whole, and a gradient all-reduce one GPU's share: links of both
  * kinds between the same devices differ by what their GPUs' ports carry together.
@@ -130,6 +132,8 @@ struct link {
 
 struct cluster {
     const char *name;
+    const char *nccl;              /* NCCL version; NULL: the file states none */
+    const struct node *nccl_where; /* of `nccl`, for messages; NULL where no file has it */
     bool emulated;
     int32_t n_types, n_nodes, n_devices, n_links, n_switches;
     struct device_type *types;

@@ -88,8 +88,10 @@ struct collective {
      * the operands' */
     enum dtype dtype;
     int64_t elements; /* summed over segments; of a tensor, the whole's */
-    /* sim/engine/fold: the members are so many on so many nodes, alike but for those listed; 0: n_members, on nodes as they say */
-    int32_t stands_for, stands_on;
+    /* sim/engine/fold: the members are so many, alike but for those listed (0: n_members), and take so long together; -1: as long as
+     * their messages */
+    int32_t stands_for;
+    int64_t stands_ns;
     bool
         each_call; /* members meet in every call (COLLECTIVE); else once a step (COLLECTIVE_START, COLLECTIVE_WAIT) */
 

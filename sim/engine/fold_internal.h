@@ -22,6 +22,7 @@ struct folding {
     int32_t *users;                          /* (n_links, 2) */
     int32_t *user; /* (n_links, 2) lane whose sums were counted last, + 1 */
     struct cost *cost;
+    int64_t *price_ns;       /* (n_collectives) collective_price_ns */
     uint64_t *link_colour;   /* (n_links) by what they cost */
     uint64_t *colour, *next; /* (n_devices) */
     /* Number, in its lane, of the first instruction that names a channel, (n_channels), or a group, (its members from

@@ -65,7 +65,7 @@ struct explained_part {              /* REDUCE span */
     int64_t begin_ns, end_ns, bytes; /* begin -1: there is none */
 };
 struct explained_group {
-    bool priced; /* it goes by no messages: sim/collective/price.h */
+    enum collective_price price; /* by no messages, but where it is LINKS */
     int32_t n_parts,
         times; /* times: launches by each member in a step; launch: step · times + how many before */
     int32_t *launched;            /* (n_members) as far as the lanes are told */

@@ -136,7 +136,7 @@ static int32_t part_link(const struct collective *g, int32_t member, int32_t par
 static void use_group(const struct explanation *t, struct explain *x, int32_t group)
 {
     const struct collective *g = &t->program->collectives[group];
-    if (t->groups[group].priced) return; /* on no link */
+    if (t->groups[group].price != COLLECTIVE_PRICE_LINKS) return; /* on no link */
     for (int32_t launch = 0; launch < t->steps * t->groups[group].times; launch++)
         for (int32_t m = 0; m < g->n_members; m++)
             for (int32_t k = 0; k < t->groups[group].n_parts; k++) {
