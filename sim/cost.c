@@ -225,12 +225,12 @@ void cost_remember(struct cost *k, uint64_t key, int64_t value) { put(k, REMEMBE
 const struct cluster *cost_cluster(const struct cost *k) { return k->cluster; }
 
 int64_t cost_collective_ns(const struct cost *k, enum collective_kind kind,
-                           enum collective_algorithm algorithm, int32_t n_ranks, int32_t n_nodes,
-                           int64_t bytes)
+                           enum collective_algorithm algorithm, const char *device,
+                           int32_t n_ranks, int32_t n_nodes, int64_t bytes)
 {
     double seconds;
     if (!collective_table_holds(k->profile->collectives, k->profile->n_collectives, kind, algorithm,
-                                n_ranks, n_nodes, bytes, &seconds))
+                                n_ranks, n_nodes, device, bytes, &seconds))
         return -1;
     int64_t ns = units_ns_from_s(seconds);
     return ns < COST_MAX_NS ? ns : COST_MAX_NS;

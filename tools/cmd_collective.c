@@ -207,7 +207,10 @@ static enum status answer(struct question *q, const struct request *r, struct er
     query_nccl(q);
     q->has_table =
         collective_table_find(q->profile.collectives, q->profile.n_collectives, q->c.kind,
-                              q->c.n_members, q->n_nodes, NULL, q->bytes, &q->table);
+                              q->c.n_members, q->n_nodes,
+                              collective_table_device(q->arena, &q->cluster, q->device,
+                                                      q->c.n_members),
+                              NULL, q->bytes, &q->table);
     return OK;
 }
 

@@ -24,13 +24,14 @@ struct members {
     int32_t n, n_nodes;
     int32_t each;    /* members of a node; 0: unequally many, or a device twice */
     int32_t *device; /* (n) by node, else as they were given */
-    const char *type; /* catalogue id; "" where there are several */
+    const char *type; /* collective_table_device */
+    bool alike;       /* of one type */
 };
 
 static struct members stand(struct arena *a, const struct cluster *c, const int32_t *device,
                             int32_t n)
 {
-    struct members m = {.n = n, .type = c->types[c->devices[device[0]].type].catalogue};
+    struct members m = {.n = n, .type = collective_table_device(a, c, device, n)};
     int32_t *here = ARENA_ARRAY(a, int32_t, (size_t)c->n_nodes);
     bool *seen = ARENA_ARRAY(a, bool, (size_t)c->n_devices), twice = false;
     for (int32_t i = 0; i < n; i++) {
@@ -38,8 +39,8 @@ static struct members stand(struct arena *a, const struct cluster *c, const int3
         m.n_nodes += !here[d->node]++;
         twice |= seen[device[i]];
         seen[device[i]] = true;
-        if (strcmp(c->types[d->type].catalogue, m.type) != 0) m.type = "";
     }
+    m.alike = !strcmp(m.type, c->types[c->devices[device[0]].type].catalogue);
     m.each = twice || n % m.n_nodes ? 0 : n / m.n_nodes;
     for (int32_t k = 0, at = 0; k < c->n_nodes; k++) {
         if (here[k] && here[k] != m.each) m.each = 0;
@@ -123,7 +124,7 @@ static enum status choose(struct arena *a, struct cost *k, const char *version,
                           int64_t bytes, struct nccl_choice *out, struct error *err)
 {
     struct nccl_system s;
-    if (!*m->type) return error_set(err, ERR_INPUT, "devices of several types");
+    if (!m->alike) return error_set(err, ERR_INPUT, "devices of several types");
     if (!m->each)
         return error_set(err, ERR_INPUT, "%" PRId32 " ranks do not fill %" PRId32 " nodes evenly",
                          m->n, m->n_nodes);
@@ -160,7 +161,7 @@ static int64_t nccl_ns(struct arena *a, struct cost *k, enum collective_kind kin
 {
     const struct cluster *c = cost_cluster(k);
     struct nccl_choice choice;
-    if (!c->nccl || !m->each || !*m->type || bytes < 1) return -1;
+    if (!c->nccl || !m->each || !m->alike || bytes < 1) return -1;
     for (int32_t i = 0; i < m->n; i++)
         if (c->types[c->devices[m->device[i]].type].tensor_parallel > 1) return -1;
     uint64_t set = rng_hash_bytes(7, m->device, (size_t)m->n * sizeof *m->device), key = set;

@@ -163,6 +163,7 @@ void explain_use(const struct explanation *t, struct explain *x)
     const struct program *p = t->program;
     use_devices(t, x);
     x->links = ARENA_ARRAY(t->arena, struct explain_link, (size_t)p->n_links);
+    for (int32_t i = 0; i < p->n_collectives; i++) x->prices[t->groups[i].price]++;
     for (int32_t i = 0; i < p->n_channels; i++)
         if (t->channels[i].resource >= 0) use_messages(t, x, i);
     for (int32_t i = 0; i < p->n_devices; i++) use_waits(t, x, &t->lanes[i]);

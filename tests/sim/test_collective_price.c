@@ -102,7 +102,7 @@ static int32_t all_reduce(const struct program *p)
 static int64_t price(struct priced *x)
 {
     return collective_price_ns(x->cost, x->program,
-                               &x->program->collectives[all_reduce(x->program)]);
+                               &x->program->collectives[all_reduce(x->program)], NULL);
 }
 
 START_TEST(a_table_prices_what_a_library_does_and_what_it_names)
