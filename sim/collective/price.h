@@ -8,7 +8,8 @@
  * 2. NCCL's model (profiles/nccl.h) of the version that the cluster states (`nccl: 2.28.9`) holds for what NCCL does in one call
  *    (collective_native; the algorithm is then its own choice), among GPUs of one type that are not emulated and each one device
  *    (tensor_parallel 1), equally many on each node. Over several nodes it holds only where the network carries as much for them
- *    when all other devices of those nodes send too, because the model knows nobody else there.
+ *    when all other devices of those nodes send too, because the model knows nobody else there. The network is the cluster's
+ *    links; inside a node the model has NVLink and PCIe of the catalogue's GPU and not the links of the file.
  * 3. Any other is priced by its messages on the links (link model).
  * Sizes are those of core/collective/algorithm.h; of unequal shards by RING, all as long as the longest.
  * A collective with a price (1, 2) begins for all members when the last has come, ends for all after its price, and is on no link: what

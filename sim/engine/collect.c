@@ -33,7 +33,7 @@ enum status collect_new(struct engine *e, struct cost *k, struct error *err)
         }
         int64_t steps = 2 * ((int64_t)ranks - 1);
         if (steps > 0 && slowest > COST_MAX_NS / steps)
-            return error_set(err, ERR_INPUT, "group %s takes more than ten years", g->name);
+            return error_set(err, ERR_INPUT, "collective %s takes more than ten years", g->name);
         int64_t priced =
             g->each_call && !collective_of_tensor(g) ? collective_price_ns(k, p, g, NULL) : -1;
         e->folded_ns[i] = priced >= 0 ? priced : steps * slowest;

@@ -394,7 +394,7 @@ void collective_hand_over(struct engine *e, int32_t group, int32_t lane, int64_t
     struct stream_state *s = &e->collectives->streams[lane];
     int32_t member = find_member(e, group, lane);
     if (member < 0) {
-        engine_fail(e, ERR_INPUT, "%s is no member of group %s that it reduces",
+        engine_fail(e, ERR_INPUT, "%s is no member of collective %s that it reduces",
                     e->program->devices[lane].name, e->program->collectives[group].name);
         return;
     }

@@ -154,7 +154,7 @@ static bool take_reduce(struct labelling *g, int32_t lane, int32_t group)
     struct explained_lane *l = &t->lanes[lane];
     int32_t member = explain_member(t, group, lane);
     if (member < 0) {
-        disagree(g, lane, "a group that it is no member of");
+        disagree(g, lane, "a collective that it is no member of");
         return false;
     }
     int32_t launch = t->groups[group].launched[member]++;

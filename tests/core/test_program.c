@@ -317,7 +317,7 @@ START_TEST(groups_in_opposite_orders_are_seen)
     for (int32_t i = 0; i < last->n_instrs; i++)
         if (last->instrs[i].kind == INSTR_COLLECTIVE_START && last->instrs[i].arg < 2)
             last->instrs[i].arg ^= 1;
-    expect_refused(p, "groups are met in different orders");
+    expect_refused(p, "collectives are met in different orders");
 }
 END_TEST
 
@@ -342,7 +342,7 @@ START_TEST(an_await_before_its_launch_blocks_and_is_named)
     ck_assert_int_eq(u->instrs[1].kind, INSTR_COLLECTIVE_START);
     struct instr launch = u->instrs[1];
     u->instrs[1] = u->instrs[2], u->instrs[2] = launch;
-    expect_refused(p, "no progress: blocked set: a.0 at U (waits for group tied");
+    expect_refused(p, "no progress: blocked set: a.0 at U (waits for collective tied");
 }
 END_TEST
 
