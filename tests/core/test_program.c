@@ -327,7 +327,7 @@ START_TEST(a_launch_that_is_missing_or_doubled_is_seen)
     struct program_stage *s = &p->stages[3];
     struct procedure *last = &s->procedures[program_procedure(s, PHASE_B, "last")];
     last->n_instrs--;
-    expect_refused(p, "group grad[16..16]#0: 1 launches a step by 2 members");
+    expect_refused(p, "collective grad[16..16]#0: 1 launches a step by 2 members");
     last->instrs[last->n_instrs - 1] = last->instrs[last->n_instrs];
     last->n_instrs++;
     expect_refused(p, "is launched twice a step");
