@@ -22,8 +22,8 @@ const char *collective_price_name(enum collective_price from)
 
 struct members {
     int32_t n, n_nodes;
-    int32_t each;    /* members of a node; 0: unequally many, or a device twice */
-    int32_t *device; /* (n) by node, else as they were given */
+    int32_t each;     /* members of a node; 0: unequally many, or a device twice */
+    int32_t *device;  /* (n) by node, else as they were given */
     const char *type; /* collective_table_device */
     bool alike;       /* of one type */
 };
