@@ -9,12 +9,15 @@
 
 /* --- rows ------------------------------------------------------------------------------------ */
 
+static const char *device_of(const struct collective_row *r) { return r->device ? r->device : ""; }
+
 static int by_table(const struct collective_row *x, const struct collective_row *y)
 {
     if (x->kind != y->kind) return x->kind < y->kind ? -1 : 1;
     if (x->n_ranks != y->n_ranks) return x->n_ranks < y->n_ranks ? -1 : 1;
     if (x->n_nodes != y->n_nodes) return x->n_nodes < y->n_nodes ? -1 : 1;
-    int order = strcmp(x->algorithm, y->algorithm);
+    int order = strcmp(device_of(x), device_of(y));
+    if (!order) order = strcmp(x->algorithm, y->algorithm);
     return order ? order : strcmp(x->protocol, y->protocol);
 }
 
@@ -64,6 +67,22 @@ enum status collective_table_merge(struct arena *a, const struct collective_row 
     return collective_table_sort(*out, *n, err);
 }
 
+const char *collective_table_device(struct arena *a, const struct cluster *c, const int32_t *device,
+                                    int32_t n)
+{
+    const char *out = "";
+    bool *there = ARENA_ARRAY(a, bool, (size_t)c->n_types);
+    for (int32_t i = 0; i < n; i++) there[c->devices[device[i]].type] = true;
+    for (int32_t t = 0; t < c->n_types; t++) {
+        bool before = !there[t];
+        for (int32_t u = 0; u < t && !before; u++)
+            before = there[u] && !strcmp(c->types[u].catalogue, c->types[t].catalogue);
+        if (!before)
+            out = *out ? arena_printf(a, "%s+%s", out, c->types[t].catalogue) : c->types[t].catalogue;
+    }
+    return out;
+}
+
 bool collective_table_next(const struct collective_row *rows, size_t n, size_t *at,
                            struct collective_table *out)
 {
@@ -75,14 +94,15 @@ bool collective_table_next(const struct collective_row *rows, size_t n, size_t *
 }
 
 bool collective_table_find(const struct collective_row *rows, size_t n, enum collective_kind kind,
-                           int32_t n_ranks, int32_t n_nodes, const char *algorithm, int64_t bytes,
-                           struct collective_table *out)
+                           int32_t n_ranks, int32_t n_nodes, const char *device,
+                           const char *algorithm, int64_t bytes, struct collective_table *out)
 {
     struct collective_table t;
     double least = INFINITY;
     for (size_t at = 0; collective_table_next(rows, n, &at, &t);) {
         const struct collective_row *r = t.rows;
         if (r->kind != kind || r->n_ranks != n_ranks || r->n_nodes != n_nodes) continue;
+        if (strcmp(device, device_of(r)) != 0) continue;
         if (algorithm && strcmp(algorithm, r->algorithm) != 0) continue;
         bool chosen = !algorithm && !*r->algorithm && !*r->protocol;
         double seconds = chosen ? 0 : collective_table_seconds(&t, bytes);
@@ -90,7 +110,8 @@ bool collective_table_find(const struct collective_row *rows, size_t n, enum col
         least = seconds;
         *out = t;
     }
-    return least < INFINITY;
+    if (least < INFINITY || !*device) return least < INFINITY;
+    return collective_table_find(rows, n, kind, n_ranks, n_nodes, "", algorithm, bytes, out);
 }
 
 /* --- between rows ---------------------------------------------------------------------------- */
@@ -181,52 +202,17 @@ double collective_table_left_out(const struct collective_table *t, size_t i)
 
 bool collective_table_holds(const struct collective_row *rows, size_t n, enum collective_kind kind,
                             enum collective_algorithm algorithm, int32_t n_ranks, int32_t n_nodes,
-                            int64_t bytes, double *seconds)
+                            const char *device, int64_t bytes, double *seconds)
 {
     const char *names[] = {collective_algorithm_name(algorithm),
                            collective_native(kind, algorithm) ? "" : NULL};
     struct collective_table t;
     for (int i = 0; i < 2 && names[i]; i++) {
-        if (!collective_table_find(rows, n, kind, n_ranks, n_nodes, names[i], bytes, &t) ||
+        if (!collective_table_find(rows, n, kind, n_ranks, n_nodes, device, names[i], bytes, &t) ||
             bytes < t.rows[0].bytes || bytes > t.rows[t.n - 1].bytes)
             continue;
         *seconds = collective_table_seconds(&t, bytes);
         return true;
     }
     return false;
-}
-
-/* --- tables before priors -------------------------------------------------------------------- */
-
-static double nearest_spread(const struct collective_table *t, int64_t bytes)
-{
-    double spread = NAN, nearest = INFINITY;
-    for (size_t i = 0; i < t->n; i++) {
-        double away = fabs(log((double)t->rows[i].bytes) - log((double)(bytes > 0 ? bytes : 1)));
-        if (away < nearest) nearest = away, spread = t->rows[i].spread;
-    }
-    return spread;
-}
-
-enum status collective_estimate(const struct collective_row *rows, size_t n,
-                                const char *nccl_version, const struct nccl_system *s,
-                                enum collective_kind kind, int32_t n_ranks, int32_t n_nodes,
-                                int64_t bytes, struct collective_estimate *out, struct error *err)
-{
-    struct collective_table t;
-    if (collective_table_find(rows, n, kind, n_ranks, n_nodes, NULL, bytes, &t)) {
-        *out = (struct collective_estimate){.seconds = collective_table_seconds(&t, bytes),
-                                            .spread = nearest_spread(&t, bytes),
-                                            .source = SOURCE_MEASURED};
-        return OK;
-    }
-    if (!s)
-        return error_set(err, ERR_INPUT,
-                         "no measurement of %s of %" PRId32 " ranks on %" PRId32
-                         " nodes, and NCCL's model does not cover these devices",
-                         collective_kind_name(kind), n_ranks, n_nodes);
-    *out = (struct collective_estimate){.spread = NAN, .source = SOURCE_CATALOGUE};
-    TRY(nccl_choose(nccl_version, s, kind, bytes, &out->choice, err));
-    out->seconds = out->choice.seconds;
-    return OK;
 }

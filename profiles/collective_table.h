@@ -1,6 +1,6 @@
 /* profiles/collective_table.h - measured durations of collectives (nccl-tests), with interpolation over message size.
  *
- * Rows of one (kind, ranks, nodes, algorithm, protocol) form a table, sorted by bytes. Between rows, log(seconds) is Steffen's
+ * Rows of one (kind, ranks, nodes, device, algorithm, protocol) form a table, sorted by bytes. Between rows, log(seconds) is Steffen's
  * interpolant over log(bytes) (Steffen, Astronomy & Astrophysics 239, 1990): it has no extremum between two rows, so it is as
  * monotone as the measurements. Below the first row its seconds apply (latency bound); beyond the last, the bandwidth between the
  * last two rows applies. A table of one row: its seconds, then its bandwidth.
@@ -11,9 +11,8 @@
 #define PROFILES_COLLECTIVE_TABLE_H
 
 #include "core/base/error.h"
+#include "core/cluster/cluster.h"
 #include "core/collective/algorithm.h"
-#include "profiles/link_model.h"
-#include "profiles/nccl.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -29,6 +28,7 @@ struct collective_row {
     double seconds, spread; /* median > 0; relative, 1.4826 · MAD / median */
     int32_t samples;
     const char *provenance; /* "nccl-tests FILE, NCCL 2.19.3, A100-SXM4-80GB" */
+    const char *device;     /* of all ranks (collective_table_device); NULL or "": not known, any */
 };
 
 struct collective_table {
@@ -47,31 +47,23 @@ MUST_CHECK enum status collective_table_merge(struct arena *a, const struct coll
 /* The table of sorted rows at *at, which advances behind it; false at the end. */
 bool collective_table_next(const struct collective_row *rows, size_t n, size_t *at,
                            struct collective_table *out);
-/* Table of sorted rows for this kind, ranks and nodes. algorithm NULL: the table of the library's own choice, else the
- * fastest one for these bytes; otherwise the named algorithm (any protocol: the fastest). false: none. O(n). */
+/* What a row's `device` is for devices of the cluster (n): the catalogue id, "A100-SXM4-80"; of several types all of them in the
+ * cluster's order, "A100-SXM4-80+V100-SXM2-16". O(n + types). */
+const char *collective_table_device(struct arena *a, const struct cluster *c, const int32_t *device,
+                                    int32_t n);
+/* Table of sorted rows for this kind on so many ranks and nodes, of this device, else of one that is not known. algorithm NULL: what
+ * the library chose by itself, else the one that takes the least for so many bytes; otherwise that of the name (any protocol: the
+ * least). false: none. O(n). */
 bool collective_table_find(const struct collective_row *rows, size_t n, enum collective_kind kind,
-                           int32_t n_ranks, int32_t n_nodes, const char *algorithm, int64_t bytes,
-                           struct collective_table *out);
-/* Seconds of a collective by this algorithm if a table covers it: a table that names the algorithm (as core/collective/algorithm.h
- * does), else, for an algorithm that a library runs in one call, the table of the library's own choice. bytes between its first
- * row and its last. O(n). */
+                           int32_t n_ranks, int32_t n_nodes, const char *device,
+                           const char *algorithm, int64_t bytes, struct collective_table *out);
+/* Seconds of a collective by this algorithm where a table holds: one that names the algorithm (as core/collective/algorithm.h
+ * does), else, for what a library does in one call, that of the library's own choice; bytes between its first row and its last. O(n). */
 bool collective_table_holds(const struct collective_row *rows, size_t n, enum collective_kind kind,
                             enum collective_algorithm algorithm, int32_t n_ranks, int32_t n_nodes,
-                            int64_t bytes, double *seconds);
+                            const char *device, int64_t bytes, double *seconds);
 double collective_table_seconds(const struct collective_table *t, int64_t bytes); /* O(log n) */
 /* Leave-one-out prediction: seconds of row i from the table without it; i neither first nor last. */
 double collective_table_left_out(const struct collective_table *t, size_t i);
-
-struct collective_estimate {
-    double seconds, spread;    /* spread: of the nearest measured row; NaN of a prior */
-    enum source source;        /* SOURCE_MEASURED or SOURCE_CATALOGUE (NCCL's model) */
-    struct nccl_choice choice; /* of a prior */
-};
-/* A table's seconds, NCCL's model without a table; s NULL: no model. ERR_INPUT: neither. */
-MUST_CHECK enum status collective_estimate(const struct collective_row *rows, size_t n,
-                                           const char *nccl_version, const struct nccl_system *s,
-                                           enum collective_kind kind, int32_t n_ranks,
-                                           int32_t n_nodes, int64_t bytes,
-                                           struct collective_estimate *out, struct error *err);
 
 #endif

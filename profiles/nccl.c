@@ -2,6 +2,7 @@
  * Hopper, Blackwell; columns of nodes: 1, 2, more. */
 #include "profiles/nccl.h"
 
+#include "core/base/nearest.h"
 #include "profiles/catalogue.h"
 
 #include <inttypes.h>
@@ -11,7 +12,7 @@
 const char *const nccl_algorithm_names[] = {"Tree", "Ring", "NVLS", NULL};
 const char *const nccl_protocol_names[] = {"LL", "LL128", "Simple", NULL};
 
-static const char *const versions[] = {"2.28.9", "2.30", NULL}; /* the same constants */
+const char *const nccl_versions[] = {"2.28.9", "2.30", NULL}; /* the same constants */
 
 enum { ON_NVLINK, ON_PCIE, ON_NETWORK };
 static const double base_us[NCCL_ALGORITHMS][NCCL_PROTOCOLS] = {
@@ -147,14 +148,19 @@ static int32_t channels_left(const struct nccl_system *s, const struct nccl_choi
     return (int32_t)channels;
 }
 
+enum status nccl_known(const char *version, struct error *err)
+{
+    char hint[NEAREST_HINT];
+    for (int v = 0; nccl_versions[v]; v++)
+        if (!strcmp(nccl_versions[v], version)) return OK;
+    return error_set(err, ERR_INPUT, "NCCL %s: its model is not known; known are 2.28.9, 2.30%s",
+                     version, nearest_name_hint(version, nccl_versions, hint));
+}
+
 enum status nccl_choose(const char *version, const struct nccl_system *s, enum collective_kind kind,
                         int64_t bytes, struct nccl_choice *out, struct error *err)
 {
-    int v = 0;
-    while (versions[v] && strcmp(versions[v], version) != 0) v++;
-    if (!versions[v])
-        return error_set(err, ERR_INPUT, "NCCL %s: its model is not known; known are 2.28.9, 2.30",
-                         version);
+    TRY(nccl_known(version, err));
     if (kind == COLLECTIVE_ALL_TO_ALL)
         return error_set(err, ERR_INPUT, "NCCL's model does not price all-to-all");
     *out = (struct nccl_choice){NCCL_RING, NCCL_SIMPLE, s->channels, s->n_ranks > 1 ? INFINITY : 0};

@@ -21,6 +21,9 @@ enum nccl_algorithm { NCCL_TREE, NCCL_RING, NCCL_NVLS, NCCL_ALGORITHMS };
 enum nccl_protocol { NCCL_LL, NCCL_LL128, NCCL_SIMPLE, NCCL_PROTOCOLS };
 extern const char *const nccl_algorithm_names[],
     *const nccl_protocol_names[]; /* as NCCL writes them; NULL-ended */
+extern const char *const nccl_versions[]; /* whose constants are here; NULL-ended */
+/* ERR_INPUT: another version; lists the known ones. */
+MUST_CHECK enum status nccl_known(const char *version, struct error *err);
 
 struct nccl_system {
     int32_t n_ranks, n_nodes;   /* ranks evenly on nodes */

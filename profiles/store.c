@@ -199,7 +199,8 @@ static enum status read_profile(struct store *s, struct arena *a, const struct s
     *out = h->p;
     uint32_t crc = 0;
     size_t counts[STORE_CHILDREN] = {out->n_ops, out->n_fits, out->n_links, out->n_factors,
-                                     ANY_COUNT,  ANY_COUNT,   ANY_COUNT,    ANY_COUNT};
+                                     ANY_COUNT,  ANY_COUNT,   ANY_COUNT,    ANY_COUNT,
+                                     ANY_COUNT};
     void *rows[STORE_CHILDREN] = {0};
     for (int i = 0; i < STORE_CHILDREN; i++)
         if (store_child_tables[i].since <= s->schema)
@@ -209,8 +210,9 @@ static enum status read_profile(struct store *s, struct arena *a, const struct s
     out->fits = rows[1];
     out->links = rows[2];
     out->factors = rows[3];
-    out->collectives = rows[4];
-    out->n_collectives = rows[4] ? counts[4] : 0;
+    TRY(collective_table_merge(a, rows[4], rows[4] ? counts[4] : 0, rows[8],
+                               rows[8] ? counts[8] : 0, &out->collectives, &out->n_collectives,
+                               err));
     out->routings = rows[5];
     out->n_routings = rows[5] ? counts[5] : 0;
     out->oriented = rows[6];
@@ -323,6 +325,19 @@ static enum status insert_later(struct store *s, int child, int64_t id, const vo
     return insert(s, t, true, id, rows, n, crc, err);
 }
 
+/* Those of a device type that is known, or the others. */
+static struct collective_row *collectives_of(struct arena *a, const struct profile *p, bool known,
+                                             size_t *n)
+{
+    struct collective_row *out = ARENA_ARRAY(a, struct collective_row, p->n_collectives);
+    *n = 0;
+    for (size_t i = 0; i < p->n_collectives; i++) {
+        const char *device = p->collectives[i].device;
+        if ((device && *device) == known) out[(*n)++] = p->collectives[i];
+    }
+    return out;
+}
+
 static enum status append(struct store *s, struct profile *p, int64_t *id, struct error *err)
 {
     int64_t n = 0;
@@ -338,10 +353,15 @@ static enum status append(struct store *s, struct profile *p, int64_t *id, struc
     TRY(insert(s, &store_child_tables[1], true, *id, p->fits, p->n_fits, &crc, err));
     TRY(insert(s, &store_child_tables[2], true, *id, p->links, p->n_links, &crc, err));
     TRY(insert(s, &store_child_tables[3], true, *id, p->factors, p->n_factors, &crc, err));
-    TRY(insert_later(s, 4, *id, p->collectives, p->n_collectives, &crc, err));
+    struct collective_row *collectives[2];
+    size_t n_collectives[2];
+    for (int known = 0; known < 2; known++)
+        collectives[known] = collectives_of(s->arena, p, known, &n_collectives[known]);
+    TRY(insert_later(s, 4, *id, collectives[0], n_collectives[0], &crc, err));
     TRY(insert_later(s, 5, *id, p->routings, p->n_routings, &crc, err));
     TRY(insert_later(s, 6, *id, p->oriented, p->n_oriented, &crc, err));
     TRY(insert_later(s, 7, *id, p->skews, p->n_skews, &crc, err));
+    TRY(insert_later(s, 8, *id, collectives[1], n_collectives[1], &crc, err));
     struct store_head h = {.p = *p, .rows_crc = crc};
     h.p.id = *id;
     TRY(insert(s, &store_head_table, false, 0, &h, 1, &head_crc, err));

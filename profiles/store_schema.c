@@ -72,6 +72,19 @@ static const struct column collective_columns[] = {
     {"samples", COLUMN_INT32, AT(collective_row, samples)},
     {"provenance", COLUMN_TEXT, AT(collective_row, provenance)},
     {0}};
+static const struct column device_collective_columns[] = {
+    {"device", COLUMN_TEXT, AT(collective_row, device)},
+    {"kind", COLUMN_COLLECTIVE, AT(collective_row, kind)},
+    {"n_ranks", COLUMN_INT32, AT(collective_row, n_ranks)},
+    {"n_nodes", COLUMN_INT32, AT(collective_row, n_nodes)},
+    {"algorithm", COLUMN_TEXT, AT(collective_row, algorithm)},
+    {"protocol", COLUMN_TEXT, AT(collective_row, protocol)},
+    {"bytes", COLUMN_INT64, AT(collective_row, bytes)},
+    {"seconds", COLUMN_DOUBLE, AT(collective_row, seconds)},
+    {"spread", COLUMN_DOUBLE, AT(collective_row, spread)},
+    {"samples", COLUMN_INT32, AT(collective_row, samples)},
+    {"provenance", COLUMN_TEXT, AT(collective_row, provenance)},
+    {0}};
 static const struct column routing_columns[] = {
     {"name", COLUMN_TEXT, AT(routing_row, name)},
     {"spread", COLUMN_DOUBLE, AT(routing_row, spread)},
@@ -121,4 +134,7 @@ const struct table store_child_tables[STORE_CHILDREN] = {
      "op_fit of matrix products by transposition of their operands"},
     {"skew_row", sizeof(struct skew_row), skew_columns, "name", 4,
      "spread of the arrival of devices at collectives, fitted to runs"},
+    {"device_collective", sizeof(struct collective_row), device_collective_columns,
+     "device, kind, n_ranks, n_nodes, algorithm, protocol, bytes", 5,
+     "collective_row of ranks whose device type is known"},
 };

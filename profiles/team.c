@@ -2,6 +2,7 @@
 
 #include "core/base/arena.h"
 #include "profiles/catalogue.h"
+#include "profiles/nccl.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -36,6 +37,19 @@ double team_slower(const struct device_type *t)
     return all > t->multiprocessors ? all / t->multiprocessors : 1;
 }
 
+static enum status check_nccl(const struct cluster *c, struct error *err)
+{
+    struct error why;
+    const char *text = why.text;
+    bool known = nccl_known(c->nccl, &why) == OK, any = false;
+    for (int32_t t = 0; t < c->n_types; t++)
+        any |= c->types[t].backend && !strcmp(c->types[t].backend, "cuda");
+    if (known && any) return OK;
+    if (known) text = "nccl: no device type of the cluster is an NVIDIA GPU";
+    return c->nccl_where ? node_error(c->nccl_where, err, "%s", text)
+                         : error_set(err, ERR_INPUT, "%s", text);
+}
+
 enum status team_complete(struct cluster *c, struct error *err)
 {
     for (int32_t t = 0; t < c->n_types; t++) {
@@ -60,7 +74,7 @@ enum status team_complete(struct cluster *c, struct error *err)
                 type->name, d->id);
         c->types[t].memory_bytes = (int64_t)d->memory_bytes.value;
     }
-    return OK;
+    return c->nccl ? check_nccl(c, err) : OK;
 }
 
 enum status team_precision(const struct cluster *c, enum dtype t, struct error *err)

@@ -8,8 +8,9 @@
 #include "core/lower/lower.h"
 #include "core/model/model.h"
 
-/* Sets each type's backend and library memory; types without a stated memory get the catalogue's. ERR_INPUT: unknown catalogue id,
- * no memory in the catalogue, a share of multiprocessors that exceeds the GPU's or of a GPU whose number is unknown. */
+/* Every type gets its backend and what its libraries keep of memory; types without a stated memory get the catalogue's. ERR_INPUT: unknown catalogue id, or the catalogue knows no memory; a
+ * part of multiprocessors that the GPU does not have, or of a GPU whose number is not known; an NCCL version without model, or no
+ * NVIDIA GPU beside it. */
 MUST_CHECK enum status team_complete(struct cluster *c, struct error *err);
 
 /* ERR_INPUT if a device type cannot compute in this dtype: the host has fp32 and fp64, GPUs before compute

@@ -58,6 +58,16 @@ static void grow(struct cost *k)
             *find(k, old.entries[i].type - 1, old.entries[i].key) = old.entries[i];
 }
 
+static void put(struct cost *k, int32_t type, uint64_t key, int64_t value)
+{
+    struct cost_entry *e = find(k, type, key);
+    if (!e->type && 2 * ++k->n > k->capacity) {
+        grow(k);
+        e = find(k, type, key);
+    }
+    *e = (struct cost_entry){key, type + 1, value};
+}
+
 enum status cost_path(struct cost *k, const struct program_link *l, int32_t index,
                      struct cost_link *out, struct error *err)
 {
@@ -93,12 +103,8 @@ enum status cost_op(struct cost *k, int32_t type, const struct program_op *op, i
         return error_set(err, ERR_INPUT,
                          "operator %s takes %g s on %s: not a time that can be simulated", op->name,
                          seconds, k->cluster->types[type].name);
-    if (2 * ++k->n > k->capacity) {
-        grow(k);
-        e = find(k, type, op->key);
-    }
-    *e = (struct cost_entry){op->key, type + 1, units_ns_from_s(seconds)};
-    *out_ns = e->ns;
+    *out_ns = units_ns_from_s(seconds);
+    put(k, type, op->key, *out_ns);
     return OK;
 }
 
@@ -200,17 +206,31 @@ const struct device_type *cost_type(const struct cost *k, int32_t type)
 }
 int32_t cost_types(const struct cost *k) { return k->cluster->n_types; }
 
-bool cost_has_collectives(const struct cost *k) { return k->profile->n_collectives > 0; }
+bool cost_prices_collectives(const struct cost *k)
+{
+    return k->profile->n_collectives > 0 || k->cluster->nccl;
+}
+
+enum { REMEMBERED = INT32_MAX - 1 }; /* in the type's place */
+
+bool cost_recall(const struct cost *k, uint64_t key, int64_t *out)
+{
+    const struct cost_entry *e = find(k, REMEMBERED, key);
+    if (e->type) *out = e->ns;
+    return e->type != 0;
+}
+
+void cost_remember(struct cost *k, uint64_t key, int64_t value) { put(k, REMEMBERED, key, value); }
 
 const struct cluster *cost_cluster(const struct cost *k) { return k->cluster; }
 
 int64_t cost_collective_ns(const struct cost *k, enum collective_kind kind,
-                           enum collective_algorithm algorithm, int32_t n_ranks, int32_t n_nodes,
-                           int64_t bytes)
+                           enum collective_algorithm algorithm, const char *device,
+                           int32_t n_ranks, int32_t n_nodes, int64_t bytes)
 {
     double seconds;
     if (!collective_table_holds(k->profile->collectives, k->profile->n_collectives, kind, algorithm,
-                                n_ranks, n_nodes, bytes, &seconds))
+                                n_ranks, n_nodes, device, bytes, &seconds))
         return -1;
     int64_t ns = units_ns_from_s(seconds);
     return ns < COST_MAX_NS ? ns : COST_MAX_NS;

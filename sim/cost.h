@@ -21,9 +21,13 @@ int64_t cost_issue(const struct cost *k, int32_t type, const struct program_op *
 int64_t cost_late_ns(const struct cost *k, int32_t n, int64_t work_ns);
 /* What the profile's tables of collectives say (sim/collective/price.h has the rule); -1: none holds. */
 int64_t cost_collective_ns(const struct cost *k, enum collective_kind kind,
-                           enum collective_algorithm algorithm, int32_t n_ranks, int32_t n_nodes,
-                           int64_t bytes);
-bool cost_has_collectives(const struct cost *k); /* the profile has a table */
+                           enum collective_algorithm algorithm, const char *device,
+                           int32_t n_ranks, int32_t n_nodes, int64_t bytes);
+/* The profile has a table, or the cluster states an NCCL version: collectives may take less than their messages on the links. */
+bool cost_prices_collectives(const struct cost *k);
+/* A number under a key, for prices that are made of others (sim/collective/price.c). O(1). */
+bool cost_recall(const struct cost *k, uint64_t key, int64_t *out);
+void cost_remember(struct cost *k, uint64_t key, int64_t value);
 const struct cluster *cost_cluster(const struct cost *k);
 struct cost_link {
     double bandwidth_Bps;

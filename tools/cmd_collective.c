@@ -7,6 +7,7 @@
 #include "core/base/units.h"
 #include "core/collective/rounds.h"
 #include "profiles/team.h"
+#include "sim/collective/price.h"
 #include "sim/collective/routes.h"
 #include "sim/collective/steps.h"
 #include "tools/cmd.h"
@@ -117,9 +118,7 @@ static enum status take_words(struct question *q, const struct request *r, struc
 {
     char unit[UNITS_HINT];
     double bytes = 0;
-    const struct nccl_system nobody = {.n_ranks = 1, .n_nodes = 1};
-    if (nccl_choose(r->nccl, &nobody, COLLECTIVE_ALL_REDUCE, 1, &q->prior, err) != OK)
-        return ERR_USAGE;
+    if (nccl_known(r->nccl, err) != OK) return ERR_USAGE;
     if (!collective_kind_parse(r->kind, &q->c.kind)) {
         char hint[NEAREST_HINT];
         return error_set(err, ERR_USAGE,
@@ -185,37 +184,12 @@ static enum status try_algorithms(struct question *q, const char *word, struct e
     return OK;
 }
 
-/* What a node's network carries: the i-th member of every node sends to the i-th of the next, all at once. 0: they cannot. */
-static double network_Bps(struct question *q)
-{
-    const int64_t bytes = 1000000000000; /* latencies are nothing beside it */
-    int32_t n = q->c.n_members, g = n / q->n_nodes;
-    struct steps s = {.n_members = n};
-    if (q->n_nodes < 2 || n % q->n_nodes) return 0;
-    s.transfers = ARENA_ARRAY(q->arena, struct step_transfer, (size_t)n);
-    for (int32_t i = 0; i < n; i++)
-        s.transfers[s.n++] = (struct step_transfer){.from = i, .to = (i + g) % n, .bytes = bytes};
-    struct steps_play p = {
-        .steps = &s, .device = q->device, .end_ns = ARENA_ARRAY(q->arena, int64_t, (size_t)n)};
-    if (steps_run(&q->cluster, q->cost, &p, 1, NULL) != OK || p.makespan_ns <= 0) return 0;
-    return g * (double)bytes / units_s_from_ns(p.makespan_ns);
-}
-
 static void query_nccl(struct question *q)
 {
-    struct nccl_system s;
     struct error why;
-    const struct cluster *c = &q->cluster;
-    int32_t type = c->devices[q->device[0]].type;
-    for (int32_t i = 1; i < q->c.n_members; i++)
-        if (strcmp(c->types[c->devices[q->device[i]].type].catalogue, c->types[type].catalogue) !=
-            0)
-            q->no_prior = "devices of several types";
-    if (q->no_prior) return;
-    enum status st = nccl_system_of(c->types[type].catalogue, q->c.n_members, q->n_nodes,
-                                    network_Bps(q), &s, &why);
-    if (st == OK) st = nccl_choose(q->nccl, &s, q->c.kind, q->bytes, &q->prior, &why);
-    if (st != OK) q->no_prior = arena_strdup(q->arena, why.text);
+    if (collective_nccl(q->cost, q->nccl, q->c.kind, q->device, q->c.n_members, q->bytes, &q->prior,
+                        &why) != OK)
+        q->no_prior = arena_strdup(q->arena, why.text);
 }
 
 static enum status answer(struct question *q, const struct request *r, struct error *err)
@@ -233,7 +207,10 @@ static enum status answer(struct question *q, const struct request *r, struct er
     query_nccl(q);
     q->has_table =
         collective_table_find(q->profile.collectives, q->profile.n_collectives, q->c.kind,
-                              q->c.n_members, q->n_nodes, NULL, q->bytes, &q->table);
+                              q->c.n_members, q->n_nodes,
+                              collective_table_device(q->arena, &q->cluster, q->device,
+                                                      q->c.n_members),
+                              NULL, q->bytes, &q->table);
     return OK;
 }
 

@@ -325,6 +325,16 @@ static enum status read_switches(struct cluster_reader *r, const struct node *ro
     return canonical_unique(e, n + n_nodes, "the name of a node or switch,", r->err);
 }
 
+static enum status read_nccl(struct cluster_reader *r, const struct node *root)
+{
+    const struct node *n = cluster_given(root, "nccl");
+    if (!n) return OK;
+    if (r->c->emulated)
+        return node_error(n, r->err, "collectives of emulated devices are not NCCL's");
+    r->c->nccl_where = n;
+    return canonical_label(n, &r->c->nccl, r->err);
+}
+
 enum status cluster_parse(struct arena *a, const struct node *root, struct cluster *out,
                           struct error *err)
 {
@@ -337,6 +347,7 @@ enum status cluster_parse(struct arena *a, const struct node *root, struct clust
     TRY(node_need(root, "name", &name, err));
     TRY(canonical_label(name, &c.name, err));
     TRY(read_types(&r, root));
+    TRY(read_nccl(&r, root));
     TRY(read_nodes(&r, root));
     TRY(read_switches(&r, root));
     TRY(cluster_read_links(&r, root));

@@ -60,6 +60,8 @@
  * Between CUDA devices a link may have NCCL settings under NCCL's own names: `maxCTAs: 4` (thread blocks that its kernels may
  * take from operators, 1 to 64) and `netName: Socket` (the network, named as in NCCL_NET: IB, Socket, or a plugin's).
  * A message or a collective over several links takes the least maxCTAs, and the netName unless two differ.
+ * `nccl: 2.28.9` of the cluster: its collectives are NCCL's, so that NCCL's cost model of that version prices them in plans and
+ * simulations where it holds (sim/collective/price.h). Real clusters only.
  * `price: 3.2/h`: the price of each GPU of the type per hour (any currency, one per file) from its first use by a plan.
  * A message between two tensor-parallel devices counts its full bytes once, a gradient all-reduce the bytes of one GPU's shard;
  * links of single GPUs and of such devices therefore differ by the combined bandwidth of the GPUs' ports.
@@ -131,6 +133,8 @@ struct link {
 
 struct cluster {
     const char *name;
+    const char *nccl;              /* NCCL version; NULL: the file states none */
+    const struct node *nccl_where; /* of `nccl`, for messages; NULL where no file has it */
     bool emulated;
     int32_t n_types, n_nodes, n_devices, n_links, n_switches;
     struct device_type *types;

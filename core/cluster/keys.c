@@ -4,6 +4,8 @@
 const struct document_key cluster_keys[] = {
     {"version", "1", NULL, "version of the format"},
     {"name", "text", NULL, "name of the cluster; profiles are stored under it"},
+    {"nccl", "2.28.9 or 2.30", "none: collectives are priced by their messages on the links",
+     "NCCL version whose cost model prices collectives of NVIDIA GPUs that no measured table prices"},
     {"device_types", "list of maps", NULL, "device types"},
     {"nodes", "list of maps", NULL, "hosts and their devices"},
     {"links", "list of maps", "none", "links between devices, nodes and switches"},

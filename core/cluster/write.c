@@ -106,6 +106,11 @@ void cluster_write(FILE *out, const struct cluster *c, int indent)
     write_key(out, indent, "name: ");
     canonical_text(out, c->name);
     fputc('\n', out);
+    if (c->nccl) {
+        write_key(out, indent, "nccl: ");
+        canonical_text(out, c->nccl);
+        fputc('\n', out);
+    }
     write_key(out, indent, "device_types:\n");
     for (int32_t i = 0; i < c->n_types; i++) {
         write_key(out, indent, "  - ");

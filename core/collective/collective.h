@@ -88,8 +88,10 @@ struct collective {
      * tensor: the operands' dtype */
     enum dtype dtype;
     int64_t elements; /* sum over segments; of a tensor, those of the full tensor */
-    /* sim/engine/fold: number of members and nodes that the listed ones represent; 0: n_members on their own nodes */
-    int32_t stands_for, stands_on;
+    /* sim/engine/fold: number of members that the listed ones represent (0: n_members), and their common duration; -1: that of
+     * their messages */
+    int32_t stands_for;
+    int64_t stands_ns;
     bool
         each_call; /* executed in every call (COLLECTIVE); else once a step (COLLECTIVE_START, COLLECTIVE_WAIT) */
 

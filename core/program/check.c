@@ -291,7 +291,7 @@ static void set_lanes(struct game *g)
 static const char *wait_text(const struct game *g, const struct game_lane *l)
 {
     if (l->wait == WAIT_GROUP)
-        return arena_printf(g->a, "for group %s", g->p->collectives[l->wait_index].name);
+        return arena_printf(g->a, "for collective %s", g->p->collectives[l->wait_index].name);
     return arena_printf(g->a, "for %s of microbatch %" PRId64 "%s", game_channel(g, l->wait_index),
                         l->wait_seq % l->s->microbatches,
                         l->wait == WAIT_LEFT ? " to leave its buffer" : "");

@@ -411,7 +411,7 @@ static enum status read_program(struct reader *r, struct program *p)
     READ_ALL(SECTION_LINK, p->n_links, read_link(r, p, i));
     READ_ALL(SECTION_STAGE, p->n_stages, read_stage(r, p, &p->stages[i]));
     READ_ALL(SECTION_CHANNEL, p->n_channels, read_channel(r, &p->channels[i]));
-    READ_ALL(SECTION_GROUP, p->n_collectives, program_read_group(r, &p->collectives[i]));
+    READ_ALL(SECTION_COLLECTIVE, p->n_collectives, program_read_collective(r, &p->collectives[i]));
     READ_ALL(SECTION_ORDER, p->n_orders, read_order(r, &p->orders[i]));
     TRY(words_start(r, "end"));
     return r->end - r->at == 1 && *r->at == '\n' ? OK : words_broken(r, "nothing may follow 'end'");

@@ -75,7 +75,7 @@ static enum status walk_call(struct game *g, struct game_lane *l, size_t room[2]
         if (!instr_launches(g->p, x)) continue;
         if (g->launched_by[x->arg] == l->device + 1 &&
             !program_collective_repeats(&g->p->collectives[x->arg]))
-            return error_set(g->err, ERR_INPUT, "%s at %s: group %s is launched twice a step",
+            return error_set(g->err, ERR_INPUT, "%s at %s: collective %s is launched twice a step",
                              g->p->devices[l->device].name, game_call(g, l),
                              g->p->collectives[x->arg].name);
         g->launched_by[x->arg] = l->device + 1;
@@ -148,7 +148,7 @@ static enum status count_launches(struct game *g, int32_t *launches, int32_t *ti
             if (times[group] && times[group] != n)
                 return error_set(
                     g->err, ERR_INPUT,
-                    "group %s: %s launches it %" PRId32 " times a step, others %" PRId32,
+                    "collective %s: %s launches it %" PRId32 " times a step, others %" PRId32,
                     g->p->collectives[group].name, g->p->devices[i].name, n, times[group]);
             times[group] = n;
             launches[group] += n;
@@ -160,7 +160,7 @@ static enum status count_launches(struct game *g, int32_t *launches, int32_t *ti
         int32_t n = times[i] ? times[i] : 1;
         if (launches[i] != n * program_collective_launches(x))
             return error_set(g->err, ERR_INPUT,
-                             "group %s: %" PRId32 " launches a step by %" PRId32 " members",
+                             "collective %s: %" PRId32 " launches a step by %" PRId32 " members",
                              x->name, launches[i], program_collective_launches(x));
     }
     return OK;

@@ -476,7 +476,7 @@ static enum status check_all(struct valid *c)
     int64_t buffers = 0, messages = 0;
     for (int32_t i = 0; i < p->n_channels; i++) TRY(check_channel(c, i, &messages));
     for (int32_t i = 0; i < p->n_stages; i++) TRY(check_stage(c, i, &buffers));
-    for (int32_t i = 0; i < p->n_collectives; i++) TRY(valid_group(c, i));
+    for (int32_t i = 0; i < p->n_collectives; i++) TRY(valid_collective(c, i));
     for (int32_t i = 0; i < p->n_orders; i++) TRY(check_order(c, i));
     for (int32_t i = 0; i < p->n_devices; i++) TRY(check_lane(c, i));
     return OK;

@@ -24,6 +24,6 @@ static inline bool valid_index(int64_t i, int64_t n) { return i >= 0 && i < n; }
 static inline bool valid_index_or_none(int64_t i, int64_t n) { return i >= -1 && i < n; }
 
 /* A collective of the program: indices, sizes, links, classes and dtypes of its segments. */
-MUST_CHECK enum status valid_group(struct valid *c, int32_t index);
+MUST_CHECK enum status valid_collective(struct valid *c, int32_t index);
 
 #endif

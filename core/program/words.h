@@ -42,7 +42,7 @@ MUST_CHECK enum status words_shape(struct reader *r, struct shape *s);
 MUST_CHECK enum status program_read_local(struct reader *r, struct program_stage *s);
 MUST_CHECK enum status program_read_within(struct reader *r, struct program_stage *s);
 MUST_CHECK enum status program_read_tensor_shard(struct reader *r, struct program_stage *s);
-/* core/program/io_groups.c: the next record, a collective. */
-MUST_CHECK enum status program_read_group(struct reader *r, struct collective *g);
+/* core/program/io_collectives.c: the next record is a collective. */
+MUST_CHECK enum status program_read_collective(struct reader *r, struct collective *g);
 
 #endif

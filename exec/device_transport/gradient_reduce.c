@@ -70,7 +70,7 @@ static enum status check_types(const struct device_transport *t, int32_t group, 
     for (int32_t k = 0; k < m->n_segments; k++) {
         enum dtype d = plan_segment(t->p, m, k)->dtype;
         if (d == g->dtype || (g->algorithm != ALGORITHM_CHAIN && t->b->cast)) continue;
-        return error_set(err, ERR_INPUT, "group %s is %s on the wire and %s in memory; %s",
+        return error_set(err, ERR_INPUT, "collective %s is %s on the wire and %s in memory; %s",
                          g->name, dtype_name(g->dtype), dtype_name(d),
                          g->algorithm == ALGORITHM_CHAIN ? "a chain does not convert"
                                                          : "this backend does not convert");
@@ -94,7 +94,7 @@ static enum status open_group(struct device_transport *t, int32_t group, int32_t
         return OK;
     }
     if (e->weight != 0 && g->algorithm == ALGORITHM_CHAIN)
-        return error_set(err, ERR_INPUT, "group %s: a chain does not support weights",
+        return error_set(err, ERR_INPUT, "collective %s: a chain does not support weights",
                          g->name);
     TRY(check_types(t, group, err));
     plan_calls(t, group);
@@ -280,7 +280,7 @@ static enum status local_slice(struct device_transport *t, int32_t group, int32_
     if (!m->own) return OK;
     char *to = own_at(t, group, i, &own);
     if (own != segment)
-        return error_set(err, ERR_INPUT, "group %s: own parts are %s, segments %s", g->name,
+        return error_set(err, ERR_INPUT, "collective %s: own parts are %s, segments %s", g->name,
                          dtype_name(own), dtype_name(segment));
     return paced_stream_add(&t->stream, to, there, n, own, err);
 }
@@ -404,7 +404,7 @@ enum status device_transport_reduce(struct device_transport *t, int32_t group, i
     int32_t begin, end;
     TRY(communicators_live(&t->communicators, err));
     if (e->member < 0 || number != e->issued)
-        BUG("group %d: launch %lld after %lld", group, (long long)number, (long long)e->issued - 1);
+        BUG("collective %d: launch %lld after %lld", group, (long long)number, (long long)e->issued - 1);
     TRY(t->b->event_record(t->b, t->ready, STREAM_COMPUTE, err));
     TRY(t->b->event_wait(t->b, t->collective, t->ready, err));
     TRY(timed_spans_record(&t->spans, t->collective, &begin, err));
@@ -438,7 +438,7 @@ enum status device_transport_await(struct device_transport *t, int32_t group, in
     const struct group_end *e = &t->groups[group];
     TRY(communicators_live(&t->communicators, err));
     if (number >= e->issued)
-        return error_set(err, ERR_INPUT, "%s: group %s is waited for before its launch %" PRId64,
+        return error_set(err, ERR_INPUT, "%s: collective %s is waited for before its launch %" PRId64,
                          t->p->devices[t->o.rank].name, t->p->collectives[group].name, number);
     return t->b->event_wait(t->b, STREAM_COMPUTE, e->ended[number % 2], err);
 }

@@ -32,16 +32,22 @@ struct talks {
     struct talk *talk;
     struct channel_group *channel_group;
     int32_t *channel_group_of; /* (n_channels) -1: another transport */
-    int32_t *place;            /* (n_channels) index in its ordered channel group */
-    int32_t *talk_of;          /* (n_groups) -1 */
-    int32_t **rank_of;         /* (n_groups) of each member in the communicator; NULL */
+    int32_t *place;            /* (n_channels) index in its ordered channel collective */
+    int32_t *talk_of;          /* (n_collectives) -1 */
+    int32_t **rank_of;         /* (n_collectives) of each member in the communicator; NULL */
 };
 
 void plan_talks(struct arena *a, const struct program *p, const unsigned char *channel,
                        const unsigned char *group, struct talks *out);
 
-enum device_form { DEVICE_FORM_PADDED, DEVICE_FORM_ROOTS, DEVICE_FORM_PAIRS, DEVICE_FORM_ROUNDS };
-/* The form of a collective; all_reduce by ring is PADDED: the library's own, without padding. */
+/* By which calls of NCCL a collective of a tensor goes. */
+enum device_form {
+    /* ncclAllReduce; ncclAllGather and ncclReduceScatter of shards padded to the longest: collective_native */
+    DEVICE_FORM_PADDED,
+    DEVICE_FORM_ROOTS,  /* one ncclBroadcast or ncclReduce for each shard, its member the root */
+    DEVICE_FORM_PAIRS,  /* ncclSend and ncclRecv between each two members */
+    DEVICE_FORM_ROUNDS, /* ncclSend and ncclRecv of each round (core/collective/rounds.h) */
+};
 enum device_form device_form(const struct collective *m);
 /* Whether segments k and k + 1 of a gradient all-reduce are adjacent on all members. */
 bool plan_segments_join(const struct program *p, const struct collective *g, int32_t k);

@@ -378,5 +378,5 @@ enum status device_transport_tensor_collective(struct device_transport *t, int32
     case DEVICE_FORM_ROUNDS:
         return run_by_rounds(&h, err);
     }
-    BUG("form of group %d", group);
+    BUG("form of collective %d", group);
 }

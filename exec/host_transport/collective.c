@@ -435,7 +435,7 @@ static void begin(struct collectives *c)
 static void start(struct collectives *c)
 {
     const struct collective_order *o = collective_current(c);
-    if (member_of(c)->member < 0) BUG("rank %d is not a member of group %d", c->rank, o->group);
+    if (member_of(c)->member < 0) BUG("rank %d is not a member of collective %d", c->rank, o->group);
     c->running = true;
     c->begun = false;
     if (bounce_mirrors(c->bounce, o->group))

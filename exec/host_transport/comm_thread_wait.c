@@ -73,7 +73,7 @@ enum status comm_thread_wait_group(struct comm_thread *m, int32_t group, int64_t
     int32_t peer = m->awaited_peer, running = peer < 0 ? group : m->awaited_group;
     pthread_mutex_unlock(&m->mutex);
     char what[160];
-    snprintf(what, sizeof what, "group %s", m->p->collectives[running].name);
+    snprintf(what, sizeof what, "collective %s", m->p->collectives[running].name);
     return silent(m, peer < 0 ? m->rank : peer, what, err);
 }
 

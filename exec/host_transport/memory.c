@@ -31,7 +31,7 @@ static enum status check_staging(const struct program *p, int32_t stage, struct 
                                                             &p->collectives[g].members[i], s);
             if (need > s->buffer_bytes)
                 return error_set(err, ERR_INPUT,
-                                 "group %s: staging needs %" PRId64
+                                 "collective %s: staging needs %" PRId64
                                  " bytes, the program plans %" PRId64,
                                  p->collectives[g].name, need, s->buffer_bytes);
         }

@@ -209,7 +209,7 @@ enum status preflight_program(const struct rank *r, const struct chunks *c, stru
         const struct collective *g = &r->p->collectives[i];
         if (program_collective_incoming_bytes(g) > INT32_MAX)
             return error_set(err, ERR_INPUT,
-                             "group %s: more than 2 GiB; use smaller buckets", g->name);
+                             "collective %s: more than 2 GiB; use smaller buckets", g->name);
     }
     return OK;
 }

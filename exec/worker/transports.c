@@ -38,7 +38,7 @@ static void report(const struct transports *t, const struct program *p)
 {
     int32_t c = p->n_channels, g = p->n_collectives;
     log_debug("channels: %" PRId32 " within a device, %" PRId32 " through the host, %" PRId32
-              " between devices; groups: %" PRId32 ", %" PRId32 ", %" PRId32,
+              " between devices; collectives: %" PRId32 ", %" PRId32 ", %" PRId32,
               count(t->channel, c, TRANSPORT_LOCAL), count(t->channel, c, TRANSPORT_HOST),
               count(t->channel, c, TRANSPORT_DEVICE), count(t->group, g, TRANSPORT_LOCAL),
               count(t->group, g, TRANSPORT_HOST), count(t->group, g, TRANSPORT_DEVICE));

@@ -21,7 +21,8 @@
  * The linear programs go to GLPK; what is handed out is not their value but the bound that their row prices prove by weak
  * duality, summed here (Neumaier and Shcherbina 2004), so that no tolerance of the solver can make it false.
  * What is assumed: an iteration ends with updates that the next one's forwards wait for; devices compute one operator at a
- * time; gradient all-reduces need their bytes across a cut once in each direction.
+ * time; gradient all-reduces need their bytes across a cut once in each direction (where a table or NCCL's model prices collectives,
+ * sim/collective/price.h, those bytes count 0).
  *
  * Layers that cost the same are one row, so 400 layers of a regular model are about five; devices are counts.
  */

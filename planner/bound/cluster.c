@@ -55,7 +55,9 @@ static void offer_as(struct bound_any *b, const struct space *s, int64_t samples
         for (int32_t l = 0; l < s->n_layers; l++) {
             const struct stage_cost *c = space_stage_type(s, t, l, l);
             double out = l + 1 < s->n_layers ? (double)s->cut_bytes[l] / (double)s->microbatch : 0;
-            bound_any_traffic(b, l, (double)c->parameter_bytes, out);
+            /* collectives with a price are on no link */
+            bound_any_traffic(
+                b, l, cost_prices_collectives(s->cost) ? 0 : (double)c->parameter_bytes, out);
             if (!bound_any_is_sharded(b) && !may_hold(s, t, c)) continue;
             bound_any_offer(b, device_class ? device_class[t] : t, l,
                             &(struct bound_offer){

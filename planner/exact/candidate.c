@@ -47,7 +47,7 @@ int64_t candidate_reduce_ns(const struct space *s, int32_t n_replicas, int32_t d
     double all = 0;
     for (int32_t e = 0; e < s->n_devices; e++)
         if (space_linked(s, device, e)) all += space_link(s, device, e)->bandwidth_Bps;
-    if (n_replicas < 2 || all <= 0) return 0;
+    if (n_replicas < 2 || all <= 0 || cost_prices_collectives(s->cost)) return 0;
     return bound_ring((double)space_stage(s, device, 0, last)->parameter_bytes, n_replicas, all, 0);
 }
 

@@ -154,7 +154,7 @@ static int64_t measured(const void *of, enum collective_kind kind,
     int32_t device[256];
     if (n > 256) return -1;
     for (int32_t i = 0; i < n; i++) device[i] = t->device[member[i]];
-    return collective_price_devices_ns(t->s->cost, kind, algorithm, device, n, bytes);
+    return collective_price_devices_ns(t->s->cost, kind, algorithm, device, n, bytes, NULL);
 }
 
 /* Why these devices cannot share anything; NULL: they may. */
@@ -213,7 +213,7 @@ static enum status question(struct spmd_stage *j, struct arena *a, const struct 
                                 .memory_bytes = t->memory,
                                 .reserve_bytes = reserve,
                                 .hop = hop,
-                                .measured = cost_has_collectives(t->s->cost) ? measured : NULL,
+                                .measured = cost_prices_collectives(t->s->cost) ? measured : NULL,
                                 .of = t,
                                 .node = node,
                                 .bus = bus,

@@ -35,7 +35,7 @@ enum status collect_new(struct engine *e, struct cost *k, struct error *err)
         if (steps > 0 && slowest > COST_MAX_NS / steps)
             return error_set(err, ERR_INPUT, "collective %s takes more than ten years", g->name);
         int64_t priced =
-            g->each_call && !collective_of_tensor(g) ? collective_price_ns(k, p, g) : -1;
+            g->each_call && !collective_of_tensor(g) ? collective_price_ns(k, p, g, NULL) : -1;
         e->folded_ns[i] = priced >= 0 ? priced : steps * slowest;
     }
     return OK;

@@ -210,7 +210,7 @@ enum status collective_new(struct engine *e, struct cost *k, struct error *err)
     count(e, c);
     c->rendezvous = ARENA_ARRAY(e->arena, struct rendezvous, (size_t)p->n_collectives);
     for (int32_t i = 0; i < p->n_collectives; i++)
-        c->rendezvous[i].price_ns = collective_price_ns(k, p, &p->collectives[i]);
+        c->rendezvous[i].price_ns = collective_price_ns(k, p, &p->collectives[i], NULL);
     int32_t n_reduces = c->n_hops;
     find_collective_hops(e);
     for (int32_t i = 0; i < p->n_collectives; i++) {

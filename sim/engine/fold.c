@@ -191,6 +191,7 @@ static uint64_t group_colour(const struct folding *f, const struct collective *g
     int32_t n = g->n_members;
     enum mixture mixture = mixture_of(f, g);
     h = mix(mix(mix(h, (uint64_t)n), (uint64_t)g->elements), (uint64_t)g->dtype);
+    h = mix(h, (uint64_t)f->price_ns[g - f->p->collectives]);
     for (int32_t m = 0; m < n; m++) {
         bool own = g->members[m].stage == stage;
         if (mixture != ALL_ALIKE)
@@ -318,7 +319,7 @@ static void fold_group(struct folding *f, const int32_t *index, int32_t group,
     bool alike = mixture_of(f, g) == ALL_ALIKE;
     *out = *g;
     out->stands_for = g->n_members;
-    if (cost_has_collectives(f->cost)) out->stands_on = collective_nodes(f->cost, f->p, g);
+    out->stands_ns = f->price_ns[group];
     out->n_members = 0;
     out->members = ARENA_ARRAY(f->a, struct collective_member, (size_t)g->n_members);
     for (int32_t m = 0; m < (alike ? 1 : g->n_members); m++) {
@@ -430,6 +431,9 @@ void fold_make(struct arena *a, const struct program *p, struct cost *k,
             f.lane_of_stage[p->lanes[i].stages[c]] = i;
             f.chunk_of_stage[p->lanes[i].stages[c]] = c;
         }
+    f.price_ns = ARENA_ARRAY(a, int64_t, (size_t)p->n_collectives);
+    for (int32_t i = 0; i < p->n_collectives; i++)
+        f.price_ns[i] = collective_price_ns(k, p, &p->collectives[i], NULL);
     fold_count_users(&f), colour_links(&f), number(&f), first_colours(&f), pin_contended(&f);
     do refine(&f);
     while (pin_mixed(&f));

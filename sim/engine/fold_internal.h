@@ -22,7 +22,8 @@ struct folding {
     int32_t *users;                          /* (n_links, 2) */
     int32_t *user; /* (n_links, 2) lane whose gradient all-reduces were counted last, + 1 */
     struct cost *cost;
-    uint64_t *link_colour;   /* (n_links) by cost */
+    int64_t *price_ns;       /* (n_collectives) collective_price_ns */
+    uint64_t *link_colour;   /* (n_links) by what they cost */
     uint64_t *colour, *next; /* (n_devices) */
     /* Position in its lane of the first instruction that names a channel, (n_channels), or a collective, (its members from
      * first_member[group] on); -1. */

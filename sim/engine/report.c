@@ -220,7 +220,7 @@ static void describe_wait(const struct engine *e, const struct lane_state *l, ch
         snprintf(out, n, "%s %" PRId64 " to leave for %s", what, seq % l->microbatches,
                  device_of_stage(e, p->channels[c->arg].to_stage));
     else
-        snprintf(out, n, "group %s", p->collectives[c->arg].name);
+        snprintf(out, n, "collective %s", p->collectives[c->arg].name);
 }
 
 /* "a.0 at F2 (waits for activation 2 from b.0)"; empty where the lane is done. */
@@ -233,7 +233,7 @@ static void describe_lane(const struct engine *e, int32_t lane, char *out, size_
     if (!l->procedure) {
         int32_t group = collective_unfinished(e, lane);
         if (group >= 0)
-            snprintf(out, n, "%s done (in group %s)", name, e->program->collectives[group].name);
+            snprintf(out, n, "%s done (in collective %s)", name, e->program->collectives[group].name);
         return;
     }
     describe_wait(e, l, wait, sizeof wait);

@@ -94,8 +94,8 @@ static bool take_group(struct arena *a, const struct program *p, struct cost *k,
     out->back_link = of_members(a, g->back_link, member, n);
     out->back_direction = of_members(a, g->back_direction, member, n);
     if (program_collective_rings(g)) take_slowest(p, k, g, member, out);
+    if (!out->stands_for) out->stands_ns = collective_price_ns(k, p, g, NULL);
     if (!out->stands_for) out->stands_for = g->n_members;
-    if (cost_has_collectives(k)) out->stands_on = collective_nodes(k, p, g);
     return true;
 }
 

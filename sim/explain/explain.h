@@ -25,6 +25,7 @@
 #include "core/base/error.h"
 #include "core/graph/phase.h"
 #include "core/program/program.h"
+#include "sim/collective/price.h"
 #include "sim/engine/sim.h"
 
 #include <stddef.h>
@@ -112,6 +113,7 @@ struct explain {
     int64_t rooms, unposted;
     struct explain_device *devices; /* (n_devices) */
     struct explain_link *links;     /* (n_links) */
+    int32_t prices[COLLECTIVE_PRICE_COUNT]; /* collectives of the program, by what priced them */
     int32_t busiest;                /* device with the longest compute time, first among equals */
     int32_t fullest;                /* device with the highest ratio of peak to memory */
     size_t n_memory_breakdown;

@@ -65,7 +65,7 @@ struct explained_part {              /* one REDUCE span */
     int64_t begin_ns, end_ns, bytes; /* begin -1: there is none */
 };
 struct explained_group {
-    bool priced; /* a measured duration replaces its messages: sim/collective/price.h */
+    enum collective_price price; /* by no messages, but where it is LINKS */
     int32_t n_parts,
         times; /* launches by each member in a step; launch index: step · times + launches before */
     int32_t *launched;            /* (n_members) launches so far, during reconstruction */

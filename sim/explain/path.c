@@ -245,7 +245,7 @@ static void part_ended(struct path *w)
 {
     const struct explanation *t = w->t;
     const struct collective *g = &t->program->collectives[w->at.group];
-    if (t->groups[w->at.group].priced) {
+    if (t->groups[w->at.group].price != COLLECTIVE_PRICE_LINKS) {
         priced_ended(w);
         return;
     }

@@ -130,7 +130,7 @@ static void make_groups(struct explanation *t)
     count_launches(t);
     for (int32_t i = 0; i < p->n_collectives; i++) {
         struct explained_group *g = &t->groups[i];
-        g->priced = collective_price_ns(t->cost, p, &p->collectives[i]) >= 0;
+        collective_price_ns(t->cost, p, &p->collectives[i], &g->price);
         size_t rows = (size_t)t->steps * (size_t)g->times * (size_t)p->collectives[i].n_members;
         g->launched = ARENA_ARRAY(t->arena, int32_t, (size_t)p->collectives[i].n_members);
         g->parts = ARENA_ARRAY(t->arena, struct explained_part, rows * (size_t)g->n_parts);

@@ -136,7 +136,7 @@ static int32_t part_link(const struct collective *g, int32_t member, int32_t par
 static void use_group(const struct explanation *t, struct explain *x, int32_t group)
 {
     const struct collective *g = &t->program->collectives[group];
-    if (t->groups[group].priced) return; /* not on any link */
+    if (t->groups[group].price != COLLECTIVE_PRICE_LINKS) return; /* on no link */
     for (int32_t launch = 0; launch < t->steps * t->groups[group].times; launch++)
         for (int32_t m = 0; m < g->n_members; m++)
             for (int32_t k = 0; k < t->groups[group].n_parts; k++) {
@@ -163,6 +163,7 @@ void explain_use(const struct explanation *t, struct explain *x)
     const struct program *p = t->program;
     use_devices(t, x);
     x->links = ARENA_ARRAY(t->arena, struct explain_link, (size_t)p->n_links);
+    for (int32_t i = 0; i < p->n_collectives; i++) x->prices[t->groups[i].price]++;
     for (int32_t i = 0; i < p->n_channels; i++)
         if (t->channels[i].resource >= 0) use_messages(t, x, i);
     for (int32_t i = 0; i < p->n_devices; i++) use_waits(t, x, &t->lanes[i]);

@@ -102,6 +102,33 @@ without=$(ms links.yaml) with=$(ms links.yaml --db slow.db)
     not_ok "a simulated sum takes what was measured" "$without ns without the table, $with ns with it"
 says "the critical path has it" 0 "collective on a" "$MUSHER" simulate links.yaml --db slow.db --explain
 
+# NCCL's model prices them where the cluster states its version: on slow stated links the plan is a pipeline, with NVLink it sums.
+sed 's/240 GB/2 GB/' quad.yaml > slow.yaml
+sed 's/^name: .*/&\nnccl: 2.28.9/' slow.yaml > nccl.yaml
+says "a plan on slow links" 0 "" "$MUSHER" plan job.yaml slow.yaml -o pipeline.yaml
+says "the same job where NCCL runs" 0 "" "$MUSHER" plan job.yaml nccl.yaml -o sums.yaml
+[ "$(grep -c "^  - microbatches" pipeline.yaml)" -lt 4 ] && [ "$(grep -c "^  - microbatches" sums.yaml)" = 4 ] &&
+    ok "NCCL's model makes another plan: four replicas" ||
+    not_ok "NCCL's model makes another plan: four replicas" "$(grep "device: a" pipeline.yaml sums.yaml)"
+grep -q '^  nccl: "2.28.9"' sums.yaml && ok "the plan has the key" || not_ok "the plan has the key" "$(sed -n '/^cluster/,$p' sums.yaml)"
+sed '/^  nccl: /d' sums.yaml > without.yaml
+without=$(ms without.yaml) with=$(ms sums.yaml)
+[ "${with:-0}" -gt 0 ] && [ "${without:-0}" -gt $((2 * with)) ] && ok "without the key the links price them" ||
+    not_ok "without the key the links price them" "$without ns without the key, $with ns with it"
+says "what priced them is named" 0 "collectives are priced by NCCL model: " "$MUSHER" simulate sums.yaml --explain
+says "in JSON too" 0 '"priced_by": "NCCL model"' "$MUSHER" simulate sums.yaml --explain --json
+says "a table is named" 0 "collectives are priced by measured table: " "$MUSHER" simulate links.yaml --db slow.db --explain
+says "a profile serves the cluster with the key and without" 0 "measured" \
+    "$MUSHER" collective all-reduce nccl.yaml -b 1MB --db slow.db
+sed 's/2.28.9/2.28.8/' nccl.yaml > bad.yaml
+says "an NCCL without model" 3 "bad.yaml:3:7: nccl: NCCL 2.28.8: its model is not known; known are 2.28.9, 2.30; did you mean '2.28.9'" \
+    "$MUSHER" plan job.yaml bad.yaml -o never.yaml
+sed 's/A100-SXM4-80/host/' nccl.yaml > bad.yaml
+says "NCCL without an NVIDIA GPU" 3 "no device type of the cluster is an NVIDIA GPU" "$MUSHER" plan job.yaml bad.yaml -o never.yaml
+sed 's/A100-SXM4-80/host, slowdown: 1.5, memory: 1 GiB/' nccl.yaml > bad.yaml
+says "NCCL of emulated devices" 3 "bad.yaml:3:7: nccl: collectives of emulated devices are not NCCL's" \
+    "$MUSHER" plan job.yaml bad.yaml -o never.yaml
+
 "$MUSHER" collective all-reduce pair.yaml --json > one.json 2> /dev/null
 "$MUSHER" collective all-reduce pair.yaml --json > two.json 2> /dev/null
 cmp -s one.json two.json && ok "same question, same bytes" || not_ok "same question, same bytes" "they differ"

@@ -23,7 +23,7 @@ static const struct {
     int line, column;
     const char *says, *message_too;
 } bad[] = {
-    {"unknown-key", 4, 9, "colour", "known are: version, name, device_types, nodes, links"},
+    {"unknown-key", 4, 9, "colour", "known are: version, name, nccl, device_types, nodes, links"},
     {"no-version", 2, 1, "'version' is missing", ""},
     {"version-2", 2, 10, "version: version 2", ""},
     {"no-name", 2, 1, "'name' is missing", ""},

@@ -327,7 +327,7 @@ START_TEST(a_launch_that_is_missing_or_doubled_is_seen)
     struct program_stage *s = &p->stages[3];
     struct procedure *last = &s->procedures[program_procedure(s, PHASE_B, "last")];
     last->n_instrs--;
-    expect_refused(p, "group grad[16..16]#0: 1 launches a step by 2 members");
+    expect_refused(p, "collective grad[16..16]#0: 1 launches a step by 2 members");
     last->instrs[last->n_instrs - 1] = last->instrs[last->n_instrs];
     last->n_instrs++;
     expect_refused(p, "is launched twice a step");
@@ -342,7 +342,7 @@ START_TEST(an_await_before_its_launch_blocks_and_is_named)
     ck_assert_int_eq(u->instrs[1].kind, INSTR_COLLECTIVE_START);
     struct instr launch = u->instrs[1];
     u->instrs[1] = u->instrs[2], u->instrs[2] = launch;
-    expect_refused(p, "no progress: blocked set: a.0 at U (waits for group tied");
+    expect_refused(p, "no progress: blocked set: a.0 at U (waits for collective tied");
 }
 END_TEST
 

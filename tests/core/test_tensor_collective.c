@@ -282,17 +282,24 @@ static struct sim_result simulate(struct met *m, enum sim_detail detail, bool fo
     return r;
 }
 
+/* Without a trace the steps behind a steady one count as long as that one. With it they are simulated, and the last may be shorter
+ * where all messages share one link, because nothing follows it (sim/engine/sim.h): there the makespan alone may differ. */
 START_TEST(detail_folding_and_traces_change_no_time)
 {
-    for (uint64_t seed = 0; seed < 150; seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 3000 : 300); seed++) {
         struct met *m = made(seed);
-        struct sim_result whole = simulate(m, SIM_OPERATOR, false, true),
-                          stage = simulate(m, SIM_STAGE, false, false),
-                          folded = simulate(m, SIM_STAGE, true, false);
-        ck_assert_int_eq(whole.makespan_ns, stage.makespan_ns);
-        ck_assert_int_eq(whole.makespan_ns, folded.makespan_ns);
-        ck_assert_int_eq(whole.iteration_ns, stage.iteration_ns);
-        ck_assert_int_eq(whole.iteration_ns, folded.iteration_ns);
+        bool shared = seed % 5 == 4;
+        int64_t makespan_ns[2] = {0, 0}, iteration_ns = 0;
+        for (int run = 0; run < 5; run++) {
+            bool trace = run < 2, fold = run == 4;
+            enum sim_detail detail = run % 2 ? SIM_OPERATOR : SIM_STAGE;
+            struct sim_result r = simulate(m, detail, fold, trace);
+            if (!run) iteration_ns = r.iteration_ns, makespan_ns[0] = makespan_ns[1] = r.makespan_ns;
+            if (run == 2 && shared) makespan_ns[0] = r.makespan_ns;
+            ck_assert_msg(r.iteration_ns == iteration_ns, "seed %d", (int)seed);
+            ck_assert_msg(r.makespan_ns == makespan_ns[trace], "seed %d", (int)seed);
+        }
+        ck_assert_msg(makespan_ns[1] <= makespan_ns[0], "seed %d", (int)seed);
         arena_reset(arena);
     }
 }

@@ -128,15 +128,15 @@ START_TEST(tables_are_found_by_what_they_are)
     ck_assert_int_eq(collective_table_sort(rows, 7, &err), OK);
     while (collective_table_next(rows, 7, &at, &t)) n_tables++;
     ck_assert_uint_eq(n_tables, 4);
-    ck_assert(collective_table_find(rows, 7, COLLECTIVE_ALL_REDUCE, 8, 1, NULL, 1000, &t));
+    ck_assert(collective_table_find(rows, 7, COLLECTIVE_ALL_REDUCE, 8, 1, "", NULL, 1000, &t));
     ck_assert_double_eq(t.rows[1].seconds, 2e-5);
-    ck_assert(collective_table_find(rows, 7, COLLECTIVE_ALL_REDUCE, 16, 2, NULL, 1000, &t));
+    ck_assert(collective_table_find(rows, 7, COLLECTIVE_ALL_REDUCE, 16, 2, "", NULL, 1000, &t));
     ck_assert_str_eq(t.rows->algorithm, "Tree"); /* the least */
-    ck_assert(collective_table_find(rows, 7, COLLECTIVE_ALL_REDUCE, 16, 2, "Ring", 1000, &t));
+    ck_assert(collective_table_find(rows, 7, COLLECTIVE_ALL_REDUCE, 16, 2, "", "Ring", 1000, &t));
     ck_assert_uint_eq(t.n, 2);
-    ck_assert(!collective_table_find(rows, 7, COLLECTIVE_ALL_REDUCE, 8, 2, NULL, 1000, &t));
-    ck_assert(!collective_table_find(rows, 7, COLLECTIVE_BROADCAST, 8, 1, NULL, 1000, &t));
-    ck_assert(!collective_table_find(rows, 7, COLLECTIVE_ALL_REDUCE, 8, 1, "Ring", 1000, &t));
+    ck_assert(!collective_table_find(rows, 7, COLLECTIVE_ALL_REDUCE, 8, 2, "", NULL, 1000, &t));
+    ck_assert(!collective_table_find(rows, 7, COLLECTIVE_BROADCAST, 8, 1, "", NULL, 1000, &t));
+    ck_assert(!collective_table_find(rows, 7, COLLECTIVE_ALL_REDUCE, 8, 1, "", "Ring", 1000, &t));
 }
 END_TEST
 
@@ -152,26 +152,37 @@ START_TEST(a_new_table_replaces_the_old_one_and_no_other)
 }
 END_TEST
 
-START_TEST(measurements_go_before_priors)
+START_TEST(a_table_of_another_device_does_not_hold)
 {
-    struct nccl_system s;
-    struct collective_row rows[] = {row(8, 1000000, 123e-6)};
-    struct collective_estimate e;
-    ck_assert_int_eq(nccl_system_of("A100-SXM4-80", 8, 1, 0, &s, &err), OK);
-    ck_assert_int_eq(
-        collective_estimate(rows, 1, "2.28.9", &s, COLLECTIVE_ALL_REDUCE, 8, 1, 1000000, &e, &err),
-        OK);
-    ck_assert_int_eq(e.source, SOURCE_MEASURED);
-    ck_assert_double_eq(e.seconds, 123e-6);
-    ck_assert_int_eq(
-        collective_estimate(rows, 0, "2.28.9", &s, COLLECTIVE_ALL_REDUCE, 8, 1, 1000000, &e, &err),
-        OK);
-    ck_assert_int_eq(e.source, SOURCE_CATALOGUE);
-    ck_assert_double_lt(e.seconds, 123e-6);
-    ck_assert_int_eq(
-        collective_estimate(rows, 1, "2.28.9", NULL, COLLECTIVE_ALL_REDUCE, 4, 1, 1000, &e, &err),
-        ERR_INPUT);
-    ck_assert(strstr(err.text, "no measurement of all-reduce of 4 ranks"));
+    struct collective_row rows[3] = {row(8, 1000, 1e-5), row(8, 1000, 2e-5), row(8, 1000, 3e-5)};
+    struct collective_table t;
+    double seconds = 0;
+    rows[1].device = "A100-SXM4-80", rows[2].device = "A100-SXM4-80+V100-SXM2-16";
+    ck_assert_int_eq(collective_table_sort(rows, 3, &err), OK);
+    for (int i = 0; i < 3; i++) {
+        const char *device = i ? rows[i].device : "V100-SXM2-16"; /* no table of its own: any */
+        ck_assert(collective_table_holds(rows, 3, COLLECTIVE_ALL_REDUCE, ALGORITHM_RING, 8, 1,
+                                         device, 1000, &seconds));
+        ck_assert_double_eq_tol(seconds, 1e-5 * (i + 1), 1e-15);
+    }
+    ck_assert(!collective_table_find(rows + 1, 2, COLLECTIVE_ALL_REDUCE, 8, 1, "V100-SXM2-16", NULL,
+                                     1000, &t));
+    ck_assert(!collective_table_find(rows + 1, 2, COLLECTIVE_ALL_REDUCE, 8, 1, "", NULL, 1000, &t));
+}
+END_TEST
+
+START_TEST(devices_of_several_types_are_named_once_each)
+{
+    struct device_type types[] = {{.name = "x", .catalogue = "A100-SXM4-80"},
+                                  {.name = "y", .catalogue = "V100-SXM2-16"},
+                                  {.name = "z", .catalogue = "A100-SXM4-80"}};
+    struct device devices[] = {{.name = "a.0", .type = 1}, {.name = "a.1", .type = 0},
+                               {.name = "a.2", .type = 2}, {.name = "a.3", .type = 1}};
+    struct cluster c = {.n_types = 3, .types = types, .n_devices = 4, .devices = devices};
+    static const int32_t device[] = {0, 1, 2, 3};
+    ck_assert_str_eq(collective_table_device(a, &c, device, 4), "A100-SXM4-80+V100-SXM2-16");
+    ck_assert_str_eq(collective_table_device(a, &c, device + 1, 2), "A100-SXM4-80");
+    ck_assert_str_eq(collective_table_device(a, &c, device, 1), "V100-SXM2-16");
 }
 END_TEST
 
@@ -200,7 +211,8 @@ Suite *collective_table_suite(void)
     tcase_add_test(c, a_row_left_out_is_told_by_its_neighbours);
     tcase_add_test(c, tables_are_found_by_what_they_are);
     tcase_add_test(c, a_new_table_replaces_the_old_one_and_no_other);
-    tcase_add_test(c, measurements_go_before_priors);
+    tcase_add_test(c, a_table_of_another_device_does_not_hold);
+    tcase_add_test(c, devices_of_several_types_are_named_once_each);
     tcase_add_test(c, rows_that_cannot_be_are_refused);
     suite_add_tcase(s, c);
     return s;

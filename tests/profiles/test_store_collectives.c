@@ -57,9 +57,9 @@ static int sql(const char *text)
 }
 
 static struct collective_row collectives[] = {
-    {COLLECTIVE_ALL_REDUCE, 8, 1, "", "", 1024, 2e-5, .01, 2, "nccl-tests one.txt"},
-    {COLLECTIVE_ALL_REDUCE, 8, 1, "", "", 4096, 3e-5, .02, 4, "nccl-tests one.txt"},
-    {COLLECTIVE_ALL_TO_ALL, 16, 2, "Ring", "LL128", 1 << 20, 3e-3, 0, 1, "somebody"},
+    {COLLECTIVE_ALL_REDUCE, 8, 1, "", "", 1024, 2e-5, .01, 2, "nccl-tests one.txt", ""},
+    {COLLECTIVE_ALL_REDUCE, 8, 1, "", "", 4096, 3e-5, .02, 4, "nccl-tests one.txt", ""},
+    {COLLECTIVE_ALL_TO_ALL, 16, 2, "Ring", "LL128", 1 << 20, 3e-3, 0, 1, "somebody", ""},
 };
 
 static struct profile with_collectives(uint64_t seed)
@@ -87,6 +87,31 @@ START_TEST(collectives_come_back_as_they_went_in)
         ck_assert_str_eq(x->protocol, y->protocol);
         ck_assert_str_eq(x->provenance, y->provenance);
     }
+    store_close(s);
+}
+END_TEST
+
+/* Rows of a known device type need the fifth schema; those of one that is not known stand where they stood. */
+START_TEST(device_types_of_collectives_come_back)
+{
+    struct store *s = opened(true);
+    struct profile p = with_collectives(1), back;
+    struct collective_row rows[4];
+    memcpy(rows, collectives, sizeof collectives);
+    rows[3] = rows[0], rows[3].device = "A100-SXM4-80", rows[3].seconds = 7e-6;
+    p.collectives = rows, p.n_collectives = 4;
+    MUST(store_append(s, &p, &err));
+    MUST(store_load(s, a, 1, &back, &err));
+    ck_assert_uint_eq(back.n_collectives, 4);
+    ck_assert_str_eq(back.collectives[2].device, "A100-SXM4-80"); /* behind the others of its shape */
+    ck_assert_double_eq(back.collectives[2].seconds, 7e-6);
+    ck_assert(!back.collectives[0].device || !*back.collectives[0].device);
+    store_close(s);
+    ck_assert_int_eq(sql("drop trigger device_collective_fixed; update device_collective set "
+                         "device = 'H100-SXM5-80'"),
+                     SQLITE_OK);
+    s = opened(false);
+    ck_assert_int_eq(store_load(s, a, 1, &back, &err), ERR_INPUT);
     store_close(s);
 }
 END_TEST
@@ -267,6 +292,7 @@ Suite *store_collectives_suite(void)
     TCase *c = tcase_create("store_collectives");
     tcase_add_checked_fixture(c, stores_set_up, stores_tear_down);
     tcase_add_test(c, collectives_come_back_as_they_went_in);
+    tcase_add_test(c, device_types_of_collectives_come_back);
     tcase_add_test(c, old_databases_still_open_and_go_on);
     tcase_add_loop_test(c, tampered_collectives_are_refused, 0,
                         sizeof collective_tampers / sizeof *collective_tampers);

@@ -1,9 +1,12 @@
-/* Suite of sim/collective/price: which program collectives a measured table prices, and their effect in the simulator. */
+/* Suite of sim/collective/price: when a measured table or NCCL's model prices a collective of a program, and what the simulator makes
+ * of it. */
 #include "sim/collective/price.h"
 
 #include "profiles/profile.h"
 #include "sim/engine/sim.h"
 #include "tests/support/plans.h"
+
+#include <math.h>
 
 static struct arena *arena;
 static struct error err;
@@ -102,7 +105,7 @@ static int32_t all_reduce(const struct program *p)
 static int64_t price(struct priced *x)
 {
     return collective_price_ns(x->cost, x->program,
-                               &x->program->collectives[all_reduce(x->program)]);
+                               &x->program->collectives[all_reduce(x->program)], NULL);
 }
 
 START_TEST(a_table_prices_what_a_library_does_and_what_it_names)
@@ -164,6 +167,87 @@ START_TEST(members_end_together_after_the_price)
 }
 END_TEST
 
+/* The cluster states NCCL: all-reduces of all devices are NCCL's, a table's where there is one, links' by another algorithm or where
+ * devices are emulated. */
+START_TEST(nccl_prices_what_it_does_in_one_call_where_the_cluster_states_it)
+{
+    struct plan sums = parsed(false, "", A100), tiers = parsed(true, "hierarchical", A100),
+                emulated = parsed(false, "", "device: host, slowdown: 2, memory: 1 GiB");
+    static const int32_t all[] = {0, 1, 2, 3};
+    struct nccl_choice c;
+    enum collective_price from;
+    sums.cluster.nccl = tiers.cluster.nccl = emulated.cluster.nccl = "2.28.9";
+    struct priced *x = priced(&sums, NULL);
+    const struct collective *g = &x->program->collectives[all_reduce(x->program)];
+    ck_assert_msg(collective_nccl(x->cost, "2.28.9", COLLECTIVE_ALL_REDUCE, all, 4, 4 * g->elements,
+                                  &c, &err) == OK,
+                  "%s", err.text);
+    ck_assert_int_eq(collective_price_ns(x->cost, x->program, g, &from), llround(c.seconds * 1e9));
+    ck_assert_int_eq(from, COLLECTIVE_PRICE_NCCL);
+    ck_assert_int_eq(price(x), llround(c.seconds * 1e9)); /* remembered */
+    x = priced(&sums, "");
+    g = &x->program->collectives[all_reduce(x->program)];
+    ck_assert_int_eq(collective_price_ns(x->cost, x->program, g, &from), 3000000);
+    ck_assert_int_eq(from, COLLECTIVE_PRICE_TABLE);
+    ck_assert_int_eq(price(priced(&tiers, NULL)), -1);
+    ck_assert_int_eq(price(priced(&emulated, NULL)), -1);
+}
+END_TEST
+
+/* One device of each node: the others of the nodes use the same network, which NCCL's model does not know. */
+START_TEST(nccl_prices_no_network_that_others_share)
+{
+    struct plan sums = parsed(false, "", A100);
+    static const struct {
+        int32_t n, device[4];
+        bool holds;
+    } cases[] = {{2, {0, 1}, true},        {2, {0, 2}, false}, {2, {1, 3}, false},
+                 {4, {3, 0, 2, 1}, true}, {3, {0, 1, 2}, false}};
+    sums.cluster.nccl = "2.30";
+    struct priced *x = priced(&sums, NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int algorithm = 0; algorithm < 2; algorithm++) {
+            enum collective_price from;
+            int64_t ns = collective_price_devices_ns(
+                x->cost, COLLECTIVE_ALL_GATHER, algorithm ? ALGORITHM_PAIRS : ALGORITHM_RING,
+                cases[i].device, cases[i].n, 1 << 20, &from);
+            ck_assert_int_eq(ns >= 0, cases[i].holds && !algorithm);
+            ck_assert_int_eq(from == COLLECTIVE_PRICE_NCCL, ns >= 0);
+        }
+    sums.cluster.types[0].tensor_parallel = 2;
+    x = priced(&sums, NULL);
+    ck_assert_int_eq(collective_price_devices_ns(x->cost, COLLECTIVE_ALL_GATHER, ALGORITHM_RING,
+                                                 cases[0].device, 2, 1 << 20, NULL),
+                     -1);
+}
+END_TEST
+
+/* The same span in every detail, folded or not; without the key the time is the links'. */
+START_TEST(a_simulated_collective_takes_what_nccl_takes)
+{
+    for (int shared = 0; shared < 2; shared++) {
+        struct plan plan = parsed(shared, "ring", A100);
+        int64_t links = run(priced(&plan, NULL), SIM_OPERATOR, false, false).iteration_ns;
+        plan.cluster.nccl = "2.28.9";
+        struct priced *x = priced(&plan, NULL);
+        struct sim_result r = run(x, SIM_OPERATOR, false, true);
+        int64_t begin = 0, end = 0;
+        for (size_t i = 0; i < r.trace->n_spans; i++) {
+            const struct span *s = &r.trace->spans[i];
+            if (s->kind != SPAN_REDUCE || s->op != all_reduce(x->program) || s->step ||
+                s->microbatch > 0)
+                continue;
+            end = s->end_ns;
+            if (s->begin_ns > begin) begin = s->begin_ns;
+        }
+        ck_assert_int_eq(end - begin, price(x));
+        ck_assert_int_ne(r.iteration_ns, links);
+        ck_assert_int_eq(run(x, SIM_STAGE, false, false).iteration_ns, r.iteration_ns);
+        ck_assert_int_eq(run(x, SIM_STAGE, true, false).iteration_ns, r.iteration_ns);
+    }
+}
+END_TEST
+
 Suite *collective_price_suite(void)
 {
     Suite *s = suite_create("collective_price");
@@ -172,6 +256,9 @@ Suite *collective_price_suite(void)
     tcase_add_test(c, a_table_prices_what_a_library_does_and_what_it_names);
     tcase_add_test(c, it_holds_for_its_shape_and_between_its_sizes);
     tcase_add_test(c, members_end_together_after_the_price);
+    tcase_add_test(c, nccl_prices_what_it_does_in_one_call_where_the_cluster_states_it);
+    tcase_add_test(c, nccl_prices_no_network_that_others_share);
+    tcase_add_test(c, a_simulated_collective_takes_what_nccl_takes);
     suite_add_tcase(s, c);
     return s;
 }

@@ -383,7 +383,7 @@ START_TEST(groups_that_join_in_different_orders_block)
                                 {INSTR_COLLECTIVE_WAIT, 0},
                                 {INSTR_COLLECTIVE_WAIT, 1}};
     update_calls(m, 0, 4, one), update_calls(m, 1, 4, two);
-    BLOCKED(m, "d0 at U (waits for group sum)", "d1 at U (waits for group sum)");
+    BLOCKED(m, "d0 at U (waits for collective sum)", "d1 at U (waits for collective sum)");
 }
 END_TEST
 
@@ -393,7 +393,7 @@ START_TEST(awaiting_what_was_never_launched_blocks)
     const struct instr one[] = {{INSTR_COLLECTIVE_START, 0}, {INSTR_COLLECTIVE_WAIT, 0}},
                        two[] = {{INSTR_COLLECTIVE_WAIT, 0}, {INSTR_COLLECTIVE_START, 0}};
     update_calls(m, 0, 2, one), update_calls(m, 1, 2, two);
-    BLOCKED(m, "d0 at U (waits for group sum)", "d1 at U (waits for group sum)");
+    BLOCKED(m, "d0 at U (waits for collective sum)", "d1 at U (waits for collective sum)");
 }
 END_TEST
 
@@ -402,7 +402,7 @@ START_TEST(a_member_that_never_comes_leaves_the_other_inside_its_group)
     struct pipes_made *m = two_groups();
     const struct instr one[] = {{INSTR_COLLECTIVE_START, 1}};
     update_calls(m, 0, 1, one), update_calls(m, 1, 0, one);
-    BLOCKED(m, "d0 done (in group other)");
+    BLOCKED(m, "d0 done (in collective other)");
 }
 END_TEST
 

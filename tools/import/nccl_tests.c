@@ -26,7 +26,7 @@ static int by_bytes(const void *a, const void *b)
 
 /* A row for each size: out-of-place, in-place and repeated runs are its samples. */
 static size_t rows_of(struct arena *a, const struct nccl_tests *t, const char *path,
-                      struct collective_row **out)
+                      const char *device, struct collective_row **out)
 {
     const char *slash = strrchr(path, '/');
     const char *from =
@@ -49,7 +49,8 @@ static size_t rows_of(struct arena *a, const struct nccl_tests *t, const char *p
                                     .seconds = quantile_median_double(values, end - first),
                                     .spread = fit_spread(copy, end - first),
                                     .samples = (int32_t)(end - first),
-                                    .provenance = from};
+                                    .provenance = from,
+                                    .device = device};
     }
     return n;
 }
@@ -83,6 +84,20 @@ static enum status append(struct arena *a, const struct cluster *c, struct store
     TRY(collective_table_merge(a, parent.collectives, parent.n_collectives, rows, n,
                                &out->collectives, &out->n_collectives, err));
     return store_append(s, out, err);
+}
+
+/* The catalogue id of all ranks: that of all devices of the cluster, else the one that the device's name has in it ("NVIDIA
+ * A100-SXM4-80GB"). "": not known, so that the table holds for any device. */
+static const char *device_of(const struct cluster *c, const struct nccl_tests *t)
+{
+    const char *found = "", *first = c->types[c->devices[0].type].catalogue;
+    bool alike = true;
+    for (int32_t i = 0; i < c->n_devices; i++) {
+        const char *id = c->types[c->devices[i].type].catalogue;
+        alike &= !strcmp(id, first);
+        if (!t->mixed && strstr(t->device, id) && strlen(id) > strlen(found)) found = id;
+    }
+    return alike ? first : found;
 }
 
 static void warn(const struct import_request *q, const struct nccl_tests *t,
@@ -154,7 +169,7 @@ enum status import_nccl_tests(struct arena *a, const struct import_request *q, s
     TRY(cluster_read(a, q->cluster, &c, err));
     TRY(team_complete(&c, err));
     TRY(import_nccl_tests_read(a, q->path, &t, err));
-    size_t n = rows_of(a, &t, q->path, &rows);
+    size_t n = rows_of(a, &t, q->path, device_of(&c, &t), &rows);
     warn(q, &t, &c);
     TRY(store_open(a, q->db, true, &s, err));
     enum status st = append(a, &c, s, rows, n, &p, err);

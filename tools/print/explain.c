@@ -109,6 +109,20 @@ static void text_links(struct arena *a, const struct program *p, const struct ex
     }
 }
 
+/* Where all go by their messages, the links say what they take. */
+static void text_collectives(const struct explain *x)
+{
+    const char *between = "collectives are priced by";
+    if (!x->prices[COLLECTIVE_PRICE_TABLE] && !x->prices[COLLECTIVE_PRICE_NCCL]) return;
+    for (int k = COLLECTIVE_PRICE_COUNT - 1; k >= 0; k--) {
+        if (!x->prices[k]) continue;
+        printf("%s %s: %" PRId32, between, collective_price_name((enum collective_price)k),
+               x->prices[k]);
+        between = ",";
+    }
+    printf("\n");
+}
+
 static void text_memory(const struct program *p, const struct sim_result *r,
                         const struct explain *x)
 {
@@ -148,6 +162,7 @@ void print_explain(struct arena *a, const struct program *p, const struct sim_re
     text_path(a, p, x);
     text_devices(a, p, x);
     text_links(a, p, x);
+    text_collectives(x);
     text_memory(p, r, x);
     text_what(a, p, x);
 }
@@ -220,6 +235,19 @@ static void json_links(struct json *j, const struct program *p, const struct exp
     json_close(j);
 }
 
+static void json_collectives(struct json *j, const struct explain *x)
+{
+    json_put_list_line(j, "collectives");
+    for (int k = 0; k < COLLECTIVE_PRICE_COUNT; k++) {
+        if (!x->prices[k]) continue;
+        json_put_object(j, NULL);
+        json_put_text(j, "priced_by", collective_price_name((enum collective_price)k));
+        json_put_int(j, "number", x->prices[k]);
+        json_close(j);
+    }
+    json_close(j);
+}
+
 static void json_memory(struct json *j, const struct program *p, const struct sim_result *r,
                         const struct explain *x)
 {
@@ -267,6 +295,7 @@ void print_explain_json(struct json *j, const struct program *p, const struct si
     json_rows(j, p, x);
     json_devices(j, p, x);
     json_links(j, p, x);
+    json_collectives(j, x);
     json_memory(j, p, r, x);
     json_what(j, p, x);
     json_close(j);

@@ -41,6 +41,7 @@ enum { FORMS = sizeof forms / sizeof *forms };
 
 struct team { /* GPUs that meet */
     int32_t n, n_nodes, device[GPUS_MAX];
+    const char *type; /* collective_table_device */
 };
 
 /* ---- who ---------------------------------------------------------------------------------------- */
@@ -125,6 +126,7 @@ static bool is_known(const struct profile *p, const struct form *f, const struct
     for (size_t i = 0; i < p->n_collectives; i++) {
         const struct collective_row *r = &p->collectives[i];
         if (r->kind == f->kind && r->n_ranks == t->n && r->n_nodes == t->n_nodes &&
+            (!r->device || !*r->device || !strcmp(r->device, t->type)) &&
             !strcmp(r->algorithm, f->name) && !strcmp(r->protocol, f->shares))
             return true;
     }
@@ -192,7 +194,8 @@ static size_t rows_of(struct arena *a, const struct program *program, const stru
                                                .seconds = quantile_median_double(seconds, samples),
                                                .spread = fit_spread(copy, samples),
                                                .samples = (int32_t)samples,
-                                               .provenance = provenance};
+                                               .provenance = provenance,
+                                               .device = team->type};
     }
     return made;
 }
@@ -236,8 +239,10 @@ static enum status measure_all(struct profile_links *b, const struct team *all, 
     struct team t;
     for (int32_t k = 1; k <= all->n; k = next_number(k))
         for (int32_t m = 1; k * m <= all->n; m = next_number(m))
-            if (k * m > 1 && team_of(b->cluster, all, k, m, &t))
+            if (k * m > 1 && team_of(b->cluster, all, k, m, &t)) {
+                t.type = collective_table_device(b->arena, b->cluster, t.device, t.n);
                 TRY(measure_team(b, &t, library, repeats, again, folder, p, measured, err));
+            }
     return OK;
 }
 
@@ -304,6 +309,7 @@ void profile_collectives_json(struct json *j, const struct profile *p)
         json_put_text(j, "kind", collective_kind_name(r->kind));
         json_put_int(j, "ranks", r->n_ranks);
         json_put_int(j, "nodes", r->n_nodes);
+        json_put_text(j, "device", r->device ? r->device : "");
         json_put_text(j, "algorithm", r->algorithm);
         json_put_text(j, "protocol", r->protocol);
         json_put_int(j, "bytes", r->bytes);

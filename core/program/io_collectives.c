@@ -1,4 +1,4 @@
-/* core/program/io_groups.c - reads collectives: of segments once a step, and of tensors inside calls. */
+/* core/program/io_collectives.c - reads collectives: of segments once a step, and of tensors inside calls. */
 #include "core/base/arena.h"
 #include "core/collective/rounds.h"
 #include "core/program/words.h"
@@ -155,7 +155,7 @@ static enum status read_segments(struct reader *r, struct collective *g)
     }
 }
 
-enum status program_read_group(struct reader *r, struct collective *g)
+enum status program_read_collective(struct reader *r, struct collective *g)
 {
     static const char *const when[] = {"step", "call"};
     const char *kinds[COLLECTIVE_KIND_COUNT];

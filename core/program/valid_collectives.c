@@ -1,4 +1,4 @@
-/* core/program/valid_groups.c - validation of collectives: members, segments, links. */
+/* core/program/valid_collectives.c - validation of collectives: members, segments, links. */
 #include "core/program/valid.h"
 
 #include <inttypes.h>
@@ -22,11 +22,11 @@ static enum status check_links(const struct valid *c, const struct collective *g
     bool on = !alone && !(chain && i == g->n_members - 1), back = chain && i > 0;
     NEED(valid_index_or_none(g->link[i], c->p->n_links) && valid_index(g->direction[i], 2) &&
              (g->link[i] >= 0 || !on),
-         "group %s: no link to the next member", g->name);
+         "collective %s: no link to the next member", g->name);
     if (!chain) return OK;
     NEED(valid_index_or_none(g->back_link[i], c->p->n_links) && valid_index(g->back_direction[i], 2) &&
              (g->back_link[i] >= 0 || !back),
-         "group %s: no link back", g->name);
+         "collective %s: no link back", g->name);
     return OK;
 }
 
@@ -40,18 +40,18 @@ static enum status check_segment(const struct valid *c, const struct collective 
     enum dtype dtype = gather ? g->dtype : dtype_master(g->dtype);
     NEED((x->class == class || (program_collective_divides(g) && x->class == SLOT_SCRATCH)) &&
              x->dtype == dtype,
-         "group %s: segment %s is not a %s slot of its dtype", g->name, x->name,
+         "collective %s: segment %s is not a %s slot of its dtype", g->name, x->name,
          gather ? "parameter" : "gradient");
     if (!program_collective_divides(g)) return OK;
     int64_t elements = shape_elements(&x->shape);
-    NEED(elements % g->n_members == 0, "group %s: segment %s cannot be divided evenly", g->name,
+    NEED(elements % g->n_members == 0, "collective %s: segment %s cannot be divided evenly", g->name,
          x->name);
     if (!m->own) return OK;
-    NEED(valid_index(m->own[k], c->s->n_slots), "group %s: no slot %" PRId32, g->name, m->own[k]);
+    NEED(valid_index(m->own[k], c->s->n_slots), "collective %s: no slot %" PRId32, g->name, m->own[k]);
     const struct slot *own = &c->s->slots[m->own[k]];
     NEED(own->class == class && own->dtype == dtype &&
              shape_elements(&own->shape) == elements / g->n_members,
-         "group %s: %s is not a shard of segment %s", g->name, own->name, x->name);
+         "collective %s: %s is not a shard of segment %s", g->name, own->name, x->name);
     return OK;
 }
 
@@ -62,10 +62,10 @@ static enum status check_within(const struct valid *c, const struct collective *
     const struct slot *x = &c->s->slots[m->segments[k]];
     *elements = x->bytes / dtype_bytes(x->dtype);
     NEED((!m->within && !m->silent) || (program_collective_rings(g) && !program_collective_divides(g)),
-         "group %s: only ring reduces regions", g->name);
+         "collective %s: only ring reduces regions", g->name);
     if (!m->within || !m->within[k].n_dims) return OK;
     NEED(shape_equal(&m->within[k].shape, &x->shape) && region_valid(&m->within[k]),
-         "group %s: %s has no such region", g->name, x->name);
+         "collective %s: %s has no such region", g->name, x->name);
     *elements = region_elements(&m->within[k]);
     return OK;
 }
@@ -74,19 +74,19 @@ static enum status check_member(struct valid *c, const struct collective *g, int
 {
     const struct collective_member *m = &g->members[i];
     c->where.item = 1 + i;
-    NEED(valid_index(m->stage, c->p->n_stages), "group %s: no stage %" PRId32, g->name, m->stage);
+    NEED(valid_index(m->stage, c->p->n_stages), "collective %s: no stage %" PRId32, g->name, m->stage);
     c->s = &c->p->stages[m->stage];
-    NEED(m->n_segments == g->members[0].n_segments, "group %s: members differ in segments",
+    NEED(m->n_segments == g->members[0].n_segments, "collective %s: members differ in segments",
          g->name);
     NEED(m->chain_ring == -1 || (g->algorithm == ALGORITHM_CHAIN && valid_index(m->chain_ring, c->s->n_buffer_rings) &&
                             c->s->buffer_rings[m->chain_ring].death == 'U' &&
                             c->s->buffer_rings[m->chain_ring].count >= c->s->microbatches),
-         "group %s: no per-microbatch buffer ring %" PRId32 "", g->name, m->chain_ring);
+         "collective %s: no per-microbatch buffer ring %" PRId32 "", g->name, m->chain_ring);
     NEED((m->chain_ring >= 0) == (m->chain_segments != NULL),
-         "group %s: per-microbatch slots without a buffer ring", g->name);
+         "collective %s: per-microbatch slots without a buffer ring", g->name);
     int64_t elements = 0, offset = 0;
     for (int32_t k = 0; k < m->n_segments; k++) {
-        NEED(valid_index(m->segments[k], c->s->n_slots), "group %s: no slot %" PRId32, g->name,
+        NEED(valid_index(m->segments[k], c->s->n_slots), "collective %s: no slot %" PRId32, g->name,
              m->segments[k]);
         const struct slot *x = &c->s->slots[m->segments[k]];
         TRY(check_segment(c, g, m, k));
@@ -95,22 +95,22 @@ static enum status check_member(struct valid *c, const struct collective *g, int
         if (i > 0 && !c->p->uneven)
             NEED(own == program_collective_segment_elements(&g->members[0],
                                                     &c->p->stages[g->members[0].stage], k),
-                 "group %s: sizes of %s differ", g->name, x->name);
-        NEED(!__builtin_add_overflow(elements, own, &elements), "group %s: too large", g->name);
+                 "collective %s: sizes of %s differ", g->name, x->name);
+        NEED(!__builtin_add_overflow(elements, own, &elements), "collective %s: too large", g->name);
         if (m->chain_ring < 0) continue;
-        NEED(valid_index(m->chain_segments[k], c->s->n_slots), "group %s: no slot %" PRId32, g->name,
+        NEED(valid_index(m->chain_segments[k], c->s->n_slots), "collective %s: no slot %" PRId32, g->name,
              m->chain_segments[k]);
         const struct slot *y = &c->s->slots[m->chain_segments[k]];
         NEED(y->buffer_ring == m->chain_ring && y->bytes == x->bytes && y->dtype == x->dtype &&
                  y->offset_bytes == offset,
-             "group %s: %s is not a per-microbatch slot at its offset", g->name, y->name);
+             "collective %s: %s is not a per-microbatch slot at its offset", g->name, y->name);
         offset += (y->bytes + VALID_ALIGN_BYTES - 1) / VALID_ALIGN_BYTES * VALID_ALIGN_BYTES;
     }
     NEED(c->p->uneven ? elements <= g->elements : elements == g->elements,
-         "group %s: %" PRId64 " elements, not %" PRId64, g->name, elements, g->elements);
+         "collective %s: %" PRId64 " elements, not %" PRId64, g->name, elements, g->elements);
     NEED(elements < INT64_MAX / 4 / dtype_bytes(g->dtype) &&
              program_collective_staging_bytes(g, m, c->s) <= c->s->buffer_bytes,
-         "group %s: the staging buffer is too small", g->name);
+         "collective %s: the staging buffer is too small", g->name);
     return check_links(c, g, i);
 }
 
@@ -152,9 +152,9 @@ static enum status check_pair(const struct valid *c, const struct collective *g,
 {
     const struct program_stage *s = c->p->stages;
     int32_t a = g->members[i].stage, b = g->members[k].stage;
-    NEED(a != b, "group %s: a member is listed twice", g->name);
+    NEED(a != b, "collective %s: a member is listed twice", g->name);
     NEED((s[a].device == s[b].device) == (g->algorithm == ALGORITHM_LOCAL),
-         "group %s: members on one device need algorithm local, on several another", g->name);
+         "collective %s: members on one device need algorithm local, on several another", g->name);
     return OK;
 }
 
@@ -175,18 +175,18 @@ static enum status check_tensor_collective(struct valid *c, const struct collect
     return OK;
 }
 
-enum status valid_group(struct valid *c, int32_t index)
+enum status valid_collective(struct valid *c, int32_t index)
 {
     const struct collective *g = &c->p->collectives[index];
-    c->where = (struct program_place){SECTION_GROUP, index, 0};
+    c->where = (struct program_place){SECTION_COLLECTIVE, index, 0};
     if (collective_of_tensor(g)) return check_tensor_collective(c, g);
     NEED(valid_index(g->kind, COLLECTIVE_KIND_COUNT) && valid_index(g->algorithm, COLLECTIVE_ALGORITHM_COUNT) &&
              valid_index(g->dtype, DTYPE_COUNT) && g->n_members >= 1 && g->elements >= 0,
-         "group %s: bad numbers", g->name);
-    NEED(program_collective_of_segments(g->kind, g->algorithm), "group %s: %s of segments by %s does not exist",
+         "collective %s: bad numbers", g->name);
+    NEED(program_collective_of_segments(g->kind, g->algorithm), "collective %s: %s of segments by %s does not exist",
          g->name, collective_kind_word(g->kind), collective_algorithm_name(g->algorithm));
     NEED(g->algorithm != ALGORITHM_CHAIN || !dtype_is_half(g->dtype),
-         "group %s: a chain needs a dtype that keeps every bit, not %s", g->name, dtype_name(g->dtype));
+         "collective %s: a chain needs a dtype that keeps every bit, not %s", g->name, dtype_name(g->dtype));
     for (int32_t i = 0; i < g->n_members; i++) {
         TRY(check_member(c, g, i));
         for (int32_t k = 0; k < i && g->n_members <= 64; k++) TRY(check_pair(c, g, k, i));
