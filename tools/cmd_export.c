@@ -29,8 +29,8 @@ static enum status export_plan(struct arena *a, void *request, const struct comm
     if (st != OK) return st;
     bool equal = export_sailor_equal(&p);
     if (!equal)
-        log_warn("the replicas' shares or numbers differ: Sailor's simulator, which takes equal "
-                 "ones for granted, times another plan");
+        log_warn("replicas differ in share, or in number by cut: Sailor's simulator assumes equal "
+                 "ones, so its time is that of another plan");
     if (!as_json) return OK;
     struct json j;
     common_json_begin(&j);

@@ -69,7 +69,7 @@ learn() { # FOLDER PLANS...
         done
     done
     "$MUSHER" calibrate --db "$folder/profiles.db" "${traces[@]}" > "$folder/calibrated" || die "calibrate failed"
-    echo "   $(grep -o 'error of an iteration.*' "$folder/calibrated" | head -n 1), $((${#traces[@]} / 2)) plans run"
+    echo "   $(grep -o 'iteration error.*' "$folder/calibrated" | head -n 1), $((${#traces[@]} / 2)) plans run"
 }
 
 # What teaches first: a plan whose devices each have layers of their own, and one whose operators are sharded, unless the team

@@ -191,7 +191,7 @@ refused "a program without its text" 2 "--data" "$MUSHER" run even.keep --steps 
 refused "a program where a plan is wanted" 3 "a program" "$MUSHER" show even.keep
 edit job.yaml 's/microbatch: 1/microbatch: 1\nprecision: bf16/' j.yaml
 edit even.yaml 's/device: host,/device: host, tensor_parallel: 2,/' gpus.yaml
-refused "a run of several GPUs a device" 3 "is simulated, never run" "$MUSHER" run gpus.yaml --data text.txt --steps 1
+refused "a run of several GPUs a device" 3 "can be simulated, not run" "$MUSHER" run gpus.yaml --data text.txt --steps 1
 refused "loading without loaders" 2 "--loaders" "$MUSHER" simulate even.yaml --load 30ms
 refused "a reserve that is no size" 2 "--reserve" "$MUSHER" memory even.yaml --reserve many
 edit team.yaml 's/device: host/device: T4/g' turing.yaml
@@ -217,7 +217,7 @@ if [[ ${SLOWDOWN:-1} == 1 ]]; then # sanitizers reserve more address space than 
     refused "a trace that no memory holds" 6 "the trace of 4 steps has 99600036 spans, which take" "${bounded[@]}" "$MUSHER" simulate long.yaml --trace t
     refused "and its explanation" 6 "and explaining them takes" "${bounded[@]}" "$MUSHER" simulate long.yaml --explain
     refused "more is allowed by hand" 6 "at most 100 KiB are allowed" "${bounded[@]}" "$MUSHER" simulate plan.yaml --trace t --trace-memory 100KiB
-    refused "a size that is none" 2 "--trace-memory: 'much' is no size" "$MUSHER" simulate plan.yaml --trace t --trace-memory much
+    refused "a size that is none" 2 "--trace-memory: 'much' is not a size" "$MUSHER" simulate plan.yaml --trace t --trace-memory much
     sized 16000000 | sed 's/layers: \[0, 3\], device: n.0}/layers: [0, 1], device: n.0}, {layers: [2, 3], device: n.2}, {layers: [4, 5], device: n.3}/; s/layers: \[4, 7\]/layers: [6, 7]/; s/devices: \[{type: cpu}, {type: cpu}\]/devices: [{type: cpu, count: 4}]/' > calls.yaml
     for verb in simulate memory; do
         refused "$verb of more calls than memory holds" 6 "calls its stages 128000000 times a step" "${bounded[@]}" "$MUSHER" $verb calls.yaml

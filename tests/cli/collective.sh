@@ -30,7 +30,7 @@ says "ways that are not possible say why" 0 "hierarchical needs as many members"
 says "one that is named fails" 3 "hierarchical needs as many members" \
     "$MUSHER" collective all-reduce pair.yaml --devices a.0,a.1,b.0 -a hierarchical
 says "an unknown kind" 2 "did you mean 'all-reduce'" "$MUSHER" collective allreduce pair.yaml
-says "an unknown algorithm" 2 "there are all, ring, tree" "$MUSHER" collective all-reduce pair.yaml -a rings
+says "an unknown algorithm" 2 "expected all, ring, tree" "$MUSHER" collective all-reduce pair.yaml -a rings
 says "an unknown device" 3 "no device 'c.0'" "$MUSHER" collective all-reduce pair.yaml --devices a.0,c.0
 says "a device twice" 2 "names a.0 twice" "$MUSHER" collective all-reduce pair.yaml --devices a.0,a.0
 says "no bytes" 2 "--bytes '0'" "$MUSHER" collective all-reduce pair.yaml --bytes 0

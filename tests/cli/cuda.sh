@@ -23,7 +23,7 @@ says "a plugin of another ABI is refused" 8 "has ABI 99, this program 1" "$MUSHE
 head -c 20000 "$standin" > "$scratch/cut.so"
 MUSHER_CUDA_PLUGIN=$scratch/cut.so says "one that was cut off is refused" 8 "cut.so is cut off" "$MUSHER" check --cuda
 MUSHER_TIMEOUT=soon says "a wrong variable of the environment is refused" 2 "environment variable MUSHER_TIMEOUT: 'soon', expected seconds above 0" "$MUSHER" check
-MUSHER_TIMEUOT=3 says "one that is nearly ours is told" 0 "MUSHER_TIMEUOT is none of ours; is MUSHER_TIMEOUT meant?" "$MUSHER" check
+MUSHER_TIMEUOT=3 says "one that is nearly ours is told" 0 "unknown environment variable MUSHER_TIMEUOT; did you mean MUSHER_TIMEOUT?" "$MUSHER" check
 musher=$(realpath "$MUSHER")
 (cd "$(dirname "$standin")" && MUSHER_CUDA_PLUGIN=$(basename "$standin") "$musher" check --cuda) > "$scratch/out" 2>&1
 has "a plugin that is named without its folder is the one that lies here" out "ok       cuda plugin"
@@ -41,7 +41,7 @@ says "one JSON object" 0 '"index": 1, "name": "stand-in sm_75", "capability": 75
 jq -e '.cuda | (.devices | length) == 3 and .nccl_version == 0' "$scratch/out" > /dev/null &&
     ok "it is JSON" || not_ok "it is JSON" "$(head -c 300 "$scratch/out")"
 
-STANDIN_MULTIPROCESSORS=132 says "an opened GPU tells what it has free" 0 "141 GiB free beside this program's context; plans keep 512 MiB for one" \
+STANDIN_MULTIPROCESSORS=132 says "an opened GPU tells what it has free" 0 "141 GiB free beside this program's context; plans reserve 512 MiB for a context" \
     "$MUSHER" check --cuda
 has "and in which parts it can be had" out "132 multiprocessors, in parts that are multiples of 8, from 8 on"
 STANDIN_DRIVER_VERSION=12020 says "an older driver has none" 0 "parts of a GPU need one for CUDA 12.5 or newer" "$MUSHER" check --cuda
@@ -85,7 +85,7 @@ STANDIN_DRIVER=35 says "a profile without GPUs leaves them to the prior" 0 "its 
 # ---- the same operators, measured on a GPU: what is checked is that every one is, not what it takes
 export STANDIN_DEVICES=1 STANDIN_NAME="NVIDIA H100" STANDIN_MEMORY=2000000000
 sed -i 's/devices: .*/devices: [{type: h}]}]/; /^links/d; s/H100-SXM5/H100-SXM5, memory: 1 GiB/' "$scratch/gpus.yaml"
-says "a GPU is measured" 0 "copies     pinned memory, 64 MiB: up " \
+says "a GPU is measured" 0 "copies     pinned memory, 64 MiB: host to device " \
     "$MUSHER" profile "$scratch/job.yaml" "$scratch/gpus.yaml" --db "$scratch/gpu.db" --repeats 3 --warm 0
 measured=$(sed -n 's/^profile 1: \([0-9]*\) unique operators.*/\1/p' "$scratch/out")
 asked=$(grep -o 'measuring [0-9]*' "$scratch/err" | awk '{ n += $2 } END { print n }')
@@ -99,7 +99,7 @@ losses=$(grep '"losses"' "$scratch/out")
 # ---- what ran in operators
 kernels=("$MUSHER" run "$scratch/gpu.yaml" --data LICENSE --steps 3 --json --kernels)
 export MUSHER_CUPTI_PLUGIN=$(realpath "$BUILD")/libmusher_cupti_standin.so
-says "--kernels needs a trace" 2 "--kernels are written into the trace" "${kernels[@]}"
+says "--kernels needs a trace" 2 "--kernels needs --trace FILE" "${kernels[@]}"
 says "a run tells its kernels" 0 "losses" "${kernels[@]}" --trace "$scratch/kernels.trace"
 [[ -n $losses && $(grep '"losses"' "$scratch/out") == "$losses" ]] && ok "and has the same losses" || not_ok "and has the same losses" "$losses: $(cat "$scratch/out")"
 head -n 1 "$scratch/kernels.trace" | grep -q '"schema":2.*"kernels_lost":0' && ok "its trace is of schema 2" || not_ok "its trace is of schema 2" "$(head -c 300 "$scratch/kernels.trace")"

@@ -51,8 +51,8 @@ wide=$(sed -n 's/.*"standard_error_ns": \([0-9]*\).*/\1/p' "$scratch/t1")
 narrow=$(sed -n 's/.*"standard_error_ns": \([0-9]*\).*/\1/p' "$scratch/alone")
 ((wide > narrow && narrow > 0)) && ok "costs that nobody measured widen it" || not_ok "costs that nobody measured widen it" "$wide, $narrow"
 "$MUSHER" simulate "$plan" --trace "$scratch/sim.trace" > /dev/null
-refused "checkpoints for nothing have no best interval" 2 "say --interval TIME" "$MUSHER" goodput --checkpoint 0s --samples 2
-refused "jitter is not learned from a prediction" 3 "knows no jitter" "$MUSHER" simulate "$plan" --samples 10 --jitter "$scratch/sim.trace"
+refused "checkpoints for nothing have no best interval" 2 "set --interval TIME" "$MUSHER" goodput --checkpoint 0s --samples 2
+refused "jitter is not learned from a prediction" 3 "no measured jitter" "$MUSHER" simulate "$plan" --samples 10 --jitter "$scratch/sim.trace"
 refused "jitter without samples" 2 "--samples" "$MUSHER" simulate "$plan" --jitter-alone
 "$MUSHER" run "$plan" --steps 4 --data LICENSE --trace "$scratch/run.trace" > /dev/null 2> "$scratch/err" || not_ok "a run" "$(cat "$scratch/err")"
 prints "jitter is learned from a run" "90 % interval" "$MUSHER" simulate "$plan" --samples 100 --jitter "$scratch/run.trace"

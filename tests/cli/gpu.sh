@@ -75,9 +75,9 @@ jq -e '(.plans | length) == 3 and all(.plans[]; .calibrated_ns == .measured_ns a
 
 # ---- what does not fit is refused
 profile=("$MUSHER" profile "$there/gpu/predict-job.yaml" "$there/gpu/predict-cluster.yaml" "$there/gpu/even.yaml")
-says "a trace of other benches is refused" 3 "another job, cluster or number of repeats" "${profile[@]}" --repeats 5 --warm 0 --from "$back" --db "$scratch/x.db"
+says "a trace of other benches is refused" 3 "do job, cluster and --repeats equal" "${profile[@]}" --repeats 5 --warm 0 --from "$back" --db "$scratch/x.db"
 says "benches that nobody ran as well" 3 "bench.0.trace" "${profile[@]}" --from "$there" --db "$scratch/x.db"
-says "--emit measures nothing" 2 "goes with neither --db nor --from" "${profile[@]}" --emit "$scratch/e" --db "$scratch/x.db"
+says "--emit measures nothing" 2 "--emit excludes --db and --from" "${profile[@]}" --emit "$scratch/e" --db "$scratch/x.db"
 small_job > "$scratch/job.yaml"
 small_team > "$scratch/team.yaml"
 says "hosts are measured where they are" 3 "are for GPUs" "$MUSHER" profile "$scratch/job.yaml" "$scratch/team.yaml" --emit "$scratch/e"

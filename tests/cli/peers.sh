@@ -145,7 +145,7 @@ profile job "$scratch/found.yaml" > "$scratch/out" 2> "$scratch/err"
 grep -q "measuring [0-9]* collectives" "$scratch/err" && not_ok "what is known is not measured again" "$(cat "$scratch/err")" ||
     ok "what is known is not measured again"
 STANDIN_DEVICES=3 profile job > "$scratch/out" 2> "$scratch/err"
-has "a link whose GPUs are not all here is told" err "link out: this machine has not the devices at both ends"
+has "a link whose GPUs are not all here is told" err "link out: not both ends are on this machine"
 has "collectives are of those that are" err "measuring 63 collectives of a.0 b.2"
 grep -q "collectives of .*b.3" "$scratch/err" && not_ok "of no others" "$(cat "$scratch/err")" || ok "of no others"
 STANDIN_DEVICES=1 profile job > "$scratch/out" 2> "$scratch/err"

@@ -67,7 +67,7 @@ draws() {
     printf '#!%s\n%s\n' "$BASH" "$4" > ../bin/gnuplot && chmod +x ../bin/gnuplot
     fails "$1" "$2" env PATH="$PWD/../bin:$PATH" "$MUSHER" plot t.png.gp -o "$3"
 }
-fails "without gnuplot" "gnuplot is not installed; -o NAME.gp writes the script" env PATH="$PWD/../none" "$MUSHER" plot t.png.gp -o old.png
+fails "without gnuplot" "gnuplot is not installed; -o NAME.gp writes only the script" env PATH="$PWD/../none" "$MUSHER" plot t.png.gp -o old.png
 draws "half a picture" "cut off after 700 bytes" old.png 'head -c 700 ../whole.png'
 draws "no picture" "cut off after 0 bytes" old.png 'exit 0'
 draws "all but its end" "cut off" old.png 'head -c -12 ../whole.png'

@@ -34,7 +34,7 @@ says "a plan's operators are measured" 0 '"profile_id": 2' "${measure[@]}" "$scr
 first=$(number operators_measured) rows=$(number operators)
 ((first > 10)) && ok "those that nobody had" || not_ok "those that nobody had" "$first"
 is "as the next profile" parent_id 1
-has "the fits are judged by them" out fits_were_off
+has "the fits are judged by them" out fit_error
 has "and stated in the profile's pace" out machine_pace
 says "a second time there is nothing to do" 0 '"operators_measured": 0' "${measure[@]}" "$scratch/shared.yaml" --db "$db" --json
 is "and no new profile" profile_id 2
@@ -55,7 +55,7 @@ awk 'function number(key) { match($0, "\"" key "\":[0-9]+"); return substr($0, R
         sub("\"begin_ns\":" begin, sprintf("\"begin_ns\":%.0f", end - int((end - begin) / 3)))
     }
     { print }' "$scratch/measured" > "$scratch/run"
-says "its run teaches who is late" 0 "devices that meet wait for the last one" "$MUSHER" calibrate --db "$db" "$scratch/run"
+says "its run teaches who is late" 0 "collective skew: the members" "$MUSHER" calibrate --db "$db" "$scratch/run"
 says "which is explained" 0 "skew" "$MUSHER" simulate "$scratch/shared.yaml" --db "$db" --explain
 sed 's/\[\[5, 2\]\]/[[3, 2]]/; s/^name: .*/name: other/' "$scratch/shared.yaml" > "$scratch/other.yaml"
 says "another plan" 0 '"parent_id": 5' "${measure[@]}" "$scratch/other.yaml" --db "$db" --json

@@ -21,7 +21,7 @@ ends "a folder that is not there" 3 "nowhere" "$MUSHER" import sailor nowhere --
 [[ ! -e q.db ]] && ok "nothing half-written" || not_ok "nothing half-written" "q.db"
 
 cp -r "$data" evil && chmod -R u+w evil && sed -i 's|"OPT-350"|"../OPT-350"|' evil/profiles_tmp.json evil/llm_info.json
-ends "a model named like a path" 3 "no name of a model" "$MUSHER" import sailor evil --db q.db
+ends "a model named like a path" 3 "is not a model name" "$MUSHER" import sailor evil --db q.db
 ends "an output folder that is not there" 6 "nowhere/OPT-350" "$MUSHER" import sailor "$data" --db q.db -o nowhere
 [[ ! -e q.db ]] && ok "and no profile without its models" || not_ok "and no profile without its models" "q.db"
 # A signal that comes when the profile is committed and its models are not final yet.
@@ -117,13 +117,13 @@ ends "the export as JSON says so too" 0 '"equal_shares": false' "$MUSHER" export
 ends "an export of another format" 2 "known: sailor" "$MUSHER" export mixed.yaml --format paper -o x
 ends "an export without a file" 2 "--out FILE" "$MUSHER" export mixed.yaml --format sailor
 ends "tensor-parallel degrees that are none" 2 "1,2,4" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel two -o x.yaml
-ends "tensor-parallel degrees that were not measured" 3 "on 3 GPUs of A100-SXM4-40 that share them; measured: 1, 2, 4" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel 1,3 -o x.yaml
+ends "tensor-parallel degrees that were not measured" 3 "on 3 GPUs of A100-SXM4-40 together; measured: 1, 2, 4" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel 1,3 -o x.yaml
 ends "a floor that nobody reaches" 4 "within the limits" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel 1,2,4 --min-rate 5 -o x.yaml
 ends "a rate without a budget" 2 "max-cost" "$MUSHER" plan "$job" "$team" --db mixed.db --objective rate -o x.yaml
 ends "the cheapest has a bound of cost" 0 "from the cheapest within --min-rate" "$MUSHER" plan "$job" "$team" --db mixed.db --objective cost --min-rate 0.02 --evaluations 50 -o cheap.yaml
 ends "as JSON too" 0 '"cost_gap": 0.' "$MUSHER" plan "$job" "$team" --db mixed.db --objective cost --evaluations 50 -o cheap.yaml --json
 sed '0,/, price: [0-9.]*\/h/s///' "$team" > partly.yaml
-ends "of free devices none is known" 0 "no bound on cost is known" "$MUSHER" plan "$job" partly.yaml --db mixed.db --objective cost --evaluations 50 -o cheap.yaml
+ends "of free devices none is known" 0 "no lower bound of cost" "$MUSHER" plan "$job" partly.yaml --db mixed.db --objective cost --evaluations 50 -o cheap.yaml
 sed 's/, price: [0-9.]*\/h//' "$team" > free.yaml
 ends "nor is a cost told where nothing has one" 4 "s an iteration" "$MUSHER" plan "$job" free.yaml --db mixed.db --min-rate 5 --evaluations 50 -o x.yaml
 ends "cost without prices" 3 "price" "$MUSHER" plan "$job" free.yaml --db mixed.db --objective cost -o x.yaml

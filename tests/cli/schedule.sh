@@ -35,7 +35,7 @@ done
 says "times beyond int64" 3 "nanoseconds of all 1000000 microbatches" "$MUSHER" schedule 1f1b --devices 1 --microbatches 1000000 --forward 1e6s
 says "memory beyond int64" 3 "bytes of a device" "$MUSHER" schedule gpipe --devices 1 --microbatches 1000000 --activation 1e15
 says "no device holds without end" 2 "--resident: 'inf': expected a size" "$MUSHER" schedule gpipe --devices 1 --microbatches 1 --resident inf
-says "warm-ups of what has none" 2 "--warmup is for schedules by name" "$MUSHER" schedule zero-bubble --devices 2 --microbatches 2 --warmup 2
+says "warm-ups of what has none" 2 "--warmup is for named schedules" "$MUSHER" schedule zero-bubble --devices 2 --microbatches 2 --warmup 2
 printf 'F0 F1 B0 B1\nF0 B0 F1 B1 # the last\n' > lines.txt
 says "a file of lines" 0 "lines.txt: 2 devices, 2 microbatches" "$MUSHER" schedule lines.txt
 printf 'F0 B0 F1 B1|F0 F1 B0 B1\n' > stuck.txt
@@ -49,12 +49,12 @@ says "a list of another length" 2 "--forward: 2 values: expected 1 or 3" "$MUSHE
 says "a time without sense" 2 "--latency: 'soon': expected a time" "$MUSHER" schedule 1f1b --devices 3 --microbatches 4 --latency soon
 says "a size without sense" 2 "--limit: 'much': expected a size" "$MUSHER" schedule 1f1b --devices 3 --microbatches 4 --limit much
 says "interleaved in whole groups" 3 "6 microbatches are no multiple of 4 devices" "$MUSHER" schedule interleaved --devices 4 --microbatches 6
-says "counts unlike the file" 3 "unlike what the options say" "$MUSHER" schedule lines.txt --devices 3
+says "counts unlike the file" 3 "the options state other numbers" "$MUSHER" schedule lines.txt --devices 3
 says "too much" 3 "operations" "$MUSHER" schedule 1f1b --devices 100000 --microbatches 10000000
 says "too many stages" 3 "stages: expected at most" "$MUSHER" schedule interleaved --devices 100000 --microbatches 100000 --chunks 1000
 says "two outputs on stdout" 2 "--csv -: with --json" "$MUSHER" schedule 1f1b --devices 2 --microbatches 2 --json --csv -
 
-says "a searched order" 0 "no order of these stages takes less than" "$MUSHER" schedule searched --devices 3 --microbatches 6 --latency "1 ms|9 ms" --activation "2 B" --released "1 B" --limit "8 B"
+says "a searched order" 0 "lower bound of all orders" "$MUSHER" schedule searched --devices 3 --microbatches 6 --latency "1 ms|9 ms" --activation "2 B" --released "1 B" --limit "8 B"
 says "a searched V" 0 "searched" "$MUSHER" schedule searched --devices 2 --microbatches 4 --chunks 2 --v-shaped
 cat > cases.csv << 'END'
 case,p,m,tF,tB,tW,tcomm_links,memF,memB,memW,mem_limit,best_known
@@ -74,5 +74,5 @@ says "a time limit without a table" 2 "--time-limit is for --cases" "$MUSHER" sc
 says "neither" 2 "schedule needs a NAME or --cases" "$MUSHER" schedule
 says "no such table" 3 "none.csv" "$MUSHER" schedule --cases none.csv
 sed 's/best_known/lower_bound/; s/,100$/,1000/' cases.csv > bound.csv
-says "a bound that is none" 5 "lower bounds beaten in 1 cases, first in one" "$MUSHER" schedule --cases bound.csv
+says "a bound that is none" 5 "lower bound in 1 cases, the first one" "$MUSHER" schedule --cases bound.csv
 exit $bad

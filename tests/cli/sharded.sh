@@ -169,7 +169,7 @@ sed 's/^  - microbatches: 2/  - microbatches: 2\n    orders: {n.0: "F0 B0 F1 B1"
 says "an order for a device that is not the first of its stage is refused" 3 "'n.1' goes by the order of 'n.0', the first device" "$MUSHER" lower "$scratch/bad.yaml" -o "$scratch/x"
 says "a search goes on from what is shared" 0 "found" "$MUSHER" plan --from "$scratch/shared.yaml" -o "$scratch/x.yaml"
 says "and without one of its devices" 0 "found" "$MUSHER" plan --from "$scratch/shared.yaml" --without n.1 -o "$scratch/x.yaml"
-says "what if is asked of it" 0 "the old plan cannot run, without n.1: it uses n.1" "$MUSHER" whatif "$scratch/shared.yaml" --without n.1
+says "what if is asked of it" 0 "old plan cannot run (without n.1): it uses n.1" "$MUSHER" whatif "$scratch/shared.yaml" --without n.1
 says "and what months with failures leave of it" 0 "goodput" "$MUSHER" goodput "$scratch/shared.yaml" --replan-speeds --mtbf 12h --repair 2h
 
 # The preset that shards every operator among all devices, as the search made it.

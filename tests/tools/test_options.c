@@ -87,7 +87,7 @@ START_TEST(standard_input_is_one_file)
 {
     ck_assert_int_eq(parse("plan - t"), OK);
     ck_assert_int_eq(parse("plan - -"), ERR_USAGE);
-    ck_assert_str_eq(err.text, "MODEL and TRACE are both '-': standard input is one file");
+    ck_assert_str_eq(err.text, "MODEL and TRACE are both '-'; standard input can be read only once");
     ck_assert_int_eq(parse("plan m - -"), ERR_USAGE);
 }
 END_TEST

@@ -27,7 +27,7 @@ static const char *span_text(char buffer[32], double s)
     return buffer;
 }
 
-/* The closed form knows no detection, background, repair or withdrawn devices; restart then stands for all that a stop costs. */
+/* The closed form has no detection, background copy, repair or withdrawals; its restart is the total cost of an interruption. */
 static double closed_form(const struct goodput_report *s, double t)
 {
     double R = units_s_from_ns(s->job.detect_ns + s->job.restart_ns);
