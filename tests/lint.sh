@@ -1,7 +1,7 @@
 #!/bin/bash
 # tests/lint.sh - project rules that a compiler does not check. Prints file:line: rule.
-# usage: tests/lint.sh [FILE...]     every source of the tree unless named; exit 1 where it printed
-# The files are named relative to the root of the tree, from which this is called.
+# usage: tests/lint.sh [FILE...]     default: every source of the tree; exit code 1 if a rule is broken
+# Files are relative to the root of the tree, which is the working directory.
 set -u
 shopt -s extglob
 if (($# == 0)); then
