@@ -20,6 +20,6 @@ done > "$scratch/wide"
 if command -v groff > /dev/null; then
     groff -man -ww -Tutf8 -P -c -P -b -P -u docs/reference/musher.1 > "$scratch/page" 2> "$scratch/err"
     [[ ! -s $scratch/err ]] && ok "groff has no warnings" || not_ok "groff has no warnings" "$(head -n 3 "$scratch/err")"
-    has "the page names its sections" page "EXIT STATUS"
+    has "the manual page has its sections" page "EXIT STATUS"
 fi
 exit $bad

@@ -61,7 +61,7 @@ for signal in INT TERM HUP; do victim "a run that gets SIG$signal" $signal launc
 mkdir "$scratch/bin"
 printf '#!/bin/bash\nsleep 1 &\nwait\nexec sleep 1000\n' > "$scratch/bin/mpirun"
 chmod +x "$scratch/bin/mpirun"
-PATH=$scratch/bin:$PATH says "an mpirun without ranks that does not end" 7 "no rank is left, and mpirun did not end" "$MUSHER" run "$mark" --data LICENSE
+PATH=$scratch/bin:$PATH says "an mpirun without ranks that hangs" 7 "no rank is left, and mpirun did not end" "$MUSHER" run "$mark" --data LICENSE
 
 # A run that is killed while it saves leaves a checkpoint that loads.
 "$MUSHER" run "$mark" --steps 1000000 --data LICENSE --save "$scratch/save" --save-every 2 > /dev/null 2>&1 &

@@ -12,7 +12,7 @@ mkdir "$there"
 for p in check bench run; do ln -s "$(realpath "$BUILD/gpu-$p")" "$there/gpu-$p"; done
 
 # ---- without files
-says "without files the checks say how to get them" 3 "run 'make gpu-files'" tests/gpu/check.sh "$there"
+says "without files the checks print how to get them" 3 "run 'make gpu-files'" tests/gpu/check.sh "$there"
 says "an unknown call is refused" 2 "usage: tests/gpu/gpu.sh" tests/gpu/gpu.sh 3 "$scratch/got" "$there"
 
 mkdir "$scratch/bad"
@@ -23,7 +23,7 @@ for line in "x 1 -3 1e-4 x:steps: '-3', expected a number from 1 to 1000000" "x 
     says "a case that is none is refused with what it may be: ${line%%:*}" 3 "cases:2: ${line#*:}" "$BUILD/gpu-check" "$scratch/bad"
 done
 printf 'x -1\n' > "$scratch/bad/runs"
-says "so is a plan's number of steps" 1 "runs:1: steps: '-1', expected a number from 1" "$BUILD/gpu-run" "$scratch/bad" "$scratch"
+says "a wrong number of steps is refused" 1 "runs:1: steps: '-1', expected a number from 1" "$BUILD/gpu-run" "$scratch/bad" "$scratch"
 
 # ---- here
 says "files are written" 0 "20 checks" tests/gpu/files.sh "$there/gpu"
@@ -44,11 +44,11 @@ has "benches and plans ran" out "5 ran, 0 failed"
 # ---- there, the second one
 printf 'torch eager tiny 1000 3.5 2.0 1000000\ntorch compile tiny 2000 3.5 2.0 2000000\n' > "$scratch/torch"
 GPU_TORCH=$scratch/torch says "the second call" 0 "PyTorch compile 2000" tests/gpu/gpu.sh 2 "$scratch/got" "$there"
-has "tells kernels beside floors" out "bound by"
-has "what a trace costs" out "trace "
+has "prints kernels beside lower bounds" out "bound by"
+has "the overhead of a trace" out "trace "
 has "and one with kernels" out "with kernels "
 tar -xzf "$scratch/got/gpu-2.tar.gz" -C "$scratch" gpu-bench.json.gpt2-tiny.trace
-says "what ran in operators comes back" 0 "standin_product" "$MUSHER" show "$scratch/gpu-bench.json.gpt2-tiny.trace"
+says "the kernels of operators are read back" 0 "standin_product" "$MUSHER" show "$scratch/gpu-bench.json.gpt2-tiny.trace"
 tar -xzf "$scratch/got/gpu-2.tar.gz" -C "$scratch" gpu-bench.json &&
     jq -e '.trained[0] as $t | .small and .copy_Bps > 0 and (.operators | length) > 20 and all(.operators[]; .median_s > 0)
         and any(.operators[].operator; contains(" bf16 ")) and any(.operators[].operator; contains("narrows"))
@@ -75,10 +75,10 @@ jq -e '(.plans | length) == 3 and all(.plans[]; .calibrated_ns == .measured_ns a
 
 # ---- what does not fit is refused
 profile=("$MUSHER" profile "$there/gpu/predict-job.yaml" "$there/gpu/predict-cluster.yaml" "$there/gpu/even.yaml")
-says "a trace of other benches is refused" 3 "do job, cluster and --repeats equal" "${profile[@]}" --repeats 5 --warm 0 --from "$back" --db "$scratch/x.db"
-says "benches that nobody ran as well" 3 "bench.0.trace" "${profile[@]}" --from "$there" --db "$scratch/x.db"
+says "a trace of other benchmarks is refused" 3 "do job, cluster and --repeats equal" "${profile[@]}" --repeats 5 --warm 0 --from "$back" --db "$scratch/x.db"
+says "benchmarks that were not run are refused" 3 "bench.0.trace" "${profile[@]}" --from "$there" --db "$scratch/x.db"
 says "--emit measures nothing" 2 "--emit excludes --db and --from" "${profile[@]}" --emit "$scratch/e" --db "$scratch/x.db"
 small_job > "$scratch/job.yaml"
 small_team > "$scratch/team.yaml"
-says "hosts are measured where they are" 3 "are for GPUs" "$MUSHER" profile "$scratch/job.yaml" "$scratch/team.yaml" --emit "$scratch/e"
+says "host devices are refused" 3 "are for GPUs" "$MUSHER" profile "$scratch/job.yaml" "$scratch/team.yaml" --emit "$scratch/e"
 exit $bad

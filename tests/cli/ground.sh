@@ -15,10 +15,10 @@ empty() { # NAME FILE
 }
 
 check "without a verb the usage is an error" 2 "$MUSHER"
-has "which goes to stderr" err "usage: musher VERB"
+has "on stderr" err "usage: musher VERB"
 empty "and not to stdout" out
 check "help is no error" 0 "$MUSHER" --help
-has "and goes to stdout" out "usage: musher VERB"
+has "printed on stdout" out "usage: musher VERB"
 check "the version is told" 0 "$MUSHER" --version
 has "on stdout" out "musher 0."
 check "an unknown verb is refused" 2 "$MUSHER" vresion
@@ -27,9 +27,9 @@ check "an unknown option is refused" 2 "$MUSHER" version --sede 4
 has "with the nearest option" err "did you mean --seed?"
 check "a failure under --json is refused as well" 2 "$MUSHER" version --json --sede
 has "and is JSON on stdout" out '{"schema":1,"error":{"code":2,"message":"unknown option '
-has "and talk on stderr" err "musher: unknown option"
+has "with messages on stderr" err "musher: unknown option"
 check "an escape sequence in a name is refused" 2 "$MUSHER" $'\e[2J'
-has "and shown without its power" err "'\\x1b[2J'"
+has "with the control characters escaped" err "'\\x1b[2J'"
 check "help of a verb" 0 "$MUSHER" help version
 has "is that verb's own" out "usage: musher version"
 check "help of an unknown verb is refused" 2 "$MUSHER" help nothing-like-it

@@ -120,7 +120,7 @@ resumes vgg "$vgg" 8
 planned vit "$vit"
 planned vgg "$vgg"
 { job "$vit" fp32 | sed 's/^  //' && echo 'sequence_length: 7'; } > "$scratch/long.yaml"
-says "a sequence length that no image has" 3 'an image has 10 positions' "$MUSHER" show "$scratch/long.yaml"
+says "a sequence length for images" 3 'an image has 10 positions' "$MUSHER" show "$scratch/long.yaml"
 job "${vit/model_type: vit/model_type: vit, hidden_act: mish}" fp32 | sed 's/^  //' > "$scratch/mish.yaml"
-says "an activation that is not built" 3 'hidden_act' "$MUSHER" show "$scratch/mish.yaml"
+says "an unsupported activation" 3 'hidden_act' "$MUSHER" show "$scratch/mish.yaml"
 exit $bad

@@ -65,15 +65,15 @@ every "a trace is shown" 20 "$musher" show sim.trace
 every "two traces are compared" 25 "$musher" compare sim.trace sim.trace --json
 every "a trace is drawn" 20 "$musher" plot sim.trace --json -o out.svg
 every "a collective" 25 "$musher" collective all-reduce team.yaml --json
-every "a collective with its ways" 20 "$musher" collective all-reduce team.yaml -b 1MiB
+every "a collective by algorithm" 20 "$musher" collective all-reduce team.yaml -b 1MiB
 every "goodput" 25 "$musher" goodput plan.yaml --json
 every "a topology is imported" 20 "$musher" import nccl-topology "$data/topology/eight-h100.xml" -o cluster.yaml --json
 every "Sailor's profiles are imported" 20 "$musher" import sailor "$data/sailor" --db sailor.db --json
 every "a table of collectives is imported" 25 "$musher" import nccl-tests "$data/nccl_tests/now.json" --cluster pair.yaml --db p.db --json
-says "an import that failed left its database as it was" 0 "measured" "$musher" collective all-reduce pair.yaml -b 1MiB --db p.db --devices a.0,a.1,a.2,a.3
-says "with the one profile of the import that did not" 3 "no profile 2; it has 1" "$musher" collective all-reduce pair.yaml --db p.db --profile 2
-every "and can be read" 25 "$musher" collective all-reduce pair.yaml -b 1MiB --db p.db --json
-every "what takes the time" 25 "$musher" simulate plan.yaml --explain --json
+says "a failed import leaves its database unchanged" 0 "measured" "$musher" collective all-reduce pair.yaml -b 1MiB --db p.db --devices a.0,a.1,a.2,a.3
+says "with the single profile of the successful import" 3 "no profile 2; it has 1" "$musher" collective all-reduce pair.yaml --db p.db --profile 2
+every "the database can be read" 25 "$musher" collective all-reduce pair.yaml -b 1MiB --db p.db --json
+every "explain" 25 "$musher" simulate plan.yaml --explain --json
 
 # A rank that was launched gives the reason to its launcher, whose object of --json has it then.
 says "a rank without memory" 6 "" env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 MUSHER_LAUNCHED=1 FAIL_ALLOC=300 LD_PRELOAD="$shim" "$musher" run two.yaml --steps 1 --data job.yaml --json

@@ -51,7 +51,7 @@ for h in "${raw[@]}"; do
     prints "verb $n" 2 "$MUSHER" "$h"
     prints "help $n" 2 "$MUSHER" help "$h"
     prints "a variable $n" "0 2" env MUSHER_TIMEOUT="$h" "$MUSHER" version
-    prints "a variable like ours $n" 0 env "MUSHER_TIMEOU$h=1" "$MUSHER" version
+    prints "a misspelled variable $n" 0 env "MUSHER_TIMEOU$h=1" "$MUSHER" version
 done
 for h in "${raw[0]}" "${raw[2]}" "${raw[5]}" "${raw[8]}"; do
     n=$(printf %q "$h")
@@ -76,11 +76,11 @@ for h in "${raw[@]}"; do
     prints "compare $n" "0 2 3" "$MUSHER" compare sim.trace "$h.trace"
     prints "plot $n" 0 "$MUSHER" plot "$h.trace" -o "$h.json" --json
     prints "a program $n" 0 "$MUSHER" lower plan.yaml -o "$h.program"
-    prints "a database $n that is none" 3 "$MUSHER" simulate plan.yaml --db text.txt --profile 3
+    prints "a file $n that is not a database" 3 "$MUSHER" simulate plan.yaml --db text.txt --profile 3
     prints "models in $n" 0 "$MUSHER" import sailor "$root/tests/data/sailor" --db "$h/new.db"
     grep -q "new.db" out || not_ok "models in $n are told" "$(cat -v out)"
     prints "an order $n" 0 "$MUSHER" schedule 1f1b --devices 2 --microbatches 3 --csv "$h.csv" --json
-    prints "a text that is not there $n" "2 3 6 7" "$MUSHER" run plan.yaml --data "$h.txt"
+    prints "a missing text $n" "2 3 6 7" "$MUSHER" run plan.yaml --data "$h.txt"
     rm -rf "./$h" "./$h".*
 done
 prints "a database" 0 "$MUSHER" profile named.yaml team.yaml --db "${raw[0]}.db" --repeats 3

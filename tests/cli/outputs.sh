@@ -61,6 +61,6 @@ says "a variable that names a file" 0 "an iteration" "$MUSHER" run plan.yaml --d
 unset MUSHER_LOCAL_RANK MUSHER_LOCAL_SIZE MUSHER_LOCAL_FILE
 cmp -s job.yaml <(small_job) && ok "and the file is as before" || not_ok "and the file is as before" "$(ls -l job.yaml)"
 
-says "a device is nobody's file" 0 "" "$MUSHER" simulate plan.yaml --trace /dev/null
+says "a character device is not an input file" 0 "" "$MUSHER" simulate plan.yaml --trace /dev/null
 says "an older plan is replaced" 0 "found" "$MUSHER" plan job.yaml team.yaml -o plan.yaml --evaluations 50
 exit $bad

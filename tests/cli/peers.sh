@@ -34,15 +34,15 @@ STANDIN_DEVICES=1 says "two ranks train on one GPU" 0 '"losses"' "$MUSHER" run "
 [[ $(grep -c "of 2: maxCTAs 4, netName Socket" "$scratch/told") -ge 4 && $(grep -vc "maxCTAs 4, netName Socket" "$scratch/told") == 0 ]] &&
     ok "what their link says of NCCL reaches each communicator" || not_ok "what their link says of NCCL reaches each communicator" "$(cat "$scratch/told")"
 rm "$scratch/told"
-says "and a link that says nothing leaves it to NCCL" 0 "" "$MUSHER" run "$scratch/pair.yaml" --data LICENSE --steps 2
+says "a link without NCCL settings keeps NCCL's defaults" 0 "" "$MUSHER" run "$scratch/pair.yaml" --data LICENSE --steps 2
 grep -q "maxCTAs 0, netName -" "$scratch/told" && ok "by its own choice" || not_ok "by its own choice" "$(cat "$scratch/told")"
 unset STANDIN_NCCL_TELL
-STANDIN_DEVICES=1 MUSHER_NCCL=/nowhere/libnccl.so.2 says "without the library GPUs go by the host, and say so" 0 "messages between GPUs go through the host" \
+STANDIN_DEVICES=1 MUSHER_NCCL=/nowhere/libnccl.so.2 says "without NCCL messages use host memory, with a warning" 0 "messages between GPUs go through the host" \
     "$MUSHER" run "$scratch/shared.yaml" --data LICENSE --steps 2
 plan nonsense 1 ", netName: Telegraph" "$row"
-says "a network that NCCL has not ends all ranks" 6 "invalid usage" "$MUSHER" run "$scratch/nonsense.yaml" --data LICENSE --steps 2
+says "a network unknown to NCCL ends all ranks" 6 "invalid usage" "$MUSHER" run "$scratch/nonsense.yaml" --data LICENSE --steps 2
 plan wrong 1 ", maxCTAs: 65" "$row"
-says "a number of blocks that it has not is refused at its line" 3 "wrong.yaml:19:83: cluster.links[0].maxCTAs" "$MUSHER" run "$scratch/wrong.yaml" --data LICENSE --steps 2
+says "an impossible number of blocks is refused with its line" 3 "wrong.yaml:19:83: cluster.links[0].maxCTAs" "$MUSHER" run "$scratch/wrong.yaml" --data LICENSE --steps 2
 
 # ---- fp16 with gradients divided, whose first scale overflows: between GPUs and by the host the same steps are skipped, and losses agree
 sed 's/^  sequence_length: 16/&\n  precision: fp16\n  loss_scale: {initial: 16777216}/; s/microbatches: [13]/microbatches: 2/; s/\(device: [nm]\..\)}/\1, zero: 2}/' "$scratch/pair.yaml" > "$scratch/half.yaml"
@@ -86,7 +86,7 @@ strike() {
     [[ $(left) == 0 ]] && ok "$1: nobody is left behind" || not_ok "$1: nobody is left behind" "$(left)"
     [[ ! -e $scratch/trace ]] && ok "$1: no trace is half written" || not_ok "$1: no trace is half written" "$(ls -l "$scratch/trace")"
     if compgen -G "$scratch/save/step-*" > /dev/null; then
-        says "$1: what was saved is whole" 0 "" "$MUSHER" run "$scratch/$2.yaml" --data LICENSE --steps 1 --resume "$scratch/save"
+        says "$1: the checkpoint is complete" 0 "" "$MUSHER" run "$scratch/$2.yaml" --data LICENSE --steps 1 --resume "$scratch/save"
     fi
     rm -rf "$scratch/save"
 }
@@ -110,9 +110,9 @@ unset MUSHER_TIMEOUT
 
 # ---- a library that does not come back from its aborts: nobody waits for it, nor does the end of a process, where a GPU's driver would
 export STANDIN_NCCL_STUCK=always STANDIN_NCCL_LINGER=1
-STANDIN_NCCL_FAIL_AT=4 says "ranks whose first word fails end though the library hangs" 7 "ncclAllReduce says unhandled system error" \
+STANDIN_NCCL_FAIL_AT=4 says "ranks end if their first message fails and the library hangs" 7 "ncclAllReduce says unhandled system error" \
     "$MUSHER" run "$scratch/pair.yaml" --data LICENSE --steps 2
-STANDIN_NCCL_FAIL_AT=5 says "and so does one that fails alone" 7 "ncclAllReduce says unhandled system error" \
+STANDIN_NCCL_FAIL_AT=5 says "and if a single rank fails" 7 "ncclAllReduce says unhandled system error" \
     "$MUSHER" run "$scratch/pair.yaml" --data LICENSE --steps 2
 unset STANDIN_NCCL_STUCK STANDIN_NCCL_LINGER
 
@@ -145,13 +145,13 @@ profile job "$scratch/found.yaml" > "$scratch/out" 2> "$scratch/err"
 grep -q "measuring [0-9]* collectives" "$scratch/err" && not_ok "what is known is not measured again" "$(cat "$scratch/err")" ||
     ok "what is known is not measured again"
 STANDIN_DEVICES=3 profile job > "$scratch/out" 2> "$scratch/err"
-has "a link whose GPUs are not all here is told" err "link out: not both ends are on this machine"
-has "collectives are of those that are" err "measuring 63 collectives of a.0 b.2"
+has "a link without both GPUs here is reported" err "link out: not both ends are on this machine"
+has "collectives are measured between the GPUs here" err "measuring 63 collectives of a.0 b.2"
 grep -q "collectives of .*b.3" "$scratch/err" && not_ok "of no others" "$(cat "$scratch/err")" || ok "of no others"
 STANDIN_DEVICES=1 profile job > "$scratch/out" 2> "$scratch/err"
-has "one GPU alone has none" err "this machine has 1 of the cluster's GPUs, and 2 are needed"
+has "a single GPU has no collectives" err "this machine has 1 of the cluster's GPUs, and 2 are needed"
 sed -i 's/index: 2/index: 0/; s/index: 3/index: 1/' "$scratch/gpus.yaml"
 profile job > "$scratch/out" 2> "$scratch/err"
-has "GPUs that stand twice in a cluster meet once" err "measuring 63 collectives of a.0 a.1"
+has "a GPU listed twice is one member" err "measuring 63 collectives of a.0 a.1"
 grep -q "collectives of a.0 a.1 b" "$scratch/err" && not_ok "and no more" "$(cat "$scratch/err")" || ok "and no more"
 exit $bad

@@ -145,12 +145,12 @@ says "a plan that shards operators is lowered" 0 "" "$MUSHER" lower "$scratch/sh
 says "a program file with collectives runs" 0 '"losses"' "$MUSHER" run "$scratch/shared.program" --steps 2 --data LICENSE --json
 says "collectives are simulated" 0 "peak memory" "$MUSHER" simulate "$scratch/shared.yaml" --trace "$scratch/sim.trace"
 says "collectives are explained" 0 "collective" "$MUSHER" simulate "$scratch/shared.yaml" --explain
-says "what a device holds is told" 0 "collective buffers" "$MUSHER" memory "$scratch/shared.yaml"
-has "and which collective wants it" out "what all_to_all lm_head.group_all_to_all has in flight"
-says "show tells who shares" 0 "sharding operators" "$MUSHER" show "$scratch/shared.yaml"
-has "in which ratios" out "n.0 75 %, n.1 25 %"
-has "by which index" out "heads                  h.*.attn.*"
-has "and by which other ratios" out "features (ratios 1)    h.*.mlp.c_fc*, h.*.mlp.gelu*"
+says "the memory of a device is printed" 0 "collective buffers" "$MUSHER" memory "$scratch/shared.yaml"
+has "and the collective of its buffers" out "what all_to_all lm_head.group_all_to_all has in flight"
+says "show lists sharded stages" 0 "sharding operators" "$MUSHER" show "$scratch/shared.yaml"
+has "with the ratios" out "n.0 75 %, n.1 25 %"
+has "with the sharded index" out "heads                  h.*.attn.*"
+has "with the other ratios" out "features (ratios 1)    h.*.mlp.c_fc*, h.*.mlp.gelu*"
 grep -q 'parameters *n.0 [0-9.]* %, n.1 [0-9.]* % of [0-9]* KiB' "$scratch/out" && ok "and who keeps how many parameters" || not_ok "and who keeps how many parameters" "$(cat "$scratch/out")"
 says "the same as JSON" 0 '{"match": "h.*.attn.*", "shard": ["heads"], "ratio": [0], "sufficient_factors": false}' "$MUSHER" show "$scratch/shared.yaml" --json
 says "runs leave traces of collectives" 0 "measured" "$MUSHER" run "$scratch/shared.yaml" --steps 4 --data LICENSE --trace "$scratch/run.trace"
@@ -159,24 +159,24 @@ has "each kind by itself" out "all_to_all"
 "$MUSHER" plot "$scratch/sim.trace" -o "$scratch/p.gp"
 grep -q "title 'all_gather'.*title 'reduce_scatter'.*title 'all_to_all'" "$scratch/p.gp" && ok "an image has a colour for each kind" || not_ok "an image has a colour for each kind" "$(grep ^plot "$scratch/p.gp")"
 sed 's/shard: heads/shard: experts/' "$scratch/shared.yaml" > "$scratch/bad.yaml"
-says "an index that is none is refused with its place" 3 "bad.yaml:" "$MUSHER" lower "$scratch/bad.yaml" -o "$scratch/x"
+says "an unknown index is refused with its place" 3 "bad.yaml:" "$MUSHER" lower "$scratch/bad.yaml" -o "$scratch/x"
 [[ $(grep -o 'bad.yaml:' "$scratch/err" | wc -l) == 1 ]] && ok "and one place alone" || not_ok "and one place alone" "$(cat "$scratch/err")"
 sed 's/^microbatch: 4/microbatch: 4\ndeterministic: true/' "$scratch/shared.yaml" > "$scratch/bad.yaml"
-says "what is shared cannot be deterministic" 3 "cannot be deterministic" "$MUSHER" lower "$scratch/bad.yaml" -o "$scratch/x"
+says "sharded stages exclude --deterministic" 3 "cannot be deterministic" "$MUSHER" lower "$scratch/bad.yaml" -o "$scratch/x"
 sed 's/shard: heads/shard: [heads, none]/' "$scratch/shared.yaml" > "$scratch/bad.yaml"
 says "more values than axes are refused" 3 "shard: 2 values, the mesh has 1 axis" "$MUSHER" lower "$scratch/bad.yaml" -o "$scratch/x"
 sed 's/^  - microbatches: 2/  - microbatches: 2\n    orders: {n.0: "F0 B0 F1 B1", n.1: "F0 B0 F1 B1"}/' "$scratch/shared.yaml" > "$scratch/bad.yaml"
 says "an order for a device that is not the first of its stage is refused" 3 "'n.1' goes by the order of 'n.0', the first device" "$MUSHER" lower "$scratch/bad.yaml" -o "$scratch/x"
-says "a search goes on from what is shared" 0 "found" "$MUSHER" plan --from "$scratch/shared.yaml" -o "$scratch/x.yaml"
-says "and without one of its devices" 0 "found" "$MUSHER" plan --from "$scratch/shared.yaml" --without n.1 -o "$scratch/x.yaml"
-says "what if is asked of it" 0 "old plan cannot run (without n.1): it uses n.1" "$MUSHER" whatif "$scratch/shared.yaml" --without n.1
-says "and what months with failures leave of it" 0 "goodput" "$MUSHER" goodput "$scratch/shared.yaml" --replan-speeds --mtbf 12h --repair 2h
+says "a search starts from a sharded plan" 0 "found" "$MUSHER" plan --from "$scratch/shared.yaml" -o "$scratch/x.yaml"
+says "also without one of its devices" 0 "found" "$MUSHER" plan --from "$scratch/shared.yaml" --without n.1 -o "$scratch/x.yaml"
+says "whatif of a sharded plan" 0 "old plan cannot run (without n.1): it uses n.1" "$MUSHER" whatif "$scratch/shared.yaml" --without n.1
+says "goodput of a sharded plan" 0 "goodput" "$MUSHER" goodput "$scratch/shared.yaml" --replan-speeds --mtbf 12h --repair 2h
 
 # The preset that shards every operator among all devices, as the search made it.
 { job | sed -n '/^job:/,/^cluster:/s/^  //p'; } > "$scratch/job.yaml"
 { job | sed -n '/^cluster:/,$s/^  //p' | sed 's|device_types:.*|device_types: [{name: cpu, device: host, memory: 1 GiB, slowdown: 2}, {name: slow, device: host, memory: 1 GiB, slowdown: 3}]|; s|{type: cpu}]|{type: slow}]|; s|200 MB/s|20 GB/s|; s|50 us|1 us|'; } > "$scratch/team.yaml"
 says "hap is planned" 0 "sharding operators" "$MUSHER" plan "$scratch/job.yaml" "$scratch/team.yaml" --baseline hap -o "$scratch/hap.yaml"
-says "from which a search goes on" 0 "sharding operators" "$MUSHER" plan --from "$scratch/hap.yaml" --evaluations 20 -o "$scratch/x.yaml"
+says "a search starts from it" 0 "sharding operators" "$MUSHER" plan --from "$scratch/hap.yaml" --evaluations 20 -o "$scratch/x.yaml"
 "$MUSHER" simulate "$scratch/hap.yaml" --json > "$scratch/old.json"
 "$MUSHER" simulate "$scratch/x.yaml" --json > "$scratch/new.json"
 ns() { grep -o '"iteration_ns": [0-9]*' "$scratch/$1" | head -1 | tr -dc 0-9; }

@@ -14,10 +14,10 @@ if ! ${CC:-gcc} -std=c11 -D_GNU_SOURCE -g -O1 -fsanitize=thread -pthread -I. -is
     exit $bad
 fi
 for case in event host upload; do
-    says "$case: what is ordered is no race" 0 "$case: done" "$program" $case
+    says "$case: ordered accesses are no race" 0 "$case: done" "$program" $case
 done
 for case in no-event early-event no-wait asked late-upload; do
-    says "$case: what is not ordered is a race" 66 "data race" "$program" $case
+    says "$case: unordered accesses are a race" 66 "data race" "$program" $case
 done
 
 # ---- CUPTI's twin and the plugin in front of it, in buffers of a few records

@@ -36,15 +36,15 @@ for_archs() {
 # ---- kernels for the GPUs that are there
 GPUS="9.0 7.5 9.0" asks "two device classes are found" 0 "kernels for sm 75 90: here are GPUs of sm 75 90" -n gpu-ready
 for_archs "and kernels are for them" "sm_75 sm_90 compute_90"
-GPUS="9.0" CUDA_ARCHS=80 asks "CUDA_ARCHS goes before GPUs" 0 "" -n gpu-ready
+GPUS="9.0" CUDA_ARCHS=80 asks "CUDA_ARCHS takes precedence over GPUs" 0 "" -n gpu-ready
 for_archs "and kernels are for what it says" "sm_80 compute_80"
-NATIVE=890 asks "without nvidia-smi the compiler tells" 0 "kernels for sm 89" -n gpu-ready
-asks "where nobody tells" 0 "neither nvidia-smi nor nvcc tells which GPUs are here" -n gpu-ready
-has "it is said" out "kernels for all of sm 75 80 86 89 90, which takes long"
+NATIVE=890 asks "without nvidia-smi the compiler's list is used" 0 "kernels for sm 89" -n gpu-ready
+asks "without both the default is used" 0 "neither nvidia-smi nor nvcc tells which GPUs are here" -n gpu-ready
+has "with a message" out "kernels for all of sm 75 80 86 89 90, which takes long"
 for_archs "and kernels are for all" "sm_75 sm_80 sm_86 sm_89 sm_90 compute_90"
-GPUS="12.0" asks "so are they where the compiler does not know the GPU" 0 "a GPU of sm_120, which this nvcc does not know" -n gpu-ready
+GPUS="12.0" asks "the default is used for a GPU unknown to the compiler" 0 "a GPU of sm_120, which this nvcc does not know" -n gpu-ready
 for_archs "as it is newer than all" "sm_75 sm_80 sm_86 sm_89 sm_90 compute_90"
-GPUS="9.0" asks "plain make looks at no GPUs" 0 "NVCC" -n all
+GPUS="9.0" asks "plain make does not query GPUs" 0 "NVCC" -n all
 for_archs "and builds for all" "sm_75 sm_80 sm_86 sm_89 sm_90 compute_90"
 asks "the demo builds for one architecture where there is no GPU" 0 "kernels for sm 90 alone" -n demo-ready
 for_archs "and for no other" "sm_90 compute_90"
@@ -54,8 +54,8 @@ GPUS="9.0" asks "gpu-check builds for the GPUs as well" 0 "kernels for sm 90" -n
 mkdir -p "$none"
 touch "$none/libmusher_cuda.so"
 notes "what a plugin is built for is kept" "80 90"
-GPUS="9.0" asks "one that has the GPU's kernels stays" 0 "kernels for sm 80 90: here are GPUs of sm 90" -n gpu-ready
-GPUS="7.5" asks "one that has not is built again" 0 "kernels for sm 75: here are GPUs of sm 75" -n gpu-ready
+GPUS="9.0" asks "a plugin with the GPU's kernels is kept" 0 "kernels for sm 80 90: here are GPUs of sm 90" -n gpu-ready
+GPUS="7.5" asks "a plugin without them is rebuilt" 0 "kernels for sm 75: here are GPUs of sm 75" -n gpu-ready
 touch -d '1 hour ago' "$none/cuda.archs"
 notes "asked for again" "80 90"
 [[ $(find "$none/cuda.archs" -mmin +30) ]] && ok "nothing is compiled again" || not_ok "nothing is compiled again" "$(ls -l "$none")"
@@ -68,20 +68,20 @@ broken() { rm "$kit/include/$1" && echo '#error of another release' > "$kit/incl
 asks "a toolkit that works is used" 0 "" -n all
 grep -q "no CU.* plugin" "$scratch/out" && not_ok "with CUPTI" "$(grep "no CU.* plugin" "$scratch/out")" || ok "with CUPTI"
 broken cupti.h
-asks "a CUPTI that does not compile is left out with why" 0 "musher: no CUPTI plugin: CUPTI is here and does not work: $kit/include/cupti.h:1:2: error: #error" -s cupti-skipped
+asks "a CUPTI that does not compile is left out with a reason" 0 "musher: no CUPTI plugin: CUPTI is here and does not work: $kit/include/cupti.h:1:2: error: #error" -s cupti-skipped
 asks "in one line" 0 "no CUPTI plugin" -n all
 grep -q "cupti/plugin.c" "$scratch/out" && not_ok "and is not built" "$(grep "cupti/plugin.c" "$scratch/out")" || ok "and is not built"
-asks "but not where it is asked for" 2 "#error of another release" -s "$none/libmusher_cupti.so"
-asks "nor where there is none" 2 "no CUPTI plugin can be built: not found: cupti.h" -s CUPTI_INC= "$none/libmusher_cupti.so"
+asks "requested explicitly it is an error" 2 "#error of another release" -s "$none/libmusher_cupti.so"
+asks "also if it is missing" 2 "no CUPTI plugin can be built: not found: cupti.h" -s CUPTI_INC= "$none/libmusher_cupti.so"
 rm "$kit/lib/libcublas.so" && echo "no library" > "$kit/lib/libcublas.so"
-asks "a library that is none is told" 0 "musher: no CUDA plugin: CUDA is here and does not work: " -s cuda-skipped
+asks "a broken library is reported" 0 "musher: no CUDA plugin: CUDA is here and does not work: " -s cuda-skipped
 has "by name" out "libcublas.so"
 ln -sf "$(realpath "$BUILD/standin/libstandin.so")" "$kit/lib/libcublas.so"
 touch "$kit/bin/nvcc" # what worked is tried again when it is another
-UNSUPPORTED=1 asks "a compiler that refuses the host's is told" 0 "does not work: error: #error -- unsupported GNU version!; the host executor is complete" -s cuda-skipped
+UNSUPPORTED=1 asks "an incompatible host compiler is reported" 0 "does not work: error: #error -- unsupported GNU version!; the host executor is complete" -s cuda-skipped
 broken nccl.h
-asks "so is a header that does not compile" 0 "does not work: $kit/include/nccl.h:1:2: error: #error" -s cuda-skipped
-asks "checks for a GPU end with it" 2 "no kernels can be built for a GPU: CUDA is here and does not work" -s gpu-check
-asks "as does who asks for the plugin" 2 "of another release" -s "$none/libmusher_cuda.so"
-asks "and where there is nothing" 2 "no CUDA plugin can be built: not found: nvcc" -s NVCC= "$none/libmusher_cuda.so"
+asks "a header that does not compile is reported" 0 "does not work: $kit/include/nccl.h:1:2: error: #error" -s cuda-skipped
+asks "GPU checks fail with it" 2 "no kernels can be built for a GPU: CUDA is here and does not work" -s gpu-check
+asks "also the target of the plugin" 2 "of another release" -s "$none/libmusher_cuda.so"
+asks "and without a toolkit" 2 "no CUDA plugin can be built: not found: nvcc" -s NVCC= "$none/libmusher_cuda.so"
 exit $bad
