@@ -271,7 +271,7 @@ static enum status read_shard(struct reader *r, struct program_stage *s)
 {
     int32_t parameter;
     struct program_shard *x = ARENA_ARRAY(r->a, struct program_shard, 1);
-    TRY(words_start(r, "shard"));
+    TRY(words_start(r, "flat_shard"));
     TRY(words_int(r, 0, s->n_parameters - 1, &parameter));
     if (s->parameters[parameter].shard)
         return words_broken(r, "parameter %d has two shards", (int)parameter);
@@ -338,13 +338,13 @@ static enum status read_stage(struct reader *r, const struct program *p, struct 
         TRY(read_buffer_ring(r, p, &s->buffer_rings[i]));
     for (int32_t i = 0; i < s->n_ops; i++) TRY(read_op(r, s, &s->ops[i]));
     for (int32_t i = 0; i < s->n_parameters; i++) TRY(read_parameter(r, s, &s->parameters[i]));
-    while (words_next_is(r, "shard")) TRY(read_shard(r, s));
+    while (words_next_is(r, "flat_shard")) TRY(read_shard(r, s));
     while (words_next_is(r, "local")) TRY(program_read_local(r, s));
     while (words_next_is(r, "within")) TRY(program_read_within(r, s));
     while (words_next_is(r, "of")) TRY(program_read_tensor_shard(r, s));
     for (int32_t i = 0; i < s->n_procedures; i++) TRY(read_procedure(r, &s->procedures[i]));
-    if (words_next_is(r, "part")) {
-        TRY(words_start(r, "part"));
+    if (words_next_is(r, "shard")) {
+        TRY(words_start(r, "shard"));
         TRY(words_int64(r, 0, p->microbatch - 1, &s->first_sequence));
         TRY(words_int64(r, 1, p->microbatch, &s->sequences));
     }

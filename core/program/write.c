@@ -183,7 +183,7 @@ static void write_shards(FILE *out, const struct program_stage *s)
     for (int32_t i = 0; i < s->n_parameters; i++) {
         const struct program_shard *x = s->parameters[i].shard;
         if (!x) continue;
-        fprintf(out, "shard");
+        fprintf(out, "flat_shard");
         put(out, i), put(out, x->slot), put_list(out, x->state, 2), put(out, x->master),
             put(out, x->first);
         fputc('\n', out);
@@ -259,7 +259,7 @@ static void write_stage(FILE *out, const struct program *p, const struct program
     write_tensor_shards(out, s);
     for (int32_t i = 0; i < s->n_procedures; i++) write_procedure(out, &s->procedures[i]);
     if (s->sequences) {
-        fprintf(out, "part");
+        fprintf(out, "shard");
         put(out, s->first_sequence), put(out, s->sequences);
         fputc('\n', out);
     }

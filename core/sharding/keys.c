@@ -16,10 +16,10 @@ const struct document_key sharding_keys[] = {
 /* an entry of operators */
 const struct document_key sharding_operator_keys[] = {
     {"match", "pattern", NULL, "names of operators; * stands for any characters, e.g. h.*.attn.*"},
-    {"sharded", "index, or list of one an axis", NULL,
+    {"shard", "index, or list of one an axis", NULL,
      "index to shard by: batch, heads, features and so on (docs/reference/operators.md), or none"},
     {"ratio", "number, or list of one an axis", "0", "vector of ratios, counted from 0"},
-    {"sufficient", "true or false", "false",
+    {"sufficient_factors", "true or false", "false",
      "weight gradient computed by every device from gathered activations (sufficient factors) "
      "instead of a gradient all-reduce"},
     {0}};

@@ -407,6 +407,7 @@ START_TEST(a_bench_of_some_experts_sends_them_their_share_of_rows)
     struct plan p = plans_new(a, "gpt2", 1, 1);
     struct program_op op = {
         .kind = OP_expert_matmul,
+        .phase = PHASE_F,
         .dtype = DTYPE_fp32,
         .attrs = {.chosen = 2, .experts = 8},
         .shapes = {.n_inputs = 3, .input = {{4, {3, 2, 16, 6}}, {3, {2, 6, 10}}, {3, {3, 16, 2}}}}};

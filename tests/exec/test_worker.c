@@ -319,7 +319,7 @@ START_TEST(what_cannot_be_run_here_is_refused_with_the_reason)
     p->devices[0].host = "some-other-host";
     refused(a, p, o, ERR_INPUT, "some-other-host");
     p->devices[0].host = "localhost", p->devices[0].kind = "abacus";
-    refused(a, p, o, ERR_INPUT, "abacus");
+    refused(a, p, o, ERR_NO_DEVICE, "abacus");
     p->devices[0].kind = "host", p->vocabulary = 64;
     refused(a, p, o, ERR_INPUT, "vocabulary of 64");
     p->n_devices = 3;
