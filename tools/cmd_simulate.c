@@ -27,14 +27,14 @@ struct request {
 enum { LOADED_STEPS = 20000, LOADERS_MAX = 256 };
 
 /* Devices of the explanation: those of the trace, which with --fold represent others. */
-struct told {
+struct explained {
     const struct program *program;
     struct sim_result result;
 };
 
-static struct told told_of(const struct program *p, const struct sim_result *r)
+static struct explained explained_of(const struct program *p, const struct sim_result *r)
 {
-    struct told t = {r->traced ? r->traced : p, *r};
+    struct explained t = {r->traced ? r->traced : p, *r};
     if (r->traced) t.result.devices = r->traced_devices;
     return t;
 }
@@ -113,7 +113,7 @@ static void put_fed(struct json *j, const struct fed *f)
 
 static void print_json(const struct plan *plan, const struct program *p,
                        const struct profile *profile, const struct sim_result *r,
-                       const struct explain *why, const struct told *told,
+                       const struct explain *why, const struct explained *explained,
                        const struct montecarlo_result *m, const struct jitter_model *x,
                        const struct fed *f)
 {
@@ -139,7 +139,7 @@ static void print_json(const struct plan *plan, const struct program *p,
         json_close(&j);
     }
     json_close(&j);
-    if (why) print_explain_json(&j, told->program, &told->result, why);
+    if (why) print_explain_json(&j, explained->program, &explained->result, why);
     common_json_end(&j);
 }
 
@@ -313,17 +313,17 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     if (q->samples) TRY(sample(a, q, &plan, &program, &profile, &model, &m, err));
     if (q->loaders) TRY(feed(q, &plan, &r, &m, &f, err));
     if (q->trace) TRY(trace_write(r.trace, q->trace, err));
-    const struct told told = told_of(&program, &r);
-    if (q->explain) TRY(explain(a, q, &plan, told.program, &profile, &told.result, &x, err));
+    const struct explained explained = explained_of(&program, &r);
+    if (q->explain) TRY(explain(a, q, &plan, explained.program, &profile, &explained.result, &x, err));
     if (as_json) {
-        print_json(&plan, &program, &profile, &r, q->explain ? &x : NULL, &told, &m, &model, &f);
+        print_json(&plan, &program, &profile, &r, q->explain ? &x : NULL, &explained, &m, &model, &f);
         return OK;
     }
     print_text(a, &plan, &program, &profile, &r, &m, &f, q->all);
     if (q->explain && r.traced)
         printf("folded: %d of %d devices simulated\n", (int)r.traced->n_devices,
                (int)program.n_devices);
-    if (q->explain) print_explain(a, told.program, &told.result, &x);
+    if (q->explain) print_explain(a, explained.program, &explained.result, &x);
     return OK;
 }
 

@@ -100,7 +100,7 @@ static enum status run(struct arena *a, int script, char **image, size_t *n, str
     close(ends[1]);
     if (child < 0)
         st = error_set(err, ERR_RESOURCE, "cannot start gnuplot: %s", strerror(why));
-    else if (file_read_fd(a, ends[0], "gnuplot's picture", IMAGE_MAX, image, n, err) != OK)
+    else if (file_read_fd(a, ends[0], "gnuplot's image", IMAGE_MAX, image, n, err) != OK)
         st = error_wrap(err, ERR_RESOURCE, "gnuplot");
     close(ends[0]); /* ends a gnuplot that is still writing */
     if (child < 0) return st;
@@ -123,5 +123,5 @@ enum status gnuplot_draw(struct arena *a, FILE *script, const char *format, char
                                        : whole_svg(*image, *n);
     return whole ? OK
                  : error_set(err, ERR_RESOURCE,
-                             "gnuplot ended well, but its picture is cut off after %zu bytes", *n);
+                             "gnuplot ended without an error, but its image is cut off after %zu bytes", *n);
 }

@@ -17,7 +17,7 @@ static const char kind_letters[COLLECTIVE_CALL_KINDS] = {[COLLECTIVE_ALL_GATHER]
                                                          [COLLECTIVE_REDUCE_SCATTER] = 'c',
                                                          [COLLECTIVE_ALL_REDUCE] = 'a',
                                                          [COLLECTIVE_ALL_TO_ALL] = 'x'};
-/* Okabe and Ito's palette, whose colours differ for all kinds of colour vision. dark: of a device's every second stage, so that its chunks can be told apart. */
+/* Okabe and Ito's palette, whose colours differ for all kinds of colour vision. dark: of a device's every second stage, so that its chunks can be distinguished. */
 static const struct {
     char letter;
     const char *title, *rgb, *dark;

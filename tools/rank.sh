@@ -44,7 +44,7 @@ enlist() { # FOLDER NAME MUSHER-PLAN-ARGUMENTS
     echo "$2" >> "$1/plans"
 }
 
-profile() { # JOB TEAM FOLDER PLANS...; tells how many operators it measured
+profile() { # JOB CLUSTER FOLDER PLANS...; prints the number of operators measured
     "$MUSHER" profile "$1" "$2" "${@:4}" --db "$3/profiles.db" -q --json > "$3/profile.json" || die "profile failed"
     number "$3/profile.json" operators_measured
 }

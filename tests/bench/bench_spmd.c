@@ -1,4 +1,4 @@
-/* The best sharded program of a whole GPT-2: 12 blocks on 8 devices of two types, 96 blocks on 64; from the training graph on, tables
+/* The best sharded program of a complete GPT-2: 12 blocks on 8 devices of two types, 96 blocks on 64; from the training graph on, tables
  * included. One core's CPU time. The exponent is of the time in the number of blocks, from 12 to 96 on 8 devices.
  * Then HAP's four models on 8 and on 64 devices of tests/data/clusters: one search of each (and with so little memory that it
  * binds), and search and ratios by turns. */

@@ -1,10 +1,10 @@
 #!/bin/bash
-# tests/cli/bad_input.sh - what is wrong is said with its place and the documented exit code, and nothing is half-written.
+# tests/cli/bad_input.sh - errors name their place, have the documented exit code and leave no partial output.
 set -u
 . tests/cli/common.inc
 cd "$scratch" || exit 6
 
-# refused NAME CODE TEXT COMMAND...: ends with CODE within 20 s, says TEXT on stderr, leaves no new file but *.keep.
+# refused NAME CODE TEXT COMMAND...: ends with CODE within 20 s, prints TEXT on stderr, leaves no new file but *.keep.
 refused() {
     local name=$1 wanted=$2 text=$3
     shift 3

@@ -48,7 +48,7 @@ shares over eight:4096:1 KiB:8:4:no feasible plan
 a million microbatches:1048576:1 GiB:2:0:lower bound
 TABLE
 
-# Ways of 10,240 GPUs are found once each: its links are looked through for every message otherwise.
+# Routes of 10,240 GPUs are found once each, not by a search over all links for every message.
 within 8 "$MUSHER" collective all-reduce "$root/tests/data/fleets/one.yaml" --bytes 1MB
 judge "a collective of 10,240 GPUs" $? 0 "leader"
 exit $bad

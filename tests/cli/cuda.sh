@@ -1,13 +1,13 @@
 #!/bin/bash
-# tests/cli/cuda.sh - the CUDA plugin from outside: found, refused, absent; what check tells of devices; profiles without them.
+# tests/cli/cuda.sh - the CUDA plugin from outside: found, refused, absent; the devices in `check`; profiles without them.
 # GPUs are the stand-in's (tests/standin), so that this runs on a machine that has none.
 set -u
 . tests/cli/common.inc
 export STANDIN_DEVICES=3 STANDIN_CAPABILITY=90,75 MUSHER_NCCL=/nowhere/libnccl.so.2
 standin=$(realpath "$BUILD")/libmusher_cuda_standin.so
 
-# ---- the build says what it leaves out
-unset MAKEFLAGS MFLAGS MAKEOVERRIDES SAN TSAN CC CFLAGS WERROR # what the make around this was told
+# ---- the build reports what it leaves out
+unset MAKEFLAGS MFLAGS MAKEOVERRIDES SAN TSAN CC CFLAGS WERROR # flags of the calling make
 says "a build without nvcc prints one line" 0 "no CUDA plugin: not found: nvcc (switched off by NVCC=)" make -s NVCC= cuda-skipped
 says "a missing header is named" 0 "not found: nccl.h" \
     make -s NVCC=/bin/true CUDA_INC=/x CUDA_LIB=/x NCCL_INC= cuda-skipped
@@ -127,7 +127,7 @@ STANDIN_CUPTI_FAIL_AT=3:35 says "a driver without profiling permission is report
 MUSHER_CUPTI_PLUGIN=/nowhere.so says "a missing CUPTI plugin is reported" 8 "no CUPTI plugin" "${kernels[@]}" --trace "$scratch/x.trace"
 [[ ! -e $scratch/x.trace ]] && ok "and no trace is written then" || not_ok "and no trace is written then" "there is one"
 
-# ---- parts of a GPU
+# ---- partitions of a GPU
 export STANDIN_MULTIPROCESSORS=132 STANDIN_MEMORY=151397597184
 cat > "$scratch/parts.yaml" <<'END'
 version: 1

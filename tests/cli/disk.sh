@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/disk.sh - a slow disk fails no run; a full one, and a text that is truncated, fail it by the name of the file.
+# tests/cli/disk.sh - a slow disk fails no run; a full disk or a truncated text fails it with the name of the file.
 set -u
 . tests/cli/common.inc
 two_stages > "$scratch/plan.yaml"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/docs.sh - docs/reference is what `make docs` writes, and the manual page is valid.
+# tests/cli/docs.sh - docs/reference equals the output of `make docs`, and the manual page is valid.
 set -u
 . tests/cli/common.inc
 mkdir "$scratch/reference"

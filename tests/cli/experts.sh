@@ -71,7 +71,7 @@ alike() {
     done
 }
 
-# A resumed run draws the masks that the whole one draws, on another plan too.
+# A resumed run draws the same dropout masks as an uninterrupted one, also on another plan.
 resumes() {
     local last
     last=$(last_layer)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/explain.sh - why an iteration takes so long: the pieces add up, the same question has the same answer.
+# tests/cli/explain.sh - simulate --explain: the critical path adds up to the iteration, and repeated output is identical.
 set -u
 . tests/cli/common.inc
 job=$scratch/job.yaml team=$scratch/team.yaml plan=$scratch/plan.yaml
@@ -29,12 +29,12 @@ has "the what-if list is present" json.1 '"what_if": ['
 has "and nothing was left out" json.1 '"what_if_left_out": 0'
 
 "$MUSHER" simulate "$plan" --explain --what-if 0 >"$scratch/text" 2>/dev/null
-grep -q "what if" "$scratch/text" && not_ok "--what-if 0 tries nothing" "$(cat "$scratch/text")" || ok "--what-if 0 tries nothing"
+grep -q "what if" "$scratch/text" && not_ok "--what-if 0 simulates nothing" "$(cat "$scratch/text")" || ok "--what-if 0 simulates nothing"
 "$MUSHER" simulate "$plan" --explain --what-if 1 >"$scratch/text" 2>/dev/null
 has "--what-if 1 states the number left out" text "more on the path were not simulated"
 "$MUSHER" simulate "$plan" --explain --what-if -1 >"$scratch/text" 2>"$scratch/err"
 code=$?
-((code == 2)) && ok "a negative number of tries is refused" || not_ok "a negative number of tries is refused" "exit code $code"
+((code == 2)) && ok "a negative --what-if is refused" || not_ok "a negative --what-if is refused" "exit code $code"
 "$MUSHER" simulate "$plan" --explain --trace "$scratch/t" >/dev/null 2>&1 && "$MUSHER" simulate "$plan" --trace "$scratch/u" >/dev/null 2>&1
 cmp -s "$scratch/t" "$scratch/u" && ok "explaining does not change the trace" || not_ok "explaining does not change the trace" ""
 exit $bad

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/failures.sh - a run whose rank dies, hangs or is interrupted ends, says so, and leaves nobody behind.
+# tests/cli/failures.sh - a run whose rank dies, hangs or is interrupted ends with a message and leaves no process behind.
 set -u
 . tests/cli/common.inc
 cat > "$scratch/plan.yaml" <<'END'
@@ -42,7 +42,7 @@ victim() {
     wait $run
     code=$?
     [[ $code == "$4" ]] && ok "$1: exit code $4" || not_ok "$1: exit code $4" "$code: $(head -c 300 "$scratch/err")"
-    grep -q "$5" "$scratch/err" && ok "$1: says so" || not_ok "$1: says so" "$(head -c 300 "$scratch/err")"
+    grep -q "$5" "$scratch/err" && ok "$1: has its message" || not_ok "$1: has its message" "$(head -c 300 "$scratch/err")"
     for _ in $(seq 600); do
         [[ $(left) == 0 ]] && break
         sleep 0.1

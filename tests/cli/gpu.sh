@@ -1,7 +1,7 @@
 #!/bin/bash
-# tests/cli/gpu.sh - the day a GPU is there, on an emulated one (tests/standin): files, the two calls, and what comes back is read.
-# Small, and no time that is measured means anything: what is checked is that all of it works. Kernels are loaded when they are
-# first launched, which waits for whatever runs on the GPU: a receive that was posted ahead must not wait for us then.
+# tests/cli/gpu.sh - the checks of a GPU machine, on an emulated GPU (tests/standin): files, the two calls, import of their results.
+# Small; only function is checked, because measured times have no meaning here. Kernels are loaded at their first launch, which
+# waits for everything on the GPU, so a receive posted ahead must not depend on this rank then.
 set -u
 . tests/cli/common.inc
 export MUSHER_CUDA_PLUGIN=$(realpath "$BUILD")/libmusher_cuda_standin.so MUSHER_NCCL=$(realpath "$BUILD")/standin/libnccl.so.2

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/ground.sh - the program's outermost layer: verbs, exit codes, where text goes.
+# tests/cli/ground.sh - the program's outermost layer: verbs, exit codes, stdout and stderr.
 set -u
 . tests/cli/common.inc
 # check NAME CODE COMMAND...: the command ends with CODE; its output lies in out and err.
@@ -19,7 +19,7 @@ has "on stderr" err "usage: musher VERB"
 empty "and not to stdout" out
 check "help is no error" 0 "$MUSHER" --help
 has "printed on stdout" out "usage: musher VERB"
-check "the version is told" 0 "$MUSHER" --version
+check "the version is printed" 0 "$MUSHER" --version
 has "on stdout" out "musher 0."
 check "an unknown verb is refused" 2 "$MUSHER" vresion
 has "with the nearest one" err "musher: unknown verb 'vresion'; did you mean 'version'?"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/images.sh - models of images are shown, planned, measured and trained, and train alike whoever computes them:
+# tests/cli/images.sh - image models are shown, planned, measured and trained, with equal losses on every plan:
 # a small VGG (convolutions, group norms, both poolings) and a small ViT on one device and on several, losses to 1e-5 (fp32) and
 # 1e-9 (fp64).
 set -u

@@ -72,7 +72,7 @@ refused "memory without a unit" 's/64 MiB/24/' "bad.yaml:3:65: device_types[0].m
 [ $? = 2 ] && grep -qF "write 3 GB or 3 GiB" err && ok "an option without a unit" || not_ok "an option without a unit" "$(cat err)"
 "$MUSHER" memory plan.yaml --reserve 0 > out 2> err && ok "zero needs no unit" || not_ok "zero needs no unit" "$(cat err)"
 
-# What run would refuse: check says so, and fails where --here asks for it.
+# A plan that run would refuse: check prints a warning, with --here an error.
 "$MUSHER" check plan.yaml --here > out 2> err && ! grep -q "^warning  run" out && ok "a plan of this host is runnable here" || not_ok "a plan of this host is runnable here" "$(cat out err)"
 sed 's/host: localhost/host: n7.invalid/' plan.yaml > away.yaml
 "$MUSHER" check away.yaml > out 2> err

@@ -1,7 +1,7 @@
 #!/bin/bash
-# tests/cli/memory.sh - a request for memory that fails, in musher or in any library, ends the program with code 6 and the
-# bytes that were asked for, with one object where --json was given, and leaves no temporary file.
-# Of the requests of a verb those at 1, 2, … and at steps that grow are tried; with MUSHER_LONG=1 about 150
+# tests/cli/memory.sh - a failed allocation, in musher or in any library, ends the program with code 6 and the number of
+# requested bytes, with one JSON object under --json, and leaves no temporary file.
+# Of the allocations of a verb those at 1, 2, … and at growing distances fail; with MUSHER_LONG=1 about 150
 # at equal steps, which is each one of a small verb.
 set -u
 . tests/cli/common.inc
@@ -42,7 +42,7 @@ fails() {
     fi
 }
 
-# every NAME TRIES COMMAND...: about TRIES of its requests fail, one a run; the last one among them, when the result goes out.
+# every NAME TRIES COMMAND...: about TRIES of its allocations fail, one a run; among them the last one, during the output.
 every() {
     local name=$1 tries=$2 n k why=
     shift 2

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/names.sh - no name commands a terminal, whichever file, argument or variable it comes from and whichever verb prints it.
+# tests/cli/names.sh - no name controls a terminal, from any file, argument or variable, in the output of any verb.
 set -u
 root=$PWD
 . tests/cli/common.inc
@@ -78,7 +78,7 @@ for h in "${raw[@]}"; do
     prints "a program $n" 0 "$MUSHER" lower plan.yaml -o "$h.program"
     prints "a file $n that is not a database" 3 "$MUSHER" simulate plan.yaml --db text.txt --profile 3
     prints "models in $n" 0 "$MUSHER" import sailor "$root/tests/data/sailor" --db "$h/new.db"
-    grep -q "new.db" out || not_ok "models in $n are told" "$(cat -v out)"
+    grep -q "new.db" out || not_ok "models in $n are listed" "$(cat -v out)"
     prints "an order $n" 0 "$MUSHER" schedule 1f1b --devices 2 --microbatches 3 --csv "$h.csv" --json
     prints "a missing text $n" "2 3 6 7" "$MUSHER" run plan.yaml --data "$h.txt"
     rm -rf "./$h" "./$h".*

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/outputs.sh - a file that a verb is to write is never one that it reads: by its name, a link, or from inside another file.
+# tests/cli/outputs.sh - a verb refuses an output file that is also an input, by name, by a link, or named inside another file.
 set -u
 . tests/cli/common.inc
 cd "$scratch" || exit 6
@@ -32,7 +32,7 @@ spares() {
 rm -f out err
 listed=$(ls)
 spares "a plan over its job" "--out job.yaml would overwrite an input" "$MUSHER" plan job.yaml team.yaml -o job.yaml
-spares "by another way to the same file" "'job.yaml' is that file" "$MUSHER" plan job.yaml team.yaml -o ./inside/../job.yaml
+spares "by another path of the same file" "'job.yaml' is that file" "$MUSHER" plan job.yaml team.yaml -o ./inside/../job.yaml
 spares "through a symbolic link" "overwrite an input" "$MUSHER" plan job.yaml team.yaml -o soft.yaml
 spares "through another name" "overwrite an input" "$MUSHER" plan job.yaml team.yaml -o hard.yaml
 spares "a plan over its database" "overwrite an input" "$MUSHER" plan job.yaml team.yaml --db team.db -o team.db
@@ -48,7 +48,7 @@ spares "a run's trace over its text" "overwrite an input" "$MUSHER" run plan.yam
 spares "a run's trace over the checkpoint it goes on from" "--trace $manifest would be written into the checkpoints of --resume ck" "$MUSHER" run plan.yaml --data text.txt --steps 1 --resume ck --trace "$manifest"
 spares "or beside it" "would be written into" "$MUSHER" run plan.yaml --data text.txt --steps 1 --resume ./ck --trace ck/new.trace
 spares "or there through a link" "would be written into" "$MUSHER" run plan.yaml --data text.txt --steps 1 --resume ck --trace link.json
-spares "a picture over its trace" "overwrite an input" "$MUSHER" plot sim.trace -o sim.trace
+spares "an image over its trace" "overwrite an input" "$MUSHER" plot sim.trace -o sim.trace
 spares "an export over its plan" "overwrite an input" "$MUSHER" export plan.yaml --format sailor -o plan.yaml
 spares "a topology over its source" "overwrite an input" "$MUSHER" import topo text.txt -o text.txt
 spares "orders over their cases" "overwrite an input" "$MUSHER" schedule --cases cases.csv -o cases.csv

@@ -1,12 +1,12 @@
 #!/bin/bash
-# tests/cli/peers.sh - runs under MPI whose ranks have GPUs (the stand-in's): a rank that dies or stops ends the run by its name,
-# whatever the others are at; several ranks share one GPU; a link's words reach NCCL; links and collectives are profiled.
+# tests/cli/peers.sh - MPI runs whose ranks have GPUs (the stand-in's): a rank that dies or stops ends the run with its name,
+# in every state of the others; several ranks share one GPU; a link's settings reach NCCL; links and collectives are profiled.
 set -u
 . tests/cli/common.inc
 export MUSHER_CUDA_PLUGIN=$(realpath "$BUILD")/libmusher_cuda_standin.so MUSHER_NCCL=$(realpath "$BUILD")/standin/libnccl.so.2
 export STANDIN_DEVICES=4 STANDIN_NAME="NVIDIA H100" STANDIN_MEMORY=40000000000
 
-# plan NAME INDEX LINK REPLICAS: of two GPUs n.0 and m.INDEX, joined by a link that says LINK besides
+# plan NAME INDEX LINK REPLICAS: of two GPUs n.0 and m.INDEX, joined by a link with the further keys LINK
 plan() {
     {
         printf 'version: 1\nname: %s\nmicrobatch: 1\nsteps: 1\nreplicas:\n%s\njob:\n' "$1" "$4"
@@ -22,7 +22,7 @@ pair='  - {microbatches: 3, stages: [{layers: [0, 7], device: n.0}]}
   - {microbatches: 1, stages: [{layers: [0, 7], device: m.1}]}'
 plan row 1 "" "$row"
 plan pair 1 "" "$pair"
-# A microbatch of many operators: two of them, which is how far inputs let a rank go ahead, are more than a stream takes below.
+# A microbatch of many operators: two of them, the number of input buffers, exceed the stream queue below.
 plan deep 1 "" "$row"
 sed -i -e 's/n_layer: 2/n_layer: 12/' -e 's/layers: .0, 3./layers: [0, 13]/; s/layers: .4, 7./layers: [14, 27]/' "$scratch/deep.yaml"
 plan shared 0 ", maxCTAs: 4, netName: Socket" "${row//m.1/m.0}"
@@ -32,7 +32,7 @@ left() { grep -lsz "^$scratch/.*[.]yaml" /proc/[0-9]*/cmdline | grep -c .; }
 export STANDIN_NCCL_TELL=$scratch/told
 STANDIN_DEVICES=1 says "two ranks train on one GPU" 0 '"losses"' "$MUSHER" run "$scratch/shared.yaml" --data LICENSE --steps 2 --json
 [[ $(grep -c "of 2: maxCTAs 4, netName Socket" "$scratch/told") -ge 4 && $(grep -vc "maxCTAs 4, netName Socket" "$scratch/told") == 0 ]] &&
-    ok "what their link says of NCCL reaches each communicator" || not_ok "what their link says of NCCL reaches each communicator" "$(cat "$scratch/told")"
+    ok "NCCL settings of the link reach each communicator" || not_ok "NCCL settings of the link reach each communicator" "$(cat "$scratch/told")"
 rm "$scratch/told"
 says "a link without NCCL settings keeps NCCL's defaults" 0 "" "$MUSHER" run "$scratch/pair.yaml" --data LICENSE --steps 2
 grep -q "maxCTAs 0, netName -" "$scratch/told" && ok "by its own choice" || not_ok "by its own choice" "$(cat "$scratch/told")"
@@ -58,7 +58,7 @@ grep -q "groups: 0, 0, [1-9]" "$scratch/devices.err" && grep -q "groups: 0, [1-9
 [[ $(wc -l < "$scratch/devices.losses") == 8 ]] && within "$(distance "$scratch/devices.losses" "$scratch/host.losses")" 1e-3 && ok "losses are alike" ||
     not_ok "losses are alike" "$(paste "$scratch/devices.losses" "$scratch/host.losses")"
 
-# ---- a tied embedding that one use has whole and the other in parts: in half precision parts of its gradient are narrow, the sum is not
+# ---- a tied embedding, replicated for one use and sharded for the other: partial gradients are half precision, their sum fp32
 split='  - {microbatches: 4, stages: [{layers: [0, 7], devices: [n.0, m.1], sharding: {ratios: [[3, 1]], operators: [{match: lm_head, shard: vocabulary}, {match: "*", shard: positions}]}}]}'
 plan whole 1 "" "${pair%%$'\n'*}"
 plan parts 1 "" "$split"
@@ -67,8 +67,8 @@ for name in whole parts; do
     "$MUSHER" run "$scratch/$name.yaml" --data LICENSE --steps 4 --json > "$scratch/$name.json" 2> "$scratch/$name.err"
     sed -n 's/.*"losses": *\[\(.*\)\].*/\1/p' "$scratch/$name.json" | tr ',' '\n' | tr -d ' ' > "$scratch/$name.losses"
 done
-[[ $(wc -l < "$scratch/parts.losses") == 4 ]] && within "$(distance "$scratch/whole.losses" "$scratch/parts.losses")" 1e-3 && ok "a tied embedding in parts, in bf16" ||
-    not_ok "a tied embedding in parts, in bf16" "$(paste "$scratch/whole.losses" "$scratch/parts.losses"; cat "$scratch/parts.err")"
+[[ $(wc -l < "$scratch/parts.losses") == 4 ]] && within "$(distance "$scratch/whole.losses" "$scratch/parts.losses")" 1e-3 && ok "a sharded tied embedding in bf16" ||
+    not_ok "a sharded tied embedding in bf16" "$(paste "$scratch/whole.losses" "$scratch/parts.losses"; cat "$scratch/parts.err")"
 
 # ---- a peer that dies or stops
 export MUSHER_TIMEOUT=$((6 * ${SLOWDOWN:-1}))
@@ -97,11 +97,11 @@ strike "stopped in a step" row 0 1500 19 "n.0"
 strike "stopped in a later one" pair 1 2500 19 "m.1"
 strike "killed in a step" pair 1 2000 9 "rank 1"
 # Whoever asks a GPU's stream for more than it takes stands in a launch, and would for ever where that waits for the peer.
-STANDIN_QUEUE=512 strike "stopped while the other one is far ahead" deep 1 6000 19 "m.1"
+STANDIN_QUEUE=512 strike "stopped while the peer has issued many calls" deep 1 6000 19 "m.1"
 # So does a sum that is added microbatch by microbatch behind what comes from the peer; compute does not stand behind it.
 sed -e 's/n_layer: 2/n_layer: 12/' -e 's/layers: .0, 7./layers: [0, 27]/; s/^steps: 1/&\ndeterministic: true/; s/microbatches: 1/microbatches: 3/; s/global_batch: 4/global_batch: 6/' "$scratch/pair.yaml" > "$scratch/chain.yaml"
 STANDIN_QUEUE=256 strike "stopped while sums are more than a stream takes" chain 0 11500 19 "one of them is gone; rank 0 (n.0)"
-# A team on several hosts, both of them this one: who is gone is told with its host, whoever carries the messages.
+# Several host names of this machine: a dead rank is reported with its host, over every transport.
 sed "s/name: m, host: localhost/name: m, host: $HOSTNAME/" "$scratch/row.yaml" > "$scratch/hosts.yaml"
 for by in devices host; do
     [[ $HOSTNAME == localhost ]] || MUSHER_TRANSPORT=$by strike "stopped on another host, by $by" hosts 1 2500 19 "m.1 on $HOSTNAME"

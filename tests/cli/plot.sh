@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/plot.sh - pictures: no name is a command of gnuplot's, nothing but the picture is written, and it is whole.
+# tests/cli/plot.sh - musher plot: no name is a gnuplot command, only the image is written, and it is complete.
 set -u
 . tests/cli/common.inc
 cd "$scratch" || exit 6
@@ -29,7 +29,7 @@ for name in "${names[@]}"; do
             made=./$file.png
             ! LC_ALL=C grep -q '[^ -~]' "./$file" || not_ok "$shown.gp in plain characters" "$(LC_ALL=C grep -n '[^ -~]' "./$file" | head -n 3)"
         fi
-        { [[ $ending == svg ]] && is_svg "$made" || is_png "$made"; } || { not_ok "$shown.$ending" "no picture: $(ls)"; continue; }
+        { [[ $ending == svg ]] && is_svg "$made" || is_png "$made"; } || { not_ok "$shown.$ending" "no image: $(ls)"; continue; }
         rm -f "./$file" "$made"
         [[ -z $(ls -A) ]] && ok "$shown.$ending and nothing else" || { not_ok "$shown.$ending and nothing else" "$(ls -A)"; rm -rf ./* ./.[!.]*; }
     done
@@ -39,7 +39,7 @@ cd .. || exit 6
 "$MUSHER" plot odd.trace -o odd.svg && has "a name is shown as it is" odd.svg 'predicted `touch PWNED`$(touch PWNED) \140 |ü<' && has "the percent sign too" odd.svg '50%d %s<'
 has "markup has no effect" odd.svg '{a}_b^c @m $c0 \n'
 
-# What lies beside the picture stays.
+# Files beside the image are unchanged.
 cd pictures || exit 6
 echo kept > victim
 cp ../plain.trace t.png.gp
@@ -59,9 +59,9 @@ before=$(listed) sums=$(sha256sum ./*)
 # fails NAME TEXT COMMAND...: ends with 6, and everything in the folder is as before.
 fails() {
     says "$1" 6 "${@:2}"
-    [[ $(listed) == "$before" && $(sha256sum ./*) == "$sums" ]] && ok "$1: what lay there is whole" || not_ok "$1: what lay there is whole" "$(ls -lA)"
+    [[ $(listed) == "$before" && $(sha256sum ./*) == "$sums" ]] && ok "$1: the old file is unchanged" || not_ok "$1: the old file is unchanged" "$(ls -lA)"
 }
-# draws NAME TEXT FILE COMMAND: the picture FILE by a gnuplot that is COMMAND.
+# draws NAME TEXT FILE COMMAND: the image FILE by a gnuplot that is COMMAND.
 mkdir ../bin ../none
 draws() {
     printf '#!%s\n%s\n' "$BASH" "$4" > ../bin/gnuplot && chmod +x ../bin/gnuplot
@@ -78,7 +78,7 @@ draws "an incomplete SVG" "cut off" old.svg 'head -c 3000 ../whole.svg'
 draws "the wrong format" "cut off" old.svg 'cat ../whole.png'
 draws "a failure" "gnuplot failed (exit code 3)" old.png 'cat ../whole.png; exit 3'
 draws "gnuplot killed" "gnuplot failed (signal 9)" new.svg 'kill -9 $$'
-# A limit on the size of files stands for a disk that is full: the picture has some kB, what gnuplot is given none.
+# A file-size limit emulates a full disk: the image has some kB, gnuplot's input none.
 printf '#!%s\nexec cat ../whole.svg\n' "$BASH" > ../bin/gnuplot
 fails "a full disk" "cannot write 'old.svg'" bash -c 'ulimit -f 12; PATH=$1:$PATH exec "$2" plot t.png.gp -o old.svg' - "$PWD/../bin" "$MUSHER"
 fails "a full disk from the first byte" "" bash -c 'ulimit -f 1; exec "$1" plot t.png.gp -o old.svg' - "$MUSHER"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/profile.sh - operators of given plans are measured, each once; what runs taught stays; who is late at collectives is learned.
+# tests/cli/profile.sh - operators of given plans are measured once each; calibrations are kept; collective skew is calibrated.
 set -u
 . tests/cli/common.inc
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

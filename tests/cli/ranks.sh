@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/ranks.sh - messages and gradient all-reduces between real processes; what a run prints reaches its reader or is an error.
+# tests/cli/ranks.sh - messages and gradient all-reduces between real processes; output of a run that cannot be written is an error.
 set -u
 . tests/cli/common.inc
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/readme.sh - README and the guide are true: every command in their sh blocks runs, in order, from a folder like a fresh clone.
+# tests/cli/readme.sh - every command in the sh blocks of README and the guide runs, in order, from a folder like a fresh clone.
 set -u
 bad=0
 scratch=$(mktemp -d)

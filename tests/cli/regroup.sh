@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/regroup.sh - plans whose stages stand on several devices, and devices that are left out, from the command line.
+# tests/cli/regroup.sh - plans whose stages are on several devices, and unused devices, from the command line.
 set -u
 . tests/cli/common.inc
 small_job > "$scratch/job.yaml"

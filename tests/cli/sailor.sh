@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/sailor.sh - measured layers from outside: import, validate, plan and simulate; what cannot be run says so.
+# tests/cli/sailor.sh - measured layers: import, validate, plan and simulate; run refuses them.
 set -u
 data=$PWD/tests/data/sailor
 . tests/cli/common.inc
@@ -48,7 +48,7 @@ ends "two models" 0 "2 models" "$MUSHER" import sailor two --db out.two/new.db
 large=$(stat -c %s out.two/WIDE.layers.json) small=$(stat -c %s out.two/new.db)
 ((large > 2 * small)) && ok "the last one is larger than the database" || not_ok "the last one is larger than the database" "$large bytes, $small bytes"
 echo old > out.two/OPT-350.layers.json && rm out.two/WIDE.layers.json out.two/new.db
-# undone NAME KIB TEXT: with files of at most KIB nothing is imported, and what was there is whole: the database row for row, a model of before, no file more.
+# undone NAME KIB TEXT: with files of at most KIB nothing is imported, and old files are unchanged: the database row for row, a model of before, no file more.
 undone() {
     sha256sum out.two/* > before
     ends "$1" 6 "$3" bash -c 'ulimit -f $1; shift; exec "$@"' - "$2" "$MUSHER" import sailor two --db out.two/sailor.db

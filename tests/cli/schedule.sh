@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/schedule.sh - musher schedule: by name, from a file, in text, CSV and JSON, and what it refuses.
+# tests/cli/schedule.sh - musher schedule: by name and from a file, as text, CSV and JSON, and its errors.
 set -u
 . tests/cli/common.inc
 cd "$scratch" || exit 6
@@ -33,7 +33,7 @@ done
     ok "a trace is drawn" || not_ok "a trace is drawn" "$(cat err)"
 
 says "times beyond int64" 3 "nanoseconds of all 1000000 microbatches" "$MUSHER" schedule 1f1b --devices 1 --microbatches 1000000 --forward 1e6s
-says "memory beyond int64" 3 "bytes of a device" "$MUSHER" schedule gpipe --devices 1 --microbatches 1000000 --activation 1e15
+says "memory beyond int64" 3 "bytes of a device" "$MUSHER" schedule gpipe --devices 1 --microbatches 1000000 --activation "1e15 B"
 says "no unlimited memory" 2 "--resident: 'inf': expected a size" "$MUSHER" schedule gpipe --devices 1 --microbatches 1 --resident inf
 says "warm-ups of a schedule without any" 2 "--warmup is for named schedules" "$MUSHER" schedule zero-bubble --devices 2 --microbatches 2 --warmup 2
 printf 'F0 F1 B0 B1\nF0 B0 F1 B1 # the last\n' > lines.txt

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/sharded.sh - random plans whose operators are sharded train like one device; checkpoints know no placement.
+# tests/cli/sharded.sh - random plans with sharded operators have the losses of one device; checkpoints do not depend on the placement.
 set -u
 . tests/cli/common.inc
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -58,7 +58,7 @@ begin() { printf 'version: 1\nname: %s\nmicrobatch: 4\nreplicas:\n  - microbatch
 END
     job
 } > "$scratch/shared.yaml"
-# The same with state divided among those who keep the same part; with gradients as well, on a mesh.
+# The same with the state sharded over the devices of equal shards (zero: 1); with gradients too, on a mesh.
 sed 's/^        sharding:/        zero: 1\n        sharding:/; s/^name: .*/name: divided/' "$scratch/shared.yaml" > "$scratch/divided.yaml"
 {
     begin mesh
@@ -91,7 +91,7 @@ for from in a s d m; do
         [[ $got && $got == "$wanted" ]] && ok "a checkpoint ($from) goes on $to" || not_ok "a checkpoint ($from) goes on $to" "$got, not $wanted: $(cat "$scratch/err")"
     done
 done
-# In half precision terms of a product are rounded, not another sum: near what one device finds, by every way.
+# In half precision partials are rounded: the losses are close to those of one device, with every algorithm.
 for precision in bf16 fp16; do
     for name in shared divided mesh; do
         sed "s/precision: fp64/precision: $precision/" "$scratch/$name.yaml" > "$scratch/half.yaml"
@@ -118,7 +118,7 @@ for reshard in false true; do
         [[ $got && $got == "$wanted" ]] && ok "$name (reshard_after_forward: $reshard)" || not_ok "$name (reshard_after_forward: $reshard)" "$got, not $wanted: $(cat "$scratch/err")"
     done
 done
-# A stage ends where several activations are alive, of which the next one reads some in parts: inside an attention of fine layers.
+# A cut with several live activations, some of which the next stage reads as shards: inside an attention of fine layers.
 inside() {
     begin inside
     cat <<END
@@ -183,7 +183,7 @@ ns() { grep -o '"iteration_ns": [0-9]*' "$scratch/$1" | head -1 | tr -dc 0-9; }
 (($(ns new.json) <= $(ns old.json))) && ok "and is not slower" || not_ok "and is not slower" "$(ns new.json) and $(ns old.json)"
 got=$(last hap --steps 6)
 [[ $got && $got == "$wanted" ]] && ok "hap's plan trains like one device" || not_ok "hap's plan trains like one device" "$got, not $wanted: $(cat "$scratch/err")"
-# What the search says of a plan is what the simulator says of it, for families whose gradients differ most.
+# The search's prediction of a plan equals the simulator's, for the model families whose gradients differ most.
 families='{model_type: llama, hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 4, num_key_value_heads: 2, intermediate_size: 48, vocab_size: 256, max_position_embeddings: 32}
 {model_type: qwen3, hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 4, num_key_value_heads: 2, head_dim: 8, intermediate_size: 48, vocab_size: 256, max_position_embeddings: 32}
 {model_type: bert, hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 4, intermediate_size: 64, vocab_size: 256, max_position_embeddings: 32}

@@ -1,6 +1,6 @@
 #!/bin/bash
-# tests/cli/standin.sh - on the stand-in, a missing event is a race that the thread sanitizer sees, and an event is none.
-# The stand-in's runtime alone is built for it, with the compiler of the tree.
+# tests/cli/standin.sh - on the stand-in a missing event is a race that the thread sanitizer reports; with the event there is none.
+# Only the stand-in's runtime is built with the sanitizer, by the compiler of the tree.
 set -u
 . tests/cli/common.inc
 program=$scratch/standin_race

@@ -1,9 +1,9 @@
 #!/bin/bash
-# tests/cli/toolkit.sh - what make does with CUDA as it finds it: a toolkit that works, or does not; kernels for the GPUs that are there.
-# The toolkit is the stand-in's headers and library under the real names, and a compiler that makes empty objects.
+# tests/cli/toolkit.sh - make with a working, broken or missing CUDA toolkit; kernels for the GPUs of the machine.
+# The toolkit is the stand-in's headers and library under the real names, and a compiler that writes empty objects.
 set -u
 . tests/cli/common.inc
-unset MAKEFLAGS MFLAGS MAKEOVERRIDES SAN TSAN CC CFLAGS WERROR CUDA_ARCHS CUDA_HOME NCCL_HOME NVCC_THREADS # what the make around this was told
+unset MAKEFLAGS MFLAGS MAKEOVERRIDES SAN TSAN CC CFLAGS WERROR CUDA_ARCHS CUDA_HOME NCCL_HOME NVCC_THREADS # flags of the calling make
 kit=${scratch:?}/kit none=$scratch/none
 mkdir -p "$kit"/{bin,include,lib} "$scratch/smi"
 ln -s "$PWD"/tests/standin/*.h "$kit/include/"
@@ -22,7 +22,7 @@ esac
 END
 printf '#!/bin/bash\n[[ ${GPUS:-} ]] || exit 9\nprintf "%%s\\n" $GPUS\n' > "$scratch/smi/nvidia-smi"
 chmod +x "$kit/bin/nvcc" "$scratch/smi/nvidia-smi"
-# asks NAME CODE TEXT ARGUMENTS...: what make says with this toolkit, where these GPUs are
+# asks NAME CODE TEXT ARGUMENTS...: output of make with this toolkit and these GPUs
 asks() { says "$1" "$2" "$3" env PATH="$scratch/smi:$PATH" make NVCC="$kit/bin/nvcc" BUILD="$none" "${@:4}"; }
 # notes NAME ARCHS: the build folder is one of kernels for these, or for all
 notes() { PATH="$scratch/smi:$PATH" make -s NVCC="$kit/bin/nvcc" BUILD="$none" ${2:+CUDA_ARCHS="$2"} "$none/cuda.archs" && ok "$1" || not_ok "$1" "$?"; }
@@ -37,7 +37,7 @@ for_archs() {
 GPUS="9.0 7.5 9.0" asks "two device classes are found" 0 "kernels for sm 75 90: here are GPUs of sm 75 90" -n gpu-ready
 for_archs "and kernels are for them" "sm_75 sm_90 compute_90"
 GPUS="9.0" CUDA_ARCHS=80 asks "CUDA_ARCHS takes precedence over GPUs" 0 "" -n gpu-ready
-for_archs "and kernels are for what it says" "sm_80 compute_80"
+for_archs "and kernels are for its list" "sm_80 compute_80"
 NATIVE=890 asks "without nvidia-smi the compiler's list is used" 0 "kernels for sm 89" -n gpu-ready
 asks "without both the default is used" 0 "neither nvidia-smi nor nvcc tells which GPUs are here" -n gpu-ready
 has "with a message" out "kernels for all of sm 75 80 86 89 90, which takes long"

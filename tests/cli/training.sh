@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/training.sh - training is the same whoever computes it.
+# tests/cli/training.sh - training gives the same losses under every plan.
 # 50 steps of a small GPT on a real text: the losses of one device and of every other plan agree to 1e-5 (fp32) and
 # 1e-9 (fp64); with --deterministic the weights are the same bits; a resumed run is the run.
 set -u
@@ -106,8 +106,8 @@ resumes() {
     cp "$scratch/single.losses" "$scratch/joined.losses"
     run both --steps 8 --deterministic --resume "$scratch/half" --save "$scratch/rest" || return
     cat "$scratch/both.losses" >> "$scratch/joined.losses"
-    cmp -s "$scratch/whole.losses" "$scratch/joined.losses" && ok "another plan goes on where one stopped" ||
-        not_ok "another plan goes on where one stopped" "$(distance "$scratch/whole.losses" "$scratch/joined.losses")"
+    cmp -s "$scratch/whole.losses" "$scratch/joined.losses" && ok "another plan resumes a stopped run" ||
+        not_ok "another plan resumes a stopped run" "$(distance "$scratch/whole.losses" "$scratch/joined.losses")"
     cmp -s <(weights "$scratch/whole") <(weights "$scratch/rest") && ok "and ends with the same bits" ||
         not_ok "and ends with the same bits" "weights differ"
     plan chunks-and-data fp32 adamw "${plans[chunks-and-data]}" gpt2
@@ -116,13 +116,13 @@ resumes() {
     run single --steps 8 --deterministic --resume "$scratch/pieces" --save "$scratch/one" || return
     cat "$scratch/single.losses" >> "$scratch/joined.losses"
     cmp -s "$scratch/whole.losses" "$scratch/joined.losses" && cmp -s <(weights "$scratch/whole") <(weights "$scratch/one") &&
-        ok "one stage goes on where devices with several stopped" ||
-        not_ok "one stage goes on where devices with several stopped" "$(distance "$scratch/whole.losses" "$scratch/joined.losses")"
+        ok "one stage resumes a run of devices with several" ||
+        not_ok "one stage resumes a run of devices with several" "$(distance "$scratch/whole.losses" "$scratch/joined.losses")"
     run single --steps 12 --deterministic --save "$scratch/first" || return
     rm -rf "$scratch/pieces"
     run chunks-and-data --steps 8 --deterministic --resume "$scratch/first" --save "$scratch/pieces" || return
-    cmp -s <(weights "$scratch/whole") <(weights "$scratch/pieces") && ok "and the other way round" ||
-        not_ok "and the other way round" "weights differ"
+    cmp -s <(weights "$scratch/whole") <(weights "$scratch/pieces") && ok "and in the other direction" ||
+        not_ok "and in the other direction" "weights differ"
 }
 
 # Stages on several devices: each has some sequences of every microbatch, here two microbatches of three.
@@ -199,13 +199,13 @@ divided_losses() { # FAMILY PRECISION TOLERANCE
     done
 }
 
-# joins FROM TO TOLERANCE: TO goes on where FROM stopped, with the losses of one device that never did.
+# joins FROM TO TOLERANCE: TO resumes the run of FROM, with the losses of an uninterrupted single device.
 joins() {
     local d
     rm -rf "$scratch/divided"
     run "$1" --steps 12 --save "$scratch/divided" || return
     cp "$scratch/$1.losses" "$scratch/joined.losses"
-    # Every tensor is there once, whole: the same names and sizes as of one device.
+    # Every tensor is saved once, unsharded: the same names and sizes as from one device.
     cmp -s <(tensors "$scratch/undivided") <(tensors "$scratch/divided") && ok "$1 saves whole tensors" ||
         not_ok "$1 saves whole tensors" "$(diff <(tensors "$scratch/undivided") <(tensors "$scratch/divided") | head -n 3)"
     run "$2" --steps $((steps - 12)) --resume "$scratch/divided" || return
@@ -253,7 +253,7 @@ shared_losses gpt2 fp32 1e-5
 shared_losses gpt2 fp64 1e-9
 divided_losses gpt2 fp32 1e-5
 divided_losses gpt2 fp64 1e-9
-[[ -z ${MUSHER_LONG:-} ]] || divided_resume fp32 1e-5 # 1e-9 says more, and resumes is in fp32
+[[ -z ${MUSHER_LONG:-} ]] || divided_resume fp32 1e-5 # in fp64 the 1e-9 of resumes is stricter
 divided_resume fp64 1e-9
 same_bits gpt2
 resumes

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/whatif.sh - an old plan on a team that has changed: plan --from, and what if.
+# tests/cli/whatif.sh - an old plan on a changed cluster: plan --from, and whatif.
 set -u
 . tests/cli/common.inc
 job=$scratch/job.yaml team=$scratch/team.yaml old=$scratch/old.yaml new=$scratch/new.yaml

@@ -23,7 +23,7 @@ static void setup(void)
     err = (struct error){0};
     snprintf(folder, sizeof folder, "/tmp/musher-test-XXXXXX");
     ck_assert(mkdtemp(folder));
-    before = quiet_begin(); /* an importer tells what it took in */
+    before = quiet_begin(); /* an importer prints a summary */
 }
 static void teardown(void)
 {

@@ -42,7 +42,7 @@ static void begin(void)
 }
 static void end(void) { arena_free(arena); }
 
-/* The line's words, apart by single spaces. */
+/* The words of the line, separated by single spaces. */
 static enum status parse(const char *line)
 {
     char *argv[32] = {0};

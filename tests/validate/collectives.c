@@ -142,7 +142,7 @@ static enum status busbw_line(struct table_file *f, char **field, int n, struct 
     return add(f, r, err);
 }
 
-/* Which of the two formats it is, the header says. */
+/* The header determines the format. */
 static enum status read_csv(struct arena *a, const char *path, struct published_collective **rows,
                             size_t *n, size_t *capacity, struct error *err)
 {
@@ -218,7 +218,7 @@ static bool belongs(const struct published_collective *r, const struct published
     return !g->n_ranks || (r->n_ranks == g->n_ranks && r->n_nodes == g->n_nodes);
 }
 
-/* The all-reduces of the vTrain table make a table of ours: what it says of each inner row without it. */
+/* The all-reduces of the vTrain table as a collective table: leave-one-out interpolation of each inner row. */
 static double between_rows(struct arena *a, const struct published_collective *rows, size_t n,
                            const struct published_group *g)
 {

@@ -110,7 +110,7 @@ static struct pipeline pipeline_of(const struct published_parts *b, struct arena
     return p;
 }
 
-/* The authors' scheduler with room for `most` microbatches of activations on every device. */
+/* The authors' scheduler with memory for `most` microbatches of activations on every device. */
 static enum status automatic(const struct published_parts *b, int32_t most, struct schedule *out,
                              struct error *err)
 {

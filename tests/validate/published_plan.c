@@ -148,7 +148,7 @@ static void make_links(struct layout *l)
     for (int64_t k = 0; k < r->replicas; k++) {
         for (int64_t s = 0; s + 1 < r->stages; s++)
             add_link(l, device_of(l, k, s), device_of(l, k, s + 1), r->tp, l->fit->message_s);
-        /* chunks go around; the embedding's two uses meet here too */
+        /* interleaved chunks wrap around; the embedding's two uses are on this device too */
         add_link(l, device_of(l, k, r->stages - 1), device_of(l, k, 0), r->tp,
                  r->chunks > 1 ? l->fit->message_s : hop_s);
         for (int64_t s = 0; s < r->stages; s++)

@@ -26,7 +26,7 @@ static const char *base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* Rows are told by what they say, not by their file's name: (n_rows of c), true where a row of training says the same. */
+/* Rows are identified by content, not by file name. (n_rows of c): true if a training row is equal. */
 static enum status find_trained(struct arena *a, const struct csv *c,
                                 const struct published_fit *fit, const char *trained_on,
                                 const bool **out, int32_t *n, struct error *err)

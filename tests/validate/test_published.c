@@ -256,7 +256,7 @@ START_TEST(rows_of_training_are_told_from_the_others)
 }
 END_TEST
 
-/* Started from half or double of each constant, the search comes back to what the file says. */
+/* Started from half or double of each constant, the fit converges to the values of the file. */
 static void check_fit(const char *id, const char *table, const double *start, double tolerance)
 {
     struct published_fit f = fit_of(id), found = f;

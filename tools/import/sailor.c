@@ -451,7 +451,7 @@ static enum status put_out(struct taken *t, const char *folder, const char *db, 
     return st;
 }
 
-static void tell(const struct taken *t, const struct import_request *q, const char *folder)
+static void print_summary(const struct taken *t, const struct import_request *q, const char *folder)
 {
     if (!q->json) {
         printf("sailor: %zu operator rows, %d link curves, %d models in %s", t->p.n_ops,
@@ -493,6 +493,6 @@ enum status import_sailor(struct arena *a, const struct import_request *q, struc
     const char *folder = folder_of(a, q);
     TRY(take(&t, q->path, err));
     TRY(put_out(&t, folder, q->db, err));
-    tell(&t, q, folder);
+    print_summary(&t, q, folder);
     return OK;
 }
