@@ -287,7 +287,7 @@ const char *sharding_write(struct arena *a, const struct sharding *s, int32_t in
         text = arena_printf(a, "%s%*s  - {match: %s, ", text, indent, "", quoted(a, w->match));
         if (w->kind != COLLECTIVE_CALL_KINDS)
             text = arena_printf(a, "%skind: %s, ", text, collective_kind_word(w->kind));
-        text = arena_printf(a, "%sway: %s}\n", text, collective_algorithm_name(w->algorithm));
+        text = arena_printf(a, "%salgorithm: %s}\n", text, collective_algorithm_name(w->algorithm));
     }
     return text;
 }

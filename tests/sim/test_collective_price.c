@@ -26,7 +26,7 @@ static struct plan parsed(bool shared, const char *algorithm, const char *type)
             "  - microbatches: 4\n    stages:\n      - layers: [0, 4]\n        devices: [a.0, a.1, "
             "b.0, b.1]\n        sharding:\n          operators:\n            - {match: "
             "\"h.*.mlp.c_proj\", shard: inputs}\n            - {match: \"h.*.mlp.*\", shard: "
-            "features}\n          collectives: [{match: \"*\", kind: all_reduce, way: %s}]\n",
+            "features}\n          collectives: [{match: \"*\", kind: all_reduce, algorithm: %s}]\n",
             algorithm);
     const char *text = arena_printf(
         arena,
