@@ -7,7 +7,7 @@
 #include <string.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static const struct activity *opened; /* under the lock; set once: a machine has one profiler */
+static const struct activity *opened; /* protected by the lock; set once, because a host has one vendor's profiler */
 
 static enum status check(const struct activity *p, const char *path, struct error *err)
 {
@@ -20,7 +20,7 @@ static enum status check(const struct activity *p, const char *path, struct erro
     if (p->record_bytes != own.record_bytes || p->log_bytes != own.log_bytes ||
         p->activity_bytes != own.activity_bytes)
         return error_set(err, ERR_NO_DEVICE,
-                         "CUPTI plugin %s has other records than this program: build both from the "
+                         "CUPTI plugin %s has other record sizes than this program: build both from the "
                          "same sources",
                          path);
     return OK;
@@ -33,7 +33,7 @@ static enum status open_once(const char *name, struct error *err)
     activity_entry *entry = NULL;
     if (opened) return OK;
     TRY(plugin_file_open(name, ACTIVITY_ENTRY, path, &library, &symbol, err));
-    /* POSIX makes functions of what dlsym gives; ISO C has no word for it. */
+    /* POSIX allows the conversion of dlsym's result to a function; ISO C has no cast for it. */
     memcpy(&entry, &symbol, sizeof entry);
     const struct activity *p = entry();
     enum status st = check(p, path, err);

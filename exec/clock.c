@@ -103,7 +103,7 @@ int link_clock_init(struct link_clock *c)
     return failed;
 }
 
-/* A rank that died with the lock left free_ns whole: it is written once, last. */
+/* free_ns is valid even if a rank died with the lock: it is written once, last. */
 void link_clock_lock(struct link_clock *c)
 {
     if (pthread_mutex_lock(&c->mutex) == EOWNERDEAD) pthread_mutex_consistent(&c->mutex);

@@ -47,7 +47,7 @@ enum status data_open(const char *path, uint64_t seed, int64_t sequence_length, 
     if (vocabulary < BYTE_VALUES)
         return error_set(err, ERR_INPUT,
                          "the model's vocabulary of %" PRId64
-                         " is smaller than the %d values of a byte of '%s'",
+                         " is smaller than the %d byte values of '%s'",
                          vocabulary, BYTE_VALUES, path);
     return open_file(path, out, err);
 }
@@ -100,8 +100,8 @@ static void fill_synthetic(const struct data *d, bool next, int64_t sequence, in
         out[t] = (int32_t)rng_below(d->seed, stream(), first + (uint64_t)t, below);
 }
 
-/* The sequence's tokens, or what stands one further. Bytes are read to the end of out, which widening them from its beginning on never
- * reaches before it has read them. */
+/* The tokens of a sequence, or the same shifted by one. Bytes are read into the end of out; widening proceeds from
+ * its beginning and never overtakes the reads. */
 static enum status fill_tokens(const struct data *d, bool next, int64_t sequence, int32_t *out,
                                struct error *err)
 {
@@ -116,8 +116,8 @@ static enum status fill_tokens(const struct data *d, bool next, int64_t sequence
     return OK;
 }
 
-/* Each position is hidden with chance (still to hide) / (positions left): so many exactly, all sets alike (Knuth, The Art of
- * Computer Programming 2, 3.4.2, algorithm S). */
+/* Each position is masked with probability (still to mask) / (positions left): an exact number, all sets equally
+ * likely (Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S). */
 static void hide(const struct data *d, bool targets, int64_t sequence, int32_t *out)
 {
     uint64_t masks = rng_hash_text(0, "mask"), n = (uint64_t)d->sequence_length;
@@ -147,7 +147,7 @@ enum status data_fill(const struct data *d, enum tensor_input input, int64_t seq
     return OK;
 }
 
-/* Bytes of an image: of the file, window by window, or drawn eight at a time. */
+/* Bytes of an image: from the file, window by window, or random, eight at a time. */
 struct bytes {
     const struct data *d;
     int64_t offset;  /* in the file */
@@ -165,7 +165,7 @@ static void bytes_begin(struct bytes *b, const struct data *d, int64_t image)
     b->at = b->end = 0;
 }
 
-/* Bytes [at, at + n), n being 8 or what is left; at a multiple of 8. */
+/* Bytes [at, at + n), n = 8 or the rest; at is a multiple of 8. */
 static enum status eight(struct bytes *b, int64_t at, const unsigned char **out, struct error *err)
 {
     const struct data *d = b->d;

@@ -19,7 +19,7 @@ static const char *dtypes_of(uint32_t bits, char *out, size_t room)
     return out;
 }
 
-/* Whether what stands at `at` is the first word of a GPU's name, and no longer a number: separators do not count. */
+/* Whether the text at `at` begins with the GPU's name, ignoring separators, and no further digit follows. */
 static bool begins(const char *at, const char *gpu)
 {
     for (; *gpu && *gpu != '-'; gpu++, at++) {
@@ -29,8 +29,7 @@ static bool begins(const char *at, const char *gpu)
     return !isdigit((unsigned char)*at);
 }
 
-/* Whether a device calls itself as the catalogue calls its type: "A100-SXM4-40" is an A100, whatever else its name says, and
- * no A1000. */
+/* Whether a device's name matches the catalogue's type: "A100-SXM4-40" is an A100 and no A1000. */
 static bool is_called(const char *name, const char *gpu)
 {
     for (const char *at = name; *at; at++)
@@ -38,7 +37,7 @@ static bool is_called(const char *name, const char *gpu)
     return false;
 }
 
-/* A GPU's memory less its error correction and what its driver keeps, of what its type states. */
+/* Usable fraction of a type's nominal memory, after ECC and the driver's reserve. */
 #define NOMINAL 0.9
 
 enum status device_check_gpu(const struct program *p, const struct program_device *d,
@@ -46,7 +45,7 @@ enum status device_check_gpu(const struct program *p, const struct program_devic
 {
     char can[96];
     if (!(is->dtypes & 1u << p->dtype))
-        return error_set(err, ERR_INPUT, "device %s is %s, which does not compute in %s, but in %s",
+        return error_set(err, ERR_INPUT, "device %s is %s, which does not support %s, only %s",
                          d->name, is->name, dtype_name(p->dtype),
                          dtypes_of(is->dtypes, can, sizeof can));
     if (p->emulated) return OK;

@@ -1,4 +1,4 @@
-/* exec/device_check.h - is a GPU what the cluster says it is? */
+/* exec/device_check.h - does the GPU match the cluster file? */
 #ifndef EXEC_DEVICE_CHECK_H
 #define EXEC_DEVICE_CHECK_H
 
@@ -6,7 +6,8 @@
 #include "core/program/program.h"
 #include "exec/backend.h"
 
-/* Precision; name and memory too, but of emulated devices, and unless MUSHER_ANY_GPU=1. ERR_INPUT names what is otherwise. */
+/* Checks precision; name and memory too, except on emulated devices or with MUSHER_ANY_GPU=1. ERR_INPUT names each
+ * mismatch. */
 MUST_CHECK enum status device_check_gpu(const struct program *p,
                                                      const struct program_device *d,
                                                      const struct backend_device *is,

@@ -9,7 +9,7 @@ struct reader {
     const char *at;
     char *out;
     size_t n, used; /* of out */
-    bool odd;       /* something that is not plain: the rest is left */
+    bool odd;       /* an unsupported construct: the rest is dropped */
 };
 
 static void append(struct reader *r, const char *text, size_t length)
@@ -36,7 +36,7 @@ static bool take(struct reader *r, char c)
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/* A length and so many characters; NULL where there are not. */
+/* A length and that number of characters; NULL if malformed. */
 static const char *take_word(struct reader *r, size_t *length)
 {
     *length = 0;
@@ -49,12 +49,12 @@ static const char *take_word(struct reader *r, size_t *length)
 
 static void arguments(struct reader *r, int depth);
 
-/* One part of a name; false where it is a namespace of a file's own, which nobody asks for. */
+/* One component of a name; false for a file's internal namespace, which is dropped. */
 static bool part(struct reader *r, const char *before, int depth)
 {
     static const char own[] = "_GLOBAL__N_";
     size_t length;
-    (void)take(r, 'L'); /* known in its file alone */
+    (void)take(r, 'L'); /* internal linkage */
     const char *word = take_word(r, &length);
     if (!word) {
         give_up(r);
@@ -92,7 +92,7 @@ static const char *plain_type(char c)
     return at ? names[at - letters] : NULL;
 }
 
-/* Behind its L: a type, digits, E. Numbers are told alone, a kind's with its name. */
+/* After its L: a type, digits, E. Numbers are printed without their type; enumerators with its name. */
 static void literal(struct reader *r, int depth)
 {
     bool truth = *r->at == 'b';
@@ -132,7 +132,7 @@ static void argument(struct reader *r, int depth)
     while (!r->odd && pointers-- > 0) append_text(r, "*");
 }
 
-/* I … E, and packs of them, J … E, as if they were not there. */
+/* I … E; packs, J … E, are flattened. */
 static void arguments(struct reader *r, int depth)
 {
     int open = 1;
@@ -154,7 +154,7 @@ static void arguments(struct reader *r, int depth)
     if (!r->odd) append_text(r, ">");
 }
 
-/* "(rows<T, 4>)" is how a macro was handed it. */
+/* "(rows<T, 4>)" is how a macro received it. */
 static void as_it_is(struct reader *r, const char *symbol)
 {
     size_t length = strlen(symbol);
@@ -174,6 +174,6 @@ const char *kernel_name(const char *symbol, char *out, size_t n)
     name(&r, 0);
     if (r.used && strcmp(out, "...") != 0) return out;
     r = (struct reader){.out = out, .n = n};
-    as_it_is(&r, symbol); /* nothing of it was plain */
+    as_it_is(&r, symbol); /* nothing could be demangled */
     return out;
 }

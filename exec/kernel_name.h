@@ -1,9 +1,9 @@
-/* exec/kernel_name.h - what a kernel's symbol is to people.
+/* exec/kernel_name.h - readable names of kernels from their mangled symbols.
  *
- * Profilers tell symbols as the C++ compiler made them (Itanium's rules). Of one the function's name and its template arguments are
- * wanted, as far as they are plain: types by name, numbers, truth values; not the parameters, and not the namespaces that nvcc makes
- * for a file. Where it is not plain the rest is "...". The C++ library's own demangler was rejected: it tells all of it, lines long
- * for a matrix product, and is no part of what a C program is linked with.
+ * Profilers report symbols as mangled by the C++ compiler (Itanium ABI). The readable name is the function and its
+ * template arguments if they are plain: named types, numbers, booleans. Parameters, and the namespaces that nvcc
+ * generates per file, are dropped. Anything else becomes "...". Rejected: the C++ library's demangler, because its
+ * output is several lines for a matrix product and a C program does not link it.
  */
 #ifndef EXEC_KERNEL_NAME_H
 #define EXEC_KERNEL_NAME_H
@@ -12,8 +12,8 @@
 
 enum { KERNEL_NAME_MAX = 160 };
 
-/* "_Z4rowsIfLi4EEvPKf" → "rows<float, 4>"; a name that is no such symbol as it is, without parentheses around all of it. Printable
- * ASCII in any case, cut to n - 1 characters. Returns out. */
+/* "_Z4rowsIfLi4EEvPKf" → "rows<float, 4>". Other names are copied without enclosing parentheses. The result is
+ * printable ASCII, cut to n - 1 characters. Returns out. */
 const char *kernel_name(const char *symbol, char *out, size_t n);
 
 #endif

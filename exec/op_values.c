@@ -9,8 +9,8 @@ uint64_t op_values_dropout_key(const struct op_call *c)
     return c->seed ^ rng_hash_bytes(0, &c->attrs->stream, sizeof c->attrs->stream);
 }
 
-/* Su et al. 2021 (RoFormer): theta^(-2i/D). Llama 3.1 keeps short wavelengths, divides long ones by
- * the factor and goes over from one to the other linearly in turns per original context. */
+/* Su et al. 2021 (RoFormer): theta^(-2i/D). Llama 3.1 keeps short wavelengths, divides long ones by the factor, and
+ * interpolates between them linearly in turns per original context. */
 double op_values_rotary_frequency(const struct op_attrs *attrs, int32_t pair)
 {
     const struct rope_scaling *s = &attrs->rope;

@@ -1,12 +1,12 @@
-/* exec/op_values.h - numbers that every backend must take alike: what dropout drops, how fast rotary turns. */
+/* exec/op_values.h - constants that all backends must share: dropout's random key, rotary frequencies. */
 #ifndef EXEC_OP_VALUES_H
 #define EXEC_OP_VALUES_H
 
 #include "exec/backend.h"
 
-/* Of the random bits of a dropout operator: another one for every run's seed and every stream. */
+/* Key of a dropout operator's random bits; distinct per seed of the run and per dropout stream. */
 uint64_t op_values_dropout_key(const struct op_call *c);
-/* Radians per position of the i-th pair of a head, scaled as Llama 3.1 does where rope says so. */
+/* Radians per position of the i-th pair of a head, with Llama 3.1's scaling if `rope` specifies it. */
 double op_values_rotary_frequency(const struct op_attrs *attrs, int32_t pair);
 
 #endif

@@ -10,7 +10,7 @@
 enum { PLUGINS_MAX = 8 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct { /* under the lock; set once */
+static struct { /* protected by the lock; set once */
     const struct plugin *plugin;
     char path[PLUGIN_PATH_MAX];
 } opened[PLUGINS_MAX];
@@ -35,16 +35,16 @@ static enum status check(const char *kind, const struct plugin *p, const char *p
         p->call_bytes != own.call_bytes || p->backend_bytes != own.backend_bytes ||
         p->plugin_bytes != own.plugin_bytes)
         return error_set(err, ERR_NO_DEVICE,
-                         "%s %s knows other operators (%d kinds) than this program (%d): "
+                         "%s %s has other operators (%d kinds) than this program (%d): "
                          "build both from the same sources",
                          title, path, (int)p->kinds, (int)own.kinds);
     if (!p->kind || strcmp(p->kind, kind) != 0)
-        return error_set(err, ERR_NO_DEVICE, "%s %s is of kind '%s'", title, path,
+        return error_set(err, ERR_NO_DEVICE, "%s %s is for backend '%s'", title, path,
                          p->kind ? p->kind : "");
     return OK;
 }
 
-/* The kind's place in `opened`; that of none yet where it has not been opened. */
+/* The backend's index in `opened`; a new one if it is not open. */
 static int32_t place_of(const char *kind)
 {
     int32_t i = 0;
@@ -62,7 +62,7 @@ static enum status open_once(const char *kind, const struct plugin **out, struct
         return error_set(err, ERR_RESOURCE, "%s: %d plugins are open already", kind, PLUGINS_MAX);
     if (!opened[at].plugin) {
         TRY(plugin_file_open(kind, PLUGIN_ENTRY, path, &library, &symbol, err));
-        /* POSIX makes functions of what dlsym gives; ISO C has no word for it. */
+        /* POSIX allows the conversion of dlsym's result to a function; ISO C has no cast for it. */
         memcpy(&entry, &symbol, sizeof entry);
         const struct plugin *p = entry();
         enum status st = check(kind, p, path, err);
@@ -100,7 +100,7 @@ enum status plugin_open_backend(const char *kind, struct backend *out, struct er
     }
     if (!strcmp(kind, "none"))
         return error_set(err, ERR_INPUT,
-                         "no backend runs these devices: they are planned and simulated only");
+                         "these devices have no backend: they can be planned and simulated, not run");
     TRY(plugin_of(kind, &p, err));
     p->backend(out);
     return OK;

@@ -1,11 +1,12 @@
-/* exec/plugin.h - backends by kind: "host" is in the program, every other a shared library that is opened when first asked for.
+/* exec/plugin.h - backends by name: "host" is built in, every other backend is a shared library that is opened on
+ * first use.
  *
- * The kind of a device is its catalogue row's backend (profiles/catalogue.c), "cuda"; its library is libmusher_cuda.so.
- * A program without a device of the kind never opens the library, so it starts no slower and needs no driver. The library shows one
- * function, musher_plugin, and carries what it needs of core itself; before anything of it is used its numbers are compared
- * with the program's own, since both read the same structs.
- * Looked for: MUSHER_CUDA_PLUGIN (a path, and then nothing else), beside the program, in ../lib/musher from there.
- * It stays open until the program ends: CUDA's libraries do not bear being unloaded.
+ * The name is the `backend` of the device's catalogue row (profiles/catalogue.c); "cuda" is libmusher_cuda.so. A
+ * program without a device of the backend never opens the library, so it starts no slower and needs no driver. The
+ * library exports one function, musher_plugin, and contains its own copy of core. Its ABI numbers and struct sizes
+ * are compared with the program's before anything else is used, because both read the same structs. Search order:
+ * MUSHER_CUDA_PLUGIN (a path, then no other place), the program's folder, ../lib/musher from there. A library stays
+ * open until the program ends, because CUDA's libraries cannot be unloaded safely.
  */
 #ifndef EXEC_PLUGIN_H
 #define EXEC_PLUGIN_H
@@ -19,24 +20,26 @@
 
 enum { PLUGIN_ABI = 1 };
 
-/* How two devices of one machine reach each other. */
+/* How two devices of one host reach each other. */
 struct plugin_joined {
-    bool reach;      /* each other's memory, without the host between */
-    bool atomics;    /* natively: true of NVLink, not of PCIe */
-    char pci[2][24]; /* where they are plugged in; "" where not told */
+    bool reach;      /* peer access: each reads the other's memory without the host */
+    bool atomics;    /* native peer atomics: true of NVLink, false of PCIe */
+    char pci[2][24]; /* PCI bus addresses; "" if unknown */
 };
 
 struct plugin {
-    int32_t abi; /* PLUGIN_ABI; first for good */
-    /* Of the sources it was built from: BACKEND_ABI, OP_KIND_COUNT, and sizes of structs that both sides read. */
+    int32_t abi; /* PLUGIN_ABI; always the first field */
+    /* Of the plugin's sources: BACKEND_ABI, OP_KIND_COUNT, and the sizes of shared structs. */
     int32_t backend_abi, kinds, attrs_bytes, call_bytes, backend_bytes, plugin_bytes;
     const char *kind; /* "cuda" */
     void (*backend)(struct backend *out);
-    /* NULL: devices reach each other by the host alone. */
+    /* NULL: no peer access. */
     enum status (*joined)(int32_t a, int32_t b, struct plugin_joined *out, struct error *err);
-    /* What an open backend has as its comm: loads the library; NULL, and why, where it is absent. NULL: there is none. */
+    /* The communication library, which becomes `comm` of an open backend; loads it. Returns NULL with the reason if
+     * it is missing. NULL: none. */
     const struct device_comm *(*comm)(struct error *err);
-    /* In words: in which parts the device's multiprocessors can be had, or why in none. Makes its context. NULL: in none. */
+    /* Text: the numbers of multiprocessors that a green context can have, or why none. Creates the device's context.
+     * NULL: none. */
     void (*parts)(int32_t device, char *out, int32_t bytes);
 };
 #define PLUGIN_NUMBERS                                                                             \
@@ -48,13 +51,13 @@ struct plugin {
 typedef const struct plugin *plugin_entry(void);
 #define PLUGIN_ENTRY "musher_plugin"
 
-/* Fills *out with the table of the kind's backend, no device of it opened. ERR_INPUT for a kind that cannot be one, or that nothing runs
- * ("none"), ERR_NO_DEVICE where its plugin is not there, cannot be opened or was built from other sources. */
+/* Fills *out with the backend's table; no device is open. ERR_INPUT: not a valid name, or "none". ERR_NO_DEVICE: the
+ * plugin is missing, cannot be opened, or was built from other sources. */
 MUST_CHECK enum status plugin_open_backend(const char *kind, struct backend *out,
                                            struct error *err);
-/* The kind's plugin itself, not of "host"; opened as above. */
+/* The plugin itself, opened as above; not for "host". */
 MUST_CHECK enum status plugin_of(const char *kind, const struct plugin **out, struct error *err);
-/* The file that was opened for the kind; "" before. */
+/* Path of the file that was opened for this backend; "" before. */
 const char *plugin_path(const char *kind);
 
 #endif

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of this program's file, without a slash at the end; "." where the system does not say. */
+/* Folder of this program's file, without a trailing slash; "." if unknown. */
 static void own_folder(char out[PATH_MAX])
 {
     ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - 1);
@@ -24,7 +24,7 @@ static void own_folder(char out[PATH_MAX])
         snprintf(out, PATH_MAX, ".");
 }
 
-/* What a reader may do about one that is missing or does not open. */
+/* Hints for a plugin that is missing or cannot be opened. */
 static const struct hint {
     const char *name, *made, *needs;
 } hints[] = {{"cuda", "make builds it where nvcc, cuBLAS and NCCL are found",
@@ -49,7 +49,7 @@ const char *plugin_file_title(char out[PLUGIN_TITLE_MAX], const char *name)
     return out;
 }
 
-/* The first place where the file is; ERR_NO_DEVICE names all of them. */
+/* The first place that has the file; ERR_NO_DEVICE lists all places. */
 static enum status find(const char *name, char *path, struct error *err)
 {
     static const char *const places[] = {"", "/../lib/musher"};
@@ -58,10 +58,10 @@ static enum status find(const char *name, char *path, struct error *err)
     snprintf(variable, sizeof variable, "MUSHER_%.*s_PLUGIN", (int)strlen(name), title);
     const char *named = getenv(variable);
     if (named && *named) {
-        /* a name without a slash would be looked for where libraries are */
+        /* because dlopen searches the library path for a name without a slash */
         snprintf(path, PLUGIN_PATH_MAX, "%s%s", strchr(named, '/') ? "" : "./", named);
         if (access(path, R_OK) == 0) return OK;
-        return error_set(err, ERR_NO_DEVICE, "no %s: %s names %s, which is not there", title,
+        return error_set(err, ERR_NO_DEVICE, "no %s: %s names %s, which does not exist", title,
                          variable, named);
     }
     own_folder(folder);
@@ -71,11 +71,12 @@ static enum status find(const char *name, char *path, struct error *err)
     }
     return error_set(err, ERR_NO_DEVICE,
                      "no %s: libmusher_%s.so is neither beside this program nor in ../lib/musher; "
-                     "%s, %s names one that lies elsewhere",
+                     "%s, %s can name its path",
                      title, name, hint_of(name)->made, variable);
 }
 
-/* The loader waits for a pipe's writer, and touches a file that was cut off and dies of it: its table of sections ends behind its end. */
+/* Checks the file first, because dlopen blocks on a pipe and crashes on a truncated file, whose section table ends
+ * beyond the file. */
 static enum status look(const char *path, struct error *err)
 {
     Elf64_Ehdr h;
@@ -86,7 +87,7 @@ static enum status look(const char *path, struct error *err)
                h.e_ident[EI_CLASS] == ELFCLASS64;
     close(fd);
     if (!elf || h.e_shoff + (uint64_t)h.e_shentsize * h.e_shnum <= (uint64_t)bytes) return OK;
-    return error_set(err, ERR_NO_DEVICE, "%s is cut off", path);
+    return error_set(err, ERR_NO_DEVICE, "%s is truncated", path);
 }
 
 enum status plugin_file_open(const char *name, const char *entry, char *path, void **library,
@@ -96,7 +97,7 @@ enum status plugin_file_open(const char *name, const char *entry, char *path, vo
     char title[PLUGIN_TITLE_MAX];
     size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
     if (!n || name[n] || n + sizeof " plugin" > sizeof title)
-        return error_set(err, ERR_INPUT, "'%.40s' is no name of a plugin", name);
+        return error_set(err, ERR_INPUT, "'%.40s' is not a plugin name", name);
     TRY(find(name, path, err));
     plugin_file_title(title, name);
     if (look(path, &why) != OK)
@@ -108,6 +109,6 @@ enum status plugin_file_open(const char *name, const char *entry, char *path, vo
     *symbol = dlsym(*library, entry);
     if (*symbol) return OK;
     dlclose(*library);
-    return error_set(err, ERR_NO_DEVICE, "%s is no plugin of this program: it has no %s", path,
+    return error_set(err, ERR_NO_DEVICE, "%s is not a plugin of this program: it does not export %s", path,
                      entry);
 }

@@ -1,4 +1,5 @@
-/* exec/plugin_file.h - a plugin's file is found and opened: beside the program, in ../lib/musher from there, or where a variable says. */
+/* exec/plugin_file.h - finds and opens a plugin's file: beside the program, in ../lib/musher from there, or at a path
+ * from the environment. */
 #ifndef EXEC_PLUGIN_FILE_H
 #define EXEC_PLUGIN_FILE_H
 
@@ -9,10 +10,10 @@
 
 enum { PLUGIN_PATH_MAX = PATH_MAX + 64 };
 
-/* Opens the plugin NAME ("cuda"): the file libmusher_NAME.so, or the one that MUSHER_NAME_PLUGIN names, and then no other. out: the
- * library for dlclose, its one function `entry`, and in path (PLUGIN_PATH_MAX bytes) where it lies. ERR_INPUT: the name is none
- * (lower-case letters, digits and _). ERR_NO_DEVICE where the file is not there (all places are named), cannot be opened or has no entry;
- * nothing is left open then. */
+/* Opens plugin NAME ("cuda"): the file libmusher_NAME.so, or only the file that MUSHER_NAME_PLUGIN names. Output: the
+ * handle for dlclose, the symbol `entry`, and the path (PLUGIN_PATH_MAX bytes). ERR_INPUT: not a valid name
+ * (lower-case letters, digits and _). ERR_NO_DEVICE: the file is not found (the error lists all places), cannot be
+ * opened or has no entry; nothing stays open then. */
 MUST_CHECK enum status plugin_file_open(const char *name, const char *entry, char *path,
                                         void **library, void **symbol, struct error *err);
 

@@ -243,11 +243,11 @@ static enum status predict_all(struct calibrating *s, const struct profile *p,
     for (size_t i = 0; i < s->n_runs; i++) {
         int64_t predicted = 0, measured = s->runs[i]->iteration_ns;
         if (measured <= 0)
-            return error_set(s->err, ERR_INPUT, "the run of %s has no whole step",
+            return error_set(s->err, ERR_INPUT, "the run of %s has no complete step",
                              s->runs[i]->plan);
         TRY(predict(user, s->index ? s->index[i] : i, p, &predicted, s->err));
         if (predicted <= 0)
-            return error_set(s->err, ERR_INPUT, "the prediction of %s is no time",
+            return error_set(s->err, ERR_INPUT, "the predicted iteration of %s is not above 0",
                              s->runs[i]->plan);
         ratio[i] = (double)measured / (double)predicted;
     }
@@ -412,7 +412,7 @@ enum status calibrate(struct arena *a, const struct profile *parent, const struc
                       calibrate_predict *predict, void *user, struct calibration *out,
                       struct error *err)
 {
-    if (!n_runs) return error_set(err, ERR_INPUT, "nothing to calibrate on: no runs");
+    if (!n_runs) return error_set(err, ERR_INPUT, "no runs to calibrate on");
     *out = (struct calibration){0};
     struct calibrating s = {.a = a,
                             .scratch = arena_new(),

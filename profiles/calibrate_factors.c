@@ -59,8 +59,8 @@ static enum status make_factor(struct calibrating *s, int32_t type, int32_t kind
     }
     if (!force && !credible)
         return error_set(s->err, ERR_INPUT,
-                         "%s on type %s took %.3g times what profile %lld says: outside %g ... %g; "
-                         "wrong run or wrong profile?",
+                         "%s on type %s took %.3g times the cost in profile %lld, outside %g ... %g: "
+                         "check that the run belongs to this profile (--force takes it as it is)",
                          kind < 0 ? "every kind" : op_kind_name((enum op_kind)kind), f.type,
                          f.factor, (long long)s->parent->id, factor_min, factor_max);
     put_factor(s, f);

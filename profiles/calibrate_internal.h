@@ -1,4 +1,4 @@
-/* profiles/calibrate_internal.h - what the parts of calibration share. */
+/* profiles/calibrate_internal.h - shared by profiles/calibrate*.c. */
 #ifndef PROFILES_CALIBRATE_INTERNAL_H
 #define PROFILES_CALIBRATE_INTERNAL_H
 
@@ -15,15 +15,15 @@ struct sample {   /* one span */
 struct ratio { /* of one (type, key): run ÷ the base's row */
     int32_t type;
     enum op_kind kind;
-    double value, seconds; /* that of all its spans, at slowdown 1 */
-    bool left_out;         /* beyond belief, and of no weight */
+    double value, seconds; /* seconds: of all its spans, at slowdown 1 */
+    bool left_out;         /* implausible, with a negligible share of the time */
 };
 struct calibrating {
     struct arena *a, *scratch;
     const struct profile *parent;
     const struct cluster *cluster;
     struct trace *const *runs;
-    const size_t *index; /* of each run among the caller's; NULL: as they stand */
+    const size_t *index; /* of each run among the caller's; NULL: identity */
     size_t n_runs;
     const char *provenance;
     struct calibration *out;
@@ -33,8 +33,8 @@ struct calibrating {
     struct ratio *ratios;
 };
 
-/* From the ratios: a factor for each type and kind, those of the parent where no key of it ran. ERR_INPUT for one that nobody would
- * believe, unless forced; one of a kind that hardly takes time is left out instead, in the medians over kinds too. */
+/* From the ratios: a factor for each type and kind; the parent's if none of its keys ran. ERR_INPUT for an implausible factor
+ * unless forced; for a kind with a negligible share of the time it is left out instead, also of the medians over kinds. */
 MUST_CHECK enum status calibrate_factors(struct calibrating *s, bool force);
 
 #endif

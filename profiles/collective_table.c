@@ -222,8 +222,8 @@ enum status collective_estimate(const struct collective_row *rows, size_t n,
     }
     if (!s)
         return error_set(err, ERR_INPUT,
-                         "nobody measured %s of %" PRId32 " ranks on %" PRId32
-                         " nodes, and NCCL's model does not know these devices",
+                         "no measurement of %s of %" PRId32 " ranks on %" PRId32
+                         " nodes, and NCCL's model does not cover these devices",
                          collective_kind_name(kind), n_ranks, n_nodes);
     *out = (struct collective_estimate){.spread = NAN, .source = SOURCE_CATALOGUE};
     TRY(nccl_choose(nccl_version, s, kind, bytes, &out->choice, err));

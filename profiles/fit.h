@@ -1,5 +1,5 @@
-/* profiles/fit.h - robust fits of costs; every fit is on relative residuals (rows divided by the measured value)
- * with Tukey's bisquare (GSL robust), so that stragglers do not bend it. GSL's handler never aborts. */
+/* profiles/fit.h - robust fits of costs. Every fit minimises relative residuals (rows divided by the measured value)
+ * with Tukey's bisquare (GSL robust), so that stragglers have little influence. GSL's error handler never aborts. */
 #ifndef PROFILES_FIT_H
 #define PROFILES_FIT_H
 
@@ -8,11 +8,11 @@
 #include <stddef.h>
 
 struct fit_line { /* y = constant + slope[0] x[0] + slope[1] x[1] */
-    /* residual: relative RMS over rows kept by the robust weights */
+    /* residual: relative RMS over the rows that the robust weights keep */
     double constant, slope[2], residual;
     size_t n;
 };
-/* x: (n, n_x) row-major, n_x 1 or 2, y > 0. Coefficients are forced >= 0 (a negative one is dropped and the rest refitted).
+/* x: (n, n_x) row-major, n_x 1 or 2, y > 0. Coefficients are >= 0 (a negative one is dropped and the rest refitted).
  * ERR_INPUT: fewer rows than coefficients, or all x equal. */
 MUST_CHECK enum status fit_relative(const double *x, size_t n_x, const double *y, size_t n,
                                     struct fit_line *out, struct error *err);

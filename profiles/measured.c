@@ -208,7 +208,7 @@ enum status measured_op_seconds(const struct profile *p, const struct device_typ
     measured_base(base, t->catalogue, tp_of(t));
     if (layer_seconds(p, base, kind, attrs->row, attrs->sequences, out)) return OK;
     return error_set(err, ERR_INPUT,
-                     "this layer was measured with no microbatch on %s; give a profile that has it "
+                     "no microbatch of this layer was measured on %s; import a profile with it "
                      "(musher import)",
                      base);
 }

@@ -1,4 +1,4 @@
-/* profiles/nccl.h - NCCL's own idea of what a collective takes: a prior, where nobody has measured.
+/* profiles/nccl.h - NCCL's tuning model: predicted duration of a collective, a prior without measurements.
  *
  * NCCL chooses algorithm and protocol by a model of its own (public source, src/graph/tuning.cc; versions 2.28.9 and 2.30 have
  * the constants that are here): time = latency + bytes / bandwidth, both from tables by generation of the GPUs, number of
@@ -30,8 +30,8 @@ struct nccl_system {
     /* sums in the switch (NVLink SHARP), each channel led by one GPU; 0: not there */
     int32_t nvls_channels;
     double nvls_Bps; /* of one of them */
-    double far_Bps;  /* all channels between nodes: a node's network; not read of one node */
-    double far_s;    /* delay of the network beyond NCCL's constant; 0 where nobody knows */
+    double far_Bps;  /* all channels between nodes: a node's network; ignored for one node */
+    double far_s;    /* network delay beyond NCCL's constant; 0 if unknown */
     bool nvlink, amd_host;
 };
 
@@ -52,7 +52,7 @@ struct nccl_choice {
     double seconds;
 };
 
-/* Seconds of one algorithm and protocol; NaN where NCCL would not take it. bytes as in core/collective/algorithm.h. */
+/* Seconds of one algorithm and protocol; NaN if NCCL would not choose it. bytes as in core/collective/algorithm.h. */
 double nccl_seconds(const struct nccl_system *s, enum collective_kind kind, int64_t bytes,
                     enum nccl_algorithm a, enum nccl_protocol p);
 /* What NCCL of this version would do. ERR_INPUT: a version that is not known (lists them), a kind that NCCL's model does not price

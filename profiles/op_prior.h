@@ -1,21 +1,21 @@
-/* profiles/op_prior.h - what an operator takes where no row of it was measured: a roofline with few constants.
+/* profiles/op_prior.h - cost of an operator without a measured row: a roofline with few constants.
  *
  *   matrix product   operator_s + max(FLOPs / (peak · flops_efficiency / (1 + half_rows/M + half_rows/N)),
  *                                     bytes / (bandwidth · memory_efficiency))
  *                    M, N: rows and columns of the result; small products leave multiprocessors idle in their last wave.
- *                    Experts' products are taken to run as one kernel for all of them (grouped, as MegaBlocks does), as
- *                    well as products of the rows that one expert is expected to get: assumed, not measured
- *   convolution      the same as the matrix product that it is (implicit GEMM, Chetlur et al. 2014, cuDNN): M and N are those of the
- *                    product with all columns written out, which stay on the chip. An assumption: nothing here was fitted
- *                    on convolutions, and kernels with few channels (a first layer's three) are slower than that
+ *                    Products of experts are priced as one grouped kernel for all of them (as in MegaBlocks), at the
+ *                    efficiency of the rows that one expert is expected to get: assumed, not measured
+ *   convolution      as its matrix product (implicit GEMM, Chetlur et al. 2014, cuDNN): M and N are those of the product with
+ *                    all columns materialised, which stay on the chip. An assumption: nothing here was fitted on
+ *                    convolutions, and kernels with few channels (a first layer's three) are slower
  *   others           operator_s + max(FLOPs / (peak · flops_efficiency), bytes / (bandwidth · memory_efficiency))
  *   collectives      wire_s + wire_rank_s · (ranks - 1) + op_wire_bytes / (NVLink or PCIe · wire_efficiency)   (ring)
- * (Williams et al. 2009 for the roofline.) A host that issues kernels one by one takes issue_s for each; where it is
- * slower than the GPU, it sets the pace: a stretch without waiting takes the longer of its kernels and of their issuing.
- * issue_s 0: no host in the way.
+ * (Williams et al. 2009 for the roofline.) Kernel launches: the host takes issue_s per kernel. If it is slower than the GPU, a
+ * stretch without synchronisation takes the longer of its kernels and their launches (launch bound).
+ * issue_s 0: launches are never the bottleneck.
  *
- * The defaults are the catalogue's. A row with another `fit` was fitted on published measurements: the rows that it was
- * trained on are named in it (tests/validate/published/fits.csv). Ownership: the caller's; plain data.
+ * The defaults are the catalogue's. A row with another `fit` was fitted on published measurements; tests/validate/published/fits.csv
+ * names its training rows. Ownership: the caller's; plain data.
  */
 #ifndef PROFILES_OP_PRIOR_H
 #define PROFILES_OP_PRIOR_H
@@ -41,13 +41,13 @@ struct op_prior {
 #undef X
 };
 
-/* The catalogue's constants for a device, no host in the way. */
+/* The catalogue's constants for a device, without launch time. */
 struct op_prior op_prior_default(const char *base);
-/* NaN where the catalogue has no source for a rate that is needed. O(1). */
+/* NaN if the catalogue has no source for a required rate. O(1). */
 double op_prior_seconds(const struct op_prior *p, const struct catalogue_device *d,
                         enum op_kind kind, const struct op_attrs *attrs,
                         const struct op_shapes *shapes, enum dtype t);
-/* What the host takes to issue the kernels of one operator: eager attention has several. */
+/* Host seconds to launch the kernels of one operator: eager attention has several. */
 double op_prior_issue_seconds(const struct op_prior *p, enum op_kind kind,
                               const struct op_attrs *attrs, const struct op_shapes *shapes);
 

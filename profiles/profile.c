@@ -145,8 +145,8 @@ static enum status prior_seconds(const struct profile *p, const struct device_ty
     *out = op_prior_seconds(&prior, d, kind, attrs, shapes, t);
     if (isfinite(*out) && *out > 0) return OK;
     return error_set(err, ERR_INPUT,
-                     "the catalogue cannot tell what %s %s takes on %s: it has no source for a "
-                     "rate that it needs",
+                     "no cost of %s %s on %s: the catalogue has no source for a "
+                     "rate that it needs; measure it with musher profile",
                      op_kind_name(kind), dtype_name(t), d->id);
 }
 

@@ -1,12 +1,11 @@
-/* profiles/profile.h - one version of the costs: what an operator takes on a device type, a message on a link.
+/* profiles/profile.h - one version of the cost model: operators on device types, messages on links.
  *
  * An operator's cost on a type is looked up in this order: its own measured row (by key); the fit of its kind
  * and orientation on that type, else of its kind (profiles/op_fits.h; seconds = constant + FLOPs/rate + bytes/bandwidth);
- * the catalogue's roofline, scaled by what measured operators took of theirs: those of its kind and dtype, else of its kind, else of kinds bound alike (by FLOPs or by bytes),
- * else of all. Emulated types
- * share the rows of their base ("host") and multiply by slowdown and by their own factor. Operators on a shard of the experts
- * take as long as on the part that is expected to be fullest, where calibration has seen how uneven parts are. A profile is immutable once
- * stored: calibration makes the next version, whose parent is this one.
+ * the catalogue's roofline, scaled by the median of measured ÷ roofline: of its kind and dtype, else of its kind, else of kinds
+ * with the same bound (FLOPs or bytes), else of all. Emulated types use the rows of their base ("host"), multiplied by slowdown
+ * and their own factor. Operators on a shard of the experts are priced at the expected largest shard, if calibration has
+ * measured the imbalance. A profile is immutable once stored: calibration makes the next version, whose parent is this one.
  * Ownership: the arena's.
  */
 #ifndef PROFILES_PROFILE_H
@@ -23,12 +22,12 @@
 #include <stdint.h>
 
 struct op_row { /* median of samples of one operator on one base type */
-    /* catalogue id ("host"), or "type:NAME" for a type of the cluster, which goes first */
+    /* catalogue id ("host"), or "type:NAME" for a type of the cluster, which takes precedence */
     const char *base;
     uint64_t key;
     enum op_kind kind;
     enum dtype dtype;
-    double flops, bytes; /* of the table, for fits */
+    double flops, bytes; /* from the operator table, for fits */
     const char *text;    /* op_key_text */
     double seconds;      /* median, at slowdown 1 */
     double spread;       /* relative, 1.4826 · MAD / median */
@@ -42,7 +41,7 @@ struct op_fit {
     double constant_s, s_per_flop, s_per_byte, residual;
     double min_flops, max_flops;
     int32_t rows;
-    int32_t orientation; /* of `oriented`: the operand that is transposed, 1 or 2; 0: none */
+    int32_t orientation; /* of `oriented`: the transposed operand, 1 or 2; 0: none */
 };
 struct op_scale { /* median of measured ÷ roofline over rows of one base; derived, not stored */
     const char *base;
@@ -54,7 +53,7 @@ struct link_row {
     const char *name;
     struct link_model model;
 };
-/* learned by calibration: multiplies an operator's seconds on a type of the cluster */
+/* from calibration: multiplies an operator's seconds on a type of the cluster */
 struct factor_row {
     const char *type; /* type name or "*" */
     int32_t kind;     /* enum op_kind or -1: every kind without a row of its own */
@@ -63,7 +62,7 @@ struct factor_row {
     const char *provenance;
 };
 
-/* learned by calibration: how unevenly experts are chosen (core/graph/op.h, op_expert_excess) */
+/* from calibration: imbalance of MoE routing (core/graph/op.h, op_expert_excess) */
 struct routing_row {
     const char *name; /* "experts" */
     double spread;
@@ -71,11 +70,11 @@ struct routing_row {
     const char *provenance;
 };
 
-/* learned by calibration: how much devices that meet wait for the one that is late (profiles/skew.h) */
+/* from calibration: lateness of the last member of a collective (profiles/skew.h) */
 struct skew_row {
     const char *name; /* "collectives" */
     double
-        spread; /* of the work between two collectives: standard deviation ÷ mean, as far as others wait for it */
+        spread; /* of the work between two collectives: standard deviation ÷ mean, as far as it delays other members */
     int32_t samples; /* collectives seen */
     const char *provenance;
 };
@@ -85,7 +84,7 @@ struct profile {
     const char *cluster, *machine, *note, *calibrated_on;
     uint64_t cluster_hash;
     size_t n_ops, n_fits, n_links, n_factors, n_scales;
-    /* by (base, key), by profile_sort: then a lookup is O(log n_ops), else O(n_ops) */
+    /* sorted by (base, key), by profile_sort: a lookup is then O(log n_ops), else O(n_ops) */
     bool ops_sorted;
     struct op_row *ops; /* a (base, key) at most once */
     struct op_fit *fits;
@@ -93,37 +92,37 @@ struct profile {
     struct factor_row *factors;
     struct op_scale *scales;
     size_t n_collectives;
-    /* sorted (collective_table_sort); they override NCCL's model */
+    /* sorted (collective_table_sort); they take precedence over NCCL's model */
     struct collective_row *collectives;
-    size_t n_routings; /* 0: rows are even; or 1 */
+    size_t n_routings; /* 0: balanced routing; or 1 */
     struct routing_row *routings;
-    size_t n_oriented; /* fits of a kind's rows of one orientation; they go before the kind's */
+    size_t n_oriented; /* fits of a kind's rows of one orientation; they take precedence over the kind's */
     struct op_fit *oriented;
-    size_t n_skews; /* 0: nobody is late; or 1 */
+    size_t n_skews; /* 0: no lateness; or 1 */
     struct skew_row *skews;
     size_t n_priors;
-    struct op_prior *priors; /* by base, in the catalogue's place; made, not stored */
-    /* multiplies every operator's time in a simulation (sim/cost), never a message's: what a whole iteration takes
-     * beyond what the rows explain, sought by calibration; 1 = none */
+    struct op_prior *priors; /* by base, in place of the catalogue's; not stored */
+    /* multiplies every operator's time in a simulation (sim/cost), never a message's: the ratio of measured to explained
+     * iteration, found by calibration; 1 = none */
     double pace;
 };
 
-/* Costs from catalogue and cluster.yaml alone. ERR_INPUT: unknown catalogue id, link without bandwidth (names it). */
+/* Costs from catalogue and cluster.yaml alone. ERR_INPUT: unknown catalogue id, link without bandwidth (by name). */
 MUST_CHECK enum status profile_prior(struct arena *a, const struct cluster *c, struct profile *out,
                                      struct error *err);
 void profile_sort(struct profile *p);
 const struct op_row *profile_row(const struct profile *p, const char *base,
-                                 uint64_t key); /* NULL where there is none */
-/* How many times as long operators that the profile knows take now: the median of seconds[i] ÷ the row's, which no operator that
- * had a bad moment moves. 0 where fewer than 4 are known. n <= PROFILE_ANCHORS. */
+                                 uint64_t key); /* NULL if there is none */
+/* Current slowdown of a device: the median of seconds[i] ÷ the profile's row, over the keys with a row. The median ignores
+ * single disturbed operators. 0 if fewer than 4 keys have rows. n <= PROFILE_ANCHORS. */
 enum { PROFILE_ANCHORS = 16 };
 double profile_pace_now(const struct profile *p, const char *base, const uint64_t *keys,
                         const double *seconds, size_t n);
-/* Whether it was measured on the base devices of the cluster, all that this build can measure and no others. */
+/* Whether it was measured on exactly the base devices of the cluster that this build can measure. */
 bool profile_serves(const struct profile *p, const struct cluster *c);
-/* Sorts the op rows and makes the scales of the catalogue's prior from them. */
+/* Sorts the op rows and computes the scales of the catalogue's prior from them. */
 void profile_scale_prior(struct arena *a, struct profile *p);
-/* The link's row, replaced or new. */
+/* Replaces or adds the link's row. */
 void profile_set_link(struct arena *a, struct profile *p, const char *name,
                       const struct link_model *m);
 /* Robust alpha-beta fit from samples of (bytes, seconds) of one link; replaces the link's row. */
@@ -131,23 +130,23 @@ MUST_CHECK enum status profile_fit_link(struct arena *a, struct profile *p, cons
                                         const int64_t *bytes, const double *seconds, size_t n,
                                         struct error *err);
 
-/* Cost of an operator on device type `type` of cluster c: seconds with slowdown and factors applied, 0 where its share is empty and
- * it makes nothing; *source says from where.
+/* Cost of an operator on device type `type` of cluster c: seconds with slowdown and factors applied; 0 for an empty shard without
+ * output. *source: origin of the value.
  * ERR_INPUT: unknown catalogue id, or the catalogue has no source for a rate that the prior needs. */
 MUST_CHECK enum status
 profile_op_seconds(const struct profile *p, const struct cluster *c, int32_t type,
                    enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes,
                    enum dtype t, uint64_t key, double *out, enum source *source, struct error *err);
-/* Host seconds to issue an operator's kernels on a device type (profiles/op_prior.h); 0 where nobody said that the host is
- * in the way. */
+/* Host seconds to launch an operator's kernels on a device type (profiles/op_prior.h); 0 if the profile has no launch time. */
 double profile_issue(const struct profile *p, const struct cluster *c, int32_t type,
                      enum op_kind kind, const struct op_attrs *attrs,
                      const struct op_shapes *shapes);
-/* Model of link `link` of the cluster: profile's where it was measured, else as the cluster states it. */
-/* The same for two devices of these types: where the link is one of every two devices and has no bandwidth, their curve. */
+/* Model of a cluster link between two devices of these types: for a link of every two devices without a bandwidth, their measured
+ * curve; otherwise as profile_link. */
 MUST_CHECK enum status profile_link_of(const struct profile *p, const struct cluster *c,
                                        int32_t link, int32_t type, int32_t other,
                                        struct link_model *out, struct error *err);
+/* Model of link `link` of the cluster: the profile's if it was measured, else as the cluster states it. */
 MUST_CHECK enum status profile_link(const struct profile *p, const struct cluster *c, int32_t link,
                                     struct link_model *out, struct error *err);
 

@@ -46,9 +46,9 @@ static enum status look_at_folder(const char *path, struct error *err)
     if (slash && slash - path < (ptrdiff_t)sizeof folder)
         snprintf(folder, sizeof folder, "%.*s", slash > path ? (int)(slash - path) : 1, path);
     if (stat(folder, &about) != 0 || !S_ISDIR(about.st_mode))
-        return error_set(err, ERR_RESOURCE, "'%s': there is no folder '%s'", path, folder);
+        return error_set(err, ERR_RESOURCE, "'%s': no folder '%s'", path, folder);
     if (access(folder, W_OK) == 0) return OK;
-    return error_set(err, ERR_RESOURCE, "'%s' cannot be made: %s", path, strerror(errno));
+    return error_set(err, ERR_RESOURCE, "cannot create '%s': %s", path, strerror(errno));
 }
 
 /* *empty: nothing is there, or a file without a byte. */
@@ -60,11 +60,11 @@ static enum status look_at_file(const char *path, bool create, bool *empty, stru
         *empty = about.st_size == 0;
         if (S_ISREG(about.st_mode)) return OK;
         return error_set(err, ERR_INPUT, "'%s' is %s, not a profile database", path,
-                         S_ISDIR(about.st_mode) ? "a folder" : "no regular file");
+                         S_ISDIR(about.st_mode) ? "a folder" : "not a regular file");
     }
     if (create) return look_at_folder(path, err);
     if (errno == ENOENT)
-        return error_set(err, ERR_INPUT, "no profile database '%s'; musher profile makes one",
+        return error_set(err, ERR_INPUT, "no profile database '%s'; create it with musher profile",
                          path);
     return error_set(err, ERR_INPUT, "cannot read '%s': %s", path, strerror(errno));
 }
@@ -329,7 +329,7 @@ static enum status append(struct store *s, struct profile *p, int64_t *id, struc
     uint32_t crc = 0, head_crc = 0;
     TRY(store_query_int(s, "select value from meta where name = 'profiles'", &n, "reading", err));
     if (p->parent < 0 || p->parent > n)
-        return error_set(err, ERR_INPUT, "'%s' has no profile %" PRId64 " that could be a parent",
+        return error_set(err, ERR_INPUT, "'%s' has no profile %" PRId64 " to be the parent",
                          s->path, p->parent);
     *id = n + 1;
     TRY(store_execute(s, "pragma defer_foreign_keys=1", "writing",

@@ -23,7 +23,7 @@ enum status store_sql_error(const struct store *s, const char *doing, struct err
     case SQLITE_NOMEM:
         arena_exhausted(0);
     case SQLITE_NOTADB:
-        return error_set(err, ERR_INPUT, "'%s' is no profile database: %s", s->path, why);
+        return error_set(err, ERR_INPUT, "'%s' is not a profile database: %s", s->path, why);
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
         return error_set(err, ERR_RESOURCE, "'%s' is in use by another process: %s: waited %d s",
@@ -42,7 +42,7 @@ enum status store_sql_error(const struct store *s, const char *doing, struct err
     case SQLITE_INTERRUPT:
         return error_set(
             err, ERR_INPUT,
-            "'%s' is damaged: %s: a statement takes more steps of SQLite than a file of its size can need", s->path,
+            "'%s' is damaged: %s: a statement exceeds the SQLite steps of a valid file of this size", s->path,
             doing);
     default:
         return error_set(err, ERR_INPUT, "'%s' is damaged: %s: %s", s->path, doing, why);
@@ -182,7 +182,7 @@ static enum status compare_objects(const struct store *s, sqlite3_stmt *found, s
         const char *type = (const char *)sqlite3_column_text(found, 0),
                    *name = (const char *)sqlite3_column_text(found, 1);
         return error_set(err, ERR_INPUT,
-                         "'%s' is no profile database of musher, or was changed: the %.20s '%.60s' "
+                         "'%s' is not a profile database of musher, or was changed: the %.20s '%.60s' "
                          "in it is not musher's",
                          s->path, type ? type : "object", name ? name : "");
     }
@@ -215,7 +215,7 @@ enum status store_check(struct store *s, struct error *err)
     TRY(store_query_int(s, "pragma application_id", &application, "reading", err));
     TRY(store_query_int(s, "pragma user_version", &version, "reading", err));
     if (application != APPLICATION)
-        return error_set(err, ERR_INPUT, "'%s' is no profile database of musher", s->path);
+        return error_set(err, ERR_INPUT, "'%s' is not a profile database of musher", s->path);
     bool known = version >= STORE_SCHEMA_FIRST && version <= STORE_SCHEMA;
     s->schema = version;
     if (known) TRY(check_objects(s, err));

@@ -5,8 +5,8 @@
 #include "profiles/profile.h"
 #include "profiles/store_table.h"
 
-/* Databases are made with the first schema and go on to one that has the table when something is first put into a table of a
- * later one: what holds nothing new can be read by an older version of this program. 2: collective_row. 3: routing_row. 4:
+/* Databases are created with the first schema and upgraded to a later one when its table first gets a row, so that a database
+ * without newer content can be read by older versions of this program. 2: collective_row. 3: routing_row. 4:
  * oriented_fit, skew_row. */
 enum { STORE_SCHEMA_FIRST = 1, STORE_SCHEMA = 4, STORE_CHILDREN = 8 };
 

@@ -1,5 +1,5 @@
-/* profiles/store_table.h - a struct as a row of a table: one list of columns makes the SQL, the bind, the read and the
- * checksum. Only profiles/store*.c and docs/generate include this header.
+/* profiles/store_table.h - object-relational mapping: one list of columns per struct defines the SQL, the binding, the reader
+ * and the checksum. Only profiles/store*.c and docs/generate include this header.
  */
 #ifndef PROFILES_STORE_TABLE_H
 #define PROFILES_STORE_TABLE_H
@@ -14,7 +14,7 @@
 struct sqlite3_stmt; /* SQLite's */
 
 enum column_type {
-    COLUMN_INT64, /* int64_t, uint64_t and size_t: 64 bits as they are */
+    COLUMN_INT64, /* int64_t, uint64_t and size_t: the 64 bits unchanged */
     COLUMN_INT32,
     COLUMN_DOUBLE,
     COLUMN_TEXT,       /* const char *; NULL is written as "" */
@@ -31,21 +31,21 @@ struct column {
 struct table {
     const char *name;
     size_t row_bytes;
-    const struct column *columns; /* ended by a NULL name */
+    const struct column *columns; /* terminated by a NULL name */
     const char *key;              /* columns that are unique within a profile */
-    int since;                    /* schema that brought it; 0: it was always there */
+    int since;                    /* schema version that introduced it; 0: the first */
     const char *meaning;          /* of a row, for docs/reference */
 };
 
-/* SQL into the arena. Every table but the first has a column `profile` before its own, and all have `crc` behind them. */
+/* SQL in the arena. Every table but the first begins with a column `profile`, and all end with `crc`. */
 const char *table_create_sql(struct arena *a, const struct table *t, bool child);
 const char *table_insert_sql(struct arena *a, const struct table *t, bool child);
 const char *table_select_sql(struct arena *a, const struct table *t, bool child, const char *rest);
 
-/* Binds a row (profile first where child) and its CRC; returns the CRC in *crc. SQLite's code. */
+/* Binds a row (profile first if child) and its CRC, which is also returned in *crc. Returns SQLite's code. */
 int table_bind(struct sqlite3_stmt *q, const struct table *t, bool child, int64_t profile,
                const void *row, uint32_t *crc);
-/* The current row of a select into *row (texts are a's). false: damaged: a wrong type or name, or not what the CRC says. */
+/* Reads the current row of a select into *row (strings in a). false: damaged: a wrong type or name, or a CRC mismatch. */
 bool table_take(struct sqlite3_stmt *q, struct arena *a, const struct table *t, bool child,
                 int64_t profile, void *row, uint32_t *crc);
 

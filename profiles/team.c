@@ -20,8 +20,8 @@ static enum status check_part(const struct device_type *t, const struct catalogu
     if (t->multiprocessors <= all) return OK;
     if (!all)
         return error_set(err, ERR_INPUT,
-                         "device type '%s': the catalogue does not know how many multiprocessors "
-                         "%s has: state a slowdown without a part of them",
+                         "device type '%s': the catalogue has no number of multiprocessors for "
+                         "%s: state `slowdown:` instead of `multiprocessors:`",
                          t->name, d->id);
     return error_set(err, ERR_INPUT,
                      "device type '%s': multiprocessors: %" PRId32 ", of which %s has %" PRId32,
@@ -56,7 +56,7 @@ enum status team_complete(struct cluster *c, struct error *err)
         if (d->memory_bytes.value <= 0)
             return error_set(
                 err, ERR_INPUT,
-                "device type '%s': the catalogue knows no memory of %s: state `memory:`",
+                "device type '%s': the catalogue has no memory size of %s: state `memory:`",
                 type->name, d->id);
         c->types[t].memory_bytes = (int64_t)d->memory_bytes.value;
     }

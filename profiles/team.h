@@ -1,5 +1,5 @@
-/* profiles/team.h - what the catalogue adds to a cluster: memory that the file leaves out, and the fused kinds that every
- * device type of the team runs. */
+/* profiles/team.h - completes a cluster from the catalogue: omitted memory sizes, and the fused kinds that all device types
+ * support. */
 #ifndef PROFILES_TEAM_H
 #define PROFILES_TEAM_H
 
@@ -8,23 +8,23 @@
 #include "core/lower/lower.h"
 #include "core/model/model.h"
 
-/* Every type gets its backend and what its libraries keep of memory; types without a stated memory get the catalogue's. ERR_INPUT: unknown catalogue id, or the catalogue knows no memory; a
- * part of multiprocessors that the GPU does not have, or of a GPU whose number is not known. */
+/* Sets each type's backend and library memory; types without a stated memory get the catalogue's. ERR_INPUT: unknown catalogue id,
+ * no memory in the catalogue, a share of multiprocessors that exceeds the GPU's or of a GPU whose number is unknown. */
 MUST_CHECK enum status team_complete(struct cluster *c, struct error *err);
 
-/* ERR_INPUT where a device type of the team cannot compute in this dtype: the host has fp32 and fp64, GPUs before compute
+/* ERR_INPUT if a device type cannot compute in this dtype: the host has fp32 and fp64, GPUs before compute
  * capability 8.0 have no bf16. */
 MUST_CHECK enum status team_precision(const struct cluster *c, enum dtype t, struct error *err);
 
-/* How many times as long a type that has a part of its GPU's multiprocessors is taken to compute before it was measured: all over
- * part; what memory bounds loses less, which calibration learns. 1 for a whole GPU. */
+/* Prior slowdown of a type with a share of its GPU's multiprocessors: all ÷ share. Memory-bound operators lose less, which
+ * calibration learns. 1 for a full GPU. */
 double team_slower(const struct device_type *t);
 
-/* Tells the model how many GPUs shard every operator of a device of the first type, for who asks for the job's one graph;
- * lowering and the planner ask each type (core/lower/lower.h). */
+/* Sets in the model the number of GPUs that shard every operator of a device of the first type, for callers that need the job's
+ * one graph; lowering and the planner use each type's own (core/lower/lower.h). */
 void team_share(const struct cluster *c, struct model *m);
 
-/* Fills n_fused and fused; the rest of *out is untouched. ERR_INPUT: unknown catalogue id. */
+/* Fills n_fused and fused; other fields of *out are unchanged. ERR_INPUT: unknown catalogue id. */
 MUST_CHECK enum status team_fused(struct arena *a, const struct cluster *c,
                                   struct lower_options *out, struct error *err);
 

@@ -1,4 +1,4 @@
-/* sim/cost.h - the only door from sim to profiles: durations in whole nanoseconds, rounded once, cached by key. */
+/* sim/cost.h - the only interface from sim to profiles: durations in whole nanoseconds, rounded once, cached by key. */
 #ifndef SIM_COST_H
 #define SIM_COST_H
 
@@ -10,14 +10,14 @@
 struct cost; /* opaque; keeps pointers to the profile and the cluster, caches (type, key) */
 
 struct cost *cost_new(struct arena *a, const struct profile *p, const struct cluster *c);
-/* Nanoseconds of an operator that is no message on a device type, >= 0, the profile's pace in it. ERR_INPUT: unknown type, time not finite, negative or beyond
- * COST_MAX_NS. O(1) when cached. */
+/* Nanoseconds of an operator (no message) on a device type, >= 0, including the profile's pace. ERR_INPUT: unknown type, a time
+ * that is not finite, negative or beyond COST_MAX_NS. O(1) when cached. */
 MUST_CHECK enum status cost_op(struct cost *k, int32_t type, const struct program_op *op,
                                int64_t *out_ns, struct error *err);
-/* Nanoseconds that the host takes to issue the operator's kernels (profiles/op_prior.h), 0 where it is never in the way. */
+/* Host nanoseconds to launch the operator's kernels (profiles/op_prior.h); 0 if launches are never the bottleneck. */
 int64_t cost_issue(const struct cost *k, int32_t type, const struct program_op *op);
-/* How late the last of n devices is expected to come to a collective behind so much work since they last met; 0 where no run with
- * collectives has taught it (profiles/skew.h). At most COST_MAX_NS. */
+/* Expected lateness of the last of n members of a collective after work_ns since their last one; 0 if calibration has seen no
+ * collectives (profiles/skew.h). At most COST_MAX_NS. */
 int64_t cost_late_ns(const struct cost *k, int32_t n, int64_t work_ns);
 /* What the profile's tables of collectives say (sim/collective/price.h has the rule); -1: none holds. */
 int64_t cost_collective_ns(const struct cost *k, enum collective_kind kind,
@@ -28,20 +28,20 @@ const struct cluster *cost_cluster(const struct cost *k);
 struct cost_link {
     double bandwidth_Bps;
     int64_t latency_ns;
-    const struct link_model *curve; /* where bandwidth depends on size; the cost's, else NULL */
+    const struct link_model *curve; /* bandwidth by size, owned by the cost; NULL: bandwidth is constant */
 };
 MUST_CHECK enum status cost_link(struct cost *k, int32_t link, struct cost_link *out,
                                  struct error *err);
 /* The same for two devices of these types (order does not matter): a link of every two devices is priced by both. */
 MUST_CHECK enum status cost_link_of(struct cost *k, int32_t link, int32_t type, int32_t other,
                                     struct cost_link *out, struct error *err);
-/* Of a link of a program that is no route; index is its place. */
+/* Of a program link that is no route; index: its position. */
 MUST_CHECK enum status cost_program_link(struct cost *k, const struct program_link *l,
                                          int32_t index, struct cost_link *out, struct error *err);
-/* The same of a program's link, which may be a route: as fast as its slowest hop, as late as all of them together. */
+/* The same of any program link. A route has the bandwidth of its slowest hop and the sum of all latencies. */
 MUST_CHECK enum status cost_path(struct cost *k, const struct program_link *l, int32_t index,
                                 struct cost_link *out, struct error *err);
-/* The cluster's link of this name, tried first at index hint; -1 where there is none. */
+/* The cluster's link of this name (index hint is tried first); -1 if there is none. */
 int32_t cost_link_index(const struct cost *k, int32_t hint, const char *name);
 int64_t cost_occupancy_ns(const struct cost_link *l,
                           int64_t bytes); /* bytes ÷ bandwidth; at most COST_MAX_NS */
@@ -49,7 +49,7 @@ int64_t cost_profile_id(const struct cost *k);
 const struct device_type *cost_type(const struct cost *k, int32_t type); /* of the cluster */
 int32_t cost_types(const struct cost *k); /* device types of the cluster */
 
-/* Ten years: no operator and no message takes longer, and sums of some stay far inside int64. */
+/* Ten years: the longest operator or message, so that sums of several stay far inside int64. */
 #define COST_MAX_NS ((int64_t)315360000 * 1000000000)
 
 #endif

@@ -7,7 +7,7 @@
 
 struct event_queue {
     struct arena *arena;
-    struct event *heap; /* heap[0] is the soonest; children of i at 2i+1 and 2i+2 */
+    struct event *heap; /* heap[0] is the next event; children of i at 2i+1 and 2i+2 */
     size_t count, capacity;
     uint64_t pushes;
 };

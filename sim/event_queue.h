@@ -21,9 +21,9 @@ struct event_queue; /* opaque */
 struct event {
     int64_t time_ns; /* simulated instant, >= 0 */
     uint64_t seq;    /* set by event_queue_push; breaks ties */
-    int32_t kind;    /* what happens and to whom: its maker's business */
+    int32_t kind;    /* event type and, with index, its target: defined by the caller */
     int32_t index;
-    int64_t stamp; /* lets a maker see that an event has been overtaken */
+    int64_t stamp; /* lets the caller recognise an outdated event */
 };
 
 struct event_queue *event_queue_new(struct arena *a,

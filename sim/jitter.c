@@ -1,4 +1,4 @@
-/* The laws, and who draws from which. jitter_fit.c finds the parameters. */
+/* The laws and their draws. jitter_fit.c estimates the parameters. */
 #include "sim/jitter.h"
 
 #include "core/base/arena.h"
@@ -103,8 +103,8 @@ static double without(double total, double part)
     return total > part ? sqrt(total * total - part * part) : 0;
 }
 
-/* A row's spread holds all levels together. What is typical of the type is taken for what its operators have in common, what
- * a kind or a row has beyond it for its own. */
+/* A row's spread contains all levels. The type's typical spread is attributed to what its operators have in common, the excess of
+ * a kind or a row to its own level. */
 static void type_defaults(struct arena *scratch, const struct profile *p,
                           const struct device_type *t, struct jitter_type *out)
 {
@@ -184,7 +184,7 @@ static enum status cost_error(const struct jitter *j, int32_t type, const struct
     enum source source;
     const struct device_type *t = &j->cluster->types[type];
     *out = 0;
-    if (op->kind == OP_message) return OK; /* priced by its link, as other messages are */
+    if (op->kind == OP_message) return OK; /* priced by its link, like other messages */
     TRY(profile_op_seconds(j->profile, j->cluster, type, op->kind, &op->attrs, &op->shapes,
                            op->dtype, op->key, &seconds, &source, err));
     const struct op_row *row = row_of(j->profile, t, op->key);
@@ -270,7 +270,7 @@ enum status jitter_new(struct arena *a, const struct program *p, const struct pr
     return OK;
 }
 
-/* Operators of one key on one base device are wrong together: emulated types share the rows of what they emulate. */
+/* Errors of operators of one key on one base device are equal: emulated types share the rows of their base. */
 static double draw_known(const struct jitter *j, const struct unique *u, int64_t sample)
 {
     uint64_t what = u->error < 0 ? 0 : u->key;
@@ -317,7 +317,7 @@ static double factor(const struct jitter *j, double cv, uint32_t x, uint32_t y, 
     return jitter_factor(cv, normal);
 }
 
-/* Stretches begin at another step on every lane. */
+/* The slow periods of different lanes begin at different steps. */
 static double step_factor(const struct jitter *j, int32_t lane, int32_t step)
 {
     const struct jitter_model *m = j->model;

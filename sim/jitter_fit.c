@@ -1,8 +1,8 @@
-/* From spans to the three levels of jitter.h.
+/* Estimation of the three levels of jitter.h from spans.
  *
- * Every execution is set beside the median of its own operator on its own device in its own run, so that what is left is
- * noise and no difference of operators, devices or runs. A call's factor C is Σ time ÷ Σ median of its operators, a step's S the
- * same over its calls. Levels are nested: var C within a step holds the own level ÷ effective number of operators, var S
+ * Every execution is divided by the median of its own operator on its own device in its own run, so that only noise remains and no
+ * difference between operators, devices or runs. A call's factor C is Σ time ÷ Σ median of its operators, a step's S the
+ * same over its calls. Levels are nested: var C within a step contains the own level ÷ effective number of operators, var S
  * the call level ÷ effective number of calls; each is subtracted, bottom up (the moment estimators of nested variance components,
  * with weights: Searle, Casella, McCulloch, Variance Components, ch. 5).
  */
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STRAGGLER_STEPS_MIN = 8 }; /* fewer steps do not tell what is usual */
+enum { STRAGGLER_STEPS_MIN = 8 }; /* fewer steps do not determine a median */
 static const double straggler_min = 1.1, straggler_deviations = 8;
 
 struct seen { /* one executed operator */
@@ -25,11 +25,11 @@ struct seen { /* one executed operator */
 };
 struct called {
     int32_t device, step, type;
-    double ns, usual_ns, own; /* own: variance that its operators bring in */
+    double ns, usual_ns, own; /* own: variance contributed by its operators */
 };
 struct stepped {
     int32_t device, step, type;
-    double factor, noise; /* noise: variance that its calls bring in */
+    double factor, noise; /* noise: variance contributed by its calls */
     bool slow;
 };
 struct moments {
@@ -43,7 +43,7 @@ struct fit {
     struct seen *seen;
     struct called *calls;
     struct stepped *steps;
-    double *starts; /* of devices whose run has a first step that does not count */
+    double *starts; /* of devices whose run has an excluded first step */
     size_t n_starts;
 };
 
@@ -104,7 +104,7 @@ static enum status collect(struct fit *f, const struct cluster *c, const struct 
     return OK;
 }
 
-/* Steps that do not count (negative) are measured by the others' medians. */
+/* Excluded steps (negative) are divided by the others' medians. */
 static void find_usual(struct fit *f)
 {
     double *values = ARENA_ARRAY(f->a, double, f->n_seen);
@@ -251,7 +251,7 @@ static void make_steps(struct fit *f)
 
 /* --- steps: stragglers, start, and the rest --------------------------------------------------- */
 
-/* Marks the slow ones of n counted steps of one device, and says by how much they are. */
+/* Marks the slow ones of n counted steps of one device, and adds their slowdowns to *slow. */
 static void mark_slow(struct fit *f, struct stepped *s, size_t n, double usual,
                       struct moments *slow, size_t *stretches)
 {
@@ -332,7 +332,7 @@ static bool counts(const struct span *x, int32_t from)
     return x->kind == SPAN_SEND && x->op >= 0 && x->step >= from;
 }
 
-/* Messages of one channel of a run are alike in size and link. link[c]: of the cluster; -1: unknown. */
+/* Messages of one channel of a run have equal size and link. link[c]: of the cluster; -1: unknown. */
 static void add_run(struct fit *f, const struct cluster *c, const struct trace *t,
                     struct moments *m)
 {

@@ -8,7 +8,7 @@ struct change {
     int64_t time_ns, bytes;
 };
 
-/* Waiting changes: items[first … first + n - 1], sorted by time, frees first. */
+/* Pending changes: items[first … first + n - 1], sorted by time, releases first. */
 struct waiting {
     size_t first, n, capacity;
     struct change *items;
@@ -66,7 +66,7 @@ static void settle(struct memory_device *d, int64_t safe_ns)
     }
 }
 
-/* Changes nearly come in order, so that sorting in from behind moves little. */
+/* Changes arrive nearly in order, so insertion from the back moves little. */
 static void keep(struct memory *m, struct waiting *w, struct change c)
 {
     if (w->first + w->n == w->capacity && w->first > w->capacity / 2) {

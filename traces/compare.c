@@ -166,8 +166,8 @@ enum status compare_traces(struct arena *a, const struct trace *sim, const struc
     if (trace_folded(sim) || trace_folded(run))
         return error_set(
             err, ERR_INPUT,
-            "a trace of '%s' has one of equal devices for all: simulate without --fold "
-            "gives one that can be compared",
+            "a trace of '%s' is folded (one device represents several): simulate without "
+            "--fold to compare",
             sim->plan);
     if (sim->plan_hash != run->plan_hash || sim->n_devices != run->n_devices)
         return error_set(err, ERR_INPUT,
@@ -175,7 +175,7 @@ enum status compare_traces(struct arena *a, const struct trace *sim, const struc
                          ") and '%s' (%016" PRIx64 ")",
                          sim->plan, sim->plan_hash, run->plan, run->plan_hash);
     if (run->iteration_ns <= 0)
-        return error_set(err, ERR_INPUT, "the measured trace of '%s' has no whole step", run->plan);
+        return error_set(err, ERR_INPUT, "the measured trace of '%s' has no complete step", run->plan);
     *out = (struct comparison){.sim_iteration_ns = sim->iteration_ns,
                                .run_iteration_ns = run->iteration_ns};
     out->iteration_bias =

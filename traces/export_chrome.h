@@ -1,8 +1,8 @@
-/* traces/export_chrome.h - a trace as Chrome trace JSON, which Perfetto and chrome://tracing open.
+/* traces/export_chrome.h - a trace as Chrome trace JSON, for Perfetto and chrome://tracing.
  *
- * A process is a device, a thread a stream; messages have a thread for each peer, and more where they overlap (a message
- * occupies its link until it has left and arrives a latency later), because events of one thread must nest. Arrows
- * lead from a send to its receive; the end of each step is an instant. Times are microseconds with three decimals: exact.
+ * A process is a device, a thread a stream. Messages have one thread per peer, and more if they overlap (a message
+ * occupies its link until it has left and arrives a latency later), because events of one thread must nest. Flow arrows
+ * lead from a send to its receive; the end of each step is an instant event. Times are microseconds with three decimals: exact.
  */
 #ifndef TRACES_EXPORT_CHROME_H
 #define TRACES_EXPORT_CHROME_H
@@ -10,7 +10,7 @@
 #include "core/base/error.h"
 #include "traces/trace.h"
 
-/* ERR_RESOURCE where the file cannot be written. O(n log n) in spans. */
+/* ERR_RESOURCE if the file cannot be written. O(n log n) in spans. */
 MUST_CHECK enum status export_chrome(const struct trace *t, const char *path, struct error *err);
 
 #endif

@@ -64,11 +64,11 @@ static enum status take_program(struct reader *r, const char *where, const char 
     enum collective_kind kind;
     if (!kind_of(name, &kind))
         return error_set(err, ERR_INPUT,
-                         "%s: '%s' is no test that musher can use; it takes all_reduce_perf, "
+                         "%s: '%s' is not a supported test; supported are all_reduce_perf, "
                          "all_gather_perf, reduce_scatter_perf, broadcast_perf and alltoall_perf",
                          where, name);
     if (r->has_kind && kind != r->out->kind)
-        return error_set(err, ERR_INPUT, "%s: a second test, %s: one kind a file", where, name);
+        return error_set(err, ERR_INPUT, "%s: a second test, %s: a file must contain one", where, name);
     r->out->kind = kind;
     r->has_kind = true;
     return OK;
@@ -134,7 +134,7 @@ static enum status conclude(struct reader *r, struct error *err)
     for (size_t i = 1; i < r->n_hosts; i++)
         if (r->on_host[i] != r->on_host[0])
             return error_set(err, ERR_INPUT,
-                             "%s: %" PRId32 " ranks on %s, %" PRId32 " on %s: only even teams",
+                             "%s: %" PRId32 " ranks on %s, %" PRId32 " on %s: every host needs the same number",
                              r->path, r->on_host[0], r->hosts[0], r->on_host[i], r->hosts[i]);
     if (!r->has_kind) r->has_kind = kind_of(r->path, &t->kind);
     bool guessed = !r->has_kind;
@@ -226,7 +226,7 @@ static enum status header_line(struct reader *r, char **word, int n, struct erro
     for (int i = 0; i < n; i++) {
         if (!strcmp(word[i], "cputime"))
             return error_set(err, ERR_INPUT,
-                             "%s: CPU times (-C) are not what a collective takes; run without -C",
+                             "%s: CPU times (-C) are not durations of collectives; run without -C",
                              here(r));
         if (!strcmp(word[i], "timestamp")) break; /* behind all else, two words in a row */
         r->columns[r->n_columns++] = arena_strdup(r->arena, word[i]);
@@ -269,7 +269,7 @@ static enum status take_half(struct reader *r, double bytes, const struct half *
                              struct error *err)
 {
     if (h->wrong > 0)
-        return error_set(err, ERR_INPUT, "%s: %g wrong elements: such a run says nothing", here(r),
+        return error_set(err, ERR_INPUT, "%s: %g wrong elements: the run is not valid", here(r),
                          h->wrong);
     return h->has_time ? add_sample(r, here(r), bytes, h->us, h->bus, in_place, err) : OK;
 }
@@ -353,7 +353,7 @@ static enum status lut_name(struct reader *r, struct error *err)
     long ranks = strncmp(base, "AR_GPU", 6) ? 0 : strtol(base + 6, NULL, 10);
     if (ranks < 2 || ranks > RANKS_MAX)
         return error_set(err, ERR_INPUT,
-                         "%s: such a table's name tells its ranks: AR_GPU4_… is an all-reduce of 4",
+                         "%s: the file name must contain the ranks: AR_GPU4_… is an all-reduce of 4",
                          r->path);
     r->out->n_ranks = (int32_t)ranks;
     r->out->kind = COLLECTIVE_ALL_REDUCE;
@@ -363,7 +363,7 @@ static enum status lut_name(struct reader *r, struct error *err)
 
 static enum status read_text(struct reader *r, char *text, size_t n, struct error *err)
 {
-    if (strlen(text) != n) return error_set(err, ERR_INPUT, "%s: no text: a 0 byte in it", r->path);
+    if (strlen(text) != n) return error_set(err, ERR_INPUT, "%s: not a text file: it contains a 0 byte", r->path);
     for (char *at = text; at;) {
         char *end = strchr(at, '\n');
         if (end) *end++ = 0;

@@ -1,4 +1,4 @@
-/* traces/quantile.h - medians of durations and of ratios; each sorts what it is given. */
+/* traces/quantile.h - medians and quantiles; each function sorts its argument in place. */
 #ifndef TRACES_QUANTILE_H
 #define TRACES_QUANTILE_H
 
@@ -7,10 +7,10 @@
 
 int64_t
 quantile_median_ns(int64_t *values,
-                   size_t n); /* of an even count the middle two's mean, rounded down; 0 of none */
+                   size_t n); /* even n: mean of the middle two, rounded down; n 0: 0 */
 double quantile(double *values, size_t n,
-                double share); /* nearest rank: the least value that `share` of all do not exceed */
+                double share); /* nearest rank: the smallest value that at least `share` of all do not exceed */
 double quantile_median_double(double *values,
-                              size_t n); /* of an even count the middle two's mean; 0 of none */
+                              size_t n); /* even n: mean of the middle two; n 0: 0 */
 
 #endif

@@ -1,7 +1,7 @@
-/* traces/stats.h - where the time of one steady iteration went, device by device.
+/* traces/stats.h - breakdown of one steady iteration's time, device by device.
  *
- * The window reaches from the end of the last update of the step before the last to that of the last one (of a trace of one
- * step: from 0). All times are of the spans' own clock, clipped to the window; overlapping spans of a stream
+ * The window reaches from the end of the last update of the last step but one to that of the last step (from 0 in a trace of one
+ * step). All times use the spans' own clock, clipped to the window; overlapping spans of a stream
  * count once. busy + waiting for a message + waiting for a collective + bubble = the window.
  */
 #ifndef TRACES_STATS_H
@@ -14,7 +14,7 @@ enum { STATS_F, STATS_B, STATS_I, STATS_W, STATS_U, STATS_PHASES };
 struct stats_device {
     int64_t busy_ns, idle_ns;       /* of the compute stream; busy + idle = the window */
     int64_t phase_ns[STATS_PHASES]; /* compute spans by call: F, B, I, W, U */
-    /* streams' own time, whether compute was busy or not */
+    /* time of each stream, concurrent with compute or not */
     int64_t send_ns, receive_ns, collective_ns;
     int64_t idle_message_ns;    /* idle while a message was in flight to this device */
     int64_t idle_collective_ns; /* idle while only a collective ran */

@@ -1,18 +1,18 @@
-/* traces/trace.h - what happened when: the one record that both machines write.
+/* traces/trace.h - the trace: one record of executed operations, written by simulator and executor alike (cf. Kineto).
  *
  * File: JSON lines. First the header {schema, kind "musher-trace", source, plan, plan_hash, profile_id, emulated,
  * real_time, clock, iteration_ns, steps, stages, spans, devices[{id, type, slowdown, peak_bytes}], plan_text}, then one
- * span a line, in order of (device, stream, begin, sequence). Times are whole ns; the two 64-bit hashes are texts of 16
- * hexadecimal digits. A device that stands for others, which did
- * the same at the same times (simulate --fold), has also stands_for, their number, and alike, their names as ranges. A span leaves out peer -1, part 0, uneven_ppm 0, bytes 0 and key 0. `spans` counts the lines to come, so that
- * a file cut at the end of a line is noticed too.
- * collective: the kind's name ("all_to_all"), left out where there is none.
- * Schema 1; a run whose devices' own profiler told what they ran (run --kernels) writes schema 2, which has one field more in the
- * header, kernels_lost, and spans of kind KERNEL on stream "kernel": one thing that a device did, below the operator of the same
- * device, step, stage, phase, microbatch and op, or, with stage and op -1, between operators. They say nothing that others do not
- * sum up already, so who adds up time leaves them out. Their instants are the profiler's: true to some us.
- * clock: "simulated", "virtual" (emulated devices' own clock) or "wall". Spans of kind STEP say when a step's
- * last update ended (stream "step"); for a run they are wall time whatever `clock` says, and iteration_ns is
+ * span per line, in order of (device, stream, begin, sequence). Times are whole ns; the two 64-bit hashes are strings of 16
+ * hexadecimal digits. A device that represents others with the same timeline (simulate --fold) also has stands_for, their
+ * number, and alike, their names as ranges. A span omits peer -1, part 0, uneven_ppm 0, bytes 0 and key 0. `spans` is the number
+ * of lines that follow, so that a file truncated at a line end is detected too.
+ * collective: the kind's name ("all_to_all"), omitted if there is none.
+ * Schema 1; a run with kernel records of the devices' profiler (run --kernels) writes schema 2, which adds the header field
+ * kernels_lost and spans of kind KERNEL on stream "kernel": one device activity inside the operator of the same
+ * device, step, stage, phase, microbatch and op, or, with stage and op -1, between operators. Operator spans already contain
+ * their time, so totals exclude them. Their instants are the profiler's, accurate to some us.
+ * clock: "simulated", "virtual" (emulated devices' own clock) or "wall". Spans of kind STEP mark the end of a step's
+ * last update (stream "step"); in a run they are wall time for every `clock`, and iteration_ns is
  * the median of their differences after the first.
  */
 #ifndef TRACES_TRACE_H
@@ -38,7 +38,7 @@ enum span_kind {
 const char *span_kind_name(enum span_kind kind); /* "compute", … lower case, as in files */
 
 struct span;
-/* What it is to people: "matmul", "all_gather", "send", "reduce" of a sum. */
+/* Display name: "matmul", "all_gather", "send", "reduce" of a gradient all-reduce. */
 const char *span_title(const struct span *s);
 
 #define STREAMS(X) X(compute) X(send) X(receive) X(collective) X(step) X(kernel)
@@ -59,17 +59,18 @@ struct span {
     enum phase phase; /* F B I W U of the call; 'S' for steps, and kernels between operators */
     int32_t step, microbatch; /* microbatch within the replica; -1 for U */
     int32_t
-        op; /* COMPUTE, KERNEL: op of the stage; SEND, RECEIVE: channel; REDUCE: group; STEP: -1 */
-    int32_t part; /* REDUCE: ring step of this span; else 0 */
-    /* COMPUTE of gating, run: variance ÷ mean² of the rows that its experts get, in millionths */
+        op; /* COMPUTE, KERNEL: op of the stage; SEND, RECEIVE: channel; REDUCE: collective; STEP: -1 */
+    int32_t part; /* REDUCE: step of the collective's algorithm; else 0 */
+    /* COMPUTE of gating, run: variance ÷ mean² of its experts' row counts, in millionths */
     int32_t uneven_ppm;
-    /* REDUCE: 1 + enum collective_kind where devices of a sharded stage meet (core/collective/collective.h); 0: a sum over those that hold
-     * the same, and all else */
+    /* REDUCE: 1 + enum collective_kind for a collective of a sharded stage (core/collective/collective.h); 0: a gradient
+     * all-reduce, and all other spans */
     int32_t collective;
     int64_t begin_ns, end_ns;
     int64_t bytes;
     uint64_t key; /* COMPUTE: op_key, joins with profiles */
-    /* operator's kind for COMPUTE ("matmul"), of a KERNEL its own ("copy to host" and the like of what is none), the group of a collective, else channel's or group's link name */
+    /* COMPUTE: operator kind ("matmul"); KERNEL: the activity's own name ("copy to host" and the like if it is no kernel); REDUCE:
+     * collective; else the channel's or collective's link name */
     const char *name;
 };
 
@@ -78,22 +79,22 @@ struct trace_device {
     double slowdown; /* 0 where real */
     int64_t peak_bytes;
     int32_t
-        stands_for; /* > 1: so many devices did the same at the same times, this one among them */
-    const char *alike; /* their names (core/base/ranges.h); NULL where it stands for itself */
+        stands_for; /* > 1: number of devices with this timeline, this one included */
+    const char *alike; /* their names (core/base/ranges.h); NULL if it represents itself only */
 };
 
 struct trace {
     struct arena *arena;
-    const char *source;   /* "sim": predicted; else the backend of the devices that ran it, "host", "cuda" */
+    const char *source;   /* "sim": predicted; else the backend that ran it: "host", "cuda" */
     const char *plan; /* plan's name */
-    /* plan.yaml whole, so that a trace stands alone; NULL where run from a program file */
+    /* full text of plan.yaml, so that a trace is self-contained; NULL for a run from a program file */
     const char *plan_text;
     uint64_t plan_hash;
     int64_t profile_id;
     bool emulated, real_time; /* real_time: the emulated run had real-time priority */
     const char *clock;
-    bool kernels;         /* spans of them were asked for */
-    int64_t kernels_lost; /* things that ran and are not among them */
+    bool kernels;         /* kernel records were requested */
+    int64_t kernels_lost; /* device activities without a record */
     int64_t iteration_ns;
     int32_t steps, n_devices, n_stages;
     struct trace_device *devices;
@@ -104,27 +105,27 @@ struct trace {
 #define TRACE_SIM "sim"
 bool trace_is_predicted(const struct trace *t);
 struct trace *trace_new(struct arena *a, const char *source, const struct program *p);
-/* Room for n spans in one piece: without it the array grows by doubling, which takes up to four times as much. */
+/* Allocates n spans in one piece; without it the array grows by doubling, which takes up to four times as much memory. */
 void trace_reserve(struct trace *t, size_t n);
 void trace_add(struct trace *t, struct span s);
-void trace_sort(struct trace *t); /* into the file's order; stable, O(n) where it is already so */
+void trace_sort(struct trace *t); /* into the file's order; stable, O(n) if already sorted */
 bool trace_sorted(const struct trace *t);
 size_t *trace_order(struct arena *a,
                     const struct trace *t); /* (n_spans) indices in the file's order */
-/* Steps' ends → iteration_ns: median of differences of consecutive STEP ends after the first; the end of the only
- * one where there is one. Iteration = end of the last U of step n to the end of the last U of step n+1. */
+/* iteration_ns from the ends of steps: median of the differences of consecutive STEP ends after the first; with a single step,
+ * its end. An iteration is the time from the end of the last U of step n to the end of the last U of step n+1. */
 int64_t trace_iteration(const struct trace *t);
-/* The first step that counts: the first one warms caches and connections and does not where there are others. The one
- * rule of calibration, comparison and trace_iteration; 0 of a trace without spans. O(spans): ask once a trace. */
+/* The first step of the statistics: the first step of a run warms caches and connections and is excluded if there are others.
+ * Common rule of calibration, comparison and trace_iteration; 0 for a trace without spans. O(spans): call once per trace. */
 int32_t trace_first_counted_step(const struct trace *t);
-/* Whole or not at all (core/base/file.h); compressed by gzip where path ends in ".gz". The same trace gives the same bytes.
- * ERR_RESOURCE. */
-/* Leaves the devices of `keep` (n_devices) and their spans, renumbered; ends of steps go to the first. O(spans). */
+/* Keeps only the devices of `keep` (n_devices) and their spans, renumbered; ends of steps go to the first. O(spans). */
 void trace_keep_devices(struct trace *t, const bool *keep);
-bool trace_folded(const struct trace *t); /* does a device stand for others? */
+bool trace_folded(const struct trace *t); /* whether a device represents others */
+/* Writes atomically (core/base/file.h); gzip if path ends in ".gz". Equal traces give equal bytes. ERR_RESOURCE. */
 MUST_CHECK enum status trace_write(const struct trace *t, const char *path, struct error *err);
-/* Streams, plain or gzip whatever its name: memory is the spans'. ERR_INPUT with file:line: no trace, another schema, malformed or missing fields, indices
- * out of range, negative or reversed times, a second header, a truncated file. path "-" is standard input. */
+/* Streaming reader, plain or gzip by content; memory is the spans'. ERR_INPUT with file:line: no trace, another schema,
+ * malformed or missing fields, indices out of range, negative or reversed times, a second header, a truncated file. path "-" is
+ * standard input. */
 MUST_CHECK enum status trace_read(struct arena *a, const char *path, struct trace **out,
                                   struct error *err);
 

@@ -333,7 +333,7 @@ static enum status check_whole(struct cursor_in *c, uint32_t seen, const struct 
     if (s->kind == SPAN_COMPUTE && s->stage < 0)
         return error_set(c->err, ERR_INPUT, "a compute span has no stage");
     if (s->kind == SPAN_KERNEL && !kernels)
-        return error_set(c->err, ERR_INPUT, "a kernel span, in a trace of schema 1");
+        return error_set(c->err, ERR_INPUT, "a kernel span in a trace of schema 1; kernels need schema 2");
     if (s->kind == SPAN_KERNEL && (s->stage < 0) != (s->op < 0))
         return error_set(c->err, ERR_INPUT,
                          "a kernel span has a stage and no operator, or no stage");
@@ -341,7 +341,7 @@ static enum status check_whole(struct cursor_in *c, uint32_t seen, const struct 
         return error_set(c->err, ERR_INPUT, "a %s span on stream %s", span_kind_name(s->kind),
                          stream_name(s->stream));
     if (s->kind != SPAN_REDUCE && s->collective)
-        return error_set(c->err, ERR_INPUT, "a %s span is no collective", span_kind_name(s->kind));
+        return error_set(c->err, ERR_INPUT, "a %s span cannot have a collective", span_kind_name(s->kind));
     return OK;
 }
 

@@ -1,9 +1,9 @@
-/* traces/xml.h - the little of XML that machines write about machines: elements and attributes.
+/* traces/xml.h - parser of a safe XML subset for machine-written topology files: elements and attributes.
  *
- * Read are one root element, elements inside it, attributes in quotes, comments and <?…?>. Refused, with file:line, are
- * DTDs, entities and character references (nothing is ever expanded), CDATA, text between elements, names given twice in
- * one element, anything after the root, and what is deeper, longer or more than the limits here. So reading costs O(bytes)
- * in time and memory whatever the file says.
+ * Accepted: one root element, nested elements, quoted attributes, comments and <?…?>. Rejected with file:line: DTDs, entities
+ * and character references (nothing is expanded), CDATA, text between elements, duplicate attributes in one element, anything
+ * after the root, and anything beyond the limits below in depth, length or number. Reading is therefore O(bytes) in time
+ * and memory for any file.
  */
 #ifndef TRACES_XML_H
 #define TRACES_XML_H
@@ -22,7 +22,7 @@ struct xml_attribute {
 };
 struct xml {
     const char *file, *name;
-    int line; /* where it begins */
+    int line; /* of the start tag */
     int32_t n_attributes;
     struct xml_attribute *attributes;
     struct xml *parent, *first, *next; /* children in order */
@@ -30,10 +30,10 @@ struct xml {
 
 MUST_CHECK enum status xml_read(struct arena *a, const char *path, struct xml **out,
                                 struct error *err);
-/* The same from n bytes at text; name labels messages. */
+/* The same from n bytes at text; name is used in error messages. */
 MUST_CHECK enum status xml_parse(struct arena *a, const char *name, const char *text, size_t n,
                                  struct xml **out, struct error *err);
-const char *xml_get(const struct xml *e, const char *attribute); /* NULL where it has none */
+const char *xml_get(const struct xml *e, const char *attribute); /* NULL if absent */
 /* ERR_INPUT "file:line: <name …>: …". */
 enum status xml_error(const struct xml *e, struct error *err, const char *fmt, ...)
     PRINTF_LIKE(3, 4);

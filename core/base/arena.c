@@ -42,7 +42,7 @@ void arena_exhausted(size_t bytes)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
     static _Thread_local bool teller;
-    char line[96] = "musher: out of memory: more was needed than a library may ask for";
+    char line[96] = "musher: out of memory: a library request exceeded its limit";
     if (teller) _exit(ERR_RESOURCE);
     teller = !atomic_flag_test_and_set(&told);
     while (!teller) pause();

@@ -1,10 +1,10 @@
-/* core/base/arena.h - memory with a lifetime instead of an owner.
+/* core/base/arena.h - region-based memory: an arena owns all allocations of one lifetime.
  *
- * Everything that dies together is carved from one arena and freed by one call. The only calls of
- * malloc and free in this program are in arena.c. A failed allocation ends the program with exit code 6 and a line that states the
- * bytes, because a command-line tool can do nothing better, and callers need no out-of-memory paths, which could hardly be
- * tested. The same holds for the requests of libraries, because
- * arena_malloc.c stands before malloc in the whole process. An arena belongs to one thread at a time.
+ * One call frees everything in an arena. Only arena.c calls
+ * malloc and free. A failed allocation ends the program with exit code 6 and a line that states the
+ * bytes, because a command-line tool cannot recover, and callers need no out-of-memory paths, which could hardly be
+ * tested. The same holds for allocations of libraries, because arena_malloc.c
+ * replaces malloc in the whole process. An arena belongs to one thread at a time.
  */
 #ifndef CORE_BASE_ARENA_H
 #define CORE_BASE_ARENA_H
@@ -17,21 +17,21 @@ struct arena; /* opaque */
 
 struct arena *arena_new(void);
 void *arena_alloc(struct arena *a, size_t count, size_t size); /* zeroed, aligned for any type */
-void *arena_copy(struct arena *a, const void *from, size_t bytes); /* NULL of none */
+void *arena_copy(struct arena *a, const void *from, size_t bytes); /* NULL for NULL */
 char *arena_strdup(struct arena *a, const char *s);
-char *arena_strndup(struct arena *a, const char *s, size_t n); /* n bytes and a 0 behind them */
+char *arena_strndup(struct arena *a, const char *s, size_t n); /* n bytes and a final 0 */
 char *arena_printf(struct arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* The array with room for one more element than count; *capacity is updated. The old array stays
  * in the arena until it is reset, so growing costs at most twice the final size. */
 void *arena_grow(struct arena *a, void *array, size_t count, size_t *capacity, size_t size);
-void arena_reset(struct arena *a); /* forget everything, keep the blocks for the next round */
-void arena_free(struct arena *a);  /* NULL is fine */
-size_t arena_bytes(const struct arena *a); /* what it holds of the process's memory */
+void arena_reset(struct arena *a); /* frees the contents, keeps the blocks for reuse */
+void arena_free(struct arena *a);  /* accepts NULL */
+size_t arena_bytes(const struct arena *a); /* memory obtained from the process */
 
-/* What to do in the last moment before the program ends for want of memory (remove temporary
- * files, report the message); it may allocate nothing. One for the whole program; NULL takes it away. */
+/* Callback just before an exit for lack of memory (removes temporary
+ * files, reports the message); must not allocate. One for the whole program; NULL removes it. */
 void arena_on_exhaustion(void (*last_act)(const char *message));
-/* "musher: out of memory: N bytes were needed" on stderr and exit code 6. bytes 0: a library refused itself what it needed. */
+/* "musher: out of memory: N bytes were needed" on stderr and exit code 6. bytes 0: a library exceeded its own limit. */
 __attribute__((noreturn)) void arena_exhausted(size_t bytes);
 
 #define ARENA_ARRAY(a, type, n) ((type *)arena_alloc((a), (n), sizeof(type)))

@@ -1,27 +1,27 @@
-/* core/base/error.h - how every function of this program says that it failed.
+/* core/base/error.h - error handling: status codes and error messages.
  *
- * A function that can fail returns enum status and takes a struct error * last. The text is
- * written once, where the cause is known; callers add where they were as the failure rises, so
+ * A function that can fail returns enum status and takes a struct error * as its last argument. The text is
+ * set once, where the cause is detected; callers prepend their context as the error propagates, so
  * the user reads one line: "plan 'a.plan': line 7: unknown device 'A101'".
- * Two things are not errors: a bug of ours (BUG aborts) and running out of memory (arena.c ends the
+ * Two failures are not errors: a bug in the program (BUG aborts) and lack of memory (arena.c ends the
  * program with exit code 6).
- * err may be NULL: the caller wants the status alone. err is untouched on success.
+ * err may be NULL if the caller needs the status only. err is unchanged on success.
  */
 #ifndef CORE_BASE_ERROR_H
 #define CORE_BASE_ERROR_H
 
-/* The classes of failure are the exit codes of the program, so that a status needs no translation. */
+/* Failure classes; their values are the program's exit codes. */
 enum status {
     OK = 0,
-    ERR_INTERNAL = 1, /* a library said no in a way that no input explains */
-    ERR_USAGE = 2,    /* the command line asks for something impossible */
+    ERR_INTERNAL = 1, /* an unexpected failure of a library */
+    ERR_USAGE = 2,    /* invalid command line */
     ERR_INPUT =
         3, /* a file is missing, malformed or contradictory; text has file:line:column or field path */
     ERR_INFEASIBLE = 4,    /* no plan fits; text has the nearest miss */
-    ERR_TOLERANCE = 5,     /* a tolerance that was asked for is exceeded */
-    ERR_RESOURCE = 6,      /* disk, memory or the operating system gave out */
+    ERR_TOLERANCE = 5,     /* a requested tolerance is exceeded */
+    ERR_RESOURCE = 6,      /* disk, memory or the operating system failed */
     ERR_RANK = 7,          /* a rank of a run failed */
-    ERR_NO_DEVICE = 8,     /* no device of the kind asked for: no plugin, no driver or no GPU */
+    ERR_NO_DEVICE = 8,     /* no device of the requested kind: no plugin, no driver or no GPU */
     ERR_INTERRUPTED = 130, /* SIGINT, SIGTERM or SIGHUP */
 };
 
@@ -36,7 +36,7 @@ struct error {
 enum status error_set(struct error *err, enum status code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 enum status error_wrap(struct error *err, enum status code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
-/* For callers that own nothing; one that owns something outside an arena uses goto done. */
+/* Returns on failure; functions with resources outside an arena use goto done instead. */
 #define TRY(call)                                                                                  \
     do {                                                                                           \
         enum status try_status_ = (call);                                                          \

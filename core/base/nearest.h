@@ -1,7 +1,7 @@
-/* core/base/nearest.h - "did you mean": the known name that is nearest to a mistyped word.
+/* core/base/nearest.h - "did you mean": the known name nearest to a mistyped word.
  *
- * The measure is Damerau's distance: letters inserted, deleted, changed, or exchanged with their neighbour. A third of the letters may be
- * wrong, but never all of them; words of more than NEAREST_WORD letters have no nearest name. O(length²) a name.
+ * Damerau-Levenshtein distance: insertions, deletions, substitutions and transpositions of neighbours. At most a third of the letters may be
+ * wrong, and never all of them; words of more than NEAREST_WORD letters have no nearest name. O(length²) a name.
  */
 #ifndef CORE_BASE_NEAREST_H
 #define CORE_BASE_NEAREST_H
@@ -9,7 +9,7 @@
 enum { NEAREST_WORD = 40, NEAREST_HINT = NEAREST_WORD + 24 };
 
 struct nearest {
-    const char *word, *best; /* best: NULL while no name is near */
+    const char *word, *best; /* best: NULL while no name is near enough */
     int distance;
 };
 

@@ -1,8 +1,8 @@
-/* core/base/ranges.h - many names in few words, as hostlists of cluster managers write them: "n0-3.[0,4]".
+/* core/base/ranges.h - compact lists of names, in the hostlist notation of cluster managers: "n0-3.[0,4]".
  *
- * A name is a head and, behind its last point, a tail: "n12.4". Tails of one head stand together, and so do heads that end in
- * consecutive numbers and have the same tails. Names are sorted first, numbers as numbers. `most` bounds how many runs a list
- * shows and how many lists; what is left out is "…". O(n log n).
+ * A name is a head and, after its last dot, a tail: "n12.4". Tails of one head are merged, and so are heads that end in
+ * consecutive numbers and have equal tails. Names are sorted first, numbers numerically. `most` bounds the runs per list
+ * and the number of lists; the rest is "…". O(n log n).
  */
 #ifndef CORE_BASE_RANGES_H
 #define CORE_BASE_RANGES_H

@@ -1,4 +1,4 @@
-/* core/base/sanitized.h - which sanitizers the compiler was told to use, in one way for gcc and clang. */
+/* core/base/sanitized.h - active sanitizers, detected alike for gcc and clang. */
 #ifndef CORE_BASE_SANITIZED_H
 #define CORE_BASE_SANITIZED_H
 

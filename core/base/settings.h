@@ -1,5 +1,5 @@
-/* core/base/settings.h - what the variables of the environment may be, in one table: help shows it, and a value that is none is refused
- * before anything begins. Settings are those of a machine, not of a run: which library, how long to wait. */
+/* core/base/settings.h - the table of environment variables: `--help` lists it, and an invalid value is an error at
+ * startup. Settings describe a machine, not a run: library paths, timeouts. */
 #ifndef CORE_BASE_SETTINGS_H
 #define CORE_BASE_SETTINGS_H
 
@@ -8,16 +8,16 @@
 #include <stdbool.h>
 
 struct setting {
-    const char *name;   /* of the variable */
-    const char *values; /* what it may be, "1" */
+    const char *name;   /* of the environment variable */
+    const char *values; /* accepted values, "1" */
     const char *help;   /* meaning, and the default in parentheses */
 };
 /* Ends with a NULL name. */
 extern const struct setting settings[];
 
-/* ERR_USAGE names the first variable with a value that it cannot have, and those it may. Empty: as if it were not there. */
+/* ERR_USAGE names the first variable with an invalid value and the accepted ones. An empty value counts as unset. */
 MUST_CHECK enum status settings_check(struct error *err);
-/* true: it is "1". */
+/* Whether the variable is "1". */
 bool settings_on(const char *name);
 /* MUSHER_TRANSPORT=host. */
 bool settings_host_transport(void);

@@ -1,4 +1,4 @@
-/* core/base/text.h - a text that is written as a stream and ends as an arena's.
+/* core/base/text.h - a string built as a stream and returned in an arena.
  *
  *     struct text t;
  *     FILE *out = text_begin(&t);
@@ -21,6 +21,6 @@ struct text {
 
 FILE *text_begin(struct text *t);
 char *text_end(struct arena *a, struct text *t,
-               size_t *n); /* *n: bytes before the 0; NULL is fine */
+               size_t *n); /* *n: bytes before the 0; may be NULL */
 
 #endif

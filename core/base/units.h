@@ -1,9 +1,9 @@
-/* core/base/units.h - the one place where seconds become nanoseconds and text becomes a quantity.
+/* core/base/units.h - conversion between seconds and nanoseconds, and between text and quantities.
  *
- * An instant or a duration of the simulator or a trace is int64_t nanoseconds (suffix _ns): sums
- * are exact, so two lanes that meet at one instant compare equal whatever path led there. Model
- * parameters are double in SI base units (_s, _Bps, _flops). Bytes of the modelled world are
- * int64_t (_bytes), so that headroom may go negative; size_t is for host memory alone.
+ * Instants and durations of the simulator and of traces are int64_t nanoseconds (suffix _ns): sums
+ * are exact, so equal instants compare equal whatever the order of additions. Model
+ * parameters are double in SI base units (_s, _Bps, _flops). Modelled bytes are
+ * int64_t (_bytes), so that headroom may be negative; size_t is for host memory only.
  */
 #ifndef CORE_BASE_UNITS_H
 #define CORE_BASE_UNITS_H
@@ -21,10 +21,10 @@ static inline int64_t units_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t units_ns_from_s(double s) { return (int64_t)llround(s * NS_PER_S); }
 static inline double units_s_from_ns(int64_t ns) { return (double)ns / NS_PER_S; }
 
-/* The parsers accept number + unit, with or without a space, in the C locale whatever the environment says. A number
- * without a unit is refused, because 60 is a bandwidth of 60 GB/s to one reader and of 60 B/s to another; 0 needs none.
+/* The parsers accept number + unit, with or without a space, in the C locale whatever the environment. A number
+ * without a unit is an error, because 60 could mean 60 GB/s or 60 B/s; 0 needs none.
  * Bits are not bytes: "Gb/s" and "Gbps" are an eighth of "GB/s". k M G T are powers of 1000, Ki Mi Gi Ti of 1024.
- * false where the text is not such a quantity. */
+ * false: not such a quantity. */
 bool units_parse_bytes(const char *text, double *out); /* B kB KiB MB MiB GB GiB TB TiB */
 bool units_parse_bytes_per_s(const char *text,
                              double *out); /* B/s … TB/s, GiB/s …, b/s … Gb/s, Gbps */
@@ -34,16 +34,16 @@ bool units_parse_number(const char *text,
                         double *out); /* strtod in the C locale, whole text, finite */
 
 enum quantity { QUANTITY_BYTES, QUANTITY_BYTES_PER_S, QUANTITY_SECONDS, QUANTITY_FLOPS };
-bool units_parse(enum quantity q, const char *text, double *out); /* the one of the four */
-/* For messages about a refused text: "; a number needs a unit: write 60 GB/s or 60 Gb/s"; "" where the unit is not what is
+bool units_parse(enum quantity q, const char *text, double *out); /* by one of the four above */
+/* Hint for errors: "; a number needs a unit: write 60 GB/s or 60 Gb/s"; "" if the unit is not
  * missing. buffer holds at least UNITS_HINT; returns it. */
 enum { UNITS_HINT = 128 };
 const char *units_hint(char *buffer, enum quantity q, const char *text);
 
-/* Short, for people: "1.25 GiB", "12.3 ms", "25 GB/s". buffer holds at least 32; returns it. */
+/* Rounded for display: "1.25 GiB", "12.3 ms", "25 GB/s". buffer holds at least 32; returns it. */
 const char *units_print_bytes(char buffer[32], double bytes);
-/* Memory that a maker or a file states: "80 GiB", and where whole GB or MB were stated "24 GB (22.4 GiB)", because what is
- * compared with it is printed in GiB. */
+/* A stated memory capacity: "80 GiB"; whole GB or MB as "24 GB (22.4 GiB)", because the values it is
+ * compared with are printed in GiB. */
 const char *units_print_capacity(char buffer[64], double bytes);
 const char *units_print_bytes_per_s(char buffer[32], double rate);
 const char *units_print_ns(char buffer[32], int64_t ns);

@@ -1,4 +1,4 @@
-/* core/base/utf8.h - characters of UTF-8 in foreign text, and which of them are control characters. */
+/* core/base/utf8.h - UTF-8 decoding of untrusted text, and its control characters. */
 #ifndef CORE_BASE_UTF8_H
 #define CORE_BASE_UTF8_H
 
@@ -6,14 +6,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes (1 to 4) of the well-formed UTF-8 sequence at s, of which n bytes may be read; 0 where there
- * is none: cut short, overlong, a surrogate, beyond U+10FFFF. *code is the character, may be NULL. */
+/* Bytes (1 to 4) of the well-formed UTF-8 sequence at s, of which n bytes may be read; 0: malformed (truncated,
+ * overlong, a surrogate, beyond U+10FFFF). *code is the character, may be NULL. */
 size_t utf8_next(const char *s, size_t n, uint32_t *code);
 
-/* A character that a terminal acts on, or that changes how the text around it reads: C0, DEL, C1 (U+009B stands for ESC [), line
+/* A character that controls a terminal or reorders the surrounding text: C0, DEL, C1 (U+009B is equivalent to ESC [), line
  * and paragraph separators, directional overrides and isolates. */
 bool utf8_is_control(uint32_t c);
-/* Bytes of s before its first control character or malformed sequence; n where there is none. */
+/* Bytes of s before its first control character or malformed sequence; n: none. */
 size_t utf8_plain(const char *s, size_t n);
 
 #endif

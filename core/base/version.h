@@ -1,4 +1,4 @@
-/* core/base/version.h - what the head of every plan, trace and report calls this program. */
+/* core/base/version.h - the version in the head of every plan, trace and report. */
 #ifndef CORE_BASE_VERSION_H
 #define CORE_BASE_VERSION_H
 

@@ -102,7 +102,7 @@ static enum status read_price(const struct node *n, double *out, struct error *e
             return OK;
         }
     }
-    return node_error(n, err, "'%.40s' is no price of a GPU; for example 3.2/h", text);
+    return node_error(n, err, "'%.40s' is not a price per hour; for example 3.2/h", text);
 }
 
 /* A part of a GPU is emulated: it takes turns with the others on the GPU's own clock. */
@@ -114,11 +114,11 @@ static enum status read_multiprocessors(struct cluster_reader *r, const struct n
     if (!at) return OK;
     TRY(node_int(at, 1, MULTIPROCESSORS_MAX, &value, r->err));
     if (!strcmp(t->catalogue, "host"))
-        return node_error(at, r->err, "multiprocessors are a GPU's; a host core has none");
+        return node_error(at, r->err, "multiprocessors apply to GPUs only, not to a host core");
     if (!(t->slowdown > 0))
         return node_error(at, r->err,
-                          "a part of a GPU is emulated: state its slowdown too, for example "
-                          "slowdown: 2 where two take turns on the GPU");
+                          "a partial GPU is emulated and needs a slowdown, for example "
+                          "slowdown: 2 if two devices time-share the GPU");
     t->multiprocessors = (int32_t)value;
     return OK;
 }

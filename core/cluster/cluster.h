@@ -1,4 +1,4 @@
-/* core/cluster/cluster.h - the team: device types, nodes, devices, links.
+/* core/cluster/cluster.h - a mixed cluster: device types, nodes, devices, links.
  *
  * cluster.yaml:
  *   version: 1
@@ -8,60 +8,61 @@
  *   nodes:
  *     - {name: a, host: localhost, devices: [{type: fast}, {type: slow, index: 1}]}   # or {type: fast, count: 2}
  *   links:
- *     - {name: bus, between: [a], bandwidth: 8 GB/s, latency: 5 us}          # among the devices of one node
+ *     - {name: bus, between: [a], bandwidth: 8 GB/s, latency: 5 us}          # between devices of one node
  *     - {name: lan, between: [a, b], bandwidth: 1 GB/s, latency: 50 us, duplex: half, sharing: fifo}
  *     - {name: pair, between: [a.0, b.1], …}                                # exactly these two devices
- *   switches:                                                               # for networks of more than one hop
+ *   switches:                                                               # for networks with several hops
  *     - {name: nvs}
  *     - {name: core}
- *   links:                                                                  # … and links that end at a switch
+ *   links:                                                                  # … and links to switches
  *     - {name: up, between: [a.0, nvs], …}                                  # one device
  *     - {name: out, between: [b, core], …}                                  # any device of the node
  *     - {name: trunk, between: [nvs, core], …}                              # two switches
  *   nodes:
  *     - {name: v, count: 96, devices: {type: v100, count: 4}}                 # nodes v0 … v95, all alike
- *   links:                                                                  # … and of all devices at once
+ *   links:                                                                  # … and links of every pair
  *     - {name: bus, every: inside}                                          # any two devices of one node
  *     - {name: net, every: across}                                          # any two devices of different nodes
  * Devices are named node.index in order of appearance. The link of two devices is the most specific
  * one: their own pair, then their nodes, then `between: [one node]`, then `every`. A link is one resource per
- * direction (full duplex) or one in all (half); whoever's messages cross it share it: fifo, one
+ * direction (full duplex) or one in all (half), shared by all its messages: fifo, one
  * message after the other in order of readiness, or fair, equal shares of the bandwidth. Messages of one channel follow one
- * another in both; fluid is fair without that (real clusters only: simulated).
- * A link with `every` is one for each two devices, which nobody else's messages cross: networks that give every pair of
- * GPUs the same whoever else sends. Where its bandwidth is not stated it is the measured curve of the two devices' types.
+ * another in both; fluid is fair without that rule (real clusters only: simulated).
+ * A link with `every` exists once for each pair of devices, without contention between pairs: a network that gives every pair of
+ * GPUs the same bandwidth under any load. If its bandwidth is not stated, it is the measured curve of the two devices' types.
  * Real clusters only.
- * A switch or a link with `count: N` is N of them, NAME0 … ; an end of such a link of which the file has END0 … END(M-1) is
+ * A switch or a link with `count: N` is N of them, NAME0 … ; an end of such a link that matches END0 … END(M-1) in the file is
  * number i · M / N for the i-th: {name: up, count: 320, between: [a, leaf]} joins the nodes a0 … a319 to the switches leaf0 …
- * Devices that no link joins directly are joined through switches (core/cluster/topology.h): PCIe switches, NVLink switches and
- * NICs are all switches here. Devices and nodes pass nothing on. Links that a message crosses together with
- * others are shared fairly, whatever `sharing` says. A cluster with switches is planned and simulated; one that is
- * emulated cannot be run.
- * A type with a slowdown is emulated on the host, or on a GPU of the catalogue that is there (several devices may share
- * it: on nodes of one host, with one index); links between emulated devices are emulated too:
+ * Devices without a direct link are joined through switches (core/cluster/topology.h): PCIe switches, NVLink switches and
+ * NICs are all switches here. Devices and nodes forward nothing. Links on a route of several hops
+ * are shared fairly, whatever `sharing` states. A cluster with switches can be planned and simulated; an
+ * emulated one cannot be run.
+ * A type with a slowdown is emulated on the host, or on a present GPU of the catalogue (several devices may share
+ * it: on nodes of one host, with equal indices); links between emulated devices are emulated too:
  * a cluster is emulated as a whole or not at all (mixing is an error). A link without bandwidth is
  * measured by `musher profile` on a real cluster (real links only, and none that ends at a switch).
- * With `multiprocessors: 64` such a type on a GPU computes on so many of the GPU's multiprocessors alone (a green context; a multiple of 8
- * from 8 on where GPUs have compute capability 9.0), so that operators are slower each in their own way. Its slowdown, from 1 on,
- * then is for those that take turns on the GPU: below the number of them measured times are too long.
- * A type with `tensor_parallel: N` (1 where absent) stands for N equal GPUs of one node that shard every operator
+ * `multiprocessors: 64`: such a type on a GPU computes on this many multiprocessors only (a green context; a multiple of 8
+ * from 8 on for compute capability 9.0), so the slowdown differs by operator. Its slowdown, from 1 on,
+ * then accounts for devices that time-share the GPU: below their number, measured times are too long.
+ * `tensor_parallel: N` (default 1): a device of the type is N equal GPUs of one node that shard every operator
  * (Megatron-LM): one device of the cluster, memory is one GPU's. Such devices are planned and simulated only.
- * With `sequence_parallel: true` they also share the positions of what is replicated on each (Korthikanti et al. 2023).
- * `gpu_type: NAME` says that its GPUs are those of another type, measured under that name: what a profile knows of NAME
- * holds for them (core/cluster/group.h makes such types).
- * `reserve: 3 GB` of a type is memory of each GPU that no tensor may have: the driver's context, kernels, buffers of the
- * collectives' library. It is at least what lowering counts (core/program/device_memory.h) with what the catalogue states. `parameter_copies: 2` says that the framework keeps so many more copies of every parameter, in the dtype of
- * the optimizer's state; they count as state. A link with `overlap: false` has a transport that the compute stream waits for: both ends' streams are
- * busy while a message of the pipeline passes. Nothing is computed beside gradient all-reduces on it either: buckets or not, they
- * begin when their stage has computed all it has.
- * With `compute_slowdown: 0.13` operators on the devices at both ends take 13 % longer while a message moves on it, and as
- * much more for each further message (0 where absent: transfers cost the operators nothing).
- * Between CUDA devices a link may say how NCCL is to use it, by NCCL's own words: `maxCTAs: 4` (thread blocks that its kernels may
- * take from the operators, 1 to 64) and `netName: Socket` (which network, as NCCL_NET names them: IB, Socket, or a plugin's).
- * What a message or a collective crosses decides: over several links the least maxCTAs, and the netName where no two differ.
- * With `price: 3.2/h` each GPU of the type costs so much an hour (any money, one for the file) from the moment a plan uses it.
- * A message between two such devices counts its bytes once, whole, and a gradient all-reduce one GPU's share: links of both
- * kinds between the same devices differ by what their GPUs' ports carry together.
+ * `sequence_parallel: true`: they also shard the positions of replicated activations (Korthikanti et al. 2023).
+ * `gpu_type: NAME`: the GPUs are of another type, measured under that name; a profile of NAME
+ * applies to them (core/cluster/group.h makes such types).
+ * `reserve: 3 GB` of a type: memory of each GPU unavailable to tensors: the driver's context, kernels, buffers of the
+ * collective library. Lowering takes at least what it counts itself (core/program/device_memory.h) from the catalogue's figures.
+ * `parameter_copies: 2`: the framework keeps 2 more copies of every parameter, in the dtype of the optimizer's state; they count as
+ * state. A link with `overlap: false` has a transport that blocks the compute stream: the streams of both ends are
+ * busy while a message of the pipeline passes. Gradient all-reduces over it do not overlap with computation either: with or without
+ * buckets they begin when their stage has finished all its computation.
+ * `compute_slowdown: 0.13`: operators on the devices at both ends take 13 % longer while a message moves on the link, and as
+ * much more for each further message (default 0: transfers do not slow down operators).
+ * Between CUDA devices a link may have NCCL settings under NCCL's own names: `maxCTAs: 4` (thread blocks that its kernels may
+ * take from operators, 1 to 64) and `netName: Socket` (the network, named as in NCCL_NET: IB, Socket, or a plugin's).
+ * A message or a collective over several links takes the least maxCTAs, and the netName unless two differ.
+ * `price: 3.2/h`: the price of each GPU of the type per hour (any currency, one per file) from its first use by a plan.
+ * A message between two tensor-parallel devices counts its full bytes once, a gradient all-reduce the bytes of one GPU's shard;
+ * links of single GPUs and of such devices therefore differ by the combined bandwidth of the GPUs' ports.
  * Ownership: the arena's.
  */
 #ifndef CORE_CLUSTER_CLUSTER_H
@@ -80,21 +81,21 @@ struct device_type {
     const char *name;
     const char *catalogue;    /* catalogue id: "host", "A100-SXM4-40" … */
     double slowdown;          /* >= 1 where emulated, 0 where real */
-    int32_t multiprocessors;  /* of a GPU, those that a device of the type has; 0: all */
-    int64_t memory_bytes;     /* > 0; 0 in the file means the catalogue's */
-    int64_t reserve_bytes;    /* of memory_bytes, for others than tensors */
-    int32_t parameter_copies; /* of each parameter, which nobody computes with */
-    /* > 1: a device is so many equal GPUs that shard every operator; 0 and 1: one GPU */
+    int32_t multiprocessors;  /* of a GPU, multiprocessors of a device of the type; 0: all */
+    int64_t memory_bytes;     /* > 0; 0 in the file: the catalogue's */
+    int64_t reserve_bytes;    /* of memory_bytes, unavailable to tensors */
+    int32_t parameter_copies; /* extra copies of each parameter that the framework keeps */
+    /* > 1: a device is this many equal GPUs that shard every operator; 0 and 1: one GPU */
     int32_t tensor_parallel;
     bool sequence_parallel;
-    const char *gpu_type;     /* NULL, or the type whose profile prices its GPUs */
-    double price_per_h;       /* of one GPU, in whatever money; 0 where the file has no price */
-    /* the catalogue's, not the file's (profiles/team.h): the backend that runs it ("host", "cuda"; NULL: not looked up) … */
+    const char *gpu_type;     /* NULL, or the type whose profile applies to its GPUs */
+    double price_per_h;       /* of one GPU, any currency; 0: not stated */
+    /* the catalogue's, not the file's (profiles/team.h): backend ("host", "cuda"; NULL: not looked up) … */
     const char *backend;
-    /* … and what a process keeps of a GPU, and each communicator of its collectives' library; 0 unknown.
-     * context -1: another's framework runs there, of which lowering counts nothing */
+    /* … and GPU memory of a process context and of each communicator of the collective library; 0: unknown.
+     * context -1: another framework runs there, and lowering counts nothing for it */
     int64_t context_bytes, communicator_bytes;
-    const struct node *where; /* of `catalogue`, for messages; NULL where no file has it */
+    const struct node *where; /* of `catalogue`, for messages; NULL: not read from a file */
 };
 
 struct device {
@@ -103,13 +104,13 @@ struct device {
 };
 
 struct node_spec {
-    const char *name, *host; /* host name; "localhost" means wherever the run is */
+    const char *name, *host; /* host name; "localhost": the host of the run */
     int32_t first_device, n_devices;
 };
 
 enum link_sharing { LINK_FIFO, LINK_FAIR, LINK_FLUID };
 
-/* ACROSS, INSIDE: both ends of a link of every two devices, of different nodes or of one; it has n_ends 0 */
+/* ACROSS, INSIDE: both ends of a link of every pair, of different nodes or of one; n_ends is 0 */
 enum link_end { END_NODE, END_DEVICE, END_SWITCH, END_ACROSS, END_INSIDE };
 
 struct link {
@@ -119,11 +120,11 @@ struct link {
     bool half_duplex, stated; /* stated: bandwidth was given in the file */
     bool blocking;            /* `overlap: false` */
     double compute_slowdown;  /* >= 0 */
-    int32_t max_ctas;         /* NCCL's maxCTAs; 0: its choice */
-    const char *net_name;     /* NCCL's netName; NULL: its choice */
+    int32_t max_ctas;         /* NCCL's maxCTAs; 0: NCCL's default */
+    const char *net_name;     /* NCCL's netName; NULL: NCCL's default */
     enum link_sharing sharing;
     int32_t n_ends;
-    enum link_end kind[2]; /* without a switch both are alike */
+    enum link_end kind[2]; /* equal unless one is a switch */
     /* nodes, devices or switches by kind; n_ends 1: inside node end[0]; n_ends 0: none */
     int32_t end[2];
 };
@@ -139,7 +140,7 @@ struct cluster {
     const char **switches; /* (n_switches) names */
 };
 
-/* The least that lowering will keep of a GPU for others than tensors, before there is a program to count by. */
+/* Lower bound of the memory that lowering reserves on a GPU, known before the program is. */
 static inline int64_t device_type_reserve(const struct device_type *t)
 {
     return t->reserve_bytes > t->context_bytes ? t->reserve_bytes : t->context_bytes;
@@ -148,9 +149,9 @@ static inline int64_t device_type_reserve(const struct device_type *t)
 enum {
     LINK_CTAS_MAX = 64,
     LINK_NET_MAX = 64
-}; /* of maxCTAs, as NCCL has channels; bytes of netName */
-/* What a communicator over several links goes by: the least maxCTAs that any of them says, and their netName where no two differ. Both
- * begin as 0 and NULL; clash: two differ, which leaves it to the library. */
+}; /* of maxCTAs: NCCL's channels; bytes of netName */
+/* Combines the NCCL settings of the links of one communicator: the least maxCTAs, and the netName unless two differ. Both
+ * outputs start as 0 and NULL; clash: two differ, and the library chooses. */
 static inline void link_nccl_join(int32_t max_ctas, const char *net_name, int32_t *out_ctas,
                                   const char **out_net, bool *clash)
 {
@@ -160,7 +161,7 @@ static inline void link_nccl_join(int32_t max_ctas, const char *net_name, int32_
     *out_net = net_name;
 }
 
-/* A link of every two devices: each pair that uses it has one of its own. */
+/* Whether the link is one of every pair (`every:`): each pair that uses it has an instance of its own. */
 static inline bool link_of_every_pair(const struct link *l) { return l->n_ends == 0; }
 
 MUST_CHECK enum status cluster_parse(struct arena *a, const struct node *root, struct cluster *out,
@@ -171,10 +172,10 @@ MUST_CHECK enum status cluster_read(struct arena *a, const char *path, struct cl
 void cluster_write(FILE *out, const struct cluster *c, int indent);
 /* Name of a link's end, 0 or 1: a node, a device or a switch. */
 const char *cluster_link_end(const struct cluster *c, const struct link *l, int i);
-int32_t cluster_device(const struct cluster *c, const char *name); /* -1 where unknown */
-/* The node whose name are the first so many bytes; -1 where there is none. */
+int32_t cluster_device(const struct cluster *c, const char *name); /* -1: unknown */
+/* The node named by the first `length` bytes of name; -1: none. */
 int32_t cluster_node(const struct cluster *c, const char *name, size_t length);
-/* The one link from one device to another, no switch between, and its direction (0: end[0] → end[1] or lower → higher device; 1: back). -1 where none. */
+/* The direct link between two devices and its direction (0: end[0] → end[1] or lower → higher device; 1: back). -1: none. */
 int32_t cluster_link(const struct cluster *c, int32_t from, int32_t to, int32_t *direction);
 
 #endif

@@ -33,10 +33,10 @@ static enum status check_gpu(const struct grouping *m, const struct cluster_grou
     if (g->n == 1) return OK;
     if (d->node != first->node || d->type != first->type)
         return error_set(m->err, ERR_INPUT,
-                         "%s and %s cannot shard operators: GPUs of one node and one type can",
+                         "%s and %s cannot shard operators; GPUs must be of one node and one type",
                          first->name, d->name);
     if (c->types[d->type].tensor_parallel > 1)
-        return error_set(m->err, ERR_INPUT, "%s already is %" PRId32 " GPUs", d->name,
+        return error_set(m->err, ERR_INPUT, "%s already consists of %" PRId32 " GPUs", d->name,
                          c->types[d->type].tensor_parallel);
     return OK;
 }
@@ -93,7 +93,7 @@ static enum status take_groups(struct grouping *m, const struct cluster_group *g
     bool *taken = ARENA_ARRAY(m->a, bool, (size_t)m->old->n_devices);
     for (int32_t i = 0; i < n; i++) {
         const struct cluster_group *g = &groups[i];
-        if (g->n < 1) return error_set(m->err, ERR_INPUT, "a group without a device");
+        if (g->n < 1) return error_set(m->err, ERR_INPUT, "an empty group");
         for (int32_t k = 0; k < g->n; k++) TRY(check_gpu(m, g, k, taken));
         int32_t lowest = g->devices[0];
         for (int32_t k = 1; k < g->n; k++)

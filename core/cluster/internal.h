@@ -1,4 +1,4 @@
-/* core/cluster/internal.h - what reading a cluster's parts shares; for core/cluster/cluster.c and core/cluster/links.c. */
+/* core/cluster/internal.h - shared by the readers cluster.c, links.c and repeat.c. */
 #ifndef CORE_CLUSTER_INTERNAL_H
 #define CORE_CLUSTER_INTERNAL_H
 
@@ -13,23 +13,23 @@ struct cluster_reader {
     struct arena *a;
     struct cluster *c;
     struct error *err;
-    const struct node **node_names; /* (n_nodes): where the file names each */
+    const struct node **node_names; /* (n_nodes): position of each name in the file */
     size_t device_capacity;
 };
 
-/* The member where it is there and not null, else NULL. */
+/* The member, or NULL if it is absent or null. */
 const struct node *cluster_given(const struct node *map, const char *key);
 enum status cluster_need_name(const struct node *map, const char **out, struct error *err);
 enum status cluster_unique_names(struct cluster_reader *r, const struct node *list,
                                  const char *what);
-/* "a, b, c", as much as an error has room for. */
+/* "a, b, c", limited to the room in an error. */
 const char *cluster_join(struct arena *a, const char *list, const char *name);
-/* The list with every entry that has a `count` written out. */
+/* The list with every `count` entry expanded. */
 enum status cluster_repeat(struct cluster_reader *r, const struct node *list,
                            const struct node **out);
-/* How many of the nodes and switches NAME0, NAME1 … there are: what `count:` makes of NAME. */
+/* Number of nodes and switches NAME0, NAME1 … that `count:` made of NAME. */
 int64_t cluster_numbered(const struct cluster_reader *r, const char *name);
-/* After types, nodes and switches. */
+/* Requires types, nodes and switches. */
 enum status cluster_read_links(struct cluster_reader *r, const struct node *root);
 
 #endif

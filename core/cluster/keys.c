@@ -7,7 +7,7 @@ const struct document_key cluster_keys[] = {
     {"device_types", "list of maps", NULL, "device types"},
     {"nodes", "list of maps", NULL, "hosts and their devices"},
     {"links", "list of maps", "none", "links between devices, nodes and switches"},
-    {"switches", "list of maps", "none", "switches (PCIe, NVLink, network) that links may end at"},
+    {"switches", "list of maps", "none", "switches (PCIe, NVLink, network), possible ends of links"},
     {0}};
 
 /* an entry of device_types */
@@ -28,7 +28,7 @@ const struct document_key cluster_type_keys[] = {
     {"sequence_parallel", "true or false", "false",
      "sequence parallelism of those GPUs (Korthikanti et al. 2023)"},
     {"price", "money/h", "0", "price of one GPU of the type, e.g. 3.2/h"},
-    {"gpu_type", "text", "none", "other type whose measured costs hold for the GPUs of this one"},
+    {"gpu_type", "text", "none", "other type whose measured costs apply to the GPUs of this one"},
     {"parameter_copies", "number", "0",
      "additional copies of every parameter that a framework keeps, in the type of the optimizer "
      "state"},
@@ -37,7 +37,7 @@ const struct document_key cluster_type_keys[] = {
 /* an entry of nodes */
 const struct document_key cluster_node_keys[] = {
     {"name", "text", NULL, "name of the node; its devices are NAME.0, NAME.1 and so on"},
-    {"count", "number", "one node without number", "so many equal nodes, NAME0, NAME1 and so on"},
+    {"count", "number", "one node without number", "number of equal nodes, NAME0, NAME1 and so on"},
     {"host", "text", "localhost", "host name; with count it is numbered likewise"},
     {"devices", "list of maps, or map", NULL, "devices of the node"},
     {0}};
@@ -45,17 +45,17 @@ const struct document_key cluster_node_keys[] = {
 /* an entry of devices */
 const struct document_key cluster_device_keys[] = {
     {"type", "text", NULL, "name of a device type"},
-    {"index", "number", "one behind the device before", "local device number (CUDA ordinal)"},
-    {"count", "number", "1", "so many equal devices with consecutive indices"},
+    {"index", "number", "that of the previous device + 1", "local device number (CUDA ordinal)"},
+    {"count", "number", "1", "number of equal devices, with consecutive indices"},
     {0}};
 
 /* an entry of links */
 const struct document_key cluster_link_keys[] = {
     {"name", "text", NULL, "name of the link; profiles store its measurements under it"},
     {"between", "[END] or [END, END]", "required without every",
-     "ends: nodes, devices (NODE.INDEX) or switches; one node alone: among its devices"},
+     "ends: nodes, devices (NODE.INDEX) or switches; one node: between its devices"},
     {"every", "inside or across", "none",
-     "one link for each two devices of a node (inside) or of different nodes (across), instead of "
+     "one link per pair of devices of a node (inside) or of different nodes (across), instead of "
      "between"},
     {"bandwidth", "rate", "measured by `musher profile`",
      "bandwidth of one direction, e.g. 25 GB/s; required for emulated devices and switches"},

@@ -1,4 +1,4 @@
-/* core/cluster/keys.h - the keys of a cluster file, as its reader and docs/reference have them. */
+/* core/cluster/keys.h - tables of the keys of a cluster file, for its reader and docs/reference. */
 #ifndef CORE_CLUSTER_KEYS_H
 #define CORE_CLUSTER_KEYS_H
 

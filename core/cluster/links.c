@@ -30,9 +30,9 @@ static enum status unknown_group(const struct cluster_reader *r, const struct no
 {
     const char *last = count > 1 ? arena_printf(r->a, " … %.100s%" PRId64, name, count - 1) : "";
     return node_error(n, r->err,
-                      "'%.100s' is none by itself, but there are %.100s0%s: name one of them, give "
-                      "the link a `count: N` that numbers its ends, or say `every: inside` or "
-                      "`every: across` for the links of any two devices",
+                      "unknown name '%.100s'; known are %.100s0%s: name one of them, give "
+                      "the link a `count: N`, which numbers its ends, or use `every: inside` or "
+                      "`every: across` for links of every pair of devices",
                       name, name, last);
 }
 
@@ -100,7 +100,7 @@ static enum status read_ends(struct cluster_reader *r, const struct node *n, str
         l->kind[1] = l->kind[0];
         return l->kind[0] == END_NODE
                    ? OK
-                   : node_error(n, r->err, "one end must be a node; two devices make a link");
+                   : node_error(n, r->err, "a single end must be a node; a link of devices has two ends");
     }
     if (l->kind[0] == l->kind[1]) return l->end[0] == l->end[1] ? same_end(r, n, l) : OK;
     if (l->kind[0] != END_SWITCH && l->kind[1] != END_SWITCH)
@@ -142,9 +142,9 @@ static enum status read_place(struct cluster_reader *r, const struct node *n, st
     }
     TRY(node_choice(every, choices, &which, r->err));
     if (between)
-        return node_error(between, r->err, "link '%s' is of every two devices already", l->name);
+        return node_error(between, r->err, "link '%s' has `every`, which excludes `between`", l->name);
     if (r->c->emulated)
-        return node_error(every, r->err, "links of emulated devices are given one by one");
+        return node_error(every, r->err, "links of emulated devices must be listed one by one, without `every`");
     l->kind[0] = l->kind[1] = which ? END_INSIDE : END_ACROSS;
     return OK;
 }
@@ -156,7 +156,7 @@ static enum status read_nccl(struct cluster_reader *r, const struct node *n, str
     int64_t most = 0;
     if ((ctas || net) && r->c->emulated)
         return node_error(ctas ? ctas : net, r->err,
-                          "links of emulated devices are not NCCL's to use");
+                          "links of emulated devices do not use NCCL");
     if (ctas) TRY(node_int(ctas, 1, LINK_CTAS_MAX, &most, r->err));
     l->max_ctas = (int32_t)most;
     if (!net) return OK;
@@ -184,11 +184,11 @@ static enum status read_link(struct cluster_reader *r, const struct node *n, str
     l->blocking = !overlap;
     if (l->blocking && r->c->emulated)
         return node_error(node_get(n, "overlap"), r->err,
-                          "links of emulated devices always overlap with computing");
+                          "links of emulated devices always overlap with computation");
     slowdown = cluster_given(n, "compute_slowdown");
     if (slowdown) TRY(node_double(slowdown, 0, CLUSTER_SLOWDOWN_MAX, &l->compute_slowdown, r->err));
     if (l->compute_slowdown > 0 && r->c->emulated)
-        return node_error(slowdown, r->err, "links of emulated devices slow nothing down");
+        return node_error(slowdown, r->err, "links of emulated devices have no compute_slowdown");
     TRY(read_nccl(r, n, l));
     if (cluster_given(n, "duplex"))
         TRY(node_choice(node_get(n, "duplex"), duplexes, &duplex, r->err));
@@ -211,7 +211,7 @@ static enum status unique_pairs(struct cluster_reader *r, const struct node *lis
         int low = l->kind[0] != l->kind[1] ? l->kind[0] > l->kind[1] : l->end[0] > l->end[1];
         const char *key =
             link_of_every_pair(l)
-                ? arena_printf(r->a, "of every two devices %s", cluster_link_end(r->c, l, 0))
+                ? arena_printf(r->a, "of every pair of devices %s", cluster_link_end(r->c, l, 0))
             : l->n_ends == 1
                 ? arena_printf(r->a, "inside %s", cluster_link_end(r->c, l, 0))
                 : arena_printf(r->a, "between %s and %s", cluster_link_end(r->c, l, low),

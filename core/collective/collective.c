@@ -68,7 +68,7 @@ static enum status check_cut(const struct collective *m, const struct collective
             return error_set(err, ERR_INPUT, "runs of member %d do not ascend", (int)i);
     return covers(c, m->n_members, m->whole.dim[c->dimension])
                ? OK
-               : error_set(err, ERR_INPUT, "dimension %d is not everybody's parts, each once",
+               : error_set(err, ERR_INPUT, "the members' runs do not cover dimension %d exactly once",
                            (int)c->dimension);
 }
 
@@ -100,11 +100,11 @@ enum status collective_valid(const struct collective *m, struct error *err)
         m->whole.rank > SHAPE_RANK_MAX)
         return error_set(err, ERR_INPUT, "bad numbers");
     if (!collective_in_calls(m->kind, m->algorithm))
-        return error_set(err, ERR_INPUT, "%s does not go by %s", collective_kind_word(m->kind),
+        return error_set(err, ERR_INPUT, "%s does not support algorithm %s", collective_kind_word(m->kind),
                          collective_algorithm_name(m->algorithm));
     const char *misfit = collective_misfit(m->algorithm, m->n_members, true);
     if (misfit)
-        return error_set(err, ERR_INPUT, "%s is for %s, not for %d",
+        return error_set(err, ERR_INPUT, "%s needs %s, not %d",
                          collective_algorithm_name(m->algorithm), misfit, (int)m->n_members);
     for (int32_t i = 0; i < m->whole.rank; i++)
         if (m->whole.dim[i] < 0 || __builtin_mul_overflow(elements, m->whole.dim[i], &elements) ||
@@ -289,7 +289,7 @@ static void copy_run(void *owner, int64_t first, int64_t packed, int64_t n)
     else if (dtype_is_half(c->dtype))
         half_add(c->dtype, mine, other, n);
     else
-        BUG("a sum of %s", dtype_name(c->dtype));
+        BUG("a reduction of %s", dtype_name(c->dtype));
 }
 
 void region_copy(const struct region *r, enum dtype t, void *operand, void *packed,

@@ -1,38 +1,38 @@
-/* core/collective/collective.h - collectives inside calls: devices that share one stage exchange parts of one tensor.
+/* core/collective/collective.h - collectives inside calls: the devices of one stage exchange shards of one tensor.
  *
- * A *collective* joins n members, each with its own part of one whole tensor, and leaves each with another part of it. A
- * *cut* says which part is whose: one dimension of the whole, and for every member the runs (first, count) of that
- * dimension that are its own, ascending. Counts are uneven and may be 0; all members' runs together are the dimension,
- * each index once. Several runs a member stand for packed sections (queries, keys and values cut alike). A member's part
- * is a dense tensor of the whole's shape, but for the dimension, which is as long as its counts together.
+ * A *collective* joins n members, each with its shard of one full tensor, and leaves each with another shard of it. A
+ * *cut* states the ownership: one dimension of the full tensor, and for every member its runs (first, count) of that
+ * dimension, ascending. Counts are uneven and may be 0; the runs of all members cover each index of the dimension exactly
+ * once. Several runs a member describe packed sections (queries, keys and values cut alike). A member's shard is a dense
+ * tensor with the full shape, except the cut dimension, whose extent is the sum of its counts.
  *
  *   kind             in                    out                  meaning
- *   all_gather       part by `from`        whole                out = all parts, each at its runs
- *   reduce_scatter   partial               part by `to`         out = the sum of all partial values, at the member's runs
- *   all_reduce       partial               whole                out = the sum of all partial values; all members alike, bit for bit
- *   all_to_all       part by `from`        part by `to`         out = the whole's, at the member's runs of `to`
- * Cuts of two dimensions make all_to_all turn a tensor; of one dimension, they share it out anew.
+ *   all_gather       sharded by `from`     replicated           out = all shards, each at its runs
+ *   reduce_scatter   partial               sharded by `to`      out = the sum of all partial values, at the member's runs
+ *   all_reduce       partial               replicated           out = the sum of all partial values; the same bits on all members
+ *   all_to_all       sharded by `from`     sharded by `to`      out = the full tensor at the member's runs of `to`
+ * With cuts of two different dimensions all_to_all transposes the sharding; with cuts of one dimension it redistributes the shards.
  *
- * How: a collective is a list of steps, the same number for all members; a member starts a step when its step before has ended:
- * its message has left and the one to it has arrived. A message without elements is none and takes no time.
- *   RING   messages go from member i to i+1, over group.link[i]. all_gather and reduce_scatter take n−1 steps, each
- *          carrying as much as the largest part (padded: what libraries do that know equal counts only); the bytes
- *          behind a smaller part are void. all_reduce cuts the elements evenly, E·c/n up to E·(c+1)/n, and takes
+ * Algorithms. A collective is a list of steps, the same number for all members. A member starts a step when its previous step has
+ * ended: its message has left and the incoming one has arrived. Empty messages are omitted and take no time.
+ *   RING   Member i sends to i+1, over link[i]. all_gather and reduce_scatter take n−1 steps, each
+ *          as long as the largest shard (padded, as in libraries that support equal counts only); the bytes behind a smaller
+ *          shard are undefined. all_reduce divides the elements evenly, chunk c = [E·c/n, E·(c+1)/n), and takes
  *          n−1 steps of a reduce_scatter and n−1 of an all_gather, unpadded.
- *          reduce_scatter step k: member i sends chunk i−1−k and adds its own partial value to what it receives, chunk i−2−k, so that
+ *          reduce_scatter step k: member i sends chunk i−1−k and adds its own partial value to the chunk received, i−2−k, so
  *          chunk c is summed in the order c+1, c+2, … c. all_gather step k: i sends chunk i−k, receives i−1−k.
- *   PAIRS  step k = 1 … n−1: member i sends to i+k what is that member's, and receives from i−k what is its own (all
- *          modulo n): as many bytes as there are, over the pair's own link. reduce_scatter adds its own partial value, then
+ *   PAIRS  Step k = 1 … n−1: member i sends to i+k the shard that i+k will own and receives its own from i−k (all
+ *          modulo n), unpadded, over the pair's link. reduce_scatter adds its own partial value first, then
  *          those of i−1, i−2, …
- *   HIERARCHICAL  members stand in tiers (the nodes of a cluster), equally many in each: T tiers of g. Member (r, t) is the
- *          r-th of tier t. Parts lie in the order (0, 0), (0, 1) … (1, 0) …, and those of one r are an ordered channel group.
- *          reduce_scatter: ordered channel groups round the ring of each tier, g−1 steps, then parts round the rings of T members of one r,
- *          T−1 steps; all_gather: parts between tiers, T−1 steps, then ordered channel groups inside, g−1 steps; in either ring as RING's
- *          chunks go. all_reduce: its n even chunks, by such a reduce_scatter and then such an all_gather. Unpadded; a
- *          message goes over the pair's own link. Few of the steps cross between tiers, and every link does its share.
- * all_gather and reduce_scatter go any way, all_reduce by ring or hierarchical, all_to_all by pairs.
- * What a plan calls padded is RING, grouped is PAIRS.
- * Time of a step: bytes ÷ bandwidth + latency of the link, by the rules of core/program/program.h. Copying and adding take none.
+ *   HIERARCHICAL  Members stand in T tiers (the nodes of a cluster) of g members each. Member (r, t) is the r-th of tier t.
+ *          Shards are ordered (0, 0), (0, 1) … (1, 0) …, and the T shards of one r form a *block*.
+ *          reduce_scatter: blocks around the ring of each tier, g−1 steps, then shards around the ring of the T members of one r,
+ *          T−1 steps; all_gather: shards between tiers, T−1 steps, then blocks inside each tier, g−1 steps; chunks rotate as in
+ *          RING. all_reduce: n even chunks, by such a reduce_scatter and then such an all_gather. Unpadded; a
+ *          message uses the pair's link. Few steps cross between tiers, and every link carries its share.
+ * all_gather and reduce_scatter support every algorithm, all_reduce ring and hierarchical, all_to_all pairs. The closed forms
+ * "padded" and "grouped" (sim/collective) correspond to RING and PAIRS.
+ * Time of a step: bytes ÷ bandwidth + latency of the link, by the rules of core/program/program.h. Copies and additions take none.
  */
 #ifndef CORE_COLLECTIVE_COLLECTIVE_H
 #define CORE_COLLECTIVE_COLLECTIVE_H
@@ -46,32 +46,32 @@
 struct region;
 
 struct collective_cut {
-    int32_t dimension;      /* of the whole; -1: none, everybody has it whole */
+    int32_t dimension;      /* of the full tensor; -1: none, every member holds all of it */
     int32_t n_runs;         /* of each member */
     int64_t *first, *count; /* (n_members, n_runs) */
 };
 
-/* One collective of a program. Gradient all-reduces, once a step, are of segments, which core/program/program.h explains; collectives
- * inside calls (each_call) are of one tensor, as above, or, for equal GPUs that are simulated as one, of nothing but a size. */
+/* One collective of a program. Gradient all-reduces run once a step on segments (core/program/program.h). Collectives
+ * inside calls (each_call) operate on one tensor, as above, or, for equal GPUs that are simulated as one, only have a size. */
 struct collective_member {
     int32_t stage; /* into stages */
     int32_t
-        n_segments; /* slots to be summed, in order; all members have equal lists of sizes (within) */
-    /* GRADIENT slots; CHAIN, member > 0 or gradients per microbatch: see chain_ring. Reduce-scatter: also SCRATCH; all-gather:
-     * PARAMETER or SCRATCH, of the wire's dtype */
+        n_segments; /* slots to reduce, in order; sizes are equal on all members (within) */
+    /* GRADIENT slots; CHAIN with member > 0 or gradients per microbatch: see chain_ring. Reduce-scatter: also SCRATCH;
+     * all-gather: PARAMETER or SCRATCH, of the wire's dtype */
     int32_t *segments;
-    /* reduce-scatter, all-gather: (n_segments) the member's parts in regions; NULL: in the segments; else NULL */
+    /* ZeRO's reduce-scatter and all-gather: (n_segments) the slots of the member's shards; NULL: in the segments; else NULL */
     int32_t *own;
-    /* CHAIN: buffer ring whose buffers hold each microbatch's gradients in this order (first segment's slot gives the
-     * offset), to be added one by one; -1: the sum is in segments */
+    /* CHAIN: buffer ring that holds the gradients of each microbatch in this order (the slot of the first segment gives the
+     * offset), to be added one by one; -1: the accumulated gradient is in segments */
     int32_t chain_ring;
-    /* (n_segments) slots of buffer ring apart, one a segment, laid one after the other from offset 0 in steps of 64 bytes;
-     * NULL where chain_ring is -1 */
+    /* (n_segments) slots of the buffer ring, one a segment, consecutive from offset 0 in steps of 64 bytes;
+     * NULL if chain_ring is -1 */
     int32_t *chain_segments;
-    /* all-reduce by RING: (n_segments) which part of each segment's slot is meant; n_dims 0: all of it. NULL: all of all.
-     * Regions of one segment are as large on all members, and mean the same elements in the same order */
+    /* all-reduce by RING: (n_segments) region of each segment's slot that is reduced; n_dims 0: all of it. NULL: all of every
+     * segment. The regions of one segment have equal sizes on all members and denote the same elements in the same order */
     struct region *within;
-    /* all-reduce by RING: it gets the sum and adds nothing to it, since another member brings what it has */
+    /* all-reduce by RING: contributes zero and receives the result, because another member contributes the same value */
     bool silent;
 };
 
@@ -81,80 +81,80 @@ struct collective {
     enum collective_algorithm algorithm;
     int32_t n_members;
     struct collective_member *members;
-    /* (n_members): from member i to i+1 (mod n), by RING and of segments; -1: not so */
+    /* (n_members): from member i to i+1 (mod n); RING and segments only; else -1 */
     int32_t *link, *direction;
     int32_t *back_link, *back_direction; /* CHAIN: from member i to i-1; NULL otherwise */
-    /* on the wire; segments are dtype_master of it. A CHAIN keeps every bit: fp32 where the program is narrower. Of a tensor:
-     * the operands' */
+    /* on the wire; segments have its dtype_master. CHAIN preserves every bit: fp32 if the program's dtype is narrower. Of a
+     * tensor: the operands' dtype */
     enum dtype dtype;
-    int64_t elements; /* summed over segments; of a tensor, the whole's */
-    /* sim/engine/fold: the members are so many on so many nodes, alike but for those listed; 0: n_members, on nodes as they say */
+    int64_t elements; /* sum over segments; of a tensor, those of the full tensor */
+    /* sim/engine/fold: number of members and nodes that the listed ones represent; 0: n_members on their own nodes */
     int32_t stands_for, stands_on;
     bool
-        each_call; /* members meet in every call (COLLECTIVE); else once a step (COLLECTIVE_START, COLLECTIVE_WAIT) */
+        each_call; /* executed in every call (COLLECTIVE); else once a step (COLLECTIVE_START, COLLECTIVE_WAIT) */
 
-    /* Of a tensor inside calls (collective_of_tensor); else all 0. */
-    struct shape whole; /* of the tensor that they share */
+    /* Collectives of a tensor (collective_of_tensor); else all 0. */
+    struct shape whole; /* of the full tensor */
     struct collective_cut from, to;
-    /* elements of the largest message, or of what a member of all_to_all keeps if that is more: collective_max */
+    /* elements of the largest message, or of what an all_to_all member keeps if that is more: collective_max */
     int64_t most;
-    int32_t *in, *out; /* (n) slots of the members' stages; of one size they may be the same */
-    /* (n, n) but for RING, where it is NULL: from member i to k; -1 where nothing goes. Collectives of the same members may
-     * share them. */
+    int32_t *in, *out; /* (n) slots of the members' stages; may be equal if their sizes are */
+    /* (n, n), NULL for RING: link from member i to k; -1: no message. Collectives of the same members may
+     * share the arrays. */
     int32_t *pair_link, *pair_direction;
-    /* HIERARCHICAL; NULL otherwise. Tiers are numbers from 0 on; the rest follows: collective_set_tiers. */
+    /* HIERARCHICAL; else NULL. Tiers are numbered from 0; collective_set_tiers derives the rest. */
     const int32_t *tier;  /* (n) */
     int32_t n_tiers;      /* T */
-    const int32_t *place; /* (n) of a member among the parts: r·T + t */
-    const int32_t *at;    /* (n) which member has a place */
-    const int64_t *first; /* (n + 1) where the part of a place begins, in elements */
+    const int32_t *place; /* (n) of a member among the shards: r·T + t */
+    const int32_t *at;    /* (n) member at a place */
+    const int64_t *first; /* (n + 1) first element of the shard at a place */
 };
 static inline bool collective_of_tensor(const struct collective *c) { return c->whole.rank > 0; }
 
 bool collective_has_from(enum collective_kind k);
 bool collective_has_to(enum collective_kind k);
 
-/* Fills in what follows from tiers that may be trusted (collective_valid), the kind and its cuts. */
+/* Derives place, at and first from valid tiers (collective_valid), the kind and its cuts. */
 struct arena;
 void collective_set_tiers(struct arena *a, struct collective *m);
-/* Members' tiers from any numbers (nodes): counted from 0 in order of appearance; out (n). The members of each, 0 where tiers
- * have different numbers of them. */
+/* Tiers of members from arbitrary numbers (nodes): numbered from 0 in order of appearance; out (n). Returns the members of each
+ * tier, 0 if tiers have different numbers of members. */
 int32_t collective_tiers_of(const int32_t *node, int32_t n, int32_t *out);
 
-/* Each index of a cut's dimension once, kind and way fit, sizes below 2^60. ERR_INPUT. O(runs²) at worst. */
+/* Checks that each index of a cut dimension occurs once, kind and algorithm fit, sizes are below 2^60. ERR_INPUT. O(runs²) at worst. */
 enum { COLLECTIVE_RUNS_MAX = 4096 }; /* of all members together */
 MUST_CHECK enum status collective_valid(const struct collective *m, struct error *err);
 
-/* Indices of the cut dimension that are the member's. */
+/* Number of indices of the cut dimension that the member owns. */
 int64_t collective_cut_count(const struct collective_cut *c, int32_t member);
 /* Shapes of a member's operands. */
 struct shape collective_in(const struct collective *m, int32_t member);
 struct shape collective_out(const struct collective *m, int32_t member);
-/* Elements that go from member i to member k, unpadded; i = k: what stays. all_reduce has none. O(runs²). */
+/* Elements from member i to member k, unpadded; i = k: what stays. all_reduce has none. O(runs²). */
 int64_t collective_elements(const struct collective *m, int32_t i, int32_t k);
-/* Elements [*first, *last) of chunk c: of a tensor's all_reduce, or of segments. */
+/* Elements [*first, *last) of chunk c, of a tensor's all_reduce or of segments. */
 void collective_chunk(const struct collective *m, int32_t c, int64_t *first, int64_t *last);
-/* What `most` must be. O(n²·runs²), n for ring and tiers. */
+/* The value of `most`. O(n²·runs²), n for ring and tiers. */
 int64_t collective_max(const struct collective *m);
 
-/* Its rounds: what its algorithm's row says (core/collective/rounds.h). */
+/* One round of a member, as the algorithm's row defines it (core/collective/rounds.h). */
 struct collective_round {
     int32_t to, from;      /* members; -1: no message */
     int64_t send, receive; /* elements on the wire */
-    /* not direct: where what goes out begins, and where what comes in belongs, among the chunks side by side; all_reduce:
-     * in the operand */
+    /* not direct: offsets of the outgoing and the incoming message within the chunks laid side by side; all_reduce:
+     * within the operand */
     int64_t out_first, in_first;
-    int64_t adds; /* elements of what comes in that are added; 0: it is put there, or unpacked */
+    int64_t adds; /* elements of the incoming message that are added; 0: it is copied or unpacked */
 };
 
-/* Where a member's part begins among the chunks side by side; not PAIRS, not all_reduce. */
+/* Offset of a member's chunk among the chunks laid side by side; not PAIRS, not all_reduce. */
 int64_t collective_chunk_first(const struct collective *m, int32_t member);
 /* Whether member i ever sends to k. */
 bool collective_sends(const struct collective *m, int32_t i, int32_t k);
 int32_t collective_steps(const struct collective *m); /* of every member */
 struct collective_round collective_round(const struct collective *m, int32_t member, int32_t step);
 
-/* A part of a member's operand, as it is packed for the wire: indices of some dimensions, the others whole; row-major. */
+/* A region of a member's operand, packed row-major for the wire: some indices of some dimensions, all of the others. */
 struct region {
     struct shape shape; /* of the operand */
     int32_t n_dims;
@@ -163,23 +163,23 @@ struct region {
         const int64_t *first, *count; /* (n_runs) in the operand */
     } dim[SHAPE_RANK_MAX];            /* ascending dimensions */
 };
-/* Runs inside the shape, ascending, none twice; dimensions ascending. */
+/* Runs inside the shape, ascending, disjoint; dimensions ascending. */
 bool region_valid(const struct region *r);
 int64_t region_elements(const struct region *r);
-/* Each run of n elements in one piece: from element `first` of the operand, `packed` of what is packed, in that order. */
+/* Called for each contiguous run of n elements: `first` is its offset in the operand, `packed` that in the packed buffer; in order. */
 typedef void region_run(void *owner, int64_t first, int64_t packed, int64_t n);
 void region_walk(const struct region *r, region_run *run, void *owner);
 enum region_copy { REGION_PACK, REGION_UNPACK, REGION_ADD };
-/* Between the operand and a buffer without gaps; ADD adds to the operand (fp32, fp64). */
+/* Copies between the operand and a packed buffer; ADD adds to the operand (fp32, fp64). */
 void region_copy(const struct region *r, enum dtype t, void *operand, void *packed,
                  enum region_copy how);
 
-/* Of member i's `in` what goes to k, and of member k's `out` where what comes from i belongs. Not all_reduce. */
+/* Region of member i's `in` that goes to k, and region of member k's `out` for what comes from i. Not all_reduce. */
 struct region collective_from(struct arena *a, const struct collective *m, int32_t i, int32_t k);
 struct region collective_into(struct arena *a, const struct collective *m, int32_t i, int32_t k);
 
-/* What an executor keeps beside the operands, in elements: chunks side by side, a message that goes out, one that comes
- * in. Each starts at a multiple of 64 bytes. */
+/* Staging of an executor beside the operands, in elements: chunks side by side, an outgoing message, an incoming
+ * one. Each starts at a multiple of 64 bytes. */
 struct collective_tensor_staging {
     int64_t chunks, outgoing, incoming;
 };

@@ -1,11 +1,11 @@
-/* core/collective/rounds.h - an algorithm of collectives inside calls, as rounds: the second half of its row in
+/* core/collective/rounds.h - an algorithm of collectives inside calls, defined by rounds: the second half of its row in
  * core/collective/algorithm.h.
  *
- * A collective takes the same number of rounds on all members; a member starts a round when its round before has ended. In a round a
- * member sends at most one message and receives at most one. What is passed on lies in *chunks*: the shards of all members side
- * by side, each at chunk_first; of an all-reduce in the operand itself. A message is one run of them, so that an interpreter needs to
- * know nothing else of an algorithm. A direct algorithm sends each member what is that member's, out of the operand.
- * The functions are asked only for kinds that the row has, n_members > 1 and members that fit.
+ * A collective takes the same number of rounds on all members; a member starts a round when its previous round has ended. In a
+ * round a member sends at most one message and receives at most one. Forwarded data lies in *chunks*: the shards of all members
+ * side by side, each at chunk_first; of an all-reduce in the operand itself. A message is one contiguous run of chunks, so
+ * interpreters need no other property of an algorithm. A direct algorithm sends each member its shard straight from the operand.
+ * The functions are called only for supported kinds, n_members > 1 and members that fit.
  */
 #ifndef CORE_COLLECTIVE_ROUNDS_H
 #define CORE_COLLECTIVE_ROUNDS_H
@@ -14,22 +14,22 @@
 
 struct collective_rounds {
     bool direct;
-    bool padded; /* chunks are all as long as the longest (`most`), the library's equal counts */
-    /* Members must stand in tiers, equally many on each of several nodes, at least two (collective.tier). */
+    bool padded; /* all chunks are as long as the longest (`most`): equal counts, as libraries require */
+    /* Members must stand in tiers: equally many, at least two, on each of several nodes (collective.tier). */
     bool tiers;
     bool (*fits)(int32_t n_members); /* NULL: any number of members */
-    const char *members;             /* those that fit, in words: "a power of two of members" */
+    const char *members;             /* the numbers that fit, for messages: "a power of two of members" */
     int32_t (*count)(const struct collective *c);
     struct collective_round (*round)(const struct collective *c, int32_t member, int32_t round);
     bool (*sends)(const struct collective *c, int32_t from,
-                  int32_t to); /* ever, whatever the sizes */
+                  int32_t to); /* in any round, whatever the sizes */
     int64_t (*chunk_first)(const struct collective *c, int32_t member); /* NULL: direct */
     int64_t (*most)(const struct collective *c); /* elements of the largest message */
 };
 
-/* round is NULL where the algorithm is not one of rounds. */
+/* The rounds of an algorithm; its round is NULL if it has none. */
 const struct collective_rounds *collective_rounds_of(enum collective_algorithm w);
-/* Whether n members, in tiers or not, may go so; NULL, or what they would have to be, in words ("members on several nodes …"). */
+/* NULL if n members, in tiers or not, fit the algorithm; else the requirement, for messages ("members on several nodes …"). */
 const char *collective_misfit(enum collective_algorithm w, int32_t n, bool tiers);
 
 #define X(id, name, kinds, native, rounds)                                                         \

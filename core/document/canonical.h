@@ -1,8 +1,8 @@
-/* core/document/canonical.h - values as job, cluster and plan files write them: one value, one text.
+/* core/document/canonical.h - the canonical text form of values in job, cluster and plan files.
  *
- * What is written here reads back to the same bits, and equal values give equal text whoever writes
- * them; plan_hash and the profile of a cluster stand on that. A text is written plain where YAML
- * cannot take it for anything else, in double quotes otherwise. The locale plays no part.
+ * Written values read back to the same bits, and equal values have equal text;
+ * plan_hash and the profile of a cluster depend on both. A text is written unquoted if YAML
+ * cannot misread it, else in double quotes. Independent of the locale.
  */
 #ifndef CORE_DOCUMENT_CANONICAL_H
 #define CORE_DOCUMENT_CANONICAL_H
@@ -24,19 +24,19 @@ void canonical_double(FILE *out, double value);   /* finite */
 void canonical_quantity(FILE *out, enum quantity q, double value);
 void canonical_indent(FILE *out, int n); /* n spaces */
 
-/* A plan, a job or a cluster in the place of another kind of file, by the keys that only one of them has at its root. */
+/* Detects a plan, job or cluster file given as another kind, by root keys that only one kind has. */
 MUST_CHECK enum status canonical_kind(const struct node *root, const char *expected,
                                       struct error *err);
-/* The head of every file: version: 1. */
+/* Checks the head of every file: version: 1. */
 MUST_CHECK enum status canonical_version(const struct node *root, struct error *err);
 
-/* A label for people: a text of 1 to 200 bytes without control characters. */
+/* A display label: a text of 1 to 200 bytes without control characters. */
 MUST_CHECK enum status canonical_label(const struct node *n, const char **out, struct error *err);
-/* A name that other names and places are built from: a label of at most 100 bytes that has neither
- * spaces nor dots. */
+/* A name that may be part of other names and paths: a label of at most 100 bytes without
+ * spaces and dots. */
 MUST_CHECK enum status canonical_name(const struct node *n, const char **out, struct error *err);
 
-/* Equal keys among n: ERR_INPUT at the later one, naming what it is and the line of the earlier.
+/* Equal keys among n: ERR_INPUT at the later one, with its description and the line of the earlier.
  * Sorts the entries. O(n log n). */
 struct canonical_entry {
     const char *key;

@@ -197,7 +197,7 @@ static enum status yaml_document(struct reader *r, struct node **out)
 {
     TRY(yaml_next(r)); /* the stream's start */
     TRY(yaml_next(r));
-    if (r->event.type == YAML_STREAM_END_EVENT) return SYNTAX(r, 1, 1, "the file says nothing");
+    if (r->event.type == YAML_STREAM_END_EVENT) return SYNTAX(r, 1, 1, "the file is empty");
     TRY(yaml_next(r)); /* the document's first value */
     TRY(yaml_value(r, (struct place){.depth = 1}, out));
     TRY(yaml_next(r)); /* the document's end */

@@ -1,4 +1,4 @@
-/* core/document/json.h - JSON written as it is known, member by member, to a stream.
+/* core/document/json.h - a streaming JSON writer.
  *
  *     struct json j;
  *     json_begin(&j, stream, JSON_INDENTED);
@@ -11,11 +11,11 @@
  *     json_end(&j);
  *
  * Every value takes its key first: a name inside an object, NULL inside a list and at the top.
- * Getting that wrong, or leaving something open, is a bug and says so. The writer keeps no memory;
- * whether the stream took it all is the business of file_commit.
- * Doubles are the shortest of %.15g, %.16g and %.17g that reads back the same; what JSON cannot say
- * (nan, inf) is null. Broken UTF-8 becomes U+FFFD. The locale plays no part.
- * The verbs are json_put_..., because jansson owns json_object and json_null.
+ * A wrong key or an unclosed level is a bug and aborts. The writer allocates no memory;
+ * write errors are reported by file_commit.
+ * Doubles are the shortest of %.15g, %.16g and %.17g that reads back the same; nan and inf, which JSON lacks,
+ * become null. Broken UTF-8 becomes U+FFFD. Independent of the locale.
+ * The functions are named json_put_..., because jansson owns json_object and json_null.
  */
 #ifndef CORE_DOCUMENT_JSON_H
 #define CORE_DOCUMENT_JSON_H
@@ -35,7 +35,7 @@ struct json {
     FILE *stream;
     enum json_layout layout;
     int depth;
-    bool done; /* the one value at the top is complete */
+    bool done; /* the top-level value is complete */
     struct {
         bool is_object, on_one_line;
         int64_t count;
@@ -47,7 +47,7 @@ void json_end(struct json *j); /* checks that everything is closed; writes a lin
 
 void json_put_object(struct json *j, const char *key);
 void json_put_list(struct json *j, const char *key);
-/* The same, kept on one line inside an indented document: short rows of a table. */
+/* The same on one line inside an indented document: short rows of a table. */
 void json_put_object_line(struct json *j, const char *key);
 void json_put_list_line(struct json *j, const char *key);
 void json_close(struct json *j); /* the innermost open object or list */
@@ -58,7 +58,7 @@ void json_put_bool(struct json *j, const char *key, bool value);
 void json_put_text(struct json *j, const char *key, const char *value); /* NULL writes null */
 void json_put_null(struct json *j, const char *key);
 
-/* The number as json_put_double writes it, for whoever writes numbers into other formats (YAML, CSV). */
+/* The text of a number as json_put_double writes it, for other formats (YAML, CSV). */
 const char *json_number(char buffer[32], double value);
 
 #endif

@@ -1,10 +1,10 @@
-/* core/graph/exchange.h - who meets in a conversion between placements, and which shard each of them has.
+/* core/graph/exchange.h - the group and the shards of a conversion between placements (resharding).
  *
- * The devices of a stage stand in a mesh of one or two axes. What joins or deals out a tensor along one axis is done
- * by a group: the devices that differ in their place along that axis alone. A dimension is dealt out in runs: plain
- * ones have one run a member; a packed qkv has three sections, each dealt out alike, so that a member's shard is three
- * runs, which stand one behind the other in its own tensor. Runs of the members partition the dimension; any may be empty.
- * Ownership: the arena's of the graph that has the conversion.
+ * The devices of a stage form a mesh of one or two axes. A conversion along an axis is a collective of
+ * a group: the devices that differ in their position along that axis only. A dimension is divided in runs: usually
+ * one run a member; a packed qkv has three sections, each divided alike, so a member's shard is three
+ * runs, concatenated in its own tensor. The runs of all members partition the dimension; any may be empty.
+ * Ownership: the arena of the graph that has the conversion.
  */
 #ifndef CORE_GRAPH_EXCHANGE_H
 #define CORE_GRAPH_EXCHANGE_H
@@ -31,9 +31,9 @@ int64_t division_extent(const struct division *d,
 
 struct exchange {
     int32_t axis;          /* of the mesh */
-    int32_t n, self;       /* members, and which of them this graph's device is */
-    const int32_t *member; /* (n) their places among the stage's devices, ascending */
-    /* Which dimension is dealt out, and how, in coordinates of the whole operand of this group (all_reduce: unused, NULL).
+    int32_t n, self;       /* members, and the index of this graph's device among them */
+    const int32_t *member; /* (n) positions among the stage's devices, ascending */
+    /* The divided dimension and its division, in coordinates of the group's full operand (all_reduce: unused, NULL).
      * all_to_all: of its input; to_dim and to: of its output. */
     int32_t dim, to_dim;
     const struct division *shards, *to;

@@ -78,7 +78,7 @@ enum status gradient_contribute_partial(struct gradient_builder *b, int32_t tens
                                         uint8_t partial, struct error *err)
 {
     const struct tensor *t = &b->g->tensors[tensor], *d = &b->g->tensors[grad];
-    if (!gradient_wanted(b, tensor)) BUG("%s: nobody wants the gradient of '%s'", d->name, t->name);
+    if (!gradient_wanted(b, tensor)) BUG("%s: '%s' requires no gradient", d->name, t->name);
     if (!shape_equal(&t->shape, &d->shape))
         return error_set(err, ERR_INPUT, "gradient '%s' has another shape than '%s'", d->name,
                          t->name);
@@ -167,7 +167,7 @@ enum status gradient_emit(struct gradient_builder *b, int32_t forward, enum op_k
                                    .producer = -1,
                                    .of = -1});
         else if (!shape_equal(&g->tensors[outputs[i]].shape, &shapes.output[i]))
-            return error_set(err, ERR_INPUT, "operator '%s' does not give the shape of '%s'",
+            return error_set(err, ERR_INPUT, "operator '%s' does not produce the shape of '%s'",
                              op.name, g->tensors[outputs[i]].name);
         op.output[i] = outputs[i];
     }
@@ -420,7 +420,7 @@ static bool prepare(struct gradient_builder *b)
 
 enum status gradient_build(struct graph *g, double loss_weight, struct error *err)
 {
-    if (g->n_ops != g->n_forward) BUG("gradient_build: the graph has its gradients already");
+    if (g->n_ops != g->n_forward) BUG("gradient_build: the graph already has gradients");
     struct gradient_builder b = {.g = g, .loss_weight = loss_weight};
     find_edges(&b);
     if (!prepare(&b)) return error_set(err, ERR_INPUT, "the graph computes no loss");

@@ -1,15 +1,15 @@
-/* core/graph/gradient.h - from a forward graph to the training graph of one microbatch.
+/* core/graph/gradient.h - automatic differentiation: forward graph → training graph of one microbatch.
  *
- * Reverse-mode differentiation over the operator table's gradient rules: forward operators in
- * reverse, each appending its I and W operators. A tensor with several consumers gets its gradient
- * summed by `add` operators in consumer order. Every *use* of a parameter has a gradient tensor of
- * its own ("grad.wte", "grad.wte#1"), so that tied parameters add up in an order that does not
- * depend on who computes them. Gradients of inputs (ids) are not computed.
+ * Reverse-mode differentiation with the operator table's gradient rules: forward operators in
+ * reverse, each appending its I and W operators. The gradients of a tensor with several consumers are
+ * added by `add` operators in consumer order. Every *use* of a parameter has its own gradient tensor
+ * ("grad.wte", "grad.wte#1"), so the order in which tied parameters' gradients are added does not
+ * depend on their devices. Gradients of inputs (ids) are not computed.
  *
- * In the view of one device of several (core/sharding/shard) a contribution may be partial over the devices of an axis
- * (graph_op.partial). Partial values are added up first, summed over the group once, and what is whole is added to that. A tensor
- * that was gathered keeps its partial values apart: its rule sums and deals out in one reduce-scatter. The gradient of a
- * parameter is not summed here: its tensor says over which axes it is partial.
+ * In a device's view (core/sharding/shard) a contribution may be partial over the devices of an axis
+ * (graph_op.partial). Partial values are added first, reduced over the group once, and the non-partial contributions are added to
+ * the result. A tensor that was gathered keeps partial values separate: its rule reduces and shards them in one reduce-scatter. The
+ * gradient of a parameter is not reduced here: its tensor records the axes over which it is partial.
  */
 #ifndef CORE_GRAPH_GRADIENT_H
 #define CORE_GRAPH_GRADIENT_H
@@ -20,40 +20,40 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* loss_weight: this microbatch's share of the global batch's mean loss, 1 / n_microbatches of the
+/* loss_weight: the microbatch's weight in the global batch's mean loss, 1 / n_microbatches of the
  * whole step; cross_entropy_grad's scale is loss_weight / rows. Appends to g. */
 MUST_CHECK enum status gradient_build(struct graph *g, double loss_weight, struct error *err);
 
-/* For the rules in op's rows. */
+/* For gradient rules. */
 struct gradient_builder;
 struct graph *gradient_graph(struct gradient_builder *b);
 double gradient_loss_weight(const struct gradient_builder *b);
-/* Gradient tensor of tensor (already summed), -1 where none flows. */
+/* Gradient of tensor, contributions added; -1: none. */
 int32_t gradient_of(struct gradient_builder *b, int32_t tensor);
-/* One more contribution to the gradient of tensor (an activation). */
+/* Adds a contribution to the gradient of tensor (an activation). */
 MUST_CHECK enum status gradient_contribute(struct gradient_builder *b, int32_t tensor, int32_t grad,
                                            struct error *err);
-/* The same where the contribution is partial over the axes of `partial` (bit x: axis x), whatever the operator says. */
+/* The same for a contribution that is partial over the axes of `partials` (bit x: axis x), in place of the operator's. */
 MUST_CHECK enum status gradient_contribute_partial(struct gradient_builder *b, int32_t tensor,
                                                    int32_t grad, uint8_t partials,
                                                    struct error *err);
-/* What flowed back to a tensor that keeps its partial values apart: out[m] is partial over the axes of m, out[0] whole; -1 where
- * there is none. Of any other tensor out[0] alone. Such is a tensor that is made by group_all_gather, or from a parameter
- * by conversions. */
+/* Gradients of a tensor that keeps partial values separate: out[m] is partial over the axes of m, out[0] is not partial; -1:
+ * none. Such a tensor is made by group_all_gather, or from a parameter
+ * by conversions; any other has out[0] only. */
 enum { GRADIENT_PARTIALS = 1 << MESH_AXES_MAX };
 void gradient_partials(struct gradient_builder *b, int32_t tensor, int32_t out[GRADIENT_PARTIALS]);
-/* Is it a parameter, or a part of one that conversions made? */
+/* Whether tensor is a parameter, or derived from one by conversions. */
 bool gradient_is_of_parameter(struct gradient_builder *b, int32_t tensor);
-/* Makes one whole gradient of all the partial values, in the layer of forward operator `forward`. */
+/* Reduces all partial values to one gradient, in the layer of forward operator `forward`. */
 int32_t gradient_reduce_partials(struct gradient_builder *b, int32_t forward, int32_t tensor,
                                  int32_t partials[GRADIENT_PARTIALS]);
-/* Is the gradient of tensor wanted (an activation; false for inputs)? */
+/* Whether tensor requires a gradient (an activation; false for inputs). */
 bool gradient_wanted(struct gradient_builder *b, int32_t tensor);
-/* A fresh parameter-gradient tensor for the next use of the parameter. */
+/* A new parameter-gradient tensor for the next use of the parameter. */
 int32_t gradient_parameter(struct gradient_builder *b, int32_t parameter);
-/* The same, partial over those axes, whatever the operator says. */
+/* The same, partial over the axes of `partials`, in place of the operator's. */
 int32_t gradient_parameter_partial(struct gradient_builder *b, int32_t parameter, uint8_t partials);
-/* Appends an operator for forward operator `forward`; outputs given (existing tensors) or, where -1, created. */
+/* Appends an operator for forward operator `forward`; outputs are existing tensors or, if -1, created. */
 /* W operators are appended after all I operators and additions of gradients of the same forward operator. */
 MUST_CHECK enum status gradient_emit(struct gradient_builder *b, int32_t forward, enum op_kind kind,
                                      enum phase phase, const char *suffix,

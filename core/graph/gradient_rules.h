@@ -1,8 +1,8 @@
-/* core/graph/gradient_rules.h - the gradient rules that rows of the operator table point to; for
- * core/graph/op.c alone.
+/* core/graph/gradient_rules.h - the gradient rules of the operator table's rows; private to
+ * core/graph/op.c.
  *
- * A rule is called for a forward operator whose output carries a gradient (or is the loss) and
- * appends, through core/graph/gradient.h, its I and W operators.
+ * A rule is called for a forward operator whose output has a gradient (or is the loss) and
+ * appends its I and W operators through core/graph/gradient.h.
  */
 #ifndef CORE_GRAPH_GRADIENT_RULES_H
 #define CORE_GRAPH_GRADIENT_RULES_H

@@ -1,13 +1,13 @@
-/* core/graph/gradient_use.h - what every gradient rule begins with; for core/graph/gradient_rules*.c alone. */
+/* core/graph/gradient_use.h - helpers of gradient rules; private to core/graph/gradient_rules*.c. */
 #ifndef CORE_GRAPH_GRADIENT_USE_H
 #define CORE_GRAPH_GRADIENT_USE_H
 
 #include "core/graph/gradient.h"
 
-struct use { /* the forward operator, copied: the arrays of the graph move while it grows */
+struct use { /* a copy of the forward operator, because the graph's arrays move as it grows */
     struct gradient_builder *b;
     struct graph_op op;
-    int32_t i;  /* its number */
+    int32_t i;  /* index of the operator */
     int32_t dy; /* gradient of output 0; -1 for the loss */
 };
 
@@ -27,7 +27,7 @@ static inline bool use_wants(const struct use *u, int32_t input)
     return gradient_wanted(u->b, u->op.input[input]);
 }
 
-/* Operand `input` gets grad, unchanged, where it wants one. */
+/* Contributes grad unchanged to operand `input`, if it requires a gradient. */
 static inline enum status use_pass(const struct use *u, int32_t input, int32_t grad,
                                    struct error *err)
 {
@@ -38,11 +38,11 @@ static inline enum status use_pass(const struct use *u, int32_t input, int32_t g
 MUST_CHECK enum status use_input(const struct use *u, int32_t input, enum op_kind kind,
                                  const char *suffix, const struct op_attrs *attrs,
                                  const int32_t *inputs, int32_t n_inputs, struct error *err);
-/* One W operator that adds to the gradients of parameters `input`, `input` + 1 … */
+/* One W operator that accumulates into the gradients of parameters `input`, `input` + 1 … */
 MUST_CHECK enum status use_weights(const struct use *u, int32_t input, int32_t n_outputs,
                                    enum op_kind kind, const char *suffix, struct op_attrs attrs,
                                    const int32_t *inputs, int32_t n_inputs, struct error *err);
-/* Gradients of a product's two operands, of u.dy. */
+/* Gradients of both operands of a product, from u.dy. */
 MUST_CHECK enum status use_product(struct use u, struct error *err);
 
 #define INPUTS(...)                                                                                \

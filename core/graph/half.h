@@ -1,7 +1,7 @@
 /* core/graph/half.h - bf16 and fp16 on the host: bits in a uint16_t.
  *
- * fp16 is IEEE 754 binary16; bf16 is the upper half of a float. Rounding is to nearest, ties to even; what is too large
- * becomes infinite, NaN stays NaN (quiet). Both directions exact where a value exists in both. O(n).
+ * fp16 is IEEE 754 binary16; bf16 is the upper half of a float. Rounding is to nearest, ties to even; values too large
+ * become infinite, NaN stays NaN (quiet). Conversions are exact for values that both types have. O(n).
  */
 #ifndef CORE_GRAPH_HALF_H
 #define CORE_GRAPH_HALF_H

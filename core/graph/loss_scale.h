@@ -1,12 +1,12 @@
-/* core/graph/loss_scale.h - by what a loss is multiplied so that its gradients fit half precision, and the rule by which that changes.
+/* core/graph/loss_scale.h - dynamic loss scaling for fp16.
  *
- * fp16 ends at 65,504 and begins to lose digits below 6e-5, where gradients are. So the gradient of the loss is multiplied by a
- * scale, and every accumulated gradient divided by it before an update (Micikevicius et al. 2018, Mixed Precision Training). Where an
- * element of any gradient of the step is not finite nobody updates anything and the scale is halved; after grows_after finite
- * steps in a row it is doubled. Which scale is right is nobody's guess then.
- * The numbers below stand on every device, one copy a stage. They change by this one rule, on the host and in a kernel alike, from
- * what all devices have agreed upon (core/lower/scale.c), so that all copies are alike to the bit and no host need be asked.
- * Adam's corrections count updates, not steps: how often a step was skipped is part of the numbers, and so are they.
+ * fp16 ends at 65,504 and loses digits below 6e-5, the range of gradients. The gradient of the loss is therefore multiplied by a
+ * scale, and every accumulated gradient divided by it before an update (Micikevicius et al. 2018, Mixed Precision Training). If an
+ * element of any gradient of the step is not finite, all devices skip the update and the scale is halved; after grows_after finite
+ * steps in a row it is doubled. The scale thus needs no tuning.
+ * Every stage keeps its own copy of the numbers below on its device. One rule changes them, the same on the host and in a kernel, from
+ * a flag that all devices have reduced (core/lower/scale.c), so all copies are bitwise equal without a round trip to the host.
+ * Adam's bias corrections count updates, not steps, so the number of skipped steps is one of the numbers.
  */
 #ifndef CORE_GRAPH_LOSS_SCALE_H
 #define CORE_GRAPH_LOSS_SCALE_H
@@ -17,18 +17,18 @@
 struct loss_scale {
     double initial; /* > 0; 0: the program has none */
     int64_t
-        grows_after; /* finite steps until it doubles; 0: it stays as it is, and steps are skipped all the same */
+        grows_after; /* finite steps until it doubles; 0: constant scale, overflowing steps are still skipped */
 };
 #define LOSS_SCALE_INITIAL 65536.0
 #define LOSS_SCALE_GROWS_AFTER 2000
-#define LOSS_SCALE_MIN 0x1p-24f /* it is halved no further, and doubled no further than … */
+#define LOSS_SCALE_MIN 0x1p-24f /* bounds of halving and doubling */
 #define LOSS_SCALE_MAX 0x1p96f
 
-/* The numbers of a stage, fp32. FACTOR is what gradients are multiplied by in the step's updates: 1 / scale, NaN where the step is
- * skipped. RATE and ROOT are adamw's, of the update at hand. */
+/* The numbers of a stage, fp32. FACTOR multiplies gradients in the step's updates: 1 / scale, NaN if the step is
+ * skipped. RATE and ROOT are adamw's bias-corrected factors of the current update. */
 enum {
-    LOSS_SCALE_NOW,     /* for the step to come */
-    LOSS_SCALE_GOOD,    /* finite steps since it changed last */
+    LOSS_SCALE_NOW,     /* scale of the next step */
+    LOSS_SCALE_GOOD,    /* finite steps since its last change */
     LOSS_SCALE_SKIPPED, /* steps since the beginning of training */
     LOSS_SCALE_FACTOR,
     LOSS_SCALE_RATE,
@@ -36,13 +36,13 @@ enum {
     LOSS_SCALE_NUMBERS = 8
 };
 
-/* A kernel's compiler says what else a function must be called. */
+/* Function qualifiers; a CUDA file defines its own. */
 #ifndef LOSS_SCALE_FUNCTION
 #define LOSS_SCALE_FUNCTION static inline
 #endif
 
-/* The step is over but for its updates; overflow: of somebody's gradients, not 0 where one is not finite. step: 1 for the first,
- * skipped ones counted. */
+/* Called once per step before its updates. overflow: reduced over all gradients; not 0 if an element is not finite. step: 1 for the
+ * first, skipped ones counted. */
 LOSS_SCALE_FUNCTION void loss_scale_step(float x[LOSS_SCALE_NUMBERS], float overflow,
                                          int64_t grows_after, double lr, double beta1, double beta2,
                                          int64_t step)

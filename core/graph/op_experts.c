@@ -26,7 +26,7 @@ enum status shapes_gating(enum op_kind kind, const struct op_attrs *attrs, struc
     if (logits->rank != 3)
         return op_shapes_misfit(kind, logits, logits, "logits are (b, T, experts)", err);
     if (kind == OP_gating && (attrs->chosen < 1 || attrs->chosen > shape_last(logits)))
-        return error_set(err, ERR_INPUT, "%s: %d of %lld experts cannot be chosen",
+        return error_set(err, ERR_INPUT, "%s: top-%d of %lld experts is not possible",
                          op_kind_name(kind), attrs->chosen, (long long)shape_last(logits));
     for (int32_t i = 1; i < s->n_inputs; i++)
         if (!shape_equal(&s->input[i], logits))

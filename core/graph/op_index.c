@@ -245,7 +245,7 @@ static enum status no_such_index(const struct graph_op *op, uint32_t valid, enum
         if (valid >> i & 1)
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "",
                                      names[i]);
-    return error_set(err, ERR_INPUT, "operator '%s' (%s) cannot be sharded by %s; it can by %s",
+    return error_set(err, ERR_INPUT, "operator '%s' (%s) cannot be sharded by %s; possible: %s",
                      op->name, op_kind_name(op->kind), names[index], list);
 }
 

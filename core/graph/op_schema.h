@@ -1,4 +1,4 @@
-/* core/graph/op_schema.h - a row of the operator table (core/graph/op_rows.inc); for core/graph alone, others ask core/graph/op.h. */
+/* core/graph/op_schema.h - a row of the operator table (core/graph/op_rows.inc); private to core/graph; others use core/graph/op.h. */
 #ifndef CORE_GRAPH_OP_SCHEMA_H
 #define CORE_GRAPH_OP_SCHEMA_H
 
@@ -13,7 +13,7 @@ typedef bool op_form_rule(const struct graph *g, const struct graph_op *op);
 #define FORM(name) op_form_rule form_##name;
 #include "core/graph/op_rows.inc"
 
-/* Attributes that change the work of a kind and so belong to its key; accumulate always does. */
+/* Attributes that change the work of a kind and are therefore part of its key; accumulate always is. */
 enum {
     A_TRANS = 1,
     A_ERF = 2,
@@ -38,46 +38,46 @@ enum {
     A_NARROWS = 1048576
 };
 
-/* How much of an operand's shape matters to the cost: all of it, (rows, last), or its elements. */
+/* The part of an operand's shape that determines the cost: all of it, (rows, last), or its elements. */
 enum layout { LAYOUT_WHOLE, LAYOUT_ROWS, LAYOUT_FLAT };
 
-/* By which indices a kind may be split (core/graph/op_index.h). */
+/* Indices by which a kind may be sharded (core/graph/op_index.h). */
 struct index_row {
     const char *letters;
-    const char *other; /* of its other form, NULL: it has one */
+    const char *other; /* letters of its second form; NULL: it has one form */
     op_form_rule *is_other;
     char start;        /* attrs.start is the first unit of this letter */
     char
-        lines; /* attrs.lines are those units of this letter; not where an input has it and no gates are whole */
+        lines; /* attrs.lines are the units of this letter; unset if an input has the letter and no gates are replicated */
     char columns; /* attrs.columns are the units of this letter */
-    char heads;   /* attrs.heads and kv_heads are those of this letter's units */
-    bool alike;   /* every operand is like the first, of any rank; letters has but its name */
+    char heads;   /* attrs.heads and kv_heads count this letter's units */
+    bool alike;   /* every operand has the shape of the first, of any rank; letters gives only its own */
     bool mean;    /* a loss is a mean over its rows: b and p */
-    bool linear;  /* takes and gives partial values */
+    bool linear;  /* accepts and returns partial values */
     bool
-        elements; /* attrs.start is the number of the first element, attrs.whole those of a sequence */
-    bool experts; /* attrs.experts says how many all have */
+        elements; /* attrs.start: first element, attrs.whole: elements of a sequence */
+    bool experts; /* attrs.experts: number of experts over all devices */
 };
 
 struct op_schema {
-    int32_t n_inputs, n_inputs_or; /* the second where a kind takes either */
+    int32_t n_inputs, n_inputs_or; /* n_inputs_or: the other number of a kind with two forms */
     int32_t n_outputs;
     uint32_t int32_inputs; /* bit i: input i holds int32 */
     uint32_t wide_outputs; /* bit i: output i is wide */
-    int32_t gates;         /* 1 + the input that is gates; 0: none */
+    int32_t gates;         /* 1 + index of the input that holds gates; 0: none */
     op_shape_rule *infer;
-    double flops_per_element; /* of input 0; used where flops is NULL */
+    double flops_per_element; /* of input 0; used if flops is NULL */
     flops_rule *flops;
-    bytes_rule *bytes; /* NULL: each operand once, accumulated outputs read too */
+    bytes_rule *bytes; /* NULL: each operand once, and accumulated outputs read too */
     op_gradient_rule *gradient;
     uint32_t key_attrs;
     enum layout layout;
     scratch_rule *scratch; /* of its CUDA kernel; NULL: none */
     bool product;          /* a forward kind that is a matrix product */
-    bool workspace;        /* its CUDA kernel multiplies matrices */
+    bool workspace;        /* its CUDA kernel multiplies matrices and needs the workspace */
     struct index_row index;
-    bool any_inputs; /* the shape rule counts them */
-    bool keeps; /* fused: what the first part gives is one more output */
+    bool any_inputs; /* the shape rule checks their number */
+    bool keeps; /* fused: the output of the first kind is one more output */
     int32_t n_fuses;
     enum op_kind fuses[2];
 };

@@ -305,7 +305,7 @@ static enum status need_qkv(enum op_kind kind, const struct op_attrs *a, const s
                          "%s: %d heads over %d key-value heads of %d on an operand of rank %d",
                          op_kind_name(kind), a->heads, a->kv_heads, a->head_dim, first.rank);
     if (a->bidirectional && a->window)
-        return error_set(err, ERR_INPUT, "%s: a window of %d is of causal attention",
+        return error_set(err, ERR_INPUT, "%s: a window of %d needs causal attention",
                          op_kind_name(kind), a->window);
     struct shape want = with_last(first, n == 1 ? q + 2 * kv : q);
     if (!shape_equal(&first, &want))

@@ -12,7 +12,7 @@ enum status shapes_matmul_gelu_grad(enum op_kind kind, const struct op_attrs *at
     s->output[1] = (struct shape){.rank = 1, .dim = {shape_last(&s->output[0])}};
     if (shape_equal(&s->output[0], &s->input[2])) return OK;
     return op_shapes_misfit(kind, &s->output[0], &s->input[2],
-                         "what gelu was taken of is as large as its gradient", err);
+                         "the input of gelu must have the shape of its gradient", err);
 }
 
 static int64_t logits_row(int64_t vocabulary)

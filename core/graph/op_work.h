@@ -1,6 +1,6 @@
-/* core/graph/op_work.h - the rules of FLOPs, bytes and scratch that rows of the operator table point to.
+/* core/graph/op_work.h - the FLOPs, bytes and scratch rules of the operator table's rows.
  *
- * For core/graph/op.c alone; everybody else asks op_flops, op_bytes_read, op_bytes_written and op_scratch.
+ * Private to core/graph/op.c; others call op_flops, op_bytes_read, op_bytes_written and op_scratch.
  */
 #ifndef CORE_GRAPH_OP_WORK_H
 #define CORE_GRAPH_OP_WORK_H
@@ -12,7 +12,7 @@ typedef double flops_rule(const struct op_attrs *attrs, const struct op_shapes *
 typedef void bytes_rule(const struct op_attrs *attrs, const struct op_shapes *shapes, int64_t b,
                         int64_t *read, int64_t *written);
 
-/* Bytes of scratch that a CUDA kernel takes, at most. t: of every operand that is not wide */
+/* Upper bound of a CUDA kernel's scratch bytes. t: dtype of every operand that is not wide */
 typedef int64_t scratch_rule(const struct op_attrs *attrs, const struct op_shapes *shapes,
                              enum dtype t);
 
@@ -21,7 +21,7 @@ typedef int64_t scratch_rule(const struct op_attrs *attrs, const struct op_shape
 #define SCRATCH(name) scratch_rule scratch_##name;
 #include "core/graph/op_rows.inc"
 
-/* attrs.window, or 0 where it does not bind on sequences this long. */
+/* attrs.window, or 0 if it covers the whole sequence. */
 int64_t op_work_attention_window(const struct op_attrs *attrs, const struct op_shapes *shapes);
 
 #endif

@@ -1,8 +1,8 @@
-/* core/graph/phase.h - the phase of an operator, of a procedure, of a call: forward, backward in one (B) or as the gradients of
- * inputs (I) and of weights (W), update.
+/* core/graph/phase.h - the phase of an operator, of a procedure, of a call: forward (F), backward as one (B) or as the gradients of
+ * inputs (I) and of weights (W), update (U).
  *
- * Its value is the letter that plans, programs and traces have. RECEIVE and SEND begin and end the lives of buffers
- * (core/program/program.h); spans outside of calls have SEND's letter.
+ * Its value is the letter in plans, programs and traces. RECEIVE and SEND begin and end the lifetimes of buffers
+ * (core/program/program.h); spans outside calls have SEND's letter.
  */
 #ifndef CORE_GRAPH_PHASE_H
 #define CORE_GRAPH_PHASE_H
@@ -24,7 +24,7 @@ static inline bool phase_is_valid(enum phase p) /* F, B, I, W or U */
     return p == PHASE_F || p == PHASE_B || p == PHASE_I || p == PHASE_W || p == PHASE_U;
 }
 
-/* Place in arrays by phase (PHASE_INDICES): F, the backward (B or I), W, U. */
+/* Index in arrays by phase (PHASE_INDICES): F, the backward (B or I), W, U. */
 enum { PHASE_INDICES = 4 };
 static inline int phase_index(enum phase p)
 {

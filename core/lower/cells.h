@@ -1,18 +1,18 @@
-/* core/lower/cells.h - sums over devices that keep parameters in different shards. */
+/* core/lower/cells.h - gradient all-reduces over devices that keep parameters in different shards. */
 #ifndef CORE_LOWER_CELLS_H
 #define CORE_LOWER_CELLS_H
 
 #include "core/lower/groups.h"
 
-/* What members of a group that keep different parts have in common. */
+/* Intersections of the members' shards. */
 struct cells {
     int32_t n;             /* segments */
-    int32_t *param_use;    /* (n) of a tied exchange: any of the two */
+    int32_t *param_use;    /* (n) of a tied exchange: either of the two */
     struct region *within; /* (members, n) in the member's own gradient */
 };
 
-/* Parameter uses first … last, over the stages `owner` of the plan (their first devices); summed: every holder has the whole sum of its
- * stage, which counts once. Groups are named and planned alike. ERR_INPUT. */
+/* Parameter uses first … last, over the stages `owner` of the plan (their first devices). summed: every holder has its stage's reduced
+ * gradient, which counts once. All groups get this name and plan. ERR_INPUT. */
 MUST_CHECK enum status lower_cells(struct lowering *l, const struct stage_build *const *owner,
                                    int32_t n_owners, const char *name, struct group_plan plan,
                                    struct error *err);

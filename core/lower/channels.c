@@ -147,7 +147,7 @@ static enum status pair_shared(struct lowering *l, struct crossing_over *x, stru
         if (known) continue;
         if (i < 0 || tensor_at(x->from, x, i) < 0)
             return lower_error(l, x->from, err, ERR_INPUT,
-                               "sharding: what crosses to the next stage as '%s' is not made here",
+                               "sharding: tensor '%s', which the next stage reads, is not produced by this stage",
                                x->to->v->g->tensors[received->tensor[k]].name);
         note_pair(x, i, k);
     }

@@ -1,5 +1,5 @@
-/* core/lower/channels.h - messages of a stage: a tensor, or the sequences of it that one device of the stage before or behind
- * has or wants. The channels between stages, and their slots once both ends' stand. */
+/* core/lower/channels.h - messages of a stage: a tensor, or the interval of its sequences that one device of a neighbouring stage
+ * has or needs; the channels between stages, and their slots once both ends have them. */
 #ifndef CORE_LOWER_CHANNELS_H
 #define CORE_LOWER_CHANNELS_H
 
@@ -7,24 +7,24 @@
 
 struct crossing {
     int32_t tensor, channel;
-    int64_t first, n; /* sequences of the stage's own that it has */
-    int32_t link;     /* that the compute stream waits for; -1 */
-    /* slots.c: that holds it: the tensor's own, a piece's, or a copy's of what is handed on as it came */
+    int64_t first, n; /* interval of the stage's own sequences */
+    int32_t link;     /* blocking link, for which the compute stream waits; -1 */
+    /* set by slots.c: slot of the tensor, of a piece, or of a copy that is forwarded unchanged */
     int32_t slot;
-    bool whole; /* it is all that the stage has of the tensor */
+    bool whole; /* the message carries all that the stage has of the tensor */
 };
 enum edge { ACTIVATIONS_IN, ACTIVATIONS_OUT, GRADIENTS_IN, GRADIENTS_OUT, EDGE_COUNT };
-struct crossings { /* by neighbour, and then as the tensors are made */
+struct crossings { /* by neighbour, then in order of production */
     int32_t n;
     struct crossing *list; /* (n) */
 };
 
-/* ERR_INPUT: no link, or a sharded stage does not make what crosses. */
+/* ERR_INPUT: no link, or a sharded stage does not produce a crossing tensor. */
 MUST_CHECK enum status lower_channels(struct lowering *l, struct error *err);
-/* Tells the program's channels the slots of the stage's ends. */
+/* Sets the slots of the stage's ends in the program's channels. */
 void lower_join_channels(struct lowering *l, const struct stage_build *b);
 
-/* The one message that is the whole tensor, NULL where it crosses there in pieces or not at all. */
+/* The message with the complete tensor; NULL if it crosses in pieces or not at all. */
 static inline struct crossing *lower_crossing(const struct stage_build *b, enum edge e,
                                               int32_t tensor)
 {

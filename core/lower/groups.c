@@ -293,7 +293,7 @@ static enum status make_exchange(struct lowering *l, int32_t replica, int32_t fi
     if (!whole && !lower_shards_equal(a, b, first))
         return lower_error(l, b, err, ERR_INPUT,
                            "sharding: parameter %s is used in two stages of the same devices, "
-                           "which keep other parts of it for the one than for the other",
+                           "which keep different shards of it in each",
                            t->name);
     exchange_local(l, name, plan, a, b);
     return OK;

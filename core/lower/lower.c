@@ -223,7 +223,7 @@ static enum status check_measured(const struct lowering *l, const struct stage_b
         if (g->ops[i].kind != OP_measured_forward || !lower_owns(b, g->ops[i].layer)) continue;
         if (b->order->split)
             return lower_error(l, b, err, ERR_INPUT,
-                               "the backward of a measured layer is one: its order has F and B");
+                               "a measured layer has a fused backward: its order needs F and B");
         const struct shares *s = g->tensors[g->ops[i].output[1]].shares;
         if (s && shares_at(s, b->s->tp) < 0)
             return lower_error(l, b, err, ERR_INPUT,

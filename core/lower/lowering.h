@@ -1,25 +1,25 @@
-/* core/lower/lowering.h - one call of lower_plan_graphs: its arguments, and the tables that its steps hand on.
+/* core/lower/lowering.h - one call of lower_plan_graphs: its arguments, and the tables that its steps exchange.
  *
- * The steps run in the order of the table; each table is written by the file beside it, in its step, and only read afterwards.
+ * The steps run in the order of the table; each table is written by the file beside it, in its step, and read-only afterwards.
  *
  *   step                                  file            writes
  *   stages, lanes, training graphs        stages.c        stages, lanes, stage_of_layer; the list of views
  *   links and routes                      links.c         links
  *   uses of parameters                    param_uses.c    uses
- *   teams of sharded stages               collectives.c      stage_build.collectives
+ *   collectives of sharded stages         tensor_collectives.c      stage_build.collectives
  *   channels                              channels.c      stage_build.edge, program.channels
  *   orders                                orders.c        stage_build.order, lane_build.order
  *   gradient groups                       groups.c        groups, stage_build.groups, program.groups
- *     with sections (ZeRO) zero.c, unequal parts cells.c, the loss scale's scale.c
- *   who launches them                     launches.c      stage_build.launches
- *   for one stage after the other, with core/lower/stage_scratch.h:
- *     who reads which tensor              uses.c          stage_scratch.uses_forward, uses_back, rerun
- *     slots and rings                     slots.c         stage_scratch's slots, stage_slots; program_stage.slots, rings
- *     sections (ZeRO)                     zero_slots.c    stage_flats
+ *     flat parameters (ZeRO) zero.c, unequal shards cells.c, the loss scale's scale.c
+ *   their launches                        launches.c      stage_build.launches
+ *   for each stage in turn, with core/lower/stage_scratch.h:
+ *     readers of each tensor              uses.c          stage_scratch.uses_forward, uses_back, rerun
+ *     slots and buffer rings              slots.c         stage_scratch's slots, stage_slots; program_stage.slots, rings
+ *     flat parameters (ZeRO)              zero_slots.c    stage_flats
  *     procedures                          procedures.c, update.c   stage_build.procedures, stage_scratch.done_at
  *     offsets inside scratch              scratch.c       offsets of slots
- *     counts of buffer rings; ends of channels; segments of groups    orders.c, channels.c, groups.c
- *   orders, coded; proof; memory          orders.c, lower.c
+ *     sizes of buffer rings; ends of channels; segments of groups     orders.c, channels.c, groups.c
+ *   orders, coded; deadlock check; memory orders.c, lower.c
  *
  * All memory is the arena's.
  */
@@ -40,24 +40,24 @@ struct lowering {
     /* tables */
     struct stage_build *stages; /* stages.c (p->n_stages) */
     struct lane_build *lanes;   /* stages.c (p->n_devices) */
-    /* stages.c (n_replicas, n_layers): index into stages; of several devices the first */
+    /* stages.c (n_replicas, n_layers): index into stages, of the first of several devices */
     int32_t *stage_of_layer;
     struct param_uses *uses; /* param_uses.c */
     struct links *links;     /* links.c */
     struct lower_groups *groups;   /* groups.c */
 };
 
-/* ERR_INPUT and others with the place in the plan in front. */
+/* Sets an error, prefixed with the position in the plan. */
 enum status lower_error(const struct lowering *l, const struct stage_build *b, struct error *err,
                         enum status code, const char *fmt, ...) PRINTF_LIKE(5, 6);
 
-/* The stage that holds a layer; of several devices the first. */
+/* The stage that holds a layer, on the first of its devices. */
 static inline int32_t lower_owner(const struct lowering *l, int32_t replica, int32_t layer)
 {
     return l->stage_of_layer[replica * l->n_layers + layer];
 }
 
-/* Layer and use of a parameter use are the same in every view. */
+/* A parameter use; its layer and use are equal in every view. */
 static inline const struct param_use *lower_param_use(const struct lowering *l, int32_t param_use)
 {
     return &l->uses->views[0].param_uses[param_use];

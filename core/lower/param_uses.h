@@ -1,7 +1,7 @@
-/* core/lower/param_uses.h - the training graphs of a plan's stages and the uses of parameters that they have in common.
+/* core/lower/param_uses.h - the training graphs of a plan's stages and their common uses of parameters.
  *
- * A view is a training graph and what is asked of it again and again. There is one for in each direction in which stages of the plan compute
- * (lower.h): tensors and operators are numbered anew in each, parameter uses and layers are not.
+ * A view is a training graph with lookup tables. There is one for each variant in which stages of the plan compute
+ * (lower.h): tensors and operators are numbered per view, parameter uses and layers are common to all.
  */
 #ifndef CORE_LOWER_PARAM_USES_H
 #define CORE_LOWER_PARAM_USES_H
@@ -11,7 +11,7 @@
 #include "core/graph/graph.h"
 
 struct
-    param_use { /* one use of one parameter: what replicas sum. Sorted by layer, parameter, use. */
+    param_use { /* one use of one parameter, the unit of gradient all-reduce. Sorted by layer, parameter, use. */
     int32_t gradient, parameter, use, layer; /* tensors; layer of the use */
 };
 
@@ -28,11 +28,11 @@ struct param_uses {
     struct lower_view *views; /* (most) */
 };
 
-/* An empty list with room for so many views. */
+/* An empty list with room for `most` views. */
 struct param_uses *param_uses_new(struct arena *a, int32_t most);
-/* The view of a graph, added where it is new; the rest of it is filled by param_uses_find. O(views). */
+/* The view of a graph, added if new; param_uses_find completes it. O(views). */
 const struct lower_view *param_uses_view(struct param_uses *u, const struct graph *g);
-/* Once all views are there, which have so many layers. ERR_INPUT: a parameter with more than two uses. O(tensors · log(parameter uses)) a view. */
+/* Requires all views, each with n_layers layers. ERR_INPUT: a parameter with more than two uses. O(tensors · log(parameter uses)) a view. */
 MUST_CHECK enum status param_uses_find(struct param_uses *u, struct arena *a, int32_t n_layers,
                                        struct error *err);
 

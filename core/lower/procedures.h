@@ -1,4 +1,4 @@
-/* core/lower/procedures.h - a stage's operators and the lists of instructions that run them. */
+/* core/lower/procedures.h - a stage's operators and procedures. */
 #ifndef CORE_LOWER_PROCEDURES_H
 #define CORE_LOWER_PROCEDURES_H
 
@@ -6,7 +6,7 @@
 
 struct stage_scratch;
 
-struct stage_procedures { /* of program_stage.procedures; -1: none */
+struct stage_procedures { /* indices into program_stage.procedures; -1: none */
     int32_t f, back, w, last;
     int32_t u, check; /* update.c */
 };

@@ -1,5 +1,5 @@
-/* core/lower/scale.h - a loss scale in fp16: its groups, behind all that are summed; a stage's slots, behind all others of
- * their regions; its instructions in the update are in core/lower/writer.h. */
+/* core/lower/scale.h - loss scaling in fp16: its collectives, after all gradient groups; its slots, last in
+ * their regions; its instructions in the update (core/lower/writer.h). */
 #ifndef CORE_LOWER_SCALE_H
 #define CORE_LOWER_SCALE_H
 
@@ -7,14 +7,14 @@
 
 struct stage_scratch;
 
-/* Whether there is one. */
+/* Whether the program has a loss scale. */
 static inline bool lower_scales(const struct lowering *l) { return l->p->loss_scale.initial > 0; }
 MUST_CHECK enum status lower_scale_groups(struct lowering *l, struct error *err);
-/* Returns the slot of whether gradients are finite. */
+/* Returns the slot of the overflow flag. */
 int32_t lower_scale_slots(const struct stage_scratch *h);
-/* The one segment of a group. */
+/* The only segment of such a group. */
 void lower_scale_segment(const struct stage_scratch *h, struct collective_member *m);
-/* Its updates come in two calls: whether gradients are finite must be known of all chunks before one of them is updated. */
+/* Whether updates take two calls, because the overflow flags of all chunks must be known before one chunk is updated. */
 static inline bool lower_checks_separately(const struct lowering *l, const struct lane_build *lane)
 {
     return lower_scales(l) && lane->n_stages > 1;

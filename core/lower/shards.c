@@ -38,10 +38,10 @@ static enum status make_view(const struct lowering *l, struct shard_views *x, st
     const struct plan *p = l->plan;
     const struct device_type *t = &p->cluster.types[p->cluster.devices[b->device].type];
     if (p->job.model.measured)
-        return error_set(err, ERR_INPUT, "layers that were measured whole cannot be shared");
+        return error_set(err, ERR_INPUT, "measured layers cannot be sharded");
     if (t->tensor_parallel > 1)
         return error_set(err, ERR_INPUT,
-                         "device type %s is several GPUs that are simulated as one; those cannot "
+                         "device type %s is tensor parallel; its devices cannot "
                          "shard operators with other devices",
                          t->name);
     if (!x->whole) TRY(lower_graph_unsharded(l->a, &p->job, p->microbatch, &x->whole, err));
@@ -94,7 +94,7 @@ enum status lower_shard_rows(const struct lowering *l, const struct stage_build 
     *out = (struct rows){b->first_sequence, b->sequences};
     if (!b->plan->sharding || (whole_or_rows(t, out) && out->n == t->shape.dim[0])) return OK;
     return lower_error(l, b, err, ERR_INPUT,
-                       "sharding: '%s' crosses to another stage neither whole nor by sequences",
+                       "sharding: '%s' crosses to another stage, but is neither replicated nor sharded by sequences",
                        t->name);
 }
 
@@ -208,11 +208,11 @@ enum status lower_shard_mixed(const struct lowering *l, bool *mixed, struct erro
         }
         if (shared && (tp || (mixed[u] && a->plan->zero)))
             return lower_error(l, odd, err, ERR_INPUT,
-                               "sharding: parameter %s is kept in other parts than in replica 0, "
-                               "and %s; the two do not go together",
+                               "sharding: parameter %s is sharded differently from replica 0, "
+                               "and %s; the two cannot be combined",
                                a->v->g->tensors[a->v->param_uses[u].parameter].name,
-                               tp ? "by several GPUs that are simulated as one"
-                                  : "its state is divided (zero)");
+                               tp ? "it is also sharded by tensor parallelism"
+                                  : "its state is also sharded by zero");
     }
     return OK;
 }

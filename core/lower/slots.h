@@ -1,4 +1,4 @@
-/* core/lower/slots.h - slots and rings of the stage at hand. */
+/* core/lower/slots.h - slots and buffer rings of the current stage. */
 #ifndef CORE_LOWER_SLOTS_H
 #define CORE_LOWER_SLOTS_H
 
@@ -10,22 +10,22 @@ static inline int64_t slot_align(int64_t bytes)
     return (bytes + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
 }
 
-/* What an update has: parameter, gradient, m, v, and the master copy in fp32 where the parameter is in half precision. */
+/* Operands of an update: parameter, gradient, m, v, and the fp32 master of a half-precision parameter. */
 enum { UPDATE_P, UPDATE_G, UPDATE_M, UPDATE_V, UPDATE_MASTER, UPDATE_SLOTS };
 
 struct stage_slots {
-    int32_t run[2][UPDATE_SLOTS]; /* flat runs, decayed and not; -1 */
-    int32_t overflow;             /* whether gradients are finite; -1 without a loss scale */
-    struct slot_room *room;       /* slots.c's own */
+    int32_t run[2][UPDATE_SLOTS]; /* flat runs, with weight decay and without; -1 */
+    int32_t overflow;             /* slot of the overflow flag; -1 without a loss scale */
+    struct slot_room *room;       /* private to slots.c */
 };
 
-/* All slots of the stage but those that instructions bring (core/lower/scale.c). */
+/* All slots of the stage except those that instructions add (core/lower/scale.c). */
 void lower_slots(struct stage_scratch *h);
 int32_t lower_add_slot(const struct stage_scratch *h, struct slot s);
 struct slot lower_slot_like(const struct stage_scratch *h, int32_t tensor, enum slot_class class);
-/* Bytes of a gradient or state for one of a parameter of this type. */
+/* Bytes of a gradient or state element for a parameter of this type. */
 int64_t lower_wide(enum dtype t);
-/* Whether updates run over flat runs. */
+/* Whether updates operate on flat runs. */
 bool lower_runs_flat(const struct lowering *l);
 
 #endif

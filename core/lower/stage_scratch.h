@@ -1,7 +1,7 @@
-/* core/lower/stage_scratch.h - what is known of the stage at hand while its slots and procedures are made.
+/* core/lower/stage_scratch.h - working state of the current stage while its slots and procedures are made.
  *
- * One for all stages of a call, in turn: stage_scratch_begin empties it. Arrays by tensor, parameter use and operator are those of the
- * stage's view. Nothing of it is read once the next stage begins.
+ * One object serves all stages of a call in turn: stage_scratch_begin clears it. Arrays by tensor, parameter use and operator are
+ * indexed as in the stage's view. Its contents end with the stage.
  */
 #ifndef CORE_LOWER_STAGE_SCRATCH_H
 #define CORE_LOWER_STAGE_SCRATCH_H
@@ -15,11 +15,11 @@ struct stage_scratch {
     struct stage_build *b;
     const struct lower_view *v; /* b's */
     /* uses.c */
-    uint8_t *uses_forward, *uses_back; /* (n_tensors) bits 1 << part: who reads it */
+    uint8_t *uses_forward, *uses_back; /* (n_tensors) bits 1 << part of its readers */
     bool *
-        rerun; /* (n_ops): forward operators that the backward runs again; procedures.c clears those that it has */
-    /* slots.c, of divided parameters zero_slots.c */
-    int32_t *slot_forward, *slot_back; /* (n_tensors) as F and as the backward know it */
+        rerun; /* (n_ops): forward operators to recompute in the backward; procedures.c clears those it has emitted */
+    /* slots.c; of ZeRO's flat parameters zero_slots.c */
+    int32_t *slot_forward, *slot_back; /* (n_tensors) slot in F and in the backward */
     int32_t *chain_slot,
         *gradient_slot;        /* (n_param_uses): per-microbatch gradient, GRADIENT slot; -1 */
     struct stage_slots *slots; /* slots.c, core/lower/slots.h */
@@ -28,7 +28,7 @@ struct stage_scratch {
     int32_t *done_at; /* (n_param_uses): instruction after which the gradient is complete */
 };
 
-/* Room for the largest view. */
+/* With room for the largest view. */
 struct stage_scratch *stage_scratch_new(struct lowering *l);
 /* O(tensors + operators + parameter uses). */
 void stage_scratch_begin(struct stage_scratch *h, struct stage_build *b);

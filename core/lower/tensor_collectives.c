@@ -118,11 +118,11 @@ static enum status check_entries(const struct lowering *l, const struct stage_bu
                 name = g->ops[i].name;
         text = arena_printf(
             l->a,
-            "collectives: \"%s\" is for no collective that can go by %s and that no entry before it "
+            "collectives: \"%s\" applies to no collective that supports algorithm %s and that no earlier entry "
             "takes; %s%s%s%s",
             w->match, collective_algorithm_name(w->algorithm),
-            misfit ? arena_printf(l->a, "that takes %s; ", misfit) : "",
-            name ? "a collective here is '" : "nobody meets here", name ? name : "", name ? "'" : "");
+            misfit ? arena_printf(l->a, "it needs %s; ", misfit) : "",
+            name ? "one collective is '" : "this stage has no collectives", name ? name : "", name ? "'" : "");
         if (w->node) return node_error(w->node, err, "%s", text);
         return lower_error(l, first, err, ERR_INPUT, "sharding: %s", text);
     }

@@ -1,4 +1,4 @@
-/* core/lower/uses.h - who reads which tensor of the stage at hand, and what the backward runs again instead of keeping it. */
+/* core/lower/uses.h - readers of each tensor of the current stage, and the operators that the backward recomputes. */
 #ifndef CORE_LOWER_USES_H
 #define CORE_LOWER_USES_H
 
@@ -10,7 +10,7 @@ struct stage_scratch;
 void lower_find_uses(struct stage_scratch *h);
 /* Whether two forward operators belong to one block of the model. */
 bool lower_same_block(const struct graph *g, int32_t op, int32_t other);
-/* Whether the backward finds what F made of the tensor, or has it made again. */
+/* Whether the backward finds the tensor as F made it, kept or recomputed. */
 bool lower_kept(const struct stage_build *b, int32_t tensor);
 
 #endif

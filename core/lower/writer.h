@@ -1,4 +1,4 @@
-/* core/lower/writer.h - a procedure being written; for core/lower/procedures.c, update.c and scale.c alone. */
+/* core/lower/writer.h - a procedure under construction; private to core/lower/procedures.c, update.c and scale.c. */
 #ifndef CORE_LOWER_WRITER_H
 #define CORE_LOWER_WRITER_H
 
@@ -11,25 +11,25 @@ struct writer {
     int32_t *missing, scattering; /* see scatter_gradient; scattering: group in flight, + 1 */
     struct instr *instrs;
     size_t n, capacity;
-    size_t op_capacity; /* of the stage's operators: kept from one procedure to the next */
+    size_t op_capacity; /* of the stage's operators; kept between procedures */
 };
 
 void writer_emit(struct writer *w, enum instr_kind kind, int32_t arg);
-/* The procedure is written: its index; the writer is as new. */
+/* Ends the procedure and resets the writer. Returns the procedure's index. */
 int32_t writer_finish(struct writer *w, enum phase phase, const char *variant);
-/* Completes and appends the operator and its instruction. */
+/* Completes the operator, appends it and its instruction. */
 struct program_op *writer_op(struct writer *w, struct program_op op);
-/* x added to y; plain arithmetic that no operator of the graph stands for. */
+/* y += x, an addition without an operator in the graph. */
 void writer_accumulate(struct writer *w, enum phase phase, int32_t layer, const char *name,
                        int32_t x, int32_t y);
 void writer_zero(struct writer *w, enum phase phase, int32_t layer, const char *name, int32_t y);
 
-/* core/lower/update.c: waits for the gradient all-reduces, exchanges tied ones, updates. */
+/* core/lower/update.c: waits for gradient all-reduces, exchanges tied gradients, updates. */
 void lower_update_procedure(struct writer *w);
-/* The gradient that stands where the parameter stands; a second use's lies behind. */
+/* The gradient at the parameter's position; that of a second use follows. */
 int32_t lower_primary_gradient(const struct stage_build *b, const struct program_parameter *p);
 
-/* core/lower/scale.c: whether this stage's gradients are finite; whether all are, and the loss scale that follows. */
+/* core/lower/scale.c: this stage's overflow flag; its all-reduce and the loss scale's update. */
 void lower_scale_look(struct writer *w);
 void lower_scale_agree(struct writer *w);
 

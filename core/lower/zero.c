@@ -72,17 +72,17 @@ static enum status check_alike(const struct lowering *l, const struct stage_buil
     if (b->plan->zero && (b->v->g->tp != first->v->g->tp || b->s->tp != first->s->tp))
         return lower_error(l, b, err, ERR_INPUT,
                            "zero: %" PRId32 " with replicas[%" PRId32 "].stages[%" PRId32
-                           "], which shards every operator among another number of GPUs",
+                           "], which has another tensor-parallel degree",
                            b->plan->zero, first->replica, first->stage);
     if (b->plan->zero == 3 && b->plan->recompute != first->plan->recompute)
         return lower_error(l, b, err, ERR_INPUT,
-                           "zero: 3 with recompute other than that of replicas[%" PRId32
-                           "].stages[%" PRId32 "]: they would gather parameters in other orders",
+                           "zero: 3 needs the same recompute as replicas[%" PRId32
+                           "].stages[%" PRId32 "], so that both gather parameters in one order",
                            first->replica, first->stage);
     if (b->plan->zero > 1 && b->s->microbatches != first->s->microbatches)
         return lower_error(l, b, err, ERR_INPUT,
                            "zero: %" PRId32 " needs replicas with equal numbers of microbatches, "
-                           "because they meet in every one; this one has %" PRId32
+                           "because their gradients are reduce-scattered in each; this one has %" PRId32
                            ", replicas[%" PRId32 "] %" PRId32,
                            b->plan->zero, b->s->microbatches, first->replica,
                            first->s->microbatches);
@@ -117,12 +117,12 @@ enum status lower_zero_check(const struct lowering *l, struct error *err)
         if (!b->plan->zero) continue;
         if (l->plan->n_replicas < 2 && b->n_shards < 2)
             return lower_error(l, b, err, ERR_INPUT,
-                               "zero: %" PRId32 " divides over replicas, and there is one",
+                               "zero: %" PRId32 " shards over replicas, but there is only one",
                                b->plan->zero);
         if (l->plan->deterministic)
             return lower_error(l, b, err, ERR_INPUT,
-                               "zero: %" PRId32 " in a deterministic plan, whose chain gives the "
-                               "whole sum to everybody",
+                               "zero: %" PRId32 " in a deterministic plan, whose chain all-reduce leaves the "
+                               "full gradient on every replica",
                                b->plan->zero);
         TRY(check_split(l, b, err));
     }

@@ -28,8 +28,8 @@ enum status model_read_bert(const struct node *c, struct model *m, struct error 
     m->config_hidden_dropout = 0.1;
     TRY(model_get_double(c, "hidden_dropout_prob", 0, 0.999, &m->config_hidden_dropout, err));
     m->config_embedding_dropout = m->config_hidden_dropout;
-    TRY(model_refuse_true(c, "is_decoder", "bert that looks back only is not built", err));
-    TRY(model_refuse_true(c, "add_cross_attention", "cross attention is not built", err));
+    TRY(model_refuse_true(c, "is_decoder", "bert with causal attention (is_decoder) is not supported", err));
+    TRY(model_refuse_true(c, "add_cross_attention", "cross attention is not supported", err));
     return model_read_experts(c, m, err);
 }
 

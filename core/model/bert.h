@@ -1,4 +1,4 @@
-/* core/model/bert.h - family bert (core/model/model.h); for core/model/model*.c alone. */
+/* core/model/bert.h - family bert (core/model/model.h); private to core/model/model*.c. */
 #ifndef CORE_MODEL_BERT_H
 #define CORE_MODEL_BERT_H
 
@@ -7,7 +7,7 @@
 
 MUST_CHECK enum status model_read_bert(const struct node *c, struct model *m, struct error *err);
 void model_write_bert(struct json *j, const struct model *m);
-/* The whole forward graph, inputs too. */
+/* The complete forward graph with inputs. */
 void bert_build(struct build *b);
 
 #endif

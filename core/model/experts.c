@@ -44,7 +44,7 @@ static enum status read_chosen(const struct node *c, const char *key, struct mod
     if (m->chosen <= m->experts) return OK;
     const struct node *chosen = model_given(c, "num_experts_per_tok"), *n = model_given(c, key);
     if (chosen) n = chosen;
-    return node_error(n ? n : c, err, "%lld of %lld experts cannot be chosen%s",
+    return node_error(n ? n : c, err, "top-%lld of %lld experts is not possible%s",
                       (long long)m->chosen, (long long)m->experts,
                       chosen ? "" : "; state num_experts_per_tok");
 }
@@ -58,7 +58,7 @@ static enum status read_mixtral(const struct node *c, struct model *m, struct er
     TRY(model_get_double(c, "router_jitter_noise", 0, 1, &noise, err));
     if (noise > 0)
         return node_error(model_given(c, "router_jitter_noise"), err,
-                          "a router with noise is not built");
+                          "router noise is not supported");
     return read_chosen(c, "num_local_experts", m, err);
 }
 

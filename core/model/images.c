@@ -28,7 +28,7 @@ static enum status read_classes(const struct node *c, int64_t absent, struct mod
     if (names && m->vocabulary != (int64_t)names->count)
         return node_error(node_get(c, "num_labels"), err, "%lld, but id2label names %zu classes",
                           (long long)m->vocabulary, names->count);
-    return m->vocabulary > 0 ? OK : node_error(names, err, "a model needs a class");
+    return m->vocabulary > 0 ? OK : node_error(names, err, "a model needs at least one class");
 }
 
 static enum status read_image(const struct node *c, struct model *m, struct error *err)
@@ -218,7 +218,7 @@ static enum status read_feature(const struct node *n, int64_t *out, struct error
     if (node_int(n, 1, CHANNELS_MAX, out, NULL) == OK) return OK;
     return node_error(n, err,
                       "must be the channels of a convolution from 1 to %d, or M or A for "
-                      "largest or average pooling",
+                      "maximum or average pooling",
                       CHANNELS_MAX);
 }
 

@@ -84,7 +84,7 @@ static enum status read_sequence(const struct node *root, struct job *j, struct 
     if (images && j->sequence_length != j->model.max_positions)
         return node_error(n, err,
                           "%" PRId64 ": an image has %" PRId64
-                          " positions in model %.80s; leave it out, or write that",
+                          " positions in model %.80s; omit sequence_length or set it to that",
                           j->sequence_length, j->model.max_positions, j->model.name);
     if (j->sequence_length > j->model.max_positions)
         return node_error(n, err,
@@ -134,7 +134,7 @@ static enum status read_layers(const struct node *root, struct job *j, struct er
     else if (n->kind == NODE_SCALAR && !strcmp(n->text, "fine"))
         j->layers.by = LAYERS_FINE;
     else if (n->kind != NODE_SCALAR || node_int(n, 1, LAYERS_MAX, &number, NULL) != OK)
-        return node_error(n, err, "must be coarse, fine or how many layers there shall be");
+        return node_error(n, err, "must be coarse, fine or a number of layers");
     else
         j->layers = (struct layers_choice){LAYERS_NUMBER, (int32_t)number};
     return OK;
@@ -168,7 +168,7 @@ static enum status read_loss_scale(const struct node *root, struct job *j, struc
     struct loss_scale s = {LOSS_SCALE_INITIAL, LOSS_SCALE_GROWS_AFTER};
     if (n && j->precision != DTYPE_fp16)
         return node_error(n, err,
-                          "gradients of %s need none: precision fp16 alone has a loss scale",
+                          "only precision fp16 has a loss scale; %s needs none",
                           dtype_name(j->precision));
     if (j->precision != DTYPE_fp16) return OK;
     if (n && n->kind == NODE_SCALAR) {

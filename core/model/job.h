@@ -1,19 +1,19 @@
-/* core/model/job.h - what is to be trained.
+/* core/model/job.h - a training job: model, batch, precision, optimizer, data.
  *
  * job.yaml:
  *   version: 1
  *   model: models/tiny-gpt2.json      # path of a config.json beside this file, or the map itself; X.layers.json: measured layers
- *   sequence_length: 128              # models of images: absent, or what the model has (patches + 1 of a vit, 1 of a vgg)
+ *   sequence_length: 128              # models of images: absent, or the model's own (patches + 1 of a vit, 1 of a vgg)
  *   global_batch: 32                  # sequences, or images, a step
  *   microbatch: 4                     # sequences; a number, a list, or absent: the planner chooses
- *   layers: fine                      # coarse | fine | a number: where stages may begin (core/model/layers.h); absent: the default cuts
+ *   layers: fine                      # coarse | fine | a number: possible stage boundaries (core/model/layers.h); absent: the default cuts
  *   precision: fp32                   # fp32 | fp64 | bf16 | fp16
- *   loss_scale: {initial: 65536, grows_after: 2000}   # of fp16 alone (core/graph/loss_scale.h), this by default; or one number, which stays
+ *   loss_scale: {initial: 65536, grows_after: 2000}   # fp16 only (core/graph/loss_scale.h), the default; or one number: constant
  *   optimizer: {kind: adamw, lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01}   # or sgd
  *   data: text.txt                    # any file, read as bytes; overridden by run --data
- *   balance: 0.01                     # of a model with experts: coefficient of their balancing loss (core/graph/op.h, gating), which
- *                                     # the loss that is shown leaves out; absent: 0
- *   dropout: config                   # as the model's config says | 0.1, everywhere it has dropout; absent: none
+ *   balance: 0.01                     # of a model with experts: coefficient of the load-balancing loss (core/graph/op.h, gating), which
+ *                                     # is not part of the printed loss; absent: 0
+ *   dropout: config                   # as in the model's config | 0.1, for every dropout of the model; absent: none
  *   seed: 1
  */
 #ifndef CORE_MODEL_JOB_H
@@ -40,27 +40,27 @@ struct job {
     int64_t sequence_length, global_batch;
     int32_t n_microbatches_sizes; /* 0: the planner chooses */
     int64_t microbatch_sizes[16]; /* each divides global_batch */
-    struct layers_choice layers;  /* what all layer numbers of the job's plans mean */
-    const struct node *layers_at; /* where a file says so, for messages; NULL: nowhere */
+    struct layers_choice layers;  /* defines the layer numbers of the job's plans */
+    const struct node *layers_at; /* of `layers` in the file, for messages; NULL: absent */
     enum dtype precision;
     struct loss_scale loss_scale; /* initial 0: not fp16 */
     struct optimizer optimizer;
     enum dropout_by dropout; /* the model's rates are set accordingly */
     double dropout_rate;     /* DROPOUT_RATE: [0, 1) */
-    /* NULL where not given; relative paths are taken from the job file's folder */
+    /* NULL: absent; relative paths start at the job file's folder */
     const char *data;
     const char
-        *model_file; /* what the model was read from, NULL where it stands in the job itself */
+        *model_file; /* file of the model, NULL if the model is inline */
     uint64_t seed;
 };
 
-/* folder: where relative paths start. */
+/* folder: base of relative paths. */
 MUST_CHECK enum status job_parse(struct arena *a, const struct node *root, const char *folder,
                                  struct job *out, struct error *err);
 MUST_CHECK enum status job_read(struct arena *a, const char *path, struct job *out,
                                 struct error *err);
 void job_write(FILE *out, struct arena *a, const struct job *j, int indent); /* the model inline */
-const char *optimizer_name(enum optimizer_kind kind);       /* as the files spell it */
+const char *optimizer_name(enum optimizer_kind kind);       /* as in files */
 int64_t optimizer_state_tensors(const struct optimizer *o); /* 2 for adamw, 0 for sgd */
 
 #endif

@@ -6,13 +6,13 @@ const struct document_key job_keys[] = {
     {"model", "path or map", NULL,
      "config.json of a Hugging Face model, relative to the job file; its content as a map; or "
      "MODEL.layers.json, a table of measured layers"},
-    {"sequence_length", "number of tokens", "that of an image model, which has it fixed",
+    {"sequence_length", "number of tokens", "fixed by an image model",
      "tokens of a training sequence; required for text models"},
     {"global_batch", "number of sequences", NULL, "sequences (or images) of one optimizer step"},
     {"microbatch", "number, or list of numbers", "chosen by the planner",
      "sequences of a microbatch; each must divide global_batch"},
     {"layers", "coarse, fine or number", "the default cuts",
-     "granularity of the layers that stages consist of: coarse (one a transformer block), fine (as "
+     "granularity of the layers that stages consist of: coarse (one per transformer block), fine (as "
      "many as possible within blocks), or their number"},
     {"precision", "fp32, fp64, bf16 or fp16", "fp32",
      "type of weights and activations; bf16 and fp16 keep fp32 master weights"},
@@ -66,7 +66,7 @@ const struct document_key measured_layer_keys[] = {
     {"name", "text", NULL, "name of the layer"},
     {"cost", "text", NULL, "name of its measured times in the profile; equal layers share one"},
     {"output", "number of elements", NULL,
-     "activation of one sequence at the cut behind; 0 for the last layer"},
+     "activation of one sequence at the cut after the layer; 0 for the last layer"},
     {"parameters", "list of numbers", NULL,
      "parameters on one GPU, for each tensor-parallel degree"},
     {"kept", "list of numbers", NULL,

@@ -1,4 +1,4 @@
-/* core/model/keys.h - the keys of a job file, as its reader and docs/reference have them. */
+/* core/model/keys.h - tables of the keys of a job file, for its reader and docs/reference. */
 #ifndef CORE_MODEL_KEYS_H
 #define CORE_MODEL_KEYS_H
 

@@ -195,7 +195,7 @@ static enum status refuse(const struct view *v, const struct repeat *r, int32_t 
     }
     return error_set(err, ERR_INPUT,
                      "the model cannot be cut into %" PRId32 ": %" PRId32
-                     " equal blocks of as many layers each, one before and one behind them; "
+                     " equal blocks of equally many layers, one layer before and one after them; "
                      "possible: %.200s",
                      wanted, r[0].copies, valid);
 }
@@ -239,7 +239,7 @@ enum status layers_find(struct graph *g, const struct layers_choice *c, struct e
     }
     if (g->n_forward && op_is_measured(g->ops[0].kind))
         return error_set(err, ERR_INPUT,
-                         "this model was measured layer by layer, and they stay as they are");
+                         "the layers of a measured model are fixed");
     struct view *v = view_of(g);
     struct repeat *r;
     int32_t n = find_blocks(v, &r), k = 1, layers = 0;

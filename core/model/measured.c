@@ -67,8 +67,8 @@ static enum status read_layer(struct arena *a, const struct node *n, bool last,
     TRY(node_int(at, 0, ELEMENTS_MAX, &l->output, err));
     if (!l->output != last)
         return node_error(at, err,
-                          last ? "the last layer gives the loss: its output must be 0"
-                               : "only the last layer has no output");
+                          last ? "the last layer computes the loss: its output must be 0"
+                               : "only the last layer may have output 0");
     TRY(read_shares(a, n, "parameters", m, &l->parameters, err));
     return read_shares(a, n, "kept", m, &l->kept, err);
 }

@@ -37,12 +37,12 @@ static enum status refuse_what_is_not_built(const struct node *c, struct error *
     const struct node *n = model_given(c, "text_config");
     if (n)
         return node_error(n, err,
-                          "a model of several parts: its language model is nested here; give the "
+                          "a multimodal model with a nested language model; give the "
                           "content of text_config as the config");
     n = model_given(c, "quantization_config");
     if (n)
         return node_error(n, err,
-                          "quantised weights are not trained here; remove "
+                          "training of quantised weights is not supported; remove "
                           "quantization_config to plan the model in full precision");
     return OK;
 }
@@ -80,10 +80,10 @@ static enum status read_gpt2(const struct node *c, struct model *m, struct error
     TRY(node_get_bool(c, "scale_attn_weights", &scales, err));
     if (!scales)
         return node_error(node_get(c, "scale_attn_weights"), err,
-                          "attention without 1/sqrt(head_dim) is not built");
+                          "attention without the factor 1/sqrt(head_dim) is not supported");
     TRY(model_refuse_true(c, "scale_attn_by_inverse_layer_idx",
-                          "attention scaled by the layer's number is not built", err));
-    return model_refuse_true(c, "add_cross_attention", "cross attention is not built", err);
+                          "attention scaled by the layer index is not supported", err));
+    return model_refuse_true(c, "add_cross_attention", "cross attention is not supported", err);
 }
 
 /* --- llama and its relatives --- */
@@ -105,7 +105,7 @@ static enum status read_heads(const struct node *c, struct model *m, struct erro
                           (long long)m->heads, (long long)m->hidden);
     if (!m->head_dim) m->head_dim = m->hidden / m->heads;
     if (m->head_dim % 2)
-        return node_error(heads, err, "a head of %lld features cannot be rotated in pairs",
+        return node_error(heads, err, "head_dim %lld is odd, but rotary embeddings need pairs",
                           (long long)m->head_dim);
     if (m->heads * m->head_dim > MODEL_WIDTH_MAX)
         return node_error(heads, err, "%lld heads of %lld features are more than %d together",
@@ -126,7 +126,7 @@ static enum status read_rope(const struct node *c, struct model *m, struct error
     TRY(model_get_double(c, "partial_rotary_factor", 0, 1, &whole, err));
     if (whole < 1)
         return node_error(node_get(c, "partial_rotary_factor"), err,
-                          "heads that are rotated in part are not built");
+                          "partial rotary embeddings are not supported");
     if (!n) return OK;
     TRY(node_is(n, NODE_MAP, err));
     TRY(model_get_double(n, "rope_theta", 1, 1e12, &m->rope_theta, err));
@@ -171,8 +171,8 @@ static enum status read_window(const struct node *c, struct model *m, struct err
     if (!used || from >= m->layers) m->window = 0;
     if (m->window && from > 0)
         return node_error(node_get(c, "use_sliding_window"), err,
-                          "layers 0 to %lld without the window and the others with it are not "
-                          "built; max_window_layers must be 0 or at least %lld",
+                          "a sliding window for the layers after %lld only is not "
+                          "supported; max_window_layers must be 0 or at least %lld",
                           (long long)from - 1, (long long)m->layers);
     return OK;
 }
@@ -248,7 +248,7 @@ enum status model_read(const struct node *c, const char *name, struct model *out
     m.family = names[family];
     TRY(read_name(c, name, &m, err));
     if (!readers[family])
-        return node_error(type, err, "a table of measured layers is the model of a job only");
+        return node_error(type, err, "a table of measured layers can only be the model of a job");
     TRY(read_attention(c, &m, err));
     TRY(model_get_double(c, "initializer_range", 0, 10, &m.init_std, err));
     TRY(readers[family](c, &m, err));

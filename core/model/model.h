@@ -1,30 +1,30 @@
 /* core/model/model.h - Hugging Face config.json → forward graph.
  *
  * Families: gpt2, llama, mistral, qwen2, qwen3 (dense); mixtral, qwen3_moe (experts); bert (masked language modelling, dense or
- * with experts); and measured_layers, a table of layers whose operators nobody
- * knows (core/model/measured.h). Unknown model_type: ERR_INPUT that lists them.
- * vit (ViTForImageClassification) and vgg are of images: inputs pixels (b,c,h,w) and labels (b); global batch and microbatch
- * count images, the sequence length is what the model makes of one: patches and the class token (vit), 1 (vgg).
+ * with experts); and measured_layers, a table of layers without operators
+ * (core/model/measured.h). Unknown model_type: ERR_INPUT with the known ones.
+ * vit (ViTForImageClassification) and vgg are image models: inputs pixels (b,c,h,w) and labels (b); global batch and microbatch
+ * count images; the sequence length is that of one image: patches and the class token (vit), 1 (vgg).
  * The graph is built for one microbatch: inputs tokens, positions (learned positions only), targets (b,T); bert also segments.
  *
  * Experts. The router's projection has its Hugging Face name (block_sparse_moe.gate, mlp.gate); the weights of a layer's experts
- * are one parameter for each projection, (experts, out, in), stacked in the order of their numbers: what Hugging Face calls
- * experts.3.w1.weight is row 3 of experts.w1.weight. Keys of ours, beside Hugging Face's:
- *   capacity_factor       c: an expert takes at most ceil(c·k·T/E) rows of a sequence, by position, the others skip it (their
- *                         gate for it counts as 0). null: all T of them, nothing is dropped, as the models themselves compute;
- *                         the default but for bert, whose is 1.25 (Switch Transformers, Fedus et al. 2022). Without one, slots
- *                         for all T rows are kept for every expert: E/k times the memory of the rows that are there
+ * are one parameter for each projection, (experts, out, in), stacked by expert index: Hugging Face's
+ * experts.3.w1.weight is row 3 of experts.w1.weight. Keys beyond Hugging Face's:
+ *   capacity_factor       c: an expert takes at most ceil(c·k·T/E) rows of a sequence, by position; the others skip it (their
+ *                         gate for it counts as 0). null: all T of them, none is dropped, as in the original models;
+ *                         the default except for bert, with 1.25 (Switch Transformers, Fedus et al. 2022). Without a factor, every
+ *                         expert has slots for all T rows: E/k times the memory of the actual rows
  *   bert: num_experts, num_experts_per_tok (2), encoder_sparse_step (2: every second block, from the second on); its modules
  *                         are moe.gate, moe.experts.intermediate and moe.experts.output
- * Experts have no biases. The load balancing loss (router_aux_loss_coef) is read and kept, but not trained: over a whole
- * batch it is no sum over sequences.
- * vgg has keys of ours: image_size (224), num_channels (3), num_labels (1000); features, a list of channels of 3 x 3 convolutions
- * with M and A for largest and average pooling by 2 (configuration E of Simonyan and Zisserman 2014, which is VGG19), classifier,
- * the widths of its hidden layers ([4096, 4096]); norm_groups (0), above 0 a group norm behind each convolution, norm_eps;
+ * Experts have no biases. The load-balancing loss (router_aux_loss_coef) is read and kept, but not trained, because over a
+ * batch it is not a sum over sequences.
+ * vgg keys: image_size (224), num_channels (3), num_labels (1000); features, a list of channels of 3 x 3 convolutions
+ * with M and A for maximum and average pooling by 2 (configuration E of Simonyan and Zisserman 2014, VGG19); classifier,
+ * the widths of its hidden layers ([4096, 4096]); norm_groups (0), above 0 a group norm after each convolution, norm_eps;
  * dropout (0.5) of the classifier. Parameters have torchvision's names.
  *
- * Dropout happens where the model's paper has it on hidden states and embeddings, as far as the job asks for it (core/model/job.h);
- * attention probabilities are never dropped.
+ * Dropout applies to hidden states and embeddings as in the model's paper, if the job requests it (core/model/job.h);
+ * attention probabilities have none.
  */
 #ifndef CORE_MODEL_MODEL_H
 #define CORE_MODEL_MODEL_H
@@ -42,66 +42,66 @@ enum {
 };
 
 struct model {
-    const char *name;   /* from the path or config's _name_or_path; for people */
+    const char *name;   /* from the path or config's _name_or_path; for display */
     const char *family; /* model_type */
     int64_t layers, hidden, heads, kv_heads, head_dim, intermediate, vocabulary, max_positions;
     int64_t window; /* sliding window, 0 = none */
     bool tied, attention_bias, mlp_bias, qk_norm, gelu_erf;
-    bool eager; /* attn_implementation: eager, whose scores stand in memory; else they never do */
+    bool eager; /* attn_implementation: eager, which materialises scores */
     const struct measured_model *measured; /* family measured_layers, else NULL */
-    /* Images: (channels, image_size, image_size), 0: text; then vocabulary is the number of classes. patch: of vit. */
+    /* Images: (channels, image_size, image_size), 0: text; then vocabulary is the number of classes. patch: vit only. */
     int64_t image_size, channels, patch;
-    /* vgg: channels of each convolution in order, or FEATURE_*_POOL; widths of the classifier's hidden layers; groups of a
-     * group norm behind each convolution, 0: none */
+    /* vgg: channels of each convolution in order, or FEATURE_*_POOL; widths of the classifier's hidden layers; groups of the
+     * group norm after each convolution, 0: none */
     int32_t n_features, n_classifier, norm_groups;
     int64_t features[MODEL_FEATURES_MAX], classifier[MODEL_CLASSIFIER_MAX];
     bool relu; /* hidden_act of vit: relu; else gelu */
     double norm_eps, rope_theta, init_std;
-    int64_t experts; /* of each layer that has them; 0: none */
-    int64_t chosen;  /* of them for a position */
+    int64_t experts; /* of each layer with experts; 0: none */
+    int64_t chosen;  /* experts per position (top-k) */
     int64_t expert_intermediate,
         sparse_step;        /* layers sparse_step - 1, 2·sparse_step - 1 … have experts */
-    double capacity_factor; /* 0: every row finds room */
+    double capacity_factor; /* 0: no limit */
     bool renormalise;       /* the chosen gates sum to 1 */
-    int32_t n_dense_layers; /* that have none all the same (mlp_only_layers) */
+    int32_t n_dense_layers; /* layers without experts despite sparse_step (mlp_only_layers) */
     int32_t dense_layers[MODEL_DENSE_MAX];
     double aux_loss;  /* router_aux_loss_coef: kept, not trained */
     int64_t segments; /* bert: token types */
-    /* What the config says, and what the job asks for: of hidden states before they are added to the residual stream, and
+    /* Rates in the config, and those the job requests: of hidden states before they are added to the residual stream, and
      * of embeddings. */
     double config_hidden_dropout, config_embedding_dropout, hidden_dropout, embedding_dropout;
-    double balance; /* of experts: coefficient of their balancing loss; the job's */
+    double balance; /* coefficient of the load-balancing loss, from the job */
     struct rope_scaling rope;
-    /* How many GPUs of one device shard every operator, and whether also the positions of what is replicated on each
-     * (sequence parallelism). Not the model's: plan_share sets them from the cluster; 0 and 1 are one GPU. */
+    /* Tensor-parallel degree, and whether positions of replicated activations are sharded too
+     * (sequence parallelism). Not the model's own: plan_share sets them from the cluster; 0 and 1: one GPU. */
     int32_t tensor_parallel;
     bool sequence_parallel;
 };
 
 MUST_CHECK enum status model_read(const struct node *config, const char *name, struct model *out,
                                   struct error *err);
-/* The same, measured_layers too, whose table is the arena's. */
+/* The same, also for measured_layers, whose table is the arena's. */
 MUST_CHECK enum status model_parse(struct arena *a, const struct node *config, const char *name,
                                    struct model *out, struct error *err);
-/* config.json text that model_read reads back to the same model, as YAML flow or JSON on one line (for plan.yaml). */
+/* config.json text that model_read reads back to the same model, as YAML flow or one line of JSON (for plan.yaml). */
 const char *model_write(struct arena *a, const struct model *m);
 int64_t model_pixels(const struct model *m);     /* of one image, all channels; 0: text */
 int64_t model_parameters(const struct model *m); /* from the graph's parameters, each once */
-/* Whether so many GPUs can shard every operator, each with as many heads and features as the others. */
+/* Whether a tensor-parallel degree divides heads and features evenly. */
 bool model_allows_tp(const struct model *m, int64_t tp);
-/* Of them those that one position passes through: of the experts only the chosen ones. */
+/* Active parameters: those that one position passes through, with the chosen experts only. */
 int64_t model_active_parameters(const struct model *m);
 bool model_has_experts(const struct model *m, int64_t layer);
-/* Slots of an expert for one sequence. */
+/* Capacity: slots of an expert for one sequence. */
 int64_t model_capacity(const struct model *m, int64_t sequence_length);
-/* Masked language modelling: how many positions of a sequence are hidden, round(0.15·length), at least 1. */
+/* Masked language modelling: masked positions of a sequence, round(0.15·length), at least 1. */
 int64_t model_masked_positions(int64_t sequence_length);
-/* One GPU's share where tensor_parallel > 1 (Shoeybi et al. 2019): heads, ffn and vocabulary (padded up) are divided, norms
- * and residuals whole, an all_reduce behind each half of a block and before its gradient; with sequence_parallel
- * (Korthikanti et al. 2023) norms and residuals have a share of the positions, between all_gather and reduce_scatter.
- * The few numbers a row that a divided loss sums are left out.
+/* The forward graph; one GPU's shard if tensor_parallel > 1 (Shoeybi et al. 2019): heads, ffn and vocabulary (padded) are sharded,
+ * norms and residuals replicated, with an all_reduce after each half of a block and before its gradient; with sequence_parallel
+ * (Korthikanti et al. 2023) norms and residuals are sharded by positions, between all_gather and reduce_scatter.
+ * The few numbers per row that a vocabulary-parallel loss reduces are omitted.
  * Not for bert and models with experts.
- * ERR_INPUT: sequence longer than max_positions; heads, ffn or positions that the GPUs do not divide. */
+ * ERR_INPUT: sequence longer than max_positions; heads, ffn or positions that the degree does not divide. */
 MUST_CHECK enum status model_graph(struct arena *a, const struct model *m, enum dtype dtype,
                                    int64_t microbatch, int64_t sequence_length, struct graph **out,
                                    struct error *err);

@@ -162,8 +162,8 @@ static enum status check_share(const struct model *m, int64_t sequence_length, s
                    {"positions", m->sequence_parallel ? sequence_length : 0}};
     if (m->tensor_parallel > 1 && !is_dense_decoder(m))
         return error_set(err, ERR_INPUT,
-                         "model '%s': tensor_parallel %d: GPUs in tensor parallelism are built for "
-                         "dense decoders, not for %s%s",
+                         "model '%s': tensor_parallel %d: tensor parallelism supports "
+                         "dense decoders only, not %s%s",
                          m->name, m->tensor_parallel, m->family, m->experts ? " with experts" : "");
     for (size_t i = 0; m->tensor_parallel > 1 && i < sizeof divided / sizeof *divided; i++)
         if (divided[i].n % m->tensor_parallel)
@@ -180,7 +180,7 @@ enum status model_graph(struct arena *a, const struct model *m, enum dtype dtype
     if (m->measured)
         return measured_model_graph(a, m, dtype, microbatch, sequence_length, out, err);
     if (dtype == DTYPE_int32)
-        return error_set(err, ERR_INPUT, "model '%s': int32 is no type to train in", m->name);
+        return error_set(err, ERR_INPUT, "model '%s': training in int32 is not possible", m->name);
     if (sequence_length < 1 || sequence_length > m->max_positions)
         return error_set(err, ERR_INPUT,
                          "model '%s': sequence length %lld is not between 1 and its %lld positions",

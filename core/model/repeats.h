@@ -1,12 +1,12 @@
-/* core/model/repeats.h - runs of equal pieces in a sequence, found from its elements alone.
+/* core/model/repeats.h - tandem repeats: runs of equal pieces in a sequence.
  *
- * A repeat is `copies` pieces of `period` elements, one after the other, that are equal element by element. The sequence is
- * known only by a comparison, so operators, layers or letters will do. Found are the repeats that say most (copies less one,
- * times the period), longest first, then the same on both sides of them; none overlap. Of periods that say as much the
- * shortest is taken, so a repeat is maximal: no piece of it is itself a repeat of the whole piece.
- * Every repeat of period p has a matching pair at a multiple of p, so trying those alone misses none:
+ * A repeat is `copies` consecutive pieces of `period` elements that are equal element by element. Elements are accessed
+ * through a comparison only, so operators, layers or letters will do. The result has the repeats that cover most (copies less one,
+ * times the period), longest first, then those on both sides of them; none overlap. Of periods with equal coverage the
+ * shortest is taken, so a repeat is maximal: no piece is itself a repeat.
+ * Every repeat of period p has a matching pair at a multiple of p, so it suffices to try those:
  * O(n log n) comparisons for a sequence without repeats (after Main and Lorentz, J. Algorithms 5, 1984, without their
- * halving: the sequences here are thousands long).
+ * halving, because the sequences here have only thousands of elements).
  */
 #ifndef CORE_MODEL_REPEATS_H
 #define CORE_MODEL_REPEATS_H
@@ -23,10 +23,10 @@ struct repeat {
 struct repeats_of {
     int32_t n;
     const void *user;
-    /* Are elements i < j equal, as members of pieces j - i apart? */
+    /* Whether elements i < j are equal, as members of pieces j - i apart. */
     bool (*same)(const void *user, int32_t i, int32_t j);
-    /* What it costs to part the sequence in front of an element; a repeat that may begin at several places begins where
-     * this is least (then: with most copies, then: earliest). NULL: nothing. */
+    /* Cost of a boundary before an element; a repeat with several possible beginnings takes that of the
+     * least cost (ties: most copies, then earliest). NULL: no cost. */
     int64_t (*seam)(const void *user, int32_t at);
 };
 /* The repeats, ascending; the list is the arena's. */

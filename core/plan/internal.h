@@ -1,20 +1,20 @@
-/* core/plan/internal.h - what the files of the plan and of lowering share; for core/plan/plan*.c and core/lower/lower*.c alone. */
+/* core/plan/internal.h - shared by core/plan/plan*.c and core/lower/lower*.c; private to them. */
 #ifndef CORE_PLAN_INTERNAL_H
 #define CORE_PLAN_INTERNAL_H
 
 #include "core/plan/plan.h"
 #include "core/plan/schedule.h"
 
-/* The canonical text from `microbatch:` on: all that is executed but the seed. */
+/* The canonical text from `microbatch:` on: all that is executed, without the seed. */
 void plan_write_executed(FILE *out, struct arena *a, const struct plan *p);
 
-/* Where a complaint stands: stage -1 the replica, replica -1 the plan. */
+/* Position of an error: stage -1: the replica; replica -1: the plan. */
 struct plan_place {
     const struct plan *p;
     int32_t replica, stage;
     struct error *err;
 };
-/* ERR_INPUT, with the place in the file where there is one. */
+/* ERR_INPUT with the position in the file if there is one. */
 enum status plan_complain(const struct plan_place *at, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 /* A device of a replica and its chunks. */
@@ -25,15 +25,15 @@ struct plan_lane {
 /* In order of first appearance. Returns their number. O(stages · devices of the replica). */
 int32_t plan_lanes(struct arena *a, const struct plan_replica *r, struct plan_lane **out);
 
-/* The next call of an order's text, which moves on behind it. chunk: -1 where none is written. */
+/* Parses the next call of an order's text and advances behind it. chunk: -1 if not stated. */
 enum plan_word { PLAN_WORD_CALL, PLAN_WORD_END, PLAN_WORD_BAD };
 enum plan_word plan_next_call(const char **text, struct schedule_op *out);
 
-/* The replica's named schedule, devices as plan_lanes gives them. ERR_INPUT: what schedule_make says, devices with
- * different numbers of chunks, stages that do not stand where the schedule wants them. O(operations). */
+/* The replica's named schedule, devices as plan_lanes orders them. ERR_INPUT: schedule_make's errors, devices with
+ * different numbers of chunks, stages on other devices than the schedule requires. O(operations). */
 MUST_CHECK enum status plan_schedule(struct arena *a, const struct plan_place *at,
                                      struct schedule *out);
-/* Warm-up counts, orders and schedule of the replica at hand. */
+/* Checks warm-up counts, orders and schedule of a replica. */
 MUST_CHECK enum status plan_check_orders(struct arena *a, struct plan_place *at);
 
 #endif

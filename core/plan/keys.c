@@ -19,7 +19,7 @@ const struct document_key plan_made_by_keys[] = {
     {"musher", "text", "none", "version of musher"},
     {"profile", "number", "0: device catalogue", "profile version that the search used"},
     {"seed", "number", "the job's", "seed of the search"},
-    {"predicted_ns", "number of ns", "0", "predicted time of one iteration"},
+    {"predicted_ns", "number of ns", "0", "predicted time of one step"},
     {0}};
 
 /* an entry of replicas */
@@ -28,7 +28,7 @@ const struct document_key plan_replica_keys[] = {
     {"schedule", "text", "1F1B by the stages' warmup or order",
      "pipeline schedule by name, e.g. zb-v (`musher schedule --help` lists them)"},
     {"split", "true or false", "false",
-     "separate input and weight gradients (I, W) where the schedule allows both"},
+     "separate input and weight gradients (I, W), if the schedule allows both"},
     {"orders", "map or text", "none",
      "order of the operations on each device instead of a schedule, e.g. {a.0: \"0F0 1F0 1B0 "
      "0B0\"}"},
@@ -41,9 +41,9 @@ const struct document_key plan_stage_keys[] = {
     {"device", "device name", "none", "device of the stage, e.g. a.0"},
     {"devices", "list of device names", "none", "devices of a sharded stage, instead of device"},
     {"sequences", "list of numbers", "none",
-     "sequences of a microbatch for each of devices: the stage is sharded along the batch"},
+     "sequences of a microbatch on each device: the stage is sharded along the batch"},
     {"sharding", "map", "none",
-     "sharding of single operators over devices (intra-operator parallelism), instead of "
+     "sharding of each operator over devices (intra-operator parallelism), instead of "
      "sequences"},
     {"warmup", "number of forwards", "1F1B: stages from this one to the last",
      "forwards before the first backward"},

@@ -1,4 +1,4 @@
-/* core/plan/keys.h - the keys of a plan file, as its reader and docs/reference have them. */
+/* core/plan/keys.h - tables of the keys of a plan file, for its reader and docs/reference. */
 #ifndef CORE_PLAN_KEYS_H
 #define CORE_PLAN_KEYS_H
 

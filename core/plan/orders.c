@@ -105,11 +105,11 @@ static enum status note_call(const struct order_check *c, const struct schedule_
     }
     call_text(c, x->phase, x->chunk, x->microbatch, this);
     call_text(c, needs, x->chunk, x->microbatch, that);
-    if (twice) return plan_complain(c->at, "%s: %s stands twice", c->key, this);
+    if (twice) return plan_complain(c->at, "%s: %s occurs twice", c->key, this);
     if (mixed)
         return plan_complain(c->at, "%s: %s in an order with %c: a stage has either B or I and W",
                              c->key, this, *backward);
-    return plan_complain(c->at, "%s: %s stands before %s; it needs %s before %s", c->key, this,
+    return plan_complain(c->at, "%s: %s comes before %s; it needs %s before %s", c->key, this,
                          that, that, this);
 }
 
@@ -119,12 +119,12 @@ static enum status check_call(const struct order_check *c, struct schedule_op *x
 {
     int length = next - word > 20 ? 20 : (int)(next - word);
     if (c->n_chunks == 1 && x->chunk >= 0)
-        return plan_complain(c->at, "%s: '%.*s': the device has one stage, so no chunk is named",
+        return plan_complain(c->at, "%s: '%.*s': the device has one stage, so calls have no chunk",
                              c->key, length, word);
     if (c->n_chunks > 1 && (x->chunk < 0 || x->chunk >= c->n_chunks))
         return plan_complain(c->at,
                              "%s: '%.*s': the device has %" PRId32
-                             " stages, so a chunk from 0 to %" PRId32 " stands before the letter",
+                             " stages, so a chunk from 0 to %" PRId32 " must precede the letter",
                              c->key, length, word, c->n_chunks, c->n_chunks - 1);
     if (x->microbatch >= c->microbatches)
         return plan_complain(c->at, "%s: '%.*s': this replica has microbatches 0 to %" PRId32,
@@ -184,7 +184,7 @@ static enum status check_stage(struct arena *a, const struct plan_place *at,
                              "warmup: %" PRId32 ", but the replica has %" PRId32 " microbatches",
                              s->warmup, r->microbatches);
     if ((r->schedule || r->orders) && (s->warmup || s->order))
-        return plan_complain(at, "%s: the replica's %s says it all", s->order ? "order" : "warmup",
+        return plan_complain(at, "%s: excluded by the replica's %s", s->order ? "order" : "warmup",
                              r->schedule ? "schedule" : "orders");
     return s->order ? check_order(a, at, "order", s->order, 1, r->microbatches) : OK;
 }
@@ -231,7 +231,7 @@ enum status plan_schedule(struct arena *a, const struct plan_place *at, struct s
         if (lanes[d].n_stages != spec.n_chunks)
             return plan_complain(at,
                                  "schedule: %s has %" PRId32 " stages, %s has %" PRId32
-                                 "; a schedule wants as many on each device",
+                                 "; a schedule needs equally many on each device",
                                  at->p->cluster.devices[lanes[0].device].name, spec.n_chunks,
                                  at->p->cluster.devices[lanes[d].device].name, lanes[d].n_stages);
     if (schedule_kind_parse(r->schedule, &spec.kind, &why) != OK ||
@@ -240,7 +240,7 @@ enum status plan_schedule(struct arena *a, const struct plan_place *at, struct s
     for (int32_t d = 0; d < spec.n_devices; d++)
         for (int32_t c = 0; c < spec.n_chunks; c++)
             if (out->stage[d * spec.n_chunks + c] != lanes[d].stages[c])
-                return plan_complain(at, "schedule: %s wants the stages on %.300s", r->schedule,
+                return plan_complain(at, "schedule: %s needs the stages on %.300s", r->schedule,
                                      wanted_text(a, at->p, out, lanes));
     return OK;
 }
@@ -255,9 +255,9 @@ enum status plan_check_orders(struct arena *a, struct plan_place *at)
     }
     at->stage = -1;
     if (r->schedule && r->orders)
-        return plan_complain(at, "schedule: there are orders as well; one of the two says it all");
+        return plan_complain(at, "schedule: a replica has either `schedule` or `orders`, not both");
     if (r->split && !r->schedule)
-        return plan_complain(at, "split: without a schedule it says nothing");
+        return plan_complain(at, "split: needs a schedule");
     if (r->schedule) return plan_schedule(a, at, &ignored);
     return r->orders ? check_devices_orders(a, at, r) : OK;
 }

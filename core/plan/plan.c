@@ -95,7 +95,7 @@ static enum status check_again(const struct plan_place *at, int32_t device, int3
 {
     const struct plan_replica *r = &at->p->replicas[at->replica];
     const char *name = at->p->cluster.devices[device].name;
-    if (other == at->stage) return plan_complain(at, "devices: %s stands twice", name);
+    if (other == at->stage) return plan_complain(at, "devices: %s is listed twice", name);
     if (!same_devices(&r->stages[at->stage], &r->stages[other]))
         return plan_complain(at,
                              "devices: %s already has stages[%" PRId32
@@ -104,7 +104,7 @@ static enum status check_again(const struct plan_place *at, int32_t device, int3
     if (r->schedule || r->orders) return OK;
     return plan_complain(at,
                          "device: %s already has stages[%" PRId32
-                         "]; where a device has several, the replica says `schedule:` or `orders:`",
+                         "]; a replica with several stages on a device needs `schedule:` or `orders:`",
                          name, other);
 }
 
@@ -138,13 +138,13 @@ static enum status check_sequences(const struct plan_place *at, const struct pla
         return plan_complain(at, "sharding: for %" PRId32 " devices, the stage has %" PRId32,
                              s->sharding->n_devices, s->n_shards);
     if (s->sharding && s->zero > 2)
-        return plan_complain(at, "zero: 3 with sharding; its `parameters:` state what is sharded, "
-                                 "with `reshard_after_forward: true` as zero 3 has it");
+        return plan_complain(at, "zero: 3 with sharding; use its `parameters:` instead, "
+                                 "with `reshard_after_forward: true` for the same effect");
     if (at->p->deterministic && s->sharding)
-        return plan_complain(at, "sharding: parts of operators give other bits than whole ones, so "
+        return plan_complain(at, "sharding: sharded operators round differently, so "
                                  "the plan cannot be deterministic");
     if (at->p->deterministic && s->n_shards > 1)
-        return plan_complain(at, "devices: several devices add up one microbatch's gradients, so "
+        return plan_complain(at, "devices: the gradients of one microbatch are added over devices, so "
                                  "the plan cannot be deterministic");
     if (s->sharding) return OK;
     for (int32_t k = 0; k < s->n_shards; k++) {

@@ -102,12 +102,12 @@ static enum status read_devices(struct reader *r, const struct node *stage, stru
     if (!sharding && !given(stage, "sequences"))
         return node_error(
             stage, r->err,
-            "several devices share a stage by `sequences` or by `sharding`; neither is there");
+            "a stage on several devices needs `sequences` or `sharding`");
     if (!sharding) TRY(need_list(stage, "sequences", &sequences, r->err));
     if (sharding && given(stage, "sequences"))
         return node_error(
             sharding, r->err,
-            "there are sequences as well; devices share a stage in one of the two ways");
+            "a stage has either `sequences` or `sharding`, not both");
     if (sequences && devices->count != sequences->count)
         return node_error(sequences, r->err, "has %zu numbers for %zu devices", sequences->count,
                           devices->count);
@@ -134,14 +134,14 @@ static enum status read_device(struct reader *r, const struct node *stage, struc
     const struct node *n, *devices = given(stage, "devices");
     if (devices && given(stage, "device"))
         return node_error(devices, r->err,
-                          "there is a device as well; a stage says one of the two");
+                          "a stage has either `device` or `devices`, not both");
     if (devices) return read_devices(r, stage, s);
     if (given(stage, "sequences"))
         return node_error(given(stage, "sequences"), r->err,
-                          "one device has all sequences; several are said with `devices`");
+                          "`sequences` needs `devices`; one device has all sequences");
     if (given(stage, "sharding"))
         return node_error(given(stage, "sharding"), r->err,
-                          "one device shares with nobody; several are said with `devices`");
+                          "`sharding` needs `devices`; one device has nothing to share");
     TRY(node_need(stage, "device", &n, r->err));
     return find_device(r, n, &s->device);
 }
@@ -172,7 +172,7 @@ static enum status read_stage(struct reader *r, const struct node *n, struct pla
     TRY(get_count(n, "warmup", 1, MICROBATCHES_MAX, &s->warmup, r->err));
     TRY(node_get_lines(n, "order", &s->order, r->err));
     if (s->order && s->warmup)
-        return node_error(n, r->err, "has both a warmup and an order; an order says it all");
+        return node_error(n, r->err, "has both a warmup and an order; an order needs no warmup");
     TRY(read_recompute(n, s, r->err));
     TRY(node_get_quantity(n, "bucket", QUANTITY_BYTES, 1, BUCKET_MAX_BYTES, &bucket, r->err));
     s->bucket_bytes = (int64_t)llround(bucket);
@@ -205,7 +205,7 @@ static enum status read_joined_orders(struct reader *r, const struct node *n,
     for (const char *t = text; *t; t++) given += *t == '|';
     if (given != n_lanes)
         return node_error(n, r->err,
-                          "has %" PRId32 " orders between '|', the stages stand on %" PRId32
+                          "has %" PRId32 " orders between '|', the stages are on %" PRId32
                           " devices",
                           given, n_lanes);
     for (int32_t i = 0; i < n_lanes; i++) {
@@ -224,8 +224,8 @@ static enum status no_order(struct reader *r, const struct node *one, int32_t de
         for (int32_t k = 1; k < x->stages[i].n_shards; k++)
             if (x->stages[i].devices[k] == device)
                 return node_error(one, r->err,
-                                  "'%.100s' goes by the order of '%.100s', the first device of the "
-                                  "stages that they share: leave this one out",
+                                  "'%.100s' has the order of '%.100s', the first device of the "
+                                  "stages that they share: omit this one",
                                   one->key, r->p->cluster.devices[x->stages[i].devices[0]].name);
     return node_error(one, r->err, "no stage of this replica is on a device '%.100s'", one->key);
 }

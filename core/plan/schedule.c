@@ -34,7 +34,7 @@ enum status schedule_kind_parse(const char *name, enum schedule_kind *out, struc
         size_t n = strlen(list);
         snprintf(list + n, sizeof list - n, "%s%s", k ? ", " : "", kinds[k].name);
     }
-    return error_set(err, ERR_INPUT, "unknown schedule '%s'; there are: %s", name, list);
+    return error_set(err, ERR_INPUT, "unknown schedule '%s'; known are: %s", name, list);
 }
 
 int64_t schedule_ops(const struct schedule *s)
@@ -222,12 +222,12 @@ static enum status check_spec(const struct schedule_spec *s, int32_t *chunks, st
                                     : "2 … 1000");
     if (s->kind == SCHEDULE_INTERLEAVED && s->n_microbatches % s->n_devices)
         return error_set(err, ERR_INPUT,
-                         "interleaved: %" PRId32 " microbatches are no multiple of %" PRId32
-                         " devices; its order goes through the chunks in groups of as many "
+                         "interleaved: %" PRId32 " microbatches are not a multiple of %" PRId32
+                         " devices; its order alternates chunks in groups of as many "
                          "microbatches as there are devices",
                          s->n_microbatches, s->n_devices);
     if (s->warmup && !has_warmup(s->kind))
-        return error_set(err, ERR_INPUT, "%s has no warm-up counts to be given", name);
+        return error_set(err, ERR_INPUT, "%s accepts no warm-up counts", name);
     if (3 * (int64_t)s->n_devices * *chunks > SCHEDULE_MAX_OPS / s->n_microbatches)
         return error_set(err, ERR_INPUT,
                          "%s: %" PRId32 " devices × %" PRId32 " chunks × %" PRId32

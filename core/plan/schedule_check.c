@@ -90,7 +90,7 @@ static enum status refuse_twice(struct check *k, int32_t d, const struct schedul
     char one[32], other[32];
     schedule_op_text(one, k->s, first), schedule_op_text(other, k->s, o);
     if (first->phase == o->phase)
-        return error_set(k->err, ERR_INPUT, "device %" PRId32 ": %s is there twice", d, one);
+        return error_set(k->err, ERR_INPUT, "device %" PRId32 ": %s occurs twice", d, one);
     return error_set(k->err, ERR_INPUT, "device %" PRId32 ": %s and %s: B is I and W in one", d,
                      one, other);
 }
@@ -138,7 +138,7 @@ static enum status check_microbatch(struct check *k, int32_t v, int32_t m)
                              s->n_chunks > 1 ? " for this chunk" : "");
     for (int part = 1; part < PARTS; part++)
         if (k->at[part][at] < k->at[part - 1][at])
-            return error_set(k->err, ERR_INPUT, "device %" PRId32 ": %s stands before %s", d,
+            return error_set(k->err, ERR_INPUT, "device %" PRId32 ": %s comes before %s", d,
                              schedule_op_text(later, s, &s->lanes[d].ops[k->at[part][at] - 1]),
                              schedule_op_text(text, s, &s->lanes[d].ops[k->at[part - 1][at] - 1]));
     return OK;

@@ -1,12 +1,12 @@
-/* core/plan/schedule_internal.h - what the files of core/plan/schedule share. */
+/* core/plan/schedule_internal.h - shared by the files of core/plan/schedule. */
 #ifndef CORE_PLAN_SCHEDULE_INTERNAL_H
 #define CORE_PLAN_SCHEDULE_INTERNAL_H
 
 #include "core/plan/schedule.h"
 
-/* Fills an empty table of schedule: round robin, or down and up again. */
+/* Fills an empty stage table: round robin, or V-shaped. */
 void schedule_place(struct arena *a, struct schedule *s, bool v_shaped);
-/* One more operation at the end of a lane whose array is long enough. */
+/* Appends an operation to a lane with sufficient capacity. */
 static inline void schedule_append(struct schedule_lane *l, enum phase phase, int32_t chunk,
                                    int32_t microbatch)
 {
@@ -14,7 +14,7 @@ static inline void schedule_append(struct schedule_lane *l, enum phase phase, in
 }
 /* The lanes of the V-shaped kinds (core/plan/schedule_v.c); lanes are allocated for 6 m operations each. */
 void schedule_fill_v(struct arena *a, enum schedule_kind kind, struct schedule *s);
-/* "F3", or "1F3" where a device has several chunks. */
+/* "F3", or "1F3" if a device has several chunks. */
 const char *schedule_op_text(char buffer[32], const struct schedule *s,
                              const struct schedule_op *o);
 

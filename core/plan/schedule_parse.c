@@ -55,7 +55,7 @@ static enum status read_op(struct reader *r, struct schedule_op *out)
     if (!letter || !strchr("FBIW", letter)) {
         if (letter == 'U')
             return COMPLAIN(r, r->column, "%s",
-                            "U: updates are not written, they follow the last operation");
+                            "U: updates are implied after the last operation");
         char shown[8] = {letter, 0};
         if (!isprint((unsigned char)letter))
             snprintf(shown, sizeof shown, letter ? "\\x%02x" : "the end", (unsigned char)letter);
@@ -135,7 +135,7 @@ static enum status read_lanes(struct reader *r)
                                  sizeof *r->s->lanes);
         r->s->lanes[r->s->n_devices++] = l;
     } while (closed_by);
-    if (!r->s->n_devices) return COMPLAIN(r, 1, "%s", "there is no operation");
+    if (!r->s->n_devices) return COMPLAIN(r, 1, "%s", "no operation found");
     return OK;
 }
 

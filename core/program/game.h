@@ -1,5 +1,5 @@
-/* core/program/game.h - the table of the token game; for core/program/check.c and
- * core/program/orders.c alone. */
+/* core/program/game.h - state of the deadlock check (token game); private to core/program/check.c and
+ * core/program/orders.c. */
 #ifndef CORE_PROGRAM_GAME_H
 #define CORE_PROGRAM_GAME_H
 
@@ -9,31 +9,31 @@ enum { POSTED = 1, LEFT = 2 };
 enum wait { WAIT_NONE, WAIT_MESSAGE, WAIT_LEFT, WAIT_GROUP };
 
 struct game_channel {
-    int64_t n;      /* messages of the game */
+    int64_t n;      /* messages in the game */
     uint8_t *state; /* (n) */
-    int32_t *queue; /* (n) handed over, in that order */
+    int32_t *queue; /* (n) issued messages, in order */
     int64_t head, tail;
-    int64_t n_sent, n_received; /* of one step, for the comparison of orders */
+    int64_t n_sent, n_received; /* in one step, to compare orders */
     int32_t *sent, *received;   /* (microbatches) */
 };
 
 struct game_lane {
     int32_t device;
-    const struct program_stage *s; /* of the call at hand */
+    const struct program_stage *s; /* of the current call */
     struct cursor cursor;
-    int32_t step, instr; /* instr: into the boiled-down procedure; -1 before the call has started */
+    int32_t step, instr; /* instr: into the reduced procedure; -1 before the call has started */
     struct call call;
     bool done, queued;
     enum wait wait;
     int32_t wait_index; /* channel or group */
     int64_t wait_seq;
-    int32_t *stream, n_stream; /* groups in the order of one step */
-    int32_t *microbatch;       /* (n_stream) of the call that launches each */
-    bool met;                  /* the instruction at hand has handed its collective over */
-    /* (n_divided) groups that may be launched several times a step, ascending, and how often each has been */
+    int32_t *stream, n_stream; /* groups in the launch order of one step */
+    int32_t *microbatch;       /* (n_stream) microbatch of the launching call */
+    bool met;                  /* the current instruction has launched its collective */
+    /* (n_divided) groups that may be launched several times a step, ascending, and their number of launches */
     int32_t n_divided, *divided;
     int64_t *launched;
-    int64_t handed, ended; /* of the stream, over all steps */
+    int64_t handed, ended; /* of the collective stream, over all steps */
 };
 
 struct boiled {
@@ -51,21 +51,21 @@ struct game {
     int64_t ***holders;         /* (n_stages)(n_buffer_rings)(count): sequence number, -1 free */
     struct game_channel *channels;
     int32_t *at_head, *group_ended; /* (n_groups) */
-    int32_t *launched_by;           /* (n_groups) last lane that did, + 1 */
-    int32_t *launched_times;        /* (n_groups) times the last lane did in one step */
+    int32_t *launched_by;           /* (n_groups) last lane that launched it, + 1 */
+    int32_t *launched_times;        /* (n_groups) launches by the last lane in one step */
     int32_t *ready, n_ready;        /* (n_lanes) stack */
     struct error *err;
 };
 
-/* For messages: "a.0", "activation 0→1", "F2 of step 1"; "1F2" where the device has several chunks. */
+/* For messages: "a.0", "activation 0→1", "F2 of step 1"; "1F2" if the device has several chunks. */
 const char *game_device(const struct game *g, int32_t stage);
 const char *game_channel(const struct game *g, int32_t channel);
 const char *game_call(const struct game *g, const struct game_lane *l);
-/* How often the lane has launched a group that repeats; NULL: it is no member. */
+/* Number of launches of a repeating group by the lane; NULL: it is not a member. */
 int64_t *game_launched(const struct game_lane *l, int32_t group);
 
-/* Boils procedures down, walks one step of every lane on paper: every call once, both ends of a
- * channel agree on the order of its messages, one order of groups serves all lanes. Fills the
+/* Reduces procedures to communication, and checks one step of every lane statically: every call once, both ends of a
+ * channel agree on the order of its messages, one order of groups fits all lanes. Fills the
  * lanes' streams. ERR_INPUT. */
 MUST_CHECK enum status game_orders(struct game *g);
 

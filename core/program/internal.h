@@ -1,19 +1,19 @@
-/* core/program/internal.h - what program_read, program_check and lowering share; for core/ alone.
+/* core/program/internal.h - shared by program_read, program_check and lowering; private to core/.
  */
 #ifndef CORE_PROGRAM_INTERNAL_H
 #define CORE_PROGRAM_INTERNAL_H
 
 #include "core/program/program.h"
 
-/* More than any plan of today; keep hostile files from costing hours. */
+/* Above any realistic plan; bounds the cost of hostile files. */
 enum {
     PROGRAM_MICROBATCHES_MAX = 1 << 20,
     PROGRAM_BUFFER_RING_MAX = 1 << 21,
     PROGRAM_ITEMS_MAX = 1 << 24
 };
 
-/* Every index in range, every slot inside its region, every operator's operands of the shapes its
- * kind asks for: after this an interpreter may trust the program. ERR_INPUT. O(size of the
+/* Every index in range, every slot inside its region, every operator's operands of the shapes that its
+ * kind requires: afterwards interpreters need no checks. ERR_INPUT. O(size of the
  * program). */
 enum program_section {
     SECTION_HEAD,
@@ -30,15 +30,15 @@ struct program_place { /* which record of the file is meant: the item-th line af
     enum program_section section;
     int32_t index, item;
 };
-/* where: NULL, or what the message is about. */
+/* where: NULL, or the record that the message concerns. */
 MUST_CHECK enum status program_valid(const struct program *p, struct program_place *where,
                                      struct error *err);
 
 struct blocked_buffer_ring {
     int32_t stage, buffer_ring;
 };
-/* program_check without program_valid; *blocked gets the sent buffer rings that somebody waits for when
- * nobody can go on (may be NULL). */
+/* program_check without program_valid; on deadlock *blocked gets the sent buffer rings that lanes wait for
+ * (may be NULL). */
 MUST_CHECK enum status program_play(struct arena *a, const struct program *p,
                                     struct blocked_buffer_ring **blocked, int32_t *n_blocked,
                                     struct error *err);

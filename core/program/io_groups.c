@@ -103,7 +103,7 @@ static enum status read_tensor(struct reader *r, struct collective *m)
     const struct collective_rounds *by = collective_rounds_of(m->algorithm);
     bool ring = m->algorithm == ALGORITHM_RING;
     if (!collective_in_calls(m->kind, m->algorithm))
-        return words_broken(r, "collective %s: %s inside calls does not go by %s", m->name,
+        return words_broken(r, "collective %s: %s inside calls does not support algorithm %s", m->name,
                             collective_kind_word(m->kind), collective_algorithm_name(m->algorithm));
     m->each_call = true;
     m->from.dimension = m->to.dimension = -1;

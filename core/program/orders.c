@@ -191,8 +191,8 @@ static enum status compare_microbatches(struct game *g, const int32_t *nodes, in
             if (!collective_of_tensor(x)) continue;
             if (*known && *known != microbatch + 2)
                 return error_set(g->err, ERR_INPUT,
-                                 "collective %s: %s comes with microbatch %" PRId32
-                                 " where others come with %" PRId32,
+                                 "collective %s: %s launches it for microbatch %" PRId32
+                                 ", others for %" PRId32,
                                  x->name, g->p->devices[i].name, microbatch, *known - 2);
             *known = microbatch + 2;
         }
@@ -238,7 +238,7 @@ static enum status compare_streams(struct game *g)
         if (before[i])
             return error_set(
                 g->err, ERR_INPUT,
-                "groups are met in different orders: no lane order fits all of %s and others",
+                "collectives are launched in different orders: no order of %s and others fits all lanes",
                 g->p->collectives[group_of[i]].name);
     return OK;
 }

@@ -1,8 +1,5 @@
-/* core/program/valid.c - may an interpreter trust this program?
- *
- * Everything that would make it read or write outside of what it owns, or wait for what cannot be,
- * is looked at here once, in the order of the file: so that neither machine has to look again. What
- * takes time to happen (deadlock, buffers overwritten) is the token game's.
+/* core/program/valid.c - static validation of a program: indices, sizes, shapes and links, once, in the order of the file, so that
+ * interpreters need no checks. Dynamic errors (deadlock, overwritten buffers) are found by the token game.
  */
 #include "core/program/valid.h"
 
@@ -10,21 +7,9 @@
 #include "core/collective/tensor_shard.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
-enum status valid_complain(const struct valid *c, const char *fmt, ...)
-{
-    char message[sizeof c->err->text];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(message, sizeof message, fmt, ap);
-    va_end(ap);
-    return error_set(c->err, ERR_INPUT, "%s", message);
-}
-
-/* bytes of a shape, -1 where it is none or too large. */
+/* bytes of a shape; -1: invalid or too large */
 static int64_t shape_bytes(const struct shape *s, enum dtype t)
 {
     if (s->rank < 0 || s->rank > SHAPE_RANK_MAX) return -1;
@@ -49,7 +34,7 @@ static enum status check_slot(const struct valid *c, const struct slot *x)
              x->offset_bytes <= region && x->bytes <= region - x->offset_bytes,
          "slot %s: %" PRId64 " bytes at %" PRId64 " are outside of its region of %" PRId64, x->name,
          x->bytes, x->offset_bytes, region);
-    NEED(!x->shard || tensor_shard_valid(&x->shape, x->shard), "slot %s: not a part of a tensor",
+    NEED(!x->shard || tensor_shard_valid(&x->shape, x->shard), "slot %s: not a shard of a tensor",
          x->name);
     NEED(valid_index_or_none(x->parameter, c->s->n_parameters), "slot %s: no parameter %" PRId32,
          x->name, x->parameter);
@@ -104,14 +89,14 @@ static enum status check_buffer_ring(const struct valid *c, int32_t index, int64
     return OK;
 }
 
-/* Half precision mixes with the fp32 of gradients and updates. */
+/* Half precision operators may have fp32 operands: gradients and updates. */
 static bool fits(const struct valid *c, enum dtype slot, enum dtype op)
 {
     return slot == op ||
            (dtype_is_half(c->p->dtype) && (slot == c->p->dtype || slot == DTYPE_fp32));
 }
 
-/* The operands' shapes are the slots'; the outputs must be what the kind makes of the inputs. */
+/* Output slots must have the shapes that the kind infers from its input slots. */
 static enum status check_op(const struct valid *c, const struct program_op *op)
 {
     NEED(valid_index(op->kind, OP_KIND_COUNT) && phase_is_valid(op->phase) &&
@@ -139,13 +124,13 @@ static enum status check_op(const struct valid *c, const struct program_op *op)
              dtype_name(c->s->slots[op->output[i]].dtype));
         shapes.output[i] = c->s->slots[op->output[i]].shape;
     }
-    NEED(!op_is_group(op->kind), "operator %s: what devices do together is no operator of one",
+    NEED(!op_is_group(op->kind), "operator %s: a collective cannot be an operator of one device",
          op->name);
     const struct exchange *e = op->attrs.exchange;
     NEED((op->kind != OP_local_slice && op->kind != OP_add_to_slice) ||
              (e && e->shards && valid_index(e->dim, op->n_inputs ? shapes.input[0].rank : 0) &&
               valid_index(e->self, e->n)),
-         "operator %s: nobody says which part", op->name);
+         "operator %s: its shard is not stated", op->name);
     struct error why = {0};
     if (op_infer(op->kind, &op->attrs, &shapes, &why) != OK)
         return valid_complain(c, "operator %s: %.300s", op->name, why.text);
@@ -157,7 +142,7 @@ static enum status check_op(const struct valid *c, const struct program_op *op)
     return OK;
 }
 
-/* Has a record of its own behind the parameters. */
+/* Whether the operator has a record of its own after the parameters. */
 static bool op_is_local(const struct program_op *op)
 {
     const struct op_attrs *a = &op->attrs;
@@ -177,7 +162,7 @@ static bool is_slot(const struct valid *c, int32_t slot, enum slot_class class,
            shape_equal(&c->s->slots[slot].shape, shape);
 }
 
-/* Half precision has one, others have none. */
+/* Half precision needs a master, other precisions have none. */
 static bool is_master(const struct valid *c, int32_t slot, int32_t master,
                       const struct shape *shape)
 {
@@ -211,7 +196,7 @@ static enum status check_parameter(const struct valid *c, const struct program_p
     return OK;
 }
 
-/* A device may launch and await the groups of any of its stages. */
+/* A device may launch and await collectives of any of its stages. */
 static bool is_member(const struct program *p, const struct collective *g, int32_t device)
 {
     for (int32_t i = 0; i < g->n_members; i++)
@@ -221,7 +206,7 @@ static bool is_member(const struct program *p, const struct collective *g, int32
     return false;
 }
 
-/* A collective is of the stage whose slots it names. */
+/* A collective of a tensor belongs to the stage of its slots. */
 static bool is_participant(const struct collective *g, int32_t stage)
 {
     for (int32_t i = 0; i < g->n_members; i++)
@@ -296,7 +281,7 @@ static enum status check_regions(const struct valid *c, int64_t buffer_ring_byte
     return OK;
 }
 
-/* The numbers of a loss scale stand on every stage, and nobody is scaled where there are none. */
+/* With a loss scale every stage has its numbers; without one no operator is scaled. */
 static enum status check_scale(const struct valid *c)
 {
     const struct program_stage *s = c->s;
@@ -304,9 +289,9 @@ static enum status check_scale(const struct valid *c)
     bool has = c->p->loss_scale.initial > 0;
     NEED(!has || (is_slot(c, s->scale_slot, SLOT_STATE, &numbers) &&
                   s->slots[s->scale_slot].dtype == DTYPE_fp32),
-         "stage: no numbers of its loss scale");
+         "stage: no slot for its loss scale");
     for (int32_t i = 0; i < s->n_ops; i++)
-        NEED(has || !s->ops[i].attrs.scaled, "operator %s: by a loss scale that is none",
+        NEED(has || !s->ops[i].attrs.scaled, "operator %s: scaled, but the program has no loss scale",
              s->ops[i].name);
     return OK;
 }
@@ -325,7 +310,7 @@ static enum status check_stage(struct valid *c, int32_t index, int64_t *buffers)
          s->first_microbatch);
     NEED(s->sequences >= 0 && s->first_sequence >= 0 &&
              s->first_sequence <= c->p->microbatch - s->sequences,
-         "stage %" PRId32 ": not its sequences", index);
+         "stage %" PRId32 ": sequences out of range", index);
     int64_t buffer_ring_bytes = 0;
     for (int32_t i = 0; i < s->n_buffer_rings; i++) {
         c->where.item = 1 + s->n_slots + i;
@@ -333,7 +318,7 @@ static enum status check_stage(struct valid *c, int32_t index, int64_t *buffers)
     }
     c->where.item = 0;
     TRY(check_regions(c, buffer_ring_bytes));
-    int32_t at = 0; /* lines from the stage's own one on */
+    int32_t at = 0; /* lines after the stage's own */
     TRY(check_scale(c));
 #define CHECK_EACH(n, call)                                                                        \
     for (int32_t i = 0; i < (n); i++) {                                                            \
@@ -352,7 +337,7 @@ static enum status check_stage(struct valid *c, int32_t index, int64_t *buffers)
     return OK;
 }
 
-/* Indices of channels, before anybody follows them. */
+/* Indices of channels, checked before their use. */
 static enum status check_channel(struct valid *c, int32_t index, int64_t *messages)
 {
     const struct channel *x = &c->p->channels[index];
@@ -379,12 +364,12 @@ static enum status check_channel(struct valid *c, int32_t index, int64_t *messag
     NEED(x->receive_ahead >= 1, "channel %" PRId32 ": receive_ahead %" PRId32, index,
          x->receive_ahead);
     NEED((*messages += from->microbatches) <= 1 << 25,
-         "channel %" PRId32 ": more messages a step than anybody can check", index);
+         "channel %" PRId32 ": too many messages a step to check", index);
     NEED(from->microbatches == to->microbatches,
          "channel %" PRId32 ": its ends differ in microbatches", index);
     NEED(from->device == to->device ? x->link < 0
                                     : x->link >= 0 || program_stage_carries(to, x->to_slot),
-         "channel %" PRId32 ": a link joins devices; inside one there is none", index);
+         "channel %" PRId32 ": needs a link between devices, and none within one", index);
     return OK;
 }
 
@@ -401,7 +386,7 @@ static enum status check_link(struct valid *c, int32_t index)
     for (int32_t i = 0; i < k->n_hops; i++)
         NEED(valid_index(k->hop[i], p->n_links) && !p->links[k->hop[i]].n_hops &&
                  valid_index(k->hop_direction[i], 2),
-             "route %s: its link %" PRId32 " is none", k->name, i);
+             "route %s: hop %" PRId32 " is not a plain link", k->name, i);
     return OK;
 }
 
@@ -452,7 +437,7 @@ static enum status check_order(struct valid *c, int32_t index)
     return OK;
 }
 
-/* With the count of all lanes' stages this says that every stage is in one lane, once. */
+/* Together with the count of all lanes' stages: every stage is in exactly one lane. */
 static enum status check_stages_of(const struct valid *c, int32_t device)
 {
     const struct lane *l = &c->p->lanes[device];
@@ -461,7 +446,7 @@ static enum status check_stages_of(const struct valid *c, int32_t device)
         good = valid_index(l->stages[i], c->p->n_stages) &&
                c->p->stages[l->stages[i]].device == device &&
                (!i || l->stages[i - 1] < l->stages[i]);
-    NEED(good, "device %s: its lane names no order, or stages that are not its own in order",
+    NEED(good, "device %s: its lane has no order, or its stages are not its device's in ascending order",
          c->p->devices[device].name);
     return OK;
 }

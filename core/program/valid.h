@@ -1,4 +1,4 @@
-/* core/program/valid.h - what the files of the validation share; for core/program/valid*.c alone. */
+/* core/program/valid.h - shared by core/program/valid*.c, private to them. */
 #ifndef CORE_PROGRAM_VALID_H
 #define CORE_PROGRAM_VALID_H
 
@@ -8,7 +8,7 @@ enum { VALID_ALIGN_BYTES = 64 };
 
 struct valid {
     const struct program *p;
-    const struct program_stage *s; /* the stage at hand */
+    const struct program_stage *s; /* the current stage */
     struct program_place where;
     struct error *err;
 };
@@ -23,7 +23,7 @@ enum status valid_complain(const struct valid *c, const char *fmt, ...) PRINTF_L
 static inline bool valid_index(int64_t i, int64_t n) { return i >= 0 && i < n; }
 static inline bool valid_index_or_none(int64_t i, int64_t n) { return i >= -1 && i < n; }
 
-/* A group of the program: indices, sizes, links, classes and dtypes of what it sums or gathers. */
+/* A collective of the program: indices, sizes, links, classes and dtypes of its segments. */
 MUST_CHECK enum status valid_group(struct valid *c, int32_t index);
 
 #endif

@@ -2,6 +2,18 @@
 #include "core/program/valid.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+enum status valid_complain(const struct valid *c, const char *fmt, ...)
+{
+    char message[sizeof c->err->text];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    return error_set(c->err, ERR_INPUT, "%s", message);
+}
 
 static enum status check_links(const struct valid *c, const struct collective *g, int32_t i)
 {
@@ -10,7 +22,7 @@ static enum status check_links(const struct valid *c, const struct collective *g
     bool on = !alone && !(chain && i == g->n_members - 1), back = chain && i > 0;
     NEED(valid_index_or_none(g->link[i], c->p->n_links) && valid_index(g->direction[i], 2) &&
              (g->link[i] >= 0 || !on),
-         "group %s: no link onwards", g->name);
+         "group %s: no link to the next member", g->name);
     if (!chain) return OK;
     NEED(valid_index_or_none(g->back_link[i], c->p->n_links) && valid_index(g->back_direction[i], 2) &&
              (g->back_link[i] >= 0 || !back),
@@ -28,7 +40,7 @@ static enum status check_segment(const struct valid *c, const struct collective 
     enum dtype dtype = gather ? g->dtype : dtype_master(g->dtype);
     NEED((x->class == class || (program_collective_divides(g) && x->class == SLOT_SCRATCH)) &&
              x->dtype == dtype,
-         "group %s: segment %s is no %s of its dtype", g->name, x->name,
+         "group %s: segment %s is not a %s slot of its dtype", g->name, x->name,
          gather ? "parameter" : "gradient");
     if (!program_collective_divides(g)) return OK;
     int64_t elements = shape_elements(&x->shape);
@@ -39,7 +51,7 @@ static enum status check_segment(const struct valid *c, const struct collective 
     const struct slot *own = &c->s->slots[m->own[k]];
     NEED(own->class == class && own->dtype == dtype &&
              shape_elements(&own->shape) == elements / g->n_members,
-         "group %s: %s is no part of segment %s", g->name, own->name, x->name);
+         "group %s: %s is not a shard of segment %s", g->name, own->name, x->name);
     return OK;
 }
 
@@ -50,7 +62,7 @@ static enum status check_within(const struct valid *c, const struct collective *
     const struct slot *x = &c->s->slots[m->segments[k]];
     *elements = x->bytes / dtype_bytes(x->dtype);
     NEED((!m->within && !m->silent) || (program_collective_rings(g) && !program_collective_divides(g)),
-         "group %s: only rings sum regions", g->name);
+         "group %s: only ring reduces regions", g->name);
     if (!m->within || !m->within[k].n_dims) return OK;
     NEED(shape_equal(&m->within[k].shape, &x->shape) && region_valid(&m->within[k]),
          "group %s: %s has no such region", g->name, x->name);
@@ -69,9 +81,9 @@ static enum status check_member(struct valid *c, const struct collective *g, int
     NEED(m->chain_ring == -1 || (g->algorithm == ALGORITHM_CHAIN && valid_index(m->chain_ring, c->s->n_buffer_rings) &&
                             c->s->buffer_rings[m->chain_ring].death == 'U' &&
                             c->s->buffer_rings[m->chain_ring].count >= c->s->microbatches),
-         "group %s: no buffer ring %" PRId32 " kept apart", g->name, m->chain_ring);
+         "group %s: no per-microbatch buffer ring %" PRId32 "", g->name, m->chain_ring);
     NEED((m->chain_ring >= 0) == (m->chain_segments != NULL),
-         "group %s: slots kept apart without a buffer ring", g->name);
+         "group %s: per-microbatch slots without a buffer ring", g->name);
     int64_t elements = 0, offset = 0;
     for (int32_t k = 0; k < m->n_segments; k++) {
         NEED(valid_index(m->segments[k], c->s->n_slots), "group %s: no slot %" PRId32, g->name,
@@ -91,7 +103,7 @@ static enum status check_member(struct valid *c, const struct collective *g, int
         const struct slot *y = &c->s->slots[m->chain_segments[k]];
         NEED(y->buffer_ring == m->chain_ring && y->bytes == x->bytes && y->dtype == x->dtype &&
                  y->offset_bytes == offset,
-             "group %s: %s is no slot of separate microbatches in its place", g->name, y->name);
+             "group %s: %s is not a per-microbatch slot at its offset", g->name, y->name);
         offset += (y->bytes + VALID_ALIGN_BYTES - 1) / VALID_ALIGN_BYTES * VALID_ALIGN_BYTES;
     }
     NEED(c->p->uneven ? elements <= g->elements : elements == g->elements,
@@ -116,9 +128,9 @@ static enum status check_participant(struct valid *c, const struct collective *g
     struct shape in_shape = collective_in(m, i), out_shape = collective_out(m, i);
     NEED(x->dtype == g->dtype && y->dtype == g->dtype, "collective %s: %s and %s are not %s", g->name,
          x->name, y->name, dtype_name(g->dtype));
-    NEED(shape_equal(&x->shape, &in_shape), "collective %s: %s is not the part that its member has",
+    NEED(shape_equal(&x->shape, &in_shape), "collective %s: %s does not have the shape of its member's input",
          g->name, x->name);
-    NEED(shape_equal(&y->shape, &out_shape), "collective %s: %s is not the part that its member gets",
+    NEED(shape_equal(&y->shape, &out_shape), "collective %s: %s does not have the shape of its member's output",
          g->name, y->name);
     NEED(m->in[i] != m->out[i] || m->kind == COLLECTIVE_ALL_REDUCE,
          "collective %s: %s cannot be written while it is read", g->name, x->name);
@@ -126,7 +138,7 @@ static enum status check_participant(struct valid *c, const struct collective *g
          "collective %s: the staging buffer is too small", g->name);
     NEED(valid_index_or_none(g->link[i], c->p->n_links) && valid_index(g->direction[i], 2) &&
              (g->link[i] >= 0 || m->n_members == 1 || m->algorithm != ALGORITHM_RING),
-         "collective %s: no link onwards", g->name);
+         "collective %s: no link to the next member", g->name);
     for (int32_t k = 0; m->algorithm != ALGORITHM_RING && k < m->n_members; k++)
         NEED(valid_index_or_none(m->pair_link[i * m->n_members + k], c->p->n_links) &&
                  valid_index(m->pair_direction[i * m->n_members + k], 2) &&
@@ -140,9 +152,9 @@ static enum status check_pair(const struct valid *c, const struct collective *g,
 {
     const struct program_stage *s = c->p->stages;
     int32_t a = g->members[i].stage, b = g->members[k].stage;
-    NEED(a != b, "group %s: a member twice", g->name);
+    NEED(a != b, "group %s: a member is listed twice", g->name);
     NEED((s[a].device == s[b].device) == (g->algorithm == ALGORITHM_LOCAL),
-         "group %s: members of one device make a local sum, of several another", g->name);
+         "group %s: members on one device need algorithm local, on several another", g->name);
     return OK;
 }
 
@@ -171,10 +183,10 @@ enum status valid_group(struct valid *c, int32_t index)
     NEED(valid_index(g->kind, COLLECTIVE_KIND_COUNT) && valid_index(g->algorithm, COLLECTIVE_ALGORITHM_COUNT) &&
              valid_index(g->dtype, DTYPE_COUNT) && g->n_members >= 1 && g->elements >= 0,
          "group %s: bad numbers", g->name);
-    NEED(program_collective_of_segments(g->kind, g->algorithm), "group %s: no %s of segments goes by %s",
+    NEED(program_collective_of_segments(g->kind, g->algorithm), "group %s: %s of segments by %s does not exist",
          g->name, collective_kind_word(g->kind), collective_algorithm_name(g->algorithm));
     NEED(g->algorithm != ALGORITHM_CHAIN || !dtype_is_half(g->dtype),
-         "group %s: a chain carries every bit, which %s has not", g->name, dtype_name(g->dtype));
+         "group %s: a chain needs a dtype that keeps every bit, not %s", g->name, dtype_name(g->dtype));
     for (int32_t i = 0; i < g->n_members; i++) {
         TRY(check_member(c, g, i));
         for (int32_t k = 0; k < i && g->n_members <= 64; k++) TRY(check_pair(c, g, k, i));

@@ -42,7 +42,7 @@ enum status words_short(struct reader *r, char *buffer, size_t size)
     size_t n;
     TRY(get_word(r, &word, &n));
     if (n >= size || memchr(word, 0, n))
-        return words_broken(r, "'%.*s' is no number or known word", (int)(n < 40 ? n : 40), word);
+        return words_broken(r, "'%.*s' is neither a number nor a known word", (int)(n < 40 ? n : 40), word);
     memcpy(buffer, word, n);
     buffer[n] = '\0';
     return OK;
@@ -54,7 +54,7 @@ enum status words_int64(struct reader *r, int64_t min, int64_t max, int64_t *out
     TRY(words_short(r, text, sizeof text));
     errno = 0;
     long long x = strtoll(text, &end, 10);
-    if (*end || errno || end == text) return words_broken(r, "'%s' is no whole number", text);
+    if (*end || errno || end == text) return words_broken(r, "'%s' is not an integer", text);
     if (x < min || x > max)
         return words_broken(r, "%s is not from %" PRId64 " to %" PRId64, text, min, max);
     *out = x;
@@ -90,7 +90,7 @@ enum status words_uint64(struct reader *r, int base, uint64_t *out)
     errno = 0;
     *out = strtoull(text, &end, base);
     return !isxdigit((unsigned char)*text) || *end || errno
-               ? words_broken(r, "'%s' is no whole number", text)
+               ? words_broken(r, "'%s' is not an integer", text)
                : OK;
 }
 
@@ -98,7 +98,7 @@ enum status words_double(struct reader *r, double *out)
 {
     char text[64];
     TRY(words_short(r, text, sizeof text));
-    return units_parse_number(text, out) ? OK : words_broken(r, "'%s' is no number", text);
+    return units_parse_number(text, out) ? OK : words_broken(r, "'%s' is not a number", text);
 }
 
 static int hex(char c)

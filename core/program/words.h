@@ -1,8 +1,8 @@
-/* core/program/words.h - words of a program file; for core/program/io*.c alone.
+/* core/program/words.h - the lexer of program files; private to core/program/io*.c.
  *
- * A cursor over the text that goes word by word, line by line. Every getter names the range it
- * takes and fails with ERR_INPUT and file:line. A count may not exceed what is left of the file, so
- * no count can make us allocate much more than the file is long.
+ * A cursor over the text, word by word and line by line. Every getter has a range and
+ * fails with ERR_INPUT and file:line. A count may not exceed the rest of the file, so
+ * a count cannot cause an allocation much larger than the file.
  */
 #ifndef CORE_PROGRAM_WORDS_H
 #define CORE_PROGRAM_WORDS_H
@@ -20,9 +20,9 @@ struct reader {
 };
 
 enum status words_broken(const struct reader *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
-/* The next line begins with this word. */
+/* Requires that the next line begins with this word. */
 MUST_CHECK enum status words_start(struct reader *r, const char *word);
-bool words_next_is(const struct reader *r, const char *word); /* whether it does */
+bool words_next_is(const struct reader *r, const char *word); /* whether it begins with it */
 MUST_CHECK enum status words_short(struct reader *r, char *buffer, size_t size);
 MUST_CHECK enum status words_int64(struct reader *r, int64_t min, int64_t max, int64_t *out);
 MUST_CHECK enum status words_int(struct reader *r, int64_t min, int64_t max, int32_t *out);
@@ -35,14 +35,14 @@ MUST_CHECK enum status words_choice(struct reader *r, const char *const *names, 
 MUST_CHECK enum status words_phase(struct reader *r, const char *allowed, enum phase *out);
 MUST_CHECK enum status words_dtype(struct reader *r, enum dtype *out);
 MUST_CHECK enum status words_list(struct reader *r, int32_t n, int64_t max,
-                                  int32_t *out); /* each from -1 */
+                                  int32_t *out); /* each >= -1 */
 MUST_CHECK enum status words_shape(struct reader *r, struct shape *s);
 
-/* core/program/io_shards.c: what an operator, a slot is of a device that shares it with others. */
+/* core/program/io_shards.c: the shards of operators and slots of a sharded stage. */
 MUST_CHECK enum status program_read_local(struct reader *r, struct program_stage *s);
 MUST_CHECK enum status program_read_within(struct reader *r, struct program_stage *s);
 MUST_CHECK enum status program_read_tensor_shard(struct reader *r, struct program_stage *s);
-/* core/program/io_groups.c: the next record is a group. */
+/* core/program/io_groups.c: the next record, a collective. */
 MUST_CHECK enum status program_read_group(struct reader *r, struct collective *g);
 
 #endif

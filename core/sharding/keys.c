@@ -4,21 +4,21 @@
 const struct document_key sharding_keys[] = {
     {"mesh", "list of 1 or 2 numbers", "one axis with all devices", "device mesh, row-major"},
     {"ratios", "list of lists of numbers", "equal shards",
-     "vectors of relative shard sizes, one number a device"},
+     "vectors of relative shard sizes, one number per device"},
     {"operators", "list of maps", "none sharded",
-     "operators and the index that they are sharded by; the first match counts"},
+     "index by which operators are sharded; the first match applies"},
     {"parameters", "list of maps", "as the operators need them",
      "parameters that are stored sharded"},
     {"collectives", "list of maps", "ring for equal shards, else pairs",
-     "algorithms of collectives; the first match counts"},
+     "algorithms of collectives; the first match applies"},
     {0}};
 
 /* an entry of operators */
 const struct document_key sharding_operator_keys[] = {
     {"match", "pattern", NULL, "names of operators; * stands for any characters, e.g. h.*.attn.*"},
-    {"shard", "index, or list of one an axis", NULL,
+    {"shard", "index, or list of one per axis", NULL,
      "index to shard by: batch, heads, features and so on (docs/reference/operators.md), or none"},
-    {"ratio", "number, or list of one an axis", "0", "vector of ratios, counted from 0"},
+    {"ratio", "number, or list of one per axis", "0", "vector of ratios, counted from 0"},
     {"sufficient_factors", "true or false", "false",
      "weight gradient computed by every device from gathered activations (sufficient factors) "
      "instead of a gradient all-reduce"},

@@ -1,4 +1,4 @@
-/* core/sharding/keys.h - the keys of a sharding file, as its reader and docs/reference have them. */
+/* core/sharding/keys.h - tables of the keys of a sharding section, for its reader and docs/reference. */
 #ifndef CORE_SHARDING_KEYS_H
 #define CORE_SHARDING_KEYS_H
 

@@ -268,7 +268,7 @@ static void reword(const struct sharding *s, struct placement *now, const struct
 
 static const char *how_text(enum placing how)
 {
-    static const char *const text[] = {"replicated", "sharded", "a partial value", "kept where it is"};
+    static const char *const text[] = {"replicated", "sharded", "partial", "local to each device"};
     return text[how];
 }
 
@@ -287,7 +287,7 @@ enum status shard_conversions(const struct sharding *s, const struct placement *
         *c = (struct conversion){
             .kind = step_kind(&now.axis[axis], &target), .axis = axis, .before = now, .after = now};
         if (c->kind == OP_KIND_COUNT)
-            return error_set(err, ERR_INPUT, "what is %s cannot become %s",
+            return error_set(err, ERR_INPUT, "no conversion from %s to %s",
                              how_text(now.axis[axis].how), how_text(target.how));
         c->after.axis[axis] = target;
         now = c->after;

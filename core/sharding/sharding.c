@@ -198,8 +198,8 @@ static enum status useless(struct arena *a, const struct sharding *s, const stru
         wanted = arena_printf(a, "[%s, %s]", wanted, op_index_name(r->choice.index[1]));
     if (r->choice.sufficient_factors)
         wanted = arena_printf(a,
-                              "%s with sufficient factors (those have matmuls by a parameter of "
-                              "their own, sharded by batch or positions)",
+                              "%s with sufficient factors (only matmuls by an unshared parameter "
+                              "sharded by batch or positions have them)",
                               wanted);
     int32_t n = 0;
     const struct graph_op *first = NULL, *last = NULL;
@@ -225,7 +225,7 @@ static enum status useless(struct arena *a, const struct sharding *s, const stru
                                        set != common ? ", one or another," : "", list));
     }
     return rule_error(r, err,
-                      arena_printf(a, "\"%s\" matches no operator; they are called '%s' … '%s'",
+                      arena_printf(a, "\"%s\" matches no operator; their names are '%s' … '%s'",
                                    r->match, g->ops[0].name, g->ops[g->n_forward - 1].name));
 }
 
@@ -256,7 +256,7 @@ static enum status resolve_parameters(struct arena *a, const struct sharding *s,
         }
         if (!any)
             return rule_error(&s->parameters[r], err,
-                              arena_printf(a, "\"%s\" matches no parameter; they are called '%s' …",
+                              arena_printf(a, "\"%s\" matches no parameter; their names are '%s' …",
                                            s->parameters[r].match, first ? first : ""));
     }
     return OK;

@@ -27,7 +27,7 @@ static enum status read_mesh(const struct node *n, struct sharding *s, struct er
         all *= size;
     }
     if (all != s->n_devices)
-        return node_error(n, err, "a mesh of %" PRId64 " places is not the stage's %d devices", all,
+        return node_error(n, err, "a mesh of %" PRId64 " positions does not match the stage's %d devices", all,
                           s->n_devices);
     s->n_axes = (int32_t)n->count;
     return OK;
@@ -57,7 +57,7 @@ static enum status read_ratios(struct arena *a, const struct node *n, struct sha
                 TRY(node_double(vector->members[d], 0, 1e12, &ratios[v * devices + d], err));
             sum += ratios[v * devices + d];
         }
-        if (!(sum > 0)) return node_error(vector, err, "one ratio at least must be above 0");
+        if (!(sum > 0)) return node_error(vector, err, "at least one ratio must be above 0");
     }
     return OK;
 }
@@ -113,7 +113,7 @@ static enum status read_operator(const struct node *n, const struct sharding *s,
     }
     if (s->n_axes > 1 && sharded->kind != NODE_LIST && out->choice.index[0] != INDEX_none)
         return node_error(sharded, err,
-                          "the mesh has two axes: say [%s, none], [none, %s] or what each does",
+                          "the mesh has two axes: write [%s, none], [none, %s] or another index for each",
                           op_index_name(out->choice.index[0]), op_index_name(out->choice.index[0]));
     if ((sufficient_factors = node_get(n, "sufficient_factors")))
         TRY(node_bool(sufficient_factors, &out->choice.sufficient_factors, err));
@@ -180,7 +180,7 @@ static enum status read_algorithm(const struct node *n, struct sharding_algorith
     TRY(node_choice(algorithm, algorithms, &which, err));
     (void)collective_algorithm_parse(algorithms[which], &out->algorithm);
     if (kind && !collective_in_calls(out->kind, out->algorithm))
-        return node_error(algorithm, err, "%s does not go by %s", collective_kind_word(out->kind),
+        return node_error(algorithm, err, "%s does not support algorithm %s", collective_kind_word(out->kind),
                           collective_algorithm_name(out->algorithm));
     out->node = n;
     return OK;

@@ -5,14 +5,14 @@
 
 #include <inttypes.h>
 
-/* Operators are measured cold, as is the custom of kernel benchmarks: nothing they touch is in a cache. Their operands lie
- * behind one another in a region that is longer than the caches, from the start again where the end is reached;
- * outputs likewise in scratch; and each round ends with a sweep through memory that no operator has. One large
- * parameter fills the region with random numbers. Updates have operands of their own behind that (a second moment
- * must not be negative, and what they write must not become the others' input).
- * What a run really finds warm - much of what the operator before has just made - is left for calibration to learn: it
- * depends on the plan, and the error is on the slow side. Measured on a small GPT's iteration: cold 4 to 5 % too slow, all
- * operands warm 6 to 8 % too fast, the first operand alone warm within 2 % there and 10 % too fast in fp64. */
+/* Operators are measured cold, as kernel benchmarks usually do: no operand is in a cache. Operands are consecutive in
+ * a region longer than the caches, which wraps around; outputs likewise in scratch; each round ends with a sweep
+ * through memory that no operator uses. One large parameter fills the region with random numbers. Updates have
+ * operands of their own after it, because a second moment must not be negative, and their outputs must not become
+ * other operators' inputs. In a real run much of an operator's input is warm, because the operator before has just
+ * written it. Calibration learns this: it depends on the plan, and the error is on the slow side. Measured on a small
+ * GPT's iteration: cold 4 to 5 % too slow, all operands warm 6 to 8 % too fast, only the first operand warm within 2
+ * % there and 10 % too fast in fp64. */
 
 enum { ALIGN = 64, REGION_MAX = 64 << 20, UPDATE_MAX = 32 << 20, SWEEP = 32 << 20 };
 static int64_t align(int64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
@@ -25,9 +25,9 @@ struct maker {
     int64_t operands, ids, outputs; /* bytes of the regions */
     int64_t operand_next, output_next, update_next;
     int64_t update; /* bytes of one operand of all updates */
-    int64_t gates;  /* bytes of all gates: behind the sweep in scratch, each operator's its own */
+    int64_t gates;  /* bytes of all gates, after the sweep in scratch; each operator has its own */
     int64_t gates_next;
-    int32_t n_made; /* operators that make gates */
+    int32_t n_made; /* operators that compute gates */
 };
 
 static bool is_update(enum op_kind kind)
@@ -40,8 +40,8 @@ static int64_t bytes_of(const struct shape *s, enum dtype t)
     return shape_elements(s) * dtype_bytes(t);
 }
 
-/* Beside operators in half precision some operands are fp32 (program_op.wide_input), and all that updates touch but the copy
- * that they narrow. */
+/* In half precision some operands are fp32 (program_op.wide_input), and so are all operands of updates except the
+ * narrow copy. */
 static enum dtype input_type(const struct program_op *op, int32_t input)
 {
     if (op_input_is_int32(op->kind, input)) return DTYPE_int32;
@@ -54,14 +54,14 @@ static enum dtype output_type(const struct maker *m, const struct program_op *op
     return op->wide_output >> output & 1 ? dtype_master(op->dtype) : op->dtype;
 }
 
-/* A region that takes one operator more; beyond its bound operators share it. */
+/* The region with one more operator; beyond its bound operators share it. */
 static int64_t extended(int64_t region, int64_t bytes, int64_t bound)
 {
     int64_t both = region + bytes, most = region > bytes ? region : bytes;
     return both <= bound ? both : most;
 }
 
-/* Where an operator's `bytes` begin in a region. */
+/* Offset of an operator's `bytes` in a region. */
 static int64_t taken(int64_t *next, int64_t bytes, int64_t region)
 {
     int64_t at = *next + bytes <= region ? *next : 0;
@@ -69,13 +69,13 @@ static int64_t taken(int64_t *next, int64_t bytes, int64_t region)
     return at;
 }
 
-/* Gates of some of the model's experts are a part of gates of all. */
+/* Gates of some of the model's experts are a shard of the gates of all. */
 static bool has_shard_of_gates(const struct program_op *op, int32_t input)
 {
     return input == op_gates_input(op->kind) && op->attrs.experts > op->shapes.input[input].dim[2];
 }
 
-/* What an input is made from: itself, or the gates of all experts. */
+/* The source of an input: itself, or the gates of all experts. */
 static struct shape source_of(const struct program_op *op, int32_t input)
 {
     struct shape s = op->shapes.input[input];
@@ -130,7 +130,7 @@ static int32_t add_slot(struct maker *m, enum slot_class class, const char *name
     return s->n_slots++;
 }
 
-/* In half precision with a master, as every parameter; nobody updates it. */
+/* In half precision with a master, like every parameter; never updated. */
 static void add_parameter(struct maker *m, const char *name, enum tensor_init init, enum dtype t,
                           int64_t offset, int64_t bytes)
 {
@@ -153,7 +153,7 @@ static void add_parameter(struct maker *m, const char *name, enum tensor_init in
                                                                   .master = master};
 }
 
-/* Parameters p, g, m, v of updates, in this order; the copy of p that is narrowed, where there is one, is a result. */
+/* Parameters p, g, m, v of updates, in this order; the narrow copy of p, if any, is an output. */
 static void place_update(struct maker *m, struct program_op *op)
 {
     static const int adamw[] = {0, 2, 3, 1}; /* outputs p, m, v, g */
@@ -172,7 +172,7 @@ static void place_update(struct maker *m, struct program_op *op)
                  taken(&m->output_next, align(bytes_of(copy, m->dtype)), m->outputs));
 }
 
-/* An operator in front of those that are timed; key 0: it is nobody's sample. */
+/* An untimed operator before the timed ones; key 0: no sample. */
 static int32_t make(struct maker *m, struct program_op op, int32_t from)
 {
     op.phase = PHASE_F;
@@ -185,9 +185,9 @@ static int32_t make(struct maker *m, struct program_op op, int32_t from)
     return op.output[0];
 }
 
-/* Which rows are worked on decides what the work is: the gates of an operator are not random numbers but made of those by a
- * gating of its own, in the same round. A shard of the experts has the first of the gates of all: were its own gates dealt
- * out among themselves, each of its experts would get the rows of them all. */
+/* The distribution of rows determines an expert operator's work: its gates are not random numbers but computed from
+ * them by a gating operator in the same round. A shard of the experts gets the first of the gates of all, because
+ * gates over its own experts alone would give each of them the rows of all. */
 static int32_t made_gates(struct maker *m, const struct program_op *op, int32_t input,
                           int32_t logits)
 {
@@ -243,7 +243,7 @@ static void place_op(struct maker *m, struct program_op *op)
     }
 }
 
-/* Ids that every operator has a row for. */
+/* A vocabulary for which every operator has a row. */
 static int64_t min_vocabulary(const struct program_op *ops, int32_t n, int64_t vocabulary)
 {
     int64_t least = vocabulary > 0 ? vocabulary : INT32_MAX;
@@ -315,7 +315,7 @@ static void one_buffer_ring(struct maker *m)
                                                  .death = PHASE_F};
 }
 
-/* Touches twice SWEEP bytes at the end of each round; key 0: it is nobody's sample. */
+/* Touches twice SWEEP bytes at the end of each round; key 0: no sample. */
 static void add_sweep(struct maker *m)
 {
     struct program_op *op = &m->s->ops[m->s->n_ops++];
@@ -334,7 +334,7 @@ static void add_sweep(struct maker *m)
     op->output[0] = add_slot(m, SLOT_SCRATCH, "swept", &all, t, m->outputs);
 }
 
-/* One precision, or half precision beside the fp32 of updates. */
+/* One precision, or half precision with the fp32 of updates. */
 static enum status choose_dtype(const struct program_op *ops, int32_t n, enum dtype *out,
                                 struct error *err)
 {
@@ -343,7 +343,7 @@ static enum status choose_dtype(const struct program_op *ops, int32_t n, enum dt
         if (dtype_is_half(ops[i].dtype)) *out = ops[i].dtype;
     for (int32_t i = 0; i < n; i++)
         if (ops[i].dtype != *out && ops[i].dtype != dtype_master(*out))
-            return error_set(err, ERR_INPUT, "one bench has one precision: %s beside %s",
+            return error_set(err, ERR_INPUT, "a bench has one precision, not %s and %s",
                              dtype_name(ops[i].dtype), dtype_name(*out));
     return OK;
 }
@@ -413,7 +413,7 @@ enum status bench_ops(struct arena *a, const struct program_op *ops, int32_t n,
 
 enum { AHEAD = 2 };
 
-/* A slot in a ring of its own; its index is the ring's. */
+/* A slot in a ring of its own with the same index. */
 static void place_message(struct program_stage *s, int32_t index, int64_t bytes, int32_t channel,
                           bool sent)
 {
@@ -434,8 +434,7 @@ static void place_message(struct program_stage *s, int32_t index, int64_t bytes,
     s->class_bytes[SLOT_BUFFER_RING] += AHEAD * align(bytes);
 }
 
-/* Each size goes there and comes back before the next one starts, so that messages never share the
- * link. */
+/* Each size goes there and back before the next one starts, so that messages never share the link. */
 static void make_ends(struct arena *a, struct program *p, const int64_t *bytes, int32_t n)
 {
     p->n_channels = 2 * n;

@@ -1,10 +1,10 @@
-/* exec/bench/bench.h - micro-benchmarks as programs: what they time is what the worker runs.
+/* exec/bench/bench.h - micro-benchmarks as programs, so that they time what the worker runs.
  *
- * bench_ops makes a one-lane program whose every microbatch runs each given operator once (`repeats` microbatches, so
- * samples are interleaved and drift shows as spread); bench_link a two-lane program that sends messages of each size
- * `repeats` times. worker_run's trace of them holds the samples.
- * In half precision an operator's operands are as wide as in the program that it comes from (program_op.wide_input); updates
- * have fp32 beside them. Other mixtures are ERR_INPUT.
+ * bench_ops makes a one-lane program whose every microbatch runs each given operator once (`repeats` microbatches:
+ * samples are interleaved, and drift shows as spread). bench_link makes a two-lane program that sends messages of
+ * each size `repeats` times. The samples are the spans of worker_run's trace. In half precision an operator's fp32
+ * operands are those of the program it comes from (program_op.wide_input); updates have fp32 operands. ERR_INPUT for
+ * other mixtures.
  */
 #ifndef EXEC_BENCH_BENCH_H
 #define EXEC_BENCH_BENCH_H

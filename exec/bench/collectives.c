@@ -15,7 +15,7 @@ struct maker {
     const int32_t *device;
     int32_t n;
     struct program *p;
-    int64_t most; /* bytes of the largest operand: all come first, or behind that, in scratch */
+    int64_t most; /* bytes of the largest operand: all operands start at 0 or, in scratch, after that */
 };
 
 /* ---- one collective ------------------------------------------------------------------------------ */

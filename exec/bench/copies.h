@@ -1,4 +1,4 @@
-/* exec/bench/copies.h - what copies between the host's pinned memory and a device take. */
+/* exec/bench/copies.h - times copies between pinned host memory and a device. */
 #ifndef EXEC_BENCH_COPIES_H
 #define EXEC_BENCH_COPIES_H
 
@@ -11,12 +11,13 @@ struct arena;
 
 struct copy_sample {
     int64_t bytes;
-    double up_s, down_s;           /* medians */
-    double up_spread, down_spread; /* half of the middle half ÷ median */
+    double up_s, down_s;           /* median seconds */
+    double up_spread, down_spread; /* half of the interquartile range ÷ median */
 };
 
-/* Each of n sizes `repeats` times in each direction, between events of an open backend, after a round that nobody counts; sizes
- * take turns, so that drift shows as spread. out: (n). Needs 2 · the largest size. */
+/* Copies each of n sizes `repeats` times in each direction, between events of an open backend, after an untimed
+ * warm-up round; sizes are interleaved, so that drift shows as spread. out: (n). Needs memory of 2 · the largest
+ * size. */
 MUST_CHECK enum status bench_copies(struct arena *a, struct backend *b, const int64_t *bytes,
                                     int32_t n, int32_t repeats, struct copy_sample *out,
                                     struct error *err);

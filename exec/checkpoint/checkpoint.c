@@ -39,9 +39,9 @@ enum status checkpoint_enter(struct arena *a, const char *dir, struct checkpoint
     for (int i = 0; i < CHECKPOINTS_KEPT; i++) s->whole[i] = -1;
     s->made = !mkdir(dir, 0777);
     if (!s->made && errno != EEXIST)
-        return error_set(err, ERR_RESOURCE, "cannot make folder '%s': %s", dir, strerror(errno));
+        return error_set(err, ERR_RESOURCE, "cannot create folder '%s': %s", dir, strerror(errno));
     if (s->made && sync_folder(arena_printf(a, "%s/..", dir), NULL) != OK) {
-        /* what is in DIR is safe where its name is; that one belongs to another folder */
+        /* the rename inside DIR is durable; the entry of DIR belongs to its parent folder */
     }
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
@@ -54,8 +54,7 @@ enum status checkpoint_enter(struct arena *a, const char *dir, struct checkpoint
                 : error_set(err, ERR_RESOURCE, "cannot lock folder '%s': %s", dir, strerror(errno));
     else if (!faccessat(fd, CHECKPOINT_MANIFEST, F_OK, 0))
         status = error_set(err, ERR_INPUT,
-                           "'%s' is one checkpoint: save into another folder, or the one that it "
-                           "is in",
+                           "'%s' is itself a checkpoint: save into its parent folder or another one",
                            dir);
     if (status == OK)
         s->lock = fd;
@@ -81,7 +80,7 @@ enum status checkpoint_follow(struct arena *a, struct checkpoint_store *s, const
     if (n && steps[0] > first_step && !here)
         return error_set(err, ERR_INPUT,
                          "'%s' holds step %" PRId64
-                         " of an earlier run; resume from it or save somewhere else",
+                         " of an earlier run; resume from it or save into another folder",
                          s->dir, steps[0]);
     if (here || (resume && same_folder(resume, s->lock, checkpoint_folder_name(a, first_step))))
         s->whole[0] = first_step;
@@ -91,7 +90,7 @@ enum status checkpoint_follow(struct arena *a, struct checkpoint_store *s, const
 void checkpoint_leave(struct checkpoint_store *s)
 {
     if (s->lock >= 0) close(s->lock);
-    if (s->made) rmdir(s->dir); /* which fails where something is in it */
+    if (s->made) rmdir(s->dir); /* fails if it is not empty */
     s->lock = -1;
     s->made = false;
 }
@@ -103,7 +102,7 @@ bool checkpoint_fits(const struct checkpoint_store *s, int64_t bytes)
     if (fstatvfs(s->lock, &about) || !about.f_blocks) return true;
     double free_bytes = (double)about.f_bavail * (double)about.f_frsize;
     if ((double)bytes <= free_bytes) return true;
-    log_warn("a checkpoint takes %s, and '%s' has room for %s",
+    log_warn("a checkpoint needs %s, but '%s' has only %s free",
              units_print_bytes(wanted, (double)bytes), s->dir, units_print_bytes(room, free_bytes));
     return false;
 }
@@ -144,7 +143,7 @@ enum status checkpoint_write(struct arena *a, const char *temporary, const char 
         t->crc = crc_of(data[i], t->bytes);
         at += t->bytes;
         if (fwrite(data[i], 1, (size_t)t->bytes, f.stream) != (size_t)t->bytes)
-            break; /* file_commit says why */
+            break; /* file_commit reports the reason */
     }
     return file_commit(&f, err);
 }
@@ -182,10 +181,10 @@ static enum status open_data(const char *path, const struct checkpoint_tensor *t
     TRY(file_open_regular(path, fd, &bytes, err));
     if (bytes >= t->offset + t->bytes) return OK;
     close(*fd);
-    return error_set(err, ERR_INPUT, "'%s' is cut off: tensor %s is not whole", path, t->name);
+    return error_set(err, ERR_INPUT, "'%s' is truncated: tensor %s is incomplete", path, t->name);
 }
 
-/* The tensor's bytes into out, or nowhere (NULL); its CRC. */
+/* Reads the tensor's bytes into out, or only their CRC (out NULL). */
 static enum status read_data(const struct checkpoint *c, const struct checkpoint_tensor *t,
                              char *out, struct error *err)
 {
@@ -229,7 +228,7 @@ static enum status list(struct arena *a, const char *dir, int64_t **steps, size_
     return status;
 }
 
-/* The generation must be what its name says, since names decide which are older. */
+/* The generation's step must match its name, because names determine the order. */
 static enum status open_named(struct arena *a, const char *dir, int64_t step,
                               struct checkpoint *out, struct error *err)
 {
@@ -282,7 +281,7 @@ enum status checkpoint_load(const struct checkpoint *c, const char *name, const 
         if (!strcmp(c->tensors[i].name, name)) t = &c->tensors[i];
     if (!t) return error_set(err, ERR_INPUT, "checkpoint '%s' has no tensor %s", c->folder, name);
     if ((enum dtype)t->dtype != dtype)
-        return error_set(err, ERR_INPUT, "checkpoint '%s': tensor %s is %s, the program wants %s",
+        return error_set(err, ERR_INPUT, "checkpoint '%s': tensor %s is %s, the program needs %s",
                          c->folder, name, dtype_name((enum dtype)t->dtype), dtype_name(dtype));
     if (!shape_equal(&t->shape, shape))
         return error_set(err, ERR_INPUT,

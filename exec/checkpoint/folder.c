@@ -24,7 +24,7 @@ const char *checkpoint_folder_name(struct arena *a, int64_t step)
     return arena_printf(a, STEP_FORMAT, step);
 }
 
-/* The step of "step-00000050", -1 for other names: a step has one name. */
+/* The step of "step-00000050", -1 for other names; every step has exactly one name. */
 static int64_t step_of(const char *name)
 {
     char again[32];
@@ -47,7 +47,7 @@ static int open_folder(int dir, const char *name)
     return openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* For readdir; NULL with errno. A descriptor of its own, because the place in a folder goes with the open file. */
+/* For readdir; NULL with errno. Opens a new descriptor, because the read position belongs to the open file. */
 static DIR *names_of(int dir, const char *name)
 {
     int fd = open_folder(dir, name);
@@ -89,7 +89,7 @@ enum status checkpoint_folder_make(struct arena *a, int dir, const char *path, i
     *name = arena_printf(a, "." STEP_FORMAT TEMPORARY, step);
     for (int i = 1; (made = mkdirat(dir, *name, 0777)) && errno == EEXIST && i < ATTEMPTS; i++)
         *name = arena_printf(a, "." STEP_FORMAT ".%d" TEMPORARY, step, i);
-    return made ? error_set(err, ERR_RESOURCE, "cannot make folder '%s/%s': %s", path, *name,
+    return made ? error_set(err, ERR_RESOURCE, "cannot create folder '%s/%s': %s", path, *name,
                             strerror(errno))
                 : OK;
 }
@@ -117,7 +117,7 @@ void checkpoint_folder_drop(struct arena *a, int dir, int64_t step)
         if (!renameat(dir, name, dir, hidden))
             name = hidden;
         else
-            unlinkat(dir, hidden, AT_REMOVEDIR); /* a link, which goes at once; or it cannot move */
+            unlinkat(dir, hidden, AT_REMOVEDIR); /* a symbolic link, removed at once; or it cannot be moved */
     }
     checkpoint_folder_remove(dir, name);
 }
@@ -131,7 +131,7 @@ void checkpoint_folder_clear(int dir)
     closedir(d);
 }
 
-/* Gives `hidden` the generation's name; *old: hidden is now what had that name before. */
+/* Gives `hidden` the generation's name; *old: `hidden` is now the previous generation of that name. */
 static bool exchange(struct arena *a, int dir, const char *hidden, int64_t step, bool *old)
 {
     const char *name = checkpoint_folder_name(a, step);
@@ -140,7 +140,7 @@ static bool exchange(struct arena *a, int dir, const char *hidden, int64_t step,
     if (errno != ENOTEMPTY && errno != EEXIST && errno != ENOTDIR) return false;
     *old = !renameat2(dir, hidden, dir, name, RENAME_EXCHANGE);
     if (*old) return true;
-    checkpoint_folder_drop(a, dir, step); /* a file system that cannot exchange */
+    checkpoint_folder_drop(a, dir, step); /* a file system without exchange */
     return !renameat(dir, hidden, dir, name);
 }
 
@@ -155,7 +155,7 @@ enum status checkpoint_folder_publish(struct arena *a, int dir, const char *path
         return error_set(err, ERR_RESOURCE, "cannot sync folder '%s': %s", path, strerror(errno));
     if (old) checkpoint_folder_remove(dir, hidden);
     if (old && !faccessat(dir, hidden, F_OK, AT_SYMLINK_NOFOLLOW))
-        log_warn("what was '%s/%s' cannot be removed and is '%s/%s' now", path,
+        log_warn("the previous '%s/%s' cannot be removed; it is now '%s/%s'", path,
                  checkpoint_folder_name(a, step), path, hidden);
     return OK;
 }

@@ -20,10 +20,10 @@
 
 static const char *const scale_key[] = {"now", "good", "skipped"};
 
-/* Training that went on in another precision remembers what was skipped. */
+/* A training continued in another precision keeps the number of skipped steps. */
 static bool has_scale(const struct checkpoint *c) { return c->scale[0] > 0 || c->scale[2] > 0; }
 
-/* Of everything that the manifest says, in a form that no layout changes. */
+/* CRC of all values in a canonical form, independent of layout. */
 static uint32_t manifest_crc(const struct checkpoint *c)
 {
     char line[512];
@@ -143,7 +143,7 @@ static enum status read_file(const struct node *map, struct checkpoint_tensor *t
     return OK;
 }
 
-/* Every dimension, and every product of them. */
+/* Checks every dimension and every product of them. */
 static enum status read_shape(const struct node *map, struct shape *out, struct error *err)
 {
     const struct node *shape;
@@ -203,7 +203,7 @@ static enum status read_tensors(struct arena *a, const struct node *list, struct
     qsort(sorted, list->count, sizeof *sorted, by_name);
     for (size_t i = 1; i < list->count; i++)
         if (!strcmp(sorted[i - 1]->name, sorted[i]->name))
-            return node_error(list, err, "tensor %s is there twice", sorted[i]->name);
+            return node_error(list, err, "tensor %s is listed twice", sorted[i]->name);
     return OK;
 }
 
@@ -250,7 +250,7 @@ static enum status read_generator(const struct node *root, struct checkpoint *c,
     return OK;
 }
 
-/* Steps since the scale changed, and steps skipped, are no more than the steps done. */
+/* Steps since the last change, and skipped steps, are at most the steps done. */
 static enum status read_scale(const struct node *root, struct checkpoint *c, struct error *err)
 {
     const struct node *map = node_get(root, "loss_scale"), *n;
@@ -260,7 +260,7 @@ static enum status read_scale(const struct node *root, struct checkpoint *c, str
         TRY(node_double(n, 0, most, &x, err));
         c->scale[i] = (float)x;
         if (i != LOSS_SCALE_NOW && (x != floor(x) || x != (double)c->scale[i]))
-            return node_error(n, err, "%.17g is no number of steps", x);
+            return node_error(n, err, "%.17g is not a number of steps", x);
     }
     return OK;
 }
@@ -277,7 +277,7 @@ static enum status read_head(const struct node *root, struct checkpoint *c, stru
     if (version != CHECKPOINT_VERSION)
         return node_error(
             root, err, "checkpoint version %" PRId64 "%s; this musher reads version %d", version,
-            version == 1 ? ", which does not say where its data stood" : "", CHECKPOINT_VERSION);
+            version == 1 ? ", which has no data position" : "", CHECKPOINT_VERSION);
     TRY(read_text(root, "byte_order", order, sizeof order, err));
     if (strcmp(order, "little") != 0)
         return node_error(root, err, "byte_order: '%s' is not 'little'", order);

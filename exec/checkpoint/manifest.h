@@ -1,5 +1,5 @@
-/* exec/checkpoint/manifest.h - manifest.json of a generation (checkpoint.h says what is in it), out and
- * in. For checkpoint.c alone.
+/* exec/checkpoint/manifest.h - reads and writes a generation's manifest.json (contents: checkpoint.h). For
+ * checkpoint.c only.
  */
 #ifndef EXEC_CHECKPOINT_MANIFEST_H
 #define EXEC_CHECKPOINT_MANIFEST_H
@@ -10,8 +10,8 @@
 
 MUST_CHECK enum status checkpoint_write_manifest(struct arena *a, const char *folder,
                                                  const struct checkpoint *c, struct error *err);
-/* ERR_INPUT: not readable, of another version, or its crc32 does not fit. Sizes and counts that are read can be multiplied and added
- * to: no shape has more than 2^53 elements, bytes are what the shape takes, every name is there once, every file in the folder. */
+/* ERR_INPUT: not readable, of another version, or wrong crc32. Values are validated against overflow: no shape has
+ * more than 2^53 elements, bytes match the shape, every name is unique, every file is in the folder. */
 MUST_CHECK enum status checkpoint_read_manifest(struct arena *a, const char *folder,
                                                 struct checkpoint *c, struct error *err);
 

@@ -1,7 +1,7 @@
-/* exec/comm/comm.c - what every way of talking shares: who is chosen, memory that ranks share, doorbells.
+/* exec/comm/comm.c - common to all transports: choice of the transport, shared memory, doorbells.
  *
- * Ranks that the program forked itself (exec/comm/launch_local.h) talk through a file that they map; all others by MPI, which a
- * program may be linked without.
+ * Ranks forked by the program (exec/comm/launch_local.h) use a shared mapping; all others use MPI, which a program
+ * may be linked without.
  */
 #include "exec/comm/transport.h"
 
@@ -26,14 +26,14 @@
 
 /* ---- start and end ---------------------------------------------------------------------------- */
 
-/* Ranks in containers of their own cannot share memory: they do without bells. All or none. */
+/* Ranks in separate containers cannot share memory and have no bells. All ranks or none. */
 static void map_bells(struct comm *c)
 {
     void *p;
     struct error why;
     if (comm_share(c, (int64_t)sizeof *c->bells * c->size, &p, &why) == OK) {
         comm_watch_board(c, p);
-        c->shared = NULL; /* the room for the user's share */
+        c->shared = NULL; /* now free for the caller's share */
     } else if (c->rank == 0) {
         log_debug("no doorbells: %s", why.text);
     }
@@ -61,7 +61,7 @@ enum status comm_open(struct arena *a, int32_t wanted, struct comm **out, struct
     *out = c;
     if (wanted < 2) return OK;
     TRY(choose(c, err));
-    comm_watch_begin(c, "collective the others");
+    comm_watch_begin(c, "joining the other ranks");
     enum status status = c->transport->join(c, err);
     if (status == OK) comm_watch_met(c);
     if (status == OK && c->one_host) map_bells(c);
@@ -91,7 +91,7 @@ void comm_parting(struct comm *c, bool begins)
         return;
     }
     c->limit_ns = PARTING_LIMITS * comm_limit_ns();
-    comm_watch_begin(c, "taking back what devices had");
+    comm_watch_begin(c, "freeing device resources");
 }
 
 int32_t comm_rank(const struct comm *c) { return c->rank; }
@@ -198,8 +198,7 @@ int64_t comm_clock_offset(struct comm *c)
     return offset_ns;
 }
 
-/* A file without a name that rank 0 holds open; the others reach it through /proc, so that nothing
- * is left behind however a run ends. */
+/* An unnamed file held open by rank 0; the others open it through /proc, so that nothing remains however a run ends. */
 enum status comm_share(struct comm *c, int64_t bytes, void **out, struct error *err)
 {
     char path[64] = "";
@@ -286,7 +285,7 @@ void comm_sleep(struct comm *c, uint32_t seen, int64_t wall_ns)
     struct bell *b = bell_of(c, c->rank);
     const struct timespec until = {.tv_sec = wall_ns / 1000000000, .tv_nsec = wall_ns % 1000000000};
     atomic_store(&b->asleep, 1);
-    if (atomic_load(&b->rung) == seen) /* _BITSET: the time is an instant, not a duration */
+    if (atomic_load(&b->rung) == seen) /* _BITSET: the time is absolute */
         syscall(SYS_futex, &b->rung, FUTEX_WAIT_BITSET, seen, &until, NULL, FUTEX_BITSET_MATCH_ANY);
     atomic_store(&b->asleep, 0);
 }

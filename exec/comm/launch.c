@@ -1,10 +1,9 @@
-/* exec/comm/launch.c - mpirun as a child, and who we are where somebody else started us.
+/* exec/comm/launch.c - mpirun as a child process, and detection of another launcher.
  *
- * mpirun's own talk (blocks between dashed lines) is read and kept back: it says which rank ended
- * how, in many lines that help nobody; everything else on stderr passes through. stdout passes
- * through our hands as well, so that what does not reach its reader is known to have been lost: the
- * ranks go on, since their files are worth having. mpirun stands in a process group of its own, so that Ctrl-C reaches it once, from us,
- * and its ranks through it.
+ * mpirun's own messages (blocks between dashed lines) are parsed and suppressed: they contain the rank that failed
+ * and its exit code in many lines. Everything else on stderr passes through. stdout is relayed, so that lost output
+ * is detected; the ranks go on, because their files are still valuable. mpirun has its own process group, so that
+ * Ctrl-C reaches it once, from this process, and its ranks through it.
  */
 #include "exec/comm/launch.h"
 
@@ -29,9 +28,9 @@
 
 #define CANNOT_EXEC 127
 #define RANKS_MAX 4096
-/* For mpirun to end its ranks after SIGTERM, before SIGKILL; and itself, when it has none left. */
+/* Time for mpirun to end its ranks after SIGTERM, before SIGKILL; and to end itself without ranks. */
 #define WATCHDOG_MS 5000
-#define START_MS 60000 /* for mpirun to have ranks */
+#define START_MS 60000 /* time for mpirun to start its ranks */
 #define LOOK_MS 500
 
 /* ---- who we are -------------------------------------------------------------------------------
@@ -47,8 +46,7 @@ static int32_t number(const char *name, int32_t otherwise)
     return *end || errno || n < 0 || n > INT32_MAX ? otherwise : (int32_t)n;
 }
 
-/* A batch script has SLURM_PROCID too; only a step that srun started has a task count of its own.
- */
+/* A batch script has SLURM_PROCID too; only a step started by srun has a task count of its own. */
 static bool in_step(void)
 {
     return getenv("SLURM_PROCID") && getenv("SLURM_STEP_NUM_TASKS") &&
@@ -60,7 +58,7 @@ static bool in_step(void)
 
 static bool tell_launcher(const struct error *err)
 {
-    char safe[4 * sizeof err->text]; /* one line, whatever it quotes */
+    char safe[4 * sizeof err->text]; /* one line, whatever the message quotes */
     if (!launch_is_ours()) return false;
     fprintf(stderr, LAUNCH_FAILURE "%d %s\n", (int)err->code, log_safe(safe, sizeof safe, err->text));
     return true;
@@ -107,12 +105,12 @@ struct talk {
     char line[1024];
     size_t n;
     bool inside; /* between two dashed lines */
-    bool noted;  /* how a rank ended is known */
-    bool alone;  /* it has no ranks any more, and did not end */
+    bool noted;  /* a rank's end is known */
+    bool alone;  /* mpirun has lost its ranks and does not end */
     int32_t rank;
     int code, signal; /* exit code or signal of that rank, 0 */
-    char last[200];   /* last line of a block, for what is not understood */
-    struct error said; /* why a rank of ours says that it failed; text "": none did */
+    char last[200];   /* last line of a block, for unknown messages */
+    struct error said; /* the failure that a rank reported; text "": none */
 };
 
 static bool is_dashes(const char *line)
@@ -158,7 +156,7 @@ static bool is_chatter(const char *line)
            strstr(line, "mpirun: Forwarding signal");
 }
 
-/* The first failure counts: the others come of it, or are agreed on by all ranks. */
+/* The first failure counts; later ones follow from it, or are common to all ranks. */
 static void hear_failure(struct talk *t, char *line)
 {
     char *text;
@@ -188,7 +186,7 @@ static void take_line(struct talk *t)
     t->n = 0;
 }
 
-/* So far it may be a line that is not passed on. */
+/* Whether the partial line may be a rank's failure report, which is not passed on. */
 static bool may_be_ours(const struct talk *t)
 {
     size_t most = strlen(LAUNCH_FAILURE);
@@ -196,7 +194,7 @@ static bool may_be_ours(const struct talk *t)
            !strncmp(t->line, LAUNCH_FAILURE, t->n < most ? t->n : most);
 }
 
-/* false at the end of the stream. A line that is longer than the buffer passes in parts. */
+/* false at the end of the stream. A line longer than the buffer passes in pieces. */
 static bool listen_to(struct talk *t, int fd)
 {
     char block[4096];
@@ -207,7 +205,7 @@ static bool listen_to(struct talk *t, int fd)
         t->line[t->n++] = block[i];
         if (block[i] == '\n' || t->n == sizeof t->line - 1) take_line(t);
     }
-    if (t->n && !may_be_ours(t)) take_line(t); /* an unfinished line: progress */
+    if (t->n && !may_be_ours(t)) take_line(t); /* an unfinished line: a progress display */
     return true;
 }
 
@@ -219,7 +217,7 @@ static char **arguments(struct arena *a, int32_t n, char *const *argv)
     static const char *const fixed[] = {"mpirun", "--oversubscribe", "--bind-to", "none", "--host",
                                         NULL, "-np", NULL, "-x", "OPENBLAS_NUM_THREADS", "-x",
                                         "OMP_NUM_THREADS",
-                                        /* this host only, through its memory */
+                                        /* this host only, through shared memory */
                                         "--mca", "plm", "isolated", "--mca", "pml", "ob1", "--mca",
                                         "btl", "self,vader", "--mca", "mpi_yield_when_idle", "1"};
     enum { N_FIXED = sizeof fixed / sizeof *fixed };
@@ -276,7 +274,7 @@ static void unwatch_signals(const struct sigaction old[END_SIGNALS])
     for (int i = 0; i < END_SIGNALS; i++) sigaction(end_signals[i], &old[i], NULL);
 }
 
-/* A SIGHUP that is ignored (nohup) stays ignored. */
+/* An ignored SIGHUP (nohup) stays ignored. */
 static void watch_signals(struct sigaction old[END_SIGNALS])
 {
     struct sigaction act = {.sa_handler = catch_signal};
@@ -293,7 +291,7 @@ static void watch_signals(struct sigaction old[END_SIGNALS])
 
 struct output {
     int why;   /* errno of the write that failed, 0 */
-    bool gone; /* the reader has had enough: nobody misses the rest */
+    bool gone; /* the reader has closed; the rest is dropped */
 };
 
 static void pass_block(struct output *o, const char *block, size_t n)
@@ -333,13 +331,14 @@ char launch_process_state(int32_t pid)
     size_t n = fread(line, 1, sizeof line - 1, f);
     fclose(f);
     line[n] = 0;
-    const char *end = strrchr(line, ')'); /* its name may have any character */
+    const char *end = strrchr(line, ')'); /* a process name may contain any character */
     return end && end[1] == ' ' ? end[2] : n ? 'R' : 'X';
 }
 
 bool launch_process_ended(char state) { return strchr("ZXx", state) != NULL; }
 
-/* Adds to children of one of mpirun's threads and to those that live; false where the system does not tell. */
+/* Adds to `children` the child processes of one of mpirun's threads, and those alive; false if the system does not
+ * report them. */
 static bool count_of_thread(const char *task, const char *thread, int *children, int *alive)
 {
     char path[512];
@@ -352,8 +351,8 @@ static bool count_of_thread(const char *task, const char *thread, int *children,
     return true;
 }
 
-/* mpirun that lost a rank while that one introduced itself may wait for itself for ever (PMIx 4.2): looks is how many looks it has had no
- * rank that lives, *began whether it had any. Nothing is found where the system does not tell. */
+/* mpirun may wait for itself for ever if a rank dies while it registers (PMIx 4.2). looks: number of looks without a
+ * live rank; *began: whether it ever had one. No effect if the system does not report children. */
 static int look_for_ranks(pid_t mpirun, int looks, bool *began)
 {
     char task[64];
@@ -369,7 +368,7 @@ static int look_for_ranks(pid_t mpirun, int looks, bool *began)
     return alive || !reported ? 0 : looks + 1;
 }
 
-/* Until mpirun has closed its ends, or a signal came and it did not end in time, or it has no ranks and goes on. */
+/* Until mpirun has closed its pipes, or did not end in time after a signal, or has lost its ranks and does not end. */
 static void follow(struct talk *t, struct output *o, pid_t child, const int fd[2])
 {
     bool reported = false, began = false;
@@ -402,7 +401,7 @@ static enum status judge(const struct talk *t, const struct output *o, int how, 
     int code = WIFEXITED(how) ? WEXITSTATUS(how) : 0;
     if (code == CANNOT_EXEC && !t->noted)
         return error_set(err, ERR_RESOURCE,
-                         "mpirun cannot be started: install openmpi-bin (tools/setup.sh does)");
+                         "mpirun cannot be started: install openmpi-bin (tools/setup.sh installs it)");
     if (*t->said.text && t->said.code != ERR_RANK)
         return error_set(err, t->said.code, "%s", t->said.text);
     if (t->signal && *t->said.text) log_error("%s", t->said.text);
@@ -420,7 +419,7 @@ static enum status judge(const struct talk *t, const struct output *o, int how, 
                          t->rank, code);
     if (t->noted && (t->code ? t->code : code) == ERR_RANK)
         return error_set(err, ERR_RANK,
-                         "rank %" PRId32 " ended because it missed another one, or MPI", t->rank);
+                         "rank %" PRId32 " ended because another rank or MPI failed", t->rank);
     if (t->noted)
         return error_set(err, ERR_RANK, "rank %" PRId32 " failed with exit code %d", t->rank,
                          t->code ? t->code : code);
@@ -431,7 +430,7 @@ static enum status judge(const struct talk *t, const struct output *o, int how, 
                      t->last[0] ? ": " : "", t->last);
 }
 
-/* Two pipes, away from 0 … 2, which may be closed here and are set anew in the child. */
+/* Two pipes outside 0 … 2, which may be closed here and are replaced in the child. */
 static enum status open_pipes(int from[2], int to[2], struct error *err)
 {
     int ends[4] = {-1, -1, -1, -1}, why = 0;
@@ -451,7 +450,7 @@ static enum status open_pipes(int from[2], int to[2], struct error *err)
     if (!why) return OK;
     for (int i = 0; i < 4; i++)
         if (ends[i] >= 0) close(ends[i]);
-    return error_set(err, ERR_RESOURCE, "cannot make a pipe: %s", strerror(why));
+    return error_set(err, ERR_RESOURCE, "cannot create a pipe: %s", strerror(why));
 }
 
 enum status launch_ranks(int32_t n, char *const *argv, struct error *err)

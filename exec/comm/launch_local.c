@@ -19,7 +19,7 @@
 
 static struct {
     int32_t rank, size;
-    int fd; /* of the file, inherited */
+    int fd; /* of the inherited file */
 } self = {.rank = -1, .fd = -1};
 
 int32_t launch_local_rank(void) { return self.rank; }
@@ -34,11 +34,11 @@ int launch_local_open(void)
 
 struct children {
     int32_t n, running;
-    pid_t pid[RANKS_MAX];    /* 0: has ended */
-    bool stopped[RANKS_MAX]; /* by a signal: it does not end by itself */
+    pid_t pid[RANKS_MAX];    /* 0: ended */
+    bool stopped[RANKS_MAX]; /* by a signal: it cannot end by itself */
     int32_t failed;           /* rank, -1 */
     int how;                  /* of that one */
-    int32_t other; /* one that neither ended well, nor for want of a peer, nor like it; -1 */
+    int32_t other; /* a rank that failed neither because of a peer nor like `failed`; -1 */
 };
 
 static void become_rank(int32_t rank, int32_t n, int fd)
@@ -55,7 +55,7 @@ static void kill_all(const struct children *c)
         if (c->pid[i]) kill(c->pid[i], SIGKILL);
 }
 
-/* ERR_RANK is what others end with: whoever ended otherwise is the cause, even if it was seen later. */
+/* ERR_RANK is the exit code of a rank that lost a peer: any other failure is the cause, even if it is seen later. */
 static bool lost_a_peer(int how) { return WIFEXITED(how) && WEXITSTATUS(how) == ERR_RANK; }
 
 static void reap(struct children *c)
@@ -77,7 +77,7 @@ static void reap(struct children *c)
     }
 }
 
-/* Only those are left that do not end by themselves, for the others have: there is nothing to wait for. */
+/* All remaining ranks are stopped, so waiting is useless. */
 static bool rest_is_stopped(const struct children *c)
 {
     for (int32_t i = 0; i < c->n; i++)
@@ -118,9 +118,9 @@ static enum status judge(const struct children *c, bool in_time, double limit_s,
                        : error_set(err, ERR_RANK,
                                    "%" PRId32 " of %" PRId32 " ranks had not ended after %.0f s",
                                    c->running, c->n, limit_s);
-    if (!in_time && !*others) snprintf(others, sizeof others, "; others did not end by themselves");
+    if (!in_time && !*others) snprintf(others, sizeof others, "; the others had to be killed");
     if (c->other >= 0 && !*others)
-        snprintf(others, sizeof others, "; rank %" PRId32 " failed otherwise", c->other);
+        snprintf(others, sizeof others, "; rank %" PRId32 " failed with another error", c->other);
     if (WIFSIGNALED(c->how))
         return error_set(err, ERR_RANK, "rank %" PRId32 " was killed by signal %d (%s)%s",
                          c->failed, WTERMSIG(c->how), strsignal(WTERMSIG(c->how)), others);
@@ -138,7 +138,7 @@ enum status launch_local(int32_t n, local_rank *body, void *owner, double limit_
         return error_set(err, ERR_INPUT, "%" PRId32 " ranks: 1 to %d can be forked", n, RANKS_MAX);
     int fd = memfd_create("musher-ranks", MFD_CLOEXEC);
     if (fd < 0)
-        return error_set(err, ERR_RESOURCE, "cannot make a file for ranks to meet in: %s",
+        return error_set(err, ERR_RESOURCE, "cannot create the shared file of the ranks: %s",
                          strerror(errno));
     fflush(NULL);
     int why = 0;
@@ -148,7 +148,7 @@ enum status launch_local(int32_t n, local_rank *body, void *owner, double limit_
             become_rank(i, n, fd);
             int code = body(owner, i);
             fflush(NULL);
-            _exit(code); /* exit() might wait for what is unfinished (comm_end) */
+            _exit(code); /* exit() could block on unfinished work (comm_end) */
         }
         if (c.pid[i] < 0) why = errno, c.pid[i] = 0;
         c.running += c.pid[i] > 0;

@@ -1,7 +1,8 @@
-/* exec/comm/launch_local.h - ranks forked by this process, on this machine, without MPI.
+/* exec/comm/launch_local.h - ranks forked by this process on this host, without MPI.
  *
- * They find each other by a file without a name, whose descriptor they inherit. Nothing of it is in the environment, so that no variable
- * makes a process such a rank, or names a file that is written. Such ranks are ranks by exec/comm/launch.h too.
+ * They share an unnamed file through an inherited descriptor. The environment carries nothing of it, so that no
+ * variable can turn a process into such a rank or name a file to write. exec/comm/launch.h recognises these ranks
+ * too.
  */
 #ifndef EXEC_COMM_LAUNCH_LOCAL_H
 #define EXEC_COMM_LAUNCH_LOCAL_H
@@ -10,20 +11,21 @@
 
 #include <stdint.h>
 
-/* What a rank does; its exit code (enum status). Its process ends by _exit after it. */
+/* Body of a rank; returns its exit code (enum status). The process ends by _exit afterwards. */
 typedef int local_rank(void *owner, int32_t rank);
 
-/* Forks n ranks, which run body, and waits. The first that fails, other than by ERR_RANK for the sake of another,
- * decides: ERR_RANK with its number and how it ended, or its
- * own documented exit code. The others then have LOCAL_PATIENCE_S to end by themselves, and all of them have limit_s; who has not
- * ended is killed, at once where all who are left are stopped. None is left behind. Nothing that does not survive a fork (a CUDA context) may exist yet. */
+/* Forks n ranks that run body, and waits. The first failure decides, except an ERR_RANK caused by another rank:
+ * ERR_RANK with the rank's number and how it ended, or the rank's documented exit code. The others then have
+ * LOCAL_PATIENCE_S to end; all ranks together have limit_s. The remaining ranks are killed, at once if all of them
+ * are stopped. No rank is left behind. Nothing that does not survive fork (a CUDA context) may exist at the call. */
 enum { LOCAL_PATIENCE_S = 5 };
 MUST_CHECK enum status launch_local(int32_t n, local_rank *body, void *owner, double limit_s,
                                     struct error *err);
-/* Of this process, where it is such a rank; -1 and 0 where it is none. */
+/* Of this process if it is such a rank; else -1 and 0. */
 int32_t launch_local_rank(void);
 int32_t launch_local_size(void);
-/* Opens the file in which such ranks meet, anew: locks belong to an opening, and inherited descriptors share one. -1: errno. */
+/* Opens the shared file anew, because locks belong to an open file description and inherited descriptors share one.
+ * -1: errno. */
 int launch_local_open(void);
 
 #endif

@@ -1,12 +1,12 @@
-/* exec/comm/local.c - ranks of one machine by a file that all of them map, without any library.
+/* exec/comm/local.c - ranks of one host over a shared mapping, without a message library.
  *
- * Between every two ranks there is a pipe of bytes in each direction (exec/comm/local_messages.c), which moves when either end looks:
- * comm_poll, or a call that waits. What all ranks do together is messages with a tag of its own, through rank 0: there are
- * few ranks, and they do it between steps.
+ * Every pair of ranks has a byte pipe in each direction (exec/comm/local_messages.c), which moves when either end
+ * polls: comm_poll, or a call that waits. Collective calls are messages with a reserved tag through rank 0, because
+ * ranks are few and the calls are rare.
  *
- * A rank holds a lock on its own byte of the file for as long as it lives, however it ends; the others look at it now and then.
- * A call that can say so then returns ERR_RANK; one that cannot (barrier, broadcast) ends this process with that exit code, as
- * the other way's launcher would.
+ * A rank holds a lock on its own byte of the file while it lives; the others test the locks from time to time. A call
+ * with a status then returns ERR_RANK; one without (barrier, broadcast) ends this process with that exit code, as
+ * MPI's launcher would.
  */
 #include "exec/comm/local_internal.h"
 
@@ -23,9 +23,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define TOGETHER_TAG INT32_MAX    /* of calls that all ranks make together */
-#define LIFE_NS INT64_C(10000000) /* between two looks at who is alive */
-#define SLEEP_NS INT64_C(5000000) /* at most, while waiting */
+#define TOGETHER_TAG INT32_MAX    /* reserved for collective calls */
+#define LIFE_NS INT64_C(10000000) /* between two tests of the locks */
+#define SLEEP_NS INT64_C(5000000) /* maximum, while waiting */
 
 static void send(struct comm *c, const void *p, int64_t bytes, int32_t to, int32_t tag,
                  struct comm_ended what)
@@ -68,7 +68,7 @@ static enum status report_dead(const struct comm *c, struct error *err)
                      c->names ? ")" : "");
 }
 
-/* What a rank sent before it ended is taken first. */
+/* Messages that a rank sent before its end are received first. */
 static enum status poll_all(struct comm *c, struct comm_ended *ended, int32_t most, int32_t *n,
                             struct error *err)
 {
@@ -97,7 +97,7 @@ static bool all_out(const struct local *x, int32_t size)
     return true;
 }
 
-/* Until *over, or until all that was sent is out (NULL). */
+/* Until *over, or until all outgoing messages have left (NULL). */
 static void wait_until(struct comm *c, const bool *over)
 {
     for (;;) {
@@ -185,7 +185,7 @@ static void *gather(struct comm *c, struct arena *a, const void *p, int64_t byte
 
 static enum status cannot(const struct comm *c, const char *what, struct error *err)
 {
-    return error_set(err, ERR_RANK, "rank %" PRId32 " cannot %s the file where ranks meet: %s",
+    return error_set(err, ERR_RANK, "rank %" PRId32 " cannot %s the shared file of the ranks: %s",
                      c->rank, what, strerror(errno));
 }
 
@@ -201,10 +201,10 @@ static enum status enter(struct comm *c, struct local *x, struct error *err)
     x->room = p;
     if (!atomic_compare_exchange_strong(&x->room->size, &none, c->size) && none != c->size)
         return error_set(err, ERR_INPUT,
-                         "rank %" PRId32 " is one of %" PRId32 " ranks, others are of %" PRId32,
+                         "rank %" PRId32 " was started with %" PRId32 " ranks, others with %" PRId32,
                          c->rank, c->size, none);
     struct flock l = byte_of(c->rank, F_WRLCK);
-    if (fcntl(x->fd, F_OFD_SETLK, &l)) return cannot(c, "lock its byte of", err);
+    if (fcntl(x->fd, F_OFD_SETLK, &l)) return cannot(c, "lock its byte in", err);
     atomic_store(&x->room->state[c->rank], LOCAL_HERE);
     atomic_fetch_add(&x->room->joined, 1);
     return OK;
@@ -221,7 +221,7 @@ static void leave(struct comm *c)
     x->a = NULL;
 }
 
-/* Runs may follow one another: each enters the room anew, when all have left it. */
+/* Runs may follow one another: ranks enter again after all have left. */
 static void wait_for_all(struct comm *c, struct local *x, int32_t round)
 {
     while (atomic_load(&x->room->joined) < round * c->size) {
@@ -257,7 +257,7 @@ static enum status join(struct comm *c, struct error *err)
     return OK;
 }
 
-/* The others see that this one's lock is gone. */
+/* The others notice that this rank's lock is gone. */
 static void end_all(struct comm *c, int code) { (void)c, (void)code; }
 
 static int64_t clock_offset(struct comm *c)

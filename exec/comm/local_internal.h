@@ -1,4 +1,5 @@
-/* exec/comm/local_internal.h - what ranks of one machine share, and one rank's messages; for exec/comm/local*.c alone. */
+/* exec/comm/local_internal.h - shared memory of the ranks of one host, and one rank's messages; for
+ * exec/comm/local*.c only. */
 #ifndef EXEC_COMM_LOCAL_INTERNAL_H
 #define EXEC_COMM_LOCAL_INTERNAL_H
 
@@ -15,7 +16,7 @@ struct pipe {
 };
 
 struct room {
-    _Atomic int32_t size; /* as the first rank said */
+    _Atomic int32_t size; /* set by the first rank */
     _Atomic int32_t joined;
     _Atomic int32_t state[LOCAL_RANKS_MAX];
     struct pipe pipe[]; /* (size, size) from, to */
@@ -29,9 +30,9 @@ struct header {
 struct out { /* a message in flight */
     struct header header;
     const unsigned char *data;
-    int64_t done; /* bytes, the header's first */
+    int64_t done; /* bytes, header first */
     struct comm_ended what;
-    bool notified; /* the owner wants to hear of its end */
+    bool notified; /* comm_poll reports the end */
     struct out *next;
 };
 
@@ -40,11 +41,11 @@ struct posted { /* a receive */
     unsigned char *data;
     int64_t bytes;
     struct comm_ended what;
-    bool notified, *over; /* over: of a call that waits */
+    bool notified, *over; /* over: set at the end, for a blocking call */
     struct posted *next;
 };
 
-struct aside { /* came before it was asked for */
+struct aside { /* arrived before its receive was posted */
     struct header header;
     unsigned char *data;
     int64_t capacity;
@@ -55,8 +56,8 @@ struct peer {
     struct out *first, **last;
     struct posted *posted, **posted_last;
     struct aside *aside, **aside_last;
-    struct header coming; /* the message that is being taken */
-    int64_t done;         /* of it, the header first */
+    struct header coming; /* the message being received */
+    int64_t done;         /* bytes of it, header first */
     struct posted *into;  /* NULL: aside */
     struct aside *arriving;
 };
@@ -70,7 +71,7 @@ struct local {
     struct out *spare_out;
     struct posted *spare_posted;
     struct aside *spare_aside;
-    struct comm_ended *ended; /* [ended_first, ended_n) to be told */
+    struct comm_ended *ended; /* [ended_first, ended_n) not yet reported */
     size_t ended_first, ended_n, ended_capacity;
     int64_t looked_ns;
     int32_t dead; /* rank, -1 */
@@ -78,11 +79,11 @@ struct local {
 
 static inline struct local *local_of(const struct comm *c) { return c->state; }
 
-/* A message or a receive begins; what: its owner is told of its end by x->ended; over: set then. */
+/* Starts a message or a receive. `what` is reported by comm_poll at the end; over: set at the end. */
 void local_send(struct comm *c, const void *p, int64_t bytes, int32_t to, int32_t tag,
                 const struct comm_ended *what);
 void local_receive(struct comm *c, void *to, int64_t bytes, int32_t from, int32_t tag,
                    const struct comm_ended *what, bool *over);
-bool local_progress(struct comm *c); /* something moved */
+bool local_progress(struct comm *c); /* true: some bytes moved */
 
 #endif

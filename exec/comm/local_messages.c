@@ -1,8 +1,8 @@
-/* exec/comm/local_messages.c - messages through pipes of bytes between two ranks.
+/* exec/comm/local_messages.c - messages over byte pipes between two ranks.
  *
- * A message is a header (tag, bytes) and what it carries; messages of one pipe go one behind the other, and whoever receives
- * lays aside what nobody has asked for yet, so that a message never waits for another tag. Pipes move when either end looks;
- * whoever moved something rings the other end's bell.
+ * A message is a header (tag, bytes) and its payload; messages of one pipe are consecutive. The receiver stores
+ * messages without a posted receive aside, so that no message waits for one with another tag. A pipe moves when
+ * either end polls; the end that moved bytes rings the other end's bell.
  */
 #include "exec/comm/local_internal.h"
 
@@ -57,7 +57,7 @@ static void notify(struct local *x, struct comm_ended what)
     x->ended[x->ended_n++] = what;
 }
 
-/* true: something moved. */
+/* true: some bytes moved */
 static bool push(struct comm *c, int32_t to)
 {
     struct local *x = local_of(c);
@@ -105,7 +105,7 @@ static void receive_over(struct local *x, struct posted *r)
     x->spare_posted = r;
 }
 
-/* Takes the first receive of this tag out of the list; NULL: there is none. */
+/* Removes the first receive with this tag from the list; NULL: none. */
 static struct posted *find_posted(struct peer *p, int32_t tag)
 {
     for (struct posted **at = &p->posted; *at; at = &(*at)->next) {
@@ -139,7 +139,7 @@ static void message_over(struct local *x, struct peer *p)
 {
     if (p->into) {
         receive_over(x, p->into);
-    } else { /* it may have been asked for meanwhile */
+    } else { /* its receive may have been posted meanwhile */
         struct posted *r = find_posted(p, p->coming.tag);
         p->arriving->next = NULL;
         if (r) {

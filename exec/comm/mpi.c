@@ -1,10 +1,9 @@
-/* exec/comm/mpi.c - ranks by MPI; the only file that includes it.
+/* exec/comm/mpi.c - ranks over MPI; the only file that includes mpi.h.
  *
- * MPI is started once a process and ended at its exit, so that several runs may follow one another.
- * Its blocking calls spin, which would starve the ranks that share a core: it is told to yield, and
- * during a run nothing but Isend, Irecv and Testsome is called. Open MPI's messages in shared
- * memory need both ends to look: the receiver's look moves the bytes, the sender's next look sees
- * that they are gone. Doorbells (exec/comm/comm.c) make both look at once.
+ * MPI is initialised once per process and finalised at its exit, so that several runs may follow one another. Its
+ * blocking calls spin, which would starve ranks that share a core: it is configured to yield, and a run calls only
+ * Isend, Irecv and Testsome. Open MPI's shared-memory transport needs both ends to poll: the receiver's poll moves
+ * the bytes, the sender's next poll completes the send. Doorbells (exec/comm/comm.c) make both poll at once.
  */
 #include "exec/comm/transport.h"
 
@@ -28,8 +27,8 @@
 #endif
 #endif
 #ifdef LEAKS_ARE_WATCHED
-/* MPI leaves thousands of blocks behind, from modules that are unloaded at exit and so escape any list of
- * suppressions: in a process that has started it, the leak check would speak of nothing else. */
+/* MPI leaks thousands of blocks from modules that are unloaded at exit, so suppressions cannot match them. Leak
+ * checks are therefore disabled in a process that has initialised it. */
 static int mpi_was_started;
 int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void) { return mpi_was_started; }
@@ -39,7 +38,7 @@ int __lsan_is_turned_off(void) { return mpi_was_started; }
 #endif
 
 #define BROADCAST_BYTES (1 << 30) /* counts of MPI are int */
-#define ROUND_TRIPS 50            /* for the clock offset; the fastest is believed */
+#define ROUND_TRIPS 50            /* for the clock offset; the fastest counts */
 
 struct mpi {
     MPI_Comm world;
@@ -54,7 +53,7 @@ static struct mpi *mpi_of(const struct comm *c) { return c->state; }
 /* ---- start and end ----------------------------------------------------------------------------
  */
 
-/* It waits for the other ranks' as well. */
+/* Waits for the other ranks too. */
 static void end_mpi(void)
 {
     static struct comm nobody = {.phase = ""};
@@ -84,8 +83,9 @@ static int note_module(struct dl_phdr_info *about, size_t size, void *owner)
     return 0;
 }
 
-/* MPI_Finalize of Open MPI 4.1 unloads the module by which it talks to its launcher, and the launcher's library may call back into it
- * once more from a thread of its own: about one process in some hundred thousand died of that at its exit. What is loaded stays. */
+/* MPI_Finalize of Open MPI 4.1 unloads the module that communicates with its launcher, whose library may call back
+ * into it from a thread of its own: about one process in some hundred thousand crashed at exit. The modules stay
+ * loaded. */
 static void keep_modules(struct arena *a)
 {
     struct kept *k = ARENA_ARRAY(a, struct kept, 1);
@@ -102,7 +102,7 @@ static enum status start_mpi(struct arena *a, struct error *err)
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
     NOTE_MPI();
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS)
-        return error_set(err, ERR_RANK, "rank %" PRId32 ": MPI does not start", launch_rank());
+        return error_set(err, ERR_RANK, "rank %" PRId32 ": MPI cannot be initialised", launch_rank());
     keep_modules(a);
     atexit(end_mpi);
     if (level < MPI_THREAD_SERIALIZED)
@@ -122,7 +122,7 @@ static enum status join(struct comm *c, struct error *err)
     TRY(start_mpi(c->a, err));
     c->started = true;
     if (MPI_Comm_dup(MPI_COMM_WORLD, &x->world) != MPI_SUCCESS)
-        return error_set(err, ERR_RANK, "rank %" PRId32 ": MPI_Comm_dup fails", launch_rank());
+        return error_set(err, ERR_RANK, "rank %" PRId32 ": MPI_Comm_dup failed", launch_rank());
     int rank, size, here;
     MPI_Comm_rank(x->world, &rank);
     MPI_Comm_size(x->world, &size);
@@ -132,7 +132,7 @@ static enum status join(struct comm *c, struct error *err)
     MPI_Comm_free(&host);
     c->rank = rank;
     c->size = size;
-    /* All or none: a rank that sits alone must not believe what the others do not. */
+    /* All or none: the ranks must agree. */
     c->one_host = -max(c, -(int64_t)(here == size)) == 1;
     return OK;
 }
@@ -141,7 +141,7 @@ static void leave(struct comm *c)
 {
     struct mpi *x = mpi_of(c);
     for (size_t i = 0; i < x->n;
-         i++) { /* receives that were posted ahead of a step that never came */
+         i++) { /* receives posted for a step that did not come */
         MPI_Cancel(&x->requests[i]);
         MPI_Wait(&x->requests[i], MPI_STATUS_IGNORE);
     }
@@ -173,7 +173,7 @@ static void sum(struct comm *c, double *values, int64_t n)
     }
 }
 
-/* One rank after the other, in pieces: a trace may be larger than an int. */
+/* One rank after the other, in pieces, because a trace may exceed an int count. */
 static void *gather(struct comm *c, struct arena *a, const void *p, int64_t bytes, int64_t *total)
 {
     MPI_Comm world = mpi_of(c)->world;
@@ -255,7 +255,7 @@ static void receive(struct comm *c, void *p, int64_t bytes, int32_t from, int32_
     MPI_Irecv(p, (int)bytes, MPI_BYTE, from, tag, mpi_of(c)->world, new_request(c, what));
 }
 
-/* Requests that ended are null now; the others move together. */
+/* Completed requests are null; the others are compacted. */
 static void close_ranks(struct mpi *x)
 {
     size_t kept = 0;
@@ -267,8 +267,7 @@ static void close_ranks(struct mpi *x)
     x->n = kept;
 }
 
-/* Open MPI's Testsome looks first and moves bytes afterwards: what its own look completed is seen
- * by the next call. */
+/* Open MPI's Testsome tests first and progresses afterwards: the next call reports what its own progress completed. */
 enum { LOOKS = 2 };
 
 static enum status look_at_slice(struct comm *c, size_t first, int count, struct comm_ended *ended,
@@ -279,7 +278,7 @@ static enum status look_at_slice(struct comm *c, size_t first, int count, struct
     for (int look = 0; look < LOOKS && !done; look++) {
         if (MPI_Testsome(count, x->requests + first, &done, x->indices, MPI_STATUSES_IGNORE) !=
             MPI_SUCCESS)
-            return error_set(err, ERR_RANK, "rank %" PRId32 ": a message broke", c->rank);
+            return error_set(err, ERR_RANK, "rank %" PRId32 ": a message failed", c->rank);
         if (done == MPI_UNDEFINED) done = 0;
     }
     for (int i = 0; i < done; i++) {

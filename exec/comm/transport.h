@@ -1,4 +1,4 @@
-/* exec/comm/transport.h - a way for ranks to talk; for exec/comm/comm*.c alone. */
+/* exec/comm/transport.h - interface of a transport between ranks (MPI, local); for exec/comm/comm*.c only. */
 #ifndef EXEC_COMM_TRANSPORT_H
 #define EXEC_COMM_TRANSPORT_H
 
@@ -12,15 +12,15 @@ struct comm_transport {
     const char *name;
     /* Fills in rank, size, one_host, started and state; ERR_RANK, ERR_INPUT. */
     enum status (*join)(struct comm *c, struct error *err);
-    void (*leave)(struct comm *c); /* what is still in flight is dropped */
+    void (*leave)(struct comm *c); /* messages in flight are dropped */
     void (*end_all)(struct comm *c, int code);
-    void (*end)(void); /* of the process: what is left of the library; NULL: nothing is */
+    void (*end)(void); /* at the end of the process: finalises the library; NULL: nothing to do */
     void (*barrier)(struct comm *c);
     void (*broadcast)(struct comm *c, void *p, int64_t bytes, int32_t root);
     int64_t (*max)(struct comm *c, int64_t value);
     void (*sum)(struct comm *c, double *values, int64_t n);
     void *(*gather)(struct comm *c, struct arena *a, const void *p, int64_t bytes, int64_t *total);
-    int64_t (*clock_offset)(struct comm *c); /* asked of ranks that are not all on one host */
+    int64_t (*clock_offset)(struct comm *c); /* called only if the ranks are on several hosts */
     void (*send)(struct comm *c, const void *p, int64_t bytes, int32_t to, int32_t tag,
                  struct comm_ended what);
     void (*receive)(struct comm *c, void *p, int64_t bytes, int32_t from, int32_t tag,
@@ -29,22 +29,23 @@ struct comm_transport {
                         struct error *err);
 };
 
-/* exec/comm/watch.c: around each call that waits for other ranks, one inside another being one; all have joined; the board, NULL: taken
- * away. What its thread reads of a comm is written there, or while nobody waits. */
+/* exec/comm/watch.c: begin and end bracket each call that waits for other ranks (nested calls count as one); met: all
+ * ranks have joined; board: shared state, NULL: removed. The watch thread reads fields of struct comm, so they are
+ * written there or while no call waits. */
 void comm_watch_begin(struct comm *c, const char *what);
 void comm_watch_end(struct comm *c);
 void comm_watch_met(struct comm *c);
-void comm_watch_patiently(struct comm *c, bool begins); /* rank 0 may be at work: without a board no time limit holds */
+void comm_watch_patiently(struct comm *c, bool begins); /* rank 0 may be working: no time limit without a board */
 void comm_watch_board(struct comm *c, struct bell *bells);
 
 extern const struct comm_transport comm_by_local;
-extern const struct comm_transport comm_by_mpi __attribute__((weak)); /* absent where not linked */
+extern const struct comm_transport comm_by_mpi __attribute__((weak)); /* absent if not linked */
 
-struct bell { /* and what a rank shows of itself: the board of exec/comm/watch.c */
+struct bell { /* doorbell, and the rank's row of the board (exec/comm/watch.c) */
     _Atomic uint32_t rung;
     _Atomic uint32_t asleep;
-    _Atomic int64_t life_ns;  /* CLOCK_MONOTONIC, when it was last heard of */
-    _Atomic int64_t waits_ns; /* since when it has been in a call of all ranks; 0: in none */
+    _Atomic int64_t life_ns;  /* CLOCK_MONOTONIC of the last sign of life */
+    _Atomic int64_t waits_ns; /* begin of the current collective call; 0: none */
     _Atomic int32_t pid;
     char padding[36]; /* a cache line each */
 };
@@ -53,14 +54,14 @@ _Static_assert(sizeof(struct bell) == 64, "a cache line each");
 struct comm {
     struct arena *a;
     const struct comm_transport *transport;
-    void *state; /* the way's own */
+    void *state; /* private to the transport */
     int32_t rank, size, n_sends;
     bool one_host, started;
     bool met;                 /* all have joined */
     bool patient;             /* comm_watch_patiently */
-    int64_t limit_ns;         /* a silent rank is gone after that */
-    const char *phase;        /* what all ranks are at, for errors */
-    const char *const *names; /* (size) of their devices, NULL: none */
+    int64_t limit_ns;         /* an unresponsive rank is dead after this */
+    const char *phase;        /* current phase of all ranks, for errors */
+    const char *const *names; /* (size) names of their devices; NULL: none */
     struct bell own, *bells;  /* (size) shared, or NULL */
     void *shared;
     size_t shared_bytes;

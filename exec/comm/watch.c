@@ -1,15 +1,15 @@
-/* exec/comm/watch.c - whoever waits for all ranks waits no longer than one of them is silent.
+/* exec/comm/watch.c - time limit of collective calls: a thread detects ranks that do not respond.
  *
- * A dead rank is seen by the launcher, or by its lock; one that is stopped, or stands still in a driver, is seen by nobody,
- * and calls that all ranks make together have no time limit of their own. So a thread of this process looks on while it is in
- * one. On one host ranks share a board: when each was last heard of. What a rank does there between two calls is said by
- * comm_alive, or, where it is one long thing (a file), by this thread meanwhile, which a stop stops as well. The wait is
- * over when somebody has not been heard of for the limit, or when all others have waited for as long: then nobody will ever come.
- * Without a board (several hosts, or before they have met) time alone counts: REMOTE_TIMES the limit once ranks have met, and no limit
- * while rank 0 writes files (comm_at_root), because a slow disk is no reason to fail; a rank that ends is noticed by the launcher.
- * Nothing can be handed up from here, since the call does not return: the process ends with ERR_RANK, and its peers see that.
- * Discarded: calls that return when time is up (of the message library's none does), and a thread that says alive for a
- * rank whatever it does, which would hide one that hangs.
+ * A dead rank is noticed by the launcher or by its lock. A rank that is stopped, or blocked in a driver, is not, and
+ * collective calls have no time limit of their own. Therefore a thread of this process monitors it during such a
+ * call. Ranks of one host share a board with each rank's last sign of life. Between two calls a rank updates it by
+ * comm_alive, or, during one long operation (a file), this thread does so; SIGSTOP stops it too. The wait is over if
+ * a rank gave no sign of life for the limit, or if all others have waited for the limit, which is a deadlock. Without
+ * a board (several hosts, or before ranks have joined) only time counts: REMOTE_TIMES × the limit once ranks have
+ * joined, and no limit while rank 0 writes files (comm_at_root), because a slow disk is not a failure; the launcher
+ * notices a rank that ends. The call cannot return, so the process ends with ERR_RANK, and its peers notice that.
+ * Rejected: calls with a time limit (the message library has none), and a thread that always updates the board, which
+ * would hide a rank that hangs.
  */
 #include "exec/comm/transport.h"
 
@@ -48,7 +48,7 @@ static const char *name_of(const struct comm *c, int32_t rank)
     return c->names ? c->names[rank] : "";
 }
 
-/* 'X' of one that is gone; 'R' where it has not come so far, and of this one */
+/* 'X': gone; 'R': not yet started, and this rank itself */
 static char state_of_rank(const struct comm *c, int32_t rank)
 {
     int32_t pid = atomic_load(&c->bells[rank].pid);
@@ -80,7 +80,7 @@ int32_t comm_lost(const struct comm *c, int64_t limit_ns, char *text, size_t n)
             return i;
         }
         longest_ns = now_ns - life_ns;
-        snprintf(text, n, "rank %" PRId32 " (%s) was last heard of %.1f s ago", i, name_of(c, i),
+        snprintf(text, n, "rank %" PRId32 " (%s) last responded %.1f s ago", i, name_of(c, i),
                  (double)longest_ns / NS_PER_S);
     }
     return found;
@@ -91,17 +91,17 @@ int32_t comm_lost(const struct comm *c, int64_t limit_ns, char *text, size_t n)
 static struct {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    pid_t of; /* the process whose thread it is: a fork has none */
+    pid_t of; /* owner of the thread: a fork has none */
     struct comm *c;
     const char *what;
     int64_t since_ns;
-    int waits, works; /* calls inside one another; long things */
+    int waits, works; /* nested calls; long operations */
 } watch = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 __attribute__((noreturn)) static void end_process(const struct comm *c, const char *who,
                                                   int64_t waited_ns)
 {
-    int32_t rank = c->met ? c->rank : launch_rank(); /* before, that is being found out */
+    int32_t rank = c->met ? c->rank : launch_rank(); /* before joining the rank is unknown */
     log_error("rank %" PRId32 " (%s): %s: %s for %.1f s in %s", rank, name_of(c, rank),
               *c->phase ? c->phase : "all ranks together", who, (double)waited_ns / NS_PER_S,
               watch.what);
@@ -120,11 +120,11 @@ static void judge_board(const struct comm *c, int64_t now_ns, int64_t waited_ns)
         all_wait &= waits_ns && now_ns - waits_ns > limit_ns;
         if (now_ns - life_ns <= limit_ns) continue;
         if (comm_lost(c, limit_ns / 2, who, sizeof who) < 0)
-            snprintf(who, sizeof who, "rank %" PRId32 " (%s) is silent", i, name_of(c, i));
+            snprintf(who, sizeof who, "rank %" PRId32 " (%s) does not respond", i, name_of(c, i));
         snprintf(text, sizeof text, "%s; waited", who);
         end_process(c, text, waited_ns);
     }
-    if (all_wait) end_process(c, "every rank waits for another", waited_ns);
+    if (all_wait) end_process(c, "deadlock: every rank waits for another", waited_ns);
 }
 
 static void judge(const struct comm *c, int64_t now_ns)
@@ -135,7 +135,7 @@ static void judge(const struct comm *c, int64_t now_ns)
     if (c->bells)
         judge_board(c, now_ns, waited_ns);
     else
-        end_process(c, "one of the ranks does not come; waited", waited_ns);
+        end_process(c, "a rank does not respond; waited", waited_ns);
 }
 
 static void *watch_main(void *nothing)
@@ -156,7 +156,7 @@ static void *watch_main(void *nothing)
     return NULL;
 }
 
-/* A process that can have no thread is not watched. */
+/* A process that cannot create a thread is not monitored. */
 static void start_thread(void)
 {
     pthread_t thread;

@@ -1,4 +1,4 @@
-/* exec/cuda/attention.cuh - what all attention kernels know of who sees whom; for .cu files. */
+/* exec/cuda/attention.cuh - the attention mask, shared by all attention kernels; for .cu files. */
 #ifndef EXEC_CUDA_ATTENTION_CUH
 #define EXEC_CUDA_ATTENTION_CUH
 
@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-/* Behind the last key that a query sees. */
+/* One past the last key that a query sees. */
 static __device__ __forceinline__ int end_key(const attention_call &a, int query)
 {
     return a.bidirectional ? a.keys : a.start + query + 1;
@@ -21,7 +21,7 @@ static __device__ __forceinline__ int first_key(const attention_call &a, int que
     return first > 0 ? first : 0;
 }
 
-/* The first query that sees a key, and the one behind the last. */
+/* The first query that sees a key, and one past the last. */
 static __device__ __forceinline__ int first_query(const attention_call &a, int key)
 {
     int first = a.bidirectional ? 0 : key - a.start;
@@ -38,7 +38,7 @@ static __device__ __forceinline__ bool sees(const attention_call &a, int query, 
     return key >= first_key(a, query) && key < end_key(a, query) && key < a.keys;
 }
 
-/* lse as it lies in memory: of T, or fp32 beside a narrow T. */
+/* lse as stored: of T, or fp32 beside a half-precision T. */
 template <class T>
 static __device__ __forceinline__ typename dtype_traits<T>::wide read_lse(const attention_call &a, int64_t i)
 {

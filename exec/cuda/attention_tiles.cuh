@@ -1,7 +1,7 @@
-/* exec/cuda/attention_tiles.cuh - tiles of q, k, v and of what is written back; for the tensor-core attention kernels.
+/* exec/cuda/attention_tiles.cuh - tiles of q, k, v and of results, for the tensor-core attention kernels.
  *
- * A tile is ROWS positions of one head, W elements each: head_dim, and zeros up to W = 64 or 128 where a head is narrower.
- * Zeros add nothing to a product, so no kernel knows the head's true size but here.
+ * A tile is ROWS positions of one head with W elements each: head_dim, zero-padded to W = 64 or 128. Zeros do not
+ * change a product, so only this file uses the head's true size.
  */
 #ifndef EXEC_CUDA_ATTENTION_TILES_CUH
 #define EXEC_CUDA_ATTENTION_TILES_CUH
@@ -12,14 +12,14 @@
 
 static constexpr float LN_2 = 0.69314718055994531f;
 
-/* Begins the copy of positions [first, first + ROWS) of which those below `end` are there. base: position 0 of the head. */
+/* Starts the copy of positions [first, first + ROWS), zeros from `end` on. base: position 0 of the head. */
 template <class T, int W, int ROWS, int THREADS>
 static __device__ __forceinline__ void copy_tile(T *tile, const T *base, int64_t position_stride,
                                                  int first, int end, int head_dim)
 {
     enum { CHUNKS = W / CHUNK, APART = THREADS / CHUNKS };
     static_assert(ROWS % APART == 0, "every thread copies as much");
-    int row = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS; /* a thread's chunks stand in one column */
+    int row = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS; /* all chunks of a thread are in one column */
     bool beside = chunk * CHUNK < head_dim;
     const T *from = base + (first + row) * position_stride + chunk * CHUNK;
 #pragma unroll
@@ -30,9 +30,9 @@ static __device__ __forceinline__ void copy_tile(T *tile, const T *base, int64_t
     }
 }
 
-/* A warp's c (16, W) times scale, rounded, becomes positions [first, first + 16) in device memory, as far as they are below
- * end. It goes through a part of shared memory that is the warp's alone, so that 16 bytes are written at a time: c has four
- * bytes of a row in a lane. */
+/* Writes a warp's c (16, W) times scale, rounded, to positions [first, first + 16) below `end` in device memory. It
+ * goes through shared memory private to the warp, so that 16 bytes are written at a time: a lane of c has four bytes
+ * of a row. */
 template <class T, int W>
 static __device__ __forceinline__ void write_rows(const float c[W / 8][4], float scale_low,
                                                   float scale_high, T *room, T *base,

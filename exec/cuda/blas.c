@@ -1,13 +1,14 @@
 /* exec/cuda/blas.c - row-major products by column-major libraries.
  *
- * A row-major matrix (r,c) read column by column is its transpose (c,r), so c = op(a)·op(b) is asked as
- * cᵀ = op(b)ᵀ·op(a)ᵀ: the operands change places and keep their flags, m and n change places, and nothing is moved.
- * The bias of c's columns is then one of cᵀ's rows, which is the one that cuBLASLt can add.
+ * A row-major matrix (r,c) is the column-major matrix (c,r) of its transpose, so c = op(a)·op(b) is computed as cᵀ =
+ * op(b)ᵀ·op(a)ᵀ: the operands swap and keep their flags, m and n swap, and no data moves. The bias of c's columns is
+ * then one of cᵀ's rows, which is the form that cuBLASLt supports.
  *
- * Plain products go to cublasGemmEx, whose choice of kernel depends on sizes and types alone. Fused ones go to cuBLASLt:
- * descriptors and the algorithm that its heuristic names are made once for each shape and kept (plans); nothing is timed
- * to choose, so that the choice repeats. Reductions in the output's type are not allowed, nor TF32. What it cannot fuse
- * (fp64) is done by a kernel behind the product; so is GELU of fp32, since nobody says how many digits the library's tanh has.
+ * Plain products use cublasGemmEx, whose choice of kernel depends on sizes and types alone. Fused ones use cuBLASLt:
+ * descriptors and the heuristic's algorithm are created once per shape and kept (plans); nothing is timed, so the
+ * choice is repeatable. Reductions in the output's type and TF32 are disabled. Epilogues that cuBLASLt cannot fuse
+ * (fp64) run as a kernel after the product; so does GELU of fp32, because the accuracy of the library's tanh is not
+ * documented.
  */
 #include "exec/cuda/blas.h"
 
@@ -24,16 +25,16 @@
 
 enum {
     WORKSPACE = DEVICE_WORKSPACE,
-    BESIDE_BYTES = 16, /* what a matrix, a bias or sums beside the product lie at a multiple of */
+    BESIDE_BYTES = 16, /* alignment of a matrix, a bias or sums of an epilogue */
     AUX_MULTIPLE = 8,  /* elements between rows of that matrix (cublasLt.h, EPILOGUE_AUX_LD) */
-    ALIGNMENT = 64,   /* bytes; what slots have (core/program/valid.h) */
+    ALIGNMENT = 64,   /* bytes; alignment of slots (core/program/valid.h) */
 };
 
-struct blas_key { /* compared byte by byte, so made from zeros */
+struct blas_key { /* compared bytewise, so zeroed first */
     int64_t m, n, k, lda, ldb, ldc;
     int32_t trans_a, trans_b, type, type_c, epilogue, aux;
-    int32_t align_a, align_b, align_c; /* bytes; the heuristic would take 256 for granted … */
-    int32_t align_beside, align_aux;   /* … and looks at these where they are */
+    int32_t align_a, align_b, align_c; /* bytes; the heuristic would otherwise assume 256 … */
+    int32_t align_beside, align_aux;   /* … and checks these if present */
 };
 
 struct blas_plan {
@@ -42,7 +43,7 @@ struct blas_plan {
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algo;
-    bool none; /* cuBLASLt has no kernel for it */
+    bool none; /* cuBLASLt has no kernel */
 };
 
 struct blas_plans {
@@ -50,7 +51,7 @@ struct blas_plans {
     struct blas_plan *first;
 };
 
-/* What cuBLAS calls a failed execution often is a device that is lost: CUDA's own word for it is told as well. */
+/* "execution failed" of cuBLAS often means a lost device, so CUDA's own error is added. */
 static enum status blas_failed(struct cuda_context *x, cublasStatus_t s, const char *call,
                                struct error *err)
 {
@@ -87,13 +88,13 @@ static enum status set_up(struct cuda_context *x, struct error *err)
     return blas_failed(x, cublasSetMathMode(x->blas, (cublasMath_t)mode), "cublasSetMathMode", err);
 }
 
-/* The stream's handle, made by its first product. */
+/* Creates the stream's handle at its first product. */
 static enum status ready(struct cuda_context *x, struct error *err)
 {
     cublasHandle_t made = NULL;
     if (x->blas) return OK;
     if (!x->workspace && x->prepared)
-        return error_set(err, ERR_RESOURCE, "a product, where none was planned");
+        return error_set(err, ERR_RESOURCE, "a matrix product, but the program planned no workspace for one");
     if (!x->workspace)
         TRY(cuda_failed(cudaMallocAsync(&x->workspace, WORKSPACE, x->stream), "cudaMallocAsync",
                         err));
@@ -171,7 +172,7 @@ static cublasComputeType_t compute_type(enum dtype t)
     return t == DTYPE_fp64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
 }
 
-struct scalars { /* as the compute type has them */
+struct scalars { /* in the compute type */
     double of_fp64[2];
     float of_fp32[2];
 };
@@ -226,7 +227,7 @@ static enum status plain(struct cuda_context *x, const struct cuda_product *p, s
                        "cublasGemmStridedBatchedEx", err);
 }
 
-/* An inner dimension of 0: what is left is beta · c, of which callers ask 0 or 1. */
+/* k = 0: the result is beta · c, with beta 0 or 1. */
 static enum status without_terms(struct cuda_context *x, const struct cuda_product *p,
                                  struct error *err)
 {
@@ -241,16 +242,16 @@ static enum status without_terms(struct cuda_context *x, const struct cuda_produ
 /* ---- fused ------------------------------------------------------------------------------------
  */
 
-/* The largest power of two that divides the address, at most what every slot has: so a product has one plan, and the same bits, in
- * whichever buffer of a ring its operands stand, and none is made, which may load a kernel, after the first. No load or store of
- * a kernel asks for more. */
+/* The largest power of two that divides the address, at most the alignment of slots. So a product has one plan, and
+ * the same bits, in every buffer of a ring, and no later call creates a plan, which may load a kernel. No kernel
+ * needs more alignment. */
 static int32_t alignment_of(const void *p)
 {
     uintptr_t at = (uintptr_t)p, most = ALIGNMENT;
     return (int32_t)((at | most) & -(at | most));
 }
 
-/* The row that stands beside a product: what is added to its rows, or what they add up to. */
+/* The row operand of an epilogue: the bias, or the column sums. */
 static const void *beside(const struct cuda_product *p)
 {
     return p->epilogue == EPILOGUE_GELU_SLOPE ? p->sums : p->bias;
@@ -323,12 +324,12 @@ static enum status prefer_one(struct cuda_context *x, cublasLtMatmulPreference_t
                        "cublasLtMatmulPreferenceSetAttribute", err);
 }
 
-/* The operands change places, so a's alignment is its b's. */
+/* The operands are swapped, so a's alignment is that of its b. */
 static enum status prefer(struct cuda_context *x, cublasLtMatmulPreference_t wish,
                           const struct blas_key *k, struct error *err)
 {
     const size_t workspace = WORKSPACE;
-    /* In place is in the output's type as well. */
+    /* In-place reduction uses the output's type too. */
     const uint32_t sums =
         CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
         (dtype_is_half((enum dtype)k->type_c) ? 0u : (uint32_t)CUBLASLT_REDUCTION_SCHEME_INPLACE);
@@ -365,7 +366,7 @@ static enum status choose(struct cuda_context *x, struct blas_plan *plan, struct
     return OK;
 }
 
-/* The pointers of a call are part of the descriptor, and another call's the next time. */
+/* The pointers of a call are part of the descriptor and change with every call. */
 static enum status point(struct cuda_context *x, const struct cuda_product *p,
                          struct blas_plan *plan, struct error *err)
 {
@@ -393,7 +394,7 @@ static enum status plan_of(struct cuda_context *x, const struct cuda_product *p,
     return OK;
 }
 
-/* c times the slope, and the sum of its rows, of a product that is there. */
+/* Multiplies c by gelu's derivative and sums its rows, for an existing product. */
 static enum status separate_slope(struct cuda_context *x, const struct cuda_product *p,
                                struct error *err)
 {
@@ -407,12 +408,12 @@ static enum status separate_slope(struct cuda_context *x, const struct cuda_prod
     return cuda_failed(cuda_column_sums(&s, p->m, p->n, scratch, x->stream), "sums", err);
 }
 
-/* The product, then what cuBLASLt cannot fuse to it: in fp64 nothing, and there may be shapes. */
+/* The product, then an epilogue that cuBLASLt cannot fuse: every one in fp64, and some shapes. */
 static enum status separate_epilogue(struct cuda_context *x, const struct cuda_product *p, struct error *err)
 {
     struct cuda_product bare = *p;
     bool gelu = p->epilogue == EPILOGUE_BIAS_GELU;
-    if (p->ldc != p->n) BUG("rows of %" PRId64 " that lie %" PRId64 " apart", p->n, p->ldc);
+    if (p->ldc != p->n) BUG("rows of %" PRId64 " elements with stride %" PRId64, p->n, p->ldc);
     bare.epilogue = EPILOGUE_NONE;
     TRY(cuda_product(x, &bare, err));
     if (p->epilogue == EPILOGUE_GELU_SLOPE) return separate_slope(x, p, err);
@@ -427,7 +428,7 @@ static enum status separate_epilogue(struct cuda_context *x, const struct cuda_p
                        "bias", err);
 }
 
-/* What the library asks of that which stands beside a product, and may fault on where it is not so. */
+/* cuBLASLt's requirements on an epilogue's operands; it may fault otherwise. */
 static bool can_stand_beside(const struct cuda_product *p)
 {
     return !(((uintptr_t)beside(p) | (uintptr_t)p->aux) % BESIDE_BYTES) &&
@@ -453,7 +454,7 @@ static enum status fused(struct cuda_context *x, const struct cuda_product *p, s
                        plan->b, scalar(&s, p->type, 1), p->c, plan->c, p->c, plan->c, &plan->algo,
                        x->workspace, WORKSPACE, x->stream);
     if (done != CUBLAS_STATUS_NOT_SUPPORTED) return blas_failed(x, done, "cublasLtMatmul", err);
-    plan->none = true; /* the heuristic thought so; nothing has been launched */
+    plan->none = true; /* the heuristic was wrong; nothing has been launched */
     return separate_epilogue(x, p, err);
 }
 

@@ -1,8 +1,8 @@
-/* exec/cuda/blas.h - matrix products of row-major matrices by cuBLAS, and by cuBLASLt where something is fused to them.
+/* exec/cuda/blas.h - row-major matrix products by cuBLAS, and by cuBLASLt for fused epilogues.
  *
- * Repeatable: a stream's handle has a workspace of its own and of fixed size, and nothing is tuned at run time, so the same
- * call on the same GPU gives the same bytes. fp32 is computed in fp32 (no TF32); bf16 and fp16 are added up in fp32,
- * also where a product is cut along k.
+ * Repeatable: each stream's handle has its own workspace of fixed size and nothing is autotuned, so the same call on
+ * the same GPU gives the same bytes. fp32 is computed in fp32 (no TF32); bf16 and fp16 accumulate in fp32, also if a
+ * product is split along k.
  */
 #ifndef EXEC_CUDA_BLAS_H
 #define EXEC_CUDA_BLAS_H
@@ -11,14 +11,14 @@
 
 enum product_epilogue {
     EPILOGUE_NONE,
-    EPILOGUE_BIAS,      /* + bias of each column */
-    EPILOGUE_BIAS_GELU, /* gelu by tanh of that; aux, unless NULL, gets what it was taken of */
-    EPILOGUE_GELU_SLOPE /* times gelu's slope, by tanh, at aux; `sums` gets what the rows of that add up to */
+    EPILOGUE_BIAS,      /* + bias per column */
+    EPILOGUE_BIAS_GELU, /* then gelu (tanh form); aux, unless NULL, receives gelu's input */
+    EPILOGUE_GELU_SLOPE /* multiplies by gelu's derivative (tanh form) at aux; `sums` receives the column sums */
 };
 
-/* c (m,n) = op(a) (m,k) · op(b) (k,n) + beta · c, `batch` times. a lies as (m,k), with trans_a as (k,m); b as (k,n), with
- * trans_b as (n,k). Rows are lda, ldb, ldc elements apart, matrices of a batch stride_* elements; a stride of 0 is one
- * matrix for all. a and b are of dtype `type`; c is of `type_c`: the same, or fp32 where `type` is bf16 or fp16. */
+/* c (m,n) = op(a) (m,k) · op(b) (k,n) + beta · c, `batch` times. a is stored as (m,k), with trans_a as (k,m); b as
+ * (k,n), with trans_b as (n,k). lda, ldb, ldc are row strides in elements, stride_* are batch strides; a stride of 0
+ * repeats one matrix. a and b have dtype `type`; c has dtype `type_c`: the same, or fp32 if `type` is bf16 or fp16. */
 struct cuda_product {
     bool trans_a, trans_b;
     int64_t m, n, k, lda, ldb, ldc;
@@ -30,19 +30,19 @@ struct cuda_product {
     void *c;
     /* With batch 1 and beta 0 only. */
     enum product_epilogue epilogue;
-    const void *bias; /* (n) of type_c's dtype */
-    void *sums;       /* (n) of type_c's dtype */
-    void *aux;        /* (m,n) of type_c's dtype, rows ldc apart; GELU_SLOPE only reads it */
+    const void *bias; /* (n) of dtype type_c */
+    void *sums;       /* (n) of dtype type_c */
+    void *aux;        /* (m,n) of dtype type_c, row stride ldc; read-only for GELU_SLOPE */
 };
 
-/* ERR_INPUT for a dtype or size that cuBLAS has no product for. Empty products leave c · beta. */
+/* ERR_INPUT for a dtype or size that cuBLAS does not support. An empty product leaves c · beta. */
 MUST_CHECK enum status cuda_product(struct cuda_context *x, const struct cuda_product *p,
                                     struct error *err);
-/* The workspace and the handles of a prepared stream, at set-up; without it its products are refused. */
+/* Set-up: creates the workspace and handles of a prepared stream; without this call its products are errors. */
 MUST_CHECK enum status cuda_product_prepare(struct cuda_context *x, struct error *err);
-/* Frees what the products of a stream made. */
+/* Frees the handles and plans of a stream. */
 void cuda_product_close(struct cuda_context *x);
-/* cuBLAS's own version, 130002; 0 where it does not say. */
+/* cuBLAS's version, 130002; 0 if unknown. */
 int32_t cuda_product_version(void);
 
 #endif

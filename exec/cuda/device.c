@@ -1,10 +1,10 @@
-/* exec/cuda/device.c - one device: opened, its memory, its operators.
+/* exec/cuda/device.c - an open device: memory, operators, errors.
  *
- * Lifetime: open makes the device (an arena, the faults, the time line, stream 0) or leaves nothing behind; close takes
- * back streams, events and workspaces, and the process keeps CUDA's primary context, which NCCL shares. Memory belongs to
- * whoever asked for it.
- * A device that is lost says so on every call from then on; the first to hear of it names the call, and what was asked of
- * each stream last, since one of those did it. MUSHER_CUDA_WAIT=1 waits for every operator, so that it is named exactly.
+ * Lifetime: open creates the device (an arena, the faults, the timeline, stream 0) or leaves nothing behind; close
+ * frees streams, events and workspaces. The process keeps CUDA's primary context, which NCCL shares. Memory belongs
+ * to its allocator. A lost device fails every later call; the first error names the call and the last operator issued
+ * to each stream, because one of them caused it. MUSHER_CUDA_WAIT=1 waits after every operator, so that the error
+ * names it exactly.
  */
 #include "exec/cuda/device.h"
 
@@ -22,13 +22,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REST_LOOK_NS 200000    /* between two looks at whether anything still runs */
-#define LAST_LOOK_NS 100000000 /* and for the last one to come back */
+#define REST_LOOK_NS 200000    /* between two polls for running work */
+#define LAST_LOOK_NS 100000000 /* and for the last poll to return */
 #ifndef CUDA_OLDEST
 #define CUDA_OLDEST 75
 #endif
 
-static _Thread_local int32_t entered = -1; /* the device that this thread talks to */
+static _Thread_local int32_t entered = -1; /* device that is current on this thread */
 
 static struct cuda_device *device_of(struct backend *b) { return b->state; }
 
@@ -38,11 +38,11 @@ static struct cuda_device *device_of(struct backend *b) { return b->state; }
 enum status cuda_failed(cudaError_t e, const char *what, struct error *err)
 {
     if (e == cudaSuccess) return OK;
-    (void)cudaGetLastError(); /* or the next launch would be blamed for it */
+    (void)cudaGetLastError(); /* otherwise the next launch would report it */
     return error_set(err, ERR_RESOURCE, "%s: %s (%d)", what, cudaGetErrorString(e), (int)e);
 }
 
-/* "; asked last: matmul (stream 0), add (stream 3)" */
+/* "; last issued: matmul (stream 0), add (stream 3)" */
 static void posted_last(const struct cuda_device *d, char *out, size_t n)
 {
     size_t at = 0;
@@ -51,7 +51,7 @@ static void posted_last(const struct cuda_device *d, char *out, size_t n)
         int32_t kind = d->contexts[i]->issued;
         if (kind < 0 || at + 64 > n) continue;
         int more = snprintf(out + at, n - at, "%s%s (stream %" PRId32 ")",
-                            at ? ", " : "; asked last: ", op_kind_name((enum op_kind)kind), i);
+                            at ? ", " : "; last issued: ", op_kind_name((enum op_kind)kind), i);
         at += (size_t)more;
     }
 }
@@ -82,7 +82,7 @@ bool cuda_is_abandoned(struct backend *b) { return device_of(b)->abandoned; }
 
 static bool device_unfinished(struct backend *b) { return device_of(b)->unfinished; }
 
-struct rest { /* what is looked at, of nobody but the thread that looks */
+struct rest { /* state of the polling thread, owned by it */
     int32_t n;
     cudaStream_t stream[STREAMS_MAX];
     int64_t until_ns;
@@ -93,7 +93,7 @@ static bool is_at_rest(const struct rest *r)
 {
     for (int32_t i = 0; i < r->n; i++)
         if (cudaStreamQuery(r->stream[i]) != cudaSuccess) {
-            (void)cudaGetLastError(); /* which "not ready" is noted as */
+            (void)cudaGetLastError(); /* "not ready" is recorded as an error */
             return false;
         }
     return true;
@@ -106,7 +106,7 @@ static void await_rest(void *owner)
         clock_sleep_until(clock_wall_ns() + REST_LOOK_NS);
 }
 
-/* Even a look may wait for what the library holds meanwhile, so somebody else looks. */
+/* A poll may block on a lock of the library, so another thread polls. */
 void cuda_await_rest(struct backend *b, int64_t until_ns)
 {
     struct cuda_device *d = device_of(b);
@@ -118,10 +118,10 @@ void cuda_await_rest(struct backend *b, int64_t until_ns)
     int64_t left_ns = until_ns - clock_wall_ns();
     bool ended = watchdog_call(await_rest, r, (left_ns > 0 ? left_ns : 0) + LAST_LOOK_NS);
     if (!ended || !r->rests) cuda_abandon(b);
-    if (ended) arena_free(a); /* else what is looked at stays with the thread */
+    if (ended) arena_free(a); /* else the thread keeps its state */
 }
 
-/* Whether what is there can be taken back. */
+/* Whether resources can be freed. */
 static bool may_take_back(struct backend *b)
 {
     return !device_of(b)->abandoned && cuda_enter(b, NULL) == OK;
@@ -135,7 +135,7 @@ static enum status check_capability(const struct cuda_device *d, struct error *e
     if (d->capability >= CUDA_OLDEST) return OK;
     return error_set(err, ERR_NO_DEVICE,
                      "%s (sm_%" PRId32 ") is older than the kernels of this plugin (sm_%d and "
-                     "newer): build it by a CUDA 12 toolkit with CUDA_ARCHS=\"%" PRId32 " …\"",
+                     "newer): build it with a CUDA 12 toolkit and CUDA_ARCHS=\"%" PRId32 " …\"",
                      d->name, d->capability, CUDA_OLDEST, d->capability);
 }
 
@@ -159,13 +159,13 @@ static enum status learn(struct backend *b, int32_t device, struct error *err)
     return OK;
 }
 
-/* What the caller asked for of its multiprocessors; the context is there. */
+/* Creates the requested subset of multiprocessors; the context exists. */
 static enum status local_slice(struct backend *b, struct error *err)
 {
     struct cuda_device *d = b->state;
     TRY(cuda_green_context_make(d->arena, d->index, b->multiprocessors, &d->green, err));
     if (!d->green) return OK;
-    size_t at = strlen(d->name) - 1; /* in front of the bracket */
+    size_t at = strlen(d->name) - 1; /* before the bracket */
     snprintf(d->name + at, sizeof d->name - at, ", %" PRId32 " of %" PRId32 " multiprocessors)",
              b->multiprocessors, d->multiprocessors);
     d->multiprocessors = b->multiprocessors;
@@ -189,9 +189,9 @@ static enum status set_up(struct backend *b, int32_t device, struct error *err)
     TRY(cuda_device_failed(d, cudaDeviceGetStreamPriorityRange(&least, &most),
                            "cudaDeviceGetStreamPriorityRange", err));
     d->priority = most;
-    TRY(cuda_device_failed(d, timeline_open(&d->timeline, most), "the clock of its events", err));
+    TRY(cuda_device_failed(d, timeline_open(&d->timeline, most), "the clock of events", err));
     TRY(b->stream_make(b, &first, err));
-    b->comm = cuda_device_comm(NULL); /* a device alone needs none */
+    b->comm = cuda_device_comm(NULL); /* a single device needs none */
     return OK;
 }
 
@@ -205,7 +205,7 @@ static void take_back(struct cuda_device *d)
     cuda_green_context_close(d->green);
 }
 
-/* From a device that is lost, or abandoned, nothing can be taken back. */
+/* Resources of a lost or abandoned device cannot be freed. */
 static void device_close(struct backend *b)
 {
     struct cuda_device *d = b->state;
@@ -230,7 +230,7 @@ static enum status device_open(struct backend *b, int32_t device, struct error *
 /* ---- memory -----------------------------------------------------------------------------------
  */
 
-/* What is left beside what was asked for, in a failure's text. */
+/* Adds the free memory to an allocation error. */
 static enum status no_memory(struct cuda_device *d, cudaError_t e, const char *call, int64_t bytes,
                              struct error *err)
 {
@@ -294,7 +294,7 @@ static enum status device_free_bytes(struct backend *b, int64_t *out, struct err
     return OK;
 }
 
-/* A copy behind all that stream 0 was asked, waited for. */
+/* A synchronous copy after all work of stream 0. */
 static enum status copy_now(struct backend *b, void *to, const void *from, int64_t bytes,
                             enum cudaMemcpyKind direction, struct error *err)
 {
@@ -363,7 +363,7 @@ static enum status device_copy(struct backend *b, int32_t stream, void *to, cons
         "cudaMemcpyAsync", err);
 }
 
-/* Rows of 2 GiB and more: of logits of long texts, say. */
+/* For rows of 2 GiB or more, for example logits of long sequences. */
 static enum status copy_each_row(struct backend *b, int32_t stream, char *to, int64_t to_stride,
                                  const char *from, int64_t from_stride, int64_t row_bytes,
                                  int64_t rows, struct error *err)
@@ -395,7 +395,7 @@ static enum status device_cast(struct backend *b, int32_t stream, void *to, enum
 {
     struct cuda_context *x = cuda_context_of(b, stream);
     if (to_dtype == DTYPE_int32 || from_dtype == DTYPE_int32)
-        return error_set(err, ERR_INPUT, "no casts of int32");
+        return error_set(err, ERR_INPUT, "int32 cannot be cast");
     TRY(cuda_enter(b, err));
     return cuda_device_failed(x->device,
                               cuda_cast(cuda_dtype_of(from_dtype), from, cuda_dtype_of(to_dtype),
@@ -407,7 +407,7 @@ static enum status device_finish(struct backend *b, struct error *err)
 {
     struct cuda_device *d = device_of(b);
     if (d->abandoned)
-        return error_set(err, ERR_RESOURCE, "%s: what runs there does not end", d->name);
+        return error_set(err, ERR_RESOURCE, "%s: running work does not end", d->name);
     TRY(cuda_enter(b, err));
     for (int32_t i = 0; i < d->n_contexts; i++)
         TRY(cuda_device_failed(d, cudaStreamSynchronize(d->contexts[i]->stream),

@@ -1,7 +1,7 @@
-/* exec/cuda/device.h - an open device: its streams, events, faults; for the files of the plugin that look after it.
+/* exec/cuda/device.h - an open device: streams, events, faults; internal to the plugin.
  *
- * Tables have room for the most there may be from the start and are never moved, so that the compute thread and the
- * communication thread read them without a lock while one of them makes a stream or an event more.
+ * Tables have their maximum size from the start and never move, so that the compute thread and the communication
+ * thread read them without a lock while one of them creates a stream or an event.
  */
 #ifndef EXEC_CUDA_DEVICE_H
 #define EXEC_CUDA_DEVICE_H
@@ -24,13 +24,13 @@ struct cuda_device {
     struct arena *arena;
     int32_t index, capability, multiprocessors;
     char name[128];  /* "NVIDIA H200 (device 0)" */
-    struct cuda_green_context *green; /* a part of it; NULL: all */
+    struct cuda_green_context *green; /* a subset of its multiprocessors; NULL: all */
     uint32_t dtypes; /* bit 1 << enum dtype */
     bool
-        wait_each; /* MUSHER_CUDA_WAIT=1: every operator is waited for, so that it is the one that is named */
-    int priority; /* of all streams but the first: the most urgent that the device has */
-    int64_t pitch_max; /* bytes from one row to the next that a copy of rows takes */
-    _Atomic bool abandoned, unfinished; /* unfinished: a library is at work on a thread of its own; set too where abandoned */
+        wait_each; /* MUSHER_CUDA_WAIT=1: waits after every operator, so that the error names the right one */
+    int priority; /* of all streams but the first: the device's highest */
+    int64_t pitch_max; /* largest row pitch in bytes of a strided copy */
+    _Atomic bool abandoned, unfinished; /* unfinished: a library thread is still working; also set if abandoned */
     struct cuda_context *contexts[STREAMS_MAX];
     struct cuda_fault *faults;               /* (STREAMS_MAX) pinned */
     struct cuda_event *events[EVENT_BLOCKS]; /* blocks of EVENT_BLOCK */
@@ -38,19 +38,19 @@ struct cuda_device {
     struct timeline timeline;
 };
 
-/* cuda_failed with the device's name, the call and what was asked of its streams last. */
+/* cuda_failed with the device's name, the call and the last operators issued to its streams. */
 enum status cuda_device_failed(struct cuda_device *d, cudaError_t e, const char *call,
                                struct error *err);
-/* The table's functions that look at devices before one is open. */
+/* Functions of the backend table that need no open device. */
 enum status cuda_count(struct backend *b, int32_t *out, struct error *err);
 enum status cuda_describe(struct backend *b, int32_t device, struct backend_device *out,
                           struct error *err);
 enum status cuda_joined(int32_t a, int32_t b, struct plugin_joined *out, struct error *err);
-/* ERR_INPUT where a kernel found wrong data; after a wait. */
+/* ERR_INPUT if a kernel found invalid data; call after a wait. */
 enum status cuda_faults(struct cuda_device *d, struct error *err);
-/* Waits for the stream and takes back all that it has. */
+/* Waits for the stream and frees its resources. */
 void cuda_context_close(struct cuda_context *x);
-/* The table's functions for an open one. */
+/* Functions of the backend table for an open device. */
 void cuda_device_table(struct backend *out);
 void cuda_streams_table(struct backend *out);
 

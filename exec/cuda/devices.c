@@ -1,7 +1,7 @@
-/* exec/cuda/devices.c - what devices there are, before any is opened.
+/* exec/cuda/devices.c - enumerates devices before any is open.
  *
- * No driver, a driver older than the toolkit, the toolkit's stub in place of a driver, no GPU: all are "no CUDA device",
- * each with its reason, and none of them is a failure of the machine. CUDA leaves the count untouched then.
+ * No driver, a driver older than the toolkit, the toolkit's stub instead of a driver, no GPU: each is "no CUDA
+ * device" with its reason, and none is an error of the host. CUDA leaves the count untouched then.
  */
 #include "exec/cuda/blas.h"
 #include "exec/cuda/device.h"
@@ -32,10 +32,9 @@ static enum status no_device(cudaError_t e, struct error *err)
                          (int)e);
     if (e == cudaErrorStubLibrary)
         return error_set(err, ERR_NO_DEVICE,
-                         "no CUDA device: the toolkit's stub stands where the driver's libcuda "
-                         "should (%d)",
+                         "no CUDA device: libcuda is the toolkit's stub, not the driver's library (%d)",
                          (int)e);
-    return error_set(err, ERR_NO_DEVICE, "no CUDA device: the driver (CUDA %s) shows no GPU%s (%d)",
+    return error_set(err, ERR_NO_DEVICE, "no CUDA device: the driver (CUDA %s) reports no GPU%s (%d)",
                      driver, e == cudaSuccess ? "" : "; is CUDA_VISIBLE_DEVICES set?", (int)e);
 }
 
@@ -68,7 +67,7 @@ static enum status check_index(struct backend *b, int32_t device, struct error *
                      n == 1 ? "is" : "are", n);
 }
 
-/* bf16 came with compute capability 8.0; the others every GPU of these kernels has. */
+/* bf16 requires compute capability 8.0; every GPU of these kernels has the others. */
 static uint32_t dtypes_of(int32_t capability)
 {
     uint32_t t = 1u << DTYPE_fp32 | 1u << DTYPE_fp64 | 1u << DTYPE_fp16;

@@ -12,7 +12,7 @@
 
 static constexpr float LOG2_E = 1.44269504088896341f;
 
-/* 2^x in one instruction: what is below 2^-126 becomes 0, and the error is 2 units of the last place (PTX ISA, ex2). */
+/* 2^x in one instruction: results below 2^-126 become 0; error 2 ulp (PTX ISA, ex2). */
 static __device__ __forceinline__ float power_of_2(float x)
 {
 #ifdef STANDIN
@@ -24,7 +24,7 @@ static __device__ __forceinline__ float power_of_2(float x)
 #endif
 }
 
-/* 1/x in one instruction, within 1 unit of the last place (PTX ISA, rcp); 0 of what is beyond 2^126, infinity included. */
+/* 1/x in one instruction, error 1 ulp (PTX ISA, rcp); 0 for |x| beyond 2^126, including infinity. */
 static __device__ __forceinline__ float inverse(float x)
 {
 #ifdef STANDIN
@@ -36,7 +36,7 @@ static __device__ __forceinline__ float inverse(float x)
 #endif
 }
 
-/* e^(x - m) of many x and one m is exp_beside(x, beside(m)): of narrow numbers a multiply-add and a power. */
+/* e^(x - m) of many x and one m is exp_beside(x, beside(m)): for half precision a multiply-add and a power. */
 template <class T> struct functions { /* bf16, fp16 */
     static __device__ __forceinline__ float exp(float x) { return power_of_2(x * LOG2_E); }
     static __device__ __forceinline__ float beside(float m) { return m * LOG2_E; }
@@ -88,7 +88,7 @@ template <> struct functions<double> {
 template <class T, class W = typename dtype_traits<T>::wide>
 static __device__ __forceinline__ W sigmoid(W x)
 {
-    return functions<T>::over(W(1), W(1) + functions<T>::exp(-x)); /* of a very negative x 1/∞ */
+    return functions<T>::over(W(1), W(1) + functions<T>::exp(-x)); /* for a very negative x 1/∞ */
 }
 
 /* gelu(x) = x Φ(x); with tanh x(1 + tanh u)/2, u = √(2/π)(x + 0.044715x³) (Hendrycks and Gimpel 2016), and

@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define DRIVER_MIN 12050 /* the first whose green contexts have streams */
+#define DRIVER_MIN 12050 /* the first driver whose green contexts have streams */
 #define OTHERWISE "; without `multiprocessors`, a slowdown emulates on the virtual clock alone"
 
-#if CUDA_VERSION >= 13000 /* whose resource says how multiprocessors part */
+#if CUDA_VERSION >= 13000 /* its resource struct describes the division */
 
 typedef CUresult get_device(CUdevice *out, int device);
 typedef CUresult get_resource(CUdevice device, CUdevResource *out, CUdevResourceType type);
@@ -22,7 +22,7 @@ typedef CUresult make(CUgreenCtx *out, CUdevResourceDesc of, CUdevice device, un
 typedef CUresult destroy(CUgreenCtx green);
 typedef CUresult make_stream(CUstream *out, CUgreenCtx green, unsigned flags, int priority);
 
-struct driver { /* what it offers of green contexts */
+struct driver { /* driver functions for green contexts */
     get_device *cuDeviceGet;
     get_resource *cuDeviceGetDevResource;
     split *cuDevSmResourceSplitByCount;
@@ -49,7 +49,7 @@ static enum status find_call(const char *name, void *out, struct error *err)
     }
     (void)cudaGetLastError();
     return error_set(err, ERR_NO_DEVICE,
-                     "the driver has no %s: parts of a GPU need one for "
+                     "the driver has no %s: green contexts need one for "
                      "CUDA 12.5 or newer" OTHERWISE,
                      name);
 }
@@ -68,7 +68,7 @@ static enum status find_driver(struct driver *d, struct error *err)
     return OK;
 }
 
-/* The driver's numbers of errors are the runtime's. */
+/* Error numbers of the driver and the runtime agree. */
 static enum status failed(CUresult r, const char *call, struct error *err)
 {
     return cuda_failed((cudaError_t)r, call, err);
@@ -82,7 +82,7 @@ static enum status all_of(const struct driver *d, int32_t device, CUdevice *hand
                   "cuDeviceGetDevResource", err);
 }
 
-/* What it could be instead: the multiples on both sides. */
+/* The nearest valid numbers on both sides. */
 static enum status does_not_part(const CUdevSmResource *of, int32_t wanted, struct error *err)
 {
     int32_t all = (int32_t)of->smCount, least = (int32_t)of->minSmPartitionSize;
@@ -93,7 +93,7 @@ static enum status does_not_part(const CUdevSmResource *of, int32_t wanted, stru
     if (below > all) below = all;
     return error_set(err, ERR_INPUT,
                      "multiprocessors: %" PRId32 " of %" PRId32
-                     ": the GPU parts in multiples of %" PRId32 ", from %" PRId32
+                     ": green contexts have multiples of %" PRId32 ", from %" PRId32
                      " on; the nearest are %" PRId32 " and %" PRId32,
                      wanted, all, step, least, below, above);
 }
@@ -172,7 +172,7 @@ void cuda_green_context_offer(int32_t device, char *out, int32_t bytes)
         snprintf(out, (size_t)bytes, "%s", why.text);
 }
 
-#else /* an older toolkit does not know of them */
+#else /* an older toolkit has no green contexts */
 
 enum status cuda_green_context_make(struct arena *a, int32_t device, int32_t multiprocessors,
                                     struct cuda_green_context **out, struct error *err)
@@ -181,8 +181,8 @@ enum status cuda_green_context_make(struct arena *a, int32_t device, int32_t mul
     *out = NULL;
     if (!multiprocessors) return OK;
     return error_set(err, ERR_NO_DEVICE,
-                     "this plugin was built by a toolkit before CUDA 13, "
-                     "which has no parts of a GPU" OTHERWISE);
+                     "this plugin was built with a toolkit before CUDA 13, "
+                     "which has no green contexts" OTHERWISE);
 }
 
 void cuda_green_context_close(struct cuda_green_context *g) { (void)g; }
@@ -191,13 +191,13 @@ enum status cuda_green_context_stream(struct cuda_green_context *g, int priority
                                       struct error *err)
 {
     (void)g, (void)priority, (void)out;
-    return error_set(err, ERR_NO_DEVICE, "no parts of a GPU");
+    return error_set(err, ERR_NO_DEVICE, "no green contexts");
 }
 
 void cuda_green_context_offer(int32_t device, char *out, int32_t bytes)
 {
     (void)device;
-    snprintf(out, (size_t)bytes, "none: built by a toolkit before CUDA 13");
+    snprintf(out, (size_t)bytes, "none: the plugin was built with a toolkit before CUDA 13");
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* exec/cuda/kernels_copy.h - launchers of copies of parts, and of transposes. */
+/* exec/cuda/kernels_copy.h - launchers of strided copies and of transposes. */
 #ifndef EXEC_CUDA_KERNELS_COPY_H
 #define EXEC_CUDA_KERNELS_COPY_H
 
@@ -12,8 +12,8 @@
 extern "C" {
 #endif
 
-/* to[o · to_step + i] = or += from[o · from_step + i] for o < outer, i < run; steps in elements, from_step 0: the same run
- * again and again. from_wide, to_wide: that side is fp32, the other one narrow. Runs of `to` do not overlap. */
+/* to[o · to_step + i] = or += from[o · from_step + i] for o < outer, i < run; steps in elements; from_step 0 repeats
+ * one run. from_wide, to_wide: that side is fp32, the other one half precision. Runs of `to` do not overlap. */
 struct cuda_runs {
     enum cuda_dtype dtype;
     bool from_wide, to_wide, add;

@@ -1,4 +1,4 @@
-/* exec/cuda/kernels_dropout.h - dropout: the very elements that the host drops (exec/host/kernels_host_dropout.inc). */
+/* exec/cuda/kernels_dropout.h - dropout with the same mask as on the host (exec/host/kernels_host_dropout.inc). */
 #ifndef EXEC_CUDA_KERNELS_DROPOUT_H
 #define EXEC_CUDA_KERNELS_DROPOUT_H
 
@@ -11,9 +11,9 @@
 extern "C" {
 #endif
 
-/* rows rows of n elements, one behind the other, per_sequence of them a sequence: row r begins at element
- * begin + (r mod per_sequence) · step of sequence first + r / per_sequence. An element is dropped where its 32 bits are less than
- * `below`, else multiplied by scale. */
+/* `rows` contiguous rows of n elements, per_sequence of them per sequence: row r begins at element begin + (r mod
+ * per_sequence) · step of sequence first + r / per_sequence. An element is dropped if its 32 random bits are less
+ * than `below`, else multiplied by scale. */
 struct cuda_drop {
     uint64_t key;
     uint32_t below;

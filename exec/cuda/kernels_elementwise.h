@@ -1,7 +1,7 @@
-/* exec/cuda/kernels_elementwise.h - launchers of kernels that look at one element at a time.
+/* exec/cuda/kernels_elementwise.h - launchers of elementwise kernels.
  *
- * Operands are n elements of one dtype, dense, at any address; they may be the same memory, never overlap otherwise. Each returns
- * the error of its launch and launches nothing where there is nothing.
+ * Operands are n elements of one dtype, dense, at any address; two operands are the same memory or disjoint. Each
+ * launcher returns the launch error and launches nothing for n = 0.
  */
 #ifndef EXEC_CUDA_KERNELS_ELEMENTWISE_H
 #define EXEC_CUDA_KERNELS_ELEMENTWISE_H
@@ -31,7 +31,7 @@ cudaError_t cuda_flat(enum cuda_flat_kind kind, enum cuda_dtype dtype, const voi
                       const void *b, const void *c, void *y, void *z, int64_t n,
                       cudaStream_t stream);
 
-/* y = kind(x + b, dy): x, dy, y (rows, n), b (n). b_wide: b is fp32 though dtype is narrow. */
+/* y = kind(x + b, dy): x, dy, y (rows, n), b (n). b_wide: b is fp32 although dtype is half precision. */
 #define CUDA_ROW_KINDS(X)                                                                          \
     X(bias) X(bias_gelu_tanh) X(bias_gelu_tanh_grad) X(bias_gelu_erf) X(bias_gelu_erf_grad)
 enum cuda_row_kind {
@@ -48,7 +48,7 @@ cudaError_t cuda_channel_bias(enum cuda_dtype dtype, const void *x, const void *
                               void *y, int64_t outer, int64_t middle, int64_t inner,
                               cudaStream_t stream);
 
-/* y = or += x, from one dtype to another, rounded to nearest, ties to even. */
+/* y = or += x, converted to another dtype: round to nearest, ties to even. */
 cudaError_t cuda_cast(enum cuda_dtype from, const void *x, enum cuda_dtype to, void *y, bool add,
                       int64_t n, cudaStream_t stream);
 

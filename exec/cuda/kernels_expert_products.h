@@ -1,7 +1,7 @@
-/* exec/cuda/kernels_expert_products.h - matrix products of the rows that experts have; launchers.
+/* exec/cuda/kernels_expert_products.h - launchers of grouped matrix products over the rows of experts (MoE).
  *
- * How many of an expert's slots are filled only the device knows (expert_route), so no library's product fits: these look it
- * up, read no slot behind the last one and give zeros there.
+ * Only the device has the number of filled slots per expert (expert_route), so library products do not apply: these
+ * kernels read it, skip empty slots and write zeros there.
  */
 #ifndef EXEC_CUDA_KERNELS_EXPERT_PRODUCTS_H
 #define EXEC_CUDA_KERNELS_EXPERT_PRODUCTS_H
@@ -19,21 +19,22 @@ extern "C" {
 struct expert_product {
     enum cuda_dtype dtype;
     int64_t b;
-    int32_t experts, capacity, n_left, n_right; /* n_left: of each row of left; n_right: of the result */
+    int32_t experts, capacity, n_left, n_right; /* n_left: row length of left; n_right: of the result */
     const int32_t *filled;                      /* (b, experts) */
     const void *left;                           /* (b, experts, capacity, n_left) */
-    /* rows: w (experts, n_left, n_right), turned: (experts, n_right, n_left). weights: (b, experts, capacity, n_right) */
+    /* rows: w (experts, n_left, n_right), turned: (experts, n_right, n_left). weights: (b, experts, capacity,
+     * n_right) */
     const void *right;
     void *out;
     bool turned;
-    bool wide_out, accumulate; /* of weights: out is fp32 beside narrow operands; out is added to */
+    bool wide_out, accumulate; /* of weights: out is fp32 beside half-precision operands; out is accumulated */
 };
 
-/* Tensor cores: bf16 and fp16 from sm_80 (10 major + minor), sizes multiples of 8, addresses of 16 bytes. */
+/* Tensor cores: bf16 and fp16 from sm_80 (10 major + minor), sizes multiples of 8, addresses multiples of 16 bytes. */
 bool expert_product_is_fast(const struct expert_product *p, int capability);
-/* out (b, experts, capacity, n_right) = left · w of each expert; 0 in slots that are not filled. */
+/* out (b, experts, capacity, n_right) = left · w of each expert; 0 in empty slots. */
 cudaError_t cuda_expert_rows(const struct expert_product *p, bool fast, cudaStream_t stream);
-/* out (experts, n_left, n_right) = or += Σ over filled slots, sequences in their order, of leftᵀ · right. */
+/* out (experts, n_left, n_right) = or += Σ of leftᵀ · right over filled slots, in the order of sequences. */
 cudaError_t cuda_expert_weights(const struct expert_product *p, bool fast, cudaStream_t stream);
 
 #ifdef __cplusplus

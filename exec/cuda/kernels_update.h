@@ -12,16 +12,17 @@
 extern "C" {
 #endif
 
-/* p, m, v, g (n) of dtype, fp32 or fp64, in place; g is 0 afterwards. SGD: m and v NULL, and of the numbers rate and keep alone. */
+/* p, m, v, g (n) of dtype, fp32 or fp64, in place; g is 0 afterwards. SGD: m and v are NULL; only `rate` and `keep`
+ * are used. */
 struct cuda_optimizer {
     enum cuda_dtype dtype;
     void *p, *m, *v, *g;
-    void *copy; /* NULL, or (n) of copy_dtype, bf16 or fp16: p rounded, for products to read */
+    void *copy; /* NULL, or (n) of copy_dtype, bf16 or fp16: p rounded, for matrix products */
     enum cuda_dtype copy_dtype;
-    /* On the device; NULL: 1. What gradients are multiplied by first (a clip, one over the loss's scale). Where it is no finite
-     * number nothing is updated: gradients become 0 and the copy is p again. */
+    /* On the device; NULL: 1. Factor of the gradients (a clip, 1 / loss scale). If it is not finite the update is
+     * skipped: gradients become 0 and the copy is rewritten from p. */
     const float *factor;
-    /* On the device; NULL: rate and root as below. Behind the factor stand these two, of updates that were not skipped. */
+    /* On the device; NULL: rate and root as below. After the factor: these two, for updates that were not skipped. */
     const float *corrected;
     /* p = keep·p - rate·m / (√v / root + eps), m = beta1·m + (1 - beta1)·g, v = beta2·v + (1 - beta2)·g²; SGD: p = keep·p - rate·g */
     double beta1, beta2, keep, rate, root, eps;

@@ -1,11 +1,11 @@
-/* exec/cuda/launch.h - how kernels are started; included by .cu files alone.
+/* exec/cuda/launch.h - kernel launches; included by .cu files only.
  *
- * LAUNCH(kernel, grid, block, shared_bytes, stream, arguments...) is a cudaError_t: that of this launch alone, so nobody
- * has to ask cudaGetLastError. A template's instance stands in parentheses: LAUNCH((scale<T, 4>), ...). Arguments become
- * what the kernel's parameters are, as in a call.
- * DYNAMIC_SHARED(type, name) declares the launch's shared_bytes, aligned to 16, as an array inside a kernel. (An `extern
- * __shared__` array of a template's type cannot be: all instances would share one symbol of different types.)
- * Where tests/standin stands in for the toolkit, a kernel is C++ that runs on CPU threads; its header defines STANDIN.
+ * LAUNCH(kernel, grid, block, shared_bytes, stream, arguments...) evaluates to the cudaError_t of this launch alone,
+ * so that no cudaGetLastError is needed. A template instance is written in parentheses: LAUNCH((scale<T, 4>), ...).
+ * Arguments are converted to the kernel's parameter types, as in a call. DYNAMIC_SHARED(type, name) declares the
+ * launch's shared_bytes, aligned to 16, as an array inside a kernel. (An `extern __shared__` array of a template type
+ * is impossible, because all instances would share one symbol of different types.) With tests/standin in place of the
+ * toolkit, a kernel is C++ that runs on CPU threads; its header defines STANDIN.
  */
 #ifndef EXEC_CUDA_LAUNCH_H
 #define EXEC_CUDA_LAUNCH_H

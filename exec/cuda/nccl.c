@@ -1,25 +1,25 @@
-/* exec/cuda/nccl.c - exec/device_transport/device_comm.h by NCCL.
+/* exec/cuda/nccl.c - struct device_comm (exec/device_transport/device_comm.h) by NCCL.
  *
- * The library is opened when it is asked for, not linked: a GPU alone needs none, and a machine with a driver and no NCCL
- * still trains on one. MUSHER_NCCL names another file than libnccl.so.2.
+ * The library is opened on first use, not linked: a single GPU needs none, and a host with a driver but no NCCL can
+ * train on one. MUSHER_NCCL names another file than libnccl.so.2.
  *
- * Every communicator is non-blocking. A call on it may say that it is still in progress, and until it is not nothing else may
- * be asked of the communicator and nothing is on the stream yet: an event recorded at that moment would come before the work.
- * So each call, or the end of each group, is settled: asynchronous errors are polled until the call is through. That is soon,
- * since connections are made before (exec/device_transport/device_transport.c lets each communicator say a first word); if it is not soon, a peer
- * is gone, and past the communicator's time limit the call fails.
+ * Every communicator is non-blocking. A call may return "in progress"; until it completes, no other call may be made
+ * on the communicator and the stream has no work yet: an event recorded then would precede the work. So each call, or
+ * the end of each group, is settled: asynchronous errors are polled until the call completes. That is soon, because
+ * connections exist (exec/device_transport/communicators.c sends a first message in each communicator); otherwise a
+ * peer is dead, and the call fails at the communicator's time limit.
  *
- * Communicators are given up together. To free one the library waits until nothing runs on the device, and what another one has
- * there does not end before that one is given up too: one after the other would wait for ever. From 2.22 on aborts go
- * together in a group; before, each has a thread, since each says that it is given up before it waits. And an abort may wait
- * for a peer that is gone, within a machine above all: so nobody waits for it longer than GIVE_UP_NS. Then what runs on the device
- * runs on until the process ends, which is soon, and the device is abandoned: nothing of it is waited for or taken back. A group may
- * also say that it goes on behind our back, and of what it frees nothing can be asked: then the device is looked at until it rests.
+ * Communicators are aborted together. Before it frees one, NCCL waits until the device is idle, and work of another
+ * communicator ends only with its own abort: aborts one after the other would deadlock. From 2.22 on aborts run in
+ * one group; before, each has a thread, because each marks its communicator as aborted before it waits. An abort may
+ * itself wait for a dead peer, above all within a host, so the wait is limited to GIVE_UP_NS. Then running work
+ * continues until the process ends, which is soon, and the device is abandoned: nothing is waited for or freed. A
+ * group may also finish asynchronously, with no way to query what it frees; then the device is polled until it is
+ * idle.
  *
- * What a group joins is noted per thread, as the library's own groups are a thread's. A weight is the library's operator
- * that multiplies before it adds, made once for each weight and type of a communicator.
- * Discarded: blocking communicators with a watchdog thread (an abort from another thread while the first one is inside the
- * library is what the library allows least well).
+ * Group membership is per thread, like NCCL's groups. A weight is NCCL's PreMulSum operator, created once per weight
+ * and type of a communicator. Rejected: blocking communicators with a watchdog thread, because NCCL hardly supports
+ * an abort from another thread while the first one is inside the library.
  */
 #include "exec/cuda/nccl.h"
 
@@ -39,12 +39,12 @@
 #include <time.h>
 
 #define LIBRARY "libnccl.so.2"
-#define VERSION_MIN 21400  /* the first whose communicators need not block */
-#define VERSION_ABORTS 22200 /* the first whose groups abort */
+#define VERSION_MIN 21400  /* the first with non-blocking communicators */
+#define VERSION_ABORTS 22200 /* the first whose groups can abort */
 #define NS_PER_S 1e9
-#define LOOKS_AT_ONCE 200 /* polls before it sleeps between them … */
-#define SLEEP_NS 20000    /* … so long */
-#define GIVE_UP_NS INT64_C(2000000000) /* less than whoever started the ranks waits for them (LOCAL_PATIENCE_S) */
+#define LOOKS_AT_ONCE 200 /* polls before sleeping between them … */
+#define SLEEP_NS 20000    /* … for this long */
+#define GIVE_UP_NS INT64_C(2000000000) /* less than LOCAL_PATIENCE_S, which the launcher waits for ranks */
 
 /* ---- the library ------------------------------------------------------------------------------ */
 
@@ -87,23 +87,23 @@ static enum status load(int32_t *version, struct error *err)
     void *handle = dlopen(file_name(), RTLD_NOW | RTLD_LOCAL);
     if (!handle)
         return error_set(err, ERR_RESOURCE,
-                         "devices cannot talk to one another without NCCL: %s (install it, or name "
-                         "the file in MUSHER_NCCL)",
+                         "devices cannot communicate directly without NCCL: %s (install it, or "
+                         "set MUSHER_NCCL to its file)",
                          dlerror());
     enum status status = find_calls(handle, err);
     if (status == OK && lib.ncclGetVersion(&number) != ncclSuccess)
-        status = error_set(err, ERR_RESOURCE, "%s does not tell its version", file_name());
+        status = error_set(err, ERR_RESOURCE, "%s does not report its version", file_name());
     if (status == OK && number < VERSION_MIN)
-        status = error_set(err, ERR_RESOURCE, "%s is NCCL version %d; %d is needed at least",
+        status = error_set(err, ERR_RESOURCE, "%s is NCCL version %d; at least %d is needed",
                            file_name(), number, VERSION_MIN);
-    if (status != OK) dlclose(handle); /* else it stays until the process ends */
+    if (status != OK) dlclose(handle); /* else it stays open until the process ends */
     *version = number;
     return status;
 }
 
 /* ---- errors ----------------------------------------------------------------------------------- */
 
-struct weight { /* an operator of the library's: weight · x, summed */
+struct weight { /* PreMulSum operator: Σ weight · x */
     double weight;
     ncclDataType_t type;
     ncclRedOp_t op;
@@ -111,10 +111,10 @@ struct weight { /* an operator of the library's: weight · x, summed */
 
 struct communicator {
     struct arena *a;
-    ncclComm_t comm; /* NULL: given up */
+    ncclComm_t comm; /* NULL: aborted */
     const char *name;
     int32_t n, rank;
-    int64_t limit_ns, since_ns; /* since: it was asked to join */
+    int64_t limit_ns, since_ns; /* since: start of joining */
     bool joined;
     struct weight *weights;
     size_t n_weights, weights_capacity;
@@ -124,14 +124,14 @@ struct communicator {
 
 static struct error *own_error(struct error *err, struct error *own) { return err ? err : own; }
 
-/* What the library says of the last failure may be longer than a line, and stale: it is asked for only where something failed. */
+/* The library's last error may exceed a line and be stale, so it is read after a failure only. */
 static enum status say(const struct communicator *x, ncclResult_t r, const char *call, struct error *err)
 {
     const char *more = x && x->comm ? lib.ncclGetLastError(x->comm) : NULL;
     int length = more ? (int)strcspn(more, "\n") : 0;
-    /* Once all have joined, what a socket has to say is about the other end of it. */
+    /* After joining, socket errors are caused by the peer. */
     bool peer = r == ncclRemoteError || (r == ncclSystemError && x && x->joined);
-    return error_set(err, peer ? ERR_RANK : ERR_RESOURCE, "%s%s%s%s%s says %s (%d)%s%.*s",
+    return error_set(err, peer ? ERR_RANK : ERR_RESOURCE, "%s%s%s%s%s failed: %s (%d)%s%.*s",
                      x ? "communicator " : "", x ? x->name : "", peer ? ": a peer is gone" : "",
                      x || peer ? ": " : "", call, lib.ncclGetErrorString(r), (int)r,
                      length ? ": " : "", length > 160 ? 160 : length, more ? more : "");
@@ -145,12 +145,12 @@ static enum status of_call(const struct communicator *x, ncclResult_t r, const c
 
 /* ---- giving up -------------------------------------------------------------------------------- */
 
-struct parting { /* communicators that are given up together */
+struct parting { /* communicators aborted together */
     struct arena *a;
-    bool in_a_group; /* else a thread each */
+    bool in_a_group; /* else one thread each */
     int32_t n;
     ncclComm_t *comm; /* (n) */
-    bool is_through;  /* the library is done with all of them, and does not go on behind our back */
+    bool is_through;  /* all aborts are complete; none continues asynchronously */
 };
 
 static void *abort_here(void *comm)
@@ -159,7 +159,7 @@ static void *abort_here(void *comm)
     return NULL;
 }
 
-/* Where there can be no more threads, those that are left wait for nobody: the process is about to end. */
+/* If no thread can be created, nothing waits for the rest: the process is about to end. */
 static void abort_separately(const struct parting *p)
 {
     pthread_t *thread = ARENA_ARRAY(p->a, pthread_t, (size_t)p->n);
@@ -178,7 +178,7 @@ static void part(void *owner)
         return;
     }
     for (int32_t i = 0; i < p->n; i++) lib.ncclCommAbort(p->comm[i]);
-    /* Of communicators that do not block it may go on in a thread of its own, and then nothing can be asked of them. */
+    /* For non-blocking communicators the group may continue in a thread of its own, which cannot be queried. */
     p->is_through = lib.ncclGroupEnd() != ncclInProgress;
 }
 
@@ -194,7 +194,7 @@ static void give_up(struct backend *b, void *const *communicators, int32_t n)
         if (x->comm) p->comm[p->n++] = x->comm;
         x->comm = NULL;
     }
-    /* Patience is had once for a device. */
+    /* The wait happens once per device. */
     bool asks = p->n && !cuda_is_abandoned(b);
     int64_t until_ns = clock_wall_ns() + GIVE_UP_NS;
     bool ended = !asks || watchdog_call(part, p, GIVE_UP_NS);
@@ -202,15 +202,15 @@ static void give_up(struct backend *b, void *const *communicators, int32_t n)
         cuda_abandon(b);
     else if (asks && !p->is_through)
         cuda_await_rest(b, until_ns);
-    if (ended) arena_free(a); /* else what was asked of the thread stays with it */
+    if (ended) arena_free(a); /* else the thread keeps it */
 }
 
 static enum status given_up(const struct communicator *x, struct error *err)
 {
-    return error_set(err, ERR_RANK, "communicator %s was given up", x->name);
+    return error_set(err, ERR_RANK, "communicator %s was aborted", x->name);
 }
 
-/* ---- until a call is through ------------------------------------------------------------------ */
+/* ---- completion of a call --------------------------------------------------------------------- */
 
 static void rest(int look)
 {
@@ -230,7 +230,7 @@ static enum status settle(struct communicator *x, const char *call, struct error
         rest(look);
     }
     return error_set(err, ERR_RANK,
-                     "communicator %s: %s did not get through within %.0f s: a peer is gone", x->name,
+                     "communicator %s: %s did not complete within %.0f s: a peer is gone", x->name,
                      call, (double)x->limit_ns / NS_PER_S);
 }
 
@@ -264,7 +264,7 @@ static enum status group_end(struct backend *b, struct error *err)
     return status;
 }
 
-/* A call has been made: through at once, or when the group is. */
+/* After a call: settles it now, or at the end of the group. */
 static enum status asked(struct communicator *x, ncclResult_t r, const char *call, struct error *err)
 {
     TRY(of_call(x, r, call, err));
@@ -329,11 +329,11 @@ static enum status joined(struct backend *b, void *communicator, bool *out, stru
     TRY(of_call(x, now, "ncclCommInitRankConfig", err));
     *out = x->joined = now == ncclSuccess;
     if (x->joined || clock_wall_ns() - x->since_ns <= x->limit_ns) return OK;
-    return error_set(err, ERR_RANK, "communicator %s: its %" PRId32 " ranks have not all come in %.0f s",
+    return error_set(err, ERR_RANK, "communicator %s: its %" PRId32 " ranks did not all join within %.0f s",
                      x->name, x->n, (double)x->limit_ns / NS_PER_S);
 }
 
-/* Peers may be gone by now: whoever cannot part in order is cut off. */
+/* Peers may be dead by now: a communicator that cannot close in order is aborted. */
 static void close_communicator(struct backend *b, void *communicator)
 {
     struct communicator *x = communicator;
@@ -358,7 +358,7 @@ static enum status check(struct backend *b, void *communicator, struct error *er
     (void)b;
     if (!x->comm) return given_up(x, err);
     TRY(of_call(x, lib.ncclCommGetAsyncError(x->comm, &now), "ncclCommGetAsyncError", err));
-    return of_call(x, now, "what is in flight", err);
+    return of_call(x, now, "work in flight", err);
 }
 
 /* ---- calls ------------------------------------------------------------------------------------ */
@@ -398,7 +398,7 @@ static enum status make_weight(struct communicator *x, double weight, enum dtype
     return OK;
 }
 
-/* Which operator sums; the communicator is still there. */
+/* Selects the reduction operator; the communicator must be open. */
 static enum status ready(struct backend *b, struct communicator *x, double weight, enum dtype t,
                          ncclRedOp_t *op, struct error *err)
 {

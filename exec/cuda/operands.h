@@ -1,11 +1,11 @@
-/* exec/cuda/operands.h - the dtypes of a call's operands, for the files that turn calls into launches. */
+/* exec/cuda/operands.h - dtypes of a call's operands, for the files that turn calls into launches. */
 #ifndef EXEC_CUDA_OPERANDS_H
 #define EXEC_CUDA_OPERANDS_H
 
 #include "exec/backend.h"
 #include "exec/cuda/dtype.h"
 
-/* int32 has none: operands of ids are never asked for. */
+/* Not for int32 operands (ids). */
 static inline enum cuda_dtype cuda_dtype_of(enum dtype t)
 {
     switch (t) {
@@ -37,12 +37,12 @@ static inline enum dtype cuda_output_dtype(const struct op_call *c, int32_t i)
     return cuda_output_is_wide(c, i) ? DTYPE_fp32 : c->dtype;
 }
 
-/* The number that of a call's kernel: that of its major operands (bits `in` and `out`), which are all alike. Others may be
- * wider. ERR_INPUT where a call mixes what no kernel does. */
+/* The kernel dtype of a call: that of its major operands (bits `in` and `out`), which must all be equal; others may
+ * be wider. ERR_INPUT for a mixture that no kernel supports. */
 MUST_CHECK enum status cuda_major_dtype(const struct op_call *c, uint32_t in, uint32_t out,
                                         enum cuda_dtype *dtype, struct error *err);
 
-/* A shape as (outer, middle, inner), `middle` being dims dimensions from dim on. */
+/* A shape as (outer, middle, inner); `middle` is `dims` dimensions from dim on. */
 struct cuda_dims {
     int64_t outer, middle, inner;
 };

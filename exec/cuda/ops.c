@@ -1,7 +1,7 @@
-/* exec/cuda/ops.c - the table of operators, from the rows of core/graph/op_rows.inc.
+/* exec/cuda/ops.c - the operator table of the device, from the rows of core/graph/op_rows.inc.
  *
- * A kind that a device runs has a function cuda_op_NAME in one of the ops_*.c files; without it the plugin does not link. One that it does
- * not run says why: whoever asks for it is told so.
+ * A supported kind has a function cuda_op_NAME in one of the ops_*.c files; without it the plugin does not link. An
+ * unsupported kind has a reason, which becomes the error.
  */
 #include "exec/cuda/ops.h"
 
@@ -16,9 +16,9 @@ cuda_op *const cuda_ops[OP_KIND_COUNT] = {
 };
 
 const char *const cuda_ops_why_not[OP_KIND_COUNT] = {
-#define OP_GPUS(name, ...) [OP_##name] = "a device of several GPUs is planned and simulated, never run",
-#define OP_MEASURED(name, ...) [OP_##name] = "a layer that was only measured has nothing to compute",
-#define OP_GROUP(name, ...) [OP_##name] = "devices do this together, by messages",
+#define OP_GPUS(name, ...) [OP_##name] = "a device of several GPUs can be planned and simulated, not run",
+#define OP_MEASURED(name, ...) [OP_##name] = "a measured layer has no operators to run",
+#define OP_GROUP(name, ...) [OP_##name] = "this operator is a collective of several devices",
 #include "core/graph/op_rows.inc"
 };
 

@@ -1,8 +1,8 @@
-/* exec/cuda/ops_attention.c - attention and attention_grad as calls of exec/cuda/kernels_attention.h.
+/* exec/cuda/ops_attention.c - attention and attention_grad by exec/cuda/kernels_attention.h.
  *
- * A packed qkv and operands of their own become the same strides here, as do queries that are a part of the positions
- * (attrs.lines of a packed qkv, attrs.start of others). Of a packed gradient the queries that are not here are zeros.
- * Beside bf16 and fp16 lse alone may be fp32; the probabilities' sum is worth more digits than its terms have.
+ * A packed qkv and separate operands map to the same strides, as do queries that are a shard of the positions
+ * (attrs.lines of a packed qkv, attrs.start otherwise). In a packed gradient the queries of other devices are zeros.
+ * Beside bf16 and fp16 only lse may be fp32, because a sum of probabilities needs more digits than its terms.
  */
 #include "exec/cuda/context.h"
 #include "exec/cuda/kernels_attention.h"
@@ -31,7 +31,7 @@ static void place(const struct op_call *c, int32_t n_in, const void *const base[
     *q = base[0], *k = base[1], *v = base[2];
 }
 
-/* Positions and a sequence's rows of heads are counted in 31 bits, heads and sequences in 16. */
+/* Positions and a sequence's rows of heads are 31-bit, heads and sequences 16-bit. */
 static enum status sizes(const struct op_call *c, int32_t n_in, struct attention_call *a,
                          struct error *err)
 {
@@ -57,7 +57,7 @@ static enum status sizes(const struct op_call *c, int32_t n_in, struct attention
     return OK;
 }
 
-/* Operands other than lse are of the call's dtype. */
+/* Operands other than lse must have the call's dtype. */
 static enum status refuse_wide(const struct op_call *c, uint32_t inputs, uint32_t outputs,
                                struct error *err)
 {
@@ -81,7 +81,7 @@ enum status cuda_op_attention(struct cuda_context *x, const struct op_call *c, s
                        "attention", err);
 }
 
-/* Queries that are not here, and keys and values where there are no heads to be seen by, have no gradient. */
+/* Zeroes gradients of queries of other devices, and of keys and values without heads. */
 static enum status clear(struct cuda_context *x, const struct op_call *c,
                          const struct attention_call *a, struct error *err)
 {

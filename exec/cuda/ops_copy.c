@@ -1,4 +1,4 @@
-/* exec/cuda/ops_copy.c - kinds that move shards of tensors, as calls of exec/cuda/kernels_copy.h. */
+/* exec/cuda/ops_copy.c - operators that move shards of tensors, by exec/cuda/kernels_copy.h. */
 #include "core/graph/exchange.h"
 #include "exec/cuda/context.h"
 #include "exec/cuda/kernels_copy.h"
@@ -20,7 +20,7 @@ static enum status clear(struct cuda_context *x, const struct op_call *c, struct
                        op_kind_name(c->kind), err);
 }
 
-/* The part of `whole` that attrs name, to it or from it. */
+/* Copies the slice of `whole` that attrs describe, to it or from it. */
 static enum status copy_part(struct cuda_context *x, const struct op_call *c,
                              const struct shape *whole, const struct shape *part, bool to,
                              struct error *err)
@@ -49,8 +49,8 @@ enum status cuda_op_paste(struct cuda_context *x, const struct op_call *c, struc
     return copy_part(x, c, &c->shapes->output[0], &c->shapes->input[0], true, err);
 }
 
-/* Between a whole operand and one device's part of a dimension: its runs, one behind the other. A narrow part may be added to a
- * whole that is fp32: that of a parameter's gradient. */
+/* Between an unsharded operand and one device's shard of a dimension, stored as consecutive runs. A half-precision
+ * shard may be added to an fp32 operand: a parameter's gradient. */
 static enum status move_part(struct cuda_context *x, const struct op_call *c,
                              const struct shape *whole, bool take, struct error *err)
 {
@@ -85,7 +85,7 @@ enum status cuda_op_add_to_slice(struct cuda_context *x, const struct op_call *c
     return move_part(x, c, &c->shapes->output[0], false, err);
 }
 
-/* The same token in front of every sequence. */
+/* Puts the same token before every sequence. */
 enum status cuda_op_prepend(struct cuda_context *x, const struct op_call *c, struct error *err)
 {
     const struct shape *in = &c->shapes->input[0];

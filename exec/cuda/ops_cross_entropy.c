@@ -1,7 +1,7 @@
-/* exec/cuda/ops_cross_entropy.c - cross_entropy and its parts as calls of exec/cuda/kernels_cross_entropy.h.
+/* exec/cuda/ops_cross_entropy.c - cross_entropy and its sharded form by exec/cuda/kernels_cross_entropy.h.
  *
- * Targets are checked on the device, beside the kernels that read them; a wrong one is the stream's fault and is named at
- * the next wait. lse, losses and parts may be fp32 beside bf16 and fp16, and so may logits and their gradient.
+ * Targets are checked on the device; an invalid one becomes the stream's fault and the error of the next wait. lse,
+ * losses and shards may be fp32 beside bf16 and fp16, and so may logits and their gradient.
  */
 #include "exec/cuda/context.h"
 #include "exec/cuda/kernels_cross_entropy.h"
@@ -12,7 +12,7 @@
 cuda_op cuda_op_cross_entropy, cuda_op_cross_entropy_grad, cuda_op_cross_entropy_shard,
     cuda_op_cross_entropy_join;
 
-/* logits, targets: which inputs they are. What stands beside rows is fp32 where `wide`. */
+/* logits, targets: input indices. Per-row values are fp32 if `wide`. */
 static struct cross_entropy_call call_of(const struct op_call *c, int32_t logits, int32_t targets,
                                          void *lse, bool wide)
 {
@@ -29,7 +29,7 @@ static struct cross_entropy_call call_of(const struct op_call *c, int32_t logits
                                        .wide_lse = wide || !dtype_is_half(t)};
 }
 
-/* Of a shard of the vocabulary attrs.whole are all there are. */
+/* For a shard of the vocabulary attrs.whole is its full size. */
 static enum status check_targets(struct cuda_context *x, const struct op_call *c,
                                  const struct cross_entropy_call *e, struct error *err)
 {
@@ -37,8 +37,7 @@ static enum status check_targets(struct cuda_context *x, const struct op_call *c
     return cuda_check_ids(x, c->kind, e->targets, e->rows, vocabulary, c->attrs->counted > 0, err);
 }
 
-/* lse of fp32 logits beside a bf16 call cannot be narrow: nobody asks for less than what is there. Kernels count a row's
- * elements in 31 bits. */
+/* With fp32 logits in a bf16 call lse must be fp32. Kernels index a row's elements with 31 bits. */
 static enum status check_call(const struct op_call *c, const struct cross_entropy_call *e,
                               int32_t logits, bool wide, struct error *err)
 {
@@ -46,7 +45,7 @@ static enum status check_call(const struct op_call *c, const struct cross_entrop
         return error_set(err, ERR_INPUT, "%s: %" PRId64 " rows of %" PRId64 " are more than a launch takes",
                          op_kind_name(c->kind), e->rows, e->row);
     if (!cuda_input_is_wide(c, logits) || wide) return OK;
-    return error_set(err, ERR_INPUT, "%s: of fp32 logits what stands beside rows is fp32 too",
+    return error_set(err, ERR_INPUT, "%s: with fp32 logits the per-row values must be fp32",
                      op_kind_name(c->kind));
 }
 
@@ -59,11 +58,11 @@ static enum status scratch_of_rows(struct cuda_context *x, struct cross_entropy_
     return OK;
 }
 
-/* sequences: a microbatch's; attrs.counted targets of each count. */
+/* sequences: of a microbatch; attrs.counted targets of each count. */
 static enum status mean(struct cuda_context *x, const struct op_call *c,
                         struct cross_entropy_call *e, int64_t sequences, struct error *err)
 {
-    e->dtype = cuda_dtype_of(c->dtype); /* of the loss, beside which there may be fp32 logits */
+    e->dtype = cuda_dtype_of(c->dtype); /* of the loss, although logits may be fp32 */
     int64_t counted = c->attrs->counted ? sequences * c->attrs->counted : e->rows;
     bool wide = cuda_output_is_wide(c, 0) || !dtype_is_half(c->dtype);
     return cuda_failed(cuda_cross_entropy_mean(e, counted, c->output[0], wide, x->stream),
@@ -108,7 +107,7 @@ enum status cuda_op_cross_entropy_shard(struct cuda_context *x, const struct op_
     return cuda_failed(cuda_cross_entropy_rows(&e, true, x->stream), "cross_entropy_shard", err);
 }
 
-/* The logits are there for the gradient's sake: their shape alone is looked at. */
+/* The logits are an input for the gradient's sake: only their shape is used. */
 enum status cuda_op_cross_entropy_join(struct cuda_context *x, const struct op_call *c,
                                        struct error *err)
 {

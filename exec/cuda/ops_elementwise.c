@@ -1,5 +1,5 @@
-/* exec/cuda/ops_elementwise.c - kinds that look at one element at a time, and sums of biases, as calls of
- * exec/cuda/kernels_elementwise.h and kernels_sums.h. */
+/* exec/cuda/ops_elementwise.c - elementwise operators and bias gradients by exec/cuda/kernels_elementwise.h and
+ * kernels_sums.h. */
 #include "exec/cuda/context.h"
 #include "exec/cuda/kernels_elementwise.h"
 #include "exec/cuda/kernels_sums.h"
@@ -38,7 +38,7 @@ FLAT(swiglu, CUDA_FLAT_swiglu)
 FLAT(swiglu_grad, CUDA_FLAT_swiglu_grad)
 #undef FLAT
 
-/* Rows of n, all with input 1, which alone may be wide. */
+/* Rows of n with a shared row, input 1, which alone may be fp32. */
 static enum status by_rows(struct cuda_context *x, const struct op_call *c, enum cuda_row_kind kind,
                            int64_t rows, int64_t n, struct error *err)
 {
@@ -80,7 +80,7 @@ enum status cuda_op_bias_gelu_grad(struct cuda_context *x, const struct op_call 
                    shape_rows(s), shape_last(s), err);
 }
 
-/* Without anything inside it is a sum of columns; else of channels. */
+/* Without inner dimensions a sum over columns; else over channels. */
 enum status cuda_op_bias_grad(struct cuda_context *x, const struct op_call *c, struct error *err)
 {
     const struct shape *s = &c->shapes->input[0];
@@ -103,7 +103,7 @@ enum status cuda_op_bias_grad(struct cuda_context *x, const struct op_call *c, s
     return cuda_failed(e, "bias_grad", err);
 }
 
-/* y += x: of any two numbers. */
+/* y += x, of any two dtypes. */
 enum status cuda_op_accumulate(struct cuda_context *x, const struct op_call *c, struct error *err)
 {
     return cuda_failed(cuda_cast(cuda_dtype_of(cuda_input_dtype(c, 0)), c->input[0],

@@ -1,8 +1,8 @@
-/* exec/cuda/ops_experts.c - the kinds that send rows to experts and back, as calls of exec/cuda/kernels_experts.h and
+/* exec/cuda/ops_experts.c - gating, dispatch, combine and expert products by exec/cuda/kernels_experts.h and
  * kernels_expert_products.h.
  *
- * Every call finds its routes anew, in scratch: gates are small beside rows, and nothing has to be handed from operator to
- * operator. Gates, logits and their gradients may be fp32 beside bf16 and fp16, and so may weights' gradients.
+ * Every call recomputes its routes in scratch, because gates are small beside rows, and operators then share no
+ * state. Gates, logits and their gradients may be fp32 beside bf16 and fp16, and so may weights' gradients.
  */
 #include "exec/cuda/context.h"
 #include "exec/cuda/kernels_expert_products.h"
@@ -50,7 +50,7 @@ enum status cuda_op_gating_grad(struct cuda_context *x, const struct op_call *c,
     return cuda_failed(cuda_expert_gating_grad(&g, x->stream), "gating_grad", err);
 }
 
-/* Operands but gates and what is of their shape are of the call's dtype. */
+/* Operands except gates and tensors of their shape must have the call's dtype. */
 static enum status refuse_wide(const struct op_call *c, uint32_t inputs, uint32_t outputs,
                                struct error *err)
 {
@@ -60,7 +60,7 @@ static enum status refuse_wide(const struct op_call *c, uint32_t inputs, uint32_
                      op_kind_name(c->kind), dtype_name(c->dtype));
 }
 
-/* Slots are of operand `capacity` wide. rows: asks for who is in which slot, too, not only for how many are filled. */
+/* Slots are `capacity` of the operand. rows: also computes the row of each slot, not only the number of filled ones. */
 static enum status find_routes(struct cuda_context *x, const struct op_call *c, int64_t capacity,
                                bool rows, struct expert_routes *r, struct error *err)
 {

@@ -1,10 +1,10 @@
-/* exec/cuda/ops_images.c - convolutions as products of columns (exec/cuda/kernels_images.h, blas.h), and pooling.
+/* exec/cuda/ops_images.c - convolutions as matrix products of im2col columns (exec/cuda/kernels_images.h, blas.h),
+ * and pooling.
  *
- * What a kernel sees at each place is a column (Chellapilla et al. 2006); as many images at once as COLUMNS_MAX bytes of columns
- * take, but one at least, and their products are one batch. A kernel of one element that steps one element sees x itself,
- * and nothing is copied: half of a residual network's convolutions. The gradient of the weight is a product an image, in
- * scratch, and these are added like rows of a matrix, so the batch is cut by their size as well. How many images go at once
- * follows from shapes alone, and so does the order of every sum.
+ * The input window of each output place is a column (Chellapilla et al. 2006). A batched product takes the images
+ * whose columns fit into COLUMNS_MAX bytes, at least one. A 1x1 kernel with stride 1 uses x itself without a copy:
+ * half of a residual network's convolutions. The weight gradient is one product per image in scratch, added like rows
+ * of a matrix, so its size limits the batch too. The batch, and so the order of every sum, depends on shapes alone.
  */
 #include "exec/cuda/blas.h"
 #include "exec/cuda/context.h"
@@ -23,7 +23,7 @@ struct conv {
     enum dtype dtype; /* of the images */
     int64_t o, taps;  /* channels of y; c·kh·kw */
     int64_t places,
-        from;   /* oh·ow; where the first of them is in a plane of x that is seen as it is */
+        from;   /* oh·ow; offset of the first one in a plane of x that is used directly */
     bool plain; /* columns are x itself */
 };
 
@@ -58,7 +58,7 @@ static struct cuda_window window_of(const struct op_call *c, const struct shape 
                                 .padding = {k->padding[0], k->padding[1]}};
 }
 
-/* major: bits of the inputs and outputs that are images or weights that products read. */
+/* major: bits of the inputs and outputs that are images or weights of products. */
 static enum status conv_of(const struct op_call *c, const struct shape *x,
                            const struct shape *weight, const struct shape *y, uint32_t major_in,
                            uint32_t major_out, struct conv *v, struct error *err)
@@ -80,13 +80,13 @@ static enum status conv_of(const struct op_call *c, const struct shape *x,
                      op_kind_name(c->kind));
 }
 
-/* Images at once, each taking so many bytes of scratch. */
+/* Images per batch, each taking `each` bytes of scratch. */
 static int64_t images_at_once(const struct conv *v, int64_t each)
 {
     return most(1, least(v->window.b, COLUMNS_MAX / most(1, each)));
 }
 
-/* Columns of `b` images from the given one on, which v then is about. */
+/* Columns of `b` images from the given one on; v then describes them. */
 static enum status columns(struct cuda_context *x, struct conv *v, int64_t b, const void *from,
                            void *to, const char *name, struct error *err)
 {
@@ -137,7 +137,7 @@ enum status cuda_op_conv2d(struct cuda_context *x, const struct op_call *c, stru
     return OK;
 }
 
-/* columns (taps, places) = weightᵀ · dy of each image; of plain ones they are dx's lines. */
+/* columns (taps, places) = weightᵀ · dy of each image; for a plain convolution they are dx itself. */
 static enum status multiply_back(struct cuda_context *x, const struct conv *v, int64_t b,
                                  const void *weight, const void *dy, void *column,
                                  struct error *err)
@@ -171,7 +171,7 @@ enum status cuda_op_conv2d_grad(struct cuda_context *x, const struct op_call *c,
     int64_t all = v.window.b, each = v.taps * v.places * wide_bytes(v.dtype);
     int64_t n = v.plain ? all : images_at_once(&v, each);
     int64_t bytes = shape_elements(dx) * dtype_bytes(v.dtype);
-    /* What no place sees, or what nothing comes from: zeros. */
+    /* Zeroes elements of dx that no window covers, or all without channels. */
     bool clears = v.plain ? v.places < v.window.h * v.window.w || !v.o : !v.places || !v.o;
     if (clears && bytes)
         TRY(cuda_failed(cudaMemsetAsync(c->output[0], 0, (size_t)bytes, x->stream), "conv2d_grad",
@@ -217,7 +217,7 @@ static enum status multiply_weights(struct cuda_context *x, const struct conv *v
 }
 
 struct
-    weight_scratch { /* (n) images: their columns and products; sums of these, and room for sums */
+    weight_scratch { /* (n) images: their columns and products; sums of these, and scratch for sums */
     int64_t n;
     void *columns, *parts, *total, *sums;
 };
@@ -239,7 +239,7 @@ static enum status weight_scratch(struct cuda_context *x, const struct conv *v, 
     return OK;
 }
 
-/* The products of so many images, added up, and to what is there. */
+/* Sums the products of the images, optionally into the existing gradient. */
 static enum status add_up(struct cuda_context *x, const struct conv *v,
                           const struct weight_scratch *s, int64_t images, void *out, bool add,
                           struct error *err)
@@ -274,7 +274,7 @@ enum status cuda_op_conv2d_weight_grad(struct cuda_context *x, const struct op_c
                              v.plain ? in : s.columns, s.parts, err));
         TRY(add_up(x, &v, &s, now, out, begun, err));
     }
-    if (!begun) TRY(add_up(x, &v, &s, 0, out, false, err)); /* of nothing: zeros */
+    if (!begun) TRY(add_up(x, &v, &s, 0, out, false, err)); /* no images: zeros */
     if (!narrow) return OK;
     return cuda_failed(
         cuda_cast(CUDA_fp32, out, cuda_dtype_of(c->dtype), c->output[0], add, size, x->stream),

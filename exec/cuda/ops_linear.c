@@ -1,8 +1,8 @@
-/* exec/cuda/ops_linear.c - a product, its bias and GELU in one kernel of cuBLASLt, and a product with GELU's slope; more where it
- * has none (exec/cuda/blas.c).
+/* exec/cuda/ops_linear.c - linear layers with fused bias and GELU, and products with GELU's derivative, by cuBLASLt
+ * or its fallback (exec/cuda/blas.c).
  *
- * The product's sum is rounded once, after the bias; apart it is rounded before and after. In half precision the bias
- * is of the product's numbers, as cuBLASLt wants it; a call whose bias is fp32 there is a mistake in lowering.
+ * The fused result is rounded once, after the bias; the separate operators round before and after it. In half
+ * precision the bias has the product's dtype, as cuBLASLt requires; an fp32 bias there is an error of lowering.
  */
 #include "exec/cuda/blas.h"
 #include "exec/cuda/operands.h"

@@ -1,8 +1,8 @@
-/* exec/cuda/ops_logits.c - products with a vocabulary, whose rows of logits are longer than it (core/graph/op.h).
+/* exec/cuda/ops_logits.c - products with the vocabulary, whose rows of logits are padded (core/graph/op.h).
  *
- * cuBLAS takes its fast kernels where not only addresses and rows but also extents are multiples of 16 bytes; of an odd
- * vocabulary neither product had one. So each is two: of all entries but the last few, fewer than EVEN, and of those. The second
- * reads the other operand once more, a few millionths of a second for what halves the first.
+ * cuBLAS uses its fast kernels only if addresses, rows and extents are multiples of 16 bytes; with an odd vocabulary
+ * no product qualified. So each product is two: all entries but the last few, fewer than EVEN, and those. The second
+ * reads the other operand once more, which costs some us and halves the time of the first.
  */
 #include "exec/cuda/blas.h"
 #include "exec/cuda/operands.h"
@@ -13,7 +13,7 @@ enum { EVEN = 8 };
 
 static int64_t even(int64_t n) { return n - n % EVEN; }
 
-/* Both operands of one dtype; sizes are the caller's. */
+/* Both operands of one dtype; the caller sets the sizes. */
 static enum status product_of(const struct op_call *c, struct cuda_product *p, struct error *err)
 {
     enum dtype type = cuda_input_dtype(c, 0), other = cuda_input_dtype(c, 1);

@@ -1,7 +1,7 @@
-/* exec/cuda/ops_matmul.c - matmul as a product of cuBLAS (exec/cuda/blas.h).
+/* exec/cuda/ops_matmul.c - matmul by cuBLAS (exec/cuda/blas.h).
  *
- * Leading dimensions of the left operand are flattened: one product, never a batch. Weight gradients of bf16 and fp16 operands
- * are fp32 and added to there. Both operands are of one dtype; a call that has them of two is a mistake in lowering.
+ * Leading dimensions of the left operand are flattened: one product, never a batch. Weight gradients of bf16 and fp16
+ * operands are fp32 and accumulated. Both operands must have one dtype; otherwise lowering has an error.
  */
 #include "exec/cuda/blas.h"
 #include "exec/cuda/operands.h"

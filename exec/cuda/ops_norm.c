@@ -1,4 +1,4 @@
-/* exec/cuda/ops_norm.c - norms as calls of exec/cuda/kernels_norm.h, gradients of their weights as sums (kernels_sums.h). */
+/* exec/cuda/ops_norm.c - norms by exec/cuda/kernels_norm.h; gradients of their weights as sums (kernels_sums.h). */
 #include "exec/cuda/context.h"
 #include "exec/cuda/kernels_norm.h"
 #include "exec/cuda/kernels_sums.h"
@@ -9,7 +9,7 @@ cuda_op cuda_op_layer_norm, cuda_op_layer_norm_grad, cuda_op_layer_norm_grad_add
     cuda_op_rms_norm, cuda_op_rms_norm_grad, cuda_op_rms_norm_weight_grad, cuda_op_group_norm,
     cuda_op_group_norm_grad, cuda_op_group_norm_weight_grad;
 
-/* What a norm's kernel needs, group_norm's being like layer_norm's: inputs x, gamma, beta unless rms. */
+/* Arguments of a norm's kernel (group_norm as layer_norm): inputs x, gamma, and beta unless rms. */
 static enum status forward_of(const struct op_call *c, bool centres, struct cuda_norm_call *s,
                               struct error *err)
 {
@@ -28,7 +28,7 @@ static enum status forward_of(const struct op_call *c, bool centres, struct cuda
     return OK;
 }
 
-/* Inputs x, gamma, stats, dy, and what is added. */
+/* Inputs x, gamma, stats, dy, and an optional summand. */
 static enum status gradient_of(const struct op_call *c, bool centres, struct cuda_norm_call *s,
                                struct error *err)
 {
@@ -46,7 +46,7 @@ static enum status gradient_of(const struct op_call *c, bool centres, struct cud
     return OK;
 }
 
-/* Inputs x, stats, dy; both outputs are wide or neither. */
+/* Inputs x, stats, dy; both outputs are fp32 or neither. */
 static enum status weights_of(const struct op_call *c, bool centres, struct cuda_sum *s,
                               struct error *err)
 {
@@ -61,7 +61,7 @@ static enum status weights_of(const struct op_call *c, bool centres, struct cuda
     s->stats_wide = narrow && cuda_input_is_wide(c, 1);
     s->out_wide = narrow && cuda_output_is_wide(c, 0);
     if (!centres || cuda_output_is_wide(c, 0) == cuda_output_is_wide(c, 1)) return OK;
-    return error_set(err, ERR_INPUT, "%s: one of its outputs is fp32 and the other is not",
+    return error_set(err, ERR_INPUT, "%s: its outputs must have one dtype, not fp32 and another",
                      op_kind_name(c->kind));
 }
 

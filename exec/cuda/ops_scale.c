@@ -1,11 +1,11 @@
-/* exec/cuda/ops_scale.c - overflow and rescale (core/graph/loss_scale.h) as calls of exec/cuda/kernels_sums.h. */
+/* exec/cuda/ops_scale.c - overflow and rescale (core/graph/loss_scale.h) by exec/cuda/kernels_sums.h. */
 #include "exec/cuda/context.h"
 #include "exec/cuda/kernels_sums.h"
 #include "exec/cuda/operands.h"
 
 cuda_op cuda_op_overflow, cuda_op_rescale;
 
-/* Squares are added in fp64, behind the parts that blocks leave. */
+/* Squares are summed in fp64, after the blocks' partial sums. */
 enum status cuda_op_overflow(struct cuda_context *x, const struct op_call *c, struct error *err)
 {
     int64_t n = shape_elements(&c->shapes->input[0]);
@@ -13,7 +13,7 @@ enum status cuda_op_overflow(struct cuda_context *x, const struct op_call *c, st
     enum dtype out = cuda_output_dtype(c, 0);
     void *scratch;
     if (dtype_is_half(out))
-        return error_set(err, ERR_INPUT, "overflow: a note in %s", dtype_name(out));
+        return error_set(err, ERR_INPUT, "overflow: the output has dtype %s, which is not supported", dtype_name(out));
     TRY(cuda_scratch(x, parts + sizeof(double), &scratch, err));
     double *sum = (double *)((char *)scratch + parts);
     TRY(cuda_failed(cuda_squares(cuda_dtype_of(cuda_input_dtype(c, 0)), c->input[0], n, false, sum,

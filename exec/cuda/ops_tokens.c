@@ -1,4 +1,4 @@
-/* exec/cuda/ops_tokens.c - embedding, rotary embedding and dropout as calls of exec/cuda/kernels_tokens.h, kernels_dropout.h. */
+/* exec/cuda/ops_tokens.c - embedding, rotary embedding and dropout by exec/cuda/kernels_tokens.h, kernels_dropout.h. */
 #include "exec/cuda/context.h"
 #include "exec/cuda/kernels_dropout.h"
 #include "exec/cuda/kernels_tokens.h"
@@ -7,7 +7,7 @@
 
 cuda_op cuda_op_embedding, cuda_op_embedding_grad, cuda_op_rotary, cuda_op_dropout;
 
-/* Ids of a vocabulary of which `entries` are here. */
+/* Ids of a vocabulary with `entries` rows on this device. */
 static enum status check_ids(struct cuda_context *x, const struct op_call *c, int64_t entries,
                              struct error *err)
 {
@@ -49,7 +49,7 @@ enum status cuda_op_embedding_grad(struct cuda_context *x, const struct op_call 
                        "embedding_grad", err);
 }
 
-/* The table of angles is made anew for every call: it is small beside x, and nothing has to be kept. */
+/* Every call computes its table of angles, because it is small beside x and needs no state. */
 static enum status rotary_table(struct cuda_context *x, const struct op_attrs *a,
                                 enum cuda_dtype dtype, int64_t positions, void **table,
                                 struct error *err)
@@ -83,7 +83,7 @@ enum status cuda_op_rotary(struct cuda_context *x, const struct op_call *c, stru
                        "rotary", err);
 }
 
-/* As the host has it: rows of a sequence are one behind the other, or are a part of each row of the whole. */
+/* Layout as on the host: a sequence's rows are consecutive, or a slice of each row of the full tensor. */
 enum status cuda_op_dropout(struct cuda_context *x, const struct op_call *c, struct error *err)
 {
     const struct op_attrs *a = c->attrs;

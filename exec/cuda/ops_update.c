@@ -1,4 +1,5 @@
-/* exec/cuda/ops_update.c - optimizers as calls of exec/cuda/kernels_update.h. Its numbers are the host's (kernels_host_update.inc). */
+/* exec/cuda/ops_update.c - optimizers by exec/cuda/kernels_update.h, with the host's constants
+ * (kernels_host_update.inc). */
 #include "core/graph/loss_scale.h"
 #include "exec/cuda/context.h"
 #include "exec/cuda/kernels_update.h"
@@ -8,7 +9,7 @@
 
 cuda_op cuda_op_adamw, cuda_op_flat_adamw, cuda_op_sgd, cuda_op_flat_sgd;
 
-/* Operands are the outputs, in place: so many of them, and one more where p is copied in the call's own dtype. */
+/* Operands are the outputs, in place: `operands` of them, and one more if p is also copied in the call's dtype. */
 static enum status update_of(const struct op_call *c, int32_t operands, struct cuda_optimizer *u,
                              struct error *err)
 {
@@ -29,7 +30,7 @@ static enum status update_of(const struct op_call *c, int32_t operands, struct c
                               .rate = o->lr,
                               .keep = 1 - o->lr * (c->attrs->decay ? o->weight_decay : 0)};
     if (!narrows || dtype_is_half(cuda_output_dtype(c, operands))) return OK;
-    return error_set(err, ERR_INPUT, "%s: a copy of p in %s is none", op_kind_name(c->kind),
+    return error_set(err, ERR_INPUT, "%s: p cannot be copied to %s, only to bf16 or fp16", op_kind_name(c->kind),
                      dtype_name(cuda_output_dtype(c, operands)));
 }
 

@@ -25,7 +25,7 @@ template <class T> struct pack {
 };
 template <class T> using wide_of = typename dtype_traits<T>::wide;
 
-/* Of host code: does everything lie at a multiple of 16 bytes? NULL does. */
+/* Host code: are all addresses multiples of 16 bytes? NULL is. */
 static inline bool lies_packed(const void *a, const void *b = nullptr, const void *c = nullptr,
                                const void *d = nullptr, const void *e = nullptr)
 {
@@ -35,7 +35,7 @@ static inline int64_t over(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* v = p[0 … N-1], which lie packed */
+/* v = p[0 … N-1], 16-byte aligned */
 template <class T, int N>
 static __device__ __forceinline__ void read_packed(const T *p, wide_of<T> (&v)[N])
 {
@@ -67,7 +67,7 @@ static __device__ __forceinline__ void write_packed(T *p, const wide_of<T> (&v)[
     }
 }
 
-/* N elements of T, whole packs, as they lie in memory: half the registers of what bf16 and fp16 are computed in. */
+/* N elements of T as stored, in whole packs: half the registers of their fp32 form for bf16 and fp16. */
 template <class T, int N> struct elements {
     enum { EACH = 16 / sizeof(T), PACKS = N / EACH };
     static_assert(N % EACH == 0, "whole packs");
@@ -78,8 +78,7 @@ template <class T, int N> struct elements {
 #pragma unroll
         for (int k = 0; k < PACKS; k++) raw[k] = make_uint4(0, 0, 0, 0);
     }
-    /* Asks for p[i … i+N-1] of n; those behind the end are 0. p itself may be NULL where n is 0. WHOLE: all lie packed and
-     * are there. */
+    /* Loads p[i … i+N-1] of n; elements from n on are 0. p may be NULL if n is 0. WHOLE: all are packed and present. */
     template <bool WHOLE = false>
     __device__ __forceinline__ void load(const T *p, int64_t i, int64_t n, bool packed)
     {
@@ -102,7 +101,7 @@ template <class T, int N> struct elements {
             memcpy(&raw[k], e, sizeof e);
         }
     }
-    /* What get gives from here on is widened anew: a compiler would else keep what it gave before, in twice the registers. */
+    /* Later calls of get convert again; otherwise a compiler keeps the converted values, in twice the registers. */
     __device__ __forceinline__ void forget()
     {
 #ifndef STANDIN
@@ -125,7 +124,7 @@ template <class T, int N> struct elements {
     }
 };
 
-/* v = those elements, at once. */
+/* Loads and converts at once. */
 template <class T, int N, bool WHOLE = false>
 static __device__ __forceinline__ void read(const T *p, int64_t i, int64_t n, bool packed,
                                             wide_of<T> (&v)[N])
@@ -135,7 +134,7 @@ static __device__ __forceinline__ void read(const T *p, int64_t i, int64_t n, bo
     e.get(v);
 }
 
-/* p[i … i+N-1] = v as far as n; WHOLE: all lie packed and are there. */
+/* p[i … i+N-1] = v, up to n; WHOLE: all are packed and present. */
 template <class T, int N, bool WHOLE = false>
 static __device__ __forceinline__ void write(T *p, int64_t i, int64_t n, bool packed,
                                              const wide_of<T> (&v)[N])
@@ -149,7 +148,7 @@ static __device__ __forceinline__ void write(T *p, int64_t i, int64_t n, bool pa
     }
 }
 
-/* An operand that beside narrow ones may be wide itself: weights, statistics. */
+/* An operand that may be fp32 beside half-precision ones: weights, statistics. */
 struct either {
     const void *p;
     bool wide;
@@ -171,7 +170,7 @@ static __device__ __forceinline__ void read_either(either p, int64_t i, int64_t 
         read<T, N, WHOLE>(static_cast<const T *>(p.p), i, n, packed, v);
 }
 
-/* p[i] = or += v, p of T or wide. */
+/* p[i] = or += v; p is of T or fp32. */
 template <class T>
 static __device__ __forceinline__ void put_either(void *p, bool wide, int64_t i, wide_of<T> v,
                                                   bool add)
@@ -185,7 +184,7 @@ static __device__ __forceinline__ void put_either(void *p, bool wide, int64_t i,
     }
 }
 
-/* The same of elements i … i+N-1 of n. */
+/* The same for elements i … i+N-1 of n. */
 template <class T, int N>
 static __device__ __forceinline__ void put_either(void *p, bool wide, int64_t i, int64_t n,
                                                   bool packed, const wide_of<T> (&v)[N], bool add)
@@ -203,14 +202,14 @@ static __device__ __forceinline__ void put_either(void *p, bool wide, int64_t i,
 
 /* --- sums --- */
 
-/* Over `width` neighbouring lanes, a power of two up to a warp; all lanes of the warp call, all get the sum. */
+/* Over `width` neighbouring lanes, a power of two up to a warp; all lanes of the warp must call, all get the sum. */
 template <class W> static __device__ __forceinline__ W sum_lanes(W v, int width)
 {
     for (int by = width / 2; by; by /= 2) v += __shfl_xor_sync(0xffffffffu, v, by);
     return v;
 }
 
-/* Over a block of whole warps; all threads call and get the sum. `room` (WARP) is shared, and free when this returns. */
+/* Over a block of whole warps; all threads call and get the sum. `room` (WARP) is shared memory, free on return. */
 template <class W> static __device__ __forceinline__ W sum_block(W v, W *room)
 {
     int warps = (int)blockDim.x / WARP, lane = (int)threadIdx.x % WARP;
@@ -223,14 +222,14 @@ template <class W> static __device__ __forceinline__ W sum_block(W v, W *room)
     return all;
 }
 
-/* Of a row's threads: `width` lanes, or the block. */
+/* Over a row's threads: `width` lanes, or the block. */
 template <bool BLOCKWIDE, class W>
 static __device__ __forceinline__ W sum_row(W v, int width, W *room)
 {
     return BLOCKWIDE ? sum_block(v, room) : sum_lanes(v, width);
 }
 
-/* --- division by a number that is the same for all threads: a multiplication and a shift --- */
+/* --- division by a number equal for all threads: a multiplication and a shift --- */
 
 struct divider { /* d > 0; numerators below 2^31 (Granlund and Montgomery 1994) */
     uint32_t d, factor, shift;
@@ -249,9 +248,9 @@ static __device__ __forceinline__ uint32_t operator/(uint32_t n, const divider &
     return (__umulhi(n, v.factor) + n) >> v.shift;
 }
 
-/* --- threads of a block over rows of packs --- */
+/* --- block shapes for rows of packs --- */
 
-/* x packs beside one another, y rows: as few idle threads as whole warps allow. */
+/* x: packs of a row, y: rows; minimises idle threads in whole warps. */
 static inline dim3 block_for_row(int64_t packs)
 {
     unsigned x = 1;

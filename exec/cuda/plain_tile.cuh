@@ -19,14 +19,14 @@ template <class T> struct plain_size {
     enum { SIDE = TILE / 4, THREADS = SIDE * SIDE, DEPTH = 16 };
 };
 
-/* Room of one product in shared memory. */
+/* Shared memory of one product. */
 template <class T> struct plain_room {
     typename dtype_traits<T>::wide a[plain_size<T>::DEPTH][plain_size<T>::TILE + 1],
         b[plain_size<T>::DEPTH][plain_size<T>::TILE + 1];
 };
 
-/* sum[r][c] += Σ_k a(y + r SIDE, k) · b(k, x + c SIDE), k < depth. Neighbouring threads ask a and b for neighbouring k, or
- * with TURNED_A for neighbouring rows of a, with STRAIGHT_B for neighbouring columns of b. Both answer 0 outside. */
+/* sum[r][c] += Σ_k a(y + r SIDE, k) · b(k, x + c SIDE), k < depth. Neighbouring threads read neighbouring k of a and
+ * b, or with TURNED_A neighbouring rows of a, with STRAIGHT_B neighbouring columns of b. Both return 0 outside. */
 template <class T, bool TURNED_A, bool STRAIGHT_B, class A, class B>
 static __device__ __forceinline__ void plain_product(typename dtype_traits<T>::wide sum[4][4],
                                                      plain_room<T> *room, int64_t depth, A a, B b)
@@ -35,7 +35,7 @@ static __device__ __forceinline__ void plain_product(typename dtype_traits<T>::w
     constexpr int TILE = size::TILE, SIDE = size::SIDE, DEPTH = size::DEPTH;
     int x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
     for (int64_t k0 = 0; k0 < depth; k0 += DEPTH) {
-        __syncthreads(); /* of the step before, and of what the block did before that */
+        __syncthreads(); /* ends the previous step and earlier use of the tile */
         for (int i = threadIdx.x; i < TILE * DEPTH; i += size::THREADS) {
             int row = TURNED_A ? i % TILE : i / DEPTH, k = TURNED_A ? i / TILE : i % DEPTH;
             room->a[k][row] = k0 + k < depth ? a(row, k0 + k) : 0;

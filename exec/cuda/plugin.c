@@ -1,4 +1,4 @@
-/* exec/cuda/plugin.c - the one function that the plugin shows. */
+/* exec/cuda/plugin.c - the function that the plugin exports. */
 #include "exec/plugin.h"
 
 #include "exec/cuda/device.h"
@@ -25,7 +25,8 @@ const struct plugin *musher_plugin(void)
     static const struct plugin table = {PLUGIN_NUMBERS, .kind = "cuda", .backend = cuda_backend,
                                         .joined = cuda_joined, .comm = cuda_device_comm,
                                         .parts = cuda_green_context_offer};
-    /* Before the first call of CUDA: with its 8 hardware queues, streams that wait for messages would hold up others. */
+    /* Before the first CUDA call: with the default of 8 hardware queues, streams that wait for messages would block
+     * others. */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     return &table;
 }

@@ -1,9 +1,9 @@
 /* exec/cuda/streams.c - streams with their scratch and faults, and events between them.
  *
- * Streams do not wait for the legacy default stream. The first one computes at the lowest priority; the others carry
- * messages, which are short, late and waited for, at the highest.
- * Scratch is of the stream's own order (cudaMallocAsync): making it larger waits for nothing. A plain cudaMalloc may wait
- * for the whole device, where a message may be waiting for a peer that waits for us.
+ * Streams do not synchronise with the legacy default stream. The first stream computes at the lowest priority; the
+ * others carry messages, which are short and latency-critical, at the highest. Scratch is allocated in stream order
+ * (cudaMallocAsync), so growth waits for nothing. A plain cudaMalloc may wait for the whole device, whose running
+ * message may depend on a peer that waits for this rank.
  */
 #include "exec/cuda/blas.h"
 #include "exec/cuda/device.h"
@@ -16,7 +16,7 @@
 struct cuda_context *cuda_context_of(struct backend *b, int32_t stream)
 {
     struct cuda_device *d = b->state;
-    if (stream < 0 || stream >= d->n_contexts) BUG("stream %" PRId32 " was never made", stream);
+    if (stream < 0 || stream >= d->n_contexts) BUG("stream %" PRId32 " does not exist", stream);
     return d->contexts[stream];
 }
 
@@ -62,7 +62,7 @@ enum status cuda_scratch(struct cuda_context *x, size_t bytes, void **out, struc
     struct cuda_device *d = x->device;
     if (x->prepared && bytes > x->scratch_bytes)
         return error_set(err, ERR_RESOURCE,
-                         "%zu bytes of scratch, where %zu were planned for the most that one takes",
+                         "%zu bytes of scratch, but the program planned %zu",
                          bytes, x->scratch_bytes);
     if (!x->prepared && (bytes > x->scratch_bytes || !x->scratch)) {
         void *p = NULL;
@@ -70,7 +70,7 @@ enum status cuda_scratch(struct cuda_context *x, size_t bytes, void **out, struc
             TRY(cuda_device_failed(d, cudaFreeAsync(x->scratch, x->stream), "cudaFreeAsync", err));
         x->scratch = NULL;
         x->scratch_bytes = 0;
-        size_t n = bytes + bytes / 4 + 256; /* so that slightly larger calls find room */
+        size_t n = bytes + bytes / 4 + 256; /* slack for slightly larger calls */
         TRY(cuda_device_failed(d, cudaMallocAsync(&p, n, x->stream), "cudaMallocAsync", err));
         x->scratch = p;
         x->scratch_bytes = n;
@@ -79,14 +79,14 @@ enum status cuda_scratch(struct cuda_context *x, size_t bytes, void **out, struc
     return OK;
 }
 
-/* By cudaMalloc: nothing is in flight yet, and a pool would keep more than it gives. */
+/* By cudaMalloc: nothing is in flight yet, and a pool would reserve more than it returns. */
 static enum status prepare(struct backend *b, int64_t scratch_bytes, int64_t workspace_bytes,
                            struct error *err)
 {
     struct cuda_context *x = cuda_context_of(b, STREAM_COMPUTE);
     void *p = NULL;
     TRY(cuda_enter(b, err));
-    if (x->prepared || x->scratch || x->workspace) BUG("stream 0 is prepared once, and first");
+    if (x->prepared || x->scratch || x->workspace) BUG("stream 0 must be prepared once, before anything else");
     if (scratch_bytes > 0)
         TRY(cuda_device_failed(x->device, cudaMalloc(&p, (size_t)scratch_bytes), "cudaMalloc", err));
     x->prepared = true;
@@ -121,7 +121,7 @@ enum status cuda_faults(struct cuda_device *d, struct error *err)
 
 static struct cuda_event *event_of(struct cuda_device *d, int32_t event)
 {
-    if (event < 0 || event >= d->n_events) BUG("event %" PRId32 " was never made", event);
+    if (event < 0 || event >= d->n_events) BUG("event %" PRId32 " does not exist", event);
     return &d->events[event / EVENT_BLOCK][event % EVENT_BLOCK];
 }
 
@@ -169,7 +169,7 @@ static enum status event_done(struct backend *b, int32_t event, bool *out, struc
     cudaError_t e = cudaEventQuery(event_of(d, event)->event);
     *out = e == cudaSuccess;
     if (e == cudaErrorNotReady) {
-        (void)cudaGetLastError(); /* which it is noted as all the same */
+        (void)cudaGetLastError(); /* "not ready" is recorded as an error */
         return OK;
     }
     TRY(cuda_device_failed(d, e, "cudaEventQuery", err));

@@ -4,10 +4,10 @@
 
 enum { TRIES = 8, RENEW_TRIES = 3, RENEW_NS = 1000000000 };
 
-/* Below this stretch the bounds of the anchors (some 10 us) say less about the rate than oscillators promise. */
+/* Over a shorter stretch the anchors' bounds (some 10 us) are less accurate than the oscillators' specification. */
 #define RATE_FROM_NS 4e9
 
-struct window { /* an event's instant lies within */
+struct window { /* bounds of an event's instant */
     int64_t from_ns, to_ns;
 };
 
@@ -21,7 +21,7 @@ static cudaError_t look(struct timeline *t, cudaEvent_t event, struct window *ou
     return e;
 }
 
-/* The narrowest window of some tries; its event is spare[0]. */
+/* The narrowest window of several tries; its event is spare[0]. */
 static cudaError_t look_sharply(struct timeline *t, int tries, struct window *best)
 {
     cudaError_t e = look(t, t->spare[0], best);

@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <time.h>
 
-struct errand { /* whoever of the two lets go of it last frees it */
+struct errand { /* the last of the two threads frees it */
     struct arena *a;
     pthread_mutex_t mutex;
     pthread_cond_t changed;

@@ -1,15 +1,17 @@
-/* exec/cupti/plugin.c - exec/activity.h by CUPTI's activity records: the one function that this plugin shows.
+/* exec/cupti/plugin.c - exec/activity.h by CUPTI's activity records; the function that this plugin exports.
  *
- * CUPTI asks for buffers on the threads that launch and gives them back full, on a thread of its own or inside a flush. Who knows what
- * it holds meanwhile: so spare buffers have a lock of their own that is held for some instructions and never around a call of CUPTI's,
- * and the records' lock is held only around the reading of a buffer that it gave. Instants are CLOCK_MONOTONIC
- * because CUPTI is told to read that clock where it fits a device's to the host's, so they and CUDA events' (exec/cuda/timeline.h)
- * are two fits of the same clocks: some us apart, which is why records find their operators by ids, never by instants.
- * Ids go in and come back as external correlation, which CUPTI writes in front of records of API calls alone; so those are asked for
- * as well, runtime's and driver's (cuBLAS may launch by either), and thrown away. Queries of events, which are asked again and again
- * while somebody waits, are left out where CUPTI can leave out single calls.
- * Assumed of a real GPU, where none was at hand: that enabling before the context exists is enough, and that a forced flush behind
- * an idle device brings every record. What CUPTI itself takes of the device's memory (buffers of some MiB) is in nobody's plan.
+ * CUPTI requests buffers on launching threads and returns full ones on a thread of its own or inside a flush,
+ * possibly under internal locks. So spare buffers have a separate lock, held for some instructions and never around a
+ * CUPTI call, and the records' lock is held only while a returned buffer is read.
+ *
+ * Instants are CLOCK_MONOTONIC, which CUPTI is configured to use for its fit of the device clock. They and CUDA
+ * events' (exec/cuda/timeline.h) are two fits of the same clocks, some us apart, so records find their operators by
+ * ids, never by instants. Ids are external correlation ids, which CUPTI records before API calls only; so runtime and
+ * driver API records are enabled too (cuBLAS may launch by either) and discarded. Event queries, which are polled
+ * often, are excluded if CUPTI supports the exclusion of single calls.
+ *
+ * Assumed without a test on a real GPU: enabling before the context exists is enough, and a forced flush on an idle
+ * device returns every record. CUPTI's own device memory (buffers of some MiB) is not planned.
  */
 #include "exec/activity.h"
 
@@ -22,7 +24,7 @@
 
 enum {
     BUFFER_BYTES = 1 << 20,
-    BUFFERS_MAX = 256 /* with CUPTI at a time; beyond them it drops records, and says how many */
+    BUFFERS_MAX = 256 /* held by CUPTI at a time; beyond them it drops records and counts them */
 };
 
 static const CUpti_ActivityKind kinds[] = {
@@ -32,7 +34,7 @@ static const CUpti_ActivityKind kinds[] = {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-struct spare_buffer { /* at the beginning of a buffer that nobody has */
+struct spare_buffer { /* at the beginning of a free buffer */
     struct spare_buffer *next;
 };
 
@@ -40,10 +42,10 @@ static struct {
     pthread_mutex_t lock;
     bool open;
     struct records records;
-    struct error trouble; /* the first that a callback met, OK: none */
+    struct error trouble; /* first error of a callback; OK: none */
 } session = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* They outlive sessions: CUPTI may keep one that it was given. */
+/* They outlive sessions, because CUPTI may keep a buffer. */
 static struct {
     pthread_mutex_t lock;
     struct arena *arena;
@@ -61,7 +63,7 @@ static const char *advice(CUptiResult r)
         return "; the driver lets only administrators profile: CAP_SYS_ADMIN, or its module's "
                "NVreg_RestrictProfilingToAdminUsers=0";
     case CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED:
-        return "; another profiler or sanitizer is at work in this process";
+        return "; another profiler or sanitizer is attached to this process";
     default:
         return "";
     }
@@ -112,7 +114,7 @@ static void trouble(CUptiResult r, const char *call)
         session.trouble.code = cupti_failed(r, call, &session.trouble);
 }
 
-/* A record that is not whole, as a forced flush may bring one, ends its buffer. */
+/* An incomplete record, possible after a forced flush, ends its buffer. */
 static void read_records(uint8_t *buffer, size_t bytes)
 {
     CUpti_Activity *record = NULL;
@@ -146,7 +148,7 @@ static void CUPTIAPI buffer_completed(CUcontext context, uint32_t stream, uint8_
 static void begin(void)
 {
     pthread_mutex_lock(&session.lock);
-    if (session.open) BUG("two sessions of CUPTI at once");
+    if (session.open) BUG("a CUPTI session is open already");
     session.records = (struct records){.arena = arena_new()};
     session.trouble = (struct error){.code = OK};
     session.open = true;
@@ -163,7 +165,7 @@ static void end(void)
     arena_free(a);
 }
 
-/* Disabled first, so that the flush brings the last there is; both are the end whatever they say. */
+/* Disabled first, so that the flush returns all records; errors of either are ignored. */
 static void stop(int enabled)
 {
     while (enabled > 0) (void)cuptiActivityDisable(kinds[--enabled]);
@@ -171,7 +173,7 @@ static void stop(int enabled)
     end();
 }
 
-/* Only less to read: what fails here changes nothing. */
+/* Only reduces the number of records, so errors are ignored. */
 static void leave_out_queries(void)
 {
 #if CUPTI_API_VERSION >= 130000

@@ -1,9 +1,9 @@
-/* exec/cupti/records.h - what CUPTI's buffers say, kept until the session is over.
+/* exec/cupti/records.h - CUPTI's activity records, kept until the end of the session.
  *
- * A kernel's record knows a correlation id, not who asked for it; that is in another record, of the same correlation id, which may
- * lie in another buffer and come first or last. So both are kept as they come and joined once, when everything is there.
- * Names are copied: CUPTI's live as long as the module that they are of.
- * Not thread-safe: the session's lock is around it.
+ * A kernel's record has a correlation id. A second record with the same id names the operator that launched it; it
+ * may lie in another buffer and come earlier or later. So both are stored as they come and joined once at the end.
+ * Names are copied, because CUPTI's live only as long as their module. Not thread-safe: protected by the session's
+ * lock.
  */
 #ifndef EXEC_CUPTI_RECORDS_H
 #define EXEC_CUPTI_RECORDS_H
@@ -22,13 +22,13 @@ struct records {
     size_t n_noted, noted_capacity;
     struct noted_cause *causes; /* (n_causes) */
     size_t n_causes, causes_capacity;
-    struct noted_name *names[RECORD_NAMES]; /* lists by hash */
-    int64_t lost;                           /* without instants, or dropped by CUPTI */
+    struct noted_name *names[RECORD_NAMES]; /* hash buckets */
+    int64_t lost;                           /* without timestamps, or dropped by CUPTI */
 };
 
-/* One record of a buffer; kinds that nobody asked for, and that are asked for only for their correlation ids, are passed over. */
+/* Stores one record of a buffer; kinds that are not needed, or needed for their correlation ids only, are skipped. */
 void records_note(struct records *r, const CUpti_Activity *a);
-/* Joins; the log is the arena's. O(n log n). */
+/* Joins the records; the arena owns the log. O(n log n). */
 void records_join(struct records *r, struct activity_log *out);
 
 #endif

@@ -1,8 +1,9 @@
-/* exec/device_transport/communicators.c - communicators made one after the other, and a first word in each.
+/* exec/device_transport/communicators.c - creates communicators one after the other and sends a first message in
+ * each.
  *
- * Every rank takes the communicators in the same order and goes on when its own part in one is done, so the lowest one that is not
- * yet complete always has all its ranks on the way to it: no order of arrival can lock. The first word makes the library
- * connect whom it connects late, and shows before time 0 that what is sent is what arrives.
+ * Every rank visits the communicators in the same order and goes on when its own part in one is done, so the lowest
+ * incomplete one always has all its ranks on the way to it: no order of arrival can deadlock. The first message makes
+ * the library create its lazy connections, and verifies before time 0 that received data equals sent data.
  */
 #include "exec/device_transport/communicators.h"
 
@@ -13,13 +14,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LOOK_NS 50000 /* between two looks at what others have to do as well */
-#define LOOKS 200     /* among which one is at who is still there */
+#define LOOK_NS 50000 /* between two polls */
+#define LOOKS 200     /* polls per look at the board */
 #define WORD_ELEMENTS 2
 
 static void rest(void) { clock_sleep_until(clock_wall_ns() + LOOK_NS); }
 
-/* While a communicator is made the library may wait for one that has ended until the limit, and say nothing. */
+/* While a communicator is created, the library may wait for a dead rank until the limit without an error. */
 static enum status all_there(struct communicators *c, const struct communicator *x, int32_t look,
                              struct error *err)
 {
@@ -30,12 +31,12 @@ static enum status all_there(struct communicators *c, const struct communicator 
 
 /* ---- ids -------------------------------------------------------------------------------------- */
 
-struct id { /* as ranks tell each other */
+struct id { /* as exchanged between ranks */
     int32_t talk;
     unsigned char bytes[DEVICE_COMM_ID_BYTES];
 };
 
-/* Each communicator's id is made by its rank 0, where the others will ask for it. */
+/* Rank 0 of each communicator creates its id. */
 static enum status make_mine(struct communicators *c, struct id *ids, int32_t *n, struct error *err)
 {
     *n = 0;
@@ -72,7 +73,7 @@ static enum status exchange_ids(struct communicators *c, struct id *all, struct 
 
 /* ---- a first word ----------------------------------------------------------------------------- */
 
-struct word { /* buffers on the device: what is said, what comes of it */
+struct word { /* device buffers: sent and received */
     float *said, *heard;
     int32_t event;
 };
@@ -89,19 +90,19 @@ static enum status wait_for(struct communicators *c, const struct communicator *
         TRY(c->library->check(c->b, x->handle, err));
         if (clock_wall_ns() > until_ns)
             return error_set(err, ERR_RANK,
-                             "communicator %s: its first word did not come in %.0f s",
+                             "communicator %s: its first message did not arrive within %.0f s",
                              x->talk->name, (double)c->o->limit_ns / 1e9);
         rest();
     }
 }
 
-/* From each to each: two floats apiece, at their ranks' places in heard. */
+/* From each to each: two floats, at the sender's rank in `heard`. */
 static enum status check_in_pairs(struct communicators *c, const struct communicator *x,
                                   const struct word *w, struct error *err)
 {
     enum status status = c->library->group_begin(c->b, err);
     if (status != OK) return status;
-    bool one_direction = !x->talk->pairs; /* an ordered channel group's: from 0 to 1 */
+    bool one_direction = !x->talk->pairs; /* an ordered channel group: from 0 to 1 */
     for (int32_t k = 0; k < x->talk->n && status == OK; k++) {
         bool sends = one_direction ? x->rank == 0 && k == 1 : k != x->rank,
              receives = one_direction ? x->rank == 1 && k == 0 : k != x->rank;
@@ -117,7 +118,7 @@ static enum status check_in_pairs(struct communicators *c, const struct communic
     return status == OK ? ended : status;
 }
 
-/* Sums to heard[0 … 1]; the rest is there to have been asked for. */
+/* Sums into heard[0 … 1]; the other calls are made only to create connections. */
 static enum status check_together(struct communicators *c, const struct communicator *x,
                                   const struct word *w, struct error *err)
 {
@@ -143,7 +144,7 @@ static enum status compare(const struct communicator *x, const float *heard, flo
         if (heard[i] != wanted)
             return error_set(err, ERR_RANK,
                              "communicator %s: rank %" PRId32
-                             " of it got %g where %g was sent by %s%" PRId32,
+                             " received %g instead of %g from %s%" PRId32,
                              x->talk->name, x->rank, (double)heard[i], (double)wanted,
                              from < 0 ? "all " : "rank ", from < 0 ? x->talk->n : from);
     return OK;
@@ -233,8 +234,8 @@ static enum status make_room(struct communicators *c, struct word *w, struct err
     return OK;
 }
 
-/* Nobody waits in a communicator for one that could not even begin: all agree before. Who fails later gives up what it has, which its
- * peers' own looks tell them, and everybody hears of it at the next agreement. */
+/* All ranks agree before, so that no rank waits in a communicator for one that could not begin. A rank that fails
+ * later aborts its communicators; its peers notice by their polls, and all ranks learn it at the next agreement. */
 static enum status open_all(struct communicators *c, const struct id *ids, struct word *w,
                             struct error *err)
 {
@@ -281,7 +282,7 @@ enum status communicators_live(const struct communicators *c, struct error *err)
 {
     if (!c->given_up) return OK;
     if (c->why.code != OK) return error_set(err, c->why.code, "%s", c->why.text);
-    return error_set(err, ERR_RANK, "messages between devices were given up");
+    return error_set(err, ERR_RANK, "messages between devices were aborted");
 }
 
 void communicators_check(struct communicators *c, struct error *why)
@@ -299,7 +300,7 @@ void communicators_peer_lost(const struct communicators *c, struct error *err)
     error_set(err, ERR_RANK, "%.300s; %s", said, who);
 }
 
-/* Those from `first` on that are there, together. */
+/* Aborts the open ones from `first` on, together. */
 static void give_up_from(struct communicators *c, int32_t first)
 {
     void **all = ARENA_ARRAY(c->a, void *, (size_t)c->talks->n + 1);
@@ -317,7 +318,7 @@ void communicators_give_up(struct communicators *c, const struct error *why)
     give_up_from(c, 0);
 }
 
-/* Who does not part in time from one parts from none: the others are cut off. */
+/* If one communicator does not close in time, all remaining ones are aborted. */
 void communicators_close(struct communicators *c)
 {
     int64_t until_ns = clock_wall_ns() + c->o->limit_ns;

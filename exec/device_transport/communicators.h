@@ -1,4 +1,5 @@
-/* exec/device_transport/communicators.h - this rank's communicators: made, joined, tested by a first message, watched, given up, closed. */
+/* exec/device_transport/communicators.h - this rank's communicators: creation, joining, a first test message, errors,
+ * abort, close. */
 #ifndef EXEC_DEVICE_TRANSPORT_COMMUNICATORS_H
 #define EXEC_DEVICE_TRANSPORT_COMMUNICATORS_H
 
@@ -11,7 +12,7 @@
 
 struct communicator {
     const struct talk *talk;
-    int32_t rank; /* -1: not this one's */
+    int32_t rank; /* -1: this rank is not a member */
     void *handle;
 };
 
@@ -21,34 +22,35 @@ struct communicators {
     const struct device_transport_options *o;
     struct backend *b;
     const struct talks *talks;
-    const struct device_comm *library; /* NULL: this rank is in none */
-    int32_t stream;                    /* of first messages */
+    const struct device_comm *library; /* NULL: this rank is a member of none */
+    int32_t stream;                    /* of the first messages */
     struct communicator *at;           /* (talks->n) */
     bool given_up;
-    struct error why; /* what they were given up for; OK: no reason of the transport's own */
+    struct error why; /* reason for the abort; OK: none of this transport's own */
 };
 
 void communicators_init(struct communicators *c, struct arena *a,
                         const struct device_transport_options *o, const struct talks *talks);
-/* All ranks together; agrees by itself. stream: what first messages go on. */
+/* All ranks together; they agree on the status inside. stream: of the first messages. */
 MUST_CHECK enum status communicators_open(struct communicators *c,
                                           const struct device_comm *library, int32_t stream,
                                           struct error *err);
-/* Takes limit_ns at most: communicators whose peers have not left by then are given up. */
+/* Takes limit_ns at most: communicators whose peers have not closed by then are aborted. */
 void communicators_close(struct communicators *c);
 
-/* Handle of a communicator for calls of the library. */
+/* The library's handle of a communicator. */
 static inline void *communicators_handle(const struct communicators *c, int32_t talk)
 {
     return c->at[talk].handle;
 }
-/* The error that they were given up for; OK before. */
+/* The error for which the communicators were aborted; OK before. */
 MUST_CHECK enum status communicators_live(const struct communicators *c, struct error *err);
-/* *why (OK before): the first error that the library has seen since. */
+/* *why (OK before): the first error that the library reports. */
 void communicators_check(struct communicators *c, struct error *why);
-/* At once, all together, the first time. why: NULL, or what communicators_live reports from now on. */
+/* Aborts all communicators at once; later calls have no effect. why: NULL, or the error that communicators_live
+ * returns afterwards. */
 void communicators_give_up(struct communicators *c, const struct error *why);
-/* Adds to the error of a communicator (ERR_RANK) which rank is gone, where that is known. */
+/* Adds the dead rank, if known, to a communicator's error (ERR_RANK). */
 void communicators_peer_lost(const struct communicators *c, struct error *err);
 
 #endif

@@ -11,14 +11,14 @@ struct device_channel {
     int64_t window;
     int32_t *ready, *ended; /* (window) events */
     int64_t given, issued,
-        done;    /* numbers below: ordered by the worker, on the stream, seen to have ended */
+        done;    /* numbers below: ordered by the worker, issued to the stream, known to have ended */
     enum phase phase; /* of the calls */
 };
 
 struct device_channel_group {
     int32_t communicator, stream; /* stream -1: not this rank's */
-    int64_t next;                 /* message number … */
-    int32_t place; /* … and channel of the ordered channel group, whose turn it is */
+    int64_t next;                 /* the next message: its number … */
+    int32_t place; /* … and its channel in the group */
 };
 
 /* ---- before time 0 ---------------------------------------------------------------------------- */
@@ -66,7 +66,7 @@ static enum status open_end(struct device_channels *c, int32_t channel, bool sen
         .window = back + 1,
         .phase = phase_here(s, channel, sends ? INSTR_SEND : INSTR_RECEIVE)};
     if (k->bytes % size)
-        return error_set(err, ERR_INPUT, "channel of slot %s: %" PRId64 " bytes are no whole %s",
+        return error_set(err, ERR_INPUT, "channel of slot %s: %" PRId64 " bytes are not a multiple of the size of %s",
                          slot->name, k->bytes, dtype_name(slot->dtype));
     return make_events(c, x, err);
 }
@@ -145,7 +145,7 @@ static enum status move(struct device_channels *c, const struct device_channel_g
     return OK;
 }
 
-/* All whose turn it is. */
+/* Issues all messages whose turn has come. */
 static enum status go_on(struct device_channels *c, int32_t channel_group, struct error *err)
 {
     const struct channel_group *k = &c->talks->channel_group[channel_group];
@@ -171,7 +171,7 @@ enum status device_channels_order(struct device_channels *c, int32_t channel, in
     return go_on(c, c->talks->channel_group_of[channel], err);
 }
 
-/* An event that was not recorded yet holds up nobody: the program would go on without the message. */
+/* Waiting for an event that was never recorded does not block: the program would continue without the message. */
 enum status device_channels_wait(struct device_channels *c, int32_t channel, int64_t seq,
                                  struct error *err)
 {

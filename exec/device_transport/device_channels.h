@@ -1,9 +1,11 @@
-/* exec/device_transport/device_channels.h - a program's channels on streams of their own, receives ahead of time.
+/* exec/device_transport/device_channels.h - a program's point-to-point channels on streams of their own, with
+ * receives posted ahead.
  *
- * What the worker orders early stands with an event of the compute stream until its turn in the ordered channel group has come; then the
- * ordered channel group's stream waits for that event, moves the bytes and leaves an event of its own. Events are used in turns of a window
- * that is never shorter than what may be looked back at: a sender asks for room of a message that lies a buffer ring's buffers back,
- * a receiver posts a message only when the one receive_ahead before it was consumed.
+ * A message that the worker orders early waits, with an event of the compute stream, for its turn in its ordered
+ * channel group. The group's stream then waits for that event, moves the bytes and records an event of its own.
+ * Events are reused in a window that is at least as long as the range of messages still referenced: a sender waits
+ * for a message one buffer ring back; a receiver posts a message only after the one receive_ahead before it was
+ * consumed.
  */
 #ifndef EXEC_DEVICE_TRANSPORT_DEVICE_CHANNELS_H
 #define EXEC_DEVICE_TRANSPORT_DEVICE_CHANNELS_H
@@ -40,16 +42,16 @@ void device_channels_init(struct device_channels *c, struct arena *a,
                           struct watchdog *watchdog);
 /* Streams and events. */
 MUST_CHECK enum status device_channels_open(struct device_channels *c, struct error *err);
-/* Message seq is posted (sent) once what the compute stream was asked so far has ended. In the order of numbers. */
+/* Posts (sends) message seq after the work issued to the compute stream so far. In the order of numbers. */
 MUST_CHECK enum status device_channels_order(struct device_channels *c, int32_t channel,
                                              int64_t seq, struct error *err);
 /* The compute stream waits until message seq has ended at this end. */
 MUST_CHECK enum status device_channels_wait(struct device_channels *c, int32_t channel, int64_t seq,
                                             struct error *err);
-/* Counts what has ended; *under_way becomes true where something has not. */
+/* Counts completed messages; *in_flight becomes true if one is not complete. */
 MUST_CHECK enum status device_channels_count(struct device_channels *c, bool *in_flight,
                                              struct error *err);
-/* Names a message that is in flight in *why, one that comes in first; nothing where there is none. */
+/* Writes the name of a message in flight to *why, an incoming one first; nothing if there is none. */
 void device_channels_blame(const struct device_channels *c, struct error *why);
 
 #endif

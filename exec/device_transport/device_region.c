@@ -8,7 +8,7 @@ struct copying {
     char *operand, *packed;
     enum region_copy how;
     struct error *err;
-    int64_t row; /* elements of the last cut dimension and all behind it, in the operand … */
+    int64_t row; /* elements of the last cut dimension and all after it, in the operand … */
     int64_t packed_row; /* … and packed */
 };
 
@@ -40,7 +40,7 @@ static enum status copy_rows(const struct copying *c, int64_t at, int64_t packed
     return OK;
 }
 
-/* All runs of the last cut dimension, in each of so many rows. */
+/* Copies all runs of the last cut dimension, each in `rows` rows. */
 static enum status copy_runs(const struct copying *c, int64_t at, int64_t packed, int64_t rows)
 {
     const struct region *r = c->r;
@@ -54,9 +54,9 @@ static enum status copy_runs(const struct copying *c, int64_t at, int64_t packed
     return OK;
 }
 
-/* Dimensions from d on, of which the cut-th is cut next, at an element of the operand and one of what is packed; how much of
- * the latter was passed comes back in *packed. Before the last cut dimension, a run of indices with nothing cut behind it but
- * that one is rows of one stride. */
+/* Dimensions from d on, of which number `cut` is cut next, at an element of the operand and one of the packed buffer;
+ * *packed: packed elements done. Before the last cut dimension, a run of indices with only that cut after it is rows
+ * of one stride. */
 static enum status copy_from(const struct copying *c, int32_t d, int32_t cut, int64_t at,
                              int64_t *packed)
 {
@@ -101,7 +101,7 @@ enum status device_region_copy(struct backend *b, int32_t stream, const struct r
                         .packed = packed,
                         .how = how,
                         .err = err};
-    if (how == REGION_ADD) BUG("a device packs and unpacks; it adds by operators");
+    if (how == REGION_ADD) BUG("device regions support pack and unpack only; sums use operators");
     if (!all) return OK;
     c.row = c.packed_row = shape_elements(&r->shape);
     if (!r->n_dims) return copy_rows(&c, 0, 0, all, 1);

@@ -1,7 +1,7 @@
-/* exec/device_transport/device_region.h - parts of an operand packed side by side, and back, in a device's memory.
+/* exec/device_transport/device_region.h - packs and unpacks a region of an operand in device memory.
  *
- * What region_copy (core/collective/collective.h) does on the host, asked of a stream: each run of the last cut dimension is one copy of
- * rows, whatever many there are.
+ * The device version of region_copy (core/collective/collective.h): each run of the last cut dimension is one strided
+ * copy of all its rows.
  */
 #ifndef EXEC_DEVICE_TRANSPORT_DEVICE_REGION_H
 #define EXEC_DEVICE_TRANSPORT_DEVICE_REGION_H
@@ -9,11 +9,11 @@
 #include "core/collective/collective.h"
 #include "exec/backend.h"
 
-/* PACK or UNPACK. O(copies): runs of the cut dimensions, times the indices of what stands before a second cut one. */
+/* PACK or UNPACK. O(copies): runs of the cut dimensions × indices of the dimensions before a second cut one. */
 MUST_CHECK enum status device_region_copy(struct backend *b, int32_t stream, const struct region *r,
                                           enum dtype t, void *operand, void *packed,
                                           enum region_copy how, struct error *err);
-/* Whether the region is one run of elements of the operand; from *first on. One without elements is, from 0 on. */
+/* Whether the region is contiguous in the operand, from element *first on. An empty region is, from 0 on. */
 bool device_region_in_one(const struct region *r, int64_t *first);
 
 #endif

@@ -1,8 +1,8 @@
-/* exec/device_transport/device_transport.c - the whole of it: opened, watched, given up, closed.
+/* exec/device_transport/device_transport.c - opens, checks, aborts and closes the device transport.
  *
- * Invariant: everything on a stream of this module is between events. A message waits for what the compute stream had been
- * asked when it was ordered, and leaves an event behind that the compute stream waits for when the program says so. The host
- * only counts: what was ordered, what is on a stream, what was seen to have ended.
+ * Invariant: everything on a stream of this module is between two events. A message waits for the compute stream's
+ * work at the time of its order, and records an event that the compute stream waits for when the program requires it.
+ * The host only counts operations: ordered, issued, known to have ended.
  */
 #include "exec/device_transport/internal.h"
 
@@ -25,7 +25,7 @@ static enum status look(struct device_transport *t, bool *in_flight, struct erro
     return device_transport_sums_count(t, in_flight, err);
 }
 
-/* A collective that does not end holds up every message behind it, so it is named first; then a message that comes in. */
+/* A collective that does not end delays every message after it, so it is named first; then an incoming message. */
 static void name_silent(const struct device_transport *t, struct error *why)
 {
     device_transport_sums_blame(t, why);
@@ -118,7 +118,7 @@ static enum status open_mine(struct device_transport *t, struct error *err)
 {
     if (!takes_part(t)) return OK;
     if (!t->o.backend || !t->o.backend->comm)
-        return error_set(err, ERR_RESOURCE, "%s: its backend does not talk between devices",
+        return error_set(err, ERR_RESOURCE, "%s: its backend has no communication between devices",
                          t->p->devices[t->o.rank].name);
     t->comm = t->b->comm;
     TRY(t->b->stream_make(t->b, &t->collective, err));

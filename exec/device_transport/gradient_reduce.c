@@ -1,9 +1,10 @@
-/* exec/device_transport/gradient_reduce.c - gradient all-reduces over a group on the collective stream: all-reduce, ZeRO's halves, chains.
+/* exec/device_transport/gradient_reduce.c - gradient all-reduces on the collective stream: all-reduce, ZeRO's
+ * reduce-scatter and all-gather, chains.
  *
- * A sum is one call for every run of segments that stand side by side on all members, all calls in one group of the library.
- * What is cut out of a segment, or is of another type than goes over the wire, is packed or cast into scratch and back; how a
- * member keeps its elements is its own affair, only their number and order are everybody's.
- * Scratch is one room for all groups, since the collective stream does one after the other.
+ * A reduction is one call for every run of segments that are adjacent on all members, all calls in one NCCL group.
+ * Cut segments, and those with another dtype than the wire's, are packed or cast into scratch and back; members may
+ * store their elements differently, only number and order must agree. All groups share one scratch, because the
+ * collective stream runs them one after the other.
  */
 #include "exec/device_transport/internal.h"
 
@@ -29,7 +30,7 @@ static int64_t segment_elements(const struct device_transport *t, int32_t group,
     return program_collective_segment_elements(m, &t->p->stages[m->stage], k);
 }
 
-/* A cut segment that is one run needs no packing. */
+/* A cut segment of one contiguous run needs no packing. */
 static char *in_place(const struct device_transport *t, int32_t group, int32_t k)
 {
     const struct collective_member *m = member_of(t, group);
@@ -69,7 +70,7 @@ static enum status check_types(const struct device_transport *t, int32_t group, 
     for (int32_t k = 0; k < m->n_segments; k++) {
         enum dtype d = plan_segment(t->p, m, k)->dtype;
         if (d == g->dtype || (g->algorithm != ALGORITHM_CHAIN && t->b->cast)) continue;
-        return error_set(err, ERR_INPUT, "group %s is %s on the wire and %s in memory, which %s",
+        return error_set(err, ERR_INPUT, "group %s is %s on the wire and %s in memory; %s",
                          g->name, dtype_name(g->dtype), dtype_name(d),
                          g->algorithm == ALGORITHM_CHAIN ? "a chain does not convert"
                                                          : "this backend does not convert");
@@ -93,7 +94,7 @@ static enum status open_group(struct device_transport *t, int32_t group, int32_t
         return OK;
     }
     if (e->weight != 0 && g->algorithm == ALGORITHM_CHAIN)
-        return error_set(err, ERR_INPUT, "group %s: a chain does not weigh its partial values",
+        return error_set(err, ERR_INPUT, "group %s: a chain does not support weights",
                          g->name);
     TRY(check_types(t, group, err));
     plan_calls(t, group);
@@ -142,7 +143,7 @@ void device_transport_sums_close(struct device_transport *t)
 
 /* ---- segments to and from scratch ------------------------------------------------------------- */
 
-/* A segment's elements, packed and of the wire's type, at `wire`; or back. */
+/* Packs a segment's elements, cast to the wire's dtype, at `wire`; or back. */
 static enum status pass_segment(struct device_transport *t, int32_t group, int32_t k, char *wire,
                                 enum region_copy how, struct error *err)
 {
@@ -203,7 +204,7 @@ static enum status reduce_calls(struct device_transport *t, int32_t group, struc
 
 typedef enum status calls_of(struct device_transport *t, int32_t group, struct error *err);
 
-/* All calls as one. The library's group is ended whatever happens in it. */
+/* All calls in one group, which is ended also after an error. */
 static enum status together(struct device_transport *t, int32_t group, calls_of *calls,
                             struct error *err)
 {
@@ -221,9 +222,9 @@ static enum status reduce_round(struct device_transport *t, int32_t group, struc
     return pass_all(t, group, REGION_UNPACK, err);
 }
 
-/* ---- ZeRO's halves ---------------------------------------------------------------------------- */
+/* ---- ZeRO: reduce-scatter and all-gather ------------------------------------------------------ */
 
-/* The part of a call that this member owns, of n. */
+/* The shard of a call's elements that this member owns, of n. */
 static char *own_part(const struct device_transport *t, int32_t group, const struct reduce_call *c)
 {
     const struct collective *g = &t->p->collectives[group];
@@ -264,7 +265,7 @@ static char *own_at(const struct device_transport *t, int32_t group, int32_t k, 
     return lane_memory_slot(t->groups[group].memory, m->own[k], 0);
 }
 
-/* The member's part of the sum into its segment, and added to its own slots where it has some. */
+/* Writes the member's shard of the sum into its segment, or adds it to its own slots if it has some. */
 static enum status local_slice(struct device_transport *t, int32_t group, int32_t i,
                                struct error *err)
 {
@@ -310,7 +311,7 @@ static enum status gather(struct device_transport *t, int32_t group, struct erro
 
 /* ---- chain ------------------------------------------------------------------------------------ */
 
-/* This member's microbatches, one after the other, onto the running sum. */
+/* Adds this member's microbatches, one after the other, to the running sum. */
 static enum status add_own(struct device_transport *t, int32_t group, int64_t step, char *sum,
                            struct error *err)
 {
@@ -383,7 +384,7 @@ enum status device_reduce(struct device_transport *t, int32_t group, int64_t ste
 
 /* ---- launches --------------------------------------------------------------------------------- */
 
-/* Bytes that a ring would have this member send: what time is compared with. */
+/* Bytes that this member sends in a ring: the reference for bandwidth. */
 static int64_t bytes_sent(const struct collective *g)
 {
     const struct collective *m = g;
@@ -430,14 +431,14 @@ enum status device_transport_reduce(struct device_transport *t, int32_t group, i
     return OK;
 }
 
-/* An earlier launch whose event was used again has ended when the later one has. */
+/* An earlier launch whose event was reused has ended when the later one has. */
 enum status device_transport_await(struct device_transport *t, int32_t group, int64_t number,
                                    struct error *err)
 {
     const struct group_end *e = &t->groups[group];
     TRY(communicators_live(&t->communicators, err));
     if (number >= e->issued)
-        return error_set(err, ERR_INPUT, "%s: group %s is awaited before its launch %" PRId64,
+        return error_set(err, ERR_INPUT, "%s: group %s is waited for before its launch %" PRId64,
                          t->p->devices[t->o.rank].name, t->p->collectives[group].name, number);
     return t->b->event_wait(t->b, STREAM_COMPUTE, e->ended[number % 2], err);
 }
@@ -464,7 +465,7 @@ void device_transport_sums_blame(const struct device_transport *t, struct error 
         if (g->member < 0 || (g->done == g->issued && i != t->at_hand) || g->communicator < 0)
             continue;
         error_set(why, ERR_RANK,
-                  "%s: collective %s %s has not ended for %.0f s: one of them is gone",
+                  "%s: collective %s %s has not ended for %.0f s: a member is gone",
                   program_device_label(t->p, t->o.rank).text, t->p->collectives[i].name,
                   t->talks.talk[g->communicator].name, (double)t->o.limit_ns / 1e9);
         return;

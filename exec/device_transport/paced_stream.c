@@ -3,9 +3,9 @@
 #include "exec/clock.h"
 #include "exec/device_transport/device_region.h"
 
-#define LOOK_NS 50000 /* between two looks at an event */
+#define LOOK_NS 50000 /* between two polls of an event */
 
-struct paced_vector { /* an operator sees a vector */
+struct paced_vector { /* a vector shape for an operator */
     struct op_shapes shapes;
     struct paced_vector *next;
 };
@@ -37,7 +37,7 @@ static const struct op_shapes *vector(struct paced_stream *s, int64_t n)
     return &v->shapes;
 }
 
-/* Before a kernel or a copy, outside the library's groups. */
+/* Called before a kernel or a copy, outside NCCL groups. */
 static enum status pace(struct paced_stream *s, struct error *err)
 {
     if (++s->in_pace < PACED_STREAM_PACE) return OK;

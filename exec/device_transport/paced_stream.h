@@ -1,9 +1,9 @@
-/* exec/device_transport/paced_stream.h - operators, conversions and copies on the collective stream, at a pace.
+/* exec/device_transport/paced_stream.h - paced operators, casts and copies on the collective stream.
  *
- * A stream takes about a thousand launches; one more blocks in the driver until there is room, and nobody looks at peers meanwhile.
- * Therefore no more than (PACED_STREAM_PACES + 1) · PACED_STREAM_PACE kernels and copies are issued of which none has been seen to
- * end; the caller waits here, and `check` looks at peers. Compute does not stand behind a gradient all-reduce, so its own pace
- * (exec/worker/async_issue.h) does not cover this stream.
+ * A CUDA stream queues about a thousand launches; one more blocks in the driver, and peers are not checked meanwhile.
+ * Therefore at most (PACED_STREAM_PACES + 1) · PACED_STREAM_PACE kernels and copies are unfinished; the caller waits
+ * here and calls `check` while it does. Compute does not wait for a gradient all-reduce, so the pace of the compute
+ * stream (exec/worker/async_issue.h) does not cover this stream.
  */
 #ifndef EXEC_DEVICE_TRANSPORT_PACED_STREAM_H
 #define EXEC_DEVICE_TRANSPORT_PACED_STREAM_H
@@ -16,11 +16,11 @@
 #include <stdint.h>
 
 enum {
-    PACED_STREAM_PACE = 32, /* kernels and copies to a pace, … */
-    PACED_STREAM_PACES = 4  /* … and paces in flight */
+    PACED_STREAM_PACE = 32, /* kernels and copies per pace */
+    PACED_STREAM_PACES = 4  /* paces in flight */
 };
 
-/* What is called while the caller waits; an error ends the wait. */
+/* Called while waiting; an error ends the wait. */
 typedef enum status paced_stream_check(void *owner, struct error *err);
 
 /* All fields belong to paced_stream.c. */
@@ -34,14 +34,14 @@ struct paced_stream {
     int32_t pace[PACED_STREAM_PACES]; /* events; pace n: n mod PACED_STREAM_PACES */
     int64_t in_pace, next_pace;       /* issued in the current pace; its number */
     struct paced_vector
-        *vectors; /* shapes of operands: operators may read them later than they are issued */
+        *vectors; /* shapes of operands, kept because operators may read them after they are issued */
 };
 
-/* Its events are made here. */
+/* Creates the events. */
 MUST_CHECK enum status paced_stream_open(struct paced_stream *s, struct arena *a, struct backend *b,
                                          int32_t stream, struct watchdog *watchdog,
                                          paced_stream_check *check, void *owner, struct error *err);
-/* y += x; y = 0; `to` = `from` in another type: n elements each. */
+/* add: y += x; zero: y = 0; convert: `to` = `from` in another dtype. n elements each. */
 MUST_CHECK enum status paced_stream_add(struct paced_stream *s, void *y, const void *x, int64_t n,
                                         enum dtype dtype, struct error *err);
 MUST_CHECK enum status paced_stream_zero(struct paced_stream *s, void *y, int64_t n,
@@ -51,7 +51,7 @@ MUST_CHECK enum status paced_stream_convert(struct paced_stream *s, void *to, en
                                             struct error *err);
 MUST_CHECK enum status paced_stream_copy(struct paced_stream *s, void *to, const void *from,
                                          int64_t bytes, struct error *err);
-/* A region of `operand` to `packed`, or back (exec/device_transport/device_region.h). */
+/* Packs a region of `operand` into `packed`, or unpacks it (exec/device_transport/device_region.h). */
 MUST_CHECK enum status paced_stream_region(struct paced_stream *s, const struct region *r,
                                            enum dtype dtype, char *operand, char *packed,
                                            enum region_copy how, struct error *err);

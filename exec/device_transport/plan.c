@@ -1,13 +1,15 @@
-/* exec/device_transport/plan.c - who talks together, and in which form, by the program alone: all ranks find the same.
+/* exec/device_transport/plan.c - communicators, ordered channel groups and forms of collectives from the program
+ * alone, so that all ranks agree.
  *
- * Messages of one communicator must be asked for in one order at both ends, and a rank's program need not give its sends in the
- * order in which its peer makes room. What does is an ordered channel group: channels from one stage to another that are sent by calls of one
- * letter, received by calls of one phase and received equally far ahead. Message n of each goes before message n+1 of any,
- * and those of one number in the order of the sender's instructions: the sender hands them over so, and whoever has room
- * for message n of one channel of the ordered channel group makes, in the same calls, room for message n of the others.
+ * Messages of one communicator must be issued in one order at both ends, but a rank's program need not send in the
+ * order in which its peer posts buffers. An ordered channel group has such an order: channels from one stage to
+ * another that are sent by calls of one phase, received by calls of one phase and posted equally far ahead. Message n
+ * of each precedes message n+1 of any, and those of one number follow the order of the sender's instructions: the
+ * sender hands them over so, and the calls that free the buffer for message n of one channel of the group free it for
+ * message n of the others.
  *
- * Groups of the same devices share a communicator. ZeRO's groups say in which order the devices stand, since the library leaves
- * part r with rank r; to the others the order is all the same.
+ * Groups with the same devices share a communicator. ZeRO's groups fix the order of ranks, because NCCL leaves shard
+ * r on rank r; other groups accept any order.
  */
 #include "exec/device_transport/plan.h"
 
@@ -18,13 +20,13 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* NCCL 2.28 starts grouped broadcasts as one where none is more than so many times the first. */
+/* NCCL 2.28 fuses grouped broadcasts if none is larger than this multiple of the first. */
 #define DEVICE_FORM_SPREAD 4
 #define NAMES_MAX 8 /* of a communicator, for errors */
 
 /* ---- ordered channel groups ---------------------------------------------------------------------------------- */
 
-struct kind { /* what the channels of an ordered channel group have in common */
+struct kind { /* common properties of the channels of a group */
     int32_t from, to, ahead;
     enum phase sent, received;
 };
@@ -90,7 +92,7 @@ static int32_t new_channel_group(struct arena *a, const struct program *p, struc
     return t->n_channel_groups++;
 }
 
-/* Into its ordered channel group, by where it is sent. */
+/* Inserts a channel into its group, ordered by the instruction that sends it. */
 static void add_channel(struct channel_group *b, const int32_t *at, int32_t channel)
 {
     int32_t i = b->n++;
@@ -133,7 +135,7 @@ static int32_t rank_in(const struct talk *t, int32_t device)
     return -1;
 }
 
-/* "n.0, n.1 on a, m.0 on b": the host once, behind those that are there side by side. */
+/* "n.0, n.1 on a, m.0 on b": the host once per run of devices. */
 static const char *names(struct arena *a, const struct program *p, const int32_t *device, int32_t n)
 {
     const char *text = "";
@@ -147,7 +149,7 @@ static const char *names(struct arena *a, const struct program *p, const int32_t
     return n <= NAMES_MAX ? text : arena_printf(a, "%s and %" PRId32 " more", text, n - NAMES_MAX);
 }
 
-/* Devices by rank: member i of ZeRO's groups has part i + 1. */
+/* Devices by rank: member i of ZeRO's groups has shard i + 1. */
 static int32_t find_talk(struct arena *a, const struct program *p, struct talks *t,
                          const struct collective *g, int32_t first_of_groups)
 {
@@ -167,7 +169,7 @@ static int32_t find_talk(struct arena *a, const struct program *p, struct talks 
                                   .device = device});
 }
 
-/* All ways between its members. */
+/* The links between its members. */
 static void note_links(const struct program *p, struct talk *t, const struct collective *g)
 {
     const struct collective *m = g;

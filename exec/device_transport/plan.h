@@ -1,4 +1,5 @@
-/* exec/device_transport/plan.h - communicators, ordered channel groups and forms of collectives, by the program alone: all ranks find the same. */
+/* exec/device_transport/plan.h - communicators, ordered channel groups and forms of collectives, derived from the
+ * program alone, so that all ranks agree. */
 #ifndef EXEC_DEVICE_TRANSPORT_PLAN_H
 #define EXEC_DEVICE_TRANSPORT_PLAN_H
 
@@ -9,18 +10,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct talk {                 /* what becomes a communicator */
-    const char *name, *phase; /* phase: while it is made */
+struct talk {                 /* specification of a communicator */
+    const char *name, *phase; /* phase: label while it is created */
     int32_t n;
-    const int32_t *device; /* (n) of each of its ranks */
-    int32_t max_ctas;      /* as the links say that it goes over; 0, NULL: the library's choice */
+    const int32_t *device; /* (n) device of each rank */
+    int32_t max_ctas;      /* as its links specify; 0, NULL: the library's choice */
     const char *net_name;
-    bool clash;                 /* two of them say another net_name: it is NULL */
-    bool pairs, gathers, roots; /* what is asked of it besides messages from 0 to 1, or sums */
+    bool clash;                 /* two links specify different net_names: it is NULL */
+    bool pairs, gathers, roots; /* operations used besides messages from 0 to 1 and sums */
 };
 
 struct
-    channel_group { /* channels of two stages whose messages go in one order: by number, then as listed */
+    channel_group { /* channels of two stages whose messages have one order: by number, then as listed */
     int32_t talk;
     int32_t n;
     int32_t *channel; /* (n) */
@@ -30,8 +31,8 @@ struct talks {
     int32_t n, n_channel_groups;
     struct talk *talk;
     struct channel_group *channel_group;
-    int32_t *channel_group_of; /* (n_channels) -1: not by devices */
-    int32_t *place;            /* (n_channels) in its ordered channel group */
+    int32_t *channel_group_of; /* (n_channels) -1: another transport */
+    int32_t *place;            /* (n_channels) index in its ordered channel group */
     int32_t *talk_of;          /* (n_groups) -1 */
     int32_t **rank_of;         /* (n_groups) of each member in the communicator; NULL */
 };
@@ -40,9 +41,9 @@ void plan_talks(struct arena *a, const struct program *p, const unsigned char *c
                        const unsigned char *group, struct talks *out);
 
 enum device_form { DEVICE_FORM_PADDED, DEVICE_FORM_ROOTS, DEVICE_FORM_PAIRS, DEVICE_FORM_ROUNDS };
-/* How a collective goes; all_reduce by ring is PADDED: the library's own, with nothing to pad. */
+/* The form of a collective; all_reduce by ring is PADDED: the library's own, without padding. */
 enum device_form device_form(const struct collective *m);
-/* Whether segments k and k + 1 of a sum stand side by side on all members. */
+/* Whether segments k and k + 1 of a gradient all-reduce are adjacent on all members. */
 bool plan_segments_join(const struct program *p, const struct collective *g, int32_t k);
 static inline bool plan_segment_is_cut(const struct collective_member *m, int32_t k)
 {

@@ -1,27 +1,29 @@
-/* exec/device_transport/collectives.c - collectives inside calls on the collective stream, in the forms that device_form says.
+/* exec/device_transport/tensor_collective.c - collectives inside calls on the collective stream, in the forms of
+ * device_form.
  *
- *   PADDED   parts stand in chunks of the largest part's size, in the order of ranks, and the library gathers or
- *            sums and scatters them; what stands behind a smaller part is never looked at. Where all parts are equally large
- *            and lie in the operand as they would in the chunks, it works there. An all-reduce is the library's own.
- *   ROOTS    one broadcast, or one reduction, for every part, grouped.
- *   PAIRS    one send and one receive for every other member, grouped; terms are then added in the order that the
- *            host adds them in: a member's own, then those of i−1, i−2, …
+ *   PADDED   shards are chunks of the largest shard's size, in the order of ranks; the library's all-gather or
+ *            reduce-scatter. Padding is never read. If all shards are equal and the operand is laid out in chunks, it works
+ *            in place. An all-reduce is the library's own.
+ *   ROOTS    one broadcast, or one reduction, per shard, grouped.
+ *   PAIRS    one send and one receive per other member, grouped; partial values are then added in the host's order: a
+ *            member's own, then those of i−1, i−2, …
  *   ROUNDS   the steps of core/collective/collective.h, each a group of one send and one receive.
- * A part that is one run of its operand is sent and received there; else it is packed.
+ *
+ * A shard that is contiguous in its operand is sent and received in place; else it is packed.
  */
 #include "exec/device_transport/internal.h"
 
 #include "exec/device_transport/device_region.h"
 
-struct collective_places { /* this member's */
+struct collective_places { /* of this member */
     struct place in, out;
-    struct region *from, *into; /* (n) of `in` what goes to member k; of `out` what comes from it */
+    struct region *from, *into; /* (n) from: what of `in` goes to member k; into: what of `out` comes from it */
     int64_t *from_first,
-        *into_first;            /* (n) element at which the region is one run; -1: it is packed */
-    int64_t *from_at, *into_at; /* (n) in scratch, bytes */
+        *into_first;            /* (n) first element of a contiguous region; -1: it is packed */
+    int64_t *from_at, *into_at; /* (n) byte offsets in scratch */
     int64_t *from_n, *into_n;   /* (n) elements */
     char *chunks, *outgoing, *incoming;
-    bool direct; /* PADDED: the whole operand is the chunks */
+    bool direct; /* PADDED: the whole operand has the chunks' layout */
 };
 
 /* ---- before time 0 ---------------------------------------------------------------------------- */
@@ -33,7 +35,7 @@ static int64_t *numbers(struct device_transport *t, int32_t n)
     return ARENA_ARRAY(t->a, int64_t, (size_t)n);
 }
 
-/* Whether the whole operand of a padded form is the chunks in the order of ranks. */
+/* Whether the operand of a padded form has the layout of the chunks in the order of ranks. */
 static bool is_direct(const struct collective *m, const struct collective_places *o,
                       const int32_t *rank)
 {
@@ -81,7 +83,7 @@ void device_transport_tensor_collective_open(struct device_transport *t, int32_t
                 is_direct(m, o, t->talks.rank_of[group]);
 }
 
-/* ---- the one at hand -------------------------------------------------------------------------- */
+/* ---- the running collective ------------------------------------------------------------------- */
 
 struct at_hand {
     struct device_transport *t;
@@ -119,7 +121,7 @@ static enum status add(const struct at_hand *h, char *to, const char *from, int6
     return paced_stream_add(&h->t->stream, to, from, elements, h->dtype, err);
 }
 
-/* Where what goes to k stands: in the operand, or packed. */
+/* Source of the data for k: in the operand, or packed. */
 static char *goes_from(const struct at_hand *h, int32_t k)
 {
     const struct collective_places *o = h->o;
@@ -127,7 +129,7 @@ static char *goes_from(const struct at_hand *h, int32_t k)
                                  : h->t->scratch + o->from_at[k];
 }
 
-/* Where what comes from k belongs: there, or to be unpacked. Terms of a sum come beside it. */
+/* Destination of the data from k: in the operand, or packed. Partial values are received beside it. */
 static char *comes_to(const struct at_hand *h, int32_t k)
 {
     const struct collective_places *o = h->o;
@@ -156,7 +158,7 @@ static int64_t own_elements(const struct at_hand *h)
     return shape_elements(&s);
 }
 
-/* What this member keeps of its own, in flight from `in` to `out`. */
+/* Copies this member's own data from `in` to `out`. */
 static enum status keep_own(const struct at_hand *h, struct error *err)
 {
     char *packed = goes_from(h, h->i);
@@ -342,7 +344,7 @@ static enum status run_by_rounds(const struct at_hand *h, struct error *err)
 
 /* ---- all -------------------------------------------------------------------------------------- */
 
-/* A collective of one: its operand, as it is or as its cuts arrange it. */
+/* A collective of one member: copies its operand in the order of its cuts. */
 static enum status run_alone(const struct at_hand *h, struct error *err)
 {
     struct shape whole = collective_out(h->m, h->i);

@@ -2,8 +2,8 @@
 
 #include "exec/clock.h"
 
-#define PAUSE_PART 16               /* of the limit: a longer time between two looks is no look */
-#define RANKS_NS INT64_C(100000000) /* between two looks at ranks */
+#define PAUSE_PART 16               /* of the limit: a longer pause between two polls does not count */
+#define RANKS_NS INT64_C(100000000) /* between two looks at the ranks' board */
 
 void watchdog_progress(struct watchdog *w) { w->changes++; }
 

@@ -1,8 +1,8 @@
 /* exec/host/backend_host.c - the CPU as a device: kernels_host behind the backend's table.
  *
- * Memory comes in whole pages straight from the system, present from the start, so that the first
- * operator to touch it is not charged with page faults. A header of one cache line in front of each
- * piece remembers its size. An operator has ended when run returns; finish has nothing to wait for.
+ * Memory is mapped in whole pages and prefaulted, so that the first operator to touch it is not charged with page
+ * faults. A header of one cache line before each allocation holds its size. Operators are complete when run returns;
+ * finish does nothing.
  */
 #include "exec/backend.h"
 
@@ -21,13 +21,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-struct header {                /* in front of every piece of device memory */
+struct header {                /* before every allocation */
     _Alignas(64) size_t bytes; /* of the whole mapping */
 };
 
 struct host {
     int32_t n_streams, n_events;
-    int64_t *event_ns; /* (n_events) of the last record */
+    int64_t *event_ns; /* (n_events) instant of the last record */
     size_t events_room;
     struct arena *arena;
     struct host_context context;
@@ -84,7 +84,7 @@ static void host_release(struct backend *b, void *memory)
     if (munmap(h, h->bytes)) BUG("munmap: %s", strerror(errno));
 }
 
-/* Either way a copy; memcpy may not be given NULL even for nothing. */
+/* A copy in both directions; memcpy does not allow NULL even for 0 bytes. */
 static enum status host_copy(struct backend *b, void *to, const void *from, int64_t bytes,
                              struct error *err)
 {
@@ -100,7 +100,7 @@ static enum status host_copy_on(struct backend *b, int32_t stream, void *to, con
     return host_copy(b, to, from, bytes, err);
 }
 
-/* Halves to and from fp32, which is all that programs mix. */
+/* Between half precision and fp32, the only mixtures in programs. */
 static enum status host_cast(struct backend *b, int32_t stream, void *to, enum dtype to_dtype,
                              const void *from, enum dtype from_dtype, int64_t n, struct error *err)
 {
@@ -111,7 +111,7 @@ static enum status host_cast(struct backend *b, int32_t stream, void *to, enum d
     else if (to_dtype == DTYPE_fp32 && dtype_is_half(from_dtype))
         half_widen(from_dtype, from, to, n);
     else
-        return error_set(err, ERR_INPUT, "the host does not turn %s into %s", dtype_name(from_dtype),
+        return error_set(err, ERR_INPUT, "the host cannot cast %s to %s", dtype_name(from_dtype),
                          dtype_name(to_dtype));
     return OK;
 }
@@ -205,7 +205,7 @@ static enum status host_event_at(struct backend *b, int32_t event, int64_t *out_
     return OK;
 }
 
-/* Two readings of the thread's CPU clock around each product would cost small ones several per cent. */
+/* Two readings of the thread's CPU clock per product would cost small ones several per cent. */
 static double host_blas_seconds(struct backend *b)
 {
     const struct host_context *x = context_of(b);

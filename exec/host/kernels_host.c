@@ -1,5 +1,4 @@
-/* exec/host/kernels_host.c - finds the kernel of a call, and what the kernels share that has no dtype.
- */
+/* exec/host/kernels_host.c - dispatch of a call to its kernel, and dtype-independent helpers. */
 #include "exec/host/kernels_host.h"
 
 #include "core/base/arena.h"
@@ -74,7 +73,7 @@ void host_blas_end(struct host_context *x, double begin_s)
 enum status kernels_host_run(struct host_context *x, const struct op_call *c, struct error *err)
 {
     if (c->dtype == DTYPE_int32)
-        return error_set(err, ERR_INPUT, "%s: the host does not compute in %s",
+        return error_set(err, ERR_INPUT, "%s: the host does not support %s",
                          op_kind_name(c->kind), dtype_name(c->dtype));
     host_kernel *const *table = c->dtype == DTYPE_fp64 ? kernels_host_fp64 : kernels_host_fp32;
     if (!table[c->kind]) BUG("no host kernel for %s", op_kind_name(c->kind));

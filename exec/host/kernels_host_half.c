@@ -1,9 +1,10 @@
-/* exec/host/kernels_host_half.c - bf16 and fp16 on the host: operands widened to fp32, the fp32 kernel, what is narrow rounded back.
+/* exec/host/kernels_host_half.c - bf16 and fp16 on the host: operands are widened to fp32, the fp32 kernel runs,
+ * half-precision outputs are rounded.
  *
- * A host has no arithmetic in half precision that were faster, so what it owes a mixed team is the same numbers: every tensor
- * that the program says is narrow is rounded once, where a GPU rounds it, and everything between is fp32. It costs a pass over
- * each narrow operand. Discarded: kernels over a third REAL, whose sums would be in it; and refusing, which leaves a team's hosts
- * idle for want of a conversion.
+ * A host has no faster half-precision arithmetic; a mixed team needs it to compute the same numbers. Every
+ * half-precision tensor of the program is rounded once, at the same place as on a GPU, and everything between is
+ * fp32. Cost: a pass over each half-precision operand. Rejected: kernels over a third REAL, whose sums would be in
+ * half precision; and an error, which would leave a team's hosts idle.
  */
 #include "exec/host/kernels_host.h"
 
@@ -12,7 +13,7 @@
 
 #include <inttypes.h>
 
-struct narrow { /* an operand of the call, and what stands for it */
+struct narrow { /* an operand of the call and its fp32 copy */
     const void *at;
     float *wide;
     int64_t n;
@@ -33,7 +34,7 @@ static bool input_narrow(const struct op_call *c, int32_t i)
 
 static bool output_narrow(const struct op_call *c, int32_t i) { return !(c->wide_output >> i & 1); }
 
-/* Updates: one more output than there are operands, p in half precision, which no kernel over one type writes. */
+/* Updates: one output more than operands, p in half precision, which no single-type kernel writes. */
 static int32_t own_outputs(const struct op_call *c)
 {
     return c->shapes->n_outputs - c->attrs->narrows;
@@ -49,14 +50,14 @@ static int64_t floats_of(const struct op_call *c)
     return n;
 }
 
-/* Whether outputs count for what they held before. */
+/* Whether the kernel reads its outputs' previous values. */
 static bool reads_outputs(const struct op_call *c)
 {
     return c->attrs->accumulate || c->kind == OP_accumulate || c->kind == OP_paste ||
            c->kind == OP_add_to_slice;
 }
 
-/* One operand twice has one place. */
+/* An operand used twice has one copy. */
 static float *wide_of(struct widened *w, float **free, const void *at, const struct shape *s,
                       bool read, enum dtype t)
 {

@@ -1,10 +1,9 @@
-/* exec/host/kernels_host_math.h - elementary functions that a compiler can put into vector loops.
+/* exec/host/kernels_host_math.h - elementary functions that compilers can vectorise.
  *
- * libm's are calls, one element at a time: a gelu would take longer than the matrix product before
- * it. For fp32 these are a few polynomial terms without branches: e^x to 2 units in the last place,
- * Phi to 6e-7 relative above -4 and 2e-6 at -9, where it is 1e-19. fp64, the reference in tests and
- * equivalence runs, keeps libm.
- * NaN goes in and comes out: a diverged loss must be seen.
+ * libm functions are calls for one element each: a gelu would take longer than the matrix product before it. For fp32
+ * these are short polynomials without branches: e^x to 2 ulp, Phi to 6e-7 relative above -4 and 2e-6 at -9, where it
+ * is 1e-19. fp64, the reference in tests and equivalence runs, uses libm. NaN inputs give NaN outputs, because a
+ * diverged loss must be visible.
  */
 #ifndef EXEC_HOST_KERNELS_HOST_MATH_H
 #define EXEC_HOST_KERNELS_HOST_MATH_H

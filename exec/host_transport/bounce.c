@@ -75,7 +75,7 @@ int32_t bounce_copied(const struct bounce *b, int32_t channel, int64_t number)
 
 int32_t bounce_given(const struct bounce *b, int32_t group) { return b->groups[group].given; }
 
-/* A queue [first, next) in a ring of memory, with room for one more. */
+/* A queue [first, next) in circular memory, with room for one more. */
 static void *with_room(struct arena *a, void *queue, int64_t *capacity, int64_t *first,
                        int64_t *next, size_t size)
 {
@@ -116,7 +116,7 @@ void bounce_hand(struct bounce *b, int32_t channel, int64_t number, int32_t afte
     b->leaving[b->leaving_next++] = (struct bounce_leaving){channel, number, at_ns, after};
 }
 
-/* Copies end in the order in which they were asked for. */
+/* Copies end in issue order. */
 static enum status go_out(struct bounce *b, bool *progress, struct error *err)
 {
     while (b->leaving_first < b->leaving_next) {
@@ -148,7 +148,7 @@ void bounce_post(struct bounce *b, int32_t channel, int64_t number, int32_t afte
     c->rooms[c->next++] = (struct bounce_room){number, at_ns, after};
 }
 
-/* A slot that is free has long been copied to, so its pinned buffer is free as well. */
+/* A free slot has been copied to earlier, so its pinned buffer is free too. */
 static enum status post_rooms(struct bounce *b, int32_t channel, bool *progress, struct error *err)
 {
     struct bounce_channel *c = &b->channels[channel];
@@ -186,7 +186,7 @@ static enum status start_up(struct bounce *b, int32_t channel, int64_t number, s
 {
     struct backend *x = b->backend;
     const struct bounce_channel *c = &b->channels[channel];
-    TRY(settle_landing(b, err)); /* the event at hand may be in there, and has been reached */
+    TRY(settle_landing(b, err)); /* the current event may be in there, and is complete */
     TRY(x->copy(x, b->in, place_at(&c->slot, number), buffer(c, number), c->bytes, err));
     return x->event_record(x, event_of(c, number), b->in, err);
 }

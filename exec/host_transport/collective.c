@@ -6,8 +6,7 @@
 
 #include <string.h>
 
-/* Legs of a chain as this member sees them: everybody's sum so far comes in, goes on, the whole
- * comes back, goes on back. */
+/* Steps of a chain for this member: the running sum comes in and goes on; the total comes back and goes back on. */
 enum { LEG_IN, LEG_ON, LEG_BACK_IN, LEG_BACK_ON, N_LEGS };
 
 void collective_add(struct collectives *c, struct collective_order what)
@@ -37,7 +36,7 @@ static const struct collective_end *member_of(const struct collectives *c)
     return &c->members[collective_current(c)->group];
 }
 static char *incoming_of(const struct collectives *c) { return member_of(c)->incoming; }
-/* Of an element on the wire, and in memory: sums stand there in fp32 where they go in half precision. */
+/* Bytes of an element on the wire and in memory: sums are fp32 in memory if they are half precision on the wire. */
 static int64_t size_of(const struct collectives *c) { return dtype_bytes(group_of(c)->dtype); }
 static enum dtype memory_of(const struct collective *g)
 {
@@ -65,8 +64,7 @@ static void add_elements(enum dtype t, void *to, const void *from, int64_t n)
     }
 }
 
-/* n elements at `mine`, as memory has them, and as many at `other`, as the wire has them: rounded in flight, and added in
- * fp32. */
+/* n elements at `mine`, in the memory dtype, and at `other`, in the wire dtype: rounded in flight and added in fp32. */
 static void pass(const struct collective *g, char *mine, char *other, int64_t n, enum copy how)
 {
     enum { AT_ONCE = 512 };
@@ -106,7 +104,7 @@ static void pass_over(const struct collectives *c, int64_t first, int64_t last, 
     }
 }
 
-/* Where the elements stand in one piece: there; else NULL. */
+/* The address if the elements are contiguous; else NULL. */
 static char *contiguous(const struct collectives *c, int64_t first, int64_t last)
 {
     const struct collective_end *m = member_of(c);
@@ -117,10 +115,9 @@ static char *contiguous(const struct collectives *c, int64_t first, int64_t last
     return NULL;
 }
 
-/* ---- parts ------------------------------------------------------------------------------------
- */
+/* ---- steps ------------------------------------------------------------------------------------ */
 
-/* Of a ring's steps, which are those of reduce-scatter and then those of all-gather. */
+/* Of a ring's steps: reduce-scatter, then all-gather. */
 static int32_t first_part(const struct collective *g)
 {
     return program_collective_gathers(g) ? g->n_members - 1 : 0;
@@ -210,7 +207,7 @@ static int64_t chunk_elements(const struct collectives *c, int32_t chunk)
     return last - first;
 }
 
-/* Where a chunk stands in one piece as it goes over the wire: there; else NULL. */
+/* The address of a chunk that is contiguous and in the wire dtype; else NULL. */
 static char *chunk_place(const struct collectives *c, int32_t chunk)
 {
     const struct collective *g = group_of(c);
@@ -242,7 +239,7 @@ static void pass_chunk(const struct collectives *c, int32_t chunk, char *staging
     }
 }
 
-/* This member's chunk: from its own slots before a gather, added to them after a scatter. */
+/* This member's chunk: copied from its own slots before an all-gather, added to them after a reduce-scatter. */
 static void pass_own(const struct collectives *c, bool scattered)
 {
     const struct collective *g = group_of(c);
@@ -258,7 +255,7 @@ static void pass_own(const struct collectives *c, bool scattered)
     }
 }
 
-/* In all-gather a chunk that stands in one piece is received where it belongs. */
+/* In an all-gather a contiguous chunk is received in place. */
 static char *ring_landing(const struct collectives *c, int32_t chunk)
 {
     char *there = c->part >= group_of(c)->n_members - 1 ? chunk_place(c, chunk) : NULL;
@@ -284,7 +281,8 @@ static void ring_part(struct collectives *c, int32_t part, int64_t at_ns)
                      chunk_elements(c, in) * size);
 }
 
-/* A term has come in. The sum, once it is one, is of the wire's type for whose chunk it is as well as for those that get it. */
+/* A partial sum has come in. The complete sum is rounded to the wire dtype for its owner as well as for the
+ * receivers. */
 static void add_chunk(const struct collectives *c, int32_t chunk)
 {
     pass_chunk(c, chunk, incoming_of(c), ADD_IN);
@@ -315,7 +313,7 @@ static void ring_step_over(struct collectives *c)
 /* ---- chain ------------------------------------------------------------------------------------
  */
 
-/* This member's microbatches, one after the other, onto the running sum. */
+/* Adds this member's microbatches, one after the other, to the running sum. */
 static void add_own(const struct collectives *c, char *sum)
 {
     const struct collective_end *m = member_of(c);
@@ -369,7 +367,7 @@ static void chain_leg_over(struct collectives *c)
 /* ---- local ------------------------------------------------------------------------------------
  */
 
-/* y += x or x = y over two lists of pieces of as many elements. */
+/* y += x or x = y over two lists of pieces with equal numbers of elements. */
 static void pair_up(enum dtype t, const struct collective_end *y, const struct collective_end *x,
                     enum copy how)
 {
@@ -400,14 +398,14 @@ static void add_chunks(struct collectives *c, int64_t at_ns)
 /* ---- all --------------------------------------------------------------------------------------
  */
 
-/* What it has is brought by another. */
+/* Zeroes this member's summand, because another member contributes the same value. */
 static void be_silent(const struct collective_end *m, int64_t size)
 {
     for (int32_t k = 0; k < m->n_pieces; k++)
         memset(m->pieces[k].data, 0, (size_t)(m->pieces[k].elements * size));
 }
 
-/* A lane that runs ahead of its device says when it asked, not when the device was there. */
+/* For an asynchronous lane the time of the order is not the time at which the device had the data. */
 static int64_t ready_ns(const struct collectives *c)
 {
     const struct collective_order *o = collective_current(c);
@@ -437,7 +435,7 @@ static void begin(struct collectives *c)
 static void start(struct collectives *c)
 {
     const struct collective_order *o = collective_current(c);
-    if (member_of(c)->member < 0) BUG("rank %d is no member of group %d", c->rank, o->group);
+    if (member_of(c)->member < 0) BUG("rank %d is not a member of group %d", c->rank, o->group);
     c->running = true;
     c->begun = false;
     if (bounce_mirrors(c->bounce, o->group))
@@ -446,7 +444,7 @@ static void start(struct collectives *c)
         begin(c);
 }
 
-/* A collective starts when it was handed over and the one before it has ended. */
+/* A collective starts when it was handed over and the previous one has ended. */
 bool collective_progress(struct collectives *c)
 {
     bool any = false;

@@ -13,10 +13,10 @@
 #include <unistd.h>
 
 #define NS_PER_MS 1000000
-#define POLL_MIN_NS 20000              /* while our bytes are in flight; doubles up to … */
-#define POLL_MAX_NS 1000000            /* … this where bells ring, */
-#define POLL_REMOTE_NS 50000           /* and this where none does */
-#define POLL_DEVICE_NS 20000           /* a device's event is awaited */
+#define POLL_MIN_NS 20000              /* while this rank's bytes are in flight; doubles up to … */
+#define POLL_MAX_NS 1000000            /* … this with bells, */
+#define POLL_REMOTE_NS 50000           /* and this without */
+#define POLL_DEVICE_NS 20000           /* while waiting for a device event */
 #define POLL_IDLE_NS (200 * NS_PER_MS) /* nothing in flight, and a bell */
 #define PRIORITY 2                     /* above the compute thread's 1 */
 
@@ -44,7 +44,7 @@ static void part_ended(void *owner, const struct collective_order *of, int32_t p
                        int64_t begin_ns, int64_t end_ns, int64_t bytes);
 static void group_ended(void *owner, const struct collective_order *of, int64_t end_ns);
 
-/* Instants are asked for at most one step after they were noted. */
+/* Instants are read at most one step after they were recorded. */
 static void make_room(struct comm_thread *m)
 {
     m->channels = ARENA_ARRAY(m->a, struct comm_thread_ended, (size_t)m->p->n_channels + 1);
@@ -271,7 +271,7 @@ static bool take_orders(struct comm_thread *m)
     }
 }
 
-/* Parks while the compute thread wants the message library for itself. True: stop. */
+/* Parks while the compute thread uses the message library. True: stop. */
 static bool obey(struct comm_thread *m)
 {
     pthread_mutex_lock(&m->mutex);
@@ -291,7 +291,7 @@ static bool obey(struct comm_thread *m)
     return stop;
 }
 
-/* Bytes that need both ends to look while they move: the other end is told to. */
+/* Bytes that need both ends to poll: wakes the other end. */
 static void nudge(struct comm_thread *m)
 {
     for (int32_t i = 0; i < m->wires.n_mine; i++) {
@@ -322,7 +322,7 @@ static enum status move_on(struct comm_thread *m, bool *progress, struct error *
     return wires_progress(&m->wires, progress, err);
 }
 
-/* A rank that is alone ends as any other function does. */
+/* A rank that is alone returns an error like any other function. */
 static void fail(struct comm_thread *m, const struct error *e)
 {
     if (comm_size(m->comm) > 1) {
@@ -379,7 +379,7 @@ enum status comm_thread_start(struct comm_thread *m, struct error *err)
     return OK;
 }
 
-/* What was ordered has been done, or a peer is gone that should have taken it. */
+/* Waits until all orders are done or a dead peer prevents it. */
 static void end_in_time(struct comm_thread *m)
 {
     int64_t deadline_ns = clock_wall_ns() + m->timeout_ns;
@@ -387,7 +387,7 @@ static void end_in_time(struct comm_thread *m)
     if (comm_thread_wait_stopped(m, deadline_ns)) return;
     if (comm_lost(m->comm, m->timeout_ns / 2, who, sizeof who) < 0)
         snprintf(who, sizeof who, "a peer is gone");
-    log_error("rank %" PRId32 " (%s): its last messages do not leave for %.1f s: %s", m->rank,
+    log_error("rank %" PRId32 " (%s): its last messages could not be sent for %.1f s: %s", m->rank,
               program_device_label(m->p, m->rank).text, (double)m->timeout_ns / 1e9, who);
     comm_thread_abort(m, ERR_RANK);
 }

@@ -1,4 +1,4 @@
-/* exec/host_transport/comm_thread_wait.c - what the compute thread waits for at the communication thread. */
+/* exec/host_transport/comm_thread_wait.c - waits of the compute thread for the communication thread. */
 #include "exec/host_transport/comm_thread.h"
 
 #include "exec/clock.h"
@@ -7,9 +7,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define LIFE_NS INT64_C(100000000) /* so often a rank that waits says that it is there */
+#define LIFE_NS INT64_C(100000000) /* interval of a waiting rank's signs of life */
 
-/* false: nothing happened for the whole timeout. The mutex is held. */
+/* false: no progress for the whole limit. The mutex is held. */
 static bool wait_changed(struct comm_thread *m, int64_t deadline_ns)
 {
     int64_t until_ns = clock_wall_ns() + LIFE_NS;
@@ -34,7 +34,7 @@ static bool wait_ended(struct comm_thread *m, struct comm_thread_ended *e, int64
     return ended;
 }
 
-/* Why the thread ended, if it did. */
+/* The failure that ended the thread, if any. */
 static enum status failure(struct comm_thread *m, struct error *err)
 {
     pthread_mutex_lock(&m->mutex);
@@ -44,14 +44,14 @@ static enum status failure(struct comm_thread *m, struct error *err)
     return status;
 }
 
-/* Whom it waited for may wait itself. */
+/* The peer it waited for may itself wait for another. */
 static enum status silent(struct comm_thread *m, int32_t peer, const char *what, struct error *err)
 {
     char who[160];
     TRY(failure(m, err));
     int32_t lost = comm_lost(m->comm, m->timeout_ns / 2, who, sizeof who);
     return error_set(err, ERR_RANK,
-                     "rank %" PRId32 " (%s) was silent for %.0f s: %s does not come on%s%s", peer,
+                     "rank %" PRId32 " (%s) did not respond for %.0f s: %s makes no progress%s%s", peer,
                      program_device_label(m->p, peer).text, (double)m->timeout_ns / 1e9, what,
                      lost >= 0 ? ": " : "", who);
 }
@@ -100,7 +100,7 @@ enum status comm_thread_pause(struct comm_thread *m, struct error *err)
     pthread_mutex_unlock(&m->mutex);
     if (parked) return OK;
     TRY(failure(m, err));
-    return error_set(err, ERR_RANK, "rank %" PRId32 ": its messages do not leave for %.0f s",
+    return error_set(err, ERR_RANK, "rank %" PRId32 ": its messages could not be sent for %.0f s",
                      m->rank, (double)m->timeout_ns / 1e9);
 }
 

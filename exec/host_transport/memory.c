@@ -9,7 +9,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Nothing is asked for where nothing is planned. */
+/* Allocates nothing for 0 bytes. */
 static enum status get(struct lane_memory *m, int64_t bytes, char **out, struct error *err)
 {
     void *p = NULL;
@@ -87,10 +87,9 @@ void *lane_memory_slot(const struct lane_memory *m, int32_t slot, int64_t seq)
     return place_at(&p, seq);
 }
 
-/* ---- first values -----------------------------------------------------------------------------
- */
+/* ---- initialisation --------------------------------------------------------------------------- */
 
-enum { INIT_BLOCK = 4096 }; /* elements made and uploaded at once */
+enum { INIT_BLOCK = 4096 }; /* elements generated and uploaded at once */
 
 static double first_value(const struct program_parameter *p, uint64_t seed, uint64_t stream,
                           int64_t element)
@@ -100,7 +99,7 @@ static double first_value(const struct program_parameter *p, uint64_t seed, uint
     return p->init_std * rng_normal(seed, stream, (uint64_t)element);
 }
 
-/* Elements [first, first + n) of the parameter, to where they stand. */
+/* Writes elements [first, first + n) of the parameter. */
 static enum status init_elements(struct lane_memory *m, const struct program_parameter *p,
                                  enum dtype t, uint64_t seed, int64_t first, int64_t n, char *to,
                                  struct error *err)
@@ -141,7 +140,7 @@ static void init_run(void *owner, int64_t first, int64_t packed, int64_t n)
                                   x->to + packed * dtype_bytes(x->dtype), x->err);
 }
 
-/* Values go by the element of the whole tensor. */
+/* Values depend on the element's index in the unsharded tensor. */
 static enum status init_tensor_shard(struct lane_memory *m, const struct program_parameter *p,
                                      const struct slot *slot, uint64_t seed, char *to,
                                      struct error *err)
@@ -167,7 +166,7 @@ static void value_run(void *owner, int64_t first, int64_t packed, int64_t n)
         x->to[packed + i] = (float)first_value(x->p, x->seed, x->stream, first + i);
 }
 
-/* A master's elements of a parameter of which the device has a part, which the shard divides further. */
+/* A master's elements of a parameter that is itself a shard, which ZeRO divides further. */
 static enum status init_shard_of_tensor_shard(struct lane_memory *m,
                                               const struct program_parameter *p,
                                               const struct tensor_shard *shard, uint64_t seed,
@@ -184,7 +183,7 @@ static enum status init_shard_of_tensor_shard(struct lane_memory *m,
     return st;
 }
 
-/* What the shard has of the parameter; none of it, it may be. */
+/* The part of the parameter in the shard, possibly none. */
 static enum status init_shard(struct lane_memory *m, const struct program_parameter *p,
                               int32_t slot, uint64_t seed, struct error *err)
 {
@@ -209,7 +208,7 @@ static enum status init_whole(struct lane_memory *m, const struct program_parame
     return init_elements(m, p, x->dtype, seed, 0, shape_elements(&p->shape), to, err);
 }
 
-/* And its master: what the parameter was rounded from. */
+/* And its master: the values before rounding. */
 static enum status init_parameter(struct lane_memory *m, const struct program_parameter *p,
                                   uint64_t seed, struct error *err)
 {

@@ -1,8 +1,8 @@
-/* exec/host_transport/memory.h - a stage's slots in a device's memory.
+/* exec/host_transport/memory.h - a stage's slots in device memory.
  *
- * Lowering decided where everything lies; this module asks the backend for the regions and turns a
- * slot and a sequence number into an address. Parameters start from random streams keyed by (seed,
- * name, element), so that every plan of a job starts from the same whole tensors.
+ * Lowering decides the layout; this module allocates the regions from the backend and maps (slot, sequence number) to
+ * an address. Parameters are initialised from random streams keyed by (seed, name, element), so that every plan of a
+ * job starts from the same unsharded tensors.
  */
 #ifndef EXEC_HOST_TRANSPORT_MEMORY_H
 #define EXEC_HOST_TRANSPORT_MEMORY_H
@@ -21,19 +21,19 @@ struct lane_memory {
     char *region[SLOT_CLASS_COUNT];
     char **buffer_ring; /* (n_buffer_rings) first buffer */
     char *staging;      /* of collectives */
-    int64_t bytes;      /* all that was asked of the backend: program_stage_bytes */
+    int64_t bytes;      /* allocated from the backend: program_stage_bytes */
 };
 
-/* staging: whether collectives have theirs on the device. */
+/* staging: whether the collectives' staging is on the device. */
 MUST_CHECK enum status lane_memory_open(struct lane_memory *m, struct arena *a,
                                         const struct program *p, int32_t stage, struct backend *b,
                                         bool staging, struct error *err);
-void lane_memory_close(struct lane_memory *m); /* NULLs are fine */
+void lane_memory_close(struct lane_memory *m); /* NULL members are allowed */
 MUST_CHECK enum status lane_memory_init(struct lane_memory *m, uint64_t seed, struct error *err);
-/* Address of a slot for sequence number seq (any where the slot is in no buffer ring). */
+/* Address of a slot for sequence number seq (any seq if the slot is in no buffer ring). */
 void *lane_memory_slot(const struct lane_memory *m, int32_t slot, int64_t seq);
 
-/* The same, worked out beforehand: base + (seq mod count) · stride. */
+/* A precomputed address: base + (seq mod count) · stride. */
 struct place {
     char *base;
     int64_t stride;

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* Names are addresses in their rank; all of them can be had from the program. */
+/* Names are addresses in their rank; the program has all of them. */
 static const char *name_of(const struct program *p, const struct span *s)
 {
     int32_t link = -1;
@@ -27,9 +27,8 @@ static const char *name_of(const struct program *p, const struct span *s)
     return s->kind == SPAN_REDUCE ? p->collectives[s->op].name : s->kind == SPAN_STEP ? "step" : "";
 }
 
-/* Real ranks: when a message started is known to its sender, when it arrived to its receiver. A
- * receive begins when both ends were ready. starts: (n_channels) lists by sequence number, -1
- * unknown. */
+/* Real ranks: the sender has a message's start, the receiver its arrival. A receive begins when both ends were ready.
+ * starts: (n_channels) lists by sequence number, -1 unknown. */
 static void join_messages(struct arena *a, const struct program *p, struct span *spans, size_t n,
                           int64_t steps)
 {
@@ -77,7 +76,7 @@ static void add_steps(struct trace *t, const struct program *p, const int64_t *e
     }
 }
 
-/* Kernels' names, rank by rank. NULL elsewhere than on rank 0, and where nobody asked. */
+/* Kernel names, rank by rank. NULL except on rank 0 with kernels recorded. */
 struct all_names {
     struct span_names *of; /* (ranks) */
     int64_t lost;          /* of all */

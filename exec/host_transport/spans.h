@@ -1,4 +1,4 @@
-/* exec/host_transport/spans.h - what this rank did when, and how rank 0 gets to know. */
+/* exec/host_transport/spans.h - this rank's spans, and their gathering on rank 0. */
 #ifndef EXEC_HOST_TRANSPORT_SPANS_H
 #define EXEC_HOST_TRANSPORT_SPANS_H
 
@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct span_list {   /* one thread's */
-    struct arena *a; /* NULL: nothing is kept */
+struct span_list {   /* of one thread */
+    struct arena *a; /* NULL: spans are not kept */
     struct span *spans;
     size_t n, capacity;
 };
@@ -23,16 +23,16 @@ static inline void span_list_add(struct span_list *l, struct span s)
     l->spans[l->n++] = s;
 }
 
-/* Of kernels' spans: what they are called, each a C string of which a span's key says where it begins until rank 0 has it; how many
- * things ran that are not among them. */
+/* Names of kernel spans as C strings; until rank 0 has them, a span's key is the offset of its name. lost: activities
+ * without a span. */
 struct span_names {
     const char *text; /* (bytes) */
     int64_t bytes, lost;
 };
 
-/* All ranks together. On rank 0 the trace with everybody's spans (of the n lists) and the steps'
- * ends, elsewhere NULL. step_end_ns: (steps) when this rank ended its last update of each step,
- * wall time. names: NULL where nobody asked for kernels, alike on all ranks. */
+/* All ranks together. On rank 0 the trace with the spans of all ranks (of the n lists) and the ends of steps;
+ * elsewhere NULL. step_end_ns: (steps) end of this rank's last update of each step, wall time. names: NULL if no
+ * kernels were recorded, on all ranks alike. */
 struct trace *spans_gather(struct arena *a, struct comm *c, const struct program *p,
                            const struct span_list *lists, int n, const struct span_names *names,
                            const int64_t *step_end_ns, int64_t steps);

@@ -1,8 +1,9 @@
-/* exec/host_transport/collective.c - collectives inside calls: packing, steps, unpacking, word by word as core/collective/collective.h says.
+/* exec/host_transport/tensor_collective.c - collectives inside calls: packing, steps, unpacking, as
+ * core/collective/collective.h specifies.
  *
- * A member's own elements go where they belong before the first step; every step sends from its operand, from the chunks
- * side by side or from the outgoing buffer, and what comes in is added or unpacked when the step has ended. Chunks of
- * ALGORITHM_RING are padded in the buffer as on the wire; what stands behind a smaller part is never looked at.
+ * A member's own elements are copied to their place before the first step. Every step sends from the operand, from
+ * the chunks or from the outgoing buffer; incoming data is added or unpacked when the step has ended. Chunks of
+ * ALGORITHM_RING are padded in the buffer as on the wire; padding is never read.
  */
 #include "exec/host_transport/collective_internal.h"
 
@@ -35,7 +36,7 @@ static struct at_hand at_hand(const struct collectives *c)
                             .out = place_at(&x->collective->out, order->seq)};
 }
 
-/* What is passed on from member to member lies in chunks; all_reduce's are the operand's. */
+/* Data passed on from member to member is in chunks; all_reduce's chunks are the operand's. */
 static bool in_chunks(const struct at_hand *h)
 {
     return !collective_rounds_of(h->m->algorithm)->direct;
@@ -70,7 +71,7 @@ static void unpack(const struct at_hand *h, int32_t from, char *packed)
     region_copy(&h->o->into[from], h->dtype, h->out, packed, REGION_UNPACK);
 }
 
-/* What needs no message. */
+/* Copies that need no message. */
 static void keep_own(const struct at_hand *h)
 {
     struct shape whole = collective_in(h->m, h->i);
@@ -100,7 +101,7 @@ static char *source(const struct at_hand *h, const struct collective_round *s)
     return h->o->outgoing;
 }
 
-/* Whether the step's message is a term of a sum; what is gathered in chunks comes in where it belongs. */
+/* Whether the step's message is a partial value; gathered chunks are received in place. */
 static bool sums(const struct collective_round *s) { return s->adds > 0; }
 
 static char *landing(const struct at_hand *h, const struct collective_round *s)

@@ -25,7 +25,7 @@ static int32_t count_edges(const struct program *p)
     return n;
 }
 
-/* A wire of collectives; those from one rank to another make a list. */
+/* A wire of collectives; those from one rank to another form a list. */
 struct tensor_wire {
     int32_t from, to, link, direction, next; /* next: + 1; 0: the last */
 };
@@ -49,7 +49,7 @@ static int32_t find_wire(struct arena *a, const struct program *p, struct tensor
     return (*first = ++w->n) - 1;
 }
 
-/* of: (n_groups), see struct wires; NULL where nobody asks. */
+/* of: (n_groups), see struct wires; NULL if not needed. */
 static struct tensor_wires tensor_wires(struct arena *a, const struct program *p, int32_t **of)
 {
     struct tensor_wires w = {0};
@@ -180,7 +180,7 @@ static struct wire_message *push(struct wires *w, struct wire *x, struct wire_me
 /* ---- sender -----------------------------------------------------------------------------------
  */
 
-/* Tells the other end of what is ready, as far as the shared table has room. */
+/* Announces ready messages to the other end, as far as the shared table has space. */
 static bool announce(struct wires *w, int32_t wire)
 {
     struct wire *x = &w->wire[wire];
@@ -188,7 +188,7 @@ static bool announce(struct wires *w, int32_t wire)
     for (; x->started < x->next; x->started++) {
         struct wire_message *m = message_at(x, x->started);
         if (x->control && x->started - x->first >= WIRE_DEPTH)
-            break; /* its entry is still to be read */
+            break; /* its entry has not been read yet */
         comm_send(w->comm, m->data, m->bytes, x->to, wire, wire, x->started);
         if (x->control) {
             x->control->entry[x->started % WIRE_DEPTH].ready_ns = m->at_ns;
@@ -246,8 +246,8 @@ static int64_t latency_ns(const struct wire *x)
     return x->link ? units_ns_from_s(x->link->latency_s) : 0;
 }
 
-/* When the first message that is not reserved is ready (or goes on): handed over, posted, and the
- * one before it gone. INT64_MAX while an end is missing. */
+/* The instant at which the first unreserved message is ready (or continues): handed over, posted, and its predecessor
+ * gone. INT64_MAX while one end is missing. */
 static int64_t earliest_ns(const struct wire *x)
 {
     if (!x->control || x->started >= x->next || atomic_load(&x->control->handed) <= x->started)
@@ -259,7 +259,7 @@ static int64_t earliest_ns(const struct wire *x)
     return x->previous_left_ns > at ? x->previous_left_ns : at;
 }
 
-/* Messages that share a link in earnest have several turns each, however small they are. */
+/* Messages that really share a link have several turns each, however small they are. */
 static int64_t turn_bytes(const struct wire *x, const struct wire_message *m)
 {
     if (!x->link || x->link->sharing != LINK_FAIR) return m->bytes;
@@ -267,7 +267,7 @@ static int64_t turn_bytes(const struct wire *x, const struct wire_message *m)
     return bytes < TURN_MIN ? TURN_MIN : bytes > TURN_MAX ? TURN_MAX : bytes;
 }
 
-/* The next turn of a message; true when that was its last. */
+/* The next turn of a message; true if it was the last. */
 static bool take_turn(struct wire *x, struct wire_message *m)
 {
     int64_t from = m->reserved_bytes, to = m->bytes, turn = turn_bytes(x, m);
@@ -280,7 +280,7 @@ static bool take_turn(struct wire *x, struct wire_message *m)
     return to == m->bytes;
 }
 
-/* After a turn that is not the last one this rank's other wires have theirs. */
+/* After a turn that is not the last, this rank's other wires have theirs. */
 static bool reserve(struct wires *w, struct wire *x)
 {
     bool any = false;
@@ -327,7 +327,7 @@ static enum status poll_bytes(struct wires *w, bool *progress, struct error *err
             struct wire_message *m = message_at(&w->wire[ended[i].owner], ended[i].number);
             m->moved = true;
             m->moved_ns = now_ns;
-            /* The sender's library must look once more to see that its bytes are gone. */
+            /* The sender's library must poll once more to complete the send. */
             if (!ended[i].sent) comm_ring(w->comm, w->wire[ended[i].owner].from);
             *progress = true;
         }

@@ -12,13 +12,13 @@
 
 enum { VALUE_BYTES = 8, ALIGN = 64 };
 #define LOOK_MIN_NS                                                                                \
-    2000 /* between two looks at an event while peers are watched; doubles up to … */
+    2000 /* initial interval between two polls of an event while peers are watched; doubles up to … */
 #define LOOK_MAX_NS 100000
 
 /* ---- how much ---------------------------------------------------------------------------------
  */
 
-struct load { /* of one step of the lane */
+struct load { /* per step of the lane */
     int64_t ops, losses, gates_bytes;
 };
 
@@ -59,7 +59,7 @@ static int64_t losses_bytes(const struct load *l)
     return (2 * l->losses * VALUE_BYTES + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* Of a step; what a device writes stands on lines of its own. */
+/* Per step; aligned to a cache line, because the device writes it. */
 static int64_t scale_bytes(const struct program *p)
 {
     return p->loss_scale.initial > 0 ? ALIGN : 0;
@@ -143,7 +143,7 @@ static enum status reached(struct async_issue *x, int64_t number, int64_t *at_ns
     return b->event_at(b, x->events[number % x->n_events], at_ns, err);
 }
 
-/* The oldest span; its events have been reached, or are waited for here. */
+/* The oldest span; waits for its events if they are not complete. */
 static enum status see_span(struct async_issue *x, struct error *err)
 {
     struct async_issue_span *s = span_at(x, x->first_span);
@@ -151,7 +151,7 @@ static enum status see_span(struct async_issue *x, struct error *err)
     TRY(async_issue_see(x, x->events[s->ready % x->n_events], err));
     TRY(reached(x, s->begin, &begin_ns, err));
     TRY(reached(x, s->end, &end_ns, err));
-    /* A device's clock is fitted to the host's again and again; its stream is in order all the same. */
+    /* Refits of the device clock can move an instant back, although the stream is in order. */
     if (begin_ns < x->seen_ns) begin_ns = x->seen_ns;
     if (end_ns <= begin_ns) end_ns = begin_ns + 1;
     x->seen_ns = end_ns;
@@ -180,7 +180,7 @@ static enum status see_spans(struct async_issue *x, int64_t until, struct error 
 /* ---- operators --------------------------------------------------------------------------------
  */
 
-/* The number of the next event, now recorded. A span that still needs its place in the ring is seen first. */
+/* Records the next event and returns its number. A span that still uses its place in the ring is settled first. */
 static enum status record(struct async_issue *x, int64_t *out, struct error *err)
 {
     struct backend *b = &x->u.r->backend;
@@ -204,7 +204,7 @@ static void end_turn(struct async_issue *x)
     x->our_turn = false;
 }
 
-/* The event of a pace is that of the one ASYNC_ISSUE_PACES before, which is waited for. */
+/* A pace reuses the event of the one ASYNC_ISSUE_PACES before, which must be complete. */
 enum status async_issue_keep_pace(struct async_issue *x, int32_t operators, struct error *err)
 {
     struct backend *b = &x->u.r->backend;
@@ -263,7 +263,7 @@ enum status async_issue_wait(struct async_issue *x, int32_t event, struct error 
     return b->event_wait(b, STREAM_COMPUTE, event, err);
 }
 
-/* Only the compute stream's operators count: what it waits for has been waited for by the thread. */
+/* Only the compute stream's operators count: the thread itself has waited for everything that the stream waits for. */
 enum status async_issue_settle(struct async_issue *x, struct error *err)
 {
     if (!(x->u.clock->slowdown > 0)) return OK;
@@ -286,7 +286,7 @@ enum status async_issue_loss(struct async_issue *x, const struct step_loss *what
 {
     struct backend *b = &x->u.r->backend;
     struct async_issue_step *s = step_of(x, x->u.progress->step);
-    if (s->n_losses == x->max_losses) BUG("more losses in a step than were counted");
+    if (s->n_losses == x->max_losses) BUG("a step has more losses than were counted");
     async_issue_break(x);
     TRY(b->copy(b, STREAM_COMPUTE, s->values + s->n_losses * VALUE_BYTES, from,
                 dtype_bytes(what->dtype), err));
@@ -300,7 +300,7 @@ enum status async_issue_updated(struct async_issue *x, struct error *err)
     return b->event_record(b, step_of(x, x->u.progress->step)->updated, STREAM_COMPUTE, err);
 }
 
-/* Spans of what moved between devices, as far as it has ended. */
+/* Spans of completed messages and collectives between devices. */
 static enum status see_messages(struct async_issue *x, int64_t step, struct error *err)
 {
     if (!x->u.t->device) return OK;
@@ -351,7 +351,7 @@ enum status async_issue_drain(struct async_issue *x, struct error *err)
     return OK;
 }
 
-/* The last messages leave behind the compute stream; only when none of them waits for a peer is the device waited for. */
+/* The last messages leave after the compute stream; the device is waited for only when none of them waits for a peer. */
 enum status async_issue_finish(struct async_issue *x, struct error *err)
 {
     struct backend *b = &x->u.r->backend;

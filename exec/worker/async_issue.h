@@ -1,18 +1,22 @@
-/* exec/worker/async_issue.h - what a lane that runs ahead of its device has asked for and not seen yet.
+/* exec/worker/async_issue.h - asynchronous issue: the operators that the compute thread has launched and not yet seen
+ * complete.
  *
- * The compute thread asks and goes on; the device follows. What only the end of an operator can tell is read later: spans
- * from timed events, a step's losses and how unevenly rows were routed from pinned memory. A step is settled when the next
- * one has been asked for whole, so the device never waits for the host between two steps; memory for what is in flight is
- * bounded, and where it is full the thread waits for the oldest. Without a trace no event is timed.
- * A stream takes about a thousand launches; who asks for one more stands in the driver until it has room. Where the stream waits for a
- * peer that is gone, that would be for ever, and nobody would look for the peer. So lanes whose devices talk among themselves ask
- * their compute stream for no more than (ASYNC_ISSUE_PACES + 1) · ASYNC_ISSUE_PACE operators of which none has been seen to end, and look at their
- * peers while they wait. A collective inside calls, behind which compute stands, counts as many as it has members. Gradient
- * all-reduces, behind which it does not, have a pace of their own (exec/device_transport/paced_stream.h).
- * On an emulated device (the GPU is real, its speed is not) the thread settles where a host lane would have ended an
- * operator anyway: before a message is handed over, before it waits, at the end of a call. An operator then takes slowdown
- * times what the events say; ranks on one GPU take turns, stretch by stretch, so that nobody's time is in another's.
- * For the compute thread alone.
+ * The compute thread launches work and the device executes it later. Results that exist only after an operator has
+ * ended are read later: spans from timed events, losses and routing imbalance from pinned memory. Step k is settled
+ * after step k + 1 has been issued completely, so the device never waits for the host between two steps. Memory for
+ * work in flight is bounded; when it is full, the thread waits for the oldest entry. Without a trace no event is
+ * timed.
+ *
+ * Pacing. A CUDA stream queues about a thousand launches; one more blocks in the driver. If the stream waits for a
+ * dead peer, that call never returns and nothing checks the peer. Therefore a lane whose device communicates directly
+ * keeps at most (ASYNC_ISSUE_PACES + 1) · ASYNC_ISSUE_PACE unfinished operators on its compute stream and checks
+ * peers while it waits. A collective inside a call, which blocks compute, counts as its number of members. Gradient
+ * all-reduces do not block compute; they are paced on their own stream (exec/device_transport/paced_stream.h).
+ *
+ * Emulated devices (a real GPU with virtual time). The thread settles at the points at which a host lane would have
+ * ended an operator: before a message is handed over, before a wait, at the end of a call. An operator then lasts
+ * slowdown × its time by events. Ranks that share a GPU take turns on it, so that no rank's time includes another's
+ * work. Thread: the compute thread only.
  */
 #ifndef EXEC_WORKER_ASYNC_ISSUE_H
 #define EXEC_WORKER_ASYNC_ISSUE_H
@@ -37,37 +41,37 @@ struct step_loss;
 struct transports;
 
 enum {
-    ASYNC_ISSUE_EVENTS_MAX = 16384, /* timed events in flight; two operators take three at most */
-    ASYNC_ISSUE_GATES = 4,          /* calls of gating whose gates are in flight */
-    ASYNC_ISSUE_PACE = 16,          /* operators to a pace, … */
-    ASYNC_ISSUE_PACES = 4 /* … and paces in flight where devices talk among themselves */
+    ASYNC_ISSUE_EVENTS_MAX = 16384, /* timed events in flight; two operators use at most three */
+    ASYNC_ISSUE_GATES = 4,          /* gating calls whose gates are being copied */
+    ASYNC_ISSUE_PACE = 16,          /* operators per pace */
+    ASYNC_ISSUE_PACES = 4 /* paces in flight if devices communicate directly */
 };
 
 struct async_issue_span {
     struct span span;
-    int64_t begin, end, ready; /* numbers of timed events; ready: its gates are down, or end */
+    int64_t begin, end, ready; /* numbers of timed events; ready: gates copied; else = end */
     int32_t gates;             /* pinned buffer + 1; 0: none */
     const struct op_call *gating;
 };
 
-struct async_issue_step { /* one of the two that may be in flight */
+struct async_issue_step { /* one of the two steps that may be in flight */
     bool asked;
     int64_t step;
-    int32_t updated, ended; /* events: its last update so far; all of it */
+    int32_t updated, ended; /* events: the last update issued so far; end of the step */
     int32_t n_losses;
     struct step_loss *losses; /* (max_losses) */
     char *values;             /* (max_losses) pinned, 8 bytes each */
-    float *scale;             /* pinned: the loss scale's numbers behind it; NULL: none */
+    float *scale;             /* pinned: loss-scale numbers after the step; NULL: none */
 };
 
-/* What it works on; none of it belongs to it. */
+/* References to other modules; not owned. */
 struct async_issue_uses {
     struct rank *r;
     const struct chunks *chunks;
     const struct progress *progress;
     const struct transports *t;
     struct device_clock *clock;
-    struct span_list *spans; /* of operators, messages and collectives that were seen */
+    struct span_list *spans; /* of completed operators, messages and collectives */
     struct kernel_spans *kernels;
     struct step_log *log;
     struct scale_log *scales;
@@ -80,8 +84,8 @@ struct async_issue {
     int32_t *events; /* (n_events) timed; number n is n mod n_events */
     int64_t n_events, next_event;
     int64_t
-        last_event; /* number of the one right behind the last operator; -1: something else came since */
-    int64_t seen_ns; /* when the last operator that was seen ended */
+        last_event; /* number of the event right after the last operator; -1: the stream got other work since */
+    int64_t seen_ns; /* end of the last operator seen */
     struct async_issue_span
         *spans; /* (n_events): [first_span, next_span), number n at n mod n_events */
     int64_t first_span, next_span;
@@ -89,44 +93,44 @@ struct async_issue {
     int32_t max_losses;
     char *gates; /* (ASYNC_ISSUE_GATES, gates_bytes) pinned */
     int64_t gates_bytes, next_gates;
-    struct link_clock *gpu; /* emulated: whose turn it is on the GPU; NULL: nobody else is there */
+    struct link_clock *gpu; /* emulated: whose turn it is on a shared GPU; NULL: not shared */
     bool our_turn;
     bool paced;
     int32_t pace[ASYNC_ISSUE_PACES]; /* events; pace n: n mod ASYNC_ISSUE_PACES */
-    int64_t in_pace, next_pace;      /* operators asked for in the one at hand, which this is */
+    int64_t in_pace, next_pace;      /* operators in the current pace; number of that pace */
 };
 
-/* Bytes of pinned memory that a device's lane needs for it. */
+/* Bytes of pinned memory of a device's lane for asynchronous issue. */
 int64_t async_issue_pinned_bytes(const struct program *p, bool keep_trace, int32_t device);
-/* On a lane that does not run ahead, too: break and settle do nothing there. */
+/* Also called on a synchronous lane; break and settle have no effect there. */
 void async_issue_init(struct async_issue *x, const struct async_issue_uses *u);
-/* Emulated ranks on one device take turns by this clock, which they share. */
+/* Emulated ranks on one device take turns by this shared clock. */
 void async_issue_share(struct async_issue *x, struct link_clock *turns);
-/* Whether spans are seen. */
+/* Whether spans are recorded. */
 bool async_issue_timed(const struct async_issue *x);
-/* pinned: so many bytes, zeroed. */
+/* pinned: async_issue_pinned_bytes, zeroed. */
 MUST_CHECK enum status async_issue_open(struct async_issue *x, char *pinned, struct error *err);
-/* Around an operator on the compute stream; span NULL where none is kept. */
+/* Around an operator on the compute stream; span is NULL if none is kept. */
 MUST_CHECK enum status async_issue_begin(struct async_issue *x, struct error *err);
 MUST_CHECK enum status async_issue_end(struct async_issue *x, const struct span *span,
                                        const struct op_call *call, struct error *err);
-/* So many more operators, or what takes as long to ask for, are about to be asked of the device. */
+/* Announces `operators` launches, or calls of similar cost. */
 MUST_CHECK enum status async_issue_keep_pace(struct async_issue *x, int32_t operators,
                                              struct error *err);
-/* The compute stream waits for something, or copies. */
+/* The compute stream gets a wait or a copy. */
 void async_issue_break(struct async_issue *x);
 MUST_CHECK enum status async_issue_wait(struct async_issue *x, int32_t event, struct error *err);
 MUST_CHECK enum status async_issue_loss(struct async_issue *x, const struct step_loss *what,
                                         const void *from, struct error *err);
-/* Emulated: everything that was asked of the device has ended, and the clock knows. */
+/* Emulated: waits until all issued work has ended and advances the clock. */
 MUST_CHECK enum status async_issue_settle(struct async_issue *x, struct error *err);
-/* The last update so far has been asked for; the step is asked for whole; all steps have been seen, though receives posted for
- * the next one may wait for their messages; the run is over and nothing is in flight. */
+/* updated: the last update so far has been issued. step_issued: the step is complete. drain: waits until all steps
+ * are settled; receives posted for the next one may still be open. finish: end of the run; nothing is in flight. */
 MUST_CHECK enum status async_issue_updated(struct async_issue *x, struct error *err);
 MUST_CHECK enum status async_issue_step_issued(struct async_issue *x, struct error *err);
 MUST_CHECK enum status async_issue_drain(struct async_issue *x, struct error *err);
 MUST_CHECK enum status async_issue_finish(struct async_issue *x, struct error *err);
-/* The host waits for an event of the device; peers are looked after meanwhile. */
+/* The host waits for a device event and checks peers meanwhile. */
 MUST_CHECK enum status async_issue_see(struct async_issue *x, int32_t event, struct error *err);
 
 #endif

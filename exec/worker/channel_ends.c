@@ -7,14 +7,14 @@
 
 #include <inttypes.h>
 
-/* at_ns: (window) instants, -1 unknown. Between two chunks of this device message seq is copied when handed[seq mod window] and
- * posted[…] are both seq. */
+/* at_ns: (window) instants, -1 unknown. Between two chunks of this device message seq is copied when handed[seq mod
+ * window] and posted[…] are both seq. */
 struct channel_end {
-    int64_t next; /* to be handed over (sender), to be posted (receiver) */
+    int64_t next; /* next number to be handed over (sender) or posted (receiver) */
     int64_t window, *at_ns;
-    int32_t *after;           /* (window) a discrete lane: event + 1 of that instant */
-    struct place place, to;   /* to: local, place is the source then */
-    int64_t *handed, *posted; /* (window) local, NULL otherwise */
+    int32_t *after;           /* (window) discrete device: event + 1 of that instant */
+    struct place place, to;   /* to: local destination; place is the source then */
+    int64_t *handed, *posted; /* (window) local; NULL otherwise */
 };
 
 /* ---- before time 0 ---------------------------------------------------------------------------- */
@@ -62,8 +62,8 @@ static bool is_local(const struct channel_ends *x, int32_t channel)
     return x->at[channel].handed != NULL;
 }
 
-/* By the rules of program.h a copy is due when it is handed over and posted, whichever comes last; both come from this
- * thread, so whoever needs the message after that never waits. */
+/* By the rules of program.h the copy is due at the later of hand-over and post. Both come from this thread, so no
+ * later use of the message has to wait. */
 static enum status copy_local(struct channel_ends *x, int32_t channel, int64_t seq,
                               struct error *err)
 {
@@ -74,7 +74,7 @@ static enum status copy_local(struct channel_ends *x, int32_t channel, int64_t s
                               place_at(&e->place, seq), x->r->p->channels[channel].bytes, err);
 }
 
-/* An entry of a later message means that this one has long been copied. */
+/* An entry of a later message means that this one was copied earlier. */
 static enum status need_local(const struct channel_ends *x, int32_t channel, int64_t seq,
                               struct error *err)
 {
@@ -120,7 +120,8 @@ enum status channel_ends_post_first(struct channel_ends *x, struct error *err)
     return OK;
 }
 
-/* Message seq has come to its turn or is kept until then: a sender's is ready, a receiver's room (of `ahead` later) free. */
+/* Message seq is issued at its turn or kept until then: the sender's data is ready, the receiver's buffer (of `ahead`
+ * later) is free. */
 static enum status note_end(struct channel_ends *x, int32_t channel, int64_t seq, struct error *err)
 {
     struct channel_end *e = &x->at[channel];
@@ -131,7 +132,7 @@ static enum status note_end(struct channel_ends *x, int32_t channel, int64_t seq
     return OK;
 }
 
-/* Those whose turn it is, from number `next` of the window on. */
+/* Issues the kept messages whose turn has come, from number `next` of the window on. */
 static enum status order_kept(struct channel_ends *x, enum comm_thread_order_kind kind,
                               int32_t channel, int64_t number, struct error *err)
 {
@@ -142,8 +143,8 @@ static enum status order_kept(struct channel_ends *x, enum comm_thread_order_kin
                          e->after ? e->after[number % e->window] : 0, err);
 }
 
-/* The call that consumed message seq has ended: room for the one receive_ahead later, in the order
- * of numbers. */
+/* The call that consumed message seq has ended: its buffer is free for the one receive_ahead later, in the order of
+ * numbers. */
 enum status channel_ends_post_next(struct channel_ends *x, int32_t channel, int64_t seq,
                                    struct error *err)
 {
@@ -175,7 +176,7 @@ enum status channel_ends_send(struct channel_ends *x, int32_t channel, int64_t s
     return OK;
 }
 
-/* A message that the host carries has ended at this end; the device's clock knows. */
+/* A message through the host has ended at this end; advances the device's clock. */
 static enum status wait_for_host(struct channel_ends *x, int32_t channel, int64_t seq,
                                  struct error *err)
 {

@@ -43,7 +43,8 @@ void chunks_set_optimizer(struct chunks *c, const struct optimizer *x)
 
 void chunks_set_step(struct chunks *c, int64_t step) { c->optimizer.step = step; }
 
-/* In half precision some operands are fp32: statistics, gradients, masters. What is fp32 throughout is called so. */
+/* In half precision some operands are fp32: statistics, gradients, masters. An operator with fp32 operands only has
+ * dtype fp32. */
 static void prepare_dtypes(const struct program_stage *s, const struct program_op *x,
                            struct op_call *c)
 {

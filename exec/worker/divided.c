@@ -13,7 +13,7 @@ static int32_t shard_slot(const struct program_parameter *p, int part)
     return p->shard->state[part - 1];
 }
 
-/* Which elements of the parameter the shard has, and where in its slot they begin. False: none. */
+/* The elements of the parameter in the shard, and their begin in its slot. False: none. */
 static bool overlap(const struct program_stage *s, const struct program_parameter *p, int part,
                     int64_t *first, int64_t *n, int64_t *at)
 {
@@ -39,7 +39,7 @@ static char *part_address(const struct chunk *k, const struct program_parameter 
            at * dtype_bytes(k->stage->slots[slot].dtype);
 }
 
-/* Of what is kept sharded: which part of the whole the parameter here is, NULL: all of it. */
+/* The slice of the full tensor that a sharded parameter is; NULL: all of it. */
 static const struct tensor_shard *part_kept(const struct program_stage *s,
                                             const struct program_parameter *p)
 {
@@ -84,14 +84,14 @@ struct piece_head {
     int64_t first, n;
 };
 
-struct packing { /* runs of a part, as far as the piece has them */
+struct packing { /* contiguous runs of a slice within the piece */
     struct arena *a;
     const struct divided_piece *x;
     int64_t size, bytes, capacity;
     char *to;
 };
 
-/* n elements of the whole from `first`, which are those of the part from `at`. */
+/* n elements of the full tensor from `first`, which are those of the slice from `at`. */
 static void pack_run(void *owner, int64_t first, int64_t at, int64_t n)
 {
     struct packing *p = owner;
@@ -113,7 +113,7 @@ static void pack_run(void *owner, int64_t first, int64_t at, int64_t n)
     p->bytes += bytes;
 }
 
-/* This rank's parts of one tensor: runs of the whole, each behind its head. */
+/* This rank's shards of one tensor: runs of the full tensor, each after its header. */
 static char *packed(struct arena *a, const struct divided *mine, const char *name, int part,
                     int64_t size, int64_t *bytes)
 {
@@ -132,7 +132,7 @@ static char *packed(struct arena *a, const struct divided *mine, const char *nam
     return p.to;
 }
 
-/* Every element comes from some rank; from several where they have all computed it. */
+/* Every element comes from some rank; from several ranks if all have computed it. */
 static void unpack(struct arena *a, const char *from, int64_t bytes, int64_t size, int64_t elements,
                    char *out)
 {
@@ -146,14 +146,14 @@ static void unpack(struct arena *a, const char *from, int64_t bytes, int64_t siz
         from += sizeof head + (size_t)(head.n * size);
     }
     if (elements && memchr(seen, 0, (size_t)elements))
-        BUG("nobody has element %" PRId64 " of a divided tensor",
+        BUG("no rank has element %" PRId64 " of a sharded tensor",
             (int64_t)((char *)memchr(seen, 0, (size_t)elements) - seen));
 }
 
 /* Tensors that wait on rank 0 for their file. */
 struct batch {
     struct arena *arena;
-    struct checkpoint_tensor *rows; /* all so far; those from `written` on wait */
+    struct checkpoint_tensor *rows; /* all so far; those from `written` on are not written */
     const void **data;
     int32_t n, written, files;
     size_t rows_capacity, data_capacity;
@@ -193,7 +193,7 @@ static enum status add_row(struct arena *a, struct batch *b, const struct progra
     return OK;
 }
 
-/* One tensor from everybody to rank 0. */
+/* Gathers one tensor on rank 0. */
 static enum status gather_part(struct rank *r, struct arena *a, const struct divided *mine,
                                const struct program_stage *s, const struct program_parameter *p,
                                int part, struct batch *b, struct error *err)
@@ -221,7 +221,7 @@ static enum status write_stage(struct rank *r, struct arena *a, const char *fold
     for (int32_t j = 0; j < s->n_parameters; j++) {
         const struct program_parameter *p = &s->parameters[j];
         if (!p->shard || !saved_tensor_owned(r->p, s, p->name)) continue;
-        enum status st = OK; /* a rank that fails goes on, since the others wait for its parts */
+        enum status st = OK; /* a rank that fails goes on, because the others wait for its shards */
         for (int part = 0; part < SAVED_TENSORS; part++)
             if (shard_slot(p, part) >= 0) {
                 enum status now = gather_part(r, a, mine, s, p, part, b, err);
@@ -257,7 +257,7 @@ static enum status load_shard(struct rank *r, struct arena *a, const struct chec
 {
     int64_t first, n, at;
     char name[256];
-    bool whole = part == 0 && p->slot >= 0; /* the shard lies inside it */
+    bool whole = part == 0 && p->slot >= 0; /* the shard is inside it */
     if (shard_slot(p, part) < 0) return OK;
     if (!overlap(k->stage, p, part, &first, &n, &at) && !whole) return OK;
     enum dtype t = part_dtype(k->stage, p, part);

@@ -10,7 +10,7 @@
 
 enum { INPUT_BUFFERS = 2, ALIGN = 64 };
 
-/* Filled in pinned memory, while the one before it is in flight, and copied on a stream of its own. */
+/* Filled in pinned memory while the previous one is in flight, and copied on a separate stream. */
 struct prepared_input {
     int32_t slot;
     struct place place;
@@ -26,14 +26,14 @@ struct chunk_inputs {
     int64_t reading;               /* buffers of the longest buffer ring of an input */
     int32_t
         *read; /* (reading) events: the last call that read the inputs of seq, at seq mod reading */
-    int64_t *read_seq; /* (reading) which seq that was, -1 none */
+    int64_t *read_seq; /* (reading) seq of that call, -1 none */
 };
 
 static int64_t align(int64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
 /* ---- open and close --------------------------------------------------------------------------- */
 
-/* What is loaded at once: a sequence, or an image, whole even where the device has a part of it. */
+/* Bytes loaded at once: a full sequence or image, even if the device holds a shard of it. */
 static int64_t row_bytes(const struct slot *s)
 {
     struct shape whole = tensor_shard_whole(&s->shape, s->shard);
@@ -90,7 +90,7 @@ int64_t inputs_pinned_bytes(const struct program *p, int32_t device)
     return bytes;
 }
 
-/* Events of the calls that read inputs, for the longest buffer ring of one. */
+/* Events of the calls that read inputs, for the longest buffer ring of an input. */
 static enum status open_reads(struct inputs *x, struct chunk_inputs *c, struct error *err)
 {
     struct backend *b = &x->r->backend;
@@ -164,7 +164,7 @@ static enum status fill_row(struct inputs *in, const struct data *d, const struc
     return data_fill(d, (enum tensor_input)s->input, row, (int32_t *)in->row, err);
 }
 
-/* To where the microbatch's input is put together: the slot, or pinned memory. */
+/* Writes to the assembly area of the microbatch's input: the slot, or pinned memory. */
 static enum status put(struct inputs *in, char *to, const void *from, int64_t bytes,
                        struct error *err)
 {
@@ -173,7 +173,7 @@ static enum status put(struct inputs *in, char *to, const void *from, int64_t by
     return OK;
 }
 
-/* Elements of the whole input that this device has in one piece; of several rows, row by row. */
+/* Contiguous elements of the full input on this device; if they span several rows, row by row. */
 static void load_run(void *owner, int64_t first, int64_t packed, int64_t n)
 {
     struct loading *x = owner;
@@ -204,8 +204,8 @@ static enum status load_shard(struct inputs *in, const struct slot *s, char *to,
     return x.status;
 }
 
-/* One input of a microbatch: rows of ids, or images. Only synthetic data comes in other lengths than
- * the program's (benches). */
+/* One input of a microbatch: rows of ids, or images. Only synthetic data has other lengths than the program's
+ * (benches). */
 static enum status load_slot(struct inputs *in, int32_t slot, char *to, const struct chunk *k,
                              int32_t microbatch, struct error *err)
 {
@@ -217,7 +217,7 @@ static enum status load_slot(struct inputs *in, int32_t slot, char *to, const st
             first = inputs_first_sequence(in, k->stage, microbatch);
     if (!images) d.sequence_length = shape_last(&s->shape);
     int64_t bytes = rows ? s->bytes / rows : 0;
-    if (bytes > in->longest_bytes) BUG("slot %s is longer than was looked for", s->name);
+    if (bytes > in->longest_bytes) BUG("slot %s is longer than the longest input", s->name);
     for (int64_t row = 0; row < rows; row++) {
         TRY(fill_row(in, &d, s, first + row, err));
         TRY(put(in, to + row * bytes, in->row, bytes, err));
@@ -225,7 +225,7 @@ static enum status load_slot(struct inputs *in, int32_t slot, char *to, const st
     return OK;
 }
 
-/* The slot held the inputs of seq - count; what read them last has been asked for. */
+/* The slot held the inputs of seq - count; the call that last read them has been issued. */
 static enum status copy_input(struct inputs *in, const struct chunk *k, struct prepared_input *x,
                               int64_t seq, int buffer, struct error *err)
 {
@@ -254,7 +254,7 @@ static enum status load_ahead(struct inputs *in, const struct chunk *k, int32_t 
     return OK;
 }
 
-/* Stands for a loader beside the device: on an emulated one it takes no time. */
+/* Models an asynchronous data loader: it takes no time on an emulated device. */
 enum status inputs_load(struct inputs *in, const struct chunk *k, int32_t microbatch, int64_t seq,
                         struct error *err)
 {

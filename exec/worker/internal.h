@@ -1,21 +1,22 @@
-/* exec/worker/internal.h - one rank's run, and which module owns what of it:
+/* exec/worker/internal.h - one rank's run, and which module owns which state:
  *
- *   rank.c          struct rank: the program, its options, peers and device
+ *   rank.c          struct rank: program, options, peers, device
  *   chunks.c        struct chunks: stages with memory, operators with addresses
  *   progress.c      struct progress: steps and sequences so far
- *   transports.c    struct transports: what moves how, and what moves it
- *   pinned.c        struct pinned: pinned memory of a discrete lane
- *   async_issue.c   struct async_issue: what was issued and not seen yet
- *   inputs.c        struct inputs: data and its buffers
+ *   transports.c    struct transports: the transport of each channel and group
+ *   pinned.c        struct pinned: pinned memory of a discrete device
+ *   async_issue.c   struct async_issue: work issued and not yet complete
+ *   inputs.c        struct inputs: training data and its buffers
  *   channel_ends.c  struct channel_ends: SEND, RECEIVE and their waits
- *   local_sums.c    struct local_sums: sums within a discrete device
+ *   local_sums.c    struct local_sums: reductions within a discrete device
  *   kernel_spans.c  struct kernel_spans: kernels below operators
  *   step_log.c      struct step_log: losses and ends of steps
  *   scale_log.c     struct scale_log: the loss scale
- *   saver.c         struct saver: checkpoints out
+ *   saver.c         struct saver: writes checkpoints
  *
- * Without a struct of their own: preflight.c, preload.c, prepare.c, staging.c, routing.c, resume.c; saved_tensor.c, parts.c and divided.c
- * (tensors of checkpoints). Each is given what it works on. This header is for worker.c and steps.c alone, which own what no module does.
+ * Modules without a struct: preflight.c, preload.c, prepare.c, staging.c, routing.c, resume.c; saved_tensor.c,
+ * shards.c and divided.c (tensors of checkpoints). They receive their state as arguments. This header is for worker.c
+ * and steps.c only, which own the rest.
  */
 #ifndef EXEC_WORKER_INTERNAL_H
 #define EXEC_WORKER_INTERNAL_H
@@ -35,7 +36,7 @@
 #include "exec/worker/step_log.h"
 #include "exec/worker/transports.h"
 
-/* of a group by this rank: how many, and of the last one the step and how many of it were before */
+/* launches of a group by this rank: total; step of the last one, and how many launches of that step came before it */
 struct launches {
     int64_t number, step;
     int32_t times;
@@ -48,10 +49,10 @@ struct worker {
     struct progress progress;
     struct transports transports;
     struct pinned pinned;
-    struct async_issue ahead; /* a discrete lane; else it does nothing */
+    struct async_issue ahead; /* no effect on a synchronous lane */
     struct inputs inputs;
     struct channel_ends ends;
-    struct local_sums reduces; /* a discrete lane */
+    struct local_sums reduces; /* discrete device only */
     struct kernel_spans kernels;
     struct step_log log;
     struct scale_log scales;
@@ -61,7 +62,7 @@ struct worker {
     struct device_clock clock; /* of the compute thread */
     struct span_list spans;    /* of the compute thread */
     int64_t cpu_ns;            /* of the compute thread while stepping */
-    bool agreed; /* the failure that ends the steps is that of every rank, in the same words */
+    bool agreed; /* the failure that ends the run is common to all ranks, with the same message */
     bool real_time;
     /* steps.c */
     struct launches *launches; /* (n_groups) */

@@ -13,7 +13,7 @@ enum { NAMES = 1024 };
 
 struct label_name {
     const char *symbol;
-    int64_t at; /* in the text that goes to rank 0 */
+    int64_t at; /* offset in the text sent to rank 0 */
     struct label_name *next;
 };
 
@@ -26,7 +26,7 @@ struct telling {
     size_t bytes, capacity;
 };
 
-/* Any device of the program, on any rank, that there is something to see of. */
+/* Whether any device of the program, on any rank, has a profiler. */
 static bool seen_anywhere(const struct program *p)
 {
     for (int32_t i = 0; i < p->n_devices; i++)
@@ -39,7 +39,7 @@ enum status kernel_spans_open(struct kernel_spans *x, const struct rank *r, stru
     if (!r->o->keep_kernels) return OK;
     if (!seen_anywhere(r->p))
         return error_set(err, ERR_NO_DEVICE,
-                         "every device of '%s' is the host: there are no kernels to see",
+                         "'%s' has host devices only, which have no kernels to trace",
                          r->p->name);
     if (!r->backend.profiler) return OK;
     const struct activity *a;
@@ -75,7 +75,7 @@ void kernel_spans_seen(struct kernel_spans *x, const struct span_list *operators
 
 /* --- afterwards ------------------------------------------------------------------------------ */
 
-/* What symbols are called is kept once each. */
+/* Each symbol's readable name is stored once. */
 static int64_t told(struct telling *t, const char *symbol)
 {
     char name[KERNEL_NAME_MAX];
@@ -92,7 +92,7 @@ static int64_t told(struct telling *t, const char *symbol)
     return (*at)->at;
 }
 
-/* The operator that was the last to begin by then; -1: none had. */
+/* The last operator that had begun by then; -1: none. */
 static int64_t last_before(const struct kernel_spans *x, int64_t at_ns)
 {
     size_t from = 0, to = x->n_seen;
@@ -106,7 +106,7 @@ static int64_t last_before(const struct kernel_spans *x, int64_t at_ns)
     return (int64_t)from - 1;
 }
 
-/* On the run's clock: inside the operator as its span was stretched, behind it as time goes by. */
+/* Instant on the run's clock: within an operator scaled like its span, after it in real time. */
 static int64_t on_the_run(const struct kernel_spans_seen *o, const struct span *s, int64_t at_ns)
 {
     int64_t lasted = o->end_ns - o->begin_ns, after = at_ns - o->begin_ns;

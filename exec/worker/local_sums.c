@@ -20,7 +20,7 @@ static void add_piece(struct pairing *v, char *to, char *from, int64_t elements,
     x->shapes.input[0] = x->shapes.output[0] = (struct shape){1, {elements}};
 }
 
-/* y += x, or x = y, over two lists of pieces of as many elements. */
+/* y += x, or x = y, over two lists of pieces with equal numbers of elements. */
 static void pair_up(struct pairing *v, const struct collective_end *y,
                     const struct collective_end *x, bool adds)
 {

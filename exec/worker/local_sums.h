@@ -1,5 +1,7 @@
-/* exec/worker/local_sums.h - sums of the chunks of one discrete device (ALGORITHM_LOCAL): the device's own operators on its
- * compute stream, in the order of members, so that they are the bits that a host lane gets. */
+/* exec/worker/local_sums.h - gradient reductions between the chunks of one discrete device (ALGORITHM_LOCAL).
+ *
+ * They run as the device's own operators on its compute stream, in the order of members, so that the bits equal those
+ * of a host lane. */
 #ifndef EXEC_WORKER_LOCAL_SUMS_H
 #define EXEC_WORKER_LOCAL_SUMS_H
 
@@ -13,7 +15,7 @@ struct collective_end;
 struct rank;
 
 struct local_reduce {
-    int32_t n; /* of calls: first what is added, then the copies */
+    int32_t n; /* calls: first additions, then copies */
     struct local_piece {
         char *to, *from;
         int64_t elements;
@@ -28,7 +30,7 @@ struct local_sums {
 };
 
 void local_sums_open(struct local_sums *s, const struct rank *r);
-/* first: this rank's first member of the group, with its pieces. */
+/* first: this rank's first member of the group, with its segments. */
 void local_sums_add(struct local_sums *s, const struct rank *r, int32_t group,
                     const struct collective_end *first);
 MUST_CHECK enum status local_sums_run(const struct local_sums *s, struct rank *r, int32_t group,

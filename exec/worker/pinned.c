@@ -10,7 +10,7 @@
 enum { ALIGN = 64 };
 static int64_t align(int64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
-/* Bytes, part by part. */
+/* Bytes of each part. */
 struct parts_bytes {
     int64_t channels, scratch, staging, async_issue, inputs;
 };

@@ -40,7 +40,7 @@ enum status preflight_place(const struct rank *r, struct error *err)
     return OK;
 }
 
-/* What the system could still give without swapping; all that it has where it does not say. */
+/* MemAvailable: memory without swapping; total memory if it is not reported. */
 static int64_t memory_here(void)
 {
     int64_t kib = -1;
@@ -58,7 +58,7 @@ static bool on_this_host(const struct rank *r, int32_t device)
     return r->p->emulated || device == r->index || (host && other && !strcmp(host, other));
 }
 
-/* Of this host's memory: lanes of the host, and what lanes with discrete memory have pinned of it. */
+/* Host memory: host lanes, and pinned memory of discrete devices' lanes. */
 static enum status check_host_memory(const struct rank *r, const struct transports *t,
                                      struct error *err)
 {
@@ -78,7 +78,7 @@ static enum status check_host_memory(const struct rank *r, const struct transpor
                      n, n == 1 ? "" : "s", n == 1 ? "s" : "", needed, there);
 }
 
-/* Without what libraries keep: they have their contexts already. Saturates. */
+/* Without the libraries' memory: their contexts exist already. Saturates. */
 static int64_t lane_known(const struct program *p, int32_t lane, const struct device_memory *m)
 {
     int64_t bytes = program_lane_bytes(p, lane);
@@ -87,7 +87,7 @@ static int64_t lane_known(const struct program *p, int32_t lane, const struct de
     return __builtin_add_overflow(bytes, device_memory_known(m), &bytes) ? INT64_MAX : bytes;
 }
 
-/* What the GPU has free, where it says so, is for all lanes on it: every rank has its context, and none has memory yet. */
+/* Free memory of the GPU, if reported, must hold all lanes on it: every rank has its context, none has allocated. */
 static enum status check_gpu_free(struct rank *r, const struct backend_device *gpu,
                                    int64_t needed, struct error *err)
 {
@@ -102,7 +102,7 @@ static enum status check_gpu_free(struct rank *r, const struct backend_device *g
                      mine->name, gpu->name, mine->index, needed, gpu->memory_bytes, left);
 }
 
-/* Of this rank's GPU, all lanes that are on it. */
+/* Of this rank's GPU: all lanes on it. */
 static enum status check_gpu_memory(struct rank *r, struct error *err)
 {
     const struct program *p = r->p;
@@ -118,7 +118,7 @@ static enum status check_gpu_memory(struct rank *r, struct error *err)
         if (!on_this_host(r, i) || strcmp(d->kind, mine->kind) != 0 || d->index != mine->index)
             continue;
         int64_t bytes = program_lane_bytes(p, i), own = lane_known(p, i, &m[i]);
-        if (bytes < own) bytes = own; /* made by hand: nobody counted */
+        if (bytes < own) bytes = own; /* a hand-written program has no count */
         n++;
         if (__builtin_add_overflow(needed, bytes, &needed)) needed = INT64_MAX;
         if (__builtin_add_overflow(known, own, &known)) known = INT64_MAX;
@@ -156,7 +156,7 @@ enum status preflight_device(struct rank *r, struct error *err)
 /* ---- the program ------------------------------------------------------------------------------
  */
 
-/* Of a whole row, of which the device may have a part. */
+/* Of an unsharded row. */
 static int64_t input_length(const struct slot *s)
 {
     struct shape whole = tensor_shard_whole(&s->shape, s->shard);
@@ -179,7 +179,7 @@ static enum status check_kernels(const struct program_stage *s, struct error *er
     for (int32_t i = 0; i < s->n_ops; i++)
         if (op_is_measured(s->ops[i].kind))
             return error_set(err, ERR_INPUT,
-                             "%s: layers that were only measured have no kernels: this program is "
+                             "%s: measured layers have no kernels: this program can be "
                              "simulated, not run",
                              s->ops[i].name);
     return OK;
@@ -189,33 +189,33 @@ enum status preflight_program(const struct rank *r, const struct chunks *c, stru
 {
     if (r->p->uneven)
         return error_set(err, ERR_INPUT,
-                         "its devices are different tensor-parallel degrees that shard every operator: "
-                         "such a plan is simulated, never run");
+                         "its devices shard every operator at different tensor-parallel degrees: "
+                         "such a plan can be simulated, not run");
     for (int32_t i = 0; i < c->n; i++) TRY(check_inputs(r, c->at[i].stage, err));
     for (int32_t i = 0; i < c->n; i++) TRY(check_kernels(c->at[i].stage, err));
     for (int32_t i = 0; r->p->emulated && i < r->p->n_links; i++)
         if (r->p->links[i].n_hops)
             return error_set(err, ERR_INPUT,
-                             "route %s goes through switches; those of an emulated cluster are "
-                             "simulated only",
+                             "route %s goes through switches; on an emulated cluster switches "
+                             "can be simulated, not run",
                              r->p->links[i].name);
     for (int32_t i = 0; i < r->p->n_channels; i++)
         if (r->p->channels[i].bytes > INT32_MAX)
             return error_set(err, ERR_INPUT,
                              "channel %" PRId32 ": a message of %" PRId64
-                             " bytes; at most 2 GiB are moved at once",
+                             " bytes; the limit is 2 GiB",
                              i, r->p->channels[i].bytes);
     for (int32_t i = 0; i < r->p->n_collectives; i++) {
         const struct collective *g = &r->p->collectives[i];
         if (program_collective_incoming_bytes(g) > INT32_MAX)
             return error_set(err, ERR_INPUT,
-                             "group %s: more than 2 GiB at once; use smaller buckets", g->name);
+                             "group %s: more than 2 GiB; use smaller buckets", g->name);
     }
     return OK;
 }
 
-/* Emulated devices compute for real, one after the other where cores are few: beyond this share of
- * the cores, or of the turns on a GPU, the wall falls behind the virtual clocks. */
+/* Emulated devices compute for real, in turns if cores are few: beyond this share of the cores, or of the turns on a
+ * GPU, wall time falls behind the virtual clocks. */
 #define CROWDED 0.8
 
 static double busy_like(const struct program *p, const struct program_device *like)
@@ -239,12 +239,12 @@ void preflight_warn_if_crowded(const struct program *p)
         if (busy / there <= CROWDED || busy / there <= worst) continue;
         worst = busy / there;
         if (program_device_is_host(d))
-            log_warn("the emulated devices together are %.1f times a core of this machine, which "
+            log_warn("the emulated devices together need %.1f cores of this host, which "
                      "has %.0f; measured times will be too long",
                      busy, there);
         else
-            log_warn("the devices that are emulated on GPU %" PRId32
-                     " are together %.1f times it; "
+            log_warn("the devices emulated on GPU %" PRId32
+                     " together need %.1f times its speed; "
                      "measured times will be too long",
                      d->index, busy);
     }

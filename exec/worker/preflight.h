@@ -1,5 +1,6 @@
-/* exec/worker/preflight.h - can this program be run here? Each rank checks its own host, device and lane, before any of them
- * allocates; all return the same answer. */
+/* exec/worker/preflight.h - checks before a run: placement, program, device and memory.
+ *
+ * Each rank checks its own host, device and lane before any rank allocates; all ranks return the same status. */
 #ifndef EXEC_WORKER_PREFLIGHT_H
 #define EXEC_WORKER_PREFLIGHT_H
 
@@ -13,9 +14,9 @@ struct transports;
 MUST_CHECK enum status preflight_place(const struct rank *r, struct error *err);
 MUST_CHECK enum status preflight_program(const struct rank *r, const struct chunks *c,
                                          struct error *err);
-/* The backend is there, its device not opened. */
+/* The backend is found; its device is not open yet. */
 MUST_CHECK enum status preflight_device(struct rank *r, struct error *err);
-/* What lanes need is there; transports are chosen. */
+/* After the transports are chosen, with all requirements of the lane. */
 MUST_CHECK enum status preflight_memory(struct rank *r, const struct transports *t,
                                         struct error *err);
 void preflight_warn_if_crowded(const struct program *p);

@@ -2,7 +2,7 @@
 
 #include "exec/worker/chunks.h"
 
-/* One key may stand for several kernels: in half precision operands are narrow or wide by their slots. */
+/* One key may stand for several kernels: in half precision the dtypes of operands depend on their slots. */
 static bool was_before(const struct rank *r, const struct chunks *c, const struct chunk *k,
                        int32_t op)
 {
@@ -30,7 +30,7 @@ static enum status preload_op(struct rank *r, const struct chunks *c, const stru
     return OK;
 }
 
-/* Chains add, and silent members give zeros, in the type that goes over the wire. */
+/* Chains add, and members without a contribution send zeros, in the wire's dtype. */
 static enum status preload_flat(struct backend *b, enum op_kind kind, enum dtype t, void *x,
                                 void *y, int64_t n, struct error *err)
 {
@@ -41,7 +41,7 @@ static enum status preload_flat(struct backend *b, enum op_kind kind, enum dtype
     const struct op_call c = {
         .kind = kind, .dtype = t, .attrs = &none, .shapes = &shapes, .input = {x}, .output = {y}};
     TRY(b->run(b, STREAM_COMPUTE, &c, err));
-    return b->finish(b, err); /* shapes are gone afterwards */
+    return b->finish(b, err); /* shapes must live until the device has read them */
 }
 
 static enum status preload_reduce(struct backend *b, enum dtype t, void *x, void *y, int64_t n,
@@ -52,7 +52,7 @@ static enum status preload_reduce(struct backend *b, enum dtype t, void *x, void
     return preload_flat(b, OP_accumulate, t, x, y, n, err);
 }
 
-/* What sums do beside operators: adding, zeros, and between half precision and fp32, there and back. */
+/* Kernels of reductions besides operators: addition, zeros, and casts between half precision and fp32, both ways. */
 static enum status preload_reduces(struct rank *r, struct error *err)
 {
     enum { ELEMENTS = 8, BYTES = 256 };

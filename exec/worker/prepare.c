@@ -5,7 +5,7 @@
 #include "exec/worker/staging.h"
 #include "exec/worker/transports.h"
 
-/* What members are made of. */
+/* Inputs of the preparation. */
 struct preparing {
     struct rank *r;
     const struct chunks *chunks;
@@ -44,9 +44,9 @@ static enum status prepare_tensor_collective(const struct preparing *w, const st
     return OK;
 }
 
-enum { ALIGN = 64 }; /* of what a mirror has */
+enum { ALIGN = 64 }; /* of staging */
 
-struct joining { /* pieces of a member, neighbours in memory joined */
+struct joining { /* pieces of a member, adjacent ones joined */
     struct collective_end *x;
     size_t capacity;
     struct arena *a;
@@ -70,7 +70,7 @@ static void add_piece(void *owner, int64_t first, int64_t packed, int64_t n)
     x->pieces[x->n_pieces++] = (struct piece){data, n};
 }
 
-/* The pieces of the segments of a member, in the lane's memory or in its mirror. */
+/* The pieces of a member's segments, in the lane's memory or in staging. */
 static void add_pieces(const struct preparing *w, const struct chunk *k, const struct collective *g,
                        const struct collective_member *m, char *mirror, struct collective_end *x)
 {

@@ -1,4 +1,5 @@
-/* exec/worker/prepare.h - before the first step: this rank's members of groups that the host carries, or that are within a device. */
+/* exec/worker/prepare.h - registers this rank's members of collectives that run on the host or within one device,
+ * before the first step. */
 #ifndef EXEC_WORKER_PREPARE_H
 #define EXEC_WORKER_PREPARE_H
 
@@ -11,8 +12,8 @@ struct pinned;
 struct rank;
 struct transports;
 
-/* The members of a group that are this rank's, to the communication thread; their staging to the bounce buffers. Nothing for
- * a group whose devices communicate directly. */
+/* Passes this rank's members of a group to the communication thread and their staging to the bounce buffers. No
+ * effect for a group with direct device communication. */
 MUST_CHECK enum status prepare_members(struct rank *r, const struct chunks *c, struct transports *t,
                                        const struct pinned *pinned, int32_t group,
                                        struct error *err);

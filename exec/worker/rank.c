@@ -3,7 +3,7 @@
 #include "exec/device_transport/nccl_env.h"
 #include "exec/plugin.h"
 
-/* What ranks are called in errors. */
+/* Names of ranks in errors. */
 static void call_ranks(const struct rank *r)
 {
     const char **names = ARENA_ARRAY(r->run, const char *, (size_t)r->p->n_devices);
@@ -19,7 +19,7 @@ enum status rank_join(struct rank *r, struct arena *run, const struct program *p
     TRY(comm_open(run, p->n_devices, &r->comm, err));
     r->index = comm_rank(r->comm);
     call_ranks(r);
-    nccl_env_set(p, r->index); /* before the backend, whose library is NCCL */
+    nccl_env_set(p, r->index); /* before the backend, whose communication library is NCCL */
     return OK;
 }
 

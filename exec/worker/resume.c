@@ -45,21 +45,21 @@ static enum status load_slot(struct rank *r, struct arena *a, const struct check
                : OK;
 }
 
-/* What must be alike for the run to be a continuation. */
+/* Checks that the run continues the same job. */
 static enum status check_job(const struct resuming *v, const struct checkpoint *c,
                              struct error *err)
 {
     enum optimizer_kind kind = v->r->p->optimizer.kind;
     if (c->seed != v->r->p->seed)
         return error_set(err, ERR_INPUT,
-                         "checkpoint '%s' was made with seed %" PRIu64 ", the program has %" PRIu64,
+                         "checkpoint '%s' has seed %" PRIu64 ", the program has %" PRIu64,
                          c->folder, c->seed, v->r->p->seed);
     if (dtype_master(c->dtype) != dtype_master(v->r->p->dtype))
         return error_set(err, ERR_INPUT, "checkpoint '%s' is %s, the program is %s", c->folder,
                          dtype_name(c->dtype), dtype_name(v->r->p->dtype));
     if (c->optimizer != kind)
         return error_set(err, ERR_INPUT,
-                         "checkpoint '%s' was made with optimizer %s, the program has %s",
+                         "checkpoint '%s' has optimizer %s, the program has %s",
                          c->folder, optimizer_name(c->optimizer), optimizer_name(kind));
     if (c->sequences % v->progress->global_batch != 0)
         return error_set(err, ERR_INPUT,
@@ -72,15 +72,15 @@ static enum status check_job(const struct resuming *v, const struct checkpoint *
 static void warn_of_changes(const struct resuming *v, const struct checkpoint *c)
 {
     if (c->data_bytes != v->inputs->data.n_bytes || c->data_crc != v->inputs->crc)
-        log_warn("the data is not what checkpoint '%s' was trained on (%" PRId64
+        log_warn("the data differs from that of checkpoint '%s' (%" PRId64
                  " bytes, CRC %08" PRIx32 "; now %" PRId64 " bytes, CRC %08" PRIx32
-                 "): training goes on after %" PRId64
+                 "): training continues after %" PRId64
                  " sequences, but its losses do not continue the earlier ones",
                  c->folder, c->data_bytes, c->data_crc, v->inputs->data.n_bytes, v->inputs->crc,
                  c->sequences);
     if (c->global_batch != v->progress->global_batch)
         log_warn("global batch %" PRId64 " instead of the checkpoint's %" PRId64
-                 ": training goes on after %" PRId64 " sequences",
+                 ": training continues after %" PRId64 " sequences",
                  v->progress->global_batch, c->global_batch, c->sequences);
 }
 

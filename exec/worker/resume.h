@@ -1,4 +1,4 @@
-/* exec/worker/resume.h - goes on from a checkpoint: parameters, optimizer state, loss scale and position. */
+/* exec/worker/resume.h - resumes from a checkpoint: parameters, optimizer state, loss scale and data position. */
 #ifndef EXEC_WORKER_RESUME_H
 #define EXEC_WORKER_RESUME_H
 
@@ -10,8 +10,8 @@ struct progress;
 struct rank;
 struct scale_log;
 
-/* All ranks together, before the communication thread runs. Rank 0 chooses the generation, so that all go on from the same.
- * ERR_INPUT: the checkpoint is of another job. */
+/* All ranks together, before the communication thread runs. Rank 0 chooses the generation for all. ERR_INPUT: the
+ * checkpoint belongs to another job. */
 MUST_CHECK enum status resume_from_checkpoint(struct rank *r, const struct chunks *c,
                                               const struct inputs *inputs, struct progress *g,
                                               struct scale_log *scales, struct error *err);

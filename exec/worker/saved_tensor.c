@@ -23,7 +23,7 @@ const struct program_parameter *saved_tensor_parameter(const struct program_stag
     return NULL;
 }
 
-/* A stage's devices stand one behind the other. */
+/* The devices of a stage are consecutive. */
 bool saved_tensor_owned(const struct program *p, const struct program_stage *owner,
                         const char *name)
 {

@@ -20,7 +20,7 @@ struct saving {
     struct shards shards;
     struct checkpoint_tensor *tensors;
     const void **data;
-    int32_t n, *first; /* first: (chunks + 1) where each chunk's tensors start */
+    int32_t n, *first; /* first: (chunks + 1) index of each chunk's first tensor */
     bool finite;
 };
 
@@ -66,7 +66,7 @@ static enum status collect(struct saver *v, struct arena *a, struct saving *s, s
     return divided_collect(v->r, v->chunks, a, &s->divided, &s->finite, err);
 }
 
-/* A file for each stage. */
+/* One file per stage. */
 static enum status write_stages(struct saver *v, struct arena *a, const char *temporary,
                                 struct saving *s, struct error *err)
 {
@@ -100,7 +100,7 @@ static void add_rows(struct arena *a, struct saving *s, const struct checkpoint_
     s->n += n;
 }
 
-/* Files of what is put together; their rows stand behind rank 0's own. */
+/* Files of the assembled tensors; their rows follow rank 0's own. */
 static enum status write_together(struct saver *v, struct arena *a, const char *folder,
                                   struct saving *s, struct error *err)
 {
@@ -116,12 +116,12 @@ static enum status write_together(struct saver *v, struct arena *a, const char *
 static enum status skip(const struct saver *v, int64_t step, const char *what)
 {
     if (v->r->index == 0)
-        log_warn("no checkpoint of step %" PRId64 ": %s not finite; what '%s' holds stays", step,
+        log_warn("no checkpoint of step %" PRId64 ": %s not finite; '%s' keeps its earlier checkpoints", step,
                  what, v->r->o->save);
     return OK;
 }
 
-/* A folder for files of all ranks. */
+/* Path of the folder for the files of all ranks. */
 enum { FOLDER_BYTES = 4096 };
 static enum status begin(struct saver *v, struct arena *a, int64_t step, char *folder,
                          struct error *err)
@@ -184,7 +184,7 @@ enum status saver_save(struct saver *v, int64_t step, struct error *err)
     return OK;
 }
 
-/* Data of one checkpoint: whole tensors, each once. */
+/* Data of one checkpoint: each full tensor once. */
 static int64_t bytes_of_all(const struct program *p)
 {
     int64_t bytes = 0;
@@ -212,7 +212,7 @@ static enum status write_probe(const struct saver *v, struct arena *a, const cha
     return checkpoint_write(a, folder, file, &t, &data, 1, err);
 }
 
-/* Every rank writes a probe file, which is removed, so that an error of the folder is known before the first step. */
+/* Every rank writes and removes a probe file, so that an error of the folder is known before the first step. */
 static enum status probe(struct saver *v, struct error *err)
 {
     struct arena *a = arena_new();

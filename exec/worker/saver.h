@@ -1,8 +1,8 @@
-/* exec/worker/saver.h - writes checkpoints: which of a rank's slots go into one under which names.
+/* exec/worker/saver.h - writes checkpoints: which slots of a rank go into one, and under which names.
  *
- * A tensor is written once, by the first stage of replica 0 that owns the parameter, of several devices the first. What ranks
- * shard (ZeRO) is put together by exec/worker/divided, what devices of a sharded stage hold as shards by exec/worker/shards.
- * Every function is for all ranks together; the communication thread is parked or not running. */
+ * Each tensor is written once, by the first stage of replica 0 that owns the parameter, and by the first of several
+ * devices. Shards over replicas (ZeRO) are assembled by exec/worker/divided, shards of a sharded stage by
+ * exec/worker/shards. Every function is collective over all ranks; the communication thread is parked or not running. */
 #ifndef EXEC_WORKER_SAVER_H
 #define EXEC_WORKER_SAVER_H
 
@@ -30,12 +30,12 @@ struct saver {
 
 void saver_init(struct saver *s, struct rank *r, const struct chunks *c, const struct progress *g,
                 const struct inputs *inputs, const struct scale_log *scales, struct step_log *log);
-/* The folder of --save: before what is resumed is looked for, and once it is known from where the run goes on. ERR_RESOURCE: a rank
- * cannot write into it. */
+/* enter opens the folder of --save before a checkpoint to resume is searched; follow sets the step that the run
+ * continues from. ERR_RESOURCE: a rank cannot write into the folder. */
 MUST_CHECK enum status saver_enter(struct saver *s, struct error *err);
 MUST_CHECK enum status saver_follow(struct saver *s, struct error *err);
-/* Nothing is written, with a warning, where losses or tensors are not finite: what was saved before
- * is worth more. step: those before this run counted. */
+/* If losses or tensors are not finite, nothing is written and a warning is printed, because the previous checkpoint
+ * is worth more. step: including steps before this run. */
 MUST_CHECK enum status saver_save(struct saver *s, int64_t step, struct error *err);
 void saver_leave(struct saver *s);
 

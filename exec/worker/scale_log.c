@@ -12,7 +12,7 @@ void scale_log_resume(struct scale_log *s, const float numbers[SCALE_LOG_NUMBERS
     memcpy(s->before, numbers, sizeof s->before);
 }
 
-/* A scale that stays as it is is the program's; one that moves goes on from where it stood. */
+/* A static scale is the program's; a dynamic one continues from the checkpoint. */
 enum status scale_log_open(struct scale_log *s, struct rank *r, const struct chunks *c,
                            struct error *err)
 {
@@ -53,7 +53,7 @@ void scale_log_after(const struct scale_log *s, int64_t steps, float out[SCALE_L
     memcpy(out, from, SCALE_LOG_NUMBERS * sizeof *out);
 }
 
-/* As many bits as a comm_max of int64 carries. FNV-1a. */
+/* A digest of the size that comm_max carries. FNV-1a. */
 static int64_t digest(const void *bytes, size_t n)
 {
     uint64_t h = UINT64_C(0xcbf29ce484222325);
@@ -73,7 +73,7 @@ enum status scale_log_agreed(const struct scale_log *s, struct rank *r, const st
         status =
             r->backend.download(&r->backend, numbers, chunks_scale(&c->at[i]), sizeof numbers, err);
         if (status == OK && memcmp(numbers, last, sizeof last) != 0)
-            status = error_set(err, ERR_RESOURCE, "%s: its stages do not have one loss scale",
+            status = error_set(err, ERR_RESOURCE, "%s: its stages have different loss scales",
                                rank_device(r)->name);
     }
     TRY(comm_agree(r->comm, status, err));
@@ -83,7 +83,7 @@ enum status scale_log_agreed(const struct scale_log *s, struct rank *r, const st
                      "devices did not skip the same steps, or have different loss scales");
 }
 
-/* Steps that were skipped, as numbers from 1 on. */
+/* Skipped steps, as numbers from 1. */
 void scale_log_report(const struct scale_log *s, const struct rank *r, const struct progress *g,
                       struct arena *a, struct run_result *out)
 {

@@ -8,7 +8,7 @@ bool shards_held(const struct program_stage *s, const struct program_parameter *
     return !x->shard && x->slot >= 0 && s->slots[x->slot].shard;
 }
 
-/* Whether the stage has a shard of a parameter that its first owner, a device of the same stage, has a shard of, too. */
+/* Whether the stage has a shard of a parameter whose first owner, a device of the same stage, has a shard of it too. */
 static bool has_shard(const struct program_stage *owner, const struct program_stage *s,
                       const char *name)
 {
@@ -16,7 +16,7 @@ static bool has_shard(const struct program_stage *owner, const struct program_st
     return x && s->replica == 0 && s->stage == owner->stage && shards_held(s, x);
 }
 
-/* What this rank has of a tensor. */
+/* This rank's shard of a tensor. */
 static enum status my_shard(struct rank *r, const struct chunks *chunks, struct arena *a,
                             const struct program_stage *owner, const char *name, int part,
                             char **out, int64_t *bytes, struct error *err)
@@ -35,7 +35,7 @@ static enum status my_shard(struct rank *r, const struct chunks *chunks, struct 
     return OK;
 }
 
-/* Ranks' shards come in the order of ranks; the same shard may come twice. */
+/* Shards come in the order of ranks; the same shard may come twice. */
 static void put_together(const struct rank *r, struct arena *a, const struct program_stage *owner,
                          const char *name, int part, char *all, char *to)
 {
@@ -75,7 +75,7 @@ static enum status collect_whole(struct rank *r, const struct chunks *chunks, st
     return OK;
 }
 
-/* Rows that there may be; 0: nobody has shards. */
+/* Maximum number of rows; 0: no tensor is sharded. */
 static size_t max_rows(const struct program *p)
 {
     bool any = false;
@@ -88,7 +88,7 @@ static size_t max_rows(const struct program *p)
     return any ? most : 0;
 }
 
-/* All ranks walk through the same tensors in the same order. */
+/* All ranks visit the same tensors in the same order. */
 enum status shards_collect(struct rank *r, const struct chunks *chunks, struct arena *a,
                            struct shards *out, bool *finite, struct error *err)
 {

@@ -1,7 +1,9 @@
-/* exec/worker/shards.h - checkpoints of parameters that devices of one stage hold as shards (core/collective/tensor_shard.h).
+/* exec/worker/shards.h - checkpoints of parameters sharded over the devices of one stage
+ * (core/collective/tensor_shard.h).
  *
- * A checkpoint has whole tensors by name, whoever computes them: rank 0 puts each together from everybody's shards and
- * writes it. Some devices may have the same shard. Reading needs no messages: each rank takes its shard out of the whole.
+ * A checkpoint has unsharded tensors by name, independent of the plan: rank 0 assembles each from all shards and
+ * writes it. Several devices may hold the same shard. Loading needs no messages: each rank reads its slice of the
+ * unsharded tensor.
  */
 #ifndef EXEC_WORKER_SHARDS_H
 #define EXEC_WORKER_SHARDS_H
@@ -9,15 +11,15 @@
 #include "exec/checkpoint/checkpoint.h"
 #include "exec/worker/chunks.h"
 
-struct shards { /* on rank 0: whole tensors; elsewhere none */
+struct shards { /* unsharded tensors on rank 0; empty elsewhere */
     int32_t n;
     struct checkpoint_tensor *rows; /* (n) */
     const void **data;              /* (n) */
 };
 
-/* Whether the stage has but a shard of its parameter x. */
+/* Whether the stage holds only a shard of its parameter x. */
 bool shards_held(const struct program_stage *s, const struct program_parameter *x);
-/* All ranks together; *finite becomes false where a tensor holds what is not a finite number. */
+/* All ranks together; *finite becomes false if a tensor has a non-finite value. */
 MUST_CHECK enum status shards_collect(struct rank *r, const struct chunks *chunks, struct arena *a,
                                       struct shards *out, bool *finite, struct error *err);
 /* All ranks together: rank 0 writes a file of the folder. */

@@ -88,7 +88,7 @@ static void move_run(void *owner, int64_t first, int64_t packed, int64_t n)
     add_move(v, first * v->size, n * v->size);
 }
 
-/* One segment of a sum that is not divided. */
+/* One segment of an unsharded reduction. */
 static void move_segment(struct moving *v, const struct collective_member *m,
                          const struct slot *slot, int32_t segment)
 {
@@ -98,7 +98,7 @@ static void move_segment(struct moving *v, const struct collective_member *m,
         add_move(v, 0, slot->bytes);
 }
 
-/* Of a divided sum: scattered it is read whole and one chunk of it is kept, gathered the other way round. */
+/* Of a reduce-scatter (all of it is read, one chunk is kept) or an all-gather (the reverse). */
 static void move_divided(struct moving *v, const struct collective *g,
                          const struct collective_member *m, const struct slot *slot, int32_t member)
 {

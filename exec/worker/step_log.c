@@ -25,7 +25,7 @@ void step_log_loss(struct step_log *l, const struct rank *r, int64_t step,
     else
         memcpy(&single, value, sizeof single), loss = (double)single;
     if (!isfinite(loss) && l->bad_step < 0) l->bad_step = step;
-    /* All ranks' are added up in the end. */
+    /* The sum over ranks comes at the end. */
     if (stage->shares_loss) loss *= stage->loss_share;
     if (stage->sequences) loss *= (double)stage->sequences / (double)r->p->microbatch;
     l->losses[step * r->p->microbatches + stage->first_microbatch + what->microbatch] = loss;

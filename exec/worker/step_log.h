@@ -1,4 +1,4 @@
-/* exec/worker/step_log.h - what this rank records of each step: its part of the losses, and when its last update ended. */
+/* exec/worker/step_log.h - this rank's record of each step: its share of the losses, and the end of its last update. */
 #ifndef EXEC_WORKER_STEP_LOG_H
 #define EXEC_WORKER_STEP_LOG_H
 
@@ -19,20 +19,21 @@ struct step_loss { /* a value that a LOSS instruction reads */
 
 /* All fields belong to step_log.c. */
 struct step_log {
-    double *losses;   /* (steps, microbatches of the whole step) */
+    double *losses;   /* (steps, microbatches of all replicas) */
     int64_t *end_ns;  /* (steps) on the run's clock, wall time */
-    int64_t bad_step; /* of this run: the first whose loss here is not finite, -1 */
-    bool warned;      /* of losses that are not finite */
+    int64_t bad_step; /* of this run: the first step with a non-finite loss here; -1 */
+    bool warned;      /* a warning about non-finite losses was printed */
 };
 
 void step_log_open(struct step_log *l, const struct rank *r);
-/* value: of the loss slot, as it stood there. */
+/* value: of the loss slot, in its dtype. */
 void step_log_loss(struct step_log *l, const struct rank *r, int64_t step,
                    const struct step_loss *what, const void *value);
 void step_log_end(struct step_log *l, int64_t step, int64_t end_ns);
-/* All ranks together: false, with one warning that names the first step, where losses are not finite. first_step: before this run. */
+/* All ranks together: false if a loss is not finite, with one warning that names the first step. first_step: before
+ * this run. */
 bool step_log_finite(struct step_log *l, const struct rank *r, int64_t first_step);
-/* All ranks together: the sums of all ranks replace this rank's parts. */
+/* All ranks together: replaces this rank's losses by the sum over ranks. */
 void step_log_sum(struct step_log *l, const struct rank *r);
 /* (steps) means over the global batch, in a; after step_log_sum. */
 double *step_log_means(const struct step_log *l, const struct rank *r, struct arena *a);

@@ -1,23 +1,22 @@
-/* exec/worker/steps.c - the compute thread: takes a lane's instructions word by word
- * (core/program/program.h).
+/* exec/worker/steps.c - the compute thread's interpreter of a lane's instructions (core/program/program.h).
  *
- * On a host lane an instruction has been done when it has been taken. A discrete lane issues it to its device and goes on
- * (exec/worker/async_issue.h); what must be in order is ordered by events, and the thread itself waits only for messages that the
- * host carries, and for room of theirs. Messages are exec/worker/channel_ends.c's. */
+ * On a host lane an instruction is complete when its call returns. On a discrete device it is issued and the thread
+ * goes on (exec/worker/async_issue.h); events keep the order, and the thread itself waits only for messages through
+ * the host and their buffers. Messages are in exec/worker/channel_ends.c. */
 #include "exec/worker/internal.h"
 
 #include "exec/worker/routing.h"
 
 /* ---- instructions ----------------------------------------------------------------------------- */
 
-struct taking { /* the call at hand */
+struct taking { /* the current call */
     struct chunk *chunk;
     const struct procedure *procedure;
     int32_t microbatch;
     int64_t seq; /* -1 for updates */
 };
 
-/* The device's clock stands still meanwhile. */
+/* The device's clock stops meanwhile. */
 static enum status measure_routing(struct worker *w, const struct op_call *c, int32_t *out_ppm,
                                    struct error *err)
 {
@@ -184,7 +183,7 @@ static enum status take_call(struct worker *w, const struct call *c, struct erro
     return OK;
 }
 
-/* When this rank ended its last update so far; without any, its calls. */
+/* The end of this rank's last update so far; without any, of its calls. */
 static enum status note_update(struct worker *w, struct error *err)
 {
     if (w->rank.discrete) TRY(async_issue_updated(&w->ahead, err));
@@ -203,7 +202,7 @@ enum status worker_step(struct worker *w, struct error *err)
     struct cursor cursor;
     struct call call;
     bool updated = false;
-    /* a loss scale counts its own */
+    /* a loss scale counts updates itself */
     chunks_set_step(&w->chunks,
                     progress_number(&w->progress) - scale_log_skipped_before(&w->scales));
     cursor_start(&cursor, &w->rank.p->orders[w->rank.p->lanes[w->rank.index].order]);

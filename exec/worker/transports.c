@@ -11,7 +11,7 @@
 
 /* ---- choice ----------------------------------------------------------------------------------- */
 
-/* talks: (n_devices) 1 where the device's backend can. */
+/* talks: (n_devices) 1 if the device's backend has a communication library. */
 static bool among_themselves(const struct program *p, const double *talks, int32_t a, int32_t b)
 {
     return talks[a] > 0 && talks[b] > 0 && !strcmp(p->devices[a].kind, p->devices[b].kind);
@@ -37,15 +37,15 @@ static int32_t count(const unsigned char *by, int32_t n, enum transport t)
 static void report(const struct transports *t, const struct program *p)
 {
     int32_t c = p->n_channels, g = p->n_collectives;
-    log_debug("channels: %" PRId32 " inside a device, %" PRId32 " by the host, %" PRId32
+    log_debug("channels: %" PRId32 " within a device, %" PRId32 " through the host, %" PRId32
               " between devices; groups: %" PRId32 ", %" PRId32 ", %" PRId32,
               count(t->channel, c, TRANSPORT_LOCAL), count(t->channel, c, TRANSPORT_HOST),
               count(t->channel, c, TRANSPORT_DEVICE), count(t->group, g, TRANSPORT_LOCAL),
               count(t->group, g, TRANSPORT_HOST), count(t->group, g, TRANSPORT_DEVICE));
 }
 
-/* GPUs that could communicate directly and do not, for want of their library: everything is slower, and nothing else reports
- * it. The first such rank does. */
+/* Warns once, on the first such rank, that GPUs with direct links lack the communication library, because nothing
+ * else reports the slowdown. */
 static void warn_of_host(const struct rank *r, const double *talks)
 {
     const struct program *p = r->p;
@@ -95,7 +95,7 @@ bool transports_use_devices(const struct transports *t, const struct program *p)
     return false;
 }
 
-/* Collectives that the host runs for a discrete lane have their staging in pinned memory. */
+/* Collectives that the host runs for a discrete device have their staging in pinned memory. */
 bool transports_stage_on_device(const struct transports *t, const struct rank *r, int32_t stage)
 {
     for (int32_t g = 0; r->discrete && g < r->p->n_collectives; g++)

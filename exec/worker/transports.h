@@ -1,9 +1,9 @@
-/* exec/worker/transports.h - how each channel and each group of a program moves, and what moves it.
+/* exec/worker/transports.h - the transport of each channel and each collective of a program.
  *
- * LOCAL is within a device; DEVICE between devices of one backend that can communicate directly; HOST is everything else: the
- * communication thread and the message library, from and to memory of the host. All ranks choose alike, from what all of
- * them can. Emulated devices go by the host always, since messages on emulated links take virtual time there.
- * MUSHER_TRANSPORT=host leaves everything to the host. */
+ * TRANSPORT_LOCAL: within a device. TRANSPORT_DEVICE: between devices of one backend with a communication library
+ * (NCCL). TRANSPORT_HOST: everything else, through host memory, the communication thread and the message library. All
+ * ranks choose alike, from the capabilities of all. Emulated devices always use the host, because messages on
+ * emulated links take virtual time there. MUSHER_TRANSPORT=host forces the host transport. */
 #ifndef EXEC_WORKER_TRANSPORTS_H
 #define EXEC_WORKER_TRANSPORTS_H
 
@@ -17,43 +17,43 @@
 struct chunks;
 struct rank;
 
-/* All fields belong to transports.c; whoever holds the struct uses the transports by their own functions. */
+/* All fields belong to transports.c; users call the transports' own functions. */
 struct transports {
     unsigned char *channel,
-        *group; /* (n_channels), (n_groups) enum transport, alike on all ranks */
-    struct device_transport *device; /* NULL: nothing moves between devices directly */
-    struct arena *moving;            /* the communication thread's */
+        *group; /* (n_channels), (n_groups) enum transport, equal on all ranks */
+    struct device_transport *device; /* NULL: no direct device communication */
+    struct arena *moving;            /* the communication thread's arena */
     struct comm_thread comm_thread;
-    bool host_open;       /* the communication thread is initialised, and not stopped */
-    struct bounce bounce; /* a discrete device */
+    bool host_open;       /* the communication thread is initialised and not stopped */
+    struct bounce bounce; /* discrete device only */
 };
 
-/* All ranks together: what moves how, from what all ranks' backends can. */
+/* All ranks together: chooses the transports from the capabilities of all ranks' backends. */
 void transports_choose(struct transports *t, const struct rank *r);
-/* Whether anything moves between devices directly. Alike on all ranks. */
+/* Whether any transport is TRANSPORT_DEVICE. Equal on all ranks. */
 bool transports_use_devices(const struct transports *t, const struct program *p);
-/* Whether collectives of a stage have their staging on its device. */
+/* Whether the collectives of a stage have their staging on its device. */
 bool transports_stage_on_device(const struct transports *t, const struct rank *r, int32_t stage);
 
-/* Bytes of pinned memory for the channels of a device that the host carries; of a discrete one. */
+/* Bytes of pinned memory for a discrete device's channels that use the host. */
 int64_t transports_pinned_bytes(const struct transports *t, const struct program *p,
                                 int32_t device);
-/* pinned: so many bytes for this rank's channels. */
+/* pinned: transports_pinned_bytes of this rank. */
 MUST_CHECK enum status transports_open_bounce(struct transports *t, struct rank *r,
                                               const struct chunks *c, char *pinned,
                                               struct error *err);
-/* shared: as comm_thread_init takes it. The thread does not run yet. */
+/* shared: as for comm_thread_init. The thread does not run yet. */
 void transports_open_host(struct transports *t, const struct rank *r, void *shared);
 MUST_CHECK enum status transports_open_devices(struct transports *t, struct rank *r,
                                                const struct chunks *c, struct error *err);
-/* Joins the communication thread, when what was ordered has been done. */
+/* Joins the communication thread after all orders are done. */
 void transports_stop_host(struct transports *t);
-/* Between these two the ranks' board shows this rank as leaving, and device work must have ended. */
+/* Between give_up and close the ranks' board shows this rank as leaving; device work must end there. */
 void transports_give_up_devices(struct transports *t);
 void transports_close_devices(struct transports *t);
-void transports_close(struct transports *t); /* the last thing */
+void transports_close(struct transports *t); /* the last call */
 
-/* What the compute stream was asked so far, as an event + 1 that the host may wait for; 0: it has been done already. */
+/* Marks the work issued to the compute stream so far: an event + 1 that the host can wait for; 0: it is complete. */
 MUST_CHECK enum status transports_mark(struct transports *t, struct rank *r, int32_t *after,
                                        struct error *err);
 

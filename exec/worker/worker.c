@@ -1,16 +1,17 @@
-/* exec/worker/worker.c - one rank's run from its first look at the program to the result.
+/* exec/worker/worker.c - one rank's run, from the check of the program to the result.
  *
- * Order of life: join the other ranks; look whether this host and device can run the lane; memory,
- * first values or a checkpoint; agree on when time is 0; step after step (exec/worker/steps.c) while the
- * communication thread (exec/host_transport/comm_thread.c) moves messages; gather spans and losses on rank 0, which
- * writes what is wanted of them while the others wait for it.
- * Until time 0 an error is agreed upon: every rank returns the same one. Later there is no such
- * moment: a rank that fails says why and ends all ranks, because others may wait for it for ever.
+ * Order: join the other ranks; check that this host and device can run the lane; allocate memory, initialise it or
+ * load a checkpoint; agree on time 0; run the steps (exec/worker/steps.c) while the communication thread
+ * (exec/host_transport/comm_thread.c) moves messages; gather spans and losses on rank 0, which writes the results
+ * while the others wait.
  *
- * Emulated devices. All ranks are on this host. The compute thread's clock is virtual (clock.h),
- * messages carry virtual instants (exec/host_transport/wire.h), and the thread sleeps until the wall has come to
- * its virtual time before it hands anything over and at the end of each call. Steps are measured in
- * wall time. While a checkpoint is written the run's clock stands still.
+ * Errors before time 0 are agreed: every rank returns the same one. Later no such point exists: a rank that fails
+ * prints its error and ends all ranks, because others may wait for it for ever.
+ *
+ * Emulated devices: all ranks are on this host. The compute thread's clock is virtual (clock.h), messages carry
+ * virtual instants (exec/host_transport/wire.h), and the thread sleeps until wall time reaches its virtual time
+ * before it hands anything over and at the end of each call. Steps are measured in wall time. The run's clock stops
+ * while a checkpoint is written.
  */
 #include "exec/worker/internal.h"
 
@@ -43,7 +44,7 @@ static enum status open_device(struct worker *w, struct error *err)
     return rank_open_device(r, err);
 }
 
-/* All that operators will take beside slots, now: a step asks for nothing. */
+/* Allocates all memory that operators need besides slots, so that a step allocates nothing. */
 static enum status prepare_device(struct rank *r, struct error *err)
 {
     if (!r->backend.prepare) return OK;
@@ -82,7 +83,7 @@ static enum status open_lanes(struct worker *w, struct error *err)
     return open_discrete(w, err);
 }
 
-/* First values of a large model take long. */
+/* Initialising a large model takes long. */
 static enum status open_mine(struct worker *w, struct error *err)
 {
     comm_working(w->rank.comm, true);
@@ -91,7 +92,7 @@ static enum status open_mine(struct worker *w, struct error *err)
     return status;
 }
 
-/* Emulated ranks on one GPU take turns: the lowest of them has the turns of all in its place. */
+/* Emulated ranks on one GPU take turns: the lowest of them holds the shared clock. */
 static enum status share_devices(struct worker *w, void *shared, struct error *err)
 {
     struct rank *r = &w->rank;
@@ -102,7 +103,7 @@ static enum status share_devices(struct worker *w, void *shared, struct error *e
         failed = link_clock_init(&turns[i]);
     TRY(comm_agree(
         r->comm,
-        failed ? error_set(err, ERR_RESOURCE, "no lock that ranks share: %s", strerror(failed))
+        failed ? error_set(err, ERR_RESOURCE, "cannot create a lock shared by ranks: %s", strerror(failed))
                : OK,
         err));
     while (strcmp(d[first].kind, mine->kind) != 0 || d[first].index != mine->index) first++;
@@ -110,7 +111,7 @@ static enum status share_devices(struct worker *w, void *shared, struct error *e
     return OK;
 }
 
-/* Every index of the program becomes an address, an event or a queue. */
+/* Resolves every index of the program to an address, an event or a queue. */
 static enum status prepare_lane(struct worker *w, struct error *err)
 {
     struct rank *r = &w->rank;
@@ -143,7 +144,7 @@ static enum status open_shared(struct worker *w, struct error *err)
     return transports_open_devices(&w->transports, r, &w->chunks, err);
 }
 
-/* What modules have of each other; nothing is open yet. */
+/* Sets the references between modules; nothing is open yet. */
 static void connect_modules(struct worker *w)
 {
     const struct async_issue_uses u = {.r = &w->rank,
@@ -159,7 +160,7 @@ static void connect_modules(struct worker *w)
     saver_init(&w->saver, &w->rank, &w->chunks, &w->progress, &w->inputs, &w->scales, &w->log);
 }
 
-/* The folder to write is entered before what is resumed is looked for. */
+/* The output folder is locked before the checkpoint to resume is searched. */
 static enum status find_position(struct worker *w, struct error *err)
 {
     struct rank *r = &w->rank;
@@ -167,7 +168,7 @@ static enum status find_position(struct worker *w, struct error *err)
     if (r->o->save || r->o->resume) TRY(inputs_identify(&w->inputs, err));
     if (r->o->save) TRY(saver_enter(&w->saver, err));
     if (r->o->resume) {
-        comm_phase(r->comm, "going on from a checkpoint");
+        comm_phase(r->comm, "resuming from a checkpoint");
         TRY(resume_from_checkpoint(r, &w->chunks, &w->inputs, &w->progress, &w->scales, err));
         comm_phase(r->comm, "");
     }
@@ -213,7 +214,7 @@ static void take_priority(struct worker *w, bool wanted)
     if (wanted) w->real_time = granted;
 }
 
-/* The run's clock stands still while everybody writes. */
+/* The run's clock stops while all ranks write. */
 static enum status save_between(struct worker *w, int64_t offset_ns, struct error *err)
 {
     if (w->rank.discrete) TRY(async_issue_drain(&w->ahead, err));
@@ -281,8 +282,8 @@ static void report(struct worker *w, struct run_result *out)
                                    w->log.end_ns, w->rank.o->steps);
     out->losses = step_log_means(&w->log, &w->rank, w->a);
     if (p->emulated && !out->real_time && w->rank.index == 0)
-        log_info("no real-time priority: emulated devices wait longer than they should; expect "
-                 "wider times");
+        log_info("no real-time priority: waits of emulated devices are too long, and their "
+                 "times have a wider spread");
     if (!t) return;
     for (int32_t i = 0; i < p->n_devices; i++)
         if (!program_device_is_host(&p->devices[i])) t->source = p->devices[i].kind;
@@ -306,7 +307,7 @@ static enum status conclude(struct worker *w, struct run_result *out, struct err
                : OK;
 }
 
-/* A rank that failed while others run. */
+/* Failure of one rank while others run. */
 static enum status fail_alone(struct worker *w, enum status status, struct error *err)
 {
     struct error own = *err;
@@ -348,7 +349,7 @@ static void close_all(struct worker *w, enum status status)
     saver_leave(&w->saver);
     if (status != OK) transports_give_up_devices(&w->transports);
     comm_close(
-        r->comm); /* first: receives that nobody waits for any more still point into memory */
+        r->comm); /* first: open receives still point into memory */
     comm_parting(r->comm, true);
     if (r->open && r->discrete) (void)r->backend.finish(&r->backend, NULL);
     transports_close_devices(&w->transports);

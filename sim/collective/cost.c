@@ -1,6 +1,6 @@
-/* Each way is made of passes: a ring, a line, a tree, rounds of pairs. A pass takes the instant at which each member is free
- * and leaves the instant at which its part is over. That is all that one pass must know of the one before, so that
- * unequal nodes and shards need nothing of their own.
+/* Each algorithm is a sequence of passes: a ring, a line, a tree, rounds of pairs. A pass reads the instant at which each member
+ * is free and writes the instant at which its share is over. This is the only state between passes, so unequal nodes and
+ * shards need no special cases.
  * Instants saturate at MAX_NS, 73 years, which is reported at the end. */
 #include "sim/collective/cost.h"
 
@@ -20,7 +20,7 @@ struct walk {
     const struct collective_case *c;
     const struct collective_hops *hops;
     struct arena *scratch;
-    int64_t *free_ns; /* (members) each member's part is over */
+    int64_t *free_ns; /* (members) end of each member's current pass */
 };
 
 /* --- shapes ---------------------------------------------------------------------------------- */
@@ -42,7 +42,7 @@ int32_t collective_pieces(const struct collective_case *c, int64_t elements)
     return n > COLLECTIVE_PIECES ? COLLECTIVE_PIECES : (int32_t)n;
 }
 
-/* Numbered in order: the lowest set bit is the height; a parent stands one higher, on the side where there is one. */
+/* Numbered in order: the lowest set bit is the height; a parent is one higher, on the side on which it exists. */
 int32_t collective_parent(int32_t member, int32_t n)
 {
     if (!member) return -1;
@@ -57,9 +57,9 @@ static enum status check_algorithm(const struct collective_case *c, struct error
 {
     if ((int)c->kind < 0 || c->kind >= COLLECTIVE_KIND_COUNT || (int)c->algorithm < 0 ||
         c->algorithm >= COLLECTIVE_ALGORITHM_COUNT)
-        return error_set(err, ERR_INPUT, "no such collective");
+        return error_set(err, ERR_INPUT, "unknown kind or algorithm of a collective");
     if (!collective_can(c->kind, c->algorithm))
-        return error_set(err, ERR_INPUT, "%s is no algorithm of %s; it can be done by %s",
+        return error_set(err, ERR_INPUT, "%s is not an algorithm of %s; choose %s",
                          collective_algorithm_name(c->algorithm), collective_kind_name(c->kind),
                          collective_choices(c->kind, false).text);
     const char *misfit = collective_misfit(c->algorithm, c->n_members, true);
@@ -92,11 +92,11 @@ static enum status check_nodes(const struct collective_case *c, struct error *er
     for (int32_t i = 1; c->node && i <= c->n_members; i++, run++) {
         if (i < c->n_members && c->node[i] == c->node[i - 1]) continue;
         if (i < c->n_members && c->node[i] < c->node[i - 1])
-            return error_set(err, ERR_INPUT, "members of one node must stand together");
+            return error_set(err, ERR_INPUT, "members of one node must be consecutive");
         if (!first_run) first_run = run;
         if (c->algorithm == ALGORITHM_HIERARCHICAL && run != first_run)
             return error_set(err, ERR_INPUT,
-                             "hierarchical needs as many members on every node: one has %" PRId32
+                             "hierarchical needs the same number of members on every node: one has %" PRId32
                              ", another %" PRId32,
                              first_run, run);
         run = 0;
@@ -108,13 +108,13 @@ enum status collective_check(const struct collective_case *c, struct error *err)
 {
     TRY(check_algorithm(c, err));
     if (c->n_members < 1 || c->n_members > COLLECTIVE_MEMBERS)
-        return error_set(err, ERR_INPUT, "%" PRId32 " members: there can be 1 to %d", c->n_members,
+        return error_set(err, ERR_INPUT, "%" PRId32 " members: must be 1 to %d", c->n_members,
                          (int)COLLECTIVE_MEMBERS);
     if (c->element_bytes < 1 || c->elements < 0 || c->piece_bytes < 0 ||
         c->elements > MAX_BYTES / c->element_bytes / c->n_members)
         return error_set(err, ERR_INPUT,
                          "%" PRId64 " elements of %" PRId32 " bytes for %" PRId32
-                         " members: at most 1 PiB in all",
+                         " members: the total must be at most 1 PiB",
                          c->elements, c->element_bytes, c->n_members);
     TRY(check_shards(c, err));
     return check_nodes(c, err);
@@ -131,7 +131,7 @@ static struct moved move(const struct cost_link *hop, int64_t ready_ns, int64_t 
     return (struct moved){left < MAX_NS ? left : MAX_NS, arrival < MAX_NS ? arrival : MAX_NS};
 }
 
-/* From each of the first n_hops members to the one behind it, behind the last stands the first. */
+/* From each of the first n_hops members to the next one; the last is followed by the first. */
 static struct cost_link *hops_of(const struct walk *w, const int32_t *member, int32_t n,
                                  int32_t n_hops)
 {
@@ -152,7 +152,7 @@ static bool alike(const struct walk *w, const int32_t *member, int32_t n, const 
     return true;
 }
 
-/* In step k the i-th of n members sends chunk (i + ahead − k) mod n of so many bytes to the next. */
+/* In step k the i-th of n members sends chunk (i + ahead − k) mod n to the next one. */
 static void ring(const struct walk *w, const int32_t *member, int32_t n, const int64_t *chunk,
                  int32_t ahead, int32_t steps)
 {
@@ -184,7 +184,7 @@ static void ring(const struct walk *w, const int32_t *member, int32_t n, const i
     for (int32_t i = 0; i < n; i++) w->free_ns[member[i]] = now[i];
 }
 
-/* Down a line of n members in pieces: a piece goes on as soon as it has come, behind the piece before it. */
+/* Down a line of n members in pieces: a member forwards a piece after its arrival and after the previous piece. */
 static void line(const struct walk *w, const int32_t *member, int32_t n, int64_t elements)
 {
     int32_t pieces = collective_pieces(w->c, elements);
@@ -207,8 +207,8 @@ static void line(const struct walk *w, const int32_t *member, int32_t n, int64_t
     }
 }
 
-/* All members, root 0: sums up where `up`, results down. Children have a lower lowest bit than their parents, so that
- * going through the bits in order meets children first. */
+/* All members, root 0: reduction upwards if `up`, results downwards. Children have a lower lowest bit than their parents, so that
+ * iterating over the bits in order visits children first. */
 static void tree(const struct walk *w, bool up)
 {
     int32_t n = w->c->n_members, pieces = collective_pieces(w->c, w->c->elements), at = 0;
@@ -325,7 +325,7 @@ static int64_t shard(const struct collective_case *c, int32_t i)
     return c->shards ? c->shards[i] : collective_chunk_of(c->elements, i, c->n_members);
 }
 
-/* All-gather: member i starts with shard i; reduce-scatter: it ends with it. */
+/* All-gather: member i starts with shard i; reduce-scatter: member i ends with it. */
 static void shards_round(const struct walk *w)
 {
     const struct collective_case *c = w->c;
@@ -416,7 +416,7 @@ static void chain(const struct walk *w)
     int32_t n = c->n_members;
     struct collective_case whole = *c;
     struct walk there = *w;
-    if (c->kind == COLLECTIVE_ALL_REDUCE) { /* the whole vector is one piece */
+    if (c->kind == COLLECTIVE_ALL_REDUCE) { /* the full vector is one piece */
         whole.piece_bytes = units_max(1, c->elements * c->element_bytes);
         there.c = &whole;
     }
@@ -424,7 +424,7 @@ static void chain(const struct walk *w)
     if (c->kind == COLLECTIVE_ALL_REDUCE) line(&there, members(w, n - 1, n, -1), n, c->elements);
 }
 
-/* Closed forms; an algorithm of rounds needs none. */
+/* Closed forms; an algorithm in rounds needs none. */
 static void all(const struct walk *w)
 {
     static void (*const forms[COLLECTIVE_ALGORITHM_COUNT])(const struct walk *) = {
@@ -470,7 +470,7 @@ void collective_split(int32_t k, const double *ring_Bps, int64_t elements, int64
         if (out[i] > left) out[i] = left; /* doubles beyond 2^53 */
         left -= out[i];
     }
-    while (left > 0) { /* fewer than k turns, but for rounding of very large counts */
+    while (left > 0) { /* fewer than k turns, except for rounding of very large counts */
         int32_t best = 0;
         double most = -INFINITY;
         for (int32_t i = 0; i < k; i++) {

@@ -1,4 +1,4 @@
-/* sim/collective/price.h - what a program's collective takes where somebody has measured it.
+/* sim/collective/price.h - duration of a program's collective from the profile's measured tables.
  *
  * A table of the profile holds for a collective of its kind, on as many ranks and as many nodes (equally many on each), of
  * a size between its smallest and its largest, among devices that are not emulated; and for an algorithm that it names, else, where it

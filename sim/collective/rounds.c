@@ -3,7 +3,7 @@
 
 #define MAX_NS (INT64_MAX / 4)
 
-/* A message starts when both ends have come to the step; a member goes on when its own has left and the one to it is there. */
+/* A message starts when both ends have reached the step; a member continues when its message has left and the one to it arrived. */
 int64_t collective_pairs_ns(int32_t n, const int64_t *bytes, const struct cost_link *hop)
 {
     int64_t now[2][256] = {{0}}, last = 0;

@@ -1,5 +1,5 @@
-/* The cluster's links keep their places; the way of two devices that meet through switches is a route behind them. Both are
- * found once, because a cluster looks through all its links: an open hash by (lower, higher device), at most half full. */
+/* The cluster's links keep their indices; the route of two devices connected through switches is appended. Both are
+ * cached, because a lookup in the cluster scans all links: an open hash by (lower, higher device), at most half full. */
 #include "sim/collective/routes.h"
 
 #include "core/base/arena.h"
@@ -63,7 +63,7 @@ static void grow(struct collective_routes *w)
         if (old[i].high) *slot_of(w, old[i].low, old[i].high) = old[i];
 }
 
-/* The route of two devices, as one more link; -1 where there is none. */
+/* The route of two devices, as one more link; -1 if there is none. */
 static int32_t new_route(struct collective_routes *w, int32_t low, int32_t high)
 {
     struct route algorithm;
@@ -114,7 +114,7 @@ enum status collective_routes_cost(struct collective_routes *w, struct cost *k, 
     int32_t link, direction;
     *out = (struct cost_link){.bandwidth_Bps = 1};
     if (!collective_routes_find(w, from, to, &link, &direction))
-        return error_set(err, ERR_INPUT, "there is no link between %s and %s",
+        return error_set(err, ERR_INPUT, "no link between %s and %s",
                          w->cluster->devices[from].name, w->cluster->devices[to].name);
     if (link < 0) return OK;
     return cost_path(k, &w->program.links[link], link, out, err);

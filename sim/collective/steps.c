@@ -1,5 +1,5 @@
-/* The builder keeps, for every member, the transfers that ended its part of the pass before: at most one sent and one
- * received. A transfer that begins a pass, or a step of a ring, comes after those of both its members. */
+/* The builder keeps, for every member, the transfers that ended its previous pass: at most one sent and one received. A
+ * transfer that begins a pass, or a step of a ring, depends on those of both its members. */
 #include "sim/collective/steps.h"
 
 #include "core/base/arena.h"
@@ -21,7 +21,7 @@ struct builder {
     const struct collective_case *c;
     struct steps *out;
     size_t capacity, after_capacity;
-    struct ends *last, *next; /* (members) of the part before, of this part */
+    struct ends *last, *next; /* (members) of the previous pass, of this pass */
     bool full;
 };
 
@@ -32,7 +32,7 @@ static void after(struct builder *b, int32_t transfer, int what)
     struct steps *s = b->out;
     struct step_transfer *t = &s->transfers[s->n - 1];
     int32_t word = 2 * transfer + what;
-    for (int32_t i = 0; i < t->n_after; i++) { /* two ways to the same transfer: the stronger one */
+    for (int32_t i = 0; i < t->n_after; i++) { /* two dependencies on one transfer: the stronger one */
         int32_t *old = &s->after[t->first_after + i];
         if (*old / 2 != transfer) continue;
         if (word > *old) *old = word;
@@ -43,7 +43,7 @@ static void after(struct builder *b, int32_t transfer, int what)
     t->n_after++;
 }
 
-/* A new transfer, behind the parts before of both its members. -1: it is empty. */
+/* A new transfer, after the previous pass of both its members. -1: it is empty. */
 static int32_t transfer(struct builder *b, int32_t from, int32_t to, int64_t bytes)
 {
     struct steps *s = b->out;
@@ -63,7 +63,7 @@ static int32_t transfer(struct builder *b, int32_t from, int32_t to, int64_t byt
     return s->n - 1;
 }
 
-/* The part of these members is over; one that did nothing in it still stands where it stood. */
+/* These members' pass is over; a member without transfers keeps its previous state. */
 static void part_over(struct builder *b, const int32_t *member, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) {
@@ -88,7 +88,7 @@ static void ring(struct builder *b, const int32_t *member, int32_t n, const int6
 static void line(struct builder *b, const int32_t *member, int32_t n, int64_t elements)
 {
     int32_t pieces = collective_pieces(b->c, elements);
-    int32_t *before = ARENA_ARRAY(b->scratch, int32_t, (size_t)n); /* same hop, piece before, + 1 */
+    int32_t *before = ARENA_ARRAY(b->scratch, int32_t, (size_t)n); /* same hop, previous piece, + 1 */
     for (int32_t p = 0; n > 1 && p < pieces && !b->full; p++) {
         int64_t bytes = collective_chunk_of(elements, p, pieces) * b->c->element_bytes;
         for (int32_t i = 0; i + 1 < n; i++) {
@@ -102,7 +102,7 @@ static void line(struct builder *b, const int32_t *member, int32_t n, int64_t el
     part_over(b, member, n);
 }
 
-/* Sums to the parent as they come, results to the children. The only pass of its way, so that ends do not matter. */
+/* Partial sums to the parent on arrival, results to the children. The algorithm's only pass, so ends are not recorded. */
 static void tree(struct builder *b, bool up)
 {
     int32_t n = b->c->n_members, pieces = collective_pieces(b->c, b->c->elements), at = 0;
@@ -222,7 +222,7 @@ static void chain(struct builder *b)
 {
     struct collective_case whole = *b->c;
     int32_t n = whole.n_members;
-    if (whole.kind == COLLECTIVE_ALL_REDUCE) { /* the whole vector is one piece */
+    if (whole.kind == COLLECTIVE_ALL_REDUCE) { /* the full vector is one piece */
         whole.piece_bytes = whole.elements * whole.element_bytes;
         b->c = &whole;
     }
@@ -279,7 +279,7 @@ static void grouped(struct builder *b)
         line(b, members(b, i + last, n, 1), n, shards(b)[i] / c->element_bytes);
 }
 
-/* As sim/collective/cost.c has closed forms; an algorithm of rounds needs none. */
+/* The algorithms with closed forms in sim/collective/cost.c; an algorithm in rounds needs none. */
 static void all(struct builder *b)
 {
     static void (*const made[COLLECTIVE_ALGORITHM_COUNT])(struct builder *) = {
@@ -320,16 +320,16 @@ enum { EVENT_READY, EVENT_FLOW };
 struct waiting { /* a transfer of a play */
     int64_t ready_ns;
     int32_t pending, play, resource;
-    int32_t first_next, n_next; /* those that come after it: into player.next */
+    int32_t first_next, n_next; /* its dependents: into player.next */
 };
 struct player {
     struct steps_play *plays;
     struct network *network;
     struct event_queue *queue;
-    int32_t *first; /* (plays) its first transfer among all */
+    int32_t *first; /* (plays) global index of its first transfer */
     int32_t n;
     struct waiting *waiting;
-    int32_t *next; /* 2 · transfer among all, + 1 where it waits for the arrival */
+    int32_t *next; /* 2 · global transfer, + 1 if it waits for the arrival */
 };
 
 static const struct step_transfer *step(const struct player *p, int32_t i)
@@ -343,7 +343,7 @@ static int64_t start_of(const struct steps_play *play, int32_t member)
     return play->start_ns ? play->start_ns[member] : 0;
 }
 
-/* Who waits for whom, turned round. */
+/* Inverts the dependencies. */
 static void turn_round(struct arena *a, struct player *p)
 {
     int64_t n_next = 0, at = 0;
@@ -372,7 +372,7 @@ static void turn_round(struct arena *a, struct player *p)
     }
 }
 
-/* The way of transfer `at` of a play, and when its members are there. */
+/* The route of transfer `at` of a play, and when its members have begun. */
 static enum status collective(struct player *p, struct collective_routes *routes, const struct cluster *c,
                         int32_t play, int32_t at, int32_t *link, int32_t *direction,
                         struct error *err)
@@ -385,7 +385,7 @@ static enum status collective(struct player *p, struct collective_routes *routes
     int64_t begin = start_of(q, s->from), other = start_of(q, s->to);
     w->ready_ns = begin > other ? begin : other;
     if (collective_routes_find(routes, from, to, link, direction)) return OK;
-    return error_set(err, ERR_INPUT, "there is no link between %s and %s", c->devices[from].name,
+    return error_set(err, ERR_INPUT, "no link between %s and %s", c->devices[from].name,
                      c->devices[to].name);
 }
 
@@ -403,7 +403,7 @@ static enum status set_up(struct arena *a, struct player *p, const struct cluste
     p->n = (int32_t)n;
     p->waiting = ARENA_ARRAY(a, struct waiting, (size_t)n);
     p->queue = event_queue_new(a, 1024);
-    /* all ways are found before the network is made of them */
+    /* all routes are found before the network is built from them */
     struct collective_routes *routes = collective_routes_new(a, c);
     int32_t *link = ARENA_ARRAY(a, int32_t, (size_t)n),
             *direction = ARENA_ARRAY(a, int32_t, (size_t)n);

@@ -14,11 +14,11 @@ struct writer {
     const struct program_stage *s;
     int32_t device;
     int32_t n;
-    struct code *code; /* room for the longest procedure of the stage */
-    /* The stretch since the host and the GPU last waited for one another. */
+    struct code *code; /* capacity: the longest procedure of the stage */
+    /* The stretch since the last synchronisation of host and GPU. */
     int32_t stretch;
     int64_t kernels_ns, issue_ns;
-    int64_t alone_ns; /* operators since the call began or devices met */
+    int64_t alone_ns; /* operators since the call began or since the last collective */
 };
 
 static void put(struct writer *w, enum code_kind kind, int32_t arg, int64_t amount)
@@ -48,7 +48,7 @@ static bool put_room(struct writer *w, const struct procedure *f)
     return any;
 }
 
-/* Buffers that a call of this phase gives life to, and those it ends; what waits for the update dies all at once. */
+/* Buffers allocated by a call of this phase, and those it releases; buffers that live until the update are released at once. */
 static int64_t born_bytes(const struct program_stage *s, enum phase phase)
 {
     int64_t bytes = 0;
@@ -72,14 +72,14 @@ static enum status stretch(const struct writer *w, const struct program_op *op, 
     if (factor == 1) return OK;
     double longer = (double)*ns * factor;
     if (!(longer >= 0 && longer <= (double)COST_MAX_NS))
-        return error_set(err, ERR_INPUT, "operator %s cannot take %g times as long on %s", op->name,
+        return error_set(err, ERR_INPUT, "operator %s: factor %g on %s gives no duration of 0 s to ten years", op->name,
                          factor, w->p->devices[w->device].name);
     *ns = (int64_t)llround(longer);
     return OK;
 }
 
-/* A message that the compute stream carries: over its slowest link, and all latencies of its way. It is its links' time,
- * whatever the device's speed. */
+/* A message on the compute stream: occupancy of its slowest link plus all latencies of its route. It is link time, so the
+ * device's speed does not scale it. */
 static enum status price_message(const struct writer *w, const struct program_op *op,
                                  int64_t *out_ns, struct error *err)
 {
@@ -142,8 +142,8 @@ static enum status put_operator(struct writer *w, struct code_procedure *out, in
     return OK;
 }
 
-/* Where the host is slower than the GPU over a stretch, operators stand further apart, in proportion, so that those that
- * are priced together and apart end alike (profiles/op_prior.h). */
+/* If the host is slower than the GPU over a stretch (launch bound), operators are spread in proportion, so that operators priced
+ * together and separately end at the same time (profiles/op_prior.h). */
 static void end_stretch(struct writer *w, struct code_procedure *out)
 {
     if (w->issue_ns > w->kernels_ns && w->kernels_ns > 0) {
@@ -177,14 +177,14 @@ static enum status write_procedure(struct writer *w, const struct procedure *f,
 {
     int64_t born = born_bytes(w->s, f->phase), dead = dead_bytes(w->s, f->phase);
     if (f->phase == PHASE_U && *f->variant)
-        dead = 0; /* the update behind it ends what waits for it */
+        dead = 0; /* the update that follows releases these buffers */
     *out = (struct code_procedure){.phase = f->phase};
     w->n = w->stretch = 0;
     w->kernels_ns = w->issue_ns = w->alone_ns = 0;
     out->messages = put_room(w, f);
     for (int32_t i = 0; i < f->n_instrs; i++) {
         const struct instr *x = &f->instrs[i];
-        /* A call that still waits for its message holds nothing yet. */
+        /* A call that still waits for its message has not allocated yet. */
         if (born && x->kind != INSTR_RECEIVE) put(w, CODE_BORN, -1, born), born = 0;
         if (x->kind == INSTR_RECEIVE || x->kind == INSTR_COLLECTIVE_WAIT) end_stretch(w, out);
         if (x->kind == INSTR_COMPUTE) TRY(put_operator(w, out, x->arg, err));

@@ -1,8 +1,8 @@
-/* sim/engine/code.h - a stage's procedures as the simulator runs them: instructions with their prices.
+/* sim/engine/code.h - a stage's procedures as the simulator executes them: priced instructions.
  *
- * Implied things become instructions: the wait for room before a sent buffer is written again, the birth and death of
- * buffer rings, the end of a received message's use. Neighbouring operators become one instruction with the sum of
- * their times, unless each is wanted in a trace; what takes no time (LOAD, LOSS) is left out.
+ * Implicit operations become instructions: the wait for a free send buffer, allocation and release of buffer rings, the end of
+ * a received message's use. Adjacent operators become one instruction with the sum of their durations, unless the trace needs
+ * each. Instructions without duration (LOAD, LOSS) are dropped.
  */
 #ifndef SIM_ENGINE_CODE_H
 #define SIM_ENGINE_CODE_H
@@ -19,17 +19,17 @@ struct arena;
 struct sim_scale;
 
 enum code_kind {
-    CODE_ROOM,             /* message seq - amount of channel arg has left */
+    CODE_ROOM,             /* wait until message seq - amount of channel arg has left its buffer */
     CODE_RECEIVE,          /* channel arg */
-    CODE_BORN,             /* amount bytes of buffer rings from here */
+    CODE_BORN,             /* allocate amount bytes of buffer rings */
     CODE_COMPUTE,          /* amount ns; arg: operator, -1 for several */
     CODE_SEND,             /* channel arg */
-    CODE_COLLECTIVE_START, /* group arg */
-    CODE_COLLECTIVE_WAIT,  /* group arg */
-    CODE_FOLDED_COLLECTIVE,       /* group arg: amount ns from when the last member has come */
-    CODE_COLLECTIVE, /* group arg, which has a collective: amount ns from here, by which somebody is late */
-    CODE_CONSUMED, /* message seq of channel arg is used up */
-    CODE_DEAD,     /* amount bytes of buffer rings until here */
+    CODE_COLLECTIVE_START, /* collective arg */
+    CODE_COLLECTIVE_WAIT,  /* collective arg */
+    CODE_FOLDED_COLLECTIVE,       /* collective arg of folded devices: amount ns after the last member's arrival */
+    CODE_COLLECTIVE, /* collective arg inside a call; amount: expected lateness of the last member, ns */
+    CODE_CONSUMED, /* message seq of channel arg is no longer needed */
+    CODE_DEAD,     /* release amount bytes of buffer rings */
     CODE_END,
 };
 struct code {
@@ -39,7 +39,7 @@ struct code {
 };
 struct code_procedure {
     enum phase phase;
-    bool messages; /* has to do with messages, so it needs a microbatch */
+    bool messages; /* sends or receives, so it needs a microbatch */
     int32_t n_operators;
     int64_t busy_ns;
     struct code *code; /* ends with CODE_END */
@@ -49,21 +49,21 @@ struct code_pricing {
     const struct program *program;
     struct cost *cost;
     const struct sim_scale *scale; /* NULL: none */
-    const int64_t *folded_ns;     /* (n_groups) durations of each_call groups */
+    const int64_t *folded_ns;     /* (n_groups) durations of collectives inside calls of folded devices */
     bool each_operator;
 };
-/* Procedures of a stage on a device (of the program). scratch: (code_max). ERR_INPUT: an operator without price, times beyond
- * int64, a factor that is none. */
+/* Prices the procedures of a stage on a program device. scratch: (code_max). ERR_INPUT: an operator without a price, times
+ * beyond int64, an invalid factor. */
 MUST_CHECK enum status code_stage(struct arena *a, const struct code_pricing *by, int32_t stage,
                                   int32_t device, struct code *scratch, struct code_procedure **out,
                                   struct error *err);
-size_t code_max(const struct program *p); /* instructions that the longest procedure may become */
-/* Stage detail: all collectives of one call of the same members become one, that takes them and the longest way between each two.
- * Exact: after the first collective all members go on from the same instant. Left alone where anything else stands between.
- * procedures: (n_stages). */
+size_t code_max(const struct program *p); /* most instructions of one procedure */
+/* Stage detail: replaces all collectives of one call with the same members by one, whose duration includes the longest
+ * computation between each two. Exact, because all members leave a collective at the same instant. Calls with any
+ * other instruction in between are left as they are. procedures: (n_stages). */
 void code_merge_collectives(struct arena *a, const struct program *p,
                          struct code_procedure *const *procedures);
 int32_t code_room(const struct program *p,
-                  int32_t channel); /* buffers of the buffer ring it is sent from; 0 where none waits */
+                  int32_t channel); /* buffers of the sending buffer ring; 0 if the sender never waits for one */
 
 #endif

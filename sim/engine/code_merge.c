@@ -1,15 +1,15 @@
-/* Stage detail of procedures whose members meet. code.h says what and why it is exact. */
+/* Stage detail of procedures with collectives. code.h states the transformation and why it is exact. */
 #include "core/base/arena.h"
 #include "sim/engine/code.h"
 
 #include <string.h>
 
-/* What one member does in one procedure: codes [first, last] from its first collective to its last, alike at all members but
- * for how long operators take. */
+/* One member in one procedure: codes [first, last] from its first collective to its last, equal for all members except for
+ * operator durations. */
 struct stretch {
     struct code *code;
     int32_t first, last, n;
-    int32_t at; /* the collective that a walk has come to */
+    int32_t at; /* the current collective of a walk */
 };
 
 static bool same_members(const struct program *p, int32_t a, int32_t b)
@@ -22,7 +22,7 @@ static bool same_members(const struct program *p, int32_t a, int32_t b)
     return true;
 }
 
-/* false: fewer than two collectives, or something else among them. */
+/* false: fewer than two collectives, or other instructions among them. */
 static bool find(const struct program *p, struct code *code, struct stretch *out)
 {
     *out = (struct stretch){.code = code, .first = -1};
@@ -39,7 +39,7 @@ static bool find(const struct program *p, struct code *code, struct stretch *out
     return out->n > 1;
 }
 
-/* Operators up to the next collective, to which the stretch moves on. */
+/* Operators up to the next collective, which becomes the current one. */
 static int64_t next_collective(struct stretch *s)
 {
     int64_t work = 0;
@@ -47,7 +47,7 @@ static int64_t next_collective(struct stretch *s)
     return work;
 }
 
-/* From the first collective's start to the last one's end: collectives, and the longest work of any member between each two. */
+/* From the first collective's start to the last one's end: the collectives, and the longest work of any member between each two. */
 static bool path_through(struct stretch *s, int32_t n_members, int64_t *out)
 {
     *out = s[0].code[s[0].first].amount;
@@ -59,7 +59,7 @@ static bool path_through(struct stretch *s, int32_t n_members, int64_t *out)
             if (s[m].code[s[m].at].arg != s[0].code[s[0].at].arg) return false;
         }
         *out += longest + s[0].code[s[0].at].amount;
-        if (*out > COST_MAX_NS) return false; /* refused collective by collective */
+        if (*out > COST_MAX_NS) return false; /* each collective is then rejected separately */
     }
     return true;
 }

@@ -1,8 +1,8 @@
-/* Collectives inside calls of equal GPUs simulated as one: members wait for each other, then for the collective, and go on
- * together. Those with a collective (core/collective/collective.h) are collective.c's, beside the sums.
+/* Collectives inside calls of folded GPUs: members wait for each other, then for the collective, and continue
+ * together. Collectives with messages (core/collective/collective.h) are in collectives.c.
  *
- * No member can come to the next collective of a group before all have left this one, so a count, the latest arrival and a
- * number of the collective are all there is to know. Durations stand in the code (code.h).
+ * No member can reach the next collective of a group before all have left this one, so a count, the latest arrival and the
+ * ordinal of the collective are the complete state. Durations are in the code (code.h).
  */
 #include "sim/engine/engine.h"
 
@@ -10,7 +10,7 @@
 #include "sim/collective/price.h"
 
 struct gathering {
-    int32_t here; /* members that have come */
+    int32_t here; /* members that have arrived */
     int64_t latest_ns, end_ns, number;
 };
 
@@ -33,7 +33,7 @@ enum status collect_new(struct engine *e, struct cost *k, struct error *err)
         }
         int64_t steps = 2 * ((int64_t)ranks - 1);
         if (steps > 0 && slowest > COST_MAX_NS / steps)
-            return error_set(err, ERR_INPUT, "group %s takes more than ten years", g->name);
+            return error_set(err, ERR_INPUT, "collective %s takes more than ten years", g->name);
         int64_t priced =
             g->each_call && !collective_of_tensor(g) ? collective_price_ns(k, p, g) : -1;
         e->folded_ns[i] = priced >= 0 ? priced : steps * slowest;
@@ -41,7 +41,7 @@ enum status collect_new(struct engine *e, struct cost *k, struct error *err)
     return OK;
 }
 
-/* Everybody has come. */
+/* All members have arrived. */
 static void complete(struct engine *e, int32_t group, int32_t lane, int64_t duration_ns)
 {
     struct gathering *m = &e->gatherings[group];
@@ -69,7 +69,7 @@ int64_t collect_end(struct engine *e, int32_t lane, const struct code *c)
             complete(e, c->arg, lane, c->amount);
     }
     if (m->number == l->collective) return -1;
-    if (e->overlap && e->now_ns < m->end_ns) return m->end_ns; /* asked again then */
+    if (e->overlap && e->now_ns < m->end_ns) return m->end_ns; /* called again then */
     l->collective = -1;
     if (e->trace) report_same_device_collective(e, lane, c->arg, l->met_ns, m->end_ns);
     return m->end_ns;

@@ -1,10 +1,10 @@
-/* Rings, chains and collectives as messages on the links.
+/* Collectives as messages on the links.
  *
- * A member is one lane in one group. Its part of a collective is a list of parts (core/program/program.h's steps): each sends at
+ * A member is one lane in one collective. Its work is a list of parts (core/program/program.h's steps): each sends at
  * most one message and receives at most one, and the next begins when both have ended. A hop is one direction between two
- * neighbours: its message is ready when both ends have come to their parts. Neither end can come to the next part of
- * the hop before this one is over, so one flag for each end is all there is to know.
- * A lane's collective stream takes what it is handed in order, one after the other.
+ * neighbours: its message is ready when both ends have reached their parts. Neither end can reach the next part of
+ * the hop before this one is over, so one flag per end is the complete state.
+ * A lane's collective stream executes its launches in order, one after the other.
  */
 #include "sim/engine/engine.h"
 
@@ -14,17 +14,17 @@
 #include <inttypes.h>
 
 struct member {
-    int32_t group, index, lane; /* index in the group */
-    int32_t part, pending;      /* messages of this part that are not over */
-    int32_t launched, ended;    /* collectives of this group, one a step where it is a sum */
-    int32_t step, times; /* of the running one: its step, and how many of that step were before */
+    int32_t group, index, lane; /* index in the collective */
+    int32_t part, pending;      /* messages of this part that have not ended */
+    int32_t launched, ended;    /* launches of this collective, one a step for a gradient all-reduce */
+    int32_t step, times; /* of the running one: its step, and the earlier launches of that step */
     int32_t next_step, next_times;             /* of the last one launched */
     int64_t begin_ns, part_end_ns, part_bytes; /* of the part */
     int64_t end_ns;                            /* of the last collective */
 };
 
-/* Of a collective: of all collectives that the two lanes have over this link, since each lane is in one collective at a time;
- * `from` and `to` are then those that came last. */
+/* A hop of collectives inside calls is shared by all collectives of the two lanes over this link, because each lane is in one
+ * collective at a time; `from` and `to` are then the members of the latest one. */
 struct hop {
     int32_t from, to; /* members */
     int32_t resource, link, direction, from_lane, to_lane;
@@ -40,14 +40,14 @@ struct handed {
 struct stream_state {
     bool busy;
     int64_t free_ns;
-    int32_t *members, n_members; /* of this lane, by group */
+    int32_t *members, n_members; /* of this lane, by collective */
     size_t first, n, capacity;
     struct handed *queue; /* waiting: queue[first … first + n - 1] */
 };
 
-/* Of a collective with a price (sim/collective/price.h): who has come, and the last of them when. */
+/* State of a priced collective (sim/collective/price.h): the members that have arrived, and the last arrival. */
 struct rendezvous {
-    int64_t price_ns; /* -1: it goes by messages */
+    int64_t price_ns; /* -1: simulated by messages */
     int32_t here;
     int64_t latest_ns;
 };
@@ -64,7 +64,7 @@ struct collectives {
 
 /* --- setting up --- */
 
-/* Members of the real group: of a folded ring (sim/engine/fold) one stands for all. */
+/* Members before folding: in a folded ring (sim/engine/fold) one represents all. */
 static int32_t ranks_of(const struct collective *g)
 {
     return g->stands_for ? g->stands_for : g->n_members;
@@ -72,7 +72,7 @@ static int32_t ranks_of(const struct collective *g)
 
 static bool folded(const struct collective *g) { return ranks_of(g) > g->n_members; }
 
-/* Has no part in this file. */
+/* Not simulated in this file. */
 static bool is_separate(const struct collective *g)
 {
     return g->each_call && !collective_of_tensor(g);
@@ -181,7 +181,7 @@ static void see_group(struct seeing *s, int32_t group)
         }
 }
 
-/* Behind those of the sums: one for every two lanes and link, whichever collectives use it. */
+/* After the hops of gradient all-reduces: one for every two lanes and link, shared by all collectives inside calls. */
 static void find_collective_hops(struct engine *e)
 {
     const struct program *p = e->program;
@@ -250,7 +250,7 @@ int32_t collective_parts(const struct collective *g)
 }
 
 struct part {
-    int32_t send, receive; /* hops of the group; -1: none */
+    int32_t send, receive; /* hops of the collective; -1: none */
     int64_t send_bytes, receive_bytes;
 };
 
@@ -276,7 +276,7 @@ static struct part tensor_part_of(const struct engine *e, const struct member *m
     return p;
 }
 
-/* Receive the sum so far, send it on, receive the result, send it back. */
+/* Chain: receive the partial sum, add and forward it, receive the result, send it back. */
 static struct part chain_part(const struct collective *g, int32_t i, int32_t k)
 {
     int32_t last = g->n_members - 1, hop = -1;
@@ -288,7 +288,7 @@ static struct part chain_part(const struct collective *g, int32_t i, int32_t k)
     return k % 2 ? (struct part){hop, -1, bytes, 0} : (struct part){-1, hop, 0, bytes};
 }
 
-/* One end of a hop has come to its part; an empty message takes no part at all. */
+/* One end of a hop has reached its part; an empty message is skipped. */
 static void come(struct engine *e, struct member *m, int32_t group_hop, bool sender, int64_t bytes,
                  int64_t now_ns)
 {
@@ -317,7 +317,7 @@ static void end_collective(struct engine *e, struct member *m, int64_t now_ns)
     s->busy = false;
 }
 
-/* A member has come to a collective with a price; with the last one all are in flight. */
+/* A member has arrived at a priced collective; after the last arrival it runs for all. */
 static void come_together(struct engine *e, struct member *m, int64_t now_ns)
 {
     const struct collective *g = &e->program->collectives[m->group];
@@ -337,7 +337,7 @@ static void come_together(struct engine *e, struct member *m, int64_t now_ns)
                                               .index = m->group});
 }
 
-/* From the member's part on, as far as nothing has to be waited for. */
+/* Advances from the member's part until it must wait. */
 static void advance(struct engine *e, struct member *m, int64_t now_ns)
 {
     const struct collective *g = &e->program->collectives[m->group];
@@ -371,7 +371,7 @@ static void run_stream(struct engine *e, int32_t lane)
     }
 }
 
-/* --- what the engine calls --- */
+/* --- called by the engine --- */
 
 static int32_t find_member(const struct engine *e, int32_t group, int32_t lane)
 {
@@ -394,7 +394,7 @@ void collective_hand_over(struct engine *e, int32_t group, int32_t lane, int64_t
     struct stream_state *s = &e->collectives->streams[lane];
     int32_t member = find_member(e, group, lane);
     if (member < 0) {
-        engine_fail(e, ERR_INPUT, "%s is no member of group %s that it reduces",
+        engine_fail(e, ERR_INPUT, "%s is not a member of collective %s that it starts",
                     e->program->devices[lane].name, e->program->collectives[group].name);
         return;
     }
@@ -424,7 +424,7 @@ int32_t collective_resource(const struct engine *e, int32_t hop, int64_t *occupa
     const struct hop *h = &e->collectives->hops[hop];
     *occupancy_ns = network_occupancy_ns(e->network, h->resource, h->bytes);
     const struct member *m = &e->collectives->members[h->from];
-    /* Hops that collectives share are told apart by who sends. */
+    /* Shared hops of collectives are distinguished by their sender. */
     int32_t number = collective_of_tensor(&e->program->collectives[m->group])
                          ? e->collectives->n_hops + h->from
                          : hop;

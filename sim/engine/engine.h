@@ -1,19 +1,19 @@
-/* sim/engine/engine.h - the state of one simulation, shared by the files that make it up. No other room includes it.
+/* sim/engine/engine.h - the state of one simulation, shared by the files of this folder. No other module includes it.
  *
- *   sim.c         setting up, the event loop, the result
- *   lane.c        a device's compute stream: runs ahead of the event queue until it must wait
- *   messages.c    channels: who handed over, who posted, who has left
- *   collective.c  rings and chains on the collective streams
- *   collect.c     collectives inside calls
- *   overlap.c     operators slowed while messages move
- *   report.c      spans, and who is blocked
+ *   sim.c          setup, the event loop, the result
+ *   lane.c         a device's compute stream; runs ahead of the event queue until it must wait
+ *   messages.c     channels: messages handed over, receives posted, messages sent
+ *   collectives.c  collectives on the collective streams (gradient all-reduce, ZeRO)
+ *   collect.c      collectives inside calls of folded devices
+ *   overlap.c      operators slowed down while messages are in flight
+ *   report.c       spans of the trace, and the blocked set of a deadlock
  *
- * Lanes meet only in messages and collectives, so a lane may run ahead of the queue's time: what it hands over lies in
- * its own time, at or after the queue's. A message is pushed as one event, at the latest of its conditions, when
- * the last of them is known; therefore links see requests in order of (time, push) however far lanes have run.
- * Where a channel has its link's direction to itself nothing needs to be put in order: its passages are known at once, no
- * event is pushed, and a program of such channels alone is evaluated as a recurrence, without any queue. Everything that
- * follows at once is followed up before the next event is taken.
+ * Lanes interact only through messages and collectives, so a lane may run ahead of the queue's time: its messages lie in its
+ * own time, at or after the queue's. A message becomes one event, pushed when its last condition is known, at the time of the
+ * latest condition. Links therefore receive requests in order of (time, push), however far lanes have run ahead.
+ * A channel that has its link direction to itself needs no ordering: its message times follow at once and no event is pushed. A
+ * program with such channels only is evaluated as a recurrence, without a queue. All immediate consequences of an event
+ * are processed before the next event.
  */
 #ifndef SIM_ENGINE_ENGINE_H
 #define SIM_ENGINE_ENGINE_H
@@ -27,7 +27,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Instants stay below a quarter of int64 (73 years), so that the sum of one and a few durations cannot overflow. */
+/* Instants stay below a quarter of int64 (73 years), so that an instant plus a few durations cannot overflow. */
 #define ENGINE_MAX_NS (INT64_MAX / 4)
 
 enum engine_event {
@@ -37,11 +37,11 @@ enum engine_event {
     EVENT_WAKE,
     EVENT_MOVING,
     EVENT_COLLECTIVE
-}; /* READY: index is a channel, or n_channels + hop of a collective; COLLECTIVE: one with a price is over */
+}; /* READY: index is a channel, or n_channels + hop of a collective; COLLECTIVE: a priced collective has ended */
 enum engine_stop { STOP_NOT, STOP_LIMIT, STOP_STEADY, STOP_ERROR };
 
 struct lane_state {
-    const struct code_procedure **procedures; /* (chunks) of each of its stages */
+    const struct code_procedure **procedures; /* (chunks), each (procedures of the stage) */
     const struct code_procedure *procedure;   /* of the current call; NULL: done */
     const struct code *code;                  /* next instruction */
     struct cursor cursor;
@@ -53,36 +53,36 @@ struct lane_state {
     int64_t update_ns;             /* end of this step's last update, -1 before */
     int64_t busy_ns;               /* compute of this step */
     int64_t last_end_ns;           /* of the step before */
-    int64_t ended_busy_ns[2];      /* of the last two steps that it has ended, by parity */
-    int64_t worked_ns;             /* end of the first step's last call but updates */
+    int64_t ended_busy_ns[2];      /* busy_ns of its last two completed steps, by parity */
+    int64_t worked_ns;             /* end of the first step's last call, updates excluded */
     int64_t steady_busy_ns;        /* of engine.steady_step */
-    int64_t collective, met_ns;       /* number of the collective it waits in, -1: none, and since when */
-    bool met;                      /* CODE_MEET at hand: handed over */
+    int64_t collective, met_ns;       /* ordinal of the collective in which it waits, -1: none; since when */
+    bool met;                      /* the current collective instruction has been handed over */
     int32_t n_touching, *touching; /* channels whose messages change this device's memory */
 };
 
-/* What is known of message seq; -1: not yet. */
+/* Known instants of message seq; -1: not known yet. */
 struct message {
     int64_t handed_ns, left_ns, arrival_ns, consumed_ns;
 };
 struct channel_state {
     int32_t from_lane, to_lane, resource, ahead;
     bool alone; /* network_alone */
-    bool fluid; /* its messages move beside one another, too */
+    bool fluid; /* its messages may be in flight concurrently (fair sharing) */
     int64_t occupancy_ns;
     int64_t low;                 /* sequence number of the first message that has not left */
-    int64_t started_ns, left_ns; /* when the last one did */
+    int64_t started_ns, left_ns; /* of the last message */
     bool pushed;                 /* the head of the queue has become ready */
-    int64_t keep;                /* messages before low that somebody may still ask for */
+    int64_t keep;                /* messages before low that are still looked up */
     int64_t capacity;            /* power of two */
     /* (capacity), message seq at seq mod capacity; [low - keep, low - keep + capacity) */
     struct message *window;
-    /* (capacity): handed over and not left, in that order, i-th at i mod capacity */
+    /* (capacity): handed over and not sent, in that order, i-th at i mod capacity */
     int64_t *queue;
-    int64_t head, next, tail; /* next: of those, the first that has not started */
+    int64_t head, next, tail; /* next: the first of the queue that has not started */
     int64_t born_bytes,
-        dead_bytes; /* at the receiver when it starts, at the sender when it has left */
-    enum phase sent_by, received_by; /* letters of the calls */
+        dead_bytes; /* at the receiver when the message starts, at the sender when it has left */
+    enum phase sent_by, received_by; /* phases of the calls */
 };
 
 struct collectives;
@@ -96,16 +96,16 @@ struct engine {
     struct network *network;
     struct memory *memory;
     struct collectives *collectives;
-    struct gathering *gatherings;  /* (n_groups) of equal GPUs: each_call groups without a collective */
-    int64_t *folded_ns;         /* (n_groups) how long each takes */
-    struct overlap *overlap;     /* NULL where no link slows computing down: lanes run ahead */
+    struct gathering *gatherings;  /* (n_groups) collectives inside calls of folded devices */
+    int64_t *folded_ns;         /* (n_groups) duration of each */
+    struct overlap *overlap;     /* NULL: no link has compute_slowdown, so lanes run ahead */
     struct trace *trace;         /* NULL: not kept */
-    const bool *trace_replicas;  /* whose spans are kept; NULL: all */
-    int32_t trace_step;          /* whose spans alone are kept; -1: of all */
+    const bool *trace_replicas;  /* replicas whose spans are kept; NULL: all */
+    int32_t trace_step;          /* the only step whose spans are kept; -1: all */
     const struct jitter *jitter; /* NULL: none */
     struct lane_state *lanes;    /* (n_devices) */
-    bool *awake;                 /* (n_devices): in the list */
-    int32_t *wake, n_wake, first_wake; /* (n_devices) a ring: lanes that may go on */
+    bool *awake;                 /* (n_devices): in the wake list */
+    int32_t *wake, n_wake, first_wake; /* (n_devices) a circular list: lanes that may continue */
     struct channel_state *channels;    /* (n_channels) */
     int32_t *lane_of_stage;            /* (n_stages) */
     int32_t steps;
@@ -113,14 +113,14 @@ struct engine {
     enum engine_stop stop;
     enum status status; /* STOP_ERROR */
     struct error error;
-    /* (steps): lanes that have ended it, its end, and by how much every lane's end moved since the step before (-1:
-     * they differ). Where all lanes moved alike, the steps that follow repeat this one. */
-    /* step_last: the lane that ended it last, the first one among equals */
+    /* (steps): lanes that have ended the step, its end, and the common shift of all lanes' ends since the previous step (-1:
+     * shifts differ). After a common shift all following steps repeat this one. step_last: the lane that ended last, the
+     * lowest index among equals */
     int32_t *step_lanes, *step_last;
     int64_t *step_end_ns, *step_shift_ns;
-    int32_t steady_step; /* the first such step that another follows; 0: none seen */
-    /* Then its end: the run stops there, where no trace is kept. Not before, for what the next step's first messages take of
-     * memory while the last lanes are still in this one. INT64_MAX: none seen. */
+    int32_t steady_step; /* the first such step that another follows; 0: none found */
+    /* End of that following step. Without a trace the run stops there and not earlier, because the next step's first messages
+     * allocate memory while the last lanes are still in this one. INT64_MAX: none found. */
     int64_t until_ns;
 };
 
@@ -129,15 +129,15 @@ void engine_fail(struct engine *e, enum status status, const char *fmt, ...) PRI
 /* lane.c */
 void lane_start(struct engine *e, int32_t lane);
 void lane_run(struct engine *e,
-              int32_t lane); /* from where it is until it waits; harmless where it still has to */
-void engine_wake(struct engine *e, int32_t lane); /* lane_run before the next event */
+              int32_t lane); /* runs until it waits; no effect on a lane that still waits */
+void engine_wake(struct engine *e, int32_t lane); /* queues lane_run before the next event */
 
 /* messages.c */
 MUST_CHECK enum status messages_new(struct engine *e, struct cost *k, struct error *err);
 void messages_start(struct engine *e); /* after network_start */
 int64_t messages_settled(const struct engine *e,
-                         int32_t lane); /* before it no message changes the lane's memory */
-int64_t messages_occupancy(const struct engine *e, int32_t channel); /* of the queue's head */
+                         int32_t lane); /* no earlier message can still change the lane's memory */
+int64_t messages_occupancy(const struct engine *e, int32_t channel); /* of the queue's head, ns */
 void messages_hand_over(struct engine *e, int32_t channel, int64_t seq, int64_t now_ns);
 void messages_consumed(struct engine *e, int32_t channel, int64_t seq, int64_t now_ns);
 int64_t messages_arrival(const struct engine *e, int32_t channel,
@@ -145,10 +145,10 @@ int64_t messages_arrival(const struct engine *e, int32_t channel,
 int64_t messages_left(const struct engine *e, int32_t channel,
                       int64_t seq); /* -1: not known yet; 0 for seq < 0 */
 void messages_started(struct engine *e, int32_t channel, int64_t start_ns);
-void messages_follow(struct engine *e, int32_t channel); /* one has started: may the next? */
+void messages_follow(struct engine *e, int32_t channel); /* after a start: starts the next one if it may */
 void messages_left_link(struct engine *e, int32_t channel, const struct passage *passage);
 
-/* collective.c */
+/* collectives.c */
 MUST_CHECK enum status collective_new(struct engine *e, struct cost *k, struct error *err);
 void collective_hand_over(struct engine *e, int32_t group, int32_t lane, int64_t now_ns);
 int64_t collective_end(const struct engine *e, int32_t group, int32_t lane,
@@ -157,32 +157,32 @@ int32_t collective_resource(const struct engine *e, int32_t hop, int64_t *occupa
 void collective_started(struct engine *e, int32_t hop, int64_t start_ns);
 void collective_moved(struct engine *e, int32_t hop, const struct passage *passage);
 int32_t
-collective_parts(const struct collective *g); /* spans of one launch by one member, at most */
-void collective_over(struct engine *e, int32_t group, int64_t now_ns); /* one with a price */
-int32_t collective_unfinished(const struct engine *e, int32_t lane);   /* group it is in; -1 */
+collective_parts(const struct collective *g); /* most spans of one launch by one member */
+void collective_over(struct engine *e, int32_t group, int64_t now_ns); /* a priced collective has ended */
+int32_t collective_unfinished(const struct engine *e, int32_t lane);   /* collective it is in; -1 */
 
 /* collect.c */
 MUST_CHECK enum status collect_new(struct engine *e, struct cost *k, struct error *err);
 int64_t collect_end(struct engine *e, int32_t lane,
-                    const struct code *c); /* the lane has come to c; -1: not known yet */
+                    const struct code *c); /* the lane has arrived at c; -1: end not known yet */
 
-/* overlap.c; without a slowdown anywhere e->overlap stays NULL and only overlap_new is called */
+/* overlap.c; without any compute_slowdown e->overlap stays NULL and overlap_new is the only call */
 void overlap_new(struct engine *e);
-/* true: the operator has ended now. false: it runs, and is to be asked again when the lane is woken. */
+/* true: the operator has ended. false: it is running; call again when the lane is woken. */
 bool overlap_compute(struct engine *e, int32_t lane, int64_t work_ns, int64_t *begin_ns);
-bool overlap_wait(struct engine *e, int32_t lane, int64_t when_ns); /* true: it is time */
+bool overlap_wait(struct engine *e, int32_t lane, int64_t when_ns); /* true: when_ns is reached */
 void overlap_begins(struct engine *e, int32_t link, int32_t from, int32_t to, int64_t start_ns);
 void overlap_ends(struct engine *e, int32_t link, int32_t from, int32_t to, int64_t left_ns);
 void overlap_event(struct engine *e, const struct event *x);
 
 /* report.c */
-/* Room for all spans that the program will have; ERR_RESOURCE where they, and what explains them, take more than o allows. */
+/* Reserves memory for all spans of the run; ERR_RESOURCE if they and o->beside_trace exceed the limit in o. */
 MUST_CHECK enum status report_reserve(struct engine *e, const struct sim_options *o,
                                       struct error *err);
 void report_operator(struct engine *e, int32_t lane, const struct code *c, int64_t begin_ns,
                      int64_t end_ns);
 void report_message(struct engine *e, int32_t channel, int64_t seq, const struct passage *passage);
-/* index: of the member in the group; times: launches of that step before this one */
+/* index: of the member; part: step of the collective; times: earlier launches in the same step */
 void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t index, int32_t part,
                        int32_t step, int32_t times, int64_t begin_ns, int64_t end_ns,
                        int64_t bytes);

@@ -1,5 +1,5 @@
-/* Colours, then the quotient. A lane's instructions are numbered through its stages and procedures; lanes of one colour have the
- * same numbers, so (colour, number) names "the same" channel or group in all of them. */
+/* Colours, then the quotient program. A lane's instructions are numbered through its stages and procedures; lanes of one colour
+ * have the same numbers, so (colour, number) names the same channel or collective in all of them. */
 #include "sim/collective/price.h"
 #include "sim/engine/fold_internal.h"
 
@@ -23,9 +23,9 @@ static bool names_reduce(enum instr_kind k)
 }
 static bool names_group(enum instr_kind k) { return names_reduce(k) || k == INSTR_COLLECTIVE; }
 
-/* --- what a lane is by itself --- */
+/* --- colour of a lane by itself --- */
 
-/* A message on the compute stream is its bytes and what its link costs, whichever link it is. */
+/* A message on the compute stream is coloured by its bytes and its link's cost, not by the link. */
 static uint64_t op_colour(const struct folding *f, const struct program_op *op, uint64_t h)
 {
     bool known = op->kind == OP_message && op->attrs.link >= 0 && op->attrs.link < f->p->n_links;
@@ -67,7 +67,7 @@ static void first_colours(struct folding *f)
     }
 }
 
-/* What one message costs, as the profile knows it; a link that has no price is itself. */
+/* The profile's cost of one message; a link without a price has its own colour. */
 static uint64_t hash_link(struct folding *f, int32_t link, uint64_t h)
 {
     const struct program_link *l = &f->p->links[link];
@@ -102,7 +102,7 @@ static void pin(struct folding *f, int32_t stage)
     f->pinned[lane] = true;
 }
 
-/* Lanes that meet others on a link, or in a group that is not folded, keep to themselves. */
+/* Lanes that share a link, or a collective that does not fold, stay separate. */
 static void pin_contended(struct folding *f)
 {
     const struct program *p = f->p;
@@ -178,7 +178,7 @@ static enum mixture mixture_of(const struct folding *f, const struct collective 
     const int64_t *at = places(f, g);
     for (int32_t m = 1; m < g->n_members; m++) {
         alike &= member_colour(f, g, m) == member_colour(f, g, 0) && at[m] == at[0];
-        /* Neighbours suffice where members repeat in runs; any repetition is looked for only among few. */
+        /* If members repeat in runs, comparing neighbours is enough; other repetitions are sought among few members only. */
         for (int32_t k = g->n_members > 64 ? m - 1 : 0; k < m; k++)
             different &= member_colour(f, g, m) != member_colour(f, g, k);
     }
@@ -209,7 +209,7 @@ static uint64_t neighbours(const struct folding *f, int32_t lane)
     uint64_t h = f->colour[lane];
     for (int32_t s = 0; s < l->n_stages; s++) {
         const struct program_stage *x = &p->stages[l->stages[s]];
-        int32_t last = -1; /* a run of collectives of one group says nothing new */
+        int32_t last = -1; /* a run of collectives of one group adds no information */
         for (int32_t i = 0; i < x->n_procedures; i++)
             for (int32_t k = 0; k < x->procedures[i].n_instrs; k++) {
                 const struct instr *in = &x->procedures[i].instrs[k];
@@ -241,7 +241,7 @@ static void refine(struct folding *f)
     }
 }
 
-/* Rings that some but not all members go through in lockstep are taken apart. */
+/* Separates rings in which some but not all members run in lockstep. */
 static bool pin_mixed(struct folding *f)
 {
     bool any = false;
@@ -259,7 +259,7 @@ static bool pin_mixed(struct folding *f)
 
 /* --- names --- */
 
-/* The index that was given to this key, or the next one. */
+/* The index of this key, or the next free one. */
 static int32_t name(struct folding *f, uint64_t key, int32_t *count)
 {
     size_t at = (size_t)(key * UINT64_C(0x9E3779B97F4A7C15) >> 20);
@@ -286,7 +286,7 @@ static uint64_t channel_key(const struct folding *f, int32_t channel)
 {
     const struct channel *c = &f->p->channels[channel];
     uint64_t h = mix(3, f->colour[f->lane_of_stage[c->from_stage]]);
-    /* Nobody sends: the channel itself, so that its receiver waits alone. */
+    /* No sender: the channel itself, so that its receiver waits alone. */
     if (f->sent_at[channel] < 0) return mix(mix(h, 1), (uint64_t)channel);
     return mix(h, (uint64_t)f->sent_at[channel] << 1);
 }
@@ -298,7 +298,7 @@ static uint64_t group_key(const struct folding *f, int32_t group)
     for (int32_t m = 1; m < g->n_members; m++)
         if (member_colour(f, g, m) < member_colour(f, g, least)) least = m;
     int64_t at = places(f, g)[least];
-    /* Nobody of that colour comes: the group itself. */
+    /* No member of that colour: the collective itself. */
     return at < 0 ? mix(mix(5, 1), (uint64_t)group)
                   : mix(mix(4, member_colour(f, g, least)), (uint64_t)at);
 }
@@ -323,7 +323,7 @@ static void fold_group(struct folding *f, const int32_t *index, int32_t group,
     out->members = ARENA_ARRAY(f->a, struct collective_member, (size_t)g->n_members);
     for (int32_t m = 0; m < (alike ? 1 : g->n_members); m++) {
         int32_t stage = new_stage(f, index, g->members[m].stage);
-        bool known = false; /* a collective of which some members are alike */
+        bool known = false; /* a collective some of whose members are equal */
         for (int32_t k = 0; k < out->n_members && g->each_call; k++)
             known |= out->members[k].stage == stage;
         if (known) continue;

@@ -1,4 +1,4 @@
-/* Which directions of links have one user alone. */
+/* Link directions with a single user. */
 #include "sim/engine/fold_internal.h"
 
 static int32_t *users_of(const struct folding *f, int32_t link, int32_t direction)
@@ -10,12 +10,12 @@ static void use(struct folding *f, int32_t link, int32_t direction)
 {
     const struct program_link *l = &f->p->links[link];
     ++*users_of(f, link, direction);
-    /* A route shares its hops fairly: they are nobody's own. */
+    /* A route shares its hops fairly: no user owns them. */
     for (int32_t i = 0; i < l->n_hops; i++)
         for (int32_t d = 0; d < 2; d++) *users_of(f, l->hop[i], d) += 2;
 }
 
-/* A lane's collective stream is one: what it sends for one sum and for another never meets. */
+/* A lane has one collective stream, so messages of its different gradient all-reduces never overlap. */
 static void use_for_reduce(struct folding *f, int32_t lane, int32_t link, int32_t direction)
 {
     int32_t *last = &f->user[users_of(f, link, direction) - f->users];
@@ -24,7 +24,7 @@ static void use_for_reduce(struct folding *f, int32_t lane, int32_t link, int32_
     use(f, link, direction);
 }
 
-/* Members are pinned; who else is on their links must know. */
+/* Members are pinned, therefore other users of their links must be known. */
 static void use_for_collective(struct folding *f, const struct collective *g)
 {
     int32_t n = g->n_members, link, direction;

@@ -1,4 +1,4 @@
-/* A device's compute stream, taken instruction by instruction, call by call, step by step. */
+/* A device's compute stream, executed instruction by instruction, call by call, step by step. */
 #include "sim/engine/engine.h"
 
 #include <inttypes.h>
@@ -18,7 +18,7 @@ static void step_ended(struct engine *e, struct lane_state *l)
     l->last_end_ns = end;
     l->ended_busy_ns[s & 1] = l->busy_ns;
     bool all = ++e->step_lanes[s] == e->program->n_devices;
-    /* Under jitter no step repeats another, even where a single lane cannot disagree with any. */
+    /* With jitter no step repeats another, even if a single lane has no other lane to differ from. */
     if (all && s > 0 && s + 1 < e->steps && e->step_shift_ns[s] >= 0 && !e->steady_step &&
         !e->jitter) {
         e->steady_step = s;
@@ -32,7 +32,7 @@ static void step_ended(struct engine *e, struct lane_state *l)
     l->step++;
 }
 
-/* Takes the next call; procedure is NULL where there is none left. */
+/* Fetches the next call; procedure is NULL if there is none left. */
 static void next_call(struct engine *e, struct lane_state *l)
 {
     while (!cursor_next(&l->cursor, &l->call)) {
@@ -76,7 +76,7 @@ static void end_call(struct engine *e, struct lane_state *l)
     next_call(e, l);
 }
 
-/* Until an instant that may not be known yet (-1). */
+/* Waits until an instant that may not be known yet (-1). */
 static bool wait_until(struct engine *e, int32_t lane, struct lane_state *l, int64_t when_ns)
 {
     if (when_ns < 0 || (e->overlap && !overlap_wait(e, lane, when_ns))) return false;
@@ -99,7 +99,7 @@ static bool compute(struct engine *e, int32_t lane, struct lane_state *l, const 
     return true;
 }
 
-/* false: it waits, and takes the same instruction again when something has happened. */
+/* false: it waits, and executes the same instruction again after a wake-up. */
 static bool take(struct engine *e, int32_t lane, struct lane_state *l, const struct code *c)
 {
     switch (c->kind) {
@@ -126,7 +126,7 @@ static bool take(struct engine *e, int32_t lane, struct lane_state *l, const str
         return true;
     case CODE_COLLECTIVE:
         if (!l->met) {
-            /* under jitter somebody is late of himself */
+            /* jitter already makes some member late */
             int64_t when_ns = l->now_ns + (e->jitter ? 0 : c->amount);
             if (!e->overlap) l->now_ns = when_ns;
             collective_hand_over(e, c->arg, lane, when_ns);

@@ -1,5 +1,5 @@
-/* Channels. A message needs three things to become ready: to be handed over, to have a receive posted, and the message
- * handed over before it to have left. Sender and receiver never look at the link: they ask this window of messages. */
+/* Channels. A message is ready when it has been handed over, its receive is posted, and the previous message of the channel
+ * has left. Sender and receiver never access the link: they read this window of messages. */
 #include "sim/engine/engine.h"
 
 #include "core/base/arena.h"
@@ -18,7 +18,7 @@ static int64_t oldest(const struct channel_state *c)
     return c->low > c->keep ? c->low - c->keep : 0;
 }
 
-/* The letter of the call that sends or receives. */
+/* The phase of the call that sends or receives. */
 static enum phase phase_of(const struct program_stage *s, enum instr_kind kind, int32_t channel)
 {
     for (int32_t i = 0; i < s->n_procedures; i++)
@@ -118,7 +118,7 @@ static int64_t ready_at(const struct channel_state *c)
     return before > when ? before : when;
 }
 
-/* The head of the queue has left. Messages of a channel are of one size, so that fluid ones leave in order, too. */
+/* The head of the queue has left. Messages of a channel have one size, so fairly shared ones also leave in order. */
 static void moved(struct engine *e, int32_t channel, const struct passage *passage)
 {
     struct channel_state *c = &e->channels[channel];
@@ -168,7 +168,7 @@ static void become_ready(struct engine *e, int32_t channel)
     }
 }
 
-/* A sender that is bound by no buffer ring may hand over as much as it likes. */
+/* A sender without a buffer ring may hand over any number of messages. */
 static void widen(struct engine *e, struct channel_state *c, int64_t seq)
 {
     struct channel_state old = *c;
@@ -200,7 +200,7 @@ void messages_hand_over(struct engine *e, int32_t channel, int64_t seq, int64_t 
 void messages_consumed(struct engine *e, int32_t channel, int64_t seq, int64_t now_ns)
 {
     struct channel_state *c = &e->channels[channel];
-    if (seq < oldest(c)) return; /* a second RECEIVE of what is long gone */
+    if (seq < oldest(c)) return; /* a second RECEIVE of an old message */
     at(c, seq)->consumed_ns = now_ns;
     become_ready(e, channel);
 }

@@ -1,9 +1,9 @@
-/* Transports that slow computing down while they move something.
+/* Transports that slow down computing while they move data.
  *
- * A link's compute_slowdown s says what a message on it costs the operators at both its ends: as long as messages move, an
- * operator advances at 1 / (1 + sum of their s) of its speed, and not at all under a link that stops computing (messages
- * that the processor itself copies). What runs ahead of the queue cannot know what will move meanwhile: so where any link
- * has a slowdown, lanes are held at the queue's time, every wait and every operator ends by an event, and begin and
+ * A link's compute_slowdown s is the cost of a message on it for the operators at both of its ends: while messages are in flight,
+ * an operator advances at 1 / (1 + sum of their s) of its speed, and not at all for a link that stops computing (messages
+ * copied by the processor itself). A lane ahead of the queue cannot know which messages will be in flight. If any link has
+ * a slowdown, lanes are therefore held at the queue's time, every wait and every operator ends by an event, and begin and
  * end of every occupancy are events too. Work is kept in whole nanoseconds of full speed, slowdowns in millionths.
  */
 #include "sim/engine/engine.h"
@@ -16,12 +16,12 @@
 
 struct overlap_lane {
     bool computing;
-    int64_t begin_ns, since_ns; /* of the operator; of the present speed */
+    int64_t begin_ns, since_ns; /* of the operator; of the current speed */
     int64_t left_ns;            /* of its work at full speed, at since_ns */
-    int64_t end_ns;             /* if nothing changes; -1: it stands still */
-    int64_t stamp;              /* overtaken events carry an older one */
-    int64_t slowdown_ppm;       /* of what moves now, all added */
-    int32_t stopping;           /* messages that stop it */
+    int64_t end_ns;             /* if nothing changes; -1: stopped */
+    int64_t stamp;              /* outdated events carry an older one */
+    int64_t slowdown_ppm;       /* total of the messages in flight */
+    int32_t stopping;           /* messages in flight that stop it */
     int64_t waking_ns;          /* an event will wake the lane then; -1: none */
 };
 

@@ -1,4 +1,4 @@
-/* The event loop. engine.h says how the parts fit together. */
+/* The event loop. engine.h lists the parts. */
 #include "sim/engine/sim.h"
 
 #include "core/base/arena.h"
@@ -10,7 +10,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* The first step starts from rest and the last is not disturbed by what follows it: the third of four is steady in 1500 of
+/* The first step starts from rest, and nothing disturbs the end of the last: the third of four is steady in 1500 of
  * 1500 random plans, the second in 1498, the third of three, being the last, in 1465. */
 enum { MIN_STEPS = 4 };
 
@@ -64,7 +64,7 @@ static enum status make_lanes(struct engine *e, struct cost *k, const struct sim
     return OK;
 }
 
-/* A lane's changes come in order of its time, a channel's in order of its messages, nothing before the next event. */
+/* A lane's changes are in order of its time, a channel's in order of its messages; none precedes the next event. */
 static int64_t memory_settled(const void *engine, int32_t device)
 {
     const struct engine *e = engine;
@@ -159,7 +159,7 @@ void engine_wake(struct engine *e, int32_t lane)
     e->wake[at < e->program->n_devices ? at : at - e->program->n_devices] = lane;
 }
 
-/* Everything that follows without another event. */
+/* Processes all consequences that need no further event. */
 static void follow_up(struct engine *e)
 {
     while (e->n_wake && e->stop == STOP_NOT) {
@@ -199,7 +199,7 @@ static void run(struct engine *e)
     if (e->until_ns < INT64_MAX && e->stop == STOP_NOT) e->stop = STOP_STEADY;
 }
 
-/* The step whose duration is the iteration: steady, or else the last one that another follows. */
+/* The step whose duration is the iteration: the steady one, else the last one that another follows. */
 static int32_t steady_step(const struct engine *e)
 {
     if (e->steady_step) return e->steady_step;
@@ -260,7 +260,7 @@ static enum status run_whole(struct arena *a, const struct program *p, struct co
     return conclude(&e, k, out, err);
 }
 
-/* Each device of the trace, and those that it stands for. */
+/* Each device of the trace, with the devices it represents. */
 static void name_classes(struct arena *a, const struct program *p, const struct fold *f,
                          struct trace *t)
 {
@@ -279,7 +279,7 @@ static void name_classes(struct arena *a, const struct program *p, const struct 
     }
 }
 
-/* The folded program's result for all devices. Where it fails the whole program is asked, for the sake of all names. */
+/* The folded program's result for all devices. If it fails the full program runs, so that the error has all names. */
 static enum status run_folded(struct arena *a, const struct program *p, struct cost *k,
                               const struct sim_options *o, struct sim_result *out,
                               struct error *err)
@@ -305,8 +305,8 @@ static enum status run_folded(struct arena *a, const struct program *p, struct c
 enum status sim_run(struct arena *a, const struct program *p, struct cost *k,
                     const struct sim_options *o, struct sim_result *out, struct error *err)
 {
-    if (p->n_devices < 1) return error_set(err, ERR_INPUT, "a program without devices");
-    /* Jitter makes all devices different. */
+    if (p->n_devices < 1) return error_set(err, ERR_INPUT, "the program has no devices");
+    /* Jitter makes all devices different, so nothing folds. */
     if (o->fold && !o->jitter) return run_folded(a, p, k, o, out, err);
     return run_whole(a, p, k, o, out, err);
 }

@@ -25,13 +25,13 @@ const char *explain_idle_name(enum explain_idle idle)
         EXPLAIN_IDLES(X)
 #undef X
     };
-    if ((int)idle < 0 || idle >= EXPLAIN_IDLE_COUNT) BUG("kind of idleness %d", (int)idle);
+    if ((int)idle < 0 || idle >= EXPLAIN_IDLE_COUNT) BUG("kind of idle time %d", (int)idle);
     return names[idle];
 }
 
 /* --- the window --- */
 
-/* The last step but one where there is one (nothing follows the last): it repeats the steady one. */
+/* The last step but one, which equals the steady one; the last step only if there is no other, because nothing follows it. */
 static enum status find_window(const struct sim_result *r, struct explain *x, struct error *err)
 {
     x->step = r->steps > 2 ? r->steps - 2 : r->steps - 1;
@@ -86,7 +86,7 @@ static void sum_rows(struct arena *a, struct explain *x)
     x->rows = rows;
 }
 
-/* --- candidates of what if --- */
+/* --- what-if candidates --- */
 
 static void add_candidates(struct arena *a, struct explain *x, size_t *capacity,
                            enum explain_what_kind kind, const int64_t *ns, int32_t n)
@@ -125,7 +125,7 @@ enum status explain_result(struct arena *a, const struct program *p, struct cost
     size_t capacity = 0;
     *out = (struct explain){0};
     if (!r->trace)
-        return error_set(err, ERR_INPUT, "a simulation without a trace explains nothing");
+        return error_set(err, ERR_INPUT, "the simulation has no trace to explain");
     TRY(find_window(r, out, err));
     TRY(explain_label(&t, err));
     TRY(explain_path(&t, out, &all, err));
@@ -140,7 +140,7 @@ enum status explain_result(struct arena *a, const struct program *p, struct cost
     return OK;
 }
 
-/* --- what if --- */
+/* --- what-if --- */
 
 static enum status try_factor(struct arena *scratch, const struct program *p, struct cost *k,
                               const struct sim_options *o, const struct explain_what *w,
@@ -156,7 +156,7 @@ static enum status try_factor(struct arena *scratch, const struct program *p, st
     for (int32_t i = 0; i < counts[w->kind]; i++) f[i] = 1;
     f[w->index] = factor;
     for (int32_t i = 0; w->kind == EXPLAIN_WHAT_LINK && i < p->links[w->index].n_hops; i++)
-        f[p->links[w->index].hop[i]] = factor; /* a route is its links */
+        f[p->links[w->index].hop[i]] = factor; /* a route is scaled by its links */
     TRY(sim_run(scratch, p, k, &tried, &r, err));
     *out_ns = r.iteration_ns;
     return OK;

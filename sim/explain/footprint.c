@@ -29,7 +29,7 @@ static int64_t divided(const struct footprint_options *o, int64_t bytes, int32_t
     return o->zero >= from ? (int64_t)((double)bytes * share + 0.5) : bytes;
 }
 
-/* Of the operator that reads most bytes of parameters. */
+/* Parameter bytes of the operator that reads most of them. */
 static int64_t largest_parameters(const struct program_stage *s)
 {
     int64_t most = 0;
@@ -50,8 +50,8 @@ static const char *phase_name(enum phase phase)
     return phase == PHASE_RECEIVE ? "arrival" : phase == PHASE_SEND ? "departure" : NULL;
 }
 
-/* The first call, as "F3", after whose begin as many of the buffer ring's buffers as ever are alive; NULL where calls alone do not
- * say so: what comes or leaves by messages keeps its own time. O(calls of the lane). */
+/* The first call, as "F3", after whose begin the number of live buffers is largest; NULL if the calls alone do not determine
+ * it, because messages allocate or release at their own times. O(calls of the lane). */
 static const char *fullest_at(struct arena *a, const struct program *p, int32_t device,
                               const struct program_stage *s, const struct buffer_ring *r)
 {
@@ -73,19 +73,19 @@ static const char *fullest_at(struct arena *a, const struct program *p, int32_t 
     return at;
 }
 
-/* Who keeps a buffer ring's buffers, and between which calls. */
+/* The entry of a buffer ring: its owner, and the calls that allocate and release its buffers. */
 static void hold_buffer_ring(struct arena *a, const struct program *p, int32_t device,
                       const struct program_stage *s, const struct buffer_ring *r, struct footprint *f)
 {
     const char *birth = phase_name(r->birth), *death = phase_name(r->death);
-    const char *name = r->received >= 0  ? "received"
-                       : r->sent >= 0    ? "to be sent"
+    const char *name = r->received >= 0  ? "receive buffers"
+                       : r->sent >= 0    ? "send buffers"
                        : r->birth == PHASE_F ? "activations"
-                                         : "gradients of activations";
-    if (r->death == PHASE_U) name = "gradients per microbatch";
+                                         : "activation gradients";
+    if (r->death == PHASE_U) name = "per-microbatch gradients";
     const char *at = fullest_at(a, p, device, s, r);
-    /* Of a ring for messages some buffers wait: receives are posted ahead, those of the next step too, and what is sent
-     * leaves in its own time. */
+    /* A buffer ring of messages has spare buffers: receives are posted ahead, also for the next step, and send buffers are
+     * released when the message has left. */
     int32_t posted = r->received >= 0 ? p->channels[r->received].receive_ahead : 0,
             flight = r->count - posted;
     const char *from = birth ? birth : arena_printf(a, "%c", r->birth),
@@ -107,7 +107,7 @@ static void hold_buffer_ring(struct arena *a, const struct program *p, int32_t d
     hold(f, name, (int64_t)r->count * r->stride_bytes, why);
 }
 
-/* What needs the stage's staging area. O(groups + members of collectives). */
+/* The collective that needs the stage's staging area. O(collectives + members). */
 static const char *staged(struct arena *a, const struct program *p, const struct program_stage *s)
 {
     for (int32_t g = 0; g < p->n_collectives; g++) {
@@ -115,10 +115,10 @@ static const char *staged(struct arena *a, const struct program *p, const struct
         if (!collective_of_tensor(x) || collective_tensor_staging_bytes(x, x->dtype) != s->buffer_bytes) continue;
         for (int32_t i = 0; i < x->n_members; i++)
             if (&p->stages[x->members[i].stage] == s)
-                return arena_printf(a, "what %s %s has in flight",
+                return arena_printf(a, "data in flight of %s %s",
                                     collective_kind_word(x->kind), x->name);
     }
-    return "the largest sum's part in flight";
+    return "data in flight of the largest gradient all-reduce";
 }
 
 static void hold_stage(struct arena *a, const struct program *p, int32_t device,
@@ -132,7 +132,7 @@ static void hold_stage(struct arena *a, const struct program *p, int32_t device,
         int64_t bytes = program_gpu_bytes(s, class);
         if (class == SLOT_BUFFER_RING) continue;
         if (from[class] && o->zero >= from[class] && o->shards > 1) {
-            why = arena_printf(a, "%s divided over %" PRId32 " GPUs",
+            why = arena_printf(a, "%s sharded over %" PRId32 " GPUs",
                                units_print_bytes((char[32]){0}, (double)bytes), o->shards);
             bytes = divided(o, bytes, from[class]);
         }
@@ -142,29 +142,29 @@ static void hold_stage(struct arena *a, const struct program *p, int32_t device,
     hold(f, "collective buffers", program_gpu_bytes(s, SLOT_CLASS_COUNT), staged(a, p, s));
     if (o->zero >= 3 && o->shards > 1)
         hold(f, "gathered parameters", 2 * largest_parameters(s) / (s->tp > 1 ? s->tp : 1),
-             "one operator's in use, the next one's in flight");
+             "of one operator in use, of the next one in flight");
 }
 
-/* What running takes beside slots, part by part; what is left of the reserve is libraries'. */
+/* Memory outside slots, entry by entry; the rest of the reserve belongs to libraries. */
 static void hold_reserve(struct arena *a, const struct device_memory *m, int64_t reserve,
                          struct footprint *f)
 {
     int64_t known = device_memory_known(m);
     const char *communicators =
         m->communicators
-            ? arena_printf(a, "; %" PRId32 " communicators of devices", m->communicators)
+            ? arena_printf(a, "; %" PRId32 " communicators", m->communicators)
             : "";
     if (reserve < known || !known) {
         hold(f, "reserve", reserve, "of the cluster's device type");
         return;
     }
-    hold(f, "workspace of products", m->workspace, "");
-    hold(f, "scratch of operators", m->scratch,
-         m->largest ? arena_printf(a, "most for %s", m->largest) : "");
-    hold(f, "packed messages", m->messages, "what goes between devices");
-    hold(f, "rounding", m->rounding, "allocations in pieces of 2 MiB");
+    hold(f, "matmul workspace", m->workspace, "");
+    hold(f, "operator scratch", m->scratch,
+         m->largest ? arena_printf(a, "largest: %s", m->largest) : "");
+    hold(f, "packed messages", m->messages, "packing buffers of messages between devices");
+    hold(f, "rounding", m->rounding, "allocation granularity of 2 MiB");
     hold(f, "reserve", reserve - known,
-         arena_printf(a, "libraries: the context and what it loads%s", communicators));
+         arena_printf(a, "libraries: context and loaded code%s", communicators));
 }
 
 enum status footprint_stages(struct arena *a, const struct program *p,
@@ -194,7 +194,7 @@ enum status footprint_stages(struct arena *a, const struct program *p,
                 reserve = p->stages[s].reserve_bytes;
             }
         hold_reserve(a, &beside[d], reserve, f);
-        hold(f, "framework", o->reserve_bytes, "stated");
+        hold(f, "framework", o->reserve_bytes, "stated by the user");
     }
     return OK;
 }

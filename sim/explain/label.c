@@ -1,5 +1,5 @@
-/* A simulation told again: lanes walk their orders, and every instant comes from the trace. Only what leaves no span (a
- * copy inside a device) may have to wait for another lane here; hence the rounds until nobody can go on. */
+/* Reconstruction of a simulation: lanes follow their orders, and the trace provides every instant. Only activities without spans
+ * (copies inside a device) may have to wait for another lane here; hence rounds until no lane can advance. */
 #include "sim/explain/internal.h"
 
 #include "core/base/arena.h"
@@ -8,17 +8,17 @@
 
 enum stage_of_call { AT_ROOMS, AT_INSTRS, AT_END, AT_DONE };
 
-struct walk { /* where a lane is */
+struct walk { /* position of a lane */
     struct cursor cursor;
     struct call call;
     const struct program_stage *stage;
     const struct procedure *procedure;
     int32_t step, ordinal, stage_index;
     enum stage_of_call at;
-    int32_t next;        /* ring or instruction */
-    bool born;           /* its buffers are */
+    int32_t next;        /* buffer ring or instruction */
+    bool born;           /* its buffers are allocated */
     int64_t seq, now_ns; /* seq -1 for updates */
-    int64_t alone_ns;    /* operators since the call began or devices met */
+    int64_t alone_ns;    /* operators since the call began or since the last collective */
     const size_t *spans; /* compute spans of the lane, in order */
     size_t n_spans, next_span;
 };
@@ -26,7 +26,7 @@ struct walk { /* where a lane is */
 struct labelling {
     struct explanation *t;
     struct walk *walks;
-    bool ***writes; /* by stage, procedure, ring: the implied wait */
+    bool ***writes; /* by stage, procedure, buffer ring: the implicit wait for a free send buffer */
     struct error *err;
     enum status status;
 };
@@ -67,7 +67,7 @@ static void disagree(struct labelling *g, int32_t lane, const char *what)
                           w->call.microbatch, w->now_ns, what);
 }
 
-/* Inside a device messages pass in the order they are handed over, each when its receive is posted too. */
+/* Inside a device, messages are passed on in the order of their sends, each as soon as its receive is posted. */
 static void pass_copies(struct explained_channel *c)
 {
     while (c->head >= 0) {
@@ -88,14 +88,14 @@ static struct explained_message *message(struct labelling *g, int32_t lane, int3
 {
     struct explained_channel *c = &g->t->channels[channel];
     if (seq < 0 || seq >= c->n_messages) {
-        disagree(g, lane, "a message that no step has");
+        disagree(g, lane, "a message outside all steps");
         return NULL;
     }
     if (c->resource < 0) pass_copies(c);
     return &c->messages[seq];
 }
 
-/* The compute stream stands still until when_ns; a record where that takes time. */
+/* The compute stream is idle until when_ns; recorded if that is later than now. */
 static bool wait(struct labelling *g, int32_t lane, enum record_kind kind, int32_t arg, int64_t seq,
                  int64_t when_ns)
 {
@@ -154,7 +154,7 @@ static bool take_reduce(struct labelling *g, int32_t lane, int32_t group)
     struct explained_lane *l = &t->lanes[lane];
     int32_t member = explain_member(t, group, lane);
     if (member < 0) {
-        disagree(g, lane, "a group that it is no member of");
+        disagree(g, lane, "a collective without this member");
         return false;
     }
     int32_t launch = t->groups[group].launched[member]++;
@@ -188,7 +188,7 @@ static bool take_await(struct labelling *g, int32_t lane, int32_t group)
     int32_t launch = several && member >= 0 ? g->t->groups[group].launched[member] - 1 : w->step;
     size_t run = member < 0 || launch < 0 ? SIZE_MAX : *explain_run_at(g->t, group, launch, member);
     if (run == SIZE_MAX) {
-        disagree(g, lane, "a collective that it has not begun");
+        disagree(g, lane, "a wait for a collective that was not started");
         return false;
     }
     struct collective_run *r = &g->t->lanes[lane].runs[run];
@@ -198,7 +198,7 @@ static bool take_await(struct labelling *g, int32_t lane, int32_t group)
     return true;
 }
 
-/* The compute stream comes to a collective as late as somebody is expected to be (code.c). */
+/* Expected lateness before a collective (code.c). */
 static bool take_tensor_collective(struct labelling *g, int32_t lane, int32_t group)
 {
     struct walk *w = &g->walks[lane];
@@ -211,7 +211,7 @@ static bool take_tensor_collective(struct labelling *g, int32_t lane, int32_t gr
     return take_reduce(g, lane, group) && take_await(g, lane, group);
 }
 
-/* false: it has to wait for another lane, or the trace is a stranger's. */
+/* false: it must wait for another lane, or the trace belongs to another program. */
 static bool take(struct labelling *g, int32_t lane, const struct instr *x)
 {
     struct walk *w = &g->walks[lane];
@@ -280,7 +280,7 @@ static void next_call(struct explanation *t, int32_t lane, struct walk *w)
     w->at = AT_ROOMS, w->next = 0, w->born = false, w->alone_ns = 0;
 }
 
-/* As far as the lane can go; true where that was somewhere. */
+/* Advances the lane as far as possible; true if it moved. */
 static bool go_on(struct labelling *g, int32_t lane)
 {
     struct walk *w = &g->walks[lane];
@@ -369,7 +369,7 @@ enum status explain_label_lanes(struct explanation *t, struct error *err)
     }
     for (int32_t i = 0; i < p->n_devices && g.status == OK; i++)
         if (g.walks[i].at != AT_DONE)
-            disagree(&g, i, "it goes no further");
+            disagree(&g, i, "the trace is incomplete here");
         else if (g.walks[i].next_span != g.walks[i].n_spans) {
             g.status =
                 error_set(err, ERR_INPUT, "the trace is not of this program: %s computes more",

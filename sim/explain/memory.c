@@ -1,5 +1,5 @@
-/* Who holds the memory of the fullest device at its peak: what is always there, and each buffer ring's buffers that are alive.
- * They are counted as sim/engine/code.c gives and takes them: births until the peak's instant less deaths until then. */
+/* Memory of the fullest device at its peak: resident memory, and the live buffers of each buffer ring.
+ * Live buffers are counted as in sim/engine/code.c: allocations minus releases until the peak's instant. */
 #include "sim/explain/internal.h"
 
 #include "core/base/arena.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes that one call of this phase gives life to (or ends). */
+/* Bytes allocated (or released) by one call of this phase. */
 static int64_t call_bytes(const struct program_stage *s, enum phase phase, bool deaths)
 {
     int64_t bytes = 0;
@@ -43,7 +43,7 @@ void explain_memory_start(struct explanation *t)
     }
 }
 
-/* Nothing counts behind the peak. */
+/* Changes after the peak are ignored. */
 static bool counts(const struct explanation *t, int32_t lane, int64_t now_ns)
 {
     const struct explain_live *l = t->lanes[lane].live;
@@ -87,7 +87,7 @@ static int64_t messages_until(const struct explained_channel *c, int64_t when_ns
     return n;
 }
 
-/* Births or deaths of ring r's buffers until the peak. */
+/* Allocations or releases of buffer ring r until the peak. */
 static int64_t count(const struct explanation *t, int32_t stage, const struct buffer_ring *r,
                      bool deaths, int64_t when_ns)
 {
@@ -117,7 +117,7 @@ static void hold_stage(const struct explanation *t, struct explain *x, int32_t s
     const struct program_stage *s = &t->program->stages[stage];
     for (int32_t c = 0; c < SLOT_CLASS_COUNT; c++)
         if (c != SLOT_BUFFER_RING) hold(t, x, capacity, names[c], 1, program_gpu_bytes(s, c));
-    hold(t, x, capacity, "staging of collectives", 1, program_gpu_bytes(s, SLOT_CLASS_COUNT));
+    hold(t, x, capacity, "collective buffers", 1, program_gpu_bytes(s, SLOT_CLASS_COUNT));
     for (int32_t r = 0; r < s->n_buffer_rings; r++) {
         int64_t alive = count(t, stage, &s->buffer_rings[r], false, when_ns) -
                         count(t, stage, &s->buffer_rings[r], true, when_ns);

@@ -1,6 +1,6 @@
-/* The critical path, backwards. A place on it is an instant and what ended there; going on means to emit what took the
- * time before that instant and to find out what had to end before it could begin. Every step goes back in time or, at one
- * instant, back in the order of causes, so that the walk ends at instant 0. */
+/* The critical path, backwards. A place on it is an instant and the activity that ended there. One step emits the piece of time
+ * before that instant and finds the activity that had to end first. Every step goes back in time or, at one
+ * instant, back in causal order, so the walk ends at instant 0. */
 #include "core/base/units.h"
 #include "sim/explain/internal.h"
 
@@ -13,7 +13,7 @@ enum place_kind {
     PLACE_ARRIVED, /* a message arrived */
     PLACE_LEFT,    /* a message left */
     PLACE_PART,    /* a member's part of a collective has ended */
-    PLACE_CAME,    /* a member has come to a part */
+    PLACE_CAME,    /* a member has reached a part */
     PLACE_BEGUN,   /* a lane's collective stream has begun a collective */
     PLACE_START,   /* the run's beginning */
 };
@@ -32,7 +32,7 @@ struct path {
     struct explain_presence *all;
     struct place at;
     int64_t now_ns;
-    /* link time after this instant is contention: a message of the path was ready then */
+    /* link time after this instant is contention, because a message of the path was ready then */
     int64_t queue_since_ns;
     size_t capacity;
 };
@@ -53,11 +53,11 @@ static void keep(struct path *w, struct explain_piece c)
     x->pieces[x->n_pieces++] = c;
 }
 
-/* Everything from begin_ns to now was this. */
+/* Assigns everything from begin_ns to now to this piece. */
 static void passed(struct path *w, enum explain_kind kind, int32_t device, int32_t link,
                    int64_t begin_ns)
 {
-    if (begin_ns > w->now_ns) BUG("the critical path goes forwards");
+    if (begin_ns > w->now_ns) BUG("the critical path moves forward in time");
     keep(w, (struct explain_piece){kind, 'S', -1, device, link, begin_ns, w->now_ns});
     w->now_ns = begin_ns;
 }
@@ -82,8 +82,8 @@ static void at_record(struct path *w, int32_t lane, size_t record)
     w->at = (struct place){.kind = PLACE_LANE, .lane = lane, .index = record};
 }
 
-/* The message whose end freed the link for one that starts at start_ns; NULL: none that has spans. The one that took
- * time: of those without length nobody can tell which came first. */
+/* The message whose end freed the link for one that starts at start_ns; NULL: none with a span. Messages of zero duration are
+ * skipped, because their order is unknown. */
 static const struct on_resource *blocker(const struct explanation *t, int32_t resource,
                                          int64_t start_ns)
 {
@@ -99,8 +99,8 @@ static const struct on_resource *blocker(const struct explanation *t, int32_t re
     return low > 0 && line[low - 1].left_ns == start_ns ? &line[low - 1] : NULL;
 }
 
-/* The message has just started; when was it ready, and why not before? Behind the message before it on its channel, it stands
- * in line as behind any other. */
+/* The message has just started: when did it become ready, and what was the cause? A wait for the previous message of its channel
+ * counts as queueing, like a wait for any other. */
 static void message_started(struct path *w)
 {
     const struct explanation *t = w->t;
@@ -139,7 +139,7 @@ static void message_left(struct path *w)
     const struct explained_message *m = message_of(w);
     if (c->resource >= 0) {
         int32_t link = c->resource / 2;
-        /* What the link took longer than for this message alone, it gave to others. */
+        /* time beyond this message alone was used by other messages */
         int64_t since = w->queue_since_ns,
                 shared = units_max(m->left_ns - m->start_ns - c->alone_ns, 0);
         if (since < w->now_ns)
@@ -198,7 +198,7 @@ static struct hop receive_hop(const struct collective *g, int32_t m, int32_t par
     return (struct hop){0};
 }
 
-struct bound { /* when a hop lets its part end, at the earliest */
+struct bound { /* earliest end of a part, given one of its hops */
     struct hop hop;
     int64_t ready_ns, end_ns;
 };
@@ -225,7 +225,7 @@ static struct bound bound_of(const struct path *w, struct hop h, bool arrival)
     return b;
 }
 
-/* One with a price began for all when the last member came. */
+/* A priced collective began for all members when the last one arrived. */
 static void priced_ended(struct path *w)
 {
     const struct explanation *t = w->t;
@@ -240,7 +240,7 @@ static void priced_ended(struct path *w)
     w->at.kind = PLACE_CAME, w->at.member = last;
 }
 
-/* The part ended with the later of its messages; that one began when the later of its two ends came. */
+/* The part ended with the later of its messages; that message began when the later of its two ends was ready. */
 static void part_ended(struct path *w)
 {
     const struct explanation *t = w->t;
@@ -287,7 +287,7 @@ static void run_ended(struct path *w, int32_t lane, size_t index)
     w->at = (struct place){PLACE_BEGUN, .lane = lane, .index = index};
 }
 
-/* A member comes to a part when its part before that has ended, to the first one when its stream begins the collective. */
+/* A member begins a part when its previous part has ended, and its first part when its stream begins the collective. */
 static void part_came(struct path *w)
 {
     const struct explanation *t = w->t;
@@ -376,7 +376,7 @@ static void back(struct path *w)
     }
 }
 
-/* More places than this no run has: a walk that is longer goes in a circle. */
+/* Upper bound of the places of a path: a longer walk is a cycle. */
 static int64_t places(const struct explanation *t)
 {
     int64_t n = 16;
@@ -398,7 +398,7 @@ static void reverse(struct explain *x)
     }
 }
 
-/* Behind the last update of the step on this lane, or its last call. */
+/* After the last update of the step on this lane, or after its last call. */
 static size_t end_of_step(const struct explained_lane *l, int32_t step, int64_t end_ns)
 {
     size_t last = 0;
@@ -419,11 +419,11 @@ enum status explain_path(const struct explanation *t, struct explain *x,
     struct path w = {.t = t, .x = x, .all = all, .now_ns = x->end_ns, .queue_since_ns = INT64_MAX};
     at_record(&w, lane, end_of_step(&t->lanes[lane], x->step, x->end_ns));
     for (int64_t left = places(t); w.at.kind != PLACE_START; left--) {
-        if (!left) return error_set(err, ERR_INTERNAL, "the critical path goes in a circle");
+        if (!left) return error_set(err, ERR_INTERNAL, "the critical path has a cycle");
         back(&w);
     }
     reverse(x);
     if (!w.now_ns) return OK;
-    return error_set(err, ERR_INTERNAL, "the critical path breaks off at %" PRId64 " ns of its run",
+    return error_set(err, ERR_INTERNAL, "the critical path ends at %" PRId64 " ns of its run",
                      w.now_ns);
 }

@@ -1,7 +1,7 @@
-/* How large the tables of an explanation become, from the program alone. */
+/* Table sizes of an explanation, from the program alone. */
 #include "sim/explain/internal.h"
 
-/* At most: a wait leaves a record only where it takes time. */
+/* Upper bound: a wait is recorded only if it takes time. */
 static int64_t records_of_call(const struct program *p, const struct program_stage *s,
                                const struct procedure *f)
 {
@@ -40,8 +40,8 @@ double explain_bytes(const struct program *p, int32_t steps, double spans)
     }
     for (int32_t i = 0; i < p->n_channels; i++)
         messages += p->stages[p->channels[i].from_stage].microbatches;
-    /* A span is a number in a lane's list, or a part and a run of a collective. Lines of links are sorted beside a copy. The
-     * path of one step has about as many pieces as its longest lane has records; their array grows by doubling. */
+    /* A span is an index in a lane's list, or a part and a run of a collective. Link queues are sorted with a copy. The path of
+     * one step has about as many pieces as its longest lane has records; their array grows by doubling. */
     return spans * (double)(sizeof(struct explained_part) + sizeof(struct collective_run)) +
            steps * records * (double)sizeof(struct record) +
            steps * messages *

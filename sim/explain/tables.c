@@ -1,4 +1,4 @@
-/* The tables of a simulation told again: what the trace's spans say of messages and collectives. */
+/* Tables of a reconstructed simulation: the trace's spans of messages and collectives. */
 #include "sim/collective/price.h"
 #include "sim/explain/internal.h"
 
@@ -35,7 +35,7 @@ static enum status use_link(struct explanation *t, int32_t link, struct error *e
     if (link < 0 || t->links[link].bandwidth_Bps > 0) return OK;
     const struct program_link *l = &t->program->links[link];
     if (!l->n_hops) return cost_program_link(t->cost, l, link, &t->links[link], err);
-    /* A route: as fast as its slowest link, as late as all of them together. */
+    /* A route: bandwidth of its slowest link, sum of all latencies. */
     struct cost_link all = {.bandwidth_Bps = INFINITY};
     for (int32_t i = 0; i < l->n_hops; i++) {
         TRY(use_link(t, l->hop[i], err));
@@ -99,7 +99,7 @@ static int32_t launches_of(const struct program *p, const struct procedure *f, i
     return n;
 }
 
-/* All members launch a group equally often, so the first one's lane says how often. */
+/* Launches per step; equal for all members, so the first one's lane is counted. */
 static void count_launches(struct explanation *t)
 {
     const struct program *p = t->program;
@@ -178,7 +178,7 @@ static enum status take_spans(struct explanation *t, struct error *err)
     return OK;
 }
 
-/* Messages on each direction of each link, by start; those of no length come before the others of their instant. */
+/* Messages on each direction of each link, by start; messages of zero duration first within their instant. */
 static int by_start(const void *a, const void *b)
 {
     const struct on_resource *x = a, *y = b;

@@ -1,4 +1,4 @@
-/* How devices and links spend the window: standing still and why, carrying messages and who had to wait for them. */
+/* Use of the window by devices and links: idle time by cause, message time, and exposed waits. */
 #include "sim/explain/internal.h"
 
 #include "core/base/arena.h"
@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Of [begin, end] that lies in the window. */
+/* The length of [begin, end] inside the window. */
 static int64_t inside(const struct explain *x, int64_t begin_ns, int64_t end_ns)
 {
     if (begin_ns < x->begin_ns) begin_ns = x->begin_ns;
@@ -35,7 +35,7 @@ static void use_device(const struct explanation *t, struct explain *x, int32_t d
 {
     const struct explained_lane *l = &t->lanes[device];
     struct explain_device *d = &x->devices[device];
-    int32_t computed = -1; /* the last step in which it computed anything */
+    int32_t computed = -1; /* the last step with any compute */
     for (size_t i = 0; i < l->n_records; i++) {
         const struct record *r = &l->records[i];
         int64_t ns = inside(x, r->begin_ns, r->end_ns);
@@ -105,7 +105,7 @@ static void use_messages(const struct explanation *t, struct explain *x, int32_t
     }
 }
 
-/* The receiver stood still from the record's begin; the message was in flight for a part of that. */
+/* The receiver was idle from the record's begin; the message was in flight for a share of that. */
 static void use_waits(const struct explanation *t, struct explain *x,
                       const struct explained_lane *l)
 {
@@ -118,7 +118,7 @@ static void use_waits(const struct explanation *t, struct explain *x,
     }
 }
 
-/* A part that sends: over which link and to whom. */
+/* Link and receiver of a part that sends. */
 static int32_t part_link(const struct collective *g, int32_t member, int32_t part,
                          int32_t *receiver)
 {
@@ -136,7 +136,7 @@ static int32_t part_link(const struct collective *g, int32_t member, int32_t par
 static void use_group(const struct explanation *t, struct explain *x, int32_t group)
 {
     const struct collective *g = &t->program->collectives[group];
-    if (t->groups[group].priced) return; /* on no link */
+    if (t->groups[group].priced) return; /* not on any link */
     for (int32_t launch = 0; launch < t->steps * t->groups[group].times; launch++)
         for (int32_t m = 0; m < g->n_members; m++)
             for (int32_t k = 0; k < t->groups[group].n_parts; k++) {

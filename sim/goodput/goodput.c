@@ -1,4 +1,4 @@
-/* The walk. sim/goodput/study.c repeats it, sim/goodput/read.c has the tables. */
+/* The simulation of one run. sim/goodput/study.c repeats it, sim/goodput/read.c reads the tables. */
 #include "sim/goodput/goodput.h"
 
 #include "core/base/arena.h"
@@ -29,9 +29,9 @@ struct walk {
     int64_t interval_ns, now_ns;
     enum state state;
     int64_t phase_end_ns;
-    bool then_change;               /* this WRITE makes ready for other devices */
+    bool then_change;               /* this WRITE precedes a change of devices */
     int64_t *there, *broken, *used; /* (n_types) */
-    double speed, exposure;         /* exposure: used ÷ all, the pace of failures */
+    double speed, exposure;         /* exposure: used ÷ all, the rate of failures */
     double work, safe, pending;     /* ns at speed 1 */
     int64_t durable_ns;             /* when pending is safe; NEVER: nothing pending */
     int64_t due_ns;
@@ -42,7 +42,7 @@ struct walk {
     size_t change;  /* the next */
     size_t first_repair, n_repairs, repair_capacity;
     struct repair *repairs;
-    size_t blame; /* cause of the present stop; n_causes: devices withdrawn or grown */
+    size_t blame; /* cause of the current stop; n_causes: devices withdrawn or grown */
 };
 
 /* --- failures --------------------------------------------------------------------------------- */
@@ -106,7 +106,7 @@ static void enter(struct walk *w, enum state s, int64_t duration_ns)
     w->then_change = false;
 }
 
-/* With the devices that are there: on, or wait. */
+/* Continues with the available devices, or waits. */
 static void choose(struct walk *w)
 {
     int64_t wanted[GOODPUT_TYPES_MAX], all = 0, used = 0;
@@ -125,7 +125,7 @@ static void choose(struct walk *w)
     enter(w, REPLAN, same ? 0 : w->job->replan_ns);
 }
 
-/* Back come or new are devices: while running only where it pays. */
+/* Devices have returned or are new: a running job stops for them only if it pays. */
 static void maybe_grow(struct walk *w)
 {
     const struct goodput_job *j = w->job;
@@ -140,7 +140,7 @@ static void maybe_grow(struct walk *w)
     if (faster * (outlook - cost) <= w->speed * outlook) return;
     w->out->reconfigurations++;
     w->blame = j->n_causes;
-    w->durable_ns = NEVER; /* what was in flight to be safe is written again with the rest */
+    w->durable_ns = NEVER; /* a pending background write is lost and repeated with the rest */
     enter(w, WRITE, write);
     w->then_change = true;
 }
@@ -157,7 +157,7 @@ static void lose(struct walk *w)
     w->durable_ns = NEVER;
 }
 
-/* Of the type that it hits in proportion to the devices in use. */
+/* Chooses the device type in proportion to the devices in use. */
 static void break_devices(struct walk *w, size_t cause)
 {
     const struct goodput_job *j = w->job;
@@ -195,7 +195,7 @@ static void repaired(struct walk *w)
     maybe_grow(w);
 }
 
-/* Devices in use are withdrawn. A warning long enough turned the last of the work into the time to write it. */
+/* Devices in use are withdrawn. With a long enough warning the last of the running time was used for a checkpoint. */
 static void withdrawn(struct walk *w)
 {
     const struct goodput_job *j = w->job;
@@ -240,7 +240,7 @@ static void written(struct walk *w)
     if (!w->job->background_ns) w->safe = w->work, w->durable_ns = NEVER;
     enter(w, RUN, 0);
     w->due_ns = w->now_ns + w->interval_ns;
-    maybe_grow(w); /* devices may have come meanwhile, and now the work is safe */
+    maybe_grow(w); /* devices may have arrived meanwhile, and all work is now safe */
 }
 
 static void phase_over(struct walk *w)
@@ -274,7 +274,7 @@ static double work_pace(const struct walk *w)
     return w->speed * (w->durable_ns == NEVER ? 1 : 1 - w->job->background_slow);
 }
 
-/* A checkpoint waits for the one before it to be safe; the last one comes when all work is done. */
+/* A checkpoint waits until the previous one is safe; the last one is written when all work is done. */
 static int64_t due_ns(const struct walk *w)
 {
     int64_t due = w->due_ns;
@@ -378,7 +378,7 @@ static enum status check_times(const struct goodput_job *j, struct error *err)
                              times[i].name, units_s_from_ns(times[i].ns));
     if (!(j->background_slow >= 0 && j->background_slow < 1))
         return error_set(err, ERR_INPUT,
-                         "a write in the background takes %g of the speed: not in [0, 1)",
+                         "a background write takes %g of the speed: not in [0, 1)",
                          j->background_slow);
     if (j->horizon_ns <= 0 || j->horizon_ns > HORIZON_MAX_NS)
         return error_set(err, ERR_INPUT, "a run of %g s: not between 0 and 36 years",
@@ -395,14 +395,14 @@ static enum status check(const struct goodput_job *j, int64_t interval_ns, struc
         return error_set(err, ERR_INPUT, "a checkpoint every %g s: not between 0 and 36 years",
                          units_s_from_ns(interval_ns));
     if (j->n_types < 1 || j->n_types > GOODPUT_TYPES_MAX)
-        return error_set(err, ERR_INPUT, "%" PRId32 " device types: between 1 and %d are possible",
+        return error_set(err, ERR_INPUT, "%" PRId32 " device types: must be 1 to %d",
                          j->n_types, GOODPUT_TYPES_MAX);
     for (int32_t t = 0; t < j->n_types; t++) {
         if (j->devices[t] < 0 || (j->spares && j->spares[t] < 0))
             return error_set(err, ERR_INPUT, "fewer than 0 devices of type %s", j->types[t]);
         devices += j->devices[t];
     }
-    if (!devices) return error_set(err, ERR_INPUT, "a job of 0 devices does nothing");
+    if (!devices) return error_set(err, ERR_INPUT, "the job has 0 devices");
     for (size_t i = 0; i < j->n_causes; i++) {
         const struct goodput_cause *c = &j->causes[i];
         if (!(c->mtbf_s > 0) || !(c->shape >= 0.1 && c->shape <= 100) || c->devices < 0)
@@ -415,12 +415,12 @@ static enum status check(const struct goodput_job *j, int64_t interval_ns, struc
     }
     if (failures > FAILURES_MAX)
         return error_set(err, ERR_INPUT,
-                         "%.3g failures in %g s: more than can be walked through (%g)", failures,
+                         "%.3g failures in %g s: more than the limit of a simulation (%g)", failures,
                          units_s_from_ns(j->horizon_ns), FAILURES_MAX);
     double writes = (double)j->horizon_ns / ((double)interval_ns + (double)j->checkpoint_ns);
     if (writes > CHECKPOINTS_MAX)
         return error_set(err, ERR_INPUT,
-                         "%.3g checkpoints in %g s: more than can be walked through (%g)", writes,
+                         "%.3g checkpoints in %g s: more than the limit of a simulation (%g)", writes,
                          units_s_from_ns(j->horizon_ns), CHECKPOINTS_MAX);
     return OK;
 }
@@ -443,7 +443,7 @@ static void set_out(struct walk *w, int64_t sample)
         w->there[t] = j->devices[t] + (j->spares ? j->spares[t] : 0);
     for (; w->change < j->n_changes && j->changes[w->change].time_ns <= 0; w->change++)
         memcpy(w->there, j->changes[w->change].devices, types * sizeof *w->there);
-    choose(w); /* the first plan and the first start are the run's, not a failure's */
+    choose(w); /* the first plan and the first start are not attributed to a failure */
     w->out->replans = 0;
     if (w->state != WAIT) enter(w, RUN, 0);
     w->due_ns = w->interval_ns;

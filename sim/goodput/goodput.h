@@ -1,22 +1,22 @@
-/* sim/goodput/goodput.h - days and months of training: failures, checkpoints, devices that come and go.
+/* sim/goodput/goodput.h - goodput of weeks and months of training: failures, checkpoints, elastic and spot devices.
  *
- * A discrete-event walk through one long run, many times over with other draws. Time is whole ns. The job works at a speed
- * (1: all its devices, healthy), writes a checkpoint each time it has run for `interval`, and now and then loses what it did
- * since the last one that is safe:
+ * A discrete-event simulation of one long run, repeated with other random draws. Time is whole ns. The job runs at a speed
+ * (1: all its devices, healthy), writes a checkpoint after every `interval` of running, and loses on a failure the work since
+ * the last safe checkpoint:
  *
  *     RUN ──due──▶ WRITE ──▶ RUN            WRITE stops the work for checkpoint_ns; the copy is safe background_ns later
- *     any ──failure──▶ DETECT ──▶ REPLAN (only where the devices are others than before) ──▶ RESTART ──▶ RUN
- *     DETECT ──no speed from what is left──▶ WAIT ──devices come back──▶ REPLAN …
+ *     any ──failure──▶ DETECT ──▶ REPLAN (only if the set of devices has changed) ──▶ RESTART ──▶ RUN
+ *     DETECT ──too few devices──▶ WAIT ──devices return──▶ REPLAN …
  *     RUN ──more devices, and worth it──▶ WRITE ──▶ REPLAN ──▶ RESTART ──▶ RUN
  *
- * More devices are worth a stop where  faster · (outlook − cost) > present speed · outlook  with cost = write (none where
- * all work is safe already) + re-planning + restart and outlook the shorter of what is left of the run and outlook_ns.
- * Every nanosecond lands in one part (goodput_part): their sum is the whole. Goodput is useful ÷ elapsed.
- * A cause's failures form a renewal process (exponential or Weibull) in exposure, which passes in proportion to the devices
- * in use and, unless `calm`, also while the job restarts. Draws are functions of (seed, sample, cause, number): every interval
- * that is tried meets the same failures, and threads change nothing.
- * Limits: the speed between two events is constant; a failure takes whole devices; a cause does not know which device failed
- * last. Cost: O(checkpoints + failures) a sample.
+ * More devices are worth a stop if  new speed · (outlook − cost) > present speed · outlook  with cost = write (none if
+ * all work is safe already) + re-planning + restart and outlook the shorter of the rest of the run and outlook_ns.
+ * Every nanosecond belongs to one part (goodput_part): their sum is the elapsed time. Goodput is useful ÷ elapsed.
+ * The failures of a cause form a renewal process (exponential or Weibull) in exposure, which accumulates in proportion to the
+ * devices in use and, unless `calm`, also while the job restarts. Draws are functions of (seed, sample, cause, number): every
+ * candidate interval meets the same failures (common random numbers), and threads change nothing.
+ * Limits: the speed between two events is constant; a failure removes full devices; the failures of a cause are independent
+ * of the devices that failed before. Cost: O(checkpoints + failures) a sample.
  */
 #ifndef SIM_GOODPUT_GOODPUT_H
 #define SIM_GOODPUT_GOODPUT_H
@@ -53,43 +53,43 @@ struct goodput_cause {
     const char *name, *category;
     double mtbf_s;   /* mean time between its failures at full size, seconds; INFINITY: never */
     double shape;    /* Weibull's; 1: exponential; < 1: failures come in bursts */
-    int64_t devices; /* that one failure takes away until they are repaired; 0: restart in place */
+    int64_t devices; /* removed by one failure until they are repaired; 0: restart in place */
 };
-struct goodput_change { /* devices that can be had from this time on */
+struct goodput_change { /* devices available from this time on */
     int64_t time_ns;
     const int64_t *devices; /* (n_types) */
 };
 struct goodput_job {
     int64_t horizon_ns; /* > 0: wall time of the run */
-    int64_t work_ns;    /* > 0: ends when so much work (at speed 1) is safe; 0: at the horizon */
+    int64_t work_ns;    /* > 0: ends when this much work (at speed 1) is safe; 0: at the horizon */
     int32_t n_types;
     const char *const *types; /* (n_types) names */
-    const int64_t *devices;   /* (n_types) of the job; it never uses more */
-    const int64_t *spares;    /* (n_types) that stand by; NULL: none */
-    /* Relative to all devices, 0 where they cannot run it; non-decreasing. Called from several threads at once. */
+    const int64_t *devices;   /* (n_types) of the job; upper bound of its use */
+    const int64_t *spares;    /* (n_types) on standby; NULL: none */
+    /* Relative to all devices, 0 if the devices cannot run the job; non-decreasing. Called from several threads at once. */
     double (*speed)(const void *user, const int64_t *devices);
     const void *user;
     int64_t checkpoint_ns, background_ns;
-    double background_slow; /* share of the speed that a write in the background takes */
+    double background_slow; /* share of the speed lost during a background write */
     int64_t detect_ns, restart_ns, replan_ns;
-    int64_t repair_ns;  /* until lost devices are back; 0: replaced by the time of the restart */
+    int64_t repair_ns;  /* until lost devices return; 0: replaced by the time of the restart */
     int64_t outlook_ns; /* 0: until the end of the run */
-    /* warning before devices are withdrawn: enough for a write, nothing is lost */
+    /* warning before devices are withdrawn: if long enough for a write, nothing is lost */
     int64_t notice_ns;
-    bool calm; /* nothing fails while the job does not run: assumed by the closed form */
+    bool calm; /* no failures while the job does not run: an assumption of the closed forms */
     size_t n_causes, n_changes;
     const struct goodput_cause *causes;
-    const struct goodput_change *changes; /* ascending; without any all devices are there always */
+    const struct goodput_change *changes; /* ascending; none: all devices are always available */
 };
 
-struct goodput_tally { /* means over samples where several were taken */
+struct goodput_tally { /* means over samples if there are several */
     double elapsed_ns, part_ns[GOODPUT_PART_COUNT];
     double checkpoints, replans, preemptions, reconfigurations;
     double *failures; /* (n_causes) */
     /* (n_causes + 1) lost work, detection, replan, restart, waiting; last: withdrawn and grown */
     double *cause_ns;
 };
-/* One walk. ERR_INPUT: no devices, a time or a rate that is none, more events than can be walked through (1e7 failures,
+/* One simulation. ERR_INPUT: no devices, an invalid time or rate, more events than the limits (1e7 failures,
  * 1e8 checkpoints). */
 MUST_CHECK enum status goodput_walk(struct arena *a, const struct goodput_job *job,
                                     int64_t interval_ns, uint64_t seed, int64_t sample,
@@ -104,35 +104,35 @@ MUST_CHECK enum status goodput_study(struct arena *a, const struct goodput_job *
                                      int64_t interval_ns, uint64_t seed, int32_t samples,
                                      int32_t threads, struct goodput_result *out,
                                      struct error *err);
-/* The interval of the highest mean goodput between first_ns and last_ns, by golden section on its logarithm: the same
- * failures every time make the curve smooth enough. 20 studies. */
+/* The interval of the highest mean goodput between first_ns and last_ns, by golden section on its logarithm. Common random
+ * numbers make the curve smooth enough. 20 studies. */
 MUST_CHECK enum status goodput_best(struct arena *a, const struct goodput_job *job,
                                     int64_t first_ns, int64_t last_ns, uint64_t seed,
                                     int32_t samples, int32_t threads, struct goodput_result *out,
                                     struct error *err);
 
-/* --- closed forms: seconds; C blocking write, R restart, M mean time between failures; exponential failures --- */
+/* --- closed forms: seconds; t interval, C blocking write, R restart, M mean time between failures; exponential failures --- */
 
 double goodput_mtbf(const struct goodput_job *job); /* of all causes together; INFINITY of none */
-/* E[T] ÷ T0 of a run in segments of t where restarts fail like anything else: M e^(R/M) (e^((t+C)/M) − 1) ÷ t (Daly 2006,
+/* E[T] ÷ T0 of a run in segments of t if restarts can fail too: M e^(R/M) (e^((t+C)/M) − 1) ÷ t (Daly 2006,
  * below). */
 double goodput_slowdown_restless(double t, double C, double R, double M);
 double goodput_young(double C, double M); /* √(2CM): Young, CACM 17 (1974) 530 */
 /* √(2CM) (1 + ⅓√(C/2M) + ⅑ C/2M) − C for C < 2M, else M: Daly, FGCS 22 (2006) 303. */
 double goodput_daly(double C, double M);
-/* Where both closed forms are least: the root of (1 − t/M) e^((t+C)/M) = 1. */
+/* The minimum of that slowdown over t: the root of (1 − t/M) e^((t+C)/M) = 1. */
 double goodput_optimum(double C, double M);
 
 /* --- sim/goodput/read.c --- */
 
-/* Failures counted elsewhere, scaled to n devices. CSV with a header; columns component, category, count, window_days, gpus (and
- * any others). Category decides what is lost: GPU 1 device; Host and Unplanned Maintenance per_node devices; others none.
- * ERR_INPUT with file:line: missing column, field that is no number, no rows. */
+/* Failure counts of another cluster, scaled to n devices. CSV with a header; columns component, category, count, window_days, gpus
+ * (others are ignored). The category determines the devices lost: GPU 1; Host and Unplanned Maintenance per_node; others none.
+ * ERR_INPUT with file:line: missing column, non-numeric field, no rows. */
 MUST_CHECK enum status goodput_read_failures(struct arena *a, const char *path, int64_t n,
                                              int64_t per_node, size_t *out_n,
                                              struct goodput_cause **out, struct error *err);
 /* The same from Llama 3's table (54 days of 16,384 GPUs, 419 unplanned interruptions; "The Llama 3 Herd of Models",
- * arXiv 2407.21783, table 5; counts, because the printed shares do not all follow from them). */
+ * arXiv 2407.21783, table 5; from the counts, because some printed shares do not follow from them). */
 size_t goodput_llama3(struct arena *a, int64_t n, int64_t per_node, struct goodput_cause **out);
 
 struct goodput_spot {
@@ -144,8 +144,8 @@ struct goodput_spot {
     int64_t *most;                  /* (n_types) */
 };
 /* Availability over time. CSV with a header: one column "time_s" (seconds) or "Timestamp" (seconds, or YYYY-MM-DD hh:mm:ss); an
- * unnamed column is an index and ignored; all others are counts of devices of the type they are named by. Times are
- * relative to the first row. ERR_INPUT with file:line: no time column, times that go back, counts that are none. */
+ * unnamed column is an index and ignored; every other column counts the devices of the type in its heading. Times are
+ * relative to the first row. ERR_INPUT with file:line: no time column, descending times, invalid counts. */
 MUST_CHECK enum status goodput_read_spot(struct arena *a, const char *path,
                                          struct goodput_spot *out, struct error *err);
 

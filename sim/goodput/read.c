@@ -1,4 +1,4 @@
-/* Tables that others counted: interruptions of a job, and devices that could be had. */
+/* Readers of external tables: interruptions of a job, and availability of devices. */
 #include "sim/goodput/goodput.h"
 
 #include "core/base/arena.h"
@@ -25,7 +25,7 @@ struct table { /* reads a text line by line, in place */
     char *field[FIELDS_MAX];
 };
 
-/* Cuts one line into its fields. Quotes are taken off ("" inside them is one); a quoted field ends on its line. */
+/* Splits one line into fields. Quotes are removed ("" inside them is one); a quoted field ends on its line. */
 static enum status cut(struct table *t, char *at, struct error *err)
 {
     for (t->n_fields = 0;; at++) {
@@ -49,7 +49,7 @@ static enum status cut(struct table *t, char *at, struct error *err)
     }
 }
 
-/* The next line that is not empty. *more: there was one. */
+/* The next non-empty line. *more: there was one. */
 static enum status next_line(struct table *t, bool *more, struct error *err)
 {
     for (;;) {
@@ -65,7 +65,7 @@ static enum status next_line(struct table *t, bool *more, struct error *err)
         for (size_t i = 0; line[i += utf8_plain(line + i, strlen(line + i))]; i++)
             if (line[i] != '\t')
                 return error_set(err, ERR_INPUT,
-                                 "%s:%d: byte %zu is a control character or no UTF-8", t->path,
+                                 "%s:%d: byte %zu is a control character or not UTF-8", t->path,
                                  t->line, i + 1);
         return cut(t, line, err);
     }
@@ -77,7 +77,7 @@ static enum status open_table(struct arena *a, const char *path, struct table *t
     bool more = false;
     *t = (struct table){.path = path};
     TRY(file_read(a, path, FILE_MAX, &t->rest, &n, err));
-    if (strlen(t->rest) != n) return error_set(err, ERR_INPUT, "%s: a 0 byte is no text", path);
+    if (strlen(t->rest) != n) return error_set(err, ERR_INPUT, "%s: not a text file: it contains a 0 byte", path);
     TRY(next_line(t, &more, err));
     return more ? OK : error_set(err, ERR_INPUT, "%s: empty", path);
 }
@@ -165,7 +165,7 @@ enum status goodput_read_failures(struct arena *a, const char *path, int64_t n, 
         *out = arena_grow(a, *out, *out_n, &capacity, sizeof **out);
         (*out)[(*out_n)++] = c;
     }
-    return *out_n ? OK : error_set(err, ERR_INPUT, "%s: no failures behind the header", path);
+    return *out_n ? OK : error_set(err, ERR_INPUT, "%s: no failures after the header", path);
 }
 
 size_t goodput_llama3(struct arena *a, int64_t n, int64_t per_node, struct goodput_cause **out)
@@ -208,7 +208,7 @@ static int64_t days_of(int year, int month, int day)
     return 365 * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 1 - 719468;
 }
 
-/* Seconds, or YYYY-MM-DD hh:mm[:ss[.fraction]] with a space or a T between, and a zone at most that is ignored. */
+/* Seconds, or YYYY-MM-DD hh:mm[:ss[.fraction]] with a space or a T between; a time zone is ignored. */
 static bool parse_time(const char *text, double *out)
 {
     int year, month, day, hour, minute, used = 0;
@@ -268,7 +268,7 @@ static enum status spot_row(struct arena *a, const struct table *t, const struct
 {
     int64_t *devices = ARENA_ARRAY(a, int64_t, (size_t)c->n);
     if (c->time >= t->n_fields || !parse_time(t->field[c->time], seconds))
-        return error_set(err, ERR_INPUT, "%s:%d: '%s' is no time: seconds or YYYY-MM-DD hh:mm:ss",
+        return error_set(err, ERR_INPUT, "%s:%d: '%s' is not a time: seconds or YYYY-MM-DD hh:mm:ss",
                          t->path, t->line, c->time < t->n_fields ? t->field[c->time] : "");
     for (int i = 0; i < c->n; i++) {
         double x;
@@ -306,10 +306,10 @@ enum status goodput_read_spot(struct arena *a, const char *path, struct goodput_
                              t.line);
         row.time_ns = units_ns_from_s(seconds - first);
         if (row.time_ns < out->end_ns)
-            return error_set(err, ERR_INPUT, "%s:%d: before the row above it", path, t.line);
+            return error_set(err, ERR_INPUT, "%s:%d: earlier than the row above it", path, t.line);
         out->end_ns = row.time_ns;
         out->changes = arena_grow(a, out->changes, out->n_changes, &capacity, sizeof row);
         out->changes[out->n_changes++] = row;
     }
-    return out->n_changes ? OK : error_set(err, ERR_INPUT, "%s: no rows behind the header", path);
+    return out->n_changes ? OK : error_set(err, ERR_INPUT, "%s: no rows after the header", path);
 }

@@ -1,4 +1,4 @@
-/* Many walks, the interval that is best, and the closed forms they are held against. */
+/* Repeated runs, the best checkpoint interval, and the closed forms for comparison. */
 #include "sim/goodput/goodput.h"
 
 #include "core/base/arena.h"
@@ -38,7 +38,7 @@ struct study {
     struct error *errors;  /* (samples); code OK: none */
 };
 
-/* A tally as numbers in a row, and back: sums are then one loop. */
+/* A tally as a row of numbers, and back, so that totals are one loop. */
 static size_t flatten(const struct goodput_job *j, struct goodput_tally *t, double *row, bool back)
 {
     size_t n = 0;

@@ -1,5 +1,5 @@
-/* Resources, routes, the flows of a route as a heap, and the clock. Who ends next is kept in one way while flows are few
- * and in another one while they are many (flows_internal.h). */
+/* Resources, routes, the flows of a route as a heap, and the clock. The next end is found by a different structure for few
+ * and for many flows (flows_internal.h). */
 #include "sim/network/flows_internal.h"
 
 #include "core/base/arena.h"
@@ -27,7 +27,7 @@ enum status flows_resource(struct flows *f, const char *name, double capacity_Bp
 {
     size_t n = (size_t)f->n_resources, before = f->resource_capacity;
     if (!(capacity_Bps > 0) || !isfinite(capacity_Bps))
-        return error_set(err, ERR_INPUT, "%s: a capacity of %g B/s cannot be shared", name,
+        return error_set(err, ERR_INPUT, "%s: capacity %g B/s is not finite and above 0", name,
                          capacity_Bps);
     f->resources =
         arena_grow(f->arena, f->resources, n, &f->resource_capacity, sizeof *f->resources);

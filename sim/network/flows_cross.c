@@ -1,7 +1,7 @@
-/* Who crosses whom: for each resource the number of flows by the group that they have their bottleneck in. flows_keep.c
- * adds up loads from that, so that a thousand routes of one group count as one. Kept where a resource can matter: where
- * more is asked of it than it has, or where it is the narrowest of some route. A resource rarely has more than a few, so
- * they are found by going through them. */
+/* Crossings: for each resource the number of flows by the group of their bottleneck. flows_keep.c adds up loads from
+ * them, so that a thousand routes of one group count as one. Kept for resources that can matter: demand above
+ * capacity, or the narrowest resource of some route. A resource rarely has more than a few crossings, so
+ * lookup is a linear scan. */
 #include "sim/network/flows_internal.h"
 
 #include "core/base/arena.h"

@@ -1,12 +1,12 @@
-/* Few flows: rates and ends where all that is kept fits into a few lines of the cache.
+/* Few flows: rates and ends in a data structure of a few cache lines.
  *
- * A route that has flows holds a seat, a contended resource is a gate, and both are bits: who crosses a gate, which gates
- * a route crosses, who has the bottleneck where is one word each. The search is the one of flows_share.c, in which the
- * reason stands: what the change reaches is taken, and filled with the rest as given. A resource that is no gate is met
- * when a route begins or ceases to have flows and never in a search; most resources of a tree are of that kind, and most
+ * A route with flows holds a seat, a contended resource is a gate, and both are bits: the users of a gate, the gates of a route
+ * and the members of a bottleneck are one word each. The search is that of flows_share.c, which states the
+ * reason: everything that the change reaches is taken, and filled with the rest as given. A resource that is no gate is visited
+ * when a route gets its first or loses its last flow, and never in a search; most resources of a tree are of that kind, and most
  * searches end with a handful of seats.
- * Seats whose rate stays are not touched at all. Ends are not kept in order: going through the words of 64 seats takes less
- * time than a heap, whose branches nobody can predict.
+ * Seats whose rate stays are not touched. Ends are not kept in order: a scan over the words of 64 seats takes less
+ * time than a heap with its unpredictable branches.
  */
 #include "sim/network/flows_internal.h"
 
@@ -22,7 +22,7 @@ static void make_gate(struct flows *f, int32_t resource)
     struct flow_few *w = &f->few;
     struct flow_door *d = &f->doors[resource];
     if (w->numbers == UINT64_MAX) {
-        w->full = true; /* the caller of the start goes over to many */
+        w->full = true; /* the caller of the start switches to many */
         return;
     }
     d->gate = flows_lowest(~w->numbers);
@@ -31,7 +31,7 @@ static void make_gate(struct flows *f, int32_t resource)
     for (uint64_t u = d->users; u; u &= u - 1) w->gates[flows_lowest(u)] |= flows_bit(d->gate);
 }
 
-/* Its members were marked as changed before, and so get another bottleneck. */
+/* Its members are already marked as changed, and so get another bottleneck. */
 static void end_gate(struct flows *f, struct flow_door *d)
 {
     struct flow_few *w = &f->few;
@@ -56,7 +56,7 @@ static double served(const struct flow_seat *s, double now_ns)
     return s->served_bytes + s->level_Bpns * (now_ns - s->since_ns);
 }
 
-/* Its route's first flow is another one. */
+/* The first flow of its route has changed. */
 static void new_first(struct flows *f, int32_t seat, const struct flow *first)
 {
     struct flow_seat *s = &f->few.seats[seat];
@@ -107,7 +107,7 @@ double flows_stand(struct flows *f, int32_t route)
         struct flow_door *d = &f->doors[r->resources[i]];
         d->users &= others;
         d->n_flows -= w->n_flows[r->seat];
-        /* 0 where nobody is left, lest noise gathers; half of them are such, which is no branch to predict. */
+        /* 0 without flows, so that rounding errors do not accumulate; half of all cases, hence no branch. */
         d->demand_Bpns = (d->demand_Bpns - r->cap_Bpns) * (d->users != 0);
         if (d->gate < 0) continue;
         w->changed |= d->members;
@@ -125,7 +125,7 @@ double flows_stand(struct flows *f, int32_t route)
 
 /* --- the search --- */
 
-/* Everything that the taken seats reach. */
+/* Everything that the taken seats can affect. */
 static uint64_t spread(struct flows *f, uint64_t taken, uint64_t *gates)
 {
     *gates = 0;
@@ -146,7 +146,7 @@ static void new_share(struct flow_door *d)
     d->share_Bpns = (d->left_Bpns > 0 ? d->left_Bpns : 0) / d->count;
 }
 
-/* These have this rate from now on: the gates that they cross have so much less left. */
+/* Assigns the rate to these seats and subtracts it from the gates that they cross. */
 static void settle(struct flows *f, uint64_t seats, uint64_t open, uint64_t *gates)
 {
     uint64_t crossed = 0;
@@ -167,7 +167,7 @@ static void settle(struct flows *f, uint64_t seats, uint64_t open, uint64_t *gat
     }
 }
 
-/* The least of their caps; every seat that has its rate by its cap when nothing binds it. */
+/* The smallest of their caps; each seat's rate if no gate limits it. */
 static double prepare(struct flows *f, uint64_t taken, uint64_t gates)
 {
     double min_cap = INFINITY;
@@ -191,7 +191,7 @@ static double prepare(struct flows *f, uint64_t taken, uint64_t gates)
     return min_cap;
 }
 
-/* Caps up to this level hold; min_cap becomes the least of the others. */
+/* Settles the caps up to this level; min_cap becomes the smallest of the others. */
 static uint64_t capped(struct flows *f, uint64_t open, double level, double *min_cap)
 {
     uint64_t hold = 0;
@@ -207,7 +207,7 @@ static uint64_t capped(struct flows *f, uint64_t open, double level, double *min
     return hold;
 }
 
-/* Seats that were not taken and have more than this. */
+/* Seats that were not taken and have a higher rate. */
 static uint64_t above(struct flows *f, uint64_t seats, double level)
 {
     uint64_t more = 0;
@@ -230,7 +230,7 @@ static int32_t min_share(struct flows *f, uint64_t gates, double *level)
     return best;
 }
 
-/* Progressive filling. What had to be taken beside; 0 when all have their rates. */
+/* Progressive filling. Returns further seats to be taken; 0 when all have their rates. */
 static uint64_t fill(struct flows *f, uint64_t taken, uint64_t gates)
 {
     uint64_t open = taken;
@@ -255,7 +255,7 @@ static uint64_t fill(struct flows *f, uint64_t taken, uint64_t gates)
         open &= ~now;
         settle(f, now, open, &gates);
     }
-    return 0; /* who is still open has its cap, as prepared */
+    return 0; /* seats that are still open have their cap, as prepared */
 }
 
 static void commit(struct flows *f, uint64_t taken)
@@ -321,7 +321,7 @@ void flows_few_start(struct flows *f, int32_t route, double bytes, int64_t owner
     f->stale = true;
 }
 
-/* Seats whose next flow ends up to then. */
+/* Seats whose next flow ends by then. */
 static uint64_t ends_until(const struct flow_few *w, double limit_ns)
 {
     uint64_t due = 0;
@@ -333,7 +333,7 @@ static uint64_t ends_until(const struct flow_few *w, double limit_ns)
     return due;
 }
 
-/* The resource that holds it up. */
+/* The resource that limits it. */
 static int32_t bottleneck(const struct flows *f, const struct flow_seat *s)
 {
     return s->gate >= 0 ? f->few.resource[s->gate] : f->routes[s->route].narrow;
@@ -359,7 +359,7 @@ static int32_t first_due(const struct flows *f)
 bool flows_few_end(struct flows *f, double limit_ns, struct flow_end *out)
 {
     struct flow_few *w = &f->few;
-    /* What else ends in this instant needs no new rates. */
+    /* Other ends of this instant need no new rates. */
     if (!w->due) {
         double next = flows_next_ns(f);
         if (next > limit_ns + FLOWS_GRAIN_NS || isinf(next)) return false;

@@ -1,5 +1,5 @@
-/* Many flows: routes in groups, groups by their next end. Two heaps beside the one of a route's flows, one inside the other;
- * only the first of each is ever asked. flows_share.c moves routes from group to group. */
+/* Many flows: routes in groups, groups by their next end. Two heaps on top of the heap of a route's flows; only the first
+ * entry of each is read. flows_share.c moves routes from group to group. */
 #include "sim/network/flows_internal.h"
 
 #include "core/base/arena.h"
@@ -18,7 +18,7 @@ static void put_member(struct flows *f, struct flow_resource *g, int32_t place, 
     f->routes[route].at = place;
 }
 
-/* The route at this place is right among those below or above it. */
+/* Restores the heap around the route at this index. */
 static void settle_member(struct flows *f, struct flow_resource *g, int32_t place)
 {
     int32_t route = g->members[place];
@@ -224,10 +224,10 @@ static void take_first(struct flows *f, struct flow_end *out)
 
 bool flows_many_end(struct flows *f, double limit_ns, struct flow_end *out)
 {
-    /* What else ends in this instant needs no new rates. */
+    /* Other ends of this instant need no new rates. */
     if (!f->n_ends || f->resources[f->ends[0]].end_ns > f->now_ns + FLOWS_GRAIN_NS) {
         double next = flows_next_ns(f);
-        if (!f->many) return flows_few_end(f, limit_ns, out); /* the search found them few */
+        if (!f->many) return flows_few_end(f, limit_ns, out); /* the search switched to few */
         if (next > limit_ns + FLOWS_GRAIN_NS || isinf(next)) return false;
         if (next > f->now_ns) f->now_ns = next;
     }

@@ -1,15 +1,15 @@
-/* Rates where bottlenecks stay: most changes only move the levels of groups, and then there is no need to look at routes.
+/* Rates if bottlenecks stay: most changes only move the levels of groups, so routes need no inspection.
  *
  * The groups that a change reaches are found as in flows_share.c. If every route keeps its bottleneck, the level of each
  * group follows from its capacity and from the levels of lower groups whose flows cross it. These levels are the max-min
- * ones if and only if no resource carries more than it has and no flow crosses a group of a lower level than its own; so
- * that is checked, and where it does not hold the search by routes decides.
- * A route that is new is given the bottleneck that promises it least.
+ * ones if and only if no resource carries more than its capacity and no flow crosses a group of a lower level than its own; this
+ * is checked, and if it does not hold the search by routes decides.
+ * A new route gets the bottleneck with the lowest estimated level.
  * Cost: O(crossings of the groups reached).
  */
 #include "sim/network/flows_internal.h"
 
-enum { GROUPS_MAX = 64 }; /* beyond that the search by routes is as good */
+enum { GROUPS_MAX = 64 }; /* above it the search by routes is as fast */
 
 struct keeping {
     struct flows *f;
@@ -40,7 +40,7 @@ static void reach_group(struct keeping *k, int32_t group)
     k->groups[k->n++] = group;
 }
 
-/* What a resource would give to a new route, at a guess. */
+/* Estimated level of a new route on a resource. */
 static double promise(const struct flows *f, const struct flow_resource *x, int64_t n_flows)
 {
     double left = x->capacity_Bpns;
@@ -122,7 +122,7 @@ static bool find_levels(struct keeping *k)
             if (other == g)
                 own = g->crossings[j].n_flows;
             else if (other->new_level < 0)
-                return false; /* two groups that wait for each other */
+                return false; /* two groups depend on each other */
             else
                 left -= other->new_level * (double)g->crossings[j].n_flows;
         }

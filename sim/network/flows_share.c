@@ -1,25 +1,25 @@
-/* Many flows: the search for rates after something has changed.
+/* Many flows: the search for rates after a change.
  *
- * Which rates can change? A group's level depends on what is left to it by routes that cross it and have less elsewhere.
- * So a change of a group reaches the routes of the group, and through them the groups on their ways: these have levels at
- * least as high, for a route has its bottleneck where it gets least. Everything below stays as it is, and so does
- * everything that shares no full resource with what changed. Beginning with the groups and routes that were touched, all
- * that can be reached so is *taken*, and rates are found for it by progressive filling, with the others as given.
- * Filling: the resource with the least share (what is left ÷ flows without a rate) is the bottleneck of all those flows;
- * they have their rate, the resources on their ways have less left, and so on. Shares never fall on the way.
- * A bottleneck may turn out lower than a route that was not taken: then that one is no longer served as before, it is
- * taken too, and the filling is done again. What is taken only grows, so this ends; in the end each route has a
- * bottleneck, the taken ones by filling, the others as before.
+ * Which rates can change? A group's level depends on the capacity left by routes that cross it and have a lower rate elsewhere.
+ * A change of a group therefore affects its routes, and through them the groups on their resources, whose levels are at
+ * least as high, because a route has its bottleneck at its lowest level. All lower levels stay, and so does
+ * everything that shares no full resource with the change. Beginning with the changed groups and routes, everything
+ * reachable in this way is *taken*, and its rates are found by progressive filling, with the others as given.
+ * Filling: the resource with the smallest share (capacity left ÷ flows without a rate) is the bottleneck of all those flows;
+ * they get that rate, it is subtracted from their other resources, and so on. Shares never decrease.
+ * A bottleneck may end up lower than the rate of a route that was not taken. That route is then taken too, and the filling is
+ * repeated. The taken set only grows, so this terminates; in the end each route has a bottleneck, the taken ones by filling,
+ * the others as before.
  *
- * A resource whose routes could not fill it even if each had all that its narrowest resource gives (demand <= capacity) is
- * nobody's bottleneck and is not looked at. In its stead each route has a *cap*, its narrowest resource; of a tree with
- * many links most are of that kind.
+ * A resource whose routes could not fill it even at the rate of their narrowest resources (demand <= capacity) is
+ * never a bottleneck and is skipped. Instead each route has a *cap*, its narrowest resource. In a tree with
+ * many links most resources are of that kind.
  *
- * Cost: O(T · resources of a route + B log B) for T routes taken and B contended resources on their ways.
+ * Cost: O(T · resources of a route + B log B) for T routes taken and B contended resources on them.
  */
 #include "sim/network/flows_internal.h"
 
-enum { SCAN_MAX = 24 }; /* so many bounds are scanned, more are kept as a heap */
+enum { SCAN_MAX = 24 }; /* up to this number bounds are scanned, above it they are a heap */
 
 static void take_route(struct flows *f, int32_t route)
 {
@@ -38,7 +38,7 @@ static void open_group(struct flows *f, struct flow_resource *g)
     for (int32_t i = 0; i < g->n_members; i++) take_route(f, g->members[i]);
 }
 
-/* Everything that the routes from `first` on reach. */
+/* Everything that the routes from `first` on can affect. */
 static void spread(struct flows *f, int32_t first)
 {
     for (int32_t i = first; i < f->n_taken; i++) {
@@ -88,7 +88,7 @@ static void sink(struct flow_bound *b, int32_t n, int32_t hole)
     b[hole] = x;
 }
 
-/* Shares only rise, so one that has been overtaken is put back lower down. -1: nothing is bounded any more. */
+/* Shares only rise, so an outdated entry is reinserted lower down. -1: no bounds left. */
 static int32_t least_of_heap(struct flows *f)
 {
     struct flow_bound *b = f->bounds;
@@ -136,7 +136,7 @@ static void new_share(struct flow_resource *x)
     if (x->count) x->share_Bpns = (x->left_Bpns > 0 ? x->left_Bpns : 0) / (double)x->count;
 }
 
-/* What the routes that are not taken leave of it. */
+/* Capacity left by the routes that are not taken. */
 static double left_by_others(const struct flows *f, const struct flow_resource *x)
 {
     double left = x->capacity_Bpns;
@@ -184,7 +184,7 @@ static void settle(struct flows *f, struct flow_route *r, double level, int32_t 
     }
 }
 
-/* Caps up to this level hold. What is settled below a share only raises it, so all of them at once. */
+/* Settles the caps up to this level. Settling below a share only raises it, so all of them at once. */
 static double settle_caps(struct flows *f, double level, int32_t *unsettled)
 {
     double min_cap = INFINITY;
@@ -199,7 +199,7 @@ static double settle_caps(struct flows *f, double level, int32_t *unsettled)
     return min_cap;
 }
 
-/* The routes of a bottleneck have their rate. true: one that was not taken has more. */
+/* Assigns the rate to the routes of a bottleneck. true: a route that was not taken has a higher rate. */
 static bool settle_bottleneck(struct flows *f, int32_t resource, int32_t *unsettled)
 {
     const struct flow_resource *x = &f->resources[resource];
@@ -217,7 +217,7 @@ static bool settle_bottleneck(struct flows *f, int32_t resource, int32_t *unsett
     return more;
 }
 
-/* false: more had to be taken. */
+/* false: further routes were taken. */
 static bool fill(struct flows *f)
 {
     int32_t n = f->n_taken, unsettled = n;

@@ -1,6 +1,6 @@
-/* From few flows to many and back. The routes that have flows are taken out of the one order and put into the other, each
- * with what its flows were served so far; rates are found anew by the next search. At least FLOWS_MANY - FLOWS_FEW flows
- * start or end between there and back, or as many as fill the seats, so it costs little a flow. */
+/* Conversion from few flows to many and back. The routes with flows move from one representation to the other, each with the
+ * bytes its flows have received; the next search recomputes rates. At least FLOWS_MANY - FLOWS_FEW flows, or enough to fill
+ * the seats, start or end between two conversions, so the cost per flow is small. */
 #include "sim/network/flows_internal.h"
 
 void flows_to_many(struct flows *f)

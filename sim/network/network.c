@@ -6,22 +6,22 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* Twelve days: a double still tells quarters of a nanosecond apart there. */
+/* Twelve days: the limit at which a double still resolves quarters of a nanosecond. */
 #define FAIR_MAX_NS ((int64_t)1000000000000000)
-/* A clock of the flows is begun anew before it is too far for their grain (an hour). */
+/* The flows' clock is rebased before it exceeds the range of their grain (an hour). */
 #define CLOCK_MAX_NS ((int64_t)1 << 42)
 
 struct resource {
-    struct cost_link cost; /* of a route: the least bandwidth, the sum of latencies */
+    struct cost_link cost; /* of a route: the smallest bandwidth, the sum of latencies */
     int32_t n_owners;
     bool fair, priced;
-    int64_t free_ns;                   /* FIFO: when all that were ready before have left */
+    int64_t free_ns;                   /* FIFO: when all messages that were ready before have left */
     int64_t longest_ns;                /* occupancy of one message */
-    int64_t last_bytes, last_ns;       /* the last one asked for: most are alike */
-    int32_t flow_resource, flow_route; /* fair: of the flows; -1 where there is none */
+    int64_t last_bytes, last_ns;       /* of the last query: most sizes are equal */
+    int32_t flow_resource, flow_route; /* fair: indices in the flows; -1 if unused */
 };
 
-struct leaving { /* a message that has left and is not told of yet */
+struct leaving { /* a message that has left and is not reported yet */
     int32_t owner, resource;
     int64_t start_ns, left_ns;
 };
@@ -32,11 +32,11 @@ struct network {
     struct event_queue *queue;
     int32_t flow_event;
     const double *scale;        /* (n_links) or NULL */
-    struct resource *resources; /* (n_links, 2) by direction; the second unused where half duplex */
+    struct resource *resources; /* (n_links, 2) by direction; the second is unused for half duplex */
     struct flows *flows;
-    int64_t origin_ns; /* 0 of the flows' clock */
-    int64_t stamp;     /* of the one event that counts */
-    int64_t looked_ns; /* when that event comes */
+    int64_t origin_ns; /* instant of 0 on the flows' clock */
+    int64_t stamp;     /* of the one valid event */
+    int64_t looked_ns; /* time of that event */
     size_t first, n_leaving, capacity;
     struct leaving *leaving; /* [first … first + n_leaving - 1], in order of time */
 };
@@ -63,9 +63,9 @@ static enum status stretch(const struct network *n, int32_t link, struct cost_li
     double factor = n->scale ? n->scale[link] : 1, latency_ns = (double)c->latency_ns * factor;
     if (factor == 1) return OK;
     if (!(latency_ns >= 0 && latency_ns <= (double)COST_MAX_NS && factor < HUGE_VAL))
-        return error_set(err, ERR_INPUT, "link %s cannot take %g times as long",
+        return error_set(err, ERR_INPUT, "link %s: factor %g gives no duration of 0 s to ten years",
                          n->program->links[link].name, factor);
-    /* Where it takes no time: finite, for flows, and beyond all that can be measured. */
+    /* Factor 0: a finite bandwidth, for flows, beyond any measurable one. */
     c->bandwidth_Bps = factor > 0 ? fmin(c->bandwidth_Bps / factor, 1e30) : 1e30;
     c->latency_ns = (int64_t)llround(latency_ns);
     if (!c->curve) return OK;
@@ -81,7 +81,7 @@ static int32_t resource_of(const struct network *n, int32_t link, int32_t direct
     return 2 * link + (n->program->links[link].half_duplex ? 0 : direction);
 }
 
-/* Links are priced only where something uses them: a link that is not measured yet harms nobody else. */
+/* Links are priced on first use, so an unmeasured link affects only its users. */
 static enum status price_link(struct network *n, struct cost *k, int32_t link, struct error *err)
 {
     const struct program_link *l = &n->program->links[link];
@@ -108,7 +108,7 @@ static enum status not_too_long(const struct network *n, int32_t link, struct er
                      n->program->links[link].name, longest / 1000000000);
 }
 
-/* Its hops are shared fairly by all from now on. */
+/* Its hops are shared fairly by all messages from now on. */
 static enum status price_route(struct network *n, struct cost *k, int32_t link, struct error *err)
 {
     const struct program_link *l = &n->program->links[link];
@@ -200,8 +200,8 @@ int64_t network_occupancy_ns(const struct network *n, int32_t resource, int64_t 
 
 /* --- fair sharing --- */
 
-/* One event is ahead at any time: a look at the flows. In the instant of a start it comes behind everything that waits in
- * that instant already, so that all that starts then costs one search. */
+/* At any time one event is pending: a query of the flows. At the instant of a start it comes after everything already pending
+ * for that instant, so that all starts of the instant cost one search. */
 static void look_at(struct network *n, int64_t when_ns)
 {
     if (n->looked_ns == when_ns) return;
@@ -223,12 +223,12 @@ static void leave_until(struct network *n, int64_t now_ns, double until)
     }
 }
 
-/* The nanosecond that an end is rounded to; flows end together where they are a grain apart, so that is decided alike. */
+/* Rounds an end to its nanosecond. Flows within a grain end together, so the same value is used for all of them. */
 static int64_t rounded(const struct network *n, double ns)
 {
     return n->origin_ns + (int64_t)floor(ns + 0.5 + FLOWS_GRAIN_NS);
 }
-static double last_of(const struct network *n, int64_t ns) /* the last end rounded to it */
+static double last_of(const struct network *n, int64_t ns) /* the last end that is rounded to ns */
 {
     return (double)(ns - n->origin_ns) + 0.5 - 2 * FLOWS_GRAIN_NS;
 }

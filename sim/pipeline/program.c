@@ -1,4 +1,4 @@
-/* sim/pipeline/program.c - stages, channels and lanes from a schedule; nothing is decided here. */
+/* sim/pipeline/program.c - stages, channels and lanes of a schedule, without choices. */
 #include "sim/pipeline/program.h"
 
 #include "core/base/arena.h"
@@ -24,7 +24,7 @@ struct builder {
 
 /* --- ways and channels --- */
 
-/* The way of what stage v sends, as a link; ways that are occupied are shared by all who go from device to device. */
+/* The link of stage v's messages; an occupied link is shared by all messages between its two devices. */
 static enum status find_link(struct builder *b, int32_t from, int32_t to, int64_t occupancy_ns,
                              int64_t latency_ns, int32_t *out)
 {
@@ -107,7 +107,7 @@ static int32_t add_slot(struct program_stage *x, const char *name, int64_t bytes
     return x->n_slots++;
 }
 
-/* One operator of so many nanoseconds that writes these slots, and the messages around it. */
+/* One operator of a given duration that writes these slots, and its messages. */
 static void add_procedure(struct builder *b, struct program_stage *x, enum phase phase, int64_t ns,
                           int32_t received, int32_t sent, int32_t sent_slot)
 {
@@ -134,7 +134,7 @@ static void add_procedure(struct builder *b, struct program_stage *x, enum phase
     x->procedures[x->n_procedures++] = (struct procedure){phase, "", n, list};
 }
 
-/* What F takes is given back by I and by W; what I takes besides, by W. */
+/* I and W release the memory of F; W releases the additional memory of I. */
 static enum status add_activations(struct builder *b, struct program_stage *x, int32_t v)
 {
     const struct pipeline_stage *y = &b->p->stages[v];
@@ -143,8 +143,8 @@ static enum status add_activations(struct builder *b, struct program_stage *x, i
     if (f < 0 || w > 0 || f + i + w != 0)
         return error_set(b->err, ERR_INPUT,
                          "stage %" PRId32 ": F, I and W change memory by %" PRId64 ", %" PRId64
-                         " and %" PRId64 " bytes: expected F to take, W to give back, and nothing "
-                         "left in the end",
+                         " and %" PRId64 " bytes: F must allocate, W must release, and the "
+                         "sum must be 0",
                          v, f, i, w);
     if (b->fused[v]) {
         if (f) add_slot(x, "kept", f, (struct buffer_ring){m, 0, -1, -1, 'F', 'B'});
@@ -196,7 +196,7 @@ static enum status add_stage(struct builder *b, int32_t v)
 
 /* --- a device --- */
 
-/* A program's chunks are in ascending order of stages; those of a schedule as its table says. */
+/* A program's chunks are in ascending order of stages; a schedule's in the order of its table. */
 static int32_t chunk_rank(const struct builder *b, int32_t d, int32_t chunk)
 {
     int32_t rank = 0, n = b->s->n_chunks;
@@ -234,7 +234,7 @@ static void add_lane(struct builder *b, int32_t d)
                                             .memory_bytes = limit};
 }
 
-/* Where stages are, and whether their backward is fused. */
+/* Device and chunk of every stage, and whether its backward is fused. */
 static enum status find_stages(struct builder *b)
 {
     const struct schedule *s = b->s;
@@ -257,7 +257,7 @@ static enum status find_stages(struct builder *b)
             return error_set(
                 b->err, ERR_INPUT,
                 "stage %zu: B for %" PRId64 " of %" PRId32
-                " microbatches, I and W for the others: a program has one or the other",
+                " microbatches, I and W for the others: all must use the same",
                 v, n_fused[v], s->n_microbatches);
     }
     return OK;

@@ -1,9 +1,9 @@
-/* sim/pipeline/report.c - times of a schedule by the static pass or, where it has no answer, from a trace of the event loop. */
+/* sim/pipeline/report.c - times of a schedule by the static pass or, if links contend, from a trace of the event loop. */
 #include "sim/pipeline/program.h"
 
 #include "core/base/arena.h"
 
-/* Operations of a lane end up in its trace in the order in which they stand in the schedule. */
+/* Operations of a lane are in its trace in the order of the schedule. */
 static void spans_from_trace(const struct schedule *s, const struct trace *t, struct arena *a,
                              struct static_span *spans)
 {

@@ -39,7 +39,7 @@ static uint32_t class_of(enum phase phase)
                               : CLASS_B;
 }
 
-/* The stage whose F, or I or B, an operation waits for on another device or chunk; -1: none. */
+/* The stage on another device or chunk whose F, or I or B, an operation waits for; -1: none. */
 static int32_t source(const struct static_timer *t, int32_t stage, enum phase phase)
 {
     if (phase == PHASE_F) return stage - 1;
@@ -49,12 +49,12 @@ static int32_t source(const struct static_timer *t, int32_t stage, enum phase ph
 struct sorting {
     struct arena *scratch;
     const int64_t *order; /* (n_ops) device-major indices, executable */
-    struct static_op *op; /* (n_ops) by device-major index; needs: index of the maker + 1 */
-    uint32_t *level;      /* (n_ops) how many operations stand before it on its longest way */
+    struct static_op *op; /* (n_ops) by device-major index; needs: index of the producer + 1 */
+    uint32_t *level;      /* (n_ops) length of its longest chain of predecessors */
     uint32_t n_levels;
 };
 
-/* Operations by device-major index, with the index of what they wait for. */
+/* Operations by device-major index, with the index of their input's producer. */
 static void flatten(struct static_timer *t, struct sorting *z)
 {
     const struct schedule *s = t->s;
@@ -114,13 +114,13 @@ static void sort_by_level(struct static_timer *t, struct sorting *z)
     }
 }
 
-/* Ways from device to device that more than one stage sends on. */
+/* Connections from device to device with more than one sending stage. */
 static void find_shared(struct static_timer *t, struct arena *scratch)
 {
     int32_t n = t->n_stages, p = t->s->n_devices;
     int32_t *first = ARENA_ARRAY(scratch, int32_t, (size_t)p + 1),
             *list = ARENA_ARRAY(scratch, int32_t, 2 * (size_t)n);
-    /* Ways by the device they leave from; a device sends for n_chunks stages, forward and back. */
+    /* Connections by sending device; a device sends for n_chunks stages, forward and backward. */
     for (int32_t v = 0; v < n; v++) first[t->device_of[v] + 1] += 2;
     for (int32_t d = 0; d < p; d++) first[d + 1] += first[d];
     for (int32_t v = 0; v < n; v++) {
@@ -162,7 +162,7 @@ static enum status sort(struct static_timer *t, struct arena *a, struct arena *s
     z.order = order;
     int64_t n = schedule_ops(s);
     if (n >= UINT32_MAX)
-        return error_set(err, ERR_INPUT, "%" PRId64 " operations: more than can be timed", n);
+        return error_set(err, ERR_INPUT, "%" PRId64 " operations: too many to be timed", n);
     t->n_ops = (uint32_t)n, t->n_stages = s->n_devices * s->n_chunks;
     allocate(t, a);
     for (int32_t d = 0; d < s->n_devices; d++)
@@ -190,7 +190,7 @@ enum status static_new(struct arena *a, const struct schedule *s, struct static_
 
 /* --- prices --- */
 
-#define MAX_SUM 4e18 /* of nanoseconds or bytes: less than half of what int64 holds */
+#define MAX_SUM 4e18 /* of nanoseconds or bytes: less than half of int64's range */
 
 static int64_t fused_ns(const struct pipeline_stage *x)
 {
@@ -209,8 +209,8 @@ static enum status check_stage(const struct pipeline_stage *x, int32_t v, struct
     return OK;
 }
 
-/* Everything one after the other, and everything taken and nothing given back: no time and no memory of the schedule is
- * more. In doubles, whose sums cannot overflow. */
+/* Upper bounds of the schedule's times and memory: all operations in sequence; all allocations without releases. In doubles,
+ * whose sums cannot overflow. */
 static enum status check_sums(const struct pipeline *p, const struct schedule *s, struct error *err)
 {
     double ns = 0, most_bytes = 0;
@@ -263,7 +263,7 @@ enum status pipeline_check(const struct pipeline *p, const struct schedule *s, s
     return check_sums(p, s, err);
 }
 
-/* Into the table of classes. false: a shared way is occupied. */
+/* Fills the table of classes. false: a shared connection is occupied. */
 static bool price(struct static_timer *t, const struct pipeline *p)
 {
     for (int32_t v = 0; v < t->n_stages; v++) {

@@ -1,11 +1,11 @@
-/* sim/pipeline/static_report.c - what is known of a timed schedule besides its makespan: idle times, memory, updates. */
+/* sim/pipeline/static_report.c - report of a timed schedule: idle times, memory, updates. */
 #include "sim/pipeline/static_internal.h"
 
 #include "core/base/arena.h"
 
 /* --- memory --- */
 
-/* Runs along a lane; *peak_op is the operation at whose start (F) or end the most is first alive, -1: before the first. */
+/* Memory along a lane; *peak_op is the operation at whose start (F) or end the peak is first reached, -1: before the first. */
 static int64_t lane_peak(const struct schedule *s, int32_t d, const struct pipeline *p,
                          int64_t *peak_op)
 {
@@ -66,7 +66,7 @@ static void fill_device(const struct static_timer *t, const struct pipeline *p, 
     x->fits = fits(p, d, x->peak_bytes);
 }
 
-/* What is left under the limit, as a part of it. */
+/* Free memory as a share of the limit. */
 static double room(const struct pipeline_device *x, int64_t peak)
 {
     double limit = (double)x->limit_bytes;

@@ -1,4 +1,4 @@
-/* sim/pipeline/zero_bubble.c - eight greedy orders for four views of the prices; the shortest of them. */
+/* sim/pipeline/zero_bubble.c - eight greedy orders for each of four views of the durations; the shortest is kept. */
 #include "sim/pipeline/zero_bubble.h"
 
 #include "core/base/arena.h"
@@ -10,7 +10,7 @@
 enum { FORWARD, INPUT, WEIGHT, PARTS };
 static const enum phase phase[PARTS] = {'F', 'I', 'W'};
 
-/* Prices as the greedy play sees them: times may be medians and means, so they are doubles. */
+/* Durations in the greedy simulation: may be medians and means, hence doubles. */
 struct view {
     double *ns[PARTS]; /* (p) */
     double transfer_ns;
@@ -29,7 +29,7 @@ struct play {
     double *end[2]; /* FORWARD, INPUT: (n, m) end of an operation, negative: not yet */
     double max_idle_ns;
     struct schedule *s;
-    bool failed; /* memory, or an input that nobody has made */
+    bool failed; /* out of memory, or an input without producer */
 };
 
 static int64_t change(const struct play *g, int32_t d, int part)
@@ -44,7 +44,7 @@ static bool has_room(const struct play *g, int32_t d, int64_t bytes)
     return limit == PIPELINE_NO_LIMIT || bytes <= limit;
 }
 
-/* When the input of the device's next F or I is there; 0 where it needs none. */
+/* Arrival of the input of the device's next F or I; 0 if it needs none. */
 static double arrival(struct play *g, int32_t d, int part)
 {
     int32_t from = part == FORWARD ? d - 1 : part == INPUT ? d + 1 : -1;
@@ -73,7 +73,7 @@ static bool weights_due(const struct device *x) { return x->done[WEIGHT] < x->do
 
 /* --- filling --- */
 
-/* How many forwards more a device takes before its first gradient, which comes at first_ns. */
+/* Additional forwards of a device before its first gradient, which arrives at first_ns. */
 static int32_t more_forwards(const struct play *g, int32_t d, double first_ns, double *free_ns)
 {
     const struct device *x = &g->devices[d];
@@ -107,7 +107,7 @@ static void fill(struct play *g, int32_t *wanted)
 
 /* --- rounds --- */
 
-/* Would a forward now come in the way of the next gradient from the device after this one? */
+/* Whether a forward now would delay the next gradient of the following device. */
 static bool leave_out(const struct play *g, int32_t d)
 {
     const struct device *x = &g->devices[d], *after = x + 1;
@@ -125,7 +125,7 @@ static bool leave_out(const struct play *g, int32_t d)
     return ready > next && next - x->now_ns <= g->max_idle_ns - x->idle_ns;
 }
 
-/* W before an F or an I: for memory first, then while its input is in flight. */
+/* W before an F or an I: first to free memory, then while its input is in flight. */
 static void prepare(struct play *g, int32_t d, int part)
 {
     struct device *x = &g->devices[d];
@@ -159,7 +159,7 @@ static void play_round(struct play *g, int32_t *wanted)
     }
 }
 
-/* The longest time of a device from its first to its last operation by the play's own reckoning; negative: it failed. */
+/* The longest time from a device's first to its last operation in the greedy simulation; negative: it failed. */
 static double play(struct play *g, struct arena *scratch)
 {
     size_t n = (size_t)g->n, cells = n * (size_t)g->m;
@@ -235,7 +235,7 @@ static struct view view_of(const struct pipeline *p, bool medians, bool largest,
 
 struct best {
     const struct pipeline *p;
-    struct schedule *out, trial; /* the shortest order so far, and one that is being made */
+    struct schedule *out, trial; /* the shortest order so far, and a candidate */
     int64_t makespan_ns;         /* of out; -1: none yet */
 };
 
@@ -270,7 +270,7 @@ static enum status time_trial(struct best *b, struct arena *scratch, struct erro
     return OK;
 }
 
-/* The eight plays of one view: all of them timed, or the one that takes the shortest by its own reckoning. */
+/* The eight orders of one view: all timed exactly, or only the one that is shortest in the greedy simulation. */
 static enum status play_view(struct best *b, const struct view *v, bool thorough,
                              struct arena *scratch, struct error *err)
 {
@@ -320,7 +320,7 @@ enum status zero_bubble_make(struct arena *a, const struct pipeline *p, int32_t 
     if (st == OK && b.makespan_ns < 0)
         st = error_set(err, ERR_INFEASIBLE,
                        "no zero-bubble order of %" PRId32 " stages and %" PRId32
-                       " microbatches fits the memory",
+                       " microbatches fits in memory",
                        p->n_devices, microbatches);
     if (st == OK) *makespan_ns = b.makespan_ns;
     return st;

@@ -1,8 +1,8 @@
-/* Stage costs without lowering: sums of operator prices by layer, and sizes counted as lowering lays them out.
+/* Stage costs without lowering: sums of operator costs by layer, and sizes counted with lowering's layout rules.
  *
- * What a range of layers takes is a difference of prefix sums; what depends on the range as a whole (what its parameters' updates
- * take, what runs again, what it holds) is kept by rows and columns: made the first time a range with that first layer,
- * or that last one, is asked for, in O(layers), so that all pairs take O(layers²) together.
+ * The cost of a range of layers is a difference of prefix sums. Quantities that depend on the full range (parameter updates,
+ * recomputation, memory) are cached in rows and columns: computed on the first query with that first or last layer,
+ * in O(layers), so that all pairs take O(layers²) together.
  */
 #include "sim/stage/stage.h"
 
@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* what one update over so many bytes takes; open hash of a power of two, at most half full */
+/* duration of one update over `bytes` bytes; open hash of a power of two, at most half full */
 struct memo {
     int32_t n, n_slots;
     int64_t *bytes, *ns; /* (n_slots); bytes 0: empty */
@@ -24,8 +24,8 @@ struct type_times {
     int64_t *forward_ns, *input_ns, *weight_ns, *input_least_ns,
         *weight_least_ns; /* (n_layers + 1) prefix sums: [l] of layers before l */
     int64_t *op_ns;       /* (n_forward) */
-    struct within update; /* of updates that are not flat, and of ties */
-    int64_t **update_row; /* (n_layers) of (n_layers), made when asked for */
+    struct within update; /* of updates that are not flat, and of tied parameters */
+    int64_t **update_row; /* (n_layers) of (n_layers), computed on demand */
     struct memo flat[2];  /* decayed, and not */
 };
 
@@ -36,10 +36,10 @@ struct stage_table {
     const struct optimizer *optimizer;
     bool flat;
     const struct lower_graphs *graphs; /* NULL: g alone */
-    struct stage_table **other; /* (n_types): of types with another graph, NULL until asked for */
+    struct stage_table **other; /* (n_types): of types with another graph, NULL until needed */
     struct stage_again *again;
     struct type_times **times;  /* (n_types) */
-    int32_t *tp;                /* (n_types): that share a stage; sizes are of one of them */
+    int32_t *tp;                /* (n_types): GPUs that share a stage; sizes are of one of them */
     struct stage_sizes **sizes; /* (n_types): shared by types with equal GPUs */
 };
 
@@ -56,7 +56,7 @@ static enum status price(struct stage_table *t, int32_t type, struct program_op 
     return cost_op(t->cost, type, op, out, err);
 }
 
-/* least: the lesser of adding to a parameter's gradient and of writing it. What cannot be priced is in no plan. */
+/* least: the smaller cost of adding to a parameter's gradient and of overwriting it. Operators without a price are in no plan. */
 static enum status price_graph_op(struct stage_table *t, int32_t type, const struct graph_op *x,
                                   int64_t *out, int64_t *least, struct error *err)
 {
@@ -99,7 +99,7 @@ static enum status price_update(struct stage_table *t, int32_t type, bool flat, 
     return price(t, type, &op, out, err);
 }
 
-/* A second use's gradient is added to the first's and cleared. */
+/* The gradient of a second use is added to the first's and cleared. */
 static enum status price_tie(struct stage_table *t, int32_t type, const struct shape *shape,
                              int64_t *out, struct error *err)
 {
@@ -130,7 +130,7 @@ static struct type_times *new_times(struct stage_table *t)
     return x;
 }
 
-/* One update for each parameter with a use in the range unless all are updated in one; a tie where there are two. */
+/* One update per parameter used in the range, unless all are updated in one; tied parameters are updated once. */
 static enum status add_updates(struct stage_table *t, int32_t type, struct type_times *x,
                                struct error *err)
 {
@@ -198,7 +198,7 @@ static void memo_grow(struct arena *a, struct memo *m)
     }
 }
 
-/* One update over a run of parameters; ranges of repeated layers ask for the same few sizes. */
+/* One update over a run of parameters; memoised, because ranges of repeated layers have few distinct sizes. */
 static enum status flat_update(struct stage_table *t, int32_t type, bool decay, int64_t bytes,
                                int64_t *sum, struct error *err)
 {
@@ -245,7 +245,7 @@ struct stage_table *stage_table_new(struct arena *a, const struct graph *g, stru
                               .other = ARENA_ARRAY(a, struct stage_table *, n),
                               .tp = ARENA_ARRAY(a, int32_t, n),
                               .sizes = ARENA_ARRAY(a, struct stage_sizes *, n)};
-    /* A graph of measured layers is whole; any other is one GPU's share already (core/model/model). */
+    /* A graph of measured layers is of all GPUs; any other is already one GPU's shard (core/model/model). */
     bool whole = g->n_ops && op_is_measured(g->ops[0].kind);
     for (int32_t i = 0; i < cost_types(k); i++) {
         int32_t tp = cost_type(k, i)->tensor_parallel, same = 0;
@@ -267,7 +267,7 @@ void stage_table_fused(struct stage_table *t, const enum op_kind *fused, int32_t
     for (int32_t i = 0; i < n; i++) t->flat |= fused[i] == flat;
 }
 
-/* What a range holds that is not kept from its forward: what it loads, and what it needs of what it receives. */
+/* Memory of a range besides activations kept from its forward: loaded inputs, and the needed share of received activations. */
 static int64_t input_bytes(const struct stage_table *t, const struct size_row *s, int32_t first,
                            int32_t last, int32_t type)
 {
@@ -279,7 +279,7 @@ static int64_t input_bytes(const struct stage_table *t, const struct size_row *s
     return bytes;
 }
 
-/* The table of the graph of which one GPU of the type computes its share: types that share alike have one. */
+/* The table for the graph of one GPU's shard on this type: types with equal sharding share one. */
 static enum status table_for(struct stage_table *t, int32_t type, struct stage_table **out,
                              struct error *err)
 {
@@ -294,7 +294,7 @@ static enum status table_for(struct stage_table *t, int32_t type, struct stage_t
         t->graphs ? lower_graphs_find(t->graphs, tp, positions, t->g->microbatch) : NULL;
     if (!g)
         return error_set(err, ERR_INPUT,
-                         "device type %s: there is no graph of %" PRId32
+                         "device type %s: no graph for %" PRId32
                          " GPUs that shard every operator",
                          d->name, tp);
     for (int32_t i = 0; i < cost_types(t->cost) && !t->other[type]; i++)
@@ -311,7 +311,7 @@ enum status stage_table_cost(struct stage_table *t, int32_t first_layer, int32_t
     if (first_layer < 0 || last_layer < first_layer || last_layer >= t->g->n_layers || type < 0 ||
         type >= cost_types(t->cost))
         return error_set(err, ERR_INPUT,
-                         "no stage of layers %" PRId32 " to %" PRId32 " of %" PRId32
+                         "invalid stage of layers %" PRId32 " to %" PRId32 " of %" PRId32
                          " on type %" PRId32,
                          first_layer, last_layer, t->g->n_layers, type);
     TRY(table_for(t, type, &t, err));

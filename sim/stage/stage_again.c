@@ -1,9 +1,9 @@
-/* What a stage under recompute runs again, and what it must keep for that.
+/* Operators that a stage runs again under recompute, and the activations it must keep for them.
  *
- * Walking a stage from its last layer to its first, all that must be known of the layers behind is which of the activations
- * that they received are needed again: a set of the tensors of one cut. So a (layer, set) pair has one answer: the
- * operators of the layer that run again, and the set of the cut before it. The pairs that occur are few (two a layer where
- * cuts have one tensor), are found once, and each last layer's column of sums is one walk over them.
+ * In a walk over a stage from its last layer to its first, the state behind a layer is the set of received activations
+ * that are needed again: a subset of the tensors of one cut. A (layer, set) pair therefore has one result: the
+ * operators of the layer that run again, and the set of the preceding cut. Few pairs occur (two per layer if
+ * cuts have one tensor), each is computed once, and each last layer's column of sums is one walk over them.
  */
 #include "sim/stage/stage_internal.h"
 
@@ -11,10 +11,10 @@
 
 #include <string.h>
 
-struct state { /* a layer, and what behind it is needed */
+struct state { /* a layer, and the activations needed behind it */
     uint64_t behind, before;
     int32_t n_ops, *ops; /* that run again */
-    int64_t *ns;         /* (n_types), -1: not yet asked for */
+    int64_t *ns;         /* (n_types), -1: not computed yet */
     struct state *next;  /* of the layer */
 };
 
@@ -71,7 +71,7 @@ struct stage_again *stage_again_new(struct arena *a, const struct graph *g, int3
     return s;
 }
 
-/* Marks what the layers behind and the layer's own backward need; then, last operator first, what those need. */
+/* Marks the needs of later layers and of the layer's own backward; then, last operator first, their inputs. */
 static void run_again(struct stage_again *s, int32_t layer, struct state *x)
 {
     const struct graph *g = s->g;

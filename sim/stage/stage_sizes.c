@@ -1,9 +1,9 @@
-/* Sizes of ranges of layers, counted as lowering lays them out.
+/* Memory of ranges of layers, with lowering's layout rules.
  *
- * Every tensor is rounded up to the 64 bytes that slots start at. What another layer of the range makes and this one
- * reads crosses no stage, so ranges are not sums of layers: a tensor is kept if an input or weight gradient operator of
- * the range reads it and the range makes it, receives it or loads it. All of that is sums over intervals of layers
- * (sim/stage/within.h) but for what is received, which is looked at once for each first layer.
+ * Every tensor is rounded up to the 64-byte alignment of slots. A tensor that is produced and read inside the range
+ * crosses no stage boundary, so ranges are not sums of layers: a tensor is kept if an input- or weight-gradient operator of
+ * the range reads it and the range produces, receives or loads it. All of that is sums over intervals of layers
+ * (sim/stage/within.h) except received tensors, which are examined once for each first layer.
  */
 #include "sim/stage/stage_internal.h"
 #include "sim/stage/within.h"
@@ -27,10 +27,10 @@ struct stage_sizes {
     struct stage_uses *uses;
     struct within parameter, decayed, gradient, kept, input;
     int64_t *scratch;      /* (n_layers) */
-    struct size_row **row; /* (n_layers), made when asked for */
+    struct size_row **row; /* (n_layers), computed on demand */
 };
 
-/* What one of the GPUs holds of a tensor that they do not share alike. */
+/* One GPU's bytes of a tensor that the GPUs shard. */
 int64_t stage_sizes_bytes(const struct stage_sizes *s, int32_t tensor)
 {
     const struct tensor *x = &s->g->tensors[tensor];
@@ -55,7 +55,7 @@ static void sort_once(struct layers *x)
     x->n = n;
 }
 
-/* Lists for each tensor of the layers of operators [from, to) that read it. Two passes: count, then fill. */
+/* For each tensor, the layers of the operators [from, to) that read it. Two passes: count, then fill. */
 static struct layers *find_readers(struct arena *a, const struct graph *g, int32_t from, int32_t to)
 {
     struct layers *r = ARENA_ARRAY(a, struct layers, (size_t)g->n_tensors);
@@ -74,8 +74,8 @@ static struct layers *find_readers(struct arena *a, const struct graph *g, int32
     return r;
 }
 
-/* What the backward of the range reads of what it makes (an interval from its layer to the first that reads it) and of
- * what it loads (any of the layers that do). */
+/* Tensors that the range's backward reads: those the range produces (an interval from the producing layer to the first reader)
+ * and those it loads (any of the reading layers). */
 static void find_kept(struct stage_sizes *s)
 {
     const struct graph *g = s->g;
@@ -96,7 +96,7 @@ static void find_kept(struct stage_sizes *s)
     }
 }
 
-/* Layers of the gradients of each parameter's uses, one each. */
+/* Layers of the gradients of each parameter's uses, one per use. */
 static struct layers *find_uses(struct stage_sizes *s)
 {
     const struct graph *g = s->g;
@@ -119,7 +119,7 @@ static struct layers *find_uses(struct stage_sizes *s)
     return u;
 }
 
-/* A parameter's gradient is dtype_master of it, and each use beyond the first in a stage has one of its own. */
+/* A parameter's gradient has its dtype_master, and each further use in a stage has one of its own. */
 static void find_parameters(struct stage_sizes *s)
 {
     const struct graph *g = s->g;
@@ -139,7 +139,7 @@ static void find_parameters(struct stage_sizes *s)
     }
 }
 
-/* Most bytes alive inside a layer's forward or backward of tensors that live in one procedure only. */
+/* Peak bytes inside a layer's forward or backward of tensors that live in one procedure only. */
 static void find_scratch(struct stage_sizes *s)
 {
     const struct graph *g = s->g;
@@ -186,7 +186,7 @@ int32_t stage_sizes_uses(const struct stage_sizes *s, const struct stage_uses **
     return s->n_uses;
 }
 
-/* Activations that enter with the first layer are kept by ranges that reach a layer whose backward reads them. */
+/* Activations that enter with the first layer are kept by ranges that include a layer whose backward reads them. */
 static void add_received(const struct stage_sizes *s, int32_t first, int64_t *kept)
 {
     const struct cut *cut = &s->g->cut[first - 1];

@@ -1,9 +1,9 @@
-/* sim/stage/within.h - sums of what lies wholly inside a range of layers, for all ranges.
+/* sim/stage/within.h - for every range of layers, the sum over intervals that lie inside it.
  *
- * Each item is an interval of layers with an amount; a range counts the intervals it contains. "The range has at least one of the
- * layers r1 < r2 < ... < rn" is such a sum too: the points (ri, ri) less the neighbours (ri, ri+1); "k or more of
- * them" likewise: intervals of k layers in a row less those of k + 1. So whatever a stage holds once, however many of its
- * layers want it, is found without looking at the items of each range again.
+ * Each item is an interval of layers with an amount; a range counts the intervals that it contains. "The range has at least one
+ * of the layers r1 < r2 < ... < rn" is such a sum too: the points (ri, ri) minus the neighbours (ri, ri+1); "k or more of
+ * them" likewise: intervals of k consecutive layers minus those of k + 1. Memory that a stage holds once, whatever the number
+ * of its layers that use it, is therefore found without a scan over the items for each range.
  */
 #ifndef SIM_STAGE_WITHIN_H
 #define SIM_STAGE_WITHIN_H
@@ -29,10 +29,10 @@ struct within {
 
 void within_init(struct within *w, struct arena *a, int32_t n_layers);
 void within_add(struct within *w, int32_t first, int32_t last, int64_t amount);
-/* Adds the amount to all ranges with `least` (1, 2 ...) or more of the layers, ascending; one may stand several times. */
+/* Adds the amount to all ranges with `least` (1, 2 ...) or more of the layers, ascending; duplicates are allowed. */
 void within_add_any(struct within *w, const int32_t *layers, int32_t n, int32_t least,
                     int64_t amount);
-/* sum[l] becomes what lies within first ... l, for l >= first; the places before are left alone. O(layers + items). */
+/* sum[l] = total of the items within first ... l, for l >= first; earlier entries are not written. O(layers + items). */
 void within_row(const struct within *w, int32_t first, int64_t *sum);
 
 #endif

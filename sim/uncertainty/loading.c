@@ -11,7 +11,7 @@ static enum status check(const struct loading *l, struct error *err)
     if (l->loaders < 1 || l->prefetch < 1 || l->load_ns < 0 || !(l->cv >= 0 && l->cv <= 10))
         return error_set(err, ERR_USAGE,
                          "%" PRId32 " loaders, %" PRId32 " batches ahead, %" PRId64
-                         " ns a batch, CV %g: at least 1, 1, 0 and 0 ... 10",
+                         " ns a batch, CV %g: must be >= 1, >= 1, >= 0 and 0 ... 10",
                          l->loaders, l->prefetch, l->load_ns, l->cv);
     return OK;
 }
@@ -28,7 +28,7 @@ enum status loading_walk(const struct loading *l, const double *step_ns, int64_t
                          uint64_t seed, struct loading_result *out, struct error *err)
 {
     TRY(check(l, err));
-    if (n < 1 || steps < 1) return error_set(err, ERR_USAGE, "no steps to feed");
+    if (n < 1 || steps < 1) return error_set(err, ERR_USAGE, "no steps");
     struct arena *scratch = arena_new();
     double *free_ns = ARENA_ARRAY(scratch, double, (size_t)l->loaders),
            *begun = ARENA_ARRAY(scratch, double, (size_t)l->prefetch); /* of the last steps */
@@ -37,7 +37,7 @@ enum status loading_walk(const struct loading *l, const double *step_ns, int64_t
     *out = (struct loading_result){0};
     for (int64_t k = 0; k < steps; k++) {
         int32_t loader = first_free(free_ns, l->loaders);
-        double *slot = &begun[k % l->prefetch]; /* step k − prefetch, whose place batch k takes */
+        double *slot = &begun[k % l->prefetch]; /* step k − prefetch, whose slot batch k reuses */
         double from = free_ns[loader] > *slot ? free_ns[loader] : *slot;
         double normal = l->cv > 0 ? rng_normal(seed, 2, (uint64_t)k) : 0;
         double ready = from + (double)l->load_ns * jitter_factor(l->cv, normal);

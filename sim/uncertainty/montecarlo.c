@@ -1,4 +1,4 @@
-/* Threads take the next index that nobody has; nothing else is shared but what is read only. */
+/* Threads take the next free index; they share only read-only data besides it. */
 #include "sim/uncertainty/montecarlo.h"
 
 #include "core/base/arena.h"
@@ -10,7 +10,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* Three numbers a sample and device are kept until all samples are taken. */
+/* Three numbers per sample and device are kept until all samples are done. */
 #define MONTECARLO_MAX_BYTES ((size_t)4 << 30)
 
 /* --- threads ---------------------------------------------------------------------------------- */
@@ -67,8 +67,8 @@ static double binomial(int64_t k, int64_t n, double share)
                (double)k * log(share) + (double)(n - k) * log1p(-share));
 }
 
-/* How many of n samples lie below the quantile is binomial. low: the largest index x with P(sorted[x] > quantile) =
- * P(at most x below) <= 2.5 %; high: the least with P(sorted[x] < quantile) = P(more than x below) <= 2.5 %. */
+/* The number of samples below the quantile is binomial. low: the largest index x with P(sorted[x] > quantile) =
+ * P(at most x below) <= 2.5 %; high: the smallest with P(sorted[x] < quantile) = P(more than x below) <= 2.5 %. */
 static struct montecarlo_end end_of(const double *sorted, int64_t n, double share)
 {
     double rank = ceil(share * (double)n - 1e-9), at_most = 0;
@@ -99,9 +99,9 @@ void montecarlo_summarise(double *values, int64_t n, struct montecarlo_summary *
 /* --- simulations ------------------------------------------------------------------------------ */
 
 struct worker {
-    struct arena *lasting, *sample; /* sample: forgotten after each */
+    struct arena *lasting, *sample; /* sample: reset after each */
     struct cost *cost;
-    int64_t failed; /* least index that failed here; -1 */
+    int64_t failed; /* smallest index that failed here; -1 */
     enum status status;
     struct error error;
 };
@@ -123,7 +123,7 @@ static void simulate(void *user, int64_t i, int32_t thread)
     struct worker *w = &x->workers[thread];
     struct sim_result r;
     struct error err = {0};
-    if (w->failed >= 0) return; /* indices only grow: what comes now cannot be the first */
+    if (w->failed >= 0) return; /* indices only grow, so a later failure cannot be the first */
     arena_reset(w->sample);
     struct sim_options o = {.steps = x->options->steps,
                             .jitter = jitter_sample(w->sample, x->jitter, i)};

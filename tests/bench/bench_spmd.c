@@ -103,8 +103,8 @@ static double synthesis(int blocks, int32_t n_devices, int32_t n_ratios, struct 
 
 enum kind_of_run { FREE, TIGHT, TURNS };
 
-/* CPU ms of one question about a model, a microbatch of 512 rows. Tight: three quarters of the memory that the best takes
- * where it is free. */
+/* CPU ms of one search for a model, microbatch of 512 rows. Tight: three quarters of the memory of the unconstrained
+ * optimum. */
 static double model_ms(const char *model, int32_t n_devices, enum kind_of_run run)
 {
     struct arena *a = arena_new();

@@ -57,7 +57,7 @@ links: [{name: u0, between: [n.0, s], bandwidth: 1 GB/s, latency: 10 us}, {name:
 END
 "$MUSHER" plan job.yaml net.yaml -o net-plan.yaml > /dev/null 2> err.keep && ok "a network plans" || not_ok "a network plans" "$(cat err.keep)"
 "$MUSHER" simulate net-plan.yaml > out.keep 2> err.keep && ok "and simulates" || not_ok "and simulates" "$(cat err.keep)"
-refused "an emulated network is not run" 3 "simulated only" "$MUSHER" run net-plan.yaml --data text.txt
+refused "an emulated network is not run" 3 "can be simulated, not run" "$MUSHER" run net-plan.yaml --data text.txt
 edit net.yaml 's/, s\], /, r], /' bad.yaml
 refused "an unknown switch" 3 "unknown node or switch 'r'" "$MUSHER" show bad.yaml
 edit net.yaml 's/\[s, n.1\]/[s, n.0]/' bad.yaml

@@ -8,7 +8,7 @@ flags=" $(sed -n 's/^flags[[:space:]]*: //p' /proc/cpuinfo 2> /dev/null | head -
 core_type() {
     local flag
     for flag in "${@:2}"; do [[ $flags == *" $flag "* ]] || return 0; done
-    OPENBLAS_CORETYPE=$1 says "kernels of $1" 0 " passed, 0 failed" "$BUILD/tests/run" compare_kernels kernels kernel_parts kernel_images fused experts half
+    OPENBLAS_CORETYPE=$1 says "kernels of $1" 0 " passed, 0 failed" "$BUILD/tests/run" compare_kernels kernels kernel_shards kernel_images fused experts half
 }
 core_type Nehalem sse4_2
 core_type Sandybridge avx

@@ -21,7 +21,7 @@ says "with --cuda it is an error" 8 "missing  cuda" "$MUSHER" check --cuda
 export MUSHER_CUDA_PLUGIN=$BUILD/tests/plugins/other_abi.so
 says "a plugin of another ABI is refused" 8 "has ABI 99, this program 1" "$MUSHER" check --cuda
 head -c 20000 "$standin" > "$scratch/cut.so"
-MUSHER_CUDA_PLUGIN=$scratch/cut.so says "a truncated plugin is refused" 8 "cut.so is cut off" "$MUSHER" check --cuda
+MUSHER_CUDA_PLUGIN=$scratch/cut.so says "a truncated plugin is refused" 8 "cut.so is truncated" "$MUSHER" check --cuda
 MUSHER_TIMEOUT=soon says "a wrong environment variable is refused" 2 "environment variable MUSHER_TIMEOUT: 'soon', expected seconds above 0" "$MUSHER" check
 MUSHER_TIMEUOT=3 says "a misspelled environment variable is reported" 0 "unknown environment variable MUSHER_TIMEUOT; did you mean MUSHER_TIMEOUT?" "$MUSHER" check
 musher=$(realpath "$MUSHER")
@@ -30,7 +30,7 @@ has "a plugin named without a folder is searched in the working directory" out "
 export MUSHER_CUDA_PLUGIN=$standin
 STANDIN_DRIVER=35 says "a missing driver is reported" 8 "no CUDA device: no NVIDIA driver is loaded (35)" "$MUSHER" check --cuda
 STANDIN_DRIVER=35 says "in JSON as well" 0 '"reason": "no CUDA device: no NVIDIA driver is loaded (35)"' "$MUSHER" check --json
-STANDIN_DEVICES=0 says "a missing GPU is reported" 8 "shows no GPU" "$MUSHER" check --cuda
+STANDIN_DEVICES=0 says "a missing GPU is reported" 8 "reports no GPU" "$MUSHER" check --cuda
 
 # ---- devices
 says "devices are listed" 0 "cuda 2 " "$MUSHER" check --cuda
@@ -44,7 +44,7 @@ jq -e '.cuda | (.devices | length) == 3 and .nccl_version == 0' "$scratch/out" >
 STANDIN_MULTIPROCESSORS=132 says "an opened GPU has its free memory" 0 "141 GiB free beside this program's context; plans reserve 512 MiB for a context" \
     "$MUSHER" check --cuda
 has "and its partition sizes" out "132 multiprocessors, in parts that are multiples of 8, from 8 on"
-STANDIN_DRIVER_VERSION=12020 says "an older driver has no partitions" 0 "parts of a GPU need one for CUDA 12.5 or newer" "$MUSHER" check --cuda
+STANDIN_DRIVER_VERSION=12020 says "an older driver has no partitions" 0 "green contexts need one for CUDA 12.5 or newer" "$MUSHER" check --cuda
 says "all of it as JSON" 0 '"free_bytes": 151397597184' "$MUSHER" check --cuda --json
 
 # ---- installed
@@ -91,8 +91,8 @@ measured=$(sed -n 's/^profile 1: \([0-9]*\) unique operators.*/\1/p' "$scratch/o
 asked=$(grep -o 'measuring [0-9]*' "$scratch/err" | awk '{ n += $2 } END { print n }')
 [[ -n $measured && $measured == "$asked" ]] && ok "every operator of it" || not_ok "every operator of it" "$measured of $asked"
 says "and the measurement prices a plan" 0 "" "$MUSHER" plan "$scratch/job.yaml" "$scratch/gpus.yaml" --db "$scratch/gpu.db" -o "$scratch/gpu.yaml"
-says "its memory is broken down" 0 "workspace of products" "$MUSHER" memory "$scratch/gpu.yaml"
-has "with the memory of libraries" out "libraries: the context and what it loads"
+says "its memory is broken down" 0 "matmul workspace" "$MUSHER" memory "$scratch/gpu.yaml"
+has "with the memory of libraries" out "libraries: context and loaded code"
 says "the plan runs" 0 "" "$MUSHER" run "$scratch/gpu.yaml" --data LICENSE --steps 3 --json
 losses=$(grep '"losses"' "$scratch/out")
 

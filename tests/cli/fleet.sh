@@ -25,6 +25,6 @@ says "memory has one line a class" 0 "(24 devices)" "$MUSHER" memory plan.yaml
 gzip -dc one.trace.gz > one.trace
 grep -q '"stands_for":24,"alike":"n0-11.0-1"' one.trace && ok "one device stands for all" || not_ok "one device stands for all" "$(head -c 600 one.trace)"
 (($(wc -c < one.trace.gz) * 40 < $(wc -c < all.trace))) && ok "in a fortieth of the size" || not_ok "in a fortieth of the size" "$(ls -l)"
-says "a folded trace is not compared" 3 "one of equal devices for all" "$MUSHER" compare one.trace.gz all.trace
+says "a folded trace is not compared" 3 "is folded (one device represents several)" "$MUSHER" compare one.trace.gz all.trace
 "$MUSHER" plot one.trace.gz -o one.gp > out 2> err && grep -qF '\303\227\062\064' one.gp && ok "a row states the number of its devices" || not_ok "a row states the number of its devices" "$(cat err; head -c 900 one.gp)"
 exit $bad

@@ -100,7 +100,7 @@ strike "killed in a step" pair 1 2000 9 "rank 1"
 STANDIN_QUEUE=512 strike "stopped while the peer has issued many calls" deep 1 6000 19 "m.1"
 # So does a sum that is added microbatch by microbatch behind what comes from the peer; compute does not stand behind it.
 sed -e 's/n_layer: 2/n_layer: 12/' -e 's/layers: .0, 7./layers: [0, 27]/; s/^steps: 1/&\ndeterministic: true/; s/microbatches: 1/microbatches: 3/; s/global_batch: 4/global_batch: 6/' "$scratch/pair.yaml" > "$scratch/chain.yaml"
-STANDIN_QUEUE=256 strike "stopped while sums are more than a stream takes" chain 0 11500 19 "one of them is gone; rank 0 (n.0)"
+STANDIN_QUEUE=256 strike "stopped while sums are more than a stream takes" chain 0 11500 19 "a member is gone; rank 0 (n.0)"
 # Several host names of this machine: a dead rank is reported with its host, over every transport.
 sed "s/name: m, host: localhost/name: m, host: $HOSTNAME/" "$scratch/row.yaml" > "$scratch/hosts.yaml"
 for by in devices host; do

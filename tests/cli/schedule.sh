@@ -43,12 +43,12 @@ says "a deadlock is named" 3 "no progress: blocked set: device 0 at B0 (waits fo
 printf 'F0 X0\n' > letter.txt
 says "a wrong phase letter is located" 3 "letter.txt:1:4: 'X': expected F, B" "$MUSHER" schedule letter.txt
 says "a missing file" 3 "nowhere.csv" "$MUSHER" schedule nowhere.csv
-says "an unknown name" 3 "unknown schedule '1f2b'; there are: gpipe, 1f1b" "$MUSHER" schedule 1f2b
+says "an unknown name" 3 "unknown schedule '1f2b'; known are: gpipe, 1f1b" "$MUSHER" schedule 1f2b
 says "no devices and microbatches" 2 "needs --devices P and --microbatches M" "$MUSHER" schedule 1f1b
 says "a list of another length" 2 "--forward: 2 values: expected 1 or 3" "$MUSHER" schedule 1f1b --devices 3 --microbatches 4 --forward "1 ms|2 ms"
 says "a text that is not a time" 2 "--latency: 'soon': expected a time" "$MUSHER" schedule 1f1b --devices 3 --microbatches 4 --latency soon
 says "a text that is not a size" 2 "--limit: 'much': expected a size" "$MUSHER" schedule 1f1b --devices 3 --microbatches 4 --limit much
-says "interleaved in whole groups" 3 "6 microbatches are no multiple of 4 devices" "$MUSHER" schedule interleaved --devices 4 --microbatches 6
+says "interleaved in whole groups" 3 "6 microbatches are not a multiple of 4 devices" "$MUSHER" schedule interleaved --devices 4 --microbatches 6
 says "counts that differ from the file" 3 "the options state other numbers" "$MUSHER" schedule lines.txt --devices 3
 says "too many operations" 3 "operations" "$MUSHER" schedule 1f1b --devices 100000 --microbatches 10000000
 says "too many stages" 3 "stages: expected at most" "$MUSHER" schedule interleaved --devices 100000 --microbatches 100000 --chunks 1000

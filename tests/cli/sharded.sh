@@ -146,7 +146,7 @@ says "a program file with collectives runs" 0 '"losses"' "$MUSHER" run "$scratch
 says "collectives are simulated" 0 "peak memory" "$MUSHER" simulate "$scratch/shared.yaml" --trace "$scratch/sim.trace"
 says "collectives are explained" 0 "collective" "$MUSHER" simulate "$scratch/shared.yaml" --explain
 says "the memory of a device is printed" 0 "collective buffers" "$MUSHER" memory "$scratch/shared.yaml"
-has "and the collective of its buffers" out "what all_to_all lm_head.group_all_to_all has in flight"
+has "and the collective of its buffers" out "data in flight of all_to_all lm_head.group_all_to_all"
 says "show lists sharded stages" 0 "sharding operators" "$MUSHER" show "$scratch/shared.yaml"
 has "with the ratios" out "n.0 75 %, n.1 25 %"
 has "with the sharded index" out "heads                  h.*.attn.*"
@@ -166,7 +166,7 @@ says "sharded stages exclude --deterministic" 3 "cannot be deterministic" "$MUSH
 sed 's/shard: heads/shard: [heads, none]/' "$scratch/shared.yaml" > "$scratch/bad.yaml"
 says "more values than axes are refused" 3 "shard: 2 values, the mesh has 1 axis" "$MUSHER" lower "$scratch/bad.yaml" -o "$scratch/x"
 sed 's/^  - microbatches: 2/  - microbatches: 2\n    orders: {n.0: "F0 B0 F1 B1", n.1: "F0 B0 F1 B1"}/' "$scratch/shared.yaml" > "$scratch/bad.yaml"
-says "an order for a device that is not the first of its stage is refused" 3 "'n.1' goes by the order of 'n.0', the first device" "$MUSHER" lower "$scratch/bad.yaml" -o "$scratch/x"
+says "an order for a device that is not the first of its stage is refused" 3 "'n.1' has the order of 'n.0', the first device" "$MUSHER" lower "$scratch/bad.yaml" -o "$scratch/x"
 says "a search starts from a sharded plan" 0 "found" "$MUSHER" plan --from "$scratch/shared.yaml" -o "$scratch/x.yaml"
 says "also without one of its devices" 0 "found" "$MUSHER" plan --from "$scratch/shared.yaml" --without n.1 -o "$scratch/x.yaml"
 says "whatif of a sharded plan" 0 "old plan cannot run (without n.1): it uses n.1" "$MUSHER" whatif "$scratch/shared.yaml" --without n.1

@@ -198,17 +198,17 @@ static const struct {
     int32_t device[4], microbatches;
     const char *message;
 } refused[] = {
-    {NULL, {NULL, NULL}, {0, 1, 1, 0}, 2, "stages[2].device: a.1 already has stages[1]; where"},
-    {"zb-v", {NULL, NULL}, {0, 1, 0, 1}, 2, "schedule: zb-v wants the stages on a.0 a.1 a.1 a.0"},
+    {NULL, {NULL, NULL}, {0, 1, 1, 0}, 2, "stages[2].device: a.1 already has stages[1]; a replica"},
+    {"zb-v", {NULL, NULL}, {0, 1, 0, 1}, 2, "schedule: zb-v needs the stages on a.0 a.1 a.1 a.0"},
     {"interleaved",
      {NULL, NULL},
      {0, 1, 1, 0},
      2,
-     "interleaved wants the stages on a.0 a.1 a.0 a.1"},
+     "interleaved needs the stages on a.0 a.1 a.0 a.1"},
     {"interleaved", {NULL, NULL}, {0, 1, 0, 1}, 3, "schedule: "},
     {"1f1b", {NULL, NULL}, {0, 1, 0, 1}, 2, "schedule: "},
     {"zb-v", {NULL, NULL}, {0, 1, 0, 0}, 2, "a.0 has 3 stages, a.1 has 1; a schedule wants"},
-    {"zigzag", {NULL, NULL}, {0, 1, 0, 1}, 2, "unknown schedule 'zigzag'; there are: gpipe"},
+    {"zigzag", {NULL, NULL}, {0, 1, 0, 1}, 2, "unknown schedule 'zigzag'; known are: gpipe"},
     {"zb-v", {"", ""}, {0, 1, 1, 0}, 2, "schedule: there are orders as well"},
     {NULL, {"0F0 1F0 1B0 0B0", NULL}, {0, 1, 1, 0}, 1, "orders: that of a.1 is missing"},
     {NULL,
@@ -367,9 +367,9 @@ static const struct {
     const char *what, *by, *message;
 } bad_files[] = {
     {"schedule: zb-v", "orders: 0F0|1F0|0B0",
-     "orders: has 3 orders between '|', the stages stand on 2 devices"},
+     "orders: has 3 orders between '|', the stages are on 2 devices"},
     {"schedule: zb-v", "schedule: zb-x",
-     "x:9:15: replicas[0].schedule: unknown schedule 'zb-x'; there are: gpipe"},
+     "x:9:15: replicas[0].schedule: unknown schedule 'zb-x'; known are: gpipe"},
     {"schedule: zb-v", "split: maybe", "x:9:12: replicas[0].split: "},
     {"schedule: zb-v", "split: true", "x:13:9: replicas[0].stages[2].device: a.1 already has"},
     {"schedule: zb-v", "orders: [1]", "x:9:13: replicas[0].orders: "},
@@ -377,7 +377,7 @@ static const struct {
      "x:9:19: replicas[0].orders.a.3: no stage of this replica is on a device 'a.3'"},
     {"schedule: zb-v", "schedules: zb-v", "schedules: unknown key"},
     {"stages:\n      - {", "stages:\n      - {warmup: 2, ",
-     "replicas[0].stages[0].warmup: the replica's schedule says it all"},
+     "replicas[0].stages[0].warmup: excluded by the replica's schedule"},
 };
 
 START_TEST(a_file_with_bad_chunks_is_refused_at_its_place)

@@ -171,7 +171,7 @@ START_TEST(gpus_that_cannot_form_a_tensor_parallel_group_are_named)
                {{2, types, false}, "a.3 and a.4 cannot shard operators"},
                {{2, nodes, false}, "a.3 and b.0 cannot shard operators"},
                {{2, high, false}, "there is no device 7; the cluster has 7"},
-               {{0, NULL, false}, "a group without a device"}};
+               {{0, NULL, false}, "an empty group"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         ck_assert_int_eq(cluster_group(arena, &c, &bad[i].group, 1, &out, NULL, &err), ERR_INPUT);
         ck_assert_msg(strstr(err.text, bad[i].message), "%s", err.text);
@@ -180,7 +180,7 @@ START_TEST(gpus_that_cannot_form_a_tensor_parallel_group_are_named)
     static const int32_t both[] = {0, 1};
     const struct cluster_group again = {2, both, false};
     ck_assert_int_eq(cluster_group(arena, &pairs, &again, 1, &out, NULL, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, "a.0 already is 2 GPUs"), "%s", err.text);
+    ck_assert_msg(strstr(err.text, "a.0 already consists of 2 GPUs"), "%s", err.text);
 }
 END_TEST
 

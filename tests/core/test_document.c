@@ -103,8 +103,8 @@ END_TEST
 static const struct {
     const char *text, *message;
 } malformed[] = {
-    {"", "job:1:1: the file says nothing"},
-    {"# only talk\n", "job:1:1: the file says nothing"},
+    {"", "job:1:1: the file is empty"},
+    {"# only talk\n", "job:1:1: the file is empty"},
     {"a: [1, 2", "job:2:1: did not find expected ',' or ']'"},
     {"a: 1\n  b: 2\n", "job:2:4: "},
     {"a: \"x", "job:1:6: "},

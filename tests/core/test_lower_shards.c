@@ -403,7 +403,7 @@ static void refused(struct plan p, const char *why)
 START_TEST(what_does_not_go_together_is_refused_with_the_reason)
 {
     struct plan p = shared(1, 2, MEGATRON, 1);
-    p.deterministic = true, refused(p, "parts of operators give other bits");
+    p.deterministic = true, refused(p, "sharded operators round differently");
     p = shared(1, 2, MEGATRON, 1), p.replicas[0].stages[0].zero = 3;
     refused(p, "zero: 3 with sharding");
     p = mixed(MEGATRON, BATCH);

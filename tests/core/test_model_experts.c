@@ -206,9 +206,9 @@ static const struct {
     {"model_type: qwen3_moe\ndecoder_sparse_step: 0", "decoder_sparse_step"},
     {"model_type: bert\nposition_embedding_type: relative_key", "absolute"},
     {"model_type: bert\nhidden_act: relu", "gelu"},
-    {"model_type: bert\nis_decoder: true", "looks back only"},
+    {"model_type: bert\nis_decoder: true", "causal attention"},
     {"model_type: bert\nnum_experts: 1",
-     "num_experts: 2 of 1 experts cannot be chosen; state num_experts_per_tok"},
+     "num_experts: top-2 of 1 experts is not possible; state num_experts_per_tok"},
     {"model_type: bert\nhidden_dropout_prob: 1", "hidden_dropout_prob"},
 };
 

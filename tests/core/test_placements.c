@@ -64,7 +64,7 @@ START_TEST(the_steps_between_placements_are_the_few_that_are_needed)
     struct conversion steps[CONVERSIONS_MAX];
     int32_t n;
     ck_assert_int_eq(shard_conversions(&s, &w, &owed, &n, steps, &err), ERR_INPUT);
-    ck_assert(strstr(err.text, "what is replicated cannot become a partial value"));
+    ck_assert(strstr(err.text, "no conversion from replicated to partial"));
 }
 END_TEST
 

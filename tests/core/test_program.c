@@ -122,7 +122,7 @@ static const struct {
     {"counts 2", "counts 3", ""},
     {"fp32 0 0 1", "fp99 0 0 1", "x:2: unknown dtype 'fp99'"},
     {"optimizer adamw", "optimizer lion", "x:3: unknown word 'lion'"},
-    {"0.999", "nan", "x:3: 'nan' is no number"},
+    {"0.999", "nan", "x:3: 'nan' is not a number"},
     {"host 0 0 0", "host 0 0 -1", "x:5: "},
     {"device a.0", "device a%00", "x:5: a name with a byte"},
     {"device a.0", "device a%zz", "x:5: a name with a byte"},
@@ -159,7 +159,7 @@ static const struct {
     {" 0 1 0\ndevice", " 0 2 0 1\ndevice", "x:2: steps, microbatches, devices or stages"},
     {" 0 1 0\ndevice", " 0 1 1\ndevice", "x:5: device a.0: its lane names"},
     {" 0 1 0\ndevice", " 0 0\ndevice", "devices or stages out of range"},
-    {"@0 all_reduce ring step fp32", "@0 all_reduce local step fp32", "make a local sum"},
+    {"@0 all_reduce ring step fp32", "@0 all_reduce local step fp32", "need algorithm local"},
     {"\nend\n", "\nend\nmore\n", "nothing may follow"},
     {"\nend\n", "\nend", "nothing may follow"},
     {"\nend\n", "\n", "the file ends too soon"},
@@ -317,7 +317,7 @@ START_TEST(groups_in_opposite_orders_are_seen)
     for (int32_t i = 0; i < last->n_instrs; i++)
         if (last->instrs[i].kind == INSTR_COLLECTIVE_START && last->instrs[i].arg < 2)
             last->instrs[i].arg ^= 1;
-    expect_refused(p, "groups are met in different orders");
+    expect_refused(p, "collectives are launched in different orders");
 }
 END_TEST
 

@@ -98,14 +98,14 @@ END_TEST
 static const struct {
     const char *text, *expected;
 } bad_texts[] = {
-    {"", "t:1:1: there is no operation"},
-    {"# nothing\n\n", "there is no operation"},
+    {"", "t:1:1: no operation found"},
+    {"# nothing\n\n", "no operation found"},
     {"F0 B0|", "t:1:7: device 1 has no operations"},
     {"|F0 B0", "t:1:1: device 0 has no operations"},
     {"F0 B0||F0 B0", "t:1:7: device 1 has no operations"},
     {"F0 G0", "t:1:4: 'G': expected F, B (fused backward), I (input gradient) or W"},
     {"f0 b0", "t:1:1: 'f': expected F"},
-    {"F0 B0 U", "t:1:7: U: updates are not written"},
+    {"F0 B0 U", "t:1:7: U: updates are implied"},
     {"F0 B", "t:1:5: expected the number of a microbatch after B"},
     {"F-1 B0", "t:1:2: expected the number of a microbatch after F"},
     {"F0B0", "t:1:3: 'B' after F0: expected a comma, a blank or '|'"},
@@ -126,15 +126,15 @@ static const struct {
     {"F0 I0", "t: device 0: ?0 is missing: no W of microbatch 0"},
     {"F0 W0", "no B or I of microbatch 0"},
     {"F0 B0 F2 B2", "device 0: ?1 is missing: no F of microbatch 1"},
-    {"F0 F0 B0", "device 0: F0 is there twice"},
-    {"F0 B0 B0", "device 0: B0 is there twice"},
-    {"F0 I0 I0 W0", "device 0: I0 is there twice"},
-    {"F0 I0 W0 W0", "device 0: W0 is there twice"},
+    {"F0 F0 B0", "device 0: F0 occurs twice"},
+    {"F0 B0 B0", "device 0: B0 occurs twice"},
+    {"F0 I0 I0 W0", "device 0: I0 occurs twice"},
+    {"F0 I0 W0 W0", "device 0: W0 occurs twice"},
     {"F0 B0 W0", "device 0: B0 and W0: B is I and W in one"},
     {"F0 I0 B0", "device 0: I0 and B0: B is I and W in one"},
-    {"F0 W0 I0", "device 0: W0 stands before I0"},
-    {"B0 F0", "device 0: B0 stands before F0"},
-    {"F0 F1 B0 B1|F0 B0 B1 F1", "device 1: B1 stands before F1"},
+    {"F0 W0 I0", "device 0: W0 comes before I0"},
+    {"B0 F0", "device 0: B0 comes before F0"},
+    {"F0 F1 B0 B1|F0 B0 B1 F1", "device 1: B1 comes before F1"},
     {"F9999999 B9999999", "2 operations for 1 stages and 10000000 microbatches"},
     {"999F0 999B0|0F0 0B0", "stages and 1 microbatches: expected F and B"},
     {"0F0 1F0 1B0 0B0|0F0 0B0", "device 1: 1?0 is missing: no F of microbatch 0 for this chunk"},
@@ -234,7 +234,7 @@ START_TEST(a_specification_out_of_range_is_refused)
     REFUSED("1f1b: 2 chunks a device: expected 1", 1F1B, 4, 2, 4, );
     REFUSED("zb-v: 1 chunks a device: expected 2", ZB_V, 4, 1, 4, );
     REFUSED("interleaved: 1 chunks a device: expected 2 … 1000", INTERLEAVED, 4, 1, 4, );
-    REFUSED("interleaved: 6 microbatches are no multiple of 4 devices", INTERLEAVED, 4, 2, 6, );
+    REFUSED("interleaved: 6 microbatches are not a multiple of 4 devices", INTERLEAVED, 4, 2, 6, );
     REFUSED("are more than 100000000 operations", 1F1B, 100000, 0, 10000000, );
     REFUSED("device 1: time 0: expected more than 0", H1F1B, 2, 0, 4, .time = zero);
     REFUSED("link 0: transfer -1: expected 0 or more", H1F1B, 2, 0, 4, .transfer = negative);

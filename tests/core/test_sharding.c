@@ -199,7 +199,7 @@ START_TEST(errors_name_the_place_and_what_would_be_right)
         const char *text, *message;
     } rows[] = {
         {"mesh: [3, 2]", "plan.yaml:1:7"},
-        {"mesh: [3, 2]", "6 places is not the stage's 4 devices"},
+        {"mesh: [3, 2]", "6 positions does not match the stage's 4 devices"},
         {"mesh: [1, 2, 2]", "one or two axes"},
         {"ratios: [[1, 2]]", "2 ratios for 4 devices"},
         {"ratios: [[1, -2, 1, 1]]", "1:14"},
@@ -219,10 +219,10 @@ START_TEST(errors_name_the_place_and_what_would_be_right)
         {"parameters:\n  - {match: \"*\", sharded: false, reshard_after_forward: true}",
          "a parameter that is not sharded"},
         {"device: 3", "mesh"},
-        {"collectives:\n  - {match: \"*\", algorithm: tree}", "2:23"},
+        {"collectives:\n  - {match: \"*\", algorithm: tree}", "2:29"},
         {"collectives:\n  - {match: \"*\", kind: gather, algorithm: ring}", "all_gather"},
         {"collectives:\n  - {match: \"*\"}", "algorithm"},
-        {"collectives:\n  - {match: \"*\", kind: all_reduce, algorithm: pairs}", "does not go by pairs"},
+        {"collectives:\n  - {match: \"*\", kind: all_reduce, algorithm: pairs}", "does not support algorithm pairs"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct sharding *s;

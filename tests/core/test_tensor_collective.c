@@ -248,7 +248,7 @@ START_TEST(members_join_for_the_same_microbatch)
         list[n++] = (struct call){3, -1, 0};
         order_code(arena, list, n, &m->p.orders[0]);
         ck_assert_int_eq(program_check(arena, &m->p, &err), ERR_INPUT);
-        ck_assert_msg(strstr(err.text, "comes with microbatch") != NULL, "%s", err.text);
+        ck_assert_msg(strstr(err.text, "launches it for microbatch") != NULL, "%s", err.text);
         tried++;
         arena_reset(arena);
     }

@@ -190,7 +190,7 @@ static void falls_back(const char *file, const char *shell, const char *why)
 }
 
 static const char *const damages[][3] = {
-    {"stage-0000.bin", "truncate -s 20 \"$f\"", "w is not whole"},
+    {"stage-0000.bin", "truncate -s 20 \"$f\"", "w is incomplete"},
     {"stage-0000.bin", "printf x | dd of=\"$f\" bs=1 seek=7 conv=notrunc 2>/dev/null",
      "w is damaged"},
     {"stage-0001.bin", "rm \"$f\"", "stage-0001.bin"},
@@ -204,7 +204,7 @@ static const char *const damages[][3] = {
     {"manifest.json", "sed -i 's/\"version\": 2/\"version\": 3/' \"$f\"",
      "checkpoint version 3; this musher reads version 2"},
     {"manifest.json", "sed -i 's/\"version\": 2/\"version\": 1/' \"$f\"",
-     "checkpoint version 1, which does not say where its data stood"},
+     "checkpoint version 1, which has no data position"},
     {"manifest.json", "sed -i 's/sgd/adamw/' \"$f\"", "the manifest is damaged"},
     {"manifest.json", "sed -i 's/sgd/lion/' \"$f\"", "'lion' is not known"},
     {"manifest.json", "sed -i 's/philox4x32-10/mt19937/' \"$f\"", "'mt19937'"},

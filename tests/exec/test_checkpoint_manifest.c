@@ -67,7 +67,7 @@ static enum status written_and_read(const struct checkpoint *c, struct checkpoin
     X(c->global_batch = INT64_MAX, "global_batch: must be") \
     X(c->scale[1] = 51, "loss_scale.good: must be") \
     X(c->scale[2] = 1e30f, "loss_scale.skipped: must be") \
-    X(c->scale[2] = 0.5f, "loss_scale.skipped: 0.5 is no number of steps") \
+    X(c->scale[2] = 0.5f, "loss_scale.skipped: 0.5 is not a number of steps") \
     X(c->scale[0] = -1, "loss_scale.now: must be") \
     X(t->shape.dim[0] = INT64_MAX, "tensors[1].shape[0]: must be") \
     X(t->shape.dim[1] = -3, "tensors[1].shape[1]: must be") \
@@ -80,9 +80,9 @@ static enum status written_and_read(const struct checkpoint *c, struct checkpoin
     X(t->bytes = INT64_MAX, "tensors[1]: bytes: 9223372036854775807 is not") \
     X(t->offset = INT64_MAX, "tensors[1].offset: must be") \
     X(t->offset = -4, "tensors[1].offset: must be") \
-    X(t->offset = INT64_C(1) << 53, "tensor w1 is not whole") \
-    X(memcpy(t->name, "w0", 3), "tensors: tensor w0 is there twice") \
-    X(memcpy(t->name, "w2", 3), "tensors: tensor w2 is there twice") \
+    X(t->offset = INT64_C(1) << 53, "tensor w1 is incomplete") \
+    X(memcpy(t->name, "w0", 3), "tensors: tensor w0 is listed twice") \
+    X(memcpy(t->name, "w2", 3), "tensors: tensor w2 is listed twice") \
     X(t->name[0] = 0, "tensors[1]: name: it is empty") \
     X(t->file[0] = 0, "tensors[1]: file: '' is not in this folder") \
     X(memcpy(t->file, "..", 3), "tensors[1]: file: '..' is not in this folder") \

@@ -265,7 +265,7 @@ START_TEST(one_that_fails_otherwise_than_for_want_of_a_killed_one_is_told)
         int code = codes[i];
         ck_assert_int_eq(launch_local(2, end_after, &code, LIMIT_S, &err), ERR_RANK);
         /* which of both is seen to end first is chance */
-        ck_assert_msg((strstr(err.text, "failed otherwise") != NULL) == (code == 1), "%s",
+        ck_assert_msg((strstr(err.text, "failed with another error") != NULL) == (code == 1), "%s",
                       err.text);
         if (code != 1)
             ck_assert_msg(strstr(err.text, "rank 0 was killed by signal 9") != NULL, "%s",

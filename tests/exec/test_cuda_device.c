@@ -74,8 +74,8 @@ static const struct {
     const char *name, *value, *text;
 } absences[] = {
     {"STANDIN_DRIVER", "35", "no CUDA device: no NVIDIA driver is loaded (35)"},
-    {"STANDIN_DRIVER", "34", "no CUDA device: the toolkit's stub stands"},
-    {"STANDIN_DEVICES", "0", "shows no GPU; is CUDA_VISIBLE_DEVICES set? (100)"},
+    {"STANDIN_DRIVER", "34", "no CUDA device: libcuda is the toolkit's stub"},
+    {"STANDIN_DEVICES", "0", "reports no GPU; is CUDA_VISIBLE_DEVICES set? (100)"},
 };
 
 START_TEST(without_driver_or_gpu_there_is_no_device_and_its_reason)

@@ -106,7 +106,7 @@ START_TEST(a_prepared_device_refuses_what_was_not_planned_by_name)
     ck_assert_msg(strstr(err.text, "bias_grad on ") && strstr(err.text, "where 64 were planned"),
                   "%s", err.text);
     ck_assert_int_eq(cuda_product(x, &p, &err), ERR_RESOURCE);
-    ck_assert_msg(strstr(err.text, "a product, where none was planned") != NULL, "%s", err.text);
+    ck_assert_msg(strstr(err.text, "a matrix product, but the program planned no workspace for one") != NULL, "%s", err.text);
 }
 END_TEST
 
@@ -256,7 +256,7 @@ END_TEST
 
 START_TEST(the_footprint_tells_the_parts)
 {
-    static const char *const parts[] = {"workspace of products", "scratch of operators", "rounding",
+    static const char *const parts[] = {"matmul workspace", "operator scratch", "rounding",
                                         "reserve"};
     struct plan p = on_gpus("tiny-gpt2", 1, DTYPE_fp32);
     int32_t last = plans_layers(arena, &p) - 1;

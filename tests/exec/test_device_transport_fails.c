@@ -152,8 +152,8 @@ START_TEST(a_peer_that_ends_or_is_silent_is_named)
         {"gpu.0, gpu.1", "a peer is gone"},
         {"gpu.1", "a peer is gone"},
         {"message 0 from gpu.1", "gpu.1 is gone"},
-        {"collective gradients of gpu.0, gpu.1", "one of them is gone"},
-        {"collective gradients of gpu.0, gpu.1", "one of them is gone"}};
+        {"collective gradients of gpu.0, gpu.1", "a member is gone"},
+        {"collective gradients of gpu.0, gpu.1", "a member is gone"}};
     struct arena *a = arena_new();
     struct error err = {.code = OK};
     struct pair x;
@@ -177,7 +177,7 @@ START_TEST(a_peer_on_another_host_is_named_with_it)
 {
     static const char *const words[HOW_COUNT][2] = {
         [OWES_A_MESSAGE] = {"gpu.0 on h: message 0 from gpu.1", "gpu.1 on k is gone"},
-        [OWES_A_REDUCE] = {"gpu.0 on h: collective gradients of gpu.0 on h, gpu.1 on k", "one of them is gone"}};
+        [OWES_A_REDUCE] = {"gpu.0 on h: collective gradients of gpu.0 on h, gpu.1 on k", "a member is gone"}};
     struct arena *a = arena_new();
     struct error err = {.code = OK};
     struct pair x;

@@ -151,11 +151,11 @@ static enum status read_cluster(struct arena *a, const char *gpu, const char *mo
 static const struct {
     const char *gpu, *more, *text;
 } refusals[] = {
-    {"H200-SXM", ", multiprocessors: 64", "a part of a GPU is emulated: state its slowdown too"},
+    {"H200-SXM", ", multiprocessors: 64", "a partial GPU is emulated and needs a slowdown"},
     {"host", ", slowdown: 2, multiprocessors: 64", "multiprocessors are a GPU's"},
     {"H200-SXM", ", slowdown: 2, multiprocessors: 0", "multiprocessors"},
     {"H200-SXM", ", slowdown: 2, multiprocessors: 140", "of which H200-SXM has 132"},
-    {"RTX-3090", ", slowdown: 2, multiprocessors: 8", "does not know how many multiprocessors"},
+    {"RTX-3090", ", slowdown: 2, multiprocessors: 8", "has no number of multiprocessors"},
 };
 
 START_TEST(a_part_that_cannot_be_is_refused_where_it_stands)
@@ -226,7 +226,7 @@ END_TEST
 Suite *green_context_suite(void)
 {
     Suite *s = suite_create("green_context");
-    TCase *c = tcase_create("parts of a GPU");
+    TCase *c = tcase_create("green contexts");
     tcase_set_timeout(c, 600);
     tcase_add_test(c, streams_and_grids_are_of_the_part);
     tcase_add_test(c, all_of_a_gpu_is_no_part);

@@ -347,7 +347,7 @@ START_TEST(other_types_are_refused_by_name)
 {
     struct made *m = calls_make(OP_add, &(struct op_attrs){0}, "2 x 2", DTYPE_fp32);
     m->c.dtype = DTYPE_int32;
-    check_refused(m, "add: the host does not compute in int32");
+    check_refused(m, "add: the host does not support int32");
 }
 END_TEST
 

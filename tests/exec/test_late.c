@@ -157,7 +157,7 @@ START_TEST(a_dtype_that_a_device_lacks_is_refused_by_its_name)
     struct program *p = on(small("gpt2", 1, 0), "cuda");
     p->dtype = DTYPE_bf16;
     refused(p, ERR_INPUT,
-            "is Late H200-141 GB, which does not compute in bf16, but in fp32, fp64");
+            "is Late H200-141 GB, which does not support bf16, only fp32, fp64");
 }
 END_TEST
 

@@ -158,7 +158,7 @@ static void strike(struct arena *a, struct victim *v)
     const char *how = v->signal == SIGKILL ? "kill" : "stop";
     ck_assert_msg(status == ERR_RANK, "%s rank %d at call %lld: status %d: %s", how, v->rank,
                   (long long)v->call, (int)status, err.text);
-    ck_assert_msg(strstr(err.text, "did not end") == NULL &&
+    ck_assert_msg(strstr(err.text, "had to be killed") == NULL &&
                       strstr(err.text, "had not ended") == NULL,
                   "%s rank %d at call %lld: %s", how, v->rank, (long long)v->call, err.text);
     ck_assert_int_le(v->seen->ended, others);

@@ -46,10 +46,10 @@ END_TEST
 START_TEST(a_kind_without_a_plugin_is_refused)
 {
     refused(ERR_NO_DEVICE, "rocm", "no ROCM plugin: libmusher_rocm.so is neither beside this");
-    refused(ERR_INPUT, "none", "they are planned and simulated only");
-    refused(ERR_INPUT, "", "'' is no name of a plugin");
-    refused(ERR_INPUT, "../cuda", "'../cuda' is no name of a plugin");
-    refused(ERR_INPUT, "a_kind_whose_name_is_longer_than_any", "is no name of a plugin");
+    refused(ERR_INPUT, "none", "they can be planned and simulated, not run");
+    refused(ERR_INPUT, "", "'' is not a plugin name");
+    refused(ERR_INPUT, "../cuda", "'../cuda' is not a plugin name");
+    refused(ERR_INPUT, "a_kind_whose_name_is_longer_than_any", "is not a plugin name");
 }
 END_TEST
 
@@ -111,7 +111,7 @@ END_TEST
 START_TEST(a_plugin_with_other_operators_is_refused)
 {
     choose("tests/plugins/other_operators.so");
-    refused(ERR_NO_DEVICE, "cuda", "knows other operators");
+    refused(ERR_NO_DEVICE, "cuda", "has other operators");
 }
 END_TEST
 

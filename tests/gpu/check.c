@@ -222,7 +222,7 @@ static bool run_check(struct check *c, local_rank *body, double seconds)
                                  : error_set(&err, ERR_RESOURCE, "no time is left");
     c->ended = st;
     if (c->dies && st == ERR_RANK && strstr(err.text, "killed by signal") &&
-        !strstr(err.text, "others did not end") && !strstr(err.text, "failed otherwise")) {
+        !strstr(err.text, "others had to be killed") && !strstr(err.text, "failed with another error")) {
         printf("ok %s: %s; the others ended by themselves\n", c->name, err.text);
         return true;
     }

@@ -463,7 +463,7 @@ START_TEST(what_makes_no_sense_is_refused)
                      ERR_INPUT);
     ck_assert_int_eq(calibrate(a, &parent, &cluster, &t, 1, false, predict, &x, &c, &err),
                      ERR_INPUT);
-    ck_assert(strstr(err.text, "no whole step"));
+    ck_assert(strstr(err.text, "no complete step"));
     t->iteration_ns = 5;
     ck_assert_int_eq(calibrate(a, &parent, &cluster, &t, 1, false, refuse, &x, &c, &err),
                      ERR_INFEASIBLE);

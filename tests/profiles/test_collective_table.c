@@ -171,7 +171,7 @@ START_TEST(measurements_go_before_priors)
     ck_assert_int_eq(
         collective_estimate(rows, 1, "2.28.9", NULL, COLLECTIVE_ALL_REDUCE, 4, 1, 1000, &e, &err),
         ERR_INPUT);
-    ck_assert(strstr(err.text, "nobody measured all-reduce of 4 ranks"));
+    ck_assert(strstr(err.text, "no measurement of all-reduce of 4 ranks"));
 }
 END_TEST
 

@@ -339,7 +339,7 @@ START_TEST(what_is_no_database_is_refused)
 {
     struct store *s = NULL;
     ck_assert_int_eq(store_open(a, db, false, &s, &err), ERR_INPUT);
-    ck_assert(strstr(err.text, "musher profile makes one"));
+    ck_assert(strstr(err.text, "create it with musher profile"));
     ck_assert_int_eq(access(db, F_OK), -1); /* asking made no file */
     ck_assert_int_eq(store_open(a, folder, true, &s, &err), ERR_INPUT);
     ck_assert(strstr(err.text, "a folder"));
@@ -350,11 +350,11 @@ START_TEST(what_is_no_database_is_refused)
     fclose(f);
     ck_assert_int_eq(store_open(a, db, true, &s, &err), ERR_INPUT);
     ck_assert_int_eq(store_open(a, db, false, &s, &err), ERR_INPUT);
-    ck_assert(strstr(err.text, "no profile database"));
+    ck_assert(strstr(err.text, "not a profile database"));
     unlink(db);
     ck_assert_int_eq(sql("create table theirs(x)"), SQLITE_OK);
     ck_assert_int_eq(store_open(a, db, true, &s, &err), ERR_INPUT);
-    ck_assert(strstr(err.text, "no profile database of musher"));
+    ck_assert(strstr(err.text, "not a profile database of musher"));
     unlink(db);
     fclose(fopen(db, "w")); /* an empty file is not yet one, and may become one */
     ck_assert_int_eq(store_open(a, db, false, &s, &err), ERR_INPUT);

@@ -127,7 +127,7 @@ START_TEST(a_statement_takes_no_more_steps_than_the_file_explains)
     MUST(store_open(a, db, false, &s, &err));
     ck_assert_int_eq(store_query_int(s, ENDLESS "select max(i) from n", &n, "counting", &err),
                      ERR_INPUT);
-    ck_assert_msg(strstr(err.text, "counting: a statement takes more steps"), "%s", err.text);
+    ck_assert_msg(strstr(err.text, "counting: a statement exceeds the SQLite steps"), "%s", err.text);
     MUST(store_query_int(s, ENDLESS "select i from n where i = 10000", &n, "counting", &err));
     ck_assert_int_eq(n, 10000);
     store_close(s);

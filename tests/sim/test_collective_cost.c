@@ -284,7 +284,7 @@ static const struct {
       .algorithm = ALGORITHM_PADDED,
       .n_members = 2,
       .element_bytes = 1},
-     "it can be done by ring, tree, leader, hierarchical, chain"},
+     "choose ring, tree, leader, hierarchical, chain"},
     {{.n_members = 0, .element_bytes = 1}, "0 members"},
     {{.n_members = 2, .elements = -1, .element_bytes = 1}, "-1 elements"},
     {{.n_members = 2, .elements = INT64_MAX / 2, .element_bytes = 4}, "1 PiB"},
@@ -304,12 +304,12 @@ static const struct {
       .n_members = 3,
       .element_bytes = 1,
       .node = (const int32_t[]){0, 0, 1}},
-     "as many members on every node"},
+     "the same number of members on every node"},
     {{.algorithm = ALGORITHM_LEADER,
       .n_members = 3,
       .element_bytes = 1,
       .node = (const int32_t[]){0, 1, 0}},
-     "stand together"},
+     "must be consecutive"},
 };
 START_TEST(what_makes_no_sense_is_refused_with_the_choices)
 {

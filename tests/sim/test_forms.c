@@ -161,7 +161,7 @@ START_TEST(an_entry_that_is_for_no_collective_is_said_where_it_stands)
     } rows[] = {
         {1, 4, "{match: \"*\", algorithm: hierarchical}", "several nodes"},
         {2, 1, "{match: \"*\", algorithm: hierarchical}", "at least two on each"},
-        {1, 2, "{match: \"wpe*\", algorithm: ring}", "a collective here is 'h.0."},
+        {1, 2, "{match: \"wpe*\", algorithm: ring}", "one collective is 'h.0."},
         {1, 2, "{match: \"*\", algorithm: ring}, {match: \"*\", kind: all_reduce, algorithm: ring}",
          "no entry before it takes"},
     };

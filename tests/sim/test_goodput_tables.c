@@ -148,8 +148,8 @@ START_TEST(broken_tables_are_refused_with_their_line)
     refused_spot("a,b\n1,2\n", "no column 'time_s'");
     refused_spot("time_s\n1\n", "no column of devices");
     refused_spot("time_s,a\n", "no rows");
-    refused_spot("time_s,a\n0,1\nx,1\n", ":3: 'x' is no time");
-    refused_spot("time_s,a\n5,1\n\n4,1\n", ":4: before the row above");
+    refused_spot("time_s,a\n0,1\nx,1\n", ":3: 'x' is not a time");
+    refused_spot("time_s,a\n5,1\n\n4,1\n", ":4: earlier than the row above");
     refused_spot("time_s,a\n0,-1\n", ":2: -1 devices of a");
     refused_spot("time_s,a\n0,1.5\n", ":2: 1.5 devices of a");
     refused_spot("time_s,a\n0\n", ":2: a is '', not a number");

@@ -94,12 +94,12 @@ static const struct {
     {ONE("{layers: [0, 7], device: a.0, devices: [a.1, a.2], sequences: [3, 3]}"),
      "there is a device as well"},
     {ONE("{layers: [0, 7], device: a.0, sequences: [6]}"), "one device has all sequences"},
-    {ONE("{layers: [0, 7], devices: [a.0, a.0], sequences: [3, 3]}"), "devices: a.0 stands twice"},
+    {ONE("{layers: [0, 7], devices: [a.0, a.0], sequences: [3, 3]}"), "devices: a.0 is listed twice"},
     {ONE("{layers: [0, 3], devices: [a.0, a.1], sequences: [3, 3]}, {layers: [4, 7], device: a.1}"),
      "a.1 already has stages[0], which is not on the same devices"},
     {ONE("{layers: [0, 3], devices: [a.0, a.1], sequences: [3, 3]}, {layers: [4, 7], devices: "
          "[a.0, a.1], sequences: [2, 4]}"),
-     "a.0 already has stages[0]; where a device has several"},
+     "a.0 already has stages[0]; a replica with several stages on a device"},
     {"  - {microbatches: 2, stages: [{layers: [0, 7], device: a.0}]}\n"
      "  - {microbatches: 2, stages: [{layers: [0, 7], devices: [a.1, a.0], sequences: [3, 3]}]}\n",
      "a.0 already has replicas[0].stages[0]"},

@@ -42,7 +42,7 @@ START_TEST(a_factor_that_is_none_is_refused)
     struct error err = {0};
     ck_assert_msg(sim_run(arena, &m->program, m->cost, &o, &r, &err) == ERR_INPUT, "%s",
                   scales[_i].name);
-    ck_assert_msg(strstr(err.text, "cannot take") != NULL, "%s", err.text);
+    ck_assert_msg(strstr(err.text, "gives no duration") != NULL, "%s", err.text);
 }
 END_TEST
 

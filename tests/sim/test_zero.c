@@ -253,7 +253,7 @@ END_TEST
 START_TEST(what_cannot_be_divided_is_said)
 {
     struct plan p = whole_replicas("llama", 1, 4, 1);
-    refused(&p, "zero: 1 divides over replicas, and there is one");
+    refused(&p, "zero: 1 shards over replicas, but there is only one");
     p = whole_replicas("llama", 2, 4, 2);
     p.deterministic = true;
     refused(&p, "zero: 2 in a deterministic plan");
@@ -265,7 +265,7 @@ START_TEST(what_cannot_be_divided_is_said)
     refused(&p, "needs replicas with equal numbers of microbatches");
     p = whole_replicas("llama", 2, 4, 3);
     p.replicas[1].stages[0].recompute = RECOMPUTE_STAGE;
-    refused(&p, "zero: 3 with recompute other than that of replicas[0].stages[0]");
+    refused(&p, "zero: 3 needs the same recompute as replicas[0].stages[0]");
     p = whole_replicas("llama", 2, 4, 2);
     p.replicas[0].microbatches = 3, p.replicas[1].microbatches = 5;
     divide(&p, 1, 0); /* which level 1 does not ask for */

@@ -1,5 +1,5 @@
-/* Topologies that others wrote become clusters: which switches and links, at what speed, and what is refused. The files of
- * tests/data/topology are made by hand in the shape of the real ones; their values are our own. */
+/* Import of topologies as clusters: switches, links, bandwidths, and refused files. The files of
+ * tests/data/topology are written by hand in the format of real ones, with values of our own. */
 #include "core/base/arena.h"
 #include "core/base/file.h"
 #include "core/base/rng.h"

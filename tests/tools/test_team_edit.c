@@ -1,4 +1,4 @@
-/* Clusters changed: devices gone, nodes more, other links; by hand, and read back from what they write. */
+/* Changed clusters: devices removed, nodes added, links changed; computed by hand, and read back from their text. */
 #include "core/base/arena.h"
 #include "core/cluster/topology.h"
 #include "core/document/document.h"
@@ -71,7 +71,7 @@ static char *text_of(const struct cluster *c)
     return text;
 }
 
-/* What a change makes is a cluster file: it reads back to itself. */
+/* A changed cluster is a valid cluster file: its text reads back to itself. */
 static struct cluster edited(const struct cluster *c, enum team_change_kind kind, const char *text)
 {
     struct cluster out;

@@ -103,8 +103,8 @@ static const struct {
     const char *file, *message;
 } bad[] = {
     {"AR_GPU4_cut.csv", "AR_GPU4_cut.csv:4: not the 7 fields"},
-    {"table_without_ranks.csv", "name tells its ranks"},
-    {"another_test.txt", "another_test.txt:2: 'sendrecv_perf' is no test"},
+    {"table_without_ranks.csv", "name must contain the ranks"},
+    {"another_test.txt", "another_test.txt:2: 'sendrecv_perf' is not a supported test"},
     {"busbw_of_another_kind.txt", ":15: busbw 0.07 does not follow from 1024 bytes"},
     {"cpu_time.txt", "cpu_time.txt:12: CPU times (-C)"},
     {"cut.json", "cut.json:1:900"},

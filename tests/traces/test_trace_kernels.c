@@ -209,7 +209,7 @@ static const struct {
     {HEADER("2", "\"kernels_lost\":0,") SPAN("kernel", "kernel", "-1", "-1"), NULL},
     {HEADER("2", "\"kernels_lost\":0,") SPAN("compute", "compute", "0", "0"), NULL},
     {HEADER("1", "") SPAN("kernel", "kernel", "0", "0"),
-     ":2: a kernel span, in a trace of schema 1"},
+     ":2: a kernel span in a trace of schema 1"},
     {HEADER("2", "") SPAN("kernel", "kernel", "0", "0"), "kernels_lost"},
     {HEADER("1", "\"kernels_lost\":0,") SPAN("compute", "compute", "0", "0"),
      "only schema 2 has kernels"},

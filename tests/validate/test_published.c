@@ -1,4 +1,4 @@
-/* Tables of others' measurements: their reader, their layout, today's errors as a ratchet, and fits that are what they say. */
+/* Tables of published measurements: reader, layout, present errors as upper limits, and reproducible fits. */
 #include "tests/validate/published.h"
 #include "tests/validate/published_report.h"
 
@@ -117,7 +117,7 @@ START_TEST(rows_that_make_no_sense_are_refused)
 }
 END_TEST
 
-/* Sixteen heads over three GPUs: the row is named and is in no figure; the other is predicted. */
+/* Sixteen heads over three GPUs: the row is listed and excluded from the errors; the other is predicted. */
 START_TEST(a_row_that_cannot_be_laid_out_is_said_and_left_out)
 {
     struct published_report r;

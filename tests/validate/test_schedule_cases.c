@@ -1,4 +1,4 @@
-/* Makespans and bubble rates that others state, re-timed.
+/* Published makespans and bubble rates, timed again.
  *
  * tests/data/schedules/schedule_cases.csv: abstract pipelines with makespans of 1F1B, HARP's published rule, the
  * zero-bubble authors' automatic scheduler, the best known, and a lower bound; computed by an independent evaluator.
