@@ -352,7 +352,7 @@ static enum status collective(struct arena *a, void *request, const struct commo
 
 static const char *const kinds[] = {"all-reduce", "all-gather", "reduce-scatter",
                                     "broadcast",  "all-to-all", NULL};
-static const char *const algorithms[] = {"all",   "ring",   "tree",    "leader",   "sharded",
+static const char *const algorithms[] = {"all",   "ring",   "tree",    "leader",   "hierarchical",
                                          "chain", "padded", "grouped", "pairwise", NULL};
 static const struct option options[] = {
     {.name = "KIND",
@@ -372,9 +372,9 @@ static const struct option options[] = {
      TEXT_AT(algorithm),
      .unit = "NAME",
      .choices = algorithms,
-     .help =
-         "algorithm: ring, tree, leader, sharded, chain, padded, grouped or pairwise; all: each "
-         "that is possible"},
+     .help = "algorithm: ring, tree, leader, hierarchical, chain, padded, grouped or pairwise; "
+             "all: each "
+             "that is possible"},
     {.name = "devices",
      TEXT_AT(devices),
      .unit = "DEVICE,...",
