@@ -30,13 +30,13 @@
 struct arena;
 
 #define GOODPUT_PARTS(X)                                                                           \
-    X(useful, "useful training steps")                                                                \
-    X(lost, "recomputation after failures")                                                      \
-    X(checkpoint, "checkpoint pauses and slowdown")                                              \
-    X(detection, "failures not yet detected")                                                     \
-    X(replan, "replanning")                                                        \
-    X(restart, "restart and checkpoint load")                                                       \
-    X(waiting, "waiting for devices")                                                           \
+    X(useful, "useful training steps")                                                             \
+    X(lost, "recomputation after failures")                                                        \
+    X(checkpoint, "checkpoint pauses and slowdown")                                                \
+    X(detection, "failures not yet detected")                                                      \
+    X(replan, "replanning")                                                                        \
+    X(restart, "restart and checkpoint load")                                                      \
+    X(waiting, "waiting for devices")                                                              \
     X(slow, "lower speed on fewer devices")
 enum goodput_part {
 #define X(name, help) GOODPUT_##name,
