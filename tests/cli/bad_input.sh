@@ -152,7 +152,7 @@ echo hi > short.txt
 refused "a training text that is too short" 3 "short.txt" "$MUSHER" run even.yaml --data short.txt --steps 1
 refused "an MPI world of another size" 3 "2" mpirun --oversubscribe -n 3 "$MUSHER" run even.yaml --data text.txt --steps 1
 refused "a missing checkpoint" 3 "nowhere" "$MUSHER" run even.yaml --data text.txt --steps 1 --resume nowhere
-! grep -q interrupted err.keep && ok "and nobody was interrupted" || not_ok "and nobody was interrupted" "$(cat err.keep)"
+! grep -q interrupted err.keep && ok "and no rank is reported as interrupted" || not_ok "and no rank is reported as interrupted" "$(cat err.keep)"
 refused "a checkpoint that is a file" 3 "text.txt" "$MUSHER" run even.yaml --data text.txt --steps 1 --save text.txt
 refused "a read-only checkpoint folder" 6 "checkpoint folder '/proc/self/task' cannot be written" "$MUSHER" run even.yaml --data text.txt --steps 1000000 --save /proc/self/task
 ! grep -q interrupted err.keep && ok "nor was there" || not_ok "nor was there" "$(cat err.keep)"

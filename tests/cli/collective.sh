@@ -98,8 +98,8 @@ grep -q "zero:" table.yaml && ok "the table makes another plan: no all-reduce of
 ms() { "$MUSHER" simulate "$@" --json 2> /dev/null | sed -n 's/.*"iteration_ns": \([0-9]*\).*/\1/p' | head -1; }
 without=$(ms links.yaml) with=$(ms links.yaml --db slow.db)
 [ "${without:-0}" -gt 0 ] && [ "${with:-0}" -gt $((without + 90000000)) ] &&
-    ok "a simulated sum takes what was measured" ||
-    not_ok "a simulated sum takes what was measured" "$without ns without the table, $with ns with it"
+    ok "a simulated all-reduce has the measured time" ||
+    not_ok "a simulated all-reduce has the measured time" "$without ns without the table, $with ns with it"
 says "the critical path contains it" 0 "collective on a" "$MUSHER" simulate links.yaml --db slow.db --explain
 
 "$MUSHER" collective all-reduce pair.yaml --json > one.json 2> /dev/null

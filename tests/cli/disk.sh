@@ -21,7 +21,7 @@ DISK_SIGNAL=19 ends "rank 0 stopped while it writes" 7 "rank 0 (n.0) is stopped"
 shims disk
 for file in stage-0001.bin manifest.json; do
     DISK_FULL=1 DISK_NAME=$file says "a full disk between steps" 6 "" "${shims[@]}" "$MUSHER" run "$scratch/plan.yaml" --steps 1000000 --data LICENSE --save "$scratch/full" --save-every 1 --json
-    grep -q "^{.*\"code\":6,\"message\":\"checkpoint of step 1: cannot write '.*$file': No space left on device\"" "$scratch/out" && ok "$file is what the object names" || not_ok "$file is what the object names" "$(cat "$scratch/out")"
+    grep -q "^{.*\"code\":6,\"message\":\"checkpoint of step 1: cannot write '.*$file': No space left on device\"" "$scratch/out" && ok "$file is named in the JSON object" || not_ok "$file is named in the JSON object" "$(cat "$scratch/out")"
     [[ $(grep -c "No space left" "$scratch/err") == 1 ]] && ok "and stderr, once" || not_ok "and stderr, once" "$(cat "$scratch/err")"
 done
 DISK_FULL=1 ends "a full disk at the end" 6 "end.trace': No space left on device" disk

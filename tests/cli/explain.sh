@@ -24,7 +24,7 @@ iteration=$(grep -m 1 -o '"iteration_ns": [0-9]*' "$scratch/json.1" | grep -o '[
 sum=$(sed -n '/"path": \[/,/^    \]/p' "$scratch/json.1" | grep -o '"ns": *[0-9]*' | awk -F: '{s += $2} END {printf "%d", s}')
 [[ -n $iteration && $sum == "$iteration" ]] && ok "the pieces of the path add up to the iteration" || not_ok "the pieces of the path add up to the iteration" "$sum and $iteration"
 kinds=$(grep -o '"kinds": {[^}]*}' "$scratch/json.1" | grep -o '[0-9][0-9]*' | awk '{s += $1} END {printf "%d", s}')
-[[ $kinds == "$iteration" ]] && ok "and so do its kinds" || not_ok "and so do its kinds" "$kinds and $iteration"
+[[ $kinds == "$iteration" ]] && ok "its kinds add up too" || not_ok "its kinds add up too" "$kinds and $iteration"
 has "the what-if list is present" json.1 '"what_if": ['
 has "and nothing was left out" json.1 '"what_if_left_out": 0'
 

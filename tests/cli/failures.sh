@@ -47,13 +47,13 @@ victim() {
         [[ $(left) == 0 ]] && break
         sleep 0.1
     done
-    [[ $(left) == 0 ]] && ok "$1: nobody is left behind" || not_ok "$1: nobody is left behind" "$(runs)"
+    [[ $(left) == 0 ]] && ok "$1: no process is left behind" || not_ok "$1: no process is left behind" "$(runs)"
 }
 
 victim "a killed rank" KILL 1 7 "rank 1"
 victim "a crashed rank" SEGV 0 7 "rank 0"
 MUSHER_TIMEOUT=$((8 * ${SLOWDOWN:-1})) victim "a hung rank" STOP 1 7 "n.1"
-grep -q "rank 0 failed" "$scratch/err" && not_ok "and who found it out is not blamed" "$(cat "$scratch/err")" || ok "and who found it out is not blamed"
+grep -q "rank 0 failed" "$scratch/err" && not_ok "the rank that detected it is not blamed" "$(cat "$scratch/err")" || ok "the rank that detected it is not blamed"
 kill -CONT $(runs) 2> /dev/null
 for signal in INT TERM HUP; do victim "a run that gets SIG$signal" $signal launcher 130 "interrupted"; done
 

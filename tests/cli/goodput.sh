@@ -49,7 +49,7 @@ prints "an interval as text" "90 % interval" "$MUSHER" simulate "$plan" --sample
 wide=$(sed -n 's/.*"standard_error_ns": \([0-9]*\).*/\1/p' "$scratch/t1")
 "$MUSHER" simulate "$plan" --samples 100 --jitter-alone --json > "$scratch/alone"
 narrow=$(sed -n 's/.*"standard_error_ns": \([0-9]*\).*/\1/p' "$scratch/alone")
-((wide > narrow && narrow > 0)) && ok "costs that nobody measured widen it" || not_ok "costs that nobody measured widen it" "$wide, $narrow"
+((wide > narrow && narrow > 0)) && ok "unmeasured costs widen it" || not_ok "unmeasured costs widen it" "$wide, $narrow"
 "$MUSHER" simulate "$plan" --trace "$scratch/sim.trace" > /dev/null
 refused "free checkpoints have no best interval" 2 "set --interval TIME" "$MUSHER" goodput --checkpoint 0s --samples 2
 refused "jitter is not fitted to a prediction" 3 "no measured jitter" "$MUSHER" simulate "$plan" --samples 10 --jitter "$scratch/sim.trace"

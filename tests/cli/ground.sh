@@ -36,6 +36,6 @@ check "help of an unknown verb is refused" 2 "$MUSHER" help nothing-like-it
 check "a full disk behind stdout is a failure" 6 bash -c '"$0" version >/dev/full' "$MUSHER"
 "$MUSHER" --help | true
 code=${PIPESTATUS[0]}
-((code == 0 || code == 141)) && ok "a reader that goes away ends it quietly" ||
-    not_ok "a reader that goes away ends it quietly" "exit code $code"
+((code == 0 || code == 141)) && ok "a closed reader ends the program without a message" ||
+    not_ok "a closed reader ends the program without a message" "exit code $code"
 exit $bad

@@ -88,8 +88,8 @@ resumes() { # NAME MODEL LAST
     cat "$scratch/single.losses" >> "$scratch/joined.losses"
     local d
     d=$(distance "$scratch/whole.losses" "$scratch/joined.losses")
-    within "$d" 1e-9 && ok "$1: one device goes on where several stopped ($d)" ||
-        not_ok "$1: one device goes on where several stopped" "losses differ by $d"
+    within "$d" 1e-9 && ok "$1: one device resumes a run of several ($d)" ||
+        not_ok "$1: one device resumes a run of several" "losses differ by $d"
 }
 
 # A job alone, a team: shown, planned with and without layers found inside blocks, checked, simulated, run without a file.

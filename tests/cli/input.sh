@@ -48,7 +48,7 @@ same "whatif" plan.yaml "$MUSHER" whatif - --without n.1
 same "compare" sim.trace "$MUSHER" compare - sim.trace
 same "plot" sim.trace "$MUSHER" plot - -o p.json
 { head -c 20 plan.yaml && cat && true; } < /dev/null | "$MUSHER" show - > out 2> err
-[ $? = 3 ] && grep -q "standard input" err && ok "what is wrong with it has its place" || not_ok "what is wrong with it has its place" "$(cat err)"
+[ $? = 3 ] && grep -q "standard input" err && ok "its error has line and column" || not_ok "its error has line and column" "$(cat err)"
 "$MUSHER" compare - - < sim.trace > out 2> err
 [ $? = 2 ] && grep -q "can be read only once" err && ok "standard input is one file" || not_ok "standard input is one file" "$(cat err)"
 yes | timeout 60 "$MUSHER" compare - sim.trace > out 2> err
@@ -82,5 +82,5 @@ sed 's/host: localhost/host: n7.invalid/' plan.yaml > away.yaml
 sed 's/device: host,/device: host, tensor_parallel: 2,/' plan.yaml > gpus.yaml
 
 "$MUSHER" check gpus.yaml > out 2> err
-[ $? = 0 ] && grep -q "^warning  run .*simulated, not run" out && ok "so is what is never run" || not_ok "so is what is never run" "$(cat out err)"
+[ $? = 0 ] && grep -q "^warning  run .*simulated, not run" out && ok "a plan that cannot be run is a warning too" || not_ok "a plan that cannot be run is a warning too" "$(cat out err)"
 exit $bad

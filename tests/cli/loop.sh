@@ -70,7 +70,7 @@ for key in profile_id parent_id error_before error_after; do
     grep -q "\"$key\"" "$scratch/cal.json" && ok "calibrate --json has $key" || not_ok "calibrate --json has $key" "$(cat "$scratch/err")"
 done
 before=$(sed -n 's/.*"error_before": *\([0-9.e-]*\).*/\1/p' "$scratch/cal.json") after=$(sed -n 's/.*"error_after": *\([0-9.e-]*\).*/\1/p' "$scratch/cal.json")
-awk -v b="$before" -v a="$after" 'BEGIN { exit !(a <= b) }' && ok "calibration is nearer on what it saw" || not_ok "calibration is nearer on what it saw" "$before -> $after"
+awk -v b="$before" -v a="$after" 'BEGIN { exit !(a <= b) }' && ok "calibration reduces the error on its own runs" || not_ok "calibration reduces the error on its own runs" "$before -> $after"
 "$MUSHER" simulate "$scratch/found.yaml" --db "$db" --json | grep -q '"profile_id": 2' && ok "the next prediction uses the next profile" || not_ok "the next prediction uses the next profile" ""
 "$MUSHER" simulate "$scratch/found.yaml" --db "$db" --profile 1 | cmp -s - "$scratch/found.text.1" && ok "and the old profile is still there, unchanged" || not_ok "and the old profile is still there" ""
 "$MUSHER" lower "$scratch/found.yaml" -o "$scratch/found.program" 2> /dev/null && "$MUSHER" run "$scratch/found.program" --steps 2 --data $text --json > "$scratch/prog.json" 2> "$scratch/err" &&

@@ -45,7 +45,7 @@ spares "a program over its plan" "overwrite an input" "$MUSHER" lower plan.yaml 
 spares "a trace over its plan" "--trace plan.yaml would overwrite" "$MUSHER" simulate plan.yaml --trace plan.yaml
 spares "a run's trace over its plan" "--trace plan.yaml would overwrite" "$MUSHER" run plan.yaml --data text.txt --trace plan.yaml
 spares "a run's trace over its text" "overwrite an input" "$MUSHER" run plan.yaml --data text.txt --trace text.txt
-spares "a run's trace over the checkpoint it goes on from" "--trace $manifest would be written into the checkpoints of --resume ck" "$MUSHER" run plan.yaml --data text.txt --steps 1 --resume ck --trace "$manifest"
+spares "a run's trace over its --resume checkpoint" "--trace $manifest would be written into the checkpoints of --resume ck" "$MUSHER" run plan.yaml --data text.txt --steps 1 --resume ck --trace "$manifest"
 spares "or beside it" "would be written into" "$MUSHER" run plan.yaml --data text.txt --steps 1 --resume ./ck --trace ck/new.trace
 spares "or there through a link" "would be written into" "$MUSHER" run plan.yaml --data text.txt --steps 1 --resume ck --trace link.json
 spares "an image over its trace" "overwrite an input" "$MUSHER" plot sim.trace -o sim.trace

@@ -73,7 +73,7 @@ done
 # ---- a peer that dies or stops
 export MUSHER_TIMEOUT=$((6 * ${SLOWDOWN:-1}))
 "$MUSHER" run "$scratch/row.yaml" --data LICENSE --steps 3 --save "$scratch/all" --save-every 1 > /dev/null 2> "$scratch/err" &&
-    ok "in time nobody is missed" || not_ok "in time nobody is missed" "$(head -c 300 "$scratch/err")"
+    ok "within the timeout no rank is lost" || not_ok "within the timeout no rank is lost" "$(head -c 300 "$scratch/err")"
 # strike NAME PLAN RANK CALL SIGNAL TEXT
 strike() {
     export STANDIN_SIGNAL_AT=$4:$5:$3
@@ -83,7 +83,7 @@ strike() {
         [[ $(left) == 0 ]] && break
         sleep 0.1
     done
-    [[ $(left) == 0 ]] && ok "$1: nobody is left behind" || not_ok "$1: nobody is left behind" "$(left)"
+    [[ $(left) == 0 ]] && ok "$1: no process is left behind" || not_ok "$1: no process is left behind" "$(left)"
     [[ ! -e $scratch/trace ]] && ok "$1: no trace is half written" || not_ok "$1: no trace is half written" "$(ls -l "$scratch/trace")"
     if compgen -G "$scratch/save/step-*" > /dev/null; then
         says "$1: the checkpoint is complete" 0 "" "$MUSHER" run "$scratch/$2.yaml" --data LICENSE --steps 1 --resume "$scratch/save"
@@ -142,8 +142,8 @@ jq -e '.collectives as $rows | .messages as $sizes
     not_ok "each link and each collective, once" "$(tail -n 2 "$scratch/out")"
 says "a plan for them" 0 "" "$MUSHER" plan "$scratch/job.yaml" "$scratch/gpus.yaml" --db "$scratch/p.db" -o "$scratch/found.yaml"
 profile job "$scratch/found.yaml" > "$scratch/out" 2> "$scratch/err"
-grep -q "measuring [0-9]* collectives" "$scratch/err" && not_ok "what is known is not measured again" "$(cat "$scratch/err")" ||
-    ok "what is known is not measured again"
+grep -q "measuring [0-9]* collectives" "$scratch/err" && not_ok "known operators are not measured again" "$(cat "$scratch/err")" ||
+    ok "known operators are not measured again"
 STANDIN_DEVICES=3 profile job > "$scratch/out" 2> "$scratch/err"
 has "a link without both GPUs here is reported" err "link out: not both ends are on this machine"
 has "collectives are measured between the GPUs here" err "measuring 63 collectives of a.0 b.2"

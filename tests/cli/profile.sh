@@ -32,7 +32,7 @@ END
 
 says "a plan's operators are measured" 0 '"profile_id": 2' "${measure[@]}" "$scratch/shared.yaml" --db "$db" --json
 first=$(number operators_measured) rows=$(number operators)
-((first > 10)) && ok "those that nobody had" || not_ok "those that nobody had" "$first"
+((first > 10)) && ok "operators without rows are measured" || not_ok "operators without rows are measured" "$first"
 is "as the next profile" parent_id 1
 has "with the error of the fits" out fit_error
 has "scaled to the profile's pace" out machine_pace

@@ -58,7 +58,7 @@ undone "a last model that cannot be written" $((large / 2048)) "cannot write 'ou
 sed 's/"299":\[0.001,0.002,0.001\]/"299":[0.001,0.002]/' times.json > two/profiles_tmp.json
 sha256sum out.two/* > before
 ends "a last model that is malformed" 3 "must be [forward s, backward s, update s], has 2" "$MUSHER" import sailor two --db out.two/sailor.db
-sha256sum --quiet -c before && [[ $(ls -A out.two | tr '\n' ' ') == "OPT-350.layers.json sailor.db " ]] && ok "is not imported, nor what stands before it" || not_ok "is not imported, nor what stands before it" "$(ls -lA out.two)"
+sha256sum --quiet -c before && [[ $(ls -A out.two | tr '\n' ' ') == "OPT-350.layers.json sailor.db " ]] && ok "is not imported, nor the models before it" || not_ok "is not imported, nor the models before it" "$(ls -lA out.two)"
 cp "$data"/*.json two
 undone "a profile that cannot be written behind its models" $(($(stat -c %s sailor.db) / 1024)) "out.two/sailor.db'"
 ends "and without the limit" 0 "profile 2 in" "$MUSHER" import sailor two --db out.two/sailor.db

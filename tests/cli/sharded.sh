@@ -88,7 +88,7 @@ last mesh --steps 3 --save "$scratch/m" > /dev/null
 for from in a s d m; do
     for to in alone shared divided mesh; do
         got=$(last $to --steps 3 --resume "$scratch/$from")
-        [[ $got && $got == "$wanted" ]] && ok "a checkpoint ($from) goes on $to" || not_ok "a checkpoint ($from) goes on $to" "$got, not $wanted: $(cat "$scratch/err")"
+        [[ $got && $got == "$wanted" ]] && ok "a checkpoint ($from) resumes $to" || not_ok "a checkpoint ($from) resumes $to" "$got, not $wanted: $(cat "$scratch/err")"
     done
 done
 # In half precision partials are rounded: the losses are close to those of one device, with every algorithm.
@@ -151,7 +151,7 @@ says "show lists sharded stages" 0 "sharding operators" "$MUSHER" show "$scratch
 has "with the ratios" out "n.0 75 %, n.1 25 %"
 has "with the sharded index" out "heads                  h.*.attn.*"
 has "with the other ratios" out "features (ratios 1)    h.*.mlp.c_fc*, h.*.mlp.gelu*"
-grep -q 'parameters *n.0 [0-9.]* %, n.1 [0-9.]* % of [0-9]* KiB' "$scratch/out" && ok "and who keeps how many parameters" || not_ok "and who keeps how many parameters" "$(cat "$scratch/out")"
+grep -q 'parameters *n.0 [0-9.]* %, n.1 [0-9.]* % of [0-9]* KiB' "$scratch/out" && ok "and each device's share of the parameters" || not_ok "and each device's share of the parameters" "$(cat "$scratch/out")"
 says "the same as JSON" 0 '{"match": "h.*.attn.*", "shard": ["heads"], "ratio": [0], "sufficient_factors": false}' "$MUSHER" show "$scratch/shared.yaml" --json
 says "runs leave traces of collectives" 0 "measured" "$MUSHER" run "$scratch/shared.yaml" --steps 4 --data LICENSE --trace "$scratch/run.trace"
 says "predicted and measured collectives are compared" 0 "reduce_scatter" "$MUSHER" compare "$scratch/sim.trace" "$scratch/run.trace"
@@ -197,6 +197,6 @@ while read -r model; do
     "$MUSHER" plan "$scratch/family.yaml" "$scratch/team.yaml" --baseline hap -o "$scratch/x.yaml" > /dev/null 2> "$scratch/err"
     "$MUSHER" simulate "$scratch/x.yaml" --json > "$scratch/new.json"
     said=$(grep -o "predicted_ns: [0-9]*" "$scratch/x.yaml" | tr -dc 0-9)
-    [[ $said && $said == "$(ns new.json)" ]] && ok "$family: hap's plan takes what it was said to" || not_ok "$family: hap's plan takes what it was said to" "$said and $(ns new.json): $(cat "$scratch/err")"
+    [[ $said && $said == "$(ns new.json)" ]] && ok "$family: hap's plan has its predicted time" || not_ok "$family: hap's plan has its predicted time" "$said and $(ns new.json): $(cat "$scratch/err")"
 done <<< "$families"
 exit $bad

@@ -53,13 +53,13 @@ for_archs "and for no other" "sm_80 compute_80"
 GPUS="9.0" asks "gpu-check builds for the GPUs as well" 0 "kernels for sm 90" -n gpu-check
 mkdir -p "$none"
 touch "$none/libmusher_cuda.so"
-notes "what a plugin is built for is kept" "80 90"
+notes "a plugin's architectures are recorded" "80 90"
 GPUS="9.0" asks "a plugin with the GPU's kernels is kept" 0 "kernels for sm 80 90: here are GPUs of sm 90" -n gpu-ready
 GPUS="7.5" asks "a plugin without them is rebuilt" 0 "kernels for sm 75: here are GPUs of sm 75" -n gpu-ready
 touch -d '1 hour ago' "$none/cuda.archs"
-notes "asked for again" "80 90"
+notes "the same architectures again" "80 90"
 [[ $(find "$none/cuda.archs" -mmin +30) ]] && ok "nothing is compiled again" || not_ok "nothing is compiled again" "$(ls -l "$none")"
-notes "asked for others" ""
+notes "other architectures" ""
 [[ $(find "$none/cuda.archs" -mmin -30) ]] && ok "kernels are" || not_ok "kernels are" "$(ls -l "$none")"
 rm -r "$none"
 

@@ -151,8 +151,8 @@ shared_losses() { # FAMILY PRECISION TOLERANCE
     cat "$scratch/single.losses" >> "$scratch/joined.losses"
     cp "$scratch/whole.losses" "$scratch/single.losses"
     d=$(distance "$scratch/whole.losses" "$scratch/joined.losses")
-    within "$d" "$3" && ok "$1 $2: one device goes on where groups stopped ($d)" ||
-        not_ok "$1 $2: one device goes on where groups stopped" "losses differ by $d, more than $3"
+    within "$d" "$3" && ok "$1 $2: one device resumes a run of groups ($d)" ||
+        not_ok "$1 $2: one device resumes a run of groups" "losses differ by $d, more than $3"
     for name in "${!shared[@]}"; do
         plan "$name" "$2" adamw "${shared[$name]}" "$1"
         run "$name" --steps "$steps" || continue
@@ -206,13 +206,13 @@ joins() {
     run "$1" --steps 12 --save "$scratch/divided" || return
     cp "$scratch/$1.losses" "$scratch/joined.losses"
     # Every tensor is saved once, unsharded: the same names and sizes as from one device.
-    cmp -s <(tensors "$scratch/undivided") <(tensors "$scratch/divided") && ok "$1 saves whole tensors" ||
-        not_ok "$1 saves whole tensors" "$(diff <(tensors "$scratch/undivided") <(tensors "$scratch/divided") | head -n 3)"
+    cmp -s <(tensors "$scratch/undivided") <(tensors "$scratch/divided") && ok "$1 saves unsharded tensors" ||
+        not_ok "$1 saves unsharded tensors" "$(diff <(tensors "$scratch/undivided") <(tensors "$scratch/divided") | head -n 3)"
     run "$2" --steps $((steps - 12)) --resume "$scratch/divided" || return
     cat "$scratch/$2.losses" >> "$scratch/joined.losses"
     d=$(distance "$scratch/whole.losses" "$scratch/joined.losses")
-    within "$d" "$3" && [[ $(wc -l < "$scratch/joined.losses") == "$steps" ]] && ok "$2 goes on where $1 stopped ($d)" ||
-        not_ok "$2 goes on where $1 stopped" "losses differ by $d, more than $3"
+    within "$d" "$3" && [[ $(wc -l < "$scratch/joined.losses") == "$steps" ]] && ok "$2 resumes the run of $1 ($d)" ||
+        not_ok "$2 resumes the run of $1" "losses differ by $d, more than $3"
 }
 tensors() { sed -n 's/.*"name": *"\([^"]*\)".*"bytes": *\([0-9]*\).*/\1 \2/p' "$1"/step-*/manifest.json | sort; }
 

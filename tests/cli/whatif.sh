@@ -49,7 +49,7 @@ times=($(sed -n 's/.*"iteration_ns": \([0-9]*\).*/\1/p' "$scratch/one.json"))
 ((times[1] <= times[0])) && ok "a node more never slows" || not_ok "a node more never slows" "${times[*]}"
 ((times[2] <= times[0])) && ok "nor does a faster link" || not_ok "nor does a faster link" "${times[*]}"
 ((times[3] >= times[0])) && ok "a slower link never helps" || not_ok "a slower link never helps" "${times[*]}"
-[[ ${times[4]} == "$(cat "$scratch/less")" ]] && ok "a device less is what plan --from finds" || not_ok "a device less is what plan --from finds" "${times[4]}, not $(cat "$scratch/less")"
+[[ ${times[4]} == "$(cat "$scratch/less")" ]] && ok "a removed device: the plan of plan --from" || not_ok "a removed device: the plan of plan --from" "${times[4]}, not $(cat "$scratch/less")"
 says "no change" 2 "whatif needs a change" "$MUSHER" whatif "$old"
 says "an unknown link" 3 "links are: bus (a:a), lan (a:b)" "$MUSHER" whatif "$old" --link wan=1GB/s
 says "an unknown end" 3 "nodes are: a, b" "$MUSHER" whatif "$old" --link a:c=1GB/s
@@ -69,7 +69,7 @@ for seconds in 1 2 4 8 16; do
     code=$?
     grep -q "as it is" "$scratch/cut" && break
 done
-[[ $code == 130 ]] && grep -q "as it is" "$scratch/cut" && grep -q "interrupted" "$scratch/why" && ok "an interrupted table has what was found" || not_ok "an interrupted table has what was found" "$(cat "$scratch/cut" "$scratch/why")"
+[[ $code == 130 ]] && grep -q "as it is" "$scratch/cut" && grep -q "interrupted" "$scratch/why" && ok "an interrupted table has the results so far" || not_ok "an interrupted table has the results so far" "$(cat "$scratch/cut" "$scratch/why")"
 # Signals by which a batch system or a terminal ends a program: the best plan so far is written, however often they come.
 for signal in INT TERM HUP; do
     rm -f "$new" "$scratch/why"
