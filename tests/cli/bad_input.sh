@@ -157,7 +157,7 @@ refused "a checkpoint that is a file" 3 "text.txt" "$MUSHER" run even.yaml --dat
 refused "a read-only checkpoint folder" 6 "checkpoint folder '/proc/self/task' cannot be written" "$MUSHER" run even.yaml --data text.txt --steps 1000000 --save /proc/self/task
 ! grep -q interrupted err.keep && ok "nor was there" || not_ok "nor was there" "$(cat err.keep)"
 
-# Pipes, which no reader waits for; standard input is read where a file may be "-".
+# Pipes are refused, not waited for; "-" reads standard input.
 mkfifo pipe.yaml
 pipe="cannot read 'pipe.yaml': it is a pipe, not a regular file"
 for verb in show run simulate check; do refused "musher $verb PIPE" 3 "$pipe" "$MUSHER" $verb pipe.yaml; done
@@ -208,8 +208,8 @@ for f in out.keep two.keep; do
     [[ $(grep -c '"schema"' $f) == 1 ]] && ok "one JSON object in $f" || not_ok "one JSON object in $f" "$(head -c 200 $f)"
 done
 
-# Counts of a short plan that no memory holds are refused with the numbers, before anything is allocated. The limit of
-# 4,000,000 KiB is what a run without the refusal would break, with another message.
+# Counts of a short plan that exceed memory are refused with the numbers, before any allocation. The limit of
+# 4,000,000 KiB would be exceeded without the check, with another message.
 sized() { two_stages | sed "s/microbatches: 2/microbatches: $1/; s/global_batch: 2/global_batch: $1/; s/between: \[n\]/&, bandwidth: 1 GB\/s, latency: 10 us/"; }
 bounded=(bash -c 'ulimit -v 4000000; exec "$@"' sh)
 if [[ ${SLOWDOWN:-1} == 1 ]]; then # sanitizers reserve more address space than that

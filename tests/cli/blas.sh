@@ -4,7 +4,7 @@
 set -u
 . tests/cli/common.inc
 flags=" $(sed -n 's/^flags[[:space:]]*: //p' /proc/cpuinfo 2> /dev/null | head -n 1) "
-# core_type NAME FLAG...: the suites with the kernels of that processor, where this one has the instructions
+# core_type NAME FLAG...: the suites with the kernels of that processor, if this one has the instructions
 core_type() {
     local flag
     for flag in "${@:2}"; do [[ $flags == *" $flag "* ]] || return 0; done

@@ -6,7 +6,7 @@ root=$PWD
 . tests/cli/common.inc
 cd "$scratch" || exit 6
 
-# within SECONDS COMMAND...: with so much processor time at most; its output in out.keep and err.keep.
+# within SECONDS COMMAND...: runs with a limit of processor time; output in out.keep and err.keep.
 within() {
     local seconds=$(($1 * ${SLOWDOWN:-1}))
     shift
@@ -23,8 +23,8 @@ judge() {
     fi
 }
 
-# Name of the case, its sequences, memory of a device, devices, exit code, what is said. Nothing fits 1 KiB, so no plan bounds
-# the shares that are worth a look: of equal replicas only falling ones are.
+# Name of the case, its sequences, memory of a device, devices, exit code, message. Nothing fits 1 KiB, so no plan bounds
+# the shares to search: of equal replicas only descending ones.
 while IFS=: read -r name batch memory gpus code text; do
     cat > job.yaml <<END
 version: 1

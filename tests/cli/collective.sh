@@ -55,7 +55,7 @@ if grep -qa "SECRET_TOKEN\|must-not-be-kept" p.db; then
 else
     ok "the environment is not kept"
 fi
-# A measured table prices collectives in simulate and plan: sums of four devices that took 90 ms make a plan without any.
+# A measured table prices collectives in simulate and plan: all-reduces of 90 ms lead to a plan without any.
 quad() { # us of 1 KiB, of 1 GiB: a table of nccl-tests
     sed -n 1,13p "$data/now.txt" | sed 's/maxBytes 4194304/maxBytes 1073741824/'
     for row in "1024 $1" "1073741824 $2"; do

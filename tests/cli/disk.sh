@@ -4,7 +4,7 @@ set -u
 . tests/cli/common.inc
 two_stages > "$scratch/plan.yaml"
 
-# What rank 0 writes at the end may take longer than a silent rank is waited for; that it ends or is stopped meanwhile is noticed.
+# The output of rank 0 at the end may take longer than MUSHER_TIMEOUT; its death or stop meanwhile is detected.
 limit=$((3 * ${SLOWDOWN:-1}))
 # ends NAME CODE TEXT SHIM...: a run whose trace is written to the disk that DISK_* describe
 ends() {
@@ -17,7 +17,7 @@ DISK_SECONDS=$((2 * limit)) ends "and without liveness checks between ranks" 0 "
 DISK_SIGNAL=9 ends "rank 0 killed while it writes" 7 "rank 0 was killed by signal 9" disk
 DISK_SIGNAL=19 ends "rank 0 stopped while it writes" 7 "rank 0 (n.0) is stopped" disk
 
-# On a full disk the error is the file's, of whichever rank.
+# On a full disk the error names the file, on any rank.
 shims disk
 for file in stage-0001.bin manifest.json; do
     DISK_FULL=1 DISK_NAME=$file says "a full disk between steps" 6 "" "${shims[@]}" "$MUSHER" run "$scratch/plan.yaml" --steps 1000000 --data LICENSE --save "$scratch/full" --save-every 1 --json

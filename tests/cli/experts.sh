@@ -2,7 +2,7 @@
 # tests/cli/experts.sh - models with experts and BERT train alike on one device and on several, with dropout and without.
 # Which experts a token is sent to is decided by the largest logits: sums that differ in their last bits may send a token
 # elsewhere where two are equal to rounding. So fp32 runs compare losses to 1e-5 over few steps from equal weights, in which
-# no such tie comes up with these seeds, and fp64 runs, where one would have to be equal to 1e-15, to 1e-9.
+# no such tie occurs with these seeds, and fp64 runs, where one would have to be equal to 1e-15, to 1e-9.
 set -u
 . tests/cli/common.inc
 text=$scratch/text.txt

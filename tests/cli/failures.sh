@@ -57,7 +57,7 @@ grep -q "rank 0 failed" "$scratch/err" && not_ok "the rank that detected it is n
 kill -CONT $(runs) 2> /dev/null
 for signal in INT TERM HUP; do victim "a run that gets SIG$signal" $signal launcher 130 "interrupted"; done
 
-# Nor does an mpirun that has lost its ranks and waits for itself keep anybody.
+# An mpirun that has lost its ranks and hangs does not block the launcher.
 mkdir "$scratch/bin"
 printf '#!/bin/bash\nsleep 1 &\nwait\nexec sleep 1000\n' > "$scratch/bin/mpirun"
 chmod +x "$scratch/bin/mpirun"

@@ -25,11 +25,11 @@ done
 printf 'x -1\n' > "$scratch/bad/runs"
 says "a wrong number of steps is refused" 1 "runs:1: steps: '-1', expected a number from 1" "$BUILD/gpu-run" "$scratch/bad" "$scratch"
 
-# ---- here
+# ---- on this machine
 says "files are written" 0 "20 checks" tests/gpu/files.sh "$there/gpu"
 [[ $(wc -l < "$there/gpu/runs") == 3 && -s $there/gpu/bench.0.program ]] && ok "benches and three plans among them" || not_ok "benches and three plans among them" "$(ls "$there/gpu")"
 
-# ---- there, the first call
+# ---- on the GPU machine, the first call
 timeout $((600 * ${SLOWDOWN:-1})) tests/gpu/gpu.sh 1 "$scratch/got" "$there" > "$scratch/out" 2> "$scratch/err"
 code=$?
 ((code == 0)) && ok "the first call" || not_ok "the first call" "exit $code: $(grep -v '^ok' "$scratch/out")"
@@ -41,7 +41,7 @@ grep -q "^ok overflow: .*, [1-5] steps skipped" "$scratch/out" && ok "steps that
 has "and no other" out "20 passed, 0 failed"
 has "benches and plans ran" out "5 ran, 0 failed"
 
-# ---- there, the second one
+# ---- on the GPU machine, the second call
 printf 'torch eager tiny 1000 3.5 2.0 1000000\ntorch compile tiny 2000 3.5 2.0 2000000\n' > "$scratch/torch"
 GPU_TORCH=$scratch/torch says "the second call" 0 "PyTorch compile 2000" tests/gpu/gpu.sh 2 "$scratch/got" "$there"
 has "prints kernels beside lower bounds" out "bound by"
@@ -56,9 +56,9 @@ tar -xzf "$scratch/got/gpu-2.tar.gz" -C "$scratch" gpu-bench.json &&
         and $t.torch_compile.tokens_per_s == 2000' "$scratch/gpu-bench.json" > /dev/null &&
     ok "and all of it in JSON" || not_ok "and all of it in JSON" "$(head -c 300 "$scratch/gpu-bench.json")"
 
-# ---- back here
-# How long things took on an emulated GPU says nothing, and may be too far from the bench to calibrate on; so the same once more
-# with runs that took what the profile predicts: nothing is off then, before and after.
+# ---- import on this machine
+# Times of an emulated GPU have no meaning and may be too far from the benchmark for a calibration; so the test is repeated
+# with runs of exactly the predicted times: the error is 0 before and after.
 back=$scratch/back/gpu-out
 mkdir "$scratch/back"
 tar -xzf "$scratch/got/gpu-1.tar.gz" -C "$scratch/back"
@@ -73,7 +73,7 @@ says "predictions beside runs as predicted" 0 "calibrated on these runs" tests/g
 jq -e '(.plans | length) == 3 and all(.plans[]; .calibrated_ns == .measured_ns and .measured_ns > 0)' "$back/predict.json" > /dev/null &&
     ok "in JSON too" || not_ok "in JSON too" "$(cat "$back/predict.json")"
 
-# ---- what does not fit is refused
+# ---- inconsistent files are refused
 profile=("$MUSHER" profile "$there/gpu/predict-job.yaml" "$there/gpu/predict-cluster.yaml" "$there/gpu/even.yaml")
 says "a trace of other benchmarks is refused" 3 "do job, cluster and --repeats equal" "${profile[@]}" --repeats 5 --warm 0 --from "$back" --db "$scratch/x.db"
 says "benchmarks that were not run are refused" 3 "bench.0.trace" "${profile[@]}" --from "$there" --db "$scratch/x.db"

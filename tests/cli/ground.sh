@@ -2,7 +2,7 @@
 # tests/cli/ground.sh - the program's outermost layer: verbs, exit codes, stdout and stderr.
 set -u
 . tests/cli/common.inc
-# check NAME CODE COMMAND...: the command ends with CODE; its output lies in out and err.
+# check NAME CODE COMMAND...: the command ends with CODE; its output is in out and err.
 check() {
     local name=$1 wanted=$2
     shift 2

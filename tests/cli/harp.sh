@@ -4,7 +4,7 @@ set -u
 . tests/cli/common.inc
 validate=$BUILD/tests/validate/validate
 cp -r tests/data/harp "$scratch/harp"
-cp -r tests/data/harp "$scratch/first" # the first case alone: in a moment
+cp -r tests/data/harp "$scratch/first" # only the first case, for speed
 head -n 2 tests/data/harp/cases.csv > "$scratch/first/cases.csv"
 says "HARP's first case" 0 "a constant sought on 760m alone" "$validate" --harp "$scratch/first"
 cp "$scratch/out" "$scratch/text"
@@ -16,7 +16,7 @@ for i in 1 2; do "$validate" --harp "$scratch/first" --json | grep -v plan_cpu_s
 cmp -s "$scratch/json.1" "$scratch/json.2" && ok "twice the same" || not_ok "twice the same" "differ"
 says "all cases" 0 '"fitted_on": "760m"' "$validate" --harp tests/data/harp --json
 mv "$scratch/out" "$scratch/one.json"
-# found is faster than what they ran, in every case
+# the plan found is faster than HARP's in every case
 awk '/"iteration_ns":/ && !/"name"/ && !/"class"/ { gsub(/[^0-9]/, ""); if (!ran) ran = $0 }
     /"found_ns":/ { gsub(/[^0-9]/, ""); n++; bad += $0 + 0 > ran + 0; ran = 0 }
     END { exit n != 3 || bad }' "$scratch/one.json" && ok "the planner's plans are faster than theirs" || not_ok "the planner's plans are faster than theirs" "$(grep '_ns' "$scratch/one.json" | grep -v name | grep -v class)"

@@ -59,7 +59,7 @@ if grep -q 'device: n.1' plan.yaml; then
     [ $code = 2 ] && grep -q "pass it as a file" err && ok "ranks read a file" || not_ok "ranks read a file" "$(cat err)"
 fi
 
-# refused NAME SED CODE TEXT: the cluster edited so.
+# refused NAME SED CODE TEXT: the cluster, edited by SED, is refused.
 refused() {
     sed "$2" team.yaml > bad.yaml
     "$MUSHER" show bad.yaml > out 2> err

@@ -24,7 +24,7 @@ cmp -s "$scratch/found.yaml" "$scratch/again.yaml" && ok "the same plan again, t
 "$MUSHER" plan "$job" "$team" --db "$db" -o "$scratch/even-pipeline.yaml" --baseline even-pipeline > /dev/null
 "$MUSHER" plan "$job" "$team" --db "$db" -o "$scratch/data-parallel.yaml" --baseline data-parallel > /dev/null
 
-# Devices with several stages: a V by name beside a device that takes turns by hand; round robin with a bucket.
+# Devices with several stages: a V by name and a device with a written-out order; round robin with a bucket.
 chunked() { # NAME REPLICAS
     printf 'version: 1\nname: %s\nmicrobatch: 1\nsteps: 1\nreplicas:\n%s\n' "$1" "$2" > "$scratch/$1.yaml"
     sed -n '/^job:/,$p' "$scratch/even-pipeline.yaml" >> "$scratch/$1.yaml"
@@ -50,7 +50,7 @@ for p in found even-pipeline data-parallel v turns; do
         [[ $(wc -l < "$scratch/x") -gt 50 ]] && cmp -s "$scratch/x" "$scratch/y" && ok "$p: sim and exec do the same $stream in the same order" ||
             not_ok "$p: sim and exec do the same $stream in the same order" "$(diff "$scratch/x" "$scratch/y" | head -n 4)"
     done
-    for stream in send receive collective; do # in flight together: their begins may tie, so as sets
+    for stream in send receive collective; do # concurrent, so equal starts are possible: compared as sets
         order "$scratch/$p.1" 1 $stream | sort > "$scratch/x"
         order "$scratch/$p.run" 1 $stream | sort > "$scratch/y"
         cmp -s "$scratch/x" "$scratch/y" && ok "$p: the same $stream spans" || not_ok "$p: the same $stream spans" "$(diff "$scratch/x" "$scratch/y" | head -n 4)"

@@ -4,11 +4,11 @@ set -u
 root=$PWD
 . tests/cli/common.inc
 cd "$scratch" || exit 6
-# As bytes, and as YAML and JSON write them; the last are no text in any document.
+# As bytes, and in YAML and JSON notation; the last ones are invalid in any document.
 raw=($'\e[2J' $'\e]0;x\a' $'\xc2\x9b31m' $'\x7f' $'a\rb' $'a\nb' $'\xe2\x80\xaex' $'\xe2\x81\xa6x' $'\x9b31m' $'\xff\xc3')
 written=('\u001b[2J' '\u001b]0;x\u0007' '\u009b31m' '\u007f' 'a\rb' 'a\nb' '\u202ex' '\u2066x')
 control=$'[\x01-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]'
-# plain NAME FILE...: text, and nothing in it that a terminal acts on.
+# plain NAME FILE...: text without control characters.
 plain() {
     local name=$1 file
     shift
@@ -20,7 +20,7 @@ plain() {
     done
 }
 checked=0
-# prints NAME CODES COMMAND...: ends with one of CODES, and what it prints is plain. Counted, not listed: they are many.
+# prints NAME CODES COMMAND...: ends with one of CODES, and its output is plain. Counted, not listed, because there are many.
 prints() {
     local name=$1 codes=$2 code
     shift 2
@@ -30,7 +30,7 @@ prints() {
     plain "$name" "$scratch/out" "$scratch/err"
     checked=$((checked + 1))
 }
-# group NAME: one line of all since the last one.
+# group NAME: one line for all checks since the last one.
 group() {
     ((bad == was)) && ok "$1: $checked times" || echo "(of $1)"
     was=$bad checked=0
@@ -63,7 +63,7 @@ for h in "${raw[0]}" "${raw[2]}" "${raw[5]}" "${raw[8]}"; do
 done
 group "command lines"
 
-# Files, and what is written to them.
+# Input and output files.
 for h in "${raw[@]}"; do
     n=$(printf %q "$h")
     mkdir "$h" && cp named.yaml team.yaml text.txt "$h"
@@ -86,7 +86,7 @@ done
 prints "a database" 0 "$MUSHER" profile named.yaml team.yaml --db "${raw[0]}.db" --repeats 3
 group "names of files"
 
-# Documents: a name is refused where it stands.
+# Documents: a name is refused with its line and column.
 # refuses FILE VERB...: the file has a control character in a name.
 refuses() {
     local name=$1

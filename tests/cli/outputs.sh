@@ -22,7 +22,7 @@ manifest=$(echo ck/step-*/manifest.json)
 ln -s "$manifest" link.json
 sha256sum ./*.* ck/*/* > before
 
-# spares NAME TEXT COMMAND...: refused as usage, saying TEXT, and no file is another than before.
+# spares NAME TEXT COMMAND...: refused with exit code 2 and TEXT, and no file changes.
 spares() {
     says "$1" 2 "$2" "${@:3}"
     rm -f out err
@@ -55,7 +55,7 @@ spares "orders over their cases" "overwrite an input" "$MUSHER" schedule --cases
 spares "an order over its file" "--csv text.txt would overwrite" "$MUSHER" schedule text.txt --csv text.txt
 spares "two outputs in one file" "would both write 'new'" "$MUSHER" schedule 1f1b --devices 2 --microbatches 4 --csv new --trace new
 
-# No variable of the environment names a file that is written.
+# No environment variable names an output file.
 export MUSHER_LOCAL_RANK=0 MUSHER_LOCAL_SIZE=2 MUSHER_LOCAL_FILE=$PWD/job.yaml
 says "a variable that names a file" 0 "an iteration" "$MUSHER" run plan.yaml --data text.txt --steps 1
 unset MUSHER_LOCAL_RANK MUSHER_LOCAL_SIZE MUSHER_LOCAL_FILE

@@ -44,7 +44,7 @@ says "a network unknown to NCCL ends all ranks" 6 "invalid usage" "$MUSHER" run 
 plan wrong 1 ", maxCTAs: 65" "$row"
 says "an impossible number of blocks is refused with its line" 3 "wrong.yaml:19:83: cluster.links[0].maxCTAs" "$MUSHER" run "$scratch/wrong.yaml" --data LICENSE --steps 2
 
-# ---- fp16 with gradients divided, whose first scale overflows: between GPUs and by the host the same steps are skipped, and losses agree
+# ---- fp16 with sharded gradients, first loss scale overflows: the same steps are skipped over NCCL and over the host, and losses agree
 sed 's/^  sequence_length: 16/&\n  precision: fp16\n  loss_scale: {initial: 16777216}/; s/microbatches: [13]/microbatches: 2/; s/\(device: [nm]\..\)}/\1, zero: 2}/' "$scratch/pair.yaml" > "$scratch/half.yaml"
 for by in devices host; do
     MUSHER_TRANSPORT=$by "$MUSHER" run "$scratch/half.yaml" --data LICENSE --steps 8 --json --verbose > "$scratch/$by.json" 2> "$scratch/$by.err"
@@ -96,9 +96,9 @@ strike "killed while communicators are made" pair 0 150 9 "rank 0"
 strike "stopped in a step" row 0 1500 19 "n.0"
 strike "stopped in a later one" pair 1 2500 19 "m.1"
 strike "killed in a step" pair 1 2000 9 "rank 1"
-# Whoever asks a GPU's stream for more than it takes stands in a launch, and would for ever where that waits for the peer.
+# A rank that fills its GPU's stream queue blocks in a launch, for ever if the queue waits for the peer.
 STANDIN_QUEUE=512 strike "stopped while the peer has issued many calls" deep 1 6000 19 "m.1"
-# So does a sum that is added microbatch by microbatch behind what comes from the peer; compute does not stand behind it.
+# Also a gradient sum by microbatches that depends on the peer's messages; compute does not wait for it.
 sed -e 's/n_layer: 2/n_layer: 12/' -e 's/layers: .0, 7./layers: [0, 27]/; s/^steps: 1/&\ndeterministic: true/; s/microbatches: 1/microbatches: 3/; s/global_batch: 4/global_batch: 6/' "$scratch/pair.yaml" > "$scratch/chain.yaml"
 STANDIN_QUEUE=256 strike "stopped while sums are more than a stream takes" chain 0 11500 19 "a member is gone; rank 0 (n.0)"
 # Several host names of this machine: a dead rank is reported with its host, over every transport.
@@ -108,7 +108,7 @@ for by in devices host; do
 done
 unset MUSHER_TIMEOUT
 
-# ---- a library that does not come back from its aborts: nobody waits for it, nor does the end of a process, where a GPU's driver would
+# ---- NCCL aborts that never return: no rank waits for them, nor does the exit of a process, as a GPU's driver would
 export STANDIN_NCCL_STUCK=always STANDIN_NCCL_LINGER=1
 STANDIN_NCCL_FAIL_AT=4 says "ranks end if their first message fails and the library hangs" 7 "ncclAllReduce says unhandled system error" \
     "$MUSHER" run "$scratch/pair.yaml" --data LICENSE --steps 2
@@ -116,7 +116,7 @@ STANDIN_NCCL_FAIL_AT=5 says "and if a single rank fails" 7 "ncclAllReduce says u
     "$MUSHER" run "$scratch/pair.yaml" --data LICENSE --steps 2
 unset STANDIN_NCCL_STUCK STANDIN_NCCL_LINGER
 
-# ---- links and collectives between the GPUs that are here; what is checked is that they come, not what they take
+# ---- links and collectives between this machine's GPUs; only their presence is checked, not their times
 small_job > "$scratch/job.yaml"
 cat > "$scratch/gpus.yaml" <<'END'
 version: 1

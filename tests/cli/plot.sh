@@ -9,7 +9,7 @@ sed '1s/"plan":"1f1b"/"plan":"`touch PWNED` {a}_b^c @m $c0 \\\\n"/; 1s/"id":"d0"
 
 is_png() { [[ $(head -c 8 "$1" | od -An -tx1 | tr -d ' ') == 89504e470d0a1a0a && $(tail -c 8 "$1" | od -An -tx1 | tr -d ' ') == 49454e44ae426082 ]]; }
 is_svg() { [[ $(head -c 5 "$1") == '<?xml' && $(tail -n 1 "$1") == '</svg>' ]] || tail -n 3 "$1" | grep -qx '</svg>'; }
-# listed: what lies here, byte by byte.
+# listed: the names in this folder, byte by byte.
 listed() { find . -mindepth 1 -print0 | sort -z | od -An -c; }
 
 names=(plain $'a\n!touch PWNED\n' $'a\r\n!touch PWNED #' "a'b" 'a"b' '"; !touch PWNED; "' '`touch PWNED`' '$(touch PWNED)' '|touch PWNED; cat >' '-x' '~root' '@m' '{a}_b^c' '$c0' 'a\nb' '\140touch PWNED\140'
@@ -56,7 +56,7 @@ rm -f link.png picture.png
 "$MUSHER" plot t.png.gp -o old.png && "$MUSHER" plot t.png.gp -o old.svg && cp old.png ../whole.png && cp old.svg ../whole.svg || not_ok "two images" ""
 before=$(listed) sums=$(sha256sum ./*)
 
-# fails NAME TEXT COMMAND...: ends with 6, and everything in the folder is as before.
+# fails NAME TEXT COMMAND...: ends with 6, and the folder is unchanged.
 fails() {
     says "$1" 6 "${@:2}"
     [[ $(listed) == "$before" && $(sha256sum ./*) == "$sums" ]] && ok "$1: the old file is unchanged" || not_ok "$1: the old file is unchanged" "$(ls -lA)"

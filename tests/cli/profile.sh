@@ -46,8 +46,8 @@ says "several plans" 0 "of 2 plans measured" "${measure[@]}" "$scratch/shared.ya
 says "simulate uses the newest" 0 '"profile_id": 4' "$MUSHER" simulate "$scratch/shared.yaml" --db "$db" --json
 
 "$MUSHER" run "$scratch/shared.yaml" --steps 4 --data LICENSE --trace "$scratch/run" > /dev/null 2> "$scratch/err" && ok "the plan runs" || not_ok "the plan runs" "$(cat "$scratch/err")"
-# The two devices are late by turns: in each step the operators of one of them begin later, a third of their time before their end.
-# (How far two real devices drift apart depends on what else the machine does.)
+# The two devices are late alternately: in each step the operators of one start later, by two thirds of their time.
+# (The skew of two real devices depends on the other load of the machine.)
 mv "$scratch/run" "$scratch/measured"
 awk 'function number(key) { match($0, "\"" key "\":[0-9]+"); return substr($0, RSTART + length(key) + 3, RLENGTH - length(key) - 3) }
     /^{"kind":"compute"/ && (number("step") + number("device")) % 2 {

@@ -24,7 +24,7 @@ cp -r "$data" evil && chmod -R u+w evil && sed -i 's|"OPT-350"|"../OPT-350"|' ev
 ends "a model named like a path" 3 "is not a model name" "$MUSHER" import sailor evil --db q.db
 ends "a missing output folder" 6 "nowhere/OPT-350" "$MUSHER" import sailor "$data" --db q.db -o nowhere
 [[ ! -e q.db ]] && ok "and no profile without its models" || not_ok "and no profile without its models" "q.db"
-# A signal that comes when the profile is committed and its models are not final yet.
+# A signal between the commit of the profile and the renaming of its models.
 mkdir signalled && cp sailor.db signalled && echo old > signalled/OPT-350.layers.json
 shims disk
 DISK_GONE=-journal DISK_SIGNAL=15 ends "a signal after the commit" 130 "interrupted" "${shims[@]}" "$MUSHER" import sailor "$data" --db signalled/sailor.db

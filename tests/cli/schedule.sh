@@ -4,7 +4,7 @@ set -u
 . tests/cli/common.inc
 cd "$scratch" || exit 6
 
-# HARP's golden: three stages, f = 1, b = 2, the second link occupied for 2: 46 with five forwards in flight.
+# HARP's example: three stages, f = 1, b = 2, the second link occupied for 2: 46 with five forwards in flight.
 harp=(--devices 3 --microbatches 12 --forward "1 ms" --backward "2 ms" --transfer "0 ms|2 ms")
 says "1F1B" 0 "makespan 33 ms (33000000 ns, by the static pass)" "$MUSHER" schedule 1f1b --devices 4 --microbatches 8
 says "a slow link" 0 "(66000000 ns" "$MUSHER" schedule 1f1b "${harp[@]}"

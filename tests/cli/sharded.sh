@@ -4,7 +4,7 @@ set -u
 . tests/cli/common.inc
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 ranks="$BUILD/tests/programs/shard_ranks"
-# all NAME FIRST COUNT RANKS: the plans of these seeds are run, all of them well.
+# all NAME FIRST COUNT RANKS: the plans of these seeds run without an error.
 all() {
     "$ranks" alone $2 $3 > "$scratch/alone" 2> "$scratch/err" &&
         mpirun --oversubscribe --bind-to none -n $4 "$ranks" $2 $3 "$scratch/alone" > "$scratch/out" 2> "$scratch/err"
@@ -78,7 +78,7 @@ sed 's/^        sharding:/        zero: 1\n        sharding:/; s/^name: .*/name:
 END
     job | sed 's/devices: \[{type: cpu}, /&{type: cpu}, {type: cpu}, /'
 } > "$scratch/mesh.yaml"
-# The loss that a run ends with, to nine digits.
+# The last loss of a run, to nine digits.
 last() { "$MUSHER" run "$scratch/$1.yaml" --data LICENSE --json "${@:2}" 2> "$scratch/err" | grep '"losses"' | grep -o '[0-9.]*]' | cut -c1-10; }
 wanted=$(last alone --steps 6)
 last alone --steps 3 --save "$scratch/a" > /dev/null
@@ -101,8 +101,8 @@ for precision in bf16 fp16; do
             ok "$name in $precision" || not_ok "$name in $precision" "$got, not about $wanted: $(head -c 300 "$scratch/err")"
     done
 done
-# All parameters in parts: gathered for the forward and the backward where blocks are run again; and with gradients that two
-# replicas divide, which every call makes anew.
+# All parameters sharded: all-gathered for the forward and the backward, with recomputed blocks; and with gradients sharded over two
+# replicas.
 gathered() { # DEVICES RESHARD HOW
     printf '      - {layers: [0, 7], devices: [%s], %s, sharding: {parameters: [{match: "*", reshard_after_forward: %s}]}}\n' "$1" "$3" "$2"
 }
@@ -172,7 +172,7 @@ says "also without one of its devices" 0 "found" "$MUSHER" plan --from "$scratch
 says "whatif of a sharded plan" 0 "old plan cannot run (without n.1): it uses n.1" "$MUSHER" whatif "$scratch/shared.yaml" --without n.1
 says "goodput of a sharded plan" 0 "goodput" "$MUSHER" goodput "$scratch/shared.yaml" --replan-speeds --mtbf 12h --repair 2h
 
-# The preset that shards every operator among all devices, as the search made it.
+# The preset with every operator sharded over all devices, as the search returned it.
 { job | sed -n '/^job:/,/^cluster:/s/^  //p'; } > "$scratch/job.yaml"
 { job | sed -n '/^cluster:/,$s/^  //p' | sed 's|device_types:.*|device_types: [{name: cpu, device: host, memory: 1 GiB, slowdown: 2}, {name: slow, device: host, memory: 1 GiB, slowdown: 3}]|; s|{type: cpu}]|{type: slow}]|; s|200 MB/s|20 GB/s|; s|50 us|1 us|'; } > "$scratch/team.yaml"
 says "hap is planned" 0 "sharding operators" "$MUSHER" plan "$scratch/job.yaml" "$scratch/team.yaml" --baseline hap -o "$scratch/hap.yaml"

@@ -20,7 +20,7 @@ for case in no-event early-event no-wait asked late-upload; do
     says "$case: unordered accesses are a race" 66 "data race" "$program" $case
 done
 
-# ---- CUPTI's twin and the plugin in front of it, in buffers of a few records
+# ---- the CUPTI stand-in and its plugin, with buffers of a few records
 twin=(tests/standin/{books,runtime,memory,streams,launches,emulator,fiber,shared_memory,cupti}.c
     exec/cupti/{plugin,records}.c core/base/{arena,error,rng}.c exec/clock.c)
 for sanitizer in thread address,undefined; do

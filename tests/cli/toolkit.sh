@@ -24,16 +24,16 @@ printf '#!/bin/bash\n[[ ${GPUS:-} ]] || exit 9\nprintf "%%s\\n" $GPUS\n' > "$scr
 chmod +x "$kit/bin/nvcc" "$scratch/smi/nvidia-smi"
 # asks NAME CODE TEXT ARGUMENTS...: output of make with this toolkit and these GPUs
 asks() { says "$1" "$2" "$3" env PATH="$scratch/smi:$PATH" make NVCC="$kit/bin/nvcc" BUILD="$none" "${@:4}"; }
-# notes NAME ARCHS: the build folder is one of kernels for these, or for all
+# notes NAME ARCHS: the build folder records kernels for these architectures, or for all
 notes() { PATH="$scratch/smi:$PATH" make -s NVCC="$kit/bin/nvcc" BUILD="$none" ${2:+CUDA_ARCHS="$2"} "$none/cuda.archs" && ok "$1" || not_ok "$1" "$?"; }
-# for_archs NAME CODE...: what make -n said compiles kernels for these
+# for_archs NAME CODE...: the commands of make -n compile kernels for these
 for_archs() {
     local got
     got=$(grep -m 1 -e '-gencode' "$scratch/out" | grep -o 'code=[a-z]*_[0-9]*' | sed 's/code=//' | paste -sd ' ')
     [[ $got == "$2" ]] && ok "$1" || not_ok "$1" "${got:-none}, not $2"
 }
 
-# ---- kernels for the GPUs that are there
+# ---- kernels for the GPUs of this machine
 GPUS="9.0 7.5 9.0" asks "two device classes are found" 0 "kernels for sm 75 90: here are GPUs of sm 75 90" -n gpu-ready
 for_archs "and kernels are for them" "sm_75 sm_90 compute_90"
 GPUS="9.0" CUDA_ARCHS=80 asks "CUDA_ARCHS takes precedence over GPUs" 0 "" -n gpu-ready
@@ -63,7 +63,7 @@ notes "other architectures" ""
 [[ $(find "$none/cuda.archs" -mmin -30) ]] && ok "kernels are" || not_ok "kernels are" "$(ls -l "$none")"
 rm -r "$none"
 
-# ---- what is there and does not work: plain make does without, and who asks for it is refused
+# ---- broken components: plain make leaves them out, explicit targets fail
 broken() { rm "$kit/include/$1" && echo '#error of another release' > "$kit/include/$1"; }
 asks "a toolkit that works is used" 0 "" -n all
 grep -q "no CU.* plugin" "$scratch/out" && not_ok "with CUPTI" "$(grep "no CU.* plugin" "$scratch/out")" || ok "with CUPTI"
@@ -77,7 +77,7 @@ rm "$kit/lib/libcublas.so" && echo "no library" > "$kit/lib/libcublas.so"
 asks "a broken library is reported" 0 "musher: no CUDA plugin: CUDA is here and does not work: " -s cuda-skipped
 has "by name" out "libcublas.so"
 ln -sf "$(realpath "$BUILD/standin/libstandin.so")" "$kit/lib/libcublas.so"
-touch "$kit/bin/nvcc" # what worked is tried again when it is another
+touch "$kit/bin/nvcc" # a changed compiler is tested again
 UNSUPPORTED=1 asks "an incompatible host compiler is reported" 0 "does not work: error: #error -- unsupported GNU version!; the host executor is complete" -s cuda-skipped
 broken nccl.h
 asks "a header that does not compile is reported" 0 "does not work: $kit/include/nccl.h:1:2: error: #error" -s cuda-skipped

@@ -1,7 +1,7 @@
 #!/bin/bash
 # tests/cli/training.sh - training gives the same losses under every plan.
 # 50 steps of a small GPT on a real text: the losses of one device and of every other plan agree to 1e-5 (fp32) and
-# 1e-9 (fp64); with --deterministic the weights are the same bits; a resumed run is the run.
+# 1e-9 (fp64); with --deterministic the weights are the same bits; a resumed run equals an uninterrupted one.
 set -u
 . tests/cli/common.inc
 text=$scratch/text.txt
@@ -59,7 +59,7 @@ plans[chunks-and-data]='  - {microbatches: 3, schedule: zb-v, stages: [{layers: 
 fine='  - {microbatches: 2, stages: [{layers: [0, 1], device: n.0, bucket: 4 KiB}, {layers: [2, 2], device: n.1, bucket: 4 KiB}, {layers: [3, 7], device: n.0, recompute: true, bucket: 4 KiB}], orders: {n.0: "0F0 0F1 1F0 1B0 1F1 1B1 0B0 0B1", n.1: "F0 F1 B0 B1"}}
   - {microbatches: 4, stages: [{layers: [0, 4], device: n.2, warmup: 2}, {layers: [5, 7], device: n.3}]}'
 
-# The weights and the optimizer's state in a checkpoint, whatever files the plan's owners wrote them to.
+# The weights and the optimizer state of a checkpoint, independent of the plan's files.
 weights() { sed -n 's/.*"name": *"\([^"]*\)".*"crc32": *\([0-9]*\).*/\1 \2/p' "$1"/step-*/manifest.json | sort; }
 
 equal_losses() { # FAMILY PRECISION TOLERANCE
@@ -125,7 +125,7 @@ resumes() {
         not_ok "and in the other direction" "weights differ"
 }
 
-# Stages on several devices: each has some sequences of every microbatch, here two microbatches of three.
+# Stages on several devices: each computes some sequences of every microbatch, here two microbatches of three.
 declare -A shared
 shared[group-then-one]='  - {microbatches: 2, stages: [{layers: [0, 3], devices: [n.0, n.1], sequences: [2, 1]}, {layers: [4, 7], device: n.2, recompute: true}]}'
 shared[one-then-group]='  - {microbatches: 2, stages: [{layers: [0, 1], device: n.0}, {layers: [2, 7], devices: [n.1, n.2, n.3], sequences: [1, 1, 1], recompute: true, bucket: 4 KiB}]}'
@@ -163,7 +163,7 @@ shared_losses() { # FAMILY PRECISION TOLERANCE
     microbatch=1
 }
 
-# Optimizer state, gradients, parameters divided over replicas, and over the devices of one stage (two microbatches of three).
+# Optimizer state, gradients, parameters sharded over replicas, and over the devices of one stage (two microbatches of three).
 declare -A divided
 divided[level-1-uneven]='  - {microbatches: 1, stages: [{layers: [0, 7], device: n.0, zero: 1}]}
   - {microbatches: 5, stages: [{layers: [0, 7], device: n.1, zero: 1, bucket: 4 KiB}]}'
@@ -234,7 +234,7 @@ divided_resume() { # PRECISION TOLERANCE
     joins level-2 level-3-group "$2"
     joins level-2-groups level-3-pipelines "$2"
     joins level-3-group single "$2"
-    # Bit for bit: what a divided plan saves, it loads and saves again.
+    # Bit for bit: a plan with ZeRO loads and saves again its own checkpoint.
     rm -rf "$scratch/divided" "$scratch/again"
     run level-3 --steps 12 --save "$scratch/divided" && cp "$scratch/level-3.losses" "$scratch/joined.losses" &&
         run level-3 --steps $((steps - 12)) --resume "$scratch/divided" --save "$scratch/again" &&

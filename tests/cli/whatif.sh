@@ -63,14 +63,14 @@ fleet=$scratch/fleet.yaml
 says "above 8 devices the old plan is repaired, without a second search" 0 '"why": "not tried beside an old plan: --baseline does"' "$MUSHER" plan --from "$fleet" --without h0.3 -o "$new" --json
 grep -q '"evaluated": [0-9]$\|"evaluated": [0-9],' "$scratch/out" && ok "in a few simulations" || not_ok "in a few simulations" "$(grep evaluated "$scratch/out")"
 grep -q 'h0.3' <(sed '/^cluster:/,$d' "$new") && not_ok "without the device" "it is used" || ok "without the device"
-# However fast the machine: interrupted later and later, until a variant is there. --foreground: one signal, not two.
+# Independent of the machine's speed: interrupted later and later, until a variant is complete. --foreground: one signal, not two.
 for seconds in 1 2 4 8 16; do
     timeout --foreground --preserve-status -s INT $seconds "$MUSHER" whatif "$fleet" --without h0.3 --without v1 --evaluations 1000000 > "$scratch/cut" 2> "$scratch/why"
     code=$?
     grep -q "as it is" "$scratch/cut" && break
 done
 [[ $code == 130 ]] && grep -q "as it is" "$scratch/cut" && grep -q "interrupted" "$scratch/why" && ok "an interrupted table has the results so far" || not_ok "an interrupted table has the results so far" "$(cat "$scratch/cut" "$scratch/why")"
-# Signals by which a batch system or a terminal ends a program: the best plan so far is written, however often they come.
+# Signals of batch systems and terminals: the best plan so far is written, also if they are repeated.
 for signal in INT TERM HUP; do
     rm -f "$new" "$scratch/why"
     "$MUSHER" plan tests/data/jobs/gpt-2.6b.yaml tests/data/clusters/fleet64.yaml -o "$new" --evaluations 1000000 -v > "$scratch/out" 2> "$scratch/why" &
