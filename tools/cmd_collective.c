@@ -364,9 +364,8 @@ static const struct option options[] = {
      .letter = 'b',
      TEXT_AT(bytes),
      .unit = "SIZE",
-     .help =
-         "message size as nccl-tests counts it, e.g. 64MiB: a rank's vector; for all-gather and "
-         "reduce-scatter the whole vector of all ranks"},
+     .help = "message size as nccl-tests counts it, e.g. 64MiB: a rank's vector; for all-gather "
+             "and reduce-scatter the full vector of all ranks"},
     {.name = "algorithm",
      .letter = 'a',
      TEXT_AT(algorithm),

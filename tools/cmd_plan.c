@@ -415,7 +415,7 @@ static const struct option options[] = {
      TEXT_AT(tp),
      .unit = "N,...",
      .help = "tensor-parallel degrees to try, each within one node, e.g. 1,2,4",
-     .preset = "the degrees of CLUSTER; above 1024 GPUs, what a large model needs"},
+     .preset = "the degrees of CLUSTER; above 1024 GPUs, those that a large model needs"},
     {.name = "no-sharding",
      FLAG_AT(no_sharding),
      .help = "search without sharded stages (intra-operator parallelism on several devices)"},
