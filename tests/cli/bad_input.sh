@@ -63,7 +63,7 @@ refused "an unknown switch" 3 "unknown node or switch 'r'" "$MUSHER" show bad.ya
 edit net.yaml 's/\[s, n.1\]/[s, n.0]/' bad.yaml
 refused "two links of one pair" 3 "is given twice" "$MUSHER" show bad.yaml
 edit net.yaml 's/{name: u1, .*}\]/{name: u1, between: [n.1], bandwidth: 1 GB\/s, latency: 1 us}]/' bad.yaml
-refused "a link with one end" 3 "one end must be a node" "$MUSHER" show bad.yaml
+refused "a link with one end" 3 "a single end must be a node" "$MUSHER" show bad.yaml
 edit net-plan.yaml 's/\[s, n.1\]/[s, n]/' wide.yaml
 "$MUSHER" simulate wide.yaml > out.keep 2> err.keep && ok "a node at a switch" || not_ok "a node at a switch" "$(cat err.keep)"
 
@@ -197,7 +197,7 @@ refused "a reserve that is not a size" 2 "--reserve" "$MUSHER" memory even.yaml 
 edit team.yaml 's/device: host/device: T4/g' turing.yaml
 refused "bf16 on a GPU without bf16" 3 "(T4) computes in fp32, fp64 and fp16" "$MUSHER" plan j.yaml turing.yaml -o p
 edit job.yaml 's/microbatch: 1/microbatch: 1\nprecision: bf16\nloss_scale: 1024/' k.yaml
-refused "a loss scale in bf16" 3 "fp16 alone has a loss scale" "$MUSHER" plan k.yaml team.yaml -o p
+refused "a loss scale in bf16" 3 "only precision fp16 has a loss scale" "$MUSHER" plan k.yaml team.yaml -o p
 edit job.yaml 's/microbatch: 1/microbatch: 1\nprecision: fp16\nloss_scale: {initial: 0}/' k.yaml
 refused "a loss scale of 0" 3 "must be at least" "$MUSHER" plan k.yaml team.yaml -o p
 "$MUSHER" simulate even.yaml --trace s.keep > /dev/null

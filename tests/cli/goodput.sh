@@ -71,12 +71,12 @@ prints "goodput as text" "Daly 18.6 min" "$MUSHER" goodput "${few[@]}"
 prints "the table of a file" "Faulty GPU" "$MUSHER" goodput "${few[@]}" --failures tests/validate/published/llama3_interruptions_table5.csv
 prints "nothing fails" "goodput 100.00 %" "$MUSHER" goodput --mtbf never
 prints "fails faster than it restarts" "goodput 0: " "$MUSHER" goodput "${few[@]}" --mtbf 5s
-prints "devices that leave and return" "running with fewer devices" "$MUSHER" goodput --samples 1 --mtbf never --spot tests/data/goodput/spot.csv --speed V100-16_us-central1-a=0.4
-prints "a plan's devices, replanned after losses" "planning for other devices" "$MUSHER" goodput "$plan" "${few[@]}" --mtbf 2h --repair 1h --replan 1min --replan-speeds --storage 1MB/s
+prints "devices that leave and return" "lower speed on fewer devices" "$MUSHER" goodput --samples 1 --mtbf never --spot tests/data/goodput/spot.csv --speed V100-16_us-central1-a=0.4
+prints "a plan's devices, replanned after losses" " replanning " "$MUSHER" goodput "$plan" "${few[@]}" --mtbf 2h --repair 1h --replan 1min --replan-speeds --storage 1MB/s
 small_job | sed 's/global_batch: 6/global_batch: 24/' > "$scratch/ten-job.yaml"
 small_team | sed 's/devices: \[{type: fast}, {type: slow}\]/devices: {type: fast, count: 6}/; s/devices: \[{type: slow}\]/devices: {type: slow, count: 4}/; $a \  - {name: second, between: [b], bandwidth: 1 GB/s, latency: 20 us}' > "$scratch/ten.yaml"
 "$MUSHER" plan "$scratch/ten-job.yaml" "$scratch/ten.yaml" -o "$scratch/ten-plan.yaml" --baseline data-parallel -q > /dev/null
-prints "ten devices, replanned for every count" "planning for other devices" "$MUSHER" goodput "$scratch/ten-plan.yaml" "${few[@]}" --mtbf 2h --repair 1h --replan 1min --replan-speeds
+prints "ten devices, replanned for every count" " replanning " "$MUSHER" goodput "$scratch/ten-plan.yaml" "${few[@]}" --mtbf 2h --repair 1h --replan 1min --replan-speeds
 small_team | sed 's/devices: \[{type: fast}, {type: slow}\]/devices: {type: fast, count: 20}/; s/devices: \[{type: slow}\]/devices: {type: slow, count: 20}/; $a \  - {name: second, between: [b], bandwidth: 1 GB/s, latency: 20 us}' > "$scratch/forty.yaml"
 "$MUSHER" plan "$scratch/ten-job.yaml" "$scratch/forty.yaml" -o "$scratch/forty-plan.yaml" --baseline megatron -q > /dev/null
 refused "too many sets of devices" 2 "up to 256 sets" "$MUSHER" goodput "$scratch/forty-plan.yaml" "${few[@]}" --replan-speeds
